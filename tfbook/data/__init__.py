@@ -1,0 +1,37 @@
+"""Corpora: `data.load("tatoeba")` fetches, verifies, caches and reads; the rest turns sentences into batches."""
+
+from tfbook.data.download import DataUnavailable
+from tfbook.data.registry import available, load
+from tfbook.data.translation import (
+    BOS,
+    EOS,
+    PAD,
+    UNK,
+    Batch,
+    Batches,
+    Pair,
+    Translations,
+    Vocabulary,
+    between,
+    collate,
+)
+from tfbook.data.words import detokenize, tokenize
+
+__all__ = [
+    "BOS",
+    "EOS",
+    "PAD",
+    "UNK",
+    "Batch",
+    "Batches",
+    "DataUnavailable",
+    "Pair",
+    "Translations",
+    "Vocabulary",
+    "available",
+    "between",
+    "collate",
+    "detokenize",
+    "load",
+    "tokenize",
+]

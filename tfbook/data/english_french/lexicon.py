@@ -1,0 +1,575 @@
+"""The words: one line each, so that a noun, an adjective or a verb is added by adding a line.
+
+A slash gives a form that the rules of `english.py` and `french.py` would get wrong (``man/men``, ``cheval/chevaux``), an underscore
+joins the words of one entry (``look_for``, ``pomme_de_terre``) and a star marks the aspirated h (``*hibou``: le hibou, not l' hibou).
+The last columns are classes of meaning; verbs, adjectives and prepositions name the classes that they go with, or single nouns.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from . import english, french
+from .tokens import Features
+
+# english  french  gender  classes ("mass" has no plural)
+_NOUNS = """
+man/men                  homme                             m  person,adult
+woman/women              femme                             f  person,adult
+boy                      garçon                            m  person
+girl                     fille                             f  person
+child/children           enfant                            m  person
+guest                    invité                            m  person,adult
+father                   père                              m  person,adult
+mother                   mère                              f  person,adult
+brother                  frère                             m  person,adult
+sister                   sœur                              f  person,adult
+grandfather              grand-père/grands-pères           m  person,adult
+grandmother              grand-mère/grands-mères           f  person,adult
+uncle                    oncle                             m  person,adult
+aunt                     tante                             f  person,adult
+friend                   ami                               m  person,adult
+neighbour                voisin                            m  person,adult
+teacher                  professeur                        m  person,adult
+student                  étudiant                          m  person,adult
+doctor                   médecin                           m  person,adult
+nurse                    infirmière                        f  person,adult
+farmer                   fermier                           m  person,adult
+king                     roi                               m  person,adult
+queen                    reine                             f  person,adult
+princess                 princesse                         f  person,adult
+actress                  actrice                           f  person,adult
+waitress                 serveuse                          f  person,adult
+lawyer                   avocat                            m  person,adult
+hero/heroes              *héros                            m  person,adult
+thief/thieves            voleur                            m  person,adult
+witch                    sorcière                          f  person,adult
+dog                      chien                             m  animal
+cat                      chat                              m  animal
+horse                    cheval                            m  animal
+bird                     oiseau                            m  animal
+cow                      vache                             f  animal
+mouse/mice               souris                            f  animal
+wolf/wolves              loup                              m  animal
+bear                     ours                              m  animal
+rabbit                   lapin                             m  animal
+owl                      *hibou/hiboux                     m  animal
+hedgehog                 *hérisson                         m  animal
+spider                   araignée                          f  animal
+hen                      poule                             f  animal
+monkey                   singe                             m  animal
+apple                    pomme                             f  food,fruit
+orange                   orange                            f  food,fruit
+pear                     poire                             f  food,fruit
+strawberry               fraise                            f  food,fruit
+tomato/tomatoes          tomate                            f  food,fruit
+potato/potatoes          pomme_de_terre/pommes_de_terre    f  food
+cake                     gâteau                            m  food
+egg                      œuf                               m  food
+bean                     *haricot                          m  food
+mushroom                 champignon                        m  food
+bread                    pain                              m  food,mass
+cheese                   fromage                           m  food,mass
+meat                     viande                            f  food,mass
+soup                     soupe                             f  food,mass
+rice                     riz                               m  food,mass
+ice_cream                glace                             f  food,mass
+water                    eau                               f  drink,mass
+milk                     lait                              m  drink,mass
+wine                     vin                               m  drink,mass
+coffee                   café                              m  drink,mass
+oil                      huile                             f  ware,mass
+book                     livre                             m  text,ware
+letter                   lettre                            f  text
+newspaper                journal                           m  text,ware
+poem                     poème                             m  text,tale
+story                    histoire                          f  text,tale
+song                     chanson                           f  tale,sound
+secret                   secret                            m  tale
+key                      clé                               f  thing
+hat                      chapeau                           m  thing,garment
+coat                     manteau                           m  thing,garment
+dress                    robe                              f  thing,garment
+shirt                    chemise                           f  thing,garment
+shoe                     chaussure                         f  thing,garment
+bag                      sac                               m  thing,holder
+box                      boîte                             f  thing,lid,holder
+bottle                   bouteille                         f  thing,lid,glassy,holder
+glass                    verre                             m  thing,glassy,dish,holder
+cup                      tasse                             f  thing,glassy,dish
+plate                    assiette                          f  thing,glassy,dish
+knife/knives             couteau                           m  thing,dish
+lamp                     lampe                             f  thing,glassy
+umbrella                 parapluie                         m  thing
+clock                    horloge                           f  thing,glassy
+gift                     cadeau                            m  thing,lid
+flower                   fleur                             f  thing
+axe                      *hache                            f  thing
+tool                     outil                             m  thing
+toy                      jouet                             m  thing
+computer                 ordinateur                        m  thing
+table                    table                             f  surface,furniture
+chair                    chaise                            f  surface,furniture
+bed                      lit                               m  surface,furniture
+door                     porte                             f  lid,landmark
+window                   fenêtre                           f  lid,glassy,landmark
+wall                     mur                               m  landmark
+tree                     arbre                             m  landmark,nature
+car                      voiture                           f  vehicle,road
+bicycle                  vélo                              m  vehicle
+boat                     bateau                            m  vehicle,road
+train                    train                             m  road
+plane                    avion                             m  road
+house                    maison                            f  place,building
+garden                   jardin                            m  place
+school                   école                             f  place,goal,building
+church                   église                            f  place,goal,building
+hotel                    hôtel                             m  place,goal,building
+hospital                 hôpital                           m  place,goal,building
+library                  bibliothèque                      f  place,goal,building
+university               université                        f  place,goal,building
+museum                   musée                             m  place,goal,building
+castle                   château                           m  place,goal,building
+shop                     magasin                           m  place,goal,building
+village                  village                           m  place,goal
+city                     ville                             f  place
+street                   rue                               f  place
+forest                   forêt                             f  place,nature
+kitchen                  cuisine                           f  place
+bedroom                  chambre                           f  place
+beach                    plage                             f  open,goal,nature
+island                   île                               f  open,nature
+bridge                   pont                              m  open,landmark
+hill                     colline                           f  open,nature
+river                    rivière                           f  nature,landmark
+"""
+
+# english  gender
+_NAMES = """
+paul m
+pierre m
+arthur m
+anna f
+marie f
+alice f
+julie f
+"""
+
+# english  french masculine[/feminine[/masculine before a vowel]]  place  kind (English order)  classes
+_ADJECTIVES = """
+beautiful    beau/belle/bel             before  opinion  person,animal,garment,text,sound,place,nature,thing
+pretty       joli                       before  opinion  garment,place,building,nature,furniture,glassy
+good         bon                        before  opinion  adult,food,text,sound,drink,oil
+bad          mauvais                    before  opinion  text,sound,drink,tool
+big          grand                      before  size     animal,thing,surface,place,open,nature,lid,road
+tall         grand                      before  size     adult,boy,girl
+small        petit                      before  size     person,animal,food,thing,surface,vehicle,place,lid,nature,open
+long         long/longue                before  size     text,sound
+old          vieux/vieille/vieil        before  age      adult,animal,thing,surface,vehicle,place,text,landmark
+young        jeune                      before  age      person,animal
+new          nouveau/nouvelle/nouvel    before  age      thing,vehicle,text,building,surface,sound
+red          rouge                      after   colour   garment,vehicle,fruit,thing,lid
+green        vert                       after   colour   garment,vehicle,fruit,thing,lid,nature
+blue         bleu                       after   colour   garment,vehicle,thing,lid,glassy
+white        blanc/blanche              after   colour   garment,animal,building,thing,drink,furniture
+black        noir                       after   colour   garment,animal,vehicle,thing
+grey         gris                       after   colour   garment,animal,building,landmark
+tired        fatigué                    after   state    person,animal
+happy        heureux                    after   state    person
+sad          triste                     after   opinion  person,tale
+rich         riche                      after   state    adult
+ill          malade                     after   state    person,animal
+ready        prêt                       after   alone    person
+strong       fort                       after   opinion  person,animal
+intelligent  intelligent                after   opinion  person,animal
+honest       honnête                    after   opinion  person
+brave        courageux                  after   opinion  person
+curious      curieux                    after   opinion  person,animal
+famous       célèbre                    after   opinion  person,text,place,sound
+dangerous    dangereux                  after   opinion  animal,place,open,road
+interesting  intéressant                after   opinion  text,place,tale
+expensive    cher/chère                 after   opinion  garment,vehicle,drink,thing,oil
+easy         facile                     after   opinion  text
+heavy        lourd                      after   state    thing,surface
+clean        propre                     after   state    garment,dish,place,animal,vehicle
+dirty        sale                       after   state    garment,dish,place,animal,vehicle
+empty        vide                       after   state    place,holder
+cold         froid                      after   state    food,drink
+hot          chaud                      after   state    food,drink
+italian      italien                    after   origin   person,food,drink,text,vehicle,sound,oil
+english      anglais                    after   origin   person,food,text,vehicle,sound
+"""
+
+# english[/past]  french[+preposition]  aspect  subjects  objects
+_TRANSITIVE = """
+eat/ate            manger        event  person,animal  food
+drink/drank        boire         event  person         drink
+buy/bought         acheter       event  person         food,drink,ware,thing,vehicle,furniture
+sell/sold          vendre        event  person         food,ware,thing,vehicle,furniture
+find/found         trouver       event  person         animal,thing,text
+lose/lost          perdre        event  person         thing,text
+look_for           chercher      event  person         person,animal,thing,text
+see/saw            voir          event  person,animal  person,animal,building,nature,road
+look_at            regarder      event  person,animal  person,animal,building,nature,furniture,road
+read/read          lire          event  person         text
+write/wrote        écrire        event  person         text
+open               ouvrir        event  person         lid
+close              fermer        event  person         lid
+take/took          prendre       event  person         thing,food,ware
+forget/forgot      oublier       event  person         thing,ware,sound
+break/broke        casser        event  person         glassy
+wash               laver         event  person         garment,dish,fruit,vehicle
+help               aider         event  person         person
+meet/met           rencontrer    event  person         person
+call               appeler       event  person         person
+follow             suivre        event  person,animal  person,animal
+wait_for           attendre      event  person         person,road
+listen_to          écouter       event  person         person,sound
+answer             répondre+à    event  person         person
+enter              entrer+dans   event  person,animal  building,place
+love               aimer         state  person         person,animal,food,drink,text,place,sound
+know/knew          connaître     state  person         person,place,sound
+have/had           avoir         state  person         animal,thing,vehicle,ware
+"""
+
+# english[/past]  french  aspect  subjects
+_INTRANSITIVE = """
+sleep/slept        dormir        event  person,animal
+laugh              rire          event  person
+cry                pleurer       event  person
+work               travailler    event  person
+dance              danser        event  person
+play               jouer         event  person,animal
+sing/sang          chanter       event  person
+leave/left         partir        event  person,animal
+arrive             arriver       event  person,road
+fall/fell          tomber        event  person,animal
+stay               rester        event  person,animal
+die                mourir        event  person,animal
+get_up/got         se_lever      event  person,animal
+rest               se_reposer    event  person,animal
+hurry              se_dépêcher   event  person
+hide/hid           se_cacher     event  person,animal
+"""
+
+# english[/past]  french  aspect  subjects  preposition  classes of the place
+_MOTION = """
+go/went            aller         event  person         to    goal
+return             retourner     event  person         to    goal
+come/came          venir         event  person,animal  from  goal,place
+live               habiter       state  person         in    place
+"""
+
+# english[/past]  french  aspect  subjects  things given ("-": none)
+_GIVING = """
+give/gave          donner        event  person  thing,food,ware,animal
+show               montrer       event  person  thing,text,building
+send/sent          envoyer       event  person  thing,text,ware
+tell/told          raconter      event  person  tale
+speak/spoke        parler        event  person  -
+"""
+
+# english[/past]  french  aspect  subjects
+_SAYING = """
+say/said           dire          event  person
+think/thought      penser        state  person
+believe            croire        state  person
+know/knew          savoir        state  person
+hope               espérer       state  person
+"""
+
+# english[/past]  french[+preposition of the infinitive]  aspect  subjects
+_CONTROL = """
+want            vouloir       state  person,animal
+like            aimer         state  person,animal
+try/tried       essayer+de    event  person,animal
+begin/began     commencer+à   event  person,animal
+decide          décider+de    event  person
+be_going/was    aller         state  person,animal
+can/could          pouvoir       state  person,animal
+must/-             devoir        state  person,animal
+"""
+
+# english  french  classes of what follows
+_PREPOSITIONS = """
+in           dans      place
+on           sur       surface,open
+under        sous      surface,tree
+behind       derrière  building,landmark
+in_front_of  devant    building,landmark
+near         près_de   building,landmark,nature
+with         avec      person
+for          pour      person
+to           à         goal
+from         de        goal,place
+of           de        building,person
+between      entre     building,landmark
+"""
+
+# english singular  plural  french m singular  f singular  m plural  f plural; "|" separates words that are translated one by one
+_DETERMINERS = """
+the         the         le                la                 les            les
+a           some        un                une                des            des
+some        -           de_le             de_la              -              -
+this        these       ce                cette              ces            ces
+my          my          mon               ma                 mes            mes
+our         our         notre             notre              nos            nos
+your        your        votre             votre              vos            vos
+his         his         son               sa                 ses            ses
+her         her         son               sa                 ses            ses
+their       their       leur              leur               leurs          leurs
+every       -           chaque            chaque             -              -
+-           several     -                 -                  plusieurs      plusieurs
+-           many        -                 -                  beaucoup_de    beaucoup_de
+-           all|the     -                 -                  tous|les       toutes|les
+whose       whose       dont_le           dont_la            dont_les       dont_les
+"""
+
+# english subject  object  person  number  gender  french subject  direct  indirect  reflexive
+_PRONOUNS = """
+i      me    1  singular  m  je    me    me    me
+you    you   2  plural    m  vous  vous  vous  vous
+he     him   3  singular  m  il    le    lui   se
+she    her   3  singular  f  elle  la    lui   se
+we     us    1  plural    m  nous  nous  nous  nous
+they   them  3  plural    m  ils   les   leur  se
+it     it    3  singular  m  il    le    lui   se
+it     it    3  singular  f  elle  la    lui   se
+them   them  3  plural    f  elles les   leur  se
+"""
+
+# english  french  kind  tenses  [links, where the words are not translated one by one]
+_ADVERBS = """
+often           souvent                frequency  past,present,future
+always          toujours               frequency  past,present,future
+sometimes       parfois                frequency  past,present,future
+slowly          lentement              manner     past,present,future
+quickly         rapidement             manner     past,present,future
+calmly          calmement              manner     past,present,future
+here            ici                    place      past,present,future
+outside         dehors                 place      past,present,future
+yesterday       hier                   time       past
+last_week       la_semaine_dernière    time       past            0-2 1-0 1-1
+this_morning    ce_matin               time       past
+today           aujourd'hui            time       present,past
+now             maintenant             time       present
+every_day       chaque_jour            time       present
+tomorrow        demain                 time       future
+soon            bientôt                time       future
+next_week       la_semaine_prochaine   time       future          0-2 1-0 1-1
+this_evening    ce_soir                time       future
+"""
+
+NUMERALS = {
+    "two": "deux", "three": "trois", "four": "quatre", "five": "cinq", "six": "six", "seven": "sept",
+    "eight": "*huit", "nine": "neuf", "ten": "dix", "eleven": "*onze", "twelve": "douze",
+}  # fmt: skip
+ADJECTIVE_ORDER = ["opinion", "size", "state", "age", "colour", "origin", "alone"]  # a beautiful big old red italian car
+DEGREES = {"very": "très", "too": "trop"}
+COMPARISONS = {"more": ("plus", "than"), "less": ("moins", "than"), "as": ("aussi", "as")}
+SENSATIONS = {"hungry": "faim", "thirsty": "soif", "right": "raison", "wrong": "tort"}
+NEGATIONS = {"not": "pas", "never": "jamais", "no longer": "plus"}
+CONJUNCTIONS = {"and": "et", "or": "ou", "but": "mais", "because": "parce que", "when": "quand", "if": "si", "that": "que"}
+QUESTION_WORDS = {"what": "que", "where": "où", "why": "pourquoi", "when": "quand"}
+
+
+@dataclass(frozen=True)
+class Noun:
+    """A noun with its four forms; `classes` holds its classes of meaning and its own English name."""
+
+    english: str
+    english_plural: str
+    french: str
+    french_plural: str
+    gender: str
+    classes: frozenset[str]
+
+    @property
+    def mass(self) -> bool:
+        """Whether the noun has no plural and takes "some"."""
+        return "mass" in self.classes
+
+
+@dataclass(frozen=True)
+class Adjective:
+    """An adjective; `before_vowel` is the masculine singular before a vowel (bel), empty where it is the usual one."""
+
+    english: str
+    french: str
+    feminine: str
+    before_vowel: str
+    precedes: bool
+    kind: str
+    classes: frozenset[str]
+
+
+@dataclass(frozen=True)
+class Verb:
+    """A verb; `english` may hold a particle (look for), `governs` is the French preposition of its object or infinitive."""
+
+    english: str
+    past: str
+    french: str
+    governs: str
+    reflexive: bool
+    state: bool
+    subjects: frozenset[str]
+    objects: frozenset[str]
+    preposition: str = ""
+
+    @property
+    def head(self) -> str:
+        """Return the English word that is inflected: look in look for."""
+        return self.english.split()[0]
+
+    @property
+    def particles(self) -> str:
+        """Return the English words after the head: for in look for."""
+        return " ".join(self.english.split()[1:])
+
+    @property
+    def modal(self) -> bool:
+        """Whether English uses neither do nor to with the verb."""
+        return self.english in ("can", "must")
+
+    @property
+    def tenses(self) -> tuple[str, ...]:
+        """Return the tenses that English has for the verb."""
+        tenses = ("present", "past") if self.past else ("present",)
+        return tenses if self.modal or self.english == "be going" else (*tenses, "future")
+
+    @property
+    def auxiliary(self) -> str:
+        """Return avoir or être."""
+        return "être" if self.reflexive or self.french in _WITH_ETRE else "avoir"
+
+
+@dataclass(frozen=True)
+class Preposition:
+    """A preposition and the classes of nouns that may follow it."""
+
+    english: str
+    french: str
+    classes: frozenset[str]
+
+
+@dataclass(frozen=True)
+class Determiner:
+    """A determiner of one or more words; `cells` are a row of its table."""
+
+    cells: tuple[str, ...]
+
+    def words(self, features: Features) -> list[tuple[str, str]]:
+        """Return its words as pairs of English and French; empty where the determiner lacks the number."""
+        in_english = self.cells[features.plural]
+        in_french = self.cells[2 + 2 * features.plural + (features.gender == "f")]
+        return [(e, f) for e, f in zip(in_english.split("|"), in_french.split("|"), strict=True) if e]
+
+
+@dataclass(frozen=True)
+class Adverb:
+    """An adverb of frequency, manner, place or time, with the tenses that it goes with and the links of its words."""
+
+    english: str
+    french: str
+    kind: str
+    tenses: frozenset[str]
+    links: tuple[tuple[int, int], ...]
+
+
+_WITH_ETRE = frozenset("aller arriver entrer mourir partir rester retourner tomber venir".split())
+
+
+@dataclass(frozen=True)
+class Pronoun:
+    """A personal pronoun, or the who of questions: its features decide the agreement."""
+
+    english: str
+    english_object: str
+    features: Features
+    french: str
+    direct: str
+    indirect: str
+    reflexive: str
+
+
+def _rows(table: str) -> list[list[str]]:
+    return [line.split() for line in table.strip().splitlines()]
+
+
+def _text(entry: str) -> str:
+    return "" if entry == "-" else entry.replace("_", " ")
+
+
+def _classes(entry: str) -> frozenset[str]:
+    return frozenset(_text(entry).split(",")) - {""}
+
+
+def _forms(entry: str, derive: Callable[[str], str]) -> tuple[str, str]:
+    """Read "man/men" as it stands and derive the second form where there is none; a star goes with both."""
+    first, _, second = _text(entry).partition("/")
+    if second and first.startswith(french.ASPIRATED):
+        second = french.ASPIRATED + second
+    return first, second or derive(first)
+
+
+def _noun(english_entry: str, french_entry: str, gender: str, classes: str) -> Noun:
+    forms = *_forms(english_entry, english.plural), *_forms(french_entry, french.plural)
+    return Noun(*forms, gender, _classes(classes) | {forms[0]})
+
+
+def _adjective(english_entry: str, french_entry: str, place: str, kind: str, classes: str) -> Adjective:
+    masculine, feminine, before_vowel = (*french_entry.split("/"), "", "")[:3]
+    feminine = feminine or french.feminine(masculine)
+    return Adjective(english_entry, masculine, feminine, before_vowel, place == "before", kind, _classes(classes))
+
+
+def _verb(entry: str, translation: str, aspect: str, subjects: str, *rest: str) -> Verb:
+    """Read "look_for" or "go/went", "se_lever" or "répondre+à"; the rest is objects, or a preposition and places."""
+    base, _, past = entry.partition("/")
+    infinitive, _, governs = _text(translation).partition("+")
+    *preposition, objects = rest or ["-"]
+    return Verb(
+        english=_text(base),
+        past=_text(past) if past else english.past(_text(base).split()[0]),
+        french=infinitive.removeprefix("se "),
+        governs=governs,
+        reflexive=infinitive.startswith("se "),
+        state=aspect == "state",
+        subjects=_classes(subjects),
+        objects=_classes(objects),
+        preposition="".join(preposition),
+    )
+
+
+def _verbs(table: str) -> dict[str, Verb]:
+    return {verb.english: verb for verb in (_verb(*row) for row in _rows(table))}
+
+
+def _pronoun(subject: str, object_: str, person: str, number: str, gender: str, *in_french: str) -> Pronoun:
+    return Pronoun(subject, object_, Features(gender, number == "plural", int(person)), *in_french)
+
+
+def _adverb(entry: str, translation: str, kind: str, tenses: str, *links: str) -> Adverb:
+    pairs = [(int(i), int(j)) for i, j in (link.split("-") for link in links)]
+    default = [(i, i) for i in range(len(_text(translation).split()))]
+    return Adverb(_text(entry), _text(translation), kind, _classes(tenses), tuple(pairs or default))
+
+
+NOUNS = {row[0].split("/")[0].replace("_", " "): _noun(*row) for row in _rows(_NOUNS)}
+NAMES = {name: Features(gender) for name, gender in _rows(_NAMES)}
+ADJECTIVES = {row[0]: _adjective(*row) for row in _rows(_ADJECTIVES)}
+TRANSITIVE = _verbs(_TRANSITIVE)
+INTRANSITIVE = _verbs(_INTRANSITIVE)
+MOTION = _verbs(_MOTION)
+GIVING = _verbs(_GIVING)
+SAYING = _verbs(_SAYING)
+CONTROL = _verbs(_CONTROL)
+BE = _verb("be/was", "être", "state", "-")
+FEEL = _verb("be/was", "avoir", "state", "-")  # is hungry: a faim; is ten years old: a dix ans; there is: il y a
+PREPOSITIONS = {
+    _text(name): Preposition(_text(name), _text(translation), _classes(classes)) for name, translation, classes in _rows(_PREPOSITIONS)
+}
+DETERMINERS = {row[0].strip("-") or row[1].partition("|")[0]: Determiner(tuple(map(_text, row))) for row in _rows(_DETERMINERS)}
+PRONOUNS = [_pronoun(*row) for row in _rows(_PRONOUNS)]
+WHO = Pronoun("who", "", Features(), "qui", "", "", "se")
+ADVERBS = {_text(row[0]): _adverb(*row) for row in _rows(_ADVERBS)}

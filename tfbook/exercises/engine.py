@@ -1,0 +1,187 @@
+"""What an exercise is: a solution, the cases it is tried on, and typical mistakes, each with the sentence that explains it."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import textwrap
+import traceback
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+Answer = Callable[..., Any]
+Cases = Callable[[], Sequence[tuple[Any, ...]]]  # made afresh for each check, so that nobody can spoil them
+
+MARKS = {"correct": "✓", "not attempted": "○", "raised an error": "✗", "not quite": "✗"}
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The outcome of a check: `status` is one of `MARKS`, `message` says why."""
+
+    status: str
+    message: str = ""
+
+    def __str__(self) -> str:
+        return f"{MARKS[self.status]} {self.status}" + (f": {self.message}" if self.message else "")
+
+
+class Exercise:
+    """A solution with its cases, hints and known mistakes. Made by the decorator `exercise`."""
+
+    def __init__(self, solution: Answer, cases: Cases, hints: Sequence[str]):
+        self.name = solution.__name__
+        self.reference = solution
+        self.cases = cases
+        self.hints = tuple(hints)
+        self.mistakes: dict[str, Answer] = {}
+        self.start: Answer | None = None
+        self._hints_shown = 0
+
+    def mistake(self, message: str) -> Callable[[Answer], Answer]:
+        """Registers a typical wrong answer: whoever gives the same results is told `message`."""
+
+        def register(wrong: Answer) -> Answer:
+            self.mistakes[message] = wrong
+            return wrong
+
+        return register
+
+    def given(self, start: Answer) -> Answer:
+        """Registers the code that a "find the bug" exercise starts from; unchanged, it counts as not attempted."""
+        self.start = start
+        return start
+
+    def check(self, answer: Answer) -> None:
+        """Prints whether `answer` is right and, if not, what is wrong with it. Never raises."""
+        print(self.judge(answer))
+
+    def judge(self, answer: Answer) -> Verdict:
+        """The verdict that `check` prints."""
+        if answer is None or answer is ...:
+            return Verdict("not attempted")
+        if not callable(answer):
+            return Verdict("not quite", f"expected the function itself, got {type(answer).__name__}")
+        results = []
+        for case in self.cases():
+            outcome = _call(answer, case, self.reference)
+            if isinstance(outcome, Verdict):
+                return outcome
+            results.append(outcome.result)
+        return self._compare(results)
+
+    def _compare(self, results: list[Any]) -> Verdict:
+        expected = self._results_of(self.reference)
+        differences = [_difference(e, r) for e, r in zip(expected, results, strict=True)]
+        if not any(differences):
+            return Verdict("correct")
+        if self.start and _same(self._results_of(self.start), results):
+            return Verdict("not attempted", "this gives the same results as the code with the bug")
+        for message, wrong in self.mistakes.items():
+            if _same(self._results_of(wrong), results):
+                return Verdict("not quite", message)
+        case, difference = next((i, d) for i, d in enumerate(differences, start=1) if d)
+        return Verdict("not quite", f"case {case} of {len(differences)}: {difference}")
+
+    def _results_of(self, function: Answer) -> list[Any]:
+        return [function(*case) for case in self.cases()]
+
+    def hint(self) -> None:
+        """Prints the next hint; after the last one it begins again."""
+        number = self._hints_shown % len(self.hints)
+        self._hints_shown += 1
+        print(f"Hint {number + 1} of {len(self.hints)}: {self.hints[number]}")
+
+    def solution(self) -> None:
+        """Prints the solution, which is the code that the tests run."""
+        print(source_of(self.reference), end="")
+
+
+def exercise(*, cases: Cases, hints: Sequence[str]) -> Callable[[Answer], Exercise]:
+    """Turns a solution into an `Exercise`; its mistakes follow with `@name.mistake("…")`."""
+    return lambda solution: Exercise(solution, cases, hints)
+
+
+def source_of(function: Answer) -> str:
+    """The source of a function without its decorators."""
+    lines = textwrap.dedent(inspect.getsource(function)).splitlines(keepends=True)
+    first = next(i for i, line in enumerate(lines) if line.startswith("def "))
+    return "".join(lines[first:])
+
+
+# ---- trying an answer on one case --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Outcome:
+    result: Any
+
+
+def _call(answer: Answer, case: tuple[Any, ...], reference: Answer) -> _Outcome | Verdict:
+    arguments = copy.deepcopy(case)
+    try:
+        result = answer(*arguments)
+    except NotImplementedError:
+        return Verdict("not attempted")
+    except (Exception, SystemExit) as error:
+        return Verdict("raised an error", _where(error, answer))
+    if result is None or result is ...:
+        return Verdict("not attempted", "the function returns nothing yet")
+    names = list(inspect.signature(reference).parameters)
+    changed = [name for name, now, before in zip(names, arguments, case, strict=True) if _difference(before, now)]
+    if changed:
+        return Verdict("not quite", f"your function changes its argument {changed[0]!r}; leave it as it came")
+    return _Outcome(result)
+
+
+def _where(error: BaseException, answer: Answer) -> str:
+    text = f"{type(error).__name__}: {error}".rstrip(": ")
+    code = getattr(answer, "__code__", None)
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if code and frame.filename == code.co_filename]
+    if not frames:
+        return text
+    line = frames[-1].lineno - code.co_firstlineno + 1
+    return f"{text} (line {line} of {answer.__name__}: {frames[-1].line})" if frames[-1].line else f"{text} (line {line})"
+
+
+# ---- comparing results -------------------------------------------------------------------------------------------
+
+
+def _same(expected: Sequence[Any], results: Sequence[Any]) -> bool:
+    return not any(_difference(e, r) for e, r in zip(expected, results, strict=True))
+
+
+def _difference(expected: Any, result: Any) -> str:
+    """What distinguishes `result` from `expected`, in words; empty when nothing does."""
+    if isinstance(expected, torch.Tensor):
+        return _tensor_difference(expected, result)
+    if isinstance(expected, float):
+        if isinstance(result, torch.Tensor) and result.numel() == 1:
+            result = result.item()
+        if isinstance(result, bool) or not isinstance(result, int | float):
+            return f"the result is {type(result).__name__}; expected a number"
+        close = abs(result - expected) <= 1e-5 * max(1.0, abs(expected))
+        return "" if close else f"the result is {result:.4g}; expected {expected:.4g}"
+    if callable(expected):
+        return ""
+    if type(result) is not type(expected):
+        return f"the result is {type(result).__name__}; expected {type(expected).__name__}"
+    return "" if result == expected else f"the result is {result!r}; expected {expected!r}"
+
+
+def _tensor_difference(expected: torch.Tensor, result: Any) -> str:
+    if not isinstance(result, torch.Tensor):
+        return f"the result is {type(result).__name__}; expected a torch.Tensor"
+    if result.shape != expected.shape:
+        return f"the result has shape {tuple(result.shape)}; expected {tuple(expected.shape)}"
+    if result.dtype != expected.dtype:
+        return f"the result has dtype {result.dtype}; expected {expected.dtype}"
+    if torch.allclose(result, expected, rtol=1e-4, atol=1e-5, equal_nan=True):
+        return ""
+    if result.is_floating_point() and not result.isfinite().all() and expected.isfinite().all():
+        return "the result holds NaN or infinity"
+    where = tuple(torch.nonzero(~torch.isclose(result, expected, rtol=1e-4, atol=1e-5))[0].tolist())
+    return f"at index {where} the result is {result[where].item():.4g}; expected {expected[where].item():.4g}"

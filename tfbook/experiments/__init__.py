@@ -1,0 +1,79 @@
+"""Experiments too long for a lesson: functions, one module a lesson, whose results are stored under `data/results`.
+
+`python tools/experiment.py lesson01.bottleneck` runs one again and stores what it returns beside the command, the
+commit, the date and the machine. A lesson reads it with `stored("lesson01.bottleneck")`.
+"""
+
+from __future__ import annotations
+
+import json
+import platform
+import subprocess
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from tfbook import runtime
+from tfbook.data.download import SHIPPED
+
+
+@dataclass(frozen=True, kw_only=True)
+class Result:
+    """What an experiment returned, and where it comes from."""
+
+    rows: list[dict[str, Any]]
+    command: str
+    commit: str
+    date: str
+    machine: str
+    seconds: float
+
+    def __str__(self) -> str:
+        return f"stored: {self.command} · {self.date} · {self.commit} · {self.machine} · {self.seconds / 60:.0f} min"
+
+
+def stored(name: str) -> Result:
+    """The stored result called `name`, printed with where it comes from. Raises KeyError when there is none."""
+    path = _path(name)
+    if not path.is_file():
+        known = sorted(file.stem for file in path.parent.glob("*.json"))
+        raise KeyError(f"no result is called {name!r}; known: {', '.join(known) or 'none'}")
+    result = Result(**json.loads(path.read_text(encoding="utf-8")))
+    print(result)
+    return result
+
+
+def store(name: str, rows: list[dict[str, Any]], *, command: str, seconds: float) -> Path:
+    """Writes the rows of an experiment with their provenance; the folder is the checkout's `data/results`."""
+    result = Result(
+        rows=rows,
+        command=command,
+        commit=_commit(),
+        date=datetime.now(UTC).date().isoformat(),
+        machine=f"{_processor()}, {torch.get_num_threads()} threads, {runtime.precision()}, torch {torch.__version__}",
+        seconds=round(seconds, 1),
+    )
+    path = _path(name)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(asdict(result), indent=1) + "\n", encoding="utf-8", newline="\n")
+    return path
+
+
+def _path(name: str) -> Path:
+    folder = next(folder for folder in SHIPPED if folder.is_dir())
+    return folder / "results" / f"{name}.json"
+
+
+def _commit() -> str:
+    here = Path(__file__).parent
+    asked = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=here, capture_output=True, text=True, check=False)
+    return asked.stdout.strip() or "no commit"
+
+
+def _processor() -> str:
+    cpus = Path("/proc/cpuinfo")
+    names = [line.split(":")[1].strip() for line in cpus.read_text().splitlines() if "model name" in line] if cpus.exists() else []
+    return names[0] if names else platform.processor() or platform.machine()

@@ -1,0 +1,254 @@
+"""Lesson 01: translators with and without attention, judged by length, by alignment, per update and per second."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from statistics import mean, median
+from typing import Any, NamedTuple
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from tfbook import data, runtime, seq2seq, train
+from tfbook.attention import masked_softmax
+from tfbook.data import Batch, Batches, Pair, Translations, Vocabulary, between, collate, detokenize
+from tfbook.data.translation import SPECIALS
+from tfbook.decoding import translate
+from tfbook.metrics import alignment_error_rate, bleu, exact_match, hard_alignment
+from tfbook.scoring import AdditiveScore
+from tfbook.seq2seq import Decoder, Encoder, Seq2SeqSizes, Translator, translation_loss
+
+LEARNING_RATE = 1e-2
+LENGTHS = ((3, 8), (9, 14), (15, 20), (21, 30), (31, 40), (41, 50))  # words in the source; training ends at 20
+DECODERS = {
+    "attention": seq2seq.BahdanauDecoder,
+    "attention after the recurrence": seq2seq.LuongDecoder,
+    "fixed context": seq2seq.FixedContextDecoder,
+}
+
+
+@dataclass(frozen=True)
+class Task:
+    """A corpus and the vocabularies through which a model reads and writes it."""
+
+    corpus: Translations
+    source_vocab: Vocabulary
+    target_vocab: Vocabulary
+
+    @classmethod
+    def of(cls, corpus: Translations, pairs: Sequence[Pair], *, min_count: int = 1) -> Task:
+        """The vocabularies of the words that stand at least `min_count` times in `pairs`."""
+        source = Vocabulary((pair.source for pair in pairs), min_count=min_count)
+        return cls(corpus, source, Vocabulary((pair.target for pair in pairs), min_count=min_count))
+
+    def translator(self, decoder: type[Decoder], *, width: int) -> Translator:
+        """An untrained translator with embeddings and hidden states of one width, on the chosen device."""
+        sizes = Seq2SeqSizes(
+            source_vocab=len(self.source_vocab), target_vocab=len(self.target_vocab), d_embed=width, d_hidden=width
+        )
+        return Translator(Encoder(sizes), decoder(sizes)).to(runtime.device())
+
+
+class Quality(NamedTuple):
+    """BLEU (0 to 100), the share of exact translations, and sacrebleu's signature."""
+
+    bleu: float
+    exact: float
+    signature: str
+
+
+def quality(model: Translator, pairs: Sequence[Pair], task: Task) -> Quality:
+    """Translates the sources of `pairs` greedily and compares with all references that the corpus has for them."""
+    said = translate(model, pairs, task.source_vocab, task.target_vocab, max_length=80)
+    write = partial(detokenize, language=task.corpus.target_language)
+    hypotheses = [write(translation.words) for translation in said]
+    references = [[write(words) for words in task.corpus.references[pair.source]] for pair in pairs]
+    score = bleu(hypotheses, references)
+    return Quality(score.score, exact_match(hypotheses, references), score.signature)
+
+
+def by_length(model: Translator, task: Task, count: int) -> dict[tuple[int, int], Quality]:
+    """Quality in each bucket of `LENGTHS`, on `count` held-out sentences a bucket."""
+    held_out = [*task.corpus["test"], *task.corpus["long"]]
+    return {length: quality(model, between(held_out, *length)[:count], task) for length in LENGTHS}
+
+
+@torch.inference_mode()
+def forced_weights(model: Translator, pairs: Sequence[Pair], task: Task) -> list[Float[Tensor, "target source"]]:
+    """Attention weights for each word of the true translations, `<eos>` left out, the model being told the words before."""
+    model.eval()
+    batch = collate(pairs, task.source_vocab, task.target_vocab).to(runtime.device())
+    weights = model(batch.source, batch.source_lengths, batch.target_in).weights.float().cpu()
+    return [weights[i, : len(pair.target), : len(pair.source)] for i, pair in enumerate(pairs)]
+
+
+def alignment_error(model: Translator, pairs: Sequence[Pair], task: Task) -> float:
+    """Alignment error rate of the largest weights against the gold links of `pairs`."""
+    found = [hard_alignment(weights) for weights in forced_weights(model, pairs, task)]
+    return alignment_error_rate(found, [set(pair.sure) for pair in pairs], [set(pair.possible) for pair in pairs])
+
+
+# ---- stored: three decoders, several seeds -----------------------------------------------------------------------
+
+
+def bottleneck(seeds: Sequence[int] = (1, 2, 3), *, width: int = 128, steps: int = 450) -> list[dict[str, Any]]:
+    """Trains each decoder with each seed on the same batches: learning curve, quality by length, alignment error."""
+    corpus = data.load("english-french")
+    task = Task.of(corpus, corpus["train"])
+    return [{"decoder": name, "seed": seed, **_run(name, seed, task, width, steps)} for seed in seeds for name in DECODERS]
+
+
+def _run(name: str, seed: int, task: Task, width: int, steps: int) -> dict[str, Any]:
+    runtime.seed(seed)
+    model = task.translator(DECODERS[name], width=width)
+    batches = Batches(task.corpus["train"], task.source_vocab, task.target_vocab, size=128, seed=seed)
+    recipe = train.Recipe(steps=steps, lr=LEARNING_RATE, schedule=train.warmup_cosine(30), evaluate_every=50)
+    valid = task.corpus["valid"][:200]
+
+    def evaluate(model: nn.Module) -> dict[str, float]:
+        return {"bleu": quality(model, valid, task).bleu}
+
+    history = train.fit(model, translation_loss, batches, recipe, evaluate=evaluate)
+    test = task.corpus["test"]
+    return {
+        "parameters": sum(p.numel() for p in model.parameters()),
+        "curve": [{key: round(value, 3) for key, value in row.items()} for row in history.evaluations],
+        "by_length": [[*length, round(q.bleu, 2), round(q.exact, 4)] for length, q in by_length(model, task, 250).items()],
+        "test": round(quality(model, test, task).bleu, 2),
+        "template": round(quality(model, task.corpus["template"], task).bleu, 2),
+        "alignment error": round(alignment_error(model, test, task), 4) if name != "fixed context" else None,
+    }
+
+
+def curves(rows: Sequence[dict[str, Any]], against: str) -> dict[str, tuple[list[float], list[float], list[float]]]:
+    """Mean validation BLEU over seeds against `step` or `seconds`, with half the range: name → (x, y, half-width)."""
+    found = {}
+    for name in DECODERS:
+        runs = [row["curve"] for row in rows if row["decoder"] == name]
+        points = list(zip(*runs, strict=True))
+        xs = [mean(run[against] for run in point) for point in points]
+        spread = [(max(run["bleu"] for run in p) - min(run["bleu"] for run in p)) / 2 for p in points]
+        found[name] = (xs, [mean(run["bleu"] for run in point) for point in points], spread)
+    return found
+
+
+# ---- live: gradients, time and memory ----------------------------------------------------------------------------
+
+
+def gradient_reach(*, length: int, width: int = 64, relative: bool = True) -> dict[str, Float[Tensor, " distance"]]:
+    """‖∂ output at the last step / ∂ input k steps earlier‖ of untrained networks, mean over a batch, k = 0 … length − 1.
+
+    The LSTM's forget gates start open (bias 1, Gers et al., 2000); attention asks with its last state over all its states.
+    """
+    rnn, lstm = nn.RNN(width, width, batch_first=True), nn.LSTM(width, width, batch_first=True)
+    with torch.no_grad():
+        lstm.bias_hh_l0[width : 2 * width] = 1.0
+    score = AdditiveScore(width, width, width)
+
+    def attend(x: Tensor) -> Tensor:
+        states, _ = lstm(x)
+        weights = masked_softmax(score(states[:, -1:], score.project(states)), None)
+        return (weights @ states)[:, 0]
+
+    networks = {"RNN": lambda x: rnn(x)[0][:, -1], "LSTM": lambda x: lstm(x)[0][:, -1], "attention": attend}
+    found = {}
+    for name, network in networks.items():
+        x = torch.randn(64, length, width, requires_grad=True)
+        (gradient,) = torch.autograd.grad((network(x) @ torch.randn(width)).sum(), x)
+        by_distance = gradient.norm(dim=-1).mean(dim=0).flip(0)
+        found[name] = by_distance / by_distance[0] if relative else by_distance
+    return found
+
+
+def summary_reach(model: Translator, pairs: Sequence[Pair], task: Task, *, bins: int = 10) -> Float[Tensor, " position"]:
+    """‖∂ summary / ∂ word‖ by the word's relative position in its sentence, mean 1: what the encoder's last states remember."""
+    model.eval()
+    total, count = torch.zeros(bins), torch.zeros(bins)
+    for pair in pairs:
+        batch = collate([pair], task.source_vocab, task.target_vocab).to(runtime.device())
+        words = model.encoder.embed(batch.source).detach().requires_grad_()
+        states, final = model.encoder.gru(words)
+        summary = torch.cat([final[0], final[1]], dim=-1)
+        (gradient,) = torch.autograd.grad((summary @ torch.randn_like(summary[0])).sum(), words)
+        size = gradient[0].norm(dim=-1).cpu()
+        place = torch.arange(len(size)) * bins // len(size)
+        total.index_add_(0, place, size / size.mean())
+        count.index_add_(0, place, torch.ones_like(size))
+    return total / count
+
+
+def _random_batch(rows: int, words: int, vocabulary: int) -> Batch:
+    source, target = (torch.randint(len(SPECIALS), vocabulary, (rows, words)) for _ in range(2))
+    lengths = torch.full((rows,), words)
+    return Batch(source=source, source_lengths=lengths, target_in=target, target_out=target, target_lengths=lengths)
+
+
+def _random_translator(decoder: type[Decoder], width: int, vocabulary: int) -> Translator:
+    sizes = Seq2SeqSizes(source_vocab=vocabulary, target_vocab=vocabulary, d_embed=width, d_hidden=width)
+    return Translator(Encoder(sizes), decoder(sizes)).to(runtime.device())
+
+
+def step_cost(
+    *, words: int = 13, rows: int = 128, width: int = 128, vocabulary: int = 1000, rounds: int = 7
+) -> dict[str, float]:
+    """Time of a training step beside the fixed context's: the decoders take turns, median of the ratios of each round."""
+    batch = _random_batch(rows, words, vocabulary).to(runtime.device())
+    models = {name: _random_translator(decoder, width, vocabulary) for name, decoder in DECODERS.items()}
+    optimizers = {name: torch.optim.AdamW(model.parameters(), fused=True) for name, model in models.items()}
+    times: dict[str, list[float]] = {name: [] for name in models}
+    for _ in range(rounds + 1):  # the first round warms up
+        for name, model in models.items():
+            start = time.perf_counter()
+            with runtime.autocast():
+                loss = translation_loss(model, batch)
+            optimizers[name].zero_grad()
+            loss.backward()
+            optimizers[name].step()
+            runtime.synchronize()
+            times[name].append(time.perf_counter() - start)
+    base = times.pop("fixed context")[1:]
+    return {name: median(t / b for t, b in zip(ts[1:], base, strict=True)) for name, ts in times.items()}
+
+
+def kept_for_backward(decoder: type[Decoder], *, words: int) -> int:
+    """Bytes of activations that a translator keeps for the backward pass of 16 sentences of `words` words, weights left out."""
+    model, batch = _random_translator(decoder, 128, 1000), _random_batch(16, words, 1000).to(runtime.device())
+    weights = {parameter.untyped_storage().data_ptr() for parameter in model.parameters()}
+    kept: dict[int, int] = {}
+
+    def keep(tensor: Tensor) -> Tensor:
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in weights:
+            kept[storage.data_ptr()] = storage.nbytes()
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        loss = translation_loss(model, batch)  # alive while we count, so that no address is used twice
+    return sum(kept.values()) if loss.isfinite() else 0
+
+
+# ---- stored: real sentences --------------------------------------------------------------------------------------
+
+REAL_PAIRS = 40_000
+
+
+def tatoeba(seeds: Sequence[int] = (1, 2, 3), *, width: int = 128, steps: int = 600) -> list[dict[str, Any]]:
+    """Fixed context against attention on Tatoeba sentences of 3 to 8 words: BLEU, with all references and with one."""
+    corpus = data.load("tatoeba")
+    pairs, held_out = between(corpus["train"], 3, 8)[:REAL_PAIRS], between(corpus["test"], 3, 8)
+    task = Task.of(corpus, pairs, min_count=2)
+    rows = []
+    for seed in seeds:
+        for name in ("attention", "fixed context"):
+            runtime.seed(seed)
+            model = task.translator(DECODERS[name], width=width)
+            batches = Batches(pairs, task.source_vocab, task.target_vocab, size=64, seed=seed)
+            recipe = train.Recipe(steps=steps, lr=LEARNING_RATE, schedule=train.warmup_cosine(30))
+            history = train.fit(model, translation_loss, batches, recipe)
+            judged = quality(model, held_out, task)
+            rows.append({"decoder": name, "seed": seed, "seconds": round(history.seconds[-1], 1), "bleu": round(judged.bleu, 2)})
+    return rows

@@ -1,0 +1,199 @@
+"""Where and how the course computes: device, threads, precision, seed and scale; and swapping in edited code.
+
+Environment: `TFBOOK_SCALE` (quick, cpu, gpu), `TFBOOK_PRECISION` (float32, bfloat16) and `TFBOOK_DEVICE` override
+what `setup` would choose.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import random
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from functools import cache
+from types import ModuleType
+from typing import Any, TypeVar
+
+import numpy as np
+import torch
+
+SCALES = ("quick", "cpu", "gpu")
+PRECISIONS = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+BF16_MIN_SPEEDUP = 2.5  # below this ratio on one product, a whole training step in bfloat16 was seen to be slower
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Runtime:
+    """What `setup` found and chose."""
+
+    device: torch.device
+    threads: int
+    precision: str  # "float32" or "bfloat16" (autocast; weights stay float32)
+    scale: str  # "quick", "cpu" or "gpu"
+
+    def __str__(self) -> str:
+        name = torch.cuda.get_device_name(self.device) if self.device.type == "cuda" else platform.machine()
+        threads = f"{self.threads} thread{'s' if self.threads != 1 else ''}"
+        return f"{self.device} ({name}, {threads}) · {self.precision} · scale {self.scale} · torch {torch.__version__}"
+
+
+def _override(variable: str, choices: tuple[str, ...]) -> str | None:
+    value = os.environ.get(variable)
+    if value and value not in choices:
+        raise ValueError(f"{variable} is {value!r}; expected one of {', '.join(choices)}")
+    return value or None
+
+
+@cache
+def device() -> torch.device:
+    """The accelerator when there is one: CUDA, then Apple's MPS, then the CPU."""
+    if name := os.environ.get("TFBOOK_DEVICE"):
+        try:
+            torch.empty(0, device=name)
+        except (RuntimeError, AssertionError) as error:  # an unknown name, or one that this machine or build lacks
+            reason = str(error).partition("\n")[0]
+            raise ValueError(f"TFBOOK_DEVICE is {name!r}; expected a device such as cpu or cuda ({reason})") from None
+        return torch.device(name)
+    if torch.cuda.is_available():
+        return torch.device("cuda")
+    return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
+
+
+def scale() -> str:
+    """The size at which lessons run: `cpu` (the default), `gpu` (chosen when CUDA is there), `quick` (a smoke test)."""
+    return _override("TFBOOK_SCALE", SCALES) or ("gpu" if device().type == "cuda" else "cpu")
+
+
+def pick(*, quick: T, cpu: T, gpu: T) -> T:
+    """The value for the current scale, so that a lesson can choose its sizes in one visible cell."""
+    return {"quick": quick, "cpu": cpu, "gpu": gpu}[scale()]
+
+
+def _seconds_per_product(dtype: torch.dtype, size: int = 512, repeats: int = 5) -> float:
+    a = torch.ones(size, size, dtype=dtype)
+    durations = []
+    for _ in range(repeats + 1):  # the first product also sets up the kernel
+        start = time.perf_counter()
+        a @ a
+        durations.append(time.perf_counter() - start)
+    return min(durations[1:])
+
+
+@cache
+def precision() -> str:
+    """`bfloat16` where it pays: on GPUs that compute in it, and on CPUs where a short probe shows the speed (AMX)."""
+    if chosen := _override("TFBOOK_PRECISION", tuple(PRECISIONS)):
+        return chosen
+    if device().type == "cuda":
+        return "bfloat16" if torch.cuda.is_bf16_supported(including_emulation=False) else "float32"
+    if device().type == "mps":
+        return "float32"
+    speedup = _seconds_per_product(torch.float32) / _seconds_per_product(torch.bfloat16)
+    return "bfloat16" if speedup >= BF16_MIN_SPEEDUP else "float32"
+
+
+def autocast() -> AbstractContextManager[None]:
+    """A context in which matrix products run at the chosen precision; weights and losses stay float32."""
+    return torch.autocast(device().type, dtype=torch.bfloat16, enabled=precision() == "bfloat16")
+
+
+# ---- random numbers ----------------------------------------------------------------------------------------------
+
+
+def synchronize() -> None:
+    """Waits until the device has done what it was given, as timing needs; a CPU has no queue."""
+    if device().type != "cpu":
+        getattr(torch, device().type).synchronize()
+
+
+def seed(number: int) -> None:
+    """Seeds Python, NumPy and PyTorch; call it once a notebook. Raises ValueError when `number` is negative."""
+    if number < 0:
+        raise ValueError(f"number is {number}; a seed must be 0 or more")
+    random.seed(number)
+    np.random.seed(number % 2**32)  # noqa: NPY002 (the legacy generator is what other libraries draw from)
+    torch.manual_seed(number)
+
+
+def random_state() -> dict[str, Any]:
+    """The state of every generator that `seed` seeds, in types that `torch.load` reads back with `weights_only`."""
+    _, keys, *position = np.random.get_state()  # noqa: NPY002
+    numpy = (torch.from_numpy(keys.astype(np.int64)), *position)
+    state = {"python": random.getstate(), "numpy": numpy, "torch": torch.get_rng_state()}
+    return state | ({"cuda": torch.cuda.get_rng_state_all()} if torch.cuda.is_available() else {})
+
+
+def set_random_state(state: dict[str, Any]) -> None:
+    """Continues the random numbers where `random_state` was called."""
+    random.setstate(state["python"])
+    keys, *position = state["numpy"]
+    np.random.set_state(("MT19937", keys.numpy().astype(np.uint32), *position))  # noqa: NPY002
+    torch.set_rng_state(state["torch"])
+    for number, generator in enumerate(state.get("cuda", [])[: torch.cuda.device_count()]):
+        torch.cuda.set_rng_state(generator, number)
+
+
+@contextmanager
+def untouched_randomness() -> Iterator[None]:
+    """Whatever is drawn or seeded inside, the random numbers afterwards are those that would have come without it."""
+    state = random_state()
+    try:
+        yield
+    finally:
+        set_random_state(state)
+
+
+def setup(number: int = 0) -> Runtime:
+    """Seeds everything, prints one line (device, threads, precision, scale) and returns it as a `Runtime`."""
+    seed(number)
+    runtime = Runtime(device=device(), threads=torch.get_num_threads(), precision=precision(), scale=scale())
+    print(runtime)
+    return runtime
+
+
+# ---- an edited class or function takes the package's place -------------------------------------------------------
+
+_replaced: list[tuple[ModuleType, str, object]] = []  # (module, name, what the module held before)
+
+
+def _holders(name: str) -> list[ModuleType]:
+    """The modules of tfbook that hold a class or function called `name` (an exercise on it is neither)."""
+    modules = [module for key, module in sorted(sys.modules.items()) if key.partition(".")[0] == "tfbook"]
+    return [module for module in modules if getattr(vars(module).get(name), "__name__", None) == name]
+
+
+def _original(module: ModuleType, name: str) -> object:
+    return next((held for where, n, held in _replaced if where is module and n == name), vars(module)[name])
+
+
+def use(edited: T) -> T:
+    """Puts an edited class or function in the place of the package's object of the same name, in every tfbook module.
+
+    Models built afterwards use it; `restore()` takes it back. Raises LookupError when tfbook holds no such name, or
+    several different objects of that name.
+    """
+    name = getattr(edited, "__name__", None)
+    if not isinstance(name, str) or not callable(edited):
+        raise TypeError(f"edited is {type(edited).__name__}; expected a class or a function")
+    holders = _holders(name)
+    if not holders:
+        raise LookupError(f"no loaded module of tfbook holds {name!r}, so there is nothing to replace")
+    if len({id(_original(module, name)) for module in holders}) > 1:
+        raise LookupError(f"{name!r} means different things in {', '.join(module.__name__ for module in holders)}")
+    for module in holders:
+        _replaced.append((module, name, vars(module)[name]))
+        setattr(module, name, edited)
+    return edited
+
+
+def restore() -> None:
+    """Takes back every replacement made by `use`, newest first."""
+    while _replaced:
+        module, name, original = _replaced.pop()
+        setattr(module, name, original)
