@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
@@ -33,23 +33,19 @@ def greedy(
     training = model.training
     model.eval()
     try:
-        tokens, weights = zip(*_greedy_steps(model, source, lengths, max_length), strict=True)
+        memory = model.encoder(source, lengths)
+        state, word = model.decoder.start(memory), torch.full_like(source[:, :1], BOS)
+        finished, steps = torch.zeros_like(word, dtype=torch.bool), []
+        while len(steps) < max_length and not finished.all():
+            logits, weights, state = model.decoder(word, memory, state)
+            logits[..., [PAD, BOS]] = -torch.inf  # the model reads them and never says them
+            word = logits.argmax(dim=-1).masked_fill(finished, PAD)
+            finished = finished | (word == EOS)
+            steps.append((word, weights))
     finally:
         model.train(training)
+    tokens, weights = zip(*steps, strict=True)
     return Decoding(torch.cat(tokens, dim=1), None if weights[0] is None else torch.cat(weights, dim=1))
-
-
-def _greedy_steps(model: Translator, source: Tensor, lengths: Tensor, max_length: int) -> Iterator[tuple]:
-    memory = model.encoder(source, lengths)
-    state, word = model.decoder.start(memory), torch.full_like(source[:, :1], BOS)
-    finished = torch.zeros_like(word, dtype=torch.bool)
-    for _ in range(max_length):
-        logits, weights, state = model.decoder(word, memory, state)
-        word = logits.argmax(dim=-1).masked_fill(finished, PAD)
-        yield word, weights
-        finished = finished | (word == EOS)
-        if finished.all():
-            return
 
 
 class Translation(NamedTuple):

@@ -27,6 +27,7 @@ def _largest(*gaps: float) -> float:
     return max(math.inf if math.isnan(gap) else gap for gap in gaps)
 
 
+@torch.no_grad()
 def convexity(weights: Float[Tensor, "batch query key"], mask: Bool[Tensor, "batch #query key"]) -> float:
     """Attention weights are a convex combination: none negative, blocked ones 0, sums 1 (0 if all is blocked)."""
     mask = mask.expand(weights.shape)
@@ -34,6 +35,7 @@ def convexity(weights: Float[Tensor, "batch query key"], mask: Bool[Tensor, "bat
     return _largest(float(sums), float((-weights).max()), float(weights.masked_fill(mask, 0).abs().max()))
 
 
+@torch.no_grad()
 def future_leak(forward: Callable[[Tensor], Tensor], tokens: Int[Tensor, "batch time"], vocabulary: int) -> float:
     """How much an output changes when only later tokens change: must be 0 for a model that predicts what comes next."""
     before, gaps = _same_dropout(forward, tokens), [0.0]
@@ -51,6 +53,7 @@ def _same_dropout(forward: Callable[[Tensor], Tensor], tokens: Tensor) -> Tensor
         return forward(tokens)
 
 
+@torch.no_grad()
 def padding_effect(
     forward: Callable[[Tensor, Tensor], Tensor], tokens: Int[Tensor, "batch time"], lengths: Int[Tensor, " batch"]
 ) -> float:
@@ -62,6 +65,7 @@ def padding_effect(
     return _largest(*gaps)
 
 
+@torch.no_grad()
 def stepwise_gap(model: Translator, batch: Batch) -> float:
     """Teacher forcing in one call against one word at a time, as in decoding: the two must give the same logits."""
     memory = model.encoder(batch.source, batch.source_lengths)
@@ -73,6 +77,7 @@ def stepwise_gap(model: Translator, batch: Batch) -> float:
     return _largest(float((torch.cat(steps, dim=1) - parallel).abs().max()))
 
 
+@torch.no_grad()
 def round_trip_gap(model: nn.Module, forward: Callable[[nn.Module], Tensor]) -> float:
     """A copy with other numbers that loads the model's state dict must compute the same: nothing may live outside it.
 
@@ -83,10 +88,9 @@ def round_trip_gap(model: nn.Module, forward: Callable[[nn.Module], Tensor]) -> 
     buffers = set(map(id, twin.buffers()))
     for tensor in copied.values():
         if isinstance(tensor, Tensor) and tensor.is_floating_point() and id(tensor) not in buffers:
-            tensor.detach().add_(1.0)
+            tensor.add_(1.0)
     twin.load_state_dict(model.state_dict())
-    with torch.no_grad():
-        return _largest(float((forward(twin) - forward(model)).abs().max()))
+    return _largest(float((forward(twin) - forward(model)).abs().max()))
 
 
 def missing_gradients(model: nn.Module, loss: Callable[[nn.Module], Tensor]) -> float:
@@ -101,6 +105,7 @@ def missing_gradients(model: nn.Module, loss: Callable[[nn.Module], Tensor]) -> 
     return 1 - sum(healthy) / len(parameters)
 
 
+@torch.no_grad()
 def loss_on_padding(model: Translator, batch: Batch) -> float:
     """How much the loss changes when padded target words do: the loss must not see them."""
     mask = batch.target_out == PAD
@@ -118,18 +123,17 @@ def translator_report(model: Translator, batch: Batch) -> dict[str, float]:
     def same_target(source: Tensor, lengths: Tensor) -> Tensor:
         return model(source, lengths, batch.target_in[:1].expand(len(source), -1)).logits
 
-    with torch.no_grad():
-        model.train()
-        found = {"no word sees a later one (train)": future_leak(teacher_forced, batch.target_in, vocabulary)}
-        model.eval()
-        found["no word sees a later one (eval)"] = future_leak(teacher_forced, batch.target_in, vocabulary)
-        found["padding changes nothing"] = padding_effect(same_target, batch.source, batch.source_lengths)
-        found["padding does not count in the loss"] = loss_on_padding(model, batch)
-        found["one word at a time equals all at once"] = stepwise_gap(model, batch)
-        memory = model.encoder(batch.source, batch.source_lengths)
-        weights = model.decoder(batch.target_in, memory, model.decoder.start(memory)).weights
-        if weights is not None:
-            found["weights are a convex combination"] = convexity(weights, memory.mask[:, None])
+    model.train()
+    found = {"no word sees a later one (train)": future_leak(teacher_forced, batch.target_in, vocabulary)}
+    model.eval()
+    found["no word sees a later one (eval)"] = future_leak(teacher_forced, batch.target_in, vocabulary)
+    found["padding changes nothing"] = padding_effect(same_target, batch.source, batch.source_lengths)
+    found["padding does not count in the loss"] = loss_on_padding(model, batch)
+    found["one word at a time equals all at once"] = stepwise_gap(model, batch)
+    memory = model.encoder(batch.source, batch.source_lengths)
+    weights = model.decoder(batch.target_in, memory, model.decoder.start(memory)).weights
+    if weights is not None:
+        found["weights are a convex combination"] = convexity(weights, memory.mask[:, None])
     found["a saved model computes the same"] = round_trip_gap(
         model, lambda m: m(batch.source, batch.source_lengths, batch.target_in).logits
     )

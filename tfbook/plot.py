@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import textwrap
+from collections.abc import Collection, Mapping, Sequence, Set
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -12,7 +13,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-COLOURS = ("#3f90da", "#e76300", "#7a21dd", "#717581")  # four of Petroff's ten (2021): distinct in grey and colour-blind safe
+# Four of Petroff's ten (2021), distinct for the colour-blind; in grey, markers and direct labels tell lines apart.
+COLOURS = ("#3f90da", "#e76300", "#832db6", "#717581")
 MARKERS = ("o", "s", "^", "D")
 INK, FAINT, EDGE = "#222222", "#f2f2f2", "#9a9a9a"
 
@@ -41,7 +43,7 @@ def style() -> None:
 
 
 def show(figure: Figure, alt: str) -> None:
-    """Displays a figure with the text for whoever cannot see it, and closes it. Raises ValueError when `alt` is empty."""
+    """Displays a figure with the text for whoever cannot see it; raises ValueError when `alt` is empty."""
     import io
 
     import matplotlib.pyplot as plt
@@ -59,7 +61,9 @@ def label_ends(axes: Axes, gap: float = 0.05) -> None:
     """Writes each line's label beside its last point, in its colour, pushed apart where they would touch."""
     lines = [line for line in axes.get_lines() if not line.get_label().startswith("_")]
     low, high = axes.get_ylim()
-    ends = sorted(((axes.transData.transform((0, line.get_ydata()[-1]))[1], line) for line in lines), key=lambda e: e[0])
+    ends = sorted(
+        ((axes.transData.transform((0, line.get_ydata()[-1]))[1], line) for line in lines), key=lambda e: e[0]
+    )
     bottom, top = axes.transData.transform((0, low))[1], axes.transData.transform((0, high))[1]
     place = -np.inf
     for y, line in ends:
@@ -79,7 +83,9 @@ def label_ends(axes: Axes, gap: float = 0.05) -> None:
 
 def lines(
     axes: Axes,
-    series: Mapping[str, tuple[Sequence[float], Sequence[float]] | tuple[Sequence[float], Sequence[float], Sequence[float]]],
+    series: Mapping[
+        str, tuple[Sequence[float], Sequence[float]] | tuple[Sequence[float], Sequence[float], Sequence[float]]
+    ],
     *,
     title: str,
     x: str,
@@ -102,7 +108,7 @@ def attention_map(
     target: Sequence[str],
     *,
     title: str,
-    gold: set[tuple[int, int]] = frozenset(),
+    gold: Set[tuple[int, int]] = frozenset(),
     bar: bool = True,
 ) -> None:
     """Attention weights (target × source), one row a target word, 0 to 1; a ring marks each gold link (source, target).
@@ -115,7 +121,7 @@ def attention_map(
         expected = f"{len(target)} target × {len(source)} source words"
         raise ValueError(f"weights have shape {tuple(weights.shape)}; expected {expected}")
     sns.heatmap(
-        weights.numpy(),
+        weights.detach().float().cpu().numpy(),
         ax=axes,
         vmin=0,
         vmax=1,
@@ -129,7 +135,15 @@ def attention_map(
         yticklabels=target,
     )
     for i, j in sorted(gold):
-        axes.plot(i + 0.5, j + 0.5, marker="o", markersize=8, markerfacecolor="none", markeredgecolor="#ff5e5e", markeredgewidth=1.8)
+        axes.plot(
+            i + 0.5,
+            j + 0.5,
+            marker="o",
+            markersize=8,
+            markerfacecolor="none",
+            markeredgecolor="#ff5e5e",
+            markeredgewidth=1.8,
+        )
     axes.grid(False)
     axes.set_title(title, pad=10)
     axes.tick_params(length=0)
@@ -139,11 +153,13 @@ def attention_map(
 
 
 def seq2seq_diagram(axes: Axes, source: Sequence[str], target: Sequence[str], *, attention: bool) -> None:
-    """Encoder states below, decoder states above; between them one vector for everything, or a line from every state."""
+    """Encoder states below, decoder states above; between them one vector for all, or a line from every state."""
     from matplotlib.patches import FancyArrowPatch, FancyBboxPatch
 
     def box(x: float, y: float, text: str, colour: str) -> None:
-        shape = FancyBboxPatch((x - 0.36, y - 0.2), 0.72, 0.4, boxstyle="round,pad=0.04", facecolor=colour, edgecolor=INK)
+        shape = FancyBboxPatch(
+            (x - 0.36, y - 0.2), 0.72, 0.4, boxstyle="round,pad=0.04", facecolor=colour, edgecolor=INK
+        )
         axes.add_patch(shape)
         axes.text(x, y, text, ha="center", va="center", fontsize=10.5, color=INK)
 
@@ -177,3 +193,52 @@ def seq2seq_diagram(axes: Axes, source: Sequence[str], target: Sequence[str], *,
             arrow((middle, 1.26), (left + t, 1.74), COLOURS[3])
     axes.set(xlim=(min(0, left) - 0.7, max(len(source), left + len(target)) - 0.3), ylim=(-0.9, 2.9), aspect="equal")
     axes.axis("off")
+
+
+def course_map(axes: Axes, parts: Mapping[str, Sequence[str]], ready: Collection[str]) -> None:
+    """Lessons such as "08 GPT pretraining" as boxes, filled when `ready` has their number, in a band for each part.
+
+    The first two parts are a road, one row each; the others leave from it side by side, two lessons a row.
+    """
+    road, branches = list(parts.items())[:2], list(parts.items())[2:]
+    columns = max(2 * len(branches), *(len(lessons) for _, lessons in road))
+    for row, (name, lessons) in enumerate(road):
+        _band(axes, name, lessons, ready, left=0, top=-1.75 * row, columns=columns)
+    depth = max(-(-len(lessons) // 2) for _, lessons in branches)
+    for number, (name, lessons) in enumerate(branches):
+        _band(axes, name, lessons, ready, left=2 * number, top=-1.75 * len(road), columns=2, rows=depth)
+    starts = [(columns / 2, 0), *((2 * number + 1, 1) for number in range(len(branches)))]
+    for x, row in starts:
+        ends = (x, -1.75 * row - 1.4), (x, -1.75 * (row + 1) + 0.02)
+        axes.annotate("", ends[1], ends[0], arrowprops={"arrowstyle": "-|>", "color": EDGE, "linewidth": 2})
+    axes.set(xlim=(-0.05, columns + 0.05), ylim=(-1.75 * len(road) - 0.45 - depth, 0.1))
+    axes.axis("off")
+
+
+def _band(
+    axes: Axes,
+    name: str,
+    lessons: Sequence[str],
+    ready: Collection[str],
+    *,
+    left: float,
+    top: float,
+    columns: int,
+    rows: int = 1,
+) -> None:
+    """One part of the map: its name, and its lessons in boxes of one unit, row by row."""
+    from matplotlib.patches import FancyBboxPatch
+
+    def box(x: float, y: float, width: float, height: float, **look: object) -> None:
+        axes.add_patch(FancyBboxPatch((x, y), width, height, boxstyle="round,pad=0,rounding_size=0.08", **look))
+
+    box(left + 0.04, top - 0.42 - rows, columns - 0.08, rows + 0.42, facecolor=FAINT, edgecolor="none")
+    axes.text(left + 0.14, top - 0.2, name, va="center", fontweight="bold", fontsize=11, color=INK)
+    for place, lesson in enumerate(lessons):
+        number, _, title = lesson.partition(" ")
+        x, y = left + place % columns, top - 0.42 - place // columns
+        done = number in ready
+        fill, edge, ink, weight = (COLOURS[0], COLOURS[0], "white", "bold") if done else ("white", EDGE, INK, "normal")
+        box(x + 0.1, y - 0.9, 0.8, 0.86, facecolor=fill, edgecolor=edge)
+        words = f"{number}\n" + textwrap.fill(title, 15, break_long_words=False)
+        axes.text(x + 0.5, y - 0.47, words, ha="center", va="center", fontsize=9.5, color=ink, fontweight=weight)

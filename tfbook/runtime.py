@@ -103,13 +103,13 @@ def autocast() -> AbstractContextManager[None]:
     return torch.autocast(device().type, dtype=torch.bfloat16, enabled=precision() == "bfloat16")
 
 
-# ---- random numbers ----------------------------------------------------------------------------------------------
-
-
 def synchronize() -> None:
     """Waits until the device has done what it was given, as timing needs; a CPU has no queue."""
     if device().type != "cpu":
         getattr(torch, device().type).synchronize()
+
+
+# ---- random numbers ----------------------------------------------------------------------------------------------
 
 
 def seed(number: int) -> None:

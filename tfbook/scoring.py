@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -17,6 +19,7 @@ class AdditiveScore(nn.Module):
         self.W = nn.Linear(d_query, d_score, bias=False)
         self.U = nn.Linear(d_key, d_score)
         self.v = nn.Linear(d_score, 1, bias=False)
+        nn.init.normal_(self.v.weight, std=2 / math.sqrt(d_score))  # scores that differ: an even softmax learns slowly
 
     def project(self, keys: Float[Tensor, "batch key d_key"]) -> Float[Tensor, "batch key d_score"]:
         """U k for every key: it does not depend on the query, so a decoder computes it once a sentence."""

@@ -5,9 +5,11 @@ from __future__ import annotations
 import math
 import os
 import signal
+import statistics
 import threading
 import time
-from collections.abc import Callable, Iterator
+import zipfile
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -93,6 +95,13 @@ class History:
         return [row[against] for row in self.evaluations], [row[metric] for row in self.evaluations]
 
 
+def running_mean(values: Sequence[float], window: int) -> list[float]:
+    """Mean of each value and up to `window` − 1 before it; raises ValueError when `window` < 1."""
+    if window < 1:
+        raise ValueError(f"window is {window}; expected 1 or more")
+    return [statistics.fmean(values[max(0, i + 1 - window) : i + 1]) for i in range(len(values))]
+
+
 class NonFiniteLoss(FloatingPointError):
     """The loss or its gradient became NaN or infinite. `history` holds the steps before; the weights are theirs."""
 
@@ -142,21 +151,23 @@ def load_checkpoint(path: str | Path, model: nn.Module, optimizer: torch.optim.O
         optimizer.load_state_dict(content["optimizer"])  # changes nothing when it raises
     except Exception as error:
         runtime.set_random_state(before)
-        raise CheckpointError(f"checkpoint {path} does not fit this optimiser ({error})") from error
+        raise CheckpointError(f"checkpoint {path} does not fit this optimiser or machine ({error!r})") from error
     model.load_state_dict(content["model"])
     return history
 
 
 def _read_checkpoint(path: str | Path) -> tuple[dict[str, Any], History]:
-    try:
-        content = torch.load(path, map_location="cpu", weights_only=True)
-        parts = {name: content[name] for name in ("model", "optimizer", "random")}
-        return parts, History(**content["history"])
-    except OSError:
-        raise
-    except Exception as error:  # a cut or foreign file makes the unpickler raise nearly anything
-        message = f"checkpoint {path} is damaged ({type(error).__name__}); delete it to start afresh"
-        raise CheckpointError(message) from error
+    with Path(path).open("rb") as file:
+        try:
+            if zipfile.ZipFile(file).testzip():  # torch.load does not look at the checksums
+                raise ValueError("a checksum is wrong")
+            file.seek(0)
+            content = torch.load(file, map_location="cpu", weights_only=True)
+            parts = {name: content[name] for name in ("model", "optimizer", "random")}
+            return parts, History(**content["history"])
+        except Exception as error:  # a cut or foreign file makes the reader raise nearly anything
+            message = f"checkpoint {path} is damaged ({type(error).__name__}); delete it to start afresh"
+            raise CheckpointError(message) from error
 
 
 def _shapes(weights: dict[str, Any]) -> dict[str, tuple[int, ...]]:
@@ -199,9 +210,9 @@ def _optimizer(model: nn.Module, recipe: Recipe) -> torch.optim.Optimizer:
 def _step(model: nn.Module, loss: Tensor, optimizer: torch.optim.Optimizer, recipe: Recipe, history: History) -> None:
     """One update, written down in `history`; the weights stay as they are when loss or gradient is not finite."""
     if not isinstance(loss, Tensor) or loss.shape or not loss.requires_grad:
-        raise ValueError(
-            f"loss returned {loss!r:.80}; expected a tensor of shape () that depends on the model's weights"
-        )
+        form = f" of shape {tuple(loss.shape)}, requires_grad {loss.requires_grad}" if isinstance(loss, Tensor) else ""
+        expected = "a Tensor of shape () that depends on the model's weights"
+        raise ValueError(f"loss returned a {type(loss).__name__}{form}; expected {expected}")
     for group in optimizer.param_groups:
         group["lr"] = recipe.lr * recipe.schedule(history.steps, recipe.steps)
     optimizer.zero_grad(set_to_none=True)

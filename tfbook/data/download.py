@@ -90,10 +90,8 @@ _PATIENCE = Patience()
 
 def fetch(file: File, *, patience: Patience = _PATIENCE) -> Path:
     """A local path that holds the verified `file`; raises DataUnavailable when there is no way to it."""
-    if shipped := _shipped(file):
-        return shipped
     if not file.urls:
-        raise DataUnavailable(f"{file.path} ships with tfbook and is missing: install tfbook again")
+        return _shipped(file)
     target = cache_folder() / file.path
     try:
         if not _intact(file, target):
@@ -111,8 +109,8 @@ def fetch(file: File, *, patience: Patience = _PATIENCE) -> Path:
 def obtainable(file: File, *, seconds: float = 3.0) -> bool:
     """Whether `fetch` would find the file: at hand, or at an address that answers within `seconds`. Never raises."""
     with suppress(Exception):
-        if not file.urls or _shipped(file):
-            return _shipped(file) is not None
+        if not file.urls:
+            return _shipped(file).is_file()
         if _intact(file, cache_folder() / file.path):
             return True
         sources = _sources(file)
@@ -122,9 +120,11 @@ def obtainable(file: File, *, seconds: float = 3.0) -> bool:
     return False
 
 
-def _shipped(file: File) -> Path | None:
-    paths = (folder / file.path for folder in SHIPPED)
-    return next((path for path in paths if path.is_file()), None)
+def _shipped(file: File) -> Path:
+    paths = [folder / file.path for folder in SHIPPED if (folder / file.path).is_file()]
+    if not paths:
+        raise DataUnavailable(f"{file.path} ships with tfbook and is missing: install tfbook again")
+    return paths[0]
 
 
 def _intact(file: File, path: Path) -> bool:
@@ -279,7 +279,10 @@ class _Progress(tqdm):
         self.seconds = seconds
         self.begun = time.monotonic()
 
-    def update(self, n: float | None = 1) -> bool | None:
+    def __bool__(self) -> bool:
+        return True  # pooch asks, and a tqdm that does not know its length yet raises
+
+    def update(self, n: int | float | None = 1) -> bool | None:
         if time.monotonic() - self.begun > self.seconds:
             raise TimeoutError(f"not done after {self.seconds:g} s")
         return super().update(n)

@@ -10,7 +10,7 @@ import zipfile
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
@@ -239,12 +239,18 @@ def read_english_french(path: str | Path) -> Translations:
 
 
 def _links(alignment: str) -> tuple[Links, Links]:
-    """Sure and possible links of `0-0 1-2 3?4`: `-` is sure, `?` only possible."""
-    links = [re.fullmatch(r"(\d+)([-?])(\d+)", link) for link in alignment.split()]
-    if not all(links):
-        raise ValueError(f"alignment is {alignment!r}; expected links such as 0-0 or 3?4")
-    possible = {(int(link[1]), int(link[3])): link[2] for link in links if link}
-    return frozenset(link for link, sign in possible.items() if sign == "-"), frozenset(possible)
+    """Sure and possible links of `0-0 1-2 3?4`."""
+    links = [_link(text) for text in alignment.split()]
+    return frozenset(link for link, sure in links if sure), frozenset(link for link, _ in links)
+
+
+@cache  # a corpus has hundreds of thousands of links, but only some thousand different ones
+def _link(text: str) -> tuple[tuple[int, int], bool]:
+    """`1-2` is a sure link from word 1 to word 2, `1?2` only a possible one."""
+    link = re.fullmatch(r"(\d+)([-?])(\d+)", text)
+    if not link:
+        raise ValueError(f"alignment holds {text!r}; expected links such as 0-0 or 3?4")
+    return (int(link[1]), int(link[3])), link[2] == "-"
 
 
 def _references(pairs: Iterable[Pair]) -> dict[Words, list[Words]]:
@@ -268,10 +274,9 @@ def read_tatoeba(path: str | Path) -> Translations:
     """
     translations: dict[Words, list[Words]] = {}
     for english, french in _tatoeba_lines(path):
-        target = tokenize(french, "french")
-        targets = translations.setdefault(tokenize(english, "english"), [])
-        if target not in targets:
-            targets.append(target)
+        source, target = tokenize(english, "english"), tokenize(french, "french")
+        if source and target and target not in translations.setdefault(source, []):
+            translations[source].append(target)
     splits: dict[str, list[Pair]] = {"train": [], "valid": [], "test": []}
     references = {}
     for source, targets in translations.items():
@@ -285,7 +290,7 @@ def read_tatoeba(path: str | Path) -> Translations:
 
 
 def check_tatoeba(path: str | Path) -> None:
-    """Raise ValueError unless `path` is a zip whose `fra.txt` has the form and about the size of Tatoeba's."""
+    """Raise unless `path` is a zip whose `fra.txt` has the form of Tatoeba's, and its size at the least."""
     lines = sum(1 for _ in _tatoeba_lines(path))
     if lines < 100_000:
         raise ValueError(f"fra.txt has {lines} lines; expected 100,000 or more")

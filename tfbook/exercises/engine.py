@@ -1,4 +1,4 @@
-"""What an exercise is: a solution, the cases it is tried on, and typical mistakes, each with the sentence that explains it."""
+"""What an exercise is: a solution, the cases it is tried on, and typical mistakes, each with its explanation."""
 
 from __future__ import annotations
 
@@ -140,11 +140,15 @@ def _call(answer: Answer, case: tuple[Any, ...], reference: Answer) -> _Outcome 
 def _where(error: BaseException, answer: Answer) -> str:
     text = f"{type(error).__name__}: {error}".rstrip(": ")
     code = getattr(answer, "__code__", None)
-    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if code and frame.filename == code.co_filename]
+    frames = [
+        frame for frame in traceback.extract_tb(error.__traceback__) if code and frame.filename == code.co_filename
+    ]
     if not frames:
         return text
     line = frames[-1].lineno - code.co_firstlineno + 1
-    return f"{text} (line {line} of {answer.__name__}: {frames[-1].line})" if frames[-1].line else f"{text} (line {line})"
+    return (
+        f"{text} (line {line} of {answer.__name__}: {frames[-1].line})" if frames[-1].line else f"{text} (line {line})"
+    )
 
 
 # ---- comparing results -------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Exercises of lesson 00: how exercises work, and the one bug that every training loop has had."""
+"""Exercises of lesson 00: softmax, broadcasting, cross-entropy, and the bug that every training loop once had."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def _scores() -> list[tuple[Tensor]]:
     cases=_scores,
     hints=[
         "Exponentiate every score, then divide each row by its sum. `keepdim=True` lets the division broadcast.",
-        "exp(1000) is infinite. The result does not change when you subtract the same number from a whole row: which one?",
+        "exp(1000) is infinite. Subtracting one number from a whole row changes nothing: which number helps?",
     ],
 )
 def softmax(scores: Tensor) -> Tensor:
@@ -43,6 +43,120 @@ def _(scores: Tensor) -> Tensor:
 @softmax.mistake("scores of 1000 give NaN: exp overflows; subtract each row's largest score first")
 def _(scores: Tensor) -> Tensor:
     return torch.exp(scores) / torch.exp(scores).sum(dim=-1, keepdim=True)
+
+
+@softmax.mistake("you divide by the sum of the whole matrix: give each row its own, with dim=-1 and keepdim=True")
+def _(scores: Tensor) -> Tensor:
+    return torch.exp(scores) / torch.exp(scores).sum()
+
+
+@softmax.mistake("you divide by the sum of each column: give each row its own, with dim=-1 and keepdim=True")
+def _(scores: Tensor) -> Tensor:
+    return torch.exp(scores) / torch.exp(scores).sum(dim=0)
+
+
+@softmax.mistake("rows far below the largest score of all become 0/0: subtract each row's own largest score")
+def _(scores: Tensor) -> Tensor:
+    weights = torch.exp(scores - scores.max())
+    return weights / weights.sum(dim=-1, keepdim=True)
+
+
+# ---- broadcasting ------------------------------------------------------------------------------------------------
+
+
+def _positions() -> list[tuple[Tensor, Tensor]]:
+    three, two = torch.tensor([0.0, 1.0, 5.0]), torch.tensor([2.0, 1.0])
+    return [(three, two), (two, two), (two, three)]
+
+
+@exercise(
+    cases=_positions,
+    hints=[
+        "The result has a row for each entry of `a` and a column for each entry of `b`. Which shape must `a` have?",
+        "`a[:, None]` has shape (n, 1). Against (m,) it broadcasts to (n, m).",
+    ],
+)
+def distances(a: Tensor, b: Tensor) -> Tensor:
+    return (a[:, None] - b).abs()
+
+
+@distances.mistake("rows and columns are swapped: a row belongs to an entry of a, so write a[:, None]")
+def _(a: Tensor, b: Tensor) -> Tensor:
+    return (a - b[:, None]).abs()
+
+
+@distances.mistake("a distance has no sign: take the absolute value")
+def _(a: Tensor, b: Tensor) -> Tensor:
+    return a[:, None] - b
+
+
+@distances.mistake("a distance has no sign, and b − a is the difference the other way round: take the absolute value")
+def _(a: Tensor, b: Tensor) -> Tensor:
+    return b - a[:, None]
+
+
+@distances.mistake("these are squared distances: take the absolute value instead of the square")
+def _(a: Tensor, b: Tensor) -> Tensor:
+    return (a[:, None] - b) ** 2
+
+
+# ---- cross-entropy -----------------------------------------------------------------------------------------------
+
+
+def _predictions() -> list[tuple[Tensor, Tensor]]:
+    logits = torch.tensor([[2.0, 1.0, 0.0], [0.0, 0.0, 3.0]])
+    return [(logits, torch.tensor([1, 2])), (torch.tensor([[0.0, 200.0], [1.0, 1.0]]), torch.tensor([0, 1]))]
+
+
+@exercise(
+    cases=_predictions,
+    hints=[
+        "For each row: take the softmax of its logits, pick the entry that `target` names, and minus its logarithm.",
+        "`log_probabilities[torch.arange(len(target)), target]` picks one entry of each row.",
+        "A probability of exp(−200) is 0 in float32, and its logarithm −∞. `torch.log_softmax` never computes it.",
+    ],
+)
+def surprise(logits: Tensor, target: Tensor) -> Tensor:
+    log_probabilities = torch.log_softmax(logits, dim=-1)
+    return -log_probabilities[torch.arange(len(target)), target]
+
+
+@surprise.mistake("an unlikely letter has an infinite surprise: use log_softmax, not the logarithm of a softmax")
+def _(logits: Tensor, target: Tensor) -> Tensor:
+    return -torch.softmax(logits, dim=-1)[torch.arange(len(target)), target].log()
+
+
+@surprise.mistake("the sign is missing: a probability is at most 1, so its logarithm is negative and a surprise is not")
+def _(logits: Tensor, target: Tensor) -> Tensor:
+    return -surprise.reference(logits, target)
+
+
+@surprise.mistake("these are the logits of the targets: they become log-probabilities by a log_softmax over each row")
+def _(logits: Tensor, target: Tensor) -> Tensor:
+    return -logits[torch.arange(len(target)), target]
+
+
+@surprise.mistake("these are probabilities: the surprise is minus their logarithm")
+def _(logits: Tensor, target: Tensor) -> Tensor:
+    return torch.softmax(logits, dim=-1)[torch.arange(len(target)), target]
+
+
+@surprise.mistake("the softmax runs down the columns, over the batch: each row is a prediction of its own, dim=-1")
+def _(logits: Tensor, target: Tensor) -> Tensor:
+    return -torch.log_softmax(logits, dim=0)[torch.arange(len(target)), target]
+
+
+@surprise.mistake("this picks every target in every row: index with torch.arange(len(target)) and target together")
+def _(logits: Tensor, target: Tensor) -> Tensor:
+    return -torch.log_softmax(logits, dim=-1)[:, target]
+
+
+@surprise.mistake("this is the mean, the loss of the batch: the exercise asks for the surprise of each row")
+def _(logits: Tensor, target: Tensor) -> Tensor:
+    return surprise.reference(logits, target).mean()
+
+
+# ---- find the bug ------------------------------------------------------------------------------------------------
 
 
 def _regressions() -> list[tuple[Tensor, Tensor, Tensor, float, int]]:

@@ -30,8 +30,8 @@ def _queries_and_keys() -> list[tuple[Tensor, ...]]:
 @exercise(
     cases=_queries_and_keys,
     hints=[
-        "Start with the shapes: W q is (batch, d_score) and U k is (batch, key, d_score). Which dimension is missing where?",
-        "`(query @ W.T)[:, None]` has shape (batch, 1, d_score) and broadcasts over the keys. v is a vector: `hidden @ v`.",
+        "Start with the shapes: W q is (batch, d_score), U k is (batch, key, d_score). What is missing where?",
+        "`(query @ W.T)[:, None]` is (batch, 1, d_score) and broadcasts over the keys. v is a vector: `hidden @ v`.",
     ],
 )
 def additive_score(query: Tensor, keys: Tensor, W: Tensor, U: Tensor, v: Tensor) -> Tensor:
@@ -39,7 +39,9 @@ def additive_score(query: Tensor, keys: Tensor, W: Tensor, U: Tensor, v: Tensor)
     return hidden @ v
 
 
-@additive_score.mistake("without the tanh the score is linear: the query adds the same number to every key, and softmax removes it")
+@additive_score.mistake(
+    "without the tanh the score is linear: the query adds the same number to every key, and softmax removes it"
+)
 def _(query: Tensor, keys: Tensor, W: Tensor, U: Tensor, v: Tensor) -> Tensor:
     return ((query @ W.T)[:, None] + keys @ U.T) @ v
 
@@ -76,8 +78,8 @@ def _masked_scores() -> list[tuple[Tensor, Tensor]]:
 @exercise(
     cases=_masked_scores,
     hints=[
-        "A word that may not be attended to needs exp(score) = 0 before the sum is taken, so its score must be −∞ or close.",
-        "A row without a single allowed word is 0/0. Use a large negative finite number, and set blocked weights to 0 at the end.",
+        "A blocked word needs exp(score) = 0 before the sum is taken, so its score must be −∞ or close.",
+        "A row without an allowed word is 0/0. Use a finite, very negative score, and set blocked weights to 0 at the end.",
     ],
 )
 def masked_softmax(scores: Tensor, mask: Tensor) -> Tensor:
@@ -85,7 +87,9 @@ def masked_softmax(scores: Tensor, mask: Tensor) -> Tensor:
     return torch.softmax(scores.masked_fill(~mask, lowest), dim=-1).masked_fill(~mask, 0.0)
 
 
-@masked_softmax.mistake("each row should sum to 1: you set weights to 0 after the softmax, when padding had taken its share")
+@masked_softmax.mistake(
+    "each row should sum to 1: you set weights to 0 after the softmax, when padding had taken its share"
+)
 def _(scores: Tensor, mask: Tensor) -> Tensor:
     return torch.softmax(scores, dim=-1) * mask
 
@@ -100,7 +104,9 @@ def _(scores: Tensor, mask: Tensor) -> Tensor:
     return torch.softmax(scores.masked_fill(~mask, -torch.inf), dim=-1)
 
 
-@masked_softmax.mistake("a row in which everything is blocked attends to its padding evenly; its weights should all be 0")
+@masked_softmax.mistake(
+    "a row in which everything is blocked attends to its padding evenly; its weights should all be 0"
+)
 def _(scores: Tensor, mask: Tensor) -> Tensor:
     return torch.softmax(scores.masked_fill(~mask, torch.finfo(scores.dtype).min), dim=-1)
 
@@ -176,17 +182,23 @@ def _(found: Links, sure: Links, possible: Links) -> float:
     return 1 - alignment_error_rate.reference(found, sure, possible)
 
 
-@alignment_error_rate.mistake("possible links that were not found are no errors: the denominator is |A| + |S|, without P")
+@alignment_error_rate.mistake(
+    "possible links that were not found are no errors: the denominator is |A| + |S|, without P"
+)
 def _(found: Links, sure: Links, possible: Links) -> float:
     return 1 - (len(found & sure) + len(found & possible)) / (len(found) + len(possible))
 
 
-@alignment_error_rate.mistake("links that are possible but not sure should count as half right: the term |A ∩ P| is missing")
+@alignment_error_rate.mistake(
+    "links that are possible but not sure should count as half right: the term |A ∩ P| is missing"
+)
 def _(found: Links, sure: Links, possible: Links) -> float:
     return 1 - 2 * len(found & sure) / (len(found) + len(sure))
 
 
-@alignment_error_rate.mistake("this only asks how many found links are possible; a model that finds one link would be perfect")
+@alignment_error_rate.mistake(
+    "this only asks how many found links are possible; a model that finds one link would be perfect"
+)
 def _(found: Links, sure: Links, possible: Links) -> float:
     return 1 - len(found & possible) / len(found)
 
@@ -210,7 +222,7 @@ def _choices() -> list[tuple[Callable[[Tensor], Tensor], Tensor, float]]:
 @exercise(
     cases=_choices,
     hints=[
-        "Move one score up by ε and down by ε, and see how much the output changes: (f(s + ε e_i) − f(s − ε e_i)) / 2ε.",
+        "Move one score up and down by ε and see how the output changes: (f(s + ε e_i) − f(s − ε e_i)) / 2ε.",
         "`scores.clone()` gives a copy to change. Fill a tensor of zeros, one entry a score.",
     ],
 )

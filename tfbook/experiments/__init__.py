@@ -69,11 +69,17 @@ def _path(name: str) -> Path:
 
 def _commit() -> str:
     here = Path(__file__).parent
-    asked = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=here, capture_output=True, text=True, check=False)
+    asked = subprocess.run(
+        ["git", "rev-parse", "--short", "HEAD"], cwd=here, capture_output=True, text=True, check=False
+    )
     return asked.stdout.strip() or "no commit"
 
 
 def _processor() -> str:
     cpus = Path("/proc/cpuinfo")
-    names = [line.split(":")[1].strip() for line in cpus.read_text().splitlines() if "model name" in line] if cpus.exists() else []
+    names = (
+        [line.split(":")[1].strip() for line in cpus.read_text().splitlines() if "model name" in line]
+        if cpus.exists()
+        else []
+    )
     return names[0] if names else platform.processor() or platform.machine()

@@ -9,6 +9,7 @@ from functools import partial
 from statistics import mean, median
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -79,7 +80,7 @@ def by_length(model: Translator, task: Task, count: int) -> dict[tuple[int, int]
 
 @torch.inference_mode()
 def forced_weights(model: Translator, pairs: Sequence[Pair], task: Task) -> list[Float[Tensor, "target source"]]:
-    """Attention weights for each word of the true translations, `<eos>` left out, the model being told the words before."""
+    """Attention weights for each word of the true translations, under teacher forcing; `<eos>` is left out."""
     model.eval()
     batch = collate(pairs, task.source_vocab, task.target_vocab).to(runtime.device())
     weights = model(batch.source, batch.source_lengths, batch.target_in).weights.float().cpu()
@@ -99,7 +100,9 @@ def bottleneck(seeds: Sequence[int] = (1, 2, 3), *, width: int = 128, steps: int
     """Trains each decoder with each seed on the same batches: learning curve, quality by length, alignment error."""
     corpus = data.load("english-french")
     task = Task.of(corpus, corpus["train"])
-    return [{"decoder": name, "seed": seed, **_run(name, seed, task, width, steps)} for seed in seeds for name in DECODERS]
+    return [
+        {"decoder": name, "seed": seed, **_run(name, seed, task, width, steps)} for seed in seeds for name in DECODERS
+    ]
 
 
 def _run(name: str, seed: int, task: Task, width: int, steps: int) -> dict[str, Any]:
@@ -117,7 +120,9 @@ def _run(name: str, seed: int, task: Task, width: int, steps: int) -> dict[str, 
     return {
         "parameters": sum(p.numel() for p in model.parameters()),
         "curve": [{key: round(value, 3) for key, value in row.items()} for row in history.evaluations],
-        "by_length": [[*length, round(q.bleu, 2), round(q.exact, 4)] for length, q in by_length(model, task, 250).items()],
+        "by_length": [
+            [*length, round(q.bleu, 2), round(q.exact, 4)] for length, q in by_length(model, task, 250).items()
+        ],
         "test": round(quality(model, test, task).bleu, 2),
         "template": round(quality(model, task.corpus["template"], task).bleu, 2),
         "alignment error": round(alignment_error(model, test, task), 4) if name != "fixed context" else None,
@@ -136,13 +141,43 @@ def curves(rows: Sequence[dict[str, Any]], against: str) -> dict[str, tuple[list
     return found
 
 
+def lead_at_equal_seconds(rows: Sequence[dict[str, Any]]) -> list[float]:
+    """For each seed: validation BLEU of attention minus fixed context's, when the latter's training time is up."""
+    curves_of = {(row["decoder"], row["seed"]): row["curve"] for row in rows}
+    leads = []
+    for seed in sorted({row["seed"] for row in rows}):
+        fixed, attention = curves_of["fixed context", seed][-1], curves_of["attention", seed]
+        seconds, scores = [point["seconds"] for point in attention], [point["bleu"] for point in attention]
+        leads.append(float(np.interp(fixed["seconds"], seconds, scores)) - fixed["bleu"])
+    return leads
+
+
+def summary_table(rows: Sequence[dict[str, Any]]) -> str:
+    """Mean over seeds (lowest–highest): parameters, BLEU by length and on new constructions, alignment error."""
+    heads = ["parameters", *(f"{low}–{high} words" for low, high in LENGTHS), "new constructions", "alignment error"]
+    columns = {}
+    for name in DECODERS:
+        runs = [row for row in rows if row["decoder"] == name]
+        buckets = [[run["by_length"][i][2] for run in runs] for i in range(len(LENGTHS))]
+        cells = [f"{runs[0]['parameters']:,}", *map(_spread, buckets), _spread([run["template"] for run in runs])]
+        errors = [run["alignment error"] for run in runs if run["alignment error"] is not None]
+        columns[name] = [*cells, _spread(errors, digits=3) if errors else "–"]
+    lines = [f"{'':18}" + "".join(f"{name:>32}" for name in columns)]
+    lines += [f"{head:18}" + "".join(f"{cells[i]:>32}" for cells in columns.values()) for i, head in enumerate(heads)]
+    return "\n".join(lines)
+
+
+def _spread(values: Sequence[float], digits: int = 1) -> str:
+    return f"{mean(values):.{digits}f} ({min(values):.{digits}f}–{max(values):.{digits}f})"
+
+
 # ---- live: gradients, time and memory ----------------------------------------------------------------------------
 
 
 def gradient_reach(*, length: int, width: int = 64, relative: bool = True) -> dict[str, Float[Tensor, " distance"]]:
-    """‖∂ output at the last step / ∂ input k steps earlier‖ of untrained networks, mean over a batch, k = 0 … length − 1.
+    """‖∂ output at the last step / ∂ input k steps earlier‖ of untrained networks, k = 0 … length − 1, batch mean.
 
-    The LSTM's forget gates start open (bias 1, Gers et al., 2000); attention asks with its last state over all its states.
+    The LSTM's forget gates start open (bias 1, Jozefowicz et al., 2015); attention asks with its last state.
     """
     rnn, lstm = nn.RNN(width, width, batch_first=True), nn.LSTM(width, width, batch_first=True)
     with torch.no_grad():
@@ -164,14 +199,16 @@ def gradient_reach(*, length: int, width: int = 64, relative: bool = True) -> di
     return found
 
 
-def summary_reach(model: Translator, pairs: Sequence[Pair], task: Task, *, bins: int = 10) -> Float[Tensor, " position"]:
-    """‖∂ summary / ∂ word‖ by the word's relative position in its sentence, mean 1: what the encoder's last states remember."""
+def summary_reach(
+    model: Translator, pairs: Sequence[Pair], task: Task, *, bins: int = 10
+) -> Float[Tensor, " position"]:
+    """‖∂ summary / ∂ word‖ by the word's relative position in its sentence, mean 1: what the last states remember."""
     model.eval()
     total, count = torch.zeros(bins), torch.zeros(bins)
     for pair in pairs:
         batch = collate([pair], task.source_vocab, task.target_vocab).to(runtime.device())
         words = model.encoder.embed(batch.source).detach().requires_grad_()
-        states, final = model.encoder.gru(words)
+        _, final = model.encoder.gru(words)
         summary = torch.cat([final[0], final[1]], dim=-1)
         (gradient,) = torch.autograd.grad((summary @ torch.randn_like(summary[0])).sum(), words)
         size = gradient[0].norm(dim=-1).cpu()
@@ -195,7 +232,7 @@ def _random_translator(decoder: type[Decoder], width: int, vocabulary: int) -> T
 def step_cost(
     *, words: int = 13, rows: int = 128, width: int = 128, vocabulary: int = 1000, rounds: int = 7
 ) -> dict[str, float]:
-    """Time of a training step beside the fixed context's: the decoders take turns, median of the ratios of each round."""
+    """Time of a training step beside the fixed context's: they take turns, median of the ratios of each round."""
     batch = _random_batch(rows, words, vocabulary).to(runtime.device())
     models = {name: _random_translator(decoder, width, vocabulary) for name, decoder in DECODERS.items()}
     optimizers = {name: torch.optim.AdamW(model.parameters(), fused=True) for name, model in models.items()}
@@ -215,7 +252,7 @@ def step_cost(
 
 
 def kept_for_backward(decoder: type[Decoder], *, words: int) -> int:
-    """Bytes of activations that a translator keeps for the backward pass of 16 sentences of `words` words, weights left out."""
+    """Bytes of activations that a translator keeps for the backward pass of 16 sentences of `words` words."""
     model, batch = _random_translator(decoder, 128, 1000), _random_batch(16, words, 1000).to(runtime.device())
     weights = {parameter.untyped_storage().data_ptr() for parameter in model.parameters()}
     kept: dict[int, int] = {}
@@ -250,5 +287,7 @@ def tatoeba(seeds: Sequence[int] = (1, 2, 3), *, width: int = 128, steps: int = 
             recipe = train.Recipe(steps=steps, lr=LEARNING_RATE, schedule=train.warmup_cosine(30))
             history = train.fit(model, translation_loss, batches, recipe)
             judged = quality(model, held_out, task)
-            rows.append({"decoder": name, "seed": seed, "seconds": round(history.seconds[-1], 1), "bleu": round(judged.bleu, 2)})
+            rows.append(
+                {"decoder": name, "seed": seed, "seconds": round(history.seconds[-1], 1), "bleu": round(judged.bleu, 2)}
+            )
     return rows

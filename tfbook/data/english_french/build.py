@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from .constructions import HELD_OUT, template
 from .grammar import translate
-from .sample_clauses import Sampler
+from .sampler import Sampler
 
 SEED = 2014
 PATH = Path(__file__).parents[3] / "data" / "english_french.tsv.gz"
@@ -17,7 +17,8 @@ SIZES = {"train": 24_000, "valid": 1_000, "test": 1_500, "long": 1_500, "templat
 
 # How many sentences of 3, 4, … 20 English tokens come in a thousand: 12 on average, and enough beyond 15 to learn from.
 _SHORT = dict(zip(range(3, 21), (6, 20, 35, 45, 53, 58, 63, 68, 72, 75, 75, 73, 70, 66, 62, 57, 53, 49), strict=True))
-_MEDIUM = {length: share for length, share in _SHORT.items() if length >= 7}  # the least that the held-out constructions need
+_MEDIUM = {length: share for length, share in _SHORT.items() if length >= 14}  # the held-out constructions need some room
+_QUESTION = dict.fromkeys(range(6, 13), 1)
 _LONG = dict.fromkeys(range(21, 51), 1)
 _ATTESTED = 10  # how often training must show a word before another split may use it
 
@@ -40,7 +41,7 @@ def generate(seed: int = SEED) -> list[Row]:
         corpus.draw(split, _SHORT)
     corpus.draw("long", _LONG)
     for name in HELD_OUT:
-        corpus.draw("template", _MEDIUM, licensed=name, size=SIZES["template"] // len(HELD_OUT))
+        corpus.draw("template", _QUESTION if "question" in name else _MEDIUM, licensed=name, size=SIZES["template"] // len(HELD_OUT))
     return corpus.rows
 
 
@@ -75,9 +76,12 @@ class _Corpus:
         rows = []
         while wanted:
             sentence = sampler.sentence(self._room(wanted))
-            row = Row(split, template(sentence), *translate(sentence))
+            name = template(sentence)
+            if [construction for construction in HELD_OUT if construction in name] != [licensed] * bool(licensed):
+                continue
+            row = Row(split, name, *translate(sentence))
             length = row.english.count(" ") + 1
-            if length in wanted and self._fits(row, licensed):
+            if length in wanted and self._fits(row):
                 self.seen.add(row.english)
                 rows.append(row)
                 wanted[length] -= 1
@@ -93,8 +97,8 @@ class _Corpus:
         length = self.rng.choices(list(wanted), list(wanted.values()))[0]
         return length + int(self.rng.random() * 4)
 
-    def _fits(self, row: Row, licensed: str) -> bool:
-        if row.english in self.seen or [name for name in HELD_OUT if name in row.template] != [licensed] * bool(licensed):
+    def _fits(self, row: Row) -> bool:
+        if row.english in self.seen:
             return False
         return row.split == "train" or all(self.counts[form] >= _ATTESTED for form in _forms(row))
 

@@ -19,9 +19,7 @@ _IRREGULAR = """
 avoir       ai a avons avez ont                                 aur      eu
 aller       vais va allons allez vont                           ir       allé
 acheter     achète achète achetons achetez achètent             achèter  acheté
-appeler     appelle appelle appelons appelez appellent          appeller appelé
 lever       lève lève levons levez lèvent                       lèver    levé
-espérer     espère espère espérons espérez espèrent             espérer  espéré
 essayer     essaie essaie essayons essayez essaient             essaier  essayé
 envoyer     envoie envoie envoyons envoyez envoient             enverr   envoyé
 boire       bois boit buvons buvez boivent                      boir     bu
@@ -32,13 +30,13 @@ dire        dis dit disons dites disent                         dir      dit
 dormir      dors dort dormons dormez dorment                    dormir   dormi
 écrire      écris écrit écrivons écrivez écrivent               écrir    écrit
 lire        lis lit lisons lisez lisent                         lir      lu
-mourir      meurs meurt mourons mourez meurent                  mourr    mort
 ouvrir      ouvre ouvre ouvrons ouvrez ouvrent                  ouvrir   ouvert
 partir      pars part partons partez partent                    partir   parti
 pouvoir     peux peut pouvons pouvez peuvent                    pourr    pu
 prendre     prends prend prenons prenez prennent                prendr   pris
 rire        ris rit rions riez rient                            rir      ri
 savoir      sais sait savons savez savent                       saur     su
+sortir      sors sort sortons sortez sortent                    sortir   sorti
 suivre      suis suit suivons suivez suivent                    suivr    suivi
 venir       viens vient venons venez viennent                   viendr   venu
 voir        vois voit voyons voyez voient                       verr     vu

@@ -130,7 +130,7 @@ def _noun_phrase(phrase: NounPhrase, negated: bool) -> Phrase:
     noun = phrase.noun
     head = _words(noun.english_plural if phrase.plural else noun.english, noun.french_plural if phrase.plural else noun.french)
     adjectives = sorted(phrase.adjectives, key=lambda adjective: ADJECTIVE_ORDER.index(adjective.kind))
-    realised = [_adjective(adjective, features) for adjective in adjectives]
+    realised = [_attribute(adjective, features) for adjective in adjectives]
     before = [words.french for adjective, words in zip(adjectives, realised, strict=True) if adjective.precedes]
     after = [words.french for adjective, words in zip(adjectives, realised, strict=True) if not adjective.precedes]
     determiner, complement = _determiner(phrase, negated, bool(before))
@@ -179,10 +179,15 @@ def _adjective(adjective: Adjective, features: Features) -> Phrase:
         form = french.plural(form)
     meaning = Meaning()
     (token,) = words(form, meaning)
-    masculine_singular = features.gender == "m" and not features.plural
-    if adjective.precedes and masculine_singular and adjective.before_vowel:
-        token = Token(form, token.sure, before_vowel=adjective.before_vowel)
     return Phrase(words(adjective.english, meaning), (token,))
+
+
+def _attribute(adjective: Adjective, features: Features) -> Phrase:
+    """Realise an adjective at its noun, where a masculine singular has a form of its own before a vowel: un bel arbre."""
+    in_english, (token,) = _adjective(adjective, features)
+    if features.gender == "m" and not features.plural:
+        token = token._replace(before_vowel=adjective.before_vowel)
+    return Phrase(in_english, (token,))
 
 
 def _prepositional(phrase: Prepositional) -> Phrase:
@@ -300,7 +305,7 @@ def _object(p: Predicate, m: _Meanings, negated: bool) -> tuple[Phrase, tuple[To
             return Phrase(words(text, meaning), ()), words(indirect if p.verb.governs == "à" else direct, meaning)
         case _:
             governed = words(p.verb.governs, m.verb)
-            return concat(Phrase((), governed), _nominal(p.object, _repeated(governed), negated)), ()
+            return concat(Phrase((), governed), _nominal(p.object, _repeated(governed), negated and not governed)), ()
 
 
 def _recipient(p: Predicate) -> tuple[tuple[Token, ...], Phrase, tuple[Token, ...]]:
@@ -401,6 +406,6 @@ def _question(question: Question) -> Phrase:
     verbal = _predicate(clause.predicates[0], replace(context, inverted=True))
     word = _words(question.word, QUESTION_WORDS[question.word]) if question.word else Phrase()
     meaning = Meaning()
-    auxiliary = tuple(replace(token, sure=token.sure | {meaning}) for token in verbal.auxiliary)
+    auxiliary = tuple(token._replace(sure=token.sure | {meaning}) for token in verbal.auxiliary)
     asking = Phrase(auxiliary, words("est-ce que", meaning))
     return concat(word, asking, subject, Phrase(verbal.english, verbal.french))

@@ -13,134 +13,129 @@ from .tokens import Features
 
 # english  french  gender  classes ("mass" has no plural)
 _NOUNS = """
-man/men                  homme                             m  person,adult
-woman/women              femme                             f  person,adult
-boy                      garçon                            m  person
-girl                     fille                             f  person
-child/children           enfant                            m  person
-guest                    invité                            m  person,adult
-father                   père                              m  person,adult
-mother                   mère                              f  person,adult
-brother                  frère                             m  person,adult
-sister                   sœur                              f  person,adult
-grandfather              grand-père/grands-pères           m  person,adult
-grandmother              grand-mère/grands-mères           f  person,adult
-uncle                    oncle                             m  person,adult
-aunt                     tante                             f  person,adult
-friend                   ami                               m  person,adult
-neighbour                voisin                            m  person,adult
-teacher                  professeur                        m  person,adult
-student                  étudiant                          m  person,adult
-doctor                   médecin                           m  person,adult
-nurse                    infirmière                        f  person,adult
-farmer                   fermier                           m  person,adult
-king                     roi                               m  person,adult
-queen                    reine                             f  person,adult
-princess                 princesse                         f  person,adult
-actress                  actrice                           f  person,adult
-waitress                 serveuse                          f  person,adult
-lawyer                   avocat                            m  person,adult
-hero/heroes              *héros                            m  person,adult
-thief/thieves            voleur                            m  person,adult
-witch                    sorcière                          f  person,adult
-dog                      chien                             m  animal
-cat                      chat                              m  animal
-horse                    cheval                            m  animal
-bird                     oiseau                            m  animal
-cow                      vache                             f  animal
-mouse/mice               souris                            f  animal
-wolf/wolves              loup                              m  animal
-bear                     ours                              m  animal
-rabbit                   lapin                             m  animal
-owl                      *hibou/hiboux                     m  animal
-hedgehog                 *hérisson                         m  animal
-spider                   araignée                          f  animal
-hen                      poule                             f  animal
-monkey                   singe                             m  animal
-apple                    pomme                             f  food,fruit
-orange                   orange                            f  food,fruit
-pear                     poire                             f  food,fruit
-strawberry               fraise                            f  food,fruit
-tomato/tomatoes          tomate                            f  food,fruit
-potato/potatoes          pomme_de_terre/pommes_de_terre    f  food
-cake                     gâteau                            m  food
-egg                      œuf                               m  food
-bean                     *haricot                          m  food
-mushroom                 champignon                        m  food
-bread                    pain                              m  food,mass
-cheese                   fromage                           m  food,mass
-meat                     viande                            f  food,mass
-soup                     soupe                             f  food,mass
-rice                     riz                               m  food,mass
-ice_cream                glace                             f  food,mass
-water                    eau                               f  drink,mass
-milk                     lait                              m  drink,mass
-wine                     vin                               m  drink,mass
-coffee                   café                              m  drink,mass
-oil                      huile                             f  ware,mass
-book                     livre                             m  text,ware
-letter                   lettre                            f  text
-newspaper                journal                           m  text,ware
-poem                     poème                             m  text,tale
-story                    histoire                          f  text,tale
-song                     chanson                           f  tale,sound
-secret                   secret                            m  tale
-key                      clé                               f  thing
-hat                      chapeau                           m  thing,garment
-coat                     manteau                           m  thing,garment
-dress                    robe                              f  thing,garment
-shirt                    chemise                           f  thing,garment
-shoe                     chaussure                         f  thing,garment
-bag                      sac                               m  thing,holder
-box                      boîte                             f  thing,lid,holder
-bottle                   bouteille                         f  thing,lid,glassy,holder
-glass                    verre                             m  thing,glassy,dish,holder
-cup                      tasse                             f  thing,glassy,dish
-plate                    assiette                          f  thing,glassy,dish
-knife/knives             couteau                           m  thing,dish
-lamp                     lampe                             f  thing,glassy
-umbrella                 parapluie                         m  thing
-clock                    horloge                           f  thing,glassy
-gift                     cadeau                            m  thing,lid
-flower                   fleur                             f  thing
-axe                      *hache                            f  thing
-tool                     outil                             m  thing
-toy                      jouet                             m  thing
-computer                 ordinateur                        m  thing
-table                    table                             f  surface,furniture
-chair                    chaise                            f  surface,furniture
-bed                      lit                               m  surface,furniture
-door                     porte                             f  lid,landmark
-window                   fenêtre                           f  lid,glassy,landmark
-wall                     mur                               m  landmark
-tree                     arbre                             m  landmark,nature
-car                      voiture                           f  vehicle,road
-bicycle                  vélo                              m  vehicle
-boat                     bateau                            m  vehicle,road
-train                    train                             m  road
-plane                    avion                             m  road
-house                    maison                            f  place,building
-garden                   jardin                            m  place
-school                   école                             f  place,goal,building
-church                   église                            f  place,goal,building
-hotel                    hôtel                             m  place,goal,building
-hospital                 hôpital                           m  place,goal,building
-library                  bibliothèque                      f  place,goal,building
-university               université                        f  place,goal,building
-museum                   musée                             m  place,goal,building
-castle                   château                           m  place,goal,building
-shop                     magasin                           m  place,goal,building
-village                  village                           m  place,goal
-city                     ville                             f  place
-street                   rue                               f  place
-forest                   forêt                             f  place,nature
-kitchen                  cuisine                           f  place
-bedroom                  chambre                           f  place
-beach                    plage                             f  open,goal,nature
-island                   île                               f  open,nature
-bridge                   pont                              m  open,landmark
-hill                     colline                           f  open,nature
-river                    rivière                           f  nature,landmark
+man/men                  homme                              m  person,adult
+woman/women              femme                              f  person,adult
+boy                      garçon                             m  person
+girl                     fille                              f  person
+child/children           enfant                             m  person,own
+guest                    invité                             m  person,adult,own
+father                   père                               m  person,adult,own
+mother                   mère                               f  person,adult,own
+brother                  frère                              m  person,adult,own
+sister                   sœur                               f  person,adult,own
+grandfather              grand-père/grands-pères            m  person,adult,own
+grandmother              grand-mère/grands-mères            f  person,adult,own
+uncle                    oncle                              m  person,adult,own
+aunt                     tante                              f  person,adult,own
+friend                   ami                                m  person,adult,own
+neighbour                voisin                             m  person,adult,own
+teacher                  professeur                         m  person,adult,own
+student                  étudiant                           m  person,adult,own
+doctor                   médecin                            m  person,adult,own
+nurse                    infirmière                         f  person,adult,own
+farmer                   fermier                            m  person,adult
+king                     roi                                m  person,adult
+queen                    reine                              f  person,adult
+princess                 princesse                          f  person,adult
+actress                  actrice                            f  person,adult
+lawyer                   avocat                             m  person,adult,own
+hero/heroes              *héros                             m  person,adult
+thief/thieves            voleur                             m  person,adult
+witch                    sorcière                           f  person,adult
+dog                      chien                              m  animal,own
+cat                      chat                               m  animal,own
+horse                    cheval                             m  animal,own
+bird                     oiseau                             m  animal,own
+cow                      vache                              f  animal,own
+mouse/mice               souris                             f  animal
+wolf/wolves              loup                               m  animal
+bear                     ours                               m  animal
+rabbit                   lapin                              m  animal,own
+owl                      *hibou/hiboux                      m  animal
+hedgehog                 *hérisson                          m  animal
+spider                   araignée                           f  animal
+hen                      poule                              f  animal,own
+monkey                   singe                              m  animal
+apple                    pomme                              f  food,fruit
+orange                   orange                             f  food,fruit
+pear                     poire                              f  food,fruit
+strawberry               fraise                             f  food,fruit
+tomato/tomatoes          tomate                             f  food,fruit
+potato/potatoes          pomme_de_terre/pommes_de_terre     f  food
+cake                     gâteau                             m  food
+egg                      œuf                                m  food
+bean                     *haricot                           m  food
+mushroom                 champignon                         m  food
+bread                    pain                               m  food,mass
+cheese                   fromage                            m  food,mass
+meat                     viande                             f  food,mass
+soup                     soupe                              f  food,mass
+rice                     riz                                m  food,mass
+ice_cream                glace                              f  food,mass
+water                    eau                                f  drink,mass
+milk                     lait                               m  drink,mass
+wine                     vin                                m  drink,mass
+coffee                   café                               m  drink,mass
+book                     livre                              m  text,ware,writing
+letter                   lettre                             f  text,writing
+newspaper                journal                            m  text,ware
+poem                     poème                              m  text,writing
+story                    histoire                           f  text,tale,writing
+song                     chanson                            f  sound
+secret                   secret                             m  tale
+key                      clé                                f  thing
+hat                      chapeau                            m  thing,garment
+coat                     manteau                            m  thing,garment
+dress                    robe                               f  thing,garment
+shirt                    chemise                            f  thing,garment
+shoe                     chaussure                          f  thing,garment
+bag                      sac                                m  thing,holder
+box                      boîte                              f  thing,lid,holder
+bottle                   bouteille                          f  thing,lid,glassy,holder
+glass                    verre                              m  thing,glassy,dish,holder
+cup                      tasse                              f  thing,glassy,dish
+plate                    assiette                           f  thing,glassy,dish
+knife/knives             couteau                            m  thing,dish
+lamp                     lampe                              f  thing,glassy
+umbrella                 parapluie                          m  thing
+clock                    horloge                            f  thing,glassy
+gift                     cadeau                             m  thing,lid
+flower                   fleur                              f  thing
+axe                      *hache                             f  thing
+toy                      jouet                              m  thing
+computer                 ordinateur                         m  thing
+table                    table                              f  surface,furniture
+chair                    chaise                             f  surface,furniture
+bed                      lit                                m  surface,furniture
+door                     porte                              f  lid,landmark,own
+window                   fenêtre                            f  lid,glassy,landmark,own
+wall                     mur                                m  landmark,own
+tree                     arbre                              m  landmark,nature,own
+car                      voiture                            f  vehicle,own
+bicycle                  vélo                               m  vehicle,own
+boat                     bateau                             m  vehicle,own
+house                    maison                             f  place,building,own,home
+garden                   jardin                             m  place,own,home
+school                   école                              f  place,goal,building,own,home
+church                   église                             f  place,goal,building
+hotel                    hôtel                              m  place,goal,building,home
+hospital                 hôpital                            m  place,goal,building
+library                  bibliothèque                       f  place,goal,building
+university               université                         f  place,goal,building
+museum                   musée                              m  place,goal,building
+castle                   château                            m  place,goal,building,home
+shop                     magasin                            m  place,goal,building,own,home
+village                  village                            m  place,goal,own
+city                     ville                              f  place,own
+street                   rue                                f  place,own,home
+forest                   forêt                              f  place,nature
+kitchen                  cuisine                            f  place,own,home
+bedroom                  chambre                            f  place,own,home
+beach                    plage                              f  open,goal,nature
+island                   île                                f  open,nature
+bridge                   pont                               m  open,landmark
+hill                     colline                            f  open,nature
+river                    rivière                            f  nature,landmark
 """
 
 # english  gender
@@ -152,30 +147,34 @@ anna f
 marie f
 alice f
 julie f
+emma f
+claire f
+thomas m
+louis m
 """
 
 # english  french masculine[/feminine[/masculine before a vowel]]  place  kind (English order)  classes
 _ADJECTIVES = """
 beautiful    beau/belle/bel             before  opinion  person,animal,garment,text,sound,place,nature,thing
 pretty       joli                       before  opinion  garment,place,building,nature,furniture,glassy
-good         bon                        before  opinion  adult,food,text,sound,drink,oil
-bad          mauvais                    before  opinion  text,sound,drink,tool
-big          grand                      before  size     animal,thing,surface,place,open,nature,lid,road
+good         bon                        before  opinion  adult,food,text,sound,drink
+bad          mauvais                    before  opinion  text,sound
+big          grand                      before  size     animal,thing,surface,place,open,nature,lid,vehicle
 tall         grand                      before  size     adult,boy,girl
-small        petit                      before  size     person,animal,food,thing,surface,vehicle,place,lid,nature,open
+small        petit                      before  size     man,woman,boy,girl,child,animal,food,thing,surface,vehicle,place,lid,nature,open
 long         long/longue                before  size     text,sound
 old          vieux/vieille/vieil        before  age      adult,animal,thing,surface,vehicle,place,text,landmark
 young        jeune                      before  age      person,animal
-new          nouveau/nouvelle/nouvel    before  age      thing,vehicle,text,building,surface,sound
-red          rouge                      after   colour   garment,vehicle,fruit,thing,lid
+new          nouveau/nouvelle/nouvel    before  novelty    thing,vehicle,text,building,surface,sound
+red          rouge                      after   colour   garment,vehicle,fruit,wine,thing,lid
 green        vert                       after   colour   garment,vehicle,fruit,thing,lid,nature
 blue         bleu                       after   colour   garment,vehicle,thing,lid,glassy
-white        blanc/blanche              after   colour   garment,animal,building,thing,drink,furniture
+white        blanc/blanche              after   colour   garment,animal,building,thing,wine,furniture
 black        noir                       after   colour   garment,animal,vehicle,thing
 grey         gris                       after   colour   garment,animal,building,landmark
 tired        fatigué                    after   state    person,animal
 happy        heureux                    after   state    person
-sad          triste                     after   opinion  person,tale
+sad          triste                     after   opinion  person,tale,sound
 rich         riche                      after   state    adult
 ill          malade                     after   state    person,animal
 ready        prêt                       after   alone    person
@@ -185,106 +184,97 @@ honest       honnête                    after   opinion  person
 brave        courageux                  after   opinion  person
 curious      curieux                    after   opinion  person,animal
 famous       célèbre                    after   opinion  person,text,place,sound
-dangerous    dangereux                  after   opinion  animal,place,open,road
-interesting  intéressant                after   opinion  text,place,tale
-expensive    cher/chère                 after   opinion  garment,vehicle,drink,thing,oil
+dangerous    dangereux                  after   opinion  animal,place,nature,vehicle
+interesting  intéressant                after   opinion  text,place,tale,sound
+expensive    cher/chère                 after   opinion  garment,vehicle,wine,coffee,thing
 easy         facile                     after   opinion  text
 heavy        lourd                      after   state    thing,surface
-clean        propre                     after   state    garment,dish,place,animal,vehicle
-dirty        sale                       after   state    garment,dish,place,animal,vehicle
-empty        vide                       after   state    place,holder
-cold         froid                      after   state    food,drink
-hot          chaud                      after   state    food,drink
-italian      italien                    after   origin   person,food,drink,text,vehicle,sound,oil
+clean        propre                     after   state    garment,dish,home,animal,vehicle
+dirty        sale                       after   state    garment,dish,home,animal,vehicle
+empty        vide                       after   state    home,holder
+cold         froid                      after   state    soup,meat,rice,potato,drink
+hot          chaud                      after   state    soup,meat,rice,potato,coffee,milk,water
+italian      italien                    after   origin   person,food,wine,coffee,text,vehicle,sound
 english      anglais                    after   origin   person,food,text,vehicle,sound
 """
 
-# english[/past]  french[+preposition]  aspect  subjects  objects
+# english[/past]  french[+preposition]  aspect[+with or for]  subjects  objects; the past of a state is an imperfect, an action has a manner
 _TRANSITIVE = """
-eat/ate            manger        event  person,animal  food
-drink/drank        boire         event  person         drink
-buy/bought         acheter       event  person         food,drink,ware,thing,vehicle,furniture
-sell/sold          vendre        event  person         food,ware,thing,vehicle,furniture
-find/found         trouver       event  person         animal,thing,text
-lose/lost          perdre        event  person         thing,text
-look_for           chercher      event  person         person,animal,thing,text
-see/saw            voir          event  person,animal  person,animal,building,nature,road
-look_at            regarder      event  person,animal  person,animal,building,nature,furniture,road
-read/read          lire          event  person         text
-write/wrote        écrire        event  person         text
-open               ouvrir        event  person         lid
-close              fermer        event  person         lid
-take/took          prendre       event  person         thing,food,ware
-forget/forgot      oublier       event  person         thing,ware,sound
-break/broke        casser        event  person         glassy
-wash               laver         event  person         garment,dish,fruit,vehicle
-help               aider         event  person         person
-meet/met           rencontrer    event  person         person
-call               appeler       event  person         person
-follow             suivre        event  person,animal  person,animal
-wait_for           attendre      event  person         person,road
-listen_to          écouter       event  person         person,sound
-answer             répondre+à    event  person         person
-enter              entrer+dans   event  person,animal  building,place
-love               aimer         state  person         person,animal,food,drink,text,place,sound
-know/knew          connaître     state  person         person,place,sound
-have/had           avoir         state  person         animal,thing,vehicle,ware
+eat/ate            manger        action+with  person,animal  food
+drink/drank        boire         action+with  person         drink
+buy/bought         acheter       event+for    person         food,drink,ware,thing,vehicle,furniture
+sell/sold          vendre        event        person         food,ware,thing,vehicle,furniture
+find/found         trouver       event+for    person         animal,thing,text
+lose/lost          perdre        event        person         thing,text
+look_for           chercher      action+for   person         person,animal,thing,text
+see/saw            voir          event        person,animal  person,animal,building,nature,vehicle
+look_at            regarder      action       person,animal  person,animal,building,nature,furniture,vehicle
+read/read          lire          action       person         text
+write/wrote        écrire        action+for   person         writing
+open               ouvrir        action+for   person         lid
+close              fermer        action       person         lid
+take/took          prendre       event        person         thing,food,ware
+break/broke        casser        event        person         glassy
+help               aider         event        person         person
+meet/met           rencontrer    event        person         person
+wait_for           attendre      action+with  person         person
+listen_to          écouter       action+with  person         person,sound
+answer             répondre+à    action       person         person
+enter              entrer+dans   action+with  person,animal  building,place
+love               aimer         state        person         person,animal,food,drink,text,place,sound
+know/knew          connaître     state        person         person,place,sound
+have/had           avoir         state        person         animal,thing,vehicle,ware
 """
 
-# english[/past]  french  aspect  subjects
+# english[/past]  french  aspect[+with or for]  subjects
 _INTRANSITIVE = """
-sleep/slept        dormir        event  person,animal
-laugh              rire          event  person
-cry                pleurer       event  person
-work               travailler    event  person
-dance              danser        event  person
-play               jouer         event  person,animal
-sing/sang          chanter       event  person
-leave/left         partir        event  person,animal
-arrive             arriver       event  person,road
-fall/fell          tomber        event  person,animal
-stay               rester        event  person,animal
-die                mourir        event  person,animal
-get_up/got         se_lever      event  person,animal
-rest               se_reposer    event  person,animal
-hurry              se_dépêcher   event  person
-hide/hid           se_cacher     event  person,animal
+sleep/slept        dormir        action       person,animal
+laugh              rire          event+with   person
+cry                pleurer       event        person
+work               travailler    action+with  person
+dance              danser        action+with  person
+play               jouer         action+with  person,animal
+sing/sang          chanter       action+for   person
+leave/left         partir        action+with  person,animal
+go_out/went        sortir        action+with  person,animal
+arrive             arriver       event+with   person
+fall/fell          tomber        event        person,animal
+stay               rester        event+with   person,animal
+get_up/got         se_lever      action       person,animal
+hide/hid           se_cacher     event        person,animal
 """
 
-# english[/past]  french  aspect  subjects  preposition  classes of the place
+# english[/past]  french  aspect[+with or for]  subjects  preposition  classes of the place
 _MOTION = """
 go/went            aller         event  person         to    goal
-return             retourner     event  person         to    goal
 come/came          venir         event  person,animal  from  goal,place
 live               habiter       state  person         in    place
 """
 
-# english[/past]  french  aspect  subjects  things given ("-": none)
+# english[/past]  french  aspect[+with or for]  subjects  things given ("-": none)
 _GIVING = """
 give/gave          donner        event  person  thing,food,ware,animal
 show               montrer       event  person  thing,text,building
-send/sent          envoyer       event  person  thing,text,ware
+send/sent          envoyer       event  person  thing,text
 tell/told          raconter      event  person  tale
 speak/spoke        parler        event  person  -
 """
 
-# english[/past]  french  aspect  subjects
+# english[/past]  french  aspect[+with or for]  subjects
 _SAYING = """
 say/said           dire          event  person
 think/thought      penser        state  person
-believe            croire        state  person
 know/knew          savoir        state  person
-hope               espérer       state  person
 """
 
-# english[/past]  french[+preposition of the infinitive]  aspect  subjects
+# english[/past]  french[+preposition of the infinitive]  aspect[+with or for]  subjects
 _CONTROL = """
-want            vouloir       state  person,animal
-like            aimer         state  person,animal
-try/tried       essayer+de    event  person,animal
-begin/began     commencer+à   event  person,animal
-decide          décider+de    event  person
-be_going/was    aller         state  person,animal
+want               vouloir       state  person,animal
+like               aimer         state  person,animal
+try/tried          essayer+de    event  person,animal
+begin/began        commencer+à   event  person,animal
+decide             décider+de    event  person
+be_going/was       aller         state  person,animal
 can/could          pouvoir       state  person,animal
 must/-             devoir        state  person,animal
 """
@@ -297,6 +287,7 @@ under        sous      surface,tree
 behind       derrière  building,landmark
 in_front_of  devant    building,landmark
 near         près_de   building,landmark,nature
+far_from     loin_de   building,landmark,nature
 with         avec      person
 for          pour      person
 to           à         goal
@@ -345,7 +336,11 @@ sometimes       parfois                frequency  past,present,future
 slowly          lentement              manner     past,present,future
 quickly         rapidement             manner     past,present,future
 calmly          calmement              manner     past,present,future
+patiently       patiemment             manner     past,present,future
+carefully       prudemment             manner     past,present,future
 here            ici                    place      past,present,future
+there           là-bas                 place      past,present,future
+everywhere      partout                place      past,present,future
 outside         dehors                 place      past,present,future
 yesterday       hier                   time       past
 last_week       la_semaine_dernière    time       past            0-2 1-0 1-1
@@ -363,7 +358,7 @@ NUMERALS = {
     "two": "deux", "three": "trois", "four": "quatre", "five": "cinq", "six": "six", "seven": "sept",
     "eight": "*huit", "nine": "neuf", "ten": "dix", "eleven": "*onze", "twelve": "douze",
 }  # fmt: skip
-ADJECTIVE_ORDER = ["opinion", "size", "state", "age", "colour", "origin", "alone"]  # a beautiful big old red italian car
+ADJECTIVE_ORDER = ["opinion", "size", "state", "age", "novelty", "colour", "origin", "alone"]  # a beautiful big old red italian car
 DEGREES = {"very": "très", "too": "trop"}
 COMPARISONS = {"more": ("plus", "than"), "less": ("moins", "than"), "as": ("aussi", "as")}
 SENSATIONS = {"hungry": "faim", "thirsty": "soif", "right": "raison", "wrong": "tort"}
@@ -411,7 +406,9 @@ class Verb:
     french: str
     governs: str
     reflexive: bool
-    state: bool
+    state: bool  # know, love, be: the French past is the imperfect
+    action: bool  # done in some manner
+    company: str  # "with" or "for" where someone may be added
     subjects: frozenset[str]
     objects: frozenset[str]
     preposition: str = ""
@@ -476,7 +473,7 @@ class Adverb:
     links: tuple[tuple[int, int], ...]
 
 
-_WITH_ETRE = frozenset("aller arriver entrer mourir partir rester retourner tomber venir".split())
+_WITH_ETRE = frozenset("aller arriver entrer partir rester sortir tomber venir".split())
 
 
 @dataclass(frozen=True)
@@ -527,6 +524,7 @@ def _verb(entry: str, translation: str, aspect: str, subjects: str, *rest: str) 
     """Read "look_for" or "go/went", "se_lever" or "répondre+à"; the rest is objects, or a preposition and places."""
     base, _, past = entry.partition("/")
     infinitive, _, governs = _text(translation).partition("+")
+    kind, _, company = aspect.partition("+")
     *preposition, objects = rest or ["-"]
     return Verb(
         english=_text(base),
@@ -534,7 +532,9 @@ def _verb(entry: str, translation: str, aspect: str, subjects: str, *rest: str) 
         french=infinitive.removeprefix("se "),
         governs=governs,
         reflexive=infinitive.startswith("se "),
-        state=aspect == "state",
+        state=kind == "state",
+        action=kind == "action",
+        company=company,
         subjects=_classes(subjects),
         objects=_classes(objects),
         preposition="".join(preposition),

@@ -1,37 +1,52 @@
 """Random noun phrases that make sense, in as many words as there is room for."""
 
 import random
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import Literal, TypeVar
+from typing import TypeVar
 
-from .lexicon import ADJECTIVES, NAMES, NOUNS, NUMERALS, PREPOSITIONS, PRONOUNS, Adjective, Noun, Pronoun
-from .syntax import Name, Nominal, NounPhrase, Prepositional, Relative, Several
+from .lexicon import ADJECTIVES, NAMES, NOUNS, NUMERALS, PREPOSITIONS, Adjective, Noun
+from .syntax import Name, NounPhrase, Prepositional, Relative, Several
 from .tokens import Features
 
 T = TypeVar("T")
-Role = Literal["subject", "object", "other"]
 
-PERSON = frozenset({"person", "adult"})
-_LOCATIONS = {"in": 6, "under": 1, "behind": 1, "in front of": 1, "near": 2, "between": 0.5}
-_POSSESSIVES = {(1, False): "my", (1, True): "our", (2, True): "your", (3, True): "their"}
-_DETERMINERS = {
-    "mass": {"the": 8, "some": 7, "possessive": 3, "this": 2},
-    "singular": {"the": 10, "a": 6, "possessive": 5, "this": 2, "every": 1},
-    "plural": {"the": 7, "a": 6, "possessive": 4, "this": 2, "numeral": 3, "several": 1, "many": 1.5, "all": 1.5},
+PEOPLE = frozenset({"person", "adult"})
+SUBJECT = {
+    "mass": {"the": 8, "some": 5, "possessive": 3, "this": 2},
+    "singular": {"the": 10, "a": 5, "possessive": 6, "this": 2, "every": 0.7},
+    "plural": {"the": 7, "a": 5, "possessive": 5, "this": 2.5, "numeral": 3, "several": 1, "many": 1.5, "all": 1.5},
 }
-_PARTS = ("door", "window", "wall", "key", "garden", "kitchen", "bedroom")
+
+
+def _only(*names: str) -> dict[str, dict[str, float]]:
+    return {number: {name: weight for name, weight in row.items() if name in names} for number, row in SUBJECT.items()}
+
+
+OBJECT = _only("the", "a", "some", "possessive", "this", "numeral", "several", "many", "all")
+NEGATED = _only("the", "a", "some", "possessive", "this")  # no "many" or "all" in the scope of a negation
+PLACE = _only("the", "a", "possessive", "this")
+EXISTING = _only("a", "some", "several", "many")  # there is a, there are many, but not: there is the
+NEGATED_EXISTING = _only("a", "some")
+
+_PUBLIC = ("person", "animal", "place", "open", "nature", "landmark")  # what is only sometimes called one's own
+_PARTS = ("door", "window", "wall", "key", "garden", "kitchen", "bedroom")  # of a house
+_SMALL = ("thing", "text", "food", "drink")  # what may lie on a table
+_KINDS = ("opinion", "size", "state", "age", "novelty", "colour", "origin")
+_LOCATIONS = {"in": 6, "under": 1, "behind": 1, "in front of": 1, "near": 2, "far from": 0.6, "between": 0.6}
+_POSSESSIVES = {(1, False): "my", (1, True): "our", (2, True): "your", (3, True): "their"}
 
 
 @dataclass(frozen=True)
 class Actor:
-    """What a sampler must know of a subject to choose a verb for it."""
+    """What must be known of a subject to say something sensible of it."""
 
     classes: frozenset[str]
     features: Features
     plain: bool = True  # not "every man" or "all the men", which do not go well with a negation
-    pronoun: bool = False
+    described: tuple[Adjective, ...] = ()  # what has been said of it: no "the big cat is small"
 
 
 @cache
@@ -40,11 +55,15 @@ def _nouns(classes: frozenset[str]) -> list[Noun]:
 
 
 @cache
-def _suitable_adjectives(classes: frozenset[str]) -> list[Adjective]:
+def _adjectives(classes: frozenset[str]) -> list[Adjective]:
     return [adjective for adjective in ADJECTIVES.values() if not adjective.classes.isdisjoint(classes)]
 
 
-class NominalSampler:
+def _ownable(noun: Noun) -> bool:
+    return "own" in noun.classes or noun.classes.isdisjoint(_PUBLIC)
+
+
+class NominalSampler(ABC):
     """Draws noun phrases; `room` counts the English words that are left, `licensed` names a held-out construction that may come."""
 
     def __init__(self, rng: random.Random, licensed: str = "") -> None:
@@ -52,11 +71,21 @@ class NominalSampler:
         self.licensed = licensed
         self.room = 0
         self.on_subject = False  # whether a subject is being drawn
-        self.plurals = False  # whether a plural was named, which they and them would then refer to
+        self.plurals = False  # whether a plural was named, to which "they" and "them" would refer
+
+    @abstractmethod
+    def relative(self, antecedent: NounPhrase) -> Relative | None:
+        """Draw a relative clause, or None where there is none that suits."""
+
+    # Chance
 
     def chance(self, probability: float) -> bool:
         """Return True with this probability."""
         return self.rng.random() < probability
+
+    def likely(self, probability: float, *constructions: str) -> bool:
+        """Return True with this probability, or nearly always where it leads to the construction that is licensed."""
+        return self.chance(0.9 if self.licensed in constructions else probability)
 
     def pick(self, options: Sequence[T]) -> T:
         """Draw one of the options."""
@@ -74,111 +103,73 @@ class NominalSampler:
         self.room += rest
         return drawn
 
+    # Noun phrases
+
     def noun(self, classes: Collection[str]) -> Noun:
         """Draw a noun of one of the classes."""
         return self.pick(_nouns(frozenset(classes)))
 
-    def noun_phrase(self, noun: Noun, role: Role, actor: Actor | None = None, *, heavy: bool = True, negated: bool = False,
-        indefinite: bool = False) -> NounPhrase:
-        """Draw what stands round a noun; `heavy` allows a relative clause or a prepositional phrase after it."""
-        plural = not noun.mass and self.chance(0.33)
+    def adjective(self, classes: Collection[str], kinds: Collection[str]) -> Adjective | None:
+        """Draw an adjective that suits a noun of these classes and is of one of these kinds; None where there is none."""
+        options = [adjective for adjective in _adjectives(frozenset(classes)) if adjective.kind in kinds]
+        return self.pick(options) if options else None
+
+    def noun_phrase(
+        self, noun: Noun, determiners: Mapping[str, Mapping[str, float]], actor: Actor | None = None, heavy: bool = True
+    ) -> NounPhrase:
+        """Draw what stands round a noun; a heavy phrase may end in a relative clause or a prepositional phrase."""
+        plural = not noun.mass and self.chance(0.12 if noun.classes & {"place", "open"} else 0.38)
         self.plurals = self.plurals or plural
         self.room -= 2
-        phrase = self._determined(NounPhrase(noun=noun, plural=plural), role, actor, negated, indefinite)
+        phrase = self._determined(NounPhrase(noun=noun, plural=plural), determiners, actor)
         if self.room > 0 and self.chance(0.42):
-            phrase = replace(phrase, adjectives=self._adjectives(noun))
-        if self.room >= 3 and phrase.determiner == "the" and not phrase.numeral and self.chance(0.12):
-            phrase = self._owned(phrase)
-        if not heavy or (negated and phrase.determiner in ("a", "some")):
+            phrase = replace(phrase, adjectives=self._described(noun))
+        if self.room >= 2 and phrase.determiner == "the" and not phrase.numeral and _ownable(noun) and self.chance(0.25):
+            return self._owned(phrase)
+        if not heavy or (determiners is NEGATED and phrase.determiner in ("a", "some")):
             return phrase
-        if self.room >= 4 and self.chance(0.7 if "relative" in self.licensed else min(0.8, 0.1 + self.room / 40)):
+        constructions = ("object-relative-on-subject", "negation-in-relative", "clitic-in-relative", "that-clause-in-relative")
+        if self.room >= 4 and self.likely(min(0.9, 0.35 + self.room / 20), *constructions):
             return replace(phrase, relative=self.relative(phrase))
-        if self.room >= 3 and self.chance(0.2):
+        if self.room >= 3 and self.chance(0.25):
             return replace(phrase, modifier=self._modifier(noun))
         return phrase
 
-    def relative(self, antecedent: NounPhrase) -> Relative | None:
-        """Draw a relative clause; the sampler of clauses says how."""
-        raise NotImplementedError
+    def name(self) -> Name:
+        """Draw a name."""
+        self.room -= 1
+        return Name(self.pick(list(NAMES)))
 
     def person(self, heavy: bool = False) -> NounPhrase | Name:
         """Draw someone."""
-        if self.chance(0.15):
-            self.room -= 1
-            return Name(self.pick(list(NAMES)))
-        return self.noun_phrase(self.noun(["person"]), "other", heavy=heavy)
+        return self.name() if self.chance(0.15) else self.noun_phrase(self.noun(["person"]), OBJECT, heavy=heavy)
 
-    def several(self, draw: Callable[[], NounPhrase | Name]) -> NounPhrase | Name | Several:
+    def several(self, draw: Callable[[], NounPhrase | Name], conjunction: str = "and") -> NounPhrase | Name | Several:
         """Draw two or three parts, or one where there is no room for more."""
         parts = [draw()]
-        while self.room >= 3 and len(parts) < 3 and (len(parts) == 1 or self.chance(0.3)):
+        while self.room >= 3 and len(parts) < 3 and (len(parts) == 1 or self.chance(0.35)):
             self.room -= 1
             parts.append(draw())
         if len(parts) == 1:
             return parts[0]
         self.plurals = True
-        return Several(tuple(parts), "or" if self.chance(0.1) else "and")
+        return Several(tuple(parts), conjunction)
 
-    def subject(self, classes: Collection[str], tense: str) -> tuple[Nominal, Actor]:
-        """Draw a subject and say what it is; the corpus has "will" only with a third person (others are "going to")."""
-        human = "person" in classes
-        if human and self.chance(0.36):
-            return self._pronoun_subject(tense)
-        if human and self.chance(0.12):
-            person = self._name()
-            return person, Actor(PERSON, person.features)
-        if human and self.room >= 8 and self.chance(0.12):
-            people = self.within(12, lambda: self.several(lambda: self.person()))
-            return people, Actor(PERSON, people.features, plain=False)
-        noun = self.noun(classes)
-        outer, self.on_subject = self.on_subject, True
-        phrase = self.noun_phrase(noun, "subject")
-        self.on_subject = outer
-        plain = not phrase.numeral and phrase.determiner not in ("every", "several", "many", "all", "a")
-        return phrase, Actor(noun.classes, phrase.features, plain)
-
-    def location(self, small: bool = True) -> Prepositional:
+    def location(self, small: bool = False, heavy: bool = True) -> Prepositional:
         """Draw a place: in the garden, near the old bridge, between the church and the school; small things lie on tables."""
-        preposition = PREPOSITIONS[self.weighted(_LOCATIONS | ({"on": 4} if small else {}))]
+        preposition = PREPOSITIONS[self.weighted(_LOCATIONS | {"on": 4} if small else _LOCATIONS)]
         self.room -= len(preposition.english.split())
-        if preposition.english == "between":
-            parts = [self.noun_phrase(self.noun(preposition.classes), "other", heavy=False) for _ in range(2)]
-            self.room -= 1
-            return Prepositional(preposition, Several((parts[0], parts[1])))
-        return Prepositional(preposition, self.place(preposition.classes))
-
-    def place(self, classes: Collection[str]) -> NounPhrase:
-        """Draw a place of one of the classes."""
-        return self.noun_phrase(self.noun(classes), "other")
-
-    def adjective(self, noun_classes: Collection[str], kinds: Collection[str]) -> Adjective | None:
-        """Draw an adjective that suits a noun of these classes, of one of these kinds; None where there is none."""
-        options = [a for a in _suitable_adjectives(frozenset(noun_classes)) if a.kind in kinds]
-        return self.pick(options) if options else None
-
-    def _name(self) -> Name:
+        if preposition.english != "between":
+            return Prepositional(preposition, self.noun_phrase(self.noun(preposition.classes), PLACE, heavy=heavy))
         self.room -= 1
-        return Name(self.pick(list(NAMES)))
+        sides = [self.noun_phrase(self.noun(preposition.classes), PLACE, heavy=False) for _ in range(2)]
+        return Prepositional(preposition, Several(tuple(sides)))
 
-    def _pronoun_subject(self, tense: str) -> tuple[Pronoun, Actor]:
-        self.room -= 1
-        names = ["he", "she"]
-        if not self.plurals:
-            names.append("they")
-        if tense != "future":
-            names += ["i", "we", "you"]
-        name = self.pick(names)
-        pronoun = next(p for p in PRONOUNS if p.english == name)
-        return pronoun, Actor(PERSON, pronoun.features, pronoun=True)
-
-    def _determined(self, phrase: NounPhrase, role: Role, actor: Actor | None, negated: bool, indefinite: bool) -> NounPhrase:
-        weights = dict(_DETERMINERS["mass" if phrase.noun.mass else "plural" if phrase.plural else "singular"])
-        if negated or role != "subject":
-            weights.pop("every", None)
-        if negated:
-            weights = {name: weight for name, weight in weights.items() if name in ("the", "a", "some", "possessive", "this")}
-        if indefinite:
-            weights = {name: weight for name, weight in weights.items() if name in ("a", "some", "several", "many")}
+    def _determined(self, phrase: NounPhrase, determiners: Mapping[str, Mapping[str, float]], actor: Actor | None) -> NounPhrase:
+        noun = phrase.noun
+        weights = dict(determiners["mass" if noun.mass else "plural" if phrase.plural else "singular"])
+        if not _ownable(noun):
+            weights.pop("possessive", None)
         determiner = self.weighted(weights)
         self.room -= determiner == "all"
         if determiner == "possessive":
@@ -189,7 +180,7 @@ class NominalSampler:
         if self.room < 1 or self.chance(0.5):
             return replace(phrase, determiner="", numeral=numeral)
         self.room -= 1
-        return replace(phrase, determiner=self.pick(["the", "my", "this"]), numeral=numeral)
+        return replace(phrase, determiner=self.pick(["the", "this"]), numeral=numeral)
 
     def _possessive(self, actor: Actor | None) -> str:
         """Draw a possessive, mostly that of the subject: she loses her key."""
@@ -200,29 +191,35 @@ class NominalSampler:
             return "his" if gender == "m" else "her"
         return _POSSESSIVES[person, plural]
 
-    def _adjectives(self, noun: Noun) -> tuple[Adjective, ...]:
-        """Draw one to three adjectives of different kinds, at most two before the French noun and one or two after."""
-        kinds = ["opinion", "size", "state", "age", "colour", "origin"]
+    def _described(self, noun: Noun) -> tuple[Adjective, ...]:
+        """Draw one to three adjectives of different kinds."""
+        kinds = list(_KINDS)
         chosen: list[Adjective] = []
-        while self.room > 0 and (not chosen or self.chance(0.25)) and len(chosen) < 3:
+        while self.room > 0 and len(chosen) < 3 and (not chosen or self.chance(0.25)):
             adjective = self.adjective(noun.classes, kinds)
             if adjective is None:
                 break
             self.room -= 1
             chosen.append(adjective)
             kinds.remove(adjective.kind)
+            if adjective.kind in ("age", "novelty"):
+                kinds = [kind for kind in kinds if kind not in ("age", "novelty")]
         return tuple(chosen)
 
     def _owned(self, phrase: NounPhrase) -> NounPhrase:
-        if self.chance(0.4):
-            return replace(phrase, owner=self._name())
-        self.room -= 3
+        """Draw whose it is: paul 's, the old teacher 's."""
+        self.room -= 1
+        if self.room < 2 or self.chance(0.35):
+            return replace(phrase, owner=self.name())
+        self.room -= 2
         noun = self.noun(["person"])
-        determiner = self.weighted({"the": 4, "a": 2, "my": 1, "our": 1, "your": 1, "his": 1, "her": 1, "this": 1})
-        return replace(phrase, owner=NounPhrase(noun=noun, determiner=determiner))
+        weights = {"the": 4, "a": 2, "this": 1} | ({"my": 1, "our": 1, "your": 1, "his": 1, "her": 1} if "own" in noun.classes else {})
+        adjectives = self.within(1, lambda: self._described(noun)) if self.chance(0.25) else ()
+        return replace(phrase, owner=NounPhrase(noun=noun, determiner=self.weighted(weights), adjectives=adjectives))
 
     def _modifier(self, noun: Noun) -> Prepositional:
+        """Draw where it is, or what it is a part of."""
         if noun.english in _PARTS:
             self.room -= 1
-            return Prepositional(PREPOSITIONS["of"], self.noun_phrase(self.noun(["building"]), "other", heavy=False))
-        return self.location(small=not noun.classes.isdisjoint(("thing", "text", "food", "drink")))
+            return Prepositional(PREPOSITIONS["of"], self.noun_phrase(self.noun(["building"]), PLACE, heavy=False))
+        return self.location(small=not noun.classes.isdisjoint(_SMALL))

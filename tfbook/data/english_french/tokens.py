@@ -1,7 +1,6 @@
 """Tokens of two languages that know what they mean, and the word alignment that follows from it."""
 
 from collections import defaultdict
-from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 
@@ -19,8 +18,7 @@ class Features(NamedTuple):
     person: int = 3
 
 
-@dataclass(frozen=True, slots=True)
-class Token:
+class Token(NamedTuple):
     """A word, the meanings that it surely carries, and those to which it only contributes."""
 
     text: str
@@ -31,7 +29,7 @@ class Token:
 
     def spelled(self, text: str) -> "Token":
         """Return the same token with another text."""
-        return self if text == self.text else replace(self, text=text)
+        return self if text == self.text else self._replace(text=text)
 
     def merged(self, other: "Token", text: str) -> "Token":
         """Return one token for two: du carries what de and le carry."""
@@ -47,7 +45,8 @@ class Phrase(NamedTuple):
 
 def words(text: str, *sure: Meaning, possible: tuple[Meaning, ...] = (), article: bool = False) -> tuple[Token, ...]:
     """Split a text into tokens that all carry the same meanings."""
-    return tuple(Token(word, frozenset(sure), frozenset(possible), article=article) for word in text.split())
+    carried, hinted = frozenset(sure), frozenset(possible)
+    return tuple([Token(word, carried, hinted, "", article) for word in text.split()])
 
 
 def concat(*phrases: Phrase) -> Phrase:

@@ -1,0 +1,99 @@
+# tfbook from the command line. `make` lists what there is; CONTRIBUTING.md says when to use it.
+# Needs GNU make 3.81 or newer, a POSIX shell and Python 3.11 or newer with venv; everything else is installed into .venv.
+
+VENV = .venv
+PORT = 8888
+N =
+LAB_ARGS =
+PYTEST_ARGS =
+# A lesson has a time budget, so lessons run one after the other. To trade the budget for speed:
+# OMP_NUM_THREADS=1 NB_BUDGET_S=inf NB_CELL_BUDGET_S=inf make test NOTEBOOK_ARGS="-n 2 --dist loadscope"
+NOTEBOOK_ARGS =
+# The newest Python that works. Version managers leave commands on PATH that fail when called, so each is tried.
+PYTHON = $(shell for python in python3.13 python3.12 python3.11 python3 python; do \
+    $$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 && echo $$python && break; done)
+
+PY = $(VENV)/bin/python
+PIP = $(VENV)/bin/pip
+NBVAL = $(PY) -m pytest --nbval --nbval-current-env --nbval-sanitize-with tests/notebooks/sanitize.cfg \
+    -p no:cacheprovider $(NOTEBOOK_ARGS) notebooks
+# What a machine without network has: no mirror, no cache, the corpora that ship.
+OFFLINE = unset TFBOOK_MIRROR TFBOOK_REAL; rm -rf $(VENV)/no-data; mkdir $(VENV)/no-data; \
+    export TFBOOK_OFFLINE=1 TFBOOK_SCALE=cpu TFBOOK_DATA="$$PWD/$(VENV)/no-data"
+REAL = unset TFBOOK_OFFLINE; export TFBOOK_REAL=1 TFBOOK_SCALE=cpu
+# Seconds that a lesson and one of its cells may take on two cores; the real corpora double the first.
+BUDGET = export NB_BUDGET_S=$${NB_BUDGET_S-90} NB_CELL_BUDGET_S=$${NB_CELL_BUDGET_S-60}
+REAL_BUDGET = export NB_BUDGET_S=$${NB_BUDGET_S-180} NB_CELL_BUDGET_S=$${NB_CELL_BUDGET_S-60}
+
+# JupyterLab otherwise asks every new user whether to fetch its announcements.
+NO_NEWS = --LabApp.news_url=None --LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate
+
+.NOTPARALLEL:
+.DEFAULT_GOAL := help
+.PHONY: help lab test test-units test-notebooks test-real test-real-units test-real-notebooks \
+    lesson notebooks weave lint clean
+
+help: ## List these commands
+	@echo "usage: make COMMAND [VARIABLE=value]"
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1|\2/p' Makefile | while IFS='|' read -r name text; do \
+	    printf '  %-16s %s\n' "$$name" "$$text"; done
+	@echo "variables: PYTHON (the interpreter that makes .venv), PORT and LAB_ARGS (for JupyterLab),"
+	@echo "           N (a lesson's number), PYTEST_ARGS and NOTEBOOK_ARGS (for pytest)"
+
+lab: $(VENV)/lab.stamp ## Open the lessons in JupyterLab (PORT=8888, LAB_ARGS="--ip=0.0.0.0")
+	@echo "JupyterLab prints its address below; it runs until you press Ctrl-C."
+	@test "$$(id -u)" != 0 || set -- --allow-root; \
+	test -n "$$DISPLAY$$WAYLAND_DISPLAY" || test "$$(uname)" = Darwin || set -- "$$@" --no-browser; \
+	exec $(PY) -m jupyterlab --port=$(PORT) --ServerApp.root_dir="$$PWD/notebooks" \
+	    --LabApp.default_url=/lab/tree/00_start_here.ipynb $(NO_NEWS) "$$@" $(LAB_ARGS)
+
+test: test-units test-notebooks ## Check everything: the unit tests, then every notebook, as without network
+
+test-units: $(VENV)/test.stamp ## Run the unit tests alone (PYTEST_ARGS="-k masks")
+	@$(OFFLINE); $(PY) -m pytest $(PYTEST_ARGS)
+
+test-notebooks: $(VENV)/test.stamp ## Run every notebook alone and compare its outputs (NOTEBOOK_ARGS="-k 01_")
+	@$(OFFLINE); $(BUDGET); $(NBVAL)
+
+test-real: test-real-units test-real-notebooks ## Check with the real corpora, from TFBOOK_MIRROR or the network
+
+test-real-units: $(VENV)/test.stamp
+	@$(REAL); $(PY) -m pytest -m real $(PYTEST_ARGS)
+
+test-real-notebooks: $(VENV)/test.stamp
+	@$(REAL); $(REAL_BUDGET); $(NBVAL)
+
+lesson: $(VENV)/test.stamp ## Execute one lesson and time its cells (N=01)
+	@test -n "$(N)" || { echo "Say which lesson, for example: make lesson N=01" >&2; exit 1; }
+	@$(PY) tools/lesson.py $(N)
+
+notebooks: $(VENV)/test.stamp ## Execute the notebooks in place, then renew CLAIMS.md (N=01 for one)
+	@$(PY) tools/notebooks.py $(N)
+	@$(PY) tools/ledger.py
+
+weave: $(VENV)/test.stamp ## Copy the package's source into the woven cells
+	@$(PY) tools/weave.py
+
+lint: $(VENV)/test.stamp ## Check style and formatting
+	@$(PY) -m ruff check
+	@$(PY) -m ruff format --check
+
+clean: ## Remove .venv and everything else that can be made again
+	rm -rf $(VENV) dist .pytest_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# `lab` and `test` share one environment and install once: a stamp is older than pyproject.toml only when that changed.
+$(VENV)/%.stamp: pyproject.toml | $(PIP)
+	@echo "Installing tfbook[$*] into $(VENV): about 6 GB with PyTorch, a few minutes, once."
+	@$(PY) -m pip install --disable-pip-version-check --editable ".[$*]"
+	@touch $@
+
+# venv writes pip last, so one that was interrupted is made again.
+$(PIP):
+	@test -n "$(PYTHON)" || { echo "tfbook needs Python 3.11 or newer and found none on PATH." \
+	    "Install one, or say where it is: make PYTHON=/path/to/python3" >&2; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	    echo "tfbook needs Python 3.11 or newer; PYTHON=$(PYTHON) is older or does not start." >&2; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { \
+	    echo "$(PYTHON) comes without venv or ensurepip. On Debian and Ubuntu: apt-get install python3-venv" >&2; exit 1; }
+	@$(PYTHON) -m venv $(VENV)

@@ -1,0 +1,185 @@
+"""What `pytest --nbval` needs so that it compares every notebook strictly, and fails for no other reason than a change.
+
+nbval 0.11 reruns each cell and compares its output with the one that is stored. Here it also
+
+- lets floats differ in rounding, and leaves out stderr, widgets and the records of claims;
+- fails when an output changes its kind, and when a cell was not executed in its turn;
+- fails at once when the kernel dies, instead of after half an hour;
+- reports each notebook's seconds, and fails a notebook over NB_BUDGET_S or a cell over NB_CELL_BUDGET_S.
+
+Text that may differ is in tests/notebooks/sanitize.cfg; a cell tagged `nbval-ignore-output` only has to run.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+import time
+from collections import defaultdict
+from collections.abc import Generator, Iterator
+from pathlib import Path
+from queue import Empty
+from typing import Any
+
+import nbval.plugin
+import pytest
+from nbformat import NotebookNode
+from nbval.kernel import RunningKernel
+from nbval.plugin import IPyNbCell, IPyNbFile
+
+WIDGET = "application/vnd.jupyter.widget-view+json"
+CLAIM = "application/vnd.tfbook.claim+json"
+NUMBER = re.compile(r"(?<![\w.])[-+]?(?:\d+\.\d*|\.\d+|\d+)(?:[eE][-+]?\d+)?(?!\w)")
+RELATIVE, ABSOLUTE = 1e-3, 1e-6  # the second is float32's noise around zero
+
+NOTEBOOK_BUDGET = float(os.environ.get("NB_BUDGET_S", "inf"))
+CELL_BUDGET = float(os.environ.get("NB_CELL_BUDGET_S", "inf"))
+
+
+# ---- comparing outputs -------------------------------------------------------------------------------------------
+
+
+def same_number(stored: str, now: str) -> bool:
+    """Whether two printed numbers are the same: integers exactly, floats within 0.1% or one unit of a third decimal."""
+    if stored == now:
+        return True
+    if not any(sign in (stored + now).lower() for sign in ".e"):
+        return False
+    decimals = min(len(number.partition(".")[2]) if "e" not in number.lower() else 0 for number in (stored, now))
+    last_place = 1.01 * 10.0**-decimals if decimals >= 3 else 0.0
+    return math.isclose(float(stored), float(now), rel_tol=RELATIVE, abs_tol=max(ABSOLUTE, last_place))
+
+
+def same_text(stored: str, now: str) -> bool:
+    """Whether two texts differ in nothing but white space and the rounding of floats."""
+    numbers = list(zip(NUMBER.findall(stored), NUMBER.findall(now), strict=False))
+    words_stored, words_now = ("".join(NUMBER.sub("#", text).split()) for text in (stored, now))
+    return words_stored == words_now and all(same_number(*pair) for pair in numbers)
+
+
+def kind(output: NotebookNode) -> str:
+    """The stream's name or the MIME types of an output."""
+    return output.name if output.output_type == "stream" else " ".join(sorted(output.get("data", {}))) or "error"
+
+
+def is_compared(output: NotebookNode) -> bool:
+    return kind(output) != "stderr" and WIDGET not in output.get("data", {})
+
+
+class StrictCell(IPyNbCell):
+    """A code cell, compared as described above."""
+
+    turn: int  # the execution count that it must have
+
+    def runtest(self) -> None:
+        if self.cell.execution_count != self.turn:
+            count = self.cell.execution_count
+            self.raise_cell_error(f"The stored execution count is {count}, expected {self.turn}: run `make notebooks`")
+        super().runtest()
+
+    def compare_outputs(self, test: list[Any], ref: list[Any], skip_compare: tuple[str, ...] | None = None) -> bool:
+        now, stored = ([output for output in outputs if is_compared(output)] for outputs in (test, ref))
+        kinds_now, kinds_stored = ([kind(output) for output in outputs] for outputs in (now, stored))
+        if kinds_now != kinds_stored:
+            self.comparison_traceback = [f"kinds of output: {kinds_stored} are stored, {kinds_now} came now"]
+            return False
+        for output_now, output_stored in zip(now, stored, strict=True):
+            self._take_over(output_now, output_stored, "text")
+            for mime in ("text/plain", "text/html"):
+                self._take_over(output_now.get("data", {}), output_stored.get("data", {}), mime)
+        return super().compare_outputs(now, stored, skip_compare)
+
+    def _take_over(self, now: dict[str, str], stored: dict[str, str], key: str) -> None:
+        """Sets the new text to the stored one where they count as the same, so that nbval finds no difference."""
+        if key in stored and same_text(self.sanitize(stored[key]), self.sanitize(now[key])):
+            now[key] = stored[key]
+
+
+# ---- running cells -----------------------------------------------------------------------------------------------
+
+
+class WatchedKernel(RunningKernel):
+    """A kernel whose death is noticed within a second or two."""
+
+    def await_reply(self, msg_id: str, timeout: float | None = None) -> None:
+        deadline = math.inf if timeout is None else time.monotonic() + timeout
+        while True:
+            try:
+                return super().await_reply(msg_id, timeout=1)
+            except Empty:
+                if not self.is_alive():
+                    raise RuntimeError("the kernel died while it ran this cell (out of memory?)") from None
+                if time.monotonic() > deadline:
+                    raise
+
+
+nbval.plugin.RunningKernel = WatchedKernel  # nbval has no other way to choose the kernel's class
+
+
+class StrictNotebook(IPyNbFile):
+    """A notebook whose code cells are `StrictCell`s."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.skip_compare += (CLAIM,)
+
+    def collect(self) -> Iterator[StrictCell]:
+        turn = 0
+        for item in super().collect():
+            cell = StrictCell.from_parent(
+                self, name=item.name, cell_num=item.cell_num, cell=item.cell, options=item.options
+            )
+            if cell.cell.source.strip():  # Jupyter does not count an empty cell
+                turn += 1
+                cell.turn = turn
+                yield cell
+
+    def setup(self) -> None:
+        test = os.environ.pop("PYTEST_CURRENT_TEST")  # ipykernel would not capture what other processes print
+        super().setup()
+        os.environ["PYTEST_CURRENT_TEST"] = test
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> Generator[None, list[Any], list[Any]]:
+    collectors = yield
+    return [
+        StrictNotebook.from_parent(parent, path=file_path) if isinstance(collector, IPyNbFile) else collector
+        for collector in collectors
+    ]
+
+
+# ---- time --------------------------------------------------------------------------------------------------------
+
+_seconds: dict[str, float] = defaultdict(float)  # by notebook
+
+
+def excess(notebook: str, cell_seconds: float) -> str:
+    """What a cell, just run, makes its notebook or itself take too long for, in words."""
+    before = _seconds[notebook]
+    _seconds[notebook] += cell_seconds
+    if cell_seconds > CELL_BUDGET:
+        return f"this cell took {cell_seconds:.1f} s; NB_CELL_BUDGET_S allows {CELL_BUDGET:g}"
+    if before <= NOTEBOOK_BUDGET < _seconds[notebook]:
+        return f"in this cell the notebook passes the {NOTEBOOK_BUDGET:g} s that NB_BUDGET_S allows"
+    return ""
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Generator[None, Any, Any]:
+    report = yield
+    if isinstance(item, StrictCell) and call.when == "call":
+        over = excess(item.parent.nodeid, call.duration)
+        if over and report.passed:
+            report.outcome, report.longrepr = "failed", over
+    return report
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    notebooks: dict[str, list[float]] = defaultdict(list)
+    for report in (report for reports in terminalreporter.stats.values() for report in reports):
+        if getattr(report, "when", "") == "call" and ".ipynb::" in report.nodeid:
+            notebooks[report.nodeid.partition("::")[0]].append(report.duration)
+    for name, seconds in sorted(notebooks.items()):
+        terminalreporter.line(f"{sum(seconds):6.1f} s, slowest cell {max(seconds):5.1f} s  {name}")

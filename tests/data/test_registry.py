@@ -1,0 +1,148 @@
+"""Names, announcements and fallbacks; the table itself."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tfbook import data
+from tfbook.data import registry
+from tfbook.data.download import DataUnavailable, File
+from tfbook.data.registry import DATASETS, Dataset
+from tfbook.data.translation import Pair, Translations
+
+CLOSED = "http://127.0.0.1:9/letters.txt"
+
+
+class Letters(str):
+    """What the reader of the data set below returns."""
+
+
+def read_letters(path: Path) -> Letters:
+    return Letters(f"letters: {len(path.read_text())} of them")
+
+
+def is_lower_case(path: Path) -> None:
+    if not path.read_text().islower():
+        raise ValueError("not in lower case")
+
+
+@pytest.fixture
+def letters(cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A new data set, which is one row and one reader, and its file in a mirror."""
+    (tmp_path / "mirror").mkdir()
+    monkeypatch.setenv("TFBOOK_MIRROR", str(tmp_path / "mirror"))
+    row = Dataset(
+        name="letters",
+        files=(File(path="letters.txt", urls=(CLOSED,), check=is_lower_case),),
+        licence="MIT",
+        credit="the alphabet",
+        reader=read_letters,
+    )
+    monkeypatch.setitem(DATASETS, "letters", row)
+    monkeypatch.setattr("time.sleep", lambda seconds: None)  # between attempts
+    path = tmp_path / "mirror" / "letters.txt"
+    path.write_text("abc")
+    return path
+
+
+class TestLoad:
+    def test_the_reader_gets_the_file_and_size_licence_and_credit_are_printed(
+        self, letters: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        assert isinstance(data.load("letters"), Letters)
+        assert capsys.readouterr().out == "letters: 3 of them\nlicence MIT, the alphabet\n"
+
+    def test_the_announcement_does_not_say_where_the_bytes_came_from(
+        self, letters: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        data.load("letters")
+        mirrored = capsys.readouterr()
+        letters.unlink()
+        data.load("letters")
+        assert capsys.readouterr() == mirrored
+
+    def test_without_a_way_to_it_the_error_says_what_to_do(self, letters: Path) -> None:
+        letters.unlink()
+        with pytest.raises(DataUnavailable) as caught:
+            data.load("letters")
+        for help_ in (CLOSED, str(letters), "TFBOOK_MIRROR", "fallback='english-french'"):
+            assert help_ in str(caught.value)
+        assert isinstance(caught.value, OSError)
+
+    def test_a_fallback_takes_its_place_and_says_so(self, letters: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        assert data.load("letters", fallback="english-french") == "letters: 3 of them"
+        capsys.readouterr()
+        (letters.parents[1] / "cache" / "letters.txt").unlink()
+        letters.write_text("ABC")
+        corpus = data.load("letters", fallback="english-french")
+        assert corpus.name == "english-french"
+        notice, size, _ = capsys.readouterr().out.splitlines()
+        assert notice.startswith("letters cannot be had here, so english-french takes its place; data.load('letters')")
+        assert size.startswith("english-french: ")
+
+    def test_unknown_names_are_refused_with_the_known_ones(self) -> None:
+        known = f"expected one of {', '.join(map(repr, DATASETS))}"
+        with pytest.raises(ValueError, match=rf"name is 'tatoba'; {known}"):
+            data.load("tatoba")
+        with pytest.raises(ValueError, match=rf"fallback is 'none'; {known}"):
+            data.load("english-french", fallback="none")
+
+
+@pytest.mark.usefixtures("cache")
+class TestAvailable:
+    def test_it_follows_the_file(self, letters: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        assert data.available("letters")
+        letters.write_text("ABC")
+        assert not data.available("letters")
+        letters.write_text("abc")
+        data.load("letters")
+        monkeypatch.setenv("TFBOOK_MIRROR", "/no/such/folder")
+        assert data.available("letters")
+
+    def test_what_ships_is_available_offline(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("TFBOOK_OFFLINE", "1")
+        assert data.available("english-french")
+        assert not data.available("tatoeba")
+
+    def test_an_unknown_name_is_not(self) -> None:
+        assert not data.available("tatoba")
+
+
+class TestTable:
+    def test_names_are_keys(self) -> None:
+        assert all(name == dataset.name for name, dataset in DATASETS.items())
+
+    @pytest.mark.parametrize("name", DATASETS)
+    def test_every_row_gives_licence_and_credit_and_safe_paths(self, name: str) -> None:
+        dataset = DATASETS[name]
+        assert dataset.files
+        assert dataset.licence
+        assert dataset.credit
+        for file in dataset.files:
+            assert not Path(file.path).is_absolute()
+            assert ".." not in Path(file.path).parts
+            assert all(url.startswith("https://") for url in file.urls)
+
+    def test_the_shipped_corpus_is_typed_and_announced(self, capsys: pytest.CaptureFixture[str]) -> None:
+        corpus = data.load("english-french")
+        assert isinstance(corpus, Translations)
+        assert all(isinstance(pair, Pair) for pair in corpus["train"][:5])
+        size, licence = capsys.readouterr().out.splitlines()
+        assert size.startswith(f"english-french: english to french, {len(corpus['train']):,} train, ")
+        assert licence == "licence CC BY 4.0, generated by tfbook.data.english_french"
+
+    @pytest.mark.real
+    def test_tatoeba_is_typed_and_announced(self, capsys: pytest.CaptureFixture[str]) -> None:
+        assert isinstance(data.load("tatoeba"), Translations)
+        size, licence = capsys.readouterr().out.splitlines()
+        assert size.startswith("tatoeba: english to french, ")
+        assert licence == "licence CC BY 2.0 FR, tatoeba.org and manythings.org/anki"
+
+
+def test_importing_data_imports_nothing_heavy() -> None:
+    code = "import sys, torch; before = set(sys.modules); import tfbook.data; print(*(set(sys.modules) - before))"
+    source = str(Path(registry.__file__).parents[2])
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=source)
+    assert not {"pooch", "requests", "filelock", "sklearn", "torchvision", "matplotlib"} & set(done.stdout.split())

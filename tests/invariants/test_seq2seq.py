@@ -1,0 +1,315 @@
+"""Every translator has every property of `tfbook.invariants`, and each property fails for a model that lacks it.
+
+A later lesson adds its model as a row of `MODELS`.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from tfbook import invariants, runtime, seq2seq
+from tfbook.attention import masked_softmax
+from tfbook.data.translation import Batch, Pair, Vocabulary, collate
+from tfbook.invariants import TOLERANCE, translator_report
+from tfbook.seq2seq import (
+    BahdanauDecoder,
+    Decoder,
+    Encoder,
+    FixedContextDecoder,
+    LuongDecoder,
+    Memory,
+    Seq2SeqSizes,
+    State,
+    Translator,
+    translation_loss,
+)
+
+PAIRS = [
+    Pair(tuple("abcdef"), tuple("uvwxyz")),
+    Pair(tuple("fa"), tuple("zu")),
+    Pair(tuple("cde"), tuple("wxyzuvw")),
+    Pair(("b",), ("v",)),
+]
+SOURCE, TARGET = (Vocabulary(words) for words in zip(*((pair.source, pair.target) for pair in PAIRS), strict=True))
+SIZES = Seq2SeqSizes(source_vocab=len(SOURCE), target_vocab=len(TARGET), d_embed=16, d_hidden=16, dropout=0.3)
+
+MODELS: dict[str, Callable[[], Translator]] = {
+    "fixed context": lambda: Translator(Encoder(SIZES), FixedContextDecoder(SIZES)),
+    "Bahdanau": lambda: Translator(Encoder(SIZES), BahdanauDecoder(SIZES)),
+    "Luong": lambda: Translator(Encoder(SIZES), LuongDecoder(SIZES)),
+}
+PROPERTIES = {
+    "no word sees a later one (train)",
+    "no word sees a later one (eval)",
+    "padding changes nothing",
+    "padding does not count in the loss",
+    "one word at a time equals all at once",
+    "weights are a convex combination",
+    "a saved model computes the same",
+    "every parameter gets a finite gradient",
+}
+
+
+@pytest.fixture(params=runtime.PRECISIONS)
+def precision(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """The precision of the backward pass, and of whatever runs under `runtime.autocast()`."""
+    monkeypatch.setenv("TFBOOK_PRECISION", request.param)
+    runtime.precision.cache_clear()
+    yield request.param
+    runtime.precision.cache_clear()
+
+
+@pytest.fixture
+def batch() -> Batch:
+    return collate(PAIRS, SOURCE, TARGET)
+
+
+@pytest.mark.parametrize("build", MODELS.values(), ids=MODELS)
+@pytest.mark.parametrize("training", [True, False], ids=["train", "eval"])
+def test_every_model_has_every_property(
+    build: Callable[[], Translator], training: bool, batch: Batch, precision: str
+) -> None:
+    """To 1e-4 in float32; the mode in which the model came and the random numbers are as before."""
+    model = build().train(training)
+    before = torch.get_rng_state()
+    report = translator_report(model, batch)
+    assert torch.equal(torch.get_rng_state(), before)
+    assert {module.training for module in model.modules()} == {training}
+    without = {"weights are a convex combination"} if isinstance(model.decoder, FixedContextDecoder) else set()
+    assert report.keys() == PROPERTIES - without
+    assert {name: gap for name, gap in report.items() if not gap <= TOLERANCE} == {}
+
+
+@pytest.mark.parametrize("build", MODELS.values(), ids=MODELS)
+@pytest.mark.parametrize("precision", ["bfloat16"], indirect=True)
+def test_in_bfloat16_the_properties_hold_to_its_precision(
+    build: Callable[[], Translator], batch: Batch, precision: str
+) -> None:
+    """Sums taken in another order differ by about 2⁻⁸ of numbers near 1; what no sum depends on stays exact."""
+    model = build()
+    with runtime.autocast():
+        report = translator_report(model, batch)
+    exact = {"every parameter gets a finite gradient", "a saved model computes the same"}
+    assert {name: report[name] for name in exact if report[name] != 0} == {}
+    assert {name: gap for name, gap in report.items() if not gap <= 0.02} == {}
+
+
+# ---- models that run, train and are wrong ------------------------------------------------------------------------
+
+
+class _ReadsPadding(Encoder):
+    """Forgets the lengths: the backward direction begins in the padding."""
+
+    def forward(self, source: Tensor, lengths: Tensor) -> Memory:
+        states, final = self.gru(self.dropout(self.embed(source)))
+        return super().forward(source, lengths)._replace(states=states, summary=torch.cat([final[0], final[1]], dim=-1))
+
+
+class _SummaryOfPadding(Encoder):
+    """The right states, but the sentence is summed up at the last column, which may be padding."""
+
+    def forward(self, source: Tensor, lengths: Tensor) -> Memory:
+        memory = super().forward(source, lengths)
+        return memory._replace(summary=memory.summary + memory.states.mean(dim=1))
+
+
+class _Unmasked(LuongDecoder):
+    """Attends to padding."""
+
+    def unroll(self, words: Tensor, memory: Memory, state: State) -> tuple[Tensor, Tensor, Tensor]:
+        return super().unroll(words, memory._replace(mask=torch.ones_like(memory.mask)), state)
+
+
+class _UnmaskedInEval(LuongDecoder):
+    """A mask that is there in training alone, as Dive into Deep Learning once had it."""
+
+    def unroll(self, words: Tensor, memory: Memory, state: State) -> tuple[Tensor, Tensor, Tensor]:
+        mask = memory.mask if self.training else torch.ones_like(memory.mask)
+        return super().unroll(words, memory._replace(mask=mask), state)
+
+
+class _NotNormalised(LuongDecoder):
+    """Sets weights to 0 after the softmax, so that they no longer sum to 1."""
+
+    def unroll(self, words: Tensor, memory: Memory, state: State) -> tuple[Tensor, Tensor, Tensor]:
+        hidden, _ = self.gru(words, state.hidden[None])
+        weights = torch.softmax(self.score(hidden, state.keys), dim=-1) * memory.mask[:, None]
+        return hidden, weights @ memory.states, weights
+
+
+class _ReadsAhead(LuongDecoder):
+    """Reads the target from both ends."""
+
+    def unroll(self, words: Tensor, memory: Memory, state: State) -> tuple[Tensor, Tensor, Tensor]:
+        hidden, context, weights = super().unroll(words, memory, state)
+        return hidden, context + words.flip(1).cumsum(1).flip(1).mean(dim=-1, keepdim=True), weights
+
+
+class _ReadsAheadInTraining(_ReadsAhead):
+    """… but only while it trains."""
+
+    def unroll(self, words: Tensor, memory: Memory, state: State) -> tuple[Tensor, Tensor, Tensor]:
+        return (
+            super().unroll(words, memory, state) if self.training else LuongDecoder.unroll(self, words, memory, state)
+        )
+
+
+class _Forgets(BahdanauDecoder):
+    """Hands back the state with which it began: each call starts the sentence again."""
+
+    def forward(self, target: Tensor, memory: Memory, state: State) -> seq2seq.Decoded:
+        return super().forward(target, memory, state)._replace(state=state)
+
+
+class _CountsFromZero(BahdanauDecoder):
+    """Adds a position that restarts at 0 in every call."""
+
+    def unroll(self, words: Tensor, memory: Memory, state: State) -> tuple[Tensor, Tensor, Tensor]:
+        return super().unroll(words + torch.arange(words.shape[1])[:, None] / 10, memory, state)
+
+
+class _Unused(BahdanauDecoder):
+    """Holds a layer that nothing goes through."""
+
+    def __init__(self, sizes: Seq2SeqSizes):
+        super().__init__(sizes)
+        self.spare = nn.Linear(2, 2)
+
+
+class _Detached(BahdanauDecoder):
+    """Cuts the gradient to the encoder at the only two places where it passes."""
+
+    def forward(self, target: Tensor, memory: Memory, state: State) -> seq2seq.Decoded:
+        memory = memory._replace(states=memory.states.detach())
+        keys = None if state.keys is None else state.keys.detach()
+        return super().forward(target, memory, State(state.hidden.detach(), keys))
+
+
+class _InAList(BahdanauDecoder):
+    """Keeps a layer in a Python list, where neither the optimiser nor the state dict finds it."""
+
+    def __init__(self, sizes: Seq2SeqSizes):
+        super().__init__(sizes)
+        self.layers = [nn.Linear(sizes.d_embed, sizes.d_embed)]
+
+    def unroll(self, words: Tensor, memory: Memory, state: State) -> tuple[Tensor, Tensor, Tensor]:
+        return super().unroll(self.layers[0](words), memory, state)
+
+
+class _LooseTensor(BahdanauDecoder):
+    """Keeps a random tensor as a plain attribute."""
+
+    def __init__(self, sizes: Seq2SeqSizes):
+        super().__init__(sizes)
+        self.scale = torch.rand(sizes.d_embed)
+
+    def unroll(self, words: Tensor, memory: Memory, state: State) -> tuple[Tensor, Tensor, Tensor]:
+        return super().unroll(self.scale * words, memory, state)
+
+
+class _NotANumber(LuongDecoder):
+    """Divides by zero."""
+
+    def unroll(self, words: Tensor, memory: Memory, state: State) -> tuple[Tensor, Tensor, Tensor]:
+        hidden, context, weights = super().unroll(words, memory, state)
+        return hidden / 0 * 0, context, weights * torch.nan
+
+
+LEAKS = {"no word sees a later one (train)", "no word sees a later one (eval)"}
+BROKEN: dict[str, tuple[type[Encoder], type[Decoder], set[str]]] = {
+    "reads padding": (_ReadsPadding, LuongDecoder, {"padding changes nothing"}),
+    "sums up padding": (_SummaryOfPadding, FixedContextDecoder, {"padding changes nothing"}),
+    "no mask": (Encoder, _Unmasked, {"padding changes nothing", "weights are a convex combination"}),
+    "no mask in eval": (Encoder, _UnmaskedInEval, {"padding changes nothing", "weights are a convex combination"}),
+    "not normalised": (Encoder, _NotNormalised, {"padding changes nothing", "weights are a convex combination"}),
+    "reads ahead": (
+        Encoder,
+        _ReadsAhead,
+        LEAKS | {"one word at a time equals all at once", "padding does not count in the loss"},
+    ),
+    "reads ahead in training": (Encoder, _ReadsAheadInTraining, {"no word sees a later one (train)"}),
+    "forgets its state": (Encoder, _Forgets, {"one word at a time equals all at once"}),
+    "counts from zero": (Encoder, _CountsFromZero, {"one word at a time equals all at once"}),
+    "unused layer": (Encoder, _Unused, {"every parameter gets a finite gradient"}),
+    "gradient cut": (Encoder, _Detached, {"every parameter gets a finite gradient"}),
+    "layer in a list": (Encoder, _InAList, {"a saved model computes the same"}),
+    "tensor outside the state dict": (Encoder, _LooseTensor, {"a saved model computes the same"}),
+    "not a number": (Encoder, _NotANumber, PROPERTIES),
+}
+
+
+@pytest.mark.parametrize(("encoder", "decoder", "expected"), BROKEN.values(), ids=BROKEN)
+@pytest.mark.parametrize("precision", ["float32"], indirect=True)
+def test_a_broken_model_is_found_by_the_properties_that_it_lacks(
+    encoder: type[Encoder], decoder: type[Decoder], expected: set[str], batch: Batch, precision: str
+) -> None:
+    """By those and no others, and by ten times the tolerance."""
+    report = translator_report(Translator(encoder(SIZES), decoder(SIZES)), batch)
+    assert {name for name, gap in report.items() if not gap <= TOLERANCE} == expected
+    assert min(report[name] for name in expected) > 10 * TOLERANCE
+
+
+def test_a_loss_that_counts_padding_is_found(monkeypatch: pytest.MonkeyPatch, batch: Batch) -> None:
+    """Cross-entropy without `ignore_index`, the commonest bug of all."""
+
+    def careless_loss(model: Translator, batch: Batch) -> Tensor:
+        logits = model(batch.source, batch.source_lengths, batch.target_in).logits
+        return F.cross_entropy(logits.flatten(0, 1), batch.target_out.flatten())
+
+    model = MODELS["Luong"]().eval()
+    assert invariants.loss_on_padding(model, batch) <= TOLERANCE
+    monkeypatch.setattr(invariants, "translation_loss", careless_loss)
+    assert invariants.loss_on_padding(model, batch) > 10 * TOLERANCE
+
+
+# ---- the single functions ----------------------------------------------------------------------------------------
+
+
+def test_convexity_knows_blocked_rows_and_each_way_to_fail() -> None:
+    """A blocked row may and must sum to 0."""
+    mask = torch.tensor([[[True, True, False], [False, False, False]]])
+    weights = masked_softmax(torch.randn(1, 2, 3), mask)
+    assert invariants.convexity(weights, mask) < 1e-6
+    assert invariants.convexity(weights, mask[:, :1]) == pytest.approx(1), "a row that sums to 0 and should not"
+    for place, value in (((0, 0, 2), 0.25), ((0, 1, 0), 0.25), ((0, 0, 0), -0.25), ((0, 0, 0), torch.nan)):
+        changed = weights.clone()
+        changed[place] = value
+        assert invariants.convexity(changed, mask) >= 0.2
+
+
+def test_future_leak_measures_the_leak() -> None:
+    """The mean over the whole sequence sees the future; the running mean does not."""
+    tokens = torch.tensor([[1, 2, 3, 4]])
+    running = lambda x: x.float().cumsum(1) / torch.arange(1, 5)  # noqa: E731
+    assert invariants.future_leak(running, tokens, 10) == 0
+    assert invariants.future_leak(lambda x: x.float().mean(1, keepdim=True).expand(1, 4), tokens, 10) == 0.75
+
+
+def test_padding_effect_measures_the_padding() -> None:
+    tokens, lengths = torch.tensor([[1, 2, 3], [4, 0, 0]]), torch.tensor([3, 1])
+    right = lambda x, n: x.float().cumsum(1) / n[:, None]  # noqa: E731
+    assert invariants.padding_effect(right, tokens, lengths) == 0
+    assert invariants.padding_effect(lambda x, n: x.float() / x.shape[1], tokens, lengths) == pytest.approx(4 - 4 / 3)
+
+
+def test_missing_gradients_is_the_share_of_parameters() -> None:
+    """One absent, one zero, one not finite and one healthy of four; gradients of before are not counted."""
+    model = nn.ParameterList([torch.ones(2) for _ in range(4)])
+    model[0].grad = torch.ones(2)
+    with torch.autocast("cpu", enabled=False):
+        share = invariants.missing_gradients(model, lambda m: (0 * m[1]).sum() + (0 * m[2]).sqrt().sum() + m[3].sum())
+    assert share == 0.75
+    assert all(parameter.grad is None for parameter in model)
+
+
+def test_the_batch_has_what_the_properties_need(batch: Batch) -> None:
+    """Padding on both sides and rows of different lengths, without which several properties are empty."""
+    assert len(set(batch.source_lengths.tolist())) > 2
+    assert len(set(batch.target_lengths.tolist())) > 2
+    shorter = replace(batch, target_in=batch.target_in[:, :1], target_out=batch.target_out[:, :1])
+    assert invariants.loss_on_padding(MODELS["Luong"]().eval(), shorter) == 0
+    assert translation_loss(MODELS["Luong"]().eval(), batch).isfinite()

@@ -1,0 +1,337 @@
+"""What every notebook must be like: each rule yields a complaint for each place that breaks it.
+
+A rule is a function of a `Lesson`. `RULES` hold for every notebook, `LESSON_RULES` from lesson 01 on.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Callable, Iterator
+from copy import deepcopy
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from urllib.parse import unquote
+
+import address
+import ledger
+import nbformat
+import weave
+from nbformat import NotebookNode
+
+import notebooks
+from tfbook.exercises.engine import MARKS
+
+MAX_BYTES = 1_000_000
+MAX_PARAGRAPH = 600  # characters: about five lines
+MAX_LINES = 25  # of code in a cell
+PREDICTIONS = 3
+EXERCISES = 5
+TAGS = {"nbval-ignore-output"}
+COLAB = {"provenance": [], "toc_visible": True}
+BADGE = (
+    "[![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)]"
+    "(https://colab.research.google.com/github/{slug}/blob/main/notebooks/{name})"
+)
+ENDING = ["What to remember", "Common mistakes", "References"]
+
+FORBIDDEN = re.compile(r"\b(simply|just|obviously|(?:it is|it's) easy to see)\b", re.IGNORECASE)
+HEADING = re.compile(r"^(#{1,6}) +(.+?) *$", re.MULTILINE)
+EXERCISE = re.compile(r"Exercise (\d+)\b")
+IMAGE = re.compile(r"!\[([^\]]*)\]\([^)]*\)")
+LINK = re.compile(r"(?<!!)\[(?:[^\[\]]|!?\[[^\]]*\]\([^)]*\))*\]\(([^)\s]+)[^)]*\)")
+LOCAL_PATH = re.compile(
+    r"(?<![\w.:/~-])/(?:home|root|Users|tmp|private|var|opt|mnt|work|content)/\S+|\b[A-Z]:\\Users\\"
+)
+WARNING = re.compile(r"\b\w*Warning:")
+SILENCED = re.compile(r"warnings\.(?:filterwarnings|simplefilter)")
+
+
+@dataclass(frozen=True)
+class Lesson:
+    """A notebook with its place."""
+
+    path: Path
+    notebook: NotebookNode
+
+    @cached_property
+    def code(self) -> list[tuple[int, NotebookNode]]:
+        """The code cells with their positions in the notebook."""
+        return [(number, cell) for number, cell in enumerate(self.notebook.cells) if cell.cell_type == "code"]
+
+    @cached_property
+    def prose(self) -> list[tuple[int, str]]:
+        """The texts of the Markdown cells, without fenced code, with their positions."""
+        return [
+            (number, re.sub(r"^```.*?^```", "", cell.source, flags=re.DOTALL | re.MULTILINE))
+            for number, cell in enumerate(self.notebook.cells)
+            if cell.cell_type == "markdown"
+        ]
+
+    @cached_property
+    def outputs(self) -> list[tuple[int, NotebookNode]]:
+        """The outputs with the positions of their cells."""
+        return [(number, output) for number, cell in self.code for output in cell.outputs]
+
+    @cached_property
+    def headings(self) -> list[tuple[int, str, str]]:
+        """Position of the cell, marks such as "##", and text."""
+        return [(number, *heading) for number, text in self.prose for heading in HEADING.findall(text)]
+
+
+Rule = Callable[[Lesson], Iterator[str]]
+
+
+# ---- beginning and metadata --------------------------------------------------------------------------------------
+
+
+def begins_with_title_and_badge(lesson: Lesson) -> Iterator[str]:
+    first = lesson.notebook.cells[0]
+    if first.cell_type != "markdown" or not re.match(r"# \S", first.source):
+        yield "cell 0: expected a Markdown cell that begins with the title, `# …`"
+    badge = BADGE.format(slug=address.slug(), name=lesson.path.name)
+    if badge not in first.source:
+        yield f"cell 0: expected the badge {badge}"
+    if sum(marks == "#" for _, marks, _ in lesson.headings) > 1:
+        yield "there are two titles `# …`; sections are `## …`"
+
+
+def has_setup_cell(lesson: Lesson) -> Iterator[str]:
+    numbers = [number for number, cell in lesson.code if weave.first_line(cell).startswith(weave.SETUP)]
+    if numbers != [number for number, _ in lesson.code][:1]:
+        yield f"expected one setup cell, as the first code cell; found it at {numbers}"
+
+
+def has_sizes_cell(lesson: Lesson) -> Iterator[str]:
+    count = sum("runtime.pick(" in cell.source for _, cell in lesson.code)
+    if count != 1:
+        yield f"expected one cell that picks the sizes with `runtime.pick(`; found {count}"
+
+
+def has_woven_cells_in_step(lesson: Lesson) -> Iterator[str]:
+    for changed in weave.weave(deepcopy(lesson.notebook)):
+        yield f"{changed}: differs from its source; run `make weave`"
+
+
+def has_known_metadata(lesson: Lesson) -> Iterator[str]:
+    metadata = lesson.notebook.metadata
+    if metadata.get("colab") != COLAB:
+        yield f"metadata.colab is {metadata.get('colab')}; expected {COLAB}"
+    if metadata.get("kernelspec", {}).get("name") != "python3":
+        yield "metadata.kernelspec.name is not python3"
+    for number, cell in enumerate(lesson.notebook.cells):
+        for tag in set(cell.metadata.get("tags", ())) - TAGS:
+            yield f"cell {number}: the tag {tag!r} is none of {', '.join(sorted(TAGS))}"
+
+
+def is_as_executed(lesson: Lesson) -> Iterator[str]:
+    """Byte for byte as tools/notebooks.py writes it: no widget state, timings, versions, progress bars."""
+    cleaned = deepcopy(lesson.notebook)
+    notebooks.normalise(cleaned)
+    if cleaned != lesson.notebook or lesson.path.read_text(encoding="utf-8") != nbformat.writes(cleaned) + "\n":
+        yield "the file holds what `make notebooks` would remove or write differently"
+    if (size := lesson.path.stat().st_size) > MAX_BYTES:
+        yield f"the file has {size:,} bytes; at most {MAX_BYTES:,} are allowed"
+
+
+# ---- outputs -----------------------------------------------------------------------------------------------------
+
+
+def was_run_from_top_to_bottom(lesson: Lesson) -> Iterator[str]:
+    for turn, (number, cell) in enumerate(lesson.code, start=1):
+        if cell.execution_count != turn:
+            yield f"cell {number}: the execution count is {cell.execution_count}, expected {turn}"
+    if not lesson.outputs:
+        yield "no cell has an output"
+
+
+def has_clean_outputs(lesson: Lesson) -> Iterator[str]:
+    for number, output in lesson.outputs:
+        if output.output_type == "error":
+            yield f"cell {number}: shows the error {output.ename}"
+        elif output.get("name") == "stderr":
+            yield f"cell {number}: writes to stderr: {output.text[:80]!r}"
+        elif WARNING.search(text_of(output)):
+            yield f"cell {number}: shows a warning"
+
+
+def names_no_local_path(lesson: Lesson) -> Iterator[str]:
+    texts = [(number, cell.source) for number, cell in enumerate(lesson.notebook.cells)]
+    for number, text in [*texts, *((number, text_of(output)) for number, output in lesson.outputs)]:
+        for path in LOCAL_PATH.finditer(text):
+            yield f"cell {number}: names a path of one machine, {path[0]}"
+
+
+def describes_its_images(lesson: Lesson) -> Iterator[str]:
+    for number, output in lesson.outputs:
+        for mime in output.get("data", {}):
+            if mime.startswith("image/") and not output.metadata.get(mime, {}).get("alt", "").strip():
+                yield f"cell {number}: the figure has no alt text"
+    for number, text in lesson.prose:
+        for alt in IMAGE.findall(text):
+            if not alt.strip():
+                yield f"cell {number}: an image has no alt text"
+        if re.search(r"<img\b(?![^>]*\balt=\"[^\"]+\")", text):
+            yield f"cell {number}: an <img> has no alt text"
+
+
+def shows_its_claims(lesson: Lesson) -> Iterator[str]:
+    """Each claim has its output, in a cell that is compared, and its key belongs to the lesson."""
+    seen: set[str] = set()
+    for number, cell in lesson.code:
+        records = [output.data[ledger.MIME] for output in cell.outputs if ledger.MIME in output.get("data", {})]
+        if re.search(r"\bclaim\(", cell.source) and not records and not is_woven(cell):
+            yield f"cell {number}: calls claim(…) but shows no claim"
+        if records and "nbval-ignore-output" in cell.metadata.get("tags", ()):
+            yield f"cell {number}: a claim is in a cell that is not compared"
+        for record in records:
+            if record["verdict"] == "not enforced":
+                yield f"cell {number}: claim {record['key']} is not enforced; execute at scale cpu"
+            if record["key"][:2] != lesson.path.name[:2] or record["key"] in seen:
+                yield f"cell {number}: the key {record['key']} is another lesson's or used twice"
+            seen.add(record["key"])
+
+
+def text_of(output: NotebookNode) -> str:
+    """All that an output says in text, whatever its kind."""
+    data = output.get("data", {})
+    return "\n".join([output.get("text", ""), *(data[mime] for mime in data if mime.startswith("text/"))])
+
+
+# ---- prose -------------------------------------------------------------------------------------------------------
+
+
+def has_short_paragraphs(lesson: Lesson) -> Iterator[str]:
+    for number, text in lesson.prose:
+        for block in re.split(r"\n\s*\n", re.sub(r"\$\$.*?\$\$", "", text, flags=re.DOTALL)):
+            visible = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", block).strip()
+            if not re.match(r"[|#<]|[-*+] |\d+\. ", visible) and len(visible) > MAX_PARAGRAPH:
+                yield f"cell {number}: {len(visible)} characters in the paragraph {visible[:40]!r}; split it"
+
+
+def avoids_forbidden_words(lesson: Lesson) -> Iterator[str]:
+    own_code = [(number, cell.source) for number, cell in lesson.code if not is_woven(cell)]
+    for number, text in [*lesson.prose, *own_code]:
+        for word in FORBIDDEN.findall(text):
+            yield f"cell {number}: says {word!r}"
+
+
+def has_links_that_resolve(lesson: Lesson) -> Iterator[str]:
+    for number, text in lesson.prose:
+        for target in LINK.findall(text):
+            file, _, anchor = unquote(target).partition("#")
+            path = (lesson.path.parent / file) if file else lesson.path
+            if re.match(r"https?:|mailto:", target):
+                continue
+            if not path.exists():
+                yield f"cell {number}: links to {target}, which does not exist"
+            elif anchor and anchor not in anchors(path, lesson):
+                yield f"cell {number}: links to {target}, but {path.name} has no such heading"
+
+
+def anchors(path: Path, lesson: Lesson) -> set[str]:
+    """The anchors of headings: Jupyter's in a notebook, GitHub's in Markdown, which drops punctuation and capitals."""
+    if path.suffix == ".ipynb":
+        target = lesson if path == lesson.path else Lesson(path, nbformat.read(path, as_version=4))
+        return {text.replace(" ", "-") for _, _, text in target.headings}
+    headings = [text for _, text in HEADING.findall(path.read_text(encoding="utf-8"))]
+    return {re.sub(r"[^\w\- ]", "", text.lower()).replace(" ", "-") for text in headings}
+
+
+def asks_for_predictions(lesson: Lesson) -> Iterator[str]:
+    boxes = sum(len(re.findall(r"^> \*\*Predict\*\*", text, re.MULTILINE)) for _, text in lesson.prose)
+    if boxes < PREDICTIONS:
+        yield f"{boxes} quoted boxes begin with **Predict**; expected at least {PREDICTIONS}"
+
+
+def ends_with_summary(lesson: Lesson) -> Iterator[str]:
+    sections = [text for _, marks, text in lesson.headings if marks == "##"]
+    if [text for text in sections if text in ENDING] != ENDING or sections[-1:] != ENDING[-1:]:
+        yield f"the last sections must include {', '.join(ENDING)}, in this order; found {', '.join(sections[-4:])}"
+
+
+# ---- code and exercises ------------------------------------------------------------------------------------------
+
+
+def has_short_cells(lesson: Lesson) -> Iterator[str]:
+    for number, cell in lesson.code:
+        lines = cell.source.count("\n") + 1
+        if not cell.source.strip():
+            yield f"cell {number}: is empty"
+        if lines > MAX_LINES and not is_woven(cell):
+            yield f"cell {number}: {lines} lines; at most {MAX_LINES}"
+
+
+def has_honest_code(lesson: Lesson) -> Iterator[str]:
+    for number, cell in lesson.code:
+        if SILENCED.search(cell.source):
+            yield f"cell {number}: silences warnings; mend their cause"
+        for comment in re.findall(r"^ *# ?(.*)$", cell.source, re.MULTILINE):
+            if is_code(comment):
+                yield f"cell {number}: holds code that is commented out: {comment}"
+
+
+def is_code(comment: str) -> bool:
+    """Whether a comment reads as a statement of Python. A name, a shape or `word: word` may well be a comment."""
+    try:
+        statements = ast.parse(comment.strip()).body
+    except SyntaxError:
+        return comment.rstrip().endswith(":") and is_code(comment + " pass")
+    values = (statement.value if isinstance(statement, ast.Expr) else statement for statement in statements)
+    return any(isinstance(value, ast.Call | ast.stmt) and not isinstance(value, ast.AnnAssign) for value in values)
+
+
+def is_woven(cell: NotebookNode) -> bool:
+    first = weave.first_line(cell)
+    return first.startswith(weave.SETUP) or weave.WOVEN.fullmatch(first) is not None
+
+
+def has_exercises(lesson: Lesson) -> Iterator[str]:
+    """Numbered headings with stars and minutes, each followed by a check that says "not attempted"."""
+    found = [(number, text) for number, _, text in lesson.headings if EXERCISE.match(text)]
+    if [int(EXERCISE.match(text)[1]) for _, text in found] != list(range(1, len(found) + 1)) or len(found) < EXERCISES:
+        yield f"expected at least {EXERCISES} headings `Exercise 1 …`, numbered in order; found {len(found)}"
+    if not any("find the bug" in text.lower() for _, text in found):
+        yield 'no exercise is headed "Find the bug"'
+    starts = [number for number, _ in found] + [len(lesson.notebook.cells)]
+    for (start, text), end in zip(found, starts[1:], strict=True):
+        if "★" not in text or not re.search(r"\d min", text):
+            yield f"cell {start}: the heading {text!r} lacks stars or minutes"
+        if not any(".check(" in cell.source for number, cell in lesson.code if start < number < end):
+            yield f"cell {start}: no cell checks {text!r}"
+
+
+def has_blank_stubs(lesson: Lesson) -> Iterator[str]:
+    for number, cell in lesson.code:
+        shown = "".join(text_of(output) for output in cell.outputs)
+        if ".check(" in cell.source and f"{MARKS['not attempted']} not attempted" not in shown:
+            yield f"cell {number}: the check of a blank stub says {shown.strip()!r}, expected not attempted"
+        if ".solution(" in cell.source:
+            yield f"cell {number}: gives the solution away"
+
+
+RULES: tuple[Rule, ...] = (
+    begins_with_title_and_badge,
+    has_setup_cell,
+    has_woven_cells_in_step,
+    has_known_metadata,
+    is_as_executed,
+    was_run_from_top_to_bottom,
+    has_clean_outputs,
+    names_no_local_path,
+    describes_its_images,
+    shows_its_claims,
+    has_short_paragraphs,
+    avoids_forbidden_words,
+    has_links_that_resolve,
+    has_short_cells,
+    has_honest_code,
+)
+LESSON_RULES: tuple[Rule, ...] = (
+    has_sizes_cell,
+    asks_for_predictions,
+    ends_with_summary,
+    has_exercises,
+    has_blank_stubs,
+)

@@ -1,0 +1,153 @@
+"""The comparison of outputs is itself tested: nbval runs on cells of which some must pass and some must fail."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import xml.etree.ElementTree as ElementTree
+from collections import defaultdict
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from nbformat import NotebookNode
+from samples import IGNORED, NEVER, WIDGET, code, display, mimebundle, notebook, result, save, stream
+
+from tfbook.claims import MIME
+
+ROOT = Path(__file__).resolve().parents[2]
+CLAIM = """
+from tfbook.claims import claim
+claim("01.1", "Attention holds on long sentences.", {measured}, ">=", 80, source="Bahdanau et al. (2015)")
+"""
+
+
+def claim_output(verdict: str, measured: str) -> NotebookNode:
+    figures = f"measured {measured} · required ≥ 80 · Bahdanau et al. (2015)"
+    text = f"Claim 01.1 {verdict}: Attention holds on long sentences.\n  {figures}"
+    colour = "#1a7f37" if verdict == "holds" else "#cf222e"
+    page = (
+        f'<div style="border-left: 4px solid {colour}; padding: 0.3em 0.8em; margin: 0.4em 0"><b>Claim 01.1 '
+        f'<span style="color: {colour}">{verdict}</span></b>: Attention holds on long sentences.'
+        f'<br><span style="opacity: 0.75">{figures}</span></div>'
+    )
+    return mimebundle({"text/plain": text, "text/html": page, MIME: {"measured": float(measured)}})
+
+
+def shown(**data: Any) -> str:
+    return f"from IPython.display import display\ndisplay({data}, raw=True)".replace("_", "/")
+
+
+PASSES = {
+    "equal": code("print('to be')", "to be\n"),
+    "rounding": code("print(0.12345678, [-0.0], 2.0)", "0.12345679  [0.0]  2.0\n"),
+    "last of three decimals": code("0.124", result("0.123")),
+    "rounding in HTML": code(shown(text_html="<b>1.00001</b>"), display(text_html="<b>1.00002</b>")),
+    "progress on stderr": code("import sys\nprint('50%|##  |', file=sys.stderr)"),
+    "stored stderr": code("print(1)", "1\n", stream("UserWarning: old\n", "stderr")),
+    "widget": code("from IPython.display import display\ndisplay({'" + WIDGET + "': {}}, raw=True)"),
+    "address in memory": code("print('<f at 0x7f0000000000>')", "<f at 0x7fedcba98765>\n"),
+    "tagged": code("print('here')", "there\n", metadata=IGNORED),
+    "another number of a claim": code(CLAIM.format(measured=91.5), claim_output("holds", "93.1")),
+}
+if sys.platform != "win32":  # where ipykernel does not capture what other processes print
+    PASSES["output of a child"] = code("import subprocess\n_ = subprocess.run(['echo', 'child'])", "child\n")
+FAILS = {
+    "word": (code("print('to be')", "not to be\n"), "Cell outputs differ"),
+    "float": (code("print(0.13)", "0.12\n"), "Cell outputs differ"),
+    "integer": (code("print(10001)", "10002\n"), "Cell outputs differ"),
+    "one number more": (code("print(1.5, 2.5)", "1.5\n"), "Cell outputs differ"),
+    "result in place of print": (
+        code("'a'", "'a'\n"),
+        "kinds of output: ['stdout'] are stored, ['text/plain'] came now",
+    ),
+    "lost image": (code(shown(text_plain="figure"), display(text_plain="figure", image_png="AAAA")), "kinds of output"),
+    "new image": (code(shown(text_plain="figure", image_png="AAAA"), display(text_plain="figure")), "kinds of output"),
+    "lost output": (code("a = 1", "1\n"), "kinds of output: ['stdout'] are stored, [] came now"),
+    "error": (code("1 / 0"), "ZeroDivisionError"),
+    "error in a tagged cell": (code("1 / 0", metadata=IGNORED), "ZeroDivisionError"),
+    "another verdict of a claim": (code(CLAIM.format(measured=79.9), claim_output("holds", "93.1")), "outputs differ"),
+    "out of turn": (code("1", result("1"), execution_count=99), "stored execution count is 99, expected "),
+    "never executed": (code("1", execution_count=NEVER), "stored execution count is None, expected "),
+    "dead kernel": (code("import os\nos._exit(1)"), "the kernel died"),
+}
+
+
+@dataclass(frozen=True)
+class Outcome:
+    seconds: float
+    message: str  # empty where the cell passed
+
+
+def run_nbval(folder: Path, **environment: str) -> dict[str, list[Outcome]]:
+    """Calls nbval as the Makefile does, on a folder of notebooks; returns the outcomes of each notebook's cells."""
+    shutil.copy(ROOT / "notebooks" / "conftest.py", folder)
+    options = ["--nbval", "--nbval-current-env", "--nbval-cell-timeout=30"]
+    options += [f"--nbval-sanitize-with={ROOT}/tests/notebooks/sanitize.cfg"]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        *options,
+        "-p",
+        "no:cacheprovider",
+        "--color=no",
+        "--junitxml=report.xml",
+    ]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "TFBOOK_SCALE": "cpu", **environment}
+    finished = subprocess.run([*command, "."], cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    (folder / "stdout.txt").write_text(finished.stdout, encoding="utf-8")
+    assert finished.returncode in (0, 1), finished.stdout + finished.stderr
+    outcomes = defaultdict(list)
+    for test in ElementTree.parse(folder / "report.xml").iter("testcase"):
+        message = "".join(f"{node.attrib['message']}\n{node.text}" for node in test)
+        outcomes[test.attrib["classname"]].append(Outcome(float(test.attrib["time"]), message))
+    return outcomes
+
+
+@pytest.fixture(scope="module")
+def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Outcome]:
+    """The outcome of each case. All are cells of one notebook, after an empty cell, which Jupyter does not count."""
+    folder = tmp_path_factory.mktemp("nbval")
+    cases = [*PASSES.values(), *(cell for cell, _ in FAILS.values())]
+    save(folder / "cases.ipynb", notebook(code(""), *cases))
+    return dict(zip([*PASSES, *FAILS], run_nbval(folder)["cases.ipynb"], strict=True))
+
+
+@pytest.mark.parametrize("name", PASSES)
+def test_what_did_not_change_passes(outcomes: dict[str, Outcome], name: str) -> None:
+    assert outcomes[name].message == ""
+
+
+@pytest.mark.parametrize("name", FAILS)
+def test_what_changed_fails(outcomes: dict[str, Outcome], name: str) -> None:
+    assert FAILS[name][1] in outcomes[name].message
+
+
+def test_a_dead_kernel_is_noticed_within_seconds(outcomes: dict[str, Outcome]) -> None:
+    assert outcomes["dead kernel"].seconds < 10
+
+
+def test_a_slow_notebook_fails_its_budget(tmp_path: Path) -> None:
+    nap = "import time\ntime.sleep({})"
+    save(tmp_path / "quick.ipynb", notebook(code("1", result("1"))))
+    save(tmp_path / "slow_cell.ipynb", notebook(code(nap.format(2.1))))
+    save(tmp_path / "slow.ipynb", notebook(*(code(nap.format(1.1)) for _ in range(4))))
+    outcomes = run_nbval(tmp_path, NB_BUDGET_S="3", NB_CELL_BUDGET_S="2")
+    messages = {name: [cell.message.strip() for cell in cells] for name, cells in outcomes.items()}
+    assert messages["quick.ipynb"] == [""]
+    assert "s; NB_CELL_BUDGET_S allows 2" in messages["slow_cell.ipynb"][0]
+    assert [bool(message) for message in messages["slow.ipynb"]] == [False, False, True, False]
+    assert "in this cell the notebook passes the 3 s that NB_BUDGET_S allows" in messages["slow.ipynb"][2]
+    assert " s, slowest cell " in (tmp_path / "stdout.txt").read_text(encoding="utf-8")
+
+
+def test_every_rule_of_the_sanitiser_is_read() -> None:
+    """nbval drops a rule silently when its second line is malformed."""
+    from nbval.plugin import get_sanitize_patterns
+
+    text = (ROOT / "tests" / "notebooks" / "sanitize.cfg").read_text(encoding="utf-8")
+    assert len(get_sanitize_patterns(text)) == sum(line.startswith("regex:") for line in text.splitlines())

@@ -1,0 +1,187 @@
+"""Each rule is tested: a good lesson passes them all, and the lesson with one thing broken is refused by its rule."""
+
+from __future__ import annotations
+
+import base64
+import io
+from collections.abc import Callable
+from copy import deepcopy
+from functools import cache
+from pathlib import Path
+
+import address
+import matplotlib.figure
+import nbformat
+import pytest
+import rules
+import weave
+from nbformat import NotebookNode
+from rules import Lesson, Rule
+from samples import IGNORED, WIDGET, code, display, mimebundle, notebook, prose, save, stream
+
+from tfbook.claims import MIME
+
+NAME = "01_sample.ipynb"
+BADGE = rules.BADGE.format(slug=address.slug(), name=NAME)
+ENDING = "## What to remember\n\n## Common mistakes\n\n## References\n\nThe [first section](#First-section)."
+RECORD = {"key": "01.1", "verdict": "holds"}
+
+
+def exercise(number: int, name: str) -> list[NotebookNode]:
+    check = f"def {name}(x):\n    ...\n\n\nex.{name}.check({name})"
+    return [
+        prose(f"### Exercise {number} · {name} · ★☆☆ · 5 min\n\nWrite it."),
+        code(check, "○ not attempted: the function returns nothing yet\n"),
+    ]
+
+
+@cache
+def png() -> str:
+    file = io.BytesIO()
+    matplotlib.figure.Figure(figsize=(0.1, 0.1)).savefig(file, format="png", metadata={"Software": None})
+    return base64.b64encode(file.getvalue()).decode()
+
+
+def good() -> NotebookNode:
+    """A lesson that keeps every rule."""
+    woven = "tfbook.runtime.seed"
+    book = notebook(
+        prose(f"# Can it pass?\n\n{BADGE}"),
+        code(weave.SETUP_CELL.read_text(encoding="utf-8").rstrip()),
+        code("steps = runtime.pick(quick=1, cpu=2, gpu=3)"),
+        prose("## First section\n\n> **Predict** a.\n\n> **Predict** b.\n\n> **Predict** c.\n\n![a cat](../README.md)"),
+        code(f"# {woven}\n{weave.source_of(woven)}"),
+        code("print(steps)  # (batch, word)", "2\n"),
+        code("plot.bars(steps)", display({"image/png": {"alt": "two bars"}}, image_png=png(), text_plain="<Figure>")),
+        code("claim('01.1', '…', 1, '>=', 0)", mimebundle({MIME: dict(RECORD), "text/plain": "Claim 01.1 holds"})),
+        prose("## Exercises"),
+        *(cell for number in range(1, 5) for cell in exercise(number, f"answer_{number}")),
+        *exercise(5, "find the bug"),
+        prose(ENDING),
+    )
+    book.metadata.colab = deepcopy(rules.COLAB)
+    return book
+
+
+def complaints(folder: Path, rule: Rule, book: NotebookNode) -> str:
+    path = save(folder / NAME, book)
+    return "\n".join(rule(Lesson(path, nbformat.read(path, as_version=4))))
+
+
+@pytest.mark.parametrize("rule", rules.RULES + rules.LESSON_RULES)
+def test_a_good_lesson_passes(tmp_path: Path, rule: Rule) -> None:
+    (tmp_path / "notebooks").mkdir()
+    (tmp_path / "README.md").touch()
+    assert complaints(tmp_path / "notebooks", rule, good()) == ""
+
+
+Break = Callable[[NotebookNode], object]
+
+
+def say(text: str) -> Break:
+    """Adds a Markdown cell with this text before the end."""
+    return lambda book: book.cells.insert(-1, prose(text))
+
+
+def cell(number: int, **changes: object) -> Break:
+    """Changes fields of a cell."""
+    return lambda book: book.cells[number].update(changes)
+
+
+def replace(old: str, new: str) -> Break:
+    """Replaces text in the sources of all cells."""
+    return lambda book: [each.update(source=each.source.replace(old, new)) for each in book.cells]
+
+
+def strip_outputs(book: NotebookNode) -> None:
+    for each in book.cells:
+        if each.cell_type == "code":
+            each.outputs = []
+
+
+def show(output: NotebookNode) -> Break:
+    """Lets cell 5 show another output."""
+    return lambda book: book.cells[5].outputs.append(output)
+
+
+BROKEN: list[tuple[Rule, Break, str]] = [
+    (rules.begins_with_title_and_badge, replace("# Can", "Can"), "begins with the title"),
+    (rules.begins_with_title_and_badge, replace("notebooks/01_", "notebooks/02_"), "expected the badge"),
+    (rules.begins_with_title_and_badge, replace("github/", "github/some"), "expected the badge"),
+    (rules.begins_with_title_and_badge, say("# Another title"), "two titles"),
+    (rules.has_setup_cell, replace("# Setup:", "# Set up:"), "found it at []"),
+    (rules.has_setup_cell, lambda book: book.cells.insert(1, code("1")), "found it at [2]"),
+    (rules.has_sizes_cell, replace("runtime.pick(", "dict("), "found 0"),
+    (rules.has_woven_cells_in_step, replace("random.seed(number)", "random.seed(0)"), "cell 4: # tfbook.runtime.seed"),
+    (rules.has_woven_cells_in_step, replace("import sys", "import os"), "cell 1: # Setup:"),
+    (rules.has_known_metadata, lambda book: book.metadata.pop("colab"), "metadata.colab is None"),
+    (rules.has_known_metadata, lambda book: book.metadata.kernelspec.update(name="my-env"), "is not python3"),
+    (rules.has_known_metadata, cell(5, metadata={"tags": ["nbval-skip"]}), "the tag 'nbval-skip' is none of"),
+    (rules.is_as_executed, lambda book: book.metadata.update(widgets={}), "would remove"),
+    (rules.is_as_executed, cell(5, metadata={"execution": {}}), "would remove"),
+    (rules.is_as_executed, show(mimebundle({WIDGET: {}})), "would remove"),
+    (rules.is_as_executed, say("x" * rules.MAX_BYTES), "bytes; at most 1,000,000"),
+    (rules.was_run_from_top_to_bottom, cell(5, execution_count=9), "cell 5: the execution count is 9, expected 4"),
+    (rules.was_run_from_top_to_bottom, cell(5, execution_count=None), "is None, expected 4"),
+    (rules.was_run_from_top_to_bottom, strip_outputs, "no cell has an output"),
+    (rules.has_clean_outputs, show(nbformat.v4.new_output("error", ename="KeyError")), "shows the error KeyError"),
+    (rules.has_clean_outputs, show(stream("UserWarning: old", "stderr")), "writes to stderr: 'UserWarning: old'"),
+    (rules.has_clean_outputs, show(stream("FutureWarning: soon")), "cell 5: shows a warning"),
+    (rules.names_no_local_path, show(stream("saved to /home/ada/x.pt")), "cell 5: names a path of one machine, /home/"),
+    (rules.names_no_local_path, show(display(text_html="<i>C:\\Users\\ada</i>")), "C:\\Users"),
+    (rules.names_no_local_path, cell(5, source="open('/tmp/x')"), "/tmp/x"),
+    (rules.describes_its_images, show(display(image_png="")), "cell 5: the figure has no alt text"),
+    (rules.describes_its_images, say("![](cat.png)"), "an image has no alt text"),
+    (rules.describes_its_images, say('<img src="cat.png" alt="">'), "an <img> has no alt text"),
+    (rules.shows_its_claims, cell(7, outputs=[]), "cell 7: calls claim(…) but shows no claim"),
+    (rules.shows_its_claims, cell(7, metadata=IGNORED), "cell that is not compared"),
+    (rules.shows_its_claims, show(mimebundle({MIME: RECORD | {"verdict": "not enforced"}})), "is not enforced"),
+    (rules.shows_its_claims, show(mimebundle({MIME: RECORD})), "used twice"),
+    (rules.shows_its_claims, show(mimebundle({MIME: RECORD | {"key": "02.1"}})), "another lesson's"),
+    (rules.has_short_paragraphs, say("word " * 130), "649 characters in the paragraph"),
+    (rules.has_short_paragraphs, say("> " + "word " * 130), "characters in the paragraph"),
+    (rules.avoids_forbidden_words, say("It is easy to see."), "says 'It is easy to see'"),
+    (rules.avoids_forbidden_words, cell(5, source="1  # Simply one"), "says 'Simply'"),
+    (rules.has_links_that_resolve, say("[lost](../lost.md)"), "links to ../lost.md, which does not exist"),
+    (rules.has_links_that_resolve, say("[lost](#Lost)"), "links to #Lost, but 01_sample.ipynb has no such heading"),
+    (rules.asks_for_predictions, replace("> **Predict** c", "> Predict c"), "2 quoted boxes"),
+    (rules.ends_with_summary, replace("## Common mistakes", "## Mistakes"), "must include What to remember, Common"),
+    (rules.ends_with_summary, say("## References\n\n## More"), "must include"),
+    (rules.has_short_cells, cell(5, source="x = 1\n" * 26), "cell 5: 27 lines; at most 25"),
+    (rules.has_short_cells, cell(5, source=""), "cell 5: is empty"),
+    (rules.has_honest_code, cell(5, source="warnings.filterwarnings('ignore')"), "silences warnings"),
+    (rules.has_honest_code, cell(5, source="# print(x)\nx"), "commented out: print(x)"),
+    (rules.has_honest_code, cell(5, source="if x:\n    # for y in x:\n    pass"), "commented out: for y in x:"),
+    (rules.has_exercises, replace("Exercise 2", "Exercise 3"), "numbered in order"),
+    (rules.has_exercises, replace("Exercise 5", "Task 5"), "found 4"),
+    (rules.has_exercises, replace("find the bug", "a bug"), "no exercise is headed"),
+    (rules.has_exercises, replace("★☆☆", "easy"), "lacks stars or minutes"),
+    (rules.has_exercises, replace("5 min", "short"), "lacks stars or minutes"),
+    (rules.has_exercises, replace("ex.answer_2.check", "print"), "cell 11: no cell checks"),
+    (rules.has_blank_stubs, cell(10, outputs=[stream("✓ correct")]), "says '✓ correct', expected not attempted"),
+    (rules.has_blank_stubs, cell(5, source="ex.answer_2.solution()"), "gives the solution away"),
+]
+
+
+@pytest.mark.parametrize(("rule", "damage", "message"), BROKEN, ids=[f"{b[0].__name__}-{b[2]}" for b in BROKEN])
+def test_a_broken_lesson_is_refused(tmp_path: Path, rule: Rule, damage: Break, message: str) -> None:
+    book = good()
+    damage(book)
+    assert message in complaints(tmp_path, rule, book)
+
+
+def test_every_rule_has_been_broken() -> None:
+    assert {rule for rule, _, _ in BROKEN} == {*rules.RULES, *rules.LESSON_RULES}
+
+
+@pytest.mark.parametrize("comment", ["(batch, word)", "weights", "Shapes: batch", "the sum of x", "e = vᵀ tanh(Ws)"])
+def test_a_comment_in_words_is_no_code(comment: str) -> None:
+    assert not rules.is_code(comment)
+
+
+def test_anchors_follow_github_in_markdown_and_jupyter_in_notebooks(tmp_path: Path) -> None:
+    readme, path = tmp_path / "README.md", tmp_path / NAME
+    readme.write_text("# What's new?\n\n## Two words\n", encoding="utf-8")
+    save(path, notebook(prose("# What's new?")))
+    assert rules.anchors(readme, Lesson(path, notebook())) == {"whats-new", "two-words"}
+    assert rules.anchors(path, Lesson(readme, notebook())) == {"What's-new?"}

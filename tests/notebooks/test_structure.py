@@ -1,0 +1,37 @@
+"""Every notebook keeps every rule, and the ledger is in step with them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import address
+import book
+import ledger
+import pytest
+from rules import LESSON_RULES, RULES, Lesson, Rule
+
+NOTEBOOKS = sorted(book.NOTEBOOKS.glob("*.ipynb"))
+CASES = [
+    pytest.param(path, rule, id=f"{path.stem}-{rule.__name__}")
+    for path in NOTEBOOKS
+    for rule in (RULES if path.name.startswith("00") else RULES + LESSON_RULES)
+]
+
+
+def test_there_are_lessons_numbered_from_zero() -> None:
+    assert NOTEBOOKS, "notebooks/ holds no notebook"
+    assert [path.name[:3] for path in NOTEBOOKS] == [f"{number:02}_" for number in range(len(NOTEBOOKS))]
+
+
+@pytest.mark.parametrize(("path", "rule"), CASES)
+def test_notebook(path: Path, rule: Rule) -> None:
+    complaints = list(rule(Lesson(path, book.read(path))))
+    assert not complaints, "\n".join([path.name, *complaints])
+
+
+def test_ledger_is_in_step() -> None:
+    ledger.main(["--check"])
+
+
+def test_every_link_to_the_repository_has_its_address() -> None:
+    address.main(["--check"])

@@ -1,0 +1,70 @@
+"""pyproject.toml is the one source of names and versions: the conda environments and the texts follow it."""
+
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).parents[2]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+EXTRAS = PROJECT["optional-dependencies"]
+CONDA_NAMES = {"torch": "pytorch", "matplotlib": "matplotlib-base"}
+
+
+def conda_specs(requirements: list[str]) -> set[str]:
+    """Write pip's requirements as conda-forge's: `torch>=2.6` becomes `pytorch>=2.6`."""
+    split = (re.fullmatch(r"([\w-]+)([=><!~].*)", requirement).groups() for requirement in requirements)
+    return {CONDA_NAMES.get(name, name) + version for name, version in split}
+
+
+def packages(file: str) -> set[str]:
+    """Return the conda packages that an environment file names, Python and pip aside."""
+    listed = yaml.safe_load((ROOT / file).read_text(encoding="utf-8"))["dependencies"]
+    return {spec for spec in listed if isinstance(spec, str) and not re.match(r"python\b|pip$", spec)}
+
+
+@pytest.mark.parametrize(
+    ("file", "extras"), [("environment.yml", ["lab", "test"]), (".binder/environment.yml", ["lab"])]
+)
+def test_a_conda_environment_names_what_pyproject_names(file: str, extras: list[str]) -> None:
+    """Equal sets, so that a failure shows what is missing and what is too much."""
+    requirements = PROJECT["dependencies"] + [name for extra in extras for name in EXTRAS[extra]]
+    assert packages(file) == conda_specs(requirements)
+
+
+@pytest.mark.parametrize("file", ["environment.yml", ".binder/environment.yml"])
+def test_a_conda_environment_has_the_python_and_the_channel(file: str) -> None:
+    """The `pytorch` channel is retired and `defaults` is not free for everyone: conda-forge alone."""
+    environment = yaml.safe_load((ROOT / file).read_text(encoding="utf-8"))
+    assert f"python{PROJECT['requires-python']}" in environment["dependencies"]
+    assert environment["channels"] == ["conda-forge", "nodefaults"]
+
+
+def test_every_requirement_has_a_lower_bound() -> None:
+    """The job on the oldest packages installs exactly these bounds; a bare name would test torch 0.1."""
+    requirements = PROJECT["dependencies"] + [name for extra in EXTRAS.values() for name in extra]
+    assert [name for name in requirements if not re.search(r">=|==", name)] == []
+
+
+def test_colab_needs_no_newer_package_than_it_has() -> None:
+    """A lower bound above one of the versions in tools/colab.py would make pip replace that package there."""
+    colab = dict(re.findall(r'"([\w-]+)==([\d.]+)\.\*"', (ROOT / "tools/colab.py").read_text(encoding="utf-8")))
+    bounds = dict(requirement.split(">=") for requirement in PROJECT["dependencies"])
+    shared = bounds.keys() & colab.keys()
+    assert {"torch", "torchvision", "numpy"} <= shared
+    assert [name for name in shared if series(bounds[name]) > series(colab[name])] == []
+
+
+def series(version: str) -> tuple[int, ...]:
+    """Return the release series: (0, 13) for 0.13.2, since Colab's versions are known to that point."""
+    return tuple(int(part) for part in version.split(".")[:2])
+
+
+def test_the_workflows_cover_the_declared_pythons() -> None:
+    """The classifiers promise what the matrix tests."""
+    workflow = yaml.safe_load((ROOT / ".github/workflows/tests.yml").read_text(encoding="utf-8"))
+    promised = [c.rpartition(" ")[2] for c in PROJECT["classifiers"] if re.search(r"Python :: 3\.", c)]
+    assert workflow["jobs"]["tests"]["strategy"]["matrix"]["python"] == promised
+    assert PROJECT["requires-python"] == f">={promised[0]}"

@@ -1,0 +1,185 @@
+"""The commands of the README, run with stand-ins for Python and make that write down what they were asked to do."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+COMMANDS = {"help", "lab", "test", "test-units", "test-notebooks", "test-real"}
+COMMANDS |= {"lesson", "notebooks", "weave", "lint", "clean"}
+RECORDER = """#!/bin/sh
+{ printf '%s\\n' "$*"; env | grep -E '^(TFBOOK|NB)_' | sort; echo; } >> "$RECORD"
+"""
+
+pytestmark = pytest.mark.skipif(
+    sys.platform == "win32" or shutil.which("make") is None, reason="the Makefile needs make and a POSIX shell"
+)
+
+
+@pytest.fixture
+def clone(tmp_path: Path) -> Path:
+    """Return a folder with the Makefile and an installed .venv whose Python records its calls in `record`."""
+    folder = tmp_path / "a clone with spaces"
+    for name in ("Makefile", "pyproject.toml", "notebooks/", ".venv/bin/"):
+        target = folder / name
+        if name.endswith("/"):
+            target.mkdir(parents=True)
+        else:
+            target.parent.mkdir(exist_ok=True)
+            shutil.copy(ROOT / name, target)
+    executable(folder / ".venv/bin/python", RECORDER)
+    executable(folder / ".venv/bin/pip", RECORDER)
+    for extra in ("lab", "test"):
+        (folder / f".venv/{extra}.stamp").touch()
+    return folder
+
+
+def executable(path: Path, text: str) -> None:
+    """Write a script that can be run."""
+    path.write_text(text, encoding="utf-8")
+    path.chmod(0o755)
+
+
+def make(clone: Path, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    """Run make as a user would, not as a child of the `make test` that may have started these tests."""
+    ours = ("MAKE", "MFLAGS", "TFBOOK_", "NB_", "DISPLAY", "WAYLAND_DISPLAY")
+    env = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
+    env |= {"RECORD": str(clone / "record"), **variables}
+    return subprocess.run(["make", *arguments], cwd=clone, env=env, capture_output=True, text=True, timeout=60)
+
+
+def calls(clone: Path) -> list[list[str]]:
+    """Return the recorded calls: the arguments, then the TFBOOK_ and NB_ variables that they ran under."""
+    return [call.splitlines() for call in (clone / "record").read_text(encoding="utf-8").strip().split("\n\n")]
+
+
+def test_make_alone_lists_every_command(clone: Path) -> None:
+    """A command that help does not name is one that nobody finds."""
+    listed = set(re.findall(r"^  ([a-z-]+) ", make(clone).stdout, flags=re.MULTILINE))
+    assert listed == COMMANDS
+
+
+@pytest.mark.parametrize("command", ["lab", "test", "test-real", "lesson", "notebooks", "weave", "lint"])
+def test_a_second_run_installs_nothing(clone: Path, command: str) -> None:
+    """The stamps are newer than pyproject.toml, so that neither venv nor pip is called."""
+    assert make(clone, command, "N=01").returncode == 0
+    assert [call[0] for call in calls(clone) if "pip" in call[0] or "venv" in call[0].split()] == []
+
+
+@pytest.mark.parametrize(("command", "extra"), [("lab", "lab"), ("test-units", "test"), ("lint", "test")])
+def test_a_changed_pyproject_installs_again(clone: Path, command: str, extra: str) -> None:
+    """Only the extra that the command needs, once."""
+    later = (clone / ".venv/lab.stamp").stat().st_mtime + 10
+    os.utime(clone / "pyproject.toml", (later, later))
+    make(clone, command)
+    assert calls(clone)[0][0].endswith(f"pip install --disable-pip-version-check --editable .[{extra}]")
+
+
+def test_a_failed_installation_is_tried_again(clone: Path) -> None:
+    """No stamp is left behind by a pip that failed, and nothing runs after it."""
+    (clone / ".venv/test.stamp").unlink()
+    executable(clone / ".venv/bin/python", RECORDER + "exit 1\n")
+    assert make(clone, "test").returncode != 0
+    assert not (clone / ".venv/test.stamp").exists()
+    assert len(calls(clone)) == 1
+
+
+def test_test_runs_units_then_notebooks_as_without_network(clone: Path) -> None:
+    """No mirror and an empty cache, whatever the user's environment says."""
+    leftover = clone / ".venv/no-data/corpus.zip"
+    leftover.parent.mkdir()
+    leftover.touch()
+    make(clone, "test", TFBOOK_MIRROR="/a/mirror", TFBOOK_REAL="1", TFBOOK_DATA="/my/cache", TFBOOK_SCALE="gpu")
+    units, notebooks = calls(clone)
+    assert units[0] == "-m pytest"
+    assert "--nbval --nbval-current-env" in notebooks[0]
+    assert notebooks[0].endswith("notebooks")
+    expected = [f"TFBOOK_DATA={clone}/.venv/no-data", "TFBOOK_OFFLINE=1", "TFBOOK_SCALE=cpu"]
+    assert units[1:] == expected
+    assert notebooks[1:] == ["NB_BUDGET_S=90", "NB_CELL_BUDGET_S=60", *expected]
+    assert not leftover.exists()
+
+
+def test_test_real_offers_the_real_corpora(clone: Path) -> None:
+    """The mirror and the user's cache are kept; the unit tests are those marked `real`."""
+    make(clone, "test-real", TFBOOK_MIRROR="/a/mirror", TFBOOK_OFFLINE="1", TFBOOK_DATA="/my/cache")
+    units, notebooks = calls(clone)
+    assert units[0] == "-m pytest -m real"
+    assert "--nbval" in notebooks[0]
+    expected = ["TFBOOK_DATA=/my/cache", "TFBOOK_MIRROR=/a/mirror", "TFBOOK_REAL=1", "TFBOOK_SCALE=cpu"]
+    assert units[1:] == expected
+    assert notebooks[1:] == ["NB_BUDGET_S=180", "NB_CELL_BUDGET_S=60", *expected]
+
+
+def test_lab_opens_the_lessons(clone: Path) -> None:
+    """Root needs leave to serve, and a machine without a display has no browser to open."""
+    make(clone, "lab", "PORT=9999", "LAB_ARGS=--ip=0.0.0.0")
+    (call,) = calls(clone)
+    assert call[0].startswith("-m jupyterlab --port=9999 ")
+    assert f"--ServerApp.root_dir={clone}/notebooks " in call[0]
+    assert call[0].endswith("--ip=0.0.0.0")
+    assert ("--allow-root" in call[0]) == (os.geteuid() == 0)
+    assert ("--no-browser" in call[0]) == (sys.platform != "darwin")
+
+
+def test_lab_opens_a_browser_where_there_is_a_display(clone: Path) -> None:
+    """X11 and Wayland each say that there is one."""
+    make(clone, "lab", DISPLAY=":0")
+    make(clone, "lab", WAYLAND_DISPLAY="wayland-0")
+    assert len(calls(clone)) == 2
+    assert "--no-browser" not in (clone / "record").read_text(encoding="utf-8")
+
+
+def test_lesson_asks_which(clone: Path) -> None:
+    """Without a number nothing runs and the message shows how to give one."""
+    result = make(clone, "lesson")
+    assert result.returncode != 0
+    assert "make lesson N=01" in result.stderr
+    assert not (clone / "record").exists()
+
+
+def test_notebooks_renews_the_ledger(clone: Path) -> None:
+    """CLAIMS.md is generated from the executed notebooks, so it follows them."""
+    make(clone, "notebooks", "N=01")
+    assert [call[0] for call in calls(clone)] == ["tools/notebooks.py 01", "tools/ledger.py"]
+
+
+@pytest.mark.parametrize(
+    ("interpreter", "message"),
+    [
+        ("#!/bin/sh\nexit 1\n", "tfbook needs Python 3.11 or newer"),
+        ('#!/bin/sh\ncase "$2" in *ensurepip*) exit 1;; esac\n', "apt-get install python3-venv"),
+    ],
+    ids=["too old", "without ensurepip"],
+)
+def test_an_unfit_python_is_refused_with_the_mend(clone: Path, interpreter: str, message: str) -> None:
+    """Before anything is made, so that the next run starts clean."""
+    shutil.rmtree(clone / ".venv")
+    executable(clone / "unfit", interpreter)
+    result = make(clone, "lab", "PYTHON=./unfit")
+    assert result.returncode != 0
+    assert message in result.stderr
+    assert not (clone / ".venv").exists()
+
+
+def test_a_python_that_does_not_start_is_passed_over(clone: Path) -> None:
+    """Version managers put commands on PATH that fail when called; the next name is tried."""
+    shutil.rmtree(clone / ".venv")
+    broken = clone / "broken"
+    broken.mkdir()
+    executable(broken / "python3.13", "#!/bin/sh\nexit 127\n")
+    executable(broken / "python3.12", RECORDER)
+    make(clone, "lab", PATH=f"{broken}:{os.environ['PATH']}")
+    assert [call[0] for call in calls(clone)][-1] == "-m venv .venv"
+
+
+def test_clean_leaves_what_cannot_be_made_again(clone: Path) -> None:
+    """The environment and caches go; sources stay."""
+    (clone / "tfbook/__pycache__").mkdir(parents=True)
+    assert make(clone, "clean").returncode == 0
+    assert sorted(path.name for path in clone.rglob("*")) == ["Makefile", "notebooks", "pyproject.toml", "tfbook"]

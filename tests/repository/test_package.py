@@ -1,0 +1,74 @@
+"""The package as others get it: quick and light to import, whole in its wheel, checked while it is tested."""
+
+import statistics
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+HEAVY = {"IPython", "matplotlib", "pandas", "pooch", "sacrebleu", "scipy", "seaborn", "sklearn", "torchvision"}
+IMPORT_ALL = """
+import importlib, pkgutil, tfbook
+for module in pkgutil.walk_packages(tfbook.__path__, "tfbook."):
+    if not module.name.endswith("__main__"):
+        importlib.import_module(module.name)
+"""
+
+
+def python(code: str, cwd: Path = ROOT) -> str:
+    """Return what a fresh interpreter prints; it sees the package in `cwd` and none of the tests' hooks."""
+    command = [sys.executable, "-c", code]
+    result = subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=120, check=False)
+    assert result.returncode == 0, result.stderr
+    return result.stdout.strip()
+
+
+def test_import_adds_little_to_torch() -> None:
+    """Under 0.2 s beyond `import torch`: the middle of three."""
+    code = "import time, torch; start = time.perf_counter(); import tfbook; print(time.perf_counter() - start)"
+    seconds = [float(python(code)) for _ in range(3)]
+    assert statistics.median(seconds) < 0.2, seconds
+
+
+def test_nothing_heavy_is_imported() -> None:
+    """Not even by every module together: plots, downloads, metrics and images load their libraries where needed."""
+    loaded = python(f"import torch, sys; before = set(sys.modules)\n{IMPORT_ALL}\nprint(*set(sys.modules) - before)")
+    assert HEAVY & {name.partition(".")[0] for name in loaded.split()} == set()
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> zipfile.ZipFile:
+    """Return the wheel that hatchling builds from this tree, without network."""
+    folder = tmp_path_factory.mktemp("wheel")
+    command = [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", str(folder)]
+    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
+    assert result.returncode == 0, result.stderr
+    (path,) = folder.glob("*.whl")
+    return zipfile.ZipFile(path)
+
+
+def test_the_wheel_holds_the_package_and_the_corpora(wheel: zipfile.ZipFile) -> None:
+    """Every file of tfbook/, every file of data/ as tfbook/_data, the licence, and nothing else."""
+    package = {f"tfbook/{name}" for name in files("tfbook")}
+    corpora = {f"tfbook/_data/{name}" for name in files("data")}
+    held = set(wheel.namelist())
+    assert {name for name in held if ".dist-info/" not in name} == package | corpora
+    assert any(name.endswith("/licenses/LICENSE") for name in held)
+
+
+def files(folder: str) -> list[str]:
+    """Return the paths of a folder's files in that folder, without what Python and editors leave behind."""
+    paths = [path.relative_to(ROOT / folder) for path in (ROOT / folder).rglob("*") if path.is_file()]
+    return [path.as_posix() for path in paths if not any(part.startswith((".", "__pycache__")) for part in path.parts)]
+
+
+def test_the_wheel_finds_its_corpora(wheel: zipfile.ZipFile, tmp_path: Path) -> None:
+    """Unpacked far from the clone, as pip installs it, the package reads the corpus that it carries."""
+    wheel.extractall(tmp_path)
+    code = "import tfbook.data; pairs = tfbook.data.load('english-french')['train']; print(tfbook.__file__, len(pairs))"
+    file, size = python(code, tmp_path).splitlines()[-1].rsplit(" ", 1)
+    assert Path(file).is_relative_to(tmp_path)
+    assert int(size) > 10_000

@@ -1,0 +1,122 @@
+"""Greedy decoding against the argmax of a fresh forward pass for every word of every sentence."""
+
+import pytest
+import torch
+from torch import Tensor
+
+from tfbook.data.translation import BOS, EOS, PAD, Batch, Pair, Vocabulary, collate
+from tfbook.decoding import greedy, translate
+from tfbook.seq2seq import Translator
+
+LONGEST = 12
+
+
+@pytest.fixture
+def talker(translator: Translator) -> Translator:
+    """A translator whose untrained choices vary: some sentences end early, some late, some never."""
+    with torch.no_grad():
+        for parameter in translator.parameters():
+            parameter.normal_()
+        translator.decoder.vocabulary.bias[EOS] += 2
+    return translator
+
+
+@torch.no_grad()
+def _naive(model: Translator, source: Tensor, longest: int) -> tuple[list[int], list[Tensor | None]]:
+    """One sentence, everything computed anew for each word."""
+    said, looked = [BOS], []
+    while len(said) <= longest and said[-1] != EOS:
+        decoded = model(source[None], torch.tensor([len(source)]), torch.tensor([said]))
+        probable = decoded.logits[0, -1].argsort(descending=True).tolist()
+        said.append(next(index for index in probable if index not in (PAD, BOS)))
+        looked.append(None if decoded.weights is None else decoded.weights[0, -1])
+    return said[1:], looked
+
+
+def _inputs(words: int, seed: int) -> tuple[Tensor, Tensor]:
+    """Twenty-four random sentences of one to six words."""
+    dice = torch.Generator().manual_seed(seed)
+    lengths = torch.randint(1, 7, [24], generator=dice)
+    source = torch.randint(4, words, [24, 6], generator=dice)
+    return source.masked_fill(torch.arange(6) >= lengths[:, None], PAD), lengths
+
+
+def test_greedy_says_the_most_probable_word_each_time(talker: Translator) -> None:
+    """Words and weights of a ragged batch; after `<eos>` comes padding alone, and `<pad>` and `<bos>` are no words."""
+    source, lengths = _inputs(talker.encoder.embed.num_embeddings, seed=0)
+    found, ends = greedy(talker, source, lengths, max_length=LONGEST), []
+    assert found.tokens.dtype == torch.int64
+    for row, length in enumerate(lengths):
+        said, looked = _naive(talker, source[row, :length], LONGEST)
+        assert found.tokens[row].tolist() == said + [PAD] * (found.tokens.shape[1] - len(said))
+        ends.append(len(said) if said[-1] == EOS else None)
+        if found.weights is None:
+            assert set(looked) == {None}
+        else:
+            torch.testing.assert_close(found.weights[row, : len(said), :length], torch.stack(looked))
+            assert not found.weights[row, :, length:].any()
+    assert len(set(ends)) > 2, "the sentences should end at different places, or the test says little"
+
+
+def test_greedy_stops_when_every_sentence_has_ended(talker: Translator) -> None:
+    """A single `<eos>` in each row, so one column and no more."""
+    with torch.no_grad():
+        talker.decoder.vocabulary.bias[EOS] = 1e4
+    source, lengths = _inputs(8, seed=1)
+    assert greedy(talker, source, lengths).tokens.tolist() == [[EOS]] * len(source)
+
+
+@pytest.mark.parametrize("longest", [1, 5])
+def test_greedy_stops_at_max_length(talker: Translator, longest: int) -> None:
+    with torch.no_grad():
+        talker.decoder.vocabulary.bias[EOS] = -1e4
+    source, lengths = _inputs(8, seed=1)
+    tokens = greedy(talker, source, lengths, max_length=longest).tokens
+    assert tokens.shape == (len(source), longest)
+    assert EOS not in tokens
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_greedy_decodes_in_eval_mode_and_restores_the_mode(talker: Translator, training: bool) -> None:
+    """Dropout must not act; and an error leaves the mode as it came, too."""
+    source, lengths = _inputs(8, seed=2)
+    expected = greedy(talker, source, lengths).tokens
+    talker.train(training)
+    assert torch.equal(greedy(talker, source, lengths).tokens, expected)
+    assert {module.training for module in talker.modules()} == {training}
+    with pytest.raises(ValueError, match="lengths holds a 0"):
+        greedy(talker, source, torch.zeros_like(lengths))
+    assert {module.training for module in talker.modules()} == {training}
+
+
+@pytest.mark.parametrize("longest", [0, -1])
+def test_greedy_refuses_a_max_length_without_words(talker: Translator, longest: int) -> None:
+    with pytest.raises(ValueError, match=f"max_length is {longest}; expected 1 or more"):
+        greedy(talker, *_inputs(8, seed=0), max_length=longest)
+
+
+@pytest.mark.parametrize("batch", [1, 3, 250])
+def test_translate_gives_each_sentence_its_words_in_order(
+    talker: Translator, pairs: list[Pair], source_vocab: Vocabulary, target_vocab: Vocabulary, batch: int
+) -> None:
+    """However they are batched: the words of greedy decoding, alone, and its weights with `<eos>` on both axes."""
+    found = translate(talker, pairs, source_vocab, target_vocab, batch=batch, max_length=LONGEST)
+    assert len(found) == len(pairs)
+    for pair, translation in zip(pairs, found, strict=True):
+        alone: Batch = collate([pair], source_vocab, target_vocab)
+        tokens, weights = greedy(talker, alone.source, alone.source_lengths, max_length=LONGEST)
+        assert translation.words == target_vocab.decode(tokens[0])
+        if weights is None:
+            assert translation.weights is None
+        else:
+            assert translation.weights.shape == (min(len(translation.words) + 1, LONGEST), len(pair.source) + 1)
+            torch.testing.assert_close(translation.weights, weights[0].float())
+
+
+def test_translate_refuses_nothing_to_do(
+    translator: Translator, pairs: list[Pair], source_vocab: Vocabulary, target_vocab: Vocabulary
+) -> None:
+    with pytest.raises(ValueError, match="pairs holds 0 and batch is 250; expected at least 1 of each"):
+        translate(translator, [], source_vocab, target_vocab)
+    with pytest.raises(ValueError, match="pairs holds 4 and batch is 0; expected at least 1 of each"):
+        translate(translator, pairs, source_vocab, target_vocab, batch=0)

@@ -1,0 +1,208 @@
+"""Figures: drawn headless, the same bytes every time, with the text for whoever cannot see them."""
+
+import io
+import struct
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+
+import IPython.display
+import matplotlib as mpl
+import matplotlib.pyplot as plt
+import numpy as np
+import pytest
+import torch
+from matplotlib.axes import Axes
+from matplotlib.colors import to_hex
+from matplotlib.figure import Figure
+from matplotlib.patches import FancyArrowPatch, FancyBboxPatch
+
+from tfbook import plot
+
+SOURCE, TARGET = ("the", "black", "cat", "."), ("le", "chat", "noir")
+WEIGHTS = torch.softmax(3 * torch.randn(3, 4, generator=torch.Generator().manual_seed(0)), dim=-1)
+PARTS = {
+    "Foundations": ["00 Start here", "01 Attention from translation"],
+    "Transformers": ["03 The Transformer", "04 Positions"],
+    "Language": ["08 GPT pretraining"],
+    "Vision": ["11 Vision transformers", "12 Data-efficient vision", "13 Diffusion"],
+}
+SERIES = {
+    "fixed context": ([0, 10, 20], [90.0, 50.0, 10.0]),
+    "attention": ([0, 10, 20], [91.0, 90.0, 89.0], [1.0, 1.0, 1.0]),
+    "after the recurrence": ([0, 10, 20], [92.0, 91.0, 89.5]),
+}
+
+DRAWINGS: dict[str, Callable[[Axes], None]] = {
+    "lines": lambda axes: plot.lines(axes, SERIES, title="Long sentences", x="words", y="BLEU"),
+    "attention map": lambda axes: plot.attention_map(axes, WEIGHTS, SOURCE, TARGET, title="Who looks where"),
+    "diagram": lambda axes: plot.seq2seq_diagram(axes, SOURCE, TARGET, attention=False),
+    "diagram with attention": lambda axes: plot.seq2seq_diagram(axes, SOURCE, TARGET, attention=True),
+    "map of the course": lambda axes: plot.course_map(axes, PARTS, ready=["00"]),
+}
+
+
+@pytest.fixture(autouse=True)
+def house_style() -> Iterator[None]:
+    """The style in which lessons draw, taken back afterwards, figures closed."""
+    with mpl.rc_context():
+        plot.style()
+        yield
+    plt.close("all")
+
+
+@pytest.fixture
+def axes() -> Axes:
+    return plt.subplots()[1]
+
+
+def _png(figure: Figure) -> bytes:
+    file = io.BytesIO()
+    figure.savefig(file, format="png", bbox_inches="tight", metadata={"Software": None})
+    return file.getvalue()
+
+
+def _chunks(png: bytes) -> list[tuple[bytes, bytes]]:
+    """Name and content of every chunk of a PNG."""
+    found, place = [], 8
+    while place < len(png):
+        (length,) = struct.unpack(">I", png[place : place + 4])
+        found.append((png[place + 4 : place + 8], png[place + 8 : place + 8 + length]))
+        place += length + 12
+    return found
+
+
+@pytest.mark.parametrize("draw", DRAWINGS.values(), ids=DRAWINGS)
+def test_a_figure_is_the_same_bytes_every_time_and_not_empty(draw: Callable[[Axes], None]) -> None:
+    """A notebook that is executed again changes nothing in the repository."""
+    first, second = (plt.subplots() for _ in range(2))
+    empty = _png(plt.figure())
+    for figure, axes in (first, second):
+        figure.canvas.draw()
+        draw(axes)
+    assert _png(first[0]) == _png(second[0])
+    assert len(_png(first[0])) > 3 * len(empty)
+
+
+def test_lines_differ_in_colour_and_in_marker() -> None:
+    """Four of Petroff's ten colours, made for the colour-blind; the markers are for print in grey."""
+    cycle = list(mpl.rcParams["axes.prop_cycle"])
+    assert [step["color"] for step in cycle] == list(plot.COLOURS)
+    assert len({step["marker"] for step in cycle}) == len({step["color"] for step in cycle}) == 4
+    assert set(plot.COLOURS) <= set(mpl.style.library["petroff10"]["axes.prop_cycle"].by_key()["color"])
+
+
+def test_show_leaves_a_png_with_its_text_and_nothing_that_changes(monkeypatch: pytest.MonkeyPatch, axes: Axes) -> None:
+    """The text reaches HTML by metadata; no Software chunk, and the figure is closed, so it is not shown twice."""
+    shown = []
+    monkeypatch.setattr(IPython.display, "display", lambda image, **rest: shown.append((image, rest)))
+    DRAWINGS["lines"](axes)
+    plot.show(axes.figure, "BLEU falls from 90 to 10 without attention.")
+    [(image, rest)] = shown
+    assert rest == {"metadata": {"image/png": {"alt": "BLEU falls from 90 to 10 without attention."}}}
+    assert image.alt == "BLEU falls from 90 to 10 without attention."
+    assert image.data.startswith(b"\x89PNG")
+    texts = [content for name, content in _chunks(image.data) if name in (b"tEXt", b"iTXt", b"zTXt", b"tIME")]
+    assert texts == []
+    assert not plt.fignum_exists(axes.figure.number)
+
+
+@pytest.mark.parametrize("alt", ["", "  \n"])
+def test_show_refuses_a_figure_without_text(axes: Axes, alt: str) -> None:
+    with pytest.raises(ValueError, match="alt is empty; describe what the figure shows in a sentence"):
+        plot.show(axes.figure, alt)
+
+
+# ---- lines -------------------------------------------------------------------------------------------------------
+
+
+def test_lines_draws_each_series_with_its_band_and_its_label(axes: Axes) -> None:
+    DRAWINGS["lines"](axes)
+    drawn = {line.get_label(): line for line in axes.get_lines()}
+    assert drawn.keys() == SERIES.keys()
+    for label, (xs, ys, *_) in SERIES.items():
+        assert drawn[label].get_xydata().tolist() == [[x, y] for x, y in zip(xs, ys, strict=True)]
+    labels = {text.get_text(): to_hex(text.get_color()) for text in axes.texts}
+    assert labels == {label: to_hex(line.get_color()) for label, line in drawn.items()}
+    (band,) = axes.collections
+    assert (band.get_datalim(axes.transData).y0, band.get_datalim(axes.transData).y1) == (88, 92)
+    assert (axes.get_title(loc="left"), axes.get_xlabel(), axes.get_ylabel()) == ("Long sentences", "words", "BLEU")
+
+
+def test_labels_of_lines_that_end_together_do_not_touch(axes: Axes) -> None:
+    """Each in the order of the ends, beside the last point."""
+    ends = {f"line {i}": ([0, 1], [0.0, 1 + i / 1000]) for i in range(4)} | {"far": ([0, 1], [0.0, 3.0])}
+    plot.lines(axes, ends, title="", x="", y="")
+    axes.figure.canvas.draw()
+    boxes = [text.get_window_extent() for text in sorted(axes.texts, key=lambda text: text.get_window_extent().y0)]
+    assert all(below.y1 <= above.y0 + 1 for below, above in pairwise(boxes))
+    assert [text.get_text() for text in sorted(axes.texts, key=lambda t: t.get_window_extent().y0)] == list(ends)
+    edge = axes.transData.transform((1, 0))[0]
+    assert all(box.x0 > edge for box in boxes)
+
+
+# ---- attention maps ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("bar", [True, False])
+def test_an_attention_map_shows_the_weights_from_0_to_1(axes: Axes, bar: bool) -> None:
+    """A row a target word, the words upright, whatever the precision of the model."""
+    weights = WEIGHTS.to(torch.bfloat16).requires_grad_()
+    plot.attention_map(axes, weights, SOURCE, TARGET, title="Who looks where", bar=bar)
+    mesh = axes.collections[0]
+    np.testing.assert_array_equal(mesh.get_array().reshape(3, 4), weights.detach().float().numpy())
+    assert mesh.get_clim() == (0, 1)
+    assert [label.get_text() for label in axes.get_xticklabels()] == list(SOURCE)
+    assert [label.get_text() for label in axes.get_yticklabels()] == list(TARGET)
+    assert {label.get_rotation() for label in axes.get_yticklabels()} == {0}
+    assert axes.yaxis_inverted(), "the first word stands at the top"
+    assert len(axes.figure.axes) == (2 if bar else 1)
+
+
+def test_rings_mark_the_gold_links(axes: Axes) -> None:
+    """At (source, target), in the middle of the cell."""
+    gold = frozenset({(0, 0), (2, 1), (1, 2)})
+    plot.attention_map(axes, WEIGHTS, SOURCE, TARGET, title="", gold=gold)
+    rings = {(float(line.get_xdata()[0]) - 0.5, float(line.get_ydata()[0]) - 0.5) for line in axes.get_lines()}
+    assert rings == gold
+
+
+@pytest.mark.parametrize("weights", [WEIGHTS.T, WEIGHTS[:2], WEIGHTS[None]], ids=["transposed", "a word less", "batch"])
+def test_words_must_fit_the_weights(axes: Axes, weights: torch.Tensor) -> None:
+    with pytest.raises(ValueError, match=r"weights have shape \(.*\); expected 3 target × 4 source words"):
+        plot.attention_map(axes, weights, SOURCE, TARGET, title="")
+
+
+# ---- diagrams ----------------------------------------------------------------------------------------------------
+
+
+def _arrows(axes: Axes, colour: str) -> list[FancyArrowPatch]:
+    arrows = [patch for patch in axes.patches if isinstance(patch, FancyArrowPatch)]
+    return [arrow for arrow in arrows if to_hex(arrow.get_edgecolor()) == colour]
+
+
+@pytest.mark.parametrize(("source", "target"), [(SOURCE, TARGET), (TARGET, SOURCE), (("a", "b"), ("c",))], ids=str)
+def test_the_diagram_shows_one_vector_for_all_or_a_line_from_every_state(
+    source: tuple[str, ...], target: tuple[str, ...]
+) -> None:
+    """Each word once. Attention: an arrow from every source state. Fixed context: two in, one to every target state."""
+    drawn = {}
+    for attention in (False, True):
+        _, axes = plt.subplots()
+        plot.seq2seq_diagram(axes, source, target, attention=attention)
+        texts = [text.get_text() for text in axes.texts]
+        assert [text for text in texts if text in source + target] == [*source, *target]
+        drawn[attention] = len(_arrows(axes, plot.COLOURS[1])), texts.count("$c$"), len(_arrows(axes, plot.COLOURS[3]))
+    assert drawn[True] == (len(source), 0, 0)
+    assert drawn[False] == (0, 1, 2 + len(target))
+
+
+def test_the_map_fills_the_lessons_that_are_ready(axes: Axes) -> None:
+    plot.course_map(axes, PARTS, ready=["01", "12"])
+    boxes = [patch for patch in axes.patches if isinstance(patch, FancyBboxPatch)]
+    filled = [box for box in boxes if to_hex(box.get_facecolor()) == plot.COLOURS[0]]
+    assert len(filled) == 2
+    texts = [text.get_text().replace("\n", " ") for text in axes.texts]
+    for name, lessons in PARTS.items():
+        assert {name, *lessons} <= set(texts)
+    white = {text.get_text()[:2] for text in axes.texts if text.get_color() == "white"}
+    assert white == {"01", "12"}

@@ -1,0 +1,263 @@
+"""What `setup` chooses, random numbers, and edited code in the place of the package's."""
+
+import random
+import re
+import sys
+from collections.abc import Iterator
+from types import ModuleType
+
+import numpy as np
+import pytest
+import torch
+
+from tfbook import attention, decoding, runtime, seq2seq
+from tfbook.exercises import lesson01
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture(autouse=True)
+def fresh(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """No choice made for us, none remembered; nothing left replaced."""
+    for variable in ("TFBOOK_SCALE", "TFBOOK_PRECISION", "TFBOOK_DEVICE"):
+        monkeypatch.delenv(variable, raising=False)
+    remembered = (runtime.device, runtime.precision)
+    for function in remembered:
+        function.cache_clear()
+    yield
+    for function in remembered:
+        function.cache_clear()
+    runtime.restore()
+
+
+# ---- device, scale and precision ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("cuda", "mps", "expected"), [(True, True, "cuda"), (False, True, "mps"), (False, False, "cpu")], ids=str
+)
+def test_the_device_is_the_first_accelerator_there(
+    monkeypatch: pytest.MonkeyPatch, cuda: bool, mps: bool, expected: str
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: cuda)
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: mps)
+    assert runtime.device() == torch.device(expected)
+
+
+def test_a_variable_overrides_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setenv("TFBOOK_DEVICE", "cpu")
+    assert runtime.device() == CPU
+
+
+@pytest.mark.parametrize("name", ["gpu", "cuda:99", "CPU "])
+def test_a_device_that_cannot_be_used_is_named_with_its_variable(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.setenv("TFBOOK_DEVICE", name)
+    with pytest.raises(ValueError, match=f"TFBOOK_DEVICE is {name!r}; expected a device such as cpu or cuda"):
+        runtime.device()
+
+
+@pytest.mark.parametrize(("device", "expected"), [("cpu", "cpu"), ("mps", "cpu"), ("cuda", "gpu")])
+def test_the_scale_follows_the_device(monkeypatch: pytest.MonkeyPatch, device: str, expected: str) -> None:
+    monkeypatch.setattr(runtime, "device", lambda: torch.device(device))
+    assert runtime.scale() == expected
+
+
+@pytest.mark.parametrize("scale", runtime.SCALES)
+def test_a_variable_overrides_the_scale_and_pick_follows(monkeypatch: pytest.MonkeyPatch, scale: str) -> None:
+    monkeypatch.setenv("TFBOOK_SCALE", scale)
+    assert runtime.scale() == scale
+    assert runtime.pick(quick="q", cpu="c", gpu="g") == scale[0]
+
+
+@pytest.mark.parametrize(
+    ("variable", "function", "choices"),
+    [("TFBOOK_SCALE", runtime.scale, "quick, cpu, gpu"), ("TFBOOK_PRECISION", runtime.precision, "float32, bfloat16")],
+)
+def test_a_value_that_does_not_exist_is_named_with_its_variable(
+    monkeypatch: pytest.MonkeyPatch, variable: str, function: object, choices: str
+) -> None:
+    monkeypatch.setenv(variable, "huge")
+    with pytest.raises(ValueError, match=f"{variable} is 'huge'; expected one of {choices}"):
+        function()
+
+
+def test_an_empty_variable_is_as_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runtime, "device", lambda: CPU)
+    for variable in ("TFBOOK_SCALE", "TFBOOK_DEVICE"):
+        monkeypatch.setenv(variable, "")
+    assert runtime.scale() == "cpu"
+
+
+@pytest.mark.parametrize(
+    ("bfloat16", "expected"), [(0.1, "bfloat16"), (0.39, "bfloat16"), (0.41, "float32"), (5.0, "float32")]
+)
+def test_a_cpu_computes_in_bfloat16_where_the_probe_says_that_it_pays(
+    monkeypatch: pytest.MonkeyPatch, bfloat16: float, expected: str
+) -> None:
+    """A product in float32 takes 1; with AMX one in bfloat16 takes a fifth, without up to 25 times as long."""
+    seconds = {torch.float32: 1.0, torch.bfloat16: bfloat16}
+    monkeypatch.setattr(runtime, "device", lambda: CPU)
+    monkeypatch.setattr(runtime, "_seconds_per_product", lambda dtype: seconds[dtype])
+    assert runtime.precision() == expected
+    monkeypatch.setattr(runtime, "_seconds_per_product", lambda dtype: 1.0)
+    assert runtime.precision() == expected, "it is measured once"
+
+
+@pytest.mark.parametrize("dtype", runtime.PRECISIONS.values(), ids=runtime.PRECISIONS)
+def test_the_probe_measures_a_product(dtype: torch.dtype) -> None:
+    assert 0 < runtime._seconds_per_product(dtype, size=8, repeats=2) < 1
+
+
+@pytest.mark.parametrize(("supported", "expected"), [(True, "bfloat16"), (False, "float32")])
+def test_a_gpu_computes_in_bfloat16_when_it_can_without_emulation(
+    monkeypatch: pytest.MonkeyPatch, supported: bool, expected: str
+) -> None:
+    """A T4, Colab's GPU, emulates it, slowly."""
+    monkeypatch.setattr(runtime, "device", lambda: torch.device("cuda"))
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: including_emulation or supported)
+    assert runtime.precision() == expected
+
+
+@pytest.mark.parametrize(("precision", "dtype"), runtime.PRECISIONS.items())
+def test_autocast_computes_products_at_the_chosen_precision(
+    monkeypatch: pytest.MonkeyPatch, precision: str, dtype: torch.dtype
+) -> None:
+    monkeypatch.setattr(runtime, "device", lambda: CPU)
+    monkeypatch.setenv("TFBOOK_PRECISION", precision)
+    with runtime.autocast():
+        assert (torch.ones(2, 2) @ torch.ones(2, 2)).dtype == dtype
+    assert (torch.ones(2, 2) @ torch.ones(2, 2)).dtype == torch.float32
+
+
+def test_setup_seeds_and_prints_one_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("TFBOOK_DEVICE", "cpu")
+    monkeypatch.setenv("TFBOOK_PRECISION", "float32")
+    found = runtime.setup(7)
+    printed = capsys.readouterr().out
+    assert torch.initial_seed() == 7
+    assert printed == f"{found}\n"
+    assert re.fullmatch(r"cpu \(.*, \d+ threads?\) · float32 · scale cpu · torch \S+\n", printed)
+    assert (found.device, found.precision, found.scale) == (CPU, "float32", "cpu")
+
+
+def test_synchronize_has_nothing_to_wait_for_on_a_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And waits for the device where there is one."""
+    waited = []
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: waited.append("cuda"))
+    for name in ("cpu", "cuda"):
+        monkeypatch.setattr(runtime, "device", lambda name=name: torch.device(name))
+        runtime.synchronize()
+    assert waited == ["cuda"]
+
+
+# ---- random numbers ----------------------------------------------------------------------------------------------
+
+
+def _draws() -> tuple[float, ...]:
+    return random.random(), float(np.random.rand()), torch.rand(()).item()  # noqa: NPY002
+
+
+@pytest.mark.parametrize("number", [0, 1, 2**32 + 5])
+def test_a_seed_fixes_every_generator(number: int) -> None:
+    runtime.seed(number)
+    first = _draws()
+    assert _draws() != first
+    runtime.seed(number)
+    assert _draws() == first
+    runtime.seed(number + 1)
+    assert all(a != b for a, b in zip(_draws(), first, strict=True))
+
+
+def test_a_seed_is_not_negative() -> None:
+    with pytest.raises(ValueError, match="number is -1; a seed must be 0 or more"):
+        runtime.seed(-1)
+
+
+def test_the_random_state_continues_where_it_was_taken() -> None:
+    state = runtime.random_state()
+    following = _draws()
+    runtime.seed(5)
+    runtime.set_random_state(state)
+    assert _draws() == following
+
+
+def test_randomness_is_untouched_by_what_happens_inside_even_an_error() -> None:
+    runtime.seed(1)
+    expected = _draws()
+    runtime.seed(1)
+    with pytest.raises(ZeroDivisionError), runtime.untouched_randomness():
+        _ = runtime.seed(9), _draws(), 1 / 0
+    assert _draws() == expected
+
+
+# ---- edited code -------------------------------------------------------------------------------------------------
+
+
+def test_an_edited_function_reaches_every_module_until_it_is_restored() -> None:
+    """The model that is built from the package then calls it; the exercise of that name stays an exercise."""
+    original, exercise = attention.masked_softmax, lesson01.masked_softmax
+
+    @runtime.use
+    def masked_softmax(scores: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
+        return torch.full_like(scores, 0.5)
+
+    assert attention.masked_softmax is seq2seq.masked_softmax is masked_softmax
+    assert lesson01.masked_softmax is exercise
+    sizes = seq2seq.Seq2SeqSizes(source_vocab=5, target_vocab=5, d_embed=2, d_hidden=2)
+    model = seq2seq.Translator(seq2seq.Encoder(sizes), seq2seq.LuongDecoder(sizes))
+    source = torch.tensor([[4, 4, 2]])
+    assert decoding.greedy(model, source, torch.tensor([3]), max_length=1).weights.tolist() == [[[0.5] * 3]]
+    runtime.restore()
+    assert attention.masked_softmax is seq2seq.masked_softmax is original
+    sums = decoding.greedy(model, source, torch.tensor([3]), max_length=1).weights.sum()
+    assert sums.item() == pytest.approx(1)
+
+
+def test_an_edited_class_is_used_by_models_built_afterwards() -> None:
+    class AdditiveScore(seq2seq.AdditiveScore):
+        pass
+
+    sizes = seq2seq.Seq2SeqSizes(source_vocab=5, target_vocab=5, d_embed=2, d_hidden=2)
+    before = seq2seq.BahdanauDecoder(sizes)
+    assert runtime.use(AdditiveScore) is AdditiveScore
+    assert type(seq2seq.BahdanauDecoder(sizes).score) is AdditiveScore
+    assert type(before.score) is not AdditiveScore
+
+
+def test_using_twice_and_restoring_once_gives_the_package_back() -> None:
+    original = attention.padding_mask
+    for _ in range(2):
+
+        @runtime.use
+        def padding_mask() -> None: ...
+
+    assert seq2seq.padding_mask is padding_mask
+    runtime.restore()
+    assert attention.padding_mask is seq2seq.padding_mask is original
+    runtime.restore()
+    assert attention.padding_mask is original
+
+
+def test_a_name_that_tfbook_does_not_hold_is_refused() -> None:
+    def masked_sofmax() -> None: ...
+
+    with pytest.raises(LookupError, match="no loaded module of tfbook holds 'masked_sofmax', so there is nothing to"):
+        runtime.use(masked_sofmax)
+
+
+def test_a_name_that_means_two_things_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As when a later lesson has an encoder of its own: which one was edited?"""
+    other = ModuleType("tfbook.other")
+    other.Encoder = type("Encoder", (), {})
+    monkeypatch.setitem(sys.modules, "tfbook.other", other)
+    before = seq2seq.Encoder
+    with pytest.raises(LookupError, match=r"'Encoder' means different things in tfbook\.other, tfbook\.seq2seq"):
+        runtime.use(type("Encoder", (), {}))
+    assert seq2seq.Encoder is before
+
+
+@pytest.mark.parametrize("edited", [3, "masked_softmax", None, torch.ones(2)], ids=repr)
+def test_what_is_no_class_or_function_is_refused(edited: object) -> None:
+    with pytest.raises(TypeError, match=f"edited is {type(edited).__name__}; expected a class or a function"):
+        runtime.use(edited)

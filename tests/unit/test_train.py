@@ -1,0 +1,309 @@
+"""The training loop: schedules, recipe, history, evaluation, stopping, and what it refuses."""
+
+import math
+import random
+import signal
+import threading
+from collections.abc import Callable
+from inspect import unwrap
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+from tfbook import runtime, train
+from tfbook.train import History, NonFiniteLoss, Recipe, constant, fit, warmup_cosine
+
+pytestmark = pytest.mark.usefixtures("float32")
+
+TRUTH = torch.tensor([[1.0, -2.0, 0.5]])
+
+
+def model_of(seed: int = 0) -> nn.Module:
+    """A line with dropout on its inputs, so that each step draws random numbers."""
+    torch.manual_seed(seed)
+    return nn.Sequential(nn.Dropout(0.2), nn.Linear(3, 1))
+
+
+def batches(step: int) -> Tensor:
+    """Sixteen points of `TRUTH`, other ones at every step."""
+    x = torch.randn(16, 3, generator=torch.Generator().manual_seed(step))
+    return torch.cat([x, x @ TRUTH.T], dim=1)
+
+
+def squared_error(model: nn.Module, batch: Tensor) -> Tensor:
+    return (model(batch[:, :3]) - batch[:, 3:]).pow(2).mean()
+
+
+# ---- schedules and recipe ----------------------------------------------------------------------------------------
+
+
+def test_the_constant_schedule_is_one() -> None:
+    assert [constant(step, 10) for step in range(10)] == [1.0] * 10
+
+
+@given(warmup=st.integers(0, 20), final=st.floats(0, 1), steps=st.integers(1, 60))
+def test_warmup_cosine_is_its_closed_form(warmup: int, final: float, steps: int) -> None:
+    """A ramp that ends at 1, then half a cosine that starts at 1 and never rises."""
+    factor = warmup_cosine(warmup, final)
+    values = [factor(step, steps) for step in range(steps)]
+    for step, value in enumerate(values):
+        if step < warmup:
+            expected = (step + 1) / warmup
+        else:
+            expected = final + (1 - final) / 2 * (1 + math.cos(math.pi * (step - warmup) / (steps - warmup)))
+        assert value == pytest.approx(expected, abs=1e-12)
+    falling = values[max(0, warmup - 1) :]
+    assert falling == sorted(falling, reverse=True)
+    if steps > warmup:
+        assert factor(steps, steps) == pytest.approx(final)
+
+
+@pytest.mark.parametrize(("warmup", "final"), [(-1, 0.1), (10, -0.1), (10, 1.1), (10, math.nan)])
+def test_warmup_cosine_refuses_bad_arguments(warmup: int, final: float) -> None:
+    with pytest.raises(ValueError, match=f"warmup is {warmup} and final is {final}; expected warmup ≥ 0 and 0 ≤ final"):
+        warmup_cosine(warmup, final)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"steps": 0}, "steps is 0; expected more than 0"),
+        ({"lr": -1e-3}, "lr is -0.001; expected more than 0"),
+        ({"lr": math.nan}, "lr is nan; expected more than 0"),
+        ({"clip": 0.0}, "clip is 0.0; expected more than 0"),
+        ({"evaluate_every": 0}, "evaluate_every is 0; expected more than 0"),
+        ({"checkpoint_every": -5}, "checkpoint_every is -5; expected more than 0"),
+        ({"weight_decay": -0.1}, "weight_decay is -0.1; expected 0 or more"),
+    ],
+    ids=str,
+)
+def test_a_recipe_names_the_number_that_is_impossible(change: dict[str, float], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Recipe(**({"steps": 10} | change))
+
+
+# ---- what a run does and writes down -----------------------------------------------------------------------------
+
+
+def test_fit_is_adamw_with_clipping_and_schedule() -> None:
+    """Against PyTorch's own loop, step for step: weights, losses, rates and norms."""
+    recipe = Recipe(steps=12, lr=0.1, schedule=warmup_cosine(3), weight_decay=0.01, clip=0.5)
+    found, expected = model_of(), model_of()
+    torch.manual_seed(1)
+    history = fit(found, squared_error, batches, recipe)
+    torch.manual_seed(1)
+    optimizer = torch.optim.AdamW(expected.parameters(), lr=0.1, weight_decay=0.01)
+    scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: recipe.schedule(step, 12))
+    for step in range(12):
+        optimizer.zero_grad()
+        value = squared_error(expected, batches(step))
+        value.backward()
+        norm = nn.utils.clip_grad_norm_(expected.parameters(), 0.5)
+        assert history.loss[step] == pytest.approx(value.item(), rel=1e-5)
+        assert history.grad_norm[step] == pytest.approx(norm.item(), rel=1e-5)
+        assert history.lr[step] == pytest.approx(scheduler.get_last_lr()[0], rel=1e-9)
+        optimizer.step()
+        scheduler.step()
+    torch.testing.assert_close(found.state_dict(), expected.state_dict())
+    assert history.steps == 12
+    assert not history.interrupted
+    assert max(history.grad_norm) > 0.5, "nothing was clipped, so the test says nothing about clipping"
+
+
+def test_fit_finds_the_weights_of_a_line() -> None:
+    """A regression without noise: loss near 0, weights near the truth, model in eval mode."""
+    model = nn.Sequential(nn.Linear(3, 1))
+    history = fit(model, squared_error, batches, Recipe(steps=300, lr=0.05))
+    assert history.loss[-1] < 1e-3 < history.loss[0]
+    torch.testing.assert_close(model[0].weight.data, TRUTH, atol=0.05, rtol=0)
+    assert not model.training
+
+
+def test_seconds_count_training_and_leave_evaluation_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By a clock that only moves when a batch is made (2 s) or the model evaluated (100 s)."""
+    now = 0.0
+    monkeypatch.setattr(train.time, "perf_counter", lambda: now)
+
+    def slow_batches(step: int) -> Tensor:
+        nonlocal now
+        now += 2
+        return batches(step)
+
+    def slow_evaluation(model: nn.Module) -> dict[str, float]:
+        nonlocal now
+        now += 100
+        return {"error": 0.0}
+
+    history = fit(model_of(), squared_error, slow_batches, Recipe(steps=3, evaluate_every=1), evaluate=slow_evaluation)
+    assert history.seconds == [2, 4, 6]
+    assert [row["seconds"] for row in history.evaluations] == [2, 4, 6]
+    assert history.elapsed == 6
+
+
+@pytest.mark.parametrize(
+    ("steps", "every", "expected"), [(10, 5, [5, 10]), (7, 3, [3, 6, 7]), (2, 100, [2])], ids=["even", "rest", "once"]
+)
+def test_the_model_is_evaluated_every_so_often_and_at_the_end(steps: int, every: int, expected: list[int]) -> None:
+    """In eval mode, without gradients, and never twice for one step."""
+    seen = []
+
+    def evaluate(model: nn.Module) -> dict[str, float]:
+        seen.append((model.training, torch.is_grad_enabled()))
+        return {"error": float(len(seen))}
+
+    recipe = Recipe(steps=steps, evaluate_every=every)
+    history = fit(model_of(), squared_error, batches, recipe, evaluate=evaluate)
+    assert [row["step"] for row in history.evaluations] == expected
+    assert seen == [(False, False)] * len(expected)
+    assert history.curve("error") == (expected, [float(i + 1) for i in range(len(expected))])
+    assert history.curve("error", against="seconds")[0] == [history.seconds[step - 1] for step in expected]
+
+
+def test_evaluation_does_not_change_the_training() -> None:
+    """Whatever it draws or seeds, the dropout of the next step is what it would have been."""
+
+    def evaluate(model: nn.Module) -> dict[str, float]:
+        runtime.seed(3)
+        return {"noise": torch.rand(()).item() + random.random() + float(np.random.rand())}  # noqa: NPY002
+
+    runtime.seed(5)
+    plain = fit(model_of(), squared_error, batches, Recipe(steps=6))
+    runtime.seed(5)
+    evaluated = fit(model_of(), squared_error, batches, Recipe(steps=6, evaluate_every=1), evaluate=evaluate)
+    assert evaluated.loss == plain.loss
+
+
+def test_a_curve_names_what_was_evaluated() -> None:
+    history = History(evaluations=[{"step": 1, "seconds": 0.1, "bleu": 3.0, "loss": 1.0}])
+    with pytest.raises(KeyError, match="metric 'blue' was never evaluated; known: bleu, loss"):
+        history.curve("blue")
+    with pytest.raises(KeyError, match="metric 'bleu' was never evaluated; known: none"):
+        History().curve("bleu")
+
+
+# ---- what is refused ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("model", [nn.Tanh(), nn.Linear(3, 1).requires_grad_(False)], ids=["none", "frozen"])
+def test_a_model_without_weights_to_train_is_refused(model: nn.Module) -> None:
+    with pytest.raises(ValueError, match=f"model {type(model).__name__} has nothing to train; expected parameters"):
+        fit(model, squared_error, batches, Recipe(steps=1))
+
+
+def test_frozen_weights_stay_as_they_are() -> None:
+    model = model_of()
+    model[1].bias.requires_grad_(False)
+    before = model[1].bias.clone()
+    fit(model, squared_error, batches, Recipe(steps=3, weight_decay=0.1))
+    assert torch.equal(model[1].bias, before)
+
+
+@pytest.mark.parametrize(
+    ("loss", "found"),
+    [
+        (lambda model, x: model(x[:, :3]), r"a Tensor of shape \(16, 1\), requires_grad True"),
+        (lambda model, x: x.mean(), r"a Tensor of shape \(\), requires_grad False"),
+        (lambda model, x: squared_error(model, x).item(), "a float"),
+    ],
+    ids=["not one number", "no weights in it", "no tensor"],
+)
+def test_a_loss_that_cannot_be_minimised_is_refused(
+    monkeypatch: pytest.MonkeyPatch, loss: Callable[[nn.Module, Tensor], Tensor], found: str
+) -> None:
+    monkeypatch.setattr(train, "_step", unwrap(train._step))
+    with pytest.raises(ValueError, match=rf"loss returned {found}; expected a Tensor of shape \(\) that depends on"):
+        fit(model_of(), loss, batches, Recipe(steps=1))
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf], ids=str)
+def test_a_loss_that_is_not_finite_stops_the_run_and_names_the_step(value: float) -> None:
+    """With the history up to there, and the weights of the step before."""
+    model = model_of()
+
+    def loss(model: nn.Module, batch: Tensor) -> Tensor:
+        return squared_error(model, batch) * (value if batch.sum() == batches(4).sum() else 1.0)
+
+    torch.manual_seed(1)
+    with pytest.raises(NonFiniteLoss, match=f"the loss is {value} at step 5") as caught:
+        fit(model, loss, batches, Recipe(steps=10))
+    torch.manual_seed(1)
+    until_then = model_of()
+    torch.manual_seed(1)
+    assert caught.value.history.loss == fit(until_then, squared_error, batches, Recipe(steps=4)).loss
+    torch.testing.assert_close(model.state_dict(), until_then.state_dict(), rtol=0, atol=0)
+
+
+def test_a_gradient_that_is_not_finite_stops_the_run_before_it_spoils_the_weights() -> None:
+    """√0 is finite and its slope is not: the loss would be NaN one step later, the checkpoint spoilt by then."""
+    model = model_of()
+    before = {name: weight.clone() for name, weight in model.state_dict().items()}
+    with pytest.raises(NonFiniteLoss, match="the norm of the gradient is nan at step 1") as caught:
+        fit(model, lambda m, batch: (0 * m(batch[:, :3])).sum().sqrt(), batches, Recipe(steps=10))
+    assert caught.value.history.steps == 0
+    torch.testing.assert_close(model.state_dict(), before, rtol=0, atol=0)
+
+
+# ---- the stop button ---------------------------------------------------------------------------------------------
+
+
+def _stopping(step: int, times: int = 1) -> Callable[[int], Tensor]:
+    """Batches that press stop while `step` is being trained."""
+
+    def stop_there(number: int) -> Tensor:
+        if number + 1 == step:
+            for _ in range(times):
+                signal.raise_signal(signal.SIGINT)
+        return batches(number)
+
+    return stop_there
+
+
+def test_stop_ends_the_run_after_the_step_with_everything_kept(tmp_path: Path) -> None:
+    """The step is finished, evaluated and saved; the same call then goes on to the end."""
+    path, recipe, model = tmp_path / "run.pt", Recipe(steps=8), model_of()
+    handler = signal.getsignal(signal.SIGINT)
+    history = fit(model, squared_error, _stopping(3), recipe, evaluate=lambda m: {"one": 1.0}, checkpoint=path)
+    assert history.interrupted
+    assert history.steps == 3
+    assert [row["step"] for row in history.evaluations] == [3]
+    assert signal.getsignal(signal.SIGINT) is handler
+    resumed = fit(model_of(1), squared_error, batches, recipe, checkpoint=path)
+    assert not resumed.interrupted
+    assert resumed.steps == 8
+    assert resumed.loss[:3] == history.loss
+
+
+def test_stop_during_an_evaluation_loses_no_step(tmp_path: Path) -> None:
+    """The evaluation of step 4 is interrupted: one more step, and that one is saved."""
+    path, presses = tmp_path / "run.pt", iter([True])
+
+    def evaluate(model: nn.Module) -> dict[str, float]:
+        if next(presses, False):
+            signal.raise_signal(signal.SIGINT)
+        return {"one": 1.0}
+
+    recipe = Recipe(steps=8, evaluate_every=4)
+    history = fit(model_of(), squared_error, batches, recipe, evaluate=evaluate, checkpoint=path)
+    assert [row["step"] for row in history.evaluations] == [4, 5]
+    assert train.load_checkpoint(path, model_of(), torch.optim.AdamW(model_of().parameters())).steps == 5
+
+
+def test_a_second_stop_raises_at_once_and_the_handler_is_restored() -> None:
+    handler = signal.getsignal(signal.SIGINT)
+    with pytest.raises(KeyboardInterrupt):
+        fit(model_of(), squared_error, _stopping(2, times=2), Recipe(steps=4))
+    assert signal.getsignal(signal.SIGINT) is handler
+
+
+def test_fit_works_outside_the_main_thread() -> None:
+    """Where Python allows no signal handlers: a dashboard or a queue of experiments may train there."""
+    histories = []
+    thread = threading.Thread(target=lambda: histories.append(fit(model_of(), squared_error, batches, Recipe(steps=3))))
+    thread.start()
+    thread.join(timeout=60)
+    assert [history.steps for history in histories] == [3]

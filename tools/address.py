@@ -1,0 +1,99 @@
+"""Writes the repository's address, which is the field Repository of pyproject.toml, everywhere else.
+
+    python tools/address.py https://github.com/NAME/REPO    set it there and rewrite every link
+    python tools/address.py                                 rewrite the links that differ from it
+    python tools/address.py --check                         list the files with such links; exit 1 if there are any
+
+Links to other repositories are left alone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import tomllib
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+PLACES = (
+    "*.md",
+    "*.toml",
+    "*.yml",
+    "CITATION.cff",
+    "Makefile",
+    ".github/**/*.*",
+    ".binder/*",
+    "data/*.md",
+    "notebooks/*.ipynb",
+    "tools/setup_cell.py",
+    "tfbook/**/*.py",
+)
+SLUG = r"[\w-]+/[\w-]+(?:\.(?!git\b)[\w-]+)*"  # owner and name; a full stop that ends a sentence is no part of it
+OURS = (  # where a link to any other repository than this one would be a mistake
+    r"colab\.research\.google\.com/github/",
+    r"mybinder\.org/v2/gh/",
+    r"git\+https://github\.com/",
+    r"repository-code: [\"']?https://github\.com/",
+)
+
+
+def slug() -> str:
+    """Owner and name, such as "OWNER/tfbook", from pyproject.toml."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    return parse(project["urls"]["Repository"])
+
+
+def parse(url: str) -> str:
+    """Owner and name of a GitHub address. Raises ValueError when it is none."""
+    found = re.fullmatch(rf"https://github\.com/({SLUG})", url)
+    if not found:
+        raise ValueError(f"the address is {url!r}; expected https://github.com/NAME/REPO")
+    return found[1]
+
+
+def addressed(text: str, old: str, new: str) -> str:
+    """The text with this repository's links pointing to `new`; links to other repositories stay.
+
+    Ours are badges, install commands and every link to a repository called like `old`, whoever its owner.
+    """
+    text = re.sub(rf"({'|'.join(OURS)}){SLUG}", rf"\g<1>{new}", text)
+    name = re.escape(old.partition("/")[2])
+    return re.sub(rf"(github\.com/|githubusercontent\.com/)[\w-]+/{name}(?![\w-])", rf"\g<1>{new}", text)
+
+
+def files() -> list[Path]:
+    """The files that may hold the address."""
+    return sorted({path for place in PLACES for path in ROOT.glob(place) if path.is_file()})
+
+
+def outdated(old: str, new: str) -> dict[Path, str]:
+    """The files that hold another address than `new`, each with the text that it should have."""
+    changes = {}
+    for path in files():
+        text = path.read_text(encoding="utf-8")
+        if (rewritten := addressed(text, old, new)) != text:
+            changes[path] = rewritten
+    return changes
+
+
+def main(arguments: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("address", nargs="?", help="the new address, https://github.com/NAME/REPO")
+    parser.add_argument("--check", action="store_true", help="change nothing, exit 1 when a link differs")
+    options = parser.parse_args(arguments)
+    old = slug()
+    try:
+        new = parse(options.address) if options.address else old
+    except ValueError as error:
+        raise SystemExit(str(error)) from error
+    changes = outdated(old, new)
+    for path, text in changes.items():
+        print(path.relative_to(ROOT))
+        if not options.check:
+            path.write_text(text, encoding="utf-8", newline="\n")
+    if options.check and changes:
+        raise SystemExit(f"the files above do not point to https://github.com/{new}: run `python tools/address.py`")
+
+
+if __name__ == "__main__":
+    main()

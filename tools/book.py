@@ -1,0 +1,88 @@
+"""What the tools share: where things are, and how a notebook is read, executed and written."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import nbformat
+from nbclient import NotebookClient
+from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
+from nbformat import NotebookNode
+
+ROOT = Path(__file__).resolve().parents[1]
+NOTEBOOKS = ROOT / "notebooks"
+sys.path.insert(0, str(ROOT))  # the tools read the tfbook of this tree, whether or not one is installed
+
+EXECUTION_ERRORS = (CellExecutionError, CellTimeoutError, DeadKernelError)
+
+
+def lessons(names: Sequence[str] = ()) -> list[Path]:
+    """The notebooks called `names`, each a lesson's number such as "01" or a path; without names, all lessons.
+
+    Leaves the program with a message when there is no such notebook.
+    """
+    every = sorted(NOTEBOOKS.glob("[0-9][0-9]_*.ipynb"))
+    if not every and not names:
+        raise SystemExit("notebooks/ holds no lesson such as 01_title.ipynb")
+    found = [next((path for path in every if path.name[:2] == name.zfill(2)), Path(name)) for name in names]
+    for name, path in zip(names, found, strict=True):
+        if not path.is_file():
+            numbers = ", ".join(path.name[:2] for path in every)
+            raise SystemExit(f"there is no lesson {name!r}; expected a path or one of {numbers}")
+    return found or every
+
+
+def read(path: Path) -> NotebookNode:
+    """The notebook at `path`, with format errors reported as `nbformat.ValidationError`."""
+    notebook = nbformat.read(path, as_version=4)
+    nbformat.validate(notebook)
+    return notebook
+
+
+def write(path: Path, notebook: NotebookNode) -> None:
+    """Writes the notebook as Jupyter itself does: indented by 1, keys sorted, a newline at the end, on every system."""
+    path.write_text(nbformat.writes(notebook) + "\n", encoding="utf-8", newline="\n")
+
+
+def first_line(cell: NotebookNode) -> str:
+    return cell.source.partition("\n")[0]
+
+
+def execute(
+    notebook: NotebookNode,
+    folder: Path,
+    finished: Callable[[NotebookNode, float], None] = lambda cell, seconds: None,
+    *,
+    kernel: str = "python3",
+    environment: Mapping[str, str] = os.environ,
+) -> None:
+    """Runs the cells in `folder`, in place, and calls `finished(cell, seconds)` after each.
+
+    Raises one of `EXECUTION_ERRORS` when a cell fails, takes ten minutes or kills the kernel.
+    """
+    started = 0.0
+
+    def start(cell: NotebookNode, cell_index: int) -> None:
+        nonlocal started
+        started = time.perf_counter()
+
+    def stop(cell: NotebookNode, cell_index: int, execute_reply: object) -> None:
+        finished(cell, time.perf_counter() - started)
+
+    client = NotebookClient(
+        notebook,
+        kernel_name=kernel,
+        timeout=600,
+        record_timing=False,
+        store_widget_state=False,
+        coalesce_streams=True,
+        extra_arguments=["--IPKernelApp.log_level=40"],  # errors only: on each start ipykernel 7 warns about TCP
+        resources={"metadata": {"path": str(folder)}},
+        on_cell_execute=start,
+        on_cell_executed=stop,
+    )
+    client.execute(env=dict(environment))

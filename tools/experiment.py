@@ -1,0 +1,44 @@
+"""Runs a stored experiment again and writes its result, with where it comes from, to data/results.
+
+python tools/experiment.py lesson01.bottleneck
+python tools/experiment.py                         list the experiments
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from importlib import import_module
+
+import book
+
+from tfbook import experiments, runtime
+
+EXPERIMENTS = ("lesson01.bottleneck", "lesson01.tatoeba")
+
+
+def run(name: str) -> None:
+    """Runs `name` and stores what it returns."""
+    module, _, function = name.partition(".")
+    experiment = getattr(import_module(f"tfbook.experiments.{module}"), function)
+    runtime.setup()
+    start = time.perf_counter()
+    rows = experiment()
+    path = experiments.store(
+        name, rows, command=f"python tools/experiment.py {name}", seconds=time.perf_counter() - start
+    )
+    print(f"{len(rows)} rows in {path.relative_to(book.ROOT)}")
+
+
+def main(arguments: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("name", nargs="?", choices=EXPERIMENTS)
+    options = parser.parse_args(arguments)
+    if options.name is None:
+        print(*EXPERIMENTS, sep="\n")
+    else:
+        run(options.name)
+
+
+if __name__ == "__main__":
+    main()
