@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from tfbook.data.translation import BOS, EOS, PAD, Pair, Vocabulary, Words, collate
+from tfbook.data.translation import BOS, EOS, PAD, UNK, Pair, Vocabulary, Words, collate
 from tfbook.seq2seq import Translator
 
 
@@ -38,7 +38,7 @@ def greedy(
         finished, steps = torch.zeros_like(word, dtype=torch.bool), []
         while len(steps) < max_length and not finished.all():
             logits, weights, state = model.decoder(word, memory, state)
-            logits[..., [PAD, BOS]] = -torch.inf  # the model reads them and never says them
+            logits[..., [PAD, BOS, UNK]] = -torch.inf  # the model reads them and never says them
             word = logits.argmax(dim=-1).masked_fill(finished, PAD)
             finished = finished | (word == EOS)
             steps.append((word, weights))

@@ -2,6 +2,7 @@
 
 import gzip
 import pickle
+import random
 import zipfile
 from collections import Counter
 from pathlib import Path
@@ -148,10 +149,6 @@ def same(one: Batch, other: Batch) -> bool:
     return all(torch.equal(tensor, getattr(other, name)) for name, tensor in vars(one).items())
 
 
-def sources(batches: Batches, steps: range, vocabulary: Vocabulary) -> list[tuple[str, ...]]:
-    return [vocabulary.decode(row) for step in steps for row in batches(step).source]
-
-
 class TestBatches:
     @given(CORPUS, st.integers(1, 70), st.integers(-5, 5))
     def test_an_epoch_holds_every_pair_once(self, pairs: list[Pair], size: int, seed: int) -> None:
@@ -176,27 +173,35 @@ class TestBatches:
         assert all(map(same, there, reversed(back)))
 
     def test_epochs_and_seeds_differ(self) -> None:
-        pairs = [Pair((str(number),), ("x",)) for number in range(200)]
-        english, french = vocabularies(pairs)
-        batches = Batches(pairs, english, french, size=10, seed=0)
-        first, second = (sources(batches, range(start, start + 20), english) for start in (0, 20))
-        other = sources(Batches(pairs, english, french, size=10, seed=1), range(20), english)
-        assert first != second
-        assert first != other
-        # Not only the order of the batches changes, also who shares one.
-        assert {frozenset(first[i : i + 10]) for i in range(0, 200, 10)} != {
-            frozenset(second[i : i + 10]) for i in range(0, 200, 10)
-        }
+        """Also in who shares a batch, and not only in their order, even when no two sentences have the same length."""
+        pairs = [Pair(("a",) * length, ("b",)) for length in range(1, 301)]
+        vocabulary = vocabularies(pairs)
+        batches, other = (Batches(pairs, *vocabulary, size=2, seed=seed) for seed in (0, 1))
+        first, second, third = (
+            [frozenset(drawn(step).source_lengths.tolist()) for step in steps]
+            for drawn, steps in [(batches, range(150)), (batches, range(150, 300)), (other, range(150))]
+        )
+        assert len(set(first) & set(second)) < 75
+        assert len(set(first) & set(third)) < 75
+
+    def test_an_epoch_is_shuffled_once(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        batches = Batches(PAIRS * 50, *vocabularies(PAIRS), size=2, seed=0)
+        randperm, lengths = torch.randperm, []
+        monkeypatch.setattr(torch, "randperm", lambda n, **dice: (lengths.append(n), randperm(n, **dice))[1])
+        for step in range(len(batches)):
+            batches(step)
+        assert lengths == [150, 75]  # pairs, then batches
 
     def test_little_is_padding_and_lengths_are_mixed_over_time(self) -> None:
-        lengths = torch.randint(1, 30, (4000,)).tolist()
-        pairs = [Pair(("a",) * length, ("b",) * length) for length in lengths]
-        batches = Batches(pairs, *vocabularies(pairs), size=32, seed=0)
+        dice = random.Random(0)
+        pairs = [Pair(("a",) * dice.randint(1, 9), ("b",) * dice.randint(1, 9)) for _ in range(4000)]
+        batches = Batches(pairs, *vocabularies(pairs), size=10, seed=0)
         epoch = [batches(step) for step in range(len(batches))]
-        padding = sum(int((batch.source == PAD).sum()) for batch in epoch) / sum(b.source.numel() for b in epoch)
-        assert padding < 0.05  # 48% when batches are drawn blindly
-        mean = torch.stack([batch.source_lengths.float().mean() for batch in epoch])
-        assert abs(float(mean[: len(mean) // 2].mean() - mean[len(mean) // 2 :].mean())) < 4
+        for side, limit in {"source": 0.05, "target_out": 0.2}.items():  # 37% of either when drawn blindly
+            ids = [getattr(batch, side) for batch in epoch]
+            assert sum(int((rows == PAD).sum()) for rows in ids) / sum(rows.numel() for rows in ids) < limit
+        means = torch.stack([batch.source_lengths.float().mean() for batch in epoch])
+        assert abs(float(means[:200].mean() - means[200:].mean())) < 1
 
     def test_errors_name_the_argument(self) -> None:
         vocabulary = vocabularies(PAIRS)
@@ -313,6 +318,13 @@ class TestTatoeba:
         corpus = self.read(tmp_path, "Go.\tVa !\tCC-BY 2.0 (France) Attribution: tatoeba.org #2877272")
         (pair,) = corpus["train"]
         assert pair == Pair(("go", "."), ("va", "!"))
+
+    def test_a_side_without_words_is_left_out(self, tmp_path: Path) -> None:
+        corpus = self.read(tmp_path, "Go.\tVa !", "Go.\t ", "\tVa !", "\u200b\t", "Stop.\tStop !\r")
+        assert [pair[:2] for pairs in corpus.splits.values() for pair in pairs] == [
+            (("go", "."), ("va", "!")),
+            (("stop", "."), ("stop", "!")),
+        ]
 
     def test_a_line_without_a_tab_is_named(self, tmp_path: Path) -> None:
         with pytest.raises(ValueError, match=r"line 2 of fra.txt is 'Go. Va !'; expected English, a tab, French"):

@@ -24,7 +24,6 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
-from urllib.parse import quote
 
 from tqdm import tqdm
 
@@ -191,7 +190,7 @@ def _sources(file: File) -> list[Path | str]:
     sources: list[Path | str] = list(file.urls)
     mirror = os.environ.get("TFBOOK_MIRROR", "")
     if mirror.startswith(("http://", "https://")):
-        sources.insert(0, f"{mirror.rstrip('/')}/{quote(file.path)}")
+        sources.insert(0, f"{mirror.rstrip('/')}/{file.path}")
     elif mirror:
         sources.insert(0, Path(mirror).expanduser() / file.path)
     offline = os.environ.get("TFBOOK_OFFLINE", "0") not in ("", "0")

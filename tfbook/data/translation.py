@@ -304,7 +304,7 @@ def _tatoeba_lines(path: str | Path) -> Iterator[tuple[str, str]]:
             raise ValueError(f"{path} holds no fra.txt")
         text = archive.read(members[0]).decode("utf-8")
     for number, line in enumerate(text.removesuffix("\n").split("\n"), start=1):
-        columns = line.rstrip("\r").split("\t")
+        columns = line.split("\t")
         if len(columns) < 2:
             raise ValueError(f"line {number} of fra.txt is {line[:80]!r}; expected English, a tab, French")
         yield columns[0], columns[1]

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import copy
 import inspect
+import linecache
+import math
 import textwrap
 import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from numbers import Real
 from typing import Any
 
 import torch
+
+from tfbook import runtime
 
 Answer = Callable[..., Any]
 Cases = Callable[[], Sequence[tuple[Any, ...]]]  # made afresh for each check, so that nobody can spoil them
@@ -55,16 +60,20 @@ class Exercise:
         self.start = start
         return start
 
-    def check(self, answer: Answer) -> None:
+    def check(self, answer: object) -> None:
         """Prints whether `answer` is right and, if not, what is wrong with it. Never raises."""
         print(self.judge(answer))
 
-    def judge(self, answer: Answer) -> Verdict:
-        """The verdict that `check` prints."""
+    def judge(self, answer: object) -> Verdict:
+        """The verdict that `check` prints; whatever the answer draws at random, the notebook goes on as without it."""
         if answer is None or answer is ...:
             return Verdict("not attempted")
         if not callable(answer):
             return Verdict("not quite", f"expected the function itself, got {type(answer).__name__}")
+        with runtime.untouched_randomness():
+            return self._try(answer)
+
+    def _try(self, answer: Answer) -> Verdict:
         results = []
         for case in self.cases():
             outcome = _call(answer, case, self.reference)
@@ -124,9 +133,9 @@ def _call(answer: Answer, case: tuple[Any, ...], reference: Answer) -> _Outcome 
     arguments = copy.deepcopy(case)
     try:
         result = answer(*arguments)
-    except NotImplementedError:
-        return Verdict("not attempted")
     except (Exception, SystemExit) as error:
+        if type(error) is NotImplementedError and not error.args:  # PyTorch's own say what is not implemented
+            return Verdict("not attempted")
         return Verdict("raised an error", _where(error, answer))
     if result is None or result is ...:
         return Verdict("not attempted", "the function returns nothing yet")
@@ -138,17 +147,14 @@ def _call(answer: Answer, case: tuple[Any, ...], reference: Answer) -> _Outcome 
 
 
 def _where(error: BaseException, answer: Answer) -> str:
-    text = f"{type(error).__name__}: {error}".rstrip(": ")
+    """The error's first line, and the last line of the answer's own that it came through."""
+    text = f"{type(error).__name__}: {error}".partition("\n")[0].rstrip(": ")
     code = getattr(answer, "__code__", None)
-    frames = [
-        frame for frame in traceback.extract_tb(error.__traceback__) if code and frame.filename == code.co_filename
-    ]
-    if not frames:
+    lines = [line for frame, line in traceback.walk_tb(error.__traceback__) if frame.f_code is code]
+    if not lines:
         return text
-    line = frames[-1].lineno - code.co_firstlineno + 1
-    return (
-        f"{text} (line {line} of {answer.__name__}: {frames[-1].line})" if frames[-1].line else f"{text} (line {line})"
-    )
+    source = linecache.getline(code.co_filename, lines[-1]).strip()
+    return f"{text} (line {lines[-1] - code.co_firstlineno + 1} of {answer.__name__}{source and f': {source}'})"
 
 
 # ---- comparing results -------------------------------------------------------------------------------------------
@@ -165,14 +171,19 @@ def _difference(expected: Any, result: Any) -> str:
     if isinstance(expected, float):
         if isinstance(result, torch.Tensor) and result.numel() == 1:
             result = result.item()
-        if isinstance(result, bool) or not isinstance(result, int | float):
+        if isinstance(result, bool) or not isinstance(result, Real):
             return f"the result is {type(result).__name__}; expected a number"
-        close = abs(result - expected) <= 1e-5 * max(1.0, abs(expected))
+        close = math.isclose(result, expected, rel_tol=1e-5, abs_tol=1e-5)
         return "" if close else f"the result is {result:.4g}; expected {expected:.4g}"
     if callable(expected):
         return ""
     if type(result) is not type(expected):
         return f"the result is {type(result).__name__}; expected {type(expected).__name__}"
+    if isinstance(expected, tuple | list):
+        if len(result) != len(expected):
+            return f"the result has {len(result)} items; expected {len(expected)}"
+        differences = (_difference(e, r) for e, r in zip(expected, result, strict=True))
+        return next((f"item {i}: {found}" for i, found in enumerate(differences) if found), "")
     return "" if result == expected else f"the result is {result!r}; expected {expected!r}"
 
 
@@ -181,11 +192,13 @@ def _tensor_difference(expected: torch.Tensor, result: Any) -> str:
         return f"the result is {type(result).__name__}; expected a torch.Tensor"
     if result.shape != expected.shape:
         return f"the result has shape {tuple(result.shape)}; expected {tuple(expected.shape)}"
-    if result.dtype != expected.dtype:
-        return f"the result has dtype {result.dtype}; expected {expected.dtype}"
-    if torch.allclose(result, expected, rtol=1e-4, atol=1e-5, equal_nan=True):
+    for what in ("dtype", "device", "layout"):
+        if (found := getattr(result, what)) != (wanted := getattr(expected, what)):
+            return f"the result has {what} {found}; expected {wanted}"
+    close = torch.isclose(result, expected, rtol=1e-4, atol=1e-5, equal_nan=True)
+    if close.all():
         return ""
-    if result.is_floating_point() and not result.isfinite().all() and expected.isfinite().all():
+    if not result.isfinite().all() and expected.isfinite().all():
         return "the result holds NaN or infinity"
-    where = tuple(torch.nonzero(~torch.isclose(result, expected, rtol=1e-4, atol=1e-5))[0].tolist())
+    where = tuple(torch.nonzero(~close)[0].tolist())
     return f"at index {where} the result is {result[where].item():.4g}; expected {expected[where].item():.4g}"

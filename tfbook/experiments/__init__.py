@@ -53,13 +53,21 @@ def store(name: str, rows: list[dict[str, Any]], *, command: str, seconds: float
         command=command,
         commit=_commit(),
         date=datetime.now(UTC).date().isoformat(),
-        machine=f"{_processor()}, {torch.get_num_threads()} threads, {runtime.precision()}, torch {torch.__version__}",
+        machine=machine(),
         seconds=round(seconds, 1),
     )
     path = _path(name)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(asdict(result), indent=1) + "\n", encoding="utf-8", newline="\n")
     return path
+
+
+def machine() -> str:
+    """What computed a result: processor or GPU, threads, precision and version of torch."""
+    device = runtime.device()
+    name = torch.cuda.get_device_name(device) if device.type == "cuda" else _processor()
+    threads = torch.get_num_threads()
+    return f"{name}, {threads} thread{'s' if threads != 1 else ''}, {runtime.precision()}, torch {torch.__version__}"
 
 
 def _path(name: str) -> Path:
@@ -77,9 +85,6 @@ def _commit() -> str:
 
 def _processor() -> str:
     cpus = Path("/proc/cpuinfo")
-    names = (
-        [line.split(":")[1].strip() for line in cpus.read_text().splitlines() if "model name" in line]
-        if cpus.exists()
-        else []
-    )
+    lines = cpus.read_text(encoding="utf-8").splitlines() if cpus.exists() else []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
     return names[0] if names else platform.processor() or platform.machine()

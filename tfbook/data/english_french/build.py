@@ -17,9 +17,9 @@ SIZES = {"train": 24_000, "valid": 1_000, "test": 1_500, "long": 1_500, "templat
 
 # How many sentences of 3, 4, … 20 English tokens come in a thousand: 12 on average, and enough beyond 15 to learn from.
 _SHORT = dict(zip(range(3, 21), (6, 20, 35, 45, 53, 58, 63, 68, 72, 75, 75, 73, 70, 66, 62, 57, 53, 49), strict=True))
-_MEDIUM = {length: share for length, share in _SHORT.items() if length >= 14}  # the held-out constructions need some room
-_QUESTION = dict.fromkeys(range(6, 13), 1)
 _LONG = dict.fromkeys(range(21, 51), 1)
+_HELD_OUT = dict.fromkeys(range(12, 21), 1)  # these constructions need some room
+_QUESTIONS = dict.fromkeys(range(6, 14), 1)
 _ATTESTED = 10  # how often training must show a word before another split may use it
 
 
@@ -36,12 +36,12 @@ class Row(NamedTuple):
 def generate(seed: int = SEED) -> list[Row]:
     """Draw the whole corpus; the same seed gives the same corpus on every machine and version of Python."""
     corpus = _Corpus(random.Random(seed))
-    corpus.draw("train", _SHORT)
-    for split in ("valid", "test"):
-        corpus.draw(split, _SHORT)
-    corpus.draw("long", _LONG)
+    for split in ("train", "valid", "test"):
+        corpus.draw(split, _SHORT, SIZES[split])
+    corpus.draw("long", _LONG, SIZES["long"])
     for name in HELD_OUT:
-        corpus.draw("template", _QUESTION if "question" in name else _MEDIUM, licensed=name, size=SIZES["template"] // len(HELD_OUT))
+        lengths = _QUESTIONS if name == "clitic-in-question" else _HELD_OUT
+        corpus.draw("template", lengths, SIZES["template"] // len(HELD_OUT), licensed=name)
     return corpus.rows
 
 
@@ -49,15 +49,6 @@ def write(path: Path = PATH) -> None:
     """Generate the corpus and write it; gzip gets no time stamp, so that the file depends on the corpus alone."""
     text = "".join("\t".join(row) + "\n" for row in [Row(*Row._fields), *generate()])
     path.write_bytes(gzip.compress(text.encode(), compresslevel=9, mtime=0))
-
-
-def read(path: Path = PATH) -> list[Row]:
-    """Read the file."""
-    with gzip.open(path, "rt", encoding="utf-8", newline="") as file:
-        header, *lines = file.read().splitlines()
-    if header != "\t".join(Row._fields):
-        raise ValueError(f"path: expected the columns {', '.join(Row._fields)} in {path}, got {header!r}")
-    return [Row(*line.split("\t")) for line in lines]
 
 
 class _Corpus:
@@ -69,17 +60,17 @@ class _Corpus:
         self.seen: set[str] = set()
         self.counts: Counter[tuple[int, str]] = Counter()  # of forms in training, by language
 
-    def draw(self, split: str, shares: dict[int, int], licensed: str = "", size: int | None = None) -> None:
-        """Add a split whose lengths have these shares, and in which one held-out construction may be licensed."""
-        wanted = _quotas(shares, SIZES[split] if size is None else size)
+    def draw(self, split: str, shares: dict[int, int], size: int, licensed: str = "") -> None:
+        """Add sentences whose lengths have these shares; if a held-out construction is licensed, all have it."""
+        wanted = _quotas(shares, size)
         sampler = Sampler(self.rng, licensed)
         rows = []
         while wanted:
             sentence = sampler.sentence(self._room(wanted))
-            name = template(sentence)
-            if [construction for construction in HELD_OUT if construction in name] != [licensed] * bool(licensed):
+            construction = template(sentence)
+            if [name for name in HELD_OUT if name in construction] != [licensed] * bool(licensed):
                 continue
-            row = Row(split, name, *translate(sentence))
+            row = Row(split, construction, *translate(sentence))
             length = row.english.count(" ") + 1
             if length in wanted and self._fits(row):
                 self.seen.add(row.english)

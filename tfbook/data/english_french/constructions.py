@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from .lexicon import CONTROL, Pronoun
+from .entries import Pronoun
 from .syntax import (
     Clause,
     Comparison,
@@ -28,18 +28,23 @@ HELD_OUT = (
     "that-clause-in-relative",  # the man who says that she sleeps
 )
 
+_NAMES = (
+    "past", "future", "negated", "clitic", "dative", "reflexive", "infinitive", "that-clause", "existential",
+    "genitive", "coordination", "comparison", "subject-relative", "object-relative", "place-relative", "owner-relative",
+    *HELD_OUT,
+)  # fmt: skip
+_IN_RELATIVE = {
+    "negated": "negation-in-relative",
+    "clitic": "clitic-in-relative",
+    "that-clause": "that-clause-in-relative",
+}
+
 
 def template(sentence: Statement | Question) -> str:
-    """Return the construction of a sentence: its shape and what occurs in it, as in "clause/negated/clitic"."""
+    """The construction of a sentence: its shape and what occurs in it, as in "clause/negated/clitic"."""
     found = set(_sentence(sentence))
     shape = "question" if isinstance(sentence, Question) else "joined" if isinstance(sentence, Joined) else "clause"
     return "/".join([shape, *(name for name in _NAMES if name in found)])
-
-
-_NAMES = (
-    "past", "future", "negated", "clitic", "anaphor", "dative", "reflexive", "infinitive", "that-clause", "existential", "genitive", "coordination",
-    "comparison", "subject-relative", "object-relative", "place-relative", "owner-relative", *HELD_OUT,
-)  # fmt: skip
 
 
 def _sentence(sentence: Statement | Question) -> Iterator[str]:
@@ -82,7 +87,7 @@ def _predicate(p: Predicate) -> Iterator[str]:
             yield "clitic"
         elif nominal is not None:
             yield from _nominal(nominal)
-    if p.recipient is not None or p.verb.governs == "à" and p.verb not in CONTROL.values():
+    if p.recipient or (p.verb.governs == "à" and not isinstance(p.complement, Predicate)):
         yield "dative"
     match p.complement:
         case Predicate():
@@ -118,5 +123,4 @@ def _relative(relative: Relative) -> Iterator[str]:
     yield f"{relative.role}-relative"
     found = list(_clause(relative.clause))
     yield from found
-    held_out = {"negated": "negation-in-relative", "clitic": "clitic-in-relative", "that-clause": "that-clause-in-relative"}
-    yield from (name for mark, name in held_out.items() if mark in found)
+    yield from (name for mark, name in _IN_RELATIVE.items() if mark in found)

@@ -1,6 +1,8 @@
 """English word forms: plurals, verbs, and the choice between "a" and "an"."""
 
 import re
+from collections.abc import Sequence
+from itertools import pairwise
 
 from .tokens import Features, Token
 
@@ -38,10 +40,10 @@ def past_of_be(subject: Features) -> str:
     return _form_of_be("past", subject)
 
 
-def join(tokens: list[Token]) -> list[Token]:
+def join(tokens: Sequence[Token]) -> list[Token]:
     """Turn "a" into "an" before a vowel sound: an apple, an honest man, a university."""
     joined = list(tokens)
-    for index, (token, following) in enumerate(zip(tokens, tokens[1:], strict=False)):
+    for index, (token, following) in enumerate(pairwise(tokens)):
         if token.text == "a" and _starts_with_vowel_sound(following.text):
             joined[index] = token.spelled("an")
     return joined

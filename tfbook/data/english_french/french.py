@@ -1,10 +1,12 @@
-"""French word forms: agreement, conjugation, and what happens where words meet (elision, contraction, liaison forms)."""
+"""French word forms: agreement, conjugation, and what happens where words meet (elision, contraction, bel and mon)."""
 
 import re
+from collections.abc import Sequence
 from functools import cache
 
 from .tokens import Features, Token
 
+WITH_ETRE = frozenset({"aller", "arriver", "entrer", "partir", "rester", "sortir", "tomber", "venir"})
 ASPIRATED = "*"  # the mark of a first letter that behaves like a consonant: *hibou, *onze
 
 _ELIDED = {
@@ -13,7 +15,7 @@ _ELIDED = {
 }  # fmt: skip
 _CONTRACTED = {("de", "le"): "du", ("de", "les"): "des", ("à", "le"): "au", ("à", "les"): "aux"}
 
-# present: je, il, nous, vous, ils | stem of the future | past participle; -er, -ir like finir and -re like vendre are regular
+# Present (je, il, nous, vous, ils), stem of the future, past participle. Regular are -er, -ir (finir) and -re (vendre).
 _IRREGULAR = """
 être        suis est sommes êtes sont                           ser      été
 avoir       ai a avons avez ont                                 aur      eu
@@ -52,7 +54,7 @@ def plural(word: str) -> str:
         return word
     if word.endswith("al"):
         return word[:-2] + "aux"
-    return word + ("x" if word.endswith(("eau", "eu")) else "s")
+    return word + ("x" if word.endswith(("eau", "eu")) and word != "bleu" else "s")
 
 
 def feminine(adjective: str) -> str:
@@ -85,7 +87,7 @@ def conjugate(infinitive: str, tense: str, subject: Features) -> str:
     return (_soften(stem) if ending.startswith("i") else stem) + ending
 
 
-def join(tokens: list[Token]) -> list[Token]:
+def join(tokens: Sequence[Token]) -> list[Token]:
     """Apply elision (l' homme, n' est), the forms before a vowel (cet, mon amie, bel) and contraction (du, aux)."""
     joined: list[Token] = []
     for token in reversed(tokens):
@@ -127,7 +129,7 @@ def _principal_parts(infinitive: str) -> tuple[list[str], str, str]:
         return [stem + "is", stem + "it", stem + "issons", stem + "issez", stem + "issent"], infinitive, stem + "i"
     if ending == "re":
         return [stem + "s", stem, stem + "ons", stem + "ez", stem + "ent"], infinitive[:-1], stem + "u"
-    raise ValueError(f"infinitive: expected an ending in -er, -ir or -re or a line in the table of irregular verbs, got {infinitive!r}")
+    raise ValueError(f"infinitive is {infinitive!r}; expected -er, -ir, -re or a line in the table of irregular verbs")
 
 
 def _harden(stem: str) -> str:

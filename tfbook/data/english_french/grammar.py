@@ -1,33 +1,27 @@
-"""The synchronous rules: each reads one derivation and writes English, French and what links them."""
+"""The synchronous rules: each reads one piece of a derivation and writes English, French and what links them."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import NamedTuple
 
 from . import english, french
+from .entries import Adjective, Adverb, Pronoun, Verb
 from .lexicon import (
     ADJECTIVE_ORDER,
     COMPARISONS,
     CONJUNCTIONS,
     DEGREES,
     DETERMINERS,
-    NEGATIONS,
     NUMERALS,
     PREPOSITIONS,
-    PRONOUNS,
     QUESTION_WORDS,
     SENSATIONS,
     WHO,
-    Adjective,
-    Adverb,
-    Pronoun,
-    Verb,
 )
 from .syntax import (
     Age,
     Clause,
     Comparison,
     Gap,
-    Joined,
     Name,
     Nominal,
     NounPhrase,
@@ -43,54 +37,25 @@ from .syntax import (
     There,
 )
 from .tokens import Features, Meaning, Phrase, Token, align, concat, words
+from .verbs import Context, Meanings, adverb, english_verb, french_verb
 
 
-class Pair(NamedTuple):
-    """A sentence in both languages, tokens separated by spaces, and the links between its tokens."""
+class Translation(NamedTuple):
+    """A sentence in both languages, its tokens separated by spaces, and the links between them."""
 
     english: str
     french: str
     alignment: str
 
 
-class Verbal(NamedTuple):
-    """A realised predicate; the English auxiliary stands apart, because a question puts it before the subject."""
-
-    auxiliary: tuple[Token, ...]
-    english: tuple[Token, ...]
-    french: tuple[Token, ...]
-
-
-@dataclass(frozen=True)
-class _Meanings:
-    """What the words of one verb group may mean."""
-
-    verb: Meaning = field(default_factory=Meaning)
-    tense: Meaning = field(default_factory=Meaning)  # of the passé composé: ate is a mangé
-    negation: Meaning = field(default_factory=Meaning)
-
-
-@dataclass(frozen=True)
-class _Context:
-    """What a predicate must know about the clause round it."""
-
-    english: Features  # of the subject; they differ in "there are", il y a
-    french: Features
-    antecedent: Features | None = None
-    clitics: tuple[Token, ...] = ()
-    inverted: bool = False
-    negated: bool = False  # here or in a verb above
-    to: Meaning | None = None  # of an infinitive
-
-
-def translate(sentence: Statement | Question) -> Pair:
+def translate(sentence: Statement | Question) -> Translation:
     """Realise a derivation."""
     asked = isinstance(sentence, Question)
     body = _question(sentence) if asked else _statement(sentence)
     whole = concat(body, _words("?", "?") if asked else _words(".", "."))
-    in_english, in_french = english.join(list(whole.english)), french.join(list(whole.french))
-    alignment = align(in_english, in_french)
-    return Pair(" ".join(t.text for t in in_english), " ".join(t.text for t in in_french), alignment)
+    in_english, in_french = english.join(whole.english), french.join(whole.french)
+    texts = (" ".join(token.text for token in tokens) for tokens in (in_english, in_french))
+    return Translation(*texts, align(in_english, in_french))
 
 
 def _words(in_english: str, in_french: str) -> Phrase:
@@ -103,7 +68,7 @@ def _words(in_english: str, in_french: str) -> Phrase:
 
 
 def _nominal(nominal: Nominal | Gap, repeated: tuple[Token, ...] = (), negated: bool = False) -> Phrase:
-    """Realise a nominal; French repeats à and de before every part, and turns un and des into de under negation."""
+    """Realise a nominal; French repeats à and de before every part, and has de for un and des under negation."""
     match nominal:
         case Name(name):
             return _words(name, name)
@@ -126,38 +91,46 @@ def _several(parts: list[Phrase], conjunction: str, repeated: tuple[Token, ...] 
 
 
 def _noun_phrase(phrase: NounPhrase, negated: bool) -> Phrase:
-    features = phrase.features
-    noun = phrase.noun
-    head = _words(noun.english_plural if phrase.plural else noun.english, noun.french_plural if phrase.plural else noun.french)
-    adjectives = sorted(phrase.adjectives, key=lambda adjective: ADJECTIVE_ORDER.index(adjective.kind))
-    realised = [_attribute(adjective, features) for adjective in adjectives]
-    before = [words.french for adjective, words in zip(adjectives, realised, strict=True) if adjective.precedes]
-    after = [words.french for adjective, words in zip(adjectives, realised, strict=True) if not adjective.precedes]
-    determiner, complement = _determiner(phrase, negated, bool(before))
+    determiner, owner = _determiner(phrase, negated)
     numeral = _words(phrase.numeral, NUMERALS[phrase.numeral]) if phrase.numeral else Phrase()
-    middle = Phrase(
-        sum((words.english for words in realised), ()) + head.english,
-        sum(before, ()) + head.french + sum(reversed(after), ()),  # the adjective nearest to the noun stays nearest
-    )
     modifier = _prepositional(phrase.modifier) if phrase.modifier else Phrase()
     relative = _relative(phrase.relative, phrase) if phrase.relative else Phrase()
-    return concat(determiner, numeral, middle, complement, modifier, relative)
+    return concat(determiner, numeral, _described(phrase), owner, modifier, relative)
 
 
-def _determiner(phrase: NounPhrase, negated: bool, before_adjective: bool) -> tuple[Phrase, Phrase]:
-    """Return what stands before the noun, and the French owner, which stands after it."""
+def _described(phrase: NounPhrase) -> Phrase:
+    """Realise a noun with its adjectives; those that follow it in French mirror their English order."""
+    noun, plural = phrase.noun, phrase.plural
+    head = _words(noun.english_plural if plural else noun.english, noun.french_plural if plural else noun.french)
+    in_english, before, after = (), (), ()
+    for adjective in sorted(phrase.adjectives, key=lambda adjective: ADJECTIVE_ORDER.index(adjective.kind)):
+        attribute = _attribute(adjective, phrase.features)
+        in_english += attribute.english
+        if adjective.precedes:
+            before += attribute.french
+        else:
+            after = attribute.french + after
+    return Phrase(in_english + head.english, before + head.french + after)
+
+
+def _determiner(phrase: NounPhrase, negated: bool) -> tuple[Phrase, Phrase]:
+    """What stands before the noun, and the French owner, which stands after it."""
     if phrase.owner:
-        return _owned(phrase)
-    if phrase.determiner in ("a", "some"):
-        indefinite = "a" if phrase.determiner == "a" and not phrase.plural else "some"
-        if negated:
-            return _words(indefinite.replace("some", "any"), "de"), Phrase()
-        if phrase.plural and before_adjective:
-            return _words("some", "de"), Phrase()
+        return _owned(phrase.owner, phrase.features)
     if not phrase.determiner:
         return Phrase(), Phrase()
     pairs = DETERMINERS[phrase.determiner].words(phrase.features)
+    if phrase.determiner in ("a", "some"):
+        before_adjective = any(adjective.precedes for adjective in phrase.adjectives)
+        pairs = [_indefinite(*pair, negated, phrase.plural and before_adjective) for pair in pairs]
     return concat(*(_articles(*pair) for pair in pairs)), Phrase()
+
+
+def _indefinite(in_english: str, in_french: str, negated: bool, plural_before_adjective: bool) -> tuple[str, str]:
+    """Choose some or any, and de for un and des: pas de pommes, de belles pommes."""
+    if negated:
+        return in_english.replace("some", "any"), "de"
+    return in_english, "de" if plural_before_adjective else in_french
 
 
 def _articles(in_english: str, in_french: str) -> Phrase:
@@ -165,12 +138,12 @@ def _articles(in_english: str, in_french: str) -> Phrase:
     return Phrase(words(in_english, meaning), words(in_french, meaning, article=True))
 
 
-def _owned(phrase: NounPhrase) -> tuple[Phrase, Phrase]:
+def _owned(owner: NounPhrase | Name, owned: Features) -> tuple[Phrase, Phrase]:
     """Realise "the teacher 's" and "du professeur": 's is both the article of what is owned and de."""
-    owner, genitive = _nominal(phrase.owner), Meaning()
-    (_, article), = DETERMINERS["the"].words(phrase.features)
-    before = Phrase(owner.english + words("'s", genitive), words(article, genitive, article=True))
-    return before, Phrase((), words("de", genitive) + owner.french)
+    realised, genitive = _nominal(owner), Meaning()
+    ((_, article),) = DETERMINERS["the"].words(owned)
+    before = Phrase(realised.english + words("'s", genitive), words(article, genitive, article=True))
+    return before, Phrase((), words("de", genitive) + realised.french)
 
 
 def _adjective(adjective: Adjective, features: Features) -> Phrase:
@@ -183,7 +156,7 @@ def _adjective(adjective: Adjective, features: Features) -> Phrase:
 
 
 def _attribute(adjective: Adjective, features: Features) -> Phrase:
-    """Realise an adjective at its noun, where a masculine singular has a form of its own before a vowel: un bel arbre."""
+    """Realise an adjective at its noun; there a masculine singular may have a form before a vowel: un bel arbre."""
     in_english, (token,) = _adjective(adjective, features)
     if features.gender == "m" and not features.plural:
         token = token._replace(before_vowel=adjective.before_vowel)
@@ -210,92 +183,36 @@ def _relative(relative: Relative, antecedent: NounPhrase) -> Phrase:
     return concat(_words(*pronoun), _clause(relative.clause, antecedent.features))
 
 
-# Verb groups
+# Predicates
 
 
-def _english_verb(p: Predicate, context: _Context, m: _Meanings) -> tuple[tuple[Token, ...], tuple[Token, ...]]:
-    """Return the auxiliary (will, does, is) and the verb; a lexical verb needs do before not and in questions."""
-    verb, compound = p.verb, _compound(p)
-    inflected = _inflected(p, context.english)
-    auxiliary, main = (), ()
-    if p.tense == "infinitive":
-        main = words(verb.head, m.verb)
-    elif p.tense == "future":
-        auxiliary, main = words("will", m.verb), words(verb.head, m.verb)
-    elif verb.head == "be" or verb.modal:
-        auxiliary = words(inflected, m.verb)
-    elif context.inverted or p.negation == "not":
-        do = "did" if p.tense == "past" else english.present("do", context.english)
-        auxiliary = words(do, *[m.tense] * compound, possible=(m.verb, m.negation))
-        main = words(verb.head, m.verb, possible=(m.tense,))
-    else:
-        main = words(inflected, m.verb, m.tense)
-    return auxiliary, words(p.negation, m.negation) + _adverb(p.frequency).english + main + words(verb.particles, m.verb)
+class _Verbal(NamedTuple):
+    """A realised predicate; the English auxiliary stands apart, because a question puts it before the subject."""
+
+    auxiliary: tuple[Token, ...]
+    english: tuple[Token, ...]
+    french: tuple[Token, ...]
 
 
-def _inflected(p: Predicate, subject: Features) -> str:
-    if p.tense == "past":
-        return english.past_of_be(subject) if p.verb.head == "be" else p.verb.past
-    return english.present(p.verb.head, subject)
-
-
-def _compound(p: Predicate) -> bool:
-    """Whether the past is a passé composé: of events; states take the imperfect."""
-    return p.tense == "past" and not p.verb.state
-
-
-
-def _french_verb(p: Predicate, context: _Context, m: _Meanings, clitics: tuple[Token, ...]) -> tuple[Token, ...]:
-    """Return ne, the clitics, the verb or its auxiliary, pas, the adverb and the participle, in this order."""
-    verb, subject, participle = p.verb, context.french, ()
-    if verb.reflexive:
-        clitics = words(_reflexive(subject), m.verb) + clitics
-    if p.tense == "infinitive":
-        return clitics + words(verb.french, m.verb, possible=(context.to,))
-    if _compound(p):
-        finite = words(french.conjugate(verb.auxiliary, "present", subject), m.tense)
-        participle = words(french.participle(verb.french, _agreement(p, context)), m.verb)
-    else:
-        finite = words(french.conjugate(verb.french, p.tense, subject), m.verb)
-    ne = words("ne" if p.negation else "", m.negation)
-    second = words(NEGATIONS.get(p.negation, ""), m.negation)
-    return ne + clitics + finite + second + _adverb(p.frequency).french + participle
-
-
-def _reflexive(subject: Features) -> str:
-    return next(p.reflexive for p in PRONOUNS if p.features[1:] == subject[1:])
-
-
-def _agreement(p: Predicate, context: _Context) -> Features:
-    """Return what the participle agrees with: the subject after être, after avoir a direct object that precedes."""
-    if p.verb.auxiliary == "être":
-        return context.french
-    if isinstance(p.object, Gap) and context.antecedent:
-        return context.antecedent
-    if isinstance(p.object, Pronoun) and not p.verb.governs:
-        return p.object.features
-    return Features()
-
-
-def _predicate(p: Predicate, context: _Context) -> Verbal:
+def _predicate(p: Predicate, context: Context) -> _Verbal:
     """Realise a verb and all that goes with it; a clitic is linked with its pronoun alone."""
-    m = _Meanings()
+    m = Meanings()
     inner = replace(context, clitics=(), inverted=False, negated=context.negated or bool(p.negation))
-    auxiliary, verb = _english_verb(p, context, m)
+    auxiliary, verb = english_verb(p, context, m)
     object_, object_clitic = _object(p, m, inner.negated)
     receiver, recipient, recipient_clitic = _recipient(p)
     complement = _complement(p, inner)
-    manner, adjuncts = _adverb(p.manner), concat(*(_adjunct(adjunct) for adjunct in p.adjuncts))
+    manner, adjuncts = adverb(p.manner), concat(*(_adjunct(adjunct) for adjunct in p.adjuncts))
     clitics = context.clitics + object_clitic + recipient_clitic
-    return Verbal(
+    return _Verbal(
         auxiliary,
         verb + receiver + object_.english + recipient.english + complement.english + manner.english + adjuncts.english,
-        _french_verb(p, context, m, clitics)
+        french_verb(p, context, m, clitics)
         + manner.french + object_.french + recipient.french + complement.french + adjuncts.french,
     )  # fmt: skip
 
 
-def _object(p: Predicate, m: _Meanings, negated: bool) -> tuple[Phrase, tuple[Token, ...]]:
+def _object(p: Predicate, m: Meanings, negated: bool) -> tuple[Phrase, tuple[Token, ...]]:
     """Return the object in its place and, for a pronoun, the French clitic, which moves before the verb."""
     match p.object:
         case None:
@@ -320,7 +237,7 @@ def _recipient(p: Predicate) -> tuple[tuple[Token, ...], Phrase, tuple[Token, ..
             return (), _prepositional(Prepositional(PREPOSITIONS["to"], nominal)), ()
 
 
-def _complement(p: Predicate, context: _Context) -> Phrase:
+def _complement(p: Predicate, context: Context) -> Phrase:
     match p.complement:
         case Quality(adjectives, degree):
             qualities = [_adjective(adjective, context.french) for adjective in adjectives]
@@ -341,28 +258,20 @@ def _complement(p: Predicate, context: _Context) -> Phrase:
             return Phrase()
 
 
-def _infinitive(p: Predicate, governor: Verb, context: _Context) -> Phrase:
+def _infinitive(p: Predicate, governor: Verb, context: Context) -> Phrase:
     """Realise "to eat": to is what the governor asks for (essaie de manger), and part of the ending of manger."""
     to = Meaning()
     realised = _predicate(p, replace(context, to=to))
-    return Phrase(words("" if governor.modal else "to", to) + realised.english, words(governor.governs, to) + realised.french)
+    in_english = words("" if governor.modal else "to", to) + realised.english
+    return Phrase(in_english, words(governor.governs, to) + realised.french)
 
 
 def _degree(degree: str) -> Phrase:
     return _words(degree, DEGREES[degree]) if degree else Phrase()
 
 
-def _adverb(adverb: Adverb | None) -> Phrase:
-    if adverb is None:
-        return Phrase()
-    meanings = {link: Meaning() for link in adverb.links}
-    in_english = [words(word, *(m for (i, _), m in meanings.items() if i == n)) for n, word in enumerate(adverb.english.split())]
-    in_french = [words(word, *(m for (_, j), m in meanings.items() if j == n)) for n, word in enumerate(adverb.french.split())]
-    return Phrase(sum(in_english, ()), sum(in_french, ()))
-
-
 def _adjunct(adjunct: Prepositional | Adverb) -> Phrase:
-    return _adverb(adjunct) if isinstance(adjunct, Adverb) else _prepositional(adjunct)
+    return adverb(adjunct) if isinstance(adjunct, Adverb) else _prepositional(adjunct)
 
 
 # Clauses
@@ -372,19 +281,19 @@ def _clause(clause: Clause, antecedent: Features | None = None) -> Phrase:
     subject, context = _subject(clause, antecedent)
     predicates = [_predicate(predicate, context) for predicate in clause.predicates]
     phrases = [Phrase(verbal.auxiliary + verbal.english, verbal.french) for verbal in predicates]
-    return concat(_adverb(clause.opening), subject, _several(phrases, clause.conjunction))
+    return concat(adverb(clause.opening), subject, _several(phrases, clause.conjunction))
 
 
-def _subject(clause: Clause, antecedent: Features | None) -> tuple[Phrase, _Context]:
+def _subject(clause: Clause, antecedent: Features | None) -> tuple[Phrase, Context]:
     match clause.subject:
         case There():
             meaning = Meaning()
-            context = _Context(clause.subject.features, Features(), clitics=words("y", meaning))
+            context = Context(clause.subject.features, Features(), clitics=words("y", meaning))
             return Phrase(words("there", meaning), words("il", meaning)), context
         case Gap():
-            return Phrase(), _Context(antecedent, antecedent, antecedent)
+            return Phrase(), Context(antecedent, antecedent, antecedent)
         case subject:
-            return _nominal(subject), _Context(subject.features, subject.features, antecedent)
+            return _nominal(subject), Context(subject.features, subject.features, antecedent)
 
 
 def _statement(statement: Statement) -> Phrase:

@@ -1,14 +1,22 @@
 """The words: one line each, so that a noun, an adjective or a verb is added by adding a line.
 
-A slash gives a form that the rules of `english.py` and `french.py` would get wrong (``man/men``, ``cheval/chevaux``), an underscore
-joins the words of one entry (``look_for``, ``pomme_de_terre``) and a star marks the aspirated h (``*hibou``: le hibou, not l' hibou).
-The last columns are classes of meaning; verbs, adjectives and prepositions name the classes that they go with, or single nouns.
+A slash gives a form that the rules of `english` and `french` would get wrong (``man/men``, ``hibou/hiboux``). An
+underscore joins the words of one entry (``look_for``, ``pomme_de_terre``). A hyphen alone says that there is none. A
+star marks the aspirated h (``*hibou``: le hibou, not l' hibou). The last columns of nouns are classes of meaning, to
+which a noun's own name belongs; verbs, adjectives and prepositions say with which classes they make sense.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass
-
-from . import english, french
+from .entries import (
+    Pronoun,
+    read_adjective,
+    read_adverb,
+    read_determiner,
+    read_noun,
+    read_preposition,
+    read_pronoun,
+    read_rows,
+    read_verb,
+)
 from .tokens import Features
 
 # english  french  gender  classes ("mass" has no plural)
@@ -53,18 +61,14 @@ bear                     ours                               m  animal
 rabbit                   lapin                              m  animal,own
 owl                      *hibou/hiboux                      m  animal
 hedgehog                 *hérisson                          m  animal
-spider                   araignée                           f  animal
-hen                      poule                              f  animal,own
 monkey                   singe                              m  animal
 apple                    pomme                              f  food,fruit
 orange                   orange                             f  food,fruit
-pear                     poire                              f  food,fruit
 strawberry               fraise                             f  food,fruit
 tomato/tomatoes          tomate                             f  food,fruit
 potato/potatoes          pomme_de_terre/pommes_de_terre     f  food
 cake                     gâteau                             m  food
 egg                      œuf                                m  food
-bean                     *haricot                           m  food
 mushroom                 champignon                         m  food
 bread                    pain                               m  food,mass
 cheese                   fromage                            m  food,mass
@@ -102,8 +106,6 @@ clock                    horloge                            f  thing,glassy
 gift                     cadeau                             m  thing,lid
 flower                   fleur                              f  thing
 axe                      *hache                             f  thing
-toy                      jouet                              m  thing
-computer                 ordinateur                         m  thing
 table                    table                              f  surface,furniture
 chair                    chaise                             f  surface,furniture
 bed                      lit                                m  surface,furniture
@@ -122,7 +124,6 @@ hotel                    hôtel                              m  place,goal,build
 hospital                 hôpital                            m  place,goal,building
 library                  bibliothèque                       f  place,goal,building
 university               université                         f  place,goal,building
-museum                   musée                              m  place,goal,building
 castle                   château                            m  place,goal,building,home
 shop                     magasin                            m  place,goal,building,own,home
 village                  village                            m  place,goal,own
@@ -134,7 +135,6 @@ bedroom                  chambre                            f  place,own,home
 beach                    plage                              f  open,goal,nature
 island                   île                                f  open,nature
 bridge                   pont                               m  open,landmark
-hill                     colline                            f  open,nature
 river                    rivière                            f  nature,landmark
 """
 
@@ -155,17 +155,17 @@ louis m
 
 # english  french masculine[/feminine[/masculine before a vowel]]  place  kind (English order)  classes
 _ADJECTIVES = """
-beautiful    beau/belle/bel             before  opinion  person,animal,garment,text,sound,place,nature,thing
+beautiful    beau/belle/bel             before  opinion  person,animal,thing,text,sound,place,nature
 pretty       joli                       before  opinion  garment,place,building,nature,furniture,glassy
 good         bon                        before  opinion  adult,food,text,sound,drink
 bad          mauvais                    before  opinion  text,sound
 big          grand                      before  size     animal,thing,surface,place,open,nature,lid,vehicle
 tall         grand                      before  size     adult,boy,girl
-small        petit                      before  size     man,woman,boy,girl,child,animal,food,thing,surface,vehicle,place,lid,nature,open
+small        petit                      before  size     man,woman,boy,girl,child,animal,food,thing,surface,vehicle,place,lid
 long         long/longue                before  size     text,sound
 old          vieux/vieille/vieil        before  age      adult,animal,thing,surface,vehicle,place,text,landmark
 young        jeune                      before  age      person,animal
-new          nouveau/nouvelle/nouvel    before  novelty    thing,vehicle,text,building,surface,sound
+new          nouveau/nouvelle/nouvel    before  novelty  thing,vehicle,text,building,surface,sound
 red          rouge                      after   colour   garment,vehicle,fruit,wine,thing,lid
 green        vert                       after   colour   garment,vehicle,fruit,thing,lid,nature
 blue         bleu                       after   colour   garment,vehicle,thing,lid,glassy
@@ -198,7 +198,9 @@ italian      italien                    after   origin   person,food,wine,coffee
 english      anglais                    after   origin   person,food,text,vehicle,sound
 """
 
-# english[/past]  french[+preposition]  aspect[+with or for]  subjects  objects; the past of a state is an imperfect, an action has a manner
+# english[/past]  french[+preposition]  aspect[+company]  subjects  objects
+# The aspect is state (the past is an imperfect), event, or action (an event that is done in some manner).
+# The company is with or for, where someone may be added.
 _TRANSITIVE = """
 eat/ate            manger        action+with  person,animal  food
 drink/drank        boire         action+with  person         drink
@@ -212,13 +214,10 @@ look_at            regarder      action       person,animal  person,animal,build
 read/read          lire          action       person         text
 write/wrote        écrire        action+for   person         writing
 open               ouvrir        action+for   person         lid
-close              fermer        action       person         lid
 take/took          prendre       event        person         thing,food,ware
-break/broke        casser        event        person         glassy
 help               aider         event        person         person
 meet/met           rencontrer    event        person         person
 wait_for           attendre      action+with  person         person
-listen_to          écouter       action+with  person         person,sound
 answer             répondre+à    action       person         person
 enter              entrer+dans   action+with  person,animal  building,place
 love               aimer         state        person         person,animal,food,drink,text,place,sound
@@ -226,13 +225,10 @@ know/knew          connaître     state        person         person,place,sound
 have/had           avoir         state        person         animal,thing,vehicle,ware
 """
 
-# english[/past]  french  aspect[+with or for]  subjects
+# english[/past]  french  aspect[+company]  subjects
 _INTRANSITIVE = """
 sleep/slept        dormir        action       person,animal
-laugh              rire          event+with   person
-cry                pleurer       event        person
 work               travailler    action+with  person
-dance              danser        action+with  person
 play               jouer         action+with  person,animal
 sing/sang          chanter       action+for   person
 leave/left         partir        action+with  person,animal
@@ -244,14 +240,14 @@ get_up/got         se_lever      action       person,animal
 hide/hid           se_cacher     event        person,animal
 """
 
-# english[/past]  french  aspect[+with or for]  subjects  preposition  classes of the place
+# english[/past]  french  aspect[+company]  subjects  preposition  classes of the place
 _MOTION = """
 go/went            aller         event  person         to    goal
 come/came          venir         event  person,animal  from  goal,place
 live               habiter       state  person         in    place
 """
 
-# english[/past]  french  aspect[+with or for]  subjects  things given ("-": none)
+# english[/past]  french  aspect[+company]  subjects  things given ("-": none)
 _GIVING = """
 give/gave          donner        event  person  thing,food,ware,animal
 show               montrer       event  person  thing,text,building
@@ -260,20 +256,19 @@ tell/told          raconter      event  person  tale
 speak/spoke        parler        event  person  -
 """
 
-# english[/past]  french  aspect[+with or for]  subjects
+# english[/past]  french  aspect[+company]  subjects
 _SAYING = """
 say/said           dire          event  person
 think/thought      penser        state  person
 know/knew          savoir        state  person
 """
 
-# english[/past]  french[+preposition of the infinitive]  aspect[+with or for]  subjects
+# english[/past]  french[+preposition of the infinitive]  aspect  subjects
 _CONTROL = """
 want               vouloir       state  person,animal
 like               aimer         state  person,animal
-try/tried          essayer+de    event  person,animal
 begin/began        commencer+à   event  person,animal
-decide             décider+de    event  person
+try/tried          essayer+de    event  person,animal
 be_going/was       aller         state  person,animal
 can/could          pouvoir       state  person,animal
 must/-             devoir        state  person,animal
@@ -296,7 +291,8 @@ of           de        building,person
 between      entre     building,landmark
 """
 
-# english singular  plural  french m singular  f singular  m plural  f plural; "|" separates words that are translated one by one
+# english singular  plural  french m singular  f singular  m plural  f plural
+# A bar separates words that are translated one by one.
 _DETERMINERS = """
 the         the         le                la                 les            les
 a           some        un                une                des            des
@@ -358,218 +354,28 @@ NUMERALS = {
     "two": "deux", "three": "trois", "four": "quatre", "five": "cinq", "six": "six", "seven": "sept",
     "eight": "*huit", "nine": "neuf", "ten": "dix", "eleven": "*onze", "twelve": "douze",
 }  # fmt: skip
-ADJECTIVE_ORDER = ["opinion", "size", "state", "age", "novelty", "colour", "origin", "alone"]  # a beautiful big old red italian car
+# a beautiful big clean old red italian car; "alone" comes only after be
+ADJECTIVE_ORDER = ("opinion", "size", "state", "age", "novelty", "colour", "origin", "alone")
 DEGREES = {"very": "très", "too": "trop"}
 COMPARISONS = {"more": ("plus", "than"), "less": ("moins", "than"), "as": ("aussi", "as")}
 SENSATIONS = {"hungry": "faim", "thirsty": "soif", "right": "raison", "wrong": "tort"}
 NEGATIONS = {"not": "pas", "never": "jamais", "no longer": "plus"}
-CONJUNCTIONS = {"and": "et", "or": "ou", "but": "mais", "because": "parce que", "when": "quand", "if": "si", "that": "que"}
+CONJUNCTIONS = {
+    "and": "et", "or": "ou", "but": "mais", "because": "parce que", "when": "quand", "if": "si", "that": "que",
+}  # fmt: skip
 QUESTION_WORDS = {"what": "que", "where": "où", "why": "pourquoi", "when": "quand"}
 
-
-@dataclass(frozen=True)
-class Noun:
-    """A noun with its four forms; `classes` holds its classes of meaning and its own English name."""
-
-    english: str
-    english_plural: str
-    french: str
-    french_plural: str
-    gender: str
-    classes: frozenset[str]
-
-    @property
-    def mass(self) -> bool:
-        """Whether the noun has no plural and takes "some"."""
-        return "mass" in self.classes
-
-
-@dataclass(frozen=True)
-class Adjective:
-    """An adjective; `before_vowel` is the masculine singular before a vowel (bel), empty where it is the usual one."""
-
-    english: str
-    french: str
-    feminine: str
-    before_vowel: str
-    precedes: bool
-    kind: str
-    classes: frozenset[str]
-
-
-@dataclass(frozen=True)
-class Verb:
-    """A verb; `english` may hold a particle (look for), `governs` is the French preposition of its object or infinitive."""
-
-    english: str
-    past: str
-    french: str
-    governs: str
-    reflexive: bool
-    state: bool  # know, love, be: the French past is the imperfect
-    action: bool  # done in some manner
-    company: str  # "with" or "for" where someone may be added
-    subjects: frozenset[str]
-    objects: frozenset[str]
-    preposition: str = ""
-
-    @property
-    def head(self) -> str:
-        """Return the English word that is inflected: look in look for."""
-        return self.english.split()[0]
-
-    @property
-    def particles(self) -> str:
-        """Return the English words after the head: for in look for."""
-        return " ".join(self.english.split()[1:])
-
-    @property
-    def modal(self) -> bool:
-        """Whether English uses neither do nor to with the verb."""
-        return self.english in ("can", "must")
-
-    @property
-    def tenses(self) -> tuple[str, ...]:
-        """Return the tenses that English has for the verb."""
-        tenses = ("present", "past") if self.past else ("present",)
-        return tenses if self.modal or self.english == "be going" else (*tenses, "future")
-
-    @property
-    def auxiliary(self) -> str:
-        """Return avoir or être."""
-        return "être" if self.reflexive or self.french in _WITH_ETRE else "avoir"
-
-
-@dataclass(frozen=True)
-class Preposition:
-    """A preposition and the classes of nouns that may follow it."""
-
-    english: str
-    french: str
-    classes: frozenset[str]
-
-
-@dataclass(frozen=True)
-class Determiner:
-    """A determiner of one or more words; `cells` are a row of its table."""
-
-    cells: tuple[str, ...]
-
-    def words(self, features: Features) -> list[tuple[str, str]]:
-        """Return its words as pairs of English and French; empty where the determiner lacks the number."""
-        in_english = self.cells[features.plural]
-        in_french = self.cells[2 + 2 * features.plural + (features.gender == "f")]
-        return [(e, f) for e, f in zip(in_english.split("|"), in_french.split("|"), strict=True) if e]
-
-
-@dataclass(frozen=True)
-class Adverb:
-    """An adverb of frequency, manner, place or time, with the tenses that it goes with and the links of its words."""
-
-    english: str
-    french: str
-    kind: str
-    tenses: frozenset[str]
-    links: tuple[tuple[int, int], ...]
-
-
-_WITH_ETRE = frozenset("aller arriver entrer partir rester sortir tomber venir".split())
-
-
-@dataclass(frozen=True)
-class Pronoun:
-    """A personal pronoun, or the who of questions: its features decide the agreement."""
-
-    english: str
-    english_object: str
-    features: Features
-    french: str
-    direct: str
-    indirect: str
-    reflexive: str
-
-
-def _rows(table: str) -> list[list[str]]:
-    return [line.split() for line in table.strip().splitlines()]
-
-
-def _text(entry: str) -> str:
-    return "" if entry == "-" else entry.replace("_", " ")
-
-
-def _classes(entry: str) -> frozenset[str]:
-    return frozenset(_text(entry).split(",")) - {""}
-
-
-def _forms(entry: str, derive: Callable[[str], str]) -> tuple[str, str]:
-    """Read "man/men" as it stands and derive the second form where there is none; a star goes with both."""
-    first, _, second = _text(entry).partition("/")
-    if second and first.startswith(french.ASPIRATED):
-        second = french.ASPIRATED + second
-    return first, second or derive(first)
-
-
-def _noun(english_entry: str, french_entry: str, gender: str, classes: str) -> Noun:
-    forms = *_forms(english_entry, english.plural), *_forms(french_entry, french.plural)
-    return Noun(*forms, gender, _classes(classes) | {forms[0]})
-
-
-def _adjective(english_entry: str, french_entry: str, place: str, kind: str, classes: str) -> Adjective:
-    masculine, feminine, before_vowel = (*french_entry.split("/"), "", "")[:3]
-    feminine = feminine or french.feminine(masculine)
-    return Adjective(english_entry, masculine, feminine, before_vowel, place == "before", kind, _classes(classes))
-
-
-def _verb(entry: str, translation: str, aspect: str, subjects: str, *rest: str) -> Verb:
-    """Read "look_for" or "go/went", "se_lever" or "répondre+à"; the rest is objects, or a preposition and places."""
-    base, _, past = entry.partition("/")
-    infinitive, _, governs = _text(translation).partition("+")
-    kind, _, company = aspect.partition("+")
-    *preposition, objects = rest or ["-"]
-    return Verb(
-        english=_text(base),
-        past=_text(past) if past else english.past(_text(base).split()[0]),
-        french=infinitive.removeprefix("se "),
-        governs=governs,
-        reflexive=infinitive.startswith("se "),
-        state=kind == "state",
-        action=kind == "action",
-        company=company,
-        subjects=_classes(subjects),
-        objects=_classes(objects),
-        preposition="".join(preposition),
-    )
-
-
-def _verbs(table: str) -> dict[str, Verb]:
-    return {verb.english: verb for verb in (_verb(*row) for row in _rows(table))}
-
-
-def _pronoun(subject: str, object_: str, person: str, number: str, gender: str, *in_french: str) -> Pronoun:
-    return Pronoun(subject, object_, Features(gender, number == "plural", int(person)), *in_french)
-
-
-def _adverb(entry: str, translation: str, kind: str, tenses: str, *links: str) -> Adverb:
-    pairs = [(int(i), int(j)) for i, j in (link.split("-") for link in links)]
-    default = [(i, i) for i in range(len(_text(translation).split()))]
-    return Adverb(_text(entry), _text(translation), kind, _classes(tenses), tuple(pairs or default))
-
-
-NOUNS = {row[0].split("/")[0].replace("_", " "): _noun(*row) for row in _rows(_NOUNS)}
-NAMES = {name: Features(gender) for name, gender in _rows(_NAMES)}
-ADJECTIVES = {row[0]: _adjective(*row) for row in _rows(_ADJECTIVES)}
-TRANSITIVE = _verbs(_TRANSITIVE)
-INTRANSITIVE = _verbs(_INTRANSITIVE)
-MOTION = _verbs(_MOTION)
-GIVING = _verbs(_GIVING)
-SAYING = _verbs(_SAYING)
-CONTROL = _verbs(_CONTROL)
-BE = _verb("be/was", "être", "state", "-")
-FEEL = _verb("be/was", "avoir", "state", "-")  # is hungry: a faim; is ten years old: a dix ans; there is: il y a
-PREPOSITIONS = {
-    _text(name): Preposition(_text(name), _text(translation), _classes(classes)) for name, translation, classes in _rows(_PREPOSITIONS)
-}
-DETERMINERS = {row[0].strip("-") or row[1].partition("|")[0]: Determiner(tuple(map(_text, row))) for row in _rows(_DETERMINERS)}
-PRONOUNS = [_pronoun(*row) for row in _rows(_PRONOUNS)]
-WHO = Pronoun("who", "", Features(), "qui", "", "", "se")
-ADVERBS = {_text(row[0]): _adverb(*row) for row in _rows(_ADVERBS)}
+NOUNS = {noun.english: noun for noun in map(read_noun, read_rows(_NOUNS))}
+NAMES = {name: Features(gender) for name, gender in read_rows(_NAMES)}
+ADJECTIVES = {adjective.english: adjective for adjective in map(read_adjective, read_rows(_ADJECTIVES))}
+TRANSITIVE, INTRANSITIVE, MOTION, GIVING, SAYING, CONTROL = (
+    {verb.english: verb for verb in map(read_verb, read_rows(table))}
+    for table in (_TRANSITIVE, _INTRANSITIVE, _MOTION, _GIVING, _SAYING, _CONTROL)
+)
+BE = read_verb(["be/was", "être", "state", "-"])
+FEEL = read_verb(["be/was", "avoir", "state", "-"])  # is hungry: a faim; is ten years old: a dix ans; there is: il y a
+PREPOSITIONS = {preposition.english: preposition for preposition in map(read_preposition, read_rows(_PREPOSITIONS))}
+DETERMINERS = {determiner.name: determiner for determiner in map(read_determiner, read_rows(_DETERMINERS))}
+PRONOUNS = [read_pronoun(row) for row in read_rows(_PRONOUNS)]
+WHO = Pronoun("who", "", Features(), "qui", "", "", "")  # of questions
+ADVERBS = {adverb.english: adverb for adverb in map(read_adverb, read_rows(_ADVERBS))}

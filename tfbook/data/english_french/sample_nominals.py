@@ -7,36 +7,43 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import TypeVar
 
-from .lexicon import ADJECTIVES, NAMES, NOUNS, NUMERALS, PREPOSITIONS, Adjective, Noun
+from .entries import Adjective, Noun
+from .lexicon import ADJECTIVES, NAMES, NOUNS, NUMERALS, PREPOSITIONS
 from .syntax import Name, NounPhrase, Prepositional, Relative, Several
 from .tokens import Features
 
 T = TypeVar("T")
+Determiners = dict[str, dict[str, float]]  # weights by number
 
 PEOPLE = frozenset({"person", "adult"})
-SUBJECT = {
+SUBJECT: Determiners = {
     "mass": {"the": 8, "some": 5, "possessive": 3, "this": 2},
     "singular": {"the": 10, "a": 5, "possessive": 6, "this": 2, "every": 0.7},
     "plural": {"the": 7, "a": 5, "possessive": 5, "this": 2.5, "numeral": 3, "several": 1, "many": 1.5, "all": 1.5},
 }
 
 
-def _only(*names: str) -> dict[str, dict[str, float]]:
-    return {number: {name: weight for name, weight in row.items() if name in names} for number, row in SUBJECT.items()}
+def _only(*names: str) -> Determiners:
+    return {number: {name: row[name] for name in row if name in names} for number, row in SUBJECT.items()}
 
 
 OBJECT = _only("the", "a", "some", "possessive", "this", "numeral", "several", "many", "all")
-NEGATED = _only("the", "a", "some", "possessive", "this")  # no "many" or "all" in the scope of a negation
+NEGATED = _only("the", "a", "some", "possessive", "this")  # "many" or "all" in the scope of a negation are unclear
 PLACE = _only("the", "a", "possessive", "this")
 EXISTING = _only("a", "some", "several", "many")  # there is a, there are many, but not: there is the
-NEGATED_EXISTING = _only("a", "some")
+NOT_EXISTING = _only("a", "some")
 
-_PUBLIC = ("person", "animal", "place", "open", "nature", "landmark")  # what is only sometimes called one's own
-_PARTS = ("door", "window", "wall", "key", "garden", "kitchen", "bedroom")  # of a house
+_PUBLIC = frozenset({"person", "animal", "place", "open", "nature", "landmark"})  # one's own only where "own" says so
+_PARTS = ("door", "window", "wall", "key", "garden", "kitchen", "bedroom")  # of a building
 _SMALL = ("thing", "text", "food", "drink")  # what may lie on a table
 _KINDS = ("opinion", "size", "state", "age", "novelty", "colour", "origin")
+_EXCLUSIVE = ("age", "novelty")
 _LOCATIONS = {"in": 6, "under": 1, "behind": 1, "in front of": 1, "near": 2, "far from": 0.6, "between": 0.6}
 _POSSESSIVES = {(1, False): "my", (1, True): "our", (2, True): "your", (3, True): "their"}
+_OWNERS = {"the": 4, "a": 2, "this": 1, "my": 1, "our": 1, "your": 1, "his": 1, "her": 1}
+_LED_TO_BY_RELATIVES = (
+    "object-relative-on-subject", "negation-in-relative", "clitic-in-relative", "that-clause-in-relative",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -64,7 +71,10 @@ def _ownable(noun: Noun) -> bool:
 
 
 class NominalSampler(ABC):
-    """Draws noun phrases; `room` counts the English words that are left, `licensed` names a held-out construction that may come."""
+    """Draws noun phrases.
+
+    `room` counts the English words that are left; `licensed` names the held-out construction that may come, if any.
+    """
 
     def __init__(self, rng: random.Random, licensed: str = "") -> None:
         self.rng = rng
@@ -75,16 +85,16 @@ class NominalSampler(ABC):
 
     @abstractmethod
     def relative(self, antecedent: NounPhrase) -> Relative | None:
-        """Draw a relative clause, or None where there is none that suits."""
+        """Draw a relative clause; None where none suits."""
 
     # Chance
 
     def chance(self, probability: float) -> bool:
-        """Return True with this probability."""
+        """True with this probability."""
         return self.rng.random() < probability
 
     def likely(self, probability: float, *constructions: str) -> bool:
-        """Return True with this probability, or nearly always where it leads to the construction that is licensed."""
+        """True with this probability, or nearly always where it leads to the construction that is licensed."""
         return self.chance(0.9 if self.licensed in constructions else probability)
 
     def pick(self, options: Sequence[T]) -> T:
@@ -110,12 +120,12 @@ class NominalSampler(ABC):
         return self.pick(_nouns(frozenset(classes)))
 
     def adjective(self, classes: Collection[str], kinds: Collection[str]) -> Adjective | None:
-        """Draw an adjective that suits a noun of these classes and is of one of these kinds; None where there is none."""
+        """Draw an adjective of one of these kinds that suits a noun of these classes; None where there is none."""
         options = [adjective for adjective in _adjectives(frozenset(classes)) if adjective.kind in kinds]
         return self.pick(options) if options else None
 
     def noun_phrase(
-        self, noun: Noun, determiners: Mapping[str, Mapping[str, float]], actor: Actor | None = None, heavy: bool = True
+        self, noun: Noun, determiners: Determiners, actor: Actor | None = None, heavy: bool = True
     ) -> NounPhrase:
         """Draw what stands round a noun; a heavy phrase may end in a relative clause or a prepositional phrase."""
         plural = not noun.mass and self.chance(0.12 if noun.classes & {"place", "open"} else 0.38)
@@ -124,12 +134,12 @@ class NominalSampler(ABC):
         phrase = self._determined(NounPhrase(noun=noun, plural=plural), determiners, actor)
         if self.room > 0 and self.chance(0.42):
             phrase = replace(phrase, adjectives=self._described(noun))
-        if self.room >= 2 and phrase.determiner == "the" and not phrase.numeral and _ownable(noun) and self.chance(0.25):
+        definite = phrase.determiner == "the" and not phrase.numeral
+        if self.room >= 2 and definite and _ownable(noun) and self.chance(0.25):
             return self._owned(phrase)
         if not heavy or (determiners is NEGATED and phrase.determiner in ("a", "some")):
             return phrase
-        constructions = ("object-relative-on-subject", "negation-in-relative", "clitic-in-relative", "that-clause-in-relative")
-        if self.room >= 4 and self.likely(min(0.9, 0.35 + self.room / 20), *constructions):
+        if self.room >= 4 and self.likely(min(0.9, 0.35 + self.room / 20), *_LED_TO_BY_RELATIVES):
             return replace(phrase, relative=self.relative(phrase))
         if self.room >= 3 and self.chance(0.25):
             return replace(phrase, modifier=self._modifier(noun))
@@ -156,7 +166,7 @@ class NominalSampler(ABC):
         return Several(tuple(parts), conjunction)
 
     def location(self, small: bool = False, heavy: bool = True) -> Prepositional:
-        """Draw a place: in the garden, near the old bridge, between the church and the school; small things lie on tables."""
+        """Draw a place: in the garden, near the old bridge, between two trees; small things lie on tables, too."""
         preposition = PREPOSITIONS[self.weighted(_LOCATIONS | {"on": 4} if small else _LOCATIONS)]
         self.room -= len(preposition.english.split())
         if preposition.english != "between":
@@ -165,10 +175,9 @@ class NominalSampler(ABC):
         sides = [self.noun_phrase(self.noun(preposition.classes), PLACE, heavy=False) for _ in range(2)]
         return Prepositional(preposition, Several(tuple(sides)))
 
-    def _determined(self, phrase: NounPhrase, determiners: Mapping[str, Mapping[str, float]], actor: Actor | None) -> NounPhrase:
-        noun = phrase.noun
-        weights = dict(determiners["mass" if noun.mass else "plural" if phrase.plural else "singular"])
-        if not _ownable(noun):
+    def _determined(self, phrase: NounPhrase, determiners: Determiners, actor: Actor | None) -> NounPhrase:
+        weights = dict(determiners["mass" if phrase.noun.mass else "plural" if phrase.plural else "singular"])
+        if not _ownable(phrase.noun):
             weights.pop("possessive", None)
         determiner = self.weighted(weights)
         self.room -= determiner == "all"
@@ -201,9 +210,8 @@ class NominalSampler(ABC):
                 break
             self.room -= 1
             chosen.append(adjective)
-            kinds.remove(adjective.kind)
-            if adjective.kind in ("age", "novelty"):
-                kinds = [kind for kind in kinds if kind not in ("age", "novelty")]
+            used = _EXCLUSIVE if adjective.kind in _EXCLUSIVE else (adjective.kind,)
+            kinds = [kind for kind in kinds if kind not in used]
         return tuple(chosen)
 
     def _owned(self, phrase: NounPhrase) -> NounPhrase:
@@ -213,7 +221,7 @@ class NominalSampler(ABC):
             return replace(phrase, owner=self.name())
         self.room -= 2
         noun = self.noun(["person"])
-        weights = {"the": 4, "a": 2, "this": 1} | ({"my": 1, "our": 1, "your": 1, "his": 1, "her": 1} if "own" in noun.classes else {})
+        weights = {name: weight for name, weight in _OWNERS.items() if _ownable(noun) or name in PLACE["singular"]}
         adjectives = self.within(1, lambda: self._described(noun)) if self.chance(0.25) else ()
         return replace(phrase, owner=NounPhrase(noun=noun, determiner=self.weighted(weights), adjectives=adjectives))
 
@@ -221,5 +229,6 @@ class NominalSampler(ABC):
         """Draw where it is, or what it is a part of."""
         if noun.english in _PARTS:
             self.room -= 1
-            return Prepositional(PREPOSITIONS["of"], self.noun_phrase(self.noun(["building"]), PLACE, heavy=False))
+            whole = self.noun_phrase(self.noun(["building"]), PLACE, heavy=False)
+            return Prepositional(PREPOSITIONS["of"], whole)
         return self.location(small=not noun.classes.isdisjoint(_SMALL))

@@ -1,9 +1,11 @@
 """Random sentences that make sense: what the grammar can say, in about as many words as are asked for."""
 
+from collections.abc import Collection
 from dataclasses import replace
 
-from .lexicon import FEEL, INTRANSITIVE, MOTION, PRONOUNS, TRANSITIVE, WHO, Noun, Pronoun, Verb
-from .sample_nominals import EXISTING, NEGATED_EXISTING, PEOPLE, SUBJECT, Actor
+from .entries import Noun, Pronoun, Verb
+from .lexicon import FEEL, INTRANSITIVE, MOTION, PRONOUNS, TRANSITIVE, WHO
+from .sample_nominals import EXISTING, NOT_EXISTING, PEOPLE, SUBJECT, Actor
 from .sample_predicates import TENSES, PredicateSampler, Setting, tells_tense
 from .syntax import (
     Clause,
@@ -21,19 +23,22 @@ from .syntax import (
 
 _CONJUNCTIONS = {"and": 4, "but": 2.5, "because": 2.5, "when": 1.3, "if": 1}
 _SUBJECTS = {
-    "quality": (PEOPLE, PEOPLE, ("animal",), ("garment", "thing"), ("vehicle", "furniture"), ("text", "tale"), ("place",), ("food", "drink")),
+    "quality": (
+        PEOPLE, PEOPLE, ("animal",), ("garment", "thing"), ("vehicle", "furniture"), ("text", "tale"), ("place",),
+        ("food", "drink"),
+    ),
     "comparison": (PEOPLE, ("animal",), ("text",), ("vehicle",), ("garment",), ("building",)),
     "sensation": (PEOPLE, PEOPLE, ("animal",)),
     "age": (("boy", "girl", "child", "dog", "cat", "horse"),),
     "location": (PEOPLE, ("animal",), ("thing", "text"), ("thing", "text"), ("vehicle",)),
-}
-_WORKING = ("sleep", "work", "dance", "play", "sing", "hide")
+}  # fmt: skip
+_WORKING = ("sleep", "work", "play", "sing")
 _MEETING = ("meet", "buy", "find", "lose", "see", "wait for")
-_QUALITIES = ("opinion", "size", "state", "age", "colour")
+_REASONS = ("opinion", "size", "state", "age", "colour")
 
 
 def anaphor(phrase: NounPhrase) -> Pronoun:
-    """Return him, her, it or them for a noun phrase, in its French gender."""
+    """The pronoun for a noun phrase (he, she, it, they), in its French gender."""
     gender, plural, _ = phrase.features
     singular = {"m": "he", "f": "she"}[gender] if "person" in phrase.noun.classes else "it"
     name = singular if not plural else {"m": "they", "f": "them"}[gender]
@@ -48,22 +53,21 @@ class Sampler(PredicateSampler):
         self.room, self.plurals, self.on_subject, self.depth = room - 1, False, False, 0
         self.conjunctions = dict(_CONJUNCTIONS)
         if room <= 16 and self.likely(0.1, "clitic-in-question"):
-            return self.question()
+            return self._question()
         return self.statement(Setting(self.weighted(TENSES)), first=True)
 
     # Statements
 
     def statement(self, setting: Setting, first: bool = False) -> Statement:
-        """Draw a clause, or several with conjunctions where there is room."""
+        """Draw a clause, or several with conjunctions where there is room; `first` begins the sentence."""
         if self.room >= 10 and self.chance(min(0.9, (self.room - 8) / 24)):
             return self._joined(setting, first)
         return self.clause(setting, first)
 
     def _joined(self, setting: Setting, first: bool) -> Joined:
         conjunction = self._conjunction(setting)
-        other = setting
-        if setting.tense == "future" and conjunction in ("because", "if"):
-            other = replace(setting, tense="present")
+        future_reason = setting.tense == "future" and conjunction in ("because", "if")
+        other = replace(setting, tense="present") if future_reason else setting
         self.room -= 1
         words = int(self.room * (0.3 + 0.4 * self.rng.random()))
         if first and conjunction in ("when", "if") and self.chance(0.5):
@@ -76,24 +80,24 @@ class Sampler(PredicateSampler):
 
     def _conjunction(self, setting: Setting) -> str:
         """Draw a conjunction; each but "and" comes once in a sentence."""
-        wrong = "when" if setting.tense == "future" else "if"
-        weights = {name: weight for name, weight in self.conjunctions.items() if name != wrong}
+        unfit = {"when" if setting.tense == "future" else "if"}
         if setting.reported:
-            weights = {name: weight for name, weight in weights.items() if name in ("and", "but")}
+            unfit |= {"because", "when", "if"}
+        weights = {name: weight for name, weight in self.conjunctions.items() if name not in unfit}
         conjunction = self.weighted(weights)
         if conjunction != "and":
             del self.conjunctions[conjunction]
         return conjunction
 
     def _reason(self, cause: Statement, setting: Setting) -> Clause | None:
-        """Draw "(he bought the car because) it was new": the pronoun stands for the object before it."""
+        """Draw "(he bought the car because) it was old": the pronoun stands for the object before it."""
         last = cause.predicates[-1] if isinstance(cause, Clause) else Predicate()
         thing = last.object
-        if last.negation or not isinstance(thing, NounPhrase) or thing.plural or not thing.noun.classes.isdisjoint(("person", "animal")):
+        if last.negation or not isinstance(thing, NounPhrase) or thing.plural:
             return None
         used = {adjective.kind for adjective in thing.adjectives}
-        adjective = self.adjective(thing.noun.classes, [kind for kind in _QUALITIES if kind not in used])
-        if adjective is None:
+        adjective = self.adjective(thing.noun.classes, [kind for kind in _REASONS if kind not in used])
+        if adjective is None or not thing.noun.classes.isdisjoint(("person", "animal")):
             return None
         degree = "" if adjective.kind == "colour" else self.pick(["", "very", "too"])
         self.room -= 3 + bool(degree)
@@ -113,12 +117,12 @@ class Sampler(PredicateSampler):
             opening = self.adverb("time", setting.tense)
             setting = replace(setting, timed=True)
         classes = self.pick(_SUBJECTS[kind]) if kind in _SUBJECTS else verb.subjects
-        share = 0.7 if self.licensed == "object-relative-on-subject" else 0.15 + 0.35 * self.rng.random()
-        subject, actor = self.within(max(2, int(self.room * share)), lambda: self.subject(classes, setting))
+        on_subject = self.licensed == "object-relative-on-subject"
+        share = 0.7 if on_subject else 0.15 + 0.35 * self.rng.random()
+        subject, actor = self.within(max(2, int(self.room * share)), lambda: self._subject(classes, setting))
         return Clause(subject=subject, predicates=self._predicates(kind, verb, actor, setting), opening=opening)
 
-    def subject(self, classes: frozenset[str], setting: Setting) -> tuple[Nominal, Actor]:
-        """Draw a subject and say what it is."""
+    def _subject(self, classes: Collection[str], setting: Setting) -> tuple[Nominal, Actor]:
         human = "person" in classes
         if human and self.chance(0.4):
             pronoun = self._pronoun(setting)
@@ -137,7 +141,7 @@ class Sampler(PredicateSampler):
         return phrase, Actor(noun.classes, phrase.features, plain, phrase.adjectives)
 
     def _pronoun(self, setting: Setting) -> Pronoun:
-        """Draw a pronoun: "will" comes with a third person, the first and the second are "going to"."""
+        """Draw a subject pronoun; the corpus has "will" with third persons only, others are "going to"."""
         self.room -= 1
         names = ["he", "she"] + ["they"] * (not self.plurals)
         if setting.tense != "future":
@@ -147,26 +151,26 @@ class Sampler(PredicateSampler):
 
     def _predicates(self, kind: str, verb: Verb, actor: Actor, setting: Setting) -> tuple[Predicate, ...]:
         """Draw one predicate, or two that share the subject: she takes the letter and reads it."""
-        if setting.inside == "question" or kind in ("saying", "age") or self.room < 5 or not self.chance(0.28):
+        single = setting.inside == "question" or kind in ("saying", "age") or self.room < 5
+        if single or not self.chance(0.28):
             return (self.predicate(kind, verb, actor, setting),)
         light = replace(setting, light=True)
-        first = self.within(int(self.room * 0.5), lambda: self.predicate(kind, verb, actor, light))
+        first = self.within(self.room // 2, lambda: self.predicate(kind, verb, actor, light))
         self.room -= 1
         return first, self._second(first, actor, setting)
 
     def _second(self, first: Predicate, actor: Actor, setting: Setting) -> Predicate:
         thing = first.object
-        if isinstance(thing, NounPhrase) and not first.negation and not setting.reported and self.clitics(setting) and self.chance(0.7):
-            pronoun = anaphor(thing)
-            verbs = [verb for verb in self._verbs_for(thing.noun, actor, setting) if verb.english != first.verb.english]
-            if verbs:
+        if isinstance(thing, NounPhrase) and not first.negation and self.clitics(setting) and self.chance(0.8):
+            verbs = [verb for verb in self._handling(thing.noun, actor, setting) if verb.english != first.verb.english]
+            if verbs and not setting.reported:
                 self.room -= 2
-                return self.timed(Predicate(verb=self.pick(verbs), tense=setting.tense, object=pronoun), setting)
-        kind = self.kind(actor, setting)
-        return self.predicate(kind, self.verb(kind, actor, setting), actor, setting)
+                return self.timed(Predicate(verb=self.pick(verbs), tense=setting.tense, object=anaphor(thing)), setting)
+        said = first.complement.adjectives if isinstance(first.complement, Quality) else ()
+        return self._any(replace(actor, described=actor.described + said), setting)
 
-    def _verbs_for(self, noun: Noun, actor: Actor, setting: Setting) -> list[Verb]:
-        """Return what the subject may do with the thing: verbs with a direct object that are no states."""
+    def _handling(self, noun: Noun, actor: Actor, setting: Setting) -> list[Verb]:
+        """What the subject may do with the thing: verbs with a direct object."""
         return [
             verb
             for verb in TRANSITIVE.values()
@@ -180,79 +184,85 @@ class Sampler(PredicateSampler):
     def _existence(self, setting: Setting) -> Clause:
         """Draw "there are some birds in the garden"."""
         self.room -= 2
-        negation = self.pick(["not", "never", "no longer"]) if setting.inside != "relative" and self.chance(0.25) else ""
+        negation = self.pick(["not", "never", "no longer"]) if self.chance(0.25) else ""
         noun = self.noun(("animal", "thing", "building", "food", "drink"))
-        what = self.noun_phrase(noun, NEGATED_EXISTING if negation else EXISTING, heavy=False)
+        what = self.noun_phrase(noun, NOT_EXISTING if negation else EXISTING, heavy=False)
         where = (self.location(small="thing" in noun.classes),) if self.room >= 3 else ()
         predicate = Predicate(verb=FEEL, tense=setting.tense, negation=negation, object=what, adjuncts=where)
         return Clause(subject=There(what.plural), predicates=(predicate,))
 
     # Questions
 
-    def question(self) -> Question:
+    def _question(self) -> Question:
         """Draw a question without negation: does he work ?, what did she buy ?, who sings ?"""
-        word = "" if self.licensed else self.weighted({"": 5, "who": 1.5, "what": 1.5, "where": 1.2, "why": 1, "when": 0.7})
-        setting = Setting(self.weighted(TENSES), "question")
+        words = {"": 5, "who": 1.5, "what": 1.5, "where": 1.2, "why": 1, "when": 0.7}
+        word = "" if self.licensed else self.weighted(words)
+        setting = Setting(self.weighted(TENSES), "question", timed=word == "when")
         self.room -= 1
         if word == "what":
             verb = self.verb("transitive", None, setting, lambda verb: verb.objects.isdisjoint(("person", "sound")))
-            subject, actor = self.within(4, lambda: self.subject(("person",), setting))
+            subject, actor = self.within(4, lambda: self._subject(("person",), setting))
             return Question(Clause(subject=subject, predicates=(self._with_gap(verb, actor, setting),)), word)
         if word == "where":
             return Question(self._located(setting), word)
         if word == "who":
             someone = Actor(PEOPLE, WHO.features)
-            kind = self.kind(someone, setting)
-            predicate = self.predicate(kind, self.verb(kind, someone, setting), someone, setting)
-            return Question(Clause(subject=WHO, predicates=(predicate,)))
-        return Question(self.clause(replace(setting, timed=word == "when")), word)
+            return Question(Clause(subject=WHO, predicates=(self._any(someone, setting),)))
+        return Question(self.clause(setting), word)
 
     def _located(self, setting: Setting) -> Clause:
         """Draw "(where) he works", with nothing in it that says where."""
-        verb = self.pick([INTRANSITIVE[name] for name in _WORKING] + [TRANSITIVE[name] for name in _MEETING] + [MOTION["live"]] * 3)
-        subject, actor = self.within(3, lambda: self.subject(verb.subjects, setting))
-        p = self.modified(Predicate(verb=verb, tense=setting.tense), "motion", actor, setting)
+        verb = self.pick(
+            [INTRANSITIVE[name] for name in _WORKING] + [TRANSITIVE[name] for name in _MEETING] + [MOTION["live"]] * 3
+        )
+        subject, actor = self.within(3, lambda: self._subject(verb.subjects, setting))
+        p = self.modified(Predicate(verb=verb, tense=setting.tense), "intransitive", actor, setting)
         if verb.english in _MEETING:
             p = replace(p, object=self.object(verb, actor, negated=bool(p.negation)))
         return Clause(subject=subject, predicates=(self.timed(p, setting),))
 
+    def _any(self, actor: Actor, setting: Setting) -> Predicate:
+        kind = self.kind(actor, setting)
+        return self.predicate(kind, self.verb(kind, actor, setting), actor, setting)
+
     # Relative clauses
 
     def relative(self, antecedent: NounPhrase) -> Relative | None:
-        """Draw a relative clause, at most one within another, and none with an object gap on a subject."""
-        if self.depth == 2:
+        """Draw a relative clause, at most one within another; None where none suits."""
+        weights = self._roles(antecedent.noun)
+        if self.depth == 2 or not any(weights.values()):
             return None
-        classes = antecedent.noun.classes
         setting = Setting(self.weighted({"present": 5, "past": 5, "future": 1}), "relative", timed=True)
-        weights = {"subject": 5.0, "place": 4.0 * ("place" in classes), "owner": 4.0 * ("adult" in classes)}
-        if self.licensed in ("clitic-in-relative", "that-clause-in-relative"):
-            weights = {"subject": 5.0 * ("person" in classes)}
-        elif self.licensed == "object-relative-on-subject":
-            weights = {"object": 5.0}
-        elif not self.on_subject:
-            weights["object"] = 6.0
-        if not any(weights.values()):
-            return None
         self.depth += 1
         self.room -= 1
         drawn = getattr(self, f"_{self.weighted(weights)}_relative")(antecedent, setting)
         self.depth -= 1
         return drawn
 
+    def _roles(self, noun: Noun) -> dict[str, float]:
+        """How often each part of the relative clause is the one that is missing."""
+        if self.licensed in ("clitic-in-relative", "that-clause-in-relative"):
+            return {"subject": float("person" in noun.classes)}
+        if self.licensed == "object-relative-on-subject":
+            return {"object": 1.0}
+        place, owner = 4.0 * ("place" in noun.classes), 4.0 * ("adult" in noun.classes)
+        return {"subject": 5.0, "object": 6.0 * (not self.on_subject), "place": place, "owner": owner}
+
     def _subject_relative(self, antecedent: NounPhrase, setting: Setting) -> Relative:
         actor = Actor(antecedent.noun.classes, antecedent.features, described=antecedent.adjectives)
         kind = self.kind(actor, setting)
-        wants_person = self.licensed == "clitic-in-relative" and kind == "transitive"
-        verb = self.verb(kind, actor, setting, lambda verb: not wants_person or "person" in verb.objects)
+        of_people = self.licensed == "clitic-in-relative" and kind == "transitive"
+        verb = self.verb(kind, actor, setting, lambda verb: not of_people or "person" in verb.objects)
         return Relative("subject", Clause(subject=Gap(), predicates=(self.predicate(kind, verb, actor, setting),)))
 
     def _object_relative(self, antecedent: NounPhrase, setting: Setting) -> Relative | None:
-        subject, actor = self.within(3, lambda: self.subject(("person",), setting))
-        classes = antecedent.noun.classes
-        verbs = [verb for verb in TRANSITIVE.values() if not verb.governs and not verb.objects.isdisjoint(classes) and tells_tense(verb, actor, setting.tense)]
+        subject, actor = self.within(3, lambda: self._subject(("person",), setting))
+        verbs = [verb for verb in TRANSITIVE.values() if not verb.governs and tells_tense(verb, actor, setting.tense)]
+        verbs = [verb for verb in verbs if not verb.objects.isdisjoint(antecedent.noun.classes)]
         if not verbs:
             return None
-        return Relative("object", Clause(subject=subject, predicates=(self._with_gap(self.pick(verbs), actor, setting),)))
+        predicate = self._with_gap(self.pick(verbs), actor, setting)
+        return Relative("object", Clause(subject=subject, predicates=(predicate,)))
 
     def _with_gap(self, verb: Verb, actor: Actor, setting: Setting) -> Predicate:
         """Draw "(that) he wrote ␣" or "(that) he wants to write ␣"."""
@@ -271,6 +281,5 @@ class Sampler(PredicateSampler):
         noun = self.noun(("animal", "garment", "vehicle", "home"))
         self.room -= 2
         owned = NounPhrase(noun=noun, determiner="whose", plural=self.chance(0.3))
-        actor = Actor(noun.classes, owned.features)
-        kind = self.kind(actor, setting)
-        return Relative("owner", Clause(subject=owned, predicates=(self.predicate(kind, self.verb(kind, actor, setting), actor, setting),)))
+        predicate = self._any(Actor(noun.classes, owned.features), setting)
+        return Relative("owner", Clause(subject=owned, predicates=(predicate,)))

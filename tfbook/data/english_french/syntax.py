@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from .lexicon import BE, NAMES, PREPOSITIONS, Adjective, Adverb, Noun, Preposition, Pronoun, Verb
+from .entries import Adjective, Adverb, Noun, Preposition, Pronoun, Verb
+from .lexicon import BE, NAMES
 from .tokens import Features
 
 Tense = Literal["present", "past", "future", "infinitive"]
@@ -22,7 +23,7 @@ class There:
 
     @property
     def features(self) -> Features:
-        """Return what the English verb agrees with; French always has the singular."""
+        """What the English verb agrees with; French always has the singular."""
         return Features(plural=self.plural)
 
 
@@ -34,7 +35,7 @@ class Name:
 
     @property
     def features(self) -> Features:
-        """Return gender, number and person."""
+        """Gender, number and person."""
         return NAMES[self.name]
 
 
@@ -53,7 +54,7 @@ class NounPhrase:
 
     @property
     def features(self) -> Features:
-        """Return gender, number and person."""
+        """Gender, number and person."""
         return Features(self.noun.gender, self.plural)
 
 
@@ -66,7 +67,7 @@ class Several:
 
     @property
     def features(self) -> Features:
-        """Return the plural, feminine if all are."""
+        """The plural, feminine if all parts are."""
         gender = "f" if all(part.features.gender == "f" for part in self.parts) else "m"
         return Features(gender, plural=True)
 
@@ -140,7 +141,7 @@ class Predicate:
     manner: Adverb | None = None
     object: Nominal | Gap | None = None
     recipient: Nominal | None = None
-    complement: "Quality | Comparison | Sensation | Age | That | Predicate | None" = None  # a Predicate is an infinitive
+    complement: "Quality | Comparison | Sensation | Age | That | Predicate | None" = None  # Predicate: an infinitive
     adjuncts: tuple[Prepositional | Adverb, ...] = ()
 
 
@@ -173,8 +174,3 @@ class Question:
 
     clause: Clause
     word: str = ""
-
-
-def preposition(name: str) -> Preposition:
-    """Return a preposition by its English name."""
-    return PREPOSITIONS[name]

@@ -45,6 +45,8 @@ class Phrase(NamedTuple):
 
 def words(text: str, *sure: Meaning, possible: tuple[Meaning, ...] = (), article: bool = False) -> tuple[Token, ...]:
     """Split a text into tokens that all carry the same meanings."""
+    if not text:
+        return ()
     carried, hinted = frozenset(sure), frozenset(possible)
     return tuple([Token(word, carried, hinted, "", article) for word in text.split()])
 

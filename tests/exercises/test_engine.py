@@ -1,0 +1,304 @@
+"""The engine of the exercises: every answer, however strange, gets a verdict with a message and never a traceback."""
+
+import random
+import sys
+import textwrap
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from tfbook.exercises.engine import Exercise, Verdict, exercise, source_of
+
+
+def _made() -> Exercise:
+    """Doubling, with two mistakes and code that has a bug."""
+
+    @exercise(cases=lambda: [(torch.tensor([1.0, -2.0]), [3]), (torch.tensor([0.5]), [1, 2])], hints=["Add.", "x + x"])
+    def double(x: Tensor, notes: list[int]) -> Tensor:
+        return x + x
+
+    @double.mistake("this squares")
+    def _(x: Tensor, notes: list[int]) -> Tensor:
+        return x * x
+
+    @double.mistake("this overflows")
+    def _(x: Tensor, notes: list[int]) -> Tensor:
+        return x / 0
+
+    @double.given
+    def _(x: Tensor, notes: list[int]) -> Tensor:
+        return x + 1
+
+    return double
+
+
+@pytest.fixture
+def double() -> Exercise:
+    return _made()
+
+
+def judge(exercise: Exercise, answer: object, capsys: pytest.CaptureFixture[str]) -> str:
+    """What `check` prints: one line, and nothing on stderr."""
+    capsys.readouterr()
+    assert exercise.check(answer) is None
+    printed, errors = capsys.readouterr()
+    assert (printed.count("\n"), errors) == (1, "")
+    return printed.rstrip("\n")
+
+
+# ---- verdicts ----------------------------------------------------------------------------------------------------
+
+
+def test_the_reference_and_whatever_equals_it_are_correct(double: Exercise, capsys: pytest.CaptureFixture[str]) -> None:
+    """To the precision of float32, sums taken in another order."""
+    for answer in (double.reference, lambda x, notes: 2 * x, lambda x, notes: (x + x) * (1 + 1e-6)):
+        assert judge(double, answer, capsys) == "✓ correct"
+
+
+def test_a_blank_is_not_attempted(double: Exercise, capsys: pytest.CaptureFixture[str]) -> None:
+    def todo(x: Tensor, notes: list[int]) -> Tensor:
+        raise NotImplementedError
+
+    def bare(x: Tensor, notes: list[int]) -> Tensor:
+        """Your code here."""
+
+    for answer in (None, ..., todo):
+        assert judge(double, answer, capsys) == "○ not attempted"
+    for answer in (bare, lambda x, notes: ..., lambda x, notes: x + x if len(x) == 2 else None):
+        assert judge(double, answer, capsys) == "○ not attempted: the function returns nothing yet"
+
+
+def test_the_given_code_is_not_attempted(double: Exercise, capsys: pytest.CaptureFixture[str]) -> None:
+    """Also when it was written differently and has the same bug."""
+    expected = "○ not attempted: this gives the same results as the code with the bug"
+    assert judge(double, double.start, capsys) == expected
+    assert judge(double, lambda x, notes: 1 + x, capsys) == expected
+
+
+def test_a_known_mistake_gets_its_message(double: Exercise, capsys: pytest.CaptureFixture[str]) -> None:
+    """However it was made, and when its result is infinite or NaN, too."""
+    assert judge(double, lambda x, notes: x**2, capsys) == "✗ not quite: this squares"
+    assert judge(double, lambda x, notes: x * torch.inf, capsys) == "✗ not quite: this overflows"
+
+
+@pytest.mark.parametrize(
+    ("answer", "message"),
+    [
+        (lambda x, notes: 3 * x, "case 1 of 2: at index (0,) the result is 3; expected 2"),
+        (lambda x, notes: 2 * x if len(x) == 2 else -x, "case 2 of 2: at index (0,) the result is -0.5; expected 1"),
+        (lambda x, notes: x * torch.nan, "case 1 of 2: the result holds NaN or infinity"),
+        (lambda x, notes: 2 * x[None], "case 1 of 2: the result has shape (1, 2); expected (2,)"),
+        (lambda x, notes: 2 * x.double(), "case 1 of 2: the result has dtype torch.float64; expected torch.float32"),
+        (lambda x, notes: (2 * x).long(), "case 1 of 2: the result has dtype torch.int64; expected torch.float32"),
+        (lambda x, notes: (2 * x).to("meta"), "case 1 of 2: the result has device meta; expected cpu"),
+        (lambda x, notes: (2 * x).to_sparse(), "case 1 of 2: the result has layout torch.sparse_coo; expected torch."),
+        (lambda x, notes: (2 * x).tolist(), "case 1 of 2: the result is list; expected a torch.Tensor"),
+        (lambda x, notes: (2 * x).numpy(), "case 1 of 2: the result is ndarray; expected a torch.Tensor"),
+        (lambda x, notes: (2 * x, x), "case 1 of 2: the result is tuple; expected a torch.Tensor"),
+        (lambda x, notes: print, "case 1 of 2: the result is builtin_function_or_method; expected a torch.Tensor"),
+    ],
+    ids=[
+        "value",
+        "second case",
+        "NaN",
+        "shape",
+        "double",
+        "integers",
+        "other device",
+        "sparse",
+        "list",
+        "numpy",
+        "tuple",
+        "function",
+    ],
+)
+def test_any_other_wrong_result_is_described(
+    double: Exercise, capsys: pytest.CaptureFixture[str], answer: Callable[..., Any], message: str
+) -> None:
+    assert judge(double, answer, capsys).startswith(f"✗ not quite: {message}")
+
+
+@pytest.mark.parametrize(
+    "answer", [torch.ones(2), 3.0, "x + x", [lambda x: x]], ids=["tensor", "number", "text", "list"]
+)
+def test_a_result_in_place_of_the_function_is_named(
+    double: Exercise, capsys: pytest.CaptureFixture[str], answer: object
+) -> None:
+    expected = f"✗ not quite: expected the function itself, got {type(answer).__name__}"
+    assert judge(double, answer, capsys) == expected
+
+
+# ---- answers that misbehave --------------------------------------------------------------------------------------
+
+
+def _inside(x: Tensor, notes: list[int]) -> Tensor:
+    y = x + x
+    return y @ torch.ones(7)
+
+
+def _deeper(x: Tensor, notes: list[int]) -> Tensor:
+
+    def helper() -> Tensor:
+        return {}["key"]
+
+    return helper()
+
+
+def _endless(x: Tensor, notes: list[int]) -> Tensor:
+    return _endless(x, notes)
+
+
+@pytest.mark.parametrize(
+    ("answer", "parts"),
+    [
+        (_inside, ["RuntimeError: ", "(line 3 of _inside: return y @ torch.ones(7))"]),
+        (_deeper, ["KeyError: 'key'", "(line 6 of _deeper: return helper())"]),
+        (_endless, ["RecursionError: ", "of _endless: return _endless(x, notes))"]),
+        (lambda x, notes: 1 / 0, ["ZeroDivisionError: division by zero (line 1 of <lambda>"]),
+        (lambda x: x, ["TypeError: ", "takes 1 positional argument but 2 were given"]),
+        (lambda x, notes: sys.exit("stop"), ["SystemExit: stop"]),
+        (lambda x, notes: torch.softmax(x.long(), -1), ["NotImplementedError: ", "not implemented for 'Long'"]),
+        (np.linalg.inv, ["raised an error"]),
+    ],
+    ids=["raises", "in a helper", "endless", "lambda", "signature", "exits", "not implemented", "no code of its own"],
+)
+def test_an_answer_that_raises_is_told_what_and_where(
+    double: Exercise, capsys: pytest.CaptureFixture[str], answer: Callable[..., Any], parts: list[str]
+) -> None:
+    """The line is that of the answer, not of what it called; PyTorch's NotImplementedError is no blank."""
+    printed = judge(double, answer, capsys)
+    assert printed.startswith("✗ raised an error")
+    for part in parts:
+        assert part in printed
+
+
+def test_an_error_in_code_without_a_file_has_a_line_number(
+    double: Exercise, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As in `exec`; notebooks do have files."""
+    namespace: dict[str, Any] = {}
+    exec(textwrap.dedent("def answer(x, notes):\n    raise ValueError('first line\\nsecond line')\n"), namespace)
+    printed = judge(double, namespace["answer"], capsys)
+    assert printed == "✗ raised an error: ValueError: first line (line 2 of answer)"
+
+
+@pytest.mark.parametrize("name", ["x", "notes"])
+def test_an_answer_that_changes_its_argument_is_told_which(
+    double: Exercise, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    """Even when its result is right."""
+
+    def answer(x: Tensor, notes: list[int]) -> Tensor:
+        result = x + x
+        x.add_(1) if name == "x" else notes.append(1)
+        return result
+
+    expected = f"✗ not quite: your function changes its argument {name!r}; leave it as it came"
+    assert judge(double, answer, capsys) == expected
+    assert judge(double, double.reference, capsys) == "✓ correct", "the cases are made afresh"
+
+
+def test_a_check_leaves_the_random_numbers_alone(double: Exercise) -> None:
+    """Whatever the answer draws or seeds."""
+
+    def answer(x: Tensor, notes: list[int]) -> Tensor:
+        torch.manual_seed(1)
+        return x + torch.rand(len(x)) + random.random() + float(np.random.rand())  # noqa: NPY002
+
+    def draws() -> list[float]:
+        return [random.random(), float(np.random.rand()), torch.rand(()).item()]  # noqa: NPY002
+
+    before = random.getstate(), np.random.get_state(), torch.get_rng_state()  # noqa: NPY002
+    expected = draws()
+    random.setstate(before[0])
+    np.random.set_state(before[1])  # noqa: NPY002
+    torch.set_rng_state(before[2])
+    double.judge(answer)
+    assert draws() == expected
+
+
+def test_the_stop_button_stops_a_check(double: Exercise) -> None:
+    """An endless loop must not be uninterruptible."""
+
+    def answer(x: Tensor, notes: list[int]) -> Tensor:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        double.judge(answer)
+
+
+# ---- results that are no tensors ---------------------------------------------------------------------------------
+
+
+def _returning(expected: object) -> Exercise:
+    return exercise(cases=lambda: [()], hints=[])(lambda: expected)
+
+
+@pytest.mark.parametrize(
+    ("expected", "result"),
+    [
+        (0.5, 0.5 + 1e-9),
+        (2.0, 2),
+        (0.5, torch.tensor([0.5])),
+        (0.5, np.float32(0.5)),
+        (float("inf"), float("inf")),
+        ({(0, 1)}, {(0, 1)}),
+        ((torch.ones(2), 0.5), (torch.ones(2), 0.5 + 1e-9)),
+        ([torch.ones(2), "a"], [torch.ones(2), "a"]),
+        (torch.tensor([True, False]), torch.tensor([True, False])),
+        (torch.tensor(3), torch.tensor(3)),
+        (torch.tensor([torch.nan, 1.0]), torch.tensor([torch.nan, 1.0])),
+    ],
+    ids=str,
+)
+def test_numbers_sets_and_tuples_are_compared_by_value(expected: object, result: object) -> None:
+    assert _returning(expected).judge(lambda: result) == Verdict("correct")
+
+
+@pytest.mark.parametrize(
+    ("expected", "result", "message"),
+    [
+        (0.5, 0.6, "the result is 0.6; expected 0.5"),
+        (0.5, float("nan"), "the result is nan; expected 0.5"),
+        (1.0, True, "the result is bool; expected a number"),
+        (0.5, "0.5", "the result is str; expected a number"),
+        (0.5, torch.ones(2), "the result is Tensor; expected a number"),
+        (0.5, 1j, "the result is complex; expected a number"),
+        (3, 3.0, "the result is float; expected int"),
+        ({(0, 1)}, {(1, 0)}, "the result is {(1, 0)}; expected {(0, 1)}"),
+        ({(0, 1)}, [(0, 1)], "the result is list; expected set"),
+        ((torch.ones(2), 0.5), (torch.ones(2), 0.7), "item 1: the result is 0.7; expected 0.5"),
+        ((torch.ones(2), 0.5), (torch.ones(2),), "the result has 1 items; expected 2"),
+        ([torch.ones(2)], [torch.ones(3)], "item 0: the result has shape (3,); expected (2,)"),
+        (torch.tensor([True]), torch.tensor([False]), "at index (0,) the result is 0; expected 1"),
+        (torch.tensor(3.0), torch.tensor(4.0), "at index () the result is 4; expected 3"),
+        (torch.tensor([torch.nan, 1.0]), torch.tensor([torch.nan, 2.0]), "at index (1,) the result is 2; expected 1"),
+    ],
+    ids=str,
+)
+def test_what_differs_is_described(expected: object, result: object, message: str) -> None:
+    assert _returning(expected).judge(lambda: result) == Verdict("not quite", f"case 1 of 1: {message}")
+
+
+# ---- hints and solution ------------------------------------------------------------------------------------------
+
+
+def test_hints_come_one_by_one_and_begin_again(double: Exercise, capsys: pytest.CaptureFixture[str]) -> None:
+    for _ in range(3):
+        double.hint()
+    expected = ["Hint 1 of 2: Add.", "Hint 2 of 2: x + x", "Hint 1 of 2: Add."]
+    assert capsys.readouterr().out.splitlines() == expected
+
+
+def test_the_solution_is_the_code_that_runs_without_its_decorator(
+    double: Exercise, capsys: pytest.CaptureFixture[str]
+) -> None:
+    double.solution()
+    printed = capsys.readouterr().out
+    assert printed == "def double(x: Tensor, notes: list[int]) -> Tensor:\n    return x + x\n"
+    assert source_of(double.reference) == printed
+    assert double.name == "double"

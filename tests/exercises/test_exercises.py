@@ -1,0 +1,165 @@
+"""Every exercise of every lesson: the reference is accepted, each typical mistake is told apart, blanks are blank."""
+
+import importlib
+import pkgutil
+import random
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from tfbook import exercises
+from tfbook.exercises.engine import Exercise, Verdict
+
+LESSONS = [module.name for module in pkgutil.iter_modules(exercises.__path__) if module.name.startswith("lesson")]
+EXERCISES = {
+    f"{lesson}.{name}": value
+    for lesson in LESSONS
+    for name, value in vars(importlib.import_module(f"tfbook.exercises.{lesson}")).items()
+    if isinstance(value, Exercise)
+}
+MISTAKES = [
+    pytest.param(each, message, wrong, id=f"{name}: {message[:40]}")
+    for name, each in EXERCISES.items()
+    for message, wrong in each.mistakes.items()
+]
+every_exercise = pytest.mark.parametrize("exercise", EXERCISES.values(), ids=EXERCISES)
+
+
+def test_exercises_are_found() -> None:
+    """Otherwise every other test here would pass by having nothing to do."""
+    assert {"lesson00", "lesson01"} <= {name.partition(".")[0] for name in EXERCISES}
+
+
+@pytest.mark.parametrize("lesson", [lesson for lesson in LESSONS if lesson != "lesson00"])
+def test_each_lesson_has_five_exercises_and_one_bug_to_find(lesson: str) -> None:
+    """Lesson 00, which shows how exercises work, has two."""
+    found = [exercise for name, exercise in EXERCISES.items() if name.startswith(lesson)]
+    assert len(found) >= 5
+    assert sum(exercise.start is not None for exercise in found) >= 1
+
+
+@every_exercise
+def test_the_reference_is_correct(exercise: Exercise) -> None:
+    assert exercise.judge(exercise.reference) == Verdict("correct")
+
+
+def test_an_exercise_is_called_what_its_solution_is() -> None:
+    """So `ex.masked_softmax.check(masked_softmax)` is what a notebook says."""
+    assert [name.partition(".")[2] for name in EXERCISES] == [exercise.name for exercise in EXERCISES.values()]
+
+
+@every_exercise
+def test_there_are_three_mistakes_or_more_in_sentences(exercise: Exercise) -> None:
+    """Keys of a dictionary are distinct; a message that would read as another's, cut short, is not."""
+    assert len(exercise.mistakes) >= 3
+    for message in exercise.mistakes:
+        assert len(message) >= 20, message
+        assert "\n" not in message
+
+
+@pytest.mark.parametrize(("exercise", "message", "wrong"), MISTAKES)
+def test_each_mistake_is_refused_with_its_own_message(
+    exercise: Exercise, message: str, wrong: Callable[..., Any]
+) -> None:
+    """And not with the message of another that happens to give the same results on these cases."""
+    assert exercise.judge(wrong) == Verdict("not quite", message)
+
+
+@every_exercise
+def test_a_blank_is_not_attempted(exercise: Exercise) -> None:
+    def todo(*arguments: object) -> object:
+        raise NotImplementedError
+
+    for blank in (None, ..., todo, lambda *arguments: None, lambda *arguments: ...):
+        assert exercise.judge(blank).status == "not attempted"
+
+
+@pytest.mark.parametrize(
+    "exercise",
+    [exercise for exercise in EXERCISES.values() if exercise.start],
+    ids=[name for name, exercise in EXERCISES.items() if exercise.start],
+)
+def test_the_given_code_runs_is_wrong_and_counts_as_not_attempted(exercise: Exercise) -> None:
+    verdict = exercise.judge(exercise.start)
+    assert verdict == Verdict("not attempted", "this gives the same results as the code with the bug")
+
+
+def _spoils(exercise: Exercise) -> Callable[..., object]:
+    """The right result, and then every tensor, set and list among the arguments is changed."""
+
+    def answer(*arguments: Any) -> object:
+        result = exercise.reference(*arguments)
+        result = result.clone() if isinstance(result, torch.Tensor) else result
+        for argument in arguments:
+            if isinstance(argument, torch.Tensor):
+                argument.logical_not_() if argument.dtype == torch.bool else argument.add_(1)
+            elif isinstance(argument, set | list):
+                argument.clear()
+        return result
+
+    return answer
+
+
+@every_exercise
+def test_an_answer_that_changes_its_arguments_is_refused(exercise: Exercise) -> None:
+    verdict = exercise.judge(_spoils(exercise))
+    assert verdict.status == "not quite"
+    assert verdict.message.startswith("your function changes its argument '")
+
+
+@every_exercise
+def test_an_answer_that_raises_gets_a_message(exercise: Exercise) -> None:
+    def raises(*arguments: object) -> object:
+        raise RuntimeError("shapes do not fit")
+
+    def exits(*arguments: object) -> object:
+        raise SystemExit(1)
+
+    assert exercise.judge(raises).status == exercise.judge(exits).status == "raised an error"
+    assert "RuntimeError: shapes do not fit (line 2 of raises" in exercise.judge(raises).message
+
+
+SPOILT: dict[str, Callable[[Any], object]] = {
+    "text": str,
+    "list": lambda result: [result],
+    "pair": lambda result: (result, result),
+    "NaN": lambda result: torch.full_like(result, torch.nan) if isinstance(result, torch.Tensor) else torch.nan,
+    "shape": lambda result: result[None] if isinstance(result, torch.Tensor) else torch.ones(2, 2),
+    "dtype": lambda result: result.to(torch.complex64) if isinstance(result, torch.Tensor) else 1j,
+}
+
+
+@every_exercise
+@pytest.mark.parametrize("spoil", SPOILT.values(), ids=SPOILT)
+def test_a_result_of_the_wrong_kind_gets_a_message(exercise: Exercise, spoil: Callable[[Any], object]) -> None:
+    """Whatever it is, it is refused, and in words."""
+    verdict = exercise.judge(lambda *arguments: spoil(exercise.reference(*arguments)))
+    assert verdict.status == "not quite"
+    assert verdict.message
+
+
+@every_exercise
+def test_a_check_leaves_the_random_numbers_alone(exercise: Exercise) -> None:
+    before = random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state()  # noqa: NPY002
+    exercise.judge(exercise.reference)
+    after = random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state()  # noqa: NPY002
+    assert before[:2] == after[:2]
+    assert torch.equal(before[2], after[2])
+
+
+@every_exercise
+def test_hints_and_solution_are_there_to_read(exercise: Exercise, capsys: pytest.CaptureFixture[str]) -> None:
+    """One hint or more, and the code that runs, signature and all."""
+    assert exercise.hints
+    for number in range(len(exercise.hints)):
+        exercise.hint()
+        printed = capsys.readouterr().out
+        assert printed.endswith(f" of {len(exercise.hints)}: {exercise.hints[number]}\n")
+    exercise.solution()
+    printed = capsys.readouterr().out
+    assert printed.startswith(f"def {exercise.name}(")
+    assert "@" not in printed.partition("\n")[0]
+    compile(printed, exercise.name, "exec")
