@@ -40,8 +40,8 @@ def claims(notebook: NotebookNode) -> Iterator[dict[str, Any]]:
 
 
 def title(notebook: NotebookNode) -> str:
-    """The notebook's first heading."""
-    return notebook.cells[0].source.partition("\n")[0].lstrip("# ").strip()
+    """The notebook's first heading, without the number of the lesson."""
+    return re.sub(r"^# +(\d\d · )?", "", notebook.cells[0].source.partition("\n")[0]).strip()
 
 
 def row(claim: dict[str, Any]) -> str:

@@ -13,6 +13,7 @@ verified once more.
 """
 
 import errno
+import hashlib
 import os
 import shutil
 import sys
@@ -27,7 +28,7 @@ from typing import BinaryIO
 
 from tqdm import tqdm
 
-# manythings.org refuses clients that call themselves a script; an encoded body would not have the published hash.
+# Some hosts refuse clients that call themselves a script; an encoded body would not have the published hash.
 _HEADERS = {"User-Agent": "Mozilla/5.0 (compatible; tfbook)", "Accept-Encoding": "identity"}
 _PACKAGE = Path(__file__).parents[1]
 SHIPPED = (_PACKAGE / "_data", _PACKAGE.parent / "data")  # in the wheel; in a clone
@@ -53,10 +54,11 @@ class File:
 
     def verify(self, path: Path) -> None:
         """Raise ValueError, saying what is wrong, unless `path` holds this file."""
-        from pooch import file_hash
-
-        if self.sha256 and (found := file_hash(str(path), alg="sha256")) != self.sha256:
-            raise ValueError(f"sha256 is {found}; expected {self.sha256}")
+        if self.sha256:
+            with path.open("rb") as content:
+                found = hashlib.file_digest(content, "sha256").hexdigest()
+            if found != self.sha256:
+                raise ValueError(f"sha256 is {found}; expected {self.sha256}")
         if self.check:
             try:
                 self.check(path)
@@ -73,6 +75,15 @@ class Patience:
     download: float = 1800.0  # one file from one address
     attempts: int = 3
     pause: float = 0.5  # before the second attempt; doubles
+
+    def __post_init__(self) -> None:
+        if self.attempts < 1:
+            raise ValueError(f"attempts is {self.attempts}; expected 1 or more")
+        for name in ("connect", "silence", "download"):
+            if getattr(self, name) <= 0:
+                raise ValueError(f"{name} is {getattr(self, name)}; expected more than 0 seconds")
+        if self.pause < 0:
+            raise ValueError(f"pause is {self.pause}; expected 0 or more seconds")
 
 
 def cache_folder() -> Path:
@@ -320,8 +331,8 @@ def _advice(file: File, tried: list[str]) -> str:
         [
             f"{file.path} is not here and could not be brought. Tried:",
             *(tried or ["  nothing: TFBOOK_OFFLINE forbids the network and TFBOOK_MIRROR names no folder"]),
-            "Connect to the network, or set TFBOOK_MIRROR to a folder or an address that holds the file, or pass "
-            "fallback='english-french' (a corpus that ships) to data.load.",
+            "Connect to the network, or set TFBOOK_MIRROR to a folder or an address that holds the file, or let "
+            "data.load(…, fallback=…) take a corpus that ships.",
         ]
     )
 

@@ -79,7 +79,7 @@ def _masked_scores() -> list[tuple[Tensor, Tensor]]:
     cases=_masked_scores,
     hints=[
         "A blocked word needs exp(score) = 0 before the sum is taken, so its score must be −∞ or close.",
-        "A row without an allowed word is 0/0. Use a finite, very negative score, and set blocked weights to 0 at the end.",
+        "A row without an allowed word is 0/0. Use a finite, very negative score, then set blocked weights to 0.",
     ],
 )
 def masked_softmax(scores: Tensor, mask: Tensor) -> Tensor:

@@ -4,12 +4,12 @@ One derivation (`syntax`), drawn at random (`sampler`) from a lexicon of one lin
 words, the French words and the links between them (`grammar`); `build` draws the splits. The command
 ``python -m tfbook.data.english_french`` writes the file.
 
-Principles of the alignment, after Och and Ney (2003), https://doi.org/10.1162/089120103321337421: a link is sure, "i-j",
-where both words carry the same meaning, and every French word has one; it is possible, "i?j", where one of them only
-contributes to it.
+Principles of the alignment, after Och and Ney (2003), https://doi.org/10.1162/089120103321337421: a link is sure,
+"i-j", where both words carry the same meaning, and every French word has one; it is possible, "i?j", where one of them
+only contributes to it.
 
 - A meaning in several words links all of them: ate with a mangé, not with ne … pas, look for with cherche, gets up with
-  se lève, potato with pomme de terre. A word of two meanings is linked twice: du with of and the, mangera with will eat.
+  se lève, potato with pomme de terre. A word of two meanings is linked twice: du with of and with the.
 - A pronoun is linked with its clitic, wherever that stands: gives him, lui donne.
 - A preposition or article that only one language has belongs to the word that asks for it: answers with répond à, some
   with de la in de la soupe, 's with both la and de in la clé de paul.

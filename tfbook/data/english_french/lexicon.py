@@ -161,7 +161,7 @@ good         bon                        before  opinion  adult,food,text,sound,d
 bad          mauvais                    before  opinion  text,sound
 big          grand                      before  size     animal,thing,surface,place,open,nature,lid,vehicle
 tall         grand                      before  size     adult,boy,girl
-small        petit                      before  size     man,woman,boy,girl,child,animal,food,thing,surface,vehicle,place,lid
+small        petit                      before  size     man,woman,boy,girl,child,animal,food,thing,furniture,place,lid
 long         long/longue                before  size     text,sound
 old          vieux/vieille/vieil        before  age      adult,animal,thing,surface,vehicle,place,text,landmark
 young        jeune                      before  age      person,animal
@@ -217,7 +217,7 @@ open               ouvrir        action+for   person         lid
 take/took          prendre       event        person         thing,food,ware
 help               aider         event        person         person
 meet/met           rencontrer    event        person         person
-wait_for           attendre      action+with  person         person
+wait_for           attendre      event+with   person         person
 answer             répondre+à    action       person         person
 enter              entrer+dans   action+with  person,animal  building,place
 love               aimer         state        person         person,animal,food,drink,text,place,sound
@@ -227,7 +227,7 @@ have/had           avoir         state        person         animal,thing,vehicl
 
 # english[/past]  french  aspect[+company]  subjects
 _INTRANSITIVE = """
-sleep/slept        dormir        action       person,animal
+sleep/slept        dormir        event        person,animal
 work               travailler    action+with  person
 play               jouer         action+with  person,animal
 sing/sang          chanter       action+for   person
@@ -332,7 +332,6 @@ sometimes       parfois                frequency  past,present,future
 slowly          lentement              manner     past,present,future
 quickly         rapidement             manner     past,present,future
 calmly          calmement              manner     past,present,future
-patiently       patiemment             manner     past,present,future
 carefully       prudemment             manner     past,present,future
 here            ici                    place      past,present,future
 there           là-bas                 place      past,present,future

@@ -33,15 +33,16 @@ PLACE = _only("the", "a", "possessive", "this")
 EXISTING = _only("a", "some", "several", "many")  # there is a, there are many, but not: there is the
 NOT_EXISTING = _only("a", "some")
 
-_PUBLIC = frozenset({"person", "animal", "place", "open", "nature", "landmark"})  # one's own only where "own" says so
+_FIXED = frozenset({"place", "open", "nature", "landmark"})
+_PUBLIC = _FIXED | PEOPLE | {"animal"}  # one's own only where "own" says so
 _PARTS = ("door", "window", "wall", "key", "garden", "kitchen", "bedroom")  # of a building
-_SMALL = ("thing", "text", "food", "drink")  # what may lie on a table
+_SMALL = frozenset({"thing", "text", "food", "drink"})  # what may lie on a table
 _KINDS = ("opinion", "size", "state", "age", "novelty", "colour", "origin")
 _EXCLUSIVE = ("age", "novelty")
-_LOCATIONS = {"in": 6, "under": 1, "behind": 1, "in front of": 1, "near": 2, "far from": 0.6, "between": 0.6}
+_NEIGHBOURHOODS = {"behind": 1, "in front of": 1, "near": 2, "far from": 0.6, "between": 0.6}
 _POSSESSIVES = {(1, False): "my", (1, True): "our", (2, True): "your", (3, True): "their"}
 _OWNERS = {"the": 4, "a": 2, "this": 1, "my": 1, "our": 1, "your": 1, "his": 1, "her": 1}
-_LED_TO_BY_RELATIVES = (
+LED_TO_BY_RELATIVES = (
     "object-relative-on-subject", "negation-in-relative", "clitic-in-relative", "that-clause-in-relative",
 )  # fmt: skip
 
@@ -80,6 +81,7 @@ class NominalSampler(ABC):
         self.rng = rng
         self.licensed = licensed
         self.room = 0
+        self.names = list(NAMES)
         self.on_subject = False  # whether a subject is being drawn
         self.plurals = False  # whether a plural was named, to which "they" and "them" would refer
 
@@ -139,16 +141,18 @@ class NominalSampler(ABC):
             return self._owned(phrase)
         if not heavy or (determiners is NEGATED and phrase.determiner in ("a", "some")):
             return phrase
-        if self.room >= 4 and self.likely(min(0.9, 0.35 + self.room / 20), *_LED_TO_BY_RELATIVES):
+        if self.room >= 4 and self.likely(min(0.9, 0.35 + self.room / 20), *LED_TO_BY_RELATIVES):
             return replace(phrase, relative=self.relative(phrase))
         if self.room >= 3 and self.chance(0.25):
             return replace(phrase, modifier=self._modifier(noun))
         return phrase
 
     def name(self) -> Name:
-        """Draw a name."""
+        """Draw a name that is not yet in the sentence."""
         self.room -= 1
-        return Name(self.pick(list(NAMES)))
+        name = self.pick(self.names)
+        self.names.remove(name)
+        return Name(name)
 
     def person(self, heavy: bool = False) -> NounPhrase | Name:
         """Draw someone."""
@@ -165,9 +169,11 @@ class NominalSampler(ABC):
         self.plurals = True
         return Several(tuple(parts), conjunction)
 
-    def location(self, small: bool = False, heavy: bool = True) -> Prepositional:
-        """Draw a place: in the garden, near the old bridge, between two trees; small things lie on tables, too."""
-        preposition = PREPOSITIONS[self.weighted(_LOCATIONS | {"on": 4} if small else _LOCATIONS)]
+    def location(self, classes: Collection[str] = PEOPLE, heavy: bool = True) -> Prepositional:
+        """Draw where something of these classes is: in the garden, on the table, between the church and the school."""
+        weights = _NEIGHBOURHOODS if _FIXED.intersection(classes) else _NEIGHBOURHOODS | {"in": 6, "under": 1}
+        weights = weights | {"on": 4} if _SMALL.intersection(classes) else weights
+        preposition = PREPOSITIONS[self.weighted(weights)]
         self.room -= len(preposition.english.split())
         if preposition.english != "between":
             return Prepositional(preposition, self.noun_phrase(self.noun(preposition.classes), PLACE, heavy=heavy))
@@ -231,4 +237,4 @@ class NominalSampler(ABC):
             self.room -= 1
             whole = self.noun_phrase(self.noun(["building"]), PLACE, heavy=False)
             return Prepositional(PREPOSITIONS["of"], whole)
-        return self.location(small=not noun.classes.isdisjoint(_SMALL))
+        return self.location(noun.classes)

@@ -53,6 +53,7 @@ _MOVABLE = ("thing", "text", "food", "vehicle")  # what may be somewhere
 _PREDICATIVE = ("opinion", "size", "state", "age", "colour", "origin", "alone")
 _GRADED = ("opinion", "size", "state", "age")  # very old, as old as
 _LASTING = ("state", "opinion", "alone")  # what one may become: "will be tired", but not "will be red"
+_ACCIDENTS = ("fall", "lose")  # what nobody wants to do
 _CLITICS = ("clitic-in-relative", "clitic-in-question")
 
 
@@ -97,8 +98,8 @@ class PredicateSampler(NominalSampler):
 
     # What every kind has in common
 
-    def kind(self, actor: Actor | None, setting: Setting) -> str:
-        """Draw what kind of predicate comes, among those that suit the subject and for which there is room."""
+    def kind(self, actor: Actor | None, setting: Setting, suits: Callable[[Verb], bool] = bool) -> str:
+        """Draw what kind of predicate comes: one that suits the subject and has room and a suitable verb."""
         weights = {kind: weight for kind, weight in _WEIGHTS.items() if self.room > _ROOM[kind]}
         if actor and actor.classes.isdisjoint(("person", "animal")):
             kinds = ["quality", "comparison"] + ["location"] * (not actor.classes.isdisjoint(_MOVABLE))
@@ -110,7 +111,7 @@ class PredicateSampler(NominalSampler):
         if setting.inside == "relative":
             weights = self._in_relative(weights)
         classes = actor and actor.classes
-        possible = {kind: weight for kind, weight in weights.items() if _verbs(kind, classes, setting)}
+        possible = {kind: weight for kind, weight in weights.items() if any(map(suits, _verbs(kind, classes, setting)))}
         return self.weighted(possible or {"quality": 1})
 
     def _in_relative(self, weights: dict[str, float]) -> dict[str, float]:
@@ -257,7 +258,7 @@ class PredicateSampler(NominalSampler):
         kinds = [kind for kind in ("intransitive", "transitive", "motion", "giving") if self.room > _ROOM[kind]]
         possible = {kind: _WEIGHTS[kind] for kind in kinds if _verbs(kind, actor.classes, inner)}
         kind = self.weighted(possible or {"intransitive": 1})
-        verb = self.verb(kind, actor, inner, lambda verb: not verb.state)
+        verb = self.verb(kind, actor, inner, lambda verb: not verb.state and verb.english not in _ACCIDENTS)
         return replace(p, complement=self.predicate(kind, verb, actor, inner))
 
     def _quality(self, p: Predicate, actor: Actor, setting: Setting) -> Predicate:
@@ -300,4 +301,4 @@ class PredicateSampler(NominalSampler):
         return replace(p, complement=Age(self.pick(list(NUMERALS))))
 
     def _location(self, p: Predicate, actor: Actor, setting: Setting) -> Predicate:
-        return replace(p, adjuncts=(self.location(small=not actor.classes.isdisjoint(("thing", "text"))),))
+        return replace(p, adjuncts=(self.location(actor.classes),))

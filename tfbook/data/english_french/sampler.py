@@ -1,11 +1,11 @@
 """Random sentences that make sense: what the grammar can say, in about as many words as are asked for."""
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import replace
 
 from .entries import Noun, Pronoun, Verb
-from .lexicon import FEEL, INTRANSITIVE, MOTION, PRONOUNS, TRANSITIVE, WHO
-from .sample_nominals import EXISTING, NOT_EXISTING, PEOPLE, SUBJECT, Actor
+from .lexicon import FEEL, INTRANSITIVE, MOTION, NAMES, PRONOUNS, TRANSITIVE, WHO
+from .sample_nominals import EXISTING, LED_TO_BY_RELATIVES, NOT_EXISTING, PEOPLE, SUBJECT, Actor
 from .sample_predicates import TENSES, PredicateSampler, Setting, tells_tense
 from .syntax import (
     Clause,
@@ -51,7 +51,7 @@ class Sampler(PredicateSampler):
     def sentence(self, room: int) -> Statement | Question:
         """Draw a sentence of roughly `room` words, the mark included."""
         self.room, self.plurals, self.on_subject, self.depth = room - 1, False, False, 0
-        self.conjunctions = dict(_CONJUNCTIONS)
+        self.names, self.conjunctions = list(NAMES), dict(_CONJUNCTIONS)
         if room <= 16 and self.likely(0.1, "clitic-in-question"):
             return self._question()
         return self.statement(Setting(self.weighted(TENSES)), first=True)
@@ -117,8 +117,7 @@ class Sampler(PredicateSampler):
             opening = self.adverb("time", setting.tense)
             setting = replace(setting, timed=True)
         classes = self.pick(_SUBJECTS[kind]) if kind in _SUBJECTS else verb.subjects
-        on_subject = self.licensed == "object-relative-on-subject"
-        share = 0.7 if on_subject else 0.15 + 0.35 * self.rng.random()
+        share = 0.7 if self.likely(0, *LED_TO_BY_RELATIVES) else 0.15 + 0.35 * self.rng.random()
         subject, actor = self.within(max(2, int(self.room * share)), lambda: self._subject(classes, setting))
         return Clause(subject=subject, predicates=self._predicates(kind, verb, actor, setting), opening=opening)
 
@@ -151,7 +150,8 @@ class Sampler(PredicateSampler):
 
     def _predicates(self, kind: str, verb: Verb, actor: Actor, setting: Setting) -> tuple[Predicate, ...]:
         """Draw one predicate, or two that share the subject: she takes the letter and reads it."""
-        single = setting.inside == "question" or kind in ("saying", "age") or self.room < 5
+        person_or_animal = not actor.classes.isdisjoint(("person", "animal"))
+        single = setting.inside == "question" or kind in ("saying", "age") or not person_or_animal or self.room < 5
         if single or not self.chance(0.28):
             return (self.predicate(kind, verb, actor, setting),)
         light = replace(setting, light=True)
@@ -167,7 +167,8 @@ class Sampler(PredicateSampler):
                 self.room -= 2
                 return self.timed(Predicate(verb=self.pick(verbs), tense=setting.tense, object=anaphor(thing)), setting)
         said = first.complement.adjectives if isinstance(first.complement, Quality) else ()
-        return self._any(replace(actor, described=actor.described + said), setting)
+        actor = replace(actor, described=actor.described + said)
+        return self._any(actor, setting, lambda verb: verb.state or verb != first.verb)
 
     def _handling(self, noun: Noun, actor: Actor, setting: Setting) -> list[Verb]:
         """What the subject may do with the thing: verbs with a direct object."""
@@ -187,7 +188,7 @@ class Sampler(PredicateSampler):
         negation = self.pick(["not", "never", "no longer"]) if self.chance(0.25) else ""
         noun = self.noun(("animal", "thing", "building", "food", "drink"))
         what = self.noun_phrase(noun, NOT_EXISTING if negation else EXISTING, heavy=False)
-        where = (self.location(small="thing" in noun.classes),) if self.room >= 3 else ()
+        where = (self.location(noun.classes),) if self.room >= 3 else ()
         predicate = Predicate(verb=FEEL, tense=setting.tense, negation=negation, object=what, adjuncts=where)
         return Clause(subject=There(what.plural), predicates=(predicate,))
 
@@ -200,7 +201,9 @@ class Sampler(PredicateSampler):
         setting = Setting(self.weighted(TENSES), "question", timed=word == "when")
         self.room -= 1
         if word == "what":
-            verb = self.verb("transitive", None, setting, lambda verb: verb.objects.isdisjoint(("person", "sound")))
+            verb = self.verb(
+                "transitive", None, setting, lambda verb: not verb.governs and "person" not in verb.objects
+            )
             subject, actor = self.within(4, lambda: self._subject(("person",), setting))
             return Question(Clause(subject=subject, predicates=(self._with_gap(verb, actor, setting),)), word)
         if word == "where":
@@ -221,9 +224,9 @@ class Sampler(PredicateSampler):
             p = replace(p, object=self.object(verb, actor, negated=bool(p.negation)))
         return Clause(subject=subject, predicates=(self.timed(p, setting),))
 
-    def _any(self, actor: Actor, setting: Setting) -> Predicate:
-        kind = self.kind(actor, setting)
-        return self.predicate(kind, self.verb(kind, actor, setting), actor, setting)
+    def _any(self, actor: Actor, setting: Setting, suits: Callable[[Verb], bool] = bool) -> Predicate:
+        kind = self.kind(actor, setting, suits)
+        return self.predicate(kind, self.verb(kind, actor, setting, suits), actor, setting)
 
     # Relative clauses
 
@@ -232,7 +235,7 @@ class Sampler(PredicateSampler):
         weights = self._roles(antecedent.noun)
         if self.depth == 2 or not any(weights.values()):
             return None
-        setting = Setting(self.weighted({"present": 5, "past": 5, "future": 1}), "relative", timed=True)
+        setting = Setting(self.weighted({"present": 4, "past": 6, "future": 0.7}), "relative", timed=True)
         self.depth += 1
         self.room -= 1
         drawn = getattr(self, f"_{self.weighted(weights)}_relative")(antecedent, setting)
