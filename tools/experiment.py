@@ -21,12 +21,11 @@ def run(name: str) -> None:
     """Runs `name` and stores what it returns."""
     module, _, function = name.partition(".")
     experiment = getattr(import_module(f"tfbook.experiments.{module}"), function)
+    commit, start = experiments.current_commit(), time.perf_counter()
     runtime.setup()
-    start = time.perf_counter()
     rows = experiment()
-    path = experiments.store(
-        name, rows, command=f"python tools/experiment.py {name}", seconds=time.perf_counter() - start
-    )
+    seconds, command = time.perf_counter() - start, f"python tools/experiment.py {name}"
+    path = experiments.store(name, rows, command=command, commit=commit, seconds=seconds)
     print(f"{len(rows)} rows in {path.relative_to(book.ROOT)}")
 
 

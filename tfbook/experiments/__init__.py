@@ -46,12 +46,12 @@ def stored(name: str) -> Result:
     return result
 
 
-def store(name: str, rows: list[dict[str, Any]], *, command: str, seconds: float) -> Path:
+def store(name: str, rows: list[dict[str, Any]], *, command: str, commit: str, seconds: float) -> Path:
     """Writes the rows of an experiment with their provenance; the folder is the checkout's `data/results`."""
     result = Result(
         rows=rows,
         command=command,
-        commit=_commit(),
+        commit=commit,
         date=datetime.now(UTC).date().isoformat(),
         machine=machine(),
         seconds=round(seconds, 1),
@@ -70,17 +70,18 @@ def machine() -> str:
     return f"{name}, {threads} thread{'s' if threads != 1 else ''}, {runtime.precision()}, torch {torch.__version__}"
 
 
-def _path(name: str) -> Path:
-    folder = next(folder for folder in SHIPPED if folder.is_dir())
-    return folder / "results" / f"{name}.json"
-
-
-def _commit() -> str:
+def current_commit() -> str:
+    """The checkout's commit; ask before an experiment begins, since others may commit while it runs."""
     here = Path(__file__).parent
     asked = subprocess.run(
         ["git", "rev-parse", "--short", "HEAD"], cwd=here, capture_output=True, text=True, check=False
     )
     return asked.stdout.strip() or "no commit"
+
+
+def _path(name: str) -> Path:
+    folder = next(folder for folder in SHIPPED if folder.is_dir())
+    return folder / "results" / f"{name}.json"
 
 
 def _processor() -> str:

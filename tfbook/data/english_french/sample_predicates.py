@@ -258,7 +258,8 @@ class PredicateSampler(NominalSampler):
         kinds = [kind for kind in ("intransitive", "transitive", "motion", "giving") if self.room > _ROOM[kind]]
         possible = {kind: _WEIGHTS[kind] for kind in kinds if _verbs(kind, actor.classes, inner)}
         kind = self.weighted(possible or {"intransitive": 1})
-        verb = self.verb(kind, actor, inner, lambda verb: not verb.state and verb.english not in _ACCIDENTS)
+        unwilled = () if p.verb.modal or p.verb.english == "be going" else _ACCIDENTS
+        verb = self.verb(kind, actor, inner, lambda verb: not verb.state and verb.english not in unwilled)
         return replace(p, complement=self.predicate(kind, verb, actor, inner))
 
     def _quality(self, p: Predicate, actor: Actor, setting: Setting) -> Predicate:
