@@ -13,7 +13,6 @@ from tfbook import data, experiments, runtime, seq2seq
 from tfbook.data import Pair, Translations
 from tfbook.experiments import lesson01 as study
 
-
 _LINKS = frozenset({(0, 0), (1, 1), (2, 2)})
 
 

@@ -1,0 +1,54 @@
+"""Shapes and dtypes are part of each signature; the tests' run-time check names the argument that breaks one.
+
+What a reader meets without that check, at the entry points, is tested beside the function.
+"""
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+import jaxtyping
+import pytest
+import torch
+from torch import nn
+
+from tfbook import attention, decoding, invariants, metrics, recurrent, scoring, seq2seq
+
+pytestmark = pytest.mark.skipif(os.environ.get("TFBOOK_CHECK") == "0", reason="TFBOOK_CHECK=0 switches the checks off")
+
+X, H, IDS, LENGTHS = torch.ones(2, 3), torch.ones(2, 4), torch.ones(2, 5, dtype=torch.int64), torch.tensor([5, 5])
+WEIGHTS = {kind: recurrent.CellWeights.of(kind(3, 4)) for kind in (nn.RNN, nn.GRU, nn.LSTM)}
+SCORE = scoring.AdditiveScore(3, 4, 6)
+SIZES = seq2seq.Seq2SeqSizes(source_vocab=9, target_vocab=9, d_embed=3, d_hidden=4)
+MODEL = seq2seq.Translator(seq2seq.Encoder(SIZES), seq2seq.LuongDecoder(SIZES))
+
+
+@pytest.mark.parametrize(
+    ("name", "function", "arguments"),
+    [
+        ("lengths", attention.padding_mask, (LENGTHS.float(), 5)),
+        ("lengths", attention.padding_mask, (LENGTHS[None], 5)),
+        ("mask", attention.masked_softmax, (H, torch.ones(2, 4))),
+        ("h", recurrent.rnn_step, (X, torch.ones(3, 4), WEIGHTS[nn.RNN])),
+        ("h", recurrent.gru_step, (X, torch.ones(2, 1, 4), WEIGHTS[nn.GRU])),
+        ("x", recurrent.gru_step, (X.long(), H, WEIGHTS[nn.GRU])),
+        ("x", recurrent.lstm_step, (X[None], (H, H), WEIGHTS[nn.LSTM])),
+        ("x", recurrent.unroll, (recurrent.gru_step, X, H, WEIGHTS[nn.GRU])),
+        ("keys", SCORE.project, (torch.ones(2, 4),)),
+        ("projected", SCORE, (torch.ones(2, 1, 3), torch.ones(3, 5, 6))),
+        ("query", SCORE, (X, torch.ones(2, 5, 6))),
+        ("lengths", MODEL, (IDS, torch.tensor([5]), IDS)),
+        ("target", MODEL, (IDS, LENGTHS, IDS[:1])),
+        ("source", MODEL, (IDS.float(), LENGTHS, IDS)),
+        ("lengths", decoding.greedy, (MODEL, IDS, LENGTHS[:1])),
+        ("weights", metrics.hard_alignment, (torch.ones(1, 2, 3),)),
+        ("mask", invariants.convexity, (torch.ones(2, 3, 5), torch.ones(2, 3, 4, dtype=torch.bool))),
+        ("tokens", invariants.future_leak, (lambda x: x, IDS.float(), 9)),
+        ("lengths", invariants.padding_effect, (lambda x, n: x, IDS, torch.tensor([5]))),
+    ],
+)
+def test_the_argument_with_the_wrong_shape_or_dtype_is_named(
+    name: str, function: Callable[..., Any], arguments: tuple[Any, ...]
+) -> None:
+    with pytest.raises(jaxtyping.TypeCheckError, match=f"typechecking parameter '{name}'"):
+        function(*arguments)
