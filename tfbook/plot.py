@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 # Four of Petroff's ten (2021), distinct for the colour-blind; in grey, markers and direct labels tell lines apart.
 COLOURS = ("#3f90da", "#e76300", "#832db6", "#717581")
 MARKERS = ("o", "s", "^", "D")
+MOST_MARKERS = 60  # a line with more points than this has none
 INK, FAINT, EDGE = "#222222", "#f2f2f2", "#9a9a9a"
 
 
@@ -93,7 +94,7 @@ def lines(
 ) -> None:
     """One labelled line for each entry of `series`: (x, y), or (x, y, half-width of its band)."""
     for label, (xs, ys, *band) in series.items():
-        (line,) = axes.plot(xs, ys, label=label)
+        (line,) = axes.plot(xs, ys, label=label, marker=None if len(xs) <= MOST_MARKERS else "none")
         if band:
             low, high = np.asarray(ys) - band[0], np.asarray(ys) + band[0]
             axes.fill_between(xs, low, high, color=line.get_color(), alpha=0.18, linewidth=0)

@@ -350,9 +350,11 @@ LINKS: dict[str, str] = {
     "i love some bread .": "0-0 1-1 2-2 3-3 4-4",
     "the student does not eat an orange .": "0-0 1-1 2?2 2?3 2?4 3-2 3-4 4-3 5-5 6-6 7-7",
     "the letters that i wrote will be long .": "0-0 1-1 2-2 3-3 4-4 4-5 5-6 6-6 7-7 8-8",
-    "he did not give her his key .": "0-0 1?1 1-3 1?4 1?5 2-1 2-4 3?3 3-5 4-2 5-6 6-7 7-8",
+    "he did not give her his key .": "0-0 1?1 1-3 1?4 2-1 2-4 3?3 3-5 4-2 5-6 6-7 7-8",
+    "the nurse often arrived .": "0-0 1-1 2-3 3-2 3-4 4-5",
+    "every witch will hide slowly .": "0-0 1-1 2-3 3-2 3-3 4-4 5-5",
     "they tried to look for him .": "0-0 1-1 1-2 2-3 2?5 3-5 4-5 5-4 6-6",
     "their dog was eight years old .": "0-0 1-1 2-2 3-3 4-4 5-4 6-5",
     "the old teacher 's red car is dirty .": "0-3 1-4 2-5 3-0 3-3 4-2 5-1 6-6 7-7 8-8",
-    "what did the woman eat ?": "0-0 1-1 1-2 1-5 1?6 2-3 3-4 4?5 4-6 5-7",
+    "what did the woman eat ?": "0-0 1-1 1-2 1-5 2-3 3-4 4?5 4-6 5-7",
 }

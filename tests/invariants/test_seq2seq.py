@@ -306,6 +306,13 @@ def test_missing_gradients_is_the_share_of_parameters() -> None:
     assert all(parameter.grad is None for parameter in model)
 
 
+def test_a_constant_table_may_live_outside_the_state_dict() -> None:
+    """Made by the constructor and registered as a buffer, as tables of positions are."""
+    model = nn.Linear(2, 2)
+    model.register_buffer("table", torch.arange(2.0), persistent=False)
+    assert invariants.round_trip_gap(model, lambda m: m(torch.ones(2)) + m.table) == 0
+
+
 def test_the_batch_has_what_the_properties_need(batch: Batch) -> None:
     """Padding on both sides and rows of different lengths, without which several properties are empty."""
     assert len(set(batch.source_lengths.tolist())) > 2

@@ -4,7 +4,7 @@ from inspect import unwrap
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 from tfbook.data.translation import BOS, EOS, PAD, Batch
@@ -73,7 +73,7 @@ def test_each_annotation_has_read_the_sentence_from_both_ends(sizes: Seq2SeqSize
         (torch.ones(2, 3, dtype=torch.int64), torch.tensor([3, 0]), "lengths holds a 0; every source sentence needs"),
         (torch.ones(2, 3, dtype=torch.int64), torch.tensor([3, 4]), "lengths run from 3 to 4; expected 0 to size = 3"),
         (torch.ones(2, 3, dtype=torch.int64), torch.tensor([3]), "lengths holds 1 numbers; expected one for each of 2"),
-        (torch.tensor([[1, 99]]), torch.tensor([2]), "source holds ids from 1 to 99; expected 0 to"),
+        (torch.tensor([[1, 12]]), torch.tensor([2]), "source holds ids from 1 to 12; expected 0 to 11, the model's"),
         (torch.tensor([[-1, 1]]), torch.tensor([2]), "source holds ids from -1 to 1; expected 0 to"),
         (torch.ones(2, 3), torch.tensor([3, 3]), r"source has shape \(2, 3\), torch.float32; expected ids of shape"),
         (torch.ones(3, dtype=torch.int64), torch.tensor([3]), r"source has shape \(3,\), torch.int64; expected ids"),
@@ -167,17 +167,23 @@ def test_the_state_carries_on_where_the_words_ended(translator: Translator, batc
 
 
 def test_dropout_acts_in_training_alone(translator: Translator, batch: Batch) -> None:
-    inputs = batch.source, batch.source_lengths, batch.target_in
+    """On the source words, the target words and what is merged for the output."""
+    inputs, dropped = (batch.source, batch.source_lengths, batch.target_in), []
     assert torch.equal(translator(*inputs).logits, translator(*inputs).logits)
     translator.train()
     assert not torch.equal(translator(*inputs).logits, translator(*inputs).logits)
+    for module in translator.modules():
+        if isinstance(module, nn.Dropout):
+            module.register_forward_hook(lambda module, given, result: dropped.append(tuple(result.shape)))
+    translator(*inputs)
+    assert dropped == [(*batch.source.shape, 5), (*batch.target_in.shape, 5), (*batch.target_in.shape, 5)]
 
 
 @pytest.mark.parametrize(
     ("target", "message"),
     [
         (torch.ones(4, 0, dtype=torch.int64), r"target has shape \(4, 0\), .*; expected ids .* one word or more a row"),
-        (torch.full((4, 1), 99), "target holds ids from 99 to 99; expected 0 to 13, the model's vocabulary"),
+        (torch.full((4, 1), 14), "target holds ids from 14 to 14; expected 0 to 13, the model's vocabulary"),
         (torch.ones(3, 2, dtype=torch.int64), "target has 3 rows; expected 4, one for each source sentence"),
         (torch.ones(4, 2), r"target has shape \(4, 2\), torch.float32; expected ids of shape \(batch, target\)"),
     ],

@@ -196,7 +196,7 @@ class _Verbal(NamedTuple):
 
 def _predicate(p: Predicate, context: Context) -> _Verbal:
     """Realise a verb and all that goes with it; a clitic is linked with its pronoun alone."""
-    m = Meanings()
+    m = Meanings(frequency=adverb(p.frequency))
     inner = replace(context, clitics=(), inverted=False, negated=context.negated or bool(p.negation))
     auxiliary, verb = english_verb(p, context, m)
     object_, object_clitic = _object(p, m, inner.negated)

@@ -11,11 +11,12 @@ from .tokens import Features, Meaning, Phrase, Token, words
 
 @dataclass(frozen=True)
 class Meanings:
-    """What the words of one verb group may mean."""
+    """What the words of one verb group may mean; its adverb of frequency comes with its own meanings."""
 
     verb: Meaning = field(default_factory=Meaning)
-    tense: Meaning = field(default_factory=Meaning)  # of the passé composé: in ate, a mangé
+    tense: Meaning = field(default_factory=Meaning)  # in ate, will and did; in a, but not in mangé
     negation: Meaning = field(default_factory=Meaning)
+    frequency: Phrase = Phrase()
 
 
 @dataclass(frozen=True)
@@ -38,16 +39,16 @@ def english_verb(p: Predicate, context: Context, m: Meanings) -> tuple[tuple[Tok
     if p.tense == "infinitive":
         main = words(verb.head, m.verb)
     elif p.tense == "future":
-        auxiliary, main = words("will", m.verb), words(verb.head, m.verb)
+        auxiliary, main = words("will", m.tense), words(verb.head, m.verb)
     elif verb.head == "be" or verb.modal:
-        auxiliary = words(inflected, m.verb)
+        auxiliary = words(inflected, m.verb, m.tense)
     elif context.inverted or p.negation == "not":
         do = "did" if p.tense == "past" else english.present("do", context.english)
-        auxiliary = words(do, *[m.tense] * _compound(p), possible=(m.verb, m.negation))
+        auxiliary = words(do, *[m.tense] * _compound(p), possible=(m.tense, m.negation))
         main = words(verb.head, m.verb, possible=(m.tense,))
     else:
         main = words(inflected, m.verb, m.tense)
-    before = words(p.negation, m.negation) + adverb(p.frequency).english
+    before = words(p.negation, m.negation) + m.frequency.english
     return auxiliary, before + main + words(verb.particles, m.verb)
 
 
@@ -62,10 +63,10 @@ def french_verb(p: Predicate, context: Context, m: Meanings, clitics: tuple[Toke
         finite = words(french.conjugate(verb.auxiliary, "present", subject), m.tense)
         participle = words(french.participle(verb.french, _agreement(p, context)), m.verb)
     else:
-        finite = words(french.conjugate(verb.french, p.tense, subject), m.verb)
+        finite = words(french.conjugate(verb.french, p.tense, subject), m.verb, m.tense)
     ne = words("ne" if p.negation else "", m.negation)
     pas = words(NEGATIONS.get(p.negation, ""), m.negation)
-    return ne + clitics + finite + pas + adverb(p.frequency).french + participle
+    return ne + clitics + finite + pas + m.frequency.french + participle
 
 
 def adverb(entry: Adverb | None) -> Phrase:
