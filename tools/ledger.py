@@ -46,11 +46,11 @@ def title(notebook: NotebookNode) -> str:
 
 def row(claim: dict[str, Any]) -> str:
     """The claim as a line of a Markdown table."""
-    unit = claim["unit"]
+    unit, measured = claim["unit"], claim["measured"]
     cells = (
         f"**{claim['key']}** {claim['statement']}",
         claim["source"],
-        f"{claim['measured']:.3g}{unit}",
+        "not a number" if measured is None else f"{measured:.3g}{unit}",
         f"{SIGNS[claim['relation']]} {claim['threshold']:g}{unit}",
         claim["verdict"],
     )

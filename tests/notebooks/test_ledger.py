@@ -46,6 +46,14 @@ def test_the_table(shelf: Path) -> None:
     )
 
 
+def test_a_claim_without_a_number_is_a_row_like_the_others(shelf: Path) -> None:
+    """Jupyter stores no NaN."""
+    save(shelf / "01_attention.ipynb", lesson(float("nan")))
+    ledger.main([])
+    text = (shelf / "CLAIMS.md").read_text(encoding="utf-8")
+    assert "Fig. 2 | not a number | ≥ 80 BLEU | does not hold |\n" in text
+
+
 def test_another_number_is_in_step(shelf: Path) -> None:
     save(shelf / "01_attention.ipynb", lesson(90.2))
     ledger.main(["--check"])

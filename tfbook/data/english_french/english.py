@@ -13,12 +13,12 @@ _SOUNDS_LIKE_VOWEL = re.compile(r"[aeiou]|honest|hour")
 
 
 def plural(noun: str) -> str:
-    """Return the regular plural: box -> boxes, story -> stories, key -> keys."""
+    """The regular plural: box -> boxes, story -> stories, key -> keys."""
     return _with_s(noun)
 
 
 def past(verb: str) -> str:
-    """Return the regular past: love -> loved, carry -> carried, wait -> waited."""
+    """The regular past: love -> loved, carry -> carried, wait -> waited."""
     if verb.endswith("e"):
         return verb + "d"
     if re.search(r"[^aeiou]y$", verb):
@@ -27,7 +27,7 @@ def past(verb: str) -> str:
 
 
 def present(verb: str, subject: Features) -> str:
-    """Return the present: (eat, third person singular) -> eats."""
+    """The present: (eat, third person singular) -> eats."""
     if verb == "be":
         return _form_of_be("present", subject)
     if subject.plural or subject.person != 3:
@@ -36,7 +36,7 @@ def present(verb: str, subject: Features) -> str:
 
 
 def past_of_be(subject: Features) -> str:
-    """Return was or were."""
+    """The past of be: was or were."""
     return _form_of_be("past", subject)
 
 

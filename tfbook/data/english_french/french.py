@@ -49,7 +49,7 @@ _IMPERFECT = ("ais", "ait", "ions", "iez", "aient")
 
 
 def plural(word: str) -> str:
-    """Return the regular plural: chat -> chats, cheval -> chevaux, gâteau -> gâteaux, bras -> bras."""
+    """The regular plural: chat -> chats, cheval -> chevaux, gâteau -> gâteaux, bras -> bras."""
     if word.endswith(("s", "x", "z")):
         return word
     if word.endswith("al"):
@@ -58,7 +58,7 @@ def plural(word: str) -> str:
 
 
 def feminine(adjective: str) -> str:
-    """Return the regular feminine: petit -> petite, heureux -> heureuse, bon -> bonne, rouge -> rouge."""
+    """The regular feminine: petit -> petite, heureux -> heureuse, bon -> bonne, rouge -> rouge."""
     if adjective.endswith("e"):
         return adjective
     if adjective.endswith("eux"):
@@ -67,7 +67,7 @@ def feminine(adjective: str) -> str:
 
 
 def participle(infinitive: str, agreement: Features) -> str:
-    """Return the past participle: (voir, feminine plural) -> vues."""
+    """The past participle: (voir, feminine plural) -> vues."""
     form = _principal_parts(infinitive)[2]
     if agreement.gender == "f":
         form = form.replace("dû", "du") + "e"
@@ -75,7 +75,7 @@ def participle(infinitive: str, agreement: Features) -> str:
 
 
 def conjugate(infinitive: str, tense: str, subject: Features) -> str:
-    """Return the present, future or imperfect: (manger, future, third person plural) -> mangeront."""
+    """The present, future or imperfect: (manger, future, third person plural) -> mangeront."""
     index = _index(subject)
     present, future, _ = _principal_parts(infinitive)
     if tense == "present":

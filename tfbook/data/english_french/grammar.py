@@ -213,7 +213,7 @@ def _predicate(p: Predicate, context: Context) -> _Verbal:
 
 
 def _object(p: Predicate, m: Meanings, negated: bool) -> tuple[Phrase, tuple[Token, ...]]:
-    """Return the object in its place and, for a pronoun, the French clitic, which moves before the verb."""
+    """The object in its place and, for a pronoun, the French clitic, which moves before the verb."""
     match p.object:
         case None:
             return Phrase(), ()
@@ -226,7 +226,7 @@ def _object(p: Predicate, m: Meanings, negated: bool) -> tuple[Phrase, tuple[Tok
 
 
 def _recipient(p: Predicate) -> tuple[tuple[Token, ...], Phrase, tuple[Token, ...]]:
-    """Return the English pronoun after the verb (gives him the book), "to the man" in its place, the French clitic."""
+    """The English pronoun after the verb (gives him the book), "to the man" in its place, the French clitic."""
     match p.recipient:
         case None:
             return (), Phrase(), ()

@@ -16,7 +16,7 @@ class Meanings:
     verb: Meaning = field(default_factory=Meaning)
     tense: Meaning = field(default_factory=Meaning)  # in ate, will and did; in a, but not in mangé
     negation: Meaning = field(default_factory=Meaning)
-    frequency: Phrase = Phrase()
+    frequency: Phrase = field(default_factory=Phrase)
 
 
 @dataclass(frozen=True)
