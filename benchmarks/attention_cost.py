@@ -1,6 +1,6 @@
 """Time of a training step with attention, in and after the recurrence, against the same network without.
 
-    python benchmarks/attention_cost.py [--rounds 15] [--steps 10] [--out cost.json]
+    python benchmarks/attention_cost.py [--rounds 25] [--steps 5] [--out cost.json]
 
 The translators take turns, so whatever slows the machine slows all of them. A round gives each its middle step; the
 ratio to the fixed context is the middle of the rounds' ratios. Exit status 1 when a ratio is over its bar.
@@ -29,7 +29,7 @@ from tfbook.train import Recipe, fit
 
 WIDTH, ROWS, WORDS, VOCABULARY = 128, 128, 13, 1000
 BARS = {"fixed context": 1.0, "attention after the recurrence": 1.5, "attention": 2.2}
-WARM_UP = 3  # steps of each turn that are not counted
+WARM_UP = 2  # steps of each turn that are not counted
 
 
 def batch() -> Batch:
@@ -77,8 +77,8 @@ def table(found: Sequence[dict[str, Any]]) -> str:
 def main() -> int:
     """Measures, prints the table and where it comes from, and writes both as JSON when asked."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=15)
-    parser.add_argument("--steps", type=int, default=10, help="steps counted in each turn")
+    parser.add_argument("--rounds", type=int, default=25)
+    parser.add_argument("--steps", type=int, default=5, help="steps counted in each turn")
     parser.add_argument("--out", type=Path, help="a JSON file for rows, sizes, machine and date")
     arguments = parser.parse_args()
     found = rows(measure(arguments.rounds, arguments.steps))
