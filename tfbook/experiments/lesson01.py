@@ -277,7 +277,7 @@ def kept_for_backward(decoder: type[Decoder], *, words: int) -> int:
 
 
 def tatoeba(seeds: Sequence[int] = (1, 2, 3), *, width: int = 192, steps: int = 600) -> list[dict[str, Any]]:
-    """Fixed context against attention on Tatoeba sentences of 3 to 8 words: BLEU against all references, training time."""
+    """Fixed context against attention on Tatoeba sentences of 3 to 8 words: BLEU with all references, and seconds."""
     corpus = data.load("tatoeba")
     pairs, held_out = between(corpus["train"], 3, 8), between(corpus["test"], 3, 8)
     task = Task.of(corpus, pairs, min_count=5)
