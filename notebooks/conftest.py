@@ -5,7 +5,8 @@ nbval 0.11 reruns each cell and compares its output with the one that is stored.
 - lets floats differ in rounding, and leaves out stderr, widgets and the records of claims;
 - fails when an output changes its kind, and when a cell was not executed in its turn;
 - fails at once when the kernel dies, instead of after half an hour;
-- reports each notebook's seconds, and fails a notebook over NB_BUDGET_S or a cell over NB_CELL_BUDGET_S.
+- reports each notebook's seconds, and fails what takes more than `SLACK` times NB_BUDGET_S (a notebook) or
+  NB_CELL_BUDGET_S (a cell): the budgets are those of a quiet machine, and a runner is seldom quiet.
 
 Text that may differ is in tests/notebooks/sanitize.cfg; a cell tagged `nbval-ignore-output` only has to run.
 """
@@ -35,6 +36,7 @@ RELATIVE, ABSOLUTE = 1e-3, 1e-6  # the second is float32's noise around zero
 
 NOTEBOOK_BUDGET = float(os.environ.get("NB_BUDGET_S", "inf"))
 CELL_BUDGET = float(os.environ.get("NB_CELL_BUDGET_S", "inf"))
+SLACK = 1.5
 
 
 # ---- comparing outputs -------------------------------------------------------------------------------------------
@@ -159,10 +161,11 @@ def excess(notebook: str, cell_seconds: float) -> str:
     """What a cell, just run, makes its notebook or itself take too long for, in words."""
     before = _seconds[notebook]
     _seconds[notebook] += cell_seconds
-    if cell_seconds > CELL_BUDGET:
-        return f"this cell took {cell_seconds:.1f} s; NB_CELL_BUDGET_S allows {CELL_BUDGET:g}"
-    if before <= NOTEBOOK_BUDGET < _seconds[notebook]:
-        return f"in this cell the notebook passes the {NOTEBOOK_BUDGET:g} s that NB_BUDGET_S allows"
+    if cell_seconds > SLACK * CELL_BUDGET:
+        return f"this cell took {cell_seconds:.1f} s; NB_CELL_BUDGET_S is {CELL_BUDGET:g}, the limit {SLACK} times that"
+    if before <= SLACK * NOTEBOOK_BUDGET < _seconds[notebook]:
+        limit = f"{SLACK} times the {NOTEBOOK_BUDGET:g} s of NB_BUDGET_S"
+        return f"in this cell the notebook passes {limit}"
     return ""
 
 
@@ -182,4 +185,6 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
         if getattr(report, "when", "") == "call" and ".ipynb::" in report.nodeid:
             notebooks[report.nodeid.partition("::")[0]].append(report.duration)
     for name, seconds in sorted(notebooks.items()):
-        terminalreporter.line(f"{sum(seconds):6.1f} s, slowest cell {max(seconds):5.1f} s  {name}")
+        late = sum(seconds) > NOTEBOOK_BUDGET or max(seconds) > CELL_BUDGET
+        line = f"{sum(seconds):6.1f} s, slowest cell {max(seconds):5.1f} s  {name}"
+        terminalreporter.line(line + "  OVER ITS BUDGET" * late)

@@ -9,8 +9,6 @@ from typing import Any
 import pytest
 import torch
 
-from tfbook.seq2seq import Encoder, LuongDecoder, Seq2SeqSizes, Translator
-
 SCRIPT = Path(__file__).parents[2] / "benchmarks/attention_cost.py"
 SECONDS = {
     "fixed context": [0.010, 0.020, 0.010],
@@ -43,7 +41,7 @@ def test_the_report_says_where_it_was_measured_and_whether_the_bars_are_met(
     status: int,
 ) -> None:
     slower = SECONDS | {"attention": [factor * time for time in SECONDS["attention"]]}
-    monkeypatch.setitem(script["main"].__globals__, "measure", lambda rounds, steps: slower)
+    monkeypatch.setitem(script["main"].__globals__, "measure", lambda rounds: slower)
     monkeypatch.setattr(sys, "argv", ["attention_cost.py", "--out", str(tmp_path / "cost.json")])
     assert script["main"]() == status
     stored = json.loads((tmp_path / "cost.json").read_text(encoding="utf-8"))
@@ -52,10 +50,8 @@ def test_the_report_says_where_it_was_measured_and_whether_the_bars_are_met(
     assert f"{stored['machine']} · {stored['date']} · width 128" in capsys.readouterr().out
 
 
-def test_a_turn_times_real_steps(script: dict[str, Any]) -> None:
-    """On the words that every turn uses."""
-    words = script["batch"]()
-    assert words.source.shape == words.target_in.shape == (128, 13)
-    assert not torch.equal(words.source, words.target_in)
-    sizes = Seq2SeqSizes(source_vocab=1000, target_vocab=1000, d_embed=4, d_hidden=4)
-    assert 0 < script["seconds_per_step"](Translator(Encoder(sizes), LuongDecoder(sizes)), words, 2) < 60
+def test_a_round_times_a_step_of_each(script: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(script["SIZES"], "rows", 2)
+    seconds = script["measure"](rounds=2)
+    assert seconds.keys() == SECONDS.keys()
+    assert all(len(times) == 2 and min(times) > 0 for times in seconds.values())

@@ -111,16 +111,13 @@ def bottleneck(seeds: Sequence[int] = (1, 2, 3), *, width: int = 192, steps: int
 
 
 def _run(name: str, seed: int, task: Task, width: int, steps: int) -> dict[str, Any]:
-    runtime.seed(seed)
-    model = task.translator(DECODERS[name], width=width, dropout=0.2)
-    batches = Batches(task.corpus["train"], task.source_vocab, task.target_vocab, size=128, seed=seed)
-    recipe = train.Recipe(steps=steps, lr=LEARNING_RATE, schedule=train.warmup_cosine(30))
     valid = task.corpus["valid"][:200]
 
     def evaluate(model: nn.Module) -> dict[str, float]:
         return {"bleu": quality(model, valid, task).bleu}
 
-    history = train.fit(model, translation_loss, batches, recipe, evaluate=evaluate)
+    pairs = task.corpus["train"]
+    model, history = _trained(name, seed, task, pairs, width=width, steps=steps, dropout=0.2, evaluate=evaluate)
     test = task.corpus["test"]
     return {
         "parameters": sum(p.numel() for p in model.parameters()),
@@ -132,6 +129,24 @@ def _run(name: str, seed: int, task: Task, width: int, steps: int) -> dict[str, 
         "template": round(quality(model, task.corpus["template"], task).bleu, 2),
         "alignment error": round(alignment_error(model, test, task), 4) if name != "fixed context" else None,
     }
+
+
+def _trained(
+    name: str,
+    seed: int,
+    task: Task,
+    pairs: Sequence[Pair],
+    *,
+    width: int,
+    steps: int,
+    dropout: float,
+    evaluate: train.Evaluate | None = None,
+) -> tuple[Translator, train.History]:
+    runtime.seed(seed)
+    model = task.translator(DECODERS[name], width=width, dropout=dropout)
+    batches = Batches(pairs, task.source_vocab, task.target_vocab, size=128, seed=seed)
+    recipe = train.Recipe(steps=steps, lr=LEARNING_RATE, schedule=train.warmup_cosine(30))
+    return model, train.fit(model, translation_loss, batches, recipe, evaluate=evaluate)
 
 
 def curves(rows: Sequence[dict[str, Any]], against: str) -> dict[str, tuple[list[float], list[float], list[float]]]:
@@ -234,15 +249,15 @@ def _random_translator(decoder: type[Decoder], width: int, vocabulary: int) -> T
     return Translator(Encoder(sizes), decoder(sizes)).to(runtime.device())
 
 
-def step_cost(
+def step_seconds(
     *, words: int = 13, rows: int = 128, width: int = 128, vocabulary: int = 1000, rounds: int = 7
-) -> dict[str, float]:
-    """Time of a training step beside the fixed context's: they take turns, median of the ratios of each round."""
+) -> dict[str, list[float]]:
+    """Seconds of a training step with each of `DECODERS`, one a round: they take turns, the first round warms up."""
     batch = _random_batch(rows, words, vocabulary).to(runtime.device())
     models = {name: _random_translator(decoder, width, vocabulary) for name, decoder in DECODERS.items()}
     optimizers = {name: torch.optim.AdamW(model.parameters(), fused=True) for name, model in models.items()}
-    times: dict[str, list[float]] = {name: [] for name in models}
-    for _ in range(rounds + 1):  # the first round warms up
+    seconds: dict[str, list[float]] = {name: [] for name in models}
+    for _ in range(rounds + 1):
         for name, model in models.items():
             start = time.perf_counter()
             with runtime.autocast():
@@ -251,9 +266,15 @@ def step_cost(
             loss.backward()
             optimizers[name].step()
             runtime.synchronize()
-            times[name].append(time.perf_counter() - start)
-    base = times.pop("fixed context")[1:]
-    return {name: median(t / b for t, b in zip(ts[1:], base, strict=True)) for name, ts in times.items()}
+            seconds[name].append(time.perf_counter() - start)
+    return {name: times[1:] for name, times in seconds.items()}
+
+
+def step_cost(**sizes: int) -> dict[str, float]:
+    """Time of a training step of `step_seconds` beside the fixed context's: median of the ratios of each round."""
+    seconds = step_seconds(**sizes)
+    base = seconds.pop("fixed context")
+    return {name: median(t / b for t, b in zip(times, base, strict=True)) for name, times in seconds.items()}
 
 
 def kept_for_backward(decoder: type[Decoder], *, words: int) -> int:
@@ -276,21 +297,15 @@ def kept_for_backward(decoder: type[Decoder], *, words: int) -> int:
 # ---- stored: real sentences --------------------------------------------------------------------------------------
 
 
-def tatoeba(seeds: Sequence[int] = (1, 2, 3), *, width: int = 192, steps: int = 600) -> list[dict[str, Any]]:
+def tatoeba(seeds: Sequence[int] = (1, 2, 3), *, width: int = 128, steps: int = 800) -> list[dict[str, Any]]:
     """Fixed context against attention on Tatoeba sentences of 3 to 8 words: BLEU with all references, and seconds."""
     corpus = data.load("tatoeba")
     pairs, held_out = between(corpus["train"], 3, 8), between(corpus["test"], 3, 8)
-    task = Task.of(corpus, pairs, min_count=5)
+    task = Task.of(corpus, pairs, min_count=8)
     rows = []
     for seed in seeds:
         for name in COMPARED:
-            runtime.seed(seed)
-            model = task.translator(DECODERS[name], width=width)
-            batches = Batches(pairs, task.source_vocab, task.target_vocab, size=128, seed=seed)
-            recipe = train.Recipe(steps=steps, lr=LEARNING_RATE, schedule=train.warmup_cosine(30))
-            history = train.fit(model, translation_loss, batches, recipe)
-            judged = quality(model, held_out, task)
-            rows.append(
-                {"decoder": name, "seed": seed, "seconds": round(history.seconds[-1], 1), "bleu": round(judged.bleu, 2)}
-            )
+            model, history = _trained(name, seed, task, pairs, width=width, steps=steps, dropout=0.0)
+            score, seconds = quality(model, held_out, task).bleu, history.seconds[-1]
+            rows.append({"decoder": name, "seed": seed, "seconds": round(seconds, 1), "bleu": round(score, 2)})
     return rows
