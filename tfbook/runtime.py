@@ -98,9 +98,9 @@ def precision() -> str:
     return "bfloat16" if speedup >= BF16_MIN_SPEEDUP else "float32"
 
 
-def autocast() -> AbstractContextManager[None]:
-    """A context in which matrix products run at the chosen precision; weights and losses stay float32."""
-    return torch.autocast(device().type, dtype=torch.bfloat16, enabled=precision() == "bfloat16")
+def autocast(wanted: bool = True) -> AbstractContextManager[None]:
+    """A context in which matrix products run at the chosen precision, if `wanted`; weights and losses stay float32."""
+    return torch.autocast(device().type, dtype=torch.bfloat16, enabled=wanted and precision() == "bfloat16")
 
 
 def synchronize() -> None:

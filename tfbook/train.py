@@ -48,7 +48,11 @@ def warmup_cosine(warmup: int, final: float = 0.1) -> Schedule:
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
-    """How long and how to train. Learning rates are AdamW's; `clip` bounds the norm of the gradient."""
+    """How long and how to train. Learning rates are AdamW's; `clip` bounds the norm of the gradient.
+
+    With `mixed_precision` matrix products run at `runtime.precision()`; steps of many small products, such as those of
+    recurrent networks, gain nothing from it.
+    """
 
     steps: int
     lr: float = 1e-3
@@ -57,6 +61,7 @@ class Recipe:
     clip: float = 1.0
     evaluate_every: int = 100
     checkpoint_every: int = 100
+    mixed_precision: bool = True
 
     def __post_init__(self) -> None:
         for name in ("steps", "lr", "clip", "evaluate_every", "checkpoint_every"):
@@ -262,7 +267,7 @@ def fit(
         last = history.steps >= recipe.steps
         while not last:
             start, before = time.perf_counter(), history.elapsed
-            with runtime.autocast():
+            with runtime.autocast(recipe.mixed_precision):
                 value = loss(model, batches(history.steps).to(device))
             _step(model, value, optimizer, recipe, history)
             history.seconds.append(before + time.perf_counter() - start)

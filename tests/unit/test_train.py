@@ -307,3 +307,20 @@ def test_fit_works_outside_the_main_thread() -> None:
     thread.start()
     thread.join(timeout=60)
     assert [history.steps for history in histories] == [3]
+
+
+@pytest.mark.parametrize(("mixed_precision", "dtype"), [(True, torch.bfloat16), (False, torch.float32)])
+def test_a_recipe_may_do_without_mixed_precision(
+    monkeypatch: pytest.MonkeyPatch, mixed_precision: bool, dtype: torch.dtype
+) -> None:
+    monkeypatch.setenv("TFBOOK_PRECISION", "bfloat16")
+    runtime.precision.cache_clear()
+    seen = []
+
+    def loss(model: nn.Module, batch: torch.Tensor) -> torch.Tensor:
+        output = model(batch)
+        seen.append(output.dtype)
+        return output.float().square().mean()
+
+    train.fit(nn.Linear(2, 2), loss, lambda step: torch.ones(1, 2), Recipe(steps=1, mixed_precision=mixed_precision))
+    assert seen == [dtype]
