@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import replace
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor, nn
 
 from tfbook import runtime
+from tfbook.attention import Causal, Kernel, Lengths, Mask, MultiHeadAttention, merge_heads, record, split_heads
 from tfbook.data.translation import EOS, PAD, Batch
 from tfbook.seq2seq import Translator, translation_loss
 
@@ -28,7 +29,7 @@ def _largest(*gaps: float) -> float:
 
 
 @torch.no_grad()
-def convexity(weights: Float[Tensor, "batch query key"], mask: Bool[Tensor, "batch #query key"]) -> float:
+def convexity(weights: Float[Tensor, "*batch query key"], mask: Bool[Tensor, "*#batch #query key"]) -> float:
     """Attention weights are a convex combination: none negative, blocked ones 0, sums 1 (0 if all is blocked)."""
     mask = mask.expand(weights.shape)
     sums = (weights.sum(dim=-1) - mask.any(dim=-1).to(weights.dtype)).abs().max()
@@ -55,14 +56,62 @@ def _same_dropout(forward: Callable[[Tensor], Tensor], tokens: Tensor) -> Tensor
 
 @torch.no_grad()
 def padding_effect(
-    forward: Callable[[Tensor, Tensor], Tensor], tokens: Int[Tensor, "batch time"], lengths: Int[Tensor, " batch"]
+    forward: Callable[[Tensor, Tensor], Tensor], x: Shaped[Tensor, "batch time *width"], lengths: Int[Tensor, " batch"]
 ) -> float:
-    """How much a sequence's output depends on the padding that its batch gave it: it must come out the same alone."""
-    together, gaps = forward(tokens, lengths), [0.0]
+    """How much a sequence's output depends on the padding that its batch gave it: it must come out the same alone.
+
+    `x` holds tokens or vectors.
+    """
+    together, gaps = forward(x, lengths), [0.0]
     for row, length in enumerate(lengths.tolist()):
-        alone = forward(tokens[row : row + 1, :length], lengths[row : row + 1])
+        alone = forward(x[row : row + 1, :length], lengths[row : row + 1])
         gaps.append(float((together[row, : alone.shape[1]] - alone[0]).abs().max()))
     return _largest(*gaps)
+
+
+@torch.no_grad()
+def permutation_gap(forward: Callable[[Tensor], Tensor], x: Float[Tensor, "batch time d_model"]) -> float:
+    """max |f(P x) − P f(x)|: without positions a layer cannot see the order, so it moves its outputs with its inputs.
+
+    P is a shift by one place and an exchange of the first two; together they generate every permutation.
+    """
+    straight, places, gaps = forward(x), torch.arange(x.shape[1]), []
+    for order in (places.roll(1), torch.cat([places[:2].flip(0), places[2:]])):
+        gaps.append(float((forward(x[:, order]) - straight[:, order]).abs().max()))
+    return _largest(*gaps)
+
+
+def dependence(
+    forward: Callable[[Tensor], Tensor], x: Float[Tensor, "batch input d_in"]
+) -> Float[Tensor, "output input"]:
+    """‖∂y_i / ∂x_j‖, the Frobenius norm, for every pair of positions: 0 where input j has no influence on output i.
+
+    Lower-triangular means causal and diagonal means position-wise. Float64 keeps zeros apart from rounding; the same
+    units are dropped as in every other invariant. Raises ValueError unless `x` is a batch of one sequence.
+    """
+    if len(x) != 1:
+        raise ValueError(f"x holds {len(x)} sequences; expected one, whose positions are compared")
+    jacobian = torch.autograd.functional.jacobian(lambda inputs: _same_dropout(forward, inputs), x)
+    return torch.linalg.vector_norm(jacobian[0, :, :, 0], dim=(1, 3))  # of (output, d_out, input, d_in)
+
+
+def blocked_rows(
+    kernel: Kernel, x: Float[Tensor, "batch head time d_head"], mask: Mask | Bool[Tensor, "..."], dropout: float = 0.0
+) -> float:
+    """What a kernel makes of queries that may attend to nothing: their largest output, which must be 0.
+
+    It is infinite when the output or a gradient is not finite anywhere. `x` is queries, keys and values at once.
+    Raises ValueError when `mask` blocks no row.
+    """
+    allowed = mask if isinstance(mask, Tensor) else mask.dense(x.shape[2], x.shape[2], x.device)
+    blocked = ~allowed.any(dim=-1).expand(x.shape[:3])
+    if not blocked.any():
+        raise ValueError("mask blocks no row; expected one with a query that may attend to nothing")
+    q, k, v = (x.detach().clone().requires_grad_() for _ in range(3))
+    output = _same_dropout(lambda q: kernel(q, k, v, mask=mask, dropout=dropout), q)
+    gradients = torch.autograd.grad(output.float().square().sum(), (q, k, v))
+    finite = all(bool(tensor.isfinite().all()) for tensor in (output, *gradients))
+    return float(output.detach()[blocked].abs().max()) if finite else math.inf
 
 
 @torch.no_grad()
@@ -93,16 +142,23 @@ def round_trip_gap(model: nn.Module, forward: Callable[[nn.Module], Tensor]) -> 
     return _largest(float((forward(twin) - forward(model)).abs().max()))
 
 
-def missing_gradients(model: nn.Module, loss: Callable[[nn.Module], Tensor]) -> float:
-    """Share of parameters whose gradient is absent, zero or not finite after a backward pass at `runtime.precision`."""
+def missing_gradients(
+    model: nn.Module, loss: Callable[[nn.Module], Tensor], without_effect: Collection[str] = ()
+) -> float:
+    """Share of parameters whose gradient is absent, zero or not finite after a backward pass at `runtime.precision`.
+
+    Those named in `without_effect` cannot change the loss; of them nothing but a finite gradient is asked.
+    """
     model.zero_grad(set_to_none=True)
     with runtime.untouched_randomness(), runtime.autocast():
         value = loss(model)
     value.backward()
-    parameters = list(model.parameters())
-    healthy = [p.grad is not None and bool(p.grad.isfinite().all()) and bool(p.grad.any()) for p in parameters]
+    healthy = [
+        p.grad is not None and bool(p.grad.isfinite().all()) and (name in without_effect or bool(p.grad.any()))
+        for name, p in model.named_parameters()
+    ]
     model.zero_grad(set_to_none=True)
-    return 1 - sum(healthy) / len(parameters)
+    return 1 - sum(healthy) / len(healthy)
 
 
 @torch.no_grad()
@@ -140,4 +196,61 @@ def translator_report(model: Translator, batch: Batch) -> dict[str, float]:
     model.train()  # where the fused recurrent kernels of GPUs have a backward pass
     found["every parameter gets a finite gradient"] = missing_gradients(model, lambda m: translation_loss(m, batch))
     model.train(training)
+    return found
+
+
+# ---- attention ---------------------------------------------------------------------------------------------------
+
+
+@torch.no_grad()
+def unused_mask(forward: Callable[[Mask | None], Tensor], mask: Mask) -> float:
+    """1 when the output is the same with a mask as without one, else 0: a mask that changes nothing was not applied."""
+    gap = float((forward(mask) - forward(None)).abs().max())
+    return 0.0 if gap > TOLERANCE else 1.0
+
+
+@torch.no_grad()
+def record_gap(layer: MultiHeadAttention, x: Float[Tensor, "batch time d_model"], mask: Mask) -> float:
+    """The layer's output against W_O of its recorded weights times its values: the record must be what was applied."""
+    with record(layer) as weights:
+        layer(x, mask=mask)
+    values = split_heads(layer.W_V(x), layer.heads)
+    by_hand = layer.W_O(merge_heads(weights[""] @ values))
+    return _largest(float((layer(x, mask=mask) - by_hand).abs().max()))
+
+
+def attention_report(
+    layer: MultiHeadAttention, x: Float[Tensor, "batch time d_model"], lengths: Int[Tensor, " batch"]
+) -> dict[str, float]:
+    """Every invariant of a self-attention layer on one padded batch: name → largest violation.
+
+    The bias of W_K adds one number to all scores of a query, which no softmax notices: its gradient is 0 but for
+    rounding, and has to be finite only. `x` needs two positions or more, and one sequence that is padded.
+    """
+    training, time, mask = layer.training, x.shape[1], Causal() & Lengths(lengths)
+
+    def causal(changed: Tensor) -> Tensor:
+        return layer(torch.where(changed[..., None] > 0, x + 1, x), mask=Causal())
+
+    layer.train()
+    nothing_changed = torch.zeros(x.shape[:2], dtype=torch.int64, device=x.device)
+    found = {"no position sees a later one (train)": future_leak(causal, nothing_changed, 2)}
+    layer.eval()
+    found["no position sees a later one (eval)"] = future_leak(causal, nothing_changed, 2)
+    found["padding changes nothing"] = padding_effect(lambda x, n: layer(x, mask=Lengths(n)), x, lengths)
+    found["without positions the order changes nothing"] = permutation_gap(layer, x)
+    found["a mask changes the output"] = unused_mask(lambda rule: layer(x, mask=rule), mask)
+    found["a query that may attend to nothing gets 0"] = blocked_rows(
+        layer.kernel, split_heads(x, layer.heads), Lengths(torch.zeros_like(lengths))
+    )
+    with record(layer) as weights:
+        layer(x, mask=mask)
+    found["weights are a convex combination"] = convexity(weights[""], mask.dense(time, time, x.device))
+    found["what is recorded is what is applied"] = record_gap(layer, x, mask)
+    found["a saved layer computes the same"] = round_trip_gap(layer, lambda m: m(x, mask=mask))
+    layer.train()
+    found["every parameter gets a finite gradient"] = missing_gradients(
+        layer, lambda m: m(x, mask=mask).square().mean(), without_effect={"W_K.bias"}
+    )
+    layer.train(training)
     return found

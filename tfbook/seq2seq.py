@@ -1,6 +1,6 @@
 """Sequence to sequence with recurrent networks: one encoder, and three decoders that differ in their context.
 
-Shapes: batch, source and target (words, padded), d_embed, d_hidden, d_memory = 2 · d_hidden (two directions), vocab.
+Shapes: batch, source and target (words, padded), d_embed, d_hidden, d_memory (two directions side by side), vocab.
 """
 
 from __future__ import annotations
@@ -27,11 +27,17 @@ class Seq2SeqSizes:
     target_vocab: int
     d_embed: int = 128
     d_hidden: int = 128
+    d_encoder: int | None = None  # of each direction of the encoder; None: d_hidden
     dropout: float = 0.1
 
+    @property
+    def d_memory(self) -> int:
+        """Width of an annotation [→h_j; ←h_j]: both directions of the encoder side by side."""
+        return 2 * (self.d_hidden if self.d_encoder is None else self.d_encoder)
+
     def __post_init__(self) -> None:
-        for name in ("source_vocab", "target_vocab", "d_embed", "d_hidden"):
-            if getattr(self, name) < 1:
+        for name in ("source_vocab", "target_vocab", "d_embed", "d_hidden", "d_encoder"):
+            if getattr(self, name) is not None and getattr(self, name) < 1:
                 raise ValueError(f"{name} is {getattr(self, name)}; expected 1 or more")
         if not 0 <= self.dropout < 1:
             raise ValueError(f"dropout is {self.dropout}; expected 0 ≤ dropout < 1")
@@ -79,7 +85,7 @@ class Encoder(nn.Module):
         super().__init__()
         self.embed = nn.Embedding(sizes.source_vocab, sizes.d_embed, padding_idx=PAD)
         self.dropout = nn.Dropout(sizes.dropout)
-        self.gru = nn.GRU(sizes.d_embed, sizes.d_hidden, batch_first=True, bidirectional=True)
+        self.gru = nn.GRU(sizes.d_embed, sizes.d_memory // 2, batch_first=True, bidirectional=True)
 
     def forward(self, source: Int[Tensor, "batch source"], lengths: Int[Tensor, " batch"]) -> Memory:
         """Reads each sentence up to its length; padded positions get state 0.
@@ -104,11 +110,10 @@ class Decoder(nn.Module):
 
     def __init__(self, sizes: Seq2SeqSizes):
         super().__init__()
-        d_memory = 2 * sizes.d_hidden
         self.embed = nn.Embedding(sizes.target_vocab, sizes.d_embed, padding_idx=PAD)
         self.dropout = nn.Dropout(sizes.dropout)
-        self.begin = nn.Linear(d_memory, sizes.d_hidden)
-        self.merge = nn.Linear(sizes.d_hidden + d_memory + sizes.d_embed, sizes.d_embed)
+        self.begin = nn.Linear(sizes.d_memory, sizes.d_hidden)
+        self.merge = nn.Linear(sizes.d_hidden + sizes.d_memory + sizes.d_embed, sizes.d_embed)
         self.vocabulary = nn.Linear(sizes.d_embed, sizes.target_vocab)
 
     def start(self, memory: Memory) -> State:
@@ -142,7 +147,7 @@ class FixedContextDecoder(Decoder):
 
     def __init__(self, sizes: Seq2SeqSizes):
         super().__init__(sizes)
-        self.gru = nn.GRU(sizes.d_embed + 2 * sizes.d_hidden, sizes.d_hidden, batch_first=True)
+        self.gru = nn.GRU(sizes.d_embed + sizes.d_memory, sizes.d_hidden, batch_first=True)
 
     def unroll(self, words: Tensor, memory: Memory, state: State) -> tuple[Tensor, Tensor, None]:
         """One call of the fused kernel, since no step has to look anything up."""
@@ -152,12 +157,15 @@ class FixedContextDecoder(Decoder):
 
 
 class BahdanauDecoder(Decoder):
-    """s_t = GRU([y_{t−1}; c_t], s_{t−1}) with c_t = Σ_j α_tj h_j and α_t = softmax_j score(s_{t−1}, h_j)."""
+    """s_t = GRU([y_{t−1}; c_t], s_{t−1}) with c_t = Σ_j α_tj h_j and α_t = softmax_j score(s_{t−1}, h_j).
 
-    def __init__(self, sizes: Seq2SeqSizes):
+    `score` is one of `tfbook.scoring.SCORES`; left out, it is the additive one (Bahdanau et al., 2015).
+    """
+
+    def __init__(self, sizes: Seq2SeqSizes, score: type[nn.Module] | None = None):
         super().__init__(sizes)
-        self.score = AdditiveScore(sizes.d_hidden, 2 * sizes.d_hidden, sizes.d_hidden)
-        self.cell = nn.GRUCell(sizes.d_embed + 2 * sizes.d_hidden, sizes.d_hidden)
+        self.score = (score or AdditiveScore)(sizes.d_hidden, sizes.d_memory, sizes.d_hidden)
+        self.cell = nn.GRUCell(sizes.d_embed + sizes.d_memory, sizes.d_hidden)
 
     def start(self, memory: Memory) -> State:
         """As for every decoder, and the keys projected once for the whole sentence."""
@@ -175,11 +183,14 @@ class BahdanauDecoder(Decoder):
 
 
 class LuongDecoder(Decoder):
-    """s_t = GRU(y_{t−1}, s_{t−1}), then c_t from score(s_t, h_j): attention after recurrence (Luong et al., 2015)."""
+    """s_t = GRU(y_{t−1}, s_{t−1}), then c_t from score(s_t, h_j): attention after recurrence (Luong et al., 2015).
 
-    def __init__(self, sizes: Seq2SeqSizes):
+    `score` is one of `tfbook.scoring.SCORES`; left out, it is the additive one.
+    """
+
+    def __init__(self, sizes: Seq2SeqSizes, score: type[nn.Module] | None = None):
         super().__init__(sizes)
-        self.score = AdditiveScore(sizes.d_hidden, 2 * sizes.d_hidden, sizes.d_hidden)
+        self.score = (score or AdditiveScore)(sizes.d_hidden, sizes.d_memory, sizes.d_hidden)
         self.gru = nn.GRU(sizes.d_embed, sizes.d_hidden, batch_first=True)
 
     def start(self, memory: Memory) -> State:

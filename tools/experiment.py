@@ -14,7 +14,7 @@ import book
 
 from tfbook import experiments, runtime
 
-EXPERIMENTS = ("lesson01.bottleneck", "lesson01.tatoeba")
+EXPERIMENTS = ("lesson01.bottleneck", "lesson01.tatoeba", "lesson02.growth", "lesson02.scores")
 
 
 def run(name: str) -> None:

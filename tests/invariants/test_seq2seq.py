@@ -5,6 +5,7 @@ A later lesson adds its model as a row of `MODELS`.
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 
 import pytest
 import torch
@@ -14,7 +15,9 @@ from torch.nn import functional as F
 from tfbook import invariants, runtime, seq2seq
 from tfbook.attention import masked_softmax
 from tfbook.data.translation import Batch, Pair, Vocabulary, collate
+from tfbook.experiments.lesson02 import HeadedDecoder
 from tfbook.invariants import TOLERANCE, translator_report
+from tfbook.scoring import SCORES
 from tfbook.seq2seq import (
     BahdanauDecoder,
     Decoder,
@@ -37,10 +40,23 @@ PAIRS = [
 SOURCE, TARGET = (Vocabulary(words) for words in zip(*((pair.source, pair.target) for pair in PAIRS), strict=True))
 SIZES = Seq2SeqSizes(source_vocab=len(SOURCE), target_vocab=len(TARGET), d_embed=16, d_hidden=16, dropout=0.3)
 
+HALF = replace(SIZES, d_encoder=8)  # queries and keys equally wide, as some scores need them
+
+
+def _translator(sizes: Seq2SeqSizes, decoder: Callable[[Seq2SeqSizes], Decoder]) -> Translator:
+    return Translator(Encoder(sizes), decoder(sizes))
+
+
 MODELS: dict[str, Callable[[], Translator]] = {
-    "fixed context": lambda: Translator(Encoder(SIZES), FixedContextDecoder(SIZES)),
-    "Bahdanau": lambda: Translator(Encoder(SIZES), BahdanauDecoder(SIZES)),
-    "Luong": lambda: Translator(Encoder(SIZES), LuongDecoder(SIZES)),
+    "fixed context": partial(_translator, SIZES, FixedContextDecoder),
+    "Bahdanau": partial(_translator, SIZES, BahdanauDecoder),
+    "Luong": partial(_translator, SIZES, LuongDecoder),
+    "four heads": partial(_translator, HALF, HeadedDecoder),
+}
+MODELS |= {
+    f"{order}, {name}": partial(_translator, HALF, partial(decoder, score=score))
+    for order, decoder in (("Bahdanau", BahdanauDecoder), ("Luong", LuongDecoder))
+    for name, score in SCORES.items()
 }
 PROPERTIES = {
     "no word sees a later one (train)",

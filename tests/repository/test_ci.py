@@ -15,26 +15,35 @@ case " $* " in *" $FAILING "*) echo "==== 1 failed, 2 passed in 0.1s ===="; exit
 echo "==== 3 passed in 0.1s ===="
 """
 
+APT = """#!/bin/sh
+echo "$*" >>"$0.log"
+exit "$APT_STATUS"
+"""
+TOOLS = ("bash", "dirname", "env", "grep", "mktemp", "rm", "sh", "tee", "timeout")
+
 pytestmark = pytest.mark.skipif(sys.platform == "win32" or shutil.which("bash") is None, reason=".ci/run needs bash")
 
 
 @pytest.fixture
 def clone(tmp_path: Path) -> Path:
-    """Return a clone that holds `.ci/run` and a stand-in for make."""
+    """Return a clone that holds `.ci/run`, the tools it calls, a stand-in for make and another for apt-get."""
     folder = tmp_path / "clone"
     (folder / ".ci").mkdir(parents=True)
     shutil.copy(ROOT / ".ci/run", folder / ".ci/run")
     (folder / "bin").mkdir()
-    (folder / "bin/make").write_text(MAKE, encoding="utf-8")
-    (folder / "bin/make").chmod(0o755)
+    for tool in TOOLS:
+        (folder / "bin" / tool).symlink_to(shutil.which(tool))
+    for name, program in (("make", MAKE), ("apt-get", APT), ("chromedriver", "#!/bin/sh\n")):
+        (folder / "bin" / name).write_text(program, encoding="utf-8")
+        (folder / "bin" / name).chmod(0o755)
     return folder
 
 
-def ci(clone: Path, failing: str = "nothing") -> subprocess.CompletedProcess[str]:
-    """Run `.ci/run` as CI does: from anywhere, without input."""
-    env = os.environ | {"PATH": f"{clone}/bin:{os.environ['PATH']}", "FAILING": failing, "CI": "true"}
+def ci(clone: Path, failing: str = "nothing", apt_status: int = 0) -> subprocess.CompletedProcess[str]:
+    """Run `.ci/run` as CI does: from anywhere, without input. Nothing but the clone's tools can be called."""
+    env = os.environ | {"PATH": f"{clone}/bin", "FAILING": failing, "APT_STATUS": str(apt_status), "CI": "true"}
     env.pop("TFBOOK_MIRROR", None)
-    command = ["bash", str(clone / ".ci/run")]
+    command = [shutil.which("bash"), str(clone / ".ci/run")]
     return subprocess.run(command, cwd=clone.parent, env=env, capture_output=True, text=True, timeout=60, check=False)
 
 
@@ -76,6 +85,32 @@ def test_a_run_without_tests_fails(clone: Path) -> None:
     """A make that does nothing must not look green."""
     (clone / "bin/make").write_text("#!/bin/sh\n", encoding="utf-8")
     assert ci(clone).returncode == 1
+
+
+def test_a_browser_that_is_there_is_left_alone(clone: Path) -> None:
+    """A developer's machine is not changed."""
+    assert ci(clone).returncode == 0
+    assert not (clone / "bin/apt-get.log").exists()
+
+
+def test_a_browser_that_is_missing_is_installed(clone: Path) -> None:
+    """Before the tests that drive it."""
+    (clone / "bin/chromedriver").unlink()
+    result = ci(clone)
+    assert result.returncode == 0
+    commands = (clone / "bin/apt-get.log").read_text(encoding="utf-8").splitlines()
+    assert commands == ["update", "install --yes --no-install-recommends chromium chromium-driver"]
+    assert "skipped: the tests in a browser" not in result.stdout
+    assert result.stdout.index("== apt-get install") < result.stdout.index("== make")
+
+
+def test_without_a_browser_the_other_tests_run(clone: Path) -> None:
+    """No network, no root, no apt-get: it says so and goes on."""
+    (clone / "bin/chromedriver").unlink()
+    result = ci(clone, apt_status=100)
+    assert result.returncode == 0
+    assert "== skipped: the tests in a browser (apt-get could not install one)" in result.stdout
+    assert "make --keep-going test with" in result.stdout
 
 
 def test_it_can_be_run() -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+import jaxtyping
 import pytest
 import torch
 
@@ -24,6 +25,12 @@ def float32(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     runtime.precision.cache_clear()
     yield
     runtime.precision.cache_clear()
+
+
+@pytest.fixture
+def unchecked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the tests' run-time check of signatures, so that an error is the one that a reader gets."""
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
 
 
 @pytest.fixture(scope="session")

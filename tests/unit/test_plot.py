@@ -32,9 +32,23 @@ SERIES = {
     "after the recurrence": ([0, 10, 20], [92.0, 91.0, 89.5]),
 }
 
+TOKENS = ("the", "dog", "saw", "me", ".")
+CAUSAL = torch.ones(5, 5, dtype=torch.bool).tril()
+HEADS = torch.randn(6, 5, 5, generator=torch.Generator().manual_seed(1)).masked_fill(~CAUSAL, -torch.inf).softmax(-1)
+
+
+def _heads(axes: Axes) -> None:
+    figure = axes.figure
+    axes.remove()
+    plot.head_maps(figure, HEADS, TOKENS, title="Six heads", mask=CAUSAL)
+
+
 DRAWINGS: dict[str, Callable[[Axes], None]] = {
     "lines": lambda axes: plot.lines(axes, SERIES, title="Long sentences", x="words", y="BLEU"),
     "attention map": lambda axes: plot.attention_map(axes, WEIGHTS, SOURCE, TARGET, title="Who looks where"),
+    "maps of heads": _heads,
+    "picture of a mask": lambda axes: plot.mask_picture(axes, CAUSAL, TOKENS, title="Only the past"),
+    "lines between tokens": lambda axes: plot.bipartite(axes, HEADS[0], TOKENS, title="One head", focus=2),
     "diagram": lambda axes: plot.seq2seq_diagram(axes, SOURCE, TARGET, attention=False),
     "diagram with attention": lambda axes: plot.seq2seq_diagram(axes, SOURCE, TARGET, attention=True),
     "map of the course": lambda axes: plot.course_map(axes, PARTS, ready=["00"]),
@@ -170,6 +184,186 @@ def test_rings_mark_the_gold_links(axes: Axes) -> None:
 def test_words_must_fit_the_weights(axes: Axes, weights: torch.Tensor) -> None:
     with pytest.raises(ValueError, match=r"weights have shape \(.*\); expected 3 target × 4 source words"):
         plot.attention_map(axes, weights, SOURCE, TARGET, title="")
+
+
+# ---- many heads --------------------------------------------------------------------------------------------------
+
+
+def _panels(figure: Figure) -> list[Axes]:
+    """The maps, without the colour bar, which has no title."""
+    return [axes for axes in figure.axes if axes.get_title(loc="left")]
+
+
+@pytest.fixture
+def page() -> Figure:
+    return plt.figure(figsize=(9, 6))
+
+
+def test_every_head_has_its_map_on_one_scale(page: Figure) -> None:
+    """One colour bar; tokens only where a panel has none beside or below it."""
+    plot.head_maps(page, HEADS[:5].to(torch.bfloat16).requires_grad_(), TOKENS, title="Five heads", columns=3)
+    panels = _panels(page)
+    assert [axes.get_title(loc="left") for axes in panels] == [f"head {number}" for number in range(1, 6)]
+    for axes, weights in zip(panels, HEADS.to(torch.bfloat16).float(), strict=False):
+        assert axes.collections[0].get_clim() == (0, 1)
+        np.testing.assert_array_equal(axes.collections[0].get_array().reshape(5, 5), weights.numpy())
+    assert len(page.axes) == 6
+    assert page.get_suptitle() == "Five heads"
+    named = [
+        (axes.yaxis.get_tick_params()["labelleft"], axes.xaxis.get_tick_params()["labelbottom"]) for axes in panels
+    ]
+    assert named == [(True, False), (False, False), (False, True), (True, True), (False, True)]
+    assert tuple(label.get_text() for label in panels[3].get_xticklabels()) == TOKENS
+    assert {label.get_rotation() for label in panels[3].get_yticklabels()} == {0}
+
+
+@pytest.mark.parametrize(("heads", "shape"), [(1, (1, 1)), (4, (1, 4)), (6, (2, 3)), (9, (3, 3))])
+def test_the_rows_of_a_page_are_even(page: Figure, heads: int, shape: tuple[int, int]) -> None:
+    plot.head_maps(page, HEADS[:1].expand(heads, 5, 5), TOKENS, title="")
+    assert _panels(page)[0].get_gridspec().get_geometry() == shape
+
+
+@pytest.mark.parametrize("mask", [CAUSAL, CAUSAL[None], CAUSAL.expand(6, 5, 5)], ids=["matrix", "one", "each head"])
+def test_blocked_cells_are_no_zeros(page: Figure, mask: torch.Tensor) -> None:
+    """A cell of weight 0 has the darkest colour; a blocked one has none, so the hatched ground is seen."""
+    weights = HEADS.clone()
+    weights[:, 4, 0] = 0
+    plot.head_maps(page, weights, TOKENS, title="", mask=mask)
+    for axes in _panels(page):
+        drawn = axes.collections[0].get_array().reshape(5, 5)
+        np.testing.assert_array_equal(np.ma.getmaskarray(drawn), ~CAUSAL.numpy())
+        assert axes.patch.get_hatch()
+    assert page.axes[-1].get_ylabel() == "attention weight (hatched: blocked)"
+
+
+@pytest.mark.parametrize(
+    ("change", "kind", "message"),
+    [
+        ({"queries": TOKENS[:4]}, ValueError, r"weights has shape \(6, 5, 5\); expected \(head, 4 queries, 5 keys\)"),
+        ({"keys": TOKENS[:4]}, ValueError, r"weights has shape \(6, 5, 5\); expected \(head, 5 queries, 4 keys\)"),
+        ({"weights": HEADS[0]}, ValueError, r"weights has shape \(5, 5\); expected \(head, 5 queries, 5 keys\)"),
+        ({"names": ["a", "b"]}, ValueError, "names holds 2; expected one for each of 6 heads"),
+        ({"mask": CAUSAL.float()}, TypeError, r"mask has dtype torch.float32; expected torch.bool, where True means"),
+        ({"mask": CAUSAL[:4]}, ValueError, r"mask has shape \(4, 5\); expected one that broadcasts to weights, \(6, 5"),
+        ({"mask": CAUSAL.T}, ValueError, "mask blocks 60 cells whose weight is not 0; the weights were made without"),
+    ],
+    ids=["queries", "keys", "one head", "names", "dtype", "size", "another mask"],
+)
+def test_what_does_not_fit_the_heads_is_named(
+    page: Figure, change: dict[str, object], kind: type[Exception], message: str
+) -> None:
+    given = {"weights": HEADS, "queries": TOKENS, "keys": TOKENS, "title": ""} | change
+    with pytest.raises(kind, match=message):
+        plot.head_maps(page, **given)
+
+
+# ---- masks -------------------------------------------------------------------------------------------------------
+
+
+def test_a_mask_is_filled_where_a_query_may_attend(axes: Axes) -> None:
+    """A row a query, the first at the top; a tick in each filled cell."""
+    mask = CAUSAL[:3]
+    plot.mask_picture(axes, mask, TOKENS[:3], TOKENS, title="Only the past")
+    drawn = axes.collections[0].get_array().reshape(3, 5)
+    np.testing.assert_array_equal(np.ma.getmaskarray(drawn), ~mask.numpy())
+    ticks = {(int(text.get_position()[1]), int(text.get_position()[0])) for text in axes.texts}
+    assert ticks == {(query, key) for query, key in mask.nonzero().tolist()}
+    assert tuple(label.get_text() for label in axes.get_yticklabels()) == TOKENS[:3]
+    assert tuple(label.get_text() for label in axes.get_xticklabels()) == TOKENS
+    assert (axes.get_xlabel(), axes.get_ylabel(), axes.get_title(loc="left")) == ("key", "query", "Only the past")
+    assert axes.yaxis_inverted()
+    assert axes.patch.get_hatch()
+
+
+def test_a_mask_of_all_or_of_nothing_is_drawn(axes: Axes) -> None:
+    """The same colour for "may attend", whatever else there is."""
+    colours = set()
+    for mask in (torch.ones(3, 3, dtype=torch.bool), CAUSAL):
+        _, axes = plt.subplots()
+        plot.mask_picture(axes, mask, title="")
+        axes.figure.canvas.draw()
+        colours |= {to_hex(colour) for colour in axes.collections[0].get_facecolor() if colour[3]}
+    assert len(colours) == 1
+    plot.mask_picture(axes, torch.zeros(3, 3, dtype=torch.bool), title="")
+
+
+@pytest.mark.parametrize(("size", "few"), [(20, False), (128, True)])
+def test_a_large_mask_has_no_borders_and_few_numbers(axes: Axes, size: int, few: bool) -> None:
+    plot.mask_picture(axes, torch.ones(size, size, dtype=torch.bool).tril(), title="")
+    numbers = [int(label.get_text()) for label in axes.get_xticklabels()]
+    assert [place - 0.5 for place in axes.get_xticks()] == numbers
+    assert numbers[0] == 0
+    assert max(numbers) < size
+    assert (len(numbers) < 12) == few
+    assert (not axes.texts) == few
+    assert (axes.get_xlabel(), axes.get_ylabel()) == ("key (position)", "query (position)")
+
+
+@pytest.mark.parametrize(
+    ("mask", "tokens", "kind", "message"),
+    [
+        (CAUSAL.int(), (), TypeError, "mask has dtype torch.int32; expected torch.bool, where True means 'may attend'"),
+        (CAUSAL[None], (), ValueError, r"mask has shape \(1, 5, 5\); expected any queries × any keys"),
+        (CAUSAL, (TOKENS[:4],), ValueError, r"mask has shape \(5, 5\); expected 4 queries × 4 keys"),
+        (CAUSAL, (TOKENS, TOKENS[:4]), ValueError, r"mask has shape \(5, 5\); expected 5 queries × 4 keys"),
+    ],
+    ids=["dtype", "batch", "queries", "keys"],
+)
+def test_what_does_not_fit_the_mask_is_named(
+    axes: Axes, mask: torch.Tensor, tokens: tuple[tuple[str, ...], ...], kind: type[Exception], message: str
+) -> None:
+    with pytest.raises(kind, match=message):
+        plot.mask_picture(axes, mask, *tokens, title="")
+
+
+# ---- lines between tokens ----------------------------------------------------------------------------------------
+
+
+def _ends(axes: Axes) -> list[tuple[float, float, float]]:
+    """Start, end and width of each line, in the order of drawing."""
+    (curves,) = axes.collections
+    widths = curves.get_linewidths()
+    return [(line[0, 1], line[-1, 1], width) for line, width in zip(curves.get_segments(), widths, strict=True)]
+
+
+def test_a_line_is_as_wide_as_its_weight(axes: Axes) -> None:
+    """The shorter side stands in the middle of the longer; the strongest line lies on top."""
+    weights = torch.tensor([[0.7, 0.2, 0.09, 0.01], [0.0, 0.4, 0.55, 0.05]])
+    plot.bipartite(axes, weights, ["le", "chat"], SOURCE, title="Who looks where")
+    drawn = _ends(axes)
+    places = [(q, k) for q in range(2) for k in range(4) if weights[q, k] >= 0.02]
+    assert {(start, end) for start, end, _ in drawn} == {(q + 1.0, float(k)) for q, k in places}
+    widths = [width for _, _, width in drawn]
+    assert widths == sorted(widths)
+    assert (drawn[-1][:2], drawn[0][:2]) == ((1.0, 0.0), (2.0, 3.0))
+    words = {text.get_text(): text.get_ha() for text in axes.texts}
+    assert words == dict.fromkeys(("le", "chat", "query"), "right") | dict.fromkeys((*SOURCE, "key"), "left")
+
+
+def test_a_focus_stands_out_with_its_numbers(axes: Axes) -> None:
+    """In the accent colour, above the others, which are grey."""
+    plot.bipartite(axes, HEADS[0], TOKENS, title="", focus=3)
+    accent = [to_hex(colour) == plot.COLOURS[1] for colour in axes.collections[0].get_colors()]
+    assert accent == [start == 3 for start, _, _ in _ends(axes)]
+    assert accent == sorted(accent)
+    coloured = [text.get_text() for text in axes.texts if to_hex(text.get_color()) == plot.COLOURS[1]]
+    assert coloured == ["me", *(f"{weight:.2f}" for weight in HEADS[0, 3].tolist())]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"queries": TOKENS[:4]}, r"weights has shape \(5, 5\); expected 4 queries × 5 keys"),
+        ({"weights": HEADS}, r"weights has shape \(6, 5, 5\); expected 5 queries × 5 keys"),
+        ({"focus": 5}, "focus is 5; expected the position of a query, 0 to 4"),
+        ({"focus": -1}, "focus is -1; expected the position of a query, 0 to 4"),
+    ],
+    ids=["queries", "heads", "too large", "negative"],
+)
+def test_what_does_not_fit_the_lines_is_named(axes: Axes, change: dict[str, object], message: str) -> None:
+    given = {"weights": HEADS[0], "queries": TOKENS, "keys": TOKENS, "title": ""} | change
+    with pytest.raises(ValueError, match=message):
+        plot.bipartite(axes, **given)
 
 
 # ---- diagrams ----------------------------------------------------------------------------------------------------

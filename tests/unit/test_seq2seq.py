@@ -1,5 +1,6 @@
 """Encoder, decoders and loss against the same computation done one sentence and one word at a time."""
 
+from dataclasses import replace
 from inspect import unwrap
 
 import pytest
@@ -9,11 +10,13 @@ from torch.nn import functional as F
 
 from tfbook.data.translation import BOS, EOS, PAD, Batch
 from tfbook.recurrent import CellWeights, gru_step
+from tfbook.scoring import SCORES, AdditiveScore, DotScore
 from tfbook.seq2seq import (
     BahdanauDecoder,
     Decoder,
     Encoder,
     FixedContextDecoder,
+    LuongDecoder,
     Memory,
     Seq2SeqSizes,
     Translator,
@@ -31,6 +34,7 @@ CLOSE = {"rtol": 0, "atol": 1e-12}
         ({"target_vocab": -3}, "target_vocab is -3; expected 1 or more"),
         ({"d_embed": 0}, "d_embed is 0; expected 1 or more"),
         ({"d_hidden": 0}, "d_hidden is 0; expected 1 or more"),
+        ({"d_encoder": 0}, "d_encoder is 0; expected 1 or more"),
         ({"dropout": 1.0}, "dropout is 1.0; expected 0 ≤ dropout < 1"),
         ({"dropout": -0.1}, "dropout is -0.1; expected 0 ≤ dropout < 1"),
     ],
@@ -39,6 +43,16 @@ CLOSE = {"rtol": 0, "atol": 1e-12}
 def test_sizes_name_the_one_that_is_impossible(change: dict[str, float], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         Seq2SeqSizes(**({"source_vocab": 5, "target_vocab": 5} | change))
+
+
+@pytest.mark.parametrize(("d_encoder", "d_memory"), [(None, 8), (3, 6), (4, 8)])
+def test_an_annotation_is_both_directions_side_by_side(
+    sizes: Seq2SeqSizes, batch: Batch, d_encoder: int | None, d_memory: int
+) -> None:
+    """As wide as the decoder each, unless the sizes say otherwise."""
+    sizes = replace(sizes, d_encoder=d_encoder)
+    memory = Encoder(sizes)(batch.source, batch.source_lengths)
+    assert sizes.d_memory == memory.states.shape[-1] == memory.summary.shape[-1] == d_memory
 
 
 # ---- the encoder -------------------------------------------------------------------------------------------------
@@ -99,10 +113,14 @@ def _cell(decoder: Decoder) -> CellWeights:
 
 
 def _attend(decoder: Decoder, s: Tensor, states: Tensor) -> tuple[Tensor, Tensor]:
-    """Weights and context of one step, the score written out word by word."""
+    """Weights and context of one step; the additive score is written out word by word, the others have own tests."""
     score = decoder.score
-    energies = [score.v.weight[0] @ torch.tanh(score.W.weight @ s + score.U.weight @ h + score.U.bias) for h in states]
-    weights = torch.softmax(torch.stack(energies), dim=0)
+    if isinstance(score, AdditiveScore):
+        W, U, b, v = score.W.weight, score.U.weight, score.U.bias, score.v.weight[0]
+        energies = torch.stack([v @ torch.tanh(W @ s + U @ h + b) for h in states])
+    else:
+        energies = score(s[None, None], score.project(states[None]))[0, 0]
+    weights = torch.softmax(energies, dim=0)
     return weights, sum(weight * h for weight, h in zip(weights, states, strict=True))
 
 
@@ -141,6 +159,44 @@ def test_each_decoder_computes_its_formulas(translator: Translator, batch: Batch
         else:
             torch.testing.assert_close(decoded.weights[row, :words, :length], weights, **CLOSE)
             assert not decoded.weights[row, :, length:].any()
+
+
+@pytest.mark.parametrize("score", SCORES.values(), ids=SCORES)
+@pytest.mark.parametrize("kind", [BahdanauDecoder, LuongDecoder])
+def test_decoders_take_every_score(
+    kind: type[Decoder], score: type[nn.Module], sizes: Seq2SeqSizes, batch: Batch
+) -> None:
+    """By one argument; with an encoder half as wide in each direction, queries and keys are equally wide."""
+    sizes = replace(sizes, d_encoder=sizes.d_hidden // 2)
+    model = Translator(Encoder(sizes), kind(sizes, score=score)).double().eval()
+    assert type(model.decoder.score) is score
+    test_each_decoder_computes_its_formulas(model, batch)
+    test_the_state_carries_on_where_the_words_ended(model, batch)
+
+
+@pytest.mark.parametrize("kind", [BahdanauDecoder, LuongDecoder])
+def test_without_the_argument_the_score_is_additive(kind: type[Decoder], sizes: Seq2SeqSizes) -> None:
+    """The same parameters from the same random numbers as when it is named."""
+    torch.manual_seed(3)
+    left_out = kind(sizes).state_dict()
+    torch.manual_seed(3)
+    named = kind(sizes, score=AdditiveScore).state_dict()
+    assert left_out.keys() == named.keys()
+    assert all(torch.equal(left_out[name], named[name]) for name in named)
+
+
+@pytest.mark.parametrize("kind", [BahdanauDecoder, LuongDecoder])
+def test_a_score_that_needs_equal_widths_says_so(kind: type[Decoder], sizes: Seq2SeqSizes) -> None:
+    with pytest.raises(ValueError, match="d_query is 4 and d_key is 8; DotScore expects them to be equal"):
+        kind(sizes, score=DotScore)
+
+
+def test_a_location_score_refuses_a_longer_sentence(sizes: Seq2SeqSizes) -> None:
+    model = Translator(Encoder(sizes), LuongDecoder(sizes, score=SCORES["location"]))
+    source, target = torch.ones(1, 65, dtype=torch.int64), torch.ones(1, 2, dtype=torch.int64)
+    assert model(source[:, 1:], torch.tensor([64]), target).weights.shape == (1, 2, 64)
+    with pytest.raises(ValueError, match="keys has 65 positions; this LocationScore knows 64 at most"):
+        model(source, torch.tensor([65]), target)
 
 
 def test_a_translator_is_its_encoder_and_its_decoder(translator: Translator, batch: Batch) -> None:

@@ -19,6 +19,7 @@ pytestmark = pytest.mark.skipif(os.environ.get("TFBOOK_CHECK") == "0", reason="T
 X, H, IDS, LENGTHS = torch.ones(2, 3), torch.ones(2, 4), torch.ones(2, 5, dtype=torch.int64), torch.tensor([5, 5])
 WEIGHTS = {kind: recurrent.CellWeights.of(kind(3, 4)) for kind in (nn.RNN, nn.GRU, nn.LSTM)}
 SCORE = scoring.AdditiveScore(3, 4, 6)
+HEADS, ATTENTION = torch.ones(2, 1, 5, 4), attention.MultiHeadAttention(4, 2)
 SIZES = seq2seq.Seq2SeqSizes(source_vocab=9, target_vocab=9, d_embed=3, d_hidden=4)
 MODEL = seq2seq.Translator(seq2seq.Encoder(SIZES), seq2seq.LuongDecoder(SIZES))
 
@@ -29,6 +30,12 @@ MODEL = seq2seq.Translator(seq2seq.Encoder(SIZES), seq2seq.LuongDecoder(SIZES))
         ("lengths", attention.padding_mask, (LENGTHS.float(), 5)),
         ("lengths", attention.padding_mask, (LENGTHS[None], 5)),
         ("mask", attention.masked_softmax, (H, torch.ones(2, 4))),
+        ("k", attention.softmax, (HEADS, HEADS[..., :3], HEADS)),
+        ("v", attention.fused, (HEADS, HEADS, HEADS[:, :, :4])),
+        ("mask", attention.fastest, (HEADS, HEADS, HEADS, torch.ones(5, 5))),
+        ("x", attention.split_heads, (X, 1)),
+        ("x", attention.merge_heads, (X,)),
+        ("key", ATTENTION, (torch.ones(2, 5, 4), torch.ones(3, 5, 4))),
         ("h", recurrent.rnn_step, (X, torch.ones(3, 4), WEIGHTS[nn.RNN])),
         ("h", recurrent.gru_step, (X, torch.ones(2, 1, 4), WEIGHTS[nn.GRU])),
         ("x", recurrent.gru_step, (X.long(), H, WEIGHTS[nn.GRU])),
@@ -45,6 +52,10 @@ MODEL = seq2seq.Translator(seq2seq.Encoder(SIZES), seq2seq.LuongDecoder(SIZES))
         ("mask", invariants.convexity, (torch.ones(2, 3, 5), torch.ones(2, 3, 4, dtype=torch.bool))),
         ("tokens", invariants.future_leak, (lambda x: x, IDS.float(), 9)),
         ("lengths", invariants.padding_effect, (lambda x, n: x, IDS, torch.tensor([5]))),
+        ("x", invariants.permutation_gap, (lambda x: x, IDS)),
+        ("x", invariants.dependence, (lambda x: x, X)),
+        ("x", invariants.blocked_rows, (attention.softmax, X, attention.Causal())),
+        ("lengths", invariants.attention_report, (ATTENTION, torch.ones(2, 5, 4), LENGTHS[:1])),
     ],
 )
 def test_the_argument_with_the_wrong_shape_or_dtype_is_named(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from statistics import mean, median
@@ -47,13 +47,21 @@ class Task:
         source = Vocabulary((pair.source for pair in pairs), min_count=min_count)
         return cls(corpus, source, Vocabulary((pair.target for pair in pairs), min_count=min_count))
 
-    def translator(self, decoder: type[Decoder], *, width: int, dropout: float = 0.1) -> Translator:
+    def translator(
+        self,
+        decoder: Callable[[Seq2SeqSizes], Decoder],
+        *,
+        width: int,
+        d_encoder: int | None = None,
+        dropout: float = 0.1,
+    ) -> Translator:
         """An untrained translator with embeddings and hidden states of one width, on the chosen device."""
         sizes = Seq2SeqSizes(
             source_vocab=len(self.source_vocab),
             target_vocab=len(self.target_vocab),
             d_embed=width,
             d_hidden=width,
+            d_encoder=d_encoder,
             dropout=dropout,
         )
         return Translator(Encoder(sizes), decoder(sizes)).to(runtime.device())
@@ -280,6 +288,11 @@ def step_cost(**sizes: int) -> dict[str, float]:
 def kept_for_backward(decoder: type[Decoder], *, words: int) -> int:
     """Bytes of activations that a translator keeps for the backward pass of 16 sentences of `words` words."""
     model, batch = _random_translator(decoder, 128, 1000), _random_batch(16, words, 1000).to(runtime.device())
+    return kept_bytes(model, partial(translation_loss, model, batch))
+
+
+def kept_bytes(model: nn.Module, compute: Callable[[], Tensor]) -> int:
+    """Bytes that `compute()` keeps for its backward pass, the parameters of `model` left out."""
     weights = {parameter.untyped_storage().data_ptr() for parameter in model.parameters()}
     kept: dict[int, int] = {}
 
@@ -290,7 +303,7 @@ def kept_for_backward(decoder: type[Decoder], *, words: int) -> int:
         return tensor
 
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-        loss = translation_loss(model, batch)  # alive while we count, so that no address is used twice
+        loss = compute()  # alive while we count, so that no address is used twice
     return sum(kept.values()) if loss.isfinite() else 0
 
 

@@ -1,0 +1,34 @@
+"""A headless Chromium that reaches nothing but this machine; where there is none, these tests skip and say so."""
+
+import shutil
+from collections.abc import Iterator
+
+import pytest
+from selenium import webdriver
+
+BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+FLAGS = (
+    *("--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--window-size=1200,1400"),
+    *("--no-first-run", "--disable-background-networking", "--disable-component-update", "--disable-sync"),
+    *("--disable-quic", "--no-proxy-server", "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1"),
+)
+
+
+@pytest.fixture(scope="session")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[webdriver.Chrome]:
+    """One for all tests, with its own profile; its logs hold what the console says and what pages ask for."""
+    program = next(filter(None, map(shutil.which, BROWSERS)), None)
+    driver = shutil.which("chromedriver")
+    if program is None or driver is None:
+        pytest.skip("needs Chromium and its driver; on Debian: apt-get install chromium chromium-driver")
+    options = webdriver.ChromeOptions()
+    options.binary_location = program
+    for flag in (*FLAGS, f"--user-data-dir={tmp_path_factory.mktemp('profile')}"):
+        options.add_argument(flag)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("NO_PROXY", "127.0.0.1,localhost")  # the driver is a server on this machine
+        patch.setenv("no_proxy", "127.0.0.1,localhost")
+        chromium = webdriver.Chrome(options=options, service=webdriver.ChromeService(driver))
+        yield chromium
+        chromium.quit()

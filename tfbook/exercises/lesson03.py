@@ -1,0 +1,535 @@
+"""Exercises of lesson 03: masks, heads and cross-attention, and what a layer can and cannot see."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from tfbook.exercises.engine import exercise
+
+
+def _randn(*shape: int, seed: int) -> Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+
+
+# ---- the mask of the padding -------------------------------------------------------------------------------------
+
+
+def _lengths() -> list[tuple[Tensor, int]]:
+    # as many sequences as positions, so that a mask with its axes in the wrong place raises no error
+    return [(torch.tensor([3, 1, 4, 2]), 4), (torch.tensor([2, 0, 3]), 3)]
+
+
+@exercise(
+    cases=_lengths,
+    hints=[
+        "`torch.arange(size)` holds the positions of the keys. Compare it with the lengths, one row a sequence.",
+        "The scores are (batch, head, query, key). Where must an axis of size 1 stand, so that all heads and queries "
+        "of a sequence share its row? `[:, None, None]` puts two of them in.",
+    ],
+)
+def mask_from_lengths(lengths: Tensor, size: int) -> Tensor:
+    allowed = torch.arange(size) < lengths[:, None]
+    return allowed[:, None, None]
+
+
+@mask_from_lengths.mistake(
+    "the shape (batch, key) lines up with (query, key): sequence 2 would mask query 2 of every sequence"
+)
+def _(lengths: Tensor, size: int) -> Tensor:
+    return torch.arange(size) < lengths[:, None]
+
+
+@mask_from_lengths.mistake(
+    "the shape (batch, 1, key) lines up with (head, query, key): sequence 2 would mask head 2 of every sequence"
+)
+def _(lengths: Tensor, size: int) -> Tensor:
+    return (torch.arange(size) < lengths[:, None])[:, None]
+
+
+@mask_from_lengths.mistake("the mask is the wrong way round: here True means 'may attend', so words are True")
+def _(lengths: Tensor, size: int) -> Tensor:
+    return ~mask_from_lengths.reference(lengths, size)
+
+
+@mask_from_lengths.mistake(
+    "one position too many: positions count from 0, so the last word of 3 stands at 2 and position 3 is padding"
+)
+def _(lengths: Tensor, size: int) -> Tensor:
+    return (torch.arange(size) <= lengths[:, None])[:, None, None]
+
+
+@mask_from_lengths.mistake(
+    "this masks padded queries and lets everyone read the padding: the positions belong to the last axis, the keys"
+)
+def _(lengths: Tensor, size: int) -> Tensor:
+    return mask_from_lengths.reference(lengths, size).mT
+
+
+@mask_from_lengths.mistake(
+    "padded queries are blocked as well; leave them alone: nobody reads their outputs, and the loss drops them"
+)
+def _(lengths: Tensor, size: int) -> Tensor:
+    keys = mask_from_lengths.reference(lengths, size)
+    return keys & keys.mT
+
+
+@mask_from_lengths.mistake("these are the numbers 1.0 and 0.0; a mask is Boolean, True and False")
+def _(lengths: Tensor, size: int) -> Tensor:
+    return mask_from_lengths.reference(lengths, size).float()
+
+
+# ---- split, attend, merge ----------------------------------------------------------------------------------------
+
+
+def _look_back(x: Tensor) -> Tensor:
+    """Attention to the positions so far, within each head: (batch, head, time, d_head) to the same shape."""
+    time = x.shape[-2]
+    scores = x @ x.mT / math.sqrt(x.shape[-1])
+    later = torch.ones(time, time, dtype=torch.bool, device=x.device).triu(1)
+    return scores.masked_fill(later, -torch.inf).softmax(dim=-1) @ x
+
+
+def _vectors_and_heads() -> list[tuple[Tensor, int, Callable[[Tensor], Tensor]]]:
+    return [(2 * _randn(2, 4, 12, seed=1), 2, _look_back), (2 * _randn(1, 4, 16, seed=2), 4, _look_back)]
+
+
+@exercise(
+    cases=_vectors_and_heads,
+    hints=[
+        "Two steps each way: cut the last axis into (heads, d_head), then bring the heads in front of the time.",
+        "`x.view(batch, time, heads, -1).transpose(1, 2)` splits. Undo both, the last one first.",
+    ],
+)
+def attend_per_head(x: Tensor, heads: int, attend: Callable[[Tensor], Tensor]) -> Tensor:
+    batch, time, d_model = x.shape
+    split = x.view(batch, time, heads, d_model // heads).transpose(1, 2)
+    return attend(split).transpose(1, 2).reshape(batch, time, d_model)
+
+
+@attend_per_head.mistake(
+    "positions and heads are mixed: a view keeps the order in memory, so cut (heads, d_head) out of the width first, "
+    "then transpose"
+)
+def _(x: Tensor, heads: int, attend: Callable[[Tensor], Tensor]) -> Tensor:
+    batch, time, d_model = x.shape
+    return attend(x.view(batch, heads, time, d_model // heads)).reshape(batch, time, d_model)
+
+
+@attend_per_head.mistake(
+    "the split is right; merging mixes positions and heads: transpose back before the reshape, or the future leaks"
+)
+def _(x: Tensor, heads: int, attend: Callable[[Tensor], Tensor]) -> Tensor:
+    batch, time, d_model = x.shape
+    return attend(x.view(batch, time, heads, d_model // heads).transpose(1, 2)).reshape(batch, time, d_model)
+
+
+@attend_per_head.mistake(
+    "the heads of one position attend to each other: attend works on the last two axes, which must be (time, d_head)"
+)
+def _(x: Tensor, heads: int, attend: Callable[[Tensor], Tensor]) -> Tensor:
+    batch, time, d_model = x.shape
+    return attend(x.view(batch, time, heads, d_model // heads)).reshape(batch, time, d_model)
+
+
+@attend_per_head.mistake(
+    "each head took every heads-th entry of the width; a head is a piece of neighbours: view as (heads, d_head)"
+)
+def _(x: Tensor, heads: int, attend: Callable[[Tensor], Tensor]) -> Tensor:
+    batch, time, d_model = x.shape
+    split = x.view(batch, time, d_model // heads, heads).permute(0, 3, 1, 2)
+    return attend(split).permute(0, 2, 3, 1).reshape(batch, time, d_model)
+
+
+@attend_per_head.mistake("heads is how many there are, not how wide each is: its width is d_model // heads")
+def _(x: Tensor, heads: int, attend: Callable[[Tensor], Tensor]) -> Tensor:
+    return attend_per_head.reference(x, x.shape[-1] // heads, attend)
+
+
+@attend_per_head.mistake("this is one head of full width: the weights are shared by all entries of a position")
+def _(x: Tensor, heads: int, attend: Callable[[Tensor], Tensor]) -> Tensor:
+    return attend(x)
+
+
+# ---- the causal mask ---------------------------------------------------------------------------------------------
+
+
+def _scores() -> list[tuple[Tensor]]:
+    return [(_randn(2, 4, 4, seed=26),), (_randn(3, 2, 5, seed=27),), (_randn(1, 1, 3, seed=28),)]
+
+
+@exercise(
+    cases=_scores,
+    hints=[
+        "With n queries and m keys, query i stands at position m − n + i. Which keys are not later?",
+        "Compare two `torch.arange`, one as a column and one as a row; or look up `diagonal` in the help of `tril`.",
+    ],
+)
+def causal_mask(scores: Tensor) -> Tensor:
+    queries, keys = scores.shape[-2:]
+    position = torch.arange(keys - queries, keys)
+    return torch.arange(keys) <= position[:, None]
+
+
+def _ones(scores: Tensor) -> Tensor:
+    return torch.ones(scores.shape[-2:], dtype=torch.bool)
+
+
+@causal_mask.mistake(
+    "right for as many queries as keys; fewer queries are the last positions, and yours sit at the start: the newest "
+    "word would see the first one alone"
+)
+def _(scores: Tensor) -> Tensor:
+    return _ones(scores).tril()
+
+
+@causal_mask.mistake(
+    "a position may attend to itself: j ≤ i, not j < i; the first one would be left with nothing to attend to"
+)
+def _(scores: Tensor) -> Tensor:
+    return _ones(scores).tril(scores.shape[-1] - scores.shape[-2] - 1)
+
+
+@causal_mask.mistake("the mask is the wrong way round: True means 'may attend', and here it is True for the future")
+def _(scores: Tensor) -> Tensor:
+    return ~causal_mask.reference(scores)
+
+
+@causal_mask.mistake("this is the upper triangle: every position sees itself and the future, and never the past")
+def _(scores: Tensor) -> Tensor:
+    return _ones(scores).triu(scores.shape[-1] - scores.shape[-2])
+
+
+@causal_mask.mistake("these are numbers to add to the scores, 0 and −∞; the exercise asks for a mask, True and False")
+def _(scores: Tensor) -> Tensor:
+    return torch.zeros(scores.shape[-2:]).masked_fill(~causal_mask.reference(scores), -torch.inf)
+
+
+@causal_mask.mistake("these are the masked scores; the exercise asks for the mask itself, True and False")
+def _(scores: Tensor) -> Tensor:
+    return scores.masked_fill(~causal_mask.reference(scores), -torch.inf)
+
+
+# ---- cross-attention ---------------------------------------------------------------------------------------------
+
+
+def _queries_keys_and_values() -> list[tuple[Tensor, ...]]:
+    def inputs(queries: int, seed: int) -> tuple[Tensor, Tensor, Tensor]:
+        return _randn(2, queries, 5, seed=seed), _randn(2, 4, 5, seed=seed + 1), _randn(2, 4, 5, seed=seed + 2)
+
+    mask = torch.tensor([[True, True, True, False], [True, True, False, False]])
+    return [(*inputs(3, 3), mask), (*inputs(4, 6), mask)]
+
+
+@exercise(
+    cases=_queries_keys_and_values,
+    hints=[
+        "Three steps: scores (batch, n, m), weights that sum to 1 over the keys, mixtures of the values (batch, n, d).",
+        "`keys.mT` exchanges the last two axes. The mask is (batch, m): where is the axis that the n queries share?",
+    ],
+)
+def cross_attention(query: Tensor, keys: Tensor, values: Tensor, mask: Tensor) -> Tensor:
+    scores = query @ keys.mT / math.sqrt(query.shape[-1])
+    scores = scores.masked_fill(~mask[:, None], -torch.inf)
+    return scores.softmax(dim=-1) @ values
+
+
+@cross_attention.mistake("the scores are not divided by √d: their spread grows with the width and the softmax hardens")
+def _(query: Tensor, keys: Tensor, values: Tensor, mask: Tensor) -> Tensor:
+    return cross_attention.reference(query * math.sqrt(query.shape[-1]), keys, values, mask)
+
+
+@cross_attention.mistake("you divided by d; the standard deviation of a sum of d products is √d")
+def _(query: Tensor, keys: Tensor, values: Tensor, mask: Tensor) -> Tensor:
+    return cross_attention.reference(query / math.sqrt(query.shape[-1]), keys, values, mask)
+
+
+@cross_attention.mistake("√d divides the weights, after the softmax: it belongs to the scores, before it")
+def _(query: Tensor, keys: Tensor, values: Tensor, mask: Tensor) -> Tensor:
+    d = query.shape[-1]
+    return cross_attention.reference(query * math.sqrt(d), keys, values, mask) / math.sqrt(d)
+
+
+@cross_attention.mistake("padding takes part: the mask is not used")
+def _(query: Tensor, keys: Tensor, values: Tensor, mask: Tensor) -> Tensor:
+    return cross_attention.reference(query, keys, values, torch.ones_like(mask))
+
+
+@cross_attention.mistake("you mixed the keys: they say where to look, the values say what is found there")
+def _(query: Tensor, keys: Tensor, values: Tensor, mask: Tensor) -> Tensor:
+    return cross_attention.reference(query, keys, keys, mask)
+
+
+@cross_attention.mistake(
+    "the softmax runs over the queries, where a column of padding is 0/0: each query needs weights over the keys"
+)
+def _(query: Tensor, keys: Tensor, values: Tensor, mask: Tensor) -> Tensor:
+    scores = query @ keys.mT / math.sqrt(query.shape[-1])
+    return scores.masked_fill(~mask[:, None], -torch.inf).softmax(dim=-2) @ values
+
+
+# ---- pruning heads -----------------------------------------------------------------------------------------------
+
+
+def _heads_to_remove() -> list[tuple[Tensor, Tensor, list[int]]]:
+    return [
+        (_randn(2, 4, 3, 2, seed=9), _randn(8, 8, seed=10), [1]),
+        (_randn(1, 4, 2, 2, seed=11), _randn(8, 8, seed=12), [0, 2, 3]),
+    ]
+
+
+@exercise(
+    cases=_heads_to_remove,
+    hints=[
+        "The output is a sum with one term a head: what head h found, times its own d_head columns of W_O.",
+        "A removed head adds nothing. Set its d_head entries of the merged vector to 0 before W_O, in a copy.",
+    ],
+)
+def prune_heads(mixed: Tensor, W_O: Tensor, removed: list[int]) -> Tensor:
+    batch, heads, time, d_head = mixed.shape
+    kept = torch.tensor([head not in removed for head in range(heads)])
+    merged = (mixed * kept[:, None, None]).transpose(1, 2).reshape(batch, time, heads * d_head)
+    return merged @ W_O.T
+
+
+@prune_heads.mistake("these are the removed heads: keep the others")
+def _(mixed: Tensor, W_O: Tensor, removed: list[int]) -> Tensor:
+    return prune_heads.reference(mixed, W_O, [head for head in range(mixed.shape[1]) if head not in removed])
+
+
+@prune_heads.mistake("nothing is removed: this is the output of all heads")
+def _(mixed: Tensor, W_O: Tensor, removed: list[int]) -> Tensor:
+    return mixed.transpose(1, 2).flatten(2) @ W_O.T
+
+
+@prune_heads.mistake(
+    "you multiplied by W_O; as in nn.Linear its rows are outputs and its columns inputs, so multiply by W_O.T"
+)
+def _(mixed: Tensor, W_O: Tensor, removed: list[int]) -> Tensor:
+    return prune_heads.reference(mixed, W_O.T, removed)
+
+
+@prune_heads.mistake(
+    "the rows of W_O are entries of the output, which all heads share; a head owns d_head neighbouring columns"
+)
+def _(mixed: Tensor, W_O: Tensor, removed: list[int]) -> Tensor:
+    rows = W_O.unflatten(0, (mixed.shape[1], -1)).index_fill(0, torch.tensor(removed), 0.0).flatten(0, 1)
+    return mixed.transpose(1, 2).flatten(2) @ rows.T
+
+
+@prune_heads.mistake(
+    "the heads that are left moved up and met the columns of others: each head keeps its own columns of W_O"
+)
+def _(mixed: Tensor, W_O: Tensor, removed: list[int]) -> Tensor:
+    kept = [head for head in range(mixed.shape[1]) if head not in removed]
+    merged = mixed[:, kept].transpose(1, 2).flatten(2)
+    return merged @ W_O[:, : merged.shape[-1]].T
+
+
+@prune_heads.mistake(
+    "the others are scaled up, as dropout does in training; what is left of the sum are their terms as they were"
+)
+def _(mixed: Tensor, W_O: Tensor, removed: list[int]) -> Tensor:
+    heads = mixed.shape[1]
+    return prune_heads.reference(mixed, W_O, removed) * heads / (heads - len(removed))
+
+
+# ---- what can influence what -------------------------------------------------------------------------------------
+
+
+def _masks_and_depths() -> list[tuple[Tensor, int]]:
+    ones = torch.ones(6, 6, dtype=torch.bool)
+    band, strict, causal = ones.tril().triu(-1), ones.tril(-1), ones.tril()
+    return [(band, 1), (band, 3), (strict, 2), (causal, 4), (ones.tril(-1).triu(-2), 2)]
+
+
+@exercise(
+    cases=_masks_and_depths,
+    hints=[
+        "Two layers: output i reads some k of the first layer, and k has read j. So there must be a k with "
+        "mask[i, k] and mask[k, j].",
+        "“There is a k” is a sum over k that is not 0: multiply the matrices as numbers and compare with 0.",
+    ],
+)
+def reach(mask: Tensor, layers: int) -> Tensor:
+    seen = mask
+    for _ in range(layers - 1):
+        seen = seen.float() @ mask.float() > 0
+    return seen
+
+
+@reach.mistake("this is the reach of one layer; the next one reads positions that have read others, so the reach grows")
+def _(mask: Tensor, layers: int) -> Tensor:
+    return mask.clone()
+
+
+@reach.mistake("one layer too many: a single layer reaches what its mask allows, so begin with the mask")
+def _(mask: Tensor, layers: int) -> Tensor:
+    return reach.reference(mask, layers + 1)
+
+
+@reach.mistake("the direction is reversed: row i must hold what output i can see, as in the mask")
+def _(mask: Tensor, layers: int) -> Tensor:
+    return reach.reference(mask, layers).mT
+
+
+@reach.mistake(
+    "these are the numbers of paths from j to i; whether j can influence i is whether there is one: compare with 0"
+)
+def _(mask: Tensor, layers: int) -> Tensor:
+    return torch.linalg.matrix_power(mask.float(), layers)
+
+
+@reach.mistake(
+    "shorter paths count here as well, as if a position could skip a layer: that takes a residual branch; every path "
+    "must be exactly as long as there are layers"
+)
+def _(mask: Tensor, layers: int) -> Tensor:
+    return torch.stack([reach.reference(mask, depth) for depth in range(1, layers + 1)]).any(dim=0)
+
+
+@reach.mistake("this is the reach of deep stacks; few layers reach no further than their number of steps")
+def _(mask: Tensor, layers: int) -> Tensor:
+    return torch.ones_like(mask).tril()
+
+
+# ---- find the bug: the picture -----------------------------------------------------------------------------------
+
+
+def _one_head_of_each() -> list[tuple[Tensor, ...]]:
+    padded = torch.tensor([[True, True, True, False], [True, True, False, False]])[:, None]
+    causal = torch.ones(4, 4, dtype=torch.bool).tril()
+    return [(*(_randn(2, 4, 3, seed=seed + i) for i in range(3)), mask) for seed, mask in ((13, padded), (16, causal))]
+
+
+@exercise(
+    cases=_one_head_of_each,
+    hints=[
+        "Add up the weights that are returned: how much of each row lies on positions that the mask blocks?",
+        "Weights and output must come from the same softmax. How many do you count?",
+    ],
+)
+def attend_and_record(q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+    scores = q @ k.mT / math.sqrt(q.shape[-1])
+    weights = torch.softmax(scores.masked_fill(~mask, -torch.inf), dim=-1)
+    return weights @ v, weights
+
+
+@attend_and_record.given
+def _(q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+    scores = q @ k.mT / math.sqrt(q.shape[-1])
+    weights = torch.softmax(scores, dim=-1)
+    output = torch.softmax(scores.masked_fill(~mask, -torch.inf), dim=-1) @ v
+    return output, weights
+
+
+@attend_and_record.mistake(
+    "the picture now agrees with the output, but both are wrong: the output was masked, and is no longer"
+)
+def _(q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+    weights = torch.softmax(q @ k.mT / math.sqrt(q.shape[-1]), dim=-1)
+    return weights @ v, weights
+
+
+@attend_and_record.mistake(
+    "better: blocked positions are dark in the picture; but its rows no longer sum to 1, so these are not the weights "
+    "that were applied"
+)
+def _(q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+    output, _ = attend_and_record.reference(q, k, v, mask)
+    return output, torch.softmax(q @ k.mT / math.sqrt(q.shape[-1]), dim=-1) * mask
+
+
+@attend_and_record.mistake(
+    "output and picture agree, but the mask comes after the softmax: the rows no longer sum to 1"
+)
+def _(q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+    weights = torch.softmax(q @ k.mT / math.sqrt(q.shape[-1]), dim=-1) * mask
+    return weights @ v, weights
+
+
+@attend_and_record.mistake("these are the masked scores; what multiplies the values is their softmax")
+def _(q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+    output, _ = attend_and_record.reference(q, k, v, mask)
+    return output, (q @ k.mT / math.sqrt(q.shape[-1])).masked_fill(~mask, -torch.inf)
+
+
+@attend_and_record.mistake("the mask is the wrong way round: True means 'may attend'")
+def _(q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+    return attend_and_record.reference(q, k, v, ~mask)
+
+
+# ---- find the bug: the leak --------------------------------------------------------------------------------------
+
+
+def _heads_that_look_back() -> list[tuple[Tensor, Tensor, Tensor]]:
+    return [
+        tuple(_randn(batch, heads, 4, 2, seed=seed + i) for i in range(3))
+        for batch, heads, seed in ((2, 2, 20), (1, 3, 23))
+    ]
+
+
+@exercise(
+    cases=_heads_that_look_back,
+    hints=[
+        "The mask is right. Change the last vector of v alone: which rows of the result change, and should they?",
+        "The last line turns (batch, head, time, d_head) into (batch, time, d_model). In which order does a reshape "
+        "read the entries?",
+    ],
+)
+def causal_heads(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    batch, heads, time, d_head = q.shape
+    later = torch.ones(time, time, dtype=torch.bool).triu(1)
+    scores = q @ k.mT / math.sqrt(d_head)
+    weights = torch.softmax(scores.masked_fill(later, -torch.inf), dim=-1)
+    return (weights @ v).transpose(1, 2).reshape(batch, time, heads * d_head)
+
+
+@causal_heads.given
+def _(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    batch, heads, time, d_head = q.shape
+    later = torch.ones(time, time, dtype=torch.bool).triu(1)
+    scores = q @ k.mT / math.sqrt(d_head)
+    weights = torch.softmax(scores.masked_fill(later, -torch.inf), dim=-1)
+    return (weights @ v).reshape(batch, time, heads * d_head)
+
+
+def _mixed(q: Tensor, k: Tensor, v: Tensor, later: Tensor, dim: int = -1) -> Tensor:
+    scores = q @ k.mT / math.sqrt(q.shape[-1])
+    return torch.softmax(scores.masked_fill(later, -torch.inf), dim=dim) @ v
+
+
+def _later(q: Tensor) -> Tensor:
+    return torch.ones(q.shape[2], q.shape[2], dtype=torch.bool).triu(1)
+
+
+@causal_heads.mistake(
+    "the positions are right, but the heads are interleaved: head h must fill neighbouring entries, as W_O expects"
+)
+def _(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    return _mixed(q, k, v, _later(q)).permute(0, 2, 3, 1).flatten(2)
+
+
+@causal_heads.mistake(
+    "the mask was right: without the diagonal the first position has nothing to attend to, which gives NaN"
+)
+def _(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    return _mixed(q, k, v, _later(q) | torch.eye(q.shape[2], dtype=torch.bool)).transpose(1, 2).flatten(2)
+
+
+@causal_heads.mistake("the mask was right: `triu(1)` marks the later positions; now the earlier ones are blocked")
+def _(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    return _mixed(q, k, v, _later(q).mT).transpose(1, 2).flatten(2)
+
+
+@causal_heads.mistake("the merge is right now, but the softmax was, too: weights must sum to 1 over the keys")
+def _(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    return _mixed(q, k, v, _later(q), dim=-2).transpose(1, 2).flatten(2)
+
+
+@causal_heads.mistake("the leak is closed by averaging the heads; they belong side by side, each in its own entries")
+def _(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    return _mixed(q, k, v, _later(q)).mean(dim=1).repeat(1, 1, q.shape[1])

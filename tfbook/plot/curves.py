@@ -1,0 +1,57 @@
+"""Curves with their labels beside them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+MOST_MARKERS = 60  # a line with more points than this has none
+
+
+def label_ends(axes: Axes, gap: float = 0.05) -> None:
+    """Writes each line's label beside its last point, in its colour, pushed apart where they would touch."""
+    lines = [line for line in axes.get_lines() if not line.get_label().startswith("_")]
+    low, high = axes.get_ylim()
+    ends = sorted(
+        ((axes.transData.transform((0, line.get_ydata()[-1]))[1], line) for line in lines), key=lambda e: e[0]
+    )
+    bottom, top = axes.transData.transform((0, low))[1], axes.transData.transform((0, high))[1]
+    place = -np.inf
+    for y, line in ends:
+        place = max(y, place + gap * (top - bottom))
+        xy = (line.get_xdata()[-1], line.get_ydata()[-1])
+        axes.annotate(
+            line.get_label(),
+            xy,
+            xytext=(8, (place - y) * 72 / axes.figure.dpi),
+            textcoords="offset points",
+            color=line.get_color(),
+            va="center",
+            fontsize=10.5,
+            annotation_clip=False,
+        )
+
+
+def lines(
+    axes: Axes,
+    series: Mapping[
+        str, tuple[Sequence[float], Sequence[float]] | tuple[Sequence[float], Sequence[float], Sequence[float]]
+    ],
+    *,
+    title: str,
+    x: str,
+    y: str,
+) -> None:
+    """One labelled line for each entry of `series`: (x, y), or (x, y, half-width of its band)."""
+    for label, (xs, ys, *band) in series.items():
+        (line,) = axes.plot(xs, ys, label=label, marker=None if len(xs) <= MOST_MARKERS else "none")
+        if band:
+            low, high = np.asarray(ys) - band[0], np.asarray(ys) + band[0]
+            axes.fill_between(xs, low, high, color=line.get_color(), alpha=0.18, linewidth=0)
+    axes.set(title=title, xlabel=x, ylabel=y)
+    label_ends(axes)
