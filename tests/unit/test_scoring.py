@@ -135,7 +135,7 @@ def test_in_bfloat16_scores_are_close(name: str) -> None:
     expected = score(query, score.project(keys))
     with torch.autocast("cpu", dtype=torch.bfloat16):
         found = score(query, score.project(keys))
-    torch.testing.assert_close(found.float(), expected, rtol=0, atol=float(0.03 * expected.abs().max()))
+    torch.testing.assert_close(found.float(), expected, rtol=0, atol=0.03 * expected.abs().max().item())
 
 
 @pytest.mark.parametrize(

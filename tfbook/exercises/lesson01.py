@@ -72,7 +72,8 @@ def _(query: Tensor, keys: Tensor, W: Tensor, U: Tensor, v: Tensor) -> Tensor:
 def _masked_scores() -> list[tuple[Tensor, Tensor]]:
     mask = torch.tensor([[True, True, True, False], [True, False, False, False], [True, True, True, True]])
     blocked = torch.tensor([[True, True, False], [False, False, False]])
-    return [(_randn(3, 4, seed=6), mask), (_randn(2, 3, seed=7) * 4, blocked)]
+    low = torch.tensor([[-200.0, -201.0, 5.0]])  # allowed scores so low that −100 is no bar, and their exp is 0
+    return [(_randn(3, 4, seed=6), mask), (_randn(2, 3, seed=7) * 4, blocked), (low, blocked[:1])]
 
 
 @exercise(
@@ -114,6 +115,31 @@ def _(scores: Tensor, mask: Tensor) -> Tensor:
 @masked_softmax.mistake("the mask is the wrong way round: here True means 'may attend'")
 def _(scores: Tensor, mask: Tensor) -> Tensor:
     return masked_softmax.reference(scores, ~mask)
+
+
+@masked_softmax.mistake("the mask is not used: padding takes part like a word")
+def _(scores: Tensor, mask: Tensor) -> Tensor:
+    return torch.softmax(scores, dim=-1)
+
+
+@masked_softmax.mistake("the softmax runs over the sentences; each row needs weights over its own words that sum to 1")
+def _(scores: Tensor, mask: Tensor) -> Tensor:
+    return torch.softmax(scores.masked_fill(~mask, torch.finfo(scores.dtype).min), dim=0).masked_fill(~mask, 0.0)
+
+
+@masked_softmax.mistake(
+    "−100 is low but not the lowest: where the allowed scores are lower still, padding gets all the weight"
+)
+def _(scores: Tensor, mask: Tensor) -> Tensor:
+    return torch.softmax(scores.masked_fill(~mask, -100.0), dim=-1).masked_fill(~mask, 0.0)
+
+
+@masked_softmax.mistake(
+    "exp of very low scores is 0, and 0/0 is NaN: subtract the row's maximum first, as torch.softmax does"
+)
+def _(scores: Tensor, mask: Tensor) -> Tensor:
+    weights = scores.exp() * mask
+    return (weights / weights.sum(dim=-1, keepdim=True)).masked_fill(~mask.any(dim=-1, keepdim=True), 0.0)
 
 
 # ---- the context vector ------------------------------------------------------------------------------------------
@@ -215,7 +241,7 @@ def _hard(scores: Tensor) -> Tensor:
 
 
 def _choices() -> list[tuple[Callable[[Tensor], Tensor], Tensor, float]]:
-    scores = torch.tensor([0.2, 1.0, -0.5], dtype=torch.float64)
+    scores = torch.tensor([0.2, 1.0, -0.5])
     return [(_soft, scores, 1e-2), (_hard, scores, 1e-2), (_soft, 3 * scores, 1e-1)]
 
 
@@ -293,6 +319,13 @@ def _(scores: Tensor, mask: Tensor, states: Tensor) -> Tensor:
 @attend.mistake("better: padding adds nothing to the context; but the weights of the words no longer sum to 1")
 def _(scores: Tensor, mask: Tensor, states: Tensor) -> Tensor:
     return (torch.softmax(scores, dim=-1) * mask[:, None]) @ states
+
+
+@attend.mistake(
+    "the scores of padding are still 0 inside the softmax, and exp(0) = 1; mask them before it, not the weights after"
+)
+def _(scores: Tensor, mask: Tensor, states: Tensor) -> Tensor:
+    return (torch.softmax(scores * mask[:, None], dim=-1) * mask[:, None]) @ states
 
 
 @attend.mistake("a score of −1 is small, not impossible: exp(−1) is 0.37; use −∞")

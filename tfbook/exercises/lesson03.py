@@ -271,6 +271,23 @@ def _(query: Tensor, keys: Tensor, values: Tensor, mask: Tensor) -> Tensor:
     return scores.masked_fill(~mask[:, None], -torch.inf).softmax(dim=-2) @ values
 
 
+@cross_attention.mistake("the mask is the wrong way round: True means 'may attend', so block where it is False")
+def _(query: Tensor, keys: Tensor, values: Tensor, mask: Tensor) -> Tensor:
+    return cross_attention.reference(query, keys, values, ~mask)
+
+
+@cross_attention.mistake("the mask comes after the softmax: padding has taken its share, and no row sums to 1")
+def _(query: Tensor, keys: Tensor, values: Tensor, mask: Tensor) -> Tensor:
+    scores = query @ keys.mT / math.sqrt(query.shape[-1])
+    return (scores.softmax(dim=-1) * mask[:, None]) @ values
+
+
+@cross_attention.mistake("a score of 0 is not 'blocked': exp(0) = 1; give padding the score −∞")
+def _(query: Tensor, keys: Tensor, values: Tensor, mask: Tensor) -> Tensor:
+    scores = query @ keys.mT / math.sqrt(query.shape[-1])
+    return (scores * mask[:, None]).softmax(dim=-1) @ values
+
+
 # ---- pruning heads -----------------------------------------------------------------------------------------------
 
 
@@ -293,6 +310,15 @@ def prune_heads(mixed: Tensor, W_O: Tensor, removed: list[int]) -> Tensor:
     kept = torch.tensor([head not in removed for head in range(heads)])
     merged = (mixed * kept[:, None, None]).transpose(1, 2).reshape(batch, time, heads * d_head)
     return merged @ W_O.T
+
+
+@prune_heads.mistake(
+    "merged without bringing time before head: `reshape` read positions of one head as entries of one vector"
+)
+def _(mixed: Tensor, W_O: Tensor, removed: list[int]) -> Tensor:
+    batch, heads, time, d_head = mixed.shape
+    kept = torch.tensor([head not in removed for head in range(heads)])
+    return (mixed * kept[:, None, None]).reshape(batch, time, heads * d_head) @ W_O.T
 
 
 @prune_heads.mistake("these are the removed heads: keep the others")
@@ -533,3 +559,26 @@ def _(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
 @causal_heads.mistake("the leak is closed by averaging the heads; they belong side by side, each in its own entries")
 def _(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     return _mixed(q, k, v, _later(q)).mean(dim=1).repeat(1, 1, q.shape[1])
+
+
+STILL = "and the reshape still mixes heads with positions"
+
+
+def _merged_wrongly(mixed: Tensor) -> Tensor:
+    batch, heads, time, d_head = mixed.shape
+    return mixed.reshape(batch, time, heads * d_head)
+
+
+@causal_heads.mistake(f"the mask was right: without the diagonal the first position sees nothing; {STILL}")
+def _(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    return _merged_wrongly(_mixed(q, k, v, _later(q) | torch.eye(q.shape[2], dtype=torch.bool)))
+
+
+@causal_heads.mistake(f"the mask was right: `triu(2)` lets each position see the next one; {STILL}")
+def _(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    return _merged_wrongly(_mixed(q, k, v, _later(q).triu(2)))
+
+
+@causal_heads.mistake(f"the softmax was right: weights must sum to 1 over the keys, the last axis; {STILL}")
+def _(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    return _merged_wrongly(_mixed(q, k, v, _later(q), dim=-2))

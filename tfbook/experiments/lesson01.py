@@ -187,15 +187,20 @@ def summary_table(rows: Sequence[dict[str, Any]]) -> str:
     for name in COMPARED:
         runs = [row for row in rows if row["decoder"] == name]
         buckets = [[run["by_length"][i][2] for run in runs] for i in range(len(LENGTHS))]
-        cells = [f"{runs[0]['parameters']:,}", *map(_spread, buckets), _spread([run["template"] for run in runs])]
+        cells = [
+            f"{runs[0]['parameters']:,}",
+            *map(mean_and_range, buckets),
+            mean_and_range([run["template"] for run in runs]),
+        ]
         errors = [run["alignment error"] for run in runs if run["alignment error"] is not None]
-        columns[name] = [*cells, _spread(errors, digits=3) if errors else "–"]
+        columns[name] = [*cells, mean_and_range(errors, digits=3) if errors else "–"]
     lines = [f"{'':18}" + "".join(f"{name:>32}" for name in columns)]
     lines += [f"{head:18}" + "".join(f"{cells[i]:>32}" for cells in columns.values()) for i, head in enumerate(heads)]
     return "\n".join(lines)
 
 
-def _spread(values: Sequence[float], digits: int = 1) -> str:
+def mean_and_range(values: Sequence[float], digits: int = 1) -> str:
+    """Such as "65.0 (60.0–70.0)"."""
     return f"{mean(values):.{digits}f} ({min(values):.{digits}f}–{max(values):.{digits}f})"
 
 

@@ -17,9 +17,9 @@ from torch.nn import functional as F
 
 from tfbook import data, runtime, train
 from tfbook.attention import masked_softmax
-from tfbook.data import Batches
-from tfbook.experiments.lesson01 import LEARNING_RATE, Task, alignment_error, kept_bytes, quality
-from tfbook.scoring import SCORES, LocationScore, ScaledDotScore, Score
+from tfbook.data import Batches, between
+from tfbook.experiments.lesson01 import LEARNING_RATE, Task, alignment_error, kept_bytes, mean_and_range, quality
+from tfbook.scoring import SCORES, GeneralScore, LocationScore, Score
 from tfbook.seq2seq import Decoder, LuongDecoder, Memory, Seq2SeqSizes, State, translation_loss
 
 PAIRS, WIDTH, NOISE = 16, 16, 0.5  # of a memory: how many pairs, how wide its keys, how inexact the question
@@ -307,13 +307,23 @@ def growth_curves(rows: Sequence[dict[str, Any]], unit: str, sizes: Sequence[int
 # ---- stored: every score in lesson 01's translator ---------------------------------------------------------------
 
 
+class ScaledGeneralScore(GeneralScore):
+    """score(q, k) = qᵀ W k / √d_query: the general score at the temperature of the scaled dot product."""
+
+    def forward(
+        self, query: Float[Tensor, "batch query d_query"], projected: Float[Tensor, "batch key d_query"]
+    ) -> Float[Tensor, "batch query key"]:
+        """The general score over √d_query."""
+        return super().forward(query, projected) / math.sqrt(query.shape[-1])
+
+
 class HeadedDecoder(LuongDecoder):
-    """Attends several times at once: each head compares its part of state and annotation, and mixes its part."""
+    """Attends several times at once: each head compares its part of q and W k, and mixes its part of the values h."""
 
     heads = 4
 
     def __init__(self, sizes: Seq2SeqSizes):
-        super().__init__(sizes, ScaledDotScore)
+        super().__init__(sizes, ScaledGeneralScore)
 
     def unroll(self, words: Tensor, memory: Memory, state: State) -> tuple[Tensor, Tensor, Tensor]:
         """As Luong's, once for each head; the weights shown are the heads' mean."""
@@ -329,14 +339,19 @@ class HeadedDecoder(LuongDecoder):
 
 TRANSLATORS: dict[str, Callable[[Seq2SeqSizes], Decoder]] = {
     **{name: partial(LuongDecoder, score=score) for name, score in SCORES.items()},
-    "scaled dot, 4 heads": HeadedDecoder,
+    "general / √d": partial(LuongDecoder, score=ScaledGeneralScore),
+    "general / √d, 4 heads": HeadedDecoder,
 }
+
+
+COLUMNS = {"bleu": 1, "long": 1, "alignment error": 3}  # of the table, with their digits
 
 
 def scores(seeds: Sequence[int] = (1, 2), *, width: int = 128, steps: int = 400) -> list[dict[str, Any]]:
     """Lesson 01's translator in Luong's order, with each score: BLEU, alignment error, loss and seconds of training.
 
-    Each direction of the encoder is half as wide as the decoder, so that states and annotations can be multiplied.
+    Sentences of training have up to 20 words; `long` is the BLEU of sentences of 21 to 30. Each direction of the
+    encoder is half as wide as the decoder, so that states and annotations can be multiplied.
     """
     corpus = data.load("english-french")
     task = Task.of(corpus, corpus["train"])
@@ -361,20 +376,21 @@ def _translate(
         "seconds": round(history.seconds[-1], 1),
         "loss": round(mean(history.loss[-20:]), 4),
         "bleu": round(quality(model, test, task).bleu, 2),
+        "long": round(quality(model, between(task.corpus["long"], 21, 30)[:250], task).bleu, 2),
         "alignment error": round(alignment_error(model, test, task), 4),
     }
 
 
 def scores_table(rows: Sequence[dict[str, Any]]) -> str:
-    """Mean over seeds (lowest–highest) of BLEU and alignment error, with the score's parameters and time's ratio."""
-    cheapest = min(mean(r["seconds"] for r in rows if r["score"] == name) for name in TRANSLATORS)
-    lines = [f"{'score':20} {'parameters':>10} {'BLEU':>20} {'alignment error':>22} {'time':>7}"]
+    """Means over seeds (lowest–highest): BLEU up to 20 words and beyond, alignment error; parameters of the score."""
+    lines = [f"{'score':22} {'parameters':>10} {'BLEU':>19} {'21–30 words':>19} {'alignment error':>21}"]
     for name in TRANSLATORS:
         runs = [row for row in rows if row["score"] == name]
-        bleu, error = [run["bleu"] for run in runs], [run["alignment error"] for run in runs]
-        lines.append(
-            f"{name:20} {runs[0]['parameters']:10,} {mean(bleu):6.1f} ({min(bleu):4.1f}–{max(bleu):4.1f})"
-            f" {mean(error):10.3f} ({min(error):.3f}–{max(error):.3f})"
-            f" {mean(run['seconds'] for run in runs) / cheapest:5.2f} ×"
-        )
+        cells = [mean_and_range([run[key] for run in runs], digits) for key, digits in COLUMNS.items()]
+        lines.append(f"{name:22} {runs[0]['parameters']:10,} {cells[0]:>19} {cells[1]:>19} {cells[2]:>21}")
     return "\n".join(lines)
+
+
+def loss_beyond(rows: Sequence[dict[str, Any]], name: str) -> float:
+    """BLEU that a score loses from trained lengths to sentences of 21 to 30 words, mean over seeds."""
+    return mean(row["bleu"] - row["long"] for row in rows if row["score"] == name)

@@ -123,7 +123,7 @@ def accuracy(model: Tagger, tagged: Sequence[Tagged], vocabulary: Vocabulary, wo
 
 @dataclass(frozen=True)
 class Party:
-    """`people` guests a party: each has a name and a gift (a vector), follows one guest and avoids another.
+    """`people` guests a party: each has a name and a gift (a vector), follows one of the others and avoids a second.
 
     What a guest ends up with is the gift of whom it follows minus the gift of whom it avoids.
     """
@@ -138,7 +138,8 @@ class Party:
         """`count` parties; the guests come in a random order."""
         dice = torch.Generator().manual_seed(seed)
         names = torch.rand(count, people, generator=dice).argsort(dim=1)
-        follows, avoids = torch.randint(people, (2, count, people), generator=dice)
+        itself_last = torch.rand(count, people, people, generator=dice) + 2 * torch.eye(people)
+        follows, avoids = itself_last.argsort(dim=-1)[..., :2].unbind(dim=-1)  # two others
         gifts = torch.randn(count, people, gift, generator=dice)
 
         def one_hot(index: Tensor) -> Tensor:
@@ -179,7 +180,8 @@ def heads_learn(heads: int, seed: int, *, steps: int = 500, d_model: int = 48) -
     """Trains `Guests` with that many heads; all have the same number of parameters."""
     torch.manual_seed(seed)
     model = Guests(heads=heads, d_model=d_model).to(runtime.device())
-    recipe = train.Recipe(steps=steps, lr=1e-2, schedule=train.warmup_cosine(50))
+    schedule = train.warmup_cosine(50)
+    recipe = train.Recipe(steps=steps, lr=1e-2, schedule=schedule, mixed_precision=False)
     return model, train.fit(model, party_loss, lambda step: Party.draw(64, seed=1000 * seed + step), recipe)
 
 
@@ -232,7 +234,22 @@ def convolve(n: int, d: int) -> Callable[[], Tensor]:
     return lambda: layer(x)
 
 
-LAYERS = {"self-attention": attend, "recurrent": recur, "convolution": convolve}
+COUNTED = {"self-attention": attend, "recurrent": recur, "convolution": convolve}
+
+
+def attention_layer(n: int, d: int) -> Callable[[], Tensor]:
+    """A whole layer of self-attention with one head, projections included."""
+    layer, x = MultiHeadAttention(d, 1), torch.randn(1, n, d)
+    return lambda: layer(x)
+
+
+def recurrent_layer(n: int, d: int) -> Callable[[], Tensor]:
+    """PyTorch's recurrent layer, whose loop over time is compiled."""
+    layer, x = nn.RNN(d, d, batch_first=True), torch.randn(1, n, d)
+    return lambda: layer(x)[0]
+
+
+TIMED = {"self-attention": attention_layer, "recurrent": recurrent_layer, "convolution": convolve}
 
 
 @torch.no_grad()
@@ -243,21 +260,21 @@ def cost_exponents(sizes: Sequence[int] = (64, 128, 256, 512), fixed: int = 64) 
             exponent(sizes, [flops(layer(n, fixed)) for n in sizes]),
             exponent(sizes, [flops(layer(fixed, d)) for d in sizes]),
         )
-        for name, layer in LAYERS.items()
+        for name, layer in COUNTED.items()
     }
 
 
 @torch.no_grad()
 def seconds(lengths: Sequence[int], d: int = 64, rounds: int = 5) -> dict[str, list[float]]:
-    """Seconds of each of `LAYERS` by length: median over `rounds`, in which the layers take turns."""
-    runs = {(name, n): layer(n, d) for n in lengths for name, layer in LAYERS.items()}
+    """Seconds of each of `TIMED` by length: median over `rounds`, in which the layers take turns."""
+    runs = {(name, n): layer(n, d) for n in lengths for name, layer in TIMED.items()}
     times: dict[tuple[str, int], list[float]] = {key: [] for key in runs}
     for _ in range(rounds + 1):  # the first round warms up
         for key, run in runs.items():
             start = time.perf_counter()
             run()
             times[key].append(time.perf_counter() - start)
-    return {name: [median(times[name, n][1:]) for n in lengths] for name in LAYERS}
+    return {name: [median(times[name, n][1:]) for n in lengths] for name in TIMED}
 
 
 def layers_until_seen(n: int, window: int | None) -> int:
