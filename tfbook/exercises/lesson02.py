@@ -234,7 +234,7 @@ def _(gap: Tensor, share: float) -> Tensor:
 _FITTING = {
     "the keys are counts of words in documents of 10 to 10,000 words; the topic matters": "cosine",
     "the third item of the list, whatever it is": "location",
-    "queries of width 300 and keys of width 512, related by some linear map": "general",
+    "queries of width 300 and keys of width 512, related by some linear map; as cheap as can be": "general",
     "queries and keys of width 512, made by layers that learn to match; as fast as can be": "scaled dot",
     "a key matches when its entries have the right squares, whatever their signs": "additive",
 }
@@ -269,6 +269,20 @@ def _(tasks: list[str]) -> list[str]:
 @which_score.mistake("widths 300 and 512 have no dot product; something has to map one to the other, and a matrix can")
 def _(tasks: list[str]) -> list[str]:
     return _answer(tasks, general="dot")
+
+
+@which_score.mistake(
+    "300 and 512: an additive score learns it, too, at the price of a hidden layer a pair; a matrix is enough"
+)
+def _(tasks: list[str]) -> list[str]:
+    return _answer(tasks, general="additive")
+
+
+@which_score.mistake(
+    "documents: dividing by √d leaves the longest document ahead, whatever the topic; compare directions"
+)
+def _(tasks: list[str]) -> list[str]:
+    return _answer(tasks, cosine="scaled dot")
 
 
 @which_score.mistake("layers that learn make their own matrix, so W is spare: what remains to mend at width 512 is √d")

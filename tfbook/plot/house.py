@@ -48,4 +48,4 @@ def show(figure: Figure, alt: str) -> None:
     file = io.BytesIO()
     figure.savefig(file, format="png", bbox_inches="tight", metadata={"Software": None})
     plt.close(figure)
-    display(Image(file.getvalue(), alt=alt), metadata={"image/png": {"alt": alt}})
+    display(Image(file.getvalue()), metadata={"image/png": {"alt": alt}})
