@@ -26,8 +26,9 @@ import torch
 from torch import Tensor, nn
 
 from tfbook import runtime
-from tfbook.attention import Causal, MultiHeadAttention, fused, softmax
+from tfbook.attention import MultiHeadAttention, fused, softmax
 from tfbook.experiments import machine
+from tfbook.masks import Causal
 
 BATCH, LENGTH, WIDTHS = 16, 256, {128: 4, 384: 6}  # d_model → heads
 KERNEL_LENGTHS = (64, 256, 1024, 2048)

@@ -1,4 +1,4 @@
-"""Masks, kernels and multi-head attention. True in a mask means "may attend".
+"""The masked softmax, kernels, multi-head attention and the recording of what it attends to.
 
 Shapes: batch, head, query and key (positions), d_model = head · d_head. A kernel computes attention from queries, keys
 and values that are already split into heads; all kernels have one signature, so a model swaps them by one word.
@@ -14,120 +14,11 @@ from functools import partial, wraps
 
 import torch
 from einops import rearrange
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-# ---- masks -------------------------------------------------------------------------------------------------------
-
-
-def padding_mask(lengths: Int[Tensor, " batch"], size: int) -> Bool[Tensor, "batch key"]:
-    """True at position j of row i when j < lengths[i]: real words may be attended to, padding may not.
-
-    Raises ValueError when `lengths` is not one integer a row, or a length is negative or larger than `size`.
-    """
-    if lengths.ndim != 1 or lengths.is_floating_point():
-        raise ValueError(
-            f"lengths has shape {tuple(lengths.shape)}, {lengths.dtype}; expected one integer for each row"
-        )
-    if lengths.numel() and not 0 <= int(lengths.min()) <= int(lengths.max()) <= size:
-        raise ValueError(f"lengths run from {int(lengths.min())} to {int(lengths.max())}; expected 0 to size = {size}")
-    return torch.arange(size, device=lengths.device) < lengths[:, None]
-
-
-class Mask:
-    """A rule for which query may attend to which key; `a & b` allows what both allow.
-
-    It is lazy: the n × n matrix is built only when `dense` is called. Where there are fewer queries than keys, the
-    queries are the last positions, so that a decoder that keeps its keys may ask with its newest position alone.
-    """
-
-    def dense(
-        self, queries: int, keys: int, device: torch.device | str | None = None
-    ) -> Bool[Tensor, "*#batch #query #key"]:
-        """The rule as a matrix that broadcasts to (batch, head, query, key)."""
-        raise NotImplementedError
-
-    def __and__(self, other: Mask) -> Mask:
-        return Both(self, other)
-
-
-@dataclass(frozen=True)
-class Band(Mask):
-    """Query i may attend to the keys i − `before` … i + `after`; raises ValueError when one of them is negative."""
-
-    before: int
-    after: int
-
-    def __post_init__(self) -> None:
-        if min(self.before, self.after) < 0:
-            raise ValueError(f"before and after are {self.before} and {self.after}; expected 0 or more each")
-
-    def dense(
-        self, queries: int, keys: int, device: torch.device | str | None = None
-    ) -> Bool[Tensor, "*#batch #query #key"]:
-        """True on 1 + `before` + `after` diagonals."""
-        return _last(queries, keys, device).tril(keys - queries + self.after).triu(keys - queries - self.before)
-
-
-@dataclass(frozen=True)
-class Causal(Mask):
-    """Query i may attend to the keys 0 … i: no position sees a later one."""
-
-    def dense(
-        self, queries: int, keys: int, device: torch.device | str | None = None
-    ) -> Bool[Tensor, "*#batch #query #key"]:
-        """True on and below the diagonal."""
-        return _last(queries, keys, device).tril(keys - queries)
-
-
-def _last(queries: int, keys: int, device: torch.device | str | None) -> Bool[Tensor, "query key"]:
-    """All True, for queries that are the last of the keys' positions."""
-    if queries > keys:
-        raise ValueError(f"there are {queries} queries and {keys} keys; a mask by position expects queries ≤ keys")
-    return torch.ones(queries, keys, dtype=torch.bool, device=device)
-
-
-@dataclass(frozen=True, eq=False)
-class Lengths(Mask):
-    """Every query may attend to the first `lengths[b]` keys of its sequence b: padding is never read."""
-
-    lengths: Int[Tensor, " batch"]
-
-    def dense(
-        self, queries: int, keys: int, device: torch.device | str | None = None
-    ) -> Bool[Tensor, "*#batch #query #key"]:
-        """One row for all queries and heads of a sequence: (batch, 1, 1, key)."""
-        return padding_mask(self.lengths.to(device), keys)[:, None, None]
-
-
-@dataclass(frozen=True, eq=False)
-class Dense(Mask):
-    """A Boolean matrix as a mask, for a rule without a name; raises TypeError when it is not Boolean."""
-
-    allowed: Bool[Tensor, "..."]
-
-    def __post_init__(self) -> None:
-        if self.allowed.dtype != torch.bool:
-            raise TypeError(f"mask has dtype {self.allowed.dtype}; expected torch.bool, where True means 'may attend'")
-
-    def dense(self, queries: int, keys: int, device: torch.device | str | None = None) -> Bool[Tensor, "..."]:
-        """The matrix itself."""
-        return self.allowed.to(device)
-
-
-@dataclass(frozen=True, eq=False)
-class Both(Mask):
-    """What two masks allow."""
-
-    first: Mask
-    second: Mask
-
-    def dense(
-        self, queries: int, keys: int, device: torch.device | str | None = None
-    ) -> Bool[Tensor, "*#batch #query #key"]:
-        """The conjunction of both matrices."""
-        return self.first.dense(queries, keys, device) & self.second.dense(queries, keys, device)
+from tfbook.masks import Both, Causal, Dense, Mask
 
 
 def masked_softmax(scores: Float[Tensor, "*rows key"], mask: Bool[Tensor, "..."] | None) -> Float[Tensor, "*rows key"]:

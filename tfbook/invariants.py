@@ -16,8 +16,9 @@ from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor, nn
 
 from tfbook import runtime
-from tfbook.attention import Causal, Kernel, Lengths, Mask, MultiHeadAttention, merge_heads, record, split_heads
+from tfbook.attention import Kernel, MultiHeadAttention, merge_heads, record, split_heads
 from tfbook.data.translation import EOS, PAD, Batch
+from tfbook.masks import Causal, Lengths, Mask
 from tfbook.seq2seq import Translator, translation_loss
 
 TOLERANCE = 1e-4  # float32 sums taken in another order differ by about 1e-6

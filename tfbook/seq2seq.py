@@ -14,8 +14,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from tfbook.attention import masked_softmax, padding_mask
+from tfbook.attention import masked_softmax
 from tfbook.data.translation import PAD, Batch
+from tfbook.masks import padding_mask
 from tfbook.scoring import AdditiveScore
 
 

@@ -12,22 +12,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from tfbook import invariants, runtime
-from tfbook.attention import (
-    Band,
-    Causal,
-    Dense,
-    Kernel,
-    Lengths,
-    Mask,
-    MultiHeadAttention,
-    Supports,
-    attention_weights,
-    fastest,
-    fused,
-    kernel,
-    softmax,
-)
+from tfbook.attention import Kernel, MultiHeadAttention, Supports, attention_weights, fastest, fused, kernel, softmax
 from tfbook.invariants import TOLERANCE, attention_report, blocked_rows, dependence, permutation_gap
+from tfbook.masks import Band, Causal, Dense, Lengths, Mask
 
 KERNELS = {"softmax": softmax, "fused": fused, "fastest": fastest}
 every_kernel = pytest.mark.parametrize("kernel", KERNELS.values(), ids=KERNELS)

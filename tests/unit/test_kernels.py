@@ -14,12 +14,7 @@ from torch import Tensor
 
 from tfbook import attention
 from tfbook.attention import (
-    Band,
-    Causal,
-    Dense,
     Kernel,
-    Lengths,
-    Mask,
     Supports,
     attention_weights,
     fastest,
@@ -30,6 +25,7 @@ from tfbook.attention import (
     softmax,
     split_heads,
 )
+from tfbook.masks import Band, Causal, Dense, Lengths, Mask
 
 KERNELS = {"softmax": softmax, "fused": fused, "fastest": fastest}
 # Rounding of outputs near 1 and of gradients near 1: 24, 8 and 11 significant bits, and sums of a few terms.

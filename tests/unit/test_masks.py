@@ -9,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from tfbook.attention import Band, Both, Causal, Dense, Lengths, Mask, masked_softmax, padding_mask
+from tfbook.attention import masked_softmax
 from tfbook.attention import softmax as softmax_kernel
+from tfbook.masks import Band, Both, Causal, Dense, Lengths, Mask, padding_mask
 
 # ---- padding -----------------------------------------------------------------------------------------------------
 

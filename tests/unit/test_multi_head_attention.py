@@ -16,11 +16,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from tfbook.attention import (
-    Causal,
-    Dense,
     Kernel,
-    Lengths,
-    Mask,
     MultiHeadAttention,
     Supports,
     fastest,
@@ -31,6 +27,7 @@ from tfbook.attention import (
     softmax,
     split_heads,
 )
+from tfbook.masks import Causal, Dense, Lengths, Mask
 
 KERNELS = {"softmax": softmax, "fused": fused, "fastest": fastest}
 every_kernel = pytest.mark.parametrize("kernel", KERNELS.values(), ids=KERNELS)

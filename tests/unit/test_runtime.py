@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from tfbook import attention, decoding, runtime, seq2seq
+from tfbook import attention, decoding, masks, runtime, seq2seq
 from tfbook.exercises import lesson01
 
 CPU = torch.device("cpu")
@@ -226,7 +226,7 @@ def test_an_edited_class_is_used_by_models_built_afterwards() -> None:
 
 
 def test_using_twice_and_restoring_once_gives_the_package_back() -> None:
-    original = attention.padding_mask
+    original = masks.padding_mask
     for _ in range(2):
 
         @runtime.use
@@ -234,9 +234,9 @@ def test_using_twice_and_restoring_once_gives_the_package_back() -> None:
 
     assert seq2seq.padding_mask is padding_mask
     runtime.restore()
-    assert attention.padding_mask is seq2seq.padding_mask is original
+    assert masks.padding_mask is seq2seq.padding_mask is original
     runtime.restore()
-    assert attention.padding_mask is original
+    assert masks.padding_mask is original
 
 
 def test_a_name_that_tfbook_does_not_hold_is_refused() -> None:

@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import nn
 
-from tfbook import attention, decoding, invariants, metrics, recurrent, scoring, seq2seq
+from tfbook import attention, decoding, invariants, masks, metrics, recurrent, scoring, seq2seq
 
 pytestmark = pytest.mark.skipif(os.environ.get("TFBOOK_CHECK") == "0", reason="TFBOOK_CHECK=0 switches the checks off")
 
@@ -27,8 +27,8 @@ MODEL = seq2seq.Translator(seq2seq.Encoder(SIZES), seq2seq.LuongDecoder(SIZES))
 @pytest.mark.parametrize(
     ("name", "function", "arguments"),
     [
-        ("lengths", attention.padding_mask, (LENGTHS.float(), 5)),
-        ("lengths", attention.padding_mask, (LENGTHS[None], 5)),
+        ("lengths", masks.padding_mask, (LENGTHS.float(), 5)),
+        ("lengths", masks.padding_mask, (LENGTHS[None], 5)),
         ("mask", attention.masked_softmax, (H, torch.ones(2, 4))),
         ("k", attention.softmax, (HEADS, HEADS[..., :3], HEADS)),
         ("v", attention.fused, (HEADS, HEADS, HEADS[:, :, :4])),
@@ -54,7 +54,7 @@ MODEL = seq2seq.Translator(seq2seq.Encoder(SIZES), seq2seq.LuongDecoder(SIZES))
         ("lengths", invariants.padding_effect, (lambda x, n: x, IDS, torch.tensor([5]))),
         ("x", invariants.permutation_gap, (lambda x: x, IDS)),
         ("x", invariants.dependence, (lambda x: x, X)),
-        ("x", invariants.blocked_rows, (attention.softmax, X, attention.Causal())),
+        ("x", invariants.blocked_rows, (attention.softmax, X, masks.Causal())),
         ("lengths", invariants.attention_report, (ATTENTION, torch.ones(2, 5, 4), LENGTHS[:1])),
     ],
 )

@@ -15,9 +15,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from tfbook import runtime, train
-from tfbook.attention import Band, Lengths, MultiHeadAttention, attention_weights
+from tfbook.attention import MultiHeadAttention, attention_weights
 from tfbook.data import Vocabulary
 from tfbook.data.translation import PAD
+from tfbook.masks import Band, Lengths
 
 # ---- words that are nouns or verbs -------------------------------------------------------------------------------
 
