@@ -18,7 +18,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from tfbook.masks import Both, Causal, Dense, Mask
+from tfbook.masks import Both, Causal, Mask, as_mask
 
 
 def masked_softmax(scores: Float[Tensor, "*rows key"], mask: Bool[Tensor, "..."] | None) -> Float[Tensor, "*rows key"]:
@@ -92,7 +92,7 @@ def kernel(supports: Supports) -> Callable[[Kernel], Kernel]:
             _check_shapes(q, k, v)
             if bias is not None and not _broadcasts(bias, q, k):
                 raise ValueError(f"bias has shape {tuple(bias.shape)}; expected one that broadcasts to {_shape(q, k)}")
-            rule = Dense(mask) if isinstance(mask, Tensor) else mask
+            rule = as_mask(mask)
             supports.refuse(compute.__name__, rule, bias, dropout)
             return compute(q, k, v, rule, bias, dropout, **options)
 
@@ -136,6 +136,12 @@ def dense_mask(mask: Mask | None, q: Tensor, k: Tensor) -> Bool[Tensor, "..."] |
 LOWEST = -1e30  # a score whose weight is 0 beside any other; finite, and so is its sum with another score
 
 
+def finite_bias(bias: Float[Tensor, "..."], dtype: torch.dtype) -> Float[Tensor, "#batch #head #query #key"]:
+    """The bias with four axes and at least `LOWEST` / 10: −∞ would be 0/0 alone, or less than what the mask blocks."""
+    lowest = max(LOWEST / 10, torch.finfo(dtype).min / 4)
+    return bias[(None,) * (4 - bias.ndim)].clamp(min=lowest).to(dtype)
+
+
 def attention_weights(
     q: Float[Tensor, "batch head query d_head"],
     k: Float[Tensor, "batch head key d_head"],
@@ -150,7 +156,7 @@ def attention_weights(
     allowed = dense_mask(mask, q, k)
     scores = (q / math.sqrt(q.shape[-1])) @ k.mT
     if bias is not None:
-        scores = scores + bias.to(scores.dtype)
+        scores = scores + finite_bias(bias, scores.dtype)
     if allowed is None:
         return torch.softmax(scores, dim=-1)
     if scores.dtype == torch.float16:  # too narrow for the sum below
@@ -178,19 +184,23 @@ def softmax(
     return weights @ v
 
 
+PLAIN_CAUSAL = Causal  # by this name, so that a subclass or an edited `Causal` takes the long way and has its effect
+
+
 @kernel(Supports())
 def fused(
     q: Tensor, k: Tensor, v: Tensor, mask: Mask | None = None, bias: Tensor | None = None, dropout: float = 0.0
 ) -> Tensor:
     """The same by PyTorch's `scaled_dot_product_attention`, which keeps no matrix of weights for the gradient."""
-    if bias is None and isinstance(mask, Causal) and q.shape[2] == k.shape[2]:
+    if bias is None and type(mask) is PLAIN_CAUSAL and q.shape[2] == k.shape[2]:
         return F.scaled_dot_product_attention(q, k, v, dropout_p=dropout, is_causal=True)
     allowed = dense_mask(mask, q, k)
+    added = None if bias is None else finite_bias(bias, q.dtype)
     if allowed is None:
-        return F.scaled_dot_product_attention(q, k, v, None if bias is None else bias.to(q.dtype), dropout)
+        return F.scaled_dot_product_attention(q, k, v, added, dropout)
     some = allowed.any(dim=-1, keepdim=True)
     allowed = allowed | ~some  # a row of blocked keys would be 0/0
-    added = allowed if bias is None else torch.where(allowed, bias, -torch.inf).to(q.dtype)
+    added = allowed if added is None else torch.where(allowed, added, -torch.inf)
     return F.scaled_dot_product_attention(q, k, v, added, dropout).masked_fill(~some, 0.0)
 
 
@@ -236,14 +246,14 @@ class MultiHeadAttention(nn.Module):
         d_value: int | None = None,
         dropout: float = 0.0,
         bias: bool = True,
-        kernel: Kernel = fastest,
+        kernel: Kernel | None = None,
     ):
         super().__init__()
         if heads < 1 or d_model < 1 or d_model % heads:
             raise ValueError(f"heads is {heads} and d_model is {d_model}; expected heads to divide d_model")
         if not 0 <= dropout < 1:
             raise ValueError(f"dropout is {dropout}; expected 0 ≤ dropout < 1")
-        self.heads, self.dropout, self.kernel = heads, dropout, kernel
+        self.heads, self.dropout, self.kernel = heads, dropout, kernel or fastest
         self.W_Q = nn.Linear(d_model, d_model, bias=bias)
         self.W_K = nn.Linear(d_key or d_model, d_model, bias=bias)
         self.W_V = nn.Linear(d_value or d_key or d_model, d_model, bias=bias)

@@ -65,6 +65,8 @@ def padding_effect(
     """
     together, gaps = forward(x, lengths), [0.0]
     for row, length in enumerate(lengths.tolist()):
+        if length == 0:  # nothing is left to come out
+            continue
         alone = forward(x[row : row + 1, :length], lengths[row : row + 1])
         gaps.append(float((together[row, : alone.shape[1]] - alone[0]).abs().max()))
     return _largest(*gaps)

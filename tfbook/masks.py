@@ -36,8 +36,8 @@ class Mask:
         """The rule as a matrix that broadcasts to (batch, head, query, key)."""
         raise NotImplementedError
 
-    def __and__(self, other: Mask) -> Mask:
-        return Both(self, other)
+    def __and__(self, other: Mask | Tensor) -> Mask:
+        return Both(self, as_mask(other))
 
 
 @dataclass(frozen=True)
@@ -116,3 +116,12 @@ class Both(Mask):
     ) -> Bool[Tensor, "*#batch #query #key"]:
         """The conjunction of both matrices."""
         return self.first.dense(queries, keys, device) & self.second.dense(queries, keys, device)
+
+
+def as_mask(mask: Mask | Tensor | None) -> Mask | None:
+    """A Boolean tensor as a `Dense` mask, a mask as it is. Raises TypeError for anything else."""
+    if isinstance(mask, Tensor):
+        return Dense(mask)
+    if mask is not None and not hasattr(mask, "dense"):  # a class edited in a notebook is no subclass of this Mask
+        raise TypeError(f"mask is {type(mask).__name__}; expected a Mask such as Causal(), or a Boolean tensor")
+    return mask

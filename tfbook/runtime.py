@@ -126,7 +126,8 @@ def random_state() -> dict[str, Any]:
     _, keys, *position = np.random.get_state()  # noqa: NPY002
     numpy = (torch.from_numpy(keys.astype(np.int64)), *position)
     state = {"python": random.getstate(), "numpy": numpy, "torch": torch.get_rng_state()}
-    return state | ({"cuda": torch.cuda.get_rng_state_all()} if torch.cuda.is_available() else {})
+    state |= {"cuda": torch.cuda.get_rng_state_all()} if torch.cuda.is_available() else {}
+    return state | ({"mps": torch.mps.get_rng_state()} if torch.backends.mps.is_available() else {})
 
 
 def set_random_state(state: dict[str, Any]) -> None:
@@ -137,6 +138,8 @@ def set_random_state(state: dict[str, Any]) -> None:
     torch.set_rng_state(state["torch"])
     for number, generator in enumerate(state.get("cuda", [])[: torch.cuda.device_count()]):
         torch.cuda.set_rng_state(generator, number)
+    if "mps" in state and torch.backends.mps.is_available():
+        torch.mps.set_rng_state(state["mps"])
 
 
 @contextmanager

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 from selenium import webdriver
+from selenium.common.exceptions import SessionNotCreatedException
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 FLAGS = (
@@ -29,6 +30,11 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[webdriver.Chro
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("NO_PROXY", "127.0.0.1,localhost")  # the driver is a server on this machine
         patch.setenv("no_proxy", "127.0.0.1,localhost")
-        chromium = webdriver.Chrome(options=options, service=webdriver.ChromeService(driver))
+        try:
+            chromium = webdriver.Chrome(options=options, service=webdriver.ChromeService(driver))
+        except (
+            SessionNotCreatedException
+        ) as error:  # another version of the driver, or a browser in a sandbox of its own
+            pytest.skip(f"Chromium does not start: {str(error.msg).splitlines()[0]}")
         yield chromium
         chromium.quit()

@@ -295,7 +295,11 @@ def lab(browser: Chrome, notebook: NotebookNode, tmp_path_factory: pytest.TempPa
     finally:
         browser.get("about:blank")  # no page asks for a server that is gone
         server.terminate()
-        server.wait(timeout=30)
+        try:
+            server.wait(timeout=60)
+        except subprocess.TimeoutExpired:
+            server.kill()
+            server.wait()
 
 
 def wait_for(url: str, server: subprocess.Popen[bytes], log: Path) -> None:

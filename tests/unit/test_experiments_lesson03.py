@@ -113,3 +113,10 @@ def test_each_layer_is_timed_at_each_length() -> None:
 @pytest.mark.parametrize(("n", "window", "layers"), [(64, None, 1), (16, 1, 15), (16, 3, 5), (17, 3, 6), (1, None, 0)])
 def test_a_window_hands_information_on(n: int, window: int | None, layers: int) -> None:
     assert study.layers_until_seen(n, window) == layers
+
+
+def test_what_would_never_end_or_cannot_be_is_refused() -> None:
+    with pytest.raises(ValueError, match="window is 0; expected 1 or more"):
+        study.layers_until_seen(4, 0)
+    with pytest.raises(ValueError, match="people is 2; expected 3 or more"):
+        Party.draw(1, seed=0, people=2)

@@ -410,3 +410,42 @@ def test_a_head_is_a_slice_of_the_width(batch: int, time: int, heads: int, d_hea
     for h in range(heads):
         assert torch.equal(split[:, h], x[..., h * d_head : (h + 1) * d_head])
     assert torch.equal(merge_heads(split), x)
+
+
+@pytest.mark.parametrize("kernel", [attention.softmax, attention.fused, attention.fastest])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize("low", [-math.inf, "lowest of float32", -1e9])
+def test_a_bias_that_blocks_is_no_way_around_the_mask(kernel: Kernel, dtype: torch.dtype, low: float | str) -> None:
+    """Additive padding on the left under a causal mask: query 0 sees itself alone, whatever stands there."""
+    q, k, v = (torch.randn(2, 1, 5, 4).to(dtype) for _ in range(3))
+    bias = torch.zeros(2, 1, 1, 5)
+    bias[..., :2] = torch.finfo(torch.float32).min if isinstance(low, str) else low
+    output = kernel(q, k, v, Causal(), bias)
+    torch.testing.assert_close(output[:, :, 0], v[:, :, 0])
+    torch.testing.assert_close(output[:, :, 2], v[:, :, 2])
+    assert output.isfinite().all()
+
+
+@pytest.mark.parametrize("kernel", [attention.softmax, attention.fused, attention.fastest])
+@pytest.mark.parametrize("bias", [torch.tensor(1.0), torch.randn(5)], ids=["a number", "one a key"])
+def test_a_bias_may_have_fewer_axes(kernel: Kernel, bias: Tensor) -> None:
+    q, k, v = torch.randn(3, 2, 2, 5, 4)
+    expected = torch.softmax(q @ k.mT / 2 + bias, dim=-1) @ v
+    torch.testing.assert_close(kernel(q, k, v, bias=bias), expected)
+
+
+def test_a_kind_of_causal_has_its_effect_in_the_fused_kernel() -> None:
+    """Its fast path knows the plain rule alone."""
+
+    class Strict(Causal):
+        def dense(self, queries: int, keys: int, device: torch.device | str | None = None) -> Tensor:
+            return torch.ones(queries, keys, dtype=torch.bool).tril(-1)
+
+    q, k, v = torch.randn(3, 1, 1, 5, 4)
+    torch.testing.assert_close(attention.fused(q, k, v, Strict()), attention.softmax(q, k, v, Strict()))
+
+
+def test_something_else_than_a_mask_is_refused(unchecked: None) -> None:
+    q, k, v = torch.randn(3, 1, 1, 5, 4)
+    with pytest.raises(TypeError, match=r"mask is str; expected a Mask such as Causal\(\), or a Boolean tensor"):
+        attention.softmax(q, k, v, "causal")

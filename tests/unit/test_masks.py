@@ -257,3 +257,8 @@ def test_masked_softmax_names_the_argument_that_does_not_fit(
     """A mask that broadcasts the scores to a larger shape is refused, too: it is the classic silent mistake."""
     with pytest.raises(error, match=message):
         masked_softmax(scores, mask)
+
+
+def test_a_mask_and_a_boolean_tensor_are_combined() -> None:
+    allowed = torch.tensor([[True, False, True]] * 3)
+    assert torch.equal((Causal() & allowed).dense(3, 3), Causal().dense(3, 3) & allowed)

@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
+from tfbook import runtime
 from tfbook.attention import (
     Kernel,
     MultiHeadAttention,
@@ -478,3 +479,15 @@ def test_the_mask_may_be_a_matrix_for_each_head() -> None:
     torch.testing.assert_close(layer(x, mask=allowed), expected)
     torch.testing.assert_close(weights[""][:, 0], torch.eye(3).expand(2, 3, 3))
     assert weights[""][:, 1].min() > 0
+
+
+def test_an_edited_default_kernel_reaches_layers_built_afterwards() -> None:
+    def fastest(q: Tensor, k: Tensor, v: Tensor, **options: object) -> Tensor:
+        return torch.zeros_like(q)
+
+    runtime.use(fastest)
+    try:
+        layer = MultiHeadAttention(4, 2, bias=False)
+    finally:
+        runtime.restore()
+    assert not layer(torch.randn(1, 3, 4)).any()

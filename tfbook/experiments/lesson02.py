@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 from functools import cache, partial
 from statistics import mean, median
 from typing import Any
@@ -39,7 +39,7 @@ class Recall:
 
     def to(self, device: torch.device | str) -> Recall:
         """The same on another device."""
-        return Recall(*(part.to(device) for part in astuple(self)))
+        return Recall(*(part.to(device) for part in vars(self).values()))
 
 
 Relation = Callable[[Tensor, Tensor, torch.Generator], tuple[Tensor, Tensor]]  # keys, place → query, keys
@@ -131,7 +131,8 @@ def learn(score: nn.Module, relation: str, *, steps: int, seed: int = 1, **sizes
     """Trains the score's parameters, if it has any, on fresh memories at every step."""
     model = Recaller(score).to(runtime.device())
     if list(score.parameters()):
-        recipe = train.Recipe(steps=steps, lr=1e-2, schedule=train.warmup_cosine(30))
+        schedule = train.warmup_cosine(30)
+        recipe = train.Recipe(steps=steps, lr=1e-2, schedule=schedule, mixed_precision=False)  # a loss of log p
         train.fit(model, recall_loss, lambda step: recall(relation, seed=10**6 * seed + step, **sizes), recipe)
     return model
 

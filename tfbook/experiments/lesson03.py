@@ -137,6 +137,8 @@ class Party:
     @classmethod
     def draw(cls, count: int, seed: int, *, people: int = 12, gift: int = 4) -> Party:
         """`count` parties; the guests come in a random order."""
+        if people < 3:
+            raise ValueError(f"people is {people}; expected 3 or more, so that each can follow one and avoid another")
         dice = torch.Generator().manual_seed(seed)
         names = torch.rand(count, people, generator=dice).argsort(dim=1)
         itself_last = torch.rand(count, people, people, generator=dice) + 2 * torch.eye(people)
@@ -280,6 +282,8 @@ def seconds(lengths: Sequence[int], d: int = 64, rounds: int = 5) -> dict[str, l
 
 def layers_until_seen(n: int, window: int | None) -> int:
     """Layers of attention to `window` neighbours on each side (None: to all) until the last position sees the first."""
+    if window == 0 and n > 1:
+        raise ValueError("window is 0; expected 1 or more, or nothing is ever handed on")
     reach = torch.eye(n, dtype=torch.bool)
     allowed = torch.ones(n, n, dtype=torch.bool) if window is None else Band(window, window).dense(n, n)
     layers = 0
