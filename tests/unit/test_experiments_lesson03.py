@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from tfbook import train
+from tfbook.attention import softmax
 from tfbook.data import Vocabulary
 from tfbook.experiments import lesson03 as study
 from tfbook.experiments.lesson03 import EITHER, TAGS, Guests, Party, TaggedBatch, Tagger
@@ -100,7 +101,7 @@ def test_operations_are_those_of_the_paper_s_table() -> None:
 
 
 def test_the_whole_layer_adds_four_projections() -> None:
-    projections = study.flops(study.attention_layer(10, 8)) - study.flops(study.attend(10, 8))
+    projections = study.flops(study.attention_layer(10, 8, softmax)) - study.flops(study.attend(10, 8))
     assert projections == 2 * 4 * 10 * 8 * 8
 
 

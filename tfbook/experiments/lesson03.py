@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from tfbook import runtime, train
-from tfbook.attention import MultiHeadAttention, attention_weights
+from tfbook.attention import Kernel, MultiHeadAttention, attention_weights
 from tfbook.data import Vocabulary
 from tfbook.data.translation import PAD
 from tfbook.masks import Band, Lengths
@@ -240,9 +240,9 @@ def convolve(n: int, d: int) -> Callable[[], Tensor]:
 COUNTED = {"self-attention": attend, "recurrent": recur, "convolution": convolve}
 
 
-def attention_layer(n: int, d: int) -> Callable[[], Tensor]:
-    """A whole layer of self-attention with one head, projections included."""
-    layer, x = MultiHeadAttention(d, 1), torch.randn(1, n, d)
+def attention_layer(n: int, d: int, kernel: Kernel | None = None) -> Callable[[], Tensor]:
+    """A whole layer of self-attention with one head, projections included; older PyTorch counts no fused operations."""
+    layer, x = MultiHeadAttention(d, 1, kernel=kernel), torch.randn(1, n, d)
     return lambda: layer(x)
 
 
