@@ -152,6 +152,7 @@ def missing_gradients(
 
     Those named in `without_effect` cannot change the loss; of them nothing but a finite gradient is asked.
     """
+    torch.clear_autocast_cache()  # it may hold weights that were cast where no gradient was wanted
     model.zero_grad(set_to_none=True)
     with runtime.untouched_randomness(), runtime.autocast():
         value = loss(model)
