@@ -13,7 +13,6 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 from functools import partial
@@ -27,7 +26,7 @@ from torch import Tensor, nn
 
 from tfbook import runtime
 from tfbook.attention import MultiHeadAttention, fused, softmax
-from tfbook.experiments import machine
+from tfbook.experiments import in_turns, machine
 from tfbook.masks import Causal
 
 BATCH, LENGTH, WIDTHS = 16, 256, {128: 4, 384: 6}  # d_model → heads
@@ -66,22 +65,17 @@ PEERS = {
 }
 
 
-def step_seconds(layer: Layer, x: Tensor) -> float:
+def step(layer: Layer, x: Tensor) -> None:
     """Forward and backward, down to the gradient of the input."""
     x = x.detach().requires_grad_()
-    runtime.synchronize()
-    start = time.perf_counter()
     with runtime.autocast():
         out = layer(x)
     out.float().sum().backward()
-    runtime.synchronize()
-    return time.perf_counter() - start
 
 
-def in_turns(candidates: dict[str, Layer], x: Tensor, rounds: int) -> dict[str, list[float]]:
-    """Seconds of each candidate in each round; two rounds warm up."""
-    turns = [{name: step_seconds(layer, x) for name, layer in candidates.items()} for _ in range(rounds + 2)][2:]
-    return {name: [turn[name] for turn in turns] for name in candidates}
+def seconds_of(candidates: dict[str, Layer], x: Tensor, rounds: int) -> dict[str, list[float]]:
+    """Seconds of a step of each candidate in each round."""
+    return in_turns({name: partial(step, layer, x) for name, layer in candidates.items()}, rounds)
 
 
 def against_peers(rounds: int) -> list[dict[str, Any]]:
@@ -90,7 +84,7 @@ def against_peers(rounds: int) -> list[dict[str, Any]]:
     for (d_model, heads), causal in product(WIDTHS.items(), (False, True)):
         runtime.seed(0)
         x = torch.randn(BATCH, LENGTH, d_model, device=runtime.device())
-        seconds = in_turns(layers(d_model, heads, causal=causal), x, rounds)
+        seconds = seconds_of(layers(d_model, heads, causal=causal), x, rounds)
         for peer, ours in PEERS.items():
             ratio = median(theirs / own for theirs, own in zip(seconds[peer], seconds[ours], strict=True))
             milliseconds = {
@@ -120,7 +114,7 @@ def between_kernels(rounds: int) -> list[dict[str, Any]]:
         }
         mask = Causal() if causal else None
         x = torch.randn(max(1, 4096 // length), length, 128, device=runtime.device())
-        seconds = in_turns({name: partial(each, mask=mask) for name, each in layer.items()}, x, rounds)
+        seconds = seconds_of({name: partial(each, mask=mask) for name, each in layer.items()}, x, rounds)
         ratio = median(written / kept for written, kept in zip(seconds["softmax"], seconds["fused"], strict=True))
         rows.append({"length": length, "mask": "causal" if causal else "none", "softmax ÷ fused": round(ratio, 2)})
     return rows

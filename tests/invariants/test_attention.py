@@ -3,7 +3,7 @@
 A later lesson adds its kernel as a row of `KERNELS`.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -38,15 +38,6 @@ PROPERTIES = {
     "every parameter gets a finite gradient",
 }
 LENGTHS = torch.tensor([6, 4, 1])
-
-
-@pytest.fixture(params=runtime.PRECISIONS)
-def precision(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """The precision of the backward pass, and of whatever runs under `runtime.autocast()`."""
-    monkeypatch.setenv("TFBOOK_PRECISION", request.param)
-    runtime.precision.cache_clear()
-    yield request.param
-    runtime.precision.cache_clear()
 
 
 @pytest.fixture

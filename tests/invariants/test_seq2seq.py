@@ -3,7 +3,7 @@
 A later lesson adds its model as a row of `MODELS`.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
@@ -68,15 +68,6 @@ PROPERTIES = {
     "a saved model computes the same",
     "every parameter gets a finite gradient",
 }
-
-
-@pytest.fixture(params=runtime.PRECISIONS)
-def precision(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """The precision of the backward pass, and of whatever runs under `runtime.autocast()`."""
-    monkeypatch.setenv("TFBOOK_PRECISION", request.param)
-    runtime.precision.cache_clear()
-    yield request.param
-    runtime.precision.cache_clear()
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -147,3 +148,12 @@ def test_tasks_take_the_words_that_are_frequent_enough() -> None:
     everything = study.Task.of(corpus, corpus["train"][:500])
     frequent = study.Task.of(corpus, corpus["train"][:500], min_count=5)
     assert len(frequent.source_vocab) < len(everything.source_vocab)
+
+
+def test_runs_take_turns_and_the_first_round_is_not_counted() -> None:
+    order: list[str] = []
+    runs = {name: partial(order.append, name) for name in ("a", "b")}
+    seconds = experiments.in_turns(runs, rounds=2)
+    assert order == ["a", "b"] * 3
+    assert {name: len(times) for name, times in seconds.items()} == {"a": 2, "b": 2}
+    assert all(time >= 0 for times in seconds.values() for time in times)

@@ -114,6 +114,11 @@ def exercise(*, cases: Cases, hints: Sequence[str]) -> Callable[[Answer], Exerci
     return lambda solution: Exercise(solution, cases, hints)
 
 
+def randn(*shape: int, seed: int) -> torch.Tensor:
+    """Standard normal numbers for a case, the same at every check."""
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+
+
 def source_of(function: Answer) -> str:
     """The source of a function without its decorators."""
     lines = textwrap.dedent(inspect.getsource(function)).splitlines(keepends=True)

@@ -7,13 +7,9 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from tfbook.exercises.engine import exercise
+from tfbook.exercises.engine import exercise, randn
 
 Links = set[tuple[int, int]]
-
-
-def _randn(*shape: int, seed: int) -> Tensor:
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
 
 
 # ---- the additive score ------------------------------------------------------------------------------------------
@@ -22,7 +18,7 @@ def _randn(*shape: int, seed: int) -> Tensor:
 def _queries_and_keys() -> list[tuple[Tensor, ...]]:
     sizes = [(1, 3, 2, 2, 4), (2, 5, 3, 4, 6)]  # batch, key, d_query, d_key, d_score
     return [
-        (_randn(b, q, seed=1), _randn(b, n, k, seed=2), _randn(a, q, seed=3), _randn(a, k, seed=4), _randn(a, seed=5))
+        (randn(b, q, seed=1), randn(b, n, k, seed=2), randn(a, q, seed=3), randn(a, k, seed=4), randn(a, seed=5))
         for b, n, q, k, a in sizes
     ]
 
@@ -73,7 +69,7 @@ def _masked_scores() -> list[tuple[Tensor, Tensor]]:
     mask = torch.tensor([[True, True, True, False], [True, False, False, False], [True, True, True, True]])
     blocked = torch.tensor([[True, True, False], [False, False, False]])
     low = torch.tensor([[-200.0, -201.0, 5.0]])  # allowed scores so low that −100 is no bar, and their exp is 0
-    return [(_randn(3, 4, seed=6), mask), (_randn(2, 3, seed=7) * 4, blocked), (low, blocked[:1])]
+    return [(randn(3, 4, seed=6), mask), (randn(2, 3, seed=7) * 4, blocked), (low, blocked[:1])]
 
 
 @exercise(
@@ -147,7 +143,7 @@ def _(scores: Tensor, mask: Tensor) -> Tensor:
 
 def _weights_and_states() -> list[tuple[Tensor, Tensor]]:
     # as many target as source words, so that a mixed-up index gives a wrong number and not an error about shapes
-    return [(torch.softmax(_randn(2, n, n, seed=8), dim=-1), _randn(2, n, 3, seed=9)) for n in (3, 5)]
+    return [(torch.softmax(randn(2, n, n, seed=8), dim=-1), randn(2, n, 3, seed=9)) for n in (3, 5)]
 
 
 @exercise(
@@ -287,7 +283,7 @@ def _(f: Callable[[Tensor], Tensor], scores: Tensor, epsilon: float) -> Tensor:
 
 def _attention_inputs() -> list[tuple[Tensor, ...]]:
     mask = torch.tensor([[True, True, True, False], [True, True, False, False]])
-    scores, states = _randn(2, 3, 4, seed=10), _randn(2, 4, 5, seed=11)
+    scores, states = randn(2, 3, 4, seed=10), randn(2, 4, 5, seed=11)
     return [(scores, mask, states), (scores[:, :1] - 3, mask, states)]
 
 

@@ -7,12 +7,7 @@ import math
 import torch
 from torch import Tensor
 
-from tfbook.exercises.engine import exercise
-
-
-def _randn(*shape: int, seed: int) -> Tensor:
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
-
+from tfbook.exercises.engine import exercise, randn
 
 # ---- the cosine score --------------------------------------------------------------------------------------------
 
@@ -20,8 +15,8 @@ def _randn(*shape: int, seed: int) -> Tensor:
 def _directions() -> list[tuple[Tensor, Tensor, float]]:
     # as many sentences as keys and entries, so that a wrong axis gives a wrong number and not an error about shapes
     return [
-        (3 * _randn(3, 3, seed=1), _randn(3, 3, 3, seed=2), 5.0),
-        (_randn(1, 4, seed=3), _randn(1, 6, 4, seed=4), 0.5),
+        (3 * randn(3, 3, seed=1), randn(3, 3, 3, seed=2), 5.0),
+        (randn(1, 4, seed=3), randn(1, 6, 4, seed=4), 0.5),
     ]
 
 
@@ -69,8 +64,8 @@ def _(query: Tensor, keys: Tensor, sharpness: float) -> Tensor:
 
 
 def _queries_keys_matrix() -> list[tuple[Tensor, Tensor, Tensor]]:
-    square = _randn(2, 3, 3, seed=5), _randn(2, 3, 3, seed=6), _randn(3, 3, seed=7)
-    return [square, (_randn(2, 3, 2, seed=8), _randn(2, 5, 4, seed=9), _randn(2, 4, seed=10))]
+    square = randn(2, 3, 3, seed=5), randn(2, 3, 3, seed=6), randn(3, 3, seed=7)
+    return [square, (randn(2, 3, 2, seed=8), randn(2, 5, 4, seed=9), randn(2, 4, seed=10))]
 
 
 @exercise(
@@ -109,7 +104,7 @@ def _(query: Tensor, keys: Tensor, W: Tensor) -> Tensor:
 
 
 def _queries_and_keys() -> list[tuple[Tensor, Tensor]]:
-    return [(_randn(2, 3, 4, seed=11), _randn(2, 3, 4, seed=12)), (_randn(1, 2, 9, seed=13), _randn(1, 6, 9, seed=14))]
+    return [(randn(2, 3, 4, seed=11), randn(2, 3, 4, seed=12)), (randn(1, 2, 9, seed=13), randn(1, 6, 9, seed=14))]
 
 
 @exercise(
@@ -152,7 +147,7 @@ def _(query: Tensor, keys: Tensor) -> Tensor:
 
 
 def _lookups() -> list[tuple[Tensor, Tensor, float]]:
-    scores, values = _randn(3, 4, seed=15), _randn(4, 2, seed=16)
+    scores, values = randn(3, 4, seed=15), randn(4, 2, seed=16)
     return [(scores, values, 1.0), (scores, values, 0.2), (scores, values, 0.0)]
 
 
@@ -312,7 +307,7 @@ def _(tasks: list[str]) -> list[str]:
 
 def _attention_inputs() -> list[tuple[Tensor, ...]]:
     sizes = [(2, 3, 8, 4), (1, 2, 5, 16)]  # batch, query, key, d
-    return [(_randn(b, q, d, seed=17), _randn(b, k, d, seed=18), _randn(b, k, 3, seed=19)) for b, q, k, d in sizes]
+    return [(randn(b, q, d, seed=17), randn(b, k, d, seed=18), randn(b, k, 3, seed=19)) for b, q, k, d in sizes]
 
 
 @exercise(

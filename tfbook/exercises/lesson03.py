@@ -8,12 +8,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from tfbook.exercises.engine import exercise
-
-
-def _randn(*shape: int, seed: int) -> Tensor:
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
-
+from tfbook.exercises.engine import exercise, randn
 
 # ---- the mask of the padding -------------------------------------------------------------------------------------
 
@@ -94,7 +89,7 @@ def _look_back(x: Tensor) -> Tensor:
 
 
 def _vectors_and_heads() -> list[tuple[Tensor, int, Callable[[Tensor], Tensor]]]:
-    return [(2 * _randn(2, 4, 12, seed=1), 2, _look_back), (2 * _randn(1, 4, 16, seed=2), 4, _look_back)]
+    return [(2 * randn(2, 4, 12, seed=1), 2, _look_back), (2 * randn(1, 4, 16, seed=2), 4, _look_back)]
 
 
 @exercise(
@@ -158,7 +153,7 @@ def _(x: Tensor, heads: int, attend: Callable[[Tensor], Tensor]) -> Tensor:
 
 
 def _scores() -> list[tuple[Tensor]]:
-    return [(_randn(2, 4, 4, seed=26),), (_randn(3, 2, 5, seed=27),), (_randn(1, 1, 3, seed=28),)]
+    return [(randn(2, 4, 4, seed=26),), (randn(3, 2, 5, seed=27),), (randn(1, 1, 3, seed=28),)]
 
 
 @exercise(
@@ -218,7 +213,7 @@ def _(scores: Tensor) -> Tensor:
 
 def _queries_keys_and_values() -> list[tuple[Tensor, ...]]:
     def inputs(queries: int, seed: int) -> tuple[Tensor, Tensor, Tensor]:
-        return _randn(2, queries, 5, seed=seed), _randn(2, 4, 5, seed=seed + 1), _randn(2, 4, 5, seed=seed + 2)
+        return randn(2, queries, 5, seed=seed), randn(2, 4, 5, seed=seed + 1), randn(2, 4, 5, seed=seed + 2)
 
     mask = torch.tensor([[True, True, True, False], [True, True, False, False]])
     return [(*inputs(3, 3), mask), (*inputs(4, 6), mask)]
@@ -293,8 +288,8 @@ def _(query: Tensor, keys: Tensor, values: Tensor, mask: Tensor) -> Tensor:
 
 def _heads_to_remove() -> list[tuple[Tensor, Tensor, list[int]]]:
     return [
-        (_randn(2, 4, 3, 2, seed=9), _randn(8, 8, seed=10), [1]),
-        (_randn(1, 4, 2, 2, seed=11), _randn(8, 8, seed=12), [0, 2, 3]),
+        (randn(2, 4, 3, 2, seed=9), randn(8, 8, seed=10), [1]),
+        (randn(1, 4, 2, 2, seed=11), randn(8, 8, seed=12), [0, 2, 3]),
     ]
 
 
@@ -428,7 +423,7 @@ def _(mask: Tensor, layers: int) -> Tensor:
 def _one_head_of_each() -> list[tuple[Tensor, ...]]:
     padded = torch.tensor([[True, True, True, False], [True, True, False, False]])[:, None]
     causal = torch.ones(4, 4, dtype=torch.bool).tril()
-    return [(*(_randn(2, 4, 3, seed=seed + i) for i in range(3)), mask) for seed, mask in ((13, padded), (16, causal))]
+    return [(*(randn(2, 4, 3, seed=seed + i) for i in range(3)), mask) for seed, mask in ((13, padded), (16, causal))]
 
 
 @exercise(
@@ -493,7 +488,7 @@ def _(q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
 
 def _heads_that_look_back() -> list[tuple[Tensor, Tensor, Tensor]]:
     return [
-        tuple(_randn(batch, heads, 4, 2, seed=seed + i) for i in range(3))
+        tuple(randn(batch, heads, 4, 2, seed=seed + i) for i in range(3))
         for batch, heads, seed in ((2, 2, 20), (1, 3, 23))
     ]
 

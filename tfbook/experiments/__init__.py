@@ -9,15 +9,19 @@ from __future__ import annotations
 import json
 import platform
 import subprocess
+import time
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
 from tfbook import runtime
 from tfbook.data.download import SHIPPED
+
+Key = TypeVar("Key", bound=Hashable)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,6 +81,21 @@ def current_commit() -> str:
         ["git", "rev-parse", "--short", "HEAD"], cwd=here, capture_output=True, text=True, check=False
     )
     return asked.stdout.strip() or "no commit"
+
+
+def in_turns(runs: Mapping[Key, Callable[[], object]], rounds: int) -> dict[Key, list[float]]:
+    """Seconds of each of `runs` in each round: they take turns, so that what disturbs one disturbs all.
+
+    One round more, which is not counted, warms up.
+    """
+    seconds: dict[Key, list[float]] = {key: [] for key in runs}
+    for _ in range(rounds + 1):
+        for key, run in runs.items():
+            start = time.perf_counter()
+            run()
+            runtime.synchronize()
+            seconds[key].append(time.perf_counter() - start)
+    return {key: times[1:] for key, times in seconds.items()}
 
 
 def _path(name: str) -> Path:

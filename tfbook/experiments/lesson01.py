@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -19,6 +18,7 @@ from tfbook.attention import masked_softmax
 from tfbook.data import Batch, Batches, Pair, Translations, Vocabulary, between, collate, detokenize
 from tfbook.data.translation import SPECIALS
 from tfbook.decoding import translate
+from tfbook.experiments import in_turns
 from tfbook.metrics import alignment_error_rate, bleu, exact_match, hard_alignment
 from tfbook.scoring import AdditiveScore
 from tfbook.seq2seq import Decoder, Encoder, Seq2SeqSizes, Translator, translation_loss
@@ -125,7 +125,8 @@ def _run(name: str, seed: int, task: Task, width: int, steps: int) -> dict[str, 
         return {"bleu": quality(model, valid, task).bleu}
 
     pairs = task.corpus["train"]
-    model, history = _trained(name, seed, task, pairs, width=width, steps=steps, dropout=0.2, evaluate=evaluate)
+    decoder = DECODERS[name]
+    model, history = trained(decoder, seed, task, pairs, width=width, steps=steps, dropout=0.2, evaluate=evaluate)
     test = task.corpus["test"]
     return {
         "parameters": sum(p.numel() for p in model.parameters()),
@@ -139,8 +140,8 @@ def _run(name: str, seed: int, task: Task, width: int, steps: int) -> dict[str, 
     }
 
 
-def _trained(
-    name: str,
+def trained(
+    decoder: Callable[[Seq2SeqSizes], Decoder],
     seed: int,
     task: Task,
     pairs: Sequence[Pair],
@@ -148,10 +149,12 @@ def _trained(
     width: int,
     steps: int,
     dropout: float,
+    d_encoder: int | None = None,
     evaluate: train.Evaluate | None = None,
 ) -> tuple[Translator, train.History]:
+    """A translator trained on `pairs` by the recipe of all stored comparisons, and its history."""
     runtime.seed(seed)
-    model = task.translator(DECODERS[name], width=width, dropout=dropout)
+    model = task.translator(decoder, width=width, d_encoder=d_encoder, dropout=dropout)
     batches = Batches(pairs, task.source_vocab, task.target_vocab, size=128, seed=seed)
     recipe = train.Recipe(steps=steps, lr=LEARNING_RATE, schedule=train.warmup_cosine(30))
     return model, train.fit(model, translation_loss, batches, recipe, evaluate=evaluate)
@@ -269,18 +272,15 @@ def step_seconds(
     batch = _random_batch(rows, words, vocabulary).to(runtime.device())
     models = {name: _random_translator(decoder, width, vocabulary) for name, decoder in DECODERS.items()}
     optimizers = {name: torch.optim.AdamW(model.parameters(), fused=True) for name, model in models.items()}
-    seconds: dict[str, list[float]] = {name: [] for name in models}
-    for _ in range(rounds + 1):
-        for name, model in models.items():
-            start = time.perf_counter()
-            with runtime.autocast():
-                loss = translation_loss(model, batch)
-            optimizers[name].zero_grad()
-            loss.backward()
-            optimizers[name].step()
-            runtime.synchronize()
-            seconds[name].append(time.perf_counter() - start)
-    return {name: times[1:] for name, times in seconds.items()}
+
+    def step(name: str) -> None:
+        with runtime.autocast():
+            loss = translation_loss(models[name], batch)
+        optimizers[name].zero_grad()
+        loss.backward()
+        optimizers[name].step()
+
+    return in_turns({name: partial(step, name) for name in models}, rounds)
 
 
 def step_cost(**sizes: int) -> dict[str, float]:
@@ -323,7 +323,7 @@ def tatoeba(seeds: Sequence[int] = (1, 2, 3), *, width: int = 128, steps: int = 
     rows = []
     for seed in seeds:
         for name in COMPARED:
-            model, history = _trained(name, seed, task, pairs, width=width, steps=steps, dropout=0.0)
+            model, history = trained(DECODERS[name], seed, task, pairs, width=width, steps=steps, dropout=0.0)
             score, seconds = quality(model, held_out, task).bleu, history.seconds[-1]
             rows.append({"decoder": name, "seed": seed, "seconds": round(seconds, 1), "bleu": round(score, 2)})
     return rows

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
@@ -17,10 +16,11 @@ from torch.nn import functional as F
 
 from tfbook import data, runtime, train
 from tfbook.attention import masked_softmax
-from tfbook.data import Batches, between
-from tfbook.experiments.lesson01 import LEARNING_RATE, Task, alignment_error, kept_bytes, mean_and_range, quality
+from tfbook.data import between
+from tfbook.experiments import in_turns
+from tfbook.experiments.lesson01 import Task, alignment_error, kept_bytes, mean_and_range, quality, trained
 from tfbook.scoring import SCORES, GeneralScore, LocationScore, Score
-from tfbook.seq2seq import Decoder, LuongDecoder, Memory, Seq2SeqSizes, State, translation_loss
+from tfbook.seq2seq import Decoder, LuongDecoder, Memory, Seq2SeqSizes, State
 
 PAIRS, WIDTH, NOISE = 16, 16, 0.5  # of a memory: how many pairs, how wide its keys, how inexact the question
 
@@ -186,18 +186,12 @@ def costs(*, pairs: int, width: int, rows: int = 8, rounds: int = 5) -> dict[str
         query, keys = inputs
         return (masked_softmax(score(query, score.project(keys)), None) @ keys).sum()
 
-    seconds: dict[str, list[float]] = {name: [] for name in scores}
-    for _ in range(rounds + 1):
-        for name, score in scores.items():
-            start = time.perf_counter()
-            attend(score).backward()
-            runtime.synchronize()
-            seconds[name].append(time.perf_counter() - start)
-    cheapest = min((times[1:] for times in seconds.values()), key=median)
+    seconds = in_turns({name: lambda score=score: attend(score).backward() for name, score in scores.items()}, rounds)
+    cheapest = min(seconds.values(), key=median)
     return {
         name: Cost(
             parameters=sum(p.numel() for p in score.parameters()),
-            time=median(t / c for t, c in zip(seconds[name][1:], cheapest, strict=True)),
+            time=median(t / c for t, c in zip(seconds[name], cheapest, strict=True)),
             kept=kept_bytes(score, partial(attend, score)),
         )
         for name, score in scores.items()
@@ -366,11 +360,8 @@ def scores(seeds: Sequence[int] = (1, 2), *, width: int = 128, steps: int = 400)
 def _translate(
     decoder: Callable[[Seq2SeqSizes], Decoder], task: Task, seed: int, width: int, steps: int
 ) -> dict[str, float]:
-    runtime.seed(seed)
-    model = task.translator(decoder, width=width, d_encoder=width // 2, dropout=0.0)
-    batches = Batches(task.corpus["train"], task.source_vocab, task.target_vocab, size=128, seed=seed)
-    recipe = train.Recipe(steps=steps, lr=LEARNING_RATE, schedule=train.warmup_cosine(30))
-    history = train.fit(model, translation_loss, batches, recipe)
+    sizes = {"width": width, "d_encoder": width // 2}
+    model, history = trained(decoder, seed, task, task.corpus["train"], **sizes, steps=steps, dropout=0.0)
     test = task.corpus["test"][:500]
     return {
         "parameters": sum(p.numel() for p in model.decoder.score.parameters()),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import median
@@ -18,6 +17,7 @@ from tfbook import runtime, train
 from tfbook.attention import Kernel, MultiHeadAttention, attention_weights
 from tfbook.data import Vocabulary
 from tfbook.data.translation import PAD
+from tfbook.experiments import in_turns
 from tfbook.masks import Band, Lengths
 
 # ---- words that are nouns or verbs -------------------------------------------------------------------------------
@@ -271,13 +271,8 @@ def cost_exponents(sizes: Sequence[int] = (64, 128, 256, 512), fixed: int = 64) 
 def seconds(lengths: Sequence[int], d: int = 64, rounds: int = 5) -> dict[str, list[float]]:
     """Seconds of each of `TIMED` by length: median over `rounds`, in which the layers take turns."""
     runs = {(name, n): layer(n, d) for n in lengths for name, layer in TIMED.items()}
-    times: dict[tuple[str, int], list[float]] = {key: [] for key in runs}
-    for _ in range(rounds + 1):  # the first round warms up
-        for key, run in runs.items():
-            start = time.perf_counter()
-            run()
-            times[key].append(time.perf_counter() - start)
-    return {name: [median(times[name, n][1:]) for n in lengths] for name in TIMED}
+    times = in_turns(runs, rounds)
+    return {name: [median(times[name, n]) for n in lengths] for name in TIMED}
 
 
 def layers_until_seen(n: int, window: int | None) -> int:
