@@ -18,7 +18,9 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from tfbook.cache import Cache
 from tfbook.masks import Both, Causal, Mask, as_mask
+from tfbook.positions import Position
 
 
 def masked_softmax(scores: Float[Tensor, "*rows key"], mask: Bool[Tensor, "..."] | None) -> Float[Tensor, "*rows key"]:
@@ -229,6 +231,9 @@ def merge_heads(x: Float[Tensor, "batch head time d_head"]) -> Float[Tensor, "ba
     return rearrange(x, "batch head time d_head -> batch time (head d_head)")
 
 
+NOWHERE = Position()
+
+
 class MultiHeadAttention(nn.Module):
     """[head_1; …; head_h] W_O with head_i = Attention(Q W_Qi, K W_Ki, V W_Vi) (Vaswani et al., 2017, section 3.2.2).
 
@@ -267,18 +272,28 @@ class MultiHeadAttention(nn.Module):
         *,
         mask: Mask | Bool[Tensor, "..."] | None = None,
         bias: Float[Tensor, "..."] | None = None,
+        position: Position | None = None,
+        cache: Cache | None = None,
     ) -> Float[Tensor, "batch query d_model"]:
         """Self-attention of `query`; with `key` cross-attention to it; `value` is `key` unless it is given.
 
-        Raises ValueError for widths, batches or lengths that do not fit.
+        `position` turns queries and keys or biases scores. With a `cache`, `query` continues what earlier calls have
+        read; in cross-attention the first call fills it. Raises ValueError for widths, batches or lengths that do not
+        fit.
         """
+        cross, position, start = key is not None, position or NOWHERE, cache.length if cache else 0
         key = query if key is None else key
         value = key if value is None else value
         self._check(query=(query, self.W_Q), key=(key, self.W_K), value=(value, self.W_V))
-        q, k, v = (
-            split_heads(project(x), self.heads)
-            for x, project in ((query, self.W_Q), (key, self.W_K), (value, self.W_V))
-        )
+        q = position.rotate(split_heads(self.W_Q(query), self.heads), start)
+        if cross and start:
+            k, v = cache.seen()
+        else:
+            k, v = split_heads(self.W_K(key), self.heads), split_heads(self.W_V(value), self.heads)
+            k = position.rotate(k, start)
+            k, v = cache.extend(k, v) if cache else (k, v)
+        added = [b for b in (bias, position.bias(q, k.shape[2])) if b is not None]
+        bias = sum(added) if added else None
         mixed = self.kernel(q, k, v, mask=mask, bias=bias, dropout=self.dropout if self.training else 0.0)
         return self.W_O(merge_heads(mixed))
 

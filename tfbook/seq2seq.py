@@ -11,13 +11,13 @@ from typing import NamedTuple
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
-from torch.nn import functional as F
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from tfbook.attention import masked_softmax
 from tfbook.data.translation import PAD, Batch
 from tfbook.masks import padding_mask
 from tfbook.scoring import AdditiveScore
+from tfbook.train import smoothed_cross_entropy
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,6 +51,10 @@ class Memory(NamedTuple):
     summary: Float[Tensor, "batch d_memory"]  # the whole sentence in one vector
     mask: Bool[Tensor, "batch source"]  # True where there is a word
 
+    def select(self, rows: Int[Tensor, " kept"]) -> Memory:
+        """The memory of the sentences `rows`, in that order."""
+        return Memory(*(part[rows] for part in self))
+
 
 class State(NamedTuple):
     """What a decoder carries from one word to the next."""
@@ -58,12 +62,16 @@ class State(NamedTuple):
     hidden: Float[Tensor, "batch d_hidden"]
     keys: Float[Tensor, "batch source d_score"] | None  # the source as the score sees it, computed once
 
+    def select(self, rows: Int[Tensor, " kept"]) -> State:
+        """The state of the sentences `rows`, in that order."""
+        return State(self.hidden[rows], None if self.keys is None else self.keys[rows])
+
 
 class Decoded(NamedTuple):
     """What a decoder returns for the words it was given."""
 
     logits: Float[Tensor, "batch target vocab"]
-    weights: Float[Tensor, "batch target source"] | None  # attention; None where there is none
+    weights: Float[Tensor, "batch target source"] | None  # attention; None where the decoder has none of its own
     state: State
 
 
@@ -221,7 +229,7 @@ class Translator(nn.Module):
         return self.decoder(target, memory, self.decoder.start(memory))
 
 
-def translation_loss(model: Translator, batch: Batch) -> Float[Tensor, ""]:
-    """Mean cross-entropy in nats a target word, padding left out."""
+def translation_loss(model: nn.Module, batch: Batch, *, smoothing: float = 0.0) -> Float[Tensor, ""]:
+    """Mean cross-entropy in nats a target word, padding left out; `smoothing` as in `smoothed_cross_entropy`."""
     logits = model(batch.source, batch.source_lengths, batch.target_in).logits
-    return F.cross_entropy(logits.flatten(0, 1).float(), batch.target_out.flatten(), ignore_index=PAD)
+    return smoothed_cross_entropy(logits, batch.target_out, smoothing=smoothing, ignore=PAD)

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from tfbook import runtime
@@ -46,9 +47,21 @@ def warmup_cosine(warmup: int, final: float = 0.1) -> Schedule:
     return factor
 
 
+def inverse_sqrt(warmup: int) -> Schedule:
+    """min(t / warmup, √(warmup / t)) for t = 1, 2, …: rises to 1, then falls (Vaswani et al., 2017, eq. 3).
+
+    Their learning rate is this times (d_model · warmup)^(−1/2). Raises ValueError when `warmup` < 1.
+    """
+    if warmup < 1:
+        raise ValueError(f"warmup is {warmup}; expected 1 or more steps")
+    return lambda step, steps: min((step + 1) / warmup, math.sqrt(warmup / (step + 1)))
+
+
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
     """How long and how to train. Learning rates are AdamW's; `clip` bounds the norm of the gradient.
+
+    `weight_decay` shrinks matrices, embeddings among them, and leaves biases and gains alone.
 
     With `mixed_precision` matrix products run at `runtime.precision()`; steps of many small products, such as those of
     recurrent networks, gain nothing from it.
@@ -57,6 +70,7 @@ class Recipe:
     steps: int
     lr: float = 1e-3
     schedule: Schedule = constant
+    betas: tuple[float, float] = (0.9, 0.999)
     weight_decay: float = 0.0
     clip: float = 1.0
     evaluate_every: int = 100
@@ -182,6 +196,21 @@ def _shapes(weights: dict[str, Any]) -> dict[str, tuple[int, ...]]:
 # ---- the loop ----------------------------------------------------------------------------------------------------
 
 
+def smoothed_cross_entropy(
+    logits: Float[Tensor, "*rows vocab"], targets: Int[Tensor, "*rows"], *, smoothing: float, ignore: int = -100
+) -> Float[Tensor, ""]:
+    """−(1 − ε) log p(target) − ε mean_v log p(v), mean over targets but `ignore` (Szegedy et al., 2016, section 7).
+
+    ε is `smoothing`; at 0 it is the cross-entropy. Raises ValueError unless 0 ≤ ε < 1.
+    """
+    if not 0 <= smoothing < 1:
+        raise ValueError(f"smoothing is {smoothing}; expected 0 ≤ smoothing < 1")
+    logp, counted = torch.log_softmax(logits.float(), dim=-1), targets != ignore
+    right = logp.gather(-1, targets.masked_fill(~counted, 0)[..., None])[..., 0]
+    losses = (1 - smoothing) * right + smoothing * logp.mean(dim=-1)
+    return -losses[counted].mean()
+
+
 @contextmanager
 def _interrupt_as_flag() -> Iterator[threading.Event]:
     """Turns the first stop signal into a flag, so that a step is never cut in half; the second one raises as usual."""
@@ -202,6 +231,14 @@ def _interrupt_as_flag() -> Iterator[threading.Event]:
         signal.signal(signal.SIGINT, previous)
 
 
+def decay_groups(model: nn.Module, weight_decay: float) -> list[dict[str, Any]]:
+    """Groups for an optimiser: matrices shrink by `weight_decay`; vectors (biases, gains) say where, not how much."""
+    matrices = [parameter for parameter in model.parameters() if parameter.ndim >= 2]
+    vectors = [parameter for parameter in model.parameters() if parameter.ndim < 2]
+    groups = [{"params": matrices, "weight_decay": weight_decay}, {"params": vectors, "weight_decay": 0.0}]
+    return [group for group in groups if group["params"]]
+
+
 def _optimizer(model: nn.Module, recipe: Recipe) -> torch.optim.Optimizer:
     parameters = list(model.parameters())
     if not any(parameter.requires_grad for parameter in parameters):
@@ -209,7 +246,8 @@ def _optimizer(model: nn.Module, recipe: Recipe) -> torch.optim.Optimizer:
             f"model {type(model).__name__} has nothing to train; expected parameters that require gradients"
         )
     fused = parameters[0].device.type in ("cpu", "cuda")
-    return torch.optim.AdamW(parameters, lr=recipe.lr, weight_decay=recipe.weight_decay, fused=fused)
+    groups = decay_groups(model, recipe.weight_decay)
+    return torch.optim.AdamW(groups, lr=recipe.lr, betas=recipe.betas, fused=fused)
 
 
 def _step(model: nn.Module, loss: Tensor, optimizer: torch.optim.Optimizer, recipe: Recipe, history: History) -> None:

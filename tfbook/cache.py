@@ -1,0 +1,72 @@
+"""What a decoder keeps from one step to the next, so that each position's keys and values are computed once."""
+
+from __future__ import annotations
+
+from jaxtyping import Float, Int
+from torch import Tensor
+
+
+class Cache:
+    """Keys and values that one attention layer has seen so far, in memory that doubles when it is full.
+
+    For decoding, without gradients: a step writes behind the `length` positions that are there.
+    """
+
+    def __init__(self) -> None:
+        self.length = 0
+        self._kept: tuple[Tensor, ...] = ()
+
+    def extend(
+        self, k: Float[Tensor, "batch head new d_head"], v: Float[Tensor, "batch head new d_head"]
+    ) -> tuple[Float[Tensor, "batch head key d_head"], Float[Tensor, "batch head key d_head"]]:
+        """Appends the new positions and returns all. Raises ValueError when they belong to another batch."""
+        if self._kept and self._kept[0].shape[0] != k.shape[0]:
+            raise ValueError(f"k holds {k.shape[0]} sequences; the cache holds {self._kept[0].shape[0]}")
+        start, self.length = self.length, self.length + k.shape[2]
+        if not self._kept or self.length > self._kept[0].shape[2]:
+            self._kept = tuple(self._enlarged(i, new) for i, new in enumerate((k, v)))
+        for kept, new in zip(self._kept, (k, v), strict=True):
+            kept[:, :, start : self.length] = new
+        return self.seen()
+
+    def _enlarged(self, which: int, new: Tensor) -> Tensor:
+        room = new.new_empty(*new.shape[:2], 2 * self.length, new.shape[3])
+        if self._kept:
+            old = self._kept[which]
+            room[:, :, : old.shape[2]] = old
+        return room
+
+    def seen(self) -> tuple[Float[Tensor, "batch head key d_head"], Float[Tensor, "batch head key d_head"]]:
+        """Keys and values of all positions so far."""
+        k, v = (kept[:, :, : self.length] for kept in self._kept)
+        return k, v
+
+    def select(self, rows: Int[Tensor, " kept"]) -> None:
+        """Keeps the sequences `rows`, in that order; one may be kept several times, as a beam's parent is."""
+        self._kept = tuple(kept[rows] for kept in self._kept)
+
+
+class BlockCache:
+    """The two caches of a block: its own past, and the memory that its cross-attention reads, projected once."""
+
+    def __init__(self) -> None:
+        self.past, self.memory = Cache(), Cache()
+
+
+class StackCache:
+    """The caches of a stack of blocks; `length` positions have been read so far."""
+
+    def __init__(self, layers: int):
+        self.blocks = [BlockCache() for _ in range(layers)]
+
+    @property
+    def length(self) -> int:
+        """How many positions the blocks have read."""
+        return self.blocks[0].past.length
+
+    def select(self, rows: Int[Tensor, " kept"]) -> StackCache:
+        """Keeps the sequences `rows`, in that order, and returns itself."""
+        for block in self.blocks:
+            block.past.select(rows)
+            block.memory.select(rows)
+        return self
