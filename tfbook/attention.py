@@ -20,7 +20,7 @@ from torch.nn import functional as F
 
 from tfbook.cache import Cache
 from tfbook.masks import Both, Causal, Mask, as_mask
-from tfbook.positions import Position
+from tfbook.positions import NOWHERE, Position
 
 
 def masked_softmax(scores: Float[Tensor, "*rows key"], mask: Bool[Tensor, "..."] | None) -> Float[Tensor, "*rows key"]:
@@ -231,9 +231,6 @@ def merge_heads(x: Float[Tensor, "batch head time d_head"]) -> Float[Tensor, "ba
     return rearrange(x, "batch head time d_head -> batch time (head d_head)")
 
 
-NOWHERE = Position()
-
-
 class MultiHeadAttention(nn.Module):
     """[head_1; …; head_h] W_O with head_i = Attention(Q W_Qi, K W_Ki, V W_Vi) (Vaswani et al., 2017, section 3.2.2).
 
@@ -272,7 +269,7 @@ class MultiHeadAttention(nn.Module):
         *,
         mask: Mask | Bool[Tensor, "..."] | None = None,
         bias: Float[Tensor, "..."] | None = None,
-        position: Position | None = None,
+        position: Position = NOWHERE,
         cache: Cache | None = None,
     ) -> Float[Tensor, "batch query d_model"]:
         """Self-attention of `query`; with `key` cross-attention to it; `value` is `key` unless it is given.
@@ -281,7 +278,7 @@ class MultiHeadAttention(nn.Module):
         read; in cross-attention the first call fills it. Raises ValueError for widths, batches or lengths that do not
         fit.
         """
-        cross, position, start = key is not None, position or NOWHERE, cache.length if cache else 0
+        cross, start = key is not None, 0 if cache is None else cache.length
         key = query if key is None else key
         value = key if value is None else value
         self._check(query=(query, self.W_Q), key=(key, self.W_K), value=(value, self.W_V))
@@ -289,11 +286,11 @@ class MultiHeadAttention(nn.Module):
         if cross and start:
             k, v = cache.seen()
         else:
-            k, v = split_heads(self.W_K(key), self.heads), split_heads(self.W_V(value), self.heads)
-            k = position.rotate(k, start)
-            k, v = cache.extend(k, v) if cache else (k, v)
-        added = [b for b in (bias, position.bias(q, k.shape[2])) if b is not None]
-        bias = sum(added) if added else None
+            k = position.rotate(split_heads(self.W_K(key), self.heads), start)
+            v = split_heads(self.W_V(value), self.heads)
+            k, v = (k, v) if cache is None else cache.extend(k, v)
+        placed = position.bias(q, k.shape[2])
+        bias = placed if bias is None else bias if placed is None else bias + placed
         mixed = self.kernel(q, k, v, mask=mask, bias=bias, dropout=self.dropout if self.training else 0.0)
         return self.W_O(merge_heads(mixed))
 

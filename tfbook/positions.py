@@ -35,6 +35,9 @@ class Position(nn.Module):
         return None
 
 
+NOWHERE = Position()
+
+
 # ---- added to the embeddings -------------------------------------------------------------------------------------
 
 

@@ -18,7 +18,7 @@ from torch.nn import functional as F
 from tfbook.attention import MultiHeadAttention
 from tfbook.cache import BlockCache, StackCache
 from tfbook.masks import Causal, Lengths, Mask
-from tfbook.positions import POSITIONS, Position
+from tfbook.positions import NOWHERE, POSITIONS, Position
 from tfbook.seq2seq import Decoded, check_ids
 
 
@@ -35,6 +35,7 @@ class Sizes:
     longest: int = 256  # positions that a learned encoding has
     pre_norm: bool = True  # False: the norm follows the sum, as in Vaswani et al. (2017)
     activation: Callable[[Tensor], Tensor] = F.relu
+    epsilon: float = 1e-5  # beside the variance in every layer norm
 
     def __post_init__(self) -> None:
         for name in ("d_model", "heads", "d_ff", "layers", "longest"):
@@ -87,14 +88,15 @@ def layer_norm(
 class LayerNorm(nn.Module):
     """`layer_norm` with a trained gain and shift, computed by PyTorch's fused version of the same formula."""
 
-    def __init__(self, d_model: int):
+    def __init__(self, d_model: int, *, epsilon: float = 1e-5):
         super().__init__()
         self.gain = nn.Parameter(torch.ones(d_model))
         self.shift = nn.Parameter(torch.zeros(d_model))
+        self.epsilon = epsilon
 
     def forward(self, x: Float[Tensor, "*rows d_model"]) -> Float[Tensor, "*rows d_model"]:
         """Each vector gets mean 0 and variance 1, then a gain and a shift for each coordinate."""
-        return F.layer_norm(x, self.gain.shape, self.gain, self.shift)
+        return F.layer_norm(x, self.gain.shape, self.gain, self.shift, self.epsilon)
 
 
 class Residual(nn.Module):
@@ -103,7 +105,7 @@ class Residual(nn.Module):
     def __init__(self, branch: nn.Module, sizes: Sizes):
         super().__init__()
         self.branch = branch
-        self.norm = LayerNorm(sizes.d_model)
+        self.norm = LayerNorm(sizes.d_model, epsilon=sizes.epsilon)
         self.dropout = nn.Dropout(sizes.dropout)
         self.pre_norm = sizes.pre_norm
 
@@ -135,10 +137,16 @@ class Block(nn.Module):
         *,
         memory: Float[Tensor, "batch source d_model"] | None = None,
         memory_mask: Mask | None = None,
-        position: Position | None = None,
+        position: Position = NOWHERE,
         cache: BlockCache | None = None,
     ) -> Float[Tensor, "batch time d_model"]:
-        """`mask` says what x may see of itself and `memory_mask` what it may see of the memory."""
+        """`mask` says what x may see of itself and `memory_mask` what it may see of the memory.
+
+        Raises ValueError when a memory is missing where the block reads one, or given where it reads none.
+        """
+        if (memory is None) != (self.cross is None):
+            found, reads = ("missing", "one") if memory is None else ("given", "none")
+            raise ValueError(f"memory is {found}; this block reads {reads}")
         past, read = (None, None) if cache is None else (cache.past, cache.memory)
         x = self.attention(x, mask=mask, position=position, cache=past)
         if self.cross is not None:
@@ -147,14 +155,18 @@ class Block(nn.Module):
 
 
 class Stack(nn.Module):
-    """Blocks one after the other under one encoding of positions; a last norm where each block begins with one."""
+    """Blocks one after the other under one encoding of positions; a last norm where each block begins with one.
 
-    def __init__(self, sizes: Sizes, *, cross: bool = False):
+    `enter` is applied to the embeddings with their positions; BERT has a norm there.
+    """
+
+    def __init__(self, sizes: Sizes, *, cross: bool = False, enter: nn.Module | None = None):
         super().__init__()
         self.position = sizes.encoding()
+        self.enter = enter or nn.Identity()
         self.dropout = nn.Dropout(sizes.dropout)
         self.blocks = nn.ModuleList(Block(sizes, cross=cross) for _ in range(sizes.layers))
-        self.norm = LayerNorm(sizes.d_model) if sizes.pre_norm else nn.Identity()
+        self.norm = LayerNorm(sizes.d_model, epsilon=sizes.epsilon) if sizes.pre_norm else nn.Identity()
 
     def forward(
         self,
@@ -167,7 +179,7 @@ class Stack(nn.Module):
     ) -> Float[Tensor, "batch time d_model"]:
         """From embeddings to vectors that have read one another; with a cache, x holds the newest positions alone."""
         caches = [None] * len(self.blocks) if cache is None else cache.blocks
-        x = self.dropout(self.position.add(x, 0 if cache is None else cache.length))
+        x = self.dropout(self.enter(self.position.add(x, 0 if cache is None else cache.length)))
         for block, kept in zip(self.blocks, caches, strict=True):
             x = block(x, mask, memory=memory, memory_mask=memory_mask, position=self.position, cache=kept)
         return self.norm(x)
@@ -244,7 +256,12 @@ class Encoder(nn.Module):
         self.stack = Stack(sizes)
 
     def forward(self, source: Int[Tensor, "batch source"], lengths: Int[Tensor, " batch"]) -> Memory:
-        """Reads each sentence up to its length. Raises ValueError for a length outside 0 to the width of `source`."""
+        """Reads each sentence up to its length.
+
+        Raises ValueError unless there is one length for each, from 0 to the width of `source`.
+        """
+        if len(lengths) != len(source):
+            raise ValueError(f"lengths holds {len(lengths)} numbers; expected one for each of {len(source)} sentences")
         return Memory(self.stack(self.embed(source), Lengths(lengths)), lengths)
 
 
