@@ -121,8 +121,8 @@ def blocked_rows(
 def stepwise_gap(model: Translator, batch: Batch) -> float:
     """Teacher forcing in one call against one word at a time, as in decoding: the two must give the same logits."""
     memory = model.encoder(batch.source, batch.source_lengths)
-    state = model.decoder.start(memory)
-    parallel, steps = model.decoder(batch.target_in, memory, state).logits, []
+    parallel = model.decoder(batch.target_in, memory, model.decoder.start(memory)).logits
+    state, steps = model.decoder.start(memory), []  # afresh: a Transformer's state is changed by reading
     for word in batch.target_in.split(1, dim=1):
         logits, _, state = model.decoder(word, memory, state)
         steps.append(logits)

@@ -14,7 +14,21 @@ import book
 
 from tfbook import experiments, runtime
 
-EXPERIMENTS = ("lesson01.bottleneck", "lesson01.tatoeba", "lesson02.growth", "lesson02.scores")
+EXPERIMENTS = (
+    "lesson01.bottleneck",
+    "lesson01.tatoeba",
+    "lesson02.growth",
+    "lesson02.scores",
+    "lesson04.addition",
+    "lesson04.control",
+    "lesson04.lengths",
+    "lesson05.against_recurrence",
+    "lesson05.norms",
+    "lesson05.parts",
+    "lesson05.regularisers",
+    "lesson05.searches",
+    "lesson06.vocabularies",
+)
 
 
 def run(name: str) -> None:

@@ -2,6 +2,7 @@
 
 from tfbook.data.download import DataUnavailable
 from tfbook.data.registry import available, load
+from tfbook.data.text import Characters, Text, Windows
 from tfbook.data.translation import (
     BOS,
     EOS,
@@ -24,10 +25,13 @@ __all__ = [
     "UNK",
     "Batch",
     "Batches",
+    "Characters",
     "DataUnavailable",
     "Pair",
+    "Text",
     "Translations",
     "Vocabulary",
+    "Windows",
     "available",
     "between",
     "collate",

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tfbook.data.download import DataUnavailable, File, fetch, obtainable
+from tfbook.data.text import read_python_reference, read_tiny_shakespeare
 from tfbook.data.translation import check_tatoeba, read_english_french, read_tatoeba
 
 
@@ -13,7 +14,7 @@ class Dataset:
     """A name, the files behind it, what may be done with them, and the function that reads them."""
 
     name: str
-    files: tuple[File, ...]
+    files: tuple[File, ...]  # none: it comes with Python
     licence: str
     credit: str
     reader: Callable[..., Any]  # takes the path of each file, in their order; str() of what it returns says the size
@@ -44,6 +45,26 @@ DATASETS = {
             licence="CC BY 2.0 FR",
             credit="tatoeba.org and manythings.org/anki",
             reader=read_tatoeba,
+        ),
+        Dataset(
+            name="python-reference",
+            files=(),
+            licence="PSF-2.0",
+            credit="Python's language reference, as pydoc_data.topics holds it",
+            reader=read_python_reference,
+        ),
+        Dataset(
+            name="tiny-shakespeare",
+            files=(
+                File(
+                    path="text/tinyshakespeare.txt",
+                    urls=("https://raw.githubusercontent.com/karpathy/char-rnn/master/data/tinyshakespeare/input.txt",),
+                    sha256="86c4e6aa9db7c042ec79f339dcb96d42b0075e16b8fc2e86bf0ca57e2dc565ed",
+                ),
+            ),
+            licence="public domain",
+            credit="William Shakespeare, gathered by Andrej Karpathy for char-rnn",
+            reader=read_tiny_shakespeare,
         ),
     )
 }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from statistics import mean, median
@@ -254,23 +254,21 @@ def summary_reach(
     return total / count
 
 
-def _random_batch(rows: int, words: int, vocabulary: int) -> Batch:
+def random_batch(rows: int, words: int, vocabulary: int) -> Batch:
+    """Sentences of `words` random words each, as many in the source as in the target."""
     source, target = (torch.randint(len(SPECIALS), vocabulary, (rows, words)) for _ in range(2))
     lengths = torch.full((rows,), words)
     return Batch(source=source, source_lengths=lengths, target_in=target, target_out=target, target_lengths=lengths)
 
 
-def _random_translator(decoder: type[Decoder], width: int, vocabulary: int) -> Translator:
+def random_translator(decoder: type[Decoder], width: int, vocabulary: int) -> Translator:
+    """An untrained translator with one width throughout."""
     sizes = Seq2SeqSizes(source_vocab=vocabulary, target_vocab=vocabulary, d_embed=width, d_hidden=width)
     return Translator(Encoder(sizes), decoder(sizes)).to(runtime.device())
 
 
-def step_seconds(
-    *, words: int = 13, rows: int = 128, width: int = 128, vocabulary: int = 1000, rounds: int = 7
-) -> dict[str, list[float]]:
-    """Seconds of a training step with each of `DECODERS`, one a round: they take turns, the first round warms up."""
-    batch = _random_batch(rows, words, vocabulary).to(runtime.device())
-    models = {name: _random_translator(decoder, width, vocabulary) for name, decoder in DECODERS.items()}
+def training_seconds(models: Mapping[str, nn.Module], batch: Batch, rounds: int) -> dict[str, list[float]]:
+    """Seconds of a training step of each model on `batch`, one a round: they take turns, the first round warms up."""
     optimizers = {name: torch.optim.AdamW(model.parameters(), fused=True) for name, model in models.items()}
 
     def step(name: str) -> None:
@@ -283,6 +281,15 @@ def step_seconds(
     return in_turns({name: partial(step, name) for name in models}, rounds)
 
 
+def step_seconds(
+    *, words: int = 13, rows: int = 128, width: int = 128, vocabulary: int = 1000, rounds: int = 7
+) -> dict[str, list[float]]:
+    """`training_seconds` of each of `DECODERS`."""
+    batch = random_batch(rows, words, vocabulary).to(runtime.device())
+    models = {name: random_translator(decoder, width, vocabulary) for name, decoder in DECODERS.items()}
+    return training_seconds(models, batch, rounds)
+
+
 def step_cost(**sizes: int) -> dict[str, float]:
     """Time of a training step of `step_seconds` beside the fixed context's: median of the ratios of each round."""
     seconds = step_seconds(**sizes)
@@ -292,7 +299,7 @@ def step_cost(**sizes: int) -> dict[str, float]:
 
 def kept_for_backward(decoder: type[Decoder], *, words: int) -> int:
     """Bytes of activations that a translator keeps for the backward pass of 16 sentences of `words` words."""
-    model, batch = _random_translator(decoder, 128, 1000), _random_batch(16, words, 1000).to(runtime.device())
+    model, batch = random_translator(decoder, 128, 1000), random_batch(16, words, 1000).to(runtime.device())
     return kept_bytes(model, partial(translation_loss, model, batch))
 
 

@@ -1,8 +1,9 @@
 """Figures in one hand: house style, direct labels, alt text, curves, attention and masks, the lessons' diagrams."""
 
 from tfbook.plot.attention import attention_map, bipartite, blocked_cells, head_maps, mask_picture
+from tfbook.plot.beam import beam_nodes, beam_tree
 from tfbook.plot.curves import label_ends, lines
-from tfbook.plot.diagrams import course_map, seq2seq_diagram
+from tfbook.plot.diagrams import block_diagram, course_map, seq2seq_diagram, transformer_diagram
 from tfbook.plot.house import COLOURS, EDGE, FAINT, INK, MARKERS, show, style
 
 __all__ = [
@@ -12,7 +13,10 @@ __all__ = [
     "INK",
     "MARKERS",
     "attention_map",
+    "beam_nodes",
+    "beam_tree",
     "bipartite",
+    "block_diagram",
     "blocked_cells",
     "course_map",
     "head_maps",
@@ -22,4 +26,5 @@ __all__ = [
     "seq2seq_diagram",
     "show",
     "style",
+    "transformer_diagram",
 ]

@@ -1,4 +1,4 @@
-"""The lessons' diagrams: the translator, the map of the course."""
+"""The lessons' diagrams: the translator, the Transformer, the map of the course."""
 
 from __future__ import annotations
 
@@ -12,47 +12,135 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 
+def _box(axes: Axes, x: float, y: float, text: str, colour: str, *, width: float = 0.72, height: float = 0.4) -> None:
+    """A rounded box around a text."""
+    from matplotlib.patches import FancyBboxPatch
+
+    corner = (x - width / 2, y - height / 2)
+    look = {"boxstyle": "round,pad=0.04", "facecolor": colour, "edgecolor": INK, "zorder": 3}
+    axes.add_patch(FancyBboxPatch(corner, width, height, **look))
+    axes.text(x, y, text, ha="center", va="center", fontsize=10.5, color=INK, zorder=4)
+
+
+def _arrow(
+    axes: Axes, start: tuple[float, float], end: tuple[float, float], colour: str = INK, width: float = 1.2
+) -> None:
+    from matplotlib.patches import FancyArrowPatch
+
+    look = {"arrowstyle": "-|>", "mutation_scale": 10, "color": colour, "linewidth": width}
+    axes.add_patch(FancyArrowPatch(start, end, **look))
+
+
 def seq2seq_diagram(axes: Axes, source: Sequence[str], target: Sequence[str], *, attention: bool) -> None:
     """Encoder states below, decoder states above; between them one vector for all, or a line from every state."""
-    from matplotlib.patches import FancyArrowPatch, FancyBboxPatch
-
-    def box(x: float, y: float, text: str, colour: str) -> None:
-        shape = FancyBboxPatch(
-            (x - 0.36, y - 0.2), 0.72, 0.4, boxstyle="round,pad=0.04", facecolor=colour, edgecolor=INK
-        )
-        axes.add_patch(shape)
-        axes.text(x, y, text, ha="center", va="center", fontsize=10.5, color=INK)
-
-    def arrow(start: tuple[float, float], end: tuple[float, float], colour: str = INK, width: float = 1.2) -> None:
-        axes.add_patch(FancyArrowPatch(start, end, arrowstyle="-|>", mutation_scale=10, color=colour, linewidth=width))
-
     left = (len(source) - len(target)) / 2  # the shorter row is centred over the longer one
     for j, word in enumerate(source):
-        box(j, 0, f"$h_{{{j + 1}}}$", "#dbeafc")
+        _box(axes, j, 0, f"$h_{{{j + 1}}}$", "#dbeafc")
         axes.text(j, -0.62, word, ha="center", va="center", fontsize=10.5, style="italic")
         if j:
-            arrow((j - 0.6, 0.09), (j - 0.4, 0.09))
-            arrow((j - 0.4, -0.09), (j - 0.6, -0.09))
+            _arrow(axes, (j - 0.6, 0.09), (j - 0.4, 0.09))
+            _arrow(axes, (j - 0.4, -0.09), (j - 0.6, -0.09))
     for t, word in enumerate(target):
-        box(left + t, 2, f"$s_{{{t + 1}}}$", "#fde3cf")
+        _box(axes, left + t, 2, f"$s_{{{t + 1}}}$", "#fde3cf")
         axes.text(left + t, 2.62, word, ha="center", va="center", fontsize=10.5, style="italic")
         if t:
-            arrow((left + t - 0.6, 2), (left + t - 0.4, 2))
+            _arrow(axes, (left + t - 0.6, 2), (left + t - 0.4, 2))
     if attention:
         focus = len(target) // 2
         for j in range(len(source)):
             weight = max(0.12, 1 - 0.42 * abs(j - focus))
-            arrow((j, 0.26), (left + focus, 1.74), COLOURS[1], 0.6 + 2.6 * weight)
+            _arrow(axes, (j, 0.26), (left + focus, 1.74), COLOURS[1], 0.6 + 2.6 * weight)
         axes.text(left + focus + 0.45, 1.35, rf"$\alpha_{{{focus + 1}j}}$", color=COLOURS[1], fontsize=12)
     else:
         middle = (len(source) - 1) / 2
-        box(middle, 1, "$c$", "#f6d5d5")
+        _box(axes, middle, 1, "$c$", "#f6d5d5")
         for j in (0, len(source) - 1):
-            arrow((j, 0.26), (middle + (0.3 if j else -0.3), 0.74), COLOURS[3])
+            _arrow(axes, (j, 0.26), (middle + (0.3 if j else -0.3), 0.74), COLOURS[3])
         for t in range(len(target)):
-            arrow((middle, 1.26), (left + t, 1.74), COLOURS[3])
+            _arrow(axes, (middle, 1.26), (left + t, 1.74), COLOURS[3])
     axes.set(xlim=(min(0, left) - 0.7, max(len(source), left + len(target)) - 0.3), ylim=(-0.9, 2.9), aspect="equal")
     axes.axis("off")
+
+
+# ---- the Transformer -------------------------------------------------------------------------------------------------
+
+ATTENTION, FEED_FORWARD = "#dbeafc", "#fde3cf"
+BRANCH = 1.5  # units of height that a branch takes
+
+
+def block_diagram(axes: Axes, *, pre_norm: bool) -> None:
+    """One block as a road with two branches: each norm inside its branch, or on the road behind the sum."""
+    _road(axes, 0, ["self-attention", "feed-forward"], pre_norm=pre_norm, top=2 * BRANCH + 0.5)
+    axes.text(0, -0.65, "$x$", ha="center", va="top", fontsize=12)
+    axes.set(xlim=(-3.1, 0.9), ylim=(-1.0, 2 * BRANCH + 0.6), aspect="equal")
+    axes.axis("off")
+
+
+def transformer_diagram(axes: Axes, *, layers: int = 2) -> None:
+    """Encoder on the left, decoder on the right, pre-norm; every cross-attention reads what the encoder left."""
+    enc, dec, up = 0.0, 4.6, 3 * BRANCH
+    for x, branches, words in (
+        (enc, ["self-attention", "feed-forward"], "source words"),
+        (dec, ["self-attention\n(causal)", "cross-attention", "feed-forward"], "target words so far"),
+    ):
+        height = BRANCH * len(branches)
+        _frame(axes, x, height, f"{layers} ×")
+        _road(axes, x, branches, pre_norm=True, top=height + 0.75)
+        _box(axes, x, -0.85, "embedding", "#e9e9e9", width=1.5)
+        _arrow(axes, (x, -1.55), (x, -1.07))
+        axes.text(x, -1.62, words, ha="center", va="top", fontsize=10.5, style="italic")
+        _box(axes, x, height + 0.95, "norm", "white", width=0.8)
+    corner = 2 * BRANCH + 1.75
+    for start, end in (((enc, 2 * BRANCH + 1.15), (enc, corner)), ((enc, corner), (dec - 3.05, corner))):
+        axes.plot(*zip(start, end, strict=True), color=COLOURS[1], linewidth=2, marker="none")
+    axes.plot((dec - 3.05,) * 2, (corner, BRANCH + 0.85), color=COLOURS[1], linewidth=2, marker="none")
+    _arrow(axes, (dec - 3.05, BRANCH + 0.85), (dec - 2.43, BRANCH + 0.85), COLOURS[1])
+    axes.text(enc + 0.1, corner + 0.1, "memory: keys and values", color=COLOURS[1], fontsize=10.5, va="bottom")
+    _box(axes, dec, up + 1.75, "table of words", "#e9e9e9", width=1.7)
+    _arrow(axes, (dec, up + 1.17), (dec, up + 1.55))
+    _arrow(axes, (dec, up + 1.97), (dec, up + 2.4))
+    beside = dec + 1.35
+    axes.plot(
+        (dec + 0.8, beside, beside, dec + 0.9),
+        (-0.85, -0.85, up + 1.75, up + 1.75),
+        color=COLOURS[3],
+        linestyle="--",
+        linewidth=1.4,
+        marker="none",
+    )
+    axes.text(beside + 0.1, up / 2, "one table\n(tied)", color=COLOURS[3], fontsize=10.5, va="center")
+    axes.text(dec, up + 2.45, "logits of the next word", ha="center", va="bottom", fontsize=10.5, style="italic")
+    axes.set(xlim=(-2.8, dec + 2.4), ylim=(-2.1, up + 2.9), aspect="equal")
+    axes.axis("off")
+
+
+def _road(axes: Axes, x: float, branches: Sequence[str], *, pre_norm: bool, top: float) -> None:
+    """The residual stream at `x` up to `top`, and the branches that leave it and come back as sums."""
+    _arrow(axes, (x, -0.62), (x, top), width=3.0)
+    for place, name in enumerate(branches):
+        low, left = BRANCH * place, x - 1.6
+        colour = FEED_FORWARD if name.startswith("feed") else ATTENTION
+        middle = low + 0.85
+        axes.plot((x, left, left), (low + 0.15, low + 0.15, low + 0.6), color=INK, linewidth=1.2, marker="none")
+        _box(axes, left, middle, name, colour, width=1.6, height=0.5)
+        _arrow(axes, (left + 0.84, middle), (x - 0.17, middle))
+        if pre_norm:
+            _box(axes, x - 0.75, low + 0.15, "norm", "white", width=0.62, height=0.24)
+        else:
+            _box(axes, x, low + 1.22, "norm", "white", width=0.8, height=0.24)
+        axes.plot(x, middle, marker="o", markersize=15, markerfacecolor="white", markeredgecolor=INK, zorder=4)
+        axes.text(x, middle - 0.01, "+", ha="center", va="center", fontsize=13, zorder=5)
+
+
+def _frame(axes: Axes, x: float, height: float, label: str) -> None:
+    from matplotlib.patches import FancyBboxPatch
+
+    look = {"boxstyle": "round,pad=0,rounding_size=0.15", "facecolor": FAINT, "edgecolor": "none", "zorder": 0}
+    axes.add_patch(FancyBboxPatch((x - 2.6, -0.12), 3.15, height + 0.1, **look))
+    axes.text(x + 0.62, height / 2, label, ha="left", va="center", fontsize=12, fontweight="bold")
+
+
+# ---- the course ------------------------------------------------------------------------------------------------------
 
 
 def course_map(axes: Axes, parts: Mapping[str, Sequence[str]], ready: Collection[str]) -> None:

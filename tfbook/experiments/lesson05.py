@@ -1,0 +1,439 @@
+"""Lesson 05: what each part of a Transformer is for, and the Transformer beside the translator of lesson 01."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import product
+from statistics import median
+from typing import Any, NamedTuple
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from tfbook import data, runtime, train
+from tfbook.attention import record
+from tfbook.data import Batch, Batches, Pair, between, collate, detokenize
+from tfbook.data.translation import PAD, SPECIALS
+from tfbook.decoding import Penalty, Steps, beam, gnmt_penalty, mean_penalty, translate
+from tfbook.experiments import lesson01
+from tfbook.experiments.lesson01 import Task, quality
+from tfbook.metrics import alignment_error_rate, bleu, hard_alignment
+from tfbook.seq2seq import BahdanauDecoder, translation_loss
+from tfbook.transformer import BidirectionalModel, Decoder, Encoder, LanguageModel, Residual, Sizes, Transformer
+
+SMALL = Sizes(d_model=64, heads=4, d_ff=256, layers=2, position="rotary")  # of the stored comparisons
+
+
+@dataclass(frozen=True, kw_only=True)
+class Variant:
+    """One translator of a comparison: what it is, and how it is trained."""
+
+    sizes: Sizes = SMALL
+    tied: bool = True
+    xavier: bool = False  # begins with the larger weights of `xavier`
+    smoothing: float = 0.0
+    weight_decay: float = 0.0
+    lr: float = 4e-3
+    warmup: int = 150
+    steps: int = 800
+
+    def build(self, task: Task) -> Transformer:
+        """The untrained translator, on the chosen device."""
+        encoder = Encoder(len(task.source_vocab), self.sizes)
+        decoder = Decoder(len(task.target_vocab), self.sizes, tied=self.tied)
+        model = Transformer(encoder, decoder)
+        if self.xavier:
+            xavier(model)
+        return model.to(runtime.device())
+
+    def recipe(self) -> train.Recipe:
+        """A warm-up, then half a cosine down to 0."""
+        schedule = train.warmup_cosine(self.warmup, final=0.0)
+        return train.Recipe(
+            steps=self.steps, lr=self.lr, schedule=schedule, betas=(0.9, 0.98), weight_decay=self.weight_decay
+        )
+
+
+def xavier(model: nn.Module) -> None:
+    """Weights of variance 2 / (inputs + outputs) and biases 0: larger than PyTorch's own (Glorot & Bengio, 2010).
+
+    The table of words, which may be the output's matrix as well, stays as it is.
+    """
+    for module in model.modules():
+        if isinstance(module, nn.Linear) and module.bias is not None:
+            nn.init.xavier_uniform_(module.weight)
+            nn.init.zeros_(module.bias)
+
+
+def trained(
+    variant: Variant, task: Task, pairs: Sequence[Pair], *, seed: int, evaluate: train.Evaluate | None = None
+) -> tuple[Transformer, train.History]:
+    """A translator trained on `pairs`, 64 a batch, and its history."""
+    runtime.seed(seed)
+    model = variant.build(task)
+    batches = Batches(pairs, task.source_vocab, task.target_vocab, size=64, seed=seed)
+    loss = partial(translation_loss, smoothing=variant.smoothing)
+    return model, train.fit(model, loss, batches, variant.recipe(), evaluate=evaluate)
+
+
+# ---- how good, and how sure ---------------------------------------------------------------------------------------
+
+
+class NextWords(NamedTuple):
+    """A model's predictions of the true translations' words, each given the true words before it."""
+
+    logp: Float[Tensor, " word"]  # of the true word
+    confidence: Float[Tensor, " word"]  # probability of the likeliest word
+    right: Bool[Tensor, " word"]  # whether that is the true one
+
+
+def next_words(model: nn.Module, pairs: Sequence[Pair], task: Task) -> NextWords:
+    """Every word of the targets of `pairs`, `<eos>` included, under teacher forcing."""
+    parts = []
+    for logp, batch in _forced(model, pairs, task):
+        words = batch.target_out != PAD
+        best, place = logp.max(dim=-1)
+        true = logp.gather(-1, batch.target_out[..., None])[..., 0]
+        parts.append([part[words].cpu() for part in (true, best.exp(), place == batch.target_out)])
+    return NextWords(*(torch.cat(part) for part in zip(*parts, strict=True)))
+
+
+def text_scores(model: nn.Module, pairs: Sequence[Pair], task: Task) -> Float[Tensor, " pair"]:
+    """log p(target | source) of each pair, in nats, `<eos>` included."""
+    totals = []
+    for logp, batch in _forced(model, pairs, task):
+        true = logp.gather(-1, batch.target_out[..., None])[..., 0]
+        totals.append(true.masked_fill(batch.target_out == PAD, 0.0).sum(dim=1).cpu())
+    return torch.cat(totals)
+
+
+@torch.inference_mode()
+def _forced(model: nn.Module, pairs: Sequence[Pair], task: Task) -> Iterator[tuple[Tensor, Batch]]:
+    """Log-probabilities of every word at every position of the true translations, 250 pairs at a time."""
+    model.eval()
+    for start in range(0, len(pairs), 250):
+        batch = collate(pairs[start : start + 250], task.source_vocab, task.target_vocab).to(runtime.device())
+        logits = model(batch.source, batch.source_lengths, batch.target_in).logits
+        yield torch.log_softmax(logits.float(), dim=-1), batch
+
+
+def reliability(
+    confidence: Float[Tensor, " word"], right: Bool[Tensor, " word"], *, bins: int = 10
+) -> Float[Tensor, "bin 3"]:
+    """Share of the words, mean confidence and accuracy, in each of `bins` equal intervals of confidence."""
+    place = (confidence * bins).long().clamp(max=bins - 1)
+    count = torch.zeros(bins).index_add(0, place, torch.ones_like(confidence))
+    sums = [torch.zeros(bins).index_add(0, place, part.float()) for part in (confidence, right)]
+    return torch.stack([count / count.sum(), *(total / count.clamp(min=1) for total in sums)], dim=1)
+
+
+def calibration_error(table: Float[Tensor, "bin 3"]) -> float:
+    """Σ share · |accuracy − confidence| over the bins of `reliability` (Guo et al., 2017, eq. 3)."""
+    share, confidence, accuracy = table.unbind(dim=1)
+    return float((share * (accuracy - confidence).abs()).sum())
+
+
+def _judged(model: Transformer, pairs: Sequence[Pair], task: Task) -> dict[str, Any]:
+    """Loss, BLEU and calibration on held-out pairs."""
+    words = next_words(model, pairs, task)
+    table = reliability(words.confidence, words.right)
+    return {
+        "loss": round(-float(words.logp.mean()), 4),
+        "bleu": round(quality(model, pairs, task).bleu, 2),
+        "calibration error": round(calibration_error(table), 4),
+        "reliability": [[round(value, 4) for value in row] for row in table.tolist()],
+    }
+
+
+def _compared(
+    variants: Mapping[str, Variant], pairs: Sequence[Pair], task: Task, seeds: Sequence[int]
+) -> list[dict[str, Any]]:
+    """Each variant trained on `pairs` with each seed, judged on sentences of the same lengths."""
+    longest = max(len(pair.source) for pair in pairs)
+    valid, test = (between(task.corpus[split], 3, longest) for split in ("valid", "test"))
+
+    def evaluate(model: nn.Module) -> dict[str, float]:
+        return {"loss": -float(next_words(model, valid[:200], task).logp.mean())}
+
+    rows = []
+    for seed in seeds:
+        for name, variant in variants.items():
+            model, history = trained(variant, task, pairs, seed=seed, evaluate=evaluate)
+            row = {"variant": name, "seed": seed, "parameters": parameters(model)}
+            row["train loss"] = round(-float(next_words(model, pairs[:1000], task).logp.mean()), 4)
+            row["curve"] = [[point["step"], round(point["loss"], 4)] for point in history.evaluations]
+            rows.append(row | _judged(model, test, task))
+    return rows
+
+
+# ---- stored: parts and regularisers -------------------------------------------------------------------------------
+
+PARTS = {
+    "as it is": Variant(),
+    "label smoothing 0.1": Variant(smoothing=0.1),
+    "untied": Variant(tied=False),
+}
+REGULARISERS = {
+    "nothing": Variant(),
+    "dropout 0.1": Variant(sizes=replace(SMALL, dropout=0.1)),
+    "dropout 0.3": Variant(sizes=replace(SMALL, dropout=0.3)),
+    "weight decay 1": Variant(weight_decay=1.0),
+    "label smoothing 0.1": Variant(smoothing=0.1),
+}
+
+
+def parts(seeds: Sequence[int] = (1, 2, 3), *, longest: int = 12) -> list[dict[str, Any]]:
+    """Tied and untied, with and without label smoothing, on all sentences of up to `longest` words."""
+    corpus = data.load("english-french")
+    task = Task.of(corpus, corpus["train"])
+    return _compared(PARTS, between(corpus["train"], 3, longest), task, seeds)
+
+
+def regularisers(seeds: Sequence[int] = (1, 2, 3), *, longest: int = 12, count: int = 1500) -> list[dict[str, Any]]:
+    """Dropout, weight decay and label smoothing where `count` sentences are seen again and again."""
+    corpus = data.load("english-french")
+    task = Task.of(corpus, corpus["train"])
+    return _compared(REGULARISERS, between(corpus["train"], 3, longest)[:count], task, seeds)
+
+
+# ---- stored: where the norm stands --------------------------------------------------------------------------------
+
+
+_POST = Variant(sizes=replace(SMALL, layers=6, pre_norm=False), xavier=True, lr=2e-3, warmup=0, steps=300)
+_PRE = replace(_POST, sizes=replace(_POST.sizes, pre_norm=True))
+NORMS = {
+    "pre-norm": _PRE,
+    "pre-norm, warm-up": replace(_PRE, warmup=100),
+    "post-norm": _POST,
+    "post-norm, warm-up": replace(_POST, warmup=100),
+    "post-norm, small weights": replace(_POST, xavier=False),
+}
+
+
+def norms(seeds: Sequence[int] = (1, 2, 3), *, longest: int = 8) -> list[dict[str, Any]]:
+    """Deep translators, norm before or after, with and without warm-up: the loss, a mean over each ten updates."""
+    corpus = data.load("english-french")
+    task, pairs = Task.of(corpus, corpus["train"]), between(corpus["train"], 3, longest)
+    rows = []
+    for seed, (name, variant) in product(seeds, NORMS.items()):
+        _, history = trained(variant, task, pairs, seed=seed)
+        curve = [round(loss, 3) for loss in train.running_mean(history.loss, 10)[9::10]]
+        rows.append({"variant": name, "seed": seed, "curve": curve})
+    return rows
+
+
+# ---- stored: beside the recurrent translator of lesson 01 ---------------------------------------------------------
+
+LESSON = Variant(
+    sizes=Sizes(d_model=128, heads=8, d_ff=512, layers=2, position="rotary"), lr=4e-3, warmup=200, steps=1000
+)
+RIVALS = {
+    "Transformer": LESSON,  # as trained in the lesson
+    "Transformer of equal size": replace(LESSON, sizes=replace(LESSON.sizes, d_model=160, d_ff=640), steps=2200),
+}
+
+
+def against_recurrence(seeds: Sequence[int] = (1, 2), *, recurrent_steps: int = 1500) -> list[dict[str, Any]]:
+    """Lesson 01's translator with attention, then `RIVALS`, on the same corpus: validation BLEU against seconds.
+
+    Each with the recipe of its lesson. Seconds matter: run it on a quiet machine.
+    """
+    corpus = data.load("english-french")
+    task, pairs = Task.of(corpus, corpus["train"]), corpus["train"]
+
+    def evaluate(model: nn.Module) -> dict[str, float]:
+        return {"bleu": quality(model, corpus["valid"][:200], task).bleu}
+
+    recurrent = partial(lesson01.trained, BahdanauDecoder, width=192, steps=recurrent_steps, dropout=0.2)
+    rows = []
+    for seed in seeds:
+        model, history = recurrent(seed, task, pairs, evaluate=evaluate)
+        rows.append({"model": "recurrent", "seed": seed, **_raced(model, history, task)})
+        for name, variant in RIVALS.items():
+            model, history = trained(variant, task, pairs, seed=seed, evaluate=evaluate)
+            rows.append({"model": name, "seed": seed, **_raced(model, history, task)})
+    return rows
+
+
+def _raced(model: nn.Module, history: train.History, task: Task) -> dict[str, Any]:
+    """Curve and final quality, over the whole test set and by length."""
+    return {
+        "parameters": parameters(model),
+        "curve": [{key: round(value, 3) for key, value in point.items()} for point in history.evaluations],
+        "by_length": [[*length, round(q.bleu, 2)] for length, q in lesson01.by_length(model, task, 250).items()],
+        "test": round(quality(model, task.corpus["test"], task).bleu, 2),
+        "template": round(quality(model, task.corpus["template"], task).bleu, 2),
+    }
+
+
+def parameters(model: nn.Module) -> int:
+    """How many numbers are trained; a tied table counts once."""
+    return sum(parameter.numel() for parameter in model.parameters())
+
+
+# ---- beam search: stored on real sentences, live on the lesson's ----------------------------------------------------
+
+
+def searched(
+    model: Transformer, pairs: Sequence[Pair], task: Task, *, width: int, penalty: Penalty
+) -> dict[str, float]:
+    """What a beam of `width` says: BLEU, the model's mean log-probability of it, and its length beside a reference's.
+
+    The reference's own log-probability stands beside: where it is higher than that of the text that was found, the
+    search has missed something, and where it is lower, the model prefers another text.
+    """
+    search = partial(beam, width=width, penalty=penalty)
+    found = translate(model, pairs, task.source_vocab, task.target_vocab, max_length=80, search=search)
+    said = [pair._replace(target=translation.words) for pair, translation in zip(pairs, found, strict=True)]
+    lengths = [sum(len(pair.target) for pair in texts) for texts in (said, pairs)]
+    return {
+        "width": width,
+        "bleu": bleu_of(said, task),
+        "log p": float(text_scores(model, said, task).mean()),
+        "log p of the reference": float(text_scores(model, pairs, task).mean()),
+        "length": lengths[0] / lengths[1],
+    }
+
+
+def bleu_of(said: Sequence[Pair], task: Task) -> float:
+    """BLEU of the targets of `said` with all references that the corpus has for their sources."""
+    write = partial(detokenize, language=task.corpus.target_language)
+    references = [[write(words) for words in task.corpus.references[pair.source]] for pair in said]
+    return bleu([write(pair.target) for pair in said], references).score
+
+
+PENALTIES = {"none": gnmt_penalty(0.0), "GNMT, α = 0.6": gnmt_penalty(0.6), "mean": mean_penalty(1.0)}
+
+
+def searches(
+    seeds: Sequence[int] = (1, 2), *, widths: Sequence[int] = (1, 2, 4, 8, 16), count: int = 1000, steps: int = 800
+) -> list[dict[str, Any]]:
+    """Beams of several widths under several penalties, on Tatoeba sentences of 3 to 8 words."""
+    corpus = data.load("tatoeba")
+    pairs, held_out = between(corpus["train"], 3, 8), between(corpus["test"], 3, 8)[:count]
+    task = Task.of(corpus, pairs, min_count=8)
+    rows = []
+    for seed in seeds:
+        model, _ = trained(replace(LESSON, steps=steps), task, pairs, seed=seed)
+        for (name, penalty), width in product(PENALTIES.items(), widths):
+            row = searched(model, held_out, task, width=width, penalty=penalty)
+            rows.append({"seed": seed, "penalty": name} | {key: round(value, 4) for key, value in row.items()})
+    return rows
+
+
+# ---- live: what norms and residual sums are for ---------------------------------------------------------------------
+
+
+class Bare(nn.Module):
+    """A branch of a block without its sum: what came in is gone, and what the branch found is all that is left."""
+
+    def __init__(self, residual: Residual):
+        super().__init__()
+        self.norm, self.branch = residual.norm, residual.branch
+
+    def forward(self, x: Float[Tensor, "batch time d_model"], **context: object) -> Float[Tensor, "batch time d_model"]:
+        """branch(norm(x))."""
+        return self.branch(self.norm(x), **context)
+
+
+def ablated(symbols: int, sizes: Sizes, *, residuals: bool = True, norms: bool = True) -> BidirectionalModel:
+    """A stack of blocks over `symbols` with the weights of `xavier`, without residual sums, norms, or either."""
+    model = BidirectionalModel(symbols, sizes)
+    xavier(model)
+    for block in model.stack.blocks:
+        for name in ("attention", "feed_forward"):
+            part = getattr(block, name)
+            part.norm = part.norm if norms else nn.Identity()
+            setattr(block, name, part if residuals else Bare(part))
+    model.stack.norm = model.stack.norm if norms else nn.Identity()
+    return model.to(runtime.device())
+
+
+def reversal(step: int, *, symbols: int = 10, length: int = 10, rows: int = 64) -> Int[Tensor, "row length"]:
+    """Random rows of symbols, the same whenever the step is asked for; a model has to say them backwards."""
+    return torch.randint(symbols, (rows, length), generator=torch.Generator().manual_seed(step))
+
+
+def reversal_loss(model: nn.Module, rows: Int[Tensor, "row length"]) -> Float[Tensor, ""]:
+    """Cross-entropy in nats a symbol."""
+    return F.cross_entropy(model(rows).flatten(0, 1).float(), rows.flip(1).flatten())
+
+
+def gradient_by_layer(sizes: Sizes, *, symbols: int = 100, rows: int = 32, length: int = 16) -> list[float]:
+    """Norm of the gradient of each layer's second feed-forward matrix, in an untrained causal language model.
+
+    As in Xiong et al. (2020, Figure 3), with their initial weights.
+    """
+    model = LanguageModel(symbols, sizes).to(runtime.device())
+    xavier(model)
+    ids = torch.randint(symbols, (rows, length + 1), device=runtime.device())
+    F.cross_entropy(model(ids[:, :-1]).flatten(0, 1), ids[:, 1:].flatten()).backward()
+    return [float(block.feed_forward.branch.narrow.weight.grad.norm()) for block in model.stack.blocks]
+
+
+# ---- live: who looks where -------------------------------------------------------------------------------------------
+
+
+@torch.inference_mode()
+def cross_maps(
+    model: Transformer, pairs: Sequence[Pair], task: Task
+) -> list[Float[Tensor, "layer head target source"]]:
+    """Weights of every cross-attention for each word of the true translations; `<eos>` is left out."""
+    model.eval()
+    batch = collate(pairs, task.source_vocab, task.target_vocab).to(runtime.device())
+    with record(model) as maps:
+        model(batch.source, batch.source_lengths, batch.target_in)
+    weights = torch.stack([layer for name, layer in maps.items() if ".cross." in name], dim=1).float().cpu()
+    return [weights[i, ..., : len(pair.target), : len(pair.source)] for i, pair in enumerate(pairs)]
+
+
+def head_errors(model: Transformer, pairs: Sequence[Pair], task: Task) -> Float[Tensor, "layer head"]:
+    """Alignment error rate of the largest weights of each head of the cross-attentions, as in lesson 01."""
+    maps = cross_maps(model, pairs, task)
+    gold = [set(pair.sure) for pair in pairs], [set(pair.possible) for pair in pairs]
+    layers, heads = maps[0].shape[:2]
+    errors = [
+        alignment_error_rate([hard_alignment(weights[layer, head]) for weights in maps], *gold)
+        for layer, head in product(range(layers), range(heads))
+    ]
+    return torch.tensor(errors).view(layers, heads)
+
+
+# ---- live: time --------------------------------------------------------------------------------------------------
+
+
+def step_seconds(
+    lengths: Sequence[int], *, rows: int = 32, vocabulary: int = 1000, rounds: int = 3
+) -> dict[str, list[float]]:
+    """Median seconds of a training step on sentences of each length: lesson 01's translator and the lesson's."""
+    found: dict[str, list[float]] = {}
+    for words in lengths:
+        recurrent = lesson01.random_translator(BahdanauDecoder, 192, vocabulary)
+        parts = Encoder(vocabulary, LESSON.sizes), Decoder(vocabulary, LESSON.sizes)
+        models = {"recurrent": recurrent, "Transformer": Transformer(*parts).to(runtime.device())}
+        batch = lesson01.random_batch(rows, words, vocabulary).to(runtime.device())
+        for name, seconds in lesson01.training_seconds(models, batch, rounds).items():
+            found.setdefault(name, []).append(median(seconds))
+    return found
+
+
+@torch.inference_mode()
+def token_seconds(
+    model: Transformer, steps: Callable[..., Steps], *, words: int, rows: int = 16, source: int = 20
+) -> list[float]:
+    """Seconds for each of `words` words while the texts of a batch grow, whatever they say."""
+    model.eval()
+    batch = lesson01.random_batch(rows, source, len(SPECIALS) + 1).to(runtime.device())
+    run, said = steps(model, batch.source, batch.source_lengths), batch.source[:, :1]
+    seconds = []
+    for _ in range(words):
+        start = time.perf_counter()
+        run(said)
+        runtime.synchronize()
+        seconds.append(time.perf_counter() - start)
+    return seconds

@@ -1,0 +1,109 @@
+"""A beam search as the tree of what it kept."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from tfbook.plot.house import COLOURS, EDGE, INK
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from tfbook.decoding import BeamStep
+
+
+class Node(NamedTuple):
+    """A text that the search kept or ended: one word more than its parent's."""
+
+    length: int  # words so far
+    parent: int  # place in the list of nodes; −1 where the text has one word
+    word: int
+    score: float  # log-probability of the whole text
+    ended: bool
+
+
+def beam_nodes(steps: Sequence[BeamStep], row: int = 0) -> list[Node]:
+    """The texts that the steps of a search kept or ended for the source `row`, shortest first."""
+    nodes: list[Node] = []
+    kept: list[int] = []  # the nodes among which a parent is counted
+    for length, step in enumerate(steps, start=1):
+        fields = (step.parents, step.words, step.scores, step.kept, step.ended)
+        live = []
+        for parent, word, score, goes_on, ended in zip(*(field[row].tolist() for field in fields), strict=True):
+            live += [len(nodes)] * goes_on
+            if (goes_on or ended) and math.isfinite(score):
+                nodes.append(Node(length, kept[parent] if kept else -1, word, score, ended))
+        kept = live
+    return nodes
+
+
+def beam_tree(
+    axes: Axes,
+    steps: Sequence[BeamStep],
+    word: Callable[[int], str],
+    *,
+    title: str,
+    penalty: Callable[[int], float] = lambda length: 1.0,
+) -> None:
+    """A column a word, a line from each text to those that continue it; the text that won stands out.
+
+    Beside each ended text stands log-probability / `penalty`(words), by which they are compared; `word` names an id.
+    Raises ValueError when no text has ended.
+    """
+    nodes = beam_nodes(steps)
+    ended = [place for place, node in enumerate(nodes) if node.ended]
+    if not ended:
+        raise ValueError(f"steps holds {len(steps)} steps in which no text ends; expected at least one that does")
+    won = set(_path(nodes, max(ended, key=lambda place: nodes[place].score / penalty(nodes[place].length))))
+    heights = _heights(nodes)
+    for place, node in enumerate(nodes):
+        colour = COLOURS[1] if place in won else INK if node.ended else "#6b6b6b"
+        start = (node.length - 1, heights[node.parent] if node.parent >= 0 else heights[-1])
+        _branch(axes, start, (node.length, heights[place]), COLOURS[1] if place in won else EDGE)
+        score = f"  {node.score / penalty(node.length):.2f}".replace("-", "−") if node.ended else ""
+        weight = "bold" if place in won else "normal"
+        axes.text(
+            node.length,
+            heights[place] - 0.12,
+            word(node.word) + score,
+            ha="right",
+            va="bottom",
+            color=colour,
+            fontweight=weight,
+        )
+    depth = max(node.length for node in nodes)
+    axes.set(title=title, xlim=(0, depth + 0.05), ylim=(max(heights.values()) + 0.5, -1.0))
+    axes.axis("off")
+
+
+def _path(nodes: Sequence[Node], place: int) -> Iterator[int]:
+    """The node at `place` and those before it."""
+    while place >= 0:
+        yield place
+        place = nodes[place].parent
+
+
+def _heights(nodes: Sequence[Node]) -> dict[int, float]:
+    """A height for each node, −1 for the root: leaves a row each, best first; a parent stands with its best child."""
+    children: dict[int, list[int]] = {}
+    for place in sorted(range(len(nodes)), key=lambda place: -nodes[place].score):
+        children.setdefault(nodes[place].parent, []).append(place)
+    heights: dict[int, float] = {}
+    rows = iter(range(len(nodes)))
+
+    def settle(place: int) -> float:
+        below = [settle(child) for child in children.get(place, ())]
+        heights[place] = below[0] if below else float(next(rows))
+        return heights[place]
+
+    settle(-1)
+    return heights
+
+
+def _branch(axes: Axes, start: tuple[float, float], end: tuple[float, float], colour: str) -> None:
+    """Down at once, then level under the word."""
+    bend = start[0] + 0.05
+    xs, ys = (start[0], bend, bend, end[0]), (start[1], start[1], end[1], end[1])
+    axes.plot(xs, ys, color=colour, linewidth=1.6, marker="none", zorder=2 if colour == EDGE else 3)
