@@ -7,9 +7,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
+import torch
 from torch import Tensor, nn
 
-from tfbook.bert import BERT, Bert, Classifier, MaskedLanguageModel, PretrainedBert, Tagger
+from tfbook.bert import BERT
 from tfbook.transformer import Sizes
 
 Rules = Mapping[str, str]  # their name, a pattern → ours
@@ -34,15 +35,15 @@ _WORD_HEAD = {
     r"cls\.predictions\.decoder\.": "head.vocabulary.",
     r"cls\.predictions\.bias": "head.vocabulary.bias",
 }
-_BERT = {rf"bert\.{theirs}": f"bert.{ours}" for theirs, ours in _BODY.items()}
-NAMES: dict[type[nn.Module], Rules] = {
-    Bert: _BODY,
-    MaskedLanguageModel: _BERT | _WORD_HEAD,
-    PretrainedBert: _BERT
+_BERT = {theirs: f"bert.{ours}" for theirs, ours in _BODY.items()}
+NAMES: dict[str, Rules] = {  # by the name of the class, so that one edited in a notebook is known as well
+    "Bert": _BODY,
+    "MaskedLanguageModel": _BERT | _WORD_HEAD,
+    "PretrainedBert": _BERT
     | _WORD_HEAD
-    | {r"bert\.pooler\.dense\.": "follows.pool.", r"cls\.seq_relationship\.": "follows.label."},
-    Classifier: _BERT | {r"bert\.pooler\.dense\.": "head.pool.", r"classifier\.": "head.label."},
-    Tagger: _BERT | {r"classifier\.": "head.1."},
+    | {r"pooler\.dense\.": "follows.pool.", r"cls\.seq_relationship\.": "follows.label."},
+    "Classifier": _BERT | {r"pooler\.dense\.": "head.pool.", r"classifier\.": "head.label."},
+    "Tagger": _BERT | {r"classifier\.": "head.1."},
 }
 _NORMS = {
     ".LayerNorm.weight": "gain",
@@ -64,12 +65,18 @@ class Loaded(NamedTuple):
         return f"missing: {', '.join(self.missing) or 'none'}; unexpected: {', '.join(self.unexpected) or 'none'}"
 
 
+def _bare(theirs: str) -> str:
+    """The name in a body that is saved alone; in a model with a head, all of the body's begin with `bert.`."""
+    return theirs.removeprefix("bert.")
+
+
 def our_name(theirs: str, rules: Rules) -> str | None:
     """What we call a weight of theirs; None for one without a place here."""
+    bare = _bare(theirs)
     for pattern, ours in rules.items():
-        if re.match(pattern, theirs):
-            name = re.sub(f"^{pattern}", ours, theirs)
-            last = next((norm for end, norm in _NORMS.items() if theirs.endswith(end)), None)
+        if found := re.match(pattern, bare):
+            name = found.expand(ours) + bare[found.end() :]
+            last = next((norm for end, norm in _NORMS.items() if bare.endswith(end)), None)
             return name if last is None else f"{name.rpartition('.')[0]}.{last}"
     return None
 
@@ -77,26 +84,25 @@ def our_name(theirs: str, rules: Rules) -> str | None:
 def load(model: nn.Module, state: Mapping[str, Tensor]) -> Loaded:
     """Copies a Hugging Face state dict into one of our models of the same shape, name by name.
 
-    Raises TypeError for a model without a list of names, and ValueError for a weight of another shape; then no weight
-    has changed.
+    Raises TypeError for a model without a list of names, and ValueError for a weight of another shape, or for two that
+    differ where the model has one; then no weight has changed.
     """
-    rules = NAMES.get(type(model))
+    rules = NAMES.get(type(model).__name__)
     if rules is None:
-        known = ", ".join(kind.__name__ for kind in NAMES)
-        raise TypeError(f"model is a {type(model).__name__}; expected one of {known}")
-    own = model.state_dict()
-    found = {name: (theirs, state[theirs]) for theirs in state if (name := our_name(theirs, rules)) in own}
-    for name, (theirs, weight) in found.items():
-        if weight.shape != own[name].shape:
-            message = f"{theirs} has shape {tuple(weight.shape)}; {name} of the model has {tuple(own[name].shape)}"
-            raise ValueError(message)
-    model.load_state_dict({name: weight for name, (_, weight) in found.items()}, strict=False)
-    placed = {theirs for theirs, _ in found.values()}
-    tied = {name for name, weight in own.items() for other in found if weight.data_ptr() == own[other].data_ptr()}
-    return Loaded(
-        tuple(name for name in own if name not in tied),
-        tuple(theirs for theirs in state if theirs not in placed and our_name(theirs, rules) not in own),
-    )
+        raise TypeError(f"model is a {type(model).__name__}; expected one of {', '.join(NAMES)}")
+    own = model.state_dict(keep_vars=True)  # the parameters themselves: those that are tied are the same object
+    places = {theirs: name for theirs in state if (name := our_name(theirs, rules)) in own}
+    given: dict[int, str] = {}
+    for theirs, name in places.items():
+        shape, ours = tuple(state[theirs].shape), tuple(own[name].shape)
+        if shape != ours:
+            raise ValueError(f"{theirs} has shape {shape}; {name} of the model has {ours}")
+        first = given.setdefault(id(own[name]), theirs)
+        if not torch.equal(state[first], state[theirs]):
+            raise ValueError(f"{first} and {theirs} differ; the model has one weight, {name}, for both")
+    model.load_state_dict({name: state[theirs] for theirs, name in places.items()}, strict=False)
+    missing = tuple(name for name, weight in own.items() if id(weight) not in given)
+    return Loaded(missing, tuple(theirs for theirs in state if theirs not in places))
 
 
 def bert_sizes(state: Mapping[str, Tensor], *, heads: int) -> tuple[int, Sizes]:
@@ -104,7 +110,7 @@ def bert_sizes(state: Mapping[str, Tensor], *, heads: int) -> tuple[int, Sizes]:
 
     Raises ValueError when the state dict is not BERT-shaped.
     """
-    shapes = {name.removeprefix("bert."): tuple(weight.shape) for name, weight in state.items()}
+    shapes = {_bare(name): tuple(weight.shape) for name, weight in state.items()}
     layers = [int(found[1]) for name in shapes if (found := re.match(r"encoder\.layer\.(\d+)\.", name))]
     try:
         vocab, d_model = shapes["embeddings.word_embeddings.weight"]

@@ -8,18 +8,21 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import replace
 
 import torch
 from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from tfbook import runtime
 from tfbook.attention import Kernel, MultiHeadAttention, merge_heads, record, split_heads
 from tfbook.data.translation import EOS, PAD, Batch
-from tfbook.masks import Causal, Lengths, Mask
+from tfbook.masks import Band, Causal, Dense, Lengths, Mask, padding_mask
+from tfbook.positions import Position
 from tfbook.seq2seq import Translator, translation_loss
+from tfbook.transformer import LanguageModel, Transformer
 
 TOLERANCE = 1e-4  # float32 sums taken in another order differ by about 1e-6
 
@@ -118,11 +121,11 @@ def blocked_rows(
 
 
 @torch.no_grad()
-def stepwise_gap(model: Translator, batch: Batch) -> float:
+def stepwise_gap(model: Translator | Transformer, batch: Batch) -> float:
     """Teacher forcing in one call against one word at a time, as in decoding: the two must give the same logits."""
+    parallel, steps = model(batch.source, batch.source_lengths, batch.target_in).logits, []
     memory = model.encoder(batch.source, batch.source_lengths)
-    parallel = model.decoder(batch.target_in, memory, model.decoder.start(memory)).logits
-    state, steps = model.decoder.start(memory), []  # afresh: a Transformer's state is changed by reading
+    state = model.decoder.start(memory)
     for word in batch.target_in.split(1, dim=1):
         logits, _, state = model.decoder(word, memory, state)
         steps.append(logits)
@@ -165,15 +168,36 @@ def missing_gradients(
     return 1 - sum(healthy) / len(healthy)
 
 
+def _key_biases(model: nn.Module) -> set[str]:
+    """The biases of W_K: unless positions turn them, they add one number to all scores of a query, to no effect."""
+    return {name for name, _ in model.named_parameters() if name.endswith("W_K.bias")}
+
+
 @torch.no_grad()
-def loss_on_padding(model: Translator, batch: Batch) -> float:
+def loss_on_padding(model: Translator | Transformer, batch: Batch) -> float:
     """How much the loss changes when padded target words do: the loss must not see them."""
     mask = batch.target_out == PAD
     other = replace(batch, target_in=batch.target_in.masked_fill(mask, EOS))
     return _largest(float((translation_loss(model, batch) - translation_loss(model, other)).abs()))
 
 
-def translator_report(model: Translator, batch: Batch) -> dict[str, float]:
+@torch.no_grad()
+def _maps(model: Translator | Transformer, batch: Batch) -> Iterator[tuple[Tensor, Tensor]]:
+    """All weights with which the model attends in a batch, each with the mask that belongs to it."""
+    if isinstance(model, Transformer):
+        with record(model) as maps:
+            model(batch.source, batch.source_lengths, batch.target_in)
+        for name, weights in maps.items():
+            own_past = name.startswith("decoder") and ".cross." not in name
+            mask = Causal() if own_past else Lengths(batch.source_lengths)
+            yield weights, mask.dense(*weights.shape[2:], weights.device)
+    else:
+        weights = model(batch.source, batch.source_lengths, batch.target_in).weights
+        if weights is not None:
+            yield weights, padding_mask(batch.source_lengths, batch.source.shape[1])[:, None]
+
+
+def translator_report(model: Translator | Transformer, batch: Batch) -> dict[str, float]:
     """Every invariant of a sequence-to-sequence model on one batch: name → largest violation."""
     training, vocabulary = model.training, model.decoder.vocabulary.out_features
 
@@ -190,15 +214,95 @@ def translator_report(model: Translator, batch: Batch) -> dict[str, float]:
     found["padding changes nothing"] = padding_effect(same_target, batch.source, batch.source_lengths)
     found["padding does not count in the loss"] = loss_on_padding(model, batch)
     found["one word at a time equals all at once"] = stepwise_gap(model, batch)
-    memory = model.encoder(batch.source, batch.source_lengths)
-    weights = model.decoder(batch.target_in, memory, model.decoder.start(memory)).weights
-    if weights is not None:
-        found["weights are a convex combination"] = convexity(weights, memory.mask[:, None])
+    gaps = [convexity(weights, mask) for weights, mask in _maps(model, batch)]
+    if gaps:
+        found["weights are a convex combination"] = _largest(*gaps)
     found["a saved model computes the same"] = round_trip_gap(
         model, lambda m: m(batch.source, batch.source_lengths, batch.target_in).logits
     )
     model.train()  # where the fused recurrent kernels of GPUs have a backward pass
-    found["every parameter gets a finite gradient"] = missing_gradients(model, lambda m: translation_loss(m, batch))
+    found["every parameter gets a finite gradient"] = missing_gradients(
+        model, lambda m: translation_loss(m, batch), without_effect=_key_biases(model)
+    )
+    model.train(training)
+    return found
+
+
+# ---- language models ---------------------------------------------------------------------------------------------
+
+
+@torch.no_grad()
+def cached_gap(model: LanguageModel, ids: Int[Tensor, "batch time"]) -> float:
+    """All words in one call against pieces of 1, 2 and 3 and a long one with two single words behind it, with a cache.
+
+    The logits must be the same. `ids` needs three positions or more.
+    """
+    parallel, gaps = model(ids), []
+    for sizes in (1, 2, 3, [ids.shape[1] - 2, 1, 1]):
+        cache = model.cache()
+        pieces = [model(piece, cache=cache) for piece in ids.split(sizes, dim=1)]
+        gaps.append(float((torch.cat(pieces, dim=1) - parallel).abs().max()))
+    return _largest(*gaps)
+
+
+@torch.no_grad()
+def shift_gap(model: LanguageModel, ids: Int[Tensor, "batch time"], shift: int = 5) -> float:
+    """How much the logits change when a text stands `shift` places later: not at all where distances alone count.
+
+    A mask hides what stands before it, so that nothing but the positions differs.
+    """
+    later = torch.cat([ids[:, :1].expand(-1, shift), ids], dim=1)
+    shown = Dense(torch.arange(later.shape[1], device=ids.device) >= shift)
+    mask = shown if model.mask is None else model.mask & shown
+    shifted = model.vocabulary(model.stack(model.embed(later), mask))[:, shift:]
+    return _largest(float((shifted - model(ids)).abs().max()))
+
+
+def tying_gap(
+    model: nn.Module, loss: Callable[[nn.Module], Tensor], pair: Callable[[nn.Module], tuple[Tensor, Tensor]]
+) -> float:
+    """How far apart two weights are after a step of training a copy: tied ones are one and the same."""
+    twin = copy.deepcopy(model)
+    with runtime.untouched_randomness():
+        loss(twin).backward()
+    torch.optim.SGD(twin.parameters(), lr=1.0).step()
+    first, second = pair(twin)
+    return _largest(float((first - second).detach().abs().max()))
+
+
+def _next_word_loss(model: LanguageModel, ids: Int[Tensor, "batch time"]) -> Float[Tensor, ""]:
+    return F.cross_entropy(model(ids[:, :-1]).flatten(0, 1), ids[:, 1:].flatten())
+
+
+def language_model_report(model: LanguageModel, ids: Int[Tensor, "batch time"]) -> dict[str, float]:
+    """Every invariant of a language model on one batch: name → largest violation.
+
+    A model that sees both directions is spared those of causal ones. Where no position is added to the embeddings, a
+    text may stand anywhere; where nothing knows positions, its order changes nothing.
+    """
+    training, encoding, found = model.training, type(model.stack.position), {}
+    if model.mask is not None:
+        vocabulary = model.vocabulary.out_features
+        found["no word sees a later one (train)"] = future_leak(model.train(), ids, vocabulary)
+        found["no word sees a later one (eval)"] = future_leak(model.eval(), ids, vocabulary)
+        found["a piece at a time equals all at once"] = cached_gap(model, ids)
+    model.eval()
+    if encoding.add is Position.add:
+        found["a text may stand anywhere"] = shift_gap(model, ids)
+    if encoding is Position and model.mask is None:
+        found["without positions the order changes nothing"] = permutation_gap(model.stack, model.embed(ids).detach())
+    with record(model) as maps:
+        model(ids)
+    mask = (model.mask or Band(ids.shape[1], ids.shape[1])).dense(ids.shape[1], ids.shape[1], ids.device)
+    found["weights are a convex combination"] = _largest(*(convexity(weights, mask) for weights in maps.values()))
+    found["a saved model computes the same"] = round_trip_gap(model, lambda m: m(ids))
+    model.train()
+    found["every parameter gets a finite gradient"] = missing_gradients(
+        model, lambda m: _next_word_loss(m, ids), without_effect=_key_biases(model)
+    )
+    found["tied weights stay tied"] = tying_gap(
+        model, lambda m: _next_word_loss(m, ids), lambda m: (m.embed.weight, m.vocabulary.weight)
+    )
     model.train(training)
     return found
 
@@ -228,8 +332,7 @@ def attention_report(
 ) -> dict[str, float]:
     """Every invariant of a self-attention layer on one padded batch: name → largest violation.
 
-    The bias of W_K adds one number to all scores of a query, which no softmax notices: its gradient is 0 but for
-    rounding, and has to be finite only. `x` needs two positions or more, and one sequence that is padded.
+    `x` needs two positions or more, and one sequence that is padded.
     """
     training, time, mask = layer.training, x.shape[1], Causal() & Lengths(lengths)
 
@@ -254,7 +357,7 @@ def attention_report(
     found["a saved layer computes the same"] = round_trip_gap(layer, lambda m: m(x, mask=mask))
     layer.train()
     found["every parameter gets a finite gradient"] = missing_gradients(
-        layer, lambda m: m(x, mask=mask).square().mean(), without_effect={"W_K.bias"}
+        layer, lambda m: m(x, mask=mask).square().mean(), without_effect=_key_biases(layer)
     )
     layer.train(training)
     return found

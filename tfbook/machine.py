@@ -35,6 +35,7 @@ PACKAGES = {  # what pip calls it: what Python imports
     "scikit-learn": "sklearn",
     "sacrebleu": "sacrebleu",
     "tokenizers": "tokenizers",
+    "regex": "regex",
 }
 VARIABLES = (
     "TFBOOK_SCALE",

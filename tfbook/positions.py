@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 
@@ -63,7 +63,7 @@ class Sinusoidal(Position):
 
     def add(self, x: Float[Tensor, "batch time d_model"], start: int = 0) -> Float[Tensor, "batch time d_model"]:
         """x + PE."""
-        return x + sinusoid(_places(start, x.shape[1], x), self.d_model).to(x.dtype)
+        return x + sinusoid(places(start, x.shape[1], x), self.d_model).to(x.dtype)
 
 
 class Learned(Position):
@@ -118,7 +118,7 @@ class Rotary(Position):
         self, x: Float[Tensor, "batch head time d_head"], start: int = 0
     ) -> Float[Tensor, "batch head time d_head"]:
         """Each head is turned by the same angles."""
-        return turned(x, self.angles(_places(start, x.shape[2], x)))
+        return turned(x, self.angles(places(start, x.shape[2], x)))
 
 
 class InterpolatedRotary(Rotary):
@@ -158,9 +158,9 @@ class Relative(Position):
 
     def bias(self, q: Float[Tensor, "batch head query d_head"], keys: int) -> Float[Tensor, "batch head query key"]:
         """Scores of all 2 · reach + 1 vectors, from which each query and key picks that of their distance."""
-        place = _distances(q, keys).clamp(-self.reach, self.reach) + self.reach
+        row = distances(q, keys).clamp(-self.reach, self.reach) + self.reach
         scores = (q / math.sqrt(q.shape[-1])) @ self.table.weight.T.to(q.dtype)
-        return scores.gather(-1, place.expand(*q.shape[:2], *place.shape))
+        return scores.gather(-1, row.expand(*q.shape[:2], *row.shape))
 
 
 def alibi_slopes(heads: int) -> Float[Tensor, " head"]:
@@ -187,21 +187,21 @@ class ALiBi(Position):
     def bias(self, q: Float[Tensor, "batch head query d_head"], keys: int) -> Float[Tensor, "1 head query key"]:
         """The same for every sequence."""
         slopes = alibi_slopes(self.heads).to(q.device)
-        return -(slopes[:, None, None] * _distances(q, keys).abs())[None].to(q.dtype)
+        return -(slopes[:, None, None] * distances(q, keys).abs())[None].to(q.dtype)
 
 
 # ---- helpers and the list ----------------------------------------------------------------------------------------
 
 
-def _places(start: int, count: int, like: Tensor) -> Float[Tensor, " time"]:
+def places(start: int, count: int, like: Tensor) -> Float[Tensor, " time"]:
     """The positions `start` … `start` + `count` − 1 as numbers, in float32 however coarse the embeddings are."""
     return torch.arange(start, start + count, dtype=torch.float32, device=like.device)
 
 
-def _distances(q: Tensor, keys: int) -> Tensor:
+def distances(q: Float[Tensor, "batch head query d_head"], keys: int) -> Int[Tensor, "query key"]:
     """j − i for queries i, the last of the `keys` positions, and keys j."""
-    places = torch.arange(keys, device=q.device)
-    return places - places[keys - q.shape[2] :, None]
+    all_places = torch.arange(keys, device=q.device)
+    return all_places - all_places[keys - q.shape[2] :, None]
 
 
 POSITIONS: dict[str, Callable[[int, int, int], Position]] = {  # name → encoding for (d_model, heads, longest)

@@ -207,7 +207,7 @@ class TestBatches:
         vocabulary = vocabularies(PAIRS)
         with pytest.raises(ValueError, match="pairs is empty"):
             Batches([], *vocabulary, size=2, seed=0)
-        with pytest.raises(ValueError, match="size is 0; expected 1 or more pairs a batch"):
+        with pytest.raises(ValueError, match="size is 0; expected 1 or more a batch"):
             Batches(PAIRS, *vocabulary, size=0, seed=0)
         with pytest.raises(ValueError, match="step is -1; expected 0 or more"):
             Batches(PAIRS, *vocabulary, size=2, seed=0)(-1)

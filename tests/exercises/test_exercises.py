@@ -88,7 +88,7 @@ def test_the_given_code_runs_is_wrong_and_counts_as_not_attempted(exercise: Exer
 
 
 def _spoils(exercise: Exercise) -> Callable[..., object]:
-    """The right result, and then every tensor, set and list among the arguments is changed."""
+    """The right result, and then every tensor, set, list and dict among the arguments is changed."""
 
     def answer(*arguments: Any) -> object:
         result = exercise.reference(*arguments)
@@ -96,14 +96,21 @@ def _spoils(exercise: Exercise) -> Callable[..., object]:
         for argument in arguments:
             if isinstance(argument, torch.Tensor):
                 argument.logical_not_() if argument.dtype == torch.bool else argument.add_(1)
-            elif isinstance(argument, set | list):
+            elif isinstance(argument, set | list | dict):
                 argument.clear()
         return result
 
     return answer
 
 
-@every_exercise
+CHANGEABLE = {
+    name: exercise
+    for name, exercise in EXERCISES.items()
+    if any(isinstance(argument, torch.Tensor | set | list | dict) for case in exercise.cases() for argument in case)
+}
+
+
+@pytest.mark.parametrize("exercise", CHANGEABLE.values(), ids=CHANGEABLE)
 def test_an_answer_that_changes_its_arguments_is_refused(exercise: Exercise) -> None:
     verdict = exercise.judge(_spoils(exercise))
     assert verdict.status == "not quite"

@@ -12,11 +12,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from tfbook import invariants, runtime, seq2seq
-from tfbook.attention import masked_softmax
+from tfbook import invariants, runtime, seq2seq, transformer
+from tfbook.attention import MultiHeadAttention, masked_softmax
 from tfbook.data.translation import Batch, Pair, Vocabulary, collate
 from tfbook.experiments.lesson02 import HeadedDecoder
 from tfbook.invariants import TOLERANCE, translator_report
+from tfbook.masks import Mask
+from tfbook.positions import POSITIONS, ALiBi, Position, Rotary, Sinusoidal
 from tfbook.scoring import SCORES
 from tfbook.seq2seq import (
     BahdanauDecoder,
@@ -30,6 +32,7 @@ from tfbook.seq2seq import (
     Translator,
     translation_loss,
 )
+from tfbook.transformer import Sizes, Transformer
 
 PAIRS = [
     Pair(tuple("abcdef"), tuple("uvwxyz")),
@@ -47,7 +50,15 @@ def _translator(sizes: Seq2SeqSizes, decoder: Callable[[Seq2SeqSizes], Decoder])
     return Translator(Encoder(sizes), decoder(sizes))
 
 
-MODELS: dict[str, Callable[[], Translator]] = {
+BLOCKS = Sizes(d_model=16, heads=2, d_ff=24, dropout=0.3, longest=16)
+
+
+def _transformer(*, tied: bool = True, **choices: object) -> Transformer:
+    sizes = replace(BLOCKS, **choices)
+    return Transformer(transformer.Encoder(len(SOURCE), sizes), transformer.Decoder(len(TARGET), sizes, tied=tied))
+
+
+MODELS: dict[str, Callable[[], Translator | Transformer]] = {
     "fixed context": partial(_translator, SIZES, FixedContextDecoder),
     "Bahdanau": partial(_translator, SIZES, BahdanauDecoder),
     "Luong": partial(_translator, SIZES, LuongDecoder),
@@ -57,6 +68,11 @@ MODELS |= {
     f"{order}, {name}": partial(_translator, HALF, partial(decoder, score=score))
     for order, decoder in (("Bahdanau", BahdanauDecoder), ("Luong", LuongDecoder))
     for name, score in SCORES.items()
+}
+MODELS |= {f"Transformer, {name}": partial(_transformer, position=name) for name in POSITIONS}
+MODELS |= {
+    "Transformer, post-norm": partial(_transformer, pre_norm=False),
+    "Transformer, two tables": partial(_transformer, tied=False),
 }
 PROPERTIES = {
     "no word sees a later one (train)",
@@ -78,7 +94,7 @@ def batch() -> Batch:
 @pytest.mark.parametrize("build", MODELS.values(), ids=MODELS)
 @pytest.mark.parametrize("training", [True, False], ids=["train", "eval"])
 def test_every_model_has_every_property(
-    build: Callable[[], Translator], training: bool, batch: Batch, precision: str
+    build: Callable[[], Translator | Transformer], training: bool, batch: Batch, precision: str
 ) -> None:
     """To 1e-4 in float32; the mode in which the model came and the random numbers are as before."""
     model = build().train(training)
@@ -94,7 +110,7 @@ def test_every_model_has_every_property(
 @pytest.mark.parametrize("build", MODELS.values(), ids=MODELS)
 @pytest.mark.parametrize("precision", ["bfloat16"], indirect=True)
 def test_in_bfloat16_the_properties_hold_to_its_precision(
-    build: Callable[[], Translator], batch: Batch, precision: str
+    build: Callable[[], Translator | Transformer], batch: Batch, precision: str
 ) -> None:
     """Sums taken in another order differ by about 2⁻⁸ of numbers near 1; what no sum depends on stays exact."""
     model = build()
@@ -258,6 +274,132 @@ def test_a_broken_model_is_found_by_the_properties_that_it_lacks(
     report = translator_report(Translator(encoder(SIZES), decoder(SIZES)), batch)
     assert {name for name, gap in report.items() if not gap <= TOLERANCE} == expected
     assert min(report[name] for name in expected) > 10 * TOLERANCE
+
+
+# ---- the same of Transformers ------------------------------------------------------------------------------------
+
+
+class _AddsFromZero(Sinusoidal):
+    """Begins anew at every call, as the cached decoder of Dive into Deep Learning once did."""
+
+    def add(self, x: Tensor, start: int = 0) -> Tensor:
+        return super().add(x)
+
+
+class _TurnsFromZero(Rotary):
+    """The same mistake where positions are angles."""
+
+    def rotate(self, x: Tensor, start: int = 0) -> Tensor:
+        return super().rotate(x)
+
+
+class _QueriesComeFirst(ALiBi):
+    """Takes the queries for the first of the keys' positions; they are the last."""
+
+    def bias(self, q: Tensor, keys: int) -> Tensor:
+        return super().bias(q.new_zeros(*q.shape[:2], keys, q.shape[3]), keys)[:, :, : q.shape[2]]
+
+
+class _LosesItsMask(MultiHeadAttention):
+    """Takes a mask and forgets it."""
+
+    def forward(self, *inputs: Tensor, mask: Mask | None = None, **rest: object) -> Tensor:
+        return super().forward(*inputs, **rest)
+
+
+class _LosesItsMaskInEval(MultiHeadAttention):
+    """… while it is not trained."""
+
+    def forward(self, *inputs: Tensor, mask: Mask | None = None, **rest: object) -> Tensor:
+        return super().forward(*inputs, mask=mask if self.training else None, **rest)
+
+
+class _LosesItsMaskInTraining(MultiHeadAttention):
+    """… while it is."""
+
+    def forward(self, *inputs: Tensor, mask: Mask | None = None, **rest: object) -> Tensor:
+        return super().forward(*inputs, mask=None if self.training else mask, **rest)
+
+
+class _KeepsNothing(transformer.Block):
+    """Is given a cache and does without."""
+
+    def forward(self, *inputs: Tensor, cache: object = None, **rest: object) -> Tensor:
+        return super().forward(*inputs, **rest)
+
+
+def _altered(place: str, kind: type[nn.Module]) -> Transformer:
+    """A Transformer with one module made into another kind that has the same weights."""
+    model = _transformer()
+    model.get_submodule(place).__class__ = kind
+    return model
+
+
+def _placed(encoding: Position) -> Transformer:
+    model = _transformer()
+    model.decoder.stack.position = encoding
+    return model
+
+
+FIRST, SECOND = "decoder.stack.blocks.0", "decoder.stack.blocks.1"
+PADDING = {"padding changes nothing", "weights are a convex combination"}
+STEPWISE = {"one word at a time equals all at once"}
+BROKEN_TRANSFORMERS: dict[str, tuple[Callable[[], Transformer], set[str]]] = {
+    "adds from zero": (lambda: _placed(_AddsFromZero(16)), STEPWISE),
+    "turns from zero": (lambda: _placed(_TurnsFromZero(8)), STEPWISE),
+    "queries come first": (lambda: _placed(_QueriesComeFirst(2)), STEPWISE),
+    "keeps nothing": (lambda: _altered(SECOND, _KeepsNothing), STEPWISE),
+    "reads padding": (lambda: _altered("encoder.stack.blocks.1.attention.branch", _LosesItsMask), PADDING),
+    "attends to padding": (lambda: _altered(f"{FIRST}.cross.branch", _LosesItsMask), PADDING),
+    "attends to padding in eval": (lambda: _altered(f"{SECOND}.cross.branch", _LosesItsMaskInEval), PADDING),
+    "reads ahead in training": (
+        lambda: _altered(f"{SECOND}.attention.branch", _LosesItsMaskInTraining),
+        {"no word sees a later one (train)"},
+    ),
+    "reads ahead in eval": (
+        lambda: _altered(f"{SECOND}.attention.branch", _LosesItsMaskInEval),
+        {
+            "no word sees a later one (eval)",
+            "padding does not count in the loss",
+            "weights are a convex combination",
+            *STEPWISE,
+        },
+    ),
+}
+
+
+@pytest.mark.parametrize(("build", "expected"), BROKEN_TRANSFORMERS.values(), ids=BROKEN_TRANSFORMERS)
+@pytest.mark.parametrize("precision", ["float32"], indirect=True)
+def test_a_broken_transformer_is_found_by_the_properties_that_it_lacks(
+    build: Callable[[], Transformer], expected: set[str], batch: Batch, precision: str
+) -> None:
+    report = translator_report(build(), batch)
+    assert {name for name, gap in report.items() if not gap <= TOLERANCE} == expected
+    assert min(report[name] for name in expected) > 10 * TOLERANCE
+
+
+def test_tied_tables_stay_tied(batch: Batch) -> None:
+    """Two that began as copies part at the first step."""
+
+    def gap(model: Transformer) -> float:
+        return invariants.tying_gap(
+            model, lambda m: translation_loss(m, batch), lambda m: (m.decoder.embed.weight, m.decoder.vocabulary.weight)
+        )
+
+    copies = _transformer(tied=False)
+    copies.decoder.vocabulary.load_state_dict(copies.decoder.embed.state_dict())
+    assert gap(_transformer()) == 0
+    assert gap(copies) > 10 * TOLERANCE
+    assert torch.equal(copies.decoder.embed.weight, copies.decoder.vocabulary.weight), "a copy was trained"
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("position", POSITIONS)
+@pytest.mark.parametrize("precision", ["float32"], indirect=True)
+def test_a_gpu_keeps_the_properties(position: str, batch: Batch, precision: str) -> None:
+    """Positions, caches and masks are made where the words are."""
+    report = translator_report(_transformer(position=position).cuda(), batch.to("cuda"))
+    assert {name: gap for name, gap in report.items() if not gap <= 1e-2} == {}
 
 
 def test_a_loss_that_counts_padding_is_found(monkeypatch: pytest.MonkeyPatch, batch: Batch) -> None:

@@ -1,14 +1,18 @@
-"""What several unit tests share: a precision, a small translator with each decoder, sentences of different lengths."""
+"""What several unit tests share: a precision, a small translator of each kind, sentences of different lengths."""
 
 from collections.abc import Iterator
 
 import jaxtyping
 import pytest
 import torch
+from torch import nn
 
 from tfbook import runtime
-from tfbook.data.translation import Batch, Pair, Vocabulary, collate
+from tfbook.data.translation import EOS, Batch, Pair, Vocabulary, collate
+from tfbook.positions import POSITIONS
 from tfbook.seq2seq import BahdanauDecoder, Encoder, FixedContextDecoder, LuongDecoder, Seq2SeqSizes, Translator
+from tfbook.transformer import Decoder, Sizes, Transformer
+from tfbook.transformer import Encoder as Reader
 
 PAIRS = [
     Pair(("the", "black", "cat", "sleeps"), ("le", "chat", "noir", "dort")),
@@ -60,8 +64,29 @@ def sizes(source_vocab: Vocabulary, target_vocab: Vocabulary) -> Seq2SeqSizes:
     )
 
 
-@pytest.fixture(params=[FixedContextDecoder, BahdanauDecoder, LuongDecoder], ids=["fixed", "bahdanau", "luong"])
+RECURRENT = {"fixed": FixedContextDecoder, "bahdanau": BahdanauDecoder, "luong": LuongDecoder}
+
+
+@pytest.fixture(params=RECURRENT)
 def translator(request: pytest.FixtureRequest, sizes: Seq2SeqSizes) -> Translator:
     """In double precision and eval mode, so that equal means equal."""
     torch.manual_seed(0)
-    return Translator(Encoder(sizes), request.param(sizes)).double().eval()
+    return Translator(Encoder(sizes), RECURRENT[request.param](sizes)).double().eval()
+
+
+@pytest.fixture(params=[*RECURRENT, *POSITIONS, "post-norm"])
+def speaker(request: pytest.FixtureRequest, sizes: Seq2SeqSizes) -> Translator | Transformer:
+    """The same and a Transformer with each encoding of positions, with weights that make them say different things."""
+    torch.manual_seed(3)
+    if request.param in RECURRENT:
+        model = Translator(Encoder(sizes), RECURRENT[request.param](sizes))
+    else:
+        position, pre_norm = ("sinusoidal", False) if request.param == "post-norm" else (request.param, True)
+        blocks = Sizes(d_model=8, heads=2, d_ff=12, dropout=0.2, position=position, longest=16, pre_norm=pre_norm)
+        model = Transformer(Reader(sizes.source_vocab, blocks), Decoder(sizes.target_vocab, blocks, tied=False))
+    for parameter in model.parameters():
+        if parameter.ndim > 1:  # tied tables repeat themselves and drawn shifts say one word whatever the source
+            nn.init.normal_(parameter)
+    with torch.no_grad():
+        model.decoder.vocabulary.weight[EOS] *= 2  # some texts end
+    return model.double().eval()

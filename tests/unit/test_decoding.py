@@ -1,14 +1,18 @@
 """Greedy decoding against the argmax of a fresh forward pass for every word of every sentence."""
 
+from functools import partial
+
 import pytest
 import torch
 from torch import Tensor
 
 from tfbook.data.translation import BOS, EOS, PAD, UNK, Batch, Pair, Vocabulary, collate
-from tfbook.decoding import greedy, translate
+from tfbook.decoding import Cached, Recomputed, beam, greedy, translate
 from tfbook.seq2seq import Translator
+from tfbook.transformer import Transformer
 
 LONGEST = 12
+Model = Translator | Transformer
 
 
 @torch.no_grad()
@@ -27,7 +31,7 @@ def talker(translator: Translator) -> Translator:
 
 
 @torch.no_grad()
-def _naive(model: Translator, source: Tensor, longest: int) -> tuple[list[int], list[Tensor | None]]:
+def _naive(model: Model, source: Tensor, longest: int) -> tuple[list[int], list[Tensor | None]]:
     """One sentence, everything computed anew for each word."""
     said, looked = [BOS], []
     while len(said) <= longest and said[-1] != EOS:
@@ -64,6 +68,35 @@ def test_greedy_says_the_most_probable_word_each_time(translator: Translator) ->
                 torch.testing.assert_close(found.weights[row, : len(said), :length], torch.stack(looked))
                 assert not found.weights[row, :, length:].any()
     assert len(ends) > 2, "the sentences should end at different places, or the test says little"
+
+
+def _heard(steps: type[Cached] | type[Recomputed], logits: list[Tensor]) -> type[Cached] | type[Recomputed]:
+    """The same steps, whose logits are written down."""
+
+    class Heard(steps):
+        def __call__(self, words: Tensor) -> Tensor:
+            given = super().__call__(words)
+            logits.append(given.clone())
+            return given
+
+    return Heard
+
+
+def test_greedy_with_a_cache_is_greedy_without(speaker: Model) -> None:
+    """For every decoder and every encoding of positions, a ragged batch: the same logits at each step, and words."""
+    source, lengths = _inputs(speaker.encoder.embed.num_embeddings, seed=0)
+    logits: dict[type, list[Tensor]] = {Cached: [], Recomputed: []}
+    found, expected = (
+        greedy(speaker, source, lengths, max_length=LONGEST, steps=_heard(steps, logits[steps])) for steps in logits
+    )
+    assert torch.equal(found.tokens, expected.tokens)
+    assert len(found.tokens.unique(dim=0)) > 4, "the sentences should differ, or the test says little"
+    torch.testing.assert_close(*logits.values())
+    torch.testing.assert_close(found.weights, expected.weights)
+    for row, length in enumerate(lengths.tolist()):
+        alone = greedy(speaker, source[row : row + 1, :length], lengths[row : row + 1], max_length=LONGEST).tokens[0]
+        assert torch.equal(found.tokens[row, : len(alone)], alone)
+        assert not found.tokens[row, len(alone) :].any()
 
 
 def test_greedy_stops_when_every_sentence_has_ended(talker: Translator) -> None:
@@ -119,6 +152,18 @@ def test_translate_gives_each_sentence_its_words_in_order(
         else:
             assert translation.weights.shape == (min(len(translation.words) + 1, LONGEST), len(pair.source) + 1)
             torch.testing.assert_close(translation.weights, weights[0].float())
+
+
+def test_translate_by_beam_search_says_the_best_text(
+    talker: Translator, pairs: list[Pair], source_vocab: Vocabulary, target_vocab: Vocabulary
+) -> None:
+    """Without weights, since no single path chose its words."""
+    search = partial(beam, width=3)
+    found = translate(talker, pairs, source_vocab, target_vocab, max_length=LONGEST, search=search)
+    for pair, translation in zip(pairs, found, strict=True):
+        alone = collate([pair], source_vocab, target_vocab)
+        best = search(talker, alone.source, alone.source_lengths, max_length=LONGEST).tokens[0, 0]
+        assert translation == (target_vocab.decode(best), None)
 
 
 def test_translate_refuses_nothing_to_do(

@@ -28,7 +28,9 @@ from tfbook.attention import (
     softmax,
     split_heads,
 )
+from tfbook.cache import Cache
 from tfbook.masks import Causal, Dense, Lengths, Mask
+from tfbook.positions import POSITIONS, Position
 
 KERNELS = {"softmax": softmax, "fused": fused, "fastest": fastest}
 every_kernel = pytest.mark.parametrize("kernel", KERNELS.values(), ids=KERNELS)
@@ -321,6 +323,66 @@ X = torch.ones(2, 4, 6)
 def test_the_input_that_does_not_fit_is_named(inputs: tuple[Tensor, ...], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         MultiHeadAttention(6, 2, d_key=3, d_value=5)(*inputs)
+
+
+# ---- positions and caches ----------------------------------------------------------------------------------------
+
+
+@pytest.fixture(params=POSITIONS)
+def position(request: pytest.FixtureRequest) -> Position:
+    """Each encoding in turn, for two heads of width 4."""
+    return POSITIONS[request.param](8, 2, 16)
+
+
+@every_kernel
+def test_a_position_turns_queries_and_keys_and_biases_scores(kernel: Kernel, position: Position) -> None:
+    """Values stay as they are; a bias that was given as well is added. Written out from the projections."""
+    layer, x, bias = MultiHeadAttention(8, 2, kernel=kernel).double(), torch.randn(2, 5, 8).double(), torch.randn(5, 5)
+    q, k, v = (split_heads(project(x), 2) for project in (layer.W_Q, layer.W_K, layer.W_V))
+    scores = position.rotate(q) @ position.rotate(k).mT / math.sqrt(4) + bias
+    if position.bias(q, 5) is not None:
+        scores = scores + position.bias(q, 5)
+    expected = layer.W_O(merge_heads(scores.masked_fill(LATER[:5, :5], -torch.inf).softmax(dim=-1) @ v))
+    torch.testing.assert_close(layer(x, mask=Causal(), bias=bias.double(), position=position), expected)
+
+
+@every_kernel
+@pytest.mark.parametrize("chunks", [[1] * 7, [3, 1, 3], [7], [2, 5]], ids=str)
+def test_in_pieces_with_a_cache_the_output_is_that_of_all_at_once(
+    kernel: Kernel, position: Position, chunks: list[int]
+) -> None:
+    """Each piece brings its queries and leaves its keys; positions go on where the last piece ended."""
+    layer, x, cache = MultiHeadAttention(8, 2, kernel=kernel), torch.randn(2, 7, 8), Cache()
+    expected = layer(x, mask=Causal(), position=position)
+    with torch.no_grad():
+        pieces = [layer(piece, mask=Causal(), position=position, cache=cache) for piece in x.split(chunks, dim=1)]
+    torch.testing.assert_close(torch.cat(pieces, dim=1), expected, atol=1e-5, rtol=1e-5)
+    assert cache.length == 7
+
+
+@torch.no_grad()
+def test_a_memory_is_projected_once() -> None:
+    """In cross-attention the first call fills the cache and the others read it, under the same mask."""
+    layer, memory, x, cache = MultiHeadAttention(8, 2), torch.randn(2, 5, 8), torch.randn(2, 4, 8), Cache()
+    mask, projected = Lengths(torch.tensor([5, 2])), []
+    expected = layer(x, memory, mask=mask)
+    layer.W_K.register_forward_hook(lambda *call: projected.append(call))
+    pieces = [layer(piece, memory, mask=mask, cache=cache) for piece in x.split(1, dim=1)]
+    torch.testing.assert_close(torch.cat(pieces, dim=1), expected)
+    assert (len(projected), cache.length) == (1, 5)
+
+
+@pytest.mark.usefixtures("unchecked")
+@torch.no_grad()
+def test_a_cache_of_another_batch_is_refused() -> None:
+    """Its own past or its memory: the message says how many sequences each holds."""
+    layer, past, read = MultiHeadAttention(8, 2), Cache(), Cache()
+    layer(torch.randn(2, 3, 8), cache=past)
+    layer(torch.randn(2, 3, 8), torch.randn(2, 4, 8), cache=read)
+    with pytest.raises(ValueError, match="k holds 3 sequences; the cache holds 2"):
+        layer(torch.randn(3, 1, 8), cache=past)
+    with pytest.raises(ValueError, match=r"k has shape \(2, 2, 4, 4\); expected batch, heads and d_head of q, \(3, 2"):
+        layer(torch.randn(3, 1, 8), torch.randn(3, 4, 8), cache=read)
 
 
 # ---- recording ---------------------------------------------------------------------------------------------------

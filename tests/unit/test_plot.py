@@ -17,6 +17,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import FancyArrowPatch, FancyBboxPatch
 
 from tfbook import plot
+from tfbook.decoding import BeamStep, gnmt_penalty
 
 SOURCE, TARGET = ("the", "black", "cat", "."), ("le", "chat", "noir")
 WEIGHTS = torch.softmax(3 * torch.randn(3, 4, generator=torch.Generator().manual_seed(0)), dim=-1)
@@ -33,8 +34,23 @@ SERIES = {
 }
 
 TOKENS = ("the", "dog", "saw", "me", ".")
+ROWS = {"words": ["un", "<unk>"], "letters": ["u", "n", "d", "o"]}
 CAUSAL = torch.ones(5, 5, dtype=torch.bool).tril()
 HEADS = torch.randn(6, 5, 5, generator=torch.Generator().manual_seed(1)).masked_fill(~CAUSAL, -torch.inf).softmax(-1)
+
+
+def _step(parents: list[int], words: list[int], scores: list[float], kept: str, ended: str) -> BeamStep:
+    """One source; "x" where a candidate is kept or has ended."""
+    marks = [torch.tensor([[mark == "x" for mark in row]]) for row in (kept, ended)]
+    return BeamStep(torch.tensor([parents]), torch.tensor([words]), torch.tensor([scores]), *marks)
+
+
+WORDS = ("<eos>", "le", "chat", "noir", "un")
+BEAM = [  # two texts are kept: "le", "un"; then "un chat", "le noir"; "le" ends at once, "un chat" wins in the end
+    _step([0, 0, 1, 1], [1, 4, 2, 2], [-0.5, -0.6, -torch.inf, -torch.inf], "xx..", "...."),
+    _step([1, 0, 0, 1], [2, 0, 3, 3], [-0.7, -1.5, -2.0, -3.0], "x.x.", ".x.."),
+    _step([0, 0, 1, 1], [0, 3, 0, 1], [-0.9, -1.0, -4.0, -5.0], ".x.x", "x..."),
+]
 
 
 def _heads(axes: Axes) -> None:
@@ -51,6 +67,10 @@ DRAWINGS: dict[str, Callable[[Axes], None]] = {
     "lines between tokens": lambda axes: plot.bipartite(axes, HEADS[0], TOKENS, title="One head", focus=2),
     "diagram": lambda axes: plot.seq2seq_diagram(axes, SOURCE, TARGET, attention=False),
     "diagram with attention": lambda axes: plot.seq2seq_diagram(axes, SOURCE, TARGET, attention=True),
+    "diagram of a block": lambda axes: plot.block_diagram(axes, pre_norm=True),
+    "diagram of the Transformer": plot.transformer_diagram,
+    "tree of a beam": lambda axes: plot.beam_tree(axes, BEAM, WORDS.__getitem__, title="A beam of two"),
+    "rows of tokens": lambda axes: plot.token_rows(axes, ROWS, title="Two ways of cutting"),
     "map of the course": lambda axes: plot.course_map(axes, PARTS, ready=["00"]),
 }
 
@@ -389,6 +409,96 @@ def test_the_diagram_shows_one_vector_for_all_or_a_line_from_every_state(
     assert drawn[False] == (0, 1, 2 + len(target))
 
 
+@pytest.mark.parametrize("pre_norm", [True, False])
+def test_a_norm_lies_inside_its_branch_or_on_the_road(axes: Axes, pre_norm: bool) -> None:
+    """The road is at 0; each of the two branches has one norm and one sum."""
+    plot.block_diagram(axes, pre_norm=pre_norm)
+    places = [text.get_position()[0] for text in axes.texts if text.get_text() == "norm"]
+    assert len(places) == 2
+    assert all((place < -0.5) == pre_norm for place in places)
+    texts = [text.get_text() for text in axes.texts]
+    assert [texts.count(name) for name in ("self-attention", "feed-forward", "+")] == [1, 1, 2]
+
+
+def test_the_transformer_has_three_attentions_and_one_memory(axes: Axes) -> None:
+    """Two branches on the left, three on the right; the memory's line ends at the cross-attention's left side."""
+    plot.transformer_diagram(axes, layers=6)
+    axes.figure.canvas.draw()
+    texts = [text.get_text().replace("\n", " ") for text in axes.texts]
+    expected = {"self-attention": 1, "self-attention (causal)": 1, "cross-attention": 1, "feed-forward": 2, "norm": 7}
+    assert {name: texts.count(name) for name in expected} == expected
+    assert texts.count("6 ×") == 2
+    (arrow,) = _arrows(axes, plot.COLOURS[1])
+    (cross,) = (text for text in axes.texts if text.get_text() == "cross-attention")
+    points = arrow.get_path().vertices
+    tip = points[points[:, 0].argmax()]
+    assert tip[1] == pytest.approx(cross.get_position()[1])
+    assert points[0, 0] < tip[0] < cross.get_position()[0]
+
+
+# ---- a beam as a tree --------------------------------------------------------------------------------------------
+
+
+def test_nodes_are_what_the_search_kept_or_ended() -> None:
+    """Parents are places in the list; what was neither kept nor ended, or has probability 0, is no node."""
+    nodes = plot.beam_nodes(BEAM)
+    assert [(node.length, WORDS[node.word], node.parent, node.ended) for node in nodes] == [
+        (1, "le", -1, False),
+        (1, "un", -1, False),
+        (2, "chat", 1, False),
+        (2, "<eos>", 0, True),
+        (2, "noir", 0, False),
+        (3, "<eos>", 2, True),
+        (3, "noir", 2, False),
+        (3, "le", 4, False),
+    ]
+    assert [round(node.score, 1) for node in nodes[:3]] == [-0.5, -0.6, -0.7]
+
+
+def test_nodes_are_those_of_the_source_that_is_asked_for() -> None:
+    both = BeamStep(*(torch.cat(fields) for fields in zip(BEAM[1], BEAM[0], strict=True)))
+    assert plot.beam_nodes([both], row=1) == plot.beam_nodes(BEAM[:1])
+
+
+def test_the_text_that_won_stands_out(axes: Axes) -> None:
+    """Every node has its word; ended texts have their score ÷ penalty beside it."""
+    plot.beam_tree(axes, BEAM, WORDS.__getitem__, title="A beam of two", penalty=gnmt_penalty(0.6))
+    bold = [text.get_text() for text in axes.texts if text.get_fontweight() == "bold"]
+    assert bold == ["un", "chat", "<eos>", f"−{0.9 / (8 / 6) ** 0.6:.2f}"]
+    assert f"−{1.5 / (7 / 6) ** 0.6:.2f}" in [text.get_text() for text in axes.texts]
+    assert (len(axes.get_lines()), len(axes.texts)) == (8, 8 + 2), "a word each, and two scores"
+    coloured = [line for line in axes.get_lines() if to_hex(line.get_color()) == plot.COLOURS[1]]
+    assert len(coloured) == 3
+    assert axes.yaxis_inverted()
+
+
+def test_a_penalty_can_make_the_longer_text_win(axes: Axes) -> None:
+    """−0.9 for three words against −0.8 for two: without a penalty the shorter one wins."""
+    ends_sooner = [*BEAM[:1], BEAM[1]._replace(scores=torch.tensor([[-0.7, -0.8, -2.0, -3.0]])), BEAM[2]]
+    won = []
+    for penalty in (gnmt_penalty(0.0), gnmt_penalty(1.0)):
+        _, axes = plt.subplots()
+        plot.beam_tree(axes, ends_sooner, WORDS.__getitem__, title="", penalty=penalty)
+        won.append([text.get_text() for text in axes.texts if text.get_fontweight() == "bold"][:-1])
+    assert won == [["le", "<eos>"], ["un", "chat", "<eos>"]]
+
+
+def test_branches_do_not_cross(axes: Axes) -> None:
+    """Each leaf has a row of its own, and a line leads level into its word from under its parent's."""
+    plot.beam_tree(axes, BEAM, WORDS.__getitem__, title="")
+    lines = [line.get_xydata() for line in axes.get_lines()]
+    ends = [tuple(line[-1]) for line in lines]
+    assert len(set(ends)) == len(ends)
+    starts = {tuple(line[0]) for line in lines} - {(0.0, lines[1][0, 1])}
+    assert starts <= set(ends)
+    assert all(line[-1, 1] == line[-2, 1] for line in lines)
+
+
+def test_a_search_without_an_end_is_no_tree(axes: Axes) -> None:
+    with pytest.raises(ValueError, match="steps holds 1 steps in which no text ends; expected at least one that does"):
+        plot.beam_tree(axes, BEAM[:1], WORDS.__getitem__, title="")
+
+
 def test_the_map_fills_the_lessons_that_are_ready(axes: Axes) -> None:
     plot.course_map(axes, PARTS, ready=["01", "12"])
     boxes = [patch for patch in axes.patches if isinstance(patch, FancyBboxPatch)]
@@ -399,3 +509,20 @@ def test_the_map_fills_the_lessons_that_are_ready(axes: Axes) -> None:
         assert {name, *lessons} <= set(texts)
     white = {text.get_text()[:2] for text in axes.texts if text.get_color() == "white"}
     assert white == {"01", "12"}
+
+
+def test_a_token_is_as_wide_as_it_has_letters_and_an_unknown_one_stands_out(axes: Axes) -> None:
+    plot.token_rows(axes, ROWS, title="", marked={"<unk>"})
+    boxes = [(bar.get_y() + bar.get_height() / 2, round(bar.get_width(), 6)) for bar in axes.patches]
+    assert boxes == [(0, 2.4), (0, 5.4), *((1, 1.4),) * 4]
+    assert [text.get_text() for text in axes.texts] == ["un", "<unk>", "u", "n", "d", "o"]
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["words · 2", "letters · 4"]
+    marked = [to_hex(bar.get_facecolor()) == plot.COLOURS[1] for bar in axes.patches]
+    assert marked == [False, True, False, False, False, False]
+    assert all(a.get_x() + a.get_width() < b.get_x() for a, b in pairwise(axes.patches) if a.get_y() == b.get_y())
+
+
+@pytest.mark.parametrize("rows", [{}, {"words": ["a", ""]}])
+def test_a_row_of_tokens_needs_letters(axes: Axes, rows: dict[str, list[str]]) -> None:
+    with pytest.raises(ValueError, match="rows is empty or holds an empty token"):
+        plot.token_rows(axes, rows, title="")

@@ -14,9 +14,21 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from tfbook import runtime, train
-from tfbook.train import History, NonFiniteLoss, Recipe, constant, fit, warmup_cosine
+from tfbook.train import (
+    History,
+    NonFiniteLoss,
+    Recipe,
+    constant,
+    decay_groups,
+    fit,
+    inverse_sqrt,
+    smoothed_cross_entropy,
+    warmup_cosine,
+)
+from tfbook.transformer import Decoder, Encoder, LanguageModel, Sizes, Transformer
 
 pytestmark = pytest.mark.usefixtures("float32")
 
@@ -69,6 +81,25 @@ def test_warmup_cosine_refuses_bad_arguments(warmup: int, final: float) -> None:
         warmup_cosine(warmup, final)
 
 
+@given(warmup=st.integers(1, 40), d_model=st.integers(1, 512), steps=st.integers(1, 100))
+def test_inverse_sqrt_is_the_paper_s_schedule(warmup: int, d_model: int, steps: int) -> None:
+    """Vaswani et al. (2017), equation 3, once √(d_model · warmup) is taken out; the peak is 1, at t = warmup."""
+    factor = inverse_sqrt(warmup)
+    for step in range(steps):
+        paper = d_model**-0.5 * min((step + 1) ** -0.5, (step + 1) * warmup**-1.5)
+        assert factor(step, steps) * (d_model * warmup) ** -0.5 == pytest.approx(paper, rel=1e-12)
+    values = [factor(step, steps) for step in range(2 * warmup)]
+    assert max(values) == values[warmup - 1] == 1
+    assert values[:warmup] == sorted(values[:warmup])
+    assert values[warmup - 1 :] == sorted(values[warmup - 1 :], reverse=True)
+
+
+@pytest.mark.parametrize("warmup", [0, -3])
+def test_inverse_sqrt_refuses_a_warm_up_without_steps(warmup: int) -> None:
+    with pytest.raises(ValueError, match=f"warmup is {warmup}; expected 1 or more steps"):
+        inverse_sqrt(warmup)
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -87,17 +118,89 @@ def test_a_recipe_names_the_number_that_is_impossible(change: dict[str, float], 
         Recipe(**({"steps": 10} | change))
 
 
+# ---- the loss and the groups of the optimiser --------------------------------------------------------------------
+
+
+@given(
+    shape=st.lists(st.integers(1, 4), max_size=2),
+    vocab=st.integers(2, 9),
+    smoothing=st.sampled_from([0.0, 0.1, 0.5, 0.99]),
+)
+def test_smoothed_cross_entropy_is_pytorchs(shape: list[int], vocab: int, smoothing: float) -> None:
+    """Value and gradient, with any axes in front and with targets that do not count."""
+    logits = torch.randn(3, *shape, vocab, dtype=torch.float64, requires_grad=True)
+    targets = torch.randint(vocab, (3, *shape))
+    targets[0], targets[1] = 0, 1
+    found = smoothed_cross_entropy(logits, targets, smoothing=smoothing, ignore=0)
+    expected = F.cross_entropy(logits.flatten(0, -2), targets.flatten(), ignore_index=0, label_smoothing=smoothing)
+    torch.testing.assert_close(found, expected.float(), atol=1e-5, rtol=1e-5)
+    gradients = [torch.autograd.grad(loss, logits)[0] for loss in (found, expected)]
+    torch.testing.assert_close(*gradients, atol=1e-6, rtol=1e-5)
+
+
+def test_smoothing_is_computed_in_single_precision() -> None:
+    """Under autocast logits come in bfloat16, in which 1,000 probabilities would not sum to 1."""
+    logits, targets = torch.randn(4, 1000), torch.arange(4)
+    coarse = logits.bfloat16()
+    found = smoothed_cross_entropy(coarse, targets, smoothing=0.1)
+    assert found.dtype == torch.float32
+    torch.testing.assert_close(found, F.cross_entropy(coarse.float(), targets, label_smoothing=0.1))
+
+
+@pytest.mark.parametrize("smoothing", [-0.1, 1.0, math.nan])
+def test_a_smoothing_outside_zero_to_one_is_refused(smoothing: float) -> None:
+    with pytest.raises(ValueError, match=f"smoothing is {smoothing}; expected 0 ≤ smoothing < 1"):
+        smoothed_cross_entropy(torch.zeros(1, 3), torch.tensor([1]), smoothing=smoothing)
+
+
+SIZES = Sizes(d_model=8, heads=2, d_ff=12, position="learned")
+
+
+@pytest.mark.parametrize(
+    "model",
+    [LanguageModel(9, SIZES), Transformer(Encoder(9, SIZES), Decoder(9, SIZES)), nn.GRU(3, 4), nn.Linear(2, 2)],
+    ids=lambda model: type(model).__name__,
+)
+def test_every_parameter_is_in_one_group_and_matrices_shrink(model: nn.Module) -> None:
+    """Tied tables once; embeddings among the matrices; biases, gains and shifts among those that stay."""
+    shrinking, staying = decay_groups(model, 0.1)
+    assert (shrinking["weight_decay"], staying["weight_decay"]) == (0.1, 0.0)
+    listed = [id(parameter) for group in (shrinking, staying) for parameter in group["params"]]
+    assert len(listed) == len(set(listed))
+    assert set(listed) == set(map(id, model.parameters()))
+    assert {parameter.ndim for parameter in shrinking["params"]} == {2}
+    assert {parameter.ndim for parameter in staying["params"]} == {1}
+
+
+def test_a_group_without_parameters_is_left_out() -> None:
+    """An optimiser warns of an empty one."""
+    assert [len(group["params"]) for group in decay_groups(nn.Linear(2, 2, bias=False), 0.1)] == [1]
+    assert [group["weight_decay"] for group in decay_groups(nn.LayerNorm(2), 0.1)] == [0.0]
+
+
+def test_fit_shrinks_matrices_alone() -> None:
+    """A loss that depends on nothing leaves the weight decay: a factor 1 − lr · decay a step."""
+    model = nn.Linear(3, 2)
+    before = {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
+    fit(model, lambda model, x: 0 * model(x[:, :3]).sum(), batches, Recipe(steps=3, lr=0.1, weight_decay=0.5))
+    torch.testing.assert_close(model.weight, nn.Parameter(before["weight"] * (1 - 0.1 * 0.5) ** 3))
+    assert torch.equal(model.bias, before["bias"])
+
+
 # ---- what a run does and writes down -----------------------------------------------------------------------------
 
 
 def test_fit_is_adamw_with_clipping_and_schedule() -> None:
     """Against PyTorch's own loop, step for step: weights, losses, rates and norms."""
-    recipe = Recipe(steps=12, lr=0.1, schedule=warmup_cosine(3), weight_decay=0.01, clip=0.5)
+    betas = (0.8, 0.98)
+    recipe = Recipe(steps=12, lr=0.1, schedule=warmup_cosine(3), betas=betas, weight_decay=0.01, clip=0.5)
     found, expected = model_of(), model_of()
     torch.manual_seed(1)
     history = fit(found, squared_error, batches, recipe)
     torch.manual_seed(1)
-    optimizer = torch.optim.AdamW(expected.parameters(), lr=0.1, weight_decay=0.01)
+    shrinking = {"params": [expected[1].weight], "weight_decay": 0.01}
+    staying = {"params": [expected[1].bias], "weight_decay": 0.0}
+    optimizer = torch.optim.AdamW([shrinking, staying], lr=0.1, betas=betas)
     scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: recipe.schedule(step, 12))
     for step in range(12):
         optimizer.zero_grad()
@@ -290,7 +393,8 @@ def test_stop_during_an_evaluation_loses_no_step(tmp_path: Path) -> None:
     recipe = Recipe(steps=8, evaluate_every=4)
     history = fit(model_of(), squared_error, batches, recipe, evaluate=evaluate, checkpoint=path)
     assert [row["step"] for row in history.evaluations] == [4, 5]
-    assert train.load_checkpoint(path, model_of(), torch.optim.AdamW(model_of().parameters())).steps == 5
+    fresh = model_of()
+    assert train.load_checkpoint(path, fresh, torch.optim.AdamW(decay_groups(fresh, 0.0))).steps == 5
 
 
 def test_a_second_stop_raises_at_once_and_the_handler_is_restored() -> None:

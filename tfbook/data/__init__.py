@@ -1,7 +1,9 @@
 """Corpora: `data.load("tatoeba")` fetches, verifies, caches and reads; the rest turns sentences into batches."""
 
+from tfbook.data.batching import TextBatch, TextBatches
 from tfbook.data.download import DataUnavailable
 from tfbook.data.registry import available, load
+from tfbook.data.sentences import Labelled, LabelledTexts
 from tfbook.data.text import Characters, Text, Windows
 from tfbook.data.translation import (
     BOS,
@@ -27,8 +29,12 @@ __all__ = [
     "Batches",
     "Characters",
     "DataUnavailable",
+    "Labelled",
+    "LabelledTexts",
     "Pair",
     "Text",
+    "TextBatch",
+    "TextBatches",
     "Translations",
     "Vocabulary",
     "Windows",

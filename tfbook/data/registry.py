@@ -5,8 +5,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from tfbook.data.download import DataUnavailable, File, fetch, obtainable
+from tfbook.data.sentences import read_docstrings, read_sentence_polarity, read_subjectivity
 from tfbook.data.text import read_python_reference, read_tiny_shakespeare
 from tfbook.data.translation import check_tatoeba, read_english_french, read_tatoeba
+
+_NLTK_DATA = "https://raw.githubusercontent.com/nltk/nltk_data/gh-pages/packages/corpora"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,6 +68,39 @@ DATASETS = {
             licence="public domain",
             credit="William Shakespeare, gathered by Andrej Karpathy for char-rnn",
             reader=read_tiny_shakespeare,
+        ),
+        Dataset(
+            name="docstrings",
+            files=(),
+            licence="PSF-2.0",
+            credit="the docstrings of Python's standard library",
+            reader=read_docstrings,
+        ),
+        Dataset(
+            name="sentence-polarity",
+            files=(
+                File(
+                    path="sentences/sentence_polarity.zip",
+                    urls=(f"{_NLTK_DATA}/sentence_polarity.zip",),
+                    sha256="6e1ed4405b65c7eabf1d199a7f7c437091ac21da0ea7467b410a74062574566b",
+                ),
+            ),
+            licence="CC BY 4.0",
+            credit="Bo Pang and Lillian Lee (2005), from NLTK's data",
+            reader=read_sentence_polarity,
+        ),
+        Dataset(
+            name="subjectivity",
+            files=(
+                File(
+                    path="sentences/subjectivity.zip",
+                    urls=(f"{_NLTK_DATA}/subjectivity.zip",),
+                    sha256="741f3371e1a4375051b874fd82fd55857b90975473c91c19a3101cbe17fc4d8c",
+                ),
+            ),
+            licence="CC BY 4.0",
+            credit="Bo Pang and Lillian Lee (2004), from NLTK's data",
+            reader=read_subjectivity,
         ),
     )
 }

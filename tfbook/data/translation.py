@@ -10,16 +10,15 @@ import zipfile
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, lru_cache
-from itertools import chain
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-import numpy as np
 import torch
 from jaxtyping import Int64
 from torch import Tensor
 
+from tfbook.data.batching import ByLength, Sequences
 from tfbook.data.words import tokenize
 
 PAD, BOS, EOS, UNK = range(4)
@@ -141,30 +140,14 @@ class Batch:
         return Batch(**{name: tensor.to(device) for name, tensor in vars(self).items()})
 
 
-class _Sequences:
-    """Id sequences of many lengths in one flat tensor, so that a padded batch is one indexing operation."""
-
-    def __init__(self, sequences: Sequence[Sequence[int]]):
-        self.lengths = torch.tensor([len(ids) for ids in sequences])
-        self.starts = self.lengths.cumsum(0) - self.lengths
-        self.flat = torch.from_numpy(np.fromiter(chain.from_iterable(sequences), dtype=np.int64))
-
-    def padded(self, rows: Int64[Tensor, " batch"], *, skip: int = 0, drop: int = 0) -> Int64[Tensor, "batch longest"]:
-        """The chosen sequences as rows, without their first `skip` and last `drop` ids."""
-        starts, lengths = self.starts[rows] + skip, self.lengths[rows] - skip - drop
-        columns = torch.arange(int(lengths.max()))
-        places = (starts[:, None] + columns).clamp(max=len(self.flat) - 1)
-        return self.flat[places].masked_fill(columns >= lengths[:, None], PAD)
-
-
 class _EncodedPairs:
     """A list of pairs as ids, from which any rows can be batched."""
 
     def __init__(self, pairs: Sequence[Pair], source_vocab: Vocabulary, target_vocab: Vocabulary):
         if not pairs:
             raise ValueError("pairs is empty; expected at least one Pair")
-        self.source = _Sequences([[*source_vocab.encode(pair.source), EOS] for pair in pairs])
-        self.target = _Sequences([[BOS, *target_vocab.encode(pair.target), EOS] for pair in pairs])
+        self.source = Sequences([[*source_vocab.encode(pair.source), EOS] for pair in pairs], pad=PAD)
+        self.target = Sequences([[BOS, *target_vocab.encode(pair.target), EOS] for pair in pairs], pad=PAD)
 
     def batch(self, rows: Int64[Tensor, " batch"]) -> Batch:
         return Batch(
@@ -184,42 +167,21 @@ def collate(pairs: Sequence[Pair], source_vocab: Vocabulary, target_vocab: Vocab
 class Batches:
     """`batches(step)` is the batch of that training step, the same whenever it is asked for.
 
-    An epoch is `len(batches)` steps and holds every pair once, in an order drawn from (seed, epoch); so to resume a
-    training, remember the step. Sentences of similar length share a batch, so little is padding: the shuffled pairs are
-    sorted by length, but only within pools of `POOL` batches, and the batches are shuffled again.
+    An epoch is `len(batches)` steps and holds every pair once. Sentences of similar length share a batch, so little is
+    padding: `ByLength` sorts them by source, then by target.
     """
-
-    POOL = 50
 
     def __init__(
         self, pairs: Sequence[Pair], source_vocab: Vocabulary, target_vocab: Vocabulary, *, size: int, seed: int
     ):
-        if size < 1:
-            raise ValueError(f"size is {size}; expected 1 or more pairs a batch")
-        self.size = size
-        self.seed = seed
         self._pairs = _EncodedPairs(pairs, source_vocab, target_vocab)
-        self._epoch = lru_cache(maxsize=2)(self._shuffled)
+        self._rows = ByLength(self._pairs.source.lengths, self._pairs.target.lengths, size=size, seed=seed)
 
     def __len__(self) -> int:
-        return -(-len(self._pairs.source.lengths) // self.size)
+        return len(self._rows)
 
     def __call__(self, step: int) -> Batch:
-        if step < 0:
-            raise ValueError(f"step is {step}; expected 0 or more")
-        epoch, place = divmod(step, len(self))
-        return self._pairs.batch(self._epoch(epoch)[place])
-
-    def _shuffled(self, epoch: int) -> list[Int64[Tensor, " batch"]]:
-        """The rows of each batch of one epoch."""
-        dice = torch.Generator().manual_seed((self.seed * 1_000_003 + epoch) % 2**32)
-        source, target = self._pairs.source.lengths, self._pairs.target.lengths
-        rows = torch.randperm(len(source), generator=dice)
-        pool = torch.arange(len(rows)) // (self.size * self.POOL)
-        width = int(max(source.max(), target.max())) + 1
-        by_length = (pool * width + source[rows]) * width + target[rows]
-        chunks = rows[by_length.argsort(stable=True)].split(self.size)
-        return [chunks[place] for place in torch.randperm(len(chunks), generator=dice)]
+        return self._pairs.batch(self._rows(step))
 
 
 def read_english_french(path: str | Path) -> Translations:

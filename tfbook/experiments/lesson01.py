@@ -75,7 +75,7 @@ class Quality(NamedTuple):
     signature: str
 
 
-def quality(model: Translator, pairs: Sequence[Pair], task: Task) -> Quality:
+def quality(model: nn.Module, pairs: Sequence[Pair], task: Task) -> Quality:
     """Translates the sources of `pairs` greedily and compares with all references that the corpus has for them."""
     said = translate(model, pairs, task.source_vocab, task.target_vocab, max_length=80)
     write = partial(detokenize, language=task.corpus.target_language)
@@ -85,7 +85,7 @@ def quality(model: Translator, pairs: Sequence[Pair], task: Task) -> Quality:
     return Quality(score.score, exact_match(hypotheses, references), score.signature)
 
 
-def by_length(model: Translator, task: Task, count: int) -> dict[tuple[int, int], Quality]:
+def by_length(model: nn.Module, task: Task, count: int) -> dict[tuple[int, int], Quality]:
     """Quality in each bucket of `LENGTHS`, on `count` held-out sentences a bucket."""
     held_out = [*task.corpus["test"], *task.corpus["long"]]
     return {length: quality(model, between(held_out, *length)[:count], task) for length in LENGTHS}

@@ -1,4 +1,4 @@
-"""Lesson 04: what positions do beyond the trained length, where models keep them, and how additions depend on them."""
+"""Lesson 04: what positions are good for, what they do beyond the trained length, and where models keep them."""
 
 from __future__ import annotations
 
@@ -15,10 +15,86 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from tfbook import data, runtime, train
+from tfbook.attention import MultiHeadAttention
 from tfbook.data import Text, Windows
-from tfbook.positions import POSITIONS, InterpolatedRotary, Position
+from tfbook.positions import POSITIONS, InterpolatedRotary, Learned, Position, Rotary
 from tfbook.probing import probe_layers
-from tfbook.transformer import BidirectionalModel, LanguageModel, Sizes
+from tfbook.transformer import BidirectionalModel, FeedForward, LanguageModel, Sizes
+
+# ---- who bites whom, and who stands before whom ------------------------------------------------------------------
+
+NOUNS, VERBS = ("dog", "man", "cat", "girl", "bear", "boy"), ("bites", "sees", "hears", "follows")
+WORDS = (*NOUNS, *VERBS, "old", "young", "big", "often", "rarely", "today", "again", "there")
+SHORTEST, LONGEST = 3, 12  # words of a sentence in training
+
+
+def sentences(count: int, words: int, seed: int) -> Int[Tensor, "3 count word"]:
+    """Sentences such as "old dog often bites man": ids; roles, 0 who does it and 1 to whom; the word before each.
+
+    Roles of other words, and what stands before the first, are −100, which the loss leaves out.
+    """
+    dice = torch.Generator().manual_seed(seed)
+    ids = torch.randint(len(NOUNS + VERBS), len(WORDS), (count, words), generator=dice)
+    places = torch.rand(count, words, generator=dice).argsort(dim=1)[:, :3].sort(dim=1).values
+    does, suffers = torch.rand(count, len(NOUNS), generator=dice).argsort(dim=1)[:, :2].T
+    verb = torch.randint(len(NOUNS), len(NOUNS + VERBS), (count,), generator=dice)
+    ids.scatter_(1, places, torch.stack([does, verb, suffers], dim=1))
+    roles = torch.full_like(ids, -100).scatter_(1, places[:, ::2], torch.tensor([0, 1]).expand(count, 2))
+    return torch.stack([ids, roles, F.pad(ids[:, :-1], (1, 0), value=-100)])
+
+
+class Reader(nn.Module):
+    """One layer of self-attention and a feed-forward layer, which answer two questions about each word.
+
+    Does it or suffers it? Which word stands before it?
+    """
+
+    def __init__(self, position: Position, *, d_model: int = 32, heads: int = 2):
+        super().__init__()
+        self.embed = nn.Embedding(len(WORDS), d_model)
+        self.position = position
+        self.attention = MultiHeadAttention(d_model, heads)
+        self.feed_forward = FeedForward(d_model, 2 * d_model)
+        self.role, self.before = nn.Linear(d_model, 2), nn.Linear(d_model, len(WORDS))
+
+    def forward(
+        self, ids: Int[Tensor, "batch word"]
+    ) -> tuple[Float[Tensor, "batch word role"], Float[Tensor, "batch word vocab"]]:
+        """Logits of the two roles and of the word before."""
+        x = self.position.add(self.embed(ids))
+        x = x + self.attention(x, position=self.position)
+        x = x + self.feed_forward(x)
+        return self.role(x), self.before(x)
+
+
+def reading_loss(model: Reader, sentences: Int[Tensor, "3 count word"]) -> Float[Tensor, ""]:
+    """The mean cross-entropies of both answers, added."""
+    ids, *answers = sentences
+    pairs = zip(model(ids), answers, strict=True)
+    return sum(F.cross_entropy(logits.flatten(0, 1), right.flatten()) for logits, right in pairs)
+
+
+def reader(encoding: Callable[[], Position], seed: int, *, steps: int) -> Reader:
+    """A `Reader` trained on sentences of `SHORTEST` to `LONGEST` words, those of one batch equally long."""
+    runtime.seed(seed)
+    model = Reader(encoding()).to(runtime.device())
+
+    def batch(step: int) -> Tensor:
+        return sentences(64, SHORTEST + step % (LONGEST - SHORTEST + 1), seed=10**6 * seed + step)
+
+    recipe = train.Recipe(steps=steps, lr=5e-3, schedule=train.warmup_cosine(steps // 10), mixed_precision=False)
+    train.fit(model, reading_loss, batch, recipe)
+    return model
+
+
+@torch.inference_mode()
+def answered(model: Reader, words: int, *, count: int = 500) -> tuple[float, float]:
+    """Shares of right answers on new sentences of so many words: who does it, and which word stands before."""
+    ids, *answers = sentences(count, words, seed=words).to(runtime.device())
+    pairs = zip(model(ids), answers, strict=True)
+    role, before = (float((logits.argmax(dim=-1) == right)[right >= 0].float().mean()) for logits, right in pairs)
+    return role, before
+
 
 # ---- language models on short pieces of text ---------------------------------------------------------------------
 
@@ -88,10 +164,24 @@ def perplexity(model: LanguageModel, text: Text, length: int, *, count: int = 12
     return math.exp(mean(map(float, losses)))
 
 
-def interpolated(model: LanguageModel, stretch: float) -> LanguageModel:
+class SlowPairsInterpolated(InterpolatedRotary):
+    """Interpolates the pairs alone that never went once around the circle in training (Peng et al., 2024, section 3.2).
+
+    Without their gradual transition. A pair that did has met all angles, and tells neighbours apart.
+    """
+
+    def angles(self, positions: Float[Tensor, " time"]) -> Float[Tensor, "time half"]:
+        """p θ_i for fast pairs, (p / stretch) θ_i for slow ones."""
+        last = Rotary.angles(self, positions.new_tensor([TRAINED]))
+        return torch.where(last >= 2 * math.pi, Rotary.angles(self, positions), super().angles(positions))
+
+
+def interpolated(
+    model: LanguageModel, stretch: float, kind: type[InterpolatedRotary] = InterpolatedRotary
+) -> LanguageModel:
     """A copy of a rotary model whose positions are divided by `stretch`."""
     changed = copy.deepcopy(model)
-    changed.stack.position = InterpolatedRotary(model.stack.position.d_head, stretch=stretch)
+    changed.stack.position = kind(model.stack.position.d_head, stretch=stretch)
     return changed
 
 
@@ -108,27 +198,31 @@ def position_probes(model: LanguageModel, text: Text, *, count: int = 256) -> li
 TUNED = 256  # the length to which a rotary model is tuned
 
 
-def lengths(seeds: Sequence[int] = (1, 2, 3), *, steps: int = 800) -> list[dict[str, Any]]:
+def lengths(seeds: Sequence[int] = (1, 2), *, steps: int = 800) -> list[dict[str, Any]]:
     """Perplexity at each length, and what probes read in each layer, of causal models with every encoding.
 
-    A rotary model is judged four times: as it is, interpolated, and tuned for a tenth of the steps with or without.
+    A rotary model is judged again: interpolated, all pairs or the slow ones; and tuned for a tenth of the steps to
+    `TUNED` characters, with all pairs interpolated or none.
     """
     text = data.load("tiny-shakespeare", fallback="python-reference")
     rows = []
     for seed in seeds:
         for position in POSITIONS:
             model, _ = trained(position, text, seed, steps=steps)
-            limit = TRAINED if position == "learned" else max(LENGTHS)
-            found = {"perplexity": _curve(model, text, limit), "probes": _rounded(position_probes(model, text))}
+            found = {"perplexity": _curve(model, text), "probes": _rounded(position_probes(model, text))}
             rows.append({"model": position, "seed": seed, **found})
             if position == "rotary":
-                rows += [
-                    {"model": name, "seed": seed, **row} for name, row in _stretched(model, text, seed, steps // 10)
-                ]
+                stretched = _stretched(model, text, seed, steps // 10)
+                rows += [{"model": name, "seed": seed, "perplexity": curve} for name, curve in stretched.items()]
     return rows
 
 
-def _curve(model: LanguageModel, text: Text, limit: int) -> list[tuple[int, float]]:
+Points = list[tuple[int, float]]  # length, perplexity
+
+
+def _curve(model: LanguageModel, text: Text) -> Points:
+    position = model.stack.position
+    limit = position.table.num_embeddings if isinstance(position, Learned) else max(LENGTHS)
     return [(length, round(perplexity(model, text, length), 4)) for length in LENGTHS if length <= limit]
 
 
@@ -136,18 +230,23 @@ def _rounded(values: Sequence[float]) -> list[float]:
     return [round(value, 4) for value in values]
 
 
-def _stretched(model: LanguageModel, text: Text, seed: int, steps: int) -> list[tuple[str, dict[str, Any]]]:
-    """Interpolated to each length without training; tuned to `TUNED` with and without interpolation."""
-    found = [(n, round(perplexity(interpolated(model, n / TRAINED), text, n), 4)) for n in LENGTHS]
-    rows = [("interpolated", {"perplexity": found})]
+def _stretched(model: LanguageModel, text: Text, seed: int, steps: int) -> dict[str, Points]:
+    """Stretched to each length without training; tuned to one length."""
+    found = {
+        f"interpolated, {pairs}": [
+            (length, round(perplexity(interpolated(model, length / TRAINED, kind), text, length), 4))
+            for length in LENGTHS
+        ]
+        for pairs, kind in (("all pairs", InterpolatedRotary), ("slow pairs", SlowPairsInterpolated))
+    }
     for name, stretch in (("interpolated, tuned", TUNED / TRAINED), ("tuned", 1.0)):
         changed = interpolated(model, stretch)
         tuned(changed, text, seed, steps=steps, length=TUNED, lr=1e-3)
-        rows.append((name, {"perplexity": _curve(changed, text, max(LENGTHS))}))
-    return rows
+        found[name] = _curve(changed, text)
+    return found
 
 
-def control(seeds: Sequence[int] = (1, 2, 3), *, steps: int = 800) -> list[dict[str, Any]]:
+def control(seeds: Sequence[int] = (1, 2), *, steps: int = 800) -> list[dict[str, Any]]:
     """Probes in models without positions: bidirectional and trained on hidden characters; causal and untrained."""
     text = data.load("tiny-shakespeare", fallback="python-reference")
     rows = []
@@ -225,7 +324,7 @@ def right(model: LanguageModel, columns: int, *, count: int = 500) -> tuple[floa
     return float(digits.all(dim=1).float().mean()), float(digits.float().mean())
 
 
-def addition(seeds: Sequence[int] = (1, 2, 3), *, steps: int = 1500) -> list[dict[str, Any]]:
+def addition(seeds: Sequence[int] = (1, 2), *, steps: int = 1000) -> list[dict[str, Any]]:
     """Shares of right additions and of right digits, by length: every encoding, and two with a random start."""
     rows = []
     for seed in seeds:
@@ -234,3 +333,19 @@ def addition(seeds: Sequence[int] = (1, 2, 3), *, steps: int = 1500) -> list[dic
             found = [(columns, *(round(share, 4) for share in right(model, columns))) for columns in TESTED]
             rows.append({"model": name, "seed": seed, "right": found})
     return rows
+
+
+# ---- figures -----------------------------------------------------------------------------------------------------
+
+Curve = tuple[list[float], list[float], list[float]]  # x, y, half-width of the band
+
+
+def curves(rows: Sequence[dict[str, Any]], of: str, names: Sequence[str]) -> dict[str, Curve]:
+    """Mean over seeds, with half the range, of the models `names`: perplexity by length, right additions, probes."""
+    found = {}
+    for name in names:
+        runs = [row[of] for row in rows if row["model"] == name]
+        points = list(zip(*(enumerate(run) if of == "probes" else run for run in runs), strict=True))
+        ys = [[point[1] for point in same] for same in points]
+        found[name] = ([same[0][0] for same in points], [mean(y) for y in ys], [(max(y) - min(y)) / 2 for y in ys])
+    return found

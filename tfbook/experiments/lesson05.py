@@ -1,30 +1,30 @@
-"""Lesson 05: what each part of a Transformer is for, and the Transformer beside the translator of lesson 01."""
+"""Lesson 05, stored: a Transformer beside lesson 01's translator, and with its parts changed one at a time."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import product
-from statistics import median
+from statistics import mean
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from tfbook import data, runtime, train
-from tfbook.attention import record
 from tfbook.data import Batch, Batches, Pair, between, collate, detokenize
-from tfbook.data.translation import PAD, SPECIALS
-from tfbook.decoding import Penalty, Steps, beam, gnmt_penalty, mean_penalty, translate
+from tfbook.data.translation import PAD
+from tfbook.decoding import Penalty, beam, gnmt_penalty, mean_penalty, translate
 from tfbook.experiments import lesson01
 from tfbook.experiments.lesson01 import Task, quality
-from tfbook.metrics import alignment_error_rate, bleu, hard_alignment
+from tfbook.experiments.rows import Curve, band, where
+from tfbook.metrics import bleu
 from tfbook.seq2seq import BahdanauDecoder, translation_loss
-from tfbook.transformer import BidirectionalModel, Decoder, Encoder, LanguageModel, Residual, Sizes, Transformer
+from tfbook.transformer import Decoder, Encoder, Sizes, Transformer
 
 SMALL = Sizes(d_model=64, heads=4, d_ff=256, layers=2, position="rotary")  # of the stored comparisons
 
@@ -112,14 +112,15 @@ def text_scores(model: nn.Module, pairs: Sequence[Pair], task: Task) -> Float[Te
     return torch.cat(totals)
 
 
-@torch.inference_mode()
 def _forced(model: nn.Module, pairs: Sequence[Pair], task: Task) -> Iterator[tuple[Tensor, Batch]]:
     """Log-probabilities of every word at every position of the true translations, 250 pairs at a time."""
     model.eval()
     for start in range(0, len(pairs), 250):
         batch = collate(pairs[start : start + 250], task.source_vocab, task.target_vocab).to(runtime.device())
-        logits = model(batch.source, batch.source_lengths, batch.target_in).logits
-        yield torch.log_softmax(logits.float(), dim=-1), batch
+        with torch.inference_mode():
+            logits = model(batch.source, batch.source_lengths, batch.target_in).logits
+            logp = torch.log_softmax(logits.float(), dim=-1)
+        yield logp, batch
 
 
 def reliability(
@@ -271,12 +272,52 @@ def _raced(model: nn.Module, history: train.History, task: Task) -> dict[str, An
     }
 
 
+def bleu_curve(rows: Sequence[dict[str, Any]], model: str) -> Curve:
+    """Validation BLEU of a model of `against_recurrence` against its mean seconds of training."""
+    runs = [row["curve"] for row in where(rows, model=model)]
+    seconds = [mean(point["seconds"] for point in points) for points in zip(*runs, strict=True)]
+    return band(seconds, [[point["bleu"] for point in run] for run in runs])
+
+
+def time_to_match(rows: Sequence[dict[str, Any]], rival: str = "Transformer") -> list[float]:
+    """For each seed: seconds until the rival has the recurrent translator's last validation BLEU, ÷ its seconds.
+
+    Infinite where the rival never has it.
+    """
+    shares = []
+    for recurrent, other in _pairs(rows, rival):
+        reached = [point["seconds"] for point in other if point["bleu"] >= recurrent[-1]["bleu"]]
+        shares.append(min(reached, default=math.inf) / recurrent[-1]["seconds"])
+    return shares
+
+
+def lead_at_equal_seconds(rows: Sequence[dict[str, Any]], rival: str = "Transformer of equal size") -> list[float]:
+    """For each seed: the rival's validation BLEU minus the recurrent translator's, when the first of them is done."""
+    leads = []
+    for curves in _pairs(rows, rival):
+        end = min(curve[-1]["seconds"] for curve in curves)
+        recurrent, other = (
+            float(np.interp(end, [point["seconds"] for point in curve], [point["bleu"] for point in curve]))
+            for curve in curves
+        )
+        leads.append(other - recurrent)
+    return leads
+
+
+def _pairs(rows: Sequence[dict[str, Any]], rival: str) -> list[tuple[list[dict[str, float]], ...]]:
+    """The curves of the recurrent translator and the rival, for each seed."""
+    return [
+        tuple(where(rows, model=model, seed=row["seed"])[0]["curve"] for model in ("recurrent", rival))
+        for row in where(rows, model=rival)
+    ]
+
+
 def parameters(model: nn.Module) -> int:
     """How many numbers are trained; a tied table counts once."""
     return sum(parameter.numel() for parameter in model.parameters())
 
 
-# ---- beam search: stored on real sentences, live on the lesson's ----------------------------------------------------
+# ---- beam search: stored on real sentences, live on the lesson's --------------------------------------------------
 
 
 def searched(
@@ -324,116 +365,3 @@ def searches(
             row = searched(model, held_out, task, width=width, penalty=penalty)
             rows.append({"seed": seed, "penalty": name} | {key: round(value, 4) for key, value in row.items()})
     return rows
-
-
-# ---- live: what norms and residual sums are for ---------------------------------------------------------------------
-
-
-class Bare(nn.Module):
-    """A branch of a block without its sum: what came in is gone, and what the branch found is all that is left."""
-
-    def __init__(self, residual: Residual):
-        super().__init__()
-        self.norm, self.branch = residual.norm, residual.branch
-
-    def forward(self, x: Float[Tensor, "batch time d_model"], **context: object) -> Float[Tensor, "batch time d_model"]:
-        """branch(norm(x))."""
-        return self.branch(self.norm(x), **context)
-
-
-def ablated(symbols: int, sizes: Sizes, *, residuals: bool = True, norms: bool = True) -> BidirectionalModel:
-    """A stack of blocks over `symbols` with the weights of `xavier`, without residual sums, norms, or either."""
-    model = BidirectionalModel(symbols, sizes)
-    xavier(model)
-    for block in model.stack.blocks:
-        for name in ("attention", "feed_forward"):
-            part = getattr(block, name)
-            part.norm = part.norm if norms else nn.Identity()
-            setattr(block, name, part if residuals else Bare(part))
-    model.stack.norm = model.stack.norm if norms else nn.Identity()
-    return model.to(runtime.device())
-
-
-def reversal(step: int, *, symbols: int = 10, length: int = 10, rows: int = 64) -> Int[Tensor, "row length"]:
-    """Random rows of symbols, the same whenever the step is asked for; a model has to say them backwards."""
-    return torch.randint(symbols, (rows, length), generator=torch.Generator().manual_seed(step))
-
-
-def reversal_loss(model: nn.Module, rows: Int[Tensor, "row length"]) -> Float[Tensor, ""]:
-    """Cross-entropy in nats a symbol."""
-    return F.cross_entropy(model(rows).flatten(0, 1).float(), rows.flip(1).flatten())
-
-
-def gradient_by_layer(sizes: Sizes, *, symbols: int = 100, rows: int = 32, length: int = 16) -> list[float]:
-    """Norm of the gradient of each layer's second feed-forward matrix, in an untrained causal language model.
-
-    As in Xiong et al. (2020, Figure 3), with their initial weights.
-    """
-    model = LanguageModel(symbols, sizes).to(runtime.device())
-    xavier(model)
-    ids = torch.randint(symbols, (rows, length + 1), device=runtime.device())
-    F.cross_entropy(model(ids[:, :-1]).flatten(0, 1), ids[:, 1:].flatten()).backward()
-    return [float(block.feed_forward.branch.narrow.weight.grad.norm()) for block in model.stack.blocks]
-
-
-# ---- live: who looks where -------------------------------------------------------------------------------------------
-
-
-@torch.inference_mode()
-def cross_maps(
-    model: Transformer, pairs: Sequence[Pair], task: Task
-) -> list[Float[Tensor, "layer head target source"]]:
-    """Weights of every cross-attention for each word of the true translations; `<eos>` is left out."""
-    model.eval()
-    batch = collate(pairs, task.source_vocab, task.target_vocab).to(runtime.device())
-    with record(model) as maps:
-        model(batch.source, batch.source_lengths, batch.target_in)
-    weights = torch.stack([layer for name, layer in maps.items() if ".cross." in name], dim=1).float().cpu()
-    return [weights[i, ..., : len(pair.target), : len(pair.source)] for i, pair in enumerate(pairs)]
-
-
-def head_errors(model: Transformer, pairs: Sequence[Pair], task: Task) -> Float[Tensor, "layer head"]:
-    """Alignment error rate of the largest weights of each head of the cross-attentions, as in lesson 01."""
-    maps = cross_maps(model, pairs, task)
-    gold = [set(pair.sure) for pair in pairs], [set(pair.possible) for pair in pairs]
-    layers, heads = maps[0].shape[:2]
-    errors = [
-        alignment_error_rate([hard_alignment(weights[layer, head]) for weights in maps], *gold)
-        for layer, head in product(range(layers), range(heads))
-    ]
-    return torch.tensor(errors).view(layers, heads)
-
-
-# ---- live: time --------------------------------------------------------------------------------------------------
-
-
-def step_seconds(
-    lengths: Sequence[int], *, rows: int = 32, vocabulary: int = 1000, rounds: int = 3
-) -> dict[str, list[float]]:
-    """Median seconds of a training step on sentences of each length: lesson 01's translator and the lesson's."""
-    found: dict[str, list[float]] = {}
-    for words in lengths:
-        recurrent = lesson01.random_translator(BahdanauDecoder, 192, vocabulary)
-        parts = Encoder(vocabulary, LESSON.sizes), Decoder(vocabulary, LESSON.sizes)
-        models = {"recurrent": recurrent, "Transformer": Transformer(*parts).to(runtime.device())}
-        batch = lesson01.random_batch(rows, words, vocabulary).to(runtime.device())
-        for name, seconds in lesson01.training_seconds(models, batch, rounds).items():
-            found.setdefault(name, []).append(median(seconds))
-    return found
-
-
-@torch.inference_mode()
-def token_seconds(
-    model: Transformer, steps: Callable[..., Steps], *, words: int, rows: int = 16, source: int = 20
-) -> list[float]:
-    """Seconds for each of `words` words while the texts of a batch grow, whatever they say."""
-    model.eval()
-    batch = lesson01.random_batch(rows, source, len(SPECIALS) + 1).to(runtime.device())
-    run, said = steps(model, batch.source, batch.source_lengths), batch.source[:, :1]
-    seconds = []
-    for _ in range(words):
-        start = time.perf_counter()
-        run(said)
-        runtime.synchronize()
-        seconds.append(time.perf_counter() - start)
-    return seconds

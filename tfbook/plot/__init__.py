@@ -5,6 +5,7 @@ from tfbook.plot.beam import beam_nodes, beam_tree
 from tfbook.plot.curves import label_ends, lines
 from tfbook.plot.diagrams import block_diagram, course_map, seq2seq_diagram, transformer_diagram
 from tfbook.plot.house import COLOURS, EDGE, FAINT, INK, MARKERS, show, style
+from tfbook.plot.tokens import token_rows
 
 __all__ = [
     "COLOURS",
@@ -26,5 +27,6 @@ __all__ = [
     "seq2seq_diagram",
     "show",
     "style",
+    "token_rows",
     "transformer_diagram",
 ]

@@ -62,19 +62,13 @@ def beam_tree(
         colour = COLOURS[1] if place in won else INK if node.ended else "#6b6b6b"
         start = (node.length - 1, heights[node.parent] if node.parent >= 0 else heights[-1])
         _branch(axes, start, (node.length, heights[place]), COLOURS[1] if place in won else EDGE)
-        score = f"  {node.score / penalty(node.length):.2f}".replace("-", "−") if node.ended else ""
-        weight = "bold" if place in won else "normal"
-        axes.text(
-            node.length,
-            heights[place] - 0.12,
-            word(node.word) + score,
-            ha="right",
-            va="bottom",
-            color=colour,
-            fontweight=weight,
-        )
+        look = {"color": colour, "fontweight": "bold" if place in won else "normal", "fontsize": 10.5}
+        axes.text(node.length, heights[place] - 0.12, word(node.word), ha="right", va="bottom", **look)
+        if node.ended:
+            score = f"{node.score / penalty(node.length):.2f}".replace("-", "−")
+            axes.text(node.length + 0.06, heights[place], score, ha="left", va="center", **look)
     depth = max(node.length for node in nodes)
-    axes.set(title=title, xlim=(0, depth + 0.05), ylim=(max(heights.values()) + 0.5, -1.0))
+    axes.set(title=title, xlim=(0, depth + 0.6), ylim=(max(heights.values()) + 0.5, -1.0))
     axes.axis("off")
 
 

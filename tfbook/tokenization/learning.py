@@ -7,7 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain, pairwise
 
-from tfbook.tokenization.spelling import BYTE_ID, BYTES, GPT2_PATTERN, chunks
+from tfbook.tokenization.spelling import BYTE_ID, BYTES, GPT2_PATTERN, chunks, several
 
 Pair = tuple[int, int]  # two neighbouring tokens
 
@@ -60,26 +60,25 @@ class Spelled:
     def __init__(self) -> None:
         self.tokens = list(BYTES)
         self.merges: list[Pair] = []
-        self._numbers = {token: number for number, token in enumerate(BYTES)}
 
     def add(self, pair: Pair) -> int:
-        """Joins two tokens and returns the number of what they spell, which may be a token already."""
+        """Joins two tokens and returns the number of the new one.
+
+        No other pair spells the same: until it is one token, a part of the text is joined alike wherever it stands.
+        """
         self.merges.append(pair)
-        joined = self.tokens[pair[0]] + self.tokens[pair[1]]
-        number = self._numbers.setdefault(joined, len(self.tokens))
-        if number == len(self.tokens):
-            self.tokens.append(joined)
-        return number
+        self.tokens.append(self.tokens[pair[0]] + self.tokens[pair[1]])
+        return len(self.tokens) - 1
 
 
 def learn(texts: Iterable[str], vocab: int, *, pattern: str = GPT2_PATTERN) -> Spelled:
     """The same merges, until there are `vocab` tokens or no pair is left; only words that hold a pair are counted anew.
 
-    Raises ValueError when `vocab` < 256.
+    Raises ValueError when `vocab` < 256, and TypeError when `texts` is one string.
     """
     if vocab < len(BYTES):
         raise ValueError(f"vocab is {vocab}; expected {len(BYTES)} or more, one token for each byte")
-    counted = Counter(chain.from_iterable(chunks(text, pattern) for text in texts))
+    counted = Counter(chain.from_iterable(chunks(text, pattern) for text in several(texts)))
     learning = _Learning([[BYTE_ID[byte] for byte in chunk.encode()] for chunk in counted], list(counted.values()))
     spelled = Spelled()
     while len(spelled.tokens) < vocab and (pair := learning.best()) is not None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import regex
 
 # GPT-2's chunks: contractions, letters, digits and signs, each with the space before it; spaces (Radford et al., 2019)
@@ -28,17 +30,28 @@ def read(letters: str) -> bytes:
     return bytes(_BYTE_OF[letter] for letter in letters)
 
 
+def several(texts: Iterable[str]) -> Iterable[str]:
+    """The texts; raises TypeError for one string, which would be read as many texts of one letter."""
+    if isinstance(texts, str):
+        raise TypeError(f"texts is the string {texts[:40]!r}; expected several texts, or one in a list")
+    return texts
+
+
 def chunks(text: str, pattern: str = GPT2_PATTERN) -> list[str]:
     """The pieces within which pairs are merged: all that `pattern` matches.
 
-    Raises ValueError when it leaves out a part of the text, and for a lone surrogate.
+    Raises ValueError when it is no pattern or leaves out a part of the text, and for a lone surrogate.
     """
     try:
         text.encode("utf-8")
     except UnicodeEncodeError as error:
         found = f"U+{ord(text[error.start]):04X} at {error.start}"
         raise ValueError(f"text holds a lone surrogate, {found}: half a character, which UTF-8 cannot write") from None
-    pieces = regex.findall(pattern, text)
+    try:
+        found = regex.compile(pattern)
+    except regex.error as error:
+        raise ValueError(f"pattern {pattern!r} is no regular expression ({error})") from None
+    pieces = [match[0] for match in found.finditer(text)] if found.groups else found.findall(text)
     if sum(map(len, pieces)) != len(text):
         raise ValueError(f"pattern {pattern!r} leaves out a part of {text[:40]!r}; expected one that matches all of it")
     return pieces

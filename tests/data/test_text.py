@@ -1,0 +1,140 @@
+"""Running text: characters and their ids, two parts, windows; what the two texts hold."""
+
+import hashlib
+from collections import Counter
+from pathlib import Path
+from pydoc_data.topics import topics
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tfbook import data
+from tfbook.data.registry import DATASETS
+from tfbook.data.text import Characters, Text, Windows, read_tiny_shakespeare
+
+
+class TestCharacters:
+    def test_ids_follow_the_order_of_unicode(self) -> None:
+        characters = Characters("hallo\n")
+        assert characters.tokens == ("\n", "a", "h", "l", "o")
+        assert characters.encode("allo").tolist() == [1, 3, 3, 4]
+        assert len(characters) == 5
+
+    @given(st.text(min_size=1))
+    def test_text_survives_the_way_back(self, text: str) -> None:
+        characters = Characters(text)
+        assert characters.decode(characters.encode(text)) == text
+
+    def test_nothing_is_encoded_as_nothing(self) -> None:
+        ids = Characters("ab").encode("")
+        assert ids.shape == (0,)
+        assert ids.dtype == torch.int64
+
+    def test_what_is_not_there_is_refused(self) -> None:
+        with pytest.raises(ValueError, match="text holds 'x', which is none of the 2 characters"):
+            Characters("ab").encode("abx")
+        with pytest.raises(ValueError, match="text is empty; expected at least one character"):
+            Characters("")
+
+
+class TestText:
+    def test_the_first_nine_tenths_are_for_training(self) -> None:
+        text = Text.split("letters", "abcdefghijklmnopqrst")
+        assert (text.train, text.valid) == ("abcdefghijklmnopqr", "st")
+
+    def test_characters_are_those_of_both_parts(self) -> None:
+        assert Text.split("letters", "aaaaaaaaab").characters.tokens == ("a", "b")
+
+    def test_it_says_its_size(self) -> None:
+        assert str(Text.split("letters", "ab" * 1000)) == "letters: 1,800 characters train, 200 valid, 2 different ones"
+
+
+class TestWindows:
+    def test_each_row_is_a_piece_of_the_text(self) -> None:
+        windows = Windows(torch.arange(100), length=7, size=50, seed=1)
+        batch = windows(3)
+        assert batch.shape == (50, 7)
+        assert torch.equal(batch - batch[:, :1], torch.arange(7).expand(50, 7))
+
+    def test_every_place_is_drawn_the_last_one_too(self) -> None:
+        windows = Windows(torch.arange(9), length=7, size=200, seed=1)
+        assert set(windows(0)[:, 0].tolist()) == {0, 1, 2}
+        assert torch.equal(Windows(torch.arange(7), length=7, size=1, seed=1)(0), torch.arange(7)[None])
+
+    def test_a_step_s_batch_depends_on_seed_and_step_alone(self) -> None:
+        ids = torch.arange(1000)
+        one, same, other = (Windows(ids, length=5, size=20, seed=seed) for seed in (1, 1, 2))
+        before = torch.get_rng_state()
+        assert torch.equal(one(4), same(4))
+        assert not torch.equal(one(4), one(5))
+        assert not torch.equal(one(4), other(4))
+        assert torch.equal(torch.get_rng_state(), before)
+
+    @pytest.mark.parametrize(("length", "size"), [(0, 1), (11, 1), (5, 0)])
+    def test_what_cannot_be_cut_is_refused(self, length: int, size: int) -> None:
+        message = (
+            f"length is {length} and size is {size}; expected 1 ≤ length ≤ 10, the length of the text, and size ≥ 1"
+        )
+        with pytest.raises(ValueError, match=message):
+            Windows(torch.arange(10), length=length, size=size, seed=0)
+
+    def test_a_negative_step_is_refused(self) -> None:
+        with pytest.raises(ValueError, match="step is -1; expected 0 or more"):
+            Windows(torch.arange(10), length=2, size=1, seed=0)(-1)
+
+
+class TestPythonReference:
+    def test_it_is_there_without_a_file(self, capsys: pytest.CaptureFixture[str]) -> None:
+        text = data.load("python-reference")
+        size, licence = capsys.readouterr().out.splitlines()
+        assert size == str(text)
+        assert size.startswith("python-reference: ")
+        assert licence == "licence PSF-2.0, Python's language reference, as pydoc_data.topics holds it"
+        assert data.available("python-reference")
+
+    def test_it_is_a_text_of_some_length(self) -> None:
+        text = data.load("python-reference")
+        assert 250_000 < len(text.train) < 1_000_000
+        assert 60 < len(text.characters) < 200
+
+    def test_every_paragraph_of_every_topic_stands_there_once(self) -> None:
+        """So nothing of the validation text was trained on."""
+        text = data.load("python-reference")
+        paragraphs = (text.train + text.valid).split("\n\n")
+        assert max(Counter(paragraphs).values()) == 1
+        assert {part for topic in topics.values() for part in topic.strip("\n").split("\n\n")} == set(paragraphs)
+
+
+class TestTinyShakespeare:
+    def test_another_file_is_refused(self, tmp_path: Path) -> None:
+        (tmp_path / "text.txt").write_text("To be, or not to be")
+        (file,) = DATASETS["tiny-shakespeare"].files
+        with pytest.raises(ValueError, match=r"sha256 is .*; expected 86c4e6aa"):
+            file.verify(tmp_path / "text.txt")
+
+    def test_its_reader_splits_the_file(self, tmp_path: Path) -> None:
+        (tmp_path / "text.txt").write_text("Ay, Sir.\n\n", encoding="utf-8", newline="\n")
+        text = read_tiny_shakespeare(tmp_path / "text.txt")
+        assert (text.name, text.train, text.valid) == ("tiny-shakespeare", "Ay, Sir.\n", "\n")
+
+    def test_python_s_reference_takes_its_place(
+        self, cache: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        monkeypatch.setenv("TFBOOK_OFFLINE", "1")
+        assert data.load("tiny-shakespeare", fallback="python-reference").name == "python-reference"
+        assert "tiny-shakespeare cannot be had here, so python-reference takes its place" in capsys.readouterr().out
+
+    @pytest.mark.real
+    def test_the_real_one_is_typed_and_announced(self, capsys: pytest.CaptureFixture[str]) -> None:
+        text = data.load("tiny-shakespeare")
+        assert len(text.train) == 1_003_854
+        assert len(text.valid) == 111_540
+        assert len(text.characters) == 65
+        assert text.train.startswith("First Citizen:\nBefore we proceed")
+        whole = hashlib.sha256((text.train + text.valid).encode()).hexdigest()
+        assert whole == DATASETS["tiny-shakespeare"].files[0].sha256
+        size, licence = capsys.readouterr().out.splitlines()
+        assert size == "tiny-shakespeare: 1,003,854 characters train, 111,540 valid, 65 different ones"
+        assert licence == "licence public domain, William Shakespeare, gathered by Andrej Karpathy for char-rnn"

@@ -1,0 +1,312 @@
+"""Other right answers are right: the package's own code, PyTorch's, loops. A check accepts more than one way."""
+
+import math
+import re
+from collections import Counter
+from collections.abc import Callable
+from itertools import pairwise
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from tfbook.bert import IGNORED, MASK, SPECIALS, Bert, joined, word_loss
+from tfbook.data import PAD
+from tfbook.exercises import lesson04, lesson05, lesson06, lesson07
+from tfbook.exercises.engine import Exercise, Verdict, randn
+from tfbook.masks import Causal, Lengths
+from tfbook.positions import ALiBi, Relative, Rotary, sinusoid
+from tfbook.tokenization import merge
+from tfbook.train import inverse_sqrt, smoothed_cross_entropy
+from tfbook.transformer import Sizes, layer_norm
+
+# ---- lesson 04 ---------------------------------------------------------------------------------------------------
+
+
+def rotary_with_complex_numbers(x: Tensor, positions: Tensor) -> Tensor:
+    angles = torch.outer(positions, 10_000 ** (-torch.arange(0, x.shape[-1], 2) / x.shape[-1]))
+    pairs = torch.view_as_complex(x.unflatten(-1, (-1, 2)).contiguous())
+    return torch.view_as_real(pairs * torch.polar(torch.ones_like(angles), angles)).flatten(-2)
+
+
+def rotary_with_matrices(x: Tensor, positions: Tensor) -> Tensor:
+    result, d_head = torch.empty_like(x), x.shape[-1]
+    for time, position in enumerate(positions.tolist()):
+        for i in range(0, d_head, 2):
+            angle = position / 10_000 ** (i / d_head)
+            turn = torch.tensor([[math.cos(angle), -math.sin(angle)], [math.sin(angle), math.cos(angle)]])
+            result[:, :, time, i : i + 2] = x[:, :, time, i : i + 2] @ turn.T
+    return result
+
+
+def pair_up_with_slices(W: Tensor, heads: int) -> Tensor:
+    return torch.cat([rows[start::2] for rows in W.chunk(heads) for start in (0, 1)])
+
+
+def alibi_of_the_package(scores: Tensor) -> Tensor:
+    return ALiBi(scores.shape[1]).bias(scores, scores.shape[3])[0]
+
+
+def relative_of_the_package(q: Tensor, table: Tensor) -> Tensor:
+    relative = Relative(q.shape[-1], reach=len(table) // 2)
+    relative.table.weight = nn.Parameter(table)
+    return relative.bias(q, q.shape[2]).detach()
+
+
+def probe_by_descent(states: Tensor, positions: Tensor, new_states: Tensor, new_positions: Tensor) -> Tensor:
+    linear = nn.Linear(states.shape[1], 1)
+    optimizer = torch.optim.SGD(linear.parameters(), lr=0.1)
+    for _ in range(500):
+        optimizer.zero_grad()
+        F.mse_loss(linear(states)[:, 0], positions).backward()
+        optimizer.step()
+    wrong = new_positions - linear(new_states)[:, 0]
+    return 1 - wrong.square().mean() / new_positions.var(correction=0)
+
+
+def probe_by_inverse(states: Tensor, positions: Tensor, new_states: Tensor, new_positions: Tensor) -> float:
+    weights = torch.linalg.pinv(states - states.mean(dim=0)) @ (positions - positions.mean())
+    predictions = positions.mean() + (new_states - states.mean(dim=0)) @ weights
+    return 1 - float((new_positions - predictions).square().mean() / new_positions.var(correction=0))
+
+
+def attend_to_what_is_turned(
+    q: Tensor, k: Tensor, v: Tensor, past_k: Tensor, past_v: Tensor, turn: lesson04.Turn
+) -> tuple[Tensor, Tensor, Tensor]:
+    k = torch.cat([past_k, turn(k, start=past_k.shape[2])], dim=2)
+    v = torch.cat([past_v, v], dim=2)
+    mask = Causal().dense(q.shape[2], k.shape[2])
+    return F.scaled_dot_product_attention(turn(q, start=past_k.shape[2]), k, v, attn_mask=mask), k, v
+
+
+# ---- lesson 05 ---------------------------------------------------------------------------------------------------
+
+
+def rates_of_the_package(steps: Tensor, d_model: int, warmup: int) -> Tensor:
+    factor = inverse_sqrt(warmup)
+    return torch.tensor([factor(step, 1000) for step in steps.tolist()]) / math.sqrt(d_model * warmup)
+
+
+def masks_of_the_package(source_lengths: Tensor, target_lengths: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    source, target = int(source_lengths.max()), int(target_lengths.max())
+    seen = Lengths(source_lengths).dense(1, source)[:, 0]
+    decoder = (Lengths(target_lengths) & Causal()).dense(target, target)[:, 0]
+    return seen.expand(-1, source, -1), decoder, seen.expand(-1, target, -1)
+
+
+def smoothed_by_the_package(logits: Tensor, targets: Tensor, epsilon: float, pad: int) -> Tensor:
+    return smoothed_cross_entropy(logits, targets, smoothing=epsilon, ignore=pad)
+
+
+def smoothed_by_pytorch(logits: Tensor, targets: Tensor, epsilon: float, pad: int) -> Tensor:
+    return F.cross_entropy(logits.flatten(0, 1), targets.flatten(), label_smoothing=epsilon, ignore_index=pad)
+
+
+def beams_sorted_in_python(scores: Tensor, logp: Tensor, width: int) -> tuple[Tensor, Tensor, Tensor]:
+    texts = [
+        (score + word_score, parent, word)
+        for parent, (score, row) in enumerate(zip(scores.tolist(), logp.tolist(), strict=True))
+        for word, word_score in enumerate(row)
+    ]
+    totals, parents, words = zip(*sorted(texts, reverse=True)[:width], strict=True)
+    return torch.tensor(parents), torch.tensor(words), torch.tensor(totals)
+
+
+def beams_from_each_beams_best(scores: Tensor, logp: Tensor, width: int) -> tuple[Tensor, Tensor, Tensor]:
+    best, words = (scores[:, None] + logp).topk(width)
+    totals, places = best.flatten().topk(width)
+    return places // width, words.flatten()[places], totals
+
+
+def loss_of_the_whole_target(model: lesson05.Model, source: Tensor, target: Tensor) -> Tensor:
+    return F.cross_entropy(model(source, target)[:, :-1].mT, target[:, 1:], ignore_index=PAD)
+
+
+def loss_word_by_word(model: lesson05.Model, source: Tensor, target: Tensor) -> Tensor:
+    logits = [model(source, target[:, :end])[:, -1] for end in range(1, target.shape[1])]
+    return F.cross_entropy(torch.stack(logits, dim=2), target[:, 1:], ignore_index=PAD)
+
+
+# ---- lesson 07 ---------------------------------------------------------------------------------------------------
+
+
+def hide_place_by_place(ids: Tensor, vocab: int, draw: Tensor, kind: Tensor, other: Tensor) -> tuple[Tensor, Tensor]:
+    hidden, targets = ids.clone(), torch.full_like(ids, IGNORED)
+    for row, place in (draw < 0.15).nonzero().tolist():
+        word = int(ids[row, place])
+        if word < len(SPECIALS):
+            continue
+        targets[row, place] = word
+        if kind[row, place] < 0.8:
+            hidden[row, place] = MASK
+        elif kind[row, place] < 0.9:
+            hidden[row, place] = len(SPECIALS) + int(other[row, place] * (vocab - len(SPECIALS)))
+    return hidden, targets
+
+
+def hidden_loss_of_the_package(logits: Tensor, targets: Tensor) -> Tensor:
+    return word_loss(logits[targets != IGNORED], targets[targets != IGNORED])
+
+
+def hidden_loss_without_nan(logits: Tensor, targets: Tensor) -> Tensor:
+    return F.cross_entropy(logits.mT, targets, ignore_index=IGNORED).nan_to_num()
+
+
+def pair_of_the_package(
+    documents: lesson07.Documents, document: int, sentence: int, follows: bool, pick: float
+) -> lesson07.Pair:
+    if follows:
+        return *joined(*documents[document][sentence : sentence + 2]), 0
+    others = [text for text in documents if text is not documents[document]]
+    sentences = [each for text in others for each in text]
+    return *joined(documents[document][sentence], sentences[int(pick * len(sentences))]), 1
+
+
+def step_by_hand(bert: nn.Module, head: nn.Module, ids: Tensor, lengths: Tensor, labels: Tensor, rate: float) -> Tensor:
+    weights = [*bert.parameters(), *head.parameters()]
+    logp = head(bert(ids, lengths)[:, 0]).log_softmax(dim=-1)
+    gradients = torch.autograd.grad(-logp[range(len(labels)), labels].mean(), weights)
+    with torch.no_grad():
+        for weight, gradient in zip(weights, gradients, strict=True):
+            weight -= rate * gradient
+    return head(bert(ids, lengths)[:, 0])
+
+
+def span_from_a_table(start: Tensor, end: Tensor, longest: int) -> tuple[int, int]:
+    allowed = torch.ones(len(start), len(end)).triu().tril(longest - 1).bool()
+    sums = (start[:, None] + end).masked_fill(~allowed, -torch.inf)
+    return divmod(int(sums.argmax()), len(end))
+
+
+def count_a_model(vocab: int, longest: int, segments: int, d_model: int, heads: int, d_ff: int, layers: int) -> int:
+    sizes = Sizes(
+        d_model=d_model,
+        heads=heads,
+        d_ff=d_ff,
+        layers=layers,
+        longest=longest,
+        position="learned",
+        pre_norm=False,
+    )
+    with torch.device("meta"):
+        return sum(weight.numel() for weight in Bert(vocab, sizes, segments=segments).parameters())
+
+
+def loss_by_index(logits: Tensor, words: Tensor, weights: Tensor) -> Tensor:
+    return F.cross_entropy(logits[weights > 0], words[weights > 0])
+
+
+# ---- lesson 06 ---------------------------------------------------------------------------------------------------
+
+
+def pairs_counted_by_place(words: lesson06.Words) -> list[tuple[lesson06.Pair, int]]:
+    counts: dict[lesson06.Pair, int] = {}
+    for word, times in words.items():
+        for i in range(len(word) - 1):
+            counts[word[i], word[i + 1]] = counts.get((word[i], word[i + 1]), 0) + times
+    return [(pair, -count) for count, pair in sorted((-count, pair) for pair, count in counts.items())]
+
+
+def merged_by_the_package(word: list[int], pair: tuple[int, int], token: int) -> list[int]:
+    return list(merge(word, pair, token))
+
+
+def next_merge_from_exercises(text: str, merges: list[lesson06.Pair]) -> lesson06.Pair:
+    words = [tuple(lesson06.encoded.reference(list(word), merges)) for word in text.split()]
+    return lesson06.counted_pairs.reference(Counter(words))[0][0]
+
+
+def encoded_by_rank(word: list[str], merges: list[lesson06.Pair]) -> list[str]:
+    tokens, ranks = list(word), {pair: rank for rank, pair in enumerate(merges)}
+    while found := [(ranks[pair], i) for i, pair in enumerate(pairwise(tokens)) if pair in ranks]:
+        _, i = min(found)
+        tokens[i : i + 2] = [tokens[i] + tokens[i + 1]]
+    return tokens
+
+
+def streamed_by_hand(tokens: list[bytes]) -> list[str]:
+    def unfinished(kept: bytes) -> int:
+        for count, byte in enumerate(reversed(kept[-3:]), start=1):
+            if byte < 0x80:
+                return 0
+            if 0xC2 <= byte <= 0xF4:  # the first byte of a character says how many it has
+                return count if count < 2 + (byte >= 0xE0) + (byte >= 0xF0) else 0
+        return 0
+
+    shown, kept = [], b""
+    for place, token in enumerate(tokens, start=1):
+        kept += token
+        end = len(kept) - (unfinished(kept) if place < len(tokens) else 0)
+        shown.append(kept[:end].decode(errors="replace"))
+        kept = kept[end:]
+    return shown
+
+
+def words_merged_by_pattern(words: list[str], first: str, second: str) -> list[str]:
+    pair = re.compile(rf"(?<!\S){re.escape(first)} {re.escape(second)}(?!\S)")
+    return [pair.sub(lambda found: first + second, word) for word in words]
+
+
+# ---- all of them -------------------------------------------------------------------------------------------------
+
+WAYS: list[tuple[Exercise, Callable[..., Any]]] = [
+    (lesson04.waves, sinusoid),
+    (lesson04.rotary, rotary_with_complex_numbers),
+    (lesson04.rotary, rotary_with_matrices),
+    (lesson04.pair_up, pair_up_with_slices),
+    (lesson04.alibi_bias, alibi_of_the_package),
+    (lesson04.relative_bias, relative_of_the_package),
+    (lesson04.linear_probe, probe_by_descent),
+    (lesson04.linear_probe, probe_by_inverse),
+    (lesson04.attend_with_past, attend_to_what_is_turned),
+    (lesson05.normalise, layer_norm),
+    (lesson05.normalise, lambda x, gain, shift, epsilon: F.layer_norm(x, gain.shape, gain, shift, epsilon)),
+    (lesson05.learning_rate, rates_of_the_package),
+    (lesson05.three_masks, masks_of_the_package),
+    (lesson05.smoothed_loss, smoothed_by_the_package),
+    (lesson05.smoothed_loss, smoothed_by_pytorch),
+    (lesson05.beam_step, beams_sorted_in_python),
+    (lesson05.beam_step, beams_from_each_beams_best),
+    (lesson05.training_loss, loss_of_the_whole_target),
+    (lesson05.training_loss, loss_word_by_word),
+    (lesson06.counted_pairs, pairs_counted_by_place),
+    (lesson06.merged, merged_by_the_package),
+    (lesson06.next_merge, next_merge_from_exercises),
+    (lesson06.encoded, encoded_by_rank),
+    (lesson06.streamed, streamed_by_hand),
+    (lesson06.merged_words, words_merged_by_pattern),
+    (lesson07.hide, hide_place_by_place),
+    (lesson07.hidden_loss, hidden_loss_of_the_package),
+    (lesson07.hidden_loss, hidden_loss_without_nan),
+    (lesson07.sentence_pair, pair_of_the_package),
+    (lesson07.fine_tune, step_by_hand),
+    (lesson07.best_span, span_from_a_table),
+    (lesson07.count_parameters, count_a_model),
+    (lesson07.weighted_loss, loss_by_index),
+]
+
+
+@pytest.mark.parametrize(
+    ("exercise", "answer"), WAYS, ids=[f"{exercise.name}: {answer.__name__}" for exercise, answer in WAYS]
+)
+def test_another_right_way_is_right(exercise: Exercise, answer: Callable[..., Any]) -> None:
+    assert exercise.judge(answer) == Verdict("correct")
+
+
+def test_rows_that_are_paired_up_give_the_packages_rotation_the_scores_of_neighbours() -> None:
+    """Which is what exercise 3 of lesson 04 claims: the two rotations are equal up to an order of coordinates."""
+    heads, positions, x = 2, torch.arange(5.0), randn(5, 12, seed=1)
+    W_Q, W_K = randn(12, 12, seed=2), randn(12, 12, seed=3)
+
+    def projected(W: Tensor) -> Tensor:
+        return (x @ W.T).view(1, 5, heads, -1).transpose(1, 2)
+
+    q, k = (lesson04.rotary.reference(projected(W), positions) for W in (W_Q, W_K))
+    turn = Rotary(6).rotate
+    paired_q, paired_k = (turn(projected(lesson04.pair_up.reference(W, heads))) for W in (W_Q, W_K))
+    torch.testing.assert_close(paired_q @ paired_k.mT, q @ k.mT)
+    for wrong in lesson04.pair_up.mistakes.values():
+        paired_q, paired_k = (turn(projected(wrong(W, heads))) for W in (W_Q, W_K))
+        assert (paired_q @ paired_k.mT - q @ k.mT).abs().max() > 0.1

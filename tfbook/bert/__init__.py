@@ -1,0 +1,73 @@
+"""BERT and its children: blocks that read both ways, trained on hidden words, then given a head for a task.
+
+A text begins with `[CLS]`, whose vector stands for the whole; `[SEP]` ends each of its one or two segments.
+"""
+
+from tfbook.bert.children import Albert, Electra, FactorisedWords, distillation_loss, electra_loss, student_of
+from tfbook.bert.model import (
+    BASE,
+    BERT,
+    LARGE,
+    Bert,
+    Classifier,
+    MaskedLanguageModel,
+    PretrainedBert,
+    Tagger,
+    TextHead,
+    WordHead,
+    small_weights,
+)
+from tfbook.bert.pretraining import (
+    CLS,
+    IGNORED,
+    MASK,
+    PAD,
+    SEP,
+    SPECIALS,
+    UNK,
+    Follows,
+    Masked,
+    Masking,
+    hide_words,
+    joined,
+    masked_loss,
+    pretraining_loss,
+    sentence_pairs,
+    word_loss,
+)
+
+__all__ = [
+    "BASE",
+    "BERT",
+    "CLS",
+    "IGNORED",
+    "LARGE",
+    "MASK",
+    "PAD",
+    "SEP",
+    "SPECIALS",
+    "UNK",
+    "Albert",
+    "Bert",
+    "Classifier",
+    "Electra",
+    "FactorisedWords",
+    "Follows",
+    "Masked",
+    "MaskedLanguageModel",
+    "Masking",
+    "PretrainedBert",
+    "Tagger",
+    "TextHead",
+    "WordHead",
+    "distillation_loss",
+    "electra_loss",
+    "hide_words",
+    "joined",
+    "masked_loss",
+    "pretraining_loss",
+    "sentence_pairs",
+    "small_weights",
+    "student_of",
+    "word_loss",
+]

@@ -1,0 +1,117 @@
+"""Sequences of many lengths in batches: those of similar length share one, so little of it is padding.
+
+Shapes: row (one for each sequence), batch, time (padded on the right). Every id tensor is int64.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import chain
+
+import numpy as np
+import torch
+from jaxtyping import Int64
+from torch import Tensor
+
+
+class Sequences:
+    """Id sequences of many lengths in one flat tensor, so that a padded batch is one indexing operation."""
+
+    def __init__(self, sequences: Sequence[Sequence[int]], *, pad: int):
+        self.pad = pad
+        self.lengths = torch.tensor([len(ids) for ids in sequences])
+        self.starts = self.lengths.cumsum(0) - self.lengths
+        self.flat = torch.from_numpy(np.fromiter(chain.from_iterable(sequences), dtype=np.int64))
+
+    def padded(self, rows: Int64[Tensor, " batch"], *, skip: int = 0, drop: int = 0) -> Int64[Tensor, "batch longest"]:
+        """The chosen sequences as rows, without their first `skip` and last `drop` ids."""
+        starts, lengths = self.starts[rows] + skip, self.lengths[rows] - skip - drop
+        columns = torch.arange(int(lengths.max()))
+        places = (starts[:, None] + columns).clamp(max=len(self.flat) - 1)
+        return self.flat[places].masked_fill(columns >= lengths[:, None], self.pad)
+
+
+class ByLength:
+    """`rows(step)` are the rows of that training step's batch, the same whenever it is asked for.
+
+    An epoch is `len(rows)` steps and holds every row once, in an order drawn from (seed, epoch); so to resume a
+    training, remember the step. Rows of similar length share a batch: the shuffled rows are sorted by length (the first
+    of `lengths`, then the next), but only within pools of `POOL` batches, and the batches are shuffled again.
+    """
+
+    POOL = 50
+
+    def __init__(self, *lengths: Int64[Tensor, " row"], size: int, seed: int):
+        if size < 1:
+            raise ValueError(f"size is {size}; expected 1 or more a batch")
+        self.lengths, self.size, self.seed = lengths, size, seed
+        self._epoch = lru_cache(maxsize=2)(self._shuffled)
+
+    def __len__(self) -> int:
+        return -(-len(self.lengths[0]) // self.size)
+
+    def __call__(self, step: int) -> Int64[Tensor, " batch"]:
+        if step < 0:
+            raise ValueError(f"step is {step}; expected 0 or more")
+        epoch, place = divmod(step, len(self))
+        return self._epoch(epoch)[place]
+
+    def _shuffled(self, epoch: int) -> list[Int64[Tensor, " batch"]]:
+        """The rows of each batch of one epoch."""
+        dice = torch.Generator().manual_seed((self.seed * 1_000_003 + epoch) % 2**32)
+        rows = torch.randperm(len(self.lengths[0]), generator=dice)
+        width = max(int(lengths.max()) for lengths in self.lengths) + 1
+        by_length = torch.arange(len(rows)) // (self.size * self.POOL)
+        for lengths in self.lengths:
+            by_length = by_length * width + lengths[rows]
+        chunks = rows[by_length.argsort(stable=True)].split(self.size)
+        return [chunks[place] for place in torch.randperm(len(chunks), generator=dice)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextBatch:
+    """Texts as ids, and the class of each where they have one."""
+
+    ids: Int64[Tensor, "batch time"]
+    lengths: Int64[Tensor, " batch"]
+    labels: Int64[Tensor, " batch"] | None = None
+
+    def to(self, device: torch.device | str) -> TextBatch:
+        """The same batch on another device."""
+        there = {name: tensor.to(device) for name, tensor in vars(self).items() if tensor is not None}
+        return TextBatch(**there)
+
+
+class TextBatches:
+    """`batches(step)` is the batch of that training step, of texts of similar length, drawn as `ByLength` does.
+
+    `labels` are their classes, if they have any; `pad` fills the shorter rows, and `lengths` leave it out. Raises
+    ValueError when there is no text, one is empty, or there are more or fewer labels than texts.
+    """
+
+    def __init__(
+        self,
+        sequences: Sequence[Sequence[int]],
+        labels: Sequence[int] | None = None,
+        *,
+        size: int,
+        seed: int,
+        pad: int = 0,
+    ):
+        if not sequences or not all(map(len, sequences)):
+            raise ValueError("sequences is or holds an empty one; expected at least one, each of at least one id")
+        if labels is not None and len(labels) != len(sequences):
+            raise ValueError(f"labels holds {len(labels):,} for {len(sequences):,} sequences; expected one for each")
+        self._texts = Sequences(sequences, pad=pad)
+        self._labels = None if labels is None else torch.tensor(labels, dtype=torch.int64)
+        self._rows = ByLength(self._texts.lengths, size=size, seed=seed)
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __call__(self, step: int) -> TextBatch:
+        rows = self._rows(step)
+        labels = None if self._labels is None else self._labels[rows]
+        return TextBatch(ids=self._texts.padded(rows), lengths=self._texts.lengths[rows], labels=labels)

@@ -1,0 +1,752 @@
+"""Exercises of lesson 07: words to hide and the loss on them, pairs of sentences, fine-tuning, spans, and counting."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from tfbook.bert import BERT, CLS, IGNORED, MASK, PAD, SEP, SPECIALS, Bert
+from tfbook.exercises.engine import exercise, randn
+
+# ---- hiding words ------------------------------------------------------------------------------------------------
+
+
+def _texts_and_dice() -> list[tuple[Tensor, int, Tensor, Tensor, Tensor]]:
+    def inputs(vocab: int, seed: int) -> tuple[Tensor, int, Tensor, Tensor, Tensor]:
+        generator = torch.Generator().manual_seed(seed)
+        ids = torch.randint(len(SPECIALS), vocab, (12, 24), generator=generator)
+        ids[:, 0], ids[:, 9], ids[:, 20], ids[:, 21:] = CLS, SEP, SEP, PAD
+        return ids, vocab, *torch.rand(3, *ids.shape, generator=generator)
+
+    return [inputs(30, 1), inputs(12, 2)]
+
+
+@exercise(
+    cases=_texts_and_dice,
+    hints=[
+        "Begin with a Boolean tensor `chosen`: `draw < 0.15`, and the token is no special one. All that follows "
+        "happens where it is True and nowhere else.",
+        "There are `vocab - len(SPECIALS)` words, and the first is number `len(SPECIALS)`. `torch.where` three times: "
+        "`[MASK]`, another word, targets.",
+    ],
+)
+def hide(ids: Tensor, vocab: int, draw: Tensor, kind: Tensor, other: Tensor) -> tuple[Tensor, Tensor]:
+    chosen = (draw < 0.15) & (ids >= len(SPECIALS))
+    words = len(SPECIALS) + (other * (vocab - len(SPECIALS))).long()
+    hidden = torch.where(chosen & (kind < 0.8), MASK, ids)
+    hidden = torch.where(chosen & (kind >= 0.8) & (kind < 0.9), words, hidden)
+    return hidden, torch.where(chosen, ids, IGNORED)
+
+
+def _hidden(
+    ids: Tensor, kind: Tensor, chosen: Tensor, words: Tensor, *, masked: float = 0.8, swapped: float = 0.1
+) -> tuple[Tensor, Tensor]:
+    hidden = torch.where(chosen & (kind < masked), MASK, ids)
+    hidden = torch.where(chosen & (kind >= masked) & (kind < masked + swapped), words, hidden)
+    return hidden, torch.where(chosen, ids, IGNORED)
+
+
+def _chosen(ids: Tensor, draw: Tensor) -> Tensor:
+    return (draw < 0.15) & (ids >= len(SPECIALS))
+
+
+def _words(vocab: int, other: Tensor) -> Tensor:
+    return len(SPECIALS) + (other * (vocab - len(SPECIALS))).long()
+
+
+@hide.mistake("special tokens are drawn as well, and so is padding: nothing is to be learnt from guessing them")
+def _(ids: Tensor, vocab: int, draw: Tensor, kind: Tensor, other: Tensor) -> tuple[Tensor, Tensor]:
+    return _hidden(ids, kind, draw < 0.15, _words(vocab, other))
+
+
+@hide.mistake("padding is left alone, but `[CLS]` and `[SEP]` are drawn: all special tokens stay where they are")
+def _(ids: Tensor, vocab: int, draw: Tensor, kind: Tensor, other: Tensor) -> tuple[Tensor, Tensor]:
+    return _hidden(ids, kind, (draw < 0.15) & (ids != PAD), _words(vocab, other))
+
+
+@hide.mistake("padding is drawn: these texts end with it, and no word stands there")
+def _(ids: Tensor, vocab: int, draw: Tensor, kind: Tensor, other: Tensor) -> tuple[Tensor, Tensor]:
+    return _hidden(ids, kind, (draw < 0.15) & (ids != CLS) & (ids != SEP), _words(vocab, other))
+
+
+@hide.mistake("80% and 10% of all words are changed: these are shares of the 15% that are drawn")
+def _(ids: Tensor, vocab: int, draw: Tensor, kind: Tensor, other: Tensor) -> tuple[Tensor, Tensor]:
+    hidden, _ = _hidden(ids, kind, ids >= len(SPECIALS), _words(vocab, other))
+    return hidden, hide.reference(ids, vocab, draw, kind, other)[1]
+
+
+@hide.mistake("every word is changed and asked for: 15% of them are drawn, and the others stay and are not counted")
+def _(ids: Tensor, vocab: int, draw: Tensor, kind: Tensor, other: Tensor) -> tuple[Tensor, Tensor]:
+    return _hidden(ids, kind, ids >= len(SPECIALS), _words(vocab, other))
+
+
+@hide.mistake("every token is a target: copying what is in plain sight teaches nothing; IGNORED where none was drawn")
+def _(ids: Tensor, vocab: int, draw: Tensor, kind: Tensor, other: Tensor) -> tuple[Tensor, Tensor]:
+    return hide.reference(ids, vocab, draw, kind, other)[0], ids.clone()
+
+
+@hide.mistake(
+    "only what became `[MASK]` is a target: then a word in sight is never asked for, and the model may pass it by; the "
+    "drawn words that were swapped or left are targets as well"
+)
+def _(ids: Tensor, vocab: int, draw: Tensor, kind: Tensor, other: Tensor) -> tuple[Tensor, Tensor]:
+    hidden, _ = hide.reference(ids, vocab, draw, kind, other)
+    return hidden, torch.where(hidden == MASK, ids, IGNORED)
+
+
+@hide.mistake(
+    "a drawn word that was left as it is must be a target, too: compare nothing, `chosen` says what was drawn"
+)
+def _(ids: Tensor, vocab: int, draw: Tensor, kind: Tensor, other: Tensor) -> tuple[Tensor, Tensor]:
+    hidden, _ = hide.reference(ids, vocab, draw, kind, other)
+    return hidden, torch.where(hidden != ids, ids, IGNORED)
+
+
+@hide.mistake("the targets are what stands there after hiding: the model would learn to answer `[MASK]`")
+def _(ids: Tensor, vocab: int, draw: Tensor, kind: Tensor, other: Tensor) -> tuple[Tensor, Tensor]:
+    hidden, targets = hide.reference(ids, vocab, draw, kind, other)
+    return hidden, torch.where(targets == IGNORED, IGNORED, hidden)
+
+
+@hide.mistake("0 is the id of `[PAD]`, a target like any other; a position that does not count holds IGNORED")
+def _(ids: Tensor, vocab: int, draw: Tensor, kind: Tensor, other: Tensor) -> tuple[Tensor, Tensor]:
+    hidden, targets = hide.reference(ids, vocab, draw, kind, other)
+    return hidden, targets.masked_fill(targets == IGNORED, PAD)
+
+
+@hide.mistake("another word may be a special token here: ids begin with those, so words count from `len(SPECIALS)`")
+def _(ids: Tensor, vocab: int, draw: Tensor, kind: Tensor, other: Tensor) -> tuple[Tensor, Tensor]:
+    return _hidden(ids, kind, _chosen(ids, draw), (other * vocab).long())
+
+
+@hide.mistake("another word may lie beyond the vocabulary: there are `vocab - len(SPECIALS)` words to draw from")
+def _(ids: Tensor, vocab: int, draw: Tensor, kind: Tensor, other: Tensor) -> tuple[Tensor, Tensor]:
+    return _hidden(ids, kind, _chosen(ids, draw), len(SPECIALS) + (other * vocab).long())
+
+
+@hide.mistake("every drawn word became `[MASK]`, which no text has when the model is used: 10% are swapped, 10% stay")
+def _(ids: Tensor, vocab: int, draw: Tensor, kind: Tensor, other: Tensor) -> tuple[Tensor, Tensor]:
+    return _hidden(ids, kind, _chosen(ids, draw), _words(vocab, other), masked=1.0, swapped=0.0)
+
+
+@hide.mistake("the other 20% are all swapped: a tenth of the drawn words stays as it is")
+def _(ids: Tensor, vocab: int, draw: Tensor, kind: Tensor, other: Tensor) -> tuple[Tensor, Tensor]:
+    return _hidden(ids, kind, _chosen(ids, draw), _words(vocab, other), swapped=0.2)
+
+
+@hide.mistake("the other 20% all stay: a tenth of the drawn words is swapped for another")
+def _(ids: Tensor, vocab: int, draw: Tensor, kind: Tensor, other: Tensor) -> tuple[Tensor, Tensor]:
+    return _hidden(ids, kind, _chosen(ids, draw), _words(vocab, other), swapped=0.0)
+
+
+# ---- the loss on hidden words ------------------------------------------------------------------------------------
+
+
+def _logits_and_targets() -> list[tuple[Tensor, Tensor]]:
+    some = torch.tensor([[IGNORED, 3, IGNORED, IGNORED, 0], [IGNORED, 1, 5, 2, IGNORED]])
+    return [
+        (2 * randn(2, 5, 6, seed=3), some),
+        (2 * randn(1, 5, 6, seed=4), torch.tensor([[4, IGNORED, IGNORED, 2, 2]])),
+        (randn(1, 3, 6, seed=5), torch.full((1, 3), IGNORED)),
+    ]
+
+
+@exercise(
+    cases=_logits_and_targets,
+    hints=[
+        "Which positions count? `targets != IGNORED` is a Boolean tensor, and it can index both logits and targets.",
+        "−log softmax(logits) at the targets, added up, divided by how many there are. And where there are none?",
+    ],
+)
+def hidden_loss(logits: Tensor, targets: Tensor) -> Tensor:
+    counted = targets != IGNORED
+    logp = torch.log_softmax(logits[counted], dim=-1)
+    right = logp.gather(-1, targets[counted][:, None])
+    return -right.sum() / max(1, int(counted.sum()))
+
+
+def _losses(logits: Tensor, targets: Tensor) -> Tensor:
+    """One a position, 0 where the target is `IGNORED`."""
+    return F.cross_entropy(logits.transpose(1, 2), targets, ignore_index=IGNORED, reduction="none")
+
+
+@hidden_loss.mistake(
+    "words that nobody hid count as well, as if each were the word 0: drop the positions whose target is IGNORED"
+)
+def _(logits: Tensor, targets: Tensor) -> Tensor:
+    return _losses(logits, targets.clamp(min=0)).mean()
+
+
+@hidden_loss.mistake("the sum is right, but it is divided by all positions: divide by the number that count")
+def _(logits: Tensor, targets: Tensor) -> Tensor:
+    return _losses(logits, targets).mean()
+
+
+@hidden_loss.mistake("this is the sum over the hidden words: a longer batch would have a larger loss; take the mean")
+def _(logits: Tensor, targets: Tensor) -> Tensor:
+    return _losses(logits, targets).sum()
+
+
+@hidden_loss.mistake(
+    "the target of position t is compared with the logits of t − 1: that is GPT's; BERT does not shift"
+)
+def _(logits: Tensor, targets: Tensor) -> Tensor:
+    return hidden_loss.reference(logits[:, :-1], targets[:, 1:])
+
+
+@hidden_loss.mistake("right, until a batch has no hidden word: then this is 0/0; its loss is 0")
+def _(logits: Tensor, targets: Tensor) -> Tensor:
+    return F.cross_entropy(logits.flatten(0, 1), targets.flatten(), ignore_index=IGNORED)
+
+
+@hidden_loss.mistake(
+    "a mean for each text, then the mean of those: a hidden word of a text with few of them counts more"
+)
+def _(logits: Tensor, targets: Tensor) -> Tensor:
+    counts = (targets != IGNORED).sum(dim=1).clamp(min=1)
+    return (_losses(logits, targets).sum(dim=1) / counts).mean()
+
+
+@hidden_loss.mistake("the sign is missing: a log-probability is negative, a loss is not")
+def _(logits: Tensor, targets: Tensor) -> Tensor:
+    return -hidden_loss.reference(logits, targets)
+
+
+@hidden_loss.mistake("these are logits at the targets, not log-probabilities: `torch.log_softmax` comes first")
+def _(logits: Tensor, targets: Tensor) -> Tensor:
+    counted = targets != IGNORED
+    right = logits[counted].gather(-1, targets[counted][:, None])
+    return -right.sum() / max(1, len(right))
+
+
+@hidden_loss.mistake("these are probabilities: the loss is −log p")
+def _(logits: Tensor, targets: Tensor) -> Tensor:
+    counted = targets != IGNORED
+    right = logits[counted].softmax(dim=-1).gather(-1, targets[counted][:, None])
+    return -right.sum() / max(1, len(right))
+
+
+# ---- does the second sentence follow? ----------------------------------------------------------------------------
+
+Documents = list[list[list[int]]]
+Pair = tuple[list[int], list[int], int]
+
+
+def _documents_and_draws() -> list[tuple[Documents, int, int, bool, float]]:
+    documents = [[[5, 6], [7, 8, 9], [10]], [[11], [12, 13]], [[14, 15, 16], [17, 18], [19]]]
+    return [
+        (documents, 0, 1, True, 0.3),
+        (documents, 2, 0, True, 0.9),
+        (documents, 1, 0, False, 0.2),
+        (documents, 1, 0, False, 0.9),
+        (documents, 0, 0, False, 0.1),
+        (documents, 2, 1, False, 0.99),
+    ]
+
+
+@exercise(
+    cases=_documents_and_draws,
+    hints=[
+        "Where it does not follow: make a list of the sentences of all documents but this one, in order, and take the "
+        "one at `int(pick * len(list))`.",
+        "The pieces are `[CLS] first [SEP]` and `second [SEP]`: as many zeros as the one is long, as many ones as the "
+        "other.",
+    ],
+)
+def sentence_pair(documents: Documents, document: int, sentence: int, follows: bool, pick: float) -> Pair:
+    first = documents[document][sentence]
+    if follows:
+        second = documents[document][sentence + 1]
+    else:
+        others = [other for i, text in enumerate(documents) if i != document for other in text]
+        second = others[int(pick * len(others))]
+    left, right = [CLS, *first, SEP], [*second, SEP]
+    return left + right, [0] * len(left) + [1] * len(right), 0 if follows else 1
+
+
+def _split(pair: Pair) -> tuple[list[int], list[int], int]:
+    """The two sentences of a pair and its label."""
+    ids, segments, label = pair
+    border = segments.index(1)
+    return ids[1 : border - 1], ids[border:-1], label
+
+
+def _packed(left: list[int], right: list[int], label: int) -> Pair:
+    return left + right, [0] * len(left) + [1] * len(right), label
+
+
+def _with_second(documents: Documents, document: int, sentence: int, second: list[int], label: int) -> Pair:
+    return _packed([CLS, *documents[document][sentence], SEP], [*second, SEP], label)
+
+
+@sentence_pair.mistake(
+    "a sentence that does not follow may come from the same document here: it is on the same subject, and may even be "
+    "the next one; draw from the other documents"
+)
+def _(documents: Documents, document: int, sentence: int, follows: bool, pick: float) -> Pair:
+    if follows:
+        return sentence_pair.reference(documents, document, sentence, follows, pick)
+    everything = [other for text in documents for other in text]
+    return _with_second(documents, document, sentence, everything[int(pick * len(everything))], 1)
+
+
+@sentence_pair.mistake("a sentence that does not follow must come from another document, and yours come from this one")
+def _(documents: Documents, document: int, sentence: int, follows: bool, pick: float) -> Pair:
+    if follows:
+        return sentence_pair.reference(documents, document, sentence, follows, pick)
+    text = documents[document]
+    return _with_second(documents, document, sentence, text[int(pick * len(text))], 1)
+
+
+@sentence_pair.mistake("the labels are flipped: 0 means that the second sentence follows, 1 that it does not")
+def _(documents: Documents, document: int, sentence: int, follows: bool, pick: float) -> Pair:
+    ids, segments, label = sentence_pair.reference(documents, document, sentence, follows, pick)
+    return ids, segments, 1 - label
+
+
+@sentence_pair.mistake("the choice is flipped: where `follows` is True the next sentence stands, with label 0")
+def _(documents: Documents, document: int, sentence: int, follows: bool, pick: float) -> Pair:
+    return sentence_pair.reference(documents, document, sentence, not follows, pick)
+
+
+@sentence_pair.mistake("every label is the same, whatever `follows` says")
+def _(documents: Documents, document: int, sentence: int, follows: bool, pick: float) -> Pair:
+    ids, segments, _ = sentence_pair.reference(documents, document, sentence, follows, pick)
+    return ids, segments, 0
+
+
+@sentence_pair.mistake("the sentence that follows stands at `sentence + 1`; yours stands before")
+def _(documents: Documents, document: int, sentence: int, follows: bool, pick: float) -> Pair:
+    if not follows:
+        return sentence_pair.reference(documents, document, sentence, follows, pick)
+    return _with_second(documents, document, sentence, documents[document][sentence - 1], 0)
+
+
+@sentence_pair.mistake("all tokens are of segment 0: those of the second sentence and its `[SEP]` are of segment 1")
+def _(documents: Documents, document: int, sentence: int, follows: bool, pick: float) -> Pair:
+    ids, segments, label = sentence_pair.reference(documents, document, sentence, follows, pick)
+    return ids, [0] * len(segments), label
+
+
+@sentence_pair.mistake("segments 1 and 2: they count from 0, and the model has two")
+def _(documents: Documents, document: int, sentence: int, follows: bool, pick: float) -> Pair:
+    ids, segments, label = sentence_pair.reference(documents, document, sentence, follows, pick)
+    return ids, [segment + 1 for segment in segments], label
+
+
+@sentence_pair.mistake("the first `[SEP]` ends the first sentence and is of its segment, 0")
+def _(documents: Documents, document: int, sentence: int, follows: bool, pick: float) -> Pair:
+    first, second, label = _split(sentence_pair.reference(documents, document, sentence, follows, pick))
+    return _packed([CLS, *first], [SEP, *second, SEP], label)
+
+
+@sentence_pair.mistake("the last `[SEP]` ends the second sentence and is of its segment, 1")
+def _(documents: Documents, document: int, sentence: int, follows: bool, pick: float) -> Pair:
+    first, second, label = _split(sentence_pair.reference(documents, document, sentence, follows, pick))
+    ids, segments, label = _packed([CLS, *first, SEP], [*second, SEP], label)
+    return ids, [*segments[:-1], 0], label
+
+
+@sentence_pair.mistake("segments are given to words alone: `[CLS]` and both `[SEP]` have one, too, as long as the ids")
+def _(documents: Documents, document: int, sentence: int, follows: bool, pick: float) -> Pair:
+    ids, _, label = pair = sentence_pair.reference(documents, document, sentence, follows, pick)
+    first, second, _ = _split(pair)
+    return ids, [0] * len(first) + [1] * len(second), label
+
+
+@sentence_pair.mistake("the second sentence ends without a `[SEP]`")
+def _(documents: Documents, document: int, sentence: int, follows: bool, pick: float) -> Pair:
+    first, second, label = _split(sentence_pair.reference(documents, document, sentence, follows, pick))
+    return _packed([CLS, *first, SEP], second, label)
+
+
+@sentence_pair.mistake("no `[SEP]` between the sentences: where does the first one end?")
+def _(documents: Documents, document: int, sentence: int, follows: bool, pick: float) -> Pair:
+    first, second, label = _split(sentence_pair.reference(documents, document, sentence, follows, pick))
+    return _packed([CLS, *first], [*second, SEP], label)
+
+
+@sentence_pair.mistake("`[CLS]` is missing: the label is read from its vector")
+def _(documents: Documents, document: int, sentence: int, follows: bool, pick: float) -> Pair:
+    first, second, label = _split(sentence_pair.reference(documents, document, sentence, follows, pick))
+    return _packed([*first, SEP], [*second, SEP], label)
+
+
+@sentence_pair.mistake("the second sentence begins with another `[CLS]`: one stands for both")
+def _(documents: Documents, document: int, sentence: int, follows: bool, pick: float) -> Pair:
+    first, second, label = _split(sentence_pair.reference(documents, document, sentence, follows, pick))
+    return _packed([CLS, *first, SEP], [CLS, *second, SEP], label)
+
+
+# ---- fine-tuning -------------------------------------------------------------------------------------------------
+
+
+def _model_and_batch() -> list[tuple[Bert, nn.Linear, Tensor, Tensor, Tensor, float]]:
+    sizes = replace(BERT, d_model=8, heads=2, d_ff=12, layers=1, longest=6, dropout=0.0)
+    bert, head = Bert(12, sizes), nn.Linear(8, 3)
+    for seed, weights in enumerate([*bert.parameters(), *head.parameters()]):
+        weights.data = 0.5 * randn(*weights.shape, seed=seed)
+    ids = torch.tensor([[CLS, 5, 6, SEP, PAD, PAD], [CLS, 7, 8, 9, 10, SEP], [CLS, 11, 5, 5, SEP, PAD]])
+    return [(bert, head, ids, torch.tensor([4, 6, 5]), torch.tensor([2, 0, 1]), 0.1)]
+
+
+@exercise(
+    cases=_model_and_batch,
+    hints=[
+        "`[CLS]` is the first token of every text, so its vector is `bert(ids, lengths)[:, 0]`.",
+        "`torch.optim.SGD` takes a list of parameters: `[*bert.parameters(), *head.parameters()]`. After `backward` "
+        "and `step`, ask the model again.",
+    ],
+)
+def fine_tune(bert: nn.Module, head: nn.Module, ids: Tensor, lengths: Tensor, labels: Tensor, rate: float) -> Tensor:
+    optimizer = torch.optim.SGD([*bert.parameters(), *head.parameters()], lr=rate)
+    F.cross_entropy(head(bert(ids, lengths)[:, 0]), labels).backward()
+    optimizer.step()
+    return head(bert(ids, lengths)[:, 0])
+
+
+def _first(states: Tensor, lengths: Tensor) -> Tensor:
+    return states[:, 0]
+
+
+def _mean(states: Tensor, lengths: Tensor) -> Tensor:
+    return states.mean(dim=1)
+
+
+def _tuned(
+    bert: nn.Module,
+    head: nn.Module,
+    ids: Tensor,
+    lengths: Tensor,
+    labels: Tensor,
+    rate: float,
+    *,
+    summary: Callable[[Tensor, Tensor], Tensor] = _first,
+    trained: Iterable[nn.Module] = (),
+    reduction: str = "mean",
+) -> Tensor:
+    """One step on the modules `trained`, both when left out, with another `summary` of a text or another mean."""
+    parameters = [p for module in (trained or (bert, head)) for p in module.parameters()]
+    F.cross_entropy(head(summary(bert(ids, lengths), lengths)), labels, reduction=reduction).backward()
+    torch.optim.SGD(parameters, lr=rate).step()
+    return head(summary(bert(ids, lengths), lengths))
+
+
+@fine_tune.mistake("the body is frozen and the head alone has learnt: that is probing; fine-tuning trains all of it")
+def _(bert: nn.Module, head: nn.Module, ids: Tensor, lengths: Tensor, labels: Tensor, rate: float) -> Tensor:
+    return _tuned(bert, head, ids, lengths, labels, rate, trained=[head])
+
+
+@fine_tune.mistake("the body has learnt and the head has not: it is new, so it needs the step most")
+def _(bert: nn.Module, head: nn.Module, ids: Tensor, lengths: Tensor, labels: Tensor, rate: float) -> Tensor:
+    return _tuned(bert, head, ids, lengths, labels, rate, trained=[bert])
+
+
+@fine_tune.mistake(
+    "a mean over all positions takes in the padding, so that a text changes with its batch: take `[CLS]`"
+)
+def _(bert: nn.Module, head: nn.Module, ids: Tensor, lengths: Tensor, labels: Tensor, rate: float) -> Tensor:
+    return _tuned(bert, head, ids, lengths, labels, rate, summary=_mean)
+
+
+@fine_tune.mistake("a mean over the tokens is a fair summary, but here the text's vector is that of `[CLS]`, the first")
+def _(bert: nn.Module, head: nn.Module, ids: Tensor, lengths: Tensor, labels: Tensor, rate: float) -> Tensor:
+    def mean_of_words(states: Tensor, lengths: Tensor) -> Tensor:
+        there = torch.arange(states.shape[1]) < lengths[:, None]
+        return (states * there[..., None]).sum(dim=1) / lengths[:, None]
+
+    return _tuned(bert, head, ids, lengths, labels, rate, summary=mean_of_words)
+
+
+@fine_tune.mistake("this is the last position, padding in most texts: `[CLS]` is the first token")
+def _(bert: nn.Module, head: nn.Module, ids: Tensor, lengths: Tensor, labels: Tensor, rate: float) -> Tensor:
+    return _tuned(bert, head, ids, lengths, labels, rate, summary=lambda states, _: states[:, -1])
+
+
+@fine_tune.mistake(
+    "this is each text's last token, `[SEP]`, as for a model that reads to the right; `[CLS]` is the first"
+)
+def _(bert: nn.Module, head: nn.Module, ids: Tensor, lengths: Tensor, labels: Tensor, rate: float) -> Tensor:
+    return _tuned(bert, head, ids, lengths, labels, rate, summary=lambda states, n: states[torch.arange(len(n)), n - 1])
+
+
+@fine_tune.mistake("these are the logits from before the step: ask the model again after it")
+def _(bert: nn.Module, head: nn.Module, ids: Tensor, lengths: Tensor, labels: Tensor, rate: float) -> Tensor:
+    return head(bert(ids, lengths)[:, 0])
+
+
+@fine_tune.mistake("the step goes uphill: the gradient is subtracted")
+def _(bert: nn.Module, head: nn.Module, ids: Tensor, lengths: Tensor, labels: Tensor, rate: float) -> Tensor:
+    optimizer = torch.optim.SGD([*bert.parameters(), *head.parameters()], lr=rate, maximize=True)
+    F.cross_entropy(head(bert(ids, lengths)[:, 0]), labels).backward()
+    optimizer.step()
+    return head(bert(ids, lengths)[:, 0])
+
+
+@fine_tune.mistake("the loss is a sum over the texts, so the step grows with the batch: take the mean")
+def _(bert: nn.Module, head: nn.Module, ids: Tensor, lengths: Tensor, labels: Tensor, rate: float) -> Tensor:
+    return _tuned(bert, head, ids, lengths, labels, rate, reduction="sum")
+
+
+# ---- the best span -----------------------------------------------------------------------------------------------
+
+
+def _start_and_end() -> list[tuple[Tensor, Tensor, int]]:
+    return [
+        (torch.tensor([0.0, 2.0, 5.0, 1.0]), torch.tensor([1.0, 4.5, 0.5, 2.0]), 4),  # the best end is before the start
+        (torch.tensor([1.0, 0.5, 0.0, 3.0]), torch.tensor([0.0, 0.5, 0.0, 4.0]), 4),  # one token
+        (torch.tensor([4.0, 0.0, 3.5, 0.0, 0.0]), torch.tensor([0.0, 0.0, 0.0, 0.0, 4.0]), 3),  # not from 0 to 4
+        (torch.tensor([-3.0, -2.0, -4.0]), torch.tensor([-5.0, -3.0, -1.0]), 2),  # logits may be negative
+        (torch.tensor([6.0, 3.0, 0.0, 0.0]), torch.tensor([-9.0, -9.0, -9.0, 5.0]), 3),  # a good start without an end
+    ]
+
+
+@exercise(
+    cases=_start_and_end,
+    hints=[
+        "There are few pairs: two loops, i over all positions, and j from i to the last that `longest` allows.",
+        "A span from i to j has j − i + 1 tokens. `max(pairs, key=...)` keeps the pair of the largest sum.",
+    ],
+)
+def best_span(start: Tensor, end: Tensor, longest: int) -> tuple[int, int]:
+    spans = [(i, j) for i in range(len(start)) for j in range(i, min(i + longest, len(end)))]
+    return max(spans, key=lambda span: float(start[span[0]] + end[span[1]]))
+
+
+def _best(start: Tensor, end: Tensor, shortest: int, longest: int, operation: Callable = torch.add) -> tuple[int, int]:
+    """The best pair with `shortest` ≤ j − i + 1 ≤ `longest`."""
+    spans = [(i, j) for i in range(len(start)) for j in range(len(end)) if shortest <= j - i + 1 <= longest]
+    return max(spans, key=lambda span: float(operation(start[span[0]], end[span[1]])))
+
+
+@best_span.mistake("each is the best by itself, and together they may end before they start: choose the pair")
+def _(start: Tensor, end: Tensor, longest: int) -> tuple[int, int]:
+    return int(start.argmax()), int(end.argmax())
+
+
+@best_span.mistake("start and end are exchanged where the end came first: that span has another, lower sum")
+def _(start: Tensor, end: Tensor, longest: int) -> tuple[int, int]:
+    return tuple(sorted((int(start.argmax()), int(end.argmax()))))
+
+
+@best_span.mistake("here the end may come before the start: only pairs with i ≤ j are spans")
+def _(start: Tensor, end: Tensor, longest: int) -> tuple[int, int]:
+    return _best(start, end, -len(start), longest)
+
+
+@best_span.mistake("a span may be one token: i = j is allowed")
+def _(start: Tensor, end: Tensor, longest: int) -> tuple[int, int]:
+    return _best(start, end, 2, longest)
+
+
+@best_span.mistake("spans longer than `longest` take part")
+def _(start: Tensor, end: Tensor, longest: int) -> tuple[int, int]:
+    return _best(start, end, 1, len(start))
+
+
+@best_span.mistake("one token too many: a span from i to j has j − i + 1 tokens, both ends counted")
+def _(start: Tensor, end: Tensor, longest: int) -> tuple[int, int]:
+    return _best(start, end, 1, longest + 1)
+
+
+@best_span.mistake("one token too few: a span from i to j has j − i + 1 tokens, so j may be i + longest − 1")
+def _(start: Tensor, end: Tensor, longest: int) -> tuple[int, int]:
+    return _best(start, end, 1, max(1, longest - 1))
+
+
+@best_span.mistake("the best start first, then the best end for it: another start may have a far better end")
+def _(start: Tensor, end: Tensor, longest: int) -> tuple[int, int]:
+    i = int(start.argmax())
+    return i, i + int(end[i : i + longest].argmax())
+
+
+@best_span.mistake("the best end first, then the best start for it: another end may have a far better start")
+def _(start: Tensor, end: Tensor, longest: int) -> tuple[int, int]:
+    j = int(end.argmax())
+    begin = max(0, j - longest + 1)
+    return begin + int(start[begin : j + 1].argmax()), j
+
+
+@best_span.mistake(
+    "logits are added: they are log-probabilities up to a constant, and two negative ones have a product > 0"
+)
+def _(start: Tensor, end: Tensor, longest: int) -> tuple[int, int]:
+    return _best(start, end, 1, longest, torch.mul)
+
+
+@best_span.mistake("the end is one further, as in a slice: here j is the last token of the span itself")
+def _(start: Tensor, end: Tensor, longest: int) -> tuple[int, int]:
+    i, j = best_span.reference(start, end, longest)
+    return i, j + 1
+
+
+# ---- how many numbers does BERT have? ----------------------------------------------------------------------------
+
+
+def _sizes() -> list[tuple[int, int, int, int, int, int, int]]:
+    base, large = (30_522, 512, 2, 768, 12, 3072, 12), (30_522, 512, 2, 1024, 16, 4096, 24)
+    return [base, large, (11, 7, 3, 4, 2, 5, 2)]
+
+
+@exercise(
+    cases=_sizes,
+    hints=[
+        "A linear layer from n to m has n · m + m numbers, a layer norm 2 · d_model. Which are in a block, how often?",
+        "Three tables and a norm; then in each block four matrices of attention, two of the feed-forward net, all with "
+        "biases, and two norms. Heads share the width, so their number changes nothing.",
+    ],
+)
+def count_parameters(vocab: int, longest: int, segments: int, d_model: int, heads: int, d_ff: int, layers: int) -> int:
+    norm = 2 * d_model
+    tables = (vocab + longest + segments) * d_model
+    attention = 4 * (d_model * d_model + d_model)
+    feed_forward = (d_model * d_ff + d_ff) + (d_ff * d_model + d_model)
+    return tables + norm + layers * (attention + norm + feed_forward + norm)
+
+
+@count_parameters.mistake("the biases are missing: every linear layer has one, as wide as its output")
+def _(*sizes: int) -> int:
+    *_, d_model, _, d_ff, layers = sizes
+    return count_parameters.reference(*sizes) - layers * (5 * d_model + d_ff)
+
+
+@count_parameters.mistake("the layer norms are missing: one after the tables and two a block, a gain and a shift each")
+def _(*sizes: int) -> int:
+    *_, d_model, _, _, layers = sizes
+    return count_parameters.reference(*sizes) - (2 * layers + 1) * 2 * d_model
+
+
+@count_parameters.mistake("biases and layer norms are missing: small beside the matrices, but they are there")
+def _(*sizes: int) -> int:
+    *_, d_model, _, d_ff, layers = sizes
+    return count_parameters.reference(*sizes) - layers * (5 * d_model + d_ff) - (2 * layers + 1) * 2 * d_model
+
+
+@count_parameters.mistake("one layer norm is missing: the sum of the three tables is normalised before the first block")
+def _(*sizes: int) -> int:
+    return count_parameters.reference(*sizes) - 2 * sizes[3]
+
+
+@count_parameters.mistake("a block has two layer norms, one after attention and one after the feed-forward net")
+def _(*sizes: int) -> int:
+    *_, d_model, _, _, layers = sizes
+    return count_parameters.reference(*sizes) - layers * 2 * d_model
+
+
+@count_parameters.mistake("positions and segments have tables, too, and they are trained")
+def _(*sizes: int) -> int:
+    return count_parameters.reference(sizes[0], 0, 0, *sizes[3:])
+
+
+@count_parameters.mistake("the table of positions is missing: BERT's are learnt, one vector each")
+def _(*sizes: int) -> int:
+    return count_parameters.reference(sizes[0], 0, *sizes[2:])
+
+
+@count_parameters.mistake("the table of segments is missing: a vector for each of them")
+def _(*sizes: int) -> int:
+    return count_parameters.reference(*sizes[:2], 0, *sizes[3:])
+
+
+@count_parameters.mistake(
+    "attention has four matrices: queries, keys, values, and W_O, which mixes what the heads found"
+)
+def _(*sizes: int) -> int:
+    *_, d_model, _, _, layers = sizes
+    return count_parameters.reference(*sizes) - layers * (d_model * d_model + d_model)
+
+
+@count_parameters.mistake(
+    "each head is d_model / heads wide: all heads together are d_model wide, however many there are"
+)
+def _(*sizes: int) -> int:
+    *_, d_model, heads, _, layers = sizes
+    return count_parameters.reference(*sizes) + layers * 3 * (heads - 1) * (d_model * d_model + d_model)
+
+
+@count_parameters.mistake("the feed-forward net has two matrices: one widens to d_ff, one narrows to d_model again")
+def _(*sizes: int) -> int:
+    *_, d_model, _, d_ff, layers = sizes
+    return count_parameters.reference(*sizes) - layers * (d_ff * d_model + d_model)
+
+
+@count_parameters.mistake("all blocks are counted as one: that is ALBERT, which shares them; BERT's are all different")
+def _(*sizes: int) -> int:
+    return count_parameters.reference(*sizes[:-1], 1)
+
+
+@count_parameters.mistake("a matrix for the output is counted: it belongs to a head, and is the table of words again")
+def _(*sizes: int) -> int:
+    return count_parameters.reference(*sizes) + sizes[0] * sizes[3]
+
+
+# ---- find the bug ------------------------------------------------------------------------------------------------
+
+
+def _logits_words_and_weights() -> list[tuple[Tensor, Tensor, Tensor]]:
+    weights = torch.tensor([[1.0, 1.0, 1.0, 0.0], [1.0, 0.0, 0.0, 0.0]])
+    words = torch.tensor([[3, 1, 4, 0], [5, 0, 0, 0]])
+    return [(2 * randn(2, 4, 6, seed=6), words, weights), (2 * randn(1, 4, 6, seed=7), words[:1], weights[:1])]
+
+
+@exercise(
+    cases=_logits_words_and_weights,
+    hints=[
+        "Change the logits where the weight is 0: does the loss change, and should it?",
+        "Print the shapes: what comes out when (n,) is multiplied by (n, 1)?",
+    ],
+)
+def weighted_loss(logits: Tensor, words: Tensor, weights: Tensor) -> Tensor:
+    losses = nn.functional.cross_entropy(logits.flatten(0, 1), words.flatten(), reduction="none")
+    losses = losses * weights.flatten()
+    return losses.sum() / weights.sum()
+
+
+@weighted_loss.given
+def _(logits: Tensor, words: Tensor, weights: Tensor) -> Tensor:
+    losses = nn.functional.cross_entropy(logits.flatten(0, 1), words.flatten(), reduction="none")
+    losses = losses * weights.reshape(-1, 1)
+    return losses.sum() / weights.sum()
+
+
+def _each(logits: Tensor, words: Tensor) -> Tensor:
+    return F.cross_entropy(logits.transpose(1, 2), words, reduction="none")
+
+
+@weighted_loss.mistake("the mask works now, but fillers are in the mean: divide by the sum of the weights")
+def _(logits: Tensor, words: Tensor, weights: Tensor) -> Tensor:
+    return (_each(logits, words) * weights).mean()
+
+
+@weighted_loss.mistake("the mask works now; without the division a batch with more hidden words has a larger loss")
+def _(logits: Tensor, words: Tensor, weights: Tensor) -> Tensor:
+    return (_each(logits, words) * weights).sum()
+
+
+@weighted_loss.mistake("a mean over all places: fillers count like hidden words, and the weights are not used")
+def _(logits: Tensor, words: Tensor, weights: Tensor) -> Tensor:
+    return _each(logits, words).mean()
+
+
+@weighted_loss.mistake("the product is still (n, n), and its mean hides it: every loss meets every weight")
+def _(logits: Tensor, words: Tensor, weights: Tensor) -> Tensor:
+    return (_each(logits, words).reshape(-1) * weights.reshape(-1, 1)).mean()
+
+
+@weighted_loss.mistake("the product is still (n, n): a sum over one of its axes only makes all losses count the same")
+def _(logits: Tensor, words: Tensor, weights: Tensor) -> Tensor:
+    return (_each(logits, words).reshape(-1) * weights.reshape(-1, 1)).sum(dim=0).mean()
+
+
+@weighted_loss.mistake("the weights are the wrong way round: 1 stands where a word was hidden")
+def _(logits: Tensor, words: Tensor, weights: Tensor) -> Tensor:
+    return (_each(logits, words) * (1 - weights)).sum() / weights.sum()
+
+
+@weighted_loss.mistake("the mask works, but each text has its own mean: all hidden words of the batch count the same")
+def _(logits: Tensor, words: Tensor, weights: Tensor) -> Tensor:
+    return ((_each(logits, words) * weights).sum(dim=1) / weights.sum(dim=1)).mean()
