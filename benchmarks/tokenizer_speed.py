@@ -89,7 +89,7 @@ def rows(task: str, seconds: dict[str, list[float]], characters: int) -> list[di
     found = []
     for name, times in seconds.items():
         ratio = median(theirs / ours for theirs, ours in zip(times, seconds["tfbook"], strict=True))
-        figures = {"seconds": round(median(times), 3), "M chars/s": round(characters / median(times) / 1e6, 2)}
+        figures = {"seconds": round(median(times), 3), "M chars/s": float(f"{characters / median(times) / 1e6:.3g}")}
         found.append({"task": task, "by": name, **figures, "ratio": round(ratio, 2), "bar": BARS.get((task, name), "")})
     return found
 

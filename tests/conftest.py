@@ -11,6 +11,8 @@ if os.environ.get("TFBOOK_CHECK", "1") != "0":  # 0 helps with a debugger
     # The tower lets an int stand for a float, as type checkers do.
     jaxtyping.install_import_hook("tfbook", "beartype.beartype(conf=beartype.BeartypeConf(is_pep484_tower=True))")
 
+os.environ["HF_HUB_OFFLINE"] = "1"  # Hugging Face's models are built with random weights: nothing is downloaded
+
 import hypothesis
 import matplotlib
 import numpy as np

@@ -5,6 +5,7 @@ What a reader meets without that check, at the entry points, is tested beside th
 
 import os
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import jaxtyping
@@ -12,7 +13,20 @@ import pytest
 import torch
 from torch import nn
 
-from tfbook import attention, decoding, invariants, masks, metrics, recurrent, scoring, seq2seq
+from tfbook import (
+    attention,
+    cache,
+    decoding,
+    invariants,
+    masks,
+    metrics,
+    positions,
+    recurrent,
+    scoring,
+    seq2seq,
+    train,
+    transformer,
+)
 
 pytestmark = pytest.mark.skipif(os.environ.get("TFBOOK_CHECK") == "0", reason="TFBOOK_CHECK=0 switches the checks off")
 
@@ -22,6 +36,9 @@ SCORE = scoring.AdditiveScore(3, 4, 6)
 HEADS, ATTENTION = torch.ones(2, 1, 5, 4), attention.MultiHeadAttention(4, 2)
 SIZES = seq2seq.Seq2SeqSizes(source_vocab=9, target_vocab=9, d_embed=3, d_hidden=4)
 MODEL = seq2seq.Translator(seq2seq.Encoder(SIZES), seq2seq.LuongDecoder(SIZES))
+BLOCKS = transformer.Sizes(d_model=4, heads=2, d_ff=5)
+TRANSFORMER = transformer.Transformer(transformer.Encoder(9, BLOCKS), transformer.Decoder(9, BLOCKS))
+WORDS = torch.ones(2, 5, 4)
 
 
 @pytest.mark.parametrize(
@@ -47,7 +64,24 @@ MODEL = seq2seq.Translator(seq2seq.Encoder(SIZES), seq2seq.LuongDecoder(SIZES))
         ("lengths", MODEL, (IDS, torch.tensor([5]), IDS)),
         ("target", MODEL, (IDS, LENGTHS, IDS[:1])),
         ("source", MODEL, (IDS.float(), LENGTHS, IDS)),
+        ("positions", positions.sinusoid, (IDS[0], 4)),
+        ("x", positions.Sinusoidal(4).add, (HEADS,)),
+        ("x", positions.Rotary(4).rotate, (WORDS,)),
+        ("angles", positions.turned, (HEADS, torch.ones(4, 2))),
+        ("q", positions.ALiBi(1).bias, (WORDS, 5)),
+        ("q", positions.Relative(4).bias, (HEADS.long(), 5)),
+        ("v", cache.Cache().extend, (HEADS, HEADS[:, :, :4])),
+        ("rows", cache.StackCache(1).select, (X,)),
+        ("gain", transformer.layer_norm, (X, torch.ones(4), torch.ones(3))),
+        ("memory", partial(transformer.Block(BLOCKS, cross=True), memory=WORDS[:1]), (WORDS,)),
+        ("ids", transformer.LanguageModel(9, BLOCKS), (X,)),
+        ("source", TRANSFORMER, (IDS.float(), LENGTHS, IDS)),
+        ("lengths", TRANSFORMER, (IDS, LENGTHS[:1], IDS)),
+        ("target", TRANSFORMER, (IDS, LENGTHS, IDS[:1])),
+        ("rows", transformer.Memory(WORDS, LENGTHS).select, (X,)),
+        ("targets", partial(train.smoothed_cross_entropy, smoothing=0.1), (WORDS, IDS[:, :4])),
         ("lengths", decoding.greedy, (MODEL, IDS, LENGTHS[:1])),
+        ("lengths", decoding.beam, (TRANSFORMER, IDS, LENGTHS[:1])),
         ("weights", metrics.hard_alignment, (torch.ones(1, 2, 3),)),
         ("mask", invariants.convexity, (torch.ones(2, 3, 5), torch.ones(2, 3, 4, dtype=torch.bool))),
         ("tokens", invariants.future_leak, (lambda x: x, IDS.float(), 9)),
@@ -55,7 +89,8 @@ MODEL = seq2seq.Translator(seq2seq.Encoder(SIZES), seq2seq.LuongDecoder(SIZES))
         ("x", invariants.permutation_gap, (lambda x: x, IDS)),
         ("x", invariants.dependence, (lambda x: x, X)),
         ("x", invariants.blocked_rows, (attention.softmax, X, masks.Causal())),
-        ("lengths", invariants.attention_report, (ATTENTION, torch.ones(2, 5, 4), LENGTHS[:1])),
+        ("lengths", invariants.attention_report, (ATTENTION, WORDS, LENGTHS[:1])),
+        ("ids", invariants.language_model_report, (transformer.LanguageModel(9, BLOCKS), X)),
     ],
 )
 def test_the_argument_with_the_wrong_shape_or_dtype_is_named(

@@ -160,8 +160,8 @@ def perplexity(model: LanguageModel, text: Text, length: int, *, count: int = 12
     losses = []
     for ids in windows_ending_together(text, length, count).to(runtime.device()).split(32):
         logits = model(ids[:, :-1])[:, -JUDGED:]
-        losses.append(F.cross_entropy(logits.flatten(0, 1), ids[:, -JUDGED:].flatten()))
-    return math.exp(mean(map(float, losses)))
+        losses.append(F.cross_entropy(logits.flatten(0, 1), ids[:, -JUDGED:].flatten(), reduction="none"))
+    return math.exp(torch.cat(losses).mean())
 
 
 class SlowPairsInterpolated(InterpolatedRotary):

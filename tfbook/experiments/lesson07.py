@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import copy
 import math
+import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import pairwise
 from statistics import fmean, median, stdev
 from typing import Any, NamedTuple
 
@@ -49,10 +49,10 @@ from tfbook.tokenization import Tokenizer
 from tfbook.transformer import BidirectionalModel, LanguageModel, Sizes
 
 VOCAB = 2000
-LONGEST = 48  # tokens that a model reads at once
-SPAN = 20  # tokens of a "sentence" in pretraining: any span of contiguous text (Devlin et al., 2019, section 3)
-SMALL = replace(BERT, d_model=128, heads=4, d_ff=512, layers=2, longest=LONGEST, dropout=0.0)
-BERTS = Masking()  # 15%: 80/10/10
+LONGEST = 48  # tokens that a classifier reads
+SPAN = 12  # tokens at most of a "sentence" in pretraining: any span of contiguous text (Devlin et al., 2019, section 3)
+SMALL = replace(BERT, d_model=64, heads=4, d_ff=256, layers=2, position="rotary", pre_norm=True, dropout=0.0)
+OFTEN = Masking(rate=0.3)  # twice as often as BERT: a short training learns more from it
 ALL_HIDDEN = Masking(mask=1.0, random=0.0)  # to judge by: every drawn word is [MASK]
 
 
@@ -101,26 +101,35 @@ def _padded(rows: Sequence[Sequence[int]]) -> Int[Tensor, "batch time"]:
 class Reading:
     """A corpus in tokens: what is pretrained on, and rows with a label; nothing of the test is in the former."""
 
-    def __init__(self, corpus: LabelledTexts, vocab: int = VOCAB):
+    def __init__(self, corpus: LabelledTexts):
         self.corpus = corpus
-        self.tokenizer = Tokenizer.learn(corpus.unlabelled, vocab, specials=SPECIALS)
-        self.texts = [self.tokenizer.encode(text) for text in corpus.unlabelled]
+        self.tokenizer = Tokenizer.learn((text.lower() for text in corpus.unlabelled), VOCAB, specials=SPECIALS)
+        self.texts = [self.encode(text) for text in corpus.unlabelled]
         self.test = self.rows(corpus.test)
+
+    def encode(self, text: str) -> list[int]:
+        """In lower case, which makes more of a small text."""
+        return self.tokenizer.encode(text.lower())
 
     def rows(self, labelled: Sequence[Labelled]) -> Rows:
         """Each text as one segment; of a long one its beginning."""
-        return Rows.of([Follows(self.tokenizer.encode(text)[: LONGEST - 2], (), label) for text, label in labelled])
+        return Rows.of([Follows(self.encode(text)[: LONGEST - 2], (), label) for text, label in labelled])
 
     def pairs(self, *, seed: int) -> Rows:
         """Neighbouring spans of the unlabelled texts, half of them with another text's span as the second."""
-        return Rows.of(sentence_pairs([spans(ids) for ids in self.texts], seed=seed))
+        documents = [spans(ids, seed=place) for place, ids in enumerate(self.texts)]
+        return Rows.of(sentence_pairs(documents, seed=seed))
 
 
-def spans(ids: Sequence[int]) -> list[Sequence[int]]:
-    """The ids in pieces of about equal size: as few as `SPAN` allows, but two at least."""
-    count = max(2, math.ceil(len(ids) / SPAN))
-    borders = [len(ids) * i // count for i in range(count + 1)]
-    return [ids[start:end] for start, end in pairwise(borders) if start < end]
+def spans(ids: Sequence[int], *, seed: int = 0) -> list[Sequence[int]]:
+    """The ids in pieces of `SPAN` / 2 to `SPAN`, drawn at random: an even cut would tell which two belong together."""
+    lengths = random.Random(seed)
+    pieces = []
+    while ids:
+        border = lengths.randint(SPAN // 2, SPAN)
+        pieces.append(ids[:border])
+        ids = ids[border:]
+    return pieces
 
 
 def dice(*numbers: int) -> torch.Generator:
@@ -140,11 +149,11 @@ class Pretraining:
 
     sizes: Sizes = SMALL
     body: Callable[[int, Sizes], Bert] = Bert
-    masking: Masking = BERTS
+    masking: Masking = OFTEN
     static: bool = False  # the same words are hidden in every pass
     steps: int = 600
     lr: float = 2e-3
-    size: int = 64  # rows of a batch
+    size: int = 256  # rows of a batch
 
     def recipe(self) -> train.Recipe:
         """A warm-up over a tenth of the steps, then half a cosine down to 0."""
@@ -229,7 +238,7 @@ def label_loss(model: Classifier, rows: Rows) -> Tensor:
 
 
 def fine_tuned(
-    start: PretrainedBert | Bert, reading: Reading, count: int, *, seed: int, recipe: train.Recipe = FINE
+    start: PretrainedBert | Bert, reading: Reading, count: int, *, seed: int, recipe: train.Recipe | None = None
 ) -> tuple[Classifier, train.History]:
     """A classifier trained on `count` texts of each label from `start`, which stays as it is."""
     runtime.seed(seed)
@@ -239,7 +248,7 @@ def fine_tuned(
     def batch(step: int) -> Rows:
         return rows[torch.randperm(len(rows), generator=dice(seed, step))[:32]]
 
-    return model, train.fit(model, label_loss, batch, recipe)
+    return model, train.fit(model, label_loss, batch, recipe or FINE)
 
 
 @torch.inference_mode()
@@ -265,7 +274,7 @@ CORPORA = {  # numbers of texts of each label
 }
 
 
-def by_labels(seeds: Sequence[int] = (1, 2, 3), plan: Pretraining = Pretraining()) -> list[dict[str, Any]]:
+def by_labels(seeds: Sequence[int] = (1, 2, 3), *, steps: int = 600) -> list[dict[str, Any]]:
     """Test accuracy of classifiers that began pretrained or from scratch, with few labels and with many.
 
     A row is a corpus, a seed, a number of labels and a draw of them; both classifiers of a row see the same texts.
@@ -274,7 +283,7 @@ def by_labels(seeds: Sequence[int] = (1, 2, 3), plan: Pretraining = Pretraining(
     for name, counts in CORPORA.items():
         reading = Reading(data.load(name))
         for seed in seeds:
-            model, history = pretrained(plan, reading, seed=seed)
+            model, history = pretrained(Pretraining(steps=steps), reading, seed=seed)
             found = {key: round(history.evaluations[-1][key], 4) for key in ("nats", "right")}
             runs = [(count, draw) for count in counts for draw in range(DRAWS)]
             rows += [
@@ -320,15 +329,14 @@ def over_seeds(rows: Sequence[dict[str, Any]], value: Callable[[dict[str, Any]],
 
 # ---- stored: which words are hidden ------------------------------------------------------------------------------
 
-SIDE = replace(SMALL, d_model=64, d_ff=256)  # of the comparisons that need many pretrainings
-FEW = 16  # labels in them
-HIDING = {
+FEW = 16  # texts of each label, wherever one number has to do
+HIDING = {  # a rate, or Devlin's shares of [MASK] / the same token / another one
     **{f"{rate:.0%}": Masking(rate=rate) for rate in (0.05, 0.15, 0.3, 0.5)},
-    "100/0/0": Masking(mask=1.0, random=0.0),
-    "80/0/20": Masking(mask=0.8, random=0.0),
-    "80/20/0": Masking(mask=0.8, random=0.2),
-    "0/20/80": Masking(mask=0.0, random=0.2),
-    "0/100/0": Masking(mask=0.0, random=1.0),
+    "100/0/0": Masking(rate=OFTEN.rate, mask=1.0, random=0.0),
+    "80/0/20": Masking(rate=OFTEN.rate, mask=0.8, random=0.2),
+    "80/20/0": Masking(rate=OFTEN.rate, mask=0.8, random=0.0),
+    "0/20/80": Masking(rate=OFTEN.rate, mask=0.0, random=0.8),
+    "0/0/100": Masking(rate=OFTEN.rate, mask=0.0, random=1.0),
 }
 
 
@@ -338,7 +346,7 @@ def hiding(seeds: Sequence[int] = (1, 2, 3), *, steps: int = 400) -> list[dict[s
     The last row hides the same words in every pass (Liu et al., 2019, section 4.1).
     """
     reading = Reading(data.load("docstrings"))
-    plans = {name: Pretraining(sizes=SIDE, masking=masking, steps=steps) for name, masking in HIDING.items()}
+    plans = {name: Pretraining(sizes=SMALL, masking=masking, steps=steps) for name, masking in HIDING.items()}
     plans["static"] = replace(plans["15%"], static=True)
     return [{"hiding": name, **_worth(plan, reading, seed)} for seed in seeds for name, plan in plans.items()]
 
@@ -370,9 +378,9 @@ DIRECTIONS = {"the left": LanguageModel, "both sides": BidirectionalModel}
 def directions(seeds: Sequence[int] = (1, 2, 3), *, steps: int = 400) -> list[dict[str, Any]]:
     """The same hidden words, guessed by two models that differ in one word, their mask: from the left, or from all."""
     reading = Reading(data.load("docstrings"))
-    plan = Pretraining(sizes=replace(SIDE, pre_norm=True, position="rotary"), steps=steps, size=32)
+    plan = Pretraining(steps=steps, size=128)
     read = running_text(reading.texts)
-    test = running_text([reading.tokenizer.encode(text) for text, _ in reading.corpus.test])
+    test = running_text([reading.encode(text) for text, _ in reading.corpus.test])
     masked = hide_words(test.ids, VOCAB, ALL_HIDDEN, generator=dice(0))
 
     def curve(kind: type[LanguageModel], seed: int) -> list[dict[str, float]]:
@@ -416,7 +424,7 @@ def electra(seeds: Sequence[int] = (1, 2, 3), *, steps: int = 400) -> list[dict[
     layer. The learning rate depends on the step alone: each point of a curve is a training that ends there.
     """
     reading = Reading(data.load("docstrings"))
-    plan = Pretraining(sizes=SIDE, steps=steps)
+    plan = Pretraining(sizes=SMALL, steps=steps)
     rows = []
     for seed in seeds:
         batches = hidden_batches(reading.pairs(seed=seed), VOCAB, plan, seed=seed)
@@ -436,12 +444,12 @@ def electra(seeds: Sequence[int] = (1, 2, 3), *, steps: int = 400) -> list[dict[
 
 
 def _masked_reader() -> MaskedLanguageModel:
-    return MaskedLanguageModel(Bert(VOCAB, SIDE))
+    return MaskedLanguageModel(Bert(VOCAB, SMALL))
 
 
 def _electra() -> Electra:
-    generator = replace(SIDE, layers=1, d_ff=SIDE.d_ff // 4)
-    return Electra(MaskedLanguageModel(Bert(VOCAB, generator)), Bert(VOCAB, SIDE))
+    generator = replace(SMALL, layers=1, d_ff=SMALL.d_ff // 4)
+    return Electra(MaskedLanguageModel(Bert(VOCAB, generator)), Bert(VOCAB, SMALL))
 
 
 def hidden_loss(model: MaskedLanguageModel, batch: Hidden) -> Tensor:
@@ -466,29 +474,32 @@ def _one_step(model: nn.Module, loss: Callable[[Any, Hidden], Tensor], batch: Hi
 
 # ---- stored: smaller models --------------------------------------------------------------------------------------
 
-SHARING = {
-    "BERT, 4 blocks": Pretraining(sizes=replace(SIDE, layers=4)),
-    "BERT, 1 block": Pretraining(sizes=replace(SIDE, layers=1)),
-    "ALBERT, 1 block used 4 times": Pretraining(sizes=replace(SIDE, layers=4), body=partial(Albert, d_embed=64)),
-    "ALBERT, words of width 16": Pretraining(sizes=replace(SIDE, layers=4), body=partial(Albert, d_embed=16)),
+SHARING = {  # blocks, and how the body is built
+    "BERT, 4 blocks": (4, Bert),
+    "BERT, 1 block": (1, Bert),
+    "ALBERT, 1 block used 4 times": (4, partial(Albert, d_embed=64)),
+    "ALBERT, words of width 16": (4, partial(Albert, d_embed=16)),
 }
 
 
 def sharing(seeds: Sequence[int] = (1, 2, 3), *, steps: int = 400) -> list[dict[str, Any]]:
     """Parameters against quality: four blocks, one, one that is used four times, and narrow words before it."""
     reading = Reading(data.load("docstrings"))
-    plans = {name: replace(plan, steps=steps) for name, plan in SHARING.items()}
+    plans = {
+        name: Pretraining(sizes=replace(SMALL, layers=layers), body=body, steps=steps)
+        for name, (layers, body) in SHARING.items()
+    }
     return [{"model": name, **_worth(plan, reading, seed)} for seed in seeds for name, plan in plans.items()]
 
 
 def distilled(seeds: Sequence[int] = (1, 2, 3), *, steps: int = 400) -> list[dict[str, Any]]:
     """A teacher of four blocks, its student of two, and two blocks that had no teacher: size, speed and quality."""
     reading = Reading(data.load("docstrings"))
-    plan = Pretraining(sizes=replace(SIDE, layers=4), steps=steps)
+    plan = Pretraining(sizes=replace(SMALL, layers=4), steps=steps)
     rows = []
     for seed in seeds:
         teacher, _ = pretrained(plan, reading, seed=seed)
-        alone, _ = pretrained(replace(plan, sizes=SIDE), reading, seed=seed)
+        alone, _ = pretrained(replace(plan, sizes=SMALL), reading, seed=seed)
         models = {"teacher, 4 blocks": teacher, "student, 2 blocks": taught(teacher, 2, plan, reading, seed=seed)}
         rows += [
             {

@@ -101,7 +101,10 @@ class Tokenizer:
     # ---- files ---------------------------------------------------------------------------------------------------
 
     def save(self, path: str | Path) -> None:
-        """Writes the JSON file that `tokenizers.Tokenizer.from_file` reads."""
+        """Writes the JSON file that `tokenizers.Tokenizer.from_file` reads.
+
+        Raises ValueError when a special is named as a token is written.
+        """
         Path(path).write_text(json.dumps(self._description(), ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
 
     def _description(self) -> dict[str, Any]:
@@ -153,7 +156,7 @@ class Tokenizer:
     def save_gpt2(self, folder: str | Path) -> None:
         """Writes GPT-2's pair of files: `encoder.json`, letters → id, and `vocab.bpe`, one merge a line.
 
-        Raises ValueError for another pattern than GPT-2's, for which they have no place.
+        Raises ValueError as `save` does, and for another pattern than GPT-2's, for which they have no place.
         """
         if self.pattern != GPT2_PATTERN:
             raise ValueError(f"pattern is {self.pattern!r}; GPT-2's files stand for its own, so use save()")
