@@ -15,6 +15,7 @@ from matplotlib.axes import Axes
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 from matplotlib.patches import FancyArrowPatch, FancyBboxPatch
+from PIL import Image
 
 from tfbook import plot
 from tfbook.decoding import BeamStep, gnmt_penalty
@@ -134,6 +135,7 @@ def test_show_leaves_a_png_with_its_text_and_nothing_that_changes(monkeypatch: p
     [(image, rest)] = shown
     assert rest == {"metadata": {"image/png": {"alt": "BLEU falls from 90 to 10 without attention."}}}
     assert image.data.startswith(b"\x89PNG")
+    assert Image.open(io.BytesIO(image.data)).mode == "P", "a palette keeps notebooks small"
     texts = [content for name, content in _chunks(image.data) if name in (b"tEXt", b"iTXt", b"zTXt", b"tIME")]
     assert texts == []
     assert not plt.fignum_exists(axes.figure.number)
