@@ -106,7 +106,7 @@ def head_errors(model: Transformer, pairs: Sequence[Pair], task: Task) -> Float[
 
 
 def step_seconds(
-    lengths: Sequence[int], *, rows: int = 32, vocabulary: int = 1000, rounds: int = 3
+    lengths: Sequence[int], *, rows: int = 16, vocabulary: int = 1000, rounds: int = 3
 ) -> dict[str, list[float]]:
     """Median seconds of a training step on sentences of each length: lesson 01's translator and the lesson's."""
     found: dict[str, list[float]] = {}
