@@ -1,202 +1,26 @@
-"""Lesson 07's batches hold what they say, its comparisons are fair, and each experiment returns what is plotted."""
+"""Lesson 07's experiments return what is plotted, and its intervals are Student's."""
 
 import math
 import random
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
-from itertools import pairwise
+from functools import partial
 from typing import Any
 
 import pytest
-import torch
 
 from tfbook import data
-from tfbook.bert import CLS, MASK, PAD, SEP, SPECIALS, Bert, Follows, Masking, PretrainedBert
+from tfbook.bert import SEP, Albert, Bert, Masking
 from tfbook.data import Labelled, LabelledTexts
 from tfbook.experiments import lesson07 as study
-from tfbook.experiments.lesson07 import LONGEST, SPAN, Pretraining, Reading, Rows
-
-TINY = replace(study.SMALL, d_model=16, d_ff=32)
-WORDS = (("red", "green", "blue", "pink"), ("one", "two", "three", "four"))  # of the texts of each label
+from tfbook.experiments import small_bert
+from tfbook.experiments.small_bert import LONGEST
 
 
-def corpus() -> LabelledTexts:
-    """Texts of two labels that have no word in common, each long enough for pairs."""
-    dice = random.Random(1)
-    labelled = [
-        Labelled(" ".join(dice.choices(words, k=30)), label) for _ in range(60) for label, words in enumerate(WORDS)
-    ]
-    return LabelledTexts.split("words", ("colours", "numbers"), labelled)
-
-
-@pytest.fixture
-def reading(monkeypatch: pytest.MonkeyPatch) -> Reading:
-    monkeypatch.setattr(study, "VOCAB", 300)
-    return Reading(corpus())
-
-
-@pytest.fixture
-def plan() -> Pretraining:
-    return Pretraining(sizes=TINY, steps=6, size=8)
-
-
-class TestRows:
-    pairs = (Follows([7, 8], [9], 0), Follows([7], (), 1))
-
-    def test_two_segments_and_one(self) -> None:
-        rows = Rows.of(self.pairs)
-        assert rows.ids.tolist() == [[CLS, 7, 8, SEP, 9, SEP], [CLS, 7, SEP, PAD, PAD, PAD]]
-        assert rows.segments.tolist() == [[0, 0, 0, 0, 1, 1], [0] * 6]
-        assert rows.lengths.tolist() == [6, 3]
-        assert rows.labels.tolist() == [0, 1]
-
-    @pytest.mark.parametrize("chosen", [slice(1, 2), torch.tensor([1])])
-    def test_some_rows_are_as_wide_as_their_longest(self, chosen: Any) -> None:
-        rows = Rows.of(self.pairs)[chosen]
-        assert rows.ids.tolist() == [[CLS, 7, SEP]]
-        assert rows.segments.shape == (1, 3)
-        assert (len(rows), rows.lengths.tolist(), rows.labels.tolist()) == (1, [3], [1])
-
-
-class TestReading:
-    def test_nothing_of_the_test_is_read(self, reading: Reading) -> None:
-        test = {tuple(reading.encode(text)) for text, _ in reading.corpus.test}
-        assert test
-        assert test.isdisjoint(map(tuple, reading.texts))
-
-    def test_text_is_lower_case(self, reading: Reading) -> None:
-        assert reading.encode("Red ONE") == reading.encode("red one")
-
-    def test_a_long_text_is_cut_to_what_a_classifier_reads(self, reading: Reading) -> None:
-        rows = reading.rows([Labelled("red " * 200, 1)])
-        assert rows.ids.shape == (1, LONGEST)
-        assert (int(rows.ids[0, 0]), int(rows.ids[0, -1]), rows.labels.tolist()) == (CLS, SEP, [1])
-
-    def test_pairs_are_of_neighbours_or_of_two_texts(self, reading: Reading) -> None:
-        texts = [" ".join(map(str, ids)) for ids in reading.texts]
-        rows = reading.pairs(seed=1)
-        for ids, segments, length, label in zip(rows.ids, rows.segments, rows.lengths, rows.labels, strict=True):
-            first, second = (ids[:length][segments[:length] == segment] for segment in (0, 1))
-            both = " ".join(map(str, [*first[1:-1].tolist(), *second[:-1].tolist()]))
-            if label == 0:
-                assert any(both in text for text in texts)
-        assert 0.3 < float(rows.labels.float().mean()) < 0.7
-
-    def test_the_lengths_do_not_tell_which_spans_belong_together(self) -> None:
-        pieces = [study.spans(list(range(500)), seed=seed) for seed in range(40)]
-        neighbours = [(len(a), len(b)) for text in pieces for a, b in pairwise(text[:-1])]
-        first, second = torch.tensor(neighbours, dtype=torch.float64).T
-        assert abs(float(torch.corrcoef(torch.stack([first, second]))[0, 1])) < 0.1
-
-    def test_spans_are_the_text_in_pieces(self) -> None:
-        ids = list(range(100))
-        pieces = study.spans(ids, seed=3)
-        assert [i for piece in pieces for i in piece] == ids
-        assert all(SPAN // 2 <= len(piece) <= SPAN for piece in pieces[:-1])
-        assert 1 <= len(pieces[-1]) <= SPAN
-
-    def test_running_text_has_no_padding_and_ends_each_text(self) -> None:
-        rows = study.running_text([[10] * 30, [11] * 40, [12] * 40])
-        assert rows.ids.flatten().tolist() == ([10] * 30 + [SEP] + [11] * 40 + [SEP] + [12] * 40 + [SEP])[: 2 * LONGEST]
-        assert rows.lengths.tolist() == [LONGEST, LONGEST]
-
-
-def texts_of(rows: Rows) -> list[tuple[int, ...]]:
-    return [tuple(ids[:length].tolist()) for ids, length in zip(rows.ids, rows.lengths, strict=True)]
-
-
-class TestHiddenBatches:
-    def rows_of_a_pass(self, reading: Reading, plan: Pretraining, turn: int) -> list[tuple[int, ...]]:
-        rows = reading.pairs(seed=1)
-        batch = study.hidden_batches(rows, len(reading.tokenizer), plan, seed=1)
-        steps = len(rows) // plan.size
-        found = [batch(turn * steps + step).rows for step in range(steps)]
-        return [
-            tuple(ids[:length].tolist()) for part in found for ids, length in zip(part.ids, part.lengths, strict=True)
-        ]
-
-    def test_a_pass_holds_each_row_once_and_the_next_another_order(self, reading: Reading, plan: Pretraining) -> None:
-        rows = reading.pairs(seed=1)
-        every = Counter(texts_of(rows))
-        first, second = (self.rows_of_a_pass(reading, plan, turn) for turn in (0, 1))
-        assert len(first) == len(rows) // plan.size * plan.size
-        assert not Counter(first) - every
-        assert first != second
-
-    @pytest.mark.parametrize("static", [False, True])
-    def test_words_are_hidden_anew_in_each_pass_or_once(
-        self, reading: Reading, plan: Pretraining, static: bool
-    ) -> None:
-        rows = reading.pairs(seed=1)
-        plan = replace(plan, static=static, size=len(rows))
-        batch = study.hidden_batches(rows, len(reading.tokenizer), plan, seed=1)
-        first, second = (
-            Counter(
-                (tuple(ids[:n].tolist()), tuple(targets[:n].tolist()))
-                for ids, targets, n in zip(part.rows.ids, part.masked.targets, part.rows.lengths, strict=True)
-            )
-            for part in (batch(0), batch(1))
-        )
-        assert (first == second) == static
-
-    def test_a_step_is_the_same_whenever_it_is_asked_for(self, reading: Reading, plan: Pretraining) -> None:
-        batch = study.hidden_batches(reading.pairs(seed=1), len(reading.tokenizer), plan, seed=1)
-        for one, other in zip(batch(3).masked, batch(3).masked, strict=True):
-            torch.testing.assert_close(one, other)
-        assert not torch.equal(batch(3).masked.ids[:1, :8], batch(4).masked.ids[:1, :8])
-
-
-def test_scores_are_of_the_first_guess() -> None:
-    logits = torch.tensor([[math.log(3.0), 0.0], [0.0, math.log(3.0)]])
-    found = study.scores(logits, torch.tensor([0, 0]))
-    assert math.isclose(found["nats"], (math.log(4 / 3) + math.log(4)) / 2, rel_tol=1e-6)
-    assert found["right"] == 0.5
-
-
-def test_judging_asks_only_for_masks(reading: Reading, plan: Pretraining) -> None:
-    """A model that knows nothing but where a mask stands cannot be right about anything else."""
-    seen = []
-
-    class Spy(PretrainedBert):
-        def __init__(self) -> None:
-            super().__init__(Bert(len(reading.tokenizer), TINY))
-            self.bert.register_forward_pre_hook(lambda module, inputs: seen.append(inputs[0]))
-
-    study.judged(Spy().eval(), reading)
-    (ids,) = seen
-    changed = ids != reading.test.ids
-    assert changed.any()
-    assert (ids[changed] == MASK).all()
-    assert (reading.test.ids[changed] >= len(SPECIALS)).all()
-
-
-class TestFineTuning:
-    def test_it_leaves_where_it_began_untouched(self, reading: Reading, plan: Pretraining) -> None:
-        start, _ = study.pretrained(plan, reading, seed=1)
-        before = {name: weight.clone() for name, weight in start.state_dict().items()}
-        study.fine_tuned(start, reading, 4, seed=1, recipe=replace(study.FINE, steps=3))
-        torch.testing.assert_close(dict(start.state_dict()), before)
-
-    def test_the_head_begins_with_the_layer_of_the_pairs(self, reading: Reading, plan: Pretraining) -> None:
-        start, _ = study.pretrained(plan, reading, seed=1)
-        model = study.classifier(start, 2)
-        torch.testing.assert_close(model.head.pool.weight, start.follows.pool.weight)
-        torch.testing.assert_close(model.bert.words.weight, start.bert.words.weight)
-
-    def test_two_labels_without_a_common_word_are_learned(self, reading: Reading) -> None:
-        torch.manual_seed(1)
-        start = Bert(len(reading.tokenizer), TINY)
-        model, _ = study.fine_tuned(start, reading, 20, seed=1, recipe=replace(study.FINE, steps=60, lr=5e-3))
-        assert study.accuracy(model, reading.test) > 0.95
-
-    def test_accuracy_is_the_share_of_right_labels(self, reading: Reading) -> None:
-        model = study.classifier(Bert(len(reading.tokenizer), TINY), 2)
-        with torch.no_grad():
-            model.head.label.weight.zero_()
-            model.head.label.bias.copy_(torch.tensor([0.0, 1.0]))  # says 1, whatever comes
-        share = float((reading.test.labels == 1).float().mean())
-        assert math.isclose(study.accuracy(model, reading.test), share, rel_tol=1e-6)
+def test_running_text_has_no_padding_and_ends_each_text() -> None:
+    rows = study.running_text([[10] * 30, [11] * 40, [12] * 40])
+    assert rows.ids.flatten().tolist() == ([10] * 30 + [SEP] + [11] * 40 + [SEP] + [12] * 40 + [SEP])[: 2 * LONGEST]
+    assert rows.lengths.tolist() == [LONGEST, LONGEST]
 
 
 class TestInterval:
@@ -214,34 +38,44 @@ class TestInterval:
         assert study.over_seeds(rows, lambda row: row["x"]) == study.interval([1.0, 3.0, 5.0])
 
 
+def corpus() -> LabelledTexts:
+    """Texts of two labels, each long enough for pairs."""
+    dice = random.Random(1)
+    texts = [" ".join(dice.choices(("red", "green", "one", "two"), k=30)) for _ in range(80)]
+    return LabelledTexts.split("words", ("even", "odd"), [Labelled(text, n % 2) for n, text in enumerate(texts)])
+
+
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every experiment on the small corpus, with a small model and a handful of steps."""
     monkeypatch.setattr(data, "load", lambda name: corpus())
-    monkeypatch.setattr(study, "VOCAB", 300)
-    monkeypatch.setattr(study, "FINE", replace(study.FINE, steps=2))
-    monkeypatch.setattr(study, "SMALL", TINY)
+    monkeypatch.setattr(small_bert, "VOCAB", 300)
+    monkeypatch.setattr(small_bert, "FINE", replace(small_bert.FINE, steps=2))
+    monkeypatch.setattr(study, "SMALL", replace(study.SMALL, d_model=16, d_ff=32))
     monkeypatch.setattr(study, "FEW", 2)
+    monkeypatch.setattr(study, "DRAWS", 1)
     monkeypatch.setattr(study, "CORPORA", {"docstrings": (2, 4)})
+    monkeypatch.setattr(study, "HIDING", {"15%": Masking(rate=0.15), "30%": Masking(rate=0.3)})
+    monkeypatch.setattr(study, "SHARING", {"BERT": (2, Bert), "ALBERT": (2, partial(Albert, d_embed=4))})
 
 
 @pytest.mark.usefixtures("small")
 @pytest.mark.parametrize(
     ("experiment", "keys", "count"),
     [
-        (study.hiding, {"hiding", "seed", "right", "accuracy"}, len(study.HIDING) + 1),
+        (study.hiding, {"hiding", "seed", "right", "accuracy"}, 3),
         (study.directions, {"sees", "seed", "curve"}, 2),
         (study.electra, {"reads", "seed", "flops a step", "curve"}, 2),
-        (study.sharing, {"model", "seed", "parameters", "seconds", "right", "accuracy"}, len(study.SHARING)),
+        (study.sharing, {"model", "seed", "parameters", "seconds", "right", "accuracy"}, 2),
         (study.distilled, {"model", "seed", "parameters", "seconds a text", "right", "accuracy"}, 3),
-        (study.by_labels, {"corpus", "seed", "labels", "draw", "pretrained", "scratch"}, 2 * study.DRAWS),
+        (study.by_labels, {"corpus", "seed", "labels", "draw", "pretrained", "scratch"}, 2),
     ],
     ids=lambda value: getattr(value, "__name__", None),
 )
 def test_each_experiment_returns_the_rows_that_are_plotted(
     experiment: Callable[..., list[dict[str, Any]]], keys: set[str], count: int
 ) -> None:
-    rows = experiment((1,), steps=4)
+    rows = experiment((1,), steps=10)
     assert len(rows) == count
     assert all(keys <= row.keys() for row in rows)
 

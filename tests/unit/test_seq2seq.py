@@ -268,6 +268,14 @@ def test_the_loss_is_the_mean_over_real_words(translator: Translator, batch: Bat
     torch.testing.assert_close(translation_loss(translator, batch), expected, rtol=0, atol=1e-6)
 
 
+def test_a_smoothed_loss_is_pytorchs(translator: Translator, batch: Batch) -> None:
+    """Over real words as well."""
+    logits = translator(batch.source, batch.source_lengths, batch.target_in).logits.flatten(0, 1)
+    expected = F.cross_entropy(logits, batch.target_out.flatten(), ignore_index=PAD, label_smoothing=0.1).float()
+    torch.testing.assert_close(translation_loss(translator, batch, smoothing=0.1), expected, rtol=0, atol=1e-6)
+    assert (translation_loss(translator, batch) - expected).abs() > 1e-3
+
+
 def test_the_loss_in_bfloat16_is_float32_and_close(translator: Translator, batch: Batch) -> None:
     """Mixed precision moves it by no more than bfloat16's eight bits allow."""
     translator.float()

@@ -304,6 +304,14 @@ def test_dropout_acts_on_what_a_branch_found_alone(pre_norm: bool) -> None:
     torch.testing.assert_close(passed, x if pre_norm else F.layer_norm(x, [8]), atol=1e-4, rtol=1e-4)
 
 
+def test_dropout_acts_on_words_with_their_positions() -> None:
+    """With all of them dropped, nothing enters the blocks."""
+    stack, plain = Stack(replace(SMALL, position="sinusoidal")), Stack(SMALL)
+    plain.load_state_dict(stack.state_dict())
+    stack.dropout.p = 1.0
+    torch.testing.assert_close(stack(torch.randn(2, 3, 8)), plain(torch.zeros(2, 3, 8)))
+
+
 def test_dropout_is_in_every_place_in_train_mode_and_nowhere_in_eval_mode() -> None:
     """Embeddings, attention weights, hidden units and branches: of each the rate is the one in the sizes."""
     sizes = replace(SMALL, dropout=0.25)

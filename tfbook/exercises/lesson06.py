@@ -270,6 +270,7 @@ def _words_and_merges() -> list[tuple[list[str], list[Pair]]]:
         (list("banana"), dance),
         (list("unhugs"), [("u", "n"), ("h", "u"), ("hu", "g"), ("g", "s"), ("un", "hug")]),
         (list("aaaaa"), [("a", "a"), ("aa", "a"), ("aa", "aa")]),
+        (list("cabs"), [("c", "a"), ("a", "b"), ("b", "s")]),
         (list("xyz"), dance),
     ]
 
@@ -345,6 +346,26 @@ def _(word: list[str], merges: list[Pair]) -> list[str]:
     return tokens
 
 
+@encoded.mistake(
+    "str.replace knows no tokens: in 'ca b' it finds the pair a, b, though a is only the last letter of the token 'ca'"
+)
+def _(word: list[str], merges: list[Pair]) -> list[str]:
+    text = " ".join(word)
+    for first, second in merges:
+        text = text.replace(f"{first} {second}", first + second)
+    return text.split(" ")
+
+
+@encoded.mistake("a merge is made from the right; of three equal tokens the first two become one")
+def _(word: list[str], merges: list[Pair]) -> list[str]:
+    tokens = list(word)
+    for pair in merges:
+        for i in reversed(range(len(tokens) - 1)):
+            if tuple(tokens[i : i + 2]) == pair:
+                tokens = _join_at(tokens, i)
+    return tokens
+
+
 # ---- decode a stream ---------------------------------------------------------------------------------------------
 
 
@@ -404,6 +425,29 @@ def _(tokens: list[bytes]) -> list[str]:
         except UnicodeDecodeError:
             shown.append(kept.decode("utf-8", errors="replace") if place == len(tokens) - 1 else "")
     return shown
+
+
+@streamed.mistake(
+    "an unfinished character at the end of a token holds back the whole ones before it: print 'th' while 'é' is "
+    "half there"
+)
+def _(tokens: list[bytes]) -> list[str]:
+    shown, kept = [], b""
+    for place, token in enumerate(tokens, start=1):
+        kept += token
+        decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
+        text = decoder.decode(kept, final=place == len(tokens))
+        unfinished = bool(decoder.getstate()[0])
+        shown.append("" if unfinished else text)
+        kept = kept if unfinished else b""
+    return shown
+
+
+@streamed.mistake("each byte of a broken character is one U+FFFD; its start, however many bytes, is one in all")
+def _(tokens: list[bytes]) -> list[str]:
+    decoder = codecs.getincrementaldecoder("utf-8")(errors="surrogateescape")
+    single = dict.fromkeys(range(0xDC80, 0xDD00), "\ufffd")  # what stands for a byte that does not decode
+    return [decoder.decode(token, final=i == len(tokens) - 1).translate(single) for i, token in enumerate(tokens)]
 
 
 @streamed.mistake("the bytes that are left at the end are lost: nothing follows, so they become U+FFFD")
