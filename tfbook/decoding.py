@@ -160,7 +160,7 @@ class Beams(NamedTuple):
     """The best texts that were found for each source, best first, `<pad>` after the end."""
 
     tokens: Int[Tensor, "batch beam target"]
-    scores: Float[Tensor, "batch beam"]  # log-probability / penalty; −∞ where there were fewer texts than beams
+    scores: Float[Tensor, "batch beam"]  # log-probability / penalty; −∞ and no words where texts are too few
 
 
 @torch.inference_mode()
@@ -254,7 +254,8 @@ def _best(some: Beams, others: Beams) -> Beams:
     """As many of both as there are of the first, best first."""
     scores, order = torch.cat([some.scores, others.scores], dim=1).topk(some.scores.shape[1])
     tokens = torch.cat([some.tokens, others.tokens], dim=1)
-    return Beams(tokens.gather(1, order[:, :, None].expand(-1, -1, tokens.shape[2])), scores)
+    best = tokens.gather(1, order[:, :, None].expand(-1, -1, tokens.shape[2]))
+    return Beams(best.masked_fill(scores.isneginf()[:, :, None], PAD), scores)
 
 
 # ---- whole corpora -----------------------------------------------------------------------------------------------

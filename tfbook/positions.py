@@ -97,10 +97,10 @@ def turned(
 
 
 class Rotary(Position):
-    """Turns pair i of q_m and k_n by m θ_i and n θ_i: their product depends on m − n alone (Su et al., 2021, eq. 34).
+    """Turns pair i of q_m and k_n by m θ_i and n θ_i: their product depends on m − n alone (Su et al., 2021, eq. 16).
 
     θ_i = base^(−2i / d_head). The paper pairs neighbours, x_2i with x_2i+1; halves, as here and in LLaMA, are the same
-    after a permutation of the columns of W_Q and W_K. Raises ValueError when `d_head` is odd.
+    after one permutation of the outputs of W_Q and W_K. Raises ValueError when `d_head` is odd.
     """
 
     def __init__(self, d_head: int, *, base: float = 10_000.0):
@@ -144,8 +144,8 @@ class InterpolatedRotary(Rotary):
 class Relative(Position):
     """Adds q_i · a_{j−i} / √d_head to the score of j for i: a learned vector a distance (Shaw et al., 2018, eq. 4).
 
-    Distances beyond `reach` share the vector of `reach`. One table serves all heads and layers; the values get none
-    (the paper's Table 4 finds that keys suffice).
+    Distances beyond `reach` share the vector of `reach`. One table serves all heads and layers, where the
+    paper has one each; the values get none (its Table 3 suggests that keys may suffice).
     """
 
     def __init__(self, d_head: int, *, reach: int = 16):
@@ -166,7 +166,7 @@ class Relative(Position):
 def alibi_slopes(heads: int) -> Float[Tensor, " head"]:
     """2^(−8/h), 2^(−16/h), …, 2^(−8) (Press et al., 2022, section 3).
 
-    Where h is no power of two: those of the power below, then every other slope of the power above.
+    Where h is no power of two: those of the power below, then every other slope of the power above, as in their code.
     """
     if heads < 1:
         raise ValueError(f"heads is {heads}; expected 1 or more")

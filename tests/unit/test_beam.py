@@ -193,6 +193,32 @@ def test_where_there_are_fewer_texts_than_beams_the_rest_have_score_minus_infini
     assert found.scores[0].isfinite().tolist() == [True] * 3 + [False] * 5
     assert sorted(found.tokens[0, :3, 0].tolist()) == [EOS, 4, 5]
     assert not found.scores.isnan().any()
+    assert not found.tokens[0, 3:].any(), "what was never said holds padding alone"
+
+
+class Bigrams:
+    """Steps of a language in which only the last word matters: `<eos>` at once, or 4, 5, `<eos>`."""
+
+    def __init__(self, *ignored: object):
+        self.chances = torch.full((TOY, TOY), 1e-9)
+        for word, after in {BOS: {EOS: 0.5, 4: 0.4, 5: 0.1}, 4: {5: 0.98, EOS: 0.02}, 5: {EOS: 0.98, 5: 0.02}}.items():
+            self.chances[word, list(after)] = torch.tensor(list(after.values()))
+
+    def __call__(self, words: Tensor) -> Tensor:
+        """The same for every source."""
+        return self.chances[words[:, -1]].log()
+
+    def select(self, rows: Tensor) -> None:
+        """Nothing is remembered."""
+
+
+def test_a_longer_text_may_still_win_after_a_short_one_has_ended() -> None:
+    """(log 0.4 + 2 log 0.98) / 3 > log 0.5: the search goes on as long as the longest text could win."""
+    search = partial(beam, _toys()["Transformer"], torch.tensor([[5, EOS]]), torch.tensor([2]), width=1, steps=Bigrams)
+    found = search(max_length=6, penalty=mean_penalty(1.0))
+    _assert_equal(_row(found, 0), [((4, 5, EOS), (math.log(0.4) + 2 * math.log(0.98)) / 3)])
+    _assert_equal(_row(search(max_length=6, penalty=mean_penalty(0.0)), 0), [((EOS,), math.log(0.5))])
+    _assert_equal(_row(search(max_length=1, penalty=mean_penalty(1.0)), 0), [((EOS,), math.log(0.5))])
 
 
 # ---- against Hugging Face ----------------------------------------------------------------------------------------
