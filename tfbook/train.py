@@ -1,17 +1,15 @@
-"""The training loop of every lesson: one function, `fit`, with its recipe, history and checkpoints."""
+"""The training loop of every lesson: one function, `fit`, with its recipe and schedules."""
 
 from __future__ import annotations
 
 import math
-import os
 import signal
 import statistics
 import threading
 import time
-import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +17,12 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from tfbook import runtime
+from tfbook import distributed, optimizers, runtime
+from tfbook.checkpoints import History, resume, save_checkpoint
+from tfbook.optimizers import Optimizer
 
 Schedule = Callable[[int, int], float]  # (step, steps) → factor on the learning rate
+Loss = Callable[[nn.Module, Any], Tensor]
 Evaluate = Callable[[nn.Module], dict[str, float]]
 
 
@@ -59,9 +60,11 @@ def inverse_sqrt(warmup: int) -> Schedule:
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
-    """How long and how to train. Learning rates are AdamW's; `clip` bounds the norm of the gradient.
+    """How long and how to train. `lr` is AdamW's learning rate; `clip` bounds the norm of the gradient.
 
-    `weight_decay` shrinks matrices, embeddings among them, and leaves biases and gains alone.
+    `weight_decay` shrinks matrices, embeddings among them, and leaves biases and gains alone. The optimiser "muon"
+    takes the matrices of the blocks, with `momentum` and updates of size lr · `rms`, and leaves the rest to AdamW. A
+    step reads `accumulate` batches, as if they were one: for batches that do not fit into memory at once.
 
     With `mixed_precision` matrix products run at `runtime.precision()`; steps of many small products, such as those of
     recurrent networks, gain nothing from it.
@@ -69,49 +72,29 @@ class Recipe:
 
     steps: int
     lr: float = 1e-3
+    tables: float = 1.0  # factor on the learning rate of a table of words that is the output's matrix, too
     schedule: Schedule = constant
     betas: tuple[float, float] = (0.9, 0.999)
     weight_decay: float = 0.0
     clip: float = 1.0
+    optimizer: str = "adamw"  # or "muon"
+    momentum: float = 0.95  # Muon's
+    rms: float = 0.2  # Muon's, 0.2 being what AdamW's updates have
+    accumulate: int = 1
     evaluate_every: int = 100
     checkpoint_every: int = 100
     mixed_precision: bool = True
 
     def __post_init__(self) -> None:
-        for name in ("steps", "lr", "clip", "evaluate_every", "checkpoint_every"):
+        for name in ("steps", "lr", "tables", "clip", "rms", "accumulate", "evaluate_every", "checkpoint_every"):
             if not getattr(self, name) > 0:
                 raise ValueError(f"{name} is {getattr(self, name)}; expected more than 0")
         if self.weight_decay < 0:
             raise ValueError(f"weight_decay is {self.weight_decay}; expected 0 or more")
-
-
-@dataclass
-class History:
-    """What happened at each step; `seconds` counts training alone, evaluation and checkpoints left out."""
-
-    loss: list[float] = field(default_factory=list)
-    lr: list[float] = field(default_factory=list)
-    grad_norm: list[float] = field(default_factory=list)
-    seconds: list[float] = field(default_factory=list)  # since the start of training, at the end of each step
-    evaluations: list[dict[str, float]] = field(default_factory=list)  # step, seconds and what `evaluate` returned
-    interrupted: bool = False
-
-    @property
-    def steps(self) -> int:
-        """Steps done so far."""
-        return len(self.loss)
-
-    @property
-    def elapsed(self) -> float:
-        """Seconds of training so far."""
-        return self.seconds[-1] if self.seconds else 0.0
-
-    def curve(self, metric: str, against: str = "step") -> tuple[list[float], list[float]]:
-        """x and y of an evaluated metric, against `step` or `seconds`. Raises KeyError when it was never evaluated."""
-        if not any(metric in row for row in self.evaluations):
-            known = sorted({key for row in self.evaluations for key in row} - {"step", "seconds"})
-            raise KeyError(f"metric {metric!r} was never evaluated; known: {', '.join(known) or 'none'}")
-        return [row[against] for row in self.evaluations], [row[metric] for row in self.evaluations]
+        if not 0 <= self.momentum < 1:
+            raise ValueError(f"momentum is {self.momentum}; expected 0 ≤ momentum < 1")
+        if self.optimizer not in ("adamw", "muon"):
+            raise ValueError(f"optimizer is {self.optimizer!r}; expected 'adamw' or 'muon'")
 
 
 def running_mean(values: Sequence[float], window: int) -> list[float]:
@@ -128,69 +111,6 @@ class NonFiniteLoss(FloatingPointError):
         found = f"the loss is {loss}" if not math.isfinite(loss) else f"the norm of the gradient is {norm}"
         super().__init__(f"{found} at step {history.steps + 1}; lower lr or look for a division by zero")
         self.history = history
-
-
-class CheckpointError(RuntimeError):
-    """A checkpoint cannot be read or does not belong to this model."""
-
-
-# ---- checkpoints: everything that the next step depends on -------------------------------------------------------
-
-
-def save_checkpoint(path: str | Path, model: nn.Module, optimizer: torch.optim.Optimizer, history: History) -> None:
-    """Writes weights, optimiser, history and random state to `path` at one stroke; a crash leaves the old file."""
-    path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    content = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "history": asdict(history)}
-    unfinished = path.with_name(f"{path.name}.{os.getpid()}.part")
-    try:
-        with unfinished.open("wb") as file:
-            torch.save(content | {"random": runtime.random_state()}, file)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(unfinished, path)
-    finally:
-        unfinished.unlink(missing_ok=True)
-
-
-def load_checkpoint(path: str | Path, model: nn.Module, optimizer: torch.optim.Optimizer) -> History:
-    """Restores what `save_checkpoint` wrote, random state included, and returns the history so far.
-
-    Raises FileNotFoundError; and CheckpointError when the file is damaged or belongs to another model or optimiser, in
-    which case model, optimiser and random state stay as they were.
-    """
-    content, history = _read_checkpoint(path)
-    expected, found = _shapes(model.state_dict()), _shapes(content["model"])
-    if expected != found:
-        differing = sorted(name for name in expected.keys() | found.keys() if expected.get(name) != found.get(name))
-        raise CheckpointError(f"checkpoint {path} is another model's; these weights differ: {', '.join(differing)}")
-    before = runtime.random_state()
-    try:
-        runtime.set_random_state(content["random"])
-        optimizer.load_state_dict(content["optimizer"])  # changes nothing when it raises
-    except Exception as error:
-        runtime.set_random_state(before)
-        raise CheckpointError(f"checkpoint {path} does not fit this optimiser or machine ({error!r})") from error
-    model.load_state_dict(content["model"])
-    return history
-
-
-def _read_checkpoint(path: str | Path) -> tuple[dict[str, Any], History]:
-    with Path(path).open("rb") as file:
-        try:
-            if zipfile.ZipFile(file).testzip():  # torch.load does not look at the checksums
-                raise ValueError("a checksum is wrong")
-            file.seek(0)
-            content = torch.load(file, map_location="cpu", weights_only=True)
-            parts = {name: content[name] for name in ("model", "optimizer", "random")}
-            return parts, History(**content["history"])
-        except Exception as error:  # a cut or foreign file makes the reader raise nearly anything
-            message = f"checkpoint {path} is damaged ({type(error).__name__}); delete it to start afresh"
-            raise CheckpointError(message) from error
-
-
-def _shapes(weights: dict[str, Any]) -> dict[str, tuple[int, ...]]:
-    return {name: tuple(getattr(weight, "shape", ())) for name, weight in weights.items()}
 
 
 # ---- the loop ----------------------------------------------------------------------------------------------------
@@ -231,39 +151,46 @@ def _interrupt_as_flag() -> Iterator[threading.Event]:
         signal.signal(signal.SIGINT, previous)
 
 
-def decay_groups(model: nn.Module, weight_decay: float) -> list[dict[str, Any]]:
-    """Groups for an optimiser: matrices shrink by `weight_decay`; vectors (biases, gains) say where, not how much."""
-    matrices = [parameter for parameter in model.parameters() if parameter.ndim >= 2]
-    vectors = [parameter for parameter in model.parameters() if parameter.ndim < 2]
-    groups = [{"params": matrices, "weight_decay": weight_decay}, {"params": vectors, "weight_decay": 0.0}]
-    return [group for group in groups if group["params"]]
-
-
-def _optimizer(model: nn.Module, recipe: Recipe) -> torch.optim.Optimizer:
+def _optimizer(model: nn.Module, recipe: Recipe) -> Optimizer:
     parameters = list(model.parameters())
     if not any(parameter.requires_grad for parameter in parameters):
         raise ValueError(
             f"model {type(model).__name__} has nothing to train; expected parameters that require gradients"
         )
-    fused = parameters[0].device.type in ("cpu", "cuda")
-    groups = decay_groups(model, recipe.weight_decay)
-    return torch.optim.AdamW(groups, lr=recipe.lr, betas=recipe.betas, fused=fused)
+    options = {"lr": recipe.lr, "betas": recipe.betas, "weight_decay": recipe.weight_decay, "factor": recipe.tables}
+    if recipe.optimizer == "muon":
+        return optimizers.muon(model, **options, momentum=recipe.momentum, rms=recipe.rms)
+    return optimizers.adamw(parameters, **options, tables=optimizers.word_tables(model))
 
 
-def _step(model: nn.Module, loss: Tensor, optimizer: torch.optim.Optimizer, recipe: Recipe, history: History) -> None:
+def _gradient(model: nn.Module, loss: Loss, batches: Callable[[int], Any], recipe: Recipe, step: int) -> float:
+    """Mean loss over the batches of a step, whose gradient is left in the weights."""
+    device, total, parts = next(model.parameters()).device, 0.0, recipe.accumulate
+    for part in range(parts):
+        with runtime.autocast(recipe.mixed_precision), distributed.gathering(model, wanted=part + 1 == parts):
+            value = loss(model, batches(step * parts + part).to(device))
+        if not isinstance(value, Tensor) or value.shape or not value.requires_grad:
+            expected = "a Tensor of shape () that depends on the model's weights"
+            raise ValueError(f"loss returned {_described(value)}; expected {expected}")
+        (value / parts).backward()
+        total += value.detach() / parts
+    return distributed.mean(float(total))
+
+
+def _described(value: object) -> str:
+    form = f" of shape {tuple(value.shape)}, requires_grad {value.requires_grad}" if isinstance(value, Tensor) else ""
+    return f"a {type(value).__name__}{form}"
+
+
+def _update(model: nn.Module, value: float, optimizer: Optimizer, recipe: Recipe, history: History) -> None:
     """One update, written down in `history`; the weights stay as they are when loss or gradient is not finite."""
-    if not isinstance(loss, Tensor) or loss.shape or not loss.requires_grad:
-        form = f" of shape {tuple(loss.shape)}, requires_grad {loss.requires_grad}" if isinstance(loss, Tensor) else ""
-        expected = "a Tensor of shape () that depends on the model's weights"
-        raise ValueError(f"loss returned a {type(loss).__name__}{form}; expected {expected}")
     for group in optimizer.param_groups:
-        group["lr"] = recipe.lr * recipe.schedule(history.steps, recipe.steps)
-    optimizer.zero_grad(set_to_none=True)
-    loss.backward()
-    value, norm = loss.item(), nn.utils.clip_grad_norm_(model.parameters(), recipe.clip).item()
+        group["lr"] = recipe.lr * group.get("factor", 1) * recipe.schedule(history.steps, recipe.steps)
+    norm = nn.utils.clip_grad_norm_(model.parameters(), recipe.clip).item()
     if not math.isfinite(value) or not math.isfinite(norm):
         raise NonFiniteLoss(value, norm, history)
-    optimizer.step()
+    with runtime.autocast(recipe.mixed_precision):  # for the products of Muon
+        optimizer.step()
     history.loss.append(value)
     history.grad_norm.append(norm)
     history.lr.append(optimizer.param_groups[0]["lr"])
@@ -283,35 +210,39 @@ def _evaluate(model: nn.Module, evaluate: Evaluate | None, history: History) -> 
 
 def fit(
     model: nn.Module,
-    loss: Callable[[nn.Module, Any], Tensor],
+    loss: Loss,
     batches: Callable[[int], Any],
     recipe: Recipe,
     *,
     evaluate: Evaluate | None = None,
     checkpoint: str | Path | None = None,
+    report: Callable[[History], None] | None = None,
 ) -> History:
-    """Minimises `loss(model, batches(step))` with AdamW for `recipe.steps` steps and returns the history.
+    """Minimises `loss(model, batches(number))` for `recipe.steps` steps and returns the history.
 
-    `batches` maps a step number to that step's batch (a tensor, or what has `.to(device)`), so that a run resumed from
-    `checkpoint` sees what it would have seen. The stop button ends training after the current step. The model comes
-    back in eval mode. Raises NonFiniteLoss, CheckpointError, and ValueError when there is nothing to train.
+    `batches` maps a number to a batch (a tensor, or what has `.to(device)`), the same whenever it is asked for, so that
+    a run resumed from `checkpoint` sees what it would have seen; step s reads batch s, or `accumulate` batches from
+    number s · `accumulate` on. `report` is called after each evaluation. The stop button ends training after the
+    current step. Inside `distributed.processes()` each process makes batches of its own and `loss` is given the model
+    as those share it, to call and no more. The model comes back in eval mode. Raises NonFiniteLoss, CheckpointError,
+    and ValueError when there is nothing to train.
     """
     optimizer = _optimizer(model, recipe)
-    device = next(model.parameters()).device
-    resume = checkpoint is not None and Path(checkpoint).exists()
-    history = load_checkpoint(checkpoint, model, optimizer) if resume else History()
-    model.train()
+    history = History() if checkpoint is None else resume(checkpoint, model, optimizer)
+    shared = distributed.shared(model.train())
     with _interrupt_as_flag() as stop, _progress(history.steps, recipe.steps) as bar:
         last = history.steps >= recipe.steps
         while not last:
             start, before = time.perf_counter(), history.elapsed
-            with runtime.autocast(recipe.mixed_precision):
-                value = loss(model, batches(history.steps).to(device))
-            _step(model, value, optimizer, recipe, history)
+            optimizer.zero_grad(set_to_none=True)
+            value = _gradient(shared, loss, batches, recipe, history.steps)
+            _update(model, value, optimizer, recipe, history)
             history.seconds.append(before + time.perf_counter() - start)
-            last = history.steps == recipe.steps or stop.is_set()
+            last = history.steps == recipe.steps or distributed.mean(stop.is_set()) > 0
             if history.steps % recipe.evaluate_every == 0 or last:
                 bar.set_postfix(_evaluate(model, evaluate, history), refresh=False)
+                if report is not None:
+                    report(history)
             if checkpoint is not None and (history.steps % recipe.checkpoint_every == 0 or last):
                 save_checkpoint(checkpoint, model, optimizer, history)
             bar.set_description(f"loss {history.loss[-1]:.3f}", refresh=False)
@@ -324,4 +255,4 @@ def fit(
 def _progress(done: int, steps: int) -> Any:
     from tqdm.auto import tqdm  # here, because it looks for a notebook when imported
 
-    return tqdm(total=steps, initial=done, leave=False, unit="step", mininterval=0.5)
+    return tqdm(total=steps, initial=done, leave=False, unit="step", mininterval=0.5, disable=distributed.rank() > 0)

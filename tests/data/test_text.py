@@ -72,6 +72,19 @@ class TestWindows:
         assert not torch.equal(one(4), other(4))
         assert torch.equal(torch.get_rng_state(), before)
 
+    @pytest.mark.parametrize("ranks", [1, 2, 3, 6])
+    def test_the_shares_of_several_processes_are_the_batch_of_one(self, ranks: int) -> None:
+        ids = torch.arange(1000)
+        whole = Windows(ids, length=5, size=6, seed=1)(4)
+        shares = [Windows(ids, length=5, size=6, seed=1, rank=rank, ranks=ranks)(4) for rank in range(ranks)]
+        assert {len(share) for share in shares} == {6 // ranks}
+        assert sorted(torch.cat(shares).tolist()) == sorted(whole.tolist())
+
+    @pytest.mark.parametrize(("rank", "ranks"), [(0, 4), (2, 2), (-1, 2)])
+    def test_shares_that_are_not_equal_are_refused(self, rank: int, ranks: int) -> None:
+        with pytest.raises(ValueError, match=f"size is 6, rank {rank} of {ranks}; expected 0 ≤ rank < ranks and equal"):
+            Windows(torch.arange(10), length=2, size=6, seed=0, rank=rank, ranks=ranks)
+
     @pytest.mark.parametrize(("length", "size"), [(0, 1), (11, 1), (5, 0)])
     def test_what_cannot_be_cut_is_refused(self, length: int, size: int) -> None:
         message = (

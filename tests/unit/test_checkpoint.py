@@ -6,6 +6,9 @@ import random
 import signal
 import subprocess
 import sys
+import threading
+import time
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,9 +17,19 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
+from tqdm.auto import tqdm
 
-from tfbook import runtime
-from tfbook.train import CheckpointError, History, Recipe, fit, load_checkpoint, save_checkpoint, warmup_cosine
+from tfbook import files, runtime
+from tfbook.checkpoints import (
+    CheckpointError,
+    DamagedCheckpoint,
+    History,
+    load_checkpoint,
+    load_weights,
+    resume,
+    save_checkpoint,
+)
+from tfbook.train import Recipe, fit, warmup_cosine
 
 pytestmark = pytest.mark.usefixtures("float32")
 
@@ -24,7 +37,7 @@ pytestmark = pytest.mark.usefixtures("float32")
 STEPS = 40
 
 
-def run(checkpoint: str | None, fatal: int = 0) -> dict[str, Any]:
+def run(checkpoint: str | None, fatal: int = 0, every: int = 3) -> dict[str, Any]:
     """Forty steps of a network with all kinds of state; the process kills itself while it makes batch `fatal`.
 
     Dropout and the data draw from three generators, batch normalisation has buffers, AdamW has moments.
@@ -37,7 +50,7 @@ def run(checkpoint: str | None, fatal: int = 0) -> dict[str, Any]:
 
     runtime.seed(0)
     model = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Tanh(), nn.Dropout(0.3), nn.Linear(8, 1))
-    recipe = Recipe(steps=STEPS, lr=0.01, schedule=warmup_cosine(5), weight_decay=0.1, checkpoint_every=3)
+    recipe = Recipe(steps=STEPS, lr=0.01, schedule=warmup_cosine(5), weight_decay=0.1, checkpoint_every=every)
     history = fit(model, lambda m, x: (m(x) - x[:, :1]).pow(2).mean(), batches, recipe, checkpoint=checkpoint)
     found = {"weights": model.state_dict(), "random": runtime.random_state()}
     return found | {"loss": history.loss, "lr": history.lr, "norm": history.grad_norm}
@@ -58,9 +71,46 @@ def run_until_half_saved(checkpoint: str, fatal: int) -> None:
     run(checkpoint)
 
 
+def run_until_moved(checkpoint: str, fatal: int) -> None:
+    """The process kills itself when the old checkpoint from step `fatal` on has made room and no new one is there."""
+    replace, moves = os.replace, 0
+
+    def half(source: Any, target: Any) -> None:
+        nonlocal moves
+        replace(source, target)
+        moves += str(target).endswith(".previous")
+        if moves > fatal // 3:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    os.replace = half
+    run(checkpoint)
+
+
+def run_under_fire(folder: str) -> None:
+    """A run that saves at every step is killed at any moment eight times over, and each time begins again.
+
+    Each is a copy of this process, which has done it all once, so that none has to import PyTorch first.
+    """
+    start = time.perf_counter()
+    expected, kills = run(f"{folder}/whole.pt", every=1), 0
+    patience = (time.perf_counter() - start) / 8
+    for attempt in range(9):
+        if not (child := os.fork()):
+            tqdm.set_lock(threading.RLock())  # its own is shared by copies, and a killed one may hold it
+            run(f"{folder}/run.pt", every=1)
+            os._exit(0)
+        if attempt < 8:
+            time.sleep(random.SystemRandom().uniform(0, patience))
+            os.kill(child, signal.SIGKILL)
+        kills += os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
+    found = run(f"{folder}/run.pt")  # it is done, so this reads what is there
+    torch.save({"found": found, "expected": expected, "kills": kills}, f"{folder}/found.pt")
+
+
 def finish(folder: str) -> None:
     """What becomes of the killed runs when they go on, and of one that nothing happened to."""
-    found = {path.stem: run(str(path)) for path in sorted(Path(folder).glob("run*.pt"))}
+    names = {path.name.partition(".")[0] for path in Path(folder).glob("run*.pt*")}
+    found = {name: run(str(Path(folder, f"{name}.pt"))) for name in sorted(names)}
     torch.save(found | {"uninterrupted": run(None)}, Path(folder, "found.pt"))
 
 
@@ -85,11 +135,15 @@ def _same(one: Any, other: Any) -> bool:
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no SIGKILL")
 def test_a_run_that_is_killed_ends_bit_for_bit_like_one_that_is_not(tmp_path: Path) -> None:
     """Weights, buffers, losses, rates, norms and random numbers, wherever it was killed: another step every time."""
-    fatal, ways = random.SystemRandom().randint(4, STEPS - 1), ("run", "run_until_half_saved")
+    fatal, ways = random.SystemRandom().randint(6, STEPS - 4), ("run", "run_until_half_saved", "run_until_moved")
     for process in [_process(way, str(tmp_path / f"{way}.pt"), fatal) for way in ways]:
         _, errors = process.communicate(timeout=120)
         assert process.returncode == -signal.SIGKILL, errors
-    done = {way: len(torch.load(tmp_path / f"{way}.pt")["history"]["loss"]) for way in ways}
+    assert not (tmp_path / "run_until_moved.pt").exists()
+    assert files.previous(tmp_path / "run_until_moved.pt").exists()
+    newest = {way: tmp_path / f"{way}.pt" for way in ways}
+    newest["run_until_moved"] = files.previous(newest["run_until_moved"])
+    done = {way: len(torch.load(path)["history"]["loss"]) for way, path in newest.items()}
     assert 0 < min(done.values()) <= max(done.values()) < STEPS, done
     _, errors = (process := _process("finish", str(tmp_path))).communicate(timeout=120)
     assert process.returncode == 0, errors
@@ -98,6 +152,17 @@ def test_a_run_that_is_killed_ends_bit_for_bit_like_one_that_is_not(tmp_path: Pa
     for way in ways:
         for name, expected in found["uninterrupted"].items():
             assert _same(found[way][name], expected), f"{name} differs after a kill at step {fatal}, {way}"
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="Windows has neither fork nor SIGKILL")
+def test_a_run_that_is_killed_again_and_again_ends_bit_for_bit_like_one_that_is_not(tmp_path: Path) -> None:
+    """By kill −9 from outside, at any moment: between two lines of Python, in a step, in a save."""
+    _, errors = (process := _process("run_under_fire", str(tmp_path))).communicate(timeout=120)
+    assert process.returncode == 0, errors
+    ends = torch.load(tmp_path / "found.pt")
+    assert ends["kills"] >= 3
+    for name, value in ends["expected"].items():
+        assert _same(ends["found"][name], value), f"{name} differs after {ends['kills']} kills"
 
 
 # ---- one checkpoint ----------------------------------------------------------------------------------------------
@@ -196,7 +261,7 @@ def _without_torch() -> dict[str, Any]:
             "does not fit this optimiser or m",
         ),
         (
-            lambda path: _change(path, "random", _without_torch()),
+            lambda path: _change(path, "random", [_without_torch()]),
             r"does not fit this optimiser or .*KeyError\('torch'\)",
         ),
         (lambda path: _change(path, "history", {"loss": [1.0], "taste": 3}), r"is damaged \(TypeError\)"),
@@ -234,3 +299,150 @@ def test_a_checkpoint_that_does_not_fit_is_refused_and_changes_nothing(
 def test_a_checkpoint_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match=r"missing\.pt"):
         load_checkpoint(tmp_path / "missing.pt", *_trained()[:2])
+
+
+# ---- the checkpoint before it ------------------------------------------------------------------------------------
+
+
+def _two(path: Path) -> tuple[nn.Module, torch.optim.Optimizer]:
+    """Two checkpoints of one run, after one step and after two; returns what the first holds."""
+    model, optimizer, history = _trained()
+    save_checkpoint(path, model, optimizer, history)
+    first = copy.deepcopy(model), torch.optim.AdamW(model.parameters())
+    model(torch.ones(1, 3)).sum().backward()
+    optimizer.step()
+    for record in (history.loss, history.lr, history.grad_norm, history.seconds):
+        record.append(0.5)
+    save_checkpoint(path, model, optimizer, history)
+    return first
+
+
+def test_the_checkpoint_before_the_newest_is_kept(tmp_path: Path) -> None:
+    path = tmp_path / "run.pt"
+    _two(path)
+    twin, twins, _ = _trained(seed=1)
+    assert load_checkpoint(path, twin, twins).steps == 3
+    assert load_checkpoint(files.previous(path), twin, twins).steps == 2
+    assert {file.name for file in tmp_path.iterdir()} == {"run.pt", "run.pt.previous"}
+
+
+def test_without_a_checkpoint_a_run_begins(tmp_path: Path) -> None:
+    model, optimizer, _ = _trained()
+    before = _state(model, optimizer)
+    assert resume(tmp_path / "run.pt", model, optimizer) == History()
+    assert _same(_state(model, optimizer), before)
+
+
+def _at(share: float, change: Callable[[bytes], bytes]) -> Callable[[Path], object]:
+    """Damage at a place of the file, from 0 to 1, and after it."""
+
+    def damage(path: Path) -> None:
+        content = path.read_bytes()
+        place = int(share * (len(content) - 1))
+        path.write_bytes(content[:place] + change(content[place:]))
+
+    return damage
+
+
+CUTS = {f"cut at {share:.0%}": _at(share, lambda rest: b"") for share in (0, 0.01, 0.3, 0.6, 0.99, 1)}
+ZEROS = {f"zeros from {share:.0%}": _at(share, lambda rest: bytes(len(rest))) for share in (0, 0.5, 0.9)}
+
+
+@pytest.mark.parametrize("damage", [*CUTS.values(), *ZEROS.values(), _flip], ids=[*CUTS, *ZEROS, "one byte"])
+def test_in_the_place_of_a_damaged_checkpoint_comes_the_one_before(
+    tmp_path: Path, damage: Callable[[Path], object]
+) -> None:
+    """With a warning that names the file. It is put aside, so that the next save keeps the sound one."""
+    path = tmp_path / "run.pt"
+    first, _ = _two(path)
+    if damage is _flip:  # looks for the weights of the first
+        files.previous(path).replace(tmp_path / "first")
+        save_checkpoint(files.previous(path), *_trained())
+        path.unlink()
+        save_checkpoint(path, *_trained())
+    damage(path)
+    model, optimizer, _ = _trained(seed=1)
+    with pytest.warns(UserWarning, match=r"run\.pt is damaged; going on from the one before it, .*run\.pt\.previous"):
+        history = resume(path, model, optimizer)
+    assert history.steps == 2
+    assert _same(model.state_dict(), first.state_dict())
+    assert (tmp_path / "run.pt.damaged").exists()
+    assert not path.exists()
+    save_checkpoint(path, model, optimizer, history)
+    assert load_checkpoint(files.previous(path), *_trained(seed=1)[:2]).steps == 2
+
+
+def test_whatever_byte_is_wrong_a_run_goes_on_from_what_was_saved(tmp_path: Path) -> None:
+    """From the newest where the byte does not matter, such as one of a date, and else from the one before it."""
+    path, dice, seen = tmp_path / "run.pt", random.Random(0), set()
+    first, _ = _two(path)
+    newest, sound = _trained(seed=1)[0], path.read_bytes()
+    load_weights(path, newest)
+    for place in dice.sample(range(len(sound)), 150):
+        path.write_bytes(sound[:place] + bytes([sound[place] ^ (1 << dice.randrange(8))]) + sound[place + 1 :])
+        model, optimizer, _ = _trained(seed=2)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            steps = resume(path, model, optimizer).steps
+        assert _same(model.state_dict(), {3: newest, 2: first}[steps].state_dict()), f"byte {place} of {len(sound)}"
+        seen.add(steps)
+    assert 2 in seen
+
+
+def test_a_run_goes_on_after_damage_to_the_same_end(tmp_path: Path) -> None:
+    """`fit` takes the steps since the sound checkpoint again, bit for bit."""
+
+    def trained(checkpoint: Path | None) -> tuple[list[float], dict[str, Any]]:
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Linear(4, 4), nn.Dropout(0.3), nn.Linear(4, 1))
+        recipe = Recipe(steps=20, lr=0.01, checkpoint_every=6)
+        history = fit(
+            model, lambda m, x: m(x).square().mean(), lambda step: torch.randn(8, 4), recipe, checkpoint=checkpoint
+        )
+        return history.loss, model.state_dict()
+
+    expected, path = trained(None), tmp_path / "run.pt"
+    assert _same(trained(path), expected)
+    _cut(path)
+    with pytest.warns(UserWarning, match="is damaged; going on"):
+        assert _same(trained(path), expected)
+
+
+def test_where_both_are_damaged_nothing_is_made_up(tmp_path: Path) -> None:
+    """Neither file is touched, and the error names the second."""
+    path = tmp_path / "run.pt"
+    _two(path)
+    _cut(path)
+    _cut(files.previous(path))
+    for read in (lambda: resume(path, *_trained()[:2]), lambda: load_weights(path, _trained()[0])):
+        with pytest.raises(DamagedCheckpoint, match=r"run\.pt\.previous is damaged .*; delete it to start afresh"):
+            read()
+    assert {file.name for file in tmp_path.iterdir()} == {"run.pt", "run.pt.previous"}
+
+
+def test_another_models_checkpoint_is_no_reason_to_take_the_one_before(tmp_path: Path) -> None:
+    path = tmp_path / "run.pt"
+    _two(path)
+    save_checkpoint(path, *_trained(width=5))
+    with pytest.raises(CheckpointError, match=r"run\.pt is another model's; these weights differ"):
+        resume(path, *_trained()[:2])
+    assert path.exists()
+
+
+def test_weights_alone_are_those_of_the_newest_sound_checkpoint(tmp_path: Path) -> None:
+    """Into a model that no optimiser trains; the damaged file stays where it is, since nothing is written."""
+    path = tmp_path / "run.pt"
+    first, _ = _two(path)
+    newest, model = _trained(seed=1)[0], _trained(seed=2)[0]
+    load_checkpoint(path, newest, _trained(seed=1)[1])
+    load_weights(path, model)
+    assert _same(model.state_dict(), newest.state_dict())
+    with pytest.raises(CheckpointError, match="another model's"):
+        load_weights(path, nn.Linear(2, 2))
+    _cut(path)
+    with pytest.warns(UserWarning, match="is damaged; going on"):
+        load_weights(path, model)
+    assert _same(model.state_dict(), first.state_dict())
+    assert path.exists()
+    with pytest.raises(FileNotFoundError, match=r"missing\.pt"):
+        load_weights(tmp_path / "missing.pt", model)

@@ -5,7 +5,6 @@ import random
 import signal
 import threading
 from collections.abc import Callable
-from inspect import unwrap
 from pathlib import Path
 
 import numpy as np
@@ -17,18 +16,20 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from tfbook import runtime, train
+from tfbook.checkpoints import History, load_checkpoint
+from tfbook.gpt import Gpt
+from tfbook.optimizers import decay_groups
+from tfbook.pretrain import next_loss
 from tfbook.train import (
-    History,
     NonFiniteLoss,
     Recipe,
     constant,
-    decay_groups,
     fit,
     inverse_sqrt,
     smoothed_cross_entropy,
     warmup_cosine,
 )
-from tfbook.transformer import Decoder, Encoder, LanguageModel, Sizes, Transformer
+from tfbook.transformer import Sizes
 
 pytestmark = pytest.mark.usefixtures("float32")
 
@@ -110,6 +111,10 @@ def test_inverse_sqrt_refuses_a_warm_up_without_steps(warmup: int) -> None:
         ({"evaluate_every": 0}, "evaluate_every is 0; expected more than 0"),
         ({"checkpoint_every": -5}, "checkpoint_every is -5; expected more than 0"),
         ({"weight_decay": -0.1}, "weight_decay is -0.1; expected 0 or more"),
+        ({"accumulate": 0}, "accumulate is 0; expected more than 0"),
+        ({"rms": 0.0}, "rms is 0.0; expected more than 0"),
+        ({"momentum": 1.0}, "momentum is 1.0; expected 0 ≤ momentum < 1"),
+        ({"optimizer": "sgd"}, "optimizer is 'sgd'; expected 'adamw' or 'muon'"),
     ],
     ids=str,
 )
@@ -153,31 +158,6 @@ def test_a_smoothing_outside_zero_to_one_is_refused(smoothing: float) -> None:
         smoothed_cross_entropy(torch.zeros(1, 3), torch.tensor([1]), smoothing=smoothing)
 
 
-SIZES = Sizes(d_model=8, heads=2, d_ff=12, position="learned")
-
-
-@pytest.mark.parametrize(
-    "model",
-    [LanguageModel(9, SIZES), Transformer(Encoder(9, SIZES), Decoder(9, SIZES)), nn.GRU(3, 4), nn.Linear(2, 2)],
-    ids=lambda model: type(model).__name__,
-)
-def test_every_parameter_is_in_one_group_and_matrices_shrink(model: nn.Module) -> None:
-    """Tied tables once; embeddings among the matrices; biases, gains and shifts among those that stay."""
-    shrinking, staying = decay_groups(model, 0.1)
-    assert (shrinking["weight_decay"], staying["weight_decay"]) == (0.1, 0.0)
-    listed = [id(parameter) for group in (shrinking, staying) for parameter in group["params"]]
-    assert len(listed) == len(set(listed))
-    assert set(listed) == set(map(id, model.parameters()))
-    assert {parameter.ndim for parameter in shrinking["params"]} == {2}
-    assert {parameter.ndim for parameter in staying["params"]} == {1}
-
-
-def test_a_group_without_parameters_is_left_out() -> None:
-    """An optimiser warns of an empty one."""
-    assert [len(group["params"]) for group in decay_groups(nn.Linear(2, 2, bias=False), 0.1)] == [1]
-    assert [group["weight_decay"] for group in decay_groups(nn.LayerNorm(2), 0.1)] == [0.0]
-
-
 def test_fit_shrinks_matrices_alone() -> None:
     """A loss that depends on nothing leaves the weight decay: a factor 1 − lr · decay a step."""
     model = nn.Linear(3, 2)
@@ -188,6 +168,19 @@ def test_fit_shrinks_matrices_alone() -> None:
 
 
 # ---- what a run does and writes down -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("optimizer", ["adamw", "muon"])
+def test_a_table_of_words_learns_faster_by_its_factor(optimizer: str) -> None:
+    """The first update of Adam is lr · sign(gradient)."""
+    torch.manual_seed(1)
+    model = Gpt(9, Sizes(d_model=8, heads=2, d_ff=16, layers=1))
+    before = {name: weight.clone() for name, weight in model.named_parameters()}
+    recipe = Recipe(steps=1, lr=1e-3, tables=4, optimizer=optimizer)
+    fit(model, next_loss, lambda step: torch.arange(8)[None], recipe)
+    moved = {name: (weight - before[name]).abs().max().item() for name, weight in model.named_parameters()}
+    assert moved["embed.weight"] == pytest.approx(4e-3, rel=0.01)
+    assert moved["stack.norm.gain"] == pytest.approx(1e-3, rel=0.01)
 
 
 def test_fit_is_adamw_with_clipping_and_schedule() -> None:
@@ -216,6 +209,40 @@ def test_fit_is_adamw_with_clipping_and_schedule() -> None:
     assert history.steps == 12
     assert not history.interrupted
     assert max(history.grad_norm) > 0.5, "nothing was clipped, so the test says nothing about clipping"
+
+
+@pytest.mark.parametrize("optimizer", ["adamw", "muon"])
+def test_a_step_of_several_batches_is_a_step_of_one_large_batch(optimizer: str) -> None:
+    """In double precision, losses, norms and weights of three batches a step are those of one batch of their size."""
+    texts = torch.randint(9, (50, 4, 6))
+
+    def trained(read: Callable[[int], Tensor], accumulate: int) -> tuple[History, nn.Module]:
+        torch.manual_seed(0)
+        model = Gpt(9, Sizes(d_model=8, heads=2, d_ff=12)).double()
+        options = {"clip": 0.3, "weight_decay": 0.1, "schedule": warmup_cosine(2), "optimizer": optimizer}
+        return fit(model, next_loss, read, Recipe(steps=5, lr=0.05, accumulate=accumulate, **options)), model
+
+    history, small = trained(lambda number: texts[number], 3)
+    expected, large = trained(lambda step: texts[3 * step : 3 * step + 3].flatten(0, 1), 1)
+    assert history.loss == pytest.approx(expected.loss, rel=1e-6)
+    assert history.grad_norm == pytest.approx(expected.grad_norm, rel=1e-6)
+    assert max(history.grad_norm) > 0.3, "nothing was clipped, so the norm might be that of a part"
+    torch.testing.assert_close(small.state_dict(), large.state_dict(), rtol=0, atol=1e-6)
+
+
+def test_fit_reports_after_each_evaluation_what_the_checkpoint_will_hold(tmp_path: Path) -> None:
+    """So that a report can add to the row of that evaluation."""
+    seen = []
+
+    def report(history: History) -> None:
+        seen.append((history.steps, len(history.evaluations)))
+        history.evaluations[-1]["extra"] = float(history.steps)
+
+    path, recipe = tmp_path / "run.pt", Recipe(steps=5, evaluate_every=2)
+    fit(model_of(), squared_error, batches, recipe, evaluate=lambda m: {"one": 1.0}, checkpoint=path, report=report)
+    assert seen == [(2, 1), (4, 2), (5, 3)]
+    again = fit(model_of(), squared_error, batches, recipe, checkpoint=path)
+    assert again.curve("extra") == ([2, 4, 5], [2.0, 4.0, 5.0])
 
 
 def test_fit_finds_the_weights_of_a_line() -> None:
@@ -315,10 +342,7 @@ def test_frozen_weights_stay_as_they_are() -> None:
     ],
     ids=["not one number", "no weights in it", "no tensor"],
 )
-def test_a_loss_that_cannot_be_minimised_is_refused(
-    monkeypatch: pytest.MonkeyPatch, loss: Callable[[nn.Module, Tensor], Tensor], found: str
-) -> None:
-    monkeypatch.setattr(train, "_step", unwrap(train._step))
+def test_a_loss_that_cannot_be_minimised_is_refused(loss: Callable[[nn.Module, Tensor], Tensor], found: str) -> None:
     with pytest.raises(ValueError, match=rf"loss returned {found}; expected a Tensor of shape \(\) that depends on"):
         fit(model_of(), loss, batches, Recipe(steps=1))
 
@@ -394,7 +418,7 @@ def test_stop_during_an_evaluation_loses_no_step(tmp_path: Path) -> None:
     history = fit(model_of(), squared_error, batches, recipe, evaluate=evaluate, checkpoint=path)
     assert [row["step"] for row in history.evaluations] == [4, 5]
     fresh = model_of()
-    assert train.load_checkpoint(path, fresh, torch.optim.AdamW(decay_groups(fresh, 0.0))).steps == 5
+    assert load_checkpoint(path, fresh, torch.optim.AdamW(decay_groups(fresh.parameters(), 0.0))).steps == 5
 
 
 def test_a_second_stop_raises_at_once_and_the_handler_is_restored() -> None:

@@ -2,9 +2,11 @@
 
 from tfbook.data.batching import TextBatch, TextBatches
 from tfbook.data.download import DataUnavailable
+from tfbook.data.images import ImageBatches, Images, LabelledImages, Photographs
 from tfbook.data.registry import available, load
 from tfbook.data.sentences import Labelled, LabelledTexts
 from tfbook.data.text import Characters, Text, Windows
+from tfbook.data.tokens import Tokens, read_tokens, write_tokens
 from tfbook.data.translation import (
     BOS,
     EOS,
@@ -29,12 +31,17 @@ __all__ = [
     "Batches",
     "Characters",
     "DataUnavailable",
+    "ImageBatches",
+    "Images",
     "Labelled",
+    "LabelledImages",
     "LabelledTexts",
     "Pair",
+    "Photographs",
     "Text",
     "TextBatch",
     "TextBatches",
+    "Tokens",
     "Translations",
     "Vocabulary",
     "Windows",
@@ -43,5 +50,7 @@ __all__ = [
     "collate",
     "detokenize",
     "load",
+    "read_tokens",
     "tokenize",
+    "write_tokens",
 ]

@@ -5,11 +5,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from tfbook.data.download import DataUnavailable, File, fetch, obtainable
+from tfbook.data.images import read_cifar10, read_digits, read_fashion_mnist, read_photographs, unpacked_to
 from tfbook.data.sentences import read_docstrings, read_sentence_polarity, read_subjectivity
 from tfbook.data.text import read_python_reference, read_tiny_shakespeare
 from tfbook.data.translation import check_tatoeba, read_english_french, read_tatoeba
 
 _NLTK_DATA = "https://raw.githubusercontent.com/nltk/nltk_data/gh-pages/packages/corpora"
+_FASHION_MNIST = "https://raw.githubusercontent.com/zalandoresearch/fashion-mnist/master/data/fashion"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -17,7 +19,7 @@ class Dataset:
     """A name, the files behind it, what may be done with them, and the function that reads them."""
 
     name: str
-    files: tuple[File, ...]  # none: it comes with Python
+    files: tuple[File, ...]  # none: it comes with Python or with a package
     licence: str
     credit: str
     reader: Callable[..., Any]  # takes the path of each file, in their order; str() of what it returns says the size
@@ -101,6 +103,48 @@ DATASETS = {
             licence="CC BY 4.0",
             credit="Bo Pang and Lillian Lee (2004), from NLTK's data",
             reader=read_subjectivity,
+        ),
+        Dataset(
+            name="digits",
+            files=(),
+            licence="CC BY 4.0",
+            credit="E. Alpaydin and C. Kaynak (1998), UCI Machine Learning Repository, from scikit-learn",
+            reader=read_digits,
+        ),
+        Dataset(
+            name="photographs",
+            files=(),
+            licence="CC BY 2.0",
+            credit="danielbuechele (china) and vultilion (flower) on Flickr, from scikit-learn",
+            reader=read_photographs,
+        ),
+        Dataset(
+            name="fashion-mnist",
+            files=tuple(
+                File(path=f"fashion-mnist/{name}.gz", urls=(f"{_FASHION_MNIST}/{name}.gz",), check=unpacked_to(sha256))
+                for name, sha256 in (
+                    ("train-images-idx3-ubyte", "c59f468a2f672dc815687fe0f83887768d799fd8a3f3276145d20f83aa44d888"),
+                    ("train-labels-idx1-ubyte", "bad3541b69d912435c50bb6ba87bec294ff4f6a2e1246121d8633921760443d9"),
+                    ("t10k-images-idx3-ubyte", "5b4141f0afbad91edebe8549f8fcffe087ea10ca49f1dbef5c9a5cd8815ce37b"),
+                    ("t10k-labels-idx1-ubyte", "0402a96d92fd2663957122ceb108a494c5af83dab82d92729df917d7dec38c34"),
+                )
+            ),
+            licence="MIT",
+            credit="Zalando SE (Xiao, Rasul and Vollgraf, 2017)",
+            reader=read_fashion_mnist,
+        ),
+        Dataset(
+            name="cifar-10",
+            files=(
+                File(
+                    path="cifar-10/cifar-10-python.tar.gz",
+                    urls=("https://www.cs.toronto.edu/~kriz/cifar-10-python.tar.gz",),
+                    sha256="6d958be074577803d12ecdefd02955f39262c83c16fe9348329d7fe0b5c001ce",
+                ),
+            ),
+            licence="not stated",
+            credit="Alex Krizhevsky (2009), University of Toronto",
+            reader=read_cifar10,
         ),
     )
 }

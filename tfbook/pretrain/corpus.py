@@ -1,0 +1,95 @@
+"""From a text to ids in files: which text, which tokens, and how many bytes each of them stands for.
+
+Shapes: time, vocab.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Int64, Integer
+from torch import Tensor
+
+from tfbook import data
+from tfbook.data import Characters, Text
+from tfbook.tokenization import Tokenizer
+
+CORPORA = ("tiny-shakespeare", "python-reference")
+
+Vocabulary = Characters | Tokenizer
+
+
+class Corpus(NamedTuple):
+    """A text as ids, in two parts, and the vocabulary that reads and writes them."""
+
+    vocabulary: Vocabulary
+    train: Integer[Tensor, " time"]
+    valid: Integer[Tensor, " time"]
+
+
+def text_of(corpus: str) -> Text:
+    """One of `CORPORA` or the text file of that name; the second corpus where the first cannot be had.
+
+    Raises ValueError for what is neither, and for a file that is not UTF-8.
+    """
+    if corpus in CORPORA:
+        return data.load(corpus, fallback=CORPORA[1] if corpus == CORPORA[0] else None)
+    path = Path(corpus)
+    if not path.is_file():
+        raise ValueError(f"corpus is {corpus!r}; expected {', '.join(CORPORA)} or the path of a text file")
+    try:
+        text = Text.split(path.name, path.read_text(encoding="utf-8"))
+    except UnicodeDecodeError as error:
+        raise ValueError(f"corpus {corpus!r} is no UTF-8 text ({error})") from None
+    print(text)
+    return text
+
+
+def byte_counts(vocabulary: Vocabulary) -> Int64[Tensor, " vocab"]:
+    """How many bytes of UTF-8 each token stands for."""
+    if isinstance(vocabulary, Characters):
+        return torch.tensor([len(character.encode()) for character in vocabulary.tokens])
+    return torch.tensor([len(vocabulary.decode_bytes([token])) for token in range(len(vocabulary))])
+
+
+def write_corpus(folder: str | Path, text: Text, vocab: int) -> None:
+    """Cuts the text into tokens and writes them and their vocabulary into `folder`.
+
+    `vocab` is the size of a byte-pair encoding learned on the training part; 0 takes characters. Raises ValueError when
+    it is too small for one.
+    """
+    vocabulary = Tokenizer.learn([text.train], vocab) if vocab else text.characters
+    for part, read in (("train", text.train), ("valid", text.valid)):
+        data.write_tokens(_tokens(folder, part), torch.as_tensor(vocabulary.encode(read)), len(vocabulary))
+    if isinstance(vocabulary, Tokenizer):
+        vocabulary.save(_vocabulary(folder))
+    else:
+        characters = json.dumps({"characters": "".join(vocabulary.tokens)})
+        _vocabulary(folder).write_text(characters, encoding="utf-8")
+
+
+def read_corpus(folder: str | Path) -> Corpus:
+    """What `write_corpus` wrote, the ids memory-mapped. Raises FileNotFoundError, and ValueError for a damaged file."""
+    train, valid = (data.read_tokens(_tokens(folder, part)) for part in ("train", "valid"))
+    return Corpus(read_vocabulary(folder), train.ids, valid.ids)
+
+
+def read_vocabulary(folder: str | Path) -> Vocabulary:
+    """The vocabulary that `write_corpus` wrote. Raises FileNotFoundError, and ValueError when the file is damaged."""
+    path = _vocabulary(folder)
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(f"{path} is damaged ({error})") from error
+    return Characters(content["characters"]) if "characters" in content else Tokenizer.load(path)
+
+
+def _tokens(folder: str | Path, part: str) -> Path:
+    return Path(folder, f"{part}.tokens")
+
+
+def _vocabulary(folder: str | Path) -> Path:
+    return Path(folder, "vocabulary.json")

@@ -1,0 +1,199 @@
+"""One pretraining run: its folder, what it measures on the way, and the model that comes out of it.
+
+Shapes: time.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from jaxtyping import Int64
+from torch import Tensor
+
+from tfbook import checkpoints, distributed, files, gpt, runtime, sampling, train
+from tfbook.checkpoints import History
+from tfbook.data import Windows
+from tfbook.positions import Learned
+from tfbook.pretrain.corpus import Corpus, Vocabulary, byte_counts, read_corpus, read_vocabulary, text_of, write_corpus
+from tfbook.pretrain.measure import matmul_peak, next_loss, score, windows_of
+from tfbook.pretrain.options import Options
+
+MAY_CHANGE = {"steps", "evaluate_every", "checkpoint_every", "sample", "out"}  # from one start of a run to the next
+
+
+class Pretrained(NamedTuple):
+    """A model and the vocabulary that turns texts into its ids and back."""
+
+    model: gpt.Gpt
+    vocabulary: Vocabulary
+
+
+# ---- the folder of a run -----------------------------------------------------------------------------------------
+
+
+def load(folder: str | Path) -> Pretrained:
+    """The model of a run's newest sound checkpoint, in eval mode, for `sampling.generate`.
+
+    Raises FileNotFoundError when there is none, and CheckpointError or ValueError when a file is damaged.
+    """
+    options, vocabulary = read_options(folder), read_vocabulary(folder)
+    model = gpt.Gpt(len(vocabulary), options.sizes).to(runtime.device())
+    checkpoints.load_weights(_checkpoint(folder), model)
+    return Pretrained(model.eval(), vocabulary)
+
+
+def read_options(folder: str | Path) -> Options:
+    """The options of the run in `folder`. Raises FileNotFoundError, and ValueError when the file is damaged."""
+    path = _options(folder)
+    try:
+        return Options(**json.loads(path.read_text(encoding="utf-8")))
+    except (ValueError, TypeError) as error:
+        raise ValueError(f"{path} holds no options of a run ({error})") from error
+
+
+def prepared(options: Options) -> Corpus:
+    """The corpus of the run in `options.out`, where the first start writes it; a later one reads the same.
+
+    Raises ValueError for a run with other options there, and for a corpus or vocabulary that cannot be had.
+    """
+    with distributed.first_in_turn():
+        if _options(options.out).exists():
+            _check_same(options, read_options(options.out))
+        else:
+            write_corpus(options.out, text_of(options.corpus), options.vocab)
+        if distributed.rank() == 0:
+            _write_json(_options(options.out), asdict(options))  # after the corpus, which is whole where this is
+        return read_corpus(options.out)
+
+
+def _check_same(options: Options, before: Options) -> None:
+    was = asdict(before)
+    for name, now in asdict(options).items():
+        if name not in MAY_CHANGE and was[name] != now:
+            found = f"{options.out} holds a run with {name} {was[name]!r}, and {name} is {now!r}"
+            raise ValueError(f"{found}; give the same options to go on, or another folder")
+
+
+def _checkpoint(folder: str | Path) -> Path:
+    return Path(folder, "checkpoint.pt")
+
+
+def _options(folder: str | Path) -> Path:
+    return Path(folder, "options.json")
+
+
+def _write_json(path: Path, content: dict[str, Any]) -> None:
+    with files.at_one_stroke(path) as file:
+        file.write((json.dumps(content, indent=1) + "\n").encode())
+
+
+# ---- the run -----------------------------------------------------------------------------------------------------
+
+
+def pretrain(options: Options) -> History:
+    """Trains a `Gpt` as the options say, or goes on where `options.out` was left, and says a text in the end.
+
+    Of several processes (`distributed.processes()`) each reads its share of a batch. Raises ValueError for options that
+    fit neither the text nor the folder, and what `train.fit` raises.
+    """
+    corpus = prepared(options)
+    runtime.seed(options.seed)
+    model = gpt.Gpt(len(corpus.vocabulary), options.sizes).to(runtime.device())
+    runtime.seed(options.seed + distributed.rank())  # processes drop different numbers
+    batches, progress = _batches(options, corpus), Progress(options, corpus)
+    history = train.fit(
+        model,
+        next_loss,
+        batches,
+        options.recipe,
+        evaluate=progress.evaluate,
+        checkpoint=_checkpoint(options.out),
+        report=progress.report,
+    )
+    if distributed.rank() == 0:
+        _conclude(options, Pretrained(model, corpus.vocabulary), corpus.valid[:1].long(), history)
+    return history
+
+
+def _batches(options: Options, corpus: Corpus) -> Windows:
+    rank, ranks = distributed.rank(), distributed.count()
+    if options.batch % ranks:
+        raise ValueError(f"batch is {options.batch}; expected a multiple of {ranks}, the number of processes")
+    length = options.context + 1
+    return Windows(corpus.train, length=length, size=options.batch, seed=options.seed, rank=rank, ranks=ranks)
+
+
+class Progress:
+    """Measures a run and, in the first process, writes down and prints a line for each evaluation."""
+
+    def __init__(self, options: Options, corpus: Corpus):
+        self.options, self.vocab = options, len(corpus.vocabulary)
+        most = max(1, options.evaluate_on // options.context)
+        self.windows = windows_of(corpus.valid, options.context, most=most)
+        self.bytes_of = byte_counts(corpus.vocabulary)
+        self.peak = distributed.mean(matmul_peak()) * distributed.count()  # of all, measured at the same time
+        if distributed.rank() == 0:
+            self._introduce(corpus)
+
+    def _introduce(self, corpus: Corpus) -> None:
+        weights = gpt.parameter_count(self.vocab, self.options.sizes)
+        processes = f"{distributed.count()} process{'es' if distributed.count() > 1 else ''}"
+        print(f"text: {len(corpus.train):,} tokens to learn from, {self.vocab:,} different ones")
+        print(f"model: {weights:,} parameters; {self.windows[:, 1:].numel():,} validation tokens")
+        peak = f"{self.peak / 1e9:,.0f} GFLOP/s in a matrix product, which utilisation is a share of"
+        print(f"machine: {processes} on {runtime.device()}, {runtime.precision()}, {peak}", flush=True)
+
+    def evaluate(self, model: gpt.Gpt) -> dict[str, float]:
+        """Loss, perplexity and bits a byte on the validation text."""
+        with runtime.autocast(self.options.recipe.mixed_precision):
+            return score(model, self.windows, self.bytes_of)
+
+    def report(self, history: History) -> None:
+        """Adds training loss, speed and utilisation since the evaluation before to the newest one, and prints it."""
+        row, first = history.evaluations[-1], 0
+        if len(history.evaluations) > 1:
+            first = int(history.evaluations[-2]["step"])
+        seconds = history.elapsed - (history.seconds[first - 1] if first else 0.0)
+        tokens = self.options.batch * self.options.accumulate * self.options.context * (history.steps - first)
+        row["train_loss"] = sum(history.loss[first:]) / (history.steps - first)
+        row["tokens_per_second"] = tokens / seconds
+        row["utilisation"] = gpt.utilisation(
+            tokens / seconds, self.vocab, self.options.sizes, self.options.context, peak=self.peak
+        )
+        if distributed.rank() == 0:
+            _write_json(Path(self.options.out, "history.json"), asdict(history))
+            _print_above_the_bar(_line(row))
+
+
+def _line(row: dict[str, float]) -> str:
+    losses = f"loss {row['train_loss']:.4f}  validation {row['valid_loss']:.4f}"
+    units = f"perplexity {row['perplexity']:.2f}  {row['bits_per_byte']:.4f} bits/byte"
+    speed = f"{row['tokens_per_second']:,.0f} tokens/s  utilisation {row['utilisation']:.0%}"
+    return f"step {row['step']:>6,}  {losses}  {units}  {speed}"
+
+
+def _print_above_the_bar(line: str) -> None:
+    from tqdm.auto import tqdm  # here, because it looks for a notebook when imported
+
+    tqdm.write(line)
+
+
+def _conclude(options: Options, pretrained: Pretrained, start: Tensor, history: History) -> None:
+    state = "stopped, and the same command goes on from here" if history.interrupted else "done"
+    print(f"{history.steps:,} steps in {history.elapsed:,.1f} s: {state}")
+    if options.sample and not history.interrupted:
+        print(said(pretrained, start, options.sample, options.seed))
+
+
+def said(pretrained: Pretrained, start: Int64[Tensor, " time"], limit: int, seed: int) -> str:
+    """A text that begins with the tokens `start`, no longer than the positions that the model has learned."""
+    model, vocabulary = pretrained
+    if isinstance(model.stack.position, Learned):
+        limit = min(limit, model.stack.position.table.num_embeddings - len(start) + 1)
+    ids = start[None].to(next(model.parameters()).device)
+    dice, filters = torch.Generator(ids.device).manual_seed(seed), [sampling.temperature(0.8)]
+    return vocabulary.decode(sampling.generate(model, ids, limit=limit, filters=filters, generator=dice)[0].tolist())
