@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from functools import partial, wraps
 
 import torch
-from einops import rearrange
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -91,17 +90,35 @@ def kernel(supports: Supports) -> Callable[[Kernel], Kernel]:
             dropout: float = 0.0,
             **options: object,
         ) -> Float[Tensor, "batch head query d_value"]:
-            _check_shapes(q, k, v)
-            if bias is not None and not _broadcasts(bias, q, k):
-                raise ValueError(f"bias has shape {tuple(bias.shape)}; expected one that broadcasts to {_shape(q, k)}")
-            rule = as_mask(mask)
-            supports.refuse(compute.__name__, rule, bias, dropout)
+            rule = admit(compute.__name__, supports, q, k, v, mask, bias, dropout)
             return compute(q, k, v, rule, bias, dropout, **options)
 
         checked.supports = supports
         return checked
 
     return declare
+
+
+def admit(
+    name: str,
+    supports: Supports,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    mask: Mask | Tensor | None,
+    bias: Tensor | None,
+    dropout: float,
+) -> Mask | None:
+    """The mask as a rule, once the inputs fit one another and the kernel called `name` supports them.
+
+    Raises ValueError for shapes that do not fit and NotImplementedError for what `supports` leaves out.
+    """
+    _check_shapes(q, k, v)
+    if bias is not None and not _broadcasts(bias, q, k):
+        raise ValueError(f"bias has shape {tuple(bias.shape)}; expected one that broadcasts to {_shape(q, k)}")
+    rule = as_mask(mask)
+    supports.refuse(name, rule, bias, dropout)
+    return rule
 
 
 def _check_shapes(q: Tensor, k: Tensor, v: Tensor) -> None:
@@ -125,9 +142,15 @@ def _broadcasts(tensor: Tensor, q: Tensor, k: Tensor) -> bool:
     return tensor.ndim <= 4 and all(n in (1, m) for n, m in pairs)
 
 
+PLAIN_CAUSAL = Causal  # by this name, so that a subclass or an edited `Causal` takes the long way and has its effect
+
+
 def dense_mask(mask: Mask | None, q: Tensor, k: Tensor) -> Bool[Tensor, "..."] | None:
-    """The mask's matrix, with four axes. Raises ValueError when it does not broadcast to (batch, head, query, key)."""
-    if mask is None:
+    """The mask's matrix, with four axes; None where every query may attend to every key.
+
+    Raises ValueError when it does not broadcast to (batch, head, query, key).
+    """
+    if mask is None or (type(mask) is PLAIN_CAUSAL and q.shape[2] == 1 <= k.shape[2]):  # the last position sees all
         return None
     allowed = mask.dense(q.shape[2], k.shape[2], q.device)
     if not _broadcasts(allowed, q, k):
@@ -186,9 +209,6 @@ def softmax(
     return weights @ v
 
 
-PLAIN_CAUSAL = Causal  # by this name, so that a subclass or an edited `Causal` takes the long way and has its effect
-
-
 @kernel(Supports())
 def fused(
     q: Tensor, k: Tensor, v: Tensor, mask: Mask | None = None, bias: Tensor | None = None, dropout: float = 0.0
@@ -209,13 +229,15 @@ def fused(
 SHORT = 1024  # keys; below, the backward pass of the CPU's fused kernel is slow in bfloat16
 
 
-@kernel(Supports())
 def fastest(
-    q: Tensor, k: Tensor, v: Tensor, mask: Mask | None = None, bias: Tensor | None = None, dropout: float = 0.0
+    q: Tensor, k: Tensor, v: Tensor, mask: Mask | Tensor | None = None, bias: Tensor | None = None, dropout: float = 0.0
 ) -> Tensor:
     """`softmax` for short bfloat16 sequences on a CPU and `fused` otherwise, as benchmarks/attention_speed.py found."""
-    written_out = q.device.type == "cpu" and q.dtype == torch.bfloat16 and k.shape[2] < SHORT
+    written_out = q.device.type == "cpu" and q.dtype == torch.bfloat16 and k.shape[-2] < SHORT
     return (softmax if written_out else fused)(q, k, v, mask, bias, dropout)
+
+
+fastest.supports = Supports()  # without `kernel` around it: the one that it calls checks
 
 
 # ---- multi-head attention ----------------------------------------------------------------------------------------
@@ -223,12 +245,12 @@ def fastest(
 
 def split_heads(x: Float[Tensor, "batch time d_model"], heads: int) -> Float[Tensor, "batch head time d_head"]:
     """Cuts each vector into `heads` pieces of width d_head = d_model / heads."""
-    return rearrange(x, "batch time (head d_head) -> batch head time d_head", head=heads)
+    return x.unflatten(-1, (heads, -1)).transpose(1, 2)
 
 
 def merge_heads(x: Float[Tensor, "batch head time d_head"]) -> Float[Tensor, "batch time d_model"]:
     """Puts the pieces side by side again."""
-    return rearrange(x, "batch head time d_head -> batch time (head d_head)")
+    return x.transpose(1, 2).flatten(2)
 
 
 class MultiHeadAttention(nn.Module):
@@ -313,13 +335,27 @@ def supports_of(layer: nn.Module) -> Supports | None:
     return getattr(getattr(used, "func", used), "supports", None)
 
 
+def written_out(used: Kernel, seen: Callable[[Tensor], None]) -> Kernel:
+    """`softmax` that shows its weights, under the mask that `used` narrows its mask to, where it has such a method."""
+    narrowed = getattr(used, "mask", lambda q, k, mask: mask)
+
+    @kernel(Supports())
+    def shown(
+        q: Tensor, k: Tensor, v: Tensor, mask: Mask | None = None, bias: Tensor | None = None, dropout: float = 0.0
+    ) -> Tensor:
+        return softmax(q, k, v, narrowed(q, k, mask), bias, dropout, seen=seen)
+
+    shown.mask = narrowed
+    return shown
+
+
 @contextmanager
 def record(model: nn.Module) -> Iterator[dict[str, Float[Tensor, "batch head query key"]]]:
     """Inside the context, each layer of `model` that has a `kernel` puts the weights that it applies under its name.
 
-    What is recorded is what multiplied the values: the same mask, bias and dropout, through the kernel `softmax`. A
-    layer that is called twice keeps its last weights. Raises ValueError when `model` has no such layer, or one whose
-    kernel is not exact.
+    What is recorded is what multiplied the values: the same mask, bias and dropout, through the kernel `softmax`, and
+    no key that a sparse kernel leaves out. A layer that is called twice keeps its last weights. Raises ValueError when
+    `model` has no such layer, or one whose kernel is not exact.
     """
     layers = {name: layer for name, layer in model.named_modules() if supports_of(layer)}
     if not layers:
@@ -331,7 +367,7 @@ def record(model: nn.Module) -> Iterator[dict[str, Float[Tensor, "batch head que
     weights: dict[str, Tensor] = {}
     try:
         for name, layer in layers.items():
-            layer.kernel = partial(softmax, seen=partial(weights.__setitem__, name))
+            layer.kernel = written_out(layer.kernel, partial(weights.__setitem__, name))
         yield weights
     finally:
         for name, layer in layers.items():

@@ -71,7 +71,7 @@ class Recomputed:
 
 
 @contextmanager
-def _evaluating(model: nn.Module) -> Iterator[None]:
+def evaluating(model: nn.Module) -> Iterator[None]:
     """Eval mode inside; the model comes back in the mode it came."""
     training = model.training
     model.eval()
@@ -108,7 +108,7 @@ def greedy(
     Raises ValueError when `max_length` < 1.
     """
     _check_length(max_length)
-    with _evaluating(model):
+    with evaluating(model):
         run, word = steps(model, source, lengths), torch.full_like(source[:, :1], BOS)
         finished, said = torch.zeros_like(word, dtype=torch.bool), []
         while len(said) < max_length and not finished.all():
@@ -183,7 +183,7 @@ def beam(
     _check_length(max_length)
     if width < 1:
         raise ValueError(f"width is {width}; expected 1 or more beams")
-    with _evaluating(model):
+    with evaluating(model):
         run, batch = steps(model, source, lengths), len(source)
         first = torch.arange(batch, device=source.device)[:, None] * width  # the row of each source's first beam
         run.select(first.expand(-1, width).flatten() // width)

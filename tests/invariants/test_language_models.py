@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from tfbook import invariants, runtime
 from tfbook.attention import MultiHeadAttention
+from tfbook.gpt import Gpt
 from tfbook.invariants import TOLERANCE, cached_gap, future_leak, language_model_report, permutation_gap, shift_gap
 from tfbook.masks import Mask
 from tfbook.positions import POSITIONS, ALiBi, Position, Rotary, Sinusoidal, sinusoid
@@ -29,6 +30,7 @@ def _model(kind: type[LanguageModel] = LanguageModel, **choices: object) -> Lang
 
 MODELS: dict[str, Callable[[], LanguageModel]] = {name: partial(_model, position=name) for name in POSITIONS}
 MODELS |= {f"{name}, both ways": partial(_model, BidirectionalModel, position=name) for name in POSITIONS}
+MODELS |= {f"{name}, GPT": partial(_model, Gpt, position=name) for name in POSITIONS}
 MODELS |= {"post-norm": partial(_model, position="rotary", pre_norm=False)}
 
 LEAKS = {"no word sees a later one (train)", "no word sees a later one (eval)"}
@@ -63,7 +65,7 @@ def test_every_model_has_every_property_that_it_promises(
     assert torch.equal(torch.get_rng_state(), before)
     assert {module.training for module in model.modules()} == {training}
     assert all(parameter.grad is None for parameter in model.parameters())
-    assert report.keys() == _promised(model, name.removesuffix(", both ways"))
+    assert report.keys() == _promised(model, name.partition(", ")[0])
     assert {name: gap for name, gap in report.items() if not gap <= TOLERANCE} == {}
 
 

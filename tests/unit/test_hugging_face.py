@@ -27,7 +27,7 @@ from tfbook.bert import (
     Tagger,
     pretraining_loss,
 )
-from tfbook.hugging_face import NAMES, Loaded, bert_sizes, load, our_name
+from tfbook.hugging_face import NAMES, Loaded, bert_sizes, load, our_names, save
 
 LABELS = 3
 POOLER = ("pooler.dense.weight", "pooler.dense.bias")  # part of their body, and of our head
@@ -176,7 +176,8 @@ def test_both_losses_and_every_gradient_are_the_same() -> None:
     other.backward()
     own = dict(ours.named_parameters())
     for name, weight in theirs.named_parameters():
-        gradient = own[our_name(name, NAMES["PretrainedBert"])].grad
+        (ours_name,) = our_names(name, NAMES["PretrainedBert"])
+        gradient = own[ours_name].grad
         torch.testing.assert_close(gradient, weight.grad, rtol=1e-4, atol=1e-5, msg=name)
 
 
@@ -227,6 +228,15 @@ def test_what_torch_saved_is_loaded(pair: tuple[Peer, transformers.PreTrainedMod
     torch.save(theirs.state_dict(), tmp_path / "pytorch_model.bin")
     state = torch.load(tmp_path / "pytorch_model.bin", weights_only=True)
     assert load(ours, state) == Loaded((), peer.unexpected)
+    assert same(ours, theirs, peer)
+
+
+def test_what_is_saved_is_a_state_dict_of_theirs(pair: tuple[Peer, transformers.PreTrainedModel, nn.Module]) -> None:
+    """But for what is theirs alone; tied weights stand there under each of their names."""
+    peer, theirs, ours = pair
+    state = save(ours)
+    assert {*theirs.state_dict()} == state.keys() | {*peer.unexpected}
+    theirs.load_state_dict(state, strict=not peer.unexpected)
     assert same(ours, theirs, peer)
 
 

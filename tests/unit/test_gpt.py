@@ -1,0 +1,214 @@
+"""GPT-2's size, work and beginning. That it computes what Hugging Face's does is tested in `test_hugging_face.py`."""
+
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.utils.flop_counter import FlopCounterMode
+
+from tfbook.attention import softmax
+from tfbook.gpt import GPT2, LARGE, MEDIUM, SMALL, XL, Gpt, flops, matrix_count, parameter_count, utilisation
+from tfbook.positions import POSITIONS
+from tfbook.transformer import Sizes
+
+VOCAB = 50_257
+TINY = replace(GPT2, d_model=16, heads=2, d_ff=40, layers=3, longest=12)
+GPT3 = replace(GPT2, d_model=12_288, heads=96, d_ff=4 * 12_288, layers=96, longest=2048)
+
+
+@st.composite
+def sizes(draw: st.DrawFn) -> Sizes:
+    heads = draw(st.integers(1, 3))
+    return Sizes(
+        d_model=heads * 2 * draw(st.integers(1, 4)),
+        heads=heads,
+        d_ff=draw(st.integers(1, 20)),
+        layers=draw(st.integers(1, 3)),
+        longest=draw(st.integers(8, 20)),
+        position=draw(st.sampled_from([*POSITIONS])),
+        pre_norm=draw(st.booleans()),
+    )
+
+
+# ---- size --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("kind", "count"),
+    [(SMALL, 124_439_808), (MEDIUM, 354_823_168), (LARGE, 774_030_080), (XL, 1_557_611_200)],
+    ids=["small", "medium", "large", "XL"],
+)
+def test_the_published_sizes_have_the_published_parameters(kind: Sizes, count: int) -> None:
+    """Counted in the files that OpenAI published; the paper's 117 million for the first is a mistake of theirs."""
+    assert parameter_count(VOCAB, kind) == count
+
+
+def test_gpt3_has_175_billion() -> None:
+    """Brown et al. (2020, table 2.1)."""
+    assert round(parameter_count(VOCAB, GPT3) / 1e9) == 175
+
+
+def test_of_wide_blocks_twelve_matrices_are_the_size() -> None:
+    assert matrix_count(VOCAB, SMALL) == 12 * 12 * 768**2 + VOCAB * 768
+
+
+@given(sizes=sizes(), vocab=st.integers(1, 30))
+@settings(max_examples=50)
+def test_the_formula_counts_the_parameters(sizes: Sizes, vocab: int) -> None:
+    """Of every encoding, with the norms before or after; the tied table counts once. Nothing is drawn for that."""
+    before = torch.get_rng_state()
+    formula = parameter_count(vocab, sizes)
+    assert torch.equal(torch.get_rng_state(), before)
+    assert formula == sum(weight.numel() for weight in Gpt(vocab, sizes).parameters())
+
+
+# ---- work --------------------------------------------------------------------------------------------------------
+
+
+def counted(model: Gpt, ids: Tensor) -> tuple[int, int]:
+    """PyTorch's own count of the operations of all matrix products, forward and in a whole step of training."""
+    for block in model.stack.blocks:
+        block.attention.branch.kernel = softmax  # a fused kernel may skip what the mask hides
+    with FlopCounterMode(display=False) as counter:
+        loss = F.cross_entropy(model(ids).flatten(0, 1), ids.flatten())
+        forward = counter.get_total_flops()
+        loss.backward()
+        return forward, counter.get_total_flops()
+
+
+@given(sizes=sizes(), vocab=st.integers(2, 30), rows=st.integers(1, 3), time=st.integers(1, 8))
+@settings(max_examples=50)
+def test_the_formula_counts_the_operations(sizes: Sizes, vocab: int, rows: int, time: int) -> None:
+    """Exactly; only relative positions bring a product of their own."""
+    if sizes.position == "relative":
+        sizes = replace(sizes, position="none")
+    tokens, a_token = rows * time, flops(vocab, sizes, time)
+    assert counted(Gpt(vocab, sizes), torch.randint(vocab, (rows, time))) == (tokens * a_token, 3 * tokens * a_token)
+
+
+def test_training_takes_six_operations_a_weight_and_those_of_attention() -> None:
+    """6 N + 12 · layers · heads · d_head · time (Chowdhery et al., 2022, appendix B)."""
+    assert 3 * flops(VOCAB, SMALL, 1024) == 6 * matrix_count(VOCAB, SMALL) + 12 * 12 * 12 * 64 * 1024
+
+
+def test_utilisation_is_the_share_of_the_peak() -> None:
+    assert utilisation(10.0, VOCAB, SMALL, 1024, peak=30.0 * flops(VOCAB, SMALL, 1024)) == 1
+    assert utilisation(5.0, VOCAB, SMALL, 1024, peak=30.0 * flops(VOCAB, SMALL, 1024)) == 0.5
+
+
+def test_a_published_utilisation_comes_out() -> None:
+    """GPT-3 in 34 days: 300 billion tokens on 1,024 A100s at 140 of their 312 TFLOP/s (Narayanan et al., 2021, 5.1).
+
+    They computed each block's forward pass twice, and count 8 operations a weight where the model needs 6.
+    """
+    found = utilisation(300e9 / (34 * 86_400), VOCAB, GPT3, 2048, peak=1024 * 312e12)
+    assert found == pytest.approx(6 / 8 * 140 / 312, rel=0.03)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: flops(VOCAB, SMALL, 0), "time is 0; expected 1 or more positions"),
+        (lambda: utilisation(1.0, VOCAB, SMALL, 8, peak=0.0), "peak is 0.0; expected more than 0 operations a second"),
+        (lambda: utilisation(1.0, VOCAB, SMALL, 8, peak=math.nan), "peak is nan; expected more than 0"),
+    ],
+)
+def test_impossible_numbers_are_refused(call: object, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        call()
+
+
+# ---- beginning ---------------------------------------------------------------------------------------------------
+
+
+def test_matrices_begin_small_and_those_that_write_into_the_sum_smaller() -> None:
+    """0.02, and 0.02 / √(2 · layers) for W_O and the second feed-forward layer (Radford et al., 2019, section 2.3)."""
+    model = Gpt(300, replace(GPT2, d_model=128, d_ff=256, layers=8, longest=64))
+    for name, weight in model.state_dict().items():
+        if weight.ndim == 2:
+            writes = name.endswith(("W_O.weight", "narrow.weight"))
+            assert float(weight.std()) == pytest.approx(0.02 / 4 if writes else 0.02, rel=0.05), name
+            assert abs(float(weight.mean())) < 1e-3
+        else:
+            assert torch.equal(weight, torch.full_like(weight, float(name.endswith("gain")))), name
+
+
+def unscaled(model: Gpt) -> Gpt:
+    """With the writers as wide as the other matrices."""
+    with torch.no_grad():
+        for block in model.stack.blocks:
+            for writes in (block.attention.branch.W_O, block.feed_forward.branch.narrow):
+                writes.weight *= (2 * len(model.stack.blocks)) ** 0.5
+    return model
+
+
+@torch.no_grad()
+def added_variance(model: Gpt) -> float:
+    """Of what the blocks have added to the embeddings when the last of them ends."""
+    seen: list[Tensor] = []
+    model.stack.blocks[0].register_forward_pre_hook(lambda block, inputs: seen.append(inputs[0]))
+    model.stack.blocks[-1].register_forward_hook(lambda block, inputs, output: seen.append(output))
+    model(torch.randint(100, (8, 32)))
+    first, last = seen
+    return float((last - first).var())
+
+
+def test_the_residual_sum_grows_with_depth_unless_its_writers_begin_smaller() -> None:
+    """Each branch adds about the same: 32 blocks add 16 times the variance of 2; scaled, about as much as they."""
+    shape = replace(GPT2, d_model=64, d_ff=256, longest=32, dropout=0.0)
+    plain = [added_variance(unscaled(Gpt(100, replace(shape, layers=n)))) for n in (2, 32)]
+    scaled = [added_variance(Gpt(100, replace(shape, layers=n))) for n in (2, 32)]
+    assert 10 < plain[1] / plain[0] < 30
+    assert 0.7 < scaled[1] / scaled[0] < 1.5
+
+
+@torch.no_grad()
+def test_at_the_beginning_all_tokens_are_about_as_probable() -> None:
+    """The first loss is ln(vocab): the logits are small beside 1."""
+    ids = torch.randint(200, (8, 12))
+    loss = F.cross_entropy(Gpt(200, TINY).eval()(ids[:, :-1]).flatten(0, 1), ids[:, 1:].flatten())
+    assert float(loss) == pytest.approx(math.log(200), abs=0.02)
+
+
+# ---- the model ---------------------------------------------------------------------------------------------------
+
+
+def test_one_table_reads_and_writes_and_is_not_multiplied() -> None:
+    """What enters the first block is the token's row and the position's, nothing else."""
+    model = Gpt(20, TINY).eval()
+    assert model.vocabulary.weight is model.embed.weight
+    entered: list[Tensor] = []
+    model.stack.blocks[0].register_forward_pre_hook(lambda block, inputs: entered.append(inputs[0]))
+    model(torch.tensor([[3, 1, 4]]))
+    assert torch.equal(entered[0][0], model.embed.weight[[3, 1, 4]] + model.stack.position.table.weight[:3])
+
+
+def test_dropout_acts_on_embeddings_weights_and_branches_in_training_alone() -> None:
+    model = Gpt(20, TINY)
+    rates = {module.p for module in model.modules() if isinstance(module, nn.Dropout)}
+    assert rates == {0.1}
+    assert {block.attention.branch.dropout for block in model.stack.blocks} == {0.1}
+    ids = torch.randint(20, (2, 12))
+    assert not torch.equal(model(ids), model(ids))
+    assert torch.equal(model.eval()(ids), model(ids))
+
+
+@pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize(
+    ("ids", "message"),
+    [
+        ([[0, 20]], "ids holds ids from 0 to 20; expected 0 to 19, the model's vocabulary"),
+        ([[-1, 3]], "ids holds ids from -1 to 3"),
+        ([[]], r"ids has shape \(1, 0\), torch.int64; expected ids of shape \(batch, ids\), one word or more a row"),
+        ([3, 4], r"ids has shape \(2,\)"),
+        ([[1] * 13], "the sequence ends at position 12; learned positions end at 11"),
+    ],
+)
+def test_ids_that_it_cannot_read_are_refused(ids: list, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Gpt(20, TINY)(torch.tensor(ids, dtype=torch.int64))
