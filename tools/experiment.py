@@ -28,6 +28,12 @@ EXPERIMENTS = (
     "lesson05.regularisers",
     "lesson05.searches",
     "lesson06.vocabularies",
+    "lesson07.by_labels",
+    "lesson07.directions",
+    "lesson07.distilled",
+    "lesson07.electra",
+    "lesson07.hiding",
+    "lesson07.sharing",
 )
 
 

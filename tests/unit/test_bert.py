@@ -270,6 +270,14 @@ def test_masks_are_static_when_kept_and_dynamic_when_drawn_anew() -> None:
     assert torch.equal(once.targets, again.targets)
 
 
+def test_weights_are_factors_on_the_rate_of_each_word() -> None:
+    ids = torch.tensor([7, 8, 9]).repeat(100_000, 1)
+    weights = torch.zeros(10).index_copy_(0, torch.tensor([7, 8]), torch.tensor([1.0, 0.25]))
+    drawn = hide_words(ids, 10, Masking(rate=0.6), weights=weights).targets != IGNORED
+    for word, rate in enumerate((0.6, 0.15, 0.0)):
+        assert far(drawn[:, word].sum(), len(ids), rate) < 5
+
+
 def test_without_a_generator_the_global_one_is_drawn_from() -> None:
     torch.manual_seed(4)
     first = hide_words(IDS, VOCAB, Masking(rate=0.5))

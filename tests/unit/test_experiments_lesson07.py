@@ -14,7 +14,7 @@ from tfbook.bert import SEP, Albert, Bert, Masking
 from tfbook.data import Labelled, LabelledTexts
 from tfbook.experiments import lesson07 as study
 from tfbook.experiments import small_bert
-from tfbook.experiments.small_bert import LONGEST
+from tfbook.experiments.small_bert import LONGEST, Pretraining
 
 
 def test_running_text_has_no_padding_and_ends_each_text() -> None:
@@ -52,10 +52,13 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(small_bert, "VOCAB", 300)
     monkeypatch.setattr(small_bert, "FINE", replace(small_bert.FINE, steps=2))
     monkeypatch.setattr(study, "SMALL", replace(study.SMALL, d_model=16, d_ff=32))
+    monkeypatch.setattr(study, "LONGER", replace(study.LONGER, steps=2))
     monkeypatch.setattr(study, "FEW", 2)
     monkeypatch.setattr(study, "DRAWS", 1)
     monkeypatch.setattr(study, "CORPORA", {"docstrings": (2, 4)})
-    monkeypatch.setattr(study, "HIDING", {"15%": Masking(rate=0.15), "30%": Masking(rate=0.3)})
+    hiding = {"rare": {}, "even": {"even": True}, "static": {"static": True}, "pairs": {"pairs": True}}
+    tiny = replace(study.SMALL, d_model=16, d_ff=32)
+    monkeypatch.setattr(study, "HIDING", {name: changes | {"sizes": tiny} for name, changes in hiding.items()})
     monkeypatch.setattr(study, "SHARING", {"BERT": (2, Bert), "ALBERT": (2, partial(Albert, d_embed=4))})
 
 
@@ -63,7 +66,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("experiment", "keys", "count"),
     [
-        (study.hiding, {"hiding", "seed", "right", "accuracy"}, 3),
+        (study.hiding, {"hiding", "seed", "right", "accuracy"}, 4),
         (study.directions, {"sees", "seed", "curve"}, 2),
         (study.electra, {"reads", "seed", "flops a step", "curve"}, 2),
         (study.sharing, {"model", "seed", "parameters", "seconds", "right", "accuracy"}, 2),
@@ -82,10 +85,15 @@ def test_each_experiment_returns_the_rows_that_are_plotted(
 
 def test_the_rows_of_hiding_are_devlins() -> None:
     """[MASK] / the same token / another one, in the order of their table 8."""
-    for name, masking in study.HIDING.items():
-        if "/" in name:
-            mask, same, other = (int(share) / 100 for share in name.split("/"))
-            assert (masking.mask, masking.random) == (mask, other)
-            assert math.isclose(mask + same + other, 1)
-        else:
-            assert masking == Masking(rate=float(name.rstrip("%")) / 100)
+    shares = {name: changes["masking"] for name, changes in study.HIDING.items() if "/" in name}
+    assert len(shares) == 5
+    for name, masking in shares.items():
+        mask, same, other = (int(share) / 100 for share in name.split("/"))
+        assert (masking.mask, masking.random) == (mask, other)
+        assert math.isclose(mask + same + other, 1)
+
+
+@pytest.mark.parametrize("rate", [60, 30, 15])
+def test_even_rates_are_what_they_are_called(rate: int) -> None:
+    plan = Pretraining(**study.HIDING[f"even, {rate}%"])
+    assert (plan.even, plan.masking) == (True, Masking(rate=rate / 100))

@@ -71,6 +71,21 @@ class TestReading:
         assert rows.ids.shape == (1, LONGEST)
         assert (int(rows.ids[0, 0]), int(rows.ids[0, -1]), rows.labels.tolist()) == (CLS, SEP, [1])
 
+    def test_windows_are_the_texts_in_pieces(self, reading: Reading) -> None:
+        reading.texts = [list(range(5, 105)), [7, 8]]
+        assert [row[1:-1] for row in texts_of(reading.windows())] == [
+            tuple(range(5, 51)),
+            tuple(range(51, 97)),
+            tuple(range(97, 105)),
+            (7, 8),
+        ]
+
+    def test_rare_words_are_hidden_first(self) -> None:
+        texts = [[5] * 900 + [6] * 99 + [7]]
+        weights = small_bert.rare_first(texts, 9)
+        expected = [1, 1, 1, 1, 1, math.sqrt(0.001 / 0.9), math.sqrt(0.001 / 0.099), 1, 1]
+        torch.testing.assert_close(weights, torch.tensor(expected))
+
     def test_pairs_are_of_neighbours_or_of_two_texts(self, reading: Reading) -> None:
         texts = [" ".join(map(str, ids)) for ids in reading.texts]
         rows = reading.pairs(seed=1)
@@ -102,7 +117,7 @@ def texts_of(rows: Rows) -> list[tuple[int, ...]]:
 class TestHiddenBatches:
     def rows_of_a_pass(self, reading: Reading, plan: Pretraining, turn: int) -> list[tuple[int, ...]]:
         rows = reading.pairs(seed=1)
-        batch = small_bert.hidden_batches(rows, len(reading.tokenizer), plan, seed=1)
+        batch = small_bert.hidden_batches(rows, reading, plan, seed=1)
         steps = len(rows) // plan.size
         found = [batch(turn * steps + step).rows for step in range(steps)]
         return [
@@ -123,7 +138,7 @@ class TestHiddenBatches:
     ) -> None:
         rows = reading.pairs(seed=1)
         plan = replace(plan, static=static, size=len(rows))
-        batch = small_bert.hidden_batches(rows, len(reading.tokenizer), plan, seed=1)
+        batch = small_bert.hidden_batches(rows, reading, plan, seed=1)
         first, second = (
             Counter(
                 (tuple(ids[:n].tolist()), tuple(targets[:n].tolist()))
@@ -134,7 +149,7 @@ class TestHiddenBatches:
         assert (first == second) == static
 
     def test_a_step_is_the_same_whenever_it_is_asked_for(self, reading: Reading, plan: Pretraining) -> None:
-        batch = small_bert.hidden_batches(reading.pairs(seed=1), len(reading.tokenizer), plan, seed=1)
+        batch = small_bert.hidden_batches(reading.pairs(seed=1), reading, plan, seed=1)
         for one, other in zip(batch(3).masked, batch(3).masked, strict=True):
             torch.testing.assert_close(one, other)
         assert not torch.equal(batch(3).masked.ids[:1, :8], batch(4).masked.ids[:1, :8])
@@ -145,6 +160,12 @@ def test_scores_are_of_the_first_guess() -> None:
     found = small_bert.scores(logits, torch.tensor([0, 0]))
     assert math.isclose(found["nats"], (math.log(4 / 3) + math.log(4)) / 2, rel_tol=1e-6)
     assert found["right"] == 0.5
+    assert found["in ten"] == 1.0
+
+
+def test_ten_guesses_are_ten() -> None:
+    logits = torch.arange(12.0).flip(0)[None].expand(2, -1)
+    assert small_bert.scores(logits, torch.tensor([9, 10]))["in ten"] == 0.5
 
 
 def test_judging_asks_only_for_masks(reading: Reading, plan: Pretraining) -> None:
@@ -172,7 +193,7 @@ class TestFineTuning:
         torch.testing.assert_close(dict(start.state_dict()), before)
 
     def test_the_head_begins_with_the_layer_of_the_pairs(self, reading: Reading, plan: Pretraining) -> None:
-        start, _ = small_bert.pretrained(plan, reading, seed=1)
+        start, _ = small_bert.pretrained(replace(plan, pairs=True), reading, seed=1)
         model = small_bert.classifier(start, 2)
         torch.testing.assert_close(model.head.pool.weight, start.follows.pool.weight)
         torch.testing.assert_close(model.bert.words.weight, start.bert.words.weight)

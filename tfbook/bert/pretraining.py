@@ -53,18 +53,25 @@ class Masked(NamedTuple):
 
 
 def hide_words(
-    ids: Int[Tensor, "batch time"], vocab: int, masking: Masking, *, generator: torch.Generator | None = None
+    ids: Int[Tensor, "batch time"],
+    vocab: int,
+    masking: Masking,
+    *,
+    weights: Float[Tensor, " vocab"] | None = None,
+    generator: torch.Generator | None = None,
 ) -> Masked:
     """Draws each word with probability `rate`, and for each drawn one what stands in its place.
 
-    Special tokens (the first ids) are never drawn nor put in another's place. A new draw each time is RoBERTa's dynamic
-    masking (Liu et al., 2019, section 4.1); to mask once for all, keep what this returns.
+    `weights` has a factor on the rate for each word. Special tokens (the first ids) are never drawn nor put in
+    another's place. A new draw each time is RoBERTa's dynamic masking (Liu et al., 2019, section 4.1); to mask once for
+    all, keep what this returns.
     """
+    chance = masking.rate if weights is None else masking.rate * weights.to(ids.device)[ids]
 
     def dice() -> Tensor:
         return torch.rand(ids.shape, generator=generator).to(ids.device)
 
-    drawn = (dice() < masking.rate) & (ids >= len(SPECIALS))
+    drawn = (dice() < chance) & (ids >= len(SPECIALS))
     kind = dice()
     others = torch.randint(len(SPECIALS), vocab, ids.shape, generator=generator).to(ids.device)
     hidden = torch.where(drawn & (kind < masking.mask), MASK, ids)

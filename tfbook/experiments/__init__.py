@@ -10,7 +10,7 @@ import json
 import platform
 import subprocess
 import time
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -96,6 +96,13 @@ def in_turns(runs: Mapping[Key, Callable[[], object]], rounds: int) -> dict[Key,
             runtime.synchronize()
             seconds[key].append(time.perf_counter() - start)
     return {key: times[1:] for key, times in seconds.items()}
+
+
+def markdown(rows: Sequence[Mapping[str, Any]]) -> str:
+    """The rows as a table in Markdown, with the keys of the first as its head."""
+    heads = list(rows[0])
+    lines = ["| " + " | ".join(heads) + " |", "|" + "---|" * len(heads)]
+    return "\n".join([*lines, *("| " + " | ".join(str(row[head]) for head in heads) + " |" for row in rows)])
 
 
 def _path(name: str) -> Path:

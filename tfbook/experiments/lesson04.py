@@ -18,6 +18,7 @@ from tfbook import data, runtime, train
 from tfbook.attention import MultiHeadAttention
 from tfbook.data import Text, Windows
 from tfbook.positions import POSITIONS, InterpolatedRotary, Learned, Position, Rotary
+from tfbook.pretrain import next_loss
 from tfbook.probing import probe_layers
 from tfbook.transformer import BidirectionalModel, FeedForward, LanguageModel, Sizes
 
@@ -105,11 +106,6 @@ SIZES = Sizes(d_model=64, heads=4, d_ff=256, layers=4, longest=TRAINED)
 BATCH = 32
 
 Loss = Callable[[nn.Module, Tensor], Tensor]
-
-
-def next_loss(model: LanguageModel, ids: Int[Tensor, "batch time"]) -> Float[Tensor, ""]:
-    """Mean cross-entropy of each id but the first, given those before it, in nats."""
-    return F.cross_entropy(model(ids[:, :-1]).flatten(0, 1).float(), ids[:, 1:].flatten())
 
 
 HIDDEN = 0.15  # the share of characters that a bidirectional model has to guess

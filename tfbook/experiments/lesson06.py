@@ -15,7 +15,7 @@ from torch.nn import functional as F
 
 from tfbook import data, runtime, train
 from tfbook.data import Text, Windows
-from tfbook.experiments.lesson04 import next_loss
+from tfbook.pretrain import next_loss
 from tfbook.tokenization import Tokenizer
 from tfbook.transformer import LanguageModel, Sizes
 

@@ -29,6 +29,7 @@ from tfbook.bert import (
     PretrainedBert,
     hide_words,
     joined,
+    masked_loss,
     pretraining_loss,
     sentence_pairs,
     word_loss,
@@ -39,9 +40,10 @@ from tfbook.transformer import Sizes
 
 VOCAB = 2000
 LONGEST = 48  # tokens that a classifier reads
-SPAN = 12  # tokens at most of a "sentence" in pretraining: any span of contiguous text (Devlin et al., 2019, section 3)
-SMALL = replace(BERT, d_model=64, heads=4, d_ff=256, layers=2, position="rotary", pre_norm=True, dropout=0.0)
-OFTEN = Masking(rate=0.3)  # twice as often as BERT: a short training learns more from it
+SPAN = 22  # tokens at most of a "sentence" of a pair: any span of contiguous text (Devlin et al., 2019, section 3)
+SMALL = replace(BERT, d_model=64, heads=4, d_ff=256, layers=2, longest=LONGEST, pre_norm=True, dropout=0.0)
+RARE = 1e-3  # the frequency up to which a token is hidden at the full rate
+OFTEN = Masking(rate=0.6)  # of the rare tokens, that is of one in four
 ALL_HIDDEN = Masking(mask=1.0, random=0.0)  # to judge by: every drawn word is [MASK]
 
 
@@ -94,6 +96,7 @@ class Reading:
         self.corpus = corpus
         self.tokenizer = Tokenizer.learn((text.lower() for text in corpus.unlabelled), VOCAB, specials=SPECIALS)
         self.texts = [self.encode(text) for text in corpus.unlabelled]
+        self.weights = rare_first(self.texts, self.vocab)
         self.test = self.rows(corpus.test)
 
     @property
@@ -108,6 +111,12 @@ class Reading:
     def rows(self, labelled: Sequence[Labelled]) -> Rows:
         """Each text as one segment; of a long one its beginning."""
         return Rows.of([Follows(self.encode(text)[: LONGEST - 2], (), label) for text, label in labelled])
+
+    def windows(self) -> Rows:
+        """The unlabelled texts in pieces of up to `LONGEST` tokens, `[CLS]` and `[SEP]` included."""
+        width = LONGEST - 2
+        pieces = [ids[start : start + width] for ids in self.texts for start in range(0, len(ids), width)]
+        return Rows.of([Follows(piece, (), 0) for piece in pieces])
 
     def pairs(self, *, seed: int) -> Rows:
         """Neighbouring spans of the unlabelled texts, half of them with another text's span as the second."""
@@ -124,6 +133,15 @@ def spans(ids: Sequence[int], *, seed: int = 0) -> list[Sequence[int]]:
         pieces.append(ids[:border])
         ids = ids[border:]
     return pieces
+
+
+def rare_first(texts: Sequence[Sequence[int]], vocab: int) -> Float[Tensor, " vocab"]:
+    """√(`RARE` / frequency), at most 1: the words of which a text has few say what it is about (Mikolov et al., 2013).
+
+    There it decides which words are read (section 2.3), here which are asked for.
+    """
+    counts = torch.bincount(torch.tensor([i for text in texts for i in text]), minlength=vocab)
+    return (RARE * counts.sum() / counts.clamp(min=1)).sqrt().clamp(max=1.0)
 
 
 def dice(*numbers: int) -> torch.Generator:
@@ -144,15 +162,36 @@ class Pretraining:
     sizes: Sizes = SMALL
     body: Callable[[int, Sizes], Bert] = Bert
     masking: Masking = OFTEN
+    even: bool = False  # frequent words are hidden as often as rare ones
     static: bool = False  # the same words are hidden in every pass
-    steps: int = 600
+    pairs: bool = False  # rows are pairs, and whether the second follows is asked as well
+    steps: int = 2000
     lr: float = 2e-3
-    size: int = 256  # rows of a batch
+    tables: float = 5.0  # factor on the learning rate of the words' table
+    size: int = 32  # rows of a batch
 
     def recipe(self) -> train.Recipe:
         """A warm-up over a tenth of the steps, then half a cosine down to 0."""
         schedule = train.warmup_cosine(self.steps // 10, final=0.0)
-        return train.Recipe(steps=self.steps, lr=self.lr, schedule=schedule, betas=(0.9, 0.98), weight_decay=0.01)
+        return train.Recipe(
+            steps=self.steps,
+            lr=self.lr,
+            tables=self.tables,
+            schedule=schedule,
+            betas=(0.9, 0.98),
+            evaluate_every=max(1, self.steps // 5),
+            mixed_precision=False,  # at this width it takes longer
+        )
+
+
+def fresh(vocab: int, sizes: Sizes = SMALL, body: Callable[[int, Sizes], Bert] = Bert) -> Bert:
+    """A body whose words begin ten times as wide as BERT's, whose 0.02 fits a width of 768.
+
+    What a word is then weighs more than where it stands: a short training learns of the words themselves.
+    """
+    model = body(vocab, sizes)
+    nn.init.normal_(model.words.weight, std=0.2)
+    return model.to(runtime.device())
 
 
 class Hidden(NamedTuple):
@@ -166,19 +205,26 @@ class Hidden(NamedTuple):
         return Hidden(self.rows.to(device), Masked(*(tensor.to(device) for tensor in self.masked)))
 
 
-def hidden_batches(rows: Rows, vocab: int, plan: Pretraining, *, seed: int) -> Callable[[int], Hidden]:
+def hidden_batches(rows: Rows, reading: Reading, plan: Pretraining, *, seed: int) -> Callable[[int], Hidden]:
     """Every row once a pass, in a new order; words are hidden anew each time, or once for all."""
-    once = hide_words(rows.ids, vocab, plan.masking, generator=dice(seed)) if plan.static else None
+    weights = None if plan.even else reading.weights
+    hide = partial(hide_words, vocab=reading.vocab, masking=plan.masking, weights=weights)
+    once = hide(rows.ids, generator=dice(seed)) if plan.static else None
 
     def batch(step: int) -> Hidden:
         turn, place = divmod(step, max(1, len(rows) // plan.size))
         order = torch.randperm(len(rows), generator=dice(seed, turn))[plan.size * place : plan.size * (place + 1)]
         chosen = rows[order]
         if once is None:
-            return Hidden(chosen, hide_words(chosen.ids, vocab, plan.masking, generator=dice(seed, turn, place)))
+            return Hidden(chosen, hide(chosen.ids, generator=dice(seed, turn, place)))
         return Hidden(chosen, Masked(*(part[order, : chosen.ids.shape[1]] for part in once)))
 
     return batch
+
+
+def hidden_loss(model: MaskedLanguageModel, batch: Hidden) -> Tensor:
+    """Hidden words alone, as in RoBERTa (Liu et al., 2019, section 4.2)."""
+    return masked_loss(model, batch.masked, batch.rows.lengths)
 
 
 def both_losses(model: PretrainedBert, batch: Hidden) -> Tensor:
@@ -187,37 +233,46 @@ def both_losses(model: PretrainedBert, batch: Hidden) -> Tensor:
     return pretraining_loss(model, batch.masked, rows.lengths, rows.segments, rows.labels)
 
 
-def pretrained(plan: Pretraining, reading: Reading, *, seed: int) -> tuple[PretrainedBert, train.History]:
+def pretrained(plan: Pretraining, reading: Reading, *, seed: int) -> tuple[MaskedLanguageModel, train.History]:
     """A BERT that has read the unlabelled texts, and its history."""
     runtime.seed(seed)
-    model = PretrainedBert(plan.body(reading.vocab, plan.sizes)).to(runtime.device())
-    batches = hidden_batches(reading.pairs(seed=seed), reading.vocab, plan, seed=seed)
-    return model, train.fit(model, both_losses, batches, plan.recipe(), evaluate=partial(judged, reading=reading))
+    kind, loss = (PretrainedBert, both_losses) if plan.pairs else (MaskedLanguageModel, hidden_loss)
+    rows = reading.pairs(seed=seed) if plan.pairs else reading.windows()
+    model = kind(fresh(reading.vocab, plan.sizes, plan.body)).to(runtime.device())
+    batches = hidden_batches(rows, reading, plan, seed=seed)
+    return model, train.fit(model, loss, batches, plan.recipe(), evaluate=partial(judged, reading=reading))
 
 
 @torch.no_grad()
 def judged(model: MaskedLanguageModel, reading: Reading) -> dict[str, float]:
-    """Of test texts with 15% of their words hidden, all by `[MASK]`: loss in nats and share of right first guesses."""
+    """Of test texts with 15% of their words hidden, all by `[MASK]`: what it knows of all of them and of the rare."""
     rows = reading.test.to(runtime.device())
     masked = hide_words(rows.ids, reading.vocab, ALL_HIDDEN, generator=dice(0))
     asked = masked.targets != IGNORED
-    return scores(model.head(model.bert(masked.ids, rows.lengths)[asked]), masked.targets[asked])
+    logits, words = model.head(model.bert(masked.ids, rows.lengths)[asked]), masked.targets[asked]
+    rare = reading.weights.to(words.device)[words] == 1
+    return scores(logits, words) | {f"rare {key}": value for key, value in scores(logits[rare], words[rare]).items()}
 
 
 def scores(logits: Float[Tensor, "word vocab"], words: Int[Tensor, " word"]) -> dict[str, float]:
-    """Loss in nats, and share of right first guesses."""
+    """Loss in nats, share of right first guesses, and of words that are among the first ten."""
     words = words.to(logits.device)
-    return {"nats": float(word_loss(logits, words)), "right": float((logits.argmax(dim=-1) == words).float().mean())}
+    first = logits.topk(min(10, logits.shape[-1])).indices == words[:, None]
+    return {
+        "nats": float(word_loss(logits, words)),
+        "right": float(first[:, 0].float().mean()),
+        "in ten": float(first.any(dim=1).float().mean()),
+    }
 
 
 # ---- fine-tuning --------------------------------------------------------------------------------------------------
 
-FINE = train.Recipe(steps=100, lr=5e-4, schedule=train.warmup_cosine(10, final=0.0))
+FINE = train.Recipe(steps=60, lr=2e-3, schedule=train.warmup_cosine(10, final=0.0), mixed_precision=False)
 
 
-def classifier(start: PretrainedBert | Bert, labels: int) -> Classifier:
+def classifier(start: MaskedLanguageModel | Bert, labels: int) -> Classifier:
     """A copy of the body under a new head; where there is one for pairs, its first layer is copied as well."""
-    body = start.bert if isinstance(start, PretrainedBert) else start
+    body = start.bert if isinstance(start, MaskedLanguageModel) else start
     model = Classifier(body, labels)
     if isinstance(start, PretrainedBert):
         model.head.pool.load_state_dict(start.follows.pool.state_dict())
@@ -230,7 +285,7 @@ def label_loss(model: Classifier, rows: Rows) -> Tensor:
 
 
 def fine_tuned(
-    start: PretrainedBert | Bert, reading: Reading, count: int, *, seed: int, recipe: train.Recipe | None = None
+    start: MaskedLanguageModel | Bert, reading: Reading, count: int, *, seed: int, recipe: train.Recipe | None = None
 ) -> tuple[Classifier, train.History]:
     """A classifier trained on `count` texts of each label from `start`, which stays as it is."""
     runtime.seed(seed)

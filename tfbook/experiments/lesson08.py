@@ -1,0 +1,205 @@
+"""Lesson 08: what a loss costs in parameters and tokens, and how deep sums of residual branches begin."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from itertools import product
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from tfbook import data, gpt, runtime, train
+from tfbook.data import Text, Windows
+from tfbook.pretrain import byte_counts, next_loss, score, windows_of
+from tfbook.probing import activations
+from tfbook.transformer import Sizes
+
+# ---- at the beginning: the variance of the residual sum ----------------------------------------------------------
+
+
+def residual(
+    depths: Sequence[int] = (2, 4, 8, 16, 32, 48), *, d_model: int = 128, vocab: int = 100, seed: int = 1
+) -> list[dict[str, Any]]:
+    """Variance of the residual sum before the first block and behind each, and the first loss; nothing is trained.
+
+    With the matrices that write into the sum as `Gpt` draws them, and √(2 · layers) times larger, as all the others.
+    """
+    ids = torch.randint(vocab, (8, 65), generator=torch.Generator().manual_seed(seed)).to(runtime.device())
+    rows = []
+    for layers, scaled in product(depths, (True, False)):
+        runtime.seed(seed)
+        model = gpt.Gpt(vocab, small(d_model, layers)).to(runtime.device())
+        if not scaled:
+            unscale(model)
+        found = {"variance": residual_variance(model, ids[:, :-1]), "loss": _loss(model, ids)}
+        rows.append({"layers": layers, "scaled": scaled, **found})
+    return rows
+
+
+@torch.no_grad()
+def unscale(model: gpt.Gpt) -> None:
+    """Gives the matrices that write into the residual sum the size of the others, 0.02 for any number of blocks."""
+    for block in model.stack.blocks:
+        for writes in (block.attention.branch.W_O, block.feed_forward.branch.narrow):
+            writes.weight.mul_(math.sqrt(2 * len(model.stack.blocks)))
+
+
+def residual_variance(model: gpt.Gpt, ids: torch.Tensor) -> list[float]:
+    """Mean square of the numbers in the residual sum, before the first block and behind each."""
+    layers = ["stack.dropout", *(f"stack.blocks.{i}" for i in range(len(model.stack.blocks)))]
+    return [float(x.square().mean()) for x in activations(model, ids, layers=layers).values()]
+
+
+@torch.no_grad()
+def _loss(model: gpt.Gpt, ids: torch.Tensor) -> float:
+    return float(next_loss(model.eval(), ids))
+
+
+def small(width: int, layers: int) -> Sizes:
+    """GPT-2 with heads of width 16, for texts of `CONTEXT` tokens."""
+    named = {"d_model": width, "heads": width // 16, "d_ff": 4 * width, "layers": layers}
+    return replace(gpt.GPT2, **named, longest=CONTEXT, dropout=0.0)
+
+
+# ---- stored: loss against parameters and tokens ------------------------------------------------------------------
+
+CONTEXT, BATCH = 64, 16
+SHAPES = ((16, 2), (32, 2), (48, 3), (64, 4), (96, 4))  # width, blocks
+TOKENS = (2**17, 2**18, 2**19, 2**20)  # the last is three times the text
+LR = 0.015  # the best of several at the smallest, the middle and the largest width
+
+
+def scaling(seeds: Sequence[int] = (1, 2), *, tokens: Sequence[int] = TOKENS) -> list[dict[str, Any]]:
+    """Validation loss of a GPT of each of `SHAPES` on each number of tokens, by a schedule that ends there.
+
+    Characters of Python's language reference; `parameters` are the numbers in the matrices of the blocks.
+    """
+    text = data.load("python-reference")
+    grid = product(seeds, SHAPES, tokens)
+    return [_trained(text, width, layers, count, seed) for seed, (width, layers), count in grid]
+
+
+def _trained(text: Text, width: int, layers: int, tokens: int, seed: int) -> dict[str, Any]:
+    sizes, steps = small(width, layers), tokens // (BATCH * CONTEXT)
+    runtime.seed(seed)
+    model = gpt.Gpt(len(text.characters), sizes).to(runtime.device())
+    batches = Windows(text.characters.encode(text.train), length=CONTEXT + 1, size=BATCH, seed=seed)
+    history = train.fit(model, next_loss, batches, _recipe(steps))
+    valid = windows_of(text.characters.encode(text.valid), CONTEXT, most=len(text.valid))
+    return {
+        "width": width,
+        "layers": layers,
+        "seed": seed,
+        "parameters": gpt.matrix_count(0, sizes),
+        "tokens": tokens,
+        "loss": round(score(model, valid, byte_counts(text.characters))["valid_loss"], 4),
+        "seconds": round(history.elapsed, 1),
+    }
+
+
+def _recipe(steps: int) -> train.Recipe:
+    schedule = train.warmup_cosine(max(1, steps // 10))
+    return train.Recipe(steps=steps, lr=LR, schedule=schedule, betas=(0.9, 0.99), weight_decay=0.1, optimizer="muon")
+
+
+# ---- the law of the losses ---------------------------------------------------------------------------------------
+
+
+class Law(NamedTuple):
+    """L(N, D) = E + A / N^α + B / D^β, for N parameters and D tokens (Hoffmann et al., 2022, equation 2)."""
+
+    E: float  # what no model and no text would bring down
+    A: float
+    alpha: float
+    B: float
+    beta: float
+
+    def loss(self, parameters: float, tokens: float) -> float:
+        """The loss in nats that it foretells."""
+        return self.E + self.A / parameters**self.alpha + self.B / tokens**self.beta
+
+    @property
+    def exponent(self) -> float:
+        """a in N_opt ∝ C^a: β / (α + β). Parameters and tokens grow alike at 0.5."""
+        return self.beta / (self.alpha + self.beta)
+
+    def optimum(self, compute: float) -> tuple[float, float]:
+        """The N and D of lowest loss with 6 N D = `compute` operations (Hoffmann et al., 2022, equation 4)."""
+        ratio = (self.alpha * self.A / (self.beta * self.B)) ** (1 / (self.alpha + self.beta))
+        parameters = ratio * (compute / 6) ** self.exponent
+        return parameters, compute / 6 / parameters
+
+
+class Fit(NamedTuple):
+    """The law of all runs, and those of as many runs drawn from them with replacement."""
+
+    law: Law
+    resampled: list[Law]
+
+    def interval(self, of: Callable[[Law], float]) -> tuple[float, float]:
+        """From the 2.5th to the 97.5th percentile of `of` over the resampled laws (Efron's bootstrap)."""
+        low, high = np.percentile([of(law) for law in self.resampled], [2.5, 97.5])
+        return float(low), float(high)
+
+
+def fit_scaling(rows: Sequence[dict[str, Any]], *, resamples: int = 200, seed: int = 0) -> Fit:
+    """The law with the least Huber loss between log L and the logarithms of the losses measured.
+
+    (Hoffmann et al., 2022, section 3.3, whose threshold is 10⁻³.) Raises ValueError for fewer than three sizes or
+    numbers of tokens, since each term takes two numbers and E one.
+    """
+    for key in ("parameters", "tokens"):
+        if len(found := {row[key] for row in rows}) < 3:
+            raise ValueError(f"rows hold {len(found)} different {key}; expected 3 or more")
+    points = np.array([[row["parameters"], row["tokens"], row["loss"]] for row in rows], dtype=float)
+    starts = [np.array([-0.5, -1.0, alpha, -1.0, beta]) for alpha, beta in product((0.3, 0.8), repeat=2)]
+    best = _minimum(points, starts)
+    dice = np.random.default_rng(seed)
+    draws = (points[dice.integers(len(points), size=len(points))] for _ in range(resamples))
+    return Fit(_law(points, best), [_law(draw, _minimum(draw, [best])) for draw in draws])
+
+
+def _minimum(points: np.ndarray, starts: Sequence[np.ndarray]) -> np.ndarray:
+    """log E, log of both terms at the mean of log N and log D, and their exponents."""
+    from scipy.optimize import least_squares
+
+    n, d, measured = np.log(points).T
+    n, d = n - n.mean(), d - d.mean()
+
+    def error(x: np.ndarray) -> np.ndarray:
+        terms = np.broadcast_arrays(x[0], x[1] - x[2] * n, x[3] - x[4] * d)
+        return np.logaddexp.reduce(terms) - measured
+
+    bounds = [-5, -8, 0.01, -8, 0.01], [3, 3, 3, 3, 3]
+    found = [least_squares(error, start, bounds=bounds, loss="huber", f_scale=1e-3) for start in starts]
+    return min(found, key=lambda each: each.cost).x
+
+
+def _law(points: np.ndarray, x: np.ndarray) -> Law:
+    n, d = np.log(points[:, :2]).mean(axis=0)
+    E, a, alpha, b, beta = x.tolist()
+    return Law(math.exp(E), math.exp(a + alpha * n), alpha, math.exp(b + beta * d), beta)
+
+
+class Optimum(NamedTuple):
+    """The best use of so many operations, with the interval of its number of parameters."""
+
+    compute: float
+    parameters: float
+    low: float
+    high: float
+    tokens: float
+    loss: float
+
+
+def frontier(fit: Fit, compute: Sequence[float]) -> list[Optimum]:
+    """For each number of operations 6 N D: how large a model, on how many tokens, and the loss that comes of it."""
+    found = []
+    for each in compute:
+        parameters, tokens = fit.law.optimum(each)
+        low, high = fit.interval(lambda law, each=each: law.optimum(each)[0])
+        found.append(Optimum(each, parameters, low, high, tokens, fit.law.loss(parameters, tokens)))
+    return found
