@@ -24,6 +24,7 @@ from tfbook.optimizers import Optimizer
 Schedule = Callable[[int, int], float]  # (step, steps) → factor on the learning rate
 Loss = Callable[[nn.Module, Any], Tensor]
 Evaluate = Callable[[nn.Module], dict[str, float]]
+Report = Callable[[History], None]
 
 
 def constant(step: int, steps: int) -> float:
@@ -196,7 +197,7 @@ def _update(model: nn.Module, value: float, optimizer: Optimizer, recipe: Recipe
     history.lr.append(optimizer.param_groups[0]["lr"])
 
 
-def _evaluate(model: nn.Module, evaluate: Evaluate | None, history: History) -> dict[str, float]:
+def _evaluate(model: nn.Module, evaluate: Evaluate | None, report: Report | None, history: History) -> dict[str, float]:
     """What `evaluate` says of the model in eval mode; whatever it draws at random, training goes on as without it."""
     if evaluate is None:
         return {}
@@ -205,6 +206,8 @@ def _evaluate(model: nn.Module, evaluate: Evaluate | None, history: History) -> 
         metrics = evaluate(model)
     model.train()
     history.evaluations.append({"step": history.steps, "seconds": history.elapsed, **metrics})
+    if report is not None:
+        report(history)
     return metrics
 
 
@@ -216,7 +219,7 @@ def fit(
     *,
     evaluate: Evaluate | None = None,
     checkpoint: str | Path | None = None,
-    report: Callable[[History], None] | None = None,
+    report: Report | None = None,
 ) -> History:
     """Minimises `loss(model, batches(number))` for `recipe.steps` steps and returns the history.
 
@@ -240,9 +243,7 @@ def fit(
             history.seconds.append(before + time.perf_counter() - start)
             last = history.steps == recipe.steps or distributed.mean(stop.is_set()) > 0
             if history.steps % recipe.evaluate_every == 0 or last:
-                bar.set_postfix(_evaluate(model, evaluate, history), refresh=False)
-                if report is not None:
-                    report(history)
+                bar.set_postfix(_evaluate(model, evaluate, report, history), refresh=False)
             if checkpoint is not None and (history.steps % recipe.checkpoint_every == 0 or last):
                 save_checkpoint(checkpoint, model, optimizer, history)
             bar.set_description(f"loss {history.loss[-1]:.3f}", refresh=False)

@@ -137,7 +137,7 @@ def test_a_run_that_is_killed_ends_bit_for_bit_like_one_that_is_not(tmp_path: Pa
     """Weights, buffers, losses, rates, norms and random numbers, wherever it was killed: another step every time."""
     fatal, ways = random.SystemRandom().randint(6, STEPS - 4), ("run", "run_until_half_saved", "run_until_moved")
     for process in [_process(way, str(tmp_path / f"{way}.pt"), fatal) for way in ways]:
-        _, errors = process.communicate(timeout=120)
+        _, errors = process.communicate(timeout=300)
         assert process.returncode == -signal.SIGKILL, errors
     assert not (tmp_path / "run_until_moved.pt").exists()
     assert files.previous(tmp_path / "run_until_moved.pt").exists()
@@ -145,7 +145,7 @@ def test_a_run_that_is_killed_ends_bit_for_bit_like_one_that_is_not(tmp_path: Pa
     newest["run_until_moved"] = files.previous(newest["run_until_moved"])
     done = {way: len(torch.load(path)["history"]["loss"]) for way, path in newest.items()}
     assert 0 < min(done.values()) <= max(done.values()) < STEPS, done
-    _, errors = (process := _process("finish", str(tmp_path))).communicate(timeout=120)
+    _, errors = (process := _process("finish", str(tmp_path))).communicate(timeout=300)
     assert process.returncode == 0, errors
     found = torch.load(tmp_path / "found.pt")
     assert len(found["uninterrupted"]["loss"]) == STEPS
@@ -157,7 +157,7 @@ def test_a_run_that_is_killed_ends_bit_for_bit_like_one_that_is_not(tmp_path: Pa
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="Windows has neither fork nor SIGKILL")
 def test_a_run_that_is_killed_again_and_again_ends_bit_for_bit_like_one_that_is_not(tmp_path: Path) -> None:
     """By kill −9 from outside, at any moment: between two lines of Python, in a step, in a save."""
-    _, errors = (process := _process("run_under_fire", str(tmp_path))).communicate(timeout=120)
+    _, errors = (process := _process("run_under_fire", str(tmp_path))).communicate(timeout=300)
     assert process.returncode == 0, errors
     ends = torch.load(tmp_path / "found.pt")
     assert ends["kills"] >= 3

@@ -282,7 +282,7 @@ def test_the_command_runs_and_goes_on(options: Options) -> None:
     """As a reader calls it."""
     root, env = Path(__file__).parents[2], os.environ | {"OMP_NUM_THREADS": "1", "TFBOOK_PRECISION": "float32"}
     command = [sys.executable, "-m", "tfbook.pretrain", *_arguments(options)]
-    done = subprocess.run(command, cwd=root, env=env, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(command, cwd=root, env=env, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr
     assert re.search(r"^12 steps in \d+\.\d s: done$", done.stdout, re.MULTILINE)
     assert pretrain.pretrain(options).steps == 12

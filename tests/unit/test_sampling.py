@@ -110,6 +110,12 @@ def test_top_p_by_hand() -> None:
         assert (~found[0].isneginf()).nonzero()[:, 0].tolist() == kept, p
 
 
+def test_half_of_the_mass_is_enough_for_one_half() -> None:
+    """Of four equals, two; which of them is left open."""
+    found = top_p(0.5)(torch.zeros(1, 4), torch.tensor([[0]]))
+    assert int((~found.isneginf()).sum()) == 2
+
+
 def test_top_p_of_1_keeps_everything_however_improbable() -> None:
     """Sums that begin with the largest reach 1 in float32 long before the last token."""
     logits = torch.cat([torch.tensor([20.0]), torch.zeros(50_000)])[None]
