@@ -26,7 +26,7 @@ from torch import Tensor, nn
 
 from tfbook import runtime
 from tfbook.attention import MultiHeadAttention, fused, softmax
-from tfbook.experiments import in_turns, machine
+from tfbook.experiments import in_turns, machine, markdown
 from tfbook.masks import Causal
 
 BATCH, LENGTH, WIDTHS = 16, 256, {128: 4, 384: 6}  # d_model → heads
@@ -120,13 +120,6 @@ def between_kernels(rounds: int) -> list[dict[str, Any]]:
     return rows
 
 
-def table(rows: list[dict[str, Any]]) -> str:
-    """The rows in Markdown."""
-    heads = list(rows[0])
-    lines = ["| " + " | ".join(heads) + " |", "|" + "---|" * len(heads)]
-    return "\n".join([*lines, *("| " + " | ".join(str(row[head]) for head in heads) + " |" for row in rows)])
-
-
 def main() -> int:
     """Measures, prints the table and where it comes from; exit status 1 when a peer is faster."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -136,7 +129,7 @@ def main() -> int:
     arguments = parser.parse_args()
     rows = between_kernels(arguments.rounds) if arguments.kernels else against_peers(arguments.rounds)
     where = {"machine": machine(), "date": datetime.now(UTC).date().isoformat()}
-    print(f"{table(rows)}\n\n{' · '.join(where.values())}")
+    print(f"{markdown(rows)}\n\n{' · '.join(where.values())}")
     if arguments.out:
         arguments.out.write_text(json.dumps({**where, "rows": rows}, indent=1) + "\n", encoding="utf-8")
     return int(any(row.get("ratio", 1.0) < 1.0 for row in rows))

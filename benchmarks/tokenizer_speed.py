@@ -27,7 +27,7 @@ from typing import Any
 import tokenizers
 
 from tfbook import data
-from tfbook.experiments import in_turns, machine
+from tfbook.experiments import in_turns, machine, markdown
 from tfbook.tokenization import GPT2_PATTERN, Tokenizer
 
 VOCAB = 1024
@@ -94,13 +94,6 @@ def rows(task: str, seconds: dict[str, list[float]], characters: int) -> list[di
     return found
 
 
-def table(found: list[dict[str, Any]]) -> str:
-    """The rows in Markdown."""
-    heads = list(found[0])
-    lines = ["| " + " | ".join(heads) + " |", "|" + "---|" * len(heads)]
-    return "\n".join([*lines, *("| " + " | ".join(str(row[head]) for head in heads) + " |" for row in found)])
-
-
 def main() -> int:
     """Measures, prints the table and where it comes from; exit status 1 when a bar is missed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -116,7 +109,7 @@ def main() -> int:
             seconds[task]["minbpe"] = [time_taken] * arguments.rounds
     found = [row for task, times in seconds.items() for row in rows(task, times, len(text))]
     where = {"machine": machine(), "date": datetime.now(UTC).date().isoformat()}
-    print(f"{table(found)}\n\n{' · '.join([*where.values(), f'{len(text):,} characters', f'vocabulary {VOCAB:,}'])}")
+    print(f"{markdown(found)}\n\n{' · '.join([*where.values(), f'{len(text):,} characters', f'vocabulary {VOCAB:,}'])}")
     if arguments.out:
         arguments.out.write_text(json.dumps({**where, "rows": found}, indent=1) + "\n", encoding="utf-8")
     return int(any(row["ratio"] < row["bar"] for row in found if row["bar"]))

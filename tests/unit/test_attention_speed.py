@@ -1,4 +1,4 @@
-"""The benchmark of the attention layer: its rows on tiny sizes, and its table."""
+"""The benchmark of the attention layer: its rows on tiny sizes."""
 
 import runpy
 from pathlib import Path
@@ -29,7 +29,3 @@ def test_each_peer_is_compared_at_each_width_and_mask(script: dict[str, Any]) ->
     rows = script["against_peers"](rounds=1)
     assert len(rows) == 2 * len(script["PEERS"])
     assert all(row["ratio"] > 0 and row["width"] == 8 for row in rows)
-
-
-def test_the_table_is_markdown(script: dict[str, Any]) -> None:
-    assert script["table"]([{"a": 1, "b": "x"}]).splitlines() == ["| a | b |", "|---|---|", "| 1 | x |"]

@@ -157,3 +157,8 @@ def test_runs_take_turns_and_the_first_round_is_not_counted() -> None:
     assert order == ["a", "b"] * 3
     assert {name: len(times) for name, times in seconds.items()} == {"a": 2, "b": 2}
     assert all(time >= 0 for times in seconds.values() for time in times)
+
+
+def test_the_table_is_markdown() -> None:
+    rows = [{"a": 1, "b": "x"}, {"a": 2, "b": "y"}]
+    assert experiments.markdown(rows).splitlines() == ["| a | b |", "|---|---|", "| 1 | x |", "| 2 | y |"]

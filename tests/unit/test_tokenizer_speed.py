@@ -1,4 +1,4 @@
-"""The benchmark of the tokenizer: its rows on a short text, and its table."""
+"""The benchmark of the tokenizer: its rows on a short text."""
 
 import runpy
 from pathlib import Path
@@ -46,7 +46,3 @@ def test_a_ratio_is_the_middle_of_the_rounds(script: dict[str, Any]) -> None:
     assert [row["ratio"] for row in rows] == [1.0, 2.0, 150.0]
     assert [row["bar"] for row in rows] == ["", 0.5, 100.0]
     assert rows[0]["M chars/s"] == 1.0
-
-
-def test_the_table_is_markdown(script: dict[str, Any]) -> None:
-    assert script["table"]([{"a": 1, "b": "x"}]).splitlines() == ["| a | b |", "|---|---|", "| 1 | x |"]

@@ -7,16 +7,20 @@ commit, the date and the machine. A lesson reads it with `stored("lesson01.bottl
 from __future__ import annotations
 
 import json
+import os
 import platform
 import subprocess
+import tempfile
 import time
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
+from itertools import accumulate
 from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
+from torch.profiler import ProfilerActivity, profile
 
 from tfbook import runtime
 from tfbook.data.download import SHIPPED
@@ -96,6 +100,27 @@ def in_turns(runs: Mapping[Key, Callable[[], object]], rounds: int) -> dict[Key,
             runtime.synchronize()
             seconds[key].append(time.perf_counter() - start)
     return {key: times[1:] for key, times in seconds.items()}
+
+
+def peak_memory(run: Callable[[], object]) -> int:
+    """The most bytes that tensors made in `run` take at once, as PyTorch's allocator counts them.
+
+    Exact and the same at every call, where the process's own size depends on what its memory was used for before.
+    """
+    if runtime.device().type == "cuda":
+        torch.cuda.reset_peak_memory_stats()
+        before = torch.cuda.memory_allocated()
+        run()
+        return torch.cuda.max_memory_allocated() - before
+    os.environ.setdefault("KINETO_LOG_LEVEL", "9")  # the profiler otherwise reports that it begins
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
+        run()
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "trace.json"
+        profiler.export_chrome_trace(str(path))
+        events = json.loads(path.read_text(encoding="utf-8"))["traceEvents"]
+    changes = sorted((event["ts"], event["args"]["Bytes"]) for event in events if event.get("name") == "[memory]")
+    return max(accumulate((size for _, size in changes), initial=0))
 
 
 def markdown(rows: Sequence[Mapping[str, Any]]) -> str:

@@ -1,0 +1,244 @@
+"""Time to nanoGPT's validation loss: its published setting for a small CPU against our recipes, on the same text.
+
+    git clone https://github.com/karpathy/nanoGPT
+    python benchmarks/gpt_race.py --nanogpt nanoGPT [--text shakespeare.txt] [--rounds 3] [--out race.json]
+    python benchmarks/gpt_race.py --nanogpt nanoGPT --store lesson08.race                          what lesson 08 shows
+    python benchmarks/gpt_race.py --nanogpt nanoGPT --rounds 1 --factors --store lesson08.factors
+
+nanoGPT runs its own train.py with the arguments of its README, without its evaluations, which would count as time. All
+train in turns on the characters of tiny Shakespeare (unless given another text), ours with a new seed each round, and
+are judged alike: mean loss in nats over all of the validation text, in pieces of 64 characters. A share is the middle
+of the rounds' times over nanoGPT's. Exit status 1 when a recipe of ours takes more than a third, ends above nanoGPT's
+loss (or above 1.886, which is published) in any round, or has more parameters. `--factors` shows instead what each part
+of the recipe gains.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import pickle
+import runpy
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import chdir, contextmanager, redirect_stdout
+from dataclasses import replace
+from datetime import UTC, datetime
+from functools import partial
+from io import StringIO
+from pathlib import Path
+from statistics import mean, median
+from tempfile import TemporaryDirectory
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from tfbook import data, runtime, train
+from tfbook.experiments import current_commit, machine, markdown, store
+from tfbook.gpt import GPT2, Gpt
+from tfbook.pretrain.measure import next_loss, windows_of
+from tfbook.transformer import Sizes
+
+CONTEXT = 64
+PUBLISHED = 1.886  # nanoGPT's loss in this setting, over 20 random batches of its validation text
+BAR = 1 / 3
+ARGUMENTS = {  # its README's, but for evaluation
+    "device": "cpu", "compile": False, "eval_iters": 1, "eval_interval": 10**9, "log_interval": 1,
+    "block_size": CONTEXT, "batch_size": 12, "n_layer": 4, "n_head": 4, "n_embd": 128,
+    "max_iters": 2000, "lr_decay_iters": 2000, "dropout": 0.0,
+}  # fmt: skip
+
+
+class Entrant(NamedTuple):
+    """What enters the race: a shape, the pieces of text in a batch, and how it is trained."""
+
+    sizes: Sizes
+    batch: int
+    recipe: train.Recipe
+
+
+def shape(layers: int, d_model: int, position: str) -> Sizes:
+    """GPT-2's architecture in small, with the activation that nanoGPT has."""
+    sizes = {"layers": layers, "d_model": d_model, "heads": 4, "d_ff": 4 * d_model, "longest": CONTEXT}
+    return replace(GPT2, **sizes, position=position, activation=F.gelu, dropout=0.0)
+
+
+def adamw(steps: int, lr: float) -> Entrant:
+    """nanoGPT's shape, batch, optimiser and schedule."""
+    schedule = train.warmup_cosine(100)
+    recipe = train.Recipe(steps=steps, lr=lr, schedule=schedule, betas=(0.9, 0.99), weight_decay=0.1)
+    return Entrant(shape(4, 128, "learned"), 12, recipe)
+
+
+def muon(steps: int, sizes: Sizes) -> Entrant:
+    """Updates of equal length in all directions, which bear a high learning rate at once."""
+    schedule = train.warmup_cosine(20)
+    recipe = train.Recipe(steps=steps, optimizer="muon", lr=0.03, momentum=0.9, betas=(0.9, 0.99), schedule=schedule)
+    return Entrant(sizes, 20, recipe)
+
+
+ENTRANTS = {
+    "tfbook, nanoGPT's shape": muon(200, shape(4, 128, "rotary")),
+    "tfbook": muon(300, shape(2, 64, "rotary")),
+}
+FACTORS = {  # one after the other, each in about as few steps as reach the published loss
+    "its recipe in tfbook": adamw(2000, 1e-3),
+    "+ four times the learning rate": adamw(1200, 4e-3),
+    "+ Muon, batches of 20": muon(290, shape(4, 128, "learned")),
+    "+ rotary positions": muon(175, shape(4, 128, "rotary")),
+    "+ a smaller shape": muon(260, shape(2, 64, "rotary")),
+}
+
+
+class Outcome(NamedTuple):
+    """What one training took and what came of it."""
+
+    seconds: float
+    loss: float
+    parameters: int
+    read: int  # characters
+
+
+# ---- the two sides -----------------------------------------------------------------------------------------------
+
+
+def ours(entrant: Entrant, text: data.Text, seed: int) -> Outcome:
+    """Trains a `Gpt` as the entrant says."""
+    train_ids, valid_ids = (text.characters.encode(part) for part in (text.train, text.valid))
+    start = time.perf_counter()
+    runtime.seed(seed)
+    model = Gpt(len(text.characters), entrant.sizes).to(runtime.device())
+    windows = data.Windows(train_ids, length=CONTEXT + 1, size=entrant.batch, seed=seed)
+    train.fit(model, next_loss, windows, entrant.recipe)
+    seconds = time.perf_counter() - start
+    read = entrant.recipe.steps * entrant.batch * CONTEXT
+    return Outcome(seconds, loss_on(valid_ids, model), weights_of(model), read)
+
+
+def theirs(folder: Path, text: data.Text) -> Outcome:
+    """Runs nanoGPT's train.py with `ARGUMENTS`, its output swallowed."""
+    with TemporaryDirectory() as corpus, script_of(folder, corpus), redirect_stdout(StringIO()):
+        write_corpus(Path(corpus), text)
+        start = time.perf_counter()
+        model = runpy.run_path("train.py")["model"]
+        seconds = time.perf_counter() - start
+    steps, batch = ARGUMENTS["max_iters"] + 1, ARGUMENTS["batch_size"]  # it takes one step more than it is told
+    loss = loss_on(text.characters.encode(text.valid), lambda ids: model.eval()(ids, ids)[0])
+    return Outcome(seconds, loss, weights_of(model), steps * batch * CONTEXT)
+
+
+@contextmanager
+def script_of(folder: Path, corpus: str) -> Iterator[None]:
+    """Inside, `train.py` is nanoGPT's, called as from the command line; it reads the corpus and writes beside it."""
+    options = [f"--{name}={value}" for name, value in ARGUMENTS.items()]
+    places = [f"--dataset={corpus}", f"--out_dir={corpus}"]
+    path, arguments = sys.path, sys.argv
+    with chdir(folder):
+        sys.path = [str(Path.cwd()), *path]
+        sys.argv = ["train.py", "config/train_shakespeare_char.py", *options, *places]
+        try:
+            yield
+        finally:
+            sys.path, sys.argv = path, arguments
+
+
+def write_corpus(folder: Path, text: data.Text) -> None:
+    """The text in nanoGPT's files."""
+    for name, part in (("train", text.train), ("val", text.valid)):
+        text.characters.encode(part).numpy().astype(np.uint16).tofile(folder / f"{name}.bin")
+    (folder / "meta.pkl").write_bytes(pickle.dumps({"vocab_size": len(text.characters)}))
+
+
+@torch.no_grad()
+def loss_on(ids: Tensor, logits_of: Callable[[Tensor], Tensor]) -> float:
+    """Mean cross-entropy, in nats, of all ids but the first few; each is guessed once, with up to 64 before it."""
+    windows, device = windows_of(ids, CONTEXT, most=len(ids)), runtime.device()
+    nats = 0.0
+    for piece in windows.to(device).split(64):
+        logits = logits_of(piece[:, :-1].contiguous())
+        nats += F.cross_entropy(logits.flatten(0, 1).float(), piece[:, 1:].flatten(), reduction="sum").item()
+    return nats / windows[:, 1:].numel()
+
+
+def weights_of(model: nn.Module) -> int:
+    """How many numbers are trained."""
+    return sum(parameter.numel() for parameter in model.parameters())
+
+
+# ---- the race ----------------------------------------------------------------------------------------------------
+
+
+def race(folder: Path, text: data.Text, rounds: int, entrants: Mapping[str, Entrant]) -> dict[str, list[Outcome]]:
+    """The outcomes of each in each round; they take turns, in an order that is turned around each time."""
+    runs: dict[str, Callable[[int], Outcome]] = {"nanoGPT": lambda seed: theirs(folder, text)}
+    runs |= {name: partial(ours, one, text) for name, one in entrants.items()}
+    outcomes: dict[str, list[Outcome]] = {name: [] for name in runs}
+    for seed in range(rounds):
+        for name in list(runs)[:: -1 if seed % 2 else 1]:
+            outcomes[name].append(runs[name](seed))
+    return outcomes
+
+
+def rows(outcomes: dict[str, list[Outcome]]) -> list[dict[str, Any]]:
+    """Each one's middle time, its share of nanoGPT's, and the mean and highest loss of its rounds."""
+    found = []
+    for name, rounds in outcomes.items():
+        shares = [own.seconds / peer.seconds for own, peer in zip(rounds, outcomes["nanoGPT"], strict=True)]
+        found.append(
+            {
+                "by": name,
+                "parameters": rounds[0].parameters,
+                "characters read": rounds[0].read,
+                "loss": round(mean(one.loss for one in rounds), 4),
+                "highest": round(max(one.loss for one in rounds), 4),
+                "seconds": round(median(one.seconds for one in rounds), 1),
+                "share": round(median(shares), 3),
+                "bar": f"≤ {BAR:.2f}" if name in ENTRANTS else "",
+            }
+        )
+    return found
+
+
+def missed(found: list[dict[str, Any]]) -> list[str]:
+    """The bars that our rows miss, in words; those of factors have none."""
+    peer, *own = found
+    goal = min(peer["loss"], PUBLISHED)
+    return [
+        f"{row['by']}: {name} is {row[name]}, more than {limit:.4g}"
+        for row in own
+        if row["bar"]
+        for name, limit in (("share", BAR), ("highest", goal), ("parameters", peer["parameters"]))
+        if row[name] > limit
+    ]
+
+
+def main() -> int:
+    """Races, prints the table and where it comes from; exit status 1 when a bar is missed."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--nanogpt", type=Path, required=True, help="the folder of a clone of karpathy/nanoGPT")
+    parser.add_argument("--text", type=Path, help="another text than tiny Shakespeare")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--factors", action="store_true", help="show what each part of the recipe gains instead")
+    parser.add_argument("--out", type=Path, help="a JSON file for rows, machine and date")
+    parser.add_argument("--store", metavar="NAME", help="a stored result for a lesson, under data/results")
+    arguments = parser.parse_args()
+    given = arguments.text and data.Text.split(arguments.text.stem, arguments.text.read_text(encoding="utf-8"))
+    text, entrants = given or data.load("tiny-shakespeare"), FACTORS if arguments.factors else ENTRANTS
+    commit, start = current_commit(), time.perf_counter()
+    found = rows(race(arguments.nanogpt, text, arguments.rounds, entrants))
+    seconds = time.perf_counter() - start
+    where = {"machine": machine(), "date": datetime.now(UTC).date().isoformat()}
+    print("\n".join([markdown(found), "", " · ".join(where.values()), *missed(found)]))
+    if arguments.out:
+        arguments.out.write_text(json.dumps({**where, "rows": found}, indent=1) + "\n", encoding="utf-8")
+    if arguments.store:
+        store(arguments.store, found, command=" ".join(["python", *sys.argv]), commit=commit, seconds=seconds)
+    return int(bool(missed(found)))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
