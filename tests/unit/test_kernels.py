@@ -435,14 +435,17 @@ def test_a_bias_may_have_fewer_axes(kernel: Kernel, bias: Tensor) -> None:
 
 
 def test_a_kind_of_causal_has_its_effect_in_the_fused_kernel() -> None:
-    """Its fast path knows the plain rule alone."""
+    """Its fast paths know the plain rule alone: all queries at once, and the newest alone, which needs no matrix."""
 
     class Strict(Causal):
         def dense(self, queries: int, keys: int, device: torch.device | str | None = None) -> Tensor:
-            return torch.ones(queries, keys, dtype=torch.bool).tril(-1)
+            return torch.ones(queries, keys, dtype=torch.bool).tril(keys - queries - 1)
 
     q, k, v = torch.randn(3, 1, 1, 5, 4)
-    torch.testing.assert_close(attention.fused(q, k, v, Strict()), attention.softmax(q, k, v, Strict()))
+    expected, newest = attention.softmax(q, k, v, Strict()), q[:, :, -1:]
+    torch.testing.assert_close(attention.fused(q, k, v, Strict()), expected)
+    torch.testing.assert_close(attention.fused(newest, k, v, Strict()), expected[:, :, -1:])
+    assert attention.dense_mask(Causal(), newest, k) is None
 
 
 def test_something_else_than_a_mask_is_refused(unchecked: None) -> None:

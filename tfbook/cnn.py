@@ -1,0 +1,52 @@
+"""A plain convolutional network, to compare with models that attend.
+
+Shapes: batch, channel, height, width, label.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from itertools import pairwise
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+WIDEST = 1024  # channels of the first stage that `Cnn.of_size` looks at
+
+
+def convolution(before: int, after: int, stride: int = 1) -> nn.Sequential:
+    """ReLU(batch norm(3 × 3 convolution)): `before` channels become `after` (Ioffe & Szegedy, 2015)."""
+    layer = nn.Conv2d(before, after, kernel_size=3, stride=stride, padding=1, bias=False)  # the norm has a bias
+    return nn.Sequential(layer, nn.BatchNorm2d(after), nn.ReLU())
+
+
+class Cnn(nn.Module):
+    """Stages of two convolutions, each twice as wide as the one before and half as high; then the mean over places."""
+
+    def __init__(self, labels: int, *, channels: int = 3, width: int = 32, stages: int = 3):
+        super().__init__()
+        widths = [width * 2**stage for stage in range(stages)]
+        layers = [convolution(channels, width), convolution(width, width)]
+        for before, after in pairwise(widths):
+            layers += [convolution(before, after, stride=2), convolution(after, after)]
+        self.features = nn.Sequential(*layers)
+        self.head = nn.Linear(widths[-1], labels)
+
+    @classmethod
+    def of_size(cls, parameters: int, labels: int, *, channels: int = 3, stages: int = 3) -> Cnn:
+        """The widest that has no more than so many parameters. Raises ValueError when even the narrowest has more."""
+
+        def count(width: int) -> int:
+            with torch.device("meta"):  # shapes alone, nothing is drawn
+                model = cls(labels, channels=channels, width=width, stages=stages)
+            return sum(weight.numel() for weight in model.parameters())
+
+        width = bisect_right(range(1, WIDEST + 1), parameters, key=count)
+        if not width:
+            raise ValueError(f"parameters is {parameters:,}; expected {count(1):,} or more, those of width 1")
+        return cls(labels, channels=channels, width=width, stages=stages)
+
+    def forward(self, images: Float[Tensor, "batch channel height width"]) -> Float[Tensor, "batch label"]:
+        """One row of logits an image."""
+        return self.head(self.features(images).mean(dim=(2, 3)))
