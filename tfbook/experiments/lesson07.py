@@ -274,7 +274,7 @@ SHARING = {  # blocks, and how the body is built
 }
 
 
-def sharing(seeds: Sequence[int] = (1, 2, 3), *, steps: int = 600) -> list[dict[str, Any]]:
+def sharing(seeds: Sequence[int] = (1, 2, 3), *, steps: int = 1500) -> list[dict[str, Any]]:
     """Parameters against quality: four blocks, one, one that is used four times, and narrow words before it."""
     reading = Reading(data.load("docstrings"))
     plans = {
@@ -284,7 +284,7 @@ def sharing(seeds: Sequence[int] = (1, 2, 3), *, steps: int = 600) -> list[dict[
     return [{"model": name, **_worth(plan, reading, seed)} for seed in seeds for name, plan in plans.items()]
 
 
-def distilled(seeds: Sequence[int] = (1, 2, 3), *, steps: int = 600) -> list[dict[str, Any]]:
+def distilled(seeds: Sequence[int] = (1, 2, 3), *, steps: int = 1500) -> list[dict[str, Any]]:
     """A teacher of four blocks, its student of two, and two blocks that had no teacher: size, speed and quality."""
     reading = Reading(data.load("docstrings"))
     plan = Pretraining(sizes=replace(SMALL, layers=4), steps=steps)
