@@ -34,6 +34,8 @@ EXPERIMENTS = (
     "lesson07.electra",
     "lesson07.hiding",
     "lesson07.sharing",
+    "lesson08.induction",
+    "lesson08.scaling",
 )
 
 

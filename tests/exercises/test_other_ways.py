@@ -4,6 +4,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -12,9 +13,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from tfbook import gpt, sampling
 from tfbook.bert import IGNORED, MASK, SPECIALS, Bert, joined, word_loss
 from tfbook.data import PAD
-from tfbook.exercises import lesson04, lesson05, lesson06, lesson07
+from tfbook.exercises import lesson04, lesson05, lesson06, lesson07, lesson08
 from tfbook.exercises.engine import Exercise, Verdict, randn
 from tfbook.masks import Causal, Lengths
 from tfbook.positions import ALiBi, Relative, Rotary, sinusoid
@@ -249,6 +251,78 @@ def words_merged_by_pattern(words: list[str], first: str, second: str) -> list[s
     return [pair.sub(lambda found: first + second, word) for word in words]
 
 
+# ---- lesson 08 ---------------------------------------------------------------------------------------------------
+
+
+def shift_by_windows(ids: Tensor) -> tuple[Tensor, Tensor]:
+    return tuple(ids.unfold(1, 2, 1).unbind(dim=-1))
+
+
+def top_p_of_the_package(logits: Tensor, p: float) -> Tensor:
+    return sampling.top_p(p)(logits, torch.zeros(len(logits), 1, dtype=torch.int64))
+
+
+def top_p_token_by_token(logits: Tensor, p: float) -> Tensor:
+    kept = torch.full_like(logits, -torch.inf)
+    for row, probabilities in enumerate(logits.softmax(dim=-1).tolist()):
+        total = 0.0
+        for token in sorted(range(len(probabilities)), key=lambda token: -probabilities[token]):
+            if total < p:
+                kept[row, token] = logits[row, token]
+            total += probabilities[token]
+    return kept
+
+
+def gpt2(d_model: int, d_ff: int, layers: int, **others: int) -> Sizes:
+    return replace(gpt.GPT2, d_model=d_model, d_ff=d_ff, layers=layers, **others)
+
+
+def count_by_the_package(vocab: int, context: int, d_model: int, heads: int, d_ff: int, layers: int) -> int:
+    return gpt.parameter_count(vocab, gpt2(d_model, d_ff, layers, heads=heads, longest=context))
+
+
+def count_a_gpt(vocab: int, context: int, d_model: int, heads: int, d_ff: int, layers: int) -> int:
+    with torch.device("meta"):
+        model = gpt.Gpt(vocab, gpt2(d_model, d_ff, layers, heads=heads, longest=context))
+    return sum(parameter.numel() for parameter in model.parameters())
+
+
+def utilisation_by_the_package(
+    vocab: int, d_model: int, d_ff: int, layers: int, context: int, tokens_per_second: float, peak: float
+) -> float:
+    return gpt.utilisation(tokens_per_second, vocab, gpt2(d_model, d_ff, layers, heads=1), context, peak=peak)
+
+
+def first_loss_from_a_distribution(vocab: int, d_model: int, std: float) -> Tensor:
+    spread = max(math.sqrt(d_model) * std, 1e-12)
+    return (vocab * torch.distributions.LogNormal(torch.tensor(0.0).double(), spread).mean).log()
+
+
+def bits_by_power(loss: float, tokens: int, text: str) -> float:
+    return tokens * math.log2(math.exp(loss)) / sum(len(character.encode()) for character in text)
+
+
+def finish_in_another_order(load: Callable, make: Callable, batch: Callable, rate: Callable, steps: int) -> Tensor:
+    model, optimizer = make()
+    step = load()["step"]
+    optimizer.load_state_dict(load()["optimizer"])
+    model.load_state_dict(load()["model"])
+    torch.random.set_rng_state(load()["random"])
+    while step < steps:
+        optimizer.param_groups[0].update(lr=rate(step, steps))
+        model(batch(step)).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        step += 1
+    return torch.cat([parameter.data.flatten() for parameter in model.parameters()])
+
+
+def gradient_of_one_batch(weight: Tensor, batches: lesson08.Batches) -> Tensor:
+    weight = weight.clone().requires_grad_()
+    x, targets = (torch.cat(part) for part in zip(*batches, strict=True))
+    return torch.autograd.grad(F.cross_entropy(x @ weight, targets), weight)[0]
+
+
 # ---- all of them -------------------------------------------------------------------------------------------------
 
 WAYS: list[tuple[Exercise, Callable[..., Any]]] = [
@@ -285,6 +359,16 @@ WAYS: list[tuple[Exercise, Callable[..., Any]]] = [
     (lesson07.best_span, span_from_a_table),
     (lesson07.count_parameters, count_a_model),
     (lesson07.weighted_loss, loss_by_index),
+    (lesson08.shift, shift_by_windows),
+    (lesson08.top_p, top_p_of_the_package),
+    (lesson08.top_p, top_p_token_by_token),
+    (lesson08.count_parameters, count_by_the_package),
+    (lesson08.count_parameters, count_a_gpt),
+    (lesson08.utilisation, utilisation_by_the_package),
+    (lesson08.first_loss, first_loss_from_a_distribution),
+    (lesson08.bits_per_byte, bits_by_power),
+    (lesson08.finish, finish_in_another_order),
+    (lesson08.accumulated_gradient, gradient_of_one_batch),
 ]
 
 

@@ -51,15 +51,10 @@ def test_every_model_is_trained_in_every_round(script: dict[str, Any]) -> None:
 @pytest.mark.usefixtures("stand_in")
 @pytest.mark.parametrize(("ours", "status"), [(9.0, 1), (10.0, 0)])
 def test_the_exit_status_tells_a_missed_bar(
-    script: dict[str, Any],
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    ours: float,
-    status: int,
+    script: dict[str, Any], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture, ours: float, status: int
 ) -> None:
-    monkeypatch.setitem(
-        script["main"].__globals__, "speeds", lambda rounds: {"ours": [ours] * rounds, "SimpleViT": [10.0] * rounds}
-    )
+    given = {"ours": [ours] * 3, "SimpleViT": [10.0] * 3}
+    monkeypatch.setitem(script["main"].__globals__, "speeds", lambda rounds: given)
     monkeypatch.setattr("sys.argv", ["vit_speed.py", "--rounds", "3"])
     assert script["main"]() == status
     assert f"| ours | {ours:.0f} | {ours / 10} | ≥ 1 |" in capsys.readouterr().out
