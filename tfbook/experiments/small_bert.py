@@ -43,7 +43,7 @@ LONGEST = 48  # tokens that a classifier reads
 SPAN = 22  # tokens at most of a "sentence" of a pair: any span of contiguous text (Devlin et al., 2019, section 3)
 SMALL = replace(BERT, d_model=64, heads=4, d_ff=256, layers=2, longest=LONGEST, pre_norm=True, dropout=0.0)
 RARE = 1e-3  # the frequency up to which a token is hidden at the full rate
-OFTEN = Masking(rate=0.6)  # of the rare tokens, that is of one in four
+OFTEN = Masking(rate=0.6)  # of the rare tokens; of all that is two in five
 ALL_HIDDEN = Masking(mask=1.0, random=0.0)  # to judge by: every drawn word is [MASK]
 
 
