@@ -232,9 +232,12 @@ SHORT = 1024  # keys; below, the backward pass of the CPU's fused kernel is slow
 def fastest(
     q: Tensor, k: Tensor, v: Tensor, mask: Mask | Tensor | None = None, bias: Tensor | None = None, dropout: float = 0.0
 ) -> Tensor:
-    """`softmax` for short bfloat16 sequences on a CPU and `fused` otherwise, as benchmarks/attention_speed.py found."""
-    written_out = q.device.type == "cpu" and q.dtype == torch.bfloat16 and k.shape[-2] < SHORT
-    return (softmax if written_out else fused)(q, k, v, mask, bias, dropout)
+    """`softmax` where gradients of short bfloat16 sequences are wanted on a CPU, `fused` otherwise.
+
+    As benchmarks/attention_speed.py found.
+    """
+    short = q.device.type == "cpu" and q.dtype == torch.bfloat16 and k.shape[-2] < SHORT
+    return (softmax if short and torch.is_grad_enabled() else fused)(q, k, v, mask, bias, dropout)
 
 
 fastest.supports = Supports()  # without `kernel` around it: the one that it calls checks
