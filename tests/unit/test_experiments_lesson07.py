@@ -70,7 +70,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
         (study.directions, {"sees", "seed", "curve"}, 2),
         (study.electra, {"reads", "seed", "flops a step", "curve"}, 2),
         (study.sharing, {"model", "seed", "parameters", "seconds", "right", "accuracy"}, 2),
-        (study.distilled, {"model", "seed", "parameters", "seconds a text", "right", "accuracy"}, 3),
+        (study.distilled, {"model", "seed", "parameters", "seconds a text", "right", "accuracy"}, 4),
         (study.by_labels, {"corpus", "seed", "labels", "draw", "pretrained", "scratch"}, 2),
     ],
     ids=lambda value: getattr(value, "__name__", None),

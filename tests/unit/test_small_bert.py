@@ -3,14 +3,16 @@
 import math
 import random
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
 import pytest
 import torch
 
-from tfbook.bert import CLS, MASK, PAD, SEP, SPECIALS, Bert, Follows, PretrainedBert
+from tfbook.bert import CLS, MASK, PAD, SEP, SPECIALS, Albert, Bert, Follows, PretrainedBert
 from tfbook.data import Labelled, LabelledTexts
 from tfbook.experiments import small_bert
 from tfbook.experiments.small_bert import LONGEST, SPAN, Pretraining, Reading, Rows
@@ -153,6 +155,13 @@ class TestHiddenBatches:
         for one, other in zip(batch(3).masked, batch(3).masked, strict=True):
             torch.testing.assert_close(one, other)
         assert not torch.equal(batch(3).masked.ids[:1, :8], batch(4).masked.ids[:1, :8])
+
+
+@pytest.mark.parametrize("body", [Bert, partial(Albert, d_embed=4), partial(Albert, d_embed=16)])
+def test_words_begin_as_wide_however_they_are_made(body: Callable[..., Bert]) -> None:
+    torch.manual_seed(0)
+    words = small_bert.fresh(500, TINY, body).words(torch.arange(500))
+    assert words.std().item() == pytest.approx(0.2, rel=0.15)
 
 
 def test_scores_are_of_the_first_guess() -> None:

@@ -285,14 +285,21 @@ def sharing(seeds: Sequence[int] = (1, 2, 3), *, steps: int = 1500) -> list[dict
 
 
 def distilled(seeds: Sequence[int] = (1, 2, 3), *, steps: int = 1500) -> list[dict[str, Any]]:
-    """A teacher of four blocks, its student of two, and two blocks that had no teacher: size, speed and quality."""
+    """A teacher of four blocks, its student of two, and two blocks without a teacher: size, speed and quality.
+
+    The student begins with blocks of its teacher; so does one of the others, the last begins at random.
+    """
     reading = Reading(data.load("docstrings"))
     plan = Pretraining(sizes=replace(SMALL, layers=4), steps=steps)
     rows = []
     for seed in seeds:
         teacher, _ = pretrained(plan, reading, seed=seed)
-        alone, _ = pretrained(replace(plan, sizes=SMALL), reading, seed=seed)
-        models = {"teacher, 4 blocks": teacher, "student, 2 blocks": taught(teacher, 2, plan, reading, seed=seed)}
+        models = {
+            "teacher, 4 blocks": teacher,
+            "student, 2 blocks": student(teacher, 2, plan, reading, seed=seed),
+            "its beginning, no teacher": student(teacher, 2, plan, reading, seed=seed, distil=False),
+            "2 blocks, no teacher": pretrained(replace(plan, sizes=SMALL), reading, seed=seed)[0],
+        }
         rows += [
             {
                 "model": name,
@@ -302,27 +309,33 @@ def distilled(seeds: Sequence[int] = (1, 2, 3), *, steps: int = 1500) -> list[di
                 **{key: round(value, 4) for key, value in judged(model, reading).items() if key in JUDGED},
                 "accuracy": round(few_labels(model, reading, seed=seed), 4),
             }
-            for name, model in (models | {"2 blocks without a teacher": alone}).items()
+            for name, model in models.items()
         ]
     return rows
 
 
-def taught(
-    teacher: MaskedLanguageModel, layers: int, plan: Pretraining, reading: Reading, *, seed: int
+def student(
+    teacher: MaskedLanguageModel,
+    layers: int,
+    plan: Pretraining,
+    reading: Reading,
+    *,
+    seed: int,
+    distil: bool = True,
 ) -> MaskedLanguageModel:
-    """A student that begins with blocks of its teacher and learns its guesses as well (Sanh et al., 2019)."""
+    """A model that begins with blocks of its teacher and, with `distil`, learns its guesses (Sanh et al., 2019)."""
     runtime.seed(seed)
-    student = MaskedLanguageModel(student_of(teacher.bert, layers)).to(runtime.device())
-    student.head.load_state_dict(teacher.head.state_dict())
+    model = MaskedLanguageModel(student_of(teacher.bert, layers)).to(runtime.device())
+    model.head.load_state_dict(teacher.head.state_dict())
 
-    def loss(model: MaskedLanguageModel, batch: Hidden) -> Tensor:
+    def both(model: MaskedLanguageModel, batch: Hidden) -> Tensor:
         asked = batch.masked.targets != IGNORED
         said = [m.head(m.bert(batch.masked.ids, batch.rows.lengths)[asked]) for m in (model, teacher)]
         return distillation_loss(*said) + hidden_loss(model, batch)
 
     batches = hidden_batches(reading.windows(), reading, plan, seed=seed)
-    train.fit(student, loss, batches, plan.recipe())
-    return student
+    train.fit(model, both if distil else hidden_loss, batches, plan.recipe())
+    return model
 
 
 @torch.inference_mode()

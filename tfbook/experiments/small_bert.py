@@ -22,6 +22,7 @@ from tfbook.bert import (
     SPECIALS,
     Bert,
     Classifier,
+    FactorisedWords,
     Follows,
     Masked,
     MaskedLanguageModel,
@@ -191,6 +192,8 @@ def fresh(vocab: int, sizes: Sizes = SMALL, body: Callable[[int, Sizes], Bert] =
     """
     model = body(vocab, sizes)
     nn.init.normal_(model.words.weight, std=0.2)
+    if isinstance(model.words, FactorisedWords):  # as wide when the second factor has been at them
+        nn.init.normal_(model.words.widen.weight, std=model.words.embedding_dim**-0.5)
     return model.to(runtime.device())
 
 
