@@ -160,7 +160,7 @@ class TestHiddenBatches:
 @pytest.mark.parametrize("body", [Bert, partial(Albert, d_embed=4), partial(Albert, d_embed=16)])
 def test_words_begin_as_wide_however_they_are_made(body: Callable[..., Bert]) -> None:
     torch.manual_seed(0)
-    words = small_bert.fresh(500, TINY, body).words(torch.arange(500))
+    words = small_bert.fresh(500, TINY, body).words(torch.arange(500)[None])
     assert words.std().item() == pytest.approx(0.2, rel=0.15)
 
 

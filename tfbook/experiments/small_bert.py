@@ -248,13 +248,18 @@ def pretrained(plan: Pretraining, reading: Reading, *, seed: int) -> tuple[Maske
 
 @torch.no_grad()
 def judged(model: MaskedLanguageModel, reading: Reading) -> dict[str, float]:
-    """Of test texts with 15% of their words hidden, all by `[MASK]`: what it knows of all of them and of the rare."""
+    """Of test texts with 15% of their words hidden, all by `[MASK]`: what it knows of all of them and of the rare.
+
+    `told …` is what it knows of rare words when only rare ones may be guessed.
+    """
     rows = reading.test.to(runtime.device())
     masked = hide_words(rows.ids, reading.vocab, ALL_HIDDEN, generator=dice(0))
     asked = masked.targets != IGNORED
     logits, words = model.head(model.bert(masked.ids, rows.lengths)[asked]), masked.targets[asked]
     rare = reading.weights.to(words.device)[words] == 1
-    return scores(logits, words) | {f"rare {key}": value for key, value in scores(logits[rare], words[rare]).items()}
+    told = logits[rare].masked_fill(reading.weights.to(words.device) < 1, -torch.inf)  # "the word is a rare one"
+    found = scores(logits, words) | {f"rare {key}": value for key, value in scores(logits[rare], words[rare]).items()}
+    return found | {f"told {key}": value for key, value in scores(told, words[rare]).items()}
 
 
 def scores(logits: Float[Tensor, "word vocab"], words: Int[Tensor, " word"]) -> dict[str, float]:
