@@ -1,0 +1,179 @@
+"""Time and peak memory of every kernel of `tfbook.efficient` against length, beside PyTorch's dense attention.
+
+    python benchmarks/efficient_attention.py [--rounds 3] [--bars] [--out efficient.json]
+
+Causal self-attention of one sequence with 4 heads of width 32, forward and backward. The kernels take turns at each
+length. Exponents are fitted over the lengths from 1,024 on. "Faster from" is the length from which on a kernel takes
+less time than PyTorch's `scaled_dot_product_attention(is_causal=True)`. `--bars` measures only what has a bar. The exit
+status is 1 when one is missed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import sys
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from tfbook import runtime
+from tfbook.attention import softmax
+from tfbook.efficient import Banded, BigBird, BlockSparse, Linear, Lsh, Performer, Tiled
+from tfbook.experiments import in_turns, machine, markdown, peak_memory
+from tfbook.experiments.lesson03 import exponent
+from tfbook.masks import Causal
+
+HEADS, WIDTH, WINDOW = 4, 32, 256
+LENGTHS = (256, 512, 1024, 2048, 4096, 8192, 16384)
+FITTED = 1024  # the shortest length of those that exponents are fitted over
+LONGEST_WRITTEN_OUT = 4096  # beyond, the matrices of weights alone take gigabytes
+TIMED_AT = 8192  # where the banded kernel is compared with PyTorch's
+BARS = {  # name → largest exponent of memory and of time; None where there is no bar
+    "banded": (1.15, 1.15),
+    "tiled": (1.15, None),
+    "linear": (1.15, 1.15),
+    "performer": (1.15, 1.15),
+}
+FASTER = 5.0  # times PyTorch's kernel: the bar of the banded one
+
+Attention = Callable[[Tensor, Tensor, Tensor], Tensor]
+
+
+def strided(blocks: int) -> Tensor:
+    """√blocks neighbours and every √blocks-th of the others: O(n √n) pairs (Child et al., 2019, section 4.2)."""
+    stride, number = math.isqrt(blocks), torch.arange(blocks)
+    away = number[:, None] - number
+    return (away.abs() < stride) | (away % stride == 0)
+
+
+DENSE: dict[str, Attention] = {
+    "PyTorch": partial(F.scaled_dot_product_attention, is_causal=True),
+    "written out": partial(softmax, mask=Causal()),
+}
+EFFICIENT: dict[str, Attention] = {
+    name: partial(kernel, mask=Causal())
+    for name, kernel in {
+        "tiled": Tiled(),
+        "banded": Banded(WINDOW),
+        "block-sparse": BlockSparse(strided),
+        "bigbird": BigBird(),
+        "lsh": Lsh(),
+        "linear": Linear(),
+        "performer": Performer(64),
+    }.items()
+}
+
+
+def inputs(length: int) -> list[Tensor]:
+    """Queries, keys and values of one sequence."""
+    runtime.seed(0)
+    shape = (1, HEADS, length, WIDTH)
+    return [torch.randn(shape, device=runtime.device(), requires_grad=True) for _ in range(3)]
+
+
+def step(attention: Attention, qkv: Sequence[Tensor]) -> None:
+    """Forward and backward; what a kernel does not read gets no gradient."""
+    output = attention(*qkv)
+    torch.autograd.grad(output.sum(), qkv, allow_unused=True)
+
+
+def measured(names: Sequence[str], length: int, rounds: int) -> list[dict[str, Any]]:
+    """A row for each kernel: seconds of each round, and bytes at the peak beyond those of the inputs."""
+    kernels, qkv = DENSE | EFFICIENT, inputs(length)
+    runs = {name: partial(step, kernels[name], qkv) for name in names}
+    if length > LONGEST_WRITTEN_OUT:
+        runs.pop("written out", None)
+    seconds = in_turns(runs, rounds)
+    return [{"kernel": k, "n": length, "seconds": seconds[k], "bytes": peak_memory(run)} for k, run in runs.items()]
+
+
+def times_faster(rows: Sequence[dict[str, Any]], kernel: str, length: int) -> float:
+    """PyTorch's time over the kernel's: the middle of the rounds' ratios."""
+    theirs, ours = (
+        next(row["seconds"] for row in rows if (row["kernel"], row["n"]) == (name, length))
+        for name in ("PyTorch", kernel)
+    )
+    return median(a / b for a, b in zip(theirs, ours, strict=True))
+
+
+def crossing(lengths: Sequence[int], ratios: Sequence[float]) -> float | None:
+    """The length from which on the ratio stays above 1, on a straight line through logarithms; None where it does not.
+
+    0 where it is above 1 from the first length on.
+    """
+    below = [i for i, ratio in enumerate(ratios) if ratio <= 1]
+    if not below:
+        return 0.0
+    last = below[-1]
+    if last == len(ratios) - 1:
+        return None
+    share = -math.log(ratios[last]) / math.log(ratios[last + 1] / ratios[last])
+    return lengths[last] * (lengths[last + 1] / lengths[last]) ** share
+
+
+def summary(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """For each kernel its time and memory at the greatest length, both exponents, and where it crosses PyTorch's."""
+    found = []
+    for name in dict.fromkeys(row["kernel"] for row in rows):
+        own = [row for row in rows if row["kernel"] == name]
+        fitted, last = [row for row in own if row["n"] >= FITTED], own[-1]
+        lengths = [row["n"] for row in fitted]
+        crossed = crossing([row["n"] for row in own], [times_faster(rows, name, row["n"]) for row in own])
+        found.append(
+            {
+                "kernel": name,
+                "n": last["n"],
+                "ms": round(1000 * median(last["seconds"]), 1),
+                "MB": round(last["bytes"] / 1e6, 1),
+                "time ∝ n^": round(exponent(lengths, [median(row["seconds"]) for row in fitted]), 2),
+                "memory ∝ n^": round(exponent(lengths, [row["bytes"] for row in fitted]), 2),
+                "faster from n =": "–" if crossed is None else "all" if crossed == 0 else f"{crossed:,.0f}",
+            }
+        )
+    return found
+
+
+def missed(rows: Sequence[dict[str, Any]], table: Sequence[dict[str, Any]]) -> list[str]:
+    """The bars that are missed, in words."""
+    found = []
+    for row in table:
+        for what, bar in zip(("memory ∝ n^", "time ∝ n^"), BARS.get(row["kernel"], (None, None)), strict=True):
+            if bar is not None and not row[what] <= bar:
+                found.append(f"{row['kernel']}: {what}{row[what]}, allowed {bar}")
+    faster = times_faster(rows, "banded", TIMED_AT)
+    if not faster >= FASTER:
+        found.append(f"banded: {faster:.1f} times as fast as PyTorch's at {TIMED_AT:,}, expected {FASTER}")
+    return found
+
+
+def main() -> int:
+    """Measures, prints the table and where it comes from; exit status 1 when a bar is missed."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--bars", action="store_true", help="only the kernels that have a bar")
+    parser.add_argument("--out", type=Path, help="a JSON file for rows, machine and date")
+    arguments = parser.parse_args()
+    names = ["PyTorch", *BARS] if arguments.bars else [*DENSE, *EFFICIENT]
+    rows = [row for length in LENGTHS for row in measured(names, length, arguments.rounds)]
+    table, where = summary(rows), {"machine": machine(), "date": datetime.now(UTC).date().isoformat()}
+    faster = times_faster(rows, "banded", TIMED_AT)
+    print(f"{markdown(table)}\n\nAt n = {TIMED_AT:,} banded is {faster:.1f} times as fast as PyTorch's, bar ≥ {FASTER}")
+    print(f"{' · '.join(where.values())}")
+    if arguments.out:
+        arguments.out.write_text(json.dumps({**where, "rows": rows, "table": table}, indent=1) + "\n", encoding="utf-8")
+    failures = missed(rows, table)
+    print(*failures, sep="\n", end="\n" if failures else "")
+    return int(bool(failures))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
