@@ -213,6 +213,30 @@ def test_the_score_is_the_weight_of_what_came_next_before(monkeypatch: pytest.Mo
     assert scores == pytest.approx({"1.1": 0.0, "1.2": 0.0, "2.1": 0.7, "2.2": 0.0})
 
 
+def test_a_head_that_looks_back_is_measured_at_its_distance(monkeypatch: pytest.MonkeyPatch) -> None:
+    twice, weights = study.random_twice(torch.arange(60), count=5, seed=1), torch.zeros(5, 1, 64, 64)
+    weights[:, 0, torch.arange(1, 64), torch.arange(63)] = 0.8
+    monkeypatch.setattr(study, "record", lambda model: nullcontext({"first": weights}))
+    model = Gpt(60, TINY)
+    assert study.heads_that_look_back(model, twice, 1) == pytest.approx({"1.1": 0.8})
+    assert study.heads_that_look_back(model, twice, 2) == pytest.approx({"1.1": 0.0})
+
+
+def test_the_loss_of_the_second_reading_leaves_its_first_token_out() -> None:
+    """A model that is sure of what comes 32 places on, and knows nothing else."""
+    twice = study.random_twice(torch.arange(60), count=5, seed=1)
+
+    class Copies(Gpt):
+        def forward(self, ids: torch.Tensor) -> torch.Tensor:
+            logits = torch.zeros(*ids.shape, 60)
+            logits[:, 32:] = 50.0 * torch.nn.functional.one_hot(ids[:, 1 : ids.shape[1] - 31], 60)
+            return logits
+
+    assert study.second_loss(Copies(60, TINY), twice) == pytest.approx(0.0, abs=1e-6)
+    assert study.second_loss(Copies(60, TINY), twice.flip(0)) == pytest.approx(0.0, abs=1e-6)
+    assert study.second_loss(Copies(60, TINY), torch.randint(60, (5, 64))) > 10
+
+
 def test_an_untrained_head_looks_everywhere_alike() -> None:
     scores = study.heads_that_copy(Gpt(60, TINY).eval(), study.random_twice(torch.arange(60), count=20, seed=1))
     assert list(scores) == ["1.1", "1.2", "2.1", "2.2"]
@@ -239,8 +263,9 @@ def test_both_models_have_a_curve_of_each_head(monkeypatch: pytest.MonkeyPatch, 
     monkeypatch.setattr(study, "CONTEXT", 48)
     monkeypatch.setattr(study, "PERIODS", (4, 24))
     rows = study.induction((1,), steps=4)
-    assert [(row["layers"], row["seed"]) for row in rows] == [(2, 1), (1, 1)]
+    assert [(row["layers"], row["width"], row["seed"]) for row in rows] == [(2, 64, 1), (1, 64, 1), (1, 88, 1)]
     for row in rows:
         heads = {f"{block}.{head}" for block in range(1, row["layers"] + 1) for head in range(1, 5)}
-        assert all(heads | {"step", "early", "late"} <= point.keys() for point in row["curve"])
+        named = {f"{what} {head}" for what in ("copies", "looks back") for head in heads}
+        assert all(named | {"step", "early", "late", "random"} <= point.keys() for point in row["curve"])
         assert [point["step"] for point in row["curve"]] == [1, 2, 3, 4]

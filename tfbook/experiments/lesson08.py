@@ -215,18 +215,18 @@ def frontier(fit: Fit, compute: Sequence[float]) -> list[Optimum]:
 
 PERIODS = (8, 32)  # the fewest and the most characters that are read again
 FREQUENT = 48  # the characters of which random texts are made; the others are rare in training, too
-COPIERS = ((2, 64), (1, 64))  # blocks and width; with one block no head can look for what stood behind a character
+COPIERS = ((2, 64), (1, 64), (1, 88))  # blocks and width; the last has nearly the parameters of the first
 
 
 def induction(seeds: Sequence[int] = (1, 2, 3), *, steps: int = 400) -> list[dict[str, Any]]:
-    """Prefix matching of each head, and early and late losses, while GPTs of two blocks and of one are trained.
+    """Where each head looks, and losses early, late and on random text, as GPTs of two blocks and of one are trained.
 
-    On passages of Python's language reference, 8 to 32 characters each, that are read again and again; what is measured
-    of heads is measured on random characters read twice.
+    On passages of Python's language reference, 8 to 32 characters each, that are read again and again. What is measured
+    of heads is measured on random characters read twice, and so is the loss `random`, in the second reading.
     """
     text = data.load("python-reference")
     return [
-        {"layers": layers, "seed": seed, "curve": _copying(text, width, layers, seed, steps)}
+        {"layers": layers, "width": width, "seed": seed, "curve": _copying(text, width, layers, seed, steps)}
         for seed, (layers, width) in product(seeds, COPIERS)
     ]
 
@@ -240,7 +240,9 @@ def _copying(text: Text, width: int, layers: int, seed: int, steps: int) -> list
     twice = random_twice(ids, count=64, seed=seed).to(runtime.device())
 
     def evaluate(model: gpt.Gpt) -> dict[str, float]:
-        return early_and_late(model, judged) | heads_that_copy(model, twice)
+        scores = {"copies": heads_that_copy(model, twice), "looks back": heads_that_look_back(model, twice, 1)}
+        heads = {f"{what} {head}": score for what, each in scores.items() for head, score in each.items()}
+        return early_and_late(model, judged) | {"random": second_loss(model, twice)} | heads
 
     recipe = replace(_recipe(steps), evaluate_every=max(1, steps // 20))
     history = train.fit(model, next_loss, batches, recipe, evaluate=evaluate)
@@ -269,18 +271,30 @@ def random_twice(ids: Int64[Tensor, " text"], *, count: int, seed: int) -> Int64
     return frequent[orders].repeat(1, 2)
 
 
-@torch.no_grad()
 def heads_that_copy(model: gpt.Gpt, twice: Int64[Tensor, "batch time"]) -> dict[str, float]:
     """The prefix-matching score of each head, called "block.head": from 1 on (Olsson et al., 2022).
 
     Mean weight that a token of the second reading gives to the one behind its first occurrence, which is what comes.
     """
+    return heads_that_look_back(model, twice, twice.shape[1] // 2 - 1)
+
+
+@torch.no_grad()
+def heads_that_look_back(model: gpt.Gpt, twice: Int64[Tensor, "batch time"], distance: int) -> dict[str, float]:
+    """Mean weight of each head that a token of the second reading gives to the one `distance` before it."""
     half = twice.shape[1] // 2
     second = torch.arange(half, 2 * half - 1, device=twice.device)
     with record(model) as weights:
         model(twice)
-    means = [layer[:, :, second, second - half + 1].mean(dim=(0, 2)).tolist() for layer in weights.values()]
+    means = [layer[:, :, second, second - distance].mean(dim=(0, 2)).tolist() for layer in weights.values()]
     return {f"{i}.{j}": score for i, heads in enumerate(means, 1) for j, score in enumerate(heads, 1)}
+
+
+@torch.no_grad()
+def second_loss(model: gpt.Gpt, twice: Int64[Tensor, "batch time"]) -> float:
+    """Mean loss in the second reading, of all tokens but its first, which nothing foretells."""
+    half = twice.shape[1] // 2
+    return float(F.cross_entropy(model(twice[:, :-1]).mT[..., half:], twice[:, half + 1 :]))
 
 
 @torch.no_grad()
