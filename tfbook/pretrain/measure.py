@@ -50,16 +50,16 @@ def score(
     return {"valid_loss": loss, "perplexity": math.exp(loss), "bits_per_byte": nats / math.log(2) / read}
 
 
-def matmul_peak(*, repeats: int = 8) -> float:
+def matmul_peak(*, mixed_precision: bool = True, repeats: int = 8) -> float:
     """Floating-point operations a second of this machine in a product of two large square matrices, as measured now.
 
-    At the runtime's precision; the best of several. It is what model-FLOPs utilisation is a share of here, since few
-    machines reach the number on their data sheet.
+    At the runtime's precision, or in float32 without `mixed_precision`; the best of several. It is what model-FLOPs
+    utilisation is a share of here, since few machines reach the number on their data sheet.
     """
     device = runtime.device()
     size = 1024 if device.type == "cpu" else 8192
     a, seconds = torch.randn(size, size, device=device), []
-    with runtime.autocast():
+    with runtime.autocast(mixed_precision):
         a = a.to((a[:1, :1] @ a[:1, :1]).dtype)  # so that no cast is timed
         for _ in range(repeats + 1):  # the first also sets up the kernel
             start = time.perf_counter()
