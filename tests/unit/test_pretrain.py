@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 import sys
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -119,6 +120,16 @@ def test_the_peak_is_the_best_of_several_products(monkeypatch: pytest.MonkeyPatc
     ticks = iter([0, 1, 1, 4, 4, 6, *(n + part for n in range(6, 100, 3) for part in (0, 3))])
     monkeypatch.setattr("tfbook.pretrain.measure.time.perf_counter", lambda: next(ticks))
     assert matmul_peak(repeats=4) == 2 * 1024**3 / 2
+
+
+@pytest.mark.parametrize("mixed_precision", [True, False])
+def test_the_peak_is_that_of_the_precision_trained_in(monkeypatch: pytest.MonkeyPatch, mixed_precision: bool) -> None:
+    asked: list[bool] = []
+    monkeypatch.setattr(
+        "tfbook.pretrain.measure.runtime.autocast", lambda wanted: asked.append(wanted) or nullcontext()
+    )
+    assert matmul_peak(mixed_precision=mixed_precision, repeats=1) > 0
+    assert asked == [mixed_precision]
 
 
 # ---- a run -------------------------------------------------------------------------------------------------------
