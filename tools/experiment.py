@@ -36,6 +36,16 @@ EXPERIMENTS = (
     "lesson07.sharing",
     "lesson08.induction",
     "lesson08.scaling",
+    "lesson11.few_shuffled",
+    "lesson11.growth",
+    "lesson11.patch_sizes",
+    "lesson11.pooling",
+    "lesson11.searches",
+    "lesson11.shuffles",
+    "lesson11.teachers",
+    "lesson13.long_range",
+    "lesson13.memory",
+    "lesson13.times",
 )
 
 

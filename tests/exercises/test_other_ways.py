@@ -13,10 +13,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from tfbook import gpt, sampling
+from tfbook import gpt, sampling, vit
 from tfbook.bert import IGNORED, MASK, SPECIALS, Bert, joined, word_loss
 from tfbook.data import PAD
-from tfbook.exercises import lesson04, lesson05, lesson06, lesson07, lesson08
+from tfbook.efficient import BlockSparse
+from tfbook.efficient.linear import causal_sums, step
+from tfbook.efficient.performer import log_features
+from tfbook.exercises import lesson04, lesson05, lesson06, lesson07, lesson08, lesson11, lesson13
 from tfbook.exercises.engine import Exercise, Verdict, randn
 from tfbook.masks import Causal, Lengths
 from tfbook.positions import ALiBi, Relative, Rotary, sinusoid
@@ -323,6 +326,101 @@ def gradient_of_one_batch(weight: Tensor, batches: lesson08.Batches) -> Tensor:
     return torch.autograd.grad(F.cross_entropy(x @ weight, targets), weight)[0]
 
 
+# ---- lesson 11 ---------------------------------------------------------------------------------------------------
+
+
+def cut_by_unfolding(images: Tensor, p: int) -> Tensor:
+    return F.unfold(images, kernel_size=p, stride=p).mT
+
+
+def cut_square_by_square(images: Tensor, p: int) -> Tensor:
+    height, width = images.shape[2:]
+    corners = [(y, x) for y in range(0, height, p) for x in range(0, width, p)]
+    return torch.stack([images[:, :, y : y + p, x : x + p].flatten(1) for y, x in corners], dim=1)
+
+
+def paste_by_folding(patches: Tensor, p: int, grid: tuple[int, int]) -> Tensor:
+    return F.fold(patches.mT, (grid[0] * p, grid[1] * p), kernel_size=p, stride=p)
+
+
+def weights_by_the_package(height: int, width: int, p: int, tokens: int, heads: int, layers: int) -> int:
+    shape = {"height": height, "width": width, "patch": p, "tokens": tokens}
+    return vit.cost(vit.VitSizes(d_model=heads, heads=heads, d_ff=1, layers=layers, **shape)).weights
+
+
+def hurts_by_two_questions(reader: str, order: str) -> bool:
+    places_count = reader != "ViT without positions"
+    learns_this_order = reader == "ViT" and order == "one, in training and test"
+    return places_count and not learns_this_order
+
+
+def positions_of_the_package(table: Tensor, old: tuple[int, int], new: tuple[int, int], tokens: int) -> Tensor:
+    return vit.interpolated(table[None], old, new)[0]
+
+
+def roll_by_the_last_row(layers: list[Tensor]) -> Tensor:
+    """From the top down: each query's shares are handed on to the layer below."""
+    shares = torch.eye(layers[0].shape[-1]).expand(len(layers[0]), -1, -1)
+    for weights in reversed(layers):
+        shares = shares / 2 + shares @ weights.mean(dim=1) / 2
+    return shares
+
+
+def classify_with_a_padded_batch(patches: Tensor, token: Tensor, positions: Tensor, head: Tensor, pool: str) -> Tensor:
+    x = F.pad(patches, (0, 0, 1, 0))
+    x[:, 0] = token
+    x = x + positions
+    x = x + F.scaled_dot_product_attention(x, x, x, scale=1.0)
+    return {"token": x[:, 0], "mean": x[:, 1:].mean(dim=1)}[pool] @ head
+
+
+# ---- lesson 13 ---------------------------------------------------------------------------------------------------
+
+
+def take_in_with_logarithms(highest: Tensor, total: Tensor, mixture: Tensor, scores: Tensor, values: Tensor) -> Any:
+    """Both parts as one softmax's: what was seen is one key whose score is the logarithm of its sum."""
+    before = highest + total.log()
+    joined = torch.cat([before, scores], dim=1)
+    higher = torch.cat([highest, scores], dim=1).amax(dim=1, keepdim=True)
+    sums = torch.exp(joined.logsumexp(dim=1, keepdim=True) - higher)
+    weights = joined.softmax(dim=1)
+    return higher, sums, (weights[:, :1] * mixture / total + weights[:, 1:] @ values) * sums
+
+
+def band_diagonal_by_diagonal(q: Tensor, k: Tensor, window: int) -> Tensor:
+    scores = torch.full((len(q), window), -torch.inf)
+    for back in range(window):
+        scores[back:, window - 1 - back] = (q[back:] * k[: len(k) - back]).sum(dim=1) / q.shape[1] ** 0.5
+    return scores
+
+
+def linear_step_by_step(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    state, outputs = None, []
+    for now in range(len(q)):
+        output, state = step(state, *(x[None, None, now] for x in (q, k, v)))
+        outputs.append(output[0, 0])
+    return torch.stack(outputs)
+
+
+def linear_of_the_package(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    counted = torch.cat([v, torch.ones(len(v), 1)], dim=1)
+    mixed = causal_sums(*(x[None, None] for x in (q, k, counted)), chunk=2)[0, 0]
+    return mixed[:, :-1] / mixed[:, -1:]
+
+
+def mask_of_the_package(layout: Tensor, size: int, n: int) -> Tensor:
+    x = torch.zeros(1, 1, n, 1)
+    return BlockSparse(lambda blocks: layout, block=size).mask(x, x, Causal()).dense(n, n)
+
+
+def operations_block_by_block(layout: Tensor, size: int, d: int) -> int:
+    return sum(2 * size * d * size + 2 * size * size * d for row in layout.tolist() for allowed in row if allowed)
+
+
+def features_of_the_package(x: Tensor, directions: Tensor) -> Tensor:
+    return log_features(x, directions).exp()
+
+
 # ---- all of them -------------------------------------------------------------------------------------------------
 
 WAYS: list[tuple[Exercise, Callable[..., Any]]] = [
@@ -369,6 +467,24 @@ WAYS: list[tuple[Exercise, Callable[..., Any]]] = [
     (lesson08.bits_per_byte, bits_by_power),
     (lesson08.finish, finish_in_another_order),
     (lesson08.accumulated_gradient, gradient_of_one_batch),
+    (lesson11.cut, cut_by_unfolding),
+    (lesson11.cut, cut_square_by_square),
+    (lesson11.cut, vit.patchify),
+    (lesson11.paste, paste_by_folding),
+    (lesson11.paste, vit.unpatchify),
+    (lesson11.count_weights, weights_by_the_package),
+    (lesson11.hurts, hurts_by_two_questions),
+    (lesson11.interpolate_positions, positions_of_the_package),
+    (lesson11.roll, vit.rollout),
+    (lesson11.roll, roll_by_the_last_row),
+    (lesson11.classify, classify_with_a_padded_batch),
+    (lesson13.take_in, take_in_with_logarithms),
+    (lesson13.band_scores, band_diagonal_by_diagonal),
+    (lesson13.causal_linear, linear_step_by_step),
+    (lesson13.causal_linear, linear_of_the_package),
+    (lesson13.block_mask, mask_of_the_package),
+    (lesson13.operations, operations_block_by_block),
+    (lesson13.positive_features, features_of_the_package),
 ]
 
 

@@ -1,0 +1,367 @@
+"""Exercises of lesson 13: online softmax, a band, causal sums, a leaking mask, counting operations, random features."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+from torch.nn import functional as F
+
+from tfbook.exercises.engine import exercise, randn
+
+# ---- the online softmax, one block further -----------------------------------------------------------------------
+
+State = tuple[Tensor, Tensor, Tensor]  # highest and total (query, 1), mixture (query, d)
+
+
+def _blocks() -> list[tuple[Tensor, Tensor, Tensor, Tensor, Tensor]]:
+    """Where the new block holds the highest score, where it does not, and where exp(score) is infinite."""
+    found = []
+    for seed, shift in ((1, 3.0), (2, -3.0), (3, 200.0)):
+        scores, values = randn(3, 5, seed=seed) + (200.0 if shift == 200.0 else 0.0), randn(5, 2, seed=seed + 10)
+        highest = scores.amax(dim=-1, keepdim=True)
+        weights = torch.exp(scores - highest)
+        state = (highest, weights.sum(dim=-1, keepdim=True), weights @ values)
+        found.append((*state, randn(3, 4, seed=seed + 20) + shift, randn(4, 2, seed=seed + 30)))
+    return found
+
+
+@exercise(
+    cases=_blocks,
+    hints=[
+        "What is exp(s − new) when you have exp(s − old)? The two differ by one factor for all the keys seen so far.",
+        "That factor is exp(highest − higher), where `higher` is the maximum of the old highest and the block's. Total "
+        "and mixture both hold old exponentials, so both are multiplied by it; the block's are computed anew.",
+    ],
+)
+def take_in(
+    highest: Float[Tensor, "query 1"],
+    total: Float[Tensor, "query 1"],
+    mixture: Float[Tensor, "query d"],
+    scores: Float[Tensor, "query key"],
+    values: Float[Tensor, "key d"],
+) -> State:
+    higher = highest.maximum(scores.amax(dim=-1, keepdim=True))
+    shrink, weights = torch.exp(highest - higher), torch.exp(scores - higher)
+    return higher, shrink * total + weights.sum(dim=-1, keepdim=True), shrink * mixture + weights @ values
+
+
+def _higher(highest: Tensor, scores: Tensor) -> Tensor:
+    return highest.maximum(scores.amax(dim=-1, keepdim=True))
+
+
+@take_in.mistake("what is there already is relative to the old maximum: it has to shrink when the maximum rises")
+def _(highest: Tensor, total: Tensor, mixture: Tensor, scores: Tensor, values: Tensor) -> State:
+    higher = _higher(highest, scores)
+    weights = torch.exp(scores - higher)
+    return higher, total + weights.sum(dim=-1, keepdim=True), mixture + weights @ values
+
+
+@take_in.mistake("the total shrinks, the mixture does not: both are sums of exponentials relative to the old maximum")
+def _(highest: Tensor, total: Tensor, mixture: Tensor, scores: Tensor, values: Tensor) -> State:
+    higher, sums, _ = take_in.reference(highest, total, mixture, scores, values)
+    return higher, sums, mixture + torch.exp(scores - higher) @ values
+
+
+@take_in.mistake("the new block is relative to its own maximum, the rest to the highest of all: use one for both")
+def _(highest: Tensor, total: Tensor, mixture: Tensor, scores: Tensor, values: Tensor) -> State:
+    higher = _higher(highest, scores)
+    shrink, weights = torch.exp(highest - higher), torch.exp(scores - scores.amax(dim=-1, keepdim=True))
+    return higher, shrink * total + weights.sum(dim=-1, keepdim=True), shrink * mixture + weights @ values
+
+
+@take_in.mistake("the maximum is that of the new block alone: it may be lower than what was seen before")
+def _(highest: Tensor, total: Tensor, mixture: Tensor, scores: Tensor, values: Tensor) -> State:
+    higher = scores.amax(dim=-1, keepdim=True)
+    shrink, weights = torch.exp(highest - higher), torch.exp(scores - higher)
+    return higher, shrink * total + weights.sum(dim=-1, keepdim=True), shrink * mixture + weights @ values
+
+
+@take_in.mistake("the factor is upside down: what is there grows by exp(higher − highest) instead of shrinking")
+def _(highest: Tensor, total: Tensor, mixture: Tensor, scores: Tensor, values: Tensor) -> State:
+    higher = _higher(highest, scores)
+    grow, weights = torch.exp(higher - highest), torch.exp(scores - higher)
+    return higher, grow * total + weights.sum(dim=-1, keepdim=True), grow * mixture + weights @ values
+
+
+@take_in.mistake("divided too early: the mixture stays a sum, and is divided by the total once, behind the last block")
+def _(highest: Tensor, total: Tensor, mixture: Tensor, scores: Tensor, values: Tensor) -> State:
+    higher, sums, mixed = take_in.reference(highest, total, mixture, scores, values)
+    return higher, sums, mixed / sums
+
+
+# ---- a band without n × n ----------------------------------------------------------------------------------------
+
+LONG = 300_000  # positions whose matrix of scores would take 360 gigabytes
+
+
+def _bands() -> list[tuple[Tensor, Tensor, int]]:
+    long = torch.full((1, 1), 0.5).expand(LONG, 1)
+    return [
+        (randn(6, 4, seed=1), randn(6, 4, seed=2), 3),
+        (randn(5, 2, seed=3), randn(5, 2, seed=4), 1),
+        (long, long, 2),
+    ]
+
+
+@exercise(
+    cases=_bands,
+    hints=[
+        "`F.pad(k, (0, 0, window − 1, 0))` puts window − 1 rows of zeros before the first key. Row i of the result "
+        "then needs the rows i … i + window − 1 of that.",
+        "`x.unfold(0, window, 1)` gives these rows for every i, as (n, d, window), without copying anything. Which "
+        "keys do not exist? In row i those of the columns before window − 1 − i.",
+    ],
+)
+def band_scores(q: Float[Tensor, "n d"], k: Float[Tensor, "n d"], window: int) -> Float[Tensor, "n window"]:
+    n, d = q.shape
+    near = F.pad(k, (0, 0, window - 1, 0)).unfold(0, window, 1)  # (n, d, window)
+    scores = (q[:, :, None] * near).sum(dim=1) / math.sqrt(d)
+    key = torch.arange(n)[:, None] - window + 1 + torch.arange(window)
+    return scores.masked_fill(key < 0, -torch.inf)
+
+
+@band_scores.mistake("a key that does not exist has the score 0, and e⁰ = 1: the softmax would give it weight. Use −∞")
+def _(q: Tensor, k: Tensor, window: int) -> Tensor:
+    return band_scores.reference(q, k, window).nan_to_num(neginf=0.0)
+
+
+@band_scores.mistake("shifted by one: the window ends before the query, which does not see itself")
+def _(q: Tensor, k: Tensor, window: int) -> Tensor:
+    scores = band_scores.reference(q, F.pad(k[:-1], (0, 0, 1, 0)), window)
+    return scores.masked_fill(torch.arange(len(q))[:, None] - window + torch.arange(window) < 0, -torch.inf)
+
+
+@band_scores.mistake("this looks ahead: row i holds the keys from i on. It is to hold those up to i")
+def _(q: Tensor, k: Tensor, window: int) -> Tensor:
+    return band_scores.reference(q.flip(0), k.flip(0), window).flip(0, 1)
+
+
+@band_scores.mistake("the columns run backwards: the first is to be the farthest key, the last the query's own")
+def _(q: Tensor, k: Tensor, window: int) -> Tensor:
+    return band_scores.reference(q, k, window).flip(1)
+
+
+@band_scores.mistake("the first queries see the last keys: `roll` goes round the circle")
+def _(q: Tensor, k: Tensor, window: int) -> Tensor:
+    turned = [(q * k.roll(window - 1 - column, dims=0)).sum(dim=1) for column in range(window)]
+    return torch.stack(turned, dim=1) / math.sqrt(q.shape[1])
+
+
+@band_scores.mistake("scores are divided by √d, in a band as anywhere")
+def _(q: Tensor, k: Tensor, window: int) -> Tensor:
+    return band_scores.reference(q, k, window) * math.sqrt(q.shape[1])
+
+
+# ---- the causal prefix sum ---------------------------------------------------------------------------------------
+
+
+def _features() -> list[tuple[Tensor, Tensor, Tensor]]:
+    return [(randn(n, 3, seed=n).exp(), randn(n, 3, seed=n + 1).exp(), randn(n, 2, seed=n + 2)) for n in (5, 1, 9)]
+
+
+@exercise(
+    cases=_features,
+    hints=[
+        "q_i is the same for all j: Σ_j (q_i · k_j) v_j = q_i (Σ_j k_j v_jᵀ). The sum in brackets for every i is one "
+        "`cumsum` over positions of the outer products, (n, feature, d).",
+        "The divisor is the same with 1 in the place of v: q_i · Σ_j k_j, and that sum runs over j ≤ i as well.",
+    ],
+)
+def causal_linear(
+    q: Float[Tensor, "n feature"], k: Float[Tensor, "n feature"], v: Float[Tensor, "n d"]
+) -> Float[Tensor, "n d"]:
+    sums = (k[:, :, None] * v[:, None]).cumsum(dim=0)
+    totals = k.cumsum(dim=0)
+    return (q[:, None] @ sums)[:, 0] / (q * totals).sum(dim=1, keepdim=True)
+
+
+@causal_linear.mistake("every query sees all keys, the later ones too: sum up to each position with `cumsum`")
+def _(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    return q @ (k.mT @ v) / (q @ k.sum(dim=0))[:, None]
+
+
+@causal_linear.mistake("nothing is divided: the weights of a query do not sum to 1, and grow with its position")
+def _(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    return (q @ k.mT).tril() @ v
+
+
+@causal_linear.mistake("the divisor counts later keys, too: it is a sum up to the position, as the mixture is")
+def _(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    return (q @ k.mT).tril() @ v / (q @ k.sum(dim=0))[:, None]
+
+
+@causal_linear.mistake("divided by the number of keys: the weights are q_i · k_j, so their sum is the divisor")
+def _(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    return (q @ k.mT).tril() @ v / torch.arange(1, len(q) + 1)[:, None]
+
+
+@causal_linear.mistake("a position does not see itself: the sum runs over j ≤ i. The first then has 0 divided by 0")
+def _(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    weights = (q @ k.mT).tril(-1)
+    return weights @ v / weights.sum(dim=1, keepdim=True)
+
+
+@causal_linear.mistake("a softmax over q · k: these are features already, and their products the weights")
+def _(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    later = torch.ones(len(q), len(q), dtype=torch.bool).triu(1)
+    return (q @ k.mT).masked_fill(later, -torch.inf).softmax(dim=1) @ v
+
+
+# ---- find the bug: a leak ----------------------------------------------------------------------------------------
+
+
+def _layouts() -> list[tuple[Tensor, int, int]]:
+    strided = torch.tensor([[1, 0, 1, 0], [1, 1, 0, 1], [1, 1, 1, 0], [0, 1, 1, 1]], dtype=torch.bool)
+    return [(strided, 3, 11), (torch.ones(2, 2, dtype=torch.bool), 2, 4), (torch.eye(3, dtype=torch.bool), 2, 6)]
+
+
+@exercise(
+    cases=_layouts,
+    hints=[
+        "Print the mask for a layout of ones with two blocks of two. Which entries above the diagonal are True?",
+        "A block on the diagonal holds pairs of both kinds. Causality is a rule about positions: apply it to them.",
+    ],
+)
+def block_mask(layout: Bool[Tensor, "block block"], size: int, n: int) -> Bool[Tensor, "n n"]:
+    squares = layout.repeat_interleave(size, dim=0).repeat_interleave(size, dim=1)
+    return squares[:n, :n].tril()
+
+
+@block_mask.given
+def _(layout: Tensor, size: int, n: int) -> Tensor:
+    causal = layout.tril()
+    return causal.repeat_interleave(size, dim=0).repeat_interleave(size, dim=1)[:n, :n]
+
+
+@block_mask.mistake("no leak, and too little: the blocks on the diagonal are gone, with every position's neighbours")
+def _(layout: Tensor, size: int, n: int) -> Tensor:
+    return layout.tril(-1).repeat_interleave(size, dim=0).repeat_interleave(size, dim=1)[:n, :n]
+
+
+@block_mask.mistake("a position does not see itself any more: the diagonal of positions stays")
+def _(layout: Tensor, size: int, n: int) -> Tensor:
+    return block_mask.reference(layout, size, n).tril(-1)
+
+
+@block_mask.mistake("the layout is forgotten: this is the mask of dense causal attention")
+def _(layout: Tensor, size: int, n: int) -> Tensor:
+    return torch.ones(n, n, dtype=torch.bool).tril()
+
+
+@block_mask.mistake("the other half: `triu` keeps what comes later, and nothing else")
+def _(layout: Tensor, size: int, n: int) -> Tensor:
+    return layout.repeat_interleave(size, dim=0).repeat_interleave(size, dim=1)[:n, :n].triu()
+
+
+@block_mask.mistake("`repeat` lays copies of the layout side by side; `repeat_interleave` makes each entry a square")
+def _(layout: Tensor, size: int, n: int) -> Tensor:
+    return layout.repeat(size, size)[:n, :n].tril()
+
+
+# ---- count the operations of a pattern ---------------------------------------------------------------------------
+
+
+def _patterns() -> list[tuple[Tensor, int, int]]:
+    return [(layout, size, d) for (layout, size, _), d in zip(_layouts(), (8, 5, 2), strict=True)]
+
+
+@exercise(
+    cases=_patterns,
+    hints=[
+        "One pair of a query and a key: how many products has the score, how many the mixture? Each comes with a sum.",
+        "A pair takes 2 d operations for the score and 2 d for the mixture. A True in the layout is size² pairs; a "
+        "False is none, and that is all that is saved.",
+    ],
+)
+def operations(layout: Bool[Tensor, "block block"], size: int, d: int) -> int:
+    return 4 * d * size**2 * int(layout.sum())
+
+
+@operations.mistake("half: the scores are counted, the mixture of the values is not")
+def _(layout: Tensor, size: int, d: int) -> int:
+    return 2 * d * size**2 * int(layout.sum())
+
+
+@operations.mistake("too few: an entry of the layout is a square of size × size pairs")
+def _(layout: Tensor, size: int, d: int) -> int:
+    return 4 * d * size * int(layout.sum())
+
+
+@operations.mistake("these are the operations of dense attention: count the blocks that are True")
+def _(layout: Tensor, size: int, d: int) -> int:
+    return 4 * d * size**2 * layout.numel()
+
+
+@operations.mistake("only the allowed half of a causal pattern: whole blocks are multiplied, and masked afterwards")
+def _(layout: Tensor, size: int, d: int) -> int:
+    n = size * len(layout)
+    return 4 * d * int(block_mask.reference(layout, size, n).sum())
+
+
+@operations.mistake("pairs, not operations: each takes 2 d for its score and 2 d for its part of the mixture")
+def _(layout: Tensor, size: int, d: int) -> int:
+    return size**2 * int(layout.sum())
+
+
+# ---- unbiased features -------------------------------------------------------------------------------------------
+
+
+def _vectors() -> list[tuple[Tensor, Tensor]]:
+    return [(randn(n, d, seed=n), randn(m, d, seed=m)) for n, d, m in ((4, 3, 5), (2, 16, 7), (6, 2, 1))]
+
+
+@exercise(
+    cases=_vectors,
+    hints=[
+        "For w with standard normal entries, the mean of exp(w · x) is exp(‖x‖² / 2). Put x = a + b and multiply out: "
+        "what has to be taken off so that exp(a · b) is left?",
+        "φ(x) = exp(w · x − ‖x‖² / 2) for each w, and the sum over m of them is to be a mean. For q · k / √d each of "
+        "the two is divided by √√d first, and the length is that of the divided vector.",
+    ],
+)
+def positive_features(x: Float[Tensor, "n d"], directions: Float[Tensor, "m d"]) -> Float[Tensor, "n m"]:
+    x = x / x.shape[1] ** 0.25
+    return torch.exp(x @ directions.T - x.square().sum(dim=1, keepdim=True) / 2) / math.sqrt(len(directions))
+
+
+def _phi(x: Tensor, directions: Tensor, *, power: float = 0.25, half: float = 0.5) -> Tensor:
+    x = x / x.shape[1] ** power
+    return torch.exp(x @ directions.T - half * x.square().sum(dim=1, keepdim=True)) / math.sqrt(len(directions))
+
+
+@positive_features.mistake("without − ‖x‖² / 2 products are exp(‖q + k‖² / 2 √d) on average: long vectors win all")
+def _(x: Tensor, directions: Tensor) -> Tensor:
+    return _phi(x, directions, half=0.0)
+
+
+@positive_features.mistake("½ is missing: what has to be taken off is half of the squared length")
+def _(x: Tensor, directions: Tensor) -> Tensor:
+    return _phi(x, directions, half=1.0)
+
+
+@positive_features.mistake("the wrong sign: half of the squared length is taken off, not added")
+def _(x: Tensor, directions: Tensor) -> Tensor:
+    return _phi(x, directions, half=-0.5)
+
+
+@positive_features.mistake("this estimates exp(q · k): both are divided by √√d, so that their product is by √d")
+def _(x: Tensor, directions: Tensor) -> Tensor:
+    return _phi(x, directions, power=0.0)
+
+
+@positive_features.mistake("divided twice: queries and keys by √d each makes q · k / d; take √√d")
+def _(x: Tensor, directions: Tensor) -> Tensor:
+    return _phi(x, directions, power=0.5)
+
+
+@positive_features.mistake("a sum over m features, not a mean: each is divided by √m, so that products are by m")
+def _(x: Tensor, directions: Tensor) -> Tensor:
+    return _phi(x, directions) * math.sqrt(len(directions))
+
+
+@positive_features.mistake("divided by m: a product of two features is then divided by m²; take √m")
+def _(x: Tensor, directions: Tensor) -> Tensor:
+    return _phi(x, directions) / math.sqrt(len(directions))
