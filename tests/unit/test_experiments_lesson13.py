@@ -89,6 +89,8 @@ def test_errors_of_features_fall_and_only_the_output_is_biased() -> None:
     assert few.bias > 3 * few.chance
     assert few.output > 2 * many.output
     assert few.product > 2 * many.product
+    assert few.mean == many.mean < few.output, "a plain mean is closer than 8 features"
+    assert study.performer_errors(8, 2, size=1e-6).mean < 1e-9, "where all scores are alike, attention is the mean"
 
 
 # ---- hashing -----------------------------------------------------------------------------------------------------

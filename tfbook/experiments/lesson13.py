@@ -167,6 +167,7 @@ class Errors(NamedTuple):
     output: float  # of the normalised output about the softmax's
     bias: float  # of the mean output about the same
     chance: float  # what `bias` would be about without any, from the spread of the draws
+    mean: float  # of the values' plain mean, for comparison: no attention at all
 
 
 def estimates(q: Tensor, k: Tensor, features: int, draws: int) -> Float[Tensor, "draw query key"]:
@@ -181,7 +182,8 @@ def estimates(q: Tensor, k: Tensor, features: int, draws: int) -> Float[Tensor, 
 def performer_errors(features: int, draws: int = 400, *, n: int = 16, d: int = 8, size: float = 0.4) -> Errors:
     """Errors of `Performer(features)` on n queries and keys whose entries have the standard deviation `size`."""
     dice = torch.Generator().manual_seed(0)
-    q, k, v = size * torch.randn(3, n, d, dtype=torch.float64, generator=dice)
+    q, k, v = torch.randn(3, n, d, dtype=torch.float64, generator=dice)
+    q, k = size * q, size * k
     products, exact = estimates(q, k, features, draws), (q @ k.mT / math.sqrt(d)).exp()
     shaped = [x[None, None] for x in (q, k, v)]
     wanted = softmax(*shaped)
@@ -193,6 +195,7 @@ def performer_errors(features: int, draws: int = 400, *, n: int = 16, d: int = 8
         output=_rms(outputs - wanted),
         bias=_rms(outputs.mean(dim=0) - wanted),
         chance=_rms(outputs.std(dim=0) / math.sqrt(draws)),
+        mean=_rms(v.mean(dim=0) - wanted),
     )
 
 
