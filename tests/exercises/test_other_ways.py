@@ -349,9 +349,9 @@ def weights_by_the_package(height: int, width: int, p: int, tokens: int, heads: 
 
 
 def hurts_by_two_questions(reader: str, order: str) -> bool:
-    places_count = reader != "ViT without positions"
-    learns_this_order = reader == "ViT" and order == "one, in training and test"
-    return places_count and not learns_this_order
+    uses_places = reader in ("ViT", "linear classifier")
+    can_learn_them = order == "one, in training and test"
+    return uses_places and not can_learn_them
 
 
 def positions_of_the_package(table: Tensor, old: tuple[int, int], new: tuple[int, int], tokens: int) -> Tensor:

@@ -171,46 +171,46 @@ for _message, _wrong in WRONG_COUNTS.items():
 
 # ---- which orders hurt -------------------------------------------------------------------------------------------
 
-READERS = ("ViT", "ViT without positions", "CNN")
+READERS = ("ViT", "ViT without positions", "linear classifier")
 ORDERS = ("one, in the test alone", "one, in training and test", "one an image, in training and test")
 
 
 @exercise(
     cases=lambda: list(product(READERS, ORDERS)),
     hints=[
-        "A ViT without positions sees a set of patches. A learned position is a name of a place, and nobody told the "
-        "model which places are neighbours. A convolution knows its neighbours from birth.",
+        "A ViT without positions sees a set of patches. A learned position is the name of a place, and nobody told the "
+        "model which places are neighbours. A linear classifier has a weight for each pixel of each label.",
         "Ask two questions. Does the model use places at all? And if it has to learn them: is a place the same one in "
         "every image that it is trained and tested on?",
     ],
 )
 def hurts(reader: str, order: str) -> bool:
-    if reader == "ViT without positions":
-        return False
-    return reader == "CNN" or order != "one, in training and test"
+    return reader != "ViT without positions" and order != "one, in training and test"
 
 
 OTHER_GUESSES: dict[str, Callable[[str, str], bool]] = {
-    "no order hurts any model? A learned position names a place, and a convolution needs its neighbours": (
+    "no order hurts any model? What was learned of a place is wrong when another patch stands there": (
         lambda reader, order: False
     ),
     "every order hurts every model? Without positions a ViT's patches are a set, which has no order": (
         lambda reader, order: True
     ),
-    "a ViT learns its positions: an order that is the same in training and test changes their numbers alone": (
+    "an order that is the same in training and test changes the numbers of places alone, and these are learned": (
         lambda reader, order: reader != "ViT without positions"
     ),
-    "a ViT with positions knows places: what it learned of place 3 is wrong when another patch stands there": (
-        lambda reader, order: reader == "CNN"
-    ),
-    "a CNN learns from scratch, too, but neighbours are built into it: it cannot learn another neighbourhood": (
-        lambda reader, order: reader != "ViT without positions" and order != "one, in training and test"
-    ),
-    "an order of its own for each image leaves a position with nothing to say: the place of a patch is lost": (
-        lambda reader, order: reader == "CNN" or (reader == "ViT" and order == "one, in the test alone")
+    "an order of its own for each image leaves a place with nothing to say: where a patch came from is lost": (
+        lambda reader, order: reader != "ViT without positions" and order == "one, in the test alone"
     ),
     "attention without positions and the mean treat all places alike: no order can ever be noticed": (
-        lambda reader, order: reader == "CNN" or order != "one, in training and test"
+        lambda reader, order: order != "one, in training and test"
+    ),
+    "a linear classifier has no idea of neighbours: one order for all images exchanges its weights, and no more": (
+        lambda reader, order: (
+            reader == "linear classifier" or (reader == "ViT" and order != "one, in training and test")
+        )
+    ),
+    "a linear classifier knows no neighbours, but it knows places: each pixel of a place has a weight of its own": (
+        lambda reader, order: reader == "ViT" and order != "one, in training and test"
     ),
 }
 for _message, _guess in OTHER_GUESSES.items():
