@@ -14,84 +14,33 @@ import argparse
 import json
 import math
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
 
-import torch
-from torch import Tensor
-from torch.nn import functional as F
-
-from tfbook import runtime
-from tfbook.attention import softmax
-from tfbook.efficient import Banded, BigBird, BlockSparse, Linear, Lsh, Performer, Tiled
 from tfbook.experiments import in_turns, machine, markdown, peak_memory
 from tfbook.experiments.lesson03 import exponent
-from tfbook.masks import Causal
+from tfbook.experiments.lesson13 import FUSED, KERNELS, LONGEST_WRITTEN_OUT, WRITTEN_OUT, forward_backward
 
-HEADS, WIDTH, WINDOW = 4, 32, 256
 LENGTHS = (256, 512, 1024, 2048, 4096, 8192, 16384)
 FITTED = 1024  # the shortest length of those that exponents are fitted over
-LONGEST_WRITTEN_OUT = 4096  # beyond, the matrices of weights alone take gigabytes
 TIMED_AT = 8192  # where the banded kernel is compared with PyTorch's
 BARS = {  # name → largest exponent of memory and of time; None where there is no bar
     "banded": (1.15, 1.15),
     "tiled": (1.15, None),
     "linear": (1.15, 1.15),
-    "performer": (1.15, 1.15),
+    "Performer": (1.15, 1.15),
 }
 FASTER = 5.0  # times PyTorch's kernel: the bar of the banded one
-
-Attention = Callable[[Tensor, Tensor, Tensor], Tensor]
-
-
-def strided(blocks: int) -> Tensor:
-    """√blocks neighbours and every √blocks-th of the others: O(n √n) pairs (Child et al., 2019, section 4.2)."""
-    stride, number = math.isqrt(blocks), torch.arange(blocks)
-    away = number[:, None] - number
-    return (away.abs() < stride) | (away % stride == 0)
-
-
-DENSE: dict[str, Attention] = {
-    "PyTorch": partial(F.scaled_dot_product_attention, is_causal=True),
-    "written out": partial(softmax, mask=Causal()),
-}
-EFFICIENT: dict[str, Attention] = {
-    name: partial(kernel, mask=Causal())
-    for name, kernel in {
-        "tiled": Tiled(),
-        "banded": Banded(WINDOW),
-        "block-sparse": BlockSparse(strided),
-        "bigbird": BigBird(),
-        "lsh": Lsh(),
-        "linear": Linear(),
-        "performer": Performer(64),
-    }.items()
-}
-
-
-def inputs(length: int) -> list[Tensor]:
-    """Queries, keys and values of one sequence."""
-    runtime.seed(0)
-    shape = (1, HEADS, length, WIDTH)
-    return [torch.randn(shape, device=runtime.device(), requires_grad=True) for _ in range(3)]
-
-
-def step(attention: Attention, qkv: Sequence[Tensor]) -> None:
-    """Forward and backward; what a kernel does not read gets no gradient."""
-    output = attention(*qkv)
-    torch.autograd.grad(output.sum(), qkv, allow_unused=True)
 
 
 def measured(names: Sequence[str], length: int, rounds: int) -> list[dict[str, Any]]:
     """A row for each kernel: seconds of each round, and bytes at the peak beyond those of the inputs."""
-    kernels, qkv = DENSE | EFFICIENT, inputs(length)
-    runs = {name: partial(step, kernels[name], qkv) for name in names}
+    runs = {name: forward_backward(name, length) for name in names}
     if length > LONGEST_WRITTEN_OUT:
-        runs.pop("written out", None)
+        runs.pop(WRITTEN_OUT, None)
     seconds = in_turns(runs, rounds)
     return [{"kernel": k, "n": length, "seconds": seconds[k], "bytes": peak_memory(run)} for k, run in runs.items()]
 
@@ -99,8 +48,7 @@ def measured(names: Sequence[str], length: int, rounds: int) -> list[dict[str, A
 def times_faster(rows: Sequence[dict[str, Any]], kernel: str, length: int) -> float:
     """PyTorch's time over the kernel's: the middle of the rounds' ratios."""
     theirs, ours = (
-        next(row["seconds"] for row in rows if (row["kernel"], row["n"]) == (name, length))
-        for name in ("PyTorch", kernel)
+        next(row["seconds"] for row in rows if (row["kernel"], row["n"]) == (name, length)) for name in (FUSED, kernel)
     )
     return median(a / b for a, b in zip(theirs, ours, strict=True))
 
@@ -162,7 +110,7 @@ def main() -> int:
     parser.add_argument("--bars", action="store_true", help="only the kernels that have a bar")
     parser.add_argument("--out", type=Path, help="a JSON file for rows, machine and date")
     arguments = parser.parse_args()
-    names = ["PyTorch", *BARS] if arguments.bars else [*DENSE, *EFFICIENT]
+    names = [FUSED, *BARS] if arguments.bars else [*KERNELS]
     rows = [row for length in LENGTHS for row in measured(names, length, arguments.rounds)]
     table, where = summary(rows), {"machine": machine(), "date": datetime.now(UTC).date().isoformat()}
     faster = times_faster(rows, "banded", TIMED_AT)

@@ -5,9 +5,10 @@
 
 All have one architecture, GPT-2's, in two sizes, and take turns. Training is a few steps on the same batches:
 loss, gradient, clipping, AdamW; ours by `tfbook.train.fit`, in float32 and in the precision that the runtime chooses,
-the peers in float32 and in bfloat16 autocast. Speaking adds 256 tokens to a prompt of 16 at batch 1, in float32, where
-nanoGPT has no cache. A ratio is the middle of the rounds' ratios of our tokens a second to theirs. Peers that are not
-there are left out. Exit status 1 when a bar is missed.
+the peers in float32 and in bfloat16 autocast. Speaking adds 256 tokens to a prompt of 16 at batch 1; ours by
+`sampling.generate`, with the model as it was trained and frozen by `tfbook.inference`, freezing included, and all with
+weights in float32, bfloat16 and float16. nanoGPT has no cache. A ratio is the middle of the rounds' ratios of our
+tokens a second to theirs. Peers that are not there are left out. Exit status 1 when a bar is missed.
 """
 
 from __future__ import annotations
@@ -34,10 +35,13 @@ from torch.nn import functional as F
 from tfbook import data, runtime, sampling, train
 from tfbook.experiments import in_turns, machine, markdown
 from tfbook.gpt import GPT2, Gpt
+from tfbook.inference import Frozen
 from tfbook.pretrain.measure import next_loss
 from tfbook.transformer import Sizes
 
 VOCAB, PROMPT, SPOKEN = 65, 16, 256
+TRAINED, FROZEN = "tfbook, as trained", "tfbook, frozen"
+WEIGHTS = runtime.PRECISIONS | {"float16": torch.float16}
 
 
 class Shape(NamedTuple):
@@ -212,29 +216,38 @@ def training_rows(name: str, speeds: dict[tuple[str, str], list[float]]) -> list
 # ---- speaking ----------------------------------------------------------------------------------------------------
 
 
-def speaking(shape: Shape, folder: Path | None, rounds: int) -> dict[str, list[float]]:
-    """Who → tokens a second in each round."""
+def speaking(shape: Shape, folder: Path | None, rounds: int) -> dict[tuple[str, str], list[float]]:
+    """(who, precision of the weights) → tokens a second in each round."""
     runtime.seed(0)
     prompt = torch.randint(VOCAB, (1, PROMPT), device=runtime.device())
     model = Gpt(VOCAB, shape.sizes).to(runtime.device()).eval()
-    runs: dict[str, Callable[[], Tensor]] = {"tfbook": lambda: sampling.generate(model, prompt, limit=SPOKEN)}
-    for name, peer in peers(shape.sizes, folder).items():
-        peer.model.eval()
-        runs[name] = partial(peer.speak, prompt)
+    runs = {(TRAINED, "float32"): partial(sampling.generate, model, prompt, limit=SPOKEN)}
+    for precision, dtype in WEIGHTS.items():
+        runs[FROZEN, precision] = partial(speak_frozen, model, dtype, prompt)
+        for name, peer in peers(shape.sizes, folder).items():
+            peer.model.eval().to(dtype)
+            runs[name, precision] = partial(peer.speak, prompt)
     return {who: [SPOKEN / each for each in seconds] for who, seconds in in_turns(runs, rounds).items()}
 
 
-def speaking_rows(name: str, speeds: dict[str, list[float]]) -> list[dict[str, Any]]:
-    """A row each, with the ratio of ours to it and the ratio's bar."""
+def speak_frozen(model: Gpt, dtype: torch.dtype, prompt: Tensor) -> Tensor:
+    """Freezing is part of the work."""
+    return sampling.generate(Frozen(model, dtype), prompt, limit=SPOKEN)
+
+
+def speaking_rows(name: str, speeds: dict[tuple[str, str], list[float]]) -> list[dict[str, Any]]:
+    """A row each; the ratio and its bar are those of our fastest precision to it, whatever its own."""
+    best = max((speed for (who, _), speed in speeds.items() if who == FROZEN), key=median)
     return [
         {
             "size": name,
             "by": who,
+            "weights": precision,
             "tokens/s": round(median(speed)),
-            "ratio": middle_ratio(speeds["tfbook"], speed),
+            "ratio": middle_ratio(best, speed),
             "bar": SHAPES[name].bars.get(who, ""),
         }
-        for who, speed in speeds.items()
+        for (who, precision), speed in speeds.items()
     ]
 
 
@@ -251,7 +264,11 @@ def missed(trained: list[dict[str, Any]], spoken: list[dict[str, Any]]) -> list[
     rows = [(row, "chosen", 1.0) for row in trained if row["by"] != "tfbook"]
     rows += [(row, "float32", 1.0) for row in trained if (row["by"], row["precision"]) == ("nanoGPT", "float32")]
     rows += [(row, "ratio", row["bar"]) for row in spoken if row["bar"]]
-    return [f"{row['size']}, {row['by']}: {key} is {row[key]}, below {bar}" for row, key, bar in rows if row[key] < bar]
+    return [f"{_name(row)}: {key} is {row[key]}, below {bar}" for row, key, bar in rows if row[key] < bar]
+
+
+def _name(row: dict[str, Any]) -> str:
+    return ", ".join(row[key] for key in ("size", "by", "precision", "weights") if key in row)
 
 
 def main() -> int:

@@ -256,6 +256,12 @@ def merge_heads(x: Float[Tensor, "batch head time d_head"]) -> Float[Tensor, "ba
     return x.transpose(1, 2).flatten(2)
 
 
+def cast_once(x: Float[Tensor, "*rows width"]) -> Float[Tensor, "*rows width"]:
+    """x in autocast's precision where that is on, so that not every layer that reads x casts it anew."""
+    kind = x.device.type
+    return x.to(torch.get_autocast_dtype(kind)) if torch.is_autocast_enabled(kind) else x
+
+
 class MultiHeadAttention(nn.Module):
     """[head_1; …; head_h] W_O with head_i = Attention(Q W_Qi, K W_Ki, V W_Vi) (Vaswani et al., 2017, section 3.2.2).
 
@@ -304,7 +310,8 @@ class MultiHeadAttention(nn.Module):
         fit.
         """
         cross, start = key is not None, 0 if cache is None else cache.length
-        key = query if key is None else key
+        query = cast_once(query)
+        key = query if key is None else cast_once(key)
         value = key if value is None else value
         self._check(query=(query, self.W_Q), key=(key, self.W_K), value=(value, self.W_V))
         q = position.rotate(split_heads(self.W_Q(query), self.heads), start)

@@ -24,9 +24,10 @@ class Cache:
             raise ValueError(f"k holds {k.shape[0]} sequences; the cache holds {self._kept[0].shape[0]}")
         start, self.length = self.length, self.length + k.shape[2]
         if not self._kept or self.length > self._kept[0].shape[2]:
-            self._kept = tuple(self._enlarged(i, new) for i, new in enumerate((k, v)))
-        for kept, new in zip(self._kept, (k, v), strict=True):
-            kept[:, :, start : self.length] = new
+            self._kept = self._enlarged(0, k), self._enlarged(1, v)
+        keys, values = self._kept
+        keys[:, :, start : self.length] = k
+        values[:, :, start : self.length] = v
         return self.seen()
 
     def _enlarged(self, which: int, new: Tensor) -> Tensor:
@@ -38,8 +39,8 @@ class Cache:
 
     def seen(self) -> tuple[Float[Tensor, "batch head key d_head"], Float[Tensor, "batch head key d_head"]]:
         """Keys and values of all positions so far."""
-        k, v = (kept[:, :, : self.length] for kept in self._kept)
-        return k, v
+        keys, values = self._kept
+        return keys[:, :, : self.length], values[:, :, : self.length]
 
     def select(self, rows: Int[Tensor, " kept"]) -> None:
         """Keeps the sequences `rows`, in that order; one may be kept several times, as a beam's parent is."""

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from tfbook.decoding import evaluating
 from tfbook.positions import Learned
+from tfbook.seq2seq import check_ids
 from tfbook.transformer import LanguageModel
 
 # ---- filters: from logits to logits ------------------------------------------------------------------------------
@@ -116,6 +117,7 @@ def _check(model: LanguageModel, ids: Tensor, limit: int, stop: Collection[int])
     if limit < 1:
         raise ValueError(f"limit is {limit}; expected 1 or more tokens")
     vocab, position = model.vocabulary.out_features, model.stack.position
+    check_ids("ids", ids, vocab)
     if unknown := [token for token in stop if not 0 <= token < vocab]:
         raise ValueError(f"stop holds {unknown[0]}; expected tokens from 0 to {vocab - 1}, the model's vocabulary")
     read = ids.shape[1] + limit - 1  # the last token is said and never read
@@ -148,11 +150,16 @@ def _stream(
 
 
 def _drawn(logits: Float[Tensor, "batch vocab"], generator: torch.Generator | None) -> Int[Tensor, "batch 1"]:
-    """One token a row with the probabilities softmax(logits)."""
-    probabilities = logits.softmax(dim=-1)
-    if probabilities[:, 0].isnan().any():  # 0/0, and then the whole row is
+    """One token a row with the probabilities p = softmax(logits).
+
+    Token i rings after a time E_i / p_i, E_i exponential with mean 1, and is the first with probability p_i. So draws
+    `torch.multinomial`, too; its checks take longer than the draw.
+    """
+    rings = torch.empty_like(logits).exponential_(generator=generator)
+    first, drawn = (logits.softmax(dim=-1) / rings).max(dim=-1, keepdim=True)
+    if first.isnan().any():  # 0/0, and then the whole row is
         raise ValueError("logits are −∞ for every token of a row, or no numbers; expected filters that leave one token")
-    return torch.multinomial(probabilities, 1, generator=generator)
+    return drawn
 
 
 def generate(

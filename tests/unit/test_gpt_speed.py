@@ -42,6 +42,15 @@ class GPT(torch.nn.Module):
 """
 
 
+SPOKEN = {
+    ("tfbook, as trained", "float32"): [40.0],
+    ("tfbook, frozen", "float32"): [50.0],
+    ("tfbook, frozen", "float16"): [100.0],
+    ("nanoGPT", "bfloat16"): [25.0],
+    ("transformers", "float32"): [50.0],
+}
+
+
 @pytest.fixture
 def script(monkeypatch: pytest.MonkeyPatch, float32: None) -> dict[str, Any]:
     names = runpy.run_path(str(SCRIPT))
@@ -108,7 +117,9 @@ def test_ours_runs_without_peers(script: dict[str, Any], monkeypatch: pytest.Mon
     tiny = script["SHAPES"]["tiny"]
     trained, spoken = script["training"](tiny, None, rounds=2), script["speaking"](tiny, None, rounds=2)
     assert list(trained) == [("tfbook", "float32")]
-    assert list(spoken) == ["tfbook"]
+    assert list(spoken) == [("tfbook, as trained", "float32")] + [
+        ("tfbook, frozen", precision) for precision in ("float32", "bfloat16", "float16")
+    ]
     assert all(len(speed) == 2 and min(speed) > 0 for speed in (*trained.values(), *spoken.values()))
 
 
@@ -131,14 +142,16 @@ def test_ratios_are_the_middle_of_the_rounds_and_have_bars(script: dict[str, Any
     trained = script["training_rows"]("tiny", speeds)
     assert [row["float32"] for row in trained] == [row["chosen"] for row in trained] == [1.0, 1.5, 0.75]
     assert [row["bars"] for row in trained] == ["", "≥ 1, ≥ 1", "–, ≥ 1"]
-    spoken = script["speaking_rows"]("tiny", {"tfbook": [100.0], "nanoGPT": [25.0], "transformers": [50.0]})
-    assert [(row["ratio"], row["bar"]) for row in spoken] == [(1.0, ""), (4.0, 5.0), (2.0, 2.0)]
+    spoken = script["speaking_rows"]("tiny", SPOKEN)
+    assert [(row["ratio"], row["bar"]) for row in spoken] == [(2.5, ""), (2.0, ""), (1.0, ""), (4.0, 5.0), (2.0, 2.0)]
     assert script["missed"](trained, spoken) == [
-        "tiny, nanoGPT: chosen is 0.75, below 1.0",
-        "tiny, nanoGPT: ratio is 4.0, below 5.0",
+        "tiny, nanoGPT, bfloat16: chosen is 0.75, below 1.0",
+        "tiny, nanoGPT, bfloat16: ratio is 4.0, below 5.0",
     ]
 
 
 def test_slower_than_nanogpt_in_float32_is_missed(script: dict[str, Any]) -> None:
     speeds = {("tfbook", "float32"): [90.0], ("nanoGPT", "float32"): [100.0]}
-    assert "tiny, nanoGPT: float32 is 0.9, below 1.0" in script["missed"](script["training_rows"]("tiny", speeds), [])
+    assert "tiny, nanoGPT, float32: float32 is 0.9, below 1.0" in script["missed"](
+        script["training_rows"]("tiny", speeds), []
+    )

@@ -1,0 +1,177 @@
+"""A frozen model says what the model says, for every position encoding, all at once and a token at a time."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+from torch.nn import functional as F
+
+from tfbook import invariants, sampling
+from tfbook.attention import fused, softmax
+from tfbook.efficient import Banded
+from tfbook.gpt import GPT2, Gpt
+from tfbook.inference import Frozen, FrozenBlock, Product
+from tfbook.masks import Causal
+from tfbook.positions import POSITIONS
+from tfbook.transformer import BidirectionalModel, Block, LanguageModel, Sizes
+
+VOCAB = 11
+SIZES = replace(GPT2, d_model=16, heads=2, d_ff=24, layers=2, longest=24, dropout=0.3)
+
+pytestmark = pytest.mark.usefixtures("float32")
+
+
+def drawn(kind: type[LanguageModel] = Gpt, **choices: object) -> LanguageModel:
+    """Untrained and lively: weights of the size that trained ones have."""
+    model = kind(VOCAB, replace(SIZES, **choices))
+    for weight in model.parameters():
+        nn.init.normal_(weight, std=0.3)
+    return model.eval()
+
+
+@st.composite
+def sizes(draw: st.DrawFn) -> Sizes:
+    heads = draw(st.integers(1, 3))
+    return Sizes(
+        d_model=heads * 2 * draw(st.integers(1, 4)),
+        heads=heads,
+        d_ff=draw(st.integers(1, 20)),
+        layers=draw(st.integers(1, 3)),
+        longest=12,
+        position=draw(st.sampled_from([*POSITIONS])),
+        activation=draw(st.sampled_from([F.relu, F.gelu])),
+    )
+
+
+# ---- the same function -------------------------------------------------------------------------------------------
+
+
+@settings(deadline=None, max_examples=40)
+@given(sizes=sizes(), batch=st.integers(1, 3), time=st.integers(1, 12), kind=st.sampled_from([LanguageModel, Gpt]))
+def test_a_frozen_model_has_the_logits_of_the_model(sizes: Sizes, batch: int, time: int, kind: type) -> None:
+    model, ids = kind(VOCAB, sizes).eval(), torch.randint(VOCAB, (batch, time))
+    with torch.no_grad():
+        torch.testing.assert_close(Frozen(model)(ids), model(ids), atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("position", POSITIONS)
+@pytest.mark.parametrize("pieces", [(1,) * 9, (4, 1, 1, 3), (9,)], ids=str)
+def test_a_piece_at_a_time_equals_all_at_once(position: str, pieces: tuple[int, ...]) -> None:
+    model, ids = drawn(position=position), torch.randint(VOCAB, (2, 9))
+    swift = Frozen(model)
+    cache = swift.cache()
+    with torch.no_grad():
+        said = torch.cat([swift(piece, cache=cache) for piece in ids.split(pieces, dim=1)], dim=1)
+        torch.testing.assert_close(said, model(ids), atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize("filters", [[sampling.greedy], [sampling.top_k(3)], []], ids=["greedy", "top-k", "all"])
+def test_it_says_the_same_text(filters: list[sampling.Filter]) -> None:
+    model, prompt = drawn(), torch.randint(VOCAB, (3, 4))
+    texts = [
+        sampling.generate(
+            speaker, prompt, limit=20, filters=filters, stop=[3], generator=torch.Generator().manual_seed(1)
+        )
+        for speaker in (model, Frozen(model))
+    ]
+    assert torch.equal(*texts)
+
+
+@pytest.mark.parametrize("kernel", [softmax, fused])
+def test_either_exact_kernel_is_frozen(kernel: Callable) -> None:
+    model, ids = drawn(), torch.randint(VOCAB, (2, 6))
+    for block in model.stack.blocks:
+        block.attention.branch.kernel = kernel
+    with torch.no_grad():
+        torch.testing.assert_close(Frozen(model)(ids), model(ids), atol=1e-4, rtol=1e-4)
+
+
+def test_no_word_sees_a_later_one() -> None:
+    assert invariants.future_leak(Frozen(drawn()), torch.randint(VOCAB, (2, 7)), VOCAB) == 0
+
+
+# ---- fewer bits --------------------------------------------------------------------------------------------------
+
+
+def test_float16_is_closer_than_bfloat16_and_both_are_close() -> None:
+    model, ids = drawn(d_model=64, d_ff=128), torch.randint(VOCAB, (4, 20))
+    with torch.no_grad():
+        exact = model(ids)
+        bfloat16, float16 = (
+            float((Frozen(model, dtype)(ids) - exact).std() / exact.std()) for dtype in (torch.bfloat16, torch.float16)
+        )
+    assert 1e-5 < float16 < bfloat16 / 4 < 0.02 / 4
+
+
+def test_a_product_is_kept_in_few_bits_and_gives_what_comes_in() -> None:
+    layers = [nn.Linear(6, rows) for rows in (2, 3)]
+    joined, x = Product(*layers, dtype=torch.bfloat16), torch.randn(1, 4, 6)
+    assert (joined.weight.dtype, joined.bias.dtype, joined.out_features) == (torch.bfloat16, torch.bfloat16, 5)
+    assert joined(x).dtype == torch.float32
+    expected = torch.cat([layer(x) for layer in layers], dim=-1)
+    torch.testing.assert_close(joined(x), expected, atol=0.03, rtol=0.03)
+    torch.testing.assert_close(Product(*layers, dtype=torch.float32)(x), expected)
+
+
+# ---- a copy ------------------------------------------------------------------------------------------------------
+
+
+def test_the_model_stays_as_it_was_and_the_copy_follows_no_training() -> None:
+    model, ids = drawn().train(), torch.randint(VOCAB, (1, 5))
+    swift = Frozen(model)
+    before = swift(ids)
+    assert model.training
+    assert all(weight.requires_grad for weight in model.parameters())
+    assert not before.requires_grad
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight += 1
+    assert torch.equal(swift(ids), before)
+
+
+# ---- refused -----------------------------------------------------------------------------------------------------
+
+
+def test_what_sees_both_ways_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"model, a BidirectionalModel, has the mask None; expected Causal\(\)"):
+        Frozen(drawn(BidirectionalModel))
+
+
+def test_a_narrower_mask_is_refused() -> None:
+    class Strict(Causal):
+        """Stands for any mask under which the newest position does not see all."""
+
+    model = drawn()
+    model.mask = Strict()
+    with pytest.raises(ValueError, match=r"model, a Gpt, has the mask .*; expected Causal\(\)"):
+        Frozen(model)
+
+
+def test_norms_after_the_sums_and_memories_are_refused() -> None:
+    for block in (Block(replace(SIZES, pre_norm=False)), Block(SIZES, cross=True)):
+        with pytest.raises(ValueError, match="reads a memory or has its norms after the sums; expected neither"):
+            FrozenBlock(block, SIZES.encoding(), torch.float32)
+
+
+def test_another_kernel_is_refused() -> None:
+    model = drawn()
+    model.stack.blocks[1].attention.branch.kernel = Banded(3)
+    with pytest.raises(ValueError, match=r"block has the kernel .*expected fastest, fused or softmax"):
+        Frozen(model)
+
+
+@pytest.mark.parametrize("kind", [Gpt, LanguageModel])
+def test_a_prompt_outside_the_vocabulary_is_refused(kind: type[LanguageModel]) -> None:
+    for model in (drawn(kind), Frozen(drawn(kind))):
+        with pytest.raises(ValueError, match=r"ids holds ids from 11 to 11; expected 0 to 10"):
+            sampling.generate(model, torch.tensor([[VOCAB]]), limit=1)
+
+
+def test_positions_beyond_the_last_learned_one_are_refused() -> None:
+    swift: Frozen = Frozen(drawn(position="learned"))
+    with pytest.raises(ValueError, match="need 25 positions; the model has learned 24"):
+        sampling.generate(swift, torch.zeros(1, 20, dtype=torch.int64), limit=6)
