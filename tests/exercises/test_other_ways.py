@@ -5,11 +5,13 @@ import re
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
+from functools import reduce
 from itertools import pairwise
 from typing import Any
 
 import pytest
 import torch
+from einops import rearrange
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -330,17 +332,28 @@ def gradient_of_one_batch(weight: Tensor, batches: lesson08.Batches) -> Tensor:
 
 
 def cut_by_unfolding(images: Tensor, p: int) -> Tensor:
-    return F.unfold(images, kernel_size=p, stride=p).mT
+    """`unfold` puts channels outermost: they go behind the pixels."""
+    return F.unfold(images, kernel_size=p, stride=p).mT.unflatten(-1, (-1, p * p)).mT.flatten(2)
 
 
 def cut_square_by_square(images: Tensor, p: int) -> Tensor:
     height, width = images.shape[2:]
     corners = [(y, x) for y in range(0, height, p) for x in range(0, width, p)]
-    return torch.stack([images[:, :, y : y + p, x : x + p].flatten(1) for y, x in corners], dim=1)
+    squares = [images[:, :, y : y + p, x : x + p].permute(0, 2, 3, 1) for y, x in corners]
+    return torch.stack([square.flatten(1) for square in squares], dim=1)
+
+
+def cut_by_names(images: Tensor, p: int) -> Tensor:
+    return rearrange(images, "b c (row p) (column q) -> b (row column) (p q c)", p=p, q=p)
 
 
 def paste_by_folding(patches: Tensor, p: int, grid: tuple[int, int]) -> Tensor:
-    return F.fold(patches.mT, (grid[0] * p, grid[1] * p), kernel_size=p, stride=p)
+    outermost = patches.unflatten(-1, (p * p, -1)).mT.flatten(2)
+    return F.fold(outermost.mT, (grid[0] * p, grid[1] * p), kernel_size=p, stride=p)
+
+
+def paste_by_the_package(patches: Tensor, p: int, grid: tuple[int, int]) -> Tensor:
+    return vit.unpatchify(patches.unflatten(-1, (p * p, -1)).mT.flatten(2), p, grid)
 
 
 def weights_by_the_package(height: int, width: int, p: int, tokens: int, heads: int, layers: int) -> int:
@@ -355,42 +368,53 @@ def hurts_by_two_questions(reader: str, order: str) -> bool:
 
 
 def positions_of_the_package(table: Tensor, old: tuple[int, int], new: tuple[int, int], tokens: int) -> Tensor:
-    return vit.interpolated(table[None], old, new)[0]
+    return vit.interpolated(table.roll(tokens, dims=0)[None], old, new)[0].roll(-tokens, dims=0)
 
 
-def roll_by_the_last_row(layers: list[Tensor]) -> Tensor:
-    """From the top down: each query's shares are handed on to the layer below."""
-    shares = torch.eye(layers[0].shape[-1]).expand(len(layers[0]), -1, -1)
-    for weights in reversed(layers):
-        shares = shares / 2 + shares @ weights.mean(dim=1) / 2
-    return shares
+def roll_by_whole_matrices(layers: list[Tensor], keep: float) -> Tensor:
+    """From the bottom up, as the package does it; the token's row is taken at the end."""
+    eye = torch.eye(layers[0].shape[-1])
+    steps = [torch.lerp(weights.mean(dim=1), eye.expand(len(weights), -1, -1), keep) for weights in layers]
+    row = reduce(lambda below, above: above @ below, steps)[:, 0, 1:]
+    return F.normalize(row, p=1, dim=1)
 
 
-def classify_with_a_padded_batch(patches: Tensor, token: Tensor, positions: Tensor, head: Tensor, pool: str) -> Tensor:
-    x = F.pad(patches, (0, 0, 1, 0))
-    x[:, 0] = token
-    x = x + positions
+def roll_by_the_package(layers: list[Tensor], keep: float) -> Tensor:
+    """Its (A + I) / 2 is keep · I + (1 − keep) · A where A = 2 (keep · I + (1 − keep) · A') − I."""
+    eye = torch.eye(layers[0].shape[-1])
+    row = vit.rollout(2 * (keep * eye + (1 - keep) * weights) - eye for weights in layers)[:, 0, 1:]
+    return row / row.sum(dim=1, keepdim=True)
+
+
+def classify_with_a_padded_batch(
+    patches: Tensor, token: Tensor, registers: Tensor, positions: Tensor, head: Tensor, pool: str
+) -> Tensor:
+    count = len(registers)
+    x = F.pad(patches, (0, 0, 1, count))
+    x[:, 0], x[:, -count:] = token, registers
+    x = x + F.pad(positions, (0, 0, 0, count))
     x = x + F.scaled_dot_product_attention(x, x, x, scale=1.0)
-    return {"token": x[:, 0], "mean": x[:, 1:].mean(dim=1)}[pool] @ head
+    return {"token": x[:, 0], "mean": x[:, 1:-count].mean(dim=1)}[pool] @ head
 
 
 # ---- lesson 13 ---------------------------------------------------------------------------------------------------
 
 
-def take_in_with_logarithms(highest: Tensor, total: Tensor, mixture: Tensor, scores: Tensor, values: Tensor) -> Any:
-    """Both parts as one softmax's: what was seen is one key whose score is the logarithm of its sum."""
-    before = highest + total.log()
-    joined = torch.cat([before, scores], dim=1)
-    higher = torch.cat([highest, scores], dim=1).amax(dim=1, keepdim=True)
-    sums = torch.exp(joined.logsumexp(dim=1, keepdim=True) - higher)
-    weights = joined.softmax(dim=1)
-    return higher, sums, (weights[:, :1] * mixture / total + weights[:, 1:] @ values) * sums
+def merge_with_logarithms(one: Any, other: Any) -> Any:
+    """One softmax over two keys, a machine each, whose scores are the logarithms of their sums."""
+    scores = torch.cat([one[0] + one[1].log(), other[0] + other[1].log()], dim=1)
+    higher = torch.cat([one[0], other[0]], dim=1).amax(dim=1, keepdim=True)
+    weights, means = scores.softmax(dim=1), [(state[2] / state[1]).nan_to_num() for state in (one, other)]
+    total = torch.exp(scores.logsumexp(dim=1, keepdim=True) - higher)
+    return higher, total, (weights[:, :1] * means[0] + weights[:, 1:] * means[1]) * total
 
 
-def band_diagonal_by_diagonal(q: Tensor, k: Tensor, window: int) -> Tensor:
-    scores = torch.full((len(q), window), -torch.inf)
-    for back in range(window):
-        scores[back:, window - 1 - back] = (q[back:] * k[: len(k) - back]).sum(dim=1) / q.shape[1] ** 0.5
+def band_diagonal_by_diagonal(q: Tensor, k: Tensor, reach: int) -> Tensor:
+    n, scores = len(q), torch.full((len(q), 2 * reach + 1), -torch.inf)
+    for away in range(-reach, reach + 1):
+        rows = slice(max(0, -away), min(n, n - away))
+        keys = slice(rows.start + away, rows.stop + away)
+        scores[rows, reach + away] = (q[rows] * k[keys]).sum(dim=1) / q.shape[1] ** 0.5
     return scores
 
 
@@ -469,16 +493,16 @@ WAYS: list[tuple[Exercise, Callable[..., Any]]] = [
     (lesson08.accumulated_gradient, gradient_of_one_batch),
     (lesson11.cut, cut_by_unfolding),
     (lesson11.cut, cut_square_by_square),
-    (lesson11.cut, vit.patchify),
+    (lesson11.cut, cut_by_names),
     (lesson11.paste, paste_by_folding),
-    (lesson11.paste, vit.unpatchify),
+    (lesson11.paste, paste_by_the_package),
     (lesson11.count_weights, weights_by_the_package),
     (lesson11.hurts, hurts_by_two_questions),
     (lesson11.interpolate_positions, positions_of_the_package),
-    (lesson11.roll, vit.rollout),
-    (lesson11.roll, roll_by_the_last_row),
+    (lesson11.roll, roll_by_whole_matrices),
+    (lesson11.roll, roll_by_the_package),
     (lesson11.classify, classify_with_a_padded_batch),
-    (lesson13.take_in, take_in_with_logarithms),
+    (lesson13.merge, merge_with_logarithms),
     (lesson13.band_scores, band_diagonal_by_diagonal),
     (lesson13.causal_linear, linear_step_by_step),
     (lesson13.causal_linear, linear_of_the_package),

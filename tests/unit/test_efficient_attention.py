@@ -8,8 +8,10 @@ from typing import Any
 
 import pytest
 
+from tfbook.experiments.lesson13 import FUSED, KERNELS, WRITTEN_OUT
+
 SCRIPT = Path(__file__).parents[2] / "benchmarks/efficient_attention.py"
-TINY = {"HEADS": 1, "WIDTH": 2, "LENGTHS": (16, 32, 64), "FITTED": 16, "LONGEST_WRITTEN_OUT": 32, "TIMED_AT": 32}
+TINY = {"LENGTHS": (16, 32, 64), "FITTED": 16, "LONGEST_WRITTEN_OUT": 32, "TIMED_AT": 32}
 
 
 @pytest.fixture
@@ -26,7 +28,7 @@ def row(kernel: str, n: int, seconds: float, size: int) -> dict[str, Any]:
 
 
 MADE_UP = [  # PyTorch's time is n², the banded kernel's 24 n
-    *(row("PyTorch", n, 1e-6 * n * n, 100 * n) for n in (16, 32)),
+    *(row(FUSED, n, 1e-6 * n * n, 100 * n) for n in (16, 32)),
     *(row("banded", n, 24e-6 * n, 10 * n**2) for n in (16, 32)),
 ]
 
@@ -49,7 +51,7 @@ def test_a_crossing_may_lie_outside(script: dict[str, Any]) -> None:
 
 
 def test_ratios_are_taken_within_a_round(script: dict[str, Any]) -> None:
-    rows = [row("PyTorch", 8, 2.0, 1), row("banded", 8, 1.0, 1)]
+    rows = [row(FUSED, 8, 2.0, 1), row("banded", 8, 1.0, 1)]
     rows[0]["seconds"][1] = 60.0  # something disturbed this one
     assert script["times_faster"](rows, "banded", 8) == 2
 
@@ -70,8 +72,8 @@ def test_a_round_measures_each_kernel_and_reports(
     status, printed = script["main"](), capsys.readouterr().out
     stored = json.loads((tmp_path / "out.json").read_text(encoding="utf-8"))
     measured = [(row["kernel"], row["n"]) for row in stored["rows"]]
-    every = [*script["DENSE"], *script["EFFICIENT"]]
-    assert measured == [(name, n) for n in (16, 32, 64) for name in every if (name, n) != ("written out", 64)]
+    every = [*KERNELS]
+    assert measured == [(name, n) for n in (16, 32, 64) for name in every if (name, n) != (WRITTEN_OUT, 64)]
     assert all(row["bytes"] > 0 and len(row["seconds"]) == 1 for row in stored["rows"])
     assert printed.startswith("| kernel | n | ms | MB |")
     assert status == int("allowed" in printed or "expected" in printed)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial, reduce
 from itertools import product
 
 import torch
@@ -24,29 +24,30 @@ def _images() -> list[tuple[Tensor, int]]:
     hints=[
         "Split height into rows · p and width into columns · p with one `reshape`: six axes. Which three of them stay "
         "together in a patch, and in which order does the text ask for them?",
-        "`reshape(b, c, rows, p, columns, p)`, then `permute` to (b, rows, columns, c, p, p), then flatten twice.",
+        "`reshape(b, c, rows, p, columns, p)`, then `permute` to (b, rows, columns, p, p, c), then flatten twice.",
     ],
 )
 def cut(images: Tensor, p: int) -> Tensor:
     b, c, height, width = images.shape
     squares = images.reshape(b, c, height // p, p, width // p, p)
-    return squares.permute(0, 2, 4, 1, 3, 5).reshape(b, (height // p) * (width // p), c * p * p)
+    return squares.permute(0, 2, 4, 3, 5, 1).reshape(b, (height // p) * (width // p), p * p * c)
 
 
 def _cut_as(images: Tensor, p: int, order: Sequence[int]) -> Tensor:
     """With the axes b, c, row, p, column, q in another order."""
     b, c, height, width = images.shape
     squares = images.reshape(b, c, height // p, p, width // p, p)
-    return squares.permute(*order).reshape(b, (height // p) * (width // p), c * p * p)
+    return squares.permute(*order).reshape(b, (height // p) * (width // p), p * p * c)
 
 
 OTHER_CUTS = {
-    "patches come column by column: read them row by row, as a page": (0, 4, 2, 1, 3, 5),
-    "each patch is turned over its diagonal: within one, pixels go row by row, too": (0, 2, 4, 1, 5, 3),
-    "pixel by pixel with the channels innermost: asked for is channel by channel": (0, 2, 4, 3, 5, 1),
-    "patches in columns, and each turned over: height and width are exchanged throughout": (0, 4, 2, 1, 5, 3),
+    "channel by channel, as `patchify` has it: here the channels of one pixel stand side by side": (0, 2, 4, 1, 3, 5),
+    "patches come column by column: read them row by row, as a page": (0, 4, 2, 3, 5, 1),
+    "each patch is turned over its diagonal: within one, pixels go row by row, too": (0, 2, 4, 5, 3, 1),
+    "patches in columns, and each turned over: height and width are exchanged throughout": (0, 4, 2, 5, 3, 1),
     "nothing is a square yet: the rows of different patches alternate, so bring rows and columns of the grid together "
-    "first": (0, 1, 2, 3, 4, 5),
+    "first": (0, 2, 3, 4, 5, 1),
+    "nothing has moved: `reshape` alone cuts each channel into strips": (0, 1, 2, 3, 4, 5),
 }
 for _message, _order in OTHER_CUTS.items():
     cut.mistake(_message)(partial(_cut_as, order=_order))
@@ -59,7 +60,9 @@ def _(images: Tensor, p: int) -> Tensor:
     return squares.permute(0, 1, 2, 4, 3, 5).reshape(b, c * (height // p) * (width // p), p * p)
 
 
-@cut.mistake("`unfold` returns (batch, pixel, patch): turn it, so that each row is a patch")
+@cut.mistake(
+    "`unfold` returns (batch, pixel, patch): turn it, so that each row is a patch, and then put its pixels in order"
+)
 def _(images: Tensor, p: int) -> Tensor:
     return F.unfold(images, kernel_size=p, stride=p)
 
@@ -67,6 +70,13 @@ def _(images: Tensor, p: int) -> Tensor:
 @cut.mistake("these windows overlap: without `stride=p` they move by one pixel")
 def _(images: Tensor, p: int) -> Tensor:
     return F.unfold(images, kernel_size=p).mT
+
+
+@cut.mistake("pixels of a patch lie far apart: p is the inner of the two axes that a side is split into")
+def _(images: Tensor, p: int) -> Tensor:
+    b, c, height, width = images.shape
+    squares = images.reshape(b, c, p, height // p, p, width // p)
+    return squares.permute(0, 3, 5, 2, 4, 1).reshape(b, (height // p) * (width // p), p * p * c)
 
 
 # ---- paste -------------------------------------------------------------------------------------------------------
@@ -85,43 +95,43 @@ def _patches() -> list[tuple[Tensor, int, tuple[int, int]]]:
     hints=[
         "Paint one patch red before you paste, or number the pixels with `torch.arange`. Where does the second pixel "
         "of the first patch land?",
-        "After `reshape` the axes are b, row, column, channel, p, q. The height is made of row and p, in this order, "
+        "After `reshape` the axes are b, row, column, p, q, channel. The height is made of row and p, in this order, "
         "and the width of column and q.",
     ],
 )
 def paste(patches: Tensor, p: int, grid: tuple[int, int]) -> Tensor:
     rows, columns = grid
-    squares = patches.reshape(len(patches), rows, columns, -1, p, p)
-    return squares.permute(0, 3, 1, 4, 2, 5).reshape(len(patches), -1, rows * p, columns * p)
+    squares = patches.reshape(len(patches), rows, columns, p, p, -1)
+    return squares.permute(0, 5, 1, 3, 2, 4).reshape(len(patches), -1, rows * p, columns * p)
 
 
 @paste.given
 def _(patches: Tensor, p: int, grid: tuple[int, int]) -> Tensor:
     rows, columns = grid
-    squares = patches.reshape(len(patches), rows, columns, -1, p, p)
-    return squares.permute(0, 3, 1, 5, 2, 4).reshape(len(patches), -1, rows * p, columns * p)
+    squares = patches.reshape(len(patches), rows, columns, p, p, -1)
+    return squares.permute(0, 5, 1, 4, 2, 3).reshape(len(patches), -1, rows * p, columns * p)
 
 
 def _paste_as(patches: Tensor, p: int, grid: tuple[int, int], order: Sequence[int]) -> Tensor:
-    squares = patches.reshape(len(patches), *grid, -1, p, p)
+    squares = patches.reshape(len(patches), *grid, p, p, -1)
     return squares.permute(*order).reshape(len(patches), -1, grid[0] * p, grid[1] * p)
 
 
 OTHER_PASTES = {
-    "patches stand in the wrong places: row and column of the grid are exchanged": (0, 3, 2, 4, 1, 5),
-    "height comes from columns and width from rows: on a square image that is a transposed picture": (0, 3, 2, 5, 1, 4),
-    "pixels before places: the height is row · p + a pixel's row, so `row` is the outer of the two": (0, 3, 4, 1, 5, 2),
-    "the axes are as they were: `reshape` alone lays the patches in strips": (0, 3, 1, 2, 4, 5),
+    "patches stand in the wrong places: row and column of the grid are exchanged": (0, 5, 2, 3, 1, 4),
+    "height comes from columns and width from rows: on a square image that is a transposed picture": (0, 5, 2, 4, 1, 3),
+    "pixels before places: the height is row · p + a pixel's row, so `row` is the outer of the two": (0, 5, 3, 1, 4, 2),
+    "row, column, p, q as they are: this lays the patches in strips": (0, 5, 1, 2, 3, 4),
 }
 for _message, _order in OTHER_PASTES.items():
     paste.mistake(_message)(partial(_paste_as, order=_order))
 
 
-@paste.mistake("the channels are taken as innermost: `cut` puts the channel before the pixels")
+@paste.mistake("the channels are taken as outermost: here, as in exercise 1, those of one pixel stand side by side")
 def _(patches: Tensor, p: int, grid: tuple[int, int]) -> Tensor:
     rows, columns = grid
-    squares = patches.reshape(len(patches), rows, columns, p, p, -1)
-    return squares.permute(0, 5, 1, 3, 2, 4).reshape(len(patches), -1, rows * p, columns * p)
+    squares = patches.reshape(len(patches), rows, columns, -1, p, p)
+    return squares.permute(0, 3, 1, 4, 2, 5).reshape(len(patches), -1, rows * p, columns * p)
 
 
 # ---- what pixels cost --------------------------------------------------------------------------------------------
@@ -158,6 +168,12 @@ WRONG_COUNTS: dict[str, Callable[[int, int, int, int, int, int], int]] = {
     ),
     "one head of several: each weighs for itself": (
         lambda height, width, p, tokens, heads, layers: layers * (tokens + (height // p) * (width // p)) ** 2
+    ),
+    "the tokens come after squaring: they are positions like any, and each pairs with all": (
+        lambda height, width, p, tokens, heads, layers: layers * heads * (tokens + ((height // p) * (width // p)) ** 2)
+    ),
+    "the image is no square: it has height / p rows and width / p columns": (
+        lambda height, width, p, tokens, heads, layers: layers * heads * (tokens + (height // p) ** 2) ** 2
     ),
     "half of the pairs: that would be a causal mask, and an image has no before": (
         lambda height, width, p, tokens, heads, layers: (
@@ -204,6 +220,12 @@ OTHER_GUESSES: dict[str, Callable[[str, str], bool]] = {
     "attention without positions and the mean treat all places alike: no order can ever be noticed": (
         lambda reader, order: order != "one, in training and test"
     ),
+    "one order, the same in training and test, hurts a ViT? Its positions are learned: they are names of places": (
+        lambda reader, order: reader == "ViT" or (reader == "linear classifier" and order != ORDERS[1])
+    ),
+    "an order for each image hurts a ViT without positions? It sees a set of patches in any case": (
+        lambda reader, order: order == ORDERS[2] or (reader != "ViT without positions" and order == ORDERS[0])
+    ),
     "a linear classifier has no idea of neighbours: one order for all images exchanges its weights, and no more": (
         lambda reader, order: (
             reader == "linear classifier" or (reader == "ViT" and order != "one, in training and test")
@@ -231,17 +253,22 @@ def _tables() -> list[tuple[Tensor, tuple[int, int], tuple[int, int], int]]:
 @exercise(
     cases=_tables,
     hints=[
-        "The first rows belong to tokens that stand nowhere. The others are a picture: as high and wide as the grid, "
+        "The last rows belong to tokens that stand nowhere. The others are a picture: as high and wide as the grid, "
         "with d_model channels.",
         '`F.interpolate(picture, size=new, mode="bicubic", align_corners=False)` takes (batch, channel, height, width).'
         " Row i · columns + j of the table is the pixel at (i, j).",
     ],
 )
 def interpolate_positions(table: Tensor, old: tuple[int, int], new: tuple[int, int], tokens: int) -> Tensor:
-    front, places = table[:tokens], table[tokens:]
+    places, behind = table[: len(table) - tokens], table[len(table) - tokens :]
     picture = places.T.reshape(1, -1, *old)
     picture = F.interpolate(picture, size=new, mode="bicubic", align_corners=False)
-    return torch.cat([front, picture[0].flatten(1).T])
+    return torch.cat([picture[0].flatten(1).T, behind])
+
+
+def _apart(table: Tensor, tokens: int) -> tuple[Tensor, Tensor]:
+    """The rows of places and those of tokens."""
+    return table[: len(table) - tokens], table[len(table) - tokens :]
 
 
 def _interpolated(places: Tensor, old: tuple[int, int], new: tuple[int, int], **how: object) -> Tensor:
@@ -251,104 +278,151 @@ def _interpolated(places: Tensor, old: tuple[int, int], new: tuple[int, int], **
 
 @interpolate_positions.mistake("the tokens' rows are gone: they stand nowhere in the image and stay as they are")
 def _(table: Tensor, old: tuple[int, int], new: tuple[int, int], tokens: int) -> Tensor:
-    return _interpolated(table[tokens:], old, new, mode="bicubic")
+    return _interpolated(_apart(table, tokens)[0], old, new, mode="bicubic")
 
 
-@interpolate_positions.mistake("the tokens stand in front: put them back to where they were")
+@interpolate_positions.mistake("the tokens stand behind the patches in this table: put them back to where they were")
 def _(table: Tensor, old: tuple[int, int], new: tuple[int, int], tokens: int) -> Tensor:
-    return torch.cat([_interpolated(table[tokens:], old, new, mode="bicubic"), table[:tokens]])
+    places, behind = _apart(table, tokens)
+    return torch.cat([behind, _interpolated(places, old, new, mode="bicubic")])
 
 
-@interpolate_positions.mistake("bilinear: the surface asked for is bicubic, which bends smoothly at the old places")
+@interpolate_positions.mistake("these are the first rows for the tokens: in this table the grid comes first")
 def _(table: Tensor, old: tuple[int, int], new: tuple[int, int], tokens: int) -> Tensor:
-    return torch.cat([table[:tokens], _interpolated(table[tokens:], old, new, mode="bilinear")])
+    return torch.cat([table[:tokens], _interpolated(table[tokens:], old, new, mode="bicubic")])
 
 
-@interpolate_positions.mistake("each new place takes its nearest old one: many patches then stand in the same place")
-def _(table: Tensor, old: tuple[int, int], new: tuple[int, int], tokens: int) -> Tensor:
-    return torch.cat([table[:tokens], _interpolated(table[tokens:], old, new, mode="nearest")])
+INTERPOLATIONS = {
+    "bilinear: the surface asked for is bicubic, which bends smoothly at the old places": {"mode": "bilinear"},
+    "each new place takes its nearest old one: many patches then stand in the same place": {"mode": "nearest"},
+    "the centres of the corner patches coincide here: `align_corners=False` lets the edges do": {
+        "mode": "bicubic",
+        "align_corners": True,
+    },
+}
 
 
-@interpolate_positions.mistake(
-    "the centres of the corner patches coincide here: `align_corners=False` lets the edges do"
-)
-def _(table: Tensor, old: tuple[int, int], new: tuple[int, int], tokens: int) -> Tensor:
-    return torch.cat([table[:tokens], _interpolated(table[tokens:], old, new, mode="bicubic", align_corners=True)])
+def _in_another_way(
+    table: Tensor, old: tuple[int, int], new: tuple[int, int], tokens: int, *, how: Mapping[str, object]
+) -> Tensor:
+    places, behind = _apart(table, tokens)
+    return torch.cat([_interpolated(places, old, new, **how), behind])
+
+
+for _message, _how in INTERPOLATIONS.items():
+    interpolate_positions.mistake(_message)(partial(_in_another_way, how=_how))
 
 
 @interpolate_positions.mistake("`reshape` without turning mixes places and coordinates: d_model is the channel")
 def _(table: Tensor, old: tuple[int, int], new: tuple[int, int], tokens: int) -> Tensor:
-    picture = F.interpolate(table[tokens:].reshape(1, -1, *old), size=new, mode="bicubic")
-    return torch.cat([table[:tokens], picture[0].flatten(1).T])
+    places, behind = _apart(table, tokens)
+    picture = F.interpolate(places.reshape(1, -1, *old), size=new, mode="bicubic")
+    return torch.cat([picture[0].flatten(1).T, behind])
+
+
+@interpolate_positions.mistake("rows and columns of the old grid are exchanged: `old` is (rows, columns)")
+def _(table: Tensor, old: tuple[int, int], new: tuple[int, int], tokens: int) -> Tensor:
+    places, behind = _apart(table, tokens)
+    return torch.cat([_interpolated(places, old[::-1], new, mode="bicubic"), behind])
 
 
 @interpolate_positions.mistake("along one line of patches: the end of one row is no neighbour of the next one's start")
 def _(table: Tensor, old: tuple[int, int], new: tuple[int, int], tokens: int) -> Tensor:
-    row = table[tokens:].T[None]
-    stretched = F.interpolate(row, size=new[0] * new[1], mode="linear")
-    return torch.cat([table[:tokens], stretched[0].T])
+    places, behind = _apart(table, tokens)
+    stretched = F.interpolate(places.T[None], size=new[0] * new[1], mode="linear")
+    return torch.cat([stretched[0].T, behind])
 
 
 # ---- rollout -----------------------------------------------------------------------------------------------------
 
 
-def _layers() -> list[tuple[list[Tensor]]]:
-    draws = [[randn(2, 3, 4, 4, seed=10 * case + n).softmax(dim=-1) for n in range(case)] for case in (1, 2, 3)]
-    return [(layers,) for layers in draws]
+def _layers() -> list[tuple[list[Tensor], float]]:
+    draws = [[randn(2, 3, 5, 5, seed=10 * case + n).softmax(dim=-1) for n in range(case)] for case in (1, 2, 3)]
+    return [(layers, keep) for layers, keep in zip(draws, (0.3, 0.6, 0.8), strict=True)]
 
 
 @exercise(
     cases=_layers,
     hints=[
-        'A block hands on what it read and, by the residual sum, what it had: half and half. How is "what it had" '
-        "written as a matrix of weights?",
-        "Mean over heads, (A + I) / 2, then matrix products: the last layer's matrix stands at the left.",
+        'A block hands on a share `keep` of what it had and 1 − `keep` of what it mixed. How is "what it had" written '
+        "as a matrix of weights? Which row of the product is the class token's?",
+        "Mean over heads, (1 − keep) A + keep I, then matrix products with the last layer's at the left; row 0 without "
+        "its first column, divided by its sum.",
     ],
 )
-def roll(layers: list[Tensor]) -> Tensor:
-    eye = torch.eye(layers[0].shape[-1])
-    reached = eye.expand(len(layers[0]), -1, -1)
-    for weights in layers:
-        reached = (weights.mean(dim=1) + eye) / 2 @ reached
-    return reached
+def roll(layers: list[Tensor], keep: float) -> Tensor:
+    shares = torch.eye(layers[0].shape[-1])[:1].expand(len(layers[0]), -1, -1)  # the class token's row
+    for weights in reversed(layers):
+        shares = keep * shares + (1 - keep) * shares @ weights.mean(dim=1)
+    patches = shares[:, 0, 1:]
+    return patches / patches.sum(dim=1, keepdim=True)
+
+
+def _of_token(reached: Tensor) -> Tensor:
+    patches = reached[:, 0, 1:]
+    return patches / patches.sum(dim=1, keepdim=True)
 
 
 def _rolled(
     layers: list[Tensor],
+    keep: float,
     *,
-    step: Callable[[Tensor, Tensor], Tensor] = lambda mean, eye: (mean + eye) / 2,
+    step: Callable[[Tensor, Tensor, float], Tensor] = lambda mean, eye, keep: (1 - keep) * mean + keep * eye,
     heads: Callable[[Tensor], Tensor] = lambda weights: weights.mean(dim=1),
-    join: Callable[[Tensor, Tensor], Tensor] = torch.matmul,
+    read: Callable[[Tensor], Tensor] = _of_token,
 ) -> Tensor:
     eye = torch.eye(layers[0].shape[-1])
     reached = eye.expand(len(layers[0]), -1, -1)
     for weights in layers:
-        reached = join(step(heads(weights), eye), reached)
-    return reached
+        reached = step(heads(weights), eye, keep) @ reached
+    return read(reached)
 
 
-OTHER_ROLLS: dict[str, Callable[[list[Tensor]], Tensor]] = {
+def _from_the_first(layers: list[Tensor], keep: float) -> Tensor:
+    """The layers' matrices multiplied the other way round."""
+    return _rolled(layers[::-1], keep)
+
+
+OTHER_ROLLS: dict[str, Callable[[list[Tensor], float], Tensor]] = {
     "the residual sum is missing: a block also hands on what it had, the identity": (
-        partial(_rolled, step=lambda mean, eye: mean)
+        partial(_rolled, step=lambda mean, eye, keep: mean)
     ),
-    "rows sum to a power of 2: divide A + I by 2, so that they are shares": (
-        partial(_rolled, step=lambda mean, eye: mean + eye)
+    "half and half: here a share `keep` is handed on, and 1 − `keep` is mixed": (
+        partial(_rolled, step=lambda mean, eye, keep: (mean + eye) / 2)
+    ),
+    "`keep` and 1 − `keep` are exchanged: `keep` is the share of what a block had, the identity's": (
+        partial(_rolled, step=lambda mean, eye, keep: keep * mean + (1 - keep) * eye)
     ),
     "the order of the product is turned round: the last layer reads the one below, so it stands at the left": (
-        partial(_rolled, join=lambda one, other: other @ one)
+        _from_the_first
     ),
     "`*` multiplies place by place: what reaches through two layers is a matrix product": (
-        partial(_rolled, join=torch.mul)
+        lambda layers, keep: _of_token(
+            reduce(torch.mul, [_rolled([weights], keep, read=lambda step: step) for weights in layers])
+        )
     ),
     "the heads' sum is no weight: take their mean": partial(_rolled, heads=lambda weights: weights.sum(dim=1)),
-    "the strongest head alone: its rows do not sum to 1, and the paper takes the mean": (
+    "the strongest head alone: its rows do not sum to 1, and the mean is asked for": (
         partial(_rolled, heads=lambda weights: weights.amax(dim=1))
     ),
-    "this is the last layer: rollout goes through all of them, down to the patches": lambda layers: _rolled(
-        layers[-1:]
+    "this is the last layer: rollout goes through all of them, down to the patches": (
+        lambda layers, keep: _rolled(layers[-1:], keep)
     ),
-    "an average of the layers: paths go through one layer after the other, which is a product": lambda layers: (
-        torch.stack([_rolled([weights]) for weights in layers]).mean(dim=0)
+    "the shares do not sum to 1: what the class token kept of itself is gone, so divide by what is left": (
+        partial(_rolled, read=lambda reached: reached[:, 0, 1:])
+    ),
+    "the class token's own share is still there: asked for are the patches, from column 1 on": (
+        partial(_rolled, read=lambda reached: reached[:, 0])
+    ),
+    "this is the token's column, what of it is in each patch: asked for is its row": (
+        partial(_rolled, read=lambda reached: reached[:, 1:, 0] / reached[:, 1:, 0].sum(dim=1, keepdim=True))
+    ),
+    "this is the mean over all positions: the head reads the class token's row alone": (
+        partial(_rolled, read=lambda reached: _of_token(reached.mean(dim=1, keepdim=True)))
+    ),
+    "this is the whole matrix: the head reads the class token's row alone": partial(_rolled, read=lambda all_: all_),
+    "an average of the layers: paths go through one layer after the other, which is a product": lambda layers, keep: (
+        torch.stack([_rolled([weights], keep) for weights in layers]).mean(dim=0)
     ),
 }
 for _message, _wrong_roll in OTHER_ROLLS.items():
@@ -358,12 +432,13 @@ for _message, _wrong_roll in OTHER_ROLLS.items():
 # ---- find the bug: what the head reads ---------------------------------------------------------------------------
 
 
-def _read() -> list[tuple[Tensor, Tensor, Tensor, Tensor, str]]:
-    sizes = (randn(2, 6, 4, seed=30), randn(1, 4, seed=31), randn(7, 4, seed=32), randn(4, 3, seed=33))
+def _read() -> list[tuple[Tensor, Tensor, Tensor, Tensor, Tensor, str]]:
+    token, registers, head = randn(1, 4, seed=31), randn(2, 4, seed=36), randn(4, 3, seed=33)
+    several, positions = randn(2, 6, 4, seed=30), randn(7, 4, seed=32)
     return [
-        (*sizes, "token"),
-        (*sizes, "mean"),
-        (randn(1, 3, 4, seed=34), sizes[1], randn(4, 4, seed=35), sizes[3], "mean"),
+        (several, token, registers, positions, head, "token"),
+        (several, token, registers, positions, head, "mean"),
+        (randn(1, 3, 4, seed=34), token, registers[:1], randn(4, 4, seed=35), head, "mean"),
     ]
 
 
@@ -374,50 +449,76 @@ def _attend(x: Tensor) -> Tensor:
 @exercise(
     cases=_read,
     hints=[
-        "Follow the class token: where does it stand, and which vectors does the mean go over?",
-        "Row 0 of `positions` belongs to the token. And the mean is that of the patches: `x[:, 1:]`.",
+        "Write down which vector stands where: token, patches, registers. Which row of `positions` does each patch "
+        "get, and which vectors does the mean go over?",
+        "Row 0 of `positions` belongs to the token, which has it added as well. And the mean is that of the patches: "
+        "it begins at 1 and ends before the registers.",
     ],
 )
-def classify(patches: Tensor, token: Tensor, positions: Tensor, head: Tensor, pool: str) -> Tensor:
-    x = torch.cat([token.expand(len(patches), 1, -1), patches], dim=1) + positions
+def classify(patches: Tensor, token: Tensor, registers: Tensor, positions: Tensor, head: Tensor, pool: str) -> Tensor:
+    front, behind = (part.expand(len(patches), -1, -1) for part in (token, registers))
+    x = torch.cat([torch.cat([front, patches], dim=1) + positions, behind], dim=1)
+    x = x + (x @ x.mT).softmax(dim=-1) @ x
+    pooled = x[:, 0] if pool == "token" else x[:, 1 : 1 + patches.shape[1]].mean(dim=1)
+    return pooled @ head
+
+
+@classify.given
+def _(patches: Tensor, token: Tensor, registers: Tensor, positions: Tensor, head: Tensor, pool: str) -> Tensor:
+    front, behind = (part.expand(len(patches), -1, -1) for part in (token, registers))
+    x = torch.cat([front, patches + positions[:-1], behind], dim=1)
     x = x + (x @ x.mT).softmax(dim=-1) @ x
     pooled = x[:, 0] if pool == "token" else x[:, 1:].mean(dim=1)
     return pooled @ head
 
 
-@classify.given
-def _(patches: Tensor, token: Tensor, positions: Tensor, head: Tensor, pool: str) -> Tensor:
-    x = torch.cat([token.expand(len(patches), 1, -1), patches + positions[:-1]], dim=1)
-    x = x + (x @ x.mT).softmax(dim=-1) @ x
-    pooled = x[:, 0] if pool == "token" else x.mean(dim=1)
-    return pooled @ head
+def _scaled(x: Tensor) -> Tensor:
+    return x + (x @ x.mT / x.shape[-1] ** 0.5).softmax(dim=-1) @ x
 
 
 def _classified(
-    patches: Tensor, token: Tensor, positions: Tensor, head: Tensor, pool: str, *, placed: bool, first: int
+    patches: Tensor,
+    token: Tensor,
+    registers: Tensor,
+    positions: Tensor,
+    head: Tensor,
+    pool: str,
+    *,
+    placed: str = "all",
+    span: tuple[int, int] = (1, 0),
+    attend: Callable[[Tensor], Tensor] = _attend,
 ) -> Tensor:
-    """With positions for token and patches or shifted by one, and a mean from `first` on."""
-    front = token.expand(len(patches), 1, -1)
-    together = torch.cat([front, patches], dim=1) + positions
-    apart = torch.cat([front, patches + positions[:-1]], dim=1)
-    x = _attend(together if placed else apart)
-    return (x[:, 0] if pool == "token" else x[:, first:].mean(dim=1)) @ head
+    """With positions for "all", "patches" or "shifted", and a mean over the patches, begun and ended elsewhere."""
+    front, behind = (part.expand(len(patches), -1, -1) for part in (token, registers))
+    read = {
+        "all": lambda: torch.cat([front, patches], dim=1) + positions,
+        "patches": lambda: torch.cat([front, patches + positions[1:]], dim=1),
+        "shifted": lambda: torch.cat([front, patches + positions[:-1]], dim=1),
+    }[placed]()
+    x, (first, further) = attend(torch.cat([read, behind], dim=1)), span
+    last = min(1 + patches.shape[1] + further, x.shape[1])
+    return (x[:, 0] if pool == "token" else x[:, first:last].mean(dim=1)) @ head
 
 
-classify.mistake("positions are right now; the mean still goes over the class token, which is no part of the image")(
-    partial(_classified, placed=True, first=0)
+MANY = 9  # more than there are registers
+OTHER_HEADS: dict[str, tuple[str, tuple[int, int]]] = {
+    "positions are right now; the mean still goes over the registers, which show no part of the image": (
+        ("all", (1, MANY))
+    ),
+    "positions are right now; the mean goes over all vectors: leave the class token and the registers out": (
+        ("all", (0, MANY))
+    ),
+    "positions are right, the registers are gone from the mean; the class token is still in it": ("all", (0, 0)),
+    "the mean is right now; but row 0 of the positions is the token's, and each patch has that of another": (
+        ("shifted", (1, 0))
+    ),
+    "each patch has its row now, but the token has lost its own: row 0 belongs to it": ("patches", (1, 0)),
+    "each patch has its row, the token has not; and the mean still goes over the registers": ("patches", (1, MANY)),
+    "the mean leaves out the first patch as well: patches begin at 1": ("all", (2, 0)),
+    "the mean leaves out the last patch as well: a slice ends before its second number": ("all", (1, -1)),
+}
+for _message, (_placed, _span) in OTHER_HEADS.items():
+    classify.mistake(_message)(partial(_classified, placed=_placed, span=_span))
+classify.mistake("both bugs are gone. The scale 1/√d is missing on purpose: leave attention as it was given")(
+    partial(_classified, attend=_scaled)
 )
-classify.mistake(
-    "the mean is right now; but row 0 of the positions is the token's, and each patch has that of another"
-)(partial(_classified, placed=False, first=1))
-
-
-@classify.mistake("each patch has its row now, but the token has lost its own: row 0 belongs to it")
-def _(patches: Tensor, token: Tensor, positions: Tensor, head: Tensor, pool: str) -> Tensor:
-    x = _attend(torch.cat([token.expand(len(patches), 1, -1), patches + positions[1:]], dim=1))
-    return (x[:, 0] if pool == "token" else x[:, 1:].mean(dim=1)) @ head
-
-
-@classify.mistake("the patch after the token is left out of the mean as well: patches begin at 1")
-def _(patches: Tensor, token: Tensor, positions: Tensor, head: Tensor, pool: str) -> Tensor:
-    return _classified(patches, token, positions, head, pool, placed=True, first=2)

@@ -1,4 +1,4 @@
-"""Exercises of lesson 13: online softmax, a band, causal sums, a leaking mask, counting operations, random features."""
+"""Exercises of lesson 13: online softmax merged, a band, causal sums, a leaking mask, operations, random features."""
 
 from __future__ import annotations
 
@@ -11,85 +11,76 @@ from torch.nn import functional as F
 
 from tfbook.exercises.engine import exercise, randn
 
-# ---- the online softmax, one block further -----------------------------------------------------------------------
+# ---- two states of the online softmax, merged --------------------------------------------------------------------
 
 State = tuple[Tensor, Tensor, Tensor]  # highest and total (query, 1), mixture (query, d)
 
 
-def _blocks() -> list[tuple[Tensor, Tensor, Tensor, Tensor, Tensor]]:
-    """Where the new block holds the highest score, where it does not, and where exp(score) is infinite."""
-    found = []
-    for seed, shift in ((1, 3.0), (2, -3.0), (3, 200.0)):
-        scores, values = randn(3, 5, seed=seed) + (200.0 if shift == 200.0 else 0.0), randn(5, 2, seed=seed + 10)
-        highest = scores.amax(dim=-1, keepdim=True)
-        weights = torch.exp(scores - highest)
-        state = (highest, weights.sum(dim=-1, keepdim=True), weights @ values)
-        found.append((*state, randn(3, 4, seed=seed + 20) + shift, randn(4, 2, seed=seed + 30)))
-    return found
+def _state(keys: int, shift: float, seed: int) -> State:
+    """Of three queries and some keys; without any key, of what has not begun."""
+    scores, values = randn(3, keys, seed=seed) + shift, randn(keys, 2, seed=seed + 10)
+    if not keys:
+        return torch.full((3, 1), -torch.inf), torch.zeros(3, 1), torch.zeros(3, 2)
+    highest = scores.amax(dim=-1, keepdim=True)
+    weights = torch.exp(scores - highest)
+    return highest, weights.sum(dim=-1, keepdim=True), weights @ values
+
+
+def _states() -> list[tuple[State, State]]:
+    """Where either holds the highest score, where one has seen nothing, and where exp(score) is infinite."""
+    return [
+        (_state(5, 0.0, 1), _state(4, 3.0, 21)),
+        (_state(4, 0.0, 2), _state(6, -3.0, 22)),
+        (_state(0, 0.0, 3), _state(3, 0.0, 23)),
+        (_state(3, 200.0, 4), _state(5, 203.0, 24)),
+    ]
 
 
 @exercise(
-    cases=_blocks,
+    cases=_states,
     hints=[
-        "What is exp(s − new) when you have exp(s − old)? The two differ by one factor for all the keys seen so far.",
-        "That factor is exp(highest − higher), where `higher` is the maximum of the old highest and the block's. Total "
-        "and mixture both hold old exponentials, so both are multiplied by it; the block's are computed anew.",
+        "What is exp(s − new) when you have exp(s − old)? The two differ by one factor for all the keys of a machine.",
+        "With `higher`, the maximum of the two, that factor is exp(highest − higher), one for each machine. Total and "
+        "mixture both hold exponentials, so both are multiplied by it; then add.",
     ],
 )
-def take_in(
-    highest: Float[Tensor, "query 1"],
-    total: Float[Tensor, "query 1"],
-    mixture: Float[Tensor, "query d"],
-    scores: Float[Tensor, "query key"],
-    values: Float[Tensor, "key d"],
-) -> State:
-    higher = highest.maximum(scores.amax(dim=-1, keepdim=True))
-    shrink, weights = torch.exp(highest - higher), torch.exp(scores - higher)
-    return higher, shrink * total + weights.sum(dim=-1, keepdim=True), shrink * mixture + weights @ values
+def merge(one: State, other: State) -> State:
+    higher = one[0].maximum(other[0])
+    first, second = (torch.exp(highest - higher) for highest, _, _ in (one, other))
+    return higher, first * one[1] + second * other[1], first * one[2] + second * other[2]
 
 
-def _higher(highest: Tensor, scores: Tensor) -> Tensor:
-    return highest.maximum(scores.amax(dim=-1, keepdim=True))
+def _with(one: State, other: State, first: Tensor, second: Tensor) -> State:
+    """The sums weighed by these two factors."""
+    return one[0].maximum(other[0]), first * one[1] + second * other[1], first * one[2] + second * other[2]
 
 
-@take_in.mistake("what is there already is relative to the old maximum: it has to shrink when the maximum rises")
-def _(highest: Tensor, total: Tensor, mixture: Tensor, scores: Tensor, values: Tensor) -> State:
-    higher = _higher(highest, scores)
-    weights = torch.exp(scores - higher)
-    return higher, total + weights.sum(dim=-1, keepdim=True), mixture + weights @ values
+@merge.mistake("each is relative to its own maximum: both have to be brought to the higher of the two before you add")
+def _(one: State, other: State) -> State:
+    return _with(one, other, torch.ones(()), torch.ones(()))
 
 
-@take_in.mistake("the total shrinks, the mixture does not: both are sums of exponentials relative to the old maximum")
-def _(highest: Tensor, total: Tensor, mixture: Tensor, scores: Tensor, values: Tensor) -> State:
-    higher, sums, _ = take_in.reference(highest, total, mixture, scores, values)
-    return higher, sums, mixture + torch.exp(scores - higher) @ values
+@merge.mistake("one of them only is brought to the common maximum: either machine may have seen the higher score")
+def _(one: State, other: State) -> State:
+    return _with(one, other, torch.exp(one[0] - one[0].maximum(other[0])), torch.ones(()))
 
 
-@take_in.mistake("the new block is relative to its own maximum, the rest to the highest of all: use one for both")
-def _(highest: Tensor, total: Tensor, mixture: Tensor, scores: Tensor, values: Tensor) -> State:
-    higher = _higher(highest, scores)
-    shrink, weights = torch.exp(highest - higher), torch.exp(scores - scores.amax(dim=-1, keepdim=True))
-    return higher, shrink * total + weights.sum(dim=-1, keepdim=True), shrink * mixture + weights @ values
+@merge.mistake("the factors are upside down: what is lower shrinks by exp(highest − higher)")
+def _(one: State, other: State) -> State:
+    higher = one[0].maximum(other[0])
+    return _with(one, other, torch.exp(higher - one[0]), torch.exp(higher - other[0]))
 
 
-@take_in.mistake("the maximum is that of the new block alone: it may be lower than what was seen before")
-def _(highest: Tensor, total: Tensor, mixture: Tensor, scores: Tensor, values: Tensor) -> State:
-    higher = scores.amax(dim=-1, keepdim=True)
-    shrink, weights = torch.exp(highest - higher), torch.exp(scores - higher)
-    return higher, shrink * total + weights.sum(dim=-1, keepdim=True), shrink * mixture + weights @ values
+@merge.mistake("the totals shrink, the mixtures do not: both are sums of exponentials relative to an old maximum")
+def _(one: State, other: State) -> State:
+    higher, total, _ = merge.reference(one, other)
+    return higher, total, one[2] + other[2]
 
 
-@take_in.mistake("the factor is upside down: what is there grows by exp(higher − highest) instead of shrinking")
-def _(highest: Tensor, total: Tensor, mixture: Tensor, scores: Tensor, values: Tensor) -> State:
-    higher = _higher(highest, scores)
-    grow, weights = torch.exp(higher - highest), torch.exp(scores - higher)
-    return higher, grow * total + weights.sum(dim=-1, keepdim=True), grow * mixture + weights @ values
-
-
-@take_in.mistake("divided too early: the mixture stays a sum, and is divided by the total once, behind the last block")
-def _(highest: Tensor, total: Tensor, mixture: Tensor, scores: Tensor, values: Tensor) -> State:
-    higher, sums, mixed = take_in.reference(highest, total, mixture, scores, values)
-    return higher, sums, mixed / sums
+@merge.mistake("divided too early: the mixture stays a sum, and is divided by the total once, at the very end")
+def _(one: State, other: State) -> State:
+    higher, total, mixture = merge.reference(one, other)
+    return higher, total, mixture / total
 
 
 # ---- a band without n × n ----------------------------------------------------------------------------------------
@@ -100,59 +91,59 @@ LONG = 300_000  # positions whose matrix of scores would take 360 gigabytes
 def _bands() -> list[tuple[Tensor, Tensor, int]]:
     long = torch.full((1, 1), 0.5).expand(LONG, 1)
     return [
-        (randn(6, 4, seed=1), randn(6, 4, seed=2), 3),
-        (randn(5, 2, seed=3), randn(5, 2, seed=4), 1),
-        (long, long, 2),
+        (randn(6, 4, seed=1), randn(6, 4, seed=2), 2),
+        (randn(5, 2, seed=3), randn(5, 2, seed=4), 0),
+        (long, long, 1),
     ]
 
 
 @exercise(
     cases=_bands,
     hints=[
-        "`F.pad(k, (0, 0, window − 1, 0))` puts window − 1 rows of zeros before the first key. Row i of the result "
-        "then needs the rows i … i + window − 1 of that.",
-        "`x.unfold(0, window, 1)` gives these rows for every i, as (n, d, window), without copying anything. Which "
-        "keys do not exist? In row i those of the columns before window − 1 − i.",
+        "`F.pad(k, (0, 0, reach, reach))` puts `reach` rows of zeros before the first key and behind the last. Row i "
+        "of the result then needs the rows i … i + 2 reach of that.",
+        "`x.unfold(0, width, 1)` gives `width` rows from each i on, as (n, d, width), without copying anything. Which "
+        "keys do not exist? Column c of row i is key i − reach + c.",
     ],
 )
-def band_scores(q: Float[Tensor, "n d"], k: Float[Tensor, "n d"], window: int) -> Float[Tensor, "n window"]:
-    n, d = q.shape
-    near = F.pad(k, (0, 0, window - 1, 0)).unfold(0, window, 1)  # (n, d, window)
+def band_scores(q: Float[Tensor, "n d"], k: Float[Tensor, "n d"], reach: int) -> Float[Tensor, "n width"]:
+    (n, d), width = q.shape, 2 * reach + 1
+    near = F.pad(k, (0, 0, reach, reach)).unfold(0, width, 1)  # (n, d, width)
     scores = (q[:, :, None] * near).sum(dim=1) / math.sqrt(d)
-    key = torch.arange(n)[:, None] - window + 1 + torch.arange(window)
-    return scores.masked_fill(key < 0, -torch.inf)
+    key = torch.arange(n)[:, None] - reach + torch.arange(width)
+    return scores.masked_fill((key < 0) | (key >= n), -torch.inf)
 
 
 @band_scores.mistake("a key that does not exist has the score 0, and e⁰ = 1: the softmax would give it weight. Use −∞")
-def _(q: Tensor, k: Tensor, window: int) -> Tensor:
-    return band_scores.reference(q, k, window).nan_to_num(neginf=0.0)
+def _(q: Tensor, k: Tensor, reach: int) -> Tensor:
+    return band_scores.reference(q, k, reach).nan_to_num(neginf=0.0)
 
 
-@band_scores.mistake("shifted by one: the window ends before the query, which does not see itself")
-def _(q: Tensor, k: Tensor, window: int) -> Tensor:
-    scores = band_scores.reference(q, F.pad(k[:-1], (0, 0, 1, 0)), window)
-    return scores.masked_fill(torch.arange(len(q))[:, None] - window + torch.arange(window) < 0, -torch.inf)
+@band_scores.mistake("this band looks back alone: it is to hold as many keys behind the query's own")
+def _(q: Tensor, k: Tensor, reach: int) -> Tensor:
+    scores = band_scores.reference(q, k, reach)
+    return scores.masked_fill(torch.arange(2 * reach + 1) > reach, -torch.inf)
 
 
-@band_scores.mistake("this looks ahead: row i holds the keys from i on. It is to hold those up to i")
-def _(q: Tensor, k: Tensor, window: int) -> Tensor:
-    return band_scores.reference(q.flip(0), k.flip(0), window).flip(0, 1)
+@band_scores.mistake("the columns run backwards: the first is to be the key farthest before the query")
+def _(q: Tensor, k: Tensor, reach: int) -> Tensor:
+    return band_scores.reference(q, k, reach).flip(1)
 
 
-@band_scores.mistake("the columns run backwards: the first is to be the farthest key, the last the query's own")
-def _(q: Tensor, k: Tensor, window: int) -> Tensor:
-    return band_scores.reference(q, k, window).flip(1)
+@band_scores.mistake("the width is 2 · reach + 1: the query's own key stands in the middle")
+def _(q: Tensor, k: Tensor, reach: int) -> Tensor:
+    return band_scores.reference(q, k, reach)[:, 1:]
 
 
 @band_scores.mistake("the first queries see the last keys: `roll` goes round the circle")
-def _(q: Tensor, k: Tensor, window: int) -> Tensor:
-    turned = [(q * k.roll(window - 1 - column, dims=0)).sum(dim=1) for column in range(window)]
+def _(q: Tensor, k: Tensor, reach: int) -> Tensor:
+    turned = [(q * k.roll(reach - column, dims=0)).sum(dim=1) for column in range(2 * reach + 1)]
     return torch.stack(turned, dim=1) / math.sqrt(q.shape[1])
 
 
 @band_scores.mistake("scores are divided by √d, in a band as anywhere")
-def _(q: Tensor, k: Tensor, window: int) -> Tensor:
-    return band_scores.reference(q, k, window) * math.sqrt(q.shape[1])
+def _(q: Tensor, k: Tensor, reach: int) -> Tensor:
+    return band_scores.reference(q, k, reach) * math.sqrt(q.shape[1])
 
 
 # ---- the causal prefix sum ---------------------------------------------------------------------------------------

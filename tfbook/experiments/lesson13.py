@@ -81,9 +81,9 @@ def strided(blocks: int) -> Bool[Tensor, "block block"]:
 
 
 WINDOW = 256
-FUSED = "dense, PyTorch's"
+WRITTEN_OUT, FUSED = "dense, written out", "dense, PyTorch's"
 KERNELS: dict[str, Callable[..., Tensor]] = {  # of queries, keys and values, all causal
-    "dense, written out": partial(softmax, mask=Causal()),
+    WRITTEN_OUT: partial(softmax, mask=Causal()),
     FUSED: partial(F.scaled_dot_product_attention, is_causal=True),
     "tiled": partial(Tiled(), mask=Causal()),
     "banded": partial(Banded(WINDOW), mask=Causal()),
@@ -142,7 +142,7 @@ LONGEST_WRITTEN_OUT = 4096  # beyond, the matrices of weights take gigabytes
 
 
 def _up_to(n: int) -> list[str]:
-    return [name for name in KERNELS if name != "dense, written out" or n <= LONGEST_WRITTEN_OUT]
+    return [name for name in KERNELS if name != WRITTEN_OUT or n <= LONGEST_WRITTEN_OUT]
 
 
 def times(lengths: Sequence[int] = (128, 256, 512, 1024, 2048, 4096, 8192), rounds: int = 3) -> list[dict[str, Any]]:
