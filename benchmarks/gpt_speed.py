@@ -61,8 +61,8 @@ def small(layers: int, d_model: int, heads: int) -> Sizes:
 
 
 SHAPES = {
-    "4 × 128": Shape(small(4, 128, 4), batch=12, time=64, steps=10, bars={"nanoGPT": 5.0, "transformers": 2.0}),
-    "6 × 384": Shape(small(6, 384, 6), batch=16, time=256, steps=2, bars={"nanoGPT": 8.0, "transformers": 1.7}),
+    "4 × 128": Shape(small(4, 128, 4), batch=12, time=64, steps=60, bars={"nanoGPT": 5.0, "transformers": 2.0}),
+    "6 × 384": Shape(small(6, 384, 6), batch=16, time=256, steps=6, bars={"nanoGPT": 8.0, "transformers": 1.7}),
 }
 
 
@@ -178,7 +178,7 @@ def train_ours(model: Gpt, batches: data.Windows, steps: int, mixed_precision: b
 
 def training(shape: Shape, folder: Path | None, rounds: int) -> dict[tuple[str, str], list[float]]:
     """(who, precision) → tokens a second in each round."""
-    runtime.seed(0)
+    runtime.setup(0)
     text = torch.randint(VOCAB, (100 * shape.time,))
     batches = data.Windows(text, length=shape.time + 1, size=shape.batch, seed=0)
     chosen = {"float32": False, runtime.precision(): runtime.precision() != "float32"}
@@ -218,7 +218,7 @@ def training_rows(name: str, speeds: dict[tuple[str, str], list[float]]) -> list
 
 def speaking(shape: Shape, folder: Path | None, rounds: int) -> dict[tuple[str, str], list[float]]:
     """(who, precision of the weights) → tokens a second in each round."""
-    runtime.seed(0)
+    runtime.setup(0)
     prompt = torch.randint(VOCAB, (1, PROMPT), device=runtime.device())
     model = Gpt(VOCAB, shape.sizes).to(runtime.device()).eval()
     runs = {(TRAINED, "float32"): partial(sampling.generate, model, prompt, limit=SPOKEN)}

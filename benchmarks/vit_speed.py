@@ -67,7 +67,7 @@ def train(model: nn.Module, optimizer: torch.optim.Optimizer, batch: LabelledIma
 
 def speeds(rounds: int) -> dict[str, list[float]]:
     """Who → images a second in each round."""
-    runtime.seed(0)
+    runtime.setup(0)
     shape = (BATCH, SIZES.channels, SIZES.height, SIZES.width)
     batch = LabelledImages(torch.rand(shape), torch.randint(LABELS, (BATCH,))).to(runtime.device())
     runs = {}

@@ -6,6 +6,7 @@ what `setup` would choose.
 
 from __future__ import annotations
 
+import ctypes
 import os
 import platform
 import random
@@ -24,6 +25,7 @@ import torch
 SCALES = ("quick", "cpu", "gpu")
 PRECISIONS = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 BF16_MIN_SPEEDUP = 2.5  # below this ratio on one product, a whole training step in bfloat16 was seen to be slower
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # glibc's names for what `keep_memory` sets, from <malloc.h>
 
 T = TypeVar("T")
 
@@ -109,6 +111,21 @@ def synchronize() -> None:
         getattr(torch, device().type).synchronize()
 
 
+@cache
+def keep_memory(block: int = 1 << 28, total: int = 1 << 30) -> bool:
+    """Lets the process keep what tensors up to `block` bytes leave, `total` in all; whether its C library (glibc) can.
+
+    Otherwise the memory of a training step goes back to the system at its end and is fetched anew, page by page, in the
+    next one; see benchmarks/memory_reuse.py. Raises ValueError for sizes that the library cannot take.
+    """
+    if not 0 < block <= total < 1 << 31:
+        raise ValueError(f"block is {block} and total is {total}; expected 0 < block ≤ total < 2³¹ bytes")
+    if platform.libc_ver()[0] != "glibc":
+        return False
+    library = ctypes.CDLL(None)
+    return all([library.mallopt(M_MMAP_THRESHOLD, block), library.mallopt(M_TRIM_THRESHOLD, total)])
+
+
 # ---- random numbers ----------------------------------------------------------------------------------------------
 
 
@@ -153,7 +170,11 @@ def untouched_randomness() -> Iterator[None]:
 
 
 def setup(number: int = 0) -> Runtime:
-    """Seeds everything, prints one line (device, threads, precision, scale) and returns it as a `Runtime`."""
+    """Seeds everything, prints one line (device, threads, precision, scale) and returns it as a `Runtime`.
+
+    From here on the process keeps the memory that tensors leave (`keep_memory`).
+    """
+    keep_memory()
     seed(number)
     runtime = Runtime(device=device(), threads=torch.get_num_threads(), precision=precision(), scale=scale())
     print(runtime)

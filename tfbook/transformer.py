@@ -36,6 +36,7 @@ class Sizes:
     pre_norm: bool = True  # False: the norm follows the sum, as in Vaswani et al. (2017)
     activation: Callable[[Tensor], Tensor] = F.relu
     epsilon: float = 1e-5  # beside the variance in every layer norm
+    attention_bias: bool = True  # False: W_Q, W_K, W_V and W_O are matrices alone, as in Llama
 
     def __post_init__(self) -> None:
         for name in ("d_model", "heads", "d_ff", "layers", "longest"):
@@ -123,7 +124,8 @@ class Block(nn.Module):
         super().__init__()
 
         def attention() -> Residual:
-            return Residual(MultiHeadAttention(sizes.d_model, sizes.heads, dropout=sizes.dropout), sizes)
+            layer = MultiHeadAttention(sizes.d_model, sizes.heads, dropout=sizes.dropout, bias=sizes.attention_bias)
+            return Residual(layer, sizes)
 
         self.attention = attention()
         self.cross = attention() if cross else None

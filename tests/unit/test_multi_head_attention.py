@@ -215,6 +215,30 @@ def test_the_gradient_of_the_bias_of_keys_is_zero() -> None:
 # ---- the module --------------------------------------------------------------------------------------------------
 
 
+class Doubled(nn.Linear):
+    """What a reader may put in a projection's place."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return 2 * super().forward(x)
+
+
+@pytest.mark.parametrize("name", ["W_Q", "W_K", "W_V"])
+def test_self_attention_in_bfloat16_uses_the_layers_that_are_there(name: str) -> None:
+    """One product for all three reads their weights past them; a layer of another kind must be called."""
+    layer, x = MultiHeadAttention(8, 2, bias=False).bfloat16(), torch.randn(2, 5, 8).bfloat16()
+    edited = MultiHeadAttention(8, 2, bias=False).bfloat16()
+    edited.load_state_dict(layer.state_dict())
+    setattr(edited, name, Doubled(8, 8, bias=False, dtype=torch.bfloat16))
+    getattr(edited, name).weight = getattr(layer, name).weight
+    expected = edited(x)
+    assert not torch.allclose(expected, layer(x))
+    with torch.no_grad():
+        getattr(layer, name).weight.mul_(2)  # exact in bfloat16
+    torch.testing.assert_close(layer(x), expected, atol=0.02, rtol=0.02)
+
+
+
+
 @every_kernel
 @pytest.mark.parametrize("mask", [None, Causal(), Lengths(torch.tensor([5, 2]))], ids=["none", "causal", "lengths"])
 def test_without_dropout_train_mode_is_eval_mode(kernel: Kernel, mask: Mask | None) -> None:

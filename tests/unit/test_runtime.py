@@ -1,7 +1,9 @@
 """What `setup` chooses, random numbers, and edited code in the place of the package's."""
 
+import platform
 import random
 import re
+import subprocess
 import sys
 from collections.abc import Iterator
 from types import ModuleType
@@ -149,6 +151,57 @@ def test_synchronize_has_nothing_to_wait_for_on_a_cpu(monkeypatch: pytest.Monkey
         monkeypatch.setattr(runtime, "device", lambda name=name: torch.device(name))
         runtime.synchronize()
     assert waited == ["cuda"]
+
+
+# ---- memory ------------------------------------------------------------------------------------------------------
+
+ROUNDS = """
+import resource, sys, torch
+from tfbook import runtime
+
+if sys.argv[1] == "keep":
+    assert runtime.keep_memory()
+
+def fetched():
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    tensors = [torch.ones(1 << 22) for _ in range(4)]
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+
+print([fetched() for _ in range(4)][-1])
+"""
+GLIBC = platform.libc_ver()[0] == "glibc"
+
+
+def fetched_again(keep: str) -> int:
+    """Pages that 64 MB of tensors, which stood there three times before, take from the system."""
+    asked = subprocess.run([sys.executable, "-c", ROUNDS, keep], capture_output=True, text=True, check=True)
+    return int(asked.stdout)
+
+
+@pytest.mark.skipif(not GLIBC, reason="only glibc's allocator can be asked to keep memory")
+def test_memory_that_is_kept_is_not_fetched_again() -> None:
+    assert fetched_again("keep") < fetched_again("no") / 10
+
+
+def test_setup_keeps_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+    monkeypatch.setenv("TFBOOK_PRECISION", "float32")
+    monkeypatch.setattr(runtime, "keep_memory", lambda: asked.append(True))
+    runtime.setup()
+    assert asked == [True]
+
+
+def test_another_allocator_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(platform, "libc_ver", lambda: ("", ""))
+    runtime.keep_memory.cache_clear()
+    assert not runtime.keep_memory()
+    runtime.keep_memory.cache_clear()
+
+
+@pytest.mark.parametrize(("block", "total"), [(0, 1), (2, 1), (1, 1 << 31)])
+def test_sizes_that_the_allocator_cannot_take_are_refused(block: int, total: int) -> None:
+    with pytest.raises(ValueError, match=rf"block is {block} and total is {total}; expected 0 < block ≤ total"):
+        runtime.keep_memory(block, total)
 
 
 # ---- random numbers ----------------------------------------------------------------------------------------------

@@ -100,6 +100,7 @@ def pretrain(options: Options) -> History:
     Of several processes (`distributed.processes()`) each reads its share of a batch. Raises ValueError for options that
     fit neither the text nor the folder, and what `train.fit` raises.
     """
+    runtime.keep_memory()
     corpus = prepared(options)
     runtime.seed(options.seed)
     model = gpt.Gpt(len(corpus.vocabulary), options.sizes).to(runtime.device())
