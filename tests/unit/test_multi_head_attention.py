@@ -237,8 +237,6 @@ def test_self_attention_in_bfloat16_uses_the_layers_that_are_there(name: str) ->
     torch.testing.assert_close(layer(x), expected, atol=0.02, rtol=0.02)
 
 
-
-
 @every_kernel
 @pytest.mark.parametrize("mask", [None, Causal(), Lengths(torch.tensor([5, 2]))], ids=["none", "causal", "lengths"])
 def test_without_dropout_train_mode_is_eval_mode(kernel: Kernel, mask: Mask | None) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from itertools import accumulate
 from typing import TYPE_CHECKING, NamedTuple
 
 from tfbook.plot.house import COLOURS, EDGE, INK
@@ -57,18 +58,17 @@ def beam_tree(
     if not ended:
         raise ValueError(f"steps holds {len(steps)} steps in which no text ends; expected at least one that does")
     won = set(_path(nodes, max(ended, key=lambda place: nodes[place].score / penalty(nodes[place].length))))
-    heights = _heights(nodes)
+    heights, ends = _heights(nodes), _column_ends(nodes, word)
     for place, node in enumerate(nodes):
         colour = COLOURS[1] if place in won else INK if node.ended else "#6b6b6b"
-        start = (node.length - 1, heights[node.parent] if node.parent >= 0 else heights[-1])
-        _branch(axes, start, (node.length, heights[place]), COLOURS[1] if place in won else EDGE)
+        start = (ends[node.length - 1], heights[node.parent] if node.parent >= 0 else heights[-1])
+        _branch(axes, start, (ends[node.length], heights[place]), COLOURS[1] if place in won else EDGE)
         look = {"color": colour, "fontweight": "bold" if place in won else "normal", "fontsize": 10.5}
-        axes.text(node.length, heights[place] - 0.12, word(node.word), ha="right", va="bottom", **look)
+        axes.text(ends[node.length], heights[place] - 0.12, word(node.word), ha="right", va="bottom", **look)
         if node.ended:
             score = f"{node.score / penalty(node.length):.2f}".replace("-", "−")
-            axes.text(node.length + 0.06, heights[place], score, ha="left", va="center", **look)
-    depth = max(node.length for node in nodes)
-    axes.set(title=title, xlim=(0, depth + 0.6), ylim=(max(heights.values()) + 0.5, -1.0))
+            axes.text(ends[node.length] + 0.4, heights[place], score, ha="left", va="center", **look)
+    axes.set(title=title, xlim=(0, ends[-1] + 6), ylim=(max(heights.values()) + 0.5, -1.0))
     axes.axis("off")
 
 
@@ -96,8 +96,15 @@ def _heights(nodes: Sequence[Node]) -> dict[int, float]:
     return heights
 
 
+def _column_ends(nodes: Sequence[Node], word: Callable[[int], str]) -> list[int]:
+    """Where the column of each word ends, in characters: as wide as its longest word and a little more."""
+    depth = max(node.length for node in nodes)
+    longest = [max(len(word(node.word)) for node in nodes if node.length == column + 1) for column in range(depth)]
+    return [0, *accumulate(length + 3 for length in longest)]
+
+
 def _branch(axes: Axes, start: tuple[float, float], end: tuple[float, float], colour: str) -> None:
     """Down at once, then level under the word."""
-    bend = start[0] + 0.05
+    bend = start[0] + 0.4
     xs, ys = (start[0], bend, bend, end[0]), (start[1], start[1], end[1], end[1])
     axes.plot(xs, ys, color=colour, linewidth=1.6, marker="none", zorder=2 if colour == EDGE else 3)
