@@ -4,10 +4,10 @@
     python benchmarks/vit_speed.py [--rounds 10] [--out speed.json]
 
 Colour images of 32 × 32 pixels in patches of 4, width 128, 4 blocks with 4 heads, batches of 128. All take the same
-steps (loss, gradient, clipping, AdamW) at the same precision and take turns. Like SimpleViT, ours without a token reads
-64 positions and takes their mean; with a class token there are 65. SimpleViT has no biases in its attention, fixed
-positions and two more norms. A ratio is the middle of the rounds' ratios of ours to theirs, above 1 where ours is
-faster. Exit status 1 when SimpleViT is faster than one of ours.
+steps (loss, gradient, clipping, AdamW) at the same precision and take turns. Ours in SimpleViT's shape reads the mean
+of 64 patches and has no biases in its attention; it has the bar. The others have these biases, and one a class token, a
+65th position. SimpleViT has fixed positions and two more norms. A ratio is the middle of the rounds' ratios of ours to
+theirs, above 1 where ours is faster. Exit status 1 when SimpleViT is faster than ours in its shape.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ from tfbook.experiments import in_turns, machine, markdown
 from tfbook.vit import Vit, VitSizes
 
 LABELS, BATCH, STEPS = 10, 128, 5
+SAME_SHAPE = "tfbook, SimpleViT's shape"
 SIZES = VitSizes(d_model=128, heads=4, d_ff=512, layers=4, height=32, width=32, patch=4)
 
 
@@ -45,8 +46,9 @@ def simple_vit() -> nn.Module:
 
 
 def models() -> dict[str, nn.Module]:
-    """Ours with and without a class token, and the peer."""
+    """Ours in the peer's shape and in its own, and the peer."""
     found = {
+        SAME_SHAPE: Vit(LABELS, replace(SIZES, tokens=0, attention_bias=False)),
         "tfbook, mean of the patches": Vit(LABELS, replace(SIZES, tokens=0)),
         "tfbook, class token": Vit(LABELS, SIZES),
         "SimpleViT": simple_vit(),
@@ -82,7 +84,7 @@ def rows(speeds: dict[str, list[float]]) -> list[dict[str, Any]]:
     found = []
     for name, speed in speeds.items():
         ratio = median(own / theirs for own, theirs in zip(speed, speeds["SimpleViT"], strict=True))
-        bar = "≥ 1" if name != "SimpleViT" else ""
+        bar = "≥ 1" if name == SAME_SHAPE else ""
         found.append({"by": name, "images/s": round(median(speed)), "ratio": round(ratio, 2), "bar": bar})
     return found
 

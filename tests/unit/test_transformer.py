@@ -218,6 +218,19 @@ def _logits_of(
     return peer(*embedded, **masks) @ model.decoder.vocabulary.weight.T
 
 
+@pytest.mark.parametrize("cross", [False, True], ids=["self", "cross"])
+def test_attention_without_biases_is_attention_whose_biases_are_zero(cross: bool) -> None:
+    sizes = Sizes(d_model=8, heads=2, d_ff=8)
+    bare, block = Block(replace(sizes, attention_bias=False), cross=cross), Block(sizes, cross=cross)
+    left_out = block.load_state_dict(bare.state_dict(), strict=False).missing_keys
+    layers = ["attention", "cross"] if cross else ["attention"]
+    assert sorted(left_out) == [f"{name}.branch.W_{which}.bias" for name in layers for which in "KOQV"]
+    for name in left_out:
+        nn.init.zeros_(block.get_parameter(name))
+    x, memory = torch.randn(2, 3, 8), torch.randn(2, 4, 8) if cross else None
+    torch.testing.assert_close(bare(x, memory=memory), block(x, memory=memory))
+
+
 @pytest.mark.parametrize("pre_norm", [True, False], ids=["pre-norm", "post-norm"])
 def test_in_single_precision_output_and_gradients_are_pytorchs_to_five_digits(pre_norm: bool) -> None:
     """At a size that lessons use, weights as they are initialised, errors relative to the largest entry."""
