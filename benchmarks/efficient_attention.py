@@ -1,6 +1,6 @@
 """Time and peak memory of every kernel of `tfbook.efficient` against length, beside PyTorch's dense attention.
 
-    python benchmarks/efficient_attention.py [--rounds 3] [--bars] [--out efficient.json]
+    python benchmarks/efficient_attention.py [--rounds 5] [--bars] [--out efficient.json]
 
 Causal self-attention of one sequence with 4 heads of width 32, forward and backward. The kernels take turns at each
 length. Exponents are fitted over the lengths from 1,024 on. "Faster from" is the length from which on a kernel takes
@@ -20,6 +20,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from tfbook import runtime
 from tfbook.experiments import in_turns, machine, markdown, peak_memory
 from tfbook.experiments.lesson03 import exponent
 from tfbook.experiments.lesson13 import FUSED, KERNELS, LONGEST_WRITTEN_OUT, WRITTEN_OUT, forward_backward
@@ -106,10 +107,11 @@ def missed(rows: Sequence[dict[str, Any]], table: Sequence[dict[str, Any]]) -> l
 def main() -> int:
     """Measures, prints the table and where it comes from; exit status 1 when a bar is missed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--bars", action="store_true", help="only the kernels that have a bar")
     parser.add_argument("--out", type=Path, help="a JSON file for rows, machine and date")
     arguments = parser.parse_args()
+    runtime.keep_memory()
     names = [FUSED, *BARS] if arguments.bars else [*KERNELS]
     rows = [row for length in LENGTHS for row in measured(names, length, arguments.rounds)]
     table, where = summary(rows), {"machine": machine(), "date": datetime.now(UTC).date().isoformat()}

@@ -62,7 +62,7 @@ def small(layers: int, d_model: int, heads: int) -> Sizes:
 
 SHAPES = {
     "4 × 128": Shape(small(4, 128, 4), batch=12, time=64, steps=60, bars={"nanoGPT": 5.0, "transformers": 2.0}),
-    "6 × 384": Shape(small(6, 384, 6), batch=16, time=256, steps=6, bars={"nanoGPT": 8.0, "transformers": 1.7}),
+    "6 × 384": Shape(small(6, 384, 6), batch=16, time=256, steps=10, bars={"nanoGPT": 8.0, "transformers": 1.7}),
 }
 
 
