@@ -1,6 +1,8 @@
 """What several unit tests share: a precision, a small translator of each kind, sentences of different lengths."""
 
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import jaxtyping
 import pytest
@@ -13,6 +15,8 @@ from tfbook.positions import POSITIONS
 from tfbook.seq2seq import BahdanauDecoder, Encoder, FixedContextDecoder, LuongDecoder, Seq2SeqSizes, Translator
 from tfbook.transformer import Decoder, Sizes, Transformer
 from tfbook.transformer import Encoder as Reader
+
+sys.path.insert(0, str(Path(__file__).parent))  # for the modules beside the tests
 
 PAIRS = [
     Pair(("the", "black", "cat", "sleeps"), ("le", "chat", "noir", "dort")),
