@@ -23,7 +23,7 @@ EXERCISES = {
 MISTAKES = [
     pytest.param(each, message, wrong, id=f"{name}: {message[:40]}")
     for name, each in EXERCISES.items()
-    for message, wrong in each.mistakes.items()
+    for message, wrong in each.wrong_answers.items()
 ]
 every_exercise = pytest.mark.parametrize("exercise", EXERCISES.values(), ids=EXERCISES)
 
@@ -54,8 +54,8 @@ def test_an_exercise_is_called_what_its_solution_is() -> None:
 @every_exercise
 def test_there_are_three_mistakes_or_more_in_sentences(exercise: Exercise) -> None:
     """Distinct they are as the keys of a dictionary; each is long enough to say what to think about."""
-    assert len(exercise.mistakes) >= 3
-    for message in exercise.mistakes:
+    assert len(exercise.wrong_answers) >= 3
+    for message in exercise.wrong_answers:
         assert len(message) >= 20, message
         assert "\n" not in message
 

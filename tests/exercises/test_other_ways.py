@@ -531,6 +531,6 @@ def test_rows_that_are_paired_up_give_the_packages_rotation_the_scores_of_neighb
     turn = Rotary(6).rotate
     paired_q, paired_k = (turn(projected(lesson04.pair_up.reference(W, heads))) for W in (W_Q, W_K))
     torch.testing.assert_close(paired_q @ paired_k.mT, q @ k.mT)
-    for wrong in lesson04.pair_up.mistakes.values():
+    for wrong in lesson04.pair_up.wrong_answers.values():
         paired_q, paired_k = (turn(projected(wrong(W, heads))) for W in (W_Q, W_K))
         assert (paired_q @ paired_k.mT - q @ k.mT).abs().max() > 0.1

@@ -8,7 +8,7 @@ import linecache
 import math
 import textwrap
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Real
 from typing import Any
@@ -42,15 +42,19 @@ class Exercise:
         self.reference = solution
         self.cases = cases
         self.hints = tuple(hints)
-        self.mistakes: dict[str, Answer] = {}
+        self.wrong_answers: dict[str, Answer] = {}
         self.start: Answer | None = None
         self._hints_shown = 0
+
+    def mistakes(self, wrong_answers: Mapping[str, Answer]) -> None:
+        """Registers typical wrong answers: whoever gives the same results as one is told its message."""
+        self.wrong_answers |= wrong_answers
 
     def mistake(self, message: str) -> Callable[[Answer], Answer]:
         """Registers a typical wrong answer: whoever gives the same results is told `message`."""
 
         def register(wrong: Answer) -> Answer:
-            self.mistakes[message] = wrong
+            self.wrong_answers[message] = wrong
             return wrong
 
         return register
@@ -89,7 +93,7 @@ class Exercise:
             return Verdict("correct")
         if self.start and _same(self._results_of(self.start), results):
             return Verdict("not attempted", "this gives the same results as the code with the bug")
-        for message, wrong in self.mistakes.items():
+        for message, wrong in self.wrong_answers.items():
             if _same(self._results_of(wrong), results):
                 return Verdict("not quite", message)
         case, difference = next((i, d) for i, d in enumerate(differences, start=1) if d)
