@@ -6,10 +6,11 @@ import random
 if "PYTEST_XDIST_WORKER" in os.environ:  # two workers with two threads each on two cores run many times slower
     os.environ.setdefault("OMP_NUM_THREADS", "1")
 if os.environ.get("TFBOOK_CHECK", "1") != "0":  # 0 helps with a debugger
-    import jaxtyping  # before the first import of tfbook, whose signatures it checks
+    import jaxtyping  # before the first import of tfbook and of the corpus's generator, whose signatures it checks
 
     # The tower lets an int stand for a float, as type checkers do.
-    jaxtyping.install_import_hook("tfbook", "beartype.beartype(conf=beartype.BeartypeConf(is_pep484_tower=True))")
+    checker = "beartype.beartype(conf=beartype.BeartypeConf(is_pep484_tower=True))"
+    jaxtyping.install_import_hook(["tfbook", "english_french"], checker)
 
 os.environ["HF_HUB_OFFLINE"] = "1"  # Hugging Face's models are built with random weights: nothing is downloaded
 

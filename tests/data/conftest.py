@@ -1,4 +1,4 @@
-"""Let these tests import the modules beside them; the loopback server and an empty cache as fixtures."""
+"""Let these tests import the tools, and the modules beside them; the loopback server and an empty cache as fixtures."""
 
 import sys
 import threading
@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+sys.path.insert(0, str(Path(__file__).parents[2] / "tools"))
 sys.path.insert(0, str(Path(__file__).parent))
 
 from loopback import Server

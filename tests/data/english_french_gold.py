@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from tfbook.data.english_french.entries import Pronoun
-from tfbook.data.english_french.lexicon import (
+from english_french.entries import Pronoun
+from english_french.lexicon import (
     ADJECTIVES,
     ADVERBS,
     CONTROL,
@@ -18,7 +18,7 @@ from tfbook.data.english_french.lexicon import (
     TRANSITIVE,
     WHO,
 )
-from tfbook.data.english_french.syntax import (
+from english_french.syntax import (
     Age,
     Clause,
     Comparison,

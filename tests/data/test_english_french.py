@@ -7,6 +7,7 @@ are written out again, so that a mistake in the generator cannot hide behind its
 import gzip
 import os
 import re
+import shutil
 import subprocess
 import sys
 from collections import Counter
@@ -16,10 +17,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from english_french_gold import GOLD, LINKS
-
-from tfbook.data.english_french import english, french, translate
-from tfbook.data.english_french.lexicon import (
+from english_french import english, french, translate
+from english_french.lexicon import (
     BE,
     CONTROL,
     FEEL,
@@ -31,8 +30,11 @@ from tfbook.data.english_french.lexicon import (
     SAYING,
     TRANSITIVE,
 )
-from tfbook.data.english_french.syntax import Question, Statement
-from tfbook.data.english_french.tokens import Features
+from english_french.syntax import Question, Statement
+from english_french.tokens import Features
+from english_french_gold import GOLD, LINKS
+
+from tfbook.experiments import lesson06
 
 ROOT = Path(__file__).parents[2]
 SHIPPED = ROOT / "data" / "english_french.tsv.gz"
@@ -245,14 +247,13 @@ def _none(offenders: list[Row]) -> None:
 
 
 def test_what_ships_is_what_the_generator_writes(tmp_path: Path) -> None:
-    """In a process of its own: with another seed for hashes, and without torch, which the generator does not need."""
-    command = (
-        "import sys; sys.path.insert(0, sys.argv[1]); from pathlib import Path; from english_french import build; "
-        "build.write(Path(sys.argv[2])); assert 'torch' not in sys.modules"
-    )
-    written = tmp_path / "english_french.tsv.gz"
-    arguments = [sys.executable, "-c", command, str(ROOT / "tfbook" / "data"), str(written)]
-    subprocess.run(arguments, check=True, env={**os.environ, "PYTHONHASHSEED": "7"})
+    """In a copy, as a contributor runs it: with another seed for hashes, and without torch, which it does not need."""
+    shutil.copytree(ROOT / "tools/english_french", tmp_path / "tools/english_french")
+    written = tmp_path / "data/english_french.tsv.gz"
+    written.parent.mkdir()
+    command = "import runpy, sys; runpy.run_path(sys.argv[1], run_name='__main__'); assert 'torch' not in sys.modules"
+    arguments = [sys.executable, "-c", command, "tools/english_french"]
+    subprocess.run(arguments, check=True, cwd=tmp_path, env={**os.environ, "PYTHONHASHSEED": "7"})
     assert gzip.decompress(written.read_bytes()) == gzip.decompress(SHIPPED.read_bytes())
 
 
@@ -262,6 +263,15 @@ def test_file_is_small_has_a_header_and_no_time_stamp() -> None:
     assert packed[4:8] == bytes(4)
     header = gzip.decompress(packed).decode().partition("\n")[0]
     assert header == "split\ttemplate\tenglish\tfrench\talignment"
+
+
+def test_lesson_06_knows_the_kinds_of_the_nouns() -> None:
+    """It writes out what the lexicon says of four kinds, without the forms that training never shows."""
+    shown = {word for row in SPLITS["train"] for word in row.english}
+    for kind, nouns in lesson06.NOUNS.items():
+        of_kind = [noun for noun in NOUNS.values() if kind in noun.classes]
+        forms = [[form for form in (noun.english, noun.english_plural) if form in shown] for noun in of_kind]
+        assert nouns == [written for written in forms if written]
 
 
 def test_sizes_of_splits() -> None:

@@ -166,6 +166,32 @@ def _pairs_at(ids: Int64[Tensor, " time"], sentence: Int64[Tensor, " time"], dis
     return torch.cat([pairs, pairs.flip(1)])
 
 
+# Nouns of the generated corpus whose kind its grammar knows, singular and plural where training shows both.
+_NOUNS = {
+    "person": """
+        man/men woman/women boy/boys girl/girls child/children guest/guests father/fathers mother/mothers
+        brother/brothers sister/sisters grandfather/grandfathers grandmother/grandmothers uncle/uncles aunt/aunts
+        friend/friends neighbour/neighbours teacher/teachers student/students doctor/doctors nurse/nurses
+        farmer/farmers king/kings queen/queens princess/princesses actress/actresses lawyer/lawyers hero/heroes
+        thief/thieves witch/witches
+    """,
+    "animal": """
+        dog/dogs cat/cats horse/horses bird/birds cow/cows mouse/mice wolf/wolves bear/bears rabbit/rabbits owl/owls
+        hedgehog/hedgehogs monkey/monkeys
+    """,
+    "food": """
+        apple/apples orange/oranges strawberry/strawberries tomato/tomatoes potato/potatoes cake/cakes egg/eggs
+        mushroom/mushrooms bread cheese meat soup rice
+    """,
+    "place": """
+        house/houses garden/gardens school/schools church/churches hotel/hotels hospital/hospitals library/libraries
+        university/universities castle/castles shop/shops village/villages city/cities street/streets forest/forests
+        kitchen/kitchens bedroom/bedrooms
+    """,
+}
+NOUNS = {kind: [noun.split("/") for noun in nouns.split()] for kind, nouns in _NOUNS.items()}
+
+
 def nearest(vectors: Float[Tensor, "word width"], words: Sequence[str], word: str, count: int = 5) -> list[str]:
     """The words whose vectors make the smallest angles with that of `word`. Raises ValueError for a word not there."""
     if word not in words:

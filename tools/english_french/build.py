@@ -12,7 +12,7 @@ from .grammar import translate
 from .sampler import Sampler
 
 SEED = 2014
-PATH = Path(__file__).parents[3] / "data" / "english_french.tsv.gz"
+PATH = Path(__file__).resolve().parents[2] / "data" / "english_french.tsv.gz"
 SIZES = {"train": 24_000, "valid": 1_000, "test": 1_500, "long": 1_500, "template": 1_000}
 
 # How many sentences of 3, 4, … 20 English tokens come in a thousand: 12 on average, and enough beyond 15 to learn from.

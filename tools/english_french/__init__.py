@@ -2,7 +2,7 @@
 
 One derivation (`syntax`), drawn at random (`sampler`) from a lexicon of one line a word (`lexicon`), yields the English
 words, the French words and the links between them (`grammar`); `build` draws the splits. The command
-``python -m tfbook.data.english_french`` writes the file.
+``python tools/english_french`` writes the file.
 
 Principles of the alignment, after Och and Ney (2003), https://doi.org/10.1162/089120103321337421: a link is sure,
 "i-j", where both words carry the same meaning, and every French word has one; it is possible, "i?j", where one of them
