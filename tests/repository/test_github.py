@@ -6,12 +6,14 @@ import subprocess
 import sys
 import sysconfig
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 
 ROOT = Path(__file__).parents[2]
 WORKFLOWS = sorted((ROOT / ".github/workflows").glob("*.yml"))
+UNIT_TESTS = ".github/workflows/unit-tests.yml"
 FORMS = sorted(path for path in (ROOT / ".github/ISSUE_TEMPLATE").glob("*.yml") if path.name != "config.yml")
 SCHEMAS = {
     "vendor.github-workflows": WORKFLOWS,
@@ -49,10 +51,11 @@ def test_zizmor_finds_nothing() -> None:
 
 @pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
 def test_actions_are_pinned_and_name_their_release(path: Path) -> None:
-    """A full commit cannot be moved; the comment tells people and Dependabot which release it is."""
+    """A full commit cannot be moved; the comment tells people and Dependabot which release it is. Ours need neither."""
     uses = re.findall(r"uses: *(.*)", path.read_text(encoding="utf-8"))
     assert uses != []
-    assert [line for line in uses if not re.fullmatch(r"[\w./-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+", line)] == []
+    foreign = [line for line in uses if line != f"$/{UNIT_TESTS}"]
+    assert [line for line in foreign if not re.fullmatch(r"[\w./-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+", line)] == []
 
 
 @pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
@@ -60,6 +63,48 @@ def test_what_a_workflow_calls_exists(path: Path) -> None:
     """Each `make` command and each script in a step is there."""
     commands = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), flags=re.MULTILINE))
     jobs = yaml.safe_load(path.read_text(encoding="utf-8"))["jobs"].values()
-    lines = "\n".join(step.get("run", "") for job in jobs for step in job["steps"])
+    lines = "\n".join(step.get("run", "") for job in jobs for step in job.get("steps", []))
     assert set(re.findall(r"\bmake ([a-z-]+)", lines)) <= commands
     assert [script for script in re.findall(r"\b(\w+/\w+\.py)\b", lines) if not (ROOT / script).is_file()] == []
+
+
+def load(name: str) -> dict[Any, Any]:
+    """Return a workflow; YAML reads its key `on` as True."""
+    return yaml.safe_load((ROOT / ".github/workflows" / name).read_text(encoding="utf-8"))
+
+
+def matrix(name: str) -> dict[str, Any]:
+    """Return the combinations for which a workflow calls the unit tests; each of them is passed on whole."""
+    job = load(name)["jobs"]["tests"]
+    assert job["uses"] == f"$/{UNIT_TESTS}"
+    assert job["with"] == {key: f"${{{{ matrix.{key} }}}}" for key in ("os", "python", "packages")}
+    return job["strategy"]["matrix"]
+
+
+def test_each_push_runs_the_unit_tests_in_four_jobs() -> None:
+    """Each system with the newest packages, and Linux with the oldest."""
+    assert load("tests.yml")[True].keys() == {"push", "pull_request"}
+    assert load("tests.yml")["jobs"].keys() == {"tests"}
+    assert matrix("tests.yml").keys() == {"include"}
+    jobs = [(job["os"].partition("-")[0], job["packages"]) for job in matrix("tests.yml")["include"]]
+    newest = [("macos", "highest"), ("ubuntu", "highest"), ("windows", "highest")]
+    assert sorted(jobs) == sorted([("ubuntu", "lowest-direct"), *newest])
+
+
+def test_each_week_runs_the_unit_tests_in_all_eighteen() -> None:
+    """Three systems, three Pythons, two sets of packages, and nothing excluded."""
+    assert load("weekly.yml")[True].keys() == {"schedule", "workflow_dispatch"}
+    full = matrix("weekly.yml")
+    assert {key: len(set(values)) for key, values in full.items()} == {"os": 3, "python": 3, "packages": 2}
+    assert {os.partition("-")[0] for os in full["os"]} == {"ubuntu", "macos", "windows"}
+    assert set(full["packages"]) == {"lowest-direct", "highest"}
+
+
+def test_the_unit_tests_run_only_when_called_and_in_one_job() -> None:
+    """So that what calls them decides how many jobs there are."""
+    workflow = load("unit-tests.yml")
+    assert workflow[True].keys() == {"workflow_call"}
+    assert workflow["jobs"].keys() == {"unit-tests"}
+    assert "strategy" not in workflow["jobs"]["unit-tests"]
+    callers = {path.name for path in WORKFLOWS if UNIT_TESTS in path.read_text(encoding="utf-8")}
+    assert callers == {"tests.yml", "weekly.yml"}
