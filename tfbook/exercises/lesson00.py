@@ -25,40 +25,31 @@ def softmax(scores: Tensor) -> Tensor:
     return weights / weights.sum(dim=-1, keepdim=True)
 
 
-@softmax.mistake("each row should sum to 1: you exponentiated but did not divide by the sum")
-def _(scores: Tensor) -> Tensor:
-    return torch.exp(scores - scores.max(dim=-1, keepdim=True).values)
-
-
-@softmax.mistake("each row should sum to 1: your columns do; sum over the last dimension, dim=-1")
-def _(scores: Tensor) -> Tensor:
-    return torch.softmax(scores, dim=0)
-
-
-@softmax.mistake("the whole matrix sums to 1: sum over the last dimension only, with dim=-1 and keepdim=True")
-def _(scores: Tensor) -> Tensor:
-    return torch.softmax(scores.flatten(), dim=0).view_as(scores)
-
-
-@softmax.mistake("scores of 1000 give NaN: exp overflows; subtract each row's largest score first")
-def _(scores: Tensor) -> Tensor:
-    return torch.exp(scores) / torch.exp(scores).sum(dim=-1, keepdim=True)
-
-
-@softmax.mistake("you divide by the sum of the whole matrix: give each row its own, with dim=-1 and keepdim=True")
-def _(scores: Tensor) -> Tensor:
-    return torch.exp(scores) / torch.exp(scores).sum()
-
-
-@softmax.mistake("you divide by the sum of each column: give each row its own, with dim=-1 and keepdim=True")
-def _(scores: Tensor) -> Tensor:
-    return torch.exp(scores) / torch.exp(scores).sum(dim=0)
-
-
-@softmax.mistake("rows far below the largest score of all become 0/0: subtract each row's own largest score")
-def _(scores: Tensor) -> Tensor:
-    weights = torch.exp(scores - scores.max())
-    return weights / weights.sum(dim=-1, keepdim=True)
+softmax.mistakes(
+    {
+        "each row should sum to 1: you exponentiated but did not divide by the sum": (
+            lambda scores: torch.exp(scores - scores.max(dim=-1, keepdim=True).values)
+        ),
+        "each row should sum to 1: your columns do; sum over the last dimension, dim=-1": (
+            lambda scores: torch.softmax(scores, dim=0)
+        ),
+        "the whole matrix sums to 1: sum over the last dimension only, with dim=-1 and keepdim=True": (
+            lambda scores: torch.softmax(scores.flatten(), dim=0).view_as(scores)
+        ),
+        "scores of 1000 give NaN: exp overflows; subtract each row's largest score first": (
+            lambda scores: scores.exp() / scores.exp().sum(dim=-1, keepdim=True)
+        ),
+        "you divide by the sum of the whole matrix: give each row its own, with dim=-1 and keepdim=True": (
+            lambda scores: scores.exp() / scores.exp().sum()
+        ),
+        "you divide by the sum of each column: give each row its own, with dim=-1 and keepdim=True": (
+            lambda scores: scores.exp() / scores.exp().sum(dim=0)
+        ),
+        "rows far below the largest score of all become 0/0: subtract each row's own largest score": (
+            lambda scores: (scores - scores.max()).exp() / (scores - scores.max()).exp().sum(dim=-1, keepdim=True)
+        ),
+    }
+)
 
 
 # ---- broadcasting ------------------------------------------------------------------------------------------------
@@ -80,24 +71,20 @@ def distances(a: Tensor, b: Tensor) -> Tensor:
     return (a[:, None] - b).abs()
 
 
-@distances.mistake("rows and columns are swapped: a row belongs to an entry of a, so write a[:, None]")
-def _(a: Tensor, b: Tensor) -> Tensor:
-    return (a - b[:, None]).abs()
-
-
-@distances.mistake("a distance has no sign: take the absolute value")
-def _(a: Tensor, b: Tensor) -> Tensor:
-    return a[:, None] - b
-
-
-@distances.mistake("a distance has no sign, and b − a is the difference the other way round: take the absolute value")
-def _(a: Tensor, b: Tensor) -> Tensor:
-    return b - a[:, None]
-
-
-@distances.mistake("these are squared distances: take the absolute value instead of the square")
-def _(a: Tensor, b: Tensor) -> Tensor:
-    return (a[:, None] - b) ** 2
+distances.mistakes(
+    {
+        "rows and columns are swapped: a row belongs to an entry of a, so write a[:, None]": (
+            lambda a, b: (a - b[:, None]).abs()
+        ),
+        "a distance has no sign: take the absolute value": lambda a, b: a[:, None] - b,
+        "a distance has no sign, and b − a is the difference the other way round: take the absolute value": (
+            lambda a, b: b - a[:, None]
+        ),
+        "these are squared distances: take the absolute value instead of the square": (
+            lambda a, b: (a[:, None] - b) ** 2
+        ),
+    }
+)
 
 
 # ---- cross-entropy -----------------------------------------------------------------------------------------------
@@ -121,39 +108,31 @@ def surprise(logits: Tensor, target: Tensor) -> Tensor:
     return -log_probabilities[torch.arange(len(target)), target]
 
 
-@surprise.mistake("an unlikely letter has an infinite surprise: use log_softmax, not the logarithm of a softmax")
-def _(logits: Tensor, target: Tensor) -> Tensor:
-    return -torch.softmax(logits, dim=-1)[torch.arange(len(target)), target].log()
-
-
-@surprise.mistake("the sign is missing: a probability is at most 1, so its logarithm is negative and a surprise is not")
-def _(logits: Tensor, target: Tensor) -> Tensor:
-    return -surprise.reference(logits, target)
-
-
-@surprise.mistake("these are the logits of the targets: they become log-probabilities by a log_softmax over each row")
-def _(logits: Tensor, target: Tensor) -> Tensor:
-    return -logits[torch.arange(len(target)), target]
-
-
-@surprise.mistake("these are probabilities: the surprise is minus their logarithm")
-def _(logits: Tensor, target: Tensor) -> Tensor:
-    return torch.softmax(logits, dim=-1)[torch.arange(len(target)), target]
-
-
-@surprise.mistake("the softmax runs down the columns, over the batch: each row is a prediction of its own, dim=-1")
-def _(logits: Tensor, target: Tensor) -> Tensor:
-    return -torch.log_softmax(logits, dim=0)[torch.arange(len(target)), target]
-
-
-@surprise.mistake("this picks every target in every row: index with torch.arange(len(target)) and target together")
-def _(logits: Tensor, target: Tensor) -> Tensor:
-    return -torch.log_softmax(logits, dim=-1)[:, target]
-
-
-@surprise.mistake("this is the mean, the loss of the batch: the exercise asks for the surprise of each row")
-def _(logits: Tensor, target: Tensor) -> Tensor:
-    return surprise.reference(logits, target).mean()
+surprise.mistakes(
+    {
+        "an unlikely letter has an infinite surprise: use log_softmax, not the logarithm of a softmax": (
+            lambda logits, target: -torch.softmax(logits, dim=-1)[torch.arange(len(target)), target].log()
+        ),
+        "the sign is missing: a probability is at most 1, so its logarithm is negative and a surprise is not": (
+            lambda logits, target: -surprise.reference(logits, target)
+        ),
+        "these are the logits of the targets: they become log-probabilities by a log_softmax over each row": (
+            lambda logits, target: -logits[torch.arange(len(target)), target]
+        ),
+        "these are probabilities: the surprise is minus their logarithm": (
+            lambda logits, target: torch.softmax(logits, dim=-1)[torch.arange(len(target)), target]
+        ),
+        "the softmax runs down the columns, over the batch: each row is a prediction of its own, dim=-1": (
+            lambda logits, target: -torch.log_softmax(logits, dim=0)[torch.arange(len(target)), target]
+        ),
+        "this picks every target in every row: index with torch.arange(len(target)) and target together": (
+            lambda logits, target: -torch.log_softmax(logits, dim=-1)[:, target]
+        ),
+        "this is the mean, the loss of the batch: the exercise asks for the surprise of each row": (
+            lambda logits, target: surprise.reference(logits, target).mean()
+        ),
+    }
+)
 
 
 # ---- find the bug ------------------------------------------------------------------------------------------------
@@ -194,21 +173,19 @@ def _(w: Tensor, x: Tensor, y: Tensor, lr: float, steps: int) -> Tensor:
     return w.detach()
 
 
-@descend.mistake("the loss goes up: you now add the gradient; descending means subtracting it")
-def _(w: Tensor, x: Tensor, y: Tensor, lr: float, steps: int) -> Tensor:
-    return descend.reference(w, x, y, -lr, steps)
-
-
-@descend.mistake("`w` never moves: clear the gradient before `backward`, not between `backward` and the update")
-def _(w: Tensor, x: Tensor, y: Tensor, lr: float, steps: int) -> Tensor:
-    return w.clone()
-
-
-@descend.mistake("one step too few: the update of the last step is missing")
-def _(w: Tensor, x: Tensor, y: Tensor, lr: float, steps: int) -> Tensor:
-    return descend.reference(w, x, y, lr, steps - 1)
-
-
-@descend.mistake("the gradient is that of the sum, not of the mean: keep the loss as it was")
-def _(w: Tensor, x: Tensor, y: Tensor, lr: float, steps: int) -> Tensor:
-    return descend.reference(w, x, y, lr * len(y), steps)
+descend.mistakes(
+    {
+        "the loss goes up: you now add the gradient; descending means subtracting it": (
+            lambda w, x, y, lr, steps: descend.reference(w, x, y, -lr, steps)
+        ),
+        "`w` never moves: clear the gradient before `backward`, not between `backward` and the update": (
+            lambda w, *_: w.clone()
+        ),
+        "one step too few: the update of the last step is missing": (
+            lambda w, x, y, lr, steps: descend.reference(w, x, y, lr, steps - 1)
+        ),
+        "the gradient is that of the sum, not of the mean: keep the loss as it was": (
+            lambda w, x, y, lr, steps: descend.reference(w, x, y, lr * len(y), steps)
+        ),
+    }
+)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -35,31 +36,25 @@ def additive_score(query: Tensor, keys: Tensor, W: Tensor, U: Tensor, v: Tensor)
     return hidden @ v
 
 
-@additive_score.mistake(
-    "without the tanh the score is linear: the query adds the same number to every key, and softmax removes it"
+additive_score.mistakes(
+    {
+        "without the tanh the score is linear: the query adds the same number to every key, and softmax removes it": (
+            lambda query, keys, W, U, v: ((query @ W.T)[:, None] + keys @ U.T) @ v
+        ),
+        "you multiplied W q with U k; the additive score adds them before the tanh": (
+            lambda query, keys, W, U, v: torch.tanh((query @ W.T)[:, None] * (keys @ U.T)) @ v
+        ),
+        "the tanh is outside: it squashes the score; put it around W q + U k, before v": (
+            lambda query, keys, W, U, v: torch.tanh(((query @ W.T)[:, None] + keys @ U.T) @ v)
+        ),
+        "the query is missing: every query would look at the same words": (
+            lambda query, keys, W, U, v: torch.tanh(keys @ U.T) @ v
+        ),
+        "these are weights, one softmax too far: the exercise asks for the scores themselves": (
+            lambda *case: torch.softmax(additive_score.reference(*case), dim=-1)
+        ),
+    }
 )
-def _(query: Tensor, keys: Tensor, W: Tensor, U: Tensor, v: Tensor) -> Tensor:
-    return ((query @ W.T)[:, None] + keys @ U.T) @ v
-
-
-@additive_score.mistake("you multiplied W q with U k; the additive score adds them before the tanh")
-def _(query: Tensor, keys: Tensor, W: Tensor, U: Tensor, v: Tensor) -> Tensor:
-    return torch.tanh((query @ W.T)[:, None] * (keys @ U.T)) @ v
-
-
-@additive_score.mistake("the tanh is outside: it squashes the score; put it around W q + U k, before v")
-def _(query: Tensor, keys: Tensor, W: Tensor, U: Tensor, v: Tensor) -> Tensor:
-    return torch.tanh(((query @ W.T)[:, None] + keys @ U.T) @ v)
-
-
-@additive_score.mistake("the query is missing: every query would look at the same words")
-def _(query: Tensor, keys: Tensor, W: Tensor, U: Tensor, v: Tensor) -> Tensor:
-    return torch.tanh(keys @ U.T) @ v
-
-
-@additive_score.mistake("these are weights, one softmax too far: the exercise asks for the scores themselves")
-def _(query: Tensor, keys: Tensor, W: Tensor, U: Tensor, v: Tensor) -> Tensor:
-    return torch.softmax(additive_score.reference(query, keys, W, U, v), dim=-1)
 
 
 # ---- the masked softmax ------------------------------------------------------------------------------------------
@@ -84,58 +79,39 @@ def masked_softmax(scores: Tensor, mask: Tensor) -> Tensor:
     return torch.softmax(scores.masked_fill(~mask, lowest), dim=-1).masked_fill(~mask, 0.0)
 
 
-@masked_softmax.mistake(
-    "each row should sum to 1: you set weights to 0 after the softmax, when padding had taken its share"
-)
-def _(scores: Tensor, mask: Tensor) -> Tensor:
-    return torch.softmax(scores, dim=-1) * mask
-
-
-@masked_softmax.mistake("a score of 0 is not 'blocked': exp(0) = 1, so padding still gets weight")
-def _(scores: Tensor, mask: Tensor) -> Tensor:
-    return torch.softmax(scores * mask, dim=-1)
-
-
-@masked_softmax.mistake("a row in which everything is blocked gives NaN: 0/0; its weights should all be 0")
-def _(scores: Tensor, mask: Tensor) -> Tensor:
-    return torch.softmax(scores.masked_fill(~mask, -torch.inf), dim=-1)
-
-
-@masked_softmax.mistake(
-    "a row in which everything is blocked attends to its padding evenly; its weights should all be 0"
-)
-def _(scores: Tensor, mask: Tensor) -> Tensor:
-    return torch.softmax(scores.masked_fill(~mask, torch.finfo(scores.dtype).min), dim=-1)
-
-
-@masked_softmax.mistake("the mask is the wrong way round: here True means 'may attend'")
-def _(scores: Tensor, mask: Tensor) -> Tensor:
-    return masked_softmax.reference(scores, ~mask)
-
-
-@masked_softmax.mistake("the mask is not used: padding takes part like a word")
-def _(scores: Tensor, mask: Tensor) -> Tensor:
-    return torch.softmax(scores, dim=-1)
-
-
-@masked_softmax.mistake("the softmax runs over the sentences; each row needs weights over its own words that sum to 1")
-def _(scores: Tensor, mask: Tensor) -> Tensor:
-    return torch.softmax(scores.masked_fill(~mask, torch.finfo(scores.dtype).min), dim=0).masked_fill(~mask, 0.0)
-
-
-@masked_softmax.mistake(
-    "−100 is low but not the lowest: where the allowed scores are lower still, padding gets all the weight"
-)
-def _(scores: Tensor, mask: Tensor) -> Tensor:
-    return torch.softmax(scores.masked_fill(~mask, -100.0), dim=-1).masked_fill(~mask, 0.0)
-
-
-@masked_softmax.mistake(
-    "exp of very low scores is 0, and 0/0 is NaN: subtract the row's maximum first, as torch.softmax does"
-)
-def _(scores: Tensor, mask: Tensor) -> Tensor:
+def _softmax_by_hand(scores: Tensor, mask: Tensor) -> Tensor:
     weights = scores.exp() * mask
     return (weights / weights.sum(dim=-1, keepdim=True)).masked_fill(~mask.any(dim=-1, keepdim=True), 0.0)
+
+
+masked_softmax.mistakes(
+    {
+        "each row should sum to 1: you set weights to 0 after the softmax, when padding had taken its share": (
+            lambda scores, mask: torch.softmax(scores, dim=-1) * mask
+        ),
+        "a score of 0 is not 'blocked': exp(0) = 1, so padding still gets weight": (
+            lambda scores, mask: torch.softmax(scores * mask, dim=-1)
+        ),
+        "a row in which everything is blocked gives NaN: 0/0; its weights should all be 0": (
+            lambda scores, mask: torch.softmax(scores.masked_fill(~mask, -torch.inf), dim=-1)
+        ),
+        "a row in which everything is blocked attends to its padding evenly; its weights should all be 0": (
+            lambda scores, mask: torch.softmax(scores.masked_fill(~mask, torch.finfo(scores.dtype).min), dim=-1)
+        ),
+        "the mask is the wrong way round: here True means 'may attend'": (
+            lambda scores, mask: masked_softmax.reference(scores, ~mask)
+        ),
+        "the mask is not used: padding takes part like a word": lambda scores, mask: torch.softmax(scores, dim=-1),
+        "the softmax runs over the sentences; each row needs weights over its own words that sum to 1": (
+            lambda scores, mask: torch.softmax(scores.masked_fill(~mask, torch.finfo(scores.dtype).min), dim=0) * mask
+        ),
+        "−100 is low but not the lowest: where the allowed scores are lower still, padding gets all the weight": (
+            lambda scores, mask: torch.softmax(scores.masked_fill(~mask, -100.0), dim=-1) * mask
+        ),
+        "exp of very low scores is 0, and 0/0 is NaN: "
+        "subtract the row's maximum first, as torch.softmax does": _softmax_by_hand,
+    }
+)
 
 
 # ---- the context vector ------------------------------------------------------------------------------------------
@@ -157,24 +133,22 @@ def context(weights: Tensor, states: Tensor) -> Tensor:
     return torch.einsum("btj,bjd->btd", weights, states)
 
 
-@context.mistake("you summed over the target positions t; the context of step t is a sum over the source positions j")
-def _(weights: Tensor, states: Tensor) -> Tensor:
-    return torch.einsum("btj,btd->bjd", weights, states)
-
-
-@context.mistake("the states are not weighted: this is their plain sum, the same for every step")
-def _(weights: Tensor, states: Tensor) -> Tensor:
-    return torch.einsum("btj,bkd->btd", torch.ones_like(weights) / weights.shape[2], states)
-
-
-@context.mistake("the steps are mixed up: you summed over t as well, which leaves one context a sentence")
-def _(weights: Tensor, states: Tensor) -> Tensor:
-    return torch.einsum("btj,bjd->bd", weights, states)
-
-
-@context.mistake("the sentences of the batch are mixed up: 'b' must stand in both inputs and in the output")
-def _(weights: Tensor, states: Tensor) -> Tensor:
-    return torch.einsum("btj,cjd->btd", weights, states)
+context.mistakes(
+    {
+        "you summed over the target positions t; the context of step t is a sum over the source positions j": (
+            partial(torch.einsum, "btj,btd->bjd")
+        ),
+        "the states are not weighted: this is their plain sum, the same for every step": (
+            lambda weights, states: torch.einsum("btj,bkd->btd", torch.ones_like(weights) / weights.shape[2], states)
+        ),
+        "the steps are mixed up: you summed over t as well, which leaves one context a sentence": (
+            partial(torch.einsum, "btj,bjd->bd")
+        ),
+        "the sentences of the batch are mixed up: 'b' must stand in both inputs and in the output": (
+            partial(torch.einsum, "btj,cjd->btd")
+        ),
+    }
+)
 
 
 # ---- the alignment error rate ------------------------------------------------------------------------------------
@@ -199,30 +173,20 @@ def alignment_error_rate(found: Links, sure: Links, possible: Links) -> float:
     return 1 - (len(found & sure) + len(found & possible)) / (len(found) + len(sure))
 
 
-@alignment_error_rate.mistake("this is the agreement; the error rate is 1 minus it")
-def _(found: Links, sure: Links, possible: Links) -> float:
-    return 1 - alignment_error_rate.reference(found, sure, possible)
-
-
-@alignment_error_rate.mistake(
-    "possible links that were not found are no errors: the denominator is |A| + |S|, without P"
+alignment_error_rate.mistakes(
+    {
+        "this is the agreement; the error rate is 1 minus it": lambda *case: 1 - alignment_error_rate.reference(*case),
+        "possible links that were not found are no errors: the denominator is |A| + |S|, without P": (
+            lambda found, sure, possible: 1 - (len(found & sure) + len(found & possible)) / (len(found) + len(possible))
+        ),
+        "links that are possible but not sure should count as half right: the term |A ∩ P| is missing": (
+            lambda found, sure, possible: 1 - 2 * len(found & sure) / (len(found) + len(sure))
+        ),
+        "this only asks how many found links are possible; a model that finds one link would be perfect": (
+            lambda found, sure, possible: 1 - len(found & possible) / len(found)
+        ),
+    }
 )
-def _(found: Links, sure: Links, possible: Links) -> float:
-    return 1 - (len(found & sure) + len(found & possible)) / (len(found) + len(possible))
-
-
-@alignment_error_rate.mistake(
-    "links that are possible but not sure should count as half right: the term |A ∩ P| is missing"
-)
-def _(found: Links, sure: Links, possible: Links) -> float:
-    return 1 - 2 * len(found & sure) / (len(found) + len(sure))
-
-
-@alignment_error_rate.mistake(
-    "this only asks how many found links are possible; a model that finds one link would be perfect"
-)
-def _(found: Links, sure: Links, possible: Links) -> float:
-    return 1 - len(found & possible) / len(found)
 
 
 # ---- why the choice has to be soft -------------------------------------------------------------------------------
@@ -257,25 +221,20 @@ def estimate_gradient(f: Callable[[Tensor], Tensor], scores: Tensor, epsilon: fl
     return gradient
 
 
-@estimate_gradient.mistake("twice too large: up and down together are 2ε apart")
-def _(f: Callable[[Tensor], Tensor], scores: Tensor, epsilon: float) -> Tensor:
-    return 2 * estimate_gradient.reference(f, scores, epsilon)
-
-
-@estimate_gradient.mistake("this is the difference; divide by the distance 2ε to get a slope")
-def _(f: Callable[[Tensor], Tensor], scores: Tensor, epsilon: float) -> Tensor:
-    return 2 * epsilon * estimate_gradient.reference(f, scores, epsilon)
-
-
-@estimate_gradient.mistake("a one-sided difference is off by a term in ε: go up and down, and divide by 2ε")
-def _(f: Callable[[Tensor], Tensor], scores: Tensor, epsilon: float) -> Tensor:
-    steps = epsilon * torch.eye(len(scores), dtype=scores.dtype)
-    return torch.stack([(f(scores + step) - f(scores)) / epsilon for step in steps])
-
-
-@estimate_gradient.mistake("you moved all scores together: softmax and argmax do not notice that; move one at a time")
-def _(f: Callable[[Tensor], Tensor], scores: Tensor, epsilon: float) -> Tensor:
-    return torch.full_like(scores, float(f(scores + epsilon) - f(scores - epsilon)) / (2 * epsilon))
+estimate_gradient.mistakes(
+    {
+        "twice too large: up and down together are 2ε apart": lambda *case: 2 * estimate_gradient.reference(*case),
+        "this is the difference; divide by the distance 2ε to get a slope": (
+            lambda f, scores, epsilon: 2 * epsilon * estimate_gradient.reference(f, scores, epsilon)
+        ),
+        "a one-sided difference is off by a term in ε: go up and down, and divide by 2ε": lambda f, scores, epsilon: (
+            torch.stack([(f(scores + step) - f(scores)) / epsilon for step in epsilon * torch.eye(len(scores))])
+        ),
+        "you moved all scores together: softmax and argmax do not notice that; move one at a time": (
+            lambda f, scores, epsilon: ((f(scores + epsilon) - f(scores - epsilon)) / (2 * epsilon)).expand_as(scores)
+        ),
+    }
+)
 
 
 # ---- find the bug ------------------------------------------------------------------------------------------------
@@ -307,33 +266,26 @@ def _(scores: Tensor, mask: Tensor, states: Tensor) -> Tensor:
     return weights @ states
 
 
-@attend.mistake("now nothing is masked at all: padding takes part like a word")
-def _(scores: Tensor, mask: Tensor, states: Tensor) -> Tensor:
-    return torch.softmax(scores, dim=-1) @ states
-
-
-@attend.mistake("better: padding adds nothing to the context; but the weights of the words no longer sum to 1")
-def _(scores: Tensor, mask: Tensor, states: Tensor) -> Tensor:
-    return (torch.softmax(scores, dim=-1) * mask[:, None]) @ states
-
-
-@attend.mistake(
-    "the scores of padding are still 0 inside the softmax, and exp(0) = 1; mask them before it, not the weights after"
+attend.mistakes(
+    {
+        "now nothing is masked at all: padding takes part like a word": (
+            lambda scores, mask, states: torch.softmax(scores, dim=-1) @ states
+        ),
+        "better: padding adds nothing to the context; but the weights of the words no longer sum to 1": (
+            lambda scores, mask, states: (torch.softmax(scores, dim=-1) * mask[:, None]) @ states
+        ),
+        "the scores of padding are still 0 inside the softmax, and exp(0) = 1; "
+        "mask them before it, not the weights after": (
+            lambda scores, mask, states: (torch.softmax(scores * mask[:, None], dim=-1) * mask[:, None]) @ states
+        ),
+        "a score of −1 is small, not impossible: exp(−1) is 0.37; use −∞": (
+            lambda scores, mask, states: torch.softmax(scores.masked_fill(~mask[:, None], -1.0), dim=-1) @ states
+        ),
+        "the mask is the wrong way round: the words are hidden and the padding is read": (
+            lambda scores, mask, states: attend.reference(scores, ~mask, states)
+        ),
+        "the softmax runs over the target words: each target word needs weights over the source that sum to 1": (
+            lambda scores, mask, states: torch.softmax(scores.masked_fill(~mask[:, None], -1e9), dim=1) @ states
+        ),
+    }
 )
-def _(scores: Tensor, mask: Tensor, states: Tensor) -> Tensor:
-    return (torch.softmax(scores * mask[:, None], dim=-1) * mask[:, None]) @ states
-
-
-@attend.mistake("a score of −1 is small, not impossible: exp(−1) is 0.37; use −∞")
-def _(scores: Tensor, mask: Tensor, states: Tensor) -> Tensor:
-    return torch.softmax(scores.masked_fill(~mask[:, None], -1.0), dim=-1) @ states
-
-
-@attend.mistake("the mask is the wrong way round: the words are hidden and the padding is read")
-def _(scores: Tensor, mask: Tensor, states: Tensor) -> Tensor:
-    return torch.softmax(scores.masked_fill(mask[:, None], -torch.inf), dim=-1) @ states
-
-
-@attend.mistake("the softmax runs over the target words: each target word needs weights over the source that sum to 1")
-def _(scores: Tensor, mask: Tensor, states: Tensor) -> Tensor:
-    return torch.softmax(scores.masked_fill(~mask[:, None], torch.finfo(scores.dtype).min), dim=1) @ states

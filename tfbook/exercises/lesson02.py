@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from tfbook.exercises.engine import exercise, randn
 
@@ -32,32 +34,25 @@ def cosine_score(query: Tensor, keys: Tensor, sharpness: float) -> Tensor:
     return sharpness * products / (query.norm(dim=-1, keepdim=True) * keys.norm(dim=-1))
 
 
-@cosine_score.mistake("this is the dot product: a key gets a larger score by being longer; divide by both lengths")
-def _(query: Tensor, keys: Tensor, sharpness: float) -> Tensor:
-    return sharpness * torch.einsum("bd,bkd->bk", query, keys)
-
-
-@cosine_score.mistake("the query's length is still in the score: a longer query would make the choice sharper")
-def _(query: Tensor, keys: Tensor, sharpness: float) -> Tensor:
-    return cosine_score.reference(query, keys, sharpness) * query.norm(dim=-1, keepdim=True)
-
-
-@cosine_score.mistake("the sharpness multiplies the cosine; dividing by it makes it a temperature")
-def _(query: Tensor, keys: Tensor, sharpness: float) -> Tensor:
-    return cosine_score.reference(query, keys, 1 / sharpness)
-
-
-@cosine_score.mistake("the sharpness is missing: with scores between −1 and 1 no softmax gets sharp")
-def _(query: Tensor, keys: Tensor, sharpness: float) -> Tensor:
-    return cosine_score.reference(query, keys, 1.0)
-
-
-@cosine_score.mistake(
-    "you took lengths along the axis of the keys: each key has its own length, over its entries (dim −1)"
+cosine_score.mistakes(
+    {
+        "this is the dot product: a key gets a larger score by being longer; divide by both lengths": (
+            lambda query, keys, sharpness: sharpness * torch.einsum("bd,bkd->bk", query, keys)
+        ),
+        "the query's length is still in the score: a longer query would make the choice sharper": (
+            lambda query, *rest: cosine_score.reference(query, *rest) * query.norm(dim=-1, keepdim=True)
+        ),
+        "the sharpness multiplies the cosine; dividing by it makes it a temperature": (
+            lambda query, keys, sharpness: cosine_score.reference(query, keys, 1 / sharpness)
+        ),
+        "the sharpness is missing: with scores between −1 and 1 no softmax gets sharp": (
+            lambda query, keys, sharpness: cosine_score.reference(query, keys, 1.0)
+        ),
+        "you took lengths along the axis of the keys: each key has its own length, over its entries (dim −1)": (
+            lambda q, k, sharpness: sharpness * torch.einsum("bd,bkd->bk", F.normalize(q), F.normalize(k, dim=1))
+        ),
+    }
 )
-def _(query: Tensor, keys: Tensor, sharpness: float) -> Tensor:
-    q, k = query / query.norm(dim=-1, keepdim=True), keys / keys.norm(dim=1, keepdim=True)
-    return sharpness * torch.einsum("bd,bkd->bk", q, k)
 
 
 # ---- the general score -------------------------------------------------------------------------------------------
@@ -79,25 +74,22 @@ def general_score(query: Tensor, keys: Tensor, W: Tensor) -> Tensor:
     return query @ W @ keys.mT
 
 
-@general_score.mistake("W is the wrong way round: its rows belong to the query, its columns to the key")
-def _(query: Tensor, keys: Tensor, W: Tensor) -> Tensor:
-    turned = W.T if W.shape[0] == W.shape[1] else W
-    return query @ turned @ keys.mT
-
-
-@general_score.mistake("rows and columns are exchanged: the result is (batch, query, key), one row a query")
-def _(query: Tensor, keys: Tensor, W: Tensor) -> Tensor:
-    return general_score.reference(query, keys, W).mT.reshape(query.shape[0], query.shape[1], keys.shape[1])
-
-
-@general_score.mistake("these are weights: the exercise asks for the scores, before the softmax")
-def _(query: Tensor, keys: Tensor, W: Tensor) -> Tensor:
-    return torch.softmax(general_score.reference(query, keys, W), dim=-1)
-
-
-@general_score.mistake("the sentences of the batch are mixed up: a query meets the keys of its own sentence only")
-def _(query: Tensor, keys: Tensor, W: Tensor) -> Tensor:
-    return query @ W @ keys.sum(dim=0, keepdim=True).mT
+general_score.mistakes(
+    {
+        "W is the wrong way round: its rows belong to the query, its columns to the key": (
+            lambda query, keys, W: query @ (W.T if W.shape[0] == W.shape[1] else W) @ keys.mT
+        ),
+        "rows and columns are exchanged: the result is (batch, query, key), one row a query": (
+            lambda query, keys, W: (query @ W @ keys.mT).mT.reshape(len(query), query.shape[1], keys.shape[1])
+        ),
+        "these are weights: the exercise asks for the scores, before the softmax": (
+            lambda query, keys, W: torch.softmax(query @ W @ keys.mT, dim=-1)
+        ),
+        "the sentences of the batch are mixed up: a query meets the keys of its own sentence only": (
+            lambda query, keys, W: query @ W @ keys.sum(dim=0, keepdim=True).mT
+        ),
+    }
+)
 
 
 # ---- the scaled dot score ----------------------------------------------------------------------------------------
@@ -118,29 +110,25 @@ def scaled_dot_score(query: Tensor, keys: Tensor) -> Tensor:
     return query @ keys.mT / math.sqrt(query.shape[-1])
 
 
-@scaled_dot_score.mistake("the scale is missing: the variance of these scores is d, and the softmax saturates")
-def _(query: Tensor, keys: Tensor) -> Tensor:
-    return query @ keys.mT
-
-
-@scaled_dot_score.mistake("1/d is too much: the standard deviation grows with √d, and 1/d leaves 1/√d of it")
-def _(query: Tensor, keys: Tensor) -> Tensor:
-    return query @ keys.mT / query.shape[-1]
-
-
-@scaled_dot_score.mistake("you multiplied by √d: that makes large scores larger still")
-def _(query: Tensor, keys: Tensor) -> Tensor:
-    return query @ keys.mT * math.sqrt(query.shape[-1])
-
-
-@scaled_dot_score.mistake("you divided by the root of the number of keys; d is the width of a query")
-def _(query: Tensor, keys: Tensor) -> Tensor:
-    return query @ keys.mT / math.sqrt(keys.shape[1])
-
-
-@scaled_dot_score.mistake("this is the cosine: √d is one number for all, the lengths of q and k stay in the score")
-def _(query: Tensor, keys: Tensor) -> Tensor:
-    return query @ keys.mT / (query.norm(dim=-1)[:, :, None] * keys.norm(dim=-1)[:, None])
+scaled_dot_score.mistakes(
+    {
+        "the scale is missing: the variance of these scores is d, and the softmax saturates": (
+            lambda query, keys: query @ keys.mT
+        ),
+        "1/d is too much: the standard deviation grows with √d, and 1/d leaves 1/√d of it": (
+            lambda query, keys: query @ keys.mT / query.shape[-1]
+        ),
+        "you multiplied by √d: that makes large scores larger still": (
+            lambda query, keys: query @ keys.mT * math.sqrt(query.shape[-1])
+        ),
+        "you divided by the root of the number of keys; d is the width of a query": (
+            lambda query, keys: query @ keys.mT / math.sqrt(keys.shape[1])
+        ),
+        "this is the cosine: √d is one number for all, the lengths of q and k stay in the score": (
+            lambda query, keys: query @ keys.mT / (query.norm(dim=-1)[:, :, None] * keys.norm(dim=-1)[:, None])
+        ),
+    }
+)
 
 
 # ---- a soft lookup that hardens ----------------------------------------------------------------------------------
@@ -164,26 +152,27 @@ def soft_lookup(scores: Tensor, values: Tensor, temperature: float) -> Tensor:
     return torch.softmax(scores / temperature, dim=-1) @ values
 
 
-@soft_lookup.mistake("at temperature 0 you divide by zero and get NaN; return the value of the largest score there")
-def _(scores: Tensor, values: Tensor, temperature: float) -> Tensor:
-    return torch.softmax(scores / temperature, dim=-1) @ values
-
-
-@soft_lookup.mistake("you multiplied by the temperature: a cold lookup should be sharp, yours becomes even")
-def _(scores: Tensor, values: Tensor, temperature: float) -> Tensor:
-    return torch.softmax(scores * temperature, dim=-1) @ values
-
-
-@soft_lookup.mistake("this takes the best value at every temperature: nothing soft is left")
-def _(scores: Tensor, values: Tensor, temperature: float) -> Tensor:
-    return values[scores.argmax(dim=-1)]
-
-
-@soft_lookup.mistake("the temperature belongs inside: divide the scores before the softmax, not the weights after it")
-def _(scores: Tensor, values: Tensor, temperature: float) -> Tensor:
+def _divided_weights(scores: Tensor, values: Tensor, temperature: float) -> Tensor:
     if temperature == 0:
         return values[scores.argmax(dim=-1)]
     return torch.softmax(scores, dim=-1) / temperature @ values
+
+
+soft_lookup.mistakes(
+    {
+        "at temperature 0 you divide by zero and get NaN; return the value of the largest score there": (
+            lambda scores, values, temperature: torch.softmax(scores / temperature, dim=-1) @ values
+        ),
+        "you multiplied by the temperature: a cold lookup should be sharp, yours becomes even": (
+            lambda scores, values, temperature: torch.softmax(scores * temperature, dim=-1) @ values
+        ),
+        "this takes the best value at every temperature: nothing soft is left": (
+            lambda scores, values, temperature: values[scores.argmax(dim=-1)]
+        ),
+        "the temperature belongs inside: divide the scores before the softmax, "
+        "not the weights after it": _divided_weights,
+    }
+)
 
 
 # ---- the temperature for a wanted weight -------------------------------------------------------------------------
@@ -204,24 +193,20 @@ def temperature_for(gap: Tensor, share: float) -> Tensor:
     return gap / math.log(share / (1 - share))
 
 
-@temperature_for.mistake("this is the inverse, the sharpness β = 1/T")
-def _(gap: Tensor, share: float) -> Tensor:
-    return math.log(share / (1 - share)) / gap
-
-
-@temperature_for.mistake("the other key has the rest: the ratio of the weights is share / (1 − share), not share")
-def _(gap: Tensor, share: float) -> Tensor:
-    return gap / math.log(share)
-
-
-@temperature_for.mistake("a ratio of weights is exp of a difference of scores: you left out the logarithm")
-def _(gap: Tensor, share: float) -> Tensor:
-    return gap / (share / (1 - share))
-
-
-@temperature_for.mistake("your temperature is negative: it prefers the worse key; the better one has the larger share")
-def _(gap: Tensor, share: float) -> Tensor:
-    return gap / math.log((1 - share) / share)
+temperature_for.mistakes(
+    {
+        "this is the inverse, the sharpness β = 1/T": lambda gap, share: math.log(share / (1 - share)) / gap,
+        "the other key has the rest: the ratio of the weights is share / (1 − share), not share": (
+            lambda gap, share: gap / math.log(share)
+        ),
+        "a ratio of weights is exp of a difference of scores: you left out the logarithm": (
+            lambda gap, share: gap / (share / (1 - share))
+        ),
+        "your temperature is negative: it prefers the worse key; the better one has the larger share": (
+            lambda gap, share: gap / math.log((1 - share) / share)
+        ),
+    }
+)
 
 
 # ---- which score for which task ----------------------------------------------------------------------------------
@@ -256,50 +241,34 @@ def which_score(tasks: list[str]) -> list[str]:
     return [next(name for word, name in names.items() if word in task) for task in tasks]
 
 
-@which_score.mistake("documents: with a dot product the longest document wins, whatever the topic; compare directions")
-def _(tasks: list[str]) -> list[str]:
-    return _answer(tasks, cosine="dot")
-
-
-@which_score.mistake("widths 300 and 512 have no dot product; something has to map one to the other, and a matrix can")
-def _(tasks: list[str]) -> list[str]:
-    return _answer(tasks, general="dot")
-
-
-@which_score.mistake(
-    "300 and 512: an additive score learns it, too, at the price of a hidden layer a pair; a matrix is enough"
+which_score.mistakes(
+    {
+        "documents: with a dot product the longest document wins, whatever the topic; compare directions": (
+            partial(_answer, cosine="dot")
+        ),
+        "widths 300 and 512 have no dot product; something has to map one to the other, and a matrix can": (
+            partial(_answer, general="dot")
+        ),
+        "300 and 512: an additive score learns it, too, at the price of a hidden layer a pair; a matrix is enough": (
+            partial(_answer, general="additive")
+        ),
+        "documents: dividing by √d leaves the longest document ahead, whatever the topic; compare directions": (
+            partial(_answer, cosine="scaled dot")
+        ),
+        "layers that learn make their own matrix, so W is spare: what remains to mend at width 512 is √d": (
+            partial(_answer, scaled_dot="general")
+        ),
+        "at width 512 the plain dot product has variance 512: the softmax begins saturated; divide by √d": (
+            partial(_answer, scaled_dot="dot")
+        ),
+        "squares are not linear in the key: no matrix W can make them; the additive score has a bend inside": (
+            partial(_answer, additive="general")
+        ),
+        "'the third item' does not depend on what the items are; no comparison of contents can find it": (
+            partial(_answer, location="additive")
+        ),
+    }
 )
-def _(tasks: list[str]) -> list[str]:
-    return _answer(tasks, general="additive")
-
-
-@which_score.mistake(
-    "documents: dividing by √d leaves the longest document ahead, whatever the topic; compare directions"
-)
-def _(tasks: list[str]) -> list[str]:
-    return _answer(tasks, cosine="scaled dot")
-
-
-@which_score.mistake("layers that learn make their own matrix, so W is spare: what remains to mend at width 512 is √d")
-def _(tasks: list[str]) -> list[str]:
-    return _answer(tasks, scaled_dot="general")
-
-
-@which_score.mistake("at width 512 the plain dot product has variance 512: the softmax begins saturated; divide by √d")
-def _(tasks: list[str]) -> list[str]:
-    return _answer(tasks, scaled_dot="dot")
-
-
-@which_score.mistake(
-    "squares are not linear in the key: no matrix W can make them; the additive score has a bend inside"
-)
-def _(tasks: list[str]) -> list[str]:
-    return _answer(tasks, additive="general")
-
-
-@which_score.mistake("'the third item' does not depend on what the items are; no comparison of contents can find it")
-def _(tasks: list[str]) -> list[str]:
-    return _answer(tasks, location="additive")
 
 
 # ---- find the bug ------------------------------------------------------------------------------------------------
@@ -330,21 +299,19 @@ def _(query: Tensor, keys: Tensor, values: Tensor) -> Tensor:
     return torch.softmax(scores, dim=-1) @ values
 
 
-@attend.mistake("without any scale a longer memory no longer blurs the choice, but a wider query still sharpens it")
-def _(query: Tensor, keys: Tensor, values: Tensor) -> Tensor:
-    return torch.softmax(query @ keys.mT, dim=-1) @ values
-
-
-@attend.mistake("now the scale is the root of the number of queries: look at the shape of the scores again")
-def _(query: Tensor, keys: Tensor, values: Tensor) -> Tensor:
-    return torch.softmax(query @ keys.mT / math.sqrt(query.shape[1]), dim=-1) @ values
-
-
-@attend.mistake("the width it is, but its root: 1/d makes the weights nearly even at large d")
-def _(query: Tensor, keys: Tensor, values: Tensor) -> Tensor:
-    return torch.softmax(query @ keys.mT / query.shape[-1], dim=-1) @ values
-
-
-@attend.mistake("the softmax runs over the queries: the weights of one query over its keys should sum to 1")
-def _(query: Tensor, keys: Tensor, values: Tensor) -> Tensor:
-    return torch.softmax(query @ keys.mT / math.sqrt(query.shape[-1]), dim=1) @ values
+attend.mistakes(
+    {
+        "without any scale a longer memory no longer blurs the choice, but a wider query still sharpens it": (
+            lambda query, keys, values: torch.softmax(query @ keys.mT, dim=-1) @ values
+        ),
+        "now the scale is the root of the number of queries: look at the shape of the scores again": (
+            lambda query, keys, values: torch.softmax(query @ keys.mT / math.sqrt(query.shape[1]), dim=-1) @ values
+        ),
+        "the width it is, but its root: 1/d makes the weights nearly even at large d": (
+            lambda query, keys, values: torch.softmax(query @ keys.mT / query.shape[-1], dim=-1) @ values
+        ),
+        "the softmax runs over the queries: the weights of one query over its keys should sum to 1": (
+            lambda query, keys, values: torch.softmax(query @ keys.mT / math.sqrt(query.shape[-1]), dim=1) @ values
+        ),
+    }
+)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -31,50 +32,30 @@ def mask_from_lengths(lengths: Tensor, size: int) -> Tensor:
     return allowed[:, None, None]
 
 
-@mask_from_lengths.mistake(
-    "the shape (batch, key) lines up with (query, key): sequence 2 would mask query 2 of every sequence"
+mask_from_lengths.mistakes(
+    {
+        "the shape (batch, key) lines up with (query, key): sequence 2 would mask query 2 of every sequence": (
+            lambda lengths, size: torch.arange(size) < lengths[:, None]
+        ),
+        "the shape (batch, 1, key) lines up with (head, query, key): sequence 2 would mask head 2 of every sequence": (
+            lambda lengths, size: (torch.arange(size) < lengths[:, None])[:, None]
+        ),
+        "the mask is the wrong way round: here True means 'may attend', so words are True": (
+            lambda lengths, size: ~mask_from_lengths.reference(lengths, size)
+        ),
+        "one position too many: positions count from 0, so the last word of 3 stands at 2 and position 3 is padding": (
+            lambda lengths, size: mask_from_lengths.reference(lengths + 1, size)
+        ),
+        "this masks padded queries and lets everyone read the padding: the positions belong to the last axis, "
+        "the keys": lambda lengths, size: mask_from_lengths.reference(lengths, size).mT,
+        "padded queries are blocked as well; leave them alone: nobody reads their outputs, and the loss drops them": (
+            lambda lengths, size: (keys := mask_from_lengths.reference(lengths, size)) & keys.mT
+        ),
+        "these are the numbers 1.0 and 0.0; a mask is Boolean, True and False": (
+            lambda lengths, size: mask_from_lengths.reference(lengths, size).float()
+        ),
+    }
 )
-def _(lengths: Tensor, size: int) -> Tensor:
-    return torch.arange(size) < lengths[:, None]
-
-
-@mask_from_lengths.mistake(
-    "the shape (batch, 1, key) lines up with (head, query, key): sequence 2 would mask head 2 of every sequence"
-)
-def _(lengths: Tensor, size: int) -> Tensor:
-    return (torch.arange(size) < lengths[:, None])[:, None]
-
-
-@mask_from_lengths.mistake("the mask is the wrong way round: here True means 'may attend', so words are True")
-def _(lengths: Tensor, size: int) -> Tensor:
-    return ~mask_from_lengths.reference(lengths, size)
-
-
-@mask_from_lengths.mistake(
-    "one position too many: positions count from 0, so the last word of 3 stands at 2 and position 3 is padding"
-)
-def _(lengths: Tensor, size: int) -> Tensor:
-    return (torch.arange(size) <= lengths[:, None])[:, None, None]
-
-
-@mask_from_lengths.mistake(
-    "this masks padded queries and lets everyone read the padding: the positions belong to the last axis, the keys"
-)
-def _(lengths: Tensor, size: int) -> Tensor:
-    return mask_from_lengths.reference(lengths, size).mT
-
-
-@mask_from_lengths.mistake(
-    "padded queries are blocked as well; leave them alone: nobody reads their outputs, and the loss drops them"
-)
-def _(lengths: Tensor, size: int) -> Tensor:
-    keys = mask_from_lengths.reference(lengths, size)
-    return keys & keys.mT
-
-
-@mask_from_lengths.mistake("these are the numbers 1.0 and 0.0; a mask is Boolean, True and False")
-def _(lengths: Tensor, size: int) -> Tensor:
-    return mask_from_lengths.reference(lengths, size).float()
 
 
 # ---- split, attend, merge ----------------------------------------------------------------------------------------
@@ -105,48 +86,29 @@ def attend_per_head(x: Tensor, heads: int, attend: Callable[[Tensor], Tensor]) -
     return attend(split).transpose(1, 2).reshape(batch, time, d_model)
 
 
-@attend_per_head.mistake(
-    "positions and heads are mixed: a view keeps the order in memory, so cut (heads, d_head) out of the width first, "
-    "then transpose"
+attend_per_head.mistakes(
+    {
+        "positions and heads are mixed: a view keeps the order in memory, "
+        "so cut (heads, d_head) out of the width first, then transpose": (
+            lambda x, heads, attend: attend(x.view(len(x), heads, x.shape[1], -1)).reshape(x.shape)
+        ),
+        "the split is right; merging mixes positions and heads: "
+        "transpose back before the reshape, or the future leaks": (
+            lambda x, heads, attend: attend(x.unflatten(2, (heads, -1)).transpose(1, 2)).reshape(x.shape)
+        ),
+        "the heads of one position attend to each other: attend works on the last two axes, "
+        "which must be (time, d_head)": lambda x, heads, attend: attend(x.unflatten(2, (heads, -1))).reshape(x.shape),
+        "each head took every heads-th entry of the width; a head is a piece of neighbours: view as (heads, d_head)": (
+            lambda x, heads, attend: attend(x.unflatten(2, (-1, heads)).movedim(-1, 1)).movedim(1, -1).flatten(2)
+        ),
+        "heads is how many there are, not how wide each is: its width is d_model // heads": (
+            lambda x, heads, attend: attend_per_head.reference(x, x.shape[-1] // heads, attend)
+        ),
+        "this is one head of full width: the weights are shared by all entries of a position": (
+            lambda x, heads, attend: attend(x)
+        ),
+    }
 )
-def _(x: Tensor, heads: int, attend: Callable[[Tensor], Tensor]) -> Tensor:
-    batch, time, d_model = x.shape
-    return attend(x.view(batch, heads, time, d_model // heads)).reshape(batch, time, d_model)
-
-
-@attend_per_head.mistake(
-    "the split is right; merging mixes positions and heads: transpose back before the reshape, or the future leaks"
-)
-def _(x: Tensor, heads: int, attend: Callable[[Tensor], Tensor]) -> Tensor:
-    batch, time, d_model = x.shape
-    return attend(x.view(batch, time, heads, d_model // heads).transpose(1, 2)).reshape(batch, time, d_model)
-
-
-@attend_per_head.mistake(
-    "the heads of one position attend to each other: attend works on the last two axes, which must be (time, d_head)"
-)
-def _(x: Tensor, heads: int, attend: Callable[[Tensor], Tensor]) -> Tensor:
-    batch, time, d_model = x.shape
-    return attend(x.view(batch, time, heads, d_model // heads)).reshape(batch, time, d_model)
-
-
-@attend_per_head.mistake(
-    "each head took every heads-th entry of the width; a head is a piece of neighbours: view as (heads, d_head)"
-)
-def _(x: Tensor, heads: int, attend: Callable[[Tensor], Tensor]) -> Tensor:
-    batch, time, d_model = x.shape
-    split = x.view(batch, time, d_model // heads, heads).permute(0, 3, 1, 2)
-    return attend(split).permute(0, 2, 3, 1).reshape(batch, time, d_model)
-
-
-@attend_per_head.mistake("heads is how many there are, not how wide each is: its width is d_model // heads")
-def _(x: Tensor, heads: int, attend: Callable[[Tensor], Tensor]) -> Tensor:
-    return attend_per_head.reference(x, x.shape[-1] // heads, attend)
-
-
-@attend_per_head.mistake("this is one head of full width: the weights are shared by all entries of a position")
-def _(x: Tensor, heads: int, attend: Callable[[Tensor], Tensor]) -> Tensor:
-    return attend(x)
 
 
 # ---- the causal mask ---------------------------------------------------------------------------------------------
@@ -169,43 +131,29 @@ def causal_mask(scores: Tensor) -> Tensor:
     return torch.arange(keys) <= position[:, None]
 
 
-def _ones(scores: Tensor) -> Tensor:
-    return torch.ones(scores.shape[-2:], dtype=torch.bool)
-
-
-@causal_mask.mistake(
-    "right for as many queries as keys; fewer queries are the last positions, and yours sit at the start: the newest "
-    "word would see the first one alone"
+causal_mask.mistakes(
+    {
+        "right for as many queries as keys; fewer queries are the last positions, and yours sit at the start: "
+        "the newest word would see the first one alone": (
+            lambda scores: torch.ones(scores.shape[-2:], dtype=torch.bool).tril()
+        ),
+        "a position may attend to itself: j ≤ i, not j < i; the first one would be left with nothing to attend to": (
+            lambda scores: torch.ones(scores.shape[-2:], dtype=torch.bool).tril(scores.shape[-1] - scores.shape[-2] - 1)
+        ),
+        "the mask is the wrong way round: True means 'may attend', and here it is True for the future": (
+            lambda scores: ~causal_mask.reference(scores)
+        ),
+        "this is the upper triangle: every position sees itself and the future, and never the past": (
+            lambda scores: torch.ones(scores.shape[-2:], dtype=torch.bool).triu(scores.shape[-1] - scores.shape[-2])
+        ),
+        "these are numbers to add to the scores, 0 and −∞; the exercise asks for a mask, True and False": (
+            lambda scores: torch.zeros(scores.shape[-2:]).masked_fill(~causal_mask.reference(scores), -torch.inf)
+        ),
+        "these are the masked scores; the exercise asks for the mask itself, True and False": (
+            lambda scores: scores.masked_fill(~causal_mask.reference(scores), -torch.inf)
+        ),
+    }
 )
-def _(scores: Tensor) -> Tensor:
-    return _ones(scores).tril()
-
-
-@causal_mask.mistake(
-    "a position may attend to itself: j ≤ i, not j < i; the first one would be left with nothing to attend to"
-)
-def _(scores: Tensor) -> Tensor:
-    return _ones(scores).tril(scores.shape[-1] - scores.shape[-2] - 1)
-
-
-@causal_mask.mistake("the mask is the wrong way round: True means 'may attend', and here it is True for the future")
-def _(scores: Tensor) -> Tensor:
-    return ~causal_mask.reference(scores)
-
-
-@causal_mask.mistake("this is the upper triangle: every position sees itself and the future, and never the past")
-def _(scores: Tensor) -> Tensor:
-    return _ones(scores).triu(scores.shape[-1] - scores.shape[-2])
-
-
-@causal_mask.mistake("these are numbers to add to the scores, 0 and −∞; the exercise asks for a mask, True and False")
-def _(scores: Tensor) -> Tensor:
-    return torch.zeros(scores.shape[-2:]).masked_fill(~causal_mask.reference(scores), -torch.inf)
-
-
-@causal_mask.mistake("these are the masked scores; the exercise asks for the mask itself, True and False")
-def _(scores: Tensor) -> Tensor:
-    return scores.masked_fill(~causal_mask.reference(scores), -torch.inf)
 
 
 # ---- cross-attention ---------------------------------------------------------------------------------------------
@@ -232,55 +180,41 @@ def cross_attention(query: Tensor, keys: Tensor, values: Tensor, mask: Tensor) -
     return scores.softmax(dim=-1) @ values
 
 
-@cross_attention.mistake("the scores are not divided by √d: their spread grows with the width and the softmax hardens")
-def _(query: Tensor, keys: Tensor, values: Tensor, mask: Tensor) -> Tensor:
-    return cross_attention.reference(query * math.sqrt(query.shape[-1]), keys, values, mask)
+def _scaled(query: Tensor, keys: Tensor) -> Tensor:
+    return query @ keys.mT / math.sqrt(query.shape[-1])
 
 
-@cross_attention.mistake("you divided by d; the standard deviation of a sum of d products is √d")
-def _(query: Tensor, keys: Tensor, values: Tensor, mask: Tensor) -> Tensor:
-    return cross_attention.reference(query / math.sqrt(query.shape[-1]), keys, values, mask)
-
-
-@cross_attention.mistake("√d divides the weights, after the softmax: it belongs to the scores, before it")
-def _(query: Tensor, keys: Tensor, values: Tensor, mask: Tensor) -> Tensor:
-    d = query.shape[-1]
-    return cross_attention.reference(query * math.sqrt(d), keys, values, mask) / math.sqrt(d)
-
-
-@cross_attention.mistake("padding takes part: the mask is not used")
-def _(query: Tensor, keys: Tensor, values: Tensor, mask: Tensor) -> Tensor:
-    return cross_attention.reference(query, keys, values, torch.ones_like(mask))
-
-
-@cross_attention.mistake("you mixed the keys: they say where to look, the values say what is found there")
-def _(query: Tensor, keys: Tensor, values: Tensor, mask: Tensor) -> Tensor:
-    return cross_attention.reference(query, keys, keys, mask)
-
-
-@cross_attention.mistake(
-    "the softmax runs over the queries, where a column of padding is 0/0: each query needs weights over the keys"
+cross_attention.mistakes(
+    {
+        "the scores are not divided by √d: their spread grows with the width and the softmax hardens": (
+            lambda q, *rest: cross_attention.reference(q * math.sqrt(q.shape[-1]), *rest)
+        ),
+        "you divided by d; the standard deviation of a sum of d products is √d": (
+            lambda q, *rest: cross_attention.reference(q / math.sqrt(q.shape[-1]), *rest)
+        ),
+        "√d divides the weights, after the softmax: it belongs to the scores, before it": (
+            lambda q, *rest: cross_attention.reference(q * math.sqrt(q.shape[-1]), *rest) / math.sqrt(q.shape[-1])
+        ),
+        "padding takes part: the mask is not used": (
+            lambda q, k, v, mask: cross_attention.reference(q, k, v, torch.ones_like(mask))
+        ),
+        "you mixed the keys: they say where to look, the values say what is found there": (
+            lambda q, k, v, mask: cross_attention.reference(q, k, k, mask)
+        ),
+        "the softmax runs over the queries, where a column of padding is 0/0: each query needs weights over the keys": (
+            lambda q, k, v, mask: _scaled(q, k).masked_fill(~mask[:, None], -torch.inf).softmax(dim=-2) @ v
+        ),
+        "the mask is the wrong way round: True means 'may attend', so block where it is False": (
+            lambda q, k, v, mask: cross_attention.reference(q, k, v, ~mask)
+        ),
+        "the mask comes after the softmax: padding has taken its share, and no row sums to 1": (
+            lambda q, k, v, mask: (_scaled(q, k).softmax(dim=-1) * mask[:, None]) @ v
+        ),
+        "a score of 0 is not 'blocked': exp(0) = 1; give padding the score −∞": (
+            lambda q, k, v, mask: (_scaled(q, k) * mask[:, None]).softmax(dim=-1) @ v
+        ),
+    }
 )
-def _(query: Tensor, keys: Tensor, values: Tensor, mask: Tensor) -> Tensor:
-    scores = query @ keys.mT / math.sqrt(query.shape[-1])
-    return scores.masked_fill(~mask[:, None], -torch.inf).softmax(dim=-2) @ values
-
-
-@cross_attention.mistake("the mask is the wrong way round: True means 'may attend', so block where it is False")
-def _(query: Tensor, keys: Tensor, values: Tensor, mask: Tensor) -> Tensor:
-    return cross_attention.reference(query, keys, values, ~mask)
-
-
-@cross_attention.mistake("the mask comes after the softmax: padding has taken its share, and no row sums to 1")
-def _(query: Tensor, keys: Tensor, values: Tensor, mask: Tensor) -> Tensor:
-    scores = query @ keys.mT / math.sqrt(query.shape[-1])
-    return (scores.softmax(dim=-1) * mask[:, None]) @ values
-
-
-@cross_attention.mistake("a score of 0 is not 'blocked': exp(0) = 1; give padding the score −∞")
-def _(query: Tensor, keys: Tensor, values: Tensor, mask: Tensor) -> Tensor:
-    scores = query @ keys.mT / math.sqrt(query.shape[-1])
-    return (scores * mask[:, None]).softmax(dim=-1) @ values
 
 
 # ---- pruning heads -----------------------------------------------------------------------------------------------
@@ -307,55 +241,44 @@ def prune_heads(mixed: Tensor, W_O: Tensor, removed: list[int]) -> Tensor:
     return merged @ W_O.T
 
 
-@prune_heads.mistake(
-    "merged without bringing time before head: `reshape` read positions of one head as entries of one vector"
-)
-def _(mixed: Tensor, W_O: Tensor, removed: list[int]) -> Tensor:
-    batch, heads, time, d_head = mixed.shape
-    kept = torch.tensor([head not in removed for head in range(heads)])
-    return (mixed * kept[:, None, None]).reshape(batch, time, heads * d_head) @ W_O.T
-
-
-@prune_heads.mistake("these are the removed heads: keep the others")
-def _(mixed: Tensor, W_O: Tensor, removed: list[int]) -> Tensor:
-    return prune_heads.reference(mixed, W_O, [head for head in range(mixed.shape[1]) if head not in removed])
-
-
-@prune_heads.mistake("nothing is removed: this is the output of all heads")
-def _(mixed: Tensor, W_O: Tensor, removed: list[int]) -> Tensor:
-    return mixed.transpose(1, 2).flatten(2) @ W_O.T
-
-
-@prune_heads.mistake(
-    "you multiplied by W_O; as in nn.Linear its rows are outputs and its columns inputs, so multiply by W_O.T"
-)
-def _(mixed: Tensor, W_O: Tensor, removed: list[int]) -> Tensor:
-    return prune_heads.reference(mixed, W_O.T, removed)
-
-
-@prune_heads.mistake(
-    "the rows of W_O are entries of the output, which all heads share; a head owns d_head neighbouring columns"
-)
-def _(mixed: Tensor, W_O: Tensor, removed: list[int]) -> Tensor:
+def _rows_removed(mixed: Tensor, W_O: Tensor, removed: list[int]) -> Tensor:
     rows = W_O.unflatten(0, (mixed.shape[1], -1)).index_fill(0, torch.tensor(removed), 0.0).flatten(0, 1)
-    return mixed.transpose(1, 2).flatten(2) @ rows.T
+    return prune_heads.reference(mixed, rows, [])
 
 
-@prune_heads.mistake(
-    "the heads that are left moved up and met the columns of others: each head keeps its own columns of W_O"
-)
-def _(mixed: Tensor, W_O: Tensor, removed: list[int]) -> Tensor:
+def _moved_up(mixed: Tensor, W_O: Tensor, removed: list[int]) -> Tensor:
     kept = [head for head in range(mixed.shape[1]) if head not in removed]
     merged = mixed[:, kept].transpose(1, 2).flatten(2)
     return merged @ W_O[:, : merged.shape[-1]].T
 
 
-@prune_heads.mistake(
-    "the others are scaled up, as dropout does in training; what is left of the sum are their terms as they were"
+prune_heads.mistakes(
+    {
+        "merged without bringing time before head: `reshape` read positions of one head as entries of one vector": (
+            lambda mixed, W_O, removed: (
+                mixed.index_fill(1, torch.tensor(removed), 0.0).reshape(len(mixed), mixed.shape[2], -1) @ W_O.T
+            )
+        ),
+        "these are the removed heads: keep the others": lambda mixed, W_O, removed: prune_heads.reference(
+            mixed, W_O, [head for head in range(mixed.shape[1]) if head not in removed]
+        ),
+        "nothing is removed: this is the output of all heads": (
+            lambda mixed, W_O, removed: prune_heads.reference(mixed, W_O, [])
+        ),
+        "you multiplied by W_O; as in nn.Linear its rows are outputs and its columns inputs, so multiply by W_O.T": (
+            lambda mixed, W_O, removed: prune_heads.reference(mixed, W_O.T, removed)
+        ),
+        "the rows of W_O are entries of the output, which all heads share; "
+        "a head owns d_head neighbouring columns": _rows_removed,
+        "the heads that are left moved up and met the columns of others: "
+        "each head keeps its own columns of W_O": _moved_up,
+        "the others are scaled up, as dropout does in training; what is left of the sum are their terms as they were": (
+            lambda mixed, W_O, removed: (
+                prune_heads.reference(mixed, W_O, removed) * mixed.shape[1] / (mixed.shape[1] - len(removed))
+            )
+        ),
+    }
 )
-def _(mixed: Tensor, W_O: Tensor, removed: list[int]) -> Tensor:
-    heads = mixed.shape[1]
-    return prune_heads.reference(mixed, W_O, removed) * heads / (heads - len(removed))
 
 
 # ---- what can influence what -------------------------------------------------------------------------------------
@@ -382,39 +305,28 @@ def reach(mask: Tensor, layers: int) -> Tensor:
     return seen
 
 
-@reach.mistake("this is the reach of one layer; the next one reads positions that have read others, so the reach grows")
-def _(mask: Tensor, layers: int) -> Tensor:
-    return mask.clone()
-
-
-@reach.mistake("one layer too many: a single layer reaches what its mask allows, so begin with the mask")
-def _(mask: Tensor, layers: int) -> Tensor:
-    return reach.reference(mask, layers + 1)
-
-
-@reach.mistake("the direction is reversed: row i must hold what output i can see, as in the mask")
-def _(mask: Tensor, layers: int) -> Tensor:
-    return reach.reference(mask, layers).mT
-
-
-@reach.mistake(
-    "these are the numbers of paths from j to i; whether j can influence i is whether there is one: compare with 0"
+reach.mistakes(
+    {
+        "this is the reach of one layer; the next one reads positions that have read others, so the reach grows": (
+            lambda mask, layers: mask.clone()
+        ),
+        "one layer too many: a single layer reaches what its mask allows, so begin with the mask": (
+            lambda mask, layers: reach.reference(mask, layers + 1)
+        ),
+        "the direction is reversed: row i must hold what output i can see, as in the mask": (
+            lambda mask, layers: reach.reference(mask, layers).mT
+        ),
+        "these are the numbers of paths from j to i; whether j can influence i is whether there is one: "
+        "compare with 0": lambda mask, layers: torch.linalg.matrix_power(mask.float(), layers),
+        "shorter paths count here as well, as if a position could skip a layer: that takes a residual branch; "
+        "every path must be exactly as long as there are layers": (
+            lambda mask, layers: torch.stack([reach.reference(mask, depth + 1) for depth in range(layers)]).any(dim=0)
+        ),
+        "this is the reach of deep stacks; few layers reach no further than their number of steps": (
+            lambda mask, layers: torch.ones_like(mask).tril()
+        ),
+    }
 )
-def _(mask: Tensor, layers: int) -> Tensor:
-    return torch.linalg.matrix_power(mask.float(), layers)
-
-
-@reach.mistake(
-    "shorter paths count here as well, as if a position could skip a layer: that takes a residual branch; every path "
-    "must be exactly as long as there are layers"
-)
-def _(mask: Tensor, layers: int) -> Tensor:
-    return torch.stack([reach.reference(mask, depth) for depth in range(1, layers + 1)]).any(dim=0)
-
-
-@reach.mistake("this is the reach of deep stacks; few layers reach no further than their number of steps")
-def _(mask: Tensor, layers: int) -> Tensor:
-    return torch.ones_like(mask).tril()
 
 
 # ---- find the bug: the picture -----------------------------------------------------------------------------------
@@ -447,40 +359,27 @@ def _(q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
     return output, weights
 
 
-@attend_and_record.mistake(
-    "the picture now agrees with the output, but both are wrong: the output was masked, and is no longer"
+attend_and_record.mistakes(
+    {
+        "the picture now agrees with the output, but both are wrong: the output was masked, and is no longer": (
+            lambda q, k, v, mask: attend_and_record.reference(q, k, v, torch.ones_like(mask))
+        ),
+        "better: blocked positions are dark in the picture; "
+        "but its rows no longer sum to 1, so these are not the weights that were applied": (
+            lambda q, k, v, mask: (attend_and_record.reference(q, k, v, mask)[0], _scaled(q, k).softmax(dim=-1) * mask)
+        ),
+        "output and picture agree, but the mask comes after the softmax: the rows no longer sum to 1": (
+            lambda q, k, v, mask: ((weights := _scaled(q, k).softmax(dim=-1) * mask) @ v, weights)
+        ),
+        "these are the masked scores; what multiplies the values is their softmax": lambda q, k, v, mask: (
+            attend_and_record.reference(q, k, v, mask)[0],
+            _scaled(q, k).masked_fill(~mask, -torch.inf),
+        ),
+        "the mask is the wrong way round: True means 'may attend'": (
+            lambda q, k, v, mask: attend_and_record.reference(q, k, v, ~mask)
+        ),
+    }
 )
-def _(q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-    weights = torch.softmax(q @ k.mT / math.sqrt(q.shape[-1]), dim=-1)
-    return weights @ v, weights
-
-
-@attend_and_record.mistake(
-    "better: blocked positions are dark in the picture; but its rows no longer sum to 1, so these are not the weights "
-    "that were applied"
-)
-def _(q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-    output, _ = attend_and_record.reference(q, k, v, mask)
-    return output, torch.softmax(q @ k.mT / math.sqrt(q.shape[-1]), dim=-1) * mask
-
-
-@attend_and_record.mistake(
-    "output and picture agree, but the mask comes after the softmax: the rows no longer sum to 1"
-)
-def _(q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-    weights = torch.softmax(q @ k.mT / math.sqrt(q.shape[-1]), dim=-1) * mask
-    return weights @ v, weights
-
-
-@attend_and_record.mistake("these are the masked scores; what multiplies the values is their softmax")
-def _(q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-    output, _ = attend_and_record.reference(q, k, v, mask)
-    return output, (q @ k.mT / math.sqrt(q.shape[-1])).masked_fill(~mask, -torch.inf)
-
-
-@attend_and_record.mistake("the mask is the wrong way round: True means 'may attend'")
-def _(q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-    return attend_and_record.reference(q, k, v, ~mask)
 
 
 # ---- find the bug: the leak --------------------------------------------------------------------------------------
@@ -518,62 +417,41 @@ def _(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     return (weights @ v).reshape(batch, time, heads * d_head)
 
 
-def _mixed(q: Tensor, k: Tensor, v: Tensor, later: Tensor, dim: int = -1) -> Tensor:
-    scores = q @ k.mT / math.sqrt(q.shape[-1])
-    return torch.softmax(scores.masked_fill(later, -torch.inf), dim=dim) @ v
-
-
-def _later(q: Tensor) -> Tensor:
-    return torch.ones(q.shape[2], q.shape[2], dtype=torch.bool).triu(1)
-
-
-@causal_heads.mistake(
-    "the positions are right, but the heads are interleaved: head h must fill neighbouring entries, as W_O expects"
-)
-def _(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    return _mixed(q, k, v, _later(q)).permute(0, 2, 3, 1).flatten(2)
-
-
-@causal_heads.mistake(
-    "the mask was right: without the diagonal the first position has nothing to attend to, which gives NaN"
-)
-def _(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    return _mixed(q, k, v, _later(q) | torch.eye(q.shape[2], dtype=torch.bool)).transpose(1, 2).flatten(2)
-
-
-@causal_heads.mistake("the mask was right: `triu(1)` marks the later positions; now the earlier ones are blocked")
-def _(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    return _mixed(q, k, v, _later(q).mT).transpose(1, 2).flatten(2)
-
-
-@causal_heads.mistake("the merge is right now, but the softmax was, too: weights must sum to 1 over the keys")
-def _(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    return _mixed(q, k, v, _later(q), dim=-2).transpose(1, 2).flatten(2)
-
-
-@causal_heads.mistake("the leak is closed by averaging the heads; they belong side by side, each in its own entries")
-def _(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    return _mixed(q, k, v, _later(q)).mean(dim=1).repeat(1, 1, q.shape[1])
-
-
 STILL = "and the reshape still mixes heads with positions"
 
 
-def _merged_wrongly(mixed: Tensor) -> Tensor:
-    batch, heads, time, d_head = mixed.shape
-    return mixed.reshape(batch, time, heads * d_head)
+def _causal(q: Tensor, k: Tensor, v: Tensor, *, diagonal: int = 1, dim: int = -1, merge: bool = True) -> Tensor:
+    later = torch.ones(q.shape[2], q.shape[2], dtype=torch.bool).triu(diagonal)
+    mixed = _scaled(q, k).masked_fill(later, -torch.inf).softmax(dim=dim) @ v
+    return (mixed.transpose(1, 2) if merge else mixed).reshape(len(q), q.shape[2], -1)
 
 
-@causal_heads.mistake(f"the mask was right: without the diagonal the first position sees nothing; {STILL}")
-def _(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    return _merged_wrongly(_mixed(q, k, v, _later(q) | torch.eye(q.shape[2], dtype=torch.bool)))
-
-
-@causal_heads.mistake(f"the mask was right: `triu(2)` lets each position see the next one; {STILL}")
-def _(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    return _merged_wrongly(_mixed(q, k, v, _later(q).triu(2)))
-
-
-@causal_heads.mistake(f"the softmax was right: weights must sum to 1 over the keys, the last axis; {STILL}")
-def _(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    return _merged_wrongly(_mixed(q, k, v, _later(q), dim=-2))
+causal_heads.mistakes(
+    {
+        "the positions are right, but the heads are interleaved: head h must fill neighbouring entries, "
+        "as W_O expects": lambda q, k, v: causal_heads.reference(q, k, v).unflatten(2, (q.shape[1], -1)).mT.flatten(2),
+        "the mask was right: without the diagonal the first position has nothing to attend to, which gives NaN": (
+            partial(_causal, diagonal=0)
+        ),
+        "the mask was right: `triu(1)` marks the later positions; now the earlier ones are blocked": (
+            lambda *qkv: causal_heads.reference(*(x.flip(2) for x in qkv)).flip(1)
+        ),
+        "the merge is right now, but the softmax was, too: weights must sum to 1 over the keys": (
+            partial(_causal, dim=-2)
+        ),
+        "the leak is closed by averaging the heads; they belong side by side, each in its own entries": (
+            lambda q, k, v: (
+                causal_heads.reference(q, k, v).unflatten(2, (q.shape[1], -1)).mean(dim=2).repeat(1, 1, q.shape[1])
+            )
+        ),
+        f"the mask was right: without the diagonal the first position sees nothing; {STILL}": (
+            partial(_causal, diagonal=0, merge=False)
+        ),
+        f"the mask was right: `triu(2)` lets each position see the next one; {STILL}": (
+            partial(_causal, diagonal=2, merge=False)
+        ),
+        f"the softmax was right: weights must sum to 1 over the keys, the last axis; {STILL}": (
+            partial(_causal, dim=-2, merge=False)
+        ),
+    }
+)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -33,59 +34,56 @@ def waves(positions: Tensor, d_model: int) -> Tensor:
     return encoding
 
 
-def _waves(positions: Tensor, exponents: Tensor) -> Tensor:
-    angles = torch.outer(positions, 10_000**-exponents)
+def _angles(positions: Tensor, width: int, steepness: float = 1.0) -> Tensor:
+    return torch.outer(positions, 10_000 ** (-steepness * torch.arange(0, width, 2) / width))
+
+
+def _waves(positions: Tensor, d_model: int, *, steepness: float) -> Tensor:
+    angles = _angles(positions, d_model, steepness)
     return torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(1)
 
 
-@waves.mistake("all sines stand before all cosines; here each sine stands beside its cosine, in columns 2i and 2i + 1")
-def _(positions: Tensor, d_model: int) -> Tensor:
-    encoding = waves.reference(positions, d_model)
-    return torch.cat([encoding[:, 0::2], encoding[:, 1::2]], dim=1)
-
-
-@waves.mistake("sine and cosine are exchanged: at position 0 the even columns are sin 0 = 0")
-def _(positions: Tensor, d_model: int) -> Tensor:
-    return waves.reference(positions, d_model).unflatten(1, (-1, 2)).flip(-1).flatten(1)
-
-
-@waves.mistake(
-    "the frequencies fall half as fast as they should: pair i has the exponent 2i / d_model, not i / d_model"
-)
-def _(positions: Tensor, d_model: int) -> Tensor:
-    return _waves(positions, torch.arange(d_model // 2) / d_model)
-
-
-@waves.mistake("the frequencies fall twice as fast as they should: `torch.arange(0, d_model, 2)` holds 2i already")
-def _(positions: Tensor, d_model: int) -> Tensor:
-    return _waves(positions, 2 * torch.arange(0, d_model, 2) / d_model)
-
-
-@waves.mistake("you multiplied by 10000^(2i / d_model): the waves must get slower from left to right, so divide")
-def _(positions: Tensor, d_model: int) -> Tensor:
-    return _waves(positions, -torch.arange(0, d_model, 2) / d_model)
-
-
-@waves.mistake("each column has a frequency of its own: a sine and its cosine share one, or no shift is a rotation")
-def _(positions: Tensor, d_model: int) -> Tensor:
+def _a_frequency_a_column(positions: Tensor, d_model: int) -> Tensor:
     columns = torch.arange(d_model)
     angles = torch.outer(positions, 10_000 ** (-columns / d_model))
     return torch.where(columns % 2 == 0, angles.sin(), angles.cos())
 
 
-@waves.mistake("one position too far: positions count from 0, and all angles of position 0 are 0")
-def _(positions: Tensor, d_model: int) -> Tensor:
-    return waves.reference(positions + 1, d_model)
+def _apart(x: Tensor) -> Tensor:
+    """All first ones of the pairs of neighbours, then all second ones."""
+    return x.unflatten(-1, (-1, 2)).mT.flatten(-2)
 
 
-@waves.mistake("you counted the rows: `positions` says where each one stands, and the second case begins at 20")
-def _(positions: Tensor, d_model: int) -> Tensor:
-    return waves.reference(torch.arange(len(positions)).float(), d_model)
-
-
-@waves.mistake("the angles are in radians already: nothing here is a degree")
-def _(positions: Tensor, d_model: int) -> Tensor:
-    return waves.reference(positions.deg2rad(), d_model)
+waves.mistakes(
+    {
+        "all sines stand before all cosines; here each sine stands beside its cosine, in columns 2i and 2i + 1": (
+            lambda positions, d_model: _apart(waves.reference(positions, d_model))
+        ),
+        "sine and cosine are exchanged: at position 0 the even columns are sin 0 = 0": (
+            lambda positions, d_model: waves.reference(positions, d_model).unflatten(1, (-1, 2)).flip(-1).flatten(1)
+        ),
+        "the frequencies fall half as fast as they should: pair i has the exponent 2i / d_model, not i / d_model": (
+            partial(_waves, steepness=0.5)
+        ),
+        "the frequencies fall twice as fast as they should: `torch.arange(0, d_model, 2)` holds 2i already": (
+            partial(_waves, steepness=2.0)
+        ),
+        "you multiplied by 10000^(2i / d_model): the waves must get slower from left to right, so divide": (
+            partial(_waves, steepness=-1.0)
+        ),
+        "each column has a frequency of its own: a sine and its cosine share one, "
+        "or no shift is a rotation": _a_frequency_a_column,
+        "one position too far: positions count from 0, and all angles of position 0 are 0": (
+            lambda positions, d_model: waves.reference(positions + 1, d_model)
+        ),
+        "you counted the rows: `positions` says where each one stands, and the second case begins at 20": (
+            lambda positions, d_model: waves.reference(torch.arange(len(positions)).float(), d_model)
+        ),
+        "the angles are in radians already: nothing here is a degree": (
+            lambda positions, d_model: waves.reference(positions.deg2rad(), d_model)
+        ),
+    }
+)
 
 
 # ---- rotary ------------------------------------------------------------------------------------------------------
@@ -116,104 +114,68 @@ def rotary(x: Tensor, positions: Tensor) -> Tensor:
     return torch.stack([first * cos - second * sin, first * sin + second * cos], dim=-1).flatten(-2)
 
 
-def _cos_sin_first_second(x: Tensor, positions: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    angles = torch.outer(positions, 10_000 ** (-torch.arange(0, x.shape[-1], 2) / x.shape[-1]))
-    return angles.cos(), angles.sin(), x[..., 0::2], x[..., 1::2]
+def _rotation(a: Tensor, b: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
+    return a * cos - b * sin, a * sin + b * cos
 
 
-def _turned_by(x: Tensor, angles: Tensor) -> Tensor:
-    """Neighbours turned by these angles: by multiplying complex numbers, which is one more way to do it."""
-    pairs = torch.view_as_complex(x.unflatten(-1, (-1, 2)).contiguous())
-    return torch.view_as_real(pairs * torch.polar(torch.ones_like(angles), angles)).flatten(-2)
+def _turned(
+    x: Tensor, positions: Tensor, *, formula: Callable[..., tuple[Tensor, Tensor]] = _rotation, steepness: float = 1.0
+) -> Tensor:
+    angles = _angles(positions, x.shape[-1], steepness)
+    return torch.stack(formula(x[..., 0::2], x[..., 1::2], angles.cos(), angles.sin()), dim=-1).flatten(-2)
 
 
-@rotary.mistake(
-    "these pairs are halves, x_i and x_{i + d_head/2}, as in the package; here neighbours are turned together"
-)
-def _(x: Tensor, positions: Tensor) -> Tensor:
-    cos, sin, _, _ = _cos_sin_first_second(x, positions)
+def _angles_of_halves(x: Tensor, positions: Tensor) -> Tensor:
+    angles = _angles(positions, x.shape[-1]).repeat(1, 2)
+    partners = torch.stack([-x[..., 1::2], x[..., 0::2]], dim=-1).flatten(-2)
+    return x * angles.cos() + partners * angles.sin()
+
+
+def _partners_of_halves(x: Tensor, positions: Tensor) -> Tensor:
+    angles = _angles(positions, x.shape[-1]).repeat_interleave(2, dim=-1)
     first, second = x.chunk(2, dim=-1)
-    return torch.cat([first * cos - second * sin, first * sin + second * cos], dim=-1)
+    return x * angles.cos() + torch.cat([-second, first], dim=-1) * angles.sin()
 
 
-@rotary.mistake(
-    "the right pairs, turned, but all first coordinates come before all second ones: put them side by side again"
+rotary.mistakes(
+    {
+        "these pairs are halves, x_i and x_{i + d_head/2}, as in the package; here neighbours are turned together": (
+            lambda x, positions: _apart(rotary.reference(x.unflatten(-1, (2, -1)).mT.flatten(-2), positions))
+        ),
+        "the right pairs, turned, but all first coordinates come before all second ones: put them side by side again": (
+            lambda x, positions: _apart(rotary.reference(x, positions))
+        ),
+        "the partners are neighbours, but the angles are laid out for halves: "
+        "both of a pair turn by the same angle": _angles_of_halves,
+        "the angles are laid out for neighbours, but the partners stand half a head away: "
+        "change one of the two": _partners_of_halves,
+        "turned backwards: the minus belongs to the first coordinate, a cos φ − b sin φ": (
+            lambda x, positions: rotary.reference(x, -positions)
+        ),
+        "both signs are plus, which is no rotation: the length of a pair changes": (
+            partial(_turned, formula=lambda a, b, cos, sin: (a * cos + b * sin, a * sin + b * cos))
+        ),
+        "cosine and sine are exchanged: at position 0 every pair must stay as it is": (
+            partial(_turned, formula=lambda a, b, cos, sin: (a * sin - b * cos, a * cos + b * sin))
+        ),
+        "the second coordinate is made from the first one after it was turned; both need the values as they came": (
+            partial(_turned, formula=lambda a, b, cos, sin: (c := a * cos - b * sin, c * sin + b * cos))
+        ),
+        "the angles lie along the heads: head 1 is turned as position 1; all heads share the angles of a position": (
+            lambda x, positions: rotary.reference(x.transpose(1, 2), positions).transpose(1, 2)
+        ),
+        "you counted the vectors: `positions` says where each one stands, and the second case begins at 9": (
+            lambda x, positions: rotary.reference(x, torch.arange(len(positions)).float())
+        ),
+        "all pairs turn at the same speed: θ_i = 10000^(−2i / d_head) falls with i": partial(_turned, steepness=0.0),
+        "the speeds fall half as fast as they should: the exponent is −2i / d_head, not −i / d_head": (
+            partial(_turned, steepness=0.5)
+        ),
+        "the speeds fall twice as fast as they should: `torch.arange(0, d_head, 2)` holds 2i already": (
+            partial(_turned, steepness=2.0)
+        ),
+    }
 )
-def _(x: Tensor, positions: Tensor) -> Tensor:
-    turned = rotary.reference(x, positions)
-    return torch.cat([turned[..., 0::2], turned[..., 1::2]], dim=-1)
-
-
-@rotary.mistake(
-    "the partners are neighbours, but the angles are laid out for halves: both of a pair turn by the same angle"
-)
-def _(x: Tensor, positions: Tensor) -> Tensor:
-    cos, sin, first, second = _cos_sin_first_second(x, positions)
-    partners = torch.stack([-second, first], dim=-1).flatten(-2)
-    return x * torch.cat([cos, cos], dim=-1) + partners * torch.cat([sin, sin], dim=-1)
-
-
-@rotary.mistake(
-    "the angles are laid out for neighbours, but the partners stand half a head away: change one of the two"
-)
-def _(x: Tensor, positions: Tensor) -> Tensor:
-    cos, sin, _, _ = _cos_sin_first_second(x, positions)
-    first, second = x.chunk(2, dim=-1)
-    partners = torch.cat([-second, first], dim=-1)
-    return x * cos.repeat_interleave(2, dim=-1) + partners * sin.repeat_interleave(2, dim=-1)
-
-
-@rotary.mistake("turned backwards: the minus belongs to the first coordinate, a cos φ − b sin φ")
-def _(x: Tensor, positions: Tensor) -> Tensor:
-    return rotary.reference(x, -positions)
-
-
-@rotary.mistake("both signs are plus, which is no rotation: the length of a pair changes")
-def _(x: Tensor, positions: Tensor) -> Tensor:
-    cos, sin, first, second = _cos_sin_first_second(x, positions)
-    return torch.stack([first * cos + second * sin, first * sin + second * cos], dim=-1).flatten(-2)
-
-
-@rotary.mistake("cosine and sine are exchanged: at position 0 every pair must stay as it is")
-def _(x: Tensor, positions: Tensor) -> Tensor:
-    cos, sin, first, second = _cos_sin_first_second(x, positions)
-    return torch.stack([first * sin - second * cos, first * cos + second * sin], dim=-1).flatten(-2)
-
-
-@rotary.mistake(
-    "the second coordinate is made from the first one after it was turned; both need the values as they came"
-)
-def _(x: Tensor, positions: Tensor) -> Tensor:
-    cos, sin, first, second = _cos_sin_first_second(x, positions)
-    first = first * cos - second * sin
-    return torch.stack([first, first * sin + second * cos], dim=-1).flatten(-2)
-
-
-@rotary.mistake(
-    "the angles lie along the heads: head 1 is turned as position 1; all heads share the angles of a position"
-)
-def _(x: Tensor, positions: Tensor) -> Tensor:
-    return rotary.reference(x.transpose(1, 2), positions).transpose(1, 2)
-
-
-@rotary.mistake("you counted the vectors: `positions` says where each one stands, and the second case begins at 9")
-def _(x: Tensor, positions: Tensor) -> Tensor:
-    return rotary.reference(x, torch.arange(len(positions)).float())
-
-
-@rotary.mistake("all pairs turn at the same speed: θ_i = 10000^(−2i / d_head) falls with i")
-def _(x: Tensor, positions: Tensor) -> Tensor:
-    return _turned_by(x, positions[:, None].expand(-1, x.shape[-1] // 2))
-
-
-@rotary.mistake("the speeds fall half as fast as they should: the exponent is −2i / d_head, not −i / d_head")
-def _(x: Tensor, positions: Tensor) -> Tensor:
-    return _turned_by(x, torch.outer(positions, 10_000 ** (-torch.arange(x.shape[-1] // 2) / x.shape[-1])))
-
-
-@rotary.mistake("the speeds fall twice as fast as they should: `torch.arange(0, d_head, 2)` holds 2i already")
-def _(x: Tensor, positions: Tensor) -> Tensor:
-    return _turned_by(x, torch.outer(positions, 10_000 ** (-2 * torch.arange(0, x.shape[-1], 2) / x.shape[-1])))
 
 
 # ---- neighbours and halves ---------------------------------------------------------------------------------------
@@ -238,42 +200,29 @@ def pair_up(W: Tensor, heads: int) -> Tensor:
     return pairs.transpose(1, 2).reshape(W.shape)
 
 
-@pair_up.mistake("the rows are as they came: the package would turn coordinate 0 together with d_head/2, not with 1")
-def _(W: Tensor, heads: int) -> Tensor:
-    return W.clone()
-
-
-@pair_up.mistake(
-    "this is the inverse: it brings rows that were trained as halves to neighbours; here row 2i of a head goes to i"
+pair_up.mistakes(
+    {
+        "the rows are as they came: the package would turn coordinate 0 together with d_head/2, not with 1": (
+            lambda W, heads: W.clone()
+        ),
+        "this is the inverse: it brings rows that were trained as halves to neighbours; "
+        "here row 2i of a head goes to i": (
+            lambda W, heads: W.view(heads, 2, -1, W.shape[1]).transpose(1, 2).reshape(W.shape)
+        ),
+        "second partners stand before first ones: "
+        "every pair turns backwards, and scores depend on n − m instead of m − n": (
+            lambda W, heads: W.view(heads, -1, 2, W.shape[1]).flip(2).transpose(1, 2).reshape(W.shape)
+        ),
+        "the halves of each head are exchanged, and neighbours are as far from their partners' places as before": (
+            lambda W, heads: W.view(heads, 2, -1, W.shape[1]).flip(1).reshape(W.shape)
+        ),
+        "the order runs through all rows, so that those of one head end up in others; "
+        "each head is reordered by itself": lambda W, heads: pair_up.reference(W, 1),
+        "you reordered the columns, which are inputs; the coordinates of queries and keys are the rows": (
+            lambda W, heads: pair_up.reference(W.T.contiguous(), heads).T
+        ),
+    }
 )
-def _(W: Tensor, heads: int) -> Tensor:
-    return W.view(heads, 2, -1, W.shape[1]).transpose(1, 2).reshape(W.shape)
-
-
-@pair_up.mistake(
-    "second partners stand before first ones: every pair turns backwards, and scores depend on n − m instead of m − n"
-)
-def _(W: Tensor, heads: int) -> Tensor:
-    return W.view(heads, -1, 2, W.shape[1]).flip(2).transpose(1, 2).reshape(W.shape)
-
-
-@pair_up.mistake(
-    "the halves of each head are exchanged, and neighbours are as far from their partners' places as before"
-)
-def _(W: Tensor, heads: int) -> Tensor:
-    return W.view(heads, 2, -1, W.shape[1]).flip(1).reshape(W.shape)
-
-
-@pair_up.mistake(
-    "the order runs through all rows, so that those of one head end up in others; each head is reordered by itself"
-)
-def _(W: Tensor, heads: int) -> Tensor:
-    return pair_up.reference(W, 1)
-
-
-@pair_up.mistake("you reordered the columns, which are inputs; the coordinates of queries and keys are the rows")
-def _(W: Tensor, heads: int) -> Tensor:
-    return pair_up.reference(W.T.contiguous(), heads).T
 
 
 # ---- ALiBi -------------------------------------------------------------------------------------------------------
@@ -299,13 +248,10 @@ def alibi_bias(scores: Tensor) -> Tensor:
     return -slopes[:, None, None] * distances
 
 
-def _exponents(scores: Tensor) -> Tensor:
-    """1 … h, (head, 1, 1)."""
-    return torch.arange(1, scores.shape[1] + 1)[:, None, None]
-
-
-def _slopes(scores: Tensor) -> Tensor:
-    return 2 ** (-8 / scores.shape[1] * _exponents(scores))
+def _slopes(scores: Tensor, of: int | None = None) -> Tensor:
+    """(head, 1, 1): the slopes of all heads, or as many of those that `of` heads would have."""
+    heads = scores.shape[1]
+    return 2 ** (-8 / (of or heads) * torch.arange(1, heads + 1)[:, None, None])
 
 
 def _ahead(scores: Tensor) -> Tensor:
@@ -314,80 +260,51 @@ def _ahead(scores: Tensor) -> Tensor:
     return torch.arange(keys) - torch.arange(keys - queries, keys)[:, None]
 
 
-@alibi_bias.mistake("the sign: what is far should count less, and here distance is rewarded")
-def _(scores: Tensor) -> Tensor:
-    return -alibi_bias.reference(scores)
-
-
-@alibi_bias.mistake("keys before the query are right; those after it are rewarded for their distance: it is |i − j|")
-def _(scores: Tensor) -> Tensor:
-    return _slopes(scores) * _ahead(scores)
-
-
-@alibi_bias.mistake("the far past is rewarded and the future is not: i − j has a sign, the distance |i − j| has none")
-def _(scores: Tensor) -> Tensor:
-    return -_slopes(scores) * _ahead(scores)
-
-
-@alibi_bias.mistake("keys after the query have bias 0: under a causal mask nobody minds, but the formula has |i − j|")
-def _(scores: Tensor) -> Tensor:
-    return _slopes(scores) * _ahead(scores).clamp(max=0)
-
-
-@alibi_bias.mistake(
-    "m · j is m · (j − i) and one number a row, which a causal softmax drops: the same weights there; but the formula "
-    "gives 0 on the diagonal"
+alibi_bias.mistakes(
+    {
+        "the sign: what is far should count less, and here distance is rewarded": (
+            lambda scores: -alibi_bias.reference(scores)
+        ),
+        "keys before the query are right; those after it are rewarded for their distance: it is |i − j|": (
+            lambda scores: _slopes(scores) * _ahead(scores)
+        ),
+        "the far past is rewarded and the future is not: i − j has a sign, the distance |i − j| has none": (
+            lambda scores: -_slopes(scores) * _ahead(scores)
+        ),
+        "keys after the query have bias 0: under a causal mask nobody minds, but the formula has |i − j|": (
+            lambda scores: _slopes(scores) * _ahead(scores).clamp(max=0)
+        ),
+        "m · j is m · (j − i) and one number a row, which a causal softmax drops: the same weights there; "
+        "but the formula gives 0 on the diagonal": (
+            lambda scores: (_slopes(scores) * torch.arange(scores.shape[3])).repeat(1, scores.shape[2], 1)
+        ),
+        "the diagonal is not 0: a position is at distance 0 from itself": (
+            lambda scores: -_slopes(scores) * (_ahead(scores).abs() + 1)
+        ),
+        "2^−1, 2^−2, … are the slopes of 8 heads; with h heads the exponents are 8/h, 16/h, …, 8": (
+            lambda scores: -_slopes(scores, of=8) * _ahead(scores).abs()
+        ),
+        "the first slope is 1: your heads count from 0, and the exponents begin at 8/h": (
+            lambda scores: alibi_bias.reference(scores) * 2 ** (8 / scores.shape[1])
+        ),
+        "the slopes are the wrong way round: the first head has the steepest, 2^(−8/h), and the last one 2^−8": (
+            lambda scores: alibi_bias.reference(scores).flip(0)
+        ),
+        "right for as many queries as keys; fewer queries are the last positions, and yours begin at 0: "
+        "the newest word would favour the first": lambda scores: (
+            -_slopes(scores) * (torch.arange(scores.shape[3]) - torch.arange(scores.shape[2])[:, None]).abs()
+        ),
+        "the future is blocked as well: that is the mask's job, and an encoder has no such mask": (
+            lambda scores: alibi_bias.reference(scores).masked_fill(_ahead(scores) > 0, -torch.inf)
+        ),
+        "these are the scores with the bias; return what is added to them, (head, query, key)": (
+            lambda scores: scores + alibi_bias.reference(scores)
+        ),
+        "the numbers are right; leave out the axis of the batch, since (head, query, key) broadcasts to the scores": (
+            lambda scores: alibi_bias.reference(scores)[None]
+        ),
+    }
 )
-def _(scores: Tensor) -> Tensor:
-    return (_slopes(scores) * torch.arange(scores.shape[3])).repeat(1, scores.shape[2], 1)
-
-
-@alibi_bias.mistake("the diagonal is not 0: a position is at distance 0 from itself")
-def _(scores: Tensor) -> Tensor:
-    return -_slopes(scores) * (_ahead(scores).abs() + 1)
-
-
-@alibi_bias.mistake("2^−1, 2^−2, … are the slopes of 8 heads; with h heads the exponents are 8/h, 16/h, …, 8")
-def _(scores: Tensor) -> Tensor:
-    return -(2.0 ** -_exponents(scores)) * _ahead(scores).abs()
-
-
-@alibi_bias.mistake("the first slope is 1: your heads count from 0, and the exponents begin at 8/h")
-def _(scores: Tensor) -> Tensor:
-    return -(2 ** (-8 / scores.shape[1] * (_exponents(scores) - 1))) * _ahead(scores).abs()
-
-
-@alibi_bias.mistake(
-    "the slopes are the wrong way round: the first head has the steepest, 2^(−8/h), and the last one 2^−8"
-)
-def _(scores: Tensor) -> Tensor:
-    return alibi_bias.reference(scores).flip(0)
-
-
-@alibi_bias.mistake(
-    "right for as many queries as keys; fewer queries are the last positions, and yours begin at 0: the newest word "
-    "would favour the first"
-)
-def _(scores: Tensor) -> Tensor:
-    queries, keys = scores.shape[2:]
-    return -_slopes(scores) * (torch.arange(keys) - torch.arange(queries)[:, None]).abs()
-
-
-@alibi_bias.mistake("the future is blocked as well: that is the mask's job, and an encoder has no such mask")
-def _(scores: Tensor) -> Tensor:
-    return alibi_bias.reference(scores).masked_fill(_ahead(scores) > 0, -torch.inf)
-
-
-@alibi_bias.mistake("these are the scores with the bias; return what is added to them, (head, query, key)")
-def _(scores: Tensor) -> Tensor:
-    return scores + alibi_bias.reference(scores)
-
-
-@alibi_bias.mistake(
-    "the numbers are right; leave out the axis of the batch, since (head, query, key) broadcasts to the scores"
-)
-def _(scores: Tensor) -> Tensor:
-    return alibi_bias.reference(scores)[None]
 
 
 # ---- relative positions ------------------------------------------------------------------------------------------
@@ -412,65 +329,47 @@ def relative_bias(q: Tensor, table: Tensor) -> Tensor:
     return torch.einsum("bhqd,qkd->bhqk", q, table[rows]) / math.sqrt(q.shape[-1])
 
 
-def _gaps(q: Tensor) -> Tensor:
+def _read(q: Tensor, table: Tensor, *, rows: Callable[[Tensor, int], Tensor]) -> Tensor:
+    """The products with the rows that `rows` finds from all j − i and reach."""
     places = torch.arange(q.shape[2])
-    return places - places[:, None]
-
-
-def _products(q: Tensor, vectors: Tensor) -> Tensor:
+    vectors = table[rows(places - places[:, None], len(table) // 2)]
     return torch.einsum("bhqd,qkd->bhqk", q, vectors) / math.sqrt(q.shape[-1])
 
 
-@relative_bias.mistake("the table is read backwards, by i − j: keys after the query use the vectors of those before it")
-def _(q: Tensor, table: Tensor) -> Tensor:
-    return relative_bias.reference(q, table.flip(0))
-
-
-@relative_bias.mistake("the sign: the product is added as it is; whether far counts less is learned")
-def _(q: Tensor, table: Tensor) -> Tensor:
-    return -relative_bias.reference(q, table)
-
-
-@relative_bias.mistake("√d_head is missing: the whole score is divided by it, q · (k + a) / √d_head")
-def _(q: Tensor, table: Tensor) -> Tensor:
-    return relative_bias.reference(q * math.sqrt(q.shape[-1]), table)
-
-
-@relative_bias.mistake("you divided by d_head; the scores are divided by its root")
-def _(q: Tensor, table: Tensor) -> Tensor:
-    return relative_bias.reference(q / math.sqrt(q.shape[-1]), table)
-
-
-@relative_bias.mistake("distances beyond reach get 0, as if they had no vector; they share that of reach on their side")
-def _(q: Tensor, table: Tensor) -> Tensor:
-    return relative_bias.reference(q, table) * (_gaps(q).abs() <= len(table) // 2)
-
-
-@relative_bias.mistake("distances beyond reach go on at the other end of the table: clamp them, do not wrap them")
-def _(q: Tensor, table: Tensor) -> Tensor:
-    return _products(q, table[(_gaps(q) + len(table) // 2) % len(table)])
-
-
-@relative_bias.mistake("row 0 is the distance −reach: without adding reach, negative rows are counted from the end")
-def _(q: Tensor, table: Tensor) -> Tensor:
-    return _products(q, table[_gaps(q).clamp(-(len(table) // 2), len(table) // 2)])
-
-
-@relative_bias.mistake(
-    "all keys before the query share the vector of distance 0: clamp to −reach … reach, not 0 … reach"
+relative_bias.mistakes(
+    {
+        "the table is read backwards, by i − j: keys after the query use the vectors of those before it": (
+            lambda q, table: relative_bias.reference(q, table.flip(0))
+        ),
+        "the sign: the product is added as it is; whether far counts less is learned": (
+            lambda q, table: -relative_bias.reference(q, table)
+        ),
+        "√d_head is missing: the whole score is divided by it, q · (k + a) / √d_head": (
+            lambda q, table: relative_bias.reference(q * math.sqrt(q.shape[-1]), table)
+        ),
+        "you divided by d_head; the scores are divided by its root": (
+            lambda q, table: relative_bias.reference(q / math.sqrt(q.shape[-1]), table)
+        ),
+        "distances beyond reach get 0, as if they had no vector; they share that of reach on their side": (
+            lambda q, table: relative_bias.reference(q, table).tril(len(table) // 2).triu(-(len(table) // 2))
+        ),
+        "distances beyond reach go on at the other end of the table: clamp them, do not wrap them": (
+            partial(_read, rows=lambda gaps, reach: (gaps + reach) % (2 * reach + 1))
+        ),
+        "row 0 is the distance −reach: without adding reach, negative rows are counted from the end": (
+            partial(_read, rows=lambda gaps, reach: gaps.clamp(-reach, reach))
+        ),
+        "all keys before the query share the vector of distance 0: clamp to −reach … reach, not 0 … reach": (
+            partial(_read, rows=lambda gaps, reach: gaps.clamp(0, reach) + reach)
+        ),
+        "before and after use the same vectors: j − i has a sign, and |j − i| forgets it": (
+            partial(_read, rows=lambda gaps, reach: gaps.abs().clamp(max=reach) + reach)
+        ),
+        "a distance's vector meets the q of the key's position: row i of the result belongs to query i": (
+            lambda q, table: relative_bias.reference(q, table.flip(0)).mT
+        ),
+    }
 )
-def _(q: Tensor, table: Tensor) -> Tensor:
-    return _products(q, table[_gaps(q).clamp(0, len(table) // 2) + len(table) // 2])
-
-
-@relative_bias.mistake("before and after use the same vectors: j − i has a sign, and |j − i| forgets it")
-def _(q: Tensor, table: Tensor) -> Tensor:
-    return _products(q, table[_gaps(q).abs().clamp(max=len(table) // 2) + len(table) // 2])
-
-
-@relative_bias.mistake("a distance's vector meets the q of the key's position: row i of the result belongs to query i")
-def _(q: Tensor, table: Tensor) -> Tensor:
-    return relative_bias.reference(q, table.flip(0)).mT
 
 
 # ---- a linear probe ----------------------------------------------------------------------------------------------
@@ -504,109 +403,59 @@ def linear_probe(states: Tensor, positions: Tensor, new_states: Tensor, new_posi
     return 1 - (wrong / spread).item()
 
 
-def _predicted(states: Tensor, positions: Tensor, new_states: Tensor) -> Tensor:
-    """What a right probe says, for mistakes in the score alone."""
-    inputs, new_inputs = (torch.cat([x, torch.ones(len(x), 1)], dim=1) for x in (states, new_states))
-    return new_inputs @ torch.linalg.lstsq(inputs, positions[:, None]).solution[:, 0]
-
-
 def _explained(targets: Tensor, predictions: Tensor) -> float:
     return 1 - ((targets - predictions).square().sum() / (targets - targets.mean()).square().sum()).item()
 
 
-@linear_probe.mistake("scored on what it was fitted to: the score belongs to texts that the probe has not seen")
-def _(states: Tensor, positions: Tensor, new_states: Tensor, new_positions: Tensor) -> float:
-    return linear_probe.reference(states, positions, states, positions)
+def _scored(x: Tensor, y: Tensor, new_x: Tensor, new_y: Tensor, *, score: Callable[..., Tensor | float]) -> float:
+    """A right probe, scored by `score(predictions, targets, y)`."""
+    inputs, new_inputs = (torch.cat([states, torch.ones(len(states), 1)], dim=1) for states in (x, new_x))
+    return float(score(new_inputs @ torch.linalg.lstsq(inputs, y[:, None]).solution[:, 0], new_y, y))
 
 
-@linear_probe.mistake(
-    "fitted to the very texts that it is scored on: the weights come from `states` and `positions` alone"
+linear_probe.mistakes(
+    {
+        "scored on what it was fitted to: the score belongs to texts that the probe has not seen": (
+            lambda x, y, *new: linear_probe.reference(x, y, x, y)
+        ),
+        "fitted to the very texts that it is scored on: the weights come from `states` and `positions` alone": (
+            lambda x, y, *new: linear_probe.reference(*new, *new)
+        ),
+        "the new texts took part in the fit: the probe must not know them before it is scored": (
+            lambda x, y, *new: linear_probe.reference(torch.cat([x, new[0]]), torch.cat([y, new[1]]), *new)
+        ),
+        "the constant is missing: states of 0 would stand at position 0; give the states a column of ones": (
+            lambda x, y, new_x, new_y: _explained(new_y, new_x @ torch.linalg.lstsq(x, y[:, None]).solution[:, 0])
+        ),
+        "(count,) minus (count, 1) is (count, count): every prediction met every position; make both (count,)": (
+            partial(_scored, score=lambda p, t, y: _explained(t, p[:, None]))
+        ),
+        "the probe says the mean of the positions, whatever it reads: if you train it, "
+        "is one side of its loss (count, 1)?": lambda x, y, new_x, new_y: _explained(new_y, y.mean()),
+        "this is the share that is left unexplained; R² is 1 minus it": lambda *case: 1 - linear_probe.reference(*case),
+        "this is the mean squared error; R² compares it with the variance of the positions": (
+            partial(_scored, score=lambda p, t, y: (t - p).square().mean())
+        ),
+        "the denominator is Σp²: a probe that says the mean every time would score well; subtract the mean first": (
+            partial(_scored, score=lambda p, t, y: 1 - (t - p).square().sum() / t.square().sum())
+        ),
+        "p̄ is the mean of the new positions; you took that of the positions the probe was fitted to": (
+            partial(_scored, score=lambda p, t, y: 1 - (t - p).square().sum() / (t - y.mean()).square().sum())
+        ),
+        "`var` divides by n − 1 and the mean of the squares by n: take two sums, or two means": (
+            partial(_scored, score=lambda p, t, y: 1 - (t - p).square().mean() / t.var())
+        ),
+        "the variance of the errors forgives a probe that is off by one number everywhere: add up their squares": (
+            partial(_scored, score=lambda p, t, y: 1 - (t - p).var() / t.var())
+        ),
+        "this is the squared correlation, which forgives a wrong offset and a wrong scale; R² forgives neither": (
+            partial(_scored, score=lambda p, t, y: torch.corrcoef(torch.stack([p, t]))[0, 1].square())
+        ),
+        "the new states are centred by their own mean: what is subtracted comes from the fit, like the weights": (
+            lambda x, y, new_x, new_y: linear_probe.reference(x, y, new_x - new_x.mean(dim=0) + x.mean(dim=0), new_y)
+        ),
+    }
 )
-def _(states: Tensor, positions: Tensor, new_states: Tensor, new_positions: Tensor) -> float:
-    return linear_probe.reference(new_states, new_positions, new_states, new_positions)
-
-
-@linear_probe.mistake("the new texts took part in the fit: the probe must not know them before it is scored")
-def _(states: Tensor, positions: Tensor, new_states: Tensor, new_positions: Tensor) -> float:
-    both = torch.cat([states, new_states]), torch.cat([positions, new_positions])
-    return linear_probe.reference(*both, new_states, new_positions)
-
-
-@linear_probe.mistake(
-    "the constant is missing: states of 0 would stand at position 0; give the states a column of ones"
-)
-def _(states: Tensor, positions: Tensor, new_states: Tensor, new_positions: Tensor) -> float:
-    weights = torch.linalg.lstsq(states, positions[:, None]).solution[:, 0]
-    return _explained(new_positions, new_states @ weights)
-
-
-@linear_probe.mistake(
-    "(count,) minus (count, 1) is (count, count): every prediction met every position; make both (count,)"
-)
-def _(states: Tensor, positions: Tensor, new_states: Tensor, new_positions: Tensor) -> float:
-    return _explained(new_positions, _predicted(states, positions, new_states)[:, None])
-
-
-@linear_probe.mistake(
-    "the probe says the mean of the positions, whatever it reads: if you train it, is one side of its loss (count, 1)?"
-)
-def _(states: Tensor, positions: Tensor, new_states: Tensor, new_positions: Tensor) -> float:
-    return _explained(new_positions, positions.mean())
-
-
-@linear_probe.mistake("this is the share that is left unexplained; R² is 1 minus it")
-def _(states: Tensor, positions: Tensor, new_states: Tensor, new_positions: Tensor) -> float:
-    return 1 - linear_probe.reference(states, positions, new_states, new_positions)
-
-
-@linear_probe.mistake("this is the mean squared error; R² compares it with the variance of the positions")
-def _(states: Tensor, positions: Tensor, new_states: Tensor, new_positions: Tensor) -> float:
-    return (new_positions - _predicted(states, positions, new_states)).square().mean().item()
-
-
-@linear_probe.mistake(
-    "the denominator is Σp²: a probe that says the mean every time would score well; subtract the mean first"
-)
-def _(states: Tensor, positions: Tensor, new_states: Tensor, new_positions: Tensor) -> float:
-    wrong = new_positions - _predicted(states, positions, new_states)
-    return 1 - (wrong.square().sum() / new_positions.square().sum()).item()
-
-
-@linear_probe.mistake("p̄ is the mean of the new positions; you took that of the positions the probe was fitted to")
-def _(states: Tensor, positions: Tensor, new_states: Tensor, new_positions: Tensor) -> float:
-    wrong = new_positions - _predicted(states, positions, new_states)
-    return 1 - (wrong.square().sum() / (new_positions - positions.mean()).square().sum()).item()
-
-
-@linear_probe.mistake("`var` divides by n − 1 and the mean of the squares by n: take two sums, or two means")
-def _(states: Tensor, positions: Tensor, new_states: Tensor, new_positions: Tensor) -> float:
-    wrong = new_positions - _predicted(states, positions, new_states)
-    return 1 - (wrong.square().mean() / new_positions.var()).item()
-
-
-@linear_probe.mistake(
-    "the variance of the errors forgives a probe that is off by one number everywhere: add up their squares"
-)
-def _(states: Tensor, positions: Tensor, new_states: Tensor, new_positions: Tensor) -> float:
-    wrong = new_positions - _predicted(states, positions, new_states)
-    return 1 - (wrong.var() / new_positions.var()).item()
-
-
-@linear_probe.mistake(
-    "this is the squared correlation, which forgives a wrong offset and a wrong scale; R² forgives neither"
-)
-def _(states: Tensor, positions: Tensor, new_states: Tensor, new_positions: Tensor) -> float:
-    predictions = _predicted(states, positions, new_states)
-    return torch.corrcoef(torch.stack([predictions, new_positions]))[0, 1].square().item()
-
-
-@linear_probe.mistake(
-    "the new states are centred by their own mean: what is subtracted comes from the fit, like the weights"
-)
-def _(states: Tensor, positions: Tensor, new_states: Tensor, new_positions: Tensor) -> float:
-    return linear_probe.reference(
-        states, positions, new_states - new_states.mean(dim=0) + states.mean(dim=0), new_positions
-    )
 
 
 # ---- find the bug: the cache -------------------------------------------------------------------------------------
@@ -653,72 +502,58 @@ def _(q: Tensor, k: Tensor, v: Tensor, past_k: Tensor, past_v: Tensor, turn: Tur
     return torch.softmax(scores, dim=-1) @ v, k, v
 
 
-def _as_it_is(x: Tensor, start: int) -> Tensor:
-    """In the place of `turn` once a mistake has turned queries and keys in its own way."""
-    return x
+def _placed(
+    starts: Callable[..., tuple[int, int]], q: Tensor, k: Tensor, v: Tensor, past_k: Tensor, past_v: Tensor, turn: Turn
+) -> Step:
+    """The queries begin at the first position that `starts(past, new)` names, the new keys at the second."""
+    start_q, start_k = starts(past_k.shape[2], k.shape[2])
+    return attend_with_past.reference(turn(q, start_q), turn(k, start_k), v, past_k, past_v, lambda x, start: x)
 
 
-@attend_with_past.mistake("one position too far: positions count from 0, so behind 5 kept words the newest stands at 5")
-def _(q: Tensor, k: Tensor, v: Tensor, past_k: Tensor, past_v: Tensor, turn: Turn) -> Step:
-    start = past_k.shape[2] + 1
-    return attend_with_past.reference(turn(q, start), turn(k, start), v, past_k, past_v, _as_it_is)
-
-
-@attend_with_past.mistake("you start behind the new words; the first of them stands right behind the kept ones")
-def _(q: Tensor, k: Tensor, v: Tensor, past_k: Tensor, past_v: Tensor, turn: Turn) -> Step:
-    start = past_k.shape[2] + k.shape[2]
-    return attend_with_past.reference(turn(q, start), turn(k, start), v, past_k, past_v, _as_it_is)
-
-
-@attend_with_past.mistake("the queries are right now; the new keys still believe that they begin the text")
-def _(q: Tensor, k: Tensor, v: Tensor, past_k: Tensor, past_v: Tensor, turn: Turn) -> Step:
-    return attend_with_past.reference(turn(q, past_k.shape[2]), turn(k), v, past_k, past_v, _as_it_is)
-
-
-@attend_with_past.mistake("the keys are right now; the new queries still believe that they begin the text")
-def _(q: Tensor, k: Tensor, v: Tensor, past_k: Tensor, past_v: Tensor, turn: Turn) -> Step:
-    return attend_with_past.reference(turn(q), turn(k, past_k.shape[2]), v, past_k, past_v, _as_it_is)
-
-
-@attend_with_past.mistake("the kept keys are turned again at each step: they are turned already when they are kept")
-def _(q: Tensor, k: Tensor, v: Tensor, past_k: Tensor, past_v: Tensor, turn: Turn) -> Step:
-    start = past_k.shape[2]
-    return attend_with_past.reference(turn(q, start), turn(k, start), v, turn(past_k), past_v, _as_it_is)
-
-
-@attend_with_past.mistake(
-    "these keys are kept as they came and turned at each step; the kept ones here are turned already"
-)
-def _(q: Tensor, k: Tensor, v: Tensor, past_k: Tensor, past_v: Tensor, turn: Turn) -> Step:
-    start = past_k.shape[2]
-    found, _, v = attend_with_past.reference(turn(q, start), turn(k, start), v, turn(past_k), past_v, _as_it_is)
+def _kept_as_they_came(q: Tensor, k: Tensor, v: Tensor, past_k: Tensor, past_v: Tensor, turn: Turn) -> Step:
+    found, _, v = attend_with_past.reference(q, k, v, turn(past_k), past_v, turn)
     return found, torch.cat([past_k, k], dim=2), v
 
 
-@attend_with_past.mistake(
-    "the values are turned as well: where a word stands decides who finds it, not what is found there"
-)
-def _(q: Tensor, k: Tensor, v: Tensor, past_k: Tensor, past_v: Tensor, turn: Turn) -> Step:
-    return attend_with_past.reference(q, k, turn(v, past_k.shape[2]), past_k, past_v, turn)
-
-
-def _under_square_mask(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+def _under_square_mask(
+    q: Tensor, k: Tensor, v: Tensor, past_k: Tensor, past_v: Tensor, turn: Turn, *, placed: bool
+) -> Step:
+    start = past_k.shape[2] if placed else 0
+    q, k, v = turn(q, start), torch.cat([past_k, turn(k, start)], dim=2), torch.cat([past_v, v], dim=2)
     later = torch.ones(q.shape[2], k.shape[2], dtype=torch.bool).triu(1)
     scores = (q @ k.mT / math.sqrt(q.shape[-1])).masked_fill(later, -torch.inf)
-    return torch.softmax(scores, dim=-1) @ v
+    return torch.softmax(scores, dim=-1) @ v, k, v
 
 
-@attend_with_past.mistake(
-    "the positions are right now, but the mask was, too: with `triu(1)` the newest word sees the first alone"
+attend_with_past.mistakes(
+    {
+        "one position too far: positions count from 0, so behind 5 kept words the newest stands at 5": (
+            partial(_placed, lambda past, new: (past + 1, past + 1))
+        ),
+        "you start behind the new words; the first of them stands right behind the kept ones": (
+            partial(_placed, lambda past, new: (past + new, past + new))
+        ),
+        "the queries are right now; the new keys still believe that they begin the text": (
+            partial(_placed, lambda past, new: (past, 0))
+        ),
+        "the keys are right now; the new queries still believe that they begin the text": (
+            partial(_placed, lambda past, new: (0, past))
+        ),
+        "the kept keys are turned again at each step: they are turned already when they are kept": (
+            lambda q, k, v, past_k, past_v, turn: attend_with_past.reference(q, k, v, turn(past_k), past_v, turn)
+        ),
+        "these keys are kept as they came and turned at each step; "
+        "the kept ones here are turned already": _kept_as_they_came,
+        "the values are turned as well: where a word stands decides who finds it, not what is found there": (
+            lambda q, k, v, past_k, past_v, turn: attend_with_past.reference(
+                q, k, turn(v, past_k.shape[2]), past_k, past_v, turn
+            )
+        ),
+        "the positions are right now, but the mask was, too: with `triu(1)` the newest word sees the first alone": (
+            partial(_under_square_mask, placed=True)
+        ),
+        "the mask was right: with `triu(1)` the newest word sees the first alone; and positions begin at 0 still": (
+            partial(_under_square_mask, placed=False)
+        ),
+    }
 )
-def _(q: Tensor, k: Tensor, v: Tensor, past_k: Tensor, past_v: Tensor, turn: Turn) -> Step:
-    q, (_, k, v) = turn(q, past_k.shape[2]), attend_with_past.reference(q, k, v, past_k, past_v, turn)
-    return _under_square_mask(q, k, v), k, v
-
-
-@attend_with_past.mistake(
-    "the mask was right: with `triu(1)` the newest word sees the first alone; and positions begin at 0 still"
-)
-def _(q: Tensor, k: Tensor, v: Tensor, past_k: Tensor, past_v: Tensor, turn: Turn) -> Step:
-    q, k, v = turn(q), torch.cat([past_k, turn(k)], dim=2), torch.cat([past_v, v], dim=2)
-    return _under_square_mask(q, k, v), k, v

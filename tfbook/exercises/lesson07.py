@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -43,104 +45,81 @@ def hide(ids: Tensor, vocab: int, draw: Tensor, kind: Tensor, other: Tensor) -> 
 
 
 def _hidden(
-    ids: Tensor, kind: Tensor, chosen: Tensor, words: Tensor, *, masked: float = 0.8, swapped: float = 0.1
+    ids: Tensor,
+    vocab: int,
+    draw: Tensor,
+    kind: Tensor,
+    other: Tensor,
+    *,
+    drawn: Callable[[Tensor], Tensor] = lambda ids: ids >= len(SPECIALS),
+    share: float = 0.15,
+    first: int = len(SPECIALS),
+    reserved: int = len(SPECIALS),
+    masked: float = 0.8,
+    swapped: float = 0.1,
 ) -> tuple[Tensor, Tensor]:
+    """A `share` is chosen of the tokens that may be `drawn`; words are the `vocab - reserved` ids from `first` on."""
+    chosen = (draw < share) & drawn(ids)
     hidden = torch.where(chosen & (kind < masked), MASK, ids)
+    words = first + (other * (vocab - reserved)).long()
     hidden = torch.where(chosen & (kind >= masked) & (kind < masked + swapped), words, hidden)
     return hidden, torch.where(chosen, ids, IGNORED)
 
 
-def _chosen(ids: Tensor, draw: Tensor) -> Tensor:
-    return (draw < 0.15) & (ids >= len(SPECIALS))
+def _asked(
+    ids: Tensor, *rest: int | Tensor, targets: Callable[[Tensor, Tensor, Tensor], Tensor]
+) -> tuple[Tensor, Tensor]:
+    """Hidden as it should be, with targets made of the ids, of what is hidden of them, and of the right targets."""
+    hidden, right = hide.reference(ids, *rest)
+    return hidden, targets(ids, hidden, right)
 
 
-def _words(vocab: int, other: Tensor) -> Tensor:
-    return len(SPECIALS) + (other * (vocab - len(SPECIALS))).long()
-
-
-@hide.mistake("special tokens are drawn as well, and so is padding: nothing is to be learnt from guessing them")
-def _(ids: Tensor, vocab: int, draw: Tensor, kind: Tensor, other: Tensor) -> tuple[Tensor, Tensor]:
-    return _hidden(ids, kind, draw < 0.15, _words(vocab, other))
-
-
-@hide.mistake("padding is left alone, but `[CLS]` and `[SEP]` are drawn: all special tokens stay where they are")
-def _(ids: Tensor, vocab: int, draw: Tensor, kind: Tensor, other: Tensor) -> tuple[Tensor, Tensor]:
-    return _hidden(ids, kind, (draw < 0.15) & (ids != PAD), _words(vocab, other))
-
-
-@hide.mistake("padding is drawn: these texts end with it, and no word stands there")
-def _(ids: Tensor, vocab: int, draw: Tensor, kind: Tensor, other: Tensor) -> tuple[Tensor, Tensor]:
-    return _hidden(ids, kind, (draw < 0.15) & (ids != CLS) & (ids != SEP), _words(vocab, other))
-
-
-@hide.mistake("80% and 10% of all words are changed: these are shares of the 15% that are drawn")
-def _(ids: Tensor, vocab: int, draw: Tensor, kind: Tensor, other: Tensor) -> tuple[Tensor, Tensor]:
-    hidden, _ = _hidden(ids, kind, ids >= len(SPECIALS), _words(vocab, other))
-    return hidden, hide.reference(ids, vocab, draw, kind, other)[1]
-
-
-@hide.mistake("every word is changed and asked for: 15% of them are drawn, and the others stay and are not counted")
-def _(ids: Tensor, vocab: int, draw: Tensor, kind: Tensor, other: Tensor) -> tuple[Tensor, Tensor]:
-    return _hidden(ids, kind, ids >= len(SPECIALS), _words(vocab, other))
-
-
-@hide.mistake("every token is a target: copying what is in plain sight teaches nothing; IGNORED where none was drawn")
-def _(ids: Tensor, vocab: int, draw: Tensor, kind: Tensor, other: Tensor) -> tuple[Tensor, Tensor]:
-    return hide.reference(ids, vocab, draw, kind, other)[0], ids.clone()
-
-
-@hide.mistake(
-    "only what became `[MASK]` is a target: then a word in sight is never asked for, and the model may pass it by; the "
-    "drawn words that were swapped or left are targets as well"
+hide.mistakes(
+    {
+        "special tokens are drawn as well, and so is padding: nothing is to be learnt from guessing them": (
+            partial(_hidden, drawn=lambda ids: ids >= 0)
+        ),
+        "padding is left alone, but `[CLS]` and `[SEP]` are drawn: all special tokens stay where they are": (
+            partial(_hidden, drawn=lambda ids: ids != PAD)
+        ),
+        "padding is drawn: these texts end with it, and no word stands there": (
+            partial(_hidden, drawn=lambda ids: (ids != CLS) & (ids != SEP))
+        ),
+        "80% and 10% of all words are changed: these are shares of the 15% that are drawn": (
+            lambda *inputs: (_hidden(*inputs, share=1.0)[0], hide.reference(*inputs)[1])
+        ),
+        "every word is changed and asked for: 15% of them are drawn, and the others stay and are not counted": (
+            partial(_hidden, share=1.0)
+        ),
+        "every token is a target: copying what is in plain sight teaches nothing; IGNORED where none was drawn": (
+            partial(_asked, targets=lambda ids, hidden, right: ids)
+        ),
+        "only what became `[MASK]` is a target: then a word in sight is never asked for, and the model may pass it by; "
+        "the drawn words that were swapped or left are targets as well": (
+            partial(_asked, targets=lambda ids, hidden, right: torch.where(hidden == MASK, ids, IGNORED))
+        ),
+        "a drawn word that was left as it is must be a target, too: compare nothing, `chosen` says what was drawn": (
+            partial(_asked, targets=lambda ids, hidden, right: torch.where(hidden != ids, ids, IGNORED))
+        ),
+        "the targets are what stands there after hiding: the model would learn to answer `[MASK]`": (
+            partial(_asked, targets=lambda ids, hidden, right: torch.where(right == IGNORED, IGNORED, hidden))
+        ),
+        "0 is the id of `[PAD]`, a target like any other; a position that does not count holds IGNORED": (
+            partial(_asked, targets=lambda ids, hidden, right: torch.where(right == IGNORED, PAD, right))
+        ),
+        "another word may be a special token here: ids begin with those, so words count from `len(SPECIALS)`": (
+            partial(_hidden, first=0, reserved=0)
+        ),
+        "another word may lie beyond the vocabulary: there are `vocab - len(SPECIALS)` words to draw from": (
+            partial(_hidden, reserved=0)
+        ),
+        "every drawn word became `[MASK]`, which no text has when the model is used: 10% are swapped, 10% stay": (
+            partial(_hidden, masked=1.0, swapped=0.0)
+        ),
+        "the other 20% are all swapped: a tenth of the drawn words stays as it is": partial(_hidden, swapped=0.2),
+        "the other 20% all stay: a tenth of the drawn words is swapped for another": partial(_hidden, swapped=0.0),
+    }
 )
-def _(ids: Tensor, vocab: int, draw: Tensor, kind: Tensor, other: Tensor) -> tuple[Tensor, Tensor]:
-    hidden, _ = hide.reference(ids, vocab, draw, kind, other)
-    return hidden, torch.where(hidden == MASK, ids, IGNORED)
-
-
-@hide.mistake(
-    "a drawn word that was left as it is must be a target, too: compare nothing, `chosen` says what was drawn"
-)
-def _(ids: Tensor, vocab: int, draw: Tensor, kind: Tensor, other: Tensor) -> tuple[Tensor, Tensor]:
-    hidden, _ = hide.reference(ids, vocab, draw, kind, other)
-    return hidden, torch.where(hidden != ids, ids, IGNORED)
-
-
-@hide.mistake("the targets are what stands there after hiding: the model would learn to answer `[MASK]`")
-def _(ids: Tensor, vocab: int, draw: Tensor, kind: Tensor, other: Tensor) -> tuple[Tensor, Tensor]:
-    hidden, targets = hide.reference(ids, vocab, draw, kind, other)
-    return hidden, torch.where(targets == IGNORED, IGNORED, hidden)
-
-
-@hide.mistake("0 is the id of `[PAD]`, a target like any other; a position that does not count holds IGNORED")
-def _(ids: Tensor, vocab: int, draw: Tensor, kind: Tensor, other: Tensor) -> tuple[Tensor, Tensor]:
-    hidden, targets = hide.reference(ids, vocab, draw, kind, other)
-    return hidden, targets.masked_fill(targets == IGNORED, PAD)
-
-
-@hide.mistake("another word may be a special token here: ids begin with those, so words count from `len(SPECIALS)`")
-def _(ids: Tensor, vocab: int, draw: Tensor, kind: Tensor, other: Tensor) -> tuple[Tensor, Tensor]:
-    return _hidden(ids, kind, _chosen(ids, draw), (other * vocab).long())
-
-
-@hide.mistake("another word may lie beyond the vocabulary: there are `vocab - len(SPECIALS)` words to draw from")
-def _(ids: Tensor, vocab: int, draw: Tensor, kind: Tensor, other: Tensor) -> tuple[Tensor, Tensor]:
-    return _hidden(ids, kind, _chosen(ids, draw), len(SPECIALS) + (other * vocab).long())
-
-
-@hide.mistake("every drawn word became `[MASK]`, which no text has when the model is used: 10% are swapped, 10% stay")
-def _(ids: Tensor, vocab: int, draw: Tensor, kind: Tensor, other: Tensor) -> tuple[Tensor, Tensor]:
-    return _hidden(ids, kind, _chosen(ids, draw), _words(vocab, other), masked=1.0, swapped=0.0)
-
-
-@hide.mistake("the other 20% are all swapped: a tenth of the drawn words stays as it is")
-def _(ids: Tensor, vocab: int, draw: Tensor, kind: Tensor, other: Tensor) -> tuple[Tensor, Tensor]:
-    return _hidden(ids, kind, _chosen(ids, draw), _words(vocab, other), swapped=0.2)
-
-
-@hide.mistake("the other 20% all stay: a tenth of the drawn words is swapped for another")
-def _(ids: Tensor, vocab: int, draw: Tensor, kind: Tensor, other: Tensor) -> tuple[Tensor, Tensor]:
-    return _hidden(ids, kind, _chosen(ids, draw), _words(vocab, other), swapped=0.0)
 
 
 # ---- the loss on hidden words ------------------------------------------------------------------------------------
@@ -174,60 +153,42 @@ def _losses(logits: Tensor, targets: Tensor) -> Tensor:
     return F.cross_entropy(logits.transpose(1, 2), targets, ignore_index=IGNORED, reduction="none")
 
 
-@hidden_loss.mistake(
-    "words that nobody hid count as well, as if each were the word 0: drop the positions whose target is IGNORED"
-)
-def _(logits: Tensor, targets: Tensor) -> Tensor:
-    return _losses(logits, targets.clamp(min=0)).mean()
-
-
-@hidden_loss.mistake("the sum is right, but it is divided by all positions: divide by the number that count")
-def _(logits: Tensor, targets: Tensor) -> Tensor:
-    return _losses(logits, targets).mean()
-
-
-@hidden_loss.mistake("this is the sum over the hidden words: a longer batch would have a larger loss; take the mean")
-def _(logits: Tensor, targets: Tensor) -> Tensor:
-    return _losses(logits, targets).sum()
-
-
-@hidden_loss.mistake(
-    "the target of position t is compared with the logits of t − 1: that is GPT's; BERT does not shift"
-)
-def _(logits: Tensor, targets: Tensor) -> Tensor:
-    return hidden_loss.reference(logits[:, :-1], targets[:, 1:])
-
-
-@hidden_loss.mistake("right, until a batch has no hidden word: then this is 0/0; its loss is 0")
-def _(logits: Tensor, targets: Tensor) -> Tensor:
-    return F.cross_entropy(logits.flatten(0, 1), targets.flatten(), ignore_index=IGNORED)
-
-
-@hidden_loss.mistake(
-    "a mean for each text, then the mean of those: a hidden word of a text with few of them counts more"
-)
-def _(logits: Tensor, targets: Tensor) -> Tensor:
-    counts = (targets != IGNORED).sum(dim=1).clamp(min=1)
-    return (_losses(logits, targets).sum(dim=1) / counts).mean()
-
-
-@hidden_loss.mistake("the sign is missing: a log-probability is negative, a loss is not")
-def _(logits: Tensor, targets: Tensor) -> Tensor:
-    return -hidden_loss.reference(logits, targets)
-
-
-@hidden_loss.mistake("these are logits at the targets, not log-probabilities: `torch.log_softmax` comes first")
-def _(logits: Tensor, targets: Tensor) -> Tensor:
+def _at_targets(values: Tensor, targets: Tensor) -> Tensor:
+    """Minus the mean of the values that the hidden words have."""
     counted = targets != IGNORED
-    right = logits[counted].gather(-1, targets[counted][:, None])
+    right = values[counted].gather(-1, targets[counted][:, None])
     return -right.sum() / max(1, len(right))
 
 
-@hidden_loss.mistake("these are probabilities: the loss is −log p")
-def _(logits: Tensor, targets: Tensor) -> Tensor:
-    counted = targets != IGNORED
-    right = logits[counted].softmax(dim=-1).gather(-1, targets[counted][:, None])
-    return -right.sum() / max(1, len(right))
+hidden_loss.mistakes(
+    {
+        "words that nobody hid count as well, as if each were the word 0: drop the positions whose target is IGNORED": (
+            lambda logits, targets: _losses(logits, targets.clamp(min=0)).mean()
+        ),
+        "the sum is right, but it is divided by all positions: divide by the number that count": (
+            lambda logits, targets: _losses(logits, targets).mean()
+        ),
+        "this is the sum over the hidden words: a longer batch would have a larger loss; take the mean": (
+            lambda logits, targets: _losses(logits, targets).sum()
+        ),
+        "the target of position t is compared with the logits of t − 1: that is GPT's; BERT does not shift": (
+            lambda logits, targets: hidden_loss.reference(logits[:, :-1], targets[:, 1:])
+        ),
+        "right, until a batch has no hidden word: then this is 0/0; its loss is 0": (
+            lambda logits, targets: F.cross_entropy(logits.mT, targets, ignore_index=IGNORED)
+        ),
+        "a mean for each text, then the mean of those: a hidden word of a text with few of them counts more": (
+            lambda logits, targets: torch.stack([*map(hidden_loss.reference, logits, targets)]).mean()
+        ),
+        "the sign is missing: a log-probability is negative, a loss is not": (
+            lambda logits, targets: -hidden_loss.reference(logits, targets)
+        ),
+        "these are logits at the targets, not log-probabilities: `torch.log_softmax` comes first": _at_targets,
+        "these are probabilities: the loss is −log p": (
+            lambda logits, targets: _at_targets(logits.softmax(dim=-1), targets)
+        ),
+    }
+)
 
 
 # ---- does the second sentence follow? ----------------------------------------------------------------------------
@@ -268,118 +229,65 @@ def sentence_pair(documents: Documents, document: int, sentence: int, follows: b
     return left + right, [0] * len(left) + [1] * len(right), 0 if follows else 1
 
 
-def _split(pair: Pair) -> tuple[list[int], list[int], int]:
-    """The two sentences of a pair and its label."""
-    ids, segments, label = pair
-    border = segments.index(1)
-    return ids[1 : border - 1], ids[border:-1], label
+def _pair(
+    documents: Documents,
+    document: int,
+    sentence: int,
+    follows: bool,
+    pick: float,
+    *,
+    further: int = 1,
+    drawn: Callable[[Documents, int], Documents] = lambda documents, own: documents[:own] + documents[own + 1 :],
+    begin: tuple[int, ...] = (CLS,),
+    end: tuple[int, ...] = (SEP,),
+    begin_second: tuple[int, ...] = (),
+    end_second: tuple[int, ...] = (SEP,),
+    segments: Callable[[list[int]], list[int]] = lambda right: right,
+    label: Callable[[int], int] = lambda right: right,
+) -> Pair:
+    """With the sentence `further` on or one of those `drawn`, framed in another way, with other segments or labels."""
+    text, others = documents[document], [other for each in drawn(documents, document) for other in each]
+    second = text[sentence + further] if follows else others[int(pick * len(others))]
+    left, right = [*begin, *text[sentence], *end], [*begin_second, *second, *end_second]
+    return left + right, segments([0] * len(left) + [1] * len(right)), label(0 if follows else 1)
 
 
-def _packed(left: list[int], right: list[int], label: int) -> Pair:
-    return left + right, [0] * len(left) + [1] * len(right), label
-
-
-def _with_second(documents: Documents, document: int, sentence: int, second: list[int], label: int) -> Pair:
-    return _packed([CLS, *documents[document][sentence], SEP], [*second, SEP], label)
-
-
-@sentence_pair.mistake(
-    "a sentence that does not follow may come from the same document here: it is on the same subject, and may even be "
-    "the next one; draw from the other documents"
+sentence_pair.mistakes(
+    {
+        "a sentence that does not follow may come from the same document here: it is on the same subject, and may even "
+        "be the next one; draw from the other documents": partial(_pair, drawn=lambda documents, own: documents),
+        "a sentence that does not follow must come from another document, and yours come from this one": (
+            partial(_pair, drawn=lambda documents, own: [documents[own]])
+        ),
+        "the labels are flipped: 0 means that the second sentence follows, 1 that it does not": (
+            partial(_pair, label=lambda right: 1 - right)
+        ),
+        "the choice is flipped: where `follows` is True the next sentence stands, with label 0": (
+            lambda documents, document, sentence, follows, pick: _pair(documents, document, sentence, not follows, pick)
+        ),
+        "every label is the same, whatever `follows` says": partial(_pair, label=lambda right: 0),
+        "the sentence that follows stands at `sentence + 1`; yours stands before": partial(_pair, further=-1),
+        "all tokens are of segment 0: those of the second sentence and its `[SEP]` are of segment 1": (
+            partial(_pair, segments=lambda right: [0] * len(right))
+        ),
+        "segments 1 and 2: they count from 0, and the model has two": (
+            partial(_pair, segments=lambda right: [segment + 1 for segment in right])
+        ),
+        "the first `[SEP]` ends the first sentence and is of its segment, 0": (
+            partial(_pair, end=(), begin_second=(SEP,))
+        ),
+        "the last `[SEP]` ends the second sentence and is of its segment, 1": (
+            partial(_pair, segments=lambda right: [*right[:-1], 0])
+        ),
+        "segments are given to words alone: `[CLS]` and both `[SEP]` have one, too, as long as the ids": (
+            partial(_pair, segments=lambda right: right[2:-1])
+        ),
+        "the second sentence ends without a `[SEP]`": partial(_pair, end_second=()),
+        "no `[SEP]` between the sentences: where does the first one end?": partial(_pair, end=()),
+        "`[CLS]` is missing: the label is read from its vector": partial(_pair, begin=()),
+        "the second sentence begins with another `[CLS]`: one stands for both": partial(_pair, begin_second=(CLS,)),
+    }
 )
-def _(documents: Documents, document: int, sentence: int, follows: bool, pick: float) -> Pair:
-    if follows:
-        return sentence_pair.reference(documents, document, sentence, follows, pick)
-    everything = [other for text in documents for other in text]
-    return _with_second(documents, document, sentence, everything[int(pick * len(everything))], 1)
-
-
-@sentence_pair.mistake("a sentence that does not follow must come from another document, and yours come from this one")
-def _(documents: Documents, document: int, sentence: int, follows: bool, pick: float) -> Pair:
-    if follows:
-        return sentence_pair.reference(documents, document, sentence, follows, pick)
-    text = documents[document]
-    return _with_second(documents, document, sentence, text[int(pick * len(text))], 1)
-
-
-@sentence_pair.mistake("the labels are flipped: 0 means that the second sentence follows, 1 that it does not")
-def _(documents: Documents, document: int, sentence: int, follows: bool, pick: float) -> Pair:
-    ids, segments, label = sentence_pair.reference(documents, document, sentence, follows, pick)
-    return ids, segments, 1 - label
-
-
-@sentence_pair.mistake("the choice is flipped: where `follows` is True the next sentence stands, with label 0")
-def _(documents: Documents, document: int, sentence: int, follows: bool, pick: float) -> Pair:
-    return sentence_pair.reference(documents, document, sentence, not follows, pick)
-
-
-@sentence_pair.mistake("every label is the same, whatever `follows` says")
-def _(documents: Documents, document: int, sentence: int, follows: bool, pick: float) -> Pair:
-    ids, segments, _ = sentence_pair.reference(documents, document, sentence, follows, pick)
-    return ids, segments, 0
-
-
-@sentence_pair.mistake("the sentence that follows stands at `sentence + 1`; yours stands before")
-def _(documents: Documents, document: int, sentence: int, follows: bool, pick: float) -> Pair:
-    if not follows:
-        return sentence_pair.reference(documents, document, sentence, follows, pick)
-    return _with_second(documents, document, sentence, documents[document][sentence - 1], 0)
-
-
-@sentence_pair.mistake("all tokens are of segment 0: those of the second sentence and its `[SEP]` are of segment 1")
-def _(documents: Documents, document: int, sentence: int, follows: bool, pick: float) -> Pair:
-    ids, segments, label = sentence_pair.reference(documents, document, sentence, follows, pick)
-    return ids, [0] * len(segments), label
-
-
-@sentence_pair.mistake("segments 1 and 2: they count from 0, and the model has two")
-def _(documents: Documents, document: int, sentence: int, follows: bool, pick: float) -> Pair:
-    ids, segments, label = sentence_pair.reference(documents, document, sentence, follows, pick)
-    return ids, [segment + 1 for segment in segments], label
-
-
-@sentence_pair.mistake("the first `[SEP]` ends the first sentence and is of its segment, 0")
-def _(documents: Documents, document: int, sentence: int, follows: bool, pick: float) -> Pair:
-    first, second, label = _split(sentence_pair.reference(documents, document, sentence, follows, pick))
-    return _packed([CLS, *first], [SEP, *second, SEP], label)
-
-
-@sentence_pair.mistake("the last `[SEP]` ends the second sentence and is of its segment, 1")
-def _(documents: Documents, document: int, sentence: int, follows: bool, pick: float) -> Pair:
-    first, second, label = _split(sentence_pair.reference(documents, document, sentence, follows, pick))
-    ids, segments, label = _packed([CLS, *first, SEP], [*second, SEP], label)
-    return ids, [*segments[:-1], 0], label
-
-
-@sentence_pair.mistake("segments are given to words alone: `[CLS]` and both `[SEP]` have one, too, as long as the ids")
-def _(documents: Documents, document: int, sentence: int, follows: bool, pick: float) -> Pair:
-    ids, _, label = pair = sentence_pair.reference(documents, document, sentence, follows, pick)
-    first, second, _ = _split(pair)
-    return ids, [0] * len(first) + [1] * len(second), label
-
-
-@sentence_pair.mistake("the second sentence ends without a `[SEP]`")
-def _(documents: Documents, document: int, sentence: int, follows: bool, pick: float) -> Pair:
-    first, second, label = _split(sentence_pair.reference(documents, document, sentence, follows, pick))
-    return _packed([CLS, *first, SEP], second, label)
-
-
-@sentence_pair.mistake("no `[SEP]` between the sentences: where does the first one end?")
-def _(documents: Documents, document: int, sentence: int, follows: bool, pick: float) -> Pair:
-    first, second, label = _split(sentence_pair.reference(documents, document, sentence, follows, pick))
-    return _packed([CLS, *first], [*second, SEP], label)
-
-
-@sentence_pair.mistake("`[CLS]` is missing: the label is read from its vector")
-def _(documents: Documents, document: int, sentence: int, follows: bool, pick: float) -> Pair:
-    first, second, label = _split(sentence_pair.reference(documents, document, sentence, follows, pick))
-    return _packed([*first, SEP], [*second, SEP], label)
-
-
-@sentence_pair.mistake("the second sentence begins with another `[CLS]`: one stands for both")
-def _(documents: Documents, document: int, sentence: int, follows: bool, pick: float) -> Pair:
-    first, second, label = _split(sentence_pair.reference(documents, document, sentence, follows, pick))
-    return _packed([CLS, *first, SEP], [CLS, *second, SEP], label)
 
 
 # ---- fine-tuning -------------------------------------------------------------------------------------------------
@@ -409,12 +317,9 @@ def fine_tune(bert: nn.Module, head: nn.Module, ids: Tensor, lengths: Tensor, la
     return head(bert(ids, lengths)[:, 0])
 
 
-def _first(states: Tensor, lengths: Tensor) -> Tensor:
-    return states[:, 0]
-
-
-def _mean(states: Tensor, lengths: Tensor) -> Tensor:
-    return states.mean(dim=1)
+def _mean_of_words(states: Tensor, lengths: Tensor) -> Tensor:
+    there = torch.arange(states.shape[1]) < lengths[:, None]
+    return (states * there[..., None]).sum(dim=1) / lengths[:, None]
 
 
 def _tuned(
@@ -425,71 +330,47 @@ def _tuned(
     labels: Tensor,
     rate: float,
     *,
-    summary: Callable[[Tensor, Tensor], Tensor] = _first,
+    summary: Callable[[Tensor, Tensor], Tensor] = lambda states, lengths: states[:, 0],
     trained: Iterable[nn.Module] = (),
     reduction: str = "mean",
+    uphill: bool = False,
 ) -> Tensor:
     """One step on the modules `trained`, both when left out, with another `summary` of a text or another mean."""
     parameters = [p for module in (trained or (bert, head)) for p in module.parameters()]
     F.cross_entropy(head(summary(bert(ids, lengths), lengths)), labels, reduction=reduction).backward()
-    torch.optim.SGD(parameters, lr=rate).step()
+    torch.optim.SGD(parameters, lr=rate, maximize=uphill).step()
     return head(summary(bert(ids, lengths), lengths))
 
 
-@fine_tune.mistake("the body is frozen and the head alone has learnt: that is probing; fine-tuning trains all of it")
-def _(bert: nn.Module, head: nn.Module, ids: Tensor, lengths: Tensor, labels: Tensor, rate: float) -> Tensor:
-    return _tuned(bert, head, ids, lengths, labels, rate, trained=[head])
-
-
-@fine_tune.mistake("the body has learnt and the head has not: it is new, so it needs the step most")
-def _(bert: nn.Module, head: nn.Module, ids: Tensor, lengths: Tensor, labels: Tensor, rate: float) -> Tensor:
-    return _tuned(bert, head, ids, lengths, labels, rate, trained=[bert])
-
-
-@fine_tune.mistake(
-    "a mean over all positions takes in the padding, so that a text changes with its batch: take `[CLS]`"
+fine_tune.mistakes(
+    {
+        "the body is frozen and the head alone has learnt: that is probing; fine-tuning trains all of it": (
+            lambda bert, head, *rest: _tuned(bert, head, *rest, trained=[head])
+        ),
+        "the body has learnt and the head has not: it is new, so it needs the step most": (
+            lambda bert, head, *rest: _tuned(bert, head, *rest, trained=[bert])
+        ),
+        "a mean over all positions takes in the padding, so that a text changes with its batch: take `[CLS]`": (
+            partial(_tuned, summary=lambda states, lengths: states.mean(dim=1))
+        ),
+        "a mean over the tokens is a fair summary, but here the text's vector is that of `[CLS]`, the first": (
+            partial(_tuned, summary=_mean_of_words)
+        ),
+        "this is the last position, padding in most texts: `[CLS]` is the first token": (
+            partial(_tuned, summary=lambda states, lengths: states[:, -1])
+        ),
+        "this is each text's last token, `[SEP]`, as for a model that reads to the right; `[CLS]` is the first": (
+            partial(_tuned, summary=lambda states, lengths: states[torch.arange(len(lengths)), lengths - 1])
+        ),
+        "these are the logits from before the step: ask the model again after it": (
+            lambda bert, head, ids, lengths, labels, rate: head(bert(ids, lengths)[:, 0])
+        ),
+        "the step goes uphill: the gradient is subtracted": partial(_tuned, uphill=True),
+        "the loss is a sum over the texts, so the step grows with the batch: take the mean": (
+            partial(_tuned, reduction="sum")
+        ),
+    }
 )
-def _(bert: nn.Module, head: nn.Module, ids: Tensor, lengths: Tensor, labels: Tensor, rate: float) -> Tensor:
-    return _tuned(bert, head, ids, lengths, labels, rate, summary=_mean)
-
-
-@fine_tune.mistake("a mean over the tokens is a fair summary, but here the text's vector is that of `[CLS]`, the first")
-def _(bert: nn.Module, head: nn.Module, ids: Tensor, lengths: Tensor, labels: Tensor, rate: float) -> Tensor:
-    def mean_of_words(states: Tensor, lengths: Tensor) -> Tensor:
-        there = torch.arange(states.shape[1]) < lengths[:, None]
-        return (states * there[..., None]).sum(dim=1) / lengths[:, None]
-
-    return _tuned(bert, head, ids, lengths, labels, rate, summary=mean_of_words)
-
-
-@fine_tune.mistake("this is the last position, padding in most texts: `[CLS]` is the first token")
-def _(bert: nn.Module, head: nn.Module, ids: Tensor, lengths: Tensor, labels: Tensor, rate: float) -> Tensor:
-    return _tuned(bert, head, ids, lengths, labels, rate, summary=lambda states, _: states[:, -1])
-
-
-@fine_tune.mistake(
-    "this is each text's last token, `[SEP]`, as for a model that reads to the right; `[CLS]` is the first"
-)
-def _(bert: nn.Module, head: nn.Module, ids: Tensor, lengths: Tensor, labels: Tensor, rate: float) -> Tensor:
-    return _tuned(bert, head, ids, lengths, labels, rate, summary=lambda states, n: states[torch.arange(len(n)), n - 1])
-
-
-@fine_tune.mistake("these are the logits from before the step: ask the model again after it")
-def _(bert: nn.Module, head: nn.Module, ids: Tensor, lengths: Tensor, labels: Tensor, rate: float) -> Tensor:
-    return head(bert(ids, lengths)[:, 0])
-
-
-@fine_tune.mistake("the step goes uphill: the gradient is subtracted")
-def _(bert: nn.Module, head: nn.Module, ids: Tensor, lengths: Tensor, labels: Tensor, rate: float) -> Tensor:
-    optimizer = torch.optim.SGD([*bert.parameters(), *head.parameters()], lr=rate, maximize=True)
-    F.cross_entropy(head(bert(ids, lengths)[:, 0]), labels).backward()
-    optimizer.step()
-    return head(bert(ids, lengths)[:, 0])
-
-
-@fine_tune.mistake("the loss is a sum over the texts, so the step grows with the batch: take the mean")
-def _(bert: nn.Module, head: nn.Module, ids: Tensor, lengths: Tensor, labels: Tensor, rate: float) -> Tensor:
-    return _tuned(bert, head, ids, lengths, labels, rate, reduction="sum")
 
 
 # ---- the best span -----------------------------------------------------------------------------------------------
@@ -517,71 +398,52 @@ def best_span(start: Tensor, end: Tensor, longest: int) -> tuple[int, int]:
     return max(spans, key=lambda span: float(start[span[0]] + end[span[1]]))
 
 
-def _best(start: Tensor, end: Tensor, shortest: int, longest: int, operation: Callable = torch.add) -> tuple[int, int]:
+def _best(
+    start: Tensor, end: Tensor, longest: int, *, shortest: float = 1, operation: Callable = torch.add
+) -> tuple[int, int]:
     """The best pair with `shortest` ≤ j − i + 1 ≤ `longest`."""
     spans = [(i, j) for i in range(len(start)) for j in range(len(end)) if shortest <= j - i + 1 <= longest]
     return max(spans, key=lambda span: float(operation(start[span[0]], end[span[1]])))
 
 
-@best_span.mistake("each is the best by itself, and together they may end before they start: choose the pair")
-def _(start: Tensor, end: Tensor, longest: int) -> tuple[int, int]:
-    return int(start.argmax()), int(end.argmax())
-
-
-@best_span.mistake("start and end are exchanged where the end came first: that span has another, lower sum")
-def _(start: Tensor, end: Tensor, longest: int) -> tuple[int, int]:
-    return tuple(sorted((int(start.argmax()), int(end.argmax()))))
-
-
-@best_span.mistake("here the end may come before the start: only pairs with i ≤ j are spans")
-def _(start: Tensor, end: Tensor, longest: int) -> tuple[int, int]:
-    return _best(start, end, -len(start), longest)
-
-
-@best_span.mistake("a span may be one token: i = j is allowed")
-def _(start: Tensor, end: Tensor, longest: int) -> tuple[int, int]:
-    return _best(start, end, 2, longest)
-
-
-@best_span.mistake("spans longer than `longest` take part")
-def _(start: Tensor, end: Tensor, longest: int) -> tuple[int, int]:
-    return _best(start, end, 1, len(start))
-
-
-@best_span.mistake("one token too many: a span from i to j has j − i + 1 tokens, both ends counted")
-def _(start: Tensor, end: Tensor, longest: int) -> tuple[int, int]:
-    return _best(start, end, 1, longest + 1)
-
-
-@best_span.mistake("one token too few: a span from i to j has j − i + 1 tokens, so j may be i + longest − 1")
-def _(start: Tensor, end: Tensor, longest: int) -> tuple[int, int]:
-    return _best(start, end, 1, max(1, longest - 1))
-
-
-@best_span.mistake("the best start first, then the best end for it: another start may have a far better end")
-def _(start: Tensor, end: Tensor, longest: int) -> tuple[int, int]:
+def _start_first(start: Tensor, end: Tensor, longest: int) -> tuple[int, int]:
     i = int(start.argmax())
     return i, i + int(end[i : i + longest].argmax())
 
 
-@best_span.mistake("the best end first, then the best start for it: another end may have a far better start")
-def _(start: Tensor, end: Tensor, longest: int) -> tuple[int, int]:
+def _end_first(start: Tensor, end: Tensor, longest: int) -> tuple[int, int]:
     j = int(end.argmax())
     begin = max(0, j - longest + 1)
     return begin + int(start[begin : j + 1].argmax()), j
 
 
-@best_span.mistake(
-    "logits are added: they are log-probabilities up to a constant, and two negative ones have a product > 0"
+best_span.mistakes(
+    {
+        "each is the best by itself, and together they may end before they start: choose the pair": (
+            lambda start, end, longest: (int(start.argmax()), int(end.argmax()))
+        ),
+        "start and end are exchanged where the end came first: that span has another, lower sum": (
+            lambda start, end, longest: tuple(sorted((int(start.argmax()), int(end.argmax()))))
+        ),
+        "here the end may come before the start: only pairs with i ≤ j are spans": partial(_best, shortest=-math.inf),
+        "a span may be one token: i = j is allowed": partial(_best, shortest=2),
+        "spans longer than `longest` take part": lambda start, end, longest: _best(start, end, len(start)),
+        "one token too many: a span from i to j has j − i + 1 tokens, both ends counted": (
+            lambda start, end, longest: _best(start, end, longest + 1)
+        ),
+        "one token too few: a span from i to j has j − i + 1 tokens, so j may be i + longest − 1": (
+            lambda start, end, longest: _best(start, end, max(1, longest - 1))
+        ),
+        "the best start first, then the best end for it: another start may have a far better end": _start_first,
+        "the best end first, then the best start for it: another end may have a far better start": _end_first,
+        "logits are added: they are log-probabilities up to a constant, and two negative ones have a product > 0": (
+            partial(_best, operation=torch.mul)
+        ),
+        "the end is one further, as in a slice: here j is the last token of the span itself": (
+            lambda *inputs: (best_span.reference(*inputs)[0], best_span.reference(*inputs)[1] + 1)
+        ),
+    }
 )
-def _(start: Tensor, end: Tensor, longest: int) -> tuple[int, int]:
-    return _best(start, end, 1, longest, torch.mul)
-
-
-@best_span.mistake("the end is one further, as in a slice: here j is the last token of the span itself")
-def _(start: Tensor, end: Tensor, longest: int) -> tuple[int, int]:
-    i, j = best_span.reference(start, end, longest)
-    return i, j + 1
 
 
 # ---- how many numbers does BERT have? ----------------------------------------------------------------------------
@@ -608,80 +470,58 @@ def count_parameters(vocab: int, longest: int, segments: int, d_model: int, head
     return tables + norm + layers * (attention + norm + feed_forward + norm)
 
 
-@count_parameters.mistake("the biases are missing: every linear layer has one, as wide as its output")
-def _(*sizes: int) -> int:
-    *_, d_model, _, d_ff, layers = sizes
-    return count_parameters.reference(*sizes) - layers * (5 * d_model + d_ff)
+def _counted(
+    *sizes: int, bias: int = 1, first_norm: int = 1, norms: int = 2, matrices: int = 4, narrowing: int = 1
+) -> int:
+    """With this many biases an output, norms before the blocks and in each, matrices of attention and from d_ff."""
+    vocab, longest, segments, d_model, _, d_ff, layers = sizes
+    attention = matrices * d_model * (d_model + bias)
+    feed_forward = d_ff * (d_model + bias) + narrowing * d_model * (d_ff + bias)
+    tables = (vocab + longest + segments + 2 * first_norm) * d_model
+    return tables + layers * (attention + feed_forward + norms * 2 * d_model)
 
 
-@count_parameters.mistake("the layer norms are missing: one after the tables and two a block, a gain and a shift each")
-def _(*sizes: int) -> int:
-    *_, d_model, _, _, layers = sizes
-    return count_parameters.reference(*sizes) - (2 * layers + 1) * 2 * d_model
-
-
-@count_parameters.mistake("biases and layer norms are missing: small beside the matrices, but they are there")
-def _(*sizes: int) -> int:
-    *_, d_model, _, d_ff, layers = sizes
-    return count_parameters.reference(*sizes) - layers * (5 * d_model + d_ff) - (2 * layers + 1) * 2 * d_model
-
-
-@count_parameters.mistake("one layer norm is missing: the sum of the three tables is normalised before the first block")
-def _(*sizes: int) -> int:
-    return count_parameters.reference(*sizes) - 2 * sizes[3]
-
-
-@count_parameters.mistake("a block has two layer norms, one after attention and one after the feed-forward net")
-def _(*sizes: int) -> int:
-    *_, d_model, _, _, layers = sizes
-    return count_parameters.reference(*sizes) - layers * 2 * d_model
-
-
-@count_parameters.mistake("positions and segments have tables, too, and they are trained")
-def _(*sizes: int) -> int:
-    return count_parameters.reference(sizes[0], 0, 0, *sizes[3:])
-
-
-@count_parameters.mistake("the table of positions is missing: BERT's are learnt, one vector each")
-def _(*sizes: int) -> int:
-    return count_parameters.reference(sizes[0], 0, *sizes[2:])
-
-
-@count_parameters.mistake("the table of segments is missing: a vector for each of them")
-def _(*sizes: int) -> int:
-    return count_parameters.reference(*sizes[:2], 0, *sizes[3:])
-
-
-@count_parameters.mistake(
-    "attention has four matrices: queries, keys, values, and W_O, which mixes what the heads found"
+count_parameters.mistakes(
+    {
+        "the biases are missing: every linear layer has one, as wide as its output": partial(_counted, bias=0),
+        "the layer norms are missing: one after the tables and two a block, a gain and a shift each": (
+            partial(_counted, first_norm=0, norms=0)
+        ),
+        "biases and layer norms are missing: small beside the matrices, but they are there": (
+            partial(_counted, bias=0, first_norm=0, norms=0)
+        ),
+        "one layer norm is missing: the sum of the three tables is normalised before the first block": (
+            partial(_counted, first_norm=0)
+        ),
+        "a block has two layer norms, one after attention and one after the feed-forward net": (
+            partial(_counted, norms=1)
+        ),
+        "positions and segments have tables, too, and they are trained": (
+            lambda vocab, longest, segments, *rest: count_parameters.reference(vocab, 0, 0, *rest)
+        ),
+        "the table of positions is missing: BERT's are learnt, one vector each": (
+            lambda vocab, longest, *rest: count_parameters.reference(vocab, 0, *rest)
+        ),
+        "the table of segments is missing: a vector for each of them": (
+            lambda vocab, longest, segments, *rest: count_parameters.reference(vocab, longest, 0, *rest)
+        ),
+        "attention has four matrices: queries, keys, values, and W_O, which mixes what the heads found": (
+            partial(_counted, matrices=3)
+        ),
+        "each head is d_model / heads wide: all heads together are d_model wide, however many there are": (
+            lambda *sizes: _counted(*sizes, matrices=3 * sizes[4] + 1)
+        ),
+        "the feed-forward net has two matrices: one widens to d_ff, one narrows to d_model again": (
+            partial(_counted, narrowing=0)
+        ),
+        "all blocks are counted as one: that is ALBERT, which shares them; BERT's are all different": (
+            lambda *sizes: count_parameters.reference(*sizes[:-1], 1)
+        ),
+        "a matrix for the output is counted: it belongs to a head, and is the table of words again": (
+            lambda vocab, *rest: count_parameters.reference(2 * vocab, *rest)
+        ),
+    }
 )
-def _(*sizes: int) -> int:
-    *_, d_model, _, _, layers = sizes
-    return count_parameters.reference(*sizes) - layers * (d_model * d_model + d_model)
-
-
-@count_parameters.mistake(
-    "each head is d_model / heads wide: all heads together are d_model wide, however many there are"
-)
-def _(*sizes: int) -> int:
-    *_, d_model, heads, _, layers = sizes
-    return count_parameters.reference(*sizes) + layers * 3 * (heads - 1) * (d_model * d_model + d_model)
-
-
-@count_parameters.mistake("the feed-forward net has two matrices: one widens to d_ff, one narrows to d_model again")
-def _(*sizes: int) -> int:
-    *_, d_model, _, d_ff, layers = sizes
-    return count_parameters.reference(*sizes) - layers * (d_ff * d_model + d_model)
-
-
-@count_parameters.mistake("all blocks are counted as one: that is ALBERT, which shares them; BERT's are all different")
-def _(*sizes: int) -> int:
-    return count_parameters.reference(*sizes[:-1], 1)
-
-
-@count_parameters.mistake("a matrix for the output is counted: it belongs to a head, and is the table of words again")
-def _(*sizes: int) -> int:
-    return count_parameters.reference(*sizes) + sizes[0] * sizes[3]
 
 
 # ---- find the bug ------------------------------------------------------------------------------------------------
@@ -713,40 +553,28 @@ def _(logits: Tensor, words: Tensor, weights: Tensor) -> Tensor:
     return losses.sum() / weights.sum()
 
 
-def _each(logits: Tensor, words: Tensor) -> Tensor:
-    return F.cross_entropy(logits.transpose(1, 2), words, reduction="none")
-
-
-@weighted_loss.mistake("the mask works now, but fillers are in the mean: divide by the sum of the weights")
-def _(logits: Tensor, words: Tensor, weights: Tensor) -> Tensor:
-    return (_each(logits, words) * weights).mean()
-
-
-@weighted_loss.mistake("the mask works now; without the division a batch with more hidden words has a larger loss")
-def _(logits: Tensor, words: Tensor, weights: Tensor) -> Tensor:
-    return (_each(logits, words) * weights).sum()
-
-
-@weighted_loss.mistake("a mean over all places: fillers count like hidden words, and the weights are not used")
-def _(logits: Tensor, words: Tensor, weights: Tensor) -> Tensor:
-    return _each(logits, words).mean()
-
-
-@weighted_loss.mistake("the product is still (n, n), and its mean hides it: every loss meets every weight")
-def _(logits: Tensor, words: Tensor, weights: Tensor) -> Tensor:
-    return (_each(logits, words).reshape(-1) * weights.reshape(-1, 1)).mean()
-
-
-@weighted_loss.mistake("the product is still (n, n): a sum over one of its axes only makes all losses count the same")
-def _(logits: Tensor, words: Tensor, weights: Tensor) -> Tensor:
-    return (_each(logits, words).reshape(-1) * weights.reshape(-1, 1)).sum(dim=0).mean()
-
-
-@weighted_loss.mistake("the weights are the wrong way round: 1 stands where a word was hidden")
-def _(logits: Tensor, words: Tensor, weights: Tensor) -> Tensor:
-    return (_each(logits, words) * (1 - weights)).sum() / weights.sum()
-
-
-@weighted_loss.mistake("the mask works, but each text has its own mean: all hidden words of the batch count the same")
-def _(logits: Tensor, words: Tensor, weights: Tensor) -> Tensor:
-    return ((_each(logits, words) * weights).sum(dim=1) / weights.sum(dim=1)).mean()
+weighted_loss.mistakes(
+    {
+        "the mask works now, but fillers are in the mean: divide by the sum of the weights": (
+            lambda logits, words, weights: (_losses(logits, words) * weights).mean()
+        ),
+        "the mask works now; without the division a batch with more hidden words has a larger loss": (
+            lambda logits, words, weights: (_losses(logits, words) * weights).sum()
+        ),
+        "a mean over all places: fillers count like hidden words, and the weights are not used": (
+            lambda logits, words, weights: _losses(logits, words).mean()
+        ),
+        "the product is still (n, n), and its mean hides it: every loss meets every weight": (
+            lambda logits, words, weights: (_losses(logits, words).flatten() * weights.reshape(-1, 1)).mean()
+        ),
+        "the product is still (n, n): a sum over one of its axes only makes all losses count the same": (
+            lambda logits, words, weights: (_losses(logits, words).flatten() * weights.reshape(-1, 1)).sum(dim=0).mean()
+        ),
+        "the weights are the wrong way round: 1 stands where a word was hidden": (
+            lambda logits, words, weights: (_losses(logits, words) * (1 - weights)).sum() / weights.sum()
+        ),
+        "the mask works, but each text has its own mean: all hidden words of the batch count the same": (
+            lambda logits, words, weights: ((_losses(logits, words) * weights).sum(dim=1) / weights.sum(dim=1)).mean()
+        ),
+    }
+)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import math
+from collections.abc import Callable
 from functools import partial, reduce
 from itertools import product
 
 import torch
+from einops import rearrange
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -33,50 +35,40 @@ def cut(images: Tensor, p: int) -> Tensor:
     return squares.permute(0, 2, 4, 3, 5, 1).reshape(b, (height // p) * (width // p), p * p * c)
 
 
-def _cut_as(images: Tensor, p: int, order: Sequence[int]) -> Tensor:
-    """With the axes b, c, row, p, column, q in another order."""
-    b, c, height, width = images.shape
-    squares = images.reshape(b, c, height // p, p, width // p, p)
-    return squares.permute(*order).reshape(b, (height // p) * (width // p), p * p * c)
+def _cut(images: Tensor, p: int, *, order: str, split: str = "(row p) (column q)") -> Tensor:
+    """With the axes of rows, columns, pixels and channels in another order, or the sides split in another."""
+    squares = rearrange(images, f"b c {split} -> b {order}", p=p, q=p)
+    return squares.reshape(len(images), -1, p * p * images.shape[1])
 
 
-OTHER_CUTS = {
-    "channel by channel, as `patchify` has it: here the channels of one pixel stand side by side": (0, 2, 4, 1, 3, 5),
-    "patches come column by column: read them row by row, as a page": (0, 4, 2, 3, 5, 1),
-    "each patch is turned over its diagonal: within one, pixels go row by row, too": (0, 2, 4, 5, 3, 1),
-    "patches in columns, and each turned over: height and width are exchanged throughout": (0, 4, 2, 5, 3, 1),
-    "nothing is a square yet: the rows of different patches alternate, so bring rows and columns of the grid together "
-    "first": (0, 2, 3, 4, 5, 1),
-    "nothing has moved: `reshape` alone cuts each channel into strips": (0, 1, 2, 3, 4, 5),
-}
-for _message, _order in OTHER_CUTS.items():
-    cut.mistake(_message)(partial(_cut_as, order=_order))
-
-
-@cut.mistake("these are patches of one channel each: a patch holds all channels of its square")
-def _(images: Tensor, p: int) -> Tensor:
-    b, c, height, width = images.shape
-    squares = images.reshape(b, c, height // p, p, width // p, p)
-    return squares.permute(0, 1, 2, 4, 3, 5).reshape(b, c * (height // p) * (width // p), p * p)
-
-
-@cut.mistake(
-    "`unfold` returns (batch, pixel, patch): turn it, so that each row is a patch, and then put its pixels in order"
+cut.mistakes(
+    {
+        "channel by channel, as `patchify` has it: here the channels of one pixel stand side by side": (
+            partial(_cut, order="row column c p q")
+        ),
+        "patches come column by column: read them row by row, as a page": partial(_cut, order="column row p q c"),
+        "each patch is turned over its diagonal: within one, pixels go row by row, too": (
+            partial(_cut, order="row column q p c")
+        ),
+        "patches in columns, and each turned over: height and width are exchanged throughout": (
+            partial(_cut, order="column row q p c")
+        ),
+        "nothing is a square yet: the rows of different patches alternate, so bring rows and columns of the grid "
+        "together first": partial(_cut, order="row p column q c"),
+        "nothing has moved: `reshape` alone cuts each channel into strips": partial(_cut, order="c row p column q"),
+        "these are patches of one channel each: a patch holds all channels of its square": (
+            lambda images, p: rearrange(images, "b c (row p) (column q) -> b (c row column) (p q)", p=p, q=p)
+        ),
+        "`unfold` returns (batch, pixel, patch): turn it, so that each row is a patch, and then put its pixels in "
+        "order": lambda images, p: F.unfold(images, kernel_size=p, stride=p),
+        "these windows overlap: without `stride=p` they move by one pixel": (
+            lambda images, p: F.unfold(images, kernel_size=p).mT
+        ),
+        "pixels of a patch lie far apart: p is the inner of the two axes that a side is split into": (
+            partial(_cut, order="row column p q c", split="(p row) (q column)")
+        ),
+    }
 )
-def _(images: Tensor, p: int) -> Tensor:
-    return F.unfold(images, kernel_size=p, stride=p)
-
-
-@cut.mistake("these windows overlap: without `stride=p` they move by one pixel")
-def _(images: Tensor, p: int) -> Tensor:
-    return F.unfold(images, kernel_size=p).mT
-
-
-@cut.mistake("pixels of a patch lie far apart: p is the inner of the two axes that a side is split into")
-def _(images: Tensor, p: int) -> Tensor:
-    b, c, height, width = images.shape
-    squares = images.reshape(b, c, p, height // p, p, width // p)
-    return squares.permute(0, 3, 5, 2, 4, 1).reshape(b, (height // p) * (width // p), p * p * c)
 
 
 # ---- paste -------------------------------------------------------------------------------------------------------
@@ -112,26 +104,29 @@ def _(patches: Tensor, p: int, grid: tuple[int, int]) -> Tensor:
     return squares.permute(0, 5, 1, 4, 2, 3).reshape(len(patches), -1, rows * p, columns * p)
 
 
-def _paste_as(patches: Tensor, p: int, grid: tuple[int, int], order: Sequence[int]) -> Tensor:
-    squares = patches.reshape(len(patches), *grid, p, p, -1)
-    return squares.permute(*order).reshape(len(patches), -1, grid[0] * p, grid[1] * p)
+def _paste(patches: Tensor, p: int, grid: tuple[int, int], *, order: str, pixels: str = "p q c") -> Tensor:
+    """With the axes of channels, rows, columns and pixels in another order, or the numbers of a patch in another."""
+    squares = rearrange(patches, f"b (row column) ({pixels}) -> b {order}", row=grid[0], p=p, q=p)
+    return squares.reshape(len(patches), -1, grid[0] * p, grid[1] * p)
 
 
-OTHER_PASTES = {
-    "patches stand in the wrong places: row and column of the grid are exchanged": (0, 5, 2, 3, 1, 4),
-    "height comes from columns and width from rows: on a square image that is a transposed picture": (0, 5, 2, 4, 1, 3),
-    "pixels before places: the height is row · p + a pixel's row, so `row` is the outer of the two": (0, 5, 3, 1, 4, 2),
-    "row, column, p, q as they are: this lays the patches in strips": (0, 5, 1, 2, 3, 4),
-}
-for _message, _order in OTHER_PASTES.items():
-    paste.mistake(_message)(partial(_paste_as, order=_order))
-
-
-@paste.mistake("the channels are taken as outermost: here, as in exercise 1, those of one pixel stand side by side")
-def _(patches: Tensor, p: int, grid: tuple[int, int]) -> Tensor:
-    rows, columns = grid
-    squares = patches.reshape(len(patches), rows, columns, -1, p, p)
-    return squares.permute(0, 3, 1, 4, 2, 5).reshape(len(patches), -1, rows * p, columns * p)
+paste.mistakes(
+    {
+        "patches stand in the wrong places: row and column of the grid are exchanged": (
+            partial(_paste, order="c column p row q")
+        ),
+        "height comes from columns and width from rows: on a square image that is a transposed picture": (
+            partial(_paste, order="c column q row p")
+        ),
+        "pixels before places: the height is row · p + a pixel's row, so `row` is the outer of the two": (
+            partial(_paste, order="c p row q column")
+        ),
+        "row, column, p, q as they are: this lays the patches in strips": partial(_paste, order="c row column p q"),
+        "the channels are taken as outermost: here, as in exercise 1, those of one pixel stand side by side": (
+            partial(_paste, order="c row p column q", pixels="c p q")
+        ),
+    }
+)
 
 
 # ---- what pixels cost --------------------------------------------------------------------------------------------
@@ -153,36 +148,37 @@ def count_weights(height: int, width: int, p: int, tokens: int, heads: int, laye
     return layers * heads * time * time
 
 
-WRONG_COUNTS: dict[str, Callable[[int, int, int, int, int, int], int]] = {
-    "these are the patches alone: class and distillation tokens attend and are attended to as well": (
-        lambda height, width, p, tokens, heads, layers: layers * heads * ((height // p) * (width // p)) ** 2
-    ),
-    "a patch has p · p pixels: divide both sides by p": (
-        lambda height, width, p, tokens, heads, layers: layers * heads * (tokens + height * width // p) ** 2
-    ),
-    "this counts positions: attention has a weight for each pair of them": (
-        lambda height, width, p, tokens, heads, layers: layers * heads * (tokens + (height // p) * (width // p))
-    ),
-    "one layer of several: each has weights of its own": (
-        lambda height, width, p, tokens, heads, layers: heads * (tokens + (height // p) * (width // p)) ** 2
-    ),
-    "one head of several: each weighs for itself": (
-        lambda height, width, p, tokens, heads, layers: layers * (tokens + (height // p) * (width // p)) ** 2
-    ),
-    "the tokens come after squaring: they are positions like any, and each pairs with all": (
-        lambda height, width, p, tokens, heads, layers: layers * heads * (tokens + ((height // p) * (width // p)) ** 2)
-    ),
-    "the image is no square: it has height / p rows and width / p columns": (
-        lambda height, width, p, tokens, heads, layers: layers * heads * (tokens + (height // p) ** 2) ** 2
-    ),
-    "half of the pairs: that would be a causal mask, and an image has no before": (
-        lambda height, width, p, tokens, heads, layers: (
-            layers * heads * (n := tokens + (height // p) * (width // p)) * (n + 1) // 2
-        )
-    ),
-}
-for _message, _wrong in WRONG_COUNTS.items():
-    count_weights.mistake(_message)(_wrong)
+def _counted(
+    height: int, width: int, p: int, tokens: int, heads: int, layers: int, *, pairs: Callable[[int, int], int]
+) -> int:
+    """With another number of `pairs`, a function of how many tokens and how many patches there are."""
+    return layers * heads * pairs(tokens, (height // p) * (width // p))
+
+
+count_weights.mistakes(
+    {
+        "these are the patches alone: class and distillation tokens attend and are attended to as well": (
+            partial(_counted, pairs=lambda tokens, patches: patches**2)
+        ),
+        "a patch has p · p pixels: divide both sides by p": (
+            lambda height, width, p, tokens, heads, layers: layers * heads * (tokens + height * width // p) ** 2
+        ),
+        "this counts positions: attention has a weight for each pair of them": (
+            partial(_counted, pairs=lambda tokens, patches: tokens + patches)
+        ),
+        "one layer of several: each has weights of its own": lambda *sizes: count_weights.reference(*sizes[:5], 1),
+        "one head of several: each weighs for itself": lambda *sizes: count_weights.reference(*sizes[:4], 1, sizes[5]),
+        "the tokens come after squaring: they are positions like any, and each pairs with all": (
+            partial(_counted, pairs=lambda tokens, patches: tokens + patches**2)
+        ),
+        "the image is no square: it has height / p rows and width / p columns": (
+            lambda height, width, *rest: count_weights.reference(height, height, *rest)
+        ),
+        "half of the pairs: that would be a causal mask, and an image has no before": (
+            partial(_counted, pairs=lambda tokens, patches: math.comb(tokens + patches + 1, 2))
+        ),
+    }
+)
 
 
 # ---- which orders hurt -------------------------------------------------------------------------------------------
@@ -204,39 +200,37 @@ def hurts(reader: str, order: str) -> bool:
     return reader != "ViT without positions" and order != "one, in training and test"
 
 
-OTHER_GUESSES: dict[str, Callable[[str, str], bool]] = {
-    "no order hurts any model? What was learned of a place is wrong when another patch stands there": (
-        lambda reader, order: False
-    ),
-    "every order hurts every model? Without positions a ViT's patches are a set, which has no order": (
-        lambda reader, order: True
-    ),
-    "an order that is the same in training and test changes the numbers of places alone, and these are learned": (
-        lambda reader, order: reader != "ViT without positions"
-    ),
-    "an order of its own for each image leaves a place with nothing to say: where a patch came from is lost": (
-        lambda reader, order: reader != "ViT without positions" and order == "one, in the test alone"
-    ),
-    "attention without positions and the mean treat all places alike: no order can ever be noticed": (
-        lambda reader, order: order != "one, in training and test"
-    ),
-    "one order, the same in training and test, hurts a ViT? Its positions are learned: they are names of places": (
-        lambda reader, order: reader == "ViT" or (reader == "linear classifier" and order != ORDERS[1])
-    ),
-    "an order for each image hurts a ViT without positions? It sees a set of patches in any case": (
-        lambda reader, order: order == ORDERS[2] or (reader != "ViT without positions" and order == ORDERS[0])
-    ),
-    "a linear classifier has no idea of neighbours: one order for all images exchanges its weights, and no more": (
-        lambda reader, order: (
-            reader == "linear classifier" or (reader == "ViT" and order != "one, in training and test")
-        )
-    ),
-    "a linear classifier knows no neighbours, but it knows places: each pixel of a place has a weight of its own": (
-        lambda reader, order: reader == "ViT" and order != "one, in training and test"
-    ),
-}
-for _message, _guess in OTHER_GUESSES.items():
-    hurts.mistake(_message)(_guess)
+hurts.mistakes(
+    {
+        "no order hurts any model? What was learned of a place is wrong when another patch stands there": (
+            lambda reader, order: False
+        ),
+        "every order hurts every model? Without positions a ViT's patches are a set, which has no order": (
+            lambda reader, order: True
+        ),
+        "an order that is the same in training and test changes the numbers of places alone, and these are learned": (
+            lambda reader, order: reader != "ViT without positions"
+        ),
+        "an order of its own for each image leaves a place with nothing to say: where a patch came from is lost": (
+            lambda reader, order: reader != "ViT without positions" and order == "one, in the test alone"
+        ),
+        "attention without positions and the mean treat all places alike: no order can ever be noticed": (
+            lambda reader, order: order != "one, in training and test"
+        ),
+        "one order, the same in training and test, hurts a ViT? Its positions are learned: they are names of places": (
+            lambda reader, order: reader == "ViT" or (reader == "linear classifier" and order != ORDERS[1])
+        ),
+        "an order for each image hurts a ViT without positions? It sees a set of patches in any case": (
+            lambda reader, order: order == ORDERS[2] or (reader != "ViT without positions" and order == ORDERS[0])
+        ),
+        "a linear classifier has no idea of neighbours: one order for all images exchanges its weights, and no more": (
+            lambda reader, order: reader == "linear classifier" or (reader == "ViT" and order != ORDERS[1])
+        ),
+        "a linear classifier knows no neighbours, but it knows places: each pixel of a place has a weight of its own": (
+            lambda reader, order: reader == "ViT" and order != "one, in training and test"
+        ),
+    }
+)
 
 
 # ---- another resolution ------------------------------------------------------------------------------------------
@@ -266,71 +260,48 @@ def interpolate_positions(table: Tensor, old: tuple[int, int], new: tuple[int, i
     return torch.cat([picture[0].flatten(1).T, behind])
 
 
-def _apart(table: Tensor, tokens: int) -> tuple[Tensor, Tensor]:
-    """The rows of places and those of tokens."""
-    return table[: len(table) - tokens], table[len(table) - tokens :]
-
-
-def _interpolated(places: Tensor, old: tuple[int, int], new: tuple[int, int], **how: object) -> Tensor:
-    picture = F.interpolate(places.T.reshape(1, -1, *old), size=new, **how)
-    return picture[0].flatten(1).T
-
-
-@interpolate_positions.mistake("the tokens' rows are gone: they stand nowhere in the image and stay as they are")
-def _(table: Tensor, old: tuple[int, int], new: tuple[int, int], tokens: int) -> Tensor:
-    return _interpolated(_apart(table, tokens)[0], old, new, mode="bicubic")
-
-
-@interpolate_positions.mistake("the tokens stand behind the patches in this table: put them back to where they were")
-def _(table: Tensor, old: tuple[int, int], new: tuple[int, int], tokens: int) -> Tensor:
-    places, behind = _apart(table, tokens)
-    return torch.cat([behind, _interpolated(places, old, new, mode="bicubic")])
-
-
-@interpolate_positions.mistake("these are the first rows for the tokens: in this table the grid comes first")
-def _(table: Tensor, old: tuple[int, int], new: tuple[int, int], tokens: int) -> Tensor:
-    return torch.cat([table[:tokens], _interpolated(table[tokens:], old, new, mode="bicubic")])
-
-
-INTERPOLATIONS = {
-    "bilinear: the surface asked for is bicubic, which bends smoothly at the old places": {"mode": "bilinear"},
-    "each new place takes its nearest old one: many patches then stand in the same place": {"mode": "nearest"},
-    "the centres of the corner patches coincide here: `align_corners=False` lets the edges do": {
-        "mode": "bicubic",
-        "align_corners": True,
-    },
-}
-
-
-def _in_another_way(
-    table: Tensor, old: tuple[int, int], new: tuple[int, int], tokens: int, *, how: Mapping[str, object]
+def _interpolated(
+    table: Tensor, old: tuple[int, int], new: tuple[int, int], tokens: int, turned: Callable = torch.t, **how: object
 ) -> Tensor:
-    places, behind = _apart(table, tokens)
-    return torch.cat([_interpolated(places, old, new, **how), behind])
-
-
-for _message, _how in INTERPOLATIONS.items():
-    interpolate_positions.mistake(_message)(partial(_in_another_way, how=_how))
-
-
-@interpolate_positions.mistake("`reshape` without turning mixes places and coordinates: d_model is the channel")
-def _(table: Tensor, old: tuple[int, int], new: tuple[int, int], tokens: int) -> Tensor:
-    places, behind = _apart(table, tokens)
-    picture = F.interpolate(places.reshape(1, -1, *old), size=new, mode="bicubic")
+    """In another mode than bicubic, or with the rows of places `turned` into channels of a picture in another way."""
+    places, behind = table.split([len(table) - tokens, tokens])
+    picture = F.interpolate(turned(places).reshape(1, -1, *old), size=new, **({"mode": "bicubic"} | how))
     return torch.cat([picture[0].flatten(1).T, behind])
 
 
-@interpolate_positions.mistake("rows and columns of the old grid are exchanged: `old` is (rows, columns)")
-def _(table: Tensor, old: tuple[int, int], new: tuple[int, int], tokens: int) -> Tensor:
-    places, behind = _apart(table, tokens)
-    return torch.cat([_interpolated(places, old[::-1], new, mode="bicubic"), behind])
-
-
-@interpolate_positions.mistake("along one line of patches: the end of one row is no neighbour of the next one's start")
-def _(table: Tensor, old: tuple[int, int], new: tuple[int, int], tokens: int) -> Tensor:
-    places, behind = _apart(table, tokens)
-    stretched = F.interpolate(places.T[None], size=new[0] * new[1], mode="linear")
-    return torch.cat([stretched[0].T, behind])
+interpolate_positions.mistakes(
+    {
+        "the tokens' rows are gone: they stand nowhere in the image and stay as they are": (
+            lambda table, old, new, tokens: _interpolated(table, old, new, tokens)[: new[0] * new[1]]
+        ),
+        "the tokens stand behind the patches in this table: put them back to where they were": (
+            lambda table, old, new, tokens: _interpolated(table, old, new, tokens).roll(tokens, 0)
+        ),
+        "these are the first rows for the tokens: in this table the grid comes first": (
+            lambda table, old, new, tokens: _interpolated(table.roll(-tokens, 0), old, new, tokens).roll(tokens, 0)
+        ),
+        "bilinear: the surface asked for is bicubic, which bends smoothly at the old places": (
+            partial(_interpolated, mode="bilinear")
+        ),
+        "each new place takes its nearest old one: many patches then stand in the same place": (
+            partial(_interpolated, mode="nearest")
+        ),
+        "the centres of the corner patches coincide here: `align_corners=False` lets the edges do": (
+            partial(_interpolated, align_corners=True)
+        ),
+        "`reshape` without turning mixes places and coordinates: d_model is the channel": (
+            partial(_interpolated, turned=lambda places: places)
+        ),
+        "rows and columns of the old grid are exchanged: `old` is (rows, columns)": (
+            lambda table, old, new, tokens: _interpolated(table, old[::-1], new, tokens)
+        ),
+        "along one line of patches: the end of one row is no neighbour of the next one's start": (
+            lambda table, old, new, tokens: _interpolated(
+                table, (1, math.prod(old)), (1, math.prod(new)), tokens, mode="bilinear"
+            )
+        ),
+    }
+)
 
 
 # ---- rollout -----------------------------------------------------------------------------------------------------
@@ -378,55 +349,52 @@ def _rolled(
     return read(reached)
 
 
-def _from_the_first(layers: list[Tensor], keep: float) -> Tensor:
-    """The layers' matrices multiplied the other way round."""
-    return _rolled(layers[::-1], keep)
-
-
-OTHER_ROLLS: dict[str, Callable[[list[Tensor], float], Tensor]] = {
-    "the residual sum is missing: a block also hands on what it had, the identity": (
-        partial(_rolled, step=lambda mean, eye, keep: mean)
-    ),
-    "half and half: here a share `keep` is handed on, and 1 − `keep` is mixed": (
-        partial(_rolled, step=lambda mean, eye, keep: (mean + eye) / 2)
-    ),
-    "`keep` and 1 − `keep` are exchanged: `keep` is the share of what a block had, the identity's": (
-        partial(_rolled, step=lambda mean, eye, keep: keep * mean + (1 - keep) * eye)
-    ),
-    "the order of the product is turned round: the last layer reads the one below, so it stands at the left": (
-        _from_the_first
-    ),
-    "`*` multiplies place by place: what reaches through two layers is a matrix product": (
-        lambda layers, keep: _of_token(
-            reduce(torch.mul, [_rolled([weights], keep, read=lambda step: step) for weights in layers])
-        )
-    ),
-    "the heads' sum is no weight: take their mean": partial(_rolled, heads=lambda weights: weights.sum(dim=1)),
-    "the strongest head alone: its rows do not sum to 1, and the mean is asked for": (
-        partial(_rolled, heads=lambda weights: weights.amax(dim=1))
-    ),
-    "this is the last layer: rollout goes through all of them, down to the patches": (
-        lambda layers, keep: _rolled(layers[-1:], keep)
-    ),
-    "the shares do not sum to 1: what the class token kept of itself is gone, so divide by what is left": (
-        partial(_rolled, read=lambda reached: reached[:, 0, 1:])
-    ),
-    "the class token's own share is still there: asked for are the patches, from column 1 on": (
-        partial(_rolled, read=lambda reached: reached[:, 0])
-    ),
-    "this is the token's column, what of it is in each patch: asked for is its row": (
-        partial(_rolled, read=lambda reached: reached[:, 1:, 0] / reached[:, 1:, 0].sum(dim=1, keepdim=True))
-    ),
-    "this is the mean over all positions: the head reads the class token's row alone": (
-        partial(_rolled, read=lambda reached: _of_token(reached.mean(dim=1, keepdim=True)))
-    ),
-    "this is the whole matrix: the head reads the class token's row alone": partial(_rolled, read=lambda all_: all_),
-    "an average of the layers: paths go through one layer after the other, which is a product": lambda layers, keep: (
-        torch.stack([_rolled([weights], keep) for weights in layers]).mean(dim=0)
-    ),
-}
-for _message, _wrong_roll in OTHER_ROLLS.items():
-    roll.mistake(_message)(_wrong_roll)
+roll.mistakes(
+    {
+        "the residual sum is missing: a block also hands on what it had, the identity": (
+            partial(_rolled, step=lambda mean, eye, keep: mean)
+        ),
+        "half and half: here a share `keep` is handed on, and 1 − `keep` is mixed": (
+            partial(_rolled, step=lambda mean, eye, keep: (mean + eye) / 2)
+        ),
+        "`keep` and 1 − `keep` are exchanged: `keep` is the share of what a block had, the identity's": (
+            partial(_rolled, step=lambda mean, eye, keep: keep * mean + (1 - keep) * eye)
+        ),
+        "the order of the product is turned round: the last layer reads the one below, so it stands at the left": (
+            lambda layers, keep: roll.reference(layers[::-1], keep)
+        ),
+        "`*` multiplies place by place: what reaches through two layers is a matrix product": (
+            lambda layers, keep: _of_token(
+                reduce(torch.mul, [_rolled([weights], keep, read=lambda reached: reached) for weights in layers])
+            )
+        ),
+        "the heads' sum is no weight: take their mean": partial(_rolled, heads=lambda weights: weights.sum(dim=1)),
+        "the strongest head alone: its rows do not sum to 1, and the mean is asked for": (
+            partial(_rolled, heads=lambda weights: weights.amax(dim=1))
+        ),
+        "this is the last layer: rollout goes through all of them, down to the patches": (
+            lambda layers, keep: roll.reference(layers[-1:], keep)
+        ),
+        "the shares do not sum to 1: what the class token kept of itself is gone, so divide by what is left": (
+            partial(_rolled, read=lambda reached: reached[:, 0, 1:])
+        ),
+        "the class token's own share is still there: asked for are the patches, from column 1 on": (
+            partial(_rolled, read=lambda reached: reached[:, 0])
+        ),
+        "this is the token's column, what of it is in each patch: asked for is its row": (
+            partial(_rolled, read=lambda reached: reached[:, 1:, 0] / reached[:, 1:, 0].sum(dim=1, keepdim=True))
+        ),
+        "this is the mean over all positions: the head reads the class token's row alone": (
+            partial(_rolled, read=lambda reached: _of_token(reached.mean(dim=1, keepdim=True)))
+        ),
+        "this is the whole matrix: the head reads the class token's row alone": (
+            partial(_rolled, read=lambda reached: reached)
+        ),
+        "an average of the layers: paths go through one layer after the other, which is a product": (
+            lambda layers, keep: torch.stack([roll.reference([weights], keep) for weights in layers]).mean(dim=0)
+        ),
+    }
+)
 
 
 # ---- find the bug: what the head reads ---------------------------------------------------------------------------
@@ -440,10 +408,6 @@ def _read() -> list[tuple[Tensor, Tensor, Tensor, Tensor, Tensor, str]]:
         (several, token, registers, positions, head, "mean"),
         (randn(1, 3, 4, seed=34), token, registers[:1], randn(4, 4, seed=35), head, "mean"),
     ]
-
-
-def _attend(x: Tensor) -> Tensor:
-    return x + (x @ x.mT).softmax(dim=-1) @ x
 
 
 @exercise(
@@ -472,10 +436,6 @@ def _(patches: Tensor, token: Tensor, registers: Tensor, positions: Tensor, head
     return pooled @ head
 
 
-def _scaled(x: Tensor) -> Tensor:
-    return x + (x @ x.mT / x.shape[-1] ** 0.5).softmax(dim=-1) @ x
-
-
 def _classified(
     patches: Tensor,
     token: Tensor,
@@ -484,41 +444,46 @@ def _classified(
     head: Tensor,
     pool: str,
     *,
-    placed: str = "all",
-    span: tuple[int, int] = (1, 0),
-    attend: Callable[[Tensor], Tensor] = _attend,
+    rows: slice = slice(None),
+    read: Callable[[Tensor, int], Tensor] = lambda x, n: x[:, 1 : 1 + n],
+    scale: float = 1.0,
 ) -> Tensor:
-    """With positions for "all", "patches" or "shifted", and a mean over the patches, begun and ended elsewhere."""
+    """With these `rows` of positions, and zeros before them, a mean over what is `read`, of n patches, and a scale."""
     front, behind = (part.expand(len(patches), -1, -1) for part in (token, registers))
-    read = {
-        "all": lambda: torch.cat([front, patches], dim=1) + positions,
-        "patches": lambda: torch.cat([front, patches + positions[1:]], dim=1),
-        "shifted": lambda: torch.cat([front, patches + positions[:-1]], dim=1),
-    }[placed]()
-    x, (first, further) = attend(torch.cat([read, behind], dim=1)), span
-    last = min(1 + patches.shape[1] + further, x.shape[1])
-    return (x[:, 0] if pool == "token" else x[:, first:last].mean(dim=1)) @ head
+    places = F.pad(positions[rows], (0, 0, len(positions) - len(positions[rows]), 0))
+    x = torch.cat([torch.cat([front, patches], dim=1) + places, behind], dim=1)
+    x = x + (scale * x @ x.mT).softmax(dim=-1) @ x
+    return (x[:, 0] if pool == "token" else read(x, patches.shape[1]).mean(dim=1)) @ head
 
 
-MANY = 9  # more than there are registers
-OTHER_HEADS: dict[str, tuple[str, tuple[int, int]]] = {
-    "positions are right now; the mean still goes over the registers, which show no part of the image": (
-        ("all", (1, MANY))
-    ),
-    "positions are right now; the mean goes over all vectors: leave the class token and the registers out": (
-        ("all", (0, MANY))
-    ),
-    "positions are right, the registers are gone from the mean; the class token is still in it": ("all", (0, 0)),
-    "the mean is right now; but row 0 of the positions is the token's, and each patch has that of another": (
-        ("shifted", (1, 0))
-    ),
-    "each patch has its row now, but the token has lost its own: row 0 belongs to it": ("patches", (1, 0)),
-    "each patch has its row, the token has not; and the mean still goes over the registers": ("patches", (1, MANY)),
-    "the mean leaves out the first patch as well: patches begin at 1": ("all", (2, 0)),
-    "the mean leaves out the last patch as well: a slice ends before its second number": ("all", (1, -1)),
-}
-for _message, (_placed, _span) in OTHER_HEADS.items():
-    classify.mistake(_message)(partial(_classified, placed=_placed, span=_span))
-classify.mistake("both bugs are gone. The scale 1/√d is missing on purpose: leave attention as it was given")(
-    partial(_classified, attend=_scaled)
+classify.mistakes(
+    {
+        "positions are right now; the mean still goes over the registers, which show no part of the image": (
+            partial(_classified, read=lambda x, n: x[:, 1:])
+        ),
+        "positions are right now; the mean goes over all vectors: leave the class token and the registers out": (
+            partial(_classified, read=lambda x, n: x)
+        ),
+        "positions are right, the registers are gone from the mean; the class token is still in it": (
+            partial(_classified, read=lambda x, n: x[:, : 1 + n])
+        ),
+        "the mean is right now; but row 0 of the positions is the token's, and each patch has that of another": (
+            partial(_classified, rows=slice(-1))
+        ),
+        "each patch has its row now, but the token has lost its own: row 0 belongs to it": (
+            partial(_classified, rows=slice(1, None))
+        ),
+        "each patch has its row, the token has not; and the mean still goes over the registers": (
+            partial(_classified, rows=slice(1, None), read=lambda x, n: x[:, 1:])
+        ),
+        "the mean leaves out the first patch as well: patches begin at 1": (
+            partial(_classified, read=lambda x, n: x[:, 2 : 1 + n])
+        ),
+        "the mean leaves out the last patch as well: a slice ends before its second number": (
+            partial(_classified, read=lambda x, n: x[:, 1:n])
+        ),
+        "both bugs are gone. The scale 1/√d is missing on purpose: leave attention as it was given": (
+            lambda *inputs: _classified(*inputs, scale=inputs[0].shape[-1] ** -0.5)
+        ),
+    }
 )

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from functools import partial
 
 import torch
 from jaxtyping import Bool, Float
@@ -50,37 +52,35 @@ def merge(one: State, other: State) -> State:
     return higher, first * one[1] + second * other[1], first * one[2] + second * other[2]
 
 
-def _with(one: State, other: State, first: Tensor, second: Tensor) -> State:
-    """The sums weighed by these two factors."""
-    return one[0].maximum(other[0]), first * one[1] + second * other[1], first * one[2] + second * other[2]
-
-
-@merge.mistake("each is relative to its own maximum: both have to be brought to the higher of the two before you add")
-def _(one: State, other: State) -> State:
-    return _with(one, other, torch.ones(()), torch.ones(()))
-
-
-@merge.mistake("one of them only is brought to the common maximum: either machine may have seen the higher score")
-def _(one: State, other: State) -> State:
-    return _with(one, other, torch.exp(one[0] - one[0].maximum(other[0])), torch.ones(()))
-
-
-@merge.mistake("the factors are upside down: what is lower shrinks by exp(highest − higher)")
-def _(one: State, other: State) -> State:
+def _merged(one: State, other: State, first: Callable = torch.exp, second: Callable = torch.exp) -> State:
+    """With factors that are other functions of how far each state's maximum is from the higher one, a number ≤ 0."""
     higher = one[0].maximum(other[0])
-    return _with(one, other, torch.exp(higher - one[0]), torch.exp(higher - other[0]))
+    a, b = first(one[0] - higher), second(other[0] - higher)
+    return higher, a * one[1] + b * other[1], a * one[2] + b * other[2]
 
 
-@merge.mistake("the totals shrink, the mixtures do not: both are sums of exponentials relative to an old maximum")
-def _(one: State, other: State) -> State:
-    higher, total, _ = merge.reference(one, other)
-    return higher, total, one[2] + other[2]
-
-
-@merge.mistake("divided too early: the mixture stays a sum, and is divided by the total once, at the very end")
-def _(one: State, other: State) -> State:
+def _divided(one: State, other: State) -> State:
     higher, total, mixture = merge.reference(one, other)
     return higher, total, mixture / total
+
+
+merge.mistakes(
+    {
+        "each is relative to its own maximum: both have to be brought to the higher of the two before you add": (
+            partial(_merged, first=torch.ones_like, second=torch.ones_like)
+        ),
+        "one of them only is brought to the common maximum: either machine may have seen the higher score": (
+            partial(_merged, second=torch.ones_like)
+        ),
+        "the factors are upside down: what is lower shrinks by exp(highest − higher)": (
+            partial(_merged, first=lambda below: torch.exp(-below), second=lambda below: torch.exp(-below))
+        ),
+        "the totals shrink, the mixtures do not: both are sums of exponentials relative to an old maximum": (
+            lambda one, other: (*merge.reference(one, other)[:2], one[2] + other[2])
+        ),
+        "divided too early: the mixture stays a sum, and is divided by the total once, at the very end": _divided,
+    }
+)
 
 
 # ---- a band without n × n ----------------------------------------------------------------------------------------
@@ -114,36 +114,33 @@ def band_scores(q: Float[Tensor, "n d"], k: Float[Tensor, "n d"], reach: int) ->
     return scores.masked_fill((key < 0) | (key >= n), -torch.inf)
 
 
-@band_scores.mistake("a key that does not exist has the score 0, and e⁰ = 1: the softmax would give it weight. Use −∞")
-def _(q: Tensor, k: Tensor, reach: int) -> Tensor:
-    return band_scores.reference(q, k, reach).nan_to_num(neginf=0.0)
-
-
-@band_scores.mistake("this band looks back alone: it is to hold as many keys behind the query's own")
-def _(q: Tensor, k: Tensor, reach: int) -> Tensor:
-    scores = band_scores.reference(q, k, reach)
-    return scores.masked_fill(torch.arange(2 * reach + 1) > reach, -torch.inf)
-
-
-@band_scores.mistake("the columns run backwards: the first is to be the key farthest before the query")
-def _(q: Tensor, k: Tensor, reach: int) -> Tensor:
-    return band_scores.reference(q, k, reach).flip(1)
-
-
-@band_scores.mistake("the width is 2 · reach + 1: the query's own key stands in the middle")
-def _(q: Tensor, k: Tensor, reach: int) -> Tensor:
-    return band_scores.reference(q, k, reach)[:, 1:]
-
-
-@band_scores.mistake("the first queries see the last keys: `roll` goes round the circle")
-def _(q: Tensor, k: Tensor, reach: int) -> Tensor:
+def _round_the_circle(q: Tensor, k: Tensor, reach: int) -> Tensor:
     turned = [(q * k.roll(reach - column, dims=0)).sum(dim=1) for column in range(2 * reach + 1)]
     return torch.stack(turned, dim=1) / math.sqrt(q.shape[1])
 
 
-@band_scores.mistake("scores are divided by √d, in a band as anywhere")
-def _(q: Tensor, k: Tensor, reach: int) -> Tensor:
-    return band_scores.reference(q, k, reach) * math.sqrt(q.shape[1])
+band_scores.mistakes(
+    {
+        "a key that does not exist has the score 0, and e⁰ = 1: the softmax would give it weight. Use −∞": (
+            lambda q, k, reach: band_scores.reference(q, k, reach).nan_to_num(neginf=0.0)
+        ),
+        "this band looks back alone: it is to hold as many keys behind the query's own": (
+            lambda q, k, reach: band_scores.reference(q, k, reach).where(
+                torch.arange(2 * reach + 1) <= reach, -torch.inf
+            )
+        ),
+        "the columns run backwards: the first is to be the key farthest before the query": (
+            lambda q, k, reach: band_scores.reference(q, k, reach).flip(1)
+        ),
+        "the width is 2 · reach + 1: the query's own key stands in the middle": (
+            lambda q, k, reach: band_scores.reference(q, k, reach)[:, 1:]
+        ),
+        "the first queries see the last keys: `roll` goes round the circle": _round_the_circle,
+        "scores are divided by √d, in a band as anywhere": (
+            lambda q, k, reach: band_scores.reference(q, k, reach) * math.sqrt(q.shape[1])
+        ),
+    }
+)
 
 
 # ---- the causal prefix sum ---------------------------------------------------------------------------------------
@@ -169,36 +166,28 @@ def causal_linear(
     return (q[:, None] @ sums)[:, 0] / (q * totals).sum(dim=1, keepdim=True)
 
 
-@causal_linear.mistake("every query sees all keys, the later ones too: sum up to each position with `cumsum`")
-def _(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    return q @ (k.mT @ v) / (q @ k.sum(dim=0))[:, None]
-
-
-@causal_linear.mistake("nothing is divided: the weights of a query do not sum to 1, and grow with its position")
-def _(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    return (q @ k.mT).tril() @ v
-
-
-@causal_linear.mistake("the divisor counts later keys, too: it is a sum up to the position, as the mixture is")
-def _(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    return (q @ k.mT).tril() @ v / (q @ k.sum(dim=0))[:, None]
-
-
-@causal_linear.mistake("divided by the number of keys: the weights are q_i · k_j, so their sum is the divisor")
-def _(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    return (q @ k.mT).tril() @ v / torch.arange(1, len(q) + 1)[:, None]
-
-
-@causal_linear.mistake("a position does not see itself: the sum runs over j ≤ i. The first then has 0 divided by 0")
-def _(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    weights = (q @ k.mT).tril(-1)
-    return weights @ v / weights.sum(dim=1, keepdim=True)
-
-
-@causal_linear.mistake("a softmax over q · k: these are features already, and their products the weights")
-def _(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    later = torch.ones(len(q), len(q), dtype=torch.bool).triu(1)
-    return (q @ k.mT).masked_fill(later, -torch.inf).softmax(dim=1) @ v
+causal_linear.mistakes(
+    {
+        "every query sees all keys, the later ones too: sum up to each position with `cumsum`": (
+            lambda q, k, v: q @ (k.mT @ v) / (q @ k.sum(dim=0))[:, None]
+        ),
+        "nothing is divided: the weights of a query do not sum to 1, and grow with its position": (
+            lambda q, k, v: (q @ k.mT).tril() @ v
+        ),
+        "the divisor counts later keys, too: it is a sum up to the position, as the mixture is": (
+            lambda q, k, v: (q @ k.mT).tril() @ v / (q @ k.sum(dim=0))[:, None]
+        ),
+        "divided by the number of keys: the weights are q_i · k_j, so their sum is the divisor": (
+            lambda q, k, v: (q @ k.mT).tril() @ v / torch.arange(1, len(q) + 1)[:, None]
+        ),
+        "a position does not see itself: the sum runs over j ≤ i. The first then has 0 divided by 0": (
+            lambda q, k, v: (weights := (q @ k.mT).tril(-1)) @ v / weights.sum(dim=1, keepdim=True)
+        ),
+        "a softmax over q · k: these are features already, and their products the weights": (
+            lambda q, k, v: F.scaled_dot_product_attention(q, k, v, is_causal=True, scale=1.0)
+        ),
+    }
+)
 
 
 # ---- find the bug: a leak ----------------------------------------------------------------------------------------
@@ -227,29 +216,25 @@ def _(layout: Tensor, size: int, n: int) -> Tensor:
     return causal.repeat_interleave(size, dim=0).repeat_interleave(size, dim=1)[:n, :n]
 
 
-@block_mask.mistake("no leak, and too little: the blocks on the diagonal are gone, with every position's neighbours")
-def _(layout: Tensor, size: int, n: int) -> Tensor:
-    return layout.tril(-1).repeat_interleave(size, dim=0).repeat_interleave(size, dim=1)[:n, :n]
-
-
-@block_mask.mistake("a position does not see itself any more: the diagonal of positions stays")
-def _(layout: Tensor, size: int, n: int) -> Tensor:
-    return block_mask.reference(layout, size, n).tril(-1)
-
-
-@block_mask.mistake("the layout is forgotten: this is the mask of dense causal attention")
-def _(layout: Tensor, size: int, n: int) -> Tensor:
-    return torch.ones(n, n, dtype=torch.bool).tril()
-
-
-@block_mask.mistake("the other half: `triu` keeps what comes later, and nothing else")
-def _(layout: Tensor, size: int, n: int) -> Tensor:
-    return layout.repeat_interleave(size, dim=0).repeat_interleave(size, dim=1)[:n, :n].triu()
-
-
-@block_mask.mistake("`repeat` lays copies of the layout side by side; `repeat_interleave` makes each entry a square")
-def _(layout: Tensor, size: int, n: int) -> Tensor:
-    return layout.repeat(size, size)[:n, :n].tril()
+block_mask.mistakes(
+    {
+        "no leak, and too little: the blocks on the diagonal are gone, with every position's neighbours": (
+            lambda layout, size, n: block_mask.reference(layout.tril(-1), size, n)
+        ),
+        "a position does not see itself any more: the diagonal of positions stays": (
+            lambda layout, size, n: block_mask.reference(layout, size, n).tril(-1)
+        ),
+        "the layout is forgotten: this is the mask of dense causal attention": (
+            lambda layout, size, n: torch.ones(n, n, dtype=torch.bool).tril()
+        ),
+        "the other half: `triu` keeps what comes later, and nothing else": (
+            lambda layout, size, n: layout.repeat_interleave(size, 0).repeat_interleave(size, 1)[:n, :n].triu()
+        ),
+        "`repeat` lays copies of the layout side by side; `repeat_interleave` makes each entry a square": (
+            lambda layout, size, n: layout.repeat(size, size)[:n, :n].tril()
+        ),
+    }
+)
 
 
 # ---- count the operations of a pattern ---------------------------------------------------------------------------
@@ -271,30 +256,25 @@ def operations(layout: Bool[Tensor, "block block"], size: int, d: int) -> int:
     return 4 * d * size**2 * int(layout.sum())
 
 
-@operations.mistake("half: the scores are counted, the mixture of the values is not")
-def _(layout: Tensor, size: int, d: int) -> int:
-    return 2 * d * size**2 * int(layout.sum())
-
-
-@operations.mistake("too few: an entry of the layout is a square of size × size pairs")
-def _(layout: Tensor, size: int, d: int) -> int:
-    return 4 * d * size * int(layout.sum())
-
-
-@operations.mistake("these are the operations of dense attention: count the blocks that are True")
-def _(layout: Tensor, size: int, d: int) -> int:
-    return 4 * d * size**2 * layout.numel()
-
-
-@operations.mistake("only the allowed half of a causal pattern: whole blocks are multiplied, and masked afterwards")
-def _(layout: Tensor, size: int, d: int) -> int:
-    n = size * len(layout)
-    return 4 * d * int(block_mask.reference(layout, size, n).sum())
-
-
-@operations.mistake("pairs, not operations: each takes 2 d for its score and 2 d for its part of the mixture")
-def _(layout: Tensor, size: int, d: int) -> int:
-    return size**2 * int(layout.sum())
+operations.mistakes(
+    {
+        "half: the scores are counted, the mixture of the values is not": (
+            lambda layout, size, d: 2 * d * size**2 * int(layout.sum())
+        ),
+        "too few: an entry of the layout is a square of size × size pairs": (
+            lambda layout, size, d: 4 * d * size * int(layout.sum())
+        ),
+        "these are the operations of dense attention: count the blocks that are True": (
+            lambda layout, size, d: 4 * d * size**2 * layout.numel()
+        ),
+        "only the allowed half of a causal pattern: whole blocks are multiplied, and masked afterwards": (
+            lambda layout, size, d: 4 * d * int(block_mask.reference(layout, size, size * len(layout)).sum())
+        ),
+        "pairs, not operations: each takes 2 d for its score and 2 d for its part of the mixture": (
+            lambda layout, size, d: size**2 * int(layout.sum())
+        ),
+    }
+)
 
 
 # ---- unbiased features -------------------------------------------------------------------------------------------
@@ -318,41 +298,23 @@ def positive_features(x: Float[Tensor, "n d"], directions: Float[Tensor, "m d"])
     return torch.exp(x @ directions.T - x.square().sum(dim=1, keepdim=True) / 2) / math.sqrt(len(directions))
 
 
-def _phi(x: Tensor, directions: Tensor, *, power: float = 0.25, half: float = 0.5) -> Tensor:
+def _phi(x: Tensor, directions: Tensor, *, power: float = 0.25, half: float = 0.5, m_power: float = 0.5) -> Tensor:
     x = x / x.shape[1] ** power
-    return torch.exp(x @ directions.T - half * x.square().sum(dim=1, keepdim=True)) / math.sqrt(len(directions))
+    return torch.exp(x @ directions.T - half * x.square().sum(dim=1, keepdim=True)) / len(directions) ** m_power
 
 
-@positive_features.mistake("without − ‖x‖² / 2 products are exp(‖q + k‖² / 2 √d) on average: long vectors win all")
-def _(x: Tensor, directions: Tensor) -> Tensor:
-    return _phi(x, directions, half=0.0)
-
-
-@positive_features.mistake("½ is missing: what has to be taken off is half of the squared length")
-def _(x: Tensor, directions: Tensor) -> Tensor:
-    return _phi(x, directions, half=1.0)
-
-
-@positive_features.mistake("the wrong sign: half of the squared length is taken off, not added")
-def _(x: Tensor, directions: Tensor) -> Tensor:
-    return _phi(x, directions, half=-0.5)
-
-
-@positive_features.mistake("this estimates exp(q · k): both are divided by √√d, so that their product is by √d")
-def _(x: Tensor, directions: Tensor) -> Tensor:
-    return _phi(x, directions, power=0.0)
-
-
-@positive_features.mistake("divided twice: queries and keys by √d each makes q · k / d; take √√d")
-def _(x: Tensor, directions: Tensor) -> Tensor:
-    return _phi(x, directions, power=0.5)
-
-
-@positive_features.mistake("a sum over m features, not a mean: each is divided by √m, so that products are by m")
-def _(x: Tensor, directions: Tensor) -> Tensor:
-    return _phi(x, directions) * math.sqrt(len(directions))
-
-
-@positive_features.mistake("divided by m: a product of two features is then divided by m²; take √m")
-def _(x: Tensor, directions: Tensor) -> Tensor:
-    return _phi(x, directions) / math.sqrt(len(directions))
+positive_features.mistakes(
+    {
+        "without − ‖x‖² / 2 products are exp(‖q + k‖² / 2 √d) on average: long vectors win all": (
+            partial(_phi, half=0.0)
+        ),
+        "½ is missing: what has to be taken off is half of the squared length": partial(_phi, half=1.0),
+        "the wrong sign: half of the squared length is taken off, not added": partial(_phi, half=-0.5),
+        "this estimates exp(q · k): both are divided by √√d, so that their product is by √d": partial(_phi, power=0.0),
+        "divided twice: queries and keys by √d each makes q · k / d; take √√d": partial(_phi, power=0.5),
+        "a sum over m features, not a mean: each is divided by √m, so that products are by m": (
+            partial(_phi, m_power=0.0)
+        ),
+        "divided by m: a product of two features is then divided by m²; take √m": partial(_phi, m_power=1.0),
+    }
+)
