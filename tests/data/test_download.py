@@ -218,6 +218,27 @@ class TestCache:
         assert fetch(file) == fetch(file) == cache / "kind" / "file.bin"
         assert len(verified) == 1
 
+    @pytest.mark.skipif(os.name != "posix", reason="files on Windows have no such permissions")
+    def test_others_may_read_what_one_user_fetched(self, server: Server) -> None:
+        """A class may share a cache: a file gets the permissions that its user gives to every new file."""
+        server.replies = [GOOD]
+        before = os.umask(0o022)
+        try:
+            path = fetch(a_file(server.url()), patience=HASTE)
+        finally:
+            os.umask(before)
+        assert path.stat().st_mode & 0o777 == 0o644
+
+    def test_a_damaged_stamp_makes_the_file_be_verified_again(self, server: Server) -> None:
+        server.replies = [GOOD]
+        path = fetch(a_file(server.url()), patience=HASTE)
+        stamp = path.with_name("file.bin.verified")
+        good = stamp.read_bytes()
+        stamp.write_bytes(b"\xff\xfe")
+        assert fetch(a_file(server.url()), patience=HASTE) == path
+        assert stamp.read_bytes() == good
+        assert len(server.asked) == 1
+
     def test_another_expectation_makes_the_file_stale(self, server: Server) -> None:
         server.replies = [GOOD, answer(WRONG)]
         fetch(a_file(server.url()), patience=HASTE)

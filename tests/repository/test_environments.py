@@ -1,7 +1,10 @@
 """pyproject.toml is the one source of names and versions: the conda environments and the texts follow it."""
 
+import ast
 import re
+import sys
 import tomllib
+from importlib.metadata import packages_distributions
 from pathlib import Path
 
 import pytest
@@ -40,6 +43,32 @@ def test_a_conda_environment_has_the_python_and_the_channel(file: str) -> None:
     environment = yaml.safe_load((ROOT / file).read_text(encoding="utf-8"))
     assert f"python{PROJECT['requires-python']}" in environment["dependencies"]
     assert environment["channels"] == ["conda-forge", "nodefaults"]
+
+
+def test_what_the_package_imports_is_declared() -> None:
+    """A package that only comes along with another can leave with any release of that one."""
+    imported = {module: file for file in sorted((ROOT / "tfbook").rglob("*.py")) for module in imports(file)}
+    assert {"torch", "scipy", "PIL"} <= imported.keys()  # at the top of a module, in functions, named otherwise by pip
+    declared = {requirement_name(line) for line in PROJECT["dependencies"]}
+    assert {module: file.name for module, file in imported.items() if not distributions(module) & declared} == {}
+
+
+def imports(file: Path) -> set[str]:
+    """Return the packages that a file imports anywhere, apart from itself and Python's own."""
+    nodes = list(ast.walk(ast.parse(file.read_text(encoding="utf-8"))))
+    names = [alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names]
+    names += [node.module for node in nodes if isinstance(node, ast.ImportFrom) and node.level == 0]
+    return {name.partition(".")[0] for name in names} - sys.stdlib_module_names - {"tfbook"}
+
+
+def distributions(module: str) -> set[str]:
+    """Return what pip calls the packages that a module may come from: {"pillow"} for PIL."""
+    return {requirement_name(name) for name in packages_distributions().get(module, [module])}
+
+
+def requirement_name(requirement: str) -> str:
+    """Return the name alone, in the one spelling that all its spellings stand for."""
+    return re.sub(r"[-_.]+", "-", re.match(r"[\w.-]+", requirement).group()).lower()
 
 
 def test_every_requirement_has_a_lower_bound() -> None:

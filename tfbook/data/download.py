@@ -5,6 +5,10 @@ a server does, the cache holds the right bytes or none. A stamp beside the file 
 verified: while they hold, nothing is read again; when they differ (a cut file, a restored backup), the whole file is
 verified once more.
 
+pooch downloads and hashes. Its retries are not used, since they repeat a 404 and cannot be told how long to wait; nor
+are its temporary files, since what they become is readable only by its owner, and since what a killed process left
+cannot be told from what another process is writing.
+
 | variable | meaning |
 |---|---|
 | `TFBOOK_DATA` | the cache folder (default: the platform's) |
@@ -13,7 +17,6 @@ verified once more.
 """
 
 import errno
-import hashlib
 import os
 import shutil
 import sys
@@ -33,10 +36,14 @@ _HEADERS = {"User-Agent": "Mozilla/5.0 (compatible; tfbook)", "Accept-Encoding":
 _PACKAGE = Path(__file__).parents[1]
 SHIPPED = (_PACKAGE / "_data", _PACKAGE.parent / "data")  # in the wheel; in a clone
 _DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
+_ADVICE = """{path} is not here and could not be brought. Tried:
+{tried}
+Connect to the network, or set TFBOOK_MIRROR to a folder or an address that holds the file, or let \
+data.load(…, fallback=…) take a corpus that ships."""
 
 
 class DataUnavailable(OSError):
-    """A file could not be had; the message says what was tried and what to do."""
+    """A file cannot be had; the message says what was tried and what to do."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,16 +61,15 @@ class File:
 
     def verify(self, path: Path) -> None:
         """Raise ValueError, saying what is wrong, unless `path` holds this file."""
-        if self.sha256:
-            with path.open("rb") as content:
-                found = hashlib.file_digest(content, "sha256").hexdigest()
-            if found != self.sha256:
-                raise ValueError(f"sha256 is {found}; expected {self.sha256}")
-        if self.check:
-            try:
+        from pooch import file_hash
+
+        if self.sha256 and (found := file_hash(path)) != self.sha256:
+            raise ValueError(f"sha256 is {found}; expected {self.sha256}")
+        try:
+            if self.check:
                 self.check(path)
-            except Exception as error:  # a damaged archive can raise anything
-                raise ValueError(f"{type(error).__name__}: {error}") from error
+        except Exception as error:  # a damaged archive can raise anything
+            raise ValueError(f"{type(error).__name__}: {error}") from error
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,13 +83,13 @@ class Patience:
     pause: float = 0.5  # before the second attempt; doubles
 
     def __post_init__(self) -> None:
-        if self.attempts < 1:
-            raise ValueError(f"attempts is {self.attempts}; expected 1 or more")
-        for name in ("connect", "silence", "download"):
-            if getattr(self, name) <= 0:
-                raise ValueError(f"{name} is {getattr(self, name)}; expected more than 0 seconds")
-        if self.pause < 0:
-            raise ValueError(f"pause is {self.pause}; expected 0 or more seconds")
+        for name, value in vars(self).items():
+            if value < 0 or (value == 0 and name != "pause"):
+                expected = "0 or more seconds" if name == "pause" else "more than 0"
+                raise ValueError(f"{name} is {value}; expected {expected}")
+
+
+_PATIENCE = Patience()
 
 
 def cache_folder() -> Path:
@@ -93,9 +99,6 @@ def cache_folder() -> Path:
     from pooch import os_cache
 
     return Path(os_cache("tfbook"))
-
-
-_PATIENCE = Patience()
 
 
 def fetch(file: File, *, patience: Patience = _PATIENCE) -> Path:
@@ -108,11 +111,11 @@ def fetch(file: File, *, patience: Patience = _PATIENCE) -> Path:
             target.parent.mkdir(parents=True, exist_ok=True)
             with _locked(target, patience.download):
                 if not _intact(file, target):  # another process may have been faster
-                    _bring(file, target, patience)
+                    _fill(file, target, patience)
     except DataUnavailable:
         raise
     except OSError as error:
-        raise DataUnavailable(_cache_trouble(error, target)) from error
+        raise DataUnavailable(_cache_problem(error, target)) from error
     return target
 
 
@@ -121,52 +124,48 @@ def obtainable(file: File, *, seconds: float = 3.0) -> bool:
     with suppress(Exception):
         if not file.urls:
             return _shipped(file).is_file()
-        if _intact(file, cache_folder() / file.path):
-            return True
         sources = _sources(file)
-        if any(_passes(file, source) for source in sources if isinstance(source, Path)):
+        at_hand = [source for source in sources if isinstance(source, Path)]
+        if _intact(file, cache_folder() / file.path) or any(_is_valid(file, path) for path in at_hand):
             return True
         return _any_answers([source for source in sources if isinstance(source, str)], seconds)
     return False
 
 
 def _shipped(file: File) -> Path:
-    paths = [folder / file.path for folder in SHIPPED if (folder / file.path).is_file()]
-    if not paths:
-        raise DataUnavailable(f"{file.path} ships with tfbook and is missing: install tfbook again")
-    return paths[0]
+    for folder in SHIPPED:
+        if (folder / file.path).is_file():
+            return folder / file.path
+    raise DataUnavailable(f"{file.path} ships with tfbook and is missing: install tfbook again")
 
 
 def _intact(file: File, path: Path) -> bool:
     """Whether the cache holds the file, by its stamp or else by its content."""
     if not path.is_file():
         return False
-    with suppress(OSError):
-        if _note(path).read_text(encoding="utf-8") == _stamp(file, path):
+    with suppress(OSError, ValueError):
+        note, stamp = _stamp(file, path)
+        if note.read_text(encoding="utf-8") == stamp:
             return True
-    if not _passes(file, path):
-        return False
-    _remember(file, path)
-    return True
+    if valid := _is_valid(file, path):
+        _write_stamp(file, path)
+    return valid
 
 
-def _note(path: Path) -> Path:
-    return path.with_name(f"{path.name}.verified")
+def _stamp(file: File, path: Path) -> tuple[Path, str]:
+    """The path of its stamp, and a text that changes with the file or with what this version of tfbook expects."""
+    facts, expected = path.stat(), file.sha256 or getattr(file.check, "__qualname__", "")
+    return path.with_name(f"{path.name}.verified"), f"{facts.st_size} {facts.st_mtime_ns} {expected}"
 
 
-def _stamp(file: File, path: Path) -> str:
-    """What changes when the file is touched, or when a later version of tfbook expects another."""
-    facts = path.stat()
-    return f"{facts.st_size} {facts.st_mtime_ns} {file.sha256 or getattr(file.check, '__qualname__', '')}"
-
-
-def _remember(file: File, path: Path) -> None:
+def _write_stamp(file: File, path: Path) -> None:
     with suppress(OSError):  # in a read-only cache the file is verified each time
-        _note(path).write_text(_stamp(file, path), encoding="utf-8")
+        note, stamp = _stamp(file, path)
+        note.write_text(stamp, encoding="utf-8")
 
 
-def _passes(file: File, path: Path) -> bool:
-    with suppress(ValueError, OSError):
+def _is_valid(file: File, path: Path) -> bool:
+    with suppress(OSError, ValueError):
         file.verify(path)
         return True
     return False
@@ -174,10 +173,10 @@ def _passes(file: File, path: Path) -> bool:
 
 @contextmanager
 def _locked(target: Path, seconds: float) -> Iterator[None]:
-    """One process at a time brings `target`. The system drops the lock of a process that dies.
+    """Let one process at a time work on `target`; the system drops the lock of a process that dies.
 
-    Where locking fails (some network drives) two processes may both download: wasteful, but each has a name of its own
-    until the last step, so it is not wrong.
+    Where locking fails (some network drives), two processes may both download. That is wasteful but not wrong, since
+    each writes a file of its own before it renames it.
     """
     from filelock import FileLock
 
@@ -199,64 +198,53 @@ def _locked(target: Path, seconds: float) -> Iterator[None]:
 def _sources(file: File) -> list[Path | str]:
     """Where to look, in order: paths in folders and addresses."""
     sources: list[Path | str] = list(file.urls)
-    mirror = os.environ.get("TFBOOK_MIRROR", "")
-    if mirror.startswith(("http://", "https://")):
-        sources.insert(0, f"{mirror.rstrip('/')}/{file.path}")
-    elif mirror:
-        sources.insert(0, Path(mirror).expanduser() / file.path)
+    if mirror := os.environ.get("TFBOOK_MIRROR"):
+        is_address = mirror.startswith(("http://", "https://"))
+        sources.insert(0, f"{mirror.rstrip('/')}/{file.path}" if is_address else Path(mirror).expanduser() / file.path)
     offline = os.environ.get("TFBOOK_OFFLINE", "0") not in ("", "0")
     return [source for source in sources if isinstance(source, Path) or not offline]
 
 
 class _SourceFailed(Exception):
-    """One source did not give the file."""
-
-    def __init__(self, reason: str, *, retry: bool):
-        super().__init__(reason)
-        self.retry = retry
+    """One source did not give the file: the reason, and whether another attempt may help."""
 
 
-def _bring(file: File, target: Path, patience: Patience) -> None:
-    """Fill `target` from the first source that can, or raise DataUnavailable."""
+def _fill(file: File, target: Path, patience: Patience) -> None:
+    """Fill `target` from the first source that can; raises DataUnavailable, or OSError when the cache is at fault."""
     target.unlink(missing_ok=True)
     tried = []
     for source in _sources(file):
-        try:
-            return _bring_patiently(source, file, target, patience)
-        except _SourceFailed as failure:
-            tried.append(f"  {source}: {failure}")
-    raise DataUnavailable(_advice(file, tried))
+        for attempt in range(patience.attempts):
+            if attempt:
+                time.sleep(patience.pause * 2 ** (attempt - 1))
+            try:
+                return _fill_once(source, file, target, patience)
+            except _SourceFailed as failure:
+                reason, retry = failure.args
+            if not retry:
+                break
+        tried.append(f"  {source}: {reason}")
+    nothing = "  nothing: TFBOOK_OFFLINE forbids the network and TFBOOK_MIRROR names no folder"
+    raise DataUnavailable(_ADVICE.format(path=file.path, tried="\n".join(tried) or nothing))
 
 
-def _bring_patiently(source: Path | str, file: File, target: Path, patience: Patience) -> None:
-    for attempt in range(1, patience.attempts + 1):
-        try:
-            return _bring_once(source, file, target, patience)
-        except _SourceFailed as failure:
-            if not failure.retry or attempt == patience.attempts:
-                raise
-        time.sleep(patience.pause * 2 ** (attempt - 1))
-    return None
-
-
-def _bring_once(source: Path | str, file: File, target: Path, patience: Patience) -> None:
-    """Copy or download beside `target`, verify, rename."""
+def _fill_once(source: Path | str, file: File, target: Path, patience: Patience) -> None:
+    """Copy or download beside `target`, verify, rename; raises _SourceFailed, or OSError when the cache is at fault."""
     part = target.with_name(f".{target.name}.{uuid.uuid4().hex}.part")
     try:
         with part.open("xb") as out:
-            _read(source, out, patience)
-        try:
-            file.verify(part)
-        except ValueError as error:
-            raise _SourceFailed(f"refused, {error}", retry=isinstance(source, str)) from error
+            _transfer(source, out, patience)
+        file.verify(part)
         os.replace(part, target)
+    except ValueError as error:
+        raise _SourceFailed(f"refused, {error}", isinstance(source, str)) from error
     finally:
         part.unlink(missing_ok=True)
-    _remember(file, target)
+    _write_stamp(file, target)
 
 
-def _read(source: Path | str, out: BinaryIO, patience: Patience) -> None:
-    """Write what `source` holds to `out`; a full disk raises OSError, anything else _SourceFailed."""
+def _transfer(source: Path | str, out: BinaryIO, patience: Patience) -> None:
+    """Write what `source` holds to `out`; raises OSError on a full disk and _SourceFailed on anything else."""
     outer = sys.exception()
     try:
         if isinstance(source, Path):
@@ -270,7 +258,7 @@ def _read(source: Path | str, out: BinaryIO, patience: Patience) -> None:
         cause: BaseException = error
         while cause.__context__ not in (None, outer):  # below requests and urllib3 lies "Connection refused"
             cause = cause.__context__
-        raise _SourceFailed(f"{cause}", retry=_is_passing(error)) from error
+        raise _SourceFailed(str(cause), _is_temporary(error)) from error
 
 
 def _download(url: str, out: BinaryIO, patience: Patience) -> None:
@@ -298,7 +286,7 @@ class _Progress(tqdm):
         return super().update(n)
 
 
-def _is_passing(error: Exception) -> bool:
+def _is_temporary(error: Exception) -> bool:
     """Whether the same request may well succeed a moment later."""
     import requests
 
@@ -326,18 +314,7 @@ def _any_answers(urls: list[str], seconds: float) -> bool:
     return bool(answers)
 
 
-def _advice(file: File, tried: list[str]) -> str:
-    return "\n".join(
-        [
-            f"{file.path} is not here and could not be brought. Tried:",
-            *(tried or ["  nothing: TFBOOK_OFFLINE forbids the network and TFBOOK_MIRROR names no folder"]),
-            "Connect to the network, or set TFBOOK_MIRROR to a folder or an address that holds the file, or let "
-            "data.load(…, fallback=…) take a corpus that ships.",
-        ]
-    )
-
-
-def _cache_trouble(error: OSError, target: Path) -> str:
+def _cache_problem(error: OSError, target: Path) -> str:
     if error.errno in _DISK_FULL:
         return f"no space left on the disk for {target}: free some, or set TFBOOK_DATA to a folder on another disk"
     return f"the cache folder {cache_folder()} cannot be written ({error}): set TFBOOK_DATA to a folder that can"

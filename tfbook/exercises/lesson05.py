@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -37,94 +38,68 @@ def normalise(x: Tensor, gain: Tensor, shift: Tensor, epsilon: float) -> Tensor:
     return gain * centred / (variance + epsilon).sqrt() + shift
 
 
-def _normalised(x: Tensor, epsilon: float, dims: tuple[int, ...] = (-1,)) -> Tensor:
-    centred = x - x.mean(dim=dims, keepdim=True)
-    return centred / (centred.square().mean(dim=dims, keepdim=True) + epsilon).sqrt()
+def _over(*dims: int) -> Callable[[Tensor, Tensor, Tensor, float], Tensor]:
+    """Mean and variance over these axes."""
+
+    def wrong(x: Tensor, gain: Tensor, shift: Tensor, epsilon: float) -> Tensor:
+        variance, mean = torch.var_mean(x, dim=dims, correction=0, keepdim=True)
+        return gain * (x - mean) / (variance + epsilon).sqrt() + shift
+
+    return wrong
 
 
-@normalise.mistake(
-    "this is batch normalisation: each feature over all sentences and positions; here each vector is alone"
+def _divided(by: Callable[[Tensor, float], Tensor]) -> Callable[[Tensor, Tensor, Tensor, float], Tensor]:
+    """What is centred is divided `by` something made of x and ε."""
+    return lambda x, gain, shift, epsilon: gain * (x - x.mean(dim=-1, keepdim=True)) / by(x, epsilon) + shift
+
+
+normalise.mistakes(
+    {
+        "this is batch normalisation: each feature over all sentences and positions; here each vector is alone": (
+            _over(0, 1)
+        ),
+        "mean and variance run over the batch: a sentence would change with its neighbours; take the last axis": (
+            _over(0)
+        ),
+        "mean and variance run over the positions, so that a word would see later ones; take the last axis": _over(1),
+        "mean and variance are a whole sentence's: each position has its own, over its features alone": _over(1, 2),
+        "one mean and one variance serve the whole batch: each vector has its own, over its features alone": (
+            _over(0, 1, 2)
+        ),
+        "the means lost their axis and line up with (time, d_model): `keepdim=True`": (
+            lambda x, gain, shift, epsilon: (
+                gain * (x - x.mean(dim=-1)) / (x.var(dim=-1, correction=0) + epsilon).sqrt() + shift
+            )
+        ),
+        "the variance divides by d_model − 1, as `var` and `std` do unless told `correction=0`": (
+            _divided(lambda x, epsilon: (x.var(dim=-1, keepdim=True) + epsilon).sqrt())
+        ),
+        "ε stands outside the root: it is added to the variance, not to the standard deviation": (
+            _divided(lambda x, epsilon: x.std(dim=-1, keepdim=True, correction=0) + epsilon)
+        ),
+        "two things about the root: `std` divides by d_model − 1 unless told `correction=0`, and ε belongs under it": (
+            _divided(lambda x, epsilon: x.std(dim=-1, keepdim=True) + epsilon)
+        ),
+        "ε is missing: a vector of equal entries becomes 0/0": (
+            lambda x, gain, shift, epsilon: normalise.reference(x, gain, shift, 0.0)
+        ),
+        "the root is missing: divided by its variance, a vector gets variance 1/σ²": (
+            _divided(lambda x, epsilon: x.var(dim=-1, keepdim=True, correction=0) + epsilon)
+        ),
+        "the gain comes first, and normalising undoes most of it: it multiplies what is normalised": (
+            lambda x, gain, shift, epsilon: normalise.reference(gain * x, torch.ones_like(gain), shift, epsilon)
+        ),
+        "the shift is multiplied by the gain: add it last": (
+            lambda x, gain, shift, epsilon: normalise.reference(x, gain, gain * shift, epsilon)
+        ),
+        "right so far: each vector is normalised; its gain and its shift are missing": (
+            lambda x, gain, shift, epsilon: normalise.reference(x, torch.ones_like(gain), 0 * shift, epsilon)
+        ),
+        "the mean is still there: this is RMS normalisation, which divides and does not centre": (
+            lambda x, gain, shift, epsilon: gain * x / (x.square().mean(dim=-1, keepdim=True) + epsilon).sqrt() + shift
+        ),
+    }
 )
-def _(x: Tensor, gain: Tensor, shift: Tensor, epsilon: float) -> Tensor:
-    return gain * _normalised(x, epsilon, (0, 1)) + shift
-
-
-@normalise.mistake(
-    "mean and variance run over the batch: a sentence would change with its neighbours; take the last axis"
-)
-def _(x: Tensor, gain: Tensor, shift: Tensor, epsilon: float) -> Tensor:
-    return gain * _normalised(x, epsilon, (0,)) + shift
-
-
-@normalise.mistake("mean and variance run over the positions, so that a word would see later ones; take the last axis")
-def _(x: Tensor, gain: Tensor, shift: Tensor, epsilon: float) -> Tensor:
-    return gain * _normalised(x, epsilon, (1,)) + shift
-
-
-@normalise.mistake("mean and variance are a whole sentence's: each position has its own, over its features alone")
-def _(x: Tensor, gain: Tensor, shift: Tensor, epsilon: float) -> Tensor:
-    return gain * _normalised(x, epsilon, (1, 2)) + shift
-
-
-@normalise.mistake("one mean and one variance serve the whole batch: each vector has its own, over its features alone")
-def _(x: Tensor, gain: Tensor, shift: Tensor, epsilon: float) -> Tensor:
-    return gain * _normalised(x, epsilon, (0, 1, 2)) + shift
-
-
-@normalise.mistake("the means lost their axis and line up with (time, d_model): `keepdim=True`")
-def _(x: Tensor, gain: Tensor, shift: Tensor, epsilon: float) -> Tensor:
-    return gain * (x - x.mean(dim=-1)) / (x.var(dim=-1, correction=0) + epsilon).sqrt() + shift
-
-
-@normalise.mistake("the variance divides by d_model − 1, as `var` and `std` do unless told `correction=0`")
-def _(x: Tensor, gain: Tensor, shift: Tensor, epsilon: float) -> Tensor:
-    centred = x - x.mean(dim=-1, keepdim=True)
-    return gain * centred / (x.var(dim=-1, keepdim=True) + epsilon).sqrt() + shift
-
-
-@normalise.mistake("ε stands outside the root: it is added to the variance, not to the standard deviation")
-def _(x: Tensor, gain: Tensor, shift: Tensor, epsilon: float) -> Tensor:
-    centred = x - x.mean(dim=-1, keepdim=True)
-    return gain * centred / (x.std(dim=-1, keepdim=True, correction=0) + epsilon) + shift
-
-
-@normalise.mistake(
-    "two things about the root: `std` divides by d_model − 1 unless told `correction=0`, and ε belongs under it"
-)
-def _(x: Tensor, gain: Tensor, shift: Tensor, epsilon: float) -> Tensor:
-    centred = x - x.mean(dim=-1, keepdim=True)
-    return gain * centred / (x.std(dim=-1, keepdim=True) + epsilon) + shift
-
-
-@normalise.mistake("ε is missing: a vector of equal entries becomes 0/0")
-def _(x: Tensor, gain: Tensor, shift: Tensor, epsilon: float) -> Tensor:
-    return gain * _normalised(x, 0.0) + shift
-
-
-@normalise.mistake("the root is missing: divided by its variance, a vector gets variance 1/σ²")
-def _(x: Tensor, gain: Tensor, shift: Tensor, epsilon: float) -> Tensor:
-    centred = x - x.mean(dim=-1, keepdim=True)
-    return gain * centred / (centred.square().mean(dim=-1, keepdim=True) + epsilon) + shift
-
-
-@normalise.mistake("the gain comes first, and normalising undoes most of it: it multiplies what is normalised")
-def _(x: Tensor, gain: Tensor, shift: Tensor, epsilon: float) -> Tensor:
-    return _normalised(gain * x, epsilon) + shift
-
-
-@normalise.mistake("the shift is multiplied by the gain: add it last")
-def _(x: Tensor, gain: Tensor, shift: Tensor, epsilon: float) -> Tensor:
-    return gain * (_normalised(x, epsilon) + shift)
-
-
-@normalise.mistake("right so far: each vector is normalised; its gain and its shift are missing")
-def _(x: Tensor, gain: Tensor, shift: Tensor, epsilon: float) -> Tensor:
-    return _normalised(x, epsilon)
-
-
-@normalise.mistake("the mean is still there: this is RMS normalisation, which divides and does not centre")
-def _(x: Tensor, gain: Tensor, shift: Tensor, epsilon: float) -> Tensor:
-    return gain * x / (x.square().mean(dim=-1, keepdim=True) + epsilon).sqrt() + shift
 
 
 # ---- a block -----------------------------------------------------------------------------------------------------
@@ -164,89 +139,56 @@ def pre_norm_block(
     return x + feed_forward(feed_forward_norm(x))
 
 
-@pre_norm_block.mistake(
-    "this is post-norm: the norm stands behind the sum, on the road that should lead through the stack untouched"
+_BRANCHES: dict[str, Callable[[Tensor, Layer, Layer], Tensor]] = {
+    "pre-norm": lambda x, layer, norm: x + layer(norm(x)),
+    "post-norm": lambda x, layer, norm: norm(x + layer(x)),
+    "norm behind": lambda x, layer, norm: x + norm(layer(x)),
+    "norm of both": lambda x, layer, norm: norm(x) + layer(norm(x)),
+    "no norm": lambda x, layer, norm: x + layer(x),
+    "no residual": lambda x, layer, norm: layer(norm(x)),
+}
+
+
+def _block(attention: str, feed_forward: str) -> Callable[[Tensor, Layer, Layer, Layer, Layer], Tensor]:
+    """A block with branches of these kinds."""
+    first, second = _BRANCHES[attention], _BRANCHES[feed_forward]
+    return lambda x, attend, feed, norm_1, norm_2: second(first(x, attend, norm_1), feed, norm_2)
+
+
+pre_norm_block.mistakes(
+    {
+        "this is post-norm: the norm stands behind the sum, on the road that should lead through the stack untouched": (
+            _block("post-norm", "post-norm")
+        ),
+        "what you add to is the normed x: only the branch reads it, the sum keeps x itself": (
+            _block("norm of both", "norm of both")
+        ),
+        "nothing is normed: both branches read x as it is": _block("no norm", "no norm"),
+        "the feed-forward net reads x without a norm": _block("pre-norm", "no norm"),
+        "attention reads x without a norm": _block("no norm", "pre-norm"),
+        "one norm serves both branches: each has its own, with its own gain": (
+            lambda x, attend, feed, norm_1, norm_2: pre_norm_block.reference(x, attend, feed, norm_1, norm_1)
+        ),
+        "the norms are exchanged: each branch has its own": (
+            lambda x, attend, feed, norm_1, norm_2: pre_norm_block.reference(x, attend, feed, norm_2, norm_1)
+        ),
+        "the norm stands behind each branch; here the branch begins with it": (_block("norm behind", "norm behind")),
+        "the branches run side by side: the second should read what the first has left": (
+            lambda x, attend, feed, norm_1, norm_2: x + attend(norm_1(x)) + feed(norm_2(x))
+        ),
+        "the second sum forgets what attention found: add to the x that it has left": (
+            lambda x, attend, feed, norm_1, norm_2: x + feed(norm_2(x + attend(norm_1(x))))
+        ),
+        "attention has no residual: what it does not find is lost": _block("no residual", "pre-norm"),
+        "the feed-forward net has no residual: x ends with it": _block("pre-norm", "no residual"),
+        "no branch is added to anything: this is a chain of layers without residuals": (
+            _block("no residual", "no residual")
+        ),
+        "the feed-forward net comes first; attention should": (
+            lambda x, attend, feed, norm_1, norm_2: pre_norm_block.reference(x, feed, attend, norm_2, norm_1)
+        ),
+    }
 )
-def _(x: Tensor, attend: Layer, feed: Layer, norm_1: Layer, norm_2: Layer) -> Tensor:
-    x = norm_1(x + attend(x))
-    return norm_2(x + feed(x))
-
-
-@pre_norm_block.mistake("what you add to is the normed x: only the branch reads it, the sum keeps x itself")
-def _(x: Tensor, attend: Layer, feed: Layer, norm_1: Layer, norm_2: Layer) -> Tensor:
-    x = norm_1(x)
-    x = norm_2(x + attend(x))
-    return x + feed(x)
-
-
-@pre_norm_block.mistake("nothing is normed: both branches read x as it is")
-def _(x: Tensor, attend: Layer, feed: Layer, norm_1: Layer, norm_2: Layer) -> Tensor:
-    x = x + attend(x)
-    return x + feed(x)
-
-
-@pre_norm_block.mistake("the feed-forward net reads x without a norm")
-def _(x: Tensor, attend: Layer, feed: Layer, norm_1: Layer, norm_2: Layer) -> Tensor:
-    x = x + attend(norm_1(x))
-    return x + feed(x)
-
-
-@pre_norm_block.mistake("attention reads x without a norm")
-def _(x: Tensor, attend: Layer, feed: Layer, norm_1: Layer, norm_2: Layer) -> Tensor:
-    x = x + attend(x)
-    return x + feed(norm_2(x))
-
-
-@pre_norm_block.mistake("one norm serves both branches: each has its own, with its own gain")
-def _(x: Tensor, attend: Layer, feed: Layer, norm_1: Layer, norm_2: Layer) -> Tensor:
-    x = x + attend(norm_1(x))
-    return x + feed(norm_1(x))
-
-
-@pre_norm_block.mistake("the norms are exchanged: each branch has its own")
-def _(x: Tensor, attend: Layer, feed: Layer, norm_1: Layer, norm_2: Layer) -> Tensor:
-    x = x + attend(norm_2(x))
-    return x + feed(norm_1(x))
-
-
-@pre_norm_block.mistake("the norm stands behind each branch; here the branch begins with it")
-def _(x: Tensor, attend: Layer, feed: Layer, norm_1: Layer, norm_2: Layer) -> Tensor:
-    x = x + norm_1(attend(x))
-    return x + norm_2(feed(x))
-
-
-@pre_norm_block.mistake("the branches run side by side: the second should read what the first has left")
-def _(x: Tensor, attend: Layer, feed: Layer, norm_1: Layer, norm_2: Layer) -> Tensor:
-    return x + attend(norm_1(x)) + feed(norm_2(x))
-
-
-@pre_norm_block.mistake("the second sum forgets what attention found: add to the x that it has left")
-def _(x: Tensor, attend: Layer, feed: Layer, norm_1: Layer, norm_2: Layer) -> Tensor:
-    found = x + attend(norm_1(x))
-    return x + feed(norm_2(found))
-
-
-@pre_norm_block.mistake("attention has no residual: what it does not find is lost")
-def _(x: Tensor, attend: Layer, feed: Layer, norm_1: Layer, norm_2: Layer) -> Tensor:
-    x = attend(norm_1(x))
-    return x + feed(norm_2(x))
-
-
-@pre_norm_block.mistake("the feed-forward net has no residual: x ends with it")
-def _(x: Tensor, attend: Layer, feed: Layer, norm_1: Layer, norm_2: Layer) -> Tensor:
-    x = x + attend(norm_1(x))
-    return feed(norm_2(x))
-
-
-@pre_norm_block.mistake("no branch is added to anything: this is a chain of layers without residuals")
-def _(x: Tensor, attend: Layer, feed: Layer, norm_1: Layer, norm_2: Layer) -> Tensor:
-    return feed(norm_2(attend(norm_1(x))))
-
-
-@pre_norm_block.mistake("the feed-forward net comes first; attention should")
-def _(x: Tensor, attend: Layer, feed: Layer, norm_1: Layer, norm_2: Layer) -> Tensor:
-    x = x + feed(norm_2(x))
-    return x + attend(norm_1(x))
 
 
 # ---- the schedule ------------------------------------------------------------------------------------------------
@@ -269,53 +211,39 @@ def learning_rate(steps: Tensor, d_model: int, warmup: int) -> Tensor:
     return d_model**-0.5 * torch.minimum(t**-0.5, t * warmup**-1.5)
 
 
-@learning_rate.mistake("your first step has rate 0 and changes nothing: `steps` counts from 0 and t from 1")
-def _(steps: Tensor, d_model: int, warmup: int) -> Tensor:
-    return d_model**-0.5 * torch.minimum(steps**-0.5, steps * warmup**-1.5)
+Choice = Callable[[Tensor, Tensor], Tensor]  # (the root, the straight line) → what the rate follows
 
 
-@learning_rate.mistake(
-    "the larger of the two: it begins at its highest, falls until the warm-up ends and then rises for ever"
+def _rates(
+    steps: Tensor, d_model: int, warmup: int, *, of: Choice = torch.minimum, first: int = 1, power: float = -1.5
+) -> Tensor:
+    t = steps + first
+    return d_model**-0.5 * of(t**-0.5, t * warmup**power)
+
+
+learning_rate.mistakes(
+    {
+        "your first step has rate 0 and changes nothing: `steps` counts from 0 and t from 1": partial(_rates, first=0),
+        "the larger of the two: it begins at its highest, falls until the warm-up ends and then rises for ever": (
+            partial(_rates, of=torch.maximum)
+        ),
+        "it rises and then stays: after the warm-up the rate falls with t^(−1/2)": (
+            lambda steps, d_model, warmup: (d_model * warmup) ** -0.5 * ((steps + 1) / warmup).clamp(max=1)
+        ),
+        "there is no warm-up: it begins at its highest": partial(_rates, of=lambda root, line: root),
+        "there is only the warm-up: it rises for ever": partial(_rates, of=lambda root, line: line),
+        "d_model is missing: wider models train at smaller rates": (
+            lambda steps, d_model, warmup: learning_rate.reference(steps, 1, warmup)
+        ),
+        "wider models would train at larger rates: the exponent of d_model is −1/2": (
+            lambda steps, d_model, warmup: d_model * learning_rate.reference(steps, d_model, warmup)
+        ),
+        "this peaks at 1, as `train.inverse_sqrt` does: a factor for a rate that is given elsewhere": (
+            lambda steps, d_model, warmup: (d_model * warmup) ** 0.5 * learning_rate.reference(steps, d_model, warmup)
+        ),
+        "the lines do not meet at t = warmup: the exponent of warmup is −3/2, not −1/2": partial(_rates, power=-0.5),
+    }
 )
-def _(steps: Tensor, d_model: int, warmup: int) -> Tensor:
-    t = steps + 1
-    return d_model**-0.5 * torch.maximum(t**-0.5, t * warmup**-1.5)
-
-
-@learning_rate.mistake("it rises and then stays: after the warm-up the rate falls with t^(−1/2)")
-def _(steps: Tensor, d_model: int, warmup: int) -> Tensor:
-    return (d_model * warmup) ** -0.5 * ((steps + 1) / warmup).clamp(max=1)
-
-
-@learning_rate.mistake("there is no warm-up: it begins at its highest")
-def _(steps: Tensor, d_model: int, warmup: int) -> Tensor:
-    return d_model**-0.5 * (steps + 1) ** -0.5
-
-
-@learning_rate.mistake("there is only the warm-up: it rises for ever")
-def _(steps: Tensor, d_model: int, warmup: int) -> Tensor:
-    return d_model**-0.5 * (steps + 1) * warmup**-1.5
-
-
-@learning_rate.mistake("d_model is missing: wider models train at smaller rates")
-def _(steps: Tensor, d_model: int, warmup: int) -> Tensor:
-    return learning_rate.reference(steps, 1, warmup)
-
-
-@learning_rate.mistake("wider models would train at larger rates: the exponent of d_model is −1/2")
-def _(steps: Tensor, d_model: int, warmup: int) -> Tensor:
-    return d_model * learning_rate.reference(steps, d_model, warmup)
-
-
-@learning_rate.mistake("this peaks at 1, as `train.inverse_sqrt` does: a factor for a rate that is given elsewhere")
-def _(steps: Tensor, d_model: int, warmup: int) -> Tensor:
-    return (d_model * warmup) ** 0.5 * learning_rate.reference(steps, d_model, warmup)
-
-
-@learning_rate.mistake("the lines do not meet at t = warmup: the exponent of warmup is −3/2, not −1/2")
-def _(steps: Tensor, d_model: int, warmup: int) -> Tensor:
-    t = steps + 1
-    return d_model**-0.5 * torch.minimum(t**-0.5, t * warmup**-0.5)
 
 
 # ---- three masks -------------------------------------------------------------------------------------------------
@@ -345,117 +273,69 @@ def three_masks(source_lengths: Tensor, target_lengths: Tensor) -> Masks:
     return source_words.repeat(1, source, 1), causal & target_words, source_words.repeat(1, target, 1)
 
 
-def _words(lengths: Tensor) -> Tensor:
-    """True where there is a word: (batch, 1, time)."""
-    return (torch.arange(int(lengths.max())) < lengths[:, None])[:, None]
+def _changed(**changes: Callable[[Tensor, Tensor], Tensor]) -> Callable[[Tensor, Tensor], Masks]:
+    """The right masks with `changes`, each of a mask and where the target has words, (batch, 1, time)."""
+
+    def wrong(source_lengths: Tensor, target_lengths: Tensor) -> Masks:
+        names = ("encoder", "decoder", "cross")
+        masks = dict(zip(names, three_masks.reference(source_lengths, target_lengths), strict=True))
+        words = masks["decoder"][:, -1:]  # the last position looks back at all of them
+        return tuple(changes[name](mask, words) if name in changes else mask for name, mask in masks.items())
+
+    return wrong
 
 
-def _causal(size: int) -> Tensor:
-    return torch.ones(size, size, dtype=torch.bool).tril()
-
-
-@three_masks.mistake(
-    "the encoder's mask is causal: a source word may read those after it, for the whole sentence is known"
+three_masks.mistakes(
+    {
+        "the encoder's mask is causal: a source word may read those after it, for the whole sentence is known": (
+            _changed(encoder=lambda mask, words: mask.tril())
+        ),
+        "the encoder reads the padding of the source": _changed(encoder=lambda mask, words: torch.ones_like(mask)),
+        "the decoder's mask is not causal: in training each word would see the one that it should predict": (
+            _changed(decoder=lambda mask, words: words.expand_as(mask))
+        ),
+        (
+            "causal alone is enough for every word, since padding comes last; but padded queries see padding in the "
+            "decoder, which the exercise forbids"
+        ): _changed(decoder=lambda mask, words: torch.ones_like(mask).tril()),
+        "the decoder sees itself and the future: `tril` keeps the past, `triu` what comes later": (
+            _changed(decoder=lambda mask, words: words.expand_as(mask).triu())
+        ),
+        "a target word may attend to itself: the inputs are shifted already, so j ≤ i, not j < i": (
+            _changed(decoder=lambda mask, words: mask.tril(-1))
+        ),
+        "cross-attention reads the padding of the source: its keys are the encoder's, and some are padding": (
+            _changed(cross=lambda mask, words: torch.ones_like(mask))
+        ),
+        "cross-attention is masked by the lengths of the target: its keys are the words of the source": (
+            _changed(cross=lambda mask, words: words.repeat(1, mask.shape[1], 1))
+        ),
+        (
+            "cross-attention blocks the padded queries of the target and lets everyone read the padding of the source: "
+            "the lengths belong to the keys"
+        ): _changed(cross=lambda mask, words: words.mT.expand_as(mask)),
+        "cross-attention is causal: target word i may read every source word, since word orders differ": (
+            _changed(cross=lambda mask, words: mask.tril())
+        ),
+        "the axes of cross-attention are exchanged: queries come from the target, keys from the source": (
+            _changed(cross=lambda mask, words: mask.mT)
+        ),
+        "one position too many: positions count from 0, so the last of 3 words stands at 2": (
+            lambda source, target: tuple(mask[:, :-1, :-1] for mask in three_masks.reference(source + 1, target + 1))
+        ),
+        "padded queries are blocked as well; leave them alone: nobody reads what they find": _changed(
+            encoder=lambda mask, words: mask & mask.mT,
+            decoder=lambda mask, words: mask & words.mT,
+            cross=lambda mask, words: mask & words.mT,
+        ),
+        "the masks are the wrong way round: True means 'may attend'": (
+            lambda source, target: tuple(~mask for mask in three_masks.reference(source, target))
+        ),
+        "right, and broadcasting would do the rest; here the masks have a row for each query: `expand`": (
+            _changed(encoder=lambda mask, words: mask[:, :1], cross=lambda mask, words: mask[:, :1])
+        ),
+    }
 )
-def _(source_lengths: Tensor, target_lengths: Tensor) -> Masks:
-    encoder, decoder, cross = three_masks.reference(source_lengths, target_lengths)
-    return encoder & _causal(encoder.shape[1]), decoder, cross
-
-
-@three_masks.mistake("the encoder reads the padding of the source")
-def _(source_lengths: Tensor, target_lengths: Tensor) -> Masks:
-    encoder, decoder, cross = three_masks.reference(source_lengths, target_lengths)
-    return torch.ones_like(encoder), decoder, cross
-
-
-@three_masks.mistake("the decoder's mask is not causal: in training each word would see the one that it should predict")
-def _(source_lengths: Tensor, target_lengths: Tensor) -> Masks:
-    encoder, decoder, cross = three_masks.reference(source_lengths, target_lengths)
-    return encoder, _words(target_lengths).expand_as(decoder), cross
-
-
-@three_masks.mistake(
-    "causal alone is enough for every word, since padding comes last; but padded queries see padding in the "
-    "decoder, which the exercise forbids"
-)
-def _(source_lengths: Tensor, target_lengths: Tensor) -> Masks:
-    encoder, decoder, cross = three_masks.reference(source_lengths, target_lengths)
-    return encoder, _causal(decoder.shape[1]).expand_as(decoder), cross
-
-
-@three_masks.mistake("the decoder sees itself and the future: `tril` keeps the past, `triu` what comes later")
-def _(source_lengths: Tensor, target_lengths: Tensor) -> Masks:
-    encoder, decoder, cross = three_masks.reference(source_lengths, target_lengths)
-    return encoder, _words(target_lengths) & _causal(decoder.shape[1]).T, cross
-
-
-@three_masks.mistake("a target word may attend to itself: the inputs are shifted already, so j ≤ i, not j < i")
-def _(source_lengths: Tensor, target_lengths: Tensor) -> Masks:
-    encoder, decoder, cross = three_masks.reference(source_lengths, target_lengths)
-    return encoder, decoder.tril(-1), cross
-
-
-@three_masks.mistake(
-    "cross-attention reads the padding of the source: its keys are the encoder's, and some are padding"
-)
-def _(source_lengths: Tensor, target_lengths: Tensor) -> Masks:
-    encoder, decoder, cross = three_masks.reference(source_lengths, target_lengths)
-    return encoder, decoder, torch.ones_like(cross)
-
-
-@three_masks.mistake("cross-attention is masked by the lengths of the target: its keys are the words of the source")
-def _(source_lengths: Tensor, target_lengths: Tensor) -> Masks:
-    encoder, decoder, _ = three_masks.reference(source_lengths, target_lengths)
-    return encoder, decoder, _words(target_lengths).expand_as(decoder)
-
-
-@three_masks.mistake(
-    "cross-attention blocks the padded queries of the target and lets everyone read the padding of the source: the "
-    "lengths belong to the keys"
-)
-def _(source_lengths: Tensor, target_lengths: Tensor) -> Masks:
-    encoder, decoder, cross = three_masks.reference(source_lengths, target_lengths)
-    return encoder, decoder, _words(target_lengths).mT.expand_as(cross)
-
-
-@three_masks.mistake("cross-attention is causal: target word i may read every source word, since word orders differ")
-def _(source_lengths: Tensor, target_lengths: Tensor) -> Masks:
-    encoder, decoder, cross = three_masks.reference(source_lengths, target_lengths)
-    return encoder, decoder, cross.tril()
-
-
-@three_masks.mistake("the axes of cross-attention are exchanged: queries come from the target, keys from the source")
-def _(source_lengths: Tensor, target_lengths: Tensor) -> Masks:
-    encoder, decoder, cross = three_masks.reference(source_lengths, target_lengths)
-    return encoder, decoder, cross.mT
-
-
-@three_masks.mistake("one position too many: positions count from 0, so the last of 3 words stands at 2")
-def _(source_lengths: Tensor, target_lengths: Tensor) -> Masks:
-    encoder, decoder, cross = three_masks.reference(source_lengths, target_lengths)
-    source, target = (
-        (torch.arange(int(lengths.max())) <= lengths[:, None])[:, None] for lengths in (source_lengths, target_lengths)
-    )
-    return source.expand_as(encoder), target & _causal(decoder.shape[1]), source.expand_as(cross)
-
-
-@three_masks.mistake("padded queries are blocked as well; leave them alone: nobody reads what they find")
-def _(source_lengths: Tensor, target_lengths: Tensor) -> Masks:
-    encoder, decoder, cross = three_masks.reference(source_lengths, target_lengths)
-    source, target = _words(source_lengths).mT, _words(target_lengths).mT
-    return encoder & source, decoder & target, cross & target
-
-
-@three_masks.mistake("the masks are the wrong way round: True means 'may attend'")
-def _(source_lengths: Tensor, target_lengths: Tensor) -> Masks:
-    encoder, decoder, cross = three_masks.reference(source_lengths, target_lengths)
-    return ~encoder, ~decoder, ~cross
-
-
-@three_masks.mistake("right, and broadcasting would do the rest; here the masks have a row for each query: `expand`")
-def _(source_lengths: Tensor, target_lengths: Tensor) -> Masks:
-    words = _words(source_lengths)
-    return words, three_masks.reference(source_lengths, target_lengths)[1], words
 
 
 # ---- label smoothing ---------------------------------------------------------------------------------------------
@@ -484,94 +364,74 @@ def smoothed_loss(logits: Tensor, targets: Tensor, epsilon: float, pad: int) -> 
     return losses[targets != pad].mean()
 
 
-def _right_and_mean(logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-    """Log-probabilities of the targets, and the mean over all words: (batch, time) each."""
-    logp = torch.log_softmax(logits, dim=-1)
-    return logp.gather(-1, targets[..., None])[..., 0], logp.mean(dim=-1)
+def _minus(score: Callable[[Tensor, Tensor, float, int], Tensor]) -> Callable[[Tensor, Tensor, float, int], Tensor]:
+    """The loss where each word's is minus `score(right, logp, epsilon, pad)`."""
+
+    def wrong(logits: Tensor, targets: Tensor, epsilon: float, pad: int) -> Tensor:
+        logp = torch.log_softmax(logits, dim=-1)
+        right = logp.gather(-1, targets[..., None])[..., 0]
+        return -score(right, logp, epsilon, pad)[targets != pad].mean()
+
+    return wrong
 
 
-@smoothed_loss.mistake("nothing is smoothed: this is the cross-entropy with the target word alone")
-def _(logits: Tensor, targets: Tensor, epsilon: float, pad: int) -> Tensor:
-    return smoothed_loss.reference(logits, targets, 0.0, pad)
-
-
-@smoothed_loss.mistake(
-    "ε is spread over the other words only; here the target has its share of it as well, 1 − ε + ε / vocab in all"
+smoothed_loss.mistakes(
+    {
+        "nothing is smoothed: this is the cross-entropy with the target word alone": (
+            lambda logits, targets, epsilon, pad: smoothed_loss.reference(logits, targets, 0.0, pad)
+        ),
+        (
+            "ε is spread over the other words only; here the target has its share of it as well, "
+            "1 − ε + ε / vocab in all"
+        ): _minus(
+            lambda right, logp, epsilon, pad: (
+                (1 - epsilon) * right + epsilon * (logp.sum(dim=-1) - right) / (logp.shape[-1] - 1)
+            )
+        ),
+        "the probabilities sum to less than 1: the target has 1 − ε, and its own share of ε is missing": _minus(
+            lambda right, logp, epsilon, pad: (
+                (1 - epsilon - epsilon / logp.shape[-1]) * right + epsilon * logp.mean(dim=-1)
+            )
+        ),
+        "ε is spread over all words but the target and the padding; here all words of the vocabulary share it": _minus(
+            lambda right, logp, epsilon, pad: (
+                (1 - epsilon) * right + epsilon * (logp.sum(dim=-1) - right - logp[..., pad]) / (logp.shape[-1] - 2)
+            )
+        ),
+        "the target keeps probability 1, so that all together have 1 + ε: give it 1 − ε": (
+            _minus(lambda right, logp, epsilon, pad: right + epsilon * logp.mean(dim=-1))
+        ),
+        "ε and 1 − ε are exchanged: most of the probability belongs to the target": (
+            lambda logits, targets, epsilon, pad: smoothed_loss.reference(logits, targets, 1 - epsilon, pad)
+        ),
+        "each word gets ε; together they share it, so that each gets ε / vocab: mean, not sum": (
+            _minus(lambda right, logp, epsilon, pad: (1 - epsilon) * right + epsilon * logp.sum(dim=-1))
+        ),
+        "you smoothed what the model says; smooth what it should say: the sum is over log-probabilities": (
+            _minus(lambda right, logp, epsilon, pad: ((1 - epsilon) * right.exp() + epsilon / logp.shape[-1]).log())
+        ),
+        "padding is counted: the model would be trained to say it": (
+            lambda logits, targets, epsilon, pad: smoothed_loss.reference(logits, targets, epsilon, -1)
+        ),
+        (
+            "padding adds 0 but is counted in the mean: a batch with more of it would seem easier; divide by the words "
+            "alone"
+        ): lambda logits, targets, epsilon, pad: (
+            smoothed_loss.reference(logits, targets, epsilon, pad) * (targets != pad).float().mean()
+        ),
+        "this is the sum; the loss is the mean over the words that count": lambda logits, targets, epsilon, pad: (
+            smoothed_loss.reference(logits, targets, epsilon, pad) * (targets != pad).sum()
+        ),
+        "first a mean in each sentence, then one over sentences: words of short sentences would weigh more": (
+            lambda logits, targets, epsilon, pad: torch.stack(
+                [smoothed_loss.reference(*row, epsilon, pad) for row in zip(logits, targets, strict=True)]
+            ).mean()
+        ),
+        "the sign: a loss falls as the target's log-probability rises": (
+            lambda logits, targets, epsilon, pad: -smoothed_loss.reference(logits, targets, epsilon, pad)
+        ),
+    }
 )
-def _(logits: Tensor, targets: Tensor, epsilon: float, pad: int) -> Tensor:
-    vocab = logits.shape[-1]
-    return smoothed_loss.reference(logits, targets, epsilon * vocab / (vocab - 1), pad)
-
-
-@smoothed_loss.mistake("the probabilities sum to less than 1: the target has 1 − ε, and its own share of ε is missing")
-def _(logits: Tensor, targets: Tensor, epsilon: float, pad: int) -> Tensor:
-    right, mean = _right_and_mean(logits, targets)
-    share = epsilon / logits.shape[-1]
-    return -((1 - epsilon - share) * right + epsilon * mean)[targets != pad].mean()
-
-
-@smoothed_loss.mistake(
-    "ε is spread over all words but the target and the padding; here all words of the vocabulary share it"
-)
-def _(logits: Tensor, targets: Tensor, epsilon: float, pad: int) -> Tensor:
-    logp = torch.log_softmax(logits, dim=-1)
-    right, padding = logp.gather(-1, targets[..., None])[..., 0], logp[..., pad]
-    others = (logp.sum(dim=-1) - right - padding) / (logits.shape[-1] - 2)
-    return -((1 - epsilon) * right + epsilon * others)[targets != pad].mean()
-
-
-@smoothed_loss.mistake("the target keeps probability 1, so that all together have 1 + ε: give it 1 − ε")
-def _(logits: Tensor, targets: Tensor, epsilon: float, pad: int) -> Tensor:
-    right, mean = _right_and_mean(logits, targets)
-    return -(right + epsilon * mean)[targets != pad].mean()
-
-
-@smoothed_loss.mistake("ε and 1 − ε are exchanged: most of the probability belongs to the target")
-def _(logits: Tensor, targets: Tensor, epsilon: float, pad: int) -> Tensor:
-    return smoothed_loss.reference(logits, targets, 1 - epsilon, pad)
-
-
-@smoothed_loss.mistake("each word gets ε; together they share it, so that each gets ε / vocab: mean, not sum")
-def _(logits: Tensor, targets: Tensor, epsilon: float, pad: int) -> Tensor:
-    right, mean = _right_and_mean(logits, targets)
-    return -((1 - epsilon) * right + epsilon * logits.shape[-1] * mean)[targets != pad].mean()
-
-
-@smoothed_loss.mistake("you smoothed what the model says; smooth what it should say: the sum is over log-probabilities")
-def _(logits: Tensor, targets: Tensor, epsilon: float, pad: int) -> Tensor:
-    right, _ = _right_and_mean(logits, targets)
-    smoothed = (1 - epsilon) * right.exp() + epsilon / logits.shape[-1]
-    return -smoothed.log()[targets != pad].mean()
-
-
-@smoothed_loss.mistake("padding is counted: the model would be trained to say it")
-def _(logits: Tensor, targets: Tensor, epsilon: float, pad: int) -> Tensor:
-    return smoothed_loss.reference(logits, targets, epsilon, -1)
-
-
-@smoothed_loss.mistake(
-    "padding adds 0 but is counted in the mean: a batch with more of it would seem easier; divide by the words alone"
-)
-def _(logits: Tensor, targets: Tensor, epsilon: float, pad: int) -> Tensor:
-    return smoothed_loss.reference(logits, targets, epsilon, pad) * (targets != pad).float().mean()
-
-
-@smoothed_loss.mistake("this is the sum; the loss is the mean over the words that count")
-def _(logits: Tensor, targets: Tensor, epsilon: float, pad: int) -> Tensor:
-    return smoothed_loss.reference(logits, targets, epsilon, pad) * (targets != pad).sum()
-
-
-@smoothed_loss.mistake(
-    "first a mean in each sentence, then one over sentences: words of short sentences would weigh more"
-)
-def _(logits: Tensor, targets: Tensor, epsilon: float, pad: int) -> Tensor:
-    rows = zip(logits, targets, strict=True)
-    return torch.stack([smoothed_loss.reference(*row, epsilon, pad) for row in rows]).mean()
-
-
-@smoothed_loss.mistake("the sign: a loss falls as the target's log-probability rises")
-def _(logits: Tensor, targets: Tensor, epsilon: float, pad: int) -> Tensor:
-    return -smoothed_loss.reference(logits, targets, epsilon, pad)
 
 
 # ---- one step of a beam search -----------------------------------------------------------------------------------
@@ -606,88 +466,71 @@ def beam_step(scores: Tensor, logp: Tensor, width: int) -> Step:
     return places // vocab, places % vocab, totals
 
 
-@beam_step.mistake(
-    "each beam keeps one continuation, its best; the best of all may continue the same beam, while another dies"
-)
-def _(scores: Tensor, logp: Tensor, width: int) -> Step:
+def _best(totals: Tensor, width: int, *, row: int | None = None, largest: bool = True) -> Step:
+    """The best of all, where a beam's row in the flat list has `row` places, as many as there are words."""
+    scores, places = totals.flatten().topk(width, largest=largest)
+    row = row or totals.shape[1]
+    return places // row, places % row, scores
+
+
+def _best_of_each(scores: Tensor, logp: Tensor, width: int, *, best_first: bool = True) -> Step:
     best, words = (scores[:, None] + logp).max(dim=1)
-    totals, parents = best.topk(width)
-    return parents, words[parents], totals
+    parents = best.topk(width).indices if best_first else torch.arange(len(scores))
+    return parents, words[parents], best[parents]
 
 
-@beam_step.mistake(
-    "each beam keeps one continuation, and in the order of the beams: the best of all, best first, may share a parent"
-)
-def _(scores: Tensor, logp: Tensor, width: int) -> Step:
-    best, words = (scores[:, None] + logp).max(dim=1)
-    return torch.arange(len(scores)), words, best
-
-
-@beam_step.mistake("only the best beam is continued: the others are not lost yet, and may give better texts")
-def _(scores: Tensor, logp: Tensor, width: int) -> Step:
+def _best_beam_alone(scores: Tensor, logp: Tensor, width: int) -> Step:
     best = scores.argmax()
     totals, words = (scores[best] + logp[best]).topk(width)
     return best.expand(width), words, totals
 
 
-@beam_step.mistake(
-    "what the beams have cost so far is forgotten: a text's log-probability is its beam's plus that of the new word"
+def _changed_step(change: Callable[[Tensor, Tensor, Tensor, Tensor], Step]) -> Callable[[Tensor, Tensor, int], Step]:
+    """The right parents, words and scores, then what `change` makes of them and of the log-probabilities."""
+    return lambda scores, logp, width: change(*beam_step.reference(scores, logp, width), logp)
+
+
+beam_step.mistakes(
+    {
+        "each beam keeps one continuation, its best; the best of all may continue the same beam, while another dies": (
+            _best_of_each
+        ),
+        (
+            "each beam keeps one continuation, and in the order of the beams: the best of all, best first, may share a "
+            "parent"
+        ): partial(_best_of_each, best_first=False),
+        "only the best beam is continued: the others are not lost yet, and may give better texts": _best_beam_alone,
+        (
+            "what the beams have cost so far is forgotten: a text's log-probability is its beam's plus that of the new "
+            "word"
+        ): lambda scores, logp, width: beam_step.reference(torch.zeros_like(scores), logp, width),
+        "logarithms are multiplied: probabilities multiply, so their logarithms add": (
+            lambda scores, logp, width: _best(scores[:, None] * logp, width)
+        ),
+        "the words are places in the flat list of all continuations: word p % vocab of beam p // vocab": (
+            _changed_step(lambda parents, words, scores, logp: (parents, parents * logp.shape[1] + words, scores))
+        ),
+        (
+            "parents and words are exchanged: the list runs through the words of beam 0 first, "
+            "so p // vocab is the beam"
+        ): _changed_step(lambda parents, words, scores, logp: (words, parents, scores)),
+        "a beam's row in the flat list is as long as the vocabulary: divide by that, not by the number of beams": (
+            lambda scores, logp, width: _best(scores[:, None] + logp, width, row=len(scores))
+        ),
+        "these are the worst texts: the largest log-probability is the one nearest to 0": (
+            lambda scores, logp, width: _best(scores[:, None] + logp, width, largest=False)
+        ),
+        "the right texts, but best last: begin with the most probable": (
+            lambda scores, logp, width: tuple(found.flip(0) for found in beam_step.reference(scores, logp, width))
+        ),
+        "the scores are those of the new words alone; the next step needs those of the whole texts": (
+            _changed_step(lambda parents, words, scores, logp: (parents, words, logp[parents, words]))
+        ),
+        "these are probabilities; return logarithms: in float32 a text of fifty words would have probability 0": (
+            _changed_step(lambda parents, words, scores, logp: (parents, words, scores.exp()))
+        ),
+    }
 )
-def _(scores: Tensor, logp: Tensor, width: int) -> Step:
-    return beam_step.reference(torch.zeros_like(scores), logp, width)
-
-
-@beam_step.mistake("logarithms are multiplied: probabilities multiply, so their logarithms add")
-def _(scores: Tensor, logp: Tensor, width: int) -> Step:
-    totals, places = (scores[:, None] * logp).flatten().topk(width)
-    return places // logp.shape[1], places % logp.shape[1], totals
-
-
-@beam_step.mistake("the words are places in the flat list of all continuations: word p % vocab of beam p // vocab")
-def _(scores: Tensor, logp: Tensor, width: int) -> Step:
-    totals, places = (scores[:, None] + logp).flatten().topk(width)
-    return places // logp.shape[1], places, totals
-
-
-@beam_step.mistake(
-    "parents and words are exchanged: the list runs through the words of beam 0 first, so p // vocab is the beam"
-)
-def _(scores: Tensor, logp: Tensor, width: int) -> Step:
-    parents, words, totals = beam_step.reference(scores, logp, width)
-    return words, parents, totals
-
-
-@beam_step.mistake(
-    "a beam's row in the flat list is as long as the vocabulary: divide by that, not by the number of beams"
-)
-def _(scores: Tensor, logp: Tensor, width: int) -> Step:
-    totals, places = (scores[:, None] + logp).flatten().topk(width)
-    return places // len(scores), places % len(scores), totals
-
-
-@beam_step.mistake("these are the worst texts: the largest log-probability is the one nearest to 0")
-def _(scores: Tensor, logp: Tensor, width: int) -> Step:
-    totals, places = (scores[:, None] + logp).flatten().topk(width, largest=False)
-    return places // logp.shape[1], places % logp.shape[1], totals
-
-
-@beam_step.mistake("the right texts, but best last: begin with the most probable")
-def _(scores: Tensor, logp: Tensor, width: int) -> Step:
-    return tuple(found.flip(0) for found in beam_step.reference(scores, logp, width))
-
-
-@beam_step.mistake("the scores are those of the new words alone; the next step needs those of the whole texts")
-def _(scores: Tensor, logp: Tensor, width: int) -> Step:
-    parents, words, _ = beam_step.reference(scores, logp, width)
-    return parents, words, logp[parents, words]
-
-
-@beam_step.mistake(
-    "these are probabilities; return logarithms: in float32 a text of fifty words would have probability 0"
-)
-def _(scores: Tensor, logp: Tensor, width: int) -> Step:
-    parents, words, totals = beam_step.reference(scores, logp, width)
-    return parents, words, totals.exp()
 
 
 # ---- find the bug ------------------------------------------------------------------------------------------------
@@ -733,50 +576,31 @@ def _loss(logits: Tensor, words: Tensor, ignore: int = PAD) -> Tensor:
     return nn.functional.cross_entropy(logits.flatten(0, 1), words.flatten(), ignore_index=ignore)
 
 
-@training_loss.mistake(
-    "inputs and targets are still the same words, only others: the word to say must be the one after the last word read"
+training_loss.mistakes(
+    {
+        (
+            "inputs and targets are still the same words, only others: the word to say must be the one after the last "
+            "word read"
+        ): lambda model, source, target: _loss(model(source, target[:, :-1]), target[:, :-1]),
+        (
+            "inputs and targets are still the same words, now with `<bos>`: the word to say is the one after the last "
+            "word read"
+        ): lambda model, source, target: _loss(model(source, target), target),
+        "the wrong direction: the decoder reads a word and says the one before it, which it has read already": (
+            lambda model, source, target: _loss(model(source, target[:, 1:]), target[:, :-1])
+        ),
+        "shifted twice, in the inputs and in the logits: the decoder learns to say the word after the next one": (
+            lambda model, source, target: _loss(model(source, target[:, :-1])[:, :-1], target[:, 2:])
+        ),
+        "rolled round: a sentence begins with its own last word, `<eos>` or padding, in the place of `<bos>`": (
+            lambda model, source, target: _loss(model(source, target[:, 1:].roll(1, dims=1)), target[:, 1:])
+        ),
+        "nothing leaks now, but padding counts as a word to say: `ignore_index` was right": (
+            lambda model, source, target: _loss(model(source, target[:, :-1]), target[:, 1:], ignore=-100)
+        ),
+        (
+            "the leak is closed by hiding all words: the decoder may read `<bos>` and all true words "
+            "before the one to say"
+        ): lambda model, source, target: _loss(model(source, target[:, :1].expand_as(target[:, 1:])), target[:, 1:]),
+    }
 )
-def _(model: Model, source: Tensor, target: Tensor) -> Tensor:
-    return _loss(model(source, target[:, :-1]), target[:, :-1])
-
-
-@training_loss.mistake(
-    "inputs and targets are still the same words, now with `<bos>`: the word to say is the one after the last word read"
-)
-def _(model: Model, source: Tensor, target: Tensor) -> Tensor:
-    return _loss(model(source, target), target)
-
-
-@training_loss.mistake(
-    "the wrong direction: the decoder reads a word and says the one before it, which it has read already"
-)
-def _(model: Model, source: Tensor, target: Tensor) -> Tensor:
-    return _loss(model(source, target[:, 1:]), target[:, :-1])
-
-
-@training_loss.mistake(
-    "shifted twice, in the inputs and in the logits: the decoder learns to say the word after the next one"
-)
-def _(model: Model, source: Tensor, target: Tensor) -> Tensor:
-    return _loss(model(source, target[:, :-1])[:, :-1], target[:, 2:])
-
-
-@training_loss.mistake(
-    "rolled round: a sentence begins with its own last word, `<eos>` or padding, in the place of `<bos>`"
-)
-def _(model: Model, source: Tensor, target: Tensor) -> Tensor:
-    words = target[:, 1:]
-    return _loss(model(source, words.roll(1, dims=1)), words)
-
-
-@training_loss.mistake("nothing leaks now, but padding counts as a word to say: `ignore_index` was right")
-def _(model: Model, source: Tensor, target: Tensor) -> Tensor:
-    return _loss(model(source, target[:, :-1]), target[:, 1:], ignore=-100)
-
-
-@training_loss.mistake(
-    "the leak is closed by hiding all words: the decoder may read `<bos>` and all true words before the one to say"
-)
-def _(model: Model, source: Tensor, target: Tensor) -> Tensor:
-    words = target[:, 1:]
-    return _loss(model(source, target[:, :1].expand_as(words)), words)

@@ -5,7 +5,10 @@ from __future__ import annotations
 import codecs
 import re
 from collections import Counter
+from collections.abc import Callable, Iterable
+from functools import partial, reduce
 from itertools import pairwise
+from typing import Any
 
 from tfbook.exercises.engine import exercise
 
@@ -38,63 +41,44 @@ def counted_pairs(words: Words) -> list[tuple[Pair, int]]:
     return sorted(counts.items(), key=lambda item: (-item[1], item[0]))
 
 
-def _sorted_pairs(counts: Counter[Pair]) -> list[tuple[Pair, int]]:
-    return sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+def _pairs(words: Words, of: Callable[[tuple[str, ...]], Iterable[Pair]] = pairwise) -> Counter[Pair]:
+    counts = Counter[Pair]()
+    for word, times in words.items():
+        for pair in of(word):
+            counts[pair] += times
+    return counts
 
 
-@counted_pairs.mistake("each word is counted once; its pairs stand in the text as often as the word does")
-def _(words: Words) -> list[tuple[Pair, int]]:
-    return _sorted_pairs(Counter(pair for word in words for pair in pairwise(word)))
+def _sorted(counts: Counter[Pair], sign: int = -1) -> list[tuple[Pair, int]]:
+    return sorted(counts.items(), key=lambda item: (sign * item[1], item[0]))
 
 
-@counted_pairs.mistake("the pairs are right and so are their counts; the most frequent comes first")
-def _(words: Words) -> list[tuple[Pair, int]]:
-    return sorted(counted_pairs.reference(words), key=lambda item: (item[1], item[0]))
-
-
-@counted_pairs.mistake(
-    "counts are right; among pairs of one count the smaller one comes first, or two tokenizers learn different merges "
-    "from the same text"
+counted_pairs.mistakes(
+    {
+        "each word is counted once; its pairs stand in the text as often as the word does": (
+            lambda words: counted_pairs.reference(dict.fromkeys(words, 1))
+        ),
+        "the pairs are right and so are their counts; the most frequent comes first": (
+            lambda words: _sorted(_pairs(words), sign=1)
+        ),
+        (
+            "counts are right; among pairs of one count the smaller one comes first, or two tokenizers learn different "
+            "merges from the same text"
+        ): lambda words: _pairs(words).most_common(),
+        "the order within a pair counts: 'an' and 'na' are two pairs": (
+            lambda words: _sorted(_pairs(words, lambda word: ((min(pair), max(pair)) for pair in pairwise(word))))
+        ),
+        "pairs do not reach from one word into the next: count within each word": (
+            lambda words: counted_pairs.reference({tuple(token for word in words for token in word * words[word]): 1})
+        ),
+        "each pair is counted once a word; 'banana' holds 'an' twice": (
+            lambda words: _sorted(_pairs(words, lambda word: set(pairwise(word))))
+        ),
+        "every second pair is skipped: the neighbours of 'ban' are 'ba' and 'an', they share a letter": (
+            lambda words: _sorted(_pairs(words, lambda word: zip(word[::2], word[1::2], strict=False)))
+        ),
+    }
 )
-def _(words: Words) -> list[tuple[Pair, int]]:
-    counts = Counter[Pair]()
-    for word, times in words.items():
-        for pair in pairwise(word):
-            counts[pair] += times
-    return counts.most_common()
-
-
-@counted_pairs.mistake("the order within a pair counts: 'an' and 'na' are two pairs")
-def _(words: Words) -> list[tuple[Pair, int]]:
-    counts = Counter[Pair]()
-    for pair, times in counted_pairs.reference(words):
-        counts[min(pair), max(pair)] += times
-    return _sorted_pairs(counts)
-
-
-@counted_pairs.mistake("pairs do not reach from one word into the next: count within each word")
-def _(words: Words) -> list[tuple[Pair, int]]:
-    return _sorted_pairs(
-        Counter(pairwise(token for word, times in words.items() for _ in range(times) for token in word))
-    )
-
-
-@counted_pairs.mistake("each pair is counted once a word; 'banana' holds 'an' twice")
-def _(words: Words) -> list[tuple[Pair, int]]:
-    counts = Counter[Pair]()
-    for word, times in words.items():
-        for pair in set(pairwise(word)):
-            counts[pair] += times
-    return _sorted_pairs(counts)
-
-
-@counted_pairs.mistake("every second pair is skipped: the neighbours of 'ban' are 'ba' and 'an', they share a letter")
-def _(words: Words) -> list[tuple[Pair, int]]:
-    counts = Counter[Pair]()
-    for word, times in words.items():
-        for pair in zip(word[::2], word[1::2], strict=False):
-            counts[pair] += times
-    return _sorted_pairs(counts)
 
 
 # ---- merge -------------------------------------------------------------------------------------------------------
@@ -125,48 +109,45 @@ def merged(word: list[int], pair: tuple[int, int], token: int) -> list[int]:
     return tokens
 
 
-@merged.mistake("the second of the two stays behind: after a merge go on two places further")
-def _(word: list[int], pair: tuple[int, int], token: int) -> list[int]:
-    return [token if tuple(word[i : i + 2]) == pair else word[i] for i in range(len(word))]
+def _merged(word: list[Any], pairs: list[tuple[Any, Any]], token: Any, *, stop: int) -> list[Any]:
+    """Merges any of these pairs, walking to the place `stop`."""
+    tokens, i = [], 0
+    while i < stop:
+        found = tuple(word[i : i + 2]) in pairs
+        tokens.append(token if found else word[i])
+        i += 2 if found else 1
+    return tokens
 
 
-@merged.mistake("only the first place is merged; the pair may stand in a word several times")
-def _(word: list[int], pair: tuple[int, int], token: int) -> list[int]:
+def _merged_once(word: list[Any], pair: tuple[Any, Any], token: Any) -> list[Any]:
     for i, found in enumerate(pairwise(word)):
         if found == pair:
             return [*word[:i], token, *word[i + 2 :]]
     return list(word)
 
 
-@merged.mistake("merge from left to right: of three equal tokens the first two become one")
-def _(word: list[int], pair: tuple[int, int], token: int) -> list[int]:
-    backwards = merged.reference(word[::-1], (pair[1], pair[0]), token)
-    return backwards[::-1]
+def _merged_from_the_right(word: list[Any], pair: tuple[Any, Any], token: Any) -> list[Any]:
+    return _merged(word[::-1], [pair[::-1]], token, stop=len(word))[::-1]
 
 
-@merged.mistake("the last token of the word is lost when it is in no pair")
-def _(word: list[int], pair: tuple[int, int], token: int) -> list[int]:
-    tokens, i = [], 0
-    while i < len(word) - 1:
-        found = (word[i], word[i + 1]) == pair
-        tokens.append(token if found else word[i])
-        i += 2 if found else 1
-    return tokens
-
-
-@merged.mistake("the order of the two counts: (3, 5) is merged where 3 comes first")
-def _(word: list[int], pair: tuple[int, int], token: int) -> list[int]:
-    tokens, i = [], 0
-    while i < len(word):
-        found = tuple(word[i : i + 2]) in (pair, pair[::-1])
-        tokens.append(token if found else word[i])
-        i += 2 if found else 1
-    return tokens
-
-
-@merged.mistake("the token takes the place of two neighbours together, not of each of them wherever it stands")
-def _(word: list[int], pair: tuple[int, int], token: int) -> list[int]:
-    return [token if old in pair else old for old in word]
+merged.mistakes(
+    {
+        "the second of the two stays behind: after a merge go on two places further": (
+            lambda word, pair, token: [token if tuple(word[i : i + 2]) == pair else word[i] for i in range(len(word))]
+        ),
+        "only the first place is merged; the pair may stand in a word several times": _merged_once,
+        "merge from left to right: of three equal tokens the first two become one": _merged_from_the_right,
+        "the last token of the word is lost when it is in no pair": (
+            lambda word, pair, token: _merged(word, [pair], token, stop=len(word) - 1)
+        ),
+        "the order of the two counts: (3, 5) is merged where 3 comes first": (
+            lambda word, pair, token: _merged(word, [pair, pair[::-1]], token, stop=len(word))
+        ),
+        "the token takes the place of two neighbours together, not of each of them wherever it stands": (
+            lambda word, pair, token: [token if old in pair else old for old in word]
+        ),
+    }
+)
 
 
 # ---- predict the next merge --------------------------------------------------------------------------------------
@@ -210,54 +191,31 @@ def next_merge(text: str, merges: list[Pair]) -> Pair:
 
 def _split(text: str, merges: list[Pair]) -> Counter[tuple[str, ...]]:
     """The words of a text after these merges, and how often each stands there."""
-    words = Counter(tuple(word) for word in text.split())
-    for pair in merges:
-        words = Counter({tuple(encoded.reference(list(word), [pair])): times for word, times in words.items()})
-    return words
+    return Counter(tuple(encoded.reference(list(word), merges)) for word in text.split())
 
 
-def _pairs(words: Counter[tuple[str, ...]]) -> Counter[Pair]:
-    counts = Counter[Pair]()
-    for word, times in words.items():
-        for pair in pairwise(word):
-            counts[pair] += times
-    return counts
-
-
-@next_merge.mistake("this is the first merge of the text: apply the merges so far before you count")
-def _(text: str, merges: list[Pair]) -> Pair:
-    return next_merge.reference(text, [])
-
-
-@next_merge.mistake(
-    "right but for ties: among pairs that are equally frequent the smaller one wins, not the one met first"
+next_merge.mistakes(
+    {
+        "this is the first merge of the text: apply the merges so far before you count": (
+            lambda text, merges: next_merge.reference(text, [])
+        ),
+        "right but for ties: among pairs that are equally frequent the smaller one wins, not the one met first": (
+            lambda text, merges: _pairs(_split(text, merges)).most_common()[0][0]
+        ),
+        "each different word is counted once; its pairs are as frequent as the word is": (
+            lambda text, merges: counted_pairs.reference(dict.fromkeys(_split(text, merges), 1))[0][0]
+        ),
+        "this is the rarest pair, which is not worth a token": (
+            lambda text, merges: _sorted(_pairs(_split(text, merges)), sign=1)[0][0]
+        ),
+        "the pair crosses a space: split the text into words first, and count within each of them": (
+            lambda text, merges: counted_pairs.reference({tuple(encoded.reference(list(text), merges)): 1})[0][0]
+        ),
+        "this is the last merge once more: what was joined is gone from the words, and no longer counts": (
+            lambda text, merges: merges[-1] if merges else next_merge.reference(text, merges)
+        ),
+    }
 )
-def _(text: str, merges: list[Pair]) -> Pair:
-    counts = _pairs(_split(text, merges))
-    return max(counts, key=lambda pair: counts[pair])
-
-
-@next_merge.mistake("each different word is counted once; its pairs are as frequent as the word is")
-def _(text: str, merges: list[Pair]) -> Pair:
-    counts = _pairs(Counter(set(_split(text, merges))))
-    return min(counts, key=lambda pair: (-counts[pair], pair))
-
-
-@next_merge.mistake("this is the rarest pair, which is not worth a token")
-def _(text: str, merges: list[Pair]) -> Pair:
-    counts = _pairs(_split(text, merges))
-    return min(counts, key=lambda pair: (counts[pair], pair))
-
-
-@next_merge.mistake("the pair crosses a space: split the text into words first, and count within each of them")
-def _(text: str, merges: list[Pair]) -> Pair:
-    counts = _pairs(Counter([tuple(encoded.reference(list(text), merges))]))
-    return min(counts, key=lambda pair: (-counts[pair], pair))
-
-
-@next_merge.mistake("this is the last merge once more: what was joined is gone from the words, and no longer counts")
-def _(text: str, merges: list[Pair]) -> Pair:
-    return merges[-1] if merges else next_merge.reference(text, merges)
 
 
 # ---- encode with given merges ------------------------------------------------------------------------------------
@@ -294,24 +252,20 @@ def encoded(word: list[str], merges: list[Pair]) -> list[str]:
     return tokens
 
 
-def _join_at(tokens: list[str], i: int) -> list[str]:
-    return [*tokens[:i], tokens[i] + tokens[i + 1], *tokens[i + 2 :]]
-
-
-@encoded.mistake(
-    "merged in the order of the word; the merge that was learned first goes first, wherever in the word it is"
-)
-def _(word: list[str], merges: list[Pair]) -> list[str]:
+def _encoded(word: list[str], merges: list[Pair], *, rank: Callable[[Pair], int]) -> list[str]:
+    """One merge at a time: of the pairs that the word holds now, the first of the smallest rank."""
     tokens = list(word)
-    while places := [i for i, pair in enumerate(pairwise(tokens)) if pair in merges]:
-        tokens = _join_at(tokens, places[0])
+    while known := [pair for pair in pairwise(tokens) if pair in merges]:
+        pair = min(known, key=rank)
+        tokens = _merged_once(tokens, pair, "".join(pair))
     return tokens
 
 
-@encoded.mistake(
-    "the longest token that fits is taken from the left, as WordPiece does; here the merges decide, in order"
-)
-def _(word: list[str], merges: list[Pair]) -> list[str]:
+def _merge_by_merge(word: list[str], merges: list[Pair], *, merge: Callable[..., list[str]]) -> list[str]:
+    return reduce(lambda tokens, pair: merge(tokens, pair, "".join(pair)), merges, word)
+
+
+def _longest_known(word: list[str], merges: list[Pair]) -> list[str]:
     known, text, tokens = {*word, *map("".join, merges)}, "".join(word), []
     while text:
         tokens.append(next(text[:end] for end in range(len(text), 0, -1) if text[:end] in known))
@@ -319,51 +273,32 @@ def _(word: list[str], merges: list[Pair]) -> list[str]:
     return tokens
 
 
-@encoded.mistake("the last merge goes first; begin with the one that was learned first")
-def _(word: list[str], merges: list[Pair]) -> list[str]:
-    ranks, tokens = {pair: rank for rank, pair in enumerate(merges)}, list(word)
-    while places := [i for i, pair in enumerate(pairwise(tokens)) if pair in ranks]:
-        tokens = _join_at(tokens, max(places, key=lambda i: ranks[tokens[i], tokens[i + 1]]))
-    return tokens
-
-
-@encoded.mistake("merging ends after the first pair that was found; go on until the word holds no pair of the list")
-def _(word: list[str], merges: list[Pair]) -> list[str]:
-    for pair in merges:
-        if pair in pairwise(word):
-            return encoded.reference(word, [pair])
-    return list(word)
-
-
-@encoded.mistake("each merge is made in one place only; it may fit in several")
-def _(word: list[str], merges: list[Pair]) -> list[str]:
-    tokens = list(word)
-    for pair in merges:
-        for i, found in enumerate(pairwise(tokens)):
-            if found == pair:
-                tokens = _join_at(tokens, i)
-                break
-    return tokens
-
-
-@encoded.mistake(
-    "str.replace knows no tokens: in 'ca b' it finds the pair a, b, though a is only the last letter of the token 'ca'"
+encoded.mistakes(
+    {
+        "merged in the order of the word; the merge that was learned first goes first, wherever in the word it is": (
+            lambda word, merges: _encoded(word, merges, rank=lambda pair: 0)
+        ),
+        "the longest token that fits is taken from the left, as WordPiece does; here the merges decide, in order": (
+            _longest_known
+        ),
+        "the last merge goes first; begin with the one that was learned first": (
+            lambda word, merges: _encoded(word, merges, rank=lambda pair: -merges.index(pair))
+        ),
+        "merging ends after the first pair that was found; go on until the word holds no pair of the list": (
+            lambda word, merges: encoded.reference(word, [pair for pair in merges if pair in pairwise(word)][:1])
+        ),
+        "each merge is made in one place only; it may fit in several": partial(_merge_by_merge, merge=_merged_once),
+        (
+            "str.replace knows no tokens: in 'ca b' it finds the pair a, b, though a is only the last letter of the "
+            "token 'ca'"
+        ): lambda word, merges: reduce(
+            lambda text, pair: text.replace(" ".join(pair), "".join(pair)), merges, " ".join(word)
+        ).split(" "),
+        "a merge is made from the right; of three equal tokens the first two become one": (
+            partial(_merge_by_merge, merge=_merged_from_the_right)
+        ),
+    }
 )
-def _(word: list[str], merges: list[Pair]) -> list[str]:
-    text = " ".join(word)
-    for first, second in merges:
-        text = text.replace(f"{first} {second}", first + second)
-    return text.split(" ")
-
-
-@encoded.mistake("a merge is made from the right; of three equal tokens the first two become one")
-def _(word: list[str], merges: list[Pair]) -> list[str]:
-    tokens = list(word)
-    for pair in merges:
-        for i in reversed(range(len(tokens) - 1)):
-            if tuple(tokens[i : i + 2]) == pair:
-                tokens = _join_at(tokens, i)
-    return tokens
 
 
 # ---- decode a stream ---------------------------------------------------------------------------------------------
@@ -394,79 +329,63 @@ def streamed(tokens: list[bytes]) -> list[str]:
     return [decoder.decode(token, final=i == len(tokens) - 1) for i, token in enumerate(tokens)]
 
 
-@streamed.mistake(
-    "each token is decoded alone, so half a character becomes U+FFFD, and so does its other half: keep the bytes of an "
-    "unfinished character until the next token"
-)
-def _(tokens: list[bytes]) -> list[str]:
-    return [token.decode("utf-8", errors="replace") for token in tokens]
+_Decoder = codecs.getincrementaldecoder("utf-8")
 
 
-@streamed.mistake("characters that two tokens share are lost: keep their bytes instead of ignoring them")
-def _(tokens: list[bytes]) -> list[str]:
-    return [token.decode("utf-8", errors="ignore") for token in tokens]
-
-
-@streamed.mistake("the text is right, and comes all at once at the end; show what is whole as soon as it is")
-def _(tokens: list[bytes]) -> list[str]:
-    return [*[""] * (len(tokens) - 1), b"".join(tokens).decode("utf-8", errors="replace")]
-
-
-@streamed.mistake(
-    "one byte that belongs to no character holds back all that follows: what can never become whole is U+FFFD at once"
-)
-def _(tokens: list[bytes]) -> list[str]:
-    shown, kept = [], b""
-    for place, token in enumerate(tokens):
-        kept += token
-        try:
-            shown.append(kept.decode("utf-8"))
-            kept = b""
-        except UnicodeDecodeError:
-            shown.append(kept.decode("utf-8", errors="replace") if place == len(tokens) - 1 else "")
-    return shown
-
-
-@streamed.mistake(
-    "an unfinished character at the end of a token holds back the whole ones before it: print 'th' while 'é' is "
-    "half there"
-)
-def _(tokens: list[bytes]) -> list[str]:
+def _held_back(tokens: list[bytes], *, waits: Callable[[bytes], bool]) -> list[str]:
+    """Shows nothing while the bytes that are kept should wait, and at the end whatever there is."""
     shown, kept = [], b""
     for place, token in enumerate(tokens, start=1):
         kept += token
-        decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
-        text = decoder.decode(kept, final=place == len(tokens))
-        unfinished = bool(decoder.getstate()[0])
-        shown.append("" if unfinished else text)
-        kept = kept if unfinished else b""
+        more = place < len(tokens) and waits(kept)
+        shown.append("" if more else kept.decode("utf-8", errors="replace"))
+        kept = kept if more else b""
     return shown
 
 
-@streamed.mistake("each byte of a broken character is one U+FFFD; its start, however many bytes, is one in all")
-def _(tokens: list[bytes]) -> list[str]:
-    decoder = codecs.getincrementaldecoder("utf-8")(errors="surrogateescape")
+def _replaced_byte_by_byte(tokens: list[bytes]) -> list[str]:
+    decoder = _Decoder("surrogateescape")
     single = dict.fromkeys(range(0xDC80, 0xDD00), "\ufffd")  # what stands for a byte that does not decode
     return [decoder.decode(token, final=i == len(tokens) - 1).translate(single) for i, token in enumerate(tokens)]
 
 
-@streamed.mistake("the bytes that are left at the end are lost: nothing follows, so they become U+FFFD")
-def _(tokens: list[bytes]) -> list[str]:
-    decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
-    return [decoder.decode(token) for token in tokens]
+def _cut_off_by_length(tokens: list[bytes]) -> list[str]:
+    texts = [b"".join(tokens[:end]).decode("utf-8", errors="replace") for end in range(len(tokens) + 1)]
+    return [text[len(before) :] for before, text in pairwise(texts)]
 
 
-@streamed.mistake(
-    "what is new is cut off by length: an unfinished character was shown as U+FFFD, and the whole one has the same "
-    "length, so it never appears"
+streamed.mistakes(
+    {
+        (
+            "each token is decoded alone, so half a character becomes U+FFFD, and so does its other half: keep the "
+            "bytes of an unfinished character until the next token"
+        ): lambda tokens: [token.decode("utf-8", errors="replace") for token in tokens],
+        "characters that two tokens share are lost: keep their bytes instead of ignoring them": (
+            lambda tokens: [token.decode("utf-8", errors="ignore") for token in tokens]
+        ),
+        "the text is right, and comes all at once at the end; show what is whole as soon as it is": (
+            partial(_held_back, waits=lambda kept: True)
+        ),
+        (
+            "one byte that belongs to no character holds back all that follows: what can never become whole is U+FFFD "
+            "at once"
+        ): partial(_held_back, waits=lambda kept: "\ufffd" in kept.decode("utf-8", errors="replace")),
+        (
+            "an unfinished character at the end of a token holds back the whole ones before it: print 'th' while 'é' "
+            "is half there"
+        ): partial(_held_back, waits=lambda kept: _Decoder("replace").decode(kept) != kept.decode("utf-8", "replace")),
+        "each byte of a broken character is one U+FFFD; its start, however many bytes, is one in all": (
+            _replaced_byte_by_byte
+        ),
+        "the bytes that are left at the end are lost: nothing follows, so they become U+FFFD": (
+            lambda tokens: list(map(_Decoder("replace").decode, tokens))
+        ),
+        (
+            "what is new is cut off by length: an unfinished character was shown as U+FFFD, and the whole one has the "
+            "same length, so it never appears"
+        ): _cut_off_by_length,
+    }
 )
-def _(tokens: list[bytes]) -> list[str]:
-    shown, before = [], ""
-    for end in range(1, len(tokens) + 1):
-        text = b"".join(tokens[:end]).decode("utf-8", errors="replace")
-        shown.append(text[len(before) :])
-        before = text
-    return shown
 
 
 # ---- find the bug ------------------------------------------------------------------------------------------------
@@ -507,36 +426,33 @@ def _(words: list[str], first: str, second: str) -> list[str]:
     return [word.replace(f"{first} {second}", first + second) for word in words]
 
 
-@merged_words.mistake(
-    "the end of the pair is guarded, not its beginning: in 'ca b' it joins b to the token 'ca', whose last letter is a"
+def _joined(pattern: Callable[[str, str], str]) -> Callable[[list[str], str, str], list[str]]:
+    """Joins the pair wherever `pattern(first, second)` is found."""
+    return lambda words, first, second: [
+        re.sub(pattern(first, second), lambda found: first + second, word) for word in words
+    ]
+
+
+merged_words.mistakes(
+    {
+        (
+            "the end of the pair is guarded, not its beginning: in 'ca b' it joins b to the token 'ca', whose last "
+            "letter is a"
+        ): _joined(lambda first, second: rf"{re.escape(first)} {re.escape(second)}(?!\S)"),
+        (
+            "the beginning of the pair is guarded, not its end: in 'e st' it joins e with the token 'st', whose first "
+            "letter is s"
+        ): _joined(lambda first, second: rf"(?<!\S){re.escape(first)} {re.escape(second)}"),
+        (
+            "of two pairs in a row the second is missed: they share the space between them, and replace has used it up"
+        ): lambda words, first, second: [
+            f" {word} ".replace(f" {first} {second} ", f" {first}{second} ").strip(" ") for word in words
+        ],
+        "the bounds are right; but a full stop in a pattern is any character: `re.escape` the tokens": (
+            _joined(lambda first, second: rf"(?<!\S){first} {second}(?!\S)")
+        ),
+        "all spaces are gone, so each word is one token: only the two of the pair are joined": (
+            lambda words, first, second: [word.replace(" ", "") for word in words]
+        ),
+    }
 )
-def _(words: list[str], first: str, second: str) -> list[str]:
-    pair = re.compile(rf"{re.escape(first)} {re.escape(second)}(?!\S)")
-    return [pair.sub(lambda found: first + second, word) for word in words]
-
-
-@merged_words.mistake(
-    "the beginning of the pair is guarded, not its end: in 'e st' it joins e with the token 'st', whose first letter "
-    "is s"
-)
-def _(words: list[str], first: str, second: str) -> list[str]:
-    pair = re.compile(rf"(?<!\S){re.escape(first)} {re.escape(second)}")
-    return [pair.sub(lambda found: first + second, word) for word in words]
-
-
-@merged_words.mistake(
-    "of two pairs in a row the second is missed: they share the space between them, and replace has used it up"
-)
-def _(words: list[str], first: str, second: str) -> list[str]:
-    return [f" {word} ".replace(f" {first} {second} ", f" {first}{second} ").strip(" ") for word in words]
-
-
-@merged_words.mistake("the bounds are right; but a full stop in a pattern is any character: `re.escape` the tokens")
-def _(words: list[str], first: str, second: str) -> list[str]:
-    pair = re.compile(rf"(?<!\S){first} {second}(?!\S)")
-    return [pair.sub(lambda found: first + second, word) for word in words]
-
-
-@merged_words.mistake("all spaces are gone, so each word is one token: only the two of the pair are joined")
-def _(words: list[str], first: str, second: str) -> list[str]:
-    return [word.replace(" ", "") for word in words]

@@ -34,42 +34,30 @@ def shift(ids: Tensor) -> tuple[Tensor, Tensor]:
     return ids[:, :-1], ids[:, 1:]
 
 
-@shift.mistake("the targets are the inputs: the model sees the answer, and learns to copy it")
-def _(ids: Tensor) -> tuple[Tensor, Tensor]:
-    return ids, ids
-
-
-@shift.mistake("both parts leave out the last id, so each target is its own input: nothing is shifted")
-def _(ids: Tensor) -> tuple[Tensor, Tensor]:
-    return ids[:, :-1], ids[:, :-1]
-
-
-@shift.mistake("the wrong way round: this asks for the id before, which a causal model has already seen")
-def _(ids: Tensor) -> tuple[Tensor, Tensor]:
-    return ids[:, 1:], ids[:, :-1]
-
-
-@shift.mistake("the last input has no target: a model that gets all ids gives one row of logits too many")
-def _(ids: Tensor) -> tuple[Tensor, Tensor]:
-    return ids, ids[:, 1:]
-
-
-@shift.mistake("`roll` goes round the circle: the last target is the first id of the text, which does not come next")
-def _(ids: Tensor) -> tuple[Tensor, Tensor]:
-    return ids, ids.roll(-1, dims=1)
-
-
-@shift.mistake(
-    "shifted twice: each target is the id after the next. So does a loss that shifts by itself and is given shifted "
-    "targets; it falls, and the texts lack every second token"
+shift.mistakes(
+    {
+        "the targets are the inputs: the model sees the answer, and learns to copy it": lambda ids: (ids, ids),
+        "both parts leave out the last id, so each target is its own input: nothing is shifted": (
+            lambda ids: (ids[:, :-1], ids[:, :-1])
+        ),
+        "the wrong way round: this asks for the id before, which a causal model has already seen": (
+            lambda ids: (ids[:, 1:], ids[:, :-1])
+        ),
+        "the last input has no target: a model that gets all ids gives one row of logits too many": (
+            lambda ids: (ids, ids[:, 1:])
+        ),
+        "`roll` goes round the circle: the last target is the first id of the text, which does not come next": (
+            lambda ids: (ids, ids.roll(-1, dims=1))
+        ),
+        (
+            "shifted twice: each target is the id after the next. So does a loss that shifts by itself and is given "
+            "shifted targets; it falls, and the texts lack every second token"
+        ): lambda ids: (ids[:, :-2], ids[:, 2:]),
+        "shifted over the batch: time is the second axis, and row i + 1 is another text": (
+            lambda ids: (ids[:-1], ids[1:])
+        ),
+    }
 )
-def _(ids: Tensor) -> tuple[Tensor, Tensor]:
-    return ids[:, :-2], ids[:, 2:]
-
-
-@shift.mistake("shifted over the batch: time is the second axis, and row i + 1 is another text")
-def _(ids: Tensor) -> tuple[Tensor, Tensor]:
-    return ids[:-1], ids[1:]
 
 
 # ---- top-p -------------------------------------------------------------------------------------------------------
@@ -98,69 +86,56 @@ def top_p(logits: Tensor, p: float) -> Tensor:
     return logits.masked_fill(drop, -torch.inf)
 
 
-def _kept(logits: Tensor, keep: Callable[[Tensor, Tensor], Tensor], *, descending: bool = True) -> Tensor:
-    """Keeps where `keep(probabilities, their cumulative sum)` says so, in sorted order."""
-    ordered, places = logits.sort(dim=-1, descending=descending)
-    probabilities = ordered.softmax(dim=-1)
-    keeps = keep(probabilities, probabilities.cumsum(dim=-1))
-    return logits.masked_fill(~torch.zeros_like(keeps).scatter(-1, places, keeps), -torch.inf)
+def _kept(
+    where: Callable[[Tensor, Tensor, float], Tensor], *, descending: bool = True, softmax: bool = True
+) -> Callable[[Tensor, float], Tensor]:
+    """Keeps what `where(each, total, p)` says of the sorted probabilities (or logits) and their cumulative sum."""
+
+    def wrong(logits: Tensor, p: float) -> Tensor:
+        each, places = logits.sort(dim=-1, descending=descending)
+        each = each.softmax(dim=-1) if softmax else each
+        keeps = where(each, each.cumsum(dim=-1), p)
+        return logits.masked_fill(~torch.zeros_like(keeps).scatter(-1, places, keeps), -torch.inf)
+
+    return wrong
 
 
-def _first(keeps: Tensor) -> Tensor:
-    return torch.cat([torch.ones_like(keeps[:, :1]), keeps[:, 1:]], dim=1)
-
-
-@top_p.mistake("the token that brings the sum to p goes, too; where the first has more than p, none is left to draw")
-def _(logits: Tensor, p: float) -> Tensor:
-    return _kept(logits, lambda each, total: total <= p)
-
-
-@top_p.mistake("the first token is safe, but the one that brings the sum to p goes: what is left has less than p")
-def _(logits: Tensor, p: float) -> Tensor:
-    return _kept(logits, lambda each, total: _first(total <= p))
-
-
-@top_p.mistake("one token too many: when the sum has reached p, the next one goes")
-def _(logits: Tensor, p: float) -> Tensor:
-    return _kept(logits, lambda each, total: F.pad(total - each < p, (1, -1), value=True))
-
-
-@top_p.mistake("this keeps the rarest tokens: sort with `descending=True`")
-def _(logits: Tensor, p: float) -> Tensor:
-    return _kept(logits, lambda each, total: total - each < p, descending=False)
-
-
-@top_p.mistake("the decision is in sorted order, the logits are not: carry it back with `scatter` and the places")
-def _(logits: Tensor, p: float) -> Tensor:
-    ordered = top_p.reference(logits.sort(dim=-1, descending=True).values, p)
-    return logits.masked_fill(ordered.isinf(), -torch.inf)
-
-
-@top_p.mistake("the right tokens, in sorted order: a token is known by its place, so put each back into its own")
-def _(logits: Tensor, p: float) -> Tensor:
-    return top_p.reference(logits, p).sort(dim=-1, descending=True).values
-
-
-@top_p.mistake("this keeps every token with a probability of p or more: p bounds the sum of those that stay")
-def _(logits: Tensor, p: float) -> Tensor:
-    return _kept(logits, lambda each, total: each >= p)
-
-
-@top_p.mistake("0 is a logit like any other, and e⁰ = 1: what must not be drawn gets −∞")
-def _(logits: Tensor, p: float) -> Tensor:
-    return top_p.reference(logits, p).nan_to_num(neginf=0.0)
-
-
-@top_p.mistake("the right tokens, but these are probabilities: return logits, so that filters can follow one another")
-def _(logits: Tensor, p: float) -> Tensor:
-    return top_p.reference(logits, p).softmax(dim=-1)
-
-
-@top_p.mistake("these are sums of logits: softmax first, so that there are probabilities to add")
-def _(logits: Tensor, p: float) -> Tensor:
-    ordered, places = logits.sort(dim=-1, descending=True)
-    drop = torch.zeros_like(logits, dtype=torch.bool).scatter(-1, places, ordered.cumsum(dim=-1) - ordered >= p)
-    return logits.masked_fill(drop, -torch.inf)
+top_p.mistakes(
+    {
+        "the token that brings the sum to p goes, too; where the first has more than p, none is left to draw": (
+            _kept(lambda each, total, p: total <= p)
+        ),
+        "the first token is safe, but the one that brings the sum to p goes: what is left has less than p": (
+            _kept(lambda each, total, p: F.pad((total <= p)[:, 1:], (1, 0), value=True))
+        ),
+        "one token too many: when the sum has reached p, the next one goes": (
+            _kept(lambda each, total, p: F.pad(total - each < p, (1, -1), value=True))
+        ),
+        "this keeps the rarest tokens: sort with `descending=True`": (
+            _kept(lambda each, total, p: total - each < p, descending=False)
+        ),
+        "the decision is in sorted order, the logits are not: carry it back with `scatter` and the places": (
+            lambda logits, p: logits.masked_fill(
+                top_p.reference(logits.sort(descending=True).values, p).isinf(), -torch.inf
+            )
+        ),
+        "the right tokens, in sorted order: a token is known by its place, so put each back into its own": (
+            lambda logits, p: top_p.reference(logits, p).sort(dim=-1, descending=True).values
+        ),
+        "this keeps every token with a probability of p or more: p bounds the sum of those that stay": (
+            _kept(lambda each, total, p: each >= p)
+        ),
+        "0 is a logit like any other, and e⁰ = 1: what must not be drawn gets −∞": (
+            lambda logits, p: top_p.reference(logits, p).nan_to_num(neginf=0.0)
+        ),
+        "the right tokens, but these are probabilities: return logits, so that filters can follow one another": (
+            lambda logits, p: top_p.reference(logits, p).softmax(dim=-1)
+        ),
+        "these are sums of logits: softmax first, so that there are probabilities to add": (
+            _kept(lambda each, total, p: total - each < p, softmax=False)
+        ),
+    }
+)
 
 
 # ---- how many numbers does GPT-2 have? ---------------------------------------------------------------------------
@@ -229,8 +204,7 @@ NOT_COUNTED: dict[str, Callable[[int, int, int, int, int, int], int]] = {
         lambda vocab, context, d, heads, d_ff, layers: -layers * 3 * (heads - 1) * (d * d + d)
     ),
 }
-for _message, _but in NOT_COUNTED.items():
-    count_parameters.mistake(_message)(partial(_count, but=_but))
+count_parameters.mistakes({message: partial(_count, but=but) for message, but in NOT_COUNTED.items()})
 
 
 # ---- utilisation -------------------------------------------------------------------------------------------------
@@ -261,54 +235,46 @@ def utilisation(
     return 3 * forward * tokens_per_second / peak
 
 
-def _used(
-    vocab: int,
-    d_model: int,
-    d_ff: int,
-    layers: int,
-    context: int,
-    tokens_per_second: float,
-    peak: float,
-    *,
-    each: float = 6,
-    attention: float = 12,
-) -> float:
+def _used(*training: float, each: float = 6, attention: float = 12) -> float:
+    """With so many operations for each number of a matrix, and for attention."""
+    vocab, d_model, d_ff, layers, context, tokens_per_second, peak = training
     matrices = layers * (4 * d_model * d_model + 2 * d_model * d_ff) + vocab * d_model
     return (each * matrices + attention * layers * context * d_model) * tokens_per_second / peak
 
 
-OTHERWISE_USED: dict[str, tuple[float, float]] = {  # operations for each number of a matrix, and for attention
-    "this is the way forward alone: training goes back as well, which takes twice as much": (2, 4),
-    "the way back takes twice the way forward: a gradient for the weights and one for what came in; times 3, not 2": (
-        (4, 8)
-    ),
-    "a product and a sum are two operations: 2 for each number of a matrix, 6 with the way back": (3, 6),
-    "attention is missing: queries times keys and weights times values, 12 · layers · context · d_model in all": (6, 0),
-    "attention goes back as well: 4 · layers · context · d_model forward, 12 with the way back": (6, 4),
-    "attention has two products, queries times keys and weights times values; here is one of them": (6, 6),
-}
-for _message, (_each, _attention) in OTHERWISE_USED.items():
-    utilisation.mistake(_message)(partial(_used, each=_each, attention=_attention))
-
-
-@utilisation.mistake("the output's matrix is missing: each token is multiplied by all of it, whether tied or not")
-def _(vocab: int, *rest: Any) -> float:
-    return _used(0, *rest)
-
-
-@utilisation.mistake("the table of words counts once, as the output's matrix: to read a row of it is no product")
-def _(vocab: int, *rest: Any) -> float:
-    return _used(2 * vocab, *rest)
-
-
-@utilisation.mistake("upside down: utilisation is what was used by what there is, a number below 1")
-def _(*training: Any) -> float:
-    return 1 / _used(*training)
-
-
-@utilisation.mistake("this is in percent: return the share, such as 0.4")
-def _(*training: Any) -> float:
-    return 100 * _used(*training)
+utilisation.mistakes(
+    {
+        "this is the way forward alone: training goes back as well, which takes twice as much": (
+            partial(_used, each=2, attention=4)
+        ),
+        (
+            "the way back takes twice the way forward: a gradient for the weights and one for what came in; "
+            "times 3, not 2"
+        ): partial(_used, each=4, attention=8),
+        "a product and a sum are two operations: 2 for each number of a matrix, 6 with the way back": (
+            partial(_used, each=3, attention=6)
+        ),
+        (
+            "attention is missing: queries times keys and weights times values, 12 · layers · context · d_model in all"
+        ): partial(_used, attention=0),
+        "attention goes back as well: 4 · layers · context · d_model forward, 12 with the way back": (
+            partial(_used, attention=4)
+        ),
+        "attention has two products, queries times keys and weights times values; here is one of them": (
+            partial(_used, attention=6)
+        ),
+        "the output's matrix is missing: each token is multiplied by all of it, whether tied or not": (
+            lambda vocab, *rest: utilisation.reference(0, *rest)
+        ),
+        "the table of words counts once, as the output's matrix: to read a row of it is no product": (
+            lambda vocab, *rest: utilisation.reference(2 * vocab, *rest)
+        ),
+        "upside down: utilisation is what was used by what there is, a number below 1": (
+            lambda *training: 1 / utilisation.reference(*training)
+        ),
+        "this is in percent: return the share, such as 0.4": lambda *training: 100 * utilisation.reference(*training),
+    }
+)
 
 
 # ---- the first loss ----------------------------------------------------------------------------------------------
@@ -332,39 +298,31 @@ def first_loss(vocab: int, d_model: int, std: float) -> float:
     return math.log(vocab) + variance / 2
 
 
-@first_loss.mistake("ln(vocab) is what equal logits give; these differ by chance, and their spread costs a little more")
-def _(vocab: int, d_model: int, std: float) -> float:
-    return math.log(vocab)
-
-
-@first_loss.mistake("this is in bits: a loss is in nats, so take the natural logarithm")
-def _(vocab: int, d_model: int, std: float) -> float:
-    return math.log2(vocab) + d_model * std**2 / 2
-
-
-@first_loss.mistake("the mean of e^z is e to half the variance: divide by 2")
-def _(vocab: int, d_model: int, std: float) -> float:
-    return math.log(vocab) + d_model * std**2
-
-
-@first_loss.mistake("std is a standard deviation: the variance is its square")
-def _(vocab: int, d_model: int, std: float) -> float:
-    return math.log(vocab) + d_model * std / 2
-
-
-@first_loss.mistake("one product has this variance; a logit is the sum of d_model of them")
-def _(vocab: int, d_model: int, std: float) -> float:
-    return math.log(vocab) + std**2 / 2
-
-
-@first_loss.mistake("a variance does not grow with d_model²: d_model products that do not depend on each other add up")
-def _(vocab: int, d_model: int, std: float) -> float:
-    return math.log(vocab) + (d_model * std) ** 2 / 2
-
-
-@first_loss.mistake("the sign: guesses that differ by chance are worse than equal ones, not better")
-def _(vocab: int, d_model: int, std: float) -> float:
-    return math.log(vocab) - d_model * std**2 / 2
+first_loss.mistakes(
+    {
+        "ln(vocab) is what equal logits give; these differ by chance, and their spread costs a little more": (
+            lambda vocab, d_model, std: math.log(vocab)
+        ),
+        "this is in bits: a loss is in nats, so take the natural logarithm": (
+            lambda vocab, d_model, std: math.log2(vocab) + d_model * std**2 / 2
+        ),
+        "the mean of e^z is e to half the variance: divide by 2": (
+            lambda vocab, d_model, std: math.log(vocab) + d_model * std**2
+        ),
+        "std is a standard deviation: the variance is its square": (
+            lambda vocab, d_model, std: math.log(vocab) + d_model * std / 2
+        ),
+        "one product has this variance; a logit is the sum of d_model of them": (
+            lambda vocab, d_model, std: math.log(vocab) + std**2 / 2
+        ),
+        "a variance does not grow with d_model²: d_model products that do not depend on each other add up": (
+            lambda vocab, d_model, std: math.log(vocab) + (d_model * std) ** 2 / 2
+        ),
+        "the sign: guesses that differ by chance are worse than equal ones, not better": (
+            lambda vocab, d_model, std: math.log(vocab) - d_model * std**2 / 2
+        ),
+    }
+)
 
 
 # ---- bits a byte -------------------------------------------------------------------------------------------------
@@ -390,39 +348,27 @@ def bits_per_byte(loss: float, tokens: int, text: str) -> float:
     return bits / len(text.encode())
 
 
-@bits_per_byte.mistake("these are characters: é has two bytes, € three")
-def _(loss: float, tokens: int, text: str) -> float:
-    return loss * tokens / math.log(2) / len(text)
-
-
-@bits_per_byte.mistake("these are nats a byte: divide by ln 2")
-def _(loss: float, tokens: int, text: str) -> float:
-    return loss * tokens / len(text.encode())
-
-
-@bits_per_byte.mistake("a nat is more than a bit, 1 / ln 2 = 1.44 of them: divide by ln 2 instead of multiplying")
-def _(loss: float, tokens: int, text: str) -> float:
-    return loss * tokens * math.log(2) / len(text.encode())
-
-
-@bits_per_byte.mistake("bits a token, which depend on how the text is cut: times tokens, divided by bytes")
-def _(loss: float, tokens: int, text: str) -> float:
-    return loss / math.log(2)
-
-
-@bits_per_byte.mistake("bytes and tokens are exchanged: the whole text takes loss · tokens")
-def _(loss: float, tokens: int, text: str) -> float:
-    return loss * len(text.encode()) / tokens / math.log(2)
-
-
-@bits_per_byte.mistake("this is log₂ of the loss, which is a logarithm already: change its unit, dividing by ln 2")
-def _(loss: float, tokens: int, text: str) -> float:
-    return math.log2(loss) * tokens / len(text.encode())
-
-
-@bits_per_byte.mistake("bits of the whole text: divide by its bytes")
-def _(loss: float, tokens: int, text: str) -> float:
-    return loss * tokens / math.log(2)
+bits_per_byte.mistakes(
+    {
+        "these are characters: é has two bytes, € three": lambda loss, tokens, text: (
+            loss * tokens / math.log(2) / len(text)
+        ),
+        "these are nats a byte: divide by ln 2": lambda loss, tokens, text: loss * tokens / len(text.encode()),
+        "a nat is more than a bit, 1 / ln 2 = 1.44 of them: divide by ln 2 instead of multiplying": (
+            lambda loss, tokens, text: loss * tokens * math.log(2) / len(text.encode())
+        ),
+        "bits a token, which depend on how the text is cut: times tokens, divided by bytes": (
+            lambda loss, tokens, text: loss / math.log(2)
+        ),
+        "bytes and tokens are exchanged: the whole text takes loss · tokens": (
+            lambda loss, tokens, text: loss * len(text.encode()) / tokens / math.log(2)
+        ),
+        "this is log₂ of the loss, which is a logarithm already: change its unit, dividing by ln 2": (
+            lambda loss, tokens, text: math.log2(loss) * tokens / len(text.encode())
+        ),
+        "bits of the whole text: divide by its bytes": lambda loss, tokens, text: loss * tokens / math.log(2),
+    }
+)
 
 
 # ---- resume exactly ----------------------------------------------------------------------------------------------
@@ -511,19 +457,19 @@ def _(load: Callable, make: Callable, batch: Callable, rate: Callable, steps: in
     return parameters_to_vector(model.parameters()).detach()
 
 
-def _finished(load: Callable, *rest: Any, forgets: tuple[str, ...]) -> Tensor:
-    """Finishes a run with all of a checkpoint but what is named in `forgets`."""
-    saved, steps = load(), rest[-1]
-    model, optimizer = _made()
+def _finished(*run: Any, forgets: tuple[str, ...] = (), left: Callable[[int, int], range] = range) -> Tensor:
+    """Finishes a run, the steps `left(done, all)`, with all of a checkpoint but what is named in `forgets`."""
+    load, make, _, rate, steps = run
+    saved, (model, optimizer) = load(), make()
     model.load_state_dict(saved["model"])
     if "optimizer" not in forgets:
         optimizer.load_state_dict(saved["optimizer"])
     if "random" not in forgets:
         torch.set_rng_state(saved["random"])
-    for step in range(saved["step"], steps):
-        done = saved["step"] if "schedule" in forgets else 0
+    for step in left(saved["step"], steps):
+        before = saved["step"] if "schedule" in forgets else 0
         read = step - saved["step"] if "batches" in forgets else step
-        _train(model, optimizer, read, _rate(step - done, steps - done))
+        _train(model, optimizer, read, rate(step - before, steps - before))
     return parameters_to_vector(model.parameters()).detach()
 
 
@@ -533,31 +479,21 @@ FORGOTTEN = {
     "batches": "the text is read from its beginning again: the next batch is number `saved['step']`",
     "schedule": "the learning rate starts over: it belongs to the number of the step and to all `steps`",
 }
-for _count_of in (1, 2, 3):
-    for _forgets in combinations(FORGOTTEN, _count_of):
-        _message = "; ".join(FORGOTTEN[name] for name in _forgets)
-        finish.mistake(_message)(partial(_finished, forgets=_forgets))
-
-
-@finish.mistake("`steps` counts the whole run: those before the interruption are done, and yours trains longer")
-def _(load: Callable, make: Callable, batch: Callable, rate: Callable, steps: int) -> Tensor:
-    saved = load()
-    model, optimizer = make()
-    model.load_state_dict(saved["model"])
-    optimizer.load_state_dict(saved["optimizer"])
-    torch.set_rng_state(saved["random"])
-    for step in range(saved["step"], saved["step"] + steps):
-        _train(model, optimizer, step, rate(step, steps))
-    return parameters_to_vector(model.parameters()).detach()
-
-
-@finish.mistake("this trains anew from the first step: the result is nearly the same, but what was done is done twice")
-def _(load: Callable, make: Callable, batch: Callable, rate: Callable, steps: int) -> Tensor:
-    model, optimizer = make()
-    model.load_state_dict(load()["model"])
-    for step in range(steps):
-        _train(model, optimizer, step, rate(step, steps))
-    return parameters_to_vector(model.parameters()).detach()
+finish.mistakes(
+    {
+        "; ".join(FORGOTTEN[name] for name in forgets): partial(_finished, forgets=forgets)
+        for number in (1, 2, 3)
+        for forgets in combinations(FORGOTTEN, number)
+    }
+    | {
+        "`steps` counts the whole run: those before the interruption are done, and yours trains longer": (
+            partial(_finished, left=lambda done, steps: range(done, done + steps))
+        ),
+        "this trains anew from the first step: the result is nearly the same, but what was done is done twice": (
+            partial(_finished, forgets=("optimizer", "random"), left=lambda done, steps: range(steps))
+        ),
+    }
+)
 
 
 # ---- find the bug ------------------------------------------------------------------------------------------------
@@ -597,53 +533,43 @@ def _(weight: Tensor, batches: Batches) -> Tensor:
     return weight.grad
 
 
-def _gradient(weight: Tensor, batches: Batches, share: Callable[[Tensor], float]) -> Tensor:
-    """Of the losses of all batches, each the sum over its tokens times `share(targets)`."""
-    weight = weight.clone().requires_grad_()
-    for x, targets in batches:
-        (F.cross_entropy(x @ weight, targets, reduction="sum") * share(targets)).backward()
-    return weight.grad
+def _tokens(batches: Batches) -> int:
+    return sum(int((targets != -100).sum()) for _, targets in batches)
 
 
-def _tokens(targets: Tensor) -> int:
-    return int((targets != -100).sum())
+def _places(batches: Batches) -> int:
+    return sum(len(targets) for _, targets in batches)
 
 
-@accumulated_gradient.mistake("means are added without a division: twice as many batches, twice the gradient")
-def _(weight: Tensor, batches: Batches) -> Tensor:
-    return _gradient(weight, batches, lambda targets: 1 / _tokens(targets))
+def _added(weigh: Callable[[Batches, Batches], float]) -> Callable[[Tensor, Batches], Tensor]:
+    """Adds up the gradients of the batches' mean losses, each times `weigh([batch], all batches)`."""
+    return lambda weight, batches: sum(
+        weigh([batch], batches) * accumulated_gradient.reference(weight, [batch]) for batch in batches
+    )
 
 
-@accumulated_gradient.mistake("sums are added without a division: the gradient grows with the number of tokens")
-def _(weight: Tensor, batches: Batches) -> Tensor:
-    return _gradient(weight, batches, lambda targets: 1)
-
-
-@accumulated_gradient.mistake("divided by all places: those that hold −100 have no loss and do not count")
-def _(weight: Tensor, batches: Batches) -> Tensor:
-    places = sum(len(targets) for _, targets in batches)
-    return _gradient(weight, batches, lambda targets: 1 / places)
-
-
-@accumulated_gradient.mistake(
-    "each mean counts by the length of its batch: the places that hold −100 should give it no weight"
+accumulated_gradient.mistakes(
+    {
+        "means are added without a division: twice as many batches, twice the gradient": (
+            _added(lambda batch, batches: 1)
+        ),
+        "sums are added without a division: the gradient grows with the number of tokens": (
+            _added(lambda batch, batches: _tokens(batch))
+        ),
+        "divided by all places: those that hold −100 have no loss and do not count": (
+            _added(lambda batch, batches: _tokens(batch) / _places(batches))
+        ),
+        "each mean counts by the length of its batch: the places that hold −100 should give it no weight": (
+            _added(lambda batch, batches: _places(batch) / _places(batches))
+        ),
+        "sums divided by the number of batches: divide by the tokens that count in all of them": (
+            _added(lambda batch, batches: _tokens(batch) / len(batches))
+        ),
+        "the gradient of the last batch alone: the ones before it were set to zero": lambda weight, batches: (
+            accumulated_gradient.reference(weight, batches[-1:]) * _tokens(batches[-1:]) / _tokens(batches)
+        ),
+        "the last batch's mean alone: a gradient adds to the ones before it until it is zeroed": (
+            lambda weight, batches: accumulated_gradient.reference(weight, batches[-1:])
+        ),
+    }
 )
-def _(weight: Tensor, batches: Batches) -> Tensor:
-    places = sum(len(targets) for _, targets in batches)
-    return _gradient(weight, batches, lambda targets: len(targets) / places / _tokens(targets))
-
-
-@accumulated_gradient.mistake("sums divided by the number of batches: divide by the tokens that count in all of them")
-def _(weight: Tensor, batches: Batches) -> Tensor:
-    return _gradient(weight, batches, lambda targets: 1 / len(batches))
-
-
-@accumulated_gradient.mistake("the gradient of the last batch alone: the ones before it were set to zero")
-def _(weight: Tensor, batches: Batches) -> Tensor:
-    total = sum(_tokens(targets) for _, targets in batches)
-    return _gradient(weight, batches[-1:], lambda targets: 1 / total)
-
-
-@accumulated_gradient.mistake("the last batch's mean alone: a gradient adds to the ones before it until it is zeroed")
-def _(weight: Tensor, batches: Batches) -> Tensor:
-    return _gradient(weight, batches[-1:], lambda targets: 1 / _tokens(targets))
