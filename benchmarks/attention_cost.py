@@ -18,8 +18,8 @@ from statistics import median
 from typing import Any
 
 from tfbook import runtime
-from tfbook.experiments import machine
-from tfbook.experiments.lesson01 import step_seconds
+from tfbook.course.experiments import machine
+from tfbook.course.experiments.bahdanau_attention import step_seconds
 
 SIZES = {"width": 128, "rows": 128, "words": 13, "vocabulary": 1000}
 BARS = {"fixed context": 1.0, "attention after the recurrence": 1.5, "attention": 2.2}

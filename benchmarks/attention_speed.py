@@ -1,11 +1,11 @@
-"""Time of `tfbook.attention.MultiHeadAttention` against PyTorch's and x-transformers' layer, forward and backward.
+"""Time of `tfbook.attention.multi_head.MultiHeadAttention` against PyTorch's and x-transformers' layer, forward and backward.
 
     pip install x-transformers
     python benchmarks/attention_speed.py [--rounds 30] [--kernels] [--out speed.json]
 
 Self-attention of 16 sequences of 256 positions, without a mask and causal, at two widths, in float32 and bfloat16
 autocast. The layers take turns; a ratio is the middle of the rounds' ratios to ours, above 1 where ours is faster.
-`--kernels` compares our kernels with each other instead, by length: from it comes the choice of `fastest`.
+`--implementations` compares our kernels with each other instead, by length: from it comes the choice of `fastest`.
 """
 
 from __future__ import annotations
@@ -25,9 +25,8 @@ import torch
 from torch import Tensor, nn
 
 from tfbook import runtime
-from tfbook.attention import MultiHeadAttention, fused, softmax
-from tfbook.experiments import in_turns, machine, markdown
-from tfbook.masks import Causal
+from tfbook.attention import Causal, MultiHeadAttention, fused, softmax
+from tfbook.course.experiments import in_turns, machine, markdown
 
 BATCH, LENGTH, WIDTHS = 16, 256, {128: 4, 384: 6}  # d_model → heads
 KERNEL_LENGTHS = (64, 256, 1024, 2048)
@@ -103,14 +102,14 @@ def against_peers(rounds: int) -> list[dict[str, Any]]:
     return rows
 
 
-def between_kernels(rounds: int) -> list[dict[str, Any]]:
+def between_implementations(rounds: int) -> list[dict[str, Any]]:
     """A row for each length and mask: the written-out kernel's time over the fused one's, 4 heads of width 32."""
     rows = []
     for length, causal in product(KERNEL_LENGTHS, (False, True)):
         runtime.seed(0)
         layer = {
-            name: MultiHeadAttention(128, 4, kernel=kernel).to(runtime.device())
-            for name, kernel in (("softmax", softmax), ("fused", fused))
+            name: MultiHeadAttention(128, 4, implementation=implementation).to(runtime.device())
+            for name, implementation in (("softmax", softmax), ("fused", fused))
         }
         mask = Causal() if causal else None
         x = torch.randn(max(1, 4096 // length), length, 128, device=runtime.device())
@@ -127,7 +126,7 @@ def main() -> int:
     parser.add_argument("--kernels", action="store_true", help="compare our kernels with each other")
     parser.add_argument("--out", type=Path, help="a JSON file for rows, machine and date")
     arguments = parser.parse_args()
-    rows = between_kernels(arguments.rounds) if arguments.kernels else against_peers(arguments.rounds)
+    rows = between_implementations(arguments.rounds) if arguments.implementations else against_peers(arguments.rounds)
     where = {"machine": machine(), "date": datetime.now(UTC).date().isoformat()}
     print(f"{markdown(rows)}\n\n{' · '.join(where.values())}")
     if arguments.out:

@@ -1,4 +1,4 @@
-"""Time and peak memory of every kernel of `tfbook.efficient` against length, beside PyTorch's dense attention.
+"""Time and peak memory of every kernel of `tfbook.attention.efficient` against length, beside PyTorch's dense attention.
 
     python benchmarks/efficient_attention.py [--rounds 5] [--bars] [--out efficient.json]
 
@@ -21,9 +21,15 @@ from statistics import median
 from typing import Any
 
 from tfbook import runtime
-from tfbook.experiments import in_turns, machine, markdown, peak_memory
-from tfbook.experiments.lesson03 import exponent
-from tfbook.experiments.lesson13 import FUSED, KERNELS, LONGEST_WRITTEN_OUT, WRITTEN_OUT, forward_backward
+from tfbook.course.experiments import in_turns, machine, markdown, peak_memory
+from tfbook.course.experiments.efficient_attention import (
+    FUSED,
+    IMPLEMENTATIONS,
+    LONGEST_WRITTEN_OUT,
+    WRITTEN_OUT,
+    forward_backward,
+)
+from tfbook.course.experiments.self_attention import exponent
 
 LENGTHS = (256, 512, 1024, 2048, 4096, 8192, 16384)
 FITTED = 1024  # the shortest length of those that exponents are fitted over
@@ -46,10 +52,11 @@ def measured(names: Sequence[str], length: int, rounds: int) -> list[dict[str, A
     return [{"kernel": k, "n": length, "seconds": seconds[k], "bytes": peak_memory(run)} for k, run in runs.items()]
 
 
-def times_faster(rows: Sequence[dict[str, Any]], kernel: str, length: int) -> float:
+def times_faster(rows: Sequence[dict[str, Any]], implementation: str, length: int) -> float:
     """PyTorch's time over the kernel's: the middle of the rounds' ratios."""
     theirs, ours = (
-        next(row["seconds"] for row in rows if (row["kernel"], row["n"]) == (name, length)) for name in (FUSED, kernel)
+        next(row["seconds"] for row in rows if (row["kernel"], row["n"]) == (name, length))
+        for name in (FUSED, implementation)
     )
     return median(a / b for a, b in zip(theirs, ours, strict=True))
 
@@ -97,7 +104,7 @@ def missed(rows: Sequence[dict[str, Any]], table: Sequence[dict[str, Any]]) -> l
     for row in table:
         for what, bar in zip(("memory ∝ n^", "time ∝ n^"), BARS.get(row["kernel"], (None, None)), strict=True):
             if bar is not None and not row[what] <= bar:
-                found.append(f"{row['kernel']}: {what}{row[what]}, allowed {bar}")
+                found.append(f"{row['implementation']}: {what}{row[what]}, allowed {bar}")
     faster = times_faster(rows, "banded", TIMED_AT)
     if not faster >= FASTER:
         found.append(f"banded: {faster:.1f} times as fast as PyTorch's at {TIMED_AT:,}, expected {FASTER}")
@@ -112,7 +119,7 @@ def main() -> int:
     parser.add_argument("--out", type=Path, help="a JSON file for rows, machine and date")
     arguments = parser.parse_args()
     runtime.keep_memory()
-    names = [FUSED, *BARS] if arguments.bars else [*KERNELS]
+    names = [FUSED, *BARS] if arguments.bars else [*IMPLEMENTATIONS]
     rows = [row for length in LENGTHS for row in measured(names, length, arguments.rounds)]
     table, where = summary(rows), {"machine": machine(), "date": datetime.now(UTC).date().isoformat()}
     faster = times_faster(rows, "banded", TIMED_AT)

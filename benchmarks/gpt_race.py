@@ -2,10 +2,10 @@
 
     git clone https://github.com/karpathy/nanoGPT
     python benchmarks/gpt_race.py --nanogpt nanoGPT [--text shakespeare.txt] [--rounds 3] [--out race.json]
-    python benchmarks/gpt_race.py --nanogpt nanoGPT --store lesson08.race                          what lesson 08 shows
-    python benchmarks/gpt_race.py --nanogpt nanoGPT --rounds 1 --factors --store lesson08.factors
+    python benchmarks/gpt_race.py --nanogpt nanoGPT --store gpt_pretraining.race                          what lesson 09 shows
+    python benchmarks/gpt_race.py --nanogpt nanoGPT --rounds 1 --factors --store gpt_pretraining.factors
 
-nanoGPT runs its own train.py with the arguments of its README, without its evaluations, which would count as time. All
+nanoGPT runs its own training.py with the arguments of its README, without its evaluations, which would count as time. All
 train in turns on the characters of tiny Shakespeare (unless given another text), ours with a new seed each round, and
 are judged alike: mean loss in nats over all of the validation text, in pieces of 64 characters. A share is the middle
 of the rounds' times over nanoGPT's. Exit status 1 when a recipe of ours takes more than a third, ends above nanoGPT's
@@ -37,11 +37,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from tfbook import data, runtime, train
-from tfbook.experiments import current_commit, machine, markdown, store
-from tfbook.gpt import GPT2, Gpt
-from tfbook.pretrain.measure import next_loss, windows_of
-from tfbook.transformer import Sizes
+from tfbook import data, runtime, training
+from tfbook.course.experiments import current_commit, machine, markdown, store
+from tfbook.models.blocks import Config
+from tfbook.models.gpt import GPT2, Gpt
+from tfbook.pretrain.measure import windows_of
+from tfbook.text import Windows
+from tfbook.training import next_token_loss
 
 CONTEXT = 64
 PUBLISHED = 1.886  # nanoGPT's loss in this setting, over 20 random batches of its validation text
@@ -56,12 +58,12 @@ ARGUMENTS = {  # its README's, but for evaluation
 class Entrant(NamedTuple):
     """What enters the race: a shape, the pieces of text in a batch, and how it is trained."""
 
-    sizes: Sizes
+    sizes: Config
     batch: int
-    recipe: train.Recipe
+    recipe: training.Recipe
 
 
-def shape(layers: int, d_model: int, position: str) -> Sizes:
+def shape(layers: int, d_model: int, position: str) -> Config:
     """GPT-2's architecture in small, with the activation that nanoGPT has."""
     sizes = {"layers": layers, "d_model": d_model, "heads": 4, "d_ff": 4 * d_model, "longest": CONTEXT}
     return replace(GPT2, **sizes, position=position, activation=F.gelu, dropout=0.0)
@@ -69,15 +71,15 @@ def shape(layers: int, d_model: int, position: str) -> Sizes:
 
 def adamw(steps: int, lr: float) -> Entrant:
     """nanoGPT's shape, batch, optimiser and schedule."""
-    schedule = train.warmup_cosine(100)
-    recipe = train.Recipe(steps=steps, lr=lr, schedule=schedule, betas=(0.9, 0.99), weight_decay=0.1)
+    schedule = training.warmup_cosine(100)
+    recipe = training.Recipe(steps=steps, lr=lr, schedule=schedule, betas=(0.9, 0.99), weight_decay=0.1)
     return Entrant(shape(4, 128, "learned"), 12, recipe)
 
 
-def muon(steps: int, sizes: Sizes) -> Entrant:
+def muon(steps: int, sizes: Config) -> Entrant:
     """Updates of equal length in all directions, which bear a high learning rate at once."""
-    schedule = train.warmup_cosine(20)
-    recipe = train.Recipe(steps=steps, optimizer="muon", lr=0.03, momentum=0.9, betas=(0.9, 0.99), schedule=schedule)
+    schedule = training.warmup_cosine(20)
+    recipe = training.Recipe(steps=steps, optimizer="muon", lr=0.03, momentum=0.9, betas=(0.9, 0.99), schedule=schedule)
     return Entrant(sizes, 20, recipe)
 
 
@@ -112,15 +114,15 @@ def ours(entrant: Entrant, text: data.Text, seed: int) -> Outcome:
     start = time.perf_counter()
     runtime.seed(seed)
     model = Gpt(len(text.characters), entrant.sizes).to(runtime.device())
-    windows = data.Windows(train_ids, length=CONTEXT + 1, size=entrant.batch, seed=seed)
-    train.fit(model, next_loss, windows, entrant.recipe)
+    windows = Windows(train_ids, length=CONTEXT + 1, size=entrant.batch, seed=seed)
+    training.fit(model, next_token_loss, windows, entrant.recipe)
     seconds = time.perf_counter() - start
     read = entrant.recipe.steps * entrant.batch * CONTEXT
     return Outcome(seconds, loss_on(valid_ids, model), weights_of(model), read)
 
 
 def theirs(folder: Path, text: data.Text) -> Outcome:
-    """Runs nanoGPT's train.py with `ARGUMENTS`, its output swallowed."""
+    """Runs nanoGPT's training.py with `ARGUMENTS`, its output swallowed."""
     with TemporaryDirectory() as corpus, script_of(folder, corpus), redirect_stdout(StringIO()):
         write_corpus(Path(corpus), text)
         start = time.perf_counter()
@@ -133,7 +135,7 @@ def theirs(folder: Path, text: data.Text) -> Outcome:
 
 @contextmanager
 def script_of(folder: Path, corpus: str) -> Iterator[None]:
-    """Inside, `train.py` is nanoGPT's, called as from the command line; it reads the corpus and writes beside it."""
+    """Inside, `training.py` is nanoGPT's, called as from the command line; it reads the corpus and writes beside it."""
     options = [f"--{name}={value}" for name, value in ARGUMENTS.items()]
     places = [f"--dataset={corpus}", f"--out_dir={corpus}"]
     path, arguments = sys.path, sys.argv

@@ -4,9 +4,9 @@
     python benchmarks/gpt_speed.py [--nanogpt nanoGPT] [--rounds 5] [--only training] [--out speed.json]
 
 All have one architecture, GPT-2's, in two sizes, and take turns. Training is a few steps on the same batches:
-loss, gradient, clipping, AdamW; ours by `tfbook.train.fit`, in float32 and in the precision that the runtime chooses,
+loss, gradient, clipping, AdamW; ours by `tfbook.training.loop.fit`, in float32 and in the precision that the runtime chooses,
 the peers in float32 and in bfloat16 autocast. Speaking adds 256 tokens to a prompt of 16 at batch 1; ours by
-`sampling.generate`, with the model as it was trained and frozen by `tfbook.inference`, freezing included, and all with
+`sampling.generate`, with the model as it was trained and frozen by `tfbook.generation.frozen`, freezing included, and all with
 weights in float32, bfloat16 and float16. nanoGPT has no cache. A ratio is the middle of the rounds' ratios of our
 tokens a second to theirs. Peers that are not there are left out. Exit status 1 when a bar is missed.
 """
@@ -32,12 +32,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from tfbook import data, runtime, sampling, train
-from tfbook.experiments import in_turns, machine, markdown
-from tfbook.gpt import GPT2, Gpt
-from tfbook.inference import Frozen
-from tfbook.pretrain.measure import next_loss
-from tfbook.transformer import Sizes
+from tfbook import runtime, training
+from tfbook.course.experiments import in_turns, machine, markdown
+from tfbook.generation import sampling
+from tfbook.generation.frozen import Frozen
+from tfbook.models.blocks import Config
+from tfbook.models.gpt import GPT2, Gpt
+from tfbook.text import Windows
+from tfbook.training import next_token_loss
 
 VOCAB, PROMPT, SPOKEN = 65, 16, 256
 TRAINED, FROZEN = "tfbook, as trained", "tfbook, frozen"
@@ -47,14 +49,14 @@ WEIGHTS = runtime.PRECISIONS | {"float16": torch.float16}
 class Shape(NamedTuple):
     """A model, the batches that it is trained on, steps in a turn, and how much faster than a peer it has to speak."""
 
-    sizes: Sizes
+    sizes: Config
     batch: int
     time: int
     steps: int
     bars: dict[str, float]
 
 
-def small(layers: int, d_model: int, heads: int) -> Sizes:
+def small(layers: int, d_model: int, heads: int) -> Config:
     """GPT-2's architecture in small, with the positions that speaking needs."""
     sizes = replace(GPT2, layers=layers, d_model=d_model, heads=heads, d_ff=4 * d_model)
     return replace(sizes, longest=PROMPT + SPOKEN, activation=F.gelu, dropout=0.0)
@@ -79,7 +81,7 @@ class Peer:
 # ---- the peers ---------------------------------------------------------------------------------------------------
 
 
-def nanogpt(sizes: Sizes, folder: Path) -> Peer:
+def nanogpt(sizes: Config, folder: Path) -> Peer:
     """Karpathy's, with the optimiser that it configures itself."""
     if str(folder.resolve()) not in sys.path:
         sys.path.insert(0, str(folder.resolve()))
@@ -106,7 +108,7 @@ def written_out(peer: Peer) -> Peer:
     return peer
 
 
-def hugging_face(sizes: Sizes) -> Peer:
+def hugging_face(sizes: Config) -> Peer:
     """GPT2LMHeadModel with its fused attention and the cache that `generate` uses unless told otherwise."""
     from transformers import GPT2Config, GPT2LMHeadModel
 
@@ -123,7 +125,7 @@ def hugging_face(sizes: Sizes) -> Peer:
     )
 
 
-def x_transformers(sizes: Sizes) -> Peer:
+def x_transformers(sizes: Config) -> Peer:
     """Its decoder with fused attention, and the wrapper that samples with a cache."""
     from x_transformers import AutoregressiveWrapper, Decoder, TransformerWrapper
 
@@ -144,7 +146,7 @@ def fused_adamw(model: nn.Module) -> torch.optim.Optimizer:
     return torch.optim.AdamW(model.parameters(), lr=1e-3, betas=(0.9, 0.99), weight_decay=0.1, fused=True)
 
 
-def peers(sizes: Sizes, folder: Path | None) -> dict[str, Peer]:
+def peers(sizes: Config, folder: Path | None) -> dict[str, Peer]:
     """Those that are there."""
     found = {} if folder is None else {"nanoGPT": nanogpt(sizes, folder)}
     for name, build in (("transformers", hugging_face), ("x_transformers", x_transformers)):
@@ -156,8 +158,8 @@ def peers(sizes: Sizes, folder: Path | None) -> dict[str, Peer]:
 # ---- training ----------------------------------------------------------------------------------------------------
 
 
-def train_peer(peer: Peer, batches: data.Windows, steps: int, bfloat16: bool) -> None:
-    """Steps as nanoGPT's train.py takes them."""
+def train_peer(peer: Peer, batches: Windows, steps: int, bfloat16: bool) -> None:
+    """Steps as nanoGPT's training.py takes them."""
     peer.model.train()
     for step in range(steps):
         ids = batches(step).to(runtime.device())
@@ -170,17 +172,17 @@ def train_peer(peer: Peer, batches: data.Windows, steps: int, bfloat16: bool) ->
         loss.item()
 
 
-def train_ours(model: Gpt, batches: data.Windows, steps: int, mixed_precision: bool) -> None:
-    """The same by `train.fit`."""
-    recipe = train.Recipe(steps=steps, betas=(0.9, 0.99), weight_decay=0.1, mixed_precision=mixed_precision)
-    train.fit(model, next_loss, batches, recipe)
+def train_ours(model: Gpt, batches: Windows, steps: int, mixed_precision: bool) -> None:
+    """The same by `training.fit`."""
+    recipe = training.Recipe(steps=steps, betas=(0.9, 0.99), weight_decay=0.1, mixed_precision=mixed_precision)
+    training.fit(model, next_token_loss, batches, recipe)
 
 
 def training(shape: Shape, folder: Path | None, rounds: int) -> dict[tuple[str, str], list[float]]:
     """(who, precision) → tokens a second in each round."""
     runtime.setup(0)
     text = torch.randint(VOCAB, (100 * shape.time,))
-    batches = data.Windows(text, length=shape.time + 1, size=shape.batch, seed=0)
+    batches = Windows(text, length=shape.time + 1, size=shape.batch, seed=0)
     chosen = {"float32": False, runtime.precision(): runtime.precision() != "float32"}
     runs = {
         ("tfbook", precision): partial(

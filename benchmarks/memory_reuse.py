@@ -23,14 +23,16 @@ from statistics import median
 from typing import Any
 
 import torch
+from tfbook.training.MISSING import optimizers
 from torch import nn
 from torch.nn import functional as F
 
-from tfbook import optimizers, runtime
-from tfbook.experiments import machine, markdown
-from tfbook.gpt import Gpt
-from tfbook.transformer import Decoder, Encoder, Sizes, Transformer
-from tfbook.vit import Vit, VitSizes
+from tfbook import runtime
+from tfbook.course.experiments import machine, markdown
+from tfbook.models.blocks import Config
+from tfbook.models.gpt import Gpt
+from tfbook.models.transformer import Decoder, Encoder, Transformer
+from tfbook.models.vit import Vit, VitConfig
 
 WARM_UP, STEPS = 10, 30
 Loss = Callable[[], torch.Tensor]
@@ -38,7 +40,7 @@ Loss = Callable[[], torch.Tensor]
 
 def translator() -> tuple[nn.Module, Loss]:
     """Lesson 05's, on 64 sentences of 13 words."""
-    sizes = Sizes(d_model=128, heads=8, d_ff=512, layers=2, position="rotary")
+    sizes = Config(d_model=128, heads=8, d_ff=512, layers=2, position="rotary")
     model, words = Transformer(Encoder(530, sizes), Decoder(988, sizes, tied=False)), torch.randint(4, 500, (64, 14))
     lengths = torch.full((64,), 13)
     return model, lambda: _next_word(model(words[:, 1:], lengths, words[:, :-1]).logits, words[:, 1:])
@@ -46,14 +48,14 @@ def translator() -> tuple[nn.Module, Loss]:
 
 def vit() -> tuple[nn.Module, Loss]:
     """32 × 32 pixels in patches of 4, 128 images."""
-    sizes = VitSizes(d_model=128, heads=4, d_ff=512, layers=4, height=32, width=32, patch=4)
+    sizes = VitConfig(d_model=128, heads=4, d_ff=512, layers=4, height=32, width=32, patch=4)
     model, images, labels = Vit(10, sizes), torch.rand(128, 3, 32, 32), torch.randint(10, (128,))
     return model, lambda: F.cross_entropy(model(images).float(), labels)
 
 
 def gpt() -> tuple[nn.Module, Loss]:
     """4 blocks, 128 wide, 12 texts of 64 characters."""
-    model, ids = Gpt(65, Sizes(d_model=128, heads=4, d_ff=512, layers=4)), torch.randint(65, (12, 65))
+    model, ids = Gpt(65, Config(d_model=128, heads=4, d_ff=512, layers=4)), torch.randint(65, (12, 65))
     return model, lambda: _next_word(model(ids[:, :-1]), ids[:, 1:])
 
 

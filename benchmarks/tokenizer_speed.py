@@ -1,4 +1,4 @@
-"""Time of `tfbook.tokenization`, learning and encoding, against the Rust library `tokenizers` and Karpathy's minbpe.
+"""Time of `tfbook.text`, learning and encoding, against the Rust library `tokenizers` and Karpathy's minbpe.
 
     git clone https://github.com/karpathy/minbpe && pip install tiktoken
     python benchmarks/tokenizer_speed.py [--text shakespeare.txt] [--minbpe minbpe] [--rounds 5] [--out speed.json]
@@ -27,8 +27,8 @@ from typing import Any
 import tokenizers
 
 from tfbook import data
-from tfbook.experiments import in_turns, machine, markdown
-from tfbook.tokenization import GPT2_PATTERN, Tokenizer
+from tfbook.course.experiments import in_turns, machine, markdown
+from tfbook.text import GPT2_PATTERN, Tokenizer
 
 VOCAB = 1024
 BARS = {  # a peer's time over ours, at the least

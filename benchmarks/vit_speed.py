@@ -23,17 +23,18 @@ from statistics import median
 from typing import Any
 
 import torch
+from tfbook.training.MISSING import optimizers
 from torch import nn
 from torch.nn import functional as F
 
-from tfbook import optimizers, runtime
-from tfbook.data import LabelledImages
-from tfbook.experiments import in_turns, machine, markdown
-from tfbook.vit import Vit, VitSizes
+from tfbook import runtime
+from tfbook.course.experiments import in_turns, machine, markdown
+from tfbook.data.images import LabelledImages
+from tfbook.models.vit import Vit, VitConfig
 
 LABELS, BATCH, STEPS = 10, 128, 5
 SAME_SHAPE = "tfbook, SimpleViT's shape"
-SIZES = VitSizes(d_model=128, heads=4, d_ff=512, layers=4, height=32, width=32, patch=4)
+SIZES = VitConfig(d_model=128, heads=4, d_ff=512, layers=4, height=32, width=32, patch=4)
 
 
 def simple_vit() -> nn.Module:

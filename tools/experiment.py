@@ -1,6 +1,6 @@
 """Runs a stored experiment again and writes its result, with where it comes from, to data/results.
 
-python tools/experiment.py lesson01.bottleneck
+python tools/experiment.py bahdanau_attention.bottleneck
 python tools/experiment.py                         list the experiments
 """
 
@@ -12,55 +12,56 @@ from importlib import import_module
 
 import book
 
-from tfbook import experiments, runtime
+from tfbook import runtime
+from tfbook.course.experiments import current_commit, store
 
 EXPERIMENTS = (
-    "lesson01.bottleneck",
-    "lesson01.tatoeba",
-    "lesson02.growth",
-    "lesson02.scores",
-    "lesson04.addition",
-    "lesson04.control",
-    "lesson04.lengths",
-    "lesson05.against_recurrence",
-    "lesson05.norms",
-    "lesson05.parts",
-    "lesson05.regularisers",
-    "lesson05.searches",
-    "lesson06.vocabularies",
-    "lesson07.by_labels",
-    "lesson07.directions",
-    "lesson07.distilled",
-    "lesson07.electra",
-    "lesson07.hiding",
-    "lesson07.sharing",
-    "lesson08.induction",
-    "lesson08.scaling",
-    "lesson11.few_shuffled",
-    "lesson11.growth",
-    "lesson11.longer",
-    "lesson11.patch_sizes",
-    "lesson11.pixels",
-    "lesson11.pooling",
-    "lesson11.searches",
-    "lesson11.shuffles",
-    "lesson11.squares",
-    "lesson11.teachers",
-    "lesson13.long_range",
-    "lesson13.memory",
-    "lesson13.times",
+    "bahdanau_attention.bottleneck",
+    "bahdanau_attention.tatoeba",
+    "scoring_functions.growth",
+    "scoring_functions.scores",
+    "positions.addition",
+    "positions.control",
+    "positions.lengths",
+    "transformer.against_recurrence",
+    "transformer.norms",
+    "transformer.parts",
+    "transformer.regularisers",
+    "transformer.searches",
+    "tokenizers.vocabularies",
+    "bert_masking.by_labels",
+    "bert_masking.directions",
+    "bert_masking.distilled",
+    "bert_masking.electra",
+    "bert_masking.hiding",
+    "bert_masking.sharing",
+    "gpt_pretraining.induction",
+    "gpt_pretraining.scaling",
+    "vit_patches.few_shuffled",
+    "vit_patches.growth",
+    "vit_patches.longer",
+    "vit_patches.patch_sizes",
+    "vit_patches.pixels",
+    "vit_patches.pooling",
+    "vit_patches.searches",
+    "vit_patches.shuffles",
+    "vit_patches.squares",
+    "vit_patches.teachers",
+    "efficient_attention.long_range",
+    "efficient_attention.memory",
+    "efficient_attention.times",
 )
 
 
 def run(name: str) -> None:
     """Runs `name` and stores what it returns."""
     module, _, function = name.partition(".")
-    experiment = getattr(import_module(f"tfbook.experiments.{module}"), function)
-    commit, start = experiments.current_commit(), time.perf_counter()
+    experiment = getattr(import_module(f"tfbook.course.experiments.{module}"), function)
+    commit, start = current_commit(), time.perf_counter()
     runtime.setup()
     rows = experiment()
     seconds, command = time.perf_counter() - start, f"python tools/experiment.py {name}"
-    path = experiments.store(name, rows, command=command, commit=commit, seconds=seconds)
+    path = store(name, rows, command=command, commit=commit, seconds=seconds)
     print(f"{len(rows)} rows in {path.relative_to(book.ROOT)}")
 
 

@@ -18,7 +18,7 @@ from typing import Any
 from book import ROOT, lessons, read
 from nbformat import NotebookNode
 
-from tfbook.claims import MIME, SIGNS
+from tfbook.course.claims import MIME, SIGNS
 
 LEDGER = ROOT / "CLAIMS.md"
 COLUMNS = ("Claim", "Source", "Measured", "Required", "Verdict")

@@ -3,7 +3,7 @@
     python tools/weave.py            refresh the cells
     python tools/weave.py --check    list the cells that differ; exit 1 if there are any
 
-A code cell whose first line is `# tfbook.attention.masked_softmax` holds the source of that class, function or method.
+A code cell whose first line is `# tfbook.attention.implementations.masked_softmax` holds the source of that class, function or method.
 The cell whose first line begins with `# Setup:` holds tools/setup_cell.py.
 """
 

@@ -30,7 +30,7 @@ CAUSAL = torch.ones(4, 4, dtype=torch.bool).tril()
 WEIGHTS = torch.randn(2, 3, 4, 4, generator=torch.Generator().manual_seed(0)).masked_fill(~CAUSAL, -1e9).softmax(-1)
 CELLS = [
     f"""import torch
-from tfbook.explorer import attention_view
+from tfbook.plot.explorer import attention_view
 tokens, causal = {TOKENS}, torch.ones(4, 4, dtype=torch.bool).tril()
 scores = torch.randn(2, 3, 4, 4, generator=torch.Generator().manual_seed(0))
 weights = scores.masked_fill(~causal, -1e9).softmax(-1)""",

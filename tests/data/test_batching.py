@@ -8,8 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tfbook.data import TextBatch, TextBatches
-from tfbook.data.batching import ByLength, Sequences
+from tfbook.text import ByLength, Sequences, TextBatch, TextBatches
 
 TEXTS = st.lists(st.lists(st.integers(1, 99), min_size=1, max_size=9), min_size=1, max_size=60)
 

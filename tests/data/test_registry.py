@@ -11,7 +11,8 @@ from tfbook import data
 from tfbook.data import registry
 from tfbook.data.download import DataUnavailable, File
 from tfbook.data.registry import DATASETS, Dataset
-from tfbook.data.translation import Pair, Translations
+from tfbook.data.translation import Translations
+from tfbook.text import Pair
 
 CLOSED = "http://127.0.0.1:9/letters.txt"
 

@@ -11,7 +11,7 @@ from tfbook import data
 from tfbook.data.download import DataUnavailable
 from tfbook.data.sentences import (
     MODULES,
-    TEST,
+    TEST_PART,
     Labelled,
     LabelledTexts,
     read_docstrings,
@@ -46,7 +46,7 @@ class TestSplit:
 
     def test_every_text_is_on_one_side(self, corpus: LabelledTexts) -> None:
         assert sorted(corpus.train + corpus.test) == sorted(MANY)
-        assert len(corpus.test) / len(MANY) == pytest.approx(TEST, abs=0.03)
+        assert len(corpus.test) / len(MANY) == pytest.approx(TEST_PART, abs=0.03)
 
     def test_nothing_of_the_test_is_pretrained_on(self, corpus: LabelledTexts) -> None:
         assert set(corpus.unlabelled) == {text for text, _ in corpus.train} | {"an other text"}

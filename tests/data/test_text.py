@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from tfbook import data
 from tfbook.data.registry import DATASETS
-from tfbook.data.text import Characters, Text, Windows, read_tiny_shakespeare
+from tfbook.data.text import Text, read_tiny_shakespeare
+from tfbook.text import Characters, Windows
 
 
 class TestCharacters:

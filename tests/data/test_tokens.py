@@ -10,8 +10,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tfbook.data import Windows, read_tokens, write_tokens
-from tfbook.data.tokens import HEADER
+from tfbook.data.tokens import HEADER, read_tokens, write_tokens
+from tfbook.text import Windows
 
 
 @given(vocab=st.sampled_from([1, 2, 65, 2**16, 2**16 + 1, 2**31]), ids=st.lists(st.integers(0, 2**31), min_size=1))

@@ -13,24 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tfbook import data
-from tfbook.data.translation import (
-    BOS,
-    COLUMNS,
-    EOS,
-    PAD,
-    UNK,
-    Batch,
-    Batches,
-    Pair,
-    Translations,
-    Vocabulary,
-    between,
-    check_tatoeba,
-    collate,
-    read_english_french,
-    read_tatoeba,
-)
-from tfbook.data.words import detokenize, tokenize
+from tfbook.data.translation import COLUMNS, Translations, check_tatoeba, read_english_french, read_tatoeba
+from tfbook.text import BOS, EOS, PAD, UNK, Batch, Batches, Pair, Vocabulary, between, collate, detokenize, tokenize
 
 PAIRS = [
     Pair(("the", "cat", "sleeps"), ("le", "chat", "dort")),

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tfbook.data.words import LANGUAGES, detokenize, tokenize
+from tfbook.text import LANGUAGES, detokenize, tokenize
 
 ENGLISH = {
     "I don't know.": "i do n't know .",

@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from tfbook.exercises.engine import Exercise, Verdict, exercise, source_of
+from tfbook.course.exercises.engine import Exercise, Verdict, exercise, source_of
 
 
 def _made() -> Exercise:

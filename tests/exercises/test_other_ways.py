@@ -15,19 +15,27 @@ from einops import rearrange
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from tfbook import gpt, sampling, vit
-from tfbook.bert import IGNORED, MASK, SPECIALS, Bert, joined, word_loss
-from tfbook.data import PAD
-from tfbook.efficient import BlockSparse
-from tfbook.efficient.linear import causal_sums, step
-from tfbook.efficient.performer import log_features
-from tfbook.exercises import lesson04, lesson05, lesson06, lesson07, lesson08, lesson11, lesson13
-from tfbook.exercises.engine import Exercise, Verdict, randn
-from tfbook.masks import Causal, Lengths
-from tfbook.positions import ALiBi, Relative, Rotary, sinusoid
-from tfbook.tokenization import merge
-from tfbook.train import inverse_sqrt, smoothed_cross_entropy
-from tfbook.transformer import Sizes, layer_norm
+from tfbook.attention import ALiBi, Causal, Lengths, Relative, Rotary, sinusoid
+from tfbook.attention.efficient.block_sparse import BlockSparse
+from tfbook.attention.efficient.linear import causal_sums, step
+from tfbook.attention.efficient.performer import log_features
+from tfbook.course.exercises import (
+    bert_masking,
+    efficient_attention,
+    gpt_pretraining,
+    positions,
+    tokenizers,
+    transformer,
+    vit_patches,
+)
+from tfbook.course.exercises.engine import Exercise, Verdict, randn
+from tfbook.generation import sampling
+from tfbook.models import gpt, vit
+from tfbook.models.bert import Bert
+from tfbook.models.blocks import Config
+from tfbook.models.norms import layer_norm
+from tfbook.text import BERT_SPECIALS, IGNORE_INDEX, MASK, PAD, join_segments, merge
+from tfbook.training import inverse_sqrt, masked_token_loss, smoothed_cross_entropy
 
 # ---- lesson 04 ---------------------------------------------------------------------------------------------------
 
@@ -80,7 +88,7 @@ def probe_by_inverse(states: Tensor, positions: Tensor, new_states: Tensor, new_
 
 
 def attend_to_what_is_turned(
-    q: Tensor, k: Tensor, v: Tensor, past_k: Tensor, past_v: Tensor, turn: lesson04.Turn
+    q: Tensor, k: Tensor, v: Tensor, past_k: Tensor, past_v: Tensor, turn: positions.Turn
 ) -> tuple[Tensor, Tensor, Tensor]:
     k = torch.cat([past_k, turn(k, start=past_k.shape[2])], dim=2)
     v = torch.cat([past_v, v], dim=2)
@@ -127,48 +135,48 @@ def beams_from_each_beams_best(scores: Tensor, logp: Tensor, width: int) -> tupl
     return places // width, words.flatten()[places], totals
 
 
-def loss_of_the_whole_target(model: lesson05.Model, source: Tensor, target: Tensor) -> Tensor:
+def loss_of_the_whole_target(model: transformer.Model, source: Tensor, target: Tensor) -> Tensor:
     return F.cross_entropy(model(source, target)[:, :-1].mT, target[:, 1:], ignore_index=PAD)
 
 
-def loss_word_by_word(model: lesson05.Model, source: Tensor, target: Tensor) -> Tensor:
+def loss_word_by_word(model: transformer.Model, source: Tensor, target: Tensor) -> Tensor:
     logits = [model(source, target[:, :end])[:, -1] for end in range(1, target.shape[1])]
     return F.cross_entropy(torch.stack(logits, dim=2), target[:, 1:], ignore_index=PAD)
 
 
-# ---- lesson 07 ---------------------------------------------------------------------------------------------------
+# ---- lesson 08 ---------------------------------------------------------------------------------------------------
 
 
 def hide_place_by_place(ids: Tensor, vocab: int, draw: Tensor, kind: Tensor, other: Tensor) -> tuple[Tensor, Tensor]:
-    hidden, targets = ids.clone(), torch.full_like(ids, IGNORED)
+    hidden, targets = ids.clone(), torch.full_like(ids, IGNORE_INDEX)
     for row, place in (draw < 0.15).nonzero().tolist():
         word = int(ids[row, place])
-        if word < len(SPECIALS):
+        if word < len(BERT_SPECIALS):
             continue
         targets[row, place] = word
         if kind[row, place] < 0.8:
             hidden[row, place] = MASK
         elif kind[row, place] < 0.9:
-            hidden[row, place] = len(SPECIALS) + int(other[row, place] * (vocab - len(SPECIALS)))
+            hidden[row, place] = len(BERT_SPECIALS) + int(other[row, place] * (vocab - len(BERT_SPECIALS)))
     return hidden, targets
 
 
 def hidden_loss_of_the_package(logits: Tensor, targets: Tensor) -> Tensor:
-    return word_loss(logits[targets != IGNORED], targets[targets != IGNORED])
+    return masked_token_loss(logits[targets != IGNORE_INDEX], targets[targets != IGNORE_INDEX])
 
 
 def hidden_loss_without_nan(logits: Tensor, targets: Tensor) -> Tensor:
-    return F.cross_entropy(logits.mT, targets, ignore_index=IGNORED).nan_to_num()
+    return F.cross_entropy(logits.mT, targets, ignore_index=IGNORE_INDEX).nan_to_num()
 
 
 def pair_of_the_package(
-    documents: lesson07.Documents, document: int, sentence: int, follows: bool, pick: float
-) -> lesson07.Pair:
+    documents: bert_masking.Documents, document: int, sentence: int, follows: bool, pick: float
+) -> bert_masking.Pair:
     if follows:
-        return *joined(*documents[document][sentence : sentence + 2]), 0
+        return *join_segments(*documents[document][sentence : sentence + 2]), 0
     others = [text for text in documents if text is not documents[document]]
     sentences = [each for text in others for each in text]
-    return *joined(documents[document][sentence], sentences[int(pick * len(sentences))]), 1
+    return *join_segments(documents[document][sentence], sentences[int(pick * len(sentences))]), 1
 
 
 def step_by_hand(bert: nn.Module, head: nn.Module, ids: Tensor, lengths: Tensor, labels: Tensor, rate: float) -> Tensor:
@@ -188,7 +196,7 @@ def span_from_a_table(start: Tensor, end: Tensor, longest: int) -> tuple[int, in
 
 
 def count_a_model(vocab: int, longest: int, segments: int, d_model: int, heads: int, d_ff: int, layers: int) -> int:
-    sizes = Sizes(
+    sizes = Config(
         d_model=d_model,
         heads=heads,
         d_ff=d_ff,
@@ -205,11 +213,11 @@ def loss_by_index(logits: Tensor, words: Tensor, weights: Tensor) -> Tensor:
     return F.cross_entropy(logits[weights > 0], words[weights > 0])
 
 
-# ---- lesson 06 ---------------------------------------------------------------------------------------------------
+# ---- lesson 07 ---------------------------------------------------------------------------------------------------
 
 
-def pairs_counted_by_place(words: lesson06.Words) -> list[tuple[lesson06.Pair, int]]:
-    counts: dict[lesson06.Pair, int] = {}
+def pairs_counted_by_place(words: tokenizers.Words) -> list[tuple[tokenizers.Pair, int]]:
+    counts: dict[tokenizers.Pair, int] = {}
     for word, times in words.items():
         for i in range(len(word) - 1):
             counts[word[i], word[i + 1]] = counts.get((word[i], word[i + 1]), 0) + times
@@ -220,12 +228,12 @@ def merged_by_the_package(word: list[int], pair: tuple[int, int], token: int) ->
     return list(merge(word, pair, token))
 
 
-def next_merge_from_exercises(text: str, merges: list[lesson06.Pair]) -> lesson06.Pair:
-    words = [tuple(lesson06.encoded.reference(list(word), merges)) for word in text.split()]
-    return lesson06.counted_pairs.reference(Counter(words))[0][0]
+def next_merge_from_exercises(text: str, merges: list[tokenizers.Pair]) -> tokenizers.Pair:
+    words = [tuple(tokenizers.encoded.reference(list(word), merges)) for word in text.split()]
+    return tokenizers.counted_pairs.reference(Counter(words))[0][0]
 
 
-def encoded_by_rank(word: list[str], merges: list[lesson06.Pair]) -> list[str]:
+def encoded_by_rank(word: list[str], merges: list[tokenizers.Pair]) -> list[str]:
     tokens, ranks = list(word), {pair: rank for rank, pair in enumerate(merges)}
     while found := [(ranks[pair], i) for i, pair in enumerate(pairwise(tokens)) if pair in ranks]:
         _, i = min(found)
@@ -256,7 +264,7 @@ def words_merged_by_pattern(words: list[str], first: str, second: str) -> list[s
     return [pair.sub(lambda found: first + second, word) for word in words]
 
 
-# ---- lesson 08 ---------------------------------------------------------------------------------------------------
+# ---- lesson 09 ---------------------------------------------------------------------------------------------------
 
 
 def shift_by_windows(ids: Tensor) -> tuple[Tensor, Tensor]:
@@ -278,7 +286,7 @@ def top_p_token_by_token(logits: Tensor, p: float) -> Tensor:
     return kept
 
 
-def gpt2(d_model: int, d_ff: int, layers: int, **others: int) -> Sizes:
+def gpt2(d_model: int, d_ff: int, layers: int, **others: int) -> Config:
     return replace(gpt.GPT2, d_model=d_model, d_ff=d_ff, layers=layers, **others)
 
 
@@ -295,7 +303,7 @@ def count_a_gpt(vocab: int, context: int, d_model: int, heads: int, d_ff: int, l
 def utilisation_by_the_package(
     vocab: int, d_model: int, d_ff: int, layers: int, context: int, tokens_per_second: float, peak: float
 ) -> float:
-    return gpt.utilisation(tokens_per_second, vocab, gpt2(d_model, d_ff, layers, heads=1), context, peak=peak)
+    return gpt.utilization(tokens_per_second, vocab, gpt2(d_model, d_ff, layers, heads=1), context, peak=peak)
 
 
 def first_loss_from_a_distribution(vocab: int, d_model: int, std: float) -> Tensor:
@@ -322,13 +330,13 @@ def finish_in_another_order(load: Callable, make: Callable, batch: Callable, rat
     return torch.cat([parameter.data.flatten() for parameter in model.parameters()])
 
 
-def gradient_of_one_batch(weight: Tensor, batches: lesson08.Batches) -> Tensor:
+def gradient_of_one_batch(weight: Tensor, batches: gpt_pretraining.Batches) -> Tensor:
     weight = weight.clone().requires_grad_()
     x, targets = (torch.cat(part) for part in zip(*batches, strict=True))
     return torch.autograd.grad(F.cross_entropy(x @ weight, targets), weight)[0]
 
 
-# ---- lesson 11 ---------------------------------------------------------------------------------------------------
+# ---- lesson 13 ---------------------------------------------------------------------------------------------------
 
 
 def cut_by_unfolding(images: Tensor, p: int) -> Tensor:
@@ -358,7 +366,7 @@ def paste_by_the_package(patches: Tensor, p: int, grid: tuple[int, int]) -> Tens
 
 def weights_by_the_package(height: int, width: int, p: int, tokens: int, heads: int, layers: int) -> int:
     shape = {"height": height, "width": width, "patch": p, "tokens": tokens}
-    return vit.cost(vit.VitSizes(d_model=heads, heads=heads, d_ff=1, layers=layers, **shape)).weights
+    return vit.cost(vit.VitConfig(d_model=heads, heads=heads, d_ff=1, layers=layers, **shape)).weights
 
 
 def hurts_by_two_questions(reader: str, order: str) -> bool:
@@ -397,7 +405,7 @@ def classify_with_a_padded_batch(
     return {"token": x[:, 0], "mean": x[:, 1:-count].mean(dim=1)}[pool] @ head
 
 
-# ---- lesson 13 ---------------------------------------------------------------------------------------------------
+# ---- lesson 15 ---------------------------------------------------------------------------------------------------
 
 
 def merge_with_logarithms(one: Any, other: Any) -> Any:
@@ -448,67 +456,67 @@ def features_of_the_package(x: Tensor, directions: Tensor) -> Tensor:
 # ---- all of them -------------------------------------------------------------------------------------------------
 
 WAYS: list[tuple[Exercise, Callable[..., Any]]] = [
-    (lesson04.waves, sinusoid),
-    (lesson04.rotary, rotary_with_complex_numbers),
-    (lesson04.rotary, rotary_with_matrices),
-    (lesson04.pair_up, pair_up_with_slices),
-    (lesson04.alibi_bias, alibi_of_the_package),
-    (lesson04.relative_bias, relative_of_the_package),
-    (lesson04.linear_probe, probe_by_descent),
-    (lesson04.linear_probe, probe_by_inverse),
-    (lesson04.attend_with_past, attend_to_what_is_turned),
-    (lesson05.normalise, layer_norm),
-    (lesson05.normalise, lambda x, gain, shift, epsilon: F.layer_norm(x, gain.shape, gain, shift, epsilon)),
-    (lesson05.learning_rate, rates_of_the_package),
-    (lesson05.three_masks, masks_of_the_package),
-    (lesson05.smoothed_loss, smoothed_by_the_package),
-    (lesson05.smoothed_loss, smoothed_by_pytorch),
-    (lesson05.beam_step, beams_sorted_in_python),
-    (lesson05.beam_step, beams_from_each_beams_best),
-    (lesson05.training_loss, loss_of_the_whole_target),
-    (lesson05.training_loss, loss_word_by_word),
-    (lesson06.counted_pairs, pairs_counted_by_place),
-    (lesson06.merged, merged_by_the_package),
-    (lesson06.next_merge, next_merge_from_exercises),
-    (lesson06.encoded, encoded_by_rank),
-    (lesson06.streamed, streamed_by_hand),
-    (lesson06.merged_words, words_merged_by_pattern),
-    (lesson07.hide, hide_place_by_place),
-    (lesson07.hidden_loss, hidden_loss_of_the_package),
-    (lesson07.hidden_loss, hidden_loss_without_nan),
-    (lesson07.sentence_pair, pair_of_the_package),
-    (lesson07.fine_tune, step_by_hand),
-    (lesson07.best_span, span_from_a_table),
-    (lesson07.count_parameters, count_a_model),
-    (lesson07.weighted_loss, loss_by_index),
-    (lesson08.shift, shift_by_windows),
-    (lesson08.top_p, top_p_of_the_package),
-    (lesson08.top_p, top_p_token_by_token),
-    (lesson08.count_parameters, count_by_the_package),
-    (lesson08.count_parameters, count_a_gpt),
-    (lesson08.utilisation, utilisation_by_the_package),
-    (lesson08.first_loss, first_loss_from_a_distribution),
-    (lesson08.bits_per_byte, bits_by_power),
-    (lesson08.finish, finish_in_another_order),
-    (lesson08.accumulated_gradient, gradient_of_one_batch),
-    (lesson11.cut, cut_by_unfolding),
-    (lesson11.cut, cut_square_by_square),
-    (lesson11.cut, cut_by_names),
-    (lesson11.paste, paste_by_folding),
-    (lesson11.paste, paste_by_the_package),
-    (lesson11.count_weights, weights_by_the_package),
-    (lesson11.hurts, hurts_by_two_questions),
-    (lesson11.interpolate_positions, positions_of_the_package),
-    (lesson11.roll, roll_by_whole_matrices),
-    (lesson11.roll, roll_by_the_package),
-    (lesson11.classify, classify_with_a_padded_batch),
-    (lesson13.merge, merge_with_logarithms),
-    (lesson13.band_scores, band_diagonal_by_diagonal),
-    (lesson13.causal_linear, linear_step_by_step),
-    (lesson13.causal_linear, linear_of_the_package),
-    (lesson13.block_mask, mask_of_the_package),
-    (lesson13.operations, operations_block_by_block),
-    (lesson13.positive_features, features_of_the_package),
+    (positions.waves, sinusoid),
+    (positions.rotary, rotary_with_complex_numbers),
+    (positions.rotary, rotary_with_matrices),
+    (positions.pair_up, pair_up_with_slices),
+    (positions.alibi_bias, alibi_of_the_package),
+    (positions.relative_bias, relative_of_the_package),
+    (positions.linear_probe, probe_by_descent),
+    (positions.linear_probe, probe_by_inverse),
+    (positions.attend_with_past, attend_to_what_is_turned),
+    (transformer.normalize, layer_norm),
+    (transformer.normalize, lambda x, gain, shift, epsilon: F.layer_norm(x, gain.shape, gain, shift, epsilon)),
+    (transformer.learning_rate, rates_of_the_package),
+    (transformer.three_masks, masks_of_the_package),
+    (transformer.smoothed_loss, smoothed_by_the_package),
+    (transformer.smoothed_loss, smoothed_by_pytorch),
+    (transformer.beam_step, beams_sorted_in_python),
+    (transformer.beam_step, beams_from_each_beams_best),
+    (transformer.training_loss, loss_of_the_whole_target),
+    (transformer.training_loss, loss_word_by_word),
+    (tokenizers.counted_pairs, pairs_counted_by_place),
+    (tokenizers.merged, merged_by_the_package),
+    (tokenizers.next_merge, next_merge_from_exercises),
+    (tokenizers.encoded, encoded_by_rank),
+    (tokenizers.streamed, streamed_by_hand),
+    (tokenizers.merged_words, words_merged_by_pattern),
+    (bert_masking.hide, hide_place_by_place),
+    (bert_masking.hidden_loss, hidden_loss_of_the_package),
+    (bert_masking.hidden_loss, hidden_loss_without_nan),
+    (bert_masking.sentence_pair, pair_of_the_package),
+    (bert_masking.fine_tune, step_by_hand),
+    (bert_masking.best_span, span_from_a_table),
+    (bert_masking.count_parameters, count_a_model),
+    (bert_masking.weighted_loss, loss_by_index),
+    (gpt_pretraining.shift, shift_by_windows),
+    (gpt_pretraining.top_p, top_p_of_the_package),
+    (gpt_pretraining.top_p, top_p_token_by_token),
+    (gpt_pretraining.count_parameters, count_by_the_package),
+    (gpt_pretraining.count_parameters, count_a_gpt),
+    (gpt_pretraining.utilization, utilisation_by_the_package),
+    (gpt_pretraining.first_loss, first_loss_from_a_distribution),
+    (gpt_pretraining.bits_per_byte, bits_by_power),
+    (gpt_pretraining.finish, finish_in_another_order),
+    (gpt_pretraining.accumulated_gradient, gradient_of_one_batch),
+    (vit_patches.cut, cut_by_unfolding),
+    (vit_patches.cut, cut_square_by_square),
+    (vit_patches.cut, cut_by_names),
+    (vit_patches.paste, paste_by_folding),
+    (vit_patches.paste, paste_by_the_package),
+    (vit_patches.count_weights, weights_by_the_package),
+    (vit_patches.hurts, hurts_by_two_questions),
+    (vit_patches.interpolate_positions, positions_of_the_package),
+    (vit_patches.roll, roll_by_whole_matrices),
+    (vit_patches.roll, roll_by_the_package),
+    (vit_patches.classify, classify_with_a_padded_batch),
+    (efficient_attention.merge, merge_with_logarithms),
+    (efficient_attention.band_scores, band_diagonal_by_diagonal),
+    (efficient_attention.causal_linear, linear_step_by_step),
+    (efficient_attention.causal_linear, linear_of_the_package),
+    (efficient_attention.block_mask, mask_of_the_package),
+    (efficient_attention.operations, operations_block_by_block),
+    (efficient_attention.positive_features, features_of_the_package),
 ]
 
 
@@ -527,10 +535,10 @@ def test_rows_that_are_paired_up_give_the_packages_rotation_the_scores_of_neighb
     def projected(W: Tensor) -> Tensor:
         return (x @ W.T).view(1, 5, heads, -1).transpose(1, 2)
 
-    q, k = (lesson04.rotary.reference(projected(W), positions) for W in (W_Q, W_K))
+    q, k = (positions.rotary.reference(projected(W), positions) for W in (W_Q, W_K))
     turn = Rotary(6).rotate
-    paired_q, paired_k = (turn(projected(lesson04.pair_up.reference(W, heads))) for W in (W_Q, W_K))
+    paired_q, paired_k = (turn(projected(positions.pair_up.reference(W, heads))) for W in (W_Q, W_K))
     torch.testing.assert_close(paired_q @ paired_k.mT, q @ k.mT)
-    for wrong in lesson04.pair_up.wrong_answers.values():
+    for wrong in positions.pair_up.wrong_answers.values():
         paired_q, paired_k = (turn(projected(wrong(W, heads))) for W in (W_Q, W_K))
         assert (paired_q @ paired_k.mT - q @ k.mT).abs().max() > 0.1

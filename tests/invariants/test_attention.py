@@ -1,6 +1,6 @@
-"""Every kernel and every attention layer has every property, and each property fails for one that lacks it.
+"""Every implementation and every attention layer has every property, and each property fails for one that lacks it.
 
-A later lesson adds its kernel as a row of `KERNELS`.
+A later lesson adds its implementation as a row of `IMPLEMENTATIONS`.
 """
 
 from collections.abc import Callable
@@ -11,13 +11,27 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from tfbook import invariants, runtime
-from tfbook.attention import Kernel, MultiHeadAttention, Supports, attention_weights, fastest, fused, kernel, softmax
-from tfbook.invariants import TOLERANCE, attention_report, blocked_rows, dependence, permutation_gap
-from tfbook.masks import Band, Causal, Dense, Lengths, Mask
+from tfbook import runtime
+from tfbook.attention import (
+    Band,
+    Causal,
+    Dense,
+    Implementation,
+    Lengths,
+    Mask,
+    MultiHeadAttention,
+    Supports,
+    attention_weights,
+    fastest,
+    fused,
+    implementation,
+    softmax,
+)
+from tfbook.course import invariants
+from tfbook.course.invariants import TOLERANCE, attention_report, blocked_rows, dependence, permutation_gap
 
-KERNELS = {"softmax": softmax, "fused": fused, "fastest": fastest}
-every_kernel = pytest.mark.parametrize("kernel", KERNELS.values(), ids=KERNELS)
+IMPLEMENTATIONS = {"softmax": softmax, "fused": fused, "fastest": fastest}
+every_kernel = pytest.mark.parametrize("implementation", IMPLEMENTATIONS.values(), ids=IMPLEMENTATIONS)
 
 LAYERS: dict[str, Callable[..., MultiHeadAttention]] = {
     "one head": lambda **options: MultiHeadAttention(8, 1, **options),
@@ -53,25 +67,27 @@ def x() -> Tensor:
 @pytest.mark.parametrize("build", LAYERS.values(), ids=LAYERS)
 @pytest.mark.parametrize("training", [True, False], ids=["train", "eval"])
 def test_every_layer_has_every_property(
-    kernel: Kernel, build: Callable[..., MultiHeadAttention], training: bool, x: Tensor, precision: str
+    implementation: Implementation, build: Callable[..., MultiHeadAttention], training: bool, x: Tensor, precision: str
 ) -> None:
-    """To 1e-4 in float32; the mode and the kernel of the layer and the random numbers are as before."""
-    layer = build(kernel=kernel).train(training)
+    """To 1e-4 in float32; the mode and the implementation of the layer and the random numbers are as before."""
+    layer = build(implementation=implementation).train(training)
     before = torch.get_rng_state()
     report = attention_report(layer, x, LENGTHS)
     assert torch.equal(torch.get_rng_state(), before)
     assert {module.training for module in layer.modules()} == {training}
-    assert layer.kernel is kernel
+    assert layer.implementation is implementation
     assert report.keys() == PROPERTIES
     assert {name: gap for name, gap in report.items() if not gap <= TOLERANCE} == {}
 
 
 @every_kernel
 @pytest.mark.parametrize("precision", ["bfloat16"], indirect=True)
-def test_in_bfloat16_the_properties_hold_to_its_precision(kernel: Kernel, x: Tensor, precision: str) -> None:
+def test_in_bfloat16_the_properties_hold_to_its_precision(
+    implementation: Implementation, x: Tensor, precision: str
+) -> None:
     """Sums taken in another order differ by about 2⁻⁸ of numbers near 1; what no sum depends on stays exact."""
     with runtime.autocast():
-        report = attention_report(MultiHeadAttention(8, 2, kernel=kernel), x, LENGTHS)
+        report = attention_report(MultiHeadAttention(8, 2, implementation=implementation), x, LENGTHS)
     exact = {
         "every parameter gets a finite gradient",
         "a saved layer computes the same",
@@ -82,7 +98,7 @@ def test_in_bfloat16_the_properties_hold_to_its_precision(kernel: Kernel, x: Ten
     assert {name: gap for name, gap in report.items() if not gap <= 0.02} == {}
 
 
-# ---- kernels -----------------------------------------------------------------------------------------------------
+# ---- implementations -----------------------------------------------------------------------------------------------------
 
 
 @every_kernel
@@ -100,38 +116,38 @@ def test_in_bfloat16_the_properties_hold_to_its_precision(kernel: Kernel, x: Ten
     ids=["lengths", "causal", "band", "dense", "tensor"],
 )
 def test_a_query_that_may_attend_to_nothing_gets_zero(
-    kernel: Kernel, dtype: torch.dtype, dropout: float, mask: Mask | Tensor
+    implementation: Implementation, dtype: torch.dtype, dropout: float, mask: Mask | Tensor
 ) -> None:
     """Exactly, and all gradients are finite."""
-    assert blocked_rows(kernel, torch.randn(3, 2, 5, 4, dtype=dtype), mask, dropout) == 0
+    assert blocked_rows(implementation, torch.randn(3, 2, 5, 4, dtype=dtype), mask, dropout) == 0
 
 
 @pytest.mark.gpu
 @every_kernel
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64], ids=str)
-def test_a_gpu_keeps_the_properties(kernel: Kernel, dtype: torch.dtype) -> None:
-    """Its fused kernels are other programs than the CPU's. A mask may be made on the CPU."""
+def test_a_gpu_keeps_the_properties(implementation: Implementation, dtype: torch.dtype) -> None:
+    """Its fused implementations are other programs than the CPU's. A mask may be made on the CPU."""
     x = torch.randn(3, 2, 5, 8)
     for mask in (Lengths(torch.tensor([5, 0, 2])), Causal() & Lengths(torch.tensor([5, 0, 2]))):
         there = x.to("cuda", dtype)
-        assert blocked_rows(kernel, there, mask) == blocked_rows(kernel, there, mask, dropout=0.5) == 0
+        assert blocked_rows(implementation, there, mask) == blocked_rows(implementation, there, mask, dropout=0.5) == 0
         torch.testing.assert_close(
-            kernel(there, there, there, mask).float().cpu(), softmax(x, x, x, mask), atol=0.05, rtol=0.05
+            implementation(there, there, there, mask).float().cpu(), softmax(x, x, x, mask), atol=0.05, rtol=0.05
         )
 
 
-def _attend(kernel: Kernel, **options: Any) -> Callable[[Tensor], Tensor]:
+def _attend(implementation: Implementation, **options: Any) -> Callable[[Tensor], Tensor]:
     """Self-attention without projections, of one head."""
-    return lambda x: kernel(x[:, None], x[:, None], x[:, None], **options)[:, 0]
+    return lambda x: implementation(x[:, None], x[:, None], x[:, None], **options)[:, 0]
 
 
 @every_kernel
 @pytest.mark.parametrize("dropout", [0.0, 0.5])
-def test_what_depends_on_what_is_what_the_mask_says(kernel: Kernel, dropout: float) -> None:
+def test_what_depends_on_what_is_what_the_mask_says(implementation: Implementation, dropout: float) -> None:
     """Causal: lower-triangular. Band: a band. Lengths: nothing of the padding. Only the diagonal: position-wise."""
     x = torch.randn(1, 5, 4, dtype=torch.float64)
     for mask in (Causal(), Band(1, 0), Band(1, 2), Lengths(torch.tensor([3])), Causal() & Lengths(torch.tensor([3]))):
-        found = dependence(_attend(kernel, mask=mask, dropout=dropout), x)
+        found = dependence(_attend(implementation, mask=mask, dropout=dropout), x)
         allowed = mask.dense(5, 5).expand(1, 1, 5, 5)[0, 0]
         itself = torch.eye(5, dtype=torch.bool) & allowed.any(dim=-1)  # a query depends on its own vector
         assert not found[~(allowed | itself)].any()
@@ -140,24 +156,24 @@ def test_what_depends_on_what_is_what_the_mask_says(kernel: Kernel, dropout: flo
 
 
 @every_kernel
-def test_a_newest_query_alone_gets_what_it_gets_among_all(kernel: Kernel) -> None:
+def test_a_newest_query_alone_gets_what_it_gets_among_all(implementation: Implementation) -> None:
     """As in decoding with kept keys: the last queries of a sequence, asked for without the first."""
     q, k, v = torch.randn(3, 2, 2, 6, 4)
     for mask in (Causal(), Band(2, 0), Causal() & Lengths(torch.tensor([6, 3]))):
-        together = kernel(q, k, v, mask)
+        together = implementation(q, k, v, mask)
         for last in (1, 3):
-            torch.testing.assert_close(kernel(q[:, :, -last:], k, v, mask), together[:, :, -last:])
+            torch.testing.assert_close(implementation(q[:, :, -last:], k, v, mask), together[:, :, -last:])
 
 
 @every_kernel
-def test_without_positions_the_order_changes_nothing(kernel: Kernel) -> None:
+def test_without_positions_the_order_changes_nothing(implementation: Implementation) -> None:
     """A mask by position is what tells positions apart."""
     x = torch.randn(2, 5, 4)
-    assert permutation_gap(_attend(kernel), x) <= TOLERANCE
-    assert permutation_gap(_attend(kernel, mask=Causal()), x) > 10 * TOLERANCE
+    assert permutation_gap(_attend(implementation), x) <= TOLERANCE
+    assert permutation_gap(_attend(implementation, mask=Causal()), x) > 10 * TOLERANCE
 
 
-# ---- layers and kernels that run, train and are wrong ------------------------------------------------------------
+# ---- layers and implementations that run, train and are wrong ------------------------------------------------------------
 
 
 class _UnmaskedInEval(MultiHeadAttention):
@@ -200,7 +216,7 @@ class _MixesHeads(MultiHeadAttention):
 
     def forward(self, query: Tensor, *, mask: Mask | None = None, **rest: Any) -> Tensor:
         q, k, v = (W(query).unflatten(-1, (self.heads, -1)).transpose(1, 2) for W in (self.W_Q, self.W_K, self.W_V))
-        return self.W_O(self.kernel(q, k, v, mask=mask).reshape(query.shape))
+        return self.W_O(self.implementation(q, k, v, mask=mask).reshape(query.shape))
 
 
 class _Unused(MultiHeadAttention):
@@ -243,9 +259,9 @@ def _dense(mask: Mask | None, q: Tensor, k: Tensor) -> Tensor:
 
 
 def _written(weights: Callable[[Tensor, Tensor], Tensor], exact: bool = True) -> Callable[..., Tensor]:
-    """A kernel from weights(scores, allowed)."""
+    """An implementation from weights(scores, allowed)."""
 
-    @kernel(Supports(exact=exact))
+    @implementation(Supports(exact=exact))
     def wrong(
         q: Tensor, k: Tensor, v: Tensor, mask: Mask | None = None, bias: Tensor | None = None, dropout: float = 0.0
     ) -> Tensor:
@@ -274,7 +290,7 @@ NOTHING, CONVEX, RECORD = (
     "what is recorded is what is applied",
 )
 SAVED, GRADIENT = "a saved layer computes the same", "every parameter gets a finite gradient"
-BROKEN: dict[str, tuple[type[MultiHeadAttention], Kernel, set[str]]] = {
+BROKEN: dict[str, tuple[type[MultiHeadAttention], Implementation, set[str]]] = {
     "no mask in eval": (_UnmaskedInEval, fastest, {"no position sees a later one (eval)", PADDING, EFFECT, CONVEX}),
     "no mask in training": (_UnmaskedInTraining, fastest, {"no position sees a later one (train)"}),
     "no mask": (_Unmasked, fastest, LEAKS | {PADDING, EFFECT, CONVEX}),
@@ -294,13 +310,13 @@ BROKEN: dict[str, tuple[type[MultiHeadAttention], Kernel, set[str]]] = {
 }
 
 
-@pytest.mark.parametrize(("layer", "kernel", "expected"), BROKEN.values(), ids=BROKEN)
+@pytest.mark.parametrize(("layer", "implementation", "expected"), BROKEN.values(), ids=BROKEN)
 @pytest.mark.parametrize("precision", ["float32"], indirect=True)
 def test_a_broken_layer_is_found_by_the_properties_that_it_lacks(
-    layer: type[MultiHeadAttention], kernel: Kernel, expected: set[str], x: Tensor, precision: str
+    layer: type[MultiHeadAttention], implementation: Implementation, expected: set[str], x: Tensor, precision: str
 ) -> None:
     """By those and no others, and by ten times the tolerance."""
-    report = attention_report(layer(8, 2, kernel=kernel), x, LENGTHS)
+    report = attention_report(layer(8, 2, implementation=implementation), x, LENGTHS)
     assert {name for name, gap in report.items() if not gap <= TOLERANCE} == expected
     assert min(report[name] for name in expected) > 10 * TOLERANCE
 
@@ -382,7 +398,7 @@ def test_blocked_rows_knows_each_way_to_fail() -> None:
     x, mask = torch.randn(2, 1, 3, 2), Lengths(torch.tensor([3, 0]))
     values = x[1].abs().max().item()
 
-    @kernel(Supports())
+    @implementation(Supports())
     def hidden_nan(q: Tensor, k: Tensor, v: Tensor, mask: Mask, *rest: object) -> Tensor:
         allowed = _dense(mask, q, k)
         weights = (q @ k.mT).masked_fill(~allowed, -torch.inf).softmax(dim=-1)

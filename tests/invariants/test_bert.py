@@ -9,33 +9,18 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from tfbook.bert import (
-    BERT,
-    IGNORED,
-    SPECIALS,
-    Albert,
-    Bert,
-    Classifier,
-    Electra,
-    Masked,
-    MaskedLanguageModel,
-    Masking,
-    PretrainedBert,
-    Tagger,
-    electra_loss,
-    hide_words,
-    masked_loss,
-    pretraining_loss,
-    student_of,
-)
-from tfbook.invariants import TOLERANCE, missing_gradients, padding_effect, round_trip_gap
+from tfbook.course.invariants import TOLERANCE, missing_gradients, padding_effect, round_trip_gap
+from tfbook.models.bert import BERT, Bert, BertForPretraining, Classifier, MaskedLanguageModel, Tagger
+from tfbook.models.bert_variants import Albert, Electra, student_of
+from tfbook.text import BERT_SPECIALS, IGNORE_INDEX, Masked, Masking, mask_tokens
+from tfbook.training import electra_loss, masked_loss, pretraining_loss
 
 VOCAB, LABELS = 30, 3
 SIZES = replace(BERT, d_model=16, heads=2, d_ff=24, layers=3, longest=10)
 LENGTHS = torch.tensor([8, 5, 1, 6])
-IDS = torch.randint(len(SPECIALS), VOCAB, (4, 8), generator=torch.Generator().manual_seed(0))
+IDS = torch.randint(len(BERT_SPECIALS), VOCAB, (4, 8), generator=torch.Generator().manual_seed(0))
 SEGMENTS = (torch.arange(8) >= LENGTHS[:, None] // 2).long()
-MASKED = hide_words(IDS, VOCAB, Masking(rate=0.5), generator=torch.Generator().manual_seed(1))
+MASKED = mask_tokens(IDS, VOCAB, Masking(rate=0.5), generator=torch.Generator().manual_seed(1))
 
 
 def albert(vocab: int = VOCAB) -> Albert:
@@ -58,13 +43,13 @@ def labelled(model: nn.Module) -> Tensor:
 
 MODELS: dict[str, tuple[Callable[[], nn.Module], Callable[[nn.Module], Tensor]]] = {
     "masked": (lambda: MaskedLanguageModel(Bert(VOCAB, SIZES)), masked),
-    "pretrained": (lambda: PretrainedBert(Bert(VOCAB, SIZES)), both),
+    "pretrained": (lambda: BertForPretraining(Bert(VOCAB, SIZES)), both),
     "classifier": (lambda: Classifier(Bert(VOCAB, SIZES), LABELS), labelled),
     "tagger": (lambda: Tagger(Bert(VOCAB, SIZES), LABELS), labelled),
     "ALBERT": (lambda: MaskedLanguageModel(albert()), masked),
-    "ALBERT, pretrained": (lambda: PretrainedBert(albert()), both),
+    "ALBERT, pretrained": (lambda: BertForPretraining(albert()), both),
     "ALBERT, classifier": (lambda: Classifier(albert(), LABELS), labelled),
-    "student": (lambda: PretrainedBert(student_of(Bert(VOCAB, SIZES), 2)), both),
+    "student": (lambda: BertForPretraining(student_of(Bert(VOCAB, SIZES), 2)), both),
     "student of ALBERT": (lambda: Tagger(student_of(albert(), 2), LABELS), labelled),
 }
 every_model = pytest.mark.parametrize(("build", "loss"), MODELS.values(), ids=MODELS)
@@ -252,7 +237,7 @@ def test_a_number_outside_the_state_dict_is_found() -> None:
 def test_a_loss_that_is_0_over_0_is_found(precision: str) -> None:
     """The mean over no hidden word, as cross-entropy itself takes it."""
     model = MaskedLanguageModel(Bert(VOCAB, SIZES))
-    nothing = Masked(IDS, torch.full_like(IDS, IGNORED))
+    nothing = Masked(IDS, torch.full_like(IDS, IGNORE_INDEX))
 
     def naive(model: nn.Module) -> Tensor:
         return F.cross_entropy(model(nothing.ids, LENGTHS).flatten(0, 1).float(), nothing.targets.flatten())

@@ -1,4 +1,4 @@
-"""The kernels for long sequences have the properties that kernels and layers must have, as far as their masks go.
+"""The implementations for long sequences have the properties that implementations and layers must have, as far as their masks go.
 
 Their windows, blocks and buckets are far smaller than the texts, so that each leaves something out.
 """
@@ -7,9 +7,16 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from tfbook.attention import MultiHeadAttention
-from tfbook.efficient import Banded, BigBird, BlockSparse, EfficientKernel, Linear, Lsh, Performer, Tiled
-from tfbook.invariants import (
+from tfbook.attention import Causal, Lengths, Mask, MultiHeadAttention
+from tfbook.attention.efficient.banded import Banded
+from tfbook.attention.efficient.base import EfficientAttention
+from tfbook.attention.efficient.bigbird import BigBird
+from tfbook.attention.efficient.block_sparse import BlockSparse
+from tfbook.attention.efficient.linear import Linear
+from tfbook.attention.efficient.lsh import Lsh
+from tfbook.attention.efficient.performer import Performer
+from tfbook.attention.efficient.tiled import Tiled
+from tfbook.course.invariants import (
     TOLERANCE,
     attention_report,
     blocked_rows,
@@ -18,7 +25,6 @@ from tfbook.invariants import (
     missing_gradients,
     padding_effect,
 )
-from tfbook.masks import Causal, Lengths, Mask
 
 LENGTHS = torch.tensor([9, 5, 1])
 MASKS = {
@@ -34,7 +40,7 @@ def strided(blocks: int) -> Tensor:
     return (number[:, None] - number) % 2 == 0
 
 
-KERNELS: dict[str, EfficientKernel] = {
+IMPLEMENTATIONS: dict[str, EfficientAttention] = {
     "banded": Banded(3, block=2),
     "block-sparse": BlockSparse(strided, block=2),
     "bigbird": BigBird(window=1, everywhere=1, drawn=1, block=2),
@@ -49,9 +55,9 @@ ALL_IN_SIGHT = {  # what leaves nothing out here, and so knows no positions
     "block-sparse": BlockSparse(lambda blocks: torch.ones(blocks, blocks, dtype=torch.bool), block=2),
     "bigbird": BigBird(window=9, block=2),
     "separate lsh": Lsh(4, window=9, rounds=2, shared=False),
-    **{name: KERNELS[name] for name in ("tiled", "linear", "performer")},
+    **{name: IMPLEMENTATIONS[name] for name in ("tiled", "linear", "performer")},
 }
-every_kernel = pytest.mark.parametrize("kernel", KERNELS.values(), ids=KERNELS)
+every_kernel = pytest.mark.parametrize("implementation", IMPLEMENTATIONS.values(), ids=IMPLEMENTATIONS)
 
 
 @pytest.fixture
@@ -60,19 +66,21 @@ def x() -> Tensor:
     return torch.randn(3, 9, 8)
 
 
-def layer_with(kernel: EfficientKernel) -> MultiHeadAttention:
-    """With dropout where the kernel has any, and one matrix for queries and keys where it reads no keys."""
-    layer = MultiHeadAttention(8, 2, kernel=kernel, dropout=0.3 if kernel.supports.dropout else 0.0)
-    if isinstance(kernel, Lsh) and kernel.shared:
+def layer_with(implementation: EfficientAttention) -> MultiHeadAttention:
+    """With dropout where the implementation has any, and one matrix for queries and keys where it reads no keys."""
+    layer = MultiHeadAttention(
+        8, 2, implementation=implementation, dropout=0.3 if implementation.supports.dropout else 0.0
+    )
+    if isinstance(implementation, Lsh) and implementation.shared:
         layer.W_K = layer.W_Q
     return layer
 
 
 @every_kernel
 @pytest.mark.parametrize("training", [True, False], ids=["train", "eval"])
-def test_no_position_sees_a_later_one(kernel: EfficientKernel, training: bool, x: Tensor) -> None:
+def test_no_position_sees_a_later_one(implementation: EfficientAttention, training: bool, x: Tensor) -> None:
     """Through a whole layer, and with padding."""
-    layer = layer_with(kernel).train(training)
+    layer = layer_with(implementation).train(training)
     for mask in (Causal(), Causal() & Lengths(LENGTHS)):
 
         def causal(changed: Tensor, mask: Mask = mask) -> Tensor:
@@ -83,11 +91,11 @@ def test_no_position_sees_a_later_one(kernel: EfficientKernel, training: bool, x
 
 @every_kernel
 @pytest.mark.parametrize("causal", [True, False], ids=["causal", "bidirectional"])
-def test_padding_changes_nothing(kernel: EfficientKernel, causal: bool, x: Tensor) -> None:
+def test_padding_changes_nothing(implementation: EfficientAttention, causal: bool, x: Tensor) -> None:
     """But what a bidirectional BigBird draws by lot, from as many blocks as there are."""
-    if isinstance(kernel, BigBird) and not causal:
-        kernel = BigBird(window=1, drawn=0, block=2)
-    layer = layer_with(kernel).eval()
+    if isinstance(implementation, BigBird) and not causal:
+        implementation = BigBird(window=1, drawn=0, block=2)
+    layer = layer_with(implementation).eval()
     padded = lambda x, n: layer(x, mask=Causal() & Lengths(n) if causal else Lengths(n))  # noqa: E731
     assert padding_effect(padded, x, LENGTHS) <= TOLERANCE
 
@@ -95,26 +103,30 @@ def test_padding_changes_nothing(kernel: EfficientKernel, causal: bool, x: Tenso
 @every_kernel
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64], ids=str)
 @pytest.mark.parametrize("mask", MASKS.values(), ids=MASKS)
-def test_a_query_that_may_attend_to_nothing_gets_zero(kernel: EfficientKernel, dtype: torch.dtype, mask: Mask) -> None:
+def test_a_query_that_may_attend_to_nothing_gets_zero(
+    implementation: EfficientAttention, dtype: torch.dtype, mask: Mask
+) -> None:
     """Exactly, and all gradients are finite; with dropout where there is any."""
     x = torch.randn(3, 2, 9, 4, dtype=dtype)
 
     def attend(q: Tensor, k: Tensor, v: Tensor, **options: object) -> Tensor:
-        return kernel(q, k, v, **options) + 0 * k.sum()  # not all kernels read k; a gradient is asked of it
+        return (
+            implementation(q, k, v, **options) + 0 * k.sum()
+        )  # not all implementations read k; a gradient is asked of it
 
     assert blocked_rows(attend, x, mask) == 0
-    if kernel.supports.dropout:
+    if implementation.supports.dropout:
         assert blocked_rows(attend, x, mask, dropout=0.5) == 0
 
 
 @every_kernel
-def test_what_depends_on_what_is_what_the_mask_says(kernel: EfficientKernel) -> None:
-    """The kernel's own, where it has one: its pattern, in both directions; else the mask that it was given."""
+def test_what_depends_on_what_is_what_the_mask_says(implementation: EfficientAttention) -> None:
+    """The implementation's own, where it has one: its pattern, in both directions; else the mask that it was given."""
     x = torch.randn(1, 9, 4, dtype=torch.float64)
     heads = x[:, None]
     for mask in (Causal(), Lengths(torch.tensor([6])), Causal() & Lengths(torch.tensor([6]))):
-        found = dependence(lambda x, mask=mask: kernel(x[:, None], x[:, None], x[:, None], mask)[:, 0], x)
-        used = kernel.mask(heads, heads, mask) if hasattr(kernel, "mask") else mask
+        found = dependence(lambda x, mask=mask: implementation(x[:, None], x[:, None], x[:, None], mask)[:, 0], x)
+        used = implementation.mask(heads, heads, mask) if hasattr(implementation, "mask") else mask
         allowed = used.dense(9, 9).expand(1, 1, 9, 9)[0, 0]
         itself = torch.eye(9, dtype=torch.bool) & allowed.any(dim=-1)  # a query depends on its own vector
         assert not found[~(allowed | itself)].any()
@@ -126,41 +138,43 @@ def test_a_newest_query_alone_gets_what_it_gets_among_all(name: str) -> None:
     """As in decoding with kept keys; the others say that they have no cache."""
     q, k, v = torch.randn(3, 2, 2, 9, 4)
     for mask in (Causal(), Causal() & Lengths(torch.tensor([9, 4]))):
-        together = KERNELS[name](q, k, v, mask)
+        together = IMPLEMENTATIONS[name](q, k, v, mask)
         for last in (1, 4):
-            torch.testing.assert_close(KERNELS[name](q[:, :, -last:], k, v, mask), together[:, :, -last:])
+            torch.testing.assert_close(IMPLEMENTATIONS[name](q[:, :, -last:], k, v, mask), together[:, :, -last:])
 
 
 @every_kernel
-def test_every_parameter_gets_a_finite_gradient(kernel: EfficientKernel, x: Tensor, precision: str) -> None:
+def test_every_parameter_gets_a_finite_gradient(implementation: EfficientAttention, x: Tensor, precision: str) -> None:
     """Under autocast, too."""
     mask = Causal() & Lengths(LENGTHS)
 
     def loss(layer: nn.Module) -> Tensor:
         return layer(x, mask=mask).float().square().mean()
 
-    assert missing_gradients(layer_with(kernel), loss, without_effect={"W_K.bias"}) == 0
+    assert missing_gradients(layer_with(implementation), loss, without_effect={"W_K.bias"}) == 0
 
 
-@pytest.mark.parametrize("kernel", ALL_IN_SIGHT.values(), ids=ALL_IN_SIGHT)
+@pytest.mark.parametrize("implementation", ALL_IN_SIGHT.values(), ids=ALL_IN_SIGHT)
 @pytest.mark.parametrize("training", [True, False], ids=["train", "eval"])
-def test_layers_have_every_property(kernel: EfficientKernel, training: bool, x: Tensor, precision: str) -> None:
-    """All that are asked of dense attention; a kernel that approximates its weights has no record of them."""
-    report = attention_report(layer_with(kernel).train(training), x, LENGTHS)
+def test_layers_have_every_property(
+    implementation: EfficientAttention, training: bool, x: Tensor, precision: str
+) -> None:
+    """All that are asked of dense attention; an implementation that approximates its weights has no record of them."""
+    report = attention_report(layer_with(implementation).train(training), x, LENGTHS)
     recorded = {"weights are a convex combination", "what is recorded is what is applied"}
-    assert recorded.issubset(report) == kernel.supports.exact
-    assert len(report) == (10 if kernel.supports.exact else 8)
+    assert recorded.issubset(report) == implementation.supports.exact
+    assert len(report) == (10 if implementation.supports.exact else 8)
     assert {name: gap for name, gap in report.items() if not gap <= TOLERANCE} == {}
 
 
 @pytest.mark.gpu
 @every_kernel
-def test_a_gpu_computes_the_same(kernel: EfficientKernel) -> None:
+def test_a_gpu_computes_the_same(implementation: EfficientAttention) -> None:
     """Forward and backward; a mask may be made on the CPU."""
     inputs = [torch.randn(3, 2, 9, 8, requires_grad=True) for _ in range(3)]
     there = [x.detach().cuda().requires_grad_() for x in inputs]
     for mask in (Causal(), Lengths(torch.tensor([9, 0, 2]))):
-        outputs = kernel(*inputs, mask), kernel(*there, mask)
+        outputs = implementation(*inputs, mask), implementation(*there, mask)
         torch.testing.assert_close(outputs[1].cpu(), outputs[0], atol=1e-4, rtol=1e-4)
         for output, used in zip(outputs, (inputs, there), strict=True):
             output.square().sum().backward(inputs=used)

@@ -11,16 +11,23 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from tfbook import invariants, runtime
-from tfbook.attention import MultiHeadAttention
-from tfbook.gpt import Gpt
-from tfbook.invariants import TOLERANCE, cached_gap, future_leak, language_model_report, permutation_gap, shift_gap
-from tfbook.masks import Mask
-from tfbook.positions import POSITIONS, ALiBi, Position, Rotary, Sinusoidal, sinusoid
-from tfbook.transformer import BidirectionalModel, Block, LanguageModel, Sizes
+from tfbook import runtime
+from tfbook.attention import POSITIONS, ALiBi, Mask, MultiHeadAttention, Position, Rotary, Sinusoidal, sinusoid
+from tfbook.course import invariants
+from tfbook.course.invariants import (
+    TOLERANCE,
+    cached_gap,
+    future_leak,
+    language_model_report,
+    permutation_gap,
+    shift_gap,
+)
+from tfbook.models.blocks import Block, Config
+from tfbook.models.gpt import Gpt
+from tfbook.models.language_model import BidirectionalModel, LanguageModel
 
 VOCABULARY = 11
-SIZES = Sizes(d_model=16, heads=2, d_ff=24, dropout=0.3, longest=16)
+SIZES = Config(d_model=16, heads=2, d_ff=24, dropout=0.3, longest=16)
 ABSOLUTE = {"sinusoidal", "learned"}  # encodings that say where a word stands, not how far from another
 
 
@@ -177,7 +184,7 @@ class _NotANumber(Block):
         return super().forward(*inputs, **rest) / 0 * 0
 
 
-ATTENTION, BLOCK = "stack.blocks.1.attention.branch", "stack.blocks.1"
+ATTENTION, BLOCK = "stack.blocks.1.mixer.branch", "stack.blocks.1"
 
 
 def _altered(place: str, changed: type[nn.Module], kind: type[LanguageModel] = LanguageModel) -> LanguageModel:

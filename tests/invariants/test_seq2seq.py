@@ -1,4 +1,4 @@
-"""Every translator has every property of `tfbook.invariants`, and each property fails for a model that lacks it.
+"""Every translator has every property of `tfbook.course.invariants`, and each property fails for a model that lacks it.
 
 A later lesson adds its model as a row of `MODELS`.
 """
@@ -12,27 +12,38 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from tfbook import invariants, runtime, seq2seq, transformer
-from tfbook.attention import MultiHeadAttention, masked_softmax
-from tfbook.data.translation import Batch, Pair, Vocabulary, collate
-from tfbook.experiments.lesson02 import HeadedDecoder
-from tfbook.invariants import TOLERANCE, translator_report
-from tfbook.masks import Mask
-from tfbook.positions import POSITIONS, ALiBi, Position, Rotary, Sinusoidal
-from tfbook.scoring import SCORES
-from tfbook.seq2seq import (
+from tfbook import runtime
+from tfbook.attention import (
+    POSITIONS,
+    SCORES,
+    ALiBi,
+    Mask,
+    MultiHeadAttention,
+    Position,
+    Rotary,
+    Sinusoidal,
+    masked_softmax,
+)
+from tfbook.course import invariants
+from tfbook.course.experiments.scoring_functions import HeadedDecoder
+from tfbook.course.invariants import TOLERANCE, translator_report
+from tfbook.models import transformer
+from tfbook.models.blocks import Block, Config
+from tfbook.models.outputs import Decoded
+from tfbook.models.seq2seq import (
+    Annotations,
     BahdanauDecoder,
-    Decoder,
-    Encoder,
+    DecoderState,
     FixedContextDecoder,
     LuongDecoder,
-    Memory,
-    Seq2SeqSizes,
-    State,
+    RecurrentDecoder,
+    RecurrentEncoder,
+    Seq2SeqConfig,
     Translator,
-    translation_loss,
 )
-from tfbook.transformer import Sizes, Transformer
+from tfbook.models.transformer import Transformer
+from tfbook.text import Batch, Pair, Vocabulary, collate
+from tfbook.training import translation_loss
 
 PAIRS = [
     Pair(tuple("abcdef"), tuple("uvwxyz")),
@@ -41,16 +52,16 @@ PAIRS = [
     Pair(("b",), ("v",)),
 ]
 SOURCE, TARGET = (Vocabulary(words) for words in zip(*((pair.source, pair.target) for pair in PAIRS), strict=True))
-SIZES = Seq2SeqSizes(source_vocab=len(SOURCE), target_vocab=len(TARGET), d_embed=16, d_hidden=16, dropout=0.3)
+SIZES = Seq2SeqConfig(source_vocab=len(SOURCE), target_vocab=len(TARGET), d_embed=16, d_hidden=16, dropout=0.3)
 
 HALF = replace(SIZES, d_encoder=8)  # queries and keys equally wide, as some scores need them
 
 
-def _translator(sizes: Seq2SeqSizes, decoder: Callable[[Seq2SeqSizes], Decoder]) -> Translator:
-    return Translator(Encoder(sizes), decoder(sizes))
+def _translator(sizes: Seq2SeqConfig, decoder: Callable[[Seq2SeqConfig], RecurrentDecoder]) -> Translator:
+    return Translator(RecurrentEncoder(sizes), decoder(sizes))
 
 
-BLOCKS = Sizes(d_model=16, heads=2, d_ff=24, dropout=0.3, longest=16)
+BLOCKS = Config(d_model=16, heads=2, d_ff=24, dropout=0.3, longest=16)
 
 
 def _transformer(*, tied: bool = True, **choices: object) -> Transformer:
@@ -124,18 +135,18 @@ def test_in_bfloat16_the_properties_hold_to_its_precision(
 # ---- models that run, train and are wrong ------------------------------------------------------------------------
 
 
-class _ReadsPadding(Encoder):
+class _ReadsPadding(RecurrentEncoder):
     """Forgets the lengths: the backward direction begins in the padding."""
 
-    def forward(self, source: Tensor, lengths: Tensor) -> Memory:
+    def forward(self, source: Tensor, lengths: Tensor) -> Annotations:
         states, final = self.gru(self.dropout(self.embed(source)))
         return super().forward(source, lengths)._replace(states=states, summary=torch.cat([final[0], final[1]], dim=-1))
 
 
-class _SummaryOfPadding(Encoder):
+class _SummaryOfPadding(RecurrentEncoder):
     """The right states, but the sentence is summed up at the last column, which may be padding."""
 
-    def forward(self, source: Tensor, lengths: Tensor) -> Memory:
+    def forward(self, source: Tensor, lengths: Tensor) -> Annotations:
         memory = super().forward(source, lengths)
         return memory._replace(summary=memory.summary + memory.states.mean(dim=1))
 
@@ -143,14 +154,14 @@ class _SummaryOfPadding(Encoder):
 class _Unmasked(LuongDecoder):
     """Attends to padding."""
 
-    def unroll(self, words: Tensor, memory: Memory, state: State) -> tuple[Tensor, Tensor, Tensor]:
+    def unroll(self, words: Tensor, memory: Annotations, state: DecoderState) -> tuple[Tensor, Tensor, Tensor]:
         return super().unroll(words, memory._replace(mask=torch.ones_like(memory.mask)), state)
 
 
 class _UnmaskedInEval(LuongDecoder):
     """A mask that is there in training alone, as Dive into Deep Learning once had it."""
 
-    def unroll(self, words: Tensor, memory: Memory, state: State) -> tuple[Tensor, Tensor, Tensor]:
+    def unroll(self, words: Tensor, memory: Annotations, state: DecoderState) -> tuple[Tensor, Tensor, Tensor]:
         mask = memory.mask if self.training else torch.ones_like(memory.mask)
         return super().unroll(words, memory._replace(mask=mask), state)
 
@@ -158,7 +169,7 @@ class _UnmaskedInEval(LuongDecoder):
 class _NotNormalised(LuongDecoder):
     """Sets weights to 0 after the softmax, so that they no longer sum to 1."""
 
-    def unroll(self, words: Tensor, memory: Memory, state: State) -> tuple[Tensor, Tensor, Tensor]:
+    def unroll(self, words: Tensor, memory: Annotations, state: DecoderState) -> tuple[Tensor, Tensor, Tensor]:
         hidden, _ = self.gru(words, state.hidden[None])
         weights = torch.softmax(self.score(hidden, state.keys), dim=-1) * memory.mask[:, None]
         return hidden, weights @ memory.states, weights
@@ -167,7 +178,7 @@ class _NotNormalised(LuongDecoder):
 class _ReadsAhead(LuongDecoder):
     """Reads the target from both ends."""
 
-    def unroll(self, words: Tensor, memory: Memory, state: State) -> tuple[Tensor, Tensor, Tensor]:
+    def unroll(self, words: Tensor, memory: Annotations, state: DecoderState) -> tuple[Tensor, Tensor, Tensor]:
         hidden, context, weights = super().unroll(words, memory, state)
         return hidden, context + words.flip(1).cumsum(1).flip(1).mean(dim=-1, keepdim=True), weights
 
@@ -175,7 +186,7 @@ class _ReadsAhead(LuongDecoder):
 class _ReadsAheadInTraining(_ReadsAhead):
     """… but only while it trains."""
 
-    def unroll(self, words: Tensor, memory: Memory, state: State) -> tuple[Tensor, Tensor, Tensor]:
+    def unroll(self, words: Tensor, memory: Annotations, state: DecoderState) -> tuple[Tensor, Tensor, Tensor]:
         return (
             super().unroll(words, memory, state) if self.training else LuongDecoder.unroll(self, words, memory, state)
         )
@@ -184,21 +195,21 @@ class _ReadsAheadInTraining(_ReadsAhead):
 class _Forgets(BahdanauDecoder):
     """Hands back the state with which it began: each call starts the sentence again."""
 
-    def forward(self, target: Tensor, memory: Memory, state: State) -> seq2seq.Decoded:
+    def forward(self, target: Tensor, memory: Annotations, state: DecoderState) -> Decoded:
         return super().forward(target, memory, state)._replace(state=state)
 
 
 class _CountsFromZero(BahdanauDecoder):
     """Adds a position that restarts at 0 in every call."""
 
-    def unroll(self, words: Tensor, memory: Memory, state: State) -> tuple[Tensor, Tensor, Tensor]:
+    def unroll(self, words: Tensor, memory: Annotations, state: DecoderState) -> tuple[Tensor, Tensor, Tensor]:
         return super().unroll(words + torch.arange(words.shape[1])[:, None] / 10, memory, state)
 
 
 class _Unused(BahdanauDecoder):
     """Holds a layer that nothing goes through."""
 
-    def __init__(self, sizes: Seq2SeqSizes):
+    def __init__(self, sizes: Seq2SeqConfig):
         super().__init__(sizes)
         self.spare = nn.Linear(2, 2)
 
@@ -206,69 +217,77 @@ class _Unused(BahdanauDecoder):
 class _Detached(BahdanauDecoder):
     """Cuts the gradient to the encoder at the only two places where it passes."""
 
-    def forward(self, target: Tensor, memory: Memory, state: State) -> seq2seq.Decoded:
+    def forward(self, target: Tensor, memory: Annotations, state: DecoderState) -> Decoded:
         memory = memory._replace(states=memory.states.detach())
         keys = None if state.keys is None else state.keys.detach()
-        return super().forward(target, memory, State(state.hidden.detach(), keys))
+        return super().forward(target, memory, DecoderState(state.hidden.detach(), keys))
 
 
 class _InAList(BahdanauDecoder):
     """Keeps a layer in a Python list, where neither the optimiser nor the state dict finds it."""
 
-    def __init__(self, sizes: Seq2SeqSizes):
+    def __init__(self, sizes: Seq2SeqConfig):
         super().__init__(sizes)
         self.layers = [nn.Linear(sizes.d_embed, sizes.d_embed)]
 
-    def unroll(self, words: Tensor, memory: Memory, state: State) -> tuple[Tensor, Tensor, Tensor]:
+    def unroll(self, words: Tensor, memory: Annotations, state: DecoderState) -> tuple[Tensor, Tensor, Tensor]:
         return super().unroll(self.layers[0](words), memory, state)
 
 
 class _LooseTensor(BahdanauDecoder):
     """Keeps a random tensor as a plain attribute."""
 
-    def __init__(self, sizes: Seq2SeqSizes):
+    def __init__(self, sizes: Seq2SeqConfig):
         super().__init__(sizes)
         self.scale = torch.rand(sizes.d_embed)
 
-    def unroll(self, words: Tensor, memory: Memory, state: State) -> tuple[Tensor, Tensor, Tensor]:
+    def unroll(self, words: Tensor, memory: Annotations, state: DecoderState) -> tuple[Tensor, Tensor, Tensor]:
         return super().unroll(self.scale * words, memory, state)
 
 
 class _NotANumber(LuongDecoder):
     """Divides by zero."""
 
-    def unroll(self, words: Tensor, memory: Memory, state: State) -> tuple[Tensor, Tensor, Tensor]:
+    def unroll(self, words: Tensor, memory: Annotations, state: DecoderState) -> tuple[Tensor, Tensor, Tensor]:
         hidden, context, weights = super().unroll(words, memory, state)
         return hidden / 0 * 0, context, weights * torch.nan
 
 
 LEAKS = {"no word sees a later one (train)", "no word sees a later one (eval)"}
-BROKEN: dict[str, tuple[type[Encoder], type[Decoder], set[str]]] = {
+BROKEN: dict[str, tuple[type[RecurrentEncoder], type[RecurrentDecoder], set[str]]] = {
     "reads padding": (_ReadsPadding, LuongDecoder, {"padding changes nothing"}),
     "sums up padding": (_SummaryOfPadding, FixedContextDecoder, {"padding changes nothing"}),
-    "no mask": (Encoder, _Unmasked, {"padding changes nothing", "weights are a convex combination"}),
-    "no mask in eval": (Encoder, _UnmaskedInEval, {"padding changes nothing", "weights are a convex combination"}),
-    "not normalised": (Encoder, _NotNormalised, {"padding changes nothing", "weights are a convex combination"}),
+    "no mask": (RecurrentEncoder, _Unmasked, {"padding changes nothing", "weights are a convex combination"}),
+    "no mask in eval": (
+        RecurrentEncoder,
+        _UnmaskedInEval,
+        {"padding changes nothing", "weights are a convex combination"},
+    ),
+    "not normalised": (
+        RecurrentEncoder,
+        _NotNormalised,
+        {"padding changes nothing", "weights are a convex combination"},
+    ),
     "reads ahead": (
-        Encoder,
+        RecurrentEncoder,
         _ReadsAhead,
         LEAKS | {"one word at a time equals all at once", "padding does not count in the loss"},
     ),
-    "reads ahead in training": (Encoder, _ReadsAheadInTraining, {"no word sees a later one (train)"}),
-    "forgets its state": (Encoder, _Forgets, {"one word at a time equals all at once"}),
-    "counts from zero": (Encoder, _CountsFromZero, {"one word at a time equals all at once"}),
-    "unused layer": (Encoder, _Unused, {"every parameter gets a finite gradient"}),
-    "gradient cut": (Encoder, _Detached, {"every parameter gets a finite gradient"}),
-    "layer in a list": (Encoder, _InAList, {"a saved model computes the same"}),
-    "tensor outside the state dict": (Encoder, _LooseTensor, {"a saved model computes the same"}),
-    "not a number": (Encoder, _NotANumber, PROPERTIES),
+    "reads ahead in training": (RecurrentEncoder, _ReadsAheadInTraining, {"no word sees a later one (train)"}),
+    "forgets its state": (RecurrentEncoder, _Forgets, {"one word at a time equals all at once"}),
+    "counts from zero": (RecurrentEncoder, _CountsFromZero, {"one word at a time equals all at once"}),
+    "unused layer": (RecurrentEncoder, _Unused, {"every parameter gets a finite gradient"}),
+    "gradient cut": (RecurrentEncoder, _Detached, {"every parameter gets a finite gradient"}),
+    "layer in a list": (RecurrentEncoder, _InAList, {"a saved model computes the same"}),
+    "tensor outside the state dict": (RecurrentEncoder, _LooseTensor, {"a saved model computes the same"}),
+    "not a number": (RecurrentEncoder, _NotANumber, PROPERTIES),
 }
 
 
 @pytest.mark.parametrize(("encoder", "decoder", "expected"), BROKEN.values(), ids=BROKEN)
 @pytest.mark.parametrize("precision", ["float32"], indirect=True)
 def test_a_broken_model_is_found_by_the_properties_that_it_lacks(
-    encoder: type[Encoder], decoder: type[Decoder], expected: set[str], batch: Batch, precision: str
+    encoder: type[RecurrentEncoder], decoder: type[RecurrentDecoder], expected: set[str], batch: Batch, precision: str
 ) -> None:
     """By those and no others, and by ten times the tolerance."""
     report = translator_report(Translator(encoder(SIZES), decoder(SIZES)), batch)
@@ -321,7 +340,7 @@ class _LosesItsMaskInTraining(MultiHeadAttention):
         return super().forward(*inputs, mask=None if self.training else mask, **rest)
 
 
-class _KeepsNothing(transformer.Block):
+class _KeepsNothing(Block):
     """Is given a cache and does without."""
 
     def forward(self, *inputs: Tensor, cache: object = None, **rest: object) -> Tensor:
@@ -349,15 +368,15 @@ BROKEN_TRANSFORMERS: dict[str, tuple[Callable[[], Transformer], set[str]]] = {
     "turns from zero": (lambda: _placed(_TurnsFromZero(8)), STEPWISE),
     "queries come first": (lambda: _placed(_QueriesComeFirst(2)), STEPWISE),
     "keeps nothing": (lambda: _altered(SECOND, _KeepsNothing), STEPWISE),
-    "reads padding": (lambda: _altered("encoder.stack.blocks.1.attention.branch", _LosesItsMask), PADDING),
+    "reads padding": (lambda: _altered("encoder.stack.blocks.1.mixer.branch", _LosesItsMask), PADDING),
     "attends to padding": (lambda: _altered(f"{FIRST}.cross.branch", _LosesItsMask), PADDING),
     "attends to padding in eval": (lambda: _altered(f"{SECOND}.cross.branch", _LosesItsMaskInEval), PADDING),
     "reads ahead in training": (
-        lambda: _altered(f"{SECOND}.attention.branch", _LosesItsMaskInTraining),
+        lambda: _altered(f"{SECOND}.mixer.branch", _LosesItsMaskInTraining),
         {"no word sees a later one (train)"},
     ),
     "reads ahead in eval": (
-        lambda: _altered(f"{SECOND}.attention.branch", _LosesItsMaskInEval),
+        lambda: _altered(f"{SECOND}.mixer.branch", _LosesItsMaskInEval),
         {
             "no word sees a later one (eval)",
             "padding does not count in the loss",

@@ -9,12 +9,13 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from tfbook.attention import record
-from tfbook.cnn import Cnn
-from tfbook.invariants import TOLERANCE, convexity, missing_gradients, round_trip_gap
-from tfbook.vit import Deit, LearnedGrid, Vit, VitSizes, hard_distillation, soft_distillation
+from tfbook.course.invariants import TOLERANCE, convexity, missing_gradients, round_trip_gap
+from tfbook.models.cnn import Cnn
+from tfbook.models.vit import Deit, LearnedGrid, Vit, VitConfig
+from tfbook.training import hard_distillation, soft_distillation
 
 LABELS = 3
-SIZES = VitSizes(d_model=16, heads=2, d_ff=24, layers=3, height=8, width=12, channels=2, patch=4, dropout=0.1)
+SIZES = VitConfig(d_model=16, heads=2, d_ff=24, layers=3, height=8, width=12, channels=2, patch=4, dropout=0.1)
 IMAGES = torch.rand(6, 2, 8, 12, generator=torch.Generator().manual_seed(0))
 RIGHT = torch.arange(6) % LABELS
 TEACHER = F.one_hot((RIGHT + 1) % LABELS).float()

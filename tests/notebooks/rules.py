@@ -21,7 +21,7 @@ import weave
 from nbformat import NotebookNode
 
 import notebooks
-from tfbook.exercises.engine import MARKS
+from tfbook.course.exercises.engine import MARKS
 
 MAX_BYTES = 1_000_000
 MAX_PARAGRAPH = 600  # characters: about five lines

@@ -10,7 +10,7 @@ import pytest
 from nbformat import NotebookNode
 from samples import code, mimebundle, notebook, prose, save
 
-from tfbook.claims import claim
+from tfbook.course.claims import claim
 
 
 def lesson(measured: float) -> NotebookNode:

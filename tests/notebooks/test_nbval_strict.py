@@ -16,21 +16,21 @@ import pytest
 from nbformat import NotebookNode
 from samples import IGNORED, NEVER, WIDGET, code, display, mimebundle, notebook, result, save, stream
 
-from tfbook.claims import MIME
+from tfbook.course.claims import MIME
 
 ROOT = Path(__file__).resolve().parents[2]
 CLAIM = """
-from tfbook.claims import claim
+from tfbook.course.claims import claim
 claim("01.1", "Attention holds on long sentences.", {measured}, ">=", 80, source="Bahdanau et al. (2015)")
 """
 
 
 def claim_output(verdict: str, measured: str) -> NotebookNode:
     figures = f"measured {measured} · required ≥ 80 · Bahdanau et al. (2015)"
-    text = f"Claim 01.1 {verdict}: Attention holds on long sentences.\n  {figures}"
+    text = f"Claim 1 {verdict}: Attention holds on long sentences.\n  {figures}"
     colour = "#1a7f37" if verdict == "holds" else "#cf222e"
     page = (
-        f'<div style="border-left: 4px solid {colour}; padding: 0.3em 0.8em; margin: 0.4em 0"><b>Claim 01.1 '
+        f'<div style="border-left: 4px solid {colour}; padding: 0.3em 0.8em; margin: 0.4em 0"><b>Claim 1 '
         f'<span style="color: {colour}">{verdict}</span></b>: Attention holds on long sentences.'
         f'<br><span style="opacity: 0.75">{figures}</span></div>'
     )

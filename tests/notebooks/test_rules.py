@@ -19,7 +19,7 @@ from nbformat import NotebookNode
 from rules import Lesson, Rule
 from samples import IGNORED, WIDGET, code, display, mimebundle, notebook, prose, save, stream
 
-from tfbook.claims import MIME
+from tfbook.course.claims import MIME
 
 NAME = "01_sample.ipynb"
 BADGE = rules.BADGE.format(slug=address.slug(), name=NAME)
@@ -53,7 +53,7 @@ def good() -> NotebookNode:
         code(f"# {woven}\n{weave.source_of(woven)}"),
         code("print(steps)  # (batch, word)", "2\n"),
         code("plot.bars(steps)", display({"image/png": {"alt": "two bars"}}, image_png=png(), text_plain="<Figure>")),
-        code("claim('01.1', '…', 1, '>=', 0)", mimebundle({MIME: dict(RECORD), "text/plain": "Claim 01.1 holds"})),
+        code("claim('01.1', '…', 1, '>=', 0)", mimebundle({MIME: dict(RECORD), "text/plain": "Claim 1 holds"})),
         prose("## Exercises"),
         *(cell for number in range(1, 5) for cell in exercise(number, f"answer_{number}")),
         *exercise(5, "find the bug"),

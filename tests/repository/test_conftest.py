@@ -27,7 +27,7 @@ def test_real(): pass
 @pytest.mark.skipif(os.environ.get("TFBOOK_CHECK") == "0", reason="TFBOOK_CHECK=0 switches the checks off")
 def test_signatures_are_checked_at_run_time() -> None:
     """The import hook came before every import of tfbook: lengths must be integers, though floats would do here."""
-    from tfbook.masks import padding_mask
+    from tfbook.attention import padding_mask
 
     with pytest.raises(jaxtyping.TypeCheckError, match="lengths"):
         padding_mask(torch.ones(2), 3)

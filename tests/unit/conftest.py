@@ -10,11 +10,19 @@ import torch
 from torch import nn
 
 from tfbook import runtime
-from tfbook.data.translation import EOS, Batch, Pair, Vocabulary, collate
-from tfbook.positions import POSITIONS
-from tfbook.seq2seq import BahdanauDecoder, Encoder, FixedContextDecoder, LuongDecoder, Seq2SeqSizes, Translator
-from tfbook.transformer import Decoder, Sizes, Transformer
-from tfbook.transformer import Encoder as Reader
+from tfbook.attention import POSITIONS
+from tfbook.models.blocks import Config
+from tfbook.models.seq2seq import (
+    BahdanauDecoder,
+    FixedContextDecoder,
+    LuongDecoder,
+    RecurrentEncoder,
+    Seq2SeqConfig,
+    Translator,
+)
+from tfbook.models.transformer import Decoder, Transformer
+from tfbook.models.transformer import Encoder as Reader
+from tfbook.text import EOS, Batch, Pair, Vocabulary, collate
 
 sys.path.insert(0, str(Path(__file__).parent))  # for the modules beside the tests
 
@@ -62,8 +70,8 @@ def batch(source_vocab: Vocabulary, target_vocab: Vocabulary) -> Batch:
 
 
 @pytest.fixture
-def sizes(source_vocab: Vocabulary, target_vocab: Vocabulary) -> Seq2SeqSizes:
-    return Seq2SeqSizes(
+def sizes(source_vocab: Vocabulary, target_vocab: Vocabulary) -> Seq2SeqConfig:
+    return Seq2SeqConfig(
         source_vocab=len(source_vocab), target_vocab=len(target_vocab), d_embed=5, d_hidden=4, dropout=0.2
     )
 
@@ -72,21 +80,21 @@ RECURRENT = {"fixed": FixedContextDecoder, "bahdanau": BahdanauDecoder, "luong":
 
 
 @pytest.fixture(params=RECURRENT)
-def translator(request: pytest.FixtureRequest, sizes: Seq2SeqSizes) -> Translator:
+def translator(request: pytest.FixtureRequest, sizes: Seq2SeqConfig) -> Translator:
     """In double precision and eval mode, so that equal means equal."""
     torch.manual_seed(0)
-    return Translator(Encoder(sizes), RECURRENT[request.param](sizes)).double().eval()
+    return Translator(RecurrentEncoder(sizes), RECURRENT[request.param](sizes)).double().eval()
 
 
 @pytest.fixture(params=[*RECURRENT, *POSITIONS, "post-norm"])
-def speaker(request: pytest.FixtureRequest, sizes: Seq2SeqSizes) -> Translator | Transformer:
+def speaker(request: pytest.FixtureRequest, sizes: Seq2SeqConfig) -> Translator | Transformer:
     """The same and a Transformer with each encoding of positions, with weights that make them say different things."""
     torch.manual_seed(3)
     if request.param in RECURRENT:
-        model = Translator(Encoder(sizes), RECURRENT[request.param](sizes))
+        model = Translator(RecurrentEncoder(sizes), RECURRENT[request.param](sizes))
     else:
         position, pre_norm = ("sinusoidal", False) if request.param == "post-norm" else (request.param, True)
-        blocks = Sizes(d_model=8, heads=2, d_ff=12, dropout=0.2, position=position, longest=16, pre_norm=pre_norm)
+        blocks = Config(d_model=8, heads=2, d_ff=12, dropout=0.2, position=position, longest=16, pre_norm=pre_norm)
         model = Transformer(Reader(sizes.source_vocab, blocks), Decoder(sizes.target_vocab, blocks, tied=False))
     for parameter in model.parameters():
         if parameter.ndim > 1:  # tied tables repeat themselves and drawn shifts say one word whatever the source

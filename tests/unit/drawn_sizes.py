@@ -3,15 +3,15 @@
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
-from tfbook.positions import POSITIONS
-from tfbook.transformer import Sizes
+from tfbook.attention import POSITIONS
+from tfbook.models.blocks import Config
 
 
 @st.composite
-def sizes(draw: st.DrawFn, **choices: SearchStrategy) -> Sizes:
-    """Up to three heads and blocks, an even width for each head; `choices` draw the other fields of `Sizes`."""
+def sizes(draw: st.DrawFn, **choices: SearchStrategy) -> Config:
+    """Up to three heads and blocks, an even width for each head; `choices` draw the other fields of `Config`."""
     heads = draw(st.integers(1, 3))
-    return Sizes(
+    return Config(
         d_model=heads * 2 * draw(st.integers(1, 4)),
         heads=heads,
         d_ff=draw(st.integers(1, 20)),

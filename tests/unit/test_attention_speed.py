@@ -19,7 +19,7 @@ def script(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 
 
 def test_the_kernels_are_compared_by_length_and_mask(script: dict[str, Any]) -> None:
-    rows = script["between_kernels"](rounds=1)
+    rows = script["between_implementations"](rounds=1)
     assert [(row["length"], row["mask"]) for row in rows] == [(4, "none"), (4, "causal"), (8, "none"), (8, "causal")]
     assert all(row["softmax ÷ fused"] > 0 for row in rows)
 

@@ -13,8 +13,7 @@ import torch
 from torch import Tensor, nn
 from transformers import BartConfig, BartForConditionalGeneration
 
-from tfbook.data.translation import BOS, EOS, PAD
-from tfbook.decoding import (
+from tfbook.generation.search import (
     NEVER_SAID,
     VASWANI,
     Beams,
@@ -23,14 +22,17 @@ from tfbook.decoding import (
     Penalty,
     Recomputed,
     Steps,
-    beam,
+    beam_search,
     gnmt_penalty,
-    greedy,
+    greedy_search,
     mean_penalty,
 )
-from tfbook.seq2seq import BahdanauDecoder, Decoded, Seq2SeqSizes, Translator
-from tfbook.seq2seq import Encoder as Reader
-from tfbook.transformer import Decoder, Encoder, Sizes, Transformer
+from tfbook.models.blocks import Config
+from tfbook.models.outputs import Decoded
+from tfbook.models.seq2seq import BahdanauDecoder, Seq2SeqConfig, Translator
+from tfbook.models.seq2seq import RecurrentEncoder as Reader
+from tfbook.models.transformer import Decoder, Encoder, Transformer
+from tfbook.text import BOS, EOS, PAD
 
 Model = Translator | Transformer
 Text = tuple[tuple[int, ...], float]  # words and score
@@ -91,7 +93,7 @@ def test_each_source_gets_the_texts_of_the_naive_search(speaker: Model) -> None:
     """For every decoder and encoding of positions, a ragged batch, several widths and penalties."""
     texts = set()
     for width, penalty in SEARCHES:
-        found = beam(speaker, SOURCE, LENGTHS, width=width, max_length=LONGEST, penalty=penalty)
+        found = beam_search(speaker, SOURCE, LENGTHS, width=width, max_length=LONGEST, penalty=penalty)
         assert found.tokens.shape == (len(SOURCE), width, LONGEST)
         for row, length in enumerate(LENGTHS.tolist()):
             expected = _naive(speaker, SOURCE[row, :length], width, penalty)
@@ -105,7 +107,9 @@ def test_with_a_cache_the_beams_are_those_without(speaker: Model, width: int, pe
     """Every step of the search: parents, words, log-probabilities; and what comes out."""
     steps: dict[type[Steps], list[BeamStep]] = {Cached: [], Recomputed: []}
     found, expected = (
-        beam(speaker, SOURCE, LENGTHS, width=width, max_length=LONGEST, penalty=penalty, steps=kind, seen=seen.append)
+        beam_search(
+            speaker, SOURCE, LENGTHS, width=width, max_length=LONGEST, penalty=penalty, steps=kind, seen=seen.append
+        )
         for kind, seen in steps.items()
     )
     assert torch.equal(found.tokens, expected.tokens)
@@ -119,11 +123,11 @@ def test_with_a_cache_the_beams_are_those_without(speaker: Model, width: int, pe
 
 def test_a_beam_of_one_is_greedy(speaker: Model) -> None:
     """Without a penalty, which would let it go on behind the first `<eos>` in search of a longer text."""
-    said = greedy(speaker, SOURCE, LENGTHS, max_length=LONGEST).tokens
-    found = beam(speaker, SOURCE, LENGTHS, width=1, max_length=LONGEST, penalty=gnmt_penalty(0))
+    said = greedy_search(speaker, SOURCE, LENGTHS, max_length=LONGEST).tokens
+    found = beam_search(speaker, SOURCE, LENGTHS, width=1, max_length=LONGEST, penalty=gnmt_penalty(0))
     assert torch.equal(found.tokens[:, 0, : said.shape[1]], said)
     assert not found.tokens[:, 0, said.shape[1] :].any()
-    longer = beam(speaker, SOURCE, LENGTHS, width=1, max_length=LONGEST, penalty=mean_penalty(1.0))
+    longer = beam_search(speaker, SOURCE, LENGTHS, width=1, max_length=LONGEST, penalty=mean_penalty(1.0))
     sizes = (said != PAD).sum(dim=1)
     assert (longer.scores[:, 0] >= found.scores[:, 0] / sizes - 1e-6).all()
 
@@ -136,8 +140,8 @@ TOY = len(NEVER_SAID) + 1 + 2  # words: `<eos>` and two more may be said
 def _toys() -> dict[str, Model]:
     """Models whose every word has a fair chance."""
     torch.manual_seed(1)
-    sizes = Sizes(d_model=8, heads=2, d_ff=8, layers=1, position="rotary")
-    recurrent = Seq2SeqSizes(source_vocab=TOY, target_vocab=TOY, d_embed=4, d_hidden=4)
+    sizes = Config(d_model=8, heads=2, d_ff=8, layers=1, position="rotary")
+    recurrent = Seq2SeqConfig(source_vocab=TOY, target_vocab=TOY, d_embed=4, d_hidden=4)
     models = {
         "Transformer": Transformer(Encoder(TOY, sizes), Decoder(TOY, sizes, tied=False)),
         "Bahdanau": Translator(Reader(recurrent), BahdanauDecoder(recurrent)),
@@ -167,21 +171,25 @@ def _every_text(model: Model, source: Tensor, penalty: Penalty, longest: int) ->
 def test_a_wide_enough_beam_is_exhaustive(kind: str, alpha: float, penalty: Callable[[float], Penalty]) -> None:
     """All 31 texts of up to four words in the right order; a narrow beam finds none better than the best of them."""
     model, source, longest = _toys()[kind], torch.tensor([[5, 4, EOS], [4, EOS, 0]]), 4
-    found = beam(model, source, torch.tensor([3, 2]), width=31, max_length=longest, penalty=penalty(alpha))
-    narrow = beam(model, source, torch.tensor([3, 2]), width=2, max_length=longest, penalty=penalty(alpha))
+    found = beam_search(model, source, torch.tensor([3, 2]), width=31, max_length=longest, penalty=penalty(alpha))
+    down = beam_search(model, source, torch.tensor([3, 2]), width=2, max_length=longest, penalty=penalty(alpha))
     for row, length in enumerate((3, 2)):
         expected = _every_text(model, source[row, :length], penalty(alpha), longest)
         assert len(expected) == 31
         _assert_equal(_row(found, row), expected)
-        assert dict(_row(narrow, row)).keys() <= dict(expected).keys()
-        assert narrow.scores[row, 0] <= found.scores[row, 0] + 1e-6
+        assert dict(_row(down, row)).keys() <= dict(expected).keys()
+        assert down.scores[row, 0] <= found.scores[row, 0] + 1e-6
 
 
 def test_penalties_change_which_text_is_best() -> None:
     """Without one, the shortest; with a strong one, the longest. Or the tests above would say little about them."""
     model, source = _toys()["Transformer"], torch.tensor([[5, 4, EOS]])
     sizes = [
-        len(_row(beam(model, source, torch.tensor([3]), width=31, max_length=4, penalty=mean_penalty(alpha)), 0)[0][0])
+        len(
+            _row(beam_search(model, source, torch.tensor([3]), width=31, max_length=4, penalty=mean_penalty(alpha)), 0)[
+                0
+            ][0]
+        )
         for alpha in (0.0, 3.0)
     ]
     assert sizes == [1, 4]
@@ -189,7 +197,7 @@ def test_penalties_change_which_text_is_best() -> None:
 
 def test_where_there_are_fewer_texts_than_beams_the_rest_have_score_minus_infinity() -> None:
     """Three texts of one word, eight beams."""
-    found = beam(_toys()["Transformer"], torch.tensor([[5, EOS]]), torch.tensor([2]), width=8, max_length=1)
+    found = beam_search(_toys()["Transformer"], torch.tensor([[5, EOS]]), torch.tensor([2]), width=8, max_length=1)
     assert found.scores[0].isfinite().tolist() == [True] * 3 + [False] * 5
     assert sorted(found.tokens[0, :3, 0].tolist()) == [EOS, 4, 5]
     assert not found.scores.isnan().any()
@@ -214,7 +222,9 @@ class Bigrams:
 
 def test_a_longer_text_may_still_win_after_a_short_one_has_ended() -> None:
     """(log 0.4 + 2 log 0.98) / 3 > log 0.5: the search goes on as long as the longest text could win."""
-    search = partial(beam, _toys()["Transformer"], torch.tensor([[5, EOS]]), torch.tensor([2]), width=1, steps=Bigrams)
+    search = partial(
+        beam_search, _toys()["Transformer"], torch.tensor([[5, EOS]]), torch.tensor([2]), width=1, steps=Bigrams
+    )
     found = search(max_length=6, penalty=mean_penalty(1.0))
     _assert_equal(_row(found, 0), [((4, 5, EOS), (math.log(0.4) + 2 * math.log(0.98)) / 3)])
     _assert_equal(_row(search(max_length=6, penalty=mean_penalty(0.0)), 0), [((EOS,), math.log(0.5))])
@@ -274,7 +284,7 @@ def bart(request: pytest.FixtureRequest) -> Bart:
 
 def _ours(model: Bart, width: int, alpha: float) -> list[list[Text]]:
     penalty = mean_penalty(alpha)
-    found = beam(model, SOURCE, LENGTHS, width=width, max_length=LONGEST, penalty=penalty, steps=Recomputed)
+    found = beam_search(model, SOURCE, LENGTHS, width=width, max_length=LONGEST, penalty=penalty, steps=Recomputed)
     return [_row(found, row) for row in range(len(SOURCE))]
 
 
@@ -315,7 +325,9 @@ def test_these_models_end_some_of_their_texts_and_not_others() -> None:
 def test_what_is_seen_are_the_steps_of_the_search(translator: Translator, width: int, penalty: Penalty) -> None:
     """From parents and words alone the texts can be told again, with their scores: a plot draws its tree from them."""
     steps: list[BeamStep] = []
-    found = beam(translator, SOURCE, LENGTHS, width=width, max_length=LONGEST, penalty=penalty, seen=steps.append)
+    found = beam_search(
+        translator, SOURCE, LENGTHS, width=width, max_length=LONGEST, penalty=penalty, seen=steps.append
+    )
     for row in range(len(SOURCE)):
         live, ended = [()] * width, {}
         for length, step in enumerate(steps, start=1):
@@ -340,7 +352,7 @@ def test_the_search_stops_when_nothing_can_win_any_more(translator: Translator) 
         translator.decoder.vocabulary.bias[EOS] = 1e4
     for width, count in ((1, 1), (2, 2)):
         steps: list[BeamStep] = []
-        found = beam(
+        found = beam_search(
             translator, SOURCE, LENGTHS, width=width, max_length=50, penalty=gnmt_penalty(0), seen=steps.append
         )
         assert len(steps) == count
@@ -351,14 +363,14 @@ def test_the_search_stops_when_nothing_can_win_any_more(translator: Translator) 
 @pytest.mark.parametrize("training", [True, False])
 def test_the_search_runs_in_eval_mode_and_restores_the_mode(speaker: Model, training: bool) -> None:
     """Dropout must not act; and an error leaves the mode as it came, too."""
-    expected = beam(speaker, SOURCE, LENGTHS, width=2, max_length=3)
+    expected = beam_search(speaker, SOURCE, LENGTHS, width=2, max_length=3)
     speaker.train(training)
-    found = beam(speaker, SOURCE, LENGTHS, width=2, max_length=3)
+    found = beam_search(speaker, SOURCE, LENGTHS, width=2, max_length=3)
     assert torch.equal(found.tokens, expected.tokens)
     assert torch.equal(found.scores, expected.scores)
     assert {module.training for module in speaker.modules()} == {training}
     with pytest.raises(ValueError, match="lengths"):
-        beam(speaker, SOURCE, LENGTHS + 9)
+        beam_search(speaker, SOURCE, LENGTHS + 9)
     assert {module.training for module in speaker.modules()} == {training}
 
 
@@ -384,4 +396,4 @@ def test_the_penalties_are_their_formulas() -> None:
 )
 def test_impossible_searches_are_refused(call: Callable[..., object], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        call(partial(beam, _toys()["Transformer"], torch.tensor([[5, EOS]]), torch.tensor([2])))
+        call(partial(beam_search, _toys()["Transformer"], torch.tensor([[5, EOS]]), torch.tensor([2])))

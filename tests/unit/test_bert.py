@@ -14,42 +14,37 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from tfbook.bert import (
-    BASE,
+from tfbook.attention import padding_mask
+from tfbook.models.bert import (
     BERT,
+    BERT_BASE,
+    BERT_LARGE,
+    Bert,
+    BertForPretraining,
+    Classifier,
+    MaskedLanguageModel,
+    PooledHead,
+    Tagger,
+    init_weights,
+)
+from tfbook.models.bert_variants import Albert, Electra, FactorizedEmbedding, student_of
+from tfbook.models.blocks import Config
+from tfbook.text import (
+    BERT_SPECIALS,
     CLS,
-    IGNORED,
-    LARGE,
+    IGNORE_INDEX,
     MASK,
     PAD,
     SEP,
-    SPECIALS,
     UNK,
-    Albert,
-    Bert,
-    Classifier,
-    Electra,
-    FactorisedWords,
-    Follows,
     Masked,
-    MaskedLanguageModel,
     Masking,
-    PretrainedBert,
-    Tagger,
-    TextHead,
-    distillation_loss,
-    electra_loss,
-    hide_words,
-    joined,
-    masked_loss,
-    pretraining_loss,
-    sentence_pairs,
-    small_weights,
-    student_of,
-    word_loss,
+    NextSentence,
+    join_segments,
+    mask_tokens,
+    next_sentence_pairs,
 )
-from tfbook.masks import padding_mask
-from tfbook.transformer import Sizes
+from tfbook.training import distillation_loss, electra_loss, masked_loss, masked_token_loss, pretraining_loss
 
 VOCAB = 20
 SMALL = replace(BERT, d_model=8, heads=2, d_ff=12, layers=2, longest=10, dropout=0.0)
@@ -60,7 +55,7 @@ MASKED = Masked(
     torch.tensor([[CLS, MASK, 6, 15, 8, SEP], [CLS, 9, MASK, SEP, PAD, PAD], [CLS, 11, 12, 13, SEP, PAD]]),
     torch.tensor([[-100, 5, -100, 7, 8, -100], [-100, -100, 10, -100, -100, -100], [-100] * 6]),
 )
-NOTHING = Masked(IDS, torch.full_like(IDS, IGNORED))
+NOTHING = Masked(IDS, torch.full_like(IDS, IGNORE_INDEX))
 
 Model = TypeVar("Model", bound=nn.Module)
 
@@ -80,7 +75,7 @@ def count(model: nn.Module) -> int:
 # ---- the body ----------------------------------------------------------------------------------------------------
 
 
-def parameters(vocab: int, sizes: Sizes, segments: int = 2) -> int:
+def parameters(vocab: int, sizes: Config, segments: int = 2) -> int:
     """Of the body: tables and a norm; in each block four matrices and two, all with biases, and two norms."""
     d, wide = sizes.d_model, sizes.d_ff
     block = 4 * (d * d + d) + (d * wide + wide) + (wide * d + d) + 2 * 2 * d
@@ -88,12 +83,14 @@ def parameters(vocab: int, sizes: Sizes, segments: int = 2) -> int:
 
 
 @pytest.mark.parametrize(
-    ("sizes", "body", "millions"), [(BASE, 108_891_648, 110), (LARGE, 334_092_288, 340)], ids=["base", "large"]
+    ("sizes", "body", "millions"),
+    [(BERT_BASE, 108_891_648, 110), (BERT_LARGE, 334_092_288, 340)],
+    ids=["base", "large"],
 )
-def test_base_and_large_have_110_and_340_million_parameters(sizes: Sizes, body: int, millions: int) -> None:
+def test_base_and_large_have_110_and_340_million_parameters(sizes: Config, body: int, millions: int) -> None:
     """By formula and by counting (Devlin et al., 2019, section 3, to two digits, with what pretraining adds)."""
     with torch.device("meta"):
-        model = PretrainedBert(Bert(30_522, sizes))
+        model = BertForPretraining(Bert(30_522, sizes))
     d = sizes.d_model
     assert count(model.bert) == parameters(30_522, sizes) == body
     heads = (d * d + d + 2 * d + 30_522) + (d * d + d + 2 * d + 2)  # the output's matrix is the table of words
@@ -104,7 +101,7 @@ def test_base_and_large_have_110_and_340_million_parameters(sizes: Sizes, body: 
 def test_weights_begin_small() -> None:
     """Matrices and tables with deviation 0.02, biases 0, norms as if they were not there."""
     torch.manual_seed(0)
-    model = PretrainedBert(Bert(500, replace(SMALL, d_model=64, d_ff=256)))
+    model = BertForPretraining(Bert(500, replace(SMALL, d_model=64, d_ff=256)))
     for name, weight in model.state_dict().items():
         if weight.ndim == 2:
             slack = 4.5 / math.sqrt(2 * weight.numel())
@@ -115,7 +112,7 @@ def test_weights_begin_small() -> None:
 
 
 def test_small_weights_takes_layers_without_bias() -> None:
-    layer = nn.Linear(200, 200, bias=False).apply(small_weights)
+    layer = nn.Linear(200, 200, bias=False).apply(init_weights)
     assert float(layer.weight.detach().std()) == pytest.approx(0.02, rel=0.05)
 
 
@@ -149,7 +146,7 @@ def test_what_it_cannot_read_is_refused(ids: Tensor, lengths: Tensor, segments: 
 
 def test_a_label_of_a_text_is_read_from_its_first_vector_alone() -> None:
     x = torch.randn(2, 5, 8, requires_grad=True)
-    drawn(TextHead(SMALL, 3))(x).sum().backward()
+    drawn(PooledHead(SMALL, 3))(x).sum().backward()
     assert bool(x.grad[:, 0].all())
     assert not x.grad[:, 1:].any()
 
@@ -168,9 +165,9 @@ def test_heads_say_one_row_a_text_or_a_token() -> None:
 def test_dropout_is_where_bert_has_it() -> None:
     """In the heads that fine-tuning adds; not in those of pretraining."""
     x, sizes = torch.randn(2, 5, 8), replace(SMALL, dropout=0.5)
-    model = PretrainedBert(Bert(VOCAB, sizes))
+    model = BertForPretraining(Bert(VOCAB, sizes))
     for head, drops in (
-        (TextHead(sizes, 3), True),
+        (PooledHead(sizes, 3), True),
         (Tagger(model.bert, 3).head, True),
         (model.head, False),
         (model.follows, False),
@@ -186,7 +183,7 @@ WORDS = 45
 def million() -> Tensor:
     """Texts of 1,000 tokens with each special token at many places, padded to different lengths."""
     torch.manual_seed(1)
-    ids = torch.randint(len(SPECIALS), len(SPECIALS) + WORDS, (1200, 1000))
+    ids = torch.randint(len(BERT_SPECIALS), len(BERT_SPECIALS) + WORDS, (1200, 1000))
     ids[:, 0] = CLS
     for special in (UNK, SEP, MASK):
         ids[torch.rand(ids.shape) < 0.02] = special
@@ -215,8 +212,8 @@ MASKINGS = {
 def test_each_share_is_binomial_over_a_million_words(masking: Masking) -> None:
     """Within 5 standard deviations: how many are drawn of every word and at every place, and what becomes of them."""
     ids = million()
-    hidden, targets = hide_words(ids, len(SPECIALS) + WORDS, masking)
-    words, asked = ids >= len(SPECIALS), targets != IGNORED
+    hidden, targets = mask_tokens(ids, len(BERT_SPECIALS) + WORDS, masking)
+    words, asked = ids >= len(BERT_SPECIALS), targets != IGNORE_INDEX
     assert words.sum() > 1_000_000
     assert not (asked & ~words).any()
     assert torch.equal(targets[asked], ids[asked])
@@ -229,43 +226,43 @@ def test_each_share_is_binomial_over_a_million_words(masking: Masking) -> None:
     stay = 1 - masking.mask - masking.random + masking.random / WORDS  # a word is now and then swapped for itself
     assert far((became == was).sum(), many, max(0.0, stay)) < 5
     others = became[(became != MASK) & (became != was)]
-    assert not torch.isin(others, torch.arange(len(SPECIALS))).any()
+    assert not torch.isin(others, torch.arange(len(BERT_SPECIALS))).any()
 
 
 def test_at_rate_0_nothing_is_hidden() -> None:
-    hidden, targets = hide_words(IDS, VOCAB, Masking(rate=0.0))
+    hidden, targets = mask_tokens(IDS, VOCAB, Masking(rate=0.0))
     assert torch.equal(hidden, IDS)
-    assert bool((targets == IGNORED).all())
+    assert bool((targets == IGNORE_INDEX).all())
 
 
 def test_another_word_is_any_word_with_the_same_probability() -> None:
     """Whatever it replaces: a table of what was there against what stands there now."""
     ids = million()
-    hidden, targets = hide_words(ids, len(SPECIALS) + WORDS, Masking(rate=1.0, mask=0.0, random=1.0))
-    asked = targets != IGNORED
+    hidden, targets = mask_tokens(ids, len(BERT_SPECIALS) + WORDS, Masking(rate=1.0, mask=0.0, random=1.0))
+    asked = targets != IGNORE_INDEX
     pairs = (ids[asked] - 5) * WORDS + hidden[asked] - 5
-    assert int(hidden[asked].min()) == len(SPECIALS)
-    assert int(hidden[asked].max()) == len(SPECIALS) + WORDS - 1
+    assert int(hidden[asked].min()) == len(BERT_SPECIALS)
+    assert int(hidden[asked].max()) == len(BERT_SPECIALS) + WORDS - 1
     assert far(pairs.bincount(minlength=WORDS**2), asked.sum(), 1 / WORDS**2) < 5.5
     assert far(hidden[asked].bincount()[5:], asked.sum(), 1 / WORDS) < 5
 
 
 def test_words_are_drawn_one_by_one() -> None:
     """Two neighbours are both drawn with the square of the rate, and what becomes of one says nothing of the next."""
-    ids = torch.randint(len(SPECIALS), 50, (1000, 1000))
-    hidden, targets = hide_words(ids, 50, Masking())
-    for what, share in ((targets != IGNORED, 0.15), (hidden == MASK, 0.12)):
+    ids = torch.randint(len(BERT_SPECIALS), 50, (1000, 1000))
+    hidden, targets = mask_tokens(ids, 50, Masking())
+    for what, share in ((targets != IGNORE_INDEX, 0.15), (hidden == MASK, 0.12)):
         for both in (what[:, 1:] & what[:, :-1], what[1:] & what[:-1]):
             assert far(both.sum(), both.numel(), share**2) < 8  # neighbouring pairs share a word: √3 wider at most
 
 
 def test_masks_are_static_when_kept_and_dynamic_when_drawn_anew() -> None:
     """After k draws a word was asked for at least once with probability 1 − (1 − rate)^k."""
-    ids, dice = torch.randint(len(SPECIALS), 50, (100, 1000)), torch.Generator().manual_seed(3)
-    draws = [hide_words(ids, 50, Masking(), generator=dice).targets != IGNORED for _ in range(10)]
+    ids, dice = torch.randint(len(BERT_SPECIALS), 50, (100, 1000)), torch.Generator().manual_seed(3)
+    draws = [mask_tokens(ids, 50, Masking(), generator=dice).targets != IGNORE_INDEX for _ in range(10)]
     assert not any(torch.equal(draws[0], other) for other in draws[1:])
     assert far(torch.stack(draws).any(dim=0).sum(), ids.numel(), 1 - 0.85**10) < 5
-    once, again = (hide_words(ids, 50, Masking(), generator=torch.Generator().manual_seed(3)) for _ in range(2))
+    once, again = (mask_tokens(ids, 50, Masking(), generator=torch.Generator().manual_seed(3)) for _ in range(2))
     assert torch.equal(once.ids, again.ids)
     assert torch.equal(once.targets, again.targets)
 
@@ -273,21 +270,21 @@ def test_masks_are_static_when_kept_and_dynamic_when_drawn_anew() -> None:
 def test_weights_are_factors_on_the_rate_of_each_word() -> None:
     ids = torch.tensor([7, 8, 9]).repeat(100_000, 1)
     weights = torch.zeros(10).index_copy_(0, torch.tensor([7, 8]), torch.tensor([1.0, 0.25]))
-    drawn = hide_words(ids, 10, Masking(rate=0.6), weights=weights).targets != IGNORED
+    drawn = mask_tokens(ids, 10, Masking(rate=0.6), weights=weights).targets != IGNORE_INDEX
     for word, rate in enumerate((0.6, 0.15, 0.0)):
         assert far(drawn[:, word].sum(), len(ids), rate) < 5
 
 
 def test_without_a_generator_the_global_one_is_drawn_from() -> None:
     torch.manual_seed(4)
-    first = hide_words(IDS, VOCAB, Masking(rate=0.5))
+    first = mask_tokens(IDS, VOCAB, Masking(rate=0.5))
     torch.manual_seed(4)
-    assert all(map(torch.equal, first, hide_words(IDS, VOCAB, Masking(rate=0.5))))
+    assert all(map(torch.equal, first, mask_tokens(IDS, VOCAB, Masking(rate=0.5))))
 
 
 def test_the_text_that_came_is_left_alone() -> None:
     ids = IDS.clone()
-    hide_words(ids, VOCAB, Masking(rate=1.0))
+    mask_tokens(ids, VOCAB, Masking(rate=1.0))
     assert torch.equal(ids, IDS)
 
 
@@ -313,7 +310,7 @@ def by_hand(model: MaskedLanguageModel, masked: Masked, segments: Tensor | None)
     logits, losses = model(masked.ids, LENGTHS, segments), []
     for row, targets in enumerate(masked.targets.tolist()):
         for place, word in enumerate(targets):
-            if word != IGNORED:
+            if word != IGNORE_INDEX:
                 scores = [math.exp(score) for score in logits[row, place].tolist()]
                 losses.append(-math.log(scores[word] / sum(scores)))
     return sum(losses) / len(losses)
@@ -330,7 +327,7 @@ def test_the_loss_is_the_one_worked_out_by_hand(segments: Tensor | None) -> None
 @torch.no_grad()
 def test_both_losses_are_added() -> None:
     """The second is −mean log p(label)."""
-    model, labels = drawn(PretrainedBert(Bert(VOCAB, SMALL))), torch.tensor([1, 0, 1])
+    model, labels = drawn(BertForPretraining(Bert(VOCAB, SMALL))), torch.tensor([1, 0, 1])
     follows = torch.softmax(model.follows(model.bert(MASKED.ids, LENGTHS, SEGMENTS)), dim=-1)
     second = -sum(math.log(follows[row, label]) for row, label in enumerate(labels.tolist())) / 3
     found = float(pretraining_loss(model, MASKED, LENGTHS, SEGMENTS, labels))
@@ -351,7 +348,7 @@ def test_where_nothing_was_drawn_the_loss_is_0_and_its_gradient_finite() -> None
 def test_the_loss_is_computed_in_float32() -> None:
     """A log-probability near −8 has steps of 1/32 in bfloat16."""
     logits = torch.randn(7, 500).bfloat16()
-    loss = word_loss(logits, torch.arange(7))
+    loss = masked_token_loss(logits, torch.arange(7))
     assert loss.dtype == torch.float32
     assert torch.equal(loss, F.cross_entropy(logits.float(), torch.arange(7)))
 
@@ -360,9 +357,9 @@ def test_the_loss_is_computed_in_float32() -> None:
 
 
 def test_two_segments_share_one_text() -> None:
-    assert joined([7, 8], [9]) == ([CLS, 7, 8, SEP, 9, SEP], [0, 0, 0, 0, 1, 1])
-    assert joined([7, 8]) == ([CLS, 7, 8, SEP], [0, 0, 0, 0])
-    assert joined((7,), (8, 9, 10)) == ([CLS, 7, SEP, 8, 9, 10, SEP], [0, 0, 0, 1, 1, 1, 1])
+    assert join_segments([7, 8], [9]) == ([CLS, 7, 8, SEP, 9, SEP], [0, 0, 0, 0, 1, 1])
+    assert join_segments([7, 8]) == ([CLS, 7, 8, SEP], [0, 0, 0, 0])
+    assert join_segments((7,), (8, 9, 10)) == ([CLS, 7, SEP, 8, 9, 10, SEP], [0, 0, 0, 1, 1, 1, 1])
 
 
 def library(documents: int, sentences: int) -> list[list[tuple[int, int]]]:
@@ -372,7 +369,7 @@ def library(documents: int, sentences: int) -> list[list[tuple[int, int]]]:
 
 def test_each_sentence_with_a_successor_is_paired_once() -> None:
     """In the documents' order; a positive is followed by its successor, a negative by another document's sentence."""
-    pairs = sentence_pairs(library(4, 500), seed=0)
+    pairs = next_sentence_pairs(library(4, 500), seed=0)
     assert [pair.first for pair in pairs] == [(number, place) for number in range(4) for place in range(499)]
     for first, second, label in pairs:
         if label:
@@ -383,7 +380,7 @@ def test_each_sentence_with_a_successor_is_paired_once() -> None:
 
 def test_labels_are_balanced_and_negatives_come_from_everywhere() -> None:
     """Half of the pairs follow; each other document, and each of its sentences, is as likely as the next."""
-    pairs = sentence_pairs(library(5, 4001), seed=1)
+    pairs = next_sentence_pairs(library(5, 4001), seed=1)
     labels = torch.tensor([pair.label for pair in pairs])
     assert far(labels.sum(), len(labels), 0.5) < 5
     ordered = Counter((pair.first[0], pair.second[0]) for pair in pairs if pair.label)
@@ -395,23 +392,23 @@ def test_labels_are_balanced_and_negatives_come_from_everywhere() -> None:
 
 def test_the_same_seed_gives_the_same_pairs() -> None:
     documents = library(3, 50)
-    assert sentence_pairs(documents, seed=2) == sentence_pairs(documents, seed=2)
-    assert sentence_pairs(documents, seed=2) != sentence_pairs(documents, seed=3)
+    assert next_sentence_pairs(documents, seed=2) == next_sentence_pairs(documents, seed=2)
+    assert next_sentence_pairs(documents, seed=2) != next_sentence_pairs(documents, seed=3)
 
 
 def test_short_documents_are_no_obstacle() -> None:
     """One of one sentence begins no pair but may end one; an empty one does neither."""
     documents = [[], [(1, 0)], [(2, 0), (2, 1)], []]
-    pairs = [pair for seed in range(40) for pair in sentence_pairs(documents, seed=seed)]
+    pairs = [pair for seed in range(40) for pair in next_sentence_pairs(documents, seed=seed)]
     assert len(pairs) == 40
-    assert {*pairs} == {Follows((2, 0), (2, 1), 0), Follows((2, 0), (1, 0), 1)}
-    assert sentence_pairs([[(0, 0)], [(1, 0)]], seed=0) == []
+    assert {*pairs} == {NextSentence((2, 0), (2, 1), 0), NextSentence((2, 0), (1, 0), 1)}
+    assert next_sentence_pairs([[(0, 0)], [(1, 0)]], seed=0) == []
 
 
 @pytest.mark.parametrize(("documents", "found"), [([], 0), ([[], [[5], [6]]], 1)])
 def test_one_document_has_no_others_to_draw_from(documents: list[list[list[int]]], found: int) -> None:
     with pytest.raises(ValueError, match=f"documents holds {found} with sentences; expected two or more"):
-        sentence_pairs(documents, seed=0)
+        next_sentence_pairs(documents, seed=0)
 
 
 # ---- ALBERT ------------------------------------------------------------------------------------------------------
@@ -420,16 +417,16 @@ def test_one_document_has_no_others_to_draw_from(documents: list[list[list[int]]
 def test_albert_has_one_block_and_a_narrow_table() -> None:
     """In ALBERT-base, with words of width 128, 11 million numbers do for 109 (Lan et al., 2020, Table 1, says 12)."""
     with torch.device("meta"):
-        model = Albert(30_000, BASE, d_embed=128)
-    one = parameters(30_000, replace(BASE, layers=1)) - 30_000 * 768
+        model = Albert(30_000, BERT_BASE, d_embed=128)
+    one = parameters(30_000, replace(BERT_BASE, layers=1)) - 30_000 * 768
     assert count(model) == one + 30_000 * 128 + 128 * 768 + 768
-    assert count(model) < parameters(30_000, BASE) / 9
+    assert count(model) < parameters(30_000, BERT_BASE) / 9
     assert len(model.stack.blocks) == 12
 
 
 def test_a_word_is_looked_up_and_widened() -> None:
-    words = drawn(FactorisedWords(VOCAB, 3, 8))
-    expected = words.weight[IDS] @ words.widen.weight.T + words.widen.bias
+    words = drawn(FactorizedEmbedding(VOCAB, 3, 8))
+    expected = words.weight[IDS] @ words.up.weight.T + words.up.bias
     torch.testing.assert_close(words(IDS), expected)
 
 
@@ -501,7 +498,7 @@ def test_what_stands_in_is_drawn_from_the_generator() -> None:
     model.generator.head.vocabulary.bias.fill_(-100.0)[[6, 7, 8, 9]] = 0.0
     model.discriminator.bert.register_forward_pre_hook(lambda module, arguments: seen.append(arguments[0]))
     electra_loss(model, Masked(*(part.repeat(1000, 1) for part in MASKED)), LENGTHS.repeat(1000))
-    filled, asked = seen[0].unflatten(0, (1000, 3)), MASKED.targets != IGNORED
+    filled, asked = seen[0].unflatten(0, (1000, 3)), MASKED.targets != IGNORE_INDEX
     assert bool((filled[:, ~asked] == MASKED.ids[~asked]).all())
     assert far(filled[:, asked].flatten().bincount(minlength=VOCAB)[[6, 7, 8, 9]], 4000, 1 / 4) < 5
     assert far(filled[:, asked][:, :2].eq(6).all(dim=1).sum(), 1000, 1 / 16) < 5
@@ -590,7 +587,7 @@ def numbered(layers: int) -> Bert:
     """A teacher whose blocks say which they are."""
     teacher = drawn(Bert(VOCAB, replace(SMALL, layers=layers)))
     for number, block in enumerate(teacher.stack.blocks):
-        nn.init.constant_(block.feed_forward.branch.narrow.bias, float(number))
+        nn.init.constant_(block.feed_forward.branch.down.bias, float(number))
     return teacher
 
 
@@ -609,7 +606,7 @@ def test_a_student_begins_with_evenly_spaced_blocks(layers: int, kept: list[int]
     """Each a `floor` of its share of the way, so that no two gaps differ by more than one."""
     teacher = numbered(12)
     student = student_of(teacher, layers)
-    assert [int(block.feed_forward.branch.narrow.bias[0]) for block in student.stack.blocks] == kept
+    assert [int(block.feed_forward.branch.down.bias[0]) for block in student.stack.blocks] == kept
     assert student.sizes == replace(teacher.sizes, layers=layers)
     for block, number in zip(student.stack.blocks, kept, strict=True):
         own, other = block.state_dict(), teacher.stack.blocks[number].state_dict()

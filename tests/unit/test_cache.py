@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from tfbook.cache import Cache, StackCache
+from tfbook.attention import Cache, StackCache
 
 
 def _filled(batch: int, time: int) -> tuple[Cache, Tensor, Tensor]:

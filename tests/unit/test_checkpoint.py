@@ -20,16 +20,18 @@ from torch import nn
 from tqdm.auto import tqdm
 
 from tfbook import files, runtime
-from tfbook.checkpoints import (
+from tfbook.training import (
     CheckpointError,
     DamagedCheckpoint,
     History,
+    Recipe,
+    fit,
     load_checkpoint,
     load_weights,
     resume,
     save_checkpoint,
+    warmup_cosine,
 )
-from tfbook.train import Recipe, fit, warmup_cosine
 
 pytestmark = pytest.mark.usefixtures("float32")
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from tfbook.cnn import Cnn, convolution
+from tfbook.models.cnn import Cnn, convolution
 
 
 def count(model: nn.Module) -> int:

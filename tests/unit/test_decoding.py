@@ -6,10 +6,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from tfbook.data.translation import BOS, EOS, PAD, UNK, Batch, Pair, Vocabulary, collate
-from tfbook.decoding import Cached, Recomputed, beam, greedy, translate
-from tfbook.seq2seq import Translator
-from tfbook.transformer import Transformer
+from tfbook.generation.search import Cached, Recomputed, beam_search, greedy_search, translate
+from tfbook.models.seq2seq import Translator
+from tfbook.models.transformer import Transformer
+from tfbook.text import BOS, EOS, PAD, UNK, Batch, Pair, Vocabulary, collate
 
 LONGEST = 12
 Model = Translator | Transformer
@@ -56,7 +56,7 @@ def test_greedy_says_the_most_probable_word_each_time(translator: Translator) ->
     for seed in range(4):
         model = _randomise(translator, seed)
         source, lengths = _inputs(model.encoder.embed.num_embeddings, seed)
-        found = greedy(model, source, lengths, max_length=LONGEST)
+        found = greedy_search(model, source, lengths, max_length=LONGEST)
         assert found.tokens.dtype == torch.int64
         for row, length in enumerate(lengths):
             said, looked = _naive(model, source[row, :length], LONGEST)
@@ -87,14 +87,17 @@ def test_greedy_with_a_cache_is_greedy_without(speaker: Model) -> None:
     source, lengths = _inputs(speaker.encoder.embed.num_embeddings, seed=0)
     logits: dict[type, list[Tensor]] = {Cached: [], Recomputed: []}
     found, expected = (
-        greedy(speaker, source, lengths, max_length=LONGEST, steps=_heard(steps, logits[steps])) for steps in logits
+        greedy_search(speaker, source, lengths, max_length=LONGEST, steps=_heard(steps, logits[steps]))
+        for steps in logits
     )
     assert torch.equal(found.tokens, expected.tokens)
     assert len(found.tokens.unique(dim=0)) > 4, "the sentences should differ, or the test says little"
     torch.testing.assert_close(*logits.values())
     torch.testing.assert_close(found.weights, expected.weights)
     for row, length in enumerate(lengths.tolist()):
-        alone = greedy(speaker, source[row : row + 1, :length], lengths[row : row + 1], max_length=LONGEST).tokens[0]
+        alone = greedy_search(
+            speaker, source[row : row + 1, :length], lengths[row : row + 1], max_length=LONGEST
+        ).tokens[0]
         assert torch.equal(found.tokens[row, : len(alone)], alone)
         assert not found.tokens[row, len(alone) :].any()
 
@@ -104,7 +107,7 @@ def test_greedy_stops_when_every_sentence_has_ended(talker: Translator) -> None:
     with torch.no_grad():
         talker.decoder.vocabulary.bias[EOS] = 1e4
     source, lengths = _inputs(8, seed=1)
-    assert greedy(talker, source, lengths).tokens.tolist() == [[EOS]] * len(source)
+    assert greedy_search(talker, source, lengths).tokens.tolist() == [[EOS]] * len(source)
 
 
 @pytest.mark.parametrize("longest", [1, 5])
@@ -112,7 +115,7 @@ def test_greedy_stops_at_max_length(talker: Translator, longest: int) -> None:
     with torch.no_grad():
         talker.decoder.vocabulary.bias[EOS] = -1e4
     source, lengths = _inputs(8, seed=1)
-    tokens = greedy(talker, source, lengths, max_length=longest).tokens
+    tokens = greedy_search(talker, source, lengths, max_length=longest).tokens
     assert tokens.shape == (len(source), longest)
     assert EOS not in tokens
 
@@ -121,19 +124,19 @@ def test_greedy_stops_at_max_length(talker: Translator, longest: int) -> None:
 def test_greedy_decodes_in_eval_mode_and_restores_the_mode(talker: Translator, training: bool) -> None:
     """Dropout must not act; and an error leaves the mode as it came, too."""
     source, lengths = _inputs(8, seed=2)
-    expected = greedy(talker, source, lengths).tokens
+    expected = greedy_search(talker, source, lengths).tokens
     talker.train(training)
-    assert torch.equal(greedy(talker, source, lengths).tokens, expected)
+    assert torch.equal(greedy_search(talker, source, lengths).tokens, expected)
     assert {module.training for module in talker.modules()} == {training}
     with pytest.raises(ValueError, match="lengths holds a 0"):
-        greedy(talker, source, torch.zeros_like(lengths))
+        greedy_search(talker, source, torch.zeros_like(lengths))
     assert {module.training for module in talker.modules()} == {training}
 
 
 @pytest.mark.parametrize("longest", [0, -1])
 def test_greedy_refuses_a_max_length_without_words(talker: Translator, longest: int) -> None:
     with pytest.raises(ValueError, match=f"max_length is {longest}; expected 1 or more"):
-        greedy(talker, *_inputs(8, seed=0), max_length=longest)
+        greedy_search(talker, *_inputs(8, seed=0), max_length=longest)
 
 
 @pytest.mark.parametrize("batch", [1, 3, 250])
@@ -145,7 +148,7 @@ def test_translate_gives_each_sentence_its_words_in_order(
     assert len(found) == len(pairs)
     for pair, translation in zip(pairs, found, strict=True):
         alone: Batch = collate([pair], source_vocab, target_vocab)
-        tokens, weights = greedy(talker, alone.source, alone.source_lengths, max_length=LONGEST)
+        tokens, weights = greedy_search(talker, alone.source, alone.source_lengths, max_length=LONGEST)
         assert translation.words == target_vocab.decode(tokens[0])
         if weights is None:
             assert translation.weights is None
@@ -158,7 +161,7 @@ def test_translate_by_beam_search_says_the_best_text(
     talker: Translator, pairs: list[Pair], source_vocab: Vocabulary, target_vocab: Vocabulary
 ) -> None:
     """Without weights, since no single path chose its words."""
-    search = partial(beam, width=3)
+    search = partial(beam_search, width=3)
     found = translate(talker, pairs, source_vocab, target_vocab, max_length=LONGEST, search=search)
     for pair, translation in zip(pairs, found, strict=True):
         alone = collate([pair], source_vocab, target_vocab)

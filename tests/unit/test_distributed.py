@@ -12,10 +12,11 @@ from typing import Any
 
 import pytest
 import torch
+from tfbook.training.MISSING import distributed
 from torch import nn
 
-from tfbook import distributed, pretrain
-from tfbook.pretrain import Options
+from tfbook import pretrain
+from tfbook.pretrain.options import Options
 from tfbook.pretrain.run import Progress
 
 pytestmark = pytest.mark.usefixtures("float32")
@@ -31,7 +32,11 @@ def train_in_turns(folder: str) -> None:
     """What each of the two processes does, one run after the other."""
     with distributed.processes():
         rank = distributed.rank()
-        found = {"count": distributed.count(), "mean": distributed.mean(float(rank)), "all": distributed.gathered(rank)}
+        found = {
+            "count": distributed.count(),
+            "mean": distributed.mean(float(rank)),
+            "all": distributed.all_gathered(rank),
+        }
         for name in ("adamw", "muon"):
             pretrain.pretrain(_options(folder, name, optimizer=name, accumulate=2))
         dropped = _options(folder, "stopped", dropout=0.3)
@@ -100,7 +105,7 @@ def test_two_processes_do_what_one_does(folder: Path, tmp_path: Path, optimizer:
     assert one.loss[-1] < one.loss[0], "nothing was learned, so equality says little"
     for row, expected in zip(two["evaluations"], one.evaluations, strict=True):
         assert row["bits_per_byte"] == pytest.approx(expected["bits_per_byte"], abs=1e-5)
-    weights = [pretrain.load(run).model.state_dict() for run in (tmp_path / "one", folder / optimizer)]
+    weights = [pretrain.load_pretrained(run).model.state_dict() for run in (tmp_path / "one", folder / optimizer)]
     torch.testing.assert_close(*weights, rtol=0, atol=1e-4)
 
 
@@ -113,7 +118,7 @@ def test_a_stopped_run_goes_on_in_both_bit_for_bit(folder: Path) -> None:
     """With dropout: each process has random numbers of its own, before and after."""
     stopped, whole = folder / "stopped", folder / "whole"
     assert _history(stopped)["loss"] == _history(whole)["loss"]
-    weights = [pretrain.load(run).model.state_dict() for run in (stopped, whole)]
+    weights = [pretrain.load_pretrained(run).model.state_dict() for run in (stopped, whole)]
     torch.testing.assert_close(*weights, rtol=0, atol=0)
     one, other = (found["draws"] for found in _found(folder))
     assert one != other
@@ -139,7 +144,7 @@ def test_one_process_shares_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     with distributed.processes(), distributed.first_in_turn():
         assert (distributed.count(), distributed.rank()) == (1, 0)
         assert distributed.mean(2.5) == 2.5
-        assert distributed.gathered("one") == ["one"]
+        assert distributed.all_gathered("one") == ["one"]
         assert distributed.shared(model) is model
 
 

@@ -1,4 +1,4 @@
-"""The kernels for long sequences that are exact: each against dense attention under the mask that it says it has."""
+"""The implementations for long sequences that are exact: each against dense attention under the mask that it says it has."""
 
 import math
 from collections.abc import Callable
@@ -12,26 +12,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from tfbook.attention import LOWEST, MultiHeadAttention, fastest, record, softmax
-from tfbook.efficient import (
-    Banded,
-    BigBird,
-    BlockSparse,
-    EfficientKernel,
-    Linear,
-    Lsh,
-    Performer,
-    Tiled,
-    alternate,
-    online_softmax,
-    redraw,
-)
-from tfbook.efficient.block_sparse import Blocks, rows_alike
-from tfbook.efficient.kernel import Sight
-from tfbook.experiments import peak_memory
-from tfbook.experiments.lesson03 import exponent
-from tfbook.masks import Band, Causal, Dense, Lengths, Mask
-from tfbook.transformer import LanguageModel, Sizes
+from tfbook.attention import LOWEST, Band, Causal, Dense, Lengths, Mask, MultiHeadAttention, fastest, record, softmax
+from tfbook.attention.efficient.banded import Banded
+from tfbook.attention.efficient.base import EfficientAttention, Visibility
+from tfbook.attention.efficient.bigbird import BigBird
+from tfbook.attention.efficient.block_sparse import Blocks, BlockSparse, rows_alike
+from tfbook.attention.efficient.layers import resample
+from tfbook.attention.efficient.linear import Linear
+from tfbook.attention.efficient.lsh import Lsh
+from tfbook.attention.efficient.performer import Performer
+from tfbook.attention.efficient.tiled import Tiled, online_softmax
+from tfbook.course.experiments import peak_memory
+from tfbook.course.experiments.self_attention import exponent
+from tfbook.models.blocks import Config, alternate
+from tfbook.models.language_model import LanguageModel
 
 TOLERANCES = {torch.float64: 1e-11, torch.float32: 1e-5, torch.bfloat16: 0.05, torch.float16: 0.01}
 
@@ -45,31 +39,31 @@ def everything(blocks: int) -> Tensor:
     return torch.ones(blocks, blocks, dtype=torch.bool)
 
 
-EXACT: dict[str, EfficientKernel] = {
+EXACT: dict[str, EfficientAttention] = {
     "banded": Banded(3, block=2),
     "block-sparse": BlockSparse(drawn_pattern, block=2),
     "bigbird": BigBird(window=1, everywhere=1, drawn=1, block=2),
     "tiled": Tiled(2),
 }
-KERNELS = EXACT | {
+IMPLEMENTATIONS = EXACT | {
     "lsh": Lsh(4, window=3, rounds=2, shared=False),
     "linear": Linear(chunk=2),
     "performer": Performer(8),
 }
-every_kernel = pytest.mark.parametrize("kernel", KERNELS.values(), ids=KERNELS)
-every_exact_kernel = pytest.mark.parametrize("kernel", EXACT.values(), ids=EXACT)
+every_kernel = pytest.mark.parametrize("implementation", IMPLEMENTATIONS.values(), ids=IMPLEMENTATIONS)
+every_exact_kernel = pytest.mark.parametrize("implementation", EXACT.values(), ids=EXACT)
 
 
-def its_mask(kernel: EfficientKernel, q: Tensor, k: Tensor, mask: Mask | None) -> Mask | None:
+def its_mask(implementation: EfficientAttention, q: Tensor, k: Tensor, mask: Mask | None) -> Mask | None:
     """What dense attention needs to compute the same."""
-    return kernel.mask(q, k, mask) if hasattr(kernel, "mask") else mask
+    return implementation.mask(q, k, mask) if hasattr(implementation, "mask") else mask
 
 
 # ---- exactness ---------------------------------------------------------------------------------------------------
 
 
 @st.composite
-def exact_kernels(draw: st.DrawFn) -> EfficientKernel:
+def exact_kernels(draw: st.DrawFn) -> EfficientAttention:
     """Any settings; windows and blocks may be longer than the text."""
     block, seed = draw(st.integers(1, 9)), draw(st.integers(0, 99))
     few = st.integers(0, 2)
@@ -84,9 +78,9 @@ def exact_kernels(draw: st.DrawFn) -> EfficientKernel:
 
 
 class Case(NamedTuple):
-    """A kernel and what it is given."""
+    """An implementation and what it is given."""
 
-    kernel: EfficientKernel
+    implementation: EfficientAttention
     q: Tensor  # (batch, head, query, d_head)
     k: Tensor  # (batch, head, key, d_head)
     v: Tensor  # (batch, head, key, d_value)
@@ -95,17 +89,19 @@ class Case(NamedTuple):
 
 @st.composite
 def cases(draw: st.DrawFn) -> Case:
-    """Texts of any length, 1 among them; where the kernel allows it with fewer queries than keys."""
-    kernel = draw(exact_kernels())
+    """Texts of any length, 1 among them; where the implementation allows it with fewer queries than keys."""
+    implementation = draw(exact_kernels())
     batch, head, query, d_head, d_value = (draw(st.integers(1, n)) for n in (2, 2, 25, 4, 3))
-    key = query + (draw(st.integers(0, 5)) if isinstance(kernel, Banded | Tiled) else 0)
+    key = query + (draw(st.integers(0, 5)) if isinstance(implementation, Banded | Tiled) else 0)
     generator = torch.Generator().manual_seed(draw(st.integers(0, 2**31)))
     normal = partial(torch.randn, batch, head, generator=generator, dtype=torch.float64, requires_grad=True)
     lengths = torch.randint(key + 1, (batch,), generator=generator)
     masks = [None, Causal(), Lengths(lengths), Causal() & Lengths(lengths)]
-    if Band in kernel.supports.masks:
+    if Band in implementation.supports.masks:
         masks += [Band(2, 1), Band(0, 7) & Lengths(lengths)]
-    return Case(kernel, normal(query, d_head), normal(key, d_head), normal(key, d_value), draw(st.sampled_from(masks)))
+    return Case(
+        implementation, normal(query, d_head), normal(key, d_head), normal(key, d_value), draw(st.sampled_from(masks))
+    )
 
 
 def _gradients(output: Tensor, *inputs: Tensor) -> tuple[Tensor, ...]:
@@ -118,21 +114,23 @@ def _gradients(output: Tensor, *inputs: Tensor) -> tuple[Tensor, ...]:
 @settings(max_examples=120)
 def test_exact_kernels_compute_dense_attention_under_their_mask(case: Case) -> None:
     """In double precision, outputs and gradients."""
-    kernel, q, k, v, mask = case
-    expected = softmax(q, k, v, its_mask(kernel, q, k, mask))
-    output = kernel(q, k, v, mask)
+    implementation, q, k, v, mask = case
+    expected = softmax(q, k, v, its_mask(implementation, q, k, mask))
+    output = implementation(q, k, v, mask)
     torch.testing.assert_close(output, expected, atol=1e-12, rtol=1e-9)
     torch.testing.assert_close(_gradients(output, q, k, v), _gradients(expected, q, k, v), atol=1e-11, rtol=1e-8)
 
 
 @every_exact_kernel
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
-def test_exact_kernels_agree_to_the_precision_of_their_inputs(kernel: EfficientKernel, dtype: torch.dtype) -> None:
+def test_exact_kernels_agree_to_the_precision_of_their_inputs(
+    implementation: EfficientAttention, dtype: torch.dtype
+) -> None:
     """With the definition in double precision on the same, rounded numbers; output and gradients keep the dtype."""
     inputs = [torch.randn(2, 2, 70, 8).to(dtype).requires_grad_() for _ in range(3)]
     exact = [x.detach().double().requires_grad_() for x in inputs]
     mask = Causal() & Lengths(torch.tensor([70, 40]))
-    output, expected = kernel(*inputs, mask), softmax(*exact, its_mask(kernel, *exact[:2], mask))
+    output, expected = implementation(*inputs, mask), softmax(*exact, its_mask(implementation, *exact[:2], mask))
     assert output.dtype == dtype
     tolerance = TOLERANCES[dtype]
     torch.testing.assert_close(output.double(), expected, atol=tolerance, rtol=tolerance)
@@ -142,23 +140,25 @@ def test_exact_kernels_agree_to_the_precision_of_their_inputs(kernel: EfficientK
 
 
 @every_kernel
-def test_scores_in_the_hundreds_neither_overflow_nor_vanish(kernel: EfficientKernel) -> None:
+def test_scores_in_the_hundreds_neither_overflow_nor_vanish(implementation: EfficientAttention) -> None:
     """In float32, where exp(100) is infinite."""
     q, k, v = (30 * torch.randn(3, 1, 2, 20, 4)).unbind()
     q.requires_grad_()
-    output = kernel(q, k, v, Causal())
+    output = implementation(q, k, v, Causal())
     assert output.isfinite().all()
     assert torch.autograd.grad(output.square().sum(), q)[0].isfinite().all()
-    if kernel.supports.exact:
-        torch.testing.assert_close(output, softmax(q, k, v, its_mask(kernel, q, k, Causal())), atol=1e-3, rtol=1e-3)
+    if implementation.supports.exact:
+        torch.testing.assert_close(
+            output, softmax(q, k, v, its_mask(implementation, q, k, Causal())), atol=1e-3, rtol=1e-3
+        )
 
 
 @every_kernel
-def test_layers_may_pass_their_transposed_views(kernel: EfficientKernel) -> None:
+def test_layers_may_pass_their_transposed_views(implementation: EfficientAttention) -> None:
     """Heads are split without a copy, so positions are no neighbours in memory."""
     x = torch.randn(2, 7, 3, 4, dtype=torch.float64)
     view, copy = x.transpose(1, 2), x.transpose(1, 2).contiguous()
-    torch.testing.assert_close(kernel(view, view, view, Causal()), kernel(copy, copy, copy, Causal()))
+    torch.testing.assert_close(implementation(view, view, view, Causal()), implementation(copy, copy, copy, Causal()))
 
 
 # ---- the masks themselves ----------------------------------------------------------------------------------------
@@ -220,7 +220,7 @@ def test_a_row_that_sees_everything_does_not_lengthen_the_lists_of_the_others() 
 
 def test_what_is_recorded_is_under_the_band() -> None:
     """Although the layer's mask allows more; a record inside a record, too."""
-    layer, x = MultiHeadAttention(8, 2, kernel=Banded(2)), torch.randn(1, 5, 8)
+    layer, x = MultiHeadAttention(8, 2, implementation=Banded(2)), torch.randn(1, 5, 8)
     with record(layer) as outer, record(layer) as inner:
         layer(x, mask=Causal())
     assert not outer
@@ -288,35 +288,39 @@ X = torch.ones(2, 1, 6, 4)
     ids=["mask", "half of a mask", "bias"],
 )
 def test_what_a_kernel_does_not_support_it_refuses(
-    kernel: EfficientKernel, options: dict[str, object], message: str
+    implementation: EfficientAttention, options: dict[str, object], message: str
 ) -> None:
-    with pytest.raises(NotImplementedError, match=f"the kernel {type(kernel).__name__} .*{message}"):
-        kernel(X, X, X, **options)
+    with pytest.raises(NotImplementedError, match=f"the implementation {type(implementation).__name__} .*{message}"):
+        implementation(X, X, X, **options)
 
 
 @every_kernel
-def test_bands_and_dropout_are_refused_or_have_their_effect(kernel: EfficientKernel) -> None:
-    name, x = type(kernel).__name__, torch.randn(1, 1, 8, 4)
-    if kernel.supports.dropout:
+def test_bands_and_dropout_are_refused_or_have_their_effect(implementation: EfficientAttention) -> None:
+    name, x = type(implementation).__name__, torch.randn(1, 1, 8, 4)
+    if implementation.supports.dropout:
         torch.manual_seed(0)
-        assert (kernel(x, x, torch.eye(8)[None, None], dropout=0.9) == 0).float().mean() > 0.8
+        assert (implementation(x, x, torch.eye(8)[None, None], dropout=0.9) == 0).float().mean() > 0.8
     else:
-        with pytest.raises(NotImplementedError, match=f"the kernel {name} supports no dropout; got 0.1"):
-            kernel(x, x, x, dropout=0.1)
-    if Band in kernel.supports.masks:
-        assert not torch.equal(kernel(x, x, x, Band(1, 0)), kernel(x, x, x, Causal()))
+        with pytest.raises(NotImplementedError, match=f"the implementation {name} supports no dropout; got 0.1"):
+            implementation(x, x, x, dropout=0.1)
+    if Band in implementation.supports.masks:
+        assert not torch.equal(implementation(x, x, x, Band(1, 0)), implementation(x, x, x, Causal()))
     else:
-        with pytest.raises(NotImplementedError, match=f"the kernel {name} supports Causal and Lengths masks; got Band"):
-            kernel(x, x, x, Band(1, 0))
+        with pytest.raises(
+            NotImplementedError, match=f"the implementation {name} supports Causal and Lengths masks; got Band"
+        ):
+            implementation(x, x, x, Band(1, 0))
 
 
 @pytest.mark.parametrize(
-    "kernel", [BigBird(), BlockSparse(everything), Lsh()], ids=lambda kernel: type(kernel).__name__
+    "implementation",
+    [BigBird(), BlockSparse(everything), Lsh()],
+    ids=lambda implementation: type(implementation).__name__,
 )
-def test_kernels_without_a_cache_say_so(kernel: EfficientKernel) -> None:
-    message = f"the kernel {type(kernel).__name__} got 2 queries and 6 keys; expected as many of both: it has no cache"
+def test_implementations_without_a_cache_say_so(implementation: EfficientAttention) -> None:
+    message = f"the implementation {type(implementation).__name__} got 2 queries and 6 keys; expected as many of both: it has no cache"
     with pytest.raises(ValueError, match=message):
-        kernel(X[:, :, :2], X, X, Causal())
+        implementation(X[:, :, :2], X, X, Causal())
 
 
 @every_kernel
@@ -332,26 +336,30 @@ def test_kernels_without_a_cache_say_so(kernel: EfficientKernel) -> None:
     ],
     ids=["axes", "width", "length", "too many lengths", "too long"],
 )
-def test_kernels_name_the_argument_that_does_not_fit(
-    kernel: EfficientKernel, inputs: tuple[Tensor, ...], mask: Mask | None, message: str
+def test_implementations_name_the_argument_that_does_not_fit(
+    implementation: EfficientAttention, inputs: tuple[Tensor, ...], mask: Mask | None, message: str
 ) -> None:
     with pytest.raises(ValueError, match=message):
-        kernel(*inputs, mask)
+        implementation(*inputs, mask)
 
 
-@pytest.mark.parametrize("kernel", [Banded(2), Tiled(), Linear()], ids=lambda kernel: type(kernel).__name__)
-def test_a_mask_by_position_expects_the_queries_to_be_the_last_keys(kernel: EfficientKernel) -> None:
+@pytest.mark.parametrize(
+    "implementation", [Banded(2), Tiled(), Linear()], ids=lambda implementation: type(implementation).__name__
+)
+def test_a_mask_by_position_expects_the_queries_to_be_the_last_keys(implementation: EfficientAttention) -> None:
     with pytest.raises(ValueError, match="there are 6 queries and 4 keys; a mask by position expects queries ≤ keys"):
-        kernel(X, X[:, :, :4], X[:, :, :4], Causal())
+        implementation(X, X[:, :, :4], X[:, :, :4], Causal())
 
 
-@pytest.mark.parametrize("kernel", [Tiled(2), Linear(), Performer(8)], ids=lambda kernel: type(kernel).__name__)
-def test_without_positions_there_may_be_more_queries_than_keys(kernel: EfficientKernel) -> None:
+@pytest.mark.parametrize(
+    "implementation", [Tiled(2), Linear(), Performer(8)], ids=lambda implementation: type(implementation).__name__
+)
+def test_without_positions_there_may_be_more_queries_than_keys(implementation: EfficientAttention) -> None:
     """As in cross-attention: each query is answered as it is alone."""
     q, k = torch.randn(2, 3, 9, 4), torch.randn(2, 3, 4, 4)
     mask = Lengths(torch.tensor([4, 2]))
-    alone = torch.cat([kernel(one, k, k, mask) for one in q.split(1, dim=2)], dim=2)
-    torch.testing.assert_close(kernel(q, k, k, mask), alone)
+    alone = torch.cat([implementation(one, k, k, mask) for one in q.split(1, dim=2)], dim=2)
+    torch.testing.assert_close(implementation(q, k, k, mask), alone)
 
 
 def test_a_kind_of_causal_is_refused_since_nobody_knows_what_it_means() -> None:
@@ -378,7 +386,7 @@ def test_a_kind_of_causal_is_refused_since_nobody_knows_what_it_means() -> None:
         (lambda: Lsh(3), "buckets is 3; expected an even number"),
         (lambda: BlockSparse(lambda n: torch.ones(n, n), 2)(X, X, X), r"pattern\(3\) has .* dtype torch.float32"),
         (lambda: BlockSparse(lambda n: everything(2), 2)(X, X, X), r"pattern\(3\) has shape \(2, 2\).* of 3 × 3"),
-        (lambda: alternate(LanguageModel(5, Sizes()).stack), "kernels is empty; expected one or more"),
+        (lambda: alternate(LanguageModel(5, Config()).stack), "implementations is empty; expected one or more"),
     ],
 )  # fmt: skip
 def test_impossible_settings_are_refused(build: Callable[[], object], message: str) -> None:
@@ -388,7 +396,7 @@ def test_impossible_settings_are_refused(build: Callable[[], object], message: s
 
 def test_a_sight_is_the_narrowest_of_the_rules() -> None:
     q, lengths = torch.ones(2, 1, 3, 4), (torch.tensor([5, 2]), torch.tensor([3, 4]))
-    sight = Sight.of(
+    sight = Visibility.of(
         Band(3, 2) & Causal() & Lengths(lengths[0]) & (Band(1, 9) & Lengths(lengths[1])), q, torch.ones(2, 1, 5, 4)
     )
     assert (sight.queries, sight.keys, sight.start, sight.before, sight.after, sight.causal) == (3, 5, 2, 1, 0, True)
@@ -408,17 +416,17 @@ LINEAR_MEMORY = {
 }
 
 
-@pytest.mark.parametrize("kernel", LINEAR_MEMORY.values(), ids=LINEAR_MEMORY)
-def test_memory_grows_as_the_length(kernel: EfficientKernel) -> None:
+@pytest.mark.parametrize("implementation", LINEAR_MEMORY.values(), ids=LINEAR_MEMORY)
+def test_memory_grows_as_the_length(implementation: EfficientAttention) -> None:
     """Forward and backward, the exponent over three doublings; that of written-out attention is near 2."""
     lengths = [256, 512, 1024, 2048]
 
-    def peak(kernel: Callable[..., Tensor], n: int) -> int:
+    def peak(implementation: Callable[..., Tensor], n: int) -> int:
         x = torch.randn(1, 1, n, 8, requires_grad=True)
-        return peak_memory(lambda: kernel(x, x, x, Causal()).sum().backward())
+        return peak_memory(lambda: implementation(x, x, x, Causal()).sum().backward())
 
-    assert exponent(lengths, [peak(kernel, n) for n in lengths]) < 1.15
-    if isinstance(kernel, Banded):
+    assert exponent(lengths, [peak(implementation, n) for n in lengths]) < 1.15
+    if isinstance(implementation, Banded):
         assert exponent(lengths[:3], [peak(softmax, n) for n in lengths[:3]]) > 1.8
 
 
@@ -441,10 +449,10 @@ def test_peak_memory_counts_what_is_held_at_once() -> None:
 
 def test_layers_take_the_kernels_in_turn() -> None:
     """Dense and banded, as in GPT-3; the model then computes what masks say that it does."""
-    model = LanguageModel(9, Sizes(d_model=8, heads=2, d_ff=8, layers=3, position="none"))
+    model = LanguageModel(9, Config(d_model=8, heads=2, d_ff=8, layers=3, position="none"))
     banded = Banded(2)
     assert alternate(model.stack, fastest, banded) is model.stack
-    assert [block.attention.branch.kernel for block in model.stack.blocks] == [fastest, banded, fastest]
+    assert [block.mixer.branch.implementation for block in model.stack.blocks] == [fastest, banded, fastest]
     ids = torch.randint(9, (1, 6))
     with record(model) as maps:
         recorded = model(ids)
@@ -455,11 +463,12 @@ def test_layers_take_the_kernels_in_turn() -> None:
 
 def test_redraw_gives_each_kernel_that_draws_its_next_draw() -> None:
     layers = nn.ModuleList(
-        MultiHeadAttention(4, 1, kernel=kernel) for kernel in (Performer(8), Banded(2), fastest, Lsh())
+        MultiHeadAttention(4, 1, implementation=implementation)
+        for implementation in (Performer(8), Banded(2), fastest, Lsh())
     )
     x = torch.randn(1, 5, 4)
     before = layers[0](x)
-    redraw(layers)
-    assert [layer.kernel for layer in layers] == [Performer(8, seed=1), Banded(2), fastest, Lsh(seed=1)]
+    resample(layers)
+    assert [layer.implementation for layer in layers] == [Performer(8, seed=1), Banded(2), fastest, Lsh(seed=1)]
     assert not torch.equal(layers[0](x), before)
-    assert replace(layers[0].kernel, seed=0) == Performer(8)
+    assert replace(layers[0].implementation, seed=0) == Performer(8)

@@ -1,4 +1,4 @@
-"""The kernels for long sequences that approximate or replace the softmax: linear attention, Performer, hashing."""
+"""The implementations for long sequences that approximate or replace the softmax: linear attention, Performer, hashing."""
 
 import itertools
 import math
@@ -13,17 +13,15 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.nn import functional as F
 
-from tfbook.attention import softmax
-from tfbook.efficient import Linear, Lsh, Performer
-from tfbook.efficient.linear import elu_plus_one, step
-from tfbook.efficient.lsh import Line, hashed, near
-from tfbook.efficient.performer import log_features, projection
-from tfbook.experiments.lesson03 import exponent
-from tfbook.masks import Causal, Lengths, Mask
+from tfbook.attention import Causal, Lengths, Mask, softmax
+from tfbook.attention.efficient.linear import Linear, elu_plus_one, step
+from tfbook.attention.efficient.lsh import Line, Lsh, hashed, near
+from tfbook.attention.efficient.performer import Performer, log_features, projection
+from tfbook.course.experiments.self_attention import exponent
 
 
 class Case(NamedTuple):
-    """What a kernel is given."""
+    """What an implementation is given."""
 
     q: Tensor  # (batch, head, query, d_head)
     k: Tensor  # (batch, head, key, d_head)
@@ -56,14 +54,14 @@ def _gradients(output: Tensor, *inputs: Tensor) -> tuple[Tensor, ...]:
 @settings(max_examples=100)
 def test_linear_kernels_weigh_by_products_of_features(case: Case, chunk: int, random: bool) -> None:
     """Against the matrix of all weights, outputs and gradients; a query that sees nothing gets 0."""
-    kernel = Performer(6, chunk=chunk) if random else Linear(chunk=chunk)
-    q, k = kernel.mapped(case.q, case.k)
+    implementation = Performer(6, chunk=chunk) if random else Linear(chunk=chunk)
+    q, k = implementation.mapped(case.q, case.k)
     weights = q @ k.mT
     if case.mask is not None:
         weights = weights * case.mask.dense(q.shape[2], k.shape[2])
     total = weights.sum(dim=-1, keepdim=True)
     expected = weights @ case.v / total.where(total > 0, 1.0)
-    output = kernel(*case)
+    output = implementation(*case)
     torch.testing.assert_close(output, expected, atol=1e-9, rtol=1e-7)
     inputs = case[:3]
     torch.testing.assert_close(_gradients(output, *inputs), _gradients(expected, *inputs), atol=1e-8, rtol=1e-6)
@@ -74,24 +72,24 @@ def test_the_feature_map_is_never_negative() -> None:
     torch.testing.assert_close(elu_plus_one(x), torch.tensor([math.exp(-2), 1.0, 4.0]))
 
 
-@pytest.mark.parametrize("kernel", [Linear(chunk=3), Performer(8, chunk=3)], ids=["linear", "performer"])
-def test_causal_linear_attention_is_a_recurrence(kernel: Linear) -> None:
+@pytest.mark.parametrize("implementation", [Linear(chunk=3), Performer(8, chunk=3)], ids=["linear", "performer"])
+def test_causal_linear_attention_is_a_recurrence(implementation: Linear) -> None:
     """Step by step with a state of fixed size, as all positions at once."""
     q, k, v = torch.randn(3, 2, 2, 10, 4, dtype=torch.float64)
-    expected, state, outputs = kernel(q, k, v, Causal()), None, []
-    for q_t, k_t, v_t in zip(*(x.unbind(2) for x in (*kernel.mapped(q, k), v)), strict=True):
+    expected, state, outputs = implementation(q, k, v, Causal()), None, []
+    for q_t, k_t, v_t in zip(*(x.unbind(2) for x in (*implementation.mapped(q, k), v)), strict=True):
         output, state = step(state, q_t, k_t, v_t)
         outputs.append(output)
     torch.testing.assert_close(torch.stack(outputs, dim=2), expected)
-    features = kernel.mapped(q, k)[0].shape[-1]
+    features = implementation.mapped(q, k)[0].shape[-1]
     assert (state.sums.shape, state.total.shape) == ((2, 2, features, 4), (2, 2, features))
 
 
 def test_half_precision_does_not_lose_long_sums() -> None:
     """The mean of ones over 4,096 positions is 1; counting in bfloat16 ends at 256."""
     x = torch.zeros(1, 1, 4096, 2, dtype=torch.bfloat16)
-    for kernel in (Linear(), Performer(4)):
-        output = kernel(x, x, torch.ones_like(x), Causal())
+    for implementation in (Linear(), Performer(4)):
+        output = implementation(x, x, torch.ones_like(x), Causal())
         assert output.dtype == torch.bfloat16
         assert torch.equal(output, torch.ones_like(x))
 
@@ -197,28 +195,30 @@ def hashings(draw: st.DrawFn) -> Lsh:
 
 @given(cases(same_length=True), hashings())
 @settings(max_examples=150)
-def test_hashing_is_softmax_attention_to_the_pairs_that_meet(case: Case, kernel: Lsh) -> None:
+def test_hashing_is_softmax_attention_to_the_pairs_that_meet(case: Case, implementation: Lsh) -> None:
     """In any number of rounds: a pair that meets twice does not count twice. Outputs and gradients."""
     q, k, v, mask = case
-    keys, inputs = (F.normalize(q, dim=-1), (q, v)) if kernel.shared else (k, (q, k, v))
-    expected = softmax(q, keys, v, kernel.mask(q, k, mask))
-    output = kernel(q, k, v, mask)
+    keys, inputs = (F.normalize(q, dim=-1), (q, v)) if implementation.shared else (k, (q, k, v))
+    expected = softmax(q, keys, v, implementation.mask(q, k, mask))
+    output = implementation(q, k, v, mask)
     torch.testing.assert_close(output, expected, atol=1e-11, rtol=1e-8)
     torch.testing.assert_close(_gradients(output, *inputs), _gradients(expected, *inputs), atol=1e-10, rtol=1e-7)
 
 
-def _meets(kernel: Lsh, q: Tensor, k: Tensor, i: int, j: int, causal: bool) -> bool:
+def _meets(implementation: Lsh, q: Tensor, k: Tensor, i: int, j: int, causal: bool) -> bool:
     """By the definition, for one sequence and head: in some round in one bucket, few others of it between the two."""
-    rotations = torch.randn(kernel.rounds, q.shape[-1], kernel.buckets // 2, generator=torch.Generator().manual_seed(0))
+    rotations = torch.randn(
+        implementation.rounds, q.shape[-1], implementation.buckets // 2, generator=torch.Generator().manual_seed(0)
+    )
     for of_query, of_key in zip(hashed(q, rotations).tolist(), hashed(k, rotations).tolist(), strict=True):
         members = []  # in the query's bucket, by position; a key before the query of its position
         for place in range(len(q)):
-            members += [("key", place)] if of_key[place] == of_query[i] and not kernel.shared else []
+            members += [("key", place)] if of_key[place] == of_query[i] and not implementation.shared else []
             members += [("query", place)] if of_query[place] == of_query[i] else []
-        key = ("query" if kernel.shared else "key", j)
+        key = ("query" if implementation.shared else "key", j)
         if key in members:
             apart = members.index(("query", i)) - members.index(key)
-            if abs(apart) < kernel.width and not (causal and apart < 0):
+            if abs(apart) < implementation.width and not (causal and apart < 0):
                 return True
     return False
 
@@ -227,12 +227,12 @@ def _meets(kernel: Lsh, q: Tensor, k: Tensor, i: int, j: int, causal: bool) -> b
 @pytest.mark.parametrize("causal", [True, False], ids=["causal", "bidirectional"])
 def test_pairs_meet_as_the_definition_says(shared: bool, causal: bool) -> None:
     q, k = torch.randn(2, 24, 4)
-    kernel = Lsh(4, window=3, rounds=2, shared=shared)
-    found = kernel.mask(q[None, None], k[None, None], Causal() if causal else None).dense(24, 24)[0, 0]
+    implementation = Lsh(4, window=3, rounds=2, shared=shared)
+    found = implementation.mask(q[None, None], k[None, None], Causal() if causal else None).dense(24, 24)[0, 0]
     for i, j in itertools.product(range(24), repeat=2):
-        expected = _meets(kernel, q, q if shared else k, i, j, causal)
+        expected = _meets(implementation, q, q if shared else k, i, j, causal)
         if i == j and shared:  # only where there is no other
-            expected = not any(_meets(kernel, q, q, i, other, causal) for other in range(24) if other != i)
+            expected = not any(_meets(implementation, q, q, i, other, causal) for other in range(24) if other != i)
         assert found[i, j] == expected, (i, j)
 
 
@@ -240,13 +240,13 @@ def test_pairs_meet_as_the_definition_says(shared: bool, causal: bool) -> None:
 def test_what_a_position_sees_does_not_depend_on_what_follows(shared: bool) -> None:
     """Under a causal mask: the mask of a text's beginning is the beginning of its mask, and padding changes nothing."""
     q, k = torch.randn(2, 1, 2, 50, 4)
-    kernel = Lsh(4, window=4, rounds=2, shared=shared)
-    whole = kernel.mask(q, k, Causal()).dense(50, 50)
+    implementation = Lsh(4, window=4, rounds=2, shared=shared)
+    whole = implementation.mask(q, k, Causal()).dense(50, 50)
     for length in (1, 17, 49):
-        part = kernel.mask(q[:, :, :length], k[:, :, :length], Causal()).dense(length, length)
+        part = implementation.mask(q[:, :, :length], k[:, :, :length], Causal()).dense(length, length)
         assert torch.equal(whole[..., :length, :length], part)
-        padded = kernel.mask(q, k, Lengths(torch.tensor([length]))).dense(50, 50)
-        alone = kernel.mask(q[:, :, :length], k[:, :, :length]).dense(length, length)
+        padded = implementation.mask(q, k, Lengths(torch.tensor([length]))).dense(50, 50)
+        alone = implementation.mask(q[:, :, :length], k[:, :, :length]).dense(length, length)
         assert torch.equal(padded[..., :length, :length], alone)
         assert not padded[..., length:].any()
 
@@ -278,13 +278,13 @@ def test_a_line_keeps_buckets_apart() -> None:
     assert near(place[:, None], place[None], 3, causal=True).int().sum() == 6
 
 
-def recall(kernel: Lsh, top: int, n: int = 512, groups: int = 32) -> float:
+def recall(implementation: Lsh, top: int, n: int = 512, groups: int = 32) -> float:
     """Share of each position's `top` other positions by score that it meets; the vectors come in groups."""
     dice = torch.Generator().manual_seed(0)
     centres = torch.randn(groups, 32, generator=dice)[torch.randint(groups, (n,), generator=dice)]
     x = F.normalize(centres + 0.5 * torch.randn(n, 32, generator=dice), dim=-1)[None, None]
     best = (x @ x.mT).masked_fill(torch.eye(n, dtype=torch.bool), -1).topk(top).indices
-    return kernel.mask(x, x).dense(n, n).gather(-1, best).float().mean().item()
+    return implementation.mask(x, x).dense(n, n).gather(-1, best).float().mean().item()
 
 
 def test_recall_grows_with_the_rounds() -> None:

@@ -1,4 +1,4 @@
-"""The benchmark of the efficient kernels: its arithmetic on made-up times, and one round on tiny sizes."""
+"""The benchmark of the efficient implementations: its arithmetic on made-up times, and one round on tiny sizes."""
 
 import json
 import runpy
@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tfbook.experiments.lesson13 import FUSED, KERNELS, WRITTEN_OUT
+from tfbook.course.experiments.efficient_attention import FUSED, IMPLEMENTATIONS, WRITTEN_OUT
 
 SCRIPT = Path(__file__).parents[2] / "benchmarks/efficient_attention.py"
 TINY = {"LENGTHS": (16, 32, 64), "FITTED": 16, "LONGEST_WRITTEN_OUT": 32, "TIMED_AT": 32}
@@ -23,11 +23,11 @@ def script(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     return names
 
 
-def row(kernel: str, n: int, seconds: float, size: int) -> dict[str, Any]:
-    return {"kernel": kernel, "n": n, "seconds": [seconds, 3 * seconds, seconds], "bytes": size}
+def row(implementation: str, n: int, seconds: float, size: int) -> dict[str, Any]:
+    return {"kernel": implementation, "n": n, "seconds": [seconds, 3 * seconds, seconds], "bytes": size}
 
 
-MADE_UP = [  # PyTorch's time is n², the banded kernel's 24 n
+MADE_UP = [  # PyTorch's time is n², the banded implementation's 24 n
     *(row(FUSED, n, 1e-6 * n * n, 100 * n) for n in (16, 32)),
     *(row("banded", n, 24e-6 * n, 10 * n**2) for n in (16, 32)),
 ]
@@ -72,7 +72,7 @@ def test_a_round_measures_each_kernel_and_reports(
     status, printed = script["main"](), capsys.readouterr().out
     stored = json.loads((tmp_path / "out.json").read_text(encoding="utf-8"))
     measured = [(row["kernel"], row["n"]) for row in stored["rows"]]
-    every = [*KERNELS]
+    every = [*IMPLEMENTATIONS]
     assert measured == [(name, n) for n in (16, 32, 64) for name in every if (name, n) != (WRITTEN_OUT, 64)]
     assert all(row["bytes"] > 0 and len(row["seconds"]) == 1 for row in stored["rows"])
     assert printed.startswith("| kernel | n | ms | MB |")

@@ -10,9 +10,13 @@ from typing import Any
 import pytest
 import torch
 
-from tfbook import data, experiments, runtime, seq2seq
-from tfbook.data import Pair, Translations
-from tfbook.experiments import lesson01 as study
+from tfbook import data, runtime
+from tfbook.course import experiments
+from tfbook.course.experiments import bahdanau_attention as study
+from tfbook.course.experiments import in_turns, markdown, store, stored
+from tfbook.data.translation import Translations
+from tfbook.models import seq2seq
+from tfbook.text import Pair
 
 _LINKS = frozenset({(0, 0), (1, 1), (2, 2)})
 
@@ -55,19 +59,19 @@ def test_a_result_is_stored_with_its_origin(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 ) -> None:
     monkeypatch.setattr(experiments, "SHIPPED", (tmp_path / "absent", tmp_path))
-    path = experiments.store("lesson99.toy", [{"x": 1}], command="python toy", commit="abc", seconds=90.04)
+    path = store("lesson99.toy", [{"x": 1}], command="python toy", commit="abc", seconds=90.04)
     assert path == tmp_path / "results" / "lesson99.toy.json"
     assert json.loads(path.read_text())["seconds"] == 90.0
-    assert experiments.stored("lesson99.toy").rows == [{"x": 1}]
+    assert stored("lesson99.toy").rows == [{"x": 1}]
     assert "python toy" in (printed := capsys.readouterr().out)
     assert "abc" in printed
     with pytest.raises(KeyError, match=r"no result is called 'other'; known: lesson99\.toy"):
-        experiments.stored("other")
+        stored("other")
 
 
 def test_every_stored_result_of_the_course_can_be_read() -> None:
     for path in sorted((Path(experiments.__file__).parents[2] / "data" / "results").glob("*.json")):
-        result = experiments.stored(path.stem)
+        result = stored(path.stem)
         assert result.rows
         assert result.command.endswith(path.stem)
 
@@ -128,7 +132,7 @@ def test_quality_of_a_perfect_translator_is_perfect(task: study.Task, monkeypatc
 
 
 def study_translation(words: tuple[str, ...]) -> Any:
-    from tfbook.decoding import Translation
+    from tfbook.generation.search import Translation
 
     return Translation(words, None)
 
@@ -153,7 +157,7 @@ def test_tasks_take_the_words_that_are_frequent_enough() -> None:
 def test_runs_take_turns_and_the_first_round_is_not_counted() -> None:
     order: list[str] = []
     runs = {name: partial(order.append, name) for name in ("a", "b")}
-    seconds = experiments.in_turns(runs, rounds=2)
+    seconds = in_turns(runs, rounds=2)
     assert order == ["a", "b"] * 3
     assert {name: len(times) for name, times in seconds.items()} == {"a": 2, "b": 2}
     assert all(time >= 0 for times in seconds.values() for time in times)
@@ -161,4 +165,4 @@ def test_runs_take_turns_and_the_first_round_is_not_counted() -> None:
 
 def test_the_table_is_markdown() -> None:
     rows = [{"a": 1, "b": "x"}, {"a": 2, "b": "y"}]
-    assert experiments.markdown(rows).splitlines() == ["| a | b |", "|---|---|", "| 1 | x |", "| 2 | y |"]
+    assert markdown(rows).splitlines() == ["| a | b |", "|---|---|", "| 1 | x |", "| 2 | y |"]

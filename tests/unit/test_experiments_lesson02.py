@@ -8,10 +8,18 @@ import pytest
 import torch
 
 from tfbook import runtime
-from tfbook.experiments import lesson02 as study
-from tfbook.experiments.lesson02 import RELATIONS, ProjectedScore, Recaller, accuracy, learn, make, recall
-from tfbook.scoring import SCORES, DotScore, LocationScore
-from tfbook.seq2seq import Encoder, Seq2SeqSizes, Translator
+from tfbook.attention import SCORES, DotScore, LocationScore
+from tfbook.course.experiments import scoring_functions as study
+from tfbook.course.experiments.scoring_functions import (
+    RELATIONS,
+    ProjectedScore,
+    Recaller,
+    accuracy,
+    learn,
+    make,
+    recall,
+)
+from tfbook.models.seq2seq import RecurrentEncoder, Seq2SeqConfig, Translator
 
 pytestmark = pytest.mark.usefixtures("float32")
 every_relation = pytest.mark.parametrize("relation", RELATIONS)
@@ -146,11 +154,11 @@ def test_spread_agrees_with_the_formulas() -> None:
 
 def test_with_one_head_the_headed_decoder_is_luongs(monkeypatch: pytest.MonkeyPatch) -> None:
     """The same parameters; four heads compute something else, with weights that still sum to 1."""
-    sizes = Seq2SeqSizes(source_vocab=9, target_vocab=9, d_embed=8, d_hidden=8, d_encoder=4, dropout=0.0)
+    sizes = Seq2SeqConfig(source_vocab=9, target_vocab=9, d_embed=8, d_hidden=8, d_encoder=4, dropout=0.0)
     headed = study.HeadedDecoder(sizes)
     plain = study.TRANSLATORS["general / √d"](sizes)
     plain.load_state_dict(headed.state_dict())
-    encoder, source = Encoder(sizes), torch.randint(4, 9, (2, 6))
+    encoder, source = RecurrentEncoder(sizes), torch.randint(4, 9, (2, 6))
     inputs = source, torch.tensor([6, 4]), torch.randint(4, 9, (2, 3))
     expected, found = (Translator(encoder, decoder)(*inputs) for decoder in (plain, headed))
     assert not torch.allclose(expected.logits, found.logits)
@@ -196,7 +204,7 @@ def test_the_table_of_scores_has_means_and_ranges() -> None:
 
 
 def test_translators_differ_in_their_score_alone() -> None:
-    sizes = Seq2SeqSizes(source_vocab=9, target_vocab=9, d_embed=8, d_hidden=8, d_encoder=4)
+    sizes = Seq2SeqConfig(source_vocab=9, target_vocab=9, d_embed=8, d_hidden=8, d_encoder=4)
     shapes = []
     for build in study.TRANSLATORS.values():
         weights = build(sizes).state_dict()

@@ -5,11 +5,11 @@ import math
 import pytest
 import torch
 
-from tfbook import train
+from tfbook import training
 from tfbook.attention import softmax
-from tfbook.data import Vocabulary
-from tfbook.experiments import lesson03 as study
-from tfbook.experiments.lesson03 import EITHER, TAGS, Guests, Party, TaggedBatch, Tagger
+from tfbook.course.experiments import self_attention as study
+from tfbook.course.experiments.self_attention import EITHER, TAGS, Guests, Party, TaggedBatch, Tagger
+from tfbook.text import Vocabulary
 
 
 def test_each_sentence_has_one_word_that_can_be_both() -> None:
@@ -86,7 +86,7 @@ def test_fetching_one_gift_explains_half() -> None:
 @pytest.mark.parametrize("heads", [1, 2])
 def test_training_reduces_the_error(heads: int) -> None:
     model, history = study.heads_learn(heads, seed=1, steps=30, d_model=16)
-    assert train.running_mean(history.loss, 5)[-1] < history.loss[0]
+    assert training.running_mean(history.loss, 5)[-1] < history.loss[0]
     assert study.explained(model) <= 1
 
 

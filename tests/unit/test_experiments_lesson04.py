@@ -11,11 +11,12 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from tfbook.data import Text
-from tfbook.experiments import lesson04 as study
-from tfbook.experiments.lesson04 import NOUNS, VERBS, WORDS, RandomStart, Reader, SlowPairsInterpolated
-from tfbook.positions import POSITIONS, ALiBi, Learned, Position, Rotary, Sinusoidal
-from tfbook.transformer import BidirectionalModel, LanguageModel
+from tfbook.attention import POSITIONS, ALiBi, Learned, Position, Rotary, Sinusoidal
+from tfbook.course.experiments import positions as study
+from tfbook.course.experiments.positions import NOUNS, VERBS, WORDS, RandomStart, Reader, SlowPairsInterpolated
+from tfbook.data.text import Text
+from tfbook.models.language_model import BidirectionalModel, LanguageModel
+from tfbook.training import next_token_loss
 
 pytestmark = pytest.mark.usefixtures("float32")
 
@@ -137,7 +138,7 @@ def test_as_many_characters_a_step_whatever_the_length(
 
     def loss(model: LanguageModel, ids: Tensor) -> Tensor:
         seen.append((ids.shape[0], ids.shape[1] - 1))
-        return study.next_loss(model, ids)
+        return next_token_loss(model, ids)
 
     study.tuned(untrained("rotary", text), text, 1, steps=2, length=length, lr=1e-3, loss=loss)
     assert seen == [(study.BATCH * study.TRAINED // length, length)] * 2

@@ -11,19 +11,22 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from tfbook import data, runtime, train
-from tfbook.data import Pair, Translations
-from tfbook.decoding import Cached, Recomputed, greedy, mean_penalty, translate
-from tfbook.experiments import lesson01, rows
-from tfbook.experiments import lesson05 as study
-from tfbook.experiments import lesson05_inside as inside
-from tfbook.experiments.lesson01 import Task
-from tfbook.experiments.lesson05 import Variant
-from tfbook.transformer import LanguageModel, Sizes, Transformer
+from tfbook import data, runtime, training
+from tfbook.course.experiments import bahdanau_attention, rows
+from tfbook.course.experiments import transformer as study
+from tfbook.course.experiments import transformer_inside as inside
+from tfbook.course.experiments.bahdanau_attention import Task
+from tfbook.course.experiments.transformer import Variant
+from tfbook.data.translation import Translations
+from tfbook.generation.search import Cached, Recomputed, greedy_search, mean_penalty, translate
+from tfbook.models.blocks import Config
+from tfbook.models.language_model import LanguageModel
+from tfbook.models.transformer import Transformer
+from tfbook.text import Pair
 
 pytestmark = pytest.mark.usefixtures("float32")
 
-TINY = Sizes(d_model=8, heads=2, d_ff=16, layers=1, position="rotary")
+TINY = Config(d_model=8, heads=2, d_ff=16, layers=1, position="rotary")
 SHORT = Variant(sizes=TINY, warmup=2, steps=4)
 
 
@@ -60,15 +63,15 @@ def test_a_variant_is_what_it_says(task: Task) -> None:
     assert study.parameters(untied) - study.parameters(plain) == table
     runtime.seed(1)
     larger = replace(SHORT, xavier=True).build(task).encoder.stack.blocks[0].feed_forward.branch
-    assert not larger.widen.bias.any()
+    assert not larger.up.bias.any()
     bound = math.sqrt(6 / (8 + 16))  # of Glorot & Bengio's uniform distribution; PyTorch's own is 1 / √8
-    assert 1 / math.sqrt(8) < float(larger.widen.weight.detach().abs().max()) <= bound
+    assert 1 / math.sqrt(8) < float(larger.up.weight.detach().abs().max()) <= bound
 
 
 def test_a_training_follows_its_variant_and_its_seed(task: Task, monkeypatch: pytest.MonkeyPatch) -> None:
     seen = []
-    fit = train.fit
-    monkeypatch.setattr(train, "fit", lambda *given, **options: (seen.append(given[3]), fit(*given, **options))[1])
+    fit = training.fit
+    monkeypatch.setattr(training, "fit", lambda *given, **options: (seen.append(given[3]), fit(*given, **options))[1])
     variant = replace(SHORT, weight_decay=0.5, lr=1e-3, smoothing=0.2)
     one, same, other = (study.trained(variant, task, task.corpus["train"], seed=seed)[1].loss for seed in (1, 1, 2))
     assert one == same != other
@@ -128,10 +131,10 @@ def few(corpus: Translations, monkeypatch: pytest.MonkeyPatch) -> None:
         }
         monkeypatch.setattr(study, table, {name: replace(v, steps=20, warmup=2) for name, v in short.items()})
     monkeypatch.setattr(study, "LESSON", SHORT)
-    monkeypatch.setattr(lesson01, "LENGTHS", ((1, 4),))
+    monkeypatch.setattr(bahdanau_attention, "LENGTHS", ((1, 4),))
 
 
-def _small(variant: Variant) -> Sizes:
+def _small(variant: Variant) -> Config:
     return replace(TINY, dropout=variant.sizes.dropout, pre_norm=variant.sizes.pre_norm)
 
 
@@ -174,7 +177,7 @@ def test_searches_try_every_width_under_every_penalty() -> None:
 def test_a_search_of_width_1_says_what_greedy_says(task: Task, model: Transformer) -> None:
     pairs = task.corpus["test"]
     result = study.searched(model, pairs, task, width=1, penalty=mean_penalty())
-    said = translate(model, pairs, task.source_vocab, task.target_vocab, max_length=80, search=greedy)
+    said = translate(model, pairs, task.source_vocab, task.target_vocab, max_length=80, search=greedy_search)
     texts = [pair._replace(target=t.words) for pair, t in zip(pairs, said, strict=True)]
     assert result["log p"] == pytest.approx(float(study.text_scores(model, texts, task).mean()), abs=1e-4)
     assert result["length"] == sum(len(text.target) for text in texts) / sum(len(pair.target) for pair in pairs)
@@ -242,7 +245,7 @@ def test_what_is_ablated_is_gone(residuals: bool, norms: bool) -> None:
     assert any("norm" in name and "gain" in name for name, _ in model.named_parameters()) == norms
     with torch.no_grad():
         for block in model.stack.blocks:
-            for part in (block.attention, block.feed_forward):
+            for part in (block.mixer, block.feed_forward):
                 for linear in (m for m in part.branch.modules() if isinstance(m, nn.Linear)):
                     linear.weight.zero_()
     ids = torch.arange(5)[None]
@@ -271,7 +274,7 @@ def test_gradients_by_layer_are_those_of_the_loss() -> None:
     study.xavier(model)
     model.double()
     ids = torch.randint(7, (2, 5))
-    matrix = model.stack.blocks[1].feed_forward.branch.narrow.weight
+    matrix = model.stack.blocks[1].feed_forward.branch.down.weight
 
     def loss() -> float:
         with torch.no_grad():

@@ -1,4 +1,4 @@
-"""Lesson 06's measures are what they say, and its vectors learn from neighbours, on small sizes."""
+"""Lesson 07's measures are what they say, and its vectors learn from neighbours, on small sizes."""
 
 import math
 
@@ -6,14 +6,15 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from tfbook import train
-from tfbook.experiments import lesson06 as study
-from tfbook.experiments.lesson06 import Neighbours, SkipGram
-from tfbook.tokenization import Tokenizer
-from tfbook.transformer import LanguageModel, Sizes
+from tfbook import training
+from tfbook.course.experiments import tokenizers as study
+from tfbook.course.experiments.tokenizers import Neighbours, SkipGram
+from tfbook.models.blocks import Config
+from tfbook.models.language_model import LanguageModel
+from tfbook.text import Tokenizer
 
 TEXT = "the cat sat on the mat and the bat sat on the cat; " * 12
-SMALL = Sizes(d_model=8, heads=2, d_ff=8, layers=1)
+SMALL = Config(d_model=8, heads=2, d_ff=8, layers=1)
 
 # ---- bits per byte -----------------------------------------------------------------------------------------------
 
@@ -152,7 +153,7 @@ def test_words_with_the_same_neighbours_come_together(monkeypatch: pytest.Monkey
     monkeypatch.setattr(Neighbours, "RARE", 1.0)
     neighbours = Neighbours(SENTENCES, reach=2, size=64, seed=1)
     model = SkipGram(len(neighbours.words), 8)
-    train.fit(model, study.neighbour_loss, neighbours, train.Recipe(steps=150, lr=3e-2, mixed_precision=False))
+    training.fit(model, study.neighbour_loss, neighbours, training.Recipe(steps=150, lr=3e-2, mixed_precision=False))
     vectors = model.word.weight.detach()
     assert study.nearest(vectors, neighbours.words, "cat", 1) == ["dog"]
     assert study.nearest(vectors, neighbours.words, "bus", 1) == ["car"]

@@ -1,4 +1,4 @@
-"""Lesson 07's experiments return what is plotted, and its intervals are Student's."""
+"""Lesson 08's experiments return what is plotted, and its intervals are Student's."""
 
 import math
 import random
@@ -10,11 +10,13 @@ from typing import Any
 import pytest
 
 from tfbook import data
-from tfbook.bert import SEP, Albert, Bert, Masking
-from tfbook.data import Labelled, LabelledTexts
-from tfbook.experiments import lesson07 as study
-from tfbook.experiments import small_bert
-from tfbook.experiments.small_bert import LONGEST, Pretraining
+from tfbook.course.experiments import bert_masking as study
+from tfbook.course.experiments import small_bert
+from tfbook.course.experiments.small_bert import LONGEST, SMALL, Pretraining
+from tfbook.data.sentences import Labelled, LabelledTexts
+from tfbook.models.bert import Bert
+from tfbook.models.bert_variants import Albert
+from tfbook.text import SEP, Masking
 
 
 def test_running_text_has_no_padding_and_ends_each_text() -> None:
@@ -51,13 +53,13 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(data, "load", lambda name: corpus())
     monkeypatch.setattr(small_bert, "VOCAB", 300)
     monkeypatch.setattr(small_bert, "FINE", replace(small_bert.FINE, steps=2))
-    monkeypatch.setattr(study, "SMALL", replace(study.SMALL, d_model=16, d_ff=32))
+    monkeypatch.setattr(study, "SMALL", replace(SMALL, d_model=16, d_ff=32))
     monkeypatch.setattr(study, "LONGER", replace(study.LONGER, steps=2))
     monkeypatch.setattr(study, "FEW", 2)
     monkeypatch.setattr(study, "DRAWS", 1)
     monkeypatch.setattr(study, "CORPORA", {"docstrings": (2, 4)})
     hiding = {"rare": {}, "even": {"even": True}, "static": {"static": True}, "pairs": {"pairs": True}}
-    tiny = replace(study.SMALL, d_model=16, d_ff=32)
+    tiny = replace(SMALL, d_model=16, d_ff=32)
     monkeypatch.setattr(study, "HIDING", {name: changes | {"sizes": tiny} for name, changes in hiding.items()})
     monkeypatch.setattr(study, "SHARING", {"BERT": (2, Bert), "ALBERT": (2, partial(Albert, d_embed=4))})
 

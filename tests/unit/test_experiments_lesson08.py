@@ -1,4 +1,4 @@
-"""What lesson 08 measures: sums that begin deep, the law of losses and its frontier, heads that copy."""
+"""What lesson 09 measures: sums that begin deep, the law of losses and its frontier, heads that copy."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ import numpy as np
 import pytest
 import torch
 
-from tfbook import gpt
-from tfbook.data import Text, Windows
-from tfbook.experiments import lesson08 as study
-from tfbook.experiments.lesson08 import Fit, Law
-from tfbook.gpt import GPT2, Gpt
+from tfbook.course.experiments import gpt_pretraining as study
+from tfbook.course.experiments.gpt_pretraining import Fit, Law
+from tfbook.data.text import Text
+from tfbook.models import gpt
+from tfbook.models.gpt import GPT2, Gpt
+from tfbook.text import Windows
 
 pytestmark = pytest.mark.usefixtures("float32")
 
@@ -63,7 +64,7 @@ def test_the_variance_is_that_of_what_enters_the_next_block() -> None:
 
 def test_unscaled_matrices_are_as_large_as_the_others() -> None:
     model = Gpt(20, replace(TINY, d_model=128, d_ff=512, layers=8))
-    writes = [m for b in model.stack.blocks for m in (b.attention.branch.W_O, b.feed_forward.branch.narrow)]
+    writes = [m for b in model.stack.blocks for m in (b.mixer.branch.W_O, b.feed_forward.branch.down)]
     assert all(m.weight.std().item() == pytest.approx(0.02 / 4, rel=0.05) for m in writes)
     study.unscale(model)
     assert all(m.weight.std().item() == pytest.approx(0.02, rel=0.05) for m in writes)
@@ -113,13 +114,13 @@ def test_every_size_is_trained_on_every_number_of_tokens(text: Text, monkeypatch
 def test_each_run_has_a_schedule_that_ends_with_it(text: Text, monkeypatch: pytest.MonkeyPatch) -> None:
     """A loss on the way of a longer run is higher, since its learning rate has not come down yet."""
     seen = []
-    fit = study.train.fit
+    fit = study.training.fit
 
     def spy(*arguments: Any, **options: Any) -> Any:
         seen.append(fit(*arguments, **options))
         return seen[-1]
 
-    monkeypatch.setattr(study.train, "fit", spy)
+    monkeypatch.setattr(study.training, "fit", spy)
     monkeypatch.setattr(study.data, "load", lambda name: text)
     monkeypatch.setattr(study, "SHAPES", ((16, 1),))
     study.scaling((1,), tokens=(30 * 1024, 50 * 1024))

@@ -1,4 +1,4 @@
-"""What lesson 11 measures: trainings that can be repeated, orders of patches, similarities of places, students."""
+"""What lesson 13 measures: trainings that can be repeated, orders of patches, similarities of places, students."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ import pytest
 import torch
 from torch import nn
 
-from tfbook.cnn import Cnn
+from tfbook.course.experiments import vit_patches as study
 from tfbook.data.images import Images, LabelledImages
-from tfbook.experiments import lesson11 as study
-from tfbook.vit import Deit, Vit, patchify
+from tfbook.models.cnn import Cnn
+from tfbook.models.vit import Deit, Vit, patchify
 
 pytestmark = pytest.mark.usefixtures("float32")
 

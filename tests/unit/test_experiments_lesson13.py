@@ -1,4 +1,4 @@
-"""What lesson 13 measures: operations, crossings, errors of features, recall of hashing, and a task of facts."""
+"""What lesson 15 measures: operations, crossings, errors of features, recall of hashing, and a task of facts."""
 
 import math
 
@@ -6,12 +6,13 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from tfbook.attention import attention_weights, fastest
-from tfbook.efficient import Banded, Lsh
-from tfbook.experiments import lesson13 as study
-from tfbook.experiments.lesson13 import BEYOND, CONTEXT, KEYS, QUESTION, QUESTIONS, VALUES, Facts
-from tfbook.masks import Band, Causal
-from tfbook.transformer import LanguageModel
+from tfbook.attention import Band, Causal, attention_weights, fastest
+from tfbook.attention.efficient.banded import Banded
+from tfbook.attention.efficient.lsh import Lsh
+from tfbook.course.experiments import efficient_attention as study
+from tfbook.course.experiments.efficient_attention import BEYOND, CONTEXT, KEYS, QUESTION, QUESTIONS, VALUES, Facts
+from tfbook.models.blocks import alternate
+from tfbook.models.language_model import LanguageModel
 
 pytestmark = pytest.mark.usefixtures("float32")
 
@@ -54,7 +55,7 @@ def test_a_crossing_lies_on_straight_lines_through_logarithms() -> None:
     assert study.crossing(lengths, [1.0, 1e9, 1.0, 1.0], theirs) > 200, "the last time that they cross"
 
 
-@pytest.mark.parametrize("name", study.KERNELS)
+@pytest.mark.parametrize("name", study.IMPLEMENTATIONS)
 def test_every_kernel_runs_forward_and_backward(name: str) -> None:
     study.forward_backward(name, 70)()
 
@@ -63,7 +64,7 @@ def test_stored_rows_name_kernel_length_and_result(monkeypatch: pytest.MonkeyPat
     """Written out, attention is left out where its matrices would be too large."""
     monkeypatch.setattr(study, "LONGEST_WRITTEN_OUT", 64)
     for rows, key in ((study.times((64, 128), rounds=1), "seconds"), (study.memory((64, 128)), "bytes")):
-        expected = [(name, n) for n in (64, 128) for name in study.KERNELS if n == 64 or "written" not in name]
+        expected = [(name, n) for n in (64, 128) for name in study.IMPLEMENTATIONS if n == 64 or "written" not in name]
         assert [(row["kernel"], row["n"]) for row in rows] == expected
         assert all(row[key] > 0 for row in rows)
 
@@ -115,11 +116,11 @@ def test_recall_is_whole_where_all_pairs_meet_and_small_where_few_do() -> None:
 
 def test_recall_counts_the_keys_of_largest_weight(monkeypatch: pytest.MonkeyPatch) -> None:
     """Against loops over queries."""
-    x, kernel = study.clustered(30, 0.5), Lsh(buckets=4, window=8, rounds=2)
-    met = kernel.mask(x, x, Causal()).dense(30, 30)[0, 0]
+    x, implementation = study.clustered(30, 0.5), Lsh(buckets=4, window=8, rounds=2)
+    met = implementation.mask(x, x, Causal()).dense(30, 30)[0, 0]
     scores = (x @ F.normalize(x, dim=-1).mT)[0, 0]
     hits = [bool(met[i, j]) for i in range(3, 30) for j in scores[i, :i].topk(3).indices.tolist()]
-    assert study.recall(kernel, x, top=3).top == pytest.approx(sum(hits) / len(hits))
+    assert study.recall(implementation, x, top=3).top == pytest.approx(sum(hits) / len(hits))
 
 
 # ---- facts -------------------------------------------------------------------------------------------------------
@@ -179,7 +180,7 @@ def test_right_counts_by_distance() -> None:
 def test_banded_layers_reach_as_far_as_is_said() -> None:
     """And the bins of distance part there."""
     torch.manual_seed(0)
-    stack = study.alternate(LanguageModel(study.VOCABULARY, study.SIZES).stack, Banded(study.BAND, block=study.BAND))
+    stack = alternate(LanguageModel(study.VOCABULARY, study.SIZES).stack, Banded(study.BAND, block=study.BAND))
     x = torch.randn(1, CONTEXT, study.SIZES.d_model, requires_grad=True)
     (stack(x, Causal())[0, -1] * torch.randn(study.SIZES.d_model)).sum().backward()
     assert x.grad[0].abs().sum(dim=-1).nonzero()[0].item() == CONTEXT - 1 - BEYOND

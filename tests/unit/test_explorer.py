@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 import torch
 
-from tfbook import explorer
-from tfbook.explorer import BLOCKED, attention_view
+from tfbook.plot import explorer
+from tfbook.plot.explorer import BLOCKED_BYTE, attention_view
 
 TOKENS = ["the", "dog", "barks"]
 CAUSAL = torch.ones(3, 3, dtype=torch.bool).tril()
@@ -113,7 +113,7 @@ def test_blocked_cells_are_no_zeros(mask: torch.Tensor) -> None:
     weights = PAST.clone()
     weights[:, :, 2, 0] = 0
     shown = page(weights, TOKENS, mask=mask)
-    np.testing.assert_array_equal(shown.cells == BLOCKED, (~CAUSAL).expand(2, 5, 3, 3).numpy())
+    np.testing.assert_array_equal(shown.cells == BLOCKED_BYTE, (~CAUSAL).expand(2, 5, 3, 3).numpy())
     assert (shown.cells[:, :, 2, 0] == 0).all()
     assert shown.rows[1][2:] == ["–", "–"]
     assert shown.rows[3][1] == "0.00"
@@ -123,7 +123,7 @@ def test_the_mean_is_blocked_only_where_every_head_is() -> None:
     """Heads may have masks of their own."""
     mask = torch.stack([CAUSAL, torch.eye(3, dtype=torch.bool)])
     weights = WEIGHTS[0, :2].masked_fill(~mask, 0)
-    np.testing.assert_array_equal(page(weights, TOKENS, mask=mask).cells[0, 2] == BLOCKED, ~CAUSAL.numpy())
+    np.testing.assert_array_equal(page(weights, TOKENS, mask=mask).cells[0, 2] == BLOCKED_BYTE, ~CAUSAL.numpy())
 
 
 def test_what_bfloat16_rounds_above_1_is_1() -> None:
@@ -231,7 +231,7 @@ def test_what_does_not_fit_is_named(change: dict[str, object], kind: type[Except
 def test_more_than_a_page_can_hold_is_refused(shape: tuple[int, ...]) -> None:
     """The message says what came and what fits."""
     message = (
-        f"at most {explorer.MOST_TOKENS} tokens a side and {explorer.MOST_CELLS:,} cells fit on a page: show fewer"
+        f"at most {explorer.MOST_TOKENS} tokens a side and {explorer.MOST_BYTES:,} cells fit on a page: show fewer"
     )
     with pytest.raises(ValueError, match=f"weights holds {shape[0]} layers × .*; {message}"):
         attention_view(torch.zeros(shape), ["a"] * shape[2], ["a"] * shape[3])

@@ -13,8 +13,19 @@ from torch.nn import functional as F
 from torch.utils.flop_counter import FlopCounterMode
 
 from tfbook.attention import softmax
-from tfbook.gpt import GPT2, LARGE, MEDIUM, SMALL, XL, Gpt, flops, matrix_count, parameter_count, utilisation
-from tfbook.transformer import Sizes
+from tfbook.models.blocks import Config
+from tfbook.models.gpt import (
+    GPT2,
+    GPT2_LARGE,
+    GPT2_MEDIUM,
+    GPT2_SMALL,
+    GPT2_XL,
+    Gpt,
+    flops,
+    matrix_count,
+    parameter_count,
+    utilization,
+)
 
 VOCAB = 50_257
 TINY = replace(GPT2, d_model=16, heads=2, d_ff=40, layers=3, longest=12)
@@ -27,10 +38,10 @@ SMALL_SIZES = sizes(longest=st.integers(8, 20), pre_norm=st.booleans())
 
 @pytest.mark.parametrize(
     ("kind", "count"),
-    [(SMALL, 124_439_808), (MEDIUM, 354_823_168), (LARGE, 774_030_080), (XL, 1_557_611_200)],
+    [(GPT2_SMALL, 124_439_808), (GPT2_MEDIUM, 354_823_168), (GPT2_LARGE, 774_030_080), (GPT2_XL, 1_557_611_200)],
     ids=["small", "medium", "large", "XL"],
 )
-def test_the_published_sizes_have_the_published_parameters(kind: Sizes, count: int) -> None:
+def test_the_published_sizes_have_the_published_parameters(kind: Config, count: int) -> None:
     """Counted in the files that OpenAI published; the paper's 117 million for the first is a mistake of theirs."""
     assert parameter_count(VOCAB, kind) == count
 
@@ -41,12 +52,12 @@ def test_gpt3_has_175_billion() -> None:
 
 
 def test_of_wide_blocks_twelve_matrices_are_the_size() -> None:
-    assert matrix_count(VOCAB, SMALL) == 12 * 12 * 768**2 + VOCAB * 768
+    assert matrix_count(VOCAB, GPT2_SMALL) == 12 * 12 * 768**2 + VOCAB * 768
 
 
 @given(sizes=SMALL_SIZES, vocab=st.integers(1, 30))
 @settings(max_examples=50)
-def test_the_formula_counts_the_parameters(sizes: Sizes, vocab: int) -> None:
+def test_the_formula_counts_the_parameters(sizes: Config, vocab: int) -> None:
     """Of every encoding, with the norms before or after; the tied table counts once. Nothing is drawn for that."""
     before = torch.get_rng_state()
     formula = parameter_count(vocab, sizes)
@@ -60,7 +71,7 @@ def test_the_formula_counts_the_parameters(sizes: Sizes, vocab: int) -> None:
 def counted(model: Gpt, ids: Tensor) -> tuple[int, int]:
     """PyTorch's own count of the operations of all matrix products, forward and in a whole step of training."""
     for block in model.stack.blocks:
-        block.attention.branch.kernel = softmax  # a fused kernel may skip what the mask hides
+        block.mixer.branch.implementation = softmax  # a fused kernel may skip what the mask hides
     with FlopCounterMode(display=False) as counter:
         loss = F.cross_entropy(model(ids).flatten(0, 1), ids.flatten())
         forward = counter.get_total_flops()
@@ -70,7 +81,7 @@ def counted(model: Gpt, ids: Tensor) -> tuple[int, int]:
 
 @given(sizes=SMALL_SIZES, vocab=st.integers(2, 30), rows=st.integers(1, 3), time=st.integers(1, 8))
 @settings(max_examples=50)
-def test_the_formula_counts_the_operations(sizes: Sizes, vocab: int, rows: int, time: int) -> None:
+def test_the_formula_counts_the_operations(sizes: Config, vocab: int, rows: int, time: int) -> None:
     """Exactly; only relative positions bring a product of their own."""
     if sizes.position == "relative":
         sizes = replace(sizes, position="none")
@@ -80,12 +91,12 @@ def test_the_formula_counts_the_operations(sizes: Sizes, vocab: int, rows: int, 
 
 def test_training_takes_six_operations_a_weight_and_those_of_attention() -> None:
     """6 N + 12 · layers · heads · d_head · time (Chowdhery et al., 2022, appendix B)."""
-    assert 3 * flops(VOCAB, SMALL, 1024) == 6 * matrix_count(VOCAB, SMALL) + 12 * 12 * 12 * 64 * 1024
+    assert 3 * flops(VOCAB, GPT2_SMALL, 1024) == 6 * matrix_count(VOCAB, GPT2_SMALL) + 12 * 12 * 12 * 64 * 1024
 
 
 def test_utilisation_is_the_share_of_the_peak() -> None:
-    assert utilisation(10.0, VOCAB, SMALL, 1024, peak=30.0 * flops(VOCAB, SMALL, 1024)) == 1
-    assert utilisation(5.0, VOCAB, SMALL, 1024, peak=30.0 * flops(VOCAB, SMALL, 1024)) == 0.5
+    assert utilization(10.0, VOCAB, GPT2_SMALL, 1024, peak=30.0 * flops(VOCAB, GPT2_SMALL, 1024)) == 1
+    assert utilization(5.0, VOCAB, GPT2_SMALL, 1024, peak=30.0 * flops(VOCAB, GPT2_SMALL, 1024)) == 0.5
 
 
 def test_a_published_utilisation_comes_out() -> None:
@@ -93,16 +104,19 @@ def test_a_published_utilisation_comes_out() -> None:
 
     They computed each block's forward pass twice, and count 8 operations a weight where the model needs 6.
     """
-    found = utilisation(300e9 / (34 * 86_400), VOCAB, GPT3, 2048, peak=1024 * 312e12)
+    found = utilization(300e9 / (34 * 86_400), VOCAB, GPT3, 2048, peak=1024 * 312e12)
     assert found == pytest.approx(6 / 8 * 140 / 312, rel=0.03)
 
 
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: flops(VOCAB, SMALL, 0), "time is 0; expected 1 or more positions"),
-        (lambda: utilisation(1.0, VOCAB, SMALL, 8, peak=0.0), "peak is 0.0; expected more than 0 operations a second"),
-        (lambda: utilisation(1.0, VOCAB, SMALL, 8, peak=math.nan), "peak is nan; expected more than 0"),
+        (lambda: flops(VOCAB, GPT2_SMALL, 0), "time is 0; expected 1 or more positions"),
+        (
+            lambda: utilization(1.0, VOCAB, GPT2_SMALL, 8, peak=0.0),
+            "peak is 0.0; expected more than 0 operations a second",
+        ),
+        (lambda: utilization(1.0, VOCAB, GPT2_SMALL, 8, peak=math.nan), "peak is nan; expected more than 0"),
     ],
 )
 def test_impossible_numbers_are_refused(call: object, message: str) -> None:
@@ -129,7 +143,7 @@ def unscaled(model: Gpt) -> Gpt:
     """With the writers as wide as the other matrices."""
     with torch.no_grad():
         for block in model.stack.blocks:
-            for writes in (block.attention.branch.W_O, block.feed_forward.branch.narrow):
+            for writes in (block.mixer.branch.W_O, block.feed_forward.branch.down):
                 writes.weight *= (2 * len(model.stack.blocks)) ** 0.5
     return model
 
@@ -179,7 +193,7 @@ def test_dropout_acts_on_embeddings_weights_and_branches_in_training_alone() -> 
     model = Gpt(20, TINY)
     rates = {module.p for module in model.modules() if isinstance(module, nn.Dropout)}
     assert rates == {0.1}
-    assert {block.attention.branch.dropout for block in model.stack.blocks} == {0.1}
+    assert {block.mixer.branch.dropout for block in model.stack.blocks} == {0.1}
     ids = torch.randint(20, (2, 12))
     assert not torch.equal(model(ids), model(ids))
     assert torch.equal(model.eval()(ids), model(ids))

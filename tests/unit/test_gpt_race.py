@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from tfbook import data
-from tfbook.gpt import Gpt
+from tfbook.models.gpt import Gpt
 
 SCRIPT = Path(__file__).parents[2] / "benchmarks/gpt_race.py"
 TEXT = data.Text.split("cats", "the cat and the dog and the bird " * 30)

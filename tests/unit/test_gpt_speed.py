@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 import torch
 
-from tfbook import data, runtime
-from tfbook.gpt import parameter_count
+from tfbook import runtime
+from tfbook.models.gpt import parameter_count
+from tfbook.text import Windows
 
 SCRIPT = Path(__file__).parents[2] / "benchmarks/gpt_speed.py"
 PEERS = {"transformers": "hugging_face", "x_transformers": "x_transformers"}
@@ -107,7 +108,7 @@ def test_a_peer_trains_and_speaks(script: dict[str, Any], name: str) -> None:
     pytest.importorskip(name, reason="the peer is installed for the measurement only")
     peer = script[PEERS[name]](script["SHAPES"]["tiny"].sizes)
     before = [weight.clone() for weight in peer.model.parameters()]
-    script["train_peer"](peer, data.Windows(torch.randint(65, (50,)), length=5, size=3, seed=0), 2, bfloat16=False)
+    script["train_peer"](peer, Windows(torch.randint(65, (50,)), length=5, size=3, seed=0), 2, bfloat16=False)
     assert any(not torch.equal(old, new) for old, new in zip(before, peer.model.parameters(), strict=True))
     assert peer.speak(torch.zeros(1, 3, dtype=torch.int64)).shape[1] in (5, 8)  # with the prompt or without
 

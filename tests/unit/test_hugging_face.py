@@ -13,21 +13,20 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from tfbook.bert import (
-    BASE,
+from tfbook.interop.hugging_face import NAMES, Loaded, bert_config, load_hugging_face, our_names, save_hugging_face
+from tfbook.models.bert import (
     BERT,
-    IGNORED,
-    LARGE,
-    Albert,
+    BERT_BASE,
+    BERT_LARGE,
     Bert,
+    BertForPretraining,
     Classifier,
-    Masked,
     MaskedLanguageModel,
-    PretrainedBert,
     Tagger,
-    pretraining_loss,
 )
-from tfbook.hugging_face import NAMES, Loaded, bert_sizes, load, our_names, save
+from tfbook.models.bert_variants import Albert
+from tfbook.text import IGNORE_INDEX, Masked
+from tfbook.training import pretraining_loss
 
 LABELS = 3
 POOLER = ("pooler.dense.weight", "pooler.dense.bias")  # part of their body, and of our head
@@ -44,7 +43,7 @@ class Peer(NamedTuple):
 PEERS = {
     "body": Peer(transformers.BertModel, lambda bert: bert, POOLER),
     "hidden words": Peer(transformers.BertForMaskedLM, MaskedLanguageModel),
-    "pretraining": Peer(transformers.BertForPreTraining, PretrainedBert),
+    "pretraining": Peer(transformers.BertForPreTraining, BertForPretraining),
     "text": Peer(transformers.BertForSequenceClassification, lambda bert: Classifier(bert, LABELS)),
     "tokens": Peer(transformers.BertForTokenClassification, lambda bert: Tagger(bert, LABELS)),
 }
@@ -75,7 +74,7 @@ def random(theirs: type[transformers.PreTrainedModel], config: transformers.Bert
 
 def built(peer: Peer, state: dict[str, Tensor], heads: int) -> nn.Module:
     """Our model, in the sizes of the state dict and without dropout."""
-    vocab, sizes = bert_sizes(state, heads=heads)
+    vocab, sizes = bert_config(state, heads=heads)
     segments = next(len(weight) for name, weight in state.items() if "token_type" in name)
     return peer.ours(Bert(vocab, dataclasses.replace(sizes, dropout=0.0), segments=segments)).eval()
 
@@ -129,7 +128,7 @@ def said(peer: Peer, model: nn.Module, batch: Batch) -> list[Tensor]:
     there = batch.theirs()["attention_mask"].bool()
     x = model(*batch)
     rows = [x[there] if x.ndim == 3 else x]
-    return [*rows, model.follows(model.bert(*batch))] if isinstance(model, PretrainedBert) else rows
+    return [*rows, model.follows(model.bert(*batch))] if isinstance(model, BertForPretraining) else rows
 
 
 def they_said(model: transformers.PreTrainedModel, batch: Batch) -> list[Tensor]:
@@ -153,7 +152,7 @@ def test_the_same_weights_give_the_same_numbers(
     torch.manual_seed(seed)
     theirs = random(peer.theirs, config)
     ours = built(peer, theirs.state_dict(), config.num_attention_heads)
-    assert load(ours, theirs.state_dict()) == Loaded((), peer.unexpected)
+    assert load_hugging_face(ours, theirs.state_dict()) == Loaded((), peer.unexpected)
     batch = texts(config, rows, data.draw(st.integers(1, config.max_position_embeddings)))
     for own, other in zip(said(peer, ours, batch), they_said(theirs, batch), strict=True):
         torch.testing.assert_close(own, other, rtol=1e-5, atol=1e-5 * max(1.0, float(other.std(correction=0))))
@@ -164,10 +163,10 @@ def test_both_losses_and_every_gradient_are_the_same() -> None:
     peer = PEERS["pretraining"]
     theirs = random(peer.theirs, config()).train()
     ours = built(peer, theirs.state_dict(), heads=3).train()
-    load(ours, theirs.state_dict())
+    load_hugging_face(ours, theirs.state_dict())
     batch = texts(config(), rows=4, time=8)
     hidden = (torch.rand(4, 8) < 0.4) & batch.theirs()["attention_mask"].bool()
-    masked = Masked(batch.ids, torch.where(hidden, torch.randint(30, (4, 8)), IGNORED))
+    masked = Masked(batch.ids, torch.where(hidden, torch.randint(30, (4, 8)), IGNORE_INDEX))
     labels = torch.tensor([0, 1, 1, 0])
     loss = pretraining_loss(ours, masked, batch.lengths, batch.segments, labels)
     other = theirs(**batch.theirs(), labels=masked.targets, next_sentence_label=labels).loss
@@ -181,11 +180,11 @@ def test_both_losses_and_every_gradient_are_the_same() -> None:
         torch.testing.assert_close(gradient, weight.grad, rtol=1e-4, atol=1e-5, msg=name)
 
 
-@pytest.mark.parametrize(("sizes", "millions"), [(BASE, 110), (LARGE, 340)], ids=["base", "large"])
+@pytest.mark.parametrize(("sizes", "millions"), [(BERT_BASE, 110), (BERT_LARGE, 340)], ids=["base", "large"])
 def test_base_and_large_have_as_many_parameters_as_theirs(sizes: Any, millions: int) -> None:
     """Devlin et al. (2019, section 3) count 110 and 340 million, to two digits; nothing is computed here."""
     with torch.device("meta"):
-        ours = PretrainedBert(Bert(30_522, sizes))
+        ours = BertForPretraining(Bert(30_522, sizes))
         theirs = transformers.BertForPreTraining(
             transformers.BertConfig(
                 hidden_size=sizes.d_model,
@@ -218,7 +217,7 @@ def test_what_save_pretrained_wrote_is_loaded(
     state = load_file(tmp_path / "model.safetensors")
     assert "cls.predictions.decoder.weight" not in state
     assert not same(ours, theirs, peer)
-    report = load(ours, state)
+    report = load_hugging_face(ours, state)
     assert (report.missing, {*report.unexpected}) == ((), {*peer.unexpected})
     assert same(ours, theirs, peer)
 
@@ -227,14 +226,14 @@ def test_what_torch_saved_is_loaded(pair: tuple[Peer, transformers.PreTrainedMod
     peer, theirs, ours = pair
     torch.save(theirs.state_dict(), tmp_path / "pytorch_model.bin")
     state = torch.load(tmp_path / "pytorch_model.bin", weights_only=True)
-    assert load(ours, state) == Loaded((), peer.unexpected)
+    assert load_hugging_face(ours, state) == Loaded((), peer.unexpected)
     assert same(ours, theirs, peer)
 
 
 def test_what_is_saved_is_a_state_dict_of_theirs(pair: tuple[Peer, transformers.PreTrainedModel, nn.Module]) -> None:
     """But for what is theirs alone; tied weights stand there under each of their names."""
     peer, theirs, ours = pair
-    state = save(ours)
+    state = save_hugging_face(ours)
     assert {*theirs.state_dict()} == state.keys() | {*peer.unexpected}
     theirs.load_state_dict(state, strict=not peer.unexpected)
     assert same(ours, theirs, peer)
@@ -247,14 +246,14 @@ def test_norms_may_have_their_old_names(pair: tuple[Peer, transformers.PreTraine
         name.replace("LayerNorm.weight", "LayerNorm.gamma").replace("LayerNorm.bias", "LayerNorm.beta"): weight
         for name, weight in theirs.state_dict().items()
     }
-    assert load(ours, old) == Loaded((), peer.unexpected)
+    assert load_hugging_face(ours, old) == Loaded((), peer.unexpected)
     assert same(ours, theirs, peer)
 
 
 def test_a_file_of_half_precision_is_loaded_in_the_precision_of_the_model() -> None:
     theirs = random(transformers.BertForMaskedLM, config()).half()
     ours = built(PEERS["hidden words"], theirs.state_dict(), heads=3)
-    load(ours, theirs.state_dict())
+    load_hugging_face(ours, theirs.state_dict())
     assert torch.equal(ours.bert.words.weight, theirs.bert.embeddings.word_embeddings.weight.float())
 
 
@@ -262,11 +261,11 @@ def test_a_body_comes_out_of_any_model_and_goes_into_any() -> None:
     """Pretraining to body, body to classifier: the rest is reported, not guessed."""
     theirs = random(transformers.BertForPreTraining, config())
     body = built(PEERS["body"], theirs.state_dict(), heads=3)
-    report = load(body, theirs.state_dict())
+    report = load_hugging_face(body, theirs.state_dict())
     assert report.missing == ()
     assert {name.partition(".")[0] for name in report.unexpected if not name.startswith("bert.pooler.")} == {"cls"}
     classifier = Classifier(Bert(30, body.sizes), LABELS).eval()
-    report = load(classifier, theirs.bert.state_dict())
+    report = load_hugging_face(classifier, theirs.bert.state_dict())
     assert report == Loaded(("head.label.weight", "head.label.bias"), ())
     batch = texts(theirs.config, rows=3, time=6)
     for ours in (body, classifier.bert):
@@ -285,22 +284,22 @@ def test_missing_and_unexpected_weights_are_reported() -> None:
         "bert.encoder.layer.2.output.dense.bias": torch.ones(12),
         "lm_head.bias": torch.ones(30),
     }
-    name = "bert.stack.blocks.1.attention.branch.W_K.bias"
+    name = "bert.stack.blocks.1.mixer.branch.W_K.bias"
     before = ours.get_parameter(name).clone()
-    report = load(ours, state)
+    report = load_hugging_face(ours, state)
     extra = ("bert.embeddings.position_ids", "bert.encoder.layer.2.output.dense.bias", "lm_head.bias")
     assert report == Loaded((name,), extra)
     assert str(report) == f"missing: {name}; unexpected: {', '.join(extra)}"
     assert torch.equal(ours.get_parameter(name), before)
     state[lacks] = theirs.state_dict()[lacks]
-    assert load(ours, state).missing == ()
+    assert load_hugging_face(ours, state).missing == ()
     assert str(Loaded((), extra)).startswith("missing: none; unexpected: bert.embeddings.position_ids, ")
-    assert str(load(ours, theirs.state_dict())) == "every weight has its place"
+    assert str(load_hugging_face(ours, theirs.state_dict())) == "every weight has its place"
 
 
 def test_a_state_dict_of_another_kind_fills_nothing() -> None:
     ours = MaskedLanguageModel(Bert(30, dataclasses.replace(BERT, d_model=12, heads=3, d_ff=20, longest=10)))
-    report = load(ours, {"transformer.wte.weight": torch.ones(30, 12)})
+    report = load_hugging_face(ours, {"transformer.wte.weight": torch.ones(30, 12)})
     assert report == Loaded(tuple(ours.state_dict()), ("transformer.wte.weight",))
 
 
@@ -311,7 +310,7 @@ def refused(model: nn.Module, state: dict[str, Tensor], error: type[Exception], 
     """The message, and no weight changed."""
     before = {name: weight.clone() for name, weight in model.state_dict().items()}
     with pytest.raises(error, match=message):
-        load(model, state)
+        load_hugging_face(model, state)
     assert all(torch.equal(weight, before[name]) for name, weight in model.state_dict().items())
 
 
@@ -353,8 +352,8 @@ def test_a_model_edited_in_a_notebook_is_known_by_its_name() -> None:
     """A lesson weaves `class Bert` into its own module."""
     theirs = random(transformers.BertModel, config())
     edited = type("Bert", (Bert,), {})
-    vocab, sizes = bert_sizes(theirs.state_dict(), heads=3)
-    assert load(edited(vocab, sizes), theirs.state_dict()) == Loaded((), POOLER)
+    vocab, sizes = bert_config(theirs.state_dict(), heads=3)
+    assert load_hugging_face(edited(vocab, sizes), theirs.state_dict()) == Loaded((), POOLER)
 
 
 # ---- sizes -------------------------------------------------------------------------------------------------------
@@ -365,7 +364,7 @@ def test_a_model_edited_in_a_notebook_is_known_by_its_name() -> None:
 def test_sizes_are_read_from_the_shapes(config: transformers.BertConfig, peer: Peer) -> None:
     """All but the heads, which no shape shows."""
     state = peer.theirs(config).state_dict()
-    vocab, sizes = bert_sizes(state, heads=config.num_attention_heads)
+    vocab, sizes = bert_config(state, heads=config.num_attention_heads)
     assert vocab == config.vocab_size
     assert sizes == dataclasses.replace(
         BERT,
@@ -380,7 +379,7 @@ def test_sizes_are_read_from_the_shapes(config: transformers.BertConfig, peer: P
 def test_sizes_are_refused_where_they_cannot_be() -> None:
     state = transformers.BertModel(config()).state_dict()
     with pytest.raises(ValueError, match="heads is 5 and d_model is 12; expected heads to divide d_model"):
-        bert_sizes(state, heads=5)
+        bert_config(state, heads=5)
     del state["embeddings.position_embeddings.weight"]
     with pytest.raises(ValueError, match=r"state lacks 'embeddings.position_embeddings.weight', which every BERT has"):
-        bert_sizes(state, heads=3)
+        bert_config(state, heads=3)

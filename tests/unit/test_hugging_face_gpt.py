@@ -12,10 +12,10 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from tfbook.gpt import GPT2, LARGE, MEDIUM, SMALL, XL, Gpt
-from tfbook.hugging_face import Loaded, gpt_sizes, load, save
-from tfbook.sampling import generate, greedy, top_k
-from tfbook.transformer import Sizes
+from tfbook.generation.sampling import generate, greedy, top_k
+from tfbook.interop.hugging_face import Loaded, gpt_config, load_hugging_face, save_hugging_face
+from tfbook.models.blocks import Config
+from tfbook.models.gpt import GPT2, GPT2_LARGE, GPT2_MEDIUM, GPT2_SMALL, GPT2_XL, Gpt
 
 EXACT = replace(GPT2, activation=F.gelu)  # without the approximation by tanh
 ACTIVATIONS = {"gelu_new": GPT2, "gelu": EXACT}
@@ -42,7 +42,7 @@ def theirs_with(config: transformers.GPT2Config) -> transformers.GPT2LMHeadModel
 
 def ours_of(theirs: transformers.GPT2LMHeadModel) -> Gpt:
     """Our model with other weights, in the sizes of theirs and without dropout."""
-    vocab, sizes = gpt_sizes(theirs.state_dict(), heads=theirs.config.n_head)
+    vocab, sizes = gpt_config(theirs.state_dict(), heads=theirs.config.n_head)
     activation = ACTIVATIONS[theirs.config.activation_function].activation
     return Gpt(vocab, replace(sizes, activation=activation, dropout=0.0)).eval()
 
@@ -91,7 +91,7 @@ def test_the_same_weights_give_the_same_logits(
     torch.manual_seed(seed)
     theirs = theirs_with(config)
     ours = ours_of(theirs)
-    assert load(ours, theirs.state_dict()) == Loaded((), ())
+    assert load_hugging_face(ours, theirs.state_dict()) == Loaded((), ())
     ids = torch.randint(config.vocab_size, (rows, data.draw(st.integers(1, config.n_positions))))
     other = theirs(ids).logits
     torch.testing.assert_close(ours(ids), other, rtol=1e-5, atol=1e-5 * max(1.0, float(other.std(correction=0))))
@@ -106,7 +106,7 @@ def test_the_same_weights_give_the_same_text(
     torch.manual_seed(seed)
     theirs = theirs_with(config)
     ours = ours_of(theirs)
-    load(ours, theirs.state_dict())
+    load_hugging_face(ours, theirs.state_dict())
     time = data.draw(st.integers(1, config.n_positions - 1))
     ids, limit = torch.randint(config.vocab_size, (rows, time)), config.n_positions - time
     wanted = theirs.generate(ids, attention_mask=torch.ones_like(ids), max_new_tokens=limit, do_sample=False)
@@ -119,7 +119,7 @@ def test_the_loss_and_every_gradient_are_the_same(activation: str) -> None:
     """Ours are compared under their names: gradients are packed and turned as weights are."""
     theirs = theirs_with(config(activation_function=activation)).train()
     ours = ours_of(theirs).train()
-    load(ours, theirs.state_dict())
+    load_hugging_face(ours, theirs.state_dict())
     ids = torch.randint(30, (3, 16))
     loss = F.cross_entropy(ours(ids[:, :-1]).flatten(0, 1), ids[:, 1:].flatten())
     other = theirs(ids, labels=ids).loss
@@ -128,18 +128,20 @@ def test_the_loss_and_every_gradient_are_the_same(activation: str) -> None:
     other.backward()
     for weight in ours.parameters():
         weight.data = weight.grad
-    found = save(ours)
+    found = save_hugging_face(ours)
     for name, weight in theirs.named_parameters():
         torch.testing.assert_close(found[name], weight.grad, rtol=1e-4, atol=1e-5, msg=name)
 
 
-@pytest.mark.parametrize("sizes", [SMALL, MEDIUM, LARGE, XL], ids=["small", "medium", "large", "XL"])
-def test_every_size_has_the_shapes_of_theirs(sizes: Sizes) -> None:
+@pytest.mark.parametrize(
+    "sizes", [GPT2_SMALL, GPT2_MEDIUM, GPT2_LARGE, GPT2_XL], ids=["small", "medium", "large", "XL"]
+)
+def test_every_size_has_the_shapes_of_theirs(sizes: Config) -> None:
     """Name by name; nothing is computed here."""
     with torch.device("meta"):
         shape = {"n_embd": sizes.d_model, "n_head": sizes.heads, "n_layer": sizes.layers}
         theirs = transformers.GPT2LMHeadModel(transformers.GPT2Config(**shape)).state_dict()
-        ours = save(Gpt(50_257, sizes))
+        ours = save_hugging_face(Gpt(50_257, sizes))
     assert {name: weight.shape for name, weight in ours.items()} == {name: w.shape for name, w in theirs.items()}
 
 
@@ -152,7 +154,7 @@ def test_what_save_pretrained_wrote_is_loaded(theirs: transformers.GPT2LMHeadMod
     state = load_file(tmp_path / "model.safetensors")
     assert "lm_head.weight" not in state
     assert not same(ours, theirs)
-    assert load(ours, state) == Loaded((), ())
+    assert load_hugging_face(ours, state) == Loaded((), ())
     assert same(ours, theirs)
 
 
@@ -160,7 +162,7 @@ def test_a_body_is_loaded_whose_names_have_no_prefix(theirs: transformers.GPT2LM
     """As in the first files of GPT-2, which were those of GPT2Model."""
     state = theirs.transformer.state_dict()
     assert not any(name.startswith("transformer.") for name in state)
-    assert load(ours, state) == Loaded((), ())
+    assert load_hugging_face(ours, state) == Loaded((), ())
     assert same(ours, theirs)
 
 
@@ -169,7 +171,7 @@ def test_the_masks_in_old_files_are_known(theirs: transformers.GPT2LMHeadModel, 
     mask = torch.ones(1, 1, 16, 16).tril()
     old = {f"transformer.h.{n}.attn.bias": mask for n in range(2)}
     old |= {f"transformer.h.{n}.attn.masked_bias": torch.tensor(-1e4) for n in range(2)}
-    assert load(ours, theirs.state_dict() | old) == Loaded((), ())
+    assert load_hugging_face(ours, theirs.state_dict() | old) == Loaded((), ())
     assert same(ours, theirs)
 
 
@@ -178,15 +180,15 @@ def test_missing_and_unexpected_weights_are_reported(theirs: transformers.GPT2LM
     state = dict(theirs.state_dict())
     del state["transformer.h.1.attn.c_attn.bias"]
     state |= {"transformer.h.2.ln_1.bias": torch.ones(12), "score.weight": torch.ones(2, 12)}
-    missing = tuple(f"stack.blocks.1.attention.branch.W_{name}.bias" for name in "QKV")
+    missing = tuple(f"stack.blocks.1.mixer.branch.W_{name}.bias" for name in "QKV")
     before = [ours.get_parameter(name).clone() for name in missing]
-    assert load(ours, state) == Loaded(missing, ("transformer.h.2.ln_1.bias", "score.weight"))
+    assert load_hugging_face(ours, state) == Loaded(missing, ("transformer.h.2.ln_1.bias", "score.weight"))
     assert all(torch.equal(ours.get_parameter(name), kept) for name, kept in zip(missing, before, strict=True))
 
 
 def test_a_model_without_learned_positions_says_what_it_left(theirs: transformers.GPT2LMHeadModel) -> None:
     ours = Gpt(30, replace(GPT2, d_model=12, heads=3, d_ff=20, layers=2, position="rotary"))
-    assert load(ours, theirs.state_dict()) == Loaded((), ("transformer.wpe.weight",))
+    assert load_hugging_face(ours, theirs.state_dict()) == Loaded((), ("transformer.wpe.weight",))
 
 
 # ---- from ours to theirs -----------------------------------------------------------------------------------------
@@ -199,20 +201,20 @@ def test_what_is_saved_is_a_state_dict_of_theirs(config: transformers.GPT2Config
     torch.manual_seed(seed)
     theirs = theirs_with(config)
     ours = ours_of(theirs)
-    state = save(ours)
+    state = save_hugging_face(ours)
     assert state.keys() == theirs.state_dict().keys()
     assert all(weight.is_contiguous() for weight in state.values())
     theirs.load_state_dict(state, strict=True)
     assert same(ours, theirs)
     twin = ours_of(theirs)
-    assert load(twin, state) == Loaded((), ())
+    assert load_hugging_face(twin, state) == Loaded((), ())
     for name, weight in ours.state_dict().items():
         assert torch.equal(weight, twin.state_dict()[name])
 
 
 def test_what_is_saved_is_what_was_loaded(theirs: transformers.GPT2LMHeadModel, ours: Gpt) -> None:
-    load(ours, theirs.state_dict())
-    for name, weight in save(ours).items():
+    load_hugging_face(ours, theirs.state_dict())
+    for name, weight in save_hugging_face(ours).items():
         assert torch.equal(weight, theirs.state_dict()[name]), name
 
 
@@ -225,12 +227,12 @@ def test_what_is_saved_is_what_was_loaded(theirs: transformers.GPT2LMHeadModel, 
 )
 def test_what_theirs_cannot_compute_is_not_saved(choices: dict, message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        save(Gpt(30, replace(GPT2, d_model=12, heads=3, d_ff=20, layers=2, **choices)))
+        save_hugging_face(Gpt(30, replace(GPT2, d_model=12, heads=3, d_ff=20, layers=2, **choices)))
 
 
 def test_a_model_without_names_is_not_saved() -> None:
     with pytest.raises(TypeError, match=r"model is a Linear; expected one of Bert, .*, Gpt"):
-        save(nn.Linear(2, 2))
+        save_hugging_face(nn.Linear(2, 2))
 
 
 # ---- refused -----------------------------------------------------------------------------------------------------
@@ -240,13 +242,13 @@ def refused(model: Gpt, state: dict[str, Tensor], message: str) -> None:
     """The message, and no weight changed."""
     before = {name: weight.clone() for name, weight in model.state_dict().items()}
     with pytest.raises(ValueError, match=message):
-        load(model, state)
+        load_hugging_face(model, state)
     assert all(torch.equal(weight, before[name]) for name, weight in model.state_dict().items())
 
 
 def test_a_packed_weight_of_another_shape_is_refused(theirs: transformers.GPT2LMHeadModel, ours: Gpt) -> None:
     """In the shape in which their file has it: (in, out), three side by side."""
-    branch = r"stack.blocks.0.attention.branch.W_"
+    branch = r"stack.blocks.0.mixer.branch.W_"
     message = (
         r"transformer.h.0.attn.c_attn.weight has shape \(36, 12\); "
         rf"{branch}Q.weight with {branch}K.weight with {branch}V.weight of the model has \(12, 36\)"
@@ -271,7 +273,7 @@ def test_another_head_than_the_table_is_refused(theirs: transformers.GPT2LMHeadM
 def test_sizes_are_read_from_the_shapes(config: transformers.GPT2Config, bare: bool) -> None:
     """All but the heads, which no shape shows, and the activation."""
     theirs = transformers.GPT2LMHeadModel(config)
-    vocab, sizes = gpt_sizes((theirs.transformer if bare else theirs).state_dict(), heads=config.n_head)
+    vocab, sizes = gpt_config((theirs.transformer if bare else theirs).state_dict(), heads=config.n_head)
     assert vocab == config.vocab_size
     assert sizes == replace(
         GPT2,
@@ -285,6 +287,6 @@ def test_sizes_are_read_from_the_shapes(config: transformers.GPT2Config, bare: b
 
 def test_sizes_are_refused_where_they_cannot_be(theirs: transformers.GPT2LMHeadModel) -> None:
     with pytest.raises(ValueError, match="heads is 5 and d_model is 12; expected heads to divide d_model"):
-        gpt_sizes(theirs.state_dict(), heads=5)
+        gpt_config(theirs.state_dict(), heads=5)
     with pytest.raises(ValueError, match=r"state lacks 'wte.weight', which every GPT-2 has"):
-        gpt_sizes(transformers.BertModel(transformers.BertConfig(num_hidden_layers=1)).state_dict(), heads=3)
+        gpt_config(transformers.BertModel(transformers.BertConfig(num_hidden_layers=1)).state_dict(), heads=3)

@@ -11,14 +11,14 @@ from hypothesis import strategies as st
 from torch import nn
 from torch.nn import functional as F
 
-from tfbook import invariants, sampling
-from tfbook.attention import fused, softmax
-from tfbook.efficient import Banded
-from tfbook.gpt import GPT2, Gpt
-from tfbook.inference import Frozen, FrozenBlock, Product
-from tfbook.masks import Causal
-from tfbook.positions import POSITIONS
-from tfbook.transformer import BidirectionalModel, Block, LanguageModel, Sizes
+from tfbook.attention import POSITIONS, Causal, fused, softmax
+from tfbook.attention.efficient.banded import Banded
+from tfbook.course import invariants
+from tfbook.generation import sampling
+from tfbook.generation.frozen import Frozen, FrozenBlock, Product
+from tfbook.models.blocks import Block, Config
+from tfbook.models.gpt import GPT2, Gpt
+from tfbook.models.language_model import BidirectionalModel, LanguageModel
 
 VOCAB = 11
 SIZES = replace(GPT2, d_model=16, heads=2, d_ff=24, layers=2, longest=24, dropout=0.3)
@@ -40,7 +40,7 @@ def drawn(kind: type[LanguageModel] = Gpt, **choices: object) -> LanguageModel:
 
 @settings(deadline=None, max_examples=40)
 @given(sizes=SMALL_SIZES, batch=st.integers(1, 3), time=st.integers(1, 12), kind=st.sampled_from([LanguageModel, Gpt]))
-def test_a_frozen_model_has_the_logits_of_the_model(sizes: Sizes, batch: int, time: int, kind: type) -> None:
+def test_a_frozen_model_has_the_logits_of_the_model(sizes: Config, batch: int, time: int, kind: type) -> None:
     model, ids = kind(VOCAB, sizes).eval(), torch.randint(VOCAB, (batch, time))
     with torch.no_grad():
         torch.testing.assert_close(Frozen(model)(ids), model(ids), atol=1e-5, rtol=1e-5)
@@ -69,11 +69,11 @@ def test_it_says_the_same_text(filters: list[sampling.Filter]) -> None:
     assert torch.equal(*texts)
 
 
-@pytest.mark.parametrize("kernel", [softmax, fused])
-def test_either_exact_kernel_is_frozen(kernel: Callable) -> None:
+@pytest.mark.parametrize("implementation", [softmax, fused])
+def test_either_exact_kernel_is_frozen(implementation: Callable) -> None:
     model, ids = drawn(), torch.randint(VOCAB, (2, 6))
     for block in model.stack.blocks:
-        block.attention.branch.kernel = kernel
+        block.mixer.branch.implementation = implementation
     with torch.no_grad():
         torch.testing.assert_close(Frozen(model)(ids), model(ids), atol=1e-4, rtol=1e-4)
 
@@ -147,8 +147,8 @@ def test_norms_after_the_sums_and_memories_are_refused() -> None:
 
 def test_another_kernel_is_refused() -> None:
     model = drawn()
-    model.stack.blocks[1].attention.branch.kernel = Banded(3)
-    with pytest.raises(ValueError, match=r"block has the kernel .*expected fastest, fused or softmax"):
+    model.stack.blocks[1].mixer.branch.implementation = Banded(3)
+    with pytest.raises(ValueError, match=r"block has the implementation .*expected fastest, fused or softmax"):
         Frozen(model)
 
 

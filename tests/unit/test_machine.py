@@ -15,11 +15,12 @@ import pytest
 import torch
 from torch.torch_version import TorchVersion
 
-from tfbook import machine, runtime
+from tfbook import runtime
+from tfbook.course import machine
+from tfbook.course.machine import Finding
 from tfbook.data import download
 from tfbook.data.download import File
 from tfbook.data.registry import DATASETS
-from tfbook.machine import Finding
 
 ROOT = Path(__file__).parents[2]
 find_spec = machine.find_spec
@@ -379,7 +380,7 @@ class TestCorpora:
         """As behind some firewalls, where nothing is refused and nothing answers."""
         registry = {f"c{n}": SimpleNamespace(files=(File(path=f"{n}", urls=("u",), sha256="0"),)) for n in range(4)}
         monkeypatch.setattr("tfbook.data.registry.DATASETS", registry)
-        monkeypatch.setattr("tfbook.data.registry.obtainable", lambda file, seconds: bool(time.sleep(seconds / 3)))
+        monkeypatch.setattr("tfbook.data.download.obtainable", lambda file, seconds: bool(time.sleep(seconds / 3)))
         start = time.perf_counter()
         assert machine.real_corpora().text == "c0, c1, c2, c3 cannot be had"
         assert time.perf_counter() - start < machine.PATIENCE_S

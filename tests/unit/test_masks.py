@@ -9,9 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from tfbook.attention import masked_softmax
+from tfbook.attention import Band, Both, Causal, Dense, Lengths, Mask, masked_softmax, padding_mask
 from tfbook.attention import softmax as softmax_kernel
-from tfbook.masks import Band, Both, Causal, Dense, Lengths, Mask, padding_mask
 
 # ---- padding -----------------------------------------------------------------------------------------------------
 
@@ -126,7 +125,7 @@ def test_rules_of_numbers_are_values() -> None:
 
 
 def test_a_mask_of_ones_own_is_a_class_with_one_method() -> None:
-    """And every kernel that knows all masks takes it."""
+    """And every implementation that knows all masks takes it."""
 
     class Even(Mask):
         def dense(self, queries: int, keys: int, device: torch.device | str | None = None) -> Tensor:

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from tfbook.metrics import Link, alignment_error_rate, bleu, exact_match, hard_alignment
+from tfbook.course.metrics import Link, alignment_error_rate, bleu, exact_match, hard_alignment
 
 SENTENCES = ["the cat sat on the mat .", "a dog runs in the park today .", "she reads ."]
 REFERENCES = [

@@ -17,23 +17,27 @@ from torch import Tensor, nn
 
 from tfbook import runtime
 from tfbook.attention import (
-    Kernel,
+    POSITIONS,
+    Cache,
+    Causal,
+    Dense,
+    Implementation,
+    Lengths,
+    Mask,
     MultiHeadAttention,
+    Position,
     Supports,
     fastest,
     fused,
-    kernel,
+    implementation,
     merge_heads,
     record,
     softmax,
     split_heads,
 )
-from tfbook.cache import Cache
-from tfbook.masks import Causal, Dense, Lengths, Mask
-from tfbook.positions import POSITIONS, Position
 
-KERNELS = {"softmax": softmax, "fused": fused, "fastest": fastest}
-every_kernel = pytest.mark.parametrize("kernel", KERNELS.values(), ids=KERNELS)
+IMPLEMENTATIONS = {"softmax": softmax, "fused": fused, "fastest": fastest}
+every_kernel = pytest.mark.parametrize("implementation", IMPLEMENTATIONS.values(), ids=IMPLEMENTATIONS)
 
 
 # ---- against PyTorch ---------------------------------------------------------------------------------------------
@@ -64,7 +68,7 @@ def cases(draw: st.DrawFn, blocked_rows: bool = False) -> Case:
         d_key=d_key,
         d_value=d_value,
         bias=draw(st.booleans()),
-        kernel=draw(st.sampled_from(list(KERNELS.values()))),
+        implementation=draw(st.sampled_from(list(IMPLEMENTATIONS.values()))),
     ).double()
     for parameter in layer.parameters():
         nn.init.normal_(parameter)
@@ -184,10 +188,10 @@ MASKS: dict[str, tuple[Mask | None, dict[str, Tensor]]] = {
 @pytest.mark.parametrize(("mask", "theirs"), MASKS.values(), ids=MASKS)
 @pytest.mark.parametrize(("precision", "tolerance"), [("float32", 1e-5), ("autocast", 0.03), ("bfloat16", 0.03)])
 def test_in_lower_precision_outputs_and_gradients_are_close_to_the_exact_ones(
-    kernel: Kernel, mask: Mask | None, theirs: dict[str, Tensor], precision: str, tolerance: float
+    implementation: Implementation, mask: Mask | None, theirs: dict[str, Tensor], precision: str, tolerance: float
 ) -> None:
     """PyTorch's in double precision, on the same rounded numbers; errors relative to the largest entry."""
-    layer = MultiHeadAttention(16, 4, kernel=kernel)
+    layer = MultiHeadAttention(16, 4, implementation=implementation)
     x = torch.randn(3, 7, 16)
     if precision == "bfloat16":
         layer, x = layer.bfloat16(), x.bfloat16()
@@ -239,16 +243,16 @@ def test_self_attention_in_bfloat16_uses_the_layers_that_are_there(name: str) ->
 
 @every_kernel
 @pytest.mark.parametrize("mask", [None, Causal(), Lengths(torch.tensor([5, 2]))], ids=["none", "causal", "lengths"])
-def test_without_dropout_train_mode_is_eval_mode(kernel: Kernel, mask: Mask | None) -> None:
+def test_without_dropout_train_mode_is_eval_mode(implementation: Implementation, mask: Mask | None) -> None:
     """The mask is there in both."""
-    layer, x = MultiHeadAttention(8, 2, kernel=kernel), torch.randn(2, 5, 8)
+    layer, x = MultiHeadAttention(8, 2, implementation=implementation), torch.randn(2, 5, 8)
     assert torch.equal(layer.train()(x, mask=mask), layer.eval()(x, mask=mask))
 
 
 @every_kernel
-def test_dropout_acts_in_train_mode_alone(kernel: Kernel) -> None:
+def test_dropout_acts_in_train_mode_alone(implementation: Implementation) -> None:
     """In the mean over draws it changes nothing: the layer is linear in its weights."""
-    layer, x = MultiHeadAttention(8, 2, dropout=0.3, kernel=kernel), torch.randn(1, 4, 8)
+    layer, x = MultiHeadAttention(8, 2, dropout=0.3, implementation=implementation), torch.randn(1, 4, 8)
     with torch.no_grad():
         expected = layer.eval()(x, mask=Causal())
         assert torch.equal(layer(x, mask=Causal()), expected)
@@ -290,7 +294,7 @@ def test_the_kernel_is_one_word_and_gets_its_arguments() -> None:
         calls.append((inputs, options))
         return softmax(*inputs, **options)
 
-    layer, x = MultiHeadAttention(6, 3, dropout=0.25, kernel=spy), torch.randn(2, 4, 6)
+    layer, x = MultiHeadAttention(6, 3, dropout=0.25, implementation=spy), torch.randn(2, 4, 6)
     mask, bias = Causal(), torch.zeros(4, 4)
     layer(x, mask=mask, bias=bias)
     layer.eval()(x)
@@ -357,9 +361,15 @@ def position(request: pytest.FixtureRequest) -> Position:
 
 
 @every_kernel
-def test_a_position_turns_queries_and_keys_and_biases_scores(kernel: Kernel, position: Position) -> None:
+def test_a_position_turns_queries_and_keys_and_biases_scores(
+    implementation: Implementation, position: Position
+) -> None:
     """Values stay as they are; a bias that was given as well is added. Written out from the projections."""
-    layer, x, bias = MultiHeadAttention(8, 2, kernel=kernel).double(), torch.randn(2, 5, 8).double(), torch.randn(5, 5)
+    layer, x, bias = (
+        MultiHeadAttention(8, 2, implementation=implementation).double(),
+        torch.randn(2, 5, 8).double(),
+        torch.randn(5, 5),
+    )
     q, k, v = (split_heads(project(x), 2) for project in (layer.W_Q, layer.W_K, layer.W_V))
     scores = position.rotate(q) @ position.rotate(k).mT / math.sqrt(4) + bias
     if position.bias(q, 5) is not None:
@@ -371,10 +381,10 @@ def test_a_position_turns_queries_and_keys_and_biases_scores(kernel: Kernel, pos
 @every_kernel
 @pytest.mark.parametrize("chunks", [[1] * 7, [3, 1, 3], [7], [2, 5]], ids=str)
 def test_in_pieces_with_a_cache_the_output_is_that_of_all_at_once(
-    kernel: Kernel, position: Position, chunks: list[int]
+    implementation: Implementation, position: Position, chunks: list[int]
 ) -> None:
     """Each piece brings its queries and leaves its keys; positions go on where the last piece ended."""
-    layer, x, cache = MultiHeadAttention(8, 2, kernel=kernel), torch.randn(2, 7, 8), Cache()
+    layer, x, cache = MultiHeadAttention(8, 2, implementation=implementation), torch.randn(2, 7, 8), Cache()
     expected = layer(x, mask=Causal(), position=position)
     with torch.no_grad():
         pieces = [layer(piece, mask=Causal(), position=position, cache=cache) for piece in x.split(chunks, dim=1)]
@@ -413,10 +423,12 @@ def test_a_cache_of_another_batch_is_refused() -> None:
 class Model(nn.Module):
     """Two layers with names, one of them inside another module."""
 
-    def __init__(self, kernel: Kernel = fastest, dropout: float = 0.0):
+    def __init__(self, implementation: Implementation = fastest, dropout: float = 0.0):
         super().__init__()
-        self.attention = MultiHeadAttention(8, 2, kernel=kernel, dropout=dropout)
-        self.upper = nn.ModuleDict({"cross": MultiHeadAttention(8, 4, d_key=3, kernel=kernel, dropout=dropout)})
+        self.attention = MultiHeadAttention(8, 2, implementation=implementation, dropout=dropout)
+        self.upper = nn.ModuleDict(
+            {"cross": MultiHeadAttention(8, 4, d_key=3, implementation=implementation, dropout=dropout)}
+        )
 
     def forward(self, x: Tensor, memory: Tensor, mask: Mask | None = None) -> Tensor:
         return self.upper["cross"](self.attention(x, mask=mask), memory)
@@ -433,9 +445,13 @@ def _by_hand(layer: MultiHeadAttention, weights: Tensor, value: Tensor) -> Tenso
     [None, Causal(), Lengths(torch.tensor([5, 2])), Causal() & Lengths(torch.tensor([3, 0]))],
     ids=["none", "causal", "lengths", "both"],
 )
-def test_what_is_recorded_is_what_multiplied_the_values(kernel: Kernel, mask: Mask | None) -> None:
+def test_what_is_recorded_is_what_multiplied_the_values(implementation: Implementation, mask: Mask | None) -> None:
     """In every layer, under its name; the output can be recomputed, and is that of the model without recording."""
-    model, x, memory = Model(kernel).double(), torch.randn(2, 5, 8).double(), torch.randn(2, 3, 8).double()[..., :3]
+    model, x, memory = (
+        Model(implementation).double(),
+        torch.randn(2, 5, 8).double(),
+        torch.randn(2, 3, 8).double()[..., :3],
+    )
     outside = model(x, memory, mask)
     with record(model) as weights:
         inside = model(x, memory, mask)
@@ -451,8 +467,8 @@ def test_what_is_recorded_is_what_multiplied_the_values(kernel: Kernel, mask: Ma
 
 
 def test_with_dropout_the_record_holds_the_weights_after_it() -> None:
-    """In train mode and under one seed: the written-out kernel draws the same inside and outside."""
-    layer, x = MultiHeadAttention(8, 2, dropout=0.5, kernel=softmax), torch.randn(2, 5, 8)
+    """In train mode and under one seed: the written-out implementation draws the same inside and outside."""
+    layer, x = MultiHeadAttention(8, 2, dropout=0.5, implementation=softmax), torch.randn(2, 5, 8)
     torch.manual_seed(1)
     outside = layer(x, mask=Causal())
     torch.manual_seed(1)
@@ -464,9 +480,9 @@ def test_with_dropout_the_record_holds_the_weights_after_it() -> None:
 
 
 @every_kernel
-def test_the_gradient_is_the_same_while_recording(kernel: Kernel) -> None:
+def test_the_gradient_is_the_same_while_recording(implementation: Implementation) -> None:
     """A model may be recorded while it trains."""
-    layer, x = MultiHeadAttention(8, 2, kernel=kernel).double(), torch.randn(2, 5, 8).double()
+    layer, x = MultiHeadAttention(8, 2, implementation=implementation).double(), torch.randn(2, 5, 8).double()
     expected = _gradients(layer(x, mask=Causal()), list(layer.parameters()))
     with record(layer):
         found = _gradients(layer(x, mask=Causal()), list(layer.parameters()))
@@ -483,17 +499,17 @@ def test_a_layer_that_is_called_twice_keeps_its_last_weights_and_one_that_is_not
 
 
 @every_kernel
-def test_kernels_are_restored(kernel: Kernel) -> None:
+def test_implementations_are_restored(implementation: Implementation) -> None:
     """Also after an error, and after a recording within a recording."""
-    model, x = Model(kernel), torch.randn(1, 4, 8)
+    model, x = Model(implementation), torch.randn(1, 4, 8)
     layers = [model.attention, model.upper["cross"]]
     with record(model), record(model.attention) as inner:
         model.attention(x)
     assert list(inner) == [""]
-    assert [layer.kernel for layer in layers] == [kernel] * 2
+    assert [layer.implementation for layer in layers] == [implementation] * 2
     with pytest.raises(ZeroDivisionError), record(model):
         _fail()
-    assert [layer.kernel for layer in layers] == [kernel] * 2
+    assert [layer.implementation for layer in layers] == [implementation] * 2
 
 
 def _fail() -> None:
@@ -507,41 +523,41 @@ def test_a_model_without_attention_is_refused() -> None:
 
 
 class Bare(nn.Module):
-    """Attention without projections or heads, with a kernel of its own."""
+    """Attention without projections or heads, with an implementation of its own."""
 
     def __init__(self):
         super().__init__()
-        self.kernel = fused
+        self.implementation = fused
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.kernel(x[:, None], x[:, None], x[:, None], mask=Causal())[:, 0]
+        return self.implementation(x[:, None], x[:, None], x[:, None], mask=Causal())[:, 0]
 
 
 def test_any_layer_with_a_kernel_has_a_record() -> None:
-    """Whatever its class; something else that is called `kernel` is left alone."""
+    """Whatever its class; something else that is called `implementation` is left alone."""
     model, x = nn.Sequential(Bare(), nn.Linear(4, 4)), torch.randn(2, 5, 4)
-    model[1].kernel = "no kernel"
+    model[1].implementation = "no implementation"
     with record(model) as weights:
         output = model(x)
     assert list(weights) == ["0"]
     torch.testing.assert_close(model[1](weights["0"][:, 0] @ x), output)
-    assert (model[0].kernel, model[1].kernel) == (fused, "no kernel")
+    assert (model[0].implementation, model[1].implementation) == (fused, "no implementation")
 
 
-@pytest.mark.parametrize("wrap", [lambda each: each, partial], ids=["kernel", "kernel with options"])
-def test_an_approximation_has_no_record(wrap: Callable[[Kernel], Kernel]) -> None:
+@pytest.mark.parametrize("wrap", [lambda each: each, partial], ids=["implementation", "implementation with options"])
+def test_an_approximation_has_no_record(wrap: Callable[[Implementation], Implementation]) -> None:
     """The written-out weights would not be those that it applied. Nothing is changed by the attempt."""
 
-    @kernel(Supports(exact=False))
+    @implementation(Supports(exact=False))
     def mean(q: Tensor, k: Tensor, v: Tensor, mask: Mask | None, bias: Tensor | None, dropout: float) -> Tensor:
         return v.mean(dim=2, keepdim=True).expand_as(q)
 
     model = Model()
-    model.upper["cross"].kernel = wrap(mean)
-    message = "the layer 'upper.cross' of model approximates its weights; only an exact kernel has a record"
+    model.upper["cross"].implementation = wrap(mean)
+    message = "the layer 'upper.cross' of model approximates its weights; only an exact implementation has a record"
     with pytest.raises(ValueError, match=message), record(model):
         pass
-    assert model.attention.kernel is fastest
+    assert model.attention.implementation is fastest
     assert model(torch.randn(1, 4, 8), torch.randn(1, 2, 3)).isfinite().all()
 
 

@@ -10,14 +10,27 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from tfbook.gpt import GPT2, Gpt
-from tfbook.optimizers import QUINTIC, STEPS, Muon, adamw, decay_groups, hidden_matrices, muon, orthogonal, word_tables
-from tfbook.train import Recipe, fit
-from tfbook.transformer import Decoder, Encoder, LanguageModel, Sizes, Transformer
+from tfbook.models.blocks import Config
+from tfbook.models.gpt import GPT2, Gpt
+from tfbook.models.language_model import LanguageModel
+from tfbook.models.transformer import Decoder, Encoder, Transformer
+from tfbook.training import (
+    QUINTIC,
+    STEPS,
+    Muon,
+    Recipe,
+    adamw,
+    decay_groups,
+    fit,
+    hidden_matrices,
+    muon,
+    orthogonal,
+    tied_embeddings,
+)
 
 pytestmark = pytest.mark.usefixtures("float32")
 
-SIZES = Sizes(d_model=8, heads=2, d_ff=12, position="learned")
+SIZES = Config(d_model=8, heads=2, d_ff=12, position="learned")
 
 
 # ---- groups ------------------------------------------------------------------------------------------------------
@@ -48,9 +61,9 @@ def test_a_group_without_parameters_is_left_out() -> None:
 def test_a_table_of_words_that_is_the_output_as_well_is_a_group_of_its_own() -> None:
     """Positions, and words that no output shares, are ordinary matrices."""
     model = LanguageModel(9, replace(SIZES, position="learned"))
-    assert word_tables(model) == {model.embed.weight}
-    assert word_tables(Encoder(9, SIZES)) == set()
-    groups = decay_groups(model.parameters(), 0.1, tables=word_tables(model), factor=5)
+    assert tied_embeddings(model) == {model.embed.weight}
+    assert tied_embeddings(Encoder(9, SIZES)) == set()
+    groups = decay_groups(model.parameters(), 0.1, tables=tied_embeddings(model), factor=5)
     assert [group.get("factor", 1) for group in groups] == [1, 5, 1]
     (table,) = groups[1]["params"]
     assert table is model.embed.weight
@@ -59,7 +72,7 @@ def test_a_table_of_words_that_is_the_output_as_well_is_a_group_of_its_own() -> 
 @pytest.mark.parametrize("position", ["learned", "relative", "rotary"])
 def test_the_hidden_matrices_are_those_of_the_blocks(position: str) -> None:
     """Six a block: neither the table of words, which is the output's as well, nor one of positions."""
-    model = Gpt(9, Sizes(d_model=8, heads=2, d_ff=12, layers=3, position=position))
+    model = Gpt(9, Config(d_model=8, heads=2, d_ff=12, layers=3, position=position))
     names = {id(parameter): name for name, parameter in model.named_parameters()}
     found = [names[id(matrix)] for matrix in hidden_matrices(model)]
     parts = [f"attention.branch.W_{part}" for part in "QKVO"]

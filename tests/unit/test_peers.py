@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tfbook import data
-from tfbook.tokenization import chunks, count_pairs, merge
-from tfbook.tokenization.peers import WORD, Unigram, WordPiece
+from tfbook.text import chunks, count_pairs, merge
+from tfbook.text.peers import WORD, Unigram, WordPiece
 
 TEXT = data.load("python-reference").train[:15_000]
 

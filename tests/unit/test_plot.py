@@ -18,7 +18,7 @@ from matplotlib.patches import FancyArrowPatch, FancyBboxPatch
 from PIL import Image
 
 from tfbook import plot
-from tfbook.decoding import BeamStep, gnmt_penalty
+from tfbook.generation.search import BeamStep, gnmt_penalty
 
 SOURCE, TARGET = ("the", "black", "cat", "."), ("le", "chat", "noir")
 WEIGHTS = torch.softmax(3 * torch.randn(3, 4, generator=torch.Generator().manual_seed(0)), dim=-1)
@@ -121,9 +121,9 @@ def test_a_figure_is_the_same_bytes_every_time_and_not_empty(draw: Callable[[Axe
 def test_lines_differ_in_colour_and_in_marker() -> None:
     """Four of Petroff's ten colours, made for the colour-blind; the markers are for print in grey."""
     cycle = list(mpl.rcParams["axes.prop_cycle"])
-    assert [step["color"] for step in cycle] == list(plot.COLOURS)
+    assert [step["color"] for step in cycle] == list(plot.COLORS)
     assert len({step["marker"] for step in cycle}) == len({step["color"] for step in cycle}) == 4
-    assert set(plot.COLOURS) <= set(mpl.style.library["petroff10"]["axes.prop_cycle"].by_key()["color"])
+    assert set(plot.COLORS) <= set(mpl.style.library["petroff10"]["axes.prop_cycle"].by_key()["color"])
 
 
 def test_show_leaves_a_png_with_its_text_and_nothing_that_changes(monkeypatch: pytest.MonkeyPatch, axes: Axes) -> None:
@@ -364,10 +364,10 @@ def test_a_line_is_as_wide_as_its_weight(axes: Axes) -> None:
 def test_a_focus_stands_out_with_its_numbers(axes: Axes) -> None:
     """In the accent colour, above the others, which are grey."""
     plot.bipartite(axes, HEADS[0], TOKENS, title="", focus=3)
-    accent = [to_hex(colour) == plot.COLOURS[1] for colour in axes.collections[0].get_colors()]
+    accent = [to_hex(colour) == plot.COLORS[1] for colour in axes.collections[0].get_colors()]
     assert accent == [start == 3 for start, _, _ in _ends(axes)]
     assert accent == sorted(accent)
-    coloured = [text.get_text() for text in axes.texts if to_hex(text.get_color()) == plot.COLOURS[1]]
+    coloured = [text.get_text() for text in axes.texts if to_hex(text.get_color()) == plot.COLORS[1]]
     assert coloured == ["me", *(f"{weight:.2f}" for weight in HEADS[0, 3].tolist())]
 
 
@@ -406,7 +406,7 @@ def test_the_diagram_shows_one_vector_for_all_or_a_line_from_every_state(
         plot.seq2seq_diagram(axes, source, target, attention=attention)
         texts = [text.get_text() for text in axes.texts]
         assert [text for text in texts if text in source + target] == [*source, *target]
-        drawn[attention] = len(_arrows(axes, plot.COLOURS[1])), texts.count("$c$"), len(_arrows(axes, plot.COLOURS[3]))
+        drawn[attention] = len(_arrows(axes, plot.COLORS[1])), texts.count("$c$"), len(_arrows(axes, plot.COLORS[3]))
     assert drawn[True] == (len(source), 0, 0)
     assert drawn[False] == (0, 1, 2 + len(target))
 
@@ -430,7 +430,7 @@ def test_the_transformer_has_three_attentions_and_one_memory(axes: Axes) -> None
     expected = {"self-attention": 1, "self-attention (causal)": 1, "cross-attention": 1, "feed-forward": 2, "norm": 7}
     assert {name: texts.count(name) for name in expected} == expected
     assert texts.count("6 ×") == 2
-    (arrow,) = _arrows(axes, plot.COLOURS[1])
+    (arrow,) = _arrows(axes, plot.COLORS[1])
     (cross,) = (text for text in axes.texts if text.get_text() == "cross-attention")
     points = arrow.get_path().vertices
     tip = points[points[:, 0].argmax()]
@@ -469,7 +469,7 @@ def test_the_text_that_won_stands_out(axes: Axes) -> None:
     assert bold == ["un", "chat", "<eos>", f"−{0.9 / (8 / 6) ** 0.6:.2f}"]
     assert f"−{1.5 / (7 / 6) ** 0.6:.2f}" in [text.get_text() for text in axes.texts]
     assert (len(axes.get_lines()), len(axes.texts)) == (8, 8 + 2), "a word each, and two scores"
-    coloured = [line for line in axes.get_lines() if to_hex(line.get_color()) == plot.COLOURS[1]]
+    coloured = [line for line in axes.get_lines() if to_hex(line.get_color()) == plot.COLORS[1]]
     assert len(coloured) == 3
     assert axes.yaxis_inverted()
 
@@ -504,7 +504,7 @@ def test_a_search_without_an_end_is_no_tree(axes: Axes) -> None:
 def test_the_map_fills_the_lessons_that_are_ready(axes: Axes) -> None:
     plot.course_map(axes, PARTS, ready=["01", "12"])
     boxes = [patch for patch in axes.patches if isinstance(patch, FancyBboxPatch)]
-    filled = [box for box in boxes if to_hex(box.get_facecolor()) == plot.COLOURS[0]]
+    filled = [box for box in boxes if to_hex(box.get_facecolor()) == plot.COLORS[0]]
     assert len(filled) == 2
     texts = [text.get_text().replace("\n", " ") for text in axes.texts]
     for name, lessons in PARTS.items():
@@ -519,7 +519,7 @@ def test_a_token_is_as_wide_as_it_has_letters_and_an_unknown_one_stands_out(axes
     assert boxes == [(0, 2.4), (0, 5.4), *((1, 1.4),) * 4]
     assert [text.get_text() for text in axes.texts] == ["un", "<unk>", "u", "n", "d", "o"]
     assert [label.get_text() for label in axes.get_yticklabels()] == ["words · 2", "letters · 4"]
-    marked = [to_hex(bar.get_facecolor()) == plot.COLOURS[1] for bar in axes.patches]
+    marked = [to_hex(bar.get_facecolor()) == plot.COLORS[1] for bar in axes.patches]
     assert marked == [False, True, False, False, False, False]
     assert all(a.get_x() + a.get_width() < b.get_x() for a, b in pairwise(axes.patches) if a.get_y() == b.get_y())
 

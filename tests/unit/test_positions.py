@@ -17,11 +17,10 @@ from transformers.models.gptj import modeling_gptj as gptj
 from transformers.models.llama import modeling_llama as llama
 from transformers.models.mpt.modeling_mpt import build_mpt_alibi_tensor
 
-from tfbook.attention import attention_weights
-from tfbook.masks import Causal
-from tfbook.positions import (
+from tfbook.attention import (
     POSITIONS,
     ALiBi,
+    Causal,
     InterpolatedRotary,
     Learned,
     Position,
@@ -29,6 +28,7 @@ from tfbook.positions import (
     Rotary,
     Sinusoidal,
     alibi_slopes,
+    attention_weights,
     sinusoid,
     turned,
 )

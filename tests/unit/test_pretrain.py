@@ -18,13 +18,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from tfbook import gpt, pretrain, runtime, sampling
-from tfbook.checkpoints import CheckpointError, History
-from tfbook.data import Characters, Text
-from tfbook.pretrain import Options, byte_counts, matmul_peak, next_loss, score, windows_of, write_corpus
+from tfbook import pretrain, runtime
+from tfbook.data.text import Text
+from tfbook.generation import sampling
+from tfbook.models import gpt
 from tfbook.pretrain.__main__ import main
+from tfbook.pretrain.corpus import byte_counts, write_corpus
+from tfbook.pretrain.measure import matmul_peak, score, windows_of
+from tfbook.pretrain.options import Options
 from tfbook.pretrain.run import Progress
-from tfbook.tokenization import Tokenizer
+from tfbook.text import Characters, Tokenizer
+from tfbook.training import CheckpointError, History, next_token_loss
 
 pytestmark = pytest.mark.usefixtures("float32")
 
@@ -78,7 +82,7 @@ def test_bits_a_byte_by_hand() -> None:
 @given(batch=st.integers(1, 9), windows=st.integers(1, 9), time=st.integers(2, 6))
 def test_the_score_is_that_of_all_windows_however_they_are_batched(batch: int, windows: int, time: int) -> None:
     model, ids = Bigrams(torch.rand(5, 5).softmax(dim=1).tolist()), torch.randint(5, (windows, time))
-    expected = next_loss(model, ids).item()
+    expected = next_token_loss(model, ids).item()
     found = score(model, ids, torch.tensor([1, 2, 3, 4, 5]), batch=batch)
     assert found["valid_loss"] == pytest.approx(expected, rel=1e-5)
     bits = expected / math.log(2) * windows * (time - 1) / (ids[:, 1:] + 1).sum().item()
@@ -140,7 +144,7 @@ def test_a_run_learns_and_leaves_a_model_that_speaks(options: Options, capsys: p
     history = pretrain.pretrain(replace(options, steps=40, lr=0.03))
     printed = capsys.readouterr().out
     assert history.loss[-1] < history.loss[0] - 0.5
-    model, vocabulary = pretrain.load(options.out)
+    model, vocabulary = pretrain.load_pretrained(options.out)
     assert not model.training
     corpus = pretrain.read_corpus(options.out)
     again = score(model, windows_of(corpus.valid, 8, most=10**6), byte_counts(vocabulary))
@@ -154,7 +158,7 @@ def test_what_a_run_prints_and_writes_down(options: Options, capsys: pytest.Capt
     """Parameters, tokens, machine; a line for each evaluation, whose numbers stand in history.json."""
     history = pretrain.pretrain(options)
     lines = capsys.readouterr().out.splitlines()
-    corpus, model = pretrain.read_corpus(options.out), pretrain.load(options.out).model
+    corpus, model = pretrain.read_corpus(options.out), pretrain.load_pretrained(options.out).model
     text = TEXT.encode()
     assert len(TEXT) == len(corpus.train) + len(corpus.valid) < len(text)
     assert lines[0].startswith("text.txt: 1,350 characters train, 150 valid")
@@ -175,7 +179,7 @@ def test_speed_utilisation_and_training_loss_are_those_since_the_evaluation_befo
     options: Options, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Two steps of 10 s, then two of 1 s: 2 · 2 · 4 · 8 tokens in 20 s, then in 2 s."""
-    monkeypatch.setattr("tfbook.pretrain.run.matmul_peak", lambda: 1e6)
+    monkeypatch.setattr("tfbook.pretrain.measure.matmul_peak", lambda: 1e6)
     options = replace(options, accumulate=2)
     progress = Progress(options, pretrain.prepared(options))
     history = History(loss=[4.0, 3.0], lr=[0.1] * 2, grad_norm=[1.0] * 2, seconds=[10.0, 20.0])
@@ -218,7 +222,7 @@ def test_a_run_that_is_stopped_goes_on_to_the_same_end(
     assert capsys.readouterr().out.endswith("s: stopped, and the same command goes on from here\n")
     monkeypatch.setattr(Progress, "report", report)
     assert pretrain.pretrain(options).loss == expected.loss
-    weights = [pretrain.load(folder).model.state_dict() for folder in (options.out, tmp_path / "whole")]
+    weights = [pretrain.load_pretrained(folder).model.state_dict() for folder in (options.out, tmp_path / "whole")]
     torch.testing.assert_close(*weights, rtol=0, atol=0)
 
 
@@ -256,10 +260,10 @@ def test_a_folder_whose_files_are_damaged_is_refused(options: Options) -> None:
         (folder / name).write_bytes(content)
     (folder / "checkpoint.pt").write_bytes(b"")
     with pytest.warns(UserWarning, match=r"checkpoint\.pt is damaged; going on from the one before it"):
-        pretrain.load(folder)
+        pretrain.load_pretrained(folder)
     (folder / "checkpoint.pt.previous").unlink()
     with pytest.raises(CheckpointError, match=r"checkpoint\.pt is damaged"):
-        pretrain.load(folder)
+        pretrain.load_pretrained(folder)
 
 
 def test_a_run_killed_while_it_reads_its_text_reads_it_again(options: Options, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,8 +9,9 @@ from sklearn.metrics import r2_score
 from sklearn.preprocessing import StandardScaler
 from torch import Tensor, nn
 
-from tfbook.probing import activations, probe, probe_layers
-from tfbook.transformer import LanguageModel, Sizes
+from tfbook.course.probing import activations, probe, probe_layers
+from tfbook.models.blocks import Config
+from tfbook.models.language_model import LanguageModel
 
 
 @pytest.fixture
@@ -104,7 +105,7 @@ class TestProbe:
 
 
 def test_one_call_probes_every_layer() -> None:
-    sizes = Sizes(d_model=16, heads=2, d_ff=16, layers=2, position="sinusoidal")
+    sizes = Config(d_model=16, heads=2, d_ff=16, layers=2, position="sinusoidal")
     model, ids = LanguageModel(9, sizes), torch.randint(9, (40, 12))
     layers = ["embed", "stack.dropout", "stack.blocks.0", "stack.blocks.1"]
     y = torch.arange(12).expand(40, 12)

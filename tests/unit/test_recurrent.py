@@ -9,21 +9,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from tfbook.recurrent import CellWeights, State, gru_step, lstm_step, rnn_step, unroll
+from tfbook.models.recurrent import CellWeights, HiddenState, gru_step, lstm_step, rnn_step, unroll
 
 CELLS = [(nn.RNN, rnn_step), (nn.GRU, gru_step), (nn.LSTM, lstm_step)]
 SIZE = st.integers(1, 5)
 
-Step = Callable[[Tensor, State, CellWeights], State]
+Step = Callable[[Tensor, HiddenState, CellWeights], HiddenState]
 
 
-def _state(layer: nn.RNNBase, batch: int) -> State:
+def _state(layer: nn.RNNBase, batch: int) -> HiddenState:
     """A random first state in the form that the step takes: h, or (h, c)."""
     h, c = torch.randn(2, batch, layer.hidden_size, dtype=torch.float64)
     return (h, c) if isinstance(layer, nn.LSTM) else h
 
 
-def _of_pytorch(layer: nn.RNNBase, x: Tensor, state: State) -> Tensor:
+def _of_pytorch(layer: nn.RNNBase, x: Tensor, state: HiddenState) -> Tensor:
     first = (state[0][None], state[1][None]) if isinstance(state, tuple) else state[None]
     return layer(x, first)[0]
 

@@ -11,9 +11,13 @@ from types import ModuleType
 import numpy as np
 import pytest
 import torch
+from tfbook.attention.MISSING import masks
 
-from tfbook import attention, decoding, masks, runtime, seq2seq
-from tfbook.exercises import lesson01
+from tfbook import attention, runtime
+from tfbook.attention import AdditiveScore
+from tfbook.course.exercises import bahdanau_attention
+from tfbook.generation import search
+from tfbook.models import seq2seq
 
 CPU = torch.device("cpu")
 
@@ -249,29 +253,29 @@ def test_randomness_is_untouched_by_what_happens_inside_even_an_error() -> None:
 
 def test_an_edited_function_reaches_every_module_until_it_is_restored() -> None:
     """The model that is built from the package then calls it; the exercise of that name stays an exercise."""
-    original, exercise = attention.masked_softmax, lesson01.masked_softmax
+    original, exercise = attention.masked_softmax, bahdanau_attention.masked_softmax
 
     @runtime.use
     def masked_softmax(scores: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
         return torch.full_like(scores, 0.5)
 
-    assert attention.masked_softmax is seq2seq.masked_softmax is masked_softmax
-    assert lesson01.masked_softmax is exercise
-    sizes = seq2seq.Seq2SeqSizes(source_vocab=5, target_vocab=5, d_embed=2, d_hidden=2)
-    model = seq2seq.Translator(seq2seq.Encoder(sizes), seq2seq.LuongDecoder(sizes))
+    assert attention.masked_softmax is masked_softmax is masked_softmax
+    assert bahdanau_attention.masked_softmax is exercise
+    sizes = seq2seq.Seq2SeqConfig(source_vocab=5, target_vocab=5, d_embed=2, d_hidden=2)
+    model = seq2seq.Translator(seq2seq.RecurrentEncoder(sizes), seq2seq.LuongDecoder(sizes))
     source = torch.tensor([[4, 4, 2]])
-    assert decoding.greedy(model, source, torch.tensor([3]), max_length=1).weights.tolist() == [[[0.5] * 3]]
+    assert search.greedy_search(model, source, torch.tensor([3]), max_length=1).weights.tolist() == [[[0.5] * 3]]
     runtime.restore()
-    assert attention.masked_softmax is seq2seq.masked_softmax is original
-    sums = decoding.greedy(model, source, torch.tensor([3]), max_length=1).weights.sum()
+    assert attention.masked_softmax is masked_softmax is original
+    sums = search.greedy_search(model, source, torch.tensor([3]), max_length=1).weights.sum()
     assert sums.item() == pytest.approx(1)
 
 
 def test_an_edited_class_is_used_by_models_built_afterwards() -> None:
-    class AdditiveScore(seq2seq.AdditiveScore):
+    class AdditiveScore(AdditiveScore):
         pass
 
-    sizes = seq2seq.Seq2SeqSizes(source_vocab=5, target_vocab=5, d_embed=2, d_hidden=2)
+    sizes = seq2seq.Seq2SeqConfig(source_vocab=5, target_vocab=5, d_embed=2, d_hidden=2)
     before = seq2seq.BahdanauDecoder(sizes)
     assert runtime.use(AdditiveScore) is AdditiveScore
     assert type(seq2seq.BahdanauDecoder(sizes).score) is AdditiveScore
@@ -285,9 +289,9 @@ def test_using_twice_and_restoring_once_gives_the_package_back() -> None:
         @runtime.use
         def padding_mask() -> None: ...
 
-    assert seq2seq.padding_mask is padding_mask
+    assert padding_mask is padding_mask
     runtime.restore()
-    assert masks.padding_mask is seq2seq.padding_mask is original
+    assert masks.padding_mask is padding_mask is original
     runtime.restore()
     assert masks.padding_mask is original
 
@@ -304,10 +308,10 @@ def test_a_name_that_means_two_things_is_refused(monkeypatch: pytest.MonkeyPatch
     other = ModuleType("tfbook.other")
     other.Encoder = type("Encoder", (), {})
     monkeypatch.setitem(sys.modules, "tfbook.other", other)
-    before = seq2seq.Encoder
+    before = seq2seq.RecurrentEncoder
     with pytest.raises(LookupError, match=r"'Encoder' means different things in .*tfbook\.other, tfbook\.seq2seq"):
         runtime.use(type("Encoder", (), {}))
-    assert seq2seq.Encoder is before
+    assert seq2seq.RecurrentEncoder is before
 
 
 @pytest.mark.parametrize("edited", [3, "masked_softmax", None, torch.ones(2)], ids=repr)

@@ -17,12 +17,21 @@ from scipy.stats import chi2_contingency, chisquare
 from torch import Tensor
 from torch.nn import functional as F
 
-from tfbook.cache import StackCache
-from tfbook.data.text import Characters
-from tfbook.gpt import GPT2, Gpt
-from tfbook.positions import POSITIONS
-from tfbook.sampling import Filter, generate, greedy, repetition, show, stream, temperature, top_k, top_p
-from tfbook.transformer import BidirectionalModel, LanguageModel
+from tfbook.attention import POSITIONS, StackCache
+from tfbook.generation.sampling import (
+    Filter,
+    generate,
+    greedy,
+    print_text,
+    repetition,
+    stream,
+    temperature,
+    top_k,
+    top_p,
+)
+from tfbook.models.gpt import GPT2, Gpt
+from tfbook.models.language_model import BidirectionalModel, LanguageModel
+from tfbook.text import Characters
 
 VOCAB, LONGEST = 11, 24
 SIZES = replace(GPT2, d_model=16, heads=2, d_ff=24, layers=2, longest=LONGEST, dropout=0.3)
@@ -428,7 +437,7 @@ def of_bytes(ids: list[int]) -> str:
 def test_what_is_shown_is_the_text(text: bytes) -> None:
     """Of any bytes, whole characters or not."""
     with redirect_stdout(StringIO()) as shown:
-        show(one_by_one([*text]), of_bytes)
+        print_text(one_by_one([*text]), of_bytes)
     assert shown.getvalue() == text.decode("utf-8", errors="replace") + "\n"
 
 
@@ -440,17 +449,17 @@ def test_a_character_is_shown_when_its_last_byte_is_there(capsys: pytest.Capture
             yield token
             seen.append(capsys.readouterr().out)
 
-    show(watched(), of_bytes)
+    print_text(watched(), of_bytes)
     assert seen == ["a", "", "é", "", "", "→", "", "", "", "🙂"]
 
 
 def test_a_stream_is_shown_by_any_tokenizer(counting: Counting, capsys: pytest.CaptureFixture[str]) -> None:
     """Characters as well as bytes; the prompt is not shown."""
     characters = Characters("abcdefghijk")
-    show(stream(counting, torch.tensor([[2]]), limit=4, filters=[greedy]), characters.decode)
+    print_text(stream(counting, torch.tensor([[2]]), limit=4, filters=[greedy]), characters.decode)
     assert capsys.readouterr().out == "defg\n"
 
 
 def test_a_batch_cannot_be_shown(model: Gpt, ids: Tensor) -> None:
     with pytest.raises(ValueError, match=r"tokens come in shape \(3, 1\); expected \(1, 1\), one text"):
-        show(stream(model, ids, limit=2), of_bytes)
+        print_text(stream(model, ids, limit=2), of_bytes)

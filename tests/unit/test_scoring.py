@@ -9,8 +9,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from tfbook.attention import masked_softmax
-from tfbook.scoring import SCORES, AdditiveScore, CosineScore, DotScore, GeneralScore, LocationScore, ScaledDotScore
+from tfbook.attention import (
+    SCORES,
+    AdditiveScore,
+    CosineScore,
+    DotScore,
+    GeneralScore,
+    LocationScore,
+    ScaledDotScore,
+    masked_softmax,
+)
 
 SIZE = st.integers(1, 4)
 EQUALLY_WIDE = ("dot", "scaled dot", "cosine")

@@ -8,21 +8,20 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from tfbook.data.translation import BOS, EOS, PAD, Batch
-from tfbook.recurrent import CellWeights, gru_step
-from tfbook.scoring import SCORES, AdditiveScore, DotScore
-from tfbook.seq2seq import (
+from tfbook.attention import SCORES, AdditiveScore, DotScore
+from tfbook.models.recurrent import CellWeights, gru_step
+from tfbook.models.seq2seq import (
+    Annotations,
     BahdanauDecoder,
-    Decoder,
-    Encoder,
     FixedContextDecoder,
     LuongDecoder,
-    Memory,
-    Seq2SeqSizes,
+    RecurrentDecoder,
+    RecurrentEncoder,
+    Seq2SeqConfig,
     Translator,
-    translation_loss,
 )
-from tfbook.train import Recipe, fit
+from tfbook.text import BOS, EOS, PAD, Batch
+from tfbook.training import Recipe, fit, translation_loss
 
 CLOSE = {"rtol": 0, "atol": 1e-12}
 
@@ -42,25 +41,25 @@ CLOSE = {"rtol": 0, "atol": 1e-12}
 )
 def test_sizes_name_the_one_that_is_impossible(change: dict[str, float], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        Seq2SeqSizes(**({"source_vocab": 5, "target_vocab": 5} | change))
+        Seq2SeqConfig(**({"source_vocab": 5, "target_vocab": 5} | change))
 
 
 @pytest.mark.parametrize(("d_encoder", "d_memory"), [(None, 8), (3, 6), (4, 8)])
 def test_an_annotation_is_both_directions_side_by_side(
-    sizes: Seq2SeqSizes, batch: Batch, d_encoder: int | None, d_memory: int
+    sizes: Seq2SeqConfig, batch: Batch, d_encoder: int | None, d_memory: int
 ) -> None:
     """As wide as the decoder each, unless the sizes say otherwise."""
     sizes = replace(sizes, d_encoder=d_encoder)
-    memory = Encoder(sizes)(batch.source, batch.source_lengths)
+    memory = RecurrentEncoder(sizes)(batch.source, batch.source_lengths)
     assert sizes.d_memory == memory.states.shape[-1] == memory.summary.shape[-1] == d_memory
 
 
 # ---- the encoder -------------------------------------------------------------------------------------------------
 
 
-def test_the_encoder_reads_each_sentence_as_if_it_were_alone(sizes: Seq2SeqSizes, batch: Batch) -> None:
+def test_the_encoder_reads_each_sentence_as_if_it_were_alone(sizes: Seq2SeqConfig, batch: Batch) -> None:
     """Against nn.GRU on the sentence without padding; padded positions get state 0 and are masked."""
-    encoder = Encoder(sizes).double().eval()
+    encoder = RecurrentEncoder(sizes).double().eval()
     memory = encoder(batch.source, batch.source_lengths)
     for row, length in enumerate(batch.source_lengths.tolist()):
         states, final = encoder.gru(encoder.embed(batch.source[row : row + 1, :length]))
@@ -70,9 +69,9 @@ def test_the_encoder_reads_each_sentence_as_if_it_were_alone(sizes: Seq2SeqSizes
     assert not memory.states[~memory.mask].any()
 
 
-def test_each_annotation_has_read_the_sentence_from_both_ends(sizes: Seq2SeqSizes, batch: Batch) -> None:
+def test_each_annotation_has_read_the_sentence_from_both_ends(sizes: Seq2SeqConfig, batch: Batch) -> None:
     """→h_j changes with the words up to j alone, ←h_j with the words from j on."""
-    encoder, middle = Encoder(sizes).eval(), 2
+    encoder, middle = RecurrentEncoder(sizes).eval(), 2
     changed = batch.source.clone()
     changed[0, middle] += 1
     moved = encoder(changed, batch.source_lengths).states[0] != encoder(batch.source, batch.source_lengths).states[0]
@@ -96,23 +95,23 @@ def test_each_annotation_has_read_the_sentence_from_both_ends(sizes: Seq2SeqSize
     ids=["length 0", "too long", "lengths missing", "id too large", "id negative", "floats", "one axis", "empty batch"],
 )
 def test_the_encoder_names_the_argument_that_does_not_fit(
-    sizes: Seq2SeqSizes, source: Tensor, lengths: Tensor, message: str
+    sizes: Seq2SeqConfig, source: Tensor, lengths: Tensor, message: str
 ) -> None:
     with pytest.raises(ValueError, match=message):
-        unwrap(Encoder.forward)(Encoder(sizes), source, lengths)
+        unwrap(RecurrentEncoder.forward)(RecurrentEncoder(sizes), source, lengths)
 
 
 # ---- the decoders ------------------------------------------------------------------------------------------------
 
 
-def _cell(decoder: Decoder) -> CellWeights:
+def _cell(decoder: RecurrentDecoder) -> CellWeights:
     if isinstance(decoder, BahdanauDecoder):
         cell = decoder.cell
         return CellWeights(cell.weight_ih, cell.weight_hh, cell.bias_ih, cell.bias_hh)
     return CellWeights.of(decoder.gru)
 
 
-def _attend(decoder: Decoder, s: Tensor, states: Tensor) -> tuple[Tensor, Tensor]:
+def _attend(decoder: RecurrentDecoder, s: Tensor, states: Tensor) -> tuple[Tensor, Tensor]:
     """Weights and context of one step; the additive score is written out word by word, the others have own tests."""
     score = decoder.score
     if isinstance(score, AdditiveScore):
@@ -124,7 +123,9 @@ def _attend(decoder: Decoder, s: Tensor, states: Tensor) -> tuple[Tensor, Tensor
     return weights, sum(weight * h for weight, h in zip(weights, states, strict=True))
 
 
-def _by_hand(decoder: Decoder, target: Tensor, states: Tensor, summary: Tensor) -> tuple[Tensor, Tensor | None]:
+def _by_hand(
+    decoder: RecurrentDecoder, target: Tensor, states: Tensor, summary: Tensor
+) -> tuple[Tensor, Tensor | None]:
     """Logits and weights for one sentence without padding: a loop over words, as the papers write it."""
     s, cell, logits, alphas = torch.tanh(decoder.begin(summary)), _cell(decoder), [], []
     for index in target:
@@ -164,18 +165,18 @@ def test_each_decoder_computes_its_formulas(translator: Translator, batch: Batch
 @pytest.mark.parametrize("score", SCORES.values(), ids=SCORES)
 @pytest.mark.parametrize("kind", [BahdanauDecoder, LuongDecoder])
 def test_decoders_take_every_score(
-    kind: type[Decoder], score: type[nn.Module], sizes: Seq2SeqSizes, batch: Batch
+    kind: type[RecurrentDecoder], score: type[nn.Module], sizes: Seq2SeqConfig, batch: Batch
 ) -> None:
     """By one argument; with an encoder half as wide in each direction, queries and keys are equally wide."""
     sizes = replace(sizes, d_encoder=sizes.d_hidden // 2)
-    model = Translator(Encoder(sizes), kind(sizes, score=score)).double().eval()
+    model = Translator(RecurrentEncoder(sizes), kind(sizes, score=score)).double().eval()
     assert type(model.decoder.score) is score
     test_each_decoder_computes_its_formulas(model, batch)
     test_the_state_carries_on_where_the_words_ended(model, batch)
 
 
 @pytest.mark.parametrize("kind", [BahdanauDecoder, LuongDecoder])
-def test_without_the_argument_the_score_is_additive(kind: type[Decoder], sizes: Seq2SeqSizes) -> None:
+def test_without_the_argument_the_score_is_additive(kind: type[RecurrentDecoder], sizes: Seq2SeqConfig) -> None:
     """The same parameters from the same random numbers as when it is named."""
     torch.manual_seed(3)
     left_out = kind(sizes).state_dict()
@@ -186,13 +187,13 @@ def test_without_the_argument_the_score_is_additive(kind: type[Decoder], sizes: 
 
 
 @pytest.mark.parametrize("kind", [BahdanauDecoder, LuongDecoder])
-def test_a_score_that_needs_equal_widths_says_so(kind: type[Decoder], sizes: Seq2SeqSizes) -> None:
+def test_a_score_that_needs_equal_widths_says_so(kind: type[RecurrentDecoder], sizes: Seq2SeqConfig) -> None:
     with pytest.raises(ValueError, match="d_query is 4 and d_key is 8; DotScore expects them to be equal"):
         kind(sizes, score=DotScore)
 
 
-def test_a_location_score_refuses_a_longer_sentence(sizes: Seq2SeqSizes) -> None:
-    model = Translator(Encoder(sizes), LuongDecoder(sizes, score=SCORES["location"]))
+def test_a_location_score_refuses_a_longer_sentence(sizes: Seq2SeqConfig) -> None:
+    model = Translator(RecurrentEncoder(sizes), LuongDecoder(sizes, score=SCORES["location"]))
     source, target = torch.ones(1, 65, dtype=torch.int64), torch.ones(1, 2, dtype=torch.int64)
     assert model(source[:, 1:], torch.tensor([64]), target).weights.shape == (1, 2, 64)
     with pytest.raises(ValueError, match="keys has 65 positions; this LocationScore knows 64 at most"):
@@ -248,9 +249,9 @@ def test_dropout_acts_in_training_alone(translator: Translator, batch: Batch) ->
 def test_decoders_name_the_argument_that_does_not_fit(
     translator: Translator, batch: Batch, target: Tensor, message: str
 ) -> None:
-    memory: Memory = translator.encoder(batch.source, batch.source_lengths)
+    memory: Annotations = translator.encoder(batch.source, batch.source_lengths)
     with pytest.raises(ValueError, match=message):
-        unwrap(Decoder.forward)(translator.decoder, target, memory, translator.decoder.start(memory))
+        unwrap(RecurrentDecoder.forward)(translator.decoder, target, memory, translator.decoder.start(memory))
 
 
 # ---- loss and training -------------------------------------------------------------------------------------------
@@ -299,11 +300,11 @@ def _copies(step: int) -> Batch:
     )
 
 
-@pytest.mark.parametrize("kind", Decoder.__subclasses__())
-def test_every_decoder_learns_to_copy(kind: type[Decoder]) -> None:
+@pytest.mark.parametrize("kind", RecurrentDecoder.__subclasses__())
+def test_every_decoder_learns_to_copy(kind: type[RecurrentDecoder]) -> None:
     """From the loss of guessing among five words, log 5 = 1.6 nats, to less than half, in 150 small steps."""
-    sizes = Seq2SeqSizes(source_vocab=8, target_vocab=8, d_embed=16, d_hidden=16, dropout=0.1)
-    model = Translator(Encoder(sizes), kind(sizes))
+    sizes = Seq2SeqConfig(source_vocab=8, target_vocab=8, d_embed=16, d_hidden=16, dropout=0.1)
+    model = Translator(RecurrentEncoder(sizes), kind(sizes))
     history = fit(model, translation_loss, _copies, Recipe(steps=150, lr=1e-2))
     assert history.loss[0] > 1.6
     assert translation_loss(model, _copies(1000)) < 0.8

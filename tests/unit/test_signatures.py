@@ -11,32 +11,27 @@ from typing import Any
 import jaxtyping
 import pytest
 import torch
+from tfbook.attention.MISSING import cache, masks, positions
 from torch import nn
 
-from tfbook import (
-    attention,
-    cache,
-    decoding,
-    invariants,
-    masks,
-    metrics,
-    positions,
-    recurrent,
-    scoring,
-    seq2seq,
-    train,
-    transformer,
-)
+from tfbook import attention, training
+from tfbook.attention import AdditiveScore
+from tfbook.course import invariants, metrics
+from tfbook.generation import search
+from tfbook.models import recurrent, seq2seq, transformer
+from tfbook.models.blocks import Block, Config
+from tfbook.models.language_model import LanguageModel
+from tfbook.models.norms import layer_norm
 
 pytestmark = pytest.mark.skipif(os.environ.get("TFBOOK_CHECK") == "0", reason="TFBOOK_CHECK=0 switches the checks off")
 
 X, H, IDS, LENGTHS = torch.ones(2, 3), torch.ones(2, 4), torch.ones(2, 5, dtype=torch.int64), torch.tensor([5, 5])
 WEIGHTS = {kind: recurrent.CellWeights.of(kind(3, 4)) for kind in (nn.RNN, nn.GRU, nn.LSTM)}
-SCORE = scoring.AdditiveScore(3, 4, 6)
+SCORE = AdditiveScore(3, 4, 6)
 HEADS, ATTENTION = torch.ones(2, 1, 5, 4), attention.MultiHeadAttention(4, 2)
-SIZES = seq2seq.Seq2SeqSizes(source_vocab=9, target_vocab=9, d_embed=3, d_hidden=4)
-MODEL = seq2seq.Translator(seq2seq.Encoder(SIZES), seq2seq.LuongDecoder(SIZES))
-BLOCKS = transformer.Sizes(d_model=4, heads=2, d_ff=5)
+SIZES = seq2seq.Seq2SeqConfig(source_vocab=9, target_vocab=9, d_embed=3, d_hidden=4)
+MODEL = seq2seq.Translator(seq2seq.RecurrentEncoder(SIZES), seq2seq.LuongDecoder(SIZES))
+BLOCKS = Config(d_model=4, heads=2, d_ff=5)
 TRANSFORMER = transformer.Transformer(transformer.Encoder(9, BLOCKS), transformer.Decoder(9, BLOCKS))
 WORDS = torch.ones(2, 5, 4)
 
@@ -72,16 +67,16 @@ WORDS = torch.ones(2, 5, 4)
         ("q", positions.Relative(4).bias, (HEADS.long(), 5)),
         ("v", cache.Cache().extend, (HEADS, HEADS[:, :, :4])),
         ("rows", cache.StackCache(1).select, (X,)),
-        ("gain", transformer.layer_norm, (X, torch.ones(4), torch.ones(3))),
-        ("memory", partial(transformer.Block(BLOCKS, cross=True), memory=WORDS[:1]), (WORDS,)),
-        ("ids", transformer.LanguageModel(9, BLOCKS), (X,)),
+        ("gain", layer_norm, (X, torch.ones(4), torch.ones(3))),
+        ("memory", partial(Block(BLOCKS, cross=True), memory=WORDS[:1]), (WORDS,)),
+        ("ids", LanguageModel(9, BLOCKS), (X,)),
         ("source", TRANSFORMER, (IDS.float(), LENGTHS, IDS)),
         ("lengths", TRANSFORMER, (IDS, LENGTHS[:1], IDS)),
         ("target", TRANSFORMER, (IDS, LENGTHS, IDS[:1])),
         ("rows", transformer.Memory(WORDS, LENGTHS).select, (X,)),
-        ("targets", partial(train.smoothed_cross_entropy, smoothing=0.1), (WORDS, IDS[:, :4])),
-        ("lengths", decoding.greedy, (MODEL, IDS, LENGTHS[:1])),
-        ("lengths", decoding.beam, (TRANSFORMER, IDS, LENGTHS[:1])),
+        ("targets", partial(training.smoothed_cross_entropy, smoothing=0.1), (WORDS, IDS[:, :4])),
+        ("lengths", search.greedy_search, (MODEL, IDS, LENGTHS[:1])),
+        ("lengths", search.beam_search, (TRANSFORMER, IDS, LENGTHS[:1])),
         ("weights", metrics.hard_alignment, (torch.ones(1, 2, 3),)),
         ("mask", invariants.convexity, (torch.ones(2, 3, 5), torch.ones(2, 3, 4, dtype=torch.bool))),
         ("tokens", invariants.future_leak, (lambda x: x, IDS.float(), 9)),
@@ -90,7 +85,7 @@ WORDS = torch.ones(2, 5, 4)
         ("x", invariants.dependence, (lambda x: x, X)),
         ("x", invariants.blocked_rows, (attention.softmax, X, masks.Causal())),
         ("lengths", invariants.attention_report, (ATTENTION, WORDS, LENGTHS[:1])),
-        ("ids", invariants.language_model_report, (transformer.LanguageModel(9, BLOCKS), X)),
+        ("ids", invariants.language_model_report, (LanguageModel(9, BLOCKS), X)),
     ],
 )
 def test_the_argument_with_the_wrong_shape_or_dtype_is_named(

@@ -12,10 +12,12 @@ from typing import Any
 import pytest
 import torch
 
-from tfbook.bert import CLS, MASK, PAD, SEP, SPECIALS, Albert, Bert, Follows, PretrainedBert
-from tfbook.data import Labelled, LabelledTexts
-from tfbook.experiments import small_bert
-from tfbook.experiments.small_bert import LONGEST, SPAN, Pretraining, Reading, Rows
+from tfbook.course.experiments import small_bert
+from tfbook.course.experiments.small_bert import LONGEST, SPAN, Pretraining, Reading, Rows
+from tfbook.data.sentences import Labelled, LabelledTexts
+from tfbook.models.bert import Bert, BertForPretraining
+from tfbook.models.bert_variants import Albert
+from tfbook.text import BERT_SPECIALS, CLS, MASK, PAD, SEP, NextSentence
 
 TINY = replace(small_bert.SMALL, d_model=16, d_ff=32)
 WORDS = (("red", "green", "blue", "pink"), ("one", "two", "three", "four"))  # of the texts of each label
@@ -42,7 +44,7 @@ def plan() -> Pretraining:
 
 
 class TestRows:
-    pairs = (Follows([7, 8], [9], 0), Follows([7], (), 1))
+    pairs = (NextSentence([7, 8], [9], 0), NextSentence([7], (), 1))
 
     def test_two_segments_and_one(self) -> None:
         rows = Rows.of(self.pairs)
@@ -181,7 +183,7 @@ def test_judging_asks_only_for_masks(reading: Reading, plan: Pretraining) -> Non
     """A model that knows nothing but where a mask stands cannot be right about anything else."""
     seen = []
 
-    class Spy(PretrainedBert):
+    class Spy(BertForPretraining):
         def __init__(self) -> None:
             super().__init__(Bert(len(reading.tokenizer), TINY))
             self.bert.register_forward_pre_hook(lambda module, inputs: seen.append(inputs[0]))
@@ -191,7 +193,7 @@ def test_judging_asks_only_for_masks(reading: Reading, plan: Pretraining) -> Non
     changed = ids != reading.test.ids
     assert changed.any()
     assert (ids[changed] == MASK).all()
-    assert (reading.test.ids[changed] >= len(SPECIALS)).all()
+    assert (reading.test.ids[changed] >= len(BERT_SPECIALS)).all()
 
 
 class TestFineTuning:

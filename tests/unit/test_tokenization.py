@@ -21,9 +21,22 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tfbook import data
-from tfbook.tokenization import GPT2_PATTERN, Tokenizer, chunks, count_pairs, learn, learn_naively, merge
-from tfbook.tokenization.learning import Spelled, _Learning
-from tfbook.tokenization.spelling import BYTE_ID, BYTES, LETTERS, read, written
+from tfbook.text import (
+    BYTE_ID,
+    BYTES,
+    GPT2_PATTERN,
+    LETTERS,
+    Spelled,
+    Tokenizer,
+    chunks,
+    count_pairs,
+    learn_merges,
+    learn_merges_naively,
+    merge,
+    read,
+    written,
+)
+from tfbook.text.bpe import _Learning
 
 GPT2 = Path(os.environ.get("TFBOOK_MIRROR", "")) / "gpt2"
 SPECIALS = ("<pad>", "<|endoftext|>")
@@ -194,7 +207,7 @@ class TestLearning:
     @pytest.mark.parametrize("name", CORPORA)
     def test_the_naive_form_learns_the_same(self, name: str) -> None:
         text = corpus(name)[:20_000]
-        assert learn_naively(text, 60) == learn([text], 256 + 60).merges
+        assert learn_merges_naively(text, 60) == learn_merges([text], 256 + 60).merges
 
     @given(st.lists(st.text("ab", min_size=1, max_size=12), min_size=1, max_size=6))
     def test_the_counts_are_right_after_every_merge(self, words: list[str]) -> None:
@@ -216,24 +229,24 @@ class TestLearning:
 
     def test_among_equals_the_smaller_pair_is_first(self) -> None:
         a, b, c, d = (BYTE_ID[byte] for byte in b"abcd")
-        assert learn(["cd", "ab", "cb"], 258).merges == learn_naively("cd\nab\ncb", 2) == [(a, b), (c, b)]
-        assert learn(["cd"], 1000).merges == [(c, d)]  # and no pair is left
+        assert learn_merges(["cd", "ab", "cb"], 258).merges == learn_merges_naively("cd\nab\ncb", 2) == [(a, b), (c, b)]
+        assert learn_merges(["cd"], 1000).merges == [(c, d)]  # and no pair is left
 
     @pytest.mark.parametrize(
         ("pattern", "name"), [(GPT2_PATTERN, "english"), (GPT2_PATTERN, "mixed scripts"), (DIGITS, "source code")]
     )
     def test_merges_never_cross_chunks(self, pattern: str, name: str) -> None:
         within = {chunk.encode() for chunk in chunks(corpus(name), pattern)}
-        tokens = learn([corpus(name)], 2000, pattern=pattern).tokens[256:]
+        tokens = learn_merges([corpus(name)], 2000, pattern=pattern).tokens[256:]
         everything = b"\xff".join(within)  # which no text in UTF-8 holds
         assert all(token in everything for token in tokens)
 
     def test_nor_texts(self) -> None:
-        assert learn(["a", "b", "a", "b"], 300).merges == []
+        assert learn_merges(["a", "b", "a", "b"], 300).merges == []
 
     def test_errors_name_the_argument(self) -> None:
         with pytest.raises(ValueError, match="vocab is 255; expected 256 or more, one token for each byte"):
-            learn(["a"], 255)
+            learn_merges(["a"], 255)
         with pytest.raises(
             ValueError, match="vocab is 257; expected 256 or more, one token for each byte, and 2 specials"
         ):

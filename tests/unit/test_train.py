@@ -15,21 +15,22 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from tfbook import runtime, train
-from tfbook.checkpoints import History, load_checkpoint
-from tfbook.gpt import Gpt
-from tfbook.optimizers import decay_groups
-from tfbook.pretrain import next_loss
-from tfbook.train import (
+from tfbook import runtime, training
+from tfbook.models.blocks import Config
+from tfbook.models.gpt import Gpt
+from tfbook.training import (
+    History,
     NonFiniteLoss,
     Recipe,
     constant,
+    decay_groups,
     fit,
     inverse_sqrt,
+    load_checkpoint,
+    next_token_loss,
     smoothed_cross_entropy,
     warmup_cosine,
 )
-from tfbook.transformer import Sizes
 
 pytestmark = pytest.mark.usefixtures("float32")
 
@@ -174,10 +175,10 @@ def test_fit_shrinks_matrices_alone() -> None:
 def test_a_table_of_words_learns_faster_by_its_factor(optimizer: str) -> None:
     """The first update of Adam is lr · sign(gradient)."""
     torch.manual_seed(1)
-    model = Gpt(9, Sizes(d_model=8, heads=2, d_ff=16, layers=1))
+    model = Gpt(9, Config(d_model=8, heads=2, d_ff=16, layers=1))
     before = {name: weight.clone() for name, weight in model.named_parameters()}
     recipe = Recipe(steps=1, lr=1e-3, tables=4, optimizer=optimizer)
-    fit(model, next_loss, lambda step: torch.arange(8)[None], recipe)
+    fit(model, next_token_loss, lambda step: torch.arange(8)[None], recipe)
     moved = {name: (weight - before[name]).abs().max().item() for name, weight in model.named_parameters()}
     assert moved["embed.weight"] == pytest.approx(4e-3, rel=0.01)
     assert moved["stack.norm.gain"] == pytest.approx(1e-3, rel=0.01)
@@ -218,9 +219,9 @@ def test_a_step_of_several_batches_is_a_step_of_one_large_batch(optimizer: str) 
 
     def trained(read: Callable[[int], Tensor], accumulate: int) -> tuple[History, nn.Module]:
         torch.manual_seed(0)
-        model = Gpt(9, Sizes(d_model=8, heads=2, d_ff=12)).double()
+        model = Gpt(9, Config(d_model=8, heads=2, d_ff=12)).double()
         options = {"clip": 0.3, "weight_decay": 0.1, "schedule": warmup_cosine(2), "optimizer": optimizer}
-        return fit(model, next_loss, read, Recipe(steps=5, lr=0.05, accumulate=accumulate, **options)), model
+        return fit(model, next_token_loss, read, Recipe(steps=5, lr=0.05, accumulate=accumulate, **options)), model
 
     history, small = trained(lambda number: texts[number], 3)
     expected, large = trained(lambda step: texts[3 * step : 3 * step + 3].flatten(0, 1), 1)
@@ -257,7 +258,7 @@ def test_fit_finds_the_weights_of_a_line() -> None:
 def test_seconds_count_training_and_leave_evaluation_out(monkeypatch: pytest.MonkeyPatch) -> None:
     """By a clock that only moves when a batch is made (2 s) or the model evaluated (100 s)."""
     now = 0.0
-    monkeypatch.setattr(train.time, "perf_counter", lambda: now)
+    monkeypatch.setattr(training.time, "perf_counter", lambda: now)
 
     def slow_batches(step: int) -> Tensor:
         nonlocal now
@@ -450,5 +451,5 @@ def test_a_recipe_may_do_without_mixed_precision(
         seen.append(output.dtype)
         return output.float().square().mean()
 
-    train.fit(nn.Linear(2, 2), loss, lambda step: torch.ones(1, 2), Recipe(steps=1, mixed_precision=mixed_precision))
+    training.fit(nn.Linear(2, 2), loss, lambda step: torch.ones(1, 2), Recipe(steps=1, mixed_precision=mixed_precision))
     assert seen == [dtype]

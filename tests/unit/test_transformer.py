@@ -16,26 +16,15 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from tfbook import invariants
-from tfbook.masks import Causal, Lengths
-from tfbook.positions import POSITIONS
-from tfbook.transformer import (
-    BidirectionalModel,
-    Block,
-    Decoder,
-    Encoder,
-    FeedForward,
-    LanguageModel,
-    LayerNorm,
-    Memory,
-    Sizes,
-    Stack,
-    Transformer,
-    Words,
-    layer_norm,
-)
+from tfbook.attention import POSITIONS, Causal, Lengths
+from tfbook.course import invariants
+from tfbook.models.blocks import Block, Config, Stack
+from tfbook.models.feed_forward import FeedForward
+from tfbook.models.language_model import BidirectionalModel, LanguageModel, ScaledEmbedding
+from tfbook.models.norms import LayerNorm, layer_norm
+from tfbook.models.transformer import Decoder, Encoder, Memory, Transformer
 
-SMALL = Sizes(d_model=8, heads=2, d_ff=12, layers=2, position="none")
+SMALL = Config(d_model=8, heads=2, d_ff=12, layers=2, position="none")
 
 
 def _randomised(model: nn.Module) -> nn.Module:
@@ -55,8 +44,8 @@ NAMES = {
     "W_K.": "in_proj_",
     "W_V.": "in_proj_",
     "W_O.": "out_proj.",
-    "feed_forward.branch.widen.": "linear1.",
-    "feed_forward.branch.narrow.": "linear2.",
+    "feed_forward.branch.up.": "linear1.",
+    "feed_forward.branch.down.": "linear2.",
     "attention.norm.": "norm1.",
     "cross.norm.": "norm2.",
     "gain": "weight",
@@ -74,7 +63,7 @@ def _as_pytorch(ours: dict[str, Tensor], cross: bool) -> dict[str, Tensor]:
     return theirs
 
 
-def _peer(stack: Stack, sizes: Sizes, cross: bool = False) -> nn.Module:
+def _peer(stack: Stack, sizes: Config, cross: bool = False) -> nn.Module:
     """PyTorch's stack of the same sizes and weights, without a last norm where ours has none."""
     kind, layer = (nn.TransformerEncoder, nn.TransformerEncoderLayer)
     if cross:
@@ -107,7 +96,7 @@ def _assert_equal(found: dict[str, Tensor], expected: dict[str, Tensor], toleran
 class Case(NamedTuple):
     """Sizes, a padded source and a target."""
 
-    sizes: Sizes
+    sizes: Config
     lengths: Tensor
     source: int
     target: int
@@ -117,7 +106,7 @@ class Case(NamedTuple):
 def cases(draw: st.DrawFn) -> Case:
     """Every choice that PyTorch's layers have, and ragged batches of any size."""
     heads, batch = draw(st.integers(1, 3)), draw(st.integers(1, 3))
-    sizes = Sizes(
+    sizes = Config(
         d_model=heads * draw(st.sampled_from([2, 4])),
         heads=heads,
         d_ff=draw(st.integers(1, 9)),
@@ -196,7 +185,7 @@ def test_a_whole_transformer_is_pytorchs(case: Case, position: str, tied: bool) 
     _assert_equal(_gradients(found, outside), _gradients(expected, outside))
 
 
-def _of_pytorch(model: Transformer, sizes: Sizes) -> nn.Transformer:
+def _of_pytorch(model: Transformer, sizes: Config) -> nn.Transformer:
     """Its constructor gives even the stacks that it is given new weights; they get ours afterwards."""
     halves = {"custom_encoder": _peer(model.encoder.stack, sizes)}
     halves |= {"custom_decoder": _peer(model.decoder.stack, sizes, cross=True)}
@@ -220,7 +209,7 @@ def _logits_of(
 
 @pytest.mark.parametrize("cross", [False, True], ids=["self", "cross"])
 def test_attention_without_biases_is_attention_whose_biases_are_zero(cross: bool) -> None:
-    sizes = Sizes(d_model=8, heads=2, d_ff=8)
+    sizes = Config(d_model=8, heads=2, d_ff=8)
     bare, block = Block(replace(sizes, attention_bias=False), cross=cross), Block(sizes, cross=cross)
     left_out = block.load_state_dict(bare.state_dict(), strict=False).missing_keys
     layers = ["attention", "cross"] if cross else ["attention"]
@@ -234,7 +223,7 @@ def test_attention_without_biases_is_attention_whose_biases_are_zero(cross: bool
 @pytest.mark.parametrize("pre_norm", [True, False], ids=["pre-norm", "post-norm"])
 def test_in_single_precision_output_and_gradients_are_pytorchs_to_five_digits(pre_norm: bool) -> None:
     """At a size that lessons use, weights as they are initialised, errors relative to the largest entry."""
-    sizes = Sizes(d_model=64, heads=4, d_ff=256, layers=2, position="none", pre_norm=pre_norm)
+    sizes = Config(d_model=64, heads=4, d_ff=256, layers=2, position="none", pre_norm=pre_norm)
     case = Case(sizes, torch.tensor([12, 7, 1]), 12, 10)
     model = Transformer(Encoder(WORDS, sizes), Decoder(WORDS, sizes)).double()
     peer = _of_pytorch(model, sizes).float()
@@ -257,8 +246,8 @@ def test_feed_forward_is_that_of_pytorchs_encoder_layer(activation: object) -> N
     """Without its residual branch and norm, the second half of `nn.TransformerEncoderLayer`."""
     ours = FeedForward(6, 10, activation=activation, dropout=0.5).double().eval()
     theirs = nn.TransformerEncoderLayer(6, 2, 10, activation=activation, dtype=torch.float64).eval()
-    theirs.linear1.load_state_dict(ours.widen.state_dict())
-    theirs.linear2.load_state_dict(ours.narrow.state_dict())
+    theirs.linear1.load_state_dict(ours.up.state_dict())
+    theirs.linear2.load_state_dict(ours.down.state_dict())
     x = torch.randn(2, 5, 6, dtype=torch.float64)
     torch.testing.assert_close(ours(x), theirs._ff_block(x))
 
@@ -273,7 +262,7 @@ def test_feed_forward_is_position_wise_in_train_mode_as_well() -> None:
 def test_dropout_stands_between_the_two_maps() -> None:
     """With every hidden unit dropped only the last bias is left."""
     layer = FeedForward(4, 8, dropout=1.0)
-    torch.testing.assert_close(layer(torch.randn(1, 2, 4)), layer.narrow.bias.expand(1, 2, 4))
+    torch.testing.assert_close(layer(torch.randn(1, 2, 4)), layer.down.bias.expand(1, 2, 4))
 
 
 @given(
@@ -311,7 +300,7 @@ def test_layer_norm_gives_each_vector_mean_zero_and_variance_one() -> None:
 def test_dropout_acts_on_what_a_branch_found_alone(pre_norm: bool) -> None:
     """With all of it dropped, x passes: as it is through pre-norm blocks, through three norms in post-norm ones."""
     block, x = Block(replace(SMALL, pre_norm=pre_norm), cross=True), torch.randn(2, 3, 8)
-    for branch in (block.attention, block.cross, block.feed_forward):
+    for branch in (block.mixer, block.cross, block.feed_forward):
         branch.dropout.p = 1.0
     passed = block(x, Causal(), memory=torch.randn(2, 4, 8))
     torch.testing.assert_close(passed, x if pre_norm else F.layer_norm(x, [8]), atol=1e-4, rtol=1e-4)
@@ -393,7 +382,7 @@ def test_tied_matrices_are_one_parameter() -> None:
 
 def test_words_enter_with_variance_one_and_leave_with_logits_of_variance_one() -> None:
     """The table's entries have variance 1 / d_model, the embedded words √d_model times their size."""
-    words = Words(500, 64)
+    words = ScaledEmbedding(500, 64)
     assert words.weight.var().item() == pytest.approx(1 / 64, rel=0.05)
     ids = torch.tensor([[3, 0], [499, 3]])
     torch.testing.assert_close(words(ids), 8 * words.weight[ids])
@@ -448,12 +437,12 @@ def test_sizes_name_what_is_impossible(change: dict[str, object], message: str) 
 @pytest.mark.parametrize(
     ("sizes", "message"),
     [
-        (Sizes(d_model=9, heads=3, position="sinusoidal"), "d_model is 9; expected an even number"),
-        (Sizes(d_model=9, heads=3, position="rotary"), "d_head is 3; expected an even number"),
+        (Config(d_model=9, heads=3, position="sinusoidal"), "d_model is 9; expected an even number"),
+        (Config(d_model=9, heads=3, position="rotary"), "d_head is 3; expected an even number"),
     ],
     ids=["sinusoidal", "rotary"],
 )
-def test_a_stack_refuses_an_odd_width_where_its_encoding_needs_pairs(sizes: Sizes, message: str) -> None:
+def test_a_stack_refuses_an_odd_width_where_its_encoding_needs_pairs(sizes: Config, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         Stack(sizes)
 

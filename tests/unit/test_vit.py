@@ -15,31 +15,29 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.flop_counter import FlopCounterMode
 
-from tfbook.attention import record, softmax
-from tfbook.positions import POSITIONS
-from tfbook.vit import (
-    BASE,
-    HUGE,
-    LARGE,
-    SMALL,
-    TINY,
+from tfbook.attention import POSITIONS, record, softmax
+from tfbook.models.vit import (
+    VIT_BASE,
+    VIT_HUGE,
+    VIT_LARGE,
+    VIT_SMALL,
+    VIT_TINY,
     Deit,
     Heads,
     LearnedGrid,
     PatchEmbedding,
     Vit,
-    VitSizes,
+    VitConfig,
     cost,
-    hard_distillation,
     interpolated,
     patchify,
     rollout,
-    soft_distillation,
     unpatchify,
 )
+from tfbook.training import hard_distillation, soft_distillation
 
 LABELS = 3
-LITTLE = VitSizes(d_model=8, heads=2, d_ff=12, layers=2, height=4, width=6, channels=2, patch=2)
+LITTLE = VitConfig(d_model=8, heads=2, d_ff=12, layers=2, height=4, width=6, channels=2, patch=2)
 IMAGES = torch.rand(5, 2, 4, 6, generator=torch.Generator().manual_seed(0))
 
 
@@ -187,10 +185,16 @@ def test_a_grid_adds_its_vectors_in_order_and_no_part_of_them() -> None:
 
 @pytest.mark.parametrize(
     ("sizes", "count"),
-    [(TINY, 5_717_416), (SMALL, 22_050_664), (BASE, 86_567_656), (LARGE, 304_326_632), (HUGE, 632_045_800)],
+    [
+        (VIT_TINY, 5_717_416),
+        (VIT_SMALL, 22_050_664),
+        (VIT_BASE, 86_567_656),
+        (VIT_LARGE, 304_326_632),
+        (VIT_HUGE, 632_045_800),
+    ],
     ids=["tiny", "small", "base", "large", "huge"],
 )
-def test_the_published_sizes_have_the_published_parameters(sizes: VitSizes, count: int) -> None:
+def test_the_published_sizes_have_the_published_parameters(sizes: VitConfig, count: int) -> None:
     """5, 22 and 86 million in DeiT's table 1; 86, 307 and 632 million in ViT's, which rounds in its own way."""
     with torch.device("meta"):
         assert sum(weight.numel() for weight in Vit(1000, sizes).parameters()) == count
@@ -343,7 +347,7 @@ def test_rollout_takes_what_was_recorded() -> None:
     model = drawn(Vit(LABELS, replace(LITTLE, layers=3)))
     with record(model) as weights:
         model(IMAGES)
-    assert list(weights) == [f"stack.blocks.{layer}.attention.branch" for layer in range(3)]
+    assert list(weights) == [f"stack.blocks.{layer}.mixer.branch" for layer in range(3)]
     found = rollout(weights.values())
     expected = torch.eye(7)
     for layer in weights.values():
@@ -372,7 +376,7 @@ def test_the_formula_counts_the_operations(heads: int, grid: tuple[int, int], la
     sizes = replace(LITTLE, **shape, height=2 * grid[0], width=2 * grid[1])
     model, found = Vit(LABELS, sizes), cost(sizes)
     for block in model.stack.blocks:
-        block.attention.branch.kernel = softmax
+        block.mixer.branch.implementation = softmax
     images = torch.rand(1, 2, sizes.height, sizes.width)
     x = model.representations(images)
     assert found.time == x.shape[1]
@@ -386,7 +390,7 @@ def test_the_formula_counts_the_operations(heads: int, grid: tuple[int, int], la
 
 def test_a_pixel_a_word_costs_65_thousand_times_the_weights() -> None:
     """224 × 224 pixels against 14 × 14 patches: 256 times as many positions, 256² times as many pairs."""
-    pixels, patches = (cost(replace(BASE, patch=patch, tokens=0)) for patch in (1, 16))
+    pixels, patches = (cost(replace(VIT_BASE, patch=patch, tokens=0)) for patch in (1, 16))
     assert (pixels.time, patches.time) == (50_176, 196)
     assert pixels.weights == 256**2 * patches.weights
     assert pixels.attention == 256**2 * patches.attention

@@ -16,20 +16,20 @@ from torch import Tensor, nn
 from torchvision.models import VisionTransformer
 from torchvision.models.vision_transformer import interpolate_embeddings
 
-from tfbook import hugging_face, torch_vision
-from tfbook.gpt import GPT2, Gpt
-from tfbook.hugging_face import Loaded
-from tfbook.vit import Deit, Vit, VitSizes
+from tfbook.interop import hugging_face, torch_vision
+from tfbook.interop.hugging_face import Loaded
+from tfbook.models.gpt import GPT2, Gpt
+from tfbook.models.vit import Deit, Vit, VitConfig
 
 LABELS = 3
 POOLER = ("pooler.dense.weight", "pooler.dense.bias")  # in their body, and used by no head
 
 
 @st.composite
-def configurations(draw: st.DrawFn) -> VitSizes:
+def configurations(draw: st.DrawFn) -> VitConfig:
     heads, patch = draw(st.integers(1, 3)), draw(st.integers(1, 4))
     side = patch * draw(st.integers(1, 4))
-    return VitSizes(
+    return VitConfig(
         d_model=heads * draw(st.integers(2, 5)),
         heads=heads,
         d_ff=draw(st.integers(1, 12)),
@@ -40,10 +40,10 @@ def configurations(draw: st.DrawFn) -> VitSizes:
     )
 
 
-LITTLE = VitSizes(d_model=8, heads=2, d_ff=12, layers=2, height=8, width=8, patch=2)
+LITTLE = VitConfig(d_model=8, heads=2, d_ff=12, layers=2, height=8, width=8, patch=2)
 
 
-def torchvision_s(sizes: VitSizes) -> VisionTransformer:
+def torchvision_s(sizes: VitConfig) -> VisionTransformer:
     """It reads colour images alone."""
     shape = {"image_size": sizes.height, "patch_size": sizes.patch, "num_layers": sizes.layers}
     width = {"num_heads": sizes.heads, "hidden_dim": sizes.d_model, "mlp_dim": sizes.d_ff}
@@ -52,10 +52,10 @@ def torchvision_s(sizes: VitSizes) -> VisionTransformer:
 
 def hugging_face_s(
     kind: type[transformers.PreTrainedModel], config: type[transformers.PretrainedConfig]
-) -> Callable[[VitSizes], transformers.PreTrainedModel]:
+) -> Callable[[VitConfig], transformers.PreTrainedModel]:
     """Without dropout; attention written out, which ours is not."""
 
-    def build(sizes: VitSizes) -> transformers.PreTrainedModel:
+    def build(sizes: VitConfig) -> transformers.PreTrainedModel:
         shape = {"image_size": sizes.height, "patch_size": sizes.patch, "num_hidden_layers": sizes.layers}
         width = {"num_attention_heads": sizes.heads, "hidden_size": sizes.d_model, "intermediate_size": sizes.d_ff}
         drops = dict.fromkeys(("hidden_dropout_prob", "attention_probs_dropout_prob"), 0.0)
@@ -67,7 +67,7 @@ def hugging_face_s(
 class Peer(NamedTuple):
     """A model of theirs, the module that knows its names, ours, and what theirs says of images."""
 
-    theirs: Callable[[VitSizes], nn.Module]
+    theirs: Callable[[VitConfig], nn.Module]
     names: ModuleType
     ours: type[Vit]
     said: Callable[[nn.Module, Tensor], Tensor]
@@ -91,7 +91,7 @@ PEERS = {
 every_peer = pytest.mark.parametrize("peer", PEERS.values(), ids=PEERS)
 
 
-def theirs_with(peer: Peer, sizes: VitSizes) -> nn.Module:
+def theirs_with(peer: Peer, sizes: VitConfig) -> nn.Module:
     """Every weight is drawn, those that begin as 0 or 1 as well."""
     model = peer.theirs(sizes).eval()
     with torch.no_grad():
@@ -100,7 +100,7 @@ def theirs_with(peer: Peer, sizes: VitSizes) -> nn.Module:
     return model
 
 
-def ours_of(peer: Peer, theirs: nn.Module, sizes: VitSizes) -> Vit:
+def ours_of(peer: Peer, theirs: nn.Module, sizes: VitConfig) -> Vit:
     """Our model with other weights, in the sizes of theirs."""
     return peer.ours(LABELS, peer.names.vit_sizes(theirs.state_dict(), heads=sizes.heads)).eval()
 
@@ -118,7 +118,7 @@ def close(ours: Tensor, theirs: Tensor, tolerance: float = 1e-5) -> None:
 @given(sizes=configurations(), rows=st.integers(1, 3), seed=st.integers(0, 2**32))
 @settings(max_examples=25)
 @torch.no_grad()
-def test_the_same_weights_give_the_same_logits(peer: Peer, sizes: VitSizes, rows: int, seed: int) -> None:
+def test_the_same_weights_give_the_same_logits(peer: Peer, sizes: VitConfig, rows: int, seed: int) -> None:
     torch.manual_seed(seed)
     theirs = theirs_with(peer, sizes)
     ours = ours_of(peer, theirs, sizes)
@@ -130,13 +130,13 @@ def test_the_same_weights_give_the_same_logits(peer: Peer, sizes: VitSizes, rows
 @given(sizes=configurations(), new=st.integers(1, 6), seed=st.integers(0, 2**32))
 @settings(max_examples=25)
 @torch.no_grad()
-def test_torchvision_s_at_another_resolution(sizes: VitSizes, new: int, seed: int) -> None:
+def test_torchvision_s_at_another_resolution(sizes: VitConfig, new: int, seed: int) -> None:
     """Its own function makes the positions of its larger or smaller model."""
     torch.manual_seed(seed)
     peer, side = PEERS["torchvision"], new * sizes.patch
     theirs = theirs_with(peer, sizes)
     ours = ours_of(peer, theirs, sizes)
-    torch_vision.load(ours, theirs.state_dict())
+    torch_vision.load_torchvision(ours, theirs.state_dict())
     other = torchvision_s(replace(sizes, height=side, width=side)).eval()
     other.load_state_dict(interpolate_embeddings(side, sizes.patch, theirs.state_dict()))
     images = torch.randn(2, 3, side, side)
@@ -146,13 +146,13 @@ def test_torchvision_s_at_another_resolution(sizes: VitSizes, new: int, seed: in
 @given(sizes=configurations(), rows=st.integers(1, 6), columns=st.integers(1, 6), seed=st.integers(0, 2**32))
 @settings(max_examples=25)
 @torch.no_grad()
-def test_hugging_face_s_at_another_resolution(sizes: VitSizes, rows: int, columns: int, seed: int) -> None:
+def test_hugging_face_s_at_another_resolution(sizes: VitConfig, rows: int, columns: int, seed: int) -> None:
     """Theirs interpolates as DINO's code does, as soon as the images are of another size."""
     torch.manual_seed(seed)
     peer = PEERS["ViT"]
     theirs = theirs_with(peer, sizes)
     ours = ours_of(peer, theirs, sizes)
-    hugging_face.load(ours, theirs.state_dict())
+    hugging_face.load_hugging_face(ours, theirs.state_dict())
     images = torch.randn(2, 3, rows * sizes.patch, columns * sizes.patch)
     found = ours.at(*images.shape[2:])(images)
     close(found, theirs(images, interpolate_pos_encoding=True).logits, 1e-4)
@@ -194,21 +194,21 @@ def test_what_save_pretrained_wrote_is_loaded_and_the_other_way_round(name: str,
     file = tmp_path / "model.safetensors"
     state, ours = load_file(file), ours_of(peer, theirs, LITTLE)
     assert not same(peer, ours, theirs)
-    assert hugging_face.load(ours, state) == Loaded((), ())
+    assert hugging_face.load_hugging_face(ours, state) == Loaded((), ())
     assert same(peer, ours, theirs)
-    found = hugging_face.save(ours)
+    found = hugging_face.save_hugging_face(ours)
     assert found.keys() == state.keys()
     assert all(torch.equal(found[name], weight) for name, weight in state.items())
     for weight in ours.parameters():
         weight.data.neg_()
-    save_file(hugging_face.save(ours), file, metadata={"format": "pt"})
+    save_file(hugging_face.save_hugging_face(ours), file, metadata={"format": "pt"})
     assert same(peer, ours, type(theirs).from_pretrained(tmp_path).eval())
 
 
 def test_what_is_saved_is_a_state_dict_of_torchvision_s() -> None:
     theirs = theirs_with(PEERS["torchvision"], LITTLE)
     ours = ours_of(PEERS["torchvision"], theirs, LITTLE)
-    theirs.load_state_dict(torch_vision.save(ours), strict=True)
+    theirs.load_state_dict(torch_vision.save_torchvision(ours), strict=True)
     assert same(PEERS["torchvision"], ours, theirs)
 
 
@@ -221,15 +221,15 @@ def test_torchvision_s_files_of_2022_are_loaded() -> None:
     }
     assert sum("mlp.linear_" in name for name in old) == 8
     ours = ours_of(PEERS["torchvision"], theirs, LITTLE)
-    assert torch_vision.load(ours, old) == Loaded((), ())
+    assert torch_vision.load_torchvision(ours, old) == Loaded((), ())
     assert same(PEERS["torchvision"], ours, theirs)
 
 
 def test_a_body_comes_alone_and_leaves_the_head_as_it_was() -> None:
     body = hugging_face_s(transformers.ViTModel, transformers.ViTConfig)(LITTLE).eval()
-    sizes = hugging_face.vit_sizes(body.state_dict(), heads=2)
+    sizes = hugging_face.vit_config(body.state_dict(), heads=2)
     ours = Vit(LABELS, sizes).eval()
-    assert hugging_face.load(ours, body.state_dict()) == Loaded(("head.weight", "head.bias"), POOLER)
+    assert hugging_face.load_hugging_face(ours, body.state_dict()) == Loaded(("head.weight", "head.bias"), POOLER)
     images = torch.randn(2, 3, 8, 8)
     close(ours.representations(images), body(images).last_hidden_state)
 
@@ -240,9 +240,9 @@ def test_missing_and_unexpected_weights_are_reported() -> None:
     ours, state = ours_of(PEERS["torchvision"], theirs, LITTLE), theirs.state_dict()
     del state["encoder.layers.encoder_layer_1.self_attention.in_proj_bias"]
     state["heads.pre_logits.weight"] = torch.ones(2, 2)
-    missing = tuple(f"stack.blocks.1.attention.branch.W_{name}.bias" for name in "QKV")
+    missing = tuple(f"stack.blocks.1.mixer.branch.W_{name}.bias" for name in "QKV")
     before = [ours.get_parameter(name).clone() for name in missing]
-    assert torch_vision.load(ours, state) == Loaded(missing, ("heads.pre_logits.weight",))
+    assert torch_vision.load_torchvision(ours, state) == Loaded(missing, ("heads.pre_logits.weight",))
     assert all(torch.equal(ours.get_parameter(name), kept) for name, kept in zip(missing, before, strict=True))
 
 
@@ -256,7 +256,7 @@ def test_positions_of_another_resolution_are_refused() -> None:
     before = ours.patches.weight.clone()
     message = r"encoder.pos_embedding has shape \(1, 17, 8\); stack.position.table of the model has \(1, 37, 8\)"
     with pytest.raises(ValueError, match=message):
-        torch_vision.load(ours, theirs.state_dict())
+        torch_vision.load_torchvision(ours, theirs.state_dict())
     assert torch.equal(ours.patches.weight, before)
 
 
@@ -280,7 +280,7 @@ def test_positions_of_another_resolution_are_refused() -> None:
 )
 def test_what_torchvision_s_cannot_compute_is_not_saved(model: nn.Module, error: type, message: str) -> None:
     with pytest.raises(error, match=message):
-        torch_vision.save(model)
+        torch_vision.save_torchvision(model)
 
 
 # ---- sizes -------------------------------------------------------------------------------------------------------
@@ -289,7 +289,7 @@ def test_what_torchvision_s_cannot_compute_is_not_saved(model: nn.Module, error:
 @every_peer
 @given(sizes=configurations())
 @settings(max_examples=15)
-def test_sizes_are_read_from_the_shapes(peer: Peer, sizes: VitSizes) -> None:
+def test_sizes_are_read_from_the_shapes(peer: Peer, sizes: VitConfig) -> None:
     """All but the heads, which no shape shows, and what is added to variances, of which each library has its own."""
     theirs = peer.theirs(sizes)
     own: dict[str, Any] = {"epsilon": 1e-6 if peer.names is torch_vision else theirs.config.layer_norm_eps}
@@ -300,10 +300,10 @@ def test_sizes_are_read_from_the_shapes(peer: Peer, sizes: VitSizes) -> None:
 def test_sizes_are_refused_where_they_cannot_be() -> None:
     state = torchvision_s(LITTLE).state_dict()
     with pytest.raises(ValueError, match="heads is 3 and d_model is 8; expected heads to divide d_model"):
-        torch_vision.vit_sizes(state, heads=3)
+        torch_vision.torchvision_config(state, heads=3)
     wide = state | {"encoder.pos_embedding": torch.ones(1, 13, 8)}
     with pytest.raises(ValueError, match="state has positions for 12 patches; expected those of a square image"):
-        torch_vision.vit_sizes(wide, heads=2)
+        torch_vision.torchvision_config(wide, heads=2)
     del state["conv_proj.weight"]
     with pytest.raises(ValueError, match=r"state has nothing for patches.weight, which every ViT has"):
-        torch_vision.vit_sizes(state, heads=2)
+        torch_vision.torchvision_config(state, heads=2)

@@ -19,9 +19,9 @@ import torch
 from jaxtyping import Float, Int64, UInt8
 from torch import Tensor
 
-from tfbook.data.batching import ByLength
+from tfbook.text.batching import ByLength
 
-TEST = 0.25  # the share of the digits that is kept for the test
+TEST_SHARE = 0.25  # the share of the digits that is kept for the test
 
 
 @dataclass(frozen=True)
@@ -135,7 +135,7 @@ def read_digits() -> Images:
 
     found = load_digits()
     pixels = found.images.astype(np.uint8)
-    drawn = [int.from_bytes(hashlib.sha256(image.tobytes()).digest()[:4]) < TEST * 2**32 for image in pixels]
+    drawn = [int.from_bytes(hashlib.sha256(image.tobytes()).digest()[:4]) < TEST_SHARE * 2**32 for image in pixels]
     whole = LabelledImages.of(torch.from_numpy(pixels)[:, None], torch.from_numpy(found.target).long(), white=16)
     train, test = (whole[(torch.tensor(drawn) == part).nonzero()[:, 0]] for part in (False, True))
     return Images(name="digits", labels=tuple("0123456789"), train=train, test=test)

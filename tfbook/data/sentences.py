@@ -15,7 +15,7 @@ import numpy as np
 
 from tfbook.data.download import DataUnavailable
 
-TEST = 0.25  # the share of the labelled texts that is kept for the test
+TEST_PART = 0.25  # the share of the labelled texts that is kept for the test
 MODULES = ("asyncio", "email", "http", "importlib", "logging", "multiprocessing", "unittest", "xml")
 FEWEST_WORDS = 5  # of a docstring that has to be told from others
 NOT_READ = {
@@ -75,7 +75,7 @@ class LabelledTexts:
 
 
 def _is_test(text: str) -> bool:
-    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:4]) < TEST * 2**32
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:4]) < TEST_PART * 2**32
 
 
 # ---- docstrings --------------------------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ from tfbook import files
 
 HEADER = struct.Struct("<8sIIQ")  # magic, size of the vocabulary, checksum of the ids, how many there are
 MAGIC = b"tfbook 1"
-SMALL = 2**16  # vocabularies of this size and below take two bytes an id
+SMALL_VOCABULARY = 2**16  # vocabularies of this size and below take two bytes an id
 
 
 class Tokens(NamedTuple):
@@ -62,4 +62,4 @@ def read_tokens(path: str | Path) -> Tokens:
 
 
 def _kind(vocab: int) -> np.dtype:
-    return np.dtype("<u2" if vocab <= SMALL else "<u4")
+    return np.dtype("<u2" if vocab <= SMALL_VOCABULARY else "<u4")

@@ -4,11 +4,11 @@ from tfbook.plot.attention import attention_map, bipartite, blocked_cells, head_
 from tfbook.plot.beam import beam_nodes, beam_tree
 from tfbook.plot.curves import label_ends, lines
 from tfbook.plot.diagrams import block_diagram, course_map, seq2seq_diagram, transformer_diagram
-from tfbook.plot.house import COLOURS, EDGE, FAINT, INK, MARKERS, show, style
+from tfbook.plot.house import COLORS, EDGE, FAINT, INK, MARKERS, show, style
 from tfbook.plot.tokens import token_rows
 
 __all__ = [
-    "COLOURS",
+    "COLORS",
     "EDGE",
     "FAINT",
     "INK",

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tfbook.plot.house import COLOURS, EDGE, FAINT, INK
+from tfbook.plot.house import COLORS, EDGE, FAINT, INK
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -237,7 +237,7 @@ def bipartite(
     _name_side(axes, "key", zip(keys, right, strict=True), x=1, points=8 if focus is None else 44)
     if focus is not None:
         for weight, y in zip(weights[focus].tolist(), right, strict=True):
-            _beside(axes, f"{weight:.2f}", (1, y), 8, color=COLOURS[1])
+            _beside(axes, f"{weight:.2f}", (1, y), 8, color=COLORS[1])
     axes.set(xlim=(0, 1), ylim=(2 * middle - 0.4, -1.4), title=title)
     axes.axis("off")
 
@@ -253,17 +253,17 @@ def _line_colour(weight: float, focused: bool | None) -> tuple[float, float, flo
     from matplotlib.colors import to_rgba
 
     if focused is None:
-        return to_rgba(COLOURS[0], 0.15 + 0.85 * weight)
-    return to_rgba(COLOURS[1], 0.3 + 0.7 * weight) if focused else to_rgba(EDGE, 0.1 + 0.3 * weight)
+        return to_rgba(COLORS[0], 0.15 + 0.85 * weight)
+    return to_rgba(COLORS[1], 0.3 + 0.7 * weight) if focused else to_rgba(EDGE, 0.1 + 0.3 * weight)
 
 
 def _name_side(
     axes: Axes, side: str, tokens: Iterable[tuple[str, float]], *, x: float, points: float, chosen: int | None = None
 ) -> None:
     """The side's name above its tokens, each beside its place; the chosen one in the accent colour."""
-    _beside(axes, side, (x, -1), points, color=COLOURS[3])
+    _beside(axes, side, (x, -1), points, color=COLORS[3])
     for place, (token, y) in enumerate(tokens):
-        look = {"color": COLOURS[1], "fontweight": "bold"} if place == chosen else {"color": INK}
+        look = {"color": COLORS[1], "fontweight": "bold"} if place == chosen else {"color": INK}
         _beside(axes, token, (x, y), points, **look)
 
 

@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import accumulate
 from typing import TYPE_CHECKING, NamedTuple
 
-from tfbook.plot.house import COLOURS, EDGE, INK
+from tfbook.plot.house import COLORS, EDGE, INK
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from tfbook.decoding import BeamStep
+    from tfbook.generation.search import BeamStep
 
 
 class Node(NamedTuple):
@@ -60,9 +60,9 @@ def beam_tree(
     won = set(_path(nodes, max(ended, key=lambda place: nodes[place].score / penalty(nodes[place].length))))
     heights, ends = _heights(nodes), _column_ends(nodes, word)
     for place, node in enumerate(nodes):
-        colour = COLOURS[1] if place in won else INK if node.ended else "#6b6b6b"
+        colour = COLORS[1] if place in won else INK if node.ended else "#6b6b6b"
         start = (ends[node.length - 1], heights[node.parent] if node.parent >= 0 else heights[-1])
-        _branch(axes, start, (ends[node.length], heights[place]), COLOURS[1] if place in won else EDGE)
+        _branch(axes, start, (ends[node.length], heights[place]), COLORS[1] if place in won else EDGE)
         look = {"color": colour, "fontweight": "bold" if place in won else "normal", "fontsize": 10.5}
         axes.text(ends[node.length], heights[place] - 0.12, word(node.word), ha="right", va="bottom", **look)
         if node.ended:

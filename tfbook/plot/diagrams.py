@@ -6,7 +6,7 @@ import textwrap
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from tfbook.plot.house import COLOURS, EDGE, FAINT, INK
+from tfbook.plot.house import COLORS, EDGE, FAINT, INK
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -49,15 +49,15 @@ def seq2seq_diagram(axes: Axes, source: Sequence[str], target: Sequence[str], *,
         focus = len(target) // 2
         for j in range(len(source)):
             weight = max(0.12, 1 - 0.42 * abs(j - focus))
-            _arrow(axes, (j, 0.26), (left + focus, 1.74), COLOURS[1], 0.6 + 2.6 * weight)
-        axes.text(left + focus + 0.45, 1.35, rf"$\alpha_{{{focus + 1}j}}$", color=COLOURS[1], fontsize=12)
+            _arrow(axes, (j, 0.26), (left + focus, 1.74), COLORS[1], 0.6 + 2.6 * weight)
+        axes.text(left + focus + 0.45, 1.35, rf"$\alpha_{{{focus + 1}j}}$", color=COLORS[1], fontsize=12)
     else:
         middle = (len(source) - 1) / 2
         _box(axes, middle, 1, "$c$", "#f6d5d5")
         for j in (0, len(source) - 1):
-            _arrow(axes, (j, 0.26), (middle + (0.3 if j else -0.3), 0.74), COLOURS[3])
+            _arrow(axes, (j, 0.26), (middle + (0.3 if j else -0.3), 0.74), COLORS[3])
         for t in range(len(target)):
-            _arrow(axes, (middle, 1.26), (left + t, 1.74), COLOURS[3])
+            _arrow(axes, (middle, 1.26), (left + t, 1.74), COLORS[3])
     axes.set(xlim=(min(0, left) - 0.7, max(len(source), left + len(target)) - 0.3), ylim=(-0.9, 2.9), aspect="equal")
     axes.axis("off")
 
@@ -92,10 +92,10 @@ def transformer_diagram(axes: Axes, *, layers: int = 2) -> None:
         _box(axes, x, height + 0.95, "norm", "white", width=0.8)
     corner = 2 * BRANCH + 1.75
     for start, end in (((enc, 2 * BRANCH + 1.15), (enc, corner)), ((enc, corner), (dec - 3.05, corner))):
-        axes.plot(*zip(start, end, strict=True), color=COLOURS[1], linewidth=2, marker="none")
-    axes.plot((dec - 3.05,) * 2, (corner, BRANCH + 0.85), color=COLOURS[1], linewidth=2, marker="none")
-    _arrow(axes, (dec - 3.05, BRANCH + 0.85), (dec - 2.43, BRANCH + 0.85), COLOURS[1])
-    axes.text(enc + 0.1, corner + 0.1, "memory: keys and values", color=COLOURS[1], fontsize=10.5, va="bottom")
+        axes.plot(*zip(start, end, strict=True), color=COLORS[1], linewidth=2, marker="none")
+    axes.plot((dec - 3.05,) * 2, (corner, BRANCH + 0.85), color=COLORS[1], linewidth=2, marker="none")
+    _arrow(axes, (dec - 3.05, BRANCH + 0.85), (dec - 2.43, BRANCH + 0.85), COLORS[1])
+    axes.text(enc + 0.1, corner + 0.1, "memory: keys and values", color=COLORS[1], fontsize=10.5, va="bottom")
     _box(axes, dec, up + 1.75, "table of words", "#e9e9e9", width=1.7)
     _arrow(axes, (dec, up + 1.17), (dec, up + 1.55))
     _arrow(axes, (dec, up + 1.97), (dec, up + 2.4))
@@ -103,12 +103,12 @@ def transformer_diagram(axes: Axes, *, layers: int = 2) -> None:
     axes.plot(
         (dec + 0.8, beside, beside, dec + 0.9),
         (-0.85, -0.85, up + 1.75, up + 1.75),
-        color=COLOURS[3],
+        color=COLORS[3],
         linestyle="--",
         linewidth=1.4,
         marker="none",
     )
-    axes.text(beside + 0.1, up / 2, "one table\n(tied)", color=COLOURS[3], fontsize=10.5, va="center")
+    axes.text(beside + 0.1, up / 2, "one table\n(tied)", color=COLORS[3], fontsize=10.5, va="center")
     axes.text(dec, up + 2.45, "logits of the next word", ha="center", va="bottom", fontsize=10.5, style="italic")
     axes.set(xlim=(-2.8, dec + 2.4), ylim=(-2.1, up + 2.9), aspect="equal")
     axes.axis("off")
@@ -186,7 +186,7 @@ def _band(
         number, _, title = lesson.partition(" ")
         x, y = left + place % columns, top - 0.42 - place // columns
         done = number in ready
-        fill, edge, ink, weight = (COLOURS[0], COLOURS[0], "white", "bold") if done else ("white", EDGE, INK, "normal")
+        fill, edge, ink, weight = (COLORS[0], COLORS[0], "white", "bold") if done else ("white", EDGE, INK, "normal")
         box(x + 0.1, y - 0.9, 0.8, 0.86, facecolor=fill, edgecolor=edge)
         words = f"{number}\n" + textwrap.fill(title, 15, break_long_words=False)
         axes.text(x + 0.5, y - 0.47, words, ha="center", va="center", fontsize=9.5, color=ink, fontweight=weight)

@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 # Four of Petroff's ten (2021), distinct for the colour-blind; in grey, markers and direct labels tell lines apart.
-COLOURS = ("#3f90da", "#e76300", "#832db6", "#717581")
+COLORS = ("#3f90da", "#e76300", "#832db6", "#717581")
 MARKERS = ("o", "s", "^", "D")
 INK, FAINT, EDGE = "#222222", "#f2f2f2", "#9a9a9a"
 
@@ -21,7 +21,7 @@ def style() -> None:
 
     sns.set_theme(context="notebook", style="ticks", rc={"figure.figsize": (7, 4), "figure.dpi": 100})
     mpl.rcParams |= {
-        "axes.prop_cycle": cycler(color=COLOURS) + cycler(marker=MARKERS),
+        "axes.prop_cycle": cycler(color=COLORS) + cycler(marker=MARKERS),
         "axes.spines.top": False,
         "axes.spines.right": False,
         "axes.titlelocation": "left",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence, Set
 from typing import TYPE_CHECKING
 
-from tfbook.plot.house import COLOURS, INK
+from tfbook.plot.house import COLORS, INK
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -24,7 +24,7 @@ def token_rows(axes: Axes, rows: Mapping[str, Sequence[str]], *, title: str, mar
     for place, tokens in enumerate(rows.values()):
         left = 0.0
         for number, token in enumerate(tokens):
-            colour = COLOURS[1] if token in marked else TINTS[number % 2]
+            colour = COLORS[1] if token in marked else TINTS[number % 2]
             axes.barh(place, len(token) + 0.4, left=left, height=0.78, color=colour)
             ink = "white" if token in marked else INK
             middle = left + len(token) / 2 + 0.2

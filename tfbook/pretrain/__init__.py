@@ -4,18 +4,17 @@ The same command runs on one CPU, on one GPU and, under `torchrun`, in several p
 """
 
 from tfbook.pretrain.corpus import Corpus, byte_counts, read_corpus, text_of, write_corpus
-from tfbook.pretrain.measure import matmul_peak, next_loss, score, windows_of
+from tfbook.pretrain.measure import matmul_peak, score, windows_of
 from tfbook.pretrain.options import Options
-from tfbook.pretrain.run import Pretrained, load, prepared, pretrain, read_options, said
+from tfbook.pretrain.run import Pretrained, load_pretrained, prepared, pretrain, read_options, said
 
 __all__ = [
     "Corpus",
     "Options",
     "Pretrained",
     "byte_counts",
-    "load",
+    "load_pretrained",
     "matmul_peak",
-    "next_loss",
     "prepared",
     "pretrain",
     "read_corpus",

@@ -11,11 +11,11 @@ import argparse
 import os
 from dataclasses import fields
 
-from tfbook import distributed
-from tfbook.checkpoints import CheckpointError
 from tfbook.pretrain.options import Options
 from tfbook.pretrain.run import pretrain
-from tfbook.train import NonFiniteLoss
+from tfbook.training import distributed
+from tfbook.training.checkpoints import CheckpointError
+from tfbook.training.loop import NonFiniteLoss
 
 
 def _parser() -> argparse.ArgumentParser:

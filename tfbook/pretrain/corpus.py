@@ -14,18 +14,19 @@ from jaxtyping import Int64, Integer
 from torch import Tensor
 
 from tfbook import data
-from tfbook.data import Characters, Text
-from tfbook.tokenization import Tokenizer
+from tfbook.data.text import Text
+from tfbook.text.tokenizer import Tokenizer
+from tfbook.text.vocabulary import Characters
 
 CORPORA = ("tiny-shakespeare", "python-reference")
 
-Vocabulary = Characters | Tokenizer
+TextVocabulary = Characters | Tokenizer
 
 
 class Corpus(NamedTuple):
     """A text as ids, in two parts, and the vocabulary that reads and writes them."""
 
-    vocabulary: Vocabulary
+    vocabulary: TextVocabulary
     train: Integer[Tensor, " time"]
     valid: Integer[Tensor, " time"]
 
@@ -48,7 +49,7 @@ def text_of(corpus: str) -> Text:
     return text
 
 
-def byte_counts(vocabulary: Vocabulary) -> Int64[Tensor, " vocab"]:
+def byte_counts(vocabulary: TextVocabulary) -> Int64[Tensor, " vocab"]:
     """How many bytes of UTF-8 each token stands for."""
     if isinstance(vocabulary, Characters):
         return torch.tensor([len(character.encode()) for character in vocabulary.tokens])
@@ -77,7 +78,7 @@ def read_corpus(folder: str | Path) -> Corpus:
     return Corpus(read_vocabulary(folder), train.ids, valid.ids)
 
 
-def read_vocabulary(folder: str | Path) -> Vocabulary:
+def read_vocabulary(folder: str | Path) -> TextVocabulary:
     """The vocabulary that `write_corpus` wrote. Raises FileNotFoundError, and ValueError when the file is damaged."""
     path = _vocabulary(folder)
     try:

@@ -9,16 +9,11 @@ import math
 import time
 
 import torch
-from jaxtyping import Float, Int, Int64, Integer
+from jaxtyping import Int, Int64, Integer
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from tfbook import runtime
-
-
-def next_loss(model: nn.Module, ids: Int[Tensor, "batch time"]) -> Float[Tensor, ""]:
-    """Mean cross-entropy of each id but the first, given those before it, in nats."""
-    return F.cross_entropy(model(ids[:, :-1]).flatten(0, 1).float(), ids[:, 1:].flatten())
+from tfbook.training.losses import next_token_loss
 
 
 def windows_of(ids: Integer[Tensor, " time"], context: int, *, most: int) -> Int64[Tensor, "window longer"]:
@@ -44,7 +39,7 @@ def score(
     """
     device, nats = next(model.parameters()).device, 0.0
     for ids in windows.split(batch):
-        nats += next_loss(model, ids.to(device)).item() * ids[:, 1:].numel()
+        nats += next_token_loss(model, ids.to(device)).item() * ids[:, 1:].numel()
     targets = windows[:, 1:]
     loss, read = nats / targets.numel(), bytes_of[targets].sum().item()
     return {"valid_loss": loss, "perplexity": math.exp(loss), "bits_per_byte": nats / math.log(2) / read}

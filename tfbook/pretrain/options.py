@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
-from tfbook import gpt, train
-from tfbook.positions import POSITIONS
-from tfbook.transformer import Sizes
+from tfbook import training
+from tfbook.attention.positions import POSITIONS
+from tfbook.models import gpt
+from tfbook.models.blocks import Config
 
 
 def _option(default: Any, meaning: str, choices: tuple[str, ...] | None = None) -> Any:
@@ -55,14 +56,16 @@ class Options:
         _ = self.sizes, self.recipe  # which refuse what is impossible
 
     @property
-    def sizes(self) -> Sizes:
+    def sizes(self) -> Config:
         """Those of the model, GPT-2 in small."""
         named = {name: getattr(self, name) for name in ("layers", "heads", "d_model", "position", "dropout")}
         return replace(gpt.GPT2, **named, d_ff=4 * self.d_model, longest=self.context)
 
     @property
-    def recipe(self) -> train.Recipe:
+    def recipe(self) -> training.Recipe:
         """How it is trained."""
-        names = {field.name for field in fields(train.Recipe)} & {field.name for field in fields(self)}
-        schedule = train.warmup_cosine(self.warmup, self.final)
-        return train.Recipe(**{name: getattr(self, name) for name in names}, schedule=schedule, betas=(0.9, self.beta2))
+        names = {field.name for field in fields(training.Recipe)} & {field.name for field in fields(self)}
+        schedule = training.warmup_cosine(self.warmup, self.final)
+        return training.Recipe(
+            **{name: getattr(self, name) for name in names}, schedule=schedule, betas=(0.9, self.beta2)
+        )

@@ -14,13 +14,25 @@ import torch
 from jaxtyping import Int64
 from torch import Tensor
 
-from tfbook import checkpoints, distributed, files, gpt, runtime, sampling, train
-from tfbook.checkpoints import History
-from tfbook.data import Windows
-from tfbook.positions import Learned
-from tfbook.pretrain.corpus import Corpus, Vocabulary, byte_counts, read_corpus, read_vocabulary, text_of, write_corpus
-from tfbook.pretrain.measure import matmul_peak, next_loss, score, windows_of
+from tfbook import files, runtime, training
+from tfbook.attention.positions import Learned
+from tfbook.generation import sampling
+from tfbook.models import gpt
+from tfbook.pretrain.corpus import (
+    Corpus,
+    TextVocabulary,
+    byte_counts,
+    read_corpus,
+    read_vocabulary,
+    text_of,
+    write_corpus,
+)
+from tfbook.pretrain.measure import matmul_peak, score, windows_of
 from tfbook.pretrain.options import Options
+from tfbook.text.windows import Windows
+from tfbook.training import checkpoints, distributed
+from tfbook.training.checkpoints import History
+from tfbook.training.losses import next_token_loss
 
 MAY_CHANGE = {"steps", "evaluate_every", "checkpoint_every", "sample", "out"}  # from one start of a run to the next
 
@@ -29,13 +41,13 @@ class Pretrained(NamedTuple):
     """A model and the vocabulary that turns texts into its ids and back."""
 
     model: gpt.Gpt
-    vocabulary: Vocabulary
+    vocabulary: TextVocabulary
 
 
 # ---- the folder of a run -----------------------------------------------------------------------------------------
 
 
-def load(folder: str | Path) -> Pretrained:
+def load_pretrained(folder: str | Path) -> Pretrained:
     """The model of a run's newest sound checkpoint, in eval mode, for `sampling.generate`.
 
     Raises FileNotFoundError when there is none, and CheckpointError or ValueError when a file is damaged.
@@ -98,7 +110,7 @@ def pretrain(options: Options) -> History:
     """Trains a `Gpt` as the options say, or goes on where `options.out` was left, and says a text in the end.
 
     Of several processes (`distributed.processes()`) each reads its share of a batch. Raises ValueError for options that
-    fit neither the text nor the folder, and what `train.fit` raises.
+    fit neither the text nor the folder, and what `training.fit` raises.
     """
     runtime.keep_memory()
     corpus = prepared(options)
@@ -106,9 +118,9 @@ def pretrain(options: Options) -> History:
     model = gpt.Gpt(len(corpus.vocabulary), options.sizes).to(runtime.device())
     runtime.seed(options.seed + distributed.rank())  # processes drop different numbers
     batches, progress = _batches(options, corpus), Progress(options, corpus)
-    history = train.fit(
+    history = training.fit(
         model,
-        next_loss,
+        next_token_loss,
         batches,
         options.recipe,
         evaluate=progress.evaluate,
@@ -162,7 +174,7 @@ class Progress:
         tokens = self.options.batch * self.options.accumulate * self.options.context * (history.steps - first)
         row["train_loss"] = sum(history.loss[first:]) / (history.steps - first)
         row["tokens_per_second"] = tokens / seconds
-        row["utilisation"] = gpt.utilisation(
+        row["utilisation"] = gpt.utilization(
             tokens / seconds, self.vocab, self.options.sizes, self.options.context, peak=self.peak
         )
         if distributed.rank() == 0:

@@ -1,0 +1,57 @@
+"""Restricted attention: each position sees its neighbourhood."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from tfbook.attention.efficient.base import EfficientAttention, Visibility
+from tfbook.attention.efficient.blocks import attend_rows, in_blocks
+from tfbook.attention.implementations import Supports
+from tfbook.attention.masks import Band, Causal, Lengths, Mask
+from tfbook.checks import check_positive
+
+
+@dataclass(frozen=True)
+class Banded(EfficientAttention):
+    """Softmax attention to the keys less than `window` positions away: O(n · window) instead of O(n²).
+
+    Under a causal mask these are a token and the `window` − 1 before it, else as many on each side (Vaswani et al.,
+    2017, Table 1, "restricted"). The queries of a `block` read whole blocks of keys; small ones compute less that is
+    masked, large ones are fewer. Raises ValueError when `window` or `block` < 1.
+    """
+
+    window: int
+    block: int = 64
+    supports: ClassVar[Supports] = Supports(masks=(Causal, Band, Lengths), bias=False)
+
+    def __post_init__(self) -> None:
+        check_positive(window=self.window, block=self.block)
+
+    def mask(self, q: Tensor, k: Tensor, mask: Mask | None = None) -> Mask:
+        """The mask under which dense attention computes the same."""
+        band = Band(self.window - 1, self.window - 1)
+        return band if mask is None else mask & band
+
+    def attend(
+        self,
+        q: Float[Tensor, "batch head query d_head"],
+        k: Float[Tensor, "batch head key d_head"],
+        v: Float[Tensor, "batch head key d_value"],
+        sight: Visibility,
+        dropout: float,
+    ) -> Float[Tensor, "batch head query d_value"]:
+        """Each block of queries reads the blocks of keys that its band touches."""
+        sight = sight.narrowed(self.window - 1, self.window - 1)
+        q, k, v = (in_blocks(x, self.block) for x in (q, k, v))
+        rows = torch.arange(q.shape[2], device=q.device)
+        begin = sight.start + rows * self.block
+        first = ((begin - sight.before) // self.block).clamp(min=0)
+        last = ((begin + self.block - 1 + sight.after) // self.block).clamp(max=k.shape[2] - 1)
+        slots = torch.arange(int((last - first).max()) + 1, device=q.device)
+        mixed = attend_rows(q, k, v, rows, first[:, None] + slots, sight, dropout)
+        return mixed.flatten(2, 3)[:, :, : sight.queries]

@@ -1,0 +1,155 @@
+"""What every efficient implementation is: settings, the call of `tfbook.attention`, and a mask read as numbers.
+
+Shapes: batch, head, query and key (positions), d_head, d_value. None builds a matrix of queries × keys.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import wraps
+from typing import ClassVar, NamedTuple
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from tfbook.attention.implementations import Supports, admit
+from tfbook.attention.masks import Band, Both, Causal, Lengths, Mask, padding_mask
+
+
+class Visibility(NamedTuple):
+    """A mask as numbers: a query sees `before` keys behind it and `after` ahead, of the first `lengths` alone.
+
+    The queries are the last of the keys' positions, as in `tfbook.attention.masks`.
+    """
+
+    queries: int
+    keys: int
+    before: int
+    after: int
+    lengths: Int[Tensor, " batch"] | None = None
+
+    @classmethod
+    def of(cls, mask: Mask | None, q: Tensor, k: Tensor) -> Visibility:
+        """The narrowest of the rules that `mask` joins.
+
+        Raises NotImplementedError for a kind of mask that is not one of `tfbook.attention.masks` itself, and ValueError when
+        there are more queries than keys under a rule by position, or the lengths do not fit the batch.
+        """
+        everything = q.shape[2] + k.shape[2]
+        return cls(q.shape[2], k.shape[2], everything, everything).under(mask, len(q))
+
+    def under(self, mask: Mask | None, batch: int) -> Visibility:
+        """What is left of the sight under one more mask."""
+        if mask is None:
+            return self
+        read = READ.get(type(mask))
+        if read is None:
+            known = ", ".join(kind.__name__ for kind in READ)
+            raise NotImplementedError(f"mask is a {type(mask).__name__}, whose rule is unknown; known are {known}")
+        return read(self, mask, batch)
+
+    def narrowed(self, before: int, after: int) -> Visibility:
+        """At most `before` keys behind and `after` ahead."""
+        if self.queries > self.keys:
+            counts = f"there are {self.queries} queries and {self.keys} keys"
+            raise ValueError(f"{counts}; a mask by position expects queries ≤ keys")
+        return self._replace(before=min(self.before, before), after=min(self.after, after))
+
+    def shortened(self, lengths: Int[Tensor, " batch"], batch: int) -> Visibility:
+        """No key at or behind `lengths`."""
+        padding_mask(lengths, self.keys)  # refuses impossible lengths
+        if len(lengths) not in (1, batch):
+            raise ValueError(f"mask holds {len(lengths)} lengths; expected one for each of {batch} sequences")
+        lengths = lengths.expand(batch)
+        return self._replace(lengths=lengths if self.lengths is None else self.lengths.minimum(lengths))
+
+    @property
+    def start(self) -> int:
+        """The position of the first query."""
+        return self.keys - self.queries
+
+    @property
+    def causal(self) -> bool:
+        """Whether no query sees a key ahead of it."""
+        return self.after == 0
+
+    def allows(
+        self, query: Int[Tensor, "*#pairs"], key: Int[Tensor, "*#pairs"]
+    ) -> Bool[Tensor, "*pairs"] | Bool[Tensor, "batch *pairs"]:
+        """Whether the positions `query` may attend to the positions `key`, some of which may not exist."""
+        ahead = key - query
+        near = (ahead >= -self.before) & (ahead <= self.after) & (key >= 0)
+        if self.lengths is None:
+            return near & (key < self.keys)
+        return near & (key < self.lengths.to(key.device).view(-1, *[1] * near.ndim))
+
+    def shown(self, device: torch.device) -> Bool[Tensor, "batch key"] | None:
+        """The keys that are no padding; None where all are none."""
+        return None if self.lengths is None else padding_mask(self.lengths.to(device), self.keys)
+
+
+READ = {  # kinds of masks → how a sight narrows under one; a subclass may mean anything, so it is not here
+    Causal: lambda sight, mask, batch: sight.narrowed(sight.before, 0),
+    Band: lambda sight, mask, batch: sight.narrowed(mask.before, mask.after),
+    Lengths: lambda sight, mask, batch: sight.shortened(mask.lengths, batch),
+    Both: lambda sight, mask, batch: sight.under(mask.first, batch).under(mask.second, batch),
+}
+
+
+class EfficientAttention:
+    """An implementation with settings: subclasses are frozen dataclasses that say what they support and how they `attend`."""
+
+    supports: ClassVar[Supports]
+
+    def __call__(
+        self,
+        q: Float[Tensor, "batch head query d_head"],
+        k: Float[Tensor, "batch head key d_head"],
+        v: Float[Tensor, "batch head key d_value"],
+        mask: Mask | Bool[Tensor, "..."] | None = None,
+        bias: Float[Tensor, "..."] | None = None,
+        dropout: float = 0.0,
+    ) -> Float[Tensor, "batch head query d_value"]:
+        """Attention as every implementation of `tfbook.attention` computes it.
+
+        Raises ValueError for shapes that do not fit and NotImplementedError for what the implementation does not support.
+        """
+        rule = admit(type(self).__name__, self.supports, q, k, v, mask, bias, dropout)
+        return self.attend(q, k, v, Visibility.of(rule, q, k), dropout)
+
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, sight: Visibility, dropout: float) -> Tensor:
+        """The output, for inputs that were checked."""
+        raise NotImplementedError
+
+
+class Seeded:
+    """What implementations share that draw something from their `seed`."""
+
+    seed: int
+
+    def redrawn(self) -> Seeded:
+        """The same implementation with the next draw: taken now and then, training comes to depend on no single one."""
+        return replace(self, seed=self.seed + 1)
+
+
+def in_float32(attend: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """Makes `attend` compute in float32 or better, since half precision loses what long sums add up; then as before."""
+
+    @wraps(attend)
+    def precise(self: EfficientAttention, q: Tensor, k: Tensor, v: Tensor, sight: Visibility, dropout: float) -> Tensor:
+        with torch.autocast(q.device.type, enabled=False):
+            wide = (x.to(torch.promote_types(x.dtype, torch.float32)) for x in (q, k, v))
+            return attend(self, *wide, sight, dropout).to(v.dtype)
+
+    return precise
+
+
+def same_length(implementation: EfficientAttention, sight: Visibility) -> None:
+    """Raises ValueError unless there are as many queries as keys."""
+    if sight.queries != sight.keys:
+        counts = f"{sight.queries} queries and {sight.keys} keys"
+        raise ValueError(
+            f"the implementation {type(implementation).__name__} got {counts}; expected as many of both: it has no cache"
+        )

@@ -1,0 +1,103 @@
+"""Block-sparse attention: a small matrix says which block of positions may see which."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from tfbook.attention.efficient.base import EfficientAttention, Visibility, same_length
+from tfbook.attention.efficient.blocks import attend_rows, in_blocks
+from tfbook.attention.implementations import Supports
+from tfbook.attention.masks import Causal, Lengths, Mask
+from tfbook.checks import check_positive
+
+
+@dataclass(frozen=True, eq=False)
+class Blocks(Mask):
+    """A query may attend to a key when the layout lets its block of `size` positions see the key's."""
+
+    layout: Bool[Tensor, "block block"]
+    size: int
+
+    def dense(
+        self, queries: int, keys: int, device: torch.device | str | None = None
+    ) -> Bool[Tensor, "*#batch #query #key"]:
+        """Each entry of the layout as a square."""
+        squares = self.layout.to(device).repeat_interleave(self.size, dim=0).repeat_interleave(self.size, dim=1)
+        return squares[keys - queries : keys, :keys]
+
+
+class BlockAttention(EfficientAttention):
+    """Softmax attention between the pairs of blocks that `layout` allows, and in them what the mask allows."""
+
+    block: int
+    supports: ClassVar[Supports] = Supports(masks=(Causal, Lengths), bias=False)
+
+    def layout(self, blocks: int, causal: bool) -> Bool[Tensor, "block block"]:
+        """True at (i, j) when block i of the queries may see block j of the keys."""
+        raise NotImplementedError
+
+    def mask(self, q: Tensor, k: Tensor, mask: Mask | None = None) -> Mask:
+        """The mask under which dense attention computes the same."""
+        squares = Blocks(self.layout(-(-k.shape[2] // self.block), Visibility.of(mask, q, k).causal), self.block)
+        return squares if mask is None else mask & squares
+
+    def attend(
+        self,
+        q: Float[Tensor, "batch head query d_head"],
+        k: Float[Tensor, "batch head key d_head"],
+        v: Float[Tensor, "batch head key d_value"],
+        sight: Visibility,
+        dropout: float,
+    ) -> Float[Tensor, "batch head query d_value"]:
+        """One call for all rows of the layout with about as many blocks. Raises ValueError when queries are missing."""
+        same_length(self, sight)
+        q, k, v = (in_blocks(x, self.block) for x in (q, k, v))
+        layout = self.layout(q.shape[2], sight.causal).to(q.device)
+        alike = list(rows_alike(layout.tril() if sight.causal else layout))
+        mixed = [attend_rows(q.index_select(2, rows), k, v, rows, lists, sight, dropout) for rows, lists in alike]
+        order = torch.cat([rows for rows, _ in alike]).argsort()
+        return torch.cat(mixed, dim=2).index_select(2, order).flatten(2, 3)[:, :, : sight.queries]
+
+
+def rows_alike(
+    layout: Bool[Tensor, "row block"],
+) -> Iterator[tuple[Int[Tensor, " some"], Int[Tensor, "some slot"]]]:
+    """The rows of a layout with about as many blocks each, and the numbers of these blocks; −1 fills up the lists.
+
+    The first share has rows with up to the median, the next up to twice, four times, … as many, so that a few rows that
+    see everything do not lengthen the lists of all.
+    """
+    counts = layout.sum(dim=1).clamp(min=1)
+    share = (counts / counts.median()).log2().ceil().clamp(min=0)
+    for number in share.unique():
+        rows = (share == number).nonzero().flatten()
+        listed, blocks = layout[rows].int().topk(int(counts[rows].max()), dim=1)
+        yield rows, blocks.where(listed > 0, -1)
+
+
+@dataclass(frozen=True)
+class BlockSparse(BlockAttention):
+    """Attention under any `pattern`: number of blocks → which may see which (Child et al., 2019, section 5.5).
+
+    Raises ValueError when `block` < 1, and in the call for a pattern of another shape.
+    """
+
+    pattern: Callable[[int], Bool[Tensor, "block block"]]
+    block: int = 64
+
+    def __post_init__(self) -> None:
+        check_positive(block=self.block)
+
+    def layout(self, blocks: int, causal: bool) -> Bool[Tensor, "block block"]:
+        """The pattern."""
+        layout = self.pattern(blocks)
+        if layout.shape != (blocks, blocks) or layout.dtype != torch.bool:
+            found = f"shape {tuple(layout.shape)} and dtype {layout.dtype}"
+            raise ValueError(f"pattern({blocks}) has {found}; expected a Boolean matrix of {blocks} × {blocks}")
+        return layout

@@ -1,0 +1,173 @@
+"""Attention to keys that are likely to be close, found by hashing (Reformer).
+
+Shapes: batch, head, round (of hashing), item (a position, or the key or the query of one), d_head, d_value; a row is a
+round of a head, cut into blocks of `size` items.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple
+
+import torch
+from jaxtyping import Bool, Float, Int, Shaped
+from torch import Tensor
+from torch.nn import functional as F
+
+from tfbook.attention.efficient.base import EfficientAttention, Seeded, Visibility, in_float32, same_length
+from tfbook.attention.efficient.blocks import in_blocks
+from tfbook.attention.implementations import LOWEST, Supports
+from tfbook.attention.masks import Causal, Dense, Lengths, Mask
+from tfbook.checks import check_positive
+
+ALONE = -1e15  # the score of a position with itself: nothing beside another, everything where there is no other
+
+
+def hashed(
+    x: Float[Tensor, "*batch item d_head"], rotations: Float[Tensor, "round d_head half"]
+) -> Int[Tensor, "*batch round item"]:
+    """The bucket of each vector in each round: argmax of [x R; −x R] (Reformer, section 2; Andoni et al., 2015).
+
+    Vectors with a small angle between them are likely to share one; their lengths do not matter.
+    """
+    turned = x[..., None, :, :] @ rotations
+    return torch.cat([turned, -turned], dim=-1).argmax(dim=-1)
+
+
+class Line(NamedTuple):
+    """The items of each round, sorted by bucket and then by position, with a gap of `width` between buckets."""
+
+    order: Int[Tensor, "batch head round item"]  # the item that stands first, second, …
+    place: Int[Tensor, "batch head round item"]  # where each item stands; from `width` on, so that 0 is far from all
+
+    @classmethod
+    def of(cls, buckets: Int[Tensor, "batch head round item"], width: int) -> Line:
+        """Items of one bucket stand as many places apart as there are others of it between them."""
+        items = torch.arange(buckets.shape[-1], device=buckets.device)
+        order = (buckets * len(items) + items).argsort(dim=-1)
+        rank = torch.empty_like(order).scatter_(-1, order, items.expand_as(order))
+        return cls(order, rank + (buckets + 1) * width)
+
+
+def near(
+    query: Int[Tensor, "*#pairs"], key: Int[Tensor, "*#pairs"], width: int, causal: bool
+) -> Bool[Tensor, "*pairs"]:
+    """Whether two places are less than `width` apart; causal: with the key not behind the query."""
+    ahead = query - key
+    return (ahead >= 0) & (ahead < width) if causal else ahead.abs() < width
+
+
+def with_neighbours(
+    blocks: Shaped[Tensor, "batch row block size d"], causal: bool
+) -> Shaped[Tensor, "batch row block several d"]:
+    """Each block behind the one before it, and before the one after it unless causal; zeros beyond the ends."""
+    padded, count = F.pad(blocks, (0, 0, 0, 0, 1, 1)), blocks.shape[2]
+    return torch.cat([padded[:, :, first : first + count] for first in range(2 if causal else 3)], dim=3)
+
+
+class Items(NamedTuple):
+    """What stands on the line: positions, or, where keys differ from queries, the key and the query of each in turn."""
+
+    q: Float[Tensor, "batch head item d_head"]
+    k: Float[Tensor, "batch head item d_head"]
+    v: Float[Tensor, "batch head item d_value"]
+    line: Line
+    keys: Int[Tensor, "batch head round item"]  # the places of those that may be attended to; 0 for the others
+
+
+def attend_near(items: Items, width: int, causal: bool) -> Float[Tensor, "batch head item d_value"]:
+    """softmax attention of each item to the keys that are `near` in a round; to itself only where there is no other.
+
+    A pair that meets in N rounds counts 1/N in each, and each round counts by its sum of exponentials: together they
+    are one softmax over all pairs that meet (Kitaev et al., 2020, appendix A).
+    """
+    rounds, row = items.line.order.shape[2], items.line.order[..., None]
+
+    def sort(x: Shaped[Tensor, "batch head item d"]) -> Shaped[Tensor, "batch row block size d"]:
+        return in_blocks(torch.take_along_dim(x[:, :, None], row, dim=3).flatten(1, 2), width)
+
+    def own(places: Int[Tensor, "batch row block size round"]) -> Int[Tensor, "batch row block size"]:
+        return places.unflatten(1, (-1, rounds)).diagonal(dim1=2, dim2=-1).movedim(-1, 2).flatten(1, 2)
+
+    def meet(query: Int[Tensor, "*rows size"], key: Int[Tensor, "*rows several"]) -> Bool[Tensor, "*rows size several"]:
+        return near(query[..., :, None], key[..., None, :], width, causal)
+
+    q, at = sort(items.q / math.sqrt(items.q.shape[-1])), sort(items.line.place.mT)
+    k, v, key_at = (with_neighbours(sort(x), causal) for x in (items.k, items.v, items.keys.mT))
+    meetings = sum(meet(at[..., r], key_at[..., r]).to(q.dtype) for r in range(rounds))
+    scores = q @ k.mT - meetings.clamp(min=1).log()
+    scores = scores.masked_fill(own(at)[..., :, None] == own(key_at)[..., None, :], ALONE)
+    scores = scores.masked_fill(~meet(own(at), own(key_at)), LOWEST)
+    total = scores.logsumexp(dim=-1, keepdim=True)
+    sorted_back = torch.cat([torch.exp(scores - total) @ v, total], dim=-1).flatten(2, 3).unflatten(1, (-1, rounds))
+    mixed, total = torch.take_along_dim(sorted_back, row.argsort(dim=3), dim=3).split([v.shape[-1], 1], dim=-1)
+    some = total.amax(dim=2) > LOWEST / 2
+    return (total.softmax(dim=2) * mixed).sum(dim=2) * some
+
+
+def in_turn(first: Tensor, second: Tensor, dim: int = -1) -> Tensor:
+    """The first of one, the first of the other, the second of one, … along a dimension."""
+    dim %= first.ndim
+    return torch.stack([first, second], dim=dim + 1).flatten(dim, dim + 1)
+
+
+@dataclass(frozen=True)
+class Lsh(Seeded, EfficientAttention):
+    """Softmax attention to those of the nearest `window` positions in the same bucket, in any of some `rounds`.
+
+    (Kitaev et al., 2020.) `shared`, as there: k is not read, a query's key is the query divided by its length, and no
+    position attends to itself unless it meets no other. Otherwise keys and queries are hashed alike, sorted together.
+
+    The paper cuts what it sorted into chunks, each of which sees itself and the one before: under a causal mask, too,
+    later positions then decide where chunks begin, and so what earlier ones see. Counting from each position leaks
+    nothing. Raises ValueError for an odd number of `buckets`, since they come in opposite pairs.
+    """
+
+    buckets: int = 64
+    window: int = 64
+    rounds: int = 4
+    shared: bool = True
+    seed: int = 0
+    supports: ClassVar[Supports] = Supports(masks=(Causal, Lengths), bias=False, dropout=False, exact=False)
+
+    def __post_init__(self) -> None:
+        check_positive(buckets=self.buckets, window=self.window, rounds=self.rounds)
+        if self.buckets % 2:
+            raise ValueError(f"buckets is {self.buckets}; expected an even number")
+
+    @property
+    def width(self) -> int:
+        """`window` in items."""
+        return self.window if self.shared else 2 * self.window
+
+    def items(self, q: Tensor, k: Tensor, v: Tensor, sight: Visibility) -> Items:
+        """The items with their places; padding stands in a bucket behind the others, in which there are no keys."""
+        dice = torch.Generator().manual_seed(self.seed)
+        rotations = torch.randn(self.rounds, q.shape[-1], self.buckets // 2, generator=dice).to(q)
+        shown = sight.shown(q.device)
+        shown = torch.ones(1, sight.keys, dtype=torch.bool, device=q.device) if shown is None else shown
+        if self.shared:
+            k, is_key, buckets = F.normalize(q, dim=-1), shown, hashed(q, rotations)
+        else:
+            is_key, buckets = in_turn(shown, shown & False), in_turn(hashed(k, rotations), hashed(q, rotations))
+            shown, q = in_turn(shown, shown), in_turn(torch.zeros_like(q), q, dim=2)
+            k, v = (in_turn(x, torch.zeros_like(x), dim=2) for x in (k, v))
+        line = Line.of(buckets.masked_fill(~shown[:, None, None], self.buckets), self.width)
+        return Items(q, k, v, line, line.place * is_key[:, None, None])
+
+    def mask(self, q: Tensor, k: Tensor, mask: Mask | None = None) -> Dense:
+        """Which pairs attend: dense attention under this mask is the same (`shared`: with the keys that it makes)."""
+        sight, step = Visibility.of(mask, q, k), 1 if self.shared else 2
+        items = self.items(q, k, k, sight)
+        at, keys = items.line.place[..., step - 1 :: step, None], items.keys[..., None, ::step]
+        pairs = near(at, keys, self.width, sight.causal).any(dim=2)
+        others = pairs & ~torch.eye(sight.keys, dtype=torch.bool, device=q.device)
+        return Dense(torch.where(others.any(dim=-1, keepdim=True), others, pairs) if self.shared else pairs)
+
+    @in_float32
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, sight: Visibility, dropout: float) -> Tensor:
+        """Hashes, sorts, attends and sorts back. Raises ValueError when queries are missing."""
+        same_length(self, sight)
+        mixed = attend_near(self.items(q, k, v, sight), self.width, sight.causal)
+        return mixed if self.shared else mixed[:, :, 1::2]

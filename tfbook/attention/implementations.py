@@ -1,0 +1,240 @@
+"""The masked softmax, and attention implementations built on it.
+
+Shapes: batch, head, query and key (positions), d_model = head · d_head. An implementation computes attention from
+queries, keys and values that are already split into heads; all have one signature, so a model swaps them by one word.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import wraps
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+from torch.nn import functional as F
+
+from tfbook.attention.masks import Both, Causal, Mask, as_mask
+
+
+def masked_softmax(scores: Float[Tensor, "*rows key"], mask: Bool[Tensor, "..."] | None) -> Float[Tensor, "*rows key"]:
+    """exp(s_j) / Σ_k exp(s_k) over the keys k that the mask allows; 0 for the others.
+
+    A row whose keys are all blocked gets weights 0, never NaN, and gradient 0. `mask` broadcasts to the shape of
+    `scores`; None allows every key. Raises TypeError when the scores are no floating-point numbers or the mask is not
+    Boolean, ValueError when the mask does not fit.
+    """
+    if not scores.is_floating_point():
+        raise TypeError(f"scores has dtype {scores.dtype}; expected floating-point numbers")
+    if mask is None:
+        return torch.softmax(scores, dim=-1)
+    if mask.dtype != torch.bool:
+        raise TypeError(f"mask has dtype {mask.dtype}; expected torch.bool, where True means 'may attend'")
+    try:
+        mask = mask.expand(scores.shape)
+    except RuntimeError:
+        message = f"mask has shape {tuple(mask.shape)}; expected one that broadcasts to scores, {tuple(scores.shape)}"
+        raise ValueError(message) from None
+    lowest = torch.finfo(scores.dtype).min  # finite, so that a row of blocked keys stays free of NaN
+    return torch.softmax(scores.masked_fill(~mask, lowest), dim=-1).masked_fill(~mask, 0.0)
+
+
+# ---- implementations -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class Supports:
+    """What an implementation can do. What it cannot, it refuses."""
+
+    masks: tuple[type[Mask], ...] = (Mask,)  # alone and joined by &
+    bias: bool = True
+    dropout: bool = True
+    exact: bool = True  # computes softmax attention itself, not an approximation of it
+
+    def refuse(self, name: str, mask: Mask | None, bias: Tensor | None, dropout: float) -> None:
+        """Raises NotImplementedError for what the implementation called `name` does not support."""
+        if isinstance(mask, Both):
+            self.refuse(name, mask.first, bias, dropout)
+            self.refuse(name, mask.second, bias, dropout)
+        elif mask is not None and not isinstance(mask, self.masks):
+            known = " and ".join(kind.__name__ for kind in self.masks) or "no"
+            raise NotImplementedError(f"the implementation {name} supports {known} masks; got {type(mask).__name__}")
+        if bias is not None and not self.bias:
+            raise NotImplementedError(f"the implementation {name} supports no bias on the scores")
+        if dropout and not self.dropout:
+            raise NotImplementedError(f"the implementation {name} supports no dropout; got {dropout}")
+
+
+Implementation = Callable[..., Tensor]  # implementation(q, k, v, mask=None, bias=None, dropout=0.0)
+
+
+def implementation(supports: Supports) -> Callable[[Implementation], Implementation]:
+    """Makes a function an implementation: it declares what it supports, checks shapes and takes Boolean tensors as masks.
+
+    Raises ValueError for shapes that do not fit and NotImplementedError for what `supports` leaves out.
+    """
+
+    def declare(compute: Implementation) -> Implementation:
+        @wraps(compute)
+        def checked(
+            q: Float[Tensor, "batch head query d_head"],
+            k: Float[Tensor, "batch head key d_head"],
+            v: Float[Tensor, "batch head key d_value"],
+            mask: Mask | Bool[Tensor, "..."] | None = None,
+            bias: Float[Tensor, "..."] | None = None,
+            dropout: float = 0.0,
+            **options: object,
+        ) -> Float[Tensor, "batch head query d_value"]:
+            rule = admit(compute.__name__, supports, q, k, v, mask, bias, dropout)
+            return compute(q, k, v, rule, bias, dropout, **options)
+
+        checked.supports = supports
+        return checked
+
+    return declare
+
+
+def admit(
+    name: str,
+    supports: Supports,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    mask: Mask | Tensor | None,
+    bias: Tensor | None,
+    dropout: float,
+) -> Mask | None:
+    """The mask as a rule, once the inputs fit one another and the implementation called `name` supports them.
+
+    Raises ValueError for shapes that do not fit and NotImplementedError for what `supports` leaves out.
+    """
+    _check_shapes(q, k, v)
+    if bias is not None and not _broadcasts(bias, q, k):
+        raise ValueError(f"bias has shape {tuple(bias.shape)}; expected one that broadcasts to {_shape(q, k)}")
+    rule = as_mask(mask)
+    supports.refuse(name, rule, bias, dropout)
+    return rule
+
+
+def _check_shapes(q: Tensor, k: Tensor, v: Tensor) -> None:
+    for name, tensor in (("q", q), ("k", k), ("v", v)):
+        if tensor.ndim != 4:
+            raise ValueError(f"{name} has shape {tuple(tensor.shape)}; expected (batch, head, position, width)")
+    if k.shape != (*q.shape[:2], k.shape[2], q.shape[3]):
+        raise ValueError(f"k has shape {tuple(k.shape)}; expected batch, heads and d_head of q, {tuple(q.shape)}")
+    if v.shape[:3] != k.shape[:3]:
+        raise ValueError(f"v has shape {tuple(v.shape)}; expected batch, heads and positions of k, {tuple(k.shape)}")
+
+
+def _shape(q: Tensor, k: Tensor) -> tuple[int, ...]:
+    """(batch, head, query, key)."""
+    return (*q.shape[:3], k.shape[2])
+
+
+def _broadcasts(tensor: Tensor, q: Tensor, k: Tensor) -> bool:
+    """Whether the tensor broadcasts to (batch, head, query, key) and not to more than that."""
+    pairs = zip(tensor.shape[::-1], _shape(q, k)[::-1], strict=False)
+    return tensor.ndim <= 4 and all(n in (1, m) for n, m in pairs)
+
+
+PLAIN_CAUSAL = Causal  # by this name, so that a subclass or an edited `Causal` takes the long way and has its effect
+
+
+def dense_mask(mask: Mask | None, q: Tensor, k: Tensor) -> Bool[Tensor, "..."] | None:
+    """The mask's matrix, with four axes; None where every query may attend to every key.
+
+    Raises ValueError when it does not broadcast to (batch, head, query, key).
+    """
+    if mask is None or (type(mask) is PLAIN_CAUSAL and q.shape[2] == 1 <= k.shape[2]):  # the last position sees all
+        return None
+    allowed = mask.dense(q.shape[2], k.shape[2], q.device)
+    if not _broadcasts(allowed, q, k):
+        raise ValueError(f"mask has shape {tuple(allowed.shape)}; expected one that broadcasts to {_shape(q, k)}")
+    return allowed[(None,) * (4 - allowed.ndim)]
+
+
+LOWEST = -1e30  # a score whose weight is 0 beside any other; finite, and so is its sum with another score
+
+
+def finite_bias(bias: Float[Tensor, "..."], dtype: torch.dtype) -> Float[Tensor, "#batch #head #query #key"]:
+    """The bias with four axes and at least `LOWEST` / 10: −∞ would be 0/0 alone, or less than what the mask blocks."""
+    lowest = max(LOWEST / 10, torch.finfo(dtype).min / 4)
+    return bias[(None,) * (4 - bias.ndim)].clamp(min=lowest).to(dtype)
+
+
+def attention_weights(
+    q: Float[Tensor, "batch head query d_head"],
+    k: Float[Tensor, "batch head key d_head"],
+    mask: Mask | None = None,
+    bias: Float[Tensor, "..."] | None = None,
+) -> Float[Tensor, "batch head query key"]:
+    """softmax_j(q_i · k_j / √d_head + bias_ij) over the keys that the mask allows (Vaswani et al., 2017, eq. 1).
+
+    The others get weight 0, and so do all keys of a query that may attend to nothing. Raises ValueError when the mask
+    does not broadcast to the shape of the weights.
+    """
+    allowed = dense_mask(mask, q, k)
+    scores = (q / math.sqrt(q.shape[-1])) @ k.mT
+    if bias is not None:
+        scores = scores + finite_bias(bias, scores.dtype)
+    if allowed is None:
+        return torch.softmax(scores, dim=-1)
+    if scores.dtype == torch.float16:  # too narrow for the sum below
+        return masked_softmax(scores, allowed)
+    blocked = torch.zeros(allowed.shape, dtype=scores.dtype, device=q.device).masked_fill(~allowed, LOWEST)
+    weights = torch.softmax(scores + blocked, dim=-1)
+    some = allowed.any(dim=-1, keepdim=True)
+    return weights if some.all() else weights * some
+
+
+@implementation(Supports())
+def softmax(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    mask: Mask | None = None,
+    bias: Tensor | None = None,
+    dropout: float = 0.0,
+    seen: Callable[[Tensor], None] | None = None,
+) -> Tensor:
+    """softmax(q kᵀ / √d_head + bias) v, written out; `seen` is shown the weights that are applied to the values."""
+    weights = F.dropout(attention_weights(q, k, mask, bias), dropout)
+    if seen is not None:
+        seen(weights.detach())
+    return weights @ v
+
+
+@implementation(Supports())
+def fused(
+    q: Tensor, k: Tensor, v: Tensor, mask: Mask | None = None, bias: Tensor | None = None, dropout: float = 0.0
+) -> Tensor:
+    """The same by PyTorch's `scaled_dot_product_attention`, which keeps no matrix of weights for the gradient."""
+    if bias is None and type(mask) is PLAIN_CAUSAL and q.shape[2] == k.shape[2]:
+        return F.scaled_dot_product_attention(q, k, v, dropout_p=dropout, is_causal=True)
+    allowed = dense_mask(mask, q, k)
+    added = None if bias is None else finite_bias(bias, q.dtype)
+    if allowed is None:
+        return F.scaled_dot_product_attention(q, k, v, added, dropout)
+    some = allowed.any(dim=-1, keepdim=True)
+    allowed = allowed | ~some  # a row of blocked keys would be 0/0
+    added = allowed if added is None else torch.where(allowed, added, -torch.inf)
+    return F.scaled_dot_product_attention(q, k, v, added, dropout).masked_fill(~some, 0.0)
+
+
+SHORT = 1024  # keys; below, the backward pass of the CPU's fused implementation is slow in bfloat16
+
+
+def fastest(
+    q: Tensor, k: Tensor, v: Tensor, mask: Mask | Tensor | None = None, bias: Tensor | None = None, dropout: float = 0.0
+) -> Tensor:
+    """`softmax` where gradients of short bfloat16 sequences are wanted on a CPU, `fused` otherwise.
+
+    As benchmarks/attention_speed.py found.
+    """
+    short = q.device.type == "cpu" and q.dtype == torch.bfloat16 and k.shape[-2] < SHORT
+    return (softmax if short and torch.is_grad_enabled() else fused)(q, k, v, mask, bias, dropout)
+
+
+fastest.supports = Supports()  # without `implementation` around it: the one that it calls checks

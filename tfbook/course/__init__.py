@@ -1,0 +1,1 @@
+"""What the course itself needs: claims, exercises, experiments, invariants, probes, metrics, the machine check."""

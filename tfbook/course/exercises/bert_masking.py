@@ -1,0 +1,582 @@
+"""Exercises of lesson 08: words to hide and the loss on them, pairs of sentences, fine-tuning, spans, and counting."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from functools import partial
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from tfbook.course.exercises.engine import exercise, randn
+from tfbook.models.bert import BERT, Bert
+from tfbook.text.masking import BERT_SPECIALS, CLS, IGNORE_INDEX, MASK, SEP
+from tfbook.text.vocabulary import PAD
+
+# ---- hiding words ------------------------------------------------------------------------------------------------
+
+
+def _texts_and_dice() -> list[tuple[Tensor, int, Tensor, Tensor, Tensor]]:
+    def inputs(vocab: int, seed: int) -> tuple[Tensor, int, Tensor, Tensor, Tensor]:
+        generator = torch.Generator().manual_seed(seed)
+        ids = torch.randint(len(BERT_SPECIALS), vocab, (12, 24), generator=generator)
+        ids[:, 0], ids[:, 9], ids[:, 20], ids[:, 21:] = CLS, SEP, SEP, PAD
+        return ids, vocab, *torch.rand(3, *ids.shape, generator=generator)
+
+    return [inputs(30, 1), inputs(12, 2)]
+
+
+@exercise(
+    cases=_texts_and_dice,
+    hints=[
+        "Begin with a Boolean tensor `chosen`: `draw < 0.15`, and the token is no special one. All that follows "
+        "happens where it is True and nowhere else.",
+        "There are `vocab - len(BERT_SPECIALS)` words, and the first is number `len(BERT_SPECIALS)`. `torch.where` three times: "
+        "`[MASK]`, another word, targets.",
+    ],
+)
+def hide(ids: Tensor, vocab: int, draw: Tensor, kind: Tensor, other: Tensor) -> tuple[Tensor, Tensor]:
+    chosen = (draw < 0.15) & (ids >= len(BERT_SPECIALS))
+    words = len(BERT_SPECIALS) + (other * (vocab - len(BERT_SPECIALS))).long()
+    hidden = torch.where(chosen & (kind < 0.8), MASK, ids)
+    hidden = torch.where(chosen & (kind >= 0.8) & (kind < 0.9), words, hidden)
+    return hidden, torch.where(chosen, ids, IGNORE_INDEX)
+
+
+def _hidden(
+    ids: Tensor,
+    vocab: int,
+    draw: Tensor,
+    kind: Tensor,
+    other: Tensor,
+    *,
+    drawn: Callable[[Tensor], Tensor] = lambda ids: ids >= len(BERT_SPECIALS),
+    share: float = 0.15,
+    first: int = len(BERT_SPECIALS),
+    reserved: int = len(BERT_SPECIALS),
+    masked: float = 0.8,
+    swapped: float = 0.1,
+) -> tuple[Tensor, Tensor]:
+    """A `share` is chosen of the tokens that may be `drawn`; words are the `vocab - reserved` ids from `first` on."""
+    chosen = (draw < share) & drawn(ids)
+    hidden = torch.where(chosen & (kind < masked), MASK, ids)
+    words = first + (other * (vocab - reserved)).long()
+    hidden = torch.where(chosen & (kind >= masked) & (kind < masked + swapped), words, hidden)
+    return hidden, torch.where(chosen, ids, IGNORE_INDEX)
+
+
+def _asked(
+    ids: Tensor, *rest: int | Tensor, targets: Callable[[Tensor, Tensor, Tensor], Tensor]
+) -> tuple[Tensor, Tensor]:
+    """Hidden as it should be, with targets made of the ids, of what is hidden of them, and of the right targets."""
+    hidden, right = hide.reference(ids, *rest)
+    return hidden, targets(ids, hidden, right)
+
+
+hide.mistakes(
+    {
+        "special tokens are drawn as well, and so is padding: nothing is to be learnt from guessing them": (
+            partial(_hidden, drawn=lambda ids: ids >= 0)
+        ),
+        "padding is left alone, but `[CLS]` and `[SEP]` are drawn: all special tokens stay where they are": (
+            partial(_hidden, drawn=lambda ids: ids != PAD)
+        ),
+        "padding is drawn: these texts end with it, and no word stands there": (
+            partial(_hidden, drawn=lambda ids: (ids != CLS) & (ids != SEP))
+        ),
+        "80% and 10% of all words are changed: these are shares of the 15% that are drawn": (
+            lambda *inputs: (_hidden(*inputs, share=1.0)[0], hide.reference(*inputs)[1])
+        ),
+        "every word is changed and asked for: 15% of them are drawn, and the others stay and are not counted": (
+            partial(_hidden, share=1.0)
+        ),
+        "every token is a target: copying what is in plain sight teaches nothing; IGNORED where none was drawn": (
+            partial(_asked, targets=lambda ids, hidden, right: ids)
+        ),
+        "only what became `[MASK]` is a target: then a word in sight is never asked for, and the model may pass it by; "
+        "the drawn words that were swapped or left are targets as well": (
+            partial(_asked, targets=lambda ids, hidden, right: torch.where(hidden == MASK, ids, IGNORE_INDEX))
+        ),
+        "a drawn word that was left as it is must be a target, too: compare nothing, `chosen` says what was drawn": (
+            partial(_asked, targets=lambda ids, hidden, right: torch.where(hidden != ids, ids, IGNORE_INDEX))
+        ),
+        "the targets are what stands there after hiding: the model would learn to answer `[MASK]`": (
+            partial(_asked, targets=lambda ids, hidden, right: torch.where(right == IGNORE_INDEX, IGNORE_INDEX, hidden))
+        ),
+        "0 is the id of `[PAD]`, a target like any other; a position that does not count holds IGNORED": (
+            partial(_asked, targets=lambda ids, hidden, right: torch.where(right == IGNORE_INDEX, PAD, right))
+        ),
+        "another word may be a special token here: ids begin with those, so words count from `len(BERT_SPECIALS)`": (
+            partial(_hidden, first=0, reserved=0)
+        ),
+        "another word may lie beyond the vocabulary: there are `vocab - len(BERT_SPECIALS)` words to draw from": (
+            partial(_hidden, reserved=0)
+        ),
+        "every drawn word became `[MASK]`, which no text has when the model is used: 10% are swapped, 10% stay": (
+            partial(_hidden, masked=1.0, swapped=0.0)
+        ),
+        "the other 20% are all swapped: a tenth of the drawn words stays as it is": partial(_hidden, swapped=0.2),
+        "the other 20% all stay: a tenth of the drawn words is swapped for another": partial(_hidden, swapped=0.0),
+    }
+)
+
+
+# ---- the loss on hidden words ------------------------------------------------------------------------------------
+
+
+def _logits_and_targets() -> list[tuple[Tensor, Tensor]]:
+    some = torch.tensor([[IGNORE_INDEX, 3, IGNORE_INDEX, IGNORE_INDEX, 0], [IGNORE_INDEX, 1, 5, 2, IGNORE_INDEX]])
+    return [
+        (2 * randn(2, 5, 6, seed=3), some),
+        (2 * randn(1, 5, 6, seed=4), torch.tensor([[4, IGNORE_INDEX, IGNORE_INDEX, 2, 2]])),
+        (randn(1, 3, 6, seed=5), torch.full((1, 3), IGNORE_INDEX)),
+    ]
+
+
+@exercise(
+    cases=_logits_and_targets,
+    hints=[
+        "Which positions count? `targets != IGNORE_INDEX` is a Boolean tensor, and it can index both logits and targets.",
+        "−log softmax(logits) at the targets, added up, divided by how many there are. And where there are none?",
+    ],
+)
+def hidden_loss(logits: Tensor, targets: Tensor) -> Tensor:
+    counted = targets != IGNORE_INDEX
+    logp = torch.log_softmax(logits[counted], dim=-1)
+    right = logp.gather(-1, targets[counted][:, None])
+    return -right.sum() / max(1, int(counted.sum()))
+
+
+def _losses(logits: Tensor, targets: Tensor) -> Tensor:
+    """One a position, 0 where the target is `IGNORE_INDEX`."""
+    return F.cross_entropy(logits.transpose(1, 2), targets, ignore_index=IGNORE_INDEX, reduction="none")
+
+
+def _at_targets(values: Tensor, targets: Tensor) -> Tensor:
+    """Minus the mean of the values that the hidden words have."""
+    counted = targets != IGNORE_INDEX
+    right = values[counted].gather(-1, targets[counted][:, None])
+    return -right.sum() / max(1, len(right))
+
+
+hidden_loss.mistakes(
+    {
+        "words that nobody hid count as well, as if each were the word 0: drop the positions whose target is IGNORED": (
+            lambda logits, targets: _losses(logits, targets.clamp(min=0)).mean()
+        ),
+        "the sum is right, but it is divided by all positions: divide by the number that count": (
+            lambda logits, targets: _losses(logits, targets).mean()
+        ),
+        "this is the sum over the hidden words: a longer batch would have a larger loss; take the mean": (
+            lambda logits, targets: _losses(logits, targets).sum()
+        ),
+        "the target of position t is compared with the logits of t − 1: that is GPT's; BERT does not shift": (
+            lambda logits, targets: hidden_loss.reference(logits[:, :-1], targets[:, 1:])
+        ),
+        "right, until a batch has no hidden word: then this is 0/0; its loss is 0": (
+            lambda logits, targets: F.cross_entropy(logits.mT, targets, ignore_index=IGNORE_INDEX)
+        ),
+        "a mean for each text, then the mean of those: a hidden word of a text with few of them counts more": (
+            lambda logits, targets: torch.stack([*map(hidden_loss.reference, logits, targets)]).mean()
+        ),
+        "the sign is missing: a log-probability is negative, a loss is not": (
+            lambda logits, targets: -hidden_loss.reference(logits, targets)
+        ),
+        "these are logits at the targets, not log-probabilities: `torch.log_softmax` comes first": _at_targets,
+        "these are probabilities: the loss is −log p": (
+            lambda logits, targets: _at_targets(logits.softmax(dim=-1), targets)
+        ),
+    }
+)
+
+
+# ---- does the second sentence follow? ----------------------------------------------------------------------------
+
+Documents = list[list[list[int]]]
+Pair = tuple[list[int], list[int], int]
+
+
+def _documents_and_draws() -> list[tuple[Documents, int, int, bool, float]]:
+    documents = [[[5, 6], [7, 8, 9], [10]], [[11], [12, 13]], [[14, 15, 16], [17, 18], [19]]]
+    return [
+        (documents, 0, 1, True, 0.3),
+        (documents, 2, 0, True, 0.9),
+        (documents, 1, 0, False, 0.2),
+        (documents, 1, 0, False, 0.9),
+        (documents, 0, 0, False, 0.1),
+        (documents, 2, 1, False, 0.99),
+    ]
+
+
+@exercise(
+    cases=_documents_and_draws,
+    hints=[
+        "Where it does not follow: make a list of the sentences of all documents but this one, in order, and take the "
+        "one at `int(pick * len(list))`.",
+        "The pieces are `[CLS] first [SEP]` and `second [SEP]`: as many zeros as the one is long, as many ones as the "
+        "other.",
+    ],
+)
+def sentence_pair(documents: Documents, document: int, sentence: int, follows: bool, pick: float) -> Pair:
+    first = documents[document][sentence]
+    if follows:
+        second = documents[document][sentence + 1]
+    else:
+        others = [other for i, text in enumerate(documents) if i != document for other in text]
+        second = others[int(pick * len(others))]
+    left, right = [CLS, *first, SEP], [*second, SEP]
+    return left + right, [0] * len(left) + [1] * len(right), 0 if follows else 1
+
+
+def _pair(
+    documents: Documents,
+    document: int,
+    sentence: int,
+    follows: bool,
+    pick: float,
+    *,
+    further: int = 1,
+    drawn: Callable[[Documents, int], Documents] = lambda documents, own: documents[:own] + documents[own + 1 :],
+    begin: tuple[int, ...] = (CLS,),
+    end: tuple[int, ...] = (SEP,),
+    begin_second: tuple[int, ...] = (),
+    end_second: tuple[int, ...] = (SEP,),
+    segments: Callable[[list[int]], list[int]] = lambda right: right,
+    label: Callable[[int], int] = lambda right: right,
+) -> Pair:
+    """With the sentence `further` on or one of those `drawn`, framed in another way, with other segments or labels."""
+    text, others = documents[document], [other for each in drawn(documents, document) for other in each]
+    second = text[sentence + further] if follows else others[int(pick * len(others))]
+    left, right = [*begin, *text[sentence], *end], [*begin_second, *second, *end_second]
+    return left + right, segments([0] * len(left) + [1] * len(right)), label(0 if follows else 1)
+
+
+sentence_pair.mistakes(
+    {
+        "a sentence that does not follow may come from the same document here: it is on the same subject, and may even "
+        "be the next one; draw from the other documents": partial(_pair, drawn=lambda documents, own: documents),
+        "a sentence that does not follow must come from another document, and yours come from this one": (
+            partial(_pair, drawn=lambda documents, own: [documents[own]])
+        ),
+        "the labels are flipped: 0 means that the second sentence follows, 1 that it does not": (
+            partial(_pair, label=lambda right: 1 - right)
+        ),
+        "the choice is flipped: where `follows` is True the next sentence stands, with label 0": (
+            lambda documents, document, sentence, follows, pick: _pair(documents, document, sentence, not follows, pick)
+        ),
+        "every label is the same, whatever `follows` says": partial(_pair, label=lambda right: 0),
+        "the sentence that follows stands at `sentence + 1`; yours stands before": partial(_pair, further=-1),
+        "all tokens are of segment 0: those of the second sentence and its `[SEP]` are of segment 1": (
+            partial(_pair, segments=lambda right: [0] * len(right))
+        ),
+        "segments 1 and 2: they count from 0, and the model has two": (
+            partial(_pair, segments=lambda right: [segment + 1 for segment in right])
+        ),
+        "the first `[SEP]` ends the first sentence and is of its segment, 0": (
+            partial(_pair, end=(), begin_second=(SEP,))
+        ),
+        "the last `[SEP]` ends the second sentence and is of its segment, 1": (
+            partial(_pair, segments=lambda right: [*right[:-1], 0])
+        ),
+        "segments are given to words alone: `[CLS]` and both `[SEP]` have one, too, as long as the ids": (
+            partial(_pair, segments=lambda right: right[2:-1])
+        ),
+        "the second sentence ends without a `[SEP]`": partial(_pair, end_second=()),
+        "no `[SEP]` between the sentences: where does the first one end?": partial(_pair, end=()),
+        "`[CLS]` is missing: the label is read from its vector": partial(_pair, begin=()),
+        "the second sentence begins with another `[CLS]`: one stands for both": partial(_pair, begin_second=(CLS,)),
+    }
+)
+
+
+# ---- fine-tuning -------------------------------------------------------------------------------------------------
+
+
+def _model_and_batch() -> list[tuple[Bert, nn.Linear, Tensor, Tensor, Tensor, float]]:
+    sizes = replace(BERT, d_model=8, heads=2, d_ff=12, layers=1, longest=6, dropout=0.0)
+    bert, head = Bert(12, sizes), nn.Linear(8, 3)
+    for seed, weights in enumerate([*bert.parameters(), *head.parameters()]):
+        weights.data = 0.5 * randn(*weights.shape, seed=seed)
+    ids = torch.tensor([[CLS, 5, 6, SEP, PAD, PAD], [CLS, 7, 8, 9, 10, SEP], [CLS, 11, 5, 5, SEP, PAD]])
+    return [(bert, head, ids, torch.tensor([4, 6, 5]), torch.tensor([2, 0, 1]), 0.1)]
+
+
+@exercise(
+    cases=_model_and_batch,
+    hints=[
+        "`[CLS]` is the first token of every text, so its vector is `bert(ids, lengths)[:, 0]`.",
+        "`torch.optim.SGD` takes a list of parameters: `[*bert.parameters(), *head.parameters()]`. After `backward` "
+        "and `step`, ask the model again.",
+    ],
+)
+def fine_tune(bert: nn.Module, head: nn.Module, ids: Tensor, lengths: Tensor, labels: Tensor, rate: float) -> Tensor:
+    optimizer = torch.optim.SGD([*bert.parameters(), *head.parameters()], lr=rate)
+    F.cross_entropy(head(bert(ids, lengths)[:, 0]), labels).backward()
+    optimizer.step()
+    return head(bert(ids, lengths)[:, 0])
+
+
+def _mean_of_words(states: Tensor, lengths: Tensor) -> Tensor:
+    there = torch.arange(states.shape[1]) < lengths[:, None]
+    return (states * there[..., None]).sum(dim=1) / lengths[:, None]
+
+
+def _tuned(
+    bert: nn.Module,
+    head: nn.Module,
+    ids: Tensor,
+    lengths: Tensor,
+    labels: Tensor,
+    rate: float,
+    *,
+    summary: Callable[[Tensor, Tensor], Tensor] = lambda states, lengths: states[:, 0],
+    trained: Iterable[nn.Module] = (),
+    reduction: str = "mean",
+    uphill: bool = False,
+) -> Tensor:
+    """One step on the modules `trained`, both when left out, with another `summary` of a text or another mean."""
+    parameters = [p for module in (trained or (bert, head)) for p in module.parameters()]
+    F.cross_entropy(head(summary(bert(ids, lengths), lengths)), labels, reduction=reduction).backward()
+    torch.optim.SGD(parameters, lr=rate, maximize=uphill).step()
+    return head(summary(bert(ids, lengths), lengths))
+
+
+fine_tune.mistakes(
+    {
+        "the body is frozen and the head alone has learnt: that is probing; fine-tuning trains all of it": (
+            lambda bert, head, *rest: _tuned(bert, head, *rest, trained=[head])
+        ),
+        "the body has learnt and the head has not: it is new, so it needs the step most": (
+            lambda bert, head, *rest: _tuned(bert, head, *rest, trained=[bert])
+        ),
+        "a mean over all positions takes in the padding, so that a text changes with its batch: take `[CLS]`": (
+            partial(_tuned, summary=lambda states, lengths: states.mean(dim=1))
+        ),
+        "a mean over the tokens is a fair summary, but here the text's vector is that of `[CLS]`, the first": (
+            partial(_tuned, summary=_mean_of_words)
+        ),
+        "this is the last position, padding in most texts: `[CLS]` is the first token": (
+            partial(_tuned, summary=lambda states, lengths: states[:, -1])
+        ),
+        "this is each text's last token, `[SEP]`, as for a model that reads to the right; `[CLS]` is the first": (
+            partial(_tuned, summary=lambda states, lengths: states[torch.arange(len(lengths)), lengths - 1])
+        ),
+        "these are the logits from before the step: ask the model again after it": (
+            lambda bert, head, ids, lengths, labels, rate: head(bert(ids, lengths)[:, 0])
+        ),
+        "the step goes uphill: the gradient is subtracted": partial(_tuned, uphill=True),
+        "the loss is a sum over the texts, so the step grows with the batch: take the mean": (
+            partial(_tuned, reduction="sum")
+        ),
+    }
+)
+
+
+# ---- the best span -----------------------------------------------------------------------------------------------
+
+
+def _start_and_end() -> list[tuple[Tensor, Tensor, int]]:
+    return [
+        (torch.tensor([0.0, 2.0, 5.0, 1.0]), torch.tensor([1.0, 4.5, 0.5, 2.0]), 4),  # the best end is before the start
+        (torch.tensor([1.0, 0.5, 0.0, 3.0]), torch.tensor([0.0, 0.5, 0.0, 4.0]), 4),  # one token
+        (torch.tensor([4.0, 0.0, 3.5, 0.0, 0.0]), torch.tensor([0.0, 0.0, 0.0, 0.0, 4.0]), 3),  # not from 0 to 4
+        (torch.tensor([-3.0, -2.0, -4.0]), torch.tensor([-5.0, -3.0, -1.0]), 2),  # logits may be negative
+        (torch.tensor([6.0, 3.0, 0.0, 0.0]), torch.tensor([-9.0, -9.0, -9.0, 5.0]), 3),  # a good start without an end
+    ]
+
+
+@exercise(
+    cases=_start_and_end,
+    hints=[
+        "There are few pairs: two loops, i over all positions, and j from i to the last that `longest` allows.",
+        "A span from i to j has j − i + 1 tokens. `max(pairs, key=...)` keeps the pair of the largest sum.",
+    ],
+)
+def best_span(start: Tensor, end: Tensor, longest: int) -> tuple[int, int]:
+    spans = [(i, j) for i in range(len(start)) for j in range(i, min(i + longest, len(end)))]
+    return max(spans, key=lambda span: float(start[span[0]] + end[span[1]]))
+
+
+def _best(
+    start: Tensor, end: Tensor, longest: int, *, shortest: float = 1, operation: Callable = torch.add
+) -> tuple[int, int]:
+    """The best pair with `shortest` ≤ j − i + 1 ≤ `longest`."""
+    spans = [(i, j) for i in range(len(start)) for j in range(len(end)) if shortest <= j - i + 1 <= longest]
+    return max(spans, key=lambda span: float(operation(start[span[0]], end[span[1]])))
+
+
+def _start_first(start: Tensor, end: Tensor, longest: int) -> tuple[int, int]:
+    i = int(start.argmax())
+    return i, i + int(end[i : i + longest].argmax())
+
+
+def _end_first(start: Tensor, end: Tensor, longest: int) -> tuple[int, int]:
+    j = int(end.argmax())
+    begin = max(0, j - longest + 1)
+    return begin + int(start[begin : j + 1].argmax()), j
+
+
+best_span.mistakes(
+    {
+        "each is the best by itself, and together they may end before they start: choose the pair": (
+            lambda start, end, longest: (int(start.argmax()), int(end.argmax()))
+        ),
+        "start and end are exchanged where the end came first: that span has another, lower sum": (
+            lambda start, end, longest: tuple(sorted((int(start.argmax()), int(end.argmax()))))
+        ),
+        "here the end may come before the start: only pairs with i ≤ j are spans": partial(_best, shortest=-math.inf),
+        "a span may be one token: i = j is allowed": partial(_best, shortest=2),
+        "spans longer than `longest` take part": lambda start, end, longest: _best(start, end, len(start)),
+        "one token too many: a span from i to j has j − i + 1 tokens, both ends counted": (
+            lambda start, end, longest: _best(start, end, longest + 1)
+        ),
+        "one token too few: a span from i to j has j − i + 1 tokens, so j may be i + longest − 1": (
+            lambda start, end, longest: _best(start, end, max(1, longest - 1))
+        ),
+        "the best start first, then the best end for it: another start may have a far better end": _start_first,
+        "the best end first, then the best start for it: another end may have a far better start": _end_first,
+        "logits are added: they are log-probabilities up to a constant, and two negative ones have a product > 0": (
+            partial(_best, operation=torch.mul)
+        ),
+        "the end is one further, as in a slice: here j is the last token of the span itself": (
+            lambda *inputs: (best_span.reference(*inputs)[0], best_span.reference(*inputs)[1] + 1)
+        ),
+    }
+)
+
+
+# ---- how many numbers does BERT have? ----------------------------------------------------------------------------
+
+
+def _sizes() -> list[tuple[int, int, int, int, int, int, int]]:
+    base, large = (30_522, 512, 2, 768, 12, 3072, 12), (30_522, 512, 2, 1024, 16, 4096, 24)
+    return [base, large, (11, 7, 3, 4, 2, 5, 2)]
+
+
+@exercise(
+    cases=_sizes,
+    hints=[
+        "A linear layer from n to m has n · m + m numbers, a layer norm 2 · d_model. Which are in a block, how often?",
+        "Three tables and a norm; then in each block four matrices of attention, two of the feed-forward net, all with "
+        "biases, and two norms. Heads share the width, so their number changes nothing.",
+    ],
+)
+def count_parameters(vocab: int, longest: int, segments: int, d_model: int, heads: int, d_ff: int, layers: int) -> int:
+    norm = 2 * d_model
+    tables = (vocab + longest + segments) * d_model
+    attention = 4 * (d_model * d_model + d_model)
+    feed_forward = (d_model * d_ff + d_ff) + (d_ff * d_model + d_model)
+    return tables + norm + layers * (attention + norm + feed_forward + norm)
+
+
+def _counted(
+    *sizes: int, bias: int = 1, first_norm: int = 1, norms: int = 2, matrices: int = 4, narrowing: int = 1
+) -> int:
+    """With this many biases an output, norms before the blocks and in each, matrices of attention and from d_ff."""
+    vocab, longest, segments, d_model, _, d_ff, layers = sizes
+    attention = matrices * d_model * (d_model + bias)
+    feed_forward = d_ff * (d_model + bias) + narrowing * d_model * (d_ff + bias)
+    tables = (vocab + longest + segments + 2 * first_norm) * d_model
+    return tables + layers * (attention + feed_forward + norms * 2 * d_model)
+
+
+count_parameters.mistakes(
+    {
+        "the biases are missing: every linear layer has one, as wide as its output": partial(_counted, bias=0),
+        "the layer norms are missing: one after the tables and two a block, a gain and a shift each": (
+            partial(_counted, first_norm=0, norms=0)
+        ),
+        "biases and layer norms are missing: small beside the matrices, but they are there": (
+            partial(_counted, bias=0, first_norm=0, norms=0)
+        ),
+        "one layer norm is missing: the sum of the three tables is normalised before the first block": (
+            partial(_counted, first_norm=0)
+        ),
+        "a block has two layer norms, one after attention and one after the feed-forward net": (
+            partial(_counted, norms=1)
+        ),
+        "positions and segments have tables, too, and they are trained": (
+            lambda vocab, longest, segments, *rest: count_parameters.reference(vocab, 0, 0, *rest)
+        ),
+        "the table of positions is missing: BERT's are learnt, one vector each": (
+            lambda vocab, longest, *rest: count_parameters.reference(vocab, 0, *rest)
+        ),
+        "the table of segments is missing: a vector for each of them": (
+            lambda vocab, longest, segments, *rest: count_parameters.reference(vocab, longest, 0, *rest)
+        ),
+        "attention has four matrices: queries, keys, values, and W_O, which mixes what the heads found": (
+            partial(_counted, matrices=3)
+        ),
+        "each head is d_model / heads wide: all heads together are d_model wide, however many there are": (
+            lambda *sizes: _counted(*sizes, matrices=3 * sizes[4] + 1)
+        ),
+        "the feed-forward net has two matrices: one widens to d_ff, one narrows to d_model again": (
+            partial(_counted, narrowing=0)
+        ),
+        "all blocks are counted as one: that is ALBERT, which shares them; BERT's are all different": (
+            lambda *sizes: count_parameters.reference(*sizes[:-1], 1)
+        ),
+        "a matrix for the output is counted: it belongs to a head, and is the table of words again": (
+            lambda vocab, *rest: count_parameters.reference(2 * vocab, *rest)
+        ),
+    }
+)
+
+
+# ---- find the bug ------------------------------------------------------------------------------------------------
+
+
+def _logits_words_and_weights() -> list[tuple[Tensor, Tensor, Tensor]]:
+    weights = torch.tensor([[1.0, 1.0, 1.0, 0.0], [1.0, 0.0, 0.0, 0.0]])
+    words = torch.tensor([[3, 1, 4, 0], [5, 0, 0, 0]])
+    return [(2 * randn(2, 4, 6, seed=6), words, weights), (2 * randn(1, 4, 6, seed=7), words[:1], weights[:1])]
+
+
+@exercise(
+    cases=_logits_words_and_weights,
+    hints=[
+        "Change the logits where the weight is 0: does the loss change, and should it?",
+        "Print the shapes: what comes out when (n,) is multiplied by (n, 1)?",
+    ],
+)
+def weighted_loss(logits: Tensor, words: Tensor, weights: Tensor) -> Tensor:
+    losses = nn.functional.cross_entropy(logits.flatten(0, 1), words.flatten(), reduction="none")
+    losses = losses * weights.flatten()
+    return losses.sum() / weights.sum()
+
+
+@weighted_loss.given
+def _(logits: Tensor, words: Tensor, weights: Tensor) -> Tensor:
+    losses = nn.functional.cross_entropy(logits.flatten(0, 1), words.flatten(), reduction="none")
+    losses = losses * weights.reshape(-1, 1)
+    return losses.sum() / weights.sum()
+
+
+weighted_loss.mistakes(
+    {
+        "the mask works now, but fillers are in the mean: divide by the sum of the weights": (
+            lambda logits, words, weights: (_losses(logits, words) * weights).mean()
+        ),
+        "the mask works now; without the division a batch with more hidden words has a larger loss": (
+            lambda logits, words, weights: (_losses(logits, words) * weights).sum()
+        ),
+        "a mean over all places: fillers count like hidden words, and the weights are not used": (
+            lambda logits, words, weights: _losses(logits, words).mean()
+        ),
+        "the product is still (n, n), and its mean hides it: every loss meets every weight": (
+            lambda logits, words, weights: (_losses(logits, words).flatten() * weights.reshape(-1, 1)).mean()
+        ),
+        "the product is still (n, n): a sum over one of its axes only makes all losses count the same": (
+            lambda logits, words, weights: (_losses(logits, words).flatten() * weights.reshape(-1, 1)).sum(dim=0).mean()
+        ),
+        "the weights are the wrong way round: 1 stands where a word was hidden": (
+            lambda logits, words, weights: (_losses(logits, words) * (1 - weights)).sum() / weights.sum()
+        ),
+        "the mask works, but each text has its own mean: all hidden words of the batch count the same": (
+            lambda logits, words, weights: ((_losses(logits, words) * weights).sum(dim=1) / weights.sum(dim=1)).mean()
+        ),
+    }
+)

@@ -1,0 +1,575 @@
+"""Exercises of lesson 09: targets, top-p, counting, the first loss, bits a byte, resuming, accumulating gradients."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Callable
+from functools import partial
+from itertools import combinations
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.nn.utils import parameters_to_vector
+
+from tfbook.course.exercises.engine import exercise, randn
+
+# ---- shift the targets -------------------------------------------------------------------------------------------
+
+
+def _ids() -> list[tuple[Tensor]]:
+    return [(torch.tensor([[3, 1, 4, 1, 5], [9, 2, 6, 5, 3], [5, 8, 9, 7, 9]]),), (torch.tensor([[2, 7]]),)]
+
+
+@exercise(
+    cases=_ids,
+    hints=[
+        "Write the ids of one row down, and below each the id that comes next. Which one has nothing below it?",
+        "Both parts are one shorter than the text: the inputs leave out the last id, the targets the first.",
+    ],
+)
+def shift(ids: Tensor) -> tuple[Tensor, Tensor]:
+    return ids[:, :-1], ids[:, 1:]
+
+
+shift.mistakes(
+    {
+        "the targets are the inputs: the model sees the answer, and learns to copy it": lambda ids: (ids, ids),
+        "both parts leave out the last id, so each target is its own input: nothing is shifted": (
+            lambda ids: (ids[:, :-1], ids[:, :-1])
+        ),
+        "the wrong way round: this asks for the id before, which a causal model has already seen": (
+            lambda ids: (ids[:, 1:], ids[:, :-1])
+        ),
+        "the last input has no target: a model that gets all ids gives one row of logits too many": (
+            lambda ids: (ids, ids[:, 1:])
+        ),
+        "`roll` goes round the circle: the last target is the first id of the text, which does not come next": (
+            lambda ids: (ids, ids.roll(-1, dims=1))
+        ),
+        (
+            "shifted twice: each target is the id after the next. So does a loss that shifts by itself and is given "
+            "shifted targets; it falls, and the texts lack every second token"
+        ): lambda ids: (ids[:, :-2], ids[:, 2:]),
+        "shifted over the batch: time is the second axis, and row i + 1 is another text": (
+            lambda ids: (ids[:-1], ids[1:])
+        ),
+    }
+)
+
+
+# ---- top-p -------------------------------------------------------------------------------------------------------
+
+
+def _logits_and_p() -> list[tuple[Tensor, float]]:
+    flat, sure = [0.1, 0.4, 0.05, 0.25, 0.2], [0.03, 0.02, 0.9, 0.01, 0.04]
+    logits = torch.tensor([flat, sure]).log() + torch.tensor([[2.0], [-1.0]])  # a constant changes no probability
+    return [(logits, p) for p in (0.3, 0.6, 0.91, 1.0)]
+
+
+@exercise(
+    cases=_logits_and_p,
+    hints=[
+        "Sort with `descending=True`: you get values and places. How much probability stands before each token? A "
+        "cumulative sum counts the token itself as well.",
+        "A token goes where the sum before it is p or more. `scatter` carries the decision back to the old order; "
+        "`masked_fill` with −∞ makes a token impossible.",
+    ],
+)
+def top_p(logits: Tensor, p: float) -> Tensor:
+    ordered, places = logits.sort(dim=-1, descending=True)
+    probabilities = ordered.softmax(dim=-1)
+    before = probabilities.cumsum(dim=-1) - probabilities
+    drop = torch.zeros_like(logits, dtype=torch.bool).scatter(-1, places, before >= p)
+    return logits.masked_fill(drop, -torch.inf)
+
+
+def _kept(
+    where: Callable[[Tensor, Tensor, float], Tensor], *, descending: bool = True, softmax: bool = True
+) -> Callable[[Tensor, float], Tensor]:
+    """Keeps what `where(each, total, p)` says of the sorted probabilities (or logits) and their cumulative sum."""
+
+    def wrong(logits: Tensor, p: float) -> Tensor:
+        each, places = logits.sort(dim=-1, descending=descending)
+        each = each.softmax(dim=-1) if softmax else each
+        keeps = where(each, each.cumsum(dim=-1), p)
+        return logits.masked_fill(~torch.zeros_like(keeps).scatter(-1, places, keeps), -torch.inf)
+
+    return wrong
+
+
+top_p.mistakes(
+    {
+        "the token that brings the sum to p goes, too; where the first has more than p, none is left to draw": (
+            _kept(lambda each, total, p: total <= p)
+        ),
+        "the first token is safe, but the one that brings the sum to p goes: what is left has less than p": (
+            _kept(lambda each, total, p: F.pad((total <= p)[:, 1:], (1, 0), value=True))
+        ),
+        "one token too many: when the sum has reached p, the next one goes": (
+            _kept(lambda each, total, p: F.pad(total - each < p, (1, -1), value=True))
+        ),
+        "this keeps the rarest tokens: sort with `descending=True`": (
+            _kept(lambda each, total, p: total - each < p, descending=False)
+        ),
+        "the decision is in sorted order, the logits are not: carry it back with `scatter` and the places": (
+            lambda logits, p: logits.masked_fill(
+                top_p.reference(logits.sort(descending=True).values, p).isinf(), -torch.inf
+            )
+        ),
+        "the right tokens, in sorted order: a token is known by its place, so put each back into its own": (
+            lambda logits, p: top_p.reference(logits, p).sort(dim=-1, descending=True).values
+        ),
+        "this keeps every token with a probability of p or more: p bounds the sum of those that stay": (
+            _kept(lambda each, total, p: each >= p)
+        ),
+        "0 is a logit like any other, and e⁰ = 1: what must not be drawn gets −∞": (
+            lambda logits, p: top_p.reference(logits, p).nan_to_num(neginf=0.0)
+        ),
+        "the right tokens, but these are probabilities: return logits, so that filters can follow one another": (
+            lambda logits, p: top_p.reference(logits, p).softmax(dim=-1)
+        ),
+        "these are sums of logits: softmax first, so that there are probabilities to add": (
+            _kept(lambda each, total, p: total - each < p, softmax=False)
+        ),
+    }
+)
+
+
+# ---- how many numbers does GPT-2 have? ---------------------------------------------------------------------------
+
+
+def _sizes() -> list[tuple[int, int, int, int, int, int]]:
+    return [(50_257, 1024, 768, 12, 3072, 12), (50_257, 1024, 1600, 25, 6400, 48), (11, 7, 6, 3, 5, 2)]
+
+
+@exercise(
+    cases=_sizes,
+    hints=[
+        "A linear layer from n to m has n · m + m numbers, a layer norm 2 · d_model. Each block begins both branches "
+        "with a norm; what stands behind the last block?",
+        "Two tables, `layers` blocks of four matrices of attention, two of the feed-forward net and two norms, and one "
+        "norm at the end. The output's matrix is the table of words again.",
+    ],
+)
+def count_parameters(vocab: int, context: int, d_model: int, heads: int, d_ff: int, layers: int) -> int:
+    norm = 2 * d_model
+    attention = 4 * (d_model * d_model + d_model)
+    feed_forward = (d_model * d_ff + d_ff) + (d_ff * d_model + d_model)
+    return (vocab + context) * d_model + layers * (norm + attention + norm + feed_forward) + norm
+
+
+def _count(*sizes: int, but: Callable[[int, int, int, int, int, int], int]) -> int:
+    """The right count less what `but` says."""
+    return count_parameters.reference(*sizes) - but(*sizes)
+
+
+NOT_COUNTED: dict[str, Callable[[int, int, int, int, int, int], int]] = {
+    "the output's matrix is counted as well: it is the table of words once more, and learnt once": (
+        lambda vocab, context, d, heads, d_ff, layers: -vocab * d
+    ),
+    "positions have a table, too, a vector for each that the model can read": (
+        lambda vocab, context, d, heads, d_ff, layers: context * d
+    ),
+    "the table of words is missing, which in the smallest GPT-2 is a third of the whole": (
+        lambda vocab, context, d, heads, d_ff, layers: vocab * d
+    ),
+    "the norm behind the last block is missing: pre-norm blocks leave a sum that nobody has normalised": (
+        lambda vocab, context, d, heads, d_ff, layers: 2 * d
+    ),
+    "the layer norms are missing: two a block and one at the end, a gain and a shift each": (
+        lambda vocab, context, d, heads, d_ff, layers: (2 * layers + 1) * 2 * d
+    ),
+    "a block has two layer norms, one before attention and one before the feed-forward net": (
+        lambda vocab, context, d, heads, d_ff, layers: layers * 2 * d
+    ),
+    "the biases are missing: every linear layer of GPT-2 has one, as wide as its output": (
+        lambda vocab, context, d, heads, d_ff, layers: layers * (5 * d + d_ff)
+    ),
+    "biases and layer norms are missing: 12 · layers · d² and the tables are near, but asked for is all of it": (
+        lambda vocab, context, d, heads, d_ff, layers: layers * (5 * d + d_ff) + (2 * layers + 1) * 2 * d
+    ),
+    "this is `matrix_count`, what a token is multiplied by: positions, biases and norms are learnt as well": (
+        lambda vocab, context, d, heads, d_ff, layers: context * d + layers * (5 * d + d_ff) + (2 * layers + 1) * 2 * d
+    ),
+    "attention has four matrices: queries, keys, values, and W_O, which mixes what the heads found": (
+        lambda vocab, context, d, heads, d_ff, layers: layers * (d * d + d)
+    ),
+    "the feed-forward net has two matrices: one widens to d_ff, one narrows to d_model again": (
+        lambda vocab, context, d, heads, d_ff, layers: layers * (d_ff * d + d)
+    ),
+    "each head is d_model / heads wide: all heads together are d_model wide, however many there are": (
+        lambda vocab, context, d, heads, d_ff, layers: -layers * 3 * (heads - 1) * (d * d + d)
+    ),
+}
+count_parameters.mistakes({message: partial(_count, but=but) for message, but in NOT_COUNTED.items()})
+
+
+# ---- utilisation -------------------------------------------------------------------------------------------------
+
+
+def _trainings() -> list[tuple[int, int, int, int, int, float, float]]:
+    return [
+        (50_257, 768, 3072, 12, 1024, 150_000.0, 312e12),  # GPT-2 on an A100
+        (65, 128, 512, 4, 64, 30_000.0, 250e9),  # a GPT of this lesson on a processor
+        (32_000, 256, 512, 2, 8192, 40_000.0, 20e12),  # so long a context that attention is most of the work
+    ]
+
+
+@exercise(
+    cases=_trainings,
+    hints=[
+        "A matrix of n · m numbers takes 2 · n · m operations a token on the way forward: a product and a sum each. "
+        "Reading a row of a table takes none.",
+        "In each layer a query meets `context` keys of width d_model, and as many values are added up: 2 · 2 · context "
+        "· d_model. The way back takes twice the way forward.",
+    ],
+)
+def utilization(
+    vocab: int, d_model: int, d_ff: int, layers: int, context: int, tokens_per_second: float, peak: float
+) -> float:
+    matrices = layers * (4 * d_model * d_model + 2 * d_model * d_ff) + vocab * d_model
+    forward = 2 * matrices + 4 * layers * context * d_model
+    return 3 * forward * tokens_per_second / peak
+
+
+def _used(*training: float, each: float = 6, attention: float = 12) -> float:
+    """With so many operations for each number of a matrix, and for attention."""
+    vocab, d_model, d_ff, layers, context, tokens_per_second, peak = training
+    matrices = layers * (4 * d_model * d_model + 2 * d_model * d_ff) + vocab * d_model
+    return (each * matrices + attention * layers * context * d_model) * tokens_per_second / peak
+
+
+utilization.mistakes(
+    {
+        "this is the way forward alone: training goes back as well, which takes twice as much": (
+            partial(_used, each=2, attention=4)
+        ),
+        (
+            "the way back takes twice the way forward: a gradient for the weights and one for what came in; "
+            "times 3, not 2"
+        ): partial(_used, each=4, attention=8),
+        "a product and a sum are two operations: 2 for each number of a matrix, 6 with the way back": (
+            partial(_used, each=3, attention=6)
+        ),
+        (
+            "attention is missing: queries times keys and weights times values, 12 · layers · context · d_model in all"
+        ): partial(_used, attention=0),
+        "attention goes back as well: 4 · layers · context · d_model forward, 12 with the way back": (
+            partial(_used, attention=4)
+        ),
+        "attention has two products, queries times keys and weights times values; here is one of them": (
+            partial(_used, attention=6)
+        ),
+        "the output's matrix is missing: each token is multiplied by all of it, whether tied or not": (
+            lambda vocab, *rest: utilization.reference(0, *rest)
+        ),
+        "the table of words counts once, as the output's matrix: to read a row of it is no product": (
+            lambda vocab, *rest: utilization.reference(2 * vocab, *rest)
+        ),
+        "upside down: utilisation is what was used by what there is, a number below 1": (
+            lambda *training: 1 / utilization.reference(*training)
+        ),
+        "this is in percent: return the share, such as 0.4": lambda *training: 100 * utilization.reference(*training),
+    }
+)
+
+
+# ---- the first loss ----------------------------------------------------------------------------------------------
+
+
+def _beginnings() -> list[tuple[int, int, float]]:
+    return [(50_257, 768, 0.02), (65, 128, 0.02), (103, 64, 0.1), (1000, 64, 0.0)]
+
+
+@exercise(
+    cases=_beginnings,
+    hints=[
+        "The loss is log Σ e^z minus the target's logit z. What is the mean of that logit, if the model knows nothing? "
+        "And what would the sum be, were all logits 0?",
+        "A logit is the dot product of a vector of length √d_model with a row of d_model numbers of standard deviation "
+        "std. What is its variance s²? A normal z with mean 0 has the mean of e^z at e^{s²/2}.",
+    ],
+)
+def first_loss(vocab: int, d_model: int, std: float) -> float:
+    variance = d_model * std**2
+    return math.log(vocab) + variance / 2
+
+
+first_loss.mistakes(
+    {
+        "ln(vocab) is what equal logits give; these differ by chance, and their spread costs a little more": (
+            lambda vocab, d_model, std: math.log(vocab)
+        ),
+        "this is in bits: a loss is in nats, so take the natural logarithm": (
+            lambda vocab, d_model, std: math.log2(vocab) + d_model * std**2 / 2
+        ),
+        "the mean of e^z is e to half the variance: divide by 2": (
+            lambda vocab, d_model, std: math.log(vocab) + d_model * std**2
+        ),
+        "std is a standard deviation: the variance is its square": (
+            lambda vocab, d_model, std: math.log(vocab) + d_model * std / 2
+        ),
+        "one product has this variance; a logit is the sum of d_model of them": (
+            lambda vocab, d_model, std: math.log(vocab) + std**2 / 2
+        ),
+        "a variance does not grow with d_model²: d_model products that do not depend on each other add up": (
+            lambda vocab, d_model, std: math.log(vocab) + (d_model * std) ** 2 / 2
+        ),
+        "the sign: guesses that differ by chance are worse than equal ones, not better": (
+            lambda vocab, d_model, std: math.log(vocab) - d_model * std**2 / 2
+        ),
+    }
+)
+
+
+# ---- bits a byte -------------------------------------------------------------------------------------------------
+
+
+def _losses() -> list[tuple[float, int, str]]:
+    return [
+        (3.1, 9, "To be, or not to be: that is the question."),
+        (2.2, 40, "Où est-il allé ? À l'école, naturellement."),
+        (1.4, 30, "5 € ≈ 6 $, 今日は"),
+    ]
+
+
+@exercise(
+    cases=_losses,
+    hints=[
+        "How many nats does the whole text take? Then change the unit: one bit is ln 2 nats.",
+        "`text.encode()` gives the bytes of UTF-8, of which é has two and 今 three.",
+    ],
+)
+def bits_per_byte(loss: float, tokens: int, text: str) -> float:
+    bits = loss * tokens / math.log(2)
+    return bits / len(text.encode())
+
+
+bits_per_byte.mistakes(
+    {
+        "these are characters: é has two bytes, € three": lambda loss, tokens, text: (
+            loss * tokens / math.log(2) / len(text)
+        ),
+        "these are nats a byte: divide by ln 2": lambda loss, tokens, text: loss * tokens / len(text.encode()),
+        "a nat is more than a bit, 1 / ln 2 = 1.44 of them: divide by ln 2 instead of multiplying": (
+            lambda loss, tokens, text: loss * tokens * math.log(2) / len(text.encode())
+        ),
+        "bits a token, which depend on how the text is cut: times tokens, divided by bytes": (
+            lambda loss, tokens, text: loss / math.log(2)
+        ),
+        "bytes and tokens are exchanged: the whole text takes loss · tokens": (
+            lambda loss, tokens, text: loss * len(text.encode()) / tokens / math.log(2)
+        ),
+        "this is log₂ of the loss, which is a logarithm already: change its unit, dividing by ln 2": (
+            lambda loss, tokens, text: math.log2(loss) * tokens / len(text.encode())
+        ),
+        "bits of the whole text: divide by its bytes": lambda loss, tokens, text: loss * tokens / math.log(2),
+    }
+)
+
+
+# ---- resume exactly ----------------------------------------------------------------------------------------------
+
+Saved = dict[str, Any]
+
+
+class _Guesser(nn.Module):
+    """Guesses each id from the one before, with dropout; gives out its loss."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed, self.drop, self.out = nn.Embedding(8, 6), nn.Dropout(0.3), nn.Linear(6, 8)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        inputs, targets = ids[:, :-1], ids[:, 1:]
+        return F.cross_entropy(self.out(self.drop(self.embed(inputs))).flatten(0, 1), targets.flatten())
+
+
+def _made() -> tuple[nn.Module, torch.optim.Optimizer]:
+    torch.manual_seed(0)  # as at the beginning of every run
+    model = _Guesser()
+    return model, torch.optim.AdamW(model.parameters(), lr=0.0)
+
+
+def _batch(step: int) -> Tensor:
+    return torch.randint(8, (4, 7), generator=torch.Generator().manual_seed(step))
+
+
+def _rate(step: int, steps: int) -> float:
+    return 0.05 * (1 + math.cos(math.pi * step / steps))
+
+
+def _train(model: nn.Module, optimizer: torch.optim.Optimizer, step: int, rate: float) -> None:
+    optimizer.param_groups[0]["lr"] = rate
+    optimizer.zero_grad()
+    model(_batch(step)).backward()
+    optimizer.step()
+
+
+def _cut_short() -> list[tuple[Callable, Callable, Callable, Callable, int]]:
+    def saved(stop: int, steps: int) -> Saved:
+        model, optimizer = _made()
+        for step in range(stop):
+            _train(model, optimizer, step, _rate(step, steps))
+        states = {"model": model.state_dict(), "optimizer": optimizer.state_dict()}
+        return states | {"random": torch.get_rng_state(), "step": stop}
+
+    return [(partial(copy.deepcopy, saved(stop, 12)), _made, _batch, _rate, 12) for stop in (3, 8)]
+
+
+@exercise(
+    cases=_cut_short,
+    hints=[
+        "What does a step depend on? The weights, and what else: what does AdamW remember, where does dropout get its "
+        "numbers from, which batch is read, and how large is the learning rate?",
+        "`optimizer.load_state_dict`, `torch.set_rng_state` after `make()`, which draws weights of its own, and a loop "
+        "over the steps that are left, under their own numbers.",
+    ],
+)
+def finish(load: Callable, make: Callable, batch: Callable, rate: Callable, steps: int) -> Tensor:
+    model, optimizer = make()
+    saved = load()
+    model.load_state_dict(saved["model"])
+    optimizer.load_state_dict(saved["optimizer"])
+    torch.set_rng_state(saved["random"])
+    for step in range(saved["step"], steps):
+        optimizer.param_groups[0]["lr"] = rate(step, steps)
+        optimizer.zero_grad()
+        model(batch(step)).backward()
+        optimizer.step()
+    return parameters_to_vector(model.parameters()).detach()
+
+
+@finish.given
+def _(load: Callable, make: Callable, batch: Callable, rate: Callable, steps: int) -> Tensor:
+    model, optimizer = make()
+    saved = load()
+    model.load_state_dict(saved["model"])
+    left = steps - saved["step"]
+    for step in range(left):
+        optimizer.param_groups[0]["lr"] = rate(step, left)
+        optimizer.zero_grad()
+        model(batch(step)).backward()
+        optimizer.step()
+    return parameters_to_vector(model.parameters()).detach()
+
+
+def _finished(*run: Any, forgets: tuple[str, ...] = (), left: Callable[[int, int], range] = range) -> Tensor:
+    """Finishes a run, the steps `left(done, all)`, with all of a checkpoint but what is named in `forgets`."""
+    load, make, _, rate, steps = run
+    saved, (model, optimizer) = load(), make()
+    model.load_state_dict(saved["model"])
+    if "optimizer" not in forgets:
+        optimizer.load_state_dict(saved["optimizer"])
+    if "random" not in forgets:
+        torch.set_rng_state(saved["random"])
+    for step in left(saved["step"], steps):
+        before = saved["step"] if "schedule" in forgets else 0
+        read = step - saved["step"] if "batches" in forgets else step
+        _train(model, optimizer, read, rate(step - before, steps - before))
+    return parameters_to_vector(model.parameters()).detach()
+
+
+FORGOTTEN = {
+    "optimizer": "AdamW begins without what it remembers of earlier gradients",
+    "random": "dropout draws other numbers than it would have (the random state counts after `make()`, which seeds)",
+    "batches": "the text is read from its beginning again: the next batch is number `saved['step']`",
+    "schedule": "the learning rate starts over: it belongs to the number of the step and to all `steps`",
+}
+finish.mistakes(
+    {
+        "; ".join(FORGOTTEN[name] for name in forgets): partial(_finished, forgets=forgets)
+        for number in (1, 2, 3)
+        for forgets in combinations(FORGOTTEN, number)
+    }
+    | {
+        "`steps` counts the whole run: those before the interruption are done, and yours trains longer": (
+            partial(_finished, left=lambda done, steps: range(done, done + steps))
+        ),
+        "this trains anew from the first step: the result is nearly the same, but what was done is done twice": (
+            partial(_finished, forgets=("optimizer", "random"), left=lambda done, steps: range(steps))
+        ),
+    }
+)
+
+
+# ---- find the bug ------------------------------------------------------------------------------------------------
+
+Batches = list[tuple[Tensor, Tensor]]
+
+
+def _weight_and_batches() -> list[tuple[Tensor, Batches]]:
+    targets = [torch.tensor([1, 4, 0, 2, 3, 1]), torch.tensor([3, -100, -100, -100, -100, -100]), torch.tensor([2, 0])]
+    batches = [(randn(len(each), 4, seed=number), each) for number, each in enumerate(targets)]
+    return [(randn(4, 5, seed=7), batches), (randn(4, 5, seed=8), batches[:2])]
+
+
+@exercise(
+    cases=_weight_and_batches,
+    hints=[
+        "The second batch has one token that counts. What share of the gradient has it, and what share should it have?",
+        "Count the targets that are not −100 in all batches first; then let each batch add its sum of losses, "
+        "`reduction='sum'`, divided by that number.",
+    ],
+)
+def accumulated_gradient(weight: Tensor, batches: Batches) -> Tensor:
+    weight = weight.clone().requires_grad_()
+    total = sum(int((targets != -100).sum()) for _, targets in batches)
+    for x, targets in batches:
+        loss = F.cross_entropy(x @ weight, targets, reduction="sum")
+        (loss / total).backward()
+    return weight.grad
+
+
+@accumulated_gradient.given
+def _(weight: Tensor, batches: Batches) -> Tensor:
+    weight = weight.clone().requires_grad_()
+    for x, targets in batches:
+        loss = F.cross_entropy(x @ weight, targets)
+        (loss / len(batches)).backward()
+    return weight.grad
+
+
+def _tokens(batches: Batches) -> int:
+    return sum(int((targets != -100).sum()) for _, targets in batches)
+
+
+def _places(batches: Batches) -> int:
+    return sum(len(targets) for _, targets in batches)
+
+
+def _added(weigh: Callable[[Batches, Batches], float]) -> Callable[[Tensor, Batches], Tensor]:
+    """Adds up the gradients of the batches' mean losses, each times `weigh([batch], all batches)`."""
+    return lambda weight, batches: sum(
+        weigh([batch], batches) * accumulated_gradient.reference(weight, [batch]) for batch in batches
+    )
+
+
+accumulated_gradient.mistakes(
+    {
+        "means are added without a division: twice as many batches, twice the gradient": (
+            _added(lambda batch, batches: 1)
+        ),
+        "sums are added without a division: the gradient grows with the number of tokens": (
+            _added(lambda batch, batches: _tokens(batch))
+        ),
+        "divided by all places: those that hold −100 have no loss and do not count": (
+            _added(lambda batch, batches: _tokens(batch) / _places(batches))
+        ),
+        "each mean counts by the length of its batch: the places that hold −100 should give it no weight": (
+            _added(lambda batch, batches: _places(batch) / _places(batches))
+        ),
+        "sums divided by the number of batches: divide by the tokens that count in all of them": (
+            _added(lambda batch, batches: _tokens(batch) / len(batches))
+        ),
+        "the gradient of the last batch alone: the ones before it were set to zero": lambda weight, batches: (
+            accumulated_gradient.reference(weight, batches[-1:]) * _tokens(batches[-1:]) / _tokens(batches)
+        ),
+        "the last batch's mean alone: a gradient adds to the ones before it until it is zeroed": (
+            lambda weight, batches: accumulated_gradient.reference(weight, batches[-1:])
+        ),
+    }
+)

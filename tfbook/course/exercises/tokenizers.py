@@ -1,0 +1,458 @@
+"""Exercises of lesson 07: byte-pair encoding from counting to encoding, text that comes in tokens, a bug in merging."""
+
+from __future__ import annotations
+
+import codecs
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable
+from functools import partial, reduce
+from itertools import pairwise
+from typing import Any
+
+from tfbook.course.exercises.engine import exercise
+
+Pair = tuple[str, str]
+Words = dict[tuple[str, ...], int]
+
+# ---- count pairs -------------------------------------------------------------------------------------------------
+
+
+def _words() -> list[tuple[Words]]:
+    return [
+        ({tuple("banana"): 2, tuple("bandana"): 1},),
+        ({tuple("aaab"): 3, tuple("ba"): 4, tuple("c"): 9},),
+        ({("lo", "w"): 1, ("n", "e", "w"): 2, ("w", "e"): 2},),
+    ]
+
+
+@exercise(
+    cases=_words,
+    hints=[
+        "`itertools.pairwise(word)` gives the neighbours. Each of them stands in the text as often as its word does.",
+        "Sort by two things at once: `sorted(counts.items(), key=lambda item: (-item[1], item[0]))`.",
+    ],
+)
+def counted_pairs(words: Words) -> list[tuple[Pair, int]]:
+    counts = Counter()
+    for word, times in words.items():
+        for pair in pairwise(word):
+            counts[pair] += times
+    return sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+
+
+def _pairs(words: Words, of: Callable[[tuple[str, ...]], Iterable[Pair]] = pairwise) -> Counter[Pair]:
+    counts = Counter[Pair]()
+    for word, times in words.items():
+        for pair in of(word):
+            counts[pair] += times
+    return counts
+
+
+def _sorted(counts: Counter[Pair], sign: int = -1) -> list[tuple[Pair, int]]:
+    return sorted(counts.items(), key=lambda item: (sign * item[1], item[0]))
+
+
+counted_pairs.mistakes(
+    {
+        "each word is counted once; its pairs stand in the text as often as the word does": (
+            lambda words: counted_pairs.reference(dict.fromkeys(words, 1))
+        ),
+        "the pairs are right and so are their counts; the most frequent comes first": (
+            lambda words: _sorted(_pairs(words), sign=1)
+        ),
+        (
+            "counts are right; among pairs of one count the smaller one comes first, or two tokenizers learn different "
+            "merges from the same text"
+        ): lambda words: _pairs(words).most_common(),
+        "the order within a pair counts: 'an' and 'na' are two pairs": (
+            lambda words: _sorted(_pairs(words, lambda word: ((min(pair), max(pair)) for pair in pairwise(word))))
+        ),
+        "pairs do not reach from one word into the next: count within each word": (
+            lambda words: counted_pairs.reference({tuple(token for word in words for token in word * words[word]): 1})
+        ),
+        "each pair is counted once a word; 'banana' holds 'an' twice": (
+            lambda words: _sorted(_pairs(words, lambda word: set(pairwise(word))))
+        ),
+        "every second pair is skipped: the neighbours of 'ban' are 'ba' and 'an', they share a letter": (
+            lambda words: _sorted(_pairs(words, lambda word: zip(word[::2], word[1::2], strict=False)))
+        ),
+    }
+)
+
+
+# ---- merge -------------------------------------------------------------------------------------------------------
+
+
+def _word_pair_and_token() -> list[tuple[list[int], tuple[int, int], int]]:
+    return [
+        ([2, 0, 1, 0, 1, 0], (0, 1), 9),
+        ([7, 7, 7, 4, 7, 7, 7, 7], (7, 7), 8),
+        ([5, 3, 3, 5, 6], (3, 5), 7),
+        ([1, 2], (2, 1), 3),
+    ]
+
+
+@exercise(
+    cases=_word_pair_and_token,
+    hints=[
+        "Walk from left to right with an index. Where the pair stands, write the token and go on two places further.",
+        "`while i < len(word):` and `found = tuple(word[i : i + 2]) == pair`. How far does i move in each case?",
+    ],
+)
+def merged(word: list[int], pair: tuple[int, int], token: int) -> list[int]:
+    tokens, i = [], 0
+    while i < len(word):
+        found = tuple(word[i : i + 2]) == pair
+        tokens.append(token if found else word[i])
+        i += 2 if found else 1
+    return tokens
+
+
+def _merged(word: list[Any], pairs: list[tuple[Any, Any]], token: Any, *, stop: int) -> list[Any]:
+    """Merges any of these pairs, walking to the place `stop`."""
+    tokens, i = [], 0
+    while i < stop:
+        found = tuple(word[i : i + 2]) in pairs
+        tokens.append(token if found else word[i])
+        i += 2 if found else 1
+    return tokens
+
+
+def _merged_once(word: list[Any], pair: tuple[Any, Any], token: Any) -> list[Any]:
+    for i, found in enumerate(pairwise(word)):
+        if found == pair:
+            return [*word[:i], token, *word[i + 2 :]]
+    return list(word)
+
+
+def _merged_from_the_right(word: list[Any], pair: tuple[Any, Any], token: Any) -> list[Any]:
+    return _merged(word[::-1], [pair[::-1]], token, stop=len(word))[::-1]
+
+
+merged.mistakes(
+    {
+        "the second of the two stays behind: after a merge go on two places further": (
+            lambda word, pair, token: [token if tuple(word[i : i + 2]) == pair else word[i] for i in range(len(word))]
+        ),
+        "only the first place is merged; the pair may stand in a word several times": _merged_once,
+        "merge from left to right: of three equal tokens the first two become one": _merged_from_the_right,
+        "the last token of the word is lost when it is in no pair": (
+            lambda word, pair, token: _merged(word, [pair], token, stop=len(word) - 1)
+        ),
+        "the order of the two counts: (3, 5) is merged where 3 comes first": (
+            lambda word, pair, token: _merged(word, [pair, pair[::-1]], token, stop=len(word))
+        ),
+        "the token takes the place of two neighbours together, not of each of them wherever it stands": (
+            lambda word, pair, token: [token if old in pair else old for old in word]
+        ),
+    }
+)
+
+
+# ---- predict the next merge --------------------------------------------------------------------------------------
+
+
+def _texts_and_merges() -> list[tuple[str, list[Pair]]]:
+    return [
+        ("banana bandana banana", [("a", "n")]),
+        ("banana bandana banana", [("a", "n"), ("an", "a")]),
+        ("low low lower lowest newer wider", []),
+        ("low low lower lowest newer wider", [("l", "o"), ("lo", "w"), ("e", "r")]),
+        ("aaa aaa ab ab ab", [("a", "a")]),
+    ]
+
+
+@exercise(
+    cases=_texts_and_merges,
+    hints=[
+        "Three steps: the words as tuples of letters with their counts, all merges so far in their order, then the "
+        "most frequent pair.",
+        "Exercises 1 and 2 are two of the steps. `min(counts, key=lambda pair: (-counts[pair], pair))` is the third.",
+    ],
+)
+def next_merge(text: str, merges: list[Pair]) -> Pair:
+    def join(word: tuple[str, ...], pair: Pair) -> tuple[str, ...]:
+        if len(word) < 2:
+            return word
+        if word[:2] == pair:
+            return ("".join(pair), *join(word[2:], pair))
+        return (word[0], *join(word[1:], pair))
+
+    words = Counter(tuple(word) for word in text.split())
+    for pair in merges:
+        words = Counter({join(word, pair): times for word, times in words.items()})
+    counts = Counter()
+    for word, times in words.items():
+        for pair in pairwise(word):
+            counts[pair] += times
+    return min(counts, key=lambda pair: (-counts[pair], pair))
+
+
+def _split(text: str, merges: list[Pair]) -> Counter[tuple[str, ...]]:
+    """The words of a text after these merges, and how often each stands there."""
+    return Counter(tuple(encoded.reference(list(word), merges)) for word in text.split())
+
+
+next_merge.mistakes(
+    {
+        "this is the first merge of the text: apply the merges so far before you count": (
+            lambda text, merges: next_merge.reference(text, [])
+        ),
+        "right but for ties: among pairs that are equally frequent the smaller one wins, not the one met first": (
+            lambda text, merges: _pairs(_split(text, merges)).most_common()[0][0]
+        ),
+        "each different word is counted once; its pairs are as frequent as the word is": (
+            lambda text, merges: counted_pairs.reference(dict.fromkeys(_split(text, merges), 1))[0][0]
+        ),
+        "this is the rarest pair, which is not worth a token": (
+            lambda text, merges: _sorted(_pairs(_split(text, merges)), sign=1)[0][0]
+        ),
+        "the pair crosses a space: split the text into words first, and count within each of them": (
+            lambda text, merges: counted_pairs.reference({tuple(encoded.reference(list(text), merges)): 1})[0][0]
+        ),
+        "this is the last merge once more: what was joined is gone from the words, and no longer counts": (
+            lambda text, merges: merges[-1] if merges else next_merge.reference(text, merges)
+        ),
+    }
+)
+
+
+# ---- encode with given merges ------------------------------------------------------------------------------------
+
+
+def _words_and_merges() -> list[tuple[list[str], list[Pair]]]:
+    dance = [("n", "d"), ("a", "n"), ("a", "nd"), ("b", "a"), ("an", "a")]
+    return [
+        (list("bandana"), dance),
+        (list("banana"), dance),
+        (list("unhugs"), [("u", "n"), ("h", "u"), ("hu", "g"), ("g", "s"), ("un", "hug")]),
+        (list("aaaaa"), [("a", "a"), ("aa", "a"), ("aa", "aa")]),
+        (list("cabs"), [("c", "a"), ("a", "b"), ("b", "s")]),
+        (list("xyz"), dance),
+    ]
+
+
+@exercise(
+    cases=_words_and_merges,
+    hints=[
+        "The merge that was learned first goes first, wherever in the word its pair stands. Then look again.",
+        "`ranks = {pair: rank for rank, pair in enumerate(merges)}`. Among the pairs that the word holds now, which "
+        "has the smallest rank? Stop when none has one.",
+    ],
+)
+def encoded(word: list[str], merges: list[Pair]) -> list[str]:
+    tokens = list(word)
+    for pair in merges:
+        i = 0
+        while i < len(tokens) - 1:
+            if (tokens[i], tokens[i + 1]) == pair:
+                tokens[i : i + 2] = ["".join(pair)]
+            i += 1
+    return tokens
+
+
+def _encoded(word: list[str], merges: list[Pair], *, rank: Callable[[Pair], int]) -> list[str]:
+    """One merge at a time: of the pairs that the word holds now, the first of the smallest rank."""
+    tokens = list(word)
+    while known := [pair for pair in pairwise(tokens) if pair in merges]:
+        pair = min(known, key=rank)
+        tokens = _merged_once(tokens, pair, "".join(pair))
+    return tokens
+
+
+def _merge_by_merge(word: list[str], merges: list[Pair], *, merge: Callable[..., list[str]]) -> list[str]:
+    return reduce(lambda tokens, pair: merge(tokens, pair, "".join(pair)), merges, word)
+
+
+def _longest_known(word: list[str], merges: list[Pair]) -> list[str]:
+    known, text, tokens = {*word, *map("".join, merges)}, "".join(word), []
+    while text:
+        tokens.append(next(text[:end] for end in range(len(text), 0, -1) if text[:end] in known))
+        text = text[len(tokens[-1]) :]
+    return tokens
+
+
+encoded.mistakes(
+    {
+        "merged in the order of the word; the merge that was learned first goes first, wherever in the word it is": (
+            lambda word, merges: _encoded(word, merges, rank=lambda pair: 0)
+        ),
+        "the longest token that fits is taken from the left, as WordPiece does; here the merges decide, in order": (
+            _longest_known
+        ),
+        "the last merge goes first; begin with the one that was learned first": (
+            lambda word, merges: _encoded(word, merges, rank=lambda pair: -merges.index(pair))
+        ),
+        "merging ends after the first pair that was found; go on until the word holds no pair of the list": (
+            lambda word, merges: encoded.reference(word, [pair for pair in merges if pair in pairwise(word)][:1])
+        ),
+        "each merge is made in one place only; it may fit in several": partial(_merge_by_merge, merge=_merged_once),
+        (
+            "str.replace knows no tokens: in 'ca b' it finds the pair a, b, though a is only the last letter of the "
+            "token 'ca'"
+        ): lambda word, merges: reduce(
+            lambda text, pair: text.replace(" ".join(pair), "".join(pair)), merges, " ".join(word)
+        ).split(" "),
+        "a merge is made from the right; of three equal tokens the first two become one": (
+            partial(_merge_by_merge, merge=_merged_from_the_right)
+        ),
+    }
+)
+
+
+# ---- decode a stream ---------------------------------------------------------------------------------------------
+
+
+def _streams() -> list[tuple[list[bytes]]]:
+    robot, tea = "🤖".encode(), "thé".encode()
+    return [
+        ([b"I ", robot[:2], robot[2:3], robot[3:], b"!"],),
+        ([tea[:3], tea[3:] + b" ", robot[:1], robot[1:] + robot[:3], robot[3:]],),
+        ([b"a", b"\xff", b"b", robot[:2], b"c"],),
+        ([b"end ", robot[:3]],),
+        ([b"\xff" + robot[:2], robot[2:]],),
+    ]
+
+
+@exercise(
+    cases=_streams,
+    hints=[
+        "A character of UTF-8 has up to four bytes, and a token may end in the midst of one. What may be printed now, "
+        "and what has to wait for the next token?",
+        "Python has such a decoder: `codecs.getincrementaldecoder('utf-8')(errors='replace')`. Its `.decode(token)` "
+        "remembers what is unfinished; `final=True` says that nothing follows.",
+    ],
+)
+def streamed(tokens: list[bytes]) -> list[str]:
+    decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
+    return [decoder.decode(token, final=i == len(tokens) - 1) for i, token in enumerate(tokens)]
+
+
+_Decoder = codecs.getincrementaldecoder("utf-8")
+
+
+def _held_back(tokens: list[bytes], *, waits: Callable[[bytes], bool]) -> list[str]:
+    """Shows nothing while the bytes that are kept should wait, and at the end whatever there is."""
+    shown, kept = [], b""
+    for place, token in enumerate(tokens, start=1):
+        kept += token
+        more = place < len(tokens) and waits(kept)
+        shown.append("" if more else kept.decode("utf-8", errors="replace"))
+        kept = kept if more else b""
+    return shown
+
+
+def _replaced_byte_by_byte(tokens: list[bytes]) -> list[str]:
+    decoder = _Decoder("surrogateescape")
+    single = dict.fromkeys(range(0xDC80, 0xDD00), "\ufffd")  # what stands for a byte that does not decode
+    return [decoder.decode(token, final=i == len(tokens) - 1).translate(single) for i, token in enumerate(tokens)]
+
+
+def _cut_off_by_length(tokens: list[bytes]) -> list[str]:
+    texts = [b"".join(tokens[:end]).decode("utf-8", errors="replace") for end in range(len(tokens) + 1)]
+    return [text[len(before) :] for before, text in pairwise(texts)]
+
+
+streamed.mistakes(
+    {
+        (
+            "each token is decoded alone, so half a character becomes U+FFFD, and so does its other half: keep the "
+            "bytes of an unfinished character until the next token"
+        ): lambda tokens: [token.decode("utf-8", errors="replace") for token in tokens],
+        "characters that two tokens share are lost: keep their bytes instead of ignoring them": (
+            lambda tokens: [token.decode("utf-8", errors="ignore") for token in tokens]
+        ),
+        "the text is right, and comes all at once at the end; show what is whole as soon as it is": (
+            partial(_held_back, waits=lambda kept: True)
+        ),
+        (
+            "one byte that belongs to no character holds back all that follows: what can never become whole is U+FFFD "
+            "at once"
+        ): partial(_held_back, waits=lambda kept: "\ufffd" in kept.decode("utf-8", errors="replace")),
+        (
+            "an unfinished character at the end of a token holds back the whole ones before it: print 'th' while 'é' "
+            "is half there"
+        ): partial(_held_back, waits=lambda kept: _Decoder("replace").decode(kept) != kept.decode("utf-8", "replace")),
+        "each byte of a broken character is one U+FFFD; its start, however many bytes, is one in all": (
+            _replaced_byte_by_byte
+        ),
+        "the bytes that are left at the end are lost: nothing follows, so they become U+FFFD": (
+            lambda tokens: list(map(_Decoder("replace").decode, tokens))
+        ),
+        (
+            "what is new is cut off by length: an unfinished character was shown as U+FFFD, and the whole one has the "
+            "same length, so it never appears"
+        ): _cut_off_by_length,
+    }
+)
+
+
+# ---- find the bug ------------------------------------------------------------------------------------------------
+
+
+def _spelled_words() -> list[tuple[list[str], str, str]]:
+    return [
+        (["n e w e s t", "s e e s"], "e", "s"),
+        (["n e w e st", "w i d e st", "th e s e", "e s e s"], "e", "s"),
+        (["a b a b a b", "ca b", "a ba"], "a", "b"),
+        (["a a a a a", "aa a a"], "a", "a"),
+        ([". e s", "a e . b", "e . . e"], "e", "."),
+    ]
+
+
+@exercise(
+    cases=_spelled_words,
+    hints=[
+        "Try it on `'n e w e st'` and the pair `e`, `s`. Which two tokens did it join?",
+        "`replace` looks for letters and knows nothing of tokens. `word.split(' ')` gives the tokens; then do as in "
+        "exercise 2.",
+    ],
+)
+def merged_words(words: list[str], first: str, second: str) -> list[str]:
+    merged = []
+    for word in words:
+        tokens, i = word.split(" "), 0
+        while i < len(tokens) - 1:
+            if (tokens[i], tokens[i + 1]) == (first, second):
+                tokens[i : i + 2] = [first + second]
+            i += 1
+        merged.append(" ".join(tokens))
+    return merged
+
+
+@merged_words.given
+def _(words: list[str], first: str, second: str) -> list[str]:
+    return [word.replace(f"{first} {second}", first + second) for word in words]
+
+
+def _joined(pattern: Callable[[str, str], str]) -> Callable[[list[str], str, str], list[str]]:
+    """Joins the pair wherever `pattern(first, second)` is found."""
+    return lambda words, first, second: [
+        re.sub(pattern(first, second), lambda found: first + second, word) for word in words
+    ]
+
+
+merged_words.mistakes(
+    {
+        (
+            "the end of the pair is guarded, not its beginning: in 'ca b' it joins b to the token 'ca', whose last "
+            "letter is a"
+        ): _joined(lambda first, second: rf"{re.escape(first)} {re.escape(second)}(?!\S)"),
+        (
+            "the beginning of the pair is guarded, not its end: in 'e st' it joins e with the token 'st', whose first "
+            "letter is s"
+        ): _joined(lambda first, second: rf"(?<!\S){re.escape(first)} {re.escape(second)}"),
+        (
+            "of two pairs in a row the second is missed: they share the space between them, and replace has used it up"
+        ): lambda words, first, second: [
+            f" {word} ".replace(f" {first} {second} ", f" {first}{second} ").strip(" ") for word in words
+        ],
+        "the bounds are right; but a full stop in a pattern is any character: `re.escape` the tokens": (
+            _joined(lambda first, second: rf"(?<!\S){first} {second}(?!\S)")
+        ),
+        "all spaces are gone, so each word is one token: only the two of the pair are joined": (
+            lambda words, first, second: [word.replace(" ", "") for word in words]
+        ),
+    }
+)

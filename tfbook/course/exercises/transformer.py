@@ -1,0 +1,606 @@
+"""Exercises of lesson 05: the parts of a Transformer by hand, its masks, its training and its beam search."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+import torch
+from torch import Tensor, nn
+
+from tfbook.course.exercises.engine import exercise, randn
+from tfbook.text.vocabulary import PAD
+
+# ---- layer normalisation -----------------------------------------------------------------------------------------
+
+
+def _vectors_gain_and_shift() -> list[tuple[Tensor, Tensor, Tensor, float]]:
+    # as many sentences as positions and features, so that a wrong axis gives a wrong number and no error about shapes
+    def inputs(size: int, epsilon: float, seed: int) -> tuple[Tensor, Tensor, Tensor, float]:
+        x = 1 + randn(size, size, size, seed=seed)
+        x[0, 0] = 0.5  # a vector of equal entries has variance 0
+        return x, 1 + randn(size, seed=seed + 1), randn(size, seed=seed + 2), epsilon
+
+    return [inputs(3, 0.1, 1), inputs(4, 1e-3, 4)]
+
+
+@exercise(
+    cases=_vectors_gain_and_shift,
+    hints=[
+        "Each vector is normalised on its own: means over the last axis, which `keepdim=True` keeps for broadcasting.",
+        "The variance is the mean of the squared deviations: `x.var(dim=-1, keepdim=True, correction=0)`. ε is "
+        "added to it under the root.",
+    ],
+)
+def normalize(x: Tensor, gain: Tensor, shift: Tensor, epsilon: float) -> Tensor:
+    centred = x - x.mean(dim=-1, keepdim=True)
+    variance = centred.square().mean(dim=-1, keepdim=True)
+    return gain * centred / (variance + epsilon).sqrt() + shift
+
+
+def _over(*dims: int) -> Callable[[Tensor, Tensor, Tensor, float], Tensor]:
+    """Mean and variance over these axes."""
+
+    def wrong(x: Tensor, gain: Tensor, shift: Tensor, epsilon: float) -> Tensor:
+        variance, mean = torch.var_mean(x, dim=dims, correction=0, keepdim=True)
+        return gain * (x - mean) / (variance + epsilon).sqrt() + shift
+
+    return wrong
+
+
+def _divided(by: Callable[[Tensor, float], Tensor]) -> Callable[[Tensor, Tensor, Tensor, float], Tensor]:
+    """What is centred is divided `by` something made of x and ε."""
+    return lambda x, gain, shift, epsilon: gain * (x - x.mean(dim=-1, keepdim=True)) / by(x, epsilon) + shift
+
+
+normalize.mistakes(
+    {
+        "this is batch normalisation: each feature over all sentences and positions; here each vector is alone": (
+            _over(0, 1)
+        ),
+        "mean and variance run over the batch: a sentence would change with its neighbours; take the last axis": (
+            _over(0)
+        ),
+        "mean and variance run over the positions, so that a word would see later ones; take the last axis": _over(1),
+        "mean and variance are a whole sentence's: each position has its own, over its features alone": _over(1, 2),
+        "one mean and one variance serve the whole batch: each vector has its own, over its features alone": (
+            _over(0, 1, 2)
+        ),
+        "the means lost their axis and line up with (time, d_model): `keepdim=True`": (
+            lambda x, gain, shift, epsilon: (
+                gain * (x - x.mean(dim=-1)) / (x.var(dim=-1, correction=0) + epsilon).sqrt() + shift
+            )
+        ),
+        "the variance divides by d_model − 1, as `var` and `std` do unless told `correction=0`": (
+            _divided(lambda x, epsilon: (x.var(dim=-1, keepdim=True) + epsilon).sqrt())
+        ),
+        "ε stands outside the root: it is added to the variance, not to the standard deviation": (
+            _divided(lambda x, epsilon: x.std(dim=-1, keepdim=True, correction=0) + epsilon)
+        ),
+        "two things about the root: `std` divides by d_model − 1 unless told `correction=0`, and ε belongs under it": (
+            _divided(lambda x, epsilon: x.std(dim=-1, keepdim=True) + epsilon)
+        ),
+        "ε is missing: a vector of equal entries becomes 0/0": (
+            lambda x, gain, shift, epsilon: normalize.reference(x, gain, shift, 0.0)
+        ),
+        "the root is missing: divided by its variance, a vector gets variance 1/σ²": (
+            _divided(lambda x, epsilon: x.var(dim=-1, keepdim=True, correction=0) + epsilon)
+        ),
+        "the gain comes first, and normalising undoes most of it: it multiplies what is normalised": (
+            lambda x, gain, shift, epsilon: normalize.reference(gain * x, torch.ones_like(gain), shift, epsilon)
+        ),
+        "the shift is multiplied by the gain: add it last": (
+            lambda x, gain, shift, epsilon: normalize.reference(x, gain, gain * shift, epsilon)
+        ),
+        "right so far: each vector is normalised; its gain and its shift are missing": (
+            lambda x, gain, shift, epsilon: normalize.reference(x, torch.ones_like(gain), 0 * shift, epsilon)
+        ),
+        "the mean is still there: this is RMS normalisation, which divides and does not centre": (
+            lambda x, gain, shift, epsilon: gain * x / (x.square().mean(dim=-1, keepdim=True) + epsilon).sqrt() + shift
+        ),
+    }
+)
+
+
+# ---- a block -----------------------------------------------------------------------------------------------------
+
+Layer = Callable[[Tensor], Tensor]
+
+
+def _attention(x: Tensor) -> Tensor:
+    """A mean over the past, in attention's place."""
+    return x.cumsum(dim=1) / torch.arange(1, x.shape[1] + 1)[:, None]
+
+
+def _feed_forward(x: Tensor) -> Tensor:
+    """A bend for each entry, in the place of the feed-forward net."""
+    return x.relu() - 0.5 * x.square()
+
+
+def _norm(gain: float) -> Layer:
+    return lambda x: gain * nn.functional.layer_norm(x, x.shape[-1:])
+
+
+def _x_and_layers() -> list[tuple[Tensor, Layer, Layer, Layer, Layer]]:
+    return [(3 * randn(2, 3, 4, seed=7), _attention, _feed_forward, _norm(0.5), _norm(2.0))]
+
+
+@exercise(
+    cases=_x_and_layers,
+    hints=[
+        "Two branches, one after the other. Each reads a normed copy of x and adds what it finds to x itself.",
+        "`x = x + layer(norm(x))`, twice. The second branch reads what the first has left.",
+    ],
+)
+def pre_norm_block(
+    x: Tensor, attention: Layer, feed_forward: Layer, attention_norm: Layer, feed_forward_norm: Layer
+) -> Tensor:
+    x = x + attention(attention_norm(x))
+    return x + feed_forward(feed_forward_norm(x))
+
+
+_BRANCHES: dict[str, Callable[[Tensor, Layer, Layer], Tensor]] = {
+    "pre-norm": lambda x, layer, norm: x + layer(norm(x)),
+    "post-norm": lambda x, layer, norm: norm(x + layer(x)),
+    "norm behind": lambda x, layer, norm: x + norm(layer(x)),
+    "norm of both": lambda x, layer, norm: norm(x) + layer(norm(x)),
+    "no norm": lambda x, layer, norm: x + layer(x),
+    "no residual": lambda x, layer, norm: layer(norm(x)),
+}
+
+
+def _block(attention: str, feed_forward: str) -> Callable[[Tensor, Layer, Layer, Layer, Layer], Tensor]:
+    """A block with branches of these kinds."""
+    first, second = _BRANCHES[attention], _BRANCHES[feed_forward]
+    return lambda x, attend, feed, norm_1, norm_2: second(first(x, attend, norm_1), feed, norm_2)
+
+
+pre_norm_block.mistakes(
+    {
+        "this is post-norm: the norm stands behind the sum, on the road that should lead through the stack untouched": (
+            _block("post-norm", "post-norm")
+        ),
+        "what you add to is the normed x: only the branch reads it, the sum keeps x itself": (
+            _block("norm of both", "norm of both")
+        ),
+        "nothing is normed: both branches read x as it is": _block("no norm", "no norm"),
+        "the feed-forward net reads x without a norm": _block("pre-norm", "no norm"),
+        "attention reads x without a norm": _block("no norm", "pre-norm"),
+        "one norm serves both branches: each has its own, with its own gain": (
+            lambda x, attend, feed, norm_1, norm_2: pre_norm_block.reference(x, attend, feed, norm_1, norm_1)
+        ),
+        "the norms are exchanged: each branch has its own": (
+            lambda x, attend, feed, norm_1, norm_2: pre_norm_block.reference(x, attend, feed, norm_2, norm_1)
+        ),
+        "the norm stands behind each branch; here the branch begins with it": (_block("norm behind", "norm behind")),
+        "the branches run side by side: the second should read what the first has left": (
+            lambda x, attend, feed, norm_1, norm_2: x + attend(norm_1(x)) + feed(norm_2(x))
+        ),
+        "the second sum forgets what attention found: add to the x that it has left": (
+            lambda x, attend, feed, norm_1, norm_2: x + feed(norm_2(x + attend(norm_1(x))))
+        ),
+        "attention has no residual: what it does not find is lost": _block("no residual", "pre-norm"),
+        "the feed-forward net has no residual: x ends with it": _block("pre-norm", "no residual"),
+        "no branch is added to anything: this is a chain of layers without residuals": (
+            _block("no residual", "no residual")
+        ),
+        "the feed-forward net comes first; attention should": (
+            lambda x, attend, feed, norm_1, norm_2: pre_norm_block.reference(x, feed, attend, norm_2, norm_1)
+        ),
+    }
+)
+
+
+# ---- the schedule ------------------------------------------------------------------------------------------------
+
+
+def _steps_width_and_warmup() -> list[tuple[Tensor, int, int]]:
+    return [(torch.arange(12), 16, 4), (torch.tensor([0, 9, 10, 11, 400]), 64, 10)]
+
+
+@exercise(
+    cases=_steps_width_and_warmup,
+    hints=[
+        "`steps` counts from 0, the formula from 1: which t belongs to the first step?",
+        "`torch.minimum` compares two tensors entry by entry. Before warm-up ends the straight line is smaller, "
+        "afterwards the root.",
+    ],
+)
+def learning_rate(steps: Tensor, d_model: int, warmup: int) -> Tensor:
+    t = steps + 1
+    return d_model**-0.5 * torch.minimum(t**-0.5, t * warmup**-1.5)
+
+
+Choice = Callable[[Tensor, Tensor], Tensor]  # (the root, the straight line) → what the rate follows
+
+
+def _rates(
+    steps: Tensor, d_model: int, warmup: int, *, of: Choice = torch.minimum, first: int = 1, power: float = -1.5
+) -> Tensor:
+    t = steps + first
+    return d_model**-0.5 * of(t**-0.5, t * warmup**power)
+
+
+learning_rate.mistakes(
+    {
+        "your first step has rate 0 and changes nothing: `steps` counts from 0 and t from 1": partial(_rates, first=0),
+        "the larger of the two: it begins at its highest, falls until the warm-up ends and then rises for ever": (
+            partial(_rates, of=torch.maximum)
+        ),
+        "it rises and then stays: after the warm-up the rate falls with t^(−1/2)": (
+            lambda steps, d_model, warmup: (d_model * warmup) ** -0.5 * ((steps + 1) / warmup).clamp(max=1)
+        ),
+        "there is no warm-up: it begins at its highest": partial(_rates, of=lambda root, line: root),
+        "there is only the warm-up: it rises for ever": partial(_rates, of=lambda root, line: line),
+        "d_model is missing: wider models train at smaller rates": (
+            lambda steps, d_model, warmup: learning_rate.reference(steps, 1, warmup)
+        ),
+        "wider models would train at larger rates: the exponent of d_model is −1/2": (
+            lambda steps, d_model, warmup: d_model * learning_rate.reference(steps, d_model, warmup)
+        ),
+        "this peaks at 1, as `train.inverse_sqrt` does: a factor for a rate that is given elsewhere": (
+            lambda steps, d_model, warmup: (d_model * warmup) ** 0.5 * learning_rate.reference(steps, d_model, warmup)
+        ),
+        "the lines do not meet at t = warmup: the exponent of warmup is −3/2, not −1/2": partial(_rates, power=-0.5),
+    }
+)
+
+
+# ---- three masks -------------------------------------------------------------------------------------------------
+
+
+Masks = tuple[Tensor, Tensor, Tensor]
+
+
+def _source_and_target_lengths() -> list[tuple[Tensor, Tensor]]:
+    # as many source as target positions in the first case, so that a mask of the other side raises no error
+    return [(torch.tensor([4, 2, 1]), torch.tensor([2, 4, 3])), (torch.tensor([3, 1]), torch.tensor([2, 5]))]
+
+
+@exercise(
+    cases=_source_and_target_lengths,
+    hints=[
+        "Ask two questions for each mask: whose words are the keys, and may a query look ahead?",
+        "`torch.arange(size) < lengths[:, None]` marks the words, (batch, key). `[:, None]` adds the axis of the "
+        "queries, and `expand` or `repeat` fills it.",
+    ],
+)
+def three_masks(source_lengths: Tensor, target_lengths: Tensor) -> Masks:
+    source, target = int(source_lengths.max()), int(target_lengths.max())
+    source_words = (torch.arange(source) < source_lengths[:, None])[:, None]
+    target_words = (torch.arange(target) < target_lengths[:, None])[:, None]
+    causal = torch.ones(target, target, dtype=torch.bool).tril()
+    return source_words.repeat(1, source, 1), causal & target_words, source_words.repeat(1, target, 1)
+
+
+def _changed(**changes: Callable[[Tensor, Tensor], Tensor]) -> Callable[[Tensor, Tensor], Masks]:
+    """The right masks with `changes`, each of a mask and where the target has words, (batch, 1, time)."""
+
+    def wrong(source_lengths: Tensor, target_lengths: Tensor) -> Masks:
+        names = ("encoder", "decoder", "cross")
+        masks = dict(zip(names, three_masks.reference(source_lengths, target_lengths), strict=True))
+        words = masks["decoder"][:, -1:]  # the last position looks back at all of them
+        return tuple(changes[name](mask, words) if name in changes else mask for name, mask in masks.items())
+
+    return wrong
+
+
+three_masks.mistakes(
+    {
+        "the encoder's mask is causal: a source word may read those after it, for the whole sentence is known": (
+            _changed(encoder=lambda mask, words: mask.tril())
+        ),
+        "the encoder reads the padding of the source": _changed(encoder=lambda mask, words: torch.ones_like(mask)),
+        "the decoder's mask is not causal: in training each word would see the one that it should predict": (
+            _changed(decoder=lambda mask, words: words.expand_as(mask))
+        ),
+        (
+            "causal alone is enough for every word, since padding comes last; but padded queries see padding in the "
+            "decoder, which the exercise forbids"
+        ): _changed(decoder=lambda mask, words: torch.ones_like(mask).tril()),
+        "the decoder sees itself and the future: `tril` keeps the past, `triu` what comes later": (
+            _changed(decoder=lambda mask, words: words.expand_as(mask).triu())
+        ),
+        "a target word may attend to itself: the inputs are shifted already, so j ≤ i, not j < i": (
+            _changed(decoder=lambda mask, words: mask.tril(-1))
+        ),
+        "cross-attention reads the padding of the source: its keys are the encoder's, and some are padding": (
+            _changed(cross=lambda mask, words: torch.ones_like(mask))
+        ),
+        "cross-attention is masked by the lengths of the target: its keys are the words of the source": (
+            _changed(cross=lambda mask, words: words.repeat(1, mask.shape[1], 1))
+        ),
+        (
+            "cross-attention blocks the padded queries of the target and lets everyone read the padding of the source: "
+            "the lengths belong to the keys"
+        ): _changed(cross=lambda mask, words: words.mT.expand_as(mask)),
+        "cross-attention is causal: target word i may read every source word, since word orders differ": (
+            _changed(cross=lambda mask, words: mask.tril())
+        ),
+        "the axes of cross-attention are exchanged: queries come from the target, keys from the source": (
+            _changed(cross=lambda mask, words: mask.mT)
+        ),
+        "one position too many: positions count from 0, so the last of 3 words stands at 2": (
+            lambda source, target: tuple(mask[:, :-1, :-1] for mask in three_masks.reference(source + 1, target + 1))
+        ),
+        "padded queries are blocked as well; leave them alone: nobody reads what they find": _changed(
+            encoder=lambda mask, words: mask & mask.mT,
+            decoder=lambda mask, words: mask & words.mT,
+            cross=lambda mask, words: mask & words.mT,
+        ),
+        "the masks are the wrong way round: True means 'may attend'": (
+            lambda source, target: tuple(~mask for mask in three_masks.reference(source, target))
+        ),
+        "right, and broadcasting would do the rest; here the masks have a row for each query: `expand`": (
+            _changed(encoder=lambda mask, words: mask[:, :1], cross=lambda mask, words: mask[:, :1])
+        ),
+    }
+)
+
+
+# ---- label smoothing ---------------------------------------------------------------------------------------------
+
+
+def _logits_and_targets() -> list[tuple[Tensor, Tensor, float, int]]:
+    return [
+        (2 * randn(2, 3, 5, seed=8), torch.tensor([[3, 1, 4], [2, 0, 0]]), 0.1, 0),
+        (2 * randn(1, 4, 6, seed=9), torch.tensor([[5, 0, 2, 1]]), 0.3, 1),
+    ]
+
+
+@exercise(
+    cases=_logits_and_targets,
+    hints=[
+        "`log_softmax` gives the log-probabilities of all words. The cross-entropy with a distribution is minus the "
+        "sum of its probabilities times these.",
+        "(1 − ε) times the target's log-probability plus ε times the mean of all. `gather` or `nn.functional.one_hot` "
+        "picks the target's; `targets != pad` says which positions count.",
+    ],
+)
+def smoothed_loss(logits: Tensor, targets: Tensor, epsilon: float, pad: int) -> Tensor:
+    logp = torch.log_softmax(logits, dim=-1)
+    right = logp.gather(-1, targets[..., None])[..., 0]
+    losses = -(1 - epsilon) * right - epsilon * logp.mean(dim=-1)
+    return losses[targets != pad].mean()
+
+
+def _minus(score: Callable[[Tensor, Tensor, float, int], Tensor]) -> Callable[[Tensor, Tensor, float, int], Tensor]:
+    """The loss where each word's is minus `score(right, logp, epsilon, pad)`."""
+
+    def wrong(logits: Tensor, targets: Tensor, epsilon: float, pad: int) -> Tensor:
+        logp = torch.log_softmax(logits, dim=-1)
+        right = logp.gather(-1, targets[..., None])[..., 0]
+        return -score(right, logp, epsilon, pad)[targets != pad].mean()
+
+    return wrong
+
+
+smoothed_loss.mistakes(
+    {
+        "nothing is smoothed: this is the cross-entropy with the target word alone": (
+            lambda logits, targets, epsilon, pad: smoothed_loss.reference(logits, targets, 0.0, pad)
+        ),
+        (
+            "ε is spread over the other words only; here the target has its share of it as well, "
+            "1 − ε + ε / vocab in all"
+        ): _minus(
+            lambda right, logp, epsilon, pad: (
+                (1 - epsilon) * right + epsilon * (logp.sum(dim=-1) - right) / (logp.shape[-1] - 1)
+            )
+        ),
+        "the probabilities sum to less than 1: the target has 1 − ε, and its own share of ε is missing": _minus(
+            lambda right, logp, epsilon, pad: (
+                (1 - epsilon - epsilon / logp.shape[-1]) * right + epsilon * logp.mean(dim=-1)
+            )
+        ),
+        "ε is spread over all words but the target and the padding; here all words of the vocabulary share it": _minus(
+            lambda right, logp, epsilon, pad: (
+                (1 - epsilon) * right + epsilon * (logp.sum(dim=-1) - right - logp[..., pad]) / (logp.shape[-1] - 2)
+            )
+        ),
+        "the target keeps probability 1, so that all together have 1 + ε: give it 1 − ε": (
+            _minus(lambda right, logp, epsilon, pad: right + epsilon * logp.mean(dim=-1))
+        ),
+        "ε and 1 − ε are exchanged: most of the probability belongs to the target": (
+            lambda logits, targets, epsilon, pad: smoothed_loss.reference(logits, targets, 1 - epsilon, pad)
+        ),
+        "each word gets ε; together they share it, so that each gets ε / vocab: mean, not sum": (
+            _minus(lambda right, logp, epsilon, pad: (1 - epsilon) * right + epsilon * logp.sum(dim=-1))
+        ),
+        "you smoothed what the model says; smooth what it should say: the sum is over log-probabilities": (
+            _minus(lambda right, logp, epsilon, pad: ((1 - epsilon) * right.exp() + epsilon / logp.shape[-1]).log())
+        ),
+        "padding is counted: the model would be trained to say it": (
+            lambda logits, targets, epsilon, pad: smoothed_loss.reference(logits, targets, epsilon, -1)
+        ),
+        (
+            "padding adds 0 but is counted in the mean: a batch with more of it would seem easier; divide by the words "
+            "alone"
+        ): lambda logits, targets, epsilon, pad: (
+            smoothed_loss.reference(logits, targets, epsilon, pad) * (targets != pad).float().mean()
+        ),
+        "this is the sum; the loss is the mean over the words that count": lambda logits, targets, epsilon, pad: (
+            smoothed_loss.reference(logits, targets, epsilon, pad) * (targets != pad).sum()
+        ),
+        "first a mean in each sentence, then one over sentences: words of short sentences would weigh more": (
+            lambda logits, targets, epsilon, pad: torch.stack(
+                [smoothed_loss.reference(*row, epsilon, pad) for row in zip(logits, targets, strict=True)]
+            ).mean()
+        ),
+        "the sign: a loss falls as the target's log-probability rises": (
+            lambda logits, targets, epsilon, pad: -smoothed_loss.reference(logits, targets, epsilon, pad)
+        ),
+    }
+)
+
+
+# ---- one step of a beam search -----------------------------------------------------------------------------------
+
+
+Step = tuple[Tensor, Tensor, Tensor]  # parents, words, scores
+
+
+def _beams() -> list[tuple[Tensor, Tensor, int]]:
+    def inputs(scores: list[float], vocab: int, width: int, seed: int) -> tuple[Tensor, Tensor, int]:
+        logits = 2 * randn(len(scores), vocab, seed=seed)
+        return torch.tensor(scores), torch.log_softmax(logits, dim=-1), width
+
+    return [
+        inputs([-1.0, -1.2, -3.5], 6, 3, 10),
+        inputs([-2.0, -2.1], 4, 2, 11),
+        inputs([0.0, -torch.inf, -torch.inf], 5, 3, 12),  # the first step: all beams are the same text, one counts
+    ]
+
+
+@exercise(
+    cases=_beams,
+    hints=[
+        "The log-probability of a longer text is a sum. `scores[:, None] + logp` holds all (beam, vocab) of them.",
+        "`totals.flatten().topk(width)` finds the best of all. A place p of the flat list belongs to beam p // vocab "
+        "and word p % vocab.",
+    ],
+)
+def beam_step(scores: Tensor, logp: Tensor, width: int) -> Step:
+    totals, places = (scores[:, None] + logp).flatten().topk(width)
+    vocab = logp.shape[1]
+    return places // vocab, places % vocab, totals
+
+
+def _best(totals: Tensor, width: int, *, row: int | None = None, largest: bool = True) -> Step:
+    """The best of all, where a beam's row in the flat list has `row` places, as many as there are words."""
+    scores, places = totals.flatten().topk(width, largest=largest)
+    row = row or totals.shape[1]
+    return places // row, places % row, scores
+
+
+def _best_of_each(scores: Tensor, logp: Tensor, width: int, *, best_first: bool = True) -> Step:
+    best, words = (scores[:, None] + logp).max(dim=1)
+    parents = best.topk(width).indices if best_first else torch.arange(len(scores))
+    return parents, words[parents], best[parents]
+
+
+def _best_beam_alone(scores: Tensor, logp: Tensor, width: int) -> Step:
+    best = scores.argmax()
+    totals, words = (scores[best] + logp[best]).topk(width)
+    return best.expand(width), words, totals
+
+
+def _changed_step(change: Callable[[Tensor, Tensor, Tensor, Tensor], Step]) -> Callable[[Tensor, Tensor, int], Step]:
+    """The right parents, words and scores, then what `change` makes of them and of the log-probabilities."""
+    return lambda scores, logp, width: change(*beam_step.reference(scores, logp, width), logp)
+
+
+beam_step.mistakes(
+    {
+        "each beam keeps one continuation, its best; the best of all may continue the same beam, while another dies": (
+            _best_of_each
+        ),
+        (
+            "each beam keeps one continuation, and in the order of the beams: the best of all, best first, may share a "
+            "parent"
+        ): partial(_best_of_each, best_first=False),
+        "only the best beam is continued: the others are not lost yet, and may give better texts": _best_beam_alone,
+        (
+            "what the beams have cost so far is forgotten: a text's log-probability is its beam's plus that of the new "
+            "word"
+        ): lambda scores, logp, width: beam_step.reference(torch.zeros_like(scores), logp, width),
+        "logarithms are multiplied: probabilities multiply, so their logarithms add": (
+            lambda scores, logp, width: _best(scores[:, None] * logp, width)
+        ),
+        "the words are places in the flat list of all continuations: word p % vocab of beam p // vocab": (
+            _changed_step(lambda parents, words, scores, logp: (parents, parents * logp.shape[1] + words, scores))
+        ),
+        (
+            "parents and words are exchanged: the list runs through the words of beam 0 first, "
+            "so p // vocab is the beam"
+        ): _changed_step(lambda parents, words, scores, logp: (words, parents, scores)),
+        "a beam's row in the flat list is as long as the vocabulary: divide by that, not by the number of beams": (
+            lambda scores, logp, width: _best(scores[:, None] + logp, width, row=len(scores))
+        ),
+        "these are the worst texts: the largest log-probability is the one nearest to 0": (
+            lambda scores, logp, width: _best(scores[:, None] + logp, width, largest=False)
+        ),
+        "the right texts, but best last: begin with the most probable": (
+            lambda scores, logp, width: tuple(found.flip(0) for found in beam_step.reference(scores, logp, width))
+        ),
+        "the scores are those of the new words alone; the next step needs those of the whole texts": (
+            _changed_step(lambda parents, words, scores, logp: (parents, words, logp[parents, words]))
+        ),
+        "these are probabilities; return logarithms: in float32 a text of fifty words would have probability 0": (
+            _changed_step(lambda parents, words, scores, logp: (parents, words, scores.exp()))
+        ),
+    }
+)
+
+
+# ---- find the bug ------------------------------------------------------------------------------------------------
+
+
+Model = Callable[[Tensor, Tensor], Tensor]  # (source, inputs) → logits for the word after each of the inputs
+
+
+def _model_and_words() -> list[tuple[Model, Tensor, Tensor]]:
+    """A causal model: each row of logits depends on the source and on the inputs so far. 1 is <bos>, 2 is <eos>."""
+    table = 2 * randn(9, 9, seed=13)
+
+    def model(source: Tensor, inputs: Tensor) -> Tensor:
+        return table[inputs].cumsum(dim=1) + table[source].mean(dim=1, keepdim=True)
+
+    return [
+        (model, torch.tensor([[5, 6], [7, 8]]), torch.tensor([[1, 4, 5, 6, 2], [1, 7, 2, 0, 0]])),
+        (model, torch.tensor([[8, 4, 5]]), torch.tensor([[1, 8, 8, 2]])),
+    ]
+
+
+@exercise(
+    cases=_model_and_words,
+    hints=[
+        "At each position, write down the last word that the decoder has read and the word that it shall say.",
+        "They are the same: copying is enough. When it translates, the decoder has read `<bos>` and the words before.",
+    ],
+)
+def training_loss(model: Model, source: Tensor, target: Tensor) -> Tensor:
+    words = target[:, 1:]
+    logits = model(source, target[:, :-1])
+    return nn.functional.cross_entropy(logits.flatten(0, 1), words.flatten(), ignore_index=PAD)
+
+
+@training_loss.given
+def _(model: Model, source: Tensor, target: Tensor) -> Tensor:
+    words = target[:, 1:]
+    logits = model(source, words)
+    return nn.functional.cross_entropy(logits.flatten(0, 1), words.flatten(), ignore_index=PAD)
+
+
+def _loss(logits: Tensor, words: Tensor, ignore: int = PAD) -> Tensor:
+    return nn.functional.cross_entropy(logits.flatten(0, 1), words.flatten(), ignore_index=ignore)
+
+
+training_loss.mistakes(
+    {
+        (
+            "inputs and targets are still the same words, only others: the word to say must be the one after the last "
+            "word read"
+        ): lambda model, source, target: _loss(model(source, target[:, :-1]), target[:, :-1]),
+        (
+            "inputs and targets are still the same words, now with `<bos>`: the word to say is the one after the last "
+            "word read"
+        ): lambda model, source, target: _loss(model(source, target), target),
+        "the wrong direction: the decoder reads a word and says the one before it, which it has read already": (
+            lambda model, source, target: _loss(model(source, target[:, 1:]), target[:, :-1])
+        ),
+        "shifted twice, in the inputs and in the logits: the decoder learns to say the word after the next one": (
+            lambda model, source, target: _loss(model(source, target[:, :-1])[:, :-1], target[:, 2:])
+        ),
+        "rolled round: a sentence begins with its own last word, `<eos>` or padding, in the place of `<bos>`": (
+            lambda model, source, target: _loss(model(source, target[:, 1:].roll(1, dims=1)), target[:, 1:])
+        ),
+        "nothing leaks now, but padding counts as a word to say: `ignore_index` was right": (
+            lambda model, source, target: _loss(model(source, target[:, :-1]), target[:, 1:], ignore=-100)
+        ),
+        (
+            "the leak is closed by hiding all words: the decoder may read `<bos>` and all true words "
+            "before the one to say"
+        ): lambda model, source, target: _loss(model(source, target[:, :1].expand_as(target[:, 1:])), target[:, 1:]),
+    }
+)

@@ -1,0 +1,373 @@
+"""Lesson 15: what attention costs in time and memory, how close kernels come to it, and what they can fetch."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from functools import partial
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import torch
+from jaxtyping import Bool, Float, Int64
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from tfbook import runtime, training
+from tfbook.attention.efficient.banded import Banded
+from tfbook.attention.efficient.bigbird import BigBird
+from tfbook.attention.efficient.block_sparse import BlockSparse
+from tfbook.attention.efficient.linear import Linear
+from tfbook.attention.efficient.lsh import Lsh
+from tfbook.attention.efficient.performer import Performer, log_features, projection
+from tfbook.attention.efficient.tiled import Tiled
+from tfbook.attention.implementations import Implementation, attention_weights, fastest, softmax
+from tfbook.attention.masks import Causal
+from tfbook.course.experiments import in_turns, peak_memory
+from tfbook.course.experiments.self_attention import attend, exponent, flops, recur
+from tfbook.models.blocks import Config, alternate
+from tfbook.models.language_model import LanguageModel
+
+# ---- operations: the table of Vaswani et al. (2017) --------------------------------------------------------------
+
+
+def convolve(n: int, d: int, k: int = 4) -> Callable[[], Tensor]:
+    """A convolution over n vectors of width d, each output from k neighbouring inputs."""
+    layer, x = nn.Conv1d(d, d, kernel_size=k), torch.randn(1, d, n + k - 1)
+    return lambda: layer(x)
+
+
+def restrict(n: int, d: int, r: int = 32) -> Callable[[], Tensor]:
+    """Scores and mixture of one head, each of n vectors of width d with the r up to itself."""
+    x = torch.randn(n, d)
+
+    def run() -> Tensor:
+        near = F.pad(x, (0, 0, r - 1, 0)).unfold(0, r, 1)  # (n, d, r)
+        weights = (x[:, None] @ near / math.sqrt(d)).softmax(dim=-1)
+        return weights @ near.mT
+
+    return run
+
+
+LAYERS: dict[str, Callable[..., Callable[[], Tensor]]] = {
+    "self-attention": attend,
+    "recurrent": recur,
+    "convolution": convolve,
+    "restricted": restrict,
+}
+REACH = {"convolution": "k", "restricted": "r"}  # the third size of a layer
+
+
+@torch.no_grad()
+def operations(lengths: Sequence[int], d: int = 64) -> dict[str, list[int]]:
+    """Floating-point operations of the matrix products of each of `LAYERS` over so many vectors of width d."""
+    return {name: [flops(layer(n, d)) for n in lengths] for name, layer in LAYERS.items()}
+
+
+@torch.no_grad()
+def cost_exponents(sizes: Sequence[int] = (64, 128, 256, 512), fixed: int = 64) -> dict[str, dict[str, float]]:
+    """For each of `LAYERS` the exponents of its operations in n, in d and, where it has one, in its reach k or r."""
+    found = {}
+    for name, layer in LAYERS.items():
+        runs = {"n": [layer(n, fixed) for n in sizes], "d": [layer(fixed, d) for d in sizes]}
+        if name in REACH:
+            runs[REACH[name]] = [layer(fixed, fixed, reach) for reach in sizes]
+        found[name] = {size: exponent(sizes, [flops(run) for run in each]) for size, each in runs.items()}
+    return found
+
+
+# ---- seconds and bytes of the kernels ----------------------------------------------------------------------------
+
+
+def strided(blocks: int) -> Bool[Tensor, "block block"]:
+    """√blocks neighbours and every √blocks-th of the others (Child et al., 2019, section 4.2)."""
+    stride, number = math.isqrt(blocks), torch.arange(blocks)
+    away = number[:, None] - number
+    return (away.abs() < stride) | (away % stride == 0)
+
+
+WINDOW = 256
+WRITTEN_OUT, FUSED = "dense, written out", "dense, PyTorch's"
+IMPLEMENTATIONS: dict[str, Callable[..., Tensor]] = {  # of queries, keys and values, all causal
+    WRITTEN_OUT: partial(softmax, mask=Causal()),
+    FUSED: partial(F.scaled_dot_product_attention, is_causal=True),
+    "tiled": partial(Tiled(), mask=Causal()),
+    "banded": partial(Banded(WINDOW), mask=Causal()),
+    "block-sparse": partial(BlockSparse(strided), mask=Causal()),
+    "BigBird": partial(BigBird(), mask=Causal()),
+    "LSH": partial(Lsh(), mask=Causal()),
+    "linear": partial(Linear(), mask=Causal()),
+    "Performer": partial(Performer(64), mask=Causal()),
+}
+HEADS, D_HEAD = 4, 32
+
+
+def forward_backward(name: str, n: int) -> Callable[[], None]:
+    """One of `IMPLEMENTATIONS` on one sequence of n positions, and the gradient of the sum of its output."""
+    dice = torch.Generator().manual_seed(0)
+    qkv = [torch.randn(1, HEADS, n, D_HEAD, generator=dice).to(runtime.device()).requires_grad_() for _ in range(3)]
+
+    def run() -> None:
+        torch.autograd.grad(IMPLEMENTATIONS[name](*qkv).sum(), qkv, allow_unused=True)  # shared-key LSH reads no keys
+
+    return run
+
+
+def seconds(names: Sequence[str], lengths: Sequence[int], rounds: int = 3) -> dict[str, list[float]]:
+    """Least seconds of `forward_backward` over some rounds, for each name a number for each length."""
+    found: dict[str, list[float]] = {name: [] for name in names}
+    for n in lengths:
+        times = in_turns({name: forward_backward(name, n) for name in names}, rounds)
+        for name in names:
+            found[name].append(min(times[name]))
+    return found
+
+
+def peaks(names: Sequence[str], lengths: Sequence[int]) -> dict[str, list[int]]:
+    """Bytes at the peak of `forward_backward` beyond those of the inputs, for each name a number for each length."""
+    return {name: [peak_memory(forward_backward(name, n)) for n in lengths] for name in names}
+
+
+def crossing(lengths: Sequence[int], ours: Sequence[float], theirs: Sequence[float]) -> float | None:
+    """The length from which on `ours` stays below `theirs`, on straight lines through logarithms.
+
+    The first length where it is below throughout; None where it is not below at the last.
+    """
+    gaps = [math.log(b / a) for a, b in zip(ours, theirs, strict=True)]
+    above = [i for i, gap in enumerate(gaps) if gap <= 0]
+    if not above:
+        return float(lengths[0])
+    last = above[-1]
+    if last == len(gaps) - 1:
+        return None
+    share = -gaps[last] / (gaps[last + 1] - gaps[last])
+    return lengths[last] * (lengths[last + 1] / lengths[last]) ** share
+
+
+LONGEST_WRITTEN_OUT = 4096  # beyond, the matrices of weights take gigabytes
+
+
+def _up_to(n: int) -> list[str]:
+    return [name for name in IMPLEMENTATIONS if name != WRITTEN_OUT or n <= LONGEST_WRITTEN_OUT]
+
+
+def times(lengths: Sequence[int] = (128, 256, 512, 1024, 2048, 4096, 8192), rounds: int = 3) -> list[dict[str, Any]]:
+    """Stored: the least seconds of each kernel at each length."""
+    found = {n: seconds(_up_to(n), [n], rounds) for n in lengths}
+    return [{"kernel": name, "n": n, "seconds": found[n][name][0]} for n in lengths for name in found[n]]
+
+
+def memory(lengths: Sequence[int] = (1024, 2048, 4096, 8192, 16384)) -> list[dict[str, Any]]:
+    """Stored: the bytes at the peak of each kernel at each length."""
+    return [{"kernel": name, "n": n, "bytes": peaks([name], [n])[name][0]} for n in lengths for name in _up_to(n)]
+
+
+# ---- random features ---------------------------------------------------------------------------------------------
+
+
+class Errors(NamedTuple):
+    """Of random features, over many draws: root mean squares over all entries."""
+
+    product: float  # of φ(q) · φ(k) about exp(q · k / √d)
+    off: float  # of the mean product about the same, in standard errors: about 1 where nothing is biased
+    output: float  # of the normalised output about the softmax's
+    bias: float  # of the mean output about the same
+    chance: float  # what `bias` would be about without any, from the spread of the draws
+    mean: float  # of the values' plain mean, for comparison: no attention at all
+
+
+def estimates(q: Tensor, k: Tensor, features: int, draws: int) -> Float[Tensor, "draw query key"]:
+    """φ(q) · φ(k) for each draw of the directions, where q and k are (query, d_head) and (key, d_head)."""
+    found = []
+    for seed in range(draws):
+        directions = projection(features, q.shape[-1], torch.Generator().manual_seed(seed)).to(q)
+        found.append(log_features(q, directions).exp() @ log_features(k, directions).exp().mT)
+    return torch.stack(found)
+
+
+def performer_errors(features: int, draws: int = 400, *, n: int = 16, d: int = 8, size: float = 0.4) -> Errors:
+    """Errors of `Performer(features)` on n queries and keys whose entries have the standard deviation `size`."""
+    dice = torch.Generator().manual_seed(0)
+    q, k, v = torch.randn(3, n, d, dtype=torch.float64, generator=dice)
+    q, k = size * q, size * k
+    products, exact = estimates(q, k, features, draws), (q @ k.mT / math.sqrt(d)).exp()
+    shaped = [x[None, None] for x in (q, k, v)]
+    wanted = softmax(*shaped)
+    outputs = torch.stack([Performer(features, seed=seed)(*shaped) for seed in range(draws)])
+    error = products.std(dim=0) / math.sqrt(draws)
+    return Errors(
+        product=_rms(products - exact),
+        off=_rms((products.mean(dim=0) - exact) / error),
+        output=_rms(outputs - wanted),
+        bias=_rms(outputs.mean(dim=0) - wanted),
+        chance=_rms(outputs.std(dim=0) / math.sqrt(draws)),
+        mean=_rms(v.mean(dim=0) - wanted),
+    )
+
+
+def _rms(x: Tensor) -> float:
+    return float(x.square().mean().sqrt())
+
+
+# ---- hashing -----------------------------------------------------------------------------------------------------
+
+
+def clustered(n: int, noise: float, *, d: int = 32, kinds: int = 32, seed: int = 0) -> Float[Tensor, "1 1 n d"]:
+    """n vectors of one head, around `kinds` directions, with normal numbers of size `noise` added to each.
+
+    All are as long as makes q · k / √d equal to 8 for a vector and its own direction: a sharp softmax.
+    """
+    dice = torch.Generator().manual_seed(seed)
+    centres = torch.randn(kinds, d, generator=dice)
+    drawn = centres[torch.randint(kinds, (n,), generator=dice)] + noise * torch.randn(n, d, generator=dice)
+    return 8 * math.sqrt(d) * F.normalize(drawn, dim=-1)[None, None]
+
+
+class Recall(NamedTuple):
+    """What hashing finds of dense attention."""
+
+    top: float  # share of each query's keys of largest weight that it meets
+    weight: float  # share of the weights that is on keys that it meets
+    pairs: float  # share of all allowed pairs that meet: what as many keys drawn at random would find
+
+
+@torch.no_grad()
+def recall(implementation: Lsh, x: Float[Tensor, "1 1 n d"], top: int = 8) -> Recall:
+    """Of the causal attention of x to x, where keys are x divided by their lengths and no query is its own key."""
+    n = x.shape[2]
+    others = torch.ones(n, n, dtype=torch.bool).tril(-1)
+    met = implementation.mask(x, x, Causal()).dense(n, n)[0, 0] & others
+    weights = torch.where(others, attention_weights(x, F.normalize(x, dim=-1), Causal())[0, 0], 0.0)
+    late = torch.arange(n) >= top  # these have as many keys
+    best = weights[late].topk(top, dim=-1).indices
+    found = met[late].gather(1, best).float().mean()
+    shares = (weights * met).sum(dim=-1)[1:] / weights.sum(dim=-1)[1:]
+    return Recall(float(found), float(shares.mean()), float(met.sum() / others.sum()))
+
+
+# ---- stored: a task that needs long range ------------------------------------------------------------------------
+
+KEYS, VALUES, NOISE = 8, 8, 8  # kinds of each
+QUESTION = KEYS * VALUES  # the first id of each kind of token; facts begin at 0
+ANSWER = QUESTION + KEYS
+FIRST_NOISE = ANSWER + VALUES
+VOCABULARY = FIRST_NOISE + NOISE
+CONTEXT, QUESTIONS = 256, 64
+BAND = 32  # the window of the banded layers of the stored models
+SIZES = Config(d_model=32, heads=2, d_ff=128, layers=2, position="none", activation=F.gelu)
+BEYOND = SIZES.layers * (BAND - 1)  # no farther than this do they see through all layers
+
+
+class Facts(NamedTuple):
+    """Texts of facts, questions and noise. A fact is one token, a key with its value; a question is a key alone."""
+
+    ids: Int64[Tensor, "batch time"]
+    answers: Int64[Tensor, "batch time"]  # the value of the key asked for; −100 where nothing is asked
+    distance: Int64[Tensor, "batch time"]  # from a question back to its fact; 0 where nothing is asked
+
+    @classmethod
+    def draw(cls, count: int, seed: int, *, context: int = CONTEXT, questions: int = QUESTIONS) -> Facts:
+        """Each text states one value of each key, somewhere in its first half; every question follows its fact."""
+        dice = torch.Generator().manual_seed(seed)
+        ids = FIRST_NOISE + torch.randint(NOISE, (count, context), generator=dice)
+        place = torch.rand(count, context // 2, generator=dice).argsort(dim=1)[:, :KEYS].sort(dim=1).values
+        key = torch.rand(count, KEYS, generator=dice).argsort(dim=1)
+        value = torch.randint(VALUES, (count, KEYS), generator=dice)
+        known = (place[:, None] < torch.arange(context)[:, None]).sum(dim=-1)  # facts before each position
+        about = (torch.rand(count, context, generator=dice) * known).long()
+        luck = torch.rand(count, context, generator=dice).masked_fill(known == 0, -1.0).scatter(1, place, -1.0)
+        asked = luck.argsort(dim=1, descending=True)[:, :questions]
+        fact = about.gather(1, asked)
+        ids = ids.scatter(1, place, key * VALUES + value).scatter(1, asked, QUESTION + key.gather(1, fact))
+        answers = torch.full_like(ids, -100).scatter(1, asked, ANSWER + value.gather(1, fact))
+        return cls(ids, answers, torch.zeros_like(ids).scatter(1, asked, asked - place.gather(1, fact)))
+
+    def to(self, device: torch.device | str) -> Facts:
+        """The same texts on another device."""
+        return Facts(*(part.to(device) for part in self))
+
+
+def commonest(facts: Facts) -> float:
+    """Share of right answers of whoever says the value that was stated most often so far: all but the key."""
+    stated = facts.ids < QUESTION
+    counts = (F.one_hot(facts.ids % VALUES, VALUES) * stated[..., None]).cumsum(dim=1)
+    asked = facts.answers >= 0
+    return float((ANSWER + counts.argmax(dim=-1) == facts.answers)[asked].float().mean())
+
+
+def answer_loss(model: LanguageModel, facts: Facts) -> Float[Tensor, ""]:
+    """Mean cross-entropy of the answers, in nats; nothing else is asked of the model."""
+    return F.cross_entropy(model(facts.ids).flatten(0, 1).float(), facts.answers.flatten())
+
+
+EDGES = (1, 16, 32, 48, BEYOND + 1, 96, 128, 160, 192, CONTEXT)  # of the bins of distance; each begins at its edge
+
+
+@torch.inference_mode()
+def right(model: LanguageModel, facts: Facts) -> dict[str, Any]:
+    """Share of right answers: of all, by distance, and of those beyond the reach of two banded layers."""
+    facts = facts.to(runtime.device())
+    hit = (model(facts.ids).argmax(dim=-1) == facts.answers).float()
+    asked, away = facts.answers >= 0, facts.distance
+    bins = [float(hit[(away >= low) & (away < high)].mean()) for low, high in pairwise(EDGES)]
+    return {"all": float(hit[asked].mean()), "far": float(hit[away > BEYOND].mean()), "bins": bins}
+
+
+MODELS: dict[str, tuple[Implementation, ...]] = {  # the kernels of the layers, in turn
+    "dense": (fastest,),
+    "banded": (Banded(BAND, block=BAND),),
+    "dense, banded": (fastest, Banded(BAND, block=BAND)),
+    "block-sparse": (BlockSparse(strided, block=16),),
+    "BigBird": (BigBird(block=16),),
+    "LSH": (Lsh(buckets=16, window=BAND, rounds=4),),
+    "linear": (Linear(),),
+    "Performer": (Performer(64),),
+    "Performer, 16": (Performer(16),),
+}
+TESTED = 128  # texts
+
+
+def long_range(seeds: Sequence[int] = (1, 2, 3), *, steps: int = 400, batch: int = 16) -> list[dict[str, Any]]:
+    """Answers of the same small model with each of `MODELS`, and with the weights that it learned with dense attention.
+
+    `trained` is False for the latter: the kernel was put into the finished model.
+    """
+    test, rows = Facts.draw(TESTED, seed=10**6), []
+    for seed in seeds:
+        for name, implementations in MODELS.items():
+            model, curve, spent = trained(implementations, seed, steps, batch, test)
+            rows.append({"kernel": name, "seed": seed, "trained": True, "curve": curve, "seconds": spent})
+            rows[-1] |= right(model, test)
+            dense = model if name == "dense" else dense
+            alternate(dense.stack, *implementations)
+            rows.append({"kernel": name, "seed": seed, "trained": False, **right(dense, test)})
+    return rows
+
+
+def trained(
+    implementations: tuple[Implementation, ...], seed: int, steps: int, batch: int, test: Facts
+) -> tuple[LanguageModel, list[dict[str, float]], float]:
+    """The model with these kernels in its layers, how its answers improved, and the seconds of training."""
+    runtime.seed(seed)
+    model = LanguageModel(VOCABULARY, SIZES).to(runtime.device())
+    alternate(model.stack, *implementations)
+    recipe = training.Recipe(
+        steps=steps,
+        optimizer="muon",
+        lr=0.01,
+        momentum=0.9,
+        betas=(0.9, 0.99),
+        schedule=training.warmup_cosine(20),
+        evaluate_every=max(1, steps // 16),
+        mixed_precision=False,
+    )
+    few = Facts(*(part[:32] for part in test))
+    history = training.fit(
+        model,
+        answer_loss,
+        lambda step: Facts.draw(batch, seed=10**5 * seed + step),
+        recipe,
+        evaluate=lambda model: {"all": right(model, few)["all"]},
+    )
+    curve = [{"step": point["step"], "all": point["all"]} for point in history.evaluations]
+    return model, curve, round(history.elapsed, 1)

@@ -1,0 +1,204 @@
+"""Lesson 07: what a vocabulary does to a language model, what padding costs, and vectors learned from neighbours."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int64
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from tfbook import data, runtime, training
+from tfbook.data.text import Text
+from tfbook.models.blocks import Config
+from tfbook.models.language_model import LanguageModel
+from tfbook.text.tokenizer import Tokenizer
+from tfbook.text.windows import Windows
+from tfbook.training.losses import next_token_loss
+
+# ---- stored: vocabulary against the loss of a language model -----------------------------------------------------
+
+VOCABULARIES = (256, 512, 1024, 2048, 4096)
+SIZES = Config(d_model=64, heads=4, d_ff=256, layers=2, position="rotary")
+WINDOW = 128  # tokens that a model reads at once
+BATCH = 16
+JUDGED = 2**15  # characters of validation text
+
+
+@torch.inference_mode()
+def bits_per_byte(model: LanguageModel, text: str, tokenizer: Tokenizer) -> float:
+    """−log₂ p of the tokens of `text` over the bytes that they spell, each with half a window or more before it.
+
+    Windows overlap by half, and of each the second half is judged. Raises ValueError when there is no whole window.
+    """
+    ids = torch.tensor(tokenizer.encode(text))
+    if len(ids) <= WINDOW:
+        raise ValueError(f"text has {len(ids)} tokens; expected more than {WINDOW}, one window")
+    windows = ids.unfold(0, WINDOW + 1, WINDOW // 2)
+    judged = windows[:, -(WINDOW // 2) :]
+    nats = 0.0
+    for window, targets in zip(windows.split(32), judged.split(32), strict=True):
+        logits = model(window[:, :-1].to(runtime.device()))[:, -(WINDOW // 2) :].float()
+        nats += float(F.cross_entropy(logits.flatten(0, 1), targets.flatten().to(logits.device), reduction="sum"))
+    return nats / math.log(2) / len(tokenizer.decode_bytes(judged.flatten().tolist()))
+
+
+def vocabularies(seeds: Sequence[int] = (1, 2), *, steps: int = 800) -> list[dict[str, Any]]:
+    """Bits per byte while small language models learn the same text, cut into tokens of each of `VOCABULARIES`.
+
+    A step is as many tokens for all of them, so that larger vocabularies read more bytes a step. The learning rate
+    depends on the step alone: each point of a curve is a training that ends there.
+    """
+    text = data.load("tiny-shakespeare", fallback="python-reference")
+    tokenizers = [Tokenizer.learn([text.train], vocab) for vocab in VOCABULARIES]
+    return [{"seed": seed, **_run(tokenizer, text, seed, steps)} for seed in seeds for tokenizer in tokenizers]
+
+
+def _run(tokenizer: Tokenizer, text: Text, seed: int, steps: int) -> dict[str, Any]:
+    def evaluate(model: LanguageModel) -> dict[str, float]:
+        return {"bits": bits_per_byte(model, text.valid[:JUDGED], tokenizer)}
+
+    runtime.seed(seed)
+    ids = torch.tensor(tokenizer.encode(text.train))
+    model = LanguageModel(len(tokenizer), SIZES).to(runtime.device())
+    windows = Windows(ids, length=WINDOW + 1, size=BATCH, seed=seed)
+    recipe = training.Recipe(steps=steps, lr=3e-3, schedule=training.inverse_sqrt(100), mixed_precision=False)
+    history = training.fit(model, next_token_loss, windows, recipe, evaluate=evaluate)
+    return {
+        "vocab": len(tokenizer),
+        "parameters": sum(p.numel() for p in model.parameters()),
+        "bytes a token": round(len(text.train.encode()) / len(ids), 4),
+        "curve": [{key: round(value, 4) for key, value in row.items()} for row in history.evaluations],
+    }
+
+
+def learning_curve(row: dict[str, Any], what: str) -> tuple[list[float], list[float]]:
+    """What a run of `vocabularies` had spent at each evaluation, and its bits per byte there.
+
+    `what` is "tokens", "bytes" or "operations", six for each parameter and token (Kaplan et al., 2020, section 2.1).
+    Raises ValueError for anything else.
+    """
+    per_token = {"tokens": 1, "bytes": row["bytes a token"], "operations": 6 * row["parameters"]}
+    if what not in per_token:
+        raise ValueError(f"what is {what!r}; expected one of {', '.join(map(repr, per_token))}")
+    spent = [point["step"] * BATCH * WINDOW * per_token[what] for point in row["curve"]]
+    return spent, [point["bits"] for point in row["curve"]]
+
+
+def at_equal(rows: Sequence[dict[str, Any]], what: str) -> dict[int, list[float]]:
+    """Bits per byte, one for each seed, where every run has spent as many `what` as the one that spent fewest in all.
+
+    Raises ValueError as `learning_curve` does.
+    """
+    curves = [(row["vocab"], *learning_curve(row, what)) for row in rows]
+    limit = min(spent[-1] for _, spent, _ in curves)
+    found: dict[int, list[float]] = {vocab: [] for vocab, _, _ in curves}
+    for vocab, spent, bits in curves:
+        found[vocab].append(float(np.interp(limit, spent, bits)))
+    return found
+
+
+# ---- live: vectors from neighbours -------------------------------------------------------------------------------
+
+
+class SkipGram(nn.Module):
+    """Whether a word is a neighbour of another: σ(v_neighbour · u_word), two vectors a word (Mikolov et al., 2013b)."""
+
+    def __init__(self, vocab: int, width: int):
+        super().__init__()
+        self.word = nn.Embedding(vocab, width)
+        self.neighbour = nn.Embedding(vocab, width)
+        nn.init.normal_(self.word.weight, std=0.1)
+        nn.init.zeros_(self.neighbour.weight)
+
+    def forward(
+        self, words: Int64[Tensor, " batch"], others: Int64[Tensor, "batch other"]
+    ) -> Float[Tensor, "batch other"]:
+        """The logit of each of `others` for being a neighbour of the word in its row."""
+        return (self.neighbour(others) @ self.word(words)[..., None])[..., 0]
+
+
+def neighbour_loss(model: SkipGram, batch: Int64[Tensor, "batch columns"]) -> Float[Tensor, ""]:
+    """−log σ(true neighbour) − Σ log σ(−drawn word): word, neighbour, drawn words are the columns (ibid., eq. 4)."""
+    logits = model(batch[:, 0], batch[:, 1:])
+    signs = torch.tensor([1.0] + [-1.0] * (logits.shape[1] - 1), device=logits.device)
+    return -F.logsigmoid(signs * logits).sum(dim=-1).mean()
+
+
+class Neighbours:
+    """`neighbours(step)` is a batch of rows: a word, one of the `reach` words on each side, `drawn` random words.
+
+    Pairs of frequent words are left out at random, random words are drawn by frequency^¾ (ibid., sections 2.2 and 2.3;
+    there a frequent word leaves the text, here it leaves pairs).
+    """
+
+    RARE = 1e-3  # the share of the text up to which a word keeps all of its pairs
+
+    def __init__(
+        self, sentences: Sequence[Sequence[str]], *, reach: int = 2, size: int = 1024, drawn: int = 5, seed: int = 1
+    ):
+        counts = Counter(word for sentence in sentences for word in sentence)
+        self.words = sorted(counts)
+        self.size, self.drawn, self.seed = size, drawn, seed
+        share = torch.tensor([counts[word] for word in self.words]) / counts.total()
+        self._noise = share**0.75
+        id_of = {word: number for number, word in enumerate(self.words)}
+        ids = torch.tensor([id_of[word] for sentence in sentences for word in sentence])
+        sentence = torch.repeat_interleave(torch.tensor([len(sentence) for sentence in sentences]))
+        pairs = torch.cat([_pairs_at(ids, sentence, distance) for distance in range(1, reach + 1)])
+        keep = (self.RARE / share).sqrt().clamp(max=1)[pairs].prod(dim=1)
+        self.pairs = pairs[torch.rand(len(pairs), generator=torch.Generator().manual_seed(seed)) < keep]
+
+    def __call__(self, step: int) -> Int64[Tensor, "batch columns"]:
+        dice = torch.Generator().manual_seed((self.seed * 1_000_003 + step) % 2**32)
+        rows = self.pairs[torch.randint(len(self.pairs), (self.size,), generator=dice)]
+        noise = torch.multinomial(self._noise, self.size * self.drawn, replacement=True, generator=dice)
+        return torch.cat([rows, noise.view(self.size, self.drawn)], dim=1)
+
+
+def _pairs_at(ids: Int64[Tensor, " time"], sentence: Int64[Tensor, " time"], distance: int) -> Int64[Tensor, "pair 2"]:
+    """Words of one sentence `distance` apart, both ways round."""
+    together = sentence[distance:] == sentence[:-distance]
+    pairs = torch.stack([ids[:-distance], ids[distance:]], dim=1)[together]
+    return torch.cat([pairs, pairs.flip(1)])
+
+
+# Nouns of the generated corpus whose kind its grammar knows, singular and plural where training shows both.
+_NOUNS = {
+    "person": """
+        man/men woman/women boy/boys girl/girls child/children guest/guests father/fathers mother/mothers
+        brother/brothers sister/sisters grandfather/grandfathers grandmother/grandmothers uncle/uncles aunt/aunts
+        friend/friends neighbour/neighbours teacher/teachers student/students doctor/doctors nurse/nurses
+        farmer/farmers king/kings queen/queens princess/princesses actress/actresses lawyer/lawyers hero/heroes
+        thief/thieves witch/witches
+    """,
+    "animal": """
+        dog/dogs cat/cats horse/horses bird/birds cow/cows mouse/mice wolf/wolves bear/bears rabbit/rabbits owl/owls
+        hedgehog/hedgehogs monkey/monkeys
+    """,
+    "food": """
+        apple/apples orange/oranges strawberry/strawberries tomato/tomatoes potato/potatoes cake/cakes egg/eggs
+        mushroom/mushrooms bread cheese meat soup rice
+    """,
+    "place": """
+        house/houses garden/gardens school/schools church/churches hotel/hotels hospital/hospitals library/libraries
+        university/universities castle/castles shop/shops village/villages city/cities street/streets forest/forests
+        kitchen/kitchens bedroom/bedrooms
+    """,
+}
+NOUNS = {kind: [noun.split("/") for noun in nouns.split()] for kind, nouns in _NOUNS.items()}
+
+
+def nearest(vectors: Float[Tensor, "word width"], words: Sequence[str], word: str, count: int = 5) -> list[str]:
+    """The words whose vectors make the smallest angles with that of `word`. Raises ValueError for a word not there."""
+    if word not in words:
+        raise ValueError(f"word is {word!r}, which is none of the {len(words)} words")
+    unit = F.normalize(vectors, dim=-1)
+    place = list(words).index(word)
+    cosines = (unit @ unit[place]).index_fill(0, torch.tensor([place], device=unit.device), -2.0)
+    return [words[number] for number in cosines.topk(count).indices.tolist()]

@@ -1,0 +1,372 @@
+"""Lesson 05, stored: a Transformer beside lesson 01's translator, and with its parts changed one at a time."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import product
+from statistics import mean
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+from tfbook import data, runtime, training
+from tfbook.course.experiments import bahdanau_attention
+from tfbook.course.experiments.bahdanau_attention import Task, quality
+from tfbook.course.experiments.rows import Curve, band, where
+from tfbook.course.metrics import bleu
+from tfbook.generation.search import Penalty, beam_search, gnmt_penalty, mean_penalty, translate
+from tfbook.models.blocks import Config
+from tfbook.models.seq2seq import BahdanauDecoder
+from tfbook.models.transformer import Decoder, Encoder, Transformer
+from tfbook.text.pairs import Batch, Batches, Pair, between, collate
+from tfbook.text.vocabulary import PAD
+from tfbook.text.words import detokenize
+from tfbook.training.losses import translation_loss
+
+SMALL = Config(d_model=64, heads=4, d_ff=256, layers=2, position="rotary")  # of the stored comparisons
+
+
+@dataclass(frozen=True, kw_only=True)
+class Variant:
+    """One translator of a comparison: what it is, and how it is trained."""
+
+    sizes: Config = SMALL
+    tied: bool = True
+    xavier: bool = False  # begins with the larger weights of `xavier`
+    smoothing: float = 0.0
+    weight_decay: float = 0.0
+    lr: float = 4e-3
+    warmup: int = 150
+    steps: int = 800
+
+    def build(self, task: Task) -> Transformer:
+        """The untrained translator, on the chosen device."""
+        encoder = Encoder(len(task.source_vocab), self.sizes)
+        decoder = Decoder(len(task.target_vocab), self.sizes, tied=self.tied)
+        model = Transformer(encoder, decoder)
+        if self.xavier:
+            xavier(model)
+        return model.to(runtime.device())
+
+    def recipe(self) -> training.Recipe:
+        """A warm-up, then half a cosine down to 0."""
+        schedule = training.warmup_cosine(self.warmup, final=0.0)
+        return training.Recipe(
+            steps=self.steps, lr=self.lr, schedule=schedule, betas=(0.9, 0.98), weight_decay=self.weight_decay
+        )
+
+
+def xavier(model: nn.Module) -> None:
+    """Weights of variance 2 / (inputs + outputs) and biases 0: larger than PyTorch's own (Glorot & Bengio, 2010).
+
+    The table of words, which may be the output's matrix as well, stays as it is.
+    """
+    for module in model.modules():
+        if isinstance(module, nn.Linear) and module.bias is not None:
+            nn.init.xavier_uniform_(module.weight)
+            nn.init.zeros_(module.bias)
+
+
+def trained(
+    variant: Variant, task: Task, pairs: Sequence[Pair], *, seed: int, evaluate: training.Evaluate | None = None
+) -> tuple[Transformer, training.History]:
+    """A translator trained on `pairs`, 64 a batch, and its history."""
+    runtime.seed(seed)
+    model = variant.build(task)
+    batches = Batches(pairs, task.source_vocab, task.target_vocab, size=64, seed=seed)
+    loss = partial(translation_loss, smoothing=variant.smoothing)
+    return model, training.fit(model, loss, batches, variant.recipe(), evaluate=evaluate)
+
+
+# ---- how good, and how sure ---------------------------------------------------------------------------------------
+
+
+class NextWords(NamedTuple):
+    """A model's predictions of the true translations' words, each given the true words before it."""
+
+    logp: Float[Tensor, " word"]  # of the true word
+    confidence: Float[Tensor, " word"]  # probability of the likeliest word
+    right: Bool[Tensor, " word"]  # whether that is the true one
+
+
+def next_words(model: nn.Module, pairs: Sequence[Pair], task: Task) -> NextWords:
+    """Every word of the targets of `pairs`, `<eos>` included, under teacher forcing."""
+    parts = []
+    for logp, batch in _forced(model, pairs, task):
+        words = batch.target_out != PAD
+        best, place = logp.max(dim=-1)
+        true = logp.gather(-1, batch.target_out[..., None])[..., 0]
+        parts.append([part[words].cpu() for part in (true, best.exp(), place == batch.target_out)])
+    return NextWords(*(torch.cat(part) for part in zip(*parts, strict=True)))
+
+
+def text_scores(model: nn.Module, pairs: Sequence[Pair], task: Task) -> Float[Tensor, " pair"]:
+    """log p(target | source) of each pair, in nats, `<eos>` included."""
+    totals = []
+    for logp, batch in _forced(model, pairs, task):
+        true = logp.gather(-1, batch.target_out[..., None])[..., 0]
+        totals.append(true.masked_fill(batch.target_out == PAD, 0.0).sum(dim=1).cpu())
+    return torch.cat(totals)
+
+
+def _forced(model: nn.Module, pairs: Sequence[Pair], task: Task) -> Iterator[tuple[Tensor, Batch]]:
+    """Log-probabilities of every word at every position of the true translations, 250 pairs at a time."""
+    model.eval()
+    for start in range(0, len(pairs), 250):
+        batch = collate(pairs[start : start + 250], task.source_vocab, task.target_vocab).to(runtime.device())
+        with torch.inference_mode():
+            logits = model(batch.source, batch.source_lengths, batch.target_in).logits
+            logp = torch.log_softmax(logits.float(), dim=-1)
+        yield logp, batch
+
+
+def reliability(
+    confidence: Float[Tensor, " word"], right: Bool[Tensor, " word"], *, bins: int = 10
+) -> Float[Tensor, "bin 3"]:
+    """Share of the words, mean confidence and accuracy, in each of `bins` equal intervals of confidence."""
+    place = (confidence * bins).long().clamp(max=bins - 1)
+    count = torch.zeros(bins).index_add(0, place, torch.ones_like(confidence))
+    sums = [torch.zeros(bins).index_add(0, place, part.float()) for part in (confidence, right)]
+    return torch.stack([count / count.sum(), *(total / count.clamp(min=1) for total in sums)], dim=1)
+
+
+def calibration_error(table: Float[Tensor, "bin 3"]) -> float:
+    """Σ share · |accuracy − confidence| over the bins of `reliability` (Guo et al., 2017, eq. 3)."""
+    share, confidence, accuracy = table.unbind(dim=1)
+    return float((share * (accuracy - confidence).abs()).sum())
+
+
+def _judged(model: Transformer, pairs: Sequence[Pair], task: Task) -> dict[str, Any]:
+    """Loss, BLEU and calibration on held-out pairs."""
+    words = next_words(model, pairs, task)
+    table = reliability(words.confidence, words.right)
+    return {
+        "loss": round(-float(words.logp.mean()), 4),
+        "bleu": round(quality(model, pairs, task).bleu, 2),
+        "calibration error": round(calibration_error(table), 4),
+        "reliability": [[round(value, 4) for value in row] for row in table.tolist()],
+    }
+
+
+def _compared(
+    variants: Mapping[str, Variant], pairs: Sequence[Pair], task: Task, seeds: Sequence[int]
+) -> list[dict[str, Any]]:
+    """Each variant trained on `pairs` with each seed, judged on sentences of the same lengths."""
+    longest = max(len(pair.source) for pair in pairs)
+    valid, test = (between(task.corpus[split], 3, longest) for split in ("valid", "test"))
+
+    def evaluate(model: nn.Module) -> dict[str, float]:
+        return {"loss": -float(next_words(model, valid[:200], task).logp.mean())}
+
+    rows = []
+    for seed in seeds:
+        for name, variant in variants.items():
+            model, history = trained(variant, task, pairs, seed=seed, evaluate=evaluate)
+            row = {"variant": name, "seed": seed, "parameters": parameters(model)}
+            row["train loss"] = round(-float(next_words(model, pairs[:1000], task).logp.mean()), 4)
+            row["curve"] = [[point["step"], round(point["loss"], 4)] for point in history.evaluations]
+            rows.append(row | _judged(model, test, task))
+    return rows
+
+
+# ---- stored: parts and regularisers -------------------------------------------------------------------------------
+
+PARTS = {
+    "as it is": Variant(),
+    "label smoothing 0.1": Variant(smoothing=0.1),
+    "untied": Variant(tied=False),
+}
+REGULARISERS = {
+    "nothing": Variant(),
+    "dropout 0.1": Variant(sizes=replace(SMALL, dropout=0.1)),
+    "dropout 0.3": Variant(sizes=replace(SMALL, dropout=0.3)),
+    "weight decay 1": Variant(weight_decay=1.0),
+    "label smoothing 0.1": Variant(smoothing=0.1),
+}
+
+
+def parts(seeds: Sequence[int] = (1, 2, 3), *, longest: int = 12) -> list[dict[str, Any]]:
+    """Tied and untied, with and without label smoothing, on all sentences of up to `longest` words."""
+    corpus = data.load("english-french")
+    task = Task.of(corpus, corpus["train"])
+    return _compared(PARTS, between(corpus["train"], 3, longest), task, seeds)
+
+
+def regularisers(seeds: Sequence[int] = (1, 2, 3), *, longest: int = 12, count: int = 1500) -> list[dict[str, Any]]:
+    """Dropout, weight decay and label smoothing where `count` sentences are seen again and again."""
+    corpus = data.load("english-french")
+    task = Task.of(corpus, corpus["train"])
+    return _compared(REGULARISERS, between(corpus["train"], 3, longest)[:count], task, seeds)
+
+
+# ---- stored: where the norm stands --------------------------------------------------------------------------------
+
+
+_POST = Variant(sizes=replace(SMALL, layers=6, pre_norm=False), xavier=True, lr=2e-3, warmup=0, steps=300)
+_PRE = replace(_POST, sizes=replace(_POST.sizes, pre_norm=True))
+NORMS = {
+    "pre-norm": _PRE,
+    "pre-norm, warm-up": replace(_PRE, warmup=100),
+    "post-norm": _POST,
+    "post-norm, warm-up": replace(_POST, warmup=100),
+    "post-norm, small weights": replace(_POST, xavier=False),
+}
+
+
+def norms(seeds: Sequence[int] = (1, 2, 3), *, longest: int = 8) -> list[dict[str, Any]]:
+    """Deep translators, norm before or after, with and without warm-up: the loss, a mean over each ten updates."""
+    corpus = data.load("english-french")
+    task, pairs = Task.of(corpus, corpus["train"]), between(corpus["train"], 3, longest)
+    rows = []
+    for seed, (name, variant) in product(seeds, NORMS.items()):
+        _, history = trained(variant, task, pairs, seed=seed)
+        curve = [round(loss, 3) for loss in training.running_mean(history.loss, 10)[9::10]]
+        rows.append({"variant": name, "seed": seed, "curve": curve})
+    return rows
+
+
+# ---- stored: beside the recurrent translator of lesson 01 ---------------------------------------------------------
+
+LESSON = Variant(  # of the lesson's sizes; tied, and trained for longer than there is time for in it
+    sizes=Config(d_model=128, heads=8, d_ff=512, layers=2, position="rotary"), lr=4e-3, warmup=200, steps=1000
+)
+RIVALS = {
+    "Transformer": LESSON,
+    "Transformer of equal size": replace(LESSON, sizes=replace(LESSON.sizes, d_model=160, d_ff=640), steps=2200),
+}
+
+
+def against_recurrence(seeds: Sequence[int] = (1, 2), *, recurrent_steps: int = 1500) -> list[dict[str, Any]]:
+    """Lesson 01's translator with attention, then `RIVALS`, on the same corpus: validation BLEU against seconds.
+
+    Each with the recipe of its lesson. Seconds matter: run it on a quiet machine.
+    """
+    corpus = data.load("english-french")
+    task, pairs = Task.of(corpus, corpus["train"]), corpus["train"]
+
+    def evaluate(model: nn.Module) -> dict[str, float]:
+        return {"bleu": quality(model, corpus["valid"][:200], task).bleu}
+
+    recurrent = partial(bahdanau_attention.trained, BahdanauDecoder, width=192, steps=recurrent_steps, dropout=0.2)
+    rows = []
+    for seed in seeds:
+        model, history = recurrent(seed, task, pairs, evaluate=evaluate)
+        rows.append({"model": "recurrent", "seed": seed, **_raced(model, history, task)})
+        for name, variant in RIVALS.items():
+            model, history = trained(variant, task, pairs, seed=seed, evaluate=evaluate)
+            rows.append({"model": name, "seed": seed, **_raced(model, history, task)})
+    return rows
+
+
+def _raced(model: nn.Module, history: training.History, task: Task) -> dict[str, Any]:
+    """Curve and final quality, over the whole test set and by length."""
+    return {
+        "parameters": parameters(model),
+        "curve": [{key: round(value, 3) for key, value in point.items()} for point in history.evaluations],
+        "by_length": [
+            [*length, round(q.bleu, 2)] for length, q in bahdanau_attention.by_length(model, task, 250).items()
+        ],
+        "test": round(quality(model, task.corpus["test"], task).bleu, 2),
+        "template": round(quality(model, task.corpus["template"], task).bleu, 2),
+    }
+
+
+def bleu_curve(rows: Sequence[dict[str, Any]], model: str) -> Curve:
+    """Validation BLEU of a model of `against_recurrence` against its mean seconds of training."""
+    runs = [row["curve"] for row in where(rows, model=model)]
+    seconds = [mean(point["seconds"] for point in points) for points in zip(*runs, strict=True)]
+    return band(seconds, [[point["bleu"] for point in run] for run in runs])
+
+
+def time_to_match(rows: Sequence[dict[str, Any]], rival: str = "Transformer") -> list[float]:
+    """For each seed: seconds until the rival has the recurrent translator's last validation BLEU, ÷ its seconds.
+
+    Infinite where the rival never has it.
+    """
+    shares = []
+    for recurrent, other in _pairs(rows, rival):
+        reached = [point["seconds"] for point in other if point["bleu"] >= recurrent[-1]["bleu"]]
+        shares.append(min(reached, default=math.inf) / recurrent[-1]["seconds"])
+    return shares
+
+
+def lead_at_equal_seconds(rows: Sequence[dict[str, Any]], rival: str = "Transformer of equal size") -> list[float]:
+    """For each seed: the rival's validation BLEU minus the recurrent translator's, when the first of them is done."""
+    leads = []
+    for curves in _pairs(rows, rival):
+        end = min(curve[-1]["seconds"] for curve in curves)
+        recurrent, other = (
+            float(np.interp(end, [point["seconds"] for point in curve], [point["bleu"] for point in curve]))
+            for curve in curves
+        )
+        leads.append(other - recurrent)
+    return leads
+
+
+def _pairs(rows: Sequence[dict[str, Any]], rival: str) -> list[tuple[list[dict[str, float]], ...]]:
+    """The curves of the recurrent translator and the rival, for each seed."""
+    return [
+        tuple(where(rows, model=model, seed=row["seed"])[0]["curve"] for model in ("recurrent", rival))
+        for row in where(rows, model=rival)
+    ]
+
+
+def parameters(model: nn.Module) -> int:
+    """How many numbers are trained; a tied table counts once."""
+    return sum(parameter.numel() for parameter in model.parameters())
+
+
+# ---- beam search: stored on real sentences, live on the lesson's --------------------------------------------------
+
+
+def searched(
+    model: Transformer, pairs: Sequence[Pair], task: Task, *, width: int, penalty: Penalty
+) -> dict[str, float]:
+    """What a beam of `width` says: BLEU, the model's mean log-probability of it, and its length beside a reference's.
+
+    The reference's own log-probability stands beside: where it is higher than that of the text that was found, the
+    search has missed something, and where it is lower, the model prefers another text.
+    """
+    search = partial(beam_search, width=width, penalty=penalty)
+    found = translate(model, pairs, task.source_vocab, task.target_vocab, max_length=80, search=search)
+    said = [pair._replace(target=translation.words) for pair, translation in zip(pairs, found, strict=True)]
+    lengths = [sum(len(pair.target) for pair in texts) for texts in (said, pairs)]
+    return {
+        "width": width,
+        "bleu": bleu_of(said, task),
+        "log p": float(text_scores(model, said, task).mean()),
+        "log p of the reference": float(text_scores(model, pairs, task).mean()),
+        "length": lengths[0] / lengths[1],
+    }
+
+
+def bleu_of(said: Sequence[Pair], task: Task) -> float:
+    """BLEU of the targets of `said` with all references that the corpus has for their sources."""
+    write = partial(detokenize, language=task.corpus.target_language)
+    references = [[write(words) for words in task.corpus.references[pair.source]] for pair in said]
+    return bleu([write(pair.target) for pair in said], references).score
+
+
+PENALTIES = {"none": gnmt_penalty(0.0), "GNMT, α = 0.6": gnmt_penalty(0.6), "mean": mean_penalty(1.0)}
+
+
+def searches(
+    seeds: Sequence[int] = (1, 2), *, widths: Sequence[int] = (1, 2, 4, 8, 16), count: int = 1000, steps: int = 800
+) -> list[dict[str, Any]]:
+    """Beams of several widths under several penalties, on Tatoeba sentences of 3 to 8 words."""
+    corpus = data.load("tatoeba")
+    pairs, held_out = between(corpus["train"], 3, 8), between(corpus["test"], 3, 8)[:count]
+    task = Task.of(corpus, pairs, min_count=8)
+    rows = []
+    for seed in seeds:
+        model, _ = trained(replace(LESSON, steps=steps), task, pairs, seed=seed)
+        for (name, penalty), width in product(PENALTIES.items(), widths):
+            row = searched(model, held_out, task, width=width, penalty=penalty)
+            rows.append({"seed": seed, "penalty": name} | {key: round(value, 4) for key, value in row.items()})
+    return rows

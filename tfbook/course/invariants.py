@@ -1,0 +1,373 @@
+"""Properties that every model must have, whatever it has learned. Each function returns the largest violation it found.
+
+Running is not being right: a mask that is dropped in eval mode or a position that restarts at 0 raises no error. The
+functions take the model as a callable, so that one suite serves every model of the course.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import replace
+
+import torch
+from jaxtyping import Bool, Float, Int, Shaped
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from tfbook import runtime
+from tfbook.attention.implementations import Implementation
+from tfbook.attention.masks import Band, Causal, Dense, Lengths, Mask, padding_mask
+from tfbook.attention.multi_head import MultiHeadAttention, merge_heads, split_heads
+from tfbook.attention.positions import Position
+from tfbook.attention.recording import record, supports_of
+from tfbook.models.language_model import LanguageModel
+from tfbook.models.seq2seq import Translator
+from tfbook.models.transformer import Transformer
+from tfbook.text.pairs import Batch
+from tfbook.text.vocabulary import EOS, PAD
+from tfbook.training.losses import translation_loss
+
+TOLERANCE = 1e-4  # float32 sums taken in another order differ by about 1e-6
+
+
+def _largest(*gaps: float) -> float:
+    """The largest gap; NaN counts as infinite, where `max` would let it pass."""
+    return max(math.inf if math.isnan(gap) else gap for gap in gaps)
+
+
+@torch.no_grad()
+def convexity(weights: Float[Tensor, "*batch query key"], mask: Bool[Tensor, "*#batch #query key"]) -> float:
+    """Attention weights are a convex combination: none negative, blocked ones 0, sums 1 (0 if all is blocked)."""
+    mask = mask.expand(weights.shape)
+    sums = (weights.sum(dim=-1) - mask.any(dim=-1).to(weights.dtype)).abs().max()
+    return _largest(float(sums), float((-weights).max()), float(weights.masked_fill(mask, 0).abs().max()))
+
+
+@torch.no_grad()
+def future_leak(forward: Callable[[Tensor], Tensor], tokens: Int[Tensor, "batch time"], vocabulary: int) -> float:
+    """How much an output changes when only later tokens change: must be 0 for a model that predicts what comes next."""
+    before, gaps = _same_dropout(forward, tokens), [0.0]
+    for time in range(1, tokens.shape[1]):
+        changed = tokens.clone()
+        changed[:, time:] = (changed[:, time:] + 1) % vocabulary
+        gaps.append(float((_same_dropout(forward, changed)[:, :time] - before[:, :time]).abs().max()))
+    return _largest(*gaps)
+
+
+def _same_dropout(forward: Callable[[Tensor], Tensor], tokens: Tensor) -> Tensor:
+    """Drops the same units at every call, so that a property can be checked in train mode as well."""
+    with runtime.untouched_randomness():
+        torch.manual_seed(0)
+        return forward(tokens)
+
+
+@torch.no_grad()
+def padding_effect(
+    forward: Callable[[Tensor, Tensor], Tensor], x: Shaped[Tensor, "batch time *width"], lengths: Int[Tensor, " batch"]
+) -> float:
+    """How much a sequence's output depends on the padding that its batch gave it: it must come out the same alone.
+
+    `x` holds tokens or vectors.
+    """
+    together, gaps = forward(x, lengths), [0.0]
+    for row, length in enumerate(lengths.tolist()):
+        if length == 0:  # nothing is left to come out
+            continue
+        alone = forward(x[row : row + 1, :length], lengths[row : row + 1])
+        gaps.append(float((together[row, : alone.shape[1]] - alone[0]).abs().max()))
+    return _largest(*gaps)
+
+
+@torch.no_grad()
+def permutation_gap(forward: Callable[[Tensor], Tensor], x: Float[Tensor, "batch time d_model"]) -> float:
+    """max |f(P x) − P f(x)|: without positions a layer cannot see the order, so it moves its outputs with its inputs.
+
+    P is a shift by one place and an exchange of the first two; together they generate every permutation.
+    """
+    straight, places, gaps = forward(x), torch.arange(x.shape[1]), []
+    for order in (places.roll(1), torch.cat([places[:2].flip(0), places[2:]])):
+        gaps.append(float((forward(x[:, order]) - straight[:, order]).abs().max()))
+    return _largest(*gaps)
+
+
+def dependence(
+    forward: Callable[[Tensor], Tensor], x: Float[Tensor, "batch input d_in"]
+) -> Float[Tensor, "output input"]:
+    """‖∂y_i / ∂x_j‖, the Frobenius norm, for every pair of positions: 0 where input j has no influence on output i.
+
+    Lower-triangular means causal and diagonal means position-wise. Float64 keeps zeros apart from rounding; the same
+    units are dropped as in every other invariant. Raises ValueError unless `x` is a batch of one sequence.
+    """
+    if len(x) != 1:
+        raise ValueError(f"x holds {len(x)} sequences; expected one, whose positions are compared")
+    jacobian = torch.autograd.functional.jacobian(lambda inputs: _same_dropout(forward, inputs), x)
+    return torch.linalg.vector_norm(jacobian[0, :, :, 0], dim=(1, 3))  # of (output, d_out, input, d_in)
+
+
+def blocked_rows(
+    implementation: Implementation,
+    x: Float[Tensor, "batch head time d_head"],
+    mask: Mask | Bool[Tensor, "..."],
+    dropout: float = 0.0,
+) -> float:
+    """What an implementation makes of queries that may attend to nothing: their largest output, which must be 0.
+
+    It is infinite when the output or a gradient is not finite anywhere. `x` is queries, keys and values at once.
+    Raises ValueError when `mask` blocks no row.
+    """
+    allowed = mask if isinstance(mask, Tensor) else mask.dense(x.shape[2], x.shape[2], x.device)
+    blocked = ~allowed.any(dim=-1).expand(x.shape[:3])
+    if not blocked.any():
+        raise ValueError("mask blocks no row; expected one with a query that may attend to nothing")
+    q, k, v = (x.detach().clone().requires_grad_() for _ in range(3))
+    output = _same_dropout(lambda q: implementation(q, k, v, mask=mask, dropout=dropout), q)
+    gradients = torch.autograd.grad(output.float().square().sum(), (q, k, v))
+    finite = all(bool(tensor.isfinite().all()) for tensor in (output, *gradients))
+    return float(output.detach()[blocked].abs().max()) if finite else math.inf
+
+
+@torch.no_grad()
+def stepwise_gap(model: Translator | Transformer, batch: Batch) -> float:
+    """Teacher forcing in one call against one word at a time, as in decoding: the two must give the same logits."""
+    parallel, steps = model(batch.source, batch.source_lengths, batch.target_in).logits, []
+    memory = model.encoder(batch.source, batch.source_lengths)
+    state = model.decoder.start(memory)
+    for word in batch.target_in.split(1, dim=1):
+        logits, _, state = model.decoder(word, memory, state)
+        steps.append(logits)
+    return _largest(float((torch.cat(steps, dim=1) - parallel).abs().max()))
+
+
+@torch.no_grad()
+def round_trip_gap(model: nn.Module, forward: Callable[[nn.Module], Tensor]) -> float:
+    """A copy with other numbers that loads the model's state dict must compute the same: nothing may live outside it.
+
+    Only registered buffers are copied as they are: those outside the state dict are constants, made in the constructor.
+    """
+    copied: dict[int, object] = {}
+    twin = copy.deepcopy(model, copied)
+    buffers = set(map(id, twin.buffers()))
+    for tensor in copied.values():
+        if isinstance(tensor, Tensor) and tensor.is_floating_point() and id(tensor) not in buffers:
+            tensor.add_(1.0)
+    twin.load_state_dict(model.state_dict())
+    return _largest(float((forward(twin) - forward(model)).abs().max()))
+
+
+def missing_gradients(
+    model: nn.Module, loss: Callable[[nn.Module], Tensor], without_effect: Collection[str] = ()
+) -> float:
+    """Share of parameters whose gradient is absent, zero or not finite after a backward pass at `runtime.precision`.
+
+    Those named in `without_effect` cannot change the loss; of them nothing but a finite gradient is asked.
+    """
+    torch.clear_autocast_cache()  # it may hold weights that were cast where no gradient was wanted
+    model.zero_grad(set_to_none=True)
+    with runtime.untouched_randomness(), runtime.autocast():
+        value = loss(model)
+    value.backward()
+    healthy = [
+        p.grad is not None and bool(p.grad.isfinite().all()) and (name in without_effect or bool(p.grad.any()))
+        for name, p in model.named_parameters()
+    ]
+    model.zero_grad(set_to_none=True)
+    return 1 - sum(healthy) / len(healthy)
+
+
+def _key_biases(model: nn.Module) -> set[str]:
+    """The biases of W_K: unless positions turn them, they add one number to all scores of a query, to no effect."""
+    return {name for name, _ in model.named_parameters() if name.endswith("W_K.bias")}
+
+
+@torch.no_grad()
+def loss_on_padding(model: Translator | Transformer, batch: Batch) -> float:
+    """How much the loss changes when padded target words do: the loss must not see them."""
+    mask = batch.target_out == PAD
+    other = replace(batch, target_in=batch.target_in.masked_fill(mask, EOS))
+    return _largest(float((translation_loss(model, batch) - translation_loss(model, other)).abs()))
+
+
+@torch.no_grad()
+def _maps(model: Translator | Transformer, batch: Batch) -> Iterator[tuple[Tensor, Tensor]]:
+    """All weights with which the model attends in a batch, each with the mask that belongs to it."""
+    if isinstance(model, Transformer):
+        with record(model) as maps:
+            model(batch.source, batch.source_lengths, batch.target_in)
+        for name, weights in maps.items():
+            own_past = name.startswith("decoder") and ".cross." not in name
+            mask = Causal() if own_past else Lengths(batch.source_lengths)
+            yield weights, mask.dense(*weights.shape[2:], weights.device)
+    else:
+        weights = model(batch.source, batch.source_lengths, batch.target_in).weights
+        if weights is not None:
+            yield weights, padding_mask(batch.source_lengths, batch.source.shape[1])[:, None]
+
+
+def translator_report(model: Translator | Transformer, batch: Batch) -> dict[str, float]:
+    """Every invariant of a sequence-to-sequence model on one batch: name → largest violation."""
+    training, vocabulary = model.training, model.decoder.vocabulary.out_features
+
+    def teacher_forced(target: Tensor) -> Tensor:
+        return model(batch.source, batch.source_lengths, target).logits
+
+    def same_target(source: Tensor, lengths: Tensor) -> Tensor:
+        return model(source, lengths, batch.target_in[:1].expand(len(source), -1)).logits
+
+    model.train()
+    found = {"no word sees a later one (train)": future_leak(teacher_forced, batch.target_in, vocabulary)}
+    model.eval()
+    found["no word sees a later one (eval)"] = future_leak(teacher_forced, batch.target_in, vocabulary)
+    found["padding changes nothing"] = padding_effect(same_target, batch.source, batch.source_lengths)
+    found["padding does not count in the loss"] = loss_on_padding(model, batch)
+    found["one word at a time equals all at once"] = stepwise_gap(model, batch)
+    gaps = [convexity(weights, mask) for weights, mask in _maps(model, batch)]
+    if gaps:
+        found["weights are a convex combination"] = _largest(*gaps)
+    found["a saved model computes the same"] = round_trip_gap(
+        model, lambda m: m(batch.source, batch.source_lengths, batch.target_in).logits
+    )
+    model.train()  # where the fused recurrent kernels of GPUs have a backward pass
+    found["every parameter gets a finite gradient"] = missing_gradients(
+        model, lambda m: translation_loss(m, batch), without_effect=_key_biases(model)
+    )
+    model.train(training)
+    return found
+
+
+# ---- language models ---------------------------------------------------------------------------------------------
+
+
+@torch.no_grad()
+def cached_gap(model: LanguageModel, ids: Int[Tensor, "batch time"]) -> float:
+    """All words in one call against pieces of 1, 2 and 3 and a long one with two single words behind it, with a cache.
+
+    The logits must be the same. `ids` needs three positions or more.
+    """
+    parallel, gaps = model(ids), []
+    for sizes in (1, 2, 3, [ids.shape[1] - 2, 1, 1]):
+        cache = model.cache()
+        pieces = [model(piece, cache=cache) for piece in ids.split(sizes, dim=1)]
+        gaps.append(float((torch.cat(pieces, dim=1) - parallel).abs().max()))
+    return _largest(*gaps)
+
+
+@torch.no_grad()
+def shift_gap(model: LanguageModel, ids: Int[Tensor, "batch time"], shift: int = 5) -> float:
+    """How much the logits change when a text stands `shift` places later: not at all where distances alone count.
+
+    A mask hides what stands before it, so that nothing but the positions differs.
+    """
+    later = torch.cat([ids[:, :1].expand(-1, shift), ids], dim=1)
+    shown = Dense(torch.arange(later.shape[1], device=ids.device) >= shift)
+    mask = shown if model.mask is None else model.mask & shown
+    shifted = model.vocabulary(model.stack(model.embed(later), mask))[:, shift:]
+    return _largest(float((shifted - model(ids)).abs().max()))
+
+
+def tying_gap(
+    model: nn.Module, loss: Callable[[nn.Module], Tensor], pair: Callable[[nn.Module], tuple[Tensor, Tensor]]
+) -> float:
+    """How far apart two weights are after a step of training a copy: tied ones are one and the same."""
+    twin = copy.deepcopy(model)
+    with runtime.untouched_randomness():
+        loss(twin).backward()
+    torch.optim.SGD(twin.parameters(), lr=1.0).step()
+    first, second = pair(twin)
+    return _largest(float((first - second).detach().abs().max()))
+
+
+def _next_word_loss(model: LanguageModel, ids: Int[Tensor, "batch time"]) -> Float[Tensor, ""]:
+    return F.cross_entropy(model(ids[:, :-1]).flatten(0, 1), ids[:, 1:].flatten())
+
+
+def language_model_report(model: LanguageModel, ids: Int[Tensor, "batch time"]) -> dict[str, float]:
+    """Every invariant of a language model on one batch: name → largest violation.
+
+    A model that sees both directions is spared those of causal ones. Where no position is added to the embeddings, a
+    text may stand anywhere; where nothing knows positions, its order changes nothing.
+    """
+    training, encoding, found = model.training, type(model.stack.position), {}
+    if model.mask is not None:
+        vocabulary = model.vocabulary.out_features
+        found["no word sees a later one (train)"] = future_leak(model.train(), ids, vocabulary)
+        found["no word sees a later one (eval)"] = future_leak(model.eval(), ids, vocabulary)
+        found["a piece at a time equals all at once"] = cached_gap(model, ids)
+    model.eval()
+    if encoding.add is Position.add:
+        found["a text may stand anywhere"] = shift_gap(model, ids)
+    if encoding is Position and model.mask is None:
+        found["without positions the order changes nothing"] = permutation_gap(model.stack, model.embed(ids).detach())
+    with record(model) as maps:
+        model(ids)
+    mask = (model.mask or Band(ids.shape[1], ids.shape[1])).dense(ids.shape[1], ids.shape[1], ids.device)
+    found["weights are a convex combination"] = _largest(*(convexity(weights, mask) for weights in maps.values()))
+    found["a saved model computes the same"] = round_trip_gap(model, lambda m: m(ids))
+    model.train()
+    found["every parameter gets a finite gradient"] = missing_gradients(
+        model, lambda m: _next_word_loss(m, ids), without_effect=_key_biases(model)
+    )
+    found["tied weights stay tied"] = tying_gap(
+        model, lambda m: _next_word_loss(m, ids), lambda m: (m.embed.weight, m.vocabulary.weight)
+    )
+    model.train(training)
+    return found
+
+
+# ---- attention ---------------------------------------------------------------------------------------------------
+
+
+@torch.no_grad()
+def unused_mask(forward: Callable[[Mask | None], Tensor], mask: Mask) -> float:
+    """1 when the output is the same with a mask as without one, else 0: a mask that changes nothing was not applied."""
+    gap = float((forward(mask) - forward(None)).abs().max())
+    return 0.0 if gap > TOLERANCE else 1.0
+
+
+@torch.no_grad()
+def record_gap(layer: MultiHeadAttention, x: Float[Tensor, "batch time d_model"], mask: Mask) -> float:
+    """The layer's output against W_O of its recorded weights times its values: the record must be what was applied."""
+    with record(layer) as weights:
+        layer(x, mask=mask)
+    values = split_heads(layer.W_V(x), layer.heads)
+    by_hand = layer.W_O(merge_heads(weights[""] @ values))
+    return _largest(float((layer(x, mask=mask) - by_hand).abs().max()))
+
+
+def attention_report(
+    layer: MultiHeadAttention, x: Float[Tensor, "batch time d_model"], lengths: Int[Tensor, " batch"]
+) -> dict[str, float]:
+    """Every invariant of a self-attention layer on one padded batch: name → largest violation.
+
+    `x` needs two positions or more, and one sequence that is padded. An implementation that approximates its weights has no
+    record of them.
+    """
+    training, time, mask = layer.training, x.shape[1], Causal() & Lengths(lengths)
+
+    def causal(changed: Tensor) -> Tensor:
+        return layer(torch.where(changed[..., None] > 0, x + 1, x), mask=Causal())
+
+    layer.train()
+    nothing_changed = torch.zeros(x.shape[:2], dtype=torch.int64, device=x.device)
+    found = {"no position sees a later one (train)": future_leak(causal, nothing_changed, 2)}
+    layer.eval()
+    found["no position sees a later one (eval)"] = future_leak(causal, nothing_changed, 2)
+    found["padding changes nothing"] = padding_effect(lambda x, n: layer(x, mask=Lengths(n)), x, lengths)
+    found["without positions the order changes nothing"] = permutation_gap(layer, x)
+    found["a mask changes the output"] = unused_mask(lambda rule: layer(x, mask=rule), mask)
+    found["a query that may attend to nothing gets 0"] = blocked_rows(
+        layer.implementation, split_heads(x, layer.heads), Lengths(torch.zeros_like(lengths))
+    )
+    if supports_of(layer).exact:
+        with record(layer) as weights:
+            layer(x, mask=mask)
+        found["weights are a convex combination"] = convexity(weights[""], mask.dense(time, time, x.device))
+        found["what is recorded is what is applied"] = record_gap(layer, x, mask)
+    found["a saved layer computes the same"] = round_trip_gap(layer, lambda m: m(x, mask=mask))
+    layer.train()
+    found["every parameter gets a finite gradient"] = missing_gradients(
+        layer, lambda m: m(x, mask=mask).square().mean(), without_effect=_key_biases(layer)
+    )
+    layer.train(training)
+    return found

@@ -1,0 +1,316 @@
+"""Checks the machine that lessons run on: `machine.check()` prints a verdict a line, and how to mend what is wrong.
+
+Whatever a check needs is imported inside it, so that a missing package is a verdict, too.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import textwrap
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+
+MARKS = {"ok": "✓", "note": "○", "problem": "✗"}
+OLDEST_PYTHON, OLDEST_TORCH = (3, 11), (2, 6)
+PACKAGES = {  # what pip calls it: what Python imports
+    "torch": "torch",
+    "torchvision": "torchvision",
+    "numpy": "numpy",
+    "scipy": "scipy",
+    "matplotlib": "matplotlib",
+    "cycler": "cycler",
+    "seaborn": "seaborn",
+    "pillow": "PIL",
+    "ipython": "IPython",
+    "tqdm": "tqdm",
+    "einops": "einops",
+    "jaxtyping": "jaxtyping",
+    "pooch": "pooch",
+    "requests": "requests",
+    "filelock": "filelock",
+    "scikit-learn": "sklearn",
+    "sacrebleu": "sacrebleu",
+    "tokenizers": "tokenizers",
+    "regex": "regex",
+}
+VARIABLES = (
+    "TFBOOK_SCALE",
+    "TFBOOK_PRECISION",
+    "TFBOOK_DEVICE",
+    "TFBOOK_DATA",
+    "TFBOOK_MIRROR",
+    "TFBOOK_OFFLINE",
+    "TFBOOK_REAL",  # the last two concern the tests
+    "TFBOOK_CHECK",
+)
+MIN_FREE_GB = 1.0  # what the real corpora of all lessons take, unpacked
+MAX_SLOWDOWN = 2.0  # of all threads against one; with another program on the cores it was seen to be 3 to 20
+PATIENCE_S = 1.5  # for each address of a corpus
+
+
+@dataclass(frozen=True)
+class Finding:
+    """The verdict of one check, a key of `MARKS`; `mend` says what to do unless all is well."""
+
+    verdict: str
+    text: str
+    mend: str = ""
+
+
+Check = Callable[[], Finding]
+
+
+def check() -> None:
+    """Prints what each of `CHECKS` finds: ✓ works, ○ lessons can do without, ✗ has to be mended. Never raises."""
+    width, problems = max(map(len, CHECKS)), 0
+    for name, one in CHECKS.items():
+        finding = examine(one)
+        problems += finding.verdict == "problem"
+        print(f"{MARKS[finding.verdict]} {name:{width}}  {finding.text}", flush=True)
+        if finding.mend:
+            print(textwrap.indent(textwrap.fill(f"→ {finding.mend}", 80, subsequent_indent="  "), " " * (width + 4)))
+    lines = "1 line needs" if problems == 1 else f"{problems} lines need"
+    print(f"\n{lines} mending: do what the arrow says, restart and run this cell again." if problems else "\nReady.")
+
+
+def examine(one: Check) -> Finding:
+    """What the check finds; an error inside it becomes a problem with a message, never a traceback."""
+    try:
+        return one()
+    except Exception as error:  # a broken installation can raise anything
+        if isinstance(error, ModuleNotFoundError) and error.name in PACKAGES.values():
+            return Finding("note", f"not checked: {error}")  # the line on packages says how to mend that
+        mend = "Please report this line at https://github.com/OWNER/tfbook/issues."
+        return Finding("problem", f"this check stopped with {type(error).__name__}: {_first_line(error)}", mend)
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).partition("\n")[0]
+
+
+def _dotted(version: tuple[int, ...]) -> str:
+    return ".".join(map(str, version))
+
+
+# ---- Python and its packages -------------------------------------------------------------------------------------
+
+
+def python() -> Finding:
+    """Python is new enough."""
+    version, oldest = _dotted(sys.version_info[:3]), _dotted(OLDEST_PYTHON)
+    if sys.version_info[:2] < OLDEST_PYTHON:
+        mend = f"Install Python {oldest} or newer, then run `make clean lab`."
+        return Finding("problem", f"{version} is too old; the course needs {oldest}", mend)
+    return Finding("ok", version)
+
+
+def packages() -> Finding:
+    """Every package that a lesson imports can be found."""
+    missing = [package for package, module in PACKAGES.items() if find_spec(module) is None]
+    if missing:
+        mend = f"Run `%pip install {' '.join(missing)}` in a cell."
+        return Finding("problem", f"missing: {', '.join(missing)}", mend)
+    return Finding("ok", f"all {len(PACKAGES)} are here")
+
+
+def torch_and_vision() -> Finding:
+    """PyTorch is new enough, and torchvision was built for it."""
+    import torch
+
+    if torch.__version__ < OLDEST_TORCH:
+        mend = "Run `%pip install --upgrade torch torchvision` in a cell."
+        text = f"{torch.__version__} is too old; the course needs {_dotted(OLDEST_TORCH)}"
+        return Finding("problem", text, mend)
+    try:
+        import torchvision
+    except Exception as error:  # RuntimeError "operator torchvision::nms does not exist" where the builds do not fit
+        mend = "Run `%pip install --force-reinstall torch torchvision` in a cell: they must come together."
+        return Finding("problem", f"torchvision does not fit torch {torch.__version__} ({_first_line(error)})", mend)
+    return Finding("ok", f"{torch.__version__}, with torchvision {torchvision.__version__}")
+
+
+# ---- what computes -----------------------------------------------------------------------------------------------
+
+
+def device() -> Finding:
+    """The device that lessons use computes, and no GPU is left unused by mistake."""
+    import torch
+
+    from tfbook import runtime
+
+    chosen, mend = runtime.device(), "Set TFBOOK_DEVICE=cpu to go on without it."
+    try:
+        product = (torch.full((2, 3), 2.0, device=chosen) @ torch.ones(3, 2, device=chosen)).tolist()
+    except RuntimeError as error:  # a GPU that this build of torch has no code for, or whose memory is full
+        return Finding("problem", f"{chosen} does not compute ({_first_line(error)})", mend)
+    if product != [[6.0, 6.0], [6.0, 6.0]]:
+        return Finding("problem", f"{chosen} computes 2 + 2 + 2 = {product[0][0]:g}", mend)
+    wanted = {"TFBOOK_DEVICE", "CUDA_VISIBLE_DEVICES"}.isdisjoint(os.environ)
+    if chosen.type == "cpu" and wanted and (gpu := _nvidia_gpu()):
+        return Finding("note", f"cpu, while {gpu} stays unused", _way_to_gpu(torch.version.cuda))
+    return Finding("ok", f"{chosen}, {torch.cuda.get_device_name(chosen)}" if chosen.type == "cuda" else str(chosen))
+
+
+def _nvidia_gpu() -> str:
+    """What the NVIDIA driver calls the first GPU; empty where there is none."""
+    command = ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"]
+    if not shutil.which(command[0]):
+        return ""
+    try:
+        result = subprocess.run(command, capture_output=True, text=True, timeout=2, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    return result.stdout.partition("\n")[0].strip()
+
+
+def _way_to_gpu(cuda: str | None) -> str:
+    if cuda is None:
+        return "This torch is built for CPUs alone: pytorch.org/get-started says how to install one for your GPU."
+    return f"The driver is older than CUDA {cuda}, for which this torch is built: update the driver."
+
+
+def threads() -> Finding:
+    """All threads together are not slower than one, which they are when another program keeps a core busy."""
+    import torch
+
+    count = torch.get_num_threads()
+    if count == 1:
+        return Finding("ok", f"1 on {os.cpu_count()} cores")
+    slowdown = _seconds_per_product(count) / _seconds_per_product(1)
+    if slowdown > MAX_SLOWDOWN:
+        mend = "Close what keeps the cores busy, or set OMP_NUM_THREADS=1 before Jupyter starts."
+        return Finding("problem", f"{count} together are {slowdown:.0f} times slower than one", mend)
+    return Finding("ok", f"{count}, together {1 / slowdown:.1f} times as fast as one")
+
+
+def _seconds_per_product(threads: int, repeats: int = 15) -> float:
+    """The middle time of a matrix product as small as a lesson's."""
+    import torch
+
+    before, seconds = torch.get_num_threads(), []
+    states, weights = torch.ones(256, 512), torch.ones(512, 512)
+    torch.set_num_threads(threads)
+    try:
+        for _ in range(repeats):
+            start = time.perf_counter()
+            states @ weights
+            seconds.append(time.perf_counter() - start)
+    finally:
+        torch.set_num_threads(before)
+    return statistics.median(seconds)
+
+
+# ---- settings, folders and corpora -------------------------------------------------------------------------------
+
+
+def settings() -> Finding:
+    """Every variable TFBOOK_… that is set exists and holds what it may hold."""
+    from tfbook import runtime
+
+    given = sorted(name for name, value in os.environ.items() if name.startswith("TFBOOK_") and value)
+    if unknown := [name for name in given if name not in VARIABLES]:
+        return Finding("problem", f"no such variable: {', '.join(unknown)}", f"There are {', '.join(VARIABLES)}.")
+    try:
+        runtime.scale(), runtime.precision(), runtime.device()
+    except ValueError as error:
+        return Finding("problem", _first_line(error), "Correct the variable, or remove it.")
+    mirror = os.environ.get("TFBOOK_MIRROR", "")
+    if mirror and not mirror.startswith(("http://", "https://")) and not Path(mirror).expanduser().is_dir():
+        return Finding("problem", f"TFBOOK_MIRROR is {mirror!r}, which is no folder", "Correct the path, or remove it.")
+    return Finding("ok", f"scale {runtime.scale()}; set by you: {', '.join(given) or 'nothing'}")
+
+
+def data_folder() -> Finding:
+    """Downloads can be kept."""
+    from tfbook.data.download import cache_folder
+
+    folder = cache_folder()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder) as file:
+            file.write(bytes(1024))
+    except OSError as error:
+        mend = "Set TFBOOK_DATA to a folder that you may write to."
+        return Finding("problem", f"{_short(folder)} cannot be written ({error.strerror})", mend)
+    return Finding("ok", f"{_short(folder)} can be written")
+
+
+def _short(path: Path) -> str:
+    """The path with ~ for the home folder: shorter, and it prints nobody's name."""
+    return f"~/{path.relative_to(Path.home()).as_posix()}" if path.is_relative_to(Path.home()) else str(path)
+
+
+def free_disk() -> Finding:
+    """There is room for the real corpora where the data folder is, or will be."""
+    from tfbook.data.download import cache_folder
+
+    folder = cache_folder().absolute()
+    free = shutil.disk_usage(next(each for each in (folder, *folder.parents) if each.is_dir())).free / 1e9
+    if free < MIN_FREE_GB:
+        mend = "Free some space, or set TFBOOK_DATA to a folder on another disk."
+        return Finding("problem", f"{free:.1f} GB; the real corpora take up to {MIN_FREE_GB:g} GB", mend)
+    return Finding("ok", f"{free:.0f} GB")
+
+
+def shipped_corpora() -> Finding:
+    """The corpora that come with tfbook are where they belong."""
+    names = _corpora(shipped=True)
+    if missing := [name for name in names if not _can_be_had(name)]:
+        mend = "Install tfbook again, or clone the whole repository: they are in its folder data."
+        return Finding("problem", f"missing: {', '.join(missing)}", mend)
+    return Finding("ok", f"{', '.join(names)} can be had")
+
+
+def real_corpora() -> Finding:
+    """The corpora from elsewhere are in the data folder already, or a mirror or the network offers them."""
+    names = _corpora(shipped=False)
+    with ThreadPoolExecutor() as pool:  # all at once, so that a dead network costs no more time than one
+        here = list(pool.map(_can_be_had, names))
+    if missing := [name for name, found in zip(names, here, strict=True) if not found]:
+        mend = f"Lessons then use the corpora that ship. {_way_to_corpora()}"
+        return Finding("note", f"{', '.join(missing)} cannot be had", mend)
+    return Finding("ok", f"{', '.join(names)} can be had")
+
+
+def _corpora(*, shipped: bool) -> list[str]:
+    from tfbook.data.registry import DATASETS
+
+    return [name for name, dataset in DATASETS.items() if shipped != any(file.urls for file in dataset.files)]
+
+
+def _can_be_had(name: str) -> bool:
+    from tfbook.data.download import obtainable
+    from tfbook.data.registry import DATASETS
+
+    return all(obtainable(file, seconds=PATIENCE_S) for file in DATASETS[name].files)
+
+
+def _way_to_corpora() -> str:
+    if os.environ.get("TFBOOK_OFFLINE", "0") not in ("", "0"):
+        return "TFBOOK_OFFLINE forbids the network: remove it, or set TFBOOK_MIRROR to a folder that has them."
+    if mirror := os.environ.get("TFBOOK_MIRROR"):
+        return f"TFBOOK_MIRROR, {mirror}, does not offer them, and no public address answers."
+    return "Connect to the network, or set TFBOOK_MIRROR to a folder or an address that has them."
+
+
+CHECKS: dict[str, Check] = {
+    "Python": python,
+    "packages": packages,
+    "torch": torch_and_vision,
+    "device": device,
+    "threads": threads,
+    "settings": settings,
+    "data folder": data_folder,
+    "free disk": free_disk,
+    "corpora": shipped_corpora,
+    "real corpora": real_corpora,
+}

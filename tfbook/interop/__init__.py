@@ -1,0 +1,1 @@
+"""Weights of other libraries, by name, in and out."""

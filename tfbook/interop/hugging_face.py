@@ -1,0 +1,272 @@
+"""Weights of Hugging Face's models by name: which of theirs is which of ours, what is missing and what is left over.
+
+Theirs differ from ours in more than names. GPT-2 keeps W_Q, W_K and W_V side by side in one matrix, and all matrices of
+its blocks as (in, out), where PyTorch's `Linear` has (out, in). `torch_vision` does the same for another library.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from tfbook.models.bert import BERT
+from tfbook.models.blocks import Config
+from tfbook.models.gpt import GPT2
+from tfbook.models.vit import VitConfig
+
+# ---- names -------------------------------------------------------------------------------------------------------
+
+Rules = Mapping[str, tuple[str, ...]]  # their layer, {} for the number of a block → ours; several lie side by side
+
+_BERT_BODY = {
+    "embeddings.word_embeddings": ("words",),
+    "embeddings.token_type_embeddings": ("segments",),
+    "embeddings.position_embeddings": ("stack.position.table",),
+    "embeddings.LayerNorm": ("stack.enter",),
+    "encoder.layer.{}.attention.self.query": ("stack.blocks.{}.mixer.branch.W_Q",),
+    "encoder.layer.{}.attention.self.key": ("stack.blocks.{}.mixer.branch.W_K",),
+    "encoder.layer.{}.attention.self.value": ("stack.blocks.{}.mixer.branch.W_V",),
+    "encoder.layer.{}.attention.output.dense": ("stack.blocks.{}.mixer.branch.W_O",),
+    "encoder.layer.{}.attention.output.LayerNorm": ("stack.blocks.{}.mixer.norm",),
+    "encoder.layer.{}.intermediate.dense": ("stack.blocks.{}.feed_forward.branch.up",),
+    "encoder.layer.{}.output.dense": ("stack.blocks.{}.feed_forward.branch.down",),
+    "encoder.layer.{}.output.LayerNorm": ("stack.blocks.{}.feed_forward.norm",),
+}
+_BERT = {f"bert.{theirs}": tuple(f"bert.{name}" for name in ours) for theirs, ours in _BERT_BODY.items()}
+_WORD_HEAD = {
+    "cls.predictions.transform.dense": ("head.layer",),
+    "cls.predictions.transform.LayerNorm": ("head.norm",),
+    "cls.predictions.decoder": ("head.vocabulary",),
+    "cls.predictions.bias": ("head.vocabulary.bias",),
+}
+_GPT = {
+    "transformer.wte": ("embed",),
+    "transformer.wpe": ("stack.position.table",),
+    "transformer.h.{}.ln_1": ("stack.blocks.{}.mixer.norm",),
+    "transformer.h.{}.attn.c_attn": tuple("stack.blocks.{}.mixer.branch.W_" + name for name in "QKV"),
+    "transformer.h.{}.attn.c_proj": ("stack.blocks.{}.mixer.branch.W_O",),
+    "transformer.h.{}.ln_2": ("stack.blocks.{}.feed_forward.norm",),
+    "transformer.h.{}.mlp.c_fc": ("stack.blocks.{}.feed_forward.branch.up",),
+    "transformer.h.{}.mlp.c_proj": ("stack.blocks.{}.feed_forward.branch.down",),
+    "transformer.ln_f": ("stack.norm",),
+    "lm_head": ("vocabulary",),
+}
+_BLOCK = (
+    "stack.blocks.{}.mixer.norm",
+    *("stack.blocks.{}.mixer.branch.W_" + name for name in "QKVO"),
+    "stack.blocks.{}.feed_forward.norm",
+    "stack.blocks.{}.feed_forward.branch.up",
+    "stack.blocks.{}.feed_forward.branch.down",
+)
+
+
+def _block(prefix: str, *theirs: str) -> Rules:
+    """Their layers of a block, in the order of ours."""
+    return {f"{prefix}.{{}}.{name}": (ours,) for name, ours in zip(theirs, _BLOCK, strict=True)}
+
+
+_VIT_BODY = {
+    "embeddings.cls_token": ("tokens.0",),
+    "embeddings.position_embeddings": ("stack.position.table",),
+    "embeddings.patch_embeddings.projection": ("patches",),
+    "layernorm": ("stack.norm",),
+    **_block(
+        "encoder.layer",
+        *("layernorm_before", "attention.attention.query", "attention.attention.key", "attention.attention.value"),
+        *("attention.output.dense", "layernorm_after", "intermediate.dense", "output.dense"),
+    ),
+}
+_VIT_IN_MEMORY = _block(  # since transformers 5, whose files keep the names above
+    "layers",
+    *("layernorm_before", "attention.q_proj", "attention.k_proj", "attention.v_proj", "attention.o_proj"),
+    *("layernorm_after", "mlp.fc1", "mlp.fc2"),
+)
+_VIT, _DEIT = ({f"{kind}.{theirs}": ours for theirs, ours in _VIT_BODY.items()} for kind in ("vit", "deit"))
+NAMES: dict[str, Rules] = {  # by the name of the class, so that one edited in a notebook is known as well
+    "Bert": _BERT_BODY,
+    "MaskedLanguageModel": _BERT | _WORD_HEAD,
+    "PretrainedBert": _BERT
+    | _WORD_HEAD
+    | {"bert.pooler.dense": ("follows.pool",), "cls.seq_relationship": ("follows.label",)},
+    "Classifier": _BERT | {"bert.pooler.dense": ("head.pool",), "classifier": ("head.label",)},
+    "Tagger": _BERT | {"classifier": ("head.1",)},
+    "Gpt": _GPT,
+    "Vit": _VIT | {"classifier": ("head",)},
+    "Deit": _DEIT
+    | {
+        "deit.embeddings.distillation_token": ("tokens.1",),
+        "cls_classifier": ("head",),
+        "distillation_classifier": ("imitation",),
+    },
+}
+
+
+class Library(NamedTuple):
+    """What a library calls the layers of our models, by the name of our class."""
+
+    names: Mapping[str, Rules]
+    also: Mapping[str, Rules]  # further names, which are read and never written
+
+    def read(self, model: nn.Module) -> Rules:
+        """Every name that may stand in a state dict. Raises TypeError for a model without a list of names."""
+        return {**self.written(model), **self.also.get(type(model).__name__, {})}
+
+    def written(self, model: nn.Module) -> Rules:
+        """The names that files have. Raises TypeError for a model without a list of names."""
+        kind = type(model).__name__
+        if kind not in self.names:
+            raise TypeError(f"model is a {kind}; expected one of {', '.join(self.names)}")
+        return self.names[kind]
+
+
+HUGGING_FACE = Library(NAMES, dict.fromkeys(("Vit", "Deit"), _VIT_IN_MEMORY))
+_NUMBER = re.compile(r"(?<=[._])\d+(?=\.)")  # of a block
+_NORM = re.compile(r"(LayerNorm|layernorm(_\w+)?|\bln(_\w)?)$")
+_OF_A_NORM = {"weight": "gain", "gamma": "gain", "bias": "shift", "beta": "shift"}
+_MASK = re.compile(r"h\.\d+\.attn\.(bias|masked_bias)$")  # no weights: old files of GPT-2 hold the causal mask, too
+
+
+def _bare(theirs: str) -> str:
+    """The name in a body that is saved alone; in a model with a head, the body's begin with `bert.` or so."""
+    return re.sub(r"^(bert|transformer|vit|deit)\.", "", theirs)
+
+
+def our_names(theirs: str, rules: Rules) -> tuple[str, ...]:
+    """What we call a weight of theirs, or those that lie in it side by side; none where it has no place here."""
+    number = _NUMBER.search(theirs)
+    general = _bare(_NUMBER.sub("{}", theirs, count=1))
+    layer, _, last = general.rpartition(".")
+    known = {_bare(name): ours for name, ours in rules.items()}
+    ours = known.get(general) or tuple(
+        f"{name}.{_OF_A_NORM.get(last, last) if _NORM.search(layer) else last}" for name in known.get(layer, ())
+    )
+    return tuple(name.format(number and number[0]) for name in ours)
+
+
+def _turned(theirs: str, weight: Tensor) -> Tensor:
+    """From (in, out) to (out, in) or back, where GPT-2's layers, all called `c_…`, have the former."""
+    return weight.mT if re.search(r"\.c_\w+\.weight$", theirs) else weight
+
+
+def _joined(theirs: str, ours: Sequence[Tensor]) -> Tensor:
+    """Our weights side by side as one of theirs."""
+    return _turned(theirs, ours[0] if len(ours) == 1 else torch.cat([*ours])).contiguous()
+
+
+def _places(theirs: Iterable[str], rules: Rules, own: Mapping[str, Tensor]) -> dict[str, tuple[str, ...]]:
+    """Those of their names that stand for weights which the model has, and these weights."""
+    return {name: ours for name in theirs if (ours := our_names(name, rules)) and own.keys() >= {*ours}}
+
+
+# ---- from theirs to ours and back --------------------------------------------------------------------------------
+
+
+class Loaded(NamedTuple):
+    """What a file left open."""
+
+    missing: tuple[str, ...]  # weights of ours that it does not hold; they stay as they were
+    unexpected: tuple[str, ...]  # its names that stand for nothing here
+
+    def __str__(self) -> str:
+        if not self.missing and not self.unexpected:
+            return "every weight has its place"
+        return f"missing: {', '.join(self.missing) or 'none'}; unexpected: {', '.join(self.unexpected) or 'none'}"
+
+
+@torch.no_grad()
+def load_hugging_face(model: nn.Module, state: Mapping[str, Tensor], library: Library = HUGGING_FACE) -> Loaded:
+    """Copies a state dict of the library's into one of our models of the same shape, name by name.
+
+    Raises TypeError for a model without a list of names, and ValueError for a weight of another shape, or for two that
+    differ where the model has one; then no weight has changed.
+    """
+    own = model.state_dict(keep_vars=True)  # the parameters themselves: those that are tied are the same object
+    places, given = _places(state, library.read(model), own), {}
+    for theirs, names in places.items():
+        shape, ours = tuple(state[theirs].shape), tuple(_joined(theirs, [own[name] for name in names]).shape)
+        if shape != ours:
+            raise ValueError(f"{theirs} has shape {shape}; {' with '.join(names)} of the model has {ours}")
+        for name, weight in zip(names, _turned(theirs, state[theirs]).chunk(len(names)), strict=True):
+            first, same = given.setdefault(id(own[name]), (theirs, weight))
+            if not torch.equal(same, weight):
+                raise ValueError(f"{first} and {theirs} differ; the model has one weight, {name}, for both")
+    filled = {name: given[id(weight)][1] for name, weight in own.items() if id(weight) in given}
+    model.load_state_dict(filled, strict=False)
+    left_over = (theirs for theirs in state if theirs not in places and not _MASK.search(theirs))
+    return Loaded(tuple(name for name in own if name not in filled), tuple(left_over))
+
+
+@torch.no_grad()
+def save_hugging_face(model: nn.Module, library: Library = HUGGING_FACE) -> dict[str, Tensor]:
+    """The model's weights under the library's names, as in a file of their model with the same sizes.
+
+    Tied weights stand under each of their names, as in a state dict of theirs. Raises TypeError for a model without a
+    list of names, and ValueError for one that lacks a layer of theirs, as it does without learned positions.
+    """
+    rules, own, found = library.written(model), model.state_dict(), {}
+    blocks = dict.fromkeys(number for name in own for number in re.findall(r"\.blocks\.(\d+)\.", name))
+    for layer, ours in rules.items():
+        for number in blocks if "{}" in layer else [""]:
+            spelled = [layer.format(number) + last for last in ("", ".weight", ".bias")]
+            places = _places(spelled, rules, own)
+            if not places:
+                raise ValueError(f"model has no {' or '.join(ours)}; theirs expects it as {layer}")
+            found |= {theirs: _joined(theirs, [own[name] for name in names]) for theirs, names in places.items()}
+    return found
+
+
+# ---- sizes -------------------------------------------------------------------------------------------------------
+
+
+def bert_config(state: Mapping[str, Tensor], *, heads: int) -> tuple[int, Config]:
+    """Vocabulary and sizes of a BERT-shaped state dict; the number of heads is in no shape and has to be said.
+
+    Raises ValueError when the state dict is not BERT-shaped.
+    """
+    words, positions = "embeddings.word_embeddings.weight", "embeddings.position_embeddings.weight"
+    return _sizes("BERT", BERT, heads, state, words, positions, "encoder.layer.0.intermediate.dense.bias")
+
+
+def gpt_config(state: Mapping[str, Tensor], *, heads: int) -> tuple[int, Config]:
+    """The same of a GPT-2-shaped state dict."""
+    return _sizes("GPT-2", GPT2, heads, state, "wte.weight", "wpe.weight", "h.0.mlp.c_fc.bias")
+
+
+def _sizes(
+    kind: str, default: Config, heads: int, state: Mapping[str, Tensor], words: str, positions: str, wide: str
+) -> tuple[int, Config]:
+    shapes = {_bare(name): tuple(weight.shape) for name, weight in state.items()}
+    try:
+        (vocab, d_model), (longest, _), (d_ff,) = shapes[words], shapes[positions], shapes[wide]
+    except KeyError as error:
+        raise ValueError(f"state lacks {error}, which every {kind} has") from None
+    layers = 1 + max(int(number) for name in shapes for number in re.findall(r"^(?:encoder\.layer|h)\.(\d+)\.", name))
+    return vocab, replace(default, d_model=d_model, heads=heads, d_ff=d_ff, layers=layers, longest=longest)
+
+
+def vit_config(
+    state: Mapping[str, Tensor], *, heads: int, library: Library = HUGGING_FACE, epsilon: float = 1e-12
+) -> VitConfig:
+    """Sizes of a ViT-shaped or DeiT-shaped state dict of square images.
+
+    The heads and what is added to variances are in no shape. Raises ValueError when the state dict has another form.
+    """
+    rules = {**library.names.get("Deit", {}), **library.names["Vit"], **library.also["Vit"]}
+    shapes = {ours: tuple(weight.shape) for name, weight in state.items() for ours in our_names(name, rules)}
+    needed = ("patches.weight", "stack.position.table", "stack.blocks.0.feed_forward.branch.up.bias")
+    if lacking := [name for name in needed if name not in shapes]:
+        raise ValueError(f"state has nothing for {lacking[0]}, which every ViT has")
+    (d_model, channels, patch, _), (_, time, _), (d_ff,) = (shapes[name] for name in needed)
+    tokens = sum(name.startswith("tokens.") for name in shapes)
+    side = math.isqrt(time - tokens)
+    if side**2 != time - tokens:
+        raise ValueError(f"state has positions for {time - tokens} patches; expected those of a square image")
+    layers = 1 + max(int(number) for name in shapes for number in re.findall(r"^stack\.blocks\.(\d+)\.", name))
+    shape = {"d_model": d_model, "heads": heads, "d_ff": d_ff, "layers": layers, "epsilon": epsilon}
+    return VitConfig(**shape, height=side * patch, width=side * patch, channels=channels, patch=patch, tokens=tokens)

@@ -1,0 +1,92 @@
+"""The encoder–decoder Transformer. Shapes: batch, time (source, target), d_model, vocab."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from tfbook.attention.cache import StackCache
+from tfbook.attention.masks import Causal, Lengths
+from tfbook.models.blocks import Config, Stack
+from tfbook.models.language_model import ScaledEmbedding
+from tfbook.models.outputs import Decoded
+
+# ---- encoder and decoder -----------------------------------------------------------------------------------------
+
+
+class Memory(NamedTuple):
+    """What the encoder leaves for the decoder: a vector for each source word, and how many there are."""
+
+    states: Float[Tensor, "batch source d_model"]
+    lengths: Int[Tensor, " batch"]
+
+    def select(self, rows: Int[Tensor, " kept"]) -> Memory:
+        """The memory of the sentences `rows`, in that order."""
+        return Memory(self.states[rows], self.lengths[rows])
+
+
+class Encoder(nn.Module):
+    """Every source word reads every other (Vaswani et al., 2017, section 3.1)."""
+
+    def __init__(self, vocab: int, sizes: Config):
+        super().__init__()
+        self.embed = ScaledEmbedding(vocab, sizes.d_model)
+        self.stack = Stack(sizes)
+
+    def forward(self, source: Int[Tensor, "batch source"], lengths: Int[Tensor, " batch"]) -> Memory:
+        """Reads each sentence up to its length.
+
+        Raises ValueError unless there is one length for each, from 0 to the width of `source`.
+        """
+        if len(lengths) != len(source):
+            raise ValueError(f"lengths holds {len(lengths)} numbers; expected one for each of {len(source)} sentences")
+        return Memory(self.stack(self.embed(source), Lengths(lengths)), lengths)
+
+
+class Decoder(nn.Module):
+    """Every target word reads those before it and all of the source (Vaswani et al., 2017, section 3.1).
+
+    `tied`: the table of words is the output's matrix as well (Press & Wolf, 2017).
+    """
+
+    def __init__(self, vocab: int, sizes: Config, *, tied: bool = True):
+        super().__init__()
+        self.embed = ScaledEmbedding(vocab, sizes.d_model)
+        self.stack = Stack(sizes, cross=True)
+        self.vocabulary = nn.Linear(sizes.d_model, vocab, bias=False)
+        if tied:
+            self.vocabulary.weight = self.embed.weight
+
+    def start(self, memory: Memory) -> StackCache:
+        """An empty cache, for decoding word by word."""
+        return StackCache(len(self.stack.blocks))
+
+    def forward(self, target: Int[Tensor, "batch target"], memory: Memory, state: StackCache | None = None) -> Decoded:
+        """Logits for the word after each of `target`; with a state, `target` continues what that has read.
+
+        Raises ValueError when there is not one row for each source sentence.
+        """
+        if len(target) != len(memory.lengths):
+            raise ValueError(
+                f"target has {len(target)} rows; expected {len(memory.lengths)}, one for each source sentence"
+            )
+        seen = Lengths(memory.lengths)
+        x = self.stack(self.embed(target), Causal(), memory=memory.states, memory_mask=seen, cache=state)
+        return Decoded(self.vocabulary(x), None, state)
+
+
+class Transformer(nn.Module):
+    """An encoder and a decoder: p(target | source), all words of a target at once when training."""
+
+    def __init__(self, encoder: Encoder, decoder: Decoder):
+        super().__init__()
+        self.encoder = encoder
+        self.decoder = decoder
+
+    def forward(
+        self, source: Int[Tensor, "batch source"], lengths: Int[Tensor, " batch"], target: Int[Tensor, "batch target"]
+    ) -> Decoded:
+        """Teacher forcing: each position is given the true words before it."""
+        return self.decoder(target, self.encoder(source, lengths))

@@ -1,0 +1,133 @@
+"""An interactive view of attention weights for notebooks and their HTML export: no network, no kernel, no widget."""
+
+from __future__ import annotations
+
+import base64
+import html
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib import resources
+
+import torch
+from torch import Tensor
+
+from tfbook.plot.attention import blocked_cells
+
+MOST_TOKENS = 64  # queries or keys: a larger matrix cannot be read
+MOST_BYTES = 200_000  # one byte each: more would make a notebook heavy
+BLOCKED_BYTE = 255  # the byte of a cell that the mask blocks; the others hold hundredths, 0 to 100
+FAINTEST, WHITE_FROM = 5, 80  # hundredths from which a static cell has a colour, and from which its number is white
+
+
+@dataclass(frozen=True, eq=False)
+class AttentionView:
+    """What `attention_view` returns: shows itself as the last line of a cell, and in a page made from the notebook."""
+
+    layers: Sequence[str]
+    heads: Sequence[str]  # the last one is their mean where there are several
+    queries: Sequence[str]
+    keys: Sequence[str]
+    cells: Tensor  # uint8, (layer, head, query, key)
+
+    def __repr__(self) -> str:
+        heads = max(1, len(self.heads) - 1)
+        sizes = f"layers={len(self.layers)}, heads={heads}, queries={len(self.queries)}, keys={len(self.keys)}"
+        return f"AttentionView({sizes})"
+
+    def _repr_html_(self) -> str:
+        """A table, and beneath it a script that puts the view in its place; without scripts the table stays."""
+        data = {
+            "layers": self.layers,
+            "heads": self.heads,
+            "queries": self.queries,
+            "keys": self.keys,
+            "cells": base64.b64encode(self.cells.numpy().tobytes()).decode(),
+        }
+        package = resources.files("tfbook.plot")
+        script, style = ((package / f"explorer.{kind}").read_text(encoding="utf-8") for kind in ("js", "css"))
+        host = f'<div class="tfbook-attention mathjax_ignore" data-view="{html.escape(json.dumps(data))}">'
+        mount = f"<script>(() => {{\n{script}\nmountAttentionViews({json.dumps(style)});\n}})();</script>"
+        return f"{host}\n{self._table()}\n</div>\n{mount}"
+
+    def _table(self) -> str:
+        """The first layer and the last head as static HTML."""
+        several = len(self.heads) > 1
+        caption = f"Layer {self.layers[0]}, {'mean of the heads' if several else f'head {self.heads[0]}'}"
+        columns = "".join(f"<th>{html.escape(key)}</th>" for key in self.keys)
+        rows = [
+            f"<tr><th>{html.escape(query)}</th>{''.join(map(_static_cell, row))}</tr>"
+            for query, row in zip(self.queries, self.cells[0, -1].tolist(), strict=True)
+        ]
+        lead = f"<p>{html.escape(caption)}: a row for each query, a column for each key.</p>"
+        return "\n".join([lead, "<table>", f"<tr><th></th>{columns}</tr>", *rows, "</table>"])
+
+
+def _static_cell(hundredths: int) -> str:
+    if hundredths == BLOCKED_BYTE:
+        return "<td>–</td>"
+    ink = ";color:#fff" if hundredths >= WHITE_FROM else ""
+    colour = f' style="background:rgba(31,95,191,{hundredths / 100:.2f}){ink}"' if hundredths >= FAINTEST else ""
+    return f"<td{colour}>{hundredths / 100:.2f}</td>"
+
+
+def attention_view(
+    weights: Tensor | Sequence[Tensor] | Mapping[str, Tensor],
+    queries: Sequence[str],
+    keys: Sequence[str] | None = None,
+    *,
+    heads: Sequence[str] | None = None,
+    mask: Tensor | None = None,
+) -> AttentionView:
+    """A view of one sentence's attention in which the reader chooses layer, head and token.
+
+    `weights` is (layer × head × query × key) or (head × query × key), or holds such heads for each layer: a list, or a
+    mapping from the layers' names. Keys default to the queries and the heads' names to their numbers; where there are
+    several heads their mean comes too. `mask`, True where a query may attend, broadcasts to the weights.
+    Raises ValueError when tokens, names or mask do not fit the weights, when a weight is not between 0 and 1 or not 0
+    where the mask blocks, and when there is more than a page can hold; TypeError when the mask is not Boolean.
+    """
+    keys = queries if keys is None else keys
+    layers, stacked = _layers(weights)
+    if stacked.shape[2:] != (len(queries), len(keys)):
+        expected = f"{len(queries)} queries × {len(keys)} keys"
+        raise ValueError(f"weights has heads of {stacked.shape[2]} × {stacked.shape[3]}; expected {expected}")
+    names = [str(head) for head in range(1, stacked.shape[1] + 1)] if heads is None else list(heads)
+    if len(names) != stacked.shape[1]:
+        raise ValueError(f"heads holds {len(names)} names; expected one for each of {stacked.shape[1]} heads")
+    blocked = None if mask is None else blocked_cells(stacked, mask)
+    if len(names) > 1:
+        names.append("mean")
+        stacked = torch.cat([stacked, stacked.mean(dim=1, keepdim=True)], dim=1)
+        blocked = None if blocked is None else torch.cat([blocked, blocked.all(dim=1, keepdim=True)], dim=1)
+    return AttentionView(layers, names, list(queries), list(keys), _hundredths(stacked, blocked))
+
+
+def _layers(weights: Tensor | Sequence[Tensor] | Mapping[str, Tensor]) -> tuple[list[str], Tensor]:
+    """The layers' names and their weights as one tensor, (layer, head, query, key)."""
+    if isinstance(weights, Tensor):
+        if weights.ndim not in (3, 4):
+            found = tuple(weights.shape)
+            raise ValueError(f"weights has shape {found}; expected (head, query, key) or (layer, head, query, key)")
+        weights = weights[None] if weights.ndim == 3 else weights
+    names = list(weights) if isinstance(weights, Mapping) else [str(i) for i in range(1, len(weights) + 1)]
+    tensors = list(weights.values() if isinstance(weights, Mapping) else weights)
+    shapes = {tuple(tensor.shape) for tensor in tensors}
+    if len(shapes) != 1 or any(len(shape) != 3 or 0 in shape for shape in shapes):
+        found = " and ".join(map(str, sorted(shapes))) or "none"
+        raise ValueError(f"weights holds layers of shape {found}; expected (head, query, key), the same in each layer")
+    return names, torch.stack([tensor.detach().float().cpu() for tensor in tensors])
+
+
+def _hundredths(weights: Tensor, blocked: Tensor | None) -> Tensor:
+    """The weights as bytes, `BLOCKED_BYTE` where blocked; raises ValueError when they are too many or no weights."""
+    layers, heads, queries, keys = weights.shape
+    if max(queries, keys) > MOST_TOKENS or weights.numel() > MOST_BYTES:
+        found = f"{layers} layers × {heads} maps (heads and their mean) × {queries} queries × {keys} keys"
+        limits = f"at most {MOST_TOKENS} tokens a side and {MOST_BYTES:,} cells"
+        raise ValueError(f"weights holds {found} = {weights.numel():,} cells; {limits} fit on a page: show fewer")
+    if not ((weights > -1e-3) & (weights < 1 + 1e-3)).all():  # not all: NaN fails too
+        found = f"{weights.min():.3g} to {weights.max():.3g}"
+        raise ValueError(f"weights run from {found}; expected 0 to 1, a softmax without dropout")
+    cells = (100 * weights).round().clamp(0, 100).to(torch.uint8)
+    return cells if blocked is None else cells.masked_fill(blocked, BLOCKED_BYTE)

@@ -1,0 +1,88 @@
+"""Vocabularies: which word or character has which id."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+import torch
+from jaxtyping import Int64
+from torch import Tensor
+
+PAD, BOS, EOS, UNK = range(4)
+
+
+SPECIALS = ("<pad>", "<bos>", "<eos>", "<unk>")
+
+
+Sentence = tuple[str, ...]
+
+
+class Vocabulary:
+    """Tokens and their ids: four specials, then every token seen `min_count` times, frequent ones first."""
+
+    def __init__(self, sentences: Iterable[Sequence[str]], *, min_count: int = 1):
+        if min_count < 1:
+            raise ValueError(f"min_count is {min_count}; expected 1 or more")
+        counts = Counter[str]()
+        for sentence in sentences:
+            if isinstance(sentence, str):
+                raise TypeError(f"sentences holds the string {sentence!r}; expected sequences of tokens")
+            counts.update(sentence)
+        if not counts:
+            raise ValueError("sentences holds no tokens; expected at least one sentence")
+        kept = (token for token, count in counts.items() if count >= min_count and token not in SPECIALS)
+        self.tokens = (*SPECIALS, *sorted(kept, key=lambda token: (-counts[token], token)))
+        self._ids = {token: index for index, token in enumerate(self.tokens)}
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    def __contains__(self, token: object) -> bool:
+        return token in self._ids
+
+    def __repr__(self) -> str:
+        return f"Vocabulary of {len(self):,} tokens"
+
+    def encode(self, tokens: Sequence[str]) -> list[int]:
+        """The id of each token, `UNK` for a token that is not here; adds neither `<bos>` nor `<eos>`."""
+        if isinstance(tokens, str):
+            raise TypeError(f"tokens is the string {tokens!r}; expected a sequence of tokens")
+        return [self._ids.get(token, UNK) for token in tokens]
+
+    def decode(self, ids: Iterable[int] | Tensor) -> Sentence:
+        """The tokens up to the first `<eos>`, without `<pad>` and `<bos>`."""
+        if isinstance(ids, Tensor) and ids.ndim != 1:
+            raise ValueError(f"ids has shape {tuple(ids.shape)}; expected the ids of one sentence, such as ids[0]")
+        words = []
+        for index in ids.tolist() if isinstance(ids, Tensor) else ids:
+            if not 0 <= index < len(self):
+                raise ValueError(f"ids holds {index}; expected 0 to {len(self) - 1}")
+            if index == EOS:
+                break
+            if index not in (PAD, BOS):
+                words.append(self.tokens[index])
+        return tuple(words)
+
+
+class Characters:
+    """The characters of a text and their ids, in the order of Unicode."""
+
+    def __init__(self, text: str):
+        if not text:
+            raise ValueError("text is empty; expected at least one character")
+        self.tokens = tuple(sorted(set(text)))
+        self._ids = {character: index for index, character in enumerate(self.tokens)}
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    def encode(self, text: str) -> Int64[Tensor, " time"]:
+        """The id of each character. Raises ValueError for one that is not here."""
+        if unknown := set(text) - self._ids.keys():
+            raise ValueError(f"text holds {min(unknown)!r}, which is none of the {len(self)} characters")
+        return torch.tensor([self._ids[character] for character in text], dtype=torch.int64)
+
+    def decode(self, ids: Int64[Tensor, " time"] | Sequence[int]) -> str:
+        """The text of these ids."""
+        return "".join(self.tokens[index] for index in torch.as_tensor(ids).tolist())

@@ -1,0 +1,39 @@
+"""Windows: batches of pieces of a running text, for language models.
+
+Shapes: batch, time. Every id tensor is int64.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from jaxtyping import Int64, Integer
+from numpy.lib.stride_tricks import sliding_window_view
+from torch import Tensor
+
+
+class Windows:
+    """`windows(step)` is the batch of that training step: `size` pieces of `length` ids from random places of a text.
+
+    The same whenever it is asked for; the places are drawn from (seed, step). The ids may lie in a file, as those of
+    `read_tokens` do. Of several processes (`rank` of `ranks`) each takes its share of the batch that one would take.
+    Raises ValueError when the text is shorter than a window or the shares are not equal.
+    """
+
+    def __init__(
+        self, ids: Integer[Tensor, " time"], *, length: int, size: int, seed: int, rank: int = 0, ranks: int = 1
+    ):
+        if not 1 <= length <= len(ids) or size < 1:
+            expected = f"1 ≤ length ≤ {len(ids)}, the length of the text, and size ≥ 1"
+            raise ValueError(f"length is {length} and size is {size}; expected {expected}")
+        if not 0 <= rank < ranks or size % ranks:
+            raise ValueError(f"size is {size}, rank {rank} of {ranks}; expected 0 ≤ rank < ranks and equal shares")
+        self.length, self.size, self.seed, self.share = length, size, seed, slice(rank, None, ranks)
+        self._pieces = sliding_window_view(ids.numpy(), length)  # a row for each place, and no copy
+
+    def __call__(self, step: int) -> Int64[Tensor, "batch time"]:
+        if step < 0:
+            raise ValueError(f"step is {step}; expected 0 or more")
+        dice = torch.Generator().manual_seed((self.seed * 1_000_003 + step) % 2**32)
+        places = torch.randint(len(self._pieces), (self.size,), generator=dice)[self.share]
+        return torch.from_numpy(self._pieces[places.numpy()].astype(np.int64))

@@ -1,0 +1,154 @@
+"""What a run leaves behind: its history, and checkpoints from which it goes on bit for bit."""
+
+from __future__ import annotations
+
+import os
+import warnings
+import zipfile
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from tfbook import files, runtime
+from tfbook.training import distributed
+from tfbook.training.optimizers import Optimizer
+
+
+@dataclass
+class History:
+    """What happened at each step; `seconds` counts training alone, evaluation and checkpoints left out."""
+
+    loss: list[float] = field(default_factory=list)
+    lr: list[float] = field(default_factory=list)
+    grad_norm: list[float] = field(default_factory=list)
+    seconds: list[float] = field(default_factory=list)  # since the start of training, at the end of each step
+    evaluations: list[dict[str, float]] = field(default_factory=list)  # step, seconds and what `evaluate` returned
+    interrupted: bool = False
+
+    @property
+    def steps(self) -> int:
+        """Steps done so far."""
+        return len(self.loss)
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds of training so far."""
+        return self.seconds[-1] if self.seconds else 0.0
+
+    def curve(self, metric: str, against: str = "step") -> tuple[list[float], list[float]]:
+        """x and y of an evaluated metric, against `step` or `seconds`. Raises KeyError when it was never evaluated."""
+        if not any(metric in row for row in self.evaluations):
+            known = sorted({key for row in self.evaluations for key in row} - {"step", "seconds"})
+            raise KeyError(f"metric {metric!r} was never evaluated; known: {', '.join(known) or 'none'}")
+        return [row[against] for row in self.evaluations], [row[metric] for row in self.evaluations]
+
+
+# ---- checkpoints: everything that the next step depends on -------------------------------------------------------
+
+
+class CheckpointError(RuntimeError):
+    """A checkpoint cannot be read or does not belong to this model."""
+
+
+class DamagedCheckpoint(CheckpointError):
+    """A file that is cut, changed or no checkpoint at all."""
+
+
+def save_checkpoint(path: str | Path, model: nn.Module, optimizer: Optimizer, history: History) -> None:
+    """Writes weights, optimiser, history and random state to `path` at one stroke; a crash leaves the old file.
+
+    The checkpoint before it stays beside it, as `path`.previous. Of several processes the first writes.
+    """
+    content = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "history": asdict(history)}
+    content["random"] = distributed.all_gathered(runtime.random_state())
+    if distributed.rank() == 0:
+        with files.at_one_stroke(path, keep=True) as file:
+            torch.save(content, file)
+
+
+def load_checkpoint(path: str | Path, model: nn.Module, optimizer: Optimizer) -> History:
+    """Restores what `save_checkpoint` wrote, random state included, and returns the history so far.
+
+    Raises FileNotFoundError; DamagedCheckpoint; and CheckpointError when it belongs to another model or optimiser. Then
+    model, optimiser and random state stay as they were.
+    """
+    return _restore(path, _read_checkpoint(path), model, optimizer)
+
+
+def resume(path: str | Path, model: nn.Module, optimizer: Optimizer) -> History:
+    """Restores the checkpoint at `path`, or the one before it where that is damaged; without any, an empty history.
+
+    A warning names the damaged file, which is kept as `path`.damaged. Raises CheckpointError as `load_checkpoint` does.
+    """
+    try:
+        found, content = _read_newest(path)
+    except FileNotFoundError:
+        return History()
+    history = _restore(found, content, model, optimizer)
+    if found != Path(path) and distributed.rank() == 0:  # the next save must not put it in the place of a sound one
+        with suppress(FileNotFoundError):
+            os.replace(path, f"{path}.damaged")
+    return history
+
+
+def load_weights(path: str | Path, model: nn.Module) -> None:
+    """Gives the model the weights of the checkpoint that `resume` would take. Raises what `load_checkpoint` raises."""
+    found, content = _read_newest(path)
+    _check_weights(found, content, model)
+    model.load_state_dict(content["model"])
+
+
+def _restore(path: str | Path, content: dict[str, Any], model: nn.Module, optimizer: Optimizer) -> History:
+    _check_weights(path, content, model)
+    before, states = runtime.random_state(), content["random"]
+    try:
+        runtime.set_random_state(states[distributed.rank() % len(states)])
+        optimizer.load_state_dict(content["optimizer"])  # changes nothing when it raises
+    except Exception as error:
+        runtime.set_random_state(before)
+        raise CheckpointError(f"checkpoint {path} does not fit this optimiser or machine ({error!r})") from error
+    model.load_state_dict(content["model"])
+    return content["history"]
+
+
+def _read_newest(path: str | Path) -> tuple[Path, dict[str, Any]]:
+    """The checkpoint at `path`, or the one before it where it is damaged, or missing as after a kill between moves."""
+    path, before = Path(path), files.previous(path)
+    try:
+        return path, _read_checkpoint(path)
+    except (FileNotFoundError, DamagedCheckpoint) as error:
+        if not before.exists():
+            raise
+        content = _read_checkpoint(before)
+        if isinstance(error, DamagedCheckpoint):
+            warnings.warn(f"checkpoint {path} is damaged; going on from the one before it, {before}", stacklevel=4)
+        return before, content
+
+
+def _read_checkpoint(path: str | Path) -> dict[str, Any]:
+    with Path(path).open("rb") as file:
+        try:
+            if zipfile.ZipFile(file).testzip():  # torch.load does not look at the checksums
+                raise ValueError("a checksum is wrong")
+            file.seek(0)
+            content = torch.load(file, map_location="cpu", weights_only=True)
+            parts = {name: content[name] for name in ("model", "optimizer", "random")}
+            return parts | {"history": History(**content["history"])}
+        except Exception as error:  # a cut or foreign file makes the reader raise nearly anything
+            message = f"checkpoint {path} is damaged ({type(error).__name__}); delete it to start afresh"
+            raise DamagedCheckpoint(message) from error
+
+
+def _check_weights(path: str | Path, content: dict[str, Any], model: nn.Module) -> None:
+    expected, found = _shapes(model.state_dict()), _shapes(content["model"])
+    if expected != found:
+        differing = sorted(name for name in expected.keys() | found.keys() if expected.get(name) != found.get(name))
+        raise CheckpointError(f"checkpoint {path} is another model's; these weights differ: {', '.join(differing)}")
+
+
+def _shapes(weights: dict[str, Any]) -> dict[str, tuple[int, ...]]:
+    return {name: tuple(getattr(weight, "shape", ())) for name, weight in weights.items()}

@@ -1,0 +1,213 @@
+"""The training loop of every lesson: one function, `fit`, with its recipe."""
+
+from __future__ import annotations
+
+import math
+import signal
+import statistics
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from tfbook import runtime
+from tfbook.training import distributed, optimizers
+from tfbook.training.checkpoints import History, resume, save_checkpoint
+from tfbook.training.optimizers import Optimizer
+from tfbook.training.schedules import Schedule, constant
+
+Loss = Callable[[nn.Module, Any], Tensor]
+
+
+Evaluate = Callable[[nn.Module], dict[str, float]]
+
+
+Report = Callable[[History], None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recipe:
+    """How long and how to train. `lr` is AdamW's learning rate; `clip` bounds the norm of the gradient.
+
+    `weight_decay` shrinks matrices, embeddings among them, and leaves biases and gains alone. The optimiser "muon"
+    takes the matrices of the blocks, with `momentum` and updates of size lr · `rms`, and leaves the rest to AdamW. A
+    step reads `accumulate` batches, as if they were one: for batches that do not fit into memory at once.
+
+    With `mixed_precision` matrix products run at `runtime.precision()`; steps of many small products, such as those of
+    recurrent networks, gain nothing from it.
+    """
+
+    steps: int
+    lr: float = 1e-3
+    tables: float = 1.0  # factor on the learning rate of a table of words that is the output's matrix, too
+    schedule: Schedule = constant
+    betas: tuple[float, float] = (0.9, 0.999)
+    weight_decay: float = 0.0
+    clip: float = 1.0
+    optimizer: str = "adamw"  # or "muon"
+    momentum: float = 0.95  # Muon's
+    rms: float = 0.2  # Muon's, 0.2 being what AdamW's updates have
+    accumulate: int = 1
+    evaluate_every: int = 100
+    checkpoint_every: int = 100
+    mixed_precision: bool = True
+
+    def __post_init__(self) -> None:
+        for name in ("steps", "lr", "tables", "clip", "rms", "accumulate", "evaluate_every", "checkpoint_every"):
+            if not getattr(self, name) > 0:
+                raise ValueError(f"{name} is {getattr(self, name)}; expected more than 0")
+        if self.weight_decay < 0:
+            raise ValueError(f"weight_decay is {self.weight_decay}; expected 0 or more")
+        if not 0 <= self.momentum < 1:
+            raise ValueError(f"momentum is {self.momentum}; expected 0 ≤ momentum < 1")
+        if self.optimizer not in ("adamw", "muon"):
+            raise ValueError(f"optimizer is {self.optimizer!r}; expected 'adamw' or 'muon'")
+
+
+def running_mean(values: Sequence[float], window: int) -> list[float]:
+    """Mean of each value and up to `window` − 1 before it; raises ValueError when `window` < 1."""
+    if window < 1:
+        raise ValueError(f"window is {window}; expected 1 or more")
+    return [statistics.fmean(values[max(0, i + 1 - window) : i + 1]) for i in range(len(values))]
+
+
+class NonFiniteLoss(FloatingPointError):
+    """The loss or its gradient became NaN or infinite. `history` holds the steps before; the weights are theirs."""
+
+    def __init__(self, loss: float, norm: float, history: History):
+        found = f"the loss is {loss}" if not math.isfinite(loss) else f"the norm of the gradient is {norm}"
+        super().__init__(f"{found} at step {history.steps + 1}; lower lr or look for a division by zero")
+        self.history = history
+
+
+@contextmanager
+def _interrupt_as_flag() -> Iterator[threading.Event]:
+    """Turns the first stop signal into a flag, so that a step is never cut in half; the second one raises as usual."""
+    stop = threading.Event()
+    if threading.current_thread() is not threading.main_thread():
+        yield stop  # signals reach the main thread only
+        return
+
+    def on_interrupt(number: int, frame: object) -> None:
+        if stop.is_set():
+            raise KeyboardInterrupt
+        stop.set()
+
+    previous = signal.signal(signal.SIGINT, on_interrupt)
+    try:
+        yield stop
+    finally:
+        signal.signal(signal.SIGINT, previous)
+
+
+def _optimizer(model: nn.Module, recipe: Recipe) -> Optimizer:
+    parameters = list(model.parameters())
+    if not any(parameter.requires_grad for parameter in parameters):
+        raise ValueError(
+            f"model {type(model).__name__} has nothing to train; expected parameters that require gradients"
+        )
+    options = {"lr": recipe.lr, "betas": recipe.betas, "weight_decay": recipe.weight_decay, "factor": recipe.tables}
+    if recipe.optimizer == "muon":
+        return optimizers.muon(model, **options, momentum=recipe.momentum, rms=recipe.rms)
+    return optimizers.adamw(parameters, **options, tables=optimizers.tied_embeddings(model))
+
+
+def _gradient(model: nn.Module, loss: Loss, batches: Callable[[int], Any], recipe: Recipe, step: int) -> float:
+    """Mean loss over the batches of a step, whose gradient is left in the weights."""
+    device, total, parts = next(model.parameters()).device, 0.0, recipe.accumulate
+    for part in range(parts):
+        with runtime.autocast(recipe.mixed_precision), distributed.gathering(model, wanted=part + 1 == parts):
+            value = loss(model, batches(step * parts + part).to(device))
+        if not isinstance(value, Tensor) or value.shape or not value.requires_grad:
+            expected = "a Tensor of shape () that depends on the model's weights"
+            raise ValueError(f"loss returned {_described(value)}; expected {expected}")
+        (value / parts).backward()
+        total += value.detach() / parts
+    return distributed.mean(float(total))
+
+
+def _described(value: object) -> str:
+    form = f" of shape {tuple(value.shape)}, requires_grad {value.requires_grad}" if isinstance(value, Tensor) else ""
+    return f"a {type(value).__name__}{form}"
+
+
+def _update(model: nn.Module, value: float, optimizer: Optimizer, recipe: Recipe, history: History) -> None:
+    """One update, written down in `history`; the weights stay as they are when loss or gradient is not finite."""
+    for group in optimizer.param_groups:
+        group["lr"] = recipe.lr * group.get("factor", 1) * recipe.schedule(history.steps, recipe.steps)
+    norm = nn.utils.clip_grad_norm_(model.parameters(), recipe.clip).item()
+    if not math.isfinite(value) or not math.isfinite(norm):
+        raise NonFiniteLoss(value, norm, history)
+    with runtime.autocast(recipe.mixed_precision):  # for the products of Muon
+        optimizer.step()
+    history.loss.append(value)
+    history.grad_norm.append(norm)
+    history.lr.append(optimizer.param_groups[0]["lr"])
+
+
+def _evaluate(model: nn.Module, evaluate: Evaluate | None, report: Report | None, history: History) -> dict[str, float]:
+    """What `evaluate` says of the model in eval mode; whatever it draws at random, training goes on as without it."""
+    if evaluate is None:
+        return {}
+    model.eval()
+    with torch.no_grad(), runtime.untouched_randomness():
+        metrics = evaluate(model)
+    model.train()
+    history.evaluations.append({"step": history.steps, "seconds": history.elapsed, **metrics})
+    if report is not None:
+        report(history)
+    return metrics
+
+
+def fit(
+    model: nn.Module,
+    loss: Loss,
+    batches: Callable[[int], Any],
+    recipe: Recipe,
+    *,
+    evaluate: Evaluate | None = None,
+    checkpoint: str | Path | None = None,
+    report: Report | None = None,
+) -> History:
+    """Minimises `loss(model, batches(number))` for `recipe.steps` steps and returns the history.
+
+    `batches` maps a number to a batch (a tensor, or what has `.to(device)`), the same whenever it is asked for, so that
+    a run resumed from `checkpoint` sees what it would have seen; step s reads batch s, or `accumulate` batches from
+    number s · `accumulate` on. `report` is called after each evaluation. The stop button ends training after the
+    current step. Inside `distributed.processes()` each process makes batches of its own and `loss` is given the model
+    as those share it, to call and no more. The model comes back in eval mode. Raises NonFiniteLoss, CheckpointError,
+    and ValueError when there is nothing to train.
+    """
+    optimizer = _optimizer(model, recipe)
+    history = History() if checkpoint is None else resume(checkpoint, model, optimizer)
+    shared = distributed.shared(model.train())
+    with _interrupt_as_flag() as stop, _progress(history.steps, recipe.steps) as bar:
+        last = history.steps >= recipe.steps
+        while not last:
+            start, before = time.perf_counter(), history.elapsed
+            optimizer.zero_grad(set_to_none=True)
+            value = _gradient(shared, loss, batches, recipe, history.steps)
+            _update(model, value, optimizer, recipe, history)
+            history.seconds.append(before + time.perf_counter() - start)
+            last = history.steps == recipe.steps or distributed.mean(stop.is_set()) > 0
+            if history.steps % recipe.evaluate_every == 0 or last:
+                bar.set_postfix(_evaluate(model, evaluate, report, history), refresh=False)
+            if checkpoint is not None and (history.steps % recipe.checkpoint_every == 0 or last):
+                save_checkpoint(checkpoint, model, optimizer, history)
+            bar.set_description(f"loss {history.loss[-1]:.3f}", refresh=False)
+            bar.update()
+    history.interrupted = history.steps < recipe.steps
+    model.eval()
+    return history
+
+
+def _progress(done: int, steps: int) -> Any:
+    from tqdm.auto import tqdm  # here, because it looks for a notebook when imported
+
+    return tqdm(total=steps, initial=done, leave=False, unit="step", mininterval=0.5, disable=distributed.rank() > 0)
