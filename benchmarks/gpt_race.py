@@ -5,7 +5,7 @@
     python benchmarks/gpt_race.py --nanogpt nanoGPT --store gpt_pretraining.race                          what lesson 09 shows
     python benchmarks/gpt_race.py --nanogpt nanoGPT --rounds 1 --factors --store gpt_pretraining.factors
 
-nanoGPT runs its own training.py with the arguments of its README, without its evaluations, which would count as time. All
+nanoGPT runs its own train.py with the arguments of its README, without its evaluations, which would count as time. All
 train in turns on the characters of tiny Shakespeare (unless given another text), ours with a new seed each round, and
 are judged alike: mean loss in nats over all of the validation text, in pieces of 64 characters. A share is the middle
 of the rounds' times over nanoGPT's. Exit status 1 when a recipe of ours takes more than a third, ends above nanoGPT's
@@ -122,7 +122,7 @@ def ours(entrant: Entrant, text: data.Text, seed: int) -> Outcome:
 
 
 def theirs(folder: Path, text: data.Text) -> Outcome:
-    """Runs nanoGPT's training.py with `ARGUMENTS`, its output swallowed."""
+    """Runs nanoGPT's train.py with `ARGUMENTS`, its output swallowed."""
     with TemporaryDirectory() as corpus, script_of(folder, corpus), redirect_stdout(StringIO()):
         write_corpus(Path(corpus), text)
         start = time.perf_counter()
@@ -135,7 +135,7 @@ def theirs(folder: Path, text: data.Text) -> Outcome:
 
 @contextmanager
 def script_of(folder: Path, corpus: str) -> Iterator[None]:
-    """Inside, `training.py` is nanoGPT's, called as from the command line; it reads the corpus and writes beside it."""
+    """Inside, `train.py` is nanoGPT's, called as from the command line; it reads the corpus and writes beside it."""
     options = [f"--{name}={value}" for name, value in ARGUMENTS.items()]
     places = [f"--dataset={corpus}", f"--out_dir={corpus}"]
     path, arguments = sys.path, sys.argv

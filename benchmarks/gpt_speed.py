@@ -159,7 +159,7 @@ def peers(sizes: Config, folder: Path | None) -> dict[str, Peer]:
 
 
 def train_peer(peer: Peer, batches: Windows, steps: int, bfloat16: bool) -> None:
-    """Steps as nanoGPT's training.py takes them."""
+    """Steps as nanoGPT's train.py takes them."""
     peer.model.train()
     for step in range(steps):
         ids = batches(step).to(runtime.device())
@@ -178,7 +178,7 @@ def train_ours(model: Gpt, batches: Windows, steps: int, mixed_precision: bool) 
     training.fit(model, next_token_loss, batches, recipe)
 
 
-def training(shape: Shape, folder: Path | None, rounds: int) -> dict[tuple[str, str], list[float]]:
+def trained(shape: Shape, folder: Path | None, rounds: int) -> dict[tuple[str, str], list[float]]:
     """(who, precision) → tokens a second in each round."""
     runtime.setup(0)
     text = torch.randint(VOCAB, (100 * shape.time,))
@@ -284,7 +284,7 @@ def main() -> int:
     trained, spoken = [], []
     for name, shape in SHAPES.items():
         if arguments.only != "speaking":
-            trained += training_rows(name, training(shape, arguments.nanogpt, arguments.rounds))
+            trained += training_rows(name, trained(shape, arguments.nanogpt, arguments.rounds))
         if arguments.only != "training":
             spoken += speaking_rows(name, speaking(shape, arguments.nanogpt, arguments.rounds))
     where = {"machine": machine(), "date": datetime.now(UTC).date().isoformat()}

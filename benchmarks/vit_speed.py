@@ -23,7 +23,7 @@ from statistics import median
 from typing import Any
 
 import torch
-from tfbook.training.MISSING import optimizers
+from tfbook.training import optimizers
 from torch import nn
 from torch.nn import functional as F
 

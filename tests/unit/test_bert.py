@@ -170,7 +170,7 @@ def test_dropout_is_where_bert_has_it() -> None:
         (PooledHead(sizes, 3), True),
         (Tagger(model.bert, 3).head, True),
         (model.head, False),
-        (model.follows, False),
+        (model.next_sentence, False),
     ):
         assert torch.equal(drawn(head)(x), head(x)) != drops
 
@@ -328,7 +328,7 @@ def test_the_loss_is_the_one_worked_out_by_hand(segments: Tensor | None) -> None
 def test_both_losses_are_added() -> None:
     """The second is −mean log p(label)."""
     model, labels = drawn(BertForPretraining(Bert(VOCAB, SMALL))), torch.tensor([1, 0, 1])
-    follows = torch.softmax(model.follows(model.bert(MASKED.ids, LENGTHS, SEGMENTS)), dim=-1)
+    follows = torch.softmax(model.next_sentence(model.bert(MASKED.ids, LENGTHS, SEGMENTS)), dim=-1)
     second = -sum(math.log(follows[row, label]) for row, label in enumerate(labels.tolist())) / 3
     found = float(pretraining_loss(model, MASKED, LENGTHS, SEGMENTS, labels))
     assert found == pytest.approx(by_hand(model, MASKED, SEGMENTS) + second)

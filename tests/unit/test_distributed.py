@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 import torch
-from tfbook.training.MISSING import distributed
+from tfbook.training import distributed
 from torch import nn
 
 from tfbook import pretrain

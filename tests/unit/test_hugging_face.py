@@ -128,7 +128,7 @@ def said(peer: Peer, model: nn.Module, batch: Batch) -> list[Tensor]:
     there = batch.theirs()["attention_mask"].bool()
     x = model(*batch)
     rows = [x[there] if x.ndim == 3 else x]
-    return [*rows, model.follows(model.bert(*batch))] if isinstance(model, BertForPretraining) else rows
+    return [*rows, model.next_sentence(model.bert(*batch))] if isinstance(model, BertForPretraining) else rows
 
 
 def they_said(model: transformers.PreTrainedModel, batch: Batch) -> list[Tensor]:

@@ -75,7 +75,7 @@ def test_the_hidden_matrices_are_those_of_the_blocks(position: str) -> None:
     model = Gpt(9, Config(d_model=8, heads=2, d_ff=12, layers=3, position=position))
     names = {id(parameter): name for name, parameter in model.named_parameters()}
     found = [names[id(matrix)] for matrix in hidden_matrices(model)]
-    parts = [f"attention.branch.W_{part}" for part in "QKVO"]
+    parts = [f"mixer.branch.W_{part}" for part in "QKVO"]
     parts += [f"feed_forward.branch.{part}" for part in ("widen", "narrow")]
     assert sorted(found) == sorted(f"stack.blocks.{block}.{part}.weight" for block in range(3) for part in parts)
 

@@ -11,7 +11,7 @@ from types import ModuleType
 import numpy as np
 import pytest
 import torch
-from tfbook.attention.MISSING import masks
+from tfbook.attention import masks
 
 from tfbook import attention, runtime
 from tfbook.attention import AdditiveScore

@@ -11,7 +11,7 @@ from typing import Any
 import jaxtyping
 import pytest
 import torch
-from tfbook.attention.MISSING import cache, masks, positions
+from tfbook.attention import cache, masks, positions
 from torch import nn
 
 from tfbook import attention, training

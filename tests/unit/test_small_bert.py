@@ -206,7 +206,7 @@ class TestFineTuning:
     def test_the_head_begins_with_the_layer_of_the_pairs(self, reading: Reading, plan: Pretraining) -> None:
         start, _ = small_bert.pretrained(replace(plan, pairs=True), reading, seed=1)
         model = small_bert.classifier(start, 2)
-        torch.testing.assert_close(model.head.pool.weight, start.follows.pool.weight)
+        torch.testing.assert_close(model.head.pool.weight, start.next_sentence.pool.weight)
         torch.testing.assert_close(model.bert.words.weight, start.bert.words.weight)
 
     def test_two_labels_without_a_common_word_are_learned(self, reading: Reading) -> None:

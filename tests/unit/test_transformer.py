@@ -38,7 +38,7 @@ def _randomised(model: nn.Module) -> nn.Module:
 
 NAMES = {
     "blocks.": "layers.",
-    "attention.branch.": "self_attn.",
+    "mixer.branch.": "self_attn.",
     "cross.branch.": "multihead_attn.",
     "W_Q.": "in_proj_",
     "W_K.": "in_proj_",
@@ -46,7 +46,7 @@ NAMES = {
     "W_O.": "out_proj.",
     "feed_forward.branch.up.": "linear1.",
     "feed_forward.branch.down.": "linear2.",
-    "attention.norm.": "norm1.",
+    "mixer.norm.": "norm1.",
     "cross.norm.": "norm2.",
     "gain": "weight",
     "shift": "bias",
@@ -212,7 +212,7 @@ def test_attention_without_biases_is_attention_whose_biases_are_zero(cross: bool
     sizes = Config(d_model=8, heads=2, d_ff=8)
     bare, block = Block(replace(sizes, attention_bias=False), cross=cross), Block(sizes, cross=cross)
     left_out = block.load_state_dict(bare.state_dict(), strict=False).missing_keys
-    layers = ["attention", "cross"] if cross else ["attention"]
+    layers = ["mixer", "cross"] if cross else ["mixer"]
     assert sorted(left_out) == [f"{name}.branch.W_{which}.bias" for name in layers for which in "KOQV"]
     for name in left_out:
         nn.init.zeros_(block.get_parameter(name))
@@ -319,7 +319,7 @@ def test_dropout_is_in_every_place_in_train_mode_and_nowhere_in_eval_mode() -> N
     sizes = replace(SMALL, dropout=0.25)
     stack, x = Stack(sizes, cross=True), torch.randn(2, 4, 8)
     rates = {name: m.p if isinstance(m, nn.Dropout) else m.dropout for name, m in stack.named_modules() if _drops(m)}
-    inside = {"attention.branch", "attention.dropout", "cross.branch", "cross.dropout"}
+    inside = {"mixer.branch", "mixer.dropout", "cross.branch", "cross.dropout"}
     inside |= {"feed_forward.branch.dropout", "feed_forward.dropout"}
     assert rates == {"dropout": 0.25} | {f"blocks.{i}.{name}": 0.25 for i in range(2) for name in inside}
     plain = Stack(replace(sizes, dropout=0.0), cross=True)

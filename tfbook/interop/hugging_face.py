@@ -93,7 +93,7 @@ NAMES: dict[str, Rules] = {  # by the name of the class, so that one edited in a
     "MaskedLanguageModel": _BERT | _WORD_HEAD,
     "PretrainedBert": _BERT
     | _WORD_HEAD
-    | {"bert.pooler.dense": ("follows.pool",), "cls.seq_relationship": ("follows.label",)},
+    | {"bert.pooler.dense": ("next_sentence.pool",), "cls.seq_relationship": ("next_sentence.label",)},
     "Classifier": _BERT | {"bert.pooler.dense": ("head.pool",), "classifier": ("head.label",)},
     "Tagger": _BERT | {"classifier": ("head.1",)},
     "Gpt": _GPT,

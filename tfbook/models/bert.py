@@ -158,4 +158,4 @@ class BertForPretraining(MaskedLanguageModel):
 
     def __init__(self, bert: Bert):
         super().__init__(bert)
-        self.follows = PooledHead(replace(bert.sizes, dropout=0.0), 2)
+        self.next_sentence = PooledHead(replace(bert.sizes, dropout=0.0), 2)

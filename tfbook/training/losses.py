@@ -74,7 +74,7 @@ def pretraining_loss(
     asked = masked.targets != IGNORE_INDEX
     x = model.bert(masked.ids, lengths, segments)
     return masked_token_loss(model.head(x[asked]), masked.targets[asked]) + F.cross_entropy(
-        model.follows(x).float(), labels
+        model.next_sentence(x).float(), labels
     )
 
 

@@ -277,7 +277,7 @@ def classifier(start: MaskedLanguageModel | Bert, labels: int) -> Classifier:
     body = start.bert if isinstance(start, MaskedLanguageModel) else start
     model = Classifier(body, labels)
     if isinstance(start, BertForPretraining):
-        model.head.pool.load_state_dict(start.follows.pool.state_dict())
+        model.head.pool.load_state_dict(start.next_sentence.pool.state_dict())
     return copy.deepcopy(model).to(runtime.device())
 
 
