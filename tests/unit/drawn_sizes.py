@@ -8,7 +8,7 @@ from tfbook.models.blocks import Config
 
 
 @st.composite
-def sizes(draw: st.DrawFn, **choices: SearchStrategy) -> Config:
+def config(draw: st.DrawFn, **choices: SearchStrategy) -> Config:
     """Up to three heads and blocks, an even width for each head; `choices` draw the other fields of `Config`."""
     heads = draw(st.integers(1, 3))
     return Config(

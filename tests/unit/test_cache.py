@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from tfbook.attention import Cache, StackCache
+from tfbook.attention import Cache
+from tfbook.models.blocks import StackCache
 
 
 def _filled(batch: int, time: int) -> tuple[Cache, Tensor, Tensor]:

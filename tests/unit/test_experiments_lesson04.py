@@ -125,7 +125,7 @@ def test_a_guess_has_the_perplexity_of_its_choices(text: Text) -> None:
 def test_training_is_on_short_pieces_and_teaches(text: Text) -> None:
     model, history = study.trained("learned", text, seed=1, steps=40)
     assert isinstance(model.stack.position, Learned)
-    assert model.stack.position.table.num_embeddings == study.TRAINED
+    assert model.stack.position.embedding.num_embeddings == study.TRAINED
     assert history.loss[-1] < 0.5 * history.loss[0]
     assert study.perplexity(model, text, 64, count=8) < 10
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from drawn_sizes import sizes
+from drawn_sizes import config
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
@@ -16,13 +16,13 @@ from tfbook.attention.efficient.banded import Banded
 from tfbook.course import invariants
 from tfbook.generation import sampling
 from tfbook.generation.frozen import Frozen, FrozenBlock, Product
-from tfbook.models.blocks import Block, Config
+from tfbook.models.blocks import Block, Config, PostNorm
 from tfbook.models.gpt import GPT2, Gpt
 from tfbook.models.language_model import BidirectionalModel, LanguageModel
 
 VOCAB = 11
-SIZES = replace(GPT2, d_model=16, heads=2, d_ff=24, layers=2, longest=24, dropout=0.3)
-SMALL_SIZES = sizes(longest=st.just(12), activation=st.sampled_from([F.relu, F.gelu]))
+SIZES = replace(GPT2, d_model=16, heads=2, d_ff=24, layers=2, max_length=24, dropout=0.3)
+SMALL_SIZES = config(max_length=st.just(12), activation=st.sampled_from([F.relu, F.gelu]))
 
 pytestmark = pytest.mark.usefixtures("float32")
 
@@ -39,9 +39,9 @@ def drawn(kind: type[LanguageModel] = Gpt, **choices: object) -> LanguageModel:
 
 
 @settings(deadline=None, max_examples=40)
-@given(sizes=SMALL_SIZES, batch=st.integers(1, 3), time=st.integers(1, 12), kind=st.sampled_from([LanguageModel, Gpt]))
-def test_a_frozen_model_has_the_logits_of_the_model(sizes: Config, batch: int, time: int, kind: type) -> None:
-    model, ids = kind(VOCAB, sizes).eval(), torch.randint(VOCAB, (batch, time))
+@given(config=SMALL_SIZES, batch=st.integers(1, 3), time=st.integers(1, 12), kind=st.sampled_from([LanguageModel, Gpt]))
+def test_a_frozen_model_has_the_logits_of_the_model(config: Config, batch: int, time: int, kind: type) -> None:
+    model, ids = kind(VOCAB, config).eval(), torch.randint(VOCAB, (batch, time))
     with torch.no_grad():
         torch.testing.assert_close(Frozen(model)(ids), model(ids), atol=1e-5, rtol=1e-5)
 
@@ -140,7 +140,7 @@ def test_a_narrower_mask_is_refused() -> None:
 
 
 def test_norms_after_the_sums_and_memories_are_refused() -> None:
-    for block in (Block(replace(SIZES, pre_norm=False)), Block(SIZES, cross=True)):
+    for block in (Block(replace(SIZES, residual=PostNorm)), Block(SIZES, cross=True)):
         with pytest.raises(ValueError, match="reads a memory or has its norms after the sums; expected neither"):
             FrozenBlock(block, SIZES.encoding(), torch.float32)
 
@@ -160,6 +160,6 @@ def test_a_prompt_outside_the_vocabulary_is_refused(kind: type[LanguageModel]) -
 
 
 def test_positions_beyond_the_last_learned_one_are_refused() -> None:
-    swift: Frozen = Frozen(drawn(position="learned"))
+    swift: Frozen = Frozen(drawn(position=POSITIONS["learned"]))
     with pytest.raises(ValueError, match="need 25 positions; the model has learned 24"):
         sampling.generate(swift, torch.zeros(1, 20, dtype=torch.int64), limit=6)

@@ -30,7 +30,7 @@ def masked_softmax(scores: Float[Tensor, "*rows key"], mask: Bool[Tensor, "..."]
     if mask is None:
         return torch.softmax(scores, dim=-1)
     lowest = torch.finfo(scores.dtype).min / 2  # finite, so that a row of blocked keys stays free of NaN
-    blocked = torch.where(mask, 0.0, lowest).to(scores.dtype)
+    blocked = torch.zeros_like(mask, dtype=scores.dtype).masked_fill(~mask, lowest)
     weights = torch.softmax(scores + blocked, dim=-1)
     some = mask.any(dim=-1, keepdim=True)
     return weights if some.all() else weights * some
