@@ -611,7 +611,7 @@ def test_a_student_begins_with_evenly_spaced_blocks(layers: int, kept: list[int]
     for block, number in zip(student.stack.blocks, kept, strict=True):
         own, other = block.state_dict(), teacher.stack.blocks[number].state_dict()
         assert all(torch.equal(own[name], other[name]) for name in other)
-    for name in ("words.weight", "segments.weight", "stack.position.table.weight", "stack.enter.gain"):
+    for name in ("embed.weight", "segments.weight", "stack.position.embedding.weight", "stack.embed_norm.weight"):
         assert torch.equal(student.get_parameter(name), teacher.get_parameter(name))
 
 

@@ -254,7 +254,7 @@ def test_an_adder_has_the_encoding_that_its_name_says(name: str) -> None:
         return
     assert isinstance(position, RandomStart)
     assert isinstance(position.encoding, Learned)
-    assert position.latest + 3 * study.COLUMNS == position.encoding.table.num_embeddings == 3 * max(study.TESTED)
+    assert position.latest + 3 * study.COLUMNS == position.encoding.embedding.num_embeddings == 3 * max(study.TESTED)
 
 
 def test_every_adder_is_tested_at_every_length(monkeypatch: pytest.MonkeyPatch) -> None:

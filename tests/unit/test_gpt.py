@@ -5,14 +5,14 @@ from dataclasses import replace
 
 import pytest
 import torch
-from drawn_sizes import config
+from drawn_configs import configs_of_every_part
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.flop_counter import FlopCounterMode
 
-from tfbook.attention import POSITIONS, softmax
+from tfbook.attention import softmax
 from tfbook.models.blocks import Config
 from tfbook.models.gpt import (
     GPT2,
@@ -30,7 +30,7 @@ from tfbook.models.gpt import (
 VOCAB = 50_257
 TINY = replace(GPT2, d_model=16, heads=2, d_ff=40, layers=3, max_length=12)
 GPT3 = replace(GPT2, d_model=12_288, heads=96, d_ff=4 * 12_288, layers=96, max_length=2048)
-SMALL_SIZES = config(max_length=st.integers(8, 20), pre_norm=st.booleans())
+SMALL_SIZES = configs_of_every_part(max_length=st.integers(8, 20))
 
 
 # ---- size --------------------------------------------------------------------------------------------------------
@@ -82,9 +82,7 @@ def counted(model: Gpt, ids: Tensor) -> tuple[int, int]:
 @given(config=SMALL_SIZES, vocab=st.integers(2, 30), rows=st.integers(1, 3), time=st.integers(1, 8))
 @settings(max_examples=50)
 def test_the_formula_counts_the_operations(config: Config, vocab: int, rows: int, time: int) -> None:
-    """Exactly; only relative positions bring a product of their own."""
-    if config.position == "relative":
-        config = replace(config, position=POSITIONS["none"])
+    """Exactly, with every part."""
     tokens, a_token = rows * time, flops(vocab, config, time)
     assert counted(Gpt(vocab, config), torch.randint(vocab, (rows, time))) == (tokens * a_token, 3 * tokens * a_token)
 
@@ -111,7 +109,7 @@ def test_a_published_utilisation_comes_out() -> None:
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: flops(VOCAB, GPT2_SMALL, 0), "time is 0; expected 1 or more positions"),
+        (lambda: flops(VOCAB, GPT2_SMALL, 0), "time is 0; expected 1 or more"),
         (
             lambda: utilization(1.0, VOCAB, GPT2_SMALL, 8, peak=0.0),
             "peak is 0.0; expected more than 0 operations a second",
@@ -132,11 +130,11 @@ def test_matrices_begin_small_and_those_that_write_into_the_sum_smaller() -> Non
     model = Gpt(300, replace(GPT2, d_model=128, d_ff=256, layers=8, max_length=64))
     for name, weight in model.state_dict().items():
         if weight.ndim == 2:
-            writes = name.endswith(("W_O.weight", "narrow.weight"))
+            writes = name.endswith(("W_O.weight", "down.weight"))
             assert float(weight.std()) == pytest.approx(0.02 / 4 if writes else 0.02, rel=0.05), name
             assert abs(float(weight.mean())) < 1e-3
         else:
-            assert torch.equal(weight, torch.full_like(weight, float(name.endswith("gain")))), name
+            assert torch.equal(weight, torch.full_like(weight, float(name.endswith("norm.weight")))), name
 
 
 def unscaled(model: Gpt) -> Gpt:

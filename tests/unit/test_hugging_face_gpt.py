@@ -222,7 +222,7 @@ def test_what_is_saved_is_what_was_loaded(theirs: transformers.GPT2LMHeadModel, 
 @pytest.mark.parametrize(
     ("choices", "message"),
     [
-        ({"position": "rotary"}, "model has no stack.position.table; theirs expects it as transformer.wpe"),
+        ({"position": "rotary"}, "model has no stack.position.embedding; theirs expects it as transformer.wpe"),
         ({"pre_norm": False}, "model has no stack.norm; theirs expects it as transformer.ln_f"),
     ],
 )

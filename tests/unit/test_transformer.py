@@ -7,28 +7,31 @@ one; its peers here are therefore built from stacks of its own that were given n
 import math
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import NamedTuple
 
 import pytest
 import torch
+from drawn_configs import ACTIVATIONS
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from tfbook.attention import POSITIONS, Causal, Lengths
+from tfbook.attention import POSITIONS, Causal, Lengths, MultiHeadAttention
 from tfbook.course import invariants
 from tfbook.models.blocks import Block, Config, PostNorm, PreNorm, Stack
 from tfbook.models.feed_forward import FeedForward
 from tfbook.models.language_model import BidirectionalModel, LanguageModel, ScaledEmbedding
 from tfbook.models.norms import LayerNorm, layer_norm
 from tfbook.models.transformer import Decoder, Encoder, Memory, Transformer
+from tfbook.parts import Identity
 
 SMALL = Config(d_model=8, heads=2, d_ff=12, layers=2, position=POSITIONS["none"])
 
 
 def _randomised(model: nn.Module) -> nn.Module:
-    """In double precision, with gains and shifts that are not 1 and 0, so that an exchange of two norms is seen."""
+    """In double precision, with scales and biases that are not 1 and 0, so that an exchange of two norms is seen."""
     for parameter in model.double().parameters():
         nn.init.normal_(parameter, std=0.5)
     return model
@@ -48,8 +51,6 @@ NAMES = {
     "feed_forward.branch.down.": "linear2.",
     "mixer.norm.": "norm1.",
     "cross.norm.": "norm2.",
-    "gain": "weight",
-    "shift": "bias",
 }
 
 
@@ -68,9 +69,11 @@ def _peer(stack: Stack, config: Config, cross: bool = False) -> nn.Module:
     kind, layer = (nn.TransformerEncoder, nn.TransformerEncoderLayer)
     if cross:
         kind, layer = (nn.TransformerDecoder, nn.TransformerDecoderLayer)
-    options = {"activation": config.activation, "norm_first": config.pre_norm, "batch_first": True, "dropout": 0.0}
-    block = layer(config.d_model, config.heads, config.d_ff, layer_norm_eps=config.epsilon, **options)
-    norm = nn.LayerNorm(config.d_model, config.epsilon) if config.pre_norm else None
+    eps, activation = config.norm(1).eps, config.feed_forward(1, 1, dropout=0.0).activation
+    pre_norm = stack.blocks[0].mixer.ends_with_norm
+    options = {"activation": activation, "norm_first": pre_norm, "batch_first": True, "dropout": 0.0}
+    block = layer(config.d_model, config.heads, config.d_ff, layer_norm_eps=eps, **options)
+    norm = nn.LayerNorm(config.d_model, eps) if pre_norm else None
     peer = kind(block, config.layers, norm, **({} if cross else {"enable_nested_tensor": False})).double()
     peer.load_state_dict(_as_pytorch(_shared(stack), cross))  # strict: every weight has its place
     return peer.train(stack.training)
@@ -111,9 +114,9 @@ def cases(draw: st.DrawFn) -> Case:
         heads=heads,
         d_ff=draw(st.integers(1, 9)),
         layers=draw(st.integers(1, 3)),
-        pre_norm=draw(st.booleans()),
-        activation=draw(st.sampled_from([F.relu, F.gelu])),
-        epsilon=draw(st.sampled_from([1e-5, 1e-2])),
+        residual=draw(st.sampled_from([PreNorm, PostNorm])),
+        feed_forward=draw(st.sampled_from(ACTIVATIONS)),
+        norm=draw(st.sampled_from([LayerNorm, partial(LayerNorm, eps=1e-2)])),
         position=POSITIONS["none"],
     )
     torch.manual_seed(draw(st.integers(0, 2**31)))
@@ -210,9 +213,12 @@ def _logits_of(
 @pytest.mark.parametrize("cross", [False, True], ids=["self", "cross"])
 def test_attention_without_biases_is_attention_whose_biases_are_zero(cross: bool) -> None:
     config = Config(d_model=8, heads=2, d_ff=8)
-    bare, block = Block(replace(config, attention_bias=False), cross=cross), Block(config, cross=cross)
+    bare, block = (
+        Block(replace(config, mixer=partial(MultiHeadAttention, bias=False)), cross=cross),
+        Block(config, cross=cross),
+    )
     left_out = block.load_state_dict(bare.state_dict(), strict=False).missing_keys
-    layers = ["mixer", "cross"] if cross else ["mixer"]
+    layers = ["cross", "mixer"] if cross else ["mixer"]
     assert sorted(left_out) == [f"{name}.branch.W_{which}.bias" for name in layers for which in "KOQV"]
     for name in left_out:
         nn.init.zeros_(block.get_parameter(name))
@@ -267,35 +273,35 @@ def test_dropout_stands_between_the_two_maps() -> None:
     torch.testing.assert_close(layer(torch.randn(1, 2, 4)), layer.down.bias.expand(1, 2, 4))
 
 
-@given(
-    shape=st.lists(st.integers(1, 4), max_size=2), width=st.integers(1, 8), epsilon=st.sampled_from([1e-5, 1e-12, 0.1])
-)
+@given(shape=st.lists(st.integers(1, 4), max_size=2), width=st.integers(1, 8), eps=st.sampled_from([1e-5, 1e-12, 0.1]))
 @settings(max_examples=30)
-def test_layer_norm_is_pytorchs(shape: list[int], width: int, epsilon: float) -> None:
-    """The function and the layer: outputs, and the gradients of the input, the gain and the shift."""
-    ours, theirs = _randomised(LayerNorm(width, epsilon=epsilon)), nn.LayerNorm(width, epsilon).double()
-    theirs.load_state_dict({"weight": ours.gain, "bias": ours.shift})
+def test_layer_norm_is_pytorchs(shape: list[int], width: int, eps: float) -> None:
+    """The function and the layer: outputs, and the gradients of the input, the scale and the bias."""
+    ours, theirs = _randomised(LayerNorm(width, eps=eps)), nn.LayerNorm(width, eps).double()
+    theirs.load_state_dict(ours.state_dict())
     x = torch.randn(*shape, width, dtype=torch.float64, requires_grad=True)
     expected = theirs(x)
     wanted = list(_gradients(expected, {"x": x} | dict(theirs.named_parameters())).values())
-    for found in (ours(x), layer_norm(x, ours.gain, ours.shift, epsilon)):
+    for found in (ours(x), layer_norm(x, ours.weight, ours.bias, eps)):
         torch.testing.assert_close(found, expected)
-        gradients = _gradients(found, {"x": x, "gain": ours.gain, "shift": ours.shift})
+        gradients = _gradients(found, {"x": x, "weight": ours.weight, "bias": ours.bias})
         torch.testing.assert_close(list(gradients.values()), wanted)
 
 
 def test_the_gradient_of_layer_norm_is_that_of_finite_differences() -> None:
-    x, gain, shift = (torch.randn(*shape, dtype=torch.float64, requires_grad=True) for shape in ((2, 3, 5), (5,), (5,)))
-    assert torch.autograd.gradcheck(layer_norm, (x, gain, shift))
+    x, weight, bias = (
+        torch.randn(*shape, dtype=torch.float64, requires_grad=True) for shape in ((2, 3, 5), (5,), (5,))
+    )
+    assert torch.autograd.gradcheck(layer_norm, (x, weight, bias))
 
 
 def test_layer_norm_gives_each_vector_mean_zero_and_variance_one() -> None:
-    """Whatever its scale and offset; a constant vector becomes the shift, not NaN."""
+    """Whatever its scale and offset; a constant vector becomes the bias, not NaN."""
     normal = LayerNorm(64)(7 + 100 * torch.randn(2, 3, 64))
     torch.testing.assert_close(normal.mean(dim=-1), torch.zeros(2, 3), atol=1e-5, rtol=0)
     torch.testing.assert_close(normal.var(dim=-1, correction=0), torch.ones(2, 3), atol=1e-4, rtol=0)
-    gain, shift = torch.ones(4), torch.arange(4.0)
-    torch.testing.assert_close(layer_norm(torch.full((1, 4), 3.0), gain, shift), shift[None])
+    weight, bias = torch.ones(4), torch.arange(4.0)
+    torch.testing.assert_close(layer_norm(torch.full((1, 4), 3.0), weight, bias), bias[None])
 
 
 @pytest.mark.parametrize("pre_norm", [True, False], ids=["pre-norm", "post-norm"])
@@ -338,18 +344,18 @@ def _drops(module: nn.Module) -> bool:
 def test_what_enters_is_changed_once_it_has_its_position() -> None:
     """As BERT normalises the sum of word and position."""
     stack, x = (
-        Stack(replace(SMALL, position=POSITIONS["sinusoidal"]), enter=_randomised(LayerNorm(8)).float()),
+        Stack(replace(SMALL, position=POSITIONS["sinusoidal"]), embed_norm=_randomised(LayerNorm(8)).float()),
         torch.randn(2, 3, 8),
     )
     plain = Stack(SMALL)
     plain.load_state_dict(_shared(stack), strict=False)
-    torch.testing.assert_close(stack(x), plain(stack.enter(stack.position.add(x))))
+    torch.testing.assert_close(stack(x), plain(stack.embed_norm(stack.position.add(x))))
     assert not torch.allclose(stack(x), plain(stack.position.add(x)))
 
 
 def test_only_a_pre_norm_stack_ends_with_a_norm_of_its_own() -> None:
     assert isinstance(Stack(SMALL).norm, LayerNorm)
-    assert isinstance(Stack(replace(SMALL, residual=PostNorm)).norm, nn.Identity)
+    assert isinstance(Stack(replace(SMALL, residual=PostNorm)).norm, Identity)
 
 
 # ---- models ------------------------------------------------------------------------------------------------------
@@ -370,8 +376,8 @@ def test_a_language_model_is_pytorchs_encoder_between_one_table(kind: type[Langu
 def test_tied_matrices_are_one_parameter() -> None:
     """It is counted once, listed once and saved under both names; untied ones are two."""
     tied, untied = Decoder(WORDS, SMALL), Decoder(WORDS, SMALL, tied=False)
-    assert tied.vocabulary.weight is tied.embed.weight
-    assert untied.vocabulary.weight is not untied.embed.weight
+    assert tied.unembed.weight is tied.embed.weight
+    assert untied.unembed.weight is not untied.embed.weight
     model = LanguageModel(WORDS, SMALL)
     assert model.unembed.weight is model.embed.weight
     assert {"embed.weight", "vocabulary.weight"} < tied.state_dict().keys() == untied.state_dict().keys()
@@ -401,7 +407,7 @@ def test_a_memory_keeps_the_sentences_asked_for() -> None:
 @pytest.mark.parametrize("position", POSITIONS)
 def test_a_model_in_bfloat16_says_what_it_says_in_float32(position: str) -> None:
     """Also far behind the start, where a position in bfloat16 would be another one."""
-    config = replace(SMALL, position=position, max_length=600, layers=1)
+    config = replace(SMALL, position=POSITIONS[position], max_length=600, layers=1)
     model = LanguageModel(WORDS, config)
     ids = torch.randint(WORDS, (1, 600))
     expected, found = model(ids), model.bfloat16()(ids)
@@ -419,15 +425,11 @@ def test_a_model_in_bfloat16_says_what_it_says_in_float32(position: str) -> None
         ({"heads": -1}, "heads is -1; expected 1 or more"),
         ({"d_ff": 0}, "d_ff is 0; expected 1 or more"),
         ({"layers": 0}, "layers is 0; expected 1 or more"),
-        ({"longest": 0}, "longest is 0; expected 1 or more"),
+        ({"max_length": 0}, "max_length is 0; expected 1 or more"),
         ({"heads": 3}, "heads is 3 and d_model is 8; expected heads to divide d_model"),
         ({"dropout": 1.0}, "dropout is 1.0; expected 0 ≤ dropout < 1"),
         ({"dropout": -0.1}, "dropout is -0.1; expected 0 ≤ dropout < 1"),
         ({"dropout": math.nan}, "dropout is nan; expected 0 ≤ dropout < 1"),
-        (
-            {"position": "rotatory"},
-            "position is 'rotatory'; expected one of 'none', 'sinusoidal', 'learned', 'relative'",
-        ),
     ],
     ids=str,
 )
@@ -436,8 +438,15 @@ def test_sizes_name_what_is_impossible(change: dict[str, object], message: str) 
         replace(SMALL, **change)
 
 
+@pytest.mark.usefixtures("unchecked")
+def test_a_part_that_makes_nothing_is_refused() -> None:
+    """The name of an encoding, say, in the place of what makes it."""
+    with pytest.raises(TypeError, match="position is 'rotary'; expected a class or function that makes the part"):
+        replace(SMALL, position="rotary")
+
+
 @pytest.mark.parametrize(
-    ("sizes", "message"),
+    ("config", "message"),
     [
         (Config(d_model=9, heads=3, position=POSITIONS["sinusoidal"]), "d_model is 9; expected an even number"),
         (Config(d_model=9, heads=3, position=POSITIONS["rotary"]), "d_head is 3; expected an even number"),

@@ -172,8 +172,8 @@ def test_at_its_own_size_a_table_is_what_it_was(grid: tuple[int, int], tokens: i
 def test_a_grid_adds_its_vectors_in_order_and_no_part_of_them() -> None:
     position = LearnedGrid((2, 3), 8, tokens=1)
     x = torch.randn(2, 7, 8)
-    assert torch.equal(position.add(x) - x, (x + position.table) - x)
-    assert float(position.table.detach().std()) == pytest.approx(0.02, rel=0.4)
+    assert torch.equal(position.add(x) - x, (x + position.embedding) - x)
+    assert float(position.embedding.detach().std()) == pytest.approx(0.02, rel=0.4)
     for start, part in ((0, x[:, :6]), (1, x[:, :6]), (1, x)):
         message = f"x holds {part.shape[1]} positions from {start} on; expected 7 positions from 0 on, 2 × 3 of them"
         with pytest.raises(ValueError, match=message):
@@ -221,7 +221,7 @@ def test_tokens_stand_before_the_patches_under_the_positions_of_the_grid() -> No
 @pytest.mark.parametrize("tokens", [0, 1])
 @pytest.mark.parametrize("position", ["none", "learned", "sinusoidal", "rotary"])
 def test_the_order_of_patches_counts_where_positions_are_known(position: str, tokens: int) -> None:
-    model = drawn(Vit(LABELS, replace(LITTLE, position=position, tokens=tokens)))
+    model = drawn(Vit(LABELS, replace(LITTLE, position=POSITIONS[position], tokens=tokens)))
     patches = patchify(IMAGES, 2)
     shuffled = unpatchify(patches[:, [3, 0, 5, 1, 4, 2]], 2, LITTLE.grid)
     assert torch.allclose(model(shuffled), model(IMAGES), atol=1e-5) == (position == "none")
@@ -229,8 +229,7 @@ def test_the_order_of_patches_counts_where_positions_are_known(position: str, to
 
 @pytest.mark.parametrize("position", ["none", "learned", "sinusoidal", "rotary", "ALiBi", "relative"])
 def test_at_another_size_a_copy_reads_other_images(position: str) -> None:
-    assert position in POSITIONS
-    model = drawn(Vit(LABELS, replace(LITTLE, position=position))).eval()
+    model = drawn(Vit(LABELS, replace(LITTLE, position=POSITIONS[position]))).eval()
     before = {name: weight.clone() for name, weight in model.state_dict().items()}
     larger = model.at(8, 10)
     assert (larger.config.height, larger.config.width, larger.training) == (8, 10, False)

@@ -255,7 +255,7 @@ def test_positions_of_another_resolution_are_refused() -> None:
     theirs = theirs_with(PEERS["torchvision"], LITTLE)
     ours = Vit(LABELS, replace(LITTLE, height=12, width=12))
     before = ours.patches.weight.clone()
-    message = r"encoder.pos_embedding has shape \(1, 17, 8\); stack.position.table of the model has \(1, 37, 8\)"
+    message = r"encoder.pos_embedding has shape \(1, 17, 8\); stack.position.embedding of the model has \(1, 37, 8\)"
     with pytest.raises(ValueError, match=message):
         torch_vision.load_torchvision(ours, theirs.state_dict())
     assert torch.equal(ours.patches.weight, before)
@@ -274,7 +274,7 @@ def test_positions_of_another_resolution_are_refused() -> None:
         (
             Vit(LABELS, replace(LITTLE, position=POSITIONS["none"])),
             ValueError,
-            "model has no stack.position.table; theirs expects it as encoder.pos_embedding",
+            "model has no stack.position.embedding; theirs expects it as encoder.pos_embedding",
         ),
     ],
     ids=["deit", "gpt", "mean", "no positions"],

@@ -104,20 +104,20 @@ class LearnedGrid(Position):
     def __init__(self, grid: tuple[int, int], d_model: int, *, tokens: int = 0):
         super().__init__()
         self.grid = grid
-        self.table = nn.Parameter(0.02 * torch.randn(1, tokens + grid[0] * grid[1], d_model))
+        self.embedding = nn.Parameter(0.02 * torch.randn(1, tokens + grid[0] * grid[1], d_model))
 
     def add(self, x: Float[Tensor, "batch time d_model"], start: int = 0) -> Float[Tensor, "batch time d_model"]:
-        """x + table. Raises ValueError unless x holds the tokens and the whole grid."""
-        if start or x.shape[1] != self.table.shape[1]:
-            places = f"{self.table.shape[1]} positions from 0 on, {self.grid[0]} × {self.grid[1]} of them patches"
+        """x + embedding. Raises ValueError unless x holds the tokens and the whole grid."""
+        if start or x.shape[1] != self.embedding.shape[1]:
+            places = f"{self.embedding.shape[1]} positions from 0 on, {self.grid[0]} × {self.grid[1]} of them patches"
             raise ValueError(f"x holds {x.shape[1]} positions from {start} on; expected {places}")
-        return x + self.table.to(x.dtype)
+        return x + self.embedding.to(x.dtype)
 
     def resized(self, grid: tuple[int, int], *, corners: bool = False) -> LearnedGrid:
         """The encoding of another grid, by `interpolated`."""
         other = copy.deepcopy(self)
         other.grid = grid
-        other.table = nn.Parameter(interpolated(self.table.detach(), self.grid, grid, corners=corners))
+        other.embedding = nn.Parameter(interpolated(self.embedding.detach(), self.grid, grid, corners=corners))
         return other
 
 

@@ -223,7 +223,7 @@ Points = list[tuple[int, float]]  # length, perplexity
 
 def _curve(model: LanguageModel, text: Text) -> Points:
     position = model.stack.position
-    limit = position.table.num_embeddings if isinstance(position, Learned) else max(LENGTHS)
+    limit = position.embedding.num_embeddings if isinstance(position, Learned) else max(LENGTHS)
     return [(length, round(perplexity(model, text, length), 4)) for length in LENGTHS if length <= limit]
 
 

@@ -293,7 +293,7 @@ def similarities(model: Vit) -> Float[Tensor, "patch patch"]:
     position = model.stack.position
     if not isinstance(position, LearnedGrid):
         raise ValueError(f"positions are {type(position).__name__}; expected LearnedGrid")
-    table = position.table[0, model.config.tokens :].cpu()
+    table = position.embedding[0, model.config.tokens :].cpu()
     directions = F.normalize(table - table.mean(dim=0), dim=-1)
     return directions @ directions.T
 
