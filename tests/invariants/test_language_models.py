@@ -35,9 +35,9 @@ def _model(kind: type[LanguageModel] = LanguageModel, **choices: object) -> Lang
     return kind(VOCABULARY, replace(SIZES, **choices))
 
 
-MODELS: dict[str, Callable[[], LanguageModel]] = {name: partial(_model, position=name) for name in POSITIONS}
-MODELS |= {f"{name}, both ways": partial(_model, BidirectionalModel, position=name) for name in POSITIONS}
-MODELS |= {f"{name}, GPT": partial(_model, Gpt, position=name) for name in POSITIONS}
+MODELS: dict[str, Callable[[], LanguageModel]] = {name: partial(_model, position=POSITIONS[name]) for name in POSITIONS}
+MODELS |= {f"{name}, both ways": partial(_model, BidirectionalModel, position=POSITIONS[name]) for name in POSITIONS}
+MODELS |= {f"{name}, GPT": partial(_model, Gpt, position=POSITIONS[name]) for name in POSITIONS}
 MODELS |= {"post-norm": partial(_model, position=POSITIONS["rotary"], residual=PostNorm)}
 
 LEAKS = {"no word sees a later one (train)", "no word sees a later one (eval)"}
@@ -117,8 +117,8 @@ class _TurnsFromZero(Rotary):
 class _QueriesComeFirst(ALiBi):
     """Takes the queries for the first of the keys' positions; they are the last."""
 
-    def bias(self, q: Tensor, keys: int) -> Tensor:
-        return super().bias(q.new_zeros(*q.shape[:2], keys, q.shape[3]), keys)[:, :, : q.shape[2]]
+    def bias(self, q: Tensor, keys: int, start: int | None = None) -> Tensor:
+        return super().bias(q, keys, start=0)
 
 
 class _AddsWhereItShouldTurn(Position):
@@ -273,7 +273,7 @@ def test_every_property_is_lacked_by_something() -> None:
 def test_only_encodings_of_distances_let_a_text_stand_anywhere(position: str, ids: Tensor) -> None:
     """Rotary, relative, ALiBi and none; waves and tables say where a word stands. In both directions and in one."""
     for kind in (LanguageModel, BidirectionalModel):
-        model = _model(kind, position=position).eval()
+        model = _model(kind, position=POSITIONS[position]).eval()
         for parameter in model.stack.position.parameters():
             nn.init.normal_(parameter)
         gap = shift_gap(model, ids)
@@ -290,7 +290,7 @@ def test_without_positions_the_mask_alone_tells_the_order(ids: Tensor) -> None:
     assert gaps[BidirectionalModel] <= TOLERANCE
     assert gaps[LanguageModel] > 10 * TOLERANCE
     for position in POSITIONS.keys() - {"none"}:
-        model = _model(BidirectionalModel, position=position).eval()
+        model = _model(BidirectionalModel, position=POSITIONS[position]).eval()
         for parameter in model.stack.position.parameters():
             nn.init.normal_(parameter)
         assert permutation_gap(model.stack, words) > 10 * TOLERANCE, position

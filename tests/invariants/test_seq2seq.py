@@ -80,7 +80,7 @@ MODELS |= {
     for order, decoder in (("Bahdanau", BahdanauDecoder), ("Luong", LuongDecoder))
     for name, score in SCORES.items()
 }
-MODELS |= {f"Transformer, {name}": partial(_transformer, position=name) for name in POSITIONS}
+MODELS |= {f"Transformer, {name}": partial(_transformer, position=POSITIONS[name]) for name in POSITIONS}
 MODELS |= {
     "Transformer, post-norm": partial(_transformer, residual=PostNorm),
     "Transformer, two tables": partial(_transformer, tied=False),
@@ -315,8 +315,8 @@ class _TurnsFromZero(Rotary):
 class _QueriesComeFirst(ALiBi):
     """Takes the queries for the first of the keys' positions; they are the last."""
 
-    def bias(self, q: Tensor, keys: int) -> Tensor:
-        return super().bias(q.new_zeros(*q.shape[:2], keys, q.shape[3]), keys)[:, :, : q.shape[2]]
+    def bias(self, q: Tensor, keys: int, start: int | None = None) -> Tensor:
+        return super().bias(q, keys, start=0)
 
 
 class _LosesItsMask(MultiHeadAttention):
@@ -417,7 +417,7 @@ def test_tied_tables_stay_tied(batch: Batch) -> None:
 @pytest.mark.parametrize("precision", ["float32"], indirect=True)
 def test_a_gpu_keeps_the_properties(position: str, batch: Batch, precision: str) -> None:
     """Positions, caches and masks are made where the words are."""
-    report = translator_report(_transformer(position=position).cuda(), batch.to("cuda"))
+    report = translator_report(_transformer(position=POSITIONS[position]).cuda(), batch.to("cuda"))
     assert {name: gap for name, gap in report.items() if not gap <= 1e-2} == {}
 
 

@@ -99,7 +99,7 @@ def speaker(request: pytest.FixtureRequest, config: Seq2SeqConfig) -> Translator
             heads=2,
             d_ff=12,
             dropout=0.2,
-            position=position,
+            position=POSITIONS[position],
             max_length=16,
             residual=PreNorm if pre_norm else PostNorm,
         )

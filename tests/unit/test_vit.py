@@ -184,7 +184,7 @@ def test_a_grid_adds_its_vectors_in_order_and_no_part_of_them() -> None:
 
 
 @pytest.mark.parametrize(
-    ("sizes", "count"),
+    ("config", "count"),
     [
         (VIT_TINY, 5_717_416),
         (VIT_SMALL, 22_050_664),

@@ -29,10 +29,9 @@ def masked_softmax(scores: Float[Tensor, "*rows key"], mask: Bool[Tensor, "..."]
     _check_scores(scores, mask)
     if mask is None:
         return torch.softmax(scores, dim=-1)
-    lowest = torch.finfo(scores.dtype).min / 2  # finite, so that a row of blocked keys stays free of NaN
-    blocked = torch.zeros_like(mask, dtype=scores.dtype).masked_fill(~mask, lowest)
+    some = mask.any(dim=-1, keepdim=True)  # a row of blocked keys alone would be 0/0
+    blocked = torch.zeros_like(mask, dtype=scores.dtype).masked_fill(some & ~mask, -torch.inf)
     weights = torch.softmax(scores + blocked, dim=-1)
-    some = mask.any(dim=-1, keepdim=True)
     return weights if some.all() else weights * some
 
 

@@ -37,10 +37,6 @@ class Position(nn.Module):
         """
         return None
 
-    def at(self, start: int, time: int, device: torch.device | None = None) -> Position:
-        """The same encoding for `time` positions from `start` on, what they alone decide computed once for all layers."""
-        return self
-
     def flops(self, time: int, heads: int) -> int:
         """Floating-point operations of the matrix products for `time` queries in one layer; most encodings have none."""
         return 0
@@ -130,28 +126,6 @@ class Rotary(Position):
     ) -> Float[Tensor, "batch head time d_head"]:
         """Each head is turned by the same angles."""
         return turned(x, self.angles(places(start, x.shape[2], x.device)))
-
-    def at(self, start: int, time: int, device: torch.device | None = None) -> Position:
-        """The cosines and sines of these positions, for every layer."""
-        return Rotation(self.angles(places(start, time, device)), start)
-
-
-class Rotation(Position):
-    """Rotary positions from `start` on, their cosines and sines computed: one product more than none for a layer."""
-
-    def __init__(self, angles: Float[Tensor, "time half"], start: int):
-        super().__init__()
-        self.start = start
-        self.cos = torch.cat([angles.cos(), angles.cos()], dim=-1)
-        self.sin = torch.cat([-angles.sin(), angles.sin()], dim=-1)
-
-    def rotate(
-        self, x: Float[Tensor, "batch head time d_head"], start: int = 0
-    ) -> Float[Tensor, "batch head time d_head"]:
-        """`turned`, as x · cos + (x with its halves exchanged) · sin."""
-        rows = slice(start - self.start, start - self.start + x.shape[2])
-        cos, sin = self.cos[rows].to(x.dtype), self.sin[rows].to(x.dtype)
-        return x * cos + x.roll(x.shape[-1] // 2, dims=-1) * sin
 
 
 class InterpolatedRotary(Rotary):

@@ -1,6 +1,7 @@
-"""Attention layers tuned for training in bfloat16: one product for queries, keys and values instead of three.
+"""The same functions with less work, chosen from outside, so that layers stay as lessons show them.
 
-`training.fit` chooses it; a layer itself stays as lessons show it. Measured in benchmarks/README.md.
+`training.fit` joins projections, a stack turns positions once for all of its layers. What is edited or subclassed
+computes as it says. Measured in benchmarks/README.md.
 """
 
 from __future__ import annotations
@@ -10,10 +11,14 @@ from contextlib import contextmanager
 from functools import partial
 
 import torch
+from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from tfbook.attention.multi_head import MultiHeadAttention, split_heads
+from tfbook.attention.positions import Position, Rotary, places
+
+# ---- projections ------------------------------------------------------------------------------------------------
 
 
 def project_together(
@@ -53,3 +58,33 @@ def joined_projections(model: nn.Module) -> Iterator[None]:
 
 def _plain(layer: MultiHeadAttention) -> bool:
     return all(type(linear) is nn.Linear for linear in (layer.W_Q, layer.W_K, layer.W_V))
+
+
+# ---- rotary positions --------------------------------------------------------------------------------------------
+
+PLAIN_ROTATION = Rotary.rotate  # by this name, so that an edited `Rotary` or a subclass with its own is left alone
+
+
+class Rotation(Position):
+    """Rotary positions from `start` on with their cosines and sines at hand."""
+
+    def __init__(self, angles: Float[Tensor, "time half"], start: int):
+        super().__init__()
+        self.start = start
+        self.cos = torch.cat([angles.cos(), angles.cos()], dim=-1)
+        self.sin = torch.cat([-angles.sin(), angles.sin()], dim=-1)
+
+    def rotate(
+        self, x: Float[Tensor, "batch head time d_head"], start: int = 0
+    ) -> Float[Tensor, "batch head time d_head"]:
+        """`positions.turned`, as x · cos + (x with its halves exchanged) · sin."""
+        rows = slice(start - self.start, start - self.start + x.shape[2])
+        cos, sin = self.cos[rows].to(x.dtype), self.sin[rows].to(x.dtype)
+        return x * cos + x.roll(x.shape[-1] // 2, dims=-1) * sin
+
+
+def placed(position: Position, start: int, time: int, device: torch.device) -> Position:
+    """The same encoding for `time` positions from `start` on; of a rotary one the angles are computed here, once."""
+    if not isinstance(position, Rotary) or type(position).rotate is not PLAIN_ROTATION:
+        return position
+    return Rotation(position.angles(places(start, time, device)), start)

@@ -21,6 +21,7 @@ from tfbook.attention.implementations import Implementation
 from tfbook.attention.masks import Mask
 from tfbook.attention.multi_head import MultiHeadAttention
 from tfbook.attention.positions import NOWHERE, POSITIONS, MakePosition, Position
+from tfbook.attention.tuned import placed
 from tfbook.checks import check_dropout, check_heads, check_positive
 from tfbook.models.feed_forward import FeedForward
 from tfbook.models.norms import LayerNorm
@@ -203,7 +204,7 @@ class Stack(nn.Module):
         """From embeddings to vectors that have read one another; with a cache, x holds the newest positions alone."""
         start = 0 if cache is None else cache.length
         caches = [None] * len(self.blocks) if cache is None else cache.blocks
-        position = self.position.at(start, x.shape[1], x.device)
+        position = placed(self.position, start, x.shape[1], x.device)
         x = self.dropout(self.embed_norm(self.position.add(x, start)))
         for block, kept in zip(self.blocks, caches, strict=True):
             x = block(x, mask, memory=memory, memory_mask=memory_mask, position=position, cache=kept)
