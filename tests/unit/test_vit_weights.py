@@ -1,10 +1,9 @@
 """ViT of torchvision and of Hugging Face, and ours: the same weights give the same logits, and names go both ways."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from types import ModuleType
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pytest
 import torch
@@ -52,7 +51,7 @@ def torchvision_s(config: VitConfig) -> VisionTransformer:
 
 
 def hugging_face_s(
-    kind: type[transformers.PreTrainedModel], config: type[transformers.PretrainedConfig]
+    kind: type[transformers.PreTrainedModel], made: type[transformers.PretrainedConfig]
 ) -> Callable[[VitConfig], transformers.PreTrainedModel]:
     """Without dropout; attention written out, which ours is not."""
 
@@ -60,31 +59,35 @@ def hugging_face_s(
         shape = {"image_size": config.height, "patch_size": config.patch, "num_hidden_layers": config.layers}
         width = {"num_attention_heads": config.heads, "hidden_size": config.d_model, "intermediate_size": config.d_ff}
         drops = dict.fromkeys(("hidden_dropout_prob", "attention_probs_dropout_prob"), 0.0)
-        return kind(config(**shape, **width, **drops, num_labels=LABELS, attn_implementation="eager"))
+        return kind(made(**shape, **width, **drops, num_labels=LABELS, attn_implementation="eager"))
 
     return build
 
 
 class Peer(NamedTuple):
-    """A model of theirs, the module that knows its names, ours, and what theirs says of images."""
+    """A model of theirs, how its weights and sizes are read, ours, and what theirs says of images."""
 
     theirs: Callable[[VitConfig], nn.Module]
-    names: ModuleType
+    load: Callable[[nn.Module, Mapping[str, Tensor]], Loaded]
+    save: Callable[[nn.Module], dict[str, Tensor]]
+    config: Callable[..., VitConfig]
     ours: type[Vit]
     said: Callable[[nn.Module, Tensor], Tensor]
 
 
+TORCH_VISION = torch_vision.load_torchvision, torch_vision.save_torchvision, torch_vision.torchvision_config
+HUGGING_FACE = hugging_face.load_hugging_face, hugging_face.save_hugging_face, hugging_face.vit_config
 PEERS = {
-    "torchvision": Peer(torchvision_s, torch_vision, Vit, lambda model, images: model(images)),
+    "torchvision": Peer(torchvision_s, *TORCH_VISION, Vit, lambda model, images: model(images)),
     "ViT": Peer(
         hugging_face_s(transformers.ViTForImageClassification, transformers.ViTConfig),
-        hugging_face,
+        *HUGGING_FACE,
         Vit,
         lambda model, images: model(images).logits,
     ),
     "DeiT": Peer(
         hugging_face_s(transformers.DeiTForImageClassificationWithTeacher, transformers.DeiTConfig),
-        hugging_face,
+        *HUGGING_FACE,
         Deit,
         lambda model, images: model(images).logits,
     ),
@@ -103,7 +106,7 @@ def theirs_with(peer: Peer, config: VitConfig) -> nn.Module:
 
 def ours_of(peer: Peer, theirs: nn.Module, config: VitConfig) -> Vit:
     """Our model with other weights, in the sizes of theirs."""
-    return peer.ours(LABELS, peer.names.vit_sizes(theirs.state_dict(), heads=config.heads)).eval()
+    return peer.ours(LABELS, peer.config(theirs.state_dict(), heads=config.heads)).eval()
 
 
 def close(ours: Tensor, theirs: Tensor, tolerance: float = 1e-5) -> None:
@@ -123,7 +126,7 @@ def test_the_same_weights_give_the_same_logits(peer: Peer, config: VitConfig, ro
     torch.manual_seed(seed)
     theirs = theirs_with(peer, config)
     ours = ours_of(peer, theirs, config)
-    assert peer.names.load(ours, theirs.state_dict()) == Loaded((), ())
+    assert peer.load(ours, theirs.state_dict()) == Loaded((), ())
     images = torch.randn(rows, 3, config.height, config.width)
     close(ours(images), peer.said(theirs, images))
 
@@ -164,13 +167,13 @@ def test_every_gradient_is_the_same(peer: Peer) -> None:
     """Theirs are loaded into a model of ours as if they were weights: packed ones come apart as those do."""
     theirs = theirs_with(peer, LITTLE).train()
     ours = ours_of(peer, theirs, LITTLE).train()
-    peer.names.load(ours, theirs.state_dict())
+    peer.load(ours, theirs.state_dict())
     images = torch.randn(3, 3, 8, 8)
     ours(images).square().sum().backward()
     peer.said(theirs, images).square().sum().backward()
     gradients = {name: weight.grad for name, weight in theirs.named_parameters()}
     twin = ours_of(peer, theirs, LITTLE)
-    assert peer.names.load(twin, gradients) == Loaded((), ())
+    assert peer.load(twin, gradients) == Loaded((), ())
     for (name, weight), other in zip(ours.named_parameters(), twin.parameters(), strict=True):
         slack = 1e-5 * max(1.0, float(other.detach().abs().max()))
         torch.testing.assert_close(weight.grad, other.detach(), rtol=1e-4, atol=slack, msg=name)
@@ -293,9 +296,9 @@ def test_what_torchvision_s_cannot_compute_is_not_saved(model: nn.Module, error:
 def test_sizes_are_read_from_the_shapes(peer: Peer, config: VitConfig) -> None:
     """All but the heads, which no shape shows, and what is added to variances, of which each library has its own."""
     theirs = peer.theirs(config)
-    own: dict[str, Any] = {"epsilon": 1e-6 if peer.names is torch_vision else theirs.config.layer_norm_eps}
-    found = peer.names.vit_sizes(theirs.state_dict(), heads=config.heads)
-    assert found == replace(config, **own, tokens=2 if peer.ours is Deit else 1)
+    found = peer.config(theirs.state_dict(), heads=config.heads)
+    assert found.norm(1).eps == (1e-6 if peer.load is torch_vision.load_torchvision else theirs.config.layer_norm_eps)
+    assert replace(found, norm=config.norm) == replace(config, tokens=2 if peer.ours is Deit else 1)
 
 
 def test_sizes_are_refused_where_they_cannot_be() -> None:

@@ -93,7 +93,7 @@ _VIT, _DEIT = ({f"{kind}.{theirs}": ours for theirs, ours in _VIT_BODY.items()} 
 NAMES: dict[str, Rules] = {  # by the name of the class, so that one edited in a notebook is known as well
     "Bert": _BERT_BODY,
     "MaskedLanguageModel": _BERT | _WORD_HEAD,
-    "PretrainedBert": _BERT
+    "BertForPretraining": _BERT
     | _WORD_HEAD
     | {"bert.pooler.dense": ("next_sentence.pool",), "cls.seq_relationship": ("next_sentence.label",)},
     "Classifier": _BERT | {"bert.pooler.dense": ("head.pool",), "classifier": ("head.label",)},
