@@ -34,7 +34,7 @@ def attend_rows(
     v: Float[Tensor, "batch head block size d_value"],
     rows: Int[Tensor, " row"],
     lists: Int[Tensor, "row slot"],
-    sight: Visibility,
+    visibility: Visibility,
     dropout: float = 0.0,
 ) -> Float[Tensor, "batch head row size d_value"]:
     """softmax attention of the query blocks numbered `rows` to the key blocks on their lists, as far as allowed.
@@ -42,9 +42,9 @@ def attend_rows(
     All blocks go through one call of `fastest`, as if they were heads. A number that is no block lists nothing.
     """
     inside = torch.arange(q.shape[3], device=q.device)
-    query = sight.start + rows[:, None] * len(inside) + inside
+    query = visibility.start + rows[:, None] * len(inside) + inside
     key = (lists[..., None] * len(inside) + inside).flatten(1)
-    allowed = sight.allows(query[:, :, None], key[:, None])
+    allowed = visibility.allows(query[:, :, None], key[:, None])
     if allowed.ndim == 4:  # one for each sequence: of all its heads
         allowed = allowed.repeat_interleave(q.shape[1], dim=0)
     several = (x.flatten(0, 1) for x in (q, gather_blocks(k, lists), gather_blocks(v, lists)))
