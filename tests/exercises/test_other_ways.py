@@ -15,7 +15,7 @@ from einops import rearrange
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from tfbook.attention import ALiBi, Causal, Lengths, Relative, Rotary, sinusoid
+from tfbook.attention import POSITIONS, ALiBi, Causal, Lengths, Relative, Rotary, sinusoid
 from tfbook.attention.efficient.block_sparse import BlockSparse
 from tfbook.attention.efficient.linear import causal_sums, step
 from tfbook.attention.efficient.performer import log_features
@@ -32,7 +32,7 @@ from tfbook.course.exercises.engine import Exercise, Verdict, randn
 from tfbook.generation import sampling
 from tfbook.models import gpt, vit
 from tfbook.models.bert import Bert
-from tfbook.models.blocks import Config
+from tfbook.models.blocks import Config, PostNorm
 from tfbook.models.norms import layer_norm
 from tfbook.text import BERT_SPECIALS, IGNORE_INDEX, MASK, PAD, join_segments, merge
 from tfbook.training import inverse_sqrt, masked_token_loss, smoothed_cross_entropy
@@ -201,9 +201,9 @@ def count_a_model(vocab: int, longest: int, segments: int, d_model: int, heads: 
         heads=heads,
         d_ff=d_ff,
         layers=layers,
-        longest=longest,
-        position="learned",
-        pre_norm=False,
+        max_length=longest,
+        position=POSITIONS["learned"],
+        residual=PostNorm,
     )
     with torch.device("meta"):
         return sum(weight.numel() for weight in Bert(vocab, sizes, segments=segments).parameters())
@@ -291,12 +291,12 @@ def gpt2(d_model: int, d_ff: int, layers: int, **others: int) -> Config:
 
 
 def count_by_the_package(vocab: int, context: int, d_model: int, heads: int, d_ff: int, layers: int) -> int:
-    return gpt.parameter_count(vocab, gpt2(d_model, d_ff, layers, heads=heads, longest=context))
+    return gpt.parameter_count(vocab, gpt2(d_model, d_ff, layers, heads=heads, max_length=context))
 
 
 def count_a_gpt(vocab: int, context: int, d_model: int, heads: int, d_ff: int, layers: int) -> int:
     with torch.device("meta"):
-        model = gpt.Gpt(vocab, gpt2(d_model, d_ff, layers, heads=heads, longest=context))
+        model = gpt.Gpt(vocab, gpt2(d_model, d_ff, layers, heads=heads, max_length=context))
     return sum(parameter.numel() for parameter in model.parameters())
 
 

@@ -16,7 +16,7 @@ from tfbook.text import BERT_SPECIALS, IGNORE_INDEX, Masked, Masking, mask_token
 from tfbook.training import electra_loss, masked_loss, pretraining_loss
 
 VOCAB, LABELS = 30, 3
-SIZES = replace(BERT, d_model=16, heads=2, d_ff=24, layers=3, longest=10)
+SIZES = replace(BERT, d_model=16, heads=2, d_ff=24, layers=3, max_length=10)
 LENGTHS = torch.tensor([8, 5, 1, 6])
 IDS = torch.randint(len(BERT_SPECIALS), VOCAB, (4, 8), generator=torch.Generator().manual_seed(0))
 SEGMENTS = (torch.arange(8) >= LENGTHS[:, None] // 2).long()
@@ -131,8 +131,8 @@ def step(model: nn.Module, loss: Loss) -> None:
 def tables(model: nn.Module) -> list[Tensor]:
     """The table of words wherever it is used."""
     if isinstance(model, Electra):
-        return [*tables(model.generator), model.discriminator.bert.words.weight]
-    return [model.bert.words.weight, model.head.vocabulary.weight]
+        return [*tables(model.generator), model.discriminator.bert.embed.weight]
+    return [model.bert.embed.weight, model.head.unembed.weight]
 
 
 TIED = {name: MODELS[name] for name in ("masked", "pretrained", "ALBERT", "ALBERT, pretrained", "student")}

@@ -47,7 +47,7 @@ from tfbook.text import (
 from tfbook.training import distillation_loss, electra_loss, masked_loss, masked_token_loss, pretraining_loss
 
 VOCAB = 20
-SMALL = replace(BERT, d_model=8, heads=2, d_ff=12, layers=2, longest=10, dropout=0.0)
+SMALL = replace(BERT, d_model=8, heads=2, d_ff=12, layers=2, max_length=10, dropout=0.0)
 IDS = torch.tensor([[CLS, 5, 6, 7, 8, SEP], [CLS, 9, 10, SEP, PAD, PAD], [CLS, 11, 12, 13, SEP, PAD]])
 LENGTHS = torch.tensor([6, 4, 5])
 SEGMENTS = torch.tensor([[0, 0, 0, 1, 1, 1], [0, 0, 1, 1, 0, 0], [0, 0, 0, 0, 0, 0]])
@@ -75,11 +75,11 @@ def count(model: nn.Module) -> int:
 # ---- the body ----------------------------------------------------------------------------------------------------
 
 
-def parameters(vocab: int, sizes: Config, segments: int = 2) -> int:
+def parameters(vocab: int, config: Config, segments: int = 2) -> int:
     """Of the body: tables and a norm; in each block four matrices and two, all with biases, and two norms."""
-    d, wide = sizes.d_model, sizes.d_ff
+    d, wide = config.d_model, config.d_ff
     block = 4 * (d * d + d) + (d * wide + wide) + (wide * d + d) + 2 * 2 * d
-    return (vocab + sizes.longest + segments) * d + 2 * d + sizes.layers * block
+    return (vocab + config.longest + segments) * d + 2 * d + config.layers * block
 
 
 @pytest.mark.parametrize(
@@ -87,12 +87,12 @@ def parameters(vocab: int, sizes: Config, segments: int = 2) -> int:
     [(BERT_BASE, 108_891_648, 110), (BERT_LARGE, 334_092_288, 340)],
     ids=["base", "large"],
 )
-def test_base_and_large_have_110_and_340_million_parameters(sizes: Config, body: int, millions: int) -> None:
+def test_base_and_large_have_110_and_340_million_parameters(config: Config, body: int, millions: int) -> None:
     """By formula and by counting (Devlin et al., 2019, section 3, to two digits, with what pretraining adds)."""
     with torch.device("meta"):
-        model = BertForPretraining(Bert(30_522, sizes))
-    d = sizes.d_model
-    assert count(model.bert) == parameters(30_522, sizes) == body
+        model = BertForPretraining(Bert(30_522, config))
+    d = config.d_model
+    assert count(model.bert) == parameters(30_522, config) == body
     heads = (d * d + d + 2 * d + 30_522) + (d * d + d + 2 * d + 2)  # the output's matrix is the table of words
     assert count(model) == body + heads
     assert round(count(model) / 1e7) == millions / 10
@@ -164,10 +164,10 @@ def test_heads_say_one_row_a_text_or_a_token() -> None:
 
 def test_dropout_is_where_bert_has_it() -> None:
     """In the heads that fine-tuning adds; not in those of pretraining."""
-    x, sizes = torch.randn(2, 5, 8), replace(SMALL, dropout=0.5)
-    model = BertForPretraining(Bert(VOCAB, sizes))
+    x, config = torch.randn(2, 5, 8), replace(SMALL, dropout=0.5)
+    model = BertForPretraining(Bert(VOCAB, config))
     for head, drops in (
-        (PooledHead(sizes, 3), True),
+        (PooledHead(config, 3), True),
         (Tagger(model.bert, 3).head, True),
         (model.head, False),
         (model.next_sentence, False),
@@ -454,7 +454,7 @@ def test_a_shared_block_gathers_the_gradients_of_all_its_uses() -> None:
 
 def test_a_narrow_table_is_the_matrix_of_the_output_as_well() -> None:
     model = MaskedLanguageModel(Albert(VOCAB, SMALL, d_embed=4))
-    assert model.head.vocabulary.weight is model.bert.words.weight
+    assert model.head.unembed.weight is model.bert.embed.weight
     assert model(IDS, LENGTHS).shape == (3, 6, VOCAB)
 
 
@@ -470,8 +470,8 @@ def electra() -> Electra:
 def says_always(model: Electra, word: int) -> None:
     """The generator draws this word, whatever it reads, and is not surprised beyond measure by another."""
     with torch.no_grad():
-        model.generator.head.vocabulary.weight.zero_()
-        model.generator.head.vocabulary.bias.copy_(F.one_hot(torch.tensor(word), VOCAB) * 200.0)
+        model.generator.head.unembed.weight.zero_()
+        model.generator.head.unembed.bias.copy_(F.one_hot(torch.tensor(word), VOCAB) * 200.0)
 
 
 @torch.no_grad()
@@ -494,8 +494,8 @@ def test_what_the_generator_guesses_right_was_not_replaced() -> None:
 def test_what_stands_in_is_drawn_from_the_generator() -> None:
     """Not its best guess: where it gives a word probability 1/4, it stands there in a quarter of the draws."""
     model, seen = electra(), []
-    model.generator.head.vocabulary.weight.zero_()
-    model.generator.head.vocabulary.bias.fill_(-100.0)[[6, 7, 8, 9]] = 0.0
+    model.generator.head.unembed.weight.zero_()
+    model.generator.head.unembed.bias.fill_(-100.0)[[6, 7, 8, 9]] = 0.0
     model.discriminator.bert.register_forward_pre_hook(lambda module, arguments: seen.append(arguments[0]))
     electra_loss(model, Masked(*(part.repeat(1000, 1) for part in MASKED)), LENGTHS.repeat(1000))
     filled, asked = seen[0].unflatten(0, (1000, 3)), MASKED.targets != IGNORE_INDEX
@@ -512,15 +512,15 @@ def test_no_gradient_flows_through_the_draw() -> None:
     model.zero_grad()
     masked_loss(model.generator, MASKED, LENGTHS).backward()
     for name, weight in model.generator.named_parameters():
-        assert torch.equal(found[name], weight.grad) == (name != "bert.words.weight"), name
+        assert torch.equal(found[name], weight.grad) == (name != "bert.embed.weight"), name
 
 
 def test_generator_and_discriminator_have_one_table_of_words() -> None:
     model = electra()
-    assert model.discriminator.bert.words.weight is model.generator.bert.words.weight
-    assert model.generator.head.vocabulary.weight is model.generator.bert.words.weight
+    assert model.discriminator.bert.embed.weight is model.generator.bert.embed.weight
+    assert model.generator.head.unembed.weight is model.generator.bert.embed.weight
     names = [name for name, _ in model.named_parameters()]
-    assert [name for name in names if "words" in name or "vocabulary.weight" in name] == ["generator.bert.words.weight"]
+    assert [name for name in names if "words" in name or "vocabulary.weight" in name] == ["generator.bert.embed.weight"]
     message = r"table of words has shape \(20, 8\), the discriminator's \(20, 16\); expected one that both can share"
     with pytest.raises(ValueError, match=message):
         Electra(model.generator, Bert(VOCAB, replace(SMALL, d_model=16)))
@@ -559,12 +559,12 @@ def test_the_gradient_keeps_its_size_as_the_temperature_grows() -> None:
     """Towards (student − teacher) / labels, both centred (Hinton et al., 2015, eq. 4), a row of the mean each."""
     student, teacher = torch.randn(3, 7, requires_grad=True), torch.randn(3, 7)
     limit = ((student - student.mean(dim=-1, keepdim=True)) - (teacher - teacher.mean(dim=-1, keepdim=True))) / 7 / 3
-    sizes = []
+    config = []
     for temperature in (1.0, 4.0, 16.0, 64.0, 256.0):
         (gradient,) = torch.autograd.grad(distillation_loss(student, teacher, temperature=temperature), student)
-        sizes.append(float(gradient.norm() / limit.detach().norm()))
-    assert sizes[-1] == pytest.approx(1, abs=0.02)
-    assert 0.5 < min(sizes) < max(sizes) < 2
+        config.append(float(gradient.norm() / limit.detach().norm()))
+    assert config[-1] == pytest.approx(1, abs=0.02)
+    assert 0.5 < min(config) < max(config) < 2
     torch.testing.assert_close(gradient, limit.detach(), rtol=0.05, atol=1e-3)
 
 
@@ -607,11 +607,11 @@ def test_a_student_begins_with_evenly_spaced_blocks(layers: int, kept: list[int]
     teacher = numbered(12)
     student = student_of(teacher, layers)
     assert [int(block.feed_forward.branch.down.bias[0]) for block in student.stack.blocks] == kept
-    assert student.sizes == replace(teacher.sizes, layers=layers)
+    assert student.config == replace(teacher.config, layers=layers)
     for block, number in zip(student.stack.blocks, kept, strict=True):
         own, other = block.state_dict(), teacher.stack.blocks[number].state_dict()
         assert all(torch.equal(own[name], other[name]) for name in other)
-    for name in ("words.weight", "segments.weight", "stack.position.table.weight", "stack.enter.gain"):
+    for name in ("embed.weight", "segments.weight", "stack.position.embedding.weight", "stack.embed_norm.weight"):
         assert torch.equal(student.get_parameter(name), teacher.get_parameter(name))
 
 
@@ -626,7 +626,7 @@ def test_a_student_shares_no_memory_with_its_teacher() -> None:
             weight.add_(1.0)
     assert all(torch.equal(weight, before[name]) for name, weight in teacher.state_dict().items())
     assert len(teacher.stack.blocks) == 4
-    assert teacher.sizes.layers == 4
+    assert teacher.config.layers == 4
 
 
 def test_a_student_of_albert_shares_its_block_as_well() -> None:

@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 import torch
-from tfbook.training import distributed
 from torch import nn
 
 from tfbook import pretrain
 from tfbook.pretrain.options import Options
 from tfbook.pretrain.run import Progress
+from tfbook.training import distributed
 
 pytestmark = pytest.mark.usefixtures("float32")
 

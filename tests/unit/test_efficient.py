@@ -12,7 +12,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from tfbook.attention import LOWEST, Band, Causal, Dense, Lengths, Mask, MultiHeadAttention, fastest, record, softmax
+from tfbook.attention import (
+    LOWEST,
+    POSITIONS,
+    Band,
+    Causal,
+    Dense,
+    Lengths,
+    Mask,
+    MultiHeadAttention,
+    fastest,
+    record,
+    softmax,
+)
 from tfbook.attention.efficient.banded import Banded
 from tfbook.attention.efficient.base import EfficientAttention, Visibility, resample
 from tfbook.attention.efficient.bigbird import BigBird
@@ -449,7 +461,7 @@ def test_peak_memory_counts_what_is_held_at_once() -> None:
 
 def test_layers_take_the_implementations_in_turn() -> None:
     """Dense and banded, as in GPT-3; the model then computes what masks say that it does."""
-    model = LanguageModel(9, Config(d_model=8, heads=2, d_ff=8, layers=3, position="none"))
+    model = LanguageModel(9, Config(d_model=8, heads=2, d_ff=8, layers=3, position=POSITIONS["none"]))
     banded = Banded(2)
     assert alternate(model.stack, fastest, banded) is model.stack
     assert [block.mixer.branch.implementation for block in model.stack.blocks] == [fastest, banded, fastest]

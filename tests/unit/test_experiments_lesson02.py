@@ -154,11 +154,11 @@ def test_spread_agrees_with_the_formulas() -> None:
 
 def test_with_one_head_the_headed_decoder_is_luongs(monkeypatch: pytest.MonkeyPatch) -> None:
     """The same parameters; four heads compute something else, with weights that still sum to 1."""
-    sizes = Seq2SeqConfig(source_vocab=9, target_vocab=9, d_embed=8, d_hidden=8, d_encoder=4, dropout=0.0)
-    headed = study.HeadedDecoder(sizes)
-    plain = study.TRANSLATORS["general / √d"](sizes)
+    config = Seq2SeqConfig(source_vocab=9, target_vocab=9, d_embed=8, d_hidden=8, d_encoder=4, dropout=0.0)
+    headed = study.HeadedDecoder(config)
+    plain = study.TRANSLATORS["general / √d"](config)
     plain.load_state_dict(headed.state_dict())
-    encoder, source = RecurrentEncoder(sizes), torch.randint(4, 9, (2, 6))
+    encoder, source = RecurrentEncoder(config), torch.randint(4, 9, (2, 6))
     inputs = source, torch.tensor([6, 4]), torch.randint(4, 9, (2, 3))
     expected, found = (Translator(encoder, decoder)(*inputs) for decoder in (plain, headed))
     assert not torch.allclose(expected.logits, found.logits)
@@ -204,10 +204,10 @@ def test_the_table_of_scores_has_means_and_ranges() -> None:
 
 
 def test_translators_differ_in_their_score_alone() -> None:
-    sizes = Seq2SeqConfig(source_vocab=9, target_vocab=9, d_embed=8, d_hidden=8, d_encoder=4)
+    config = Seq2SeqConfig(source_vocab=9, target_vocab=9, d_embed=8, d_hidden=8, d_encoder=4)
     shapes = []
     for build in study.TRANSLATORS.values():
-        weights = build(sizes).state_dict()
+        weights = build(config).state_dict()
         shapes.append({name: weight.shape for name, weight in weights.items() if not name.startswith("score.")})
     assert all(shape == shapes[0] for shape in shapes)
-    assert isinstance(study.TRANSLATORS["location"](sizes).score, LocationScore)
+    assert isinstance(study.TRANSLATORS["location"](config).score, LocationScore)

@@ -125,7 +125,7 @@ def test_a_guess_has_the_perplexity_of_its_choices(text: Text) -> None:
 def test_training_is_on_short_pieces_and_teaches(text: Text) -> None:
     model, history = study.trained("learned", text, seed=1, steps=40)
     assert isinstance(model.stack.position, Learned)
-    assert model.stack.position.table.num_embeddings == study.TRAINED
+    assert model.stack.position.embedding.num_embeddings == study.TRAINED
     assert history.loss[-1] < 0.5 * history.loss[0]
     assert study.perplexity(model, text, 64, count=8) < 10
 
@@ -254,7 +254,7 @@ def test_an_adder_has_the_encoding_that_its_name_says(name: str) -> None:
         return
     assert isinstance(position, RandomStart)
     assert isinstance(position.encoding, Learned)
-    assert position.latest + 3 * study.COLUMNS == position.encoding.table.num_embeddings == 3 * max(study.TESTED)
+    assert position.latest + 3 * study.COLUMNS == position.encoding.embedding.num_embeddings == 3 * max(study.TESTED)
 
 
 def test_every_adder_is_tested_at_every_length(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,6 +12,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from tfbook import data, runtime, training
+from tfbook.attention import POSITIONS
 from tfbook.course.experiments import bahdanau_attention, rows
 from tfbook.course.experiments import transformer as study
 from tfbook.course.experiments import transformer_inside as inside
@@ -26,8 +27,8 @@ from tfbook.text import Pair
 
 pytestmark = pytest.mark.usefixtures("float32")
 
-TINY = Config(d_model=8, heads=2, d_ff=16, layers=1, position="rotary")
-SHORT = Variant(sizes=TINY, warmup=2, steps=4)
+TINY = Config(d_model=8, heads=2, d_ff=16, layers=1, position=POSITIONS["rotary"])
+SHORT = Variant(config=TINY, warmup=2, steps=4)
 
 
 @pytest.fixture
@@ -87,9 +88,9 @@ def test_a_training_follows_its_variant_and_its_seed(task: Task, monkeypatch: py
 def test_text_scores_are_sums_over_the_words_of_each_pair(task: Task, model: Transformer) -> None:
     pairs = task.corpus["test"]
     words, totals = study.next_words(model, pairs, task), study.text_scores(model, pairs, task)
-    sizes = [len(pair.target) + 1 for pair in pairs]  # with <eos>
-    assert len(words.logp) == sum(sizes)
-    torch.testing.assert_close(torch.stack([part.sum() for part in words.logp.split(sizes)]), totals)
+    config = [len(pair.target) + 1 for pair in pairs]  # with <eos>
+    assert len(words.logp) == sum(config)
+    torch.testing.assert_close(torch.stack([part.sum() for part in words.logp.split(config)]), totals)
     alone = study.text_scores(model, pairs[1:2], task)
     torch.testing.assert_close(alone, totals[1:2], rtol=0, atol=1e-5)
 
@@ -127,7 +128,7 @@ def few(corpus: Translations, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(study, "SMALL", TINY)
     for table in ("PARTS", "REGULARISERS", "NORMS", "RIVALS"):
         short = {
-            name: replace(v, sizes=replace(v.sizes, **vars(_small(v)))) for name, v in getattr(study, table).items()
+            name: replace(v, config=replace(v.config, **vars(_small(v)))) for name, v in getattr(study, table).items()
         }
         monkeypatch.setattr(study, table, {name: replace(v, steps=20, warmup=2) for name, v in short.items()})
     monkeypatch.setattr(study, "LESSON", SHORT)
@@ -135,7 +136,7 @@ def few(corpus: Translations, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _small(variant: Variant) -> Config:
-    return replace(TINY, dropout=variant.sizes.dropout, pre_norm=variant.sizes.pre_norm)
+    return replace(TINY, dropout=variant.config.dropout, pre_norm=variant.config.pre_norm)
 
 
 @pytest.mark.usefixtures("few")
@@ -241,7 +242,7 @@ def test_the_table_shows_mean_and_range_of_what_it_is_asked_for() -> None:
 @pytest.mark.parametrize("norms", [True, False])
 def test_what_is_ablated_is_gone(residuals: bool, norms: bool) -> None:
     """With branches that find nothing, a stack with sums passes its input on and one without says nothing."""
-    model = inside.ablated(5, replace(TINY, layers=2, position="none"), residuals=residuals, norms=norms)
+    model = inside.ablated(5, replace(TINY, layers=2, position=POSITIONS["none"]), residuals=residuals, norms=norms)
     assert any("norm" in name and "gain" in name for name, _ in model.named_parameters()) == norms
     with torch.no_grad():
         for block in model.stack.blocks:
@@ -303,7 +304,7 @@ def test_times_have_a_number_for_each_length_and_word(model: Transformer) -> Non
 
 def test_cross_maps_are_rows_of_weights_over_each_source(task: Task) -> None:
     pairs = task.corpus["test"]
-    model = replace(SHORT, sizes=replace(TINY, layers=2)).build(task)
+    model = replace(SHORT, config=replace(TINY, layers=2)).build(task)
     maps = inside.cross_maps(model, pairs, task)
     assert [tuple(w.shape) for w in maps] == [(2, 2, len(pair.target), len(pair.source)) for pair in pairs]
     alone = inside.cross_maps(model, pairs[1:2], task)[0]

@@ -24,7 +24,7 @@ def test_a_model_that_knows_nothing_needs_the_bits_of_a_token_for_its_bytes(voca
     tokenizer = Tokenizer.learn([TEXT], vocab)
     model = LanguageModel(len(tokenizer), SMALL).eval()
     with torch.no_grad():
-        model.vocabulary.weight.zero_()
+        model.unembed.weight.zero_()
     ids = tokenizer.encode(TEXT)
     found = study.bits_per_byte(model, TEXT, tokenizer)
     assert math.isclose(found, math.log2(vocab) * len(ids) / len(TEXT), rel_tol=0.02)  # 0.02: the ends are not judged

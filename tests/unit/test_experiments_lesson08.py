@@ -21,7 +21,7 @@ from tfbook.text import Windows
 
 pytestmark = pytest.mark.usefixtures("float32")
 
-TINY = replace(GPT2, d_model=32, heads=2, d_ff=64, layers=2, longest=64, dropout=0.0)
+TINY = replace(GPT2, d_model=32, heads=2, d_ff=64, layers=2, max_length=64, dropout=0.0)
 
 
 @pytest.fixture
@@ -85,17 +85,17 @@ LAW = Law(E=0.9, A=8.0, alpha=0.3, B=60.0, beta=0.35)
 def losses(law: Law, *, noise: float = 0.0, seed: int = 0) -> list[dict[str, Any]]:
     """What `scaling` would return if the law held."""
     dice = np.random.default_rng(seed)
-    sizes = [gpt.matrix_count(0, study.small(*shape)) for shape in study.SHAPES]
+    config = [gpt.matrix_count(0, study.small(*shape)) for shape in study.SHAPES]
     return [
         {"parameters": n, "tokens": d, "seed": s, "loss": law.loss(n, d) * math.exp(noise * dice.standard_normal())}
-        for s, n, d in product((1, 2), sizes, study.TOKENS)
+        for s, n, d in product((1, 2), config, study.TOKENS)
     ]
 
 
 def test_the_grid_spans_what_a_study_of_scaling_needs() -> None:
-    sizes = [gpt.matrix_count(0, study.small(*shape)) for shape in study.SHAPES]
-    assert len(sizes) >= 4
-    assert sizes[-1] / sizes[0] >= 20
+    config = [gpt.matrix_count(0, study.small(*shape)) for shape in study.SHAPES]
+    assert len(config) >= 4
+    assert config[-1] / config[0] >= 20
     assert len(study.TOKENS) >= 4
     assert study.TOKENS[-1] / study.TOKENS[0] >= 8
     assert all(tokens % (study.BATCH * study.CONTEXT) == 0 for tokens in study.TOKENS)

@@ -12,6 +12,7 @@ import pytest
 import torch
 from torch import nn
 
+from tfbook.attention import POSITIONS
 from tfbook.course.experiments import vit_patches as study
 from tfbook.data.images import Images, LabelledImages
 from tfbook.models.cnn import Cnn
@@ -120,15 +121,15 @@ def test_growth_pairs_both_models_on_the_same_images(loaded: Images) -> None:
     found = [(row["seed"], row["images"], row["model"]) for row in rows]
     assert found == list(product((1, 2), (8, 120), ("ViT", "CNN")))
     assert all(row["accuracy"] > 0.5 and row["train"] > 0.5 for row in rows if row["images"] == 120)
-    sizes = {name: {row["parameters"] for row in rows if row["model"] == name} for name in ("ViT", "CNN")}
-    assert max(sizes["CNN"]) <= min(sizes["ViT"])
+    config = {name: {row["parameters"] for row in rows if row["model"] == name} for name in ("ViT", "CNN")}
+    assert max(config["CNN"]) <= min(config["ViT"])
 
 
 def test_smaller_patches_are_more_words_and_more_work(loaded: Images) -> None:
     rows = study.patch_sizes((1,), patches=(14, 4), steps=10)
     assert [(row["patch"], row["patches"]) for row in rows] == [(14, 4), (4, 49)]
     assert rows[0]["seconds"] < rows[1]["seconds"]
-    with_mean = Vit(LABELS, study.sizes(loaded, patch=14))
+    with_mean = Vit(LABELS, study.config(loaded, patch=14))
     assert rows[0]["parameters"] == study.parameters(with_mean)
 
 
@@ -138,7 +139,7 @@ def test_pooling_differs_by_the_token_alone(loaded: Images, monkeypatch: pytest.
 
     def spy(start: study.Start, *arguments: Any, **options: Any) -> nn.Module:
         model = trained(start, *arguments, **options)
-        seen.append((model.sizes.tokens, replace(model.sizes, tokens=0)))
+        seen.append((model.config.tokens, replace(model.config, tokens=0)))
         return model
 
     monkeypatch.setattr(study, "trained", spy)
@@ -214,25 +215,25 @@ def test_few_shuffled_leaves_similarities_out(loaded: Images) -> None:
 
 def test_similarities_come_back_to_where_patches_were_taken(corners: Images) -> None:
     """Vectors that know their true place say so, whatever place they were read at."""
-    model = Vit(LABELS, study.sizes(corners, patch=7))
+    model = Vit(LABELS, study.config(corners, patch=7))
     truth = torch.randn(16, 64)
     order = study.drawn_orders(1, 16, seed=5)[0]
-    model.stack.position.table = nn.Parameter(truth[order][None])
+    model.stack.position.embedding = nn.Parameter(truth[order][None])
     shown = torch.tensor(study._position_row(model, order)["similarity"])
-    model.stack.position.table = nn.Parameter(truth[None])
+    model.stack.position.embedding = nn.Parameter(truth[None])
     torch.testing.assert_close(shown, study.similarities(model), atol=6e-4, rtol=0)
 
 
 def test_similarity_is_a_cosine_without_the_mean_and_without_tokens(corners: Images) -> None:
-    model = Vit(LABELS, study.sizes(corners, patch=14, tokens=1))
+    model = Vit(LABELS, study.config(corners, patch=14, tokens=1))
     places = torch.tensor([[1.0, 0.0], [-1.0, 0.0], [0.0, 2.0], [0.0, -2.0]]) + 7
-    model.stack.position.table = nn.Parameter(torch.cat([torch.full((1, 2), 99.0), places])[None])
+    model.stack.position.embedding = nn.Parameter(torch.cat([torch.full((1, 2), 99.0), places])[None])
     expected = torch.tensor([[1.0, -1, 0, 0], [-1, 1, 0, 0], [0, 0, 1, -1], [0, 0, -1, 1]])
     torch.testing.assert_close(study.similarities(model), expected, atol=1e-5, rtol=0)
 
 
 def test_positions_that_are_not_learned_have_no_similarities(corners: Images) -> None:
-    model = Vit(LABELS, replace(study.sizes(corners, patch=14), position="none"))
+    model = Vit(LABELS, replace(study.config(corners, patch=14), position=POSITIONS["none"]))
     with pytest.raises(ValueError, match="expected LearnedGrid"):
         study.similarities(model)
 

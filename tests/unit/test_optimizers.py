@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
+from tfbook.attention import POSITIONS
 from tfbook.models.blocks import Config
 from tfbook.models.gpt import GPT2, Gpt
 from tfbook.models.language_model import LanguageModel
@@ -30,7 +31,7 @@ from tfbook.training import (
 
 pytestmark = pytest.mark.usefixtures("float32")
 
-SIZES = Config(d_model=8, heads=2, d_ff=12, position="learned")
+SIZES = Config(d_model=8, heads=2, d_ff=12, position=POSITIONS["learned"])
 
 
 # ---- groups ------------------------------------------------------------------------------------------------------
@@ -60,7 +61,7 @@ def test_a_group_without_parameters_is_left_out() -> None:
 
 def test_a_table_of_words_that_is_the_output_as_well_is_a_group_of_its_own() -> None:
     """Positions, and words that no output shares, are ordinary matrices."""
-    model = LanguageModel(9, replace(SIZES, position="learned"))
+    model = LanguageModel(9, replace(SIZES, position=POSITIONS["learned"]))
     assert tied_embeddings(model) == {model.embed.weight}
     assert tied_embeddings(Encoder(9, SIZES)) == set()
     groups = decay_groups(model.parameters(), 0.1, tables=tied_embeddings(model), factor=5)

@@ -11,10 +11,9 @@ from types import ModuleType
 import numpy as np
 import pytest
 import torch
-from tfbook.attention import masks
 
 from tfbook import attention, runtime
-from tfbook.attention import AdditiveScore
+from tfbook.attention import AdditiveScore, masks
 from tfbook.course.exercises import bahdanau_attention
 from tfbook.generation import search
 from tfbook.models import seq2seq
@@ -261,8 +260,8 @@ def test_an_edited_function_reaches_every_module_until_it_is_restored() -> None:
 
     assert attention.masked_softmax is masked_softmax is masked_softmax
     assert bahdanau_attention.masked_softmax is exercise
-    sizes = seq2seq.Seq2SeqConfig(source_vocab=5, target_vocab=5, d_embed=2, d_hidden=2)
-    model = seq2seq.Translator(seq2seq.RecurrentEncoder(sizes), seq2seq.LuongDecoder(sizes))
+    config = seq2seq.Seq2SeqConfig(source_vocab=5, target_vocab=5, d_embed=2, d_hidden=2)
+    model = seq2seq.Translator(seq2seq.RecurrentEncoder(config), seq2seq.LuongDecoder(config))
     source = torch.tensor([[4, 4, 2]])
     assert search.greedy_search(model, source, torch.tensor([3]), max_length=1).weights.tolist() == [[[0.5] * 3]]
     runtime.restore()
@@ -275,10 +274,10 @@ def test_an_edited_class_is_used_by_models_built_afterwards() -> None:
     class AdditiveScore(AdditiveScore):
         pass
 
-    sizes = seq2seq.Seq2SeqConfig(source_vocab=5, target_vocab=5, d_embed=2, d_hidden=2)
-    before = seq2seq.BahdanauDecoder(sizes)
+    config = seq2seq.Seq2SeqConfig(source_vocab=5, target_vocab=5, d_embed=2, d_hidden=2)
+    before = seq2seq.BahdanauDecoder(config)
     assert runtime.use(AdditiveScore) is AdditiveScore
-    assert type(seq2seq.BahdanauDecoder(sizes).score) is AdditiveScore
+    assert type(seq2seq.BahdanauDecoder(config).score) is AdditiveScore
     assert type(before.score) is not AdditiveScore
 
 

@@ -11,11 +11,10 @@ from typing import Any
 import jaxtyping
 import pytest
 import torch
-from tfbook.attention import cache, masks, positions
 from torch import nn
 
 from tfbook import attention, training
-from tfbook.attention import AdditiveScore
+from tfbook.attention import AdditiveScore, cache, masks, positions
 from tfbook.course import invariants, metrics
 from tfbook.generation import search
 from tfbook.models import recurrent, seq2seq, transformer

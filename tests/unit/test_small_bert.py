@@ -40,7 +40,7 @@ def reading(monkeypatch: pytest.MonkeyPatch) -> Reading:
 
 @pytest.fixture
 def plan() -> Pretraining:
-    return Pretraining(sizes=TINY, steps=6, size=8)
+    return Pretraining(config=TINY, steps=6, size=8)
 
 
 class TestRows:
@@ -162,7 +162,7 @@ class TestHiddenBatches:
 @pytest.mark.parametrize("body", [Bert, partial(Albert, d_embed=4), partial(Albert, d_embed=16)])
 def test_words_begin_as_wide_however_they_are_made(body: Callable[..., Bert]) -> None:
     torch.manual_seed(0)
-    words = small_bert.fresh(500, TINY, body).words(torch.arange(500)[None])
+    words = small_bert.fresh(500, TINY, body).embed(torch.arange(500)[None])
     assert words.std().item() == pytest.approx(0.2, rel=0.15)
 
 
@@ -207,7 +207,7 @@ class TestFineTuning:
         start, _ = small_bert.pretrained(replace(plan, pairs=True), reading, seed=1)
         model = small_bert.classifier(start, 2)
         torch.testing.assert_close(model.head.pool.weight, start.next_sentence.pool.weight)
-        torch.testing.assert_close(model.bert.words.weight, start.bert.words.weight)
+        torch.testing.assert_close(model.bert.embed.weight, start.bert.embed.weight)
 
     def test_two_labels_without_a_common_word_are_learned(self, reading: Reading) -> None:
         torch.manual_seed(1)

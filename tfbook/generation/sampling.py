@@ -116,13 +116,13 @@ def _check(model: LanguageModel, ids: Tensor, limit: int, stop: Collection[int])
         raise ValueError(f"ids has shape {tuple(ids.shape)}; expected (batch, time), a prompt of one token or more")
     if limit < 1:
         raise ValueError(f"limit is {limit}; expected 1 or more tokens")
-    vocab, position = model.vocabulary.out_features, model.stack.position
+    vocab, position = model.unembed.out_features, model.stack.position
     check_ids("ids", ids, vocab)
     if unknown := [token for token in stop if not 0 <= token < vocab]:
         raise ValueError(f"stop holds {unknown[0]}; expected tokens from 0 to {vocab - 1}, the model's vocabulary")
     read = ids.shape[1] + limit - 1  # the last token is said and never read
-    if isinstance(position, Learned) and read > position.table.num_embeddings:
-        learned = f"the model has learned {position.table.num_embeddings} positions"
+    if isinstance(position, Learned) and read > position.embedding.num_embeddings:
+        learned = f"the model has learned {position.embedding.num_embeddings} positions"
         raise ValueError(f"a prompt of {ids.shape[1]} and limit {limit} need {read} positions; {learned}")
 
 
@@ -135,7 +135,7 @@ def _stream(
     generator: torch.Generator | None,
 ) -> Iterator[Tensor]:
     with evaluating(model):
-        cache, new, ended = model.cache(), ids, None
+        cache, new, ended = model.new_cache(), ids, None
         for _ in range(limit):
             with torch.inference_mode():  # not around `yield`, which hands over to whoever reads the stream
                 logits = model(new, cache=cache)[:, -1].float()

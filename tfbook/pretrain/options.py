@@ -53,13 +53,13 @@ class Options:
         for name in ("vocab", "sample", "seed"):
             if getattr(self, name) < 0:
                 raise ValueError(f"{name} is {getattr(self, name)}; expected 0 or more")
-        _ = self.sizes, self.recipe  # which refuse what is impossible
+        _ = self.config, self.recipe  # which refuse what is impossible
 
     @property
-    def sizes(self) -> Config:
+    def config(self) -> Config:
         """Those of the model, GPT-2 in small."""
         named = {name: getattr(self, name) for name in ("layers", "heads", "d_model", "position", "dropout")}
-        return replace(gpt.GPT2, **named, d_ff=4 * self.d_model, longest=self.context)
+        return replace(gpt.GPT2, **named, d_ff=4 * self.d_model, max_length=self.context)
 
     @property
     def recipe(self) -> training.Recipe:

@@ -53,7 +53,7 @@ def load_pretrained(folder: str | Path) -> Pretrained:
     Raises FileNotFoundError when there is none, and CheckpointError or ValueError when a file is damaged.
     """
     options, vocabulary = read_options(folder), read_vocabulary(folder)
-    model = gpt.Gpt(len(vocabulary), options.sizes).to(runtime.device())
+    model = gpt.Gpt(len(vocabulary), options.config).to(runtime.device())
     checkpoints.load_weights(_checkpoint(folder), model)
     return Pretrained(model.eval(), vocabulary)
 
@@ -115,7 +115,7 @@ def pretrain(options: Options) -> History:
     runtime.keep_memory()
     corpus = prepared(options)
     runtime.seed(options.seed)
-    model = gpt.Gpt(len(corpus.vocabulary), options.sizes).to(runtime.device())
+    model = gpt.Gpt(len(corpus.vocabulary), options.config).to(runtime.device())
     runtime.seed(options.seed + distributed.rank())  # processes drop different numbers
     batches, progress = _batches(options, corpus), Progress(options, corpus)
     history = training.fit(
@@ -153,7 +153,7 @@ class Progress:
             self._introduce(corpus)
 
     def _introduce(self, corpus: Corpus) -> None:
-        weights = gpt.parameter_count(self.vocab, self.options.sizes)
+        weights = gpt.parameter_count(self.vocab, self.options.config)
         processes = f"{distributed.count()} process{'es' if distributed.count() > 1 else ''}"
         print(f"text: {len(corpus.train):,} tokens to learn from, {self.vocab:,} different ones")
         print(f"model: {weights:,} parameters; {self.windows[:, 1:].numel():,} validation tokens")
@@ -175,7 +175,7 @@ class Progress:
         row["train_loss"] = sum(history.loss[first:]) / (history.steps - first)
         row["tokens_per_second"] = tokens / seconds
         row["utilisation"] = gpt.utilization(
-            tokens / seconds, self.vocab, self.options.sizes, self.options.context, peak=self.peak
+            tokens / seconds, self.vocab, self.options.config, self.options.context, peak=self.peak
         )
         if distributed.rank() == 0:
             _write_json(Path(self.options.out, "history.json"), asdict(history))
@@ -206,7 +206,7 @@ def said(pretrained: Pretrained, start: Int64[Tensor, " time"], limit: int, seed
     """A text that begins with the tokens `start`, no longer than the positions that the model has learned."""
     model, vocabulary = pretrained
     if isinstance(model.stack.position, Learned):
-        limit = min(limit, model.stack.position.table.num_embeddings - len(start) + 1)
+        limit = min(limit, model.stack.position.embedding.num_embeddings - len(start) + 1)
     ids = start[None].to(next(model.parameters()).device)
     dice, filters = torch.Generator(ids.device).manual_seed(seed), [sampling.temperature(0.8)]
     return vocabulary.decode(sampling.generate(model, ids, limit=limit, filters=filters, generator=dice)[0].tolist())

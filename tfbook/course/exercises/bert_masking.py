@@ -296,7 +296,7 @@ sentence_pair.mistakes(
 
 
 def _model_and_batch() -> list[tuple[Bert, nn.Linear, Tensor, Tensor, Tensor, float]]:
-    sizes = replace(BERT, d_model=8, heads=2, d_ff=12, layers=1, longest=6, dropout=0.0)
+    sizes = replace(BERT, d_model=8, heads=2, d_ff=12, layers=1, max_length=6, dropout=0.0)
     bert, head = Bert(12, sizes), nn.Linear(8, 3)
     for seed, weights in enumerate([*bert.parameters(), *head.parameters()]):
         weights.data = 0.5 * randn(*weights.shape, seed=seed)

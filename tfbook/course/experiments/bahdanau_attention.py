@@ -60,7 +60,7 @@ class Task:
         dropout: float = 0.1,
     ) -> Translator:
         """An untrained translator with embeddings and hidden states of one width, on the chosen device."""
-        sizes = Seq2SeqConfig(
+        config = Seq2SeqConfig(
             source_vocab=len(self.source_vocab),
             target_vocab=len(self.target_vocab),
             d_embed=width,
@@ -68,7 +68,7 @@ class Task:
             d_encoder=d_encoder,
             dropout=dropout,
         )
-        return Translator(RecurrentEncoder(sizes), decoder(sizes)).to(runtime.device())
+        return Translator(RecurrentEncoder(config), decoder(config)).to(runtime.device())
 
 
 class Quality(NamedTuple):
@@ -267,8 +267,8 @@ def random_batch(rows: int, words: int, vocabulary: int) -> Batch:
 
 def random_translator(decoder: type[RecurrentDecoder], width: int, vocabulary: int) -> Translator:
     """An untrained translator with one width throughout."""
-    sizes = Seq2SeqConfig(source_vocab=vocabulary, target_vocab=vocabulary, d_embed=width, d_hidden=width)
-    return Translator(RecurrentEncoder(sizes), decoder(sizes)).to(runtime.device())
+    config = Seq2SeqConfig(source_vocab=vocabulary, target_vocab=vocabulary, d_embed=width, d_hidden=width)
+    return Translator(RecurrentEncoder(config), decoder(config)).to(runtime.device())
 
 
 def training_seconds(models: Mapping[str, nn.Module], batch: Batch, rounds: int) -> dict[str, list[float]]:
@@ -294,9 +294,9 @@ def step_seconds(
     return training_seconds(models, batch, rounds)
 
 
-def step_cost(**sizes: int) -> dict[str, float]:
+def step_cost(**config: int) -> dict[str, float]:
     """Time of a training step of `step_seconds` beside the fixed context's: median of the ratios of each round."""
-    seconds = step_seconds(**sizes)
+    seconds = step_seconds(**config)
     base = seconds.pop("fixed context")
     return {name: median(t / b for t, b in zip(times, base, strict=True)) for name, times in seconds.items()}
 

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from tfbook import data, runtime, training
+from tfbook.attention.positions import POSITIONS
 from tfbook.course.experiments import in_turns
 from tfbook.course.experiments.self_attention import flops
 from tfbook.course.experiments.small_bert import (
@@ -77,7 +78,7 @@ def by_labels(seeds: Sequence[int] = (1, 2, 3), *, steps: int = 2000) -> list[di
 
 def _compared(model: MaskedLanguageModel, reading: Reading, count: int, *, seed: int) -> dict[str, float]:
     runtime.seed(seed)
-    scratch = fresh(reading.vocab, model.bert.sizes)
+    scratch = fresh(reading.vocab, model.bert.config)
     starts = {"pretrained": model, "scratch": scratch}
     return {
         name: round(accuracy(fine_tuned(start, reading, count, seed=seed, recipe=LONGER)[0], reading.test), 4)
@@ -163,15 +164,15 @@ DIRECTIONS = {"the left": LanguageModel, "both sides": BidirectionalModel}
 def directions(seeds: Sequence[int] = (1, 2, 3), *, steps: int = 2000) -> list[dict[str, Any]]:
     """The same hidden words, guessed by two models that differ in one word, their mask: from the left, or from all."""
     reading = Reading(data.load("docstrings"))
-    sizes = replace(SMALL, position="rotary")  # with which both learn word order sooner
-    plan = Pretraining(sizes=sizes, steps=steps, masking=Masking(rate=0.3), even=True, tables=1.0)
+    config = replace(SMALL, position=POSITIONS["rotary"])  # with which both learn word order sooner
+    plan = Pretraining(config=config, steps=steps, masking=Masking(rate=0.3), even=True, tables=1.0)
     read = running_text(reading.texts)
     test = running_text([reading.encode(text) for text, _ in reading.corpus.test])
     masked = mask_tokens(test.ids, reading.vocab, ALL_HIDDEN, generator=dice(0))
 
     def curve(kind: type[LanguageModel], seed: int) -> list[dict[str, float]]:
         runtime.seed(seed)
-        model = kind(reading.vocab, plan.sizes).to(runtime.device())
+        model = kind(reading.vocab, plan.config).to(runtime.device())
         batches = hidden_batches(read, reading, plan, seed=seed)
         evaluate = partial(guesses, masked=masked)
         return training.fit(model, guessing_loss, batches, plan.recipe(), evaluate=evaluate).evaluations
@@ -267,7 +268,7 @@ def sharing(seeds: Sequence[int] = (1, 2, 3), *, steps: int = 1500) -> list[dict
     """Parameters against quality: four blocks, one, one that is used four times, and narrow words before it."""
     reading = Reading(data.load("docstrings"))
     plans = {
-        name: Pretraining(sizes=replace(SMALL, layers=layers), body=body, steps=steps)
+        name: Pretraining(config=replace(SMALL, layers=layers), body=body, steps=steps)
         for name, (layers, body) in SHARING.items()
     }
     return [{"model": name, **_worth(plan, reading, seed)} for seed in seeds for name, plan in plans.items()]
@@ -279,7 +280,7 @@ def distilled(seeds: Sequence[int] = (1, 2, 3), *, steps: int = 1500) -> list[di
     The student begins with blocks of its teacher; so does one of the others, the last begins at random.
     """
     reading = Reading(data.load("docstrings"))
-    plan = Pretraining(sizes=replace(SMALL, layers=4), steps=steps)
+    plan = Pretraining(config=replace(SMALL, layers=4), steps=steps)
     rows = []
     for seed in seeds:
         teacher, _ = pretrained(plan, reading, seed=seed)
@@ -287,7 +288,7 @@ def distilled(seeds: Sequence[int] = (1, 2, 3), *, steps: int = 1500) -> list[di
             "teacher, 4 blocks": teacher,
             "student, 2 blocks": student(teacher, 2, plan, reading, seed=seed),
             "its beginning, no teacher": student(teacher, 2, plan, reading, seed=seed, distil=False),
-            "2 blocks, no teacher": pretrained(replace(plan, sizes=SMALL), reading, seed=seed)[0],
+            "2 blocks, no teacher": pretrained(replace(plan, config=SMALL), reading, seed=seed)[0],
         }
         rows += [
             {

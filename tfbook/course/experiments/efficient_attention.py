@@ -23,9 +23,11 @@ from tfbook.attention.efficient.performer import Performer, log_features, projec
 from tfbook.attention.efficient.tiled import Tiled
 from tfbook.attention.implementations import Implementation, attention_weights, fastest, softmax
 from tfbook.attention.masks import Causal
+from tfbook.attention.positions import POSITIONS
 from tfbook.course.experiments import in_turns, peak_memory
 from tfbook.course.experiments.self_attention import attend, exponent, flops, recur
 from tfbook.models.blocks import Config, alternate
+from tfbook.models.feed_forward import FeedForward
 from tfbook.models.language_model import LanguageModel
 
 # ---- operations: the table of Vaswani et al. (2017) --------------------------------------------------------------
@@ -65,14 +67,14 @@ def operations(lengths: Sequence[int], d: int = 64) -> dict[str, list[int]]:
 
 
 @torch.no_grad()
-def cost_exponents(sizes: Sequence[int] = (64, 128, 256, 512), fixed: int = 64) -> dict[str, dict[str, float]]:
+def cost_exponents(config: Sequence[int] = (64, 128, 256, 512), fixed: int = 64) -> dict[str, dict[str, float]]:
     """For each of `LAYERS` the exponents of its operations in n, in d and, where it has one, in its reach k or r."""
     found = {}
     for name, layer in LAYERS.items():
-        runs = {"n": [layer(n, fixed) for n in sizes], "d": [layer(fixed, d) for d in sizes]}
+        runs = {"n": [layer(n, fixed) for n in config], "d": [layer(fixed, d) for d in config]}
         if name in REACH:
-            runs[REACH[name]] = [layer(fixed, fixed, reach) for reach in sizes]
-        found[name] = {size: exponent(sizes, [flops(run) for run in each]) for size, each in runs.items()}
+            runs[REACH[name]] = [layer(fixed, fixed, reach) for reach in config]
+        found[name] = {size: exponent(config, [flops(run) for run in each]) for size, each in runs.items()}
     return found
 
 
@@ -254,7 +256,8 @@ FIRST_NOISE = ANSWER + VALUES
 VOCABULARY = FIRST_NOISE + NOISE
 CONTEXT, QUESTIONS = 256, 64
 BAND = 32  # the window of the banded layers of the stored models
-SIZES = Config(d_model=32, heads=2, d_ff=128, layers=2, position="none", activation=F.gelu)
+GELU = partial(FeedForward, activation=F.gelu)
+SIZES = Config(d_model=32, heads=2, d_ff=128, layers=2, position=POSITIONS["none"], feed_forward=GELU)
 BEYOND = SIZES.layers * (BAND - 1)  # no farther than this do they see through all layers
 
 

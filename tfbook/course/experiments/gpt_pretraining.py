@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import product
 from typing import Any, NamedTuple
 
@@ -15,11 +16,13 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from tfbook import data, runtime, training
+from tfbook.attention.positions import POSITIONS
 from tfbook.attention.recording import record
 from tfbook.course.probing import activations
 from tfbook.data.text import Text
 from tfbook.models import gpt
 from tfbook.models.blocks import Config
+from tfbook.models.feed_forward import FeedForward
 from tfbook.pretrain.corpus import byte_counts
 from tfbook.pretrain.measure import score, windows_of
 from tfbook.text.windows import Windows
@@ -39,8 +42,8 @@ def residual(
     rows = []
     for layers, scaled in product(depths, (True, False)):
         runtime.seed(seed)
-        sizes = replace(gpt.GPT2, d_model=d_model, d_ff=4 * d_model, layers=layers, longest=64, dropout=0.0)
-        model = gpt.Gpt(vocab, replace(sizes, heads=d_model // 16)).to(runtime.device())
+        config = replace(gpt.GPT2, d_model=d_model, d_ff=4 * d_model, layers=layers, max_length=64, dropout=0.0)
+        model = gpt.Gpt(vocab, replace(config, heads=d_model // 16)).to(runtime.device())
         if not scaled:
             unscale(model)
         found = {"variance": residual_variance(model, ids[:, :-1]), "loss": _loss(model, ids)}
@@ -72,8 +75,15 @@ CONTEXT, BATCH = 64, 16
 
 def small(width: int, layers: int) -> Config:
     """The lesson's GPT in small: rotary positions, two heads, texts of `CONTEXT` tokens."""
-    named = {"d_model": width, "d_ff": 4 * width, "layers": layers, "longest": CONTEXT}
-    return replace(gpt.GPT2, **named, heads=2, position="rotary", activation=F.gelu, dropout=0.0)
+    named = {"d_model": width, "d_ff": 4 * width, "layers": layers, "max_length": CONTEXT}
+    return replace(
+        gpt.GPT2,
+        **named,
+        heads=2,
+        position=POSITIONS["rotary"],
+        feed_forward=partial(FeedForward, activation=F.gelu),
+        dropout=0.0,
+    )
 
 
 # ---- stored: loss against parameters and tokens ------------------------------------------------------------------
@@ -93,9 +103,9 @@ def scaling(seeds: Sequence[int] = (1, 2), *, tokens: Sequence[int] = TOKENS) ->
 
 
 def _trained(text: Text, width: int, layers: int, tokens: int, seed: int) -> dict[str, Any]:
-    sizes, steps = small(width, layers), tokens // (BATCH * CONTEXT)
+    config, steps = small(width, layers), tokens // (BATCH * CONTEXT)
     runtime.seed(seed)
-    model = gpt.Gpt(len(text.characters), sizes).to(runtime.device())
+    model = gpt.Gpt(len(text.characters), config).to(runtime.device())
     batches = Windows(text.characters.encode(text.train), length=CONTEXT + 1, size=BATCH, seed=seed)
     training.fit(model, next_token_loss, batches, _recipe(steps))
     valid = windows_of(text.characters.encode(text.valid), CONTEXT, most=len(text.valid))
@@ -103,7 +113,7 @@ def _trained(text: Text, width: int, layers: int, tokens: int, seed: int) -> dic
         "width": width,
         "layers": layers,
         "seed": seed,
-        "parameters": gpt.matrix_count(0, sizes),
+        "parameters": gpt.matrix_count(0, config),
         "tokens": tokens,
         "loss": round(score(model, valid, byte_counts(text.characters))["valid_loss"], 4),
     }

@@ -105,7 +105,7 @@ def answered(model: Reader, words: int, *, count: int = 500) -> tuple[float, flo
 TRAINED = 64  # characters that a model sees in training
 LENGTHS = (64, 96, 128, 192, 256, 512)
 JUDGED = 32  # the last characters of each window
-SIZES = Config(d_model=64, heads=4, d_ff=256, layers=4, longest=TRAINED)
+SIZES = Config(d_model=64, heads=4, d_ff=256, layers=4, max_length=TRAINED)
 BATCH = 32
 
 Loss = Callable[[nn.Module, Tensor], Tensor]
@@ -117,7 +117,7 @@ HIDDEN = 0.15  # the share of characters that a bidirectional model has to guess
 def hidden_loss(model: BidirectionalModel, ids: Int[Tensor, "batch time"]) -> Float[Tensor, ""]:
     """Mean cross-entropy of characters that the model does not see, given all the others; the last id hides them."""
     hidden = torch.rand(ids.shape, device=ids.device) < HIDDEN
-    logits = model(ids.masked_fill(hidden, model.vocabulary.out_features - 1))
+    logits = model(ids.masked_fill(hidden, model.unembed.out_features - 1))
     return F.cross_entropy(logits[hidden].float(), ids[hidden])
 
 
@@ -223,7 +223,7 @@ Points = list[tuple[int, float]]  # length, perplexity
 
 def _curve(model: LanguageModel, text: Text) -> Points:
     position = model.stack.position
-    limit = position.table.num_embeddings if isinstance(position, Learned) else max(LENGTHS)
+    limit = position.embedding.num_embeddings if isinstance(position, Learned) else max(LENGTHS)
     return [(length, round(perplexity(model, text, length), 4)) for length in LENGTHS if length <= limit]
 
 
@@ -255,7 +255,7 @@ def control(seeds: Sequence[int] = (1, 2), *, steps: int = 800) -> list[dict[str
         both_ways, _ = trained("none", text, seed, steps=steps, kind=BidirectionalModel, loss=hidden_loss)
         rows.append({"model": "bidirectional", "seed": seed, "probes": _rounded(position_probes(both_ways, text))})
         runtime.seed(seed)
-        fresh = LanguageModel(len(text.characters) + 1, replace(SIZES, position="none")).to(runtime.device())
+        fresh = LanguageModel(len(text.characters) + 1, replace(SIZES, position=POSITIONS["none"])).to(runtime.device())
         rows.append({"model": "untrained", "seed": seed, "probes": _rounded(position_probes(fresh, text))})
     return rows
 
@@ -308,8 +308,8 @@ def adder(name: str, seed: int, *, steps: int) -> LanguageModel:
     """A model trained to add numbers of `COLUMNS` digits with the encoding `name`, one of `ADDERS`."""
     position, _, start = name.partition(", ")
     runtime.seed(seed)
-    sizes = Config(d_model=64, heads=4, d_ff=256, layers=2, position=position, longest=3 * max(TESTED))
-    model = LanguageModel(10, sizes)
+    config = Config(d_model=64, heads=4, d_ff=256, layers=2, position=position, max_length=3 * max(TESTED))
+    model = LanguageModel(10, config)
     if start:
         model.stack.position = RandomStart(model.stack.position, latest=3 * (max(TESTED) - COLUMNS))
     recipe = training.Recipe(steps=steps, lr=3e-3, schedule=training.warmup_cosine(steps // 20))

@@ -134,20 +134,20 @@ def recall_loss(model: Recaller, batch: Recall) -> Float[Tensor, ""]:
     return -(found + 1e-9).log().mean()
 
 
-def learn(score: nn.Module, relation: str, *, steps: int, seed: int = 1, **sizes: int) -> Recaller:
+def learn(score: nn.Module, relation: str, *, steps: int, seed: int = 1, **config: int) -> Recaller:
     """Trains the score's parameters, if it has any, on fresh memories at every step."""
     model = Recaller(score).to(runtime.device())
     if list(score.parameters()):
         schedule = training.warmup_cosine(30)
         recipe = training.Recipe(steps=steps, lr=1e-2, schedule=schedule, mixed_precision=False)  # a loss of log p
-        training.fit(model, recall_loss, lambda step: recall(relation, seed=10**6 * seed + step, **sizes), recipe)
+        training.fit(model, recall_loss, lambda step: recall(relation, seed=10**6 * seed + step, **config), recipe)
     return model
 
 
 @torch.no_grad()
-def accuracy(model: Recaller, relation: str, *, seed: int = 1, **sizes: int) -> float:
+def accuracy(model: Recaller, relation: str, *, seed: int = 1, **config: int) -> float:
     """Share of 2,000 unseen memories whose most probable value is the answer; chance is 1 / pairs."""
-    batch = recall(relation, seed=10**6 * (seed + 1) - 1, rows=2000, **sizes).to(runtime.device())
+    batch = recall(relation, seed=10**6 * (seed + 1) - 1, rows=2000, **config).to(runtime.device())
     return float((model(batch).argmax(dim=1) == batch.answer).float().mean())
 
 
@@ -294,15 +294,15 @@ def growth(seeds: Sequence[int] = (1, 2, 3), *, steps: int = 300) -> list[dict[s
     return rows
 
 
-def growth_curves(rows: Sequence[dict[str, Any]], unit: str, sizes: Sequence[int]) -> dict[str, Curve]:
-    """Mean accuracy over seeds at each of `sizes`, with half the range; `unit` is "{} pairs" or "width {}".
+def growth_curves(rows: Sequence[dict[str, Any]], unit: str, config: Sequence[int]) -> dict[str, Curve]:
+    """Mean accuracy over seeds at each of `config`, with half the range; `unit` is "{} pairs" or "width {}".
 
     Location, which guesses, and scaled dot, which finds what dot finds, are left out.
     """
     found = {}
     for name in ("additive", "general", "dot", "cosine"):
-        runs = [[row[unit.format(size)] for row in rows if row["score"] == name] for size in sizes]
-        found[name] = (sizes, [mean(run) for run in runs], [(max(run) - min(run)) / 2 for run in runs])
+        runs = [[row[unit.format(size)] for row in rows if row["score"] == name] for size in config]
+        found[name] = (config, [mean(run) for run in runs], [(max(run) - min(run)) / 2 for run in runs])
     return found
 
 
@@ -324,8 +324,8 @@ class HeadedDecoder(LuongDecoder):
 
     heads = 4
 
-    def __init__(self, sizes: Seq2SeqConfig):
-        super().__init__(sizes, ScaledGeneralScore)
+    def __init__(self, config: Seq2SeqConfig):
+        super().__init__(config, ScaledGeneralScore)
 
     def unroll(self, words: Tensor, memory: Annotations, state: DecoderState) -> tuple[Tensor, Tensor, Tensor]:
         """As Luong's, once for each head; the weights shown are the heads' mean."""
@@ -367,8 +367,8 @@ def scores(seeds: Sequence[int] = (1, 2), *, width: int = 128, steps: int = 400)
 def _translate(
     decoder: Callable[[Seq2SeqConfig], RecurrentDecoder], task: Task, seed: int, width: int, steps: int
 ) -> dict[str, float]:
-    sizes = {"width": width, "d_encoder": width // 2}
-    model, history = trained(decoder, seed, task, task.corpus["train"], **sizes, steps=steps, dropout=0.0)
+    config = {"width": width, "d_encoder": width // 2}
+    model, history = trained(decoder, seed, task, task.corpus["train"], **config, steps=steps, dropout=0.0)
     test = task.corpus["test"][:500]
     return {
         "parameters": sum(p.numel() for p in model.decoder.score.parameters()),

@@ -18,7 +18,7 @@ from tfbook import runtime, training
 from tfbook.data.sentences import Labelled, LabelledTexts
 from tfbook.models.bert import BERT, Bert, BertForPretraining, Classifier, MaskedLanguageModel
 from tfbook.models.bert_variants import FactorizedEmbedding
-from tfbook.models.blocks import Config
+from tfbook.models.blocks import Config, PreNorm
 from tfbook.text.masking import (
     BERT_SPECIALS,
     IGNORE_INDEX,
@@ -36,7 +36,7 @@ from tfbook.training.losses import masked_loss, masked_token_loss, pretraining_l
 VOCAB = 2000
 LONGEST = 48  # tokens that a classifier reads
 SPAN = 22  # tokens at most of a "sentence" of a pair: any span of contiguous text (Devlin et al., 2019, section 3)
-SMALL = replace(BERT, d_model=64, heads=4, d_ff=256, layers=2, longest=LONGEST, pre_norm=True, dropout=0.0)
+SMALL = replace(BERT, d_model=64, heads=4, d_ff=256, layers=2, max_length=LONGEST, residual=PreNorm, dropout=0.0)
 RARE = 1e-3  # the frequency up to which a token is hidden at the full rate
 OFTEN = Masking(rate=0.6)  # of the rare tokens; of all that is two in five
 ALL_HIDDEN = Masking(mask=1.0, random=0.0)  # to judge by: every drawn word is [MASK]
@@ -154,7 +154,7 @@ def dice(*numbers: int) -> torch.Generator:
 class Pretraining:
     """What is pretrained, and how."""
 
-    sizes: Config = SMALL
+    config: Config = SMALL
     body: Callable[[int, Config], Bert] = Bert
     masking: Masking = OFTEN
     even: bool = False  # frequent words are hidden as often as rare ones
@@ -179,15 +179,15 @@ class Pretraining:
         )
 
 
-def fresh(vocab: int, sizes: Sizes = SMALL, body: Callable[[int, Config], Bert] = Bert) -> Bert:
+def fresh(vocab: int, config: Config = SMALL, body: Callable[[int, Config], Bert] = Bert) -> Bert:
     """A body whose words begin ten times as wide as BERT's, whose 0.02 fits a width of 768.
 
     What a word is then weighs more than where it stands: a short training learns of the words themselves.
     """
-    model = body(vocab, sizes)
-    nn.init.normal_(model.words.weight, std=0.2)
-    if isinstance(model.words, FactorizedEmbedding):  # as wide when the second factor has been at them
-        nn.init.normal_(model.words.up.weight, std=model.words.embedding_dim**-0.5)
+    model = body(vocab, config)
+    nn.init.normal_(model.embed.weight, std=0.2)
+    if isinstance(model.embed, FactorizedEmbedding):  # as wide when the second factor has been at them
+        nn.init.normal_(model.embed.up.weight, std=model.embed.embedding_dim**-0.5)
     return model.to(runtime.device())
 
 
@@ -235,7 +235,7 @@ def pretrained(plan: Pretraining, reading: Reading, *, seed: int) -> tuple[Maske
     runtime.seed(seed)
     kind, loss = (BertForPretraining, both_losses) if plan.pairs else (MaskedLanguageModel, hidden_loss)
     rows = reading.pairs(seed=seed) if plan.pairs else reading.windows()
-    model = kind(fresh(reading.vocab, plan.sizes, plan.body)).to(runtime.device())
+    model = kind(fresh(reading.vocab, plan.config, plan.body)).to(runtime.device())
     batches = hidden_batches(rows, reading, plan, seed=seed)
     return model, training.fit(model, loss, batches, plan.recipe(), evaluate=partial(judged, reading=reading))
 

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from tfbook import data, runtime, training
+from tfbook.attention.positions import POSITIONS
 from tfbook.data.text import Text
 from tfbook.models.blocks import Config
 from tfbook.models.language_model import LanguageModel
@@ -24,7 +25,7 @@ from tfbook.training.losses import next_token_loss
 # ---- stored: vocabulary against the loss of a language model -----------------------------------------------------
 
 VOCABULARIES = (256, 512, 1024, 2048, 4096)
-SIZES = Config(d_model=64, heads=4, d_ff=256, layers=2, position="rotary")
+SIZES = Config(d_model=64, heads=4, d_ff=256, layers=2, position=POSITIONS["rotary"])
 WINDOW = 128  # tokens that a model reads at once
 BATCH = 16
 JUDGED = 2**15  # characters of validation text

@@ -16,12 +16,13 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from tfbook import data, runtime, training
+from tfbook.attention.positions import POSITIONS
 from tfbook.course.experiments import bahdanau_attention
 from tfbook.course.experiments.bahdanau_attention import Task, quality
 from tfbook.course.experiments.rows import Curve, band, where
 from tfbook.course.metrics import bleu
 from tfbook.generation.search import Penalty, beam_search, gnmt_penalty, mean_penalty, translate
-from tfbook.models.blocks import Config
+from tfbook.models.blocks import Config, PostNorm, PreNorm
 from tfbook.models.seq2seq import BahdanauDecoder
 from tfbook.models.transformer import Decoder, Encoder, Transformer
 from tfbook.text.pairs import Batch, Batches, Pair, between, collate
@@ -29,14 +30,14 @@ from tfbook.text.vocabulary import PAD
 from tfbook.text.words import detokenize
 from tfbook.training.losses import translation_loss
 
-SMALL = Config(d_model=64, heads=4, d_ff=256, layers=2, position="rotary")  # of the stored comparisons
+SMALL = Config(d_model=64, heads=4, d_ff=256, layers=2, position=POSITIONS["rotary"])  # of the stored comparisons
 
 
 @dataclass(frozen=True, kw_only=True)
 class Variant:
     """One translator of a comparison: what it is, and how it is trained."""
 
-    sizes: Config = SMALL
+    config: Config = SMALL
     tied: bool = True
     xavier: bool = False  # begins with the larger weights of `xavier`
     smoothing: float = 0.0
@@ -47,8 +48,8 @@ class Variant:
 
     def build(self, task: Task) -> Transformer:
         """The untrained translator, on the chosen device."""
-        encoder = Encoder(len(task.source_vocab), self.sizes)
-        decoder = Decoder(len(task.target_vocab), self.sizes, tied=self.tied)
+        encoder = Encoder(len(task.source_vocab), self.config)
+        decoder = Decoder(len(task.target_vocab), self.config, tied=self.tied)
         model = Transformer(encoder, decoder)
         if self.xavier:
             xavier(model)
@@ -184,8 +185,8 @@ PARTS = {
 }
 REGULARISERS = {
     "nothing": Variant(),
-    "dropout 0.1": Variant(sizes=replace(SMALL, dropout=0.1)),
-    "dropout 0.3": Variant(sizes=replace(SMALL, dropout=0.3)),
+    "dropout 0.1": Variant(config=replace(SMALL, dropout=0.1)),
+    "dropout 0.3": Variant(config=replace(SMALL, dropout=0.3)),
     "weight decay 1": Variant(weight_decay=1.0),
     "label smoothing 0.1": Variant(smoothing=0.1),
 }
@@ -208,8 +209,8 @@ def regularisers(seeds: Sequence[int] = (1, 2, 3), *, longest: int = 12, count: 
 # ---- stored: where the norm stands --------------------------------------------------------------------------------
 
 
-_POST = Variant(sizes=replace(SMALL, layers=6, pre_norm=False), xavier=True, lr=2e-3, warmup=0, steps=300)
-_PRE = replace(_POST, sizes=replace(_POST.sizes, pre_norm=True))
+_POST = Variant(config=replace(SMALL, layers=6, residual=PostNorm), xavier=True, lr=2e-3, warmup=0, steps=300)
+_PRE = replace(_POST, config=replace(_POST.config, residual=PreNorm))
 NORMS = {
     "pre-norm": _PRE,
     "pre-norm, warm-up": replace(_PRE, warmup=100),
@@ -234,11 +235,14 @@ def norms(seeds: Sequence[int] = (1, 2, 3), *, longest: int = 8) -> list[dict[st
 # ---- stored: beside the recurrent translator of lesson 01 ---------------------------------------------------------
 
 LESSON = Variant(  # of the lesson's sizes; tied, and trained for longer than there is time for in it
-    sizes=Config(d_model=128, heads=8, d_ff=512, layers=2, position="rotary"), lr=4e-3, warmup=200, steps=1000
+    config=Config(d_model=128, heads=8, d_ff=512, layers=2, position=POSITIONS["rotary"]),
+    lr=4e-3,
+    warmup=200,
+    steps=1000,
 )
 RIVALS = {
     "Transformer": LESSON,
-    "Transformer of equal size": replace(LESSON, sizes=replace(LESSON.sizes, d_model=160, d_ff=640), steps=2200),
+    "Transformer of equal size": replace(LESSON, config=replace(LESSON.config, d_model=160, d_ff=640), steps=2200),
 }
 
 

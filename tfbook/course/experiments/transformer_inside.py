@@ -19,7 +19,7 @@ from tfbook.course.experiments.bahdanau_attention import Task
 from tfbook.course.experiments.transformer import LESSON, xavier
 from tfbook.course.metrics import alignment_error_rate, hard_alignment
 from tfbook.generation.search import Steps
-from tfbook.models.blocks import Config, Residual
+from tfbook.models.blocks import Config, PreNorm
 from tfbook.models.language_model import BidirectionalModel, LanguageModel
 from tfbook.models.seq2seq import BahdanauDecoder
 from tfbook.models.transformer import Decoder, Encoder, Transformer
@@ -32,7 +32,7 @@ from tfbook.text.vocabulary import SPECIALS
 class Bare(nn.Module):
     """A branch of a block without its sum: what came in is gone, and what the branch found is all that is left."""
 
-    def __init__(self, residual: Residual):
+    def __init__(self, residual: PreNorm):
         super().__init__()
         self.norm, self.branch = residual.norm, residual.branch
 
@@ -41,9 +41,9 @@ class Bare(nn.Module):
         return self.branch(self.norm(x), **context)
 
 
-def ablated(symbols: int, sizes: Config, *, residuals: bool = True, norms: bool = True) -> BidirectionalModel:
+def ablated(symbols: int, config: Config, *, residuals: bool = True, norms: bool = True) -> BidirectionalModel:
     """A stack of blocks over `symbols` with the weights of `xavier`, without residual sums, norms, or either."""
-    model = BidirectionalModel(symbols, sizes)
+    model = BidirectionalModel(symbols, config)
     xavier(model)
     for block in model.stack.blocks:
         for name in ("attention", "feed_forward"):
@@ -64,12 +64,12 @@ def reversal_loss(model: nn.Module, rows: Int[Tensor, "row length"]) -> Float[Te
     return F.cross_entropy(model(rows).flatten(0, 1).float(), rows.flip(1).flatten())
 
 
-def gradient_by_layer(sizes: Config, *, symbols: int = 100, rows: int = 32, length: int = 16) -> list[float]:
+def gradient_by_layer(config: Config, *, symbols: int = 100, rows: int = 32, length: int = 16) -> list[float]:
     """Norm of the gradient of each layer's second feed-forward matrix, in an untrained causal language model.
 
     As in Xiong et al. (2020, Figure 3), with their initial weights.
     """
-    model = LanguageModel(symbols, sizes).to(runtime.device())
+    model = LanguageModel(symbols, config).to(runtime.device())
     xavier(model)
     ids = torch.randint(symbols, (rows, length + 1), device=runtime.device())
     F.cross_entropy(model(ids[:, :-1]).flatten(0, 1), ids[:, 1:].flatten()).backward()
@@ -114,7 +114,7 @@ def step_seconds(
     found: dict[str, list[float]] = {}
     for words in lengths:
         recurrent = bahdanau_attention.random_translator(BahdanauDecoder, 192, vocabulary)
-        parts = Encoder(vocabulary, LESSON.sizes), Decoder(vocabulary, LESSON.sizes)
+        parts = Encoder(vocabulary, LESSON.config), Decoder(vocabulary, LESSON.config)
         models = {"recurrent": recurrent, "Transformer": Transformer(*parts).to(runtime.device())}
         batch = bahdanau_attention.random_batch(rows, words, vocabulary).to(runtime.device())
         for name, seconds in bahdanau_attention.training_seconds(models, batch, rounds).items():

@@ -23,7 +23,7 @@ from tfbook.training.losses import hard_distillation, soft_distillation
 # ---- models and how they are trained -----------------------------------------------------------------------------
 
 
-def sizes(images: Images, *, patch: int, tokens: int = 0, d_model: int = 64, layers: int = 2) -> VitConfig:
+def config(images: Images, *, patch: int, tokens: int = 0, d_model: int = 64, layers: int = 2) -> VitConfig:
     """The lesson's ViT in small, for these images; without dropout, since it reads few images many times at most."""
     channels, height, width = images.train.images.shape[1:]
     shape = {"height": height, "width": width, "channels": channels, "patch": patch, "tokens": tokens}
@@ -101,7 +101,7 @@ def trained(
 
 def kinds(images: Images, steps: int, *, patch: int = 7) -> dict[str, Start]:
     """The two that are compared: the widest CNN that has no more parameters than the ViT."""
-    labels, shape = len(images.labels), sizes(images, patch=patch)
+    labels, shape = len(images.labels), config(images, patch=patch)
     with torch.device("meta"):
         count = parameters(Vit(labels, shape))
     return {
@@ -164,7 +164,7 @@ def patch_sizes(
     """Accuracy and seconds of the same number of updates, by the side of a patch, on 1,000 images a label."""
     images, rows = data.load("fashion-mnist").standardised(), []
     for seed, patch in product(seeds, patches):
-        part, shape = images.few(1000, seed=seed), sizes(images, patch=patch)
+        part, shape = images.few(1000, seed=seed), config(images, patch=patch)
         start, began = kinds(images, steps, patch=patch)["ViT"], time.process_time()
         model = trained(start, part, seed=seed)
         seconds = time.process_time() - began
@@ -194,7 +194,7 @@ def pooling(seeds: Sequence[int] = (1, 2, 3), *, steps: int = STEPS) -> list[dic
 
 
 def _vit(images: Images, tokens: int) -> Vit:
-    return Vit(len(images.labels), sizes(images, patch=7, tokens=tokens))
+    return Vit(len(images.labels), config(images, patch=7, tokens=tokens))
 
 
 # ---- stored: patches in another order ----------------------------------------------------------------------------
@@ -225,7 +225,7 @@ def shuffles(
     at the places where the patches were taken.
     """
     images, rows = data.load("fashion-mnist").standardised(), []
-    places = sizes(images, patch=patch).time
+    places = config(images, patch=patch).time
     for seed in seeds:
         part, one = images.few(count, seed=seed), drawn_orders(1, places, seed=seed)
         orders = {"in order": torch.arange(places)[None], "one order": one, "an order each": None}
@@ -256,7 +256,7 @@ def squares(
     """
     images, rows = data.load("fashion-mnist").standardised(), []
     for seed, side in product(seeds, sides):
-        part, order = images.few(1000, seed=seed), drawn_orders(1, sizes(images, patch=side).time, seed=seed)
+        part, order = images.few(1000, seed=seed), drawn_orders(1, config(images, patch=side).time, seed=seed)
         for name, start in kinds(images, steps, patch=4).items():
             model = trained(start, part, seed=seed, change=partial(_shuffled, patch=side, order=order))
             right = accuracy(model, _shuffled(images.test, 0, patch=side, order=order))
@@ -293,7 +293,7 @@ def similarities(model: Vit) -> Float[Tensor, "patch patch"]:
     position = model.stack.position
     if not isinstance(position, LearnedGrid):
         raise ValueError(f"positions are {type(position).__name__}; expected LearnedGrid")
-    table = position.table[0, model.sizes.tokens :].cpu()
+    table = position.embedding[0, model.config.tokens :].cpu()
     directions = F.normalize(table - table.mean(dim=0), dim=-1)
     return directions @ directions.T
 
@@ -359,7 +359,7 @@ def _student(
     seed: int,
 ) -> Deit:
     """A `Deit` after its training on moved images by such a loss."""
-    build = partial(Deit, len(images.labels), sizes(images, patch=7, tokens=2))
+    build = partial(Deit, len(images.labels), config(images, patch=7, tokens=2))
     return trained(Start(build=build, recipe=recipe, loss=lesson), part, seed=seed, change=moved)
 
 
