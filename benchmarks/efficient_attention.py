@@ -80,7 +80,7 @@ def crossing(lengths: Sequence[int], ratios: Sequence[float]) -> float | None:
 
 
 def summary(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """For each implementation time and memory at the greatest length, both exponents, and where it crosses PyTorch's."""
+    """For each implementation: time and memory at the greatest length, both exponents, where it crosses PyTorch's."""
     found = []
     for name in dict.fromkeys(row["implementation"] for row in rows):
         own = [row for row in rows if row["implementation"] == name]

@@ -26,6 +26,7 @@ from tfbook.attention.efficient.lsh import (
     in_window,
     interleave,
     sort_by_bucket,
+    window_scores,
     with_neighbors,
 )
 from tfbook.attention.efficient.performer import (
@@ -96,5 +97,6 @@ __all__ = [
     "stable_causal_sums",
     "step",
     "tile_scores",
+    "window_scores",
     "with_neighbors",
 ]

@@ -21,8 +21,8 @@ class Banded(EfficientAttention):
     """Softmax attention to the keys less than `window` positions away: O(n · window) instead of O(n²).
 
     Under a causal mask these are a token and the `window` − 1 before it, otherwise as many on each side (Vaswani et
-    al., 2017, Table 1, "restricted"). The queries of a `block` read whole blocks of keys: with small blocks less is
-    computed and then masked, large ones take fewer products. Raises ValueError when `window` or `block` < 1.
+    al., 2017, Table 1, "restricted"). The queries of a `block` read whole blocks of keys: small blocks compute
+    fewer pairs that are then masked, large ones take fewer products. Raises ValueError when `window` or `block` < 1.
     """
 
     window: int

@@ -30,7 +30,7 @@ def all_at_once(
     k: Float[Tensor, "batch head key feature"],
     v: Float[Tensor, "batch head key d_value"],
 ) -> Float[Tensor, "batch head query d_value"]:
-    """q (kᵀ v): a matrix of feature × d_value holds all that any query can ask."""
+    """q (kᵀ v): a matrix of feature × d_value holds everything that a query can ask for."""
     return q @ (k.mT @ v)
 
 

@@ -31,17 +31,17 @@ def hashed(
 
     Vectors with a small angle between them are likely to share one; their lengths do not matter.
     """
-    turned = x[..., None, :, :] @ rotations
-    return torch.cat([turned, -turned], dim=-1).argmax(dim=-1)
+    rotated = x[..., None, :, :] @ rotations
+    return torch.cat([rotated, -rotated], dim=-1).argmax(dim=-1)
 
 
 def sort_by_bucket(
     buckets: Int[Tensor, "batch head round item"], width: int
 ) -> tuple[Int[Tensor, "batch head round item"], Int[Tensor, "batch head round item"]]:
-    """The items of each round by bucket and then by position: which comes first, second, …; the place of each item.
+    """Sorts the items of each round by bucket, then by position: the item that comes first, second, … and item → place.
 
-    Items of one bucket are as many places apart as there are others of it between them, and between buckets there is a
-    gap of `width`. Places begin at `width`, so that 0 is in nobody's window.
+    Neighbors in a bucket are one place apart, and between buckets there is a gap of `width`. Places begin at `width`,
+    so that 0 is in nobody's window.
     """
     items = torch.arange(buckets.shape[-1], device=buckets.device)
     order = (buckets * len(items) + items).argsort(dim=-1)
@@ -76,11 +76,12 @@ class Items(NamedTuple):
     key_place: Int[Tensor, "batch head round item"]  # the same for those that may be attended to; 0 for the others
 
 
-def attend_in_window(items: Items, width: int, causal: bool) -> Float[Tensor, "batch head item d_value"]:
-    """softmax attention of each item to the keys in its window in any round; to itself only if there is no other.
+def window_scores(
+    items: Items, width: int, causal: bool
+) -> tuple[Float[Tensor, "batch row block size several"], Float[Tensor, "batch row block several d_value"]]:
+    """Scores of each item with the keys in its window, round by round and sorted, and the values that belong to them.
 
-    A pair that meets in N rounds counts 1/N in each, and each round counts by its sum of exponentials: together they
-    are one softmax over all pairs that meet (Kitaev et al., 2020, appendix A).
+    A pair that meets in N rounds loses log N in each, so that its weights in all rounds add up to one.
     """
     rounds, order = items.order.shape[2], items.order[..., None]
 
@@ -98,7 +99,17 @@ def attend_in_window(items: Items, width: int, causal: bool) -> Float[Tensor, "b
     meetings = sum(meet(place[..., r], key_place[..., r]).to(q.dtype) for r in range(rounds))
     scores = q @ k.mT - meetings.clamp(min=1).log()
     scores = scores.masked_fill(own(place)[..., :, None] == own(key_place)[..., None, :], SELF_SCORE)
-    scores = scores.masked_fill(~meet(own(place), own(key_place)), LOWEST)
+    return scores.masked_fill(~meet(own(place), own(key_place)), LOWEST), v
+
+
+def attend_in_window(items: Items, width: int, causal: bool) -> Float[Tensor, "batch head item d_value"]:
+    """Softmax attention of each item to the keys in its window in any round; to itself only if there is no other.
+
+    Each round counts by its sum of exponentials: together they are one softmax over all pairs that meet (Kitaev et al.,
+    2020, appendix A).
+    """
+    scores, v = window_scores(items, width, causal)
+    rounds, order = items.order.shape[2], items.order[..., None]
     total = scores.logsumexp(dim=-1, keepdim=True)
     by_round = torch.cat([torch.exp(scores - total) @ v, total], dim=-1).flatten(2, 3).unflatten(1, (-1, rounds))
     mixed, total = torch.take_along_dim(by_round, order.argsort(dim=3), dim=3).split([v.shape[-1], 1], dim=-1)

@@ -53,7 +53,7 @@ def log_features(
 
 # ---- sums that neither overflow nor vanish -----------------------------------------------------------------------
 
-RISE = 40.0  # e⁴⁰ fits into float32 twice: so far may a feature's maximum rise within a chunk
+RISE = 40.0  # how far the maximum of a feature may rise within a chunk: e⁻⁴⁰ is far from vanishing in float32
 
 
 class PerformerState(NamedTuple):
@@ -87,12 +87,12 @@ def attend_chunk(
 ) -> tuple[Float[Tensor, "batch head query d_value"], PerformerState]:
     """Σ_{j ≤ i} φ(q_i) · φ(k_j) v_j up to a factor for each i, and the next state: of a chunk, or of a single position.
 
-    As in the online softmax, what is there shrinks when a maximum rises. It may rise in the chunk as well, and the
-    first positions must not vanish beside a later key that they do not see: where it rises far, the chunk is halved.
+    When the maximum of a feature rises, its sums so far shrink, as in the online softmax. If it rises so far inside the
+    chunk that early keys would vanish beside a later one, which early queries do not see, the chunk is halved.
     """
     highest = log_k.detach().amax(dim=2, keepdim=True).maximum(state.highest)
     rise = highest - log_k.detach()[:, :, :1].maximum(state.highest)
-    if rise.max() > RISE:  # never for a single position
+    if rise.max() > RISE:  # it does not rise in a single position
         halves = (x.tensor_split(2, dim=2) for x in (log_q, log_k, v))
         return attend_chunks(state, zip(*halves, strict=True))
     q, k = relative_queries(log_q, highest), torch.exp(log_k - highest)
