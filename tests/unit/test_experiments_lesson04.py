@@ -28,7 +28,7 @@ def text() -> Text:
 
 
 def untrained(position: str, text: Text, kind: type[LanguageModel] = LanguageModel) -> LanguageModel:
-    return kind(len(text.characters) + 1, replace(study.SIZES, position=position)).eval()
+    return kind(len(text.characters) + 1, replace(study.SIZES, position=POSITIONS[position])).eval()
 
 
 # ---- who bites whom ----------------------------------------------------------------------------------------------

@@ -73,7 +73,7 @@ def test_a_table_of_words_that_is_the_output_as_well_is_a_group_of_its_own() -> 
 @pytest.mark.parametrize("position", ["learned", "relative", "rotary"])
 def test_the_hidden_matrices_are_those_of_the_blocks(position: str) -> None:
     """Six a block: neither the table of words, which is the output's as well, nor one of positions."""
-    model = Gpt(9, Config(d_model=8, heads=2, d_ff=12, layers=3, position=position))
+    model = Gpt(9, Config(d_model=8, heads=2, d_ff=12, layers=3, position=POSITIONS[position]))
     names = {id(parameter): name for name, parameter in model.named_parameters()}
     found = [names[id(matrix)] for matrix in hidden_matrices(model)]
     parts = [f"mixer.branch.W_{part}" for part in "QKVO"]

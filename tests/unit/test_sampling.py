@@ -40,7 +40,7 @@ SIZES = replace(GPT2, d_model=16, heads=2, d_ff=24, layers=2, max_length=LONGEST
 
 def drawn(position: str = "learned") -> Gpt:
     """With weights large enough that what it says depends on what it reads; in training mode."""
-    model = Gpt(VOCAB, replace(SIZES, position=position))
+    model = Gpt(VOCAB, replace(SIZES, position=POSITIONS[position]))
     with torch.no_grad():
         for weight in model.parameters():
             weight.normal_(std=0.4)

@@ -170,7 +170,7 @@ WORDS = 9
 @settings(max_examples=40)
 def test_a_whole_transformer_is_pytorchs(case: Case, position: str, tied: bool) -> None:
     """From ids to logits, in train mode: what is added to the embeddings and both tables get their gradients, too."""
-    config = replace(case.config, position=position)
+    config = replace(case.config, position=POSITIONS[position])
     model = _randomised(Transformer(Encoder(WORDS, config), Decoder(WORDS, config, tied=tied)))
     source = torch.randint(WORDS, (len(case.lengths), case.source))
     target = torch.randint(WORDS, (len(case.lengths), case.target))

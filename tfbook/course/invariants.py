@@ -330,7 +330,8 @@ def record_gap(layer: MultiHeadAttention, x: Float[Tensor, "batch time d_model"]
     """The layer's output against W_O of its recorded weights times its values: the record must be what was applied."""
     with record(layer) as weights:
         layer(x, mask=mask)
-    values = split_heads(layer.W_V(x), layer.heads)
+    values = layer.project(x, x, x)[2]
+    values = values.repeat_interleave(layer.heads // values.shape[1], dim=1)  # heads may share theirs
     by_hand = layer.W_O(merge_heads(weights[""] @ values))
     return _largest(float((layer(x, mask=mask) - by_hand).abs().max()))
 

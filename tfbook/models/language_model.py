@@ -64,7 +64,9 @@ class BidirectionalModel(LanguageModel):
 
     mask = None
 
-    def forward(self, ids: Int[Tensor, "batch time"], *, cache: None = None) -> Float[Tensor, "batch time vocab"]:
+    def forward(
+        self, ids: Int[Tensor, "batch time"], *, cache: StackCache | None = None
+    ) -> Float[Tensor, "batch time vocab"]:
         """Logits at every position. Raises ValueError for a cache: earlier positions see later ones."""
         if cache is not None:
             raise ValueError("cache is given; a model that sees both ways has to read the whole text at once")
