@@ -35,7 +35,7 @@ from tfbook.models.bert import Bert
 from tfbook.models.blocks import Config, PostNorm
 from tfbook.models.norms import layer_norm
 from tfbook.text import BERT_SPECIALS, IGNORE_INDEX, MASK, PAD, join_segments, merge
-from tfbook.training import inverse_sqrt, masked_token_loss, smoothed_cross_entropy
+from tfbook.training import inverse_sqrt, masked_token_loss
 
 # ---- lesson 04 ---------------------------------------------------------------------------------------------------
 
@@ -111,10 +111,6 @@ def masks_of_the_package(source_lengths: Tensor, target_lengths: Tensor) -> tupl
     return seen.expand(-1, source, -1), decoder, seen.expand(-1, target, -1)
 
 
-def smoothed_by_the_package(logits: Tensor, targets: Tensor, epsilon: float, pad: int) -> Tensor:
-    return smoothed_cross_entropy(logits, targets, smoothing=epsilon, ignore=pad)
-
-
 def smoothed_by_pytorch(logits: Tensor, targets: Tensor, epsilon: float, pad: int) -> Tensor:
     return F.cross_entropy(logits.flatten(0, 1), targets.flatten(), label_smoothing=epsilon, ignore_index=pad)
 
@@ -162,7 +158,7 @@ def hide_place_by_place(ids: Tensor, vocab: int, draw: Tensor, kind: Tensor, oth
 
 
 def hidden_loss_of_the_package(logits: Tensor, targets: Tensor) -> Tensor:
-    return masked_token_loss(logits[targets != IGNORE_INDEX], targets[targets != IGNORE_INDEX])
+    return masked_token_loss(logits[targets != IGNORE_INDEX], targets[targets != IGNORE_INDEX]).mean
 
 
 def hidden_loss_without_nan(logits: Tensor, targets: Tensor) -> Tensor:
@@ -469,7 +465,6 @@ WAYS: list[tuple[Exercise, Callable[..., Any]]] = [
     (transformer.normalize, lambda x, gain, shift, epsilon: F.layer_norm(x, gain.shape, gain, shift, epsilon)),
     (transformer.learning_rate, rates_of_the_package),
     (transformer.three_masks, masks_of_the_package),
-    (transformer.smoothed_loss, smoothed_by_the_package),
     (transformer.smoothed_loss, smoothed_by_pytorch),
     (transformer.beam_step, beams_sorted_in_python),
     (transformer.beam_step, beams_from_each_beams_best),

@@ -43,7 +43,7 @@ from tfbook.models.seq2seq import (
 )
 from tfbook.models.transformer import Transformer
 from tfbook.text import Batch, Pair, Vocabulary, collate
-from tfbook.training import translation_loss
+from tfbook.training import Loss, translation_loss
 
 PAIRS = [
     Pair(tuple("abcdef"), tuple("uvwxyz")),
@@ -402,7 +402,9 @@ def test_tied_tables_stay_tied(batch: Batch) -> None:
 
     def gap(model: Transformer) -> float:
         return invariants.tying_gap(
-            model, lambda m: translation_loss(m, batch), lambda m: (m.decoder.embed.weight, m.decoder.unembed.weight)
+            model,
+            lambda m: translation_loss(m, batch).mean,
+            lambda m: (m.decoder.embed.weight, m.decoder.vocabulary.weight),
         )
 
     copies = _transformer(tied=False)
@@ -424,9 +426,9 @@ def test_a_gpu_keeps_the_properties(position: str, batch: Batch, precision: str)
 def test_a_loss_that_counts_padding_is_found(monkeypatch: pytest.MonkeyPatch, batch: Batch) -> None:
     """Cross-entropy without `ignore_index`, the commonest bug of all."""
 
-    def careless_loss(model: Translator, batch: Batch) -> Tensor:
+    def careless_loss(model: Translator, batch: Batch) -> Loss:
         logits = model(batch.source, batch.source_lengths, batch.target_in).logits
-        return F.cross_entropy(logits.flatten(0, 1), batch.target_out.flatten())
+        return Loss(F.cross_entropy(logits.flatten(0, 1), batch.target_out.flatten()), 1)
 
     model = MODELS["Luong"]().eval()
     assert invariants.loss_on_padding(model, batch) <= TOLERANCE
@@ -487,4 +489,4 @@ def test_the_batch_has_what_the_properties_need(batch: Batch) -> None:
     assert len(set(batch.target_lengths.tolist())) > 2
     shorter = replace(batch, target_in=batch.target_in[:, :1], target_out=batch.target_out[:, :1])
     assert invariants.loss_on_padding(MODELS["Luong"]().eval(), shorter) == 0
-    assert translation_loss(MODELS["Luong"]().eval(), batch).isfinite()
+    assert translation_loss(MODELS["Luong"]().eval(), batch).mean.isfinite()

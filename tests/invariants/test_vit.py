@@ -27,11 +27,11 @@ def labelled(model: nn.Module) -> Tensor:
 
 
 def hard(model: Deit) -> Tensor:
-    return hard_distillation(model.heads(IMAGES), RIGHT, TEACHER)
+    return hard_distillation(model.heads(IMAGES), RIGHT, TEACHER).mean
 
 
 def soft(model: Deit) -> Tensor:
-    return soft_distillation(model.heads(IMAGES), RIGHT, TEACHER)
+    return soft_distillation(model.heads(IMAGES), RIGHT, TEACHER).mean
 
 
 Build, Loss = Callable[[], nn.Module], Callable[[nn.Module], Tensor]

@@ -321,7 +321,7 @@ def by_hand(model: MaskedLanguageModel, masked: Masked, segments: Tensor | None)
 def test_the_loss_is_the_one_worked_out_by_hand(segments: Tensor | None) -> None:
     """Over the four words that were drawn, one of them swapped and one left, and no other position."""
     model = drawn(MaskedLanguageModel(Bert(VOCAB, SMALL)))
-    assert float(masked_loss(model, MASKED, LENGTHS, segments)) == pytest.approx(by_hand(model, MASKED, segments))
+    assert float(masked_loss(model, MASKED, LENGTHS, segments).mean) == pytest.approx(by_hand(model, MASKED, segments))
 
 
 @torch.no_grad()
@@ -330,14 +330,14 @@ def test_both_losses_are_added() -> None:
     model, labels = drawn(BertForPretraining(Bert(VOCAB, SMALL))), torch.tensor([1, 0, 1])
     follows = torch.softmax(model.next_sentence(model.bert(MASKED.ids, LENGTHS, SEGMENTS)), dim=-1)
     second = -sum(math.log(follows[row, label]) for row, label in enumerate(labels.tolist())) / 3
-    found = float(pretraining_loss(model, MASKED, LENGTHS, SEGMENTS, labels))
+    found = float(pretraining_loss(model, MASKED, LENGTHS, SEGMENTS, labels).mean)
     assert found == pytest.approx(by_hand(model, MASKED, SEGMENTS) + second)
 
 
 def test_where_nothing_was_drawn_the_loss_is_0_and_its_gradient_finite() -> None:
     """A short text among few has no hidden word now and then: 0/0 would end the training."""
     model = drawn(MaskedLanguageModel(Bert(VOCAB, SMALL)))
-    loss = masked_loss(model, NOTHING, LENGTHS)
+    loss = masked_loss(model, NOTHING, LENGTHS).mean
     loss.backward()
     assert loss.item() == 0
     gradients = [weight.grad for weight in model.parameters() if weight.grad is not None]
@@ -348,7 +348,7 @@ def test_where_nothing_was_drawn_the_loss_is_0_and_its_gradient_finite() -> None
 def test_the_loss_is_computed_in_float32() -> None:
     """A log-probability near −8 has steps of 1/32 in bfloat16."""
     logits = torch.randn(7, 500).bfloat16()
-    loss = masked_token_loss(logits, torch.arange(7))
+    loss = masked_token_loss(logits, torch.arange(7)).mean
     assert loss.dtype == torch.float32
     assert torch.equal(loss, F.cross_entropy(logits.float(), torch.arange(7)))
 
@@ -484,10 +484,10 @@ def test_what_the_generator_guesses_right_was_not_replaced() -> None:
     p = torch.sigmoid(model.discriminator(filled, LENGTHS)[..., 0])
     right = torch.where(replaced.bool(), p, 1 - p)[padding_mask(LENGTHS, 6)]
     for weight in (0.0, 1.0, 50.0):
-        expected = masked_loss(model.generator, MASKED, LENGTHS) - weight * right.log().mean()
-        torch.testing.assert_close(electra_loss(model, MASKED, LENGTHS, weight=weight), expected)
-    default = masked_loss(model.generator, MASKED, LENGTHS) - 50 * right.log().mean()
-    torch.testing.assert_close(electra_loss(model, MASKED, LENGTHS), default)
+        expected = masked_loss(model.generator, MASKED, LENGTHS).mean - weight * right.log().mean()
+        torch.testing.assert_close(electra_loss(model, MASKED, LENGTHS, weight=weight).mean, expected)
+    default = masked_loss(model.generator, MASKED, LENGTHS).mean - 50 * right.log().mean()
+    torch.testing.assert_close(electra_loss(model, MASKED, LENGTHS).mean, default)
 
 
 @torch.no_grad()
@@ -507,10 +507,10 @@ def test_what_stands_in_is_drawn_from_the_generator() -> None:
 def test_no_gradient_flows_through_the_draw() -> None:
     """What is the generator's alone learns from its own loss, however much weight the discriminator's has."""
     model = electra()
-    electra_loss(model, MASKED, LENGTHS).backward()
+    electra_loss(model, MASKED, LENGTHS).mean.backward()
     found = {name: weight.grad.clone() for name, weight in model.generator.named_parameters()}
     model.zero_grad()
-    masked_loss(model.generator, MASKED, LENGTHS).backward()
+    masked_loss(model.generator, MASKED, LENGTHS).mean.backward()
     for name, weight in model.generator.named_parameters():
         assert torch.equal(found[name], weight.grad) == (name != "bert.embed.weight"), name
 
@@ -529,7 +529,7 @@ def test_generator_and_discriminator_have_one_table_of_words() -> None:
 def test_electra_trains_on_where_nothing_was_drawn() -> None:
     """All tokens are original then, and that is what the discriminator learns."""
     model = electra()
-    loss = electra_loss(model, NOTHING, LENGTHS)
+    loss = electra_loss(model, NOTHING, LENGTHS).mean
     loss.backward()
     assert loss.item() > 0
     assert all(weight.grad.isfinite().all() for weight in model.parameters() if weight.grad is not None)
@@ -546,13 +546,14 @@ def test_the_loss_of_a_student_is_t_squared_times_kl(shape: tuple[int, ...], tem
     student, teacher = torch.randn(shape), torch.randn(shape)
     logs = [torch.log_softmax(logits.reshape(-1, 7) / temperature, dim=-1) for logits in (student, teacher)]
     expected = temperature**2 * F.kl_div(*logs, reduction="batchmean", log_target=True)
-    torch.testing.assert_close(distillation_loss(student, teacher, temperature=temperature), expected)
-    assert distillation_loss(teacher, teacher, temperature=temperature).item() == 0
+    torch.testing.assert_close(distillation_loss(student, teacher, temperature=temperature).mean, expected)
+    assert distillation_loss(teacher, teacher, temperature=temperature).mean.item() == 0
 
 
 def test_the_default_temperature_is_2() -> None:
     student, teacher = torch.randn(2, 4, 7)
-    assert torch.equal(distillation_loss(student, teacher), distillation_loss(student, teacher, temperature=2.0))
+    default, two = distillation_loss(student, teacher), distillation_loss(student, teacher, temperature=2.0)
+    assert torch.equal(default.mean, two.mean)
 
 
 def test_the_gradient_keeps_its_size_as_the_temperature_grows() -> None:
@@ -561,10 +562,11 @@ def test_the_gradient_keeps_its_size_as_the_temperature_grows() -> None:
     limit = ((student - student.mean(dim=-1, keepdim=True)) - (teacher - teacher.mean(dim=-1, keepdim=True))) / 7 / 3
     config = []
     for temperature in (1.0, 4.0, 16.0, 64.0, 256.0):
-        (gradient,) = torch.autograd.grad(distillation_loss(student, teacher, temperature=temperature), student)
-        config.append(float(gradient.norm() / limit.detach().norm()))
-    assert config[-1] == pytest.approx(1, abs=0.02)
-    assert 0.5 < min(config) < max(config) < 2
+        loss = distillation_loss(student, teacher, temperature=temperature).mean
+        (gradient,) = torch.autograd.grad(loss, student)
+        sizes.append(float(gradient.norm() / limit.detach().norm()))
+    assert sizes[-1] == pytest.approx(1, abs=0.02)
+    assert 0.5 < min(sizes) < max(sizes) < 2
     torch.testing.assert_close(gradient, limit.detach(), rtol=0.05, atol=1e-3)
 
 
@@ -572,7 +574,7 @@ def test_no_gradient_flows_into_the_teacher() -> None:
     student, teacher = torch.randn(2, 4, 7, requires_grad=True)
     student.retain_grad()
     teacher.retain_grad()
-    distillation_loss(student, teacher).backward()
+    distillation_loss(student, teacher).mean.backward()
     assert bool(student.grad.any())
     assert teacher.grad is None
 

@@ -16,7 +16,7 @@ from tfbook.course.experiments import positions as study
 from tfbook.course.experiments.positions import NOUNS, VERBS, WORDS, RandomStart, Reader, SlowPairsInterpolated
 from tfbook.data.text import Text
 from tfbook.models.language_model import BidirectionalModel, LanguageModel
-from tfbook.training import next_token_loss
+from tfbook.training import Loss, next_token_loss
 
 pytestmark = pytest.mark.usefixtures("float32")
 
@@ -136,7 +136,7 @@ def test_as_many_characters_a_step_whatever_the_length(
 ) -> None:
     seen: list[tuple[int, ...]] = []
 
-    def loss(model: LanguageModel, ids: Tensor) -> Tensor:
+    def loss(model: LanguageModel, ids: Tensor) -> Loss:
         seen.append((ids.shape[0], ids.shape[1] - 1))
         return next_token_loss(model, ids)
 

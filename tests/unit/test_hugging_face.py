@@ -168,7 +168,7 @@ def test_both_losses_and_every_gradient_are_the_same() -> None:
     hidden = (torch.rand(4, 8) < 0.4) & batch.theirs()["attention_mask"].bool()
     masked = Masked(batch.ids, torch.where(hidden, torch.randint(30, (4, 8)), IGNORE_INDEX))
     labels = torch.tensor([0, 1, 1, 0])
-    loss = pretraining_loss(ours, masked, batch.lengths, batch.segments, labels)
+    loss = pretraining_loss(ours, masked, batch.lengths, batch.segments, labels).mean
     other = theirs(**batch.theirs(), labels=masked.targets, next_sentence_label=labels).loss
     torch.testing.assert_close(loss, other, rtol=1e-5, atol=0)
     loss.backward()

@@ -83,7 +83,7 @@ def test_bits_a_byte_by_hand() -> None:
 @given(batch=st.integers(1, 9), windows=st.integers(1, 9), time=st.integers(2, 6))
 def test_the_score_is_that_of_all_windows_however_they_are_batched(batch: int, windows: int, time: int) -> None:
     model, ids = Bigrams(torch.rand(5, 5).softmax(dim=1).tolist()), torch.randint(5, (windows, time))
-    expected = next_token_loss(model, ids).item()
+    expected = next_token_loss(model, ids).mean.item()
     found = score(model, ids, torch.tensor([1, 2, 3, 4, 5]), batch=batch)
     assert found["valid_loss"] == pytest.approx(expected, rel=1e-5)
     bits = expected / math.log(2) * windows * (time - 1) / (ids[:, 1:] + 1).sum().item()
@@ -180,7 +180,7 @@ def test_speed_utilisation_and_training_loss_are_those_since_the_evaluation_befo
     options: Options, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Two steps of 10 s, then two of 1 s: 2 · 2 · 4 · 8 tokens in 20 s, then in 2 s."""
-    monkeypatch.setattr("tfbook.pretrain.measure.matmul_peak", lambda: 1e6)
+    monkeypatch.setattr("tfbook.pretrain.run.matmul_peak", lambda: 1e6)
     options = replace(options, accumulate=2)
     progress = Progress(options, pretrain.prepared(options))
     history = History(loss=[4.0, 3.0], lr=[0.1] * 2, grad_norm=[1.0] * 2, seconds=[10.0, 20.0])

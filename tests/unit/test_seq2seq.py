@@ -266,23 +266,23 @@ def test_the_loss_is_the_mean_over_real_words(translator: Translator, batch: Bat
             costs.append(-F.log_softmax(logits[row, t], dim=0)[batch.target_out[row, t]])
     assert len(costs) == batch.tokens
     expected = (sum(costs) / len(costs)).float()
-    torch.testing.assert_close(translation_loss(translator, batch), expected, rtol=0, atol=1e-6)
+    torch.testing.assert_close(translation_loss(translator, batch).mean, expected, rtol=0, atol=1e-6)
 
 
 def test_a_smoothed_loss_is_pytorchs(translator: Translator, batch: Batch) -> None:
     """Over real words as well."""
     logits = translator(batch.source, batch.source_lengths, batch.target_in).logits.flatten(0, 1)
     expected = F.cross_entropy(logits, batch.target_out.flatten(), ignore_index=PAD, label_smoothing=0.1).float()
-    torch.testing.assert_close(translation_loss(translator, batch, smoothing=0.1), expected, rtol=0, atol=1e-6)
-    assert (translation_loss(translator, batch) - expected).abs() > 1e-3
+    torch.testing.assert_close(translation_loss(translator, batch, smoothing=0.1).mean, expected, rtol=0, atol=1e-6)
+    assert (translation_loss(translator, batch).mean - expected).abs() > 1e-3
 
 
 def test_the_loss_in_bfloat16_is_float32_and_close(translator: Translator, batch: Batch) -> None:
     """Mixed precision moves it by no more than bfloat16's eight bits allow."""
     translator.float()
-    expected = translation_loss(translator, batch)
+    expected = translation_loss(translator, batch).mean
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        found = translation_loss(translator, batch)
+        found = translation_loss(translator, batch).mean
     assert found.dtype == torch.float32
     torch.testing.assert_close(found, expected, rtol=0.02, atol=0)
 
@@ -307,4 +307,4 @@ def test_every_decoder_learns_to_copy(kind: type[RecurrentDecoder]) -> None:
     model = Translator(RecurrentEncoder(config), kind(config))
     history = fit(model, translation_loss, _copies, Recipe(steps=150, lr=1e-2))
     assert history.loss[0] > 1.6
-    assert translation_loss(model, _copies(1000)) < 0.8
+    assert translation_loss(model, _copies(1000)).mean < 0.8

@@ -34,7 +34,7 @@ from tfbook.models.vit import (
     rollout,
     unpatchify,
 )
-from tfbook.training import hard_distillation, soft_distillation
+from tfbook.training import Loss, hard_distillation, soft_distillation
 
 LABELS = 3
 LITTLE = VitConfig(d_model=8, heads=2, d_ff=12, layers=2, height=4, width=6, channels=2, patch=2)
@@ -295,7 +295,7 @@ def test_the_hard_loss_is_the_one_worked_out_by_hand() -> None:
         logp(own, right) + logp(other, guess)
         for own, right, other, guess in zip(SAID.label.tolist(), (0, 1), SAID.teacher.tolist(), (1, 0), strict=True)
     )
-    assert float(hard_distillation(SAID, RIGHT, TEACHER)) == pytest.approx(expected / 2 / 2)
+    assert float(hard_distillation(SAID, RIGHT, TEACHER).mean) == pytest.approx(expected / 2 / 2)
 
 
 @pytest.mark.parametrize(("temperature", "share"), [(3.0, 0.1), (1.0, 1.0), (2.0, 0.0)])
@@ -307,14 +307,14 @@ def test_the_soft_loss_is_the_one_worked_out_by_hand(temperature: float, share: 
             math.exp(logp(teacher, label)) * (logp(teacher, label) - logp(student, label)) for label in range(3)
         )
     expected = (1 - share) * own + share * temperature**2 * divergence / 2
-    found = soft_distillation(SAID, RIGHT, TEACHER, temperature=temperature, share=share)
+    found = soft_distillation(SAID, RIGHT, TEACHER, temperature=temperature, share=share).mean
     assert float(found) == pytest.approx(expected, rel=1e-5)
 
 
 @pytest.mark.parametrize("loss", [hard_distillation, soft_distillation])
-def test_the_teacher_learns_nothing_and_both_heads_do(loss: Callable[..., Tensor]) -> None:
+def test_the_teacher_learns_nothing_and_both_heads_do(loss: Callable[..., Loss]) -> None:
     said, teacher = Heads(*(logits.clone().requires_grad_() for logits in SAID)), TEACHER.clone().requires_grad_()
-    loss(said, RIGHT, teacher).backward()
+    loss(said, RIGHT, teacher).mean.backward()
     assert teacher.grad is None
     assert all(bool(logits.grad.any(dim=1).all()) for logits in said)
 

@@ -186,7 +186,7 @@ def loss_on_padding(model: Translator | Transformer, batch: Batch) -> float:
     """How much the loss changes when padded target words do: the loss must not see them."""
     mask = batch.target_out == PAD
     other = replace(batch, target_in=batch.target_in.masked_fill(mask, EOS))
-    return _largest(float((translation_loss(model, batch) - translation_loss(model, other)).abs()))
+    return _largest(float((translation_loss(model, batch).mean - translation_loss(model, other).mean).abs()))
 
 
 @torch.no_grad()
@@ -230,7 +230,7 @@ def translator_report(model: Translator | Transformer, batch: Batch) -> dict[str
     )
     model.train()  # where the fused recurrent kernels of GPUs have a backward pass
     found["every parameter gets a finite gradient"] = missing_gradients(
-        model, lambda m: translation_loss(m, batch), without_effect=_key_biases(model)
+        model, lambda m: translation_loss(m, batch).mean, without_effect=_key_biases(model)
     )
     model.train(training)
     return found

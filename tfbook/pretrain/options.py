@@ -31,7 +31,7 @@ class Options:
     accumulate: int = _option(1, "batches that make one step")
     steps: int = _option(2000, "steps in all, those before an interruption included")
     lr: float = _option(1e-3, "highest learning rate")
-    tables: float = _option(1.0, "factor on it for the table of tokens")
+    embedding_lr_factor: float = _option(1.0, "factor on it for the tied embedding")
     warmup: int = _option(100, "steps over which it rises")
     final: float = _option(0.1, "share of it at the end of the cosine")
     beta2: float = _option(0.99, "AdamW's memory of squared gradients")

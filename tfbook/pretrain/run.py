@@ -133,7 +133,7 @@ def pretrain(options: Options) -> History:
 
 
 def _batches(options: Options, corpus: Corpus) -> Windows:
-    rank, ranks = distributed.rank(), distributed.count()
+    rank, ranks = distributed.rank(), distributed.world_size()
     if options.batch % ranks:
         raise ValueError(f"batch is {options.batch}; expected a multiple of {ranks}, the number of processes")
     length = options.context + 1
@@ -148,13 +148,13 @@ class Progress:
         most = max(1, options.evaluate_on // options.context)
         self.windows = windows_of(corpus.valid, options.context, most=most)
         self.bytes_of = byte_counts(corpus.vocabulary)
-        self.peak = distributed.mean(matmul_peak()) * distributed.count()  # of all, measured at the same time
+        self.peak = distributed.mean(matmul_peak()) * distributed.world_size()  # of all, measured at the same time
         if distributed.rank() == 0:
             self._introduce(corpus)
 
     def _introduce(self, corpus: Corpus) -> None:
-        weights = gpt.parameter_count(self.vocab, self.options.config)
-        processes = f"{distributed.count()} process{'es' if distributed.count() > 1 else ''}"
+        weights = gpt.parameter_count(self.vocab, self.options.sizes)
+        processes = f"{distributed.world_size()} process{'es' if distributed.world_size() > 1 else ''}"
         print(f"text: {len(corpus.train):,} tokens to learn from, {self.vocab:,} different ones")
         print(f"model: {weights:,} parameters; {self.windows[:, 1:].numel():,} validation tokens")
         peak = f"{self.peak / 1e9:,.0f} GFLOP/s in a matrix product, which utilisation is a share of"

@@ -277,7 +277,7 @@ def training_seconds(models: Mapping[str, nn.Module], batch: Batch, rounds: int)
 
     def step(name: str) -> None:
         with runtime.autocast():
-            loss = translation_loss(models[name], batch)
+            loss = translation_loss(models[name], batch).mean
         optimizers[name].zero_grad()
         loss.backward()
         optimizers[name].step()
@@ -304,7 +304,7 @@ def step_cost(**config: int) -> dict[str, float]:
 def kept_for_backward(decoder: type[RecurrentDecoder], *, words: int) -> int:
     """Bytes of activations that a translator keeps for the backward pass of 16 sentences of `words` words."""
     model, batch = random_translator(decoder, 128, 1000), random_batch(16, words, 1000).to(runtime.device())
-    return kept_bytes(model, partial(translation_loss, model, batch))
+    return kept_bytes(model, lambda: translation_loss(model, batch).mean)
 
 
 def kept_bytes(model: nn.Module, compute: Callable[[], Tensor]) -> int:

@@ -10,7 +10,7 @@ from statistics import fmean, median, stdev
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from tfbook import data, runtime, training
 from tfbook.attention.positions import POSITIONS
@@ -40,7 +40,7 @@ from tfbook.models.bert import Bert, MaskedLanguageModel
 from tfbook.models.bert_variants import Albert, Electra, student_of
 from tfbook.models.language_model import BidirectionalModel, LanguageModel
 from tfbook.text.masking import IGNORE_INDEX, SEP, Masked, Masking, mask_tokens
-from tfbook.training.losses import distillation_loss, electra_loss, masked_token_loss
+from tfbook.training.losses import Loss, distillation_loss, electra_loss, masked_token_loss
 
 DRAWS = 2  # of the few texts with a label, for each pretraining
 FEW = 8  # texts of each label, wherever one number has to do
@@ -164,8 +164,8 @@ DIRECTIONS = {"the left": LanguageModel, "both sides": BidirectionalModel}
 def directions(seeds: Sequence[int] = (1, 2, 3), *, steps: int = 2000) -> list[dict[str, Any]]:
     """The same hidden words, guessed by two models that differ in one word, their mask: from the left, or from all."""
     reading = Reading(data.load("docstrings"))
-    config = replace(SMALL, position=POSITIONS["rotary"])  # with which both learn word order sooner
-    plan = Pretraining(config=config, steps=steps, masking=Masking(rate=0.3), even=True, tables=1.0)
+    sizes = replace(SMALL, position="rotary")  # with which both learn word order sooner
+    plan = Pretraining(sizes=sizes, steps=steps, masking=Masking(rate=0.3), even=True, embedding_lr_factor=1.0)
     read = running_text(reading.texts)
     test = running_text([reading.encode(text) for text, _ in reading.corpus.test])
     masked = mask_tokens(test.ids, reading.vocab, ALL_HIDDEN, generator=dice(0))
@@ -188,8 +188,8 @@ def running_text(texts: Sequence[Sequence[int]]) -> Rows:
     return Rows(ids, torch.full((len(ids),), LONGEST), torch.zeros_like(ids), torch.zeros(len(ids), dtype=torch.int64))
 
 
-def guessing_loss(model: LanguageModel, batch: Hidden) -> Tensor:
-    """Mean cross-entropy of the hidden words, in nats, each guessed from the output at its own place."""
+def guessing_loss(model: LanguageModel, batch: Hidden) -> Loss:
+    """Cross-entropy of the hidden words, in nats, each guessed from the output at its own place."""
     asked = batch.masked.targets != IGNORE_INDEX
     return masked_token_loss(model(batch.masked.ids)[asked], batch.masked.targets[asked])
 
@@ -239,7 +239,7 @@ def _electra(vocab: int) -> Electra:
     return Electra(MaskedLanguageModel(fresh(vocab, generator)), fresh(vocab, SMALL))
 
 
-def replaced_loss(model: Electra, batch: Hidden) -> Tensor:
+def replaced_loss(model: Electra, batch: Hidden) -> Loss:
     """ELECTRA's: was this word replaced?"""
     return electra_loss(model, batch.masked, batch.rows.lengths)
 
@@ -250,8 +250,8 @@ READERS = {  # what is built, its loss, and the part of it that is fine-tuned
 }
 
 
-def _one_step(model: nn.Module, loss: Callable[[Any, Hidden], Tensor], batch: Hidden) -> None:
-    loss(model, batch).backward()
+def _one_step(model: nn.Module, loss: Callable[[Any, Hidden], Loss], batch: Hidden) -> None:
+    loss(model, batch).mean.backward()
 
 
 # ---- stored: smaller models --------------------------------------------------------------------------------------
@@ -318,7 +318,7 @@ def student(
     model = MaskedLanguageModel(student_of(teacher.bert, layers)).to(runtime.device())
     model.head.load_state_dict(teacher.head.state_dict())
 
-    def both(model: MaskedLanguageModel, batch: Hidden) -> Tensor:
+    def both(model: MaskedLanguageModel, batch: Hidden) -> Loss:
         asked = batch.masked.targets != IGNORE_INDEX
         said = [m.head(m.bert(batch.masked.ids, batch.rows.lengths)[asked]) for m in (model, teacher)]
         return distillation_loss(*said) + hidden_loss(model, batch)

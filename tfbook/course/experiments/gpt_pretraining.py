@@ -67,7 +67,7 @@ def residual_variance(model: gpt.Gpt, ids: Int64[Tensor, "batch time"]) -> list[
 
 @torch.no_grad()
 def _loss(model: gpt.Gpt, ids: Int64[Tensor, "batch time"]) -> float:
-    return float(next_token_loss(model.eval(), ids))
+    return float(next_token_loss(model.eval(), ids).mean)
 
 
 CONTEXT, BATCH = 64, 16

@@ -108,9 +108,6 @@ JUDGED = 32  # the last characters of each window
 SIZES = Config(d_model=64, heads=4, d_ff=256, layers=4, max_length=TRAINED)
 BATCH = 32
 
-Loss = Callable[[nn.Module, Tensor], Tensor]
-
-
 HIDDEN = 0.15  # the share of characters that a bidirectional model has to guess
 
 
@@ -128,7 +125,7 @@ def trained(
     *,
     steps: int,
     kind: type[LanguageModel] = LanguageModel,
-    loss: Loss = next_token_loss,
+    loss: training.LossFunction = next_token_loss,
 ) -> tuple[LanguageModel, training.History]:
     """A small model of the characters of `text` that never saw more than `TRAINED` of them at once, and its history."""
     runtime.seed(seed)
@@ -137,7 +134,14 @@ def trained(
 
 
 def tuned(
-    model: LanguageModel, text: Text, seed: int, *, steps: int, length: int, lr: float, loss: Loss = next_token_loss
+    model: LanguageModel,
+    text: Text,
+    seed: int,
+    *,
+    steps: int,
+    length: int,
+    lr: float,
+    loss: training.LossFunction = next_token_loss,
 ) -> training.History:
     """Trains `model` further on windows of `length`, as many characters a step whatever the length."""
     ids = text.characters.encode(text.train)

@@ -31,7 +31,7 @@ from tfbook.text.masking import (
 )
 from tfbook.text.tokenizer import Tokenizer
 from tfbook.text.vocabulary import PAD
-from tfbook.training.losses import masked_loss, masked_token_loss, pretraining_loss
+from tfbook.training.losses import Loss, masked_loss, masked_token_loss, pretraining_loss
 
 VOCAB = 2000
 LONGEST = 48  # tokens that a classifier reads
@@ -162,7 +162,7 @@ class Pretraining:
     pairs: bool = False  # rows are pairs, and whether the second follows is asked as well
     steps: int = 2000
     lr: float = 2e-3
-    tables: float = 5.0  # factor on the learning rate of the words' table
+    embedding_lr_factor: float = 5.0  # `training.Recipe`'s
     size: int = 32  # rows of a batch
 
     def recipe(self) -> training.Recipe:
@@ -171,7 +171,7 @@ class Pretraining:
         return training.Recipe(
             steps=self.steps,
             lr=self.lr,
-            tables=self.tables,
+            embedding_lr_factor=self.embedding_lr_factor,
             schedule=schedule,
             betas=(0.9, 0.98),
             evaluate_every=max(1, self.steps // 5),
@@ -219,12 +219,12 @@ def hidden_batches(rows: Rows, reading: Reading, plan: Pretraining, *, seed: int
     return batch
 
 
-def hidden_loss(model: MaskedLanguageModel, batch: Hidden) -> Tensor:
+def hidden_loss(model: MaskedLanguageModel, batch: Hidden) -> Loss:
     """Hidden words alone, as in RoBERTa (Liu et al., 2019, section 4.2)."""
     return masked_loss(model, batch.masked, batch.rows.lengths)
 
 
-def both_losses(model: BertForPretraining, batch: Hidden) -> Tensor:
+def both_losses(model: BertForPretraining, batch: Hidden) -> Loss:
     """BERT's: hidden words, and does the second span follow?"""
     rows = batch.rows
     return pretraining_loss(model, batch.masked, rows.lengths, rows.segments, rows.labels)
@@ -261,7 +261,7 @@ def scores(logits: Float[Tensor, "word vocab"], words: Int[Tensor, " word"]) -> 
     words = words.to(logits.device)
     first = logits.topk(min(10, logits.shape[-1])).indices == words[:, None]
     return {
-        "nats": float(masked_token_loss(logits, words)),
+        "nats": float(masked_token_loss(logits, words).mean),
         "right": float(first[:, 0].float().mean()),
         "in ten": float(first.any(dim=1).float().mean()),
     }

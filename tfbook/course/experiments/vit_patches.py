@@ -18,7 +18,7 @@ from tfbook import data, runtime, training
 from tfbook.data.images import ImageBatches, Images, LabelledImages
 from tfbook.models.cnn import Cnn
 from tfbook.models.vit import Deit, LearnedGrid, Vit, VitConfig, patchify, unpatchify
-from tfbook.training.losses import hard_distillation, soft_distillation
+from tfbook.training.losses import Loss, hard_distillation, soft_distillation
 
 # ---- models and how they are trained -----------------------------------------------------------------------------
 
@@ -83,7 +83,7 @@ class Start:
 
     build: Callable[[], nn.Module]
     recipe: training.Recipe
-    loss: Callable[[Any, LabelledImages], Tensor] = loss
+    loss: Callable[[Any, LabelledImages], Loss | Tensor] = loss
 
 
 def trained(
@@ -330,18 +330,18 @@ def teachers(seeds: Sequence[int] = (1, 2, 3), *, count: int = FEW, steps: int =
     return rows
 
 
-def told(teacher: nn.Module, model: Deit, batch: LabelledImages) -> Float[Tensor, ""]:
+def told(teacher: nn.Module, model: Deit, batch: LabelledImages) -> Loss:
     """Without the teacher: both heads learn the label."""
     said = model.heads(batch.images)
     return hard_distillation(said, batch.labels, F.one_hot(batch.labels, said.label.shape[1]).float())
 
 
-def hard(teacher: nn.Module, model: Deit, batch: LabelledImages) -> Float[Tensor, ""]:
+def hard(teacher: nn.Module, model: Deit, batch: LabelledImages) -> Loss:
     """The second head learns the teacher's first guess."""
     return hard_distillation(model.heads(batch.images), batch.labels, _said(teacher, batch))
 
 
-def soft(teacher: nn.Module, model: Deit, batch: LabelledImages) -> Float[Tensor, ""]:
+def soft(teacher: nn.Module, model: Deit, batch: LabelledImages) -> Loss:
     """The second head learns the teacher's probabilities, softened; both heads count alike, as in `hard`."""
     return soft_distillation(model.heads(batch.images), batch.labels, _said(teacher, batch), share=0.5)
 
