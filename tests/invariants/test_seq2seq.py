@@ -404,7 +404,7 @@ def test_tied_tables_stay_tied(batch: Batch) -> None:
         return invariants.tying_gap(
             model,
             lambda m: translation_loss(m, batch).mean,
-            lambda m: (m.decoder.embed.weight, m.decoder.vocabulary.weight),
+            lambda m: (m.decoder.embed.weight, m.decoder.unembed.weight),
         )
 
     copies = _transformer(tied=False)

@@ -564,9 +564,9 @@ def test_the_gradient_keeps_its_size_as_the_temperature_grows() -> None:
     for temperature in (1.0, 4.0, 16.0, 64.0, 256.0):
         loss = distillation_loss(student, teacher, temperature=temperature).mean
         (gradient,) = torch.autograd.grad(loss, student)
-        sizes.append(float(gradient.norm() / limit.detach().norm()))
-    assert sizes[-1] == pytest.approx(1, abs=0.02)
-    assert 0.5 < min(sizes) < max(sizes) < 2
+        config.append(float(gradient.norm() / limit.detach().norm()))
+    assert config[-1] == pytest.approx(1, abs=0.02)
+    assert 0.5 < min(config) < max(config) < 2
     torch.testing.assert_close(gradient, limit.detach(), rtol=0.05, atol=1e-3)
 
 

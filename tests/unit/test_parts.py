@@ -232,7 +232,10 @@ class _Squared(FeedForward):
         ({"mixer": GroupedQueryAttention}, "a mixer is a GroupedQueryAttention"),
         ({"feed_forward": SwiGLU}, "a feed-forward network is a SwiGLU; a frozen model knows FeedForward alone"),
         ({"feed_forward": _Squared}, "a feed-forward network is a _Squared"),
-        ({"norm": type("Edited", (LayerNorm,), {})}, "norm is a Edited; a frozen model knows LayerNorm or RMSNorm alone"),
+        (
+            {"norm": type("Edited", (LayerNorm,), {})},
+            "norm is a Edited; a frozen model knows LayerNorm or RMSNorm alone",
+        ),
         ({"residual": type("Halved", (PreNorm,), {})}, "a residual branch is a Halved; a frozen model knows PreNorm"),
     ],
     ids=["mixer", "grouped", "feed-forward", "subclass", "norm", "branch"],

@@ -287,7 +287,9 @@ def both_terms(model: nn.Module, batch: Batch) -> Loss:
 
 def shared_weight(model: nn.Module, batch: Batch) -> Loss:
     """Two terms, the second of which has a gradient in one weight alone."""
-    return translation_loss(model, batch) + Loss(model.encoder.embed.weight[batch.source].square().sum(), batch.source.numel())
+    return translation_loss(model, batch) + Loss(
+        model.encoder.embed.weight[batch.source].square().sum(), batch.source.numel()
+    )
 
 
 @pytest.mark.parametrize(
@@ -299,8 +301,8 @@ def test_batches_of_uneven_length_make_one_mean(loss: LossFunction, lengths: tup
 
     def trained(read: Callable[[int], Batch], accumulate: int) -> tuple[History, nn.Module]:
         torch.manual_seed(0)
-        sizes = Seq2SeqConfig(source_vocab=9, target_vocab=9, d_embed=8, d_hidden=8, dropout=0.0)
-        model = Translator(RecurrentEncoder(sizes), LuongDecoder(sizes)).double()
+        config = Seq2SeqConfig(source_vocab=9, target_vocab=9, d_embed=8, d_hidden=8, dropout=0.0)
+        model = Translator(RecurrentEncoder(config), LuongDecoder(config)).double()
         return fit(model, loss, read, Recipe(steps=3, lr=0.01, accumulate=accumulate, clip=1e9)), model
 
     history, uneven = trained(lambda number: pairs(lengths[2 * (number % 2) :][:2]), 2)

@@ -153,7 +153,7 @@ class Progress:
             self._introduce(corpus)
 
     def _introduce(self, corpus: Corpus) -> None:
-        weights = gpt.parameter_count(self.vocab, self.options.sizes)
+        weights = gpt.parameter_count(self.vocab, self.options.config)
         processes = f"{distributed.world_size()} process{'es' if distributed.world_size() > 1 else ''}"
         print(f"text: {len(corpus.train):,} tokens to learn from, {self.vocab:,} different ones")
         print(f"model: {weights:,} parameters; {self.windows[:, 1:].numel():,} validation tokens")

@@ -164,8 +164,8 @@ DIRECTIONS = {"the left": LanguageModel, "both sides": BidirectionalModel}
 def directions(seeds: Sequence[int] = (1, 2, 3), *, steps: int = 2000) -> list[dict[str, Any]]:
     """The same hidden words, guessed by two models that differ in one word, their mask: from the left, or from all."""
     reading = Reading(data.load("docstrings"))
-    sizes = replace(SMALL, position="rotary")  # with which both learn word order sooner
-    plan = Pretraining(sizes=sizes, steps=steps, masking=Masking(rate=0.3), even=True, embedding_lr_factor=1.0)
+    config = replace(SMALL, position=POSITIONS["rotary"])  # with which both learn word order sooner
+    plan = Pretraining(config=config, steps=steps, masking=Masking(rate=0.3), even=True, embedding_lr_factor=1.0)
     read = running_text(reading.texts)
     test = running_text([reading.encode(text) for text, _ in reading.corpus.test])
     masked = mask_tokens(test.ids, reading.vocab, ALL_HIDDEN, generator=dice(0))
