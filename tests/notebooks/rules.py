@@ -188,7 +188,7 @@ def shows_its_claims(lesson: Lesson) -> Iterator[str]:
         for record in records:
             if record["verdict"] == "not enforced":
                 yield f"cell {number}: claim {record['key']} is not enforced; execute at scale cpu"
-            if record["key"][:2] != lesson.path.name[:2] or record["key"] in seen:
+            if record["lesson"] != lesson.path.stem[3:] or record["key"] in seen:
                 yield f"cell {number}: the key {record['key']} is another lesson's or used twice"
             seen.add(record["key"])
 

@@ -24,7 +24,7 @@ from tfbook.course.claims import MIME
 NAME = "01_sample.ipynb"
 BADGE = rules.BADGE.format(slug=address.slug(), name=NAME)
 ENDING = "## What to remember\n\n## Common mistakes\n\n## References\n\nThe [first section](#First-section)."
-RECORD = {"key": "01.1", "verdict": "holds"}
+RECORD = {"key": "sample.1", "lesson": "sample", "verdict": "holds"}
 
 
 def exercise(number: int, name: str) -> list[NotebookNode]:
@@ -53,7 +53,7 @@ def good() -> NotebookNode:
         code(f"# {woven}\n{weave.source_of(woven)}"),
         code("print(steps)  # (batch, word)", "2\n"),
         code("plot.bars(steps)", display({"image/png": {"alt": "two bars"}}, image_png=png(), text_plain="<Figure>")),
-        code("claim('01.1', '…', 1, '>=', 0)", mimebundle({MIME: dict(RECORD), "text/plain": "Claim 1 holds"})),
+        code("claim('sample.1', '…', 1, '>=', 0)", mimebundle({MIME: dict(RECORD), "text/plain": "Claim 1 holds"})),
         prose("## Exercises"),
         *(cell for number in range(1, 5) for cell in exercise(number, f"answer_{number}")),
         *exercise(5, "find the bug"),
@@ -137,7 +137,7 @@ BROKEN: list[tuple[Rule, Break, str]] = [
     (rules.shows_its_claims, cell(7, metadata=IGNORED), "cell that is not compared"),
     (rules.shows_its_claims, show(mimebundle({MIME: RECORD | {"verdict": "not enforced"}})), "is not enforced"),
     (rules.shows_its_claims, show(mimebundle({MIME: RECORD})), "used twice"),
-    (rules.shows_its_claims, show(mimebundle({MIME: RECORD | {"key": "02.1"}})), "another lesson's"),
+    (rules.shows_its_claims, show(mimebundle({MIME: RECORD | {"key": "other.1", "lesson": "other"}})), "another lesson's"),
     (rules.has_short_paragraphs, say("word " * 130), "649 characters in the paragraph"),
     (rules.has_short_paragraphs, say("> " + "word " * 130), "characters in the paragraph"),
     (rules.avoids_forbidden_words, say("It is easy to see."), "says 'It is easy to see'"),
