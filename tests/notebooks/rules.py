@@ -30,10 +30,6 @@ PREDICTIONS = 3
 EXERCISES = 5
 TAGS = {"nbval-ignore-output"}
 COLAB = {"provenance": [], "toc_visible": True}
-BADGE = (
-    "[![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)]"
-    "(https://colab.research.google.com/github/{slug}/blob/main/notebooks/{name})"
-)
 ENDING = ["What to remember", "Common mistakes", "References"]
 
 FORBIDDEN = re.compile(r"\b(simply|just|obviously|(?:it is|it's) easy to see)\b", re.IGNORECASE)
@@ -90,7 +86,7 @@ def begins_with_title_and_badge(lesson: Lesson) -> Iterator[str]:
     first = lesson.notebook.cells[0]
     if first.cell_type != "markdown" or not re.match(r"# \S", first.source):
         yield "cell 0: expected a Markdown cell that begins with the title, `# …`"
-    badge = BADGE.format(slug=address.slug(), name=lesson.path.name)
+    badge = address.badge(lesson.path.name)
     if badge not in first.source:
         yield f"cell 0: expected the badge {badge}"
     if sum(marks == "#" for _, marks, _ in lesson.headings) > 1:

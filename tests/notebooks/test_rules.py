@@ -22,7 +22,7 @@ from samples import IGNORED, WIDGET, code, display, mimebundle, notebook, prose,
 from tfbook.course.claims import MIME
 
 NAME = "01_sample.ipynb"
-BADGE = rules.BADGE.format(slug=address.slug(), name=NAME)
+BADGE = address.badge(NAME)
 ENDING = "## What to remember\n\n## Common mistakes\n\n## References\n\nThe [first section](#First-section)."
 RECORD = {"key": "sample.1", "lesson": "sample", "verdict": "holds"}
 
@@ -137,7 +137,11 @@ BROKEN: list[tuple[Rule, Break, str]] = [
     (rules.shows_its_claims, cell(7, metadata=IGNORED), "cell that is not compared"),
     (rules.shows_its_claims, show(mimebundle({MIME: RECORD | {"verdict": "not enforced"}})), "is not enforced"),
     (rules.shows_its_claims, show(mimebundle({MIME: RECORD})), "used twice"),
-    (rules.shows_its_claims, show(mimebundle({MIME: RECORD | {"key": "other.1", "lesson": "other"}})), "another lesson's"),
+    (
+        rules.shows_its_claims,
+        show(mimebundle({MIME: RECORD | {"key": "other.1", "lesson": "other"}})),
+        "another lesson's",
+    ),
     (rules.has_short_paragraphs, say("word " * 130), "649 characters in the paragraph"),
     (rules.has_short_paragraphs, say("> " + "word " * 130), "characters in the paragraph"),
     (rules.avoids_forbidden_words, say("It is easy to see."), "says 'It is easy to see'"),
