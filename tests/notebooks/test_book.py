@@ -1,4 +1,4 @@
-"""Lessons are found by number or slug; notebooks are written as Jupyter writes them, and run in the folder they are given."""
+"""Lessons are found by number or slug; notebooks are written as Jupyter writes them, and run in a given folder."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The course map agrees with the files: the lessons called written are the notebooks, modules and sections that exist."""
+"""The course map agrees with the files: lessons called written are the notebooks, modules and sections that exist."""
 
 from __future__ import annotations
 

@@ -95,7 +95,7 @@ class TestReport:
 
     def test_it_runs_where_no_package_is_installed(self) -> None:
         """Such as the first time in a bare Python: the report is about that, so it must not need torch itself."""
-        code = f"import sys; sys.path.insert(0, {str(ROOT)!r}); from tfbook import machine; machine.check()"
+        code = f"import sys; sys.path.insert(0, {str(ROOT)!r}); from tfbook.course import machine; machine.check()"
         command = [sys.executable, "-I", "-S", "-c", code]  # without site-packages
         output = subprocess.run(
             command, capture_output=True, text=True, timeout=60, check=True, encoding="utf-8"

@@ -34,8 +34,8 @@ def _texts_and_dice() -> list[tuple[Tensor, int, Tensor, Tensor, Tensor]]:
     hints=[
         "Begin with a Boolean tensor `chosen`: `draw < 0.15`, and the token is no special one. All that follows "
         "happens where it is True and nowhere else.",
-        "There are `vocab - len(BERT_SPECIALS)` words, and the first is number `len(BERT_SPECIALS)`. `torch.where` three "
-        "times: `[MASK]`, another word, targets.",
+        "There are `vocab - len(BERT_SPECIALS)` words, and the first is number `len(BERT_SPECIALS)`. `torch.where` "
+        "three times: `[MASK]`, another word, targets.",
     ],
 )
 def hide(ids: Tensor, vocab: int, draw: Tensor, kind: Tensor, other: Tensor) -> tuple[Tensor, Tensor]:
