@@ -7,8 +7,10 @@ python tools/tables.py --check    list the files in which a table differs; exit 
 from __future__ import annotations
 
 import argparse
+import json
 import re
 from collections.abc import Sequence
+from dataclasses import astuple
 from pathlib import Path
 
 import address
@@ -18,6 +20,7 @@ import nbformat
 from tfbook.course.lessons import LESSONS, Lesson
 
 TABLE = re.compile(r"(?<=<!-- lessons -->\n\n).*?(?=\n\n<!-- end of lessons -->)", re.DOTALL)
+MAP = re.compile(r"(?<=^LESSONS = \(\n).*?(?=^\)$)", re.DOTALL | re.MULTILINE)
 
 
 def readme_table(lessons: Sequence[Lesson]) -> str:
@@ -55,6 +58,18 @@ def outdated(lessons: Sequence[Lesson]) -> dict[Path, str]:
         start: nbformat.writes(notebook) + "\n",
     }
     return {path: text for path, text in expected.items() if text != path.read_text(encoding="utf-8")}
+
+
+def write(lessons: Sequence[Lesson]) -> None:
+    """Writes the course map itself, with these lessons, and the tables."""
+    course_map = book.ROOT / "tfbook" / "course" / "lessons.py"
+    fields = [
+        ["None" if each is None else json.dumps(each, ensure_ascii=False) for each in astuple(x)] for x in lessons
+    ]
+    block = "".join(f"    Lesson({', '.join(each)}),\n" for each in fields)
+    text = MAP.sub(lambda _: block, course_map.read_text(encoding="utf-8"))
+    for path, new in {course_map: text, **outdated(lessons)}.items():
+        path.write_text(new, encoding="utf-8", newline="\n")
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -93,6 +93,16 @@ def begins_with_title_and_badge(lesson: Lesson) -> Iterator[str]:
         yield "there are two titles `# …`; sections are `## …`"
 
 
+def numbers_lessons_as_files_do(lesson: Lesson) -> Iterator[str]:
+    """In the title, and where the label of a link is a number; `tools/renumber.py` changes both."""
+    if not lesson.notebook.cells[0].source.startswith(f"# {lesson.path.name[:2]} · "):
+        yield f"cell 0: expected a title that begins with the lesson's number, `# {lesson.path.name[:2]} · `"
+    for number, text in lesson.prose:
+        for label, target in re.findall(r"\[(\d\d)\]\((\d\d_\w+\.ipynb)", text):
+            if label != target[:2]:
+                yield f"cell {number}: the link to {target} is labelled {label}"
+
+
 def has_setup_cell(lesson: Lesson) -> Iterator[str]:
     numbers = [number for number, cell in lesson.code if weave.first_line(cell).startswith(weave.SETUP)]
     if numbers != [number for number, _ in lesson.code][:1]:
@@ -309,6 +319,7 @@ def has_blank_stubs(lesson: Lesson) -> Iterator[str]:
 
 RULES: tuple[Rule, ...] = (
     begins_with_title_and_badge,
+    numbers_lessons_as_files_do,
     has_setup_cell,
     has_woven_cells_in_step,
     has_known_metadata,
