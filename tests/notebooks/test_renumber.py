@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import book
@@ -12,6 +9,7 @@ import pytest
 import renumber
 from rules import Lesson as Notebook
 from rules import has_links_that_resolve, numbers_lessons_as_files_do
+from samples import run_tool
 
 from tfbook.course.lessons import LESSONS, Lesson
 
@@ -53,38 +51,24 @@ def test_an_impossible_change_is_refused(changes: list[str], message: str) -> No
         renumber.changed(changes, OLD)
 
 
-@pytest.fixture
-def copy(tmp_path: Path) -> Path:
-    """The files that the tools read and write."""
-    for name in ("tools", "tfbook", "notebooks", "benchmarks", "tests"):
-        shutil.copytree(book.ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__", "*checkpoints"))
-    for name in ("README.md", "CLAIMS.md", "CONTRIBUTING.md", "Makefile", "pyproject.toml"):
-        shutil.copy(book.ROOT / name, tmp_path)
-    return tmp_path
-
-
 def contents(folder: Path) -> dict[Path, bytes]:
     paths = [path.relative_to(folder) for path in folder.rglob("*") if path.is_file() and path.suffix != ".pyc"]
     return {path: (folder / path).read_bytes() for path in paths}
 
 
-def run(folder: Path, tool: str, *arguments: str) -> str:
-    command = [sys.executable, f"tools/{tool}.py", *arguments]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True).stdout
-
-
+@pytest.mark.slow
 def test_two_lessons_change_places_and_back(copy: Path) -> None:
     before = contents(copy)
     one, other = [lesson for lesson in LESSONS if lesson.written][-2:]
     there = f"{one.slug}={other.number:02}", f"{other.number:02}={one.number:02}"
-    assert f"notebooks/{other.number:02}_{one.slug}.ipynb" in run(copy, "renumber", *there)
+    assert f"notebooks/{other.number:02}_{one.slug}.ipynb" in run_tool(copy, "renumber", *there)
     for tool in ("tables", "ledger"):
-        run(copy, tool, "--check")
+        run_tool(copy, tool, "--check")
     for path in (copy / "notebooks").glob("*.ipynb"):
         notebook = Notebook(path, book.read(path))
         assert [*numbers_lessons_as_files_do(notebook), *has_links_that_resolve(notebook)] == []
     claims = (copy / "CLAIMS.md").read_text(encoding="utf-8")
     assert f"(notebooks/{one.number:02}_{other.slug}.ipynb)" in claims
     assert f"**{other.number:02}.1** " in claims
-    run(copy, "renumber", f"{one.slug}={one.number:02}", f"{other.slug}={other.number:02}")
+    run_tool(copy, "renumber", f"{one.slug}={one.number:02}", f"{other.slug}={other.number:02}")
     assert contents(copy) == before
