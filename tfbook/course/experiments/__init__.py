@@ -1,7 +1,7 @@
 """Experiments too long for a lesson: functions, one module a lesson, whose results are stored under `data/results`.
 
-`python tools/experiment.py bahdanau_attention.bottleneck` runs one again and stores what it returns beside the command, the
-commit, the date and the machine. A lesson reads it with `stored("bahdanau_attention.bottleneck")`.
+`python tools/experiment.py bahdanau_attention.bottleneck` runs one again and stores what it returns beside the command,
+the commit, the date and the machine. A lesson reads it with `stored("bahdanau_attention.bottleneck")`.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from torch import nn
 from tfbook import data, runtime, training
 from tfbook.attention.positions import POSITIONS
 from tfbook.course.experiments import in_turns
-from tfbook.course.experiments.self_attention import flops
+from tfbook.course.experiments.self_attention import count_flops
 from tfbook.course.experiments.small_bert import (
     ALL_HIDDEN,
     FINE,
@@ -226,7 +226,7 @@ def electra(seeds: Sequence[int] = (1, 2, 3), *, steps: int = 1000) -> list[dict
 
             recipe = replace(plan.recipe(), schedule=training.inverse_sqrt(steps // 10))
             history = training.fit(model, loss, batches, recipe, evaluate=evaluate)
-            rows.append({"reads": name, "seed": seed, "flops a step": flops(step), "curve": history.evaluations})
+            rows.append({"reads": name, "seed": seed, "flops a step": count_flops(step), "curve": history.evaluations})
     return rows
 
 

@@ -25,7 +25,7 @@ from tfbook.attention.implementations import Implementation, attention_weights, 
 from tfbook.attention.masks import Causal
 from tfbook.attention.positions import POSITIONS
 from tfbook.course.experiments import in_turns, peak_memory
-from tfbook.course.experiments.self_attention import attend, exponent, flops, recur
+from tfbook.course.experiments.self_attention import attend, count_flops, exponent, recur
 from tfbook.models.blocks import Config, alternate
 from tfbook.models.feed_forward import FeedForward
 from tfbook.models.language_model import LanguageModel
@@ -63,7 +63,7 @@ REACH = {"convolution": "k", "restricted": "r"}  # the third size of a layer
 @torch.no_grad()
 def operations(lengths: Sequence[int], d: int = 64) -> dict[str, list[int]]:
     """Floating-point operations of the matrix products of each of `LAYERS` over so many vectors of width d."""
-    return {name: [flops(layer(n, d)) for n in lengths] for name, layer in LAYERS.items()}
+    return {name: [count_flops(layer(n, d)) for n in lengths] for name, layer in LAYERS.items()}
 
 
 @torch.no_grad()
@@ -73,8 +73,8 @@ def cost_exponents(config: Sequence[int] = (64, 128, 256, 512), fixed: int = 64)
     for name, layer in LAYERS.items():
         runs = {"n": [layer(n, fixed) for n in config], "d": [layer(fixed, d) for d in config]}
         if name in REACH:
-            runs[REACH[name]] = [layer(fixed, fixed, reach) for reach in config]
-        found[name] = {size: exponent(config, [flops(run) for run in each]) for size, each in runs.items()}
+            runs[REACH[name]] = [layer(fixed, fixed, reach) for reach in sizes]
+        found[name] = {size: exponent(sizes, [count_flops(run) for run in each]) for size, each in runs.items()}
     return found
 
 

@@ -181,7 +181,7 @@ class SlowPairsInterpolated(InterpolatedRotary):
         return torch.where(last >= 2 * math.pi, Rotary.angles(self, positions), super().angles(positions))
 
 
-def interpolated(
+def interpolate_positions(
     model: LanguageModel, stretch: float, kind: type[InterpolatedRotary] = InterpolatedRotary
 ) -> LanguageModel:
     """A copy of a rotary model whose positions are divided by `stretch`."""
@@ -239,13 +239,13 @@ def _stretched(model: LanguageModel, text: Text, seed: int, steps: int) -> dict[
     """Stretched to each length without training; tuned to one length."""
     found = {
         f"interpolated, {pairs}": [
-            (length, round(perplexity(interpolated(model, length / TRAINED, kind), text, length), 4))
+            (length, round(perplexity(interpolate_positions(model, length / TRAINED, kind), text, length), 4))
             for length in LENGTHS
         ]
         for pairs, kind in (("all pairs", InterpolatedRotary), ("slow pairs", SlowPairsInterpolated))
     }
     for name, stretch in (("interpolated, tuned", TUNED / TRAINED), ("tuned", 1.0)):
-        changed = interpolated(model, stretch)
+        changed = interpolate_positions(model, stretch)
         tuned(changed, text, seed, steps=steps, length=TUNED, lr=1e-3)
         found[name] = _curve(changed, text)
     return found
