@@ -88,7 +88,9 @@ def test_text_is_escaped_in_html() -> None:
     assert "92&lt;b&gt;" in page
 
 
-@pytest.mark.parametrize("key", ["01.2", "transformer", "transformer.", "transformer.x", "transformer.2 ", "Bert.1", ""])
+@pytest.mark.parametrize(
+    "key", ["01.2", "transformer", "transformer.", "transformer.x", "transformer.2 ", "Bert.1", ""]
+)
 def test_a_key_is_slug_and_number(key: str) -> None:
     with pytest.raises(ValueError, match=f"key is {key!r}; expected slug and number such as 'transformer.12'"):
         claim(key, "s", 1.0, ">=", 0, source="p")

@@ -194,7 +194,7 @@ def test_speed_utilisation_and_training_loss_are_those_since_the_evaluation_befo
     first, second = history.evaluations
     assert (first["train_loss"], second["train_loss"]) == (3.5, 1.5)
     assert (first["tokens_per_second"], second["tokens_per_second"]) == (128 / 20, 128 / 2)
-    work = 3 * gpt.flops(progress.vocab, options.sizes, 8)
+    work = 3 * gpt.flops(progress.vocab, options.config, 8)
     assert second["utilisation"] == pytest.approx(work * 64 / 1e6)
 
 

@@ -73,8 +73,8 @@ def cost_exponents(config: Sequence[int] = (64, 128, 256, 512), fixed: int = 64)
     for name, layer in LAYERS.items():
         runs = {"n": [layer(n, fixed) for n in config], "d": [layer(fixed, d) for d in config]}
         if name in REACH:
-            runs[REACH[name]] = [layer(fixed, fixed, reach) for reach in sizes]
-        found[name] = {size: exponent(sizes, [count_flops(run) for run in each]) for size, each in runs.items()}
+            runs[REACH[name]] = [layer(fixed, fixed, reach) for reach in config]
+        found[name] = {size: exponent(config, [count_flops(run) for run in each]) for size, each in runs.items()}
     return found
 
 
