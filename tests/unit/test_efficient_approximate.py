@@ -17,7 +17,7 @@ from tfbook.attention import Causal, Lengths, Mask, softmax
 from tfbook.attention.efficient.linear import Linear, elu_plus_one, step
 from tfbook.attention.efficient.lsh import Line, Lsh, hashed, near
 from tfbook.attention.efficient.performer import Performer, log_features, projection
-from tfbook.course.experiments.self_attention import exponent
+from tfbook.course.experiments.cost import exponent
 
 
 class Case(NamedTuple):
