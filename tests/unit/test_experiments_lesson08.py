@@ -88,15 +88,10 @@ def losses(law: Law, *, noise: float = 0.0, seed: int = 0) -> pd.DataFrame:
     generator = np.random.default_rng(seed)
     sizes = [gpt.matrix_count(0, study.small(*shape)) for shape in study.SHAPES]
     rows = [
-        {
-            "parameters": n,
-            "tokens": d,
-            "seed": s,
-            "loss": law.loss(n, d) * math.exp(noise * generator.standard_normal()),
-        }
+        (n, d, s, law.loss(n, d) * math.exp(noise * generator.standard_normal()))
         for s, n, d in product((1, 2), sizes, study.TOKENS)
     ]
-    return pd.DataFrame(rows)
+    return pd.DataFrame(rows, columns=["parameters", "tokens", "seed", "loss"])
 
 
 def test_the_grid_spans_what_a_study_of_scaling_needs() -> None:

@@ -266,7 +266,7 @@ class Stubborn(nn.Module):
 
 @pytest.mark.parametrize("lesson", [study.told, study.hard, study.soft])
 def test_a_second_head_predicts_what_it_is_taught(lesson: Callable[..., torch.Tensor], corners: Images) -> None:
-    """What the teacher always predicts or, without a teacher, the label; the first head learns the label in any case."""
+    """What the teacher always predicts or, without a teacher, the label; the first head always learns the label."""
     taught = partial(lesson, Stubborn())
     model = study._student(corners, corners.train, taught, study.vit_recipe(80), seed=1)
     assert isinstance(model, Deit)

@@ -1,4 +1,4 @@
-"""What is measured of efficient attention: operations, crossings, errors of features, recall of hashing, and a task of facts."""
+"""Efficient attention: operations, crossings, errors of features, recall of hashing, and a task of facts."""
 
 import math
 
