@@ -183,41 +183,43 @@ def setup(number: int = 0) -> Runtime:
 
 # ---- an edited class or function takes the package's place -------------------------------------------------------
 
-_replaced: list[tuple[ModuleType, str, object]] = []  # (module, name, what the module held before)
+_replaced: list[tuple[object, object]] = []  # (what the package held, what took its place)
 
 
-def _holders(name: str) -> list[ModuleType]:
-    """The modules of tfbook that hold a class or function called `name` (an exercise on it is neither)."""
-    modules = [module for key, module in sorted(sys.modules.items()) if key.partition(".")[0] == "tfbook"]
-    return [module for module in modules if getattr(vars(module).get(name), "__name__", None) == name]
+def _modules() -> list[ModuleType]:
+    return [module for name, module in sorted(sys.modules.items()) if name.partition(".")[0] == "tfbook"]
 
 
-def _original(module: ModuleType, name: str) -> object:
-    return next((held for where, n, held in _replaced if where is module and n == name), vars(module)[name])
+def _put(new: object, old: object) -> None:
+    """Puts `new` wherever a module of tfbook holds `old`, whatever it calls it there."""
+    for module in _modules():
+        for name in [name for name, held in vars(module).items() if held is old]:
+            setattr(module, name, new)
 
 
 def use(edited: T) -> T:
     """Puts an edited class or function in the place of the package's object of the same name, in every tfbook module.
 
     Models built afterwards use it; `restore()` takes it back. Raises LookupError when tfbook holds no such name, or
-    several different objects of that name.
+    different objects of that name (an exercise on it is neither class nor function, and stays).
     """
     name = getattr(edited, "__name__", None)
     if not isinstance(name, str) or not callable(edited):
         raise TypeError(f"edited is {type(edited).__name__}; expected a class or a function")
-    holders = _holders(name)
-    if not holders:
+    holders = [module for module in _modules() if getattr(vars(module).get(name), "__name__", None) == name]
+    originals = {id(vars(module)[name]): vars(module)[name] for module in holders}
+    if not originals:
         raise LookupError(f"no loaded module of tfbook holds {name!r}, so there is nothing to replace")
-    if len({id(_original(module, name)) for module in holders}) > 1:
+    if len(originals) > 1:
         raise LookupError(f"{name!r} means different things in {', '.join(module.__name__ for module in holders)}")
-    for module in holders:
-        _replaced.append((module, name, vars(module)[name]))
-        setattr(module, name, edited)
+    [original] = originals.values()
+    _replaced.append((original, edited))
+    _put(edited, original)
     return edited
 
 
 def restore() -> None:
     """Takes back every replacement made by `use`, newest first."""
     while _replaced:
-        module, name, original = _replaced.pop()
-        setattr(module, name, original)
+        original, edited = _replaced.pop()
+        _put(original, edited)

@@ -3,8 +3,8 @@
     python tools/weave.py            refresh the cells
     python tools/weave.py --check    list the cells that differ; exit 1 if there are any
 
-A code cell whose first line is `# tfbook.attention.implementations.masked_softmax` holds the source of that class, function or method.
-The cell whose first line begins with `# Setup:` holds tools/setup_cell.py.
+A code cell whose first line is a full name, such as `# tfbook.attention.implementations.masked_softmax`, holds the
+source of that class, function or method. The cell whose first line begins with `# Setup:` holds tools/setup_cell.py.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def weave_all(paths: list[Path], *, check: bool) -> list[str]:
 
 def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("lesson", nargs="*", help="number or path; all lessons when left out")
+    parser.add_argument("lesson", nargs="*", help="number, slug or path; all lessons when left out")
     parser.add_argument("--check", action="store_true", help="change nothing, exit 1 when a cell differs")
     options = parser.parse_args(arguments)
     differences = weave_all(lessons(options.lesson), check=options.check)

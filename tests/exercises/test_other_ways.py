@@ -529,13 +529,13 @@ def test_another_right_way_is_right(exercise: Exercise, answer: Callable[..., An
 
 def test_rows_that_are_paired_up_give_the_packages_rotation_the_scores_of_neighbours() -> None:
     """Which is what exercise 3 of lesson 04 claims: the two rotations are equal up to an order of coordinates."""
-    heads, positions, x = 2, torch.arange(5.0), randn(5, 12, seed=1)
+    heads, places, x = 2, torch.arange(5.0), randn(5, 12, seed=1)
     W_Q, W_K = randn(12, 12, seed=2), randn(12, 12, seed=3)
 
     def projected(W: Tensor) -> Tensor:
         return (x @ W.T).view(1, 5, heads, -1).transpose(1, 2)
 
-    q, k = (positions.rotary.reference(projected(W), positions) for W in (W_Q, W_K))
+    q, k = (positions.rotary.reference(projected(W), places) for W in (W_Q, W_K))
     turn = Rotary(6).rotate
     paired_q, paired_k = (turn(projected(positions.pair_up.reference(W, heads))) for W in (W_Q, W_K))
     torch.testing.assert_close(paired_q @ paired_k.mT, q @ k.mT)

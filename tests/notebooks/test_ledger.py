@@ -16,7 +16,15 @@ from tfbook.course.claims import claim
 def lesson(measured: float) -> NotebookNode:
     """A notebook that has shown two claims, through the package's own display."""
     claims = [
-        claim("attention.1", "Attention | fixed", measured, ">=", 80.0, source="Bahdanau et al. (2015), Fig. 2", unit=" BLEU"),
+        claim(
+            "attention.1",
+            "Attention | fixed",
+            measured,
+            ">=",
+            80.0,
+            source="Bahdanau et al. (2015), Fig. 2",
+            unit=" BLEU",
+        ),
         claim("attention.12", "Errors are few", 0.1234, "<=", 0.15, source="Och & Ney (2003)"),
     ]
     shown = [code("claim(…)", mimebundle(each._repr_mimebundle_())) for each in claims]

@@ -95,7 +95,7 @@ class TestReport:
 
     def test_it_runs_where_no_package_is_installed(self) -> None:
         """Such as the first time in a bare Python: the report is about that, so it must not need torch itself."""
-        code = f"import sys; sys.path.insert(0, {str(ROOT)!r}); from tfbook import machine; machine.check()"
+        code = f"import sys; sys.path.insert(0, {str(ROOT)!r}); from tfbook.course import machine; machine.check()"
         command = [sys.executable, "-I", "-S", "-c", code]  # without site-packages
         output = subprocess.run(
             command, capture_output=True, text=True, timeout=60, check=True, encoding="utf-8"
@@ -165,7 +165,7 @@ class TestDevice:
         monkeypatch.setattr(torch.backends.mps, "is_available", lambda: False)
 
     def test_the_cpu(self) -> None:
-        assert machine.device() == Finding("ok", "cpu")
+        assert machine.compute_device() == Finding("ok", "cpu")
 
     def test_a_gpu_is_named(self, monkeypatch: pytest.MonkeyPatch) -> None:
         full, ones = torch.full, torch.ones
@@ -173,17 +173,17 @@ class TestDevice:
         monkeypatch.setattr(torch, "full", lambda *arguments, device: full(*arguments))
         monkeypatch.setattr(torch, "ones", lambda *arguments, device: ones(*arguments))
         monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "Tesla T4")
-        assert machine.device() == Finding("ok", "cuda, Tesla T4")
+        assert machine.compute_device() == Finding("ok", "cuda, Tesla T4")
 
     def test_one_that_raises(self, monkeypatch: pytest.MonkeyPatch) -> None:
         message = "CUDA error: no kernel image is available\nCompile with TORCH_USE_CUDA_DSA"
         monkeypatch.setattr(torch, "full", raising(RuntimeError(message)))
         expected = "cpu does not compute (CUDA error: no kernel image is available)"
-        assert machine.device() == Finding("problem", expected, "Set TFBOOK_DEVICE=cpu to go on without it.")
+        assert machine.compute_device() == Finding("problem", expected, "Set TFBOOK_DEVICE=cpu to go on without it.")
 
     def test_one_that_computes_nonsense(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(torch, "full", lambda *arguments, device: torch.zeros(2, 3))
-        assert machine.device().text == "cpu computes 2 + 2 + 2 = 0"
+        assert machine.compute_device().text == "cpu computes 2 + 2 + 2 = 0"
 
     @pytest.mark.parametrize(
         ("cuda", "mend"),
@@ -195,13 +195,13 @@ class TestDevice:
     def test_a_gpu_that_torch_cannot_use(self, monkeypatch: pytest.MonkeyPatch, cuda: str | None, mend: str) -> None:
         monkeypatch.setattr(machine, "_nvidia_gpu", lambda: "Tesla T4")
         monkeypatch.setattr(torch.version, "cuda", cuda)
-        assert machine.device() == Finding("note", "cpu, while Tesla T4 stays unused", mend)
+        assert machine.compute_device() == Finding("note", "cpu, while Tesla T4 stays unused", mend)
 
     @pytest.mark.parametrize("variable", ["TFBOOK_DEVICE", "CUDA_VISIBLE_DEVICES"])
     def test_a_gpu_that_the_reader_left_out(self, monkeypatch: pytest.MonkeyPatch, variable: str) -> None:
         monkeypatch.setattr(machine, "_nvidia_gpu", lambda: "Tesla T4")
         monkeypatch.setenv(variable, "cpu" if variable == "TFBOOK_DEVICE" else "")
-        assert machine.device() == Finding("ok", "cpu")
+        assert machine.compute_device() == Finding("ok", "cpu")
 
 
 class TestNvidiaGPU:

@@ -340,8 +340,8 @@ def attention_report(
 ) -> dict[str, float]:
     """Every invariant of a self-attention layer on one padded batch: name → largest violation.
 
-    `x` needs two positions or more, and one sequence that is padded. An implementation that approximates its weights has no
-    record of them.
+    `x` needs two positions or more, and one sequence that is padded. An implementation that approximates its weights
+    has no record of them.
     """
     training, time, mask = layer.training, x.shape[1], Causal() & Lengths(lengths)
 

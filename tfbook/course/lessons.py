@@ -4,11 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-ATTENTION = "I · Attention"
-TRANSFORMERS = "II · Transformers"
-VISION = "III · Vision"
-COST = "IV · Cost"
-BEYOND = "V · Beyond"
+PARTS = {1: "I · Attention", 2: "II · Transformers", 3: "III · Vision", 4: "IV · Cost", 5: "V · Beyond"}
 
 
 @dataclass(frozen=True)
@@ -20,7 +16,7 @@ class Lesson:
     title: str
     question: str
     minutes: int | None  # of reading; None while the lesson is planned
-    part: str
+    part: int  # one of PARTS
 
     @property
     def name(self) -> str:
@@ -34,35 +30,35 @@ class Lesson:
 
 
 LESSONS = (
-    Lesson(0, "start_here", "Start here", "Is everything ready, and how does the course work?", 20, ATTENTION),
-    Lesson(1, "bahdanau_attention", "Bahdanau attention", "Can a decoder look back?", 70, ATTENTION),
-    Lesson(2, "scoring_functions", "Scoring functions", "What makes a key match a query?", 60, ATTENTION),
-    Lesson(3, "self_attention", "Self-attention", "What if every token looks at every token?", 75, ATTENTION),
-    Lesson(4, "positions", "Positions", "Where is each token?", 80, ATTENTION),
-    Lesson(5, "transformer", "The Transformer", "Is attention all you need?", 90, TRANSFORMERS),
-    Lesson(6, "decoding", "Decoding", "How does a model write?", None, TRANSFORMERS),
-    Lesson(7, "tokenizers", "Tokenizers", "How does text become tokens?", 75, TRANSFORMERS),
-    Lesson(8, "bert_masking", "BERT masking", "What can reading both ways learn?", 90, TRANSFORMERS),
-    Lesson(9, "gpt_pretraining", "GPT pretraining", "What does predicting the next token teach?", 100, TRANSFORMERS),
-    Lesson(10, "scaling_laws", "Scaling laws", "What makes pretraining fast, and what does scale buy?", None, TRANSFORMERS),
-    Lesson(11, "adapting", "Adapting", "How does one model serve many tasks?", None, TRANSFORMERS),
-    Lesson(12, "preferences", "Preferences", "How do preferences become gradients?", None, TRANSFORMERS),
-    Lesson(13, "vit_patches", "ViT patches", "Is an image worth 16×16 words?", 80, VISION),
-    Lesson(14, "vision_beyond", "Vision beyond", "Do we need global attention, or attention at all?", None, VISION),
-    Lesson(15, "efficient_attention", "Efficient attention", "Can n² be broken?", 90, COST),
-    Lesson(16, "inference", "Inference", "How is text generated fast?", None, COST),
-    Lesson(17, "state_spaces", "State spaces", "What other ways are there to read a sequence?", None, BEYOND),
-    Lesson(18, "memory", "Memory", "What if attention reads something other than the input?", None, BEYOND),
-    Lesson(19, "modalities", "Modalities", "What else can be cut into tokens?", None, BEYOND),
-    Lesson(20, "scaling_out", "Scaling out", "How do many machines train one model?", None, BEYOND),
+    Lesson(0, "start_here", "Start here", "Is everything ready, and how does the course work?", 20, 1),
+    Lesson(1, "bahdanau_attention", "Bahdanau attention", "Can a decoder look back?", 70, 1),
+    Lesson(2, "scoring_functions", "Scoring functions", "What makes a key match a query?", 60, 1),
+    Lesson(3, "self_attention", "Self-attention", "What if every token looks at every token?", 75, 1),
+    Lesson(4, "positions", "Positions", "Where is each token?", 80, 1),
+    Lesson(5, "transformer", "The Transformer", "Is attention all you need?", 90, 2),
+    Lesson(6, "decoding", "Decoding", "How does a model write?", None, 2),
+    Lesson(7, "tokenizers", "Tokenizers", "How does text become tokens?", 75, 2),
+    Lesson(8, "bert_masking", "BERT masking", "What can reading both ways learn?", 90, 2),
+    Lesson(9, "gpt_pretraining", "GPT pretraining", "What does predicting the next token teach?", 100, 2),
+    Lesson(10, "scaling_laws", "Scaling laws", "What makes pretraining fast, and what does scale buy?", None, 2),
+    Lesson(11, "adapting", "Adapting", "How does one model serve many tasks?", None, 2),
+    Lesson(12, "preferences", "Preferences", "How do preferences become gradients?", None, 2),
+    Lesson(13, "vit_patches", "ViT patches", "Is an image worth 16×16 words?", 80, 3),
+    Lesson(14, "vision_beyond", "Vision beyond", "Do we need global attention, or attention at all?", None, 3),
+    Lesson(15, "efficient_attention", "Efficient attention", "Can n² be broken?", 90, 4),
+    Lesson(16, "inference", "Inference", "How is text generated fast?", None, 4),
+    Lesson(17, "state_spaces", "State spaces", "What other ways are there to read a sequence?", None, 5),
+    Lesson(18, "memory", "Memory", "What if attention reads something other than the input?", None, 5),
+    Lesson(19, "modalities", "Modalities", "What else can be cut into tokens?", None, 5),
+    Lesson(20, "scaling_out", "Scaling out", "How do many machines train one model?", None, 5),
 )
 
 
 def by_part() -> dict[str, list[str]]:
     """The lessons of each part, such as "08 BERT masking", as `plot.course_map` takes them."""
     return {
-        part: [f"{lesson.number:02} {lesson.title}" for lesson in LESSONS if lesson.part == part]
-        for part in dict.fromkeys(lesson.part for lesson in LESSONS)
+        name: [f"{lesson.number:02} {lesson.title}" for lesson in LESSONS if lesson.part == part]
+        for part, name in PARTS.items()
     }
 
 

@@ -141,7 +141,7 @@ def torch_and_vision() -> Finding:
 # ---- what computes -----------------------------------------------------------------------------------------------
 
 
-def device() -> Finding:
+def compute_device() -> Finding:
     """The device that lessons use computes, and no GPU is left unused by mistake."""
     import torch
 
@@ -306,7 +306,7 @@ CHECKS: dict[str, Check] = {
     "Python": python,
     "packages": packages,
     "torch": torch_and_vision,
-    "device": device,
+    "device": compute_device,
     "threads": threads,
     "settings": settings,
     "data folder": data_folder,

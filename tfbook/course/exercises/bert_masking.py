@@ -34,8 +34,8 @@ def _texts_and_dice() -> list[tuple[Tensor, int, Tensor, Tensor, Tensor]]:
     hints=[
         "Begin with a Boolean tensor `chosen`: `draw < 0.15`, and the token is no special one. All that follows "
         "happens where it is True and nowhere else.",
-        "There are `vocab - len(BERT_SPECIALS)` words, and the first is number `len(BERT_SPECIALS)`. `torch.where` three times: "
-        "`[MASK]`, another word, targets.",
+        "There are `vocab - len(BERT_SPECIALS)` words, and the first is number `len(BERT_SPECIALS)`. `torch.where` "
+        "three times: `[MASK]`, another word, targets.",
     ],
 )
 def hide(ids: Tensor, vocab: int, draw: Tensor, kind: Tensor, other: Tensor) -> tuple[Tensor, Tensor]:
@@ -139,7 +139,8 @@ def _logits_and_targets() -> list[tuple[Tensor, Tensor]]:
 @exercise(
     cases=_logits_and_targets,
     hints=[
-        "Which positions count? `targets != IGNORE_INDEX` is a Boolean tensor, and it can index both logits and targets.",
+        "Which positions count? `targets != IGNORE_INDEX` is a Boolean tensor, and it can index both logits and "
+        "targets.",
         "−log softmax(logits) at the targets, added up, divided by how many there are. And where there are none?",
     ],
 )

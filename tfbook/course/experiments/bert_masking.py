@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from tfbook import data, runtime, training
 from tfbook.course.experiments import experiment
-from tfbook.course.experiments.cost import flops, in_turns, parameters
+from tfbook.course.experiments.cost import count_flops, in_turns, parameters
 from tfbook.course.experiments.small_bert import (
     FINE,
     LONGEST,
@@ -205,7 +205,9 @@ def electra(seeds: Sequence[int] = (1, 2, 3), *, steps: int = 1000) -> list[dict
 
             recipe = replace(plan.recipe(), schedule=training.inverse_sqrt(steps // 10))
             history = training.fit(model, loss, batches, recipe, evaluate=evaluate)
-            rows.append({"objective": name, "seed": seed, "flops a step": flops(step), "curve": history.evaluations})
+            rows.append(
+                {"objective": name, "seed": seed, "flops a step": count_flops(step), "curve": history.evaluations}
+            )
     return rows
 
 

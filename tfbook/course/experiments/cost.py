@@ -76,7 +76,7 @@ def kept_bytes(model: nn.Module, compute: Callable[[], Tensor]) -> int:
     return sum(kept.values()) if loss.isfinite() else 0
 
 
-def flops(run: Callable[[], object]) -> int:
+def count_flops(run: Callable[[], object]) -> int:
     """Floating-point operations of the matrix products in `run`."""
     from torch.utils.flop_counter import FlopCounterMode
 

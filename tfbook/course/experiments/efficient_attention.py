@@ -24,7 +24,7 @@ from tfbook.attention.efficient.tiled import Tiled
 from tfbook.attention.implementations import Implementation, attention_weights, fastest, softmax
 from tfbook.attention.masks import Causal
 from tfbook.course.experiments import experiment
-from tfbook.course.experiments.cost import attend, convolve, exponent, flops, in_turns, peak_memory, recur
+from tfbook.course.experiments.cost import attend, convolve, count_flops, exponent, in_turns, peak_memory, recur
 from tfbook.models.blocks import Config, alternate
 from tfbook.models.language_model import LanguageModel
 
@@ -55,7 +55,7 @@ REACH = {"convolution": "k", "restricted": "r"}  # the third size of a layer, as
 @torch.no_grad()
 def operations(lengths: Sequence[int], d: int = 64) -> dict[str, list[int]]:
     """Floating-point operations of the matrix products of each of `LAYERS` over so many vectors of width d."""
-    return {name: [flops(layer(n, d)) for n in lengths] for name, layer in LAYERS.items()}
+    return {name: [count_flops(layer(n, d)) for n in lengths] for name, layer in LAYERS.items()}
 
 
 @torch.no_grad()
@@ -66,7 +66,7 @@ def cost_exponents(sizes: Sequence[int] = (64, 128, 256, 512), fixed: int = 64) 
         runs = {"n": [layer(n, fixed) for n in sizes], "d": [layer(fixed, d) for d in sizes]}
         if name in REACH:
             runs[REACH[name]] = [layer(fixed, fixed, **{REACH[name]: reach}) for reach in sizes]
-        found[name] = {size: exponent(sizes, [flops(run) for run in each]) for size, each in runs.items()}
+        found[name] = {size: exponent(sizes, [count_flops(run) for run in each]) for size, each in runs.items()}
     return found
 
 

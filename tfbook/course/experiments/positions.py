@@ -114,7 +114,7 @@ Loss = Callable[[nn.Module, Tensor], Tensor]
 MASKED = 0.15  # the share of characters that a bidirectional model has to predict
 
 
-def masked_loss(model: BidirectionalModel, ids: Int[Tensor, "batch time"]) -> Float[Tensor, ""]:
+def masked_character_loss(model: BidirectionalModel, ids: Int[Tensor, "batch time"]) -> Float[Tensor, ""]:
     """Mean cross-entropy of masked characters, given all the others; the last id is the mask."""
     masked = torch.rand(ids.shape, device=ids.device) < MASKED
     logits = model(ids.masked_fill(masked, model.vocabulary.out_features - 1))
@@ -177,7 +177,7 @@ class SlowPairsInterpolated(InterpolatedRotary):
         return torch.where(last >= 2 * math.pi, Rotary.angles(self, positions), super().angles(positions))
 
 
-def interpolated(
+def interpolate_positions(
     model: LanguageModel, stretch: float, kind: type[InterpolatedRotary] = InterpolatedRotary
 ) -> LanguageModel:
     """A copy of a rotary model whose positions are divided by `stretch`."""
@@ -236,13 +236,13 @@ def _stretched(model: LanguageModel, text: Text, seed: int, steps: int) -> dict[
     """Stretched to each length without training; tuned to one length."""
     found = {
         f"interpolated, {pairs}": [
-            (length, round(perplexity(interpolated(model, length / TRAINED, kind), text, length), 4))
+            (length, round(perplexity(interpolate_positions(model, length / TRAINED, kind), text, length), 4))
             for length in LENGTHS
         ]
         for pairs, kind in (("all pairs", InterpolatedRotary), ("slow pairs", SlowPairsInterpolated))
     }
     for name, stretch in (("interpolated, tuned", TUNED / TRAINED), ("tuned", 1.0)):
-        changed = interpolated(model, stretch)
+        changed = interpolate_positions(model, stretch)
         tuned(changed, text, seed, steps=steps, length=TUNED, lr=1e-3)
         found[name] = _curve(changed, text)
     return found
@@ -254,7 +254,7 @@ def control(seeds: Sequence[int] = (1, 2), *, steps: int = 800) -> list[dict[str
     text = data.load("tiny-shakespeare", fallback="python-reference")
     rows = []
     for seed in seeds:
-        both_ways, _ = trained("none", text, seed, steps=steps, kind=BidirectionalModel, loss=masked_loss)
+        both_ways, _ = trained("none", text, seed, steps=steps, kind=BidirectionalModel, loss=masked_character_loss)
         rows.append({"model": "bidirectional", "seed": seed, "probes": _rounded(position_probes(both_ways, text))})
         runtime.seed(seed)
         fresh = LanguageModel(len(text.characters) + 1, replace(SIZES, position="none")).to(runtime.device())

@@ -17,7 +17,7 @@ from tfbook import runtime, training
 from tfbook.attention.implementations import Implementation
 from tfbook.attention.masks import Band, Lengths
 from tfbook.attention.multi_head import MultiHeadAttention
-from tfbook.course.experiments.cost import attend, convolve, exponent, flops, in_turns, recur
+from tfbook.course.experiments.cost import attend, convolve, count_flops, exponent, in_turns, recur
 from tfbook.text.vocabulary import PAD, Vocabulary
 
 # ---- words that are nouns or verbs -------------------------------------------------------------------------------
@@ -84,7 +84,7 @@ class TaggedBatch:
         return TaggedBatch(*(tensor.to(device) for tensor in vars(self).values()))
 
 
-class Tagger(nn.Module):
+class WordTagger(nn.Module):
     """Logits of the tags of each word from its embedding, with self-attention added to it where there are heads."""
 
     def __init__(self, vocabulary: int, *, d_model: int = 32, heads: int = 0):
@@ -103,13 +103,13 @@ class Tagger(nn.Module):
         return self.tag(x)
 
 
-def tagging_loss(model: Tagger, batch: TaggedBatch) -> Float[Tensor, ""]:
+def tagging_loss(model: WordTagger, batch: TaggedBatch) -> Float[Tensor, ""]:
     """Mean cross-entropy in nats per word, padding left out."""
     return F.cross_entropy(model(batch.ids, batch.lengths).flatten(0, 1).float(), batch.tags.flatten())
 
 
 @torch.inference_mode()
-def accuracy(model: Tagger, tagged: Sequence[Tagged], vocabulary: Vocabulary, words: Sequence[str] = ()) -> float:
+def accuracy(model: WordTagger, tagged: Sequence[Tagged], vocabulary: Vocabulary, words: Sequence[str] = ()) -> float:
     """Share of right tags among all words, or among `words`."""
     batch = TaggedBatch.of(tagged, vocabulary).to(runtime.device())
     counted = batch.tags >= 0
@@ -221,8 +221,8 @@ def cost_exponents(sizes: Sequence[int] = (64, 128, 256, 512), fixed: int = 64) 
     """Exponents of the operations in n (at width `fixed`) and in d (at length `fixed`): name → (in n, in d)."""
     return {
         name: (
-            exponent(sizes, [flops(layer(n, fixed)) for n in sizes]),
-            exponent(sizes, [flops(layer(fixed, d)) for d in sizes]),
+            exponent(sizes, [count_flops(layer(n, fixed)) for n in sizes]),
+            exponent(sizes, [count_flops(layer(fixed, d)) for d in sizes]),
         )
         for name, layer in COUNTED.items()
     }

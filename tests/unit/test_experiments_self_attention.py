@@ -8,8 +8,8 @@ import torch
 from tfbook import training
 from tfbook.attention import softmax
 from tfbook.course.experiments import self_attention as study
-from tfbook.course.experiments.cost import attend, flops
-from tfbook.course.experiments.self_attention import EITHER, TAGS, Guests, Party, TaggedBatch, Tagger
+from tfbook.course.experiments.cost import attend, count_flops
+from tfbook.course.experiments.self_attention import EITHER, TAGS, Guests, Party, TaggedBatch, WordTagger
 from tfbook.text import Vocabulary
 
 
@@ -32,7 +32,7 @@ def test_padding_has_no_tag_and_no_influence() -> None:
     batch = TaggedBatch.of(tagged, vocabulary)
     assert batch.lengths.tolist() == [len(sentence.words) for sentence in tagged]
     assert ((batch.tags < 0).sum(dim=1) == batch.ids.shape[1] - batch.lengths).all()
-    model = Tagger(len(vocabulary), heads=2).eval()
+    model = WordTagger(len(vocabulary), heads=2).eval()
     alone = TaggedBatch.of(tagged[:1], vocabulary)
     torch.testing.assert_close(
         model(batch.ids, batch.lengths)[:1, : alone.ids.shape[1]], model(alone.ids, alone.lengths)
@@ -42,7 +42,7 @@ def test_padding_has_no_tag_and_no_influence() -> None:
 def test_accuracy_counts_the_words_asked_for() -> None:
     tagged = study.sentences(20, seed=4)
     vocabulary = Vocabulary(sentence.words for sentence in tagged)
-    model = Tagger(len(vocabulary)).eval()
+    model = WordTagger(len(vocabulary)).eval()
     with torch.no_grad():
         model.tag.weight.zero_()
         model.tag.bias.copy_(torch.eye(len(TAGS))[TAGS.index("noun")])  # predicts noun, whatever comes
@@ -98,7 +98,7 @@ def test_operations_are_those_of_the_paper_s_table() -> None:
 
 
 def test_the_whole_layer_adds_four_projections() -> None:
-    projections = flops(study.attention_layer(10, 8, softmax)) - flops(attend(10, 8))
+    projections = count_flops(study.attention_layer(10, 8, softmax)) - count_flops(attend(10, 8))
     assert projections == 2 * 4 * 10 * 8 * 8
 
 

@@ -153,7 +153,7 @@ def test_masked_characters_are_predicted_from_the_others(text: Text) -> None:
     with torch.no_grad():
         expected = F.cross_entropy(model(torch.where(masked, 26, ids))[masked], ids[masked])
     torch.manual_seed(3)
-    torch.testing.assert_close(study.masked_loss(model, ids), expected)
+    torch.testing.assert_close(study.masked_character_loss(model, ids), expected)
 
 
 def test_only_pairs_that_never_went_round_are_interpolated() -> None:
@@ -166,12 +166,12 @@ def test_only_pairs_that_never_went_round_are_interpolated() -> None:
 
 def test_stretching_leaves_the_model_as_it_is(text: Text) -> None:
     model = untrained("rotary", text)
-    stretched = study.interpolated(model, 2)
+    stretched = study.interpolate_positions(model, 2)
     assert type(model.stack.position) is Rotary
     assert torch.equal(stretched.embed.weight, model.embed.weight)
     ids = torch.randint(26, (2, 30))
     assert not torch.allclose(stretched(ids), model(ids), atol=1e-4)
-    torch.testing.assert_close(study.interpolated(model, 1)(ids), model(ids))
+    torch.testing.assert_close(study.interpolate_positions(model, 1)(ids), model(ids))
 
 
 def test_probes_read_positions_where_they_were_added(text: Text) -> None:
