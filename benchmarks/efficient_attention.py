@@ -21,7 +21,8 @@ from statistics import median
 from typing import Any
 
 from tfbook import runtime
-from tfbook.course.experiments import in_turns, machine, markdown, peak_memory
+from tfbook.course.experiments import machine, markdown
+from tfbook.course.experiments.cost import exponent, in_turns, peak_memory
 from tfbook.course.experiments.efficient_attention import (
     FUSED,
     IMPLEMENTATIONS,
@@ -29,7 +30,6 @@ from tfbook.course.experiments.efficient_attention import (
     WRITTEN_OUT,
     forward_backward,
 )
-from tfbook.course.experiments.self_attention import exponent
 
 LENGTHS = (256, 512, 1024, 2048, 4096, 8192, 16384)
 FITTED = 1024  # the shortest length of those that exponents are fitted over

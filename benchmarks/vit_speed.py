@@ -27,7 +27,8 @@ from torch import nn
 from torch.nn import functional as F
 
 from tfbook import runtime
-from tfbook.course.experiments import in_turns, machine, markdown
+from tfbook.course.experiments import machine, markdown
+from tfbook.course.experiments.cost import in_turns
 from tfbook.data.images import LabelledImages
 from tfbook.models.vit import Vit, VitConfig
 from tfbook.training import optimizers

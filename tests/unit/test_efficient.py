@@ -33,8 +33,7 @@ from tfbook.attention.efficient.linear import Linear
 from tfbook.attention.efficient.lsh import Lsh
 from tfbook.attention.efficient.performer import Performer
 from tfbook.attention.efficient.tiled import Tiled, online_softmax
-from tfbook.course.experiments import peak_memory
-from tfbook.course.experiments.self_attention import exponent
+from tfbook.course.experiments.cost import exponent, peak_memory
 from tfbook.models.blocks import Config, alternate
 from tfbook.models.language_model import LanguageModel
 

@@ -15,9 +15,9 @@ from torch.nn import functional as F
 
 from tfbook.attention import Causal, Lengths, Mask, softmax
 from tfbook.attention.efficient.linear import Linear, elu_plus_one, step
-from tfbook.attention.efficient.lsh import Lsh, hashed, in_window, sort_by_bucket
-from tfbook.attention.efficient.performer import Performer, PerformerState, attend_chunk, log_features, projection
-from tfbook.course.experiments.self_attention import exponent
+from tfbook.attention.efficient.lsh import Line, Lsh, hashed, near
+from tfbook.attention.efficient.performer import Performer, log_features, projection
+from tfbook.course.experiments.cost import exponent
 
 
 class Case(NamedTuple):

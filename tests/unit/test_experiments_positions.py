@@ -1,4 +1,4 @@
-"""What lesson 04 measures: sentences, additions and windows are what they say; stretched positions; curves."""
+"""What positions are measured on: sentences, additions and windows are what they say; stretched positions."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ def test_a_sentence_holds_a_noun_a_verb_and_another_noun_in_this_order(words: in
     ids, roles, before = study.sentences(200, words, seed=1)
     assert ids.shape == (200, words)
     for sentence, role, previous in zip(ids.tolist(), roles.tolist(), before.tolist(), strict=True):
-        told = [WORDS[i] for i in sentence]
-        kinds = ["noun" if w in NOUNS else "verb" for w in told if w in NOUNS + VERBS]
+        words_of = [WORDS[i] for i in sentence]
+        kinds = ["noun" if w in NOUNS else "verb" for w in words_of if w in NOUNS + VERBS]
         assert kinds == ["noun", "verb", "noun"]
-        nouns = [w for w in told if w in NOUNS]
+        nouns = [w for w in words_of if w in NOUNS]
         assert nouns[0] != nouns[1]
         assert [r for r in role if r >= 0] == [0, 1]
-        assert [w for w, r in zip(told, role, strict=True) if r >= 0] == nouns
+        assert [w for w, r in zip(words_of, role, strict=True) if r >= 0] == nouns
         assert previous == [-100, *sentence[:-1]]
 
 
@@ -144,16 +144,16 @@ def test_as_many_characters_a_step_whatever_the_length(
     assert seen == [(study.BATCH * study.TRAINED // length, length)] * 2
 
 
-def test_hidden_characters_are_guessed_from_the_others(text: Text) -> None:
-    """The model sees the last id where a character is hidden, and the loss counts those places alone."""
+def test_masked_characters_are_predicted_from_the_others(text: Text) -> None:
+    """The model sees the last id where a character is masked, and the loss counts those places alone."""
     ids = torch.randint(26, (8, 40))
     torch.manual_seed(3)
-    hidden = torch.rand(ids.shape) < study.HIDDEN
+    masked = torch.rand(ids.shape) < study.MASKED
     model = untrained("none", text, BidirectionalModel)
     with torch.no_grad():
-        expected = F.cross_entropy(model(torch.where(hidden, 26, ids))[hidden], ids[hidden])
+        expected = F.cross_entropy(model(torch.where(masked, 26, ids))[masked], ids[masked])
     torch.manual_seed(3)
-    torch.testing.assert_close(study.hidden_loss(model, ids), expected)
+    torch.testing.assert_close(study.masked_character_loss(model, ids), expected)
 
 
 def test_only_pairs_that_never_went_round_are_interpolated() -> None:
@@ -262,20 +262,3 @@ def test_every_adder_is_tested_at_every_length(monkeypatch: pytest.MonkeyPatch) 
     rows = study.addition((1, 2), steps=20)
     assert [(row["model"], row["seed"]) for row in rows] == [(m, s) for s in (1, 2) for m in ("none", "rotary")]
     assert all([columns for columns, *_ in row["right"]] == list(study.TESTED) for row in rows)
-
-
-# ---- curves ------------------------------------------------------------------------------------------------------
-
-
-def test_curves_are_means_with_half_the_range() -> None:
-    rows = [
-        {"model": name, "perplexity": [(64, y), (96, 4.0)], "probes": [0.0, y], "right": [(8, y, 0.5)]}
-        for name, ys in (("a", (2.0, 3.0)), ("b", (1.0, 1.0)))
-        for y in ys
-    ]
-    assert study.curves(rows, "perplexity", ["a"]) == {"a": ([64, 96], [2.5, 4.0], [0.5, 0.0])}
-    assert study.curves(rows, "probes", ["b", "a"]) == {
-        "b": ([0, 1], [0.0, 1.0], [0.0, 0.0]),
-        "a": ([0, 1], [0.0, 2.5], [0.0, 0.5]),
-    }
-    assert study.curves(rows, "right", ["a"]) == {"a": ([8], [2.5], [0.5])}

@@ -1,4 +1,4 @@
-"""Lesson 03's tasks are what they say, and its models are as able as the lesson needs, on small sizes."""
+"""The tasks of self-attention are what they say, and its models are as able as the lesson needs, on small sizes."""
 
 import math
 
@@ -8,6 +8,7 @@ import torch
 from tfbook import training
 from tfbook.attention import softmax
 from tfbook.course.experiments import self_attention as study
+from tfbook.course.experiments.cost import attend, count_flops
 from tfbook.course.experiments.self_attention import EITHER, TAGS, Guests, Party, TaggedBatch, WordTagger
 from tfbook.text import Vocabulary
 
@@ -44,7 +45,7 @@ def test_accuracy_counts_the_words_asked_for() -> None:
     model = WordTagger(len(vocabulary)).eval()
     with torch.no_grad():
         model.tag.weight.zero_()
-        model.tag.bias.copy_(torch.eye(len(TAGS))[TAGS.index("noun")])  # says noun, whatever comes
+        model.tag.bias.copy_(torch.eye(len(TAGS))[TAGS.index("noun")])  # predicts noun, whatever comes
     tags = [(word, TAGS[tag]) for sentence in tagged for word, tag in zip(*sentence, strict=True)]
     either = [tag for word, tag in tags if word in EITHER]
     assert math.isclose(
@@ -90,10 +91,6 @@ def test_training_reduces_the_error(heads: int) -> None:
     assert study.explained(model) <= 1
 
 
-def test_the_exponent_of_a_power_is_found() -> None:
-    assert math.isclose(study.exponent([10, 20, 40], [3 * n**1.5 for n in (10, 20, 40)]), 1.5)
-
-
 def test_operations_are_those_of_the_paper_s_table() -> None:
     found = study.cost_exponents(config=(8, 16, 32), fixed=8)
     expected = {"self-attention": (2, 1), "recurrent": (1, 2), "convolution": (1, 2)}
@@ -101,7 +98,7 @@ def test_operations_are_those_of_the_paper_s_table() -> None:
 
 
 def test_the_whole_layer_adds_four_projections() -> None:
-    projections = study.count_flops(study.attention_layer(10, 8, softmax)) - study.count_flops(study.attend(10, 8))
+    projections = count_flops(study.attention_layer(10, 8, softmax)) - count_flops(attend(10, 8))
     assert projections == 2 * 4 * 10 * 8 * 8
 
 

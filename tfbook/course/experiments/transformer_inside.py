@@ -1,4 +1,4 @@
-"""Lesson 05, live: what norms and residual sums are for, where heads look, and what a word costs."""
+"""Inside a Transformer: what norms and residual connections are for, what heads attend to, what a token costs."""
 
 from __future__ import annotations
 
@@ -14,9 +14,8 @@ from torch.nn import functional as F
 
 from tfbook import runtime
 from tfbook.attention.recording import record
-from tfbook.course.experiments import bahdanau_attention
-from tfbook.course.experiments.bahdanau_attention import Task
 from tfbook.course.experiments.transformer import LESSON, xavier
+from tfbook.course.experiments.translators import Task, random_batch, random_translator, training_seconds
 from tfbook.course.metrics import alignment_error_rate, hard_alignment
 from tfbook.generation.search import Steps
 from tfbook.models.blocks import Config, PreNorm
@@ -26,11 +25,11 @@ from tfbook.models.transformer import Decoder, Encoder, Transformer
 from tfbook.text.pairs import Pair, collate
 from tfbook.text.vocabulary import SPECIALS
 
-# ---- what norms and residual sums are for ---------------------------------------------------------------------
+# ---- what norms and residual connections are for --------------------------------------------------------------
 
 
 class Bare(nn.Module):
-    """A branch of a block without its sum: what came in is gone, and what the branch found is all that is left."""
+    """A branch of a block without its residual connection: what comes in is replaced by what the branch computes."""
 
     def __init__(self, residual: PreNorm):
         super().__init__()
@@ -41,12 +40,12 @@ class Bare(nn.Module):
         return self.branch(self.norm(x), **context)
 
 
-def ablated(symbols: int, config: Config, *, residuals: bool = True, norms: bool = True) -> BidirectionalModel:
-    """A stack of blocks over `symbols` with the weights of `xavier`, without residual sums, norms, or either."""
-    model = BidirectionalModel(symbols, config)
+def ablated(symbols: int, sizes: Config, *, residuals: bool = True, norms: bool = True) -> BidirectionalModel:
+    """A stack of blocks over `symbols` with the weights of `xavier`, without residual connections, norms, or either."""
+    model = BidirectionalModel(symbols, sizes)
     xavier(model)
     for block in model.stack.blocks:
-        for name in ("attention", "feed_forward"):
+        for name in ("mixer", "feed_forward"):
             part = getattr(block, name)
             part.norm = part.norm if norms else nn.Identity()
             setattr(block, name, part if residuals else Bare(part))
@@ -55,12 +54,12 @@ def ablated(symbols: int, config: Config, *, residuals: bool = True, norms: bool
 
 
 def reversal(step: int, *, symbols: int = 10, length: int = 10, rows: int = 64) -> Int[Tensor, "row length"]:
-    """Random rows of symbols, the same whenever the step is asked for; a model has to say them backwards."""
+    """Random rows of symbols, the same whenever the step is asked for; a model has to reverse them."""
     return torch.randint(symbols, (rows, length), generator=torch.Generator().manual_seed(step))
 
 
 def reversal_loss(model: nn.Module, rows: Int[Tensor, "row length"]) -> Float[Tensor, ""]:
-    """Cross-entropy in nats a symbol."""
+    """Cross-entropy in nats per symbol."""
     return F.cross_entropy(model(rows).flatten(0, 1).float(), rows.flip(1).flatten())
 
 
@@ -93,7 +92,7 @@ def cross_maps(
 
 
 def head_errors(model: Transformer, pairs: Sequence[Pair], task: Task) -> Float[Tensor, "layer head"]:
-    """Alignment error rate of the largest weights of each head of the cross-attentions, as in lesson 01."""
+    """Alignment error rate of the largest weights of each head of the cross-attentions, as in `alignment_error`."""
     maps = cross_maps(model, pairs, task)
     gold = [set(pair.sure) for pair in pairs], [set(pair.possible) for pair in pairs]
     layers, heads = maps[0].shape[:2]
@@ -110,14 +109,14 @@ def head_errors(model: Transformer, pairs: Sequence[Pair], task: Task) -> Float[
 def step_seconds(
     lengths: Sequence[int], *, rows: int = 16, vocabulary: int = 1000, rounds: int = 3
 ) -> dict[str, list[float]]:
-    """Median seconds of a training step on sentences of each length: lesson 01's translator and the lesson's."""
+    """Median seconds of a training step on sentences of each length: a recurrent translator and a Transformer."""
     found: dict[str, list[float]] = {}
     for words in lengths:
-        recurrent = bahdanau_attention.random_translator(BahdanauDecoder, 192, vocabulary)
-        parts = Encoder(vocabulary, LESSON.config), Decoder(vocabulary, LESSON.config)
+        recurrent = random_translator(BahdanauDecoder, 192, vocabulary)
+        parts = Encoder(vocabulary, LESSON.sizes), Decoder(vocabulary, LESSON.sizes)
         models = {"recurrent": recurrent, "Transformer": Transformer(*parts).to(runtime.device())}
-        batch = bahdanau_attention.random_batch(rows, words, vocabulary).to(runtime.device())
-        for name, seconds in bahdanau_attention.training_seconds(models, batch, rounds).items():
+        batch = random_batch(rows, words, vocabulary).to(runtime.device())
+        for name, seconds in training_seconds(models, batch, rounds).items():
             found.setdefault(name, []).append(median(seconds))
     return found
 
@@ -126,14 +125,14 @@ def step_seconds(
 def token_seconds(
     model: Transformer, steps: Callable[..., Steps], *, words: int, rows: int = 16, source: int = 20
 ) -> list[float]:
-    """Seconds for each of `words` words while the texts of a batch grow, whatever they say."""
+    """Seconds for each of `words` tokens while the texts of a batch grow, whatever is generated."""
     model.eval()
-    batch = bahdanau_attention.random_batch(rows, source, len(SPECIALS) + 1).to(runtime.device())
-    run, said = steps(model, batch.source, batch.source_lengths), batch.source[:, :1]
+    batch = random_batch(rows, source, len(SPECIALS) + 1).to(runtime.device())
+    run, tokens = steps(model, batch.source, batch.source_lengths), batch.source[:, :1]
     seconds = []
     for _ in range(words):
         start = time.perf_counter()
-        run(said)
+        run(tokens)
         runtime.synchronize()
         seconds.append(time.perf_counter() - start)
     return seconds
