@@ -86,10 +86,10 @@ LAW = Law(E=0.9, A=8.0, alpha=0.3, B=60.0, beta=0.35)
 def losses(law: Law, *, noise: float = 0.0, seed: int = 0) -> pd.DataFrame:
     """The rows that `scaling` would return if the law held."""
     generator = np.random.default_rng(seed)
-    sizes = [gpt.matrix_count(0, study.small(*shape)) for shape in study.SHAPES]
+    config = [gpt.matrix_count(0, study.small(*shape)) for shape in study.SHAPES]
     rows = [
         (n, d, s, law.loss(n, d) * math.exp(noise * generator.standard_normal()))
-        for s, n, d in product((1, 2), sizes, study.TOKENS)
+        for s, n, d in product((1, 2), config, study.TOKENS)
     ]
     return pd.DataFrame(rows, columns=["parameters", "tokens", "seed", "loss"])
 

@@ -218,7 +218,7 @@ def test_similarities_come_back_to_where_patches_were_taken(corners: Images) -> 
     model = Vit(LABELS, study.config(corners, patch=7))
     truth = torch.randn(16, 64)
     order = study.random_orders(1, 16, seed=5)[0]
-    model.stack.position.table = nn.Parameter(truth[order][None])
+    model.stack.position.embedding = nn.Parameter(truth[order][None])
     shown = torch.tensor(study._position_row(model, order)["similarity"])
     model.stack.position.embedding = nn.Parameter(truth[None])
     torch.testing.assert_close(shown, study.similarities(model), atol=6e-4, rtol=0)

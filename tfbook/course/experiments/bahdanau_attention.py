@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from statistics import median
 from typing import TYPE_CHECKING, Any
 

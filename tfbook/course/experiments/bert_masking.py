@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from tfbook import data, runtime, training
+from tfbook.attention import POSITIONS
 from tfbook.course.experiments import experiment
 from tfbook.course.experiments.cost import count_flops, in_turns, parameters
 from tfbook.course.experiments.small_bert import (
@@ -38,7 +39,7 @@ from tfbook.models.bert import Bert, MaskedLanguageModel
 from tfbook.models.bert_variants import Albert, Electra, student_of
 from tfbook.models.language_model import BidirectionalModel, LanguageModel
 from tfbook.text.masking import IGNORE_INDEX, SEP, Masked, Masking, mask_tokens
-from tfbook.training.losses import Loss, distillation_loss, electra_loss, masked_token_loss
+from tfbook.training.losses import distillation_loss, electra_loss, masked_token_loss
 
 DRAWS = 2  # of the few texts with a label, for each pretraining
 FEW = 8  # texts of each label, wherever one number has to do
@@ -150,7 +151,7 @@ def directions(seeds: Sequence[int] = (1, 2, 3), *, steps: int = 2000) -> list[d
 
     def curve(kind: type[LanguageModel], seed: int) -> list[dict[str, float]]:
         runtime.seed(seed)
-        model = kind(reading.vocab, plan.sizes).to(runtime.device())
+        model = kind(reading.vocab, plan.config).to(runtime.device())
         batches = masked_batches(read, reading, plan, seed=seed)
         evaluate = partial(prediction_scores, masked=masked)
         return training.fit(model, prediction_loss, batches, plan.recipe(), evaluate=evaluate).evaluations
@@ -271,7 +272,7 @@ def distilled(seeds: Sequence[int] = (1, 2, 3), *, steps: int = 1500) -> list[di
             "teacher, 4 blocks": teacher,
             "student, 2 blocks": student(teacher, 2, plan, reading, seed=seed),
             "its initialization, no teacher": student(teacher, 2, plan, reading, seed=seed, distill=False),
-            "2 blocks, no teacher": pretrained(replace(plan, sizes=SMALL), reading, seed=seed)[0],
+            "2 blocks, no teacher": pretrained(replace(plan, config=SMALL), reading, seed=seed)[0],
         }
         rows += [
             {

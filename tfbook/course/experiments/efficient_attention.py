@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from tfbook import runtime, training
+from tfbook.attention import POSITIONS
 from tfbook.attention.efficient.banded import Banded
 from tfbook.attention.efficient.bigbird import BigBird
 from tfbook.attention.efficient.block_sparse import BlockSparse
@@ -66,8 +67,8 @@ def cost_exponents(config: Sequence[int] = (64, 128, 256, 512), fixed: int = 64)
     for name, layer in LAYERS.items():
         runs = {"n": [layer(n, fixed) for n in config], "d": [layer(fixed, d) for d in config]}
         if name in REACH:
-            runs[REACH[name]] = [layer(fixed, fixed, **{REACH[name]: reach}) for reach in sizes]
-        found[name] = {size: exponent(sizes, [count_flops(run) for run in each]) for size, each in runs.items()}
+            runs[REACH[name]] = [layer(fixed, fixed, **{REACH[name]: reach}) for reach in config]
+        found[name] = {size: exponent(config, [count_flops(run) for run in each]) for size, each in runs.items()}
     return found
 
 

@@ -117,7 +117,7 @@ MASKED = 0.15  # the share of characters that a bidirectional model has to predi
 def masked_character_loss(model: BidirectionalModel, ids: Int[Tensor, "batch time"]) -> Float[Tensor, ""]:
     """Mean cross-entropy of masked characters, given all the others; the last id is the mask."""
     masked = torch.rand(ids.shape, device=ids.device) < MASKED
-    logits = model(ids.masked_fill(masked, model.vocabulary.out_features - 1))
+    logits = model(ids.masked_fill(masked, model.unembed.out_features - 1))
     return F.cross_entropy(logits[masked].float(), ids[masked])
 
 

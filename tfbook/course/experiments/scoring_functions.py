@@ -292,14 +292,14 @@ def growth(seeds: Sequence[int] = (1, 2, 3), *, steps: int = 300) -> list[dict[s
     return rows
 
 
-def growth_curves(frame: DataFrame, unit: str, sizes: Sequence[int]) -> dict[str, Curve]:
-    """Mean accuracy over seeds at each of `sizes`, with half the range; `unit` is "{} pairs" or "width {}".
+def growth_curves(frame: DataFrame, unit: str, config: Sequence[int]) -> dict[str, Curve]:
+    """Mean accuracy over seeds at each of `config`, with half the range; `unit` is "{} pairs" or "width {}".
 
     Location, which guesses, and scaled dot, which finds what dot finds, are left out.
     """
     shown = frame[frame["score"].isin(["additive", "general", "dot", "cosine"])]
-    columns = {unit.format(size): size for size in sizes}
-    points = shown.rename(columns=columns).melt("score", sizes, var_name="size", value_name="accuracy")
+    columns = {unit.format(size): size for size in config}
+    points = shown.rename(columns=columns).melt("score", config, var_name="size", value_name="accuracy")
     return bands(points, "score", "size", "accuracy")
 
 

@@ -31,12 +31,12 @@ from tfbook.text.masking import (
 )
 from tfbook.text.tokenizer import Tokenizer
 from tfbook.text.vocabulary import PAD
-from tfbook.training.losses import Loss, masked_loss, masked_token_loss, pretraining_loss
+from tfbook.training.losses import masked_loss, masked_token_loss, pretraining_loss
 
 VOCAB = 2000
 LONGEST = 48  # tokens that a classifier reads
 SPAN = 22  # tokens at most of a "sentence" of a pair: any span of contiguous text (Devlin et al., 2019, section 3)
-SMALL = replace(BERT, d_model=64, heads=4, d_ff=256, layers=2, longest=LONGEST, pre_norm=True, dropout=0.0)
+SMALL = replace(BERT, d_model=64, heads=4, d_ff=256, layers=2, max_length=LONGEST, residual=PreNorm, dropout=0.0)
 RARE = 1e-3  # the frequency up to which a token is masked at the full rate
 OFTEN = Masking(rate=0.6)  # of the rare tokens; of all that is two in five
 MASK_ONLY = Masking(mask=1.0, random=0.0)  # for evaluation: every chosen token is [MASK]
@@ -179,15 +179,15 @@ class Pretraining:
         )
 
 
-def fresh(vocab: int, sizes: Config = SMALL, body: Callable[[int, Config], Bert] = Bert) -> Bert:
+def fresh(vocab: int, config: Config = SMALL, body: Callable[[int, Config], Bert] = Bert) -> Bert:
     """An untrained body whose embeddings start ten times as large as BERT's, whose 0.02 fits a width of 768.
 
     A token then weighs more than its position: what a short run learns is about the tokens themselves.
     """
-    model = body(vocab, sizes)
-    nn.init.normal_(model.words.weight, std=0.2)
+    model = body(vocab, config)
+    nn.init.normal_(model.embed.weight, std=0.2)
     if isinstance(model.words, FactorizedEmbedding):  # as large after the second factor
-        nn.init.normal_(model.words.up.weight, std=model.words.embedding_dim**-0.5)
+        nn.init.normal_(model.embed.up.weight, std=model.embed.embedding_dim**-0.5)
     return model.to(runtime.device())
 
 
@@ -235,7 +235,7 @@ def pretrained(plan: Pretraining, reading: Reading, *, seed: int) -> tuple[Maske
     runtime.seed(seed)
     kind, loss = (BertForPretraining, mlm_and_nsp_loss) if plan.pairs else (MaskedLanguageModel, mlm_loss)
     rows = reading.pairs(seed=seed) if plan.pairs else reading.windows()
-    model = kind(fresh(reading.vocab, plan.sizes, plan.body)).to(runtime.device())
+    model = kind(fresh(reading.vocab, plan.config, plan.body)).to(runtime.device())
     batches = masked_batches(rows, reading, plan, seed=seed)
     return model, training.fit(model, loss, batches, plan.recipe(), evaluate=partial(judged, reading=reading))
 

@@ -14,6 +14,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from tfbook import data, runtime, training
+from tfbook.attention import POSITIONS
 from tfbook.course.experiments import experiment, translators
 from tfbook.course.experiments.cost import parameters
 from tfbook.course.experiments.summaries import unnest
@@ -31,7 +32,7 @@ from tfbook.training.losses import translation_loss
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-SMALL = Config(d_model=64, heads=4, d_ff=256, layers=2, position="rotary")  # of the stored comparisons
+SMALL = Config(d_model=64, heads=4, d_ff=256, layers=2, position=POSITIONS["rotary"])  # of the stored comparisons
 
 
 @dataclass(frozen=True, kw_only=True)

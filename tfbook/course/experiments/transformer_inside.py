@@ -40,9 +40,9 @@ class Bare(nn.Module):
         return self.branch(self.norm(x), **context)
 
 
-def ablated(symbols: int, sizes: Config, *, residuals: bool = True, norms: bool = True) -> BidirectionalModel:
+def ablated(symbols: int, config: Config, *, residuals: bool = True, norms: bool = True) -> BidirectionalModel:
     """A stack of blocks over `symbols` with the weights of `xavier`, without residual connections, norms, or either."""
-    model = BidirectionalModel(symbols, sizes)
+    model = BidirectionalModel(symbols, config)
     xavier(model)
     for block in model.stack.blocks:
         for name in ("mixer", "feed_forward"):
@@ -113,7 +113,7 @@ def step_seconds(
     found: dict[str, list[float]] = {}
     for words in lengths:
         recurrent = random_translator(BahdanauDecoder, 192, vocabulary)
-        parts = Encoder(vocabulary, LESSON.sizes), Decoder(vocabulary, LESSON.sizes)
+        parts = Encoder(vocabulary, LESSON.config), Decoder(vocabulary, LESSON.config)
         models = {"recurrent": recurrent, "Transformer": Transformer(*parts).to(runtime.device())}
         batch = random_batch(rows, words, vocabulary).to(runtime.device())
         for name, seconds in training_seconds(models, batch, rounds).items():

@@ -53,7 +53,7 @@ class Task:
         dropout: float = 0.1,
     ) -> Translator:
         """An untrained translator with embeddings and hidden states of one width, on the chosen device."""
-        sizes = Seq2SeqConfig(
+        config = Seq2SeqConfig(
             source_vocab=len(self.source_vocab),
             target_vocab=len(self.target_vocab),
             d_embed=width,
@@ -61,7 +61,7 @@ class Task:
             d_encoder=d_encoder,
             dropout=dropout,
         )
-        return Translator(RecurrentEncoder(sizes), decoder(sizes)).to(runtime.device())
+        return Translator(RecurrentEncoder(config), decoder(config)).to(runtime.device())
 
 
 class Quality(NamedTuple):
@@ -135,8 +135,8 @@ def random_batch(rows: int, words: int, vocabulary: int) -> Batch:
 
 def random_translator(decoder: type[RecurrentDecoder], width: int, vocabulary: int) -> Translator:
     """An untrained translator with one width throughout."""
-    sizes = Seq2SeqConfig(source_vocab=vocabulary, target_vocab=vocabulary, d_embed=width, d_hidden=width)
-    return Translator(RecurrentEncoder(sizes), decoder(sizes)).to(runtime.device())
+    config = Seq2SeqConfig(source_vocab=vocabulary, target_vocab=vocabulary, d_embed=width, d_hidden=width)
+    return Translator(RecurrentEncoder(config), decoder(config)).to(runtime.device())
 
 
 def training_seconds(models: Mapping[str, nn.Module], batch: Batch, rounds: int) -> dict[str, list[float]]:

@@ -261,7 +261,7 @@ def squares(
     """
     images, rows = data.load("fashion-mnist").standardised(), []
     for seed, side in product(seeds, sides):
-        part, order = images.few(1000, seed=seed), random_orders(1, sizes(images, patch=side).time, seed=seed)
+        part, order = images.few(1000, seed=seed), random_orders(1, config(images, patch=side).time, seed=seed)
         for name, start in kinds(images, steps, patch=4).items():
             model = trained(start, part, seed=seed, change=partial(_shuffled, patch=side, order=order))
             right = accuracy(model, _shuffled(images.test, 0, patch=side, order=order))
@@ -366,7 +366,7 @@ def _student(
     seed: int,
 ) -> Deit:
     """A `Deit` trained on shifted images with such a loss."""
-    build = partial(Deit, len(images.labels), sizes(images, patch=7, tokens=2))
+    build = partial(Deit, len(images.labels), config(images, patch=7, tokens=2))
     return trained(Start(build=build, recipe=recipe, loss=lesson), part, seed=seed, change=moved)
 
 
