@@ -109,7 +109,7 @@ class TestImageBatches:
     def test_what_cannot_be_batched_is_refused(self) -> None:
         with pytest.raises(ValueError, match="part is empty; expected at least one image"):
             ImageBatches(part([1])[1:], size=4, seed=1)
-        with pytest.raises(ValueError, match="size is 0; expected 1 or more a batch"):
+        with pytest.raises(ValueError, match="size is 0; expected 1 or more per batch"):
             ImageBatches(part([1]), size=0, seed=1)
 
 

@@ -13,31 +13,31 @@ from hypothesis import strategies as st
 from tfbook import data
 from tfbook.data.registry import DATASETS
 from tfbook.data.text import Text, read_tiny_shakespeare
-from tfbook.text import Characters, Windows
+from tfbook.text import CharacterVocabulary, Windows
 
 
 class TestCharacters:
     def test_ids_follow_the_order_of_unicode(self) -> None:
-        characters = Characters("hallo\n")
+        characters = CharacterVocabulary("hallo\n")
         assert characters.tokens == ("\n", "a", "h", "l", "o")
         assert characters.encode("allo").tolist() == [1, 3, 3, 4]
         assert len(characters) == 5
 
     @given(st.text(min_size=1))
     def test_text_survives_the_way_back(self, text: str) -> None:
-        characters = Characters(text)
+        characters = CharacterVocabulary(text)
         assert characters.decode(characters.encode(text)) == text
 
     def test_nothing_is_encoded_as_nothing(self) -> None:
-        ids = Characters("ab").encode("")
+        ids = CharacterVocabulary("ab").encode("")
         assert ids.shape == (0,)
         assert ids.dtype == torch.int64
 
     def test_what_is_not_there_is_refused(self) -> None:
         with pytest.raises(ValueError, match="text holds 'x', which is none of the 2 characters"):
-            Characters("ab").encode("abx")
+            CharacterVocabulary("ab").encode("abx")
         with pytest.raises(ValueError, match="text is empty; expected at least one character"):
-            Characters("")
+            CharacterVocabulary("")
 
 
 class TestText:

@@ -27,7 +27,7 @@ from tfbook.pretrain.corpus import byte_counts, write_corpus
 from tfbook.pretrain.measure import matmul_peak, score, windows_of
 from tfbook.pretrain.options import Options
 from tfbook.pretrain.run import Progress
-from tfbook.text import Characters, Tokenizer
+from tfbook.text import CharacterVocabulary, Tokenizer
 from tfbook.training import CheckpointError, History, next_token_loss
 
 pytestmark = pytest.mark.usefixtures("float32")
@@ -71,7 +71,7 @@ class Bigrams(nn.Module):
 def test_bits_a_byte_by_hand() -> None:
     """ "aébé": probabilities ½, ¼ and ⅛ make 1 + 2 + 3 bits, for é, b, é of 2 + 1 + 2 bytes."""
     model = Bigrams([[0.25, 0.25, 0.5], [0.5, 0.375, 0.125], [0.5, 0.25, 0.25]])
-    characters = Characters("abé")
+    characters = CharacterVocabulary("abé")
     assert byte_counts(characters).tolist() == [1, 1, 2]
     found = score(model, characters.encode("aébé")[None], byte_counts(characters))
     assert found["bits_per_byte"] == pytest.approx((1 + 2 + 3) / (2 + 1 + 2))

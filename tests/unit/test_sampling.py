@@ -31,7 +31,7 @@ from tfbook.generation.sampling import (
 )
 from tfbook.models.gpt import GPT2, Gpt
 from tfbook.models.language_model import BidirectionalModel, LanguageModel
-from tfbook.text import Characters
+from tfbook.text import CharacterVocabulary
 
 VOCAB, LONGEST = 11, 24
 SIZES = replace(GPT2, d_model=16, heads=2, d_ff=24, layers=2, longest=LONGEST, dropout=0.3)
@@ -455,7 +455,7 @@ def test_a_character_is_shown_when_its_last_byte_is_there(capsys: pytest.Capture
 
 def test_a_stream_is_shown_by_any_tokenizer(counting: Counting, capsys: pytest.CaptureFixture[str]) -> None:
     """Characters as well as bytes; the prompt is not shown."""
-    characters = Characters("abcdefghijk")
+    characters = CharacterVocabulary("abcdefghijk")
     print_text(stream(counting, torch.tensor([[2]]), limit=4, filters=[greedy]), characters.decode)
     assert capsys.readouterr().out == "defg\n"
 

@@ -19,7 +19,7 @@ import torch
 from jaxtyping import Float, Int64, UInt8
 from torch import Tensor
 
-from tfbook.text.batching import ByLength
+from tfbook.text.batching import LengthGroupedSampler
 
 TEST_SHARE = 0.25  # the share of the digits that is kept for the test
 
@@ -97,7 +97,7 @@ class ImageBatches:
         if not len(part):
             raise ValueError("part is empty; expected at least one image")
         self._part = part
-        self._rows = ByLength(torch.ones(len(part), dtype=torch.int64), size=size, seed=seed)
+        self._rows = LengthGroupedSampler(torch.ones(len(part), dtype=torch.int64), size=size, seed=seed)
 
     def __len__(self) -> int:
         return len(self._rows)

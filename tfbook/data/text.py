@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from tfbook.text.vocabulary import Characters
+from tfbook.text.vocabulary import CharacterVocabulary
 
 TRAIN = 0.9  # the share of a text that training may see, its beginning
 
@@ -26,9 +26,9 @@ class Text:
         return cls(name=name, train=text[:border], valid=text[border:])
 
     @cached_property
-    def characters(self) -> Characters:
+    def characters(self) -> CharacterVocabulary:
         """The characters of both parts."""
-        return Characters(self.train + self.valid)
+        return CharacterVocabulary(self.train + self.valid)
 
     def __str__(self) -> str:
         sizes = f"{len(self.train):,} characters train, {len(self.valid):,} valid"

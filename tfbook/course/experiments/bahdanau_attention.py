@@ -22,7 +22,7 @@ from tfbook.data.translation import Translations
 from tfbook.generation.search import translate
 from tfbook.models import seq2seq
 from tfbook.models.seq2seq import RecurrentDecoder, RecurrentEncoder, Seq2SeqConfig, Translator
-from tfbook.text.pairs import Batch, Batches, Pair, between, collate
+from tfbook.text.pairs import Batch, Batches, Pair, filter_by_length, collate
 from tfbook.text.vocabulary import SPECIALS, Vocabulary
 from tfbook.text.words import detokenize
 from tfbook.training.losses import translation_loss
@@ -92,7 +92,7 @@ def quality(model: nn.Module, pairs: Sequence[Pair], task: Task) -> Quality:
 def by_length(model: nn.Module, task: Task, count: int) -> dict[tuple[int, int], Quality]:
     """Quality in each bucket of `LENGTHS`, on `count` held-out sentences a bucket."""
     held_out = [*task.corpus["test"], *task.corpus["long"]]
-    return {length: quality(model, between(held_out, *length)[:count], task) for length in LENGTHS}
+    return {length: quality(model, filter_by_length(held_out, *length)[:count], task) for length in LENGTHS}
 
 
 @torch.inference_mode()
@@ -329,7 +329,7 @@ def kept_bytes(model: nn.Module, compute: Callable[[], Tensor]) -> int:
 def tatoeba(seeds: Sequence[int] = (1, 2, 3), *, width: int = 128, steps: int = 800) -> list[dict[str, Any]]:
     """Fixed context against attention on Tatoeba sentences of 3 to 8 words: BLEU with all references, and seconds."""
     corpus = data.load("tatoeba")
-    pairs, held_out = between(corpus["train"], 3, 8), between(corpus["test"], 3, 8)
+    pairs, held_out = filter_by_length(corpus["train"], 3, 8), filter_by_length(corpus["test"], 3, 8)
     task = Task.of(corpus, pairs, min_count=8)
     rows = []
     for seed in seeds:

@@ -27,7 +27,7 @@ from tfbook.course.experiments.bahdanau_attention import (
     trained,
 )
 from tfbook.models.seq2seq import Annotations, DecoderState, LuongDecoder, RecurrentDecoder, Seq2SeqConfig
-from tfbook.text.pairs import between
+from tfbook.text.pairs import filter_by_length
 
 PAIRS, WIDTH, NOISE = 16, 16, 0.5  # of a memory: how many pairs, how wide its keys, how inexact the question
 
@@ -375,7 +375,7 @@ def _translate(
         "seconds": round(history.seconds[-1], 1),
         "loss": round(mean(history.loss[-20:]), 4),
         "bleu": round(quality(model, test, task).bleu, 2),
-        "long": round(quality(model, between(task.corpus["long"], 21, 30)[:250], task).bleu, 2),
+        "long": round(quality(model, filter_by_length(task.corpus["long"], 21, 30)[:250], task).bleu, 2),
         "alignment error": round(alignment_error(model, test, task), 4),
     }
 
