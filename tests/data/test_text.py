@@ -102,10 +102,10 @@ class TestWindows:
 class TestPythonReference:
     def test_it_is_there_without_a_file(self, capsys: pytest.CaptureFixture[str]) -> None:
         text = data.load("python-reference")
-        size, licence = capsys.readouterr().out.splitlines()
+        size, license = capsys.readouterr().out.splitlines()
         assert size == str(text)
         assert size.startswith("python-reference: ")
-        assert licence == "licence PSF-2.0, Python's language reference, as pydoc_data.topics holds it"
+        assert license == "license PSF-2.0, Python's language reference, as pydoc_data.topics holds it"
         assert data.available("python-reference")
 
     def test_it_is_a_text_of_some_length(self) -> None:
@@ -138,7 +138,7 @@ class TestTinyShakespeare:
     ) -> None:
         monkeypatch.setenv("TFBOOK_OFFLINE", "1")
         assert data.load("tiny-shakespeare", fallback="python-reference").name == "python-reference"
-        assert "tiny-shakespeare cannot be had here, so python-reference takes its place" in capsys.readouterr().out
+        assert "tiny-shakespeare isn't available here, so python-reference takes its place" in capsys.readouterr().out
 
     @pytest.mark.real
     def test_the_real_one_is_typed_and_announced(self, capsys: pytest.CaptureFixture[str]) -> None:
@@ -149,6 +149,6 @@ class TestTinyShakespeare:
         assert text.train.startswith("First Citizen:\nBefore we proceed")
         whole = hashlib.sha256((text.train + text.valid).encode()).hexdigest()
         assert whole == DATASETS["tiny-shakespeare"].files[0].sha256
-        size, licence = capsys.readouterr().out.splitlines()
+        size, license = capsys.readouterr().out.splitlines()
         assert size == "tiny-shakespeare: 1,003,854 characters train, 111,540 valid, 65 different ones"
-        assert licence == "licence public domain, William Shakespeare, gathered by Andrej Karpathy for char-rnn"
+        assert license == "license public domain, William Shakespeare, collected by Andrej Karpathy for char-rnn"

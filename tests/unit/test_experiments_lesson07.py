@@ -13,7 +13,7 @@ from tfbook import data
 from tfbook.course.experiments import bert_masking as study
 from tfbook.course.experiments import small_bert
 from tfbook.course.experiments.small_bert import LONGEST, SMALL, Pretraining
-from tfbook.data.sentences import Labelled, LabelledTexts
+from tfbook.data.sentences import LabeledText, LabeledTexts
 from tfbook.models.bert import Bert
 from tfbook.models.bert_variants import Albert
 from tfbook.text import SEP, Masking
@@ -40,11 +40,11 @@ class TestInterval:
         assert study.over_seeds(rows, lambda row: row["x"]) == study.interval([1.0, 3.0, 5.0])
 
 
-def corpus() -> LabelledTexts:
+def corpus() -> LabeledTexts:
     """Texts of two labels, each long enough for pairs."""
     dice = random.Random(1)
     texts = [" ".join(dice.choices(("red", "green", "one", "two"), k=30)) for _ in range(80)]
-    return LabelledTexts.split("words", ("even", "odd"), [Labelled(text, n % 2) for n, text in enumerate(texts)])
+    return LabeledTexts.split("words", ("even", "odd"), [LabeledText(text, n % 2) for n, text in enumerate(texts)])
 
 
 @pytest.fixture

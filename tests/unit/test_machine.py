@@ -380,7 +380,7 @@ class TestCorpora:
         """As behind some firewalls, where nothing is refused and nothing answers."""
         registry = {f"c{n}": SimpleNamespace(files=(File(path=f"{n}", urls=("u",), sha256="0"),)) for n in range(4)}
         monkeypatch.setattr("tfbook.data.registry.DATASETS", registry)
-        monkeypatch.setattr("tfbook.data.download.obtainable", lambda file, seconds: bool(time.sleep(seconds / 3)))
+        monkeypatch.setattr("tfbook.data.download.can_fetch", lambda file, seconds: bool(time.sleep(seconds / 3)))
         start = time.perf_counter()
         assert machine.real_corpora().text == "c0, c1, c2, c3 cannot be had"
         assert time.perf_counter() - start < machine.PATIENCE_S

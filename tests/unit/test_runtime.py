@@ -11,10 +11,9 @@ from types import ModuleType
 import numpy as np
 import pytest
 import torch
-from tfbook.attention import masks
 
 from tfbook import attention, runtime
-from tfbook.attention import AdditiveScore
+from tfbook.attention import AdditiveScore, masks
 from tfbook.course.exercises import bahdanau_attention
 from tfbook.generation import search
 from tfbook.models import seq2seq

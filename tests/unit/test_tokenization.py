@@ -335,7 +335,7 @@ class TestConstruction:
 
     @pytest.mark.parametrize("specials", [{"<a>": 5}, {"<a>": 300, "<b>": 300}, {"": 300}])
     def test_a_special_has_a_name_and_an_id_of_its_own(self, specials: dict[str, int]) -> None:
-        with pytest.raises(ValueError, match=r"specials is .*; expected names, each with an id that nothing else has"):
+        with pytest.raises(ValueError, match=r"specials is .*; expected names, each with an id of its own"):
             Tokenizer(self.TOKENS, [], specials)
 
 

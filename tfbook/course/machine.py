@@ -288,10 +288,10 @@ def _corpora(*, shipped: bool) -> list[str]:
 
 
 def _can_be_had(name: str) -> bool:
-    from tfbook.data.download import obtainable
+    from tfbook.data.download import can_fetch
     from tfbook.data.registry import DATASETS
 
-    return all(obtainable(file, seconds=PATIENCE_S) for file in DATASETS[name].files)
+    return all(can_fetch(file, seconds=PATIENCE_S) for file in DATASETS[name].files)
 
 
 def _way_to_corpora() -> str:

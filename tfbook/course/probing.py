@@ -47,7 +47,7 @@ def _keep(seen: dict[str, Tensor], name: str, module: nn.Module, inputs: object,
 def probe(x: Float[Tensor, "row *tokens width"], y: Real[Tensor, "row *tokens"], *, ridge: float = 1e-3) -> float:
     """R² of a linear regression from x to y, fitted to the first half of the rows and judged on the second.
 
-    w = (XᵀX / n + ridge · I)⁻¹ Xᵀy / n with X standardised: 1 is perfect, 0 what the mean of y would reach, and less
+    w = (XᵀX / n + ridge · I)⁻¹ Xᵀy / n with X standardized: 1 is perfect, 0 what the mean of y would reach, and less
     than that a fit that does not carry over. The tokens of one row are never in both halves. Raises ValueError for
     fewer than two rows.
     """

@@ -47,7 +47,7 @@ def lines(
     x: str,
     y: str,
 ) -> None:
-    """One labelled line for each entry of `series`: (x, y), or (x, y, half-width of its band)."""
+    """A labeled line for each entry of `series`: (x, y), or (x, y, half-width of its band)."""
     for label, (xs, ys, *band) in series.items():
         (line,) = axes.plot(xs, ys, label=label, marker=None if len(xs) <= MOST_MARKERS else "none")
         if band:

@@ -99,7 +99,7 @@ def _options(folder: str | Path) -> Path:
 
 
 def _write_json(path: Path, content: dict[str, Any]) -> None:
-    with files.at_one_stroke(path) as file:
+    with files.atomic_write(path) as file:
         file.write((json.dumps(content, indent=1) + "\n").encode())
 
 

@@ -200,9 +200,8 @@ class Tokenizer:
 def _check(tokens: Mapping[int, bytes], specials: Mapping[str, int], id_of: Mapping[bytes, int]) -> None:
     missing = [byte for byte in BYTES if byte not in id_of]
     if missing:
-        raise ValueError(
-            f"tokens lacks {len(missing)} of the 256 bytes, such as {missing[0]!r}; expected all of them, so that no text fails"
-        )
+        found = f"tokens lacks {len(missing)} of the 256 bytes, such as {missing[0]!r}"
+        raise ValueError(f"{found}; expected all of them, so that no text fails")
     if len(id_of) < len(tokens):
         raise ValueError(f"tokens spells {len(tokens) - len(id_of)} byte strings twice; expected one id for each")
     unique = set(specials.values()) - tokens.keys()

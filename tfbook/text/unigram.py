@@ -53,10 +53,8 @@ class Unigram:
 
     def split(self, chunk: str) -> list[str]:
         """The pieces whose scores have the largest sum (Viterbi); an unknown character counts as a very rare piece."""
-        best, begins = (
-            [0.0] + [-inf] * len(chunk),
-            [0] * (len(chunk) + 1),
-        )  # for the first n characters: sum, last piece
+        best = [0.0] + [-inf] * len(chunk)  # the sum of the scores for the first n characters
+        begins = [0] * (len(chunk) + 1)  # where their last piece begins
         for start in range(len(chunk)):
             for end in range(start + 1, min(start + self._max_piece, len(chunk)) + 1):
                 score = self.scores.get(chunk[start:end], self._unknown if end == start + 1 else -inf)

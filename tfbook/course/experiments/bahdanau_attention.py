@@ -22,7 +22,7 @@ from tfbook.data.translation import Translations
 from tfbook.generation.search import translate
 from tfbook.models import seq2seq
 from tfbook.models.seq2seq import RecurrentDecoder, RecurrentEncoder, Seq2SeqConfig, Translator
-from tfbook.text.pairs import Batch, Batches, Pair, filter_by_length, collate
+from tfbook.text.pairs import Batch, Batches, Pair, collate, filter_by_length
 from tfbook.text.vocabulary import SPECIALS, Vocabulary
 from tfbook.text.words import detokenize
 from tfbook.training.losses import translation_loss

@@ -24,7 +24,7 @@ from tfbook.generation.search import Penalty, beam_search, gnmt_penalty, mean_pe
 from tfbook.models.blocks import Config
 from tfbook.models.seq2seq import BahdanauDecoder
 from tfbook.models.transformer import Decoder, Encoder, Transformer
-from tfbook.text.pairs import Batch, Batches, Pair, filter_by_length, collate
+from tfbook.text.pairs import Batch, Batches, Pair, collate, filter_by_length
 from tfbook.text.vocabulary import PAD
 from tfbook.text.words import detokenize
 from tfbook.training.losses import translation_loss
