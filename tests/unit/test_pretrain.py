@@ -150,7 +150,7 @@ def test_a_run_learns_and_leaves_a_model_that_speaks(options: Options, capsys: p
     again = score(model, windows_of(corpus.valid, 8, most=10**6), byte_counts(vocabulary))
     assert again["valid_loss"] == pytest.approx(history.evaluations[-1]["valid_loss"], rel=1e-6)
     dice, start = torch.Generator().manual_seed(0), corpus.valid[None, :1].long()
-    ids = sampling.generate(model, start, limit=8, filters=[sampling.temperature(0.8)], generator=dice)
+    ids = sampling.generate(model, start, max_new_tokens=8, filters=[sampling.temperature(0.8)], generator=dice)
     assert printed.endswith(vocabulary.decode(ids[0]) + "\n"), "learned positions end after 8"
 
 

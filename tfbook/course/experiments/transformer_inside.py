@@ -18,7 +18,7 @@ from tfbook.course.experiments import bahdanau_attention
 from tfbook.course.experiments.bahdanau_attention import Task
 from tfbook.course.experiments.transformer import LESSON, xavier
 from tfbook.course.metrics import alignment_error_rate, hard_alignment
-from tfbook.generation.search import Steps
+from tfbook.generation.search import IncrementalDecoder
 from tfbook.models.blocks import Config, Residual
 from tfbook.models.language_model import BidirectionalModel, LanguageModel
 from tfbook.models.seq2seq import BahdanauDecoder
@@ -124,16 +124,16 @@ def step_seconds(
 
 @torch.inference_mode()
 def token_seconds(
-    model: Transformer, steps: Callable[..., Steps], *, words: int, rows: int = 16, source: int = 20
+    model: Transformer, decoder: Callable[..., IncrementalDecoder], *, words: int, rows: int = 16, source: int = 20
 ) -> list[float]:
     """Seconds for each of `words` words while the texts of a batch grow, whatever they say."""
     model.eval()
     batch = bahdanau_attention.random_batch(rows, source, len(SPECIALS) + 1).to(runtime.device())
-    run, said = steps(model, batch.source, batch.source_lengths), batch.source[:, :1]
+    decode, word = decoder(model, batch.source, batch.source_lengths), batch.source[:, :1]
     seconds = []
     for _ in range(words):
         start = time.perf_counter()
-        run(said)
+        decode(word)
         runtime.synchronize()
         seconds.append(time.perf_counter() - start)
     return seconds
