@@ -308,7 +308,9 @@ def test_a_name_that_means_two_things_is_refused(monkeypatch: pytest.MonkeyPatch
     other.RecurrentEncoder = type("RecurrentEncoder", (), {})
     monkeypatch.setitem(sys.modules, "tfbook.other", other)
     before = seq2seq.RecurrentEncoder
-    with pytest.raises(LookupError, match=r"'RecurrentEncoder' means different things in .*tfbook\.models\.seq2seq, tfbook\.other"):
+    with pytest.raises(
+        LookupError, match=r"'RecurrentEncoder' means different things in .*tfbook\.models\.seq2seq, tfbook\.other"
+    ):
         runtime.use(type("RecurrentEncoder", (), {}))
     assert seq2seq.RecurrentEncoder is before
 
