@@ -226,8 +226,8 @@ def speaking(shape: Shape, folder: Path | None, rounds: int) -> dict[tuple[str, 
     """(who, precision of the weights) → tokens a second in each round."""
     runtime.setup(0)
     prompt = torch.randint(VOCAB, (1, PROMPT), device=runtime.device())
-    model = Gpt(VOCAB, shape.config).to(runtime.device()).eval()
-    runs = {(TRAINED, "float32"): partial(sampling.generate, model, prompt, limit=SPOKEN)}
+    model = Gpt(VOCAB, shape.sizes).to(runtime.device()).eval()
+    runs = {(TRAINED, "float32"): partial(sampling.generate, model, prompt, max_new_tokens=SPOKEN)}
     for precision, dtype in WEIGHTS.items():
         runs[FROZEN, precision] = partial(speak_frozen, model, dtype, prompt)
         for name, peer in peers(shape.config, folder).items():
@@ -238,7 +238,7 @@ def speaking(shape: Shape, folder: Path | None, rounds: int) -> dict[tuple[str, 
 
 def speak_frozen(model: Gpt, dtype: torch.dtype, prompt: Tensor) -> Tensor:
     """Freezing is part of the work."""
-    return sampling.generate(Frozen(model, dtype), prompt, limit=SPOKEN)
+    return sampling.generate(Frozen(model, dtype), prompt, max_new_tokens=SPOKEN)
 
 
 def speaking_rows(name: str, speeds: dict[tuple[str, str], list[float]]) -> list[dict[str, Any]]:

@@ -27,9 +27,8 @@ from torch import nn
 from torch.nn import functional as F
 
 from tfbook import runtime
-from tfbook.course.experiments import machine, markdown
-from tfbook.course.experiments.cost import in_turns
-from tfbook.data.images import LabelledImages
+from tfbook.course.experiments import in_turns, machine, markdown
+from tfbook.data.images import LabeledImages
 from tfbook.models.vit import Vit, VitConfig
 from tfbook.training import optimizers
 
@@ -58,7 +57,7 @@ def models() -> dict[str, nn.Module]:
     return {name: model.to(runtime.device()) for name, model in found.items()}
 
 
-def train(model: nn.Module, optimizer: torch.optim.Optimizer, batch: LabelledImages) -> None:
+def train(model: nn.Module, optimizer: torch.optim.Optimizer, batch: LabeledImages) -> None:
     """`STEPS` steps on one batch."""
     for _ in range(STEPS):
         with runtime.autocast():
@@ -73,7 +72,7 @@ def speeds(rounds: int) -> dict[str, list[float]]:
     """Who → images a second in each round."""
     runtime.setup(0)
     shape = (BATCH, SIZES.channels, SIZES.height, SIZES.width)
-    batch = LabelledImages(torch.rand(shape), torch.randint(LABELS, (BATCH,))).to(runtime.device())
+    batch = LabeledImages(torch.rand(shape), torch.randint(LABELS, (BATCH,))).to(runtime.device())
     runs = {}
     for name, model in models().items():
         optimizer = optimizers.adamw(model.parameters(), lr=1e-3, betas=(0.9, 0.999), weight_decay=0.05)

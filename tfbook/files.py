@@ -1,4 +1,4 @@
-"""Files that are whole or not there: a process that is killed while it writes one leaves no half of it."""
+"""Atomic writes: a file is complete or not there, even when the process that writes it is killed."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from typing import BinaryIO
 
 
 def previous(path: str | Path) -> Path:
-    """Where `at_one_stroke` keeps what it replaced."""
+    """Where `atomic_write` keeps the file that it replaced."""
     return Path(f"{path}.previous")
 
 
 @contextmanager
-def at_one_stroke(path: str | Path, *, keep: bool = False) -> Iterator[BinaryIO]:
-    """A file to write into, which takes the name `path` when it is complete and on the disk, and never before.
+def atomic_write(path: str | Path, *, keep: bool = False) -> Iterator[BinaryIO]:
+    """A file to write to, which is renamed to `path` once it is complete and on the disk.
 
-    `keep`: what had the name is moved to `previous(path)`. Between the two moves a kill leaves that one alone.
+    With `keep`, the old file is first renamed to `previous(path)`; a process killed in between leaves that one only.
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)

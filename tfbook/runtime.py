@@ -1,7 +1,7 @@
-"""Where and how the course computes: device, threads, precision, seed and scale; and swapping in edited code.
+"""Where and how the course computes: device, threads, precision, seed and scale; and how to swap in edited code.
 
-Environment: `TFBOOK_SCALE` (quick, cpu, gpu), `TFBOOK_PRECISION` (float32, bfloat16) and `TFBOOK_DEVICE` override
-what `setup` would choose.
+The environment variables `TFBOOK_SCALE` (quick, cpu, gpu), `TFBOOK_PRECISION` (float32, bfloat16) and `TFBOOK_DEVICE`
+override what `setup` would choose.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ import torch
 
 SCALES = ("quick", "cpu", "gpu")
 PRECISIONS = {"float32": torch.float32, "bfloat16": torch.bfloat16}
-BF16_MIN_SPEEDUP = 2.5  # below this ratio on one product, a whole training step in bfloat16 was seen to be slower
-M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # glibc's names for what `keep_memory` sets, from <malloc.h>
+BF16_MIN_SPEEDUP = 2.5  # of one product; with less, a whole training step in bfloat16 was slower
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # the options that `keep_memory` sets, from glibc's <malloc.h>
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Runtime:
-    """What `setup` found and chose."""
+    """The device, threads, precision and scale that `setup` chose."""
 
     device: torch.device
     threads: int
@@ -54,11 +54,11 @@ def _override(variable: str, choices: tuple[str, ...]) -> str | None:
 
 @cache
 def device() -> torch.device:
-    """The accelerator when there is one: CUDA, then Apple's MPS, then the CPU."""
+    """The accelerator if there is one: CUDA, else Apple's MPS, else the CPU."""
     if name := os.environ.get("TFBOOK_DEVICE"):
         try:
             torch.empty(0, device=name)
-        except (RuntimeError, AssertionError) as error:  # an unknown name, or one that this machine or build lacks
+        except (RuntimeError, AssertionError) as error:  # an unknown name, or a device that this machine or build lacks
             reason = str(error).partition("\n")[0]
             raise ValueError(f"TFBOOK_DEVICE is {name!r}; expected a device such as cpu or cuda ({reason})") from None
         return torch.device(name)
@@ -68,19 +68,19 @@ def device() -> torch.device:
 
 
 def scale() -> str:
-    """The size at which lessons run: `cpu` (the default), `gpu` (chosen when CUDA is there), `quick` (a smoke test)."""
+    """The size at which lessons run: `cpu` (the default), `gpu` (when there is CUDA), or `quick` (a smoke test)."""
     return _override("TFBOOK_SCALE", SCALES) or ("gpu" if device().type == "cuda" else "cpu")
 
 
 def pick(*, quick: T, cpu: T, gpu: T) -> T:
-    """The value for the current scale, so that a lesson can choose its sizes in one visible cell."""
+    """The value for the current scale, so that a lesson can choose its hyperparameters in one cell."""
     return {"quick": quick, "cpu": cpu, "gpu": gpu}[scale()]
 
 
 def _seconds_per_product(dtype: torch.dtype, size: int = 512, repeats: int = 5) -> float:
     a = torch.ones(size, size, dtype=dtype)
     durations = []
-    for _ in range(repeats + 1):  # the first product also sets up the kernel
+    for _ in range(repeats + 1):  # the first product includes a setup
         start = time.perf_counter()
         a @ a
         durations.append(time.perf_counter() - start)
@@ -89,7 +89,7 @@ def _seconds_per_product(dtype: torch.dtype, size: int = 512, repeats: int = 5) 
 
 @cache
 def precision() -> str:
-    """`bfloat16` where it pays: on GPUs that compute in it, and on CPUs where a short probe shows the speed (AMX)."""
+    """`bfloat16` where it is faster: on GPUs that support it, and on CPUs where a short timing shows it (AMX)."""
     if chosen := _override("TFBOOK_PRECISION", tuple(PRECISIONS)):
         return chosen
     if device().type == "cuda":
@@ -100,23 +100,23 @@ def precision() -> str:
     return "bfloat16" if speedup >= BF16_MIN_SPEEDUP else "float32"
 
 
-def autocast(wanted: bool = True) -> AbstractContextManager[None]:
-    """A context in which matrix products run at the chosen precision, if `wanted`; weights and losses stay float32."""
-    return torch.autocast(device().type, dtype=torch.bfloat16, enabled=wanted and precision() == "bfloat16")
+def autocast(enabled: bool = True) -> AbstractContextManager[None]:
+    """A context in which matrix products run at the chosen precision, if `enabled`; weights and losses stay float32."""
+    return torch.autocast(device().type, dtype=torch.bfloat16, enabled=enabled and precision() == "bfloat16")
 
 
 def synchronize() -> None:
-    """Waits until the device has done what it was given, as timing needs; a CPU has no queue."""
+    """Waits until the device has finished its queue, as timing requires; a CPU has none."""
     if device().type != "cpu":
         getattr(torch, device().type).synchronize()
 
 
 @cache
 def keep_memory(block: int = 1 << 28, total: int = 1 << 30) -> bool:
-    """Lets the process keep what tensors up to `block` bytes leave, `total` in all; whether its C library (glibc) can.
+    """Lets the process keep the memory of freed tensors of up to `block` bytes, `total` in all; False without glibc.
 
-    Otherwise the memory of a training step goes back to the system at its end and is fetched anew, page by page, in the
-    next one; see benchmarks/memory_reuse.py. Raises ValueError for sizes that the library cannot take.
+    Otherwise the memory of a training step returns to the system when it ends and is requested again, page by page, in
+    the next one; see benchmarks/memory_reuse.py. Raises ValueError for sizes that glibc does not accept.
     """
     if not 0 < block <= total < 1 << 31:
         raise ValueError(f"block is {block} and total is {total}; expected 0 < block ≤ total < 2³¹ bytes")
@@ -130,16 +130,16 @@ def keep_memory(block: int = 1 << 28, total: int = 1 << 30) -> bool:
 
 
 def seed(number: int) -> None:
-    """Seeds Python, NumPy and PyTorch; call it once a notebook. Raises ValueError when `number` is negative."""
+    """Seeds Python, NumPy and PyTorch; call it once per notebook. Raises ValueError when `number` is negative."""
     if number < 0:
         raise ValueError(f"number is {number}; a seed must be 0 or more")
     random.seed(number)
-    np.random.seed(number % 2**32)  # noqa: NPY002 (the legacy generator is what other libraries draw from)
+    np.random.seed(number % 2**32)  # noqa: NPY002 (other libraries use the legacy generator)
     torch.manual_seed(number)
 
 
 def random_state() -> dict[str, Any]:
-    """The state of every generator that `seed` seeds, in types that `torch.load` reads back with `weights_only`."""
+    """The state of every generator that `seed` seeds, in types that `torch.load` accepts with `weights_only`."""
     _, keys, *position = np.random.get_state()  # noqa: NPY002
     numpy = (torch.from_numpy(keys.astype(np.int64)), *position)
     state = {"python": random.getstate(), "numpy": numpy, "torch": torch.get_rng_state()}
@@ -148,7 +148,7 @@ def random_state() -> dict[str, Any]:
 
 
 def set_random_state(state: dict[str, Any]) -> None:
-    """Continues the random numbers where `random_state` was called."""
+    """Restores the generators to a state that `random_state` returned."""
     random.setstate(state["python"])
     keys, *position = state["numpy"]
     np.random.set_state(("MT19937", keys.numpy().astype(np.uint32), *position))  # noqa: NPY002
@@ -160,8 +160,8 @@ def set_random_state(state: dict[str, Any]) -> None:
 
 
 @contextmanager
-def untouched_randomness() -> Iterator[None]:
-    """Whatever is drawn or seeded inside, the random numbers afterwards are those that would have come without it."""
+def fork_rng() -> Iterator[None]:
+    """Restores the state of every generator afterwards, whatever is sampled or seeded inside."""
     state = random_state()
     try:
         yield
@@ -170,9 +170,9 @@ def untouched_randomness() -> Iterator[None]:
 
 
 def setup(number: int = 0) -> Runtime:
-    """Seeds everything, prints one line (device, threads, precision, scale) and returns it as a `Runtime`.
+    """Seeds everything, prints one line (device, threads, precision, scale), and returns it as a `Runtime`.
 
-    From here on the process keeps the memory that tensors leave (`keep_memory`).
+    From then on the process keeps the memory of freed tensors (`keep_memory`).
     """
     keep_memory()
     seed(number)
@@ -181,13 +181,15 @@ def setup(number: int = 0) -> Runtime:
     return runtime
 
 
-# ---- an edited class or function takes the package's place -------------------------------------------------------
+# ---- edited classes and functions in place of the package's ------------------------------------------------------
 
-_replaced: list[tuple[object, object]] = []  # (what the package held, what took its place)
+_replaced: list[tuple[ModuleType, str, object]] = []  # (module, name, the object that the module held before)
 
 
-def _modules() -> list[ModuleType]:
-    return [module for name, module in sorted(sys.modules.items()) if name.partition(".")[0] == "tfbook"]
+def _holders(name: str) -> list[ModuleType]:
+    """The modules of tfbook that hold a class or function called `name` (an exercise about it is neither)."""
+    modules = [module for key, module in sorted(sys.modules.items()) if key.partition(".")[0] == "tfbook"]
+    return [module for module in modules if getattr(vars(module).get(name), "__name__", None) == name]
 
 
 def _put(new: object, old: object) -> None:
@@ -198,10 +200,10 @@ def _put(new: object, old: object) -> None:
 
 
 def use(edited: T) -> T:
-    """Puts an edited class or function in the place of the package's object of the same name, in every tfbook module.
+    """Puts an edited class or function in place of the package's object of the same name, in every tfbook module.
 
-    Models built afterwards use it; `restore()` takes it back. Raises LookupError when tfbook holds no such name, or
-    different objects of that name (an exercise on it is neither class nor function, and stays).
+    Models built afterwards use it; `restore()` undoes it. Raises LookupError when tfbook has no such name, or several
+    different objects of that name.
     """
     name = getattr(edited, "__name__", None)
     if not isinstance(name, str) or not callable(edited):
@@ -219,7 +221,7 @@ def use(edited: T) -> T:
 
 
 def restore() -> None:
-    """Takes back every replacement made by `use`, newest first."""
+    """Undoes every replacement made by `use`, newest first."""
     while _replaced:
         original, edited = _replaced.pop()
         _put(original, edited)

@@ -199,7 +199,7 @@ def test_a_click_on_a_map_chooses_layer_and_head(page: list[View]) -> None:
 
 
 def test_lines_and_colours_show_the_same_weights(page: list[View]) -> None:
-    """A line for each weight from 0.02 on, the chosen token's last; a blocked cell is hatched and has no colour."""
+    """A line for each weight from 0.02 on, the chosen token's last; a blocked cell is hatched and has no color."""
     view = page[0]
     view.one("select.head").send_keys("1")
     view.all(".matrix button")[3].click()

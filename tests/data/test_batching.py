@@ -8,7 +8,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tfbook.text import ByLength, Sequences, TextBatch, TextBatches
+from tfbook.text import TextBatch, TextBatches
+from tfbook.text.batching import LengthGroupedSampler, Sequences
 
 TEXTS = st.lists(st.lists(st.integers(1, 99), min_size=1, max_size=9), min_size=1, max_size=60)
 
@@ -29,16 +30,17 @@ class TestSequences:
 class TestByLength:
     def test_the_first_length_counts_then_the_next(self) -> None:
         first, second = torch.tensor([1, 2] * 8), torch.tensor([1, 1, 2, 2] * 4)
-        rows = ByLength(first, second, size=4, seed=0)
+        rows = LengthGroupedSampler(first, second, size=4, seed=0)
         for step in range(4):
             chosen = rows(step)
             assert len(set(first[chosen].tolist())) == len(set(second[chosen].tolist())) == 1
 
     def test_lengths_are_sorted_within_a_pool_only(self) -> None:
         """Two pools: were all rows sorted, each length would be in one batch or two."""
-        lengths = torch.arange(2 * ByLength.POOL * 4)
+        lengths = torch.arange(2 * LengthGroupedSampler.POOL * 4)
         spans = [
-            lengths[rows].max() - lengths[rows].min() for rows in map(ByLength(lengths, size=4, seed=0), range(100))
+            lengths[rows].max() - lengths[rows].min()
+            for rows in map(LengthGroupedSampler(lengths, size=4, seed=0), range(100))
         ]
         assert max(map(int, spans)) > 3
 
@@ -91,12 +93,12 @@ class TestTextBatches:
     def test_errors_name_the_argument(self) -> None:
         for texts in ([], [[1], []]):
             with pytest.raises(
-                ValueError, match="sequences is or holds an empty one; expected at least one, each of at"
+                ValueError, match="sequences is empty or holds an empty one; expected at least one, each of at"
             ):
                 TextBatches(texts, size=2, seed=0)
         with pytest.raises(ValueError, match="labels holds 1 for 2 sequences; expected one for each"):
             TextBatches([[1], [2]], [0], size=2, seed=0)
-        with pytest.raises(ValueError, match="size is 0; expected 1 or more a batch"):
+        with pytest.raises(ValueError, match="size is 0; expected 1 or more per batch"):
             TextBatches([[1]], size=0, seed=0)
         with pytest.raises(ValueError, match="step is -1; expected 0 or more"):
             TextBatches([[1]], size=2, seed=0)(-1)

@@ -24,12 +24,12 @@ from hypothesis import strategies as st
 from loopback import Reply, Server, answer, babble, hang_up, redirect, silence, slow, stall, trickle
 
 from tfbook.data import download
-from tfbook.data.download import DataUnavailable, File, Patience, cache_folder, fetch, obtainable
+from tfbook.data.download import DataUnavailable, File, RetryPolicy, cache_folder, can_fetch, fetch
 
 BODY = bytes(range(256)) * 1000
 WRONG = b"X" + BODY[1:]
 SHA256 = hashlib.sha256(BODY).hexdigest()
-HASTE = Patience(connect=2.0, silence=1.0, download=60.0, attempts=2, pause=0.0)  # a busy machine is slow to answer
+HASTE = RetryPolicy(connect=2.0, read=1.0, download=60.0, attempts=2, backoff=0.0)  # a busy machine is slow to answer
 
 GOOD = answer(BODY)
 # What a server may do, and words of the reason that the reader is given.
@@ -42,7 +42,7 @@ FAULTS: dict[str, tuple[Reply, str]] = {
     "a login page": (answer(b"<html>please log in</html>"), "refused, sha256 is"),
     "stalls": (stall(BODY, 1000), "timed out"),
     "silent": (silence, "timed out"),
-    "trickles": (trickle(BODY), "not done after 1 s"),
+    "trickles": (trickle(BODY), "not finished after 1 s"),
     "404": (answer(b"no such file", status=404), "404 Client Error"),
     "403": (answer(b"go away", status=403), "403 Client Error"),
     "429": (answer(b"too many", status=429), "429 Client Error"),
@@ -55,7 +55,7 @@ FAULTS: dict[str, tuple[Reply, str]] = {
     "redirects nowhere": (redirect("http://127.0.0.1:9/"), "[Rr]efused|timed out"),
     "encoded badly": (answer(BODY, headers={"Content-Encoding": "gzip"}), "."),
 }
-ALMOST_NONE = {  # for faults that take all the patience there is
+ALMOST_NONE = {  # for faults that take all attempts
     "stalls": replace(HASTE, attempts=1),
     "silent": replace(HASTE, attempts=1),
     "trickles": replace(HASTE, download=1.0),
@@ -80,7 +80,7 @@ class TestServers:
     def test_a_download_ends_in_the_cache_and_is_not_repeated(self, server: Server, cache: Path) -> None:
         server.replies = [GOOD]
         for _ in range(2):
-            path = fetch(a_file(server.url()), patience=HASTE)
+            path = fetch(a_file(server.url()), retry=HASTE)
             assert path == cache / "kind" / "file.bin"
             assert path.read_bytes() == BODY
         assert server.asked == ["GET /file.bin"]
@@ -91,20 +91,20 @@ class TestServers:
         reply, reason = FAULTS[fault]
         server.replies = [reply]
         with pytest.raises(DataUnavailable, match=rf"(?s)kind/file.bin is not here.*{server.url()}: .*(?:{reason})"):
-            fetch(a_file(server.url()), patience=ALMOST_NONE.get(fault, HASTE))
+            fetch(a_file(server.url()), retry=ALMOST_NONE.get(fault, HASTE))
         assert contents(cache) == set()
 
     @pytest.mark.parametrize("fault", PASSING)
     def test_a_passing_fault_is_tried_again(self, server: Server, fault: str) -> None:
         server.replies = [FAULTS[fault][0], GOOD]
-        assert fetch(a_file(server.url()), patience=HASTE).read_bytes() == BODY
+        assert fetch(a_file(server.url()), retry=HASTE).read_bytes() == BODY
         assert len(server.asked) == 2
 
     @pytest.mark.parametrize("fault", ["404", "403", "trickles"])
     def test_a_lasting_fault_is_not(self, server: Server, fault: str) -> None:
         server.replies = [FAULTS[fault][0]]
         with pytest.raises(DataUnavailable):
-            fetch(a_file(server.url()), patience=ALMOST_NONE.get(fault, HASTE))
+            fetch(a_file(server.url()), retry=ALMOST_NONE.get(fault, HASTE))
         assert len(server.asked) == 1
 
     @pytest.mark.parametrize("fault", FAULTS)
@@ -112,13 +112,13 @@ class TestServers:
         reply = FAULTS[fault][0]
         server.replies = [lambda handler: (GOOD if handler.path == "/second" else reply)(handler)]
         file = a_file(server.url("first"), server.url("second"))
-        path = fetch(file, patience=ALMOST_NONE.get(fault, HASTE))
+        path = fetch(file, retry=ALMOST_NONE.get(fault, HASTE))
         assert path.read_bytes() == BODY
         assert contents(cache) == {"file.bin", "file.bin.verified"}
 
     def test_redirects_are_followed(self, server: Server) -> None:
         server.replies = [redirect("/there"), redirect(server.url("and/there")), GOOD]
-        assert fetch(a_file(server.url()), patience=HASTE).read_bytes() == BODY
+        assert fetch(a_file(server.url()), retry=HASTE).read_bytes() == BODY
         assert server.asked == ["GET /file.bin", "GET /there", "GET /and/there"]
 
     def test_a_compressed_file_stays_compressed(self, server: Server) -> None:
@@ -131,21 +131,21 @@ class TestServers:
 
         server.replies = [helpful]
         file = a_file(server.url(), sha256=hashlib.sha256(body).hexdigest())
-        assert fetch(file, patience=HASTE).read_bytes() == body
+        assert fetch(file, retry=HASTE).read_bytes() == body
 
     def test_every_source_is_named_in_the_error(self, server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
         server.replies = [FAULTS["404"][0], FAULTS["500"][0], FAULTS["500"][0]]
         monkeypatch.setenv("TFBOOK_MIRROR", "/no/such/folder")
         with pytest.raises(DataUnavailable) as caught:
-            fetch(a_file(server.url("a"), server.url("b")), patience=HASTE)
+            fetch(a_file(server.url("a"), server.url("b")), retry=HASTE)
         lines = str(caught.value).splitlines()
-        assert lines[0] == "kind/file.bin is not here and could not be brought. Tried:"
+        assert lines[0] == "kind/file.bin is not here and could not be fetched. Tried:"
         assert lines[1] == "  /no/such/folder/kind/file.bin: [Errno 2] No such file or directory: " + repr(
             "/no/such/folder/kind/file.bin"
         )
         assert lines[2].startswith(f"  {server.url('a')}: 404")
         assert lines[3].startswith(f"  {server.url('b')}: 500")
-        assert lines[4].startswith("Connect to the network, or set TFBOOK_MIRROR to a folder or an address")
+        assert lines[4].startswith("Connect to the network, set TFBOOK_MIRROR to a folder or an address")
         assert "fallback=" in lines[4]
 
     def test_pauses_double(self, server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -153,7 +153,7 @@ class TestServers:
         pauses: list[float] = []
         monkeypatch.setattr(time, "sleep", pauses.append)
         with pytest.raises(DataUnavailable):
-            fetch(a_file(server.url()), patience=Patience(attempts=4, pause=0.5))
+            fetch(a_file(server.url()), retry=RetryPolicy(attempts=4, backoff=0.5))
         assert pauses == [0.5, 1.0, 2.0]
 
     def test_the_reason_is_not_taken_from_an_error_that_was_there_before(self) -> None:
@@ -161,7 +161,7 @@ class TestServers:
             raise KeyError("the caller's own trouble")
         except KeyError:
             with pytest.raises(DataUnavailable) as caught:
-                fetch(a_file("http://127.0.0.1:9/"), patience=HASTE)
+                fetch(a_file("http://127.0.0.1:9/"), retry=HASTE)
         assert "the caller's own trouble" not in str(caught.value)
 
     @settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -179,7 +179,7 @@ class TestServers:
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("TFBOOK_DATA", str(cache))
             try:
-                assert fetch(a_file(server.url()), patience=HASTE).read_bytes() == BODY
+                assert fetch(a_file(server.url()), retry=HASTE).read_bytes() == BODY
                 assert contents(cache) == {"file.bin", "file.bin.verified"}
             except DataUnavailable:
                 assert bytes(body) != BODY or promise == len(BODY) // 2
@@ -197,15 +197,15 @@ class TestCache:
     @pytest.mark.parametrize("kind", ["cut", "empty", "changed"])
     def test_a_damaged_file_is_fetched_again(self, server: Server, kind: str) -> None:
         server.replies = [GOOD]
-        self.damage(fetch(a_file(server.url()), patience=HASTE), kind)
-        assert fetch(a_file(server.url()), patience=HASTE).read_bytes() == BODY
+        self.damage(fetch(a_file(server.url()), retry=HASTE), kind)
+        assert fetch(a_file(server.url()), retry=HASTE).read_bytes() == BODY
         assert len(server.asked) == 2
 
     def test_a_damaged_file_does_not_stay_when_it_cannot_be_fetched(self, server: Server, cache: Path) -> None:
         server.replies = [GOOD, FAULTS["404"][0]]
-        self.damage(fetch(a_file(server.url()), patience=HASTE), "cut")
+        self.damage(fetch(a_file(server.url()), retry=HASTE), "cut")
         with pytest.raises(DataUnavailable):
-            fetch(a_file(server.url()), patience=HASTE)
+            fetch(a_file(server.url()), retry=HASTE)
         assert "file.bin" not in contents(cache)
 
     def test_a_file_put_there_by_hand_is_verified_once(self, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -224,26 +224,26 @@ class TestCache:
         server.replies = [GOOD]
         before = os.umask(0o022)
         try:
-            path = fetch(a_file(server.url()), patience=HASTE)
+            path = fetch(a_file(server.url()), retry=HASTE)
         finally:
             os.umask(before)
         assert path.stat().st_mode & 0o777 == 0o644
 
     def test_a_damaged_stamp_makes_the_file_be_verified_again(self, server: Server) -> None:
         server.replies = [GOOD]
-        path = fetch(a_file(server.url()), patience=HASTE)
+        path = fetch(a_file(server.url()), retry=HASTE)
         stamp = path.with_name("file.bin.verified")
         good = stamp.read_bytes()
         stamp.write_bytes(b"\xff\xfe")
-        assert fetch(a_file(server.url()), patience=HASTE) == path
+        assert fetch(a_file(server.url()), retry=HASTE) == path
         assert stamp.read_bytes() == good
         assert len(server.asked) == 1
 
     def test_another_expectation_makes_the_file_stale(self, server: Server) -> None:
         server.replies = [GOOD, answer(WRONG)]
-        fetch(a_file(server.url()), patience=HASTE)
+        fetch(a_file(server.url()), retry=HASTE)
         newer = a_file(server.url(), sha256=hashlib.sha256(WRONG).hexdigest())
-        assert fetch(newer, patience=HASTE).read_bytes() == WRONG
+        assert fetch(newer, retry=HASTE).read_bytes() == WRONG
 
     def test_the_platform_has_a_default_folder(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv("TFBOOK_DATA")
@@ -264,27 +264,27 @@ class TestChecks:
         file = a_file(server.url(), sha256=None, check=self.begins_with_zero)
         server.replies = [answer(WRONG)]
         with pytest.raises(DataUnavailable, match="refused, KeyError: 'no zero'"):
-            fetch(file, patience=HASTE)
+            fetch(file, retry=HASTE)
         server.replies = [answer(b"")]
         with pytest.raises(DataUnavailable, match="refused, IndexError"):
-            fetch(file, patience=HASTE)
+            fetch(file, retry=HASTE)
         assert contents(cache) == set()
         server.replies = [answer(BODY[:10])]
-        assert fetch(file, patience=HASTE).read_bytes() == BODY[:10]
+        assert fetch(file, retry=HASTE).read_bytes() == BODY[:10]
 
     def test_a_file_without_any_proof_is_refused(self) -> None:
         with pytest.raises(ValueError, match=r"kind/file\.bin has urls but neither sha256 nor check"):
             a_file("http://127.0.0.1:9/", sha256=None)
 
-    @pytest.mark.parametrize("name", ["attempts", "connect", "silence", "download"])
+    @pytest.mark.parametrize("name", ["attempts", "connect", "read", "download"])
     def test_no_patience_at_all_is_refused(self, name: str) -> None:
         with pytest.raises(ValueError, match=rf"{name} is 0(\.0)?; expected"):
-            Patience(**{name: 0 if name == "attempts" else 0.0})
-        with pytest.raises(ValueError, match=r"pause is -1\.0; expected 0 or more seconds"):
-            Patience(pause=-1.0)
+            RetryPolicy(**{name: 0 if name == "attempts" else 0.0})
+        with pytest.raises(ValueError, match=r"backoff is -1\.0; expected 0 or more seconds"):
+            RetryPolicy(backoff=-1.0)
 
     def test_a_file_that_ships_and_is_missing_says_so(self) -> None:
-        with pytest.raises(DataUnavailable, match=r"kind/file.bin ships with tfbook and is missing: install tfbook"):
+        with pytest.raises(DataUnavailable, match=r"kind/file.bin ships with tfbook and is missing: reinstall tfbook"):
             fetch(a_file())
 
 
@@ -297,7 +297,7 @@ class TestMirror:
 
     def test_a_folder_is_tried_before_the_network(self, server: Server, mirror: Path, cache: Path) -> None:
         mirror.write_bytes(BODY)
-        path = fetch(a_file(server.url()), patience=HASTE)
+        path = fetch(a_file(server.url()), retry=HASTE)
         assert path == cache / "kind" / "file.bin"
         assert path.read_bytes() == BODY
         assert server.asked == []
@@ -309,20 +309,20 @@ class TestMirror:
         elif fault == "a folder":
             mirror.mkdir()
         server.replies = [GOOD]
-        assert fetch(a_file(server.url()), patience=HASTE).read_bytes() == BODY
+        assert fetch(a_file(server.url()), retry=HASTE).read_bytes() == BODY
         assert len(server.asked) == 1
 
     def test_a_corrupt_file_in_a_folder_is_refused(self, mirror: Path, cache: Path) -> None:
         mirror.write_bytes(WRONG)
         with pytest.raises(DataUnavailable, match=rf"{mirror}: refused, sha256 is \w+; expected {SHA256}"):
-            fetch(a_file("http://127.0.0.1:9/"), patience=HASTE)
+            fetch(a_file("http://127.0.0.1:9/"), retry=HASTE)
         assert contents(cache) == set()
 
     @pytest.mark.parametrize("end", ["", "/"])
     def test_an_address_works_too(self, server: Server, monkeypatch: pytest.MonkeyPatch, end: str) -> None:
         server.replies = [GOOD]
         monkeypatch.setenv("TFBOOK_MIRROR", server.url("mirror") + end)
-        assert fetch(a_file("http://127.0.0.1:9/"), patience=HASTE).read_bytes() == BODY
+        assert fetch(a_file("http://127.0.0.1:9/"), retry=HASTE).read_bytes() == BODY
         assert server.asked == ["GET /mirror/kind/file.bin"]
 
     def test_offline_keeps_folders_and_forbids_addresses(
@@ -330,9 +330,9 @@ class TestMirror:
     ) -> None:
         monkeypatch.setenv("TFBOOK_OFFLINE", "1")
         with pytest.raises(DataUnavailable, match=str(mirror)):
-            fetch(a_file(server.url()), patience=HASTE)
+            fetch(a_file(server.url()), retry=HASTE)
         mirror.write_bytes(BODY)
-        assert fetch(a_file(server.url()), patience=HASTE).read_bytes() == BODY
+        assert fetch(a_file(server.url()), retry=HASTE).read_bytes() == BODY
         assert server.asked == []
 
     def test_offline_with_nothing_at_hand_says_so(self, server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -341,7 +341,7 @@ class TestMirror:
         with pytest.raises(
             DataUnavailable, match="TFBOOK_OFFLINE forbids the network and TFBOOK_MIRROR names no folder"
         ):
-            fetch(a_file(server.url()), patience=HASTE)
+            fetch(a_file(server.url()), retry=HASTE)
         assert server.asked == []
 
 
@@ -354,10 +354,10 @@ class TestObtainable:
         monkeypatch.setenv("TFBOOK_MIRROR", str(tmp_path))
         (tmp_path / "kind").mkdir()
         (tmp_path / "kind" / "file.bin").write_bytes(BODY)
-        assert obtainable(file)
+        assert can_fetch(file)
         fetch(file)
         monkeypatch.delenv("TFBOOK_MIRROR")
-        assert obtainable(file)
+        assert can_fetch(file)
         assert server.asked == []
 
     @pytest.mark.parametrize(
@@ -366,24 +366,24 @@ class TestObtainable:
     )
     def test_an_address_is_asked_without_downloading(self, server: Server, reply: Reply, expected: bool) -> None:
         server.replies = [reply]
-        assert obtainable(a_file(server.url()), seconds=1.0) is expected
+        assert can_fetch(a_file(server.url()), seconds=1.0) is expected
         assert {question.split()[0] for question in server.asked} == {"HEAD"}
 
     def test_any_address_will_do(self, server: Server) -> None:
         server.replies = [GOOD]
-        assert obtainable(a_file("http://127.0.0.1:9/", server.url()), seconds=1.0)
+        assert can_fetch(a_file("http://127.0.0.1:9/", server.url()), seconds=1.0)
 
     def test_a_corrupt_mirror_and_no_network_is_no(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("TFBOOK_MIRROR", str(tmp_path))
         monkeypatch.setenv("TFBOOK_OFFLINE", "1")
         (tmp_path / "kind").mkdir()
         (tmp_path / "kind" / "file.bin").write_bytes(WRONG)
-        assert not obtainable(a_file("http://127.0.0.1:9/"))
+        assert not can_fetch(a_file("http://127.0.0.1:9/"))
 
     def test_offline_asks_nobody(self, server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
         server.replies = [GOOD]
         monkeypatch.setenv("TFBOOK_OFFLINE", "1")
-        assert not obtainable(a_file(server.url()))
+        assert not can_fetch(a_file(server.url()))
         assert server.asked == []
 
     def test_it_waits_for_neither_a_silent_server_nor_a_silent_name_server(
@@ -391,14 +391,14 @@ class TestObtainable:
     ) -> None:
         server.replies = [silence]
         begun = time.monotonic()
-        assert not obtainable(a_file(server.url()), seconds=0.2)
+        assert not can_fetch(a_file(server.url()), seconds=0.2)
         monkeypatch.setattr(requests, "head", lambda *args, **kwargs: server.closing.wait(10))
-        assert not obtainable(a_file(server.url()), seconds=0.2)
+        assert not can_fetch(a_file(server.url()), seconds=0.2)
         assert time.monotonic() - begun < 5
 
     @pytest.mark.parametrize("url", ["nonsense", "http://", "http://[", "ftp://127.0.0.1/x", "http://\u2603.invalid/"])
     def test_it_never_raises(self, url: str) -> None:
-        assert not obtainable(a_file(url), seconds=0.5)
+        assert not can_fetch(a_file(url), seconds=0.5)
 
 
 def full_disk(path: Path, code: int) -> io.BufferedWriter:
@@ -436,7 +436,7 @@ class TestDisk:
     def test_a_read_only_cache_serves_what_it_holds(self, unprivileged: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("TFBOOK_DATA", str(unprivileged))
         assert fetch(a_file("http://127.0.0.1:9/")).read_bytes() == BODY
-        assert obtainable(a_file("http://127.0.0.1:9/"))
+        assert can_fetch(a_file("http://127.0.0.1:9/"))
         assert contents(unprivileged) == {"file.bin"}
 
     @pytest.mark.parametrize("path", ["kind/other.bin", "other/file.bin", "file.bin"])
@@ -448,15 +448,15 @@ class TestDisk:
         with pytest.raises(
             DataUnavailable, match=rf"cache folder {unprivileged} cannot be written .* set TFBOOK_DATA to"
         ):
-            fetch(a_file(server.url(), path=path), patience=HASTE)
+            fetch(a_file(server.url(), path=path), retry=HASTE)
         assert contents(unprivileged) == {"file.bin"}
 
     def test_a_cache_that_is_no_folder_says_what_to_set(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         (tmp_path / "plain").write_text("a file")
         monkeypatch.setenv("TFBOOK_DATA", str(tmp_path / "plain" / "cache"))
         with pytest.raises(DataUnavailable, match=r"cannot be written .* set TFBOOK_DATA to a folder that can"):
-            fetch(a_file("http://127.0.0.1:9/"), patience=HASTE)
-        assert not obtainable(a_file("http://127.0.0.1:9/"))
+            fetch(a_file("http://127.0.0.1:9/"), retry=HASTE)
+        assert not can_fetch(a_file("http://127.0.0.1:9/"))
 
     @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT])
     @pytest.mark.parametrize("source", ["server", "mirror"])
@@ -473,7 +473,7 @@ class TestDisk:
             Path, "open", lambda path, *mode: full_disk(path, code) if path.suffix == ".part" else open_(path, *mode)
         )
         with pytest.raises(DataUnavailable, match=rf"no space left on the disk for {cache}.* set TFBOOK_DATA to"):
-            fetch(a_file(server.url()), patience=HASTE)
+            fetch(a_file(server.url()), retry=HASTE)
         assert contents(cache) == set()
         assert len(server.asked) == (source == "server")  # no other source would help
 
@@ -485,7 +485,7 @@ class TestDisk:
         server.replies = [GOOD]
         monkeypatch.setattr(download._Progress, "update", interrupted)
         with pytest.raises(KeyboardInterrupt):
-            fetch(a_file(server.url()), patience=HASTE)
+            fetch(a_file(server.url()), retry=HASTE)
         assert contents(cache) == set()
 
 
@@ -543,7 +543,7 @@ class TestTogether:
             time.sleep(0.01)
         child.kill()
         child.wait()
-        assert fetch(a_file(server.url()), patience=HASTE).read_bytes() == BODY
+        assert fetch(a_file(server.url()), retry=HASTE).read_bytes() == BODY
         assert contents(cache) == {"file.bin", "file.bin.verified"}
 
     def test_threads_download_once(self, server: Server) -> None:
@@ -557,7 +557,7 @@ class TestTogether:
         server.replies = [GOOD]
         (cache / "kind").mkdir(parents=True)
         with filelock.FileLock(cache / "kind" / "file.bin.lock"):
-            assert fetch(a_file(server.url()), patience=replace(HASTE, download=1.0)).read_bytes() == BODY
+            assert fetch(a_file(server.url()), retry=replace(HASTE, download=1.0)).read_bytes() == BODY
 
     def test_a_file_system_without_locks_will_do(self, server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
         def refuse(*args: Any, **kwargs: Any) -> None:
@@ -565,4 +565,4 @@ class TestTogether:
 
         server.replies = [GOOD]
         monkeypatch.setattr(filelock.FileLock, "acquire", refuse)
-        assert fetch(a_file(server.url()), patience=HASTE).read_bytes() == BODY
+        assert fetch(a_file(server.url()), retry=HASTE).read_bytes() == BODY

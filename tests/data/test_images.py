@@ -14,14 +14,14 @@ from torch import Tensor
 
 from tfbook import data
 from tfbook.data.download import File
-from tfbook.data.images import ImageBatches, Images, LabelledImages, read_cifar10, read_fashion_mnist, unpacked_to
+from tfbook.data.images import ImageBatches, Images, LabeledImages, read_cifar10, read_fashion_mnist, unpacked_to
 from tfbook.data.registry import DATASETS
 
 
-def part(labels: list[int]) -> LabelledImages:
+def part(labels: list[int]) -> LabeledImages:
     """Images of 2 × 3 pixels in two channels, each filled with its number."""
     images = torch.arange(len(labels)).float()[:, None, None, None].expand(-1, 2, 2, 3)
-    return LabelledImages(images, torch.tensor(labels))
+    return LabeledImages(images, torch.tensor(labels))
 
 
 @pytest.fixture
@@ -30,12 +30,12 @@ def images() -> Images:
     return Images(name="toy", labels=("cat", "dog", "fox"), train=train, test=test)
 
 
-class TestLabelledImages:
+class TestLabeledImages:
     def test_whole_numbers_become_shares_of_white(self) -> None:
         pixels = torch.tensor([0, 51, 255], dtype=torch.uint8).reshape(1, 1, 1, 3)
-        found = LabelledImages.of(pixels, torch.tensor([4]))
+        found = LabeledImages.from_pixels(pixels, torch.tensor([4]))
         assert found.images.flatten().tolist() == pytest.approx([0.0, 0.2, 1.0])
-        assert LabelledImages.of(pixels, torch.tensor([4]), white=51).images[0, 0, 0, 1] == 1
+        assert LabeledImages.from_pixels(pixels, torch.tensor([4]), white=51).images[0, 0, 0, 1] == 1
 
     def test_rows_are_chosen_with_their_labels(self) -> None:
         chosen = part([7, 8, 9])[torch.tensor([2, 0])]
@@ -50,7 +50,7 @@ class TestLabelledImages:
 
 class TestImages:
     def test_few_are_as_many_of_each_label(self, images: Images) -> None:
-        few = images.few(2, seed=1)
+        few = images.few_shot(2, seed=1)
         assert few.labels.tolist() == [0, 0, 1, 1, 2, 2]
         places = few.images[:, 0, 0, 0].long()
         assert len(set(places.tolist())) == 6
@@ -58,7 +58,8 @@ class TestImages:
 
     def test_a_larger_draw_holds_the_smaller(self, images: Images) -> None:
         draws = [
-            [set(images.few(count, seed=seed).images[:, 0, 0, 0].tolist()) for count in (1, 2)] for seed in range(9)
+            [set(images.few_shot(count, seed=seed).images[:, 0, 0, 0].tolist()) for count in (1, 2)]
+            for seed in range(9)
         ]
         assert all(one < two for one, two in draws)
         assert len({frozenset(one) for one, _ in draws}) > 1
@@ -67,16 +68,16 @@ class TestImages:
     def test_more_than_there_are_cannot_be_drawn(self, images: Images, count: int) -> None:
         message = f"count is {count}; expected 1 to 2, the images of the rarest label"
         with pytest.raises(ValueError, match=message):
-            images.few(count, seed=0)
+            images.few_shot(count, seed=0)
 
     def test_standardised_the_training_images_have_mean_0_and_deviation_1(self) -> None:
         """Channel by channel; the test images are shifted and scaled by the same numbers."""
         train, test = torch.rand(50, 2, 4, 4) * torch.tensor([1.0, 9.0])[:, None, None] + 3, torch.rand(5, 2, 4, 4)
         labels = torch.zeros(50, dtype=torch.int64)
         before = Images(
-            name="toy", labels=("a",), train=LabelledImages(train, labels), test=LabelledImages(test, labels[:5])
+            name="toy", labels=("a",), train=LabeledImages(train, labels), test=LabeledImages(test, labels[:5])
         )
-        after = before.standardised()
+        after = before.standardized()
         assert after.train.images.mean(dim=(0, 2, 3)).tolist() == pytest.approx([0, 0], abs=1e-5)
         assert after.train.images.std(dim=(0, 2, 3)).tolist() == pytest.approx([1, 1], abs=1e-5)
         for channel in range(2):
@@ -109,7 +110,7 @@ class TestImageBatches:
     def test_what_cannot_be_batched_is_refused(self) -> None:
         with pytest.raises(ValueError, match="part is empty; expected at least one image"):
             ImageBatches(part([1])[1:], size=4, seed=1)
-        with pytest.raises(ValueError, match="size is 0; expected 1 or more a batch"):
+        with pytest.raises(ValueError, match="size is 0; expected 1 or more per batch"):
             ImageBatches(part([1]), size=0, seed=1)
 
 
@@ -117,9 +118,9 @@ class TestScikitLearn:
     def test_digits_are_there_without_a_file(self, capsys: pytest.CaptureFixture[str]) -> None:
         assert data.available("digits")
         digits = data.load("digits")
-        size, licence = capsys.readouterr().out.splitlines()
+        size, license = capsys.readouterr().out.splitlines()
         assert size == "digits: 1,361 images train, 436 test, each 1 × 8 × 8; labels 0, 1, 2, 3, 4, 5, 6, 7, 8, 9"
-        assert licence.startswith("licence CC BY 4.0, E. Alpaydin and C. Kaynak (1998)")
+        assert license.startswith("license CC BY 4.0, E. Alpaydin and C. Kaynak (1998)")
         for images, labels in (vars(part).values() for part in (digits.train, digits.test)):
             assert sorted(set((16 * images).flatten().tolist())) == list(range(17))
             assert int(labels.bincount(minlength=10).min()) > len(labels) / 15
@@ -141,9 +142,9 @@ class TestScikitLearn:
     def test_the_photographs_are_there_without_a_file(self, capsys: pytest.CaptureFixture[str]) -> None:
         assert data.available("photographs")
         photographs = data.load("photographs")
-        size, licence = capsys.readouterr().out.splitlines()
+        size, license = capsys.readouterr().out.splitlines()
         assert size == "photographs: china 427 × 640, flower 427 × 640"
-        assert licence.startswith("licence CC BY 2.0, danielbuechele (china) and vultilion (flower) on Flickr")
+        assert license.startswith("license CC BY 2.0, danielbuechele (china) and vultilion (flower) on Flickr")
         for name in photographs.pictures:
             picture = photographs[name]
             assert picture.shape == (3, 427, 640)
@@ -210,9 +211,9 @@ class TestFashionMnist:
     @pytest.mark.real
     def test_the_real_one_is_typed_and_announced(self, capsys: pytest.CaptureFixture[str]) -> None:
         found = data.load("fashion-mnist")
-        size, licence = capsys.readouterr().out.splitlines()
+        size, license = capsys.readouterr().out.splitlines()
         assert size.startswith("fashion-mnist: 60,000 images train, 10,000 test, each 1 × 28 × 28; labels T-shirt/top")
-        assert licence == "licence MIT, Zalando SE (Xiao, Rasul and Vollgraf, 2017)"
+        assert license == "license MIT, Zalando SE (Xiao, Rasul and Vollgraf, 2017)"
         assert found.train.labels.bincount().tolist() == [6000] * 10
         assert found.test.labels.bincount().tolist() == [1000] * 10
         assert (float(found.train.images.min()), float(found.train.images.max())) == (0.0, 1.0)
@@ -266,4 +267,4 @@ def test_digits_take_the_place_of_what_cannot_be_had(
 ) -> None:
     monkeypatch.setenv("TFBOOK_OFFLINE", "1")
     assert data.load(name, fallback="digits").name == "digits"
-    assert f"{name} cannot be had here, so digits takes its place" in capsys.readouterr().out
+    assert f"{name} isn't available here, so digits takes its place" in capsys.readouterr().out

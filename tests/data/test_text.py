@@ -13,31 +13,31 @@ from hypothesis import strategies as st
 from tfbook import data
 from tfbook.data.registry import DATASETS
 from tfbook.data.text import Text, read_tiny_shakespeare
-from tfbook.text import Characters, Windows
+from tfbook.text import CharacterVocabulary, Windows
 
 
 class TestCharacters:
     def test_ids_follow_the_order_of_unicode(self) -> None:
-        characters = Characters("hallo\n")
+        characters = CharacterVocabulary("hallo\n")
         assert characters.tokens == ("\n", "a", "h", "l", "o")
         assert characters.encode("allo").tolist() == [1, 3, 3, 4]
         assert len(characters) == 5
 
     @given(st.text(min_size=1))
     def test_text_survives_the_way_back(self, text: str) -> None:
-        characters = Characters(text)
+        characters = CharacterVocabulary(text)
         assert characters.decode(characters.encode(text)) == text
 
     def test_nothing_is_encoded_as_nothing(self) -> None:
-        ids = Characters("ab").encode("")
+        ids = CharacterVocabulary("ab").encode("")
         assert ids.shape == (0,)
         assert ids.dtype == torch.int64
 
     def test_what_is_not_there_is_refused(self) -> None:
         with pytest.raises(ValueError, match="text holds 'x', which is none of the 2 characters"):
-            Characters("ab").encode("abx")
+            CharacterVocabulary("ab").encode("abx")
         with pytest.raises(ValueError, match="text is empty; expected at least one character"):
-            Characters("")
+            CharacterVocabulary("")
 
 
 class TestText:
@@ -102,10 +102,10 @@ class TestWindows:
 class TestPythonReference:
     def test_it_is_there_without_a_file(self, capsys: pytest.CaptureFixture[str]) -> None:
         text = data.load("python-reference")
-        size, licence = capsys.readouterr().out.splitlines()
+        size, license = capsys.readouterr().out.splitlines()
         assert size == str(text)
         assert size.startswith("python-reference: ")
-        assert licence == "licence PSF-2.0, Python's language reference, as pydoc_data.topics holds it"
+        assert license == "license PSF-2.0, Python's language reference, as pydoc_data.topics holds it"
         assert data.available("python-reference")
 
     def test_it_is_a_text_of_some_length(self) -> None:
@@ -138,7 +138,7 @@ class TestTinyShakespeare:
     ) -> None:
         monkeypatch.setenv("TFBOOK_OFFLINE", "1")
         assert data.load("tiny-shakespeare", fallback="python-reference").name == "python-reference"
-        assert "tiny-shakespeare cannot be had here, so python-reference takes its place" in capsys.readouterr().out
+        assert "tiny-shakespeare isn't available here, so python-reference takes its place" in capsys.readouterr().out
 
     @pytest.mark.real
     def test_the_real_one_is_typed_and_announced(self, capsys: pytest.CaptureFixture[str]) -> None:
@@ -149,6 +149,6 @@ class TestTinyShakespeare:
         assert text.train.startswith("First Citizen:\nBefore we proceed")
         whole = hashlib.sha256((text.train + text.valid).encode()).hexdigest()
         assert whole == DATASETS["tiny-shakespeare"].files[0].sha256
-        size, licence = capsys.readouterr().out.splitlines()
+        size, license = capsys.readouterr().out.splitlines()
         assert size == "tiny-shakespeare: 1,003,854 characters train, 111,540 valid, 65 different ones"
-        assert licence == "licence public domain, William Shakespeare, gathered by Andrej Karpathy for char-rnn"
+        assert license == "license public domain, William Shakespeare, collected by Andrej Karpathy for char-rnn"

@@ -71,9 +71,12 @@ def _flip(place: int) -> Callable[[bytes], bytes]:
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        (lambda content: b"", r"text.tokens holds no tokens: it begins with b''; expected b'tfbook 1'"),
-        (lambda content: content[:20], r"text.tokens holds no tokens: it begins with b'tfbook 1'"),
-        (lambda content: b"To be, or not to be, that is", r"holds no tokens: it begins with b'To be, o'; expected"),
+        (lambda content: b"", r"text.tokens is not a file of tokens: it begins with b''; expected b'tfbook 1'"),
+        (lambda content: content[:20], r"text.tokens is not a file of tokens: it begins with b'tfbook 1'"),
+        (
+            lambda content: b"To be, or not to be, that is",
+            r"is not a file of tokens: it begins with b'To be, o'; expected",
+        ),
         (lambda content: content[:-1], r"text.tokens is damaged: it holds 2,023 bytes; expected 2,024"),
         (lambda content: content + b"\0", r"text.tokens is damaged: it holds 2,025 bytes; expected 2,024"),
         (_flip(8), r"text.tokens is damaged: the checksum of its ids is wrong; delete it"),  # the vocabulary

@@ -14,7 +14,20 @@ from hypothesis import strategies as st
 
 from tfbook import data
 from tfbook.data.translation import COLUMNS, Translations, check_tatoeba, read_english_french, read_tatoeba
-from tfbook.text import BOS, EOS, PAD, UNK, Batch, Batches, Pair, Vocabulary, between, collate, detokenize, tokenize
+from tfbook.text import (
+    BOS,
+    EOS,
+    PAD,
+    UNK,
+    Batch,
+    Batches,
+    Pair,
+    Vocabulary,
+    collate,
+    detokenize,
+    filter_by_length,
+    tokenize,
+)
 
 PAIRS = [
     Pair(("the", "cat", "sleeps"), ("le", "chat", "dort")),
@@ -191,19 +204,19 @@ class TestBatches:
         vocabulary = vocabularies(PAIRS)
         with pytest.raises(ValueError, match="pairs is empty"):
             Batches([], *vocabulary, size=2, seed=0)
-        with pytest.raises(ValueError, match="size is 0; expected 1 or more a batch"):
+        with pytest.raises(ValueError, match="size is 0; expected 1 or more per batch"):
             Batches(PAIRS, *vocabulary, size=0, seed=0)
         with pytest.raises(ValueError, match="step is -1; expected 0 or more"):
             Batches(PAIRS, *vocabulary, size=2, seed=0)(-1)
 
 
 def test_between_counts_source_tokens_and_includes_both_ends() -> None:
-    assert between(PAIRS, 3, 5) == [PAIRS[0], PAIRS[2]]
-    assert between(PAIRS, 0, 1) == [PAIRS[1]]
+    assert filter_by_length(PAIRS, 3, 5) == [PAIRS[0], PAIRS[2]]
+    assert filter_by_length(PAIRS, 0, 1) == [PAIRS[1]]
     with pytest.raises(ValueError, match="low is 4 and high is 3; expected 0 ≤ low ≤ high"):
-        between(PAIRS, 4, 3)
+        filter_by_length(PAIRS, 4, 3)
     with pytest.raises(ValueError, match="low is -1"):
-        between(PAIRS, -1, 3)
+        filter_by_length(PAIRS, -1, 3)
 
 
 def tsv(path: Path, *lines: str) -> Path:

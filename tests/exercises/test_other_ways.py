@@ -34,8 +34,9 @@ from tfbook.models import gpt, vit
 from tfbook.models.bert import Bert
 from tfbook.models.blocks import Config, PostNorm
 from tfbook.models.norms import layer_norm
-from tfbook.text import BERT_SPECIALS, IGNORE_INDEX, MASK, PAD, join_segments, merge
-from tfbook.training import inverse_sqrt, masked_token_loss
+from tfbook.text import BERT_SPECIALS, IGNORE_INDEX, MASK, PAD, join_segments
+from tfbook.text.bpe import merge
+from tfbook.training import inverse_sqrt, masked_token_loss, smoothed_cross_entropy
 
 # ---- lesson 04 ---------------------------------------------------------------------------------------------------
 

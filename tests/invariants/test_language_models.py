@@ -41,7 +41,7 @@ MODELS |= {f"{name}, GPT": partial(_model, Gpt, position=POSITIONS[name]) for na
 MODELS |= {"post-norm": partial(_model, position=POSITIONS["rotary"], residual=PostNorm)}
 
 LEAKS = {"no word sees a later one (train)", "no word sees a later one (eval)"}
-STEPWISE, SHIFT = "a piece at a time equals all at once", "a text may stand anywhere"
+STEPWISE, SHIFT = "a piece at a time equals all at once", "shifting a text changes nothing"
 ORDER, CONVEX = "without positions the order changes nothing", "weights are a convex combination"
 SAVED, GRADIENT = "a saved model computes the same", "every parameter gets a finite gradient"
 TIED = "tied weights stay tied"

@@ -1,4 +1,4 @@
-"""What is in the repository: nothing of anybody's machine, nothing huge, every licence said."""
+"""What is in the repository: nothing of anybody's machine, nothing huge, every license said."""
 
 import os
 import re
@@ -66,13 +66,13 @@ def test_scripts_can_be_run() -> None:
         assert [name for name in scripts if not os.access(ROOT / name, os.X_OK)] == []
 
 
-def test_both_licences_are_said() -> None:
-    """MIT for code and CC BY 4.0 for texts, in the licence file and in the metadata."""
+def test_both_licenses_are_said() -> None:
+    """MIT for code and CC BY 4.0 for texts, in the license file and in the metadata."""
     project = tomllib.loads(text("pyproject.toml"))["project"]
     assert project["license"] == "MIT AND CC-BY-4.0"
-    licence = text("LICENSE")
-    assert "Permission is hereby granted, free of charge" in licence
-    assert "https://creativecommons.org/licenses/by/4.0/legalcode" in licence
+    license = text("LICENSE")
+    assert "Permission is hereby granted, free of charge" in license
+    assert "https://creativecommons.org/licenses/by/4.0/legalcode" in license
 
 
 def test_the_version_is_the_same_everywhere() -> None:

@@ -51,7 +51,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> zipfile.ZipFile:
 
 
 def test_the_wheel_holds_the_package_and_the_corpora(wheel: zipfile.ZipFile) -> None:
-    """Every file of tfbook/, every file of data/ as tfbook/_data, the licence, and nothing else."""
+    """Every file of tfbook/, every file of data/ as tfbook/_data, the license, and nothing else."""
     package = {f"tfbook/{name}" for name in files("tfbook")}
     corpora = {f"tfbook/_data/{name}" for name in files("data")}
     held = set(wheel.namelist())

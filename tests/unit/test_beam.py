@@ -15,14 +15,14 @@ from transformers import BartConfig, BartForConditionalGeneration
 
 from tfbook.attention import POSITIONS
 from tfbook.generation.search import (
-    NEVER_SAID,
-    VASWANI,
+    NEVER_GENERATED,
+    VASWANI_PENALTY,
     Beams,
     BeamStep,
-    Cached,
+    CachedDecoder,
+    IncrementalDecoder,
     Penalty,
-    Recomputed,
-    Steps,
+    UncachedDecoder,
     beam_search,
     gnmt_penalty,
     greedy_search,
@@ -42,7 +42,7 @@ LONGEST = 6
 SOURCE, LENGTHS = torch.tensor([[4, 6, 5, 7, EOS], [9, EOS, 0, 0, 0], [8, 4, EOS, 0, 0]]), torch.tensor([5, 2, 3])
 SEARCHES: list[tuple[int, Penalty]] = [
     (1, gnmt_penalty(0)),
-    (2, VASWANI),
+    (2, VASWANI_PENALTY),
     (3, mean_penalty(1.0)),
     (4, mean_penalty(2.0)),
 ]
@@ -54,7 +54,7 @@ def _next(model: Model, source: Tensor, texts: list[tuple[int, ...]]) -> list[di
     """log p(word | text, source) of every word that may be said after each of the texts."""
     words, lengths = torch.tensor([(BOS, *text) for text in texts]), torch.tensor([len(source)] * len(texts))
     logp = model(source.expand(len(texts), -1), lengths, words).logits[:, -1].log_softmax(dim=-1)
-    return [{word: p for word, p in enumerate(row) if word not in NEVER_SAID} for row in logp.tolist()]
+    return [{word: p for word, p in enumerate(row) if word not in NEVER_GENERATED} for row in logp.tolist()]
 
 
 def _naive(model: Model, source: Tensor, width: int, penalty: Penalty, longest: int = LONGEST) -> list[Text]:
@@ -106,10 +106,17 @@ def test_each_source_gets_the_texts_of_the_naive_search(speaker: Model) -> None:
 @every_search
 def test_with_a_cache_the_beams_are_those_without(speaker: Model, width: int, penalty: Penalty) -> None:
     """Every step of the search: parents, words, log-probabilities; and what comes out."""
-    steps: dict[type[Steps], list[BeamStep]] = {Cached: [], Recomputed: []}
+    steps: dict[type[IncrementalDecoder], list[BeamStep]] = {CachedDecoder: [], UncachedDecoder: []}
     found, expected = (
         beam_search(
-            speaker, SOURCE, LENGTHS, width=width, max_length=LONGEST, penalty=penalty, steps=kind, seen=seen.append
+            speaker,
+            SOURCE,
+            LENGTHS,
+            width=width,
+            max_length=LONGEST,
+            penalty=penalty,
+            decoder=kind,
+            on_step=seen.append,
         )
         for kind, seen in steps.items()
     )
@@ -135,7 +142,7 @@ def test_a_beam_of_one_is_greedy(speaker: Model) -> None:
 
 # ---- against all texts of a toy language -------------------------------------------------------------------------
 
-TOY = len(NEVER_SAID) + 1 + 2  # words: `<eos>` and two more may be said
+TOY = len(NEVER_GENERATED) + 1 + 2  # words: `<eos>` and two more may be said
 
 
 def _toys() -> dict[str, Model]:
@@ -155,7 +162,7 @@ def _toys() -> dict[str, Model]:
 @torch.no_grad()
 def _every_text(model: Model, source: Tensor, penalty: Penalty, longest: int) -> list[Text]:
     """All texts of up to `longest` words, scored by one forward pass of the model over all of them, best first."""
-    words = [word for word in range(TOY) if word not in (*NEVER_SAID, EOS)]
+    words = [word for word in range(TOY) if word not in (*NEVER_GENERATED, EOS)]
     texts = [(*text, EOS) for size in range(longest) for text in itertools.product(words, repeat=size)]
     texts += itertools.product(words, repeat=longest)  # cut off
     target = torch.tensor([(BOS, *text, *[PAD] * (longest - len(text))) for text in texts])
@@ -224,7 +231,7 @@ class Bigrams:
 def test_a_longer_text_may_still_win_after_a_short_one_has_ended() -> None:
     """(log 0.4 + 2 log 0.98) / 3 > log 0.5: the search goes on as long as the longest text could win."""
     search = partial(
-        beam_search, _toys()["Transformer"], torch.tensor([[5, EOS]]), torch.tensor([2]), width=1, steps=Bigrams
+        beam_search, _toys()["Transformer"], torch.tensor([[5, EOS]]), torch.tensor([2]), width=1, decoder=Bigrams
     )
     found = search(max_length=6, penalty=mean_penalty(1.0))
     _assert_equal(_row(found, 0), [((4, 5, EOS), (math.log(0.4) + 2 * math.log(0.98)) / 3)])
@@ -266,7 +273,7 @@ class Bart(Transformer):
             length_penalty=alpha,
             early_stopping=early_stopping,
             max_length=LONGEST + 1,  # the first word, `<bos>`, counts there
-            suppress_tokens=NEVER_SAID,
+            suppress_tokens=NEVER_GENERATED,
             do_sample=False,
             return_dict_in_generate=True,
             output_scores=True,
@@ -285,7 +292,9 @@ def bart(request: pytest.FixtureRequest) -> Bart:
 
 def _ours(model: Bart, width: int, alpha: float) -> list[list[Text]]:
     penalty = mean_penalty(alpha)
-    found = beam_search(model, SOURCE, LENGTHS, width=width, max_length=LONGEST, penalty=penalty, steps=Recomputed)
+    found = beam_search(
+        model, SOURCE, LENGTHS, width=width, max_length=LONGEST, penalty=penalty, decoder=UncachedDecoder
+    )
     return [_row(found, row) for row in range(len(SOURCE))]
 
 
@@ -327,7 +336,7 @@ def test_what_is_seen_are_the_steps_of_the_search(translator: Translator, width:
     """From parents and words alone the texts can be told again, with their scores: a plot draws its tree from them."""
     steps: list[BeamStep] = []
     found = beam_search(
-        translator, SOURCE, LENGTHS, width=width, max_length=LONGEST, penalty=penalty, seen=steps.append
+        translator, SOURCE, LENGTHS, width=width, max_length=LONGEST, penalty=penalty, on_step=steps.append
     )
     for row in range(len(SOURCE)):
         live, ended = [()] * width, {}
@@ -354,7 +363,7 @@ def test_the_search_stops_when_nothing_can_win_any_more(translator: Translator) 
     for width, count in ((1, 1), (2, 2)):
         steps: list[BeamStep] = []
         found = beam_search(
-            translator, SOURCE, LENGTHS, width=width, max_length=50, penalty=gnmt_penalty(0), seen=steps.append
+            translator, SOURCE, LENGTHS, width=width, max_length=50, penalty=gnmt_penalty(0), on_step=steps.append
         )
         assert len(steps) == count
         assert found.tokens.shape == (3, width, 50)
@@ -382,7 +391,7 @@ def test_the_penalties_are_their_formulas() -> None:
         assert mean_penalty(1.5)(length) == pytest.approx(math.exp(1.5 * math.log(length)))
         assert mean_penalty()(length) == length
         assert gnmt_penalty(0)(length) == mean_penalty(0)(length) == 1
-        assert VASWANI(length) == gnmt_penalty()(length) == gnmt_penalty(0.6)(length)
+        assert VASWANI_PENALTY(length) == gnmt_penalty()(length) == gnmt_penalty(0.6)(length)
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from tfbook.generation.search import Cached, Recomputed, beam_search, greedy_search, translate
+from tfbook.generation.search import (
+    CachedDecoder,
+    IncrementalDecoder,
+    UncachedDecoder,
+    beam_search,
+    greedy_search,
+    translate,
+)
 from tfbook.models.seq2seq import Translator
 from tfbook.models.transformer import Transformer
 from tfbook.text import BOS, EOS, PAD, UNK, Batch, Pair, Vocabulary, collate
@@ -70,10 +77,10 @@ def test_greedy_says_the_most_probable_word_each_time(translator: Translator) ->
     assert len(ends) > 2, "the sentences should end at different places, or the test says little"
 
 
-def _heard(steps: type[Cached] | type[Recomputed], logits: list[Tensor]) -> type[Cached] | type[Recomputed]:
-    """The same steps, whose logits are written down."""
+def _heard(decoder: type[IncrementalDecoder], logits: list[Tensor]) -> type[IncrementalDecoder]:
+    """The same decoder, whose logits are written down."""
 
-    class Heard(steps):
+    class Heard(decoder):
         def __call__(self, words: Tensor) -> Tensor:
             given = super().__call__(words)
             logits.append(given.clone())
@@ -85,10 +92,10 @@ def _heard(steps: type[Cached] | type[Recomputed], logits: list[Tensor]) -> type
 def test_greedy_with_a_cache_is_greedy_without(speaker: Model) -> None:
     """For every decoder and every encoding of positions, a ragged batch: the same logits at each step, and words."""
     source, lengths = _inputs(speaker.encoder.embed.num_embeddings, seed=0)
-    logits: dict[type, list[Tensor]] = {Cached: [], Recomputed: []}
+    logits: dict[type, list[Tensor]] = {CachedDecoder: [], UncachedDecoder: []}
     found, expected = (
-        greedy_search(speaker, source, lengths, max_length=LONGEST, steps=_heard(steps, logits[steps]))
-        for steps in logits
+        greedy_search(speaker, source, lengths, max_length=LONGEST, decoder=_heard(decoder, logits[decoder]))
+        for decoder in logits
     )
     assert torch.equal(found.tokens, expected.tokens)
     assert len(found.tokens.unique(dim=0)) > 4, "the sentences should differ, or the test says little"

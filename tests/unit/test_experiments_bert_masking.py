@@ -13,7 +13,7 @@ from tfbook import data
 from tfbook.course.experiments import bert_masking as study
 from tfbook.course.experiments import small_bert
 from tfbook.course.experiments.small_bert import LONGEST, SMALL, Pretraining
-from tfbook.data.sentences import Labelled, LabelledTexts
+from tfbook.data.sentences import LabeledText, LabeledTexts
 from tfbook.models.bert import Bert
 from tfbook.models.bert_variants import Albert
 from tfbook.text import SEP, Masking
@@ -25,11 +25,26 @@ def test_running_text_has_no_padding_and_ends_each_text() -> None:
     assert rows.lengths.tolist() == [LONGEST, LONGEST]
 
 
-def corpus() -> LabelledTexts:
+class TestInterval:
+    def test_it_is_students(self) -> None:
+        mean, half = study.interval([1.0, 2.0, 3.0])
+        assert math.isclose(mean, 2.0)
+        assert math.isclose(half, 4.302653 / math.sqrt(3), rel_tol=1e-6)
+
+    def test_one_value_has_none(self) -> None:
+        with pytest.raises(ValueError, match="values holds 1 number; expected two or more"):
+            study.interval([1.0])
+
+    def test_draws_of_a_seed_are_averaged_first(self) -> None:
+        rows = [{"seed": seed, "x": x} for seed, x in ((1, 0.0), (1, 2.0), (2, 3.0), (3, 5.0))]
+        assert study.over_seeds(rows, lambda row: row["x"]) == study.interval([1.0, 3.0, 5.0])
+
+
+def corpus() -> LabeledTexts:
     """Texts of two labels, each long enough for pairs."""
-    generator = random.Random(1)
-    texts = [" ".join(generator.choices(("red", "green", "one", "two"), k=30)) for _ in range(80)]
-    return LabelledTexts.split("words", ("even", "odd"), [Labelled(text, n % 2) for n, text in enumerate(texts)])
+    dice = random.Random(1)
+    texts = [" ".join(dice.choices(("red", "green", "one", "two"), k=30)) for _ in range(80)]
+    return LabeledTexts.split("words", ("even", "odd"), [LabeledText(text, n % 2) for n, text in enumerate(texts)])
 
 
 @pytest.fixture

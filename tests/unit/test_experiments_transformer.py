@@ -19,7 +19,7 @@ from tfbook.course.experiments import translators
 from tfbook.course.experiments.transformer import Variant
 from tfbook.course.experiments.translators import Task
 from tfbook.data.translation import Translations
-from tfbook.generation.search import Cached, Recomputed, greedy_search, mean_penalty, translate
+from tfbook.generation.search import CachedDecoder, UncachedDecoder, greedy_search, mean_penalty, translate
 from tfbook.models.blocks import Config
 from tfbook.models.language_model import LanguageModel
 from tfbook.models.transformer import Transformer
@@ -272,7 +272,7 @@ def test_times_have_a_number_for_each_length_and_word(model: Transformer) -> Non
     steps = inside.step_seconds((2, 3), rows=2, vocabulary=20, rounds=1)
     assert steps.keys() == {"recurrent", "Transformer"}
     assert all(len(seconds) == 2 and min(seconds) > 0 for seconds in steps.values())
-    for kind in (Cached, Recomputed):
+    for kind in (CachedDecoder, UncachedDecoder):
         seconds = inside.token_seconds(model, kind, words=5, rows=2, source=3)
         assert len(seconds) == 5
         assert min(seconds) > 0

@@ -14,7 +14,7 @@ from torch import nn
 
 from tfbook.attention import POSITIONS
 from tfbook.course.experiments import vit_patches as study
-from tfbook.data.images import Images, LabelledImages
+from tfbook.data.images import Images, LabeledImages
 from tfbook.models.cnn import Cnn
 from tfbook.models.vit import Deit, Vit, patchify
 
@@ -24,7 +24,7 @@ LABELS = 4
 SIDE = 28
 
 
-def bars(count: int, *, seed: int) -> LabelledImages:
+def bars(count: int, *, seed: int) -> LabeledImages:
     """A bright square in one of four corners: the corner is the label.
 
     The noise is faint. Where it is strong, 120 images are memorized by it, and no place has to be learned.
@@ -35,7 +35,7 @@ def bars(count: int, *, seed: int) -> LabelledImages:
     for image, label in zip(images, labels.tolist(), strict=True):
         row, column = divmod(label, 2)
         image[0, 14 * row : 14 * row + 14, 14 * column : 14 * column + 14] += 1
-    return LabelledImages(images, labels)
+    return LabeledImages(images, labels)
 
 
 @pytest.fixture
@@ -47,8 +47,8 @@ def corners() -> Images:
 def loaded(corners: Images, monkeypatch: pytest.MonkeyPatch) -> Images:
     """What every experiment loads, with as few images as the tests can do with."""
     monkeypatch.setattr(study.data, "load", lambda name: corners)
-    few = Images.few
-    monkeypatch.setattr(Images, "few", lambda self, count, *, seed: few(self, min(count, 30), seed=seed))
+    few = Images.few_shot
+    monkeypatch.setattr(Images, "few_shot", lambda self, count, *, seed: few(self, min(count, 30), seed=seed))
     return corners
 
 
@@ -112,7 +112,7 @@ def test_searches_try_every_rate_and_judge_on_held_out_training_images(
     monkeypatch.setattr(study, "accuracy", lambda model, part: judged.append(part) or accuracy(model, part))
     rows = study.searches(steps=3)
     assert [(row["model"], row["lr"]) for row in rows] == [("ViT", 0.001), ("ViT", 0.01), ("CNN", 0.01)]
-    held = loaded.standardised().train.images[-40:]
+    held = loaded.standardized().train.images[-40:]
     assert all(torch.equal(part.images, held) for part in judged)
 
 
@@ -193,9 +193,9 @@ def test_shuffles_compare_three_orders_and_keep_the_places(loaded: Images) -> No
 def test_squares_of_the_whole_image_change_nothing_and_pixels_are_squares_too(loaded: Images) -> None:
     rows = study.squares((1,), sides=(28, 1), steps=3)
     assert [(row["side"], row["model"]) for row in rows] == list(product((28, 1), ("ViT", "CNN")))
-    part = loaded.standardised().few(30, seed=1)
+    part = loaded.standardized().few_shot(30, seed=1)
     plain = study.trained(study.kinds(loaded, 3, patch=4)["ViT"], part, seed=1)
-    assert rows[0]["accuracy"] == study.accuracy(plain, loaded.standardised().test)
+    assert rows[0]["accuracy"] == study.accuracy(plain, loaded.standardized().test)
 
 
 def test_pixels_are_squares_of_the_smallest_side(loaded: Images) -> None:
@@ -247,7 +247,7 @@ def test_distances_are_those_of_a_grid() -> None:
 
 
 def test_images_move_by_a_few_pixels_and_their_edge_goes_on() -> None:
-    part = LabelledImages(torch.rand(50, 2, 6, 5), torch.zeros(50, dtype=torch.int64))
+    part = LabeledImages(torch.rand(50, 2, 6, 5), torch.zeros(50, dtype=torch.int64))
     moved, again, other = (study.moved(part, step, most=1).images for step in (3, 3, 4))
     assert torch.equal(moved, again)
     assert not torch.equal(moved, other)

@@ -170,7 +170,7 @@ def test_it_is_the_same_every_time_and_short_as_text() -> None:
 
 
 def test_the_largest_view_stays_far_below_a_notebook_s_megabyte() -> None:
-    """Even weights leave the table without colours; one-hot weights colour one cell a row."""
+    """Even weights leave the table without colors; one-hot weights color one cell a row."""
     for weights in (torch.full((11, 3, 64, 64), 1 / 64), torch.eye(64).expand(11, 3, 64, 64)):
         assert len(attention_view(weights, ["token"] * 64)._repr_html_()) < 400_000
 
@@ -231,7 +231,7 @@ def test_what_does_not_fit_is_named(change: dict[str, object], kind: type[Except
 def test_more_than_a_page_can_hold_is_refused(shape: tuple[int, ...]) -> None:
     """The message says what came and what fits."""
     message = (
-        f"at most {explorer.MOST_TOKENS} tokens a side and {explorer.MOST_BYTES:,} cells fit on a page: show fewer"
+        f"at most {explorer.MAX_TOKENS} tokens per side and {explorer.MAX_CELLS:,} cells fit on a page: show fewer"
     )
     with pytest.raises(ValueError, match=f"weights holds {shape[0]} layers × .*; {message}"):
         attention_view(torch.zeros(shape), ["a"] * shape[2], ["a"] * shape[3])

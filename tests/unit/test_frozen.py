@@ -61,7 +61,7 @@ def test_it_says_the_same_text(filters: list[sampling.Filter]) -> None:
     model, prompt = drawn(), torch.randint(VOCAB, (3, 4))
     texts = [
         sampling.generate(
-            speaker, prompt, limit=20, filters=filters, stop=[3], generator=torch.Generator().manual_seed(1)
+            speaker, prompt, max_new_tokens=20, filters=filters, stop=[3], generator=torch.Generator().manual_seed(1)
         )
         for speaker in (model, Frozen(model))
     ]
@@ -156,10 +156,10 @@ def test_another_kernel_is_refused() -> None:
 def test_a_prompt_outside_the_vocabulary_is_refused(kind: type[LanguageModel]) -> None:
     for model in (drawn(kind), Frozen(drawn(kind))):
         with pytest.raises(ValueError, match=r"ids holds ids from 11 to 11; expected 0 to 10"):
-            sampling.generate(model, torch.tensor([[VOCAB]]), limit=1)
+            sampling.generate(model, torch.tensor([[VOCAB]]), max_new_tokens=1)
 
 
 def test_positions_beyond_the_last_learned_one_are_refused() -> None:
     swift: Frozen = Frozen(drawn(position=POSITIONS["learned"]))
     with pytest.raises(ValueError, match="need 25 positions; the model has learned 24"):
-        sampling.generate(swift, torch.zeros(1, 20, dtype=torch.int64), limit=6)
+        sampling.generate(swift, torch.zeros(1, 20, dtype=torch.int64), max_new_tokens=6)

@@ -116,7 +116,7 @@ def test_a_peer_trains_and_speaks(script: dict[str, Any], name: str) -> None:
 def test_ours_runs_without_peers(script: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     without_peers(script, monkeypatch)
     tiny = script["SHAPES"]["tiny"]
-    trained, spoken = script["training"](tiny, None, rounds=2), script["speaking"](tiny, None, rounds=2)
+    trained, spoken = script["trained"](tiny, None, rounds=2), script["speaking"](tiny, None, rounds=2)
     assert list(trained) == [("tfbook", "float32")]
     assert list(spoken) == [("tfbook, as trained", "float32")] + [
         ("tfbook, frozen", precision) for precision in ("float32", "bfloat16", "float16")
@@ -130,7 +130,7 @@ def test_ours_also_trains_in_the_precision_that_the_runtime_chooses(
     without_peers(script, monkeypatch)
     monkeypatch.setenv("TFBOOK_PRECISION", "bfloat16")
     runtime.precision.cache_clear()
-    trained = script["training"](script["SHAPES"]["tiny"], None, rounds=1)
+    trained = script["trained"](script["SHAPES"]["tiny"], None, rounds=1)
     assert list(trained) == [("tfbook", "float32"), ("tfbook", "bfloat16")]
 
 

@@ -113,8 +113,8 @@ def test_the_same_weights_give_the_same_text(
     time = data.draw(st.integers(1, config.n_positions - 1))
     ids, limit = torch.randint(config.vocab_size, (rows, time)), config.n_positions - time
     wanted = theirs.generate(ids, attention_mask=torch.ones_like(ids), max_new_tokens=limit, do_sample=False)
-    assert torch.equal(generate(ours, ids, limit=limit, filters=[greedy]), wanted)
-    assert torch.equal(generate(ours, ids, limit=limit, filters=[top_k(1)]), wanted)
+    assert torch.equal(generate(ours, ids, max_new_tokens=limit, filters=[greedy]), wanted)
+    assert torch.equal(generate(ours, ids, max_new_tokens=limit, filters=[top_k(1)]), wanted)
 
 
 @pytest.mark.parametrize("activation", ACTIVATIONS)

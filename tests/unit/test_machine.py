@@ -61,24 +61,24 @@ class TestReport:
         machine.check()
         assert capsys.readouterr().out == "✓ a     fine\n○ long  -\n\nReady.\n"
 
-    @pytest.mark.parametrize(("count", "words"), [(1, "1 line needs mending"), (2, "2 lines need mending")])
-    def test_it_counts_what_has_to_be_mended(
+    @pytest.mark.parametrize(("count", "words"), [(1, "1 line needs fixing"), (2, "2 lines need fixing")])
+    def test_it_counts_what_has_to_be_fixed(
         self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], count: int, words: str
     ) -> None:
-        checks = {f"c{number}": lambda: Finding("problem", "broken", "Mend it.") for number in range(count)}
+        checks = {f"c{number}": lambda: Finding("problem", "broken", "Fix it.") for number in range(count)}
         monkeypatch.setattr(machine, "CHECKS", checks)
         machine.check()
         printed = capsys.readouterr().out
-        assert printed.startswith("✗ c0  broken\n      → Mend it.\n")
+        assert printed.startswith("✗ c0  broken\n      → Fix it.\n")
         assert words in printed
 
     def test_a_check_that_breaks_is_a_problem_with_its_first_line(self) -> None:
         finding = machine.examine(raising(OSError("the disk\nis gone")))
         assert finding.verdict == "problem"
         assert finding.text == "this check stopped with OSError: the disk"
-        assert finding.mend == "Please report this line at https://github.com/OWNER/tfbook/issues."
+        assert finding.fix == "Please report this line at https://github.com/OWNER/tfbook/issues."
 
-    def test_a_check_that_lacks_a_package_leaves_the_mend_to_the_line_on_packages(self) -> None:
+    def test_a_check_that_lacks_a_package_leaves_the_fix_to_the_line_on_packages(self) -> None:
         missing = ModuleNotFoundError("No module named 'einops'", name="einops")
         assert machine.examine(raising(missing)) == Finding("note", "not checked: No module named 'einops'")
 
@@ -120,7 +120,7 @@ class TestPackages:
         assert {re.split("[<>=]", line)[0] for line in project["dependencies"]} == set(machine.PACKAGES)
 
     def test_they_are_here(self) -> None:
-        assert machine.packages() == Finding("ok", f"all {len(machine.PACKAGES)} are here")
+        assert machine.packages() == Finding("ok", f"all {len(machine.PACKAGES)} are installed")
 
     def test_missing_ones_are_named_as_pip_calls_them(self, monkeypatch: pytest.MonkeyPatch) -> None:
         gone = {"sklearn", "tokenizers"}
@@ -146,14 +146,14 @@ class TestTorch:
         finding = machine.torch_and_vision()
         assert finding.verdict == "problem"
         assert finding.text == f"{version} is too old; the course needs 2.6"
-        assert "%pip install --upgrade torch torchvision" in finding.mend
+        assert "%pip install --upgrade torch torchvision" in finding.fix
 
     def test_a_torchvision_of_another_build(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setitem(sys.modules, "torchvision", None)  # its import now raises
         finding = machine.torch_and_vision()
         assert finding.verdict == "problem"
-        assert f"torchvision does not fit torch {torch.__version__} (import of torchvision halted" in finding.text
-        assert "%pip install --force-reinstall torch torchvision" in finding.mend
+        assert f"torchvision does not match torch {torch.__version__} (import of torchvision halted" in finding.text
+        assert "%pip install --force-reinstall torch torchvision" in finding.fix
 
 
 class TestDevice:
@@ -178,24 +178,24 @@ class TestDevice:
     def test_one_that_raises(self, monkeypatch: pytest.MonkeyPatch) -> None:
         message = "CUDA error: no kernel image is available\nCompile with TORCH_USE_CUDA_DSA"
         monkeypatch.setattr(torch, "full", raising(RuntimeError(message)))
-        expected = "cpu does not compute (CUDA error: no kernel image is available)"
-        assert machine.compute_device() == Finding("problem", expected, "Set TFBOOK_DEVICE=cpu to go on without it.")
+        expected = "cpu does not work (CUDA error: no kernel image is available)"
+        assert machine.device() == Finding("problem", expected, "Set TFBOOK_DEVICE=cpu to continue without it.")
 
     def test_one_that_computes_nonsense(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(torch, "full", lambda *arguments, device: torch.zeros(2, 3))
         assert machine.compute_device().text == "cpu computes 2 + 2 + 2 = 0"
 
     @pytest.mark.parametrize(
-        ("cuda", "mend"),
+        ("cuda", "fix"),
         [
-            (None, "This torch is built for CPUs alone: pytorch.org/get-started says how to install one for your GPU."),
+            (None, "This torch is built for CPUs only: pytorch.org/get-started shows how to install one for your GPU."),
             ("13.2", "The driver is older than CUDA 13.2, for which this torch is built: update the driver."),
         ],
     )
-    def test_a_gpu_that_torch_cannot_use(self, monkeypatch: pytest.MonkeyPatch, cuda: str | None, mend: str) -> None:
+    def test_a_gpu_that_torch_cannot_use(self, monkeypatch: pytest.MonkeyPatch, cuda: str | None, fix: str) -> None:
         monkeypatch.setattr(machine, "_nvidia_gpu", lambda: "Tesla T4")
         monkeypatch.setattr(torch.version, "cuda", cuda)
-        assert machine.compute_device() == Finding("note", "cpu, while Tesla T4 stays unused", mend)
+        assert machine.device() == Finding("note", "cpu, while Tesla T4 is unused", fix)
 
     @pytest.mark.parametrize("variable", ["TFBOOK_DEVICE", "CUDA_VISIBLE_DEVICES"])
     def test_a_gpu_that_the_reader_left_out(self, monkeypatch: pytest.MonkeyPatch, variable: str) -> None:
@@ -239,7 +239,7 @@ class TestThreads:
     def test_two_that_stand_in_each_others_way(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
         monkeypatch.setattr(machine, "_seconds_per_product", {1: 0.1, 2: 1.7}.get)
-        expected = "Close what keeps the cores busy, or set OMP_NUM_THREADS=1 before Jupyter starts."
+        expected = "Close the program that keeps the cores busy, or set OMP_NUM_THREADS=1 before Jupyter starts."
         assert machine.threads() == Finding("problem", "2 together are 17 times slower than one", expected)
 
     def test_timing_leaves_the_number_of_threads_as_it_was(self) -> None:
@@ -264,7 +264,7 @@ class TestSettings:
         monkeypatch.setenv("TFBOOK_SCLAE", "quick")
         finding = machine.settings()
         assert (finding.verdict, finding.text) == ("problem", "no such variable: TFBOOK_SCLAE")
-        assert finding.mend.startswith("There are TFBOOK_SCALE, ")
+        assert finding.fix.startswith("The variables are TFBOOK_SCALE, ")
 
     @pytest.mark.parametrize(
         ("variable", "text"),
@@ -279,12 +279,12 @@ class TestSettings:
         finding = machine.settings()
         assert finding.verdict == "problem"
         assert finding.text.startswith(text)
-        assert finding.mend == "Correct the variable, or remove it."
+        assert finding.fix == "Correct the variable, or unset it."
 
     def test_a_mirror_that_is_no_folder(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("TFBOOK_MIRROR", "no/such/folder")
-        expected = "TFBOOK_MIRROR is 'no/such/folder', which is no folder"
-        assert machine.settings() == Finding("problem", expected, "Correct the path, or remove it.")
+        expected = "TFBOOK_MIRROR is 'no/such/folder', which is not a folder"
+        assert machine.settings() == Finding("problem", expected, "Correct the path, or unset the variable.")
 
     @pytest.mark.parametrize("mirror", [str(ROOT), "http://127.0.0.1:9/corpora"])
     def test_a_mirror_that_may_be_one(self, monkeypatch: pytest.MonkeyPatch, mirror: str) -> None:
@@ -304,18 +304,18 @@ class TestDataFolder:
 
     def test_the_home_folder_is_not_spelt_out(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         monkeypatch.setattr(Path, "home", lambda: tmp_path)
-        assert machine.data_folder() == Finding("ok", "~/data can be written")
+        assert machine.data_folder() == Finding("ok", "~/data is writable")
 
     def test_a_file_in_its_place(self, tmp_path: Path) -> None:
         (tmp_path / "data").touch()
         finding = machine.data_folder()
         assert finding.verdict == "problem"
-        assert finding.text.startswith(f"{tmp_path / 'data'} cannot be written (")
-        assert finding.mend == "Set TFBOOK_DATA to a folder that you may write to."
+        assert finding.text.startswith(f"{tmp_path / 'data'} is not writable (")
+        assert finding.fix == "Set TFBOOK_DATA to a folder that you can write to."
 
     def test_a_disk_that_may_only_be_read(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         monkeypatch.setattr(Path, "mkdir", raising(OSError(30, "Read-only file system")))
-        assert machine.data_folder().text == f"{tmp_path / 'data'} cannot be written (Read-only file system)"
+        assert machine.data_folder().text == f"{tmp_path / 'data'} is not writable (Read-only file system)"
 
 
 class TestFreeDisk:
@@ -328,7 +328,7 @@ class TestFreeDisk:
     def test_a_full_disk(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=0.31e9))
         expected = "Free some space, or set TFBOOK_DATA to a folder on another disk."
-        assert machine.free_disk() == Finding("problem", "0.3 GB; the real corpora take up to 1 GB", expected)
+        assert machine.free_disk() == Finding("problem", "0.3 GB; the real corpora need up to 1 GB", expected)
 
 
 class TestCorpora:
@@ -343,23 +343,23 @@ class TestCorpora:
 
     def test_the_shipped_one(self, tmp_path: Path) -> None:
         (tmp_path / "small.txt").touch()
-        assert machine.shipped_corpora() == Finding("ok", "small can be had")
+        assert machine.shipped_corpora() == Finding("ok", "available: small")
 
     def test_the_shipped_one_is_gone(self) -> None:
-        expected = "Install tfbook again, or clone the whole repository: they are in its folder data."
+        expected = "Reinstall tfbook, or clone the whole repository: they are in its folder data."
         assert machine.shipped_corpora() == Finding("problem", "missing: small", expected)
 
     def test_a_mirror_has_the_other_one(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         (tmp_path / "mirror").mkdir()
         (tmp_path / "mirror" / "large.txt").touch()
         monkeypatch.setenv("TFBOOK_MIRROR", str(tmp_path / "mirror"))
-        assert machine.real_corpora() == Finding("ok", "large can be had")
+        assert machine.real_corpora() == Finding("ok", "available: large")
 
     @pytest.mark.parametrize(
         ("variables", "way"),
         [
-            ({"TFBOOK_OFFLINE": "1"}, "TFBOOK_OFFLINE forbids the network: remove it, or set TFBOOK_MIRROR to"),
-            ({"TFBOOK_MIRROR": "lost"}, "TFBOOK_MIRROR, lost, does not offer them, and no public address answers."),
+            ({"TFBOOK_OFFLINE": "1"}, "TFBOOK_OFFLINE forbids the network: unset it, or set TFBOOK_MIRROR to"),
+            ({"TFBOOK_MIRROR": "lost"}, "TFBOOK_MIRROR, lost, does not have them, and no public address answers."),
             ({}, "Connect to the network, or set TFBOOK_MIRROR to a folder or an address that has them."),
         ],
         ids=["offline", "an empty mirror", "no network"],
@@ -371,8 +371,8 @@ class TestCorpora:
         for name, value in variables.items():
             monkeypatch.setenv(name, value)
         finding = machine.real_corpora()
-        assert (finding.verdict, finding.text) == ("note", "large cannot be had")
-        assert finding.mend.startswith(f"Lessons then use the corpora that ship. {way}")
+        assert (finding.verdict, finding.text) == ("note", "not available: large")
+        assert finding.fix.startswith(f"Lessons use the corpora that come with tfbook instead. {way}")
 
     def test_a_network_that_swallows_everything_costs_the_time_of_one_corpus(
         self, monkeypatch: pytest.MonkeyPatch
@@ -380,10 +380,10 @@ class TestCorpora:
         """As behind some firewalls, where nothing is refused and nothing answers."""
         registry = {f"c{n}": SimpleNamespace(files=(File(path=f"{n}", urls=("u",), sha256="0"),)) for n in range(4)}
         monkeypatch.setattr("tfbook.data.registry.DATASETS", registry)
-        monkeypatch.setattr("tfbook.data.download.obtainable", lambda file, seconds: bool(time.sleep(seconds / 3)))
+        monkeypatch.setattr("tfbook.data.download.can_fetch", lambda file, seconds: bool(time.sleep(seconds / 3)))
         start = time.perf_counter()
-        assert machine.real_corpora().text == "c0, c1, c2, c3 cannot be had"
-        assert time.perf_counter() - start < machine.PATIENCE_S
+        assert machine.real_corpora().text == "not available: c0, c1, c2, c3"
+        assert time.perf_counter() - start < machine.TIMEOUT_S
 
 
 def test_the_real_registry_has_both_kinds() -> None:

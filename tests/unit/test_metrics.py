@@ -67,9 +67,9 @@ def test_exact_match_is_the_share_that_equals_a_reference() -> None:
 @pytest.mark.parametrize(
     ("hypotheses", "references", "message"),
     [
-        ([], [], "hypotheses holds 0 and references 0 lists; expected as many of each, at least one"),
-        (["a", "b"], [["a"]], "hypotheses holds 2 and references 1 lists; expected as many of each"),
-        (["a"], [[]], "expected as many of each, at least one, and no empty list"),
+        ([], [], "hypotheses holds 0 and references 0 lists; expected the same number of each, at least one"),
+        (["a", "b"], [["a"]], "hypotheses holds 2 and references 1 lists; expected the same number of each"),
+        (["a"], [[]], "expected the same number of each, at least one, and no empty list"),
         (["the cat"], ["the cat"], "each row of references must be lists of strings; got a string"),
         ("the cat", [["the cat"]] * 7, "hypotheses and each row of references must be lists of strings; got a string"),
     ],
@@ -145,7 +145,7 @@ def test_sure_links_alone_make_it_one_minus_f1() -> None:
             [set()],
             [set(), set()],
             [set(), set()],
-            "found, sure, possible hold 1, 2, 2 sentences; expected as many of each",
+            "found, sure, possible hold 1, 2, 2 sentences; expected the same number of each",
         ),
         ([{(0, 0)}], [{(0, 0), (1, 1)}], [{(0, 0)}], "possible lacks a link of sure; every sure link is also possible"),
         ([set()], [set()], [set()], "found and sure hold no links at all"),

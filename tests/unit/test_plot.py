@@ -118,8 +118,8 @@ def test_a_figure_is_the_same_bytes_every_time_and_not_empty(draw: Callable[[Axe
     assert len(_png(first[0])) > 3 * len(empty)
 
 
-def test_lines_differ_in_colour_and_in_marker() -> None:
-    """Four of Petroff's ten colours, made for the colour-blind; the markers are for print in grey."""
+def test_lines_differ_in_color_and_in_marker() -> None:
+    """Four of Petroff's ten colors, made for the color-blind; the markers are for print in gray."""
     cycle = list(mpl.rcParams["axes.prop_cycle"])
     assert [step["color"] for step in cycle] == list(plot.COLORS)
     assert len({step["marker"] for step in cycle}) == len({step["color"] for step in cycle}) == 4
@@ -211,7 +211,7 @@ def test_words_must_fit_the_weights(axes: Axes, weights: torch.Tensor) -> None:
 
 
 def _panels(figure: Figure) -> list[Axes]:
-    """The maps, without the colour bar, which has no title."""
+    """The maps, without the color bar, which has no title."""
     return [axes for axes in figure.axes if axes.get_title(loc="left")]
 
 
@@ -221,7 +221,7 @@ def page() -> Figure:
 
 
 def test_every_head_has_its_map_on_one_scale(page: Figure) -> None:
-    """One colour bar; tokens only where a panel has none beside or below it."""
+    """One color bar; tokens only where a panel has none beside or below it."""
     plot.head_maps(page, HEADS[:5].to(torch.bfloat16).requires_grad_(), TOKENS, title="Five heads", columns=3)
     panels = _panels(page)
     assert [axes.get_title(loc="left") for axes in panels] == [f"head {number}" for number in range(1, 6)]
@@ -246,7 +246,7 @@ def test_the_rows_of_a_page_are_even(page: Figure, heads: int, shape: tuple[int,
 
 @pytest.mark.parametrize("mask", [CAUSAL, CAUSAL[None], CAUSAL.expand(6, 5, 5)], ids=["matrix", "one", "each head"])
 def test_blocked_cells_are_no_zeros(page: Figure, mask: torch.Tensor) -> None:
-    """A cell of weight 0 has the darkest colour; a blocked one has none, so the hatched ground is seen."""
+    """A cell of weight 0 has the darkest color; a blocked one has none, so the hatched ground is seen."""
     weights = HEADS.clone()
     weights[:, 4, 0] = 0
     plot.head_maps(page, weights, TOKENS, title="", mask=mask)
@@ -297,14 +297,14 @@ def test_a_mask_is_filled_where_a_query_may_attend(axes: Axes) -> None:
 
 
 def test_a_mask_of_all_or_of_nothing_is_drawn(axes: Axes) -> None:
-    """The same colour for "may attend", whatever else there is."""
-    colours = set()
+    """The same color for "may attend", whatever else there is."""
+    colors = set()
     for mask in (torch.ones(3, 3, dtype=torch.bool), CAUSAL):
         _, axes = plt.subplots()
         plot.mask_picture(axes, mask, title="")
         axes.figure.canvas.draw()
-        colours |= {to_hex(colour) for colour in axes.collections[0].get_facecolor() if colour[3]}
-    assert len(colours) == 1
+        colors |= {to_hex(color) for color in axes.collections[0].get_facecolor() if color[3]}
+    assert len(colors) == 1
     plot.mask_picture(axes, torch.zeros(3, 3, dtype=torch.bool), title="")
 
 
@@ -362,13 +362,13 @@ def test_a_line_is_as_wide_as_its_weight(axes: Axes) -> None:
 
 
 def test_a_focus_stands_out_with_its_numbers(axes: Axes) -> None:
-    """In the accent colour, above the others, which are grey."""
+    """In the accent color, above the others, which are gray."""
     plot.bipartite(axes, HEADS[0], TOKENS, title="", focus=3)
-    accent = [to_hex(colour) == plot.COLORS[1] for colour in axes.collections[0].get_colors()]
+    accent = [to_hex(color) == plot.COLORS[1] for color in axes.collections[0].get_colors()]
     assert accent == [start == 3 for start, _, _ in _ends(axes)]
     assert accent == sorted(accent)
-    coloured = [text.get_text() for text in axes.texts if to_hex(text.get_color()) == plot.COLORS[1]]
-    assert coloured == ["me", *(f"{weight:.2f}" for weight in HEADS[0, 3].tolist())]
+    colored = [text.get_text() for text in axes.texts if to_hex(text.get_color()) == plot.COLORS[1]]
+    assert colored == ["me", *(f"{weight:.2f}" for weight in HEADS[0, 3].tolist())]
 
 
 @pytest.mark.parametrize(
@@ -390,9 +390,9 @@ def test_what_does_not_fit_the_lines_is_named(axes: Axes, change: dict[str, obje
 # ---- diagrams ----------------------------------------------------------------------------------------------------
 
 
-def _arrows(axes: Axes, colour: str) -> list[FancyArrowPatch]:
+def _arrows(axes: Axes, color: str) -> list[FancyArrowPatch]:
     arrows = [patch for patch in axes.patches if isinstance(patch, FancyArrowPatch)]
-    return [arrow for arrow in arrows if to_hex(arrow.get_edgecolor()) == colour]
+    return [arrow for arrow in arrows if to_hex(arrow.get_edgecolor()) == color]
 
 
 @pytest.mark.parametrize(("source", "target"), [(SOURCE, TARGET), (TARGET, SOURCE), (("a", "b"), ("c",))], ids=str)
@@ -412,8 +412,8 @@ def test_the_diagram_shows_one_vector_for_all_or_a_line_from_every_state(
 
 
 @pytest.mark.parametrize("pre_norm", [True, False])
-def test_a_norm_lies_inside_its_branch_or_on_the_road(axes: Axes, pre_norm: bool) -> None:
-    """The road is at 0; each of the two branches has one norm and one sum."""
+def test_a_norm_lies_inside_its_branch_or_on_the_stream(axes: Axes, pre_norm: bool) -> None:
+    """The residual stream is at 0; each of the two branches has one norm and one sum."""
     plot.block_diagram(axes, pre_norm=pre_norm)
     places = [text.get_position()[0] for text in axes.texts if text.get_text() == "norm"]
     assert len(places) == 2
@@ -469,8 +469,8 @@ def test_the_text_that_won_stands_out(axes: Axes) -> None:
     assert bold == ["un", "chat", "<eos>", f"−{0.9 / (8 / 6) ** 0.6:.2f}"]
     assert f"−{1.5 / (7 / 6) ** 0.6:.2f}" in [text.get_text() for text in axes.texts]
     assert (len(axes.get_lines()), len(axes.texts)) == (8, 8 + 2), "a word each, and two scores"
-    coloured = [line for line in axes.get_lines() if to_hex(line.get_color()) == plot.COLORS[1]]
-    assert len(coloured) == 3
+    colored = [line for line in axes.get_lines() if to_hex(line.get_color()) == plot.COLORS[1]]
+    assert len(colored) == 3
     assert axes.yaxis_inverted()
 
 

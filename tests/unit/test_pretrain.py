@@ -28,7 +28,7 @@ from tfbook.pretrain.corpus import byte_counts, write_corpus
 from tfbook.pretrain.measure import matmul_peak, score, windows_of
 from tfbook.pretrain.options import Options
 from tfbook.pretrain.run import Progress
-from tfbook.text import Characters, Tokenizer
+from tfbook.text import CharacterVocabulary, Tokenizer
 from tfbook.training import CheckpointError, History, next_token_loss
 
 pytestmark = pytest.mark.usefixtures("float32")
@@ -72,7 +72,7 @@ class Bigrams(nn.Module):
 def test_bits_a_byte_by_hand() -> None:
     """ "aébé": probabilities ½, ¼ and ⅛ make 1 + 2 + 3 bits, for é, b, é of 2 + 1 + 2 bytes."""
     model = Bigrams([[0.25, 0.25, 0.5], [0.5, 0.375, 0.125], [0.5, 0.25, 0.25]])
-    characters = Characters("abé")
+    characters = CharacterVocabulary("abé")
     assert byte_counts(characters).tolist() == [1, 1, 2]
     found = score(model, characters.encode("aébé")[None], byte_counts(characters))
     assert found["bits_per_byte"] == pytest.approx((1 + 2 + 3) / (2 + 1 + 2))
@@ -151,7 +151,7 @@ def test_a_run_learns_and_leaves_a_model_that_speaks(options: Options, capsys: p
     again = score(model, windows_of(corpus.valid, 8, most=10**6), byte_counts(vocabulary))
     assert again["valid_loss"] == pytest.approx(history.evaluations[-1]["valid_loss"], rel=1e-6)
     dice, start = torch.Generator().manual_seed(0), corpus.valid[None, :1].long()
-    ids = sampling.generate(model, start, limit=8, filters=[sampling.temperature(0.8)], generator=dice)
+    ids = sampling.generate(model, start, max_new_tokens=8, filters=[sampling.temperature(0.8)], generator=dice)
     assert printed.endswith(vocabulary.decode(ids[0]) + "\n"), "learned positions end after 8"
 
 

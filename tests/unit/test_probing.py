@@ -54,7 +54,7 @@ class TestActivations:
     def test_what_has_no_activations_is_refused(self, model: nn.Sequential) -> None:
         with pytest.raises(ValueError, match=r"layers holds '5'; Sequential has 0, 1, 2, 2\.0, 2\.1"):
             activations(model, torch.randn(1, 4), layers=["0", "5"])
-        with pytest.raises(TypeError, match="the layer '' gives out a tuple; a probe needs a Tensor"):
+        with pytest.raises(TypeError, match="the layer '' returns a tuple; a probe needs a Tensor"):
             activations(nn.LSTM(2, 2), torch.randn(3, 2), layers=[""])
 
         class Idle(nn.Module):
@@ -65,7 +65,7 @@ class TestActivations:
             def forward(self, x: Tensor) -> Tensor:
                 return x
 
-        with pytest.raises(RuntimeError, match="the layer 'idle' was not run"):
+        with pytest.raises(RuntimeError, match="the layer 'idle' did not run"):
             activations(Idle(), torch.randn(1, 2), layers=["idle"])
 
 
@@ -101,7 +101,7 @@ class TestProbe:
         assert probe(y[..., None].float(), y) > 0.999
 
     def test_one_row_has_no_halves(self) -> None:
-        with pytest.raises(ValueError, match="x has 1 row; expected 2 or more, half to fit and half to judge"):
+        with pytest.raises(ValueError, match="x has 1 row; expected 2 or more, half to fit and half to evaluate"):
             probe(torch.randn(1, 3, 2), torch.randn(1, 3))
 
 

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from tfbook import attention, runtime
-from tfbook.attention import implementations, masks, scoring
+from tfbook.attention import masks
 from tfbook.course.exercises import bahdanau_attention
 from tfbook.generation import search
 from tfbook.models import seq2seq
@@ -242,7 +242,7 @@ def test_randomness_is_untouched_by_what_happens_inside_even_an_error() -> None:
     runtime.seed(1)
     expected = _draws()
     runtime.seed(1)
-    with pytest.raises(ZeroDivisionError), runtime.untouched_randomness():
+    with pytest.raises(ZeroDivisionError), runtime.fork_rng():
         _ = runtime.seed(9), _draws(), 1 / 0
     assert _draws() == expected
 
@@ -258,20 +258,20 @@ def test_an_edited_function_reaches_every_module_until_it_is_restored() -> None:
     def masked_softmax(scores: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
         return torch.full_like(scores, 0.5)
 
-    assert attention.masked_softmax is implementations.masked_softmax is masked_softmax
+    assert attention.masked_softmax is seq2seq.masked_softmax is masked_softmax
     assert bahdanau_attention.masked_softmax is exercise
     config = seq2seq.Seq2SeqConfig(source_vocab=5, target_vocab=5, d_embed=2, d_hidden=2)
     model = seq2seq.Translator(seq2seq.RecurrentEncoder(config), seq2seq.LuongDecoder(config))
     source = torch.tensor([[4, 4, 2]])
     assert search.greedy_search(model, source, torch.tensor([3]), max_length=1).weights.tolist() == [[[0.5] * 3]]
     runtime.restore()
-    assert attention.masked_softmax is implementations.masked_softmax is original
+    assert attention.masked_softmax is seq2seq.masked_softmax is original
     sums = search.greedy_search(model, source, torch.tensor([3]), max_length=1).weights.sum()
     assert sums.item() == pytest.approx(1)
 
 
 def test_an_edited_class_is_used_by_models_built_afterwards() -> None:
-    class AdditiveScore(scoring.AdditiveScore):
+    class AdditiveScore(seq2seq.AdditiveScore):
         pass
 
     config = seq2seq.Seq2SeqConfig(source_vocab=5, target_vocab=5, d_embed=2, d_hidden=2)
@@ -288,9 +288,9 @@ def test_using_twice_and_restoring_once_gives_the_package_back() -> None:
         @runtime.use
         def padding_mask() -> None: ...
 
-    assert masks.padding_mask is attention.padding_mask is padding_mask
+    assert seq2seq.padding_mask is padding_mask
     runtime.restore()
-    assert masks.padding_mask is attention.padding_mask is original
+    assert masks.padding_mask is seq2seq.padding_mask is original
     runtime.restore()
     assert masks.padding_mask is original
 
@@ -308,7 +308,9 @@ def test_a_name_that_means_two_things_is_refused(monkeypatch: pytest.MonkeyPatch
     other.RecurrentEncoder = type("RecurrentEncoder", (), {})
     monkeypatch.setitem(sys.modules, "tfbook.other", other)
     before = seq2seq.RecurrentEncoder
-    with pytest.raises(LookupError, match=r"'RecurrentEncoder' means different things in .*seq2seq, tfbook\.other"):
+    with pytest.raises(
+        LookupError, match=r"'RecurrentEncoder' means different things in .*tfbook\.models\.seq2seq, tfbook\.other"
+    ):
         runtime.use(type("RecurrentEncoder", (), {}))
     assert seq2seq.RecurrentEncoder is before
 

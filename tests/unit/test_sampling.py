@@ -23,7 +23,7 @@ from tfbook.generation.sampling import (
     generate,
     greedy,
     print_text,
-    repetition,
+    repetition_penalty,
     stream,
     temperature,
     top_k,
@@ -32,7 +32,7 @@ from tfbook.generation.sampling import (
 from tfbook.models.blocks import StackCache
 from tfbook.models.gpt import GPT2, Gpt
 from tfbook.models.language_model import BidirectionalModel, LanguageModel
-from tfbook.text import Characters
+from tfbook.text import CharacterVocabulary
 
 VOCAB, LONGEST = 11, 24
 SIZES = replace(GPT2, d_model=16, heads=2, d_ff=24, layers=2, max_length=LONGEST, dropout=0.3)
@@ -65,7 +65,7 @@ FILTERS: dict[str, Filter] = {
     "temperature": temperature(0.7),
     "top-k": top_k(3),
     "top-p": top_p(0.8),
-    "repetition": repetition(1.5),
+    "repetition": repetition_penalty(1.5),
 }
 every_filter = pytest.mark.parametrize("keep", FILTERS.values(), ids=FILTERS)
 
@@ -88,7 +88,7 @@ def test_filters_are_those_of_hugging_face(case: tuple[Tensor, Tensor], k: int, 
         (top_k(k), transformers.TopKLogitsWarper(k)),
         (top_p(p), transformers.TopPLogitsWarper(p)),
         (temperature(t), transformers.TemperatureLogitsWarper(t)),
-        (repetition(r), transformers.RepetitionPenaltyLogitsProcessor(r)),
+        (repetition_penalty(r), transformers.RepetitionPenaltyLogitsProcessor(r)),
     ]
     for ours, theirs in pairs:
         torch.testing.assert_close(ours(logits, ids), theirs(ids, logits.clone()), rtol=1e-6, atol=0)
@@ -147,7 +147,7 @@ def test_greedy_keeps_the_first_of_the_most_probable() -> None:
 
 def test_repetition_lowers_what_is_in_the_text_once() -> None:
     """A logit of 2 becomes 1, one of −1 becomes −2; that a token stands there twice makes no difference."""
-    found = repetition(2.0)(torch.tensor([[2.0, -1.0, 3.0]]), torch.tensor([[0, 1, 0]]))
+    found = repetition_penalty(2.0)(torch.tensor([[2.0, -1.0, 3.0]]), torch.tensor([[0, 1, 0]]))
     assert found.tolist() == [[1.0, -2.0, 3.0]]
 
 
@@ -177,7 +177,7 @@ def test_a_filter_takes_each_row_by_itself(keep: Filter) -> None:
         (lambda: top_k(0), "k is 0; expected 1 or more tokens"),
         (lambda: top_p(0.0), "p is 0.0; expected 0 < p ≤ 1"),
         (lambda: top_p(1.5), "p is 1.5; expected 0 < p ≤ 1"),
-        (lambda: repetition(0.0), "penalty is 0.0; expected more than 0; 1 changes nothing"),
+        (lambda: repetition_penalty(0.0), "penalty is 0.0; expected more than 0; 1 changes nothing"),
     ],
 )
 def test_impossible_filters_are_refused(build: Callable[[], Filter], message: str) -> None:
@@ -205,8 +205,8 @@ def test_a_stream_says_what_reading_all_of_the_text_again_says(
 ) -> None:
     """With a penalty, so that the filters have to see the whole text."""
     torch.manual_seed(seed)
-    model, ids, lower = drawn(position), torch.randint(VOCAB, (rows, time)), repetition(1.3)
-    found = generate(model, ids, limit=limit, filters=[lower, greedy])
+    model, ids, lower = drawn(position), torch.randint(VOCAB, (rows, time)), repetition_penalty(1.3)
+    found = generate(model, ids, max_new_tokens=limit, filters=[lower, greedy])
     assert torch.equal(found, recomputed(model, ids, limit, lower))
 
 
@@ -214,14 +214,14 @@ def test_each_token_is_read_once(model: Gpt, ids: Tensor) -> None:
     """First the prompt, then one token after the other; the last is said and not read."""
     read: list[int] = []
     model.register_forward_hook(lambda model, inputs, output: read.append(inputs[0].shape[1]))
-    generate(model, ids, limit=6)
+    generate(model, ids, max_new_tokens=6)
     assert read == [5, 1, 1, 1, 1, 1]
 
 
 def test_a_stream_computes_no_more_than_is_asked_of_it(model: Gpt, ids: Tensor) -> None:
     read: list[int] = []
     model.register_forward_hook(lambda model, inputs, output: read.append(inputs[0].shape[1]))
-    tokens = stream(model, ids, limit=9)
+    tokens = stream(model, ids, max_new_tokens=9)
     assert read == []
     next(tokens)
     assert read == [5]
@@ -230,16 +230,16 @@ def test_a_stream_computes_no_more_than_is_asked_of_it(model: Gpt, ids: Tensor) 
 def test_rows_do_not_see_each_other(model: Gpt) -> None:
     """Each says alone what it says among others, those that have ended among them."""
     ids = torch.randint(VOCAB, (6, 4))
-    together = generate(model, ids, limit=10, filters=[greedy], stop=[3, 4])
+    together = generate(model, ids, max_new_tokens=10, filters=[greedy], stop=[3, 4])
     for row, text in zip(ids, together, strict=True):
-        alone = generate(model, row[None], limit=10, filters=[greedy], stop=[3, 4])[0]
+        alone = generate(model, row[None], max_new_tokens=10, filters=[greedy], stop=[3, 4])[0]
         assert torch.equal(text[: len(alone)], alone)
         assert set(text[len(alone) :].tolist()) <= {int(alone[-1])}
 
 
 def test_a_stream_ends_at_the_last_position_that_was_learned(model: Gpt) -> None:
     """The last token is not read, so the text may be one token longer than the positions."""
-    assert generate(model, torch.zeros(1, 20, dtype=torch.int64), limit=5).shape == (1, LONGEST + 1)
+    assert generate(model, torch.zeros(1, 20, dtype=torch.int64), max_new_tokens=5).shape == (1, LONGEST + 1)
 
 
 # ---- the end -----------------------------------------------------------------------------------------------------
@@ -259,13 +259,13 @@ def counting() -> Counting:
 
 def test_a_row_that_has_ended_repeats_its_stop_until_all_have(counting: Counting) -> None:
     """Counting from 2, 5 and 6 to a multiple of four; what the prompt holds ends nothing."""
-    found = generate(counting, torch.tensor([[4, 2], [4, 5], [8, 6]]), limit=9, filters=[greedy], stop=[4, 8])
+    found = generate(counting, torch.tensor([[4, 2], [4, 5], [8, 6]]), max_new_tokens=9, filters=[greedy], stop=[4, 8])
     assert found.tolist() == [[4, 2, 3, 4, 4], [4, 5, 6, 7, 8], [8, 6, 7, 8, 8]]
 
 
 def test_without_a_stop_a_stream_goes_on_to_its_limit(counting: Counting) -> None:
-    assert generate(counting, torch.tensor([[2]]), limit=5, filters=[greedy]).tolist() == [[2, 3, 4, 5, 6, 7]]
-    stopped = generate(counting, torch.tensor([[2]]), limit=5, filters=[greedy], stop={4})
+    assert generate(counting, torch.tensor([[2]]), max_new_tokens=5, filters=[greedy]).tolist() == [[2, 3, 4, 5, 6, 7]]
+    stopped = generate(counting, torch.tensor([[2]]), max_new_tokens=5, filters=[greedy], stop={4})
     assert stopped.tolist() == [[2, 3, 4]]
 
 
@@ -292,24 +292,24 @@ def test_the_model_comes_back_in_its_mode_however_a_stream_ends(
     """Inside it is in eval mode: no dropout."""
     model, modes = drawn().train(training), []
     model.register_forward_pre_hook(lambda model, inputs: modes.append(model.training))
-    end(stream(model, ids, limit=4))
+    end(stream(model, ids, max_new_tokens=4))
     assert set(modes) == {False}
     assert {module.training for module in model.modules()} == {training}
 
 
 def test_the_model_comes_back_in_its_mode_after_an_error(model: Gpt, ids: Tensor) -> None:
     with pytest.raises(ZeroDivisionError):
-        generate(model, ids, limit=3, filters=[lambda logits, ids: logits / (1 // 0)])
+        generate(model, ids, max_new_tokens=3, filters=[lambda logits, ids: logits / (1 // 0)])
     assert model.training
 
 
 def test_what_was_generated_can_be_trained_on(model: Gpt, ids: Tensor) -> None:
     """Tensors of inference mode could not be kept for a gradient; and gradients are on where the stream is read."""
-    for token in stream(model, ids, limit=2):
+    for token in stream(model, ids, max_new_tokens=2):
         assert token.shape == (3, 1)
         assert torch.is_grad_enabled()
         assert not torch.is_inference_mode_enabled()
-    model(generate(model, ids, limit=2)).sum().backward()
+    model(generate(model, ids, max_new_tokens=2)).sum().backward()
     assert model.embed.weight.grad is not None
 
 
@@ -320,8 +320,8 @@ CHOICES: dict[str, list[Filter]] = {
     "temperature": [temperature(0.5)],
     "top-k": [top_k(4)],
     "top-p": [top_p(0.7)],
-    "repetition": [repetition(2.0)],
-    "all": [repetition(1.2), temperature(0.8), top_k(6), top_p(0.9)],
+    "repetition": [repetition_penalty(2.0)],
+    "all": [repetition_penalty(1.2), temperature(0.8), top_k(6), top_p(0.9)],
 }
 DRAWS = 20_000
 
@@ -356,7 +356,7 @@ def p_value(counts: Tensor, expected: Tensor) -> float:
 def test_tokens_come_as_often_as_the_filtered_softmax_says(filters: list[Filter], model: Gpt) -> None:
     """20,000 pairs; what is filtered out never comes. And the test can fail: a fifth warmer, it does."""
     ids = torch.randint(VOCAB, (1, 5))
-    found = generate(model, ids.expand(DRAWS, -1), limit=2, filters=filters)[:, -2:]
+    found = generate(model, ids.expand(DRAWS, -1), max_new_tokens=2, filters=filters)[:, -2:]
     counts = torch.zeros(VOCAB, VOCAB, dtype=torch.float64).index_put_(
         tuple(found.T), torch.ones(DRAWS, dtype=torch.float64), accumulate=True
     )
@@ -369,7 +369,7 @@ def test_tokens_come_as_often_as_the_filtered_softmax_says(filters: list[Filter]
 def test_rows_are_drawn_independently(model: Gpt) -> None:
     """Two rows of one prompt: the first token of one tells nothing of the other's."""
     ids = torch.randint(VOCAB, (1, 5)).expand(DRAWS, -1)
-    found = generate(model, ids, limit=1, filters=[top_k(4)])[:, -1]
+    found = generate(model, ids, max_new_tokens=1, filters=[top_k(4)])[:, -1]
     _, places = found.unique(return_inverse=True)
     table = torch.zeros(4, 4).index_put_(tuple(places.view(-1, 2).T), torch.ones(()), accumulate=True)
     assert chi2_contingency(table.numpy()).pvalue > 0.001
@@ -377,7 +377,7 @@ def test_rows_are_drawn_independently(model: Gpt) -> None:
 
 def test_a_generator_makes_a_text_repeatable_and_leaves_others_alone(model: Gpt, ids: Tensor) -> None:
     before = torch.get_rng_state()
-    texts = [generate(model, ids, limit=15, generator=torch.Generator().manual_seed(n)) for n in (1, 1, 2)]
+    texts = [generate(model, ids, max_new_tokens=15, generator=torch.Generator().manual_seed(n)) for n in (1, 1, 2)]
     assert torch.equal(texts[0], texts[1])
     assert not torch.equal(texts[0], texts[2])
     assert torch.equal(torch.get_rng_state(), before)
@@ -392,9 +392,13 @@ def test_a_generator_makes_a_text_repeatable_and_leaves_others_alone(model: Gpt,
     [
         ([[]], {}, r"ids has shape \(1, 0\); expected \(batch, time\), a prompt of one token or more"),
         ([1, 2], {}, r"ids has shape \(2,\); expected \(batch, time\)"),
-        ([[1]], {"limit": 0}, "limit is 0; expected 1 or more tokens"),
+        ([[1]], {"max_new_tokens": 0}, "max_new_tokens is 0; expected 1 or more tokens"),
         ([[1]], {"stop": [3, 11]}, "stop holds 11; expected tokens from 0 to 10, the model's vocabulary"),
-        ([[1] * 20], {"limit": 6}, "a prompt of 20 and limit 6 need 25 positions; the model has learned 24"),
+        (
+            [[1] * 20],
+            {"max_new_tokens": 6},
+            "a prompt of 20 tokens and max_new_tokens 6 need 25 positions; the model has learned 24",
+        ),
     ],
 )
 def test_what_cannot_be_continued_is_refused_before_the_first_token(
@@ -402,14 +406,12 @@ def test_what_cannot_be_continued_is_refused_before_the_first_token(
 ) -> None:
     """By the call itself, not by the first `next`."""
     with pytest.raises(ValueError, match=message):
-        stream(model, torch.tensor(prompt, dtype=torch.int64), **{"limit": 3} | choices)
+        stream(model, torch.tensor(prompt, dtype=torch.int64), **{"max_new_tokens": 3} | choices)
 
 
 def test_a_model_that_sees_both_ways_is_refused(ids: Tensor) -> None:
-    with pytest.raises(
-        ValueError, match="model is a BidirectionalModel that sees both ways; expected one that predicts"
-    ):
-        stream(BidirectionalModel(VOCAB, SIZES), ids, limit=3)
+    with pytest.raises(ValueError, match="model is a bidirectional BidirectionalModel; expected one that predicts"):
+        stream(BidirectionalModel(VOCAB, SIZES), ids, max_new_tokens=3)
 
 
 @pytest.mark.parametrize("value", [float("nan"), -float("inf")], ids=["no numbers", "nothing left"])
@@ -419,8 +421,8 @@ def test_logits_that_leave_no_token_are_refused(value: float, model: Gpt, ids: T
     def block(logits: Tensor, ids: Tensor) -> Tensor:
         return logits.index_fill(0, torch.tensor([1]), value)
 
-    with pytest.raises(ValueError, match="logits are −∞ for every token of a row, or no numbers"):
-        generate(model, ids, limit=3, filters=[block])
+    with pytest.raises(ValueError, match="logits are −∞ for every token of a row, or NaN"):
+        generate(model, ids, max_new_tokens=3, filters=[block])
 
 
 # ---- shown as it comes -------------------------------------------------------------------------------------------
@@ -456,11 +458,11 @@ def test_a_character_is_shown_when_its_last_byte_is_there(capsys: pytest.Capture
 
 def test_a_stream_is_shown_by_any_tokenizer(counting: Counting, capsys: pytest.CaptureFixture[str]) -> None:
     """Characters as well as bytes; the prompt is not shown."""
-    characters = Characters("abcdefghijk")
-    print_text(stream(counting, torch.tensor([[2]]), limit=4, filters=[greedy]), characters.decode)
+    characters = CharacterVocabulary("abcdefghijk")
+    print_text(stream(counting, torch.tensor([[2]]), max_new_tokens=4, filters=[greedy]), characters.decode)
     assert capsys.readouterr().out == "defg\n"
 
 
 def test_a_batch_cannot_be_shown(model: Gpt, ids: Tensor) -> None:
     with pytest.raises(ValueError, match=r"tokens come in shape \(3, 1\); expected \(1, 1\), one text"):
-        print_text(stream(model, ids, limit=2), of_bytes)
+        print_text(stream(model, ids, max_new_tokens=2), of_bytes)

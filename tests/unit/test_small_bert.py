@@ -14,7 +14,7 @@ import torch
 
 from tfbook.course.experiments import small_bert
 from tfbook.course.experiments.small_bert import LONGEST, SPAN, Pretraining, Reading, Rows
-from tfbook.data.sentences import Labelled, LabelledTexts
+from tfbook.data.sentences import LabeledText, LabeledTexts
 from tfbook.models.bert import Bert, BertForPretraining
 from tfbook.models.bert_variants import Albert
 from tfbook.text import BERT_SPECIALS, CLS, MASK, PAD, SEP, NextSentence
@@ -23,15 +23,13 @@ TINY = replace(small_bert.SMALL, d_model=16, d_ff=32)
 WORDS = (("red", "green", "blue", "pink"), ("one", "two", "three", "four"))  # of the texts of each label
 
 
-def corpus() -> LabelledTexts:
+def corpus() -> LabeledTexts:
     """Texts of two labels that have no word in common, each long enough for pairs."""
-    generator = random.Random(1)
-    labelled = [
-        Labelled(" ".join(generator.choices(words, k=30)), label)
-        for _ in range(60)
-        for label, words in enumerate(WORDS)
+    dice = random.Random(1)
+    labeled = [
+        LabeledText(" ".join(dice.choices(words, k=30)), label) for _ in range(60) for label, words in enumerate(WORDS)
     ]
-    return LabelledTexts.split("words", ("colours", "numbers"), labelled)
+    return LabeledTexts.split("words", ("colours", "numbers"), labeled)
 
 
 @pytest.fixture
@@ -73,7 +71,7 @@ class TestReading:
         assert reading.encode("Red ONE") == reading.encode("red one")
 
     def test_a_long_text_is_cut_to_what_a_classifier_reads(self, reading: Reading) -> None:
-        rows = reading.rows([Labelled("red " * 200, 1)])
+        rows = reading.rows([LabeledText("red " * 200, 1)])
         assert rows.ids.shape == (1, LONGEST)
         assert (int(rows.ids[0, 0]), int(rows.ids[0, -1]), rows.labels.tolist()) == (CLS, SEP, [1])
 

@@ -21,22 +21,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tfbook import data
-from tfbook.text import (
-    BYTE_ID,
-    BYTES,
-    GPT2_PATTERN,
-    LETTERS,
-    Spelled,
-    Tokenizer,
-    chunks,
-    count_pairs,
-    learn_merges,
-    learn_merges_naively,
-    merge,
-    read,
-    written,
-)
-from tfbook.text.bpe import _Learning
+from tfbook.text import GPT2_PATTERN, Tokenizer, bytes_to_letters, learn_merges, letters_to_bytes, pre_tokenize
+from tfbook.text.bpe import BpeVocabulary, _PairIndex, count_pairs, learn_merges_naively, merge
+from tfbook.text.byte_level import BYTE_ID, BYTE_LETTERS, BYTES
 
 GPT2 = Path(os.environ.get("TFBOOK_MIRROR", "")) / "gpt2"
 SPECIALS = ("<pad>", "<|endoftext|>")
@@ -61,10 +48,10 @@ def english() -> str:
 
 def mixed() -> str:
     """Words of many scripts, each drawn more than once, between them emoji and odd spaces."""
-    dice = random.Random(0)
-    words = ["".join(dice.choices(dice.choice(SCRIPTS), k=dice.randint(1, 6))) for _ in range(4000)] + EMOJI * 20
+    rng = random.Random(0)
+    words = ["".join(rng.choices(rng.choice(SCRIPTS), k=rng.randint(1, 6))) for _ in range(4000)] + EMOJI * 20
     return "".join(
-        dice.choice(words) + dice.choice([" ", " ", " ", "  ", "\n", "\u3000", "\u00a0", "!? ", "42 "])
+        rng.choice(words) + rng.choice([" ", " ", " ", "  ", "\n", "\u3000", "\u00a0", "!? ", "42 "])
         for _ in range(30_000)
     )
 
@@ -108,18 +95,20 @@ def merges_of(made: tokenizers.Tokenizer) -> list[tuple[str, str]]:
 
 
 def written_merges(ours: Tokenizer) -> list[tuple[str, str]]:
-    return [(written(ours.tokens[first]), written(ours.tokens[second])) for first, second in ours.merges]
+    return [
+        (bytes_to_letters(ours.tokens[first]), bytes_to_letters(ours.tokens[second])) for first, second in ours.merges
+    ]
 
 
 def vocabulary_of(ours: Tokenizer) -> dict[str, int]:
-    return {written(token): number for number, token in ours.tokens.items()} | ours.specials
+    return {bytes_to_letters(token): number for number, token in ours.tokens.items()} | ours.specials
 
 
 def plainly(ours: Tokenizer, text: str) -> list[int]:
     """Encoding as it is described: of all pairs in a chunk, join the one that was learned first, and again."""
     ids: list[int] = []
     id_of = {token: number for number, token in ours.tokens.items()}
-    for chunk in chunks(text, ours.pattern):
+    for chunk in pre_tokenize(text, ours.pattern):
         word = tuple(id_of[bytes([byte])] for byte in chunk.encode())
         while pairs := set(pairwise(word)).intersection(ours.merges):
             first, second = pair = min(pairs, key=ours.merges.index)
@@ -136,19 +125,19 @@ def ours() -> Tokenizer:
 
 class TestSpelling:
     def test_bytes_are_written_as_the_library_writes_them(self) -> None:
-        assert sorted(LETTERS) == sorted(tokenizers.pre_tokenizers.ByteLevel.alphabet())
-        assert written(b" \n\x00") == "ĠĊĀ"
-        assert [read(written(byte)) for byte in BYTES] == BYTES
+        assert sorted(BYTE_LETTERS) == sorted(tokenizers.pre_tokenizers.ByteLevel.alphabet())
+        assert bytes_to_letters(b" \n\x00") == "ĠĊĀ"
+        assert [letters_to_bytes(bytes_to_letters(byte)) for byte in BYTES] == BYTES
 
     def test_a_letter_that_stands_for_no_byte_is_named(self) -> None:
         with pytest.raises(ValueError, match="token 'a漢' holds '漢', which stands for no byte"):
-            read("a漢")
+            letters_to_bytes("a漢")
 
     @pytest.mark.parametrize("name", CORPORA)
     def test_the_chunks_are_those_of_the_library(self, name: str) -> None:
         text = corpus(name) + "  it's we'LL\t\r\n 3.14  \x1c\x85\u2028\u180e\u200b end   "
         theirs = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False).pre_tokenize_str(text)
-        assert chunks(text) == [text[start:end] for _, (start, end) in theirs]
+        assert pre_tokenize(text) == [text[start:end] for _, (start, end) in theirs]
 
     def test_a_lone_surrogate_is_refused(self, ours: Tokenizer) -> None:
         for text in ("ab\ud83d", "\udc00", "a\udfffb"):
@@ -159,17 +148,17 @@ class TestSpelling:
         assert ours.decode(ours.encode("ab\U0001f642")) == "ab🙂"
 
     def test_a_pattern_may_hold_groups(self) -> None:
-        assert chunks("ab 12 cd", r"( ?)([a-z]+|\d+)") == ["ab", " 12", " cd"]
+        assert pre_tokenize("ab 12 cd", r"( ?)([a-z]+|\d+)") == ["ab", " 12", " cd"]
 
     def test_a_pattern_that_leaves_text_out_is_refused(self) -> None:
         with pytest.raises(
-            ValueError, match=r"pattern '\\\\w\+' leaves out a part of 'a b'; expected one that matches all"
+            ValueError, match=r"pattern '\\\\w\+' leaves out part of 'a b'; expected one that matches all"
         ):
-            chunks("a b", r"\w+")
+            pre_tokenize("a b", r"\w+")
 
     def test_what_is_no_pattern_is_refused(self) -> None:
-        with pytest.raises(ValueError, match=r"pattern '\(' is no regular expression \(missing \)"):
-            chunks("a b", "(")
+        with pytest.raises(ValueError, match=r"pattern '\(' is not a regular expression \(missing \)"):
+            pre_tokenize("a b", "(")
 
 
 class TestLearning:
@@ -212,15 +201,15 @@ class TestLearning:
     @given(st.lists(st.text("ab", min_size=1, max_size=12), min_size=1, max_size=6))
     def test_the_counts_are_right_after_every_merge(self, words: list[str]) -> None:
         """And no two merges spell the same, though the letters are two."""
-        spelled, times = Spelled(), list(range(1, len(words) + 1))
-        learning = _Learning([[BYTE_ID[byte] for byte in word.encode()] for word in words], times)
-        while (pair := learning.best()) is not None:
-            learning.join(pair, spelled.add(pair))
+        vocabulary, frequencies = BpeVocabulary(), list(range(1, len(words) + 1))
+        index = _PairIndex([[BYTE_ID[byte] for byte in word.encode()] for word in words], frequencies)
+        while (pair := index.most_frequent()) is not None:
+            index.merge(pair, vocabulary.add(pair))
             counts = Counter[tuple[int, int]]()
-            for word, count in zip(learning.words, times, strict=True):
-                counts.update(count_pairs({tuple(word): count}))
-            assert {pair: count for pair, count in learning.counts.items() if count} == counts
-        assert len(set(spelled.tokens)) == 256 + len(spelled.merges)
+            for word, frequency in zip(index.words, frequencies, strict=True):
+                counts.update(count_pairs({tuple(word): frequency}))
+            assert {pair: count for pair, count in index.counts.items() if count} == counts
+        assert len(set(vocabulary.tokens)) == 256 + len(vocabulary.merges)
 
     def test_overlapping_pairs_are_joined_from_the_left(self) -> None:
         assert count_pairs({(7, 7, 7): 2, (7, 8): 1}) == {(7, 7): 4, (7, 8): 1}
@@ -236,7 +225,7 @@ class TestLearning:
         ("pattern", "name"), [(GPT2_PATTERN, "english"), (GPT2_PATTERN, "mixed scripts"), (DIGITS, "source code")]
     )
     def test_merges_never_cross_chunks(self, pattern: str, name: str) -> None:
-        within = {chunk.encode() for chunk in chunks(corpus(name), pattern)}
+        within = {chunk.encode() for chunk in pre_tokenize(corpus(name), pattern)}
         tokens = learn_merges([corpus(name)], 2000, pattern=pattern).tokens[256:]
         everything = b"\xff".join(within)  # which no text in UTF-8 holds
         assert all(token in everything for token in tokens)
@@ -287,7 +276,11 @@ class TestEncoding:
         text = corpus("mixed scripts")[:5000]
         fresh = Tokenizer(ours.tokens, ours.merges, ours.specials)
         first = fresh.encode(text)
-        assert fresh.encode(text) == first == [number for chunk in chunks(text) for number in fresh._join(chunk)]
+        assert (
+            fresh.encode(text)
+            == first
+            == [number for chunk in pre_tokenize(text) for number in fresh._merge_chunk(chunk)]
+        )
         first.append(0)
         assert fresh.encode(text) == first[:-1]
 
@@ -326,7 +319,7 @@ class TestConstruction:
     TOKENS: ClassVar = dict(enumerate(BYTES))
 
     def test_every_byte_has_to_be_a_token(self) -> None:
-        with pytest.raises(ValueError, match="tokens lacks 1 of the 256 bytes, such as b'!'; no text may fail"):
+        with pytest.raises(ValueError, match="tokens lacks 1 of the 256 bytes, such as b'!'; expected all of them"):
             Tokenizer({number: token for number, token in self.TOKENS.items() if token != b"!"}, [])
 
     def test_two_ids_for_one_token_are_refused(self) -> None:
@@ -342,7 +335,7 @@ class TestConstruction:
 
     @pytest.mark.parametrize("specials", [{"<a>": 5}, {"<a>": 300, "<b>": 300}, {"": 300}])
     def test_a_special_has_a_name_and_an_id_of_its_own(self, specials: dict[str, int]) -> None:
-        with pytest.raises(ValueError, match=r"specials is .*; expected names, each with an id that nothing else has"):
+        with pytest.raises(ValueError, match=r"specials is .*; expected names, each with an id of its own"):
             Tokenizer(self.TOKENS, [], specials)
 
 
@@ -398,7 +391,7 @@ class TestJson:
         "no merges": (lambda text: text.replace('"merges"', '"joins"'), "'merges'"),
         "a merge of three": (lambda text: text.replace('"merges": [', '"merges": ["a b c",'), "too many values"),
         "an unknown merge": (lambda text: text.replace('"merges": [', '"merges": ["a 漢",'), "a merge holds '漢'"),
-        "a byte less": (lambda text: text.replace('"!": 2,', ""), "a merge holds '!', which is no token"),
+        "a byte less": (lambda text: text.replace('"!": 2,', ""), "a merge holds '!', which is not a token"),
         "another model": (lambda text: text.replace('"BPE"', '"WordLevel"'), "asks for {'type': 'WordLevel'}"),
         "a normalizer": (lambda text: text.replace('"normalizer": null', '"normalizer": {"type": "NFC"}'), "'NFC'"),
         "dropout": (lambda text: text.replace('"dropout": null', '"dropout": 0.1'), "asks for {'dropout': 0.1}"),
@@ -415,7 +408,7 @@ class TestJson:
         before = file.read_text(encoding="utf-8")
         file.write_text(change(before), encoding="utf-8")
         assert file.read_text(encoding="utf-8") != before
-        with pytest.raises(ValueError, match=rf"file\.json holds no byte-level BPE.*{message}"):
+        with pytest.raises(ValueError, match=rf"file\.json is not a byte-level BPE.*{message}"):
             Tokenizer.load(file)
 
     def test_a_special_that_is_a_token_cannot_be_saved(self, tmp_path: Path) -> None:
@@ -449,7 +442,7 @@ class TestGpt2:
         [
             ("encoder.json", '{"a"', "delimiter"),
             ("encoder.json", "[]", "list"),
-            ("encoder.json", '{"a": 1}', "a merge holds 'Ġ', which is no token"),
+            ("encoder.json", '{"a": 1}', "a merge holds 'Ġ', which is not a token"),
             ("vocab.bpe", "#version: 0.2\na b c\n", "too many values"),
             ("vocab.bpe", "#version: 0.2\na 漢\n", "'漢'"),
         ],
@@ -459,11 +452,11 @@ class TestGpt2:
     ) -> None:
         ours.save_gpt2(tmp_path)
         (tmp_path / name).write_text(content, encoding="utf-8")
-        with pytest.raises(ValueError, match=f"holds no pair of GPT-2's files .*{message}"):
+        with pytest.raises(ValueError, match=f"does not hold GPT-2's two files .*{message}"):
             Tokenizer.load_gpt2(tmp_path)
 
     def test_another_pattern_is_not_saved(self, tmp_path: Path) -> None:
-        with pytest.raises(ValueError, match=r"pattern is '.*'; GPT-2's files stand for its own, so use save\(\)"):
+        with pytest.raises(ValueError, match=r"pattern is '.*'; GPT-2's files imply its own, so use save\(\)"):
             Tokenizer.learn(["a"], 256, pattern=DIGITS).save_gpt2(tmp_path)
         assert not list(tmp_path.iterdir())
 

@@ -1,7 +1,7 @@
 """Properties that every model must have, whatever it has learned. Each function returns the largest violation it found.
 
-Running is not being right: a mask that is dropped in eval mode or a position that restarts at 0 raises no error. The
-functions take the model as a callable, so that one suite serves every model of the course.
+A model can run and be wrong: a mask that is dropped in eval mode, or a position that restarts at 0, raises no error.
+The functions take the model as a callable, so that one suite serves every model of the course.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def _largest(*gaps: float) -> float:
 
 @torch.no_grad()
 def convexity(weights: Float[Tensor, "*batch query key"], mask: Bool[Tensor, "*#batch #query key"]) -> float:
-    """Attention weights are a convex combination: none negative, blocked ones 0, sums 1 (0 if all is blocked)."""
+    """Attention weights are a convex combination: none negative, masked ones 0, sums 1 (0 if all are masked)."""
     mask = mask.expand(weights.shape)
     sums = (weights.sum(dim=-1) - mask.any(dim=-1).to(weights.dtype)).abs().max()
     return _largest(float(sums), float((-weights).max()), float(weights.masked_fill(mask, 0).abs().max()))
@@ -47,7 +47,7 @@ def convexity(weights: Float[Tensor, "*batch query key"], mask: Bool[Tensor, "*#
 
 @torch.no_grad()
 def future_leak(forward: Callable[[Tensor], Tensor], tokens: Int[Tensor, "batch time"], vocabulary: int) -> float:
-    """How much an output changes when only later tokens change: must be 0 for a model that predicts what comes next."""
+    """How much an output changes when only later tokens change: must be 0 for a model that predicts the next token."""
     before, gaps = _same_dropout(forward, tokens), [0.0]
     for time in range(1, tokens.shape[1]):
         changed = tokens.clone()
@@ -57,8 +57,8 @@ def future_leak(forward: Callable[[Tensor], Tensor], tokens: Int[Tensor, "batch 
 
 
 def _same_dropout(forward: Callable[[Tensor], Tensor], tokens: Tensor) -> Tensor:
-    """Drops the same units at every call, so that a property can be checked in train mode as well."""
-    with runtime.untouched_randomness():
+    """Drops the same units in every call, so that a property can also be checked in train mode."""
+    with runtime.fork_rng():
         torch.manual_seed(0)
         return forward(tokens)
 
@@ -67,13 +67,13 @@ def _same_dropout(forward: Callable[[Tensor], Tensor], tokens: Tensor) -> Tensor
 def padding_effect(
     forward: Callable[[Tensor, Tensor], Tensor], x: Shaped[Tensor, "batch time *width"], lengths: Int[Tensor, " batch"]
 ) -> float:
-    """How much a sequence's output depends on the padding that its batch gave it: it must come out the same alone.
+    """How much a sequence's output depends on the padding in its batch: alone, it must be the same.
 
     `x` holds tokens or vectors.
     """
     together, gaps = forward(x, lengths), [0.0]
     for row, length in enumerate(lengths.tolist()):
-        if length == 0:  # nothing is left to come out
+        if length == 0:  # there is no output
             continue
         alone = forward(x[row : row + 1, :length], lengths[row : row + 1])
         gaps.append(float((together[row, : alone.shape[1]] - alone[0]).abs().max()))
@@ -82,9 +82,9 @@ def padding_effect(
 
 @torch.no_grad()
 def permutation_gap(forward: Callable[[Tensor], Tensor], x: Float[Tensor, "batch time d_model"]) -> float:
-    """max |f(P x) − P f(x)|: without positions a layer cannot see the order, so it moves its outputs with its inputs.
+    """max |f(P x) − P f(x)|: without positions a layer is equivariant, so its outputs move with its inputs.
 
-    P is a shift by one place and an exchange of the first two; together they generate every permutation.
+    P is a shift by one place and a swap of the first two; together they generate every permutation.
     """
     straight, places, gaps = forward(x), torch.arange(x.shape[1]), []
     for order in (places.roll(1), torch.cat([places[:2].flip(0), places[2:]])):
@@ -97,8 +97,8 @@ def dependence(
 ) -> Float[Tensor, "output input"]:
     """‖∂y_i / ∂x_j‖, the Frobenius norm, for every pair of positions: 0 where input j has no influence on output i.
 
-    Lower-triangular means causal and diagonal means position-wise. Float64 keeps zeros apart from rounding; the same
-    units are dropped as in every other invariant. Raises ValueError unless `x` is a batch of one sequence.
+    Lower triangular means causal, and diagonal means position-wise. Float64 tells zeros from rounding errors; dropout
+    drops the same units as in the other invariants. Raises ValueError unless `x` is a batch of one sequence.
     """
     if len(x) != 1:
         raise ValueError(f"x holds {len(x)} sequences; expected one, whose positions are compared")
@@ -112,10 +112,10 @@ def blocked_rows(
     mask: Mask | Bool[Tensor, "..."],
     dropout: float = 0.0,
 ) -> float:
-    """What an implementation makes of queries that may attend to nothing: their largest output, which must be 0.
+    """The largest output of an implementation for queries that may attend to nothing, which must be 0.
 
-    It is infinite when the output or a gradient is not finite anywhere. `x` is queries, keys and values at once.
-    Raises ValueError when `mask` blocks no row.
+    It is infinite when any output or gradient is not finite. `x` serves as queries, keys and values. Raises ValueError
+    when `mask` blocks no row.
     """
     allowed = mask if isinstance(mask, Tensor) else mask.dense(x.shape[2], x.shape[2], x.device)
     blocked = ~allowed.any(dim=-1).expand(x.shape[:3])
@@ -130,7 +130,7 @@ def blocked_rows(
 
 @torch.no_grad()
 def stepwise_gap(model: Translator | Transformer, batch: Batch) -> float:
-    """Teacher forcing in one call against one word at a time, as in decoding: the two must give the same logits."""
+    """Teacher forcing in one call versus one word at a time, as in decoding: the logits must be the same."""
     parallel, steps = model(batch.source, batch.source_lengths, batch.target_in).logits, []
     memory = model.encoder(batch.source, batch.source_lengths)
     state = model.decoder.start(memory)
@@ -142,9 +142,9 @@ def stepwise_gap(model: Translator | Transformer, batch: Batch) -> float:
 
 @torch.no_grad()
 def round_trip_gap(model: nn.Module, forward: Callable[[nn.Module], Tensor]) -> float:
-    """A copy with other numbers that loads the model's state dict must compute the same: nothing may live outside it.
+    """A copy with other weights that loads the model's state dict must compute the same: the state must be complete.
 
-    Only registered buffers are copied as they are: those outside the state dict are constants, made in the constructor.
+    Registered buffers keep their values, since those outside the state dict are constants from the constructor.
     """
     copied: dict[int, object] = {}
     twin = copy.deepcopy(model, copied)
@@ -161,11 +161,11 @@ def missing_gradients(
 ) -> float:
     """Share of parameters whose gradient is absent, zero or not finite after a backward pass at `runtime.precision`.
 
-    Those named in `without_effect` cannot change the loss; of them nothing but a finite gradient is asked.
+    The parameters in `without_effect` cannot change the loss; they only need a finite gradient.
     """
-    torch.clear_autocast_cache()  # it may hold weights that were cast where no gradient was wanted
+    torch.clear_autocast_cache()  # it may hold weights that were cast without gradients
     model.zero_grad(set_to_none=True)
-    with runtime.untouched_randomness(), runtime.autocast():
+    with runtime.fork_rng(), runtime.autocast():
         value = loss(model)
     value.backward()
     healthy = [
@@ -177,13 +177,13 @@ def missing_gradients(
 
 
 def _key_biases(model: nn.Module) -> set[str]:
-    """The biases of W_K: unless positions turn them, they add one number to all scores of a query, to no effect."""
+    """The biases of W_K: unless positions rotate them, they add a constant to the scores of a query, to no effect."""
     return {name for name, _ in model.named_parameters() if name.endswith("W_K.bias")}
 
 
 @torch.no_grad()
 def loss_on_padding(model: Translator | Transformer, batch: Batch) -> float:
-    """How much the loss changes when padded target words do: the loss must not see them."""
+    """How much the loss changes when padded target words change: it must ignore them."""
     mask = batch.target_out == PAD
     other = replace(batch, target_in=batch.target_in.masked_fill(mask, EOS))
     return _largest(float((translation_loss(model, batch).mean - translation_loss(model, other).mean).abs()))
@@ -191,7 +191,7 @@ def loss_on_padding(model: Translator | Transformer, batch: Batch) -> float:
 
 @torch.no_grad()
 def _maps(model: Translator | Transformer, batch: Batch) -> Iterator[tuple[Tensor, Tensor]]:
-    """All weights with which the model attends in a batch, each with the mask that belongs to it."""
+    """All attention weights of the model on a batch, each with its mask."""
     if isinstance(model, Transformer):
         with record(model) as maps:
             model(batch.source, batch.source_lengths, batch.target_in)
@@ -228,7 +228,7 @@ def translator_report(model: Translator | Transformer, batch: Batch) -> dict[str
     found["a saved model computes the same"] = round_trip_gap(
         model, lambda m: m(batch.source, batch.source_lengths, batch.target_in).logits
     )
-    model.train()  # where the fused recurrent kernels of GPUs have a backward pass
+    model.train()  # since the fused recurrent CUDA kernels have a backward pass only there
     found["every parameter gets a finite gradient"] = missing_gradients(
         model, lambda m: translation_loss(m, batch).mean, without_effect=_key_biases(model)
     )
@@ -241,7 +241,7 @@ def translator_report(model: Translator | Transformer, batch: Batch) -> dict[str
 
 @torch.no_grad()
 def cached_gap(model: LanguageModel, ids: Int[Tensor, "batch time"]) -> float:
-    """All words in one call against pieces of 1, 2 and 3 and a long one with two single words behind it, with a cache.
+    """All words in one call versus pieces with a cache: of 1, 2 and 3 words, and a long one, then two single words.
 
     The logits must be the same. `ids` needs three positions or more.
     """
@@ -255,9 +255,9 @@ def cached_gap(model: LanguageModel, ids: Int[Tensor, "batch time"]) -> float:
 
 @torch.no_grad()
 def shift_gap(model: LanguageModel, ids: Int[Tensor, "batch time"], shift: int = 5) -> float:
-    """How much the logits change when a text stands `shift` places later: not at all where distances alone count.
+    """How much the logits change when a text is moved by `shift` places: not at all when only distances matter.
 
-    A mask hides what stands before it, so that nothing but the positions differs.
+    A mask hides the tokens before it, so that only the positions differ.
     """
     later = torch.cat([ids[:, :1].expand(-1, shift), ids], dim=1)
     shown = Dense(torch.arange(later.shape[1], device=ids.device) >= shift)
@@ -269,9 +269,9 @@ def shift_gap(model: LanguageModel, ids: Int[Tensor, "batch time"], shift: int =
 def tying_gap(
     model: nn.Module, loss: Callable[[nn.Module], Tensor], pair: Callable[[nn.Module], tuple[Tensor, Tensor]]
 ) -> float:
-    """How far apart two weights are after a step of training a copy: tied ones are one and the same."""
+    """How far apart two weights are after a training step of a copy: tied weights must stay equal."""
     twin = copy.deepcopy(model)
-    with runtime.untouched_randomness():
+    with runtime.fork_rng():
         loss(twin).backward()
     torch.optim.SGD(twin.parameters(), lr=1.0).step()
     first, second = pair(twin)
@@ -285,8 +285,8 @@ def _next_word_loss(model: LanguageModel, ids: Int[Tensor, "batch time"]) -> Flo
 def language_model_report(model: LanguageModel, ids: Int[Tensor, "batch time"]) -> dict[str, float]:
     """Every invariant of a language model on one batch: name → largest violation.
 
-    A model that sees both directions is spared those of causal ones. Where no position is added to the embeddings, a
-    text may stand anywhere; where nothing knows positions, its order changes nothing.
+    A bidirectional model is exempt from those of causal ones. When no position is added to the embeddings, shifting a
+    text must change nothing; without any positions, its order must not matter.
     """
     training, encoding, found = model.training, type(model.stack.position), {}
     if model.mask is not None:
@@ -296,7 +296,7 @@ def language_model_report(model: LanguageModel, ids: Int[Tensor, "batch time"]) 
         found["a piece at a time equals all at once"] = cached_gap(model, ids)
     model.eval()
     if encoding.add is Position.add:
-        found["a text may stand anywhere"] = shift_gap(model, ids)
+        found["shifting a text changes nothing"] = shift_gap(model, ids)
     if encoding is Position and model.mask is None:
         found["without positions the order changes nothing"] = permutation_gap(model.stack, model.embed(ids).detach())
     with record(model) as maps:
@@ -320,14 +320,14 @@ def language_model_report(model: LanguageModel, ids: Int[Tensor, "batch time"]) 
 
 @torch.no_grad()
 def unused_mask(forward: Callable[[Mask | None], Tensor], mask: Mask) -> float:
-    """1 when the output is the same with a mask as without one, else 0: a mask that changes nothing was not applied."""
+    """1 when the output is the same with and without a mask, else 0: a mask that changes nothing was not applied."""
     gap = float((forward(mask) - forward(None)).abs().max())
     return 0.0 if gap > TOLERANCE else 1.0
 
 
 @torch.no_grad()
 def record_gap(layer: MultiHeadAttention, x: Float[Tensor, "batch time d_model"], mask: Mask) -> float:
-    """The layer's output against W_O of its recorded weights times its values: the record must be what was applied."""
+    """The layer's output versus W_O of its recorded weights times its values: the record must be what was applied."""
     with record(layer) as weights:
         layer(x, mask=mask)
     values = layer.project(x, x, x)[2]

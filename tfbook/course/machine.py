@@ -1,6 +1,6 @@
-"""Checks the machine that lessons run on: `machine.check()` prints a verdict a line, and how to mend what is wrong.
+"""Checks the machine that the lessons run on: `machine.check()` prints a line per check, and how to fix a problem.
 
-Whatever a check needs is imported inside it, so that a missing package is a verdict, too.
+Each check imports what it needs, so that a missing package is a finding and not an error.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pathlib import Path
 
 MARKS = {"ok": "✓", "note": "○", "problem": "✗"}
 OLDEST_PYTHON, OLDEST_TORCH = (3, 11), (2, 6)
-PACKAGES = {  # what pip calls it: what Python imports
+PACKAGES = {  # the name for pip: the name for Python
     "torch": "torch",
     "torchvision": "torchvision",
     "numpy": "numpy",
@@ -52,45 +52,45 @@ VARIABLES = (
     "TFBOOK_REAL",  # the last two concern the tests
     "TFBOOK_CHECK",
 )
-MIN_FREE_GB = 1.0  # what the real corpora of all lessons take, unpacked
-MAX_SLOWDOWN = 2.0  # of all threads against one; with another program on the cores it was seen to be 3 to 20
-PATIENCE_S = 1.5  # for each address of a corpus
+MIN_FREE_GB = 1.0  # the size of the real corpora of all lessons, unpacked
+MAX_SLOWDOWN = 2.0  # of all threads over one; with another program on the cores it was 3 to 20
+TIMEOUT_S = 1.5  # for each address of a corpus
 
 
 @dataclass(frozen=True)
 class Finding:
-    """The verdict of one check, a key of `MARKS`; `mend` says what to do unless all is well."""
+    """The verdict of one check, a key of `MARKS`; `fix` says what to do when it is not "ok"."""
 
     verdict: str
     text: str
-    mend: str = ""
+    fix: str = ""
 
 
 Check = Callable[[], Finding]
 
 
 def check() -> None:
-    """Prints what each of `CHECKS` finds: ✓ works, ○ lessons can do without, ✗ has to be mended. Never raises."""
+    """Prints what each of `CHECKS` finds: ✓ works, ○ lessons can do without it, ✗ has to be fixed. Never raises."""
     width, problems = max(map(len, CHECKS)), 0
     for name, one in CHECKS.items():
         finding = examine(one)
         problems += finding.verdict == "problem"
         print(f"{MARKS[finding.verdict]} {name:{width}}  {finding.text}", flush=True)
-        if finding.mend:
-            print(textwrap.indent(textwrap.fill(f"→ {finding.mend}", 80, subsequent_indent="  "), " " * (width + 4)))
+        if finding.fix:
+            print(textwrap.indent(textwrap.fill(f"→ {finding.fix}", 80, subsequent_indent="  "), " " * (width + 4)))
     lines = "1 line needs" if problems == 1 else f"{problems} lines need"
-    print(f"\n{lines} mending: do what the arrow says, restart and run this cell again." if problems else "\nReady.")
+    print(f"\n{lines} fixing: do what the arrow says, restart, and run this cell again." if problems else "\nReady.")
 
 
 def examine(one: Check) -> Finding:
-    """What the check finds; an error inside it becomes a problem with a message, never a traceback."""
+    """What the check finds; an error inside it becomes a problem with a message, without a traceback."""
     try:
         return one()
     except Exception as error:  # a broken installation can raise anything
         if isinstance(error, ModuleNotFoundError) and error.name in PACKAGES.values():
-            return Finding("note", f"not checked: {error}")  # the line on packages says how to mend that
-        mend = "Please report this line at https://github.com/OWNER/tfbook/issues."
-        return Finding("problem", f"this check stopped with {type(error).__name__}: {_first_line(error)}", mend)
+            return Finding("note", f"not checked: {error}")  # the line on packages says how to fix that
+        fix = "Please report this line at https://github.com/OWNER/tfbook/issues."
+        return Finding("problem", f"this check stopped with {type(error).__name__}: {_first_line(error)}", fix)
 
 
 def _first_line(error: BaseException) -> str:
@@ -108,18 +108,18 @@ def python() -> Finding:
     """Python is new enough."""
     version, oldest = _dotted(sys.version_info[:3]), _dotted(OLDEST_PYTHON)
     if sys.version_info[:2] < OLDEST_PYTHON:
-        mend = f"Install Python {oldest} or newer, then run `make clean lab`."
-        return Finding("problem", f"{version} is too old; the course needs {oldest}", mend)
+        fix = f"Install Python {oldest} or newer, then run `make clean lab`."
+        return Finding("problem", f"{version} is too old; the course needs {oldest}", fix)
     return Finding("ok", version)
 
 
 def packages() -> Finding:
-    """Every package that a lesson imports can be found."""
+    """Every package that a lesson imports is installed."""
     missing = [package for package, module in PACKAGES.items() if find_spec(module) is None]
     if missing:
-        mend = f"Run `%pip install {' '.join(missing)}` in a cell."
-        return Finding("problem", f"missing: {', '.join(missing)}", mend)
-    return Finding("ok", f"all {len(PACKAGES)} are here")
+        fix = f"Run `%pip install {' '.join(missing)}` in a cell."
+        return Finding("problem", f"missing: {', '.join(missing)}", fix)
+    return Finding("ok", f"all {len(PACKAGES)} are installed")
 
 
 def torch_and_vision() -> Finding:
@@ -127,41 +127,41 @@ def torch_and_vision() -> Finding:
     import torch
 
     if torch.__version__ < OLDEST_TORCH:
-        mend = "Run `%pip install --upgrade torch torchvision` in a cell."
+        fix = "Run `%pip install --upgrade torch torchvision` in a cell."
         text = f"{torch.__version__} is too old; the course needs {_dotted(OLDEST_TORCH)}"
-        return Finding("problem", text, mend)
+        return Finding("problem", text, fix)
     try:
         import torchvision
-    except Exception as error:  # RuntimeError "operator torchvision::nms does not exist" where the builds do not fit
-        mend = "Run `%pip install --force-reinstall torch torchvision` in a cell: they must come together."
-        return Finding("problem", f"torchvision does not fit torch {torch.__version__} ({_first_line(error)})", mend)
+    except Exception as error:  # RuntimeError "operator torchvision::nms does not exist" when the builds do not match
+        fix = "Run `%pip install --force-reinstall torch torchvision` in a cell: they must be installed together."
+        return Finding("problem", f"torchvision does not match torch {torch.__version__} ({_first_line(error)})", fix)
     return Finding("ok", f"{torch.__version__}, with torchvision {torchvision.__version__}")
 
 
-# ---- what computes -----------------------------------------------------------------------------------------------
+# ---- device and threads ------------------------------------------------------------------------------------------
 
 
-def compute_device() -> Finding:
-    """The device that lessons use computes, and no GPU is left unused by mistake."""
+def device() -> Finding:
+    """The device that lessons use works, and no GPU is unused by mistake."""
     import torch
 
     from tfbook import runtime
 
-    chosen, mend = runtime.device(), "Set TFBOOK_DEVICE=cpu to go on without it."
+    chosen, fix = runtime.device(), "Set TFBOOK_DEVICE=cpu to continue without it."
     try:
         product = (torch.full((2, 3), 2.0, device=chosen) @ torch.ones(3, 2, device=chosen)).tolist()
-    except RuntimeError as error:  # a GPU that this build of torch has no code for, or whose memory is full
-        return Finding("problem", f"{chosen} does not compute ({_first_line(error)})", mend)
+    except RuntimeError as error:  # this build of torch has no code for the GPU, or its memory is full
+        return Finding("problem", f"{chosen} does not work ({_first_line(error)})", fix)
     if product != [[6.0, 6.0], [6.0, 6.0]]:
-        return Finding("problem", f"{chosen} computes 2 + 2 + 2 = {product[0][0]:g}", mend)
-    wanted = {"TFBOOK_DEVICE", "CUDA_VISIBLE_DEVICES"}.isdisjoint(os.environ)
-    if chosen.type == "cpu" and wanted and (gpu := _nvidia_gpu()):
-        return Finding("note", f"cpu, while {gpu} stays unused", _way_to_gpu(torch.version.cuda))
+        return Finding("problem", f"{chosen} computes 2 + 2 + 2 = {product[0][0]:g}", fix)
+    by_default = {"TFBOOK_DEVICE", "CUDA_VISIBLE_DEVICES"}.isdisjoint(os.environ)
+    if chosen.type == "cpu" and by_default and (gpu := _nvidia_gpu()):
+        return Finding("note", f"cpu, while {gpu} is unused", _how_to_use_gpu(torch.version.cuda))
     return Finding("ok", f"{chosen}, {torch.cuda.get_device_name(chosen)}" if chosen.type == "cuda" else str(chosen))
 
 
 def _nvidia_gpu() -> str:
-    """What the NVIDIA driver calls the first GPU; empty where there is none."""
+    """The first GPU's name according to the NVIDIA driver; empty when there is none."""
     command = ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"]
     if not shutil.which(command[0]):
         return ""
@@ -172,14 +172,14 @@ def _nvidia_gpu() -> str:
     return result.stdout.partition("\n")[0].strip()
 
 
-def _way_to_gpu(cuda: str | None) -> str:
+def _how_to_use_gpu(cuda: str | None) -> str:
     if cuda is None:
-        return "This torch is built for CPUs alone: pytorch.org/get-started says how to install one for your GPU."
+        return "This torch is built for CPUs only: pytorch.org/get-started shows how to install one for your GPU."
     return f"The driver is older than CUDA {cuda}, for which this torch is built: update the driver."
 
 
 def threads() -> Finding:
-    """All threads together are not slower than one, which they are when another program keeps a core busy."""
+    """All threads together are not slower than one, as they are when another program keeps a core busy."""
     import torch
 
     count = torch.get_num_threads()
@@ -187,13 +187,13 @@ def threads() -> Finding:
         return Finding("ok", f"1 on {os.cpu_count()} cores")
     slowdown = _seconds_per_product(count) / _seconds_per_product(1)
     if slowdown > MAX_SLOWDOWN:
-        mend = "Close what keeps the cores busy, or set OMP_NUM_THREADS=1 before Jupyter starts."
-        return Finding("problem", f"{count} together are {slowdown:.0f} times slower than one", mend)
+        fix = "Close the program that keeps the cores busy, or set OMP_NUM_THREADS=1 before Jupyter starts."
+        return Finding("problem", f"{count} together are {slowdown:.0f} times slower than one", fix)
     return Finding("ok", f"{count}, together {1 / slowdown:.1f} times as fast as one")
 
 
 def _seconds_per_product(threads: int, repeats: int = 15) -> float:
-    """The middle time of a matrix product as small as a lesson's."""
+    """The median time of a matrix product as small as a lesson's."""
     import torch
 
     before, seconds = torch.get_num_threads(), []
@@ -213,24 +213,28 @@ def _seconds_per_product(threads: int, repeats: int = 15) -> float:
 
 
 def settings() -> Finding:
-    """Every variable TFBOOK_… that is set exists and holds what it may hold."""
+    """Every variable TFBOOK_… that is set exists and has a valid value."""
     from tfbook import runtime
 
     given = sorted(name for name, value in os.environ.items() if name.startswith("TFBOOK_") and value)
     if unknown := [name for name in given if name not in VARIABLES]:
-        return Finding("problem", f"no such variable: {', '.join(unknown)}", f"There are {', '.join(VARIABLES)}.")
+        return Finding(
+            "problem", f"no such variable: {', '.join(unknown)}", f"The variables are {', '.join(VARIABLES)}."
+        )
     try:
         runtime.scale(), runtime.precision(), runtime.device()
     except ValueError as error:
-        return Finding("problem", _first_line(error), "Correct the variable, or remove it.")
+        return Finding("problem", _first_line(error), "Correct the variable, or unset it.")
     mirror = os.environ.get("TFBOOK_MIRROR", "")
     if mirror and not mirror.startswith(("http://", "https://")) and not Path(mirror).expanduser().is_dir():
-        return Finding("problem", f"TFBOOK_MIRROR is {mirror!r}, which is no folder", "Correct the path, or remove it.")
+        return Finding(
+            "problem", f"TFBOOK_MIRROR is {mirror!r}, which is not a folder", "Correct the path, or unset the variable."
+        )
     return Finding("ok", f"scale {runtime.scale()}; set by you: {', '.join(given) or 'nothing'}")
 
 
 def data_folder() -> Finding:
-    """Downloads can be kept."""
+    """Downloads can be cached."""
     from tfbook.data.download import cache_folder
 
     folder = cache_folder()
@@ -239,46 +243,46 @@ def data_folder() -> Finding:
         with tempfile.TemporaryFile(dir=folder) as file:
             file.write(bytes(1024))
     except OSError as error:
-        mend = "Set TFBOOK_DATA to a folder that you may write to."
-        return Finding("problem", f"{_short(folder)} cannot be written ({error.strerror})", mend)
-    return Finding("ok", f"{_short(folder)} can be written")
+        fix = "Set TFBOOK_DATA to a folder that you can write to."
+        return Finding("problem", f"{_short(folder)} is not writable ({error.strerror})", fix)
+    return Finding("ok", f"{_short(folder)} is writable")
 
 
 def _short(path: Path) -> str:
-    """The path with ~ for the home folder: shorter, and it prints nobody's name."""
+    """The path with ~ for the home folder: shorter, and without the user's name."""
     return f"~/{path.relative_to(Path.home()).as_posix()}" if path.is_relative_to(Path.home()) else str(path)
 
 
 def free_disk() -> Finding:
-    """There is room for the real corpora where the data folder is, or will be."""
+    """The disk of the data folder has room for the real corpora."""
     from tfbook.data.download import cache_folder
 
     folder = cache_folder().absolute()
     free = shutil.disk_usage(next(each for each in (folder, *folder.parents) if each.is_dir())).free / 1e9
     if free < MIN_FREE_GB:
-        mend = "Free some space, or set TFBOOK_DATA to a folder on another disk."
-        return Finding("problem", f"{free:.1f} GB; the real corpora take up to {MIN_FREE_GB:g} GB", mend)
+        fix = "Free some space, or set TFBOOK_DATA to a folder on another disk."
+        return Finding("problem", f"{free:.1f} GB; the real corpora need up to {MIN_FREE_GB:g} GB", fix)
     return Finding("ok", f"{free:.0f} GB")
 
 
 def shipped_corpora() -> Finding:
-    """The corpora that come with tfbook are where they belong."""
+    """The corpora that come with tfbook are in their place."""
     names = _corpora(shipped=True)
-    if missing := [name for name in names if not _can_be_had(name)]:
-        mend = "Install tfbook again, or clone the whole repository: they are in its folder data."
-        return Finding("problem", f"missing: {', '.join(missing)}", mend)
-    return Finding("ok", f"{', '.join(names)} can be had")
+    if missing := [name for name in names if not _is_available(name)]:
+        fix = "Reinstall tfbook, or clone the whole repository: they are in its folder data."
+        return Finding("problem", f"missing: {', '.join(missing)}", fix)
+    return Finding("ok", f"available: {', '.join(names)}")
 
 
 def real_corpora() -> Finding:
-    """The corpora from elsewhere are in the data folder already, or a mirror or the network offers them."""
+    """The public corpora are in the data folder already, or a mirror or the network has them."""
     names = _corpora(shipped=False)
-    with ThreadPoolExecutor() as pool:  # all at once, so that a dead network costs no more time than one
-        here = list(pool.map(_can_be_had, names))
-    if missing := [name for name, found in zip(names, here, strict=True) if not found]:
-        mend = f"Lessons then use the corpora that ship. {_way_to_corpora()}"
-        return Finding("note", f"{', '.join(missing)} cannot be had", mend)
-    return Finding("ok", f"{', '.join(names)} can be had")
+    with ThreadPoolExecutor() as pool:  # in parallel, so that a dead network costs one timeout
+        found = list(pool.map(_is_available, names))
+    if missing := [name for name, there in zip(names, found, strict=True) if not there]:
+        fix = f"Lessons use the corpora that come with tfbook instead. {_how_to_get_corpora()}"
+        return Finding("note", f"not available: {', '.join(missing)}", fix)
+    return Finding("ok", f"available: {', '.join(names)}")
 
 
 def _corpora(*, shipped: bool) -> list[str]:
@@ -287,18 +291,18 @@ def _corpora(*, shipped: bool) -> list[str]:
     return [name for name, dataset in DATASETS.items() if shipped != any(file.urls for file in dataset.files)]
 
 
-def _can_be_had(name: str) -> bool:
-    from tfbook.data.download import obtainable
+def _is_available(name: str) -> bool:
+    from tfbook.data.download import can_fetch
     from tfbook.data.registry import DATASETS
 
-    return all(obtainable(file, seconds=PATIENCE_S) for file in DATASETS[name].files)
+    return all(can_fetch(file, seconds=TIMEOUT_S) for file in DATASETS[name].files)
 
 
-def _way_to_corpora() -> str:
+def _how_to_get_corpora() -> str:
     if os.environ.get("TFBOOK_OFFLINE", "0") not in ("", "0"):
-        return "TFBOOK_OFFLINE forbids the network: remove it, or set TFBOOK_MIRROR to a folder that has them."
+        return "TFBOOK_OFFLINE forbids the network: unset it, or set TFBOOK_MIRROR to a folder that has them."
     if mirror := os.environ.get("TFBOOK_MIRROR"):
-        return f"TFBOOK_MIRROR, {mirror}, does not offer them, and no public address answers."
+        return f"TFBOOK_MIRROR, {mirror}, does not have them, and no public address answers."
     return "Connect to the network, or set TFBOOK_MIRROR to a folder or an address that has them."
 
 

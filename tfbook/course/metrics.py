@@ -1,4 +1,4 @@
-"""How good is a translation, and how good an alignment?"""
+"""Metrics of translations (BLEU, exact match) and of word alignments (AER)."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ LinkSet = Set[Link]
 
 
 class Bleu(NamedTuple):
-    """BLEU (0 to 100) and sacrebleu's signature, which says how it was computed."""
+    """BLEU (0 to 100) and sacrebleu's signature, which records how it was computed."""
 
     score: float
     signature: str
 
 
 def bleu(hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> Bleu:
-    """Corpus BLEU by sacrebleu, a list of references for each hypothesis (Papineni et al., 2002; Post, 2018).
+    """Corpus BLEU by sacrebleu, with a list of references for each hypothesis (Papineni et al., 2002; Post, 2018).
 
-    Raises ValueError when there are none, or not one list of references for each hypothesis.
+    Raises ValueError when there are no hypotheses, or not one list of references for each of them.
     """
     from sacrebleu.metrics import BLEU
 
     _check_corpus(hypotheses, references)
-    most = max(map(len, references))
-    streams = [[list(row)[i] if i < len(row) else None for row in references] for i in range(most)]
+    count = max(map(len, references))
+    streams = [[list(row)[i] if i < len(row) else None for row in references] for i in range(count)]
     metric = BLEU()
     return Bleu(metric.corpus_score(list(hypotheses), streams).score, str(metric.get_signature()))
 
@@ -46,11 +46,11 @@ def _check_corpus(hypotheses: Sequence[str], references: Sequence[Sequence[str]]
         )
     if not hypotheses or len(hypotheses) != len(references) or not all(references):
         found = f"hypotheses holds {len(hypotheses)} and references {len(references)} lists"
-        raise ValueError(f"{found}; expected as many of each, at least one, and no empty list")
+        raise ValueError(f"{found}; expected the same number of each, at least one, and no empty list")
 
 
 def hard_alignment(weights: Float[Tensor, "target source"]) -> set[Link]:
-    """One link a target word: to the source word with the largest attention weight.
+    """A link from each target word to the source word with the largest attention weight.
 
     Raises ValueError unless `weights` are those of one sentence.
     """
@@ -60,13 +60,13 @@ def hard_alignment(weights: Float[Tensor, "target source"]) -> set[Link]:
 
 
 def alignment_error_rate(found: Sequence[LinkSet], sure: Sequence[LinkSet], possible: Sequence[LinkSet]) -> float:
-    """AER = 1 − (|A ∩ S| + |A ∩ P|) / (|A| + |S|) over a corpus, S ⊆ P, 0 is perfect (Och & Ney, 2003, eq. 22).
+    """AER = 1 − (|A ∩ S| + |A ∩ P|) / (|A| + |S|) over a corpus, with S ⊆ P; 0 is perfect (Och & Ney, 2003, eq. 22).
 
     Raises ValueError when the corpora differ in length, hold no links, or a sure link is not possible.
     """
     if not len(found) == len(sure) == len(possible):
         sizes = f"{len(found)}, {len(sure)}, {len(possible)}"
-        raise ValueError(f"found, sure, possible hold {sizes} sentences; expected as many of each")
+        raise ValueError(f"found, sure, possible hold {sizes} sentences; expected the same number of each")
     if any(not s <= p for s, p in zip(sure, possible, strict=True)):
         raise ValueError("possible lacks a link of sure; every sure link is also possible")
     total = sum(map(len, found)) + sum(map(len, sure))

@@ -1,7 +1,7 @@
-"""What do a model's vectors know? Linear probes on frozen activations: one call, any model, any layer.
+"""What information do a model's vectors hold? Linear probes on frozen activations, for any layer of any model.
 
-A probe is a linear regression from the vectors of one layer to a fact about their tokens. What it can read off is
-written there in the open; what it cannot may still be there in another form (Alain & Bengio, 2017).
+A probe is a linear regression from the vectors of a layer to a property of their tokens (Alain & Bengio, 2017). What it
+predicts is linearly encoded there; what it cannot predict may still be there in another form.
 """
 
 from __future__ import annotations
@@ -17,51 +17,51 @@ from torch import Tensor, nn
 
 @torch.no_grad()
 def activations(model: nn.Module, *inputs: Any, layers: Sequence[str]) -> dict[str, Tensor]:
-    """What each of `layers` gives out when the model reads `inputs`, in eval mode; the model comes back as it was.
+    """The outputs of `layers` when the model reads `inputs` in eval mode; afterwards its mode is restored.
 
-    A layer is named as in `model.named_modules()`. Raises ValueError for a name that is not there, TypeError for a
-    layer that gives out something else than a tensor, and RuntimeError for one that was not run.
+    Layers are named as in `model.named_modules()`. Raises ValueError for an unknown name, TypeError for a layer whose
+    output is not a tensor, and RuntimeError for a layer that did not run.
     """
     modules, training = dict(model.named_modules()), model.training
     if unknown := [name for name in layers if name not in modules]:
         raise ValueError(f"layers holds {unknown[0]!r}; {type(model).__name__} has {', '.join(filter(None, modules))}")
-    seen: dict[str, Tensor] = {}
-    hooks = [modules[name].register_forward_hook(partial(_keep, seen, name)) for name in layers]
+    outputs: dict[str, Tensor] = {}
+    hooks = [modules[name].register_forward_hook(partial(_keep, outputs, name)) for name in layers]
     try:
         model.eval()(*inputs)
     finally:
         model.train(training)
         for hook in hooks:
             hook.remove()
-    if missing := [name for name in layers if name not in seen]:
-        raise RuntimeError(f"the layer {missing[0]!r} was not run on these inputs")
-    return {name: seen[name] for name in layers}
+    if missing := [name for name in layers if name not in outputs]:
+        raise RuntimeError(f"the layer {missing[0]!r} did not run on these inputs")
+    return {name: outputs[name] for name in layers}
 
 
-def _keep(seen: dict[str, Tensor], name: str, module: nn.Module, inputs: object, output: object) -> None:
+def _keep(outputs: dict[str, Tensor], name: str, module: nn.Module, inputs: object, output: object) -> None:
     if not isinstance(output, Tensor):
-        raise TypeError(f"the layer {name!r} gives out a {type(output).__name__}; a probe needs a Tensor")
-    seen[name] = output.detach()
+        raise TypeError(f"the layer {name!r} returns a {type(output).__name__}; a probe needs a Tensor")
+    outputs[name] = output.detach()
 
 
 def probe(x: Float[Tensor, "row *tokens width"], y: Real[Tensor, "row *tokens"], *, ridge: float = 1e-3) -> float:
-    """R² of a linear regression from x to y, fitted to the first half of the rows and judged on the second.
+    """R² of a linear regression from x to y, fitted to the first half of the rows and evaluated on the second.
 
-    w = (XᵀX / n + ridge · I)⁻¹ Xᵀy / n with X standardised: 1 is perfect, 0 what the mean of y would reach, and less
-    than that a fit that does not carry over. The tokens of one row are never in both halves. Raises ValueError for
-    fewer than two rows.
+    w = (XᵀX / n + ridge · I)⁻¹ Xᵀy / n with X standardized. 1 is perfect, the mean of y reaches 0, and a fit that does
+    not generalize can be below 0. The tokens of a row are never in both halves. Raises ValueError for fewer than two
+    rows.
     """
     if len(x) < 2:
-        raise ValueError(f"x has {len(x)} row; expected 2 or more, half to fit and half to judge")
+        raise ValueError(f"x has {len(x)} row; expected 2 or more, half to fit and half to evaluate")
     half = len(x) // 2
     fit_x, test_x = (part.flatten(0, -2).double() for part in (x[:half], x[half:]))
     fit_y, test_y = (part.flatten().double() for part in (y[:half], y[half:]))
-    mean, spread = fit_x.mean(dim=0), fit_x.std(dim=0, correction=0).clamp(min=1e-12)
-    fit_x, test_x = (fit_x - mean) / spread, (test_x - mean) / spread
+    mean, std = fit_x.mean(dim=0), fit_x.std(dim=0, correction=0).clamp(min=1e-12)
+    fit_x, test_x = (fit_x - mean) / std, (test_x - mean) / std
     covariance = fit_x.T @ fit_x / len(fit_x) + ridge * torch.eye(fit_x.shape[1], dtype=fit_x.dtype, device=x.device)
     weights = torch.linalg.solve(covariance, fit_x.T @ (fit_y - fit_y.mean()) / len(fit_x))
-    left = test_y - fit_y.mean() - test_x @ weights
-    return 1 - float(left.square().mean() / test_y.var(correction=0))
+    residuals = test_y - fit_y.mean() - test_x @ weights
+    return 1 - float(residuals.square().mean() / test_y.var(correction=0))
 
 
 def probe_layers(

@@ -1,9 +1,9 @@
-"""Corpora: `data.load("tatoeba")` fetches, verifies, caches and reads; `tfbook.text` turns sentences into batches."""
+"""Data sets: `data.load("tatoeba")` downloads, verifies, caches and reads one; `tfbook.text` makes batches of it."""
 
 from tfbook.data.download import DataUnavailable
-from tfbook.data.images import ImageBatches, Images, LabelledImages, Photographs
+from tfbook.data.images import ImageBatches, Images, LabeledImages, Photographs
 from tfbook.data.registry import available, load
-from tfbook.data.sentences import Labelled, LabelledTexts
+from tfbook.data.sentences import LabeledText, LabeledTexts
 from tfbook.data.text import Text
 from tfbook.data.tokens import Tokens, read_tokens, write_tokens
 from tfbook.data.translation import Translations
@@ -12,9 +12,9 @@ __all__ = [
     "DataUnavailable",
     "ImageBatches",
     "Images",
-    "Labelled",
-    "LabelledImages",
-    "LabelledTexts",
+    "LabeledImages",
+    "LabeledText",
+    "LabeledTexts",
     "Photographs",
     "Text",
     "Tokens",

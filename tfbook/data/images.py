@@ -1,6 +1,6 @@
-"""Images with a label, as numbers from 0 (black) to 1, and two photographs.
+"""Labeled images, as numbers from 0 (black) to 1, and two photographs.
 
-Shapes: batch, channel (one of grey images, three of red, green and blue), height, width, label.
+Shapes: batch, channel (one for gray images; red, green, blue), height, width.
 """
 
 from __future__ import annotations
@@ -19,66 +19,67 @@ import torch
 from jaxtyping import Float, Int64, UInt8
 from torch import Tensor
 
-from tfbook.text.batching import ByLength
+from tfbook.text.batching import LengthGroupedSampler
 
-TEST_SHARE = 0.25  # the share of the digits that is kept for the test
+TEST_SHARE = 0.25  # of the digits
 
 
 @dataclass(frozen=True)
-class LabelledImages:
+class LabeledImages:
     """Images and the number of each one's label."""
 
     images: Float[Tensor, "batch channel height width"]
     labels: Int64[Tensor, " batch"]
 
     @classmethod
-    def of(
+    def from_pixels(
         cls, pixels: UInt8[Tensor, "batch channel height width"], labels: Int64[Tensor, " batch"], *, white: int = 255
-    ) -> LabelledImages:
-        """From whole numbers, of which `white` is the largest."""
+    ) -> LabeledImages:
+        """From whole numbers between 0 and `white`."""
         return cls(pixels.contiguous().float() / white, labels)
 
     def __len__(self) -> int:
         return len(self.labels)
 
-    def __getitem__(self, rows: slice | Int64[Tensor, " rows"]) -> LabelledImages:
-        """Some of the images."""
-        return LabelledImages(self.images[rows], self.labels[rows])
+    def __getitem__(self, rows: slice | Int64[Tensor, " rows"]) -> LabeledImages:
+        """The images and labels of some rows."""
+        return LabeledImages(self.images[rows], self.labels[rows])
 
-    def to(self, device: torch.device | str) -> LabelledImages:
-        """The same on another device."""
-        return LabelledImages(self.images.to(device), self.labels.to(device))
+    def to(self, device: torch.device | str) -> LabeledImages:
+        """The same images on another device."""
+        return LabeledImages(self.images.to(device), self.labels.to(device))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Images:
-    """Images of a few kinds in two parts: what models are trained on, and on what they are judged."""
+    """A labeled set of images, split into train and test."""
 
     name: str
     labels: tuple[str, ...]
-    train: LabelledImages
-    test: LabelledImages
+    train: LabeledImages
+    test: LabeledImages
 
-    def few(self, count: int, *, seed: int) -> LabelledImages:
-        """`count` images of each label, drawn from `train`. Raises ValueError when a label has fewer.
+    def few_shot(self, count: int, *, seed: int) -> LabeledImages:
+        """`count` images of each label, sampled from `train`. Raises ValueError when a label has fewer.
 
-        With the same seed, a larger draw holds the smaller ones.
+        With the same seed, a larger sample contains the smaller ones.
         """
-        kinds = [(self.train.labels == label).nonzero()[:, 0] for label in range(len(self.labels))]
-        smallest = min(map(len, kinds))
+        by_label = [(self.train.labels == label).nonzero()[:, 0] for label in range(len(self.labels))]
+        smallest = min(map(len, by_label))
         if not 1 <= count <= smallest:
             raise ValueError(f"count is {count}; expected 1 to {smallest}, the images of the rarest label")
-        dice = torch.Generator().manual_seed(seed)
-        return self.train[torch.cat([kind[torch.randperm(len(kind), generator=dice)[:count]] for kind in kinds])]
+        generator = torch.Generator().manual_seed(seed)
+        chosen = [rows[torch.randperm(len(rows), generator=generator)[:count]] for rows in by_label]
+        return self.train[torch.cat(chosen)]
 
-    def standardised(self) -> Images:
-        """The same with mean 0 and deviation 1 of each channel in `train`; `test` is shifted by as much."""
+    def standardized(self) -> Images:
+        """Each channel with mean 0 and standard deviation 1 in `train`; `test` is scaled by the same numbers."""
         deviation, mean = torch.std_mean(self.train.images, dim=(0, 2, 3), keepdim=True)
 
-        def shifted(part: LabelledImages) -> LabelledImages:
+        def scaled(part: LabeledImages) -> LabeledImages:
             return replace(part, images=(part.images - mean) / deviation)
 
-        return replace(self, train=shifted(self.train), test=shifted(self.test))
+        return replace(self, train=scaled(self.train), test=scaled(self.test))
 
     def __str__(self) -> str:
         size = " × ".join(map(str, self.train.images.shape[1:]))
@@ -87,22 +88,22 @@ class Images:
 
 
 class ImageBatches:
-    """`batches(step)` is the batch of that training step, the same whenever it is asked for.
+    """`batches(step)` is the batch of that training step, the same one each time it is called.
 
-    An epoch is `len(batches)` steps and holds every image once, in an order drawn from (seed, epoch). Raises ValueError
-    when there is no image or `size` < 1.
+    An epoch is `len(batches)` steps and contains every image once, in an order drawn from (seed, epoch). Raises
+    ValueError when there are no images or `size` < 1.
     """
 
-    def __init__(self, part: LabelledImages, *, size: int, seed: int):
+    def __init__(self, part: LabeledImages, *, size: int, seed: int):
         if not len(part):
             raise ValueError("part is empty; expected at least one image")
         self._part = part
-        self._rows = ByLength(torch.ones(len(part), dtype=torch.int64), size=size, seed=seed)
+        self._rows = LengthGroupedSampler(torch.ones(len(part), dtype=torch.int64), size=size, seed=seed)
 
     def __len__(self) -> int:
         return len(self._rows)
 
-    def __call__(self, step: int) -> LabelledImages:
+    def __call__(self, step: int) -> LabeledImages:
         return self._part[self._rows(step)]
 
 
@@ -123,21 +124,21 @@ class Photographs:
         return f"{self.name}: {', '.join(sizes)}"
 
 
-# ---- what comes with scikit-learn --------------------------------------------------------------------------------
+# ---- from scikit-learn -------------------------------------------------------------------------------------------
 
 
 def read_digits() -> Images:
-    """Handwritten digits of 8 × 8 pixels and 17 shades (Alpaydin & Kaynak, 1998), a quarter of them for the test.
+    """Handwritten digits, 8 × 8 pixels in 17 shades (Alpaydin & Kaynak, 1998), a quarter of them for the test.
 
-    Divided by a hash of the image. All were written by 13 people, of whom both parts hold digits.
+    They are split by a hash of the image, so digits by each of the 13 writers are in both parts.
     """
     from sklearn.datasets import load_digits
 
-    found = load_digits()
-    pixels = found.images.astype(np.uint8)
-    drawn = [int.from_bytes(hashlib.sha256(image.tobytes()).digest()[:4]) < TEST_SHARE * 2**32 for image in pixels]
-    whole = LabelledImages.of(torch.from_numpy(pixels)[:, None], torch.from_numpy(found.target).long(), white=16)
-    train, test = (whole[(torch.tensor(drawn) == part).nonzero()[:, 0]] for part in (False, True))
+    digits = load_digits()
+    pixels, labels = digits.images.astype(np.uint8), torch.from_numpy(digits.target).long()
+    is_test = [int.from_bytes(hashlib.sha256(image.tobytes()).digest()[:4]) < TEST_SHARE * 2**32 for image in pixels]
+    whole = LabeledImages.from_pixels(torch.from_numpy(pixels)[:, None], labels, white=16)
+    train, test = (whole[(torch.tensor(is_test) == part).nonzero()[:, 0]] for part in (False, True))
     return Images(name="digits", labels=tuple("0123456789"), train=train, test=test)
 
 
@@ -150,11 +151,11 @@ def read_photographs() -> Photographs:
     return Photographs(name="photographs", pictures=pictures)
 
 
-# ---- what is fetched: verified by tfbook, unpacked and then read by torchvision ------------------------------------
+# ---- downloaded and verified by tfbook, then unpacked and read by torchvision ------------------------------------
 
 
 def unpacked_to(sha256: str) -> Callable[[Path], None]:
-    """A check of gzipped files: other wrappers of the same content are as good."""
+    """A check of a gzipped file by its content, since the same content can be compressed in several ways."""
 
     def check(path: Path) -> None:
         with gzip.open(path) as content:
@@ -162,12 +163,12 @@ def unpacked_to(sha256: str) -> Callable[[Path], None]:
         if found != sha256:
             raise ValueError(f"sha256 of what it holds is {found}; expected {sha256}")
 
-    check.__qualname__ = f"unpacked_to.{sha256}"  # by which a file in the cache is known as verified
+    check.__qualname__ = f"unpacked_to.{sha256}"  # which the stamp of a verified file in the cache names
     return check
 
 
 def read_fashion_mnist(*paths: str | Path) -> Images:
-    """Grey pictures of clothes, 28 × 28 pixels (Xiao et al., 2017), from the four gzipped files that it consists of."""
+    """Gray pictures of clothes, 28 × 28 pixels (Xiao et al., 2017), from its four gzipped files."""
     from torchvision.datasets import FashionMNIST
 
     with TemporaryDirectory() as folder:
@@ -178,12 +179,12 @@ def read_fashion_mnist(*paths: str | Path) -> Images:
                 shutil.copyfileobj(packed, file)
         train, test = (FashionMNIST(folder, train=part, download=False) for part in (True, False))
     parts = {"train": train, "test": test}
-    found = {name: LabelledImages.of(part.data[:, None], part.targets) for name, part in parts.items()}
-    return Images(name="fashion-mnist", labels=tuple(train.classes), **found)
+    images = {name: LabeledImages.from_pixels(part.data[:, None], part.targets) for name, part in parts.items()}
+    return Images(name="fashion-mnist", labels=tuple(train.classes), **images)
 
 
 def read_cifar10(path: str | Path) -> Images:
-    """Colour pictures of things and animals, 32 × 32 pixels (Krizhevsky, 2009), from the archive for Python."""
+    """Color pictures of vehicles and animals, 32 × 32 pixels (Krizhevsky, 2009), from the archive for Python."""
     from torchvision.datasets import CIFAR10
 
     with TemporaryDirectory() as folder:
@@ -191,8 +192,8 @@ def read_cifar10(path: str | Path) -> Images:
             archive.extractall(folder, filter="data")
         train, test = (CIFAR10(folder, train=part, download=False) for part in (True, False))
     parts = {"train": train, "test": test}
-    found = {
-        name: LabelledImages.of(torch.from_numpy(part.data).permute(0, 3, 1, 2), torch.tensor(part.targets))
+    images = {
+        name: LabeledImages.from_pixels(torch.from_numpy(part.data).permute(0, 3, 1, 2), torch.tensor(part.targets))
         for name, part in parts.items()
     }
-    return Images(name="cifar-10", labels=tuple(train.classes), **found)
+    return Images(name="cifar-10", labels=tuple(train.classes), **images)

@@ -1,4 +1,4 @@
-"""Running texts, in a part for training and one for validation."""
+"""Long texts, split into a part for training and one for validation."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from tfbook.text.vocabulary import Characters
+from tfbook.text.vocabulary import CharacterVocabulary
 
-TRAIN = 0.9  # the share of a text that training may see, its beginning
+TRAIN_SHARE = 0.9  # of a text, from its beginning
 
 
 @dataclass(frozen=True, kw_only=True)
 class Text:
-    """A text in two parts: what models are trained on, and what follows it, on which they are judged."""
+    """A text in two parts: models are trained on the first and evaluated on the second."""
 
     name: str
     train: str
@@ -22,13 +22,13 @@ class Text:
     @classmethod
     def split(cls, name: str, text: str) -> Text:
         """The first 90% for training, the rest for validation."""
-        border = int(TRAIN * len(text))
-        return cls(name=name, train=text[:border], valid=text[border:])
+        boundary = int(TRAIN_SHARE * len(text))
+        return cls(name=name, train=text[:boundary], valid=text[boundary:])
 
     @cached_property
-    def characters(self) -> Characters:
+    def characters(self) -> CharacterVocabulary:
         """The characters of both parts."""
-        return Characters(self.train + self.valid)
+        return CharacterVocabulary(self.train + self.valid)
 
     def __str__(self) -> str:
         sizes = f"{len(self.train):,} characters train, {len(self.valid):,} valid"
@@ -36,9 +36,9 @@ class Text:
 
 
 def read_python_reference() -> Text:
-    """The topics of Python's `help()`, which are its language reference; what two topics share stands there once.
+    """The topics of Python's `help()`, which are its language reference; a paragraph of two topics appears once.
 
-    The text is that of the running Python, so another version brings a slightly different one.
+    The text comes with the running Python, so it differs a little between versions.
     """
     from pydoc_data.topics import topics
 
@@ -47,5 +47,5 @@ def read_python_reference() -> Text:
 
 
 def read_tiny_shakespeare(path: str | Path) -> Text:
-    """Forty thousand lines of Shakespeare's plays, as Karpathy put them together."""
+    """Forty thousand lines of Shakespeare's plays, collected by Andrej Karpathy."""
     return Text.split("tiny-shakespeare", Path(path).read_text(encoding="utf-8"))

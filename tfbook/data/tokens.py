@@ -1,4 +1,4 @@
-"""Ids in a file, as many as the disk holds: written once, then read where they lie.
+"""Token ids in a file, written once and then memory-mapped, so that a corpus may be larger than the memory.
 
 Shapes: time.
 """
@@ -17,20 +17,20 @@ from torch import Tensor
 
 from tfbook import files
 
-HEADER = struct.Struct("<8sIIQ")  # magic, size of the vocabulary, checksum of the ids, how many there are
+HEADER = struct.Struct("<8sIIQ")  # magic, vocabulary size, checksum of the ids, number of ids
 MAGIC = b"tfbook 1"
-SMALL_VOCABULARY = 2**16  # vocabularies of this size and below take two bytes an id
+SMALL_VOCABULARY = 2**16  # up to this size an id takes two bytes
 
 
 class Tokens(NamedTuple):
-    """Ids that the operating system brings into memory as they are read, and the vocabulary that they are from."""
+    """Memory-mapped ids, which the operating system loads as they are read, and the size of their vocabulary."""
 
     ids: Integer[Tensor, " time"]  # uint16 or uint32
     vocab: int
 
 
 def write_tokens(path: str | Path, ids: Int[Tensor, " time"], vocab: int) -> None:
-    """Writes the ids at one stroke, two bytes each, or four for more than 65,536 tokens.
+    """Writes the ids atomically, two bytes each, or four when the vocabulary has more than 65,536 tokens.
 
     Raises ValueError when there are none, or one is outside the vocabulary.
     """
@@ -38,28 +38,28 @@ def write_tokens(path: str | Path, ids: Int[Tensor, " time"], vocab: int) -> Non
         raise ValueError("ids is empty; expected one or more")
     if ids.min() < 0 or ids.max() >= vocab:
         raise ValueError(f"ids lie between {ids.min()} and {ids.max()}; expected 0 to {vocab - 1}, the vocabulary")
-    content = ids.numpy().astype(_kind(vocab))
-    with files.at_one_stroke(path) as file:
+    content = ids.numpy().astype(_dtype(vocab))
+    with files.atomic_write(path) as file:
         file.write(HEADER.pack(MAGIC, vocab, zlib.crc32(content, vocab), len(content)))
         file.write(content.data)
 
 
 def read_tokens(path: str | Path) -> Tokens:
-    """Maps a file of `write_tokens` into memory. Raises FileNotFoundError, and ValueError when it is damaged."""
+    """Memory-maps a file that `write_tokens` wrote. Raises FileNotFoundError, and ValueError when it is damaged."""
     path = Path(path)
     with path.open("rb") as file:
         header = file.read(HEADER.size)
     if len(header) < HEADER.size or not header.startswith(MAGIC):
-        raise ValueError(f"{path} holds no tokens: it begins with {header[: len(MAGIC)]!r}; expected {MAGIC!r}")
+        raise ValueError(f"{path} is not a file of tokens: it begins with {header[: len(MAGIC)]!r}; expected {MAGIC!r}")
     _, vocab, checksum, count = HEADER.unpack(header)
-    found, expected = path.stat().st_size, HEADER.size + count * _kind(vocab).itemsize
+    found, expected = path.stat().st_size, HEADER.size + count * _dtype(vocab).itemsize
     if found != expected:
         raise ValueError(f"{path} is damaged: it holds {found:,} bytes; expected {expected:,}")
-    ids = np.memmap(path, _kind(vocab), mode="c", offset=HEADER.size)
+    ids = np.memmap(path, _dtype(vocab), mode="c", offset=HEADER.size)
     if zlib.crc32(ids, vocab) != checksum:
         raise ValueError(f"{path} is damaged: the checksum of its ids is wrong; delete it and write it again")
     return Tokens(torch.from_numpy(ids), vocab)
 
 
-def _kind(vocab: int) -> np.dtype:
+def _dtype(vocab: int) -> np.dtype:
     return np.dtype("<u2" if vocab <= SMALL_VOCABULARY else "<u4")

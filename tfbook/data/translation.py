@@ -1,4 +1,4 @@
-"""Corpora of sentence pairs."""
+"""Translation corpora: sentence pairs in splits."""
 
 import gzip
 import hashlib
@@ -37,7 +37,7 @@ class Translations:
 
 
 def read_english_french(path: str | Path) -> Translations:
-    """The generated corpus that ships: a gzipped TSV with the columns of `COLUMNS`, tokens separated by spaces."""
+    """The generated corpus that ships with tfbook: a gzipped TSV with `COLUMNS`, tokens separated by spaces."""
     splits: dict[str, list[Pair]] = {}
     with gzip.open(path, "rt", encoding="utf-8", newline="\n") as lines:
         for number, line in enumerate(lines, start=1):
@@ -53,12 +53,12 @@ def read_english_french(path: str | Path) -> Translations:
 
 
 def _links(alignment: str) -> tuple[Links, Links]:
-    """Sure and possible links of `0-0 1-2 3?4`."""
+    """The sure and the possible links of an alignment such as `0-0 1-2 3?4`."""
     links = [_link(text) for text in alignment.split()]
     return frozenset(link for link, sure in links if sure), frozenset(link for link, _ in links)
 
 
-@cache  # a corpus has hundreds of thousands of links, but only some thousand different ones
+@cache  # a corpus has hundreds of thousands of links, but only a few thousand different ones
 def _link(text: str) -> tuple[tuple[int, int], bool]:
     """`1-2` is a sure link from word 1 to word 2, `1?2` only a possible one."""
     link = re.fullmatch(r"(\d+)([-?])(\d+)", text)
@@ -84,9 +84,9 @@ def _english_french(
 def read_tatoeba(path: str | Path) -> Translations:
     """Tatoeba's English–French pairs, from the zip of manythings.org: 96% train, 2% valid, 2% test by English sentence.
 
-    A sentence's split depends on its words alone (not on punctuation, nor on what else the file holds), so no English
-    sentence is in two splits and a newer file moves none. In training each French translation is a pair of its own; the
-    other splits hold each English sentence once, the first translation as its target and all of them in `references`.
+    A sentence's split depends on its words alone (not on punctuation or the rest of the file), so no English sentence
+    is in two splits, and none changes its split in a newer file. In training each French translation makes a pair; the
+    other splits have each English sentence once, with its first translation as target and all of them in `references`.
     """
     translations: dict[Sentence, list[Sentence]] = {}
     for english, french in _tatoeba_lines(path):
@@ -106,14 +106,14 @@ def read_tatoeba(path: str | Path) -> Translations:
 
 
 def check_tatoeba(path: str | Path) -> None:
-    """Raise unless `path` is a zip whose `fra.txt` has the form of Tatoeba's, and its size at the least."""
+    """Raise ValueError unless `path` is a zip with a `fra.txt` in Tatoeba's format and of about its size."""
     lines = sum(1 for _ in _tatoeba_lines(path))
     if lines < 100_000:
         raise ValueError(f"fra.txt has {lines} lines; expected 100,000 or more")
 
 
 def _tatoeba_lines(path: str | Path) -> Iterator[tuple[str, str]]:
-    """The English and French of each line of `fra.txt` in the zip; a third column, the attribution, is left out."""
+    """The English and French of each line of `fra.txt` in the zip, without the third column, the attribution."""
     with zipfile.ZipFile(path) as archive:
         members = [name for name in archive.namelist() if Path(name).name == "fra.txt"]
         if not members:

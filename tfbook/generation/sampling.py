@@ -1,4 +1,4 @@
-"""Text from a language model, a token at a time: what may be said next, and how likely each is to be drawn.
+"""Sampling text from a language model, token by token, with filters such as temperature, top-k and top-p.
 
 Shapes: batch, time, vocab.
 """
@@ -18,26 +18,25 @@ from tfbook.models.language_model import LanguageModel
 
 # ---- filters: from logits to logits ------------------------------------------------------------------------------
 
-Filter = Callable[
-    [Tensor, Tensor], Tensor
-]  # logits (batch, vocab), ids so far (batch, time) → logits; −∞ is never drawn
+# logits (batch, vocab), ids so far (batch, time) → logits; a token with −∞ is never sampled
+Filter = Callable[[Tensor, Tensor], Tensor]
 
 
 def greedy(logits: Float[Tensor, "batch vocab"], ids: Int[Tensor, "batch time"]) -> Float[Tensor, "batch vocab"]:
-    """Keeps the most probable token alone, the first of equals."""
+    """Keeps only the most probable token, the first one in a tie."""
     best = logits.argmax(dim=-1, keepdim=True)
     return torch.full_like(logits, -torch.inf).scatter(-1, best, 0.0)
 
 
 def temperature(t: float) -> Filter:
-    """logits / t: below 1 likely tokens become likelier, above 1 rarer ones do. Raises ValueError unless t > 0."""
+    """logits / t: t < 1 favors likely tokens, t > 1 unlikely ones. Raises ValueError unless t > 0."""
     if not t > 0:
         raise ValueError(f"t is {t}; expected more than 0 (`greedy` is its limit)")
     return lambda logits, ids: logits / t
 
 
 def top_k(k: int) -> Filter:
-    """Keeps the k most probable tokens, and those that equal the last of them (Fan et al., 2018, section 5.4).
+    """Keeps the k most probable tokens, and any that tie with the last of them (Fan et al., 2018, section 5.4).
 
     Raises ValueError when `k` < 1.
     """
@@ -45,14 +44,14 @@ def top_k(k: int) -> Filter:
         raise ValueError(f"k is {k}; expected 1 or more tokens")
 
     def keep(logits: Float[Tensor, "batch vocab"], ids: Int[Tensor, "batch time"]) -> Float[Tensor, "batch vocab"]:
-        least = logits.topk(min(k, logits.shape[-1])).values[:, -1:]
-        return logits.masked_fill(logits < least, -torch.inf)
+        smallest = logits.topk(min(k, logits.shape[-1])).values[:, -1:]
+        return logits.masked_fill(logits < smallest, -torch.inf)
 
     return keep
 
 
 def top_p(p: float) -> Filter:
-    """Keeps the fewest tokens whose probabilities sum to p or more (Holtzman et al., 2020, section 3.1).
+    """Keeps the smallest set of tokens whose probabilities sum to p or more (Holtzman et al., 2020, section 3.1).
 
     Raises ValueError unless 0 < p ≤ 1.
     """
@@ -60,7 +59,7 @@ def top_p(p: float) -> Filter:
         raise ValueError(f"p is {p}; expected 0 < p ≤ 1")
 
     def keep(logits: Float[Tensor, "batch vocab"], ids: Int[Tensor, "batch time"]) -> Float[Tensor, "batch vocab"]:
-        ordered, places = logits.sort(dim=-1)  # the least probable first, so that small numbers are not lost in the sum
+        ordered, places = logits.sort(dim=-1)  # ascending, so that small numbers are not lost in the sum
         drop = ordered.softmax(dim=-1).cumsum(dim=-1) <= 1 - p
         drop[:, -1] = False
         return torch.empty_like(logits).scatter(-1, places, ordered.masked_fill(drop, -torch.inf))
@@ -68,8 +67,8 @@ def top_p(p: float) -> Filter:
     return keep
 
 
-def repetition(penalty: float) -> Filter:
-    """Divides the logit of each token that is in the text by `penalty`, or multiplies it where it is negative.
+def repetition_penalty(penalty: float) -> Filter:
+    """Divides the logit of each token that is already in the text by `penalty`, or multiplies it when it is negative.
 
     (Keskar et al., 2019, section 4.1, who found 1.2 to be a good value.) Raises ValueError unless `penalty` > 0.
     """
@@ -77,8 +76,8 @@ def repetition(penalty: float) -> Filter:
         raise ValueError(f"penalty is {penalty}; expected more than 0; 1 changes nothing")
 
     def lower(logits: Float[Tensor, "batch vocab"], ids: Int[Tensor, "batch time"]) -> Float[Tensor, "batch vocab"]:
-        said = logits.gather(-1, ids)
-        return logits.scatter(-1, ids, torch.where(said < 0, said * penalty, said / penalty))
+        repeated = logits.gather(-1, ids)
+        return logits.scatter(-1, ids, torch.where(repeated < 0, repeated * penalty, repeated / penalty))
 
     return lower
 
@@ -90,94 +89,94 @@ def stream(
     model: LanguageModel,
     ids: Int[Tensor, "batch time"],
     *,
-    limit: int,
+    max_new_tokens: int,
     filters: Sequence[Filter] = (),
     stop: Collection[int] = (),
     generator: torch.Generator | None = None,
 ) -> Iterator[Int[Tensor, "batch 1"]]:
-    """Continues each row of `ids`: draws a token from softmax(filtered logits), yields it, reads it, up to `limit`.
+    """Continues each row of `ids`: samples a token from softmax(filtered logits), yields it, appends it, and repeats.
 
-    A row that has said one of the tokens `stop` repeats it until all rows have, which ends the stream. The filters act
-    in their order and see the text so far. The model is in eval mode until the stream ends or is closed. Raises
-    ValueError, before the first token, for an empty prompt, a `limit` < 1, more positions than the model has learned, a
-    stop outside the vocabulary, or a model that sees both ways; and when the filters leave a row no token.
+    A row that has generated one of the tokens `stop` repeats it until all rows have, which ends the stream. The filters
+    are applied in order and see the text so far. The model is in eval mode until the stream ends or is closed. Raises
+    ValueError, before the first token, for an empty prompt, `max_new_tokens` < 1, more positions than the model has
+    learned, a stop token outside the vocabulary, or a bidirectional model; and when the filters leave a row no token.
     """
-    _check(model, ids, limit, stop)
-    return _stream(model, ids, limit, filters, torch.tensor([*stop], dtype=ids.dtype, device=ids.device), generator)
+    _check(model, ids, max_new_tokens, stop)
+    stop_ids = torch.tensor([*stop], dtype=ids.dtype, device=ids.device)
+    return _stream(model, ids, max_new_tokens, filters, stop_ids, generator)
 
 
-def _check(model: LanguageModel, ids: Tensor, limit: int, stop: Collection[int]) -> None:
-    """Here and not in the generator, which does nothing before it is asked for the first token."""
+def _check(model: LanguageModel, ids: Tensor, max_new_tokens: int, stop: Collection[int]) -> None:
+    """Not in the generator, which would raise only when it is asked for the first token."""
     if model.mask is None:
-        raise ValueError(
-            f"model is a {type(model).__name__} that sees both ways; expected one that predicts what comes"
-        )
+        raise ValueError(f"model is a bidirectional {type(model).__name__}; expected one that predicts the next token")
     if ids.ndim != 2 or not ids.numel():
         raise ValueError(f"ids has shape {tuple(ids.shape)}; expected (batch, time), a prompt of one token or more")
-    if limit < 1:
-        raise ValueError(f"limit is {limit}; expected 1 or more tokens")
-    vocab, position = model.unembed.out_features, model.stack.position
+    if max_new_tokens < 1:
+        raise ValueError(f"max_new_tokens is {max_new_tokens}; expected 1 or more tokens")
+    vocab, position = model.vocabulary.out_features, model.stack.position
     check_ids("ids", ids, vocab)
     if unknown := [token for token in stop if not 0 <= token < vocab]:
         raise ValueError(f"stop holds {unknown[0]}; expected tokens from 0 to {vocab - 1}, the model's vocabulary")
-    read = ids.shape[1] + limit - 1  # the last token is said and never read
-    if isinstance(position, Learned) and read > position.embedding.num_embeddings:
-        learned = f"the model has learned {position.embedding.num_embeddings} positions"
-        raise ValueError(f"a prompt of {ids.shape[1]} and limit {limit} need {read} positions; {learned}")
+    read = ids.shape[1] + max_new_tokens - 1  # the last token is generated but not read
+    if isinstance(position, Learned) and read > position.table.num_embeddings:
+        learned = f"the model has learned {position.table.num_embeddings} positions"
+        needed = f"a prompt of {ids.shape[1]} tokens and max_new_tokens {max_new_tokens} need {read} positions"
+        raise ValueError(f"{needed}; {learned}")
 
 
 def _stream(
     model: LanguageModel,
     ids: Tensor,
-    limit: int,
+    max_new_tokens: int,
     filters: Sequence[Filter],
     stop: Tensor,
     generator: torch.Generator | None,
 ) -> Iterator[Tensor]:
     with evaluating(model):
-        cache, new, ended = model.new_cache(), ids, None
-        for _ in range(limit):
-            with torch.inference_mode():  # not around `yield`, which hands over to whoever reads the stream
+        cache, new, ended = model.cache(), ids, None
+        for _ in range(max_new_tokens):
+            with torch.inference_mode():  # not around `yield`, where other code runs
                 logits = model(new, cache=cache)[:, -1].float()
                 for keep in filters:
                     logits = keep(logits, ids)
-                drawn = _drawn(logits, generator)
-                new = drawn if ended is None else torch.where(ended, new[:, -1:], drawn)
+                sampled = _sample(logits, generator)
+                new = sampled if ended is None else torch.where(ended, new[:, -1:], sampled)
             yield new
             ids = torch.cat([ids, new], dim=1)
             if len(stop) and (ended := torch.isin(new, stop)).all():
                 return
 
 
-def _drawn(logits: Float[Tensor, "batch vocab"], generator: torch.Generator | None) -> Int[Tensor, "batch 1"]:
-    """One token a row with the probabilities p = softmax(logits).
+def _sample(logits: Float[Tensor, "batch vocab"], generator: torch.Generator | None) -> Int[Tensor, "batch 1"]:
+    """One token per row with the probabilities p = softmax(logits).
 
-    Token i rings after a time E_i / p_i, E_i exponential with mean 1, and is the first with probability p_i. So draws
-    `torch.multinomial`, too; its checks take longer than the draw.
+    If E_i is exponential with mean 1, then E_i / p_i is the smallest with probability p_i. `torch.multinomial` samples
+    in the same way, but its checks take longer than the sampling.
     """
-    rings = torch.empty_like(logits).exponential_(generator=generator)
-    first, drawn = (logits.softmax(dim=-1) / rings).max(dim=-1, keepdim=True)
-    if first.isnan().any():  # 0/0, and then the whole row is
-        raise ValueError("logits are −∞ for every token of a row, or no numbers; expected filters that leave one token")
-    return drawn
+    exponential = torch.empty_like(logits).exponential_(generator=generator)
+    largest, sampled = (logits.softmax(dim=-1) / exponential).max(dim=-1, keepdim=True)
+    if largest.isnan().any():  # 0/0 makes the whole row NaN
+        raise ValueError("logits are −∞ for every token of a row, or NaN; expected filters that leave one token")
+    return sampled
 
 
 def generate(
     model: LanguageModel,
     ids: Int[Tensor, "batch time"],
     *,
-    limit: int,
+    max_new_tokens: int,
     filters: Sequence[Filter] = (),
     stop: Collection[int] = (),
     generator: torch.Generator | None = None,
 ) -> Int[Tensor, "batch longer"]:
-    """`ids` and all that `stream` says after them; raises what it raises."""
-    tokens = stream(model, ids, limit=limit, filters=filters, stop=stop, generator=generator)
+    """`ids` and the tokens that `stream` yields. Raises what `stream` raises."""
+    tokens = stream(model, ids, max_new_tokens=max_new_tokens, filters=filters, stop=stop, generator=generator)
     return torch.cat([ids, *tokens], dim=1)
 
 
 def print_text(tokens: Iterable[Int[Tensor, "1 1"]], decode: Callable[[list[int]], str]) -> None:
-    """Prints a text as it comes. Bytes that are no whole character yet, U+FFFD at the end, wait for their others.
+    """Prints a text as it is generated; bytes that do not yet form a character, U+FFFD at the end, wait for the rest.
 
     Raises ValueError for a batch of several texts.
     """

@@ -1,4 +1,4 @@
-"""From a trained model to words: greedy decoding and beam search, over any model that gives the next word's logits."""
+"""Decoding: greedy search and beam search over any translator that gives the logits of the next word."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from tfbook.models.transformer import Transformer
 from tfbook.text.pairs import Pair, collate
 from tfbook.text.vocabulary import BOS, EOS, PAD, UNK, Sentence, Vocabulary
 
-NEVER_SAID = [PAD, BOS, UNK]  # the model reads them and never says them
+NEVER_GENERATED = [PAD, BOS, UNK]  # tokens that the model only reads
 
 
-class Steps(Protocol):
-    """A model on its way through a batch of texts, whose rows can be reordered, dropped or doubled."""
+class IncrementalDecoder(Protocol):
+    """A model in the course of decoding a batch of texts, whose rows can be reordered, dropped or duplicated."""
 
     def __call__(self, words: Int[Tensor, "row new"]) -> Float[Tensor, "row vocab"]:
         """Reads the next words of each row and returns the logits of the word after the last."""
 
     def select(self, rows: Int[Tensor, " kept"]) -> None:
-        """Goes on with the rows `rows` in that order; one may be taken several times."""
+        """Continues with these rows, in this order; a row may occur several times."""
 
 
-class Cached:
-    """A translator that keeps what it has read: its state, or the keys and values of the positions so far."""
+class CachedDecoder:
+    """A translator that keeps its recurrent state, or the keys and values of the positions so far."""
 
     def __init__(
         self, model: Translator | Transformer, source: Int[Tensor, "batch source"], lengths: Int[Tensor, " batch"]
@@ -37,20 +37,20 @@ class Cached:
         self.decoder = model.decoder
         self.memory = model.encoder(source, lengths)
         self.state = self.decoder.start(self.memory)
-        self.weights: Tensor | None = None  # with which the last word was chosen
+        self.weights: Tensor | None = None  # of the last word
 
     def __call__(self, words: Int[Tensor, "row new"]) -> Float[Tensor, "row vocab"]:
-        """One call of the decoder for the new words alone."""
+        """One call of the decoder, for the new words only."""
         logits, self.weights, self.state = self.decoder(words, self.memory, self.state)
         return logits[:, -1]
 
     def select(self, rows: Int[Tensor, " kept"]) -> None:
-        """Memory and state together."""
+        """Selects the rows of the memory and of the state."""
         self.memory, self.state = self.memory.select(rows), self.state.select(rows)
 
 
-class Recomputed:
-    """A translator that reads the whole text again for each word: slow, and what `Cached` must equal."""
+class UncachedDecoder:
+    """A translator that reads the whole text again for each word: slow, the reference for `CachedDecoder`."""
 
     def __init__(
         self, model: Translator | Transformer, source: Int[Tensor, "batch source"], lengths: Int[Tensor, " batch"]
@@ -60,20 +60,20 @@ class Recomputed:
         self.weights: Tensor | None = None
 
     def __call__(self, words: Int[Tensor, "row new"]) -> Float[Tensor, "row vocab"]:
-        """One call of the model for everything."""
+        """One call of the model, for the source and all words so far."""
         self.words = torch.cat([self.words, words], dim=1)
         logits, weights, _ = self.model(self.source, self.lengths, self.words)
         self.weights = None if weights is None else weights[:, -1:]
         return logits[:, -1]
 
     def select(self, rows: Int[Tensor, " kept"]) -> None:
-        """Source and words so far."""
+        """Selects the rows of the source and of the words so far."""
         self.source, self.lengths, self.words = self.source[rows], self.lengths[rows], self.words[rows]
 
 
 @contextmanager
 def evaluating(model: nn.Module) -> Iterator[None]:
-    """Eval mode inside; the model comes back in the mode it came."""
+    """Eval mode inside; afterwards the model is in its previous mode."""
     training = model.training
     model.eval()
     try:
@@ -88,7 +88,7 @@ def _check_length(max_length: int) -> None:
 
 
 class Decoding(NamedTuple):
-    """Decoded words, `<pad>` after the end, and the attention weights with which each was chosen."""
+    """Decoded tokens, `<pad>` after the end, and the attention weights at each of them."""
 
     tokens: Int[Tensor, "batch target"]
     weights: Float[Tensor, "batch target source"] | None
@@ -101,34 +101,33 @@ def greedy_search(
     lengths: Int[Tensor, " batch"],
     *,
     max_length: int = 64,
-    steps: Callable[..., Steps] = Cached,
+    decoder: Callable[..., IncrementalDecoder] = CachedDecoder,
 ) -> Decoding:
     """y_t = argmax p(y | y_1 … y_{t−1}, source): the most probable word each time, until `<eos>` or `max_length` words.
 
-    Runs in eval mode and gives the model back in the mode it came. `steps` says how the model goes from word to word.
-    Raises ValueError when `max_length` < 1.
+    Runs in eval mode and restores the model's mode. Raises ValueError when `max_length` < 1.
     """
     _check_length(max_length)
     with evaluating(model):
-        run, word = steps(model, source, lengths), torch.full_like(source[:, :1], BOS)
-        finished, said = torch.zeros_like(word, dtype=torch.bool), []
-        while len(said) < max_length and not finished.all():
-            logits = run(word)
-            logits[:, NEVER_SAID] = -torch.inf
+        step, word = decoder(model, source, lengths), torch.full_like(source[:, :1], BOS)
+        finished, generated = torch.zeros_like(word, dtype=torch.bool), []
+        while len(generated) < max_length and not finished.all():
+            logits = step(word)
+            logits[:, NEVER_GENERATED] = -torch.inf
             word = logits.argmax(dim=-1, keepdim=True).masked_fill(finished, PAD)
             finished = finished | (word == EOS)
-            said.append((word, run.weights))
-    tokens, weights = zip(*said, strict=True)
+            generated.append((word, step.weights))
+    tokens, weights = zip(*generated, strict=True)
     return Decoding(torch.cat(tokens, dim=1), None if weights[0] is None else torch.cat(weights, dim=1))
 
 
 # ---- beam search -------------------------------------------------------------------------------------------------
 
-Penalty = Callable[[int], float]  # words, `<eos>` included → what the log-probability is divided by
+Penalty = Callable[[int], float]  # length, `<eos>` included → the divisor of the log-probability
 
 
 def gnmt_penalty(alpha: float = 0.6) -> Penalty:
-    """((5 + length) / 6)^α (Wu et al., 2016, eq. 14); α = 0 leaves the log-probability, which favours short texts.
+    """((5 + length) / 6)^α (Wu et al., 2016, eq. 14); α = 0 keeps the log-probability, which favors short texts.
 
     Raises ValueError when `alpha` is negative.
     """
@@ -138,30 +137,32 @@ def gnmt_penalty(alpha: float = 0.6) -> Penalty:
 
 
 def mean_penalty(alpha: float = 1.0) -> Penalty:
-    """length^α: α = 1 compares mean log-probabilities a word. Raises ValueError when `alpha` is negative."""
+    """length^α: α = 1 compares mean log-probabilities per word. Raises ValueError when `alpha` is negative."""
     if alpha < 0:
         raise ValueError(f"alpha is {alpha}; expected 0 or more")
     return lambda length: length**alpha
 
 
-VASWANI = gnmt_penalty(0.6)  # as in Vaswani et al. (2017, section 6.1)
+VASWANI_PENALTY = gnmt_penalty(0.6)  # as in Vaswani et al. (2017, section 6.1)
 
 
 class BeamStep(NamedTuple):
-    """The best 2 · width continuations of one step, best first; a parent is a place among the last step's `kept`."""
+    """The best 2 · width continuations of one step, best first; a parent is an index among the last step's `kept`."""
 
     parents: Int[Tensor, "batch candidate"]
     words: Int[Tensor, "batch candidate"]
     scores: Float[Tensor, "batch candidate"]  # log-probability of the whole text
-    kept: Bool[Tensor, "batch candidate"]  # goes on
-    ended: Bool[Tensor, "batch candidate"]  # said `<eos>` among the best `width`
+    kept: Bool[Tensor, "batch candidate"]  # continues in the beam
+    ended: Bool[Tensor, "batch candidate"]  # generated `<eos>` and is among the best `width`
 
 
 class Beams(NamedTuple):
-    """The best texts that were found for each source, best first, `<pad>` after the end."""
+    """The best texts found for each source, best first, `<pad>` after the end."""
 
     tokens: Int[Tensor, "batch beam target"]
-    scores: Float[Tensor, "batch beam"]  # log-probability / penalty; −∞ and no words where texts are too few
+    scores: Float[
+        Tensor, "batch beam"
+    ]  # log-probability / penalty; −∞, with padding only, where fewer texts were found
 
 
 @torch.inference_mode()
@@ -172,31 +173,31 @@ def beam_search(
     *,
     width: int = 4,
     max_length: int = 64,
-    penalty: Penalty = VASWANI,
-    steps: Callable[..., Steps] = Cached,
-    seen: Callable[[BeamStep], None] | None = None,
+    penalty: Penalty = VASWANI_PENALTY,
+    decoder: Callable[..., IncrementalDecoder] = CachedDecoder,
+    on_step: Callable[[BeamStep], None] | None = None,
 ) -> Beams:
-    """Keeps the `width` most probable unfinished texts each step; ends when none of them can beat the finished ones.
+    """Keeps the `width` most probable unfinished texts at each step; stops when none can beat the finished ones.
 
-    Finished texts are compared by log-probability / `penalty`(words). Runs in eval mode and gives the model back in the
-    mode it came; `seen` is shown each step. Raises ValueError when `width` or `max_length` < 1.
+    Finished texts are compared by log-probability / `penalty`(length). Runs in eval mode and restores the model's mode;
+    `on_step` is called with each step. Raises ValueError when `width` or `max_length` < 1.
     """
     _check_length(max_length)
     if width < 1:
         raise ValueError(f"width is {width}; expected 1 or more beams")
     with evaluating(model):
-        run, batch = steps(model, source, lengths), len(source)
+        decode, batch = decoder(model, source, lengths), len(source)
         first = torch.arange(batch, device=source.device)[:, None] * width  # the row of each source's first beam
-        run.select(first.expand(-1, width).flatten() // width)
+        decode.select(first.expand(-1, width).flatten() // width)
         live = _Live(source.new_full((batch, width, 1), BOS), _only_first(batch, width, source.device))
         found = Beams(source.new_full((batch, width, max_length), PAD), torch.full_like(live.scores, -torch.inf))
         for length in range(1, max_length + 1):
-            step = _candidates(run(live.texts[:, :, -1].flatten()[:, None]), live)
-            if seen is not None:
-                seen(step)
+            step = _candidates(decode(live.texts[:, :, -1].flatten()[:, None]), live)
+            if on_step is not None:
+                on_step(step)
             found = _best(found, _ended(step, live, penalty(length), max_length))
             live = _continued(step, live)
-            run.select((first + _kept(step.parents, step)).flatten())
+            decode.select((first + _kept(step.parents, step)).flatten())
             if (live.scores[:, 0] / penalty(max_length) <= found.scores[:, -1]).all():
                 return found
     return _best(found, Beams(live.texts[:, :, 1:], live.scores / penalty(max_length)))
@@ -210,18 +211,18 @@ class _Live(NamedTuple):
 
 
 def _only_first(batch: int, width: int, device: torch.device) -> Float[Tensor, "batch beam"]:
-    """At the start all beams are the same text, so one of them counts."""
+    """At the start all beams hold the same text, so only one of them counts."""
     scores = torch.full((batch, width), -torch.inf, device=device)
     scores[:, 0] = 0
     return scores
 
 
 def _candidates(logits: Float[Tensor, "row vocab"], live: _Live) -> BeamStep:
-    """The best 2 · width of all continuations: at most `width` of them end, so `width` are left to go on."""
+    """The best 2 · width of all continuations: at most `width` of them end, so at least `width` can continue."""
     batch, width = live.scores.shape
-    said = torch.log_softmax(logits.float(), dim=-1)
-    said[:, NEVER_SAID] = -torch.inf
-    totals = live.scores[:, :, None] + said.view(batch, width, -1)
+    log_probs = torch.log_softmax(logits.float(), dim=-1)
+    log_probs[:, NEVER_GENERATED] = -torch.inf
+    totals = live.scores[:, :, None] + log_probs.view(batch, width, -1)
     scores, places = totals.flatten(1).topk(2 * width)
     parents, words = places // totals.shape[2], places % totals.shape[2]
     ends = words == EOS
@@ -230,7 +231,7 @@ def _candidates(logits: Float[Tensor, "row vocab"], live: _Live) -> BeamStep:
 
 
 def _kept(values: Tensor, step: BeamStep) -> Tensor:
-    """Those of the candidates that go on."""
+    """The values of the candidates that continue."""
     return values[step.kept].view(len(values), -1)
 
 
@@ -244,15 +245,15 @@ def _continued(step: BeamStep, live: _Live) -> _Live:
     return _Live(_texts(_kept(step.parents, step), _kept(step.words, step), live), _kept(step.scores, step))
 
 
-def _ended(step: BeamStep, live: _Live, penalty: float, size: int) -> Beams:
-    """The candidates that ended, the others with score −∞."""
+def _ended(step: BeamStep, live: _Live, penalty: float, max_length: int) -> Beams:
+    """The candidates that ended; the score of the others is −∞."""
     texts = _texts(step.parents, step.words, live)[:, :, 1:]
-    texts = nn.functional.pad(texts, (0, size - texts.shape[2]), value=PAD)
+    texts = nn.functional.pad(texts, (0, max_length - texts.shape[2]), value=PAD)
     return Beams(texts, torch.where(step.ended, step.scores / penalty, -torch.inf))
 
 
 def _best(some: Beams, others: Beams) -> Beams:
-    """As many of both as there are of the first, best first."""
+    """The best of both, as many as the first one has."""
     scores, order = torch.cat([some.scores, others.scores], dim=1).topk(some.scores.shape[1])
     tokens = torch.cat([some.tokens, others.tokens], dim=1)
     best = tokens.gather(1, order[:, :, None].expand(-1, -1, tokens.shape[2]))
@@ -263,7 +264,7 @@ def _best(some: Beams, others: Beams) -> Beams:
 
 
 class Translation(NamedTuple):
-    """The words that the model said for one sentence, and where it looked for each (`<eos>` included on both axes)."""
+    """The translation of one sentence and its attention weights (`<eos>` included on both axes)."""
 
     words: Sentence
     weights: Float[Tensor, "target source"] | None
@@ -279,23 +280,23 @@ def translate(
     max_length: int = 64,
     search: Callable[..., Decoding | Beams] = greedy_search,
 ) -> list[Translation]:
-    """Translations of the sources of `pairs`, in their order, by `greedy_search` or, with its options set, `beam_search`.
+    """Translations of the sources of `pairs`, in their order; `search` is `greedy_search` or a partial `beam_search`.
 
     Raises ValueError when `pairs` is empty or `batch` < 1.
     """
     if not pairs or batch < 1:
         raise ValueError(f"pairs holds {len(pairs)} and batch is {batch}; expected at least 1 of each")
-    order = sorted(range(len(pairs)), key=lambda i: len(pairs[i].source))  # sentences of one length waste no padding
+    order = sorted(range(len(pairs)), key=lambda i: len(pairs[i].source))  # similar lengths need little padding
     found: dict[int, Translation] = {}
     device = next(model.parameters()).device
     for start in range(0, len(order), batch):
         rows = order[start : start + batch]
         inputs = collate([pairs[i] for i in rows], source_vocab, target_vocab).to(device)
-        said = search(model, inputs.source, inputs.source_lengths, max_length=max_length)
-        tokens, weights = (said.tokens[:, 0], None) if isinstance(said, Beams) else said
+        result = search(model, inputs.source, inputs.source_lengths, max_length=max_length)
+        tokens, weights = (result.tokens[:, 0], None) if isinstance(result, Beams) else result
         for place, i in enumerate(rows):
             words = target_vocab.decode(tokens[place])
             size = (min(len(words) + 1, tokens.shape[1]), int(inputs.source_lengths[place]))
-            looked = None if weights is None else weights[place, : size[0], : size[1]].float().cpu()
-            found[i] = Translation(words, looked)
+            own_weights = None if weights is None else weights[place, : size[0], : size[1]].float().cpu()
+            found[i] = Translation(words, own_weights)
     return [found[i] for i in range(len(pairs))]

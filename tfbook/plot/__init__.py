@@ -1,4 +1,4 @@
-"""Figures in one hand: house style, direct labels, alt text, curves, attention and masks, the lessons' diagrams."""
+"""The figures of the course: style and alt text, curves, attention maps and masks, diagrams, tokens, beam search."""
 
 from tfbook.plot.attention import attention_map, bipartite, blocked_cells, head_maps, mask_picture
 from tfbook.plot.beam import beam_nodes, beam_tree

@@ -1,4 +1,4 @@
-"""Who attends to whom: maps of weights, pictures of masks, lines between tokens."""
+"""Attention: maps of the weights, pictures of masks, lines between tokens."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from matplotlib.axis import Axis
     from matplotlib.figure import Figure
 
-MOST_CELLS = 20  # a mask with more rows or columns is drawn without borders and ticks in its cells
-BLOCKED = {"facecolor": FAINT, "edgecolor": "#b8b8b8", "hatch": "////"}  # the ground where a mask blocks
+MAX_CELLS = 20  # a mask with more rows or columns is drawn without borders and check marks
+BLOCKED = {"facecolor": FAINT, "edgecolor": "#b8b8b8", "hatch": "////"}  # the background, seen where a mask blocks
 ALLOWED = "#1f5f9e"
 
 
@@ -31,9 +31,9 @@ def attention_map(
     gold: Set[tuple[int, int]] = frozenset(),
     bar: bool = True,
 ) -> None:
-    """Attention weights (target × source), one row a target word, 0 to 1; a ring marks each gold link (source, target).
+    """Attention weights (target × source), 0 to 1, with a row per target word; rings mark gold links (source, target).
 
-    Raises ValueError when the words do not fit the weights.
+    Raises ValueError when the numbers of words do not match the weights.
     """
     if tuple(weights.shape) != (len(target), len(source)):
         expected = f"{len(target)} target × {len(source)} source words"
@@ -62,7 +62,7 @@ def _cells(
     blocked: Tensor | None = None,
     bar: bool = False,
 ) -> None:
-    """A cell for each weight, coloured from 0 to 1; where cells are blocked, the hatched ground shows through."""
+    """A cell for each weight, colored from 0 to 1; blocked cells are left out and show the hatched background."""
     import seaborn as sns
 
     sns.heatmap(
@@ -99,10 +99,10 @@ def head_maps(
     mask: Tensor | None = None,
     columns: int = 4,
 ) -> None:
-    """A map for each head of the weights (head × query × key), all on one scale from 0 to 1, blocked cells hatched.
+    """A map for each head of the weights (head × query × key), on the same scale from 0 to 1, blocked cells hatched.
 
     Keys default to the queries, names to "head 1", "head 2", …; the mask is True where a query may attend.
-    Raises ValueError when tokens or names do not fit the weights, and what `blocked_cells` raises.
+    Raises ValueError when tokens or names do not match the weights, and what `blocked_cells` raises.
     """
     keys = queries if keys is None else keys
     if weights.ndim != 3 or weights.shape[1:] != (len(queries), len(keys)):
@@ -113,7 +113,7 @@ def head_maps(
         raise ValueError(f"names holds {len(names)}; expected one for each of {len(weights)} heads")
     blocked = [None] * len(weights) if mask is None else blocked_cells(weights, mask)
     rows = -(-len(weights) // columns)
-    columns = -(-len(weights) // rows)  # six heads stand better in 3 + 3 than in 4 + 2
+    columns = -(-len(weights) // rows)  # six heads look better as 3 + 3 than as 4 + 2
     panels = figure.subplots(rows, columns, squeeze=False).flatten()
     for place, (axes, name) in enumerate(zip(panels, names, strict=False)):
         _cells(axes, weights[place], queries, keys, blocked=blocked[place])
@@ -131,8 +131,8 @@ def head_maps(
 def blocked_cells(weights: Tensor, mask: Tensor) -> Tensor:
     """Where a mask (True: may attend) blocks, in the shape of the weights.
 
-    Raises TypeError when the mask is not Boolean, ValueError when it does not broadcast to the weights or blocks a cell
-    whose weight is not 0: to hatch that cell would hide a mistake.
+    Raises TypeError when the mask is not Boolean, and ValueError when it does not broadcast to the weights or blocks a
+    cell whose weight is not 0, since hatching that cell would hide an error.
     """
     _expect_boolean(mask)
     try:
@@ -160,8 +160,8 @@ def mask_picture(
 ) -> None:
     """Which query (row) may attend to which key (column): filled where the mask (query × key) is True, else hatched.
 
-    Keys default to the queries; without either, rows and columns are positions from 0.
-    Raises TypeError when the mask is not Boolean, ValueError when it is no matrix or the tokens do not fit it.
+    Keys default to the queries; without either, rows and columns are positions from 0. Raises TypeError when the mask
+    is not Boolean, and ValueError when it is not a matrix or the tokens do not match it.
     """
     from matplotlib.colors import ListedColormap
 
@@ -174,7 +174,7 @@ def mask_picture(
     axes.pcolormesh(np.ma.masked_equal(mask.cpu().numpy(), False), cmap=ListedColormap([ALLOWED]))
     axes.patch.set(**BLOCKED)
     axes.grid(False)
-    if max(mask.shape) <= MOST_CELLS:
+    if max(mask.shape) <= MAX_CELLS:
         axes.hlines(range(1, mask.shape[0]), 0, mask.shape[1], color="white", linewidth=1.5)
         axes.vlines(range(1, mask.shape[1]), 0, mask.shape[0], color="white", linewidth=1.5)
         for query, key in mask.nonzero().tolist():
@@ -187,11 +187,11 @@ def mask_picture(
 
 
 def _name_cells(axis: Axis, tokens: Sequence[str] | None, size: int, side: str) -> None:
-    """Tokens, or as many positions as can be read, at the middles of an axis's cells."""
+    """Tokens, or as many positions as are legible, at the centers of an axis's cells."""
     from matplotlib.ticker import MaxNLocator
 
     places = np.arange(size)
-    if tokens is None and size > MOST_CELLS:
+    if tokens is None and size > MAX_CELLS:
         places = np.array([place for place in MaxNLocator(8, integer=True).tick_values(0, size) if place < size])
     axis.set_ticks(places + 0.5, [f"{place:.0f}" for place in places] if tokens is None else tokens)
     axis.set_tick_params(length=0 if tokens else 3)
@@ -208,10 +208,11 @@ def bipartite(
     focus: int | None = None,
     threshold: float = 0.02,
 ) -> None:
-    """Queries on the left, keys on the right, between them a line as wide and as dark as each weight (query × key).
+    """Queries on the left, keys on the right, and between them lines whose width and darkness show the weights.
 
-    Keys default to the queries. Weights below `threshold` have no line. `focus`, a query's position, brings out that
-    query's lines and numbers. Raises ValueError when the tokens or `focus` do not fit the weights.
+    `weights` is (query × key); below `threshold` there is no line. Keys default to the queries. `focus`, the position
+    of a query, highlights its lines and shows its weights. Raises ValueError when tokens or `focus` do not match the
+    weights.
     """
     from matplotlib.collections import LineCollection
 
@@ -225,12 +226,12 @@ def bipartite(
     middle = max(len(queries), len(keys)) / 2
     left, right = (np.arange(len(side)) + middle - len(side) / 2 for side in (queries, keys))
     lines = [(w, q, k) for q, row in enumerate(weights.tolist()) for k, w in enumerate(row) if w >= threshold]
-    lines.sort(key=lambda line: (line[1] == focus, line[0]))  # the strongest lie on top
+    lines.sort(key=lambda line: (line[1] == focus, line[0]))  # the strongest on top
     axes.add_collection(
         LineCollection(
             [_curve(left[q], right[k]) for _, q, k in lines],
             linewidths=[0.5 + 6 * w for w, _, _ in lines],
-            colors=[_line_colour(w, None if focus is None else q == focus) for w, q, _ in lines],
+            colors=[_line_color(w, None if focus is None else q == focus) for w, q, _ in lines],
         )
     )
     _name_side(axes, "query", zip(queries, left, strict=True), x=0, points=-8, chosen=focus)
@@ -243,13 +244,13 @@ def bipartite(
 
 
 def _curve(start: float, end: float) -> np.ndarray:
-    """Points from x = 0 to 1, level at both ends, so that lines part at their tokens."""
+    """Points from x = 0 to 1, horizontal at both ends."""
     x = np.linspace(0, 1, 40)
     return np.column_stack([x, start + (end - start) * x**2 * (3 - 2 * x)])
 
 
-def _line_colour(weight: float, focused: bool | None) -> tuple[float, float, float, float]:
-    """Darker with the weight; without a focus, all lines are equal (None)."""
+def _line_color(weight: float, focused: bool | None) -> tuple[float, float, float, float]:
+    """Darker for larger weights; `focused` is None when no query is in focus."""
     from matplotlib.colors import to_rgba
 
     if focused is None:
@@ -260,7 +261,7 @@ def _line_colour(weight: float, focused: bool | None) -> tuple[float, float, flo
 def _name_side(
     axes: Axes, side: str, tokens: Iterable[tuple[str, float]], *, x: float, points: float, chosen: int | None = None
 ) -> None:
-    """The side's name above its tokens, each beside its place; the chosen one in the accent colour."""
+    """The name of a side above its tokens; the chosen token has the accent color."""
     _beside(axes, side, (x, -1), points, color=COLORS[3])
     for place, (token, y) in enumerate(tokens):
         look = {"color": COLORS[1], "fontweight": "bold"} if place == chosen else {"color": INK}
@@ -268,6 +269,6 @@ def _name_side(
 
 
 def _beside(axes: Axes, text: str, place: tuple[float, float], points: float, **look: str) -> None:
-    """A text so many points to the right of a place, or to its left when negative."""
+    """A text at a distance in points to the right of a place, or to its left when negative."""
     side = "left" if points > 0 else "right"
     axes.annotate(text, place, (points, 0), textcoords="offset points", ha=side, va="center", **look)

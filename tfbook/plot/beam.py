@@ -1,4 +1,4 @@
-"""A beam search as the tree of what it kept."""
+"""A beam search as a tree of the texts that it kept."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ Step = tuple[Tensor, Tensor, Tensor, Tensor, Tensor]
 
 
 class Node(NamedTuple):
-    """A text that the search kept or ended: one word more than its parent's."""
+    """A text that the search kept or ended, one word longer than its parent."""
 
     length: int  # words so far
-    parent: int  # place in the list of nodes; −1 where the text has one word
+    parent: int  # index in the list of nodes; −1 for a text of one word
     word: int
     score: float  # log-probability of the whole text
     ended: bool
@@ -31,7 +31,7 @@ class Node(NamedTuple):
 def beam_nodes(steps: Sequence[Step], row: int = 0) -> list[Node]:
     """The texts that the steps of a search kept or ended for the source `row`, shortest first."""
     nodes: list[Node] = []
-    kept: list[int] = []  # the nodes among which a parent is counted
+    kept: list[int] = []  # the nodes that `parents` of the next step index
     for length, step in enumerate(steps, start=1):
         live = []
         for parent, word, score, goes_on, ended in zip(*(field[row].tolist() for field in step), strict=True):
@@ -50,10 +50,10 @@ def beam_tree(
     title: str,
     penalty: Callable[[int], float] = lambda length: 1.0,
 ) -> None:
-    """A column a word, a line from each text to those that continue it; the text that won stands out.
+    """A column for each word and a line from each text to its continuations; the best finished text is highlighted.
 
-    Beside each ended text stands log-probability / `penalty`(words), by which they are compared; `word` names an id.
-    Raises ValueError when no text has ended.
+    Finished texts are labeled with log-probability / `penalty`(length), by which they are compared; `word` gives the
+    word of an id. Raises ValueError when no text has ended.
     """
     nodes = beam_nodes(steps)
     ended = [place for place, node in enumerate(nodes) if node.ended]
@@ -62,10 +62,10 @@ def beam_tree(
     won = set(_path(nodes, max(ended, key=lambda place: nodes[place].score / penalty(nodes[place].length))))
     heights, ends = _heights(nodes), _column_ends(nodes, word)
     for place, node in enumerate(nodes):
-        colour = COLORS[1] if place in won else INK if node.ended else "#6b6b6b"
+        color = COLORS[1] if place in won else INK if node.ended else "#6b6b6b"
         start = (ends[node.length - 1], heights[node.parent] if node.parent >= 0 else heights[-1])
         _branch(axes, start, (ends[node.length], heights[place]), COLORS[1] if place in won else EDGE)
-        look = {"color": colour, "fontweight": "bold" if place in won else "normal", "fontsize": 10.5}
+        look = {"color": color, "fontweight": "bold" if place in won else "normal", "fontsize": 10.5}
         axes.text(ends[node.length], heights[place] - 0.12, word(node.word), ha="right", va="bottom", **look)
         if node.ended:
             score = f"{node.score / penalty(node.length):.2f}".replace("-", "−")
@@ -75,14 +75,14 @@ def beam_tree(
 
 
 def _path(nodes: Sequence[Node], place: int) -> Iterator[int]:
-    """The node at `place` and those before it."""
+    """The node at `place` and its ancestors."""
     while place >= 0:
         yield place
         place = nodes[place].parent
 
 
 def _heights(nodes: Sequence[Node]) -> dict[int, float]:
-    """A height for each node, −1 for the root: leaves a row each, best first; a parent stands with its best child."""
+    """A height for each node, −1 for the root: each leaf has a row, and a parent has the height of its best child."""
     children: dict[int, list[int]] = {}
     for place in sorted(range(len(nodes)), key=lambda place: -nodes[place].score):
         children.setdefault(nodes[place].parent, []).append(place)
@@ -99,14 +99,14 @@ def _heights(nodes: Sequence[Node]) -> dict[int, float]:
 
 
 def _column_ends(nodes: Sequence[Node], word: Callable[[int], str]) -> list[int]:
-    """Where the column of each word ends, in characters: as wide as its longest word and a little more."""
+    """Where the column of each word ends, in characters: a little wider than its longest word."""
     depth = max(node.length for node in nodes)
     longest = [max(len(word(node.word)) for node in nodes if node.length == column + 1) for column in range(depth)]
     return [0, *accumulate(length + 3 for length in longest)]
 
 
-def _branch(axes: Axes, start: tuple[float, float], end: tuple[float, float], colour: str) -> None:
-    """Down at once, then level under the word."""
+def _branch(axes: Axes, start: tuple[float, float], end: tuple[float, float], color: str) -> None:
+    """Down at first, then horizontal under the word."""
     bend = start[0] + 0.4
     xs, ys = (start[0], bend, bend, end[0]), (start[1], start[1], end[1], end[1])
-    axes.plot(xs, ys, color=colour, linewidth=1.6, marker="none", zorder=2 if colour == EDGE else 3)
+    axes.plot(xs, ys, color=color, linewidth=1.6, marker="none", zorder=2 if color == EDGE else 3)

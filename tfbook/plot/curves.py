@@ -1,4 +1,4 @@
-"""Curves with their labels beside them."""
+"""Curves with direct labels."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import numpy as np
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-MOST_MARKERS = 60  # a line with more points than this has none
+MAX_MARKERS = 60  # a line with more points has no markers
 
 
 def label_ends(axes: Axes, gap: float = 0.05) -> None:
-    """Writes each line's label beside its last point, in its colour, pushed apart where they would touch."""
+    """Writes each line's label next to its last point, in its color, and moves labels apart that would overlap."""
     lines = [line for line in axes.get_lines() if not line.get_label().startswith("_")]
     low, high = axes.get_ylim()
     ends = sorted(
@@ -47,9 +47,9 @@ def lines(
     x: str,
     y: str,
 ) -> None:
-    """One labelled line for each entry of `series`: (x, y), or (x, y, half-width of its band)."""
+    """A labeled line for each entry of `series`: (x, y), or (x, y, half-width of its band)."""
     for label, (xs, ys, *band) in series.items():
-        (line,) = axes.plot(xs, ys, label=label, marker=None if len(xs) <= MOST_MARKERS else "none")
+        (line,) = axes.plot(xs, ys, label=label, marker=None if len(xs) <= MAX_MARKERS else "none")
         if band:
             low, high = np.asarray(ys) - band[0], np.asarray(ys) + band[0]
             axes.fill_between(xs, low, high, color=line.get_color(), alpha=0.18, linewidth=0)

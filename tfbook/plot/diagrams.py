@@ -1,4 +1,4 @@
-"""The lessons' diagrams: the translator, the Transformer, the map of the course."""
+"""Diagrams: the recurrent translator, the Transformer and its block, the map of the course."""
 
 from __future__ import annotations
 
@@ -12,28 +12,28 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 
-def _box(axes: Axes, x: float, y: float, text: str, colour: str, *, width: float = 0.72, height: float = 0.4) -> None:
+def _box(axes: Axes, x: float, y: float, text: str, color: str, *, width: float = 0.72, height: float = 0.4) -> None:
     """A rounded box around a text."""
     from matplotlib.patches import FancyBboxPatch
 
     corner = (x - width / 2, y - height / 2)
-    look = {"boxstyle": "round,pad=0.04", "facecolor": colour, "edgecolor": INK, "zorder": 3}
+    look = {"boxstyle": "round,pad=0.04", "facecolor": color, "edgecolor": INK, "zorder": 3}
     axes.add_patch(FancyBboxPatch(corner, width, height, **look))
     axes.text(x, y, text, ha="center", va="center", fontsize=10.5, color=INK, zorder=4)
 
 
 def _arrow(
-    axes: Axes, start: tuple[float, float], end: tuple[float, float], colour: str = INK, width: float = 1.2
+    axes: Axes, start: tuple[float, float], end: tuple[float, float], color: str = INK, width: float = 1.2
 ) -> None:
     from matplotlib.patches import FancyArrowPatch
 
-    look = {"arrowstyle": "-|>", "mutation_scale": 10, "color": colour, "linewidth": width}
+    look = {"arrowstyle": "-|>", "mutation_scale": 10, "color": color, "linewidth": width}
     axes.add_patch(FancyArrowPatch(start, end, **look))
 
 
 def seq2seq_diagram(axes: Axes, source: Sequence[str], target: Sequence[str], *, attention: bool) -> None:
-    """Encoder states below, decoder states above; between them one vector for all, or a line from every state."""
-    left = (len(source) - len(target)) / 2  # the shorter row is centred over the longer one
+    """Encoder states below, decoder states above; between them one context vector, or attention to every state."""
+    left = (len(source) - len(target)) / 2  # the shorter row is centered over the longer one
     for j, word in enumerate(source):
         _box(axes, j, 0, f"$h_{{{j + 1}}}$", "#dbeafc")
         axes.text(j, -0.62, word, ha="center", va="center", fontsize=10.5, style="italic")
@@ -65,19 +65,19 @@ def seq2seq_diagram(axes: Axes, source: Sequence[str], target: Sequence[str], *,
 # ---- the Transformer -------------------------------------------------------------------------------------------------
 
 ATTENTION, FEED_FORWARD = "#dbeafc", "#fde3cf"
-BRANCH = 1.5  # units of height that a branch takes
+BRANCH = 1.5  # the height of a branch
 
 
 def block_diagram(axes: Axes, *, pre_norm: bool) -> None:
-    """One block as a road with two branches: each norm inside its branch, or on the road behind the sum."""
-    _road(axes, 0, ["self-attention", "feed-forward"], pre_norm=pre_norm, top=2 * BRANCH + 0.5)
+    """One block: the residual stream with two branches, each norm inside its branch or behind the sum."""
+    _residual_stream(axes, 0, ["self-attention", "feed-forward"], pre_norm=pre_norm, top=2 * BRANCH + 0.5)
     axes.text(0, -0.65, "$x$", ha="center", va="top", fontsize=12)
     axes.set(xlim=(-3.1, 0.9), ylim=(-1.0, 2 * BRANCH + 0.6), aspect="equal")
     axes.axis("off")
 
 
 def transformer_diagram(axes: Axes, *, layers: int = 2) -> None:
-    """Encoder on the left, decoder on the right, pre-norm; every cross-attention reads what the encoder left."""
+    """Encoder on the left, decoder on the right, pre-norm; every cross-attention reads the encoder's output."""
     enc, dec, up = 0.0, 4.6, 3 * BRANCH
     for x, branches, words in (
         (enc, ["self-attention", "feed-forward"], "source words"),
@@ -85,7 +85,7 @@ def transformer_diagram(axes: Axes, *, layers: int = 2) -> None:
     ):
         height = BRANCH * len(branches)
         _frame(axes, x, height, f"{layers} ×")
-        _road(axes, x, branches, pre_norm=True, top=height + 0.75)
+        _residual_stream(axes, x, branches, pre_norm=True, top=height + 0.75)
         _box(axes, x, -0.85, "embedding", "#e9e9e9", width=1.5)
         _arrow(axes, (x, -1.55), (x, -1.07))
         axes.text(x, -1.62, words, ha="center", va="top", fontsize=10.5, style="italic")
@@ -96,33 +96,33 @@ def transformer_diagram(axes: Axes, *, layers: int = 2) -> None:
     axes.plot((dec - 3.05,) * 2, (corner, BRANCH + 0.85), color=COLORS[1], linewidth=2, marker="none")
     _arrow(axes, (dec - 3.05, BRANCH + 0.85), (dec - 2.43, BRANCH + 0.85), COLORS[1])
     axes.text(enc + 0.1, corner + 0.1, "memory: keys and values", color=COLORS[1], fontsize=10.5, va="bottom")
-    _box(axes, dec, up + 1.75, "table of words", "#e9e9e9", width=1.7)
+    _box(axes, dec, up + 1.75, "output embedding", "#e9e9e9", width=2.1)
     _arrow(axes, (dec, up + 1.17), (dec, up + 1.55))
     _arrow(axes, (dec, up + 1.97), (dec, up + 2.4))
     beside = dec + 1.35
     axes.plot(
-        (dec + 0.8, beside, beside, dec + 0.9),
+        (dec + 0.8, beside, beside, dec + 1.1),
         (-0.85, -0.85, up + 1.75, up + 1.75),
         color=COLORS[3],
         linestyle="--",
         linewidth=1.4,
         marker="none",
     )
-    axes.text(beside + 0.1, up / 2, "one table\n(tied)", color=COLORS[3], fontsize=10.5, va="center")
+    axes.text(beside + 0.1, up / 2, "one matrix\n(tied)", color=COLORS[3], fontsize=10.5, va="center")
     axes.text(dec, up + 2.45, "logits of the next word", ha="center", va="bottom", fontsize=10.5, style="italic")
     axes.set(xlim=(-2.8, dec + 2.4), ylim=(-2.1, up + 2.9), aspect="equal")
     axes.axis("off")
 
 
-def _road(axes: Axes, x: float, branches: Sequence[str], *, pre_norm: bool, top: float) -> None:
-    """The residual stream at `x` up to `top`, and the branches that leave it and come back as sums."""
+def _residual_stream(axes: Axes, x: float, branches: Sequence[str], *, pre_norm: bool, top: float) -> None:
+    """The residual stream at `x` up to `top`, and the branches that leave it and are added to it."""
     _arrow(axes, (x, -0.62), (x, top), width=3.0)
     for place, name in enumerate(branches):
         low, left = BRANCH * place, x - 1.6
-        colour = FEED_FORWARD if name.startswith("feed") else ATTENTION
+        color = FEED_FORWARD if name.startswith("feed") else ATTENTION
         middle = low + 0.85
         axes.plot((x, left, left), (low + 0.15, low + 0.15, low + 0.6), color=INK, linewidth=1.2, marker="none")
-        _box(axes, left, middle, name, colour, width=1.6, height=0.5)
+        _box(axes, left, middle, name, color, width=1.6, height=0.5)
         _arrow(axes, (left + 0.84, middle), (x - 0.17, middle))
         if pre_norm:
             _box(axes, x - 0.75, low + 0.15, "norm", "white", width=0.62, height=0.24)
@@ -146,20 +146,20 @@ def _frame(axes: Axes, x: float, height: float, label: str) -> None:
 def course_map(axes: Axes, parts: Mapping[str, Sequence[str]], ready: Collection[str]) -> None:
     """Lessons such as "08 GPT pretraining" as boxes, filled when `ready` has their number, in a band for each part.
 
-    The first two parts are a road, one row each; the others leave from it side by side, two lessons a row.
+    The first two parts are the trunk, one row each; the others branch off side by side, two lessons per row.
     """
-    road, branches = list(parts.items())[:2], list(parts.items())[2:]
-    columns = max(2 * len(branches), *(len(lessons) for _, lessons in road))
-    for row, (name, lessons) in enumerate(road):
+    trunk, branches = list(parts.items())[:2], list(parts.items())[2:]
+    columns = max(2 * len(branches), *(len(lessons) for _, lessons in trunk))
+    for row, (name, lessons) in enumerate(trunk):
         _band(axes, name, lessons, ready, left=0, top=-1.75 * row, columns=columns)
     depth = max(-(-len(lessons) // 2) for _, lessons in branches)
     for number, (name, lessons) in enumerate(branches):
-        _band(axes, name, lessons, ready, left=2 * number, top=-1.75 * len(road), columns=2, rows=depth)
+        _band(axes, name, lessons, ready, left=2 * number, top=-1.75 * len(trunk), columns=2, rows=depth)
     starts = [(columns / 2, 0), *((2 * number + 1, 1) for number in range(len(branches)))]
     for x, row in starts:
         ends = (x, -1.75 * row - 1.4), (x, -1.75 * (row + 1) + 0.02)
         axes.annotate("", ends[1], ends[0], arrowprops={"arrowstyle": "-|>", "color": EDGE, "linewidth": 2})
-    axes.set(xlim=(-0.05, columns + 0.05), ylim=(-1.75 * len(road) - 0.45 - depth, 0.1))
+    axes.set(xlim=(-0.05, columns + 0.05), ylim=(-1.75 * len(trunk) - 0.45 - depth, 0.1))
     axes.axis("off")
 
 

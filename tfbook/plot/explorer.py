@@ -1,4 +1,4 @@
-"""An interactive view of attention weights for notebooks and their HTML export: no network, no kernel, no widget."""
+"""An interactive view of attention weights for notebooks and HTML pages, without network, kernel or widget."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from torch import Tensor
 
 from tfbook.plot.attention import blocked_cells
 
-MOST_TOKENS = 64  # queries or keys: a larger matrix cannot be read
-MOST_BYTES = 200_000  # one byte each: more would make a notebook heavy
+MAX_TOKENS = 64  # queries or keys: a larger matrix is not legible
+MAX_CELLS = 200_000  # one byte each: more would make a notebook large
 BLOCKED_BYTE = 255  # the byte of a cell that the mask blocks; the others hold hundredths, 0 to 100
-FAINTEST, WHITE_FROM = 5, 80  # hundredths from which a static cell has a colour, and from which its number is white
+COLORED_FROM, WHITE_FROM = 5, 80  # hundredths from which a static cell is colored, and its number white
 
 
 @dataclass(frozen=True, eq=False)
 class AttentionView:
-    """What `attention_view` returns: shows itself as the last line of a cell, and in a page made from the notebook."""
+    """What `attention_view` returns; a notebook displays it when it is the last line of a cell."""
 
     layers: Sequence[str]
     heads: Sequence[str]  # the last one is their mean where there are several
@@ -36,7 +36,7 @@ class AttentionView:
         return f"AttentionView({sizes})"
 
     def _repr_html_(self) -> str:
-        """A table, and beneath it a script that puts the view in its place; without scripts the table stays."""
+        """A table, and a script that replaces it by the view; without JavaScript the table stays."""
         data = {
             "layers": self.layers,
             "heads": self.heads,
@@ -67,8 +67,8 @@ def _static_cell(hundredths: int) -> str:
     if hundredths == BLOCKED_BYTE:
         return "<td>–</td>"
     ink = ";color:#fff" if hundredths >= WHITE_FROM else ""
-    colour = f' style="background:rgba(31,95,191,{hundredths / 100:.2f}){ink}"' if hundredths >= FAINTEST else ""
-    return f"<td{colour}>{hundredths / 100:.2f}</td>"
+    color = f' style="background:rgba(31,95,191,{hundredths / 100:.2f}){ink}"' if hundredths >= COLORED_FROM else ""
+    return f"<td{color}>{hundredths / 100:.2f}</td>"
 
 
 def attention_view(
@@ -79,13 +79,13 @@ def attention_view(
     heads: Sequence[str] | None = None,
     mask: Tensor | None = None,
 ) -> AttentionView:
-    """A view of one sentence's attention in which the reader chooses layer, head and token.
+    """A view of a sentence's attention in which the reader chooses the layer, the head and the token.
 
-    `weights` is (layer × head × query × key) or (head × query × key), or holds such heads for each layer: a list, or a
-    mapping from the layers' names. Keys default to the queries and the heads' names to their numbers; where there are
-    several heads their mean comes too. `mask`, True where a query may attend, broadcasts to the weights.
-    Raises ValueError when tokens, names or mask do not fit the weights, when a weight is not between 0 and 1 or not 0
-    where the mask blocks, and when there is more than a page can hold; TypeError when the mask is not Boolean.
+    `weights` is (layer × head × query × key) or (head × query × key), or has such heads for each layer: a list, or a
+    mapping from the names of layers. Keys default to the queries and the names of heads to their numbers; with several
+    heads their mean is added. `mask`, True where a query may attend, broadcasts to the weights. Raises ValueError when
+    tokens, names or mask do not match the weights, when a weight is outside 0 to 1 or not 0 where the mask blocks, and
+    when there are more weights than fit on a page; TypeError when the mask is not Boolean.
     """
     keys = queries if keys is None else keys
     layers, stacked = _layers(weights)
@@ -104,7 +104,7 @@ def attention_view(
 
 
 def _layers(weights: Tensor | Sequence[Tensor] | Mapping[str, Tensor]) -> tuple[list[str], Tensor]:
-    """The layers' names and their weights as one tensor, (layer, head, query, key)."""
+    """The names of the layers, and their weights as one tensor (layer, head, query, key)."""
     if isinstance(weights, Tensor):
         if weights.ndim not in (3, 4):
             found = tuple(weights.shape)
@@ -120,11 +120,11 @@ def _layers(weights: Tensor | Sequence[Tensor] | Mapping[str, Tensor]) -> tuple[
 
 
 def _hundredths(weights: Tensor, blocked: Tensor | None) -> Tensor:
-    """The weights as bytes, `BLOCKED_BYTE` where blocked; raises ValueError when they are too many or no weights."""
+    """The weights as bytes, `BLOCKED_BYTE` where blocked. Raises ValueError when they are too many or not weights."""
     layers, heads, queries, keys = weights.shape
-    if max(queries, keys) > MOST_TOKENS or weights.numel() > MOST_BYTES:
+    if max(queries, keys) > MAX_TOKENS or weights.numel() > MAX_CELLS:
         found = f"{layers} layers × {heads} maps (heads and their mean) × {queries} queries × {keys} keys"
-        limits = f"at most {MOST_TOKENS} tokens a side and {MOST_BYTES:,} cells"
+        limits = f"at most {MAX_TOKENS} tokens per side and {MAX_CELLS:,} cells"
         raise ValueError(f"weights holds {found} = {weights.numel():,} cells; {limits} fit on a page: show fewer")
     if not ((weights > -1e-3) & (weights < 1 + 1e-3)).all():  # not all: NaN fails too
         found = f"{weights.min():.3g} to {weights.max():.3g}"

@@ -1,4 +1,4 @@
-"""The house style of every figure, and the text for whoever cannot see it."""
+"""The style of every figure, and its alt text for readers who cannot see it."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-# Four of Petroff's ten (2021), distinct for the colour-blind; in grey, markers and direct labels tell lines apart.
+# Four of Petroff's ten colors (2021), distinct for the color-blind; markers and labels tell lines apart in gray.
 COLORS = ("#3f90da", "#e76300", "#832db6", "#717581")
 MARKERS = ("o", "s", "^", "D")
 INK, FAINT, EDGE = "#222222", "#f2f2f2", "#9a9a9a"
 
 
 def style() -> None:
-    """Sets the house style of the figures in this notebook and makes PNGs the same on every run."""
+    """Sets the style of the figures in this notebook, and makes their PNGs the same on every run."""
     import matplotlib as mpl
     import seaborn as sns
     from cycler import cycler
@@ -37,9 +37,9 @@ def style() -> None:
 
 
 def show(figure: Figure, alt: str) -> None:
-    """Displays a figure with the text for whoever cannot see it; raises ValueError when `alt` is empty.
+    """Displays a figure with alt text. Raises ValueError when `alt` is empty.
 
-    Its PNG has a palette of 256 colours, which makes it a third as large and looks the same.
+    The PNG has a palette of 256 colors, which looks the same and takes a third of the space.
     """
     import io
 
@@ -49,9 +49,9 @@ def show(figure: Figure, alt: str) -> None:
 
     if not alt.strip():
         raise ValueError("alt is empty; describe what the figure shows in a sentence")
-    drawn, file = io.BytesIO(), io.BytesIO()
-    figure.savefig(drawn, format="png", bbox_inches="tight")
+    rendered, file = io.BytesIO(), io.BytesIO()
+    figure.savefig(rendered, format="png", bbox_inches="tight")
     plt.close(figure)
-    picture = Picture.open(drawn).convert("RGB").quantize(256, dither=Picture.Dither.NONE)
+    picture = Picture.open(rendered).convert("RGB").quantize(256, dither=Picture.Dither.NONE)
     picture.save(file, format="PNG", optimize=True)
     display(Image(file.getvalue()), metadata={"image/png": {"alt": alt}})

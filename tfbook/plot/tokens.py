@@ -1,4 +1,4 @@
-"""Where a text is cut: its tokens as boxes, one way of cutting a row."""
+"""Tokens of a text as boxes, with a row for each tokenizer."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from tfbook.plot.house import COLORS, INK
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-TINTS = ("#d3e6f8", "#e9e9e9")  # of neighbours
+TINTS = ("#d3e6f8", "#e9e9e9")  # which alternate
 LETTER, ROW = 0.095, 0.36  # inches: the width of a letter, the height of a row
 
 
 def token_rows(axes: Axes, rows: Mapping[str, Sequence[str]], *, title: str, marked: Set[str] = frozenset()) -> None:
-    """Each entry of `rows` as a line of boxes, one a token, as wide as it has letters; `marked` tokens stand out.
+    """Each entry of `rows` as a line of boxes, one per token and as wide as its letters; `marked` ones are highlighted.
 
     Sets the size of the figure. Raises ValueError when there are no rows or a token is empty.
     """
     if not rows or not all(token for tokens in rows.values() for token in tokens):
-        raise ValueError("rows is empty or holds an empty token; expected one letter or more a token")
+        raise ValueError("rows is empty or holds an empty token; expected one letter or more per token")
     for place, tokens in enumerate(rows.values()):
         left = 0.0
         for number, token in enumerate(tokens):
-            colour = COLORS[1] if token in marked else TINTS[number % 2]
-            axes.barh(place, len(token) + 0.4, left=left, height=0.78, color=colour)
+            color = COLORS[1] if token in marked else TINTS[number % 2]
+            axes.barh(place, len(token) + 0.4, left=left, height=0.78, color=color)
             ink = "white" if token in marked else INK
             middle = left + len(token) / 2 + 0.2
             axes.text(middle, place, token, ha="center", va="center", family="monospace", fontsize=10, color=ink)

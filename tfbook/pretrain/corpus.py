@@ -16,11 +16,11 @@ from torch import Tensor
 from tfbook import data
 from tfbook.data.text import Text
 from tfbook.text.tokenizer import Tokenizer
-from tfbook.text.vocabulary import Characters
+from tfbook.text.vocabulary import CharacterVocabulary
 
 CORPORA = ("tiny-shakespeare", "python-reference")
 
-TextVocabulary = Characters | Tokenizer
+TextVocabulary = CharacterVocabulary | Tokenizer
 
 
 class Corpus(NamedTuple):
@@ -51,7 +51,7 @@ def text_of(corpus: str) -> Text:
 
 def byte_counts(vocabulary: TextVocabulary) -> Int64[Tensor, " vocab"]:
     """How many bytes of UTF-8 each token stands for."""
-    if isinstance(vocabulary, Characters):
+    if isinstance(vocabulary, CharacterVocabulary):
         return torch.tensor([len(character.encode()) for character in vocabulary.tokens])
     return torch.tensor([len(vocabulary.decode_bytes([token])) for token in range(len(vocabulary))])
 
@@ -85,7 +85,7 @@ def read_vocabulary(folder: str | Path) -> TextVocabulary:
         content = json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:
         raise ValueError(f"{path} is damaged ({error})") from error
-    return Characters(content["characters"]) if "characters" in content else Tokenizer.load(path)
+    return CharacterVocabulary(content["characters"]) if "characters" in content else Tokenizer.load(path)
 
 
 def _tokens(folder: str | Path, part: str) -> Path:

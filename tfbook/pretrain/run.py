@@ -99,7 +99,7 @@ def _options(folder: str | Path) -> Path:
 
 
 def _write_json(path: Path, content: dict[str, Any]) -> None:
-    with files.at_one_stroke(path) as file:
+    with files.atomic_write(path) as file:
         file.write((json.dumps(content, indent=1) + "\n").encode())
 
 
@@ -209,4 +209,4 @@ def said(pretrained: Pretrained, start: Int64[Tensor, " time"], limit: int, seed
         limit = min(limit, model.stack.position.embedding.num_embeddings - len(start) + 1)
     ids = start[None].to(next(model.parameters()).device)
     dice, filters = torch.Generator(ids.device).manual_seed(seed), [sampling.temperature(0.8)]
-    return vocabulary.decode(sampling.generate(model, ids, limit=limit, filters=filters, generator=dice)[0].tolist())
+    return vocabulary.decode(sampling.generate(model, ids, max_new_tokens=limit, filters=filters, generator=dice)[0].tolist())

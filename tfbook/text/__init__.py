@@ -1,7 +1,8 @@
-"""From strings to batches of ids: words, vocabularies, tokenizers, sentence pairs, masked tokens."""
+"""From text to batches of ids: words, vocabularies, tokenizers, sentence pairs, masked tokens."""
 
-from tfbook.text.batching import ByLength, Sequences, TextBatch, TextBatches
-from tfbook.text.bpe import Spelled, TokenPair, count_pairs, learn_merges, learn_merges_naively, merge
+from tfbook.text.batching import TextBatch, TextBatches
+from tfbook.text.bpe import TokenPair, learn_merges
+from tfbook.text.byte_level import GPT2_PATTERN, bytes_to_letters, letters_to_bytes, pre_tokenize
 from tfbook.text.masking import (
     BERT_SPECIALS,
     CLS,
@@ -15,62 +16,53 @@ from tfbook.text.masking import (
     mask_tokens,
     next_sentence_pairs,
 )
-from tfbook.text.pairs import Batch, Batches, Links, Pair, between, collate
-from tfbook.text.spelling import BYTE_ID, BYTES, GPT2_PATTERN, LETTERS, chunks, read, several, written
-from tfbook.text.tokenizer import GONE, OTHER_IDS, Tokenizer
-from tfbook.text.vocabulary import BOS, EOS, PAD, SPECIALS, UNK, Characters, Sentence, Vocabulary
+from tfbook.text.pairs import Batch, Batches, Links, Pair, collate, filter_by_length
+from tfbook.text.tokenizer import Tokenizer
+from tfbook.text.unigram import Unigram
+from tfbook.text.vocabulary import BOS, EOS, PAD, SPECIALS, UNK, CharacterVocabulary, Sentence, Vocabulary
 from tfbook.text.windows import Windows
+from tfbook.text.wordpiece import WordPiece
 from tfbook.text.words import LANGUAGES, detokenize, tokenize
 
 __all__ = [
     "BERT_SPECIALS",
     "BOS",
-    "BYTES",
-    "BYTE_ID",
     "CLS",
     "EOS",
-    "GONE",
     "GPT2_PATTERN",
     "IGNORE_INDEX",
     "LANGUAGES",
-    "LETTERS",
     "MASK",
-    "OTHER_IDS",
     "PAD",
     "SEP",
     "SPECIALS",
     "UNK",
     "Batch",
     "Batches",
-    "ByLength",
-    "Characters",
+    "CharacterVocabulary",
     "Links",
     "Masked",
     "Masking",
     "NextSentence",
     "Pair",
     "Sentence",
-    "Sequences",
-    "Spelled",
     "TextBatch",
     "TextBatches",
     "TokenPair",
     "Tokenizer",
+    "Unigram",
     "Vocabulary",
     "Windows",
-    "between",
-    "chunks",
+    "WordPiece",
+    "bytes_to_letters",
     "collate",
-    "count_pairs",
     "detokenize",
+    "filter_by_length",
     "join_segments",
     "learn_merges",
-    "learn_merges_naively",
+    "letters_to_bytes",
     "mask_tokens",
-    "merge",
     "next_sentence_pairs",
-    "read",
-    "several",
+    "pre_tokenize",
     "tokenize",
-    "written",
 ]

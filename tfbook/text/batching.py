@@ -1,4 +1,4 @@
-"""Sequences of many lengths in batches: those of similar length share one, so little of it is padding.
+"""Batches of sequences of many lengths: sequences of similar length share a batch, so little of it is padding.
 
 Shapes: row (one for each sequence), batch, time (padded on the right). Every id tensor is int64.
 """
@@ -25,7 +25,7 @@ class Sequences:
         self.starts = self.lengths.cumsum(0) - self.lengths
         self.flat = torch.from_numpy(np.fromiter(chain.from_iterable(sequences), dtype=np.int64))
 
-    def padded(self, rows: Int64[Tensor, " batch"], *, skip: int = 0, drop: int = 0) -> Int64[Tensor, "batch longest"]:
+    def padded(self, rows: Int64[Tensor, " batch"], *, skip: int = 0, drop: int = 0) -> Int64[Tensor, "batch time"]:
         """The chosen sequences as rows, without their first `skip` and last `drop` ids."""
         starts, lengths = self.starts[rows] + skip, self.lengths[rows] - skip - drop
         columns = torch.arange(int(lengths.max()))
@@ -33,19 +33,19 @@ class Sequences:
         return self.flat[places].masked_fill(columns >= lengths[:, None], self.pad)
 
 
-class ByLength:
-    """`rows(step)` are the rows of that training step's batch, the same whenever it is asked for.
+class LengthGroupedSampler:
+    """`rows(step)` are the rows of that training step's batch, the same ones each time it is called.
 
-    An epoch is `len(rows)` steps and holds every row once, in an order drawn from (seed, epoch); so to resume a
-    training, remember the step. Rows of similar length share a batch: the shuffled rows are sorted by length (the first
-    of `lengths`, then the next), but only within pools of `POOL` batches, and the batches are shuffled again.
+    An epoch is `len(rows)` steps and contains every row once, in an order drawn from (seed, epoch), so the step is all
+    that is needed to resume training. Rows of similar length share a batch: the shuffled rows are sorted by length (the
+    first of `lengths`, then the next) within pools of `POOL` batches, and the batches are shuffled.
     """
 
     POOL = 50
 
     def __init__(self, *lengths: Int64[Tensor, " row"], size: int, seed: int):
         if size < 1:
-            raise ValueError(f"size is {size}; expected 1 or more a batch")
+            raise ValueError(f"size is {size}; expected 1 or more per batch")
         self.lengths, self.size, self.seed = lengths, size, seed
         self._epoch = lru_cache(maxsize=2)(self._shuffled)
 
@@ -59,20 +59,20 @@ class ByLength:
         return self._epoch(epoch)[place]
 
     def _shuffled(self, epoch: int) -> list[Int64[Tensor, " batch"]]:
-        """The rows of each batch of one epoch."""
-        dice = torch.Generator().manual_seed((self.seed * 1_000_003 + epoch) % 2**32)
-        rows = torch.randperm(len(self.lengths[0]), generator=dice)
+        """The rows of each batch of an epoch."""
+        generator = torch.Generator().manual_seed((self.seed * 1_000_003 + epoch) % 2**32)
+        rows = torch.randperm(len(self.lengths[0]), generator=generator)
         width = max(int(lengths.max()) for lengths in self.lengths) + 1
-        by_length = torch.arange(len(rows)) // (self.size * self.POOL)
+        key = torch.arange(len(rows)) // (self.size * self.POOL)
         for lengths in self.lengths:
-            by_length = by_length * width + lengths[rows]
-        chunks = rows[by_length.argsort(stable=True)].split(self.size)
-        return [chunks[place] for place in torch.randperm(len(chunks), generator=dice)]
+            key = key * width + lengths[rows]
+        batches = rows[key.argsort(stable=True)].split(self.size)
+        return [batches[place] for place in torch.randperm(len(batches), generator=generator)]
 
 
 @dataclass(frozen=True, kw_only=True)
 class TextBatch:
-    """Texts as ids, and the class of each where they have one."""
+    """Texts as ids, and the class of each if they have one."""
 
     ids: Int64[Tensor, "batch time"]
     lengths: Int64[Tensor, " batch"]
@@ -80,15 +80,15 @@ class TextBatch:
 
     def to(self, device: torch.device | str) -> TextBatch:
         """The same batch on another device."""
-        there = {name: tensor.to(device) for name, tensor in vars(self).items() if tensor is not None}
-        return TextBatch(**there)
+        moved = {name: tensor.to(device) for name, tensor in vars(self).items() if tensor is not None}
+        return TextBatch(**moved)
 
 
 class TextBatches:
-    """`batches(step)` is the batch of that training step, of texts of similar length, drawn as `ByLength` does.
+    """`batches(step)` is the batch of that training step, with texts of similar length (see `LengthGroupedSampler`).
 
-    `labels` are their classes, if they have any; `pad` fills the shorter rows, and `lengths` leave it out. Raises
-    ValueError when there is no text, one is empty, or there are more or fewer labels than texts.
+    `labels` are their classes, if they have any; `pad` fills the shorter rows and does not count in the lengths. Raises
+    ValueError when there are no texts, one is empty, or the number of labels differs from the number of texts.
     """
 
     def __init__(
@@ -101,12 +101,12 @@ class TextBatches:
         pad: int = 0,
     ):
         if not sequences or not all(map(len, sequences)):
-            raise ValueError("sequences is or holds an empty one; expected at least one, each of at least one id")
+            raise ValueError("sequences is empty or holds an empty one; expected at least one, each of at least one id")
         if labels is not None and len(labels) != len(sequences):
             raise ValueError(f"labels holds {len(labels):,} for {len(sequences):,} sequences; expected one for each")
         self._texts = Sequences(sequences, pad=pad)
         self._labels = None if labels is None else torch.tensor(labels, dtype=torch.int64)
-        self._rows = ByLength(self._texts.lengths, size=size, seed=seed)
+        self._rows = LengthGroupedSampler(self._texts.lengths, size=size, seed=seed)
 
     def __len__(self) -> int:
         return len(self._rows)

@@ -1,4 +1,4 @@
-"""Learning which bytes to join: byte-pair encoding, first to be read, then to be used."""
+"""Learning byte-pair encoding: which pairs of tokens to merge. A naive version to read and a fast one to use."""
 
 from __future__ import annotations
 
@@ -7,24 +7,24 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain, pairwise
 
-from tfbook.text.spelling import BYTE_ID, BYTES, GPT2_PATTERN, chunks, several
+from tfbook.text.byte_level import BYTE_ID, BYTES, GPT2_PATTERN, check_texts, pre_tokenize
 
-TokenPair = tuple[int, int]  # two neighbouring tokens
+TokenPair = tuple[int, int]  # two adjacent tokens
 
-# ---- naive, for reading ------------------------------------------------------------------------------------------
+# ---- naive, to read ----------------------------------------------------------------------------------------------
 
 
 def count_pairs(words: Mapping[tuple[int, ...], int]) -> Counter[TokenPair]:
-    """How often each two tokens are neighbours, over words that stand in the text so many times."""
+    """How often each pair of tokens is adjacent; `words` maps each word to its frequency in the text."""
     counts = Counter[TokenPair]()
-    for word, times in words.items():
+    for word, frequency in words.items():
         for pair in pairwise(word):
-            counts[pair] += times
+            counts[pair] += frequency
     return counts
 
 
 def merge(word: Sequence[int], pair: TokenPair, token: int) -> tuple[int, ...]:
-    """The word with each `pair`, from left to right, replaced by `token`."""
+    """The word with every occurrence of `pair`, from left to right, replaced by `token`."""
     merged: list[int] = []
     i = 0
     while i < len(word):
@@ -35,73 +35,74 @@ def merge(word: Sequence[int], pair: TokenPair, token: int) -> tuple[int, ...]:
 
 
 def learn_merges_naively(text: str, merges: int) -> list[TokenPair]:
-    """The first `merges` pairs, each the most frequent of its time (Sennrich et al., 2016, algorithm 1).
+    """The first `merges` merges, each of the most frequent pair at that point (Sennrich et al., 2016, algorithm 1).
 
-    Among equals the smaller pair of ids wins. It counts everything anew for each merge.
+    Ties go to the pair with the smaller ids. Every merge counts all pairs again.
     """
-    words = Counter(tuple(BYTE_ID[byte] for byte in chunk.encode()) for chunk in chunks(text))
+    words = Counter(tuple(BYTE_ID[byte] for byte in chunk.encode()) for chunk in pre_tokenize(text))
     learned: list[TokenPair] = []
     for token in range(256, 256 + merges):
         counts = count_pairs(words)
         if not counts:
             break
         best = min(counts, key=lambda pair: (-counts[pair], pair))
-        words = Counter({merge(word, best, token): times for word, times in words.items()})
+        words = Counter({merge(word, best, token): frequency for word, frequency in words.items()})
         learned.append(best)
     return learned
 
 
-# ---- incremental, for use ----------------------------------------------------------------------------------------
+# ---- incremental, to use -----------------------------------------------------------------------------------------
 
 
-class Spelled:
-    """Tokens as bytes, 256 at first, and the pairs that the others were joined from."""
+class BpeVocabulary:
+    """The tokens as byte strings, the 256 single bytes first, and the merges that made the others."""
 
     def __init__(self) -> None:
         self.tokens = list(BYTES)
         self.merges: list[TokenPair] = []
 
     def add(self, pair: TokenPair) -> int:
-        """Joins two tokens and returns the number of the new one.
+        """Adds the merge of two tokens and returns the new token's id.
 
-        No other pair spells the same: until it is one token, a part of the text is joined alike wherever it stands.
+        No two merges spell the same bytes, since the bytes between two token boundaries are always merged alike.
         """
         self.merges.append(pair)
         self.tokens.append(self.tokens[pair[0]] + self.tokens[pair[1]])
         return len(self.tokens) - 1
 
 
-def learn_merges(texts: Iterable[str], vocab: int, *, pattern: str = GPT2_PATTERN) -> Spelled:
-    """The same merges, until there are `vocab` tokens or no pair is left; only words that hold a pair are counted anew.
+def learn_merges(texts: Iterable[str], vocab: int, *, pattern: str = GPT2_PATTERN) -> BpeVocabulary:
+    """The merges of `learn_merges_naively`, until there are `vocab` tokens or no pairs left.
 
-    Raises ValueError when `vocab` < 256, and TypeError when `texts` is one string.
+    A merge updates the counts of the words that it changes and of no others. Raises ValueError when `vocab` < 256, and
+    TypeError when `texts` is one string.
     """
     if vocab < len(BYTES):
         raise ValueError(f"vocab is {vocab}; expected {len(BYTES)} or more, one token for each byte")
-    counted = Counter(chain.from_iterable(chunks(text, pattern) for text in several(texts)))
-    learning = _Learning([[BYTE_ID[byte] for byte in chunk.encode()] for chunk in counted], list(counted.values()))
-    spelled = Spelled()
-    while len(spelled.tokens) < vocab and (pair := learning.best()) is not None:
-        learning.join(pair, spelled.add(pair))
-    return spelled
+    counted = Counter(chain.from_iterable(pre_tokenize(text, pattern) for text in check_texts(texts)))
+    index = _PairIndex([[BYTE_ID[byte] for byte in chunk.encode()] for chunk in counted], list(counted.values()))
+    vocabulary = BpeVocabulary()
+    while len(vocabulary.tokens) < vocab and (pair := index.most_frequent()) is not None:
+        index.merge(pair, vocabulary.add(pair))
+    return vocabulary
 
 
-class _Learning:
-    """Words, how often each pair stands in them, and in which; a heap says which pair is the most frequent."""
+class _PairIndex:
+    """How often each pair occurs in the words, and in which of them; a heap finds the most frequent pair."""
 
-    def __init__(self, words: list[list[int]], times: list[int]):
-        self.words, self.times = words, times
+    def __init__(self, words: list[list[int]], frequencies: list[int]):
+        self.words, self.frequencies = words, frequencies
         self.counts: defaultdict[TokenPair, int] = defaultdict(int)
-        self.where: defaultdict[TokenPair, set[int]] = defaultdict(set)
-        for number, (word, count) in enumerate(zip(words, times, strict=True)):
+        self.words_with: defaultdict[TokenPair, set[int]] = defaultdict(set)
+        for number, (word, frequency) in enumerate(zip(words, frequencies, strict=True)):
             for pair in pairwise(word):
-                self.counts[pair] += count
-                self.where[pair].add(number)
+                self.counts[pair] += frequency
+                self.words_with[pair].add(number)
         self.heap = [(-count, pair) for pair, count in self.counts.items()]
         heapq.heapify(self.heap)
 
-    def best(self) -> TokenPair | None:
-        """The most frequent pair, the smaller one among equals; what the heap says may be old and is looked up."""
+    def most_frequent(self) -> TokenPair | None:
+        """The pair with the highest count, the smaller ids in a tie; a heap entry with an old count is corrected."""
         while self.heap:
             count, pair = heapq.heappop(self.heap)
             if count == -self.counts[pair]:
@@ -110,27 +111,27 @@ class _Learning:
                 heapq.heappush(self.heap, (-self.counts[pair], pair))
         return None
 
-    def join(self, pair: TokenPair, token: int) -> None:
-        """Replaces the pair by the token in every word that holds it, and counts its new neighbours."""
-        counts, where, new = self.counts, self.where, set[TokenPair]()
+    def merge(self, pair: TokenPair, token: int) -> None:
+        """Replaces the pair by the token in every word that contains it, and counts the pairs that this creates."""
+        counts, words_with, created = self.counts, self.words_with, set[TokenPair]()
         first, second = pair
-        for number in where.pop(pair):
-            word, times = self.words[number], self.times[number]
+        for number in words_with.pop(pair):
+            word, frequency = self.words[number], self.frequencies[number]
             i = 0
             while i < len(word) - 1:
                 if word[i] == first and word[i + 1] == second:
                     if i:
-                        counts[word[i - 1], first] -= times
-                        counts[word[i - 1], token] += times
-                        where[word[i - 1], token].add(number)
-                        new.add((word[i - 1], token))
+                        counts[word[i - 1], first] -= frequency
+                        counts[word[i - 1], token] += frequency
+                        words_with[word[i - 1], token].add(number)
+                        created.add((word[i - 1], token))
                     if i + 2 < len(word):
-                        counts[second, word[i + 2]] -= times
-                        counts[token, word[i + 2]] += times
-                        where[token, word[i + 2]].add(number)
-                        new.add((token, word[i + 2]))
+                        counts[second, word[i + 2]] -= frequency
+                        counts[token, word[i + 2]] += frequency
+                        words_with[token, word[i + 2]].add(number)
+                        created.add((token, word[i + 2]))
                     word[i : i + 2] = [token]
                 i += 1
         counts[pair] = 0
-        for changed in new:
+        for changed in created:
             heapq.heappush(self.heap, (-counts[changed], changed))

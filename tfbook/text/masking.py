@@ -1,4 +1,4 @@
-"""What BERT learns from: masked tokens, and pairs of sentences that follow each other or do not.
+"""BERT's two pretraining tasks: masked language modeling and next-sentence prediction.
 
 Shapes: batch, time.
 """
@@ -16,23 +16,18 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 BERT_SPECIALS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")  # the first ids of every vocabulary
+CLS, SEP, MASK = range(2, len(BERT_SPECIALS))  # as in every vocabulary, `PAD` is 0
+IGNORE_INDEX = -100  # the target at a position that the loss leaves out
 
-
-CLS, SEP, MASK = range(2, len(BERT_SPECIALS))  # `PAD` is 0 in every vocabulary
-
-
-IGNORE_INDEX = -100  # the target of a position that no loss counts
-
-
-# ---- hiding words ------------------------------------------------------------------------------------------------
+# ---- masked language modeling ------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, kw_only=True)
 class Masking:
-    """Of the share `rate` of the words, how many become `[MASK]`, how many another word; the rest stay as they are.
+    """Selects tokens with probability `rate`; of these, the share `mask` becomes `[MASK]`, `random` another token.
 
-    The defaults are BERT's 15% and 80/10/10 (Devlin et al., 2019, section 3.1). Raises ValueError for shares that are
-    not 0 to 1.
+    The rest stay as they are. The defaults are BERT's 15% and 80/10/10 (Devlin et al., 2019, section 3.1). Raises
+    ValueError for a share outside 0 to 1.
     """
 
     rate: float = 0.15
@@ -48,7 +43,7 @@ class Masking:
 
 
 class Masked(NamedTuple):
-    """A text with words hidden, and what they were: `IGNORE_INDEX` where nothing was asked."""
+    """Texts with masked tokens and, as targets, the original tokens; `IGNORE_INDEX` where none was selected."""
 
     ids: Int[Tensor, "batch time"]
     targets: Int[Tensor, "batch time"]
@@ -62,30 +57,30 @@ def mask_tokens(
     weights: Float[Tensor, " vocab"] | None = None,
     generator: torch.Generator | None = None,
 ) -> Masked:
-    """Draws each word with probability `rate`, and for each drawn one what stands in its place.
+    """Selects each token with probability `rate`, and replaces the selected ones as `masking` says.
 
-    `weights` has a factor on the rate for each word. Special tokens (the first ids) are never drawn nor put in
-    another's place. A new draw each time is RoBERTa's dynamic masking (Liu et al., 2019, section 4.1); to mask once for
-    all, keep what this returns.
+    `weights` multiplies the rate of each token of the vocabulary. Special tokens (the first ids) are neither selected
+    nor used as replacements. Calling it anew for each batch is RoBERTa's dynamic masking (Liu et al., 2019, section
+    4.1); for static masking, keep what it returns.
     """
-    chance = masking.rate if weights is None else masking.rate * weights.to(ids.device)[ids]
+    probability = masking.rate if weights is None else masking.rate * weights.to(ids.device)[ids]
 
-    def dice() -> Tensor:
+    def uniform() -> Tensor:
         return torch.rand(ids.shape, generator=generator).to(ids.device)
 
-    drawn = (dice() < chance) & (ids >= len(BERT_SPECIALS))
-    kind = dice()
-    others = torch.randint(len(BERT_SPECIALS), vocab, ids.shape, generator=generator).to(ids.device)
-    hidden = torch.where(drawn & (kind < masking.mask), MASK, ids)
-    swapped = drawn & (kind >= masking.mask) & (kind < masking.mask + masking.random)
-    return Masked(torch.where(swapped, others, hidden), ids.masked_fill(~drawn, IGNORE_INDEX))
+    selected = (uniform() < probability) & (ids >= len(BERT_SPECIALS))
+    u = uniform()
+    random_ids = torch.randint(len(BERT_SPECIALS), vocab, ids.shape, generator=generator).to(ids.device)
+    masked = torch.where(selected & (u < masking.mask), MASK, ids)
+    randomized = selected & (u >= masking.mask) & (u < masking.mask + masking.random)
+    return Masked(torch.where(randomized, random_ids, masked), ids.masked_fill(~selected, IGNORE_INDEX))
 
 
-# ---- does the second segment follow the first? -------------------------------------------------------------------
+# ---- next-sentence prediction ------------------------------------------------------------------------------------
 
 
 def join_segments(first: Sequence[int], second: Sequence[int] = ()) -> tuple[list[int], list[int]]:
-    """`[CLS]` first `[SEP]` second `[SEP]` and the segment, 0 or 1, of each token; without a second, one segment."""
+    """The ids `[CLS]` first `[SEP]` second `[SEP]` and the segment, 0 or 1, of each; one segment without a second."""
     ids, segments = [CLS, *first, SEP], [0] * (len(first) + 2)
     if second:
         ids, segments = [*ids, *second, SEP], [*segments, *[1] * (len(second) + 1)]
@@ -93,7 +88,7 @@ def join_segments(first: Sequence[int], second: Sequence[int] = ()) -> tuple[lis
 
 
 class NextSentence(NamedTuple):
-    """Two sentences; `label` 0: the second follows the first in their document, 1: it comes from another document."""
+    """Two sentences; `label` is 0 when the second follows the first, 1 when it comes from another document."""
 
     first: Sequence[int]
     second: Sequence[int]
@@ -101,17 +96,18 @@ class NextSentence(NamedTuple):
 
 
 def next_sentence_pairs(documents: Sequence[Sequence[Sequence[int]]], *, seed: int) -> list[NextSentence]:
-    """Each sentence that has a successor with it or, half of the time, with a sentence of another document.
+    """Each sentence but a document's last, paired half of the time with the next one, else with a random other one.
 
-    Raises ValueError unless two documents have sentences.
+    The random sentence comes from another document. Raises ValueError unless two documents have sentences.
     """
     documents = [document for document in documents if document]
     if len(documents) < 2:
-        raise ValueError(f"documents holds {len(documents)} with sentences; expected two or more, to draw from others")
-    dice, pairs = random.Random(seed), []
+        found = f"documents holds {len(documents)} with sentences"
+        raise ValueError(f"{found}; expected two or more, so that a sentence can come from another one")
+    rng, pairs = random.Random(seed), []
     for number, document in enumerate(documents):
         for first, second in pairwise(document):
-            other = documents[(number + dice.randrange(1, len(documents))) % len(documents)]
-            label = dice.randrange(2)
-            pairs.append(NextSentence(first, dice.choice(other) if label else second, label))
+            other = documents[(number + rng.randrange(1, len(documents))) % len(documents)]
+            label = rng.randrange(2)
+            pairs.append(NextSentence(first, rng.choice(other) if label else second, label))
     return pairs

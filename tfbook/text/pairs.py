@@ -1,6 +1,6 @@
-"""Sentence pairs and their batches: what the translation lessons train on.
+"""Sentence pairs and their batches, the training data of the translation lessons.
 
-Shapes: batch, source and target (words, padded on the right). Every id tensor is int64.
+Shapes: batch, source and target (tokens, padded on the right). Every id tensor is int64.
 """
 
 from collections.abc import Iterable, Sequence
@@ -11,16 +11,16 @@ import torch
 from jaxtyping import Int64
 from torch import Tensor
 
-from tfbook.text.batching import ByLength, Sequences
+from tfbook.text.batching import LengthGroupedSampler, Sequences
 from tfbook.text.vocabulary import BOS, EOS, PAD, Sentence, Vocabulary
 
 Links = frozenset[tuple[int, int]]
 
 
 class Pair(NamedTuple):
-    """A sentence and its translation, with gold links (source index, target index) where they are known.
+    """A sentence and its translation, with gold alignment links (source index, target index) where they are known.
 
-    As in Och and Ney (2003), annotators are certain of the `sure` links and `possible` adds those that depend on taste.
+    As in Och and Ney (2003), annotators agree on the `sure` links; `possible` adds the ones that are open to debate.
     """
 
     source: Sentence
@@ -30,7 +30,7 @@ class Pair(NamedTuple):
     template: str = ""  # the construction that a generated sentence was built from
 
 
-def between(pairs: Iterable[Pair], low: int, high: int) -> list[Pair]:
+def filter_by_length(pairs: Iterable[Pair], low: int, high: int) -> list[Pair]:
     """The pairs whose source has `low` to `high` tokens, both included."""
     if not 0 <= low <= high:
         raise ValueError(f"low is {low} and high is {high}; expected 0 ≤ low ≤ high")
@@ -39,9 +39,9 @@ def between(pairs: Iterable[Pair], low: int, high: int) -> list[Pair]:
 
 @dataclass(frozen=True, kw_only=True)
 class Batch:
-    """Pairs as ids. The decoder reads `target_in` (`<bos>` w₁ … wₙ) and has to say `target_out` (w₁ … wₙ `<eos>`).
+    """Pairs as ids. The decoder reads `target_in` (`<bos>` w₁ … wₙ) and must predict `target_out` (w₁ … wₙ `<eos>`).
 
-    The source ends with `<eos>` too, so even an empty sentence has one state to attend to; lengths count it.
+    The source ends with `<eos>` too, so that even an empty sentence has one state to attend to; lengths include it.
     """
 
     source: Int64[Tensor, "batch source"]
@@ -52,7 +52,7 @@ class Batch:
 
     @property
     def tokens(self) -> int:
-        """Target tokens to predict: words and `<eos>`, no padding."""
+        """The number of target tokens to predict: words and `<eos>`, not padding."""
         return int(self.target_lengths.sum())
 
     def to(self, device: torch.device | str) -> "Batch":
@@ -61,7 +61,7 @@ class Batch:
 
 
 class _EncodedPairs:
-    """A list of pairs as ids, from which any rows can be batched."""
+    """A list of pairs as ids, from which any rows make a batch."""
 
     def __init__(self, pairs: Sequence[Pair], source_vocab: Vocabulary, target_vocab: Vocabulary):
         if not pairs:
@@ -85,17 +85,17 @@ def collate(pairs: Sequence[Pair], source_vocab: Vocabulary, target_vocab: Vocab
 
 
 class Batches:
-    """`batches(step)` is the batch of that training step, the same whenever it is asked for.
+    """`batches(step)` is the batch of that training step, the same one each time it is called.
 
-    An epoch is `len(batches)` steps and holds every pair once. Sentences of similar length share a batch, so little is
-    padding: `ByLength` sorts them by source, then by target.
+    An epoch is `len(batches)` steps and contains every pair once. Sentences of similar length share a batch, first by
+    source, then by target (see `LengthGroupedSampler`), so little of it is padding.
     """
 
     def __init__(
         self, pairs: Sequence[Pair], source_vocab: Vocabulary, target_vocab: Vocabulary, *, size: int, seed: int
     ):
         self._pairs = _EncodedPairs(pairs, source_vocab, target_vocab)
-        self._rows = ByLength(self._pairs.source.lengths, self._pairs.target.lengths, size=size, seed=seed)
+        self._rows = LengthGroupedSampler(self._pairs.source.lengths, self._pairs.target.lengths, size=size, seed=seed)
 
     def __len__(self) -> int:
         return len(self._rows)

@@ -1,4 +1,4 @@
-"""Vocabularies: which word or character has which id."""
+"""Vocabularies: which id stands for which word or character."""
 
 from __future__ import annotations
 
@@ -10,16 +10,13 @@ from jaxtyping import Int64
 from torch import Tensor
 
 PAD, BOS, EOS, UNK = range(4)
-
-
 SPECIALS = ("<pad>", "<bos>", "<eos>", "<unk>")
-
 
 Sentence = tuple[str, ...]
 
 
 class Vocabulary:
-    """Tokens and their ids: four specials, then every token seen `min_count` times, frequent ones first."""
+    """Tokens and their ids: the four special ones, then every token seen `min_count` times, frequent ones first."""
 
     def __init__(self, sentences: Iterable[Sequence[str]], *, min_count: int = 1):
         if min_count < 1:
@@ -45,7 +42,7 @@ class Vocabulary:
         return f"Vocabulary of {len(self):,} tokens"
 
     def encode(self, tokens: Sequence[str]) -> list[int]:
-        """The id of each token, `UNK` for a token that is not here; adds neither `<bos>` nor `<eos>`."""
+        """The id of each token, `UNK` for an unknown one; adds neither `<bos>` nor `<eos>`."""
         if isinstance(tokens, str):
             raise TypeError(f"tokens is the string {tokens!r}; expected a sequence of tokens")
         return [self._ids.get(token, UNK) for token in tokens]
@@ -65,8 +62,8 @@ class Vocabulary:
         return tuple(words)
 
 
-class Characters:
-    """The characters of a text and their ids, in the order of Unicode."""
+class CharacterVocabulary:
+    """The characters of a text and their ids, in Unicode order."""
 
     def __init__(self, text: str):
         if not text:
@@ -78,7 +75,7 @@ class Characters:
         return len(self.tokens)
 
     def encode(self, text: str) -> Int64[Tensor, " time"]:
-        """The id of each character. Raises ValueError for one that is not here."""
+        """The id of each character. Raises ValueError for an unknown one."""
         if unknown := set(text) - self._ids.keys():
             raise ValueError(f"text holds {min(unknown)!r}, which is none of the {len(self)} characters")
         return torch.tensor([self._ids[character] for character in text], dtype=torch.int64)

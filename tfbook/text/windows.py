@@ -1,4 +1,4 @@
-"""Windows: batches of pieces of a running text, for language models.
+"""Windows: batches of excerpts from a long text, to train language models.
 
 Shapes: batch, time. Every id tensor is int64.
 """
@@ -13,11 +13,11 @@ from torch import Tensor
 
 
 class Windows:
-    """`windows(step)` is the batch of that training step: `size` pieces of `length` ids from random places of a text.
+    """`windows(step)` is the batch of that training step: `size` excerpts of `length` ids from random places of a text.
 
-    The same whenever it is asked for; the places are drawn from (seed, step). The ids may lie in a file, as those of
-    `read_tokens` do. Of several processes (`rank` of `ranks`) each takes its share of the batch that one would take.
-    Raises ValueError when the text is shorter than a window or the shares are not equal.
+    It is the same each time, since the places are drawn from (seed, step). The ids may be memory-mapped, as those of
+    `read_tokens` are. With several processes (`rank` of `ranks`), each takes its share of the batch that a single one
+    would take. Raises ValueError when the text is shorter than a window or the shares are not equal.
     """
 
     def __init__(
@@ -29,11 +29,11 @@ class Windows:
         if not 0 <= rank < ranks or size % ranks:
             raise ValueError(f"size is {size}, rank {rank} of {ranks}; expected 0 ≤ rank < ranks and equal shares")
         self.length, self.size, self.seed, self.share = length, size, seed, slice(rank, None, ranks)
-        self._pieces = sliding_window_view(ids.numpy(), length)  # a row for each place, and no copy
+        self._windows = sliding_window_view(ids.numpy(), length)  # one row for each place, without a copy
 
     def __call__(self, step: int) -> Int64[Tensor, "batch time"]:
         if step < 0:
             raise ValueError(f"step is {step}; expected 0 or more")
-        dice = torch.Generator().manual_seed((self.seed * 1_000_003 + step) % 2**32)
-        places = torch.randint(len(self._pieces), (self.size,), generator=dice)[self.share]
-        return torch.from_numpy(self._pieces[places.numpy()].astype(np.int64))
+        generator = torch.Generator().manual_seed((self.seed * 1_000_003 + step) % 2**32)
+        places = torch.randint(len(self._windows), (self.size,), generator=generator)[self.share]
+        return torch.from_numpy(self._windows[places.numpy()].astype(np.int64))

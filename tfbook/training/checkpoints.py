@@ -66,7 +66,7 @@ def save_checkpoint(path: str | Path, model: nn.Module, optimizer: Optimizer, hi
     content = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "history": asdict(history)}
     content["random"] = distributed.all_gathered(runtime.random_state())
     if distributed.rank() == 0:
-        with files.at_one_stroke(path, keep=True) as file:
+        with files.atomic_write(path, keep=True) as file:
             torch.save(content, file)
 
 

@@ -206,7 +206,7 @@ def _evaluate(model: nn.Module, evaluate: Evaluate | None, report: Report | None
     if evaluate is None:
         return {}
     model.eval()
-    with torch.no_grad(), runtime.untouched_randomness():
+    with torch.no_grad(), runtime.fork_rng():
         metrics = evaluate(model)
     model.train()
     history.evaluations.append({"step": history.steps, "seconds": history.elapsed, **metrics})

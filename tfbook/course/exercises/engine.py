@@ -65,7 +65,7 @@ class Exercise:
             return Verdict("not attempted")
         if not callable(answer):
             return Verdict("not quite", f"expected the function itself, got {type(answer).__name__}")
-        with runtime.untouched_randomness():
+        with runtime.fork_rng():
             return self._try(answer)
 
     def _try(self, answer: Answer) -> Verdict:

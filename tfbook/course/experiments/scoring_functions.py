@@ -22,7 +22,7 @@ from tfbook.course.experiments.cost import in_turns, kept_bytes, parameters
 from tfbook.course.experiments.summaries import Curve, bands
 from tfbook.course.experiments.translators import Task, alignment_error, quality, trained
 from tfbook.models.seq2seq import Annotations, DecoderState, LuongDecoder, RecurrentDecoder, Seq2SeqConfig
-from tfbook.text.pairs import between
+from tfbook.text.pairs import filter_by_length
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -370,6 +370,6 @@ def _translate(
         "seconds": round(history.seconds[-1], 1),
         "loss": round(mean(history.loss[-20:]), 4),
         "bleu": round(quality(model, test, task).bleu, 2),
-        "long": round(quality(model, between(task.corpus["long"], 21, 30)[:250], task).bleu, 2),
+        "long": round(quality(model, filter_by_length(task.corpus["long"], 21, 30)[:250], task).bleu, 2),
         "alignment error": round(alignment_error(model, test, task), 4),
     }

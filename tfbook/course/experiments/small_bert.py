@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from tfbook import runtime, training
-from tfbook.data.sentences import Labelled, LabelledTexts
+from tfbook.data.sentences import LabeledText, LabeledTexts
 from tfbook.models.bert import BERT, Bert, BertForPretraining, Classifier, MaskedLanguageModel
 from tfbook.models.bert_variants import FactorizedEmbedding
 from tfbook.models.blocks import Config, PreNorm
@@ -87,10 +87,10 @@ def _padded(rows: Sequence[Sequence[int]]) -> Int[Tensor, "batch time"]:
 class Reading:
     """A corpus in tokens: texts to pretrain on, and rows with a label; nothing of the test is in the former."""
 
-    def __init__(self, corpus: LabelledTexts):
+    def __init__(self, corpus: LabeledTexts):
         self.corpus = corpus
-        self.tokenizer = Tokenizer.learn((text.lower() for text in corpus.unlabelled), VOCAB, specials=BERT_SPECIALS)
-        self.texts = [self.encode(text) for text in corpus.unlabelled]
+        self.tokenizer = Tokenizer.learn((text.lower() for text in corpus.unlabeled), VOCAB, specials=BERT_SPECIALS)
+        self.texts = [self.encode(text) for text in corpus.unlabeled]
         self.weights = rare_first(self.texts, self.vocab)
         self.test = self.rows(corpus.test)
 
@@ -103,9 +103,9 @@ class Reading:
         """In lower case, which makes more of a small text."""
         return self.tokenizer.encode(text.lower())
 
-    def rows(self, labelled: Sequence[Labelled]) -> Rows:
+    def rows(self, labeled: Sequence[LabeledText]) -> Rows:
         """Each text as one segment; of a long one its beginning."""
-        return Rows.of([NextSentence(self.encode(text)[: LONGEST - 2], (), label) for text, label in labelled])
+        return Rows.of([NextSentence(self.encode(text)[: LONGEST - 2], (), label) for text, label in labeled])
 
     def windows(self) -> Rows:
         """The unlabeled texts in pieces of up to `LONGEST` tokens, `[CLS]` and `[SEP]` included."""
@@ -114,7 +114,7 @@ class Reading:
         return Rows.of([NextSentence(piece, (), 0) for piece in pieces])
 
     def pairs(self, *, seed: int) -> Rows:
-        """Neighboring spans of the unlabeled texts, half of them with another text's span as the second."""
+        """Neighbouring spans of the unlabeled texts, half of them with another text's span as the second."""
         documents = [spans(ids, seed=place) for place, ids in enumerate(self.texts)]
         return Rows.of(next_sentence_pairs(documents, seed=seed))
 
@@ -231,7 +231,7 @@ def mlm_and_nsp_loss(model: BertForPretraining, batch: MaskedBatch) -> Tensor:
 
 
 def pretrained(plan: Pretraining, reading: Reading, *, seed: int) -> tuple[MaskedLanguageModel, training.History]:
-    """A BERT pretrained on the unlabeled texts, and its history."""
+    """A BERT that has read the unlabeled texts, and its history."""
     runtime.seed(seed)
     kind, loss = (BertForPretraining, mlm_and_nsp_loss) if plan.pairs else (MaskedLanguageModel, mlm_loss)
     rows = reading.pairs(seed=seed) if plan.pairs else reading.windows()
@@ -294,7 +294,7 @@ def fine_tuned(
     """A classifier trained on `count` texts of each label from `start`, which stays as it is."""
     runtime.seed(seed)
     model = classifier(start, len(reading.corpus.labels))
-    rows = reading.rows(reading.corpus.few(count, seed=seed))
+    rows = reading.rows(reading.corpus.few_shot(count, seed=seed))
 
     def batch(step: int) -> Rows:
         return rows[torch.randperm(len(rows), generator=seeded(seed, step))[:32]]

@@ -24,7 +24,7 @@ from tfbook.generation.search import Penalty, beam_search, gnmt_penalty, mean_pe
 from tfbook.models.blocks import Config, PostNorm, PreNorm
 from tfbook.models.seq2seq import BahdanauDecoder
 from tfbook.models.transformer import Decoder, Encoder, Transformer
-from tfbook.text.pairs import Batch, Batches, Pair, between, collate
+from tfbook.text.pairs import Batch, Batches, Pair, collate, filter_by_length
 from tfbook.text.vocabulary import PAD
 from tfbook.text.words import detokenize
 from tfbook.training.losses import translation_loss
@@ -162,7 +162,7 @@ def _compared(
 ) -> list[dict[str, Any]]:
     """Each variant trained on `pairs` with each seed, judged on sentences of the same lengths."""
     longest = max(len(pair.source) for pair in pairs)
-    valid, test = (between(task.corpus[split], 3, longest) for split in ("valid", "test"))
+    valid, test = (filter_by_length(task.corpus[split], 3, longest) for split in ("valid", "test"))
 
     def evaluate(model: nn.Module) -> dict[str, float]:
         return {"loss": -float(next_words(model, valid[:200], task).logp.mean())}
@@ -199,7 +199,7 @@ def parts(seeds: Sequence[int] = (1, 2, 3), *, longest: int = 12) -> list[dict[s
     """Tied and untied, with and without label smoothing, on all sentences of up to `longest` words."""
     corpus = data.load("english-french")
     task = Task.of(corpus, corpus["train"])
-    return _compared(PARTS, between(corpus["train"], 3, longest), task, seeds)
+    return _compared(PARTS, filter_by_length(corpus["train"], 3, longest), task, seeds)
 
 
 @experiment
@@ -207,7 +207,7 @@ def regularizers(seeds: Sequence[int] = (1, 2, 3), *, longest: int = 12, count: 
     """Dropout, weight decay and label smoothing where `count` sentences are seen again and again."""
     corpus = data.load("english-french")
     task = Task.of(corpus, corpus["train"])
-    return _compared(REGULARIZERS, between(corpus["train"], 3, longest)[:count], task, seeds)
+    return _compared(REGULARISERS, filter_by_length(corpus["train"], 3, longest)[:count], task, seeds)
 
 
 # ---- stored: where the norm is ------------------------------------------------------------------------------------
@@ -228,7 +228,7 @@ NORMS = {
 def norms(seeds: Sequence[int] = (1, 2, 3), *, longest: int = 8) -> list[dict[str, Any]]:
     """Deep translators, norm before or after, with and without warm-up: the loss, a mean over every ten steps."""
     corpus = data.load("english-french")
-    task, pairs = Task.of(corpus, corpus["train"]), between(corpus["train"], 3, longest)
+    task, pairs = Task.of(corpus, corpus["train"]), filter_by_length(corpus["train"], 3, longest)
     rows = []
     for seed, (name, variant) in product(seeds, NORMS.items()):
         _, history = trained(variant, task, pairs, seed=seed)
@@ -338,7 +338,7 @@ def searches(
 ) -> list[dict[str, Any]]:
     """Beams of several widths under several penalties, on Tatoeba sentences of 3 to 8 words."""
     corpus = data.load("tatoeba")
-    pairs, held_out = between(corpus["train"], 3, 8), between(corpus["test"], 3, 8)[:count]
+    pairs, held_out = filter_by_length(corpus["train"], 3, 8), filter_by_length(corpus["test"], 3, 8)[:count]
     task = Task.of(corpus, pairs, min_count=8)
     rows = []
     for seed in seeds:

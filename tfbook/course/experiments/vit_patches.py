@@ -15,9 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from tfbook import data, runtime, training
-from tfbook.course.experiments import experiment
-from tfbook.course.experiments.cost import parameters
-from tfbook.data.images import ImageBatches, Images, LabelledImages
+from tfbook.data.images import ImageBatches, Images, LabeledImages
 from tfbook.models.cnn import Cnn
 from tfbook.models.vit import Deit, LearnedGrid, Vit, VitConfig, patchify, unpatchify
 from tfbook.training.losses import Loss, hard_distillation, soft_distillation
@@ -47,20 +45,20 @@ def _recipe(steps: int, **options: Any) -> training.Recipe:
     return training.Recipe(steps=steps, schedule=schedule, evaluate_every=steps, mixed_precision=False, **options)
 
 
-def loss(model: nn.Module, part: LabelledImages) -> Float[Tensor, ""]:
+def loss(model: nn.Module, part: LabeledImages) -> Float[Tensor, ""]:
     """Cross-entropy of the labels."""
     return F.cross_entropy(model(part.images).float(), part.labels)
 
 
 @torch.no_grad()
-def accuracy(model: nn.Module, part: LabelledImages) -> float:
+def accuracy(model: nn.Module, part: LabeledImages) -> float:
     """The share of images whose label has the highest logit."""
     pieces = part.to(runtime.device())
     predicted = torch.cat([model(images).argmax(dim=-1) for images in pieces.images.split(500)])
     return round(float((predicted == pieces.labels).float().mean()), 4)
 
 
-Change = Callable[[LabelledImages, int], LabelledImages]  # a batch and the number of its step
+Change = Callable[[LabeledImages, int], LabeledImages]  # a batch and the number of its step
 
 
 @dataclass(frozen=True)
@@ -70,7 +68,7 @@ class Changed:
     batches: ImageBatches
     change: Change
 
-    def __call__(self, step: int) -> LabelledImages:
+    def __call__(self, step: int) -> LabeledImages:
         return self.change(self.batches(step), step)
 
 
@@ -80,16 +78,16 @@ class Start:
 
     build: Callable[[], nn.Module]
     recipe: training.Recipe
-    loss: Callable[[Any, LabelledImages], Loss | Tensor] = loss
+    loss: Callable[[Any, LabeledImages], Tensor] = loss
 
 
 def trained(
-    start: Start, part: LabelledImages, *, seed: int, batch: int = 64, change: Change | None = None
+    start: Start, part: LabeledImages, *, seed: int, batch: int = 64, change: Change | None = None
 ) -> nn.Module:
     """A model after its training on `part`: weights, batches and their order follow from `seed`."""
     runtime.seed(seed)
     model = start.build().to(runtime.device())
-    batches: Callable[[int], LabelledImages] = ImageBatches(part, size=batch, seed=seed)
+    batches: Callable[[int], LabeledImages] = ImageBatches(part, size=batch, seed=seed)
     if change is not None:
         batches = Changed(batches, change)
     training.fit(model, start.loss, batches, start.recipe)
@@ -120,9 +118,9 @@ STEPS = 250
 
 @experiment
 def searches(*, steps: int = STEPS, seed: int = 11) -> list[dict[str, Any]]:
-    """Accuracy on 5,000 held-out training images by learning rate, one run each on 1,000 images per label."""
-    images = rest_of(data.load("fashion-mnist").standardised())
-    part, rows = images.few(1000, seed=seed), []
+    """Accuracy on 5,000 held-out training images by learning rate, one training each on 1,000 images a label."""
+    images = rest_of(data.load("fashion-mnist").standardized())
+    part, rows = images.few_shot(1000, seed=seed), []
     for name, start in kinds(images, steps).items():
         for lr in RATES[name]:
             model = trained(replace(start, recipe=replace(start.recipe, lr=lr)), part, seed=seed)
@@ -139,10 +137,10 @@ COUNTS = (10, 50, 250, 1000)  # images of each label
 def growth(
     seeds: Sequence[int] = (1, 2, 3), *, counts: Sequence[int] = COUNTS, steps: int = 400
 ) -> list[dict[str, Any]]:
-    """Accuracy of the ViT and of the CNN with as many parameters after the same number of steps on more images."""
-    images, rows = data.load("fashion-mnist").standardised(), []
+    """Accuracy of the ViT and of the CNN with as many parameters after the same number of updates on more images."""
+    images, rows = data.load("fashion-mnist").standardized(), []
     for seed, count in product(seeds, counts):
-        part = images.few(count, seed=seed)
+        part = images.few_shot(count, seed=seed)
         for name, start in kinds(images, steps).items():
             model = trained(start, part, seed=seed)
             found = {"parameters": parameters(model), "train": accuracy(model, part[:: max(1, len(part) // 2000)])}
@@ -161,10 +159,10 @@ PATCHES = (28, 14, 7, 4, 2)
 def patch_sizes(
     seeds: Sequence[int] = (1, 2, 3), *, patches: Sequence[int] = PATCHES, steps: int = 150
 ) -> list[dict[str, Any]]:
-    """Accuracy and seconds of the same number of steps, by the side of a patch, on 1,000 images per label."""
-    images, rows = data.load("fashion-mnist").standardised(), []
+    """Accuracy and seconds of the same number of updates, by the side of a patch, on 1,000 images a label."""
+    images, rows = data.load("fashion-mnist").standardized(), []
     for seed, patch in product(seeds, patches):
-        part, shape = images.few(1000, seed=seed), config(images, patch=patch)
+        part, shape = images.few_shot(1000, seed=seed), sizes(images, patch=patch)
         start, began = kinds(images, steps, patch=patch)["ViT"], time.process_time()
         model = trained(start, part, seed=seed)
         seconds = time.process_time() - began
@@ -186,11 +184,11 @@ def longer(
 
 @experiment
 def pooling(seeds: Sequence[int] = (1, 2, 3), *, steps: int = STEPS) -> list[dict[str, Any]]:
-    """Accuracy with a class token and with the patches' mean, on 1,000 images per label."""
-    images, rows = data.load("fashion-mnist").standardised(), []
+    """Accuracy with a class token and with the patches' mean, on 1,000 images a label."""
+    images, rows = data.load("fashion-mnist").standardized(), []
     for seed, tokens in product(seeds, (0, 1)):
         start = replace(kinds(images, steps)["ViT"], build=partial(_vit, images, tokens))
-        model = trained(start, images.few(1000, seed=seed), seed=seed)
+        model = trained(start, images.few_shot(1000, seed=seed), seed=seed)
         rows.append({"read": "token" if tokens else "mean", "seed": seed, "accuracy": accuracy(model, images.test)})
     return rows
 
@@ -227,10 +225,10 @@ def shuffles(
     the test alone. Where a ViT's places have a meaning, its row holds the similarities of its position vectors as well,
     at the places where the patches were taken.
     """
-    images, rows = data.load("fashion-mnist").standardised(), []
-    places = config(images, patch=patch).time
+    images, rows = data.load("fashion-mnist").standardized(), []
+    places = sizes(images, patch=patch).time
     for seed in seeds:
-        part, one = images.few(count, seed=seed), random_orders(1, places, seed=seed)
+        part, one = images.few_shot(count, seed=seed), drawn_orders(1, places, seed=seed)
         orders = {"in order": torch.arange(places)[None], "one order": one, "an order each": None}
         for (order, chosen), (name, start) in product(orders.items(), kinds(images, steps, patch=patch).items()):
             model = trained(start, part, seed=seed, change=partial(_shuffled, patch=patch, order=chosen))
@@ -259,9 +257,9 @@ def squares(
 
     By the side of a square, from 28, the whole image, to 1, a pixel; the ViT's patches have 4 × 4 pixels throughout.
     """
-    images, rows = data.load("fashion-mnist").standardised(), []
+    images, rows = data.load("fashion-mnist").standardized(), []
     for seed, side in product(seeds, sides):
-        part, order = images.few(1000, seed=seed), random_orders(1, config(images, patch=side).time, seed=seed)
+        part, order = images.few_shot(1000, seed=seed), drawn_orders(1, sizes(images, patch=side).time, seed=seed)
         for name, start in kinds(images, steps, patch=4).items():
             model = trained(start, part, seed=seed, change=partial(_shuffled, patch=side, order=order))
             right = accuracy(model, _shuffled(images.test, 0, patch=side, order=order))
@@ -275,7 +273,7 @@ def pixels(seeds: Sequence[int] = (1, 2, 3), *, steps: int = 4 * STEPS) -> list[
     return squares(seeds, sides=(28, 1), steps=steps)
 
 
-def _shuffled(part: LabelledImages, step: int, *, patch: int, order: Int[Tensor, "1 patch"] | None) -> LabelledImages:
+def _shuffled(part: LabeledImages, step: int, *, patch: int, order: Int[Tensor, "1 patch"] | None) -> LabeledImages:
     """In this order or, without one, each image in its own, drawn anew for each step."""
     if order is None:
         height, width = part.images.shape[2:]
@@ -322,9 +320,9 @@ def teachers(seeds: Sequence[int] = (1, 2, 3), *, count: int = FEW, steps: int =
     Teacher and students see the same few images, shifted by a pixel or two each time; `agrees` is the share of these
     for which the teacher's prediction is the label.
     """
-    images, rows = data.load("fashion-mnist").standardised(), []
+    images, rows = data.load("fashion-mnist").standardized(), []
     for seed in seeds:
-        part, start = images.few(count, seed=seed), kinds(images, steps)
+        part, start = images.few_shot(count, seed=seed), kinds(images, steps)
         teacher = trained(start["CNN"], part, seed=seed, change=moved)
         found = {"CNN, the teacher": teacher, "ViT": trained(start["ViT"], part, seed=seed, change=moved)}
         for name, lesson in {"told the labels": told, "taught, hard": hard, "taught, soft": soft}.items():
@@ -337,31 +335,31 @@ def teachers(seeds: Sequence[int] = (1, 2, 3), *, count: int = FEW, steps: int =
     return rows
 
 
-def told(teacher: nn.Module, model: Deit, batch: LabelledImages) -> Loss:
+def told(teacher: nn.Module, model: Deit, batch: LabeledImages) -> Float[Tensor, ""]:
     """Without the teacher: both heads learn the label."""
     logits = model.heads(batch.images)
     return hard_distillation(logits, batch.labels, F.one_hot(batch.labels, logits.label.shape[1]).float())
 
 
-def hard(teacher: nn.Module, model: Deit, batch: LabelledImages) -> Float[Tensor, ""]:
-    """The second head learns the teacher's prediction."""
-    return hard_distillation(model.heads(batch.images), batch.labels, _teacher_logits(teacher, batch))
+def hard(teacher: nn.Module, model: Deit, batch: LabeledImages) -> Float[Tensor, ""]:
+    """The second head learns the teacher's first guess."""
+    return hard_distillation(model.heads(batch.images), batch.labels, _said(teacher, batch))
 
 
-def soft(teacher: nn.Module, model: Deit, batch: LabelledImages) -> Loss:
+def soft(teacher: nn.Module, model: Deit, batch: LabeledImages) -> Float[Tensor, ""]:
     """The second head learns the teacher's probabilities, softened; both heads count alike, as in `hard`."""
     return soft_distillation(model.heads(batch.images), batch.labels, _teacher_logits(teacher, batch), share=0.5)
 
 
 @torch.no_grad()
-def _teacher_logits(teacher: nn.Module, batch: LabelledImages) -> Float[Tensor, "batch label"]:
+def _said(teacher: nn.Module, batch: LabeledImages) -> Float[Tensor, "batch label"]:
     return teacher(batch.images)
 
 
 def _student(
     images: Images,
-    part: LabelledImages,
-    lesson: Callable[[Deit, LabelledImages], Tensor],
+    part: LabeledImages,
+    lesson: Callable[[Deit, LabeledImages], Tensor],
     recipe: training.Recipe,
     seed: int,
 ) -> Deit:
@@ -370,8 +368,8 @@ def _student(
     return trained(Start(build=build, recipe=recipe, loss=lesson), part, seed=seed, change=moved)
 
 
-def moved(part: LabelledImages, step: int, *, most: int = 2) -> LabelledImages:
-    """Each image shifted by up to `most` pixels along each axis; its edge is repeated beyond it."""
+def moved(part: LabeledImages, step: int, *, most: int = 2) -> LabeledImages:
+    """Each image moved by up to `most` pixels along each side; its edge goes on beyond it."""
     count, height, width = len(part), *part.images.shape[2:]
     generator = torch.Generator().manual_seed(step)
     down, right = torch.randint(-most, most + 1, (2, count, 1), generator=generator)

@@ -12,8 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tfbook import data
-from tfbook.text import chunks, count_pairs, merge
-from tfbook.text.peers import WORD, Unigram, WordPiece
+from tfbook.text import Unigram, WordPiece, pre_tokenize
+from tfbook.text.bpe import count_pairs, merge
+from tfbook.text.wordpiece import WORD
 
 TEXT = data.load("python-reference").train[:15_000]
 
@@ -113,7 +114,7 @@ class TestUnigram:
         """Its ids of our chunks."""
         vocabulary = [("<unk>", 0.0), *unigram.scores.items()]
         model = tokenizers.models.Unigram(vocabulary, unk_id=0)
-        return tokenizers.Tokenizer(model).encode(chunks(text), is_pretokenized=True).ids
+        return tokenizers.Tokenizer(model).encode(pre_tokenize(text), is_pretokenized=True).ids
 
     @given(st.text("abc", min_size=1, max_size=8))
     def test_no_other_cut_has_a_larger_sum(self, chunk: str) -> None:
@@ -121,7 +122,7 @@ class TestUnigram:
             ends = (end for end in range(1, len(rest) + 1) if rest[:end] in self.SCORES)
             return max((self.SCORES[rest[:end]] + best(rest[end:]) for end in ends), default=0.0)
 
-        pieces = Unigram(self.SCORES).cut(chunk)
+        pieces = Unigram(self.SCORES).split(chunk)
         assert "".join(pieces) == chunk
         assert isclose(sum(self.SCORES[piece] for piece in pieces), best(chunk))
 
@@ -163,6 +164,6 @@ class TestUnigram:
 
 def test_both_read_the_chunks_of_byte_pair_encoding() -> None:
     """No piece crosses a chunk."""
-    within = set(chunks(TEXT))
+    within = set(pre_tokenize(TEXT))
     for piece in Unigram.learn([TEXT], 300).scores:
         assert any(piece in chunk for chunk in within)
