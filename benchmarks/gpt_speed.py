@@ -226,7 +226,7 @@ def speaking(shape: Shape, folder: Path | None, rounds: int) -> dict[tuple[str, 
     """(who, precision of the weights) → tokens a second in each round."""
     runtime.setup(0)
     prompt = torch.randint(VOCAB, (1, PROMPT), device=runtime.device())
-    model = Gpt(VOCAB, shape.sizes).to(runtime.device()).eval()
+    model = Gpt(VOCAB, shape.config).to(runtime.device()).eval()
     runs = {(TRAINED, "float32"): partial(sampling.generate, model, prompt, max_new_tokens=SPOKEN)}
     for precision, dtype in WEIGHTS.items():
         runs[FROZEN, precision] = partial(speak_frozen, model, dtype, prompt)

@@ -36,7 +36,7 @@ from tfbook.models.blocks import Config, PostNorm
 from tfbook.models.norms import layer_norm
 from tfbook.text import BERT_SPECIALS, IGNORE_INDEX, MASK, PAD, join_segments
 from tfbook.text.bpe import merge
-from tfbook.training import inverse_sqrt, masked_token_loss, smoothed_cross_entropy
+from tfbook.training import inverse_sqrt, masked_token_loss
 
 # ---- lesson 04 ---------------------------------------------------------------------------------------------------
 

@@ -100,7 +100,7 @@ def test_nanogpt_is_built_from_its_folder(
     assert not capsys.readouterr().out
     plain = script["written_out"](peer)
     assert [block.attn.flash for block in plain.model.transformer.h] == [False, False]
-    assert torch.equal(plain.model.transformer.h[0].attn.bias[0, 0], torch.ones(config.longest, sizes.longest).tril())
+    assert torch.equal(plain.model.transformer.h[0].attn.bias[0, 0], torch.ones(config.longest, config.longest).tril())
 
 
 @pytest.mark.parametrize("name", PEERS)

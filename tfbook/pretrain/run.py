@@ -209,4 +209,6 @@ def said(pretrained: Pretrained, start: Int64[Tensor, " time"], limit: int, seed
         limit = min(limit, model.stack.position.embedding.num_embeddings - len(start) + 1)
     ids = start[None].to(next(model.parameters()).device)
     dice, filters = torch.Generator(ids.device).manual_seed(seed), [sampling.temperature(0.8)]
-    return vocabulary.decode(sampling.generate(model, ids, max_new_tokens=limit, filters=filters, generator=dice)[0].tolist())
+    return vocabulary.decode(
+        sampling.generate(model, ids, max_new_tokens=limit, filters=filters, generator=dice)[0].tolist()
+    )

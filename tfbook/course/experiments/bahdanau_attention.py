@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
@@ -29,8 +30,8 @@ from tfbook.course.experiments.translators import (
 )
 from tfbook.models import seq2seq
 from tfbook.models.seq2seq import RecurrentDecoder, RecurrentEncoder, Seq2SeqConfig, Translator
-from tfbook.text.pairs import Batch, Batches, Pair, collate, filter_by_length
-from tfbook.text.vocabulary import SPECIALS, Vocabulary
+from tfbook.text.pairs import Pair, collate, filter_by_length
+from tfbook.text.vocabulary import Vocabulary
 from tfbook.text.words import detokenize
 from tfbook.training.losses import translation_loss
 
@@ -68,7 +69,7 @@ class Task:
         dropout: float = 0.1,
     ) -> Translator:
         """An untrained translator with embeddings and hidden states of one width, on the chosen device."""
-        sizes = Seq2SeqConfig(
+        config = Seq2SeqConfig(
             source_vocab=len(self.source_vocab),
             target_vocab=len(self.target_vocab),
             d_embed=width,
@@ -76,7 +77,7 @@ class Task:
             d_encoder=d_encoder,
             dropout=dropout,
         )
-        return Translator(RecurrentEncoder(sizes), decoder(sizes)).to(runtime.device())
+        return Translator(RecurrentEncoder(config), decoder(config)).to(runtime.device())
 
 
 class Quality(NamedTuple):

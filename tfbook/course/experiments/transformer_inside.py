@@ -18,7 +18,7 @@ from tfbook.course.experiments.transformer import LESSON, xavier
 from tfbook.course.experiments.translators import Task, random_batch, random_translator, training_seconds
 from tfbook.course.metrics import alignment_error_rate, hard_alignment
 from tfbook.generation.search import IncrementalDecoder
-from tfbook.models.blocks import Config, Residual
+from tfbook.models.blocks import Config
 from tfbook.models.language_model import BidirectionalModel, LanguageModel
 from tfbook.models.seq2seq import BahdanauDecoder
 from tfbook.models.transformer import Decoder, Encoder, Transformer

@@ -18,7 +18,7 @@ from tfbook import data, runtime, training
 from tfbook.data.images import ImageBatches, Images, LabeledImages
 from tfbook.models.cnn import Cnn
 from tfbook.models.vit import Deit, LearnedGrid, Vit, VitConfig, patchify, unpatchify
-from tfbook.training.losses import Loss, hard_distillation, soft_distillation
+from tfbook.training.losses import hard_distillation, soft_distillation
 
 # ---- models and how they are trained -----------------------------------------------------------------------------
 
@@ -162,7 +162,7 @@ def patch_sizes(
     """Accuracy and seconds of the same number of updates, by the side of a patch, on 1,000 images a label."""
     images, rows = data.load("fashion-mnist").standardized(), []
     for seed, patch in product(seeds, patches):
-        part, shape = images.few_shot(1000, seed=seed), sizes(images, patch=patch)
+        part, shape = images.few_shot(1000, seed=seed), config(images, patch=patch)
         start, began = kinds(images, steps, patch=patch)["ViT"], time.process_time()
         model = trained(start, part, seed=seed)
         seconds = time.process_time() - began
@@ -226,7 +226,7 @@ def shuffles(
     at the places where the patches were taken.
     """
     images, rows = data.load("fashion-mnist").standardized(), []
-    places = sizes(images, patch=patch).time
+    places = config(images, patch=patch).time
     for seed in seeds:
         part, one = images.few_shot(count, seed=seed), drawn_orders(1, places, seed=seed)
         orders = {"in order": torch.arange(places)[None], "one order": one, "an order each": None}
@@ -259,7 +259,7 @@ def squares(
     """
     images, rows = data.load("fashion-mnist").standardized(), []
     for seed, side in product(seeds, sides):
-        part, order = images.few_shot(1000, seed=seed), drawn_orders(1, sizes(images, patch=side).time, seed=seed)
+        part, order = images.few_shot(1000, seed=seed), drawn_orders(1, config(images, patch=side).time, seed=seed)
         for name, start in kinds(images, steps, patch=4).items():
             model = trained(start, part, seed=seed, change=partial(_shuffled, patch=side, order=order))
             right = accuracy(model, _shuffled(images.test, 0, patch=side, order=order))
