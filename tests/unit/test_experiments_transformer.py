@@ -13,6 +13,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from tfbook import data, runtime, training
+from tfbook.attention import POSITIONS
 from tfbook.course.experiments import transformer as study
 from tfbook.course.experiments import transformer_inside as inside
 from tfbook.course.experiments import translators

@@ -1,4 +1,4 @@
-"""The benchmark of a GPT's speed: the peers do the same work on tiny sizes, and its ratios and bars."""
+"""The benchmark of a GPT's speed: the peers do the same work on tiny config, and its ratios and bars."""
 
 import runpy
 import sys
@@ -71,8 +71,8 @@ def without_peers(script: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> No
 def test_a_peer_is_the_same_model(script: dict[str, Any], name: str) -> None:
     pytest.importorskip(name, reason="the peer is installed for the measurement only")
     config = script["SHAPES"]["tiny"].config
-    peer = script[PEERS[name]](sizes)
-    found, expected = sum(weight.numel() for weight in peer.model.parameters()), parameter_count(65, sizes)
+    peer = script[PEERS[name]](config)
+    found, expected = sum(weight.numel() for weight in peer.model.parameters()), parameter_count(65, config)
     assert (
         found == expected if name == "transformers" else found == pytest.approx(expected, rel=0.1)
     )  # it has no biases
@@ -90,7 +90,7 @@ def test_nanogpt_is_built_from_its_folder(
     monkeypatch.setattr(sys, "path", list(sys.path))
     monkeypatch.delitem(sys.modules, "model", raising=False)
     config = script["SHAPES"]["tiny"].config
-    peer = script["nanogpt"](sizes, tmp_path)
+    peer = script["nanogpt"](config, tmp_path)
     monkeypatch.delitem(sys.modules, "model")
     config = peer.model.config
     assert (config.n_layer, config.n_head, config.n_embd, config.vocab_size) == (2, 2, 8, 65)

@@ -310,7 +310,7 @@ CHECKS: dict[str, Check] = {
     "Python": python,
     "packages": packages,
     "torch": torch_and_vision,
-    "device": compute_device,
+    "device": device,
     "threads": threads,
     "settings": settings,
     "data folder": data_folder,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
@@ -29,10 +28,8 @@ from tfbook.course.experiments.translators import (
     training_seconds,
 )
 from tfbook.models import seq2seq
-from tfbook.models.seq2seq import RecurrentDecoder, RecurrentEncoder, Seq2SeqConfig, Translator
+from tfbook.models.seq2seq import RecurrentDecoder, Translator
 from tfbook.text.pairs import Pair, collate, filter_by_length
-from tfbook.text.vocabulary import Vocabulary
-from tfbook.text.words import detokenize
 from tfbook.training.losses import translation_loss
 
 if TYPE_CHECKING:
@@ -44,79 +41,6 @@ DECODERS = {
     "attention after the recurrence": seq2seq.LuongDecoder,
     "fixed context": seq2seq.FixedContextDecoder,
 }
-
-
-@dataclass(frozen=True)
-class Task:
-    """A corpus and the vocabularies through which a model reads and writes it."""
-
-    corpus: Translations
-    source_vocab: Vocabulary
-    target_vocab: Vocabulary
-
-    @classmethod
-    def of(cls, corpus: Translations, pairs: Sequence[Pair], *, min_count: int = 1) -> Task:
-        """The vocabularies of the words that stand at least `min_count` times in `pairs`."""
-        source = Vocabulary((pair.source for pair in pairs), min_count=min_count)
-        return cls(corpus, source, Vocabulary((pair.target for pair in pairs), min_count=min_count))
-
-    def translator(
-        self,
-        decoder: Callable[[Seq2SeqConfig], RecurrentDecoder],
-        *,
-        width: int,
-        d_encoder: int | None = None,
-        dropout: float = 0.1,
-    ) -> Translator:
-        """An untrained translator with embeddings and hidden states of one width, on the chosen device."""
-        config = Seq2SeqConfig(
-            source_vocab=len(self.source_vocab),
-            target_vocab=len(self.target_vocab),
-            d_embed=width,
-            d_hidden=width,
-            d_encoder=d_encoder,
-            dropout=dropout,
-        )
-        return Translator(RecurrentEncoder(config), decoder(config)).to(runtime.device())
-
-
-class Quality(NamedTuple):
-    """BLEU (0 to 100), the share of exact translations, and sacrebleu's signature."""
-
-    bleu: float
-    exact: float
-    signature: str
-
-
-def quality(model: nn.Module, pairs: Sequence[Pair], task: Task) -> Quality:
-    """Translates the sources of `pairs` greedily and compares with all references that the corpus has for them."""
-    said = translate(model, pairs, task.source_vocab, task.target_vocab, max_length=80)
-    write = partial(detokenize, language=task.corpus.target_language)
-    hypotheses = [write(translation.words) for translation in said]
-    references = [[write(words) for words in task.corpus.references[pair.source]] for pair in pairs]
-    score = bleu(hypotheses, references)
-    return Quality(score.score, exact_match(hypotheses, references), score.signature)
-
-
-def by_length(model: nn.Module, task: Task, count: int) -> dict[tuple[int, int], Quality]:
-    """Quality in each bucket of `LENGTHS`, on `count` held-out sentences a bucket."""
-    held_out = [*task.corpus["test"], *task.corpus["long"]]
-    return {length: quality(model, filter_by_length(held_out, *length)[:count], task) for length in LENGTHS}
-
-
-@torch.inference_mode()
-def forced_weights(model: Translator, pairs: Sequence[Pair], task: Task) -> list[Float[Tensor, "target source"]]:
-    """Attention weights for each word of the true translations, under teacher forcing; `<eos>` is left out."""
-    model.eval()
-    batch = collate(pairs, task.source_vocab, task.target_vocab).to(runtime.device())
-    weights = model(batch.source, batch.source_lengths, batch.target_in).weights.float().cpu()
-    return [weights[i, : len(pair.target), : len(pair.source)] for i, pair in enumerate(pairs)]
-
-
-def alignment_error(model: Translator, pairs: Sequence[Pair], task: Task) -> float:
-    """Alignment error rate of the largest weights against the gold links of `pairs`."""
-    found = [hard_alignment(weights) for weights in forced_weights(model, pairs, task)]
-    return alignment_error_rate(found, [set(pair.sure) for pair in pairs], [set(pair.possible) for pair in pairs])
 
 
 # ---- stored: three decoders, several seeds -----------------------------------------------------------------------

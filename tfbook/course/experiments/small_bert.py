@@ -103,9 +103,9 @@ class Reading:
         """In lower case, which makes more of a small text."""
         return self.tokenizer.encode(text.lower())
 
-    def rows(self, labeled: Sequence[LabeledText]) -> Rows:
+    def rows(self, labelled: Sequence[LabeledText]) -> Rows:
         """Each text as one segment; of a long one its beginning."""
-        return Rows.of([NextSentence(self.encode(text)[: LONGEST - 2], (), label) for text, label in labeled])
+        return Rows.of([NextSentence(self.encode(text)[: LONGEST - 2], (), label) for text, label in labelled])
 
     def windows(self) -> Rows:
         """The unlabeled texts in pieces of up to `LONGEST` tokens, `[CLS]` and `[SEP]` included."""
@@ -114,7 +114,7 @@ class Reading:
         return Rows.of([NextSentence(piece, (), 0) for piece in pieces])
 
     def pairs(self, *, seed: int) -> Rows:
-        """Neighbouring spans of the unlabeled texts, half of them with another text's span as the second."""
+        """Neighboring spans of the unlabeled texts, half of them with another text's span as the second."""
         documents = [spans(ids, seed=place) for place, ids in enumerate(self.texts)]
         return Rows.of(next_sentence_pairs(documents, seed=seed))
 
@@ -231,7 +231,7 @@ def mlm_and_nsp_loss(model: BertForPretraining, batch: MaskedBatch) -> Tensor:
 
 
 def pretrained(plan: Pretraining, reading: Reading, *, seed: int) -> tuple[MaskedLanguageModel, training.History]:
-    """A BERT that has read the unlabeled texts, and its history."""
+    """A BERT pretrained on the unlabeled texts, and its history."""
     runtime.seed(seed)
     kind, loss = (BertForPretraining, mlm_and_nsp_loss) if plan.pairs else (MaskedLanguageModel, mlm_loss)
     rows = reading.pairs(seed=seed) if plan.pairs else reading.windows()

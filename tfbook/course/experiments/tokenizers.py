@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from tfbook import data, runtime, training
+from tfbook.attention.positions import POSITIONS
 from tfbook.course.experiments import experiment
 from tfbook.course.experiments.cost import parameters
 from tfbook.data.text import Text

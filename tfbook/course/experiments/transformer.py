@@ -207,7 +207,7 @@ def regularizers(seeds: Sequence[int] = (1, 2, 3), *, longest: int = 12, count: 
     """Dropout, weight decay and label smoothing where `count` sentences are seen again and again."""
     corpus = data.load("english-french")
     task = Task.of(corpus, corpus["train"])
-    return _compared(REGULARISERS, filter_by_length(corpus["train"], 3, longest)[:count], task, seeds)
+    return _compared(REGULARIZERS, filter_by_length(corpus["train"], 3, longest)[:count], task, seeds)
 
 
 # ---- stored: where the norm is ------------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ from tfbook.course.experiments.transformer import LESSON, xavier
 from tfbook.course.experiments.translators import Task, random_batch, random_translator, training_seconds
 from tfbook.course.metrics import alignment_error_rate, hard_alignment
 from tfbook.generation.search import IncrementalDecoder
-from tfbook.models.blocks import Config
+from tfbook.models.blocks import Config, PreNorm
 from tfbook.models.language_model import BidirectionalModel, LanguageModel
 from tfbook.models.seq2seq import BahdanauDecoder
 from tfbook.models.transformer import Decoder, Encoder, Transformer
@@ -123,16 +123,16 @@ def step_seconds(
 
 @torch.inference_mode()
 def token_seconds(
-    model: Transformer, decoder: Callable[..., IncrementalDecoder], *, words: int, rows: int = 16, source: int = 20
+    model: Transformer, steps: Callable[..., IncrementalDecoder], *, words: int, rows: int = 16, source: int = 20
 ) -> list[float]:
     """Seconds for each of `words` tokens while the texts of a batch grow, whatever is generated."""
     model.eval()
-    batch = bahdanau_attention.random_batch(rows, source, len(SPECIALS) + 1).to(runtime.device())
-    decode, word = decoder(model, batch.source, batch.source_lengths), batch.source[:, :1]
+    batch = random_batch(rows, source, len(SPECIALS) + 1).to(runtime.device())
+    run, tokens = steps(model, batch.source, batch.source_lengths), batch.source[:, :1]
     seconds = []
     for _ in range(words):
         start = time.perf_counter()
-        decode(word)
+        run(tokens)
         runtime.synchronize()
         seconds.append(time.perf_counter() - start)
     return seconds

@@ -18,7 +18,7 @@ from tfbook.course.metrics import alignment_error_rate, bleu, exact_match, hard_
 from tfbook.data.translation import Translations
 from tfbook.generation.search import translate
 from tfbook.models.seq2seq import RecurrentDecoder, RecurrentEncoder, Seq2SeqConfig, Translator
-from tfbook.text.pairs import Batch, Batches, Pair, between, collate
+from tfbook.text.pairs import Batch, Batches, Pair, collate, filter_by_length
 from tfbook.text.vocabulary import SPECIALS, Vocabulary
 from tfbook.text.words import detokenize
 from tfbook.training.losses import translation_loss
@@ -85,7 +85,7 @@ def quality(model: nn.Module, pairs: Sequence[Pair], task: Task) -> Quality:
 def by_length(model: nn.Module, task: Task, count: int) -> dict[tuple[int, int], Quality]:
     """Quality in each bucket of `LENGTHS`, on `count` held-out sentences per bucket."""
     held_out = [*task.corpus["test"], *task.corpus["long"]]
-    return {length: quality(model, between(held_out, *length)[:count], task) for length in LENGTHS}
+    return {length: quality(model, filter_by_length(held_out, *length)[:count], task) for length in LENGTHS}
 
 
 @torch.inference_mode()

@@ -15,10 +15,12 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from tfbook import data, runtime, training
+from tfbook.course.experiments import experiment
+from tfbook.course.experiments.cost import parameters
 from tfbook.data.images import ImageBatches, Images, LabeledImages
 from tfbook.models.cnn import Cnn
 from tfbook.models.vit import Deit, LearnedGrid, Vit, VitConfig, patchify, unpatchify
-from tfbook.training.losses import hard_distillation, soft_distillation
+from tfbook.training.losses import Loss, hard_distillation, soft_distillation
 
 # ---- models and how they are trained -----------------------------------------------------------------------------
 
@@ -78,7 +80,7 @@ class Start:
 
     build: Callable[[], nn.Module]
     recipe: training.Recipe
-    loss: Callable[[Any, LabeledImages], Tensor] = loss
+    loss: Callable[[Any, LabeledImages], Loss | Tensor] = loss
 
 
 def trained(
@@ -118,7 +120,7 @@ STEPS = 250
 
 @experiment
 def searches(*, steps: int = STEPS, seed: int = 11) -> list[dict[str, Any]]:
-    """Accuracy on 5,000 held-out training images by learning rate, one training each on 1,000 images a label."""
+    """Accuracy on 5,000 held-out training images by learning rate, one run each on 1,000 images per label."""
     images = rest_of(data.load("fashion-mnist").standardized())
     part, rows = images.few_shot(1000, seed=seed), []
     for name, start in kinds(images, steps).items():
@@ -137,7 +139,7 @@ COUNTS = (10, 50, 250, 1000)  # images of each label
 def growth(
     seeds: Sequence[int] = (1, 2, 3), *, counts: Sequence[int] = COUNTS, steps: int = 400
 ) -> list[dict[str, Any]]:
-    """Accuracy of the ViT and of the CNN with as many parameters after the same number of updates on more images."""
+    """Accuracy of the ViT and of the CNN with as many parameters after the same number of steps on more images."""
     images, rows = data.load("fashion-mnist").standardized(), []
     for seed, count in product(seeds, counts):
         part = images.few_shot(count, seed=seed)
@@ -159,7 +161,7 @@ PATCHES = (28, 14, 7, 4, 2)
 def patch_sizes(
     seeds: Sequence[int] = (1, 2, 3), *, patches: Sequence[int] = PATCHES, steps: int = 150
 ) -> list[dict[str, Any]]:
-    """Accuracy and seconds of the same number of updates, by the side of a patch, on 1,000 images a label."""
+    """Accuracy and seconds of the same number of steps, by the side of a patch, on 1,000 images per label."""
     images, rows = data.load("fashion-mnist").standardized(), []
     for seed, patch in product(seeds, patches):
         part, shape = images.few_shot(1000, seed=seed), config(images, patch=patch)
@@ -184,7 +186,7 @@ def longer(
 
 @experiment
 def pooling(seeds: Sequence[int] = (1, 2, 3), *, steps: int = STEPS) -> list[dict[str, Any]]:
-    """Accuracy with a class token and with the patches' mean, on 1,000 images a label."""
+    """Accuracy with a class token and with the patches' mean, on 1,000 images per label."""
     images, rows = data.load("fashion-mnist").standardized(), []
     for seed, tokens in product(seeds, (0, 1)):
         start = replace(kinds(images, steps)["ViT"], build=partial(_vit, images, tokens))
@@ -228,7 +230,7 @@ def shuffles(
     images, rows = data.load("fashion-mnist").standardized(), []
     places = config(images, patch=patch).time
     for seed in seeds:
-        part, one = images.few_shot(count, seed=seed), drawn_orders(1, places, seed=seed)
+        part, one = images.few_shot(count, seed=seed), random_orders(1, places, seed=seed)
         orders = {"in order": torch.arange(places)[None], "one order": one, "an order each": None}
         for (order, chosen), (name, start) in product(orders.items(), kinds(images, steps, patch=patch).items()):
             model = trained(start, part, seed=seed, change=partial(_shuffled, patch=patch, order=chosen))
@@ -259,7 +261,7 @@ def squares(
     """
     images, rows = data.load("fashion-mnist").standardized(), []
     for seed, side in product(seeds, sides):
-        part, order = images.few_shot(1000, seed=seed), drawn_orders(1, config(images, patch=side).time, seed=seed)
+        part, order = images.few_shot(1000, seed=seed), random_orders(1, config(images, patch=side).time, seed=seed)
         for name, start in kinds(images, steps, patch=4).items():
             model = trained(start, part, seed=seed, change=partial(_shuffled, patch=side, order=order))
             right = accuracy(model, _shuffled(images.test, 0, patch=side, order=order))
@@ -335,24 +337,24 @@ def teachers(seeds: Sequence[int] = (1, 2, 3), *, count: int = FEW, steps: int =
     return rows
 
 
-def told(teacher: nn.Module, model: Deit, batch: LabeledImages) -> Float[Tensor, ""]:
+def told(teacher: nn.Module, model: Deit, batch: LabeledImages) -> Loss:
     """Without the teacher: both heads learn the label."""
     logits = model.heads(batch.images)
     return hard_distillation(logits, batch.labels, F.one_hot(batch.labels, logits.label.shape[1]).float())
 
 
 def hard(teacher: nn.Module, model: Deit, batch: LabeledImages) -> Float[Tensor, ""]:
-    """The second head learns the teacher's first guess."""
-    return hard_distillation(model.heads(batch.images), batch.labels, _said(teacher, batch))
+    """The second head learns the teacher's prediction."""
+    return hard_distillation(model.heads(batch.images), batch.labels, _teacher_logits(teacher, batch))
 
 
-def soft(teacher: nn.Module, model: Deit, batch: LabeledImages) -> Float[Tensor, ""]:
+def soft(teacher: nn.Module, model: Deit, batch: LabeledImages) -> Loss:
     """The second head learns the teacher's probabilities, softened; both heads count alike, as in `hard`."""
     return soft_distillation(model.heads(batch.images), batch.labels, _teacher_logits(teacher, batch), share=0.5)
 
 
 @torch.no_grad()
-def _said(teacher: nn.Module, batch: LabeledImages) -> Float[Tensor, "batch label"]:
+def _teacher_logits(teacher: nn.Module, batch: LabeledImages) -> Float[Tensor, "batch label"]:
     return teacher(batch.images)
 
 
@@ -369,7 +371,7 @@ def _student(
 
 
 def moved(part: LabeledImages, step: int, *, most: int = 2) -> LabeledImages:
-    """Each image moved by up to `most` pixels along each side; its edge goes on beyond it."""
+    """Each image shifted by up to `most` pixels along each axis; its edge is repeated beyond it."""
     count, height, width = len(part), *part.images.shape[2:]
     generator = torch.Generator().manual_seed(step)
     down, right = torch.randint(-most, most + 1, (2, count, 1), generator=generator)
