@@ -42,7 +42,7 @@ from tfbook.course.experiments import current_commit, machine, markdown, store
 from tfbook.models.blocks import Config
 from tfbook.models.feed_forward import FeedForward
 from tfbook.models.gpt import GPT2, Gpt
-from tfbook.pretrain.measure import windows_of
+from tfbook.pretrain.measure import evaluation_windows
 from tfbook.text import Windows
 from tfbook.training import next_token_loss
 
@@ -159,7 +159,7 @@ def write_corpus(folder: Path, text: data.Text) -> None:
 @torch.no_grad()
 def loss_on(ids: Tensor, logits_of: Callable[[Tensor], Tensor]) -> float:
     """Mean cross-entropy, in nats, of all ids but the first few; each is guessed once, with up to 64 before it."""
-    windows, device = windows_of(ids, CONTEXT, most=len(ids)), runtime.device()
+    windows, device = evaluation_windows(ids, CONTEXT, limit=len(ids)), runtime.device()
     nats = 0.0
     for piece in windows.to(device).split(64):
         logits = logits_of(piece[:, :-1].contiguous())

@@ -25,7 +25,7 @@ from tfbook.generation import sampling
 from tfbook.models import gpt
 from tfbook.pretrain.__main__ import main
 from tfbook.pretrain.corpus import byte_counts, write_corpus
-from tfbook.pretrain.measure import matmul_peak, score, windows_of
+from tfbook.pretrain.measure import evaluation_windows, matmul_peak, score
 from tfbook.pretrain.options import Options
 from tfbook.pretrain.run import Progress
 from tfbook.text import CharacterVocabulary, Tokenizer
@@ -106,9 +106,9 @@ def test_windows_guess_no_token_twice(length: int, context: int, most: int) -> N
     """All but the rest of a window if there is room; else some from the beginning to the end."""
     if length <= context:
         with pytest.raises(ValueError, match=rf"the text has {length} tokens; expected context \+ 1 = {context + 1}"):
-            windows_of(torch.arange(length), context, most=most)
+            evaluation_windows(torch.arange(length), context, limit=most)
         return
-    windows, count = windows_of(torch.arange(length), context, most=most), (length - 1) // context
+    windows, count = evaluation_windows(torch.arange(length), context, limit=most), (length - 1) // context
     assert windows.shape == (min(count, most), context + 1)
     assert torch.equal(windows - windows[:, :1], torch.arange(context + 1).expand(len(windows), -1))
     guessed = windows[:, 1:].flatten().tolist()
@@ -131,7 +131,7 @@ def test_the_peak_is_the_best_of_several_products(monkeypatch: pytest.MonkeyPatc
 def test_the_peak_is_that_of_the_precision_trained_in(monkeypatch: pytest.MonkeyPatch, mixed_precision: bool) -> None:
     asked: list[bool] = []
     monkeypatch.setattr(
-        "tfbook.pretrain.measure.runtime.autocast", lambda wanted: asked.append(wanted) or nullcontext()
+        "tfbook.pretrain.measure.runtime.autocast", lambda enabled: asked.append(enabled) or nullcontext()
     )
     assert matmul_peak(mixed_precision=mixed_precision, repeats=1) > 0
     assert asked == [mixed_precision]
@@ -148,10 +148,10 @@ def test_a_run_learns_and_leaves_a_model_that_speaks(options: Options, capsys: p
     model, vocabulary = pretrain.load_pretrained(options.out)
     assert not model.training
     corpus = pretrain.read_corpus(options.out)
-    again = score(model, windows_of(corpus.valid, 8, most=10**6), byte_counts(vocabulary))
+    again = score(model, evaluation_windows(corpus.valid, 8, limit=10**6), byte_counts(vocabulary))
     assert again["valid_loss"] == pytest.approx(history.evaluations[-1]["valid_loss"], rel=1e-6)
-    dice, start = torch.Generator().manual_seed(0), corpus.valid[None, :1].long()
-    ids = sampling.generate(model, start, max_new_tokens=8, filters=[sampling.temperature(0.8)], generator=dice)
+    generator, start = torch.Generator().manual_seed(0), corpus.valid[None, :1].long()
+    ids = sampling.generate(model, start, max_new_tokens=8, filters=[sampling.temperature(0.8)], generator=generator)
     assert printed.endswith(vocabulary.decode(ids[0]) + "\n"), "learned positions end after 8"
 
 
@@ -163,10 +163,10 @@ def test_what_a_run_prints_and_writes_down(options: Options, capsys: pytest.Capt
     text = TEXT.encode()
     assert len(TEXT) == len(corpus.train) + len(corpus.valid) < len(text)
     assert lines[0].startswith("text.txt: 1,350 characters train, 150 valid")
-    assert lines[1] == f"text: 1,350 tokens to learn from, {len(set(TEXT))} different ones"
+    assert lines[1] == f"text: 1,350 training tokens, vocabulary {len(set(TEXT))}"
     weights = sum(parameter.numel() for parameter in model.parameters())
     assert lines[2] == f"model: {weights:,} parameters; 144 validation tokens"
-    assert re.fullmatch(r"machine: 1 process on cpu, float32, \d+ GFLOP/s in a matrix product, .*", lines[3])
+    assert re.fullmatch(r"machine: 1 process on cpu, float32, \d+ GFLOP/s in a matrix product \(.*", lines[3])
     for line, row in zip(lines[4:], history.evaluations, strict=False):
         assert line.startswith(
             f"step {row['step']:>6,}  loss {row['train_loss']:.4f}  validation {row['valid_loss']:.4f}"
@@ -176,13 +176,13 @@ def test_what_a_run_prints_and_writes_down(options: Options, capsys: pytest.Capt
     assert json.loads(Path(options.out, "history.json").read_text())["evaluations"] == history.evaluations
 
 
-def test_speed_utilisation_and_training_loss_are_those_since_the_evaluation_before(
+def test_speed_utilization_and_training_loss_are_those_since_the_evaluation_before(
     options: Options, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Two steps of 10 s, then two of 1 s: 2 · 2 · 4 · 8 tokens in 20 s, then in 2 s."""
     monkeypatch.setattr("tfbook.pretrain.run.matmul_peak", lambda: 1e6)
     options = replace(options, accumulate=2)
-    progress = Progress(options, pretrain.prepared(options))
+    progress = Progress(options, pretrain.prepare_corpus(options))
     history = History(loss=[4.0, 3.0], lr=[0.1] * 2, grad_norm=[1.0] * 2, seconds=[10.0, 20.0])
     row = {"valid_loss": 3.0, "perplexity": 20.0, "bits_per_byte": 4.0}
     history.evaluations.append({"step": 2, "seconds": 20.0, **row})
@@ -195,7 +195,7 @@ def test_speed_utilisation_and_training_loss_are_those_since_the_evaluation_befo
     assert (first["train_loss"], second["train_loss"]) == (3.5, 1.5)
     assert (first["tokens_per_second"], second["tokens_per_second"]) == (128 / 20, 128 / 2)
     work = 3 * gpt.flops(progress.vocab, options.config, 8)
-    assert second["utilisation"] == pytest.approx(work * 64 / 1e6)
+    assert second["utilization"] == pytest.approx(work * 64 / 1e6)
 
 
 @pytest.mark.parametrize("optimizer", ["adamw", "muon"])
@@ -220,7 +220,7 @@ def test_a_run_that_is_stopped_goes_on_to_the_same_end(
     stopped = pretrain.pretrain(options)
     assert stopped.interrupted
     assert stopped.steps == 5
-    assert capsys.readouterr().out.endswith("s: stopped, and the same command goes on from here\n")
+    assert capsys.readouterr().out.endswith("s: stopped; the same command resumes the run\n")
     monkeypatch.setattr(Progress, "report", report)
     assert pretrain.pretrain(options).loss == expected.loss
     weights = [pretrain.load_pretrained(folder).model.state_dict() for folder in (options.out, tmp_path / "whole")]
@@ -238,7 +238,7 @@ def test_a_run_that_is_done_says_its_text_and_trains_no_more(options: Options) -
 def test_other_options_are_refused_in_the_folder_of_a_run(options: Options, tmp_path: Path) -> None:
     """Unless they only say how long, how often or where."""
     pretrain.pretrain(options)
-    message = "run holds a run with lr 0.001, and lr is 0.01; give the same options to go on, or another folder"
+    message = "run holds a run with lr 0.001, and lr is 0.01; give the same options to resume it, or another folder"
     with pytest.raises(ValueError, match=message):
         pretrain.pretrain(replace(options, lr=0.01))
     moved = Path(options.out).rename(tmp_path / "moved")
@@ -252,7 +252,7 @@ def test_a_folder_whose_files_are_damaged_is_refused(options: Options) -> None:
     for name, message in {
         "train.tokens": r"train\.tokens is damaged",
         "vocabulary.json": r"vocabulary\.json is damaged",
-        "options.json": r"options\.json holds no options of a run",
+        "options.json": r"options\.json does not hold the options of a run",
     }.items():
         content = (folder / name).read_bytes()
         (folder / name).write_bytes(content[:-5])
@@ -270,7 +270,7 @@ def test_a_folder_whose_files_are_damaged_is_refused(options: Options) -> None:
 def test_a_run_killed_while_it_reads_its_text_reads_it_again(options: Options, monkeypatch: pytest.MonkeyPatch) -> None:
     """The options are written last, so a folder without them holds nothing that counts."""
     write_corpus(options.out, Text.split("another", "abc" * 100), 0)
-    corpus = pretrain.prepared(options)
+    corpus = pretrain.prepare_corpus(options)
     assert corpus.vocabulary.decode(corpus.train.tolist()) == TEXT[: int(0.9 * len(TEXT))]
 
 

@@ -1,27 +1,27 @@
-"""Pretraining of a GPT from a text to a model that speaks: `python -m tfbook.pretrain --help`.
+"""Pretraining a GPT, from a text file to a model that generates text: `python -m tfbook.pretrain --help`.
 
 The same command runs on one CPU, on one GPU and, under `torchrun`, in several processes.
 """
 
-from tfbook.pretrain.corpus import Corpus, byte_counts, read_corpus, text_of, write_corpus
-from tfbook.pretrain.measure import matmul_peak, score, windows_of
+from tfbook.pretrain.corpus import Corpus, byte_counts, load_text, read_corpus, write_corpus
+from tfbook.pretrain.measure import evaluation_windows, matmul_peak, score
 from tfbook.pretrain.options import Options
-from tfbook.pretrain.run import Pretrained, load_pretrained, prepared, pretrain, read_options, said
+from tfbook.pretrain.run import Pretrained, load_pretrained, prepare_corpus, pretrain, read_options, sample_text
 
 __all__ = [
     "Corpus",
     "Options",
     "Pretrained",
     "byte_counts",
+    "evaluation_windows",
     "load_pretrained",
+    "load_text",
     "matmul_peak",
-    "prepared",
+    "prepare_corpus",
     "pretrain",
     "read_corpus",
     "read_options",
-    "said",
+    "sample_text",
     "score",
-    "text_of",
-    "windows_of",
     "write_corpus",
 ]

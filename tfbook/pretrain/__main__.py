@@ -1,4 +1,4 @@
-"""Pretrains a GPT on a text. The same command goes on where it was interrupted.
+"""Pretrains a GPT on a text. After an interruption, the same command resumes the run.
 
 python -m tfbook.pretrain                                          tiny Shakespeare, characters, a small CPU
 python -m tfbook.pretrain --corpus book.txt --vocab 1024           your own text, byte-pair encoding
@@ -37,7 +37,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Trains as the command line says; what is wrong with it is said in one line."""
+    """Trains as the command line says; an error is one line."""
     parser = _parser()
     try:
         options = Options(**vars(parser.parse_args(arguments)))

@@ -1,4 +1,4 @@
-"""From a text to ids in files: which text, which tokens, and how many bytes each of them stands for.
+"""The corpus of a run: a text, its vocabulary, and its token ids in files.
 
 Shapes: time, vocab.
 """
@@ -24,17 +24,17 @@ TextVocabulary = CharacterVocabulary | Tokenizer
 
 
 class Corpus(NamedTuple):
-    """A text as ids, in two parts, and the vocabulary that reads and writes them."""
+    """A text as ids, in two parts, and the vocabulary that encodes and decodes them."""
 
     vocabulary: TextVocabulary
     train: Integer[Tensor, " time"]
     valid: Integer[Tensor, " time"]
 
 
-def text_of(corpus: str) -> Text:
-    """One of `CORPORA` or the text file of that name; the second corpus where the first cannot be had.
+def load_text(corpus: str) -> Text:
+    """One of `CORPORA`, or a text file; the second corpus when the first is not available.
 
-    Raises ValueError for what is neither, and for a file that is not UTF-8.
+    Raises ValueError when `corpus` is neither, and for a file that is not UTF-8.
     """
     if corpus in CORPORA:
         return data.load(corpus, fallback=CORPORA[1] if corpus == CORPORA[0] else None)
@@ -44,27 +44,27 @@ def text_of(corpus: str) -> Text:
     try:
         text = Text.split(path.name, path.read_text(encoding="utf-8"))
     except UnicodeDecodeError as error:
-        raise ValueError(f"corpus {corpus!r} is no UTF-8 text ({error})") from None
+        raise ValueError(f"corpus {corpus!r} is not a UTF-8 text ({error})") from None
     print(text)
     return text
 
 
 def byte_counts(vocabulary: TextVocabulary) -> Int64[Tensor, " vocab"]:
-    """How many bytes of UTF-8 each token stands for."""
+    """The number of UTF-8 bytes of each token."""
     if isinstance(vocabulary, CharacterVocabulary):
         return torch.tensor([len(character.encode()) for character in vocabulary.tokens])
     return torch.tensor([len(vocabulary.decode_bytes([token])) for token in range(len(vocabulary))])
 
 
 def write_corpus(folder: str | Path, text: Text, vocab: int) -> None:
-    """Cuts the text into tokens and writes them and their vocabulary into `folder`.
+    """Tokenizes the text and writes the ids and their vocabulary into `folder`.
 
-    `vocab` is the size of a byte-pair encoding learned on the training part; 0 takes characters. Raises ValueError when
-    it is too small for one.
+    `vocab` is the size of a byte-pair vocabulary learned on the training part, or 0 for characters. Raises ValueError
+    when it is too small.
     """
     vocabulary = Tokenizer.learn([text.train], vocab) if vocab else text.characters
-    for part, read in (("train", text.train), ("valid", text.valid)):
-        data.write_tokens(_tokens(folder, part), torch.as_tensor(vocabulary.encode(read)), len(vocabulary))
+    for part, string in (("train", text.train), ("valid", text.valid)):
+        data.write_tokens(_tokens(folder, part), torch.as_tensor(vocabulary.encode(string)), len(vocabulary))
     if isinstance(vocabulary, Tokenizer):
         vocabulary.save(_vocabulary(folder))
     else:

@@ -1,4 +1,4 @@
-"""What is measured of a language model: its loss in several units, and the machine that it is held against.
+"""Measurements: the loss of a language model in several units, and the peak speed of the machine.
 
 Shapes: batch, time, window.
 """
@@ -16,47 +16,47 @@ from tfbook import runtime
 from tfbook.training.losses import next_token_loss
 
 
-def windows_of(ids: Integer[Tensor, " time"], context: int, *, most: int) -> Int64[Tensor, "window longer"]:
-    """Pieces of `context` + 1 ids one after the other, at most `most` of them, spread evenly over the text.
+def evaluation_windows(ids: Integer[Tensor, " time"], context: int, *, limit: int) -> Int64[Tensor, "window longer"]:
+    """Windows of `context` + 1 ids, one after the other, or at most `limit` of them, spread evenly over the text.
 
-    Each begins with the last id of the one before, so that no id is guessed twice. Raises ValueError when the text is
-    shorter than one.
+    Each starts with the last id of the one before, so that no id is predicted twice. Raises ValueError when the text is
+    shorter than a window.
     """
     count = (len(ids) - 1) // context
     if count < 1:
         raise ValueError(f"the text has {len(ids)} tokens; expected context + 1 = {context + 1} or more")
-    starts = torch.linspace(0, count - 1, min(count, most)).round().long() * context
+    starts = torch.linspace(0, count - 1, min(count, limit)).round().long() * context
     return torch.stack([ids[start : start + context + 1].long() for start in starts.tolist()])
 
 
 @torch.no_grad()
 def score(
-    model: nn.Module, windows: Int[Tensor, "window time"], bytes_of: Int[Tensor, " vocab"], *, batch: int = 32
+    model: nn.Module, windows: Int[Tensor, "window time"], token_bytes: Int[Tensor, " vocab"], *, batch: int = 32
 ) -> dict[str, float]:
-    """Loss in nats a token, perplexity exp(loss), and bits a byte: −Σ log₂ p(token | before) / Σ bytes of the token.
+    """Loss in nats per token, perplexity exp(loss), and bits per byte: −Σ log₂ p(token | before) / Σ bytes of a token.
 
-    The last does not depend on how the text is cut into tokens; `bytes_of` says how many bytes each token stands for.
+    Bits per byte can be compared between tokenizers; `token_bytes` is the number of bytes of each token.
     """
     device, nats = next(model.parameters()).device, 0.0
     for ids in windows.split(batch):
         nats += next_token_loss(model, ids.to(device)).mean.item() * ids[:, 1:].numel()
     targets = windows[:, 1:]
-    loss, read = nats / targets.numel(), bytes_of[targets].sum().item()
-    return {"valid_loss": loss, "perplexity": math.exp(loss), "bits_per_byte": nats / math.log(2) / read}
+    loss, total_bytes = nats / targets.numel(), token_bytes[targets].sum().item()
+    return {"valid_loss": loss, "perplexity": math.exp(loss), "bits_per_byte": nats / math.log(2) / total_bytes}
 
 
 def matmul_peak(*, mixed_precision: bool = True, repeats: int = 8) -> float:
-    """Floating-point operations a second of this machine in a product of two large square matrices, as measured now.
+    """Floating-point operations per second in a product of two large square matrices, measured on this machine.
 
-    At the runtime's precision, or in float32 without `mixed_precision`; the best of several. It is what model-FLOPs
-    utilisation is a share of here, since few machines reach the number on their data sheet.
+    It uses the runtime's precision, or float32 without `mixed_precision`, and takes the best of several products.
+    Model-FLOPs utilization is relative to it, since few machines reach the number on their data sheet.
     """
     device = runtime.device()
     size = 1024 if device.type == "cpu" else 8192
     a, seconds = torch.randn(size, size, device=device), []
     with runtime.autocast(mixed_precision):
-        a = a.to((a[:1, :1] @ a[:1, :1]).dtype)  # so that no cast is timed
-        for _ in range(repeats + 1):  # the first also sets up the kernel
+        a = a.to((a[:1, :1] @ a[:1, :1]).dtype)  # so that the cast is not timed
+        for _ in range(repeats + 1):  # the first one includes a setup
             start = time.perf_counter()
             a @ a
             runtime.synchronize()

@@ -1,4 +1,4 @@
-"""One pretraining run: its folder, what it measures on the way, and the model that comes out of it.
+"""A pretraining run: its folder, its progress, and the model that it produces.
 
 Shapes: time.
 """
@@ -22,23 +22,23 @@ from tfbook.pretrain.corpus import (
     Corpus,
     TextVocabulary,
     byte_counts,
+    load_text,
     read_corpus,
     read_vocabulary,
-    text_of,
     write_corpus,
 )
-from tfbook.pretrain.measure import matmul_peak, score, windows_of
+from tfbook.pretrain.measure import evaluation_windows, matmul_peak, score
 from tfbook.pretrain.options import Options
 from tfbook.text.windows import Windows
 from tfbook.training import checkpoints, distributed
 from tfbook.training.checkpoints import History
 from tfbook.training.losses import next_token_loss
 
-MAY_CHANGE = {"steps", "evaluate_every", "checkpoint_every", "sample", "out"}  # from one start of a run to the next
+MAY_CHANGE = {"steps", "evaluate_every", "checkpoint_every", "sample", "out"}  # when a run is resumed
 
 
 class Pretrained(NamedTuple):
-    """A model and the vocabulary that turns texts into its ids and back."""
+    """A model and its vocabulary."""
 
     model: gpt.Gpt
     vocabulary: TextVocabulary
@@ -48,7 +48,7 @@ class Pretrained(NamedTuple):
 
 
 def load_pretrained(folder: str | Path) -> Pretrained:
-    """The model of a run's newest sound checkpoint, in eval mode, for `sampling.generate`.
+    """The model of a run's newest intact checkpoint, in eval mode, for `sampling.generate`.
 
     Raises FileNotFoundError when there is none, and CheckpointError or ValueError when a file is damaged.
     """
@@ -64,21 +64,21 @@ def read_options(folder: str | Path) -> Options:
     try:
         return Options(**json.loads(path.read_text(encoding="utf-8")))
     except (ValueError, TypeError) as error:
-        raise ValueError(f"{path} holds no options of a run ({error})") from error
+        raise ValueError(f"{path} does not hold the options of a run ({error})") from error
 
 
-def prepared(options: Options) -> Corpus:
-    """The corpus of the run in `options.out`, where the first start writes it; a later one reads the same.
+def prepare_corpus(options: Options) -> Corpus:
+    """The corpus of the run in `options.out`: a new run writes it, and a resumed run reads it again.
 
-    Raises ValueError for a run with other options there, and for a corpus or vocabulary that cannot be had.
+    Raises ValueError when that folder holds a run with other options, and when the corpus or vocabulary is impossible.
     """
     with distributed.first_in_turn():
         if _options(options.out).exists():
             _check_same(options, read_options(options.out))
         else:
-            write_corpus(options.out, text_of(options.corpus), options.vocab)
+            write_corpus(options.out, load_text(options.corpus), options.vocab)
         if distributed.rank() == 0:
-            _write_json(_options(options.out), asdict(options))  # after the corpus, which is whole where this is
+            _write_json(_options(options.out), asdict(options))  # last, so that the corpus is complete if this is there
         return read_corpus(options.out)
 
 
@@ -87,7 +87,7 @@ def _check_same(options: Options, before: Options) -> None:
     for name, now in asdict(options).items():
         if name not in MAY_CHANGE and was[name] != now:
             found = f"{options.out} holds a run with {name} {was[name]!r}, and {name} is {now!r}"
-            raise ValueError(f"{found}; give the same options to go on, or another folder")
+            raise ValueError(f"{found}; give the same options to resume it, or another folder")
 
 
 def _checkpoint(folder: str | Path) -> Path:
@@ -107,16 +107,16 @@ def _write_json(path: Path, content: dict[str, Any]) -> None:
 
 
 def pretrain(options: Options) -> History:
-    """Trains a `Gpt` as the options say, or goes on where `options.out` was left, and says a text in the end.
+    """Trains a `Gpt` as the options say, or resumes the run in `options.out`; in the end it prints a sampled text.
 
-    Of several processes (`distributed.processes()`) each reads its share of a batch. Raises ValueError for options that
-    fit neither the text nor the folder, and what `training.fit` raises.
+    With several processes (`distributed.processes()`), each reads its share of a batch. Raises ValueError for options
+    that do not match the text or the folder, and whatever `training.fit` raises.
     """
     runtime.keep_memory()
-    corpus = prepared(options)
+    corpus = prepare_corpus(options)
     runtime.seed(options.seed)
     model = gpt.Gpt(len(corpus.vocabulary), options.config).to(runtime.device())
-    runtime.seed(options.seed + distributed.rank())  # processes drop different numbers
+    runtime.seed(options.seed + distributed.rank())  # so that dropout differs between processes
     batches, progress = _batches(options, corpus), Progress(options, corpus)
     history = training.fit(
         model,
@@ -141,32 +141,34 @@ def _batches(options: Options, corpus: Corpus) -> Windows:
 
 
 class Progress:
-    """Measures a run and, in the first process, writes down and prints a line for each evaluation."""
+    """Evaluates a run; the first process writes and prints a line for each evaluation."""
 
     def __init__(self, options: Options, corpus: Corpus):
         self.options, self.vocab = options, len(corpus.vocabulary)
-        most = max(1, options.evaluate_on // options.context)
-        self.windows = windows_of(corpus.valid, options.context, most=most)
-        self.bytes_of = byte_counts(corpus.vocabulary)
-        self.peak = distributed.mean(matmul_peak()) * distributed.world_size()  # of all, measured at the same time
+        limit = max(1, options.evaluate_on // options.context)
+        self.windows = evaluation_windows(corpus.valid, options.context, limit=limit)
+        self.token_bytes = byte_counts(corpus.vocabulary)
+        self.peak = (
+            distributed.mean(matmul_peak()) * distributed.count()
+        )  # of all processes, which measure at the same time
         if distributed.rank() == 0:
-            self._introduce(corpus)
+            self._print_setup(corpus)
 
-    def _introduce(self, corpus: Corpus) -> None:
+    def _print_setup(self, corpus: Corpus) -> None:
         weights = gpt.parameter_count(self.vocab, self.options.config)
-        processes = f"{distributed.world_size()} process{'es' if distributed.world_size() > 1 else ''}"
-        print(f"text: {len(corpus.train):,} tokens to learn from, {self.vocab:,} different ones")
+        processes = f"{distributed.count()} process{'es' if distributed.count() > 1 else ''}"
+        print(f"text: {len(corpus.train):,} training tokens, vocabulary {self.vocab:,}")
         print(f"model: {weights:,} parameters; {self.windows[:, 1:].numel():,} validation tokens")
-        peak = f"{self.peak / 1e9:,.0f} GFLOP/s in a matrix product, which utilisation is a share of"
+        peak = f"{self.peak / 1e9:,.0f} GFLOP/s in a matrix product (utilization is relative to it)"
         print(f"machine: {processes} on {runtime.device()}, {runtime.precision()}, {peak}", flush=True)
 
     def evaluate(self, model: gpt.Gpt) -> dict[str, float]:
-        """Loss, perplexity and bits a byte on the validation text."""
+        """Loss, perplexity and bits per byte on the validation text."""
         with runtime.autocast(self.options.recipe.mixed_precision):
-            return score(model, self.windows, self.bytes_of)
+            return score(model, self.windows, self.token_bytes)
 
     def report(self, history: History) -> None:
-        """Adds training loss, speed and utilisation since the evaluation before to the newest one, and prints it."""
+        """Adds training loss, speed and utilization since the previous evaluation to the newest one, and prints it."""
         row, first = history.evaluations[-1], 0
         if len(history.evaluations) > 1:
             first = int(history.evaluations[-2]["step"])
@@ -174,7 +176,7 @@ class Progress:
         tokens = self.options.batch * self.options.accumulate * self.options.context * (history.steps - first)
         row["train_loss"] = sum(history.loss[first:]) / (history.steps - first)
         row["tokens_per_second"] = tokens / seconds
-        row["utilisation"] = gpt.utilization(
+        row["utilization"] = gpt.utilization(
             tokens / seconds, self.vocab, self.options.config, self.options.context, peak=self.peak
         )
         if distributed.rank() == 0:
@@ -185,30 +187,29 @@ class Progress:
 def _line(row: dict[str, float]) -> str:
     losses = f"loss {row['train_loss']:.4f}  validation {row['valid_loss']:.4f}"
     units = f"perplexity {row['perplexity']:.2f}  {row['bits_per_byte']:.4f} bits/byte"
-    speed = f"{row['tokens_per_second']:,.0f} tokens/s  utilisation {row['utilisation']:.0%}"
+    speed = f"{row['tokens_per_second']:,.0f} tokens/s  utilization {row['utilization']:.0%}"
     return f"step {row['step']:>6,}  {losses}  {units}  {speed}"
 
 
 def _print_above_the_bar(line: str) -> None:
-    from tqdm.auto import tqdm  # here, because it looks for a notebook when imported
+    from tqdm.auto import tqdm  # here, because its import looks for a notebook
 
     tqdm.write(line)
 
 
 def _conclude(options: Options, pretrained: Pretrained, start: Tensor, history: History) -> None:
-    state = "stopped, and the same command goes on from here" if history.interrupted else "done"
+    state = "stopped; the same command resumes the run" if history.interrupted else "done"
     print(f"{history.steps:,} steps in {history.elapsed:,.1f} s: {state}")
     if options.sample and not history.interrupted:
-        print(said(pretrained, start, options.sample, options.seed))
+        print(sample_text(pretrained, start, options.sample, options.seed))
 
 
-def said(pretrained: Pretrained, start: Int64[Tensor, " time"], limit: int, seed: int) -> str:
-    """A text that begins with the tokens `start`, no longer than the positions that the model has learned."""
+def sample_text(pretrained: Pretrained, start: Int64[Tensor, " time"], max_new_tokens: int, seed: int) -> str:
+    """A sampled text that begins with the tokens `start`; it is no longer than the learned positions of the model."""
     model, vocabulary = pretrained
     if isinstance(model.stack.position, Learned):
-        limit = min(limit, model.stack.position.embedding.num_embeddings - len(start) + 1)
+        max_new_tokens = min(max_new_tokens, model.stack.position.table.num_embeddings - len(start) + 1)
     ids = start[None].to(next(model.parameters()).device)
-    dice, filters = torch.Generator(ids.device).manual_seed(seed), [sampling.temperature(0.8)]
-    return vocabulary.decode(
-        sampling.generate(model, ids, max_new_tokens=limit, filters=filters, generator=dice)[0].tolist()
-    )
+    generator, filters = torch.Generator(ids.device).manual_seed(seed), [sampling.temperature(0.8)]
+    generated = sampling.generate(model, ids, max_new_tokens=max_new_tokens, filters=filters, generator=generator)
+    return vocabulary.decode(generated[0].tolist())

@@ -25,7 +25,7 @@ from tfbook.models import gpt
 from tfbook.models.blocks import Config
 from tfbook.models.feed_forward import FeedForward
 from tfbook.pretrain.corpus import byte_counts
-from tfbook.pretrain.measure import score, windows_of
+from tfbook.pretrain.measure import evaluation_windows, score
 from tfbook.text.windows import Windows
 from tfbook.training.losses import next_token_loss
 
@@ -113,7 +113,7 @@ def _trained(text: Text, width: int, layers: int, tokens: int, seed: int) -> dic
     model = gpt.Gpt(len(text.characters), config).to(runtime.device())
     batches = Windows(text.characters.encode(text.train), length=CONTEXT + 1, size=BATCH, seed=seed)
     training.fit(model, next_token_loss, batches, _recipe(steps))
-    valid = windows_of(text.characters.encode(text.valid), CONTEXT, most=len(text.valid))
+    valid = evaluation_windows(text.characters.encode(text.valid), CONTEXT, limit=len(text.valid))
     return {
         "width": width,
         "layers": layers,
