@@ -287,7 +287,9 @@ def both_terms(model: nn.Module, batch: Batch) -> Loss:
 
 def shared_weight(model: nn.Module, batch: Batch) -> Loss:
     """Two terms, the second of which has a gradient in one weight alone."""
-    return translation_loss(model, batch) + Loss(model.encoder.embed.weight[batch.source].square().sum(), batch.source.numel())
+    return translation_loss(model, batch) + Loss(
+        model.encoder.embed.weight[batch.source].square().sum(), batch.source.numel()
+    )
 
 
 @pytest.mark.parametrize(
