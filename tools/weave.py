@@ -3,8 +3,8 @@
     python tools/weave.py            refresh the cells
     python tools/weave.py --check    list the cells that differ; exit 1 if there are any
 
-A code cell whose first line is `# tfbook.attention.implementations.masked_softmax` holds the source of that class, function or method.
-The cell whose first line begins with `# Setup:` holds tools/setup_cell.py.
+A code cell whose first line is a full name, such as `# tfbook.attention.implementations.masked_softmax`, holds the
+source of that class, function or method. The cell whose first line begins with `# Setup:` holds tools/setup_cell.py.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def source_of(name: str) -> str:
 
 
 def expected(cell: NotebookNode) -> str | None:
-    """What a woven cell should hold; None where a cell is the author's own."""
+    """What a woven cell should hold; None for the author's own cells."""
     if cell.cell_type != "code":
         return None
     if first_line(cell).startswith(SETUP):
@@ -48,7 +48,7 @@ def expected(cell: NotebookNode) -> str | None:
 def weave(notebook: NotebookNode) -> list[str]:
     """Refreshes the woven cells in place and returns the first lines of those that differed.
 
-    Outputs stay, since a definition prints nothing. Raises LookupError, naming the cell, for a name without source.
+    Outputs are kept, since a definition prints nothing. Raises LookupError, with the cell, for a name without source.
     """
     changed = []
     for number, cell in enumerate(notebook.cells):
@@ -63,7 +63,7 @@ def weave(notebook: NotebookNode) -> list[str]:
 
 
 def weave_all(paths: list[Path], *, check: bool) -> list[str]:
-    """Weaves the notebooks, or only looks when `check`; returns what differed, notebook by notebook."""
+    """Weaves the notebooks, or only compares them with `check`; returns the cells that differed."""
     differences = []
     for path in paths:
         notebook = read(path)
