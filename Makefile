@@ -39,7 +39,7 @@ help: ## List these commands
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1|\2/p' Makefile | while IFS='|' read -r name text; do \
 	    printf '  %-16s %s\n' "$$name" "$$text"; done
 	@echo "variables: PYTHON (the interpreter that makes .venv), PORT and LAB_ARGS (for JupyterLab),"
-	@echo "           N (a lesson's number), PYTEST_ARGS and NOTEBOOK_ARGS (for pytest)"
+	@echo "           N (a lesson's number or slug), PYTEST_ARGS and NOTEBOOK_ARGS (for pytest)"
 
 lab: $(VENV)/lab.stamp ## Open the lessons in JupyterLab (PORT=8888, LAB_ARGS="--ip=0.0.0.0")
 	@echo "JupyterLab prints its address below; it runs until you press Ctrl-C."

@@ -1,11 +1,11 @@
-"""Time and peak memory of every kernel of `tfbook.attention.efficient` against length, beside PyTorch's dense attention.
+"""Time and peak memory of every efficient implementation of attention against length, beside PyTorch's dense one.
 
     python benchmarks/efficient_attention.py [--rounds 5] [--bars] [--out efficient.json]
 
-Causal self-attention of one sequence with 4 heads of width 32, forward and backward. The kernels take turns at each
-length. Exponents are fitted over the lengths from 1,024 on. "Faster from" is the length from which on a kernel takes
-less time than PyTorch's `scaled_dot_product_attention(is_causal=True)`. `--bars` measures only what has a bar. The exit
-status is 1 when one is missed.
+Causal self-attention of one sequence with 4 heads of width 32, forward and backward. The implementations take turns at
+each length. Exponents are fitted over the lengths from 1,024 on. "Faster from" is the length from which on an
+implementation takes less time than PyTorch's `scaled_dot_product_attention(is_causal=True)`. `--bars` measures only
+what has a bar. The exit status is 1 when one is missed.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from statistics import median
 from typing import Any
 
 from tfbook import runtime
-from tfbook.course.experiments import in_turns, machine, markdown, peak_memory
+from tfbook.course.experiments import machine, markdown
+from tfbook.course.experiments.cost import exponent, in_turns, peak_memory
 from tfbook.course.experiments.efficient_attention import (
     FUSED,
     IMPLEMENTATIONS,
@@ -29,33 +30,35 @@ from tfbook.course.experiments.efficient_attention import (
     WRITTEN_OUT,
     forward_backward,
 )
-from tfbook.course.experiments.self_attention import exponent
 
 LENGTHS = (256, 512, 1024, 2048, 4096, 8192, 16384)
 FITTED = 1024  # the shortest length of those that exponents are fitted over
-TIMED_AT = 8192  # where the banded kernel is compared with PyTorch's
+TIMED_AT = 8192  # where the banded implementation is compared with PyTorch's
 BARS = {  # name → largest exponent of memory and of time; None where there is no bar
     "banded": (1.15, 1.15),
     "tiled": (1.15, None),
     "linear": (1.15, 1.15),
     "Performer": (1.15, 1.15),
 }
-FASTER = 5.0  # times PyTorch's kernel: the bar of the banded one
+FASTER = 5.0  # times PyTorch's implementation: the bar of the banded one
 
 
 def measured(names: Sequence[str], length: int, rounds: int) -> list[dict[str, Any]]:
-    """A row for each kernel: seconds of each round, and bytes at the peak beyond those of the inputs."""
+    """A row for each implementation: seconds of each round, and bytes at the peak beyond those of the inputs."""
     runs = {name: forward_backward(name, length) for name in names}
     if length > LONGEST_WRITTEN_OUT:
         runs.pop(WRITTEN_OUT, None)
     seconds = in_turns(runs, rounds)
-    return [{"kernel": k, "n": length, "seconds": seconds[k], "bytes": peak_memory(run)} for k, run in runs.items()]
+    return [
+        {"implementation": name, "n": length, "seconds": seconds[name], "bytes": peak_memory(run)}
+        for name, run in runs.items()
+    ]
 
 
 def times_faster(rows: Sequence[dict[str, Any]], implementation: str, length: int) -> float:
-    """PyTorch's time over the kernel's: the middle of the rounds' ratios."""
+    """PyTorch's time over the implementation's: the middle of the rounds' ratios."""
     theirs, ours = (
-        next(row["seconds"] for row in rows if (row["kernel"], row["n"]) == (name, length))
+        next(row["seconds"] for row in rows if (row["implementation"], row["n"]) == (name, length))
         for name in (FUSED, implementation)
     )
     return median(a / b for a, b in zip(theirs, ours, strict=True))
@@ -77,16 +80,16 @@ def crossing(lengths: Sequence[int], ratios: Sequence[float]) -> float | None:
 
 
 def summary(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """For each kernel its time and memory at the greatest length, both exponents, and where it crosses PyTorch's."""
+    """For each implementation: time and memory at the greatest length, both exponents, where it crosses PyTorch's."""
     found = []
-    for name in dict.fromkeys(row["kernel"] for row in rows):
-        own = [row for row in rows if row["kernel"] == name]
+    for name in dict.fromkeys(row["implementation"] for row in rows):
+        own = [row for row in rows if row["implementation"] == name]
         fitted, last = [row for row in own if row["n"] >= FITTED], own[-1]
         lengths = [row["n"] for row in fitted]
         crossed = crossing([row["n"] for row in own], [times_faster(rows, name, row["n"]) for row in own])
         found.append(
             {
-                "kernel": name,
+                "implementation": name,
                 "n": last["n"],
                 "ms": round(1000 * median(last["seconds"]), 1),
                 "MB": round(last["bytes"] / 1e6, 1),
@@ -102,7 +105,7 @@ def missed(rows: Sequence[dict[str, Any]], table: Sequence[dict[str, Any]]) -> l
     """The bars that are missed, in words."""
     found = []
     for row in table:
-        for what, bar in zip(("memory ∝ n^", "time ∝ n^"), BARS.get(row["kernel"], (None, None)), strict=True):
+        for what, bar in zip(("memory ∝ n^", "time ∝ n^"), BARS.get(row["implementation"], (None, None)), strict=True):
             if bar is not None and not row[what] <= bar:
                 found.append(f"{row['implementation']}: {what}{row[what]}, allowed {bar}")
     faster = times_faster(rows, "banded", TIMED_AT)
@@ -115,7 +118,7 @@ def main() -> int:
     """Measures, prints the table and where it comes from; exit status 1 when a bar is missed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--bars", action="store_true", help="only the kernels that have a bar")
+    parser.add_argument("--bars", action="store_true", help="only the implementations that have a bar")
     parser.add_argument("--out", type=Path, help="a JSON file for rows, machine and date")
     arguments = parser.parse_args()
     runtime.keep_memory()

@@ -40,6 +40,7 @@ from torch.nn import functional as F
 from tfbook import data, runtime, training
 from tfbook.course.experiments import current_commit, machine, markdown, store
 from tfbook.models.blocks import Config
+from tfbook.models.feed_forward import FeedForward
 from tfbook.models.gpt import GPT2, Gpt
 from tfbook.pretrain.measure import evaluation_windows
 from tfbook.text import Windows
@@ -58,15 +59,15 @@ ARGUMENTS = {  # its README's, but for evaluation
 class Entrant(NamedTuple):
     """What enters the race: a shape, the pieces of text in a batch, and how it is trained."""
 
-    sizes: Config
+    config: Config
     batch: int
     recipe: training.Recipe
 
 
 def shape(layers: int, d_model: int, position: str) -> Config:
     """GPT-2's architecture in small, with the activation that nanoGPT has."""
-    sizes = {"layers": layers, "d_model": d_model, "heads": 4, "d_ff": 4 * d_model, "longest": CONTEXT}
-    return replace(GPT2, **sizes, position=position, activation=F.gelu, dropout=0.0)
+    config = {"layers": layers, "d_model": d_model, "heads": 4, "d_ff": 4 * d_model, "max_length": CONTEXT}
+    return replace(GPT2, **config, position=position, feed_forward=partial(FeedForward, activation=F.gelu), dropout=0.0)
 
 
 def adamw(steps: int, lr: float) -> Entrant:
@@ -76,11 +77,11 @@ def adamw(steps: int, lr: float) -> Entrant:
     return Entrant(shape(4, 128, "learned"), 12, recipe)
 
 
-def muon(steps: int, sizes: Config) -> Entrant:
+def muon(steps: int, config: Config) -> Entrant:
     """Updates of equal length in all directions, which bear a high learning rate at once."""
     schedule = training.warmup_cosine(20)
     recipe = training.Recipe(steps=steps, optimizer="muon", lr=0.03, momentum=0.9, betas=(0.9, 0.99), schedule=schedule)
-    return Entrant(sizes, 20, recipe)
+    return Entrant(config, 20, recipe)
 
 
 ENTRANTS = {
@@ -113,7 +114,7 @@ def ours(entrant: Entrant, text: data.Text, seed: int) -> Outcome:
     train_ids, valid_ids = (text.characters.encode(part) for part in (text.train, text.valid))
     start = time.perf_counter()
     runtime.seed(seed)
-    model = Gpt(len(text.characters), entrant.sizes).to(runtime.device())
+    model = Gpt(len(text.characters), entrant.config).to(runtime.device())
     windows = Windows(train_ids, length=CONTEXT + 1, size=entrant.batch, seed=seed)
     training.fit(model, next_token_loss, windows, entrant.recipe)
     seconds = time.perf_counter() - start

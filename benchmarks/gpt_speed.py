@@ -33,10 +33,12 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from tfbook import runtime, training
-from tfbook.course.experiments import in_turns, machine, markdown
+from tfbook.course.experiments import machine, markdown
+from tfbook.course.experiments.cost import in_turns
 from tfbook.generation import sampling
 from tfbook.generation.frozen import Frozen
 from tfbook.models.blocks import Config
+from tfbook.models.feed_forward import FeedForward
 from tfbook.models.gpt import GPT2, Gpt
 from tfbook.text import Windows
 from tfbook.training import next_token_loss
@@ -49,7 +51,7 @@ WEIGHTS = runtime.PRECISIONS | {"float16": torch.float16}
 class Shape(NamedTuple):
     """A model, the batches that it is trained on, steps in a turn, and how much faster than a peer it has to speak."""
 
-    sizes: Config
+    config: Config
     batch: int
     time: int
     steps: int
@@ -58,8 +60,10 @@ class Shape(NamedTuple):
 
 def small(layers: int, d_model: int, heads: int) -> Config:
     """GPT-2's architecture in small, with the positions that speaking needs."""
-    sizes = replace(GPT2, layers=layers, d_model=d_model, heads=heads, d_ff=4 * d_model)
-    return replace(sizes, longest=PROMPT + SPOKEN, activation=F.gelu, dropout=0.0)
+    config = replace(GPT2, layers=layers, d_model=d_model, heads=heads, d_ff=4 * d_model)
+    return replace(
+        config, max_length=PROMPT + SPOKEN, feed_forward=partial(FeedForward, activation=F.gelu), dropout=0.0
+    )
 
 
 SHAPES = {
@@ -81,12 +85,12 @@ class Peer:
 # ---- the peers ---------------------------------------------------------------------------------------------------
 
 
-def nanogpt(sizes: Config, folder: Path) -> Peer:
+def nanogpt(config: Config, folder: Path) -> Peer:
     """Karpathy's, with the optimiser that it configures itself."""
     if str(folder.resolve()) not in sys.path:
         sys.path.insert(0, str(folder.resolve()))
     theirs = import_module("model")
-    names = {"n_layer": sizes.layers, "n_head": sizes.heads, "n_embd": sizes.d_model, "block_size": sizes.longest}
+    names = {"n_layer": config.layers, "n_head": config.heads, "n_embd": config.d_model, "block_size": config.longest}
     with redirect_stdout(StringIO()):  # it prints its size
         config = theirs.GPTConfig(**names, vocab_size=VOCAB, dropout=0.0, bias=True)
         model = theirs.GPT(config).to(runtime.device())
@@ -108,11 +112,11 @@ def written_out(peer: Peer) -> Peer:
     return peer
 
 
-def hugging_face(sizes: Config) -> Peer:
+def hugging_face(config: Config) -> Peer:
     """GPT2LMHeadModel with its fused attention and the cache that `generate` uses unless told otherwise."""
     from transformers import GPT2Config, GPT2LMHeadModel
 
-    names = {"n_layer": sizes.layers, "n_head": sizes.heads, "n_embd": sizes.d_model, "n_positions": sizes.longest}
+    names = {"n_layer": config.layers, "n_head": config.heads, "n_embd": config.d_model, "n_positions": config.longest}
     drops = dict.fromkeys(("resid_pdrop", "embd_pdrop", "attn_pdrop"), 0.0)
     tokens = dict.fromkeys(("bos_token_id", "eos_token_id", "pad_token_id"))
     config = GPT2Config(**names, **drops, **tokens, vocab_size=VOCAB, activation_function="gelu")
@@ -125,13 +129,13 @@ def hugging_face(sizes: Config) -> Peer:
     )
 
 
-def x_transformers(sizes: Config) -> Peer:
+def x_transformers(config: Config) -> Peer:
     """Its decoder with fused attention, and the wrapper that samples with a cache."""
     from x_transformers import AutoregressiveWrapper, Decoder, TransformerWrapper
 
-    names = {"dim": sizes.d_model, "depth": sizes.layers, "heads": sizes.heads}
-    blocks = Decoder(**names, attn_dim_head=sizes.d_model // sizes.heads, attn_flash=True)
-    model = TransformerWrapper(num_tokens=VOCAB, max_seq_len=sizes.longest, attn_layers=blocks, tie_embedding=True)
+    names = {"dim": config.d_model, "depth": config.layers, "heads": config.heads}
+    blocks = Decoder(**names, attn_dim_head=config.d_model // config.heads, attn_flash=True)
+    model = TransformerWrapper(num_tokens=VOCAB, max_seq_len=config.longest, attn_layers=blocks, tie_embedding=True)
     wrapper = AutoregressiveWrapper(model).to(runtime.device())
     return Peer(
         model=wrapper,
@@ -146,12 +150,12 @@ def fused_adamw(model: nn.Module) -> torch.optim.Optimizer:
     return torch.optim.AdamW(model.parameters(), lr=1e-3, betas=(0.9, 0.99), weight_decay=0.1, fused=True)
 
 
-def peers(sizes: Config, folder: Path | None) -> dict[str, Peer]:
+def peers(config: Config, folder: Path | None) -> dict[str, Peer]:
     """Those that are there."""
-    found = {} if folder is None else {"nanoGPT": nanogpt(sizes, folder)}
+    found = {} if folder is None else {"nanoGPT": nanogpt(config, folder)}
     for name, build in (("transformers", hugging_face), ("x_transformers", x_transformers)):
         if find_spec(name):
-            found[name] = build(sizes)
+            found[name] = build(config)
     return found
 
 
@@ -186,13 +190,13 @@ def trained(shape: Shape, folder: Path | None, rounds: int) -> dict[tuple[str, s
     chosen = {"float32": False, runtime.precision(): runtime.precision() != "float32"}
     runs = {
         ("tfbook", precision): partial(
-            train_ours, Gpt(VOCAB, shape.sizes).to(runtime.device()), batches, shape.steps, mixed
+            train_ours, Gpt(VOCAB, shape.config).to(runtime.device()), batches, shape.steps, mixed
         )
         for precision, mixed in chosen.items()
     }
-    others = peers(shape.sizes, folder)
+    others = peers(shape.config, folder)
     if folder is not None:
-        others["nanoGPT, attention written out"] = written_out(nanogpt(shape.sizes, folder))
+        others["nanoGPT, attention written out"] = written_out(nanogpt(shape.config, folder))
     for name, peer in others.items():
         runs |= {
             (name, precision): partial(train_peer, peer, batches, shape.steps, precision == "bfloat16")
@@ -222,11 +226,11 @@ def speaking(shape: Shape, folder: Path | None, rounds: int) -> dict[tuple[str, 
     """(who, precision of the weights) → tokens a second in each round."""
     runtime.setup(0)
     prompt = torch.randint(VOCAB, (1, PROMPT), device=runtime.device())
-    model = Gpt(VOCAB, shape.sizes).to(runtime.device()).eval()
+    model = Gpt(VOCAB, shape.config).to(runtime.device()).eval()
     runs = {(TRAINED, "float32"): partial(sampling.generate, model, prompt, max_new_tokens=SPOKEN)}
     for precision, dtype in WEIGHTS.items():
         runs[FROZEN, precision] = partial(speak_frozen, model, dtype, prompt)
-        for name, peer in peers(shape.sizes, folder).items():
+        for name, peer in peers(shape.config, folder).items():
             peer.model.eval().to(dtype)
             runs[name, precision] = partial(peer.speak, prompt)
     return {who: [SPOKEN / each for each in seconds] for who, seconds in in_turns(runs, rounds).items()}

@@ -23,16 +23,17 @@ from statistics import median
 from typing import Any
 
 import torch
-from tfbook.training import optimizers
 from torch import nn
 from torch.nn import functional as F
 
 from tfbook import runtime
+from tfbook.attention import POSITIONS
 from tfbook.course.experiments import machine, markdown
 from tfbook.models.blocks import Config
 from tfbook.models.gpt import Gpt
 from tfbook.models.transformer import Decoder, Encoder, Transformer
 from tfbook.models.vit import Vit, VitConfig
+from tfbook.training import optimizers
 
 WARM_UP, STEPS = 10, 30
 Loss = Callable[[], torch.Tensor]
@@ -40,16 +41,16 @@ Loss = Callable[[], torch.Tensor]
 
 def translator() -> tuple[nn.Module, Loss]:
     """Lesson 05's, on 64 sentences of 13 words."""
-    sizes = Config(d_model=128, heads=8, d_ff=512, layers=2, position="rotary")
-    model, words = Transformer(Encoder(530, sizes), Decoder(988, sizes, tied=False)), torch.randint(4, 500, (64, 14))
+    config = Config(d_model=128, heads=8, d_ff=512, layers=2, position=POSITIONS["rotary"])
+    model, words = Transformer(Encoder(530, config), Decoder(988, config, tied=False)), torch.randint(4, 500, (64, 14))
     lengths = torch.full((64,), 13)
     return model, lambda: _next_word(model(words[:, 1:], lengths, words[:, :-1]).logits, words[:, 1:])
 
 
 def vit() -> tuple[nn.Module, Loss]:
     """32 × 32 pixels in patches of 4, 128 images."""
-    sizes = VitConfig(d_model=128, heads=4, d_ff=512, layers=4, height=32, width=32, patch=4)
-    model, images, labels = Vit(10, sizes), torch.rand(128, 3, 32, 32), torch.randint(10, (128,))
+    config = VitConfig(d_model=128, heads=4, d_ff=512, layers=4, height=32, width=32, patch=4)
+    model, images, labels = Vit(10, config), torch.rand(128, 3, 32, 32), torch.randint(10, (128,))
     return model, lambda: F.cross_entropy(model(images).float(), labels)
 
 

@@ -23,7 +23,6 @@ from statistics import median
 from typing import Any
 
 import torch
-from tfbook.training import optimizers
 from torch import nn
 from torch.nn import functional as F
 
@@ -31,6 +30,7 @@ from tfbook import runtime
 from tfbook.course.experiments import in_turns, machine, markdown
 from tfbook.data.images import LabeledImages
 from tfbook.models.vit import Vit, VitConfig
+from tfbook.training import optimizers
 
 LABELS, BATCH, STEPS = 10, 128, 5
 SAME_SHAPE = "tfbook, SimpleViT's shape"

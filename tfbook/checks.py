@@ -1,24 +1,46 @@
-"""Checks of arguments that several modules share: each raises ValueError and names the argument."""
+"""Checks of arguments that many modules share: each raises ValueError, names the argument and says what it expected."""
 
 from __future__ import annotations
 
 from torch import Tensor
 
 
-def check_ids(name: str, ids: Tensor, vocabulary: int) -> None:
-    """Raises ValueError unless `ids` has one word or more in every row and each id is below `vocabulary`."""
+def check_positive(**settings: int | float | None) -> None:
+    """Each setting is 1 or more, if it is set at all."""
+    for name, value in settings.items():
+        if value is not None and value < 1:
+            raise ValueError(f"{name} is {value}; expected 1 or more")
+
+
+def check_dropout(dropout: float) -> None:
+    """A share of numbers, less than all of them."""
+    if not 0 <= dropout < 1:
+        raise ValueError(f"dropout is {dropout}; expected 0 ≤ dropout < 1")
+
+
+def check_heads(d_model: int, heads: int) -> None:
+    """The heads cut the width into equal pieces."""
+    if heads < 1 or d_model < 1 or d_model % heads:
+        raise ValueError(f"heads is {heads} and d_model is {d_model}; expected heads to divide d_model")
+
+
+def check_ids(name: str, ids: Tensor, vocab: int) -> None:
+    """One token or more in every row, each id below `vocab`."""
     if ids.ndim != 2 or not ids.numel() or ids.is_floating_point():
         expected = f"ids of shape (batch, {name}), one word or more a row"
         raise ValueError(f"{name} has shape {tuple(ids.shape)}, {ids.dtype}; expected {expected}")
     low, high = map(int, ids.aminmax())
-    if low < 0 or high >= vocabulary:
-        raise ValueError(
-            f"{name} holds ids from {low} to {high}; expected 0 to {vocabulary - 1}, the model's vocabulary"
-        )
+    if low < 0 or high >= vocab:
+        raise ValueError(f"{name} holds ids from {low} to {high}; expected 0 to {vocab - 1}, the model's vocabulary")
 
 
-def check_positive(**settings: int) -> None:
-    """Raises ValueError for a setting below 1."""
-    for name, value in settings.items():
-        if value < 1:
-            raise ValueError(f"{name} is {value}; expected 1 or more")
+def check_lengths(lengths: Tensor, rows: int, of: str) -> None:
+    """One length for each of the rows."""
+    if len(lengths) != rows:
+        raise ValueError(f"lengths holds {len(lengths)} numbers; expected one for each of {rows} {of}")
+
+
+def check_rows(target: Tensor, rows: int) -> None:
+    """One target for each source sentence."""
+    if len(target) != rows:
+        raise ValueError(f"target has {len(target)} rows; expected {rows}, one for each source sentence")

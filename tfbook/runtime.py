@@ -192,8 +192,11 @@ def _holders(name: str) -> list[ModuleType]:
     return [module for module in modules if getattr(vars(module).get(name), "__name__", None) == name]
 
 
-def _original(module: ModuleType, name: str) -> object:
-    return next((held for where, n, held in _replaced if where is module and n == name), vars(module)[name])
+def _put(new: object, old: object) -> None:
+    """Puts `new` wherever a module of tfbook holds `old`, whatever it calls it there."""
+    for module in _modules():
+        for name in [name for name, held in vars(module).items() if held is old]:
+            setattr(module, name, new)
 
 
 def use(edited: T) -> T:
@@ -205,19 +208,20 @@ def use(edited: T) -> T:
     name = getattr(edited, "__name__", None)
     if not isinstance(name, str) or not callable(edited):
         raise TypeError(f"edited is {type(edited).__name__}; expected a class or a function")
-    holders = _holders(name)
-    if not holders:
+    holders = [module for module in _modules() if getattr(vars(module).get(name), "__name__", None) == name]
+    originals = {id(vars(module)[name]): vars(module)[name] for module in holders}
+    if not originals:
         raise LookupError(f"no loaded module of tfbook holds {name!r}, so there is nothing to replace")
-    if len({id(_original(module, name)) for module in holders}) > 1:
+    if len(originals) > 1:
         raise LookupError(f"{name!r} means different things in {', '.join(module.__name__ for module in holders)}")
-    for module in holders:
-        _replaced.append((module, name, vars(module)[name]))
-        setattr(module, name, edited)
+    [original] = originals.values()
+    _replaced.append((original, edited))
+    _put(edited, original)
     return edited
 
 
 def restore() -> None:
     """Undoes every replacement made by `use`, newest first."""
     while _replaced:
-        module, name, original = _replaced.pop()
-        setattr(module, name, original)
+        original, edited = _replaced.pop()
+        _put(original, edited)

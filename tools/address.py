@@ -44,6 +44,12 @@ def slug() -> str:
     return parse(project["urls"]["Repository"])
 
 
+def badge(name: str) -> str:
+    """The badge that opens the notebook with this file name in Colab."""
+    image = "https://colab.research.google.com/assets/colab-badge.svg"
+    return f"[![Open in Colab]({image})](https://colab.research.google.com/github/{slug()}/blob/main/notebooks/{name})"
+
+
 def parse(url: str) -> str:
     """Owner and name of a GitHub address. Raises ValueError for any other address."""
     found = re.fullmatch(rf"https://github\.com/({SLUG})", url)

@@ -21,18 +21,18 @@ EXECUTION_ERRORS = (CellExecutionError, CellTimeoutError, DeadKernelError)
 
 
 def lessons(names: Sequence[str] = ()) -> list[Path]:
-    """The notebooks called `names`, each a lesson's number such as "01" or a path; without names, all lessons.
+    """The notebooks called `names`, each a lesson's number, slug or path; without names, all lessons.
 
     Exits with a message when there is no such notebook.
     """
     every = sorted(NOTEBOOKS.glob("[0-9][0-9]_*.ipynb"))
     if not every and not names:
         raise SystemExit("notebooks/ holds no lesson such as 01_title.ipynb")
-    found = [next((path for path in every if path.name[:2] == name.zfill(2)), Path(name)) for name in names]
+    known = {name: path for path in every for name in (path.name[:2], path.stem[3:])}
+    found = [known.get(name.zfill(2) if name.isdigit() else name, Path(name)) for name in names]
     for name, path in zip(names, found, strict=True):
         if not path.is_file():
-            numbers = ", ".join(path.name[:2] for path in every)
-            raise SystemExit(f"there is no lesson {name!r}; expected a path or one of {numbers}")
+            raise SystemExit(f"there is no lesson {name!r}; expected a path or one of {', '.join(known)}")
     return found or every
 
 

@@ -79,17 +79,18 @@ def tfbook_is_elsewhere(venv: Path, python: Path, environment: dict[str, str]) -
 
 
 def find(names: list[str]) -> list[Path]:
-    """The lessons with these numbers, or paths; without names, all. Leaves the program when there is none."""
-    every = {path.name[:2]: path for path in sorted((ROOT / "notebooks").glob("[0-9][0-9]_*.ipynb"))}
-    found = [every.get(name.zfill(2), Path(name)) for name in names] or list(every.values())
+    """The lessons with these numbers, slugs or paths; without names, all. Leaves the program when there is none."""
+    every = sorted((ROOT / "notebooks").glob("[0-9][0-9]_*.ipynb"))
+    known = {name: path for path in every for name in (path.name[:2], path.stem[3:])}
+    found = [known.get(name.zfill(2) if name.isdigit() else name, Path(name)) for name in names] or every
     if not found or not all(path.is_file() for path in found):
-        raise SystemExit(f"no such lesson; notebooks/ has {', '.join(every) or 'none'}")
+        raise SystemExit(f"no such lesson; notebooks/ has {', '.join(known) or 'none'}")
     return found
 
 
 def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("lesson", nargs="*", help="number or path; all lessons when left out")
+    parser.add_argument("lesson", nargs="*", help="number, slug or path; all lessons when left out")
     parser.add_argument("--python", help="use the packages of this interpreter, instead of Colab's versions")
     parser.add_argument("--wheel", action="store_true", help="install tfbook from this tree before the lessons run")
     options = parser.parse_args(arguments)

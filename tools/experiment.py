@@ -8,55 +8,15 @@ from __future__ import annotations
 
 import argparse
 import time
-from importlib import import_module
 
 import book
 
 from tfbook import runtime
-from tfbook.course.experiments import current_commit, store
-
-EXPERIMENTS = (
-    "bahdanau_attention.bottleneck",
-    "bahdanau_attention.tatoeba",
-    "scoring_functions.growth",
-    "scoring_functions.scores",
-    "positions.addition",
-    "positions.control",
-    "positions.lengths",
-    "transformer.against_recurrence",
-    "transformer.norms",
-    "transformer.parts",
-    "transformer.regularisers",
-    "transformer.searches",
-    "tokenizers.vocabularies",
-    "bert_masking.by_labels",
-    "bert_masking.directions",
-    "bert_masking.distilled",
-    "bert_masking.electra",
-    "bert_masking.hiding",
-    "bert_masking.sharing",
-    "gpt_pretraining.induction",
-    "gpt_pretraining.scaling",
-    "vit_patches.few_shuffled",
-    "vit_patches.growth",
-    "vit_patches.longer",
-    "vit_patches.patch_sizes",
-    "vit_patches.pixels",
-    "vit_patches.pooling",
-    "vit_patches.searches",
-    "vit_patches.shuffles",
-    "vit_patches.squares",
-    "vit_patches.teachers",
-    "efficient_attention.long_range",
-    "efficient_attention.memory",
-    "efficient_attention.times",
-)
+from tfbook.course.experiments import Experiment, current_commit, registered, store
 
 
-def run(name: str) -> None:
-    """Runs `name` and stores what it returns."""
-    module, _, function = name.partition(".")
-    experiment = getattr(import_module(f"tfbook.course.experiments.{module}"), function)
+def run(name: str, experiment: Experiment) -> None:
+    """Runs the experiment and stores what it returns as `name`."""
     commit, start = current_commit(), time.perf_counter()
     runtime.setup()
     rows = experiment()
@@ -66,13 +26,14 @@ def run(name: str) -> None:
 
 
 def main(arguments: list[str] | None = None) -> None:
+    known = registered()
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("name", nargs="?", choices=EXPERIMENTS)
+    parser.add_argument("name", nargs="?", choices=known)
     options = parser.parse_args(arguments)
     if options.name is None:
-        print(*EXPERIMENTS, sep="\n")
+        print(*known, sep="\n")
     else:
-        run(options.name)
+        run(options.name, known[options.name])
 
 
 if __name__ == "__main__":

@@ -44,11 +44,11 @@ def title(notebook: NotebookNode) -> str:
     return re.sub(r"^# +(\d\d · )?", "", notebook.cells[0].source.partition("\n")[0]).strip()
 
 
-def row(claim: dict[str, Any]) -> str:
-    """The claim as a line of a Markdown table."""
-    unit, measured = claim["unit"], claim["measured"]
+def row(claim: dict[str, Any], lesson: str) -> str:
+    """The claim as a line of a Markdown table; its key there is the lesson's number and its own."""
+    unit, measured, number = claim["unit"], claim["measured"], claim["key"].partition(".")[2]
     cells = (
-        f"**{claim['key']}** {claim['statement']}",
+        f"**{lesson}.{number}** {claim['statement']}",
         claim["source"],
         "not a number" if measured is None else f"{measured:.3g}{unit}",
         f"{SIGNS[claim['relation']]} {claim['threshold']:g}{unit}",
@@ -59,11 +59,12 @@ def row(claim: dict[str, Any]) -> str:
 
 def section(path: Path, notebook: NotebookNode) -> str:
     """The lesson's heading, with a link to its notebook, and the table of its claims; empty if there are none."""
-    rows = [row(claim) for claim in claims(notebook)]
+    number = path.name[:2]
+    rows = [row(claim, number) for claim in claims(notebook)]
     if not rows:
         return ""
     head = [f"| {' | '.join(COLUMNS)} |", "|" + "---|" * len(COLUMNS)]
-    return "\n".join([f"\n## [{path.name[:2]} · {title(notebook)}](notebooks/{path.name})\n", *head, *rows, ""])
+    return "\n".join([f"\n## [{number} · {title(notebook)}](notebooks/{path.name})\n", *head, *rows, ""])
 
 
 def ledger(paths: list[Path]) -> str:

@@ -41,7 +41,7 @@ def excesses(seconds: list[float], peak_gb: float | None, limit: float) -> list[
 
 def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("lesson", help="its number, or the path of a notebook")
+    parser.add_argument("lesson", help="its number or slug, or the path of a notebook")
     parser.add_argument("--seconds", type=float, default=LESSON_SECONDS, help="time allowed (default: %(default)g)")
     options = parser.parse_args(arguments)
     [path] = lessons([options.lesson])

@@ -84,7 +84,7 @@ def refresh(path: Path, folder: Path = NOTEBOOKS) -> float:
 
 def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("lesson", nargs="*", help="number or path; all lessons when left out")
+    parser.add_argument("lesson", nargs="*", help="number, slug or path; all lessons when left out")
     failed = []
     for path in lessons(parser.parse_args(arguments).lesson):
         try:

@@ -79,7 +79,7 @@ def weave_all(paths: list[Path], *, check: bool) -> list[str]:
 
 def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("lesson", nargs="*", help="number or path; all lessons when left out")
+    parser.add_argument("lesson", nargs="*", help="number, slug or path; all lessons when left out")
     parser.add_argument("--check", action="store_true", help="change nothing, exit 1 when a cell differs")
     options = parser.parse_args(arguments)
     differences = weave_all(lessons(options.lesson), check=options.check)

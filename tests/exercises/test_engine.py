@@ -21,13 +21,7 @@ def _made() -> Exercise:
     def double(x: Tensor, notes: list[int]) -> Tensor:
         return x + x
 
-    @double.mistake("this squares")
-    def _(x: Tensor, notes: list[int]) -> Tensor:
-        return x * x
-
-    @double.mistake("this overflows")
-    def _(x: Tensor, notes: list[int]) -> Tensor:
-        return x / 0
+    double.mistakes({"this squares": lambda x, notes: x * x, "this overflows": lambda x, notes: x / 0})
 
     @double.given
     def _(x: Tensor, notes: list[int]) -> Tensor:

@@ -15,7 +15,7 @@ from einops import rearrange
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from tfbook.attention import ALiBi, Causal, Lengths, Relative, Rotary, sinusoid
+from tfbook.attention import POSITIONS, ALiBi, Causal, Lengths, Relative, Rotary, sinusoid
 from tfbook.attention.efficient.block_sparse import BlockSparse
 from tfbook.attention.efficient.linear import causal_sums, step
 from tfbook.attention.efficient.performer import log_features
@@ -32,11 +32,11 @@ from tfbook.course.exercises.engine import Exercise, Verdict, randn
 from tfbook.generation import sampling
 from tfbook.models import gpt, vit
 from tfbook.models.bert import Bert
-from tfbook.models.blocks import Config
+from tfbook.models.blocks import Config, PostNorm
 from tfbook.models.norms import layer_norm
 from tfbook.text import BERT_SPECIALS, IGNORE_INDEX, MASK, PAD, join_segments
 from tfbook.text.bpe import merge
-from tfbook.training import inverse_sqrt, masked_token_loss, smoothed_cross_entropy
+from tfbook.training import inverse_sqrt, masked_token_loss
 
 # ---- lesson 04 ---------------------------------------------------------------------------------------------------
 
@@ -67,7 +67,7 @@ def alibi_of_the_package(scores: Tensor) -> Tensor:
 
 def relative_of_the_package(q: Tensor, table: Tensor) -> Tensor:
     relative = Relative(q.shape[-1], reach=len(table) // 2)
-    relative.table.weight = nn.Parameter(table)
+    relative.embedding.weight = nn.Parameter(table)
     return relative.bias(q, q.shape[2]).detach()
 
 
@@ -110,10 +110,6 @@ def masks_of_the_package(source_lengths: Tensor, target_lengths: Tensor) -> tupl
     seen = Lengths(source_lengths).dense(1, source)[:, 0]
     decoder = (Lengths(target_lengths) & Causal()).dense(target, target)[:, 0]
     return seen.expand(-1, source, -1), decoder, seen.expand(-1, target, -1)
-
-
-def smoothed_by_the_package(logits: Tensor, targets: Tensor, epsilon: float, pad: int) -> Tensor:
-    return smoothed_cross_entropy(logits, targets, smoothing=epsilon, ignore=pad)
 
 
 def smoothed_by_pytorch(logits: Tensor, targets: Tensor, epsilon: float, pad: int) -> Tensor:
@@ -163,7 +159,7 @@ def hide_place_by_place(ids: Tensor, vocab: int, draw: Tensor, kind: Tensor, oth
 
 
 def hidden_loss_of_the_package(logits: Tensor, targets: Tensor) -> Tensor:
-    return masked_token_loss(logits[targets != IGNORE_INDEX], targets[targets != IGNORE_INDEX])
+    return masked_token_loss(logits[targets != IGNORE_INDEX], targets[targets != IGNORE_INDEX]).mean
 
 
 def hidden_loss_without_nan(logits: Tensor, targets: Tensor) -> Tensor:
@@ -202,9 +198,9 @@ def count_a_model(vocab: int, longest: int, segments: int, d_model: int, heads: 
         heads=heads,
         d_ff=d_ff,
         layers=layers,
-        longest=longest,
-        position="learned",
-        pre_norm=False,
+        max_length=longest,
+        position=POSITIONS["learned"],
+        residual=PostNorm,
     )
     with torch.device("meta"):
         return sum(weight.numel() for weight in Bert(vocab, sizes, segments=segments).parameters())
@@ -292,12 +288,12 @@ def gpt2(d_model: int, d_ff: int, layers: int, **others: int) -> Config:
 
 
 def count_by_the_package(vocab: int, context: int, d_model: int, heads: int, d_ff: int, layers: int) -> int:
-    return gpt.parameter_count(vocab, gpt2(d_model, d_ff, layers, heads=heads, longest=context))
+    return gpt.parameter_count(vocab, gpt2(d_model, d_ff, layers, heads=heads, max_length=context))
 
 
 def count_a_gpt(vocab: int, context: int, d_model: int, heads: int, d_ff: int, layers: int) -> int:
     with torch.device("meta"):
-        model = gpt.Gpt(vocab, gpt2(d_model, d_ff, layers, heads=heads, longest=context))
+        model = gpt.Gpt(vocab, gpt2(d_model, d_ff, layers, heads=heads, max_length=context))
     return sum(parameter.numel() for parameter in model.parameters())
 
 
@@ -470,7 +466,6 @@ WAYS: list[tuple[Exercise, Callable[..., Any]]] = [
     (transformer.normalize, lambda x, gain, shift, epsilon: F.layer_norm(x, gain.shape, gain, shift, epsilon)),
     (transformer.learning_rate, rates_of_the_package),
     (transformer.three_masks, masks_of_the_package),
-    (transformer.smoothed_loss, smoothed_by_the_package),
     (transformer.smoothed_loss, smoothed_by_pytorch),
     (transformer.beam_step, beams_sorted_in_python),
     (transformer.beam_step, beams_from_each_beams_best),
@@ -530,13 +525,13 @@ def test_another_right_way_is_right(exercise: Exercise, answer: Callable[..., An
 
 def test_rows_that_are_paired_up_give_the_packages_rotation_the_scores_of_neighbours() -> None:
     """Which is what exercise 3 of lesson 04 claims: the two rotations are equal up to an order of coordinates."""
-    heads, positions, x = 2, torch.arange(5.0), randn(5, 12, seed=1)
+    heads, places, x = 2, torch.arange(5.0), randn(5, 12, seed=1)
     W_Q, W_K = randn(12, 12, seed=2), randn(12, 12, seed=3)
 
     def projected(W: Tensor) -> Tensor:
         return (x @ W.T).view(1, 5, heads, -1).transpose(1, 2)
 
-    q, k = (positions.rotary.reference(projected(W), positions) for W in (W_Q, W_K))
+    q, k = (positions.rotary.reference(projected(W), places) for W in (W_Q, W_K))
     turn = Rotary(6).rotate
     paired_q, paired_k = (turn(projected(positions.pair_up.reference(W, heads))) for W in (W_Q, W_K))
     torch.testing.assert_close(paired_q @ paired_k.mT, q @ k.mT)

@@ -3,6 +3,7 @@
 A later lesson adds its implementation as a row of `IMPLEMENTATIONS`.
 """
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -28,10 +29,18 @@ from tfbook.attention import (
     softmax,
 )
 from tfbook.course import invariants
-from tfbook.course.invariants import TOLERANCE, attention_report, blocked_rows, dependence, permutation_gap
+from tfbook.course.invariants import (
+    TOLERANCE,
+    attention_report,
+    blocked_rows,
+    dependence,
+    future_leak,
+    padding_effect,
+    permutation_gap,
+)
 
 IMPLEMENTATIONS = {"softmax": softmax, "fused": fused, "fastest": fastest}
-every_kernel = pytest.mark.parametrize("implementation", IMPLEMENTATIONS.values(), ids=IMPLEMENTATIONS)
+every_implementation = pytest.mark.parametrize("implementation", IMPLEMENTATIONS.values(), ids=IMPLEMENTATIONS)
 
 LAYERS: dict[str, Callable[..., MultiHeadAttention]] = {
     "one head": lambda **options: MultiHeadAttention(8, 1, **options),
@@ -63,7 +72,7 @@ def x() -> Tensor:
 # ---- layers ------------------------------------------------------------------------------------------------------
 
 
-@every_kernel
+@every_implementation
 @pytest.mark.parametrize("build", LAYERS.values(), ids=LAYERS)
 @pytest.mark.parametrize("training", [True, False], ids=["train", "eval"])
 def test_every_layer_has_every_property(
@@ -80,7 +89,7 @@ def test_every_layer_has_every_property(
     assert {name: gap for name, gap in report.items() if not gap <= TOLERANCE} == {}
 
 
-@every_kernel
+@every_implementation
 @pytest.mark.parametrize("precision", ["bfloat16"], indirect=True)
 def test_in_bfloat16_the_properties_hold_to_its_precision(
     implementation: Implementation, x: Tensor, precision: str
@@ -98,10 +107,24 @@ def test_in_bfloat16_the_properties_hold_to_its_precision(
     assert {name: gap for name, gap in report.items() if not gap <= 0.02} == {}
 
 
-# ---- implementations -----------------------------------------------------------------------------------------------------
+@every_implementation
+@pytest.mark.parametrize("scale", [1, 8, 30])
+@pytest.mark.parametrize("training", [True, False], ids=["train", "eval"])
+def test_blocked_keys_of_any_length_change_nothing(
+    implementation: Implementation, scale: float, training: bool, x: Tensor
+) -> None:
+    """Neither later ones nor padding, where keys have the standard deviation `scale`."""
+    layer = MultiHeadAttention(8, 2, implementation=implementation).train(training)
+    layer.W_K.weight.data *= scale * math.sqrt(3)  # as initialized, their variance is 1/3
+    causal = lambda changed: layer(torch.where(changed[..., None] > 0, x + 1, x), mask=Causal())  # noqa: E731
+    assert future_leak(causal, torch.zeros(x.shape[:2], dtype=torch.int64), 2) <= TOLERANCE
+    assert padding_effect(lambda x, n: layer(x, mask=Lengths(n)), x, LENGTHS) <= TOLERANCE
 
 
-@every_kernel
+# ---- implementations ---------------------------------------------------------------------------------------------
+
+
+@every_implementation
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64], ids=str)
 @pytest.mark.parametrize("dropout", [0.0, 0.5])
 @pytest.mark.parametrize(
@@ -123,7 +146,7 @@ def test_a_query_that_may_attend_to_nothing_gets_zero(
 
 
 @pytest.mark.gpu
-@every_kernel
+@every_implementation
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64], ids=str)
 def test_a_gpu_keeps_the_properties(implementation: Implementation, dtype: torch.dtype) -> None:
     """Its fused implementations are other programs than the CPU's. A mask may be made on the CPU."""
@@ -141,7 +164,7 @@ def _attend(implementation: Implementation, **options: Any) -> Callable[[Tensor]
     return lambda x: implementation(x[:, None], x[:, None], x[:, None], **options)[:, 0]
 
 
-@every_kernel
+@every_implementation
 @pytest.mark.parametrize("dropout", [0.0, 0.5])
 def test_what_depends_on_what_is_what_the_mask_says(implementation: Implementation, dropout: float) -> None:
     """Causal: lower-triangular. Band: a band. Lengths: nothing of the padding. Only the diagonal: position-wise."""
@@ -155,7 +178,7 @@ def test_what_depends_on_what_is_what_the_mask_says(implementation: Implementati
             assert (found[allowed] > 1e-6).all()
 
 
-@every_kernel
+@every_implementation
 def test_a_newest_query_alone_gets_what_it_gets_among_all(implementation: Implementation) -> None:
     """As in decoding with kept keys: the last queries of a sequence, asked for without the first."""
     q, k, v = torch.randn(3, 2, 2, 6, 4)
@@ -165,7 +188,7 @@ def test_a_newest_query_alone_gets_what_it_gets_among_all(implementation: Implem
             torch.testing.assert_close(implementation(q[:, :, -last:], k, v, mask), together[:, :, -last:])
 
 
-@every_kernel
+@every_implementation
 def test_without_positions_the_order_changes_nothing(implementation: Implementation) -> None:
     """A mask by position is what tells positions apart."""
     x = torch.randn(2, 5, 4)
@@ -173,7 +196,7 @@ def test_without_positions_the_order_changes_nothing(implementation: Implementat
     assert permutation_gap(_attend(implementation, mask=Causal()), x) > 10 * TOLERANCE
 
 
-# ---- layers and implementations that run, train and are wrong ------------------------------------------------------------
+# ---- layers and implementations that run, train and are wrong ----------------------------------------------------
 
 
 class _UnmaskedInEval(MultiHeadAttention):
@@ -380,7 +403,7 @@ def test_permutation_gap_measures_what_the_order_changes() -> None:
         lambda x: x.roll(1, 1) + x.roll(-1, 1),
         lambda x: x * torch.tensor([[1], [1], [2], [2]]),
     ],
-    ids=["the one before", "both neighbours", "halves"],
+    ids=["the one before", "both neighbors", "halves"],
 )
 def test_permutation_gap_is_not_fooled_by_a_symmetry(forward: Callable[[Tensor], Tensor]) -> None:
     """A circular convolution commutes with every shift, a symmetric one with reversal too, halves with the exchange."""

@@ -16,7 +16,7 @@ from tfbook.text import BERT_SPECIALS, IGNORE_INDEX, Masked, Masking, mask_token
 from tfbook.training import electra_loss, masked_loss, pretraining_loss
 
 VOCAB, LABELS = 30, 3
-SIZES = replace(BERT, d_model=16, heads=2, d_ff=24, layers=3, longest=10)
+SIZES = replace(BERT, d_model=16, heads=2, d_ff=24, layers=3, max_length=10)
 LENGTHS = torch.tensor([8, 5, 1, 6])
 IDS = torch.randint(len(BERT_SPECIALS), VOCAB, (4, 8), generator=torch.Generator().manual_seed(0))
 SEGMENTS = (torch.arange(8) >= LENGTHS[:, None] // 2).long()
@@ -28,11 +28,11 @@ def albert(vocab: int = VOCAB) -> Albert:
 
 
 def masked(model: nn.Module) -> Tensor:
-    return masked_loss(model, MASKED, LENGTHS, SEGMENTS)
+    return masked_loss(model, MASKED, LENGTHS, SEGMENTS).mean
 
 
 def both(model: nn.Module) -> Tensor:
-    return pretraining_loss(model, MASKED, LENGTHS, SEGMENTS, torch.tensor([0, 1, 1, 0]))
+    return pretraining_loss(model, MASKED, LENGTHS, SEGMENTS, torch.tensor([0, 1, 1, 0])).mean
 
 
 def labelled(model: nn.Module) -> Tensor:
@@ -131,12 +131,12 @@ def step(model: nn.Module, loss: Loss) -> None:
 def tables(model: nn.Module) -> list[Tensor]:
     """The table of words wherever it is used."""
     if isinstance(model, Electra):
-        return [*tables(model.generator), model.discriminator.bert.words.weight]
-    return [model.bert.words.weight, model.head.vocabulary.weight]
+        return [*tables(model.generator), model.discriminator.bert.embed.weight]
+    return [model.bert.embed.weight, model.head.unembed.weight]
 
 
 TIED = {name: MODELS[name] for name in ("masked", "pretrained", "ALBERT", "ALBERT, pretrained", "student")}
-TIED["ELECTRA"] = electra, lambda model: electra_loss(model, MASKED, LENGTHS)
+TIED["ELECTRA"] = electra, lambda model: electra_loss(model, MASKED, LENGTHS).mean
 LEAVES: dict[str, Callable[[nn.Module, Loss], nn.Module]] = {
     "a step": lambda model, loss: [step(model, loss), model][1],
     "a copy": lambda model, loss: copy.deepcopy(model),
@@ -175,7 +175,7 @@ def test_electra_has_the_properties_of_its_parts(precision: str) -> None:
     """Both trained at once: a finite gradient for every weight, the same numbers from a saved copy."""
     model = electra()
     idle = keys_bias(model)
-    assert missing_gradients(model, lambda m: electra_loss(m, MASKED, LENGTHS), idle) == 0
+    assert missing_gradients(model, lambda m: electra_loss(m, MASKED, LENGTHS).mean, idle) == 0
     model.eval()
     assert round_trip_gap(model, lambda m: m.discriminator(IDS, LENGTHS) + m.generator(IDS, LENGTHS)) == 0
 
@@ -244,4 +244,4 @@ def test_a_loss_that_is_0_over_0_is_found(precision: str) -> None:
 
     assert missing_gradients(model, naive) == 1
     everything = {name for name, _ in model.named_parameters()}
-    assert missing_gradients(model, lambda m: masked_loss(m, nothing, LENGTHS), everything) < 1
+    assert missing_gradients(model, lambda m: masked_loss(m, nothing, LENGTHS).mean, everything) < 1

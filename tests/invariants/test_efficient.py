@@ -1,7 +1,9 @@
-"""The implementations for long sequences have the properties that implementations and layers must have, as far as their masks go.
+"""The efficient implementations have the properties that implementations and layers must have, as far as masks go.
 
 Their windows, blocks and buckets are far smaller than the texts, so that each leaves something out.
 """
+
+import math
 
 import pytest
 import torch
@@ -26,7 +28,8 @@ from tfbook.course.invariants import (
     padding_effect,
 )
 
-LENGTHS = torch.tensor([9, 5, 1])
+LENGTHS = torch.tensor([9, 5, 1, 7, 2, 3])
+SCALES = [1, 8, 30]  # standard deviations of keys
 MASKS = {
     "lengths": Lengths(torch.tensor([9, 0, 2])),
     "causal": Causal() & Lengths(torch.tensor([0, 0, 0])),
@@ -43,7 +46,7 @@ def strided(blocks: int) -> Tensor:
 IMPLEMENTATIONS: dict[str, EfficientAttention] = {
     "banded": Banded(3, block=2),
     "block-sparse": BlockSparse(strided, block=2),
-    "bigbird": BigBird(window=1, everywhere=1, drawn=1, block=2),
+    "bigbird": BigBird(window=1, global_blocks=1, random_blocks=1, block=2),
     "tiled": Tiled(2),
     "shared lsh": Lsh(4, window=2, rounds=2),
     "separate lsh": Lsh(4, window=2, rounds=2, shared=False),
@@ -57,30 +60,37 @@ ALL_IN_SIGHT = {  # what leaves nothing out here, and so knows no positions
     "separate lsh": Lsh(4, window=9, rounds=2, shared=False),
     **{name: IMPLEMENTATIONS[name] for name in ("tiled", "linear", "performer")},
 }
-every_kernel = pytest.mark.parametrize("implementation", IMPLEMENTATIONS.values(), ids=IMPLEMENTATIONS)
+every_implementation = pytest.mark.parametrize("implementation", IMPLEMENTATIONS.values(), ids=IMPLEMENTATIONS)
 
 
 @pytest.fixture
 def x() -> Tensor:
-    """Three sequences of nine positions, two of them padded."""
-    return torch.randn(3, 9, 8)
+    """Six sequences of nine positions, five of them padded."""
+    return torch.randn(6, 9, 8)
 
 
-def layer_with(implementation: EfficientAttention) -> MultiHeadAttention:
-    """With dropout where the implementation has any, and one matrix for queries and keys where it reads no keys."""
+def layer_with(implementation: EfficientAttention, scale: float = 1) -> MultiHeadAttention:
+    """With dropout where the implementation has any, and one matrix for queries and keys where it reads no keys.
+
+    For inputs of standard deviation 1, keys have the standard deviation `scale`.
+    """
     layer = MultiHeadAttention(
         8, 2, implementation=implementation, dropout=0.3 if implementation.supports.dropout else 0.0
     )
     if isinstance(implementation, Lsh) and implementation.shared:
         layer.W_K = layer.W_Q
+    layer.W_K.weight.data *= scale * math.sqrt(3)  # as initialized, their variance is 1/3
     return layer
 
 
-@every_kernel
+@every_implementation
+@pytest.mark.parametrize("scale", SCALES)
 @pytest.mark.parametrize("training", [True, False], ids=["train", "eval"])
-def test_no_position_sees_a_later_one(implementation: EfficientAttention, training: bool, x: Tensor) -> None:
+def test_no_position_sees_a_later_one(
+    implementation: EfficientAttention, scale: float, training: bool, x: Tensor
+) -> None:
     """Through a whole layer, and with padding."""
-    layer = layer_with(implementation).train(training)
+    layer = layer_with(implementation, scale).train(training)
     for mask in (Causal(), Causal() & Lengths(LENGTHS)):
 
         def causal(changed: Tensor, mask: Mask = mask) -> Tensor:
@@ -89,18 +99,19 @@ def test_no_position_sees_a_later_one(implementation: EfficientAttention, traini
         assert future_leak(causal, torch.zeros(x.shape[:2], dtype=torch.int64), 2) <= TOLERANCE
 
 
-@every_kernel
+@every_implementation
+@pytest.mark.parametrize("scale", SCALES)
 @pytest.mark.parametrize("causal", [True, False], ids=["causal", "bidirectional"])
-def test_padding_changes_nothing(implementation: EfficientAttention, causal: bool, x: Tensor) -> None:
-    """But what a bidirectional BigBird draws by lot, from as many blocks as there are."""
+def test_padding_changes_nothing(implementation: EfficientAttention, scale: float, causal: bool, x: Tensor) -> None:
+    """Except the random blocks of a bidirectional BigBird, which are chosen from as many blocks as there are."""
     if isinstance(implementation, BigBird) and not causal:
-        implementation = BigBird(window=1, drawn=0, block=2)
-    layer = layer_with(implementation).eval()
+        implementation = BigBird(window=1, random_blocks=0, block=2)
+    layer = layer_with(implementation, scale).eval()
     padded = lambda x, n: layer(x, mask=Causal() & Lengths(n) if causal else Lengths(n))  # noqa: E731
     assert padding_effect(padded, x, LENGTHS) <= TOLERANCE
 
 
-@every_kernel
+@every_implementation
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64], ids=str)
 @pytest.mark.parametrize("mask", MASKS.values(), ids=MASKS)
 def test_a_query_that_may_attend_to_nothing_gets_zero(
@@ -119,7 +130,7 @@ def test_a_query_that_may_attend_to_nothing_gets_zero(
         assert blocked_rows(attend, x, mask, dropout=0.5) == 0
 
 
-@every_kernel
+@every_implementation
 def test_what_depends_on_what_is_what_the_mask_says(implementation: EfficientAttention) -> None:
     """The implementation's own, where it has one: its pattern, in both directions; else the mask that it was given."""
     x = torch.randn(1, 9, 4, dtype=torch.float64)
@@ -143,7 +154,7 @@ def test_a_newest_query_alone_gets_what_it_gets_among_all(name: str) -> None:
             torch.testing.assert_close(IMPLEMENTATIONS[name](q[:, :, -last:], k, v, mask), together[:, :, -last:])
 
 
-@every_kernel
+@every_implementation
 def test_every_parameter_gets_a_finite_gradient(implementation: EfficientAttention, x: Tensor, precision: str) -> None:
     """Under autocast, too."""
     mask = Causal() & Lengths(LENGTHS)
@@ -168,7 +179,7 @@ def test_layers_have_every_property(
 
 
 @pytest.mark.gpu
-@every_kernel
+@every_implementation
 def test_a_gpu_computes_the_same(implementation: EfficientAttention) -> None:
     """Forward and backward; a mask may be made on the CPU."""
     inputs = [torch.randn(3, 2, 9, 8, requires_grad=True) for _ in range(3)]

@@ -22,12 +22,12 @@ from tfbook.course.invariants import (
     permutation_gap,
     shift_gap,
 )
-from tfbook.models.blocks import Block, Config
+from tfbook.models.blocks import Block, Config, PostNorm
 from tfbook.models.gpt import Gpt
 from tfbook.models.language_model import BidirectionalModel, LanguageModel
 
 VOCABULARY = 11
-SIZES = Config(d_model=16, heads=2, d_ff=24, dropout=0.3, longest=16)
+SIZES = Config(d_model=16, heads=2, d_ff=24, dropout=0.3, max_length=16)
 ABSOLUTE = {"sinusoidal", "learned"}  # encodings that say where a word stands, not how far from another
 
 
@@ -35,10 +35,10 @@ def _model(kind: type[LanguageModel] = LanguageModel, **choices: object) -> Lang
     return kind(VOCABULARY, replace(SIZES, **choices))
 
 
-MODELS: dict[str, Callable[[], LanguageModel]] = {name: partial(_model, position=name) for name in POSITIONS}
-MODELS |= {f"{name}, both ways": partial(_model, BidirectionalModel, position=name) for name in POSITIONS}
-MODELS |= {f"{name}, GPT": partial(_model, Gpt, position=name) for name in POSITIONS}
-MODELS |= {"post-norm": partial(_model, position="rotary", pre_norm=False)}
+MODELS: dict[str, Callable[[], LanguageModel]] = {name: partial(_model, position=POSITIONS[name]) for name in POSITIONS}
+MODELS |= {f"{name}, both ways": partial(_model, BidirectionalModel, position=POSITIONS[name]) for name in POSITIONS}
+MODELS |= {f"{name}, GPT": partial(_model, Gpt, position=POSITIONS[name]) for name in POSITIONS}
+MODELS |= {"post-norm": partial(_model, position=POSITIONS["rotary"], residual=PostNorm)}
 
 LEAKS = {"no word sees a later one (train)", "no word sees a later one (eval)"}
 STEPWISE, SHIFT = "a piece at a time equals all at once", "shifting a text changes nothing"
@@ -117,8 +117,8 @@ class _TurnsFromZero(Rotary):
 class _QueriesComeFirst(ALiBi):
     """Takes the queries for the first of the keys' positions; they are the last."""
 
-    def bias(self, q: Tensor, keys: int) -> Tensor:
-        return super().bias(q.new_zeros(*q.shape[:2], keys, q.shape[3]), keys)[:, :, : q.shape[2]]
+    def bias(self, q: Tensor, keys: int, start: int | None = None) -> Tensor:
+        return super().bias(q, keys, start=0)
 
 
 class _AddsWhereItShouldTurn(Position):
@@ -189,7 +189,7 @@ ATTENTION, BLOCK = "stack.blocks.1.mixer.branch", "stack.blocks.1"
 
 def _altered(place: str, changed: type[nn.Module], kind: type[LanguageModel] = LanguageModel) -> LanguageModel:
     """A model without positions, one of whose modules became one of another class with the same weights."""
-    model = _model(kind, position="none")
+    model = _model(kind, position=POSITIONS["none"])
     model.get_submodule(place).__class__ = changed
     return model
 
@@ -202,8 +202,8 @@ def _placed(encoding: Position) -> LanguageModel:
 
 def _copied() -> LanguageModel:
     """Two tables that begin as one."""
-    model = _model(position="none")
-    model.vocabulary.weight = nn.Parameter(model.embed.weight.detach().clone())
+    model = _model(position=POSITIONS["none"])
+    model.unembed.weight = nn.Parameter(model.embed.weight.detach().clone())
     return model
 
 
@@ -214,7 +214,7 @@ def _loose() -> LanguageModel:
 
 
 def _with_spare() -> LanguageModel:
-    model = _model(position="none")
+    model = _model(position=POSITIONS["none"])
     model.spare = nn.Linear(2, 2)
     return model
 
@@ -273,7 +273,7 @@ def test_every_property_is_lacked_by_something() -> None:
 def test_only_encodings_of_distances_let_a_text_stand_anywhere(position: str, ids: Tensor) -> None:
     """Rotary, relative, ALiBi and none; waves and tables say where a word stands. In both directions and in one."""
     for kind in (LanguageModel, BidirectionalModel):
-        model = _model(kind, position=position).eval()
+        model = _model(kind, position=POSITIONS[position]).eval()
         for parameter in model.stack.position.parameters():
             nn.init.normal_(parameter)
         gap = shift_gap(model, ids)
@@ -284,13 +284,13 @@ def test_without_positions_the_mask_alone_tells_the_order(ids: Tensor) -> None:
     """A causal stack sees how many words stand before each; a bidirectional one sees a set; any encoding tells more."""
     gaps = {}
     for kind in (LanguageModel, BidirectionalModel):
-        model = _model(kind, position="none").eval()
+        model = _model(kind, position=POSITIONS["none"]).eval()
         words = model.embed(ids).detach()
         gaps[kind] = permutation_gap(lambda x, m=model: m.stack(x, m.mask), words)
     assert gaps[BidirectionalModel] <= TOLERANCE
     assert gaps[LanguageModel] > 10 * TOLERANCE
     for position in POSITIONS.keys() - {"none"}:
-        model = _model(BidirectionalModel, position=position).eval()
+        model = _model(BidirectionalModel, position=POSITIONS[position]).eval()
         for parameter in model.stack.position.parameters():
             nn.init.normal_(parameter)
         assert permutation_gap(model.stack, words) > 10 * TOLERANCE, position

@@ -28,7 +28,7 @@ from tfbook.course import invariants
 from tfbook.course.experiments.scoring_functions import HeadedDecoder
 from tfbook.course.invariants import TOLERANCE, translator_report
 from tfbook.models import transformer
-from tfbook.models.blocks import Block, Config
+from tfbook.models.blocks import Block, Config, PostNorm
 from tfbook.models.outputs import Decoded
 from tfbook.models.seq2seq import (
     Annotations,
@@ -43,7 +43,7 @@ from tfbook.models.seq2seq import (
 )
 from tfbook.models.transformer import Transformer
 from tfbook.text import Batch, Pair, Vocabulary, collate
-from tfbook.training import translation_loss
+from tfbook.training import Loss, translation_loss
 
 PAIRS = [
     Pair(tuple("abcdef"), tuple("uvwxyz")),
@@ -57,16 +57,16 @@ SIZES = Seq2SeqConfig(source_vocab=len(SOURCE), target_vocab=len(TARGET), d_embe
 HALF = replace(SIZES, d_encoder=8)  # queries and keys equally wide, as some scores need them
 
 
-def _translator(sizes: Seq2SeqConfig, decoder: Callable[[Seq2SeqConfig], RecurrentDecoder]) -> Translator:
-    return Translator(RecurrentEncoder(sizes), decoder(sizes))
+def _translator(config: Seq2SeqConfig, decoder: Callable[[Seq2SeqConfig], RecurrentDecoder]) -> Translator:
+    return Translator(RecurrentEncoder(config), decoder(config))
 
 
-BLOCKS = Config(d_model=16, heads=2, d_ff=24, dropout=0.3, longest=16)
+BLOCKS = Config(d_model=16, heads=2, d_ff=24, dropout=0.3, max_length=16)
 
 
 def _transformer(*, tied: bool = True, **choices: object) -> Transformer:
-    sizes = replace(BLOCKS, **choices)
-    return Transformer(transformer.Encoder(len(SOURCE), sizes), transformer.Decoder(len(TARGET), sizes, tied=tied))
+    config = replace(BLOCKS, **choices)
+    return Transformer(transformer.Encoder(len(SOURCE), config), transformer.Decoder(len(TARGET), config, tied=tied))
 
 
 MODELS: dict[str, Callable[[], Translator | Transformer]] = {
@@ -80,9 +80,9 @@ MODELS |= {
     for order, decoder in (("Bahdanau", BahdanauDecoder), ("Luong", LuongDecoder))
     for name, score in SCORES.items()
 }
-MODELS |= {f"Transformer, {name}": partial(_transformer, position=name) for name in POSITIONS}
+MODELS |= {f"Transformer, {name}": partial(_transformer, position=POSITIONS[name]) for name in POSITIONS}
 MODELS |= {
-    "Transformer, post-norm": partial(_transformer, pre_norm=False),
+    "Transformer, post-norm": partial(_transformer, residual=PostNorm),
     "Transformer, two tables": partial(_transformer, tied=False),
 }
 PROPERTIES = {
@@ -209,8 +209,8 @@ class _CountsFromZero(BahdanauDecoder):
 class _Unused(BahdanauDecoder):
     """Holds a layer that nothing goes through."""
 
-    def __init__(self, sizes: Seq2SeqConfig):
-        super().__init__(sizes)
+    def __init__(self, config: Seq2SeqConfig):
+        super().__init__(config)
         self.spare = nn.Linear(2, 2)
 
 
@@ -226,9 +226,9 @@ class _Detached(BahdanauDecoder):
 class _InAList(BahdanauDecoder):
     """Keeps a layer in a Python list, where neither the optimiser nor the state dict finds it."""
 
-    def __init__(self, sizes: Seq2SeqConfig):
-        super().__init__(sizes)
-        self.layers = [nn.Linear(sizes.d_embed, sizes.d_embed)]
+    def __init__(self, config: Seq2SeqConfig):
+        super().__init__(config)
+        self.layers = [nn.Linear(config.d_embed, config.d_embed)]
 
     def unroll(self, words: Tensor, memory: Annotations, state: DecoderState) -> tuple[Tensor, Tensor, Tensor]:
         return super().unroll(self.layers[0](words), memory, state)
@@ -237,9 +237,9 @@ class _InAList(BahdanauDecoder):
 class _LooseTensor(BahdanauDecoder):
     """Keeps a random tensor as a plain attribute."""
 
-    def __init__(self, sizes: Seq2SeqConfig):
-        super().__init__(sizes)
-        self.scale = torch.rand(sizes.d_embed)
+    def __init__(self, config: Seq2SeqConfig):
+        super().__init__(config)
+        self.scale = torch.rand(config.d_embed)
 
     def unroll(self, words: Tensor, memory: Annotations, state: DecoderState) -> tuple[Tensor, Tensor, Tensor]:
         return super().unroll(self.scale * words, memory, state)
@@ -315,8 +315,8 @@ class _TurnsFromZero(Rotary):
 class _QueriesComeFirst(ALiBi):
     """Takes the queries for the first of the keys' positions; they are the last."""
 
-    def bias(self, q: Tensor, keys: int) -> Tensor:
-        return super().bias(q.new_zeros(*q.shape[:2], keys, q.shape[3]), keys)[:, :, : q.shape[2]]
+    def bias(self, q: Tensor, keys: int, start: int | None = None) -> Tensor:
+        return super().bias(q, keys, start=0)
 
 
 class _LosesItsMask(MultiHeadAttention):
@@ -402,14 +402,16 @@ def test_tied_tables_stay_tied(batch: Batch) -> None:
 
     def gap(model: Transformer) -> float:
         return invariants.tying_gap(
-            model, lambda m: translation_loss(m, batch), lambda m: (m.decoder.embed.weight, m.decoder.vocabulary.weight)
+            model,
+            lambda m: translation_loss(m, batch).mean,
+            lambda m: (m.decoder.embed.weight, m.decoder.unembed.weight),
         )
 
     copies = _transformer(tied=False)
-    copies.decoder.vocabulary.load_state_dict(copies.decoder.embed.state_dict())
+    copies.decoder.unembed.load_state_dict(copies.decoder.embed.state_dict())
     assert gap(_transformer()) == 0
     assert gap(copies) > 10 * TOLERANCE
-    assert torch.equal(copies.decoder.embed.weight, copies.decoder.vocabulary.weight), "a copy was trained"
+    assert torch.equal(copies.decoder.embed.weight, copies.decoder.unembed.weight), "a copy was trained"
 
 
 @pytest.mark.gpu
@@ -417,16 +419,16 @@ def test_tied_tables_stay_tied(batch: Batch) -> None:
 @pytest.mark.parametrize("precision", ["float32"], indirect=True)
 def test_a_gpu_keeps_the_properties(position: str, batch: Batch, precision: str) -> None:
     """Positions, caches and masks are made where the words are."""
-    report = translator_report(_transformer(position=position).cuda(), batch.to("cuda"))
+    report = translator_report(_transformer(position=POSITIONS[position]).cuda(), batch.to("cuda"))
     assert {name: gap for name, gap in report.items() if not gap <= 1e-2} == {}
 
 
 def test_a_loss_that_counts_padding_is_found(monkeypatch: pytest.MonkeyPatch, batch: Batch) -> None:
     """Cross-entropy without `ignore_index`, the commonest bug of all."""
 
-    def careless_loss(model: Translator, batch: Batch) -> Tensor:
+    def careless_loss(model: Translator, batch: Batch) -> Loss:
         logits = model(batch.source, batch.source_lengths, batch.target_in).logits
-        return F.cross_entropy(logits.flatten(0, 1), batch.target_out.flatten())
+        return Loss(F.cross_entropy(logits.flatten(0, 1), batch.target_out.flatten()), 1)
 
     model = MODELS["Luong"]().eval()
     assert invariants.loss_on_padding(model, batch) <= TOLERANCE
@@ -487,4 +489,4 @@ def test_the_batch_has_what_the_properties_need(batch: Batch) -> None:
     assert len(set(batch.target_lengths.tolist())) > 2
     shorter = replace(batch, target_in=batch.target_in[:, :1], target_out=batch.target_out[:, :1])
     assert invariants.loss_on_padding(MODELS["Luong"]().eval(), shorter) == 0
-    assert translation_loss(MODELS["Luong"]().eval(), batch).isfinite()
+    assert translation_loss(MODELS["Luong"]().eval(), batch).mean.isfinite()

@@ -8,8 +8,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from tfbook.attention import record
+from tfbook.attention import POSITIONS, record
 from tfbook.course.invariants import TOLERANCE, convexity, missing_gradients, round_trip_gap
+from tfbook.models.blocks import PostNorm
 from tfbook.models.cnn import Cnn
 from tfbook.models.vit import Deit, LearnedGrid, Vit, VitConfig
 from tfbook.training import hard_distillation, soft_distillation
@@ -26,20 +27,20 @@ def labelled(model: nn.Module) -> Tensor:
 
 
 def hard(model: Deit) -> Tensor:
-    return hard_distillation(model.heads(IMAGES), RIGHT, TEACHER)
+    return hard_distillation(model.heads(IMAGES), RIGHT, TEACHER).mean
 
 
 def soft(model: Deit) -> Tensor:
-    return soft_distillation(model.heads(IMAGES), RIGHT, TEACHER)
+    return soft_distillation(model.heads(IMAGES), RIGHT, TEACHER).mean
 
 
 Build, Loss = Callable[[], nn.Module], Callable[[nn.Module], Tensor]
 VITS: dict[str, tuple[Build, Loss]] = {
     "class token": (lambda: Vit(LABELS, SIZES), labelled),
     "mean": (lambda: Vit(LABELS, replace(SIZES, tokens=0)), labelled),
-    "no positions": (lambda: Vit(LABELS, replace(SIZES, position="none")), labelled),
-    "rotary": (lambda: Vit(LABELS, replace(SIZES, position="rotary")), labelled),
-    "norm after": (lambda: Vit(LABELS, replace(SIZES, pre_norm=False)), labelled),
+    "no positions": (lambda: Vit(LABELS, replace(SIZES, position=POSITIONS["none"])), labelled),
+    "rotary": (lambda: Vit(LABELS, replace(SIZES, position=POSITIONS["rotary"])), labelled),
+    "norm after": (lambda: Vit(LABELS, replace(SIZES, residual=PostNorm)), labelled),
     "DeiT, hard": (lambda: Deit(LABELS, SIZES), hard),
     "DeiT, soft": (lambda: Deit(LABELS, SIZES), soft),
 }

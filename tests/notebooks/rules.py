@@ -30,10 +30,6 @@ PREDICTIONS = 3
 EXERCISES = 5
 TAGS = {"nbval-ignore-output"}
 COLAB = {"provenance": [], "toc_visible": True}
-BADGE = (
-    "[![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)]"
-    "(https://colab.research.google.com/github/{slug}/blob/main/notebooks/{name})"
-)
 ENDING = ["What to remember", "Common mistakes", "References"]
 
 FORBIDDEN = re.compile(r"\b(simply|just|obviously|(?:it is|it's) easy to see)\b", re.IGNORECASE)
@@ -90,11 +86,21 @@ def begins_with_title_and_badge(lesson: Lesson) -> Iterator[str]:
     first = lesson.notebook.cells[0]
     if first.cell_type != "markdown" or not re.match(r"# \S", first.source):
         yield "cell 0: expected a Markdown cell that begins with the title, `# …`"
-    badge = BADGE.format(slug=address.slug(), name=lesson.path.name)
+    badge = address.badge(lesson.path.name)
     if badge not in first.source:
         yield f"cell 0: expected the badge {badge}"
     if sum(marks == "#" for _, marks, _ in lesson.headings) > 1:
         yield "there are two titles `# …`; sections are `## …`"
+
+
+def numbers_lessons_as_files_do(lesson: Lesson) -> Iterator[str]:
+    """In the title, and where the label of a link is a number; `tools/renumber.py` changes both."""
+    if not lesson.notebook.cells[0].source.startswith(f"# {lesson.path.name[:2]} · "):
+        yield f"cell 0: expected a title that begins with the lesson's number, `# {lesson.path.name[:2]} · `"
+    for number, text in lesson.prose:
+        for label, target in re.findall(r"\[(\d\d)\]\((\d\d_\w+\.ipynb)", text):
+            if label != target[:2]:
+                yield f"cell {number}: the link to {target} is labelled {label}"
 
 
 def has_setup_cell(lesson: Lesson) -> Iterator[str]:
@@ -188,7 +194,7 @@ def shows_its_claims(lesson: Lesson) -> Iterator[str]:
         for record in records:
             if record["verdict"] == "not enforced":
                 yield f"cell {number}: claim {record['key']} is not enforced; execute at scale cpu"
-            if record["key"][:2] != lesson.path.name[:2] or record["key"] in seen:
+            if record["lesson"] != lesson.path.stem[3:] or record["key"] in seen:
                 yield f"cell {number}: the key {record['key']} is another lesson's or used twice"
             seen.add(record["key"])
 
@@ -313,6 +319,7 @@ def has_blank_stubs(lesson: Lesson) -> Iterator[str]:
 
 RULES: tuple[Rule, ...] = (
     begins_with_title_and_badge,
+    numbers_lessons_as_files_do,
     has_setup_cell,
     has_woven_cells_in_step,
     has_known_metadata,

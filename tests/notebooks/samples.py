@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -57,3 +60,18 @@ def notebook(*cells: NotebookNode) -> NotebookNode:
 def save(path: Path, book: NotebookNode) -> Path:
     path.write_text(nbformat.writes(book) + "\n", encoding="utf-8")
     return path
+
+
+def run_python(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Python as the Makefile calls it in `folder`, with the tfbook that is there."""
+    environment = {**os.environ, "PYTHONPATH": str(folder)}
+    return subprocess.run(
+        [sys.executable, *arguments], cwd=folder, env=environment, capture_output=True, text=True, check=False
+    )
+
+
+def run_tool(folder: Path, tool: str, *arguments: str) -> str:
+    """What the tool of the repository in `folder` prints."""
+    finished = run_python(folder, f"tools/{tool}.py", *arguments)
+    assert finished.returncode == 0, finished.stderr
+    return finished.stdout

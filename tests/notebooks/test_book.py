@@ -1,4 +1,4 @@
-"""Lessons are found by number; notebooks are written as Jupyter writes them, and run in the folder they are given."""
+"""Lessons are found by number or slug; notebooks are written as Jupyter writes them, and run in a given folder."""
 
 from __future__ import annotations
 
@@ -19,14 +19,15 @@ def shelf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_lessons_are_found_by_number_or_path(shelf: Path) -> None:
+def test_lessons_are_found_by_number_slug_or_path(shelf: Path) -> None:
     assert [path.name for path in book.lessons()] == ["00_a.ipynb", "01_b.ipynb"]
     assert [path.name for path in book.lessons(["1"])] == ["01_b.ipynb"]
+    assert [path.name for path in book.lessons(["b", "00"])] == ["01_b.ipynb", "00_a.ipynb"]
     assert book.lessons([str(shelf / "draft.ipynb")]) == [shelf / "draft.ipynb"]
 
 
 def test_an_unknown_lesson_is_named(shelf: Path) -> None:
-    with pytest.raises(SystemExit, match="no lesson '07'; expected a path or one of 00, 01"):
+    with pytest.raises(SystemExit, match="no lesson '07'; expected a path or one of 00, a, 01, b"):
         book.lessons(["07"])
 
 

@@ -16,8 +16,16 @@ from tfbook.course.claims import claim
 def lesson(measured: float) -> NotebookNode:
     """A notebook that has shown two claims, through the package's own display."""
     claims = [
-        claim("01.1", "Attention | fixed", measured, ">=", 80.0, source="Bahdanau et al. (2015), Fig. 2", unit=" BLEU"),
-        claim("01.2", "Errors are few", 0.1234, "<=", 0.15, source="Och & Ney (2003)"),
+        claim(
+            "attention.1",
+            "Attention | fixed",
+            measured,
+            ">=",
+            80.0,
+            source="Bahdanau et al. (2015), Fig. 2",
+            unit=" BLEU",
+        ),
+        claim("attention.12", "Errors are few", 0.1234, "<=", 0.15, source="Och & Ney (2003)"),
     ]
     shown = [code("claim(…)", mimebundle(each._repr_mimebundle_())) for each in claims]
     return notebook(prose("# Can a decoder look back?\n\nText."), *shown)
@@ -42,7 +50,7 @@ def test_the_table(shelf: Path) -> None:
         "| Claim | Source | Measured | Required | Verdict |\n"
         "|---|---|---|---|---|\n"
         "| **01.1** Attention \\| fixed | Bahdanau et al. (2015), Fig. 2 | 93.1 BLEU | ≥ 80 BLEU | holds |\n"
-        "| **01.2** Errors are few | Och & Ney (2003) | 0.123 | ≤ 0.15 | holds |\n"
+        "| **01.12** Errors are few | Och & Ney (2003) | 0.123 | ≤ 0.15 | holds |\n"
     )
 
 

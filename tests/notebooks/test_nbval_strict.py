@@ -21,7 +21,7 @@ from tfbook.course.claims import MIME
 ROOT = Path(__file__).resolve().parents[2]
 CLAIM = """
 from tfbook.course.claims import claim
-claim("01.1", "Attention holds on long sentences.", {measured}, ">=", 80, source="Bahdanau et al. (2015)")
+claim("sample.1", "Attention holds on long sentences.", {measured}, ">=", 80, source="Bahdanau et al. (2015)")
 """
 
 

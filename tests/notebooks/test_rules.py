@@ -22,9 +22,9 @@ from samples import IGNORED, WIDGET, code, display, mimebundle, notebook, prose,
 from tfbook.course.claims import MIME
 
 NAME = "01_sample.ipynb"
-BADGE = rules.BADGE.format(slug=address.slug(), name=NAME)
+BADGE = address.badge(NAME)
 ENDING = "## What to remember\n\n## Common mistakes\n\n## References\n\nThe [first section](#First-section)."
-RECORD = {"key": "01.1", "verdict": "holds"}
+RECORD = {"key": "sample.1", "lesson": "sample", "verdict": "holds"}
 
 
 def exercise(number: int, name: str) -> list[NotebookNode]:
@@ -46,14 +46,14 @@ def good() -> NotebookNode:
     """A lesson that keeps every rule."""
     woven = "tfbook.runtime.seed"
     book = notebook(
-        prose(f"# Can it pass?\n\n{BADGE}"),
+        prose(f"# 01 · Can it pass?\n\n{BADGE}"),
         code(weave.SETUP_CELL.read_text(encoding="utf-8").rstrip()),
         code("steps = runtime.pick(quick=1, cpu=2, gpu=3)"),
         prose("## First section\n\n> **Predict** a.\n\n> **Predict** b.\n\n> **Predict** c.\n\n![a cat](../README.md)"),
         code(f"# {woven}\n{weave.source_of(woven)}"),
         code("print(steps)  # (batch, word)", "2\n"),
         code("plot.bars(steps)", display({"image/png": {"alt": "two bars"}}, image_png=png(), text_plain="<Figure>")),
-        code("claim('01.1', '…', 1, '>=', 0)", mimebundle({MIME: dict(RECORD), "text/plain": "Claim 1 holds"})),
+        code("claim('sample.1', '…', 1, '>=', 0)", mimebundle({MIME: dict(RECORD), "text/plain": "Claim 1 holds"})),
         prose("## Exercises"),
         *(cell for number in range(1, 5) for cell in exercise(number, f"answer_{number}")),
         *exercise(5, "find the bug"),
@@ -105,10 +105,12 @@ def show(output: NotebookNode) -> Break:
 
 
 BROKEN: list[tuple[Rule, Break, str]] = [
-    (rules.begins_with_title_and_badge, replace("# Can", "Can"), "begins with the title"),
+    (rules.begins_with_title_and_badge, replace("# 01", "01"), "begins with the title"),
     (rules.begins_with_title_and_badge, replace("notebooks/01_", "notebooks/02_"), "expected the badge"),
     (rules.begins_with_title_and_badge, replace("github/", "github/some"), "expected the badge"),
     (rules.begins_with_title_and_badge, say("# Another title"), "two titles"),
+    (rules.numbers_lessons_as_files_do, replace("# 01 · ", "# 02 · "), "begins with the lesson's number, `# 01 · `"),
+    (rules.numbers_lessons_as_files_do, say("lesson [02](03_a.ipynb)"), "the link to 03_a.ipynb is labelled 02"),
     (rules.has_setup_cell, replace("# Setup:", "# Set up:"), "found it at []"),
     (rules.has_setup_cell, lambda book: book.cells.insert(1, code("1")), "found it at [2]"),
     (rules.has_sizes_cell, replace("runtime.pick(", "dict("), "found 0"),
@@ -137,7 +139,11 @@ BROKEN: list[tuple[Rule, Break, str]] = [
     (rules.shows_its_claims, cell(7, metadata=IGNORED), "cell that is not compared"),
     (rules.shows_its_claims, show(mimebundle({MIME: RECORD | {"verdict": "not enforced"}})), "is not enforced"),
     (rules.shows_its_claims, show(mimebundle({MIME: RECORD})), "used twice"),
-    (rules.shows_its_claims, show(mimebundle({MIME: RECORD | {"key": "02.1"}})), "another lesson's"),
+    (
+        rules.shows_its_claims,
+        show(mimebundle({MIME: RECORD | {"key": "other.1", "lesson": "other"}})),
+        "another lesson's",
+    ),
     (rules.has_short_paragraphs, say("word " * 130), "649 characters in the paragraph"),
     (rules.has_short_paragraphs, say("> " + "word " * 130), "characters in the paragraph"),
     (rules.avoids_forbidden_words, say("It is easy to see."), "says 'It is easy to see'"),

@@ -68,7 +68,8 @@ def files(folder: str) -> list[str]:
 def test_the_wheel_finds_its_corpora(wheel: zipfile.ZipFile, tmp_path: Path) -> None:
     """Unpacked far from the clone, as pip installs it, the package reads the corpus that it carries."""
     wheel.extractall(tmp_path)
-    code = "import tfbook.data; pairs = tfbook.data.registry.load('english-french')['train']; print(tfbook.__file__, len(pairs))"
+    code = "import tfbook; from tfbook import data; pairs = data.load('english-french')['train']; "
+    code += "print(tfbook.__file__, len(pairs))"
     file, size = python(code, tmp_path).splitlines()[-1].rsplit(" ", 1)
     assert Path(file).is_relative_to(tmp_path)
     assert int(size) > 10_000

@@ -11,7 +11,7 @@ from torch import nn
 
 from tfbook import runtime
 from tfbook.attention import POSITIONS
-from tfbook.models.blocks import Config
+from tfbook.models.blocks import Config, PostNorm, PreNorm
 from tfbook.models.seq2seq import (
     BahdanauDecoder,
     FixedContextDecoder,
@@ -70,7 +70,7 @@ def batch(source_vocab: Vocabulary, target_vocab: Vocabulary) -> Batch:
 
 
 @pytest.fixture
-def sizes(source_vocab: Vocabulary, target_vocab: Vocabulary) -> Seq2SeqConfig:
+def config(source_vocab: Vocabulary, target_vocab: Vocabulary) -> Seq2SeqConfig:
     return Seq2SeqConfig(
         source_vocab=len(source_vocab), target_vocab=len(target_vocab), d_embed=5, d_hidden=4, dropout=0.2
     )
@@ -80,25 +80,33 @@ RECURRENT = {"fixed": FixedContextDecoder, "bahdanau": BahdanauDecoder, "luong":
 
 
 @pytest.fixture(params=RECURRENT)
-def translator(request: pytest.FixtureRequest, sizes: Seq2SeqConfig) -> Translator:
+def translator(request: pytest.FixtureRequest, config: Seq2SeqConfig) -> Translator:
     """In double precision and eval mode, so that equal means equal."""
     torch.manual_seed(0)
-    return Translator(RecurrentEncoder(sizes), RECURRENT[request.param](sizes)).double().eval()
+    return Translator(RecurrentEncoder(config), RECURRENT[request.param](config)).double().eval()
 
 
 @pytest.fixture(params=[*RECURRENT, *POSITIONS, "post-norm"])
-def speaker(request: pytest.FixtureRequest, sizes: Seq2SeqConfig) -> Translator | Transformer:
+def speaker(request: pytest.FixtureRequest, config: Seq2SeqConfig) -> Translator | Transformer:
     """The same and a Transformer with each encoding of positions, with weights that make them say different things."""
     torch.manual_seed(3)
     if request.param in RECURRENT:
-        model = Translator(RecurrentEncoder(sizes), RECURRENT[request.param](sizes))
+        model = Translator(RecurrentEncoder(config), RECURRENT[request.param](config))
     else:
         position, pre_norm = ("sinusoidal", False) if request.param == "post-norm" else (request.param, True)
-        blocks = Config(d_model=8, heads=2, d_ff=12, dropout=0.2, position=position, longest=16, pre_norm=pre_norm)
-        model = Transformer(Reader(sizes.source_vocab, blocks), Decoder(sizes.target_vocab, blocks, tied=False))
+        blocks = Config(
+            d_model=8,
+            heads=2,
+            d_ff=12,
+            dropout=0.2,
+            position=POSITIONS[position],
+            max_length=16,
+            residual=PreNorm if pre_norm else PostNorm,
+        )
+        model = Transformer(Reader(config.source_vocab, blocks), Decoder(config.target_vocab, blocks, tied=False))
     for parameter in model.parameters():
         if parameter.ndim > 1:  # tied tables repeat themselves and drawn shifts say one word whatever the source
             nn.init.normal_(parameter)
     with torch.no_grad():
-        model.decoder.vocabulary.weight[EOS] *= 2  # some texts end
+        model.decoder.unembed.weight[EOS] *= 2  # some texts end
     return model.double().eval()

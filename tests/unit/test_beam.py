@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 from transformers import BartConfig, BartForConditionalGeneration
 
+from tfbook.attention import POSITIONS
 from tfbook.generation.search import (
     NEVER_GENERATED,
     VASWANI_PENALTY,
@@ -135,8 +136,8 @@ def test_a_beam_of_one_is_greedy(speaker: Model) -> None:
     assert torch.equal(found.tokens[:, 0, : said.shape[1]], said)
     assert not found.tokens[:, 0, said.shape[1] :].any()
     longer = beam_search(speaker, SOURCE, LENGTHS, width=1, max_length=LONGEST, penalty=mean_penalty(1.0))
-    sizes = (said != PAD).sum(dim=1)
-    assert (longer.scores[:, 0] >= found.scores[:, 0] / sizes - 1e-6).all()
+    config = (said != PAD).sum(dim=1)
+    assert (longer.scores[:, 0] >= found.scores[:, 0] / config - 1e-6).all()
 
 
 # ---- against all texts of a toy language -------------------------------------------------------------------------
@@ -147,10 +148,10 @@ TOY = len(NEVER_GENERATED) + 1 + 2  # words: `<eos>` and two more may be said
 def _toys() -> dict[str, Model]:
     """Models whose every word has a fair chance."""
     torch.manual_seed(1)
-    sizes = Config(d_model=8, heads=2, d_ff=8, layers=1, position="rotary")
+    config = Config(d_model=8, heads=2, d_ff=8, layers=1, position=POSITIONS["rotary"])
     recurrent = Seq2SeqConfig(source_vocab=TOY, target_vocab=TOY, d_embed=4, d_hidden=4)
     models = {
-        "Transformer": Transformer(Encoder(TOY, sizes), Decoder(TOY, sizes, tied=False)),
+        "Transformer": Transformer(Encoder(TOY, config), Decoder(TOY, config, tied=False)),
         "Bahdanau": Translator(Reader(recurrent), BahdanauDecoder(recurrent)),
     }
     for parameter in itertools.chain(*(model.parameters() for model in models.values())):
@@ -191,7 +192,7 @@ def test_a_wide_enough_beam_is_exhaustive(kind: str, alpha: float, penalty: Call
 def test_penalties_change_which_text_is_best() -> None:
     """Without one, the shortest; with a strong one, the longest. Or the tests above would say little about them."""
     model, source = _toys()["Transformer"], torch.tensor([[5, 4, EOS]])
-    sizes = [
+    config = [
         len(
             _row(beam_search(model, source, torch.tensor([3]), width=31, max_length=4, penalty=mean_penalty(alpha)), 0)[
                 0
@@ -199,7 +200,7 @@ def test_penalties_change_which_text_is_best() -> None:
         )
         for alpha in (0.0, 3.0)
     ]
-    assert sizes == [1, 4]
+    assert config == [1, 4]
 
 
 def test_where_there_are_fewer_texts_than_beams_the_rest_have_score_minus_infinity() -> None:
@@ -247,10 +248,10 @@ class Bart(Transformer):
     def __init__(self) -> None:
         nn.Module.__init__(self)
         half = {"layers": 1, "attention_heads": 2, "ffn_dim": 16}
-        sizes = {f"{side}_{name}": n for side in ("encoder", "decoder") for name, n in half.items()}
+        config = {f"{side}_{name}": n for side in ("encoder", "decoder") for name, n in half.items()}
         ids = {"pad_token_id": PAD, "bos_token_id": BOS, "eos_token_id": EOS, "decoder_start_token_id": BOS}
         config = BartConfig(
-            vocab_size=12, d_model=16, max_position_embeddings=16, forced_eos_token_id=None, **sizes, **ids
+            vocab_size=12, d_model=16, max_position_embeddings=16, forced_eos_token_id=None, **config, **ids
         )
         self.bart = BartForConditionalGeneration(config)
         for parameter in self.bart.parameters():
@@ -319,12 +320,12 @@ def test_hugging_face_by_default_stops_before_a_longer_text_could_win(bart: Bart
 
 def test_these_models_end_some_of_their_texts_and_not_others() -> None:
     """Or the comparison would say little about the rules for ended texts."""
-    sizes = set()
+    config = set()
     for seed in range(3):
         torch.manual_seed(seed)
-        sizes |= {len(text) if text[-1] == EOS else None for text, _ in itertools.chain(*_ours(Bart().eval(), 4, 0.6))}
-    assert None in sizes
-    assert len(sizes) > 3
+        config |= {len(text) if text[-1] == EOS else None for text, _ in itertools.chain(*_ours(Bart().eval(), 4, 0.6))}
+    assert None in config
+    assert len(config) > 3
 
 
 # ---- what a search does ------------------------------------------------------------------------------------------
@@ -358,7 +359,7 @@ def test_what_is_seen_are_the_steps_of_the_search(translator: Translator, width:
 def test_the_search_stops_when_nothing_can_win_any_more(translator: Translator) -> None:
     """Where every sentence ends at once, after one step for one beam; two beams need a second text each."""
     with torch.no_grad():
-        translator.decoder.vocabulary.bias[EOS] = 1e4
+        translator.decoder.unembed.bias[EOS] = 1e4
     for width, count in ((1, 1), (2, 2)):
         steps: list[BeamStep] = []
         found = beam_search(

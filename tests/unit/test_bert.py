@@ -47,7 +47,7 @@ from tfbook.text import (
 from tfbook.training import distillation_loss, electra_loss, masked_loss, masked_token_loss, pretraining_loss
 
 VOCAB = 20
-SMALL = replace(BERT, d_model=8, heads=2, d_ff=12, layers=2, longest=10, dropout=0.0)
+SMALL = replace(BERT, d_model=8, heads=2, d_ff=12, layers=2, max_length=10, dropout=0.0)
 IDS = torch.tensor([[CLS, 5, 6, 7, 8, SEP], [CLS, 9, 10, SEP, PAD, PAD], [CLS, 11, 12, 13, SEP, PAD]])
 LENGTHS = torch.tensor([6, 4, 5])
 SEGMENTS = torch.tensor([[0, 0, 0, 1, 1, 1], [0, 0, 1, 1, 0, 0], [0, 0, 0, 0, 0, 0]])
@@ -75,24 +75,24 @@ def count(model: nn.Module) -> int:
 # ---- the body ----------------------------------------------------------------------------------------------------
 
 
-def parameters(vocab: int, sizes: Config, segments: int = 2) -> int:
+def parameters(vocab: int, config: Config, segments: int = 2) -> int:
     """Of the body: tables and a norm; in each block four matrices and two, all with biases, and two norms."""
-    d, wide = sizes.d_model, sizes.d_ff
+    d, wide = config.d_model, config.d_ff
     block = 4 * (d * d + d) + (d * wide + wide) + (wide * d + d) + 2 * 2 * d
-    return (vocab + sizes.longest + segments) * d + 2 * d + sizes.layers * block
+    return (vocab + config.max_length + segments) * d + 2 * d + config.layers * block
 
 
 @pytest.mark.parametrize(
-    ("sizes", "body", "millions"),
+    ("config", "body", "millions"),
     [(BERT_BASE, 108_891_648, 110), (BERT_LARGE, 334_092_288, 340)],
     ids=["base", "large"],
 )
-def test_base_and_large_have_110_and_340_million_parameters(sizes: Config, body: int, millions: int) -> None:
+def test_base_and_large_have_110_and_340_million_parameters(config: Config, body: int, millions: int) -> None:
     """By formula and by counting (Devlin et al., 2019, section 3, to two digits, with what pretraining adds)."""
     with torch.device("meta"):
-        model = BertForPretraining(Bert(30_522, sizes))
-    d = sizes.d_model
-    assert count(model.bert) == parameters(30_522, sizes) == body
+        model = BertForPretraining(Bert(30_522, config))
+    d = config.d_model
+    assert count(model.bert) == parameters(30_522, config) == body
     heads = (d * d + d + 2 * d + 30_522) + (d * d + d + 2 * d + 2)  # the output's matrix is the table of words
     assert count(model) == body + heads
     assert round(count(model) / 1e7) == millions / 10
@@ -108,7 +108,7 @@ def test_weights_begin_small() -> None:
             assert abs(float(weight.std()) / 0.02 - 1) < slack, name
             assert abs(float(weight.mean())) < 4.5 * 0.02 / math.sqrt(weight.numel()), name
         else:
-            assert bool((weight == float(name.endswith("gain"))).all()), name
+            assert bool((weight == float(name.endswith("norm.weight"))).all()), name
 
 
 def test_small_weights_takes_layers_without_bias() -> None:
@@ -164,10 +164,10 @@ def test_heads_say_one_row_a_text_or_a_token() -> None:
 
 def test_dropout_is_where_bert_has_it() -> None:
     """In the heads that fine-tuning adds; not in those of pretraining."""
-    x, sizes = torch.randn(2, 5, 8), replace(SMALL, dropout=0.5)
-    model = BertForPretraining(Bert(VOCAB, sizes))
+    x, config = torch.randn(2, 5, 8), replace(SMALL, dropout=0.5)
+    model = BertForPretraining(Bert(VOCAB, config))
     for head, drops in (
-        (PooledHead(sizes, 3), True),
+        (PooledHead(config, 3), True),
         (Tagger(model.bert, 3).head, True),
         (model.head, False),
         (model.next_sentence, False),
@@ -321,7 +321,7 @@ def by_hand(model: MaskedLanguageModel, masked: Masked, segments: Tensor | None)
 def test_the_loss_is_the_one_worked_out_by_hand(segments: Tensor | None) -> None:
     """Over the four words that were drawn, one of them swapped and one left, and no other position."""
     model = drawn(MaskedLanguageModel(Bert(VOCAB, SMALL)))
-    assert float(masked_loss(model, MASKED, LENGTHS, segments)) == pytest.approx(by_hand(model, MASKED, segments))
+    assert float(masked_loss(model, MASKED, LENGTHS, segments).mean) == pytest.approx(by_hand(model, MASKED, segments))
 
 
 @torch.no_grad()
@@ -330,14 +330,14 @@ def test_both_losses_are_added() -> None:
     model, labels = drawn(BertForPretraining(Bert(VOCAB, SMALL))), torch.tensor([1, 0, 1])
     follows = torch.softmax(model.next_sentence(model.bert(MASKED.ids, LENGTHS, SEGMENTS)), dim=-1)
     second = -sum(math.log(follows[row, label]) for row, label in enumerate(labels.tolist())) / 3
-    found = float(pretraining_loss(model, MASKED, LENGTHS, SEGMENTS, labels))
+    found = float(pretraining_loss(model, MASKED, LENGTHS, SEGMENTS, labels).mean)
     assert found == pytest.approx(by_hand(model, MASKED, SEGMENTS) + second)
 
 
 def test_where_nothing_was_drawn_the_loss_is_0_and_its_gradient_finite() -> None:
     """A short text among few has no hidden word now and then: 0/0 would end the training."""
     model = drawn(MaskedLanguageModel(Bert(VOCAB, SMALL)))
-    loss = masked_loss(model, NOTHING, LENGTHS)
+    loss = masked_loss(model, NOTHING, LENGTHS).mean
     loss.backward()
     assert loss.item() == 0
     gradients = [weight.grad for weight in model.parameters() if weight.grad is not None]
@@ -348,7 +348,7 @@ def test_where_nothing_was_drawn_the_loss_is_0_and_its_gradient_finite() -> None
 def test_the_loss_is_computed_in_float32() -> None:
     """A log-probability near −8 has steps of 1/32 in bfloat16."""
     logits = torch.randn(7, 500).bfloat16()
-    loss = masked_token_loss(logits, torch.arange(7))
+    loss = masked_token_loss(logits, torch.arange(7)).mean
     assert loss.dtype == torch.float32
     assert torch.equal(loss, F.cross_entropy(logits.float(), torch.arange(7)))
 
@@ -454,7 +454,7 @@ def test_a_shared_block_gathers_the_gradients_of_all_its_uses() -> None:
 
 def test_a_narrow_table_is_the_matrix_of_the_output_as_well() -> None:
     model = MaskedLanguageModel(Albert(VOCAB, SMALL, d_embed=4))
-    assert model.head.vocabulary.weight is model.bert.words.weight
+    assert model.head.unembed.weight is model.bert.embed.weight
     assert model(IDS, LENGTHS).shape == (3, 6, VOCAB)
 
 
@@ -470,8 +470,8 @@ def electra() -> Electra:
 def says_always(model: Electra, word: int) -> None:
     """The generator draws this word, whatever it reads, and is not surprised beyond measure by another."""
     with torch.no_grad():
-        model.generator.head.vocabulary.weight.zero_()
-        model.generator.head.vocabulary.bias.copy_(F.one_hot(torch.tensor(word), VOCAB) * 200.0)
+        model.generator.head.unembed.weight.zero_()
+        model.generator.head.unembed.bias.copy_(F.one_hot(torch.tensor(word), VOCAB) * 200.0)
 
 
 @torch.no_grad()
@@ -484,18 +484,18 @@ def test_what_the_generator_guesses_right_was_not_replaced() -> None:
     p = torch.sigmoid(model.discriminator(filled, LENGTHS)[..., 0])
     right = torch.where(replaced.bool(), p, 1 - p)[padding_mask(LENGTHS, 6)]
     for weight in (0.0, 1.0, 50.0):
-        expected = masked_loss(model.generator, MASKED, LENGTHS) - weight * right.log().mean()
-        torch.testing.assert_close(electra_loss(model, MASKED, LENGTHS, weight=weight), expected)
-    default = masked_loss(model.generator, MASKED, LENGTHS) - 50 * right.log().mean()
-    torch.testing.assert_close(electra_loss(model, MASKED, LENGTHS), default)
+        expected = masked_loss(model.generator, MASKED, LENGTHS).mean - weight * right.log().mean()
+        torch.testing.assert_close(electra_loss(model, MASKED, LENGTHS, weight=weight).mean, expected)
+    default = masked_loss(model.generator, MASKED, LENGTHS).mean - 50 * right.log().mean()
+    torch.testing.assert_close(electra_loss(model, MASKED, LENGTHS).mean, default)
 
 
 @torch.no_grad()
 def test_what_stands_in_is_drawn_from_the_generator() -> None:
     """Not its best guess: where it gives a word probability 1/4, it stands there in a quarter of the draws."""
     model, seen = electra(), []
-    model.generator.head.vocabulary.weight.zero_()
-    model.generator.head.vocabulary.bias.fill_(-100.0)[[6, 7, 8, 9]] = 0.0
+    model.generator.head.unembed.weight.zero_()
+    model.generator.head.unembed.bias.fill_(-100.0)[[6, 7, 8, 9]] = 0.0
     model.discriminator.bert.register_forward_pre_hook(lambda module, arguments: seen.append(arguments[0]))
     electra_loss(model, Masked(*(part.repeat(1000, 1) for part in MASKED)), LENGTHS.repeat(1000))
     filled, asked = seen[0].unflatten(0, (1000, 3)), MASKED.targets != IGNORE_INDEX
@@ -507,21 +507,21 @@ def test_what_stands_in_is_drawn_from_the_generator() -> None:
 def test_no_gradient_flows_through_the_draw() -> None:
     """What is the generator's alone learns from its own loss, however much weight the discriminator's has."""
     model = electra()
-    electra_loss(model, MASKED, LENGTHS).backward()
+    electra_loss(model, MASKED, LENGTHS).mean.backward()
     found = {name: weight.grad.clone() for name, weight in model.generator.named_parameters()}
     model.zero_grad()
-    masked_loss(model.generator, MASKED, LENGTHS).backward()
+    masked_loss(model.generator, MASKED, LENGTHS).mean.backward()
     for name, weight in model.generator.named_parameters():
-        assert torch.equal(found[name], weight.grad) == (name != "bert.words.weight"), name
+        assert torch.equal(found[name], weight.grad) == (name != "bert.embed.weight"), name
 
 
 def test_generator_and_discriminator_have_one_table_of_words() -> None:
     model = electra()
-    assert model.discriminator.bert.words.weight is model.generator.bert.words.weight
-    assert model.generator.head.vocabulary.weight is model.generator.bert.words.weight
+    assert model.discriminator.bert.embed.weight is model.generator.bert.embed.weight
+    assert model.generator.head.unembed.weight is model.generator.bert.embed.weight
     names = [name for name, _ in model.named_parameters()]
-    assert [name for name in names if "words" in name or "vocabulary.weight" in name] == ["generator.bert.words.weight"]
-    message = r"table of words has shape \(20, 8\), the discriminator's \(20, 16\); expected one that both can share"
+    assert [name for name in names if name.endswith("embed.weight")] == ["generator.bert.embed.weight"]
+    message = r"embedding has shape \(20, 8\), the discriminator's \(20, 16\); expected one that both can share"
     with pytest.raises(ValueError, match=message):
         Electra(model.generator, Bert(VOCAB, replace(SMALL, d_model=16)))
 
@@ -529,7 +529,7 @@ def test_generator_and_discriminator_have_one_table_of_words() -> None:
 def test_electra_trains_on_where_nothing_was_drawn() -> None:
     """All tokens are original then, and that is what the discriminator learns."""
     model = electra()
-    loss = electra_loss(model, NOTHING, LENGTHS)
+    loss = electra_loss(model, NOTHING, LENGTHS).mean
     loss.backward()
     assert loss.item() > 0
     assert all(weight.grad.isfinite().all() for weight in model.parameters() if weight.grad is not None)
@@ -546,25 +546,27 @@ def test_the_loss_of_a_student_is_t_squared_times_kl(shape: tuple[int, ...], tem
     student, teacher = torch.randn(shape), torch.randn(shape)
     logs = [torch.log_softmax(logits.reshape(-1, 7) / temperature, dim=-1) for logits in (student, teacher)]
     expected = temperature**2 * F.kl_div(*logs, reduction="batchmean", log_target=True)
-    torch.testing.assert_close(distillation_loss(student, teacher, temperature=temperature), expected)
-    assert distillation_loss(teacher, teacher, temperature=temperature).item() == 0
+    torch.testing.assert_close(distillation_loss(student, teacher, temperature=temperature).mean, expected)
+    assert distillation_loss(teacher, teacher, temperature=temperature).mean.item() == 0
 
 
 def test_the_default_temperature_is_2() -> None:
     student, teacher = torch.randn(2, 4, 7)
-    assert torch.equal(distillation_loss(student, teacher), distillation_loss(student, teacher, temperature=2.0))
+    default, two = distillation_loss(student, teacher), distillation_loss(student, teacher, temperature=2.0)
+    assert torch.equal(default.mean, two.mean)
 
 
 def test_the_gradient_keeps_its_size_as_the_temperature_grows() -> None:
     """Towards (student − teacher) / labels, both centred (Hinton et al., 2015, eq. 4), a row of the mean each."""
     student, teacher = torch.randn(3, 7, requires_grad=True), torch.randn(3, 7)
     limit = ((student - student.mean(dim=-1, keepdim=True)) - (teacher - teacher.mean(dim=-1, keepdim=True))) / 7 / 3
-    sizes = []
+    config = []
     for temperature in (1.0, 4.0, 16.0, 64.0, 256.0):
-        (gradient,) = torch.autograd.grad(distillation_loss(student, teacher, temperature=temperature), student)
-        sizes.append(float(gradient.norm() / limit.detach().norm()))
-    assert sizes[-1] == pytest.approx(1, abs=0.02)
-    assert 0.5 < min(sizes) < max(sizes) < 2
+        loss = distillation_loss(student, teacher, temperature=temperature).mean
+        (gradient,) = torch.autograd.grad(loss, student)
+        config.append(float(gradient.norm() / limit.detach().norm()))
+    assert config[-1] == pytest.approx(1, abs=0.02)
+    assert 0.5 < min(config) < max(config) < 2
     torch.testing.assert_close(gradient, limit.detach(), rtol=0.05, atol=1e-3)
 
 
@@ -572,7 +574,7 @@ def test_no_gradient_flows_into_the_teacher() -> None:
     student, teacher = torch.randn(2, 4, 7, requires_grad=True)
     student.retain_grad()
     teacher.retain_grad()
-    distillation_loss(student, teacher).backward()
+    distillation_loss(student, teacher).mean.backward()
     assert bool(student.grad.any())
     assert teacher.grad is None
 
@@ -607,11 +609,11 @@ def test_a_student_begins_with_evenly_spaced_blocks(layers: int, kept: list[int]
     teacher = numbered(12)
     student = student_of(teacher, layers)
     assert [int(block.feed_forward.branch.down.bias[0]) for block in student.stack.blocks] == kept
-    assert student.sizes == replace(teacher.sizes, layers=layers)
+    assert student.config == replace(teacher.config, layers=layers)
     for block, number in zip(student.stack.blocks, kept, strict=True):
         own, other = block.state_dict(), teacher.stack.blocks[number].state_dict()
         assert all(torch.equal(own[name], other[name]) for name in other)
-    for name in ("words.weight", "segments.weight", "stack.position.table.weight", "stack.enter.gain"):
+    for name in ("embed.weight", "segments.weight", "stack.position.embedding.weight", "stack.embed_norm.weight"):
         assert torch.equal(student.get_parameter(name), teacher.get_parameter(name))
 
 
@@ -626,7 +628,7 @@ def test_a_student_shares_no_memory_with_its_teacher() -> None:
             weight.add_(1.0)
     assert all(torch.equal(weight, before[name]) for name, weight in teacher.state_dict().items())
     assert len(teacher.stack.blocks) == 4
-    assert teacher.sizes.layers == 4
+    assert teacher.config.layers == 4
 
 
 def test_a_student_of_albert_shares_its_block_as_well() -> None:

@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from tfbook.attention import Cache, StackCache
+from tfbook.attention import Cache
+from tfbook.models.blocks import Config, Stack
 
 
 def _filled(batch: int, time: int) -> tuple[Cache, Tensor, Tensor]:
@@ -71,7 +72,7 @@ def test_another_batch_is_refused_and_changes_nothing(batch: int) -> None:
 
 def test_a_stack_selects_in_every_block_past_and_memory() -> None:
     """And returns itself, as the states of recurrent decoders do; what is empty stays empty."""
-    stack, rows = StackCache(2), torch.tensor([1, 1, 0])
+    stack, rows = Stack(Config(d_model=8, layers=2), cross=True).new_cache(), torch.tensor([1, 1, 0])
     kept: list[tuple[Cache, Tensor]] = []
     assert stack.length == 0
     for block in stack.blocks:
@@ -80,7 +81,6 @@ def test_a_stack_selects_in_every_block_past_and_memory() -> None:
             cache.extend(k, v)
             kept.append((cache, k))
     assert stack.select(rows) is stack
-    assert stack.length == 3
     assert all(torch.equal(cache.seen()[0], k[rows]) for cache, k in kept)
     assert len({id(cache) for cache, _ in kept}) == 4
-    assert StackCache(1).select(rows).length == 0
+    assert Stack(Config(d_model=8)).new_cache().select(rows).length == 0

@@ -172,7 +172,7 @@ def test_a_run_that_is_killed_again_and_again_ends_bit_for_bit_like_one_that_is_
 
 
 def _trained(seed: int = 0, width: int = 2) -> tuple[nn.Module, torch.optim.Optimizer, History]:
-    """A model after one step, so that the optimiser has moments."""
+    """A model after one step, so that the optimizer has moments."""
     torch.manual_seed(seed)
     model = nn.Sequential(nn.Linear(3, width), nn.Linear(width, 1))
     optimizer = torch.optim.AdamW(model.parameters())
@@ -192,7 +192,7 @@ def _draws() -> list[float]:
 
 
 def test_what_was_saved_is_restored(tmp_path: Path) -> None:
-    """Into another model and another optimiser, in a folder that did not exist; random numbers go on as they would."""
+    """Into another model and another optimizer, in a folder that did not exist; random numbers go on as they would."""
     path = tmp_path / "new" / "folder" / "run.pt"
     model, optimizer, history = _trained()
     history.evaluations.append({"step": 2, "seconds": 1.0, "bleu": 12.5})
@@ -247,11 +247,11 @@ def _without_torch() -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        (_cut, "is damaged .*; delete it to start afresh"),
-        (_flip, "is damaged .*; delete it to start afresh"),
-        (lambda path: path.write_bytes(b""), "is damaged .*; delete it to start afresh"),
-        (lambda path: path.write_text("not a checkpoint"), "is damaged .*; delete it to start afresh"),
-        (lambda path: torch.save(nn.Linear(2, 2), path), "is damaged .*; delete it to start afresh"),
+        (_cut, "is damaged .*; delete it to start over"),
+        (_flip, "is damaged .*; delete it to start over"),
+        (lambda path: path.write_bytes(b""), "is damaged .*; delete it to start over"),
+        (lambda path: path.write_text("not a checkpoint"), "is damaged .*; delete it to start over"),
+        (lambda path: torch.save(nn.Linear(2, 2), path), "is damaged .*; delete it to start over"),
         (lambda path: torch.save({"weights": torch.ones(2)}, path), r"is damaged \(KeyError\); delete it"),
         (lambda path: torch.save([1, 2], path), r"is damaged \(TypeError\); delete it"),
         (
@@ -261,11 +261,11 @@ def _without_torch() -> dict[str, Any]:
         (lambda path: save_checkpoint(path, nn.Linear(3, 2), *_trained()[1:]), "weights differ: 0.bias, 0.weight, 1.b"),
         (
             lambda path: _change(path, "optimizer", {"state": {}, "param_groups": []}),
-            "does not fit this optimiser or m",
+            "does not fit this optimizer or m",
         ),
         (
             lambda path: _change(path, "random", [_without_torch()]),
-            r"does not fit this optimiser or .*KeyError\('torch'\)",
+            r"does not fit this optimizer or .*KeyError\('torch'\)",
         ),
         (lambda path: _change(path, "history", {"loss": [1.0], "taste": 3}), r"is damaged \(TypeError\)"),
     ],
@@ -279,7 +279,7 @@ def _without_torch() -> dict[str, Any]:
         "list",
         "other sizes",
         "other layers",
-        "other optimiser",
+        "other optimizer",
         "random state cut",
         "other history",
     ],
@@ -287,7 +287,7 @@ def _without_torch() -> dict[str, Any]:
 def test_a_checkpoint_that_does_not_fit_is_refused_and_changes_nothing(
     tmp_path: Path, damage: Callable[[Path], object], message: str
 ) -> None:
-    """Neither model nor optimiser nor the random numbers: whoever catches the error can train on."""
+    """Neither model nor optimizer nor the random numbers: whoever catches the error can train on."""
     path = tmp_path / "run.pt"
     save_checkpoint(path, *_trained())
     damage(path)
@@ -418,7 +418,7 @@ def test_where_both_are_damaged_nothing_is_made_up(tmp_path: Path) -> None:
     _cut(path)
     _cut(files.previous(path))
     for read in (lambda: resume(path, *_trained()[:2]), lambda: load_weights(path, _trained()[0])):
-        with pytest.raises(DamagedCheckpoint, match=r"run\.pt\.previous is damaged .*; delete it to start afresh"):
+        with pytest.raises(DamagedCheckpoint, match=r"run\.pt\.previous is damaged .*; delete it to start over"):
             read()
     assert {file.name for file in tmp_path.iterdir()} == {"run.pt", "run.pt.previous"}
 
@@ -433,7 +433,7 @@ def test_another_models_checkpoint_is_no_reason_to_take_the_one_before(tmp_path:
 
 
 def test_weights_alone_are_those_of_the_newest_sound_checkpoint(tmp_path: Path) -> None:
-    """Into a model that no optimiser trains; the damaged file stays where it is, since nothing is written."""
+    """Into a model that no optimizer trains; the damaged file stays where it is, since nothing is written."""
     path = tmp_path / "run.pt"
     first, _ = _two(path)
     newest, model = _trained(seed=1)[0], _trained(seed=2)[0]

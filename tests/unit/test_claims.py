@@ -15,7 +15,7 @@ def scale(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def _claim(measured: float = 92.0, relation: str = ">=", threshold: float = 90, **rest: str) -> Claim:
     statement = rest.pop("statement", "Attention cures the bottleneck")
-    return claim("01.2", statement, measured, relation, threshold, source="Bahdanau et al., 2015", **rest)
+    return claim("transformer.2", statement, measured, relation, threshold, source="Bahdanau et al., 2015", **rest)
 
 
 @pytest.mark.parametrize(
@@ -60,8 +60,8 @@ def test_the_notebook_gets_text_html_and_a_record_for_the_ledger() -> None:
     assert bundle["text/plain"] == repr(_claim(0.1, "<=", 0.15))
     assert "<b>Claim 2 " in bundle["text/html"]
     assert bundle[MIME] == {
-        "key": "01.2",
-        "lesson": "01",
+        "key": "transformer.2",
+        "lesson": "transformer",
         "statement": "Attention cures the bottleneck",
         "source": "Bahdanau et al., 2015",
         "measured": 0.1,
@@ -88,9 +88,11 @@ def test_text_is_escaped_in_html() -> None:
     assert "92&lt;b&gt;" in page
 
 
-@pytest.mark.parametrize("key", ["1.2", "01", "01.", "01.x", "01.2 ", ""])
-def test_a_key_is_lesson_and_number(key: str) -> None:
-    with pytest.raises(ValueError, match=f"key is {key!r}; expected lesson and number such as '01.2'"):
+@pytest.mark.parametrize(
+    "key", ["01.2", "transformer", "transformer.", "transformer.x", "transformer.2 ", "Bert.1", ""]
+)
+def test_a_key_is_slug_and_number(key: str) -> None:
+    with pytest.raises(ValueError, match=f"key is {key!r}; expected slug and number such as 'transformer.12'"):
         claim(key, "s", 1.0, ">=", 0, source="p")
 
 

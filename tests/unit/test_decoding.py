@@ -28,7 +28,7 @@ def _randomise(model: Translator, seed: int) -> Translator:
     torch.manual_seed(seed)
     for parameter in model.parameters():
         parameter.normal_(std=0.7)
-    model.decoder.vocabulary.bias[EOS] += 1
+    model.decoder.unembed.bias[EOS] += 1
     return model
 
 
@@ -112,7 +112,7 @@ def test_greedy_with_a_cache_is_greedy_without(speaker: Model) -> None:
 def test_greedy_stops_when_every_sentence_has_ended(talker: Translator) -> None:
     """A single `<eos>` in each row, so one column and no more."""
     with torch.no_grad():
-        talker.decoder.vocabulary.bias[EOS] = 1e4
+        talker.decoder.unembed.bias[EOS] = 1e4
     source, lengths = _inputs(8, seed=1)
     assert greedy_search(talker, source, lengths).tokens.tolist() == [[EOS]] * len(source)
 
@@ -120,7 +120,7 @@ def test_greedy_stops_when_every_sentence_has_ended(talker: Translator) -> None:
 @pytest.mark.parametrize("longest", [1, 5])
 def test_greedy_stops_at_max_length(talker: Translator, longest: int) -> None:
     with torch.no_grad():
-        talker.decoder.vocabulary.bias[EOS] = -1e4
+        talker.decoder.unembed.bias[EOS] = -1e4
     source, lengths = _inputs(8, seed=1)
     tokens = greedy_search(talker, source, lengths, max_length=longest).tokens
     assert tokens.shape == (len(source), longest)

@@ -1,5 +1,6 @@
 """Two processes that train one model: what one process would have done, and one stop, file and voice for both."""
 
+import copy
 import json
 import os
 import signal
@@ -12,12 +13,15 @@ from typing import Any
 
 import pytest
 import torch
-from tfbook.training import distributed
-from torch import nn
+from torch import Tensor, nn
+from torch.nn import functional as F
 
 from tfbook import pretrain
+from tfbook.models.blocks import Config
+from tfbook.models.gpt import Gpt
 from tfbook.pretrain.options import Options
 from tfbook.pretrain.run import Progress
+from tfbook.training import History, Loss, LossFunction, Recipe, distributed, fit
 
 pytestmark = pytest.mark.usefixtures("float32")
 
@@ -28,15 +32,62 @@ def _options(folder: str, name: str, **changed: Any) -> Options:
     return replace(OPTIONS, corpus=f"{folder}/text.txt", out=f"{folder}/{name}", **changed)
 
 
+LENGTHS = ((2, 2), (3, 5), (12, 12), (4, 7))  # of the rows of four batches: two for each process
+
+
+def rows(lengths: tuple[int, ...]) -> Tensor:
+    """Ids of these lengths, padded with 0; one row is the same whatever its neighbors."""
+    ids = [torch.randint(1, 9, [length], generator=torch.Generator().manual_seed(length)) for length in lengths]
+    return nn.utils.rnn.pad_sequence(ids, batch_first=True)
+
+
+def unpadded(model: nn.Module, ids: Tensor) -> Loss:
+    """Next-token loss without padding."""
+    logits, targets = model(ids[:, :-1]).flatten(0, 1), ids[:, 1:].flatten()
+    return Loss(F.cross_entropy(logits, targets, ignore_index=0, reduction="sum"), (targets != 0).sum())
+
+
+def two_terms(model: nn.Module, ids: Tensor) -> Loss:
+    """The same and a term that counts sentences, of the short ones alone; it looks into the model."""
+    first = model.embed(ids[ids[:, 5:].sum(dim=1) == 0, 0])
+    return unpadded(model, ids) + Loss(first.square().sum(), len(first))
+
+
+UNEVEN: dict[str, LossFunction] = {"one term": unpadded, "two terms": two_terms}
+
+
+def uneven(loss: LossFunction, batches: tuple[tuple[int, ...], ...]) -> tuple[History, dict[str, Tensor]]:
+    """Three steps, each with the gradient of all of `batches`; every process begins with other weights."""
+    torch.manual_seed(distributed.rank())
+    model = Gpt(9, Config(d_model=8, heads=2, d_ff=12, layers=1))
+    recipe = Recipe(steps=3, lr=0.01, accumulate=len(batches), clip=1e9)
+    history = fit(model, loss, lambda number: rows(batches[number % len(batches)]), recipe)
+    return history, model.state_dict()
+
+
+def gradients() -> list[list[float] | None]:
+    """Of weights that both processes use, only the second, and neither."""
+    model = nn.ParameterList([torch.ones(2), torch.ones(1), torch.ones(1)])
+    share = model[0].sum() * (distributed.rank() + 1) + (model[1].sum() if distributed.rank() == 1 else 0)
+    share.backward()
+    distributed.add_gradients(model)
+    return [None if weight.grad is None else weight.grad.tolist() for weight in model]
+
+
 def train_in_turns(folder: str) -> None:
     """What each of the two processes does, one run after the other."""
     with distributed.processes():
         rank = distributed.rank()
         found = {
-            "count": distributed.count(),
+            "count": distributed.world_size(),
+            "gradients": gradients(),
             "mean": distributed.mean(float(rank)),
             "all": distributed.all_gathered(rank),
         }
+        for name, loss in UNEVEN.items():
+            for parts in (1, 2):
+                shares = LENGTHS[rank::2][:parts]
+                torch.save(uneven(loss, shares), Path(folder, f"{name} {parts} {rank}.pt"))
         for name in ("adamw", "muon"):
             pretrain.pretrain(_options(folder, name, optimizer=name, accumulate=2))
         dropped = _options(folder, "stopped", dropout=0.3)
@@ -109,6 +160,23 @@ def test_two_processes_do_what_one_does(folder: Path, tmp_path: Path, optimizer:
     torch.testing.assert_close(*weights, rtol=0, atol=1e-4)
 
 
+@pytest.mark.parametrize("parts", [1, 2])
+@pytest.mark.parametrize("name", UNEVEN)
+def test_processes_with_uneven_batches_do_what_one_does_with_all(folder: Path, name: str, parts: int) -> None:
+    """Σ total / Σ count over batches and processes, in a loss with one count and in one with two."""
+    history, weights = uneven(UNEVEN[name], (sum(LENGTHS[: 2 * parts], ()),))
+    for rank in range(2):
+        found, own = torch.load(folder / f"{name} {parts} {rank}.pt", weights_only=False)
+        assert found.loss == pytest.approx(history.loss, abs=1e-5)
+        assert found.grad_norm == pytest.approx(history.grad_norm, abs=1e-5)
+        torch.testing.assert_close(own, weights, rtol=0, atol=1e-5)
+
+
+def test_gradients_are_added_where_there_are_any(folder: Path) -> None:
+    """A weight that one process does not use has the other's, and what none uses is not trained."""
+    assert [found["gradients"] for found in _found(folder)] == [[[3.0, 3.0], [1.0], None]] * 2
+
+
 def test_a_stop_in_one_process_stops_both_after_the_same_step(folder: Path) -> None:
     """It came during the evaluation after step 5."""
     assert [found["stopped"] for found in _found(folder)] == [6, 6]
@@ -138,19 +206,25 @@ def test_processes_know_one_another(folder: Path) -> None:
 
 
 def test_one_process_shares_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without torchrun there is no group, and the model is the model."""
+    """Without torchrun there is no group, and the model stays as it is."""
     monkeypatch.delenv("WORLD_SIZE", raising=False)
     model = nn.Linear(2, 2)
     with distributed.processes(), distributed.first_in_turn():
-        assert (distributed.count(), distributed.rank()) == (1, 0)
+        assert (distributed.world_size(), distributed.rank()) == (1, 0)
         assert distributed.mean(2.5) == 2.5
         assert distributed.all_gathered("one") == ["one"]
-        assert distributed.shared(model) is model
+        before = copy.deepcopy(model.state_dict())
+        model(torch.ones(1, 2)).sum().backward()
+        gradient = model.weight.grad
+        distributed.broadcast(model)
+        distributed.add_gradients(model)
+        assert model.weight.grad is gradient
+        torch.testing.assert_close(model.state_dict(), before, rtol=0, atol=0)
 
 
 def test_a_batch_that_cannot_be_shared_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "text.txt").write_text("Wer reitet so spät durch Nacht und Wind?\n" * 20, encoding="utf-8")
-    monkeypatch.setattr(distributed, "count", lambda: 3)
+    monkeypatch.setattr(distributed, "world_size", lambda: 3)
     monkeypatch.setattr(distributed, "rank", lambda: 0)
     monkeypatch.setattr(torch.distributed, "barrier", lambda: None)
     with pytest.raises(ValueError, match="batch is 4; expected a multiple of 3, the number of processes"):

@@ -1,4 +1,4 @@
-"""The implementations for long sequences that are exact: each against dense attention under the mask that it says it has."""
+"""The efficient implementations that are exact: each against dense attention under the mask that it says it has."""
 
 import math
 from collections.abc import Callable
@@ -12,25 +12,35 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from tfbook.attention import LOWEST, Band, Causal, Dense, Lengths, Mask, MultiHeadAttention, fastest, record, softmax
+from tfbook.attention import (
+    LOWEST,
+    POSITIONS,
+    Band,
+    Causal,
+    Dense,
+    Lengths,
+    Mask,
+    MultiHeadAttention,
+    fastest,
+    record,
+    softmax,
+)
 from tfbook.attention.efficient.banded import Banded
-from tfbook.attention.efficient.base import EfficientAttention, Visibility
+from tfbook.attention.efficient.base import EfficientAttention, Visibility, resample
 from tfbook.attention.efficient.bigbird import BigBird
-from tfbook.attention.efficient.block_sparse import Blocks, BlockSparse, rows_alike
-from tfbook.attention.efficient.layers import resample
+from tfbook.attention.efficient.block_sparse import Blocks, BlockSparse, similar_rows
 from tfbook.attention.efficient.linear import Linear
 from tfbook.attention.efficient.lsh import Lsh
 from tfbook.attention.efficient.performer import Performer
 from tfbook.attention.efficient.tiled import Tiled, online_softmax
-from tfbook.course.experiments import peak_memory
-from tfbook.course.experiments.self_attention import exponent
+from tfbook.course.experiments.cost import exponent, peak_memory
 from tfbook.models.blocks import Config, alternate
 from tfbook.models.language_model import LanguageModel
 
 TOLERANCES = {torch.float64: 1e-11, torch.float32: 1e-5, torch.bfloat16: 0.05, torch.float16: 0.01}
 
 
-def drawn_pattern(blocks: int, seed: int = 0) -> Tensor:
+def random_pattern(blocks: int, seed: int = 0) -> Tensor:
     """Some rows of it may be empty."""
     return torch.rand(blocks, blocks, generator=torch.Generator().manual_seed(seed)) < 0.4
 
@@ -41,8 +51,8 @@ def everything(blocks: int) -> Tensor:
 
 EXACT: dict[str, EfficientAttention] = {
     "banded": Banded(3, block=2),
-    "block-sparse": BlockSparse(drawn_pattern, block=2),
-    "bigbird": BigBird(window=1, everywhere=1, drawn=1, block=2),
+    "block-sparse": BlockSparse(random_pattern, block=2),
+    "bigbird": BigBird(window=1, global_blocks=1, random_blocks=1, block=2),
     "tiled": Tiled(2),
 }
 IMPLEMENTATIONS = EXACT | {
@@ -50,8 +60,8 @@ IMPLEMENTATIONS = EXACT | {
     "linear": Linear(chunk=2),
     "performer": Performer(8),
 }
-every_kernel = pytest.mark.parametrize("implementation", IMPLEMENTATIONS.values(), ids=IMPLEMENTATIONS)
-every_exact_kernel = pytest.mark.parametrize("implementation", EXACT.values(), ids=EXACT)
+every_implementation = pytest.mark.parametrize("implementation", IMPLEMENTATIONS.values(), ids=IMPLEMENTATIONS)
+every_exact_implementation = pytest.mark.parametrize("implementation", EXACT.values(), ids=EXACT)
 
 
 def its_mask(implementation: EfficientAttention, q: Tensor, k: Tensor, mask: Mask | None) -> Mask | None:
@@ -63,7 +73,7 @@ def its_mask(implementation: EfficientAttention, q: Tensor, k: Tensor, mask: Mas
 
 
 @st.composite
-def exact_kernels(draw: st.DrawFn) -> EfficientAttention:
+def exact_implementations(draw: st.DrawFn) -> EfficientAttention:
     """Any settings; windows and blocks may be longer than the text."""
     block, seed = draw(st.integers(1, 9)), draw(st.integers(0, 99))
     few = st.integers(0, 2)
@@ -71,7 +81,7 @@ def exact_kernels(draw: st.DrawFn) -> EfficientAttention:
     if kind == "banded":
         return Banded(draw(st.integers(1, 30)), block)
     if kind == "block-sparse":
-        return BlockSparse(partial(drawn_pattern, seed=seed), block)
+        return BlockSparse(partial(random_pattern, seed=seed), block)
     if kind == "tiled":
         return Tiled(block)
     return BigBird(2 * draw(few) + 1, draw(few), draw(few), block, seed)
@@ -90,7 +100,7 @@ class Case(NamedTuple):
 @st.composite
 def cases(draw: st.DrawFn) -> Case:
     """Texts of any length, 1 among them; where the implementation allows it with fewer queries than keys."""
-    implementation = draw(exact_kernels())
+    implementation = draw(exact_implementations())
     batch, head, query, d_head, d_value = (draw(st.integers(1, n)) for n in (2, 2, 25, 4, 3))
     key = query + (draw(st.integers(0, 5)) if isinstance(implementation, Banded | Tiled) else 0)
     generator = torch.Generator().manual_seed(draw(st.integers(0, 2**31)))
@@ -112,7 +122,7 @@ def _gradients(output: Tensor, *inputs: Tensor) -> tuple[Tensor, ...]:
 
 @given(cases())
 @settings(max_examples=120)
-def test_exact_kernels_compute_dense_attention_under_their_mask(case: Case) -> None:
+def test_exact_implementations_compute_dense_attention_under_their_mask(case: Case) -> None:
     """In double precision, outputs and gradients."""
     implementation, q, k, v, mask = case
     expected = softmax(q, k, v, its_mask(implementation, q, k, mask))
@@ -121,9 +131,9 @@ def test_exact_kernels_compute_dense_attention_under_their_mask(case: Case) -> N
     torch.testing.assert_close(_gradients(output, q, k, v), _gradients(expected, q, k, v), atol=1e-11, rtol=1e-8)
 
 
-@every_exact_kernel
+@every_exact_implementation
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
-def test_exact_kernels_agree_to_the_precision_of_their_inputs(
+def test_exact_implementations_agree_to_the_precision_of_their_inputs(
     implementation: EfficientAttention, dtype: torch.dtype
 ) -> None:
     """With the definition in double precision on the same, rounded numbers; output and gradients keep the dtype."""
@@ -139,7 +149,7 @@ def test_exact_kernels_agree_to_the_precision_of_their_inputs(
         torch.testing.assert_close(found.double(), wanted, atol=8 * tolerance, rtol=8 * tolerance)
 
 
-@every_kernel
+@every_implementation
 def test_scores_in_the_hundreds_neither_overflow_nor_vanish(implementation: EfficientAttention) -> None:
     """In float32, where exp(100) is infinite."""
     q, k, v = (30 * torch.randn(3, 1, 2, 20, 4)).unbind()
@@ -153,9 +163,9 @@ def test_scores_in_the_hundreds_neither_overflow_nor_vanish(implementation: Effi
         )
 
 
-@every_kernel
+@every_implementation
 def test_layers_may_pass_their_transposed_views(implementation: EfficientAttention) -> None:
-    """Heads are split without a copy, so positions are no neighbours in memory."""
+    """Heads are split without a copy, so positions are not neighbors in memory."""
     x = torch.randn(2, 7, 3, 4, dtype=torch.float64)
     view, copy = x.transpose(1, 2), x.transpose(1, 2).contiguous()
     torch.testing.assert_close(implementation(view, view, view, Causal()), implementation(copy, copy, copy, Causal()))
@@ -180,13 +190,13 @@ def test_a_layout_becomes_squares() -> None:
 
 
 @pytest.mark.parametrize("causal", [False, True])
-def test_bigbird_sees_neighbours_what_all_see_and_lots(causal: bool) -> None:
-    """Each row has its window, the first columns, and as many others as were to be drawn, where there are as many."""
-    layout = BigBird(window=3, everywhere=2, drawn=3).layout(20, causal)
+def test_bigbird_sees_its_window_global_blocks_and_random_blocks(causal: bool) -> None:
+    """Each row has its window, the first columns, and as many random others as it asks for, where there are as many."""
+    layout = BigBird(window=3, global_blocks=2, random_blocks=3).layout(20, causal)
     layout = layout.tril() if causal else layout
     ones = torch.ones(20, 20, dtype=torch.bool)
-    near, seen = ones.tril(1).triu(-1), torch.arange(20) < 2
-    known = near | seen | seen[:, None]
+    in_window, is_global = ones.tril(1).triu(-1), torch.arange(20) < 2
+    known = in_window | is_global | is_global[:, None]
     known = known.tril() if causal else known
     assert layout[known].all()
     others = (layout & ~known).sum(dim=1)
@@ -195,27 +205,27 @@ def test_bigbird_sees_neighbours_what_all_see_and_lots(causal: bool) -> None:
     assert layout[:2].all() != causal, "the first two rows see all, as far as they may"
 
 
-def test_the_lots_of_a_causal_bigbird_do_not_depend_on_the_length() -> None:
-    """Otherwise a text would change its past by growing. Another seed draws others."""
+def test_the_random_blocks_of_a_causal_bigbird_do_not_depend_on_the_length() -> None:
+    """Otherwise a text would change its past by growing. Another seed gives others."""
     long, short = (BigBird().layout(blocks, True).tril() for blocks in (24, 17))
     assert torch.equal(long[:17, :17], short)
     assert not torch.equal(BigBird(seed=1).layout(24, True).tril(), long)
 
 
 @given(st.integers(1, 12), st.integers(0, 999))
-def test_rows_alike_list_every_pair_once(blocks: int, seed: int) -> None:
-    layout = drawn_pattern(blocks, seed)
+def test_similar_rows_list_every_pair_once(blocks: int, seed: int) -> None:
+    layout = random_pattern(blocks, seed)
     again = torch.zeros_like(layout)
-    for rows, lists in rows_alike(layout):
+    for rows, lists in similar_rows(layout):
         for row, listed in zip(rows.tolist(), lists.tolist(), strict=True):
-            assert not again[row].any(), "each row is in one share"
+            assert not again[row].any(), "each row is in one group"
             again[row, [number for number in listed if number >= 0]] = True
     assert torch.equal(again, layout)
 
 
 def test_a_row_that_sees_everything_does_not_lengthen_the_lists_of_the_others() -> None:
-    shares = dict(enumerate(rows_alike(BigBird(window=3, everywhere=1, drawn=2).layout(64, False))))
-    assert [lists.shape for _, lists in shares.values()] == [(63, 6), (1, 64)]
+    groups = dict(enumerate(similar_rows(BigBird(window=3, global_blocks=1, random_blocks=2).layout(64, False))))
+    assert [lists.shape for _, lists in groups.values()] == [(63, 6), (1, 64)]
 
 
 def test_what_is_recorded_is_under_the_band() -> None:
@@ -240,9 +250,9 @@ def test_online_softmax_needs_each_tile_once(widths: list[int], seed: int) -> No
     scores = 10 * torch.randn(3, sum(widths), generator=generator, dtype=torch.float64)
     values = torch.randn(sum(widths), 2, generator=generator, dtype=torch.float64)
     tiles = zip(scores.split(widths, dim=1), values.split(widths), strict=True)
-    mixture, normaliser = online_softmax(iter(tiles))
+    mixture, normalizer = online_softmax(iter(tiles))
     torch.testing.assert_close(mixture, scores.softmax(dim=-1) @ values)
-    torch.testing.assert_close(normaliser, scores.logsumexp(dim=-1, keepdim=True))
+    torch.testing.assert_close(normalizer, scores.logsumexp(dim=-1, keepdim=True))
 
 
 def test_online_softmax_by_hand() -> None:
@@ -251,20 +261,20 @@ def test_online_softmax_by_hand() -> None:
         (torch.tensor([[0.0, math.log(3)]]), torch.tensor([[0.0], [8.0]])),
         (torch.tensor([[math.log(4)]]), torch.tensor([[2.0]])),
     ]
-    mixture, normaliser = online_softmax(tiles)
+    mixture, normalizer = online_softmax(tiles)
     torch.testing.assert_close(mixture, torch.tensor([[4.0]]))
-    torch.testing.assert_close(normaliser, torch.tensor([[math.log(8)]]))
+    torch.testing.assert_close(normalizer, torch.tensor([[math.log(8)]]))
 
 
 def test_online_softmax_of_blocked_scores_is_zero() -> None:
     """In all tiles, or in the first ones: whatever came before a key that counts has no weight."""
     blocked, values = torch.full((1, 2), LOWEST), torch.ones(2, 3)
-    mixture, normaliser = online_softmax([(blocked, values)] * 2)
+    mixture, normalizer = online_softmax([(blocked, values)] * 2)
     assert mixture.tolist() == [[0.0] * 3]
-    assert normaliser.tolist() == [[0.0]]
-    mixture, normaliser = online_softmax([(blocked, values), (torch.tensor([[-500.0, LOWEST]]), 7 * values)])
+    assert normalizer.tolist() == [[0.0]]
+    mixture, normalizer = online_softmax([(blocked, values), (torch.tensor([[-500.0, LOWEST]]), 7 * values)])
     assert mixture.tolist() == [[7.0] * 3]
-    assert normaliser.tolist() == [[-500.0]]
+    assert normalizer.tolist() == [[-500.0]]
 
 
 def test_online_softmax_of_nothing() -> None:
@@ -277,7 +287,7 @@ def test_online_softmax_of_nothing() -> None:
 X = torch.ones(2, 1, 6, 4)
 
 
-@every_kernel
+@every_implementation
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -287,14 +297,14 @@ X = torch.ones(2, 1, 6, 4)
     ],
     ids=["mask", "half of a mask", "bias"],
 )
-def test_what_a_kernel_does_not_support_it_refuses(
+def test_what_an_implementation_does_not_support_it_refuses(
     implementation: EfficientAttention, options: dict[str, object], message: str
 ) -> None:
     with pytest.raises(NotImplementedError, match=f"the implementation {type(implementation).__name__} .*{message}"):
         implementation(X, X, X, **options)
 
 
-@every_kernel
+@every_implementation
 def test_bands_and_dropout_are_refused_or_have_their_effect(implementation: EfficientAttention) -> None:
     name, x = type(implementation).__name__, torch.randn(1, 1, 8, 4)
     if implementation.supports.dropout:
@@ -318,12 +328,13 @@ def test_bands_and_dropout_are_refused_or_have_their_effect(implementation: Effi
     ids=lambda implementation: type(implementation).__name__,
 )
 def test_implementations_without_a_cache_say_so(implementation: EfficientAttention) -> None:
-    message = f"the implementation {type(implementation).__name__} got 2 queries and 6 keys; expected as many of both: it has no cache"
+    name = type(implementation).__name__
+    message = f"the implementation {name} got 2 queries and 6 keys; expected as many of both: it has no cache"
     with pytest.raises(ValueError, match=message):
         implementation(X[:, :, :2], X, X, Causal())
 
 
-@every_kernel
+@every_implementation
 @pytest.mark.usefixtures("unchecked")
 @pytest.mark.parametrize(
     ("inputs", "mask", "message"),
@@ -381,7 +392,7 @@ def test_a_kind_of_causal_is_refused_since_nobody_knows_what_it_means() -> None:
         (lambda: Performer(0), "features is 0; expected 1 or more"),
         (lambda: BlockSparse(everything, 0), "block is 0; expected 1 or more"),
         (lambda: BigBird(window=2), "window is 2; expected an odd number of blocks"),
-        (lambda: BigBird(drawn=-1), "everywhere and drawn are 1 and -1; expected 0 or more each"),
+        (lambda: BigBird(random_blocks=-1), "global_blocks and random_blocks are 1 and -1; expected 0 or more each"),
         (lambda: Lsh(rounds=0), "rounds is 0; expected 1 or more"),
         (lambda: Lsh(3), "buckets is 3; expected an even number"),
         (lambda: BlockSparse(lambda n: torch.ones(n, n), 2)(X, X, X), r"pattern\(3\) has .* dtype torch.float32"),
@@ -394,13 +405,13 @@ def test_impossible_settings_are_refused(build: Callable[[], object], message: s
         build()
 
 
-def test_a_sight_is_the_narrowest_of_the_rules() -> None:
+def test_visibility_is_the_narrowest_of_the_rules() -> None:
     q, lengths = torch.ones(2, 1, 3, 4), (torch.tensor([5, 2]), torch.tensor([3, 4]))
-    sight = Visibility.of(
+    seen = Visibility.of(
         Band(3, 2) & Causal() & Lengths(lengths[0]) & (Band(1, 9) & Lengths(lengths[1])), q, torch.ones(2, 1, 5, 4)
     )
-    assert (sight.queries, sight.keys, sight.start, sight.before, sight.after, sight.causal) == (3, 5, 2, 1, 0, True)
-    assert sight.lengths.tolist() == [3, 2]
+    assert (seen.queries, seen.keys, seen.start, seen.before, seen.after, seen.causal) == (3, 5, 2, 1, 0, True)
+    assert seen.lengths.tolist() == [3, 2]
 
 
 # ---- what it costs -----------------------------------------------------------------------------------------------
@@ -447,9 +458,9 @@ def test_peak_memory_counts_what_is_held_at_once() -> None:
 # ---- layers ------------------------------------------------------------------------------------------------------
 
 
-def test_layers_take_the_kernels_in_turn() -> None:
+def test_layers_take_the_implementations_in_turn() -> None:
     """Dense and banded, as in GPT-3; the model then computes what masks say that it does."""
-    model = LanguageModel(9, Config(d_model=8, heads=2, d_ff=8, layers=3, position="none"))
+    model = LanguageModel(9, Config(d_model=8, heads=2, d_ff=8, layers=3, position=POSITIONS["none"]))
     banded = Banded(2)
     assert alternate(model.stack, fastest, banded) is model.stack
     assert [block.mixer.branch.implementation for block in model.stack.blocks] == [fastest, banded, fastest]
@@ -461,7 +472,7 @@ def test_layers_take_the_kernels_in_turn() -> None:
     torch.testing.assert_close(model(ids), recorded)
 
 
-def test_redraw_gives_each_kernel_that_draws_its_next_draw() -> None:
+def test_resample_gives_each_seeded_implementation_its_next_sample() -> None:
     layers = nn.ModuleList(
         MultiHeadAttention(4, 1, implementation=implementation)
         for implementation in (Performer(8), Banded(2), fastest, Lsh())

@@ -1,4 +1,4 @@
-"""The implementations for long sequences that approximate or replace the softmax: linear attention, Performer, hashing."""
+"""The efficient implementations that approximate or replace the softmax: linear attention, Performer, hashing."""
 
 import itertools
 import math
@@ -15,9 +15,9 @@ from torch.nn import functional as F
 
 from tfbook.attention import Causal, Lengths, Mask, softmax
 from tfbook.attention.efficient.linear import Linear, elu_plus_one, step
-from tfbook.attention.efficient.lsh import Line, Lsh, hashed, near
-from tfbook.attention.efficient.performer import Performer, log_features, projection
-from tfbook.course.experiments.self_attention import exponent
+from tfbook.attention.efficient.lsh import Lsh, hashed
+from tfbook.attention.efficient.performer import Performer, PerformerState, attend_chunk, log_features, projection
+from tfbook.course.experiments.cost import exponent
 
 
 class Case(NamedTuple):
@@ -49,16 +49,25 @@ def _gradients(output: Tensor, *inputs: Tensor) -> tuple[Tensor, ...]:
 
 # ---- linear attention --------------------------------------------------------------------------------------------
 
+SCALES = [1, 8, 30]  # standard deviations of keys: random features of long ones differ by more than float32 can hold
+
+
+def log_weights(implementation: Linear, q: Tensor, k: Tensor) -> Tensor:
+    """log φ(q_i) · φ(k_j) for all pairs, as the definition has it."""
+    if not isinstance(implementation, Performer):
+        return (elu_plus_one(q) @ elu_plus_one(k).mT).log()
+    directions = implementation.directions(q.shape[-1]).to(q)
+    return (log_features(q, directions)[..., None, :] + log_features(k, directions)[..., None, :, :]).logsumexp(dim=-1)
+
 
 @given(cases(), st.integers(1, 9), st.booleans())
 @settings(max_examples=100)
-def test_linear_kernels_weigh_by_products_of_features(case: Case, chunk: int, random: bool) -> None:
+def test_linear_attention_weighs_by_products_of_features(case: Case, chunk: int, random: bool) -> None:
     """Against the matrix of all weights, outputs and gradients; a query that sees nothing gets 0."""
     implementation = Performer(6, chunk=chunk) if random else Linear(chunk=chunk)
-    q, k = implementation.mapped(case.q, case.k)
-    weights = q @ k.mT
+    weights = log_weights(implementation, case.q, case.k).exp()
     if case.mask is not None:
-        weights = weights * case.mask.dense(q.shape[2], k.shape[2])
+        weights = weights * case.mask.dense(case.q.shape[2], case.k.shape[2])
     total = weights.sum(dim=-1, keepdim=True)
     expected = weights @ case.v / total.where(total > 0, 1.0)
     output = implementation(*case)
@@ -72,17 +81,15 @@ def test_the_feature_map_is_never_negative() -> None:
     torch.testing.assert_close(elu_plus_one(x), torch.tensor([math.exp(-2), 1.0, 4.0]))
 
 
-@pytest.mark.parametrize("implementation", [Linear(chunk=3), Performer(8, chunk=3)], ids=["linear", "performer"])
-def test_causal_linear_attention_is_a_recurrence(implementation: Linear) -> None:
+def test_causal_linear_attention_is_a_recurrence() -> None:
     """Step by step with a state of fixed size, as all positions at once."""
     q, k, v = torch.randn(3, 2, 2, 10, 4, dtype=torch.float64)
-    expected, state, outputs = implementation(q, k, v, Causal()), None, []
-    for q_t, k_t, v_t in zip(*(x.unbind(2) for x in (*implementation.mapped(q, k), v)), strict=True):
+    expected, state, outputs = Linear(chunk=3)(q, k, v, Causal()), None, []
+    for q_t, k_t, v_t in zip(*(x.unbind(2) for x in (elu_plus_one(q), elu_plus_one(k), v)), strict=True):
         output, state = step(state, q_t, k_t, v_t)
         outputs.append(output)
     torch.testing.assert_close(torch.stack(outputs, dim=2), expected)
-    features = implementation.mapped(q, k)[0].shape[-1]
-    assert (state.sums.shape, state.total.shape) == ((2, 2, features, 4), (2, 2, features))
+    assert (state.sums.shape, state.total.shape) == ((2, 2, 4, 4), (2, 2, 4))
 
 
 def test_half_precision_does_not_lose_long_sums() -> None:
@@ -101,8 +108,8 @@ def estimates(q: Tensor, k: Tensor, features: int, draws: int, orthogonal: bool)
     """φ(q) · φ(k) for each draw of the directions and each pair: (draw, query, key)."""
     found = []
     for seed in range(draws):
-        dice = torch.Generator().manual_seed(seed)
-        directions = projection(features, q.shape[-1], dice, orthogonal=orthogonal).to(q)
+        generator = torch.Generator().manual_seed(seed)
+        directions = projection(features, q.shape[-1], generator, orthogonal=orthogonal).to(q)
         found.append(log_features(q, directions).exp() @ log_features(k, directions).exp().mT)
     return torch.stack(found)
 
@@ -126,14 +133,14 @@ def test_products_of_random_features_are_unbiased(pair: tuple[Tensor, Tensor], o
 
 def test_directions_are_normal_and_those_of_each_square_perpendicular() -> None:
     """Means, variances and lengths over many draws: a direction alone cannot be told from an independent one."""
-    drawn = torch.stack([projection(6, 4, torch.Generator().manual_seed(seed)) for seed in range(3000)])
-    products = drawn @ drawn.mT
+    sampled = torch.stack([projection(6, 4, torch.Generator().manual_seed(seed)) for seed in range(3000)])
+    products = sampled @ sampled.mT
     for square in (slice(0, 4), slice(4, 6)):
         off = products[:, square, square]
         assert (off - torch.diag_embed(off.diagonal(dim1=1, dim2=2))).abs().max() < 1e-4
-    assert drawn.mean(dim=0).abs().max() < 4 / math.sqrt(3000)
-    torch.testing.assert_close(drawn.var(dim=0), torch.ones(6, 4), atol=0.12, rtol=0)
-    torch.testing.assert_close(drawn.norm(dim=-1).square().mean(dim=0), torch.full((6,), 4.0), atol=0.25, rtol=0)
+    assert sampled.mean(dim=0).abs().max() < 4 / math.sqrt(3000)
+    torch.testing.assert_close(sampled.var(dim=0), torch.ones(6, 4), atol=0.12, rtol=0)
+    torch.testing.assert_close(sampled.norm(dim=-1).square().mean(dim=0), torch.full((6,), 4.0), atol=0.25, rtol=0)
 
 
 def test_perpendicular_directions_err_less(pair: tuple[Tensor, Tensor]) -> None:
@@ -144,7 +151,7 @@ def test_perpendicular_directions_err_less(pair: tuple[Tensor, Tensor]) -> None:
 
 
 def performer_errors(features: list[int], draws: int) -> dict[str, list[float]]:
-    """By number of features: the error of products, that of normalised outputs, and the bias of the latter."""
+    """By number of features: the error of products, that of normalized outputs, and the bias of the latter."""
     q, k, v = 0.4 * torch.randn(3, 1, 1, 16, 8, dtype=torch.float64)
     exact, output = (q[0, 0] @ k[0, 0].mT / math.sqrt(8)).exp(), softmax(q, k, v)
     found: dict[str, list[float]] = {"product": [], "output": [], "bias": []}
@@ -158,14 +165,14 @@ def performer_errors(features: list[int], draws: int) -> dict[str, list[float]]:
 
 
 def test_the_error_falls_as_the_root_of_the_features() -> None:
-    """Exponent −½ ± 0.1, of products and of normalised outputs."""
+    """Exponent −½ ± 0.1, of products and of normalized outputs."""
     features = [32, 128, 512, 2048]
     errors = performer_errors(features, draws=200)
     assert exponent(features, errors["product"]) == pytest.approx(-0.5, abs=0.1)
     assert exponent(features, errors["output"]) == pytest.approx(-0.5, abs=0.1)
 
 
-def test_normalised_outputs_are_biased() -> None:
+def test_normalized_outputs_are_biased() -> None:
     """With 8 features their mean over 1,500 draws is off by more than chance leaves; 64 features halve it at least."""
     draws = 1500
     errors = performer_errors([8, 64], draws)
@@ -174,13 +181,72 @@ def test_normalised_outputs_are_biased() -> None:
     assert errors["bias"][1] < 0.5 * errors["bias"][0]
 
 
-def test_features_are_drawn_from_the_seed() -> None:
+def test_features_are_sampled_from_the_seed() -> None:
     q, k, v = torch.randn(3, 1, 1, 5, 4)
     before = torch.get_rng_state()
     first = Performer(8)(q, k, v)
     assert torch.equal(torch.get_rng_state(), before)
     assert torch.equal(Performer(8)(q, k, v), first)
-    assert not torch.equal(Performer(8).redrawn()(q, k, v), first)
+    assert not torch.equal(Performer(8).resampled()(q, k, v), first)
+
+
+@pytest.mark.parametrize("scale", SCALES)
+@pytest.mark.parametrize("causal", [True, False], ids=["causal", "bidirectional"])
+def test_performers_compute_the_definition_whatever_the_length_of_keys(scale: int, causal: bool) -> None:
+    """Queries and keys so long that no exponential fits into float64: outputs and gradients, with padding."""
+    q, k, v = (x.requires_grad_() for x in torch.randn(3, 2, 2, 40, 8, dtype=torch.float64).unbind())
+    implementation, mask = Performer(16, chunk=16), Lengths(torch.tensor([40, 11]))
+    mask = Causal() & mask if causal else mask
+    scores = log_weights(implementation, scale * q, scale * k).masked_fill(~mask.dense(40, 40), -torch.inf)
+    expected, output = scores.softmax(dim=-1) @ v, implementation(scale * q, scale * k, v, mask)
+    torch.testing.assert_close(output, expected, atol=1e-9, rtol=1e-7)
+    found, wanted = _gradients(output, q, k, v), _gradients(expected, q, k, v)
+    torch.testing.assert_close(found, wanted, atol=1e-8 * scale, rtol=1e-6)
+
+
+@pytest.mark.parametrize("scale", SCALES)
+def test_no_later_and_no_padded_key_reaches_a_performer(scale: int) -> None:
+    """Not even by the number that keeps exponentials in the range of float32; in one chunk and in several."""
+    q, k, v = torch.randn(3, 2, 2, 40, 32)
+    k, other = scale * k, scale * torch.randn(2, 2, 40, 32)
+    for chunk, seen in itertools.product((8, 64), (1, 8, 13, 39)):
+        implementation, length = Performer(16, chunk=chunk), Lengths(torch.tensor([seen]))
+        changed = torch.cat([k[:, :, :seen], other[:, :, seen:]], dim=2)
+        before, after = implementation(q, k, v, Causal()), implementation(q, changed, v + (changed != k), Causal())
+        torch.testing.assert_close(after[:, :, :seen], before[:, :, :seen], atol=1e-4, rtol=0)
+        padded, alone = implementation(q, k, v, length), implementation(q, k[:, :, :seen], v[:, :, :seen])
+        torch.testing.assert_close(padded, alone, atol=1e-4, rtol=0)
+
+
+@pytest.mark.parametrize("scale", SCALES)
+def test_a_causal_performer_is_a_recurrence(scale: int) -> None:
+    """One position at a time, in chunks, and with the newest queries alone: the same, and a state of fixed size."""
+    q, k, v = torch.randn(3, 2, 2, 40, 8)
+    q, k, implementation = scale * q, scale * k, Performer(16, chunk=8)
+    expected = implementation(q, k, v, Causal())
+    directions, counted = implementation.directions(8), torch.cat([v, torch.ones(2, 2, 40, 1)], dim=-1)
+    state, sums = PerformerState.of(k[:, :, :0] @ directions.mT, counted[:, :, :0]), []
+    inputs = log_features(q, directions), log_features(k, directions), counted
+    for log_q, log_k, v_t in zip(*(x.split(1, dim=2) for x in inputs), strict=True):
+        output, state = attend_chunk(state, log_q, log_k, v_t)
+        sums.append(output)
+    mixed, total = torch.cat(sums, dim=2).split([8, 1], dim=-1)
+    torch.testing.assert_close(mixed / total, expected, atol=1e-4, rtol=0)
+    assert (state.highest.shape, state.sums.shape) == ((2, 2, 1, 16), (2, 2, 16, 9))
+    for newest in (1, 5, 30):
+        torch.testing.assert_close(
+            implementation(q[:, :, -newest:], k, v, Causal()), expected[:, :, -newest:], atol=1e-4, rtol=0
+        )
+
+
+@pytest.mark.parametrize("causal", [True, False], ids=["causal", "bidirectional"])
+def test_gradients_of_a_performer_are_finite_with_long_queries_and_keys(causal: bool) -> None:
+    """In float32, where weights relative to one number for all keys vanish, and gradients are NaN."""
+    for seed in range(20):
+        q, k, v = torch.randn(3, 1, 2, 64, 8, generator=torch.Generator().manual_seed(seed))
+        inputs = [x.requires_grad_() for x in (30 * q, 30 * k, v)]
+        output = Performer(16, seed=seed, chunk=16)(*inputs, Causal() if causal else None)
+        assert all(x.isfinite().all() for x in (output, *torch.autograd.grad(output.square().sum(), inputs)))
 
 
 # ---- hashing -----------------------------------------------------------------------------------------------------
@@ -268,21 +334,21 @@ def test_vectors_with_a_small_angle_share_a_bucket() -> None:
     assert shares[0] > 0.8 > shares[1] > shares[2] > 1 / 8
 
 
-def test_a_line_keeps_buckets_apart() -> None:
-    """Buckets 1, 0, 1, 0: the second and the fourth stand first; nothing of one bucket is near the other."""
-    line = Line.of(torch.tensor([[[[1, 0, 1, 0]]]]), width=3)
-    assert line.order.tolist() == [[[[1, 3, 0, 2]]]]
-    assert line.place.tolist() == [[[[8, 3, 9, 4]]]]
-    place = line.place[0, 0, 0]
-    assert near(place[:, None], place[None], 3, causal=False).int().tolist() == [[1, 0, 1, 0], [0, 1, 0, 1]] * 2
-    assert near(place[:, None], place[None], 3, causal=True).int().sum() == 6
+def test_sorting_keeps_buckets_apart() -> None:
+    """Buckets 1, 0, 1, 0: the second and the fourth come first; nothing is in the window of another bucket's items."""
+    order, place = sort_by_bucket(torch.tensor([[[[1, 0, 1, 0]]]]), width=3)
+    assert order.tolist() == [[[[1, 3, 0, 2]]]]
+    assert place.tolist() == [[[[8, 3, 9, 4]]]]
+    query, key = place[0, 0, 0, :, None], place[0, 0, 0]
+    assert in_window(query, key, 3, causal=False).int().tolist() == [[1, 0, 1, 0], [0, 1, 0, 1]] * 2
+    assert in_window(query, key, 3, causal=True).int().sum() == 6
 
 
 def recall(implementation: Lsh, top: int, n: int = 512, groups: int = 32) -> float:
     """Share of each position's `top` other positions by score that it meets; the vectors come in groups."""
-    dice = torch.Generator().manual_seed(0)
-    centres = torch.randn(groups, 32, generator=dice)[torch.randint(groups, (n,), generator=dice)]
-    x = F.normalize(centres + 0.5 * torch.randn(n, 32, generator=dice), dim=-1)[None, None]
+    generator = torch.Generator().manual_seed(0)
+    centers = torch.randn(groups, 32, generator=generator)[torch.randint(groups, (n,), generator=generator)]
+    x = F.normalize(centers + 0.5 * torch.randn(n, 32, generator=generator), dim=-1)[None, None]
     best = (x @ x.mT).masked_fill(torch.eye(n, dtype=torch.bool), -1).topk(top).indices
     return implementation.mask(x, x).dense(n, n).gather(-1, best).float().mean().item()
 
@@ -297,9 +363,9 @@ def test_recall_grows_with_the_rounds() -> None:
     assert pairs.float().mean() < 0.3, "while most pairs never meet"
 
 
-def test_rotations_are_drawn_from_the_seed() -> None:
+def test_rotations_are_sampled_from_the_seed() -> None:
     q, k, v = torch.randn(3, 1, 1, 30, 4)
     before = torch.get_rng_state()
     first = Lsh(4, window=4, rounds=1)(q, k, v)
     assert torch.equal(torch.get_rng_state(), before)
-    assert not torch.equal(Lsh(4, window=4, rounds=1).redrawn()(q, k, v), first)
+    assert not torch.equal(Lsh(4, window=4, rounds=1).resampled()(q, k, v), first)

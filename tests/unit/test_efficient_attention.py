@@ -24,7 +24,7 @@ def script(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 
 
 def row(implementation: str, n: int, seconds: float, size: int) -> dict[str, Any]:
-    return {"kernel": implementation, "n": n, "seconds": [seconds, 3 * seconds, seconds], "bytes": size}
+    return {"implementation": implementation, "n": n, "seconds": [seconds, 3 * seconds, seconds], "bytes": size}
 
 
 MADE_UP = [  # PyTorch's time is n², the banded implementation's 24 n
@@ -64,16 +64,16 @@ def test_missed_bars_are_named(script: dict[str, Any]) -> None:
     ]
 
 
-def test_a_round_measures_each_kernel_and_reports(
+def test_a_round_measures_each_implementation_and_reports(
     script: dict[str, Any], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     """The status says whether bars are missed, which on such sizes they may be."""
     monkeypatch.setattr(sys, "argv", ["efficient_attention.py", "--rounds", "1", "--out", str(tmp_path / "out.json")])
     status, printed = script["main"](), capsys.readouterr().out
     stored = json.loads((tmp_path / "out.json").read_text(encoding="utf-8"))
-    measured = [(row["kernel"], row["n"]) for row in stored["rows"]]
+    measured = [(row["implementation"], row["n"]) for row in stored["rows"]]
     every = [*IMPLEMENTATIONS]
     assert measured == [(name, n) for n in (16, 32, 64) for name in every if (name, n) != (WRITTEN_OUT, 64)]
     assert all(row["bytes"] > 0 and len(row["seconds"]) == 1 for row in stored["rows"])
-    assert printed.startswith("| kernel | n | ms | MB |")
+    assert printed.startswith("| implementation | n | ms | MB |")
     assert status == int("allowed" in printed or "expected" in printed)

@@ -1,166 +1,64 @@
-"""Stored results keep where they come from; what lesson 01 measures is measured rightly on cases worked out by hand."""
+"""Stored results keep where they come from and can be computed again."""
 
 from __future__ import annotations
 
+import inspect
 import json
-from functools import partial
+import subprocess
+import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
-import torch
 
-from tfbook import data, runtime
 from tfbook.course import experiments
-from tfbook.course.experiments import bahdanau_attention as study
-from tfbook.course.experiments import in_turns, markdown, store, stored
-from tfbook.data.translation import Translations
-from tfbook.models import seq2seq
-from tfbook.text import Pair
+from tfbook.course.experiments import markdown, registered, store, stored
 
-_LINKS = frozenset({(0, 0), (1, 1), (2, 2)})
-
-
-@pytest.fixture
-def task() -> study.Task:
-    pairs = [Pair(("a", "b", "c"), ("x", "y", "z"), _LINKS, _LINKS), Pair(("b",), ("y",))]
-    references = {pair.source: [pair.target] for pair in pairs}
-    splits = {"train": pairs, "test": pairs}
-    corpus = Translations(
-        name="toy", source_language="english", target_language="french", splits=splits, references=references
-    )
-    return study.Task.of(corpus, pairs)
-
-
-def row(decoder: str, seed: int, bleu: list[float], pace: float) -> dict[str, Any]:
-    curve = [{"step": 10 * i, "seconds": pace * i, "bleu": b} for i, b in enumerate(bleu, start=1)]
-    lengths = [[*length, bleu[-1], 0.5] for length in study.LENGTHS]
-    error = 0.1 if decoder == "attention" else None
-    return {
-        "decoder": decoder,
-        "seed": seed,
-        "parameters": 7,
-        "curve": curve,
-        "by_length": lengths,
-        "template": 1.0,
-        "alignment error": error,
-    }
-
-
-ROWS = [
-    row("attention", 1, [20.0, 60.0], pace=2.0),
-    row("fixed context", 1, [10.0, 30.0], pace=1.5),
-    row("attention", 2, [30.0, 70.0], pace=2.0),
-    row("fixed context", 2, [10.0, 20.0], pace=1.5),
-]
+RESULTS = Path(experiments.__file__).parents[3] / "data" / "results"
 
 
 def test_a_result_is_stored_with_its_origin(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 ) -> None:
     monkeypatch.setattr(experiments, "SHIPPED", (tmp_path / "absent", tmp_path))
-    path = store("lesson99.toy", [{"x": 1}], command="python toy", commit="abc", seconds=90.04)
-    assert path == tmp_path / "results" / "lesson99.toy.json"
+    path = store("toy.sum", [{"x": 1}], command="python toy", commit="abc", seconds=90.04)
+    assert path == tmp_path / "results" / "toy.sum.json"
     assert json.loads(path.read_text())["seconds"] == 90.0
-    assert stored("lesson99.toy").rows == [{"x": 1}]
+    assert (result := stored("toy.sum")).rows == [{"x": 1}]
+    assert result.frame.to_dict("records") == [{"x": 1}]
     assert "python toy" in (printed := capsys.readouterr().out)
     assert "abc" in printed
-    with pytest.raises(KeyError, match=r"no result is called 'other'; known: lesson99\.toy"):
+    with pytest.raises(KeyError, match=r"no result is called 'other'; known: toy\.sum"):
         stored("other")
 
 
-def test_every_stored_result_of_the_course_can_be_read() -> None:
-    for path in sorted((Path(experiments.__file__).parents[2] / "data" / "results").glob("*.json")):
-        result = stored(path.stem)
-        assert result.rows
-        assert result.command.endswith(path.stem)
+def commands() -> dict[str, list[str]]:
+    """The words of the command that each stored result names."""
+    return {path.stem: stored(path.stem).command.split() for path in sorted(RESULTS.glob("*.json"))}
 
 
-def test_the_lead_is_taken_when_the_faster_run_ends() -> None:
-    # fixed contexts end after 3 s; attention has then gone half way from its first point (2 s) to its second (4 s)
-    assert study.lead_at_equal_seconds(ROWS) == pytest.approx([40 - 30, 50 - 20])
+def test_every_stored_result_can_be_computed_again() -> None:
+    """By the experiment that is registered under its name, or by a benchmark that stores it."""
+    by_benchmarks = {name: words for name, words in commands().items() if words[1] != "tools/experiment.py"}
+    assert commands().keys() - by_benchmarks.keys() == registered().keys()
+    for name, words in commands().items():
+        if name in by_benchmarks:
+            script = (RESULTS.parents[1] / words[1]).read_text(encoding="utf-8")
+            assert words[-2:] == ["--store", name]
+            assert " ".join(words) in script, "as its documentation says"
+        else:
+            assert words == ["python", "tools/experiment.py", name]
 
 
-def test_curves_are_means_with_half_the_range() -> None:
-    xs, ys, spread = study.curves(ROWS, "seconds")["attention"]
-    assert (xs, ys, spread) == ([2.0, 4.0], [25.0, 65.0], [5.0, 5.0])
+def test_experiments_run_without_arguments() -> None:
+    for name, run in registered().items():
+        options = inspect.signature(run).parameters.values()
+        assert all(option.default is not option.empty for option in options), name
 
 
-def test_the_table_shows_mean_and_range() -> None:
-    text = study.summary_table(ROWS)
-    assert "65.0 (60.0–70.0)" in text
-    assert "25.0 (20.0–30.0)" in text
-    assert "0.100 (0.100–0.100)" in text
-
-
-def test_a_linear_network_has_the_gradient_of_its_formula() -> None:
-    runtime.seed(0)
-    reach = study.gradient_reach(length=12, width=16)
-    assert set(reach) == {"RNN", "LSTM", "attention"}
-    assert all(values[0] == 1 and len(values) == 12 for values in reach.values())
-    assert reach["RNN"][8] < reach["LSTM"][8] < reach["attention"][8]
-
-
-def test_the_summary_of_a_reader_is_most_sensitive_to_the_ends() -> None:
-    runtime.seed(0)
-    words = tuple("abcdefghijklmnopqrst")
-    pair = Pair(words, ("x",))
-    corpus = Translations(
-        name="toy", source_language="english", target_language="french", splits={"train": [pair]}, references={}
-    )
-    task = study.Task.of(corpus, [pair])
-    reach = study.summary_reach(task.translator(seq2seq.FixedContextDecoder, width=16), [pair] * 3, task, bins=5)
-    assert reach.mean() == pytest.approx(1.0, abs=0.05)
-    assert min(reach[0], reach[-1]) > 3 * reach[2]
-
-
-def test_forced_weights_are_those_of_the_true_words(task: study.Task) -> None:
-    model = task.translator(seq2seq.BahdanauDecoder, width=8)
-    weights = study.forced_weights(model, task.corpus["train"], task)
-    assert [tuple(w.shape) for w in weights] == [(3, 3), (1, 1)]
-    alone = study.forced_weights(model, task.corpus["train"][:1], task)[0]
-    assert torch.allclose(weights[0], alone, atol=1e-5)
-    assert 0 <= study.alignment_error(model, task.corpus["train"][:1], task) <= 1
-
-
-def test_quality_of_a_perfect_translator_is_perfect(task: study.Task, monkeypatch: pytest.MonkeyPatch) -> None:
-    said = [study_translation(pair.target) for pair in task.corpus["test"]]
-    monkeypatch.setattr(study, "translate", lambda *arguments, **options: said)
-    judged = study.quality(task.translator(seq2seq.LuongDecoder, width=8), task.corpus["test"], task)
-    assert judged.exact == 1
-    assert "tok:13a" in judged.signature
-
-
-def study_translation(words: tuple[str, ...]) -> Any:
-    from tfbook.generation.search import Translation
-
-    return Translation(words, None)
-
-
-def test_attention_costs_time_and_memory() -> None:
-    ratios = study.step_cost(words=4, rows=4, width=8, vocabulary=50, rounds=2)
-    assert set(ratios) == set(study.DECODERS) - {"fixed context"}
-    assert all(ratio > 0 for ratio in ratios.values())
-    short, long = (study.kept_for_backward(seq2seq.LuongDecoder, words=n) for n in (10, 40))
-    plain = study.kept_for_backward(seq2seq.FixedContextDecoder, words=40)
-    assert long > 4.5 * short, "the scores grow with the square of the length"
-    assert plain < long
-
-
-def test_tasks_take_the_words_that_are_frequent_enough() -> None:
-    corpus = data.load("english-french")
-    everything = study.Task.of(corpus, corpus["train"][:500])
-    frequent = study.Task.of(corpus, corpus["train"][:500], min_count=5)
-    assert len(frequent.source_vocab) < len(everything.source_vocab)
-
-
-def test_runs_take_turns_and_the_first_round_is_not_counted() -> None:
-    order: list[str] = []
-    runs = {name: partial(order.append, name) for name in ("a", "b")}
-    seconds = in_turns(runs, rounds=2)
-    assert order == ["a", "b"] * 3
-    assert {name: len(times) for name, times in seconds.items()} == {"a": 2, "b": 2}
-    assert all(time >= 0 for times in seconds.values() for time in times)
+def test_the_tool_lists_every_experiment() -> None:
+    command = [sys.executable, "tools/experiment.py"]
+    listed = subprocess.run(command, cwd=RESULTS.parents[1], capture_output=True, text=True, timeout=120, check=True)
+    assert listed.stdout.split() == list(registered())
 
 
 def test_the_table_is_markdown() -> None:

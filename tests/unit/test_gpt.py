@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from drawn_sizes import sizes
+from drawn_configs import configs_of_every_part
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
@@ -28,9 +28,9 @@ from tfbook.models.gpt import (
 )
 
 VOCAB = 50_257
-TINY = replace(GPT2, d_model=16, heads=2, d_ff=40, layers=3, longest=12)
-GPT3 = replace(GPT2, d_model=12_288, heads=96, d_ff=4 * 12_288, layers=96, longest=2048)
-SMALL_SIZES = sizes(longest=st.integers(8, 20), pre_norm=st.booleans())
+TINY = replace(GPT2, d_model=16, heads=2, d_ff=40, layers=3, max_length=12)
+GPT3 = replace(GPT2, d_model=12_288, heads=96, d_ff=4 * 12_288, layers=96, max_length=2048)
+SMALL_SIZES = configs_of_every_part(max_length=st.integers(8, 20))
 
 
 # ---- size --------------------------------------------------------------------------------------------------------
@@ -55,14 +55,14 @@ def test_of_wide_blocks_twelve_matrices_are_the_size() -> None:
     assert matrix_count(VOCAB, GPT2_SMALL) == 12 * 12 * 768**2 + VOCAB * 768
 
 
-@given(sizes=SMALL_SIZES, vocab=st.integers(1, 30))
+@given(config=SMALL_SIZES, vocab=st.integers(1, 30))
 @settings(max_examples=50)
-def test_the_formula_counts_the_parameters(sizes: Config, vocab: int) -> None:
+def test_the_formula_counts_the_parameters(config: Config, vocab: int) -> None:
     """Of every encoding, with the norms before or after; the tied table counts once. Nothing is drawn for that."""
     before = torch.get_rng_state()
-    formula = parameter_count(vocab, sizes)
+    formula = parameter_count(vocab, config)
     assert torch.equal(torch.get_rng_state(), before)
-    assert formula == sum(weight.numel() for weight in Gpt(vocab, sizes).parameters())
+    assert formula == sum(weight.numel() for weight in Gpt(vocab, config).parameters())
 
 
 # ---- work --------------------------------------------------------------------------------------------------------
@@ -79,14 +79,12 @@ def counted(model: Gpt, ids: Tensor) -> tuple[int, int]:
         return forward, counter.get_total_flops()
 
 
-@given(sizes=SMALL_SIZES, vocab=st.integers(2, 30), rows=st.integers(1, 3), time=st.integers(1, 8))
+@given(config=SMALL_SIZES, vocab=st.integers(2, 30), rows=st.integers(1, 3), time=st.integers(1, 8))
 @settings(max_examples=50)
-def test_the_formula_counts_the_operations(sizes: Config, vocab: int, rows: int, time: int) -> None:
-    """Exactly; only relative positions bring a product of their own."""
-    if sizes.position == "relative":
-        sizes = replace(sizes, position="none")
-    tokens, a_token = rows * time, flops(vocab, sizes, time)
-    assert counted(Gpt(vocab, sizes), torch.randint(vocab, (rows, time))) == (tokens * a_token, 3 * tokens * a_token)
+def test_the_formula_counts_the_operations(config: Config, vocab: int, rows: int, time: int) -> None:
+    """Exactly, with every part."""
+    tokens, a_token = rows * time, flops(vocab, config, time)
+    assert counted(Gpt(vocab, config), torch.randint(vocab, (rows, time))) == (tokens * a_token, 3 * tokens * a_token)
 
 
 def test_training_takes_six_operations_a_weight_and_those_of_attention() -> None:
@@ -111,7 +109,7 @@ def test_a_published_utilisation_comes_out() -> None:
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: flops(VOCAB, GPT2_SMALL, 0), "time is 0; expected 1 or more positions"),
+        (lambda: flops(VOCAB, GPT2_SMALL, 0), "time is 0; expected 1 or more"),
         (
             lambda: utilization(1.0, VOCAB, GPT2_SMALL, 8, peak=0.0),
             "peak is 0.0; expected more than 0 operations a second",
@@ -129,14 +127,14 @@ def test_impossible_numbers_are_refused(call: object, message: str) -> None:
 
 def test_matrices_begin_small_and_those_that_write_into_the_sum_smaller() -> None:
     """0.02, and 0.02 / √(2 · layers) for W_O and the second feed-forward layer (Radford et al., 2019, section 2.3)."""
-    model = Gpt(300, replace(GPT2, d_model=128, d_ff=256, layers=8, longest=64))
+    model = Gpt(300, replace(GPT2, d_model=128, d_ff=256, layers=8, max_length=64))
     for name, weight in model.state_dict().items():
         if weight.ndim == 2:
-            writes = name.endswith(("W_O.weight", "narrow.weight"))
+            writes = name.endswith(("W_O.weight", "down.weight"))
             assert float(weight.std()) == pytest.approx(0.02 / 4 if writes else 0.02, rel=0.05), name
             assert abs(float(weight.mean())) < 1e-3
         else:
-            assert torch.equal(weight, torch.full_like(weight, float(name.endswith("gain")))), name
+            assert torch.equal(weight, torch.full_like(weight, float(name.endswith("norm.weight")))), name
 
 
 def unscaled(model: Gpt) -> Gpt:
@@ -161,7 +159,7 @@ def added_variance(model: Gpt) -> float:
 
 def test_the_residual_sum_grows_with_depth_unless_its_writers_begin_smaller() -> None:
     """Each branch adds about the same: 32 blocks add 16 times the variance of 2; scaled, about as much as they."""
-    shape = replace(GPT2, d_model=64, d_ff=256, longest=32, dropout=0.0)
+    shape = replace(GPT2, d_model=64, d_ff=256, max_length=32, dropout=0.0)
     plain = [added_variance(unscaled(Gpt(100, replace(shape, layers=n)))) for n in (2, 32)]
     scaled = [added_variance(Gpt(100, replace(shape, layers=n))) for n in (2, 32)]
     assert 10 < plain[1] / plain[0] < 30
@@ -182,11 +180,11 @@ def test_at_the_beginning_all_tokens_are_about_as_probable() -> None:
 def test_one_table_reads_and_writes_and_is_not_multiplied() -> None:
     """What enters the first block is the token's row and the position's, nothing else."""
     model = Gpt(20, TINY).eval()
-    assert model.vocabulary.weight is model.embed.weight
+    assert model.unembed.weight is model.embed.weight
     entered: list[Tensor] = []
     model.stack.blocks[0].register_forward_pre_hook(lambda block, inputs: entered.append(inputs[0]))
     model(torch.tensor([[3, 1, 4]]))
-    assert torch.equal(entered[0][0], model.embed.weight[[3, 1, 4]] + model.stack.position.table.weight[:3])
+    assert torch.equal(entered[0][0], model.embed.weight[[3, 1, 4]] + model.stack.position.embedding.weight[:3])
 
 
 def test_dropout_acts_on_embeddings_weights_and_branches_in_training_alone() -> None:

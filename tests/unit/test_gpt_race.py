@@ -60,14 +60,14 @@ def peer(tmp_path: Path) -> Path:
 
 
 def test_each_shape_is_no_larger_than_nanogpt(script: dict[str, Any]) -> None:
-    sizes = [script["weights_of"](Gpt(65, one.sizes)) for one in script["ENTRANTS"].values()]
-    assert 0 < max(sizes) <= 804_096  # nanoGPT's, positions included
+    config = [script["weights_of"](Gpt(65, one.config)) for one in script["ENTRANTS"].values()]
+    assert 0 < max(config) <= 804_096  # nanoGPT's, positions included
 
 
 def test_the_factors_end_with_what_enters(script: dict[str, Any]) -> None:
     entrants, factors = script["ENTRANTS"], list(script["FACTORS"].values())
     for entered, factor in zip(entrants.values(), factors[-2:], strict=True):
-        assert entered.sizes == factor.sizes
+        assert entered.config == factor.config
         assert entered.batch == factor.batch
         assert 1 < entered.recipe.steps / factor.recipe.steps < 1.2  # a margin for unlucky seeds
 

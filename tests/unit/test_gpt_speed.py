@@ -1,4 +1,4 @@
-"""The benchmark of a GPT's speed: the peers do the same work on tiny sizes, and its ratios and bars."""
+"""The benchmark of a GPT's speed: the peers do the same work on tiny config, and its ratios and bars."""
 
 import runpy
 import sys
@@ -70,9 +70,9 @@ def without_peers(script: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> No
 @pytest.mark.parametrize("name", PEERS)
 def test_a_peer_is_the_same_model(script: dict[str, Any], name: str) -> None:
     pytest.importorskip(name, reason="the peer is installed for the measurement only")
-    sizes = script["SHAPES"]["tiny"].sizes
-    peer = script[PEERS[name]](sizes)
-    found, expected = sum(weight.numel() for weight in peer.model.parameters()), parameter_count(65, sizes)
+    config = script["SHAPES"]["tiny"].config
+    peer = script[PEERS[name]](config)
+    found, expected = sum(weight.numel() for weight in peer.model.parameters()), parameter_count(65, config)
     assert (
         found == expected if name == "transformers" else found == pytest.approx(expected, rel=0.1)
     )  # it has no biases
@@ -89,24 +89,24 @@ def test_nanogpt_is_built_from_its_folder(
     (tmp_path / "model.py").write_text(PRETENDED)
     monkeypatch.setattr(sys, "path", list(sys.path))
     monkeypatch.delitem(sys.modules, "model", raising=False)
-    sizes = script["SHAPES"]["tiny"].sizes
-    peer = script["nanogpt"](sizes, tmp_path)
+    config = script["SHAPES"]["tiny"].config
+    peer = script["nanogpt"](config, tmp_path)
     monkeypatch.delitem(sys.modules, "model")
     config = peer.model.config
     assert (config.n_layer, config.n_head, config.n_embd, config.vocab_size) == (2, 2, 8, 65)
-    assert config.block_size == sizes.longest
+    assert config.block_size == config.longest
     assert peer.loss(torch.zeros(2, 4, dtype=torch.int64)).requires_grad
     assert peer.speak(torch.zeros(1, 3, dtype=torch.int64)).shape == (1, 8)
     assert not capsys.readouterr().out
     plain = script["written_out"](peer)
     assert [block.attn.flash for block in plain.model.transformer.h] == [False, False]
-    assert torch.equal(plain.model.transformer.h[0].attn.bias[0, 0], torch.ones(sizes.longest, sizes.longest).tril())
+    assert torch.equal(plain.model.transformer.h[0].attn.bias[0, 0], torch.ones(config.longest, config.longest).tril())
 
 
 @pytest.mark.parametrize("name", PEERS)
 def test_a_peer_trains_and_speaks(script: dict[str, Any], name: str) -> None:
     pytest.importorskip(name, reason="the peer is installed for the measurement only")
-    peer = script[PEERS[name]](script["SHAPES"]["tiny"].sizes)
+    peer = script[PEERS[name]](script["SHAPES"]["tiny"].config)
     before = [weight.clone() for weight in peer.model.parameters()]
     script["train_peer"](peer, Windows(torch.randint(65, (50,)), length=5, size=3, seed=0), 2, bfloat16=False)
     assert any(not torch.equal(old, new) for old, new in zip(before, peer.model.parameters(), strict=True))

@@ -50,12 +50,12 @@ PEERS = {
 every_peer = pytest.mark.parametrize("peer", PEERS.values(), ids=PEERS)
 
 
-def config(**sizes: int) -> transformers.BertConfig:
+def config(**config: int) -> transformers.BertConfig:
     """Without dropout, so that training is as exact as the rest; attention written out, which ours is not."""
     return transformers.BertConfig(
         **{"vocab_size": 30, "hidden_size": 12, "num_attention_heads": 3, "num_hidden_layers": 2}
         | {"intermediate_size": 20, "max_position_embeddings": 10}
-        | sizes,
+        | config,
         num_labels=LABELS,
         hidden_dropout_prob=0.0,
         attention_probs_dropout_prob=0.0,
@@ -74,9 +74,9 @@ def random(theirs: type[transformers.PreTrainedModel], config: transformers.Bert
 
 def built(peer: Peer, state: dict[str, Tensor], heads: int) -> nn.Module:
     """Our model, in the sizes of the state dict and without dropout."""
-    vocab, sizes = bert_config(state, heads=heads)
+    vocab, config = bert_config(state, heads=heads)
     segments = next(len(weight) for name, weight in state.items() if "token_type" in name)
-    return peer.ours(Bert(vocab, dataclasses.replace(sizes, dropout=0.0), segments=segments)).eval()
+    return peer.ours(Bert(vocab, dataclasses.replace(config, dropout=0.0), segments=segments)).eval()
 
 
 @pytest.fixture(params=PEERS.values(), ids=PEERS)
@@ -168,29 +168,29 @@ def test_both_losses_and_every_gradient_are_the_same() -> None:
     hidden = (torch.rand(4, 8) < 0.4) & batch.theirs()["attention_mask"].bool()
     masked = Masked(batch.ids, torch.where(hidden, torch.randint(30, (4, 8)), IGNORE_INDEX))
     labels = torch.tensor([0, 1, 1, 0])
-    loss = pretraining_loss(ours, masked, batch.lengths, batch.segments, labels)
+    loss = pretraining_loss(ours, masked, batch.lengths, batch.segments, labels).mean
     other = theirs(**batch.theirs(), labels=masked.targets, next_sentence_label=labels).loss
     torch.testing.assert_close(loss, other, rtol=1e-5, atol=0)
     loss.backward()
     other.backward()
     own = dict(ours.named_parameters())
     for name, weight in theirs.named_parameters():
-        (ours_name,) = our_names(name, NAMES["PretrainedBert"])
+        (ours_name,) = our_names(name, NAMES["BertForPretraining"])
         gradient = own[ours_name].grad
         torch.testing.assert_close(gradient, weight.grad, rtol=1e-4, atol=1e-5, msg=name)
 
 
 @pytest.mark.parametrize(("sizes", "millions"), [(BERT_BASE, 110), (BERT_LARGE, 340)], ids=["base", "large"])
-def test_base_and_large_have_as_many_parameters_as_theirs(sizes: Any, millions: int) -> None:
+def test_base_and_large_have_as_many_parameters_as_theirs(config: Any, millions: int) -> None:
     """Devlin et al. (2019, section 3) count 110 and 340 million, to two digits; nothing is computed here."""
     with torch.device("meta"):
-        ours = BertForPretraining(Bert(30_522, sizes))
+        ours = BertForPretraining(Bert(30_522, config))
         theirs = transformers.BertForPreTraining(
             transformers.BertConfig(
-                hidden_size=sizes.d_model,
-                num_attention_heads=sizes.heads,
-                num_hidden_layers=sizes.layers,
-                intermediate_size=sizes.d_ff,
+                hidden_size=config.d_model,
+                num_attention_heads=config.heads,
+                num_hidden_layers=config.layers,
+                intermediate_size=config.d_ff,
             )
         )
     count = sum(weight.numel() for weight in ours.parameters())
@@ -254,7 +254,7 @@ def test_a_file_of_half_precision_is_loaded_in_the_precision_of_the_model() -> N
     theirs = random(transformers.BertForMaskedLM, config()).half()
     ours = built(PEERS["hidden words"], theirs.state_dict(), heads=3)
     load_hugging_face(ours, theirs.state_dict())
-    assert torch.equal(ours.bert.words.weight, theirs.bert.embeddings.word_embeddings.weight.float())
+    assert torch.equal(ours.bert.embed.weight, theirs.bert.embeddings.word_embeddings.weight.float())
 
 
 def test_a_body_comes_out_of_any_model_and_goes_into_any() -> None:
@@ -264,7 +264,7 @@ def test_a_body_comes_out_of_any_model_and_goes_into_any() -> None:
     report = load_hugging_face(body, theirs.state_dict())
     assert report.missing == ()
     assert {name.partition(".")[0] for name in report.unexpected if not name.startswith("bert.pooler.")} == {"cls"}
-    classifier = Classifier(Bert(30, body.sizes), LABELS).eval()
+    classifier = Classifier(Bert(30, body.config), LABELS).eval()
     report = load_hugging_face(classifier, theirs.bert.state_dict())
     assert report == Loaded(("head.label.weight", "head.label.bias"), ())
     batch = texts(theirs.config, rows=3, time=6)
@@ -298,7 +298,7 @@ def test_missing_and_unexpected_weights_are_reported() -> None:
 
 
 def test_a_state_dict_of_another_kind_fills_nothing() -> None:
-    ours = MaskedLanguageModel(Bert(30, dataclasses.replace(BERT, d_model=12, heads=3, d_ff=20, longest=10)))
+    ours = MaskedLanguageModel(Bert(30, dataclasses.replace(BERT, d_model=12, heads=3, d_ff=20, max_length=10)))
     report = load_hugging_face(ours, {"transformer.wte.weight": torch.ones(30, 12)})
     assert report == Loaded(tuple(ours.state_dict()), ("transformer.wte.weight",))
 
@@ -320,7 +320,7 @@ def test_a_weight_of_another_shape_is_refused() -> None:
     ours = built(PEERS["hidden words"], random(transformers.BertForMaskedLM, config()).state_dict(), heads=3)
     message = (
         r"bert.embeddings.position_embeddings.weight has shape \(9, 12\); "
-        r"bert.stack.position.table.weight of the model has \(10, 12\)"
+        r"bert.stack.position.embedding.weight of the model has \(10, 12\)"
     )
     refused(ours, theirs.state_dict(), ValueError, message)
 
@@ -332,7 +332,7 @@ def test_two_tables_are_refused_where_the_model_has_one() -> None:
     state = theirs.state_dict() | {"cls.predictions.decoder.weight": torch.zeros(30, 12)}
     message = (
         "bert.embeddings.word_embeddings.weight and cls.predictions.decoder.weight differ; "
-        "the model has one weight, head.vocabulary.weight, for both"
+        "the model has one weight, head.unembed.weight, for both"
     )
     refused(ours, state, ValueError, message)
     state = theirs.state_dict() | {"cls.predictions.decoder.bias": torch.zeros(30)}
@@ -341,10 +341,10 @@ def test_two_tables_are_refused_where_the_model_has_one() -> None:
 
 @pytest.mark.parametrize("kind", ["albert", "linear"])
 def test_a_model_without_names_is_refused(kind: str) -> None:
-    sizes = dataclasses.replace(BERT, d_model=12, heads=3, d_ff=20, longest=10, layers=1)
-    model = Albert(30, sizes, d_embed=4) if kind == "albert" else nn.Linear(2, 2)
+    config = dataclasses.replace(BERT, d_model=12, heads=3, d_ff=20, max_length=10, layers=1)
+    model = Albert(30, config, d_embed=4) if kind == "albert" else nn.Linear(2, 2)
     state = random(transformers.BertModel, config()).state_dict()
-    message = "expected one of Bert, MaskedLanguageModel, PretrainedBert, Classifier, Tagger"
+    message = "expected one of Bert, MaskedLanguageModel, BertForPretraining, Classifier, Tagger"
     refused(model, state, TypeError, f"model is a {type(model).__name__}; {message}")
 
 
@@ -352,8 +352,8 @@ def test_a_model_edited_in_a_notebook_is_known_by_its_name() -> None:
     """A lesson weaves `class Bert` into its own module."""
     theirs = random(transformers.BertModel, config())
     edited = type("Bert", (Bert,), {})
-    vocab, sizes = bert_config(theirs.state_dict(), heads=3)
-    assert load_hugging_face(edited(vocab, sizes), theirs.state_dict()) == Loaded((), POOLER)
+    vocab, config = bert_config(theirs.state_dict(), heads=3)
+    assert load_hugging_face(edited(vocab, config), theirs.state_dict()) == Loaded((), POOLER)
 
 
 # ---- sizes -------------------------------------------------------------------------------------------------------
@@ -364,15 +364,15 @@ def test_a_model_edited_in_a_notebook_is_known_by_its_name() -> None:
 def test_sizes_are_read_from_the_shapes(config: transformers.BertConfig, peer: Peer) -> None:
     """All but the heads, which no shape shows."""
     state = peer.theirs(config).state_dict()
-    vocab, sizes = bert_config(state, heads=config.num_attention_heads)
+    vocab, config = bert_config(state, heads=config.num_attention_heads)
     assert vocab == config.vocab_size
-    assert sizes == dataclasses.replace(
+    assert config == dataclasses.replace(
         BERT,
         d_model=config.hidden_size,
         heads=config.num_attention_heads,
         d_ff=config.intermediate_size,
         layers=config.num_hidden_layers,
-        longest=config.max_position_embeddings,
+        max_length=config.max_position_embeddings,
     )
 
 

@@ -12,7 +12,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from tfbook import attention
 from tfbook.attention import (
     Band,
     Causal,
@@ -25,6 +24,7 @@ from tfbook.attention import (
     fastest,
     fused,
     implementation,
+    implementations,
     masked_softmax,
     merge_heads,
     softmax,
@@ -206,8 +206,8 @@ def test_weights_are_the_masked_softmax() -> None:
         (torch.float32, 8, "fused"),
         (torch.float64, 8, "fused"),
         (torch.bfloat16, 8, "softmax"),
-        (torch.bfloat16, attention.SHORT - 1, "softmax"),
-        (torch.bfloat16, attention.SHORT, "fused"),
+        (torch.bfloat16, implementations.SHORT - 1, "softmax"),
+        (torch.bfloat16, implementations.SHORT, "fused"),
     ],
     ids=str,
 )
@@ -216,7 +216,7 @@ def test_the_fastest_kernel_is_chosen_by_precision_and_length(
 ) -> None:
     called = []
     for name in ("softmax", "fused"):
-        monkeypatch.setattr(attention, name, lambda *inputs, name=name: called.append(name) or inputs[0])
+        monkeypatch.setattr(implementations, name, lambda *inputs, name=name: called.append(name) or inputs[0])
     q, k = torch.randn(1, 1, 1, 2, dtype=dtype), torch.randn(1, 1, keys, 2, dtype=dtype)
     fastest(q, k, k)
     assert called == [chosen]
@@ -420,7 +420,7 @@ def test_a_head_is_a_slice_of_the_width(batch: int, time: int, heads: int, d_hea
     assert torch.equal(merge_heads(split), x)
 
 
-@pytest.mark.parametrize("implementation", [attention.softmax, attention.fused, attention.fastest])
+@pytest.mark.parametrize("implementation", [implementations.softmax, implementations.fused, implementations.fastest])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
 @pytest.mark.parametrize("low", [-math.inf, "lowest of float32", -1e9])
 def test_a_bias_that_blocks_is_no_way_around_the_mask(
@@ -436,7 +436,7 @@ def test_a_bias_that_blocks_is_no_way_around_the_mask(
     assert output.isfinite().all()
 
 
-@pytest.mark.parametrize("implementation", [attention.softmax, attention.fused, attention.fastest])
+@pytest.mark.parametrize("implementation", [implementations.softmax, implementations.fused, implementations.fastest])
 @pytest.mark.parametrize("bias", [torch.tensor(1.0), torch.randn(5)], ids=["a number", "one a key"])
 def test_a_bias_may_have_fewer_axes(implementation: Implementation, bias: Tensor) -> None:
     q, k, v = torch.randn(3, 2, 2, 5, 4)
@@ -452,13 +452,13 @@ def test_a_kind_of_causal_has_its_effect_in_the_fused_kernel() -> None:
             return torch.ones(queries, keys, dtype=torch.bool).tril(keys - queries - 1)
 
     q, k, v = torch.randn(3, 1, 1, 5, 4)
-    expected, newest = attention.softmax(q, k, v, Strict()), q[:, :, -1:]
-    torch.testing.assert_close(attention.fused(q, k, v, Strict()), expected)
-    torch.testing.assert_close(attention.fused(newest, k, v, Strict()), expected[:, :, -1:])
-    assert attention.dense_mask(Causal(), newest, k) is None
+    expected, newest = implementations.softmax(q, k, v, Strict()), q[:, :, -1:]
+    torch.testing.assert_close(implementations.fused(q, k, v, Strict()), expected)
+    torch.testing.assert_close(implementations.fused(newest, k, v, Strict()), expected[:, :, -1:])
+    assert implementations.dense_mask(Causal(), newest, k) is None
 
 
 def test_something_else_than_a_mask_is_refused(unchecked: None) -> None:
     q, k, v = torch.randn(3, 1, 1, 5, 4)
     with pytest.raises(TypeError, match=r"mask is str; expected a Mask such as Causal\(\), or a Boolean tensor"):
-        attention.softmax(q, k, v, "causal")
+        implementations.softmax(q, k, v, "causal")

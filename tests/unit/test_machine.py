@@ -165,7 +165,7 @@ class TestDevice:
         monkeypatch.setattr(torch.backends.mps, "is_available", lambda: False)
 
     def test_the_cpu(self) -> None:
-        assert machine.device() == Finding("ok", "cpu")
+        assert machine.compute_device() == Finding("ok", "cpu")
 
     def test_a_gpu_is_named(self, monkeypatch: pytest.MonkeyPatch) -> None:
         full, ones = torch.full, torch.ones
@@ -173,7 +173,7 @@ class TestDevice:
         monkeypatch.setattr(torch, "full", lambda *arguments, device: full(*arguments))
         monkeypatch.setattr(torch, "ones", lambda *arguments, device: ones(*arguments))
         monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "Tesla T4")
-        assert machine.device() == Finding("ok", "cuda, Tesla T4")
+        assert machine.compute_device() == Finding("ok", "cuda, Tesla T4")
 
     def test_one_that_raises(self, monkeypatch: pytest.MonkeyPatch) -> None:
         message = "CUDA error: no kernel image is available\nCompile with TORCH_USE_CUDA_DSA"
@@ -183,7 +183,7 @@ class TestDevice:
 
     def test_one_that_computes_nonsense(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(torch, "full", lambda *arguments, device: torch.zeros(2, 3))
-        assert machine.device().text == "cpu computes 2 + 2 + 2 = 0"
+        assert machine.compute_device().text == "cpu computes 2 + 2 + 2 = 0"
 
     @pytest.mark.parametrize(
         ("cuda", "fix"),
@@ -201,7 +201,7 @@ class TestDevice:
     def test_a_gpu_that_the_reader_left_out(self, monkeypatch: pytest.MonkeyPatch, variable: str) -> None:
         monkeypatch.setattr(machine, "_nvidia_gpu", lambda: "Tesla T4")
         monkeypatch.setenv(variable, "cpu" if variable == "TFBOOK_DEVICE" else "")
-        assert machine.device() == Finding("ok", "cpu")
+        assert machine.compute_device() == Finding("ok", "cpu")
 
 
 class TestNvidiaGPU:

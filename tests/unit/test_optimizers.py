@@ -1,4 +1,4 @@
-"""AdamW's groups, Muon against PyTorch's and against singular values, and two optimisers that step together."""
+"""AdamW's groups, Muon against PyTorch's and against singular values, and two optimizers that step together."""
 
 import copy
 from dataclasses import replace
@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
+from tfbook.attention import POSITIONS
 from tfbook.models.blocks import Config
 from tfbook.models.gpt import GPT2, Gpt
 from tfbook.models.language_model import LanguageModel
@@ -30,7 +31,7 @@ from tfbook.training import (
 
 pytestmark = pytest.mark.usefixtures("float32")
 
-SIZES = Config(d_model=8, heads=2, d_ff=12, position="learned")
+SIZES = Config(d_model=8, heads=2, d_ff=12, position=POSITIONS["learned"])
 
 
 # ---- groups ------------------------------------------------------------------------------------------------------
@@ -42,7 +43,7 @@ SIZES = Config(d_model=8, heads=2, d_ff=12, position="learned")
     ids=lambda model: type(model).__name__,
 )
 def test_every_parameter_is_in_one_group_and_matrices_shrink(model: nn.Module) -> None:
-    """Tied tables once; embeddings among the matrices; biases, gains and shifts among those that stay."""
+    """Tied embeddings once, among the matrices; biases and the weights of norms among those that stay."""
     shrinking, staying = decay_groups(model.parameters(), 0.1)
     assert (shrinking["weight_decay"], staying["weight_decay"]) == (0.1, 0.0)
     listed = [id(parameter) for group in (shrinking, staying) for parameter in group["params"]]
@@ -53,34 +54,34 @@ def test_every_parameter_is_in_one_group_and_matrices_shrink(model: nn.Module) -
 
 
 def test_a_group_without_parameters_is_left_out() -> None:
-    """An optimiser warns of an empty one."""
+    """An optimizer warns of an empty one."""
     assert [len(group["params"]) for group in decay_groups(nn.Linear(2, 2, bias=False).parameters(), 0.1)] == [1]
     assert [group["weight_decay"] for group in decay_groups(nn.LayerNorm(2).parameters(), 0.1)] == [0.0]
 
 
-def test_a_table_of_words_that_is_the_output_as_well_is_a_group_of_its_own() -> None:
+def test_an_embedding_tied_to_the_output_is_a_group_of_its_own() -> None:
     """Positions, and words that no output shares, are ordinary matrices."""
-    model = LanguageModel(9, replace(SIZES, position="learned"))
+    model = LanguageModel(9, replace(SIZES, position=POSITIONS["learned"]))
     assert tied_embeddings(model) == {model.embed.weight}
     assert tied_embeddings(Encoder(9, SIZES)) == set()
-    groups = decay_groups(model.parameters(), 0.1, tables=tied_embeddings(model), factor=5)
-    assert [group.get("factor", 1) for group in groups] == [1, 5, 1]
-    (table,) = groups[1]["params"]
-    assert table is model.embed.weight
+    groups = decay_groups(model.parameters(), 0.1, embeddings=tied_embeddings(model), embedding_lr_factor=5)
+    assert [group.get("lr_factor", 1) for group in groups] == [1, 5, 1]
+    (embedding,) = groups[1]["params"]
+    assert embedding is model.embed.weight
 
 
 @pytest.mark.parametrize("position", ["learned", "relative", "rotary"])
 def test_the_hidden_matrices_are_those_of_the_blocks(position: str) -> None:
-    """Six a block: neither the table of words, which is the output's as well, nor one of positions."""
+    """Six a block: neither the tied embedding nor that of positions."""
     model = Gpt(9, Config(d_model=8, heads=2, d_ff=12, layers=3, position=position))
     names = {id(parameter): name for name, parameter in model.named_parameters()}
     found = [names[id(matrix)] for matrix in hidden_matrices(model)]
     parts = [f"mixer.branch.W_{part}" for part in "QKVO"]
-    parts += [f"feed_forward.branch.{part}" for part in ("widen", "narrow")]
+    parts += [f"feed_forward.branch.{part}" for part in ("up", "down")]
     assert sorted(found) == sorted(f"stack.blocks.{block}.{part}.weight" for block in range(3) for part in parts)
 
 
-def test_an_embedding_inside_a_block_is_a_table() -> None:
+def test_an_embedding_inside_a_block_is_not_a_hidden_matrix() -> None:
     block = nn.ModuleList([nn.Embedding(5, 4), nn.Linear(4, 4)])
     assert hidden_matrices(nn.Sequential(block)) == [block[1].weight]
 

@@ -175,9 +175,11 @@ def test_a_shift_of_the_sinusoid_is_one_rotation_for_all_positions(half: int, sh
 def test_learned_positions_are_the_rows_of_their_table() -> None:
     """Each gets a gradient where it was used and none where it was not."""
     learned, x = Learned(LONGEST, D_MODEL), torch.randn(3, 4, D_MODEL)
-    torch.testing.assert_close(learned.add(x, 5) - x, learned.table.weight[5:9].expand(3, 4, D_MODEL))
+    torch.testing.assert_close(learned.add(x, 5) - x, learned.embedding.weight[5:9].expand(3, 4, D_MODEL))
     learned.add(x, 5).sum().backward()
-    assert torch.equal(learned.table.weight.grad, torch.zeros(LONGEST, D_MODEL).index_fill(0, torch.arange(5, 9), 3.0))
+    assert torch.equal(
+        learned.embedding.weight.grad, torch.zeros(LONGEST, D_MODEL).index_fill(0, torch.arange(5, 9), 3.0)
+    )
 
 
 @pytest.mark.parametrize(("start", "count"), [(0, LONGEST + 1), (LONGEST, 1), (LONGEST - 2, 3)])
@@ -274,11 +276,11 @@ def test_relative_scores_are_those_of_a_double_loop(
     expected = torch.zeros(batch, 2, queries, keys, dtype=torch.float64)
     for row, i in enumerate(range(keys - queries, keys)):
         for j in range(keys):
-            vector = relative.table.weight[max(-reach, min(reach, j - i)) + reach]
+            vector = relative.embedding.weight[max(-reach, min(reach, j - i)) + reach]
             expected[:, :, row, j] = q[:, :, row] @ vector / math.sqrt(d_head)
     found, upstream = relative.bias(q, keys), torch.randn_like(expected)
     torch.testing.assert_close(found, expected)
-    gradients = [torch.autograd.grad(scores, relative.table.weight, upstream)[0] for scores in (found, expected)]
+    gradients = [torch.autograd.grad(scores, relative.embedding.weight, upstream)[0] for scores in (found, expected)]
     torch.testing.assert_close(*gradients)
 
 
@@ -315,7 +317,7 @@ def test_alibi_is_its_formula_in_both_directions() -> None:
         (lambda: sinusoid(torch.zeros(1), 7), "d_model is 7; expected an even number, a sine and a cosine for each"),
         (lambda: sinusoid(torch.zeros(1), 0), "d_model is 0; expected an even number"),
         (lambda: Sinusoidal(5), "d_model is 5; expected an even number"),
-        (lambda: Learned(0, 4), "longest is 0; expected 1 or more positions"),
+        (lambda: Learned(0, 4), "max_length is 0; expected 1 or more positions"),
         (lambda: Rotary(3), "d_head is 3; expected an even number, since pairs of coordinates are turned"),
         (lambda: Rotary(0), "d_head is 0; expected an even number"),
         (lambda: InterpolatedRotary(5, stretch=2.0), "d_head is 5; expected an even number"),

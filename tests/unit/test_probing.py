@@ -9,6 +9,7 @@ from sklearn.metrics import r2_score
 from sklearn.preprocessing import StandardScaler
 from torch import Tensor, nn
 
+from tfbook.attention import POSITIONS
 from tfbook.course.probing import activations, probe, probe_layers
 from tfbook.models.blocks import Config
 from tfbook.models.language_model import LanguageModel
@@ -105,8 +106,8 @@ class TestProbe:
 
 
 def test_one_call_probes_every_layer() -> None:
-    sizes = Config(d_model=16, heads=2, d_ff=16, layers=2, position="sinusoidal")
-    model, ids = LanguageModel(9, sizes), torch.randint(9, (40, 12))
+    config = Config(d_model=16, heads=2, d_ff=16, layers=2, position=POSITIONS["sinusoidal"])
+    model, ids = LanguageModel(9, config), torch.randint(9, (40, 12))
     layers = ["embed", "stack.dropout", "stack.blocks.0", "stack.blocks.1"]
     y = torch.arange(12).expand(40, 12)
     found = probe_layers(model, ids, y=y, layers=layers)

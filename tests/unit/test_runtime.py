@@ -260,8 +260,8 @@ def test_an_edited_function_reaches_every_module_until_it_is_restored() -> None:
 
     assert attention.masked_softmax is seq2seq.masked_softmax is masked_softmax
     assert bahdanau_attention.masked_softmax is exercise
-    sizes = seq2seq.Seq2SeqConfig(source_vocab=5, target_vocab=5, d_embed=2, d_hidden=2)
-    model = seq2seq.Translator(seq2seq.RecurrentEncoder(sizes), seq2seq.LuongDecoder(sizes))
+    config = seq2seq.Seq2SeqConfig(source_vocab=5, target_vocab=5, d_embed=2, d_hidden=2)
+    model = seq2seq.Translator(seq2seq.RecurrentEncoder(config), seq2seq.LuongDecoder(config))
     source = torch.tensor([[4, 4, 2]])
     assert search.greedy_search(model, source, torch.tensor([3]), max_length=1).weights.tolist() == [[[0.5] * 3]]
     runtime.restore()
@@ -274,10 +274,10 @@ def test_an_edited_class_is_used_by_models_built_afterwards() -> None:
     class AdditiveScore(seq2seq.AdditiveScore):
         pass
 
-    sizes = seq2seq.Seq2SeqConfig(source_vocab=5, target_vocab=5, d_embed=2, d_hidden=2)
-    before = seq2seq.BahdanauDecoder(sizes)
+    config = seq2seq.Seq2SeqConfig(source_vocab=5, target_vocab=5, d_embed=2, d_hidden=2)
+    before = seq2seq.BahdanauDecoder(config)
     assert runtime.use(AdditiveScore) is AdditiveScore
-    assert type(seq2seq.BahdanauDecoder(sizes).score) is AdditiveScore
+    assert type(seq2seq.BahdanauDecoder(config).score) is AdditiveScore
     assert type(before.score) is not AdditiveScore
 
 
@@ -313,6 +313,25 @@ def test_a_name_that_means_two_things_is_refused(monkeypatch: pytest.MonkeyPatch
     ):
         runtime.use(type("RecurrentEncoder", (), {}))
     assert seq2seq.RecurrentEncoder is before
+
+
+def test_a_module_that_is_loaded_later_or_has_another_name_for_it_is_restored_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As when a lesson edits a function first and imports an experiment that uses it afterwards."""
+    before, later = ModuleType("tfbook.before"), ModuleType("tfbook.later")
+    before.alias = original = masks.padding_mask
+    monkeypatch.setitem(sys.modules, "tfbook.before", before)
+
+    @runtime.use
+    def padding_mask() -> None: ...
+
+    assert before.alias is padding_mask
+    later.padding_mask = masks.padding_mask
+    monkeypatch.setitem(sys.modules, "tfbook.later", later)
+    runtime.use(padding_mask)
+    runtime.restore()
+    assert before.alias is later.padding_mask is masks.padding_mask is original
 
 
 @pytest.mark.parametrize("edited", [3, "masked_softmax", None, torch.ones(2)], ids=repr)

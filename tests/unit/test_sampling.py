@@ -17,7 +17,7 @@ from scipy.stats import chi2_contingency, chisquare
 from torch import Tensor
 from torch.nn import functional as F
 
-from tfbook.attention import POSITIONS, StackCache
+from tfbook.attention import POSITIONS
 from tfbook.generation.sampling import (
     Filter,
     generate,
@@ -29,17 +29,18 @@ from tfbook.generation.sampling import (
     top_k,
     top_p,
 )
+from tfbook.models.blocks import StackCache
 from tfbook.models.gpt import GPT2, Gpt
 from tfbook.models.language_model import BidirectionalModel, LanguageModel
 from tfbook.text import CharacterVocabulary
 
 VOCAB, LONGEST = 11, 24
-SIZES = replace(GPT2, d_model=16, heads=2, d_ff=24, layers=2, longest=LONGEST, dropout=0.3)
+SIZES = replace(GPT2, d_model=16, heads=2, d_ff=24, layers=2, max_length=LONGEST, dropout=0.3)
 
 
 def drawn(position: str = "learned") -> Gpt:
     """With weights large enough that what it says depends on what it reads; in training mode."""
-    model = Gpt(VOCAB, replace(SIZES, position=position))
+    model = Gpt(VOCAB, replace(SIZES, position=POSITIONS[position]))
     with torch.no_grad():
         for weight in model.parameters():
             weight.normal_(std=0.4)

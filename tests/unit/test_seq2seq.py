@@ -46,20 +46,20 @@ def test_sizes_name_the_one_that_is_impossible(change: dict[str, float], message
 
 @pytest.mark.parametrize(("d_encoder", "d_memory"), [(None, 8), (3, 6), (4, 8)])
 def test_an_annotation_is_both_directions_side_by_side(
-    sizes: Seq2SeqConfig, batch: Batch, d_encoder: int | None, d_memory: int
+    config: Seq2SeqConfig, batch: Batch, d_encoder: int | None, d_memory: int
 ) -> None:
     """As wide as the decoder each, unless the sizes say otherwise."""
-    sizes = replace(sizes, d_encoder=d_encoder)
-    memory = RecurrentEncoder(sizes)(batch.source, batch.source_lengths)
-    assert sizes.d_memory == memory.states.shape[-1] == memory.summary.shape[-1] == d_memory
+    config = replace(config, d_encoder=d_encoder)
+    memory = RecurrentEncoder(config)(batch.source, batch.source_lengths)
+    assert config.d_memory == memory.states.shape[-1] == memory.summary.shape[-1] == d_memory
 
 
 # ---- the encoder -------------------------------------------------------------------------------------------------
 
 
-def test_the_encoder_reads_each_sentence_as_if_it_were_alone(sizes: Seq2SeqConfig, batch: Batch) -> None:
+def test_the_encoder_reads_each_sentence_as_if_it_were_alone(config: Seq2SeqConfig, batch: Batch) -> None:
     """Against nn.GRU on the sentence without padding; padded positions get state 0 and are masked."""
-    encoder = RecurrentEncoder(sizes).double().eval()
+    encoder = RecurrentEncoder(config).double().eval()
     memory = encoder(batch.source, batch.source_lengths)
     for row, length in enumerate(batch.source_lengths.tolist()):
         states, final = encoder.gru(encoder.embed(batch.source[row : row + 1, :length]))
@@ -69,13 +69,13 @@ def test_the_encoder_reads_each_sentence_as_if_it_were_alone(sizes: Seq2SeqConfi
     assert not memory.states[~memory.mask].any()
 
 
-def test_each_annotation_has_read_the_sentence_from_both_ends(sizes: Seq2SeqConfig, batch: Batch) -> None:
+def test_each_annotation_has_read_the_sentence_from_both_ends(config: Seq2SeqConfig, batch: Batch) -> None:
     """→h_j changes with the words up to j alone, ←h_j with the words from j on."""
-    encoder, middle = RecurrentEncoder(sizes).eval(), 2
+    encoder, middle = RecurrentEncoder(config).eval(), 2
     changed = batch.source.clone()
     changed[0, middle] += 1
     moved = encoder(changed, batch.source_lengths).states[0] != encoder(batch.source, batch.source_lengths).states[0]
-    forward, backward = moved[: batch.source_lengths[0]].split(sizes.d_hidden, dim=-1)
+    forward, backward = moved[: batch.source_lengths[0]].split(config.d_hidden, dim=-1)
     assert [bool(row.any()) for row in forward] == [False, False, True, True, True]
     assert [bool(row.any()) for row in backward] == [True, True, True, False, False]
 
@@ -95,10 +95,10 @@ def test_each_annotation_has_read_the_sentence_from_both_ends(sizes: Seq2SeqConf
     ids=["length 0", "too long", "lengths missing", "id too large", "id negative", "floats", "one axis", "empty batch"],
 )
 def test_the_encoder_names_the_argument_that_does_not_fit(
-    sizes: Seq2SeqConfig, source: Tensor, lengths: Tensor, message: str
+    config: Seq2SeqConfig, source: Tensor, lengths: Tensor, message: str
 ) -> None:
     with pytest.raises(ValueError, match=message):
-        unwrap(RecurrentEncoder.forward)(RecurrentEncoder(sizes), source, lengths)
+        unwrap(RecurrentEncoder.forward)(RecurrentEncoder(config), source, lengths)
 
 
 # ---- the decoders ------------------------------------------------------------------------------------------------
@@ -142,7 +142,7 @@ def _by_hand(
             alpha, context = _attend(decoder, s, states)
             alphas.append(alpha)
         merged = torch.tanh(decoder.merge.weight @ torch.cat([s, context, y]) + decoder.merge.bias)
-        logits.append(decoder.vocabulary.weight @ merged + decoder.vocabulary.bias)
+        logits.append(decoder.unembed.weight @ merged + decoder.unembed.bias)
     return torch.stack(logits), torch.stack(alphas) if alphas else None
 
 
@@ -150,7 +150,7 @@ def test_each_decoder_computes_its_formulas(translator: Translator, batch: Batch
     """The batch against every sentence alone; a padded source word gets weight 0."""
     memory = translator.encoder(batch.source, batch.source_lengths)
     decoded = translator.decoder(batch.target_in, memory, translator.decoder.start(memory))
-    assert decoded.logits.shape == (*batch.target_in.shape, translator.decoder.vocabulary.out_features)
+    assert decoded.logits.shape == (*batch.target_in.shape, translator.decoder.unembed.out_features)
     for row, (length, words) in enumerate(zip(batch.source_lengths, batch.target_lengths, strict=True)):
         states, target = memory.states[row, :length], batch.target_in[row, :words]
         logits, weights = _by_hand(translator.decoder, target, states, memory.summary[row])
@@ -165,35 +165,35 @@ def test_each_decoder_computes_its_formulas(translator: Translator, batch: Batch
 @pytest.mark.parametrize("score", SCORES.values(), ids=SCORES)
 @pytest.mark.parametrize("kind", [BahdanauDecoder, LuongDecoder])
 def test_decoders_take_every_score(
-    kind: type[RecurrentDecoder], score: type[nn.Module], sizes: Seq2SeqConfig, batch: Batch
+    kind: type[RecurrentDecoder], score: type[nn.Module], config: Seq2SeqConfig, batch: Batch
 ) -> None:
     """By one argument; with an encoder half as wide in each direction, queries and keys are equally wide."""
-    sizes = replace(sizes, d_encoder=sizes.d_hidden // 2)
-    model = Translator(RecurrentEncoder(sizes), kind(sizes, score=score)).double().eval()
+    config = replace(config, d_encoder=config.d_hidden // 2)
+    model = Translator(RecurrentEncoder(config), kind(config, score=score)).double().eval()
     assert type(model.decoder.score) is score
     test_each_decoder_computes_its_formulas(model, batch)
     test_the_state_carries_on_where_the_words_ended(model, batch)
 
 
 @pytest.mark.parametrize("kind", [BahdanauDecoder, LuongDecoder])
-def test_without_the_argument_the_score_is_additive(kind: type[RecurrentDecoder], sizes: Seq2SeqConfig) -> None:
+def test_without_the_argument_the_score_is_additive(kind: type[RecurrentDecoder], config: Seq2SeqConfig) -> None:
     """The same parameters from the same random numbers as when it is named."""
     torch.manual_seed(3)
-    left_out = kind(sizes).state_dict()
+    left_out = kind(config).state_dict()
     torch.manual_seed(3)
-    named = kind(sizes, score=AdditiveScore).state_dict()
+    named = kind(config, score=AdditiveScore).state_dict()
     assert left_out.keys() == named.keys()
     assert all(torch.equal(left_out[name], named[name]) for name in named)
 
 
 @pytest.mark.parametrize("kind", [BahdanauDecoder, LuongDecoder])
-def test_a_score_that_needs_equal_widths_says_so(kind: type[RecurrentDecoder], sizes: Seq2SeqConfig) -> None:
+def test_a_score_that_needs_equal_widths_says_so(kind: type[RecurrentDecoder], config: Seq2SeqConfig) -> None:
     with pytest.raises(ValueError, match="d_query is 4 and d_key is 8; DotScore expects them to be equal"):
-        kind(sizes, score=DotScore)
+        kind(config, score=DotScore)
 
 
-def test_a_location_score_refuses_a_longer_sentence(sizes: Seq2SeqConfig) -> None:
-    model = Translator(RecurrentEncoder(sizes), LuongDecoder(sizes, score=SCORES["location"]))
+def test_a_location_score_refuses_a_longer_sentence(config: Seq2SeqConfig) -> None:
+    model = Translator(RecurrentEncoder(config), LuongDecoder(config, score=SCORES["location"]))
     source, target = torch.ones(1, 65, dtype=torch.int64), torch.ones(1, 2, dtype=torch.int64)
     assert model(source[:, 1:], torch.tensor([64]), target).weights.shape == (1, 2, 64)
     with pytest.raises(ValueError, match="keys has 65 positions; this LocationScore knows 64 at most"):
@@ -266,23 +266,23 @@ def test_the_loss_is_the_mean_over_real_words(translator: Translator, batch: Bat
             costs.append(-F.log_softmax(logits[row, t], dim=0)[batch.target_out[row, t]])
     assert len(costs) == batch.tokens
     expected = (sum(costs) / len(costs)).float()
-    torch.testing.assert_close(translation_loss(translator, batch), expected, rtol=0, atol=1e-6)
+    torch.testing.assert_close(translation_loss(translator, batch).mean, expected, rtol=0, atol=1e-6)
 
 
 def test_a_smoothed_loss_is_pytorchs(translator: Translator, batch: Batch) -> None:
     """Over real words as well."""
     logits = translator(batch.source, batch.source_lengths, batch.target_in).logits.flatten(0, 1)
     expected = F.cross_entropy(logits, batch.target_out.flatten(), ignore_index=PAD, label_smoothing=0.1).float()
-    torch.testing.assert_close(translation_loss(translator, batch, smoothing=0.1), expected, rtol=0, atol=1e-6)
-    assert (translation_loss(translator, batch) - expected).abs() > 1e-3
+    torch.testing.assert_close(translation_loss(translator, batch, smoothing=0.1).mean, expected, rtol=0, atol=1e-6)
+    assert (translation_loss(translator, batch).mean - expected).abs() > 1e-3
 
 
 def test_the_loss_in_bfloat16_is_float32_and_close(translator: Translator, batch: Batch) -> None:
     """Mixed precision moves it by no more than bfloat16's eight bits allow."""
     translator.float()
-    expected = translation_loss(translator, batch)
+    expected = translation_loss(translator, batch).mean
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        found = translation_loss(translator, batch)
+        found = translation_loss(translator, batch).mean
     assert found.dtype == torch.float32
     torch.testing.assert_close(found, expected, rtol=0.02, atol=0)
 
@@ -303,8 +303,8 @@ def _copies(step: int) -> Batch:
 @pytest.mark.parametrize("kind", RecurrentDecoder.__subclasses__())
 def test_every_decoder_learns_to_copy(kind: type[RecurrentDecoder]) -> None:
     """From the loss of guessing among five words, log 5 = 1.6 nats, to less than half, in 150 small steps."""
-    sizes = Seq2SeqConfig(source_vocab=8, target_vocab=8, d_embed=16, d_hidden=16, dropout=0.1)
-    model = Translator(RecurrentEncoder(sizes), kind(sizes))
+    config = Seq2SeqConfig(source_vocab=8, target_vocab=8, d_embed=16, d_hidden=16, dropout=0.1)
+    model = Translator(RecurrentEncoder(config), kind(config))
     history = fit(model, translation_loss, _copies, Recipe(steps=150, lr=1e-2))
     assert history.loss[0] > 1.6
-    assert translation_loss(model, _copies(1000)) < 0.8
+    assert translation_loss(model, _copies(1000)).mean < 0.8

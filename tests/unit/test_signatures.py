@@ -11,11 +11,10 @@ from typing import Any
 import jaxtyping
 import pytest
 import torch
-from tfbook.attention import cache, masks, positions
 from torch import nn
 
 from tfbook import attention, training
-from tfbook.attention import AdditiveScore
+from tfbook.attention import AdditiveScore, cache, masks, positions
 from tfbook.course import invariants, metrics
 from tfbook.generation import search
 from tfbook.models import recurrent, seq2seq, transformer
@@ -74,7 +73,7 @@ WORDS = torch.ones(2, 5, 4)
         ("lengths", TRANSFORMER, (IDS, LENGTHS[:1], IDS)),
         ("target", TRANSFORMER, (IDS, LENGTHS, IDS[:1])),
         ("rows", transformer.Memory(WORDS, LENGTHS).select, (X,)),
-        ("targets", partial(training.smoothed_cross_entropy, smoothing=0.1), (WORDS, IDS[:, :4])),
+        ("targets", training.masked_token_loss, (WORDS[0], IDS[0, :-1])),
         ("lengths", search.greedy_search, (MODEL, IDS, LENGTHS[:1])),
         ("lengths", search.beam_search, (TRANSFORMER, IDS, LENGTHS[:1])),
         ("weights", metrics.hard_alignment, (torch.ones(1, 2, 3),)),

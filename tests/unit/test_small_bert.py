@@ -1,4 +1,4 @@
-"""Small BERTs read what they should, words are hidden as asked, and fine-tuning begins where pretraining ended."""
+"""Small BERTs read what they should, tokens are masked as asked, and fine-tuning begins where pretraining ended."""
 
 import math
 import random
@@ -40,7 +40,7 @@ def reading(monkeypatch: pytest.MonkeyPatch) -> Reading:
 
 @pytest.fixture
 def plan() -> Pretraining:
-    return Pretraining(sizes=TINY, steps=6, size=8)
+    return Pretraining(config=TINY, steps=6, size=8)
 
 
 class TestRows:
@@ -84,13 +84,13 @@ class TestReading:
             (7, 8),
         ]
 
-    def test_rare_words_are_hidden_first(self) -> None:
+    def test_rare_tokens_are_masked_first(self) -> None:
         texts = [[5] * 900 + [6] * 99 + [7]]
         weights = small_bert.rare_first(texts, 9)
         expected = [1, 1, 1, 1, 1, math.sqrt(0.001 / 0.9), math.sqrt(0.001 / 0.099), 1, 1]
         torch.testing.assert_close(weights, torch.tensor(expected))
 
-    def test_pairs_are_of_neighbours_or_of_two_texts(self, reading: Reading) -> None:
+    def test_pairs_are_of_neighbors_or_of_two_texts(self, reading: Reading) -> None:
         texts = [" ".join(map(str, ids)) for ids in reading.texts]
         rows = reading.pairs(seed=1)
         for ids, segments, length, label in zip(rows.ids, rows.segments, rows.lengths, rows.labels, strict=True):
@@ -102,8 +102,8 @@ class TestReading:
 
     def test_the_lengths_do_not_tell_which_spans_belong_together(self) -> None:
         pieces = [small_bert.spans(list(range(500)), seed=seed) for seed in range(40)]
-        neighbours = [(len(a), len(b)) for text in pieces for a, b in pairwise(text[:-1])]
-        first, second = torch.tensor(neighbours, dtype=torch.float64).T
+        neighbors = [(len(a), len(b)) for text in pieces for a, b in pairwise(text[:-1])]
+        first, second = torch.tensor(neighbors, dtype=torch.float64).T
         assert abs(float(torch.corrcoef(torch.stack([first, second]))[0, 1])) < 0.1
 
     def test_spans_are_the_text_in_pieces(self) -> None:
@@ -118,31 +118,31 @@ def texts_of(rows: Rows) -> list[tuple[int, ...]]:
     return [tuple(ids[:length].tolist()) for ids, length in zip(rows.ids, rows.lengths, strict=True)]
 
 
-class TestHiddenBatches:
-    def rows_of_a_pass(self, reading: Reading, plan: Pretraining, turn: int) -> list[tuple[int, ...]]:
+class TestMaskedBatches:
+    def rows_of_an_epoch(self, reading: Reading, plan: Pretraining, epoch: int) -> list[tuple[int, ...]]:
         rows = reading.pairs(seed=1)
-        batch = small_bert.hidden_batches(rows, reading, plan, seed=1)
+        batch = small_bert.masked_batches(rows, reading, plan, seed=1)
         steps = len(rows) // plan.size
-        found = [batch(turn * steps + step).rows for step in range(steps)]
+        found = [batch(epoch * steps + step).rows for step in range(steps)]
         return [
             tuple(ids[:length].tolist()) for part in found for ids, length in zip(part.ids, part.lengths, strict=True)
         ]
 
-    def test_a_pass_holds_each_row_once_and_the_next_another_order(self, reading: Reading, plan: Pretraining) -> None:
+    def test_an_epoch_holds_each_row_once_and_the_next_another_order(self, reading: Reading, plan: Pretraining) -> None:
         rows = reading.pairs(seed=1)
         every = Counter(texts_of(rows))
-        first, second = (self.rows_of_a_pass(reading, plan, turn) for turn in (0, 1))
+        first, second = (self.rows_of_an_epoch(reading, plan, epoch) for epoch in (0, 1))
         assert len(first) == len(rows) // plan.size * plan.size
         assert not Counter(first) - every
         assert first != second
 
     @pytest.mark.parametrize("static", [False, True])
-    def test_words_are_hidden_anew_in_each_pass_or_once(
+    def test_tokens_are_masked_anew_in_each_epoch_or_once(
         self, reading: Reading, plan: Pretraining, static: bool
     ) -> None:
         rows = reading.pairs(seed=1)
         plan = replace(plan, static=static, size=len(rows))
-        batch = small_bert.hidden_batches(rows, reading, plan, seed=1)
+        batch = small_bert.masked_batches(rows, reading, plan, seed=1)
         first, second = (
             Counter(
                 (tuple(ids[:n].tolist()), tuple(targets[:n].tolist()))
@@ -153,7 +153,7 @@ class TestHiddenBatches:
         assert (first == second) == static
 
     def test_a_step_is_the_same_whenever_it_is_asked_for(self, reading: Reading, plan: Pretraining) -> None:
-        batch = small_bert.hidden_batches(reading.pairs(seed=1), reading, plan, seed=1)
+        batch = small_bert.masked_batches(reading.pairs(seed=1), reading, plan, seed=1)
         for one, other in zip(batch(3).masked, batch(3).masked, strict=True):
             torch.testing.assert_close(one, other)
         assert not torch.equal(batch(3).masked.ids[:1, :8], batch(4).masked.ids[:1, :8])
@@ -162,7 +162,7 @@ class TestHiddenBatches:
 @pytest.mark.parametrize("body", [Bert, partial(Albert, d_embed=4), partial(Albert, d_embed=16)])
 def test_words_begin_as_wide_however_they_are_made(body: Callable[..., Bert]) -> None:
     torch.manual_seed(0)
-    words = small_bert.fresh(500, TINY, body).words(torch.arange(500)[None])
+    words = small_bert.fresh(500, TINY, body).embed(torch.arange(500)[None])
     assert words.std().item() == pytest.approx(0.2, rel=0.15)
 
 
@@ -207,7 +207,7 @@ class TestFineTuning:
         start, _ = small_bert.pretrained(replace(plan, pairs=True), reading, seed=1)
         model = small_bert.classifier(start, 2)
         torch.testing.assert_close(model.head.pool.weight, start.next_sentence.pool.weight)
-        torch.testing.assert_close(model.bert.words.weight, start.bert.words.weight)
+        torch.testing.assert_close(model.bert.embed.weight, start.bert.embed.weight)
 
     def test_two_labels_without_a_common_word_are_learned(self, reading: Reading) -> None:
         torch.manual_seed(1)
@@ -219,6 +219,6 @@ class TestFineTuning:
         model = small_bert.classifier(Bert(len(reading.tokenizer), TINY), 2)
         with torch.no_grad():
             model.head.label.weight.zero_()
-            model.head.label.bias.copy_(torch.tensor([0.0, 1.0]))  # says 1, whatever comes
+            model.head.label.bias.copy_(torch.tensor([0.0, 1.0]))  # predicts 1, whatever comes
         share = float((reading.test.labels == 1).float().mean())
         assert math.isclose(small_bert.accuracy(model, reading.test), share, rel_tol=1e-6)

@@ -4,7 +4,8 @@ import math
 import random
 import signal
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -18,8 +19,12 @@ from torch.nn import functional as F
 from tfbook import runtime, training
 from tfbook.models.blocks import Config
 from tfbook.models.gpt import Gpt
+from tfbook.models.seq2seq import LuongDecoder, RecurrentEncoder, Seq2SeqConfig, Translator
+from tfbook.text import BOS, PAD, Batch
 from tfbook.training import (
     History,
+    Loss,
+    LossFunction,
     NonFiniteLoss,
     Recipe,
     constant,
@@ -28,7 +33,7 @@ from tfbook.training import (
     inverse_sqrt,
     load_checkpoint,
     next_token_loss,
-    smoothed_cross_entropy,
+    translation_loss,
     warmup_cosine,
 )
 
@@ -124,39 +129,68 @@ def test_a_recipe_names_the_number_that_is_impossible(change: dict[str, float], 
         Recipe(**({"steps": 10} | change))
 
 
-# ---- the loss and the groups of the optimiser --------------------------------------------------------------------
+# ---- the loss and the groups of the optimizer --------------------------------------------------------------------
+
+
+class Says(nn.Module):
+    """A translator with the same logits whatever it reads."""
+
+    def __init__(self, logits: Tensor):
+        super().__init__()
+        self.logits = logits
+
+    def forward(self, *read: Tensor) -> "Says":
+        return self
+
+
+def words(targets: Tensor) -> Batch:
+    """A batch with these targets, of which the rest does not matter."""
+    ones = torch.ones(len(targets), dtype=torch.int64)
+    return Batch(source=ones[:, None], source_lengths=ones, target_in=targets, target_out=targets, target_lengths=ones)
 
 
 @given(
-    shape=st.lists(st.integers(1, 4), max_size=2),
+    rows=st.integers(2, 4),
     vocab=st.integers(2, 9),
     smoothing=st.sampled_from([0.0, 0.1, 0.5, 0.99]),
+    time=st.integers(1, 4),
 )
-def test_smoothed_cross_entropy_is_pytorchs(shape: list[int], vocab: int, smoothing: float) -> None:
-    """Value and gradient, with any axes in front and with targets that do not count."""
-    logits = torch.randn(3, *shape, vocab, dtype=torch.float64, requires_grad=True)
-    targets = torch.randint(vocab, (3, *shape))
-    targets[0], targets[1] = 0, 1
-    found = smoothed_cross_entropy(logits, targets, smoothing=smoothing, ignore=0)
-    expected = F.cross_entropy(logits.flatten(0, -2), targets.flatten(), ignore_index=0, label_smoothing=smoothing)
-    torch.testing.assert_close(found, expected.float(), atol=1e-5, rtol=1e-5)
-    gradients = [torch.autograd.grad(loss, logits)[0] for loss in (found, expected)]
+def test_a_smoothed_loss_is_its_formula(rows: int, time: int, vocab: int, smoothing: float) -> None:
+    """Total, count and gradient, with targets that do not count (Szegedy et al., 2016, section 7)."""
+    logits = torch.randn(rows, time, vocab, dtype=torch.float64, requires_grad=True)
+    targets = torch.randint(vocab, (rows, time))
+    targets[0], targets[1] = PAD, 1
+    found = translation_loss(Says(logits), words(targets), smoothing=smoothing)
+    q = (1 - smoothing) * F.one_hot(targets, vocab) + smoothing / vocab
+    expected = -(q * logits.log_softmax(dim=-1)).sum(dim=-1)[targets != PAD].mean()
+    torch.testing.assert_close(found.mean, expected.float(), atol=1e-5, rtol=1e-5)
+    assert found.counts == [(targets != PAD).sum()]
+    gradients = [torch.autograd.grad(loss, logits)[0] for loss in (found.mean, expected)]
     torch.testing.assert_close(*gradients, atol=1e-6, rtol=1e-5)
 
 
 def test_smoothing_is_computed_in_single_precision() -> None:
     """Under autocast logits come in bfloat16, in which 1,000 probabilities would not sum to 1."""
-    logits, targets = torch.randn(4, 1000), torch.arange(4)
+    logits, targets = torch.randn(4, 1, 1000), torch.arange(1, 5)[:, None]
     coarse = logits.bfloat16()
-    found = smoothed_cross_entropy(coarse, targets, smoothing=0.1)
+    found = translation_loss(Says(coarse), words(targets), smoothing=0.1).mean
     assert found.dtype == torch.float32
-    torch.testing.assert_close(found, F.cross_entropy(coarse.float(), targets, label_smoothing=0.1))
+    torch.testing.assert_close(found, F.cross_entropy(coarse[:, 0].float(), targets[:, 0], label_smoothing=0.1))
 
 
 @pytest.mark.parametrize("smoothing", [-0.1, 1.0, math.nan])
 def test_a_smoothing_outside_zero_to_one_is_refused(smoothing: float) -> None:
     with pytest.raises(ValueError, match=f"smoothing is {smoothing}; expected 0 ≤ smoothing < 1"):
-        smoothed_cross_entropy(torch.zeros(1, 3), torch.tensor([1]), smoothing=smoothing)
+        translation_loss(Says(torch.zeros(1, 1, 3)), words(torch.tensor([[1]])), smoothing=smoothing)
+
+
+def test_a_loss_of_two_terms_is_the_sum_of_two_means() -> None:
+    """Each over its own count, and 0 where that is 0."""
+    first, second = Loss(torch.tensor(6.0), 4), Loss(torch.tensor(5.0), torch.tensor(2))
+    assert (first + second).mean == first.mean + second.mean == 4
+    assert (first + second + first).mean == 5.5
+    assert (first + Loss(torch.tensor(0.0), 0)).mean == 1.5
+    assert (first + second).over([12, 10]) == 1
 
 
 def test_fit_shrinks_matrices_alone() -> None:
@@ -172,12 +206,12 @@ def test_fit_shrinks_matrices_alone() -> None:
 
 
 @pytest.mark.parametrize("optimizer", ["adamw", "muon"])
-def test_a_table_of_words_learns_faster_by_its_factor(optimizer: str) -> None:
-    """The first update of Adam is lr · sign(gradient)."""
+def test_a_tied_embedding_learns_faster_by_its_factor(optimizer: str) -> None:
+    """The first step of Adam is lr · sign(gradient)."""
     torch.manual_seed(1)
     model = Gpt(9, Config(d_model=8, heads=2, d_ff=16, layers=1))
     before = {name: weight.clone() for name, weight in model.named_parameters()}
-    recipe = Recipe(steps=1, lr=1e-3, tables=4, optimizer=optimizer)
+    recipe = Recipe(steps=1, lr=1e-3, embedding_lr_factor=4, optimizer=optimizer)
     fit(model, next_token_loss, lambda step: torch.arange(8)[None], recipe)
     moved = {name: (weight - before[name]).abs().max().item() for name, weight in model.named_parameters()}
     assert moved["embed.weight"] == pytest.approx(4e-3, rel=0.01)
@@ -231,6 +265,53 @@ def test_a_step_of_several_batches_is_a_step_of_one_large_batch(optimizer: str) 
     torch.testing.assert_close(small.state_dict(), large.state_dict(), rtol=0, atol=1e-6)
 
 
+def pairs(lengths: Sequence[int]) -> Batch:
+    """Sentences of three words, each with a target of so many tokens; one row is the same whatever its neighbors."""
+    tokens = [torch.randint(4, 9, [length], generator=torch.Generator().manual_seed(length)) for length in lengths]
+    target = nn.utils.rnn.pad_sequence(tokens, batch_first=True, padding_value=PAD)
+    source = torch.tensor(lengths)[:, None] % torch.tensor([2, 3, 5]) + 4
+    return Batch(
+        source=source,
+        source_lengths=torch.full([len(lengths)], 3),
+        target_in=F.pad(target, (1, -1), value=BOS),
+        target_out=target,
+        target_lengths=torch.tensor(lengths),
+    )
+
+
+def both_terms(model: nn.Module, batch: Batch) -> Loss:
+    """A loss of two terms: the one counts tokens and the other sentences."""
+    first = model(batch.source, batch.source_lengths, batch.target_in).logits[:, 0, :].float()
+    return translation_loss(model, batch) + Loss(first.square().sum(), len(first))
+
+
+def shared_weight(model: nn.Module, batch: Batch) -> Loss:
+    """Two terms, the second of which has a gradient in one weight alone."""
+    return translation_loss(model, batch) + Loss(
+        model.encoder.embed.weight[batch.source].square().sum(), batch.source.numel()
+    )
+
+
+@pytest.mark.parametrize(
+    "loss", [translation_loss, partial(translation_loss, smoothing=0.1), both_terms, shared_weight]
+)
+@pytest.mark.parametrize("lengths", [(1, 1, 12, 12), (2, 7, 3, 1)], ids=str)
+def test_batches_of_uneven_length_make_one_mean(loss: LossFunction, lengths: tuple[int, ...]) -> None:
+    """A token of a short batch counts no more than one of a long batch: Σ total / Σ count, not a mean of means."""
+
+    def trained(read: Callable[[int], Batch], accumulate: int) -> tuple[History, nn.Module]:
+        torch.manual_seed(0)
+        config = Seq2SeqConfig(source_vocab=9, target_vocab=9, d_embed=8, d_hidden=8, dropout=0.0)
+        model = Translator(RecurrentEncoder(config), LuongDecoder(config)).double()
+        return fit(model, loss, read, Recipe(steps=3, lr=0.01, accumulate=accumulate, clip=1e9)), model
+
+    history, uneven = trained(lambda number: pairs(lengths[2 * (number % 2) :][:2]), 2)
+    expected, whole = trained(lambda step: pairs(lengths), 1)
+    assert history.loss == pytest.approx(expected.loss, rel=1e-6)
+    assert history.grad_norm == pytest.approx(expected.grad_norm, rel=1e-5)
+    torch.testing.assert_close(uneven.state_dict(), whole.state_dict(), rtol=0, atol=1e-6)
+
+
 def test_fit_reports_after_each_evaluation_what_the_checkpoint_will_hold(tmp_path: Path) -> None:
     """So that a report can add to the row of that evaluation."""
     seen = []
@@ -258,7 +339,7 @@ def test_fit_finds_the_weights_of_a_line() -> None:
 def test_seconds_count_training_and_leave_evaluation_out(monkeypatch: pytest.MonkeyPatch) -> None:
     """By a clock that only moves when a batch is made (2 s) or the model evaluated (100 s)."""
     now = 0.0
-    monkeypatch.setattr(training.time, "perf_counter", lambda: now)
+    monkeypatch.setattr(training.loop.time, "perf_counter", lambda: now)
 
     def slow_batches(step: int) -> Tensor:
         nonlocal now
@@ -340,11 +421,14 @@ def test_frozen_weights_stay_as_they_are() -> None:
         (lambda model, x: model(x[:, :3]), r"a Tensor of shape \(16, 1\), requires_grad True"),
         (lambda model, x: x.mean(), r"a Tensor of shape \(\), requires_grad False"),
         (lambda model, x: squared_error(model, x).item(), "a float"),
+        (lambda model, x: Loss(x.mean(), 1), r"a Loss of a Tensor of shape \(\), requires_grad False"),
     ],
-    ids=["not one number", "no weights in it", "no tensor"],
+    ids=["not one number", "no weights in it", "no tensor", "no weights in a Loss"],
 )
-def test_a_loss_that_cannot_be_minimised_is_refused(loss: Callable[[nn.Module, Tensor], Tensor], found: str) -> None:
-    with pytest.raises(ValueError, match=rf"loss returned {found}; expected a Tensor of shape \(\) that depends on"):
+def test_a_loss_that_cannot_be_minimized_is_refused(loss: LossFunction, found: str) -> None:
+    with pytest.raises(
+        ValueError, match=rf"loss returned {found}; expected a Loss, or a Tensor of shape \(\), that depends on"
+    ):
         fit(model_of(), loss, batches, Recipe(steps=1))
 
 

@@ -34,7 +34,7 @@ from tfbook.models.vit import (
     rollout,
     unpatchify,
 )
-from tfbook.training import hard_distillation, soft_distillation
+from tfbook.training import Loss, hard_distillation, soft_distillation
 
 LABELS = 3
 LITTLE = VitConfig(d_model=8, heads=2, d_ff=12, layers=2, height=4, width=6, channels=2, patch=2)
@@ -157,7 +157,7 @@ def test_positions_are_interpolated_by_the_cubic_kernel(
     """Along rows, then along columns; those of tokens stay."""
     table = torch.randn(1, tokens + old[0] * old[1], 3, dtype=torch.double)
     found = interpolated(table, old, new, corners=corners)
-    rows, columns = (surface(*sizes, corners=corners) for sizes in zip(old, new, strict=True))
+    rows, columns = (surface(*config, corners=corners) for config in zip(old, new, strict=True))
     expected = torch.einsum("ay,bx,yxd->abd", rows, columns, table[0, tokens:].unflatten(0, old)).flatten(0, 1)
     torch.testing.assert_close(found[0, tokens:], expected, rtol=1e-5, atol=1e-5)
     assert torch.equal(found[:, :tokens], table[:, :tokens])
@@ -172,8 +172,8 @@ def test_at_its_own_size_a_table_is_what_it_was(grid: tuple[int, int], tokens: i
 def test_a_grid_adds_its_vectors_in_order_and_no_part_of_them() -> None:
     position = LearnedGrid((2, 3), 8, tokens=1)
     x = torch.randn(2, 7, 8)
-    assert torch.equal(position.add(x) - x, (x + position.table) - x)
-    assert float(position.table.detach().std()) == pytest.approx(0.02, rel=0.4)
+    assert torch.equal(position.add(x) - x, (x + position.embedding) - x)
+    assert float(position.embedding.detach().std()) == pytest.approx(0.02, rel=0.4)
     for start, part in ((0, x[:, :6]), (1, x[:, :6]), (1, x)):
         message = f"x holds {part.shape[1]} positions from {start} on; expected 7 positions from 0 on, 2 × 3 of them"
         with pytest.raises(ValueError, match=message):
@@ -184,7 +184,7 @@ def test_a_grid_adds_its_vectors_in_order_and_no_part_of_them() -> None:
 
 
 @pytest.mark.parametrize(
-    ("sizes", "count"),
+    ("config", "count"),
     [
         (VIT_TINY, 5_717_416),
         (VIT_SMALL, 22_050_664),
@@ -194,10 +194,10 @@ def test_a_grid_adds_its_vectors_in_order_and_no_part_of_them() -> None:
     ],
     ids=["tiny", "small", "base", "large", "huge"],
 )
-def test_the_published_sizes_have_the_published_parameters(sizes: VitConfig, count: int) -> None:
+def test_the_published_sizes_have_the_published_parameters(config: VitConfig, count: int) -> None:
     """5, 22 and 86 million in DeiT's table 1; 86, 307 and 632 million in ViT's, which rounds in its own way."""
     with torch.device("meta"):
-        assert sum(weight.numel() for weight in Vit(1000, sizes).parameters()) == count
+        assert sum(weight.numel() for weight in Vit(1000, config).parameters()) == count
 
 
 def test_the_first_token_tells_the_label_or_else_the_mean_of_the_patches() -> None:
@@ -215,13 +215,13 @@ def test_tokens_stand_before_the_patches_under_the_positions_of_the_grid() -> No
     model(IMAGES)
     first, second = (token.expand(5, 1, 8) for token in model.tokens)
     patches = model.patches.convolved(IMAGES)
-    torch.testing.assert_close(seen[0], torch.cat([first, second, patches], dim=1) + model.stack.position.table)
+    torch.testing.assert_close(seen[0], torch.cat([first, second, patches], dim=1) + model.stack.position.embedding)
 
 
 @pytest.mark.parametrize("tokens", [0, 1])
 @pytest.mark.parametrize("position", ["none", "learned", "sinusoidal", "rotary"])
 def test_the_order_of_patches_counts_where_positions_are_known(position: str, tokens: int) -> None:
-    model = drawn(Vit(LABELS, replace(LITTLE, position=position, tokens=tokens)))
+    model = drawn(Vit(LABELS, replace(LITTLE, position=POSITIONS[position], tokens=tokens)))
     patches = patchify(IMAGES, 2)
     shuffled = unpatchify(patches[:, [3, 0, 5, 1, 4, 2]], 2, LITTLE.grid)
     assert torch.allclose(model(shuffled), model(IMAGES), atol=1e-5) == (position == "none")
@@ -229,22 +229,21 @@ def test_the_order_of_patches_counts_where_positions_are_known(position: str, to
 
 @pytest.mark.parametrize("position", ["none", "learned", "sinusoidal", "rotary", "ALiBi", "relative"])
 def test_at_another_size_a_copy_reads_other_images(position: str) -> None:
-    assert position in POSITIONS
-    model = drawn(Vit(LABELS, replace(LITTLE, position=position))).eval()
+    model = drawn(Vit(LABELS, replace(LITTLE, position=POSITIONS[position]))).eval()
     before = {name: weight.clone() for name, weight in model.state_dict().items()}
     larger = model.at(8, 10)
-    assert (larger.sizes.height, larger.sizes.width, larger.training) == (8, 10, False)
+    assert (larger.config.height, larger.config.width, larger.training) == (8, 10, False)
     images = torch.rand(2, 2, 8, 10)
     larger(images).sum().backward()
     assert all(weight.grad is None for weight in model.parameters())
     assert all(torch.equal(weight, before[name]) for name, weight in model.state_dict().items())
     assert torch.equal(model.at(4, 6)(IMAGES), model(IMAGES))
     if position == "learned":
-        table = larger.stack.position.table
+        table = larger.stack.position.embedding
         assert table.grad is not None
-        assert torch.equal(table, interpolated(model.stack.position.table, (2, 3), (4, 5)))
-        with_corners = model.at(8, 10, corners=True).stack.position.table
-        assert torch.equal(with_corners, interpolated(model.stack.position.table, (2, 3), (4, 5), corners=True))
+        assert torch.equal(table, interpolated(model.stack.position.embedding, (2, 3), (4, 5)))
+        with_corners = model.at(8, 10, corners=True).stack.position.embedding
+        assert torch.equal(with_corners, interpolated(model.stack.position.embedding, (2, 3), (4, 5), corners=True))
 
 
 @pytest.mark.usefixtures("unchecked")
@@ -296,7 +295,7 @@ def test_the_hard_loss_is_the_one_worked_out_by_hand() -> None:
         logp(own, right) + logp(other, guess)
         for own, right, other, guess in zip(SAID.label.tolist(), (0, 1), SAID.teacher.tolist(), (1, 0), strict=True)
     )
-    assert float(hard_distillation(SAID, RIGHT, TEACHER)) == pytest.approx(expected / 2 / 2)
+    assert float(hard_distillation(SAID, RIGHT, TEACHER).mean) == pytest.approx(expected / 2 / 2)
 
 
 @pytest.mark.parametrize(("temperature", "share"), [(3.0, 0.1), (1.0, 1.0), (2.0, 0.0)])
@@ -308,14 +307,14 @@ def test_the_soft_loss_is_the_one_worked_out_by_hand(temperature: float, share: 
             math.exp(logp(teacher, label)) * (logp(teacher, label) - logp(student, label)) for label in range(3)
         )
     expected = (1 - share) * own + share * temperature**2 * divergence / 2
-    found = soft_distillation(SAID, RIGHT, TEACHER, temperature=temperature, share=share)
+    found = soft_distillation(SAID, RIGHT, TEACHER, temperature=temperature, share=share).mean
     assert float(found) == pytest.approx(expected, rel=1e-5)
 
 
 @pytest.mark.parametrize("loss", [hard_distillation, soft_distillation])
-def test_the_teacher_learns_nothing_and_both_heads_do(loss: Callable[..., Tensor]) -> None:
+def test_the_teacher_learns_nothing_and_both_heads_do(loss: Callable[..., Loss]) -> None:
     said, teacher = Heads(*(logits.clone().requires_grad_() for logits in SAID)), TEACHER.clone().requires_grad_()
-    loss(said, RIGHT, teacher).backward()
+    loss(said, RIGHT, teacher).mean.backward()
     assert teacher.grad is None
     assert all(bool(logits.grad.any(dim=1).all()) for logits in said)
 
@@ -373,11 +372,11 @@ def test_rollout_of_nothing_is_refused() -> None:
 def test_the_formula_counts_the_operations(heads: int, grid: tuple[int, int], layers: int, tokens: int) -> None:
     """Exactly as PyTorch counts those of the blocks' matrix products, and the numbers in the recorded weights."""
     shape = {"d_model": 4 * heads, "heads": heads, "layers": layers, "tokens": tokens}
-    sizes = replace(LITTLE, **shape, height=2 * grid[0], width=2 * grid[1])
-    model, found = Vit(LABELS, sizes), cost(sizes)
+    config = replace(LITTLE, **shape, height=2 * grid[0], width=2 * grid[1])
+    model, found = Vit(LABELS, config), cost(config)
     for block in model.stack.blocks:
         block.mixer.branch.implementation = softmax
-    images = torch.rand(1, 2, sizes.height, sizes.width)
+    images = torch.rand(1, 2, config.height, config.width)
     x = model.representations(images)
     assert found.time == x.shape[1]
     with FlopCounterMode(display=False) as counter:

@@ -66,5 +66,5 @@ def test_the_peer_has_the_same_sizes(script: dict[str, Any]) -> None:
     assert theirs(torch.rand(2, 3, 8, 8)).shape == (2, 10)
     assert theirs.transformer.layers[0][0].to_qkv.weight.shape == (3 * 8, 8)
     ours = script["models"]()[script["SAME_SHAPE"]]
-    fixed, norms = ours.stack.position.table.numel(), 2 * 3 * 4 * 4 + 2 * 8  # around the patches' embedding
+    fixed, norms = ours.stack.position.embedding.numel(), 2 * 3 * 4 * 4 + 2 * 8  # around the patches' embedding
     assert sum(p.numel() for p in ours.parameters()) == sum(p.numel() for p in theirs.parameters()) + fixed - norms

@@ -1,10 +1,9 @@
 """ViT of torchvision and of Hugging Face, and ours: the same weights give the same logits, and names go both ways."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from types import ModuleType
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pytest
 import torch
@@ -16,6 +15,7 @@ from torch import Tensor, nn
 from torchvision.models import VisionTransformer
 from torchvision.models.vision_transformer import interpolate_embeddings
 
+from tfbook.attention import POSITIONS
 from tfbook.interop import hugging_face, torch_vision
 from tfbook.interop.hugging_face import Loaded
 from tfbook.models.gpt import GPT2, Gpt
@@ -43,47 +43,51 @@ def configurations(draw: st.DrawFn) -> VitConfig:
 LITTLE = VitConfig(d_model=8, heads=2, d_ff=12, layers=2, height=8, width=8, patch=2)
 
 
-def torchvision_s(sizes: VitConfig) -> VisionTransformer:
+def torchvision_s(config: VitConfig) -> VisionTransformer:
     """It reads colour images alone."""
-    shape = {"image_size": sizes.height, "patch_size": sizes.patch, "num_layers": sizes.layers}
-    width = {"num_heads": sizes.heads, "hidden_dim": sizes.d_model, "mlp_dim": sizes.d_ff}
+    shape = {"image_size": config.height, "patch_size": config.patch, "num_layers": config.layers}
+    width = {"num_heads": config.heads, "hidden_dim": config.d_model, "mlp_dim": config.d_ff}
     return VisionTransformer(**shape, **width, num_classes=LABELS)
 
 
 def hugging_face_s(
-    kind: type[transformers.PreTrainedModel], config: type[transformers.PretrainedConfig]
+    kind: type[transformers.PreTrainedModel], made: type[transformers.PretrainedConfig]
 ) -> Callable[[VitConfig], transformers.PreTrainedModel]:
     """Without dropout; attention written out, which ours is not."""
 
-    def build(sizes: VitConfig) -> transformers.PreTrainedModel:
-        shape = {"image_size": sizes.height, "patch_size": sizes.patch, "num_hidden_layers": sizes.layers}
-        width = {"num_attention_heads": sizes.heads, "hidden_size": sizes.d_model, "intermediate_size": sizes.d_ff}
+    def build(config: VitConfig) -> transformers.PreTrainedModel:
+        shape = {"image_size": config.height, "patch_size": config.patch, "num_hidden_layers": config.layers}
+        width = {"num_attention_heads": config.heads, "hidden_size": config.d_model, "intermediate_size": config.d_ff}
         drops = dict.fromkeys(("hidden_dropout_prob", "attention_probs_dropout_prob"), 0.0)
-        return kind(config(**shape, **width, **drops, num_labels=LABELS, attn_implementation="eager"))
+        return kind(made(**shape, **width, **drops, num_labels=LABELS, attn_implementation="eager"))
 
     return build
 
 
 class Peer(NamedTuple):
-    """A model of theirs, the module that knows its names, ours, and what theirs says of images."""
+    """A model of theirs, how its weights and sizes are read, ours, and what theirs says of images."""
 
     theirs: Callable[[VitConfig], nn.Module]
-    names: ModuleType
+    load: Callable[[nn.Module, Mapping[str, Tensor]], Loaded]
+    save: Callable[[nn.Module], dict[str, Tensor]]
+    config: Callable[..., VitConfig]
     ours: type[Vit]
     said: Callable[[nn.Module, Tensor], Tensor]
 
 
+TORCH_VISION = torch_vision.load_torchvision, torch_vision.save_torchvision, torch_vision.torchvision_config
+HUGGING_FACE = hugging_face.load_hugging_face, hugging_face.save_hugging_face, hugging_face.vit_config
 PEERS = {
-    "torchvision": Peer(torchvision_s, torch_vision, Vit, lambda model, images: model(images)),
+    "torchvision": Peer(torchvision_s, *TORCH_VISION, Vit, lambda model, images: model(images)),
     "ViT": Peer(
         hugging_face_s(transformers.ViTForImageClassification, transformers.ViTConfig),
-        hugging_face,
+        *HUGGING_FACE,
         Vit,
         lambda model, images: model(images).logits,
     ),
     "DeiT": Peer(
         hugging_face_s(transformers.DeiTForImageClassificationWithTeacher, transformers.DeiTConfig),
-        hugging_face,
+        *HUGGING_FACE,
         Deit,
         lambda model, images: model(images).logits,
     ),
@@ -91,18 +95,18 @@ PEERS = {
 every_peer = pytest.mark.parametrize("peer", PEERS.values(), ids=PEERS)
 
 
-def theirs_with(peer: Peer, sizes: VitConfig) -> nn.Module:
+def theirs_with(peer: Peer, config: VitConfig) -> nn.Module:
     """Every weight is drawn, those that begin as 0 or 1 as well."""
-    model = peer.theirs(sizes).eval()
+    model = peer.theirs(config).eval()
     with torch.no_grad():
         for weight in model.parameters():
             weight.normal_(std=0.3)
     return model
 
 
-def ours_of(peer: Peer, theirs: nn.Module, sizes: VitConfig) -> Vit:
+def ours_of(peer: Peer, theirs: nn.Module, config: VitConfig) -> Vit:
     """Our model with other weights, in the sizes of theirs."""
-    return peer.ours(LABELS, peer.names.vit_sizes(theirs.state_dict(), heads=sizes.heads)).eval()
+    return peer.ours(LABELS, peer.config(theirs.state_dict(), heads=config.heads)).eval()
 
 
 def close(ours: Tensor, theirs: Tensor, tolerance: float = 1e-5) -> None:
@@ -115,45 +119,45 @@ def close(ours: Tensor, theirs: Tensor, tolerance: float = 1e-5) -> None:
 
 
 @every_peer
-@given(sizes=configurations(), rows=st.integers(1, 3), seed=st.integers(0, 2**32))
+@given(config=configurations(), rows=st.integers(1, 3), seed=st.integers(0, 2**32))
 @settings(max_examples=25)
 @torch.no_grad()
-def test_the_same_weights_give_the_same_logits(peer: Peer, sizes: VitConfig, rows: int, seed: int) -> None:
+def test_the_same_weights_give_the_same_logits(peer: Peer, config: VitConfig, rows: int, seed: int) -> None:
     torch.manual_seed(seed)
-    theirs = theirs_with(peer, sizes)
-    ours = ours_of(peer, theirs, sizes)
-    assert peer.names.load(ours, theirs.state_dict()) == Loaded((), ())
-    images = torch.randn(rows, 3, sizes.height, sizes.width)
+    theirs = theirs_with(peer, config)
+    ours = ours_of(peer, theirs, config)
+    assert peer.load(ours, theirs.state_dict()) == Loaded((), ())
+    images = torch.randn(rows, 3, config.height, config.width)
     close(ours(images), peer.said(theirs, images))
 
 
-@given(sizes=configurations(), new=st.integers(1, 6), seed=st.integers(0, 2**32))
+@given(config=configurations(), new=st.integers(1, 6), seed=st.integers(0, 2**32))
 @settings(max_examples=25)
 @torch.no_grad()
-def test_torchvision_s_at_another_resolution(sizes: VitConfig, new: int, seed: int) -> None:
+def test_torchvision_s_at_another_resolution(config: VitConfig, new: int, seed: int) -> None:
     """Its own function makes the positions of its larger or smaller model."""
     torch.manual_seed(seed)
-    peer, side = PEERS["torchvision"], new * sizes.patch
-    theirs = theirs_with(peer, sizes)
-    ours = ours_of(peer, theirs, sizes)
+    peer, side = PEERS["torchvision"], new * config.patch
+    theirs = theirs_with(peer, config)
+    ours = ours_of(peer, theirs, config)
     torch_vision.load_torchvision(ours, theirs.state_dict())
-    other = torchvision_s(replace(sizes, height=side, width=side)).eval()
-    other.load_state_dict(interpolate_embeddings(side, sizes.patch, theirs.state_dict()))
+    other = torchvision_s(replace(config, height=side, width=side)).eval()
+    other.load_state_dict(interpolate_embeddings(side, config.patch, theirs.state_dict()))
     images = torch.randn(2, 3, side, side)
     close(ours.at(side, side, corners=True)(images), other(images), 1e-4)
 
 
-@given(sizes=configurations(), rows=st.integers(1, 6), columns=st.integers(1, 6), seed=st.integers(0, 2**32))
+@given(config=configurations(), rows=st.integers(1, 6), columns=st.integers(1, 6), seed=st.integers(0, 2**32))
 @settings(max_examples=25)
 @torch.no_grad()
-def test_hugging_face_s_at_another_resolution(sizes: VitConfig, rows: int, columns: int, seed: int) -> None:
+def test_hugging_face_s_at_another_resolution(config: VitConfig, rows: int, columns: int, seed: int) -> None:
     """Theirs interpolates as DINO's code does, as soon as the images are of another size."""
     torch.manual_seed(seed)
     peer = PEERS["ViT"]
-    theirs = theirs_with(peer, sizes)
-    ours = ours_of(peer, theirs, sizes)
+    theirs = theirs_with(peer, config)
+    ours = ours_of(peer, theirs, config)
     hugging_face.load_hugging_face(ours, theirs.state_dict())
-    images = torch.randn(2, 3, rows * sizes.patch, columns * sizes.patch)
+    images = torch.randn(2, 3, rows * config.patch, columns * config.patch)
     found = ours.at(*images.shape[2:])(images)
     close(found, theirs(images, interpolate_pos_encoding=True).logits, 1e-4)
 
@@ -163,13 +167,13 @@ def test_every_gradient_is_the_same(peer: Peer) -> None:
     """Theirs are loaded into a model of ours as if they were weights: packed ones come apart as those do."""
     theirs = theirs_with(peer, LITTLE).train()
     ours = ours_of(peer, theirs, LITTLE).train()
-    peer.names.load(ours, theirs.state_dict())
+    peer.load(ours, theirs.state_dict())
     images = torch.randn(3, 3, 8, 8)
     ours(images).square().sum().backward()
     peer.said(theirs, images).square().sum().backward()
     gradients = {name: weight.grad for name, weight in theirs.named_parameters()}
     twin = ours_of(peer, theirs, LITTLE)
-    assert peer.names.load(twin, gradients) == Loaded((), ())
+    assert peer.load(twin, gradients) == Loaded((), ())
     for (name, weight), other in zip(ours.named_parameters(), twin.parameters(), strict=True):
         slack = 1e-5 * max(1.0, float(other.detach().abs().max()))
         torch.testing.assert_close(weight.grad, other.detach(), rtol=1e-4, atol=slack, msg=name)
@@ -227,8 +231,8 @@ def test_torchvision_s_files_of_2022_are_loaded() -> None:
 
 def test_a_body_comes_alone_and_leaves_the_head_as_it_was() -> None:
     body = hugging_face_s(transformers.ViTModel, transformers.ViTConfig)(LITTLE).eval()
-    sizes = hugging_face.vit_config(body.state_dict(), heads=2)
-    ours = Vit(LABELS, sizes).eval()
+    config = hugging_face.vit_config(body.state_dict(), heads=2)
+    ours = Vit(LABELS, config).eval()
     assert hugging_face.load_hugging_face(ours, body.state_dict()) == Loaded(("head.weight", "head.bias"), POOLER)
     images = torch.randn(2, 3, 8, 8)
     close(ours.representations(images), body(images).last_hidden_state)
@@ -254,7 +258,7 @@ def test_positions_of_another_resolution_are_refused() -> None:
     theirs = theirs_with(PEERS["torchvision"], LITTLE)
     ours = Vit(LABELS, replace(LITTLE, height=12, width=12))
     before = ours.patches.weight.clone()
-    message = r"encoder.pos_embedding has shape \(1, 17, 8\); stack.position.table of the model has \(1, 37, 8\)"
+    message = r"encoder.pos_embedding has shape \(1, 17, 8\); stack.position.embedding of the model has \(1, 37, 8\)"
     with pytest.raises(ValueError, match=message):
         torch_vision.load_torchvision(ours, theirs.state_dict())
     assert torch.equal(ours.patches.weight, before)
@@ -271,9 +275,9 @@ def test_positions_of_another_resolution_are_refused() -> None:
             "model has no tokens.0; theirs expects it as class_token",
         ),
         (
-            Vit(LABELS, replace(LITTLE, position="none")),
+            Vit(LABELS, replace(LITTLE, position=POSITIONS["none"])),
             ValueError,
-            "model has no stack.position.table; theirs expects it as encoder.pos_embedding",
+            "model has no stack.position.embedding; theirs expects it as encoder.pos_embedding",
         ),
     ],
     ids=["deit", "gpt", "mean", "no positions"],
@@ -287,14 +291,14 @@ def test_what_torchvision_s_cannot_compute_is_not_saved(model: nn.Module, error:
 
 
 @every_peer
-@given(sizes=configurations())
+@given(config=configurations())
 @settings(max_examples=15)
-def test_sizes_are_read_from_the_shapes(peer: Peer, sizes: VitConfig) -> None:
+def test_sizes_are_read_from_the_shapes(peer: Peer, config: VitConfig) -> None:
     """All but the heads, which no shape shows, and what is added to variances, of which each library has its own."""
-    theirs = peer.theirs(sizes)
-    own: dict[str, Any] = {"epsilon": 1e-6 if peer.names is torch_vision else theirs.config.layer_norm_eps}
-    found = peer.names.vit_sizes(theirs.state_dict(), heads=sizes.heads)
-    assert found == replace(sizes, **own, tokens=2 if peer.ours is Deit else 1)
+    theirs = peer.theirs(config)
+    found = peer.config(theirs.state_dict(), heads=config.heads)
+    assert found.norm(1).eps == (1e-6 if peer.load is torch_vision.load_torchvision else theirs.config.layer_norm_eps)
+    assert replace(found, norm=config.norm) == replace(config, tokens=2 if peer.ours is Deit else 1)
 
 
 def test_sizes_are_refused_where_they_cannot_be() -> None:

@@ -1,30 +1,28 @@
 """Attention: masks, the masked softmax and its implementations, multi-head attention, positions, caches, scores."""
 
-from tfbook.attention.cache import BlockCache, Cache, StackCache
+from tfbook.attention.cache import Cache
+from tfbook.attention.grouped_query import GroupedQueryAttention
 from tfbook.attention.implementations import (
     LOWEST,
-    PLAIN_CAUSAL,
-    SHORT,
     Implementation,
     Supports,
-    admit,
     attention_weights,
     dense_mask,
     fastest,
-    finite_bias,
     fused,
     implementation,
     masked_softmax,
     softmax,
 )
 from tfbook.attention.masks import Band, Both, Causal, Dense, Lengths, Mask, as_mask, padding_mask
-from tfbook.attention.multi_head import MultiHeadAttention, cast_once, merge_heads, split_heads
+from tfbook.attention.multi_head import MultiHeadAttention, merge_heads, split_heads
 from tfbook.attention.positions import (
     NOWHERE,
     POSITIONS,
     ALiBi,
     InterpolatedRotary,
     Learned,
+    MakePosition,
     Position,
     Relative,
     Rotary,
@@ -50,14 +48,11 @@ from tfbook.attention.scoring import (
 __all__ = [
     "LOWEST",
     "NOWHERE",
-    "PLAIN_CAUSAL",
     "POSITIONS",
     "SCORES",
-    "SHORT",
     "ALiBi",
     "AdditiveScore",
     "Band",
-    "BlockCache",
     "Both",
     "Cache",
     "Causal",
@@ -65,11 +60,13 @@ __all__ = [
     "Dense",
     "DotScore",
     "GeneralScore",
+    "GroupedQueryAttention",
     "Implementation",
     "InterpolatedRotary",
     "Learned",
     "Lengths",
     "LocationScore",
+    "MakePosition",
     "Mask",
     "MultiHeadAttention",
     "Position",
@@ -78,17 +75,13 @@ __all__ = [
     "ScaledDotScore",
     "Score",
     "Sinusoidal",
-    "StackCache",
     "Supports",
-    "admit",
     "alibi_slopes",
     "as_mask",
     "attention_weights",
-    "cast_once",
     "dense_mask",
     "distances",
     "fastest",
-    "finite_bias",
     "fused",
     "implementation",
     "masked_softmax",

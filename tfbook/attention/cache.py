@@ -1,4 +1,4 @@
-"""What a decoder keeps from one step to the next, so that each position's keys and values are computed once."""
+"""What an attention layer keeps from one decoding step to the next, so that each key and value is computed once."""
 
 from __future__ import annotations
 
@@ -7,13 +7,15 @@ from torch import Tensor
 
 
 class Cache:
-    """Keys and values that one attention layer has seen so far, in memory that doubles when it is full.
+    """The keys and values that one attention layer has seen so far, in memory that doubles when it is full.
 
-    For decoding, without gradients: a step writes behind the `length` positions that are there.
+    For decoding, without gradients: a step writes behind the `length` positions that are there. `queries` counts the
+    positions that have asked, which in cross-attention are others than the keys.
     """
 
     def __init__(self) -> None:
         self.length = 0
+        self.queries = 0
         self._kept: tuple[Tensor, ...] = ()
 
     def extend(
@@ -45,29 +47,3 @@ class Cache:
     def select(self, rows: Int[Tensor, " kept"]) -> None:
         """Keeps the sequences `rows`, in that order; one may be kept several times, as a beam's parent is."""
         self._kept = tuple(kept[rows] for kept in self._kept)
-
-
-class BlockCache:
-    """The two caches of a block: its own past, and the memory that its cross-attention reads, projected once."""
-
-    def __init__(self) -> None:
-        self.past, self.memory = Cache(), Cache()
-
-
-class StackCache:
-    """The caches of a stack of blocks; `length` positions have been read so far."""
-
-    def __init__(self, layers: int):
-        self.blocks = [BlockCache() for _ in range(layers)]
-
-    @property
-    def length(self) -> int:
-        """How many positions the blocks have read."""
-        return self.blocks[0].past.length
-
-    def select(self, rows: Int[Tensor, " kept"]) -> StackCache:
-        """Keeps the sequences `rows`, in that order, and returns itself."""
-        for block in self.blocks:
-            block.past.select(rows)
-            block.memory.select(rows)
-        return self

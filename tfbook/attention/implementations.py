@@ -7,7 +7,7 @@ queries, keys and values that are already split into heads; all have one signatu
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import wraps
 
@@ -26,29 +26,41 @@ def masked_softmax(scores: Float[Tensor, "*rows key"], mask: Bool[Tensor, "..."]
     `scores`; None allows every key. Raises TypeError when the scores are no floating-point numbers or the mask is not
     Boolean, ValueError when the mask does not fit.
     """
+    _check_scores(scores, mask)
+    if mask is None:
+        return torch.softmax(scores, dim=-1)
+    some = mask.any(dim=-1, keepdim=True)  # a row of blocked keys alone would be 0/0
+    blocked = torch.zeros_like(mask, dtype=scores.dtype).masked_fill(some & ~mask, -torch.inf)
+    weights = torch.softmax(scores + blocked, dim=-1)
+    return weights if some.all() else weights * some
+
+
+def _check_scores(scores: Tensor, mask: Tensor | None) -> None:
     if not scores.is_floating_point():
         raise TypeError(f"scores has dtype {scores.dtype}; expected floating-point numbers")
     if mask is None:
-        return torch.softmax(scores, dim=-1)
+        return
     if mask.dtype != torch.bool:
         raise TypeError(f"mask has dtype {mask.dtype}; expected torch.bool, where True means 'may attend'")
-    try:
-        mask = mask.expand(scores.shape)
-    except RuntimeError:
-        message = f"mask has shape {tuple(mask.shape)}; expected one that broadcasts to scores, {tuple(scores.shape)}"
-        raise ValueError(message) from None
-    lowest = torch.finfo(scores.dtype).min  # finite, so that a row of blocked keys stays free of NaN
-    return torch.softmax(scores.masked_fill(~mask, lowest), dim=-1).masked_fill(~mask, 0.0)
+    if not _broadcasts(mask, scores.shape):
+        expected = f"one that broadcasts to scores, {tuple(scores.shape)}"
+        raise ValueError(f"mask has shape {tuple(mask.shape)}; expected {expected}")
 
 
-# ---- implementations -----------------------------------------------------------------------------------------------------
+def _broadcasts(tensor: Tensor, shape: Sequence[int]) -> bool:
+    """Whether the tensor broadcasts to this shape and not to more than that."""
+    pairs = zip(tensor.shape[::-1], shape[::-1], strict=False)
+    return tensor.ndim <= len(shape) and all(n in (1, m) for n, m in pairs)
+
+
+# ---- attention implementations -----------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, kw_only=True)
 class Supports:
     """What an implementation can do. What it cannot, it refuses."""
 
-    masks: tuple[type[Mask], ...] = (Mask,)  # alone and joined by &
+    masks: tuple[type[Mask], ...] | None = None  # alone and joined by &; None: every mask
     bias: bool = True
     dropout: bool = True
     exact: bool = True  # computes softmax attention itself, not an approximation of it
@@ -58,7 +70,7 @@ class Supports:
         if isinstance(mask, Both):
             self.refuse(name, mask.first, bias, dropout)
             self.refuse(name, mask.second, bias, dropout)
-        elif mask is not None and not isinstance(mask, self.masks):
+        elif mask is not None and self.masks is not None and not isinstance(mask, self.masks):
             known = " and ".join(kind.__name__ for kind in self.masks) or "no"
             raise NotImplementedError(f"the implementation {name} supports {known} masks; got {type(mask).__name__}")
         if bias is not None and not self.bias:
@@ -71,9 +83,9 @@ Implementation = Callable[..., Tensor]  # implementation(q, k, v, mask=None, bia
 
 
 def implementation(supports: Supports) -> Callable[[Implementation], Implementation]:
-    """Makes a function an implementation: it declares what it supports, checks shapes and takes Boolean tensors as masks.
+    """Makes a function an attention implementation: it declares what it supports, and what comes in is checked.
 
-    Raises ValueError for shapes that do not fit and NotImplementedError for what `supports` leaves out.
+    A Boolean tensor becomes a mask, and a bias gets four axes and finite numbers (`finite_bias`). Raises ValueError for shapes that do not fit and NotImplementedError for what `supports` leaves out.
     """
 
     def declare(compute: Implementation) -> Implementation:
@@ -88,7 +100,8 @@ def implementation(supports: Supports) -> Callable[[Implementation], Implementat
             **options: object,
         ) -> Float[Tensor, "batch head query d_value"]:
             rule = admit(compute.__name__, supports, q, k, v, mask, bias, dropout)
-            return compute(q, k, v, rule, bias, dropout, **options)
+            added = None if bias is None else finite_bias(bias, q.dtype)
+            return compute(q, k, v, rule, added, dropout, **options)
 
         checked.supports = supports
         return checked
@@ -111,7 +124,7 @@ def admit(
     Raises ValueError for shapes that do not fit and NotImplementedError for what `supports` leaves out.
     """
     _check_shapes(q, k, v)
-    if bias is not None and not _broadcasts(bias, q, k):
+    if bias is not None and not _broadcasts(bias, _shape(q, k)):
         raise ValueError(f"bias has shape {tuple(bias.shape)}; expected one that broadcasts to {_shape(q, k)}")
     rule = as_mask(mask)
     supports.refuse(name, rule, bias, dropout)
@@ -133,24 +146,18 @@ def _shape(q: Tensor, k: Tensor) -> tuple[int, ...]:
     return (*q.shape[:3], k.shape[2])
 
 
-def _broadcasts(tensor: Tensor, q: Tensor, k: Tensor) -> bool:
-    """Whether the tensor broadcasts to (batch, head, query, key) and not to more than that."""
-    pairs = zip(tensor.shape[::-1], _shape(q, k)[::-1], strict=False)
-    return tensor.ndim <= 4 and all(n in (1, m) for n, m in pairs)
-
-
 PLAIN_CAUSAL = Causal  # by this name, so that a subclass or an edited `Causal` takes the long way and has its effect
 
 
 def dense_mask(mask: Mask | None, q: Tensor, k: Tensor) -> Bool[Tensor, "..."] | None:
-    """The mask's matrix, with four axes; None where every query may attend to every key.
+    """The mask's matrix with four axes; None where every query may attend to every key.
 
     Raises ValueError when it does not broadcast to (batch, head, query, key).
     """
     if mask is None or (type(mask) is PLAIN_CAUSAL and q.shape[2] == 1 <= k.shape[2]):  # the last position sees all
         return None
     allowed = mask.dense(q.shape[2], k.shape[2], q.device)
-    if not _broadcasts(allowed, q, k):
+    if not _broadcasts(allowed, _shape(q, k)):
         raise ValueError(f"mask has shape {tuple(allowed.shape)}; expected one that broadcasts to {_shape(q, k)}")
     return allowed[(None,) * (4 - allowed.ndim)]
 
@@ -175,18 +182,10 @@ def attention_weights(
     The others get weight 0, and so do all keys of a query that may attend to nothing. Raises ValueError when the mask
     does not broadcast to the shape of the weights.
     """
-    allowed = dense_mask(mask, q, k)
     scores = (q / math.sqrt(q.shape[-1])) @ k.mT
     if bias is not None:
-        scores = scores + finite_bias(bias, scores.dtype)
-    if allowed is None:
-        return torch.softmax(scores, dim=-1)
-    if scores.dtype == torch.float16:  # too narrow for the sum below
-        return masked_softmax(scores, allowed)
-    blocked = torch.zeros(allowed.shape, dtype=scores.dtype, device=q.device).masked_fill(~allowed, LOWEST)
-    weights = torch.softmax(scores + blocked, dim=-1)
-    some = allowed.any(dim=-1, keepdim=True)
-    return weights if some.all() else weights * some
+        scores = scores + bias
+    return masked_softmax(scores, dense_mask(mask, q, k))
 
 
 @implementation(Supports())
@@ -214,12 +213,11 @@ def fused(
     if bias is None and type(mask) is PLAIN_CAUSAL and q.shape[2] == k.shape[2]:
         return F.scaled_dot_product_attention(q, k, v, dropout_p=dropout, is_causal=True)
     allowed = dense_mask(mask, q, k)
-    added = None if bias is None else finite_bias(bias, q.dtype)
     if allowed is None:
-        return F.scaled_dot_product_attention(q, k, v, added, dropout)
+        return F.scaled_dot_product_attention(q, k, v, bias, dropout)
     some = allowed.any(dim=-1, keepdim=True)
     allowed = allowed | ~some  # a row of blocked keys would be 0/0
-    added = allowed if added is None else torch.where(allowed, added, -torch.inf)
+    added = allowed if bias is None else torch.where(allowed, bias, -torch.inf)
     return F.scaled_dot_product_attention(q, k, v, added, dropout).masked_fill(~some, 0.0)
 
 

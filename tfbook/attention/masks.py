@@ -122,6 +122,6 @@ def as_mask(mask: Mask | Tensor | None) -> Mask | None:
     """A Boolean tensor as a `Dense` mask, a mask as it is. Raises TypeError for anything else."""
     if isinstance(mask, Tensor):
         return Dense(mask)
-    if mask is not None and not hasattr(mask, "dense"):  # a class edited in a notebook is no subclass of this Mask
+    if mask is not None and not isinstance(mask, Mask):
         raise TypeError(f"mask is {type(mask).__name__}; expected a Mask such as Causal(), or a Boolean tensor")
     return mask

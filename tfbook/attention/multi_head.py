@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from tfbook.attention.cache import Cache
 from tfbook.attention.implementations import Implementation, fastest
 from tfbook.attention.masks import Mask
 from tfbook.attention.positions import NOWHERE, Position
-
-# ---- multi-head attention ----------------------------------------------------------------------------------------
+from tfbook.checks import check_dropout, check_heads
+from tfbook.parts import Part
 
 
 def split_heads(x: Float[Tensor, "batch time d_model"], heads: int) -> Float[Tensor, "batch head time d_head"]:
@@ -25,13 +23,7 @@ def merge_heads(x: Float[Tensor, "batch head time d_head"]) -> Float[Tensor, "ba
     return x.transpose(1, 2).flatten(2)
 
 
-def cast_once(x: Float[Tensor, "*rows width"]) -> Float[Tensor, "*rows width"]:
-    """x in autocast's precision where that is on, so that not every layer that reads x casts it anew."""
-    kind = x.device.type
-    return x.to(torch.get_autocast_dtype(kind)) if torch.is_autocast_enabled(kind) else x
-
-
-class MultiHeadAttention(nn.Module):
+class MultiHeadAttention(Part):
     """[head_1; …; head_h] W_O with head_i = Attention(Q W_Qi, K W_Ki, V W_Vi) (Vaswani et al., 2017, section 3.2.2).
 
     `d_key` is the width of what comes in as keys where it differs from `d_model`, `d_value` that of the values where it
@@ -51,10 +43,8 @@ class MultiHeadAttention(nn.Module):
         implementation: Implementation | None = None,
     ):
         super().__init__()
-        if heads < 1 or d_model < 1 or d_model % heads:
-            raise ValueError(f"heads is {heads} and d_model is {d_model}; expected heads to divide d_model")
-        if not 0 <= dropout < 1:
-            raise ValueError(f"dropout is {dropout}; expected 0 ≤ dropout < 1")
+        check_heads(d_model, heads)
+        check_dropout(dropout)
         self.heads, self.dropout, self.implementation = heads, dropout, implementation or fastest
         self.W_Q = nn.Linear(d_model, d_model, bias=bias)
         self.W_K = nn.Linear(d_key or d_model, d_model, bias=bias)
@@ -78,39 +68,65 @@ class MultiHeadAttention(nn.Module):
         read; in cross-attention the first call fills it. Raises ValueError for widths, batches or lengths that do not
         fit.
         """
-        start = 0 if cache is None else cache.length
-        known = key is not None and start > 0  # an earlier call has made keys and values of what is crossed to
-        query = cast_once(query)
-        key = query if key is None else cast_once(key)
+        start = 0 if cache is None else cache.queries  # the position of the first query
+        filled = key is not None and start > 0  # an earlier call has made keys and values of what is crossed to
+        key = query if key is None else key
         value = key if value is None else value
         self._check(query=(query, self.W_Q), key=(key, self.W_K), value=(value, self.W_V))
-        if known:
+        if cache is not None and filled:
             q, (k, v) = split_heads(self.W_Q(query), self.heads), cache.seen()
         else:
-            q, k, v = self._project(query, key, value)
+            q, k, v = self.project(query, key, value)
             k = position.rotate(k, start)
             k, v = (k, v) if cache is None else cache.extend(k, v)
         q = position.rotate(q, start)
-        placed = position.bias(q, k.shape[2])
+        if cache is not None:
+            cache.queries += query.shape[1]
+        placed = position.bias(q, k.shape[2], start)
         bias = placed if bias is None else bias if placed is None else bias + placed
-        mixed = self.implementation(q, k, v, mask=mask, bias=bias, dropout=self.dropout if self.training else 0.0)
-        return self.W_O(merge_heads(mixed))
+        return self.W_O(merge_heads(self.attend(q, k, v, mask, bias)))
 
-    def _project(self, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, ...]:
+    def project(
+        self, query: Tensor, key: Tensor, value: Tensor
+    ) -> tuple[
+        Float[Tensor, "batch head query d_head"],
+        Float[Tensor, "batch kv_head key d_head"],
+        Float[Tensor, "batch kv_head key d_head"],
+    ]:
         """Q W_Q, K W_K and V W_V, split into heads."""
-        layers = (self.W_Q, self.W_K, self.W_V)
-        same, plain = query is key is value, all(type(layer) is nn.Linear for layer in layers)
-        if same and plain and query.dtype == torch.bfloat16 and torch.is_grad_enabled():
-            return self._project_together(query, layers)
-        inputs = zip(layers, (query, key, value), strict=True)
-        return tuple(split_heads(layer(x), self.heads) for layer, x in inputs)
+        q, k, v = self.W_Q(query), self.W_K(key), self.W_V(value)
+        return split_heads(q, self.heads), split_heads(k, self.heads), split_heads(v, self.heads)
 
-    def _project_together(self, x: Tensor, layers: tuple[nn.Linear, ...]) -> tuple[Tensor, ...]:
-        """The same by one product, which trains faster in bfloat16 (benchmarks/README.md)."""
-        weight = torch.cat([layer.weight for layer in layers])
-        bias = None if self.W_Q.bias is None else torch.cat([layer.bias for layer in layers])
-        side_by_side = F.linear(x, weight, bias).unflatten(-1, (len(layers), self.heads, -1))
-        return side_by_side.permute(2, 0, 3, 1, 4).unbind()
+    def attend(
+        self, q: Tensor, k: Tensor, v: Tensor, mask: Mask | Tensor | None, bias: Tensor | None
+    ) -> Float[Tensor, "batch head query d_head"]:
+        """Attention within each head, by the layer's implementation."""
+        return self.implementation(q, k, v, mask=mask, bias=bias, dropout=self.dropout if self.training else 0.0)
+
+    def new_cache(self) -> Cache:
+        """An empty cache of keys and values."""
+        return Cache()
+
+    @property
+    def output(self) -> nn.Linear:
+        """W_O."""
+        return self.W_O
+
+    def parameter_count(self) -> int:
+        """W_Q, W_K, W_V and W_O with their biases: 4 d_model² + 4 d_model where all widths are d_model."""
+        layers = (self.W_Q, self.W_K, self.W_V, self.W_O)
+        return sum(layer.out_features * (layer.in_features + (layer.bias is not None)) for layer in layers)
+
+    def flops(self, time: int, *, past: int = 0, source: int | None = None, position: Position = NOWHERE) -> int:
+        """8 d_model² a position, and 4 d_model a pair of positions: scores, and the mixture of values.
+
+        The queries are `time` positions behind `past` that are cached, or read `source` positions of another sequence.
+        Every pair counts, also those that a mask blocks, as is the convention.
+        """
+        keys, new = (past + time, time) if source is None else (source, source)
+        d_q, d_k, d_v = self.W_Q.weight.numel(), self.W_K.weight.numel(), self.W_V.weight.numel()
+        projections = 2 * time * (d_q + self.W_O.weight.numel()) + 2 * new * (d_k + d_v)
+        return projections + 4 * time * keys * self.W_Q.out_features + position.flops(time, self.heads)
 
     def _check(self, **inputs: tuple[Tensor, nn.Linear]) -> None:
         for name, (x, project) in inputs.items():
@@ -120,6 +136,5 @@ class MultiHeadAttention(nn.Module):
         if len(key) != len(query):
             raise ValueError(f"key has {len(key)} sequences; expected {len(query)}, one for each of query")
         if value.shape[:2] != key.shape[:2]:
-            raise ValueError(
-                f"value has shape {tuple(value.shape)}; expected batch and time of key, {tuple(key.shape)}"
-            )
+            expected = f"batch and time of key, {tuple(key.shape)}"
+            raise ValueError(f"value has shape {tuple(value.shape)}; expected {expected}")

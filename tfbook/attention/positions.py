@@ -29,10 +29,17 @@ class Position(nn.Module):
         return x
 
     def bias(
-        self, q: Float[Tensor, "batch head query d_head"], keys: int
+        self, q: Float[Tensor, "batch head query d_head"], keys: int, start: int | None = None
     ) -> Float[Tensor, "#batch head query key"] | None:
-        """What is added to the scores; the queries are the last of the `keys` positions. None where that is nothing."""
+        """What is added to the scores of queries at `start`, `start` + 1, … and keys at 0, 1, …; None for nothing.
+
+        Without a `start` the queries are the last of the keys' positions; then more queries than keys raise ValueError.
+        """
         return None
+
+    def flops(self, time: int, heads: int) -> int:
+        """Floating-point operations of the matrix products for `time` queries in one layer; most encodings have none."""
+        return 0
 
 
 NOWHERE = Position()
@@ -63,25 +70,25 @@ class Sinusoidal(Position):
 
     def add(self, x: Float[Tensor, "batch time d_model"], start: int = 0) -> Float[Tensor, "batch time d_model"]:
         """x + PE."""
-        return x + sinusoid(places(start, x.shape[1], x), self.d_model).to(x.dtype)
+        return x + sinusoid(places(start, x.shape[1], x.device), self.d_model).to(x.dtype)
 
 
 class Learned(Position):
-    """Adds a trained vector for each of `longest` positions (Gehring et al., 2017; Devlin et al., 2019)."""
+    """Adds a trained vector for each of `max_length` positions (Gehring et al., 2017; Devlin et al., 2019)."""
 
-    def __init__(self, longest: int, d_model: int):
+    def __init__(self, max_length: int, d_model: int):
         super().__init__()
-        if longest < 1:
-            raise ValueError(f"longest is {longest}; expected 1 or more positions")
-        self.table = nn.Embedding(longest, d_model)
-        nn.init.normal_(self.table.weight, std=0.02)
+        if max_length < 1:
+            raise ValueError(f"max_length is {max_length}; expected 1 or more positions")
+        self.embedding = nn.Embedding(max_length, d_model)
+        nn.init.normal_(self.embedding.weight, std=0.02)
 
     def add(self, x: Float[Tensor, "batch time d_model"], start: int = 0) -> Float[Tensor, "batch time d_model"]:
-        """x + table. Raises ValueError for a position beyond the last one that could be trained."""
-        end, longest = start + x.shape[1], self.table.num_embeddings
-        if end > longest:
-            raise ValueError(f"the sequence ends at position {end - 1}; learned positions end at {longest - 1}")
-        return x + self.table.weight[start:end].to(x.dtype)
+        """x + embedding. Raises ValueError for a position beyond the last one that could be trained."""
+        end, last = start + x.shape[1], self.embedding.num_embeddings
+        if end > last:
+            raise ValueError(f"the sequence ends at position {end - 1}; learned positions end at {last - 1}")
+        return x + self.embedding.weight[start:end].to(x.dtype)
 
 
 # ---- queries and keys rotated ------------------------------------------------------------------------------------
@@ -118,7 +125,7 @@ class Rotary(Position):
         self, x: Float[Tensor, "batch head time d_head"], start: int = 0
     ) -> Float[Tensor, "batch head time d_head"]:
         """Each head is turned by the same angles."""
-        return turned(x, self.angles(places(start, x.shape[2], x)))
+        return turned(x, self.angles(places(start, x.shape[2], x.device)))
 
 
 class InterpolatedRotary(Rotary):
@@ -153,14 +160,20 @@ class Relative(Position):
         if reach < 1:
             raise ValueError(f"reach is {reach}; expected 1 or more positions")
         self.reach = reach
-        self.table = nn.Embedding(2 * reach + 1, d_head)
-        nn.init.normal_(self.table.weight, std=0.02)
+        self.embedding = nn.Embedding(2 * reach + 1, d_head)
+        nn.init.normal_(self.embedding.weight, std=0.02)
 
-    def bias(self, q: Float[Tensor, "batch head query d_head"], keys: int) -> Float[Tensor, "batch head query key"]:
+    def bias(
+        self, q: Float[Tensor, "batch head query d_head"], keys: int, start: int | None = None
+    ) -> Float[Tensor, "batch head query key"]:
         """Scores of all 2 · reach + 1 vectors, from which each query and key picks that of their distance."""
-        row = distances(q, keys).clamp(-self.reach, self.reach) + self.reach
-        scores = (q / math.sqrt(q.shape[-1])) @ self.table.weight.T.to(q.dtype)
+        row = distances(q, keys, start).clamp(-self.reach, self.reach) + self.reach
+        scores = (q / math.sqrt(q.shape[-1])) @ self.embedding.weight.T.to(q.dtype)
         return scores.gather(-1, row.expand(*q.shape[:2], *row.shape))
+
+    def flops(self, time: int, heads: int) -> int:
+        """2 d_head (2 · reach + 1) for each query of each head."""
+        return 2 * time * heads * self.embedding.weight.numel()
 
 
 def alibi_slopes(heads: int) -> Float[Tensor, " head"]:
@@ -184,31 +197,42 @@ class ALiBi(Position):
         alibi_slopes(heads)  # refuses what has no slopes at once
         self.heads = heads
 
-    def bias(self, q: Float[Tensor, "batch head query d_head"], keys: int) -> Float[Tensor, "1 head query key"]:
+    def bias(
+        self, q: Float[Tensor, "batch head query d_head"], keys: int, start: int | None = None
+    ) -> Float[Tensor, "1 head query key"]:
         """The same for every sequence."""
         slopes = alibi_slopes(self.heads).to(q.device)
-        return -(slopes[:, None, None] * distances(q, keys).abs())[None].to(q.dtype)
+        return -(slopes[:, None, None] * distances(q, keys, start).abs())[None].to(q.dtype)
 
 
 # ---- helpers and the list ----------------------------------------------------------------------------------------
 
 
-def places(start: int, count: int, like: Tensor) -> Float[Tensor, " time"]:
+def places(start: int, count: int, device: torch.device | None = None) -> Float[Tensor, " time"]:
     """The positions `start` … `start` + `count` − 1 as numbers, in float32 however coarse the embeddings are."""
-    return torch.arange(start, start + count, dtype=torch.float32, device=like.device)
+    return torch.arange(start, start + count, dtype=torch.float32, device=device)
 
 
-def distances(q: Float[Tensor, "batch head query d_head"], keys: int) -> Int[Tensor, "query key"]:
-    """j − i for queries i, the last of the `keys` positions, and keys j."""
-    all_places = torch.arange(keys, device=q.device)
-    return all_places - all_places[keys - q.shape[2] :, None]
+def distances(
+    q: Float[Tensor, "batch head query d_head"], keys: int, start: int | None = None
+) -> Int[Tensor, "query key"]:
+    """j − i for queries i = `start`, `start` + 1, … and keys j = 0, 1, …
+
+    Without a `start` the queries are the last of the keys' positions. Raises ValueError when there are more of them.
+    """
+    queries = q.shape[2]
+    if start is None and queries > keys:
+        raise ValueError(f"there are {queries} queries and {keys} keys; a bias by position expects queries ≤ keys")
+    first = keys - queries if start is None else start
+    return torch.arange(keys, device=q.device) - torch.arange(first, first + queries, device=q.device)[:, None]
 
 
-POSITIONS: dict[str, Callable[[int, int, int], Position]] = {  # name → encoding for (d_model, heads, longest)
-    "none": lambda d_model, heads, longest: Position(),
-    "sinusoidal": lambda d_model, heads, longest: Sinusoidal(d_model),
-    "learned": lambda d_model, heads, longest: Learned(longest, d_model),
-    "relative": lambda d_model, heads, longest: Relative(d_model // heads),
-    "rotary": lambda d_model, heads, longest: Rotary(d_model // heads),
-    "ALiBi": lambda d_model, heads, longest: ALiBi(heads),
+MakePosition = Callable[[int, int, int], Position]  # (d_model, heads, max_length) → an encoding for one stack
+POSITIONS: dict[str, MakePosition] = {
+    "none": lambda d_model, heads, max_length: Position(),
+    "sinusoidal": lambda d_model, heads, max_length: Sinusoidal(d_model),
+    "learned": lambda d_model, heads, max_length: Learned(max_length, d_model),
+    "relative": lambda d_model, heads, max_length: Relative(d_model // heads),
+    "rotary": lambda d_model, heads, max_length: Rotary(d_model // heads),
+    "ALiBi": lambda d_model, heads, max_length: ALiBi(heads),
 }

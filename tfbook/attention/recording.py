@@ -14,7 +14,7 @@ from tfbook.attention.masks import Mask
 
 
 def supports_of(layer: nn.Module) -> Supports | None:
-    """What the layer's implementation supports, also through a `partial` that sets its options; None where there is none."""
+    """What the layer's implementation supports, also through a `partial` with options; None where there is none."""
     used = getattr(layer, "implementation", None)
     return getattr(getattr(used, "func", used), "supports", None)
 
@@ -35,7 +35,7 @@ def written_out(used: Implementation, seen: Callable[[Tensor], None]) -> Impleme
 
 @contextmanager
 def record(model: nn.Module) -> Iterator[dict[str, Float[Tensor, "batch head query key"]]]:
-    """Inside the context, each layer of `model` that has a `implementation` puts the weights that it applies under its name.
+    """Inside the context, each layer of `model` that has an `implementation` puts its weights under its name.
 
     What is recorded is what multiplied the values: the same mask, bias and dropout, through the implementation `softmax`, and
     no key that a sparse implementation leaves out. A layer that is called twice keeps its last weights. Raises ValueError when

@@ -186,7 +186,7 @@ def loss_on_padding(model: Translator | Transformer, batch: Batch) -> float:
     """How much the loss changes when padded target words change: it must ignore them."""
     mask = batch.target_out == PAD
     other = replace(batch, target_in=batch.target_in.masked_fill(mask, EOS))
-    return _largest(float((translation_loss(model, batch) - translation_loss(model, other)).abs()))
+    return _largest(float((translation_loss(model, batch).mean - translation_loss(model, other).mean).abs()))
 
 
 @torch.no_grad()
@@ -207,7 +207,7 @@ def _maps(model: Translator | Transformer, batch: Batch) -> Iterator[tuple[Tenso
 
 def translator_report(model: Translator | Transformer, batch: Batch) -> dict[str, float]:
     """Every invariant of a sequence-to-sequence model on one batch: name → largest violation."""
-    training, vocabulary = model.training, model.decoder.vocabulary.out_features
+    training, vocabulary = model.training, model.decoder.unembed.out_features
 
     def teacher_forced(target: Tensor) -> Tensor:
         return model(batch.source, batch.source_lengths, target).logits
@@ -230,7 +230,7 @@ def translator_report(model: Translator | Transformer, batch: Batch) -> dict[str
     )
     model.train()  # since the fused recurrent CUDA kernels have a backward pass only there
     found["every parameter gets a finite gradient"] = missing_gradients(
-        model, lambda m: translation_loss(m, batch), without_effect=_key_biases(model)
+        model, lambda m: translation_loss(m, batch).mean, without_effect=_key_biases(model)
     )
     model.train(training)
     return found
@@ -246,9 +246,9 @@ def cached_gap(model: LanguageModel, ids: Int[Tensor, "batch time"]) -> float:
     The logits must be the same. `ids` needs three positions or more.
     """
     parallel, gaps = model(ids), []
-    for sizes in (1, 2, 3, [ids.shape[1] - 2, 1, 1]):
-        cache = model.cache()
-        pieces = [model(piece, cache=cache) for piece in ids.split(sizes, dim=1)]
+    for config in (1, 2, 3, [ids.shape[1] - 2, 1, 1]):
+        cache = model.new_cache()
+        pieces = [model(piece, cache=cache) for piece in ids.split(config, dim=1)]
         gaps.append(float((torch.cat(pieces, dim=1) - parallel).abs().max()))
     return _largest(*gaps)
 
@@ -262,7 +262,7 @@ def shift_gap(model: LanguageModel, ids: Int[Tensor, "batch time"], shift: int =
     later = torch.cat([ids[:, :1].expand(-1, shift), ids], dim=1)
     shown = Dense(torch.arange(later.shape[1], device=ids.device) >= shift)
     mask = shown if model.mask is None else model.mask & shown
-    shifted = model.vocabulary(model.stack(model.embed(later), mask))[:, shift:]
+    shifted = model.unembed(model.stack(model.embed(later), mask))[:, shift:]
     return _largest(float((shifted - model(ids)).abs().max()))
 
 
@@ -290,7 +290,7 @@ def language_model_report(model: LanguageModel, ids: Int[Tensor, "batch time"]) 
     """
     training, encoding, found = model.training, type(model.stack.position), {}
     if model.mask is not None:
-        vocabulary = model.vocabulary.out_features
+        vocabulary = model.unembed.out_features
         found["no word sees a later one (train)"] = future_leak(model.train(), ids, vocabulary)
         found["no word sees a later one (eval)"] = future_leak(model.eval(), ids, vocabulary)
         found["a piece at a time equals all at once"] = cached_gap(model, ids)
@@ -309,7 +309,7 @@ def language_model_report(model: LanguageModel, ids: Int[Tensor, "batch time"]) 
         model, lambda m: _next_word_loss(m, ids), without_effect=_key_biases(model)
     )
     found["tied weights stay tied"] = tying_gap(
-        model, lambda m: _next_word_loss(m, ids), lambda m: (m.embed.weight, m.vocabulary.weight)
+        model, lambda m: _next_word_loss(m, ids), lambda m: (m.embed.weight, m.unembed.weight)
     )
     model.train(training)
     return found
@@ -330,7 +330,8 @@ def record_gap(layer: MultiHeadAttention, x: Float[Tensor, "batch time d_model"]
     """The layer's output versus W_O of its recorded weights times its values: the record must be what was applied."""
     with record(layer) as weights:
         layer(x, mask=mask)
-    values = split_heads(layer.W_V(x), layer.heads)
+    values = layer.project(x, x, x)[2]
+    values = values.repeat_interleave(layer.heads // values.shape[1], dim=1)  # heads may share theirs
     by_hand = layer.W_O(merge_heads(weights[""] @ values))
     return _largest(float((layer(x, mask=mask) - by_hand).abs().max()))
 

@@ -114,7 +114,7 @@ def _check(model: LanguageModel, ids: Tensor, max_new_tokens: int, stop: Collect
         raise ValueError(f"ids has shape {tuple(ids.shape)}; expected (batch, time), a prompt of one token or more")
     if max_new_tokens < 1:
         raise ValueError(f"max_new_tokens is {max_new_tokens}; expected 1 or more tokens")
-    vocab, position = model.vocabulary.out_features, model.stack.position
+    vocab, position = model.unembed.out_features, model.stack.position
     check_ids("ids", ids, vocab)
     if unknown := [token for token in stop if not 0 <= token < vocab]:
         raise ValueError(f"stop holds {unknown[0]}; expected tokens from 0 to {vocab - 1}, the model's vocabulary")
@@ -134,7 +134,7 @@ def _stream(
     generator: torch.Generator | None,
 ) -> Iterator[Tensor]:
     with evaluating(model):
-        cache, new, ended = model.cache(), ids, None
+        cache, new, ended = model.new_cache(), ids, None
         for _ in range(max_new_tokens):
             with torch.inference_mode():  # not around `yield`, where other code runs
                 logits = model(new, cache=cache)[:, -1].float()

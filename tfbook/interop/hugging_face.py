@@ -10,6 +10,7 @@ import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -18,6 +19,7 @@ from torch import Tensor, nn
 from tfbook.models.bert import BERT
 from tfbook.models.blocks import Config
 from tfbook.models.gpt import GPT2
+from tfbook.models.norms import LayerNorm
 from tfbook.models.vit import VitConfig
 
 # ---- names -------------------------------------------------------------------------------------------------------
@@ -25,10 +27,10 @@ from tfbook.models.vit import VitConfig
 Rules = Mapping[str, tuple[str, ...]]  # their layer, {} for the number of a block → ours; several lie side by side
 
 _BERT_BODY = {
-    "embeddings.word_embeddings": ("words",),
+    "embeddings.word_embeddings": ("embed",),
     "embeddings.token_type_embeddings": ("segments",),
-    "embeddings.position_embeddings": ("stack.position.table",),
-    "embeddings.LayerNorm": ("stack.enter",),
+    "embeddings.position_embeddings": ("stack.position.embedding",),
+    "embeddings.LayerNorm": ("stack.embed_norm",),
     "encoder.layer.{}.attention.self.query": ("stack.blocks.{}.mixer.branch.W_Q",),
     "encoder.layer.{}.attention.self.key": ("stack.blocks.{}.mixer.branch.W_K",),
     "encoder.layer.{}.attention.self.value": ("stack.blocks.{}.mixer.branch.W_V",),
@@ -42,12 +44,12 @@ _BERT = {f"bert.{theirs}": tuple(f"bert.{name}" for name in ours) for theirs, ou
 _WORD_HEAD = {
     "cls.predictions.transform.dense": ("head.layer",),
     "cls.predictions.transform.LayerNorm": ("head.norm",),
-    "cls.predictions.decoder": ("head.vocabulary",),
-    "cls.predictions.bias": ("head.vocabulary.bias",),
+    "cls.predictions.decoder": ("head.unembed",),
+    "cls.predictions.bias": ("head.unembed.bias",),
 }
 _GPT = {
     "transformer.wte": ("embed",),
-    "transformer.wpe": ("stack.position.table",),
+    "transformer.wpe": ("stack.position.embedding",),
     "transformer.h.{}.ln_1": ("stack.blocks.{}.mixer.norm",),
     "transformer.h.{}.attn.c_attn": tuple("stack.blocks.{}.mixer.branch.W_" + name for name in "QKV"),
     "transformer.h.{}.attn.c_proj": ("stack.blocks.{}.mixer.branch.W_O",),
@@ -55,7 +57,7 @@ _GPT = {
     "transformer.h.{}.mlp.c_fc": ("stack.blocks.{}.feed_forward.branch.up",),
     "transformer.h.{}.mlp.c_proj": ("stack.blocks.{}.feed_forward.branch.down",),
     "transformer.ln_f": ("stack.norm",),
-    "lm_head": ("vocabulary",),
+    "lm_head": ("unembed",),
 }
 _BLOCK = (
     "stack.blocks.{}.mixer.norm",
@@ -73,7 +75,7 @@ def _block(prefix: str, *theirs: str) -> Rules:
 
 _VIT_BODY = {
     "embeddings.cls_token": ("tokens.0",),
-    "embeddings.position_embeddings": ("stack.position.table",),
+    "embeddings.position_embeddings": ("stack.position.embedding",),
     "embeddings.patch_embeddings.projection": ("patches",),
     "layernorm": ("stack.norm",),
     **_block(
@@ -91,7 +93,7 @@ _VIT, _DEIT = ({f"{kind}.{theirs}": ours for theirs, ours in _VIT_BODY.items()} 
 NAMES: dict[str, Rules] = {  # by the name of the class, so that one edited in a notebook is known as well
     "Bert": _BERT_BODY,
     "MaskedLanguageModel": _BERT | _WORD_HEAD,
-    "PretrainedBert": _BERT
+    "BertForPretraining": _BERT
     | _WORD_HEAD
     | {"bert.pooler.dense": ("next_sentence.pool",), "cls.seq_relationship": ("next_sentence.label",)},
     "Classifier": _BERT | {"bert.pooler.dense": ("head.pool",), "classifier": ("head.label",)},
@@ -128,7 +130,7 @@ class Library(NamedTuple):
 HUGGING_FACE = Library(NAMES, dict.fromkeys(("Vit", "Deit"), _VIT_IN_MEMORY))
 _NUMBER = re.compile(r"(?<=[._])\d+(?=\.)")  # of a block
 _NORM = re.compile(r"(LayerNorm|layernorm(_\w+)?|\bln(_\w)?)$")
-_OF_A_NORM = {"weight": "gain", "gamma": "gain", "bias": "shift", "beta": "shift"}
+_OF_A_NORM = {"gamma": "weight", "beta": "bias"}  # in old files
 _MASK = re.compile(r"h\.\d+\.attn\.(bias|masked_bias)$")  # no weights: old files of GPT-2 hold the causal mask, too
 
 
@@ -230,28 +232,28 @@ def bert_config(state: Mapping[str, Tensor], *, heads: int) -> tuple[int, Config
     Raises ValueError when the state dict is not BERT-shaped.
     """
     words, positions = "embeddings.word_embeddings.weight", "embeddings.position_embeddings.weight"
-    return _sizes("BERT", BERT, heads, state, words, positions, "encoder.layer.0.intermediate.dense.bias")
+    return _config("BERT", BERT, heads, state, words, positions, "encoder.layer.0.intermediate.dense.bias")
 
 
 def gpt_config(state: Mapping[str, Tensor], *, heads: int) -> tuple[int, Config]:
     """The same of a GPT-2-shaped state dict."""
-    return _sizes("GPT-2", GPT2, heads, state, "wte.weight", "wpe.weight", "h.0.mlp.c_fc.bias")
+    return _config("GPT-2", GPT2, heads, state, "wte.weight", "wpe.weight", "h.0.mlp.c_fc.bias")
 
 
-def _sizes(
+def _config(
     kind: str, default: Config, heads: int, state: Mapping[str, Tensor], words: str, positions: str, wide: str
 ) -> tuple[int, Config]:
     shapes = {_bare(name): tuple(weight.shape) for name, weight in state.items()}
     try:
-        (vocab, d_model), (longest, _), (d_ff,) = shapes[words], shapes[positions], shapes[wide]
+        (vocab, d_model), (max_length, _), (d_ff,) = shapes[words], shapes[positions], shapes[wide]
     except KeyError as error:
         raise ValueError(f"state lacks {error}, which every {kind} has") from None
     layers = 1 + max(int(number) for name in shapes for number in re.findall(r"^(?:encoder\.layer|h)\.(\d+)\.", name))
-    return vocab, replace(default, d_model=d_model, heads=heads, d_ff=d_ff, layers=layers, longest=longest)
+    return vocab, replace(default, d_model=d_model, heads=heads, d_ff=d_ff, layers=layers, max_length=max_length)
 
 
 def vit_config(
-    state: Mapping[str, Tensor], *, heads: int, library: Library = HUGGING_FACE, epsilon: float = 1e-12
+    state: Mapping[str, Tensor], *, heads: int, library: Library = HUGGING_FACE, eps: float = 1e-12
 ) -> VitConfig:
     """Sizes of a ViT-shaped or DeiT-shaped state dict of square images.
 
@@ -259,7 +261,7 @@ def vit_config(
     """
     rules = {**library.names.get("Deit", {}), **library.names["Vit"], **library.also["Vit"]}
     shapes = {ours: tuple(weight.shape) for name, weight in state.items() for ours in our_names(name, rules)}
-    needed = ("patches.weight", "stack.position.table", "stack.blocks.0.feed_forward.branch.up.bias")
+    needed = ("patches.weight", "stack.position.embedding", "stack.blocks.0.feed_forward.branch.up.bias")
     if lacking := [name for name in needed if name not in shapes]:
         raise ValueError(f"state has nothing for {lacking[0]}, which every ViT has")
     (d_model, channels, patch, _), (_, time, _), (d_ff,) = (shapes[name] for name in needed)
@@ -268,5 +270,5 @@ def vit_config(
     if side**2 != time - tokens:
         raise ValueError(f"state has positions for {time - tokens} patches; expected those of a square image")
     layers = 1 + max(int(number) for name in shapes for number in re.findall(r"^stack\.blocks\.(\d+)\.", name))
-    shape = {"d_model": d_model, "heads": heads, "d_ff": d_ff, "layers": layers, "epsilon": epsilon}
-    return VitConfig(**shape, height=side * patch, width=side * patch, channels=channels, patch=patch, tokens=tokens)
+    sizes = {"d_model": d_model, "heads": heads, "d_ff": d_ff, "layers": layers, "norm": partial(LayerNorm, eps=eps)}
+    return VitConfig(**sizes, height=side * patch, width=side * patch, channels=channels, patch=patch, tokens=tokens)

@@ -18,7 +18,7 @@ _BRANCH = "stack.blocks.{}.mixer.branch.W_"
 _VIT = {
     "class_token": ("tokens.0",),
     "conv_proj": ("patches",),
-    "encoder.pos_embedding": ("stack.position.table",),
+    "encoder.pos_embedding": ("stack.position.embedding",),
     _LAYER + "ln_1": ("stack.blocks.{}.mixer.norm",),
     _LAYER + "self_attention.in_proj_weight": tuple(f"{_BRANCH}{name}.weight" for name in "QKV"),
     _LAYER + "self_attention.in_proj_bias": tuple(f"{_BRANCH}{name}.bias" for name in "QKV"),
@@ -57,4 +57,4 @@ def torchvision_config(state: Mapping[str, Tensor], *, heads: int) -> VitConfig:
 
     Raises ValueError when the state dict has another form.
     """
-    return hugging_face.vit_config(state, heads=heads, library=TORCHVISION, epsilon=1e-6)
+    return hugging_face.vit_config(state, heads=heads, library=TORCHVISION, eps=1e-6)

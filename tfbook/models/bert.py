@@ -13,11 +13,20 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from tfbook.attention.masks import Lengths
-from tfbook.checks import check_ids
-from tfbook.models.blocks import Config, Stack
+from tfbook.attention.positions import POSITIONS
+from tfbook.checks import check_ids, check_lengths
+from tfbook.models.blocks import Config, PostNorm, Stack, init_weights
+from tfbook.models.feed_forward import FeedForward
 from tfbook.models.norms import LayerNorm
 
-BERT = Config(position="learned", longest=512, pre_norm=False, activation=F.gelu, epsilon=1e-12, dropout=0.1)
+BERT = Config(
+    position=POSITIONS["learned"],
+    max_length=512,
+    feed_forward=lambda d_model, d_ff, dropout: FeedForward(d_model, d_ff, activation=F.gelu, dropout=dropout),
+    norm=lambda d_model: LayerNorm(d_model, eps=1e-12),
+    residual=lambda branch, norm, dropout: PostNorm(branch, norm, dropout),
+    dropout=0.1,
+)
 BERT_BASE = replace(BERT, d_model=768, heads=12, d_ff=3072, layers=12)  # 110 million parameters with 30,522 words
 BERT_LARGE = replace(BERT, d_model=1024, heads=16, d_ff=4096, layers=24)  # 340 million
 
@@ -26,14 +35,14 @@ BERT_LARGE = replace(BERT, d_model=1024, heads=16, d_ff=4096, layers=24)  # 340 
 
 
 class Bert(nn.Module):
-    """Words, segments and positions added and normalised, then blocks that see all (Devlin et al., 2019, section 3)."""
+    """Tokens, segments and positions added and normalized, then blocks that see all (Devlin et al., 2019, section 3)."""
 
-    def __init__(self, vocab: int, sizes: Config, *, segments: int = 2):
+    def __init__(self, vocab: int, config: Config, *, segments: int = 2):
         super().__init__()
-        self.sizes = sizes
-        self.words = nn.Embedding(vocab, sizes.d_model)
-        self.segments = nn.Embedding(segments, sizes.d_model)
-        self.stack = Stack(sizes, enter=LayerNorm(sizes.d_model, epsilon=sizes.epsilon))
+        self.config = config
+        self.embed = nn.Embedding(vocab, config.d_model)
+        self.segments = nn.Embedding(segments, config.d_model)
+        self.stack = Stack(config, embed_norm=config.norm(config.d_model))
         self.apply(init_weights)
 
     def forward(
@@ -48,49 +57,40 @@ class Bert(nn.Module):
         there is one length for each text.
         """
         segments = torch.zeros_like(ids) if segments is None else segments
-        check_ids("ids", ids, self.words.num_embeddings)
-        if len(lengths) != len(ids):
-            raise ValueError(f"lengths holds {len(lengths)} numbers; expected one for each of {len(ids)} texts")
+        check_ids("ids", ids, self.embed.num_embeddings)
+        check_lengths(lengths, len(ids), "texts")
         check_ids("segments", segments, self.segments.num_embeddings)
-        return self.stack(self.words(ids) + self.segments(segments), Lengths(lengths))
-
-
-def init_weights(module: nn.Module) -> None:
-    """BERT's and GPT-2's beginning: matrices from a normal distribution of width 0.02, biases 0."""
-    if isinstance(module, nn.Linear | nn.Embedding):
-        nn.init.normal_(module.weight, std=0.02)
-    if isinstance(module, nn.Linear) and module.bias is not None:
-        nn.init.zeros_(module.bias)
+        return self.stack(self.embed(ids) + self.segments(segments), Lengths(lengths))
 
 
 # ---- heads: what a task adds -------------------------------------------------------------------------------------
 
 
 class MaskedTokenHead(nn.Module):
-    """Logits of the word at a position: a layer, a norm, and the table of words again as the output's matrix."""
+    """Logits of the token at a position: a layer, a norm, and the embedding again as the output's matrix."""
 
     def __init__(self, bert: Bert):
         super().__init__()
-        vocab, width = bert.words.weight.shape
-        self.layer = nn.Linear(bert.sizes.d_model, width)
-        self.norm = LayerNorm(width, epsilon=bert.sizes.epsilon)
-        self.vocabulary = nn.Linear(width, vocab)
+        vocab, width = bert.embed.weight.shape
+        self.layer = nn.Linear(bert.config.d_model, width)
+        self.norm = bert.config.norm(width)
+        self.unembed = nn.Linear(width, vocab)
         self.apply(init_weights)
-        self.vocabulary.weight = bert.words.weight
+        self.unembed.weight = bert.embed.weight
 
     def forward(self, x: Float[Tensor, "*rows d_model"]) -> Float[Tensor, "*rows vocab"]:
-        """From the vector at a position to a score for each word."""
-        return self.vocabulary(self.norm(F.gelu(self.layer(x))))
+        """From the vector at a position to a score for each token."""
+        return self.unembed(self.norm(F.gelu(self.layer(x))))
 
 
 class PooledHead(nn.Module):
     """Logits of a label for a text: from tanh(W h_[CLS]), with dropout (Devlin et al., 2019, section 4.1)."""
 
-    def __init__(self, sizes: Config, labels: int):
+    def __init__(self, config: Config, labels: int):
         super().__init__()
-        self.pool = nn.Linear(sizes.d_model, sizes.d_model)
-        self.dropout = nn.Dropout(sizes.dropout)
-        self.label = nn.Linear(sizes.d_model, labels)
+        self.pool = nn.Linear(config.d_model, config.d_model)
+        self.dropout = nn.Dropout(config.dropout)
+        self.label = nn.Linear(config.d_model, labels)
         self.apply(init_weights)
 
     def forward(self, x: Float[Tensor, "batch time d_model"]) -> Float[Tensor, "batch label"]:
@@ -99,7 +99,7 @@ class PooledHead(nn.Module):
 
 
 class MaskedLanguageModel(nn.Module):
-    """What was the word at each position? (Devlin et al., 2019, section 3.1, task 1)."""
+    """What was the token at each position? (Devlin et al., 2019, section 3.1, task 1)."""
 
     def __init__(self, bert: Bert):
         super().__init__()
@@ -112,7 +112,7 @@ class MaskedLanguageModel(nn.Module):
         lengths: Int[Tensor, " batch"],
         segments: Int[Tensor, "batch time"] | None = None,
     ) -> Float[Tensor, "batch time vocab"]:
-        """Logits at every position; the loss counts the hidden ones."""
+        """Logits at every position; the loss counts the masked ones."""
         return self.head(self.bert(ids, lengths, segments))
 
 
@@ -122,7 +122,7 @@ class Classifier(nn.Module):
     def __init__(self, bert: Bert, labels: int):
         super().__init__()
         self.bert = bert
-        self.head = PooledHead(bert.sizes, labels)
+        self.head = PooledHead(bert.config, labels)
 
     def forward(
         self,
@@ -140,7 +140,7 @@ class Tagger(nn.Module):
     def __init__(self, bert: Bert, labels: int):
         super().__init__()
         self.bert = bert
-        self.head = nn.Sequential(nn.Dropout(bert.sizes.dropout), nn.Linear(bert.sizes.d_model, labels))
+        self.head = nn.Sequential(nn.Dropout(bert.config.dropout), nn.Linear(bert.config.d_model, labels))
         self.head.apply(init_weights)
 
     def forward(
@@ -154,8 +154,8 @@ class Tagger(nn.Module):
 
 
 class BertForPretraining(MaskedLanguageModel):
-    """Both tasks of BERT: which words are hidden, and does the second segment follow? (section 3.1, tasks 1 and 2)."""
+    """Both tasks of BERT: which tokens were masked, and does the second segment follow? (section 3.1, tasks 1 and 2)."""
 
     def __init__(self, bert: Bert):
         super().__init__(bert)
-        self.next_sentence = PooledHead(replace(bert.sizes, dropout=0.0), 2)
+        self.next_sentence = PooledHead(replace(bert.config, dropout=0.0), 2)

@@ -1,4 +1,7 @@
-"""The block of a Transformer, made of the parts it is given, and stacks of blocks.
+"""The block of a Transformer, made of the parts that it is given, and stacks of blocks.
+
+A part is a class or a function that makes one: a mixer moves information between positions, a feed-forward network
+works on each alone, a norm keeps the residual stream in bounds, and a residual branch says where the norm stands.
 
 Shapes: batch, time (source, target), d_model, d_ff.
 """
@@ -8,83 +11,121 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import cycle
+from typing import Any
 
-from jaxtyping import Float
+import torch
+from jaxtyping import Float, Int
 from torch import Tensor, nn
-from torch.nn import functional as F
 
-from tfbook.attention.cache import BlockCache, StackCache
 from tfbook.attention.implementations import Implementation
 from tfbook.attention.masks import Mask
 from tfbook.attention.multi_head import MultiHeadAttention
-from tfbook.attention.positions import NOWHERE, POSITIONS, Position
+from tfbook.attention.positions import NOWHERE, POSITIONS, MakePosition, Position
+from tfbook.attention.tuned import placed
+from tfbook.checks import check_dropout, check_heads, check_positive
 from tfbook.models.feed_forward import FeedForward
 from tfbook.models.norms import LayerNorm
+from tfbook.parts import Identity, Part
+
+# ---- residual branches: where the norm stands --------------------------------------------------------------------
+
+
+class PreNorm(nn.Module):
+    """x + branch(norm(x)): nothing stands in the way of the residual stream (Xiong et al., 2020, figure 1b).
+
+    Its sum grows from block to block, so a stack of them ends with a norm.
+    """
+
+    ends_with_norm = True
+
+    def __init__(self, branch: Part, norm: Part, dropout: float = 0.0):
+        super().__init__()
+        self.branch = branch
+        self.norm = norm
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, x: Float[Tensor, "batch time d_model"], **context: Any) -> Float[Tensor, "batch time d_model"]:
+        """What the branch finds is added to what was there; `context` goes to the branch."""
+        return x + self.dropout(self.branch(self.norm(x), **context))
+
+
+class PostNorm(PreNorm):
+    """norm(x + branch(x)), as in the first Transformer (Vaswani et al., 2017, section 3.1)."""
+
+    ends_with_norm = False
+
+    def forward(self, x: Float[Tensor, "batch time d_model"], **context: Any) -> Float[Tensor, "batch time d_model"]:
+        """The sum itself is normalized."""
+        return self.norm(x + self.dropout(self.branch(x, **context)))
+
+
+# ---- sizes and parts ---------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, kw_only=True)
 class Config:
-    """Sizes of a stack of blocks and the choices that all of them share."""
+    """Sizes of a stack of blocks, and the parts that all of them are made of.
+
+    `Config(norm=RMSNorm, feed_forward=SwiGLU, mixer=partial(GroupedQueryAttention, groups=2))`. The defaults look their
+    class up when a block is made, so that one edited in a notebook takes its place.
+    """
 
     d_model: int = 128
     heads: int = 4
     d_ff: int = 512
     layers: int = 2
     dropout: float = 0.0
-    position: str = "sinusoidal"  # a key of `tfbook.attention.positions.POSITIONS`
-    longest: int = 256  # positions that a learned encoding has
-    pre_norm: bool = True  # False: the norm follows the sum, as in Vaswani et al. (2017)
-    activation: Callable[[Tensor], Tensor] = F.relu
-    epsilon: float = 1e-5  # beside the variance in every layer norm
-    attention_bias: bool = True  # False: W_Q, W_K, W_V and W_O are matrices alone, as in Llama
+    max_length: int = 256  # positions that a learned encoding has
+    position: MakePosition = POSITIONS["sinusoidal"]  # (d_model, heads, max_length)
+    mixer: Callable[..., Part] = lambda d_model, heads, dropout: MultiHeadAttention(d_model, heads, dropout=dropout)
+    feed_forward: Callable[..., Part] = lambda d_model, d_ff, dropout: FeedForward(d_model, d_ff, dropout=dropout)
+    norm: Callable[[int], Part] = lambda d_model: LayerNorm(d_model)
+    residual: Callable[..., PreNorm] = lambda branch, norm, dropout: PreNorm(branch, norm, dropout)  # or PostNorm
 
     def __post_init__(self) -> None:
-        for name in ("d_model", "heads", "d_ff", "layers", "longest"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} is {getattr(self, name)}; expected 1 or more")
-        if self.d_model % self.heads:
-            raise ValueError(f"heads is {self.heads} and d_model is {self.d_model}; expected heads to divide d_model")
-        if not 0 <= self.dropout < 1:
-            raise ValueError(f"dropout is {self.dropout}; expected 0 ≤ dropout < 1")
-        if self.position not in POSITIONS:
-            raise ValueError(f"position is {self.position!r}; expected one of {', '.join(map(repr, POSITIONS))}")
+        names = ("d_model", "heads", "d_ff", "layers", "max_length")
+        check_positive(**{name: getattr(self, name) for name in names})
+        check_heads(self.d_model, self.heads)
+        check_dropout(self.dropout)
+        for name in ("position", "mixer", "feed_forward", "norm", "residual"):
+            if not callable(part := getattr(self, name)):
+                raise TypeError(f"{name} is {part!r}; expected a class or function that makes the part")
 
     def encoding(self) -> Position:
         """A new encoding of positions for one stack."""
-        return POSITIONS[self.position](self.d_model, self.heads, self.longest)
+        return self.position(self.d_model, self.heads, self.max_length)
+
+    def branch(self, part: Part) -> PreNorm:
+        """A residual branch around a part, with a norm of its own."""
+        return self.residual(part, self.norm(self.d_model), self.dropout)
 
 
-class Residual(nn.Module):
-    """x + branch(norm(x)), or norm(x + branch(x)) where the norm comes after (Vaswani et al., 2017, section 3.1)."""
+# ---- blocks ------------------------------------------------------------------------------------------------------
 
-    def __init__(self, branch: nn.Module, sizes: Config):
-        super().__init__()
-        self.branch = branch
-        self.norm = LayerNorm(sizes.d_model, epsilon=sizes.epsilon)
-        self.dropout = nn.Dropout(sizes.dropout)
-        self.pre_norm = sizes.pre_norm
 
-    def forward(self, x: Float[Tensor, "batch time d_model"], **context: object) -> Float[Tensor, "batch time d_model"]:
-        """What the branch finds is added to what was there; `context` goes to the branch."""
-        if self.pre_norm:
-            return x + self.dropout(self.branch(self.norm(x), **context))
-        return self.norm(x + self.dropout(self.branch(x, **context)))
+class BlockCache:
+    """The caches of a block: of its mixer, and of the memory that its cross-attention reads, projected once."""
+
+    def __init__(self, past: Any, memory: Any):
+        self.past, self.memory = past, memory
+
+    def select(self, rows: Int[Tensor, " kept"]) -> None:
+        """Keeps the sequences `rows`, in that order."""
+        for cache in (self.past, self.memory):
+            if cache is not None:
+                cache.select(rows)
 
 
 class Block(nn.Module):
-    """Self-attention, cross-attention where there is a memory to read, feed-forward: each a residual branch."""
+    """A mixer, cross-attention where there is a memory to read, and a feed-forward network: each a residual branch."""
 
-    def __init__(self, sizes: Config, *, cross: bool = False):
+    def __init__(self, config: Config, *, cross: bool = False):
         super().__init__()
-
-        def attention() -> Residual:
-            layer = MultiHeadAttention(sizes.d_model, sizes.heads, dropout=sizes.dropout, bias=sizes.attention_bias)
-            return Residual(layer, sizes)
-
-        self.mixer = attention()
-        self.cross = attention() if cross else None
-        feed_forward = FeedForward(sizes.d_model, sizes.d_ff, activation=sizes.activation, dropout=sizes.dropout)
-        self.feed_forward = Residual(feed_forward, sizes)
+        self.mixer = config.branch(config.mixer(config.d_model, config.heads, dropout=config.dropout))
+        self.cross = None
+        if cross:
+            self.cross = config.branch(config.mixer(config.d_model, config.heads, dropout=config.dropout))
+        self.feed_forward = config.branch(config.feed_forward(config.d_model, config.d_ff, dropout=config.dropout))
 
     def forward(
         self,
@@ -109,20 +150,47 @@ class Block(nn.Module):
             x = self.cross(x, key=memory, mask=memory_mask, cache=read)
         return self.feed_forward(x)
 
+    def new_cache(self) -> BlockCache:
+        """An empty cache of each part that keeps something."""
+        return BlockCache(self.mixer.branch.new_cache(), None if self.cross is None else self.cross.branch.new_cache())
+
+    def parameter_count(self) -> int:
+        """That of the branches with their norms."""
+        branches = [branch for branch in (self.mixer, self.cross, self.feed_forward) if branch is not None]
+        return sum(part.parameter_count() for branch in branches for part in (branch.branch, branch.norm))
+
+    def flops(self, time: int, *, past: int = 0, source: int | None = None, position: Position = NOWHERE) -> int:
+        """For `time` positions behind `past` that are cached, reading a memory of `source` positions."""
+        work = self.mixer.branch.flops(time, past=past, position=position) + self.feed_forward.branch.flops(time)
+        return work if self.cross is None else work + self.cross.branch.flops(time, source=source)
+
+
+class StackCache:
+    """The caches of a stack of blocks; `length` positions have been read so far."""
+
+    def __init__(self, blocks: list[BlockCache]):
+        self.blocks, self.length = blocks, 0
+
+    def select(self, rows: Int[Tensor, " kept"]) -> StackCache:
+        """Keeps the sequences `rows`, in that order, and returns itself."""
+        for block in self.blocks:
+            block.select(rows)
+        return self
+
 
 class Stack(nn.Module):
     """Blocks one after the other under one encoding of positions; a last norm where each block begins with one.
 
-    `enter` is applied to the embeddings with their positions; BERT has a norm there.
+    `embed_norm` is applied to the embeddings with their positions; BERT has a norm there.
     """
 
-    def __init__(self, sizes: Config, *, cross: bool = False, enter: nn.Module | None = None):
+    def __init__(self, config: Config, *, cross: bool = False, embed_norm: Part | None = None):
         super().__init__()
-        self.position = sizes.encoding()
-        self.enter = enter or nn.Identity()
-        self.dropout = nn.Dropout(sizes.dropout)
-        self.blocks = nn.ModuleList(Block(sizes, cross=cross) for _ in range(sizes.layers))
-        self.norm = LayerNorm(sizes.d_model, epsilon=sizes.epsilon) if sizes.pre_norm else nn.Identity()
+        self.position = config.encoding()
+        self.embed_norm = embed_norm or Identity()
+        self.dropout = nn.Dropout(config.dropout)
+        self.blocks = nn.ModuleList(Block(config, cross=cross) for _ in range(config.layers))
+        self.norm = config.norm(config.d_model) if self.blocks[0].mixer.ends_with_norm else Identity()
 
     def forward(
         self,
@@ -134,21 +202,53 @@ class Stack(nn.Module):
         cache: StackCache | None = None,
     ) -> Float[Tensor, "batch time d_model"]:
         """From embeddings to vectors that have read one another; with a cache, x holds the newest positions alone."""
+        start = 0 if cache is None else cache.length
         caches = [None] * len(self.blocks) if cache is None else cache.blocks
-        x = self.dropout(self.enter(self.position.add(x, 0 if cache is None else cache.length)))
+        position = placed(self.position, start, x.shape[1], x.device)
+        x = self.dropout(self.embed_norm(self.position.add(x, start)))
         for block, kept in zip(self.blocks, caches, strict=True):
-            x = block(x, mask, memory=memory, memory_mask=memory_mask, position=self.position, cache=kept)
+            x = block(x, mask, memory=memory, memory_mask=memory_mask, position=position, cache=kept)
+        if cache is not None:
+            cache.length += x.shape[1]
         return self.norm(x)
+
+    def new_cache(self) -> StackCache:
+        """An empty cache for `forward`."""
+        return StackCache([block.new_cache() for block in self.blocks])
+
+    def parameter_count(self) -> int:
+        """That of the positions, the norms and the blocks; one that stands there several times counts once."""
+        positions = sum(weight.numel() for weight in self.position.parameters())
+        blocks = sum(block.parameter_count() for block in dict.fromkeys(self.blocks))
+        return positions + self.embed_norm.parameter_count() + blocks + self.norm.parameter_count()
+
+    def flops(self, time: int, *, past: int = 0, source: int | None = None) -> int:
+        """For one sequence of `time` positions behind `past` that are cached, reading a memory of `source`."""
+        return sum(block.flops(time, past=past, source=source, position=self.position) for block in self.blocks)
 
 
 def alternate(stack: Stack, *implementations: Implementation) -> Stack:
-    """Gives the self-attention of each block the next of these implementations, over and over, and returns the stack.
+    """Gives the self-attention of each block the next of these implementations, over and over; returns the stack.
 
     `alternate(model.stack, fastest, Banded(256))`: dense and banded layers in turn, as in GPT-3 (Brown et al., 2020,
-    section 2.1). Raises ValueError when there is no implementation.
+    section 2.1). Raises ValueError when there is none.
     """
     if not implementations:
         raise ValueError("implementations is empty; expected one or more")
     for block, implementation in zip(stack.blocks, cycle(implementations), strict=False):
         block.mixer.branch.implementation = implementation
     return stack
+
+
+def init_weights(module: nn.Module) -> None:
+    """BERT's and GPT-2's initialization: matrices from a normal distribution of width 0.02, biases 0."""
+    if isinstance(module, nn.Linear | nn.Embedding):
+        nn.init.normal_(module.weight, std=0.02)
+    if isinstance(module, nn.Linear) and module.bias is not None:
+        nn.init.zeros_(module.bias)
+
+
+def on_paper(make: Callable[[], Any]) -> Any:
+    """A model with shapes and no numbers, to count what it would hold and do; nothing is drawn at random."""
+    with torch.device("meta"):
+        return make()

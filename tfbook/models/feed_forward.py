@@ -1,4 +1,4 @@
-"""Feed-forward networks. Shapes: batch, time, d_model, d_ff."""
+"""Feed-forward networks: what a block does with each position alone. Shapes: batch, time, d_model, d_ff."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-# ---- the parts of a block ----------------------------------------------------------------------------------------
+from tfbook.parts import Part
 
 
-class FeedForward(nn.Module):
+class FeedForward(Part):
     """FFN(x) = activation(x W₁ + b₁) W₂ + b₂, the same for each position (Vaswani et al., 2017, section 3.3)."""
 
     def __init__(
@@ -26,3 +26,49 @@ class FeedForward(nn.Module):
     def forward(self, x: Float[Tensor, "batch time d_model"]) -> Float[Tensor, "batch time d_model"]:
         """No position sees another: what moves information between positions is attention alone."""
         return self.down(self.dropout(self.activation(self.up(x))))
+
+    @property
+    def output(self) -> nn.Linear:
+        """The down-projection."""
+        return self.down
+
+    def parameter_count(self) -> int:
+        """2 d_model · d_ff + d_ff + d_model."""
+        d_ff, d_model = self.up.weight.shape
+        return 2 * d_model * d_ff + d_ff + d_model
+
+    def flops(self, time: int) -> int:
+        """4 d_model · d_ff for each position."""
+        d_ff, d_model = self.up.weight.shape
+        return 4 * time * d_model * d_ff
+
+
+class SwiGLU(Part):
+    """(swish(x W_gate) ⊙ x W_up) W_down: one projection opens and closes the other (Shazeer, 2020, eq. 6).
+
+    Three matrices instead of two, without biases; with d_ff two thirds as large the parameters are as many.
+    """
+
+    def __init__(self, d_model: int, d_ff: int, *, dropout: float = 0.0):
+        super().__init__()
+        self.gate = nn.Linear(d_model, d_ff, bias=False)
+        self.up = nn.Linear(d_model, d_ff, bias=False)
+        self.down = nn.Linear(d_ff, d_model, bias=False)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, x: Float[Tensor, "batch time d_model"]) -> Float[Tensor, "batch time d_model"]:
+        """No position sees another."""
+        return self.down(self.dropout(F.silu(self.gate(x)) * self.up(x)))
+
+    @property
+    def output(self) -> nn.Linear:
+        """The down-projection."""
+        return self.down
+
+    def parameter_count(self) -> int:
+        """3 d_model · d_ff."""
+        return 3 * self.up.weight.numel()
+
+    def flops(self, time: int) -> int:
+        """6 d_model · d_ff for each position."""
+        return 6 * time * self.up.weight.numel()

@@ -7,14 +7,13 @@ import math
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from tfbook.attention.cache import StackCache
 from tfbook.attention.masks import Causal, Mask
 from tfbook.checks import check_ids
-from tfbook.models.blocks import Config, Stack
+from tfbook.models.blocks import Config, Stack, StackCache
 
 
 class ScaledEmbedding(nn.Embedding):
-    """√d_model times a table whose entries begin with variance 1 / d_model, so that it may be the output's matrix, too.
+    """√d_model · E[id], where E begins with variance 1 / d_model, so that it may be the output's matrix as well.
 
     (Vaswani et al., 2017, section 3.4.)
     """
@@ -24,38 +23,55 @@ class ScaledEmbedding(nn.Embedding):
         nn.init.normal_(self.weight, std=d_model**-0.5)
 
     def forward(self, ids: Int[Tensor, "batch time"]) -> Float[Tensor, "batch time d_model"]:
-        """The vector of each word. Raises ValueError for ids outside the vocabulary."""
+        """The vector of each token. Raises ValueError for ids outside the vocabulary."""
         check_ids("ids", ids, self.num_embeddings)
         return math.sqrt(self.embedding_dim) * super().forward(ids)
 
 
-# ---- language models ---------------------------------------------------------------------------------------------
-
-
 class LanguageModel(nn.Module):
-    """p(next | ids so far): words, a causal stack, and the table of words again as the output's matrix."""
+    """p(next | ids so far): an embedding, a causal stack, and the embedding again as the output's matrix."""
 
     mask: Mask | None = Causal()
 
-    def __init__(self, vocab: int, sizes: Config):
+    def __init__(self, vocab: int, config: Config):
         super().__init__()
-        self.embed = ScaledEmbedding(vocab, sizes.d_model)
-        self.stack = Stack(sizes)
-        self.vocabulary = nn.Linear(sizes.d_model, vocab, bias=False)
-        self.vocabulary.weight = self.embed.weight
+        self.embed: nn.Embedding = ScaledEmbedding(vocab, config.d_model)
+        self.stack = Stack(config)
+        self.unembed = nn.Linear(config.d_model, vocab, bias=False)
+        self.unembed.weight = self.embed.weight
 
     def forward(
         self, ids: Int[Tensor, "batch time"], *, cache: StackCache | None = None
     ) -> Float[Tensor, "batch time vocab"]:
-        """Logits for the word after each; with a cache, `ids` continue what it has read."""
-        return self.vocabulary(self.stack(self.embed(ids), self.mask, cache=cache))
+        """Logits for the token after each; with a cache, `ids` continue what it has read."""
+        return self.unembed(self.stack(self.embed(ids), self.mask, cache=cache))
 
-    def cache(self) -> StackCache:
+    def new_cache(self) -> StackCache:
         """An empty cache for `forward`."""
-        return StackCache(len(self.stack.blocks))
+        return self.stack.new_cache()
+
+    def parameter_count(self) -> int:
+        """The embedding, which is the output's matrix as well, and the stack."""
+        return self.embed.weight.numel() + self.stack.parameter_count()
+
+    def flops(self, time: int, *, past: int = 0) -> int:
+        """Floating-point operations forward, for one text of `time` tokens behind `past` that are cached."""
+        return self.stack.flops(time, past=past) + 2 * time * self.unembed.weight.numel()
 
 
 class BidirectionalModel(LanguageModel):
-    """The same with every position in sight: for words that are hidden, not for words that come next."""
+    """The same with every position in sight: for tokens that are masked, not for tokens that come next."""
 
     mask = None
+
+    def forward(
+        self, ids: Int[Tensor, "batch time"], *, cache: StackCache | None = None
+    ) -> Float[Tensor, "batch time vocab"]:
+        """Logits at every position. Raises ValueError for a cache: earlier positions see later ones."""
+        if cache is not None:
+            raise ValueError("cache is given; a model that sees both ways has to read the whole text at once")
+        return super().forward(ids)
+
+    def new_cache(self) -> StackCache:
+        """Raises ValueError: what is added behind changes what stands before."""
+        raise ValueError(f"a {type(self).__name__} sees both ways and has no cache; read the whole text at once")

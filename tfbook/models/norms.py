@@ -1,4 +1,4 @@
-"""Norms. Shapes: d_model."""
+"""Norms: each vector of the residual stream is brought to one size. Shapes: d_model."""
 
 from __future__ import annotations
 
@@ -7,28 +7,59 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from tfbook.parts import Part
+
 
 def layer_norm(
     x: Float[Tensor, "*rows d_model"],
-    gain: Float[Tensor, " d_model"],
-    shift: Float[Tensor, " d_model"],
-    epsilon: float = 1e-5,
+    weight: Float[Tensor, " d_model"],
+    bias: Float[Tensor, " d_model"],
+    eps: float = 1e-5,
 ) -> Float[Tensor, "*rows d_model"]:
-    """gain · (x − mean) / √(variance + ε) + shift; mean and variance are each vector's own (Ba et al., 2016, eq. 4)."""
-    centred = x - x.mean(dim=-1, keepdim=True)
-    variance = centred.square().mean(dim=-1, keepdim=True)
-    return gain * centred / (variance + epsilon).sqrt() + shift
+    """weight · (x − mean) / √(variance + ε) + bias; mean and variance are each vector's own (Ba et al., 2016, eq. 4)."""
+    centered = x - x.mean(dim=-1, keepdim=True)
+    variance = centered.square().mean(dim=-1, keepdim=True)
+    return weight * centered / (variance + eps).sqrt() + bias
 
 
-class LayerNorm(nn.Module):
-    """`layer_norm` with a trained gain and shift, computed by PyTorch's fused version of the same formula."""
+class LayerNorm(Part):
+    """`layer_norm` with a trained scale and bias, computed by PyTorch's fused version of the same formula."""
 
-    def __init__(self, d_model: int, *, epsilon: float = 1e-5):
+    def __init__(self, d_model: int, *, eps: float = 1e-5):
         super().__init__()
-        self.gain = nn.Parameter(torch.ones(d_model))
-        self.shift = nn.Parameter(torch.zeros(d_model))
-        self.epsilon = epsilon
+        self.weight = nn.Parameter(torch.ones(d_model))
+        self.bias = nn.Parameter(torch.zeros(d_model))
+        self.eps = eps
 
     def forward(self, x: Float[Tensor, "*rows d_model"]) -> Float[Tensor, "*rows d_model"]:
-        """Each vector gets mean 0 and variance 1, then a gain and a shift for each coordinate."""
-        return F.layer_norm(x, self.gain.shape, self.gain, self.shift, self.epsilon)
+        """Each vector gets mean 0 and variance 1, then a scale and a bias for each coordinate."""
+        return F.layer_norm(x, self.weight.shape, self.weight, self.bias, self.eps)
+
+    def parameter_count(self) -> int:
+        """2 d_model."""
+        return 2 * len(self.weight)
+
+    def flops(self, time: int) -> int:
+        """No matrix products."""
+        return 0
+
+
+class RMSNorm(Part):
+    """weight · x / √(mean(x²) + ε): a layer norm without the mean and the bias (Zhang & Sennrich, 2019, eq. 4)."""
+
+    def __init__(self, d_model: int, *, eps: float = 1e-5):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(d_model))
+        self.eps = eps
+
+    def forward(self, x: Float[Tensor, "*rows d_model"]) -> Float[Tensor, "*rows d_model"]:
+        """Each vector gets a mean square of 1, then a scale for each coordinate."""
+        return F.rms_norm(x, self.weight.shape, self.weight, self.eps)
+
+    def parameter_count(self) -> int:
+        """d_model."""
+        return len(self.weight)
+
+    def flops(self, time: int) -> int:
+        """No matrix products."""
+        return 0

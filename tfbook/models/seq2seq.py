@@ -16,7 +16,7 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from tfbook.attention.implementations import masked_softmax
 from tfbook.attention.masks import padding_mask
 from tfbook.attention.scoring import AdditiveScore
-from tfbook.checks import check_ids
+from tfbook.checks import check_dropout, check_ids, check_lengths, check_positive, check_rows
 from tfbook.models.outputs import Decoded
 from tfbook.text.vocabulary import PAD
 
@@ -38,11 +38,9 @@ class Seq2SeqConfig:
         return 2 * (self.d_hidden if self.d_encoder is None else self.d_encoder)
 
     def __post_init__(self) -> None:
-        for name in ("source_vocab", "target_vocab", "d_embed", "d_hidden", "d_encoder"):
-            if getattr(self, name) is not None and getattr(self, name) < 1:
-                raise ValueError(f"{name} is {getattr(self, name)}; expected 1 or more")
-        if not 0 <= self.dropout < 1:
-            raise ValueError(f"dropout is {self.dropout}; expected 0 ≤ dropout < 1")
+        names = ("source_vocab", "target_vocab", "d_embed", "d_hidden", "d_encoder")
+        check_positive(**{name: getattr(self, name) for name in names})
+        check_dropout(self.dropout)
 
 
 class Annotations(NamedTuple):
@@ -71,11 +69,11 @@ class DecoderState(NamedTuple):
 class RecurrentEncoder(nn.Module):
     """Bidirectional GRU: h_j = [→h_j; ←h_j] has read the sentence from both ends to word j (Bahdanau et al., 2015)."""
 
-    def __init__(self, sizes: Seq2SeqConfig):
+    def __init__(self, config: Seq2SeqConfig):
         super().__init__()
-        self.embed = nn.Embedding(sizes.source_vocab, sizes.d_embed, padding_idx=PAD)
-        self.dropout = nn.Dropout(sizes.dropout)
-        self.gru = nn.GRU(sizes.d_embed, sizes.d_memory // 2, batch_first=True, bidirectional=True)
+        self.embed = nn.Embedding(config.source_vocab, config.d_embed, padding_idx=PAD)
+        self.dropout = nn.Dropout(config.dropout)
+        self.gru = nn.GRU(config.d_embed, config.d_memory // 2, batch_first=True, bidirectional=True)
 
     def forward(self, source: Int[Tensor, "batch source"], lengths: Int[Tensor, " batch"]) -> Annotations:
         """Reads each sentence up to its length; padded positions get state 0.
@@ -83,8 +81,7 @@ class RecurrentEncoder(nn.Module):
         Raises ValueError when an id is outside the vocabulary or a length is not one of 1 to the width of `source`.
         """
         check_ids("source", source, self.embed.num_embeddings)
-        if len(lengths) != len(source):
-            raise ValueError(f"lengths holds {len(lengths)} numbers; expected one for each of {len(source)} sentences")
+        check_lengths(lengths, len(source), "sentences")
         mask = padding_mask(lengths, source.shape[1])
         if not mask.any(dim=1).all():
             raise ValueError("lengths holds a 0; every source sentence needs at least one word")
@@ -98,13 +95,13 @@ class RecurrentEncoder(nn.Module):
 class RecurrentDecoder(nn.Module):
     """What all decoders share: word in, state and context, word out. A subclass says how to `unroll` over time."""
 
-    def __init__(self, sizes: Seq2SeqConfig):
+    def __init__(self, config: Seq2SeqConfig):
         super().__init__()
-        self.embed = nn.Embedding(sizes.target_vocab, sizes.d_embed, padding_idx=PAD)
-        self.dropout = nn.Dropout(sizes.dropout)
-        self.begin = nn.Linear(sizes.d_memory, sizes.d_hidden)
-        self.merge = nn.Linear(sizes.d_hidden + sizes.d_memory + sizes.d_embed, sizes.d_embed)
-        self.vocabulary = nn.Linear(sizes.d_embed, sizes.target_vocab)
+        self.embed = nn.Embedding(config.target_vocab, config.d_embed, padding_idx=PAD)
+        self.dropout = nn.Dropout(config.dropout)
+        self.begin = nn.Linear(config.d_memory, config.d_hidden)
+        self.merge = nn.Linear(config.d_hidden + config.d_memory + config.d_embed, config.d_embed)
+        self.unembed = nn.Linear(config.d_embed, config.target_vocab)
 
     def start(self, memory: Annotations) -> DecoderState:
         """The state before the first word: s_0 = tanh(W summary)."""
@@ -122,22 +119,19 @@ class RecurrentDecoder(nn.Module):
         Raises ValueError when `target` holds no words, an id outside the vocabulary or not one row for each source.
         """
         check_ids("target", target, self.embed.num_embeddings)
-        if len(target) != len(memory.mask):
-            raise ValueError(
-                f"target has {len(target)} rows; expected {len(memory.mask)}, one for each source sentence"
-            )
+        check_rows(target, len(memory.mask))
         words = self.dropout(self.embed(target))
         hidden, context, weights = self.unroll(words, memory, state)
         merged = torch.tanh(self.merge(torch.cat([hidden, context, words], dim=-1)))
-        return Decoded(self.vocabulary(self.dropout(merged)), weights, DecoderState(hidden[:, -1], state.keys))
+        return Decoded(self.unembed(self.dropout(merged)), weights, DecoderState(hidden[:, -1], state.keys))
 
 
 class FixedContextDecoder(RecurrentDecoder):
     """s_t = GRU([y_{t−1}; c], s_{t−1}): the same c, the summary of the sentence, at every step (Cho et al., 2014)."""
 
-    def __init__(self, sizes: Seq2SeqConfig):
-        super().__init__(sizes)
-        self.gru = nn.GRU(sizes.d_embed + sizes.d_memory, sizes.d_hidden, batch_first=True)
+    def __init__(self, config: Seq2SeqConfig):
+        super().__init__(config)
+        self.gru = nn.GRU(config.d_embed + config.d_memory, config.d_hidden, batch_first=True)
 
     def unroll(self, words: Tensor, memory: Annotations, state: DecoderState) -> tuple[Tensor, Tensor, None]:
         """One call of the fused kernel, since no step has to look anything up."""
@@ -152,10 +146,10 @@ class BahdanauDecoder(RecurrentDecoder):
     `score` is one of `tfbook.attention.scoring.SCORES`; left out, it is the additive one (Bahdanau et al., 2015).
     """
 
-    def __init__(self, sizes: Seq2SeqConfig, score: type[nn.Module] | None = None):
-        super().__init__(sizes)
-        self.score = (score or AdditiveScore)(sizes.d_hidden, sizes.d_memory, sizes.d_hidden)
-        self.cell = nn.GRUCell(sizes.d_embed + sizes.d_memory, sizes.d_hidden)
+    def __init__(self, config: Seq2SeqConfig, score: type[nn.Module] | None = None):
+        super().__init__(config)
+        self.score = (score or AdditiveScore)(config.d_hidden, config.d_memory, config.d_hidden)
+        self.cell = nn.GRUCell(config.d_embed + config.d_memory, config.d_hidden)
 
     def start(self, memory: Annotations) -> DecoderState:
         """As for every decoder, and the keys projected once for the whole sentence."""
@@ -178,10 +172,10 @@ class LuongDecoder(RecurrentDecoder):
     `score` is one of `tfbook.attention.scoring.SCORES`; left out, it is the additive one.
     """
 
-    def __init__(self, sizes: Seq2SeqConfig, score: type[nn.Module] | None = None):
-        super().__init__(sizes)
-        self.score = (score or AdditiveScore)(sizes.d_hidden, sizes.d_memory, sizes.d_hidden)
-        self.gru = nn.GRU(sizes.d_embed, sizes.d_hidden, batch_first=True)
+    def __init__(self, config: Seq2SeqConfig, score: type[nn.Module] | None = None):
+        super().__init__(config)
+        self.score = (score or AdditiveScore)(config.d_hidden, config.d_memory, config.d_hidden)
+        self.gru = nn.GRU(config.d_embed, config.d_hidden, batch_first=True)
 
     def start(self, memory: Annotations) -> DecoderState:
         """As for every decoder, and the keys projected once for the whole sentence."""

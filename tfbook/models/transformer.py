@@ -7,13 +7,11 @@ from typing import NamedTuple
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from tfbook.attention.cache import StackCache
 from tfbook.attention.masks import Causal, Lengths
-from tfbook.models.blocks import Config, Stack
+from tfbook.checks import check_lengths, check_rows
+from tfbook.models.blocks import Config, Stack, StackCache
 from tfbook.models.language_model import ScaledEmbedding
 from tfbook.models.outputs import Decoded
-
-# ---- encoder and decoder -----------------------------------------------------------------------------------------
 
 
 class Memory(NamedTuple):
@@ -30,51 +28,47 @@ class Memory(NamedTuple):
 class Encoder(nn.Module):
     """Every source word reads every other (Vaswani et al., 2017, section 3.1)."""
 
-    def __init__(self, vocab: int, sizes: Config):
+    def __init__(self, vocab: int, config: Config):
         super().__init__()
-        self.embed = ScaledEmbedding(vocab, sizes.d_model)
-        self.stack = Stack(sizes)
+        self.embed = ScaledEmbedding(vocab, config.d_model)
+        self.stack = Stack(config)
 
     def forward(self, source: Int[Tensor, "batch source"], lengths: Int[Tensor, " batch"]) -> Memory:
         """Reads each sentence up to its length.
 
         Raises ValueError unless there is one length for each, from 0 to the width of `source`.
         """
-        if len(lengths) != len(source):
-            raise ValueError(f"lengths holds {len(lengths)} numbers; expected one for each of {len(source)} sentences")
+        check_lengths(lengths, len(source), "sentences")
         return Memory(self.stack(self.embed(source), Lengths(lengths)), lengths)
 
 
 class Decoder(nn.Module):
     """Every target word reads those before it and all of the source (Vaswani et al., 2017, section 3.1).
 
-    `tied`: the table of words is the output's matrix as well (Press & Wolf, 2017).
+    `tied`: the embedding is the output's matrix as well (Press & Wolf, 2017).
     """
 
-    def __init__(self, vocab: int, sizes: Config, *, tied: bool = True):
+    def __init__(self, vocab: int, config: Config, *, tied: bool = True):
         super().__init__()
-        self.embed = ScaledEmbedding(vocab, sizes.d_model)
-        self.stack = Stack(sizes, cross=True)
-        self.vocabulary = nn.Linear(sizes.d_model, vocab, bias=False)
+        self.embed = ScaledEmbedding(vocab, config.d_model)
+        self.stack = Stack(config, cross=True)
+        self.unembed = nn.Linear(config.d_model, vocab, bias=False)
         if tied:
-            self.vocabulary.weight = self.embed.weight
+            self.unembed.weight = self.embed.weight
 
     def start(self, memory: Memory) -> StackCache:
         """An empty cache, for decoding word by word."""
-        return StackCache(len(self.stack.blocks))
+        return self.stack.new_cache()
 
     def forward(self, target: Int[Tensor, "batch target"], memory: Memory, state: StackCache | None = None) -> Decoded:
         """Logits for the word after each of `target`; with a state, `target` continues what that has read.
 
         Raises ValueError when there is not one row for each source sentence.
         """
-        if len(target) != len(memory.lengths):
-            raise ValueError(
-                f"target has {len(target)} rows; expected {len(memory.lengths)}, one for each source sentence"
-            )
+        check_rows(target, len(memory.lengths))
         seen = Lengths(memory.lengths)
         x = self.stack(self.embed(target), Causal(), memory=memory.states, memory_mask=seen, cache=state)
-        return Decoded(self.vocabulary(x), None, state)
+        return Decoded(self.unembed(x), None, state)
 
 
 class Transformer(nn.Module):

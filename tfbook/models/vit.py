@@ -17,8 +17,11 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from tfbook.attention.positions import Position
+from tfbook.attention.positions import POSITIONS, MakePosition, Position
 from tfbook.models.blocks import Config, Stack
+from tfbook.models.feed_forward import FeedForward
+from tfbook.models.norms import LayerNorm
+from tfbook.parts import Part
 
 # ---- patches -----------------------------------------------------------------------------------------------------
 
@@ -101,20 +104,20 @@ class LearnedGrid(Position):
     def __init__(self, grid: tuple[int, int], d_model: int, *, tokens: int = 0):
         super().__init__()
         self.grid = grid
-        self.table = nn.Parameter(0.02 * torch.randn(1, tokens + grid[0] * grid[1], d_model))
+        self.embedding = nn.Parameter(0.02 * torch.randn(1, tokens + grid[0] * grid[1], d_model))
 
     def add(self, x: Float[Tensor, "batch time d_model"], start: int = 0) -> Float[Tensor, "batch time d_model"]:
-        """x + table. Raises ValueError unless x holds the tokens and the whole grid."""
-        if start or x.shape[1] != self.table.shape[1]:
-            places = f"{self.table.shape[1]} positions from 0 on, {self.grid[0]} × {self.grid[1]} of them patches"
+        """x + embedding. Raises ValueError unless x holds the tokens and the whole grid."""
+        if start or x.shape[1] != self.embedding.shape[1]:
+            places = f"{self.embedding.shape[1]} positions from 0 on, {self.grid[0]} × {self.grid[1]} of them patches"
             raise ValueError(f"x holds {x.shape[1]} positions from {start} on; expected {places}")
-        return x + self.table.to(x.dtype)
+        return x + self.embedding.to(x.dtype)
 
-    def at(self, grid: tuple[int, int], *, corners: bool = False) -> LearnedGrid:
+    def resized(self, grid: tuple[int, int], *, corners: bool = False) -> LearnedGrid:
         """The encoding of another grid, by `interpolated`."""
         other = copy.deepcopy(self)
         other.grid = grid
-        other.table = nn.Parameter(interpolated(self.table.detach(), self.grid, grid, corners=corners))
+        other.embedding = nn.Parameter(interpolated(self.embedding.detach(), self.grid, grid, corners=corners))
         return other
 
 
@@ -125,19 +128,19 @@ class LearnedGrid(Position):
 class VitConfig(Config):
     """Sizes of the images, of their patches and of the blocks that read them.
 
-    The position "learned" is a table over the grid of patches; any other takes the patches row by row.
+    Learned positions are those of the grid of patches; any other encoding takes the patches row by row.
     """
 
     height: int = 32
     width: int = 32
     channels: int = 3
     patch: int = 4
-    tokens: int = (
-        1  # learned vectors before the patches, the first of which is read at the end; 0: the patches' mean is
+    tokens: int = 1  # learned vectors before the patches, the first of which is read at the end; 0: the patches' mean
+    position: MakePosition = POSITIONS["learned"]
+    feed_forward: Callable[..., Part] = lambda d_model, d_ff, dropout: FeedForward(
+        d_model, d_ff, activation=F.gelu, dropout=dropout
     )
-    position: str = "learned"
-    activation: Callable[[Tensor], Tensor] = F.gelu
-    epsilon: float = 1e-6
+    norm: Callable[[int], Part] = lambda d_model: LayerNorm(d_model, eps=1e-6)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -158,14 +161,12 @@ class VitConfig(Config):
 
     def encoding(self) -> Position:
         """A new encoding of positions for one stack."""
-        if self.position == "learned":
+        if self.position is POSITIONS["learned"]:
             return LearnedGrid(self.grid, self.d_model, tokens=self.tokens)
-        return super().encoding()
+        return self.position(self.d_model, self.heads, self.time)
 
 
-VIT_BASE = VitConfig(
-    d_model=768, heads=12, d_ff=3072, layers=12, height=224, width=224, patch=16
-)  # 86 million parameters
+VIT_BASE = VitConfig(d_model=768, heads=12, d_ff=3072, layers=12, height=224, width=224, patch=16)  # 86 million
 
 
 VIT_TINY = replace(VIT_BASE, d_model=192, heads=3, d_ff=768)  # 6 million, as in DeiT
@@ -183,16 +184,16 @@ VIT_HUGE = replace(VIT_BASE, d_model=1280, heads=16, d_ff=5120, layers=32, patch
 class Vit(nn.Module):
     """Patches and a token before them through blocks that see all; the token's vector tells the label.
 
-    (Dosovitskiy et al., 2021, section 3.1.) With `sizes.tokens` = 0 the mean over the patches takes its place.
+    (Dosovitskiy et al., 2021, section 3.1.) With `config.tokens` = 0 the mean over the patches takes its place.
     """
 
-    def __init__(self, labels: int, sizes: VitConfig):
+    def __init__(self, labels: int, config: VitConfig):
         super().__init__()
-        self.sizes = sizes
-        self.patches = PatchEmbedding(sizes.channels, sizes.patch, sizes.d_model)
-        self.tokens = nn.ParameterList(0.02 * torch.randn(1, 1, sizes.d_model) for _ in range(sizes.tokens))
-        self.stack = Stack(sizes)
-        self.head = nn.Linear(sizes.d_model, labels)
+        self.config = config
+        self.patches = PatchEmbedding(config.channels, config.patch, config.d_model)
+        self.tokens = nn.ParameterList(0.02 * torch.randn(1, 1, config.d_model) for _ in range(config.tokens))
+        self.stack = Stack(config)
+        self.head = nn.Linear(config.d_model, labels)
 
     def representations(
         self, images: Float[Tensor, "batch channel height width"]
@@ -201,7 +202,7 @@ class Vit(nn.Module):
 
         Raises ValueError for images of another size than the model's.
         """
-        expected = (self.sizes.channels, self.sizes.height, self.sizes.width)
+        expected = (self.config.channels, self.config.height, self.config.width)
         if tuple(images.shape[1:]) != expected:
             found = f"images has shape {tuple(images.shape)}; expected (batch, {', '.join(map(str, expected))})"
             raise ValueError(f"{found}; `at(height, width)` makes a model for another size")
@@ -211,7 +212,7 @@ class Vit(nn.Module):
     def forward(self, images: Float[Tensor, "batch channel height width"]) -> Float[Tensor, "batch label"]:
         """One row of logits an image."""
         x = self.representations(images)
-        return self.head(x[:, 0] if self.sizes.tokens else x.mean(dim=1))
+        return self.head(x[:, 0] if self.config.tokens else x.mean(dim=1))
 
     def at(self, height: int, width: int, *, corners: bool = False) -> Vit:
         """A copy for images of another size, learned positions interpolated (section 3.2; `corners` as there).
@@ -219,9 +220,9 @@ class Vit(nn.Module):
         Raises ValueError when patches do not fill the size.
         """
         model = copy.deepcopy(self)
-        model.sizes = replace(self.sizes, height=height, width=width)
+        model.config = replace(self.config, height=height, width=width)
         if isinstance(self.stack.position, LearnedGrid):
-            model.stack.position = self.stack.position.at(model.sizes.grid, corners=corners)
+            model.stack.position = self.stack.position.resized(model.config.grid, corners=corners)
         return model
 
 
@@ -238,9 +239,9 @@ class Heads(NamedTuple):
 class Deit(Vit):
     """ViT with a second token and a head of its own, which imitates a teacher (Touvron et al., 2021, section 4)."""
 
-    def __init__(self, labels: int, sizes: VitConfig):
-        super().__init__(labels, replace(sizes, tokens=2))
-        self.imitation = nn.Linear(sizes.d_model, labels)
+    def __init__(self, labels: int, config: VitConfig):
+        super().__init__(labels, replace(config, tokens=2))
+        self.imitation = nn.Linear(config.d_model, labels)
 
     def heads(self, images: Float[Tensor, "batch channel height width"]) -> Heads:
         """Both answers, for training."""
@@ -281,12 +282,12 @@ class Cost(NamedTuple):
     matrices: int  # those of the blocks' matrices: 2 · layers · time · (4 d_model² + 2 d_model · d_ff)
 
 
-def cost(sizes: VitConfig) -> Cost:
+def cost(config: VitConfig) -> Cost:
     """By formula; a product and a sum are two operations. With a patch of 1 every pixel is a position."""
-    n, d = sizes.time, sizes.d_model
+    n, d = config.time, config.d_model
     return Cost(
         time=n,
-        weights=sizes.layers * sizes.heads * n * n,
-        attention=4 * sizes.layers * n * n * d,
-        matrices=2 * sizes.layers * n * (4 * d * d + 2 * d * sizes.d_ff),
+        weights=config.layers * config.heads * n * n,
+        attention=4 * config.layers * n * n * d,
+        matrices=2 * config.layers * n * (4 * d * d + 2 * d * config.d_ff),
     )

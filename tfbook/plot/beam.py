@@ -7,12 +7,15 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import accumulate
 from typing import TYPE_CHECKING, NamedTuple
 
+from torch import Tensor
+
 from tfbook.plot.house import COLORS, EDGE, INK
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from tfbook.generation.search import BeamStep
+# parents, words, scores, kept and ended, each (batch, candidate), as `generation.BeamStep` has them
+Step = tuple[Tensor, Tensor, Tensor, Tensor, Tensor]
 
 
 class Node(NamedTuple):
@@ -25,14 +28,13 @@ class Node(NamedTuple):
     ended: bool
 
 
-def beam_nodes(steps: Sequence[BeamStep], row: int = 0) -> list[Node]:
+def beam_nodes(steps: Sequence[Step], row: int = 0) -> list[Node]:
     """The texts that the steps of a search kept or ended for the source `row`, shortest first."""
     nodes: list[Node] = []
     kept: list[int] = []  # the nodes that `parents` of the next step index
     for length, step in enumerate(steps, start=1):
-        fields = (step.parents, step.words, step.scores, step.kept, step.ended)
         live = []
-        for parent, word, score, goes_on, ended in zip(*(field[row].tolist() for field in fields), strict=True):
+        for parent, word, score, goes_on, ended in zip(*(field[row].tolist() for field in step), strict=True):
             live += [len(nodes)] * goes_on
             if (goes_on or ended) and math.isfinite(score):
                 nodes.append(Node(length, kept[parent] if kept else -1, word, score, ended))
@@ -42,7 +44,7 @@ def beam_nodes(steps: Sequence[BeamStep], row: int = 0) -> list[Node]:
 
 def beam_tree(
     axes: Axes,
-    steps: Sequence[BeamStep],
+    steps: Sequence[Step],
     word: Callable[[int], str],
     *,
     title: str,

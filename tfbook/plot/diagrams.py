@@ -188,5 +188,5 @@ def _band(
         done = number in ready
         fill, edge, ink, weight = (COLORS[0], COLORS[0], "white", "bold") if done else ("white", EDGE, INK, "normal")
         box(x + 0.1, y - 0.9, 0.8, 0.86, facecolor=fill, edgecolor=edge)
-        words = f"{number}\n" + textwrap.fill(title, 15, break_long_words=False)
+        words = f"{number}\n" + textwrap.fill(title, 11, break_long_words=False, break_on_hyphens=False)
         axes.text(x + 0.5, y - 0.47, words, ha="center", va="center", fontsize=9.5, color=ink, fontweight=weight)

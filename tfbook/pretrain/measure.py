@@ -39,7 +39,7 @@ def score(
     """
     device, nats = next(model.parameters()).device, 0.0
     for ids in windows.split(batch):
-        nats += next_token_loss(model, ids.to(device)).item() * ids[:, 1:].numel()
+        nats += next_token_loss(model, ids.to(device)).mean.item() * ids[:, 1:].numel()
     targets = windows[:, 1:]
     loss, total_bytes = nats / targets.numel(), token_bytes[targets].sum().item()
     return {"valid_loss": loss, "perplexity": math.exp(loss), "bits_per_byte": nats / math.log(2) / total_bytes}

@@ -61,7 +61,7 @@ class Options:
     def config(self) -> Config:
         """The config of the model, a small GPT-2."""
         options = {name: getattr(self, name) for name in ("layers", "heads", "d_model", "position", "dropout")}
-        return replace(gpt.GPT2, **options, d_ff=4 * self.d_model, longest=self.context)
+        return replace(gpt.GPT2, **options, d_ff=4 * self.d_model, max_length=self.context)
 
     @property
     def recipe(self) -> training.Recipe:

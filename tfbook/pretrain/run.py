@@ -133,7 +133,7 @@ def pretrain(options: Options) -> History:
 
 
 def _batches(options: Options, corpus: Corpus) -> Windows:
-    rank, ranks = distributed.rank(), distributed.count()
+    rank, ranks = distributed.rank(), distributed.world_size()
     if options.batch % ranks:
         raise ValueError(f"batch is {options.batch}; expected a multiple of {ranks}, the number of processes")
     length = options.context + 1
@@ -208,7 +208,7 @@ def sample_text(pretrained: Pretrained, start: Int64[Tensor, " time"], max_new_t
     """A sampled text that begins with the tokens `start`; it is no longer than the learned positions of the model."""
     model, vocabulary = pretrained
     if isinstance(model.stack.position, Learned):
-        max_new_tokens = min(max_new_tokens, model.stack.position.table.num_embeddings - len(start) + 1)
+        max_new_tokens = min(max_new_tokens, model.stack.position.embedding.num_embeddings - len(start) + 1)
     ids = start[None].to(next(model.parameters()).device)
     generator, filters = torch.Generator(ids.device).manual_seed(seed), [sampling.temperature(0.8)]
     generated = sampling.generate(model, ids, max_new_tokens=max_new_tokens, filters=filters, generator=generator)

@@ -9,8 +9,9 @@ from tfbook.training.checkpoints import (
     resume,
     save_checkpoint,
 )
-from tfbook.training.loop import Evaluate, Loss, NonFiniteLoss, Recipe, Report, fit, running_mean
+from tfbook.training.loop import Evaluate, LossFunction, NonFiniteLoss, Recipe, Report, fit, running_mean
 from tfbook.training.losses import (
+    Loss,
     distillation_loss,
     electra_loss,
     hard_distillation,
@@ -18,7 +19,6 @@ from tfbook.training.losses import (
     masked_token_loss,
     next_token_loss,
     pretraining_loss,
-    smoothed_cross_entropy,
     soft_distillation,
     translation_loss,
 )
@@ -46,6 +46,7 @@ __all__ = [
     "Evaluate",
     "History",
     "Loss",
+    "LossFunction",
     "Muon",
     "NonFiniteLoss",
     "Optimizer",
@@ -72,7 +73,6 @@ __all__ = [
     "resume",
     "running_mean",
     "save_checkpoint",
-    "smoothed_cross_entropy",
     "soft_distillation",
     "tied_embeddings",
     "translation_loss",

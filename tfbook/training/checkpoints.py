@@ -59,7 +59,7 @@ class DamagedCheckpoint(CheckpointError):
 
 
 def save_checkpoint(path: str | Path, model: nn.Module, optimizer: Optimizer, history: History) -> None:
-    """Writes weights, optimiser, history and random state to `path` at one stroke; a crash leaves the old file.
+    """Writes weights, optimizer, history and random state to `path` atomically: a crash leaves the old file.
 
     The checkpoint before it stays beside it, as `path`.previous. Of several processes the first writes.
     """
@@ -73,8 +73,8 @@ def save_checkpoint(path: str | Path, model: nn.Module, optimizer: Optimizer, hi
 def load_checkpoint(path: str | Path, model: nn.Module, optimizer: Optimizer) -> History:
     """Restores what `save_checkpoint` wrote, random state included, and returns the history so far.
 
-    Raises FileNotFoundError; DamagedCheckpoint; and CheckpointError when it belongs to another model or optimiser. Then
-    model, optimiser and random state stay as they were.
+    Raises FileNotFoundError; DamagedCheckpoint; and CheckpointError when it belongs to another model or optimizer. Then
+    model, optimizer and random state stay as they were.
     """
     return _restore(path, _read_checkpoint(path), model, optimizer)
 
@@ -110,7 +110,7 @@ def _restore(path: str | Path, content: dict[str, Any], model: nn.Module, optimi
         optimizer.load_state_dict(content["optimizer"])  # changes nothing when it raises
     except Exception as error:
         runtime.set_random_state(before)
-        raise CheckpointError(f"checkpoint {path} does not fit this optimiser or machine ({error!r})") from error
+        raise CheckpointError(f"checkpoint {path} does not fit this optimizer or machine ({error!r})") from error
     model.load_state_dict(content["model"])
     return content["history"]
 
@@ -139,7 +139,7 @@ def _read_checkpoint(path: str | Path) -> dict[str, Any]:
             parts = {name: content[name] for name in ("model", "optimizer", "random")}
             return parts | {"history": History(**content["history"])}
         except Exception as error:  # a cut or foreign file makes the reader raise nearly anything
-            message = f"checkpoint {path} is damaged ({type(error).__name__}); delete it to start afresh"
+            message = f"checkpoint {path} is damaged ({type(error).__name__}); delete it to start over"
             raise DamagedCheckpoint(message) from error
 
 

@@ -1,20 +1,21 @@
-"""Several processes that train one model: each has the gradient of its share of a batch, and all take the same step.
+"""Data parallelism: each process has the gradient of its share of a batch, and all take the same step with their sum.
 
 `torchrun --nproc-per-node 2 -m tfbook.pretrain` starts two. Without it there is one process, and nothing here costs
-anything.
+anything. `DistributedDataParallel` averages gradients, which is exact where all shares are equally large; sums can be
+divided by what all processes counted.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
+from itertools import compress
 from typing import Any
 
 import torch
+from torch import Tensor, nn
 from torch import distributed as dist
-from torch import nn
-from torch.nn.parallel import DistributedDataParallel
 
 from tfbook import runtime
 
@@ -35,29 +36,33 @@ def processes() -> Iterator[None]:
         dist.destroy_process_group()
 
 
-def count() -> int:
+def world_size() -> int:
     """How many processes train together."""
     return dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
 
 
 def rank() -> int:
     """This one's number, from 0; number 0 writes files and speaks to the reader."""
-    return dist.get_rank() if count() > 1 else 0
+    return dist.get_rank() if world_size() > 1 else 0
 
 
 def mean(value: float) -> float:
     """Mean over the processes, the same number in each."""
-    if count() == 1:
-        return value
-    total = torch.tensor(value, dtype=torch.float64, device=runtime.device())
-    dist.all_reduce(total)
-    return total.item() / count()
+    return float(total(torch.tensor(value, dtype=torch.float64))) / world_size()
+
+
+def total(value: float | Tensor) -> float | Tensor:
+    """Sum over the processes, the same in each."""
+    if world_size() > 1:
+        value = torch.as_tensor(value, device=runtime.device()).clone()
+        dist.all_reduce(value)
+    return value
 
 
 def all_gathered(value: Any) -> list[Any]:
     """The value of each process, in the order of their numbers."""
-    values = [value] * count()
-    if count() > 1:
+    values = [value] * world_size()
+    if world_size() > 1:
         dist.all_gather_object(values, value)
     return values
 
@@ -68,15 +73,26 @@ def first_in_turn() -> Iterator[None]:
     if rank() > 0:
         dist.barrier()
     yield
-    if count() > 1 and rank() == 0:
+    if world_size() > 1 and rank() == 0:
         dist.barrier()
 
 
-def shared(model: nn.Module) -> nn.Module:
-    """The model with weights equal in all processes, whose gradients become their mean; alone, the model as it is."""
-    return model if count() == 1 else DistributedDataParallel(model)
+def broadcast(model: nn.Module) -> None:
+    """Every process gets the weights of the first."""
+    if world_size() > 1:
+        for weight in model.state_dict().values():
+            dist.broadcast(weight, 0)
 
 
-def gathering(model: nn.Module, wanted: bool) -> AbstractContextManager[None]:
-    """A context in which `backward` forms the mean over the processes only if `wanted`; else it waits for later."""
-    return nullcontext() if wanted or not isinstance(model, DistributedDataParallel) else model.no_sync()
+def add_gradients(model: nn.Module) -> None:
+    """Every gradient becomes the sum over the processes, and where one process has none, its share is 0."""
+    if world_size() == 1:
+        return
+    weights = [weight for weight in model.parameters() if weight.requires_grad]
+    present = total(torch.tensor([weight.grad is not None for weight in weights], device=weights[0].device).int())
+    weights = list(compress(weights, present.tolist()))
+    shares = [torch.zeros_like(weight) if weight.grad is None else weight.grad for weight in weights]
+    together = nn.utils.parameters_to_vector(shares)  # one message instead of one for each weight
+    dist.all_reduce(together)
+    for weight, gradient in zip(weights, together.split([share.numel() for share in shares]), strict=True):
+        weight.grad = gradient.view_as(weight)

@@ -7,7 +7,7 @@ import signal
 import statistics
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,10 +19,11 @@ from torch import Tensor, nn
 from tfbook import runtime
 from tfbook.training import distributed, optimizers
 from tfbook.training.checkpoints import History, resume, save_checkpoint
+from tfbook.training.losses import Loss, at_least_one
 from tfbook.training.optimizers import Optimizer
 from tfbook.training.schedules import Schedule, constant
 
-Loss = Callable[[nn.Module, Any], Tensor]
+LossFunction = Callable[[nn.Module, Any], Loss | Tensor]  # of the model and a batch
 
 
 Evaluate = Callable[[nn.Module], dict[str, float]]
@@ -35,9 +36,9 @@ Report = Callable[[History], None]
 class Recipe:
     """How long and how to train. `lr` is AdamW's learning rate; `clip` bounds the norm of the gradient.
 
-    `weight_decay` shrinks matrices, embeddings among them, and leaves biases and gains alone. The optimiser "muon"
-    takes the matrices of the blocks, with `momentum` and updates of size lr · `rms`, and leaves the rest to AdamW. A
-    step reads `accumulate` batches, as if they were one: for batches that do not fit into memory at once.
+    `weight_decay` shrinks matrices, embeddings among them, and leaves biases and the weights of norms alone. The
+    optimizer "muon" takes the matrices of the blocks, with `momentum` and steps of size lr · `rms`, and leaves the rest
+    to AdamW. A step reads `accumulate` batches, as if they were one: for batches that do not fit into memory at once.
 
     With `mixed_precision` matrix products run at `runtime.precision()`; steps of many small products, such as those of
     recurrent networks, gain nothing from it.
@@ -45,21 +46,22 @@ class Recipe:
 
     steps: int
     lr: float = 1e-3
-    tables: float = 1.0  # factor on the learning rate of a table of words that is the output's matrix, too
+    embedding_lr_factor: float = 1.0  # on the learning rate of an embedding that is tied to the output's matrix
     schedule: Schedule = constant
     betas: tuple[float, float] = (0.9, 0.999)
     weight_decay: float = 0.0
     clip: float = 1.0
     optimizer: str = "adamw"  # or "muon"
     momentum: float = 0.95  # Muon's
-    rms: float = 0.2  # Muon's, 0.2 being what AdamW's updates have
+    rms: float = 0.2  # Muon's, 0.2 being what AdamW's steps have
     accumulate: int = 1
     evaluate_every: int = 100
     checkpoint_every: int = 100
     mixed_precision: bool = True
 
     def __post_init__(self) -> None:
-        for name in ("steps", "lr", "tables", "clip", "rms", "accumulate", "evaluate_every", "checkpoint_every"):
+        positive = ("steps", "lr", "embedding_lr_factor", "clip", "rms", "accumulate")
+        for name in (*positive, "evaluate_every", "checkpoint_every"):
             if not getattr(self, name) > 0:
                 raise ValueError(f"{name} is {getattr(self, name)}; expected more than 0")
         if self.weight_decay < 0:
@@ -112,35 +114,83 @@ def _optimizer(model: nn.Module, recipe: Recipe) -> Optimizer:
         raise ValueError(
             f"model {type(model).__name__} has nothing to train; expected parameters that require gradients"
         )
-    options = {"lr": recipe.lr, "betas": recipe.betas, "weight_decay": recipe.weight_decay, "factor": recipe.tables}
+    names = ("lr", "betas", "weight_decay", "embedding_lr_factor")
+    options = {name: getattr(recipe, name) for name in names}
     if recipe.optimizer == "muon":
         return optimizers.muon(model, **options, momentum=recipe.momentum, rms=recipe.rms)
-    return optimizers.adamw(parameters, **options, tables=optimizers.tied_embeddings(model))
+    return optimizers.adamw(parameters, **options, embeddings=optimizers.tied_embeddings(model))
 
 
-def _gradient(model: nn.Module, loss: Loss, batches: Callable[[int], Any], recipe: Recipe, step: int) -> float:
-    """Mean loss over the batches of a step, whose gradient is left in the weights."""
-    device, total, parts = next(model.parameters()).device, 0.0, recipe.accumulate
-    for part in range(parts):
-        with runtime.autocast(recipe.mixed_precision), distributed.gathering(model, wanted=part + 1 == parts):
-            value = loss(model, batches(step * parts + part).to(device))
-        if not isinstance(value, Tensor) or value.shape or not value.requires_grad:
-            expected = "a Tensor of shape () that depends on the model's weights"
-            raise ValueError(f"loss returned {_described(value)}; expected {expected}")
-        (value / parts).backward()
-        total += value.detach() / parts
-    return distributed.mean(float(total))
+def _gradient(model: nn.Module, loss: LossFunction, batches: Callable[[int], Any], recipe: Recipe, step: int) -> float:
+    """Σ total / Σ count over the batches of a step in all processes; its gradient is left in the weights."""
+    numbers = range(step * recipe.accumulate, (step + 1) * recipe.accumulate)
+    losses = (_loss(model, loss, batches(number), recipe) for number in numbers)
+    value = _backward(next(losses)) if recipe.accumulate == 1 else _accumulate(model, losses)
+    distributed.add_gradients(model)
+    return float(distributed.total(value))
+
+
+def _loss(model: nn.Module, loss: LossFunction, batch: Any, recipe: Recipe) -> Loss:
+    with runtime.autocast(recipe.mixed_precision):
+        found = loss(model, batch.to(next(model.parameters()).device))
+    totals = found.totals if isinstance(found, Loss) else [found]
+    if not all(isinstance(total, Tensor) and not total.shape and total.requires_grad for total in totals):
+        expected = "a Loss, or a Tensor of shape (), that depends on the model's weights"
+        raise ValueError(f"loss returned {_described(found)}; expected {expected}")
+    return found if isinstance(found, Loss) else Loss(found, 1)
+
+
+def _backward(found: Loss) -> Tensor:
+    """One batch: its counts are known before its gradient. Returns this process's share of the mean."""
+    share = found.over([distributed.total(count) for count in found.counts])
+    share.backward()
+    return share.detach()
+
+
+@dataclass
+class _Term:
+    """One term of a loss, summed over batches, and its gradient."""
+
+    gradients: list[Tensor | None]
+    total: float | Tensor = 0.0
+    count: int | Tensor = 0
+
+    def add(self, weights: list[nn.Parameter], total: Tensor, count: int | Tensor, *, last: bool) -> None:
+        """The total of one more batch; `last` unless other terms need its graph."""
+        for weight, gradient in zip(weights, self.gradients, strict=True):
+            weight.grad = gradient  # to which `backward` adds
+        total.backward(retain_graph=not last)
+        self.gradients = [weight.grad for weight in weights]
+        self.total, self.count = self.total + total.detach(), self.count + count
+
+
+def _accumulate(model: nn.Module, losses: Iterable[Loss]) -> Tensor:
+    """Several batches: until all are counted, each term has a gradient of its own. Returns what `_backward` does."""
+    weights = [weight for weight in model.parameters() if weight.requires_grad]
+    terms: list[_Term] = []
+    for found in losses:
+        terms = terms or [_Term([None] * len(weights)) for _ in found.totals]
+        for number, (term, total, count) in enumerate(zip(terms, found.totals, found.counts, strict=True), 1):
+            term.add(weights, total, count, last=number == len(terms))
+        del found, total  # the graph that they hold, before the next batch makes one
+    counts = [at_least_one(distributed.total(term.count)) for term in terms]
+    for weight, *gradients in zip(weights, *(term.gradients for term in terms), strict=True):
+        shares = [gradient / count for gradient, count in zip(gradients, counts, strict=True) if gradient is not None]
+        weight.grad = sum(shares) if shares else None
+    return sum(term.total / count for term, count in zip(terms, counts, strict=True))
 
 
 def _described(value: object) -> str:
+    if isinstance(value, Loss):
+        return f"a Loss of {' + '.join(map(_described, value.totals))}"
     form = f" of shape {tuple(value.shape)}, requires_grad {value.requires_grad}" if isinstance(value, Tensor) else ""
     return f"a {type(value).__name__}{form}"
 
 
-def _update(model: nn.Module, value: float, optimizer: Optimizer, recipe: Recipe, history: History) -> None:
-    """One update, written down in `history`; the weights stay as they are when loss or gradient is not finite."""
+def _step(model: nn.Module, value: float, optimizer: Optimizer, recipe: Recipe, history: History) -> None:
+    """One step, written down in `history`; the weights stay as they are when loss or gradient is not finite."""
     for group in optimizer.param_groups:
-        group["lr"] = recipe.lr * group.get("factor", 1) * recipe.schedule(history.steps, recipe.steps)
+        group["lr"] = recipe.lr * group.get("lr_factor", 1) * recipe.schedule(history.steps, recipe.steps)
     norm = nn.utils.clip_grad_norm_(model.parameters(), recipe.clip).item()
     if not math.isfinite(value) or not math.isfinite(norm):
         raise NonFiniteLoss(value, norm, history)
@@ -167,7 +217,7 @@ def _evaluate(model: nn.Module, evaluate: Evaluate | None, report: Report | None
 
 def fit(
     model: nn.Module,
-    loss: Loss,
+    loss: LossFunction,
     batches: Callable[[int], Any],
     recipe: Recipe,
     *,
@@ -175,25 +225,28 @@ def fit(
     checkpoint: str | Path | None = None,
     report: Report | None = None,
 ) -> History:
-    """Minimises `loss(model, batches(number))` for `recipe.steps` steps and returns the history.
+    """Minimizes `loss(model, batches(number))` for `recipe.steps` steps and returns the history.
+
+    A step follows the gradient of Σ total / Σ count, the totals and counts of a `Loss` summed over its batches and over
+    all processes. A loss may also return one number as a Tensor: it counts as 1, so that batches are averaged, large or
+    small.
 
     `batches` maps a number to a batch (a tensor, or what has `.to(device)`), the same whenever it is asked for, so that
     a run resumed from `checkpoint` sees what it would have seen; step s reads batch s, or `accumulate` batches from
     number s · `accumulate` on. `report` is called after each evaluation. The stop button ends training after the
-    current step. Inside `distributed.processes()` each process makes batches of its own and `loss` is given the model
-    as those share it, to call and no more. The model comes back in eval mode. Raises NonFiniteLoss, CheckpointError,
-    and ValueError when there is nothing to train.
+    current step. Inside `distributed.processes()` each process makes batches of its own. The model comes back in eval
+    mode. Raises NonFiniteLoss, CheckpointError, and ValueError when there is nothing to train.
     """
     optimizer = _optimizer(model, recipe)
     history = History() if checkpoint is None else resume(checkpoint, model, optimizer)
-    shared = distributed.shared(model.train())
+    distributed.broadcast(model.train())
     with _interrupt_as_flag() as stop, _progress(history.steps, recipe.steps) as bar:
         last = history.steps >= recipe.steps
         while not last:
             start, before = time.perf_counter(), history.elapsed
             optimizer.zero_grad(set_to_none=True)
-            value = _gradient(shared, loss, batches, recipe, history.steps)
-            _update(model, value, optimizer, recipe, history)
+            value = _gradient(model, loss, batches, recipe, history.steps)
+            _step(model, value, optimizer, recipe, history)
             history.seconds.append(before + time.perf_counter() - start)
             last = history.steps == recipe.steps or distributed.mean(stop.is_set()) > 0
             if history.steps % recipe.evaluate_every == 0 or last:

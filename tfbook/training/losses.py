@@ -1,4 +1,4 @@
-"""Every loss of the course. Shapes: batch, time, vocab, label."""
+"""Every loss of the course, each as a total and a count. Shapes: batch, time, vocab, label."""
 
 from __future__ import annotations
 
@@ -8,54 +8,83 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from tfbook.attention.masks import padding_mask
-from tfbook.models.bert import BertForPretraining, MaskedLanguageModel
-from tfbook.models.bert_variants import Electra
-from tfbook.models.vit import Heads
 from tfbook.text.masking import IGNORE_INDEX, Masked
 from tfbook.text.pairs import Batch
 from tfbook.text.vocabulary import PAD
 
-# ---- the loop ----------------------------------------------------------------------------------------------------
+# ---- totals and counts -------------------------------------------------------------------------------------------
 
 
-def smoothed_cross_entropy(
-    logits: Float[Tensor, "*rows vocab"], targets: Int[Tensor, "*rows"], *, smoothing: float, ignore: int = -100
-) -> Float[Tensor, ""]:
-    """−(1 − ε) log p(target) − ε mean_v log p(v), mean over targets but `ignore` (Szegedy et al., 2016, section 7).
+class Loss:
+    """A total over a batch and the count to divide it by: its `mean` is what is minimized.
 
-    ε is `smoothing`; at 0 it is the cross-entropy. Raises ValueError unless 0 ≤ ε < 1.
+    Kept apart, they add up. Over batches and processes Σ total / Σ count is the mean over one large batch, however
+    uneven the parts. `a + b` is a loss with two terms, each with its own count; its mean is the sum of both means.
+    """
+
+    def __init__(self, total: Float[Tensor, ""], count: int | Int[Tensor, ""]):
+        self.totals: list[Tensor] = [total]
+        self.counts: list[int | Tensor] = [count]
+
+    @property
+    def mean(self) -> Float[Tensor, ""]:
+        """Σ total / count over the terms; 0, and not 0/0, for a term that counts nothing."""
+        return self.over(self.counts)
+
+    def over(self, counts: list[int | Tensor]) -> Float[Tensor, ""]:
+        """The totals over other counts, such as those of all batches of a step."""
+        return sum(total / at_least_one(count) for total, count in zip(self.totals, counts, strict=True))
+
+    def __add__(self, other: Loss) -> Loss:
+        both = Loss(self.totals[0], self.counts[0])
+        both.totals, both.counts = self.totals + other.totals, self.counts + other.counts
+        return both
+
+
+def at_least_one(count: int | Tensor) -> Tensor:
+    """The count to divide by, without waiting for the device that it lies on."""
+    return torch.as_tensor(count).clamp(min=1)
+
+
+# ---- language models and translation -----------------------------------------------------------------------------
+
+
+def next_token_loss(model: nn.Module, ids: Int[Tensor, "batch time"]) -> Loss:
+    """−log p of each id but the first, given those before it, in nats; counts these ids."""
+    targets = ids[:, 1:]
+    logits = model(ids[:, :-1]).flatten(0, 1).float()
+    return Loss(F.cross_entropy(logits, targets.flatten(), reduction="sum"), targets.numel())
+
+
+def translation_loss(model: nn.Module, batch: Batch, *, smoothing: float = 0.0) -> Loss:
+    """−(1 − ε) log p(token) − ε mean_v log p(v), in nats; counts the target tokens without padding.
+
+    ε is `smoothing` (Szegedy et al., 2016, section 7); at 0 this is the cross-entropy. Raises ValueError unless
+    0 ≤ ε < 1.
     """
     if not 0 <= smoothing < 1:
         raise ValueError(f"smoothing is {smoothing}; expected 0 ≤ smoothing < 1")
-    logp, counted = torch.log_softmax(logits.float(), dim=-1), targets != ignore
-    right = logp.gather(-1, targets.masked_fill(~counted, 0)[..., None])[..., 0]
-    losses = (1 - smoothing) * right + smoothing * logp.mean(dim=-1)
-    return -losses[counted].mean()
+    logits = model(batch.source, batch.source_lengths, batch.target_in).logits.flatten(0, 1).float()
+    targets = batch.target_out.flatten()
+    total = F.cross_entropy(logits, targets, ignore_index=PAD, label_smoothing=smoothing, reduction="sum")
+    return Loss(total, (targets != PAD).sum())
 
 
-def translation_loss(model: nn.Module, batch: Batch, *, smoothing: float = 0.0) -> Float[Tensor, ""]:
-    """Mean cross-entropy in nats a target word, padding left out; `smoothing` as in `smoothed_cross_entropy`."""
-    logits = model(batch.source, batch.source_lengths, batch.target_in).logits
-    return smoothed_cross_entropy(logits, batch.target_out, smoothing=smoothing, ignore=PAD)
+# ---- BERT and ELECTRA --------------------------------------------------------------------------------------------
 
 
-def next_token_loss(model: nn.Module, ids: Int[Tensor, "batch time"]) -> Float[Tensor, ""]:
-    """Mean cross-entropy of each id but the first, given those before it, in nats."""
-    return F.cross_entropy(model(ids[:, :-1]).flatten(0, 1).float(), ids[:, 1:].flatten())
-
-
-def masked_token_loss(logits: Float[Tensor, "word vocab"], words: Int[Tensor, " word"]) -> Float[Tensor, ""]:
-    """−mean log p(word) in nats, from the logits at the words that were drawn; 0, and not 0/0, where none was."""
-    return F.cross_entropy(logits.float(), words, reduction="sum") / max(1, len(words))
+def masked_token_loss(logits: Float[Tensor, "token vocab"], targets: Int[Tensor, " token"]) -> Loss:
+    """−log p(target) in nats, from the logits at the masked tokens; counts these."""
+    return Loss(F.cross_entropy(logits.float(), targets, reduction="sum"), len(targets))
 
 
 def masked_loss(
-    model: MaskedLanguageModel,
+    model: nn.Module,
     masked: Masked,
     lengths: Int[Tensor, " batch"],
     segments: Int[Tensor, "batch time"] | None = None,
-) -> Float[Tensor, ""]:
-    """−mean log p(word | text with words hidden) over the words that were drawn, in nats; 0 where none was.
+) -> Loss:
+    """−log p(token | masked text) in nats, by a `MaskedLanguageModel`; counts the masked tokens.
 
     Only their positions go through the head, which is the larger part of a small model's work.
     """
@@ -64,72 +93,86 @@ def masked_loss(
 
 
 def pretraining_loss(
-    model: BertForPretraining,
+    model: nn.Module,
     masked: Masked,
     lengths: Int[Tensor, " batch"],
     segments: Int[Tensor, "batch time"],
     labels: Int[Tensor, " batch"],
-) -> Float[Tensor, ""]:
-    """`masked_loss` + −mean log p(label | both sentences): both tasks after one reading (section A.2)."""
-    asked = masked.targets != IGNORE_INDEX
-    x = model.bert(masked.ids, lengths, segments)
-    return masked_token_loss(model.head(x[asked]), masked.targets[asked]) + F.cross_entropy(
-        model.next_sentence(x).float(), labels
-    )
+) -> Loss:
+    """`masked_loss` + next-sentence prediction, −log p(label | both sentences), which counts pairs (section A.2).
 
-
-def electra_loss(
-    model: Electra, masked: Masked, lengths: Int[Tensor, " batch"], *, weight: float = 50.0
-) -> Float[Tensor, ""]:
-    """Masked loss of the generator + `weight` · binary cross-entropy over all tokens (Clark et al., 2020, eq. 1).
-
-    What the generator draws reaches the discriminator as ids, through which no gradient flows. Where it draws the
-    right word, nothing was replaced.
+    By a `BertForPretraining`, both tasks in one pass.
     """
     asked = masked.targets != IGNORE_INDEX
-    words = masked.targets[asked]
+    x = model.bert(masked.ids, lengths, segments)
+    next_sentence = F.cross_entropy(model.next_sentence(x).float(), labels, reduction="sum")
+    return masked_token_loss(model.head(x[asked]), masked.targets[asked]) + Loss(next_sentence, len(labels))
+
+
+def electra_loss(model: nn.Module, masked: Masked, lengths: Int[Tensor, " batch"], *, weight: float = 50.0) -> Loss:
+    """Masked loss of the generator + `weight` · binary cross-entropy over all tokens (Clark et al., 2020, eq. 1).
+
+    What the generator of an `Electra` samples reaches the discriminator as ids, through which no gradient flows. Where
+    it samples the right token, nothing was replaced.
+    """
+    asked = masked.targets != IGNORE_INDEX
+    targets = masked.targets[asked]
     logits = model.generator.head(model.generator.bert(masked.ids, lengths)[asked])
-    drawn = torch.multinomial(logits.detach().float().softmax(dim=-1), 1)[:, 0]
-    said = model.discriminator(masked.ids.masked_scatter(asked, drawn), lengths)[..., 0].float()
-    replaced = torch.zeros_like(said).masked_scatter(asked, (drawn != words).float())
-    there = padding_mask(lengths, said.shape[1])
-    return masked_token_loss(logits, words) + weight * F.binary_cross_entropy_with_logits(said[there], replaced[there])
+    sampled = torch.multinomial(logits.detach().float().softmax(dim=-1), 1)[:, 0]
+    scores = model.discriminator(masked.ids.masked_scatter(asked, sampled), lengths)[..., 0].float()
+    replaced = torch.zeros_like(scores).masked_scatter(asked, (sampled != targets).float())
+    real = padding_mask(lengths, scores.shape[1])
+    total = F.binary_cross_entropy_with_logits(scores[real], replaced[real], reduction="sum")
+    return masked_token_loss(logits, targets) + Loss(weight * total, real.sum())
+
+
+# ---- distillation ------------------------------------------------------------------------------------------------
 
 
 def distillation_loss(
     student: Float[Tensor, "*rows label"], teacher: Float[Tensor, "*rows label"], *, temperature: float = 2.0
-) -> Float[Tensor, ""]:
-    """T² KL(softmax(teacher / T) ‖ softmax(student / T)), mean over rows (Hinton et al., 2015, section 2).
+) -> Loss:
+    """T² KL(softmax(teacher / T) ‖ softmax(student / T)); counts rows (Hinton et al., 2015, section 2).
 
     T² keeps the gradient's size as T grows; none flows into the teacher. Raises ValueError unless `temperature` > 0.
     """
     if not temperature > 0:
         raise ValueError(f"temperature is {temperature}; expected more than 0")
     soft, own = (torch.log_softmax(logits.float() / temperature, dim=-1) for logits in (teacher.detach(), student))
-    return temperature**2 * (soft.exp() * (soft - own)).sum(dim=-1).mean()
+    divergence = (soft.exp() * (soft - own)).sum(dim=-1)
+    return Loss(temperature**2 * divergence.sum(), divergence.numel())
 
 
 def hard_distillation(
-    said: Heads, labels: Int[Tensor, " batch"], teacher: Float[Tensor, "batch label"]
-) -> Float[Tensor, ""]:
-    """½ CE(label's head, label) + ½ CE(teacher's head, the teacher's first guess) (Touvron et al., 2021, eq. 3)."""
-    own = F.cross_entropy(said.label.float(), labels)
-    return (own + F.cross_entropy(said.teacher.float(), teacher.argmax(dim=-1))) / 2
+    heads: tuple[Float[Tensor, "batch label"], Float[Tensor, "batch label"]],
+    labels: Int[Tensor, " batch"],
+    teacher: Float[Tensor, "batch label"],
+) -> Loss:
+    """½ CE(first head, label) + ½ CE(second head, the teacher's first guess); counts images.
+
+    `heads` are the logits of a `Deit`'s two heads, `teacher` those of its teacher (Touvron et al., 2021, eq. 3).
+    """
+    own, imitating = heads
+    total = F.cross_entropy(own.float(), labels, reduction="sum")
+    imitated = F.cross_entropy(imitating.float(), teacher.argmax(dim=-1), reduction="sum")
+    return Loss((total + imitated) / 2, len(labels))
 
 
 def soft_distillation(
-    said: Heads,
+    heads: tuple[Float[Tensor, "batch label"], Float[Tensor, "batch label"]],
     labels: Int[Tensor, " batch"],
     teacher: Float[Tensor, "batch label"],
     *,
     temperature: float = 3.0,
     share: float = 0.1,
-) -> Float[Tensor, ""]:
-    """(1 − λ) CE(label's head, label) + λ T² KL(teacher ‖ teacher's head), both softened by T (eq. 2).
+) -> Loss:
+    """(1 − λ) CE(first head, label) + λ T² KL(teacher ‖ second head), both softened by T; counts images (eq. 2).
 
     λ is `share`. Raises ValueError unless 0 ≤ λ ≤ 1 and T > 0.
     """
     if not 0 <= share <= 1:
         raise ValueError(f"share is {share}; expected 0 to 1")
-    imitated = distillation_loss(said.teacher, teacher, temperature=temperature)
-    return (1 - share) * F.cross_entropy(said.label.float(), labels) + share * imitated
+    own, imitating = heads
+    (imitated,) = distillation_loss(imitating, teacher, temperature=temperature).totals
+    total = F.cross_entropy(own.float(), labels, reduction="sum")
+    return Loss((1 - share) * total + share * imitated, len(labels))

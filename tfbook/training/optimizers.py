@@ -1,4 +1,4 @@
-"""What turns gradients into updates: AdamW for every weight, or Muon for the matrices inside the blocks.
+"""What turns gradients into steps: AdamW for every weight, or Muon for the matrices inside the blocks.
 
 Shapes: batch, rows, columns of a matrix of weights.
 """
@@ -19,22 +19,31 @@ from torch.optim import AdamW
 
 
 def tied_embeddings(model: nn.Module) -> set[nn.Parameter]:
-    """The tables of embeddings that are the output's matrix as well."""
+    """The embeddings that are tied to the output's matrix."""
     outputs = {module.weight for module in model.modules() if isinstance(module, nn.Linear)}
     return outputs & {module.weight for module in model.modules() if isinstance(module, nn.Embedding)}
 
 
 def decay_groups(
-    parameters: Iterable[nn.Parameter], weight_decay: float, *, tables: Collection[nn.Parameter] = (), factor: float = 1
+    parameters: Iterable[nn.Parameter],
+    weight_decay: float,
+    *,
+    embeddings: Collection[nn.Parameter] = (),
+    embedding_lr_factor: float = 1,
 ) -> list[dict[str, Any]]:
-    """Groups for an optimiser: matrices shrink by `weight_decay`; vectors (biases, gains) say where, not how much.
+    """Groups for an optimizer: matrices shrink by `weight_decay`; vectors (biases, weights of norms) do not.
 
-    `factor` is that of the learning rate for `tables`, a row of which has a gradient only where its word occurs.
+    `embeddings` learn at the learning rate times `embedding_lr_factor`: a row of them has a gradient only where its
+    token occurs.
     """
-    parameters, tables = list(parameters), set(tables)
+    parameters, tied = list(parameters), set(embeddings)
     groups = [
-        {"params": [p for p in parameters if p.ndim >= 2 and p not in tables], "weight_decay": weight_decay},
-        {"params": [p for p in parameters if p in tables], "weight_decay": weight_decay, "factor": factor},
+        {"params": [p for p in parameters if p.ndim >= 2 and p not in tied], "weight_decay": weight_decay},
+        {
+            "params": [p for p in parameters if p in tied],
+            "weight_decay": weight_decay,
+            "lr_factor": embedding_lr_factor,
+        },
         {"params": [p for p in parameters if p.ndim < 2], "weight_decay": 0.0},
     ]
     return [group for group in groups if group["params"]]
@@ -46,11 +55,11 @@ def adamw(
     lr: float,
     betas: tuple[float, float],
     weight_decay: float,
-    tables: Collection[nn.Parameter] = (),
-    factor: float = 1,
+    embeddings: Collection[nn.Parameter] = (),
+    embedding_lr_factor: float = 1,
 ) -> torch.optim.Optimizer:
-    """PyTorch's AdamW in one kernel where there is one (Loshchilov & Hutter, 2019)."""
-    groups = decay_groups(parameters, weight_decay, tables=tables, factor=factor)
+    """PyTorch's AdamW (Loshchilov & Hutter, 2019), fused into one CUDA kernel or CPU loop where there is one."""
+    groups = decay_groups(parameters, weight_decay, embeddings=embeddings, embedding_lr_factor=embedding_lr_factor)
     fused = groups[0]["params"][0].device.type in ("cpu", "cuda")
     return AdamW(groups, lr=lr, betas=betas, fused=fused)
 
@@ -81,7 +90,7 @@ class Muon(torch.optim.Optimizer):
     """m ← μ m + g, then W ← (1 − lr · decay) W − lr · rms · √max(rows, columns) · orthogonal(g + μ m).
 
     Momentum as Nesterov's, with all its directions made equally long (Jordan et al., 2024). An orthogonal matrix has
-    entries of size 1 / √max(rows, columns), so those of the update have the size lr · `rms`; 0.2 is what AdamW's have,
+    entries of size 1 / √max(rows, columns), so those of a step have the size lr · `rms`; 0.2 is what AdamW's have,
     whose learning rate then fits (Liu et al., 2025, section 2.2). Raises ValueError for what is no matrix.
     """
 
@@ -101,13 +110,13 @@ class Muon(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self, closure: None = None) -> None:
-        """One update. Matrices of one shape take it together, which small ones do in a third of the time."""
+        """One step. Matrices of one shape take it together, which small ones do in a third of the time."""
         for group in self.param_groups:
             trained = [matrix for matrix in group["params"] if matrix.grad is not None]
             for shape, alike in groupby(trained, key=lambda matrix: tuple(matrix.shape)):
-                self._update(list(alike), group["rms"] * math.sqrt(max(shape)), group)
+                self._step(list(alike), group["rms"] * math.sqrt(max(shape)), group)
 
-    def _update(self, matrices: list[nn.Parameter], scale: float, group: dict[str, Any]) -> None:
+    def _step(self, matrices: list[nn.Parameter], scale: float, group: dict[str, Any]) -> None:
         directions = orthogonal(torch.stack([self._nesterov(matrix, group["momentum"]) for matrix in matrices]))
         for matrix, direction in zip(matrices, directions, strict=True):
             matrix.mul_(1 - group["lr"] * group["weight_decay"]).sub_(direction, alpha=group["lr"] * scale)
@@ -120,7 +129,7 @@ class Muon(torch.optim.Optimizer):
 
 
 def hidden_matrices(model: nn.Module) -> list[nn.Parameter]:
-    """The matrices inside the model's blocks, which are what stands in an `nn.ModuleList`; no table of embeddings.
+    """The matrices inside the model's blocks, which are what stands in an `nn.ModuleList`, without embeddings.
 
     Raises ValueError when there are none.
     """
@@ -134,7 +143,7 @@ def hidden_matrices(model: nn.Module) -> list[nn.Parameter]:
 
 
 class ChainedOptimizer:
-    """Optimisers of different weights that take their steps together: what a training loop asks of one."""
+    """Optimizers of different weights that take their steps together: what a training loop asks of one."""
 
     def __init__(self, *parts: torch.optim.Optimizer):
         self.parts = parts
@@ -145,7 +154,7 @@ class ChainedOptimizer:
         return [group for part in self.parts for group in part.param_groups]
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """Every gradient is forgotten."""
+        """Forgets every gradient."""
         for part in self.parts:
             part.zero_grad(set_to_none)
 
@@ -170,7 +179,7 @@ class ChainedOptimizer:
             raise
 
 
-Optimizer = torch.optim.Optimizer | ChainedOptimizer  # what `train.fit` and checkpoints work with
+Optimizer = torch.optim.Optimizer | ChainedOptimizer  # what `fit` and checkpoints work with
 
 
 def muon(
@@ -181,13 +190,20 @@ def muon(
     weight_decay: float,
     momentum: float,
     rms: float,
-    factor: float = 1,
+    embedding_lr_factor: float = 1,
 ) -> ChainedOptimizer:
-    """Muon for the hidden matrices; AdamW for tables and vectors, at the same learning rate."""
+    """Muon for the hidden matrices; AdamW for embeddings and vectors, at the same learning rate."""
     matrices = hidden_matrices(model)
     hidden = set(matrices)
     rest = [parameter for parameter in model.parameters() if parameter not in hidden]
     return ChainedOptimizer(
         Muon(matrices, lr=lr, momentum=momentum, weight_decay=weight_decay, rms=rms),
-        adamw(rest, lr=lr, betas=betas, weight_decay=weight_decay, tables=tied_embeddings(model), factor=factor),
+        adamw(
+            rest,
+            lr=lr,
+            betas=betas,
+            weight_decay=weight_decay,
+            embeddings=tied_embeddings(model),
+            embedding_lr_factor=embedding_lr_factor,
+        ),
     )

@@ -5,28 +5,57 @@
 """
 
 from tfbook.attention.efficient.banded import Banded
-from tfbook.attention.efficient.base import READ, EfficientAttention, Seeded, Visibility, in_float32, same_length
-from tfbook.attention.efficient.bigbird import BigBird
-from tfbook.attention.efficient.block_sparse import BlockAttention, Blocks, BlockSparse, rows_alike
-from tfbook.attention.efficient.layers import resample
+from tfbook.attention.efficient.base import (
+    NARROWED_BY,
+    EfficientAttention,
+    Seeded,
+    Visibility,
+    check_same_length,
+    in_float32,
+    resample,
+)
+from tfbook.attention.efficient.bigbird import BigBird, random_scores
+from tfbook.attention.efficient.block_sparse import BlockAttention, Blocks, BlockSparse, similar_rows
 from tfbook.attention.efficient.linear import Linear, LinearState, all_at_once, causal_sums, elu_plus_one, step
-from tfbook.attention.efficient.lsh import ALONE, Items, Line, Lsh, attend_near, hashed, in_turn, near, with_neighbours
-from tfbook.attention.efficient.performer import Performer, log_features, projection
+from tfbook.attention.efficient.lsh import (
+    SELF_SCORE,
+    Items,
+    Lsh,
+    attend_in_window,
+    hashed,
+    in_window,
+    interleave,
+    sort_by_bucket,
+    window_scores,
+    with_neighbors,
+)
+from tfbook.attention.efficient.performer import (
+    RISE,
+    Performer,
+    PerformerState,
+    attend_chunk,
+    attend_chunks,
+    log_features,
+    projection,
+    relative_queries,
+    stable_causal_sums,
+)
 from tfbook.attention.efficient.tiled import (
     FLOOR,
     Tiled,
     attend_by_tiles,
-    cuts,
+    attended,
     gradients,
     online_softmax,
+    slices,
     tile_scores,
-    touched,
 )
 
 __all__ = [
-    "ALONE",
     "FLOOR",
-    "READ",
+    "NARROWED_BY",
+    "RISE",
+    "SELF_SCORE",
     "Banded",
     "BigBird",
     "BlockAttention",
@@ -34,33 +63,40 @@ __all__ = [
     "Blocks",
     "EfficientAttention",
     "Items",
-    "Line",
     "Linear",
     "LinearState",
     "Lsh",
     "Performer",
+    "PerformerState",
     "Seeded",
     "Tiled",
     "Visibility",
     "all_at_once",
     "attend_by_tiles",
-    "attend_near",
+    "attend_chunk",
+    "attend_chunks",
+    "attend_in_window",
+    "attended",
     "causal_sums",
-    "cuts",
+    "check_same_length",
     "elu_plus_one",
     "gradients",
     "hashed",
     "in_float32",
-    "in_turn",
+    "in_window",
+    "interleave",
     "log_features",
-    "near",
     "online_softmax",
     "projection",
+    "random_scores",
+    "relative_queries",
     "resample",
-    "rows_alike",
-    "same_length",
+    "similar_rows",
+    "slices",
+    "sort_by_bucket",
+    "stable_causal_sums",
     "step",
     "tile_scores",
-    "touched",
-    "with_neighbours",
+    "window_scores",
+    "with_neighbors",
 ]

@@ -1,4 +1,4 @@
-"""Restricted attention: each position sees its neighbourhood."""
+"""Restricted attention: each position sees its neighborhood."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from tfbook.checks import check_positive
 class Banded(EfficientAttention):
     """Softmax attention to the keys less than `window` positions away: O(n · window) instead of O(n²).
 
-    Under a causal mask these are a token and the `window` − 1 before it, else as many on each side (Vaswani et al.,
-    2017, Table 1, "restricted"). The queries of a `block` read whole blocks of keys; small ones compute less that is
-    masked, large ones are fewer. Raises ValueError when `window` or `block` < 1.
+    Under a causal mask these are a token and the `window` − 1 before it, otherwise as many on each side (Vaswani et
+    al., 2017, Table 1, "restricted"). The queries of a `block` read whole blocks of keys: small blocks compute
+    fewer pairs that are then masked, large ones take fewer products. Raises ValueError when `window` or `block` < 1.
     """
 
     window: int
@@ -42,16 +42,16 @@ class Banded(EfficientAttention):
         q: Float[Tensor, "batch head query d_head"],
         k: Float[Tensor, "batch head key d_head"],
         v: Float[Tensor, "batch head key d_value"],
-        sight: Visibility,
+        visibility: Visibility,
         dropout: float,
     ) -> Float[Tensor, "batch head query d_value"]:
-        """Each block of queries reads the blocks of keys that its band touches."""
-        sight = sight.narrowed(self.window - 1, self.window - 1)
+        """Each block of queries reads the blocks of keys that overlap its band."""
+        visibility = visibility.narrowed(self.window - 1, self.window - 1)
         q, k, v = (in_blocks(x, self.block) for x in (q, k, v))
         rows = torch.arange(q.shape[2], device=q.device)
-        begin = sight.start + rows * self.block
-        first = ((begin - sight.before) // self.block).clamp(min=0)
-        last = ((begin + self.block - 1 + sight.after) // self.block).clamp(max=k.shape[2] - 1)
+        begin = visibility.start + rows * self.block
+        first = ((begin - visibility.before) // self.block).clamp(min=0)
+        last = ((begin + self.block - 1 + visibility.after) // self.block).clamp(max=k.shape[2] - 1)
         slots = torch.arange(int((last - first).max()) + 1, device=q.device)
-        mixed = attend_rows(q, k, v, rows, first[:, None] + slots, sight, dropout)
-        return mixed.flatten(2, 3)[:, :, : sight.queries]
+        mixed = attend_rows(q, k, v, rows, first[:, None] + slots, visibility, dropout)
+        return mixed.flatten(2, 3)[:, :, : visibility.queries]

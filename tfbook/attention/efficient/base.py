@@ -12,14 +12,14 @@ from typing import ClassVar, NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int
-from torch import Tensor
+from torch import Tensor, nn
 
 from tfbook.attention.implementations import Supports, admit
 from tfbook.attention.masks import Band, Both, Causal, Lengths, Mask, padding_mask
 
 
 class Visibility(NamedTuple):
-    """A mask as numbers: a query sees `before` keys behind it and `after` ahead, of the first `lengths` alone.
+    """A mask as numbers: a query sees `before` keys behind it and `after` ahead of it, of the first `lengths` only.
 
     The queries are the last of the keys' positions, as in `tfbook.attention.masks`.
     """
@@ -34,21 +34,21 @@ class Visibility(NamedTuple):
     def of(cls, mask: Mask | None, q: Tensor, k: Tensor) -> Visibility:
         """The narrowest of the rules that `mask` joins.
 
-        Raises NotImplementedError for a kind of mask that is not one of `tfbook.attention.masks` itself, and ValueError when
-        there are more queries than keys under a rule by position, or the lengths do not fit the batch.
+        Raises NotImplementedError for a kind of mask that is not one of `tfbook.attention.masks` itself, and ValueError
+        when there are more queries than keys under a rule by position, or the lengths do not fit the batch.
         """
         everything = q.shape[2] + k.shape[2]
         return cls(q.shape[2], k.shape[2], everything, everything).under(mask, len(q))
 
     def under(self, mask: Mask | None, batch: int) -> Visibility:
-        """What is left of the sight under one more mask."""
+        """What is left under one more mask."""
         if mask is None:
             return self
-        read = READ.get(type(mask))
-        if read is None:
-            known = ", ".join(kind.__name__ for kind in READ)
+        narrow = NARROWED_BY.get(type(mask))
+        if narrow is None:
+            known = ", ".join(kind.__name__ for kind in NARROWED_BY)
             raise NotImplementedError(f"mask is a {type(mask).__name__}, whose rule is unknown; known are {known}")
-        return read(self, mask, batch)
+        return narrow(self, mask, batch)
 
     def narrowed(self, before: int, after: int) -> Visibility:
         """At most `before` keys behind and `after` ahead."""
@@ -80,26 +80,26 @@ class Visibility(NamedTuple):
     ) -> Bool[Tensor, "*pairs"] | Bool[Tensor, "batch *pairs"]:
         """Whether the positions `query` may attend to the positions `key`, some of which may not exist."""
         ahead = key - query
-        near = (ahead >= -self.before) & (ahead <= self.after) & (key >= 0)
+        in_window = (ahead >= -self.before) & (ahead <= self.after) & (key >= 0)
         if self.lengths is None:
-            return near & (key < self.keys)
-        return near & (key < self.lengths.to(key.device).view(-1, *[1] * near.ndim))
+            return in_window & (key < self.keys)
+        return in_window & (key < self.lengths.to(key.device).view(-1, *[1] * in_window.ndim))
 
     def shown(self, device: torch.device) -> Bool[Tensor, "batch key"] | None:
-        """The keys that are no padding; None where all are none."""
+        """The keys that are not padding; None where no key is."""
         return None if self.lengths is None else padding_mask(self.lengths.to(device), self.keys)
 
 
-READ = {  # kinds of masks → how a sight narrows under one; a subclass may mean anything, so it is not here
-    Causal: lambda sight, mask, batch: sight.narrowed(sight.before, 0),
-    Band: lambda sight, mask, batch: sight.narrowed(mask.before, mask.after),
-    Lengths: lambda sight, mask, batch: sight.shortened(mask.lengths, batch),
-    Both: lambda sight, mask, batch: sight.under(mask.first, batch).under(mask.second, batch),
+NARROWED_BY = {  # kind of mask → what it leaves visible; a subclass may mean anything, so it is not looked up here
+    Causal: lambda visibility, mask, batch: visibility.narrowed(visibility.before, 0),
+    Band: lambda visibility, mask, batch: visibility.narrowed(mask.before, mask.after),
+    Lengths: lambda visibility, mask, batch: visibility.shortened(mask.lengths, batch),
+    Both: lambda visibility, mask, batch: visibility.under(mask.first, batch).under(mask.second, batch),
 }
 
 
 class EfficientAttention:
-    """An implementation with settings: subclasses are frozen dataclasses that say what they support and how they `attend`."""
+    """An implementation with settings. Subclasses are frozen dataclasses that declare what they support and attend."""
 
     supports: ClassVar[Supports]
 
@@ -114,42 +114,50 @@ class EfficientAttention:
     ) -> Float[Tensor, "batch head query d_value"]:
         """Attention as every implementation of `tfbook.attention` computes it.
 
-        Raises ValueError for shapes that do not fit and NotImplementedError for what the implementation does not support.
+        Raises ValueError for shapes that do not fit and NotImplementedError for what `supports` leaves out.
         """
         rule = admit(type(self).__name__, self.supports, q, k, v, mask, bias, dropout)
         return self.attend(q, k, v, Visibility.of(rule, q, k), dropout)
 
-    def attend(self, q: Tensor, k: Tensor, v: Tensor, sight: Visibility, dropout: float) -> Tensor:
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, visibility: Visibility, dropout: float) -> Tensor:
         """The output, for inputs that were checked."""
         raise NotImplementedError
 
 
 class Seeded:
-    """What implementations share that draw something from their `seed`."""
+    """An implementation that samples something from its `seed`: directions, rotations or random blocks."""
 
     seed: int
 
-    def redrawn(self) -> Seeded:
-        """The same implementation with the next draw: taken now and then, training comes to depend on no single one."""
+    def resampled(self) -> Seeded:
+        """The same implementation with the next seed, so that training does not come to depend on a single sample."""
         return replace(self, seed=self.seed + 1)
 
 
+def resample(model: nn.Module) -> None:
+    """Gives every implementation in the model that samples something its next sample."""
+    for layer in model.modules():
+        used = getattr(layer, "implementation", None)
+        if isinstance(used, Seeded):
+            layer.implementation = used.resampled()
+
+
 def in_float32(attend: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """Makes `attend` compute in float32 or better, since half precision loses what long sums add up; then as before."""
+    """Makes `attend` compute in float32 or better, since half precision loses small terms of a long sum."""
 
     @wraps(attend)
-    def precise(self: EfficientAttention, q: Tensor, k: Tensor, v: Tensor, sight: Visibility, dropout: float) -> Tensor:
+    def precise(
+        self: EfficientAttention, q: Tensor, k: Tensor, v: Tensor, visibility: Visibility, dropout: float
+    ) -> Tensor:
         with torch.autocast(q.device.type, enabled=False):
             wide = (x.to(torch.promote_types(x.dtype, torch.float32)) for x in (q, k, v))
-            return attend(self, *wide, sight, dropout).to(v.dtype)
+            return attend(self, *wide, visibility, dropout).to(v.dtype)
 
     return precise
 
 
-def same_length(implementation: EfficientAttention, sight: Visibility) -> None:
+def check_same_length(implementation: EfficientAttention, visibility: Visibility) -> None:
     """Raises ValueError unless there are as many queries as keys."""
-    if sight.queries != sight.keys:
-        counts = f"{sight.queries} queries and {sight.keys} keys"
-        raise ValueError(
-            f"the implementation {type(implementation).__name__} got {counts}; expected as many of both: it has no cache"
-        )
+    if visibility.queries != visibility.keys:
+        name, counts = type(implementation).__name__, f"{visibility.queries} queries and {visibility.keys} keys"
+        raise ValueError(f"the implementation {name} got {counts}; expected as many of both: it has no cache")

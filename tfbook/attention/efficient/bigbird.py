@@ -1,11 +1,11 @@
-"""BigBird: neighbours, a few positions that everybody sees, a few drawn by lot."""
+"""BigBird: a window, a few blocks that see everything and that everything sees, and a few random blocks."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Bool
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from tfbook.attention.efficient.base import Seeded
@@ -15,15 +15,16 @@ from tfbook.checks import check_positive
 
 @dataclass(frozen=True)
 class BigBird(Seeded, BlockAttention):
-    """Each block sees `window` blocks around it, the first `everywhere`, and `drawn` others (Zaheer et al., 2020).
+    """Each block sees `window` blocks around it, the `global_blocks` and `random_blocks` others (Zaheer et al., 2020).
 
-    The first `everywhere` blocks see all. Under a causal mask others are drawn from the past, and a longer text draws
-    the same. Raises ValueError for a `window` that is even, since it has no middle, and for numbers out of range.
+    The global blocks are the first ones, and see all. Under a causal mask the random blocks are sampled from the past,
+    and a longer text gets the same ones. Raises ValueError for an even `window`, which has no middle, and for numbers
+    out of range.
     """
 
     window: int = 3
-    everywhere: int = 1
-    drawn: int = 3
+    global_blocks: int = 1
+    random_blocks: int = 3
     block: int = 64
     seed: int = 0
 
@@ -31,24 +32,25 @@ class BigBird(Seeded, BlockAttention):
         check_positive(window=self.window, block=self.block)
         if self.window % 2 == 0:
             raise ValueError(f"window is {self.window}; expected an odd number of blocks")
-        if min(self.everywhere, self.drawn) < 0:
-            raise ValueError(f"everywhere and drawn are {self.everywhere} and {self.drawn}; expected 0 or more each")
+        if min(self.global_blocks, self.random_blocks) < 0:
+            counts = f"{self.global_blocks} and {self.random_blocks}"
+            raise ValueError(f"global_blocks and random_blocks are {counts}; expected 0 or more each")
 
     def layout(self, blocks: int, causal: bool) -> Bool[Tensor, "block block"]:
-        """Window, rows and columns of the global blocks, and lots."""
+        """The window, the rows and columns of the global blocks, and the random blocks."""
         number = torch.arange(blocks)
-        near = (number[:, None] - number).abs() <= self.window // 2
-        seen = near | (number < self.everywhere) | (number < self.everywhere)[:, None]
+        in_window = (number[:, None] - number).abs() <= self.window // 2
+        seen = in_window | (number < self.global_blocks) | (number < self.global_blocks)[:, None]
         free = (~seen).tril() if causal else ~seen
-        lots = _lots(blocks, self.seed).masked_fill(~free, -1.0)
-        found, place = lots.topk(min(self.drawn, blocks), dim=1)
-        return seen.scatter(1, place, seen.gather(1, place) | (found >= 0))
+        scores = random_scores(blocks, self.seed).masked_fill(~free, -1.0)
+        highest, chosen = scores.topk(min(self.random_blocks, blocks), dim=1)
+        return seen.scatter(1, chosen, seen.gather(1, chosen) | (highest >= 0))
 
 
-def _lots(blocks: int, seed: int) -> Tensor:
-    """A random number for each pair of blocks; those on and below the diagonal do not depend on how many blocks are."""
-    dice, lots = torch.Generator().manual_seed(seed), torch.empty(blocks, blocks)
+def random_scores(blocks: int, seed: int) -> Float[Tensor, "block block"]:
+    """A random number for each pair of blocks; on and below the diagonal it does not depend on `blocks`."""
+    generator, scores = torch.Generator().manual_seed(seed), torch.empty(blocks, blocks)
     for offset, triangle in ((0, torch.tril_indices), (1, torch.triu_indices)):
         rows, columns = triangle(blocks, blocks, offset)
-        lots[rows, columns] = torch.rand(len(rows), generator=dice)
-    return lots
+        scores[rows, columns] = torch.rand(len(rows), generator=generator)
+    return scores

@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from tfbook.attention.efficient.base import EfficientAttention, Visibility, same_length
+from tfbook.attention.efficient.base import EfficientAttention, Visibility, check_same_length
 from tfbook.attention.efficient.blocks import attend_rows, in_blocks
 from tfbook.attention.implementations import Supports
 from tfbook.attention.masks import Causal, Lengths, Mask
@@ -52,31 +52,31 @@ class BlockAttention(EfficientAttention):
         q: Float[Tensor, "batch head query d_head"],
         k: Float[Tensor, "batch head key d_head"],
         v: Float[Tensor, "batch head key d_value"],
-        sight: Visibility,
+        visibility: Visibility,
         dropout: float,
     ) -> Float[Tensor, "batch head query d_value"]:
-        """One call for all rows of the layout with about as many blocks. Raises ValueError when queries are missing."""
-        same_length(self, sight)
+        """One call for each group of similar rows. Raises ValueError when queries are missing."""
+        check_same_length(self, visibility)
         q, k, v = (in_blocks(x, self.block) for x in (q, k, v))
-        layout = self.layout(q.shape[2], sight.causal).to(q.device)
-        alike = list(rows_alike(layout.tril() if sight.causal else layout))
-        mixed = [attend_rows(q.index_select(2, rows), k, v, rows, lists, sight, dropout) for rows, lists in alike]
-        order = torch.cat([rows for rows, _ in alike]).argsort()
-        return torch.cat(mixed, dim=2).index_select(2, order).flatten(2, 3)[:, :, : sight.queries]
+        layout = self.layout(q.shape[2], visibility.causal).to(q.device)
+        groups = list(similar_rows(layout.tril() if visibility.causal else layout))
+        mixed = [attend_rows(q.index_select(2, rows), k, v, rows, lists, visibility, dropout) for rows, lists in groups]
+        order = torch.cat([rows for rows, _ in groups]).argsort()
+        return torch.cat(mixed, dim=2).index_select(2, order).flatten(2, 3)[:, :, : visibility.queries]
 
 
-def rows_alike(
+def similar_rows(
     layout: Bool[Tensor, "row block"],
 ) -> Iterator[tuple[Int[Tensor, " some"], Int[Tensor, "some slot"]]]:
-    """The rows of a layout with about as many blocks each, and the numbers of these blocks; −1 fills up the lists.
+    """Groups of rows with about as many blocks each, and lists of the numbers of these blocks, filled up with −1.
 
-    The first share has rows with up to the median, the next up to twice, four times, … as many, so that a few rows that
-    see everything do not lengthen the lists of all.
+    The first group has rows with at most the median number of blocks, the next at most twice, four times, … as many, so
+    that a few rows that see everything do not lengthen the lists of all.
     """
     counts = layout.sum(dim=1).clamp(min=1)
-    share = (counts / counts.median()).log2().ceil().clamp(min=0)
-    for number in share.unique():
-        rows = (share == number).nonzero().flatten()
+    group = (counts / counts.median()).log2().ceil().clamp(min=0)
+    for number in group.unique():
+        rows = (group == number).nonzero().flatten()
         listed, blocks = layout[rows].int().topk(int(counts[rows].max()), dim=1)
         yield rows, blocks.where(listed > 0, -1)
 

@@ -23,7 +23,7 @@ def in_blocks(x: Shaped[Tensor, "batch head time d"], size: int) -> Shaped[Tenso
 def gather_blocks(
     blocks: Float[Tensor, "batch head block size d"], lists: Int[Tensor, "row slot"]
 ) -> Float[Tensor, "batch head row listed d"]:
-    """The blocks on each row's list, side by side; some other block in the place of one that does not exist."""
+    """The blocks on each row's list, side by side; some other block in place of one that does not exist."""
     index = lists.clamp(0, blocks.shape[2] - 1)
     return blocks.index_select(2, index.flatten()).unflatten(2, lists.shape).flatten(3, 4)
 
@@ -34,17 +34,18 @@ def attend_rows(
     v: Float[Tensor, "batch head block size d_value"],
     rows: Int[Tensor, " row"],
     lists: Int[Tensor, "row slot"],
-    sight: Visibility,
+    visibility: Visibility,
     dropout: float = 0.0,
 ) -> Float[Tensor, "batch head row size d_value"]:
-    """softmax attention of the query blocks numbered `rows` to the key blocks on their lists, as far as allowed.
+    """Softmax attention of the query blocks numbered `rows` to the key blocks on their lists, as far as allowed.
 
-    All blocks go through one call of `fastest`, as if they were heads. A number that is no block lists nothing.
+    All blocks go through one call of `fastest`, as if they were heads. The number of a block that does not exist adds
+    nothing to a list.
     """
     inside = torch.arange(q.shape[3], device=q.device)
-    query = sight.start + rows[:, None] * len(inside) + inside
+    query = visibility.start + rows[:, None] * len(inside) + inside
     key = (lists[..., None] * len(inside) + inside).flatten(1)
-    allowed = sight.allows(query[:, :, None], key[:, None])
+    allowed = visibility.allows(query[:, :, None], key[:, None])
     if allowed.ndim == 4:  # one for each sequence: of all its heads
         allowed = allowed.repeat_interleave(q.shape[1], dim=0)
     several = (x.flatten(0, 1) for x in (q, gather_blocks(k, lists), gather_blocks(v, lists)))

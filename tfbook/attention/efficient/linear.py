@@ -30,7 +30,7 @@ def all_at_once(
     k: Float[Tensor, "batch head key feature"],
     v: Float[Tensor, "batch head key d_value"],
 ) -> Float[Tensor, "batch head query d_value"]:
-    """q (kᵀ v): a matrix of feature × d_value holds all that any query can ask."""
+    """q (kᵀ v): a matrix of feature × d_value holds everything that a query can ask for."""
     return q @ (k.mT @ v)
 
 
@@ -80,8 +80,8 @@ def step(
 class Linear(EfficientAttention):
     """Σ_j φ(q_i) · φ(k_j) v_j / Σ_j φ(q_i) · φ(k_j) with φ = `elu_plus_one`: O(n) time (Katharopoulos et al., 2020).
 
-    No approximation of the softmax, but another weight of each pair. Under a causal mask the sums go from one `chunk`
-    of positions to the next. Raises ValueError when `chunk` < 1.
+    This is not an approximation of the softmax but another weight for each pair. Under a causal mask the sums go from
+    one `chunk` of positions to the next. Raises ValueError when `chunk` < 1.
     """
 
     chunk: int = field(default=128, kw_only=True)
@@ -91,21 +91,24 @@ class Linear(EfficientAttention):
     def __post_init__(self) -> None:
         check_positive(chunk=self.chunk)
 
-    def mapped(
-        self, q: Float[Tensor, "batch head query d_head"], k: Float[Tensor, "batch head key d_head"]
-    ) -> tuple[Float[Tensor, "batch head query feature"], Float[Tensor, "batch head key feature"]]:
-        """φ(q) and φ(k)."""
-        return elu_plus_one(q), elu_plus_one(k)
-
-    @in_float32
-    def attend(self, q: Tensor, k: Tensor, v: Tensor, sight: Visibility, dropout: float) -> Tensor:
-        """A last column of ones beside the values sums up the weights."""
-        q, k = self.mapped(q, k)
-        shown = sight.shown(k.device)
+    def sums(
+        self,
+        q: Float[Tensor, "batch head query d_head"],
+        k: Float[Tensor, "batch head key d_head"],
+        v: Float[Tensor, "batch head key d_value"],
+        visibility: Visibility,
+    ) -> Float[Tensor, "batch head query d_value"]:
+        """Σ_j φ(q_i) · φ(k_j) v_j over the keys j that query i sees; φ of padding is 0."""
+        q, k = elu_plus_one(q), elu_plus_one(k)
+        shown = visibility.shown(k.device)
         if shown is not None:
             k = k * shown[:, None, :, None]
+        return causal_sums(q, k, v, self.chunk) if visibility.causal else all_at_once(q, k, v)
+
+    @in_float32
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, visibility: Visibility, dropout: float) -> Tensor:
+        """A last column of ones beside the values sums up the weights."""
         counted = torch.cat([v, torch.ones_like(v[..., :1])], dim=-1)
-        mixed = causal_sums(q, k, counted, self.chunk) if sight.causal else all_at_once(q, k, counted)
-        mixed, total = mixed.split([v.shape[-1], 1], dim=-1)
+        mixed, total = self.sums(q, k, counted, visibility).split([v.shape[-1], 1], dim=-1)
         some = total > 0
         return mixed / total.where(some, 1.0) * some

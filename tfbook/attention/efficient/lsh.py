@@ -15,13 +15,13 @@ from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 from torch.nn import functional as F
 
-from tfbook.attention.efficient.base import EfficientAttention, Seeded, Visibility, in_float32, same_length
+from tfbook.attention.efficient.base import EfficientAttention, Seeded, Visibility, check_same_length, in_float32
 from tfbook.attention.efficient.blocks import in_blocks
 from tfbook.attention.implementations import LOWEST, Supports
 from tfbook.attention.masks import Causal, Dense, Lengths, Mask
 from tfbook.checks import check_positive
 
-ALONE = -1e15  # the score of a position with itself: nothing beside another, everything where there is no other
+SELF_SCORE = -1e15  # the score of a position with itself: nothing beside another, everything where there is no other
 
 
 def hashed(
@@ -31,26 +31,25 @@ def hashed(
 
     Vectors with a small angle between them are likely to share one; their lengths do not matter.
     """
-    turned = x[..., None, :, :] @ rotations
-    return torch.cat([turned, -turned], dim=-1).argmax(dim=-1)
+    rotated = x[..., None, :, :] @ rotations
+    return torch.cat([rotated, -rotated], dim=-1).argmax(dim=-1)
 
 
-class Line(NamedTuple):
-    """The items of each round, sorted by bucket and then by position, with a gap of `width` between buckets."""
+def sort_by_bucket(
+    buckets: Int[Tensor, "batch head round item"], width: int
+) -> tuple[Int[Tensor, "batch head round item"], Int[Tensor, "batch head round item"]]:
+    """Sorts the items of each round by bucket, then by position: the item that comes first, second, … and item → place.
 
-    order: Int[Tensor, "batch head round item"]  # the item that stands first, second, …
-    place: Int[Tensor, "batch head round item"]  # where each item stands; from `width` on, so that 0 is far from all
-
-    @classmethod
-    def of(cls, buckets: Int[Tensor, "batch head round item"], width: int) -> Line:
-        """Items of one bucket stand as many places apart as there are others of it between them."""
-        items = torch.arange(buckets.shape[-1], device=buckets.device)
-        order = (buckets * len(items) + items).argsort(dim=-1)
-        rank = torch.empty_like(order).scatter_(-1, order, items.expand_as(order))
-        return cls(order, rank + (buckets + 1) * width)
+    Neighbors in a bucket are one place apart, and between buckets there is a gap of `width`. Places begin at `width`,
+    so that 0 is in nobody's window.
+    """
+    items = torch.arange(buckets.shape[-1], device=buckets.device)
+    order = (buckets * len(items) + items).argsort(dim=-1)
+    rank = torch.empty_like(order).scatter_(-1, order, items.expand_as(order))
+    return order, rank + (buckets + 1) * width
 
 
-def near(
+def in_window(
     query: Int[Tensor, "*#pairs"], key: Int[Tensor, "*#pairs"], width: int, causal: bool
 ) -> Bool[Tensor, "*pairs"]:
     """Whether two places are less than `width` apart; causal: with the key not behind the query."""
@@ -58,7 +57,7 @@ def near(
     return (ahead >= 0) & (ahead < width) if causal else ahead.abs() < width
 
 
-def with_neighbours(
+def with_neighbors(
     blocks: Shaped[Tensor, "batch row block size d"], causal: bool
 ) -> Shaped[Tensor, "batch row block several d"]:
     """Each block behind the one before it, and before the one after it unless causal; zeros beyond the ends."""
@@ -67,46 +66,58 @@ def with_neighbours(
 
 
 class Items(NamedTuple):
-    """What stands on the line: positions, or, where keys differ from queries, the key and the query of each in turn."""
+    """What is sorted: positions, or, where keys differ from queries, the key and the query of each position in turn."""
 
     q: Float[Tensor, "batch head item d_head"]
     k: Float[Tensor, "batch head item d_head"]
     v: Float[Tensor, "batch head item d_value"]
-    line: Line
-    keys: Int[Tensor, "batch head round item"]  # the places of those that may be attended to; 0 for the others
+    order: Int[Tensor, "batch head round item"]  # the item that comes first, second, …
+    place: Int[Tensor, "batch head round item"]  # where each item comes
+    key_place: Int[Tensor, "batch head round item"]  # the same for those that may be attended to; 0 for the others
 
 
-def attend_near(items: Items, width: int, causal: bool) -> Float[Tensor, "batch head item d_value"]:
-    """softmax attention of each item to the keys that are `near` in a round; to itself only where there is no other.
+def window_scores(
+    items: Items, width: int, causal: bool
+) -> tuple[Float[Tensor, "batch row block size several"], Float[Tensor, "batch row block several d_value"]]:
+    """Scores of each item with the keys in its window, round by round and sorted, and the values that belong to them.
 
-    A pair that meets in N rounds counts 1/N in each, and each round counts by its sum of exponentials: together they
-    are one softmax over all pairs that meet (Kitaev et al., 2020, appendix A).
+    A pair that meets in N rounds loses log N in each, so that its weights in all rounds add up to one.
     """
-    rounds, row = items.line.order.shape[2], items.line.order[..., None]
+    rounds, order = items.order.shape[2], items.order[..., None]
 
     def sort(x: Shaped[Tensor, "batch head item d"]) -> Shaped[Tensor, "batch row block size d"]:
-        return in_blocks(torch.take_along_dim(x[:, :, None], row, dim=3).flatten(1, 2), width)
+        return in_blocks(torch.take_along_dim(x[:, :, None], order, dim=3).flatten(1, 2), width)
 
     def own(places: Int[Tensor, "batch row block size round"]) -> Int[Tensor, "batch row block size"]:
         return places.unflatten(1, (-1, rounds)).diagonal(dim1=2, dim2=-1).movedim(-1, 2).flatten(1, 2)
 
     def meet(query: Int[Tensor, "*rows size"], key: Int[Tensor, "*rows several"]) -> Bool[Tensor, "*rows size several"]:
-        return near(query[..., :, None], key[..., None, :], width, causal)
+        return in_window(query[..., :, None], key[..., None, :], width, causal)
 
-    q, at = sort(items.q / math.sqrt(items.q.shape[-1])), sort(items.line.place.mT)
-    k, v, key_at = (with_neighbours(sort(x), causal) for x in (items.k, items.v, items.keys.mT))
-    meetings = sum(meet(at[..., r], key_at[..., r]).to(q.dtype) for r in range(rounds))
+    q, place = sort(items.q / math.sqrt(items.q.shape[-1])), sort(items.place.mT)
+    k, v, key_place = (with_neighbors(sort(x), causal) for x in (items.k, items.v, items.key_place.mT))
+    meetings = sum(meet(place[..., r], key_place[..., r]).to(q.dtype) for r in range(rounds))
     scores = q @ k.mT - meetings.clamp(min=1).log()
-    scores = scores.masked_fill(own(at)[..., :, None] == own(key_at)[..., None, :], ALONE)
-    scores = scores.masked_fill(~meet(own(at), own(key_at)), LOWEST)
+    scores = scores.masked_fill(own(place)[..., :, None] == own(key_place)[..., None, :], SELF_SCORE)
+    return scores.masked_fill(~meet(own(place), own(key_place)), LOWEST), v
+
+
+def attend_in_window(items: Items, width: int, causal: bool) -> Float[Tensor, "batch head item d_value"]:
+    """Softmax attention of each item to the keys in its window in any round; to itself only if there is no other.
+
+    Each round counts by its sum of exponentials: together they are one softmax over all pairs that meet (Kitaev et al.,
+    2020, appendix A).
+    """
+    scores, v = window_scores(items, width, causal)
+    rounds, order = items.order.shape[2], items.order[..., None]
     total = scores.logsumexp(dim=-1, keepdim=True)
-    sorted_back = torch.cat([torch.exp(scores - total) @ v, total], dim=-1).flatten(2, 3).unflatten(1, (-1, rounds))
-    mixed, total = torch.take_along_dim(sorted_back, row.argsort(dim=3), dim=3).split([v.shape[-1], 1], dim=-1)
+    by_round = torch.cat([torch.exp(scores - total) @ v, total], dim=-1).flatten(2, 3).unflatten(1, (-1, rounds))
+    mixed, total = torch.take_along_dim(by_round, order.argsort(dim=3), dim=3).split([v.shape[-1], 1], dim=-1)
     some = total.amax(dim=2) > LOWEST / 2
     return (total.softmax(dim=2) * mixed).sum(dim=2) * some
 
 
-def in_turn(first: Tensor, second: Tensor, dim: int = -1) -> Tensor:
+def interleave(first: Tensor, second: Tensor, dim: int = -1) -> Tensor:
     """The first of one, the first of the other, the second of one, … along a dimension."""
     dim %= first.ndim
     return torch.stack([first, second], dim=dim + 1).flatten(dim, dim + 1)
@@ -117,10 +128,10 @@ class Lsh(Seeded, EfficientAttention):
     """Softmax attention to those of the nearest `window` positions in the same bucket, in any of some `rounds`.
 
     (Kitaev et al., 2020.) `shared`, as there: k is not read, a query's key is the query divided by its length, and no
-    position attends to itself unless it meets no other. Otherwise keys and queries are hashed alike, sorted together.
+    position attends to itself unless it meets no other. Otherwise keys and queries are hashed and sorted together.
 
-    The paper cuts what it sorted into chunks, each of which sees itself and the one before: under a causal mask, too,
-    later positions then decide where chunks begin, and so what earlier ones see. Counting from each position leaks
+    The paper cuts what it sorted into chunks, each of which sees itself and the one before. Even under a causal mask,
+    later positions then decide where chunks begin, and so what earlier ones see; a window around each position leaks
     nothing. Raises ValueError for an odd number of `buckets`, since they come in opposite pairs.
     """
 
@@ -141,33 +152,33 @@ class Lsh(Seeded, EfficientAttention):
         """`window` in items."""
         return self.window if self.shared else 2 * self.window
 
-    def items(self, q: Tensor, k: Tensor, v: Tensor, sight: Visibility) -> Items:
-        """The items with their places; padding stands in a bucket behind the others, in which there are no keys."""
-        dice = torch.Generator().manual_seed(self.seed)
-        rotations = torch.randn(self.rounds, q.shape[-1], self.buckets // 2, generator=dice).to(q)
-        shown = sight.shown(q.device)
-        shown = torch.ones(1, sight.keys, dtype=torch.bool, device=q.device) if shown is None else shown
+    def items(self, q: Tensor, k: Tensor, v: Tensor, visibility: Visibility) -> Items:
+        """The items with their places; padding gets a last bucket of its own, which has no keys."""
+        generator = torch.Generator().manual_seed(self.seed)
+        rotations = torch.randn(self.rounds, q.shape[-1], self.buckets // 2, generator=generator).to(q)
+        shown = visibility.shown(q.device)
+        shown = torch.ones(1, visibility.keys, dtype=torch.bool, device=q.device) if shown is None else shown
         if self.shared:
             k, is_key, buckets = F.normalize(q, dim=-1), shown, hashed(q, rotations)
         else:
-            is_key, buckets = in_turn(shown, shown & False), in_turn(hashed(k, rotations), hashed(q, rotations))
-            shown, q = in_turn(shown, shown), in_turn(torch.zeros_like(q), q, dim=2)
-            k, v = (in_turn(x, torch.zeros_like(x), dim=2) for x in (k, v))
-        line = Line.of(buckets.masked_fill(~shown[:, None, None], self.buckets), self.width)
-        return Items(q, k, v, line, line.place * is_key[:, None, None])
+            is_key, buckets = interleave(shown, shown & False), interleave(hashed(k, rotations), hashed(q, rotations))
+            shown, q = interleave(shown, shown), interleave(torch.zeros_like(q), q, dim=2)
+            k, v = (interleave(x, torch.zeros_like(x), dim=2) for x in (k, v))
+        order, place = sort_by_bucket(buckets.masked_fill(~shown[:, None, None], self.buckets), self.width)
+        return Items(q, k, v, order, place, place * is_key[:, None, None])
 
     def mask(self, q: Tensor, k: Tensor, mask: Mask | None = None) -> Dense:
         """Which pairs attend: dense attention under this mask is the same (`shared`: with the keys that it makes)."""
-        sight, step = Visibility.of(mask, q, k), 1 if self.shared else 2
-        items = self.items(q, k, k, sight)
-        at, keys = items.line.place[..., step - 1 :: step, None], items.keys[..., None, ::step]
-        pairs = near(at, keys, self.width, sight.causal).any(dim=2)
-        others = pairs & ~torch.eye(sight.keys, dtype=torch.bool, device=q.device)
+        visibility, step = Visibility.of(mask, q, k), 1 if self.shared else 2
+        items = self.items(q, k, k, visibility)
+        place, key_place = items.place[..., step - 1 :: step, None], items.key_place[..., None, ::step]
+        pairs = in_window(place, key_place, self.width, visibility.causal).any(dim=2)
+        others = pairs & ~torch.eye(visibility.keys, dtype=torch.bool, device=q.device)
         return Dense(torch.where(others.any(dim=-1, keepdim=True), others, pairs) if self.shared else pairs)
 
     @in_float32
-    def attend(self, q: Tensor, k: Tensor, v: Tensor, sight: Visibility, dropout: float) -> Tensor:
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, visibility: Visibility, dropout: float) -> Tensor:
         """Hashes, sorts, attends and sorts back. Raises ValueError when queries are missing."""
-        same_length(self, sight)
-        mixed = attend_near(self.items(q, k, v, sight), self.width, sight.causal)
+        check_same_length(self, visibility)
+        mixed = attend_in_window(self.items(q, k, v, visibility), self.width, visibility.causal)
         return mixed if self.shared else mixed[:, :, 1::2]

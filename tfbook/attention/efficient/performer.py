@@ -1,29 +1,35 @@
 """Random features whose products are, on average, the softmax's exponentials (FAVOR+).
 
-Shapes: batch, head, query and key (positions), feature, d_head.
+Shapes: batch, head, query and key (positions), feature, d_head, d_value. Features are kept as logarithms, since their
+exponentials leave the range of float32 as soon as queries or keys are long.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
+from torch.nn import functional as F
 
-from tfbook.attention.efficient.base import Seeded
+from tfbook.attention.efficient.base import Seeded, Visibility
 from tfbook.attention.efficient.linear import Linear
+from tfbook.attention.efficient.tiled import FLOOR
+from tfbook.attention.implementations import LOWEST
 from tfbook.checks import check_positive
 
 
 def projection(
     features: int, d_head: int, generator: torch.Generator, *, orthogonal: bool = True
 ) -> Float[Tensor, "feature d_head"]:
-    """Directions whose entries are standard normal; `orthogonal`: those of each d_head in turn are perpendicular.
+    """Directions whose entries are standard normal; `orthogonal`: each d_head of them in turn are perpendicular.
 
-    (Choromanski et al., 2021, section 2.4.) Each has the length of a normal vector of its own, so that it alone is
-    distributed as before.
+    (Choromanski et al., 2021, section 2.4.) Each has the length of a normal vector of its own, so that a single
+    direction is distributed as before.
     """
     normal = torch.randn(features, d_head, generator=generator)
     if not orthogonal:
@@ -37,20 +43,93 @@ def projection(
 def log_features(
     x: Float[Tensor, "*rows d_head"], directions: Float[Tensor, "feature d_head"]
 ) -> Float[Tensor, "*rows feature"]:
-    """w · x − ‖x‖² / 2 − ½ log m for each of m directions w, where x is divided by d_head^¼.
+    """w · x − (‖x‖² + log m) / 2 for each of m directions w, where x is divided by d_head^¼.
 
     The exponentials φ are positive, and E[φ(q) · φ(k)] = exp(q · k / √d_head) (Choromanski et al., 2021, lemma 1).
     """
     x = x / x.shape[-1] ** 0.25
-    return x @ directions.mT - x.square().sum(dim=-1, keepdim=True) / 2 - math.log(len(directions)) / 2
+    return x @ directions.mT - (x.square().sum(dim=-1, keepdim=True) + math.log(len(directions))) / 2
+
+
+# ---- sums that neither overflow nor vanish -----------------------------------------------------------------------
+
+RISE = 40.0  # how far the maximum of a feature may rise within a chunk: e⁻⁴⁰ is far from vanishing in float32
+
+
+class PerformerState(NamedTuple):
+    """What is remembered of all keys so far. Each feature has a maximum of its own, and its sums are relative to it."""
+
+    highest: Float[Tensor, "batch head 1 feature"]  # max log φ(k)
+    sums: Float[Tensor, "batch head feature d_value"]  # Σ φ(k) vᵀ / exp(highest)
+
+    @classmethod
+    def of(
+        cls, log_k: Float[Tensor, "batch head key feature"], v: Float[Tensor, "batch head key d_value"]
+    ) -> PerformerState:
+        """The state after these keys, of which there may be none."""
+        highest = F.pad(log_k.detach(), (0, 0, 1, 0), value=FLOOR).amax(dim=2, keepdim=True)
+        return cls(highest, torch.exp(log_k - highest).mT @ v)
+
+
+def relative_queries(
+    log_q: Float[Tensor, "batch head query feature"], highest: Float[Tensor, "batch head 1 feature"]
+) -> Float[Tensor, "batch head query feature"]:
+    """φ(q) exp(highest), divided by the largest feature of each query: a factor that attention's quotient cancels."""
+    log_q = log_q + highest
+    return torch.exp(log_q - log_q.detach().amax(dim=-1, keepdim=True))
+
+
+def attend_chunk(
+    state: PerformerState,
+    log_q: Float[Tensor, "batch head query feature"],
+    log_k: Float[Tensor, "batch head query feature"],
+    v: Float[Tensor, "batch head query d_value"],
+) -> tuple[Float[Tensor, "batch head query d_value"], PerformerState]:
+    """Σ_{j ≤ i} φ(q_i) · φ(k_j) v_j up to a factor for each i, and the next state: of a chunk, or of a single position.
+
+    When the maximum of a feature rises, its sums so far shrink, as in the online softmax. If it rises so far inside the
+    chunk that early keys would vanish beside a later one, which early queries do not see, the chunk is halved.
+    """
+    highest = log_k.detach().amax(dim=2, keepdim=True).maximum(state.highest)
+    rise = highest - log_k.detach()[:, :, :1].maximum(state.highest)
+    if rise.max() > RISE:  # it does not rise in a single position
+        halves = (x.tensor_split(2, dim=2) for x in (log_q, log_k, v))
+        return attend_chunks(state, zip(*halves, strict=True))
+    q, k = relative_queries(log_q, highest), torch.exp(log_k - highest)
+    past = torch.exp(state.highest - highest).mT * state.sums
+    return q @ past + (q @ k.mT).tril() @ v, PerformerState(highest, past + k.mT @ v)
+
+
+def attend_chunks(
+    state: PerformerState, chunks: Iterable[tuple[Tensor, Tensor, Tensor]]
+) -> tuple[Float[Tensor, "batch head query d_value"], PerformerState]:
+    """`attend_chunk` for one chunk of queries, keys and values after the other."""
+    outputs = []
+    for log_q, log_k, v in chunks:
+        output, state = attend_chunk(state, log_q, log_k, v)
+        outputs.append(output)
+    return torch.cat(outputs, dim=2), state
+
+
+def stable_causal_sums(
+    log_q: Float[Tensor, "batch head query feature"],
+    log_k: Float[Tensor, "batch head key feature"],
+    v: Float[Tensor, "batch head key d_value"],
+    chunk: int,
+) -> Float[Tensor, "batch head query d_value"]:
+    """`causal_sums` of the exponentials, up to a factor for each query. The queries are the last of the positions."""
+    start = log_k.shape[2] - log_q.shape[2]
+    past = PerformerState.of(log_k[:, :, :start], v[:, :, :start])
+    chunks = (x.split(chunk, dim=2) for x in (log_q, log_k[:, :, start:], v[:, :, start:]))
+    return attend_chunks(past, zip(*chunks, strict=True))[0]
 
 
 @dataclass(frozen=True)
 class Performer(Seeded, Linear):
     """Linear attention that approximates softmax attention by random features (Choromanski et al., 2021).
 
-    The more `features`, the closer: the error falls as their number to the −½. They are drawn from `seed`, the same for
-    all heads. Weights before normalisation have no bias; their quotient has. Raises ValueError when `features` < 1.
+    The more `features`, the closer: the error falls as their number to the −½. They are sampled from `seed`, the same
+    for all heads. Weights before normalization have no bias; their quotient has. Raises ValueError when `features` < 1.
     """
 
     features: int = 256
@@ -60,12 +139,25 @@ class Performer(Seeded, Linear):
     def __post_init__(self) -> None:
         check_positive(features=self.features, chunk=self.chunk)
 
-    def mapped(
-        self, q: Float[Tensor, "batch head query d_head"], k: Float[Tensor, "batch head key d_head"]
-    ) -> tuple[Float[Tensor, "batch head query feature"], Float[Tensor, "batch head key feature"]]:
-        """φ, where each query's largest feature and the largest of all keys is 1: a factor that cancels."""
-        dice = torch.Generator().manual_seed(self.seed)
-        directions = projection(self.features, q.shape[-1], dice, orthogonal=self.orthogonal).to(q)
-        q, k = log_features(q, directions), log_features(k, directions)
-        highest = q.detach().amax(dim=-1, keepdim=True), k.detach().amax(dim=(-2, -1), keepdim=True)
-        return torch.exp(q - highest[0]), torch.exp(k - highest[1])
+    def directions(self, d_head: int) -> Float[Tensor, "feature d_head"]:
+        """The directions of the features, on the CPU."""
+        generator = torch.Generator().manual_seed(self.seed)
+        return projection(self.features, d_head, generator, orthogonal=self.orthogonal)
+
+    def sums(
+        self,
+        q: Float[Tensor, "batch head query d_head"],
+        k: Float[Tensor, "batch head key d_head"],
+        v: Float[Tensor, "batch head key d_value"],
+        visibility: Visibility,
+    ) -> Float[Tensor, "batch head query d_value"]:
+        """Σ_j φ(q_i) · φ(k_j) v_j over the keys j that query i sees, up to a factor for each query."""
+        directions = self.directions(q.shape[-1]).to(q)
+        log_q, log_k = log_features(q, directions), log_features(k, directions)
+        shown = visibility.shown(k.device)
+        if shown is not None:
+            log_k = log_k.masked_fill(~shown[:, None, :, None], LOWEST)
+        if visibility.causal:
+            return stable_causal_sums(log_q, log_k, v, self.chunk)
+        state = PerformerState.of(log_k, v)
+        return relative_queries(log_q, state.highest) @ state.sums

@@ -45,15 +45,16 @@ def online_softmax(
     return mixture / total, torch.where(some, highest + total.log(), 0.0)
 
 
-def cuts(length: int, tile: int) -> Iterator[slice]:
-    """The positions 0 … `length` − 1 in pieces of `tile`."""
+def slices(length: int, tile: int) -> Iterator[slice]:
+    """The positions 0 … `length` − 1 in tiles, the last of which may be shorter."""
     return (slice(begin, min(begin + tile, length)) for begin in range(0, length, tile))
 
 
-def touched(queries: slice, tile: int, sight: Visibility) -> Iterator[slice]:
-    """The tiles of keys of which the sight may show something to these queries."""
-    first, last = sight.start + queries.start - sight.before, sight.start + queries.stop - 1 + sight.after
-    return (keys for keys in cuts(sight.keys, tile) if keys.stop > first and keys.start <= last)
+def attended(queries: slice, tile: int, visibility: Visibility) -> Iterator[slice]:
+    """The tiles of keys of which these queries may see something."""
+    first = visibility.start + queries.start - visibility.before
+    last = visibility.start + queries.stop - 1 + visibility.after
+    return (keys for keys in slices(visibility.keys, tile) if keys.stop > first and keys.start <= last)
 
 
 def tile_scores(
@@ -61,12 +62,12 @@ def tile_scores(
     k: Float[Tensor, "batch head key d_head"],
     queries: slice,
     keys: slice,
-    sight: Visibility,
-) -> Float[Tensor, "batch head some few"]:
-    """q kᵀ / √d_head for some of the queries and a few of the keys; `LOWEST` where the sight blocks."""
+    visibility: Visibility,
+) -> Float[Tensor, "batch head some_queries some_keys"]:
+    """q kᵀ / √d_head for one tile of queries and one of keys; `LOWEST` where the mask blocks."""
     scores = (q[:, :, queries] / math.sqrt(q.shape[-1])) @ k[:, :, keys].mT
-    query = torch.arange(sight.start + queries.start, sight.start + queries.stop, device=q.device)
-    allowed = sight.allows(query[:, None], torch.arange(keys.start, keys.stop, device=q.device))
+    query = torch.arange(visibility.start + queries.start, visibility.start + queries.stop, device=q.device)
+    allowed = visibility.allows(query[:, None], torch.arange(keys.start, keys.stop, device=q.device))
     return scores.masked_fill(~(allowed if allowed.ndim == 2 else allowed[:, None]), LOWEST)
 
 
@@ -74,16 +75,19 @@ def attend_by_tiles(
     q: Float[Tensor, "batch head query d_head"],
     k: Float[Tensor, "batch head key d_head"],
     v: Float[Tensor, "batch head key d_value"],
-    sight: Visibility,
+    visibility: Visibility,
     tile: int,
 ) -> tuple[Float[Tensor, "batch head query d_value"], Float[Tensor, "batch head query 1"]]:
     """The output and log Σ exp(scores) of each query (Dao et al., 2022, algorithm 1)."""
     parts = [
-        online_softmax((tile_scores(q, k, some, few, sight), v[:, :, few]) for few in touched(some, tile, sight))
-        for some in cuts(sight.queries, tile)
+        online_softmax(
+            (tile_scores(q, k, queries, keys, visibility), v[:, :, keys])
+            for keys in attended(queries, tile, visibility)
+        )
+        for queries in slices(visibility.queries, tile)
     ]
-    output, normaliser = (torch.cat(part, dim=2) for part in zip(*parts, strict=True))
-    return output, normaliser
+    output, normalizer = (torch.cat(part, dim=2) for part in zip(*parts, strict=True))
+    return output, normalizer
 
 
 def gradients(
@@ -91,24 +95,24 @@ def gradients(
     k: Float[Tensor, "batch head key d_head"],
     v: Float[Tensor, "batch head key d_value"],
     output: Float[Tensor, "batch head query d_value"],
-    normaliser: Float[Tensor, "batch head query 1"],
+    normalizer: Float[Tensor, "batch head query 1"],
     grad: Float[Tensor, "batch head query d_value"],
-    sight: Visibility,
+    visibility: Visibility,
     tile: int,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Those of q, k and v from that of the output: weights p = exp(s − normaliser) are computed again, tile by tile.
+    """Those of q, k and v from that of the output: weights p = exp(s − normalizer) are computed again, tile by tile.
 
     ∂s = p (∂p − Σ p ∂p), and the sum over all keys is ∂output · output (Dao et al., 2022, algorithm 4).
     """
     dq, dk, dv = (torch.zeros_like(x) for x in (q, k, v))
     inner = (grad * output).sum(dim=-1, keepdim=True)
-    for some in cuts(sight.queries, tile):
-        for few in touched(some, tile, sight):
-            p = torch.exp(tile_scores(q, k, some, few, sight) - normaliser[:, :, some])
-            ds = p * (grad[:, :, some] @ v[:, :, few].mT - inner[:, :, some]) / math.sqrt(q.shape[-1])
-            dv[:, :, few] += p.mT @ grad[:, :, some]
-            dq[:, :, some] += ds @ k[:, :, few]
-            dk[:, :, few] += ds.mT @ q[:, :, some]
+    for queries in slices(visibility.queries, tile):
+        for keys in attended(queries, tile, visibility):
+            p = torch.exp(tile_scores(q, k, queries, keys, visibility) - normalizer[:, :, queries])
+            ds = p * (grad[:, :, queries] @ v[:, :, keys].mT - inner[:, :, queries]) / math.sqrt(q.shape[-1])
+            dv[:, :, keys] += p.mT @ grad[:, :, queries]
+            dq[:, :, queries] += ds @ k[:, :, keys]
+            dk[:, :, keys] += ds.mT @ q[:, :, queries]
     return dq, dk, dv
 
 
@@ -116,17 +120,17 @@ class _Tiles(torch.autograd.Function):
     """`attend_by_tiles`, which keeps the output and one number a query for `gradients` instead of all weights."""
 
     @staticmethod
-    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, sight: Visibility, tile: int) -> Tensor:
-        output, normaliser = attend_by_tiles(q, k, v, sight, tile)
-        ctx.save_for_backward(q, k, v, output, normaliser)
-        ctx.sight, ctx.tile = sight, tile
+    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, visibility: Visibility, tile: int) -> Tensor:
+        output, normalizer = attend_by_tiles(q, k, v, visibility, tile)
+        ctx.save_for_backward(q, k, v, output, normalizer)
+        ctx.visibility, ctx.tile = visibility, tile
         return output
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         with torch.autocast(grad.device.type, enabled=False):
-            return *gradients(*ctx.saved_tensors, grad, ctx.sight, ctx.tile), None, None
+            return *gradients(*ctx.saved_tensors, grad, ctx.visibility, ctx.tile), None, None
 
 
 @dataclass(frozen=True)
@@ -143,6 +147,6 @@ class Tiled(EfficientAttention):
         check_positive(tile=self.tile)
 
     @in_float32
-    def attend(self, q: Tensor, k: Tensor, v: Tensor, sight: Visibility, dropout: float) -> Tensor:
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, visibility: Visibility, dropout: float) -> Tensor:
         """Forward and backward by tiles; no second derivative."""
-        return _Tiles.apply(q, k, v, sight, self.tile)
+        return _Tiles.apply(q, k, v, visibility, self.tile)

@@ -1,1 +1,4 @@
-"""Exercises with checks that name the mistake: `from tfbook.course.exercises import bahdanau_attention as ex`, one module a lesson."""
+"""Exercises with checks that name the mistake, one module a lesson.
+
+`from tfbook.course.exercises import bahdanau_attention as ex`
+"""

@@ -34,8 +34,8 @@ def _texts_and_dice() -> list[tuple[Tensor, int, Tensor, Tensor, Tensor]]:
     hints=[
         "Begin with a Boolean tensor `chosen`: `draw < 0.15`, and the token is no special one. All that follows "
         "happens where it is True and nowhere else.",
-        "There are `vocab - len(BERT_SPECIALS)` words, and the first is number `len(BERT_SPECIALS)`. `torch.where` three times: "
-        "`[MASK]`, another word, targets.",
+        "There are `vocab - len(BERT_SPECIALS)` words, and the first is number `len(BERT_SPECIALS)`. `torch.where` "
+        "three times: `[MASK]`, another word, targets.",
     ],
 )
 def hide(ids: Tensor, vocab: int, draw: Tensor, kind: Tensor, other: Tensor) -> tuple[Tensor, Tensor]:
@@ -139,7 +139,8 @@ def _logits_and_targets() -> list[tuple[Tensor, Tensor]]:
 @exercise(
     cases=_logits_and_targets,
     hints=[
-        "Which positions count? `targets != IGNORE_INDEX` is a Boolean tensor, and it can index both logits and targets.",
+        "Which positions count? `targets != IGNORE_INDEX` is a Boolean tensor, and it can index both logits and "
+        "targets.",
         "−log softmax(logits) at the targets, added up, divided by how many there are. And where there are none?",
     ],
 )
@@ -296,7 +297,7 @@ sentence_pair.mistakes(
 
 
 def _model_and_batch() -> list[tuple[Bert, nn.Linear, Tensor, Tensor, Tensor, float]]:
-    sizes = replace(BERT, d_model=8, heads=2, d_ff=12, layers=1, longest=6, dropout=0.0)
+    sizes = replace(BERT, d_model=8, heads=2, d_ff=12, layers=1, max_length=6, dropout=0.0)
     bert, head = Bert(12, sizes), nn.Linear(8, 3)
     for seed, weights in enumerate([*bert.parameters(), *head.parameters()]):
         weights.data = 0.5 * randn(*weights.shape, seed=seed)

@@ -47,17 +47,8 @@ class Exercise:
         self._hints_shown = 0
 
     def mistakes(self, wrong_answers: Mapping[str, Answer]) -> None:
-        """Registers typical wrong answers: whoever gives the same results as one is told its message."""
+        """Registers typical wrong answers, message → answer: whoever gives the same results is told the message."""
         self.wrong_answers |= wrong_answers
-
-    def mistake(self, message: str) -> Callable[[Answer], Answer]:
-        """Registers a typical wrong answer: whoever gives the same results is told `message`."""
-
-        def register(wrong: Answer) -> Answer:
-            self.wrong_answers[message] = wrong
-            return wrong
-
-        return register
 
     def given(self, start: Answer) -> Answer:
         """Registers the code that a "find the bug" exercise starts from; unchanged, it counts as not attempted."""
@@ -114,7 +105,7 @@ class Exercise:
 
 
 def exercise(*, cases: Cases, hints: Sequence[str]) -> Callable[[Answer], Exercise]:
-    """Turns a solution into an `Exercise`; its mistakes follow with `@name.mistake("…")`."""
+    """Turns a solution into an `Exercise`; its mistakes follow with `name.mistakes({"…": wrong})`."""
     return lambda solution: Exercise(solution, cases, hints)
 
 

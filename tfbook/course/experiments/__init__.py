@@ -1,31 +1,45 @@
-"""Experiments too long for a lesson: functions, one module a lesson, whose results are stored under `data/results`.
+"""Experiments too long for a lesson: functions, one module per lesson, whose results are stored under `data/results`.
 
-`python tools/experiment.py bahdanau_attention.bottleneck` runs one again and stores what it returns beside the command, the
-commit, the date and the machine. A lesson reads it with `stored("bahdanau_attention.bottleneck")`.
+`python tools/experiment.py positions.addition` runs one again and stores what it returns with the command, the commit,
+the date and the machine. A lesson reads it with `stored("positions.addition")`.
 """
 
 from __future__ import annotations
 
 import json
-import os
+import pkgutil
 import platform
 import subprocess
-import tempfile
-import time
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
-from itertools import accumulate
+from importlib import import_module
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import torch
-from torch.profiler import ProfilerActivity, profile
 
 from tfbook import runtime
 from tfbook.data.download import SHIPPED
 
-Key = TypeVar("Key", bound=Hashable)
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+Experiment = Callable[..., list[dict[str, Any]]]  # returns rows; what is stored comes from its default arguments
+_REGISTERED: dict[str, Experiment] = {}
+
+
+def experiment(run: Experiment) -> Experiment:
+    """Registers a function whose rows are stored, under the lesson's slug and its own name: `positions.addition`."""
+    _REGISTERED[f"{run.__module__.rpartition('.')[2]}.{run.__name__}"] = run
+    return run
+
+
+def registered() -> dict[str, Experiment]:
+    """Every experiment by its name, from all modules of this package."""
+    for module in pkgutil.iter_modules(__path__, f"{__name__}."):
+        import_module(module.name)
+    return dict(sorted(_REGISTERED.items()))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,6 +52,13 @@ class Result:
     date: str
     machine: str
     seconds: float
+
+    @property
+    def frame(self) -> DataFrame:
+        """The rows as a table of pandas."""
+        import pandas as pd
+
+        return pd.DataFrame(self.rows)
 
     def __str__(self) -> str:
         return f"stored: {self.command} · {self.date} · {self.commit} · {self.machine} · {self.seconds / 60:.0f} min"
@@ -85,42 +106,6 @@ def current_commit() -> str:
         ["git", "rev-parse", "--short", "HEAD"], cwd=here, capture_output=True, text=True, check=False
     )
     return asked.stdout.strip() or "no commit"
-
-
-def in_turns(runs: Mapping[Key, Callable[[], object]], rounds: int) -> dict[Key, list[float]]:
-    """Seconds of each of `runs` in each round: they take turns, so that what disturbs one disturbs all.
-
-    One round more, which is not counted, warms up.
-    """
-    seconds: dict[Key, list[float]] = {key: [] for key in runs}
-    for _ in range(rounds + 1):
-        for key, run in runs.items():
-            start = time.perf_counter()
-            run()
-            runtime.synchronize()
-            seconds[key].append(time.perf_counter() - start)
-    return {key: times[1:] for key, times in seconds.items()}
-
-
-def peak_memory(run: Callable[[], object]) -> int:
-    """The most bytes that tensors made in `run` take at once, as PyTorch's allocator counts them.
-
-    Exact and the same at every call, where the process's own size depends on what its memory was used for before.
-    """
-    if runtime.device().type == "cuda":
-        torch.cuda.reset_peak_memory_stats()
-        before = torch.cuda.memory_allocated()
-        run()
-        return torch.cuda.max_memory_allocated() - before
-    os.environ.setdefault("KINETO_LOG_LEVEL", "9")  # the profiler otherwise reports that it begins
-    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
-        run()
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "trace.json"
-        profiler.export_chrome_trace(str(path))
-        events = json.loads(path.read_text(encoding="utf-8"))["traceEvents"]
-    changes = sorted((event["ts"], event["args"]["Bytes"]) for event in events if event.get("name") == "[memory]")
-    return max(accumulate((size for _, size in changes), initial=0))
 
 
 def markdown(rows: Sequence[Mapping[str, Any]]) -> str:

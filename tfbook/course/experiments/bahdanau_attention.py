@@ -1,35 +1,41 @@
-"""Lesson 01: translators with and without attention, judged by length, by alignment, per update and per second."""
+"""Translators with and without attention: quality by length and by alignment, per step and per second."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import partial
-from statistics import mean, median
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from statistics import median
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from tfbook import data, runtime, training
+from tfbook import data, runtime
 from tfbook.attention.implementations import masked_softmax
 from tfbook.attention.scoring import AdditiveScore
-from tfbook.course.experiments import in_turns
-from tfbook.course.metrics import alignment_error_rate, bleu, exact_match, hard_alignment
-from tfbook.data.translation import Translations
-from tfbook.generation.search import translate
+from tfbook.course.experiments import experiment
+from tfbook.course.experiments.cost import kept_bytes, parameters
+from tfbook.course.experiments.summaries import table
+from tfbook.course.experiments.translators import (
+    LENGTHS,
+    Task,
+    alignment_error,
+    by_length,
+    quality,
+    random_batch,
+    random_translator,
+    trained,
+    training_seconds,
+)
 from tfbook.models import seq2seq
-from tfbook.models.seq2seq import RecurrentDecoder, RecurrentEncoder, Seq2SeqConfig, Translator
-from tfbook.text.pairs import Batch, Batches, Pair, collate, filter_by_length
-from tfbook.text.vocabulary import SPECIALS, Vocabulary
-from tfbook.text.words import detokenize
+from tfbook.models.seq2seq import RecurrentDecoder, Translator
+from tfbook.text.pairs import Pair, collate, filter_by_length
 from tfbook.training.losses import translation_loss
 
-LEARNING_RATE = 7e-3
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
 COMPARED = ("attention", "fixed context")
-LENGTHS = ((3, 8), (9, 14), (15, 20), (21, 30), (31, 40), (41, 50))  # words in the source; training ends at 20
 DECODERS = {
     "attention": seq2seq.BahdanauDecoder,
     "attention after the recurrence": seq2seq.LuongDecoder,
@@ -37,82 +43,10 @@ DECODERS = {
 }
 
 
-@dataclass(frozen=True)
-class Task:
-    """A corpus and the vocabularies through which a model reads and writes it."""
-
-    corpus: Translations
-    source_vocab: Vocabulary
-    target_vocab: Vocabulary
-
-    @classmethod
-    def of(cls, corpus: Translations, pairs: Sequence[Pair], *, min_count: int = 1) -> Task:
-        """The vocabularies of the words that stand at least `min_count` times in `pairs`."""
-        source = Vocabulary((pair.source for pair in pairs), min_count=min_count)
-        return cls(corpus, source, Vocabulary((pair.target for pair in pairs), min_count=min_count))
-
-    def translator(
-        self,
-        decoder: Callable[[Seq2SeqConfig], RecurrentDecoder],
-        *,
-        width: int,
-        d_encoder: int | None = None,
-        dropout: float = 0.1,
-    ) -> Translator:
-        """An untrained translator with embeddings and hidden states of one width, on the chosen device."""
-        sizes = Seq2SeqConfig(
-            source_vocab=len(self.source_vocab),
-            target_vocab=len(self.target_vocab),
-            d_embed=width,
-            d_hidden=width,
-            d_encoder=d_encoder,
-            dropout=dropout,
-        )
-        return Translator(RecurrentEncoder(sizes), decoder(sizes)).to(runtime.device())
-
-
-class Quality(NamedTuple):
-    """BLEU (0 to 100), the share of exact translations, and sacrebleu's signature."""
-
-    bleu: float
-    exact: float
-    signature: str
-
-
-def quality(model: nn.Module, pairs: Sequence[Pair], task: Task) -> Quality:
-    """Translates the sources of `pairs` greedily and compares with all references that the corpus has for them."""
-    said = translate(model, pairs, task.source_vocab, task.target_vocab, max_length=80)
-    write = partial(detokenize, language=task.corpus.target_language)
-    hypotheses = [write(translation.words) for translation in said]
-    references = [[write(words) for words in task.corpus.references[pair.source]] for pair in pairs]
-    score = bleu(hypotheses, references)
-    return Quality(score.score, exact_match(hypotheses, references), score.signature)
-
-
-def by_length(model: nn.Module, task: Task, count: int) -> dict[tuple[int, int], Quality]:
-    """Quality in each bucket of `LENGTHS`, on `count` held-out sentences a bucket."""
-    held_out = [*task.corpus["test"], *task.corpus["long"]]
-    return {length: quality(model, filter_by_length(held_out, *length)[:count], task) for length in LENGTHS}
-
-
-@torch.inference_mode()
-def forced_weights(model: Translator, pairs: Sequence[Pair], task: Task) -> list[Float[Tensor, "target source"]]:
-    """Attention weights for each word of the true translations, under teacher forcing; `<eos>` is left out."""
-    model.eval()
-    batch = collate(pairs, task.source_vocab, task.target_vocab).to(runtime.device())
-    weights = model(batch.source, batch.source_lengths, batch.target_in).weights.float().cpu()
-    return [weights[i, : len(pair.target), : len(pair.source)] for i, pair in enumerate(pairs)]
-
-
-def alignment_error(model: Translator, pairs: Sequence[Pair], task: Task) -> float:
-    """Alignment error rate of the largest weights against the gold links of `pairs`."""
-    found = [hard_alignment(weights) for weights in forced_weights(model, pairs, task)]
-    return alignment_error_rate(found, [set(pair.sure) for pair in pairs], [set(pair.possible) for pair in pairs])
-
-
 # ---- stored: three decoders, several seeds -----------------------------------------------------------------------
 
 
+@experiment
 def bottleneck(seeds: Sequence[int] = (1, 2, 3), *, width: int = 192, steps: int = 1500) -> list[dict[str, Any]]:
     """Trains with and without attention, on the same batches: learning curve, quality by length, alignment error."""
     corpus = data.load("english-french")
@@ -133,7 +67,7 @@ def _run(name: str, seed: int, task: Task, width: int, steps: int) -> dict[str, 
     model, history = trained(decoder, seed, task, pairs, width=width, steps=steps, dropout=0.2, evaluate=evaluate)
     test = task.corpus["test"]
     return {
-        "parameters": sum(p.numel() for p in model.parameters()),
+        "parameters": parameters(model),
         "curve": [{key: round(value, 3) for key, value in row.items()} for row in history.evaluations],
         "by_length": [
             [*length, round(q.bleu, 2), round(q.exact, 4)] for length, q in by_length(model, task, 250).items()
@@ -144,71 +78,12 @@ def _run(name: str, seed: int, task: Task, width: int, steps: int) -> dict[str, 
     }
 
 
-def trained(
-    decoder: Callable[[Seq2SeqConfig], RecurrentDecoder],
-    seed: int,
-    task: Task,
-    pairs: Sequence[Pair],
-    *,
-    width: int,
-    steps: int,
-    dropout: float,
-    d_encoder: int | None = None,
-    evaluate: training.Evaluate | None = None,
-) -> tuple[Translator, training.History]:
-    """A translator trained on `pairs` by the recipe of all stored comparisons, and its history."""
-    runtime.seed(seed)
-    model = task.translator(decoder, width=width, d_encoder=d_encoder, dropout=dropout)
-    batches = Batches(pairs, task.source_vocab, task.target_vocab, size=128, seed=seed)
-    recipe = training.Recipe(steps=steps, lr=LEARNING_RATE, schedule=training.warmup_cosine(30))
-    return model, training.fit(model, translation_loss, batches, recipe, evaluate=evaluate)
-
-
-def curves(rows: Sequence[dict[str, Any]], against: str) -> dict[str, tuple[list[float], list[float], list[float]]]:
-    """Mean validation BLEU over seeds against `step` or `seconds`, with half the range: name → (x, y, half-width)."""
-    found = {}
-    for name in COMPARED:
-        runs = [row["curve"] for row in rows if row["decoder"] == name]
-        points = list(zip(*runs, strict=True))
-        xs = [mean(run[against] for run in point) for point in points]
-        spread = [(max(run["bleu"] for run in p) - min(run["bleu"] for run in p)) / 2 for p in points]
-        found[name] = (xs, [mean(run["bleu"] for run in point) for point in points], spread)
-    return found
-
-
-def lead_at_equal_seconds(rows: Sequence[dict[str, Any]]) -> list[float]:
-    """For each seed: validation BLEU of attention minus fixed context's, when the latter's training time is up."""
-    curves_of = {(row["decoder"], row["seed"]): row["curve"] for row in rows}
-    leads = []
-    for seed in sorted({row["seed"] for row in rows}):
-        fixed, attention = curves_of["fixed context", seed][-1], curves_of["attention", seed]
-        seconds, scores = [point["seconds"] for point in attention], [point["bleu"] for point in attention]
-        leads.append(float(np.interp(fixed["seconds"], seconds, scores)) - fixed["bleu"])
-    return leads
-
-
-def summary_table(rows: Sequence[dict[str, Any]]) -> str:
-    """Mean over seeds (lowest–highest): parameters, BLEU by length and on new constructions, alignment error."""
-    heads = ["parameters", *(f"{low}–{high} words" for low, high in LENGTHS), "new constructions", "alignment error"]
-    columns = {}
-    for name in COMPARED:
-        runs = [row for row in rows if row["decoder"] == name]
-        buckets = [[run["by_length"][i][2] for run in runs] for i in range(len(LENGTHS))]
-        cells = [
-            f"{runs[0]['parameters']:,}",
-            *map(mean_and_range, buckets),
-            mean_and_range([run["template"] for run in runs]),
-        ]
-        errors = [run["alignment error"] for run in runs if run["alignment error"] is not None]
-        columns[name] = [*cells, mean_and_range(errors, digits=3) if errors else "–"]
-    lines = [f"{'':18}" + "".join(f"{name:>32}" for name in columns)]
-    lines += [f"{head:18}" + "".join(f"{cells[i]:>32}" for cells in columns.values()) for i, head in enumerate(heads)]
-    return "\n".join(lines)
-
-
-def mean_and_range(values: Sequence[float], digits: int = 1) -> str:
-    """Such as "65.0 (60.0–70.0)"."""
-    return f"{mean(values):.{digits}f} ({min(values):.{digits}f}–{max(values):.{digits}f})"
+def summary_table(frame: DataFrame) -> DataFrame:
+    """For each decoder: parameters, BLEU by length and on new constructions, and alignment error, over the seeds."""
+    buckets = {f"{low}–{high} words": frame["by_length"].str[i].str[2] for i, (low, high) in enumerate(LENGTHS)}
+    named = frame.assign(**buckets).rename(columns={"template": "new constructions"})
+    scores = dict.fromkeys([*buckets, "new constructions"], 1)
+    return table(named, "decoder", {"parameters": 0, **scores, "alignment error": 3}).T
 
 
 # ---- live: gradients, time and memory ----------------------------------------------------------------------------
@@ -258,33 +133,6 @@ def summary_reach(
     return total / count
 
 
-def random_batch(rows: int, words: int, vocabulary: int) -> Batch:
-    """Sentences of `words` random words each, as many in the source as in the target."""
-    source, target = (torch.randint(len(SPECIALS), vocabulary, (rows, words)) for _ in range(2))
-    lengths = torch.full((rows,), words)
-    return Batch(source=source, source_lengths=lengths, target_in=target, target_out=target, target_lengths=lengths)
-
-
-def random_translator(decoder: type[RecurrentDecoder], width: int, vocabulary: int) -> Translator:
-    """An untrained translator with one width throughout."""
-    sizes = Seq2SeqConfig(source_vocab=vocabulary, target_vocab=vocabulary, d_embed=width, d_hidden=width)
-    return Translator(RecurrentEncoder(sizes), decoder(sizes)).to(runtime.device())
-
-
-def training_seconds(models: Mapping[str, nn.Module], batch: Batch, rounds: int) -> dict[str, list[float]]:
-    """Seconds of a training step of each model on `batch`, one a round: they take turns, the first round warms up."""
-    optimizers = {name: torch.optim.AdamW(model.parameters(), fused=True) for name, model in models.items()}
-
-    def step(name: str) -> None:
-        with runtime.autocast():
-            loss = translation_loss(models[name], batch)
-        optimizers[name].zero_grad()
-        loss.backward()
-        optimizers[name].step()
-
-    return in_turns({name: partial(step, name) for name in models}, rounds)
-
-
 def step_seconds(
     *, words: int = 13, rows: int = 128, width: int = 128, vocabulary: int = 1000, rounds: int = 7
 ) -> dict[str, list[float]]:
@@ -294,9 +142,9 @@ def step_seconds(
     return training_seconds(models, batch, rounds)
 
 
-def step_cost(**sizes: int) -> dict[str, float]:
+def step_cost(**config: int) -> dict[str, float]:
     """Time of a training step of `step_seconds` beside the fixed context's: median of the ratios of each round."""
-    seconds = step_seconds(**sizes)
+    seconds = step_seconds(**config)
     base = seconds.pop("fixed context")
     return {name: median(t / b for t, b in zip(times, base, strict=True)) for name, times in seconds.items()}
 
@@ -304,28 +152,13 @@ def step_cost(**sizes: int) -> dict[str, float]:
 def kept_for_backward(decoder: type[RecurrentDecoder], *, words: int) -> int:
     """Bytes of activations that a translator keeps for the backward pass of 16 sentences of `words` words."""
     model, batch = random_translator(decoder, 128, 1000), random_batch(16, words, 1000).to(runtime.device())
-    return kept_bytes(model, partial(translation_loss, model, batch))
-
-
-def kept_bytes(model: nn.Module, compute: Callable[[], Tensor]) -> int:
-    """Bytes that `compute()` keeps for its backward pass, the parameters of `model` left out."""
-    weights = {parameter.untyped_storage().data_ptr() for parameter in model.parameters()}
-    kept: dict[int, int] = {}
-
-    def keep(tensor: Tensor) -> Tensor:
-        storage = tensor.untyped_storage()
-        if storage.data_ptr() not in weights:
-            kept[storage.data_ptr()] = storage.nbytes()
-        return tensor
-
-    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-        loss = compute()  # alive while we count, so that no address is used twice
-    return sum(kept.values()) if loss.isfinite() else 0
+    return kept_bytes(model, lambda: translation_loss(model, batch).mean)
 
 
 # ---- stored: real sentences --------------------------------------------------------------------------------------
 
 
+@experiment
 def tatoeba(seeds: Sequence[int] = (1, 2, 3), *, width: int = 128, steps: int = 800) -> list[dict[str, Any]]:
     """Fixed context against attention on Tatoeba sentences of 3 to 8 words: BLEU with all references, and seconds."""
     corpus = data.load("tatoeba")

@@ -1,39 +1,39 @@
-"""Lesson 08: what pretraining is worth by number of labels, and what each choice in it changes."""
+"""What pretraining is worth by number of labels, and what each choice in it changes."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from statistics import fmean, median, stdev
-from typing import Any, NamedTuple
+from statistics import fmean, median
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from tfbook import data, runtime, training
-from tfbook.course.experiments import in_turns
-from tfbook.course.experiments.self_attention import flops
+from tfbook.attention import POSITIONS
+from tfbook.course.experiments import experiment
+from tfbook.course.experiments.cost import count_flops, in_turns, parameters
 from tfbook.course.experiments.small_bert import (
-    ALL_HIDDEN,
     FINE,
     LONGEST,
+    MASK_ONLY,
     OFTEN,
     SMALL,
-    Hidden,
+    MaskedBatch,
     Pretraining,
     Reading,
     Rows,
     accuracy,
-    dice,
     fine_tuned,
     fresh,
-    hidden_batches,
-    hidden_loss,
     judged,
+    masked_batches,
+    mlm_loss,
     pretrained,
     scores,
+    seeded,
 )
 from tfbook.models.bert import Bert, MaskedLanguageModel
 from tfbook.models.bert_variants import Albert, Electra, student_of
@@ -43,7 +43,7 @@ from tfbook.training.losses import distillation_loss, electra_loss, masked_token
 
 DRAWS = 2  # of the few texts with a label, for each pretraining
 FEW = 8  # texts of each label, wherever one number has to do
-JUDGED = ("nats", "right", "rare in ten")  # what a row says of a pretrained model
+JUDGED = ("nats", "right", "rare in ten")  # what a row holds about a pretrained model
 
 # ---- stored: from scratch or pretrained, by number of labels -----------------------------------------------------
 
@@ -52,11 +52,12 @@ CORPORA = {  # numbers of texts of each label
     "sentence-polarity": (16, 256),
     "subjectivity": (4, 16, 256),
 }
-LONGER = replace(FINE, steps=200)  # after which both starts have learned their texts by heart, however many they are
+LONGER = replace(FINE, steps=200)  # after which both starts have memorized their texts, however many they are
 
 
+@experiment
 def by_labels(seeds: Sequence[int] = (1, 2, 3), *, steps: int = 2000) -> list[dict[str, Any]]:
-    """Test accuracy of classifiers that began pretrained or from scratch, with few labels and with many.
+    """Test accuracy of classifiers that started pretrained or from scratch, with few labels and with many.
 
     A row is a corpus, a seed, a number of labels and a draw of them; both classifiers of a row see the same texts.
     """
@@ -77,7 +78,7 @@ def by_labels(seeds: Sequence[int] = (1, 2, 3), *, steps: int = 2000) -> list[di
 
 def _compared(model: MaskedLanguageModel, reading: Reading, count: int, *, seed: int) -> dict[str, float]:
     runtime.seed(seed)
-    scratch = fresh(reading.vocab, model.bert.sizes)
+    scratch = fresh(reading.vocab, model.bert.config)
     starts = {"pretrained": model, "scratch": scratch}
     return {
         name: round(accuracy(fine_tuned(start, reading, count, seed=seed, recipe=LONGER)[0], reading.test), 4)
@@ -85,32 +86,9 @@ def _compared(model: MaskedLanguageModel, reading: Reading, count: int, *, seed:
     }
 
 
-class Interval(NamedTuple):
-    """A mean and the half-width of its 95% confidence interval."""
+# ---- stored: which tokens are masked, and how --------------------------------------------------------------------
 
-    mean: float
-    half: float
-
-
-def interval(values: Sequence[float]) -> Interval:
-    """Student's, for the mean of independent values. Raises ValueError when there are fewer than two."""
-    from scipy import stats
-
-    if len(values) < 2:
-        raise ValueError(f"values holds {len(values)} number; expected two or more")
-    half = stats.t.ppf(0.975, len(values) - 1) * stdev(values) / math.sqrt(len(values))
-    return Interval(fmean(values), float(half))
-
-
-def over_seeds(rows: Sequence[dict[str, Any]], value: Callable[[dict[str, Any]], float]) -> Interval:
-    """The interval of a value over seeds; what stands in several rows of a seed is averaged first."""
-    seeds = sorted({row["seed"] for row in rows})
-    return interval([fmean(value(row) for row in rows if row["seed"] == seed) for seed in seeds])
-
-
-# ---- stored: which words are hidden ------------------------------------------------------------------------------
-
-HIDING: dict[str, dict[str, Any]] = {  # how it differs from `Pretraining`'s own way, which is the first row
+STRATEGIES: dict[str, dict[str, Any]] = {  # how each differs from the defaults of `Pretraining`, the first row
     "rare first, 60%": {},
     "even, 60%": {"even": True},
     "even, 15%": {"even": True, "masking": Masking()},
@@ -123,25 +101,26 @@ HIDING: dict[str, dict[str, Any]] = {  # how it differs from `Pretraining`'s own
 }
 
 
-def hiding(seeds: Sequence[int] = (1, 2, 3), *, steps: int = 1000) -> list[dict[str, Any]]:
-    """Which words are hidden, how many, and shares of [MASK] / the same word / another (Devlin et al., 2019, table 8).
+@experiment
+def strategies(seeds: Sequence[int] = (1, 2, 3), *, steps: int = 1000) -> list[dict[str, Any]]:
+    """Which tokens are masked, how many, and shares of [MASK] / the same / a random one (Devlin et al., 2019, table 8).
 
-    Then the same words in every pass (Liu et al., 2019, section 4.1), and pairs of spans with BERT's second question.
+    Then the same tokens in every epoch (Liu et al., 2019, section 4.1), and pairs for next-sentence prediction as well.
     """
     reading = Reading(data.load("docstrings"))
     return [
-        {"hiding": name, **_worth(Pretraining(steps=steps, **changes), reading, seed)}
+        {"strategy": name, **_worth(Pretraining(steps=steps, **changes), reading, seed)}
         for seed in seeds
-        for name, changes in HIDING.items()
+        for name, changes in STRATEGIES.items()
     ]
 
 
 def _worth(plan: Pretraining, reading: Reading, seed: int) -> dict[str, Any]:
-    """How well a pretrained model guesses hidden words, and what it is worth with few labels."""
+    """How well a pretrained model predicts masked tokens, and what it is worth with few labels."""
     model, history = pretrained(plan, reading, seed=seed)
     return {
         "seed": seed,
-        "parameters": sum(p.numel() for p in model.bert.parameters()),
+        "parameters": parameters(model.bert),
         "seconds": round(history.elapsed, 1),
         **{key: round(history.evaluations[-1][key], 4) for key in JUDGED},
         "accuracy": round(few_labels(model, reading, seed=seed), 4),
@@ -160,21 +139,22 @@ def few_labels(start: MaskedLanguageModel | Bert, reading: Reading, *, seed: int
 DIRECTIONS = {"the left": LanguageModel, "both sides": BidirectionalModel}
 
 
+@experiment
 def directions(seeds: Sequence[int] = (1, 2, 3), *, steps: int = 2000) -> list[dict[str, Any]]:
-    """The same hidden words, guessed by two models that differ in one word, their mask: from the left, or from all."""
+    """The same masked tokens, predicted by two models that differ in their mask alone: from the left, or from all."""
     reading = Reading(data.load("docstrings"))
-    sizes = replace(SMALL, position="rotary")  # with which both learn word order sooner
-    plan = Pretraining(sizes=sizes, steps=steps, masking=Masking(rate=0.3), even=True, tables=1.0)
+    config = replace(SMALL, position=POSITIONS["rotary"])  # with which both learn word order sooner
+    plan = Pretraining(config=config, steps=steps, masking=Masking(rate=0.3), even=True, embedding_lr_factor=1.0)
     read = running_text(reading.texts)
     test = running_text([reading.encode(text) for text, _ in reading.corpus.test])
-    masked = mask_tokens(test.ids, reading.vocab, ALL_HIDDEN, generator=dice(0))
+    masked = mask_tokens(test.ids, reading.vocab, MASK_ONLY, generator=seeded(0))
 
     def curve(kind: type[LanguageModel], seed: int) -> list[dict[str, float]]:
         runtime.seed(seed)
-        model = kind(reading.vocab, plan.sizes).to(runtime.device())
-        batches = hidden_batches(read, reading, plan, seed=seed)
-        evaluate = partial(guesses, masked=masked)
-        return training.fit(model, guessing_loss, batches, plan.recipe(), evaluate=evaluate).evaluations
+        model = kind(reading.vocab, plan.config).to(runtime.device())
+        batches = masked_batches(read, reading, plan, seed=seed)
+        evaluate = partial(prediction_scores, masked=masked)
+        return training.fit(model, prediction_loss, batches, plan.recipe(), evaluate=evaluate).evaluations
 
     return [
         {"sees": name, "seed": seed, "curve": curve(kind, seed)} for seed in seeds for name, kind in DIRECTIONS.items()
@@ -187,15 +167,15 @@ def running_text(texts: Sequence[Sequence[int]]) -> Rows:
     return Rows(ids, torch.full((len(ids),), LONGEST), torch.zeros_like(ids), torch.zeros(len(ids), dtype=torch.int64))
 
 
-def guessing_loss(model: LanguageModel, batch: Hidden) -> Tensor:
-    """Mean cross-entropy of the hidden words, in nats, each guessed from the output at its own place."""
+def prediction_loss(model: LanguageModel, batch: MaskedBatch) -> Tensor:
+    """Mean cross-entropy of the masked tokens, in nats, each predicted from the output at its own position."""
     asked = batch.masked.targets != IGNORE_INDEX
     return masked_token_loss(model(batch.masked.ids)[asked], batch.masked.targets[asked])
 
 
 @torch.no_grad()
-def guesses(model: LanguageModel, masked: Masked) -> dict[str, float]:
-    """Loss and share of right first guesses."""
+def prediction_scores(model: LanguageModel, masked: Masked) -> dict[str, float]:
+    """Loss and shares of right predictions, by `scores`."""
     asked = masked.targets != IGNORE_INDEX
     return scores(model(masked.ids.to(runtime.device()))[asked.to(runtime.device())], masked.targets[asked])
 
@@ -203,18 +183,19 @@ def guesses(model: LanguageModel, masked: Masked) -> dict[str, float]:
 # ---- stored: learning from every token ---------------------------------------------------------------------------
 
 
+@experiment
 def electra(seeds: Sequence[int] = (1, 2, 3), *, steps: int = 1000) -> list[dict[str, Any]]:
-    """What hidden words and replaced words are worth with few labels, while the training goes on.
+    """What masked tokens and replaced tokens are worth with few labels, as training goes on.
 
-    The generator has one block and a quarter of the width of the discriminator's feed-forward
-    layer. The learning rate depends on the step alone: each point of a curve is a training that ends there.
+    The generator has one block and a quarter of the width of the discriminator's feed-forward layer. The learning rate
+    depends on the step alone: each point of a curve is a run that ends there.
     """
     reading = Reading(data.load("docstrings"))
     plan = Pretraining(steps=steps)
     rows = []
     for seed in seeds:
-        batches = hidden_batches(reading.windows(), reading, plan, seed=seed)
-        for name, (build, loss, body) in READERS.items():
+        batches = masked_batches(reading.windows(), reading, plan, seed=seed)
+        for name, (build, loss, body) in OBJECTIVES.items():
             runtime.seed(seed)
             model = build(reading.vocab).to(runtime.device())
             step = partial(_one_step, model, loss, batches(0).to(runtime.device()))
@@ -225,11 +206,13 @@ def electra(seeds: Sequence[int] = (1, 2, 3), *, steps: int = 1000) -> list[dict
 
             recipe = replace(plan.recipe(), schedule=training.inverse_sqrt(steps // 10))
             history = training.fit(model, loss, batches, recipe, evaluate=evaluate)
-            rows.append({"reads": name, "seed": seed, "flops a step": flops(step), "curve": history.evaluations})
+            rows.append(
+                {"objective": name, "seed": seed, "flops a step": count_flops(step), "curve": history.evaluations}
+            )
     return rows
 
 
-def _masked_reader(vocab: int) -> MaskedLanguageModel:
+def _bert(vocab: int) -> MaskedLanguageModel:
     return MaskedLanguageModel(fresh(vocab, SMALL))
 
 
@@ -238,18 +221,18 @@ def _electra(vocab: int) -> Electra:
     return Electra(MaskedLanguageModel(fresh(vocab, generator)), fresh(vocab, SMALL))
 
 
-def replaced_loss(model: Electra, batch: Hidden) -> Tensor:
-    """ELECTRA's: was this word replaced?"""
+def replaced_loss(model: Electra, batch: MaskedBatch) -> Tensor:
+    """ELECTRA's: was this token replaced?"""
     return electra_loss(model, batch.masked, batch.rows.lengths)
 
 
-READERS = {  # what is built, its loss, and the part of it that is fine-tuned
-    "hidden words (BERT)": (_masked_reader, hidden_loss, lambda model: model.bert),
-    "replaced words (ELECTRA)": (_electra, replaced_loss, lambda model: model.discriminator.bert),
+OBJECTIVES = {  # what is built, its loss, and the part of it that is fine-tuned
+    "masked tokens (BERT)": (_bert, mlm_loss, lambda model: model.bert),
+    "replaced tokens (ELECTRA)": (_electra, replaced_loss, lambda model: model.discriminator.bert),
 }
 
 
-def _one_step(model: nn.Module, loss: Callable[[Any, Hidden], Tensor], batch: Hidden) -> None:
+def _one_step(model: nn.Module, loss: Callable[[Any, MaskedBatch], Tensor], batch: MaskedBatch) -> None:
     loss(model, batch).backward()
 
 
@@ -263,37 +246,39 @@ SHARING = {  # blocks, and how the body is built
 }
 
 
+@experiment
 def sharing(seeds: Sequence[int] = (1, 2, 3), *, steps: int = 1500) -> list[dict[str, Any]]:
-    """Parameters against quality: four blocks, one, one that is used four times, and narrow words before it."""
+    """Parameters against quality: four blocks, one, one that is used four times, and narrow embeddings before it."""
     reading = Reading(data.load("docstrings"))
     plans = {
-        name: Pretraining(sizes=replace(SMALL, layers=layers), body=body, steps=steps)
+        name: Pretraining(config=replace(SMALL, layers=layers), body=body, steps=steps)
         for name, (layers, body) in SHARING.items()
     }
     return [{"model": name, **_worth(plan, reading, seed)} for seed in seeds for name, plan in plans.items()]
 
 
+@experiment
 def distilled(seeds: Sequence[int] = (1, 2, 3), *, steps: int = 1500) -> list[dict[str, Any]]:
     """A teacher of four blocks, its student of two, and two blocks without a teacher: size, speed and quality.
 
-    The student begins with blocks of its teacher; so does one of the others, the last begins at random.
+    The student is initialized with blocks of its teacher, and so is one of the others; the last one is random.
     """
     reading = Reading(data.load("docstrings"))
-    plan = Pretraining(sizes=replace(SMALL, layers=4), steps=steps)
+    plan = Pretraining(config=replace(SMALL, layers=4), steps=steps)
     rows = []
     for seed in seeds:
         teacher, _ = pretrained(plan, reading, seed=seed)
         models = {
             "teacher, 4 blocks": teacher,
             "student, 2 blocks": student(teacher, 2, plan, reading, seed=seed),
-            "its beginning, no teacher": student(teacher, 2, plan, reading, seed=seed, distil=False),
-            "2 blocks, no teacher": pretrained(replace(plan, sizes=SMALL), reading, seed=seed)[0],
+            "its initialization, no teacher": student(teacher, 2, plan, reading, seed=seed, distill=False),
+            "2 blocks, no teacher": pretrained(replace(plan, config=SMALL), reading, seed=seed)[0],
         }
         rows += [
             {
                 "model": name,
                 "seed": seed,
-                "parameters": sum(p.numel() for p in model.bert.parameters()),
+                "parameters": parameters(model.bert),
                 "seconds a text": _seconds_a_text(model.bert, reading.test),
                 **{key: round(value, 4) for key, value in judged(model, reading).items() if key in JUDGED},
                 "accuracy": round(few_labels(model, reading, seed=seed), 4),
@@ -310,20 +295,20 @@ def student(
     reading: Reading,
     *,
     seed: int,
-    distil: bool = True,
+    distill: bool = True,
 ) -> MaskedLanguageModel:
-    """A model that begins with blocks of its teacher and, with `distil`, learns its guesses (Sanh et al., 2019)."""
+    """A model that starts with blocks of its teacher and, with `distill`, imitates its output (Sanh et al., 2019)."""
     runtime.seed(seed)
     model = MaskedLanguageModel(student_of(teacher.bert, layers)).to(runtime.device())
     model.head.load_state_dict(teacher.head.state_dict())
 
-    def both(model: MaskedLanguageModel, batch: Hidden) -> Tensor:
+    def both(model: MaskedLanguageModel, batch: MaskedBatch) -> Tensor:
         asked = batch.masked.targets != IGNORE_INDEX
-        said = [m.head(m.bert(batch.masked.ids, batch.rows.lengths)[asked]) for m in (model, teacher)]
-        return distillation_loss(*said) + hidden_loss(model, batch)
+        logits = [m.head(m.bert(batch.masked.ids, batch.rows.lengths)[asked]) for m in (model, teacher)]
+        return distillation_loss(*logits) + mlm_loss(model, batch)
 
-    batches = hidden_batches(reading.windows(), reading, plan, seed=seed)
-    training.fit(model, both if distil else hidden_loss, batches, plan.recipe())
+    batches = masked_batches(reading.windows(), reading, plan, seed=seed)
+    training.fit(model, both if distill else mlm_loss, batches, plan.recipe())
     return model
 
 

@@ -1,4 +1,4 @@
-"""Lesson 15: what attention costs in time and memory, how close kernels come to it, and what they can fetch."""
+"""What attention costs in time and memory, how implementations reduce it, and what they can retrieve."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int64
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F
 
 from tfbook import runtime, training
+from tfbook.attention import POSITIONS
 from tfbook.attention.efficient.banded import Banded
 from tfbook.attention.efficient.bigbird import BigBird
 from tfbook.attention.efficient.block_sparse import BlockSparse
@@ -23,18 +24,13 @@ from tfbook.attention.efficient.performer import Performer, log_features, projec
 from tfbook.attention.efficient.tiled import Tiled
 from tfbook.attention.implementations import Implementation, attention_weights, fastest, softmax
 from tfbook.attention.masks import Causal
-from tfbook.course.experiments import in_turns, peak_memory
-from tfbook.course.experiments.self_attention import attend, exponent, flops, recur
+from tfbook.course.experiments import experiment
+from tfbook.course.experiments.cost import attend, convolve, count_flops, exponent, in_turns, peak_memory, recur
 from tfbook.models.blocks import Config, alternate
+from tfbook.models.feed_forward import FeedForward
 from tfbook.models.language_model import LanguageModel
 
 # ---- operations: the table of Vaswani et al. (2017) --------------------------------------------------------------
-
-
-def convolve(n: int, d: int, k: int = 4) -> Callable[[], Tensor]:
-    """A convolution over n vectors of width d, each output from k neighbouring inputs."""
-    layer, x = nn.Conv1d(d, d, kernel_size=k), torch.randn(1, d, n + k - 1)
-    return lambda: layer(x)
 
 
 def restrict(n: int, d: int, r: int = 32) -> Callable[[], Tensor]:
@@ -42,9 +38,9 @@ def restrict(n: int, d: int, r: int = 32) -> Callable[[], Tensor]:
     x = torch.randn(n, d)
 
     def run() -> Tensor:
-        near = F.pad(x, (0, 0, r - 1, 0)).unfold(0, r, 1)  # (n, d, r)
-        weights = (x[:, None] @ near / math.sqrt(d)).softmax(dim=-1)
-        return weights @ near.mT
+        window = F.pad(x, (0, 0, r - 1, 0)).unfold(0, r, 1)  # (n, d, r)
+        weights = (x[:, None] @ window / math.sqrt(d)).softmax(dim=-1)
+        return weights @ window.mT
 
     return run
 
@@ -52,35 +48,35 @@ def restrict(n: int, d: int, r: int = 32) -> Callable[[], Tensor]:
 LAYERS: dict[str, Callable[..., Callable[[], Tensor]]] = {
     "self-attention": attend,
     "recurrent": recur,
-    "convolution": convolve,
+    "convolution": partial(convolve, k=4),
     "restricted": restrict,
 }
-REACH = {"convolution": "k", "restricted": "r"}  # the third size of a layer
+REACH = {"convolution": "k", "restricted": "r"}  # the third size of a layer, as its argument is called
 
 
 @torch.no_grad()
 def operations(lengths: Sequence[int], d: int = 64) -> dict[str, list[int]]:
     """Floating-point operations of the matrix products of each of `LAYERS` over so many vectors of width d."""
-    return {name: [flops(layer(n, d)) for n in lengths] for name, layer in LAYERS.items()}
+    return {name: [count_flops(layer(n, d)) for n in lengths] for name, layer in LAYERS.items()}
 
 
 @torch.no_grad()
-def cost_exponents(sizes: Sequence[int] = (64, 128, 256, 512), fixed: int = 64) -> dict[str, dict[str, float]]:
+def cost_exponents(config: Sequence[int] = (64, 128, 256, 512), fixed: int = 64) -> dict[str, dict[str, float]]:
     """For each of `LAYERS` the exponents of its operations in n, in d and, where it has one, in its reach k or r."""
     found = {}
     for name, layer in LAYERS.items():
-        runs = {"n": [layer(n, fixed) for n in sizes], "d": [layer(fixed, d) for d in sizes]}
+        runs = {"n": [layer(n, fixed) for n in config], "d": [layer(fixed, d) for d in config]}
         if name in REACH:
-            runs[REACH[name]] = [layer(fixed, fixed, reach) for reach in sizes]
-        found[name] = {size: exponent(sizes, [flops(run) for run in each]) for size, each in runs.items()}
+            runs[REACH[name]] = [layer(fixed, fixed, **{REACH[name]: reach}) for reach in config]
+        found[name] = {size: exponent(config, [count_flops(run) for run in each]) for size, each in runs.items()}
     return found
 
 
-# ---- seconds and bytes of the kernels ----------------------------------------------------------------------------
+# ---- seconds and bytes of the implementations --------------------------------------------------------------------
 
 
 def strided(blocks: int) -> Bool[Tensor, "block block"]:
-    """√blocks neighbours and every √blocks-th of the others (Child et al., 2019, section 4.2)."""
+    """√blocks neighbors and every √blocks-th of the others (Child et al., 2019, section 4.2)."""
     stride, number = math.isqrt(blocks), torch.arange(blocks)
     away = number[:, None] - number
     return (away.abs() < stride) | (away % stride == 0)
@@ -104,8 +100,8 @@ HEADS, D_HEAD = 4, 32
 
 def forward_backward(name: str, n: int) -> Callable[[], None]:
     """One of `IMPLEMENTATIONS` on one sequence of n positions, and the gradient of the sum of its output."""
-    dice = torch.Generator().manual_seed(0)
-    qkv = [torch.randn(1, HEADS, n, D_HEAD, generator=dice).to(runtime.device()).requires_grad_() for _ in range(3)]
+    generator, shape = torch.Generator().manual_seed(0), (1, HEADS, n, D_HEAD)
+    qkv = [torch.randn(shape, generator=generator).to(runtime.device()).requires_grad_() for _ in range(3)]
 
     def run() -> None:
         torch.autograd.grad(IMPLEMENTATIONS[name](*qkv).sum(), qkv, allow_unused=True)  # shared-key LSH reads no keys
@@ -151,15 +147,18 @@ def _up_to(n: int) -> list[str]:
     return [name for name in IMPLEMENTATIONS if name != WRITTEN_OUT or n <= LONGEST_WRITTEN_OUT]
 
 
+@experiment
 def times(lengths: Sequence[int] = (128, 256, 512, 1024, 2048, 4096, 8192), rounds: int = 3) -> list[dict[str, Any]]:
-    """Stored: the least seconds of each kernel at each length."""
+    """The least seconds of each implementation at each length."""
     found = {n: seconds(_up_to(n), [n], rounds) for n in lengths}
-    return [{"kernel": name, "n": n, "seconds": found[n][name][0]} for n in lengths for name in found[n]]
+    return [{"implementation": name, "n": n, "seconds": found[n][name][0]} for n in lengths for name in found[n]]
 
 
+@experiment
 def memory(lengths: Sequence[int] = (1024, 2048, 4096, 8192, 16384)) -> list[dict[str, Any]]:
-    """Stored: the bytes at the peak of each kernel at each length."""
-    return [{"kernel": name, "n": n, "bytes": peaks([name], [n])[name][0]} for n in lengths for name in _up_to(n)]
+    """The bytes at the peak of each implementation at each length."""
+    runs = [(name, n) for n in lengths for name in _up_to(n)]
+    return [{"implementation": name, "n": n, "bytes": peaks([name], [n])[name][0]} for name, n in runs]
 
 
 # ---- random features ---------------------------------------------------------------------------------------------
@@ -170,7 +169,7 @@ class Errors(NamedTuple):
 
     product: float  # of φ(q) · φ(k) about exp(q · k / √d)
     off: float  # of the mean product about the same, in standard errors: about 1 where nothing is biased
-    output: float  # of the normalised output about the softmax's
+    output: float  # of the normalized output about the softmax's
     bias: float  # of the mean output about the same
     chance: float  # what `bias` would be about without any, from the spread of the draws
     mean: float  # of the values' plain mean, for comparison: no attention at all
@@ -187,21 +186,21 @@ def estimates(q: Tensor, k: Tensor, features: int, draws: int) -> Float[Tensor, 
 
 def performer_errors(features: int, draws: int = 400, *, n: int = 16, d: int = 8, size: float = 0.4) -> Errors:
     """Errors of `Performer(features)` on n queries and keys whose entries have the standard deviation `size`."""
-    dice = torch.Generator().manual_seed(0)
-    q, k, v = torch.randn(3, n, d, dtype=torch.float64, generator=dice)
+    generator = torch.Generator().manual_seed(0)
+    q, k, v = torch.randn(3, n, d, dtype=torch.float64, generator=generator)
     q, k = size * q, size * k
     products, exact = estimates(q, k, features, draws), (q @ k.mT / math.sqrt(d)).exp()
     shaped = [x[None, None] for x in (q, k, v)]
-    wanted = softmax(*shaped)
+    expected = softmax(*shaped)
     outputs = torch.stack([Performer(features, seed=seed)(*shaped) for seed in range(draws)])
     error = products.std(dim=0) / math.sqrt(draws)
     return Errors(
         product=_rms(products - exact),
         off=_rms((products.mean(dim=0) - exact) / error),
-        output=_rms(outputs - wanted),
-        bias=_rms(outputs.mean(dim=0) - wanted),
+        output=_rms(outputs - expected),
+        bias=_rms(outputs.mean(dim=0) - expected),
         chance=_rms(outputs.std(dim=0) / math.sqrt(draws)),
-        mean=_rms(v.mean(dim=0) - wanted),
+        mean=_rms(v.mean(dim=0) - expected),
     )
 
 
@@ -217,10 +216,10 @@ def clustered(n: int, noise: float, *, d: int = 32, kinds: int = 32, seed: int =
 
     All are as long as makes q · k / √d equal to 8 for a vector and its own direction: a sharp softmax.
     """
-    dice = torch.Generator().manual_seed(seed)
-    centres = torch.randn(kinds, d, generator=dice)
-    drawn = centres[torch.randint(kinds, (n,), generator=dice)] + noise * torch.randn(n, d, generator=dice)
-    return 8 * math.sqrt(d) * F.normalize(drawn, dim=-1)[None, None]
+    generator = torch.Generator().manual_seed(seed)
+    centers = torch.randn(kinds, d, generator=generator)
+    x = centers[torch.randint(kinds, (n,), generator=generator)] + noise * torch.randn(n, d, generator=generator)
+    return 8 * math.sqrt(d) * F.normalize(x, dim=-1)[None, None]
 
 
 class Recall(NamedTuple):
@@ -254,7 +253,8 @@ FIRST_NOISE = ANSWER + VALUES
 VOCABULARY = FIRST_NOISE + NOISE
 CONTEXT, QUESTIONS = 256, 64
 BAND = 32  # the window of the banded layers of the stored models
-SIZES = Config(d_model=32, heads=2, d_ff=128, layers=2, position="none", activation=F.gelu)
+GELU = partial(FeedForward, activation=F.gelu)
+SIZES = Config(d_model=32, heads=2, d_ff=128, layers=2, position=POSITIONS["none"], feed_forward=GELU)
 BEYOND = SIZES.layers * (BAND - 1)  # no farther than this do they see through all layers
 
 
@@ -268,14 +268,14 @@ class Facts(NamedTuple):
     @classmethod
     def draw(cls, count: int, seed: int, *, context: int = CONTEXT, questions: int = QUESTIONS) -> Facts:
         """Each text states one value of each key, somewhere in its first half; every question follows its fact."""
-        dice = torch.Generator().manual_seed(seed)
-        ids = FIRST_NOISE + torch.randint(NOISE, (count, context), generator=dice)
-        place = torch.rand(count, context // 2, generator=dice).argsort(dim=1)[:, :KEYS].sort(dim=1).values
-        key = torch.rand(count, KEYS, generator=dice).argsort(dim=1)
-        value = torch.randint(VALUES, (count, KEYS), generator=dice)
+        generator = torch.Generator().manual_seed(seed)
+        ids = FIRST_NOISE + torch.randint(NOISE, (count, context), generator=generator)
+        place = torch.rand(count, context // 2, generator=generator).argsort(dim=1)[:, :KEYS].sort(dim=1).values
+        key = torch.rand(count, KEYS, generator=generator).argsort(dim=1)
+        value = torch.randint(VALUES, (count, KEYS), generator=generator)
         known = (place[:, None] < torch.arange(context)[:, None]).sum(dim=-1)  # facts before each position
-        about = (torch.rand(count, context, generator=dice) * known).long()
-        luck = torch.rand(count, context, generator=dice).masked_fill(known == 0, -1.0).scatter(1, place, -1.0)
+        about = (torch.rand(count, context, generator=generator) * known).long()
+        luck = torch.rand(count, context, generator=generator).masked_fill(known == 0, -1.0).scatter(1, place, -1.0)
         asked = luck.argsort(dim=1, descending=True)[:, :questions]
         fact = about.gather(1, asked)
         ids = ids.scatter(1, place, key * VALUES + value).scatter(1, asked, QUESTION + key.gather(1, fact))
@@ -288,7 +288,7 @@ class Facts(NamedTuple):
 
 
 def commonest(facts: Facts) -> float:
-    """Share of right answers of whoever says the value that was stated most often so far: all but the key."""
+    """Share of right answers if the answer is always the value stated most often so far, whatever the key."""
     stated = facts.ids < QUESTION
     counts = (F.one_hot(facts.ids % VALUES, VALUES) * stated[..., None]).cumsum(dim=1)
     asked = facts.answers >= 0
@@ -313,7 +313,7 @@ def right(model: LanguageModel, facts: Facts) -> dict[str, Any]:
     return {"all": float(hit[asked].mean()), "far": float(hit[away > BEYOND].mean()), "bins": bins}
 
 
-MODELS: dict[str, tuple[Implementation, ...]] = {  # the kernels of the layers, in turn
+MODELS: dict[str, tuple[Implementation, ...]] = {  # of the layers, in turn
     "dense": (fastest,),
     "banded": (Banded(BAND, block=BAND),),
     "dense, banded": (fastest, Banded(BAND, block=BAND)),
@@ -327,27 +327,28 @@ MODELS: dict[str, tuple[Implementation, ...]] = {  # the kernels of the layers, 
 TESTED = 128  # texts
 
 
+@experiment
 def long_range(seeds: Sequence[int] = (1, 2, 3), *, steps: int = 400, batch: int = 16) -> list[dict[str, Any]]:
     """Answers of the same small model with each of `MODELS`, and with the weights that it learned with dense attention.
 
-    `trained` is False for the latter: the kernel was put into the finished model.
+    `trained` is False for the latter: the implementation was put into the finished model.
     """
     test, rows = Facts.draw(TESTED, seed=10**6), []
     for seed in seeds:
         for name, implementations in MODELS.items():
             model, curve, spent = trained(implementations, seed, steps, batch, test)
-            rows.append({"kernel": name, "seed": seed, "trained": True, "curve": curve, "seconds": spent})
+            rows.append({"implementation": name, "seed": seed, "trained": True, "curve": curve, "seconds": spent})
             rows[-1] |= right(model, test)
             dense = model if name == "dense" else dense
             alternate(dense.stack, *implementations)
-            rows.append({"kernel": name, "seed": seed, "trained": False, **right(dense, test)})
+            rows.append({"implementation": name, "seed": seed, "trained": False, **right(dense, test)})
     return rows
 
 
 def trained(
     implementations: tuple[Implementation, ...], seed: int, steps: int, batch: int, test: Facts
 ) -> tuple[LanguageModel, list[dict[str, float]], float]:
-    """The model with these kernels in its layers, how its answers improved, and the seconds of training."""
+    """The model with these implementations in its layers, how its answers improved, and the seconds of training."""
     runtime.seed(seed)
     model = LanguageModel(VOCABULARY, SIZES).to(runtime.device())
     alternate(model.stack, *implementations)

@@ -1,12 +1,13 @@
-"""Lesson 09: how large deep sums begin, what a loss costs in parameters and tokens, and when heads learn to copy."""
+"""The residual stream before training, what a loss costs in parameters and tokens, and heads that copy."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import product
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -15,32 +16,38 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from tfbook import data, runtime, training
+from tfbook.attention.positions import POSITIONS
 from tfbook.attention.recording import record
+from tfbook.course.experiments import experiment
 from tfbook.course.probing import activations
 from tfbook.data.text import Text
 from tfbook.models import gpt
 from tfbook.models.blocks import Config
+from tfbook.models.feed_forward import FeedForward
 from tfbook.pretrain.corpus import byte_counts
 from tfbook.pretrain.measure import evaluation_windows, score
 from tfbook.text.windows import Windows
 from tfbook.training.losses import next_token_loss
 
-# ---- at the beginning: the variance of the residual sum ----------------------------------------------------------
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+# ---- before training: the variance of the residual stream --------------------------------------------------------
 
 
 def residual(
     depths: Sequence[int] = (2, 4, 8, 16, 32, 48), *, d_model: int = 128, vocab: int = 100, seed: int = 1
 ) -> list[dict[str, Any]]:
-    """Variance of the residual sum before the first block and behind each, and the first loss; nothing is trained.
+    """Variance of the residual stream before the first block and after each, and the first loss; nothing is trained.
 
-    With the matrices that write into the sum as `Gpt` draws them, and √(2 · layers) times larger, as all the others.
+    With the matrices that write into the stream as `Gpt` draws them, and √(2 · layers) times larger, like all others.
     """
     ids = torch.randint(vocab, (8, 65), generator=torch.Generator().manual_seed(seed)).to(runtime.device())
     rows = []
     for layers, scaled in product(depths, (True, False)):
         runtime.seed(seed)
-        sizes = replace(gpt.GPT2, d_model=d_model, d_ff=4 * d_model, layers=layers, longest=64, dropout=0.0)
-        model = gpt.Gpt(vocab, replace(sizes, heads=d_model // 16)).to(runtime.device())
+        config = replace(gpt.GPT2, d_model=d_model, d_ff=4 * d_model, layers=layers, max_length=64, dropout=0.0)
+        model = gpt.Gpt(vocab, replace(config, heads=d_model // 16)).to(runtime.device())
         if not scaled:
             unscale(model)
         found = {"variance": residual_variance(model, ids[:, :-1]), "loss": _loss(model, ids)}
@@ -50,21 +57,21 @@ def residual(
 
 @torch.no_grad()
 def unscale(model: gpt.Gpt) -> None:
-    """Gives the matrices that write into the residual sum the size of the others, 0.02 for any number of blocks."""
+    """Gives the matrices that write into the residual stream the size of the others, 0.02 for any number of blocks."""
     for block in model.stack.blocks:
         for writes in (block.mixer.branch.W_O, block.feed_forward.branch.down):
             writes.weight.mul_(math.sqrt(2 * len(model.stack.blocks)))
 
 
 def residual_variance(model: gpt.Gpt, ids: Int64[Tensor, "batch time"]) -> list[float]:
-    """Mean square of the numbers in the residual sum, before the first block and behind each."""
+    """Mean square of the numbers in the residual stream, before the first block and after each."""
     layers = ["stack.dropout", *(f"stack.blocks.{i}" for i in range(len(model.stack.blocks)))]
     return [float(x.square().mean()) for x in activations(model, ids, layers=layers).values()]
 
 
 @torch.no_grad()
 def _loss(model: gpt.Gpt, ids: Int64[Tensor, "batch time"]) -> float:
-    return float(next_token_loss(model.eval(), ids))
+    return float(next_token_loss(model.eval(), ids).mean)
 
 
 CONTEXT, BATCH = 64, 16
@@ -72,8 +79,15 @@ CONTEXT, BATCH = 64, 16
 
 def small(width: int, layers: int) -> Config:
     """The lesson's GPT in small: rotary positions, two heads, texts of `CONTEXT` tokens."""
-    named = {"d_model": width, "d_ff": 4 * width, "layers": layers, "longest": CONTEXT}
-    return replace(gpt.GPT2, **named, heads=2, position="rotary", activation=F.gelu, dropout=0.0)
+    named = {"d_model": width, "d_ff": 4 * width, "layers": layers, "max_length": CONTEXT}
+    return replace(
+        gpt.GPT2,
+        **named,
+        heads=2,
+        position=POSITIONS["rotary"],
+        feed_forward=partial(FeedForward, activation=F.gelu),
+        dropout=0.0,
+    )
 
 
 # ---- stored: loss against parameters and tokens ------------------------------------------------------------------
@@ -82,6 +96,7 @@ SHAPES = ((16, 2), (24, 2), (32, 3), (48, 3), (64, 4))  # width, blocks
 TOKENS = (2**16, 2**17, 2**18, 2**19, 2**20)  # the last is three times the text
 
 
+@experiment
 def scaling(seeds: Sequence[int] = (1, 2), *, tokens: Sequence[int] = TOKENS) -> list[dict[str, Any]]:
     """Validation loss of a GPT of each of `SHAPES` on each number of tokens, by a schedule that ends there.
 
@@ -93,9 +108,9 @@ def scaling(seeds: Sequence[int] = (1, 2), *, tokens: Sequence[int] = TOKENS) ->
 
 
 def _trained(text: Text, width: int, layers: int, tokens: int, seed: int) -> dict[str, Any]:
-    sizes, steps = small(width, layers), tokens // (BATCH * CONTEXT)
+    config, steps = small(width, layers), tokens // (BATCH * CONTEXT)
     runtime.seed(seed)
-    model = gpt.Gpt(len(text.characters), sizes).to(runtime.device())
+    model = gpt.Gpt(len(text.characters), config).to(runtime.device())
     batches = Windows(text.characters.encode(text.train), length=CONTEXT + 1, size=BATCH, seed=seed)
     training.fit(model, next_token_loss, batches, _recipe(steps))
     valid = evaluation_windows(text.characters.encode(text.valid), CONTEXT, limit=len(text.valid))
@@ -103,7 +118,7 @@ def _trained(text: Text, width: int, layers: int, tokens: int, seed: int) -> dic
         "width": width,
         "layers": layers,
         "seed": seed,
-        "parameters": gpt.matrix_count(0, sizes),
+        "parameters": gpt.matrix_count(0, config),
         "tokens": tokens,
         "loss": round(score(model, valid, byte_counts(text.characters))["valid_loss"], 4),
     }
@@ -128,7 +143,7 @@ class Law(NamedTuple):
     beta: float
 
     def loss(self, parameters: float, tokens: float) -> float:
-        """The loss in nats that it foretells."""
+        """The loss in nats that it predicts."""
         return self.E + self.A / parameters**self.alpha + self.B / tokens**self.beta
 
     @property
@@ -155,20 +170,20 @@ class Fit(NamedTuple):
         return float(low), float(high)
 
 
-def fit_scaling(rows: Sequence[dict[str, Any]], *, resamples: int = 200, seed: int = 0) -> Fit:
+def fit_scaling(frame: DataFrame, *, resamples: int = 200, seed: int = 0) -> Fit:
     """The law with the least Huber loss between log L and the logarithms of the losses measured.
 
     (Hoffmann et al., 2022, section 3.3, whose threshold is 10⁻³.) Raises ValueError for fewer than three sizes or
     numbers of tokens, since each term takes two numbers and E one.
     """
     for key in ("parameters", "tokens"):
-        if len(found := {row[key] for row in rows}) < 3:
-            raise ValueError(f"rows hold {len(found)} different {key}; expected 3 or more")
-    points = np.array([[row["parameters"], row["tokens"], row["loss"]] for row in rows], dtype=float)
+        if (found := frame[key].nunique()) < 3:
+            raise ValueError(f"frame holds {found} different {key}; expected 3 or more")
+    points = frame[["parameters", "tokens", "loss"]].to_numpy(float)
     starts = [np.array([-0.5, -1.0, alpha, -1.0, beta]) for alpha, beta in product((0.3, 0.8), repeat=2)]
     best = _minimum(points, starts)
-    dice = np.random.default_rng(seed)
-    draws = (points[dice.integers(len(points), size=len(points))] for _ in range(resamples))
+    generator = np.random.default_rng(seed)
+    draws = (points[generator.integers(len(points), size=len(points))] for _ in range(resamples))
     return Fit(_law(points, best), [_law(draw, _minimum(draw, [best])) for draw in draws])
 
 
@@ -222,6 +237,7 @@ FREQUENT = 48  # the characters of which random texts are made; the others are r
 COPIERS = ((2, 64), (1, 64), (1, 88))  # blocks and width; the last has nearly the parameters of the first
 
 
+@experiment
 def induction(seeds: Sequence[int] = (1, 2, 3), *, steps: int = 400) -> list[dict[str, Any]]:
     """Where each head looks, and losses early, late and on random text, as GPTs of two blocks and of one are trained.
 
@@ -257,28 +273,28 @@ def read_again(windows: Windows) -> Callable[[int], Int64[Tensor, "batch time"]]
     """Batches in which each row repeats its first tokens, a number drawn anew from `PERIODS`, to the end."""
 
     def batch(step: int) -> Int64[Tensor, "batch time"]:
-        ids, dice = windows(step), torch.Generator().manual_seed(step)
-        periods = torch.randint(PERIODS[0], PERIODS[1] + 1, (len(ids), 1), generator=dice)
+        ids, generator = windows(step), torch.Generator().manual_seed(step)
+        periods = torch.randint(PERIODS[0], PERIODS[1] + 1, (len(ids), 1), generator=generator)
         return ids.gather(1, torch.arange(ids.shape[1]) % periods)
 
     return batch
 
 
 def random_twice(ids: Int64[Tensor, " text"], *, count: int, seed: int) -> Int64[Tensor, "count time"]:
-    """Rows of `CONTEXT` / 2 different tokens in random order, and the same again: only copying foretells them.
+    """Rows of `CONTEXT` / 2 different tokens in random order, and the same again: only copying predicts them.
 
     They are drawn from the `FREQUENT` most frequent of `ids`.
     """
     frequent = ids.bincount().argsort(descending=True)[:FREQUENT]
-    dice = torch.Generator().manual_seed(seed)
-    orders = torch.rand(count, len(frequent), generator=dice).argsort(dim=1)[:, : CONTEXT // 2]
+    generator = torch.Generator().manual_seed(seed)
+    orders = torch.rand(count, len(frequent), generator=generator).argsort(dim=1)[:, : CONTEXT // 2]
     return frequent[orders].repeat(1, 2)
 
 
 def heads_that_copy(model: gpt.Gpt, twice: Int64[Tensor, "batch time"]) -> dict[str, float]:
     """The prefix-matching score of each head, called "block.head": from 1 on (Olsson et al., 2022).
 
-    Mean weight that a token of the second reading gives to the one behind its first occurrence, which is what comes.
+    Mean weight that a token of the second reading gives to the one after its first occurrence: what comes next.
     """
     return heads_that_look_back(model, twice, twice.shape[1] // 2 - 1)
 
@@ -296,7 +312,7 @@ def heads_that_look_back(model: gpt.Gpt, twice: Int64[Tensor, "batch time"], dis
 
 @torch.no_grad()
 def second_loss(model: gpt.Gpt, twice: Int64[Tensor, "batch time"]) -> float:
-    """Mean loss in the second reading, of all tokens but its first, which nothing foretells."""
+    """Mean loss in the second reading, of all tokens but its first, which nothing predicts."""
     half = twice.shape[1] // 2
     return float(F.cross_entropy(model(twice[:, :-1]).mT[..., half:], twice[:, half + 1 :]))
 

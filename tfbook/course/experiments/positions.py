@@ -1,4 +1,4 @@
-"""Lesson 04: what positions are good for, what they do beyond the trained length, and where models keep them."""
+"""What positions are good for, what they do beyond the trained length, and where models represent them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import copy
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from statistics import mean
 from typing import Any
 
 import torch
@@ -17,6 +16,7 @@ from torch.nn import functional as F
 from tfbook import data, runtime, training
 from tfbook.attention.multi_head import MultiHeadAttention
 from tfbook.attention.positions import POSITIONS, InterpolatedRotary, Learned, Position, Rotary
+from tfbook.course.experiments import experiment
 from tfbook.course.probing import probe_layers
 from tfbook.data.text import Text
 from tfbook.models.blocks import Config
@@ -37,11 +37,11 @@ def sentences(count: int, words: int, seed: int) -> Int[Tensor, "3 count word"]:
 
     Roles of other words, and what stands before the first, are −100, which the loss leaves out.
     """
-    dice = torch.Generator().manual_seed(seed)
-    ids = torch.randint(len(NOUNS + VERBS), len(WORDS), (count, words), generator=dice)
-    places = torch.rand(count, words, generator=dice).argsort(dim=1)[:, :3].sort(dim=1).values
-    does, suffers = torch.rand(count, len(NOUNS), generator=dice).argsort(dim=1)[:, :2].T
-    verb = torch.randint(len(NOUNS), len(NOUNS + VERBS), (count,), generator=dice)
+    generator = torch.Generator().manual_seed(seed)
+    ids = torch.randint(len(NOUNS + VERBS), len(WORDS), (count, words), generator=generator)
+    places = torch.rand(count, words, generator=generator).argsort(dim=1)[:, :3].sort(dim=1).values
+    does, suffers = torch.rand(count, len(NOUNS), generator=generator).argsort(dim=1)[:, :2].T
+    verb = torch.randint(len(NOUNS), len(NOUNS + VERBS), (count,), generator=generator)
     ids.scatter_(1, places, torch.stack([does, verb, suffers], dim=1))
     roles = torch.full_like(ids, -100).scatter_(1, places[:, ::2], torch.tensor([0, 1]).expand(count, 2))
     return torch.stack([ids, roles, F.pad(ids[:, :-1], (1, 0), value=-100)])
@@ -105,20 +105,20 @@ def answered(model: Reader, words: int, *, count: int = 500) -> tuple[float, flo
 TRAINED = 64  # characters that a model sees in training
 LENGTHS = (64, 96, 128, 192, 256, 512)
 JUDGED = 32  # the last characters of each window
-SIZES = Config(d_model=64, heads=4, d_ff=256, layers=4, longest=TRAINED)
+SIZES = Config(d_model=64, heads=4, d_ff=256, layers=4, max_length=TRAINED)
 BATCH = 32
 
 Loss = Callable[[nn.Module, Tensor], Tensor]
 
 
-HIDDEN = 0.15  # the share of characters that a bidirectional model has to guess
+MASKED = 0.15  # the share of characters that a bidirectional model has to predict
 
 
-def hidden_loss(model: BidirectionalModel, ids: Int[Tensor, "batch time"]) -> Float[Tensor, ""]:
-    """Mean cross-entropy of characters that the model does not see, given all the others; the last id hides them."""
-    hidden = torch.rand(ids.shape, device=ids.device) < HIDDEN
-    logits = model(ids.masked_fill(hidden, model.vocabulary.out_features - 1))
-    return F.cross_entropy(logits[hidden].float(), ids[hidden])
+def masked_character_loss(model: BidirectionalModel, ids: Int[Tensor, "batch time"]) -> Float[Tensor, ""]:
+    """Mean cross-entropy of masked characters, given all the others; the last id is the mask."""
+    masked = torch.rand(ids.shape, device=ids.device) < MASKED
+    logits = model(ids.masked_fill(masked, model.unembed.out_features - 1))
+    return F.cross_entropy(logits[masked].float(), ids[masked])
 
 
 def trained(
@@ -128,7 +128,7 @@ def trained(
     *,
     steps: int,
     kind: type[LanguageModel] = LanguageModel,
-    loss: Loss = next_token_loss,
+    loss: training.LossFunction = next_token_loss,
 ) -> tuple[LanguageModel, training.History]:
     """A small model of the characters of `text` that never saw more than `TRAINED` of them at once, and its history."""
     runtime.seed(seed)
@@ -137,7 +137,14 @@ def trained(
 
 
 def tuned(
-    model: LanguageModel, text: Text, seed: int, *, steps: int, length: int, lr: float, loss: Loss = next_token_loss
+    model: LanguageModel,
+    text: Text,
+    seed: int,
+    *,
+    steps: int,
+    length: int,
+    lr: float,
+    loss: training.LossFunction = next_token_loss,
 ) -> training.History:
     """Trains `model` further on windows of `length`, as many characters a step whatever the length."""
     ids = text.characters.encode(text.train)
@@ -168,7 +175,7 @@ def perplexity(model: LanguageModel, text: Text, length: int, *, count: int = 12
 class SlowPairsInterpolated(InterpolatedRotary):
     """Interpolates the pairs alone that never went once around the circle in training (Peng et al., 2024, section 3.2).
 
-    Without their gradual transition. A pair that did has met all angles, and tells neighbours apart.
+    Without their gradual transition. A pair that did has met all angles, and tells neighbors apart.
     """
 
     def angles(self, positions: Float[Tensor, " time"]) -> Float[Tensor, "time half"]:
@@ -177,7 +184,7 @@ class SlowPairsInterpolated(InterpolatedRotary):
         return torch.where(last >= 2 * math.pi, Rotary.angles(self, positions), super().angles(positions))
 
 
-def interpolated(
+def interpolate_positions(
     model: LanguageModel, stretch: float, kind: type[InterpolatedRotary] = InterpolatedRotary
 ) -> LanguageModel:
     """A copy of a rotary model whose positions are divided by `stretch`."""
@@ -187,7 +194,7 @@ def interpolated(
 
 
 def position_probes(model: LanguageModel, text: Text, *, count: int = 256) -> list[float]:
-    """R² of probes for each character's position: on what enters the first block, then behind each block."""
+    """R² of probes for each character's position: on what enters the first block, then after each block."""
     ids = windows_ending_together(text, TRAINED, count)[:, :-1].to(runtime.device())
     layers = ["stack.dropout", *(f"stack.blocks.{i}" for i in range(len(model.stack.blocks)))]
     places = torch.arange(TRAINED, device=ids.device).expand(ids.shape)
@@ -199,6 +206,7 @@ def position_probes(model: LanguageModel, text: Text, *, count: int = 256) -> li
 TUNED = 256  # the length to which a rotary model is tuned
 
 
+@experiment
 def lengths(seeds: Sequence[int] = (1, 2), *, steps: int = 800) -> list[dict[str, Any]]:
     """Perplexity at each length, and what probes read in each layer, of causal models with every encoding.
 
@@ -223,7 +231,7 @@ Points = list[tuple[int, float]]  # length, perplexity
 
 def _curve(model: LanguageModel, text: Text) -> Points:
     position = model.stack.position
-    limit = position.table.num_embeddings if isinstance(position, Learned) else max(LENGTHS)
+    limit = position.embedding.num_embeddings if isinstance(position, Learned) else max(LENGTHS)
     return [(length, round(perplexity(model, text, length), 4)) for length in LENGTHS if length <= limit]
 
 
@@ -235,27 +243,28 @@ def _stretched(model: LanguageModel, text: Text, seed: int, steps: int) -> dict[
     """Stretched to each length without training; tuned to one length."""
     found = {
         f"interpolated, {pairs}": [
-            (length, round(perplexity(interpolated(model, length / TRAINED, kind), text, length), 4))
+            (length, round(perplexity(interpolate_positions(model, length / TRAINED, kind), text, length), 4))
             for length in LENGTHS
         ]
         for pairs, kind in (("all pairs", InterpolatedRotary), ("slow pairs", SlowPairsInterpolated))
     }
     for name, stretch in (("interpolated, tuned", TUNED / TRAINED), ("tuned", 1.0)):
-        changed = interpolated(model, stretch)
+        changed = interpolate_positions(model, stretch)
         tuned(changed, text, seed, steps=steps, length=TUNED, lr=1e-3)
         found[name] = _curve(changed, text)
     return found
 
 
+@experiment
 def control(seeds: Sequence[int] = (1, 2), *, steps: int = 800) -> list[dict[str, Any]]:
-    """Probes in models without positions: bidirectional and trained on hidden characters; causal and untrained."""
+    """Probes in models without positions: bidirectional and trained on masked characters; causal and untrained."""
     text = data.load("tiny-shakespeare", fallback="python-reference")
     rows = []
     for seed in seeds:
-        both_ways, _ = trained("none", text, seed, steps=steps, kind=BidirectionalModel, loss=hidden_loss)
+        both_ways, _ = trained("none", text, seed, steps=steps, kind=BidirectionalModel, loss=masked_character_loss)
         rows.append({"model": "bidirectional", "seed": seed, "probes": _rounded(position_probes(both_ways, text))})
         runtime.seed(seed)
-        fresh = LanguageModel(len(text.characters) + 1, replace(SIZES, position="none")).to(runtime.device())
+        fresh = LanguageModel(len(text.characters) + 1, replace(SIZES, position=POSITIONS["none"])).to(runtime.device())
         rows.append({"model": "untrained", "seed": seed, "probes": _rounded(position_probes(fresh, text))})
     return rows
 
@@ -272,8 +281,8 @@ def sums(count: int, columns: int, seed: int) -> Int[Tensor, "count digit"]:
 
     785 359 is 37 + 58 = 95; what the last column carries is left out.
     """
-    dice = torch.Generator().manual_seed(seed)
-    a, b = torch.randint(10, (2, count, columns), generator=dice)
+    generator = torch.Generator().manual_seed(seed)
+    a, b = torch.randint(10, (2, count, columns), generator=generator)
     carry, below = torch.zeros(count, dtype=torch.long), []
     for i in range(columns):
         total = a[:, i] + b[:, i] + carry
@@ -308,8 +317,8 @@ def adder(name: str, seed: int, *, steps: int) -> LanguageModel:
     """A model trained to add numbers of `COLUMNS` digits with the encoding `name`, one of `ADDERS`."""
     position, _, start = name.partition(", ")
     runtime.seed(seed)
-    sizes = Config(d_model=64, heads=4, d_ff=256, layers=2, position=position, longest=3 * max(TESTED))
-    model = LanguageModel(10, sizes)
+    config = Config(d_model=64, heads=4, d_ff=256, layers=2, position=position, max_length=3 * max(TESTED))
+    model = LanguageModel(10, config)
     if start:
         model.stack.position = RandomStart(model.stack.position, latest=3 * (max(TESTED) - COLUMNS))
     recipe = training.Recipe(steps=steps, lr=3e-3, schedule=training.warmup_cosine(steps // 20))
@@ -325,6 +334,7 @@ def right(model: LanguageModel, columns: int, *, count: int = 500) -> tuple[floa
     return float(digits.all(dim=1).float().mean()), float(digits.float().mean())
 
 
+@experiment
 def addition(seeds: Sequence[int] = (1, 2), *, steps: int = 1000) -> list[dict[str, Any]]:
     """Shares of right additions and of right digits, by length: every encoding, and two with a random start."""
     rows = []
@@ -334,19 +344,3 @@ def addition(seeds: Sequence[int] = (1, 2), *, steps: int = 1000) -> list[dict[s
             found = [(columns, *(round(share, 4) for share in right(model, columns))) for columns in TESTED]
             rows.append({"model": name, "seed": seed, "right": found})
     return rows
-
-
-# ---- figures -----------------------------------------------------------------------------------------------------
-
-Curve = tuple[list[float], list[float], list[float]]  # x, y, half-width of the band
-
-
-def curves(rows: Sequence[dict[str, Any]], of: str, names: Sequence[str]) -> dict[str, Curve]:
-    """Mean over seeds, with half the range, of the models `names`: perplexity by length, right additions, probes."""
-    found = {}
-    for name in names:
-        runs = [row[of] for row in rows if row["model"] == name]
-        points = list(zip(*(enumerate(run) if of == "probes" else run for run in runs), strict=True))
-        ys = [[point[1] for point in same] for same in points]
-        found[name] = ([same[0][0] for same in points], [mean(y) for y in ys], [(max(y) - min(y)) / 2 for y in ys])
-    return found

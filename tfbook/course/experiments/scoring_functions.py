@@ -1,4 +1,4 @@
-"""Lesson 02: six scores in one associative memory and in lesson 01's translator; what width, norm and √d do to them."""
+"""Six scores in one associative memory and in a recurrent translator; what width, norm and √d do to them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from statistics import mean, median
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from jaxtyping import Float, Int
@@ -17,17 +17,15 @@ from torch.nn import functional as F
 from tfbook import data, runtime, training
 from tfbook.attention.implementations import masked_softmax
 from tfbook.attention.scoring import SCORES, GeneralScore, LocationScore, Score
-from tfbook.course.experiments import in_turns
-from tfbook.course.experiments.bahdanau_attention import (
-    Task,
-    alignment_error,
-    kept_bytes,
-    mean_and_range,
-    quality,
-    trained,
-)
+from tfbook.course.experiments import experiment
+from tfbook.course.experiments.cost import in_turns, kept_bytes, parameters
+from tfbook.course.experiments.summaries import Curve, bands
+from tfbook.course.experiments.translators import Task, alignment_error, quality, trained
 from tfbook.models.seq2seq import Annotations, DecoderState, LuongDecoder, RecurrentDecoder, Seq2SeqConfig
 from tfbook.text.pairs import filter_by_length
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 PAIRS, WIDTH, NOISE = 16, 16, 0.5  # of a memory: how many pairs, how wide its keys, how inexact the question
 
@@ -53,7 +51,7 @@ Relation = Callable[[Tensor, Tensor, torch.Generator], tuple[Tensor, Tensor]]  #
 
 
 def _at(place: Tensor, rows: Tensor) -> Tensor:
-    """The row of each memory that stands at its place."""
+    """The row of each memory at its place."""
     return rows[torch.arange(len(rows)), place]
 
 
@@ -69,34 +67,34 @@ def _codes(width: int) -> Float[Tensor, "place d"]:
     return torch.randn(1024, width, generator=torch.Generator().manual_seed(width))
 
 
-def _same(keys: Tensor, place: Tensor, dice: torch.Generator) -> tuple[Tensor, Tensor]:
+def _same(keys: Tensor, place: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
     return _at(place, keys), keys
 
 
-def _stretched(keys: Tensor, place: Tensor, dice: torch.Generator) -> tuple[Tensor, Tensor]:
-    return _at(place, keys), keys * torch.exp(torch.randn(*keys.shape[:2], 1, generator=dice))
+def _stretched(keys: Tensor, place: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    return _at(place, keys), keys * torch.exp(torch.randn(*keys.shape[:2], 1, generator=generator))
 
 
-def _turned(keys: Tensor, place: Tensor, dice: torch.Generator) -> tuple[Tensor, Tensor]:
+def _turned(keys: Tensor, place: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
     return _at(place, keys) @ _turn(keys.shape[-1]).T, keys
 
 
-def _squared(keys: Tensor, place: Tensor, dice: torch.Generator) -> tuple[Tensor, Tensor]:
+def _squared(keys: Tensor, place: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
     return _at(place, keys**2 - 1), keys
 
 
-def _place(keys: Tensor, place: Tensor, dice: torch.Generator) -> tuple[Tensor, Tensor]:
+def _place(keys: Tensor, place: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
     return _codes(keys.shape[-1])[place], keys
 
 
-def _marked(keys: Tensor, place: Tensor, dice: torch.Generator) -> tuple[Tensor, Tensor]:
+def _marked(keys: Tensor, place: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
     codes = _codes(keys.shape[-1])
     return codes[place], keys + codes[: keys.shape[1]]
 
 
 RELATIONS: dict[str, Relation] = {
     "same": _same,  # the query is the key
-    "stretched": _stretched,  # every key has got its own length, from about 1/7 to 7 times as long
+    "stretched": _stretched,  # every key has a length of its own, from about 1/7 to 7 times as long
     "turned": _turned,  # the query is the key in other coordinates
     "squared": _squared,  # the query has the squares of the key's entries, and so not their signs
     "place": _place,  # the query names a place
@@ -106,12 +104,12 @@ RELATIONS: dict[str, Relation] = {
 
 def recall(relation: str, *, seed: int, pairs: int = PAIRS, width: int = WIDTH, rows: int = 128) -> Recall:
     """Fresh memories with a noisy question each; the keys are normal random vectors that no training has seen."""
-    dice = torch.Generator().manual_seed(seed)
-    keys = torch.randn(rows, pairs, width, generator=dice)
-    place = torch.randint(pairs, (rows,), generator=dice)
-    query, keys = RELATIONS[relation](keys, place, dice)
-    values = torch.rand(rows, pairs, generator=dice).argsort(dim=1)
-    noise = NOISE * torch.randn(query.shape, generator=dice)
+    generator = torch.Generator().manual_seed(seed)
+    keys = torch.randn(rows, pairs, width, generator=generator)
+    place = torch.randint(pairs, (rows,), generator=generator)
+    query, keys = RELATIONS[relation](keys, place, generator)
+    values = torch.rand(rows, pairs, generator=generator).argsort(dim=1)
+    noise = NOISE * torch.randn(query.shape, generator=generator)
     return Recall(query + noise, keys, values, _at(place, values))
 
 
@@ -134,20 +132,20 @@ def recall_loss(model: Recaller, batch: Recall) -> Float[Tensor, ""]:
     return -(found + 1e-9).log().mean()
 
 
-def learn(score: nn.Module, relation: str, *, steps: int, seed: int = 1, **sizes: int) -> Recaller:
+def learn(score: nn.Module, relation: str, *, steps: int, seed: int = 1, **config: int) -> Recaller:
     """Trains the score's parameters, if it has any, on fresh memories at every step."""
     model = Recaller(score).to(runtime.device())
     if list(score.parameters()):
         schedule = training.warmup_cosine(30)
         recipe = training.Recipe(steps=steps, lr=1e-2, schedule=schedule, mixed_precision=False)  # a loss of log p
-        training.fit(model, recall_loss, lambda step: recall(relation, seed=10**6 * seed + step, **sizes), recipe)
+        training.fit(model, recall_loss, lambda step: recall(relation, seed=10**6 * seed + step, **config), recipe)
     return model
 
 
 @torch.no_grad()
-def accuracy(model: Recaller, relation: str, *, seed: int = 1, **sizes: int) -> float:
+def accuracy(model: Recaller, relation: str, *, seed: int = 1, **config: int) -> float:
     """Share of 2,000 unseen memories whose most probable value is the answer; chance is 1 / pairs."""
-    batch = recall(relation, seed=10**6 * (seed + 1) - 1, rows=2000, **sizes).to(runtime.device())
+    batch = recall(relation, seed=10**6 * (seed + 1) - 1, rows=2000, **config).to(runtime.device())
     return float((model(batch).argmax(dim=1) == batch.answer).float().mean())
 
 
@@ -174,7 +172,7 @@ def recall_table(relations: Sequence[str], *, steps: int, seed: int = 1) -> dict
 
 @dataclass(frozen=True, kw_only=True)
 class Cost:
-    """Parameters of a score; time beside the cheapest of the run; bytes that the backward pass keeps."""
+    """Parameters of a score; its time ÷ that of the cheapest score; bytes kept for the backward pass."""
 
     parameters: int
     time: float
@@ -197,7 +195,7 @@ def costs(*, pairs: int, width: int, rows: int = 8, rounds: int = 5) -> dict[str
     cheapest = min(seconds.values(), key=median)
     return {
         name: Cost(
-            parameters=sum(p.numel() for p in score.parameters()),
+            parameters=parameters(score),
             time=median(t / c for t, c in zip(seconds[name], cheapest, strict=True)),
             kept=kept_bytes(score, partial(attend, score)),
         )
@@ -256,8 +254,8 @@ class Spread:
 
 def spread(width: int, *, scaled: bool, keys: int = 32, rows: int = 1000, seed: int = 1) -> Spread:
     """Draws queries and keys with independent standard normal entries and looks at the softmax of their products."""
-    dice = torch.Generator().manual_seed(seed)
-    query, key = torch.randn(rows, 1, width, generator=dice), torch.randn(rows, keys, width, generator=dice)
+    generator = torch.Generator().manual_seed(seed)
+    query, key = torch.randn(rows, 1, width, generator=generator), torch.randn(rows, keys, width, generator=generator)
     scores = (query @ key.mT)[:, 0] / (math.sqrt(width) if scaled else 1)
     weights = torch.softmax(scores, dim=-1)
     jacobian = torch.diag_embed(weights) - weights[:, :, None] * weights[:, None]
@@ -272,9 +270,9 @@ def spread(width: int, *, scaled: bool, keys: int = 32, rows: int = 1000, seed: 
 # ---- stored: recall as memories and keys grow --------------------------------------------------------------------
 
 LENGTHS, WIDTHS = (4, 8, 16, 32, 64), (4, 8, 16, 32, 64)
-Curve = tuple[Sequence[float], Sequence[float], Sequence[float]]  # x, y, half-width of the band
 
 
+@experiment
 def growth(seeds: Sequence[int] = (1, 2, 3), *, steps: int = 300) -> list[dict[str, Any]]:
     """Accuracy of each score where query and key are the same but for noise, by length of memory and by width.
 
@@ -294,19 +292,18 @@ def growth(seeds: Sequence[int] = (1, 2, 3), *, steps: int = 300) -> list[dict[s
     return rows
 
 
-def growth_curves(rows: Sequence[dict[str, Any]], unit: str, sizes: Sequence[int]) -> dict[str, Curve]:
-    """Mean accuracy over seeds at each of `sizes`, with half the range; `unit` is "{} pairs" or "width {}".
+def growth_curves(frame: DataFrame, unit: str, config: Sequence[int]) -> dict[str, Curve]:
+    """Mean accuracy over seeds at each of `config`, with half the range; `unit` is "{} pairs" or "width {}".
 
     Location, which guesses, and scaled dot, which finds what dot finds, are left out.
     """
-    found = {}
-    for name in ("additive", "general", "dot", "cosine"):
-        runs = [[row[unit.format(size)] for row in rows if row["score"] == name] for size in sizes]
-        found[name] = (sizes, [mean(run) for run in runs], [(max(run) - min(run)) / 2 for run in runs])
-    return found
+    shown = frame[frame["score"].isin(["additive", "general", "dot", "cosine"])]
+    columns = {unit.format(size): size for size in config}
+    points = shown.rename(columns=columns).melt("score", config, var_name="size", value_name="accuracy")
+    return bands(points, "score", "size", "accuracy")
 
 
-# ---- stored: every score in lesson 01's translator ---------------------------------------------------------------
+# ---- stored: every score in a recurrent translator ---------------------------------------------------------------
 
 
 class ScaledGeneralScore(GeneralScore):
@@ -324,8 +321,8 @@ class HeadedDecoder(LuongDecoder):
 
     heads = 4
 
-    def __init__(self, sizes: Seq2SeqConfig):
-        super().__init__(sizes, ScaledGeneralScore)
+    def __init__(self, config: Seq2SeqConfig):
+        super().__init__(config, ScaledGeneralScore)
 
     def unroll(self, words: Tensor, memory: Annotations, state: DecoderState) -> tuple[Tensor, Tensor, Tensor]:
         """As Luong's, once for each head; the weights shown are the heads' mean."""
@@ -346,11 +343,9 @@ TRANSLATORS: dict[str, Callable[[Seq2SeqConfig], RecurrentDecoder]] = {
 }
 
 
-COLUMNS = {"bleu": 1, "long": 1, "alignment error": 3}  # of the table, with their digits
-
-
+@experiment
 def scores(seeds: Sequence[int] = (1, 2), *, width: int = 128, steps: int = 400) -> list[dict[str, Any]]:
-    """Lesson 01's translator in Luong's order, with each score: BLEU, alignment error, loss and seconds of training.
+    """A recurrent translator in Luong's order with each score: BLEU, alignment error, loss and seconds of training.
 
     Sentences of training have up to 20 words; `long` is the BLEU of sentences of 21 to 30. Each direction of the
     encoder is half as wide as the decoder, so that states and annotations can be multiplied.
@@ -367,29 +362,14 @@ def scores(seeds: Sequence[int] = (1, 2), *, width: int = 128, steps: int = 400)
 def _translate(
     decoder: Callable[[Seq2SeqConfig], RecurrentDecoder], task: Task, seed: int, width: int, steps: int
 ) -> dict[str, float]:
-    sizes = {"width": width, "d_encoder": width // 2}
-    model, history = trained(decoder, seed, task, task.corpus["train"], **sizes, steps=steps, dropout=0.0)
+    config = {"width": width, "d_encoder": width // 2}
+    model, history = trained(decoder, seed, task, task.corpus["train"], **config, steps=steps, dropout=0.0)
     test = task.corpus["test"][:500]
     return {
-        "parameters": sum(p.numel() for p in model.decoder.score.parameters()),
+        "parameters": parameters(model.decoder.score),
         "seconds": round(history.seconds[-1], 1),
         "loss": round(mean(history.loss[-20:]), 4),
         "bleu": round(quality(model, test, task).bleu, 2),
         "long": round(quality(model, filter_by_length(task.corpus["long"], 21, 30)[:250], task).bleu, 2),
         "alignment error": round(alignment_error(model, test, task), 4),
     }
-
-
-def scores_table(rows: Sequence[dict[str, Any]]) -> str:
-    """Means over seeds (lowest–highest): BLEU up to 20 words and beyond, alignment error; parameters of the score."""
-    lines = [f"{'score':22} {'parameters':>10} {'BLEU':>19} {'21–30 words':>19} {'alignment error':>21}"]
-    for name in TRANSLATORS:
-        runs = [row for row in rows if row["score"] == name]
-        cells = [mean_and_range([run[key] for run in runs], digits) for key, digits in COLUMNS.items()]
-        lines.append(f"{name:22} {runs[0]['parameters']:10,} {cells[0]:>19} {cells[1]:>19} {cells[2]:>21}")
-    return "\n".join(lines)
-
-
-def loss_beyond(rows: Sequence[dict[str, Any]], name: str) -> float:
-    """BLEU that a score loses from trained lengths to sentences of 21 to 30 words, mean over seeds."""
-    return mean(row["bleu"] - row["long"] for row in rows if row["score"] == name)

@@ -1,4 +1,4 @@
-"""Lesson 03: what self-attention can do that a word alone cannot, what a second head adds, and what it all costs."""
+"""What self-attention can do that a word alone cannot, what a second head adds, and what it all costs."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from tfbook import runtime, training
-from tfbook.attention.implementations import Implementation, attention_weights
+from tfbook.attention.implementations import Implementation
 from tfbook.attention.masks import Band, Lengths
 from tfbook.attention.multi_head import MultiHeadAttention
-from tfbook.course.experiments import in_turns
+from tfbook.course.experiments.cost import attend, convolve, count_flops, exponent, in_turns, recur
 from tfbook.text.vocabulary import PAD, Vocabulary
 
 # ---- words that are nouns or verbs -------------------------------------------------------------------------------
@@ -43,11 +43,10 @@ class Tagged(NamedTuple):
 
 def sentences(count: int, seed: int) -> list[Tagged]:
     """Sentences such as "the long run ends" and "we often run", each with one word of `EITHER`, half of them verbs."""
-    dice = np.random.default_rng(seed)
+    generator = np.random.default_rng(seed)
 
-    def draw(tags: Sequence[str]) -> Tagged:
-        words = [EITHER[dice.integers(len(EITHER))] if tag.endswith("?") else dice.choice(WORDS[tag]) for tag in tags]
-        return Tagged(tuple(map(str, words)), tuple(TAGS.index(tag.rstrip("?")) for tag in tags))
+    def word(tag: str) -> str:
+        return EITHER[generator.integers(len(EITHER))] if tag.endswith("?") else str(generator.choice(WORDS[tag]))
 
     forms = [
         ["article", "noun?", "verb"],
@@ -57,7 +56,8 @@ def sentences(count: int, seed: int) -> list[Tagged]:
         ["pronoun", "adverb", "verb?"],
         ["pronoun", "adverb", "adverb", "verb?"],
     ]
-    return [draw(forms[dice.integers(len(forms))]) for _ in range(count)]
+    drawn = (forms[generator.integers(len(forms))] for _ in range(count))
+    return [Tagged(tuple(map(word, tags)), tuple(TAGS.index(tag.rstrip("?")) for tag in tags)) for tags in drawn]
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ class TaggedBatch:
         return TaggedBatch(*(tensor.to(device) for tensor in vars(self).values()))
 
 
-class Tagger(nn.Module):
+class WordTagger(nn.Module):
     """Logits of the tags of each word from its embedding, with self-attention added to it where there are heads."""
 
     def __init__(self, vocabulary: int, *, d_model: int = 32, heads: int = 0):
@@ -103,13 +103,13 @@ class Tagger(nn.Module):
         return self.tag(x)
 
 
-def tagging_loss(model: Tagger, batch: TaggedBatch) -> Float[Tensor, ""]:
-    """Mean cross-entropy in nats a word, padding left out."""
+def tagging_loss(model: WordTagger, batch: TaggedBatch) -> Float[Tensor, ""]:
+    """Mean cross-entropy in nats per word, padding left out."""
     return F.cross_entropy(model(batch.ids, batch.lengths).flatten(0, 1).float(), batch.tags.flatten())
 
 
 @torch.inference_mode()
-def accuracy(model: Tagger, tagged: Sequence[Tagged], vocabulary: Vocabulary, words: Sequence[str] = ()) -> float:
+def accuracy(model: WordTagger, tagged: Sequence[Tagged], vocabulary: Vocabulary, words: Sequence[str] = ()) -> float:
     """Share of right tags among all words, or among `words`."""
     batch = TaggedBatch.of(tagged, vocabulary).to(runtime.device())
     counted = batch.tags >= 0
@@ -124,7 +124,7 @@ def accuracy(model: Tagger, tagged: Sequence[Tagged], vocabulary: Vocabulary, wo
 
 @dataclass(frozen=True)
 class Party:
-    """`people` guests a party: each has a name and a gift (a vector), follows one of the others and avoids a second.
+    """Parties of `people` guests: each has a name and a gift (a vector), follows one of the others and avoids a second.
 
     What a guest ends up with is the gift of whom it follows minus the gift of whom it avoids.
     """
@@ -139,11 +139,11 @@ class Party:
         """`count` parties; the guests come in a random order."""
         if people < 3:
             raise ValueError(f"people is {people}; expected 3 or more, so that each can follow one and avoid another")
-        dice = torch.Generator().manual_seed(seed)
-        names = torch.rand(count, people, generator=dice).argsort(dim=1)
-        itself_last = torch.rand(count, people, people, generator=dice) + 2 * torch.eye(people)
+        generator = torch.Generator().manual_seed(seed)
+        names = torch.rand(count, people, generator=generator).argsort(dim=1)
+        itself_last = torch.rand(count, people, people, generator=generator) + 2 * torch.eye(people)
         follows, avoids = itself_last.argsort(dim=-1)[..., :2].unbind(dim=-1)  # two others
-        gifts = torch.randn(count, people, gift, generator=dice)
+        gifts = torch.randn(count, people, gift, generator=generator)
 
         def one_hot(index: Tensor) -> Tensor:
             return F.one_hot(index, people).float()
@@ -198,45 +198,6 @@ def explained(model: Guests, *, seed: int = 0) -> float:
 # ---- what it costs -----------------------------------------------------------------------------------------------
 
 
-def exponent(sizes: Sequence[int], costs: Sequence[float]) -> float:
-    """The p of cost ∝ sizeᵖ: the slope of a straight line through the logarithms."""
-    return float(np.polyfit(np.log(sizes), np.log(costs), 1)[0])
-
-
-def flops(run: Callable[[], object]) -> int:
-    """Floating-point operations of the matrix products in `run`."""
-    from torch.utils.flop_counter import FlopCounterMode
-
-    with FlopCounterMode(display=False) as counter:
-        run()
-    return counter.get_total_flops()
-
-
-def attend(n: int, d: int) -> Callable[[], Tensor]:
-    """Scores and mixture of one head for n vectors of width d, projections left out."""
-    x = torch.randn(1, 1, n, d)
-    return lambda: attention_weights(x, x) @ x
-
-
-def recur(n: int, d: int) -> Callable[[], Tensor]:
-    """A recurrent layer of width d over n vectors: h' = tanh(W x + U h), step by step."""
-    cell, x, start = nn.RNNCell(d, d), torch.randn(n, d), torch.zeros(1, d)
-
-    def run() -> Tensor:
-        h = start
-        for t in range(n):
-            h = cell(x[t : t + 1], h)
-        return h
-
-    return run
-
-
-def convolve(n: int, d: int) -> Callable[[], Tensor]:
-    """A convolution of width 3 over n vectors of width d."""
-    layer, x = nn.Conv1d(d, d, kernel_size=3, padding=1), torch.randn(1, d, n)
-    return lambda: layer(x)
-
-
 COUNTED = {"self-attention": attend, "recurrent": recur, "convolution": convolve}
 
 
@@ -260,8 +221,8 @@ def cost_exponents(sizes: Sequence[int] = (64, 128, 256, 512), fixed: int = 64) 
     """Exponents of the operations in n (at width `fixed`) and in d (at length `fixed`): name → (in n, in d)."""
     return {
         name: (
-            exponent(sizes, [flops(layer(n, fixed)) for n in sizes]),
-            exponent(sizes, [flops(layer(fixed, d)) for d in sizes]),
+            exponent(sizes, [count_flops(layer(n, fixed)) for n in sizes]),
+            exponent(sizes, [count_flops(layer(fixed, d)) for d in sizes]),
         )
         for name, layer in COUNTED.items()
     }
@@ -276,7 +237,7 @@ def seconds(lengths: Sequence[int], d: int = 64, rounds: int = 5) -> dict[str, l
 
 
 def layers_until_seen(n: int, window: int | None) -> int:
-    """Layers of attention to `window` neighbours on each side (None: to all) until the last position sees the first."""
+    """Layers of attention to `window` neighbors on each side (None: to all) until the last position sees the first."""
     if window == 0 and n > 1:
         raise ValueError("window is 0; expected 1 or more, or nothing is ever handed on")
     reach = torch.eye(n, dtype=torch.bool)

@@ -1,4 +1,4 @@
-"""Small BERTs: text as rows of tokens, pretraining on hidden words and pairs of spans, fine-tuning on few labels."""
+"""Small BERTs: text as rows of tokens, pretraining by masked tokens and pairs of spans, fine-tuning on few labels."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tfbook import runtime, training
 from tfbook.data.sentences import LabeledText, LabeledTexts
 from tfbook.models.bert import BERT, Bert, BertForPretraining, Classifier, MaskedLanguageModel
 from tfbook.models.bert_variants import FactorizedEmbedding
-from tfbook.models.blocks import Config
+from tfbook.models.blocks import Config, PreNorm
 from tfbook.text.masking import (
     BERT_SPECIALS,
     IGNORE_INDEX,
@@ -36,10 +36,10 @@ from tfbook.training.losses import masked_loss, masked_token_loss, pretraining_l
 VOCAB = 2000
 LONGEST = 48  # tokens that a classifier reads
 SPAN = 22  # tokens at most of a "sentence" of a pair: any span of contiguous text (Devlin et al., 2019, section 3)
-SMALL = replace(BERT, d_model=64, heads=4, d_ff=256, layers=2, longest=LONGEST, pre_norm=True, dropout=0.0)
-RARE = 1e-3  # the frequency up to which a token is hidden at the full rate
+SMALL = replace(BERT, d_model=64, heads=4, d_ff=256, layers=2, max_length=LONGEST, residual=PreNorm, dropout=0.0)
+RARE = 1e-3  # the frequency up to which a token is masked at the full rate
 OFTEN = Masking(rate=0.6)  # of the rare tokens; of all that is two in five
-ALL_HIDDEN = Masking(mask=1.0, random=0.0)  # to judge by: every drawn word is [MASK]
+MASK_ONLY = Masking(mask=1.0, random=0.0)  # for evaluation: every chosen token is [MASK]
 
 
 # ---- texts as tokens ----------------------------------------------------------------------------------------------
@@ -85,7 +85,7 @@ def _padded(rows: Sequence[Sequence[int]]) -> Int[Tensor, "batch time"]:
 
 
 class Reading:
-    """A corpus in tokens: what is pretrained on, and rows with a label; nothing of the test is in the former."""
+    """A corpus in tokens: texts to pretrain on, and rows with a label; nothing of the test is in the former."""
 
     def __init__(self, corpus: LabeledTexts):
         self.corpus = corpus
@@ -103,9 +103,9 @@ class Reading:
         """In lower case, which makes more of a small text."""
         return self.tokenizer.encode(text.lower())
 
-    def rows(self, labeled: Sequence[LabeledText]) -> Rows:
+    def rows(self, labelled: Sequence[LabeledText]) -> Rows:
         """Each text as one segment; of a long one its beginning."""
-        return Rows.of([NextSentence(self.encode(text)[: LONGEST - 2], (), label) for text, label in labeled])
+        return Rows.of([NextSentence(self.encode(text)[: LONGEST - 2], (), label) for text, label in labelled])
 
     def windows(self) -> Rows:
         """The unlabeled texts in pieces of up to `LONGEST` tokens, `[CLS]` and `[SEP]` included."""
@@ -114,7 +114,7 @@ class Reading:
         return Rows.of([NextSentence(piece, (), 0) for piece in pieces])
 
     def pairs(self, *, seed: int) -> Rows:
-        """Neighbouring spans of the unlabeled texts, half of them with another text's span as the second."""
+        """Neighboring spans of the unlabeled texts, half of them with another text's span as the second."""
         documents = [spans(ids, seed=place) for place, ids in enumerate(self.texts)]
         return Rows.of(next_sentence_pairs(documents, seed=seed))
 
@@ -131,16 +131,16 @@ def spans(ids: Sequence[int], *, seed: int = 0) -> list[Sequence[int]]:
 
 
 def rare_first(texts: Sequence[Sequence[int]], vocab: int) -> Float[Tensor, " vocab"]:
-    """√(`RARE` / frequency), at most 1: the words of which a text has few say what it is about (Mikolov et al., 2013).
+    """√(`RARE` / frequency), at most 1: rare tokens say what a text is about (Mikolov et al., 2013).
 
-    There it decides which words are read (section 2.3), here which are asked for.
+    There it decides which words are read (section 2.3), here which are masked.
     """
     counts = torch.bincount(torch.tensor([i for text in texts for i in text]), minlength=vocab)
     return (RARE * counts.sum() / counts.clamp(min=1)).sqrt().clamp(max=1.0)
 
 
-def dice(*numbers: int) -> torch.Generator:
-    """Random numbers that depend on all of `numbers`."""
+def seeded(*numbers: int) -> torch.Generator:
+    """A generator whose random numbers depend on all of `numbers`."""
     number = 0
     for other in numbers:
         number = (number * 1_000_003 + other) % 2**32
@@ -154,16 +154,16 @@ def dice(*numbers: int) -> torch.Generator:
 class Pretraining:
     """What is pretrained, and how."""
 
-    sizes: Config = SMALL
+    config: Config = SMALL
     body: Callable[[int, Config], Bert] = Bert
     masking: Masking = OFTEN
-    even: bool = False  # frequent words are hidden as often as rare ones
-    static: bool = False  # the same words are hidden in every pass
-    pairs: bool = False  # rows are pairs, and whether the second follows is asked as well
+    even: bool = False  # frequent tokens are masked as often as rare ones
+    static: bool = False  # the same tokens are masked in every epoch
+    pairs: bool = False  # rows are pairs of spans, for next-sentence prediction as well
     steps: int = 2000
     lr: float = 2e-3
-    tables: float = 5.0  # factor on the learning rate of the words' table
-    size: int = 32  # rows of a batch
+    tables: float = 5.0  # factor on the learning rate of the embeddings
+    size: int = 32  # rows per batch
 
     def recipe(self) -> training.Recipe:
         """A warm-up over a tenth of the steps, then half a cosine down to 0."""
@@ -171,7 +171,7 @@ class Pretraining:
         return training.Recipe(
             steps=self.steps,
             lr=self.lr,
-            tables=self.tables,
+            embedding_lr_factor=self.embedding_lr_factor,
             schedule=schedule,
             betas=(0.9, 0.98),
             evaluate_every=max(1, self.steps // 5),
@@ -179,89 +179,91 @@ class Pretraining:
         )
 
 
-def fresh(vocab: int, sizes: Sizes = SMALL, body: Callable[[int, Config], Bert] = Bert) -> Bert:
-    """A body whose words begin ten times as wide as BERT's, whose 0.02 fits a width of 768.
+def fresh(vocab: int, config: Config = SMALL, body: Callable[[int, Config], Bert] = Bert) -> Bert:
+    """An untrained body whose embeddings start ten times as large as BERT's, whose 0.02 fits a width of 768.
 
-    What a word is then weighs more than where it stands: a short training learns of the words themselves.
+    A token then weighs more than its position: what a short run learns is about the tokens themselves.
     """
-    model = body(vocab, sizes)
-    nn.init.normal_(model.words.weight, std=0.2)
-    if isinstance(model.words, FactorizedEmbedding):  # as wide when the second factor has been at them
-        nn.init.normal_(model.words.up.weight, std=model.words.embedding_dim**-0.5)
+    model = body(vocab, config)
+    nn.init.normal_(model.embed.weight, std=0.2)
+    if isinstance(model.words, FactorizedEmbedding):  # as large after the second factor
+        nn.init.normal_(model.embed.up.weight, std=model.embed.embedding_dim**-0.5)
     return model.to(runtime.device())
 
 
-class Hidden(NamedTuple):
-    """Rows, and the same with words hidden."""
+class MaskedBatch(NamedTuple):
+    """Rows, and the same with masked tokens."""
 
     rows: Rows
     masked: Masked
 
-    def to(self, device: torch.device | str) -> Hidden:
+    def to(self, device: torch.device | str) -> MaskedBatch:
         """The same on another device."""
-        return Hidden(self.rows.to(device), Masked(*(tensor.to(device) for tensor in self.masked)))
+        return MaskedBatch(self.rows.to(device), Masked(*(tensor.to(device) for tensor in self.masked)))
 
 
-def hidden_batches(rows: Rows, reading: Reading, plan: Pretraining, *, seed: int) -> Callable[[int], Hidden]:
-    """Every row once a pass, in a new order; words are hidden anew each time, or once for all."""
+def masked_batches(rows: Rows, reading: Reading, plan: Pretraining, *, seed: int) -> Callable[[int], MaskedBatch]:
+    """Every row once per epoch, in a new order; tokens are masked anew each time, or once and for all."""
     weights = None if plan.even else reading.weights
-    hide = partial(mask_tokens, vocab=reading.vocab, masking=plan.masking, weights=weights)
-    once = hide(rows.ids, generator=dice(seed)) if plan.static else None
+    mask = partial(mask_tokens, vocab=reading.vocab, masking=plan.masking, weights=weights)
+    once = mask(rows.ids, generator=seeded(seed)) if plan.static else None
 
-    def batch(step: int) -> Hidden:
-        turn, place = divmod(step, max(1, len(rows) // plan.size))
-        order = torch.randperm(len(rows), generator=dice(seed, turn))[plan.size * place : plan.size * (place + 1)]
+    def batch(step: int) -> MaskedBatch:
+        epoch, place = divmod(step, max(1, len(rows) // plan.size))
+        order = torch.randperm(len(rows), generator=seeded(seed, epoch))[plan.size * place : plan.size * (place + 1)]
         chosen = rows[order]
         if once is None:
-            return Hidden(chosen, hide(chosen.ids, generator=dice(seed, turn, place)))
-        return Hidden(chosen, Masked(*(part[order, : chosen.ids.shape[1]] for part in once)))
+            return MaskedBatch(chosen, mask(chosen.ids, generator=seeded(seed, epoch, place)))
+        return MaskedBatch(chosen, Masked(*(part[order, : chosen.ids.shape[1]] for part in once)))
 
     return batch
 
 
-def hidden_loss(model: MaskedLanguageModel, batch: Hidden) -> Tensor:
-    """Hidden words alone, as in RoBERTa (Liu et al., 2019, section 4.2)."""
+def mlm_loss(model: MaskedLanguageModel, batch: MaskedBatch) -> Tensor:
+    """Masked language modeling alone, as in RoBERTa (Liu et al., 2019, section 4.2)."""
     return masked_loss(model, batch.masked, batch.rows.lengths)
 
 
-def both_losses(model: BertForPretraining, batch: Hidden) -> Tensor:
-    """BERT's: hidden words, and does the second span follow?"""
+def mlm_and_nsp_loss(model: BertForPretraining, batch: MaskedBatch) -> Tensor:
+    """BERT's: masked language modeling and next-sentence prediction."""
     rows = batch.rows
     return pretraining_loss(model, batch.masked, rows.lengths, rows.segments, rows.labels)
 
 
 def pretrained(plan: Pretraining, reading: Reading, *, seed: int) -> tuple[MaskedLanguageModel, training.History]:
-    """A BERT that has read the unlabeled texts, and its history."""
+    """A BERT pretrained on the unlabeled texts, and its history."""
     runtime.seed(seed)
-    kind, loss = (BertForPretraining, both_losses) if plan.pairs else (MaskedLanguageModel, hidden_loss)
+    kind, loss = (BertForPretraining, mlm_and_nsp_loss) if plan.pairs else (MaskedLanguageModel, mlm_loss)
     rows = reading.pairs(seed=seed) if plan.pairs else reading.windows()
-    model = kind(fresh(reading.vocab, plan.sizes, plan.body)).to(runtime.device())
-    batches = hidden_batches(rows, reading, plan, seed=seed)
+    model = kind(fresh(reading.vocab, plan.config, plan.body)).to(runtime.device())
+    batches = masked_batches(rows, reading, plan, seed=seed)
     return model, training.fit(model, loss, batches, plan.recipe(), evaluate=partial(judged, reading=reading))
 
 
 @torch.no_grad()
 def judged(model: MaskedLanguageModel, reading: Reading) -> dict[str, float]:
-    """Of test texts with 15% of their words hidden, all by `[MASK]`: what it knows of all of them and of the rare.
+    """Scores on test texts with 15% of their tokens masked, all by `[MASK]`: on all of these and on the rare ones.
 
-    `told …` is what it knows of rare words when only rare ones may be guessed.
+    `told …` is for rare tokens when only rare ones may be predicted.
     """
     rows = reading.test.to(runtime.device())
-    masked = mask_tokens(rows.ids, reading.vocab, ALL_HIDDEN, generator=dice(0))
+    masked = mask_tokens(rows.ids, reading.vocab, MASK_ONLY, generator=seeded(0))
     asked = masked.targets != IGNORE_INDEX
-    logits, words = model.head(model.bert(masked.ids, rows.lengths)[asked]), masked.targets[asked]
-    rare = reading.weights.to(words.device)[words] == 1
-    told = logits[rare].masked_fill(reading.weights.to(words.device) < 1, -torch.inf)  # "the word is a rare one"
-    found = scores(logits, words) | {f"rare {key}": value for key, value in scores(logits[rare], words[rare]).items()}
-    return found | {f"told {key}": value for key, value in scores(told, words[rare]).items()}
+    logits, targets = model.head(model.bert(masked.ids, rows.lengths)[asked]), masked.targets[asked]
+    weights = reading.weights.to(targets.device)
+    rare = weights[targets] == 1
+    told = logits[rare].masked_fill(weights < 1, -torch.inf)  # "the token is a rare one"
+    found = scores(logits, targets)
+    found |= {f"rare {key}": value for key, value in scores(logits[rare], targets[rare]).items()}
+    return found | {f"told {key}": value for key, value in scores(told, targets[rare]).items()}
 
 
-def scores(logits: Float[Tensor, "word vocab"], words: Int[Tensor, " word"]) -> dict[str, float]:
-    """Loss in nats, share of right first guesses, and of words that are among the first ten."""
-    words = words.to(logits.device)
-    first = logits.topk(min(10, logits.shape[-1])).indices == words[:, None]
+def scores(logits: Float[Tensor, "token vocab"], targets: Int[Tensor, " token"]) -> dict[str, float]:
+    """Loss in nats, and the shares of tokens that are the likeliest one and among the ten likeliest."""
+    targets = targets.to(logits.device)
+    first = logits.topk(min(10, logits.shape[-1])).indices == targets[:, None]
     return {
-        "nats": float(masked_token_loss(logits, words)),
+        "nats": float(masked_token_loss(logits, targets)),
         "right": float(first[:, 0].float().mean()),
         "in ten": float(first.any(dim=1).float().mean()),
     }
@@ -282,7 +284,7 @@ def classifier(start: MaskedLanguageModel | Bert, labels: int) -> Classifier:
 
 
 def label_loss(model: Classifier, rows: Rows) -> Tensor:
-    """Mean cross-entropy in nats a text."""
+    """Mean cross-entropy in nats per text."""
     return F.cross_entropy(model(rows.ids, rows.lengths, rows.segments).float(), rows.labels)
 
 
@@ -295,7 +297,7 @@ def fine_tuned(
     rows = reading.rows(reading.corpus.few_shot(count, seed=seed))
 
     def batch(step: int) -> Rows:
-        return rows[torch.randperm(len(rows), generator=dice(seed, step))[:32]]
+        return rows[torch.randperm(len(rows), generator=seeded(seed, step))[:32]]
 
     return model, training.fit(model, label_loss, batch, recipe or FINE)
 

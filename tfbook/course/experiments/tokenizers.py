@@ -1,4 +1,4 @@
-"""Lesson 07: what a vocabulary does to a language model, what padding costs, and vectors learned from neighbours."""
+"""What a vocabulary does to a language model, what padding costs, and word vectors learned from neighbors."""
 
 from __future__ import annotations
 
@@ -14,6 +14,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from tfbook import data, runtime, training
+from tfbook.attention.positions import POSITIONS
+from tfbook.course.experiments import experiment
+from tfbook.course.experiments.cost import parameters
 from tfbook.data.text import Text
 from tfbook.models.blocks import Config
 from tfbook.models.language_model import LanguageModel
@@ -24,7 +27,7 @@ from tfbook.training.losses import next_token_loss
 # ---- stored: vocabulary against the loss of a language model -----------------------------------------------------
 
 VOCABULARIES = (256, 512, 1024, 2048, 4096)
-SIZES = Config(d_model=64, heads=4, d_ff=256, layers=2, position="rotary")
+SIZES = Config(d_model=64, heads=4, d_ff=256, layers=2, position=POSITIONS["rotary"])
 WINDOW = 128  # tokens that a model reads at once
 BATCH = 16
 JUDGED = 2**15  # characters of validation text
@@ -48,11 +51,12 @@ def bits_per_byte(model: LanguageModel, text: str, tokenizer: Tokenizer) -> floa
     return nats / math.log(2) / len(tokenizer.decode_bytes(judged.flatten().tolist()))
 
 
+@experiment
 def vocabularies(seeds: Sequence[int] = (1, 2), *, steps: int = 800) -> list[dict[str, Any]]:
     """Bits per byte while small language models learn the same text, cut into tokens of each of `VOCABULARIES`.
 
-    A step is as many tokens for all of them, so that larger vocabularies read more bytes a step. The learning rate
-    depends on the step alone: each point of a curve is a training that ends there.
+    A step is as many tokens for all of them, so that larger vocabularies read more bytes per step. The learning
+    rate depends on the step alone: each point of a curve is a run that ends there.
     """
     text = data.load("tiny-shakespeare", fallback="python-reference")
     tokenizers = [Tokenizer.learn([text.train], vocab) for vocab in VOCABULARIES]
@@ -71,7 +75,7 @@ def _run(tokenizer: Tokenizer, text: Text, seed: int, steps: int) -> dict[str, A
     history = training.fit(model, next_token_loss, windows, recipe, evaluate=evaluate)
     return {
         "vocab": len(tokenizer),
-        "parameters": sum(p.numel() for p in model.parameters()),
+        "parameters": parameters(model),
         "bytes a token": round(len(text.train.encode()) / len(ids), 4),
         "curve": [{key: round(value, 4) for key, value in row.items()} for row in history.evaluations],
     }
@@ -103,35 +107,35 @@ def at_equal(rows: Sequence[dict[str, Any]], what: str) -> dict[int, list[float]
     return found
 
 
-# ---- live: vectors from neighbours -------------------------------------------------------------------------------
+# ---- live: vectors from neighbors --------------------------------------------------------------------------------
 
 
 class SkipGram(nn.Module):
-    """Whether a word is a neighbour of another: σ(v_neighbour · u_word), two vectors a word (Mikolov et al., 2013b)."""
+    """Whether a word is a neighbor of another: σ(v_neighbor · u_word), two vectors per word (Mikolov et al., 2013b)."""
 
     def __init__(self, vocab: int, width: int):
         super().__init__()
         self.word = nn.Embedding(vocab, width)
-        self.neighbour = nn.Embedding(vocab, width)
+        self.neighbor = nn.Embedding(vocab, width)
         nn.init.normal_(self.word.weight, std=0.1)
-        nn.init.zeros_(self.neighbour.weight)
+        nn.init.zeros_(self.neighbor.weight)
 
     def forward(
         self, words: Int64[Tensor, " batch"], others: Int64[Tensor, "batch other"]
     ) -> Float[Tensor, "batch other"]:
-        """The logit of each of `others` for being a neighbour of the word in its row."""
-        return (self.neighbour(others) @ self.word(words)[..., None])[..., 0]
+        """The logit of each of `others` for being a neighbor of the word in its row."""
+        return (self.neighbor(others) @ self.word(words)[..., None])[..., 0]
 
 
-def neighbour_loss(model: SkipGram, batch: Int64[Tensor, "batch columns"]) -> Float[Tensor, ""]:
-    """−log σ(true neighbour) − Σ log σ(−drawn word): word, neighbour, drawn words are the columns (ibid., eq. 4)."""
+def neighbor_loss(model: SkipGram, batch: Int64[Tensor, "batch columns"]) -> Float[Tensor, ""]:
+    """−log σ(true neighbor) − Σ log σ(−negative): word, neighbor and negatives are the columns (ibid., eq. 4)."""
     logits = model(batch[:, 0], batch[:, 1:])
     signs = torch.tensor([1.0] + [-1.0] * (logits.shape[1] - 1), device=logits.device)
     return -F.logsigmoid(signs * logits).sum(dim=-1).mean()
 
 
-class Neighbours:
-    """`neighbours(step)` is a batch of rows: a word, one of the `reach` words on each side, `drawn` random words.
+class Neighbors:
+    """`neighbors(step)` is a batch of rows: a word, one of the `window` words on each side, `negatives` random words.
 
     Pairs of frequent words are left out at random, random words are drawn by frequency^¾ (ibid., sections 2.2 and 2.3;
     there a frequent word leaves the text, here it leaves pairs).
@@ -140,25 +144,31 @@ class Neighbours:
     RARE = 1e-3  # the share of the text up to which a word keeps all of its pairs
 
     def __init__(
-        self, sentences: Sequence[Sequence[str]], *, reach: int = 2, size: int = 1024, drawn: int = 5, seed: int = 1
+        self,
+        sentences: Sequence[Sequence[str]],
+        *,
+        window: int = 2,
+        size: int = 1024,
+        negatives: int = 5,
+        seed: int = 1,
     ):
         counts = Counter(word for sentence in sentences for word in sentence)
         self.words = sorted(counts)
-        self.size, self.drawn, self.seed = size, drawn, seed
+        self.size, self.negatives, self.seed = size, negatives, seed
         share = torch.tensor([counts[word] for word in self.words]) / counts.total()
         self._noise = share**0.75
         id_of = {word: number for number, word in enumerate(self.words)}
         ids = torch.tensor([id_of[word] for sentence in sentences for word in sentence])
         sentence = torch.repeat_interleave(torch.tensor([len(sentence) for sentence in sentences]))
-        pairs = torch.cat([_pairs_at(ids, sentence, distance) for distance in range(1, reach + 1)])
+        pairs = torch.cat([_pairs_at(ids, sentence, distance) for distance in range(1, window + 1)])
         keep = (self.RARE / share).sqrt().clamp(max=1)[pairs].prod(dim=1)
         self.pairs = pairs[torch.rand(len(pairs), generator=torch.Generator().manual_seed(seed)) < keep]
 
     def __call__(self, step: int) -> Int64[Tensor, "batch columns"]:
-        dice = torch.Generator().manual_seed((self.seed * 1_000_003 + step) % 2**32)
-        rows = self.pairs[torch.randint(len(self.pairs), (self.size,), generator=dice)]
-        noise = torch.multinomial(self._noise, self.size * self.drawn, replacement=True, generator=dice)
-        return torch.cat([rows, noise.view(self.size, self.drawn)], dim=1)
+        generator = torch.Generator().manual_seed((self.seed * 1_000_003 + step) % 2**32)
+        rows = self.pairs[torch.randint(len(self.pairs), (self.size,), generator=generator)]
+        noise = torch.multinomial(self._noise, self.size * self.negatives, replacement=True, generator=generator)
+        return torch.cat([rows, noise.view(self.size, self.negatives)], dim=1)
 
 
 def _pairs_at(ids: Int64[Tensor, " time"], sentence: Int64[Tensor, " time"], distance: int) -> Int64[Tensor, "pair 2"]:

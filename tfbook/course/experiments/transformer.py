@@ -1,4 +1,4 @@
-"""Lesson 05, stored: a Transformer beside lesson 01's translator, and with its parts changed one at a time."""
+"""A Transformer against a recurrent translator with attention, and with its parts changed one at a time."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import product
-from statistics import mean
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-import numpy as np
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from tfbook import data, runtime, training
-from tfbook.course.experiments import bahdanau_attention
-from tfbook.course.experiments.bahdanau_attention import Task, quality
-from tfbook.course.experiments.rows import Curve, band, where
+from tfbook.attention import POSITIONS
+from tfbook.course.experiments import experiment, translators
+from tfbook.course.experiments.cost import parameters
+from tfbook.course.experiments.summaries import unnest
+from tfbook.course.experiments.translators import Task, by_length, quality
 from tfbook.course.metrics import bleu
 from tfbook.generation.search import Penalty, beam_search, gnmt_penalty, mean_penalty, translate
-from tfbook.models.blocks import Config
+from tfbook.models.blocks import Config, PostNorm, PreNorm
 from tfbook.models.seq2seq import BahdanauDecoder
 from tfbook.models.transformer import Decoder, Encoder, Transformer
 from tfbook.text.pairs import Batch, Batches, Pair, collate, filter_by_length
@@ -29,16 +29,19 @@ from tfbook.text.vocabulary import PAD
 from tfbook.text.words import detokenize
 from tfbook.training.losses import translation_loss
 
-SMALL = Config(d_model=64, heads=4, d_ff=256, layers=2, position="rotary")  # of the stored comparisons
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+SMALL = Config(d_model=64, heads=4, d_ff=256, layers=2, position=POSITIONS["rotary"])  # of the stored comparisons
 
 
 @dataclass(frozen=True, kw_only=True)
 class Variant:
     """One translator of a comparison: what it is, and how it is trained."""
 
-    sizes: Config = SMALL
+    config: Config = SMALL
     tied: bool = True
-    xavier: bool = False  # begins with the larger weights of `xavier`
+    xavier: bool = False  # starts with the larger weights of `xavier`
     smoothing: float = 0.0
     weight_decay: float = 0.0
     lr: float = 4e-3
@@ -47,8 +50,8 @@ class Variant:
 
     def build(self, task: Task) -> Transformer:
         """The untrained translator, on the chosen device."""
-        encoder = Encoder(len(task.source_vocab), self.sizes)
-        decoder = Decoder(len(task.target_vocab), self.sizes, tied=self.tied)
+        encoder = Encoder(len(task.source_vocab), self.config)
+        decoder = Decoder(len(task.target_vocab), self.config, tied=self.tied)
         model = Transformer(encoder, decoder)
         if self.xavier:
             xavier(model)
@@ -65,7 +68,7 @@ class Variant:
 def xavier(model: nn.Module) -> None:
     """Weights of variance 2 / (inputs + outputs) and biases 0: larger than PyTorch's own (Glorot & Bengio, 2010).
 
-    The table of words, which may be the output's matrix as well, stays as it is.
+    The embedding matrix, which may be tied to the output's, stays as it is.
     """
     for module in model.modules():
         if isinstance(module, nn.Linear) and module.bias is not None:
@@ -76,7 +79,7 @@ def xavier(model: nn.Module) -> None:
 def trained(
     variant: Variant, task: Task, pairs: Sequence[Pair], *, seed: int, evaluate: training.Evaluate | None = None
 ) -> tuple[Transformer, training.History]:
-    """A translator trained on `pairs`, 64 a batch, and its history."""
+    """A translator trained on `pairs`, 64 per batch, and its history."""
     runtime.seed(seed)
     model = variant.build(task)
     batches = Batches(pairs, task.source_vocab, task.target_vocab, size=64, seed=seed)
@@ -175,22 +178,23 @@ def _compared(
     return rows
 
 
-# ---- stored: parts and regularisers -------------------------------------------------------------------------------
+# ---- stored: parts and regularizers -------------------------------------------------------------------------------
 
 PARTS = {
     "as it is": Variant(),
     "label smoothing 0.1": Variant(smoothing=0.1),
     "untied": Variant(tied=False),
 }
-REGULARISERS = {
+REGULARIZERS = {
     "nothing": Variant(),
-    "dropout 0.1": Variant(sizes=replace(SMALL, dropout=0.1)),
-    "dropout 0.3": Variant(sizes=replace(SMALL, dropout=0.3)),
+    "dropout 0.1": Variant(config=replace(SMALL, dropout=0.1)),
+    "dropout 0.3": Variant(config=replace(SMALL, dropout=0.3)),
     "weight decay 1": Variant(weight_decay=1.0),
     "label smoothing 0.1": Variant(smoothing=0.1),
 }
 
 
+@experiment
 def parts(seeds: Sequence[int] = (1, 2, 3), *, longest: int = 12) -> list[dict[str, Any]]:
     """Tied and untied, with and without label smoothing, on all sentences of up to `longest` words."""
     corpus = data.load("english-french")
@@ -198,18 +202,19 @@ def parts(seeds: Sequence[int] = (1, 2, 3), *, longest: int = 12) -> list[dict[s
     return _compared(PARTS, filter_by_length(corpus["train"], 3, longest), task, seeds)
 
 
-def regularisers(seeds: Sequence[int] = (1, 2, 3), *, longest: int = 12, count: int = 1500) -> list[dict[str, Any]]:
+@experiment
+def regularizers(seeds: Sequence[int] = (1, 2, 3), *, longest: int = 12, count: int = 1500) -> list[dict[str, Any]]:
     """Dropout, weight decay and label smoothing where `count` sentences are seen again and again."""
     corpus = data.load("english-french")
     task = Task.of(corpus, corpus["train"])
-    return _compared(REGULARISERS, filter_by_length(corpus["train"], 3, longest)[:count], task, seeds)
+    return _compared(REGULARIZERS, filter_by_length(corpus["train"], 3, longest)[:count], task, seeds)
 
 
-# ---- stored: where the norm stands --------------------------------------------------------------------------------
+# ---- stored: where the norm is ------------------------------------------------------------------------------------
 
 
-_POST = Variant(sizes=replace(SMALL, layers=6, pre_norm=False), xavier=True, lr=2e-3, warmup=0, steps=300)
-_PRE = replace(_POST, sizes=replace(_POST.sizes, pre_norm=True))
+_POST = Variant(config=replace(SMALL, layers=6, residual=PostNorm), xavier=True, lr=2e-3, warmup=0, steps=300)
+_PRE = replace(_POST, config=replace(_POST.config, residual=PreNorm))
 NORMS = {
     "pre-norm": _PRE,
     "pre-norm, warm-up": replace(_PRE, warmup=100),
@@ -219,8 +224,9 @@ NORMS = {
 }
 
 
+@experiment
 def norms(seeds: Sequence[int] = (1, 2, 3), *, longest: int = 8) -> list[dict[str, Any]]:
-    """Deep translators, norm before or after, with and without warm-up: the loss, a mean over each ten updates."""
+    """Deep translators, norm before or after, with and without warm-up: the loss, a mean over every ten steps."""
     corpus = data.load("english-french")
     task, pairs = Task.of(corpus, corpus["train"]), filter_by_length(corpus["train"], 3, longest)
     rows = []
@@ -231,21 +237,25 @@ def norms(seeds: Sequence[int] = (1, 2, 3), *, longest: int = 8) -> list[dict[st
     return rows
 
 
-# ---- stored: beside the recurrent translator of lesson 01 ---------------------------------------------------------
+# ---- stored: against a recurrent translator with attention --------------------------------------------------------
 
 LESSON = Variant(  # of the lesson's sizes; tied, and trained for longer than there is time for in it
-    sizes=Config(d_model=128, heads=8, d_ff=512, layers=2, position="rotary"), lr=4e-3, warmup=200, steps=1000
+    config=Config(d_model=128, heads=8, d_ff=512, layers=2, position=POSITIONS["rotary"]),
+    lr=4e-3,
+    warmup=200,
+    steps=1000,
 )
 RIVALS = {
     "Transformer": LESSON,
-    "Transformer of equal size": replace(LESSON, sizes=replace(LESSON.sizes, d_model=160, d_ff=640), steps=2200),
+    "Transformer of equal size": replace(LESSON, config=replace(LESSON.config, d_model=160, d_ff=640), steps=2200),
 }
 
 
+@experiment
 def against_recurrence(seeds: Sequence[int] = (1, 2), *, recurrent_steps: int = 1500) -> list[dict[str, Any]]:
-    """Lesson 01's translator with attention, then `RIVALS`, on the same corpus: validation BLEU against seconds.
+    """The recurrent translator with attention, then `RIVALS`, on the same corpus: validation BLEU against seconds.
 
-    Each with the recipe of its lesson. Seconds matter: run it on a quiet machine.
+    Each with the recipe of its lesson. Seconds matter: run it on an idle machine.
     """
     corpus = data.load("english-french")
     task, pairs = Task.of(corpus, corpus["train"]), corpus["train"]
@@ -253,7 +263,7 @@ def against_recurrence(seeds: Sequence[int] = (1, 2), *, recurrent_steps: int = 
     def evaluate(model: nn.Module) -> dict[str, float]:
         return {"bleu": quality(model, corpus["valid"][:200], task).bleu}
 
-    recurrent = partial(bahdanau_attention.trained, BahdanauDecoder, width=192, steps=recurrent_steps, dropout=0.2)
+    recurrent = partial(translators.trained, BahdanauDecoder, width=192, steps=recurrent_steps, dropout=0.2)
     rows = []
     for seed in seeds:
         model, history = recurrent(seed, task, pairs, evaluate=evaluate)
@@ -269,57 +279,23 @@ def _raced(model: nn.Module, history: training.History, task: Task) -> dict[str,
     return {
         "parameters": parameters(model),
         "curve": [{key: round(value, 3) for key, value in point.items()} for point in history.evaluations],
-        "by_length": [
-            [*length, round(q.bleu, 2)] for length, q in bahdanau_attention.by_length(model, task, 250).items()
-        ],
+        "by_length": [[*length, round(q.bleu, 2)] for length, q in by_length(model, task, 250).items()],
         "test": round(quality(model, task.corpus["test"], task).bleu, 2),
         "template": round(quality(model, task.corpus["template"], task).bleu, 2),
     }
 
 
-def bleu_curve(rows: Sequence[dict[str, Any]], model: str) -> Curve:
-    """Validation BLEU of a model of `against_recurrence` against its mean seconds of training."""
-    runs = [row["curve"] for row in where(rows, model=model)]
-    seconds = [mean(point["seconds"] for point in points) for points in zip(*runs, strict=True)]
-    return band(seconds, [[point["bleu"] for point in run] for run in runs])
-
-
-def time_to_match(rows: Sequence[dict[str, Any]], rival: str = "Transformer") -> list[float]:
+def time_to_match(frame: DataFrame, rival: str = "Transformer") -> list[float]:
     """For each seed: seconds until the rival has the recurrent translator's last validation BLEU, ÷ its seconds.
 
     Infinite where the rival never has it.
     """
     shares = []
-    for recurrent, other in _pairs(rows, rival):
-        reached = [point["seconds"] for point in other if point["bleu"] >= recurrent[-1]["bleu"]]
-        shares.append(min(reached, default=math.inf) / recurrent[-1]["seconds"])
+    for _, runs in unnest(frame, "curve").groupby("seed"):
+        recurrent, other = (runs[runs["model"] == name] for name in ("recurrent", rival))
+        reached = other["seconds"][other["bleu"] >= recurrent["bleu"].iloc[-1]]
+        shares.append(min(reached, default=math.inf) / recurrent["seconds"].iloc[-1])
     return shares
-
-
-def lead_at_equal_seconds(rows: Sequence[dict[str, Any]], rival: str = "Transformer of equal size") -> list[float]:
-    """For each seed: the rival's validation BLEU minus the recurrent translator's, when the first of them is done."""
-    leads = []
-    for curves in _pairs(rows, rival):
-        end = min(curve[-1]["seconds"] for curve in curves)
-        recurrent, other = (
-            float(np.interp(end, [point["seconds"] for point in curve], [point["bleu"] for point in curve]))
-            for curve in curves
-        )
-        leads.append(other - recurrent)
-    return leads
-
-
-def _pairs(rows: Sequence[dict[str, Any]], rival: str) -> list[tuple[list[dict[str, float]], ...]]:
-    """The curves of the recurrent translator and the rival, for each seed."""
-    return [
-        tuple(where(rows, model=model, seed=row["seed"])[0]["curve"] for model in ("recurrent", rival))
-        for row in where(rows, model=rival)
-    ]
-
-
-def parameters(model: nn.Module) -> int:
-    """How many numbers are trained; a tied table counts once."""
-    return sum(parameter.numel() for parameter in model.parameters())
 
 
 # ---- beam search: stored on real sentences, live on the lesson's --------------------------------------------------
@@ -328,34 +304,35 @@ def parameters(model: nn.Module) -> int:
 def searched(
     model: Transformer, pairs: Sequence[Pair], task: Task, *, width: int, penalty: Penalty
 ) -> dict[str, float]:
-    """What a beam of `width` says: BLEU, the model's mean log-probability of it, and its length beside a reference's.
+    """What a beam of `width` finds: BLEU, the model's mean log-probability of it, and its length ÷ the reference's.
 
-    The reference's own log-probability stands beside: where it is higher than that of the text that was found, the
+    The reference's own log-probability is given as well: where it is higher than that of the text that was found, the
     search has missed something, and where it is lower, the model prefers another text.
     """
     search = partial(beam_search, width=width, penalty=penalty)
     found = translate(model, pairs, task.source_vocab, task.target_vocab, max_length=80, search=search)
-    said = [pair._replace(target=translation.words) for pair, translation in zip(pairs, found, strict=True)]
-    lengths = [sum(len(pair.target) for pair in texts) for texts in (said, pairs)]
+    generated = [pair._replace(target=translation.words) for pair, translation in zip(pairs, found, strict=True)]
+    lengths = [sum(len(pair.target) for pair in texts) for texts in (generated, pairs)]
     return {
         "width": width,
-        "bleu": bleu_of(said, task),
-        "log p": float(text_scores(model, said, task).mean()),
+        "bleu": bleu_of(generated, task),
+        "log p": float(text_scores(model, generated, task).mean()),
         "log p of the reference": float(text_scores(model, pairs, task).mean()),
         "length": lengths[0] / lengths[1],
     }
 
 
-def bleu_of(said: Sequence[Pair], task: Task) -> float:
-    """BLEU of the targets of `said` with all references that the corpus has for their sources."""
+def bleu_of(translations: Sequence[Pair], task: Task) -> float:
+    """BLEU of the targets of `translations` with all references that the corpus has for their sources."""
     write = partial(detokenize, language=task.corpus.target_language)
-    references = [[write(words) for words in task.corpus.references[pair.source]] for pair in said]
-    return bleu([write(pair.target) for pair in said], references).score
+    references = [[write(words) for words in task.corpus.references[pair.source]] for pair in translations]
+    return bleu([write(pair.target) for pair in translations], references).score
 
 
 PENALTIES = {"none": gnmt_penalty(0.0), "GNMT, α = 0.6": gnmt_penalty(0.6), "mean": mean_penalty(1.0)}
 
 
+@experiment
 def searches(
     seeds: Sequence[int] = (1, 2), *, widths: Sequence[int] = (1, 2, 4, 8, 16), count: int = 1000, steps: int = 800
 ) -> list[dict[str, Any]]:

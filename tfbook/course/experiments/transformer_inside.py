@@ -1,4 +1,4 @@
-"""Lesson 05, live: what norms and residual sums are for, where heads look, and what a word costs."""
+"""Inside a Transformer: what norms and residual connections are for, what heads attend to, what a token costs."""
 
 from __future__ import annotations
 
@@ -14,25 +14,24 @@ from torch.nn import functional as F
 
 from tfbook import runtime
 from tfbook.attention.recording import record
-from tfbook.course.experiments import bahdanau_attention
-from tfbook.course.experiments.bahdanau_attention import Task
 from tfbook.course.experiments.transformer import LESSON, xavier
+from tfbook.course.experiments.translators import Task, random_batch, random_translator, training_seconds
 from tfbook.course.metrics import alignment_error_rate, hard_alignment
 from tfbook.generation.search import IncrementalDecoder
-from tfbook.models.blocks import Config, Residual
+from tfbook.models.blocks import Config, PreNorm
 from tfbook.models.language_model import BidirectionalModel, LanguageModel
 from tfbook.models.seq2seq import BahdanauDecoder
 from tfbook.models.transformer import Decoder, Encoder, Transformer
 from tfbook.text.pairs import Pair, collate
 from tfbook.text.vocabulary import SPECIALS
 
-# ---- what norms and residual sums are for ---------------------------------------------------------------------
+# ---- what norms and residual connections are for --------------------------------------------------------------
 
 
 class Bare(nn.Module):
-    """A branch of a block without its sum: what came in is gone, and what the branch found is all that is left."""
+    """A branch of a block without its residual connection: what comes in is replaced by what the branch computes."""
 
-    def __init__(self, residual: Residual):
+    def __init__(self, residual: PreNorm):
         super().__init__()
         self.norm, self.branch = residual.norm, residual.branch
 
@@ -41,12 +40,12 @@ class Bare(nn.Module):
         return self.branch(self.norm(x), **context)
 
 
-def ablated(symbols: int, sizes: Config, *, residuals: bool = True, norms: bool = True) -> BidirectionalModel:
-    """A stack of blocks over `symbols` with the weights of `xavier`, without residual sums, norms, or either."""
-    model = BidirectionalModel(symbols, sizes)
+def ablated(symbols: int, config: Config, *, residuals: bool = True, norms: bool = True) -> BidirectionalModel:
+    """A stack of blocks over `symbols` with the weights of `xavier`, without residual connections, norms, or either."""
+    model = BidirectionalModel(symbols, config)
     xavier(model)
     for block in model.stack.blocks:
-        for name in ("attention", "feed_forward"):
+        for name in ("mixer", "feed_forward"):
             part = getattr(block, name)
             part.norm = part.norm if norms else nn.Identity()
             setattr(block, name, part if residuals else Bare(part))
@@ -55,21 +54,21 @@ def ablated(symbols: int, sizes: Config, *, residuals: bool = True, norms: bool 
 
 
 def reversal(step: int, *, symbols: int = 10, length: int = 10, rows: int = 64) -> Int[Tensor, "row length"]:
-    """Random rows of symbols, the same whenever the step is asked for; a model has to say them backwards."""
+    """Random rows of symbols, the same whenever the step is asked for; a model has to reverse them."""
     return torch.randint(symbols, (rows, length), generator=torch.Generator().manual_seed(step))
 
 
 def reversal_loss(model: nn.Module, rows: Int[Tensor, "row length"]) -> Float[Tensor, ""]:
-    """Cross-entropy in nats a symbol."""
+    """Cross-entropy in nats per symbol."""
     return F.cross_entropy(model(rows).flatten(0, 1).float(), rows.flip(1).flatten())
 
 
-def gradient_by_layer(sizes: Config, *, symbols: int = 100, rows: int = 32, length: int = 16) -> list[float]:
+def gradient_by_layer(config: Config, *, symbols: int = 100, rows: int = 32, length: int = 16) -> list[float]:
     """Norm of the gradient of each layer's second feed-forward matrix, in an untrained causal language model.
 
     As in Xiong et al. (2020, Figure 3), with their initial weights.
     """
-    model = LanguageModel(symbols, sizes).to(runtime.device())
+    model = LanguageModel(symbols, config).to(runtime.device())
     xavier(model)
     ids = torch.randint(symbols, (rows, length + 1), device=runtime.device())
     F.cross_entropy(model(ids[:, :-1]).flatten(0, 1), ids[:, 1:].flatten()).backward()
@@ -93,7 +92,7 @@ def cross_maps(
 
 
 def head_errors(model: Transformer, pairs: Sequence[Pair], task: Task) -> Float[Tensor, "layer head"]:
-    """Alignment error rate of the largest weights of each head of the cross-attentions, as in lesson 01."""
+    """Alignment error rate of the largest weights of each head of the cross-attentions, as in `alignment_error`."""
     maps = cross_maps(model, pairs, task)
     gold = [set(pair.sure) for pair in pairs], [set(pair.possible) for pair in pairs]
     layers, heads = maps[0].shape[:2]
@@ -110,30 +109,30 @@ def head_errors(model: Transformer, pairs: Sequence[Pair], task: Task) -> Float[
 def step_seconds(
     lengths: Sequence[int], *, rows: int = 16, vocabulary: int = 1000, rounds: int = 3
 ) -> dict[str, list[float]]:
-    """Median seconds of a training step on sentences of each length: lesson 01's translator and the lesson's."""
+    """Median seconds of a training step on sentences of each length: a recurrent translator and a Transformer."""
     found: dict[str, list[float]] = {}
     for words in lengths:
-        recurrent = bahdanau_attention.random_translator(BahdanauDecoder, 192, vocabulary)
-        parts = Encoder(vocabulary, LESSON.sizes), Decoder(vocabulary, LESSON.sizes)
+        recurrent = random_translator(BahdanauDecoder, 192, vocabulary)
+        parts = Encoder(vocabulary, LESSON.config), Decoder(vocabulary, LESSON.config)
         models = {"recurrent": recurrent, "Transformer": Transformer(*parts).to(runtime.device())}
-        batch = bahdanau_attention.random_batch(rows, words, vocabulary).to(runtime.device())
-        for name, seconds in bahdanau_attention.training_seconds(models, batch, rounds).items():
+        batch = random_batch(rows, words, vocabulary).to(runtime.device())
+        for name, seconds in training_seconds(models, batch, rounds).items():
             found.setdefault(name, []).append(median(seconds))
     return found
 
 
 @torch.inference_mode()
 def token_seconds(
-    model: Transformer, decoder: Callable[..., IncrementalDecoder], *, words: int, rows: int = 16, source: int = 20
+    model: Transformer, steps: Callable[..., IncrementalDecoder], *, words: int, rows: int = 16, source: int = 20
 ) -> list[float]:
-    """Seconds for each of `words` words while the texts of a batch grow, whatever they say."""
+    """Seconds for each of `words` tokens while the texts of a batch grow, whatever is generated."""
     model.eval()
-    batch = bahdanau_attention.random_batch(rows, source, len(SPECIALS) + 1).to(runtime.device())
-    decode, word = decoder(model, batch.source, batch.source_lengths), batch.source[:, :1]
+    batch = random_batch(rows, source, len(SPECIALS) + 1).to(runtime.device())
+    run, tokens = steps(model, batch.source, batch.source_lengths), batch.source[:, :1]
     seconds = []
     for _ in range(words):
         start = time.perf_counter()
-        decode(word)
+        run(tokens)
         runtime.synchronize()
         seconds.append(time.perf_counter() - start)
     return seconds

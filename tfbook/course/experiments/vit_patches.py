@@ -1,4 +1,4 @@
-"""Lesson 13: what a ViT needs of data, patches, order and a teacher, beside a CNN with as many parameters."""
+"""What a ViT needs: data, patches, order and a teacher, compared with a CNN with as many parameters."""
 
 from __future__ import annotations
 
@@ -15,24 +15,21 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from tfbook import data, runtime, training
+from tfbook.course.experiments import experiment
+from tfbook.course.experiments.cost import parameters
 from tfbook.data.images import ImageBatches, Images, LabeledImages
 from tfbook.models.cnn import Cnn
 from tfbook.models.vit import Deit, LearnedGrid, Vit, VitConfig, patchify, unpatchify
-from tfbook.training.losses import hard_distillation, soft_distillation
+from tfbook.training.losses import Loss, hard_distillation, soft_distillation
 
 # ---- models and how they are trained -----------------------------------------------------------------------------
 
 
-def sizes(images: Images, *, patch: int, tokens: int = 0, d_model: int = 64, layers: int = 2) -> VitConfig:
+def config(images: Images, *, patch: int, tokens: int = 0, d_model: int = 64, layers: int = 2) -> VitConfig:
     """The lesson's ViT in small, for these images; without dropout, since it reads few images many times at most."""
     channels, height, width = images.train.images.shape[1:]
     shape = {"height": height, "width": width, "channels": channels, "patch": patch, "tokens": tokens}
     return VitConfig(d_model=d_model, heads=4, d_ff=4 * d_model, layers=layers, dropout=0.0, **shape)
-
-
-def parameters(model: nn.Module) -> int:
-    """How many numbers are trained."""
-    return sum(weight.numel() for weight in model.parameters())
 
 
 def vit_recipe(steps: int, *, lr: float = 0.01) -> training.Recipe:
@@ -59,8 +56,8 @@ def loss(model: nn.Module, part: LabeledImages) -> Float[Tensor, ""]:
 def accuracy(model: nn.Module, part: LabeledImages) -> float:
     """The share of images whose label has the highest logit."""
     pieces = part.to(runtime.device())
-    said = torch.cat([model(images).argmax(dim=-1) for images in pieces.images.split(500)])
-    return round(float((said == pieces.labels).float().mean()), 4)
+    predicted = torch.cat([model(images).argmax(dim=-1) for images in pieces.images.split(500)])
+    return round(float((predicted == pieces.labels).float().mean()), 4)
 
 
 Change = Callable[[LabeledImages, int], LabeledImages]  # a batch and the number of its step
@@ -79,11 +76,11 @@ class Changed:
 
 @dataclass(frozen=True, kw_only=True)
 class Start:
-    """A model as it is drawn, and how it is trained."""
+    """An untrained model, and how it is trained."""
 
     build: Callable[[], nn.Module]
     recipe: training.Recipe
-    loss: Callable[[Any, LabeledImages], Tensor] = loss
+    loss: Callable[[Any, LabeledImages], Loss | Tensor] = loss
 
 
 def trained(
@@ -101,7 +98,7 @@ def trained(
 
 def kinds(images: Images, steps: int, *, patch: int = 7) -> dict[str, Start]:
     """The two that are compared: the widest CNN that has no more parameters than the ViT."""
-    labels, shape = len(images.labels), sizes(images, patch=patch)
+    labels, shape = len(images.labels), config(images, patch=patch)
     with torch.device("meta"):
         count = parameters(Vit(labels, shape))
     return {
@@ -121,8 +118,9 @@ RATES = {"ViT": (0.005, 0.01, 0.02), "CNN": (0.003, 0.01, 0.03, 0.1)}
 STEPS = 250
 
 
+@experiment
 def searches(*, steps: int = STEPS, seed: int = 11) -> list[dict[str, Any]]:
-    """Accuracy on 5,000 held-out training images by learning rate, one training each on 1,000 images a label."""
+    """Accuracy on 5,000 held-out training images by learning rate, one run each on 1,000 images per label."""
     images = rest_of(data.load("fashion-mnist").standardized())
     part, rows = images.few_shot(1000, seed=seed), []
     for name, start in kinds(images, steps).items():
@@ -137,10 +135,11 @@ def searches(*, steps: int = STEPS, seed: int = 11) -> list[dict[str, Any]]:
 COUNTS = (10, 50, 250, 1000)  # images of each label
 
 
+@experiment
 def growth(
     seeds: Sequence[int] = (1, 2, 3), *, counts: Sequence[int] = COUNTS, steps: int = 400
 ) -> list[dict[str, Any]]:
-    """Accuracy of the ViT and of the CNN with as many parameters after the same number of updates on more images."""
+    """Accuracy of the ViT and of the CNN with as many parameters after the same number of steps on more images."""
     images, rows = data.load("fashion-mnist").standardized(), []
     for seed, count in product(seeds, counts):
         part = images.few_shot(count, seed=seed)
@@ -158,13 +157,14 @@ def growth(
 PATCHES = (28, 14, 7, 4, 2)
 
 
+@experiment
 def patch_sizes(
     seeds: Sequence[int] = (1, 2, 3), *, patches: Sequence[int] = PATCHES, steps: int = 150
 ) -> list[dict[str, Any]]:
-    """Accuracy and seconds of the same number of updates, by the side of a patch, on 1,000 images a label."""
+    """Accuracy and seconds of the same number of steps, by the side of a patch, on 1,000 images per label."""
     images, rows = data.load("fashion-mnist").standardized(), []
     for seed, patch in product(seeds, patches):
-        part, shape = images.few_shot(1000, seed=seed), sizes(images, patch=patch)
+        part, shape = images.few_shot(1000, seed=seed), config(images, patch=patch)
         start, began = kinds(images, steps, patch=patch)["ViT"], time.process_time()
         model = trained(start, part, seed=seed)
         seconds = time.process_time() - began
@@ -173,18 +173,20 @@ def patch_sizes(
     return rows
 
 
+@experiment
 def longer(
     seeds: Sequence[int] = (1, 2, 3), *, patches: Sequence[int] = PATCHES[:-1], steps: int = 1500
 ) -> list[dict[str, Any]]:
-    """`patch_sizes` with ten times the updates, without the smallest patch, which would take an hour."""
+    """`patch_sizes` with ten times the steps, without the smallest patch, which would take an hour."""
     return patch_sizes(seeds, patches=patches, steps=steps)
 
 
-# ---- stored: who is read at the end ------------------------------------------------------------------------------
+# ---- stored: a class token, or the mean --------------------------------------------------------------------------
 
 
+@experiment
 def pooling(seeds: Sequence[int] = (1, 2, 3), *, steps: int = STEPS) -> list[dict[str, Any]]:
-    """Accuracy with a class token and with the patches' mean, on 1,000 images a label."""
+    """Accuracy with a class token and with the patches' mean, on 1,000 images per label."""
     images, rows = data.load("fashion-mnist").standardized(), []
     for seed, tokens in product(seeds, (0, 1)):
         start = replace(kinds(images, steps)["ViT"], build=partial(_vit, images, tokens))
@@ -194,7 +196,7 @@ def pooling(seeds: Sequence[int] = (1, 2, 3), *, steps: int = STEPS) -> list[dic
 
 
 def _vit(images: Images, tokens: int) -> Vit:
-    return Vit(len(images.labels), sizes(images, patch=7, tokens=tokens))
+    return Vit(len(images.labels), config(images, patch=7, tokens=tokens))
 
 
 # ---- stored: patches in another order ----------------------------------------------------------------------------
@@ -210,24 +212,25 @@ def reordered(
     return unpatchify(pieces.gather(1, places), patch, grid)
 
 
-def drawn_orders(count: int, places: int, *, seed: int) -> Int64[Tensor, "count places"]:
-    """`count` orders of as many places, all equally likely."""
+def random_orders(count: int, places: int, *, seed: int) -> Int64[Tensor, "count places"]:
+    """`count` permutations of as many places, all equally likely."""
     return torch.rand(count, places, generator=torch.Generator().manual_seed(seed)).argsort(dim=1)
 
 
+@experiment
 def shuffles(
     seeds: Sequence[int] = (1, 2, 3), *, patch: int = 4, count: int = 1000, steps: int = STEPS
 ) -> list[dict[str, Any]]:
     """Accuracy with patches in order, in one other order for all images, and in an order drawn anew for each image.
 
-    In training and in the test alike, on `count` images a label; `mixed` is the accuracy with the one other order in
+    In training and in the test alike, on `count` images per label; `mixed` is the accuracy with the one other order in
     the test alone. Where a ViT's places have a meaning, its row holds the similarities of its position vectors as well,
     at the places where the patches were taken.
     """
     images, rows = data.load("fashion-mnist").standardized(), []
-    places = sizes(images, patch=patch).time
+    places = config(images, patch=patch).time
     for seed in seeds:
-        part, one = images.few_shot(count, seed=seed), drawn_orders(1, places, seed=seed)
+        part, one = images.few_shot(count, seed=seed), random_orders(1, places, seed=seed)
         orders = {"in order": torch.arange(places)[None], "one order": one, "an order each": None}
         for (order, chosen), (name, start) in product(orders.items(), kinds(images, steps, patch=patch).items()):
             model = trained(start, part, seed=seed, change=partial(_shuffled, patch=patch, order=chosen))
@@ -238,8 +241,9 @@ def shuffles(
     return rows
 
 
+@experiment
 def few_shuffled(seeds: Sequence[int] = (1, 2, 3), *, steps: int = STEPS) -> list[dict[str, Any]]:
-    """`shuffles` with 10 images a label, where a CNN is farthest ahead; similarities left out."""
+    """`shuffles` with 10 images per label, where a CNN is farthest ahead; similarities left out."""
     rows = shuffles(seeds, count=10, steps=steps)
     return [{key: value for key, value in row.items() if key != "similarity"} for row in rows]
 
@@ -247,16 +251,17 @@ def few_shuffled(seeds: Sequence[int] = (1, 2, 3), *, steps: int = STEPS) -> lis
 SQUARES = (28, 14, 7, 4, 2, 1)
 
 
+@experiment
 def squares(
     seeds: Sequence[int] = (1, 2, 3), *, sides: Sequence[int] = SQUARES, steps: int = STEPS
 ) -> list[dict[str, Any]]:
-    """Accuracy when all images, 1,000 a label and the test, are cut into squares that are put in one other order.
+    """Accuracy when all images, 1,000 per label and the test, are cut into squares that are put in one other order.
 
     By the side of a square, from 28, the whole image, to 1, a pixel; the ViT's patches have 4 × 4 pixels throughout.
     """
     images, rows = data.load("fashion-mnist").standardized(), []
     for seed, side in product(seeds, sides):
-        part, order = images.few_shot(1000, seed=seed), drawn_orders(1, sizes(images, patch=side).time, seed=seed)
+        part, order = images.few_shot(1000, seed=seed), random_orders(1, config(images, patch=side).time, seed=seed)
         for name, start in kinds(images, steps, patch=4).items():
             model = trained(start, part, seed=seed, change=partial(_shuffled, patch=side, order=order))
             right = accuracy(model, _shuffled(images.test, 0, patch=side, order=order))
@@ -264,8 +269,9 @@ def squares(
     return rows
 
 
+@experiment
 def pixels(seeds: Sequence[int] = (1, 2, 3), *, steps: int = 4 * STEPS) -> list[dict[str, Any]]:
-    """`squares` with four times the updates, for images as they are and for single pixels in one other order."""
+    """`squares` with four times the steps, for images as they are and for single pixels in one other order."""
     return squares(seeds, sides=(28, 1), steps=steps)
 
 
@@ -273,7 +279,7 @@ def _shuffled(part: LabeledImages, step: int, *, patch: int, order: Int[Tensor, 
     """In this order or, without one, each image in its own, drawn anew for each step."""
     if order is None:
         height, width = part.images.shape[2:]
-        order = drawn_orders(len(part), (height // patch) * (width // patch), seed=step)
+        order = random_orders(len(part), (height // patch) * (width // patch), seed=step)
     return replace(part, images=reordered(part.images, patch, order))
 
 
@@ -286,20 +292,20 @@ def _position_row(model: Vit, order: Int[Tensor, " patch"]) -> dict[str, Any]:
 
 @torch.no_grad()
 def similarities(model: Vit) -> Float[Tensor, "patch patch"]:
-    """Cosine between the position vectors of each two patches, less their mean (Dosovitskiy et al., 2021, figure 7).
+    """Cosine between the position vectors of each two patches, minus their mean (Dosovitskiy et al., 2021, figure 7).
 
     Raises ValueError when positions are not learned.
     """
     position = model.stack.position
     if not isinstance(position, LearnedGrid):
         raise ValueError(f"positions are {type(position).__name__}; expected LearnedGrid")
-    table = position.table[0, model.sizes.tokens :].cpu()
+    table = position.embedding[0, model.config.tokens :].cpu()
     directions = F.normalize(table - table.mean(dim=0), dim=-1)
     return directions @ directions.T
 
 
 def grid_distances(rows: int, columns: int) -> Float[Tensor, "patch patch"]:
-    """Distance between the centres of each two patches, in patches."""
+    """Distance between the centers of each two patches, in patches."""
     places = torch.cartesian_prod(torch.arange(rows), torch.arange(columns)).float()
     return torch.cdist(places, places)
 
@@ -309,11 +315,12 @@ def grid_distances(rows: int, columns: int) -> Float[Tensor, "patch patch"]:
 FEW = 100  # images of each label that teacher and student learn from
 
 
+@experiment
 def teachers(seeds: Sequence[int] = (1, 2, 3), *, count: int = FEW, steps: int = 300) -> list[dict[str, Any]]:
-    """`Deit`s taught by a CNN, by its first guess or its whole answer, and one whose second head is told the labels.
+    """`Deit`s taught by a CNN, by its prediction or all its probabilities, and one whose second head learns the labels.
 
-    Teacher and students read the same few images, moved by a pixel or two each time they come; `agrees` is the share of
-    these on which the teacher's first guess is the label.
+    Teacher and students see the same few images, shifted by a pixel or two each time; `agrees` is the share of these
+    for which the teacher's prediction is the label.
     """
     images, rows = data.load("fashion-mnist").standardized(), []
     for seed in seeds:
@@ -330,24 +337,24 @@ def teachers(seeds: Sequence[int] = (1, 2, 3), *, count: int = FEW, steps: int =
     return rows
 
 
-def told(teacher: nn.Module, model: Deit, batch: LabeledImages) -> Float[Tensor, ""]:
+def told(teacher: nn.Module, model: Deit, batch: LabeledImages) -> Loss:
     """Without the teacher: both heads learn the label."""
-    said = model.heads(batch.images)
-    return hard_distillation(said, batch.labels, F.one_hot(batch.labels, said.label.shape[1]).float())
+    logits = model.heads(batch.images)
+    return hard_distillation(logits, batch.labels, F.one_hot(batch.labels, logits.label.shape[1]).float())
 
 
 def hard(teacher: nn.Module, model: Deit, batch: LabeledImages) -> Float[Tensor, ""]:
-    """The second head learns the teacher's first guess."""
-    return hard_distillation(model.heads(batch.images), batch.labels, _said(teacher, batch))
+    """The second head learns the teacher's prediction."""
+    return hard_distillation(model.heads(batch.images), batch.labels, _teacher_logits(teacher, batch))
 
 
-def soft(teacher: nn.Module, model: Deit, batch: LabeledImages) -> Float[Tensor, ""]:
+def soft(teacher: nn.Module, model: Deit, batch: LabeledImages) -> Loss:
     """The second head learns the teacher's probabilities, softened; both heads count alike, as in `hard`."""
-    return soft_distillation(model.heads(batch.images), batch.labels, _said(teacher, batch), share=0.5)
+    return soft_distillation(model.heads(batch.images), batch.labels, _teacher_logits(teacher, batch), share=0.5)
 
 
 @torch.no_grad()
-def _said(teacher: nn.Module, batch: LabeledImages) -> Float[Tensor, "batch label"]:
+def _teacher_logits(teacher: nn.Module, batch: LabeledImages) -> Float[Tensor, "batch label"]:
     return teacher(batch.images)
 
 
@@ -358,16 +365,16 @@ def _student(
     recipe: training.Recipe,
     seed: int,
 ) -> Deit:
-    """A `Deit` after its training on moved images by such a loss."""
-    build = partial(Deit, len(images.labels), sizes(images, patch=7, tokens=2))
+    """A `Deit` trained on shifted images with such a loss."""
+    build = partial(Deit, len(images.labels), config(images, patch=7, tokens=2))
     return trained(Start(build=build, recipe=recipe, loss=lesson), part, seed=seed, change=moved)
 
 
 def moved(part: LabeledImages, step: int, *, most: int = 2) -> LabeledImages:
-    """Each image moved by up to `most` pixels along each side; its edge goes on beyond it."""
+    """Each image shifted by up to `most` pixels along each axis; its edge is repeated beyond it."""
     count, height, width = len(part), *part.images.shape[2:]
-    dice = torch.Generator().manual_seed(step)
-    down, right = torch.randint(-most, most + 1, (2, count, 1), generator=dice)
+    generator = torch.Generator().manual_seed(step)
+    down, right = torch.randint(-most, most + 1, (2, count, 1), generator=generator)
     rows = (torch.arange(height) + down).clamp(0, height - 1)
     columns = (torch.arange(width) + right).clamp(0, width - 1)
     picked = torch.arange(count)[:, None, None], slice(None), rows[:, :, None], columns[:, None, :]

@@ -1,4 +1,4 @@
-"""What lesson 13 measures: trainings that can be repeated, orders of patches, similarities of places, students."""
+"""What is measured of ViTs: runs that can be repeated, orders of patches, similarities of positions, students."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import pytest
 import torch
 from torch import nn
 
+from tfbook.attention import POSITIONS
 from tfbook.course.experiments import vit_patches as study
 from tfbook.data.images import Images, LabeledImages
 from tfbook.models.cnn import Cnn
@@ -26,11 +27,11 @@ SIDE = 28
 def bars(count: int, *, seed: int) -> LabeledImages:
     """A bright square in one of four corners: the corner is the label.
 
-    The noise is faint. Where it is strong, 120 images are learned by heart from it, and no place has to be learned.
+    The noise is faint. Where it is strong, 120 images are memorized by it, and no place has to be learned.
     """
-    dice = torch.Generator().manual_seed(seed)
+    generator = torch.Generator().manual_seed(seed)
     labels = torch.arange(count) % LABELS
-    images = 0.1 * torch.randn(count, 1, SIDE, SIDE, generator=dice)
+    images = 0.1 * torch.randn(count, 1, SIDE, SIDE, generator=generator)
     for image, label in zip(images, labels.tolist(), strict=True):
         row, column = divmod(label, 2)
         image[0, 14 * row : 14 * row + 14, 14 * column : 14 * column + 14] += 1
@@ -55,7 +56,7 @@ def start(images: Images, steps: int) -> study.Start:
     return study.kinds(images, steps)["ViT"]
 
 
-# ---- trainings ---------------------------------------------------------------------------------------------------
+# ---- training ----------------------------------------------------------------------------------------------------
 
 
 def test_the_cnn_has_as_many_parameters_as_the_vit_at_most(corners: Images) -> None:
@@ -66,7 +67,7 @@ def test_the_cnn_has_as_many_parameters_as_the_vit_at_most(corners: Images) -> N
     assert isinstance(models["CNN"], Cnn)
 
 
-def test_a_training_can_be_repeated_and_depends_on_its_seed(corners: Images) -> None:
+def test_a_run_can_be_repeated_and_depends_on_its_seed(corners: Images) -> None:
     runs = [study.trained(start(corners, 3), corners.train, seed=seed) for seed in (1, 1, 2)]
     one, again, other = (nn.utils.parameters_to_vector(model.parameters()) for model in runs)
     assert torch.equal(one, again)
@@ -120,15 +121,15 @@ def test_growth_pairs_both_models_on_the_same_images(loaded: Images) -> None:
     found = [(row["seed"], row["images"], row["model"]) for row in rows]
     assert found == list(product((1, 2), (8, 120), ("ViT", "CNN")))
     assert all(row["accuracy"] > 0.5 and row["train"] > 0.5 for row in rows if row["images"] == 120)
-    sizes = {name: {row["parameters"] for row in rows if row["model"] == name} for name in ("ViT", "CNN")}
-    assert max(sizes["CNN"]) <= min(sizes["ViT"])
+    config = {name: {row["parameters"] for row in rows if row["model"] == name} for name in ("ViT", "CNN")}
+    assert max(config["CNN"]) <= min(config["ViT"])
 
 
 def test_smaller_patches_are_more_words_and_more_work(loaded: Images) -> None:
     rows = study.patch_sizes((1,), patches=(14, 4), steps=10)
     assert [(row["patch"], row["patches"]) for row in rows] == [(14, 4), (4, 49)]
     assert rows[0]["seconds"] < rows[1]["seconds"]
-    with_mean = Vit(LABELS, study.sizes(loaded, patch=14))
+    with_mean = Vit(LABELS, study.config(loaded, patch=14))
     assert rows[0]["parameters"] == study.parameters(with_mean)
 
 
@@ -138,7 +139,7 @@ def test_pooling_differs_by_the_token_alone(loaded: Images, monkeypatch: pytest.
 
     def spy(start: study.Start, *arguments: Any, **options: Any) -> nn.Module:
         model = trained(start, *arguments, **options)
-        seen.append((model.sizes.tokens, replace(model.sizes, tokens=0)))
+        seen.append((model.config.tokens, replace(model.config, tokens=0)))
         return model
 
     monkeypatch.setattr(study, "trained", spy)
@@ -153,7 +154,7 @@ def test_pooling_differs_by_the_token_alone(loaded: Images, monkeypatch: pytest.
 
 def test_patches_go_where_the_order_says() -> None:
     images = torch.rand(3, 2, 4, 6)
-    orders = study.drawn_orders(3, 6, seed=1)
+    orders = study.random_orders(3, 6, seed=1)
     pieces, moved = patchify(images, 2), patchify(study.reordered(images, 2, orders), 2)
     for image, order in enumerate(orders.tolist()):
         for place, patch in enumerate(order):
@@ -162,14 +163,14 @@ def test_patches_go_where_the_order_says() -> None:
 
 def test_one_order_holds_for_all_and_the_natural_one_changes_nothing() -> None:
     images = torch.rand(3, 1, 4, 4)
-    order = study.drawn_orders(1, 4, seed=3)
+    order = study.random_orders(1, 4, seed=3)
     alone = torch.cat([study.reordered(image[None], 2, order) for image in images])
     assert torch.equal(study.reordered(images, 2, order), alone)
     assert torch.equal(study.reordered(images, 2, torch.arange(4)[None]), images)
 
 
 def test_orders_are_permutations_and_all_come() -> None:
-    orders = study.drawn_orders(600, 3, seed=0)
+    orders = study.random_orders(600, 3, seed=0)
     kinds, counts = orders.unique(dim=0, return_counts=True)
     assert len(kinds) == 6
     assert torch.equal(orders.sort(dim=1).values, torch.arange(3).expand(600, -1))
@@ -214,25 +215,25 @@ def test_few_shuffled_leaves_similarities_out(loaded: Images) -> None:
 
 def test_similarities_come_back_to_where_patches_were_taken(corners: Images) -> None:
     """Vectors that know their true place say so, whatever place they were read at."""
-    model = Vit(LABELS, study.sizes(corners, patch=7))
+    model = Vit(LABELS, study.config(corners, patch=7))
     truth = torch.randn(16, 64)
-    order = study.drawn_orders(1, 16, seed=5)[0]
-    model.stack.position.table = nn.Parameter(truth[order][None])
+    order = study.random_orders(1, 16, seed=5)[0]
+    model.stack.position.embedding = nn.Parameter(truth[order][None])
     shown = torch.tensor(study._position_row(model, order)["similarity"])
-    model.stack.position.table = nn.Parameter(truth[None])
+    model.stack.position.embedding = nn.Parameter(truth[None])
     torch.testing.assert_close(shown, study.similarities(model), atol=6e-4, rtol=0)
 
 
 def test_similarity_is_a_cosine_without_the_mean_and_without_tokens(corners: Images) -> None:
-    model = Vit(LABELS, study.sizes(corners, patch=14, tokens=1))
+    model = Vit(LABELS, study.config(corners, patch=14, tokens=1))
     places = torch.tensor([[1.0, 0.0], [-1.0, 0.0], [0.0, 2.0], [0.0, -2.0]]) + 7
-    model.stack.position.table = nn.Parameter(torch.cat([torch.full((1, 2), 99.0), places])[None])
+    model.stack.position.embedding = nn.Parameter(torch.cat([torch.full((1, 2), 99.0), places])[None])
     expected = torch.tensor([[1.0, -1, 0, 0], [-1, 1, 0, 0], [0, 0, 1, -1], [0, 0, -1, 1]])
     torch.testing.assert_close(study.similarities(model), expected, atol=1e-5, rtol=0)
 
 
 def test_positions_that_are_not_learned_have_no_similarities(corners: Images) -> None:
-    model = Vit(LABELS, replace(study.sizes(corners, patch=14), position="none"))
+    model = Vit(LABELS, replace(study.config(corners, patch=14), position=POSITIONS["none"]))
     with pytest.raises(ValueError, match="expected LearnedGrid"):
         study.similarities(model)
 
@@ -265,15 +266,15 @@ class Stubborn(nn.Module):
 
 
 @pytest.mark.parametrize("lesson", [study.told, study.hard, study.soft])
-def test_a_second_head_says_what_it_is_told(lesson: Callable[..., torch.Tensor], corners: Images) -> None:
-    """What the teacher always says or, without a teacher, the label; the first head learns the label in any case."""
+def test_a_second_head_predicts_what_it_is_taught(lesson: Callable[..., torch.Tensor], corners: Images) -> None:
+    """What the teacher always predicts or, without a teacher, the label; the first head always learns the label."""
     taught = partial(lesson, Stubborn())
     model = study._student(corners, corners.train, taught, study.vit_recipe(80), seed=1)
     assert isinstance(model, Deit)
     with torch.no_grad():
-        label, said = (logits.argmax(dim=1) for logits in model.heads(corners.test.images))
-    wanted = corners.test.labels if lesson is study.told else torch.full_like(said, LABELS - 1)
-    assert float((said == wanted).float().mean()) > 0.8
+        label, predicted = (logits.argmax(dim=1) for logits in model.heads(corners.test.images))
+    expected = corners.test.labels if lesson is study.told else torch.full_like(predicted, LABELS - 1)
+    assert float((predicted == expected).float().mean()) > 0.8
     assert float((label == corners.test.labels).float().mean()) > 0.8
 
 

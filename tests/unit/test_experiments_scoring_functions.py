@@ -1,9 +1,10 @@
-"""What lesson 02 measures: memories are what they say, scores learn what they can, and numbers agree with formulas."""
+"""Scoring functions: memories are what they say, scores learn what they can, and numbers agree with formulas."""
 
 from __future__ import annotations
 
 import math
 
+import pandas as pd
 import pytest
 import torch
 
@@ -154,11 +155,11 @@ def test_spread_agrees_with_the_formulas() -> None:
 
 def test_with_one_head_the_headed_decoder_is_luongs(monkeypatch: pytest.MonkeyPatch) -> None:
     """The same parameters; four heads compute something else, with weights that still sum to 1."""
-    sizes = Seq2SeqConfig(source_vocab=9, target_vocab=9, d_embed=8, d_hidden=8, d_encoder=4, dropout=0.0)
-    headed = study.HeadedDecoder(sizes)
-    plain = study.TRANSLATORS["general / √d"](sizes)
+    config = Seq2SeqConfig(source_vocab=9, target_vocab=9, d_embed=8, d_hidden=8, d_encoder=4, dropout=0.0)
+    headed = study.HeadedDecoder(config)
+    plain = study.TRANSLATORS["general / √d"](config)
     plain.load_state_dict(headed.state_dict())
-    encoder, source = RecurrentEncoder(sizes), torch.randint(4, 9, (2, 6))
+    encoder, source = RecurrentEncoder(config), torch.randint(4, 9, (2, 6))
     inputs = source, torch.tensor([6, 4]), torch.randint(4, 9, (2, 3))
     expected, found = (Translator(encoder, decoder)(*inputs) for decoder in (plain, headed))
     assert not torch.allclose(expected.logits, found.logits)
@@ -181,33 +182,16 @@ def test_growth_curves_are_means_with_half_the_range() -> None:
     rows = [
         {"score": name, "4 pairs": low + 0.1 * i, "8 pairs": 0.5} for name in SCORES for i, low in enumerate((0.2, 0.4))
     ]
-    curves = study.growth_curves(rows, "{} pairs", (4, 8))
+    curves = study.growth_curves(pd.DataFrame(rows), "{} pairs", (4, 8))
     assert curves.keys() == {"additive", "general", "dot", "cosine"}
-    assert curves["dot"] == ((4, 8), pytest.approx([0.35, 0.5]), pytest.approx([0.15, 0]))
-
-
-def test_the_table_of_scores_has_means_and_ranges() -> None:
-    row = {"parameters": 7000, "alignment error": 0.1, "long": 5.0}
-    rows = [{"score": name, "bleu": bleu, **row} for name in study.TRANSLATORS for bleu in (60.0, 80.0)]
-    lines = study.scores_table(rows).splitlines()
-    assert len(lines) == 1 + len(study.TRANSLATORS)
-    assert lines[1].split() == [
-        "additive",
-        "7,000",
-        "70.0",
-        "(60.0–80.0)",
-        "5.0",
-        "(5.0–5.0)",
-        "0.100",
-        "(0.100–0.100)",
-    ]
+    assert curves["dot"] == ([4, 8], pytest.approx([0.35, 0.5]), pytest.approx([0.15, 0]))
 
 
 def test_translators_differ_in_their_score_alone() -> None:
-    sizes = Seq2SeqConfig(source_vocab=9, target_vocab=9, d_embed=8, d_hidden=8, d_encoder=4)
+    config = Seq2SeqConfig(source_vocab=9, target_vocab=9, d_embed=8, d_hidden=8, d_encoder=4)
     shapes = []
     for build in study.TRANSLATORS.values():
-        weights = build(sizes).state_dict()
+        weights = build(config).state_dict()
         shapes.append({name: weight.shape for name, weight in weights.items() if not name.startswith("score.")})
     assert all(shape == shapes[0] for shape in shapes)
-    assert isinstance(study.TRANSLATORS["location"](sizes).score, LocationScore)
+    assert isinstance(study.TRANSLATORS["location"](config).score, LocationScore)

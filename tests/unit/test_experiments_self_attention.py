@@ -1,4 +1,4 @@
-"""Lesson 03's tasks are what they say, and its models are as able as the lesson needs, on small sizes."""
+"""The tasks of self-attention are what they say, and its models are as able as the lesson needs, on small sizes."""
 
 import math
 
@@ -8,7 +8,8 @@ import torch
 from tfbook import training
 from tfbook.attention import softmax
 from tfbook.course.experiments import self_attention as study
-from tfbook.course.experiments.self_attention import EITHER, TAGS, Guests, Party, TaggedBatch, Tagger
+from tfbook.course.experiments.cost import attend, count_flops
+from tfbook.course.experiments.self_attention import EITHER, TAGS, Guests, Party, TaggedBatch, WordTagger
 from tfbook.text import Vocabulary
 
 
@@ -31,7 +32,7 @@ def test_padding_has_no_tag_and_no_influence() -> None:
     batch = TaggedBatch.of(tagged, vocabulary)
     assert batch.lengths.tolist() == [len(sentence.words) for sentence in tagged]
     assert ((batch.tags < 0).sum(dim=1) == batch.ids.shape[1] - batch.lengths).all()
-    model = Tagger(len(vocabulary), heads=2).eval()
+    model = WordTagger(len(vocabulary), heads=2).eval()
     alone = TaggedBatch.of(tagged[:1], vocabulary)
     torch.testing.assert_close(
         model(batch.ids, batch.lengths)[:1, : alone.ids.shape[1]], model(alone.ids, alone.lengths)
@@ -41,10 +42,10 @@ def test_padding_has_no_tag_and_no_influence() -> None:
 def test_accuracy_counts_the_words_asked_for() -> None:
     tagged = study.sentences(20, seed=4)
     vocabulary = Vocabulary(sentence.words for sentence in tagged)
-    model = Tagger(len(vocabulary)).eval()
+    model = WordTagger(len(vocabulary)).eval()
     with torch.no_grad():
         model.tag.weight.zero_()
-        model.tag.bias.copy_(torch.eye(len(TAGS))[TAGS.index("noun")])  # says noun, whatever comes
+        model.tag.bias.copy_(torch.eye(len(TAGS))[TAGS.index("noun")])  # predicts noun, whatever comes
     tags = [(word, TAGS[tag]) for sentence in tagged for word, tag in zip(*sentence, strict=True)]
     either = [tag for word, tag in tags if word in EITHER]
     assert math.isclose(
@@ -90,18 +91,14 @@ def test_training_reduces_the_error(heads: int) -> None:
     assert study.explained(model) <= 1
 
 
-def test_the_exponent_of_a_power_is_found() -> None:
-    assert math.isclose(study.exponent([10, 20, 40], [3 * n**1.5 for n in (10, 20, 40)]), 1.5)
-
-
 def test_operations_are_those_of_the_paper_s_table() -> None:
-    found = study.cost_exponents(sizes=(8, 16, 32), fixed=8)
+    found = study.cost_exponents(config=(8, 16, 32), fixed=8)
     expected = {"self-attention": (2, 1), "recurrent": (1, 2), "convolution": (1, 2)}
     assert {name: tuple(round(p, 6) for p in powers) for name, powers in found.items()} == expected
 
 
 def test_the_whole_layer_adds_four_projections() -> None:
-    projections = study.flops(study.attention_layer(10, 8, softmax)) - study.flops(study.attend(10, 8))
+    projections = count_flops(study.attention_layer(10, 8, softmax)) - count_flops(attend(10, 8))
     assert projections == 2 * 4 * 10 * 8 * 8
 
 

@@ -1,4 +1,4 @@
-"""Lesson 07's measures are what they say, and its vectors learn from neighbours, on small sizes."""
+"""The measures of tokenizers are what they say, and its vectors learn from neighbors, on small sizes."""
 
 import math
 
@@ -8,7 +8,7 @@ from torch.nn import functional as F
 
 from tfbook import training
 from tfbook.course.experiments import tokenizers as study
-from tfbook.course.experiments.tokenizers import Neighbours, SkipGram
+from tfbook.course.experiments.tokenizers import Neighbors, SkipGram
 from tfbook.models.blocks import Config
 from tfbook.models.language_model import LanguageModel
 from tfbook.text import Tokenizer
@@ -24,7 +24,7 @@ def test_a_model_that_knows_nothing_needs_the_bits_of_a_token_for_its_bytes(voca
     tokenizer = Tokenizer.learn([TEXT], vocab)
     model = LanguageModel(len(tokenizer), SMALL).eval()
     with torch.no_grad():
-        model.vocabulary.weight.zero_()
+        model.unembed.weight.zero_()
     ids = tokenizer.encode(TEXT)
     found = study.bits_per_byte(model, TEXT, tokenizer)
     assert math.isclose(found, math.log2(vocab) * len(ids) / len(TEXT), rel_tol=0.02)  # 0.02: the ends are not judged
@@ -89,74 +89,74 @@ def test_a_run_is_counted_in_tokens_bytes_or_operations() -> None:
         study.at_equal(ROWS, "steps")
 
 
-# ---- vectors from neighbours -------------------------------------------------------------------------------------
+# ---- vectors from neighbors -------------------------------------------------------------------------------------
 
 SENTENCES = [
     line.split() for line in ("a cat eats meat", "a dog eats meat", "one car burns oil", "one bus burns oil")
 ] * 9
 
 
-def test_a_logit_is_the_product_of_a_word_and_its_neighbour() -> None:
+def test_a_logit_is_the_product_of_a_word_and_its_neighbor() -> None:
     model = SkipGram(5, 3)
-    torch.nn.init.normal_(model.neighbour.weight)
+    torch.nn.init.normal_(model.neighbor.weight)
     logits = model(torch.tensor([4, 0]), torch.tensor([[1, 2], [3, 3]]))
     expected = [
-        [float(model.word.weight[w].detach() @ model.neighbour.weight[n].detach()) for n in row]
+        [float(model.word.weight[w].detach() @ model.neighbor.weight[n].detach()) for n in row]
         for w, row in ((4, (1, 2)), (0, (3, 3)))
     ]
     torch.testing.assert_close(logits.detach(), torch.tensor(expected))
 
 
-def test_the_loss_rewards_the_neighbour_and_punishes_what_was_drawn() -> None:
+def test_the_loss_rewards_the_neighbor_and_punishes_what_was_drawn() -> None:
     model = SkipGram(4, 2)
     with torch.no_grad():
         model.word.weight.copy_(torch.tensor([[1.0, 0.0]] * 4))
-        model.neighbour.weight.copy_(torch.tensor([[0.0, 0.0], [2.0, 0.0], [-1.0, 0.0], [3.0, 0.0]]))
-    expected = sum(math.log1p(math.exp(-x)) for x in (2.0, 1.0, -3.0))  # neighbour 1; drawn: 2 and 3
-    assert math.isclose(study.neighbour_loss(model, torch.tensor([[0, 1, 2, 3]])).item(), expected, rel_tol=1e-6)
+        model.neighbor.weight.copy_(torch.tensor([[0.0, 0.0], [2.0, 0.0], [-1.0, 0.0], [3.0, 0.0]]))
+    expected = sum(math.log1p(math.exp(-x)) for x in (2.0, 1.0, -3.0))  # neighbor 1; drawn: 2 and 3
+    assert math.isclose(study.neighbor_loss(model, torch.tensor([[0, 1, 2, 3]])).item(), expected, rel_tol=1e-6)
     assert math.isclose(
-        study.neighbour_loss(SkipGram(4, 2), torch.tensor([[0, 1, 2, 3]])).item(), 3 * math.log(2), rel_tol=1e-6
+        study.neighbor_loss(SkipGram(4, 2), torch.tensor([[0, 1, 2, 3]])).item(), 3 * math.log(2), rel_tol=1e-6
     )
 
 
-def test_pairs_are_neighbours_within_a_sentence_both_ways_round(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Neighbours, "RARE", 1.0)  # all words are rare: no pair is left out
-    neighbours = Neighbours([["a", "b", "c"], ["d", "a"]], reach=1, size=4, drawn=2, seed=1)
-    pairs = sorted("".join(neighbours.words[i] for i in pair) for pair in neighbours.pairs.tolist())
+def test_pairs_are_neighbors_within_a_sentence_both_ways_round(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Neighbors, "RARE", 1.0)  # all words are rare: no pair is left out
+    neighbors = Neighbors([["a", "b", "c"], ["d", "a"]], window=1, size=4, negatives=2, seed=1)
+    pairs = sorted("".join(neighbors.words[i] for i in pair) for pair in neighbors.pairs.tolist())
     assert pairs == ["ab", "ad", "ba", "bc", "cb", "da"]
-    further = Neighbours([["a", "b", "c"], ["d", "a"]], reach=2, size=4, drawn=2, seed=1)
+    further = Neighbors([["a", "b", "c"], ["d", "a"]], window=2, size=4, negatives=2, seed=1)
     assert len(further.pairs) == len(pairs) + 2
 
 
-def test_a_batch_is_a_word_its_neighbour_and_what_was_drawn_the_same_at_every_asking() -> None:
-    neighbours = Neighbours(SENTENCES, size=6, drawn=3, seed=2)
-    batch = neighbours(5)
+def test_a_batch_is_a_word_its_neighbor_and_what_was_drawn_the_same_at_every_asking() -> None:
+    neighbors = Neighbors(SENTENCES, size=6, negatives=3, seed=2)
+    batch = neighbors(5)
     assert batch.shape == (6, 5)
-    assert {tuple(row) for row in batch[:, :2].tolist()} <= {tuple(pair) for pair in neighbours.pairs.tolist()}
-    assert torch.equal(batch, neighbours(5))
-    assert not torch.equal(batch, neighbours(6))
+    assert {tuple(row) for row in batch[:, :2].tolist()} <= {tuple(pair) for pair in neighbors.pairs.tolist()}
+    assert torch.equal(batch, neighbors(5))
+    assert not torch.equal(batch, neighbors(6))
 
 
 def test_pairs_of_frequent_words_are_left_out_more_often() -> None:
     often = [["the", "the"]] * 400 + [[f"rare{i}", "word"] for i in range(400)]
-    neighbours = Neighbours(often, reach=1, seed=3)
-    words = Neighbours.RARE / torch.tensor([0.5, 0.25, 1 / 1600])  # of "the", "word", "rare…"
+    neighbors = Neighbors(often, window=1, seed=3)
+    words = Neighbors.RARE / torch.tensor([0.5, 0.25, 1 / 1600])  # of "the", "word", "rare…"
     the, word, rare = (float(share.sqrt().clamp(max=1)) for share in words)
-    kept = [[neighbours.words[i] for i in pair] for pair in neighbours.pairs.tolist()]
+    kept = [[neighbors.words[i] for i in pair] for pair in neighbors.pairs.tolist()]
     assert rare == 1.0
     assert kept.count(["the", "the"]) <= 10  # 800 · the² = 1.6 are expected
     assert abs(len(kept) - kept.count(["the", "the"]) - 800 * word) < 40
     assert the < word
 
 
-def test_words_with_the_same_neighbours_come_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Neighbours, "RARE", 1.0)
-    neighbours = Neighbours(SENTENCES, reach=2, size=64, seed=1)
-    model = SkipGram(len(neighbours.words), 8)
-    training.fit(model, study.neighbour_loss, neighbours, training.Recipe(steps=150, lr=3e-2, mixed_precision=False))
+def test_words_with_the_same_neighbors_come_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Neighbors, "RARE", 1.0)
+    neighbors = Neighbors(SENTENCES, window=2, size=64, seed=1)
+    model = SkipGram(len(neighbors.words), 8)
+    training.fit(model, study.neighbor_loss, neighbors, training.Recipe(steps=150, lr=3e-2, mixed_precision=False))
     vectors = model.word.weight.detach()
-    assert study.nearest(vectors, neighbours.words, "cat", 1) == ["dog"]
-    assert study.nearest(vectors, neighbours.words, "bus", 1) == ["car"]
+    assert study.nearest(vectors, neighbors.words, "cat", 1) == ["dog"]
+    assert study.nearest(vectors, neighbors.words, "bus", 1) == ["car"]
 
 
 def test_the_nearest_have_the_smallest_angles() -> None:

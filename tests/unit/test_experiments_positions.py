@@ -1,4 +1,4 @@
-"""What lesson 04 measures: sentences, additions and windows are what they say; stretched positions; curves."""
+"""What positions are measured on: sentences, additions and windows are what they say; stretched positions."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tfbook.course.experiments import positions as study
 from tfbook.course.experiments.positions import NOUNS, VERBS, WORDS, RandomStart, Reader, SlowPairsInterpolated
 from tfbook.data.text import Text
 from tfbook.models.language_model import BidirectionalModel, LanguageModel
-from tfbook.training import next_token_loss
+from tfbook.training import Loss, next_token_loss
 
 pytestmark = pytest.mark.usefixtures("float32")
 
@@ -28,7 +28,7 @@ def text() -> Text:
 
 
 def untrained(position: str, text: Text, kind: type[LanguageModel] = LanguageModel) -> LanguageModel:
-    return kind(len(text.characters) + 1, replace(study.SIZES, position=position)).eval()
+    return kind(len(text.characters) + 1, replace(study.SIZES, position=POSITIONS[position])).eval()
 
 
 # ---- who bites whom ----------------------------------------------------------------------------------------------
@@ -39,13 +39,13 @@ def test_a_sentence_holds_a_noun_a_verb_and_another_noun_in_this_order(words: in
     ids, roles, before = study.sentences(200, words, seed=1)
     assert ids.shape == (200, words)
     for sentence, role, previous in zip(ids.tolist(), roles.tolist(), before.tolist(), strict=True):
-        told = [WORDS[i] for i in sentence]
-        kinds = ["noun" if w in NOUNS else "verb" for w in told if w in NOUNS + VERBS]
+        words_of = [WORDS[i] for i in sentence]
+        kinds = ["noun" if w in NOUNS else "verb" for w in words_of if w in NOUNS + VERBS]
         assert kinds == ["noun", "verb", "noun"]
-        nouns = [w for w in told if w in NOUNS]
+        nouns = [w for w in words_of if w in NOUNS]
         assert nouns[0] != nouns[1]
         assert [r for r in role if r >= 0] == [0, 1]
-        assert [w for w, r in zip(told, role, strict=True) if r >= 0] == nouns
+        assert [w for w, r in zip(words_of, role, strict=True) if r >= 0] == nouns
         assert previous == [-100, *sentence[:-1]]
 
 
@@ -125,7 +125,7 @@ def test_a_guess_has_the_perplexity_of_its_choices(text: Text) -> None:
 def test_training_is_on_short_pieces_and_teaches(text: Text) -> None:
     model, history = study.trained("learned", text, seed=1, steps=40)
     assert isinstance(model.stack.position, Learned)
-    assert model.stack.position.table.num_embeddings == study.TRAINED
+    assert model.stack.position.embedding.num_embeddings == study.TRAINED
     assert history.loss[-1] < 0.5 * history.loss[0]
     assert study.perplexity(model, text, 64, count=8) < 10
 
@@ -136,7 +136,7 @@ def test_as_many_characters_a_step_whatever_the_length(
 ) -> None:
     seen: list[tuple[int, ...]] = []
 
-    def loss(model: LanguageModel, ids: Tensor) -> Tensor:
+    def loss(model: LanguageModel, ids: Tensor) -> Loss:
         seen.append((ids.shape[0], ids.shape[1] - 1))
         return next_token_loss(model, ids)
 
@@ -144,16 +144,16 @@ def test_as_many_characters_a_step_whatever_the_length(
     assert seen == [(study.BATCH * study.TRAINED // length, length)] * 2
 
 
-def test_hidden_characters_are_guessed_from_the_others(text: Text) -> None:
-    """The model sees the last id where a character is hidden, and the loss counts those places alone."""
+def test_masked_characters_are_predicted_from_the_others(text: Text) -> None:
+    """The model sees the last id where a character is masked, and the loss counts those places alone."""
     ids = torch.randint(26, (8, 40))
     torch.manual_seed(3)
-    hidden = torch.rand(ids.shape) < study.HIDDEN
+    masked = torch.rand(ids.shape) < study.MASKED
     model = untrained("none", text, BidirectionalModel)
     with torch.no_grad():
-        expected = F.cross_entropy(model(torch.where(hidden, 26, ids))[hidden], ids[hidden])
+        expected = F.cross_entropy(model(torch.where(masked, 26, ids))[masked], ids[masked])
     torch.manual_seed(3)
-    torch.testing.assert_close(study.hidden_loss(model, ids), expected)
+    torch.testing.assert_close(study.masked_character_loss(model, ids), expected)
 
 
 def test_only_pairs_that_never_went_round_are_interpolated() -> None:
@@ -166,12 +166,12 @@ def test_only_pairs_that_never_went_round_are_interpolated() -> None:
 
 def test_stretching_leaves_the_model_as_it_is(text: Text) -> None:
     model = untrained("rotary", text)
-    stretched = study.interpolated(model, 2)
+    stretched = study.interpolate_positions(model, 2)
     assert type(model.stack.position) is Rotary
     assert torch.equal(stretched.embed.weight, model.embed.weight)
     ids = torch.randint(26, (2, 30))
     assert not torch.allclose(stretched(ids), model(ids), atol=1e-4)
-    torch.testing.assert_close(study.interpolated(model, 1)(ids), model(ids))
+    torch.testing.assert_close(study.interpolate_positions(model, 1)(ids), model(ids))
 
 
 def test_probes_read_positions_where_they_were_added(text: Text) -> None:
@@ -254,7 +254,7 @@ def test_an_adder_has_the_encoding_that_its_name_says(name: str) -> None:
         return
     assert isinstance(position, RandomStart)
     assert isinstance(position.encoding, Learned)
-    assert position.latest + 3 * study.COLUMNS == position.encoding.table.num_embeddings == 3 * max(study.TESTED)
+    assert position.latest + 3 * study.COLUMNS == position.encoding.embedding.num_embeddings == 3 * max(study.TESTED)
 
 
 def test_every_adder_is_tested_at_every_length(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -262,20 +262,3 @@ def test_every_adder_is_tested_at_every_length(monkeypatch: pytest.MonkeyPatch) 
     rows = study.addition((1, 2), steps=20)
     assert [(row["model"], row["seed"]) for row in rows] == [(m, s) for s in (1, 2) for m in ("none", "rotary")]
     assert all([columns for columns, *_ in row["right"]] == list(study.TESTED) for row in rows)
-
-
-# ---- curves ------------------------------------------------------------------------------------------------------
-
-
-def test_curves_are_means_with_half_the_range() -> None:
-    rows = [
-        {"model": name, "perplexity": [(64, y), (96, 4.0)], "probes": [0.0, y], "right": [(8, y, 0.5)]}
-        for name, ys in (("a", (2.0, 3.0)), ("b", (1.0, 1.0)))
-        for y in ys
-    ]
-    assert study.curves(rows, "perplexity", ["a"]) == {"a": ([64, 96], [2.5, 4.0], [0.5, 0.0])}
-    assert study.curves(rows, "probes", ["b", "a"]) == {
-        "b": ([0, 1], [0.0, 1.0], [0.0, 0.0]),
-        "a": ([0, 1], [0.0, 2.5], [0.0, 0.5]),
-    }
-    assert study.curves(rows, "right", ["a"]) == {"a": ([8], [2.5], [0.5])}

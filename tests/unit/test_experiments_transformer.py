@@ -1,4 +1,4 @@
-"""Lesson 05's measurements on cases worked out by hand, and its comparisons on a corpus of a few sentences."""
+"""The Transformer's measurements on cases worked out by hand, and its comparisons on a corpus of a few sentences."""
 
 from __future__ import annotations
 
@@ -6,17 +6,19 @@ import math
 from dataclasses import replace
 from typing import Any
 
+import pandas as pd
 import pytest
 import torch
 from torch import nn
 from torch.nn import functional as F
 
 from tfbook import data, runtime, training
-from tfbook.course.experiments import bahdanau_attention, rows
+from tfbook.attention import POSITIONS
 from tfbook.course.experiments import transformer as study
 from tfbook.course.experiments import transformer_inside as inside
-from tfbook.course.experiments.bahdanau_attention import Task
+from tfbook.course.experiments import translators
 from tfbook.course.experiments.transformer import Variant
+from tfbook.course.experiments.translators import Task
 from tfbook.data.translation import Translations
 from tfbook.generation.search import CachedDecoder, UncachedDecoder, greedy_search, mean_penalty, translate
 from tfbook.models.blocks import Config
@@ -26,8 +28,8 @@ from tfbook.text import Pair
 
 pytestmark = pytest.mark.usefixtures("float32")
 
-TINY = Config(d_model=8, heads=2, d_ff=16, layers=1, position="rotary")
-SHORT = Variant(sizes=TINY, warmup=2, steps=4)
+TINY = Config(d_model=8, heads=2, d_ff=16, layers=1, position=POSITIONS["rotary"])
+SHORT = Variant(config=TINY, warmup=2, steps=4)
 
 
 @pytest.fixture
@@ -68,7 +70,7 @@ def test_a_variant_is_what_it_says(task: Task) -> None:
     assert 1 / math.sqrt(8) < float(larger.up.weight.detach().abs().max()) <= bound
 
 
-def test_a_training_follows_its_variant_and_its_seed(task: Task, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_follows_its_variant_and_its_seed(task: Task, monkeypatch: pytest.MonkeyPatch) -> None:
     seen = []
     fit = training.fit
     monkeypatch.setattr(training, "fit", lambda *given, **options: (seen.append(given[3]), fit(*given, **options))[1])
@@ -87,9 +89,9 @@ def test_a_training_follows_its_variant_and_its_seed(task: Task, monkeypatch: py
 def test_text_scores_are_sums_over_the_words_of_each_pair(task: Task, model: Transformer) -> None:
     pairs = task.corpus["test"]
     words, totals = study.next_words(model, pairs, task), study.text_scores(model, pairs, task)
-    sizes = [len(pair.target) + 1 for pair in pairs]  # with <eos>
-    assert len(words.logp) == sum(sizes)
-    torch.testing.assert_close(torch.stack([part.sum() for part in words.logp.split(sizes)]), totals)
+    config = [len(pair.target) + 1 for pair in pairs]  # with <eos>
+    assert len(words.logp) == sum(config)
+    torch.testing.assert_close(torch.stack([part.sum() for part in words.logp.split(config)]), totals)
     alone = study.text_scores(model, pairs[1:2], task)
     torch.testing.assert_close(alone, totals[1:2], rtol=0, atol=1e-5)
 
@@ -122,25 +124,25 @@ def test_empty_bins_count_nothing() -> None:
 
 @pytest.fixture
 def few(corpus: Translations, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The corpus of a few sentences in the place of the real ones, and trainings of a few steps."""
+    """The corpus of a few sentences in the place of the real ones, and runs of a few steps."""
     monkeypatch.setattr(data, "load", lambda name: corpus)
     monkeypatch.setattr(study, "SMALL", TINY)
-    for table in ("PARTS", "REGULARISERS", "NORMS", "RIVALS"):
+    for table in ("PARTS", "REGULARIZERS", "NORMS", "RIVALS"):
         short = {
-            name: replace(v, sizes=replace(v.sizes, **vars(_small(v)))) for name, v in getattr(study, table).items()
+            name: replace(v, config=replace(v.config, **vars(_small(v)))) for name, v in getattr(study, table).items()
         }
         monkeypatch.setattr(study, table, {name: replace(v, steps=20, warmup=2) for name, v in short.items()})
     monkeypatch.setattr(study, "LESSON", SHORT)
-    monkeypatch.setattr(bahdanau_attention, "LENGTHS", ((1, 4),))
+    monkeypatch.setattr(translators, "LENGTHS", ((1, 4),))
 
 
 def _small(variant: Variant) -> Config:
-    return replace(TINY, dropout=variant.sizes.dropout, pre_norm=variant.sizes.pre_norm)
+    return replace(TINY, dropout=variant.config.dropout, pre_norm=variant.config.pre_norm)
 
 
 @pytest.mark.usefixtures("few")
 def test_comparisons_have_a_row_for_each_variant_and_seed() -> None:
-    for experiment, table in ((study.parts, study.PARTS), (study.regularisers, study.REGULARISERS)):
+    for experiment, table in ((study.parts, study.PARTS), (study.regularizers, study.REGULARIZERS)):
         found = experiment((1, 2), longest=4)
         assert [(row["seed"], row["variant"]) for row in found] == [(seed, name) for seed in (1, 2) for name in table]
         assert all(0 <= row["calibration error"] <= 1 and row["curve"][-1][0] == 20 for row in found)
@@ -155,14 +157,14 @@ def test_norms_keep_a_mean_of_each_ten_updates() -> None:
 
 
 @pytest.mark.usefixtures("few")
-def test_the_race_trains_lesson_01_s_translator_and_the_rivals() -> None:
+def test_the_race_trains_the_recurrent_translator_and_the_rivals() -> None:
     found = study.against_recurrence((1,), recurrent_steps=2)
     assert [row["model"] for row in found] == ["recurrent", "Transformer", "Transformer of equal size"]
     assert all(row["curve"][-1]["seconds"] > 0 and row["parameters"] > 0 for row in found)
 
 
 def test_the_rival_of_equal_size_is_of_equal_size() -> None:
-    """Within two in a hundred of lesson 01's stored translator, on the corpus of both."""
+    """Within two in a hundred of the stored recurrent translator, on the corpus of both."""
     corpus = data.load("english-french")
     built = study.RIVALS["Transformer of equal size"].build(Task.of(corpus, corpus["train"]))
     assert abs(study.parameters(built) / 1_702_876 - 1) < 0.02
@@ -174,11 +176,11 @@ def test_searches_try_every_width_under_every_penalty() -> None:
     assert [(row["penalty"], row["width"]) for row in found] == [(name, w) for name in study.PENALTIES for w in (1, 2)]
 
 
-def test_a_search_of_width_1_says_what_greedy_says(task: Task, model: Transformer) -> None:
+def test_a_search_of_width_1_finds_what_greedy_finds(task: Task, model: Transformer) -> None:
     pairs = task.corpus["test"]
     result = study.searched(model, pairs, task, width=1, penalty=mean_penalty())
-    said = translate(model, pairs, task.source_vocab, task.target_vocab, max_length=80, search=greedy_search)
-    texts = [pair._replace(target=t.words) for pair, t in zip(pairs, said, strict=True)]
+    found = translate(model, pairs, task.source_vocab, task.target_vocab, max_length=80, search=greedy_search)
+    texts = [pair._replace(target=t.words) for pair, t in zip(pairs, found, strict=True)]
     assert result["log p"] == pytest.approx(float(study.text_scores(model, texts, task).mean()), abs=1e-4)
     assert result["length"] == sum(len(text.target) for text in texts) / sum(len(pair.target) for pair in pairs)
     assert result["bleu"] == pytest.approx(study.bleu_of(texts, task))
@@ -207,31 +209,7 @@ RACE = [
 
 def test_time_to_match_is_a_share_of_the_recurrent_time() -> None:
     """Seed 1: 80 BLEU after 10 of 30 seconds. Seed 2: never."""
-    assert study.time_to_match(RACE) == [pytest.approx(1 / 3), math.inf]
-
-
-def test_the_lead_is_taken_when_the_first_is_done() -> None:
-    """After 15 seconds the recurrent translator is half way from its first point to its second."""
-    assert study.lead_at_equal_seconds(RACE, "Transformer") == pytest.approx([90 - 40, 90 - 40])
-
-
-def test_a_curve_is_a_mean_with_half_the_range() -> None:
-    assert study.bleu_curve(RACE, "recurrent") == ([10.0, 20.0, 30.0], [20.0, 60.0, 87.5], [0.0, 0.0, 7.5])
-
-
-def test_rows_are_chosen_averaged_and_compared() -> None:
-    assert [row["seed"] for row in rows.where(RACE, model="recurrent")] == [1, 2]
-    assert rows.mean_of(RACE, "test", model="recurrent") == 87.5
-    assert rows.gains(RACE, "test", {"model": "Transformer"}, {"model": "recurrent"}) == [10, -5]
-    with pytest.raises(ValueError, match="no row has model = 'bird', seed = 1"):
-        rows.where(RACE, model="bird", seed=1)
-
-
-def test_the_table_shows_mean_and_range_of_what_it_is_asked_for() -> None:
-    table = rows.table(RACE, "model", {"test": lambda row: row["test"]}, {"test": 2}).splitlines()
-    assert table[0].split() == ["test"]
-    assert table[1].split() == ["recurrent", "87.50", "(80.00–95.00)"]
-    assert table[2].split() == ["Transformer", "90.00"], "both seeds have the same"
+    assert study.time_to_match(pd.DataFrame(RACE)) == [pytest.approx(1 / 3), math.inf]
 
 
 # ---- live --------------------------------------------------------------------------------------------------------
@@ -241,7 +219,7 @@ def test_the_table_shows_mean_and_range_of_what_it_is_asked_for() -> None:
 @pytest.mark.parametrize("norms", [True, False])
 def test_what_is_ablated_is_gone(residuals: bool, norms: bool) -> None:
     """With branches that find nothing, a stack with sums passes its input on and one without says nothing."""
-    model = inside.ablated(5, replace(TINY, layers=2, position="none"), residuals=residuals, norms=norms)
+    model = inside.ablated(5, replace(TINY, layers=2, position=POSITIONS["none"]), residuals=residuals, norms=norms)
     assert any("norm" in name and "gain" in name for name, _ in model.named_parameters()) == norms
     with torch.no_grad():
         for block in model.stack.blocks:
@@ -303,7 +281,7 @@ def test_times_have_a_number_for_each_length_and_word(model: Transformer) -> Non
 
 def test_cross_maps_are_rows_of_weights_over_each_source(task: Task) -> None:
     pairs = task.corpus["test"]
-    model = replace(SHORT, sizes=replace(TINY, layers=2)).build(task)
+    model = replace(SHORT, config=replace(TINY, layers=2)).build(task)
     maps = inside.cross_maps(model, pairs, task)
     assert [tuple(w.shape) for w in maps] == [(2, 2, len(pair.target), len(pair.source)) for pair in pairs]
     alone = inside.cross_maps(model, pairs[1:2], task)[0]

@@ -1,4 +1,4 @@
-"""What lesson 15 measures: operations, crossings, errors of features, recall of hashing, and a task of facts."""
+"""Efficient attention: operations, crossings, errors of features, recall of hashing, and a task of facts."""
 
 import math
 
@@ -30,17 +30,13 @@ def test_operations_are_those_of_the_table() -> None:
 
 
 def test_restricted_attention_is_dense_attention_in_a_band_with_keys_of_zero_before_the_first() -> None:
-    """From the position on that has all its neighbours."""
+    """From the position on that has all its neighbors."""
     torch.manual_seed(0)
     run = study.restrict(12, 4, r=3)
     torch.manual_seed(0)
     x = torch.randn(12, 4)[None, None]
     expected = (attention_weights(x, x, Causal() & Band(2, 0)) @ x)[0, 0]
     torch.testing.assert_close(run()[2:, 0], expected[2:])
-
-
-def test_a_convolution_gives_one_output_for_each_position() -> None:
-    assert study.convolve(10, 4, k=3)().shape == (1, 4, 10)
 
 
 # ---- seconds and bytes -------------------------------------------------------------------------------------------
@@ -56,16 +52,16 @@ def test_a_crossing_lies_on_straight_lines_through_logarithms() -> None:
 
 
 @pytest.mark.parametrize("name", study.IMPLEMENTATIONS)
-def test_every_kernel_runs_forward_and_backward(name: str) -> None:
+def test_every_implementation_runs_forward_and_backward(name: str) -> None:
     study.forward_backward(name, 70)()
 
 
-def test_stored_rows_name_kernel_length_and_result(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stored_rows_name_implementation_length_and_result(monkeypatch: pytest.MonkeyPatch) -> None:
     """Written out, attention is left out where its matrices would be too large."""
     monkeypatch.setattr(study, "LONGEST_WRITTEN_OUT", 64)
     for rows, key in ((study.times((64, 128), rounds=1), "seconds"), (study.memory((64, 128)), "bytes")):
         expected = [(name, n) for n in (64, 128) for name in study.IMPLEMENTATIONS if n == 64 or "written" not in name]
-        assert [(row["kernel"], row["n"]) for row in rows] == expected
+        assert [(row["implementation"], row["n"]) for row in rows] == expected
         assert all(row[key] > 0 for row in rows)
 
 
@@ -187,11 +183,11 @@ def test_banded_layers_reach_as_far_as_is_said() -> None:
     assert BEYOND + 1 in study.EDGES
 
 
-def test_each_kernel_is_trained_and_put_into_the_dense_model(monkeypatch: pytest.MonkeyPatch) -> None:
-    """From the same start; the dense kernel put into the dense model changes nothing."""
+def test_each_implementation_is_trained_and_put_into_the_dense_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    """From the same start; the dense one put into the dense model changes nothing."""
     monkeypatch.setattr(study, "MODELS", {"dense": (fastest,), "band": (Banded(8, block=8),)})
     rows = study.long_range((1, 2), steps=2, batch=2)
-    found = [(row["kernel"], row["seed"], row["trained"]) for row in rows]
+    found = [(row["implementation"], row["seed"], row["trained"]) for row in rows]
     assert found == [
         (name, seed, trained) for seed in (1, 2) for name in ("dense", "band") for trained in (True, False)
     ]

@@ -1,4 +1,4 @@
-"""What lesson 09 measures: sums that begin deep, the law of losses and its frontier, heads that copy."""
+"""GPT's measures: residual streams before training, the law of losses and its frontier, heads that copy."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from itertools import product
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 
@@ -21,7 +22,7 @@ from tfbook.text import Windows
 
 pytestmark = pytest.mark.usefixtures("float32")
 
-TINY = replace(GPT2, d_model=32, heads=2, d_ff=64, layers=2, longest=64, dropout=0.0)
+TINY = replace(GPT2, d_model=32, heads=2, d_ff=64, layers=2, max_length=64, dropout=0.0)
 
 
 @pytest.fixture
@@ -30,10 +31,10 @@ def text() -> Text:
     return Text.split("letters", "abcdefghijklmnopqrstuvwxyz" * 400)
 
 
-# ---- the residual sum --------------------------------------------------------------------------------------------
+# ---- the residual stream -----------------------------------------------------------------------------------------
 
 
-def test_scaled_sums_stay_and_others_grow_with_depth() -> None:
+def test_scaled_streams_stay_and_others_grow_with_depth() -> None:
     """Behind the last of many blocks: as behind the last of few, or about in proportion to their number."""
     rows = study.residual((4, 16))
     grown = {(row["layers"], row["scaled"]): row["variance"][-1] - row["variance"][0] for row in rows}
@@ -42,7 +43,7 @@ def test_scaled_sums_stay_and_others_grow_with_depth() -> None:
     assert grown[4, False] == pytest.approx(8 * grown[4, True], rel=0.2)
 
 
-def test_each_sum_has_a_variance_before_the_first_block_and_behind_each() -> None:
+def test_each_stream_has_a_variance_before_the_first_block_and_after_each() -> None:
     rows = study.residual((3, 5), d_model=64)
     assert [(row["layers"], row["scaled"], len(row["variance"])) for row in rows] == [
         (3, True, 4),
@@ -82,20 +83,21 @@ def test_the_first_loss_is_that_of_a_guess(vocab: int) -> None:
 LAW = Law(E=0.9, A=8.0, alpha=0.3, B=60.0, beta=0.35)
 
 
-def losses(law: Law, *, noise: float = 0.0, seed: int = 0) -> list[dict[str, Any]]:
-    """What `scaling` would return if the law held."""
-    dice = np.random.default_rng(seed)
-    sizes = [gpt.matrix_count(0, study.small(*shape)) for shape in study.SHAPES]
-    return [
-        {"parameters": n, "tokens": d, "seed": s, "loss": law.loss(n, d) * math.exp(noise * dice.standard_normal())}
-        for s, n, d in product((1, 2), sizes, study.TOKENS)
+def losses(law: Law, *, noise: float = 0.0, seed: int = 0) -> pd.DataFrame:
+    """The rows that `scaling` would return if the law held."""
+    generator = np.random.default_rng(seed)
+    config = [gpt.matrix_count(0, study.small(*shape)) for shape in study.SHAPES]
+    rows = [
+        (n, d, s, law.loss(n, d) * math.exp(noise * generator.standard_normal()))
+        for s, n, d in product((1, 2), config, study.TOKENS)
     ]
+    return pd.DataFrame(rows, columns=["parameters", "tokens", "seed", "loss"])
 
 
 def test_the_grid_spans_what_a_study_of_scaling_needs() -> None:
-    sizes = [gpt.matrix_count(0, study.small(*shape)) for shape in study.SHAPES]
-    assert len(sizes) >= 4
-    assert sizes[-1] / sizes[0] >= 20
+    config = [gpt.matrix_count(0, study.small(*shape)) for shape in study.SHAPES]
+    assert len(config) >= 4
+    assert config[-1] / config[0] >= 20
     assert len(study.TOKENS) >= 4
     assert study.TOKENS[-1] / study.TOKENS[0] >= 8
     assert all(tokens % (study.BATCH * study.CONTEXT) == 0 for tokens in study.TOKENS)
@@ -135,9 +137,9 @@ def test_a_law_is_found_again() -> None:
 
 
 def test_one_bad_run_does_not_move_the_law() -> None:
-    rows = losses(LAW)
-    rows[7] = rows[7] | {"loss": 1.2 * rows[7]["loss"]}
-    assert study.fit_scaling(rows, resamples=1).law == pytest.approx(LAW, rel=0.02)
+    frame = losses(LAW)
+    frame.loc[7, "loss"] *= 1.2
+    assert study.fit_scaling(frame, resamples=1).law == pytest.approx(LAW, rel=0.02)
 
 
 def test_intervals_hold_the_exponents_of_noisy_runs_and_narrow_with_the_noise() -> None:
@@ -155,10 +157,10 @@ def test_an_interval_leaves_out_a_twentieth() -> None:
 
 @pytest.mark.parametrize("key", ["parameters", "tokens"])
 def test_too_small_a_grid_has_no_law(key: str) -> None:
-    rows = losses(LAW)
-    two = sorted({row[key] for row in rows})[:2]
-    with pytest.raises(ValueError, match=f"rows hold 2 different {key}; expected 3 or more"):
-        study.fit_scaling([row for row in rows if row[key] in two])
+    frame = losses(LAW)
+    two = sorted(frame[key].unique())[:2]
+    with pytest.raises(ValueError, match=f"frame holds 2 different {key}; expected 3 or more"):
+        study.fit_scaling(frame[frame[key].isin(two)])
 
 
 def test_nothing_of_equal_cost_beats_the_frontier() -> None:

@@ -1,4 +1,4 @@
-"""Lesson 08's experiments return what is plotted, and its intervals are Student's."""
+"""BERT's experiments return what is plotted."""
 
 import math
 import random
@@ -58,9 +58,9 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(study, "FEW", 2)
     monkeypatch.setattr(study, "DRAWS", 1)
     monkeypatch.setattr(study, "CORPORA", {"docstrings": (2, 4)})
-    hiding = {"rare": {}, "even": {"even": True}, "static": {"static": True}, "pairs": {"pairs": True}}
+    changes = {"rare": {}, "even": {"even": True}, "static": {"static": True}, "pairs": {"pairs": True}}
     tiny = replace(SMALL, d_model=16, d_ff=32)
-    monkeypatch.setattr(study, "HIDING", {name: changes | {"sizes": tiny} for name, changes in hiding.items()})
+    monkeypatch.setattr(study, "STRATEGIES", {name: change | {"sizes": tiny} for name, change in changes.items()})
     monkeypatch.setattr(study, "SHARING", {"BERT": (2, Bert), "ALBERT": (2, partial(Albert, d_embed=4))})
 
 
@@ -68,9 +68,9 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("experiment", "keys", "count"),
     [
-        (study.hiding, {"hiding", "seed", "right", "accuracy"}, 4),
+        (study.strategies, {"strategy", "seed", "right", "accuracy"}, 4),
         (study.directions, {"sees", "seed", "curve"}, 2),
-        (study.electra, {"reads", "seed", "flops a step", "curve"}, 2),
+        (study.electra, {"objective", "seed", "flops a step", "curve"}, 2),
         (study.sharing, {"model", "seed", "parameters", "seconds", "right", "accuracy"}, 2),
         (study.distilled, {"model", "seed", "parameters", "seconds a text", "right", "accuracy"}, 4),
         (study.by_labels, {"corpus", "seed", "labels", "draw", "pretrained", "scratch"}, 2),
@@ -85,9 +85,9 @@ def test_each_experiment_returns_the_rows_that_are_plotted(
     assert all(keys <= row.keys() for row in rows)
 
 
-def test_the_rows_of_hiding_are_devlins() -> None:
+def test_the_strategies_are_devlins() -> None:
     """[MASK] / the same token / another one, in the order of their table 8."""
-    shares = {name: changes["masking"] for name, changes in study.HIDING.items() if "/" in name}
+    shares = {name: changes["masking"] for name, changes in study.STRATEGIES.items() if "/" in name}
     assert len(shares) == 4
     for name, masking in shares.items():
         mask, same, other = (int(share) / 100 for share in name.split("/"))
@@ -97,5 +97,5 @@ def test_the_rows_of_hiding_are_devlins() -> None:
 
 @pytest.mark.parametrize("rate", [60, 15])
 def test_even_rates_are_what_they_are_called(rate: int) -> None:
-    plan = Pretraining(**study.HIDING[f"even, {rate}%"])
+    plan = Pretraining(**study.STRATEGIES[f"even, {rate}%"])
     assert (plan.even, plan.masking) == (True, Masking(rate=rate / 100))

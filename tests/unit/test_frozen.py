@@ -5,24 +5,23 @@ from dataclasses import replace
 
 import pytest
 import torch
-from drawn_sizes import sizes
+from drawn_configs import ACTIVATIONS, configs
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
-from torch.nn import functional as F
 
 from tfbook.attention import POSITIONS, Causal, fused, softmax
 from tfbook.attention.efficient.banded import Banded
 from tfbook.course import invariants
 from tfbook.generation import sampling
 from tfbook.generation.frozen import Frozen, FrozenBlock, Product
-from tfbook.models.blocks import Block, Config
+from tfbook.models.blocks import Block, Config, PostNorm
 from tfbook.models.gpt import GPT2, Gpt
 from tfbook.models.language_model import BidirectionalModel, LanguageModel
 
 VOCAB = 11
-SIZES = replace(GPT2, d_model=16, heads=2, d_ff=24, layers=2, longest=24, dropout=0.3)
-SMALL_SIZES = sizes(longest=st.just(12), activation=st.sampled_from([F.relu, F.gelu]))
+SIZES = replace(GPT2, d_model=16, heads=2, d_ff=24, layers=2, max_length=24, dropout=0.3)
+SMALL_SIZES = configs(max_length=st.just(12), feed_forward=st.sampled_from(ACTIVATIONS))
 
 pytestmark = pytest.mark.usefixtures("float32")
 
@@ -39,9 +38,9 @@ def drawn(kind: type[LanguageModel] = Gpt, **choices: object) -> LanguageModel:
 
 
 @settings(deadline=None, max_examples=40)
-@given(sizes=SMALL_SIZES, batch=st.integers(1, 3), time=st.integers(1, 12), kind=st.sampled_from([LanguageModel, Gpt]))
-def test_a_frozen_model_has_the_logits_of_the_model(sizes: Config, batch: int, time: int, kind: type) -> None:
-    model, ids = kind(VOCAB, sizes).eval(), torch.randint(VOCAB, (batch, time))
+@given(config=SMALL_SIZES, batch=st.integers(1, 3), time=st.integers(1, 12), kind=st.sampled_from([LanguageModel, Gpt]))
+def test_a_frozen_model_has_the_logits_of_the_model(config: Config, batch: int, time: int, kind: type) -> None:
+    model, ids = kind(VOCAB, config).eval(), torch.randint(VOCAB, (batch, time))
     with torch.no_grad():
         torch.testing.assert_close(Frozen(model)(ids), model(ids), atol=1e-5, rtol=1e-5)
 
@@ -49,9 +48,9 @@ def test_a_frozen_model_has_the_logits_of_the_model(sizes: Config, batch: int, t
 @pytest.mark.parametrize("position", POSITIONS)
 @pytest.mark.parametrize("pieces", [(1,) * 9, (4, 1, 1, 3), (9,)], ids=str)
 def test_a_piece_at_a_time_equals_all_at_once(position: str, pieces: tuple[int, ...]) -> None:
-    model, ids = drawn(position=position), torch.randint(VOCAB, (2, 9))
+    model, ids = drawn(position=POSITIONS[position]), torch.randint(VOCAB, (2, 9))
     swift = Frozen(model)
-    cache = swift.cache()
+    cache = swift.new_cache()
     with torch.no_grad():
         said = torch.cat([swift(piece, cache=cache) for piece in ids.split(pieces, dim=1)], dim=1)
         torch.testing.assert_close(said, model(ids), atol=1e-4, rtol=1e-4)
@@ -140,9 +139,10 @@ def test_a_narrower_mask_is_refused() -> None:
 
 
 def test_norms_after_the_sums_and_memories_are_refused() -> None:
-    for block in (Block(replace(SIZES, pre_norm=False)), Block(SIZES, cross=True)):
-        with pytest.raises(ValueError, match="reads a memory or has its norms after the sums; expected neither"):
-            FrozenBlock(block, SIZES.encoding(), torch.float32)
+    with pytest.raises(ValueError, match="a residual branch is a PostNorm; a frozen model knows PreNorm alone"):
+        FrozenBlock(Block(replace(SIZES, residual=PostNorm)), torch.float32)
+    with pytest.raises(ValueError, match="block reads a memory; expected one without cross-attention"):
+        FrozenBlock(Block(SIZES, cross=True), torch.float32)
 
 
 def test_another_kernel_is_refused() -> None:
@@ -160,6 +160,6 @@ def test_a_prompt_outside_the_vocabulary_is_refused(kind: type[LanguageModel]) -
 
 
 def test_positions_beyond_the_last_learned_one_are_refused() -> None:
-    swift: Frozen = Frozen(drawn(position="learned"))
+    swift: Frozen = Frozen(drawn(position=POSITIONS["learned"]))
     with pytest.raises(ValueError, match="need 25 positions; the model has learned 24"):
         sampling.generate(swift, torch.zeros(1, 20, dtype=torch.int64), max_new_tokens=6)

@@ -1,0 +1,75 @@
+"""A lesson's skeleton, made in a copy of the repository, keeps every rule for notebooks and passes the tests there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import book
+import new_lesson
+import pytest
+from rules import LESSON_RULES, RULES, Lesson
+from samples import run_python, run_tool
+
+from tfbook.course.lessons import LESSONS
+
+PLANNED = next(lesson for lesson in LESSONS if not lesson.written)
+FILES = [
+    f"notebooks/{PLANNED.name}.ipynb",
+    f"tfbook/course/exercises/{PLANNED.slug}.py",
+    f"tfbook/course/experiments/{PLANNED.slug}.py",
+    f"tests/unit/test_experiments_{PLANNED.slug}.py",
+]
+
+
+@pytest.mark.slow
+def test_a_planned_lesson_is_begun(copy: Path) -> None:
+    assert run_tool(copy, "new_lesson", PLANNED.slug, "--minutes", "45").split()[:4] == FILES
+    run_tool(copy, "notebooks", PLANNED.slug)
+    path = copy / FILES[0]
+    lesson = Lesson(path, book.read(path))
+    assert [complaint for rule in RULES + LESSON_RULES for complaint in rule(lesson)] == []
+    assert lesson.notebook.cells[0].source.startswith(f"# {PLANNED.number:02} · {PLANNED.question}\n")
+    assert f"({FILES[0]}) | {PLANNED.question} | 45 min |" in (copy / "README.md").read_text(encoding="utf-8")
+    for tool, *names in (["tables"], ["ledger"], ["weave", PLANNED.slug]):
+        run_tool(copy, tool, *names, "--check")
+    tests = ["tests/exercises/test_exercises.py", "tests/notebooks/test_course_map.py", FILES[3]]
+    passed = run_python(copy, "-m", "pytest", "-q", "-p", "no:cacheprovider", *tests, "-k", f"lesson or {PLANNED.slug}")
+    assert passed.returncode == 0, passed.stdout
+
+
+def test_a_lesson_that_nobody_planned_gets_a_free_number(copy: Path) -> None:
+    question = 'Is "deep" enough?'
+    number = f"{len(LESSONS):02}"
+    arguments = ("deep_nets", "--number", number, "--title", "Deep nets", "--question", question)
+    assert f"notebooks/{number}_deep_nets.ipynb" in run_tool(copy, "new_lesson", *arguments)
+    assert f"# {number} · {question}\n" in book.read(copy / f"notebooks/{number}_deep_nets.ipynb").cells[0].source
+    row = f"""    Lesson({number}, "deep_nets", "Deep nets", "Is \\"deep\\" enough?", 60, {LESSONS[-1].part}),\n)\n"""
+    assert row in (copy / "tfbook/course/lessons.py").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["transformer"], "lesson transformer is written, as notebooks/05_transformer.ipynb"),
+        (["nets", "--number", "21"], "the map has no lesson 'nets'; say --title, --question"),
+        (["nets", "--number", "5", "--title", "N", "--question", "?"], "transformer is lesson 05; make room with"),
+        (["Nets", "--number", "21", "--title", "N", "--question", "?"], "the slug is 'Nets'; expected lower-case"),
+    ],
+)
+def test_what_cannot_be_begun_is_refused_and_nothing_is_written(
+    arguments: list[str], message: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(book, "ROOT", tmp_path)
+    with pytest.raises(SystemExit, match=message):
+        new_lesson.main(arguments)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_that_exists_is_left_alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(book, "ROOT", tmp_path)
+    existing = tmp_path / FILES[1]
+    existing.parent.mkdir(parents=True)
+    existing.touch()
+    with pytest.raises(SystemExit, match=f"{FILES[1]} exists; expected none of the lesson's files"):
+        new_lesson.main([PLANNED.slug])
+    assert existing.read_text(encoding="utf-8") == ""

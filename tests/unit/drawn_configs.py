@@ -1,0 +1,43 @@
+"""Strategies of hypothesis: small configs of a stack, in every choice of its parts."""
+
+from functools import partial
+from typing import Any
+
+from hypothesis import strategies as st
+from hypothesis.strategies import SearchStrategy
+from torch.nn import functional as F
+
+from tfbook.attention import POSITIONS, GroupedQueryAttention, MultiHeadAttention
+from tfbook.models.blocks import Config, PostNorm, PreNorm
+from tfbook.models.feed_forward import FeedForward, SwiGLU
+from tfbook.models.norms import LayerNorm, RMSNorm
+
+ACTIVATIONS = [partial(FeedForward, activation=activation) for activation in (F.relu, F.gelu)]
+FEED_FORWARDS = [*ACTIVATIONS, SwiGLU]
+NORMS = [LayerNorm, partial(LayerNorm, eps=1e-2), RMSNorm]
+RESIDUALS = [PreNorm, PostNorm]
+
+
+@st.composite
+def configs(draw: st.DrawFn, **choices: SearchStrategy) -> Config:
+    """Up to three heads and blocks, an even width for each head; `choices` draw the other fields of `Config`."""
+    heads = draw(st.integers(1, 3))
+    return Config(
+        d_model=heads * 2 * draw(st.integers(1, 4)),
+        heads=heads,
+        d_ff=draw(st.integers(1, 20)),
+        layers=draw(st.integers(1, 3)),
+        position=POSITIONS[draw(st.sampled_from([*POSITIONS]))],
+        **{name: draw(choice) for name, choice in choices.items()},
+    )
+
+
+@st.composite
+def configs_of_every_part(draw: st.DrawFn, **choices: SearchStrategy) -> Config:
+    """The same with every mixer, feed-forward network, norm and place of it."""
+    config = draw(configs(feed_forward=st.sampled_from(FEED_FORWARDS), norm=st.sampled_from(NORMS), **choices))
+    mixers: list[Any] = [partial(MultiHeadAttention, bias=bias) for bias in (True, False)]
+    groups = [group for group in range(1, config.heads + 1) if config.heads % group == 0]
+    mixers += [partial(GroupedQueryAttention, groups=group, bias=bias) for group in groups for bias in (True, False)]
+    chosen = {"mixer": draw(st.sampled_from(mixers)), "residual": draw(st.sampled_from(RESIDUALS))}
+    return Config(**{**vars(config), **chosen})

@@ -1,0 +1,46 @@
+"""Costs: layers take turns, a power is found again, and what is counted agrees with formulas."""
+
+import math
+from functools import partial
+
+import pytest
+import torch
+from torch import nn
+
+from tfbook.course.experiments import cost
+
+
+def test_runs_take_turns_and_the_first_round_is_not_counted() -> None:
+    order: list[str] = []
+    runs = {name: partial(order.append, name) for name in ("a", "b")}
+    seconds = cost.in_turns(runs, rounds=2)
+    assert order == ["a", "b"] * 3
+    assert {name: len(times) for name, times in seconds.items()} == {"a": 2, "b": 2}
+    assert all(time >= 0 for times in seconds.values() for time in times)
+
+
+def test_the_exponent_of_a_power_is_found() -> None:
+    assert math.isclose(cost.exponent([10, 20, 40], [3 * n**1.5 for n in (10, 20, 40)]), 1.5)
+
+
+@pytest.mark.parametrize("k", [3, 4])
+def test_a_convolution_has_as_many_outputs_as_vectors(k: int) -> None:
+    assert cost.convolve(10, 8, k)().shape == (1, 8, 10)
+    assert cost.count_flops(cost.convolve(10, 8, k)) == 2 * 10 * 8 * 8 * k
+
+
+def test_recurrence_and_attention_have_the_operations_of_their_formulas() -> None:
+    """Two matrices a step; scores and mixture."""
+    assert cost.count_flops(cost.recur(10, 8)) == 10 * 2 * (2 * 8 * 8)
+    assert cost.count_flops(cost.attend(10, 8)) == 2 * (2 * 10 * 10 * 8)
+
+
+def test_a_tied_matrix_counts_once() -> None:
+    layer = nn.Linear(4, 3)
+    assert cost.parameters(nn.ModuleList([layer, layer])) == 15
+
+
+def test_what_is_kept_are_activations_and_no_parameters() -> None:
+    """A square keeps its input; a linear layer keeps its input as well, but not its weights."""
+    layer, x = nn.Linear(8, 4), torch.randn(5, 8)
+    assert cost.kept_bytes(layer, lambda: layer(x).square().sum()) == 4 * (5 * 8 + 5 * 4)

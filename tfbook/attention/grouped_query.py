@@ -1,0 +1,50 @@
+"""Grouped-query attention: fewer heads for keys and values than for queries, and a smaller cache.
+
+Shapes: batch, head, group (a head of keys and values), query and key (positions), d_head.
+"""
+
+from __future__ import annotations
+
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from tfbook.attention.masks import Mask
+from tfbook.attention.multi_head import MultiHeadAttention, split_heads
+
+
+class GroupedQueryAttention(MultiHeadAttention):
+    """Multi-head attention in which heads / groups heads share their keys and values (Ainslie et al., 2023, figure 2).
+
+    With as many groups as heads it is multi-head attention; with one group it is multi-query attention (Shazeer, 2019).
+    The cache holds groups / heads of what it would. `options` are those of `MultiHeadAttention`. Raises ValueError when
+    `groups` does not divide `heads`.
+    """
+
+    def __init__(self, d_model: int, heads: int, *, groups: int = 1, **options: object):
+        super().__init__(d_model, heads, **options)
+        if groups < 1 or heads % groups:
+            raise ValueError(f"groups is {groups} and heads is {heads}; expected groups to divide heads")
+        self.groups = groups
+        if groups < heads:
+            width = groups * (d_model // heads)
+            self.W_K, self.W_V = (
+                nn.Linear(layer.in_features, width, bias=layer.bias is not None) for layer in (self.W_K, self.W_V)
+            )
+
+    def project(
+        self, query: Tensor, key: Tensor, value: Tensor
+    ) -> tuple[
+        Float[Tensor, "batch head query d_head"],
+        Float[Tensor, "batch group key d_head"],
+        Float[Tensor, "batch group key d_head"],
+    ]:
+        """Queries for every head, keys and values for every group."""
+        q, k, v = self.W_Q(query), self.W_K(key), self.W_V(value)
+        return split_heads(q, self.heads), split_heads(k, self.groups), split_heads(v, self.groups)
+
+    def attend(
+        self, q: Tensor, k: Tensor, v: Tensor, mask: Mask | Tensor | None, bias: Tensor | None
+    ) -> Float[Tensor, "batch head query d_head"]:
+        """Each group's keys and values, once for every head that shares them."""
+        k, v = (x.repeat_interleave(self.heads // self.groups, dim=1) for x in (k, v))
+        return super().attend(q, k, v, mask, bias)

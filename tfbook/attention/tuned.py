@@ -1,0 +1,90 @@
+"""The same functions with less work, chosen from outside, so that layers stay as lessons show them.
+
+`training.fit` joins projections, a stack turns positions once for all of its layers. What is edited or subclassed
+computes as it says. Measured in benchmarks/README.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from tfbook.attention.multi_head import MultiHeadAttention, split_heads
+from tfbook.attention.positions import Position, Rotary, places
+
+# ---- projections ------------------------------------------------------------------------------------------------
+
+
+def project_together(
+    layer: MultiHeadAttention, query: Tensor, key: Tensor, value: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """`MultiHeadAttention.project` under autocast: what several layers read is cast once, and multiplied once."""
+    kind = query.device.type
+    if not torch.is_autocast_enabled(kind):
+        return MultiHeadAttention.project(layer, query, key, value)
+    layers, dtype = (layer.W_Q, layer.W_K, layer.W_V), torch.get_autocast_dtype(kind)
+    if not query is key is value:
+        inputs = {id(x): x.to(dtype) for x in (query, key, value)}
+        q, k, v = (linear(inputs[id(x)]) for linear, x in zip(layers, (query, key, value), strict=True))
+        return split_heads(q, layer.heads), split_heads(k, layer.heads), split_heads(v, layer.heads)
+    weight = torch.cat([linear.weight for linear in layers])
+    bias = None if layer.W_Q.bias is None else torch.cat([linear.bias for linear in layers])
+    side_by_side = F.linear(query.to(dtype), weight, bias).unflatten(-1, (3, layer.heads, -1))
+    q, k, v = side_by_side.permute(2, 0, 3, 1, 4).unbind()
+    return q, k, v
+
+
+@contextmanager
+def joined_projections(model: nn.Module) -> Iterator[None]:
+    """Inside, the multi-head attention layers of `model` project by `project_together`.
+
+    Only those whose type and linear layers are the known ones: a subclass or an edited layer computes as it says.
+    """
+    known = [layer for layer in model.modules() if type(layer) is MultiHeadAttention and _plain(layer)]
+    for layer in known:
+        layer.project = partial(project_together, layer)
+    try:
+        yield
+    finally:
+        for layer in known:
+            del layer.project
+
+
+def _plain(layer: MultiHeadAttention) -> bool:
+    return all(type(linear) is nn.Linear for linear in (layer.W_Q, layer.W_K, layer.W_V))
+
+
+# ---- rotary positions --------------------------------------------------------------------------------------------
+
+PLAIN_ROTATION = Rotary.rotate  # by this name, so that an edited `Rotary` or a subclass with its own is left alone
+
+
+class Rotation(Position):
+    """Rotary positions from `start` on with their cosines and sines at hand."""
+
+    def __init__(self, angles: Float[Tensor, "time half"], start: int):
+        super().__init__()
+        self.start = start
+        self.cos = torch.cat([angles.cos(), angles.cos()], dim=-1)
+        self.sin = torch.cat([-angles.sin(), angles.sin()], dim=-1)
+
+    def rotate(
+        self, x: Float[Tensor, "batch head time d_head"], start: int = 0
+    ) -> Float[Tensor, "batch head time d_head"]:
+        """`positions.turned`, as x · cos + (x with its halves exchanged) · sin."""
+        rows = slice(start - self.start, start - self.start + x.shape[2])
+        cos, sin = self.cos[rows].to(x.dtype), self.sin[rows].to(x.dtype)
+        return x * cos + x.roll(x.shape[-1] // 2, dims=-1) * sin
+
+
+def placed(position: Position, start: int, time: int, device: torch.device) -> Position:
+    """The same encoding for `time` positions from `start` on; of a rotary one the angles are computed here, once."""
+    if not isinstance(position, Rotary) or type(position).rotate is not PLAIN_ROTATION:
+        return position
+    return Rotation(position.angles(places(start, time, device)), start)

@@ -1,0 +1,123 @@
+"""What computing costs: seconds, bytes, operations and parameters, and how they grow with a size."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+import time
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from itertools import accumulate
+from pathlib import Path
+from typing import TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.profiler import ProfilerActivity, profile
+
+from tfbook import runtime
+from tfbook.attention.implementations import attention_weights
+
+Key = TypeVar("Key", bound=Hashable)
+
+# ---- measuring ---------------------------------------------------------------------------------------------------
+
+
+def in_turns(runs: Mapping[Key, Callable[[], object]], rounds: int) -> dict[Key, list[float]]:
+    """Seconds of each of `runs` in each round: they take turns, so that what disturbs one disturbs all.
+
+    One more round, which is not counted, warms up.
+    """
+    seconds: dict[Key, list[float]] = {key: [] for key in runs}
+    for _ in range(rounds + 1):
+        for key, run in runs.items():
+            start = time.perf_counter()
+            run()
+            runtime.synchronize()
+            seconds[key].append(time.perf_counter() - start)
+    return {key: times[1:] for key, times in seconds.items()}
+
+
+def peak_memory(run: Callable[[], object]) -> int:
+    """The most bytes that tensors made in `run` take at once, as PyTorch's allocator counts them.
+
+    Exact and the same at every call, whereas the size of the process depends on what its memory was used for before.
+    """
+    if runtime.device().type == "cuda":
+        torch.cuda.reset_peak_memory_stats()
+        before = torch.cuda.memory_allocated()
+        run()
+        return torch.cuda.max_memory_allocated() - before
+    os.environ.setdefault("KINETO_LOG_LEVEL", "9")  # otherwise the profiler reports that it starts
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
+        run()
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "trace.json"
+        profiler.export_chrome_trace(str(path))
+        events = json.loads(path.read_text(encoding="utf-8"))["traceEvents"]
+    changes = sorted((event["ts"], event["args"]["Bytes"]) for event in events if event.get("name") == "[memory]")
+    return max(accumulate((size for _, size in changes), initial=0))
+
+
+def kept_bytes(model: nn.Module, compute: Callable[[], Tensor]) -> int:
+    """Bytes that `compute()` keeps for its backward pass, not counting the parameters of `model`."""
+    weights = {parameter.untyped_storage().data_ptr() for parameter in model.parameters()}
+    kept: dict[int, int] = {}
+
+    def keep(tensor: Tensor) -> Tensor:
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in weights:
+            kept[storage.data_ptr()] = storage.nbytes()
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        loss = compute()  # alive while we count, so that no address is used twice
+    return sum(kept.values()) if loss.isfinite() else 0
+
+
+def count_flops(run: Callable[[], object]) -> int:
+    """Floating-point operations of the matrix products in `run`."""
+    from torch.utils.flop_counter import FlopCounterMode
+
+    with FlopCounterMode(display=False) as counter:
+        run()
+    return counter.get_total_flops()
+
+
+def parameters(model: nn.Module) -> int:
+    """How many numbers are trained; a tied matrix counts once."""
+    return sum(weight.numel() for weight in model.parameters())
+
+
+def exponent(sizes: Sequence[int], costs: Sequence[float]) -> float:
+    """The p of cost ∝ sizeᵖ: the slope of a straight line through the logarithms."""
+    return float(np.polyfit(np.log(sizes), np.log(costs), 1)[0])
+
+
+# ---- layers to count and to time: of n vectors of width d --------------------------------------------------------
+
+
+def attend(n: int, d: int) -> Callable[[], Tensor]:
+    """Scores and mixture of one head, without projections."""
+    x = torch.randn(1, 1, n, d)
+    return lambda: attention_weights(x, x) @ x
+
+
+def recur(n: int, d: int) -> Callable[[], Tensor]:
+    """A recurrent layer: h' = tanh(W x + U h), step by step."""
+    cell, x, start = nn.RNNCell(d, d), torch.randn(n, d), torch.zeros(1, d)
+
+    def run() -> Tensor:
+        h = start
+        for t in range(n):
+            h = cell(x[t : t + 1], h)
+        return h
+
+    return run
+
+
+def convolve(n: int, d: int, k: int = 3) -> Callable[[], Tensor]:
+    """A convolution with n outputs, each from k neighboring inputs."""
+    layer, x = nn.Conv1d(d, d, kernel_size=k), torch.randn(1, d, n + k - 1)
+    return lambda: layer(x)

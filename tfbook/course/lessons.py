@@ -1,0 +1,67 @@
+"""The map of the course. A lesson's number stands here and in the file name of its notebook; all else goes by slug."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+PARTS = {1: "I · Attention", 2: "II · Transformers", 3: "III · Vision", 4: "IV · Cost", 5: "V · Beyond"}
+
+
+@dataclass(frozen=True)
+class Lesson:
+    """A lesson of the course, written or planned."""
+
+    number: int
+    slug: str  # names its exercises, experiments, stored results and claims
+    title: str
+    question: str
+    minutes: int | None  # of reading; None while the lesson is planned
+    part: int  # one of PARTS
+
+    @property
+    def name(self) -> str:
+        """The name of its notebook without the suffix, such as "05_transformer"."""
+        return f"{self.number:02}_{self.slug}"
+
+    @property
+    def written(self) -> bool:
+        """Whether there is a notebook. A test compares this with the files, which an installed package lacks."""
+        return self.minutes is not None
+
+
+LESSONS = (
+    Lesson(0, "start_here", "Start here", "Is everything ready, and how does the course work?", 20, 1),
+    Lesson(1, "bahdanau_attention", "Bahdanau attention", "Can a decoder look back?", 70, 1),
+    Lesson(2, "scoring_functions", "Scoring functions", "What makes a key match a query?", 60, 1),
+    Lesson(3, "self_attention", "Self-attention", "What if every token looks at every token?", 75, 1),
+    Lesson(4, "positions", "Positions", "Where is each token?", 80, 1),
+    Lesson(5, "transformer", "The Transformer", "Is attention all you need?", 90, 2),
+    Lesson(6, "decoding", "Decoding", "How does a model write?", None, 2),
+    Lesson(7, "tokenizers", "Tokenizers", "How does text become tokens?", 75, 2),
+    Lesson(8, "bert_masking", "BERT masking", "What can reading both ways learn?", 90, 2),
+    Lesson(9, "gpt_pretraining", "GPT pretraining", "What does predicting the next token teach?", 100, 2),
+    Lesson(10, "scaling_laws", "Scaling laws", "What makes pretraining fast, and what does scale buy?", None, 2),
+    Lesson(11, "adapting", "Adapting", "How does one model serve many tasks?", None, 2),
+    Lesson(12, "preferences", "Preferences", "How do preferences become gradients?", None, 2),
+    Lesson(13, "vit_patches", "ViT patches", "Is an image worth 16×16 words?", 80, 3),
+    Lesson(14, "vision_beyond", "Vision beyond", "Do we need global attention, or attention at all?", None, 3),
+    Lesson(15, "efficient_attention", "Efficient attention", "Can n² be broken?", 90, 4),
+    Lesson(16, "inference", "Inference", "How is text generated fast?", None, 4),
+    Lesson(17, "state_spaces", "State spaces", "What other ways are there to read a sequence?", None, 5),
+    Lesson(18, "memory", "Memory", "What if attention reads something other than the input?", None, 5),
+    Lesson(19, "modalities", "Modalities", "What else can be cut into tokens?", None, 5),
+    Lesson(20, "scaling_out", "Scaling out", "How do many machines train one model?", None, 5),
+)
+
+
+def by_part() -> dict[str, list[str]]:
+    """The lessons of each part, such as "08 BERT masking", as `plot.course_map` takes them."""
+    return {
+        name: [f"{lesson.number:02} {lesson.title}" for lesson in LESSONS if lesson.part == part]
+        for part, name in PARTS.items()
+    }
+
+
+def ready() -> list[str]:
+    """The numbers of the lessons that are written, such as "08"."""
+    return [f"{lesson.number:02}" for lesson in LESSONS if lesson.written]
