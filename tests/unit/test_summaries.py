@@ -97,8 +97,8 @@ def test_bands_may_be_confidence_intervals() -> None:
     assert half_range([80.0, 95.0]) == (87.5, 7.5)
 
 
-def test_the_table_shows_mean_and_range_of_what_it_is_asked_for() -> None:
-    shown = summaries.table(RUNS, "model", {"size": 0, "test": 2})
+def test_ranges_are_shown_of_what_it_is_asked_for() -> None:
+    shown = summaries.ranges(RUNS, "model", {"size": 0, "test": 2})
     assert list(shown.columns) == ["size", "test"]
     assert shown.loc["recurrent"].tolist() == ["7,000", "87.50 (80.00–95.00)"]
     assert shown.loc["Transformer"].tolist() == ["7,000", "90.00"], "both seeds have the same"

@@ -90,7 +90,7 @@ def mean_and_range(values: Collection[float], digits: int = 1) -> str:
     return mean if min(known) == max(known) else f"{mean} ({low}–{high})"
 
 
-def table(frame: DataFrame, by: str, digits: Mapping[str, int]) -> DataFrame:
+def ranges(frame: DataFrame, by: str, digits: Mapping[str, int]) -> DataFrame:
     """`mean_and_range` for each value of `by`, over its seeds, of the columns that `digits` gives their decimals."""
     cells = {column: partial(mean_and_range, digits=count) for column, count in digits.items()}
     return frame.groupby(by, sort=False).agg(cells).rename_axis(None)
