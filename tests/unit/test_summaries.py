@@ -46,10 +46,6 @@ class TestInterval:
         with pytest.raises(ValueError, match="values holds 1 number; expected two or more"):
             interval([1.0])
 
-    def test_draws_of_a_seed_are_averaged_first(self) -> None:
-        frame = pd.DataFrame([{"seed": seed, "x": x} for seed, x in ((1, 0.0), (1, 2.0), (2, 3.0), (3, 5.0))])
-        assert summaries.over_seeds(frame, "x") == interval([1.0, 3.0, 5.0])
-
     @pytest.mark.parametrize(
         ("spec", "text"), [(".1f", "0.1 ± 0.0"), ("+.2f", "+0.12 ± 0.04"), (".0%", "12% ± 4%")], ids=str
     )

@@ -39,11 +39,6 @@ def half_range(values: Collection[float]) -> Interval:
     return Interval(fmean(values), (max(values) - min(values)) / 2)
 
 
-def over_seeds(frame: DataFrame, column: str) -> Interval:
-    """The 95% interval of a column over seeds; several rows of a seed are averaged first."""
-    return interval(frame.groupby("seed")[column].mean())
-
-
 def unnest(frame: DataFrame, column: str, names: Sequence[str] | None = None) -> DataFrame:
     """A row for each point of the lists in `column`, beside what else stands in the list's row.
 
