@@ -9,7 +9,7 @@ from statistics import fmean, median
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from tfbook import data, runtime, training
 from tfbook.attention import POSITIONS
