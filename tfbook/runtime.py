@@ -183,13 +183,11 @@ def setup(number: int = 0) -> Runtime:
 
 # ---- edited classes and functions in place of the package's ------------------------------------------------------
 
-_replaced: list[tuple[ModuleType, str, object]] = []  # (module, name, the object that the module held before)
+_replaced: list[tuple[object, object]] = []  # (what the package held, what took its place)
 
 
-def _holders(name: str) -> list[ModuleType]:
-    """The modules of tfbook that hold a class or function called `name` (an exercise about it is neither)."""
-    modules = [module for key, module in sorted(sys.modules.items()) if key.partition(".")[0] == "tfbook"]
-    return [module for module in modules if getattr(vars(module).get(name), "__name__", None) == name]
+def _modules() -> list[ModuleType]:
+    return [module for name, module in sorted(sys.modules.items()) if name.partition(".")[0] == "tfbook"]
 
 
 def _put(new: object, old: object) -> None:
@@ -202,8 +200,8 @@ def _put(new: object, old: object) -> None:
 def use(edited: T) -> T:
     """Puts an edited class or function in place of the package's object of the same name, in every tfbook module.
 
-    Models built afterwards use it; `restore()` undoes it. Raises LookupError when tfbook has no such name, or several
-    different objects of that name.
+    Models built afterwards use it; `restore()` undoes it. Raises LookupError when tfbook has no such name, or different
+    objects of that name (an exercise about it is neither class nor function, and stays).
     """
     name = getattr(edited, "__name__", None)
     if not isinstance(name, str) or not callable(edited):

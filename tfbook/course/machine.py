@@ -29,6 +29,7 @@ PACKAGES = {  # the name for pip: the name for Python
     "matplotlib": "matplotlib",
     "cycler": "cycler",
     "seaborn": "seaborn",
+    "pandas": "pandas",
     "pillow": "PIL",
     "ipython": "IPython",
     "tqdm": "tqdm",
@@ -141,7 +142,7 @@ def torch_and_vision() -> Finding:
 # ---- device and threads ------------------------------------------------------------------------------------------
 
 
-def device() -> Finding:
+def compute_device() -> Finding:
     """The device that lessons use works, and no GPU is unused by mistake."""
     import torch
 
@@ -310,7 +311,7 @@ CHECKS: dict[str, Check] = {
     "Python": python,
     "packages": packages,
     "torch": torch_and_vision,
-    "device": device,
+    "device": compute_device,
     "threads": threads,
     "settings": settings,
     "data folder": data_folder,
