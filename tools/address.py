@@ -1,4 +1,4 @@
-"""Writes the repository's address, which is the field Repository of pyproject.toml, everywhere else.
+"""Writes the address of the repository, the field Repository of pyproject.toml, everywhere else.
 
     python tools/address.py https://github.com/NAME/REPO    set it there and rewrite every link
     python tools/address.py                                 rewrite the links that differ from it
@@ -29,8 +29,8 @@ PLACES = (
     "tools/setup_cell.py",
     "tfbook/**/*.py",
 )
-SLUG = r"[\w-]+/[\w-]+(?:\.(?!git\b)[\w-]+)*"  # owner and name; a full stop that ends a sentence is no part of it
-OURS = (  # where a link to any other repository than this one would be a mistake
+SLUG = r"[\w-]+/[\w-]+(?:\.(?!git\b)[\w-]+)*"  # owner and name, without the period that ends a sentence
+OURS = (  # a link like these always points to this repository
     r"colab\.research\.google\.com/github/",
     r"mybinder\.org/v2/gh/",
     r"git\+https://github\.com/",
@@ -51,7 +51,7 @@ def badge(name: str) -> str:
 
 
 def parse(url: str) -> str:
-    """Owner and name of a GitHub address. Raises ValueError when it is none."""
+    """Owner and name of a GitHub address. Raises ValueError for any other address."""
     found = re.fullmatch(rf"https://github\.com/({SLUG})", url)
     if not found:
         raise ValueError(f"the address is {url!r}; expected https://github.com/NAME/REPO")
@@ -59,9 +59,9 @@ def parse(url: str) -> str:
 
 
 def addressed(text: str, old: str, new: str) -> str:
-    """The text with this repository's links pointing to `new`; links to other repositories stay.
+    """The text with the links to this repository pointing to `new`; links to other repositories are kept.
 
-    Ours are badges, install commands and every link to a repository called like `old`, whoever its owner.
+    Ours are badges, install commands, and every link to a repository with the name of `old`, whoever its owner.
     """
     text = re.sub(rf"({'|'.join(OURS)}){SLUG}", rf"\g<1>{new}", text)
     name = re.escape(old.partition("/")[2])
@@ -74,7 +74,7 @@ def files() -> list[Path]:
 
 
 def outdated(old: str, new: str) -> dict[Path, str]:
-    """The files that hold another address than `new`, each with the text that it should have."""
+    """The files with another address than `new`, and the text that each should have."""
     changes = {}
     for path in files():
         text = path.read_text(encoding="utf-8")

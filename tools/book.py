@@ -1,4 +1,4 @@
-"""What the tools share: where things are, and how a notebook is read, executed and written."""
+"""What the tools share: the folders, and how to find, read, execute and write notebooks."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from nbformat import NotebookNode
 
 ROOT = Path(__file__).resolve().parents[1]
 NOTEBOOKS = ROOT / "notebooks"
-sys.path.insert(0, str(ROOT))  # the tools read the tfbook of this tree, whether or not one is installed
+sys.path.insert(0, str(ROOT))  # the tools use the tfbook of this tree, whether or not one is installed
 
 EXECUTION_ERRORS = (CellExecutionError, CellTimeoutError, DeadKernelError)
 
@@ -23,7 +23,7 @@ EXECUTION_ERRORS = (CellExecutionError, CellTimeoutError, DeadKernelError)
 def lessons(names: Sequence[str] = ()) -> list[Path]:
     """The notebooks called `names`, each a lesson's number, slug or path; without names, all lessons.
 
-    Leaves the program with a message when there is no such notebook.
+    Exits with a message when there is no such notebook.
     """
     every = sorted(NOTEBOOKS.glob("[0-9][0-9]_*.ipynb"))
     if not every and not names:
@@ -44,7 +44,7 @@ def read(path: Path) -> NotebookNode:
 
 
 def write(path: Path, notebook: NotebookNode) -> None:
-    """Writes the notebook as Jupyter itself does: indented by 1, keys sorted, a newline at the end, on every system."""
+    """Writes the notebook as Jupyter does, on every system: indented by 1, sorted keys, a newline at the end."""
     path.write_text(nbformat.writes(notebook) + "\n", encoding="utf-8", newline="\n")
 
 
@@ -60,7 +60,7 @@ def execute(
     kernel: str = "python3",
     environment: Mapping[str, str] = os.environ,
 ) -> None:
-    """Runs the cells in `folder`, in place, and calls `finished(cell, seconds)` after each.
+    """Runs the cells in `folder`, fills in their outputs, and calls `finished(cell, seconds)` after each.
 
     Raises one of `EXECUTION_ERRORS` when a cell fails, takes ten minutes or kills the kernel.
     """

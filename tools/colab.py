@@ -4,8 +4,8 @@
     python tools/colab.py 01 --python .venv/bin/python  one lesson, on the packages that this interpreter has
     python tools/colab.py --wheel                       with tfbook built from this tree and installed beforehand
 
-Needs only Python and git. The setup cell's address leads to this clone, so what it installs is the last commit. Exits 1
-when a cell fails, when tfbook comes from elsewhere, or when a package that Colab's users count on has changed.
+Needs only Python and git. The setup cell's address is redirected to this clone, so it installs the last commit. Exits 1
+when a cell fails, when tfbook comes from elsewhere, or when a package that Colab's users rely on has changed.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ COLAB = (  # August 2026, on Python 3.13
     *("torch==2.11.*", "torchvision==0.26.*", "numpy==2.1.*", "matplotlib==3.10.*", "seaborn==0.13.*", "einops==0.8.*"),
     *("tokenizers==0.22.*", "ipython==7.34.*", "ipykernel==6.17.*", "ipywidgets==7.7.*", "nbconvert", "setuptools"),
 )
-KEPT = ("torch", "torchvision", "numpy", "ipywidgets")  # a lesson that replaces one of these breaks Colab's own parts
+KEPT = ("torch", "torchvision", "numpy", "ipywidgets")  # replacing one of these breaks Colab
 
 
 def make_venv(folder: Path, packages_of: str | None) -> Path:
-    """An environment that can be thrown away, with the packages of an interpreter or Colab's; returns its Python."""
+    """A temporary environment with the packages of an interpreter, or those of Colab; returns its Python."""
     subprocess.run([packages_of or sys.executable, "-m", "venv", folder], check=True)
     python = folder / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
     if packages_of:
@@ -43,7 +43,7 @@ def make_venv(folder: Path, packages_of: str | None) -> Path:
 
 
 def colab_environment(folder: Path) -> dict[str, str]:
-    """The variables for a run: `google.colab` can be imported, GitHub's address leads here, the data cache is empty."""
+    """The variables of a run: `google.colab` can be imported, GitHub leads to this clone, the data cache is empty."""
     package = folder / "stub" / "google" / "colab"
     package.mkdir(parents=True)
     (package / "__init__.py").touch()
@@ -57,7 +57,7 @@ def colab_environment(folder: Path) -> dict[str, str]:
 
 
 def run_lesson(path: Path, folder: Path, python: Path, environment: dict[str, str]) -> str:
-    """Executes a copy of the notebook in `folder`; returns what went wrong, if anything."""
+    """Executes a copy of the notebook in `folder`; returns the error, if any."""
     folder.mkdir(parents=True)
     shutil.copy(path, folder)
     command = [python, "-m", "nbconvert", "--to", "notebook", "--execute", "--output", "executed", path.name]
@@ -66,13 +66,13 @@ def run_lesson(path: Path, folder: Path, python: Path, environment: dict[str, st
 
 
 def kept_versions(python: Path) -> list[str]:
-    """The packages that have to stay as they are, such as "numpy==2.1.3"."""
+    """The packages that must not change, such as "numpy==2.1.3"."""
     listing = subprocess.check_output([python, "-m", "pip", "list", "--format=freeze"], text=True)
     return [line for line in listing.split() if line.partition("==")[0] in KEPT]
 
 
 def tfbook_is_elsewhere(venv: Path, python: Path, environment: dict[str, str]) -> str:
-    """Where `import tfbook` leads, when that is not inside the environment."""
+    """Where tfbook is imported from, if that is outside the environment."""
     command = [python, "-c", "import tfbook; print(tfbook.__file__)"]
     file = subprocess.check_output(command, cwd=venv, env=environment, text=True).strip()
     return "" if Path(file).resolve().is_relative_to(venv.resolve()) else file

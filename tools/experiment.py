@@ -1,4 +1,4 @@
-"""Runs a stored experiment again and writes its result, with where it comes from, to data/results.
+"""Runs a stored experiment again and writes its result and provenance to data/results.
 
 python tools/experiment.py bahdanau_attention.bottleneck
 python tools/experiment.py                         list the experiments

@@ -3,7 +3,7 @@
     python tools/ledger.py            write it
     python tools/ledger.py --check    compare it; exit 1 if it differs
 
-Measured numbers are not compared, since they move between machines; verdicts are.
+Measured numbers are not compared, since they vary between machines; verdicts are.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ LEDGER = ROOT / "CLAIMS.md"
 COLUMNS = ("Claim", "Source", "Measured", "Required", "Verdict")
 INTRODUCTION = """# Claims, measured
 
-What the papers say, tried in small. Each row is a cell of a lesson, which runs the experiment and shows the number.
-Numbers move a little between machines; verdicts do not, and the tests compare them.
+What the papers say, tested at a small scale. Each row is a cell of a lesson, which runs the experiment and shows the
+number. Numbers vary a little between machines; verdicts do not, and the tests compare them.
 
 <!-- Made by tools/ledger.py from the executed notebooks: run `make notebooks`, do not edit. -->
 """
 
 
 def claims(notebook: NotebookNode) -> Iterator[dict[str, Any]]:
-    """The records of the claims that the notebook's outputs hold, in order."""
+    """The records of the claims in the notebook's outputs, in order."""
     for cell in notebook.cells:
         for output in cell.get("outputs", ()):
             if MIME in output.get("data", {}):
@@ -40,7 +40,7 @@ def claims(notebook: NotebookNode) -> Iterator[dict[str, Any]]:
 
 
 def title(notebook: NotebookNode) -> str:
-    """The notebook's first heading, without the number of the lesson."""
+    """The notebook's first heading, without the lesson number."""
     return re.sub(r"^# +(\d\d · )?", "", notebook.cells[0].source.partition("\n")[0]).strip()
 
 
@@ -58,7 +58,7 @@ def row(claim: dict[str, Any], lesson: str) -> str:
 
 
 def section(path: Path, notebook: NotebookNode) -> str:
-    """The lesson's heading, linked to its notebook, and the table of its claims; empty for a lesson without claims."""
+    """The lesson's heading, with a link to its notebook, and the table of its claims; empty if there are none."""
     number = path.name[:2]
     rows = [row(claim, number) for claim in claims(notebook)]
     if not rows:
@@ -84,7 +84,7 @@ def without_numbers(text: str) -> list[str]:
 
 
 def differences(written: str, expected: str) -> list[str]:
-    """The lines, marked - and +, in which two ledgers differ once the measured numbers are left out."""
+    """The lines, marked - and +, in which two ledgers differ apart from the measured numbers."""
     lines = difflib.unified_diff(without_numbers(written), without_numbers(expected), lineterm="", n=0)
     return [line for line in lines if not line.startswith(("---", "+++", "@@"))]
 

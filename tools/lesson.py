@@ -1,9 +1,9 @@
-"""Executes one lesson, changes nothing, and reports the time of each cell and the memory.
+"""Executes a lesson without changing it, and reports the time of each cell and the memory.
 
     python tools/lesson.py 01
-    python tools/lesson.py 01 --seconds 180    the limit with the real corpora
+    python tools/lesson.py 01 --seconds 180    the limit with real corpora
 
-Exits 1 when a cell fails, or when the lesson takes more than its time, a cell's time or the memory allowed.
+Exits 1 when a cell fails, or when the lesson exceeds its time, the time of a cell, or its memory.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ MEMORY_GB = 2.0
 
 
 def peak_memory_gb() -> float | None:
-    """The largest resident memory of any kernel that has ended, in GB; None on Windows, which does not count it."""
+    """The largest resident memory of any finished kernel, in GB; None on Windows, which does not record it."""
     if sys.platform == "win32":
         return None
     import resource
@@ -30,7 +30,7 @@ def peak_memory_gb() -> float | None:
 
 
 def excesses(seconds: list[float], peak_gb: float | None, limit: float) -> list[str]:
-    """What a lesson, whose cells took these `seconds`, uses too much of, in words."""
+    """The limits that a lesson exceeds, in words; `seconds` are the times of its cells."""
     measured = [
         ("the lesson", sum(seconds), limit, "s"),
         ("its slowest cell", max(seconds, default=0.0), CELL_SECONDS, "s"),

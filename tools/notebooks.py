@@ -1,9 +1,9 @@
-"""Executes notebooks in place and leaves in them only what is the same after every run.
+"""Executes notebooks in place and removes from them what differs from run to run.
 
     python tools/notebooks.py          all lessons
     python tools/notebooks.py 01 02    some
 
-A notebook in which a cell fails is left as it was. Corpora come from where the environment says (TFBOOK_MIRROR).
+A notebook in which a cell fails is not changed. The environment says where corpora come from (TFBOOK_MIRROR).
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from book import EXECUTION_ERRORS, NOTEBOOKS, execute, lessons, read, write
 from nbformat import NotebookNode
 
 WIDGET = "application/vnd.jupyter.widget-view+json"
-PROGRESS = re.compile(r"\d+%\||\d+\S* \[\d\d:\d\d|^(\s|\x1b\[A)*$")  # a line of tqdm's on stderr: bar, count or blank
+PROGRESS = re.compile(r"\d+%\||\d+\S* \[\d\d:\d\d|^(\s|\x1b\[A)*$")  # a line of tqdm on stderr: bar, count or blank
 NOTEBOOK_METADATA = ("kernelspec", "language_info", "colab", "accelerator")
 CELL_METADATA = ("tags", "jupyter")
 PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"
 
 
-def normalise(notebook: NotebookNode) -> None:
+def normalize(notebook: NotebookNode) -> None:
     """Removes, in place, what differs from run to run: widgets, progress bars, versions, editors' metadata."""
     _keep(notebook.metadata, NOTEBOOK_METADATA)
     notebook.metadata.get("language_info", {}).pop("version", None)
@@ -45,7 +45,7 @@ def _keep(metadata: NotebookNode, names: tuple[str, ...]) -> None:
 
 
 def _is_transient(output: NotebookNode) -> bool:
-    """Whether the output is a widget or a progress bar. A warning on stderr stays, so that the tests see it."""
+    """Whether the output is a widget or a progress bar. A warning on stderr is kept, so that the tests see it."""
     if output.output_type == "stream":
         return output.name == "stderr" and all(PROGRESS.search(line) for line in re.split(r"[\r\n]", output.text))
     return WIDGET in output.get("data", {})
@@ -72,12 +72,12 @@ def _chunks(png: bytes) -> Iterator[tuple[bytes, bytes]]:
 
 
 def refresh(path: Path, folder: Path = NOTEBOOKS) -> float:
-    """Executes the notebook at scale cpu, normalises and writes it; returns the seconds. Writes nothing on an error."""
+    """Executes the notebook at scale cpu, normalizes and writes it, unless a cell fails. Returns the seconds."""
     notebook = read(path)
     started = time.perf_counter()
     execute(notebook, folder, environment={**os.environ, "TFBOOK_SCALE": "cpu"})
     seconds = time.perf_counter() - started
-    normalise(notebook)
+    normalize(notebook)
     write(path, notebook)
     return seconds
 
@@ -91,7 +91,7 @@ def main(arguments: list[str] | None = None) -> None:
             print(f"{refresh(path):6.1f} s  {path.name}", flush=True)
         except EXECUTION_ERRORS as error:
             failed.append(path.name)
-            print(f"{path.name} fails and stays as it was.\n{error}", flush=True)
+            print(f"{path.name} fails and was not changed.\n{error}", flush=True)
     if failed:
         raise SystemExit(f"not refreshed: {', '.join(failed)}")
 

@@ -36,7 +36,7 @@ def source_of(name: str) -> str:
 
 
 def expected(cell: NotebookNode) -> str | None:
-    """What a woven cell should hold; None where a cell is the author's own."""
+    """What a woven cell should hold; None for the author's own cells."""
     if cell.cell_type != "code":
         return None
     if first_line(cell).startswith(SETUP):
@@ -48,7 +48,7 @@ def expected(cell: NotebookNode) -> str | None:
 def weave(notebook: NotebookNode) -> list[str]:
     """Refreshes the woven cells in place and returns the first lines of those that differed.
 
-    Outputs stay, since a definition prints nothing. Raises LookupError, naming the cell, for a name without source.
+    Outputs are kept, since a definition prints nothing. Raises LookupError, with the cell, for a name without source.
     """
     changed = []
     for number, cell in enumerate(notebook.cells):
@@ -63,7 +63,7 @@ def weave(notebook: NotebookNode) -> list[str]:
 
 
 def weave_all(paths: list[Path], *, check: bool) -> list[str]:
-    """Weaves the notebooks, or only looks when `check`; returns what differed, notebook by notebook."""
+    """Weaves the notebooks, or only compares them with `check`; returns the cells that differed."""
     differences = []
     for path in paths:
         notebook = read(path)

@@ -134,7 +134,7 @@ def has_known_metadata(lesson: Lesson) -> Iterator[str]:
 def is_as_executed(lesson: Lesson) -> Iterator[str]:
     """Byte for byte as tools/notebooks.py writes it: no widget state, timings, versions, progress bars."""
     cleaned = deepcopy(lesson.notebook)
-    notebooks.normalise(cleaned)
+    notebooks.normalize(cleaned)
     if cleaned != lesson.notebook or lesson.path.read_text(encoding="utf-8") != nbformat.writes(cleaned) + "\n":
         yield "the file holds what `make notebooks` would remove or write differently"
     if (size := lesson.path.stat().st_size) > MAX_BYTES:

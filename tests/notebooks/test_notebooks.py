@@ -63,7 +63,7 @@ def test_a_failing_lesson_stays_as_it_was_and_the_others_run(
     with pytest.raises(SystemExit, match=r"not refreshed: bad.ipynb"):
         notebooks.main([str(bad), str(good)])
     printed = capsys.readouterr().out
-    assert "bad.ipynb fails and stays as it was" in printed
+    assert "bad.ipynb fails and was not changed" in printed
     assert "ZeroDivisionError" in printed
     assert bad.read_bytes() == before
     assert nbformat.read(good, as_version=4).cells[0].outputs[0].text == "2\n"
@@ -80,14 +80,14 @@ def test_progress_goes_and_warnings_stay() -> None:
         display(text_plain="1"),
     ]
     book = notebook(code("1", *outputs))
-    notebooks.normalise(book)
+    notebooks.normalize(book)
     assert book.cells[0].outputs == outputs[4:]
 
 
 def test_editors_leave_nothing_behind() -> None:
     book = notebook(code("1", metadata={"tags": ["a"], "execution": {}, "scrolled": True, "outputId": "x"}))
     book.metadata.update(widgets={}, colab={}, vscode={}, language_info={"name": "python", "version": "3"})
-    notebooks.normalise(book)
+    notebooks.normalize(book)
     assert book.cells[0].metadata == {"tags": ["a"]}
     assert sorted(book.metadata) == ["colab", "kernelspec", "language_info"]
     assert book.metadata.language_info == {"name": "python"}

@@ -18,10 +18,10 @@ ALLOWED: dict[str, set[str]] = {  # what a room may import besides itself
     "plot": set(),
     "runtime": {"checks"},
     "text": {"checks"},
-    "attention": {"parts", "checks"},
-    "models": {"attention", "parts", "text", "checks"},
+    "attention": {"checks", "parts"},
+    "models": {"attention", "text", "checks", "parts"},
     "training": {"runtime", "files", "checks", "text", "attention"},
-    "generation": {"models", "attention", "parts", "text", "checks", "runtime"},
+    "generation": {"models", "attention", "text", "checks", "parts", "runtime"},
     "data": {"text", "files", "checks"},
     "interop": {"models", "attention"},
 }

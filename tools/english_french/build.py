@@ -62,30 +62,30 @@ class _Corpus:
 
     def draw(self, split: str, shares: dict[int, int], size: int, licensed: str = "") -> None:
         """Add sentences whose lengths have these shares; if a held-out construction is licensed, all have it."""
-        wanted = _quotas(shares, size)
+        remaining = _quotas(shares, size)
         sampler = Sampler(self.rng, licensed)
         rows = []
-        while wanted:
-            sentence = sampler.sentence(self._room(wanted))
+        while remaining:
+            sentence = sampler.sentence(self._room(remaining))
             construction = template(sentence)
             if [name for name in HELD_OUT if name in construction] != [licensed] * bool(licensed):
                 continue
             row = Row(split, construction, *translate(sentence))
             length = row.english.count(" ") + 1
-            if length in wanted and self._fits(row):
+            if length in remaining and self._fits(row):
                 self.seen.add(row.english)
                 rows.append(row)
-                wanted[length] -= 1
-                if not wanted[length]:
-                    del wanted[length]
+                remaining[length] -= 1
+                if not remaining[length]:
+                    del remaining[length]
         self.rng.shuffle(rows)
         self.rows += rows
         if split == "train":
             self.counts.update(form for row in rows for form in _forms(row))
 
-    def _room(self, wanted: dict[int, int]) -> int:
-        """Draw a length that is still wanted, and some words more, because sentences rarely use all their room."""
-        length = self.rng.choices(list(wanted), list(wanted.values()))[0]
+    def _room(self, remaining: dict[int, int]) -> int:
+        """Draw one of the remaining lengths, and a few words more, because sentences rarely use all their room."""
+        length = self.rng.choices(list(remaining), list(remaining.values()))[0]
         return length + int(self.rng.random() * 4)
 
     def _fits(self, row: Row) -> bool:

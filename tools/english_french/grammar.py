@@ -49,7 +49,7 @@ class Translation(NamedTuple):
 
 
 def translate(sentence: Statement | Question) -> Translation:
-    """Realise a derivation."""
+    """Realize a derivation."""
     asked = isinstance(sentence, Question)
     body = _question(sentence) if asked else _statement(sentence)
     whole = concat(body, _words("?", "?") if asked else _words(".", "."))
@@ -68,7 +68,7 @@ def _words(in_english: str, in_french: str) -> Phrase:
 
 
 def _nominal(nominal: Nominal | Gap, repeated: tuple[Token, ...] = (), negated: bool = False) -> Phrase:
-    """Realise a nominal; French repeats à and de before every part, and has de for un and des under negation."""
+    """Realize a nominal; French repeats à and de before every part, and has de for un and des under negation."""
     match nominal:
         case Name(name):
             return _words(name, name)
@@ -99,7 +99,7 @@ def _noun_phrase(phrase: NounPhrase, negated: bool) -> Phrase:
 
 
 def _described(phrase: NounPhrase) -> Phrase:
-    """Realise a noun with its adjectives; those that follow it in French mirror their English order."""
+    """Realize a noun with its adjectives; those that follow it in French mirror their English order."""
     noun, plural = phrase.noun, phrase.plural
     head = _words(noun.english_plural if plural else noun.english, noun.french_plural if plural else noun.french)
     in_english, before, after = (), (), ()
@@ -139,11 +139,11 @@ def _articles(in_english: str, in_french: str) -> Phrase:
 
 
 def _owned(owner: NounPhrase | Name, owned: Features) -> tuple[Phrase, Phrase]:
-    """Realise "the teacher 's" and "du professeur": 's is both the article of what is owned and de."""
-    realised, genitive = _nominal(owner), Meaning()
+    """Realize "the teacher 's" and "du professeur": 's is both the article of what is owned and de."""
+    realized, genitive = _nominal(owner), Meaning()
     ((_, article),) = DETERMINERS["the"].words(owned)
-    before = Phrase(realised.english + words("'s", genitive), words(article, genitive, article=True))
-    return before, Phrase((), words("de", genitive) + realised.french)
+    before = Phrase(realized.english + words("'s", genitive), words(article, genitive, article=True))
+    return before, Phrase((), words("de", genitive) + realized.french)
 
 
 def _adjective(adjective: Adjective, features: Features) -> Phrase:
@@ -156,7 +156,7 @@ def _adjective(adjective: Adjective, features: Features) -> Phrase:
 
 
 def _attribute(adjective: Adjective, features: Features) -> Phrase:
-    """Realise an adjective at its noun; there a masculine singular may have a form before a vowel: un bel arbre."""
+    """Realize an adjective at its noun; there a masculine singular may have a form before a vowel: un bel arbre."""
     in_english, (token,) = _adjective(adjective, features)
     if features.gender == "m" and not features.plural:
         token = token._replace(before_vowel=adjective.before_vowel)
@@ -187,7 +187,7 @@ def _relative(relative: Relative, antecedent: NounPhrase) -> Phrase:
 
 
 class _Verbal(NamedTuple):
-    """A realised predicate; the English auxiliary stands apart, because a question puts it before the subject."""
+    """A realized predicate; the English auxiliary stands apart, because a question puts it before the subject."""
 
     auxiliary: tuple[Token, ...]
     english: tuple[Token, ...]
@@ -195,7 +195,7 @@ class _Verbal(NamedTuple):
 
 
 def _predicate(p: Predicate, context: Context) -> _Verbal:
-    """Realise a verb and all that goes with it; a clitic is linked with its pronoun alone."""
+    """Realize a verb and all that goes with it; a clitic is linked with its pronoun alone."""
     m = Meanings(frequency=adverb(p.frequency))
     inner = replace(context, clitics=(), inverted=False, negated=context.negated or bool(p.negation))
     auxiliary, verb = english_verb(p, context, m)
@@ -259,11 +259,11 @@ def _complement(p: Predicate, context: Context) -> Phrase:
 
 
 def _infinitive(p: Predicate, governor: Verb, context: Context) -> Phrase:
-    """Realise "to eat": to is what the governor asks for (essaie de manger), and part of the ending of manger."""
+    """Realize "to eat": to is what the governor asks for (essaie de manger), and part of the ending of manger."""
     to = Meaning()
-    realised = _predicate(p, replace(context, to=to))
-    in_english = words("" if governor.modal else "to", to) + realised.english
-    return Phrase(in_english, words(governor.governs, to) + realised.french)
+    realized = _predicate(p, replace(context, to=to))
+    in_english = words("" if governor.modal else "to", to) + realized.english
+    return Phrase(in_english, words(governor.governs, to) + realized.french)
 
 
 def _degree(degree: str) -> Phrase:
@@ -307,7 +307,7 @@ def _statement(statement: Statement) -> Phrase:
 
 
 def _question(question: Question) -> Phrase:
-    """Realise a question: est-ce que is what the English auxiliary before the subject stands for."""
+    """Realize a question: est-ce que is what the English auxiliary before the subject stands for."""
     clause = question.clause
     if clause.subject == WHO:
         return _clause(clause)

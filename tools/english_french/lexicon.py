@@ -166,12 +166,12 @@ long         long/longue                before  size     text,sound
 old          vieux/vieille/vieil        before  age      adult,animal,thing,surface,vehicle,place,text,landmark
 young        jeune                      before  age      person,animal
 new          nouveau/nouvelle/nouvel    before  novelty  thing,vehicle,text,building,surface,sound
-red          rouge                      after   colour   garment,vehicle,fruit,wine,thing,lid
-green        vert                       after   colour   garment,vehicle,fruit,thing,lid,nature
-blue         bleu                       after   colour   garment,vehicle,thing,lid,glassy
-white        blanc/blanche              after   colour   garment,animal,building,thing,wine,furniture
-black        noir                       after   colour   garment,animal,vehicle,thing
-grey         gris                       after   colour   garment,animal,building,landmark
+red          rouge                      after   color    garment,vehicle,fruit,wine,thing,lid
+green        vert                       after   color    garment,vehicle,fruit,thing,lid,nature
+blue         bleu                       after   color    garment,vehicle,thing,lid,glassy
+white        blanc/blanche              after   color    garment,animal,building,thing,wine,furniture
+black        noir                       after   color    garment,animal,vehicle,thing
+grey         gris                       after   color    garment,animal,building,landmark
 tired        fatigué                    after   state    person,animal
 happy        heureux                    after   state    person
 sad          triste                     after   opinion  person,tale,sound
@@ -354,7 +354,7 @@ NUMERALS = {
     "eight": "*huit", "nine": "neuf", "ten": "dix", "eleven": "*onze", "twelve": "douze",
 }  # fmt: skip
 # a beautiful big clean old red italian car; "alone" comes only after be
-ADJECTIVE_ORDER = ("opinion", "size", "state", "age", "novelty", "colour", "origin", "alone")
+ADJECTIVE_ORDER = ("opinion", "size", "state", "age", "novelty", "color", "origin", "alone")
 DEGREES = {"very": "très", "too": "trop"}
 COMPARISONS = {"more": ("plus", "than"), "less": ("moins", "than"), "as": ("aussi", "as")}
 SENSATIONS = {"hungry": "faim", "thirsty": "soif", "right": "raison", "wrong": "tort"}

@@ -37,7 +37,7 @@ _FIXED = frozenset({"place", "open", "nature", "landmark"})
 _PUBLIC = _FIXED | PEOPLE | {"animal"}  # one's own only where "own" says so
 _PARTS = ("door", "window", "wall", "key", "garden", "kitchen", "bedroom")  # of a building
 _SMALL = frozenset({"thing", "text", "food", "drink"})  # what may lie on a table
-_KINDS = ("opinion", "size", "state", "age", "novelty", "colour", "origin")
+_KINDS = ("opinion", "size", "state", "age", "novelty", "color", "origin")
 _EXCLUSIVE = ("age", "novelty")
 _NEIGHBOURHOODS = {"behind": 1, "in front of": 1, "near": 2, "far from": 0.6, "between": 0.6}
 _POSSESSIVES = {(1, False): "my", (1, True): "our", (2, True): "your", (3, True): "their"}
@@ -129,7 +129,7 @@ class NominalSampler(ABC):
     def noun_phrase(
         self, noun: Noun, determiners: Determiners, actor: Actor | None = None, heavy: bool = True
     ) -> NounPhrase:
-        """Draw what stands round a noun; a heavy phrase may end in a relative clause or a prepositional phrase."""
+        """Draw what goes around a noun; a heavy phrase may end in a relative clause or a prepositional phrase."""
         plural = not noun.mass and self.chance(0.12 if noun.classes & {"place", "open"} else 0.38)
         self.plurals = self.plurals or plural
         self.room -= 2

@@ -50,7 +50,7 @@ _ROOM = {
     "quality": 2, "comparison": 5, "location": 4, "sensation": 1, "age": 4,
 }  # fmt: skip
 _MOVABLE = ("thing", "text", "food", "vehicle")  # what may be somewhere
-_PREDICATIVE = ("opinion", "size", "state", "age", "colour", "origin", "alone")
+_PREDICATIVE = ("opinion", "size", "state", "age", "color", "origin", "alone")
 _GRADED = ("opinion", "size", "state", "age")  # very old, as old as
 _LASTING = ("state", "opinion", "alone")  # what one may become: "will be tired", but not "will be red"
 _ACCIDENTS = ("fall", "lose")  # what nobody wants to do
@@ -65,7 +65,7 @@ class Setting:
     inside: Literal["", "that", "relative", "question"] = ""
     reported: bool = False  # in the past, where only states go well: she said that he was tired
     negated: bool = False  # by a verb above
-    timed: bool = False  # there is an adverb of time already, or none is wanted
+    timed: bool = False  # there is an adverb of time already, or none is needed
     light: bool = False  # what follows must not be taken for a part of the object
 
 
@@ -117,8 +117,8 @@ class PredicateSampler(NominalSampler):
     def _in_relative(self, weights: dict[str, float]) -> dict[str, float]:
         if self.licensed == "that-clause-in-relative" and "saying" in weights:
             return {"saying": 1}
-        wanted = ("transitive", "giving") if self.licensed == "clitic-in-relative" else weights
-        return {kind: weight for kind, weight in weights.items() if kind in wanted and kind != "saying"}
+        kinds = ("transitive", "giving") if self.licensed == "clitic-in-relative" else weights
+        return {kind: weight for kind, weight in weights.items() if kind in kinds and kind != "saying"}
 
     def verb(self, kind: str, actor: Actor | None, setting: Setting, suits: Callable[[Verb], bool] = bool) -> Verb:
         """Draw a verb of this kind that goes with the subject and the tense."""

@@ -34,7 +34,7 @@ _SUBJECTS = {
 }  # fmt: skip
 _WORKING = ("sleep", "work", "play", "sing")
 _MEETING = ("meet", "buy", "find", "lose", "see", "wait for")
-_REASONS = ("opinion", "size", "state", "age", "colour")
+_REASONS = ("opinion", "size", "state", "age", "color")
 
 
 def anaphor(phrase: NounPhrase) -> Pronoun:
@@ -99,7 +99,7 @@ class Sampler(PredicateSampler):
         adjective = self.adjective(thing.noun.classes, [kind for kind in _REASONS if kind not in used])
         if adjective is None or not thing.noun.classes.isdisjoint(("person", "animal")):
             return None
-        degree = "" if adjective.kind == "colour" else self.pick(["", "very", "too"])
+        degree = "" if adjective.kind == "color" else self.pick(["", "very", "too"])
         self.room -= 3 + bool(degree)
         quality = Predicate(tense=setting.tense, complement=Quality((adjective,), degree))
         return Clause(subject=anaphor(thing), predicates=(quality,))
@@ -166,8 +166,8 @@ class Sampler(PredicateSampler):
             if verbs and not setting.reported:
                 self.room -= 2
                 return self.timed(Predicate(verb=self.pick(verbs), tense=setting.tense, object=anaphor(thing)), setting)
-        said = first.complement.adjectives if isinstance(first.complement, Quality) else ()
-        actor = replace(actor, described=actor.described + said)
+        described = first.complement.adjectives if isinstance(first.complement, Quality) else ()
+        actor = replace(actor, described=actor.described + described)
         return self._any(actor, setting, lambda verb: verb.state or verb != first.verb)
 
     def _handling(self, noun: Noun, actor: Actor, setting: Setting) -> list[Verb]:

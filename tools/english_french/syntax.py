@@ -132,7 +132,7 @@ class That:
 
 @dataclass(frozen=True, kw_only=True)
 class Predicate:
-    """A verb with what goes round it."""
+    """A verb with what goes around it."""
 
     verb: Verb = BE
     tense: Tense = "present"

@@ -21,7 +21,7 @@ class Meanings:
 
 @dataclass(frozen=True)
 class Context:
-    """What a predicate must know about the clause round it."""
+    """What a predicate must know about the clause around it."""
 
     english: Features  # of the subject; they differ in "there are", il y a
     french: Features
@@ -70,7 +70,7 @@ def french_verb(p: Predicate, context: Context, m: Meanings, clitics: tuple[Toke
 
 
 def adverb(entry: Adverb | None) -> Phrase:
-    """Realise an adverb, if there is one."""
+    """Realize an adverb, if there is one."""
     if entry is None:
         return Phrase()
     meanings = {link: Meaning() for link in entry.links}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
-from statistics import fmean, stdev
+from statistics import fmean
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -30,18 +30,13 @@ def interval(values: Collection[float]) -> Interval:
 
     if len(values) < 2:
         raise ValueError(f"values holds {len(values)} number; expected two or more")
-    half = stats.t.ppf(0.975, len(values) - 1) * stdev(values) / math.sqrt(len(values))
+    half = stats.t.ppf(0.975, len(values) - 1) * stats.sem(list(values))
     return Interval(fmean(values), float(half))
 
 
 def half_range(values: Collection[float]) -> Interval:
     """The mean and half the distance from the lowest value to the highest."""
     return Interval(fmean(values), (max(values) - min(values)) / 2)
-
-
-def over_seeds(frame: DataFrame, column: str) -> Interval:
-    """The 95% interval of a column over seeds; several rows of a seed are averaged first."""
-    return interval(frame.groupby("seed")[column].mean())
 
 
 def unnest(frame: DataFrame, column: str, names: Sequence[str] | None = None) -> DataFrame:
@@ -90,7 +85,7 @@ def mean_and_range(values: Collection[float], digits: int = 1) -> str:
     return mean if min(known) == max(known) else f"{mean} ({low}–{high})"
 
 
-def table(frame: DataFrame, by: str, digits: Mapping[str, int]) -> DataFrame:
+def ranges(frame: DataFrame, by: str, digits: Mapping[str, int]) -> DataFrame:
     """`mean_and_range` for each value of `by`, over its seeds, of the columns that `digits` gives their decimals."""
     cells = {column: partial(mean_and_range, digits=count) for column, count in digits.items()}
     return frame.groupby(by, sort=False).agg(cells).rename_axis(None)
