@@ -17,13 +17,11 @@ from tfbook import runtime
 
 
 def woven() -> Iterator[str]:
-    """The classes and functions that cells of the lessons hold; for a method, its class."""
+    """The classes, functions and methods that cells of the lessons hold."""
     for path in book.lessons():
         for cell in book.read(path).cells:
             if cell.cell_type == "code" and (found := weave.WOVEN.fullmatch(weave.first_line(cell))):
-                name = found[1]
-                owner = name.rpartition(".")[0]
-                yield owner if inspect.isclass(pkgutil.resolve_name(owner)) else name
+                yield found[1]
 
 
 def holders(thing: object) -> set[tuple[str, str]]:
@@ -49,6 +47,9 @@ def restored() -> Iterator[None]:
 
 @pytest.mark.parametrize("name", sorted(set(woven())))
 def test_an_edited_copy_is_used_by_every_module_until_it_is_restored(name: str) -> None:
+    """A method is edited with its class."""
+    owner = name.rpartition(".")[0]
+    name = owner if inspect.isclass(pkgutil.resolve_name(owner)) else name
     original = pkgutil.resolve_name(name)
     module, _, short = name.rpartition(".")
     source = compile(weave.source_of(name), "a cell", "exec", flags=__future__.annotations.compiler_flag)

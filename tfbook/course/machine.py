@@ -29,6 +29,7 @@ PACKAGES = {  # the name for pip: the name for Python
     "matplotlib": "matplotlib",
     "cycler": "cycler",
     "seaborn": "seaborn",
+    "pandas": "pandas",
     "pillow": "PIL",
     "ipython": "IPython",
     "tqdm": "tqdm",
