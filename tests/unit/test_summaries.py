@@ -111,3 +111,8 @@ def test_what_no_seed_has_is_a_dash() -> None:
 def test_numbers_are_written_in_a_format_and_holes_left_blank() -> None:
     frame = pd.DataFrame({"a": [0.5, math.nan]})
     assert summaries.formatted(frame, ".0%")["a"].tolist() == ["50%", ""]
+
+
+def test_what_is_written_does_not_hang_on_the_last_bit() -> None:
+    frame = pd.DataFrame({"a": [82.25, math.nextafter(82.25, 83), math.nextafter(82.25, 82)]})
+    assert summaries.formatted(frame, ".1f")["a"].tolist() == ["82.2"] * 3

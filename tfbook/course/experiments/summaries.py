@@ -92,5 +92,8 @@ def ranges(frame: DataFrame, by: str, digits: Mapping[str, int]) -> DataFrame:
 
 
 def formatted(frame: DataFrame, spec: str) -> DataFrame:
-    """The numbers as text in a format such as ".1f", and nothing where there is none."""
-    return frame.map(lambda value: "" if math.isnan(value) else format(value, spec))
+    """The numbers as text in a format such as ".1f", and nothing where there is none.
+
+    The noise of adding floats is rounded away first, so that every version of pandas gives the same text.
+    """
+    return frame.map(lambda value: "" if math.isnan(value) else format(round(value, 9), spec))
