@@ -46,10 +46,6 @@ class TestInterval:
         with pytest.raises(ValueError, match="values holds 1 number; expected two or more"):
             interval([1.0])
 
-    def test_draws_of_a_seed_are_averaged_first(self) -> None:
-        frame = pd.DataFrame([{"seed": seed, "x": x} for seed, x in ((1, 0.0), (1, 2.0), (2, 3.0), (3, 5.0))])
-        assert summaries.over_seeds(frame, "x") == interval([1.0, 3.0, 5.0])
-
     @pytest.mark.parametrize(
         ("spec", "text"), [(".1f", "0.1 ± 0.0"), ("+.2f", "+0.12 ± 0.04"), (".0%", "12% ± 4%")], ids=str
     )
@@ -97,8 +93,8 @@ def test_bands_may_be_confidence_intervals() -> None:
     assert half_range([80.0, 95.0]) == (87.5, 7.5)
 
 
-def test_the_table_shows_mean_and_range_of_what_it_is_asked_for() -> None:
-    shown = summaries.table(RUNS, "model", {"size": 0, "test": 2})
+def test_ranges_are_shown_of_what_it_is_asked_for() -> None:
+    shown = summaries.ranges(RUNS, "model", {"size": 0, "test": 2})
     assert list(shown.columns) == ["size", "test"]
     assert shown.loc["recurrent"].tolist() == ["7,000", "87.50 (80.00–95.00)"]
     assert shown.loc["Transformer"].tolist() == ["7,000", "90.00"], "both seeds have the same"

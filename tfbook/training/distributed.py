@@ -42,7 +42,7 @@ def world_size() -> int:
 
 
 def rank() -> int:
-    """This one's number, from 0; number 0 writes files and speaks to the reader."""
+    """This one's number, from 0; number 0 writes files and prints."""
     return dist.get_rank() if world_size() > 1 else 0
 
 

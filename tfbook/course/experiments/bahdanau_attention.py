@@ -15,7 +15,7 @@ from tfbook.attention.implementations import masked_softmax
 from tfbook.attention.scoring import AdditiveScore
 from tfbook.course.experiments import experiment
 from tfbook.course.experiments.cost import kept_bytes, parameters
-from tfbook.course.experiments.summaries import table
+from tfbook.course.experiments.summaries import ranges
 from tfbook.course.experiments.translators import (
     LENGTHS,
     Task,
@@ -83,7 +83,7 @@ def summary_table(frame: DataFrame) -> DataFrame:
     buckets = {f"{low}–{high} words": frame["by_length"].str[i].str[2] for i, (low, high) in enumerate(LENGTHS)}
     named = frame.assign(**buckets).rename(columns={"template": "new constructions"})
     scores = dict.fromkeys([*buckets, "new constructions"], 1)
-    return table(named, "decoder", {"parameters": 0, **scores, "alignment error": 3}).T
+    return ranges(named, "decoder", {"parameters": 0, **scores, "alignment error": 3}).T
 
 
 # ---- live: gradients, time and memory ----------------------------------------------------------------------------

@@ -39,11 +39,6 @@ def half_range(values: Collection[float]) -> Interval:
     return Interval(fmean(values), (max(values) - min(values)) / 2)
 
 
-def over_seeds(frame: DataFrame, column: str) -> Interval:
-    """The 95% interval of a column over seeds; several rows of a seed are averaged first."""
-    return interval(frame.groupby("seed")[column].mean())
-
-
 def unnest(frame: DataFrame, column: str, names: Sequence[str] | None = None) -> DataFrame:
     """A row for each point of the lists in `column`, beside what else stands in the list's row.
 
@@ -90,7 +85,7 @@ def mean_and_range(values: Collection[float], digits: int = 1) -> str:
     return mean if min(known) == max(known) else f"{mean} ({low}–{high})"
 
 
-def table(frame: DataFrame, by: str, digits: Mapping[str, int]) -> DataFrame:
+def ranges(frame: DataFrame, by: str, digits: Mapping[str, int]) -> DataFrame:
     """`mean_and_range` for each value of `by`, over its seeds, of the columns that `digits` gives their decimals."""
     cells = {column: partial(mean_and_range, digits=count) for column, count in digits.items()}
     return frame.groupby(by, sort=False).agg(cells).rename_axis(None)
