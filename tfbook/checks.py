@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+import torch
 from torch import Tensor
 
 
@@ -44,3 +47,22 @@ def check_rows(target: Tensor, rows: int) -> None:
     """One target for each source sentence."""
     if len(target) != rows:
         raise ValueError(f"target has {len(target)} rows; expected {rows}, one for each source sentence")
+
+
+def check_scores(scores: Tensor, mask: Tensor | None) -> None:
+    """Floating-point scores, and a Boolean mask that broadcasts to their shape. Raises TypeError for another dtype."""
+    if not scores.is_floating_point():
+        raise TypeError(f"scores has dtype {scores.dtype}; expected floating-point numbers")
+    if mask is None:
+        return
+    if mask.dtype != torch.bool:
+        raise TypeError(f"mask has dtype {mask.dtype}; expected torch.bool, where True means 'may attend'")
+    if not broadcasts(mask, scores.shape):
+        expected = f"one that broadcasts to scores, {tuple(scores.shape)}"
+        raise ValueError(f"mask has shape {tuple(mask.shape)}; expected {expected}")
+
+
+def broadcasts(tensor: Tensor, shape: Sequence[int]) -> bool:
+    """Whether the tensor broadcasts to this shape and not to more than that."""
+    pairs = zip(tensor.shape[::-1], shape[::-1], strict=False)
+    return tensor.ndim <= len(shape) and all(n in (1, m) for n, m in pairs)

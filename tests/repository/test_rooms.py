@@ -14,13 +14,14 @@ ROOT = Path(__file__).parents[2]
 ALLOWED: dict[str, set[str]] = {  # what a room may import besides itself
     "checks": set(),
     "files": set(),
+    "parts": set(),
     "plot": set(),
     "runtime": {"checks"},
     "text": {"checks"},
-    "attention": {"checks"},
-    "models": {"attention", "text", "checks"},
+    "attention": {"checks", "parts"},
+    "models": {"attention", "text", "checks", "parts"},
     "training": {"runtime", "files", "checks", "text", "attention"},
-    "generation": {"models", "attention", "text", "checks", "runtime"},
+    "generation": {"models", "attention", "text", "checks", "parts", "runtime"},
     "data": {"text", "files", "checks"},
     "interop": {"models", "attention"},
 }

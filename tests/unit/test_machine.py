@@ -179,7 +179,7 @@ class TestDevice:
         message = "CUDA error: no kernel image is available\nCompile with TORCH_USE_CUDA_DSA"
         monkeypatch.setattr(torch, "full", raising(RuntimeError(message)))
         expected = "cpu does not work (CUDA error: no kernel image is available)"
-        assert machine.device() == Finding("problem", expected, "Set TFBOOK_DEVICE=cpu to continue without it.")
+        assert machine.compute_device() == Finding("problem", expected, "Set TFBOOK_DEVICE=cpu to continue without it.")
 
     def test_one_that_computes_nonsense(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(torch, "full", lambda *arguments, device: torch.zeros(2, 3))
@@ -195,7 +195,7 @@ class TestDevice:
     def test_a_gpu_that_torch_cannot_use(self, monkeypatch: pytest.MonkeyPatch, cuda: str | None, fix: str) -> None:
         monkeypatch.setattr(machine, "_nvidia_gpu", lambda: "Tesla T4")
         monkeypatch.setattr(torch.version, "cuda", cuda)
-        assert machine.device() == Finding("note", "cpu, while Tesla T4 is unused", fix)
+        assert machine.compute_device() == Finding("note", "cpu, while Tesla T4 is unused", fix)
 
     @pytest.mark.parametrize("variable", ["TFBOOK_DEVICE", "CUDA_VISIBLE_DEVICES"])
     def test_a_gpu_that_the_reader_left_out(self, monkeypatch: pytest.MonkeyPatch, variable: str) -> None:

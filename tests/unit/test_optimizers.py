@@ -73,7 +73,7 @@ def test_an_embedding_tied_to_the_output_is_a_group_of_its_own() -> None:
 @pytest.mark.parametrize("position", ["learned", "relative", "rotary"])
 def test_the_hidden_matrices_are_those_of_the_blocks(position: str) -> None:
     """Six a block: neither the tied embedding nor that of positions."""
-    model = Gpt(9, Config(d_model=8, heads=2, d_ff=12, layers=3, position=position))
+    model = Gpt(9, Config(d_model=8, heads=2, d_ff=12, layers=3, position=POSITIONS[position]))
     names = {id(parameter): name for name, parameter in model.named_parameters()}
     found = [names[id(matrix)] for matrix in hidden_matrices(model)]
     parts = [f"mixer.branch.W_{part}" for part in "QKVO"]
@@ -249,7 +249,7 @@ def test_a_state_of_which_one_part_does_not_fit_changes_no_part() -> None:
 def test_fit_learns_a_text_with_either(optimizer: str) -> None:
     """From ln 9 to nearly nothing: the same eight words again and again."""
     torch.manual_seed(0)
-    model, ids = Gpt(9, replace(SIZES, layers=2, activation=GPT2.activation)), torch.arange(9)[None]
+    model, ids = Gpt(9, replace(SIZES, layers=2, feed_forward=GPT2.feed_forward)), torch.arange(9)[None]
 
     def loss(model: nn.Module, ids: Tensor) -> Tensor:
         return nn.functional.cross_entropy(model(ids[:, :-1])[0], ids[0, 1:])

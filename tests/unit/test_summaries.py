@@ -46,6 +46,9 @@ class TestInterval:
         with pytest.raises(ValueError, match="values holds 1 number; expected two or more"):
             interval([1.0])
 
+    def test_equal_values_have_no_width(self) -> None:
+        assert interval(pd.Series([2.0, 2.0, 2.0])) == (2.0, 0.0)
+
     @pytest.mark.parametrize(
         ("spec", "text"), [(".1f", "0.1 ± 0.0"), ("+.2f", "+0.12 ± 0.04"), (".0%", "12% ± 4%")], ids=str
     )

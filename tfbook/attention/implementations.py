@@ -7,7 +7,7 @@ queries, keys and values that are already split into heads; all have one signatu
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import wraps
 
@@ -17,6 +17,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from tfbook.attention.masks import Both, Causal, Mask, as_mask
+from tfbook.checks import broadcasts, check_scores
 
 
 def masked_softmax(scores: Float[Tensor, "*rows key"], mask: Bool[Tensor, "..."] | None) -> Float[Tensor, "*rows key"]:
@@ -26,31 +27,13 @@ def masked_softmax(scores: Float[Tensor, "*rows key"], mask: Bool[Tensor, "..."]
     `scores`; None allows every key. Raises TypeError when the scores are no floating-point numbers or the mask is not
     Boolean, ValueError when the mask does not fit.
     """
-    _check_scores(scores, mask)
+    check_scores(scores, mask)
     if mask is None:
         return torch.softmax(scores, dim=-1)
     some = mask.any(dim=-1, keepdim=True)  # a row of blocked keys alone would be 0/0
     blocked = torch.zeros_like(mask, dtype=scores.dtype).masked_fill(some & ~mask, -torch.inf)
     weights = torch.softmax(scores + blocked, dim=-1)
     return weights if some.all() else weights * some
-
-
-def _check_scores(scores: Tensor, mask: Tensor | None) -> None:
-    if not scores.is_floating_point():
-        raise TypeError(f"scores has dtype {scores.dtype}; expected floating-point numbers")
-    if mask is None:
-        return
-    if mask.dtype != torch.bool:
-        raise TypeError(f"mask has dtype {mask.dtype}; expected torch.bool, where True means 'may attend'")
-    if not _broadcasts(mask, scores.shape):
-        expected = f"one that broadcasts to scores, {tuple(scores.shape)}"
-        raise ValueError(f"mask has shape {tuple(mask.shape)}; expected {expected}")
-
-
-def _broadcasts(tensor: Tensor, shape: Sequence[int]) -> bool:
-    """Whether the tensor broadcasts to this shape and not to more than that."""
-    pairs = zip(tensor.shape[::-1], shape[::-1], strict=False)
-    return tensor.ndim <= len(shape) and all(n in (1, m) for n, m in pairs)
 
 
 # ---- attention implementations -----------------------------------------------------------------------------------
@@ -124,7 +107,7 @@ def admit(
     Raises ValueError for shapes that do not fit and NotImplementedError for what `supports` leaves out.
     """
     _check_shapes(q, k, v)
-    if bias is not None and not _broadcasts(bias, _shape(q, k)):
+    if bias is not None and not broadcasts(bias, _shape(q, k)):
         raise ValueError(f"bias has shape {tuple(bias.shape)}; expected one that broadcasts to {_shape(q, k)}")
     rule = as_mask(mask)
     supports.refuse(name, rule, bias, dropout)
@@ -157,7 +140,7 @@ def dense_mask(mask: Mask | None, q: Tensor, k: Tensor) -> Bool[Tensor, "..."] |
     if mask is None or (type(mask) is PLAIN_CAUSAL and q.shape[2] == 1 <= k.shape[2]):  # the last position sees all
         return None
     allowed = mask.dense(q.shape[2], k.shape[2], q.device)
-    if not _broadcasts(allowed, _shape(q, k)):
+    if not broadcasts(allowed, _shape(q, k)):
         raise ValueError(f"mask has shape {tuple(allowed.shape)}; expected one that broadcasts to {_shape(q, k)}")
     return allowed[(None,) * (4 - allowed.ndim)]
 

@@ -141,7 +141,7 @@ def torch_and_vision() -> Finding:
 # ---- device and threads ------------------------------------------------------------------------------------------
 
 
-def device() -> Finding:
+def compute_device() -> Finding:
     """The device that lessons use works, and no GPU is unused by mistake."""
     import torch
 
@@ -310,7 +310,7 @@ CHECKS: dict[str, Check] = {
     "Python": python,
     "packages": packages,
     "torch": torch_and_vision,
-    "device": device,
+    "device": compute_device,
     "threads": threads,
     "settings": settings,
     "data folder": data_folder,

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from tfbook import runtime
+from tfbook.attention.tuned import joined_projections
 from tfbook.training import distributed, optimizers
 from tfbook.training.checkpoints import History, resume, save_checkpoint
 from tfbook.training.losses import Loss, at_least_one
@@ -240,7 +241,7 @@ def fit(
     optimizer = _optimizer(model, recipe)
     history = History() if checkpoint is None else resume(checkpoint, model, optimizer)
     distributed.broadcast(model.train())
-    with _interrupt_as_flag() as stop, _progress(history.steps, recipe.steps) as bar:
+    with joined_projections(model), _interrupt_as_flag() as stop, _progress(history.steps, recipe.steps) as bar:
         last = history.steps >= recipe.steps
         while not last:
             start, before = time.perf_counter(), history.elapsed

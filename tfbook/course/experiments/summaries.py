@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
-from statistics import fmean, stdev
+from statistics import fmean
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ def interval(values: Collection[float]) -> Interval:
 
     if len(values) < 2:
         raise ValueError(f"values holds {len(values)} number; expected two or more")
-    half = stats.t.ppf(0.975, len(values) - 1) * stdev(values) / math.sqrt(len(values))
+    half = stats.t.ppf(0.975, len(values) - 1) * stats.sem(list(values))
     return Interval(fmean(values), float(half))
 
 

@@ -145,7 +145,7 @@ def training_seconds(models: Mapping[str, nn.Module], batch: Batch, rounds: int)
 
     def step(name: str) -> None:
         with runtime.autocast():
-            loss = translation_loss(models[name], batch)
+            loss = translation_loss(models[name], batch).mean
         optimizers[name].zero_grad()
         loss.backward()
         optimizers[name].step()
