@@ -183,17 +183,15 @@ def setup(number: int = 0) -> Runtime:
 
 # ---- edited classes and functions in place of the package's ------------------------------------------------------
 
-_replaced: list[tuple[ModuleType, str, object]] = []  # (module, name, the object that the module held before)
+_replaced: list[tuple[object, object]] = []  # (the package's object, the edited one)
 
 
-def _holders(name: str) -> list[ModuleType]:
-    """The modules of tfbook that hold a class or function called `name` (an exercise about it is neither)."""
-    modules = [module for key, module in sorted(sys.modules.items()) if key.partition(".")[0] == "tfbook"]
-    return [module for module in modules if getattr(vars(module).get(name), "__name__", None) == name]
+def _modules() -> list[ModuleType]:
+    return [module for name, module in sorted(sys.modules.items()) if name.partition(".")[0] == "tfbook"]
 
 
 def _put(new: object, old: object) -> None:
-    """Puts `new` wherever a module of tfbook holds `old`, whatever it calls it there."""
+    """Puts `new` wherever a module of tfbook holds `old`, under whatever name."""
     for module in _modules():
         for name in [name for name, held in vars(module).items() if held is old]:
             setattr(module, name, new)
@@ -203,7 +201,7 @@ def use(edited: T) -> T:
     """Puts an edited class or function in place of the package's object of the same name, in every tfbook module.
 
     Models built afterwards use it; `restore()` undoes it. Raises LookupError when tfbook has no such name, or several
-    different objects of that name.
+    different objects of that name (an exercise is neither a class nor a function, and is kept).
     """
     name = getattr(edited, "__name__", None)
     if not isinstance(name, str) or not callable(edited):
