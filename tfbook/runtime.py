@@ -183,7 +183,7 @@ def setup(number: int = 0) -> Runtime:
 
 # ---- edited classes and functions in place of the package's ------------------------------------------------------
 
-_replaced: list[tuple[object, object]] = []  # (the package's object, the edited one)
+_replaced: list[tuple[object, object]] = []  # (what the package held, what took its place)
 
 
 def _modules() -> list[ModuleType]:
@@ -200,8 +200,8 @@ def _put(new: object, old: object) -> None:
 def use(edited: T) -> T:
     """Puts an edited class or function in place of the package's object of the same name, in every tfbook module.
 
-    Models built afterwards use it; `restore()` undoes it. Raises LookupError when tfbook has no such name, or several
-    different objects of that name (an exercise is neither a class nor a function, and is kept).
+    Models built afterwards use it; `restore()` undoes it. Raises LookupError when tfbook has no such name, or different
+    objects of that name (an exercise about it is neither class nor function, and stays).
     """
     name = getattr(edited, "__name__", None)
     if not isinstance(name, str) or not callable(edited):

@@ -167,7 +167,7 @@ def running_text(texts: Sequence[Sequence[int]]) -> Rows:
     return Rows(ids, torch.full((len(ids),), LONGEST), torch.zeros_like(ids), torch.zeros(len(ids), dtype=torch.int64))
 
 
-def prediction_loss(model: LanguageModel, batch: MaskedBatch) -> Tensor:
+def prediction_loss(model: LanguageModel, batch: MaskedBatch) -> training.Loss:
     """Mean cross-entropy of the masked tokens, in nats, each predicted from the output at its own position."""
     asked = batch.masked.targets != IGNORE_INDEX
     return masked_token_loss(model(batch.masked.ids)[asked], batch.masked.targets[asked])
@@ -221,7 +221,7 @@ def _electra(vocab: int) -> Electra:
     return Electra(MaskedLanguageModel(fresh(vocab, generator)), fresh(vocab, SMALL))
 
 
-def replaced_loss(model: Electra, batch: MaskedBatch) -> Tensor:
+def replaced_loss(model: Electra, batch: MaskedBatch) -> training.Loss:
     """ELECTRA's: was this token replaced?"""
     return electra_loss(model, batch.masked, batch.rows.lengths)
 
@@ -232,8 +232,8 @@ OBJECTIVES = {  # what is built, its loss, and the part of it that is fine-tuned
 }
 
 
-def _one_step(model: nn.Module, loss: Callable[[Any, MaskedBatch], Tensor], batch: MaskedBatch) -> None:
-    loss(model, batch).backward()
+def _one_step(model: nn.Module, loss: Callable[[Any, MaskedBatch], training.Loss], batch: MaskedBatch) -> None:
+    loss(model, batch).mean.backward()
 
 
 # ---- stored: smaller models --------------------------------------------------------------------------------------
@@ -302,7 +302,7 @@ def student(
     model = MaskedLanguageModel(student_of(teacher.bert, layers)).to(runtime.device())
     model.head.load_state_dict(teacher.head.state_dict())
 
-    def both(model: MaskedLanguageModel, batch: MaskedBatch) -> Tensor:
+    def both(model: MaskedLanguageModel, batch: MaskedBatch) -> training.Loss:
         asked = batch.masked.targets != IGNORE_INDEX
         logits = [m.head(m.bert(batch.masked.ids, batch.rows.lengths)[asked]) for m in (model, teacher)]
         return distillation_loss(*logits) + mlm_loss(model, batch)
