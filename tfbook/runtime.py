@@ -191,7 +191,7 @@ def _modules() -> list[ModuleType]:
 
 
 def _put(new: object, old: object) -> None:
-    """Puts `new` wherever a module of tfbook holds `old`, whatever it calls it there."""
+    """Puts `new` wherever a module of tfbook holds `old`, under whatever name."""
     for module in _modules():
         for name in [name for name, held in vars(module).items() if held is old]:
             setattr(module, name, new)

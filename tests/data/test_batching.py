@@ -27,7 +27,7 @@ class TestSequences:
         assert sequences.padded(torch.tensor([0, 2]), drop=1).tolist() == [[1, 2], [5, 9]]
 
 
-class TestByLength:
+class TestLengthGroupedSampler:
     def test_the_first_length_counts_then_the_next(self) -> None:
         first, second = torch.tensor([1, 2] * 8), torch.tensor([1, 1, 2, 2] * 4)
         rows = LengthGroupedSampler(first, second, size=4, seed=0)

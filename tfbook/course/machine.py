@@ -25,6 +25,7 @@ PACKAGES = {  # the name for pip: the name for Python
     "torch": "torch",
     "torchvision": "torchvision",
     "numpy": "numpy",
+    "pandas": "pandas",
     "scipy": "scipy",
     "matplotlib": "matplotlib",
     "cycler": "cycler",

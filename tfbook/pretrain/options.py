@@ -31,7 +31,7 @@ class Options:
     accumulate: int = _option(1, "batches per step")
     steps: int = _option(2000, "steps in total, including those before an interruption")
     lr: float = _option(1e-3, "peak learning rate")
-    tables: float = _option(1.0, "factor on it for the table of tokens")
+    embedding_lr_factor: float = _option(1.0, "factor on it for the tied embedding")
     warmup: int = _option(100, "steps over which the learning rate rises")
     final: float = _option(0.1, "final learning rate as a share of the peak")
     beta2: float = _option(0.99, "AdamW's decay rate of squared gradients")
@@ -60,8 +60,9 @@ class Options:
     @property
     def config(self) -> Config:
         """The config of the model, a small GPT-2."""
-        options = {name: getattr(self, name) for name in ("layers", "heads", "d_model", "position", "dropout")}
-        return replace(gpt.GPT2, **options, d_ff=4 * self.d_model, max_length=self.context)
+        options = {name: getattr(self, name) for name in ("layers", "heads", "d_model", "dropout")}
+        position = POSITIONS[self.position]
+        return replace(gpt.GPT2, **options, position=position, d_ff=4 * self.d_model, max_length=self.context)
 
     @property
     def recipe(self) -> training.Recipe:
