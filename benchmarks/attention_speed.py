@@ -1,4 +1,4 @@
-"""Time of `tfbook.attention.multi_head.MultiHeadAttention` against PyTorch's and x-transformers' layer, forward and backward.
+"""Time of `tfbook.attention.MultiHeadAttention` against PyTorch's and x-transformers' layer, forward and backward.
 
     pip install x-transformers
     python benchmarks/attention_speed.py [--rounds 30] [--kernels] [--out speed.json]

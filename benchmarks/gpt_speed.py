@@ -4,9 +4,9 @@
     python benchmarks/gpt_speed.py [--nanogpt nanoGPT] [--rounds 5] [--only training] [--out speed.json]
 
 All have one architecture, GPT-2's, in two sizes, and take turns. Training is a few steps on the same batches:
-loss, gradient, clipping, AdamW; ours by `tfbook.training.loop.fit`, in float32 and in the precision that the runtime chooses,
+loss, gradient, clipping, AdamW; ours by `training.fit`, in float32 and in the precision that the runtime chooses,
 the peers in float32 and in bfloat16 autocast. Speaking adds 256 tokens to a prompt of 16 at batch 1; ours by
-`sampling.generate`, with the model as it was trained and frozen by `tfbook.generation.frozen`, freezing included, and all with
+`sampling.generate`, with the model as it was trained and frozen (`generation.frozen`), freezing included, and all with
 weights in float32, bfloat16 and float16. nanoGPT has no cache. A ratio is the middle of the rounds' ratios of our
 tokens a second to theirs. Peers that are not there are left out. Exit status 1 when a bar is missed.
 """

@@ -50,12 +50,12 @@ PEERS = {
 every_peer = pytest.mark.parametrize("peer", PEERS.values(), ids=PEERS)
 
 
-def config(**config: int) -> transformers.BertConfig:
+def config(**sizes: int) -> transformers.BertConfig:
     """Without dropout, so that training is as exact as the rest; attention written out, which ours is not."""
     return transformers.BertConfig(
         **{"vocab_size": 30, "hidden_size": 12, "num_attention_heads": 3, "num_hidden_layers": 2}
         | {"intermediate_size": 20, "max_position_embeddings": 10}
-        | config,
+        | sizes,
         num_labels=LABELS,
         hidden_dropout_prob=0.0,
         attention_probs_dropout_prob=0.0,
@@ -74,9 +74,9 @@ def random(theirs: type[transformers.PreTrainedModel], config: transformers.Bert
 
 def built(peer: Peer, state: dict[str, Tensor], heads: int) -> nn.Module:
     """Our model, in the sizes of the state dict and without dropout."""
-    vocab, config = bert_config(state, heads=heads)
+    vocab, sizes = bert_config(state, heads=heads)
     segments = next(len(weight) for name, weight in state.items() if "token_type" in name)
-    return peer.ours(Bert(vocab, dataclasses.replace(config, dropout=0.0), segments=segments)).eval()
+    return peer.ours(Bert(vocab, dataclasses.replace(sizes, dropout=0.0), segments=segments)).eval()
 
 
 @pytest.fixture(params=PEERS.values(), ids=PEERS)
@@ -181,16 +181,16 @@ def test_both_losses_and_every_gradient_are_the_same() -> None:
 
 
 @pytest.mark.parametrize(("sizes", "millions"), [(BERT_BASE, 110), (BERT_LARGE, 340)], ids=["base", "large"])
-def test_base_and_large_have_as_many_parameters_as_theirs(config: Any, millions: int) -> None:
+def test_base_and_large_have_as_many_parameters_as_theirs(sizes: Any, millions: int) -> None:
     """Devlin et al. (2019, section 3) count 110 and 340 million, to two digits; nothing is computed here."""
     with torch.device("meta"):
-        ours = BertForPretraining(Bert(30_522, config))
+        ours = BertForPretraining(Bert(30_522, sizes))
         theirs = transformers.BertForPreTraining(
             transformers.BertConfig(
-                hidden_size=config.d_model,
-                num_attention_heads=config.heads,
-                num_hidden_layers=config.layers,
-                intermediate_size=config.d_ff,
+                hidden_size=sizes.d_model,
+                num_attention_heads=sizes.heads,
+                num_hidden_layers=sizes.layers,
+                intermediate_size=sizes.d_ff,
             )
         )
     count = sum(weight.numel() for weight in ours.parameters())
@@ -341,8 +341,8 @@ def test_two_tables_are_refused_where_the_model_has_one() -> None:
 
 @pytest.mark.parametrize("kind", ["albert", "linear"])
 def test_a_model_without_names_is_refused(kind: str) -> None:
-    config = dataclasses.replace(BERT, d_model=12, heads=3, d_ff=20, max_length=10, layers=1)
-    model = Albert(30, config, d_embed=4) if kind == "albert" else nn.Linear(2, 2)
+    sizes = dataclasses.replace(BERT, d_model=12, heads=3, d_ff=20, max_length=10, layers=1)
+    model = Albert(30, sizes, d_embed=4) if kind == "albert" else nn.Linear(2, 2)
     state = random(transformers.BertModel, config()).state_dict()
     message = "expected one of Bert, MaskedLanguageModel, BertForPretraining, Classifier, Tagger"
     refused(model, state, TypeError, f"model is a {type(model).__name__}; {message}")
@@ -352,8 +352,8 @@ def test_a_model_edited_in_a_notebook_is_known_by_its_name() -> None:
     """A lesson weaves `class Bert` into its own module."""
     theirs = random(transformers.BertModel, config())
     edited = type("Bert", (Bert,), {})
-    vocab, config = bert_config(theirs.state_dict(), heads=3)
-    assert load_hugging_face(edited(vocab, config), theirs.state_dict()) == Loaded((), POOLER)
+    vocab, sizes = bert_config(theirs.state_dict(), heads=3)
+    assert load_hugging_face(edited(vocab, sizes), theirs.state_dict()) == Loaded((), POOLER)
 
 
 # ---- sizes -------------------------------------------------------------------------------------------------------
@@ -364,9 +364,9 @@ def test_a_model_edited_in_a_notebook_is_known_by_its_name() -> None:
 def test_sizes_are_read_from_the_shapes(config: transformers.BertConfig, peer: Peer) -> None:
     """All but the heads, which no shape shows."""
     state = peer.theirs(config).state_dict()
-    vocab, config = bert_config(state, heads=config.num_attention_heads)
+    vocab, sizes = bert_config(state, heads=config.num_attention_heads)
     assert vocab == config.vocab_size
-    assert config == dataclasses.replace(
+    assert sizes == dataclasses.replace(
         BERT,
         d_model=config.hidden_size,
         heads=config.num_attention_heads,

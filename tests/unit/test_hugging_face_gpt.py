@@ -17,17 +17,16 @@ from tfbook.attention import POSITIONS
 from tfbook.generation.sampling import generate, greedy, top_k
 from tfbook.interop.hugging_face import Loaded, gpt_config, load_hugging_face, save_hugging_face
 from tfbook.models.blocks import Config, PostNorm
-from tfbook.models.feed_forward import FeedForward
 from tfbook.models.gpt import GPT2, GPT2_LARGE, GPT2_MEDIUM, GPT2_SMALL, GPT2_XL, Gpt
 
 EXACT = replace(GPT2, feed_forward=partial(FeedForward, activation=F.gelu))  # without the approximation by tanh
 ACTIVATIONS = {"gelu_new": GPT2, "gelu": EXACT}
 
 
-def config(**config: int | str) -> transformers.GPT2Config:
+def config(**sizes: int | str) -> transformers.GPT2Config:
     """Without dropout, so that training is as exact as the rest; attention written out, which ours is not."""
     return transformers.GPT2Config(
-        **{"vocab_size": 30, "n_embd": 12, "n_head": 3, "n_layer": 2, "n_inner": 20, "n_positions": 16} | config,
+        **{"vocab_size": 30, "n_embd": 12, "n_head": 3, "n_layer": 2, "n_inner": 20, "n_positions": 16} | sizes,
         **dict.fromkeys(("resid_pdrop", "embd_pdrop", "attn_pdrop"), 0.0),
         **dict.fromkeys(("bos_token_id", "eos_token_id")),
         attn_implementation="eager",
@@ -45,9 +44,9 @@ def theirs_with(config: transformers.GPT2Config) -> transformers.GPT2LMHeadModel
 
 def ours_of(theirs: transformers.GPT2LMHeadModel) -> Gpt:
     """Our model with other weights, in the sizes of theirs and without dropout."""
-    vocab, config = gpt_config(theirs.state_dict(), heads=theirs.config.n_head)
+    vocab, sizes = gpt_config(theirs.state_dict(), heads=theirs.config.n_head)
     feed_forward = ACTIVATIONS[theirs.config.activation_function].feed_forward
-    return Gpt(vocab, replace(config, feed_forward=feed_forward, dropout=0.0)).eval()
+    return Gpt(vocab, replace(sizes, feed_forward=feed_forward, dropout=0.0)).eval()
 
 
 @pytest.fixture
@@ -139,12 +138,12 @@ def test_the_loss_and_every_gradient_are_the_same(activation: str) -> None:
 @pytest.mark.parametrize(
     "sizes", [GPT2_SMALL, GPT2_MEDIUM, GPT2_LARGE, GPT2_XL], ids=["small", "medium", "large", "XL"]
 )
-def test_every_size_has_the_shapes_of_theirs(config: Config) -> None:
+def test_every_size_has_the_shapes_of_theirs(sizes: Config) -> None:
     """Name by name; nothing is computed here."""
     with torch.device("meta"):
-        shape = {"n_embd": config.d_model, "n_head": config.heads, "n_layer": config.layers}
+        shape = {"n_embd": sizes.d_model, "n_head": sizes.heads, "n_layer": sizes.layers}
         theirs = transformers.GPT2LMHeadModel(transformers.GPT2Config(**shape)).state_dict()
-        ours = save_hugging_face(Gpt(50_257, config))
+        ours = save_hugging_face(Gpt(50_257, sizes))
     assert {name: weight.shape for name, weight in ours.items()} == {name: w.shape for name, w in theirs.items()}
 
 
@@ -279,9 +278,9 @@ def test_another_head_than_the_table_is_refused(theirs: transformers.GPT2LMHeadM
 def test_sizes_are_read_from_the_shapes(config: transformers.GPT2Config, bare: bool) -> None:
     """All but the heads, which no shape shows, and the activation."""
     theirs = transformers.GPT2LMHeadModel(config)
-    vocab, config = gpt_config((theirs.transformer if bare else theirs).state_dict(), heads=config.n_head)
+    vocab, sizes = gpt_config((theirs.transformer if bare else theirs).state_dict(), heads=config.n_head)
     assert vocab == config.vocab_size
-    assert config == replace(
+    assert sizes == replace(
         GPT2,
         d_model=config.n_embd,
         heads=config.n_head,

@@ -1,4 +1,4 @@
-"""Every implementation against loops in double precision and against the others: outputs, gradients, blocked rows, refusals."""
+"""Every implementation against loops in double precision and the others: outputs, gradients, blocked rows, refusals."""
 
 import itertools
 import math

@@ -68,7 +68,8 @@ Implementation = Callable[..., Tensor]  # implementation(q, k, v, mask=None, bia
 def implementation(supports: Supports) -> Callable[[Implementation], Implementation]:
     """Makes a function an attention implementation: it declares what it supports, and what comes in is checked.
 
-    A Boolean tensor becomes a mask, and a bias gets four axes and finite numbers (`finite_bias`). Raises ValueError for shapes that do not fit and NotImplementedError for what `supports` leaves out.
+    A Boolean tensor becomes a mask, and a bias gets four axes and finite numbers (`finite_bias`). Raises
+    ValueError for shapes that do not fit and NotImplementedError for what `supports` leaves out.
     """
 
     def declare(compute: Implementation) -> Implementation:

@@ -38,7 +38,7 @@ class Position(nn.Module):
         return None
 
     def flops(self, time: int, heads: int) -> int:
-        """Floating-point operations of the matrix products for `time` queries in one layer; most encodings have none."""
+        """Floating-point operations of the matrix products for `time` queries in one layer: most have none."""
         return 0
 
 

@@ -37,8 +37,8 @@ def written_out(used: Implementation, seen: Callable[[Tensor], None]) -> Impleme
 def record(model: nn.Module) -> Iterator[dict[str, Float[Tensor, "batch head query key"]]]:
     """Inside the context, each layer of `model` that has an `implementation` puts its weights under its name.
 
-    What is recorded is what multiplied the values: the same mask, bias and dropout, through the implementation `softmax`, and
-    no key that a sparse implementation leaves out. A layer that is called twice keeps its last weights. Raises ValueError when
+    What is recorded is what multiplied the values: the same mask, bias and dropout, through `softmax`, and no key that
+    a sparse implementation leaves out. A layer that is called twice keeps its last weights. Raises ValueError when
     `model` has no such layer, or one whose implementation is not exact.
     """
     layers = {name: layer for name, layer in model.named_modules() if supports_of(layer)}

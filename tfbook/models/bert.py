@@ -35,7 +35,7 @@ BERT_LARGE = replace(BERT, d_model=1024, heads=16, d_ff=4096, layers=24)  # 340 
 
 
 class Bert(nn.Module):
-    """Tokens, segments and positions added and normalized, then blocks that see all (Devlin et al., 2019, section 3)."""
+    """Tokens, segments and positions, summed and normalized; then blocks that see all (Devlin et al., 2019)."""
 
     def __init__(self, vocab: int, config: Config, *, segments: int = 2):
         super().__init__()
@@ -154,7 +154,7 @@ class Tagger(nn.Module):
 
 
 class BertForPretraining(MaskedLanguageModel):
-    """Both tasks of BERT: which tokens were masked, and does the second segment follow? (section 3.1, tasks 1 and 2)."""
+    """Both tasks of BERT: what was masked, and does the second segment follow? (section 3.1, tasks 1 and 2)."""
 
     def __init__(self, bert: Bert):
         super().__init__(bert)

@@ -16,7 +16,7 @@ def layer_norm(
     bias: Float[Tensor, " d_model"],
     eps: float = 1e-5,
 ) -> Float[Tensor, "*rows d_model"]:
-    """weight · (x − mean) / √(variance + ε) + bias; mean and variance are each vector's own (Ba et al., 2016, eq. 4)."""
+    """weight · (x − mean) / √(variance + ε) + bias; mean and variance of each vector (Ba et al., 2016, eq. 4)."""
     centered = x - x.mean(dim=-1, keepdim=True)
     variance = centered.square().mean(dim=-1, keepdim=True)
     return weight * centered / (variance + eps).sqrt() + bias
