@@ -30,7 +30,6 @@ PACKAGES = {  # the name for pip: the name for Python
     "matplotlib": "matplotlib",
     "cycler": "cycler",
     "seaborn": "seaborn",
-    "pandas": "pandas",
     "pillow": "PIL",
     "ipython": "IPython",
     "tqdm": "tqdm",
