@@ -140,7 +140,8 @@ def seed(number: int) -> None:
 
 def random_state() -> dict[str, Any]:
     """The state of every generator that `seed` seeds, in types that `torch.load` accepts with `weights_only`."""
-    _, keys, *position = np.random.get_state()  # noqa: NPY002
+    legacy: Any = np.random.get_state()  # noqa: NPY002
+    _, keys, *position = legacy
     numpy = (torch.from_numpy(keys.astype(np.int64)), *position)
     state = {"python": random.getstate(), "numpy": numpy, "torch": torch.get_rng_state()}
     state |= {"cuda": torch.cuda.get_rng_state_all()} if torch.cuda.is_available() else {}
@@ -183,13 +184,11 @@ def setup(number: int = 0) -> Runtime:
 
 # ---- edited classes and functions in place of the package's ------------------------------------------------------
 
-_replaced: list[tuple[ModuleType, str, object]] = []  # (module, name, the object that the module held before)
+_replaced: list[tuple[object, object]] = []  # (what the package held, what took its place)
 
 
-def _holders(name: str) -> list[ModuleType]:
-    """The modules of tfbook that hold a class or function called `name` (an exercise about it is neither)."""
-    modules = [module for key, module in sorted(sys.modules.items()) if key.partition(".")[0] == "tfbook"]
-    return [module for module in modules if getattr(vars(module).get(name), "__name__", None) == name]
+def _modules() -> list[ModuleType]:
+    return [module for name, module in sorted(sys.modules.items()) if name.partition(".")[0] == "tfbook"]
 
 
 def _put(new: object, old: object) -> None:

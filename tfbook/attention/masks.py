@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import overload
 
 import torch
 from jaxtyping import Bool, Int
@@ -116,6 +117,18 @@ class Both(Mask):
     ) -> Bool[Tensor, "*#batch #query #key"]:
         """The conjunction of both matrices."""
         return self.first.dense(queries, keys, device) & self.second.dense(queries, keys, device)
+
+
+@overload
+def as_mask(mask: Mask | Tensor) -> Mask: ...
+
+
+@overload
+def as_mask(mask: None) -> None: ...
+
+
+@overload
+def as_mask(mask: Mask | Tensor | None) -> Mask | None: ...
 
 
 def as_mask(mask: Mask | Tensor | None) -> Mask | None:

@@ -119,8 +119,8 @@ def _check(model: LanguageModel, ids: Tensor, max_new_tokens: int, stop: Collect
     if unknown := [token for token in stop if not 0 <= token < vocab]:
         raise ValueError(f"stop holds {unknown[0]}; expected tokens from 0 to {vocab - 1}, the model's vocabulary")
     read = ids.shape[1] + max_new_tokens - 1  # the last token is generated but not read
-    if isinstance(position, Learned) and read > position.table.num_embeddings:
-        learned = f"the model has learned {position.table.num_embeddings} positions"
+    if isinstance(position, Learned) and read > position.embedding.num_embeddings:
+        learned = f"the model has learned {position.embedding.num_embeddings} positions"
         needed = f"a prompt of {ids.shape[1]} tokens and max_new_tokens {max_new_tokens} need {read} positions"
         raise ValueError(f"{needed}; {learned}")
 

@@ -75,7 +75,7 @@ def reading_loss(model: Reader, sentences: Int[Tensor, "3 count word"]) -> Float
     """The mean cross-entropies of both answers, added."""
     ids, *answers = sentences
     pairs = zip(model(ids), answers, strict=True)
-    return sum(F.cross_entropy(logits.flatten(0, 1), right.flatten()) for logits, right in pairs)
+    return sum(F.cross_entropy(logits.flatten(0, 1), right.flatten()) for logits, right in pairs)  # type: ignore[return-value]
 
 
 def reader(encoding: Callable[[], Position], seed: int, *, steps: int) -> Reader:
@@ -132,7 +132,7 @@ def trained(
 ) -> tuple[LanguageModel, training.History]:
     """A small model of the characters of `text` that never saw more than `TRAINED` of them at once, and its history."""
     runtime.seed(seed)
-    model = kind(len(text.characters) + 1, replace(SIZES, position=position)).to(runtime.device())
+    model = kind(len(text.characters) + 1, replace(SIZES, position=POSITIONS[position])).to(runtime.device())
     return model, tuned(model, text, seed, steps=steps, length=TRAINED, lr=3e-3, loss=loss)
 
 
@@ -317,7 +317,7 @@ def adder(name: str, seed: int, *, steps: int) -> LanguageModel:
     """A model trained to add numbers of `COLUMNS` digits with the encoding `name`, one of `ADDERS`."""
     position, _, start = name.partition(", ")
     runtime.seed(seed)
-    config = Config(d_model=64, heads=4, d_ff=256, layers=2, position=position, max_length=3 * max(TESTED))
+    config = Config(d_model=64, heads=4, d_ff=256, layers=2, position=POSITIONS[position], max_length=3 * max(TESTED))
     model = LanguageModel(10, config)
     if start:
         model.stack.position = RandomStart(model.stack.position, latest=3 * (max(TESTED) - COLUMNS))

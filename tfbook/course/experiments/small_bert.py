@@ -31,7 +31,7 @@ from tfbook.text.masking import (
 )
 from tfbook.text.tokenizer import Tokenizer
 from tfbook.text.vocabulary import PAD
-from tfbook.training.losses import masked_loss, masked_token_loss, pretraining_loss
+from tfbook.training.losses import Loss, masked_loss, masked_token_loss, pretraining_loss
 
 VOCAB = 2000
 LONGEST = 48  # tokens that a classifier reads
@@ -162,7 +162,7 @@ class Pretraining:
     pairs: bool = False  # rows are pairs of spans, for next-sentence prediction as well
     steps: int = 2000
     lr: float = 2e-3
-    tables: float = 5.0  # factor on the learning rate of the embeddings
+    embedding_lr_factor: float = 5.0  # factor on the learning rate of the embeddings
     size: int = 32  # rows per batch
 
     def recipe(self) -> training.Recipe:
@@ -186,7 +186,7 @@ def fresh(vocab: int, config: Config = SMALL, body: Callable[[int, Config], Bert
     """
     model = body(vocab, config)
     nn.init.normal_(model.embed.weight, std=0.2)
-    if isinstance(model.words, FactorizedEmbedding):  # as large after the second factor
+    if isinstance(model.embed, FactorizedEmbedding):  # as large after the second factor
         nn.init.normal_(model.embed.up.weight, std=model.embed.embedding_dim**-0.5)
     return model.to(runtime.device())
 
@@ -219,12 +219,12 @@ def masked_batches(rows: Rows, reading: Reading, plan: Pretraining, *, seed: int
     return batch
 
 
-def mlm_loss(model: MaskedLanguageModel, batch: MaskedBatch) -> Tensor:
+def mlm_loss(model: MaskedLanguageModel, batch: MaskedBatch) -> Loss:
     """Masked language modeling alone, as in RoBERTa (Liu et al., 2019, section 4.2)."""
     return masked_loss(model, batch.masked, batch.rows.lengths)
 
 
-def mlm_and_nsp_loss(model: BertForPretraining, batch: MaskedBatch) -> Tensor:
+def mlm_and_nsp_loss(model: BertForPretraining, batch: MaskedBatch) -> Loss:
     """BERT's: masked language modeling and next-sentence prediction."""
     rows = batch.rows
     return pretraining_loss(model, batch.masked, rows.lengths, rows.segments, rows.labels)
@@ -263,7 +263,7 @@ def scores(logits: Float[Tensor, "token vocab"], targets: Int[Tensor, " token"])
     targets = targets.to(logits.device)
     first = logits.topk(min(10, logits.shape[-1])).indices == targets[:, None]
     return {
-        "nats": float(masked_token_loss(logits, targets)),
+        "nats": float(masked_token_loss(logits, targets).mean),
         "right": float(first[:, 0].float().mean()),
         "in ten": float(first.any(dim=1).float().mean()),
     }
