@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import overload
 
 import torch
 from jaxtyping import Bool, Int
@@ -38,7 +37,7 @@ class Mask:
         raise NotImplementedError
 
     def __and__(self, other: Mask | Tensor) -> Mask:
-        return Both(self, as_mask(other))
+        return Both(self, as_mask(other))  # type: ignore[arg-type] # `other` is not None
 
 
 @dataclass(frozen=True)
@@ -117,18 +116,6 @@ class Both(Mask):
     ) -> Bool[Tensor, "*#batch #query #key"]:
         """The conjunction of both matrices."""
         return self.first.dense(queries, keys, device) & self.second.dense(queries, keys, device)
-
-
-@overload
-def as_mask(mask: Mask | Tensor) -> Mask: ...
-
-
-@overload
-def as_mask(mask: None) -> None: ...
-
-
-@overload
-def as_mask(mask: Mask | Tensor | None) -> Mask | None: ...
 
 
 def as_mask(mask: Mask | Tensor | None) -> Mask | None:
