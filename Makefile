@@ -75,12 +75,13 @@ notebooks: $(VENV)/test.stamp ## Execute the notebooks in place, then renew CLAI
 weave: $(VENV)/test.stamp ## Copy the package's source into the woven cells
 	@$(PY) tools/weave.py
 
-lint: $(VENV)/test.stamp ## Check style and formatting
+lint: $(VENV)/test.stamp ## Check style, formatting and types
 	@$(PY) -m ruff check
 	@$(PY) -m ruff format --check
+	@$(PY) -m mypy
 
 clean: ## Remove .venv and everything else that can be made again
-	rm -rf $(VENV) dist .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) dist .pytest_cache .ruff_cache .mypy_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # `lab` and `test` share one environment and install once: a stamp is older than pyproject.toml only when that changed.

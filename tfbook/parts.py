@@ -26,7 +26,7 @@ class Part(nn.Module):
         """How many numbers are trained."""
         raise NotImplementedError
 
-    def flops(self, time: int) -> int:
+    def flops(self, time: int, *args: Any, **context: Any) -> int:
         """Floating-point operations of the matrix products for one sequence; a product and a sum are two."""
         raise NotImplementedError
 

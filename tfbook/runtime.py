@@ -140,7 +140,8 @@ def seed(number: int) -> None:
 
 def random_state() -> dict[str, Any]:
     """The state of every generator that `seed` seeds, in types that `torch.load` accepts with `weights_only`."""
-    _, keys, *position = np.random.get_state()  # noqa: NPY002
+    legacy: Any = np.random.get_state()  # noqa: NPY002
+    _, keys, *position = legacy
     numpy = (torch.from_numpy(keys.astype(np.int64)), *position)
     state = {"python": random.getstate(), "numpy": numpy, "torch": torch.get_rng_state()}
     state |= {"cuda": torch.cuda.get_rng_state_all()} if torch.cuda.is_available() else {}

@@ -5,6 +5,8 @@ Shapes: batch, head, group (a head of keys and values), query and key (positions
 
 from __future__ import annotations
 
+from typing import Any
+
 from jaxtyping import Float
 from torch import Tensor, nn
 
@@ -20,7 +22,7 @@ class GroupedQueryAttention(MultiHeadAttention):
     `groups` does not divide `heads`.
     """
 
-    def __init__(self, d_model: int, heads: int, *, groups: int = 1, **options: object):
+    def __init__(self, d_model: int, heads: int, *, groups: int = 1, **options: Any):
         super().__init__(d_model, heads, **options)
         if groups < 1 or heads % groups:
             raise ValueError(f"groups is {groups} and heads is {heads}; expected groups to divide heads")

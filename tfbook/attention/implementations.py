@@ -87,7 +87,7 @@ def implementation(supports: Supports) -> Callable[[Implementation], Implementat
             added = None if bias is None else finite_bias(bias, q.dtype)
             return compute(q, k, v, rule, added, dropout, **options)
 
-        checked.supports = supports
+        checked.supports = supports  # type: ignore[attr-defined] # functions have attributes
         return checked
 
     return declare
@@ -219,4 +219,4 @@ def fastest(
     return (softmax if short and torch.is_grad_enabled() else fused)(q, k, v, mask, bias, dropout)
 
 
-fastest.supports = Supports()  # without `implementation` around it: the one that it calls checks
+fastest.supports = Supports()  # type: ignore[attr-defined] # without `implementation` around it: the one that it calls checks

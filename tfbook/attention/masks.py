@@ -37,7 +37,7 @@ class Mask:
         raise NotImplementedError
 
     def __and__(self, other: Mask | Tensor) -> Mask:
-        return Both(self, as_mask(other))
+        return Both(self, as_mask(other))  # type: ignore[arg-type] # `other` is not None
 
 
 @dataclass(frozen=True)

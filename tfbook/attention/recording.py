@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
+from typing import Any
 
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -29,7 +30,7 @@ def written_out(used: Implementation, seen: Callable[[Tensor], None]) -> Impleme
     ) -> Tensor:
         return softmax(q, k, v, narrowed(q, k, mask), bias, dropout, seen=seen)
 
-    shown.mask = narrowed
+    shown.mask = narrowed  # type: ignore[attr-defined] # functions have attributes
     return shown
 
 
@@ -41,11 +42,11 @@ def record(model: nn.Module) -> Iterator[dict[str, Float[Tensor, "batch head que
     a sparse implementation leaves out. A layer that is called twice keeps its last weights. Raises ValueError when
     `model` has no such layer, or one whose implementation is not exact.
     """
-    layers = {name: layer for name, layer in model.named_modules() if supports_of(layer)}
+    layers: dict[str, Any] = {name: layer for name, layer in model.named_modules() if supports_of(layer)}
     if not layers:
         raise ValueError(f"model, a {type(model).__name__}, holds no attention whose weights could be recorded")
     for name, layer in layers.items():
-        if not supports_of(layer).exact:
+        if (supports := supports_of(layer)) and not supports.exact:
             raise ValueError(
                 f"the layer {name!r} of model approximates its weights; only an exact implementation has a record"
             )

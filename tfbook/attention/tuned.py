@@ -48,7 +48,7 @@ def joined_projections(model: nn.Module) -> Iterator[None]:
     """
     known = [layer for layer in model.modules() if type(layer) is MultiHeadAttention and _plain(layer)]
     for layer in known:
-        layer.project = partial(project_together, layer)
+        layer.project = partial(project_together, layer)  # type: ignore[method-assign]
     try:
         yield
     finally:

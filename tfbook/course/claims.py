@@ -7,6 +7,7 @@ import math
 import operator
 import re
 from dataclasses import asdict, dataclass
+from typing import Any
 
 from tfbook import runtime
 
@@ -81,5 +82,10 @@ def claim(
 
     It never raises for a number that fails: the printed verdict says so, and nbval compares verdicts.
     """
-    figures = {"measured": float(measured), "relation": relation, "threshold": float(threshold), "unit": unit}
+    figures: dict[str, Any] = {
+        "measured": float(measured),
+        "relation": relation,
+        "threshold": float(threshold),
+        "unit": unit,
+    }
     return Claim(key=key, statement=statement, source=source, **figures)

@@ -10,6 +10,7 @@ import copy
 import math
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import replace
+from typing import Any
 
 import torch
 from jaxtyping import Bool, Float, Int, Shaped
@@ -141,7 +142,7 @@ def stepwise_gap(model: Translator | Transformer, batch: Batch) -> float:
 
 
 @torch.no_grad()
-def round_trip_gap(model: nn.Module, forward: Callable[[nn.Module], Tensor]) -> float:
+def round_trip_gap(model: nn.Module, forward: Callable[[Any], Tensor]) -> float:
     """A copy with other weights that loads the model's state dict must compute the same: the state must be complete.
 
     Registered buffers keep their values, since those outside the state dict are constants from the constructor.
@@ -156,9 +157,7 @@ def round_trip_gap(model: nn.Module, forward: Callable[[nn.Module], Tensor]) -> 
     return _largest(float((forward(twin) - forward(model)).abs().max()))
 
 
-def missing_gradients(
-    model: nn.Module, loss: Callable[[nn.Module], Tensor], without_effect: Collection[str] = ()
-) -> float:
+def missing_gradients(model: nn.Module, loss: Callable[[Any], Tensor], without_effect: Collection[str] = ()) -> float:
     """Share of parameters whose gradient is absent, zero or not finite after a backward pass at `runtime.precision`.
 
     The parameters in `without_effect` cannot change the loss; they only need a finite gradient.
@@ -198,7 +197,7 @@ def _maps(model: Translator | Transformer, batch: Batch) -> Iterator[tuple[Tenso
         for name, weights in maps.items():
             own_past = name.startswith("decoder") and ".cross." not in name
             mask = Causal() if own_past else Lengths(batch.source_lengths)
-            yield weights, mask.dense(*weights.shape[2:], weights.device)
+            yield weights, mask.dense(weights.shape[2], weights.shape[3], weights.device)
     else:
         weights = model(batch.source, batch.source_lengths, batch.target_in).weights
         if weights is not None:
@@ -266,9 +265,7 @@ def shift_gap(model: LanguageModel, ids: Int[Tensor, "batch time"], shift: int =
     return _largest(float((shifted - model(ids)).abs().max()))
 
 
-def tying_gap(
-    model: nn.Module, loss: Callable[[nn.Module], Tensor], pair: Callable[[nn.Module], tuple[Tensor, Tensor]]
-) -> float:
+def tying_gap(model: nn.Module, loss: Callable[[Any], Tensor], pair: Callable[[Any], tuple[Tensor, Tensor]]) -> float:
     """How far apart two weights are after a training step of a copy: tied weights must stay equal."""
     twin = copy.deepcopy(model)
     with runtime.fork_rng():
@@ -360,7 +357,7 @@ def attention_report(
     found["a query that may attend to nothing gets 0"] = blocked_rows(
         layer.implementation, split_heads(x, layer.heads), Lengths(torch.zeros_like(lengths))
     )
-    if supports_of(layer).exact:
+    if (supports := supports_of(layer)) and supports.exact:
         with record(layer) as weights:
             layer(x, mask=mask)
         found["weights are a convex combination"] = convexity(weights[""], mask.dense(time, time, x.device))

@@ -127,7 +127,7 @@ def torch_and_vision() -> Finding:
     """PyTorch is new enough, and torchvision was built for it."""
     import torch
 
-    if torch.__version__ < OLDEST_TORCH:
+    if torch.__version__ < OLDEST_TORCH:  # type: ignore[operator] # a TorchVersion compares with tuples
         fix = "Run `%pip install --upgrade torch torchvision` in a cell."
         text = f"{torch.__version__} is too old; the course needs {_dotted(OLDEST_TORCH)}"
         return Finding("problem", text, fix)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence, Set
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from jaxtyping import Float
 from torch import Tensor
@@ -28,7 +28,7 @@ def bleu(hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> Bleu
 
     _check_corpus(hypotheses, references)
     count = max(map(len, references))
-    streams = [[list(row)[i] if i < len(row) else None for row in references] for i in range(count)]
+    streams: Any = [[list(row)[i] if i < len(row) else None for row in references] for i in range(count)]
     metric = BLEU()
     return Bleu(metric.corpus_score(list(hypotheses), streams).score, str(metric.get_signature()))
 

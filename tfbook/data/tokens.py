@@ -40,7 +40,7 @@ def write_tokens(path: str | Path, ids: Int[Tensor, " time"], vocab: int) -> Non
         raise ValueError(f"ids lie between {ids.min()} and {ids.max()}; expected 0 to {vocab - 1}, the vocabulary")
     content = ids.numpy().astype(_dtype(vocab))
     with files.atomic_write(path) as file:
-        file.write(HEADER.pack(MAGIC, vocab, zlib.crc32(content, vocab), len(content)))
+        file.write(HEADER.pack(MAGIC, vocab, zlib.crc32(content.data, vocab), len(content)))
         file.write(content.data)
 
 
@@ -56,7 +56,7 @@ def read_tokens(path: str | Path) -> Tokens:
     if found != expected:
         raise ValueError(f"{path} is damaged: it holds {found:,} bytes; expected {expected:,}")
     ids = np.memmap(path, _dtype(vocab), mode="c", offset=HEADER.size)
-    if zlib.crc32(ids, vocab) != checksum:
+    if zlib.crc32(ids.data, vocab) != checksum:
         raise ValueError(f"{path} is damaged: the checksum of its ids is wrong; delete it and write it again")
     return Tokens(torch.from_numpy(ids), vocab)
 

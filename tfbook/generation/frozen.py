@@ -8,7 +8,7 @@ fewer bits. Shapes: batch, time, d_model.
 from __future__ import annotations
 
 import copy
-from typing import Any
+from typing import Any, cast
 
 import torch
 from jaxtyping import Float
@@ -40,9 +40,10 @@ class Frozen(LanguageModel):
         nn.Module.__init__(self)
         if type(model.mask) is not PLAIN_CAUSAL:  # one query alone sees all
             raise ValueError(f"model, a {type(model).__name__}, has the mask {model.mask}; expected Causal()")
-        embed, stack = (copy.deepcopy(part).requires_grad_(requires_grad=False) for part in (model.embed, model.stack))
-        self.embed, self.stack = embed, FrozenStack(stack, dtype)
-        self.unembed = Product(model.unembed, dtype=dtype)
+        self.embed = copy.deepcopy(model.embed).requires_grad_(requires_grad=False)
+        stack = copy.deepcopy(model.stack).requires_grad_(requires_grad=False)
+        self.stack = cast(Stack, FrozenStack(stack, dtype))  # in its place
+        self.unembed = cast(nn.Linear, Product(model.unembed, dtype=dtype))
         self.eval()
 
 
@@ -83,9 +84,10 @@ class FrozenBlock:
         for branch in (block.mixer, block.feed_forward):
             expect("a residual branch", branch, PreNorm)
             expect("a norm", branch.norm, LayerNorm, RMSNorm)
-        attention, feed_forward = block.mixer.branch, block.feed_forward.branch
-        expect("a mixer", attention, MultiHeadAttention)
-        expect("a feed-forward network", feed_forward, FeedForward)
+        expect("a mixer", block.mixer.branch, MultiHeadAttention)
+        expect("a feed-forward network", block.feed_forward.branch, FeedForward)
+        attention = cast(MultiHeadAttention, block.mixer.branch)
+        feed_forward = cast(FeedForward, block.feed_forward.branch)
         if attention.implementation not in (fastest, fused, softmax):
             found = f"block has the implementation {attention.implementation}"
             raise ValueError(f"{found}; expected fastest, fused or softmax")

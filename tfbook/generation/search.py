@@ -21,6 +21,8 @@ NEVER_GENERATED = [PAD, BOS, UNK]  # tokens that the model only reads
 class IncrementalDecoder(Protocol):
     """A model in the course of decoding a batch of texts, whose rows can be reordered, dropped or duplicated."""
 
+    weights: Tensor | None  # of the attention at the last word, where there is one
+
     def __call__(self, words: Int[Tensor, "row new"]) -> Float[Tensor, "row vocab"]:
         """Reads the next words of each row and returns the logits of the word after the last."""
 
@@ -110,7 +112,8 @@ def greedy_search(
     _check_length(max_length)
     with evaluating(model):
         step, word = decoder(model, source, lengths), torch.full_like(source[:, :1], BOS)
-        finished, generated = torch.zeros_like(word, dtype=torch.bool), []
+        finished = torch.zeros_like(word, dtype=torch.bool)
+        generated: list[tuple[Tensor, Tensor | None]] = []
         while len(generated) < max_length and not finished.all():
             logits = step(word)
             logits[:, NEVER_GENERATED] = -torch.inf

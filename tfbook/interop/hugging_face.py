@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -189,7 +189,8 @@ def load_hugging_face(model: nn.Module, state: Mapping[str, Tensor], library: Li
     differ where the model has one; then no weight has changed.
     """
     own = model.state_dict(keep_vars=True)  # the parameters themselves: those that are tied are the same object
-    places, given = _places(state, library.read(model), own), {}
+    places = _places(state, library.read(model), own)
+    given: dict[int, tuple[str, Tensor]] = {}
     for theirs, names in places.items():
         shape, ours = tuple(state[theirs].shape), tuple(_joined(theirs, [own[name] for name in names]).shape)
         if shape != ours:
@@ -211,7 +212,8 @@ def save_hugging_face(model: nn.Module, library: Library = HUGGING_FACE) -> dict
     Tied weights stand under each of their names, as in a state dict of theirs. Raises TypeError for a model without a
     list of names, and ValueError for one that lacks a layer of theirs, as it does without learned positions.
     """
-    rules, own, found = library.written(model), model.state_dict(), {}
+    rules, own = library.written(model), model.state_dict()
+    found: dict[str, Tensor] = {}
     blocks = dict.fromkeys(number for name in own for number in re.findall(r"\.blocks\.(\d+)\.", name))
     for layer, ours in rules.items():
         for number in blocks if "{}" in layer else [""]:
@@ -270,5 +272,11 @@ def vit_config(
     if side**2 != time - tokens:
         raise ValueError(f"state has positions for {time - tokens} patches; expected those of a square image")
     layers = 1 + max(int(number) for name in shapes for number in re.findall(r"^stack\.blocks\.(\d+)\.", name))
-    sizes = {"d_model": d_model, "heads": heads, "d_ff": d_ff, "layers": layers, "norm": partial(LayerNorm, eps=eps)}
+    sizes: dict[str, Any] = {
+        "d_model": d_model,
+        "heads": heads,
+        "d_ff": d_ff,
+        "layers": layers,
+        "norm": partial(LayerNorm, eps=eps),
+    }
     return VitConfig(**sizes, height=side * patch, width=side * patch, channels=channels, patch=patch, tokens=tokens)

@@ -189,8 +189,9 @@ class Stack(nn.Module):
         self.position = config.encoding()
         self.embed_norm = embed_norm or Identity()
         self.dropout = nn.Dropout(config.dropout)
-        self.blocks = nn.ModuleList(Block(config, cross=cross) for _ in range(config.layers))
-        self.norm = config.norm(config.d_model) if self.blocks[0].mixer.ends_with_norm else Identity()
+        blocks = [Block(config, cross=cross) for _ in range(config.layers)]
+        self.blocks: Any = nn.ModuleList(blocks)
+        self.norm = config.norm(config.d_model) if blocks[0].mixer.ends_with_norm else Identity()
 
     def forward(
         self,

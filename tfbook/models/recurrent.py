@@ -23,7 +23,8 @@ class CellWeights(NamedTuple):
     @classmethod
     def of(cls, layer: nn.RNNBase) -> CellWeights:
         """The weights of the first layer, forward direction, of nn.RNN, nn.LSTM or nn.GRU."""
-        return cls(layer.weight_ih_l0, layer.weight_hh_l0, layer.bias_ih_l0, layer.bias_hh_l0)
+        names = ("weight_ih_l0", "weight_hh_l0", "bias_ih_l0", "bias_hh_l0")
+        return cls(*(getattr(layer, name) for name in names))
 
 
 def rnn_step(

@@ -6,7 +6,7 @@ Shapes: batch, source and target (words, padded), d_embed, d_hidden, d_memory (t
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -148,7 +148,7 @@ class BahdanauDecoder(RecurrentDecoder):
 
     def __init__(self, config: Seq2SeqConfig, score: type[nn.Module] | None = None):
         super().__init__(config)
-        self.score = (score or AdditiveScore)(config.d_hidden, config.d_memory, config.d_hidden)
+        self.score: Any = (score or AdditiveScore)(config.d_hidden, config.d_memory, config.d_hidden)
         self.cell = nn.GRUCell(config.d_embed + config.d_memory, config.d_hidden)
 
     def start(self, memory: Annotations) -> DecoderState:
@@ -163,7 +163,8 @@ class BahdanauDecoder(RecurrentDecoder):
             context = (weights @ memory.states)[:, 0]
             hidden = self.cell(torch.cat([word, context], dim=-1), hidden)
             steps.append((hidden, context, weights[:, 0]))
-        return tuple(torch.stack(parts, dim=1) for parts in zip(*steps, strict=True))
+        states, contexts, weights = (torch.stack(parts, dim=1) for parts in zip(*steps, strict=True))
+        return states, contexts, weights
 
 
 class LuongDecoder(RecurrentDecoder):
@@ -174,7 +175,7 @@ class LuongDecoder(RecurrentDecoder):
 
     def __init__(self, config: Seq2SeqConfig, score: type[nn.Module] | None = None):
         super().__init__(config)
-        self.score = (score or AdditiveScore)(config.d_hidden, config.d_memory, config.d_hidden)
+        self.score: Any = (score or AdditiveScore)(config.d_hidden, config.d_memory, config.d_hidden)
         self.gru = nn.GRU(config.d_embed, config.d_hidden, batch_first=True)
 
     def start(self, memory: Annotations) -> DecoderState:

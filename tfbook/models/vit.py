@@ -38,7 +38,7 @@ def patchify(images: Float[Tensor, "batch channel height width"], patch: int) ->
 
     Raises ValueError when `patch` does not divide both sides.
     """
-    grid_of(*images.shape[2:], patch)
+    grid_of(images.shape[2], images.shape[3], patch)
     squares = "batch channel (row p) (column q) -> batch (row column) (channel p q)"
     return rearrange(images, squares, p=patch, q=patch)
 

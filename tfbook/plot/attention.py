@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence, Set
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -268,7 +268,7 @@ def _name_side(
         _beside(axes, token, (x, y), points, **look)
 
 
-def _beside(axes: Axes, text: str, place: tuple[float, float], points: float, **look: str) -> None:
+def _beside(axes: Axes, text: str, place: tuple[float, float], points: float, **look: Any) -> None:
     """A text at a distance in points to the right of a place, or to its left when negative."""
     side = "left" if points > 0 else "right"
     axes.annotate(text, place, (points, 0), textcoords="offset points", ha=side, va="center", **look)

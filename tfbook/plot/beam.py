@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from itertools import accumulate
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from torch import Tensor
 
@@ -65,7 +65,7 @@ def beam_tree(
         color = COLORS[1] if place in won else INK if node.ended else "#6b6b6b"
         start = (ends[node.length - 1], heights[node.parent] if node.parent >= 0 else heights[-1])
         _branch(axes, start, (ends[node.length], heights[place]), COLORS[1] if place in won else EDGE)
-        look = {"color": color, "fontweight": "bold" if place in won else "normal", "fontsize": 10.5}
+        look: dict[str, Any] = {"color": color, "fontweight": "bold" if place in won else "normal", "fontsize": 10.5}
         axes.text(ends[node.length], heights[place] - 0.12, word(node.word), ha="right", va="bottom", **look)
         if node.ended:
             score = f"{node.score / penalty(node.length):.2f}".replace("-", "−")

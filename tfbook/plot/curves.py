@@ -15,18 +15,19 @@ MAX_MARKERS = 60  # a line with more points has no markers
 
 def label_ends(axes: Axes, gap: float = 0.05) -> None:
     """Writes each line's label next to its last point, in its color, and moves labels apart that would overlap."""
-    lines = [line for line in axes.get_lines() if not line.get_label().startswith("_")]
+    lines = [line for line in axes.get_lines() if not str(line.get_label()).startswith("_")]
     low, high = axes.get_ylim()
     ends = sorted(
-        ((axes.transData.transform((0, line.get_ydata()[-1]))[1], line) for line in lines), key=lambda e: e[0]
+        ((axes.transData.transform((0, np.asarray(line.get_ydata())[-1]))[1], line) for line in lines),
+        key=lambda e: e[0],
     )
     bottom, top = axes.transData.transform((0, low))[1], axes.transData.transform((0, high))[1]
     place = -np.inf
     for y, line in ends:
         place = max(y, place + gap * (top - bottom))
-        xy = (line.get_xdata()[-1], line.get_ydata()[-1])
+        xy = (np.asarray(line.get_xdata())[-1], np.asarray(line.get_ydata())[-1])
         axes.annotate(
-            line.get_label(),
+            str(line.get_label()),
             xy,
             xytext=(8, (place - y) * 72 / axes.figure.dpi),
             textcoords="offset points",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Collection, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tfbook.plot.house import COLORS, EDGE, FAINT, INK
 
@@ -17,7 +17,7 @@ def _box(axes: Axes, x: float, y: float, text: str, color: str, *, width: float 
     from matplotlib.patches import FancyBboxPatch
 
     corner = (x - width / 2, y - height / 2)
-    look = {"boxstyle": "round,pad=0.04", "facecolor": color, "edgecolor": INK, "zorder": 3}
+    look: dict[str, Any] = {"boxstyle": "round,pad=0.04", "facecolor": color, "edgecolor": INK, "zorder": 3}
     axes.add_patch(FancyBboxPatch(corner, width, height, **look))
     axes.text(x, y, text, ha="center", va="center", fontsize=10.5, color=INK, zorder=4)
 
@@ -27,7 +27,7 @@ def _arrow(
 ) -> None:
     from matplotlib.patches import FancyArrowPatch
 
-    look = {"arrowstyle": "-|>", "mutation_scale": 10, "color": color, "linewidth": width}
+    look: dict[str, Any] = {"arrowstyle": "-|>", "mutation_scale": 10, "color": color, "linewidth": width}
     axes.add_patch(FancyArrowPatch(start, end, **look))
 
 
@@ -135,7 +135,12 @@ def _residual_stream(axes: Axes, x: float, branches: Sequence[str], *, pre_norm:
 def _frame(axes: Axes, x: float, height: float, label: str) -> None:
     from matplotlib.patches import FancyBboxPatch
 
-    look = {"boxstyle": "round,pad=0,rounding_size=0.15", "facecolor": FAINT, "edgecolor": "none", "zorder": 0}
+    look: dict[str, Any] = {
+        "boxstyle": "round,pad=0,rounding_size=0.15",
+        "facecolor": FAINT,
+        "edgecolor": "none",
+        "zorder": 0,
+    }
     axes.add_patch(FancyBboxPatch((x - 2.6, -0.12), 3.15, height + 0.1, **look))
     axes.text(x + 0.62, height / 2, label, ha="left", va="center", fontsize=12, fontweight="bold")
 
@@ -177,7 +182,7 @@ def _band(
     """One part of the map: its name, and its lessons in boxes of one unit, row by row."""
     from matplotlib.patches import FancyBboxPatch
 
-    def box(x: float, y: float, width: float, height: float, **look: object) -> None:
+    def box(x: float, y: float, width: float, height: float, **look: Any) -> None:
         axes.add_patch(FancyBboxPatch((x, y), width, height, boxstyle="round,pad=0,rounding_size=0.08", **look))
 
     box(left + 0.04, top - 0.42 - rows, columns - 0.08, rows + 0.42, facecolor=FAINT, edgecolor="none")

@@ -114,8 +114,8 @@ def _layers(weights: Tensor | Sequence[Tensor] | Mapping[str, Tensor]) -> tuple[
     tensors = list(weights.values() if isinstance(weights, Mapping) else weights)
     shapes = {tuple(tensor.shape) for tensor in tensors}
     if len(shapes) != 1 or any(len(shape) != 3 or 0 in shape for shape in shapes):
-        found = " and ".join(map(str, sorted(shapes))) or "none"
-        raise ValueError(f"weights holds layers of shape {found}; expected (head, query, key), the same in each layer")
+        kinds = " and ".join(map(str, sorted(shapes))) or "none"
+        raise ValueError(f"weights holds layers of shape {kinds}; expected (head, query, key), the same in each layer")
     return names, torch.stack([tensor.detach().float().cpu() for tensor in tensors])
 
 

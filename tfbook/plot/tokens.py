@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence, Set
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tfbook.plot.house import COLORS, INK
 
@@ -36,4 +36,5 @@ def token_rows(axes: Axes, rows: Mapping[str, Sequence[str]], *, title: str, mar
     axes.tick_params(length=0)
     axes.grid(False)
     axes.spines[["left", "bottom"]].set_visible(False)
-    axes.figure.set_size_inches(LETTER * longest + 1.8, ROW * len(rows) + 0.5)
+    figure: Any = axes.figure  # never a `SubFigure`, which has no size of its own
+    figure.set_size_inches(LETTER * longest + 1.8, ROW * len(rows) + 0.5)

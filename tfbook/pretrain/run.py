@@ -149,14 +149,14 @@ class Progress:
         self.windows = evaluation_windows(corpus.valid, options.context, limit=limit)
         self.token_bytes = byte_counts(corpus.vocabulary)
         self.peak = (
-            distributed.mean(matmul_peak()) * distributed.count()
+            distributed.mean(matmul_peak()) * distributed.world_size()
         )  # of all processes, which measure at the same time
         if distributed.rank() == 0:
             self._print_setup(corpus)
 
     def _print_setup(self, corpus: Corpus) -> None:
         weights = gpt.parameter_count(self.vocab, self.options.config)
-        processes = f"{distributed.count()} process{'es' if distributed.count() > 1 else ''}"
+        processes = f"{distributed.world_size()} process{'es' if distributed.world_size() > 1 else ''}"
         print(f"text: {len(corpus.train):,} training tokens, vocabulary {self.vocab:,}")
         print(f"model: {weights:,} parameters; {self.windows[:, 1:].numel():,} validation tokens")
         peak = f"{self.peak / 1e9:,.0f} GFLOP/s in a matrix product (utilization is relative to it)"

@@ -63,7 +63,11 @@ def save_checkpoint(path: str | Path, model: nn.Module, optimizer: Optimizer, hi
 
     The checkpoint before it stays beside it, as `path`.previous. Of several processes the first writes.
     """
-    content = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "history": asdict(history)}
+    content: dict[str, Any] = {
+        "model": model.state_dict(),
+        "optimizer": optimizer.state_dict(),
+        "history": asdict(history),
+    }
     content["random"] = distributed.all_gathered(runtime.random_state())
     if distributed.rank() == 0:
         with files.atomic_write(path, keep=True) as file:

@@ -90,7 +90,7 @@ def add_gradients(model: nn.Module) -> None:
         return
     weights = [weight for weight in model.parameters() if weight.requires_grad]
     present = total(torch.tensor([weight.grad is not None for weight in weights], device=weights[0].device).int())
-    weights = list(compress(weights, present.tolist()))
+    weights = list(compress(weights, torch.as_tensor(present).tolist()))
     shares = [torch.zeros_like(weight) if weight.grad is None else weight.grad for weight in weights]
     together = nn.utils.parameters_to_vector(shares)  # one message instead of one for each weight
     dist.all_reduce(together)

@@ -24,10 +24,10 @@ from tfbook.training.losses import Loss, at_least_one
 from tfbook.training.optimizers import Optimizer
 from tfbook.training.schedules import Schedule, constant
 
-LossFunction = Callable[[nn.Module, Any], Loss | Tensor]  # of the model and a batch
+LossFunction = Callable[[Any, Any], Loss | Tensor]  # of the model, of any class, and a batch
 
 
-Evaluate = Callable[[nn.Module], dict[str, float]]
+Evaluate = Callable[[Any], dict[str, float]]  # of the model
 
 
 Report = Callable[[History], None]
@@ -178,7 +178,7 @@ def _accumulate(model: nn.Module, losses: Iterable[Loss]) -> Tensor:
     for weight, *gradients in zip(weights, *(term.gradients for term in terms), strict=True):
         shares = [gradient / count for gradient, count in zip(gradients, counts, strict=True) if gradient is not None]
         weight.grad = sum(shares) if shares else None
-    return sum(term.total / count for term, count in zip(terms, counts, strict=True))
+    return sum(term.total / count for term, count in zip(terms, counts, strict=True))  # type: ignore[return-value]
 
 
 def _described(value: object) -> str:

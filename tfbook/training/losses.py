@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
@@ -31,9 +33,10 @@ class Loss:
         """Σ total / count over the terms; 0, and not 0/0, for a term that counts nothing."""
         return self.over(self.counts)
 
-    def over(self, counts: list[int | Tensor]) -> Float[Tensor, ""]:
+    def over(self, counts: Sequence[float | Tensor]) -> Float[Tensor, ""]:
         """The totals over other counts, such as those of all batches of a step."""
-        return sum(total / at_least_one(count) for total, count in zip(self.totals, counts, strict=True))
+        shares = (total / at_least_one(count) for total, count in zip(self.totals, counts, strict=True))
+        return sum(shares)  # type: ignore[return-value] # there is one or more, so it is no 0
 
     def __add__(self, other: Loss) -> Loss:
         both = Loss(self.totals[0], self.counts[0])
@@ -41,7 +44,7 @@ class Loss:
         return both
 
 
-def at_least_one(count: int | Tensor) -> Tensor:
+def at_least_one(count: float | Tensor) -> Tensor:
     """The count to divide by, without waiting for the device that it lies on."""
     return torch.as_tensor(count).clamp(min=1)
 

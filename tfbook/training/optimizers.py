@@ -21,7 +21,8 @@ from torch.optim import AdamW
 def tied_embeddings(model: nn.Module) -> set[nn.Parameter]:
     """The embeddings that are tied to the output's matrix."""
     outputs = {module.weight for module in model.modules() if isinstance(module, nn.Linear)}
-    return outputs & {module.weight for module in model.modules() if isinstance(module, nn.Embedding)}
+    embeddings = {module.weight for module in model.modules() if isinstance(module, nn.Embedding)}
+    return outputs & embeddings  # type: ignore[return-value] # PyTorch declares them as tensors
 
 
 def decay_groups(
@@ -109,7 +110,7 @@ class Muon(torch.optim.Optimizer):
         super().__init__(matrices, {"lr": lr, "momentum": momentum, "weight_decay": weight_decay, "rms": rms})
 
     @torch.no_grad()
-    def step(self, closure: None = None) -> None:
+    def step(self, closure: None = None) -> None:  # type: ignore[override]
         """One step. Matrices of one shape take it together, which small ones do in a third of the time."""
         for group in self.param_groups:
             trained = [matrix for matrix in group["params"] if matrix.grad is not None]
@@ -125,6 +126,7 @@ class Muon(torch.optim.Optimizer):
         state = self.state[matrix]
         if "momentum" not in state:
             state["momentum"] = torch.zeros_like(matrix)
+        assert matrix.grad is not None  # `step` takes no other
         return matrix.grad.add(state["momentum"].mul_(momentum).add_(matrix.grad), alpha=momentum)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import wraps
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -131,11 +131,12 @@ class Seeded:
 
     def resampled(self) -> Seeded:
         """The same implementation with the next seed, so that training does not come to depend on a single sample."""
-        return replace(self, seed=self.seed + 1)
+        return replace(self, seed=self.seed + 1)  # type: ignore[type-var] # subclasses are dataclasses
 
 
 def resample(model: nn.Module) -> None:
     """Gives every implementation in the model that samples something its next sample."""
+    layer: Any
     for layer in model.modules():
         used = getattr(layer, "implementation", None)
         if isinstance(used, Seeded):

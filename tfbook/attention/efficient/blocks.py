@@ -48,5 +48,5 @@ def attend_rows(
     allowed = visibility.allows(query[:, :, None], key[:, None])
     if allowed.ndim == 4:  # one for each sequence: of all its heads
         allowed = allowed.repeat_interleave(q.shape[1], dim=0)
-    several = (x.flatten(0, 1) for x in (q, gather_blocks(k, lists), gather_blocks(v, lists)))
-    return fastest(*several, Dense(allowed), dropout=dropout).unflatten(0, q.shape[:2])
+    rows_q, rows_k, rows_v = (x.flatten(0, 1) for x in (q, gather_blocks(k, lists), gather_blocks(v, lists)))
+    return fastest(rows_q, rows_k, rows_v, Dense(allowed), dropout=dropout).unflatten(0, q.shape[:2])

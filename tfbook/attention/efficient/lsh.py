@@ -97,6 +97,7 @@ def window_scores(
     q, place = sort(items.q / math.sqrt(items.q.shape[-1])), sort(items.place.mT)
     k, v, key_place = (with_neighbors(sort(x), causal) for x in (items.k, items.v, items.key_place.mT))
     meetings = sum(meet(place[..., r], key_place[..., r]).to(q.dtype) for r in range(rounds))
+    assert isinstance(meetings, Tensor)  # there is one round or more
     scores = q @ k.mT - meetings.clamp(min=1).log()
     scores = scores.masked_fill(own(place)[..., :, None] == own(key_place)[..., None, :], SELF_SCORE)
     return scores.masked_fill(~meet(own(place), own(key_place)), LOWEST), v

@@ -31,7 +31,9 @@ def online_softmax(
     Sums so far are relative to the highest score so far; when a higher one comes they shrink (Milakov & Gimelshein,
     2018, algorithm 3). A row of blocked scores, `LOWEST`, gives 0 and 0. Raises ValueError when there is no tile.
     """
-    highest, total, mixture = FLOOR, 0.0, 0.0
+    highest: float | Tensor = FLOOR
+    total: float | Tensor = 0.0
+    mixture: float | Tensor = 0.0
     for scores, values in tiles:
         higher = scores.amax(dim=-1, keepdim=True).clamp(min=highest)
         shrink, weights = torch.exp(highest - higher), torch.exp(scores - higher)
@@ -130,7 +132,8 @@ class _Tiles(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         with torch.autocast(grad.device.type, enabled=False):
-            return *gradients(*ctx.saved_tensors, grad, ctx.visibility, ctx.tile), None, None
+            q, k, v, output, normalizer = ctx.saved_tensors
+            return *gradients(q, k, v, output, normalizer, grad, ctx.visibility, ctx.tile), None, None
 
 
 @dataclass(frozen=True)

@@ -151,7 +151,7 @@ def _where(error: BaseException, answer: Answer) -> str:
     text = f"{type(error).__name__}: {error}".partition("\n")[0].rstrip(": ")
     code = getattr(answer, "__code__", None)
     lines = [line for frame, line in traceback.walk_tb(error.__traceback__) if frame.f_code is code]
-    if not lines:
+    if code is None or not lines:
         return text
     source = linecache.getline(code.co_filename, lines[-1]).strip()
     return f"{text} (line {lines[-1] - code.co_firstlineno + 1} of {answer.__name__}{source and f': {source}'})"

@@ -34,7 +34,7 @@ def _words() -> list[tuple[Words]]:
     ],
 )
 def counted_pairs(words: Words) -> list[tuple[Pair, int]]:
-    counts = Counter()
+    counts: Counter[Pair] = Counter()
     for word, times in words.items():
         for pair in pairwise(word):
             counts[pair] += times
@@ -182,7 +182,7 @@ def next_merge(text: str, merges: list[Pair]) -> Pair:
     words = Counter(tuple(word) for word in text.split())
     for pair in merges:
         words = Counter({join(word, pair): times for word, times in words.items()})
-    counts = Counter()
+    counts: Counter[Pair] = Counter()
     for word, times in words.items():
         for pair in pairwise(word):
             counts[pair] += times

@@ -39,7 +39,7 @@ from tfbook.models.bert import Bert, MaskedLanguageModel
 from tfbook.models.bert_variants import Albert, Electra, student_of
 from tfbook.models.language_model import BidirectionalModel, LanguageModel
 from tfbook.text.masking import IGNORE_INDEX, SEP, Masked, Masking, mask_tokens
-from tfbook.training.losses import distillation_loss, electra_loss, masked_token_loss
+from tfbook.training.losses import Loss, distillation_loss, electra_loss, masked_token_loss
 
 DRAWS = 2  # of the few texts with a label, for each pretraining
 FEW = 8  # texts of each label, wherever one number has to do
@@ -79,7 +79,7 @@ def by_labels(seeds: Sequence[int] = (1, 2, 3), *, steps: int = 2000) -> list[di
 def _compared(model: MaskedLanguageModel, reading: Reading, count: int, *, seed: int) -> dict[str, float]:
     runtime.seed(seed)
     scratch = fresh(reading.vocab, model.bert.config)
-    starts = {"pretrained": model, "scratch": scratch}
+    starts: dict[str, Any] = {"pretrained": model, "scratch": scratch}
     return {
         name: round(accuracy(fine_tuned(start, reading, count, seed=seed, recipe=LONGER)[0], reading.test), 4)
         for name, start in starts.items()
@@ -167,7 +167,7 @@ def running_text(texts: Sequence[Sequence[int]]) -> Rows:
     return Rows(ids, torch.full((len(ids),), LONGEST), torch.zeros_like(ids), torch.zeros(len(ids), dtype=torch.int64))
 
 
-def prediction_loss(model: LanguageModel, batch: MaskedBatch) -> training.Loss:
+def prediction_loss(model: LanguageModel, batch: MaskedBatch) -> Loss:
     """Mean cross-entropy of the masked tokens, in nats, each predicted from the output at its own position."""
     asked = batch.masked.targets != IGNORE_INDEX
     return masked_token_loss(model(batch.masked.ids)[asked], batch.masked.targets[asked])
@@ -221,24 +221,26 @@ def _electra(vocab: int) -> Electra:
     return Electra(MaskedLanguageModel(fresh(vocab, generator)), fresh(vocab, SMALL))
 
 
-def replaced_loss(model: Electra, batch: MaskedBatch) -> training.Loss:
+def replaced_loss(model: Electra, batch: MaskedBatch) -> Loss:
     """ELECTRA's: was this token replaced?"""
     return electra_loss(model, batch.masked, batch.rows.lengths)
 
 
-OBJECTIVES = {  # what is built, its loss, and the part of it that is fine-tuned
+OBJECTIVES: dict[
+    str, tuple[Callable[[int], Any], Callable[[Any, MaskedBatch], Loss], Callable[[Any], Bert]]
+] = {  # what is built, its loss, and the part of it that is fine-tuned
     "masked tokens (BERT)": (_bert, mlm_loss, lambda model: model.bert),
     "replaced tokens (ELECTRA)": (_electra, replaced_loss, lambda model: model.discriminator.bert),
 }
 
 
-def _one_step(model: nn.Module, loss: Callable[[Any, MaskedBatch], training.Loss], batch: MaskedBatch) -> None:
+def _one_step(model: nn.Module, loss: Callable[[Any, MaskedBatch], Loss], batch: MaskedBatch) -> None:
     loss(model, batch).mean.backward()
 
 
 # ---- stored: smaller models --------------------------------------------------------------------------------------
 
-SHARING = {  # blocks, and how the body is built
+SHARING: dict[str, tuple[int, Callable[[int, Any], Bert]]] = {  # blocks, and how the body is built
     "BERT, 4 blocks": (4, Bert),
     "BERT, 1 block": (1, Bert),
     "ALBERT, 1 block used 4 times": (4, partial(Albert, d_embed=64)),
@@ -302,7 +304,7 @@ def student(
     model = MaskedLanguageModel(student_of(teacher.bert, layers)).to(runtime.device())
     model.head.load_state_dict(teacher.head.state_dict())
 
-    def both(model: MaskedLanguageModel, batch: MaskedBatch) -> training.Loss:
+    def both(model: MaskedLanguageModel, batch: MaskedBatch) -> Loss:
         asked = batch.masked.targets != IGNORE_INDEX
         logits = [m.head(m.bert(batch.masked.ids, batch.rows.lengths)[asked]) for m in (model, teacher)]
         return distillation_loss(*logits) + mlm_loss(model, batch)

@@ -79,7 +79,7 @@ CONTEXT, BATCH = 64, 16
 
 def small(width: int, layers: int) -> Config:
     """The lesson's GPT in small: rotary positions, two heads, texts of `CONTEXT` tokens."""
-    named = {"d_model": width, "d_ff": 4 * width, "layers": layers, "max_length": CONTEXT}
+    named: dict[str, Any] = {"d_model": width, "d_ff": 4 * width, "layers": layers, "max_length": CONTEXT}
     return replace(
         gpt.GPT2,
         **named,

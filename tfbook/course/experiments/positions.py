@@ -75,7 +75,7 @@ def reading_loss(model: Reader, sentences: Int[Tensor, "3 count word"]) -> Float
     """The mean cross-entropies of both answers, added."""
     ids, *answers = sentences
     pairs = zip(model(ids), answers, strict=True)
-    return sum(F.cross_entropy(logits.flatten(0, 1), right.flatten()) for logits, right in pairs)
+    return sum(F.cross_entropy(logits.flatten(0, 1), right.flatten()) for logits, right in pairs)  # type: ignore[return-value]
 
 
 def reader(encoding: Callable[[], Position], seed: int, *, steps: int) -> Reader:

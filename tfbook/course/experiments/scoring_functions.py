@@ -362,7 +362,7 @@ def scores(seeds: Sequence[int] = (1, 2), *, width: int = 128, steps: int = 400)
 def _translate(
     decoder: Callable[[Seq2SeqConfig], RecurrentDecoder], task: Task, seed: int, width: int, steps: int
 ) -> dict[str, float]:
-    config = {"width": width, "d_encoder": width // 2}
+    config: dict[str, Any] = {"width": width, "d_encoder": width // 2}
     model, history = trained(decoder, seed, task, task.corpus["train"], **config, steps=steps, dropout=0.0)
     test = task.corpus["test"][:500]
     return {

@@ -31,7 +31,7 @@ from tfbook.text.masking import (
 )
 from tfbook.text.tokenizer import Tokenizer
 from tfbook.text.vocabulary import PAD
-from tfbook.training.losses import masked_loss, masked_token_loss, pretraining_loss
+from tfbook.training.losses import Loss, masked_loss, masked_token_loss, pretraining_loss
 
 VOCAB = 2000
 LONGEST = 48  # tokens that a classifier reads
@@ -219,12 +219,12 @@ def masked_batches(rows: Rows, reading: Reading, plan: Pretraining, *, seed: int
     return batch
 
 
-def mlm_loss(model: MaskedLanguageModel, batch: MaskedBatch) -> training.Loss:
+def mlm_loss(model: MaskedLanguageModel, batch: MaskedBatch) -> Loss:
     """Masked language modeling alone, as in RoBERTa (Liu et al., 2019, section 4.2)."""
     return masked_loss(model, batch.masked, batch.rows.lengths)
 
 
-def mlm_and_nsp_loss(model: BertForPretraining, batch: MaskedBatch) -> training.Loss:
+def mlm_and_nsp_loss(model: BertForPretraining, batch: MaskedBatch) -> Loss:
     """BERT's: masked language modeling and next-sentence prediction."""
     rows = batch.rows
     return pretraining_loss(model, batch.masked, rows.lengths, rows.segments, rows.labels)

@@ -265,6 +265,7 @@ def against_recurrence(seeds: Sequence[int] = (1, 2), *, recurrent_steps: int = 
 
     recurrent = partial(translators.trained, BahdanauDecoder, width=192, steps=recurrent_steps, dropout=0.2)
     rows = []
+    model: nn.Module
     for seed in seeds:
         model, history = recurrent(seed, task, pairs, evaluate=evaluate)
         rows.append({"model": "recurrent", "seed": seed, **_raced(model, history, task)})

@@ -49,7 +49,7 @@ def ablated(symbols: int, config: Config, *, residuals: bool = True, norms: bool
             part = getattr(block, name)
             part.norm = part.norm if norms else nn.Identity()
             setattr(block, name, part if residuals else Bare(part))
-    model.stack.norm = model.stack.norm if norms else nn.Identity()
+    model.stack.norm = model.stack.norm if norms else nn.Identity()  # type: ignore[assignment]
     return model.to(runtime.device())
 
 

@@ -83,9 +83,7 @@ class Start:
     loss: Callable[[Any, LabeledImages], Loss | Tensor] = loss
 
 
-def trained(
-    start: Start, part: LabeledImages, *, seed: int, batch: int = 64, change: Change | None = None
-) -> nn.Module:
+def trained(start: Start, part: LabeledImages, *, seed: int, batch: int = 64, change: Change | None = None) -> Any:
     """A model after its training on `part`: weights, batches and their order follow from `seed`."""
     runtime.seed(seed)
     model = start.build().to(runtime.device())
@@ -343,7 +341,7 @@ def told(teacher: nn.Module, model: Deit, batch: LabeledImages) -> Loss:
     return hard_distillation(logits, batch.labels, F.one_hot(batch.labels, logits.label.shape[1]).float())
 
 
-def hard(teacher: nn.Module, model: Deit, batch: LabeledImages) -> Float[Tensor, ""]:
+def hard(teacher: nn.Module, model: Deit, batch: LabeledImages) -> Loss:
     """The second head learns the teacher's prediction."""
     return hard_distillation(model.heads(batch.images), batch.labels, _teacher_logits(teacher, batch))
 
@@ -361,7 +359,7 @@ def _teacher_logits(teacher: nn.Module, batch: LabeledImages) -> Float[Tensor, "
 def _student(
     images: Images,
     part: LabeledImages,
-    lesson: Callable[[Deit, LabeledImages], Tensor],
+    lesson: Callable[[Deit, LabeledImages], Loss],
     recipe: training.Recipe,
     seed: int,
 ) -> Deit:
