@@ -93,7 +93,7 @@ hide.mistakes(
         "every word is changed and asked for: 15% of them are drawn, and the others stay and are not counted": (
             partial(_hidden, share=1.0)
         ),
-        "every token is a target: copying what is in plain sight teaches nothing; IGNORED where none was drawn": (
+        "every token is a target: copying what is in plain sight teaches nothing; IGNORE_INDEX where none was drawn": (
             partial(_asked, targets=lambda ids, hidden, right: ids)
         ),
         "only what became `[MASK]` is a target: then a word in sight is never asked for, and the model may pass it by; "
@@ -106,7 +106,7 @@ hide.mistakes(
         "the targets are what stands there after hiding: the model would learn to answer `[MASK]`": (
             partial(_asked, targets=lambda ids, hidden, right: torch.where(right == IGNORE_INDEX, IGNORE_INDEX, hidden))
         ),
-        "0 is the id of `[PAD]`, a target like any other; a position that does not count holds IGNORED": (
+        "0 is the id of `[PAD]`, a target like any other; a position that does not count holds IGNORE_INDEX": (
             partial(_asked, targets=lambda ids, hidden, right: torch.where(right == IGNORE_INDEX, PAD, right))
         ),
         "another word may be a special token here: ids begin with those, so words count from `len(BERT_SPECIALS)`": (
@@ -165,7 +165,7 @@ def _at_targets(values: Tensor, targets: Tensor) -> Tensor:
 
 hidden_loss.mistakes(
     {
-        "words that nobody hid count as well, as if each were the word 0: drop the positions whose target is IGNORED": (
+        "words that nobody hid count as well, as if each were the word 0: drop the positions whose target is IGNORE_INDEX": (
             lambda logits, targets: _losses(logits, targets.clamp(min=0)).mean()
         ),
         "the sum is right, but it is divided by all positions: divide by the number that count": (
