@@ -165,7 +165,7 @@ def _at_targets(values: Tensor, targets: Tensor) -> Tensor:
 
 hidden_loss.mistakes(
     {
-        "words that nobody hid count as well, as if each were the word 0: drop the positions whose target is IGNORE_INDEX": (
+        "tokens that were not masked count as well, as if each were token 0: drop the targets IGNORE_INDEX": (
             lambda logits, targets: _losses(logits, targets.clamp(min=0)).mean()
         ),
         "the sum is right, but it is divided by all positions: divide by the number that count": (
