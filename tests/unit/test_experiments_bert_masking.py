@@ -1,6 +1,5 @@
 """BERT's experiments return what is plotted."""
 
-import math
 import random
 from collections.abc import Callable
 from dataclasses import replace
@@ -25,25 +24,10 @@ def test_running_text_has_no_padding_and_ends_each_text() -> None:
     assert rows.lengths.tolist() == [LONGEST, LONGEST]
 
 
-class TestInterval:
-    def test_it_is_students(self) -> None:
-        mean, half = study.interval([1.0, 2.0, 3.0])
-        assert math.isclose(mean, 2.0)
-        assert math.isclose(half, 4.302653 / math.sqrt(3), rel_tol=1e-6)
-
-    def test_one_value_has_none(self) -> None:
-        with pytest.raises(ValueError, match="values holds 1 number; expected two or more"):
-            study.interval([1.0])
-
-    def test_draws_of_a_seed_are_averaged_first(self) -> None:
-        rows = [{"seed": seed, "x": x} for seed, x in ((1, 0.0), (1, 2.0), (2, 3.0), (3, 5.0))]
-        assert study.over_seeds(rows, lambda row: row["x"]) == study.interval([1.0, 3.0, 5.0])
-
-
 def corpus() -> LabeledTexts:
     """Texts of two labels, each long enough for pairs."""
-    dice = random.Random(1)
-    texts = [" ".join(dice.choices(("red", "green", "one", "two"), k=30)) for _ in range(80)]
+    generator = random.Random(1)
+    texts = [" ".join(generator.choices(("red", "green", "one", "two"), k=30)) for _ in range(80)]
     return LabeledTexts.split("words", ("even", "odd"), [LabeledText(text, n % 2) for n, text in enumerate(texts)])
 
 
@@ -60,7 +44,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(study, "CORPORA", {"docstrings": (2, 4)})
     changes = {"rare": {}, "even": {"even": True}, "static": {"static": True}, "pairs": {"pairs": True}}
     tiny = replace(SMALL, d_model=16, d_ff=32)
-    monkeypatch.setattr(study, "STRATEGIES", {name: change | {"sizes": tiny} for name, change in changes.items()})
+    monkeypatch.setattr(study, "STRATEGIES", {name: change | {"config": tiny} for name, change in changes.items()})
     monkeypatch.setattr(study, "SHARING", {"BERT": (2, Bert), "ALBERT": (2, partial(Albert, d_embed=4))})
 
 

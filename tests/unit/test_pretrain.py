@@ -19,7 +19,6 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from tfbook import pretrain, runtime
-from tfbook.attention import POSITIONS
 from tfbook.data.text import Text
 from tfbook.generation import sampling
 from tfbook.models import gpt
@@ -207,7 +206,7 @@ def test_a_run_that_is_stopped_goes_on_to_the_same_end(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """Bit for bit, with dropout, accumulation and byte-pair encoding."""
-    options = replace(options, optimizer=optimizer, dropout=0.2, accumulate=2, vocab=270, position=POSITIONS["rotary"])
+    options = replace(options, optimizer=optimizer, dropout=0.2, accumulate=2, vocab=270, position="rotary")
     expected = pretrain.pretrain(replace(options, out=str(tmp_path / "whole")))
     report = Progress.report
 
