@@ -38,6 +38,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from tfbook import data, runtime, training
+from tfbook.attention import POSITIONS
 from tfbook.course.experiments import current_commit, machine, markdown, store
 from tfbook.models.blocks import Config
 from tfbook.models.feed_forward import FeedForward
@@ -64,10 +65,13 @@ class Entrant(NamedTuple):
     recipe: training.Recipe
 
 
+GELU = partial(FeedForward, activation=F.gelu)
+
+
 def shape(layers: int, d_model: int, position: str) -> Config:
     """GPT-2's architecture in small, with the activation that nanoGPT has."""
     config = {"layers": layers, "d_model": d_model, "heads": 4, "d_ff": 4 * d_model, "max_length": CONTEXT}
-    return replace(GPT2, **config, position=position, feed_forward=partial(FeedForward, activation=F.gelu), dropout=0.0)
+    return replace(GPT2, **config, position=POSITIONS[position], feed_forward=GELU, dropout=0.0)
 
 
 def adamw(steps: int, lr: float) -> Entrant:

@@ -90,7 +90,12 @@ def nanogpt(config: Config, folder: Path) -> Peer:
     if str(folder.resolve()) not in sys.path:
         sys.path.insert(0, str(folder.resolve()))
     theirs = import_module("model")
-    names = {"n_layer": config.layers, "n_head": config.heads, "n_embd": config.d_model, "block_size": config.longest}
+    names = {
+        "n_layer": config.layers,
+        "n_head": config.heads,
+        "n_embd": config.d_model,
+        "block_size": config.max_length,
+    }
     with redirect_stdout(StringIO()):  # it prints its size
         config = theirs.GPTConfig(**names, vocab_size=VOCAB, dropout=0.0, bias=True)
         model = theirs.GPT(config).to(runtime.device())
@@ -106,9 +111,9 @@ def nanogpt(config: Config, folder: Path) -> Peer:
 def written_out(peer: Peer) -> Peer:
     """nanoGPT on the way that it keeps for old versions of PyTorch, which is faster in bfloat16 on a CPU."""
     for block in peer.model.transformer.h:
-        longest = peer.model.config.block_size
+        length = peer.model.config.block_size
         block.attn.flash = False
-        block.attn.register_buffer("bias", torch.ones(1, 1, longest, longest, device=runtime.device()).tril())
+        block.attn.register_buffer("bias", torch.ones(1, 1, length, length, device=runtime.device()).tril())
     return peer
 
 
@@ -116,7 +121,12 @@ def hugging_face(config: Config) -> Peer:
     """GPT2LMHeadModel with its fused attention and the cache that `generate` uses unless told otherwise."""
     from transformers import GPT2Config, GPT2LMHeadModel
 
-    names = {"n_layer": config.layers, "n_head": config.heads, "n_embd": config.d_model, "n_positions": config.longest}
+    names = {
+        "n_layer": config.layers,
+        "n_head": config.heads,
+        "n_embd": config.d_model,
+        "n_positions": config.max_length,
+    }
     drops = dict.fromkeys(("resid_pdrop", "embd_pdrop", "attn_pdrop"), 0.0)
     tokens = dict.fromkeys(("bos_token_id", "eos_token_id", "pad_token_id"))
     config = GPT2Config(**names, **drops, **tokens, vocab_size=VOCAB, activation_function="gelu")
@@ -135,7 +145,7 @@ def x_transformers(config: Config) -> Peer:
 
     names = {"dim": config.d_model, "depth": config.layers, "heads": config.heads}
     blocks = Decoder(**names, attn_dim_head=config.d_model // config.heads, attn_flash=True)
-    model = TransformerWrapper(num_tokens=VOCAB, max_seq_len=config.longest, attn_layers=blocks, tie_embedding=True)
+    model = TransformerWrapper(num_tokens=VOCAB, max_seq_len=config.max_length, attn_layers=blocks, tie_embedding=True)
     wrapper = AutoregressiveWrapper(model).to(runtime.device())
     return Peer(
         model=wrapper,

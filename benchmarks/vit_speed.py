@@ -27,7 +27,9 @@ from torch import nn
 from torch.nn import functional as F
 
 from tfbook import runtime
-from tfbook.course.experiments import in_turns, machine, markdown
+from tfbook.attention import MultiHeadAttention
+from tfbook.course.experiments import machine, markdown
+from tfbook.course.experiments.cost import in_turns
 from tfbook.data.images import LabeledImages
 from tfbook.models.vit import Vit, VitConfig
 from tfbook.training import optimizers
@@ -49,7 +51,7 @@ def simple_vit() -> nn.Module:
 def models() -> dict[str, nn.Module]:
     """Ours in the peer's shape and in its own, and the peer."""
     found = {
-        SAME_SHAPE: Vit(LABELS, replace(SIZES, tokens=0, attention_bias=False)),
+        SAME_SHAPE: Vit(LABELS, replace(SIZES, tokens=0, mixer=partial(MultiHeadAttention, bias=False))),
         "tfbook, mean of the patches": Vit(LABELS, replace(SIZES, tokens=0)),
         "tfbook, class token": Vit(LABELS, SIZES),
         "SimpleViT": simple_vit(),

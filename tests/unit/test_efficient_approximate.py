@@ -15,7 +15,7 @@ from torch.nn import functional as F
 
 from tfbook.attention import Causal, Lengths, Mask, softmax
 from tfbook.attention.efficient.linear import Linear, elu_plus_one, step
-from tfbook.attention.efficient.lsh import Lsh, hashed
+from tfbook.attention.efficient.lsh import Lsh, hashed, in_window, sort_by_bucket
 from tfbook.attention.efficient.performer import Performer, PerformerState, attend_chunk, log_features, projection
 from tfbook.course.experiments.cost import exponent
 

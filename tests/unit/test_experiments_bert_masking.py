@@ -1,5 +1,6 @@
 """BERT's experiments return what is plotted."""
 
+import math
 import random
 from collections.abc import Callable
 from dataclasses import replace

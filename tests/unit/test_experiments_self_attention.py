@@ -92,7 +92,7 @@ def test_training_reduces_the_error(heads: int) -> None:
 
 
 def test_operations_are_those_of_the_paper_s_table() -> None:
-    found = study.cost_exponents(config=(8, 16, 32), fixed=8)
+    found = study.cost_exponents(sizes=(8, 16, 32), fixed=8)
     expected = {"self-attention": (2, 1), "recurrent": (1, 2), "convolution": (1, 2)}
     assert {name: tuple(round(p, 6) for p in powers) for name, powers in found.items()} == expected
 

@@ -89,18 +89,20 @@ def test_nanogpt_is_built_from_its_folder(
     (tmp_path / "model.py").write_text(PRETENDED)
     monkeypatch.setattr(sys, "path", list(sys.path))
     monkeypatch.delitem(sys.modules, "model", raising=False)
-    config = script["SHAPES"]["tiny"].config
-    peer = script["nanogpt"](config, tmp_path)
+    ours = script["SHAPES"]["tiny"].config
+    peer = script["nanogpt"](ours, tmp_path)
     monkeypatch.delitem(sys.modules, "model")
     config = peer.model.config
     assert (config.n_layer, config.n_head, config.n_embd, config.vocab_size) == (2, 2, 8, 65)
-    assert config.block_size == config.longest
+    assert config.block_size == ours.max_length
     assert peer.loss(torch.zeros(2, 4, dtype=torch.int64)).requires_grad
     assert peer.speak(torch.zeros(1, 3, dtype=torch.int64)).shape == (1, 8)
     assert not capsys.readouterr().out
     plain = script["written_out"](peer)
     assert [block.attn.flash for block in plain.model.transformer.h] == [False, False]
-    assert torch.equal(plain.model.transformer.h[0].attn.bias[0, 0], torch.ones(config.longest, config.longest).tril())
+    assert torch.equal(
+        plain.model.transformer.h[0].attn.bias[0, 0], torch.ones(ours.max_length, ours.max_length).tril()
+    )
 
 
 @pytest.mark.parametrize("name", PEERS)

@@ -17,6 +17,7 @@ from tfbook.attention import POSITIONS
 from tfbook.generation.sampling import generate, greedy, top_k
 from tfbook.interop.hugging_face import Loaded, gpt_config, load_hugging_face, save_hugging_face
 from tfbook.models.blocks import Config, PostNorm
+from tfbook.models.feed_forward import FeedForward
 from tfbook.models.gpt import GPT2, GPT2_LARGE, GPT2_MEDIUM, GPT2_SMALL, GPT2_XL, Gpt
 
 EXACT = replace(GPT2, feed_forward=partial(FeedForward, activation=F.gelu))  # without the approximation by tanh
@@ -266,7 +267,7 @@ def test_a_packed_weight_of_another_shape_is_refused(theirs: transformers.GPT2LM
 def test_another_head_than_the_table_is_refused(theirs: transformers.GPT2LMHeadModel, ours: Gpt) -> None:
     """Untied, theirs computes what ours cannot."""
     state = theirs.state_dict() | {"lm_head.weight": torch.zeros(30, 12)}
-    message = "transformer.wte.weight and lm_head.weight differ; the model has one weight, vocabulary.weight, for both"
+    message = "transformer.wte.weight and lm_head.weight differ; the model has one weight, unembed.weight, for both"
     refused(ours, state, message)
 
 

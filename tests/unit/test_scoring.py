@@ -189,7 +189,7 @@ def test_location_does_not_look_at_the_keys() -> None:
 
 
 @every_score
-@pytest.mark.parametrize("config", [(0, 2, 2), (2, -1, 2), (2, 2, 0)], ids=str)
+@pytest.mark.parametrize("sizes", [(0, 2, 2), (2, -1, 2), (2, 2, 0)], ids=str)
 def test_sizes_must_be_positive(name: str, sizes: tuple[int, int, int]) -> None:
     message = f"d_query, d_key, d_score are {', '.join(map(str, sizes))}; expected 1 or more each"
     with pytest.raises(ValueError, match=message):

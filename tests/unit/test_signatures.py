@@ -66,7 +66,7 @@ WORDS = torch.ones(2, 5, 4)
         ("q", positions.Relative(4).bias, (HEADS.long(), 5)),
         ("v", cache.Cache().extend, (HEADS, HEADS[:, :, :4])),
         ("rows", cache.Cache().select, (X,)),
-        ("gain", layer_norm, (X, torch.ones(4), torch.ones(3))),
+        ("weight", layer_norm, (X, torch.ones(4), torch.ones(3))),
         ("memory", partial(Block(BLOCKS, cross=True), memory=WORDS[:1]), (WORDS,)),
         ("ids", LanguageModel(9, BLOCKS), (X,)),
         ("source", TRANSFORMER, (IDS.float(), LENGTHS, IDS)),
