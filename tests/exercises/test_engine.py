@@ -3,7 +3,9 @@
 import random
 import sys
 import textwrap
+import time
 from collections.abc import Callable
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -11,6 +13,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from tfbook.course.exercises import engine
 from tfbook.course.exercises.engine import Exercise, Verdict, exercise, source_of
 
 
@@ -36,12 +39,14 @@ def double() -> Exercise:
 
 
 def judge(exercise: Exercise, answer: object, capsys: pytest.CaptureFixture[str]) -> str:
-    """What `check` prints: one line, and nothing on stderr."""
+    """The first line that `check` prints; only what shows the case follows it, and nothing goes to stderr."""
     capsys.readouterr()
     assert exercise.check(answer) is None
     printed, errors = capsys.readouterr()
-    assert (printed.count("\n"), errors) == (1, "")
-    return printed.rstrip("\n")
+    assert errors == ""
+    first, *details = printed.splitlines()
+    assert all(line.startswith("    ") for line in details)
+    return first
 
 
 # ---- verdicts ----------------------------------------------------------------------------------------------------
@@ -114,6 +119,45 @@ def test_any_other_wrong_result_is_described(
     double: Exercise, capsys: pytest.CaptureFixture[str], answer: Callable[..., Any], message: str
 ) -> None:
     assert judge(double, answer, capsys).startswith(f"✗ not quite: {message}")
+
+
+def test_a_generic_refusal_shows_the_case(double: Exercise, capsys: pytest.CaptureFixture[str]) -> None:
+    """What went in, what came out and what should have."""
+    double.check(lambda x, notes: 3 * x)
+    assert capsys.readouterr().out.splitlines()[1:] == [
+        "    x: tensor of shape (2,): 1, -2",
+        "    notes: [3]",
+        "    your result: tensor of shape (2,): 3, -6",
+        "    expected: tensor of shape (2,): 2, -4",
+    ]
+
+
+class _Unspeakable(Exception):
+    """Its text, representation and comparison raise."""
+
+    def __str__(self) -> str:
+        raise RuntimeError
+
+    __repr__ = __str__
+
+    def __eq__(self, other: object) -> bool:
+        raise RuntimeError
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+def test_long_inputs_are_shortened(capsys: pytest.CaptureFixture[str]) -> None:
+    """Every line stays readable, whatever the case holds."""
+    case = (torch.arange(1000), "a" * 1000, list(range(1000)), [torch.ones(3)], len, torch.ones(0))
+
+    @exercise(cases=lambda: [case], hints=[])
+    def zero(numbers: Tensor, text: str, items: list, tensors: list, function: Any, empty: Tensor) -> float:
+        return 0.0
+
+    details = zero.judge(lambda *arguments: 1.0).details
+    assert all(len(line) <= 120 for line in details), details
+    assert details[0] == "numbers: tensor of shape (1000,): 0, 1, 2, 3, 4, 5, 6, 7, …"
+    assert details[4] == "function: a function, len"
 
 
 @pytest.mark.parametrize(
@@ -213,6 +257,99 @@ def test_a_check_leaves_the_random_numbers_alone(double: Exercise) -> None:
     torch.set_rng_state(before[2])
     double.judge(answer)
     assert draws() == expected
+
+
+def _raises_what_has_no_text(x: Tensor, notes: list[int]) -> Tensor:
+    raise _Unspeakable
+
+
+def _raises_no_exception(x: Tensor, notes: list[int]) -> Tensor:
+    raise BaseException("odd")
+
+
+STRANGE: dict[str, Callable[..., Any]] = {
+    "fraction": lambda x, notes: Fraction(1, 3),
+    "nested": lambda x, notes: torch.nested.nested_tensor([x, x[:0]]),
+    "meta": lambda x, notes: x.to("meta"),
+    "uncomparable": lambda x, notes: _Unspeakable(),
+    "raises without text": _raises_what_has_no_text,
+    "raises a BaseException": _raises_no_exception,
+}
+
+
+@pytest.mark.parametrize("name", STRANGE)
+@pytest.mark.parametrize("expected", [torch.ones(2), 0.5, [1], {1: 2}], ids=["tensor", "number", "list", "dict"])
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+def test_a_check_never_raises(name: str, expected: object, capsys: pytest.CaptureFixture[str]) -> None:
+    exercise(cases=lambda: [(torch.ones(2), [1])], hints=[])(lambda x, notes: expected).check(STRANGE[name])
+    assert capsys.readouterr().out.startswith("✗")
+
+
+def test_a_check_works_without_gradients() -> None:
+    """A solution may need gradients although the notebook has switched them off."""
+
+    @exercise(cases=lambda: [(3.0,)], hints=[])
+    def slope(x: float) -> Tensor:
+        at = torch.tensor(x, requires_grad=True)
+        return torch.autograd.grad(at * at, at)[0]
+
+    with torch.no_grad():
+        assert slope.judge(slope.reference) == Verdict("correct")
+    with torch.inference_mode():
+        assert slope.judge(slope.reference) == Verdict("correct")
+
+
+def test_a_check_restores_what_an_answer_sets(double: Exercise) -> None:
+    """PyTorch's default dtype, device and gradient mode; and the verdict does not depend on them."""
+
+    def answer(x: Tensor, notes: list[int]) -> Tensor:
+        torch.set_default_dtype(torch.float64)
+        torch.set_default_device("meta")
+        torch.set_grad_enabled(False)
+        return x + x
+
+    assert double.judge(answer) == Verdict("correct")
+    assert torch.get_default_dtype() == torch.float32
+    assert torch.get_default_device() == torch.device("cpu")
+    assert torch.is_grad_enabled()
+    torch.set_default_dtype(torch.float64)
+    try:
+        assert double.judge(double.reference) == Verdict("correct")
+        assert torch.get_default_dtype() == torch.float64
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
+def test_a_check_is_bounded_in_time(double: Exercise, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A loop that never ends is ended, and an `except Exception` in it does not help."""
+
+    def endless(x: Tensor, notes: list[int]) -> Tensor:
+        while True:
+            try:
+                len(notes)
+            except Exception:
+                pass
+
+    monkeypatch.setattr(engine, "TIME_LIMIT", 0.2)
+    start = time.perf_counter()
+    verdict = double.judge(endless)
+    assert time.perf_counter() - start < 5
+    assert verdict == Verdict("not quite", "case 1 did not finish within 0.2 seconds; does a loop never end?")
+    assert double.judge(double.reference) == Verdict("correct")
+
+
+def test_known_results_are_computed_once() -> None:
+    """Naming a mistake costs nothing the second time, however long the solution takes."""
+    calls = []
+
+    @exercise(cases=lambda: [(1.0,)], hints=[])
+    def slow(x: float) -> float:
+        calls.append(x)
+        return x
+
+    for _ in range(3):
+        slow.judge(lambda x: 2 * x)
+    assert len(calls) == 1
 
 
 def test_the_stop_button_stops_a_check(double: Exercise) -> None:

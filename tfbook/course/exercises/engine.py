@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import copy
+import ctypes
 import inspect
 import linecache
 import math
+import reprlib
 import textwrap
+import threading
 import traceback
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cache
 from numbers import Real
 from typing import Any
 
@@ -20,18 +25,21 @@ from tfbook import runtime
 Answer = Callable[..., Any]
 Cases = Callable[[], Sequence[tuple[Any, ...]]]  # made afresh for each check, so that nobody can spoil them
 
+TIME_LIMIT = 10.0  # seconds that an answer may take for all its cases
 MARKS = {"correct": "✓", "not attempted": "○", "raised an error": "✗", "not quite": "✗"}
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """The outcome of a check: `status` is one of `MARKS`, `message` says why."""
+    """The outcome of a check: `status` is one of `MARKS`, `message` says why, `details` show the case, line by line."""
 
     status: str
     message: str = ""
+    details: tuple[str, ...] = field(default=(), compare=False)
 
     def __str__(self) -> str:
-        return f"{MARKS[self.status]} {self.status}" + (f": {self.message}" if self.message else "")
+        first = f"{MARKS[self.status]} {self.status}" + (f": {self.message}" if self.message else "")
+        return "\n    ".join([first, *self.details])
 
 
 class Exercise:
@@ -60,26 +68,31 @@ class Exercise:
         print(self.judge(answer))
 
     def judge(self, answer: object) -> Verdict:
-        """The verdict that `check` prints; whatever the answer draws at random, the notebook goes on as without it."""
+        """The verdict that `check` prints. Whatever the answer does to PyTorch's settings and generators is undone."""
         if answer is None or answer is ...:
             return Verdict("not attempted")
         if not callable(answer):
             return Verdict("not quite", f"expected the function itself, got {type(answer).__name__}")
-        with runtime.fork_rng():
+        with _default_settings():
             return self._try(answer)
 
     def _try(self, answer: Answer) -> Verdict:
-        results = []
-        for case in self.cases():
-            outcome = _call(answer, case, self.reference)
-            if isinstance(outcome, Verdict):
-                return outcome
-            results.append(outcome.result)
+        cases = self.cases()
+        results: list[Any] = []
+        try:
+            with _time_limit(TIME_LIMIT):
+                for case in cases:
+                    outcome = _call(answer, case, self.reference)
+                    if isinstance(outcome, Verdict):
+                        return outcome
+                    results.append(outcome.result)
+        except _TookTooLong:
+            message = f"case {len(results) + 1} did not finish within {TIME_LIMIT:g} seconds; does a loop never end?"
+            return Verdict("not quite", message)
         return self._compare(results)
 
     def _compare(self, results: list[Any]) -> Verdict:
-        expected = self._results_of(self.reference)
-        differences = [_difference(e, r) for e, r in zip(expected, results, strict=True)]
+        differences = [_difference(e, r) for e, r in zip(self._results_of(self.reference), results, strict=True)]
         if not any(differences):
             return Verdict("correct")
         if self.start and _same(self._results_of(self.start), results):
@@ -87,11 +100,19 @@ class Exercise:
         for message, wrong in self.wrong_answers.items():
             if _same(self._results_of(wrong), results):
                 return Verdict("not quite", message)
-        case, difference = next((i, d) for i, d in enumerate(differences, start=1) if d)
-        return Verdict("not quite", f"case {case} of {len(differences)}: {difference}")
+        case, difference = next((i, d) for i, d in enumerate(differences) if d)
+        message = f"case {case + 1} of {len(differences)}: {difference}"
+        return Verdict("not quite", message, self._show(case, results[case]))
 
     def _results_of(self, function: Answer) -> list[Any]:
-        return [function(*case) for case in self.cases()]
+        return _results(function, self.cases)
+
+    def _show(self, number: int, result: Any) -> tuple[str, ...]:
+        """A case, what came out and what should have, a line each."""
+        names = inspect.signature(self.reference).parameters
+        shown = dict(zip(names, self.cases()[number], strict=True))
+        shown |= {"your result": result, "expected": self._results_of(self.reference)[number]}
+        return tuple(f"{name}: {_shortened(value)}" for name, value in shown.items())
 
     def hint(self) -> None:
         """Prints the next hint; after the last one it begins again."""
@@ -129,11 +150,18 @@ class _Outcome:
     result: Any
 
 
+class _TookTooLong(BaseException):
+    """Ends an answer from outside; no `except Exception` in it holds this up."""
+
+
 def _call(answer: Answer, case: tuple[Any, ...], reference: Answer) -> _Outcome | Verdict:
     arguments = copy.deepcopy(case)
     try:
-        result = answer(*arguments)
-    except (Exception, SystemExit) as error:
+        with _default_settings():
+            result = answer(*arguments)
+    except (KeyboardInterrupt, _TookTooLong):
+        raise
+    except BaseException as error:
         if type(error) is NotImplementedError and not error.args:  # PyTorch's own say what is not implemented
             return Verdict("not attempted")
         return Verdict("raised an error", _where(error, answer))
@@ -146,9 +174,53 @@ def _call(answer: Answer, case: tuple[Any, ...], reference: Answer) -> _Outcome 
     return _Outcome(result)
 
 
+@cache
+def _results(function: Answer, cases: Cases) -> list[Any]:
+    """The results of a solution or a typical mistake, which are the same at every check."""
+    with _default_settings():
+        return [function(*case) for case in cases()]
+
+
+@contextmanager
+def _default_settings() -> Iterator[None]:
+    """PyTorch as it is after the import, gradients recorded; afterwards settings and generators are as they were."""
+    dtype, device = torch.get_default_dtype(), torch.get_default_device()
+    torch.set_default_dtype(torch.float32)
+    try:
+        with runtime.fork_rng(), torch.inference_mode(False), torch.enable_grad():
+            yield
+    finally:
+        torch.set_default_dtype(dtype)
+        if torch.get_default_device() != device:
+            torch.set_default_device(device)
+
+
+@contextmanager
+def _time_limit(seconds: float) -> Iterator[None]:
+    """Raises `_TookTooLong` in this thread when the block runs longer, between two operations of Python."""
+    thread, done = ctypes.c_ulong(threading.get_ident()), threading.Event()
+    raise_in = ctypes.pythonapi.PyThreadState_SetAsyncExc
+
+    def watch() -> None:
+        if not done.wait(seconds):
+            raise_in(thread, ctypes.py_object(_TookTooLong))
+
+    watcher = threading.Thread(target=watch, daemon=True)
+    watcher.start()
+    try:
+        yield
+    finally:
+        done.set()
+        watcher.join()
+        raise_in(thread, None)  # in case that the block ended at the same moment
+
+
 def _where(error: BaseException, answer: Answer) -> str:
     """The error's first line, and the last line of the answer's own that it came through."""
-    text = f"{type(error).__name__}: {error}".partition("\n")[0].rstrip(": ")
+    try:
+        text = f"{type(error).__name__}: {error}".partition("\n")[0].rstrip(": ")
+    except Exception:  # its own text may raise
+        text = type(error).__name__
     code = getattr(answer, "__code__", None)
     lines = [line for frame, line in traceback.walk_tb(error.__traceback__) if frame.f_code is code]
     if code is None or not lines:
@@ -166,6 +238,13 @@ def _same(expected: Sequence[Any], results: Sequence[Any]) -> bool:
 
 def _difference(expected: Any, result: Any) -> str:
     """What distinguishes `result` from `expected`, in words; empty when nothing does."""
+    try:
+        return _described(expected, result)
+    except Exception as error:  # such as the comparison with an object that refuses to be compared
+        return f"the result, a {type(result).__name__}, can't be compared: it raises {type(error).__name__}"
+
+
+def _described(expected: Any, result: Any) -> str:
     if isinstance(expected, torch.Tensor):
         return _tensor_difference(expected, result)
     if isinstance(expected, float):
@@ -174,7 +253,7 @@ def _difference(expected: Any, result: Any) -> str:
         if isinstance(result, bool) or not isinstance(result, Real):
             return f"the result is {type(result).__name__}; expected a number"
         close = math.isclose(result, expected, rel_tol=1e-5, abs_tol=1e-5)
-        return "" if close else f"the result is {result:.4g}; expected {expected:.4g}"
+        return "" if close else f"the result is {float(result):.4g}; expected {expected:.4g}"
     if callable(expected):
         return ""
     if type(result) is not type(expected):
@@ -190,6 +269,8 @@ def _difference(expected: Any, result: Any) -> str:
 def _tensor_difference(expected: torch.Tensor, result: Any) -> str:
     if not isinstance(result, torch.Tensor):
         return f"the result is {type(result).__name__}; expected a torch.Tensor"
+    if result.is_nested:
+        return "the result is a nested tensor; expected one of a single shape"
     if result.shape != expected.shape:
         return f"the result has shape {tuple(result.shape)}; expected {tuple(expected.shape)}"
     for what in ("dtype", "device", "layout"):
@@ -202,3 +283,21 @@ def _tensor_difference(expected: torch.Tensor, result: Any) -> str:
         return "the result holds NaN or infinity"
     where = tuple(torch.nonzero(~close)[0].tolist())
     return f"at index {where} the result is {result[where].item():.4g}; expected {expected[where].item():.4g}"
+
+
+_SHORT = reprlib.Repr()
+_SHORT.maxstring = _SHORT.maxother = 60
+
+
+def _shortened(value: Any) -> str:
+    """A value in one line of at most about 100 characters."""
+    if isinstance(value, torch.Tensor) and not value.is_nested and value.device.type != "meta":
+        entries = value.detach().to_dense().flatten()[:8].tolist()
+        numbers = ", ".join(f"{entry:.4g}" if isinstance(entry, float) else str(entry) for entry in entries)
+        more = ", …" if value.numel() > len(entries) else ""
+        return f"tensor of shape {tuple(value.shape)}: {numbers}{more}"
+    if isinstance(value, list | tuple) and any(isinstance(each, torch.Tensor) for each in value):
+        return "; ".join(map(_shortened, value))
+    if inspect.isroutine(value):
+        return f"a function, {value.__name__.strip('_')}"
+    return textwrap.shorten(_SHORT.repr(value), 100, placeholder=" …")

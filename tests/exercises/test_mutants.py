@@ -1,0 +1,85 @@
+"""Mutants of every solution are refused; those that are not stand in `survivors/SLUG.toml`, each with a reason."""
+
+import tomllib
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from tests.exercises.mutants import mutants
+from tests.exercises.test_exercises import EXERCISES, WRITTEN
+from tfbook.course.exercises import engine
+
+FOLDER = Path(__file__).parent / "survivors"
+REFUSED = 0.95  # of a lesson's mutants that are not equal to the solution
+
+
+def listed(lesson: str) -> dict[str, dict[str, dict[str, str]]]:
+    """Exercise → "equal" (the same function, whatever is asked) or "accepted" (a difference that does not matter
+    here) → the changed line → why."""
+    path = FOLDER / f"{lesson}.toml"
+    return tomllib.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+
+
+@cache
+def tried(name: str) -> tuple[list[str], int]:
+    """The lines of the mutants that are accepted, and the number of all."""
+    each = EXERCISES[name]
+    verdicts = [(line, each.judge(mutant).status) for line, mutant in mutants(each.reference)]
+    return [line for line, status in verdicts if status == "correct"], len(verdicts)
+
+
+@pytest.fixture(autouse=True)
+def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Mutants that never end are many."""
+    monkeypatch.setattr(engine, "TIME_LIMIT", 2.0)
+
+
+@pytest.mark.parametrize("name", EXERCISES)
+def test_every_mutant_is_refused_or_judged(name: str) -> None:
+    lesson, _, exercise = name.partition(".")
+    judged = listed(lesson).get(exercise, {})
+    assert set(judged) <= {"equal", "accepted"}
+    reasons = judged.get("equal", {}) | judged.get("accepted", {})
+    assert all(len(reason) >= 10 for reason in reasons.values())
+    assert set(tried(name)[0]) == set(reasons), name
+
+
+@pytest.mark.parametrize("lesson", WRITTEN)
+def test_nearly_every_mutant_that_differs_is_refused(lesson: str) -> None:
+    accepted = all_of_them = 0
+    for name in EXERCISES:
+        if name.startswith(f"{lesson}."):
+            equal = listed(lesson).get(name.partition(".")[2], {}).get("equal", {})
+            survivors, count = tried(name)
+            accepted += sum(line not in equal for line in survivors)
+            all_of_them += count - sum(line in equal for line in survivors)
+    assert all_of_them >= 10
+    assert 1 - accepted / all_of_them >= REFUSED
+
+
+def _example(x: list[int], y: int = 0) -> int:
+    total = 0
+    for each in x[1:]:
+        if each > 1 and not each == y:
+            total = total - each * 2
+    return max(total, 1)
+
+
+def test_mutants_are_of_every_kind() -> None:
+    """Otherwise a change of Python's syntax tree could leave none."""
+    lines = [line for line, _ in mutants(_example)]
+    for line in (
+        "total = 1",
+        "for each in x[:]:",
+        "if each > 1 or not each == y:",
+        "if each >= 1 and (not each == y):",
+        "if each > 1 and (not each != y):",
+        "total = total + each * 2",
+        "total = each * 2 - total",
+        "total = total - each / 2",
+        "return min(total, 1)",
+        "return max(1, total)",
+        "without total = 0",
+    ):
+        assert line in lines
