@@ -1,6 +1,7 @@
 """Mutants of a function: its source with one operator, axis, constant, bound, method or statement changed."""
 
 import __future__
+
 import ast
 import copy
 from collections.abc import Callable, Iterator
