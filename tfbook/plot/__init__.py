@@ -5,6 +5,7 @@ from tfbook.plot.beam import beam_nodes, beam_tree
 from tfbook.plot.curves import label_ends, lines
 from tfbook.plot.diagrams import block_diagram, course_map, seq2seq_diagram, transformer_diagram
 from tfbook.plot.house import COLORS, EDGE, FAINT, INK, MARKERS, show, style
+from tfbook.plot.schematic import Schematic
 from tfbook.plot.tokens import token_rows
 
 __all__ = [
@@ -13,6 +14,7 @@ __all__ = [
     "FAINT",
     "INK",
     "MARKERS",
+    "Schematic",
     "attention_map",
     "beam_nodes",
     "beam_tree",

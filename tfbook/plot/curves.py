@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from tfbook.plot.house import METHODS
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
@@ -48,9 +50,15 @@ def lines(
     x: str,
     y: str,
 ) -> None:
-    """A labeled line for each entry of `series`: (x, y), or (x, y, half-width of its band)."""
+    """A labeled line for each entry of `series`: (x, y), or (x, y, half-width of its band).
+
+    A method of `METHODS` has its color and marker in every figure.
+    """
     for label, (xs, ys, *band) in series.items():
-        (line,) = axes.plot(xs, ys, label=label, marker=None if len(xs) <= MAX_MARKERS else "none")
+        look = dict(zip(("color", "marker"), METHODS.get(label, ()), strict=False))
+        (line,) = axes.plot(xs, ys, label=label, **look)
+        if len(xs) > MAX_MARKERS:
+            line.set_marker("none")
         if band:
             low, high = np.asarray(ys) - band[0], np.asarray(ys) + band[0]
             axes.fill_between(xs, low, high, color=line.get_color(), alpha=0.18, linewidth=0)

@@ -2,15 +2,74 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+    from PIL.Image import Image as Picture
 
 # Four of Petroff's ten colors (2021), distinct for the color-blind; markers and labels tell lines apart in gray.
 COLORS = ("#3f90da", "#e76300", "#832db6", "#717581")
 MARKERS = ("o", "s", "^", "D")
-INK, FAINT, EDGE = "#222222", "#f2f2f2", "#9a9a9a"
+INK, SOFT, FAINT, EDGE = "#1f2328", "#59636e", "#f2f2f2", "#9a9a9a"
+SHARPNESS = 1.5  # pixels of the file for one on the page
+CORNER = 14  # radius of a card's corners
+TRANSPARENT = 255  # the last color of a picture's palette
+
+
+class Role(NamedTuple):
+    """The colors of one thing in all schematics and maps."""
+
+    fill: str  # of boxes
+    edge: str  # of lines and letters
+    dark: str  # of the darkest cell of a matrix
+
+    @property
+    def ink(self) -> str:
+        """The color of a text in a box."""
+        return INK if self.fill == "white" else self.edge
+
+    def shade(self, share: float) -> tuple[str, str]:
+        """A color between white and `dark`, and black or white, whichever is legible on it."""
+        from matplotlib.colors import to_hex, to_rgb
+
+        depth = 0.06 + 0.94 * min(max(share, 0.0), 1.0)
+        red, green, blue = (1 - depth * (1 - channel) for channel in to_rgb(self.dark))
+        luminance = 0.21 * red**2.2 + 0.72 * green**2.2 + 0.07 * blue**2.2
+        return to_hex((red, green, blue)), INK if luminance > 0.26 else "white"
+
+
+# The same thing has the same color in every lesson; each bears its letter, too.
+ROLES = {
+    "query": Role("#d3e7f5", "#0066a1", "#2b8ccb"),
+    "key": Role("#fde6c0", "#b55a00", "#f0a02a"),
+    "value": Role("#cdeee2", "#00735a", "#12a37c"),
+    "weight": Role("#f0deee", "#7a2a70", "#8c3280"),
+    "stream": Role("#e6e9ed", "#59636e", "#9aa3ad"),
+    "parameter": Role("#fbf6cf", "#75690a", "#d8cd58"),
+    "plain": Role("white", INK, INK),
+}
+
+
+# One color and one marker for each method that several figures or lessons compare.
+METHODS = {
+    "attention": (COLORS[0], "o"),
+    "fixed context": (COLORS[1], "s"),
+    "scaled dot": ("#3f90da", "o"),
+    "dot": ("#e76300", "s"),
+    "general": ("#832db6", "^"),
+    "additive": ("#1b9e77", "D"),
+    "cosine": ("#b9ac70", "v"),
+    "location": ("#717581", "X"),
+}
+
+# What JupyterLab and Colab need to show captions, and figures that suit their dark themes: light and dark exchanged,
+# hues kept, photographs left as they are.
+STYLESHEET = """<style>
+.tfbook-caption { max-width: 60em; margin: 0.2em 0 1em; font-size: 0.93em; opacity: 0.85 }
+[data-jp-theme-light="false"] .jp-RenderedImage img[alt]:not(.jp-needs-light-background),
+html[theme="dark"] .output_png img[alt] { filter: invert(0.9) hue-rotate(180deg) }
+</style>"""
 
 
 def style() -> None:
@@ -18,7 +77,9 @@ def style() -> None:
     import matplotlib as mpl
     import seaborn as sns
     from cycler import cycler
+    from IPython.display import HTML, display
 
+    display(HTML(STYLESHEET))
     sns.set_theme(context="notebook", style="ticks", rc={"figure.figsize": (7, 4), "figure.dpi": 100})
     mpl.rcParams |= {
         "axes.prop_cycle": cycler(color=COLORS) + cycler(marker=MARKERS),
@@ -36,22 +97,40 @@ def style() -> None:
     }
 
 
-def show(figure: Figure, alt: str) -> None:
-    """Displays a figure with alt text. Raises ValueError when `alt` is empty.
+def show(figure: Figure, alt: str, caption: str = "", *, photograph: bool = False) -> None:
+    """Displays a figure on a card with alt text, and below it a caption that says what to look at.
 
-    The PNG has a palette of 256 colors, which looks the same and takes a third of the space.
+    On a dark page light and dark are exchanged, except in a `photograph`. Raises ValueError when `alt` is empty. The PNG
+    has a palette of 256 colors, which looks the same and takes a third of the space.
     """
+    import html
     import io
 
     import matplotlib.pyplot as plt
-    from IPython.display import Image, display
+    from IPython.display import HTML, Image, display
     from PIL import Image as Picture
 
     if not alt.strip():
         raise ValueError("alt is empty; describe what the figure shows in a sentence")
     rendered, file = io.BytesIO(), io.BytesIO()
-    figure.savefig(rendered, format="png", bbox_inches="tight")
+    figure.savefig(rendered, format="png", bbox_inches="tight", pad_inches=0.14, dpi=SHARPNESS * figure.dpi)
     plt.close(figure)
-    picture = Picture.open(rendered).convert("RGB").quantize(256, dither=Picture.Dither.NONE)
-    picture.save(file, format="PNG", optimize=True)
-    display(Image(file.getvalue()), metadata={"image/png": {"alt": alt}})
+    picture = _on_a_card(Picture.open(rendered).convert("RGB"))
+    picture.save(file, format="PNG", optimize=True, transparency=TRANSPARENT)
+    look = {"alt": alt, "width": round(picture.width / SHARPNESS), "needs_background": "light" if photograph else None}
+    metadata = {name: value for name, value in look.items() if value}
+    display(Image(file.getvalue()), metadata={"image/png": metadata})
+    if caption:
+        display(HTML(f'<p class="tfbook-caption">{html.escape(caption, quote=False)}</p>'))
+
+
+def _on_a_card(picture: Picture) -> Picture:
+    """The picture in 255 colors and, outside of its round corners, the color `TRANSPARENT`."""
+    from PIL import Image, ImageDraw
+
+    outside = Image.new("L", picture.size, 255)
+    right, bottom = picture.width - 1, picture.height - 1
+    ImageDraw.Draw(outside).rounded_rectangle((0, 0, right, bottom), radius=CORNER, fill=0)
+    palette = picture.quantize(TRANSPARENT, dither=Image.Dither.NONE)
+    palette.paste(TRANSPARENT, mask=outside)
+    return palette
