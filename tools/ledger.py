@@ -36,7 +36,7 @@ def claims(notebook: NotebookNode) -> Iterator[dict[str, Any]]:
     for cell in notebook.cells:
         for output in cell.get("outputs", ()):
             if MIME in output.get("data", {}):
-                yield output.data[MIME]
+                yield from output.data[MIME]
 
 
 def title(notebook: NotebookNode) -> str:

@@ -186,9 +186,10 @@ def shows_its_claims(lesson: Lesson) -> Iterator[str]:
     """Each claim has its output, in a cell that is compared, and its key belongs to the lesson."""
     seen: set[str] = set()
     for number, cell in lesson.code:
-        records = [output.data[ledger.MIME] for output in cell.outputs if ledger.MIME in output.get("data", {})]
-        if re.search(r"\bclaim\(", cell.source) and not records and not is_woven(cell):
-            yield f"cell {number}: calls claim(…) but shows no claim"
+        shown = (output.get("data", {}).get(ledger.MIME, []) for output in cell.outputs)
+        records = [record for records in shown for record in records]
+        if re.search(r"\bclaim\(|\bCLAIMS\.check\(", cell.source) and not records and not is_woven(cell):
+            yield f"cell {number}: measures a claim but shows none"
         if records and "nbval-ignore-output" in cell.metadata.get("tags", ()):
             yield f"cell {number}: a claim is in a cell that is not compared"
         for record in records:

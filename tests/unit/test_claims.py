@@ -5,7 +5,7 @@ import math
 
 import pytest
 
-from tfbook.course.claims import MIME, Claim, claim
+from tfbook.course.claims import MIME, Bound, Claim, Claims, claim
 
 
 @pytest.fixture(autouse=True)
@@ -58,24 +58,26 @@ def test_the_text_has_the_verdict_in_one_line_and_the_number_in_the_other() -> N
 def test_the_notebook_gets_text_html_and_a_record_for_the_ledger() -> None:
     bundle = _claim(0.1, "<=", 0.15)._repr_mimebundle_()
     assert bundle["text/plain"] == repr(_claim(0.1, "<=", 0.15))
-    assert "<b>Claim 2 " in bundle["text/html"]
-    assert bundle[MIME] == {
-        "key": "transformer.2",
-        "lesson": "transformer",
-        "statement": "Attention cures the bottleneck",
-        "source": "Bahdanau et al., 2015",
-        "measured": 0.1,
-        "relation": "<=",
-        "threshold": 0.15,
-        "unit": "",
-        "verdict": "holds",
-    }
+    assert "Claim 2 " in bundle["text/html"]
+    assert bundle[MIME] == [
+        {
+            "key": "transformer.2",
+            "lesson": "transformer",
+            "statement": "Attention cures the bottleneck",
+            "source": "Bahdanau et al., 2015",
+            "measured": 0.1,
+            "relation": "<=",
+            "threshold": 0.15,
+            "unit": "",
+            "verdict": "holds",
+        }
+    ]
 
 
 @pytest.mark.parametrize("measured", [math.nan, math.inf])
 def test_the_record_is_json_whatever_was_measured(measured: float) -> None:
     """Jupyter sends no NaN."""
-    record = json.loads(json.dumps(_claim(measured)._repr_mimebundle_()[MIME], allow_nan=False))
+    record = json.loads(json.dumps(_claim(measured)._repr_mimebundle_()[MIME][0], allow_nan=False))
     assert record["measured"] is None
     assert record["verdict"] == "does not hold"
 
@@ -99,3 +101,30 @@ def test_a_key_is_slug_and_number(key: str) -> None:
 def test_a_relation_is_one_of_two() -> None:
     with pytest.raises(ValueError, match=r"relation is '>'; expected one of >=, <="):
         _claim(relation=">")
+
+
+LESSON = Claims(
+    "transformer",
+    {
+        1: Bound("Attention is better", ">=", 5, "Vaswani et al. (2017)", " BLEU"),
+        2: Bound("It costs little", "<=", 2, "measured here"),
+    },
+)
+
+
+def test_claims_measured_together_are_one_table_with_a_record_each() -> None:
+    verdicts = LESSON.check({1: 7.25, 2: 3})
+    assert repr(verdicts).splitlines() == [
+        "Claim 1 holds: Attention is better",
+        "  measured 7.25 BLEU · required ≥ 5 BLEU · Vaswani et al. (2017)",
+        "Claim 2 does not hold: It costs little",
+        "  measured 3 · required ≤ 2 · measured here",
+    ]
+    bundle = verdicts._repr_mimebundle_()
+    assert bundle["text/html"].count("<tr>") == 2
+    assert [record["key"] for record in bundle[MIME]] == ["transformer.1", "transformer.2"]
+
+
+def test_a_claim_that_the_lesson_does_not_make_is_an_error() -> None:
+    with pytest.raises(ValueError, match="transformer has no claim 3; expected some of 1, 2"):
+        LESSON.check({3: 1.0})

@@ -6,6 +6,7 @@ import html
 import math
 import operator
 import re
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -14,6 +15,7 @@ from tfbook import runtime
 RELATIONS = {">=": operator.ge, "<=": operator.le}
 SIGNS = {">=": "≥", "<=": "≤"}
 MIME = "application/vnd.tfbook.claim+json"
+CHIPS = {"holds": "#1a7f37", "does not hold": "#b42318"}  # white on either has a contrast above 4.5 on any page
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,26 +55,90 @@ class Claim:
         return "holds" if holds else "does not hold"
 
     @property
-    def _figures(self) -> str:
+    def figures(self) -> tuple[str, str, str]:
+        """What was measured, what is required, and where the claim comes from, in words."""
         required = f"required {SIGNS[self.relation]} {self.threshold:g}{self.unit}"
-        return f"measured {self.measured:.3g}{self.unit} · {required} · {self.source}"
+        return f"measured {self.measured:.3g}{self.unit}", required, self.source
 
     def __repr__(self) -> str:
-        return f"Claim {self.number} {self.verdict}: {self.statement}\n  {self._figures}"
+        return f"Claim {self.number} {self.verdict}: {self.statement}\n  {' · '.join(self.figures)}"
 
     def _repr_html_(self) -> str:
-        colour = {"holds": "#1a7f37", "does not hold": "#cf222e"}.get(self.verdict, "#6e7781")
-        return (
-            f'<div style="border-left: 4px solid {colour}; padding: 0.3em 0.8em; margin: 0.4em 0">'
-            f'<b>Claim {self.number} <span style="color: {colour}">{self.verdict}</span></b>: '
-            f"{html.escape(self.statement)}"
-            f'<br><span style="opacity: 0.75">{html.escape(self._figures)}</span></div>'
-        )
+        return _table([self])
+
+    @property
+    def record(self) -> dict[str, Any]:
+        """What the ledger needs, as JSON, which knows no NaN."""
+        measured = self.measured if math.isfinite(self.measured) else None
+        return asdict(self) | {"measured": measured, "lesson": self.lesson, "verdict": self.verdict}
 
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, object]:
-        measured = self.measured if math.isfinite(self.measured) else None  # JSON knows no NaN
-        record = asdict(self) | {"measured": measured, "lesson": self.lesson, "verdict": self.verdict}
-        return {"text/plain": repr(self), "text/html": self._repr_html_(), MIME: record}
+        return {"text/plain": repr(self), "text/html": self._repr_html_(), MIME: [self.record]}
+
+
+@dataclass(frozen=True)
+class Bound:
+    """What a claim says, and the bound that a measured number has to keep for it to hold."""
+
+    statement: str
+    relation: str  # ">=" or "<="
+    threshold: float
+    source: str
+    unit: str = ""
+
+
+@dataclass(frozen=True)
+class Verdicts:
+    """Claims that were measured together. Displays itself in a notebook as one small table."""
+
+    claims: tuple[Claim, ...]
+
+    def __repr__(self) -> str:
+        return "\n".join(map(repr, self.claims))
+
+    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, object]:
+        records = [claim.record for claim in self.claims]
+        return {"text/plain": repr(self), "text/html": _table(self.claims), MIME: records}
+
+
+class Claims:
+    """The claims of a lesson by number, stated beside the experiments that measure them."""
+
+    def __init__(self, lesson: str, bounds: Mapping[int, Bound]):
+        self.lesson, self.bounds = lesson, dict(bounds)
+
+    def check(self, measured: Mapping[int, float]) -> Verdicts:
+        """The verdicts, as the last line of a cell: `study.CLAIMS.check({2: gain, 3: growth})`.
+
+        A number that fails raises nothing: the verdict says so. Raises ValueError for a number that is
+        none of the lesson's claims.
+        """
+        if unknown := measured.keys() - self.bounds.keys():
+            known = ", ".join(map(str, self.bounds))
+            raise ValueError(f"{self.lesson} has no claim {min(unknown)}; expected some of {known}")
+        claims = (
+            Claim(key=f"{self.lesson}.{number}", measured=float(value), **asdict(self.bounds[number]))
+            for number, value in measured.items()
+        )
+        return Verdicts(tuple(claims))
+
+
+def _table(claims: Sequence[Claim]) -> str:
+    rows = "".join(map(_row, claims))
+    return f'<table style="font-size: 0.93em; margin: 0.4em 0"><tbody>{rows}</tbody></table>'
+
+
+def _row(claim: Claim) -> str:
+    chip = (
+        f"background: {CHIPS.get(claim.verdict, '#59636e')}; color: white; border-radius: 0.7em; padding: 0.1em 0.6em"
+    )
+    measured, required, source = claim.figures
+    left = '<td style="text-align: left'
+    return (
+        f'<tr><td style="white-space: nowrap">Claim {claim.number} <span style="{chip}">{claim.verdict}</span></td>'
+        f'{left}"><b>{html.escape(claim.statement)}</b><br>{html.escape(source)}</td>'
+        f'{left}; white-space: nowrap">{html.escape(measured)}<br>{html.escape(required)}</td></tr>'
+    )
 
 
 def claim(

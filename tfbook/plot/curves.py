@@ -55,8 +55,9 @@ def lines(
     A method of `METHODS` has its color and marker in every figure.
     """
     for label, (xs, ys, *band) in series.items():
-        look = dict(zip(("color", "marker"), METHODS.get(label, ()), strict=False))
-        (line,) = axes.plot(xs, ys, label=label, **look)
+        (line,) = axes.plot(xs, ys, label=label)
+        if label in METHODS:
+            line.set(color=METHODS[label].color, marker=METHODS[label].marker)
         if len(xs) > MAX_MARKERS:
             line.set_marker("none")
         if band:

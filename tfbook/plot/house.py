@@ -34,9 +34,10 @@ class Role(NamedTuple):
         from matplotlib.colors import to_hex, to_rgb
 
         depth = 0.06 + 0.94 * min(max(share, 0.0), 1.0)
-        red, green, blue = (1 - depth * (1 - channel) for channel in to_rgb(self.dark))
-        luminance = 0.21 * red**2.2 + 0.72 * green**2.2 + 0.07 * blue**2.2
-        return to_hex((red, green, blue)), INK if luminance > 0.26 else "white"
+        r, g, b = (1 - depth * (1 - channel) for channel in to_rgb(self.dark))
+        red, green, blue = (c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in (r, g, b))
+        luminance = 0.2126 * red + 0.7152 * green + 0.0722 * blue  # as WCAG defines it; above 0.179 black is better
+        return to_hex((r, g, b)), "black" if luminance > 0.179 else "white"
 
 
 # The same thing has the same color in every lesson; each bears its letter, too.
@@ -51,16 +52,22 @@ ROLES = {
 }
 
 
-# One color and one marker for each method that several figures or lessons compare.
+class Method(NamedTuple):
+    """How the curve of a method looks in every figure."""
+
+    color: str
+    marker: str
+
+
 METHODS = {
-    "attention": (COLORS[0], "o"),
-    "fixed context": (COLORS[1], "s"),
-    "scaled dot": ("#3f90da", "o"),
-    "dot": ("#e76300", "s"),
-    "general": ("#832db6", "^"),
-    "additive": ("#1b9e77", "D"),
-    "cosine": ("#b9ac70", "v"),
-    "location": ("#717581", "X"),
+    "attention": Method(COLORS[0], "o"),
+    "fixed context": Method(COLORS[1], "s"),
+    "scaled dot": Method("#3f90da", "o"),
+    "dot": Method("#e76300", "s"),
+    "general": Method("#832db6", "^"),
+    "additive": Method("#1b9e77", "D"),
+    "cosine": Method("#b9ac70", "v"),
+    "location": Method("#717581", "X"),
 }
 
 # What JupyterLab and Colab need to show captions, and figures that suit their dark themes: light and dark exchanged,
@@ -100,8 +107,8 @@ def style() -> None:
 def show(figure: Figure, alt: str, caption: str = "", *, photograph: bool = False) -> None:
     """Displays a figure on a card with alt text, and below it a caption that says what to look at.
 
-    On a dark page light and dark are exchanged, except in a `photograph`. Raises ValueError when `alt` is empty. The PNG
-    has a palette of 256 colors, which looks the same and takes a third of the space.
+    On a dark page light and dark are exchanged, except in a `photograph`. The PNG has a palette of 256 colors, which
+    looks the same and takes a third of the space. Raises ValueError when `alt` is empty.
     """
     import html
     import io

@@ -21,6 +21,7 @@ from typing import Any
 import torch
 
 from tfbook import runtime
+from tfbook.course.solved import note
 
 Answer = Callable[..., Any]
 Cases = Callable[[], Sequence[tuple[Any, ...]]]  # made afresh for each check, so that nobody can spoil them
@@ -64,8 +65,11 @@ class Exercise:
         return start
 
     def check(self, answer: object) -> None:
-        """Prints whether `answer` is right and, if not, what is wrong with it. Never raises."""
-        print(self.judge(answer))
+        """Prints whether `answer` is right and, if not, what is wrong with it. Never raises; notes what was solved."""
+        verdict = self.judge(answer)
+        print(verdict)
+        if verdict.status == "correct":
+            note(self.reference.__module__.rpartition(".")[2], self.name)
 
     def judge(self, answer: object) -> Verdict:
         """The verdict that `check` prints. Whatever the answer does to PyTorch's settings and generators is undone."""

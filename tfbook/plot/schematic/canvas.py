@@ -21,7 +21,7 @@ from tfbook.plot.schematic.geometry import (
     text_size,
     way_between,
 )
-from tfbook.plot.schematic.layout import ends, place_along
+from tfbook.plot.schematic.layout import Grid, ends
 from tfbook.plot.schematic.nodes import (
     BLOCKED,
     BLOCKED_EDGE,
@@ -31,7 +31,7 @@ from tfbook.plot.schematic.nodes import (
     Label,
     Matrix,
     Node,
-    Part,
+    Region,
     Place,
     Text,
     Tokens,
@@ -71,7 +71,7 @@ class Frame:
         write(axes, self.rect.left + 10, self.rect.top + 14, self.label, 9.5, SOFT, "left", weight="bold")
 
 
-End = Node | Part | Frame
+End = Node | Region | Frame
 
 
 @dataclass(eq=False)
@@ -185,7 +185,7 @@ class Brace:
 class Outline:
     """A heavy line around nodes or parts."""
 
-    parts: Sequence[Node | Part]
+    parts: Sequence[Node | Region]
 
     @property
     def outer(self) -> Rect:
@@ -221,7 +221,9 @@ class Schematic:
         """A place where lines meet."""
         return self._add(Node(at, "plain"))
 
-    def text(self, text: str, at: At, *, size: float = 9.5, color: str = INK, align: str = "", weight: str = "normal") -> Text:
+    def text(
+        self, text: str, at: At, *, size: float = 9.5, color: str = INK, align: str = "", weight: str = "normal"
+    ) -> Text:
         """A text without a box, centered or at the `align` edge of its column."""
         return self._add(Text(text, at, size=size, color=color, align=align, weight=weight))
 
@@ -331,7 +333,7 @@ class Schematic:
         """A curly brace along one side of nodes or frames."""
         self.marks.append(Brace(nodes, label, side, distance))
 
-    def outline(self, *parts: Node | Part) -> None:
+    def outline(self, *parts: Node | Region) -> None:
         """A heavy line around nodes or parts such as `scores.row(2)`."""
         self.marks.append(Outline(parts))
 
@@ -350,7 +352,8 @@ class Schematic:
             raise ValueError(f"the drawing is {width:.0f} pixels wide; expected at most {MAX_WIDTH:.0f}")
         left = bounds.center[0] - width / 2
         size = (width / 100, (bounds.bottom - top + 2 * MARGIN) / 100)
-        figure = Figure(figsize=size, dpi=100, layout="none")
+        figure = Figure(figsize=size, dpi=100)
+        figure.set_layout_engine("none")  # whatever the style of the notebook says
         axes = figure.add_axes((0, 0, 1, 1))
         axes.set(xlim=(left, left + width), ylim=(bounds.bottom + MARGIN, top - MARGIN))
         axes.axis("off")
@@ -360,9 +363,11 @@ class Schematic:
         return figure
 
     def _solve(self) -> None:
-        extra = self._frame_room()
+        padding = self._frame_room()
         for axis in (0, 1):
-            place_along(axis, self.nodes, extra, self.gap[axis], self._label_room(axis))
+            grid = Grid(axis, self.nodes, padding, self.gap[axis], self._label_room(axis))
+            for node in self.nodes:
+                grid.place(node)
 
     def _frame_room(self) -> dict[Node, list[float]]:
         """What frames add around the outermost of their nodes."""
@@ -383,7 +388,7 @@ class Schematic:
         for mark in self.marks:
             if isinstance(mark, Arrow) and mark.label:
                 one, other = (_node(end) for end in (mark.start, mark.end))
-                pair = sorted((one.at[axis], other.at[axis])) if one and other else []
+                pair = sorted((one.at[axis], other.at[axis]), key=ends) if one and other else []
                 if _are_neighbors(pair) and one and other and _share_a_line(one, other, 1 - axis):
                     needed = text_size(mark.label, 9.5)[axis] + (12 if axis else 22)
                     key = int(pair[0]), int(pair[1])  # type: ignore[arg-type]
@@ -392,14 +397,15 @@ class Schematic:
 
 
 def _node(end: End) -> Node | None:
-    if isinstance(end, Part):
+    if isinstance(end, Region):
         return end.node
     return end if isinstance(end, Node) else None
 
 
 def _are_neighbors(pair: Sequence[Place]) -> bool:
     """Whether two places are whole numbers, one next to the other."""
-    return len(pair) == 2 and all(not isinstance(place, tuple) and place == int(place) for place in pair) and pair[1] - pair[0] == 1  # type: ignore[operator]
+    flat = [place for place in pair if not isinstance(place, tuple) and place == int(place)]
+    return len(flat) == 2 and flat[1] - flat[0] == 1
 
 
 def _share_a_line(one: Node, other: Node, axis: int) -> bool:

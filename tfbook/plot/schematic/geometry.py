@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from functools import cache
+from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -100,12 +101,14 @@ def way_between(start: Point, leave: str, end: Point, arrive: str) -> list[Point
     if leave == arrive:  # around the outside
         sign = sum(OUTWARD[leave])
         turn = sign * (max(sign * start[along], sign * end[along]) + 18)
-    return [start, (turn, start[1]), (turn, end[1]), end] if along == 0 else [start, (start[0], turn), (end[0], turn), end]
+    return (
+        [start, (turn, start[1]), (turn, end[1]), end] if along == 0 else [start, (start[0], turn), (end[0], turn), end]
+    )
 
 
 def longest_stretch(way: list[Point]) -> tuple[Point, Point]:
     """The longest straight piece of a way."""
-    return max(zip(way, way[1:], strict=False), key=lambda ends: math.dist(*ends))
+    return max(pairwise(way), key=lambda ends: math.dist(*ends))
 
 
 def _toward(start: Point, end: Point, by: float) -> Point:

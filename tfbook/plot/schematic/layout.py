@@ -17,73 +17,60 @@ def ends(place: Place) -> tuple[float, float]:
     return place if isinstance(place, tuple) else (place, place)
 
 
-def place_along(axis: int, nodes: Sequence[Node], extra: Mapping[Node, list[float]], gap: float, room: Room) -> None:
-    """Gives the nodes their centers along an axis, 0 across and 1 down.
+class Grid:
+    """The columns (axis 0) or the rows (axis 1) of a schematic, each with its center and its reach to both sides.
 
-    `extra` is what frames need around a node: left, top, right, bottom.
+    `padding` is what frames need around a node: left, top, right, bottom. `room` is what labels need between lines.
     """
-    spots = [end for node in nodes for end in ends(node.at[axis])]
-    lines = range(math.floor(min(spots)), math.ceil(max(spots)) + 1)
-    before, after = dict.fromkeys(lines, 0.0), dict.fromkeys(lines, 0.0)
-    for node in nodes:
-        if node.at[axis] in before:
-            low, high = _reach(node, axis, extra)
-            before[int(node.at[axis])], after[int(node.at[axis])] = (
-                max(before[int(node.at[axis])], low),
-                max(after[int(node.at[axis])], high),
-            )
-    centers = _centers(lines, before, after, gap, room)
-    for node in nodes:
-        _place(node, axis, lines, centers, before, after, extra)
 
+    def __init__(self, axis: int, nodes: Sequence[Node], padding: Mapping[Node, list[float]], gap: float, room: Room):
+        self.axis, self.padding = axis, padding
+        spots = [end for node in nodes for end in ends(node.at[axis])]
+        self.lines = range(math.floor(min(spots)), math.ceil(max(spots)) + 1)
+        self.before, self.after = dict.fromkeys(self.lines, 0.0), dict.fromkeys(self.lines, 0.0)
+        for node in nodes:
+            self._make_room_for(node)
+        self.centers = self._centers(gap, room)
 
-def _size(node: Node, axis: int) -> float:
-    return node.height if axis else node.width
+    def place(self, node: Node) -> None:
+        """Gives a node its center along this axis; a box that spans columns grows as wide as they are."""
+        first, last = ends(node.at[self.axis])
+        low, high = (float(np.interp(end, self.lines, self.centers)) for end in (first, last))
+        if first == last:
+            center = low + self._shift(node)
+        else:
+            low, high = low - self.before.get(int(first), 0.0), high + self.after.get(int(last), 0.0)
+            center = (low + high) / 2
+            if self.axis == 0 and isinstance(node, Box):
+                node.width = max(node.width, high - low)
+        node.center = (center, node.center[1]) if self.axis == 0 else (node.center[0], center)
 
+    def _make_room_for(self, node: Node) -> None:
+        first, last = ends(node.at[self.axis])
+        if first == last and first in self.lines:
+            low, high = self._reach(node)
+            self.before[int(first)] = max(self.before[int(first)], low)
+            self.after[int(first)] = max(self.after[int(first)], high)
 
-def _reach(node: Node, axis: int, extra: Mapping[Node, list[float]]) -> tuple[float, float]:
-    """How far a node reaches to both sides of its center, with its labels and what frames need."""
-    margins = [one + other for one, other in zip(node.margins, extra.get(node, [0.0] * 4), strict=True)]
-    return _size(node, axis) / 2 + margins[axis], _size(node, axis) / 2 + margins[axis + 2]
+    def _reach(self, node: Node) -> tuple[float, float]:
+        """How far a node reaches to both sides of its center, with its labels and what frames need."""
+        margins = [one + other for one, other in zip(node.margins, self.padding.get(node, [0.0] * 4), strict=True)]
+        half = (node.height if self.axis else node.width) / 2
+        return half + margins[self.axis], half + margins[self.axis + 2]
 
+    def _centers(self, gap: float, room: Room) -> list[float]:
+        centers, edge = [], 0.0
+        for line in self.lines:
+            centers.append(edge + self.before[line])
+            edge = centers[-1] + self.after[line] + max(gap, room.get((line, line + 1), 0.0))
+        return centers
 
-def _centers(lines: range, before: dict[int, float], after: dict[int, float], gap: float, room: Room) -> list[float]:
-    centers, edge = [], 0.0
-    for line in lines:
-        centers.append(edge + before[line])
-        edge = centers[-1] + after[line] + max(gap, room.get((line, line + 1), 0.0))
-    return centers
-
-
-def _place(
-    node: Node,
-    axis: int,
-    lines: range,
-    centers: list[float],
-    before: dict[int, float],
-    after: dict[int, float],
-    extra: Mapping[Node, list[float]],
-) -> None:
-    first, last = (float(np.interp(end, lines, centers)) for end in ends(node.at[axis]))
-    if isinstance(node.at[axis], tuple):
-        low = first - before.get(int(ends(node.at[axis])[0]), 0.0)
-        high = last + after.get(int(ends(node.at[axis])[1]), 0.0)
-        if axis == 0 and isinstance(node, Box):
-            node.width = max(node.width, high - low)
-        center = (low + high) / 2
-    else:
-        center = first + _shift(node, axis, before, after, extra)
-    node.center = (center, node.center[1]) if axis == 0 else (node.center[0], center)
-
-
-def _shift(
-    node: Node, axis: int, before: dict[int, float], after: dict[int, float], extra: Mapping[Node, list[float]]
-) -> float:
-    """What moves an aligned node from the middle of its column or row to one of its edges."""
-    line = node.at[axis]
-    if line not in before:
+    def _shift(self, node: Node) -> float:
+        """What moves an aligned node from the middle of its column or row to one of its edges."""
+        line = ends(node.at[self.axis])[0]
+        low, high = self._reach(node)
+        if line in self.lines and node.align == ("left", "top")[self.axis]:
+            return low - self.before[int(line)]
+        if line in self.lines and node.align == ("right", "bottom")[self.axis]:
+            return self.after[int(line)] - high
         return 0.0
-    low, high = _reach(node, axis, extra)
-    if node.align == ("left", "top")[axis]:
-        return low - before[line]  # type: ignore[index]
-    return after[line] - high if node.align == ("right", "bottom")[axis] else 0.0  # type: ignore[index]

@@ -1,4 +1,4 @@
-"""What stands on the grid of a schematic: boxes, rows of tokens, matrices, bars. Each knows its size and draws itself."""
+"""What stands on the grid of a schematic: boxes, tokens, matrices, bars. Each knows its size and draws itself."""
 
 from __future__ import annotations
 
@@ -88,14 +88,14 @@ class Node:
         """With its labels."""
         return self.rect.grown(*self.margins)
 
-    def row(self, i: int) -> Part:
-        return Part(self, (i, i + 1), (0, self.columns))
+    def row(self, i: int) -> Region:
+        return Region(self, (i, i + 1), (0, self.columns))
 
-    def column(self, j: int) -> Part:
-        return Part(self, (0, self.rows), (j, j + 1))
+    def column(self, j: int) -> Region:
+        return Region(self, (0, self.rows), (j, j + 1))
 
-    def cell(self, i: int, j: int) -> Part:
-        return Part(self, (i, i + 1), (j, j + 1))
+    def cell(self, i: int, j: int) -> Region:
+        return Region(self, (i, i + 1), (j, j + 1))
 
     def paint(self, axes: Axes) -> None:
         """Draws the node and its labels."""
@@ -111,7 +111,7 @@ class Node:
 
 
 @dataclass(frozen=True)
-class Part:
+class Region:
     """Some rows and columns of a node, which arrows and outlines can point to."""
 
     node: Node
@@ -124,7 +124,9 @@ class Part:
         width, height = whole.width / self.node.columns, whole.height / self.node.rows
         (top, bottom), (left, right) = self.rows, self.columns
         corner = whole.left, whole.top
-        return Rect(corner[0] + left * width, corner[1] + top * height, corner[0] + right * width, corner[1] + bottom * height)
+        return Rect(
+            corner[0] + left * width, corner[1] + top * height, corner[0] + right * width, corner[1] + bottom * height
+        )
 
     outer = rect
 
@@ -220,8 +222,7 @@ class Matrix(Node):
     def draw(self, axes: Axes) -> None:
         for i, j in np.ndindex(self.rows, self.columns):
             self._draw_cell(axes, i, j)
-        (top, left), (bottom, right) = (end(np.argwhere(self.there), axis=0) for end in (np.min, np.max))
-        filled = Rect.around([self.cell(top, left).rect, self.cell(bottom, right).rect])
+        filled = Rect.around(self.cell(i, j).rect for i, j in np.argwhere(self.there).tolist())
         rectangle(axes, filled, "none", ROLES[self.role].edge, 1.4, zorder=5)
 
     def _draw_cell(self, axes: Axes, i: int, j: int) -> None:

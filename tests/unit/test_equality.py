@@ -1,0 +1,63 @@
+"""`prove_equal` says that two versions agree, or in which case they do not; it never raises for a difference."""
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from tfbook.course.equality import prove_equal
+
+
+class Plain(nn.Module):
+    """A linear layer under another name, with dropout."""
+
+    def __init__(self, scale: float = 1.0) -> None:
+        super().__init__()
+        self.map, self.drop, self.scale = nn.Linear(3, 2), nn.Dropout(0.5), scale
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.scale * self.map(self.drop(x))
+
+
+def said(capsys: pytest.CaptureFixture[str], *arguments: object, **options: object) -> str:
+    prove_equal(*arguments, **options)  # type: ignore[arg-type]
+    return capsys.readouterr().out.strip()
+
+
+def test_modules_share_weights_and_are_equal(capsys: pytest.CaptureFixture[str]) -> None:
+    """By name, in evaluation mode, and left in the mode that they were in."""
+    plain, package = Plain(), nn.Linear(3, 2)
+    text = said(capsys, plain, package, (torch.randn(4, 3),), (torch.randn(1, 3),), rename={"map.": ""})
+    assert text == "✓ Plain equals tfbook's Linear: same 2 weight tensors, same outputs on 2 inputs"
+    assert torch.equal(plain.map.weight, package.weight)
+    assert plain.training
+    assert package.training
+
+
+def test_what_differs_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    text = said(capsys, Plain(scale=2), nn.Linear(3, 2), (torch.zeros(0, 3),), (torch.ones(4, 3),), rename={"map.": ""})
+    assert text.startswith("✗ Plain differs from tfbook's Linear in case 2: the largest difference is ")
+
+
+def test_functions_with_several_results_are_compared(capsys: pytest.CaptureFixture[str]) -> None:
+    def twice(x: Tensor) -> tuple[Tensor, Tensor]:
+        return x, x + x
+
+    def also(x: Tensor) -> tuple[Tensor, Tensor]:
+        return x, 2 * x
+
+    def once(x: Tensor) -> Tensor:
+        return x
+
+    def flat(x: Tensor) -> tuple[Tensor, Tensor]:
+        return x, x.flatten()
+
+    case = (torch.randn(2, 2),)
+    assert said(capsys, twice, also, case) == "✓ twice equals tfbook's also: same outputs on 1 input"
+    assert said(capsys, twice, once, case).endswith("it returns 2 tensors; expected 1")
+    assert said(capsys, twice, flat, case).endswith("the shape is (2, 2); expected (4,)")
+
+
+def test_weights_that_do_not_fit_are_an_error() -> None:
+    """A proof about other weights would prove nothing."""
+    with pytest.raises(RuntimeError, match="Missing key"):
+        prove_equal(Plain(), nn.Linear(3, 2), (torch.ones(1, 3),))

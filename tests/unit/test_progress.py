@@ -1,0 +1,54 @@
+"""Solved exercises are remembered on this machine, and the map of the course shows them."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tfbook.course import progress
+from tfbook.course.exercises import start_here, transformer
+from tfbook.course.solved import note, progress_file, solved
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("TFBOOK_DATA", str(tmp_path))
+    return tmp_path
+
+
+def test_a_passed_check_is_noted_and_a_failed_one_is_not() -> None:
+    """Once, however often it passes."""
+    for _ in range(2):
+        start_here.softmax.check(start_here.softmax.reference)
+    transformer.beam_step.check(lambda *arguments: 0)
+    assert solved() == {"start_here": ["softmax"]}
+
+
+@pytest.mark.parametrize("text", ["", "[1]", "{", '{"a": 1}', "null"])
+def test_a_file_that_cannot_be_read_counts_as_empty(text: str) -> None:
+    progress_file().write_text(text, encoding="utf-8")
+    assert solved() == {}
+    note("transformer", "normalize")
+    assert solved() == {"transformer": ["normalize"]}
+
+
+def test_a_folder_that_cannot_be_written_is_no_reason_to_fail(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (folder / "file").write_text("", encoding="utf-8")
+    monkeypatch.setenv("TFBOOK_DATA", str(folder / "file" / "below"))
+    note("transformer", "normalize")
+    assert solved() == {}
+
+
+def test_without_a_setting_it_lies_with_the_data_of_the_user(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TFBOOK_DATA")
+    assert progress_file().name == "progress.json"
+    assert "tfbook" in progress_file().parts
+
+
+def test_the_map_shows_every_lesson_with_what_is_solved(capsys: pytest.CaptureFixture[str]) -> None:
+    progress_file().write_text(json.dumps({"start_here": ["softmax", "an old name"]}), encoding="utf-8")
+    progress.show()
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "I · Attention"
+    assert lines[1].split() == ["00", "Start", "here", "●○○○", "1", "of", "4"]
+    assert sum("not written yet" in line for line in lines) == sum(not each.written for each in progress.LESSONS)

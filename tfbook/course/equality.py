@@ -1,0 +1,85 @@
+"""One line that proves what the page built equal to the package's version: same weights, same outputs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+TOLERANCE = 1e-5
+
+
+def prove_equal(
+    plain: Callable[..., Any],
+    package: Callable[..., Any],
+    *cases: tuple[Any, ...],
+    rename: Mapping[str, str] | None = None,
+) -> None:
+    """Prints whether `plain` and `package` return the same for every case, a tuple of arguments.
+
+    Modules first share weights: `package` gets those of `plain`, matched by name, where `rename` says which beginning
+    of a name has become which, such as {"query.": "project.q."}. Both run without dropout. Never raises for
+    a difference.
+    """
+    shared = _share_weights(plain, package, rename or {}) if isinstance(plain, nn.Module) else ""
+    for number, case in enumerate(cases, start=1):
+        found, expected = (list(_tensors(_run(each, case))) for each in (plain, package))
+        difference = _difference(found, expected)
+        if difference:
+            print(f"✗ {_name(plain)} differs from tfbook's {_name(package)} in case {number}: {difference}")
+            return
+    inputs = "1 input" if len(cases) == 1 else f"{len(cases)} inputs"
+    print(f"✓ {_name(plain)} equals tfbook's {_name(package)}: {shared}same outputs on {inputs}")
+
+
+def _share_weights(plain: nn.Module, package: Any, rename: Mapping[str, str]) -> str:
+    weights = {_renamed(name, rename): weight for name, weight in plain.state_dict().items()}
+    package.load_state_dict(weights)
+    return f"same {len(weights)} weight tensors, "
+
+
+def _renamed(name: str, rename: Mapping[str, str]) -> str:
+    for before, after in rename.items():
+        if name.startswith(before):
+            return after + name.removeprefix(before)
+    return name
+
+
+def _run(function: Callable[..., Any], case: tuple[Any, ...]) -> Any:
+    """The result without gradients; a module in evaluation mode, and afterwards in the mode that it was in."""
+    training = isinstance(function, nn.Module) and function.training
+    try:
+        if isinstance(function, nn.Module):
+            function.eval()
+        with torch.no_grad():
+            return function(*case)
+    finally:
+        if isinstance(function, nn.Module):
+            function.train(training)
+
+
+def _tensors(result: Any) -> Iterator[Tensor]:
+    """The tensors of a result, of one or of a tuple of several."""
+    if isinstance(result, Tensor):
+        yield result
+    elif isinstance(result, tuple | list):
+        for each in result:
+            yield from _tensors(each)
+
+
+def _difference(found: list[Tensor], expected: list[Tensor]) -> str:
+    """What distinguishes the results, in words; empty when nothing does."""
+    if not found or len(found) != len(expected):
+        return f"it returns {len(found)} tensors; expected {len(expected)}"
+    for one, other in zip(found, expected, strict=True):
+        if one.shape != other.shape:
+            return f"the shape is {tuple(one.shape)}; expected {tuple(other.shape)}"
+        if not torch.allclose(one.float(), other.float(), rtol=TOLERANCE, atol=TOLERANCE, equal_nan=True):
+            return f"the largest difference is {(one - other).abs().max():.2g}"
+    return ""
+
+
+def _name(function: Callable[..., Any]) -> str:
+    return getattr(function, "__name__", None) or type(function).__name__

@@ -1,0 +1,38 @@
+"""The map of the course with what is solved: `progress.show()` in a notebook, `python -m tfbook` in a terminal."""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+from tfbook.course.exercises.engine import Exercise
+from tfbook.course.lessons import LESSONS, PARTS, Lesson
+from tfbook.course.solved import solved
+
+SOLVED, OPEN = "●", "○"
+
+
+def exercises_of(lesson: Lesson) -> list[str]:
+    """The names of a lesson's exercises in their order."""
+    module = import_module(f"tfbook.course.exercises.{lesson.slug}")
+    return [value.name for value in vars(module).values() if isinstance(value, Exercise)]
+
+
+def lesson_line(lesson: Lesson, done: list[str]) -> str:
+    """A lesson with a dot for each exercise, such as "03 Self-attention  ●●○○ 2 of 4"."""
+    title = f"{lesson.number:02} {lesson.title}"
+    if not lesson.written:
+        return f"  {title:<26} not written yet"
+    names = exercises_of(lesson)
+    count = sum(name in done for name in names)
+    dots = "".join(SOLVED if name in done else OPEN for name in names)
+    return f"  {title:<26} {dots:<10} {count} of {len(names)}"
+
+
+def show() -> None:
+    """Prints the map of the course: every lesson with what is solved of it on this machine."""
+    known = solved()
+    for part, name in PARTS.items():
+        print(name)
+        for lesson in LESSONS:
+            if lesson.part == part:
+                print(lesson_line(lesson, known.get(lesson.slug, [])))
