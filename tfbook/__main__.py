@@ -3,4 +3,4 @@
 from tfbook.course import progress
 
 if __name__ == "__main__":
-    progress.show()
+    progress.print_course()

@@ -47,7 +47,7 @@ def test_without_a_setting_it_lies_with_the_data_of_the_user(monkeypatch: pytest
 
 def test_the_map_shows_every_lesson_with_what_is_solved(capsys: pytest.CaptureFixture[str]) -> None:
     progress_file().write_text(json.dumps({"start_here": ["softmax", "an old name"]}), encoding="utf-8")
-    progress.show()
+    progress.print_course()
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "I · Attention"
     assert lines[1].split() == ["00", "Start", "here", "●○○○", "1", "of", "4"]

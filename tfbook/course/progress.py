@@ -1,4 +1,4 @@
-"""The map of the course with what is solved: `progress.show()` in a notebook, `python -m tfbook` in a terminal."""
+"""The map of the course with what is solved: `progress.print_course()` in a notebook, `python -m tfbook` in a terminal."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def lesson_line(lesson: Lesson, done: list[str]) -> str:
     return f"  {title:<26} {dots:<10} {count} of {len(names)}"
 
 
-def show() -> None:
+def print_course() -> None:
     """Prints the map of the course: every lesson with what is solved of it on this machine."""
     known = solved()
     for part, name in PARTS.items():

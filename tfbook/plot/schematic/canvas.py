@@ -27,14 +27,14 @@ from tfbook.plot.schematic.nodes import (
     BLOCKED_EDGE,
     Bars,
     Box,
+    Chips,
     Circle,
+    Item,
     Label,
     Matrix,
-    Node,
-    Region,
+    Note,
     Place,
-    Text,
-    Tokens,
+    Region,
     rectangle,
     write,
 )
@@ -52,7 +52,7 @@ MAX_WIDTH = 900.0  # pixels that a notebook shows
 class Frame:
     """A gray ground behind some nodes."""
 
-    nodes: Sequence[Node]
+    nodes: Sequence[Item]
     label: str
     pad: float
 
@@ -71,7 +71,7 @@ class Frame:
         write(axes, self.rect.left + 10, self.rect.top + 14, self.label, 9.5, SOFT, "left", weight="bold")
 
 
-End = Node | Region | Frame
+End = Item | Region | Frame
 
 
 @dataclass(eq=False)
@@ -147,7 +147,7 @@ def _moved(point: Point, lane: float, level: bool) -> Point:
 class Brace:
     """A curly brace along one side of some nodes."""
 
-    nodes: Sequence[Node | Frame]
+    nodes: Sequence[Item | Frame]
     label: str
     side: str
     distance: float
@@ -185,7 +185,7 @@ class Brace:
 class Outline:
     """A heavy line around nodes or parts."""
 
-    parts: Sequence[Node | Region]
+    parts: Sequence[Item | Region]
 
     @property
     def outer(self) -> Rect:
@@ -205,7 +205,7 @@ class Schematic:
 
     def __init__(self, title: str = "", *, gap: tuple[float, float] = (30, 24)):
         self.title, self.gap = title, gap
-        self.nodes: list[Node] = []
+        self.nodes: list[Item] = []
         self.frames: list[Frame] = []
         self.marks: list[Arrow | Brace | Outline] = []
 
@@ -217,15 +217,15 @@ class Schematic:
         self.nodes.append(node)
         return node
 
-    def point(self, at: At) -> Node:
+    def point(self, at: At) -> Item:
         """A place where lines meet."""
-        return self._add(Node(at, "plain"))
+        return self._add(Item(at, "plain"))
 
     def text(
         self, text: str, at: At, *, size: float = 9.5, color: str = INK, align: str = "", weight: str = "normal"
-    ) -> Text:
+    ) -> Note:
         """A text without a box, centered or at the `align` edge of its column."""
-        return self._add(Text(text, at, size=size, color=color, align=align, weight=weight))
+        return self._add(Note(text, at, size=size, color=color, align=align, weight=weight))
 
     def box(
         self, text: str, at: At, role: str = "plain", *, note: str = "", width: float | None = None, size: float = 10.5
@@ -239,9 +239,9 @@ class Schematic:
 
     def tokens(
         self, words: Sequence[str], at: At, role: str = "stream", *, label: str = "", width: float | None = None
-    ) -> Tokens:
+    ) -> Chips:
         """Words in a row of chips, `width` pixels each, with a label below."""
-        return self._add(Tokens(words, at, role, label=label, width=width))
+        return self._add(Chips(words, at, role, label=label, width=width))
 
     def matrix(
         self,
@@ -324,16 +324,16 @@ class Schematic:
         """
         self.marks.append(Arrow(start, end, label, role, sides, lane, thickness, head, label_side))
 
-    def frame(self, nodes: Sequence[Node], label: str = "", *, pad: float = 12) -> Frame:
+    def frame(self, nodes: Sequence[Item], label: str = "", *, pad: float = 12) -> Frame:
         """A gray ground behind nodes, its label in the upper left corner."""
         self.frames.append(Frame(nodes, label, pad))
         return self.frames[-1]
 
-    def brace(self, nodes: Sequence[Node | Frame], label: str, side: str = "right", *, distance: float = 8) -> None:
+    def brace(self, nodes: Sequence[Item | Frame], label: str, side: str = "right", *, distance: float = 8) -> None:
         """A curly brace along one side of nodes or frames."""
         self.marks.append(Brace(nodes, label, side, distance))
 
-    def outline(self, *parts: Node | Region) -> None:
+    def outline(self, *parts: Item | Region) -> None:
         """A heavy line around nodes or parts such as `scores.row(2)`."""
         self.marks.append(Outline(parts))
 
@@ -369,9 +369,9 @@ class Schematic:
             for node in self.nodes:
                 grid.place(node)
 
-    def _frame_room(self) -> dict[Node, list[float]]:
+    def _frame_room(self) -> dict[Item, list[float]]:
         """What frames add around the outermost of their nodes."""
-        extra: dict[Node, list[float]] = {}
+        extra: dict[Item, list[float]] = {}
         for frame in self.frames:
             for axis in (0, 1):
                 first = min(ends(node.at[axis])[0] for node in frame.nodes)
@@ -396,10 +396,10 @@ class Schematic:
         return room
 
 
-def _node(end: End) -> Node | None:
+def _node(end: End) -> Item | None:
     if isinstance(end, Region):
         return end.node
-    return end if isinstance(end, Node) else None
+    return end if isinstance(end, Item) else None
 
 
 def _are_neighbors(pair: Sequence[Place]) -> bool:
@@ -408,6 +408,6 @@ def _are_neighbors(pair: Sequence[Place]) -> bool:
     return len(flat) == 2 and flat[1] - flat[0] == 1
 
 
-def _share_a_line(one: Node, other: Node, axis: int) -> bool:
+def _share_a_line(one: Item, other: Item, axis: int) -> bool:
     (first, last), (low, high) = ends(one.at[axis]), ends(other.at[axis])
     return first <= high and low <= last

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from tfbook.plot.schematic.nodes import Box, Node, Place
+from tfbook.plot.schematic.nodes import Box, Item, Place
 
 Room = Mapping[tuple[int, int], float]  # neighboring columns or rows → pixels that must lie between them
 
@@ -23,7 +23,7 @@ class Grid:
     `padding` is what frames need around a node: left, top, right, bottom. `room` is what labels need between lines.
     """
 
-    def __init__(self, axis: int, nodes: Sequence[Node], padding: Mapping[Node, list[float]], gap: float, room: Room):
+    def __init__(self, axis: int, nodes: Sequence[Item], padding: Mapping[Item, list[float]], gap: float, room: Room):
         self.axis, self.padding = axis, padding
         spots = [end for node in nodes for end in ends(node.at[axis])]
         self.lines = range(math.floor(min(spots)), math.ceil(max(spots)) + 1)
@@ -32,7 +32,7 @@ class Grid:
             self._make_room_for(node)
         self.centers = self._centers(gap, room)
 
-    def place(self, node: Node) -> None:
+    def place(self, node: Item) -> None:
         """Gives a node its center along this axis; a box that spans columns grows as wide as they are."""
         first, last = ends(node.at[self.axis])
         low, high = (float(np.interp(end, self.lines, self.centers)) for end in (first, last))
@@ -45,14 +45,14 @@ class Grid:
                 node.width = max(node.width, high - low)
         node.center = (center, node.center[1]) if self.axis == 0 else (node.center[0], center)
 
-    def _make_room_for(self, node: Node) -> None:
+    def _make_room_for(self, node: Item) -> None:
         first, last = ends(node.at[self.axis])
         if first == last and first in self.lines:
             low, high = self._reach(node)
             self.before[int(first)] = max(self.before[int(first)], low)
             self.after[int(first)] = max(self.after[int(first)], high)
 
-    def _reach(self, node: Node) -> tuple[float, float]:
+    def _reach(self, node: Item) -> tuple[float, float]:
         """How far a node reaches to both sides of its center, with its labels and what frames need."""
         margins = [one + other for one, other in zip(node.margins, self.padding.get(node, [0.0] * 4), strict=True)]
         half = (node.height if self.axis else node.width) / 2
@@ -65,7 +65,7 @@ class Grid:
             edge = centers[-1] + self.after[line] + max(gap, room.get((line, line + 1), 0.0))
         return centers
 
-    def _shift(self, node: Node) -> float:
+    def _shift(self, node: Item) -> float:
         """What moves an aligned node from the middle of its column or row to one of its edges."""
         line = ends(node.at[self.axis])[0]
         low, high = self._reach(node)

@@ -55,7 +55,7 @@ class Label:
 
 
 @dataclass(eq=False)
-class Node:
+class Item:
     """Something `width` × `height` at a column and a row; `rows` × `columns` cells of equal size."""
 
     at: tuple[Place, Place]
@@ -114,7 +114,7 @@ class Node:
 class Region:
     """Some rows and columns of a node, which arrows and outlines can point to."""
 
-    node: Node
+    node: Item
     rows: tuple[int, int]
     columns: tuple[int, int]
 
@@ -131,7 +131,7 @@ class Region:
     outer = rect
 
 
-class Text(Node):
+class Note(Item):
     """A text without a box."""
 
     def __init__(self, text: str, at: tuple[Place, Place], *, size: float, color: str, align: str, weight: str):
@@ -145,7 +145,7 @@ class Text(Node):
         write(axes, x, y, self.text, self.size, self.color, side or "center", weight=self.weight)
 
 
-class Box(Node):
+class Box(Item):
     """A text, and a small note below it, in a rounded box."""
 
     def __init__(self, text: str, at: tuple[Place, Place], role: str, *, note: str, width: float | None, size: float):
@@ -163,7 +163,7 @@ class Box(Node):
         write(axes, x, y + 0.6 * text_size(self.text, self.size)[1], self.note, 8.5, SOFT)
 
 
-class Circle(Node):
+class Circle(Item):
     """A sum or a product."""
 
     def __init__(self, symbol: str, at: tuple[Place, Place]):
@@ -177,7 +177,7 @@ class Circle(Node):
         write(axes, *self.rect.center, self.symbol, 12)
 
 
-class Tokens(Node):
+class Chips(Item):
     """Words in a row of equal chips."""
 
     def __init__(self, words: Sequence[str], at: tuple[Place, Place], role: str, *, label: str, width: float | None):
@@ -194,7 +194,7 @@ class Tokens(Node):
             write(axes, *chip.center, word, 10)
 
 
-class Matrix(Node):
+class Matrix(Item):
     """A grid of cells, darker where the number is larger in size; hatched where a mask blocks, dashed where NaN."""
 
     def __init__(
@@ -243,7 +243,7 @@ class Matrix(Node):
         return abs(value) / self.darkest
 
 
-class Bars(Node):
+class Bars(Item):
     """Bars from zero, each with its number above; names below."""
 
     STEP, HEADROOM = 40.0, 18.0
