@@ -1,4 +1,4 @@
-"""The map of the course with what is solved: `progress.print_course()` in a notebook, `python -m tfbook` in a terminal."""
+"""The map of the course with what is solved: `print_course()` in a notebook, `python -m tfbook` in a terminal."""
 
 from __future__ import annotations
 
