@@ -35,7 +35,7 @@ def lesson() -> NotebookNode:
 
 def test_the_core_is_counted_without_what_is_collapsed_and_without_exercises() -> None:
     core, rest = map(measure.measure, measure.core_and_rest(lesson()))
-    words = 17  # of the title, the line of facts, the text and two headings
+    words = 18  # of the title, the line of facts, the text and two headings
     assert core == measure.Measure(words, lines=2, cells=7, figures=1, schematics=1, claims=2, minutes=2)
     assert (rest.cells, rest.figures, rest.claims) == (4, 0, 0)
 
