@@ -193,13 +193,17 @@ function summary(size, state, mask) {
 function printed(size, mask) {
   const text = make("pre");
   const caption = make("figcaption", {}, make("b", {}, "mask"), make("span", { class: "hint" }, "True: may attend"));
-  const entry = (query, key) =>
-    mask.allows(query, key) ? make("b", {}, " True") : make("span", { class: "false" }, "False");
-  const row = (query) => {
-    const entries = [...Array(size).keys()].flatMap((key) => [key ? ", " : "", entry(query, key)]);
+  const places = [...Array(size).keys()];
+  const row = (query, whole) => {
+    const yes = () => make("b", {}, whole ? "True" : " True"); // as wide as the widest of the matrix
+    const no = () => make("span", { class: "false" }, "False");
+    const entries = places.flatMap((key) => [key ? ", " : "", mask.allows(query, key) ? yes() : no()]);
     return [query ? "        [" : "tensor([[", ...entries, query < size - 1 ? "],\n" : "]])"];
   };
-  const update = () => text.replaceChildren(...[...Array(size).keys()].flatMap(row));
+  const update = () => {
+    const whole = places.every((query) => places.every((key) => mask.allows(query, key)));
+    text.replaceChildren(...places.flatMap((query) => row(query, whole)));
+  };
   return { element: make("figure", { class: "printed" }, caption, text), update };
 }
 
