@@ -110,6 +110,12 @@ def test_arrow_keys_step_and_stop_at_the_ends(view: Mounted) -> None:
         assert ends == [str(place == 1).lower(), str(place == 3).lower()]
 
 
+def test_a_click_into_the_drawing_gives_it_the_keys(view: Mounted) -> None:
+    view.one("svg").click()
+    view.press(Keys.ARROW_RIGHT)
+    assert view.one(".place").text == "word 2 of 3"
+
+
 def test_space_plays_to_the_end_and_pauses(view: Mounted) -> None:
     """Playing from the end begins anew; a step by hand pauses."""
     place, play = view.one(".place"), view.one(".play")

@@ -58,7 +58,7 @@ def test_it_begins_with_the_causal_mask(view: Mounted) -> None:
     shows(view, CAUSAL)
     assert view.texts(".panel:first-child thead span") == TOKENS
     assert view.texts(".panel:first-child tbody th") == TOKENS
-    assert view.summary == "“<b>it</b>” may attend to 3 of 4: “the”, “cat”, “<b>it</b>”. Its weights on them sum to 1."
+    assert view.summary == "“<b>it</b>” may attend to 3 of 4: “the”, “cat”, “<b>it</b>”. Its weights sum to 1."
     assert not view.one(".note").is_displayed()
 
 
@@ -95,7 +95,7 @@ def test_a_rule_cannot_be_clicked_away(view: Mounted) -> None:
     shows(view, CAUSAL)
     cell = view.all(".panel button")[6]
     assert (cell.get_attribute("aria-disabled"), cell.get_attribute("aria-pressed")) == ("true", "true")
-    assert cell.get_attribute("title") == "cat → <b>it</b>, blocked: causal"
+    assert cell.get_attribute("title") == "cat → <b>it</b>, blocked by the causal mask"
     view.one(".causal").click()
     shows(view, torch.ones(4, 4, dtype=torch.bool))
 
@@ -124,14 +124,14 @@ def test_arrow_keys_move_and_space_blocks(view: Mounted) -> None:
     mask = CAUSAL.clone()
     mask[3, 1] = False
     shows(view, mask)
-    assert view.run("return root.activeElement.getAttribute('aria-label')") == "slept → cat, blocked: by you, −∞"
+    assert view.run("return root.activeElement.getAttribute('aria-label')") == "slept → cat, blocked by you, −∞"
     view.press(Keys.HOME, Keys.ARROW_LEFT, Keys.ARROW_UP, Keys.ENTER)
     mask[2, 0] = False
     shows(view, mask)
     assert len(view.all(".panel button[tabindex='0']")) == 1
     assert len(view.all("tr.chosen")) == 3
     view.press(Keys.END)
-    assert view.run("return root.activeElement.title") == "<b>it</b> → slept, blocked: causal"
+    assert view.run("return root.activeElement.title") == "<b>it</b> → slept, blocked by the causal mask"
 
 
 def test_two_builders_are_independent(browser: Chrome, show: Callable[..., None]) -> None:

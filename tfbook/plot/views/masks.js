@@ -6,7 +6,8 @@ function buildView({ tokens, scores }) {
   const size = tokens.length;
   const state = { causal: true, length: size, clicked: new Set(), query: size >> 1, key: 0 };
   const mask = {
-    rule: (query, key) => (key >= state.length ? "padding" : state.causal && key > query ? "causal" : ""),
+    rule: (query, key) =>
+      key >= state.length ? "the padding mask" : state.causal && key > query ? "the causal mask" : "",
     allows: (query, key) => !mask.rule(query, key) && !state.clicked.has(query * size + key),
     masked: (query) => scores[query].map((score, key) => (mask.allows(query, key) ? score : -Infinity)),
     weights: (query) => softmax(mask.masked(query)),
@@ -158,7 +159,7 @@ function blockers(tokens, { element, cells }, state, mask, choose, toggle) {
     buttons.forEach((row, query) =>
       row.forEach((target, key) => {
         const [rule, open] = [mask.rule(query, key), mask.allows(query, key)];
-        const why = open ? "may attend" : `blocked: ${rule || "by you"}`;
+        const why = open ? "may attend" : `blocked by ${rule || "you"}`;
         target.title = `${mask.name(query)} → ${mask.name(key)}, ${why}`;
         target.tabIndex = query === state.query && key === state.key ? 0 : -1;
         target.setAttribute("aria-label", `${target.title}, ${target.textContent}`);
@@ -178,7 +179,7 @@ function summary(size, state, mask) {
   const places = [...Array(size).keys()];
   const update = () => {
     const seen = places.filter((key) => mask.allows(state.query, key));
-    const share = seen.length ? `${quoted(seen)}. Its weights on them sum to 1.` : "nothing.";
+    const share = seen.length ? `${quoted(seen)}. Its weights sum to 1.` : "nothing.";
     const count = seen.length ? `${seen.length} of ${size}: ` : "";
     chosen.replaceChildren(make("strong", {}, quoted([state.query])), ` may attend to ${count}${share}`);
     const blind = places.filter((query) => places.every((key) => !mask.allows(query, key)));

@@ -57,6 +57,7 @@ function buildView(data) {
   const [top, text, drawing, likely] = parts.map((part) => part.element);
   const main = make("div", { class: "main" }, drawing, likely);
   const view = make("section", { class: "view", "aria-label": "Decoding, step by step" }, top, main, text);
+  main.addEventListener("click", () => view.querySelector(".next").focus({ preventScroll: true })); // for the keys
   onKeys(view, { ArrowLeft: moves.back, ArrowRight: moves.next, Home: moves.first, End: moves.last });
   choose(0);
   return view;
@@ -143,6 +144,7 @@ function scene({ source, target }, weights, state) {
       const top = ROWS.bars - BAR * weight;
       filled(bars[i], { y: top, height: BAR * weight }, []);
       numbers[i].setAttribute("y", top - 5);
+      numbers[i].textContent = weight.toFixed(2);
       filled(lines[i], { d: curve(x, ROWS.query, keys[i], ROWS.source + BOX) }, []);
       lines[i].style.setProperty("--weight", weight < FAINTEST ? 0 : weight);
     });
@@ -152,7 +154,6 @@ function scene({ source, target }, weights, state) {
     written.forEach((word, i) => word.classList.toggle("ahead", i > state.step));
     written.forEach((word, i) => word.classList.toggle("now", i === state.step));
     past.forEach((trace, i) => trace.classList.toggle("ahead", i >= state.step));
-    weights[state.step].forEach((weight, i) => (numbers[i].textContent = weight.toFixed(2)));
     drawing.setAttribute("aria-label", `Written: ${target.slice(0, state.step + 1).join(" ")}`);
     glide({ x: slots[state.step], row: weights[state.step] });
   };
