@@ -9,8 +9,8 @@ from torch import Tensor
 
 from tfbook.plot.views import base
 
-MAX_WORDS = 32  # source or target: a longer sentence is no longer seen at a glance
-MAX_CANDIDATES = 6  # for a step
+MAX_WORDS = 26  # source or target: a longer sentence is no longer seen at a glance
+MAX_CANDIDATES = 5  # for a step
 ROUNDING = 0.02  # how far from 1 a row of weights may add up in half precision
 
 
