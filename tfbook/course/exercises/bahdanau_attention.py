@@ -71,8 +71,8 @@ def _masked_scores() -> list[tuple[Tensor, Tensor]]:
 @exercise(
     cases=_masked_scores,
     hints=[
-        "A blocked word needs exp(score) = 0 before the sum is taken, so its score must be −∞ or close.",
-        "A row without an allowed word is 0/0. Use a finite, very negative score, then set blocked weights to 0.",
+        "A blocked word needs exp(score) = 0 before the sum is taken, so its score must be −∞ or the lowest number.",
+        "A row without an allowed word is 0/0. Use `torch.finfo(scores.dtype).min`, then set blocked weights to 0.",
     ],
 )
 def masked_softmax(scores: Tensor, mask: Tensor) -> Tensor:

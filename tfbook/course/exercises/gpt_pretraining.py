@@ -74,8 +74,8 @@ def _logits_and_p() -> list[tuple[Tensor, float]]:
 @exercise(
     cases=_logits_and_p,
     hints=[
-        "Sort with `descending=True`: you get values and places. How much probability stands before each token? A "
-        "cumulative sum counts the token itself as well.",
+        "Sort with `descending=True, stable=True`: you get values and places, equal ones in their old order. How much "
+        "probability stands before each token? A cumulative sum counts the token itself as well.",
         "A token goes where the sum before it is p or more. `scatter` carries the decision back to the old order; "
         "`masked_fill` with −∞ makes a token impossible.",
     ],

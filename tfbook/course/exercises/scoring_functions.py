@@ -150,7 +150,7 @@ scaled_dot_score.mistakes(
 
 def _lookups() -> list[tuple[Tensor, Tensor, float]]:
     scores, values = randn(3, 4, seed=15), randn(4, 2, seed=16)
-    close = torch.tensor([[0.0, 1e-12, -1.0, -2.0], [-3.0, 1e-12, 0.0, -1.0]])
+    close = torch.tensor([[0.0, 1e-20, -1.0, -2.0], [-3.0, 1e-20, 0.0, -1.0]])
     return [*((scores, values, temperature) for temperature in (1.0, 0.2, 0.01, 0.0)), (close, values, 0.0)]
 
 

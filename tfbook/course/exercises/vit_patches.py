@@ -417,7 +417,7 @@ def _read() -> list[tuple[Tensor, Tensor, Tensor, Tensor, Tensor, str]]:
         "Write down which vector stands where: token, patches, registers. Which row of `positions` does each patch "
         "get, and which vectors does the mean go over?",
         "Row 0 of `positions` belongs to the token, which has it added as well. And the mean is that of the patches: "
-        "it begins at 1 and ends before the registers.",
+        "it begins at 1 and ends before the registers, if there are any: count the patches.",
     ],
 )
 def classify(patches: Tensor, token: Tensor, registers: Tensor, positions: Tensor, head: Tensor, pool: str) -> Tensor:
