@@ -2,6 +2,7 @@
 
 import ast
 import copy
+import inspect
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -56,7 +57,7 @@ FINITE = 20.0  # what attention masks with in the place of infinity, where nobod
 
 def mutants(function: Callable[..., Any]) -> Iterator[tuple[str, Callable[..., Any]]]:
     """Each mutant with the statement that differs, such as "return x - y"; those that do not compile are left out."""
-    tree = _without_annotations(ast.parse(source_of(function)))
+    tree = _tree(function)
     body = tree.body[0]
     assert isinstance(body, ast.FunctionDef)
     seen = {ast.unparse(tree)}
@@ -66,18 +67,29 @@ def mutants(function: Callable[..., Any]) -> Iterator[tuple[str, Callable[..., A
             if text in seen:
                 continue
             seen.add(text)
-            names = dict(function.__globals__)
-            exec(compile(text, f"<mutant of {function.__name__}>", "exec"), names)
-            yield _changed_line(ast.unparse(tree), text), names[function.__name__]
+            yield _changed_line(ast.unparse(tree), text), _compiled(text, function)
 
 
-def _without_annotations(tree: ast.Module) -> ast.Module:
+def recompiled(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function made as its mutants are, with nothing changed."""
+    return _compiled(ast.unparse(_tree(function)), function)
+
+
+def _tree(function: Callable[..., Any]) -> ast.Module:
+    """Its source without annotations, which no check depends on."""
+    tree = ast.parse(source_of(function))
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef):
             node.returns = None
         elif isinstance(node, ast.arg):
             node.annotation = None
     return tree
+
+
+def _compiled(text: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    names = dict(inspect.unwrap(function).__globals__)  # those of its module, not of what checks its signature in tests
+    exec(compile(text, f"<mutant of {function.__name__}>", "exec"), names)
+    return names[function.__name__]
 
 
 Change = Callable[[Any], ast.AST]  # a node → what stands in its place, itself or another
@@ -127,7 +139,7 @@ def _changes(node: ast.AST, parameters: list[str]) -> Iterator[Change]:
             yield _setting(value=node.value * 2 + 0.1)
         case ast.Slice():
             for bound in ("lower", "upper", "step"):
-                if getattr(node, bound):
+                if getattr(node, bound) and ast.unparse(getattr(node, bound)) != "0":
                     yield _setting(**{bound: None})
         case ast.Tuple(ctx=ast.Load()) if len(node.elts) > 1:
             for i in range(len(node.elts) - 1):
@@ -160,16 +172,18 @@ def _changes(node: ast.AST, parameters: list[str]) -> Iterator[Change]:
 
 def _changes_of_call(node: ast.Call) -> Iterator[Change]:
     """Without one of its options, with two neighbors of its arguments exchanged, or not called at all."""
+    name = getattr(node.func, "attr", getattr(node.func, "id", ""))
     for i in range(len(node.keywords)):
         yield _dropping("keywords", i)
     for i in range(len(node.args) - 1):
-        yield _exchanging("args", i)
+        if name != "transpose":  # whose axes have no order
+            yield _exchanging("args", i)
     method = isinstance(node.func, ast.Attribute) and ast.unparse(node.func.value) not in {"torch", "F", "math", "nn"}
     if method:
         yield lambda node: node.func.value
     elif node.args and not isinstance(node.args[0], ast.Starred | ast.GeneratorExp):
         yield lambda node: node.args[0]
-    if getattr(node.func, "attr", getattr(node.func, "id", "")) in BOUNDS and len(node.args) > 1:
+    if name in BOUNDS and len(node.args) > 1:
         yield lambda node: node.args[1]
 
 
