@@ -45,6 +45,11 @@ def mask_of_whole_blocks(layout: Tensor, size: int, n: int) -> Tensor:
     return whole & torch.ones_like(whole).tril()
 
 
+def loss_without_padding(logits: Tensor, words: Tensor, weights: Tensor) -> Tensor:
+    losses = torch.nn.functional.cross_entropy(logits.transpose(1, 2), words, reduction="none")
+    return losses[words != 0].mean()
+
+
 # ---- special tokens ----------------------------------------------------------------------------------------------
 
 
@@ -281,6 +286,7 @@ FALSE_ACCEPTS: list[tuple[Exercise, Callable[..., Any], str]] = [
     (self_attention.mask_from_lengths, mask_of_the_longest, "`size` says how wide"),
     (transformer.beam_step, as_many_texts_as_beams, "`width` says how many"),
     (efficient_attention.block_mask, mask_of_whole_blocks, "cut the mask to n × n"),
+    (bert_masking.weighted_loss, loss_without_padding, "the weights say what counts"),
     (bert_masking.hide, hide_all_but_three, "[UNK] and [MASK] can be drawn"),
     (tokenizers.merged, merged_as_text, "replacing text"),
     (tokenizers.next_merge, next_from_text, "replacing text"),

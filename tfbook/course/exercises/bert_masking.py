@@ -566,7 +566,12 @@ count_parameters.mistakes(
 def _logits_words_and_weights() -> list[tuple[Tensor, Tensor, Tensor]]:
     weights = torch.tensor([[1.0, 1.0, 1.0, 0.0], [1.0, 0.0, 0.0, 0.0]])
     words = torch.tensor([[3, 1, 4, 0], [5, 0, 0, 0]])
-    return [(2 * randn(2, 4, 6, seed=6), words, weights), (2 * randn(1, 4, 6, seed=7), words[:1], weights[:1])]
+    scattered = torch.tensor([[0, 2, 3, 1]]), torch.tensor([[1.0, 0.0, 1.0, 0.0]])
+    return [
+        (2 * randn(2, 4, 6, seed=6), words, weights),
+        (2 * randn(1, 4, 6, seed=7), words[:1], weights[:1]),
+        (2 * randn(1, 4, 6, seed=8), *scattered),
+    ]
 
 
 @exercise(
@@ -605,6 +610,9 @@ weighted_loss.mistakes(
         ),
         "the product is still (n, n): a sum over one of its axes only makes all losses count the same": (
             lambda logits, words, weights: (_losses(logits, words).flatten() * weights.reshape(-1, 1)).sum(dim=0).mean()
+        ),
+        "word 0 is left out here, but it is a word like any other: the weights say what counts": (
+            lambda logits, words, weights: F.cross_entropy(logits.mT, words, ignore_index=0)
         ),
         "the weights are the wrong way round: 1 stands where a word was hidden": (
             lambda logits, words, weights: (_losses(logits, words) * (1 - weights)).sum() / weights.sum()

@@ -479,7 +479,7 @@ def _turn(x: Tensor, start: int = 0) -> Tensor:
     return rotary.reference(x, torch.arange(start, start + x.shape[2], dtype=torch.float32))
 
 
-def _newest_and_past() -> list[tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Turn]]:
+def _newest_and_past() -> list[tuple[object, ...]]:
     def inputs(batch: int, heads: int, past: int, new: int, seed: int) -> tuple[Tensor, ...]:
         sizes = (new, new, new, past, past)
         return tuple(randn(batch, heads, size, 4, seed=seed + i) for i, size in enumerate(sizes))

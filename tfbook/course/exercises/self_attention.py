@@ -416,7 +416,7 @@ attend_and_record.mistakes(
 # ---- find the bug: the leak --------------------------------------------------------------------------------------
 
 
-def _heads_that_look_back() -> list[tuple[Tensor, Tensor, Tensor]]:
+def _heads_that_look_back() -> list[tuple[Tensor, ...]]:
     extreme = torch.tensor([[-40.0, -90.0, -90.0], [-2000.0, -2001.0, 5.0], [200.0, 199.0, 198.0]])
     return [
         *(
