@@ -11,6 +11,7 @@ from tests.exercises.test_exercises import EXERCISES, WRITTEN
 from tfbook.course.exercises import engine
 from tfbook.course.exercises.engine import Verdict
 
+pytestmark = pytest.mark.filterwarnings("ignore")  # a mutant may do what PyTorch advises against
 FOLDER = Path(__file__).parent / "survivors"
 REFUSED = 0.95  # of a lesson's mutants that are not equal to the solution
 

@@ -26,7 +26,7 @@ def _texts_and_dice() -> list[tuple[Tensor, int, Tensor, Tensor, Tensor]]:
         ids[:, 0], ids[:, 9], ids[:, 20], ids[:, 21:] = CLS, SEP, SEP, PAD
         ids[:, 6], ids[:, 7] = BERT_SPECIALS.index("[UNK]"), MASK
         draw, kind, other = torch.rand(3, *ids.shape, generator=generator, dtype=torch.float64)
-        draw[0], draw[1, 1:6] = 0.0, 0.15  # a text of which all is drawn that may be, and words that just are not
+        draw[0], draw[1, 1:6] = 0.0, 0.15  # row 0 draws every token it may, row 1 just misses five
         kind[0, 1:6] = torch.tensor([0.0, 0.8, 0.8, 0.9, 0.9], dtype=torch.float64)
         return ids, vocab, draw, kind, other
 
@@ -86,9 +86,9 @@ def _words_and(specials: list[int], ids: Tensor) -> Tensor:
 
 DRAWN_TOO = [
     BERT_SPECIALS,
-    BERT_SPECIALS[1:],  # of whoever leaves out the padding alone
+    BERT_SPECIALS[1:],  # where padding alone is left out
     ("[CLS]", "[SEP]"),
-    ("[UNK]", "[MASK]"),  # … the tokens that frame a text
+    ("[UNK]", "[MASK]"),  # where what frames a text is left out
     ("[PAD]", "[UNK]", "[MASK]"),
     *((name,) for name in BERT_SPECIALS),
 ]
@@ -130,7 +130,7 @@ hide.mistakes(
         "the other 20% all stay: a tenth of the drawn words is swapped for another": partial(_hidden, swapped=0.0),
     }
     | {
-        f"{' and '.join(drawn)} can be drawn: every special token stays as it is, all of BERT_SPECIALS": partial(
+        f"`{'`, `'.join(drawn)}` can be drawn here: every special token, all of BERT_SPECIALS, stays as it is": partial(
             _hidden, drawn=partial(_words_and, [BERT_SPECIALS.index(name) for name in drawn])
         )
         for drawn in DRAWN_TOO
