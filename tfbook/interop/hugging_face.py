@@ -228,7 +228,7 @@ def load_hugging_face(model: nn.Module, state: Mapping[str, Tensor], library: Li
             if not weight.to(own[name]).isfinite().all():
                 raise ValueError(f"{theirs} holds NaN or infinity as {own[name].dtype}; expected finite numbers")
             first, same = given.setdefault(id(own[name]), (theirs, weight))
-            if not torch.equal(same, weight):
+            if same is not weight and not torch.equal(same, weight):
                 raise ValueError(f"{first} and {theirs} differ; the model has one weight, {name}, for both")
     filled = {name: given[id(weight)][1] for name, weight in own.items() if id(weight) in given}
     model.load_state_dict(filled, strict=False)
