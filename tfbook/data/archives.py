@@ -31,7 +31,7 @@ class Unpacked(io.RawIOBase):
         """True, which readers ask."""
         return True
 
-    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override] # which says any buffer
+    def readinto(self, buffer: bytearray | memoryview) -> int:  # type: ignore[override] # where it is any buffer
         """Fills the buffer from the start and returns the number of bytes, 0 at the end."""
         count = self.stream.readinto(buffer)
         self.count += count
