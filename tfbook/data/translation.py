@@ -97,11 +97,11 @@ def read_tatoeba(path: str | Path) -> Translations:
     other splits have each English sentence once, with its first translation as target and all of them in `references`.
     Raises ValueError for a file of another form, without pairs or larger than `MOST` bytes.
     """
-    translations: dict[Sentence, list[Sentence]] = {}
+    translations: dict[Sentence, dict[Sentence, None]] = {}  # each once, in the order of the file
     for english, french in _tatoeba_lines(path):
         source, target = tokenize(english, "english"), tokenize(french, "french")
-        if source and target and target not in translations.setdefault(source, []):
-            translations[source].append(target)
+        if source and target:
+            translations.setdefault(source, {})[target] = None
     splits: dict[str, list[Pair]] = {"train": [], "valid": [], "test": []}
     references = {}
     for source, targets in translations.items():
@@ -109,8 +109,8 @@ def read_tatoeba(path: str | Path) -> Translations:
         if split == "train":
             splits[split].extend(Pair(source, target) for target in targets)
         else:
-            splits[split].append(Pair(source, targets[0]))
-            references[source] = targets
+            splits[split].append(Pair(source, next(iter(targets))))
+            references[source] = list(targets)
     return _english_french("tatoeba", splits, references)
 
 
