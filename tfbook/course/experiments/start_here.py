@@ -34,18 +34,17 @@ def draw_softmax(scores: Tensor) -> Schematic:
     """Scores, their exponentials and the weights as bars; both are (score)."""
     exponentials = scores.exp()
     weights = exponentials / exponentials.sum()
-    names = [f"$s_{j}$" for j in range(1, len(scores) + 1)]
     picture = Schematic("Softmax: exponentiate, then divide by the sum", gap=(60, 20))
-    bars = [
-        picture.bars(values.tolist(), (column, 0), role, high=high, height=120, numbers=numbers, names=names)
-        for column, (values, role, high, numbers) in enumerate(
-            [
-                (scores, "stream", scores.max().item(), "{:.0f}"),
-                (exponentials, "stream", exponentials.max().item(), "{:.2f}"),
-                (weights, "weight", 1.0, "{:.2f}"),
-            ]
-        )
+    stages = [
+        (scores, "stream", scores.max().item(), "{:.0f}", "s_{}"),
+        (exponentials, "stream", exponentials.max().item(), "{:.2f}", "e^{{s_{}}}"),
+        (weights, "weight", 1.0, "{:.2f}", "p_{}"),
     ]
+    bars = []
+    for column, (values, role, high, numbers, letter) in enumerate(stages):
+        names = [f"${letter.format(number)}$" for number in range(1, len(values) + 1)]
+        look: dict[str, Any] = {"high": high, "height": 120, "numbers": numbers, "names": names}
+        bars.append(picture.bars(values.tolist(), (column, 0), role, **look))
     for column, text in enumerate(["scores: any numbers", f"sum: {exponentials.sum():.2f}", "weights: they sum to 1"]):
         picture.text(text, (column, 1))
     picture.arrow(bars[0], bars[1], "$e^s$")
@@ -63,7 +62,7 @@ def draw_broadcast(table: Tensor) -> Schematic:
 
 
 def _draw_division(picture: Schematic, row: int, title: str, table: Tensor, divisor: Tensor) -> None:
-    """`table` ÷ `divisor`, which is a row or a column, = result; outlined is what was divided by the first sum."""
+    """`table` ÷ `divisor`, which is a row or a column, = result; outlined is what becomes of the first row."""
     look: dict[str, Any] = {"cell": 34, "numbers": "{:.0f}"}
     shape = "(3,): repeated downward" if len(divisor) == 1 else "(3, 1): repeated across"
     picture.text(title, (0, row), size=10.5, weight="bold")
@@ -74,27 +73,26 @@ def _draw_division(picture: Schematic, row: int, title: str, table: Tensor, divi
     sums = picture.matrix(repeated, (3, row), "parameter", label="row sums", shape=shape, allowed=given, **look)
     picture.text("=", (4, row), size=14)
     result = picture.matrix(table / divisor, (5, row), "weight", label="result", cell=(46.0, 34.0), numbers="{:.2f}")
-    for matrix in (counts, sums, result):
-        picture.outline(matrix.column(0) if len(divisor) == 1 else matrix.row(0))
-    first = (table / divisor)[:, 0] if len(divisor) == 1 else (table / divisor)[0]
-    picture.text(f"outlined:\nsums to {first.sum():.2f}", (6, row))
+    picture.outline(counts.row(0), sums.row(0), result.row(0))
+    picture.text(f"this row\nsums to {(table / divisor)[0].sum():.2f}", (6, row))
 
 
 def draw_training_step() -> Schematic:
     """One step of training: forward along the top, the gradient back below."""
     picture = Schematic("One training step", gap=(34, 46))
-    batch = picture.box("batch", (0, 0), "stream", note="inputs, targets")
-    model = picture.box("model", (1, 0), "parameter", note="parameters θ")
+    batch = picture.box("batch", (0, 0), "stream", note="inputs and targets")
+    model = picture.box("model", (1, 0), "parameter", note="with parameters θ")
     logits = picture.box("logits", (2, 0), "stream", note="one score per class")
     loss = picture.box("loss", (3, 0), "weight", note="−ln p of the target")
-    gradient = picture.box("gradient", (3, 1), "weight", note="∂ loss / ∂θ")
+    gradient = picture.box("gradient", (3, 1), "weight", note="cleared, then ∂ loss / ∂θ")
     step = picture.box("θ ← θ − lr · gradient", (1, 1), "parameter", note="the optimizer's step")
     picture.arrow(batch, model)
     picture.arrow(model, logits)
     picture.arrow(logits, loss, "softmax")
+    picture.arrow(batch, loss, "targets", sides=("top", "top"))
     picture.arrow(loss, gradient, "loss.backward()", "weight")
     picture.arrow(gradient, step)
-    picture.arrow(step, model, "again", "parameter")
+    picture.arrow(step, model, "next step", "parameter")
     return picture
 
 
