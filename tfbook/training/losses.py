@@ -119,7 +119,7 @@ def electra_loss(model: nn.Module, masked: Masked, lengths: Int[Tensor, " batch"
     it samples the right token, nothing was replaced. Without any tokens it is 0.
     """
     if not masked.ids.numel():
-        return Loss(model.discriminator.bert.embed.weight[:0].sum(), 0)
+        return Loss(next(model.parameters())[:0].sum(), 0)
     asked = masked.targets != IGNORE_INDEX
     targets = masked.targets[asked]
     logits = model.generator.head(model.generator.bert(masked.ids, lengths)[asked])
