@@ -32,7 +32,7 @@ NO_NEWS = --LabApp.news_url=None --LabApp.check_for_updates_class=jupyterlab.Nev
 .NOTPARALLEL:
 .DEFAULT_GOAL := help
 .PHONY: help lab test test-units test-notebooks test-real test-real-units test-real-notebooks \
-    lesson notebooks weave lint clean
+    lesson notebooks weave tidy lint clean
 
 help: ## List these commands
 	@echo "usage: make COMMAND [VARIABLE=value]"
@@ -75,9 +75,13 @@ notebooks: $(VENV)/test.stamp ## Execute the notebooks in place, then renew CLAI
 weave: $(VENV)/test.stamp ## Copy the package's source into the woven cells
 	@$(PY) tools/weave.py
 
+tidy: $(VENV)/test.stamp ## Lay out and fold the notebooks without executing them (N=01 for one)
+	@$(PY) tools/tidy.py $(N)
+
 lint: $(VENV)/test.stamp ## Check style, formatting and types
 	@$(PY) -m ruff check
 	@$(PY) -m ruff format --check
+	@$(PY) tools/tidy.py --check
 	@$(PY) -m mypy
 
 clean: ## Remove .venv and everything else that can be made again

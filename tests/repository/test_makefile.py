@@ -11,7 +11,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 COMMANDS = {"help", "lab", "test", "test-units", "test-notebooks", "test-real"}
-COMMANDS |= {"lesson", "notebooks", "weave", "lint", "clean"}
+COMMANDS |= {"lesson", "notebooks", "weave", "tidy", "lint", "clean"}
 RECORDER = """#!/bin/sh
 { printf '%s\\n' "$*"; env | grep -E '^(TFBOOK|NB)_' | sort; echo; } >> "$RECORD"
 """
@@ -64,7 +64,7 @@ def test_make_alone_lists_every_command(clone: Path) -> None:
     assert listed == COMMANDS
 
 
-@pytest.mark.parametrize("command", ["lab", "test", "test-real", "lesson", "notebooks", "weave", "lint"])
+@pytest.mark.parametrize("command", ["lab", "test", "test-real", "lesson", "notebooks", "weave", "tidy", "lint"])
 def test_a_second_run_installs_nothing(clone: Path, command: str) -> None:
     """The stamps are newer than pyproject.toml, so that neither venv nor pip is called."""
     assert make(clone, command, "N=01").returncode == 0
