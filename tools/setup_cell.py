@@ -1,4 +1,5 @@
-# @title Setup: run this cell first. Where tfbook is missing (Colab, Kaggle), it installs it.
+# @title Setup: run this cell first
+# It finds tfbook, or installs it where there is none (Colab, Kaggle).
 import subprocess
 import sys
 from importlib import invalidate_caches, metadata, util

@@ -47,6 +47,7 @@ LOCAL_PATH = re.compile(
     r"(?<![\w.:/~-])/(?:home|root|Users|tmp|private|var|opt|mnt|work|content)/\S+|\b[A-Z]:\\Users\\"
 )
 WARNING = re.compile(r"\b\w*Warning:")
+PREVIEWED = ("text/html", "image/svg+xml", "application/pdf", "text/markdown", "text/plain", "text")
 SILENCED = re.compile(r"warnings\.(?:filterwarnings|simplefilter)")
 
 
@@ -304,6 +305,21 @@ def has_code_laid_out(lesson: Lesson) -> Iterator[str]:
             yield f"cell {number}: its code is laid out differently by `make tidy`"
 
 
+def keeps_its_answers(lesson: Lesson) -> Iterator[str]:
+    """JupyterLab shows the first line of a collapsed output, tags included: it must not give the answer away."""
+    for number, cell in lesson.code:
+        line = preview(cell.outputs[0]) if cell.metadata.get("collapsed") else ""
+        if re.sub(r"<[^>]*>", "", line).strip() and not line.endswith(":"):
+            yield f"cell {number}: shows {line[:40]!r} while collapsed; begin with a line such as 'Scores:' or a table"
+
+
+def preview(output: NotebookNode) -> str:
+    """What JupyterLab shows of the first output of a cell in place of all of them."""
+    data = output.get("data", {"text": output.get("text", "")})
+    text = next((data[kind] for kind in PREVIEWED if kind in data), "")
+    return next(filter(None, text.split("\n")), "")
+
+
 def has_narrow_code(lesson: Lesson) -> Iterator[str]:
     """No line scrolls sideways in a window of 1,280 pixels."""
     for number, cell in lesson.code:
@@ -384,6 +400,7 @@ LESSON_RULES: tuple[Rule, ...] = (
     has_blank_stubs,
 )
 ANEW_RULES: tuple[Rule, ...] = (
+    keeps_its_answers,
     has_narrow_code,
     leads_to_the_next_lesson,
 )

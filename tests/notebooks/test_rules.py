@@ -117,6 +117,11 @@ def show(output: NotebookNode) -> Break:
     return lambda book: book.cells[5].outputs.append(output)
 
 
+def answer(output: NotebookNode) -> Break:
+    """Lets cell 5 be the answer to a prediction."""
+    return cell(5, outputs=[output], metadata={"collapsed": True})
+
+
 BROKEN: list[tuple[Rule, Break, str]] = [
     (rules.begins_with_title_and_badge, replace("# 01", "01"), "begins with the title"),
     (rules.begins_with_title_and_badge, replace("notebooks/01_", "notebooks/02_"), "expected the badge"),
@@ -172,6 +177,8 @@ BROKEN: list[tuple[Rule, Break, str]] = [
     (rules.has_short_cells, cell(5, source="x = 1\n" * 26), "cell 5: 27 lines; at most 25"),
     (rules.has_short_cells, cell(5, source=""), "cell 5: is empty"),
     (rules.has_code_laid_out, cell(5, source="x  =  1"), "cell 5: its code is laid out differently by `make tidy`"),
+    (rules.keeps_its_answers, answer(stream("\n1.5 times as long\n")), "shows '1.5 times as long' while collapsed"),
+    (rules.keeps_its_answers, answer(display(text_html="<b>longer</b>")), "shows '<b>longer</b>' while collapsed"),
     (rules.has_narrow_code, cell(5, source="x" * 96), "cell 5: 96 characters in 'xxxx"),
     (rules.has_narrow_code, replace("i += 2", "i += 2" + 90 * " "), "; shorten it in the package"),
     (
@@ -204,6 +211,22 @@ def test_a_broken_lesson_is_refused(tmp_path: Path, rule: Rule, damage: Break, m
 
 def test_every_rule_has_been_broken() -> None:
     assert {rule for rule, _, _ in BROKEN} == set(ALL)
+
+
+@pytest.mark.parametrize(
+    "output",
+    [
+        stream("Scores:\n1.5\n"),
+        display(text_html="<table>\n<td>1.5</td>", text_plain="1.5"),
+        display(image_png="", text_plain="<Image object>"),
+        display(image_png=""),
+    ],
+    ids=["a heading", "a table", "a figure with text", "a figure"],
+)
+def test_an_answer_that_stays_hidden_is_accepted(tmp_path: Path, output: NotebookNode) -> None:
+    book = good()
+    answer(output)(book)
+    assert complaints(tmp_path, rules.keeps_its_answers, book) == ""
 
 
 @pytest.mark.parametrize("comment", ["(batch, word)", "weights", "Shapes: batch", "the sum of x", "e = vᵀ tanh(Ws)"])
