@@ -19,6 +19,7 @@ def prove_equal(
 ) -> None:
     """Prints whether `plain` and `package` return the same for every case, a tuple of arguments.
 
+    A case may end with a dictionary of keyword arguments, such as (x, {"mask": mask}).
     Modules first share weights: `package` gets those of `plain`, matched by name, where `rename` says which beginning
     of a name has become which, such as {"query.": "project.q."}. Both run without dropout. Never raises for
     a difference.
@@ -53,8 +54,10 @@ def _run(function: Callable[..., Any], case: tuple[Any, ...]) -> Any:
     try:
         if isinstance(function, nn.Module):
             function.eval()
+        *arguments, last = case
+        keywords = last if isinstance(last, dict) else {}
         with torch.no_grad():
-            return function(*case)
+            return function(*(arguments if keywords else case), **keywords)
     finally:
         if isinstance(function, nn.Module):
             function.train(training)

@@ -62,6 +62,9 @@ class Method(NamedTuple):
 METHODS = {
     "attention": Method(COLORS[0], "o"),
     "fixed context": Method(COLORS[1], "s"),
+    "self-attention": Method(COLORS[0], "o"),
+    "recurrent": Method(COLORS[1], "s"),
+    "convolution": Method(COLORS[2], "^"),
     "scaled dot": Method("#3f90da", "o"),
     "dot": Method("#e76300", "s"),
     "general": Method("#832db6", "^"),

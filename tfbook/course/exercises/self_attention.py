@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from tfbook.course.exercises.engine import exercise, randn
+from tfbook.course.exercises.engine import Answer, Cases, Exercise, Verdict, exercise, randn
 from tfbook.course.exercises.extremes import BY_HAND, FILLED, Softmax, extreme_scores, with_scores
 
 # ---- the mask of the padding -------------------------------------------------------------------------------------
@@ -496,4 +496,139 @@ causal_heads.mistakes(
         ),
     }
     | {message: partial(_weighed, weigh=weigh) for message, weigh in (FILLED | BY_HAND).items()}
+)
+
+
+# ---- the whole layer ---------------------------------------------------------------------------------------------
+
+
+class _Layer(nn.Module):
+    """The weights of a layer, which an answer's own layer takes over."""
+
+    def __init__(self, d_model: int, heads: int, seed: int):
+        super().__init__()
+        self.heads = heads
+        for i, name in enumerate(("W_Q", "W_K", "W_V", "W_O")):
+            linear = nn.Linear(d_model, d_model)
+            with torch.no_grad():
+                linear.weight.copy_(randn(d_model, d_model, seed=seed + i))
+                linear.bias.copy_(randn(d_model, seed=seed + 10 + i))
+            self.add_module(name, linear)
+
+
+class _Built:
+    """A learner's class as a function of a case: a layer of that class, with the weights of the case."""
+
+    def __init__(self, layer_class: type):
+        self.layer_class, self.__code__ = layer_class, getattr(layer_class.forward, "__code__", None)
+
+    def __call__(self, layer: _Layer, x: Tensor, context: Tensor | None, mask: Tensor | None) -> object:
+        built = self.layer_class(layer.W_Q.in_features, layer.heads)
+        found, expected = dict(built.named_parameters()), dict(layer.named_parameters())
+        if not found:  # a blank
+            return ...
+        if {name: w.shape for name, w in found.items()} != {name: w.shape for name, w in expected.items()}:
+            names = ", ".join(sorted({name.partition(".")[0] for name in found}))
+            raise AttributeError(f"found weights in {names}; expected W_Q, W_K, W_V, W_O, each nn.Linear(d_model, d_model)")
+        built.load_state_dict(layer.state_dict())
+        return built(x, context, mask)
+
+
+class _LayerExercise(Exercise):
+    """An exercise whose answer may be a class, of which `check` makes a layer."""
+
+    def judge(self, answer: object) -> Verdict:
+        return super().judge(_Built(answer) if isinstance(answer, type) else answer)
+
+
+def _layer_exercise(*, cases: Cases, hints: Sequence[str]) -> Callable[[Answer], Exercise]:
+    return lambda solution: _LayerExercise(solution, cases, hints)
+
+
+def _layers_and_inputs() -> list[tuple[_Layer, Tensor, Tensor | None, Tensor | None]]:
+    causal = torch.ones(5, 5, dtype=torch.bool).tril()
+    padding = torch.tensor([[True, True, True, True, False], [True, False, False, False, False]])[:, None, None]
+    return [
+        (_Layer(8, 2, seed=40), randn(2, 5, 8, seed=60), None, None),
+        (_Layer(8, 4, seed=41), randn(2, 5, 8, seed=61), None, causal),
+        (_Layer(8, 2, seed=42), randn(2, 5, 8, seed=62), randn(2, 5, 8, seed=63), padding),
+        (_Layer(8, 2, seed=43), randn(2, 5, 8, seed=64), randn(2, 3, 8, seed=65), None),
+    ]
+
+
+@_layer_exercise(
+    cases=_layers_and_inputs,
+    hints=[
+        "`__init__` keeps `heads` and makes four `nn.Linear(d_model, d_model)` called W_Q, W_K, W_V and W_O.",
+        "`forward` has four steps: project, where keys and values come from `context` if there is one; split into "
+        "heads; attend under the mask; merge and apply W_O.",
+        "Split: `x.unflatten(-1, (heads, -1)).transpose(1, 2)`. Merge: `y.transpose(1, 2).flatten(2)`.",
+    ],
+)
+def multi_head(layer: _Layer, x: Tensor, context: Tensor | None, mask: Tensor | None) -> Tensor:
+    context = x if context is None else context
+    q, k, v = layer.W_Q(x), layer.W_K(context), layer.W_V(context)
+    q, k, v = (each.unflatten(-1, (layer.heads, -1)).transpose(1, 2) for each in (q, k, v))
+    scores = q @ k.mT / math.sqrt(q.shape[-1])
+    if mask is not None:
+        scores = scores.masked_fill(~mask, -torch.inf)
+    return layer.W_O((scores.softmax(dim=-1) @ v).transpose(1, 2).flatten(2))
+
+
+def _split_and_merge(
+    layer: _Layer,
+    x: Tensor,
+    context: Tensor | None,
+    mask: Tensor | None,
+    *,
+    scale: float | None = None,
+    split: bool = True,
+    merge: bool = True,
+    output: bool = True,
+) -> Tensor:
+    """`multi_head` with one step changed."""
+    context = x if context is None else context
+
+    def pieces(vectors: Tensor) -> Tensor:
+        if split:
+            return vectors.unflatten(-1, (layer.heads, -1)).transpose(1, 2)
+        return vectors.reshape(len(vectors), layer.heads, vectors.shape[1], -1)
+
+    q, k, v = pieces(layer.W_Q(x)), pieces(layer.W_K(context)), pieces(layer.W_V(context))
+    scores = q @ k.mT / math.sqrt(scale or q.shape[-1])
+    if mask is not None:
+        scores = scores.masked_fill(~mask, -torch.inf)
+    mixed = scores.softmax(dim=-1) @ v
+    mixed = mixed.transpose(1, 2).flatten(2) if merge else mixed.reshape(x.shape)
+    return layer.W_O(mixed) if output else mixed
+
+
+multi_head.mistakes(
+    {
+        "the scores are not divided by the root of the head's width: they spread too far and the softmax hardens": (
+            partial(_split_and_merge, scale=1.0)
+        ),
+        "you divided by √d_model; each head compares vectors of width d_head = d_model / heads, so divide by √d_head": (
+            partial(_split_and_merge, scale=8.0)
+        ),
+        "W_O is missing: the heads lie side by side, and nothing has mixed them yet": (
+            partial(_split_and_merge, output=False)
+        ),
+        "the context is ignored: keys and values come from it, and only the queries from x": (
+            lambda layer, x, context, mask: multi_head.reference(layer, x, None, mask)
+        ),
+        "the mask is not used": lambda layer, x, context, mask: multi_head.reference(layer, x, context, None),
+        "the mask is the wrong way round: True means 'may attend', so block where it is False": (
+            lambda layer, x, context, mask: multi_head.reference(layer, x, context, None if mask is None else ~mask)
+        ),
+        "the split mixes tokens and heads: cut the width into (heads, d_head) first, then transpose": (
+            partial(_split_and_merge, split=False)
+        ),
+        "the merge mixes tokens and heads: transpose back before you flatten": (
+            partial(_split_and_merge, merge=False)
+        ),
+        "split and merge both mix tokens and heads: a view keeps the order in memory, so transpose as well": (
+            partial(_split_and_merge, split=False, merge=False)
+        ),
+    }
 )

@@ -1,26 +1,149 @@
-"""What self-attention can do that a word alone cannot, what a second head adds, and what it all costs."""
+"""Shapes that must find their color: what self-attention can do that an average cannot, what heads add, what it costs."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from statistics import median
 from typing import NamedTuple
 
-import numpy as np
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
-from torch.nn import functional as F
 
-from tfbook import runtime, training
 from tfbook.attention.implementations import Implementation
-from tfbook.attention.masks import Band, Lengths
+from tfbook.attention.masks import Band
 from tfbook.attention.multi_head import MultiHeadAttention
+from tfbook.course.claims import Bound, Claims
 from tfbook.course.experiments.cost import attend, convolve, count_flops, exponent, in_turns, recur
-from tfbook.text.vocabulary import PAD, Vocabulary
+from tfbook.course.experiments.self_attention_drawn import (
+    draw_attention,
+    draw_cost,
+    draw_heads,
+    draw_maps,
+    draw_paintings,
+)
 
-# ---- words that are nouns or verbs -------------------------------------------------------------------------------
+__all__ = [
+    "CLAIMS",
+    "draw_attention",
+    "draw_cost",
+    "draw_heads",
+    "draw_maps",
+    "draw_paintings",
+]
+
+CLAIMS = Claims(
+    "self_attention",
+    {
+        1: Bound(
+            "With the average of all tokens, a model paints no more gray shapes right than a guess does (25%)",
+            "<=",
+            0.25,
+            "measured here, best of three runs",
+        ),
+        2: Bound(
+            "With one head of self-attention, the same model paints nearly all of them right",
+            ">=",
+            0.95,
+            "measured here, worst of three runs",
+        ),
+        3: Bound(
+            "With two colors to fetch, one head gets about half of them right",
+            "<=",
+            0.7,
+            "measured here, best of three runs",
+        ),
+        4: Bound(
+            "Two heads with the same number of weights get nearly all of them right",
+            ">=",
+            0.95,
+            "Vaswani et al. (2017), section 3.2.2; measured here, worst of three runs",
+        ),
+        5: Bound(
+            "The work of scores and mixture grows with the square of the length (fitted exponent)",
+            ">=",
+            1.95,
+            "Vaswani et al. (2017), Table 1: O(n² d)",
+        ),
+        6: Bound(
+            "The work of a recurrent layer grows in proportion to the length (fitted exponent)",
+            "<=",
+            1.05,
+            "Vaswani et al. (2017), Table 1: O(n d²)",
+        ),
+        7: Bound(
+            "At 128 tokens the recurrent layer takes longer than the attention layer, although it does less work",
+            ">=",
+            1.2,
+            "Vaswani et al. (2017), Table 1, on sequential operations; time ÷ time",
+        ),
+    },
+)
+
+# ---- shapes that must find their color ---------------------------------------------------------------------------
+
+SHAPES = ("●", "▲", "■", "★")
+GRAY = 0.5
+NEAR = 0.25  # between two colors (red, green and blue from 0 to 1); those of a scene are farther from each other
+TEST = 10**6  # the seed of the scenes on which models are judged
+
+
+class Scenes(NamedTuple):
+    """Scenes of eight tokens in random order: each of `SHAPES` once in its color and once in gray."""
+
+    kinds: Int[Tensor, "scene token"]  # 0 to 3: the shape with its color; 4 to 7: the same shape in gray
+    colors: Float[Tensor, "scene token rgb"]  # what is seen
+    target: Float[Tensor, "scene token number"]  # what is to be painted: the inside, then the rim if there is one
+    palette: Float[Tensor, "scene shape rgb"]  # the color of each shape
+
+    def names(self, scene: int = 0) -> list[str]:
+        """The tokens of a scene, such as "▲" and, in gray, "▲?"."""
+        return [SHAPES[kind % 4] + "?" * (kind >= 4) for kind in self.kinds[scene].tolist()]
+
+
+def twins(count: int, seed: int) -> Scenes:
+    """Scenes in which every token is to be painted in the color of its shape."""
+    return _scenes(count, seed, lambda shape: [shape])
+
+
+def rims(count: int, seed: int) -> Scenes:
+    """The same scenes; now a shape has a rim, in the color of the next shape in ● → ▲ → ■ → ★ → ●."""
+    return _scenes(count, seed, lambda shape: [shape, (shape + 1) % 4])
+
+
+def _scenes(count: int, seed: int, sources_of: Callable[[Tensor], list[Tensor]]) -> Scenes:
+    generator = torch.Generator().manual_seed(seed)
+    palette = _vivid(count, generator)
+    kinds = torch.rand(count, 8, generator=generator).argsort(dim=1)
+    own, *parts = (
+        palette.gather(1, source[..., None].expand(-1, -1, 3)) for source in (kinds % 4, *sources_of(kinds % 4))
+    )
+    colors = own.masked_fill((kinds >= 4)[..., None], GRAY)
+    return Scenes(kinds, colors, torch.cat(parts, dim=-1), palette)
+
+
+def _vivid(count: int, generator: torch.Generator) -> Float[Tensor, "scene shape rgb"]:
+    """Four colors of one brightness, in random order, their hues at least 30° apart."""
+    gaps = torch.rand(count, 4, generator=generator).sort(dim=1).values * 240 + 30 * torch.arange(4)
+    hues = gaps + 360 * torch.rand(count, 1, generator=generator)
+    hues = hues.gather(1, torch.rand(count, 4, generator=generator).argsort(dim=1))
+    k = (torch.tensor([5.0, 3.0, 1.0]) + hues[..., None] / 60) % 6  # from hue to RGB
+    return 0.95 - 0.71 * torch.minimum(k, 4 - k).clamp(0, 1)
+
+
+@torch.no_grad()
+def painted_right(model: Callable[[Tensor, Tensor], Tensor], draw: Callable[[int, int], Scenes]) -> float:
+    """The share of parts of gray shapes that get the right color, in 500 new scenes."""
+    scenes = draw(500, TEST)
+    return float(is_right(scenes, model(scenes.kinds, scenes.colors))[scenes.kinds >= 4].float().mean())
+
+
+def is_right(scenes: Scenes, painting: Float[Tensor, "scene token number"]) -> Bool[Tensor, "scene token part"]:
+    """Whether what was painted is nearer than `NEAR` to the right color, for each part."""
+    return (painting - scenes.target).unflatten(-1, (-1, 3)).norm(dim=-1) < NEAR
+
+
+# ---- a word that is a noun or a verb -----------------------------------------------------------------------------
 
 TAGS = ("article", "adjective", "adverb", "pronoun", "noun", "verb")
 WORDS = {
@@ -28,171 +151,43 @@ WORDS = {
     "adjective": ("long", "short", "new", "good"),
     "adverb": ("often", "never", "always", "rarely"),
     "pronoun": ("we", "they", "you", "I"),
-    "noun": ("park", "morning", "garden", "evening"),
     "verb": ("ends", "begins", "helps", "matters"),
+    "either": ("run", "walk", "play", "talk", "dream", "swim"),  # nouns after an article, verbs after a pronoun
 }
-EITHER = ("run", "walk", "play", "talk", "dream", "swim")  # nouns after an article, verbs after a pronoun
+VOCABULARY = [word for words in WORDS.values() for word in words]
+FORMS = {"noun": ("article", "adjective", "either", "verb"), "verb": ("pronoun", "adverb", "adverb", "either")}
 
 
 class Tagged(NamedTuple):
-    """A sentence and the part of speech of each word, as an index into `TAGS`."""
+    """Sentences of four words, one of which can be a noun or a verb, and is a noun in half of them."""
 
-    words: tuple[str, ...]
-    tags: tuple[int, ...]
+    ids: Int[Tensor, "sentence word"]
+    tags: Int[Tensor, "sentence word"]  # indices into TAGS
 
-
-def sentences(count: int, seed: int) -> list[Tagged]:
-    """Sentences such as "the long run ends" and "we often run", each with one word of `EITHER`, half of them verbs."""
-    generator = np.random.default_rng(seed)
-
-    def word(tag: str) -> str:
-        return EITHER[generator.integers(len(EITHER))] if tag.endswith("?") else str(generator.choice(WORDS[tag]))
-
-    forms = [
-        ["article", "noun?", "verb"],
-        ["article", "adjective", "noun?", "verb"],
-        ["article", "adjective", "adjective", "noun?", "verb"],
-        ["pronoun", "verb?"],
-        ["pronoun", "adverb", "verb?"],
-        ["pronoun", "adverb", "adverb", "verb?"],
-    ]
-    drawn = (forms[generator.integers(len(forms))] for _ in range(count))
-    return [Tagged(tuple(map(word, tags)), tuple(TAGS.index(tag.rstrip("?")) for tag in tags)) for tags in drawn]
+    @property
+    def either(self) -> Tensor:
+        """True at the words that can be both."""
+        return self.ids >= len(VOCABULARY) - len(WORDS["either"])
 
 
-@dataclass(frozen=True)
-class TaggedBatch:
-    """Sentences as ids, padded; tags of padding are −100, which the loss leaves out."""
-
-    ids: Int[Tensor, "batch time"]
-    lengths: Int[Tensor, " batch"]
-    tags: Int[Tensor, "batch time"]
-
-    @classmethod
-    def of(cls, tagged: Sequence[Tagged], vocabulary: Vocabulary) -> TaggedBatch:
-        """The sentences in their order."""
-        rows = [torch.tensor(vocabulary.encode(sentence.words)) for sentence in tagged]
-        tags = [torch.tensor(sentence.tags) for sentence in tagged]
-        pad = nn.utils.rnn.pad_sequence
-        lengths = torch.tensor([len(row) for row in rows])
-        return cls(
-            pad(rows, batch_first=True, padding_value=PAD), lengths, pad(tags, batch_first=True, padding_value=-100)
-        )
-
-    def to(self, device: torch.device | str) -> TaggedBatch:
-        """The same batch on another device."""
-        return TaggedBatch(*(tensor.to(device) for tensor in vars(self).values()))
+def sentences(count: int, seed: int) -> Tagged:
+    """`count` sentences such as "the long run ends" and as many such as "we never often run"."""
+    generator = torch.Generator().manual_seed(seed)
+    ids, tags = [], []
+    for tag, form in FORMS.items():
+        starts = torch.tensor([VOCABULARY.index(WORDS[kind][0]) for kind in form])
+        sizes = torch.tensor([len(WORDS[kind]) for kind in form])
+        ids.append(starts + (torch.rand(count, 4, generator=generator) * sizes).long())
+        tags.append(torch.tensor([TAGS.index(tag if kind == "either" else kind) for kind in form]).expand(count, 4))
+    return Tagged(torch.cat(ids), torch.cat(tags))
 
 
-class WordTagger(nn.Module):
-    """Logits of the tags of each word from its embedding, with self-attention added to it where there are heads."""
-
-    def __init__(self, vocabulary: int, *, d_model: int = 32, heads: int = 0):
-        super().__init__()
-        self.embed = nn.Embedding(vocabulary, d_model, padding_idx=PAD)
-        self.attention = MultiHeadAttention(d_model, heads) if heads else None
-        self.tag = nn.Linear(d_model, len(TAGS))
-
-    def forward(
-        self, ids: Int[Tensor, "batch time"], lengths: Int[Tensor, " batch"]
-    ) -> Float[Tensor, "batch time tag"]:
-        """Each word alone, or each word and what it attends to."""
-        x = self.embed(ids)
-        if self.attention is not None:
-            x = x + self.attention(x, mask=Lengths(lengths))
-        return self.tag(x)
-
-
-def tagging_loss(model: WordTagger, batch: TaggedBatch) -> Float[Tensor, ""]:
-    """Mean cross-entropy in nats per word, padding left out."""
-    return F.cross_entropy(model(batch.ids, batch.lengths).flatten(0, 1).float(), batch.tags.flatten())
-
-
-@torch.inference_mode()
-def accuracy(model: WordTagger, tagged: Sequence[Tagged], vocabulary: Vocabulary, words: Sequence[str] = ()) -> float:
-    """Share of right tags among all words, or among `words`."""
-    batch = TaggedBatch.of(tagged, vocabulary).to(runtime.device())
-    counted = batch.tags >= 0
-    if words:
-        counted &= torch.isin(batch.ids, torch.tensor(vocabulary.encode(words), device=batch.ids.device))
-    right = model(batch.ids, batch.lengths).argmax(dim=-1) == batch.tags
-    return float(right[counted].float().mean())
-
-
-# ---- two relations at once ---------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Party:
-    """Parties of `people` guests: each has a name and a gift (a vector), follows one of the others and avoids a second.
-
-    What a guest ends up with is the gift of whom it follows minus the gift of whom it avoids.
-    """
-
-    guests: Float[Tensor, "batch person feature"]  # one-hot name, one-hot of the followed, of the avoided; the gift
-    follows: Int[Tensor, "batch person"]  # positions
-    avoids: Int[Tensor, "batch person"]
-    outcome: Float[Tensor, "batch person gift"]
-
-    @classmethod
-    def draw(cls, count: int, seed: int, *, people: int = 12, gift: int = 4) -> Party:
-        """`count` parties; the guests come in a random order."""
-        if people < 3:
-            raise ValueError(f"people is {people}; expected 3 or more, so that each can follow one and avoid another")
-        generator = torch.Generator().manual_seed(seed)
-        names = torch.rand(count, people, generator=generator).argsort(dim=1)
-        itself_last = torch.rand(count, people, people, generator=generator) + 2 * torch.eye(people)
-        follows, avoids = itself_last.argsort(dim=-1)[..., :2].unbind(dim=-1)  # two others
-        gifts = torch.randn(count, people, gift, generator=generator)
-
-        def one_hot(index: Tensor) -> Tensor:
-            return F.one_hot(index, people).float()
-
-        def of(values: Tensor, index: Tensor) -> Tensor:
-            return values.gather(1, index[..., None].expand(-1, -1, values.shape[-1]))
-
-        named = [one_hot(names.gather(1, index)) for index in (follows, avoids)]
-        guests = torch.cat([one_hot(names), *named, gifts], dim=-1)
-        return cls(guests, follows, avoids, of(gifts, follows) - of(gifts, avoids))
-
-    def to(self, device: torch.device | str) -> Party:
-        """The same parties on another device."""
-        return Party(*(tensor.to(device) for tensor in vars(self).values()))
-
-
-class Guests(nn.Module):
-    """One layer of self-attention between two linear maps: what it cannot fetch by attention it does not have."""
-
-    def __init__(self, *, heads: int, people: int = 12, gift: int = 4, d_model: int = 48):
-        super().__init__()
-        self.enter = nn.Linear(3 * people + gift, d_model)
-        self.attention = MultiHeadAttention(d_model, heads)
-        self.leave = nn.Linear(d_model, gift)
-
-    def forward(self, guests: Float[Tensor, "batch person feature"]) -> Float[Tensor, "batch person gift"]:
-        """The outcome that the model expects for each guest."""
-        return self.leave(self.attention(self.enter(guests)))
-
-
-def party_loss(model: Guests, party: Party) -> Float[Tensor, ""]:
-    """Mean squared error."""
-    return F.mse_loss(model(party.guests).float(), party.outcome)
-
-
-def heads_learn(heads: int, seed: int, *, steps: int = 500, d_model: int = 48) -> tuple[Guests, training.History]:
-    """Trains `Guests` with that many heads; all have the same number of parameters."""
-    torch.manual_seed(seed)
-    model = Guests(heads=heads, d_model=d_model).to(runtime.device())
-    schedule = training.warmup_cosine(50)
-    recipe = training.Recipe(steps=steps, lr=1e-2, schedule=schedule, mixed_precision=False)
-    return model, training.fit(model, party_loss, lambda step: Party.draw(64, seed=1000 * seed + step), recipe)
-
-
-@torch.inference_mode()
-def explained(model: Guests, *, seed: int = 0) -> float:
-    """R²: the share of the outcome's variance on new parties that the model explains."""
-    party = Party.draw(256, seed=10**6 + seed).to(runtime.device())
-    return 1 - float(party_loss(model, party) / party.outcome.var(correction=0))
+@torch.no_grad()
+def tagged_right(model: nn.Module) -> float:
+    """The share of right tags among the words that can be both, in 500 sentences with nouns and 500 with verbs."""
+    tagged = sentences(500, TEST)
+    right = model(tagged.ids).argmax(dim=-1) == tagged.tags
+    return float(right[tagged.either].float().mean())
 
 
 # ---- what it costs -----------------------------------------------------------------------------------------------
@@ -214,6 +209,12 @@ def recurrent_layer(n: int, d: int) -> Callable[[], Tensor]:
 
 
 TIMED = {"self-attention": attention_layer, "recurrent": recurrent_layer, "convolution": convolve}
+
+
+@torch.no_grad()
+def operations(lengths: Sequence[int], d: int = 64) -> dict[str, list[int]]:
+    """Floating-point operations of each of `COUNTED` by length, at width `d`."""
+    return {name: [count_flops(layer(n, d)) for n in lengths] for name, layer in COUNTED.items()}
 
 
 @torch.no_grad()

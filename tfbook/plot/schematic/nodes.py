@@ -46,12 +46,14 @@ class Label:
     size: float
     color: str = SOFT
     down: float = 0  # pixels; two labels on one side stand one below the other
+    across: float = 0  # pixels from the middle of the side, as the names of columns have them
 
     @property
     def room(self) -> float:
         """Pixels that the label takes on its side."""
         width, height = text_size(self.text, self.size)
-        return (width + 8 if self.side in ("left", "right") else height + 5) if self.text else 0.0
+        beside = self.side in ("left", "right")
+        return (width + 8 if beside else height + 5 + abs(self.down)) if self.text else 0.0
 
 
 @dataclass(eq=False)
@@ -79,7 +81,7 @@ class Item:
         for label in self.labels:
             room[list(OUTWARD).index(label.side)] = max(room[list(OUTWARD).index(label.side)], label.room)
             if label.side in ("top", "bottom"):
-                over = (text_size(label.text, label.size)[0] - self.width) / 2
+                over = (text_size(label.text, label.size)[0] - self.width) / 2 + abs(label.across)
                 room[0], room[2] = max(room[0], over), max(room[2], over)
         return room
 
@@ -104,7 +106,7 @@ class Item:
             (x, y), (dx, dy) = self.rect.middle(label.side), OUTWARD[label.side]
             y += label.down + dy * (text_size(label.text, label.size)[1] / 2 + 4)
             align = {"left": "right", "right": "left"}.get(label.side, "center")
-            write(axes, x + 7 * dx, y, label.text, label.size, label.color, align)
+            write(axes, x + 7 * dx + label.across, y, label.text, label.size, label.color, align)
 
     def draw(self, axes: Axes) -> None:
         """Draws nothing: a place for lines to meet."""
