@@ -324,10 +324,10 @@ def preview(output: NotebookNode) -> str:
 def has_narrow_code(lesson: Lesson) -> Iterator[str]:
     """No line scrolls sideways in a window of 1,280 pixels."""
     for number, cell in lesson.code:
-        widest = max(cell.source.split("\n"), key=len)
-        if len(widest) > book.NARROW:
-            where = " in the package" if book.is_woven(cell) else ""
-            yield f"cell {number}: {len(widest)} characters in {widest.strip()[:40]!r}; shorten it{where}"
+        where = " in the package" if book.is_woven(cell) else ""
+        for line in cell.source.split("\n"):
+            if len(line) > book.NARROW:
+                yield f"cell {number}: {len(line)} characters in {line.strip()[:40]!r}; shorten it{where}"
 
 
 def has_honest_code(lesson: Lesson) -> Iterator[str]:
