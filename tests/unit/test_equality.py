@@ -27,7 +27,7 @@ def test_modules_share_weights_and_are_equal(capsys: pytest.CaptureFixture[str])
     """By name, in evaluation mode, and left in the mode that they were in."""
     plain, package = Plain(), nn.Linear(3, 2)
     text = said(capsys, plain, package, (torch.randn(4, 3),), (torch.randn(1, 3),), rename={"map.": ""})
-    assert text == "✓ Plain equals tfbook's Linear: same 2 weight tensors, same outputs on 2 inputs"
+    assert text == "✓ Plain equals PyTorch's Linear: same 2 weight tensors, same outputs on 2 inputs"
     assert torch.equal(plain.map.weight, package.weight)
     assert plain.training
     assert package.training
@@ -35,7 +35,7 @@ def test_modules_share_weights_and_are_equal(capsys: pytest.CaptureFixture[str])
 
 def test_what_differs_is_said(capsys: pytest.CaptureFixture[str]) -> None:
     text = said(capsys, Plain(scale=2), nn.Linear(3, 2), (torch.zeros(0, 3),), (torch.ones(4, 3),), rename={"map.": ""})
-    assert text.startswith("✗ Plain differs from tfbook's Linear in case 2: the largest difference is ")
+    assert text.startswith("✗ Plain differs from PyTorch's Linear in case 2: the largest difference is ")
 
 
 def test_functions_with_several_results_are_compared(capsys: pytest.CaptureFixture[str]) -> None:
@@ -61,3 +61,23 @@ def test_weights_that_do_not_fit_are_an_error() -> None:
     """A proof about other weights would prove nothing."""
     with pytest.raises(RuntimeError, match="Missing key"):
         prove_equal(Plain(), nn.Linear(3, 2), (torch.ones(1, 3),))
+
+
+def test_a_case_may_end_with_keywords(capsys: pytest.CaptureFixture[str]) -> None:
+    def plain(x: Tensor, mask: Tensor | None = None) -> Tensor:
+        return x if mask is None else x.masked_fill(mask, 0)
+
+    def package(x: Tensor, *, mask: Tensor | None = None) -> Tensor:
+        return x
+
+    x, mask = torch.randn(3), torch.tensor([True, False, False])
+    assert said(capsys, plain, package, (x,), (x, {"mask": ~mask & mask})).endswith("same outputs on 2 inputs")
+    assert "differs from tfbook's package in case 2" in said(capsys, plain, package, (x,), (x, {"mask": mask}))
+
+
+def test_pytorch_s_own_functions_are_called_so(capsys: pytest.CaptureFixture[str]) -> None:
+    def plain(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        return (q @ k.mT / q.shape[-1] ** 0.5).softmax(dim=-1) @ v
+
+    text = said(capsys, plain, torch.nn.functional.scaled_dot_product_attention, tuple(torch.randn(3, 1, 4, 2)))
+    assert text == "✓ plain equals PyTorch's scaled_dot_product_attention: same outputs on 1 input"

@@ -591,3 +591,14 @@ def test_an_edited_default_kernel_reaches_layers_built_afterwards() -> None:
     finally:
         runtime.restore()
     assert not layer(torch.randn(1, 3, 4)).any()
+
+
+def test_the_same_word_twice_gets_the_same_output_and_the_same_weight() -> None:
+    """Without positions a layer cannot tell "big cat chases big dog" from its other orders."""
+    layer, words = MultiHeadAttention(16, 4).double(), torch.randn(1, 5, 16, dtype=torch.float64)
+    words[:, 3] = words[:, 0]
+    with record(layer) as maps, torch.no_grad():
+        output = layer(words)
+    (weights,) = maps.values()
+    torch.testing.assert_close(output[:, 0], output[:, 3])
+    torch.testing.assert_close(weights[..., 0], weights[..., 3])

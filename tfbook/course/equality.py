@@ -29,10 +29,10 @@ def prove_equal(
         found, expected = (list(_tensors(_run(each, case))) for each in (plain, package))
         difference = _difference(found, expected)
         if difference:
-            print(f"✗ {_name(plain)} differs from tfbook's {_name(package)} in case {number}: {difference}")
+            print(f"✗ {_name(plain)} differs from {_owner(package)} {_name(package)} in case {number}: {difference}")
             return
     inputs = "1 input" if len(cases) == 1 else f"{len(cases)} inputs"
-    print(f"✓ {_name(plain)} equals tfbook's {_name(package)}: {shared}same outputs on {inputs}")
+    print(f"✓ {_name(plain)} equals {_owner(package)} {_name(package)}: {shared}same outputs on {inputs}")
 
 
 def _share_weights(plain: nn.Module, package: Any, rename: Mapping[str, str]) -> str:
@@ -86,3 +86,8 @@ def _difference(found: list[Tensor], expected: list[Tensor]) -> str:
 
 def _name(function: Callable[..., Any]) -> str:
     return getattr(function, "__name__", None) or type(function).__name__
+
+
+def _owner(function: Callable[..., Any]) -> str:
+    home = type(function).__module__ if isinstance(function, nn.Module) else getattr(function, "__module__", None) or ""
+    return "PyTorch's" if home.partition(".")[0] == "torch" else "tfbook's"

@@ -23,7 +23,7 @@ def _lengths() -> list[tuple[Tensor, int]]:
 @exercise(
     cases=_lengths,
     hints=[
-        "`torch.arange(size)` holds the positions of the keys. Compare it with the lengths, one row a sequence.",
+        "`torch.arange(size)` holds the positions of the keys. Compare it with the lengths, one row per sequence.",
         "The scores are (batch, head, query, key). Where must an axis of size 1 stand, so that all heads and queries "
         "of a sequence share its row? `[:, None, None]` puts two of them in.",
     ],
@@ -102,7 +102,7 @@ attend_per_head.mistakes(
         ),
         "the heads of one position attend to each other: attend works on the last two axes, "
         "which must be (time, d_head)": lambda x, heads, attend: attend(x.unflatten(2, (heads, -1))).reshape(x.shape),
-        "each head took every heads-th entry of the width; a head is a piece of neighbours: view as (heads, d_head)": (
+        "each head took every heads-th entry of the width; a head is a piece of neighbors: view as (heads, d_head)": (
             lambda x, heads, attend: attend(x.unflatten(2, (-1, heads)).movedim(-1, 1)).movedim(1, -1).flatten(2)
         ),
         "`attend` is called once per head: one call gets all of them, shaped (batch, head, time, d_head)": (
@@ -250,7 +250,7 @@ def _heads_to_remove() -> list[tuple[Tensor, Tensor, list[int]]]:
 @exercise(
     cases=_heads_to_remove,
     hints=[
-        "The output is a sum with one term a head: what head h found, times its own d_head columns of W_O.",
+        "The output is a sum with one term per head: what head h found, times its own d_head columns of W_O.",
         "A removed head adds nothing. Set its d_head entries of the merged vector to 0 before W_O, in a copy.",
     ],
 )
@@ -289,7 +289,7 @@ prune_heads.mistakes(
             lambda mixed, W_O, removed: prune_heads.reference(mixed, W_O.T, removed)
         ),
         "the rows of W_O are entries of the output, which all heads share; "
-        "a head owns d_head neighbouring columns": _rows_removed,
+        "a head owns d_head neighboring columns": _rows_removed,
         "the heads that are left moved up and met the columns of others: "
         "each head keeps its own columns of W_O": _moved_up,
         "the others are scaled up, as dropout does in training; what is left of the sum are their terms as they were": (
@@ -469,7 +469,7 @@ def _causal(q: Tensor, k: Tensor, v: Tensor, *, diagonal: int = 1, dim: int = -1
 
 causal_heads.mistakes(
     {
-        "the positions are right, but the heads are interleaved: head h must fill neighbouring entries, "
+        "the positions are right, but the heads are interleaved: head h must fill neighboring entries, "
         "as W_O expects": lambda q, k, v: causal_heads.reference(q, k, v).unflatten(2, (q.shape[1], -1)).mT.flatten(2),
         "the mask was right: without the diagonal the first position has nothing to attend to, which gives NaN": (
             partial(_causal, diagonal=0)

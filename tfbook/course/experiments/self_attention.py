@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from copy import deepcopy
 from statistics import median
 from typing import NamedTuple
 
@@ -25,11 +26,37 @@ from tfbook.course.experiments.self_attention_drawn import (
 
 __all__ = [
     "CLAIMS",
+    "EITHER",
+    "GRAY",
+    "NEAR",
+    "SHAPES",
+    "TAGS",
+    "TEST",
+    "TIMED",
+    "VOCABULARY",
+    "Scenes",
+    "Tagged",
+    "attention_layer",
+    "cost_exponents",
     "draw_attention",
     "draw_cost",
     "draw_heads",
     "draw_maps",
     "draw_paintings",
+    "exchange",
+    "exponent",
+    "is_right",
+    "judge",
+    "layers_until_seen",
+    "operations",
+    "painted_right",
+    "recurrent_layer",
+    "rims",
+    "seconds",
+    "sentences",
+    "tagged_right",
+    "twins",
+    "without_head",
 ]
 
 CLAIMS = Claims(
@@ -138,9 +165,32 @@ def painted_right(model: Callable[[Tensor, Tensor], Tensor], draw: Callable[[int
     return float(is_right(scenes, model(scenes.kinds, scenes.colors))[scenes.kinds >= 4].float().mean())
 
 
+def judge(models: Mapping[str, Sequence[nn.Module]], draw: Callable[[int, int], Scenes]) -> dict[str, list[float]]:
+    """What `painted_right` says of each run of each model."""
+    return {name: [painted_right(model, draw) for model in runs] for name, runs in models.items()}
+
+
 def is_right(scenes: Scenes, painting: Float[Tensor, "scene token number"]) -> Bool[Tensor, "scene token part"]:
     """Whether what was painted is nearer than `NEAR` to the right color, for each part."""
     return (painting - scenes.target).unflatten(-1, (-1, 3)).norm(dim=-1) < NEAR
+
+
+def exchange(scenes: Scenes, one: str, other: str) -> Scenes:
+    """The same scenes with the colors of two shapes exchanged, inside only."""
+    order = torch.arange(4)
+    order[[SHAPES.index(one), SHAPES.index(other)]] = torch.tensor([SHAPES.index(other), SHAPES.index(one)])
+    palette = scenes.palette[:, order]
+    own = palette.gather(1, (scenes.kinds % 4)[..., None].expand(-1, -1, 3))
+    return Scenes(scenes.kinds, own.masked_fill((scenes.kinds >= 4)[..., None], GRAY), own, palette)
+
+
+def without_head(model: nn.Module, head: int) -> nn.Module:
+    """A copy whose layer `mix` has nothing left of a head: its columns of W_O are 0."""
+    pruned = deepcopy(model)
+    layer = pruned.mix
+    with torch.no_grad():
+        layer.W_O.weight.unflatten(1, (layer.heads, -1))[:, head] = 0  # type: ignore[union-attr, operator]
+    return pruned
 
 
 # ---- a word that is a noun or a verb -----------------------------------------------------------------------------
@@ -154,6 +204,7 @@ WORDS = {
     "verb": ("ends", "begins", "helps", "matters"),
     "either": ("run", "walk", "play", "talk", "dream", "swim"),  # nouns after an article, verbs after a pronoun
 }
+EITHER = WORDS["either"]
 VOCABULARY = [word for words in WORDS.values() for word in words]
 FORMS = {"noun": ("article", "adjective", "either", "verb"), "verb": ("pronoun", "adverb", "adverb", "either")}
 
@@ -167,7 +218,7 @@ class Tagged(NamedTuple):
     @property
     def either(self) -> Tensor:
         """True at the words that can be both."""
-        return self.ids >= len(VOCABULARY) - len(WORDS["either"])
+        return self.ids >= len(VOCABULARY) - len(EITHER)
 
 
 def sentences(count: int, seed: int) -> Tagged:

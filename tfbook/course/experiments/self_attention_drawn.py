@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from tfbook.plot.curves import label_ends
 from tfbook.plot.house import INK, METHODS, ROLES, SOFT
@@ -30,16 +30,14 @@ def draw_attention(
     W_K: Tensor,
     W_V: Tensor,
     names: Sequence[str],
+    features: Sequence[str] = (),
     *,
-    title: str,
     context: Tensor | None = None,
     context_names: Sequence[str] = (),
-    features: Sequence[str] = (),
     mask: Tensor | None = None,
     row: int = -1,
-    column: int = 0,
 ) -> Figure:
-    """X → Q, K and V → scores → weights → Y, with numbers; the query of `row` meets the key of `column`.
+    """X → Q, K and V → scores → weights → Y, with numbers; the query of `row` meets the key that it weighs most.
 
     With `context`, keys and values come from it: cross-attention. With `mask`, True where a query may attend, the
     masked scores have a panel of their own. `features` names the columns of X.
@@ -52,7 +50,10 @@ def draw_attention(
     scores = q @ k.T / q.shape[-1] ** 0.5
     allowed = torch.ones_like(scores, dtype=torch.bool) if mask is None else mask
     weights = scores.masked_fill(~allowed, -torch.inf).softmax(dim=-1)
-    row = row % len(names)
+    row %= len(names)
+    column = int(weights[row].argmax())
+    title = "Every token asks, every token answers" if context is None else "Queries from one sequence, keys and values from another"
+    title = title if mask is None else "Under a causal mask no token sees a later one"
 
     picture = Schematic(title, gap=(20, 34))
     steps = 1 if mask is None else 2  # columns between scores and Y
@@ -127,7 +128,7 @@ def _size(matrix: Tensor) -> str:
     return f"{matrix.shape[0]} × {matrix.shape[1]}"
 
 
-def draw_heads(q: Tensor, k: Tensor, v: Tensor, W_O: Tensor, *, title: str) -> Figure:
+def draw_heads(q: Tensor, k: Tensor, v: Tensor, W_O: Tensor) -> Figure:
     """Q, K and V cut into heads (head × token × d_head), attention in each, the results side by side, and W_O."""
     from tfbook.plot import Schematic
 
@@ -136,7 +137,7 @@ def draw_heads(q: Tensor, k: Tensor, v: Tensor, W_O: Tensor, *, title: str) -> F
     output = _merged(mixed) @ W_O
     heads, middle = len(q), (len(q) - 1) / 2
     parts = {"Q": (q, "query"), "K": (k, "key"), "A": (weights, "weight"), "V": (v, "value"), "Y": (mixed, "value")}
-    picture = Schematic(title, gap=(18, 18))
+    picture = Schematic(f"{heads} heads: the same attention on slices of Q, K and V", gap=(18, 18))
     whole = [
         picture.matrix(
             _merged(parts[name][0]),
@@ -195,19 +196,21 @@ GUESS = 25  # percent
 
 
 def draw_paintings(
-    scenes: Scenes, paintings: Mapping[str, Tensor], right: Mapping[str, Sequence[float]], *, title: str
+    scenes: Scenes, models: Mapping[str, Sequence[nn.Module]], right: Mapping[str, Sequence[float]], title: str
 ) -> Figure:
-    """The first scene, its right answer and what models painted; beside each the share of its runs that is right."""
+    """The first scene, its right answer, what the first run of each model paints, and how much of all runs is right."""
     import matplotlib.pyplot as plt
 
-    rows = {"the scene": scenes.colors.repeat(1, 1, scenes.target.shape[-1] // 3), "right answer": scenes.target, **paintings}
+    rows = {"the scene": scenes.colors.repeat(1, 1, scenes.target.shape[-1] // 3), "right answer": scenes.target}
+    with torch.no_grad():
+        rows |= {name: runs[0](scenes.kinds, scenes.colors) for name, runs in models.items()}
     height = 0.6 * len(rows) + 1
     figure, (picture, shares) = plt.subplots(
         1, 2, figsize=(8.8, height), width_ratios=(2.9, 1), sharey=True, layout="none"
     )
     figure.subplots_adjust(left=0.16, right=0.98, bottom=0.55 / height, top=1 - 0.35 / height, wspace=0.06)
     for place, (name, painting) in enumerate(rows.items()):
-        _paint_row(picture, scenes, painting, -place, judged=name in paintings, seen=place == 0)
+        _paint_row(picture, scenes, painting, -place, judged=name in models, seen=place == 0)
         values = [100 * share for share in right.get(name, ())]
         shares.plot(values, [-place] * len(values), "o", color=INK, alpha=0.6, markersize=7, clip_on=False)
     picture.set(xlim=(-0.6, 7.6), ylim=(0.45 - len(rows), 0.6), xticks=[])
@@ -248,7 +251,7 @@ def _draw_shape(axes: Axes, x: float, y: float, shape: int, parts: Sequence[floa
 # ---- maps --------------------------------------------------------------------------------------------------------
 
 
-def draw_maps(scenes: Scenes, weights: Tensor, *, title: str, names: Sequence[str] = ("",)) -> Figure:
+def draw_maps(scenes: Scenes, weights: Tensor, title: str) -> Figure:
     """Weights (head × query × key) in the first scene; rows and columns are named by the shapes themselves."""
     import matplotlib.pyplot as plt
     from matplotlib.colors import LinearSegmentedColormap
@@ -256,7 +259,7 @@ def draw_maps(scenes: Scenes, weights: Tensor, *, title: str, names: Sequence[st
     shades = LinearSegmentedColormap.from_list("weights", ["white", ROLES["weight"].dark])
     heads = len(weights)
     figure, panels = plt.subplots(1, heads, figsize=(4.6 * heads, 4.7), squeeze=False)
-    for axes, head, name in zip(panels[0], weights.tolist(), names, strict=True):
+    for number, (axes, head) in enumerate(zip(panels[0], weights.tolist(), strict=True), start=1):
         axes.pcolormesh(np.array(head), cmap=shades, vmin=0, vmax=1, edgecolors="#d8dce0", linewidth=0.6)
         for i, row in enumerate(head):
             for j, weight in enumerate(row):
@@ -268,7 +271,7 @@ def draw_maps(scenes: Scenes, weights: Tensor, *, title: str, names: Sequence[st
                 _draw_shape(axes, x, y, kind % 4, color, size=0.6)
         axes.set(xlim=(0, 8), ylim=(8, 0), aspect="equal", xticks=[], yticks=[])
         axes.set_xlabel("key: who is looked at", labelpad=32, fontsize=10.5)
-        axes.set_title(name, fontsize=11, fontweight="normal", loc="center")
+        axes.set_title(f"head {number}" if heads > 1 else "", fontsize=11, fontweight="normal", loc="center")
         axes.grid(visible=False)
         axes.spines[["left", "bottom"]].set_visible(False)
     panels[0, 0].set_ylabel("query: who looks", labelpad=32, fontsize=10.5)
