@@ -20,6 +20,7 @@ import book
 import folding
 import layout
 import ledger
+import measure
 import nbformat
 import tables
 import weave
@@ -120,6 +121,13 @@ def has_sizes_cell(lesson: Lesson) -> Iterator[str]:
     count = sum("runtime.pick(" in cell.source for _, cell in lesson.code)
     if count != 1:
         yield f"expected one cell that picks the sizes with `runtime.pick(`; found {count}"
+
+
+def states_its_minutes(lesson: Lesson) -> Iterator[str]:
+    """Under the title, as `tools/measure.py` counts them for the core."""
+    stated, measured = measure.stated_minutes(lesson.notebook), measure.minutes_to_state(lesson.notebook)
+    if stated != measured:
+        yield f"cell 0: says that reading takes {stated} minutes; run `python tools/measure.py --write`: {measured}"
 
 
 def has_woven_cells_in_step(lesson: Lesson) -> Iterator[str]:
@@ -401,6 +409,7 @@ LESSON_RULES: tuple[Rule, ...] = (
     has_blank_stubs,
 )
 ANEW_RULES: tuple[Rule, ...] = (
+    states_its_minutes,
     keeps_its_answers,
     has_narrow_code,
     leads_to_the_next_lesson,

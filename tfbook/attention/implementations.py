@@ -23,14 +23,15 @@ from tfbook.checks import broadcasts, check_scores
 def masked_softmax(scores: Float[Tensor, "*rows key"], mask: Bool[Tensor, "..."] | None) -> Float[Tensor, "*rows key"]:
     """exp(s_j) / Σ_k exp(s_k) over the keys k that the mask allows; 0 for the others.
 
-    A row whose keys are all blocked gets weights 0, never NaN, and gradient 0. `mask` broadcasts to the shape of
-    `scores`; None allows every key. Raises TypeError when the scores are no floating-point numbers or the mask is not
-    Boolean, ValueError when the mask does not fit.
+    A row whose keys are all blocked gets weights 0, never NaN, and gradient 0. `mask`
+    broadcasts to the shape of `scores`; None allows every key. Raises TypeError when the
+    scores are not floating-point numbers or the mask is not Boolean, ValueError when it
+    does not fit.
     """
     check_scores(scores, mask)
     if mask is None:
         return torch.softmax(scores, dim=-1)
-    some = mask.any(dim=-1, keepdim=True)  # a row of blocked keys alone would be 0/0
+    some = mask.any(dim=-1, keepdim=True)  # a row with only blocked keys would be 0/0
     blocked = torch.zeros_like(mask, dtype=scores.dtype).masked_fill(some & ~mask, -torch.inf)
     weights = torch.softmax(scores + blocked, dim=-1)
     return weights if some.all() else weights * some
