@@ -202,6 +202,13 @@ def test_each_layer_is_timed_at_each_length() -> None:
     assert all(len(times) == 2 and min(times) > 0 for times in found.values())
 
 
+def test_stored_times_by_length() -> None:
+    rows = study.times((4, 8), d=4, rounds=1)
+    assert len(rows) == 2 * len(study.TIMED)
+    found = study.by_length(rows, (8, 4))
+    assert found["recurrent"] == [row["seconds"] for row in rows if row["layer"] == "recurrent"][::-1]
+
+
 @pytest.mark.parametrize(("n", "window", "layers"), [(64, None, 1), (64, 1, 63), (16, 3, 5), (17, 3, 6), (1, None, 0)])
 def test_a_window_hands_information_on(n: int, window: int | None, layers: int) -> None:
     assert study.layers_until_seen(n, window) == layers

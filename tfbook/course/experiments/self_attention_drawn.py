@@ -55,7 +55,7 @@ def draw_attention(
     title = "Every token asks, every token answers" if context is None else "Queries from one sequence, keys and values from another"
     title = title if mask is None else "Under a causal mask no token sees a later one"
 
-    picture = Schematic(title, gap=(20, 34))
+    picture = Schematic(title, gap=(20 if mask is None else 16, 34))
     steps = 1 if mask is None else 2  # columns between scores and Y
     whole = {"cell": CELL, "numbers": "{:g}"}
     source = picture.matrix(
@@ -79,8 +79,8 @@ def draw_attention(
         "weight",
         cell=(37, CELL),
         numbers="{:.1f}",
-        label="scores",
-        shape=rf"$QK^{{\!\top}}\!/\sqrt{{{q.shape[-1]}}}$:  {_size(scores)}",
+        label=rf"$QK^{{\!\top}}\!/\sqrt{{{q.shape[-1]}}}$",
+        shape=f"scores: {_size(scores)}",
     )
     before = shown
     if mask is not None:
@@ -129,26 +129,24 @@ def _size(matrix: Tensor) -> str:
 
 
 def draw_heads(q: Tensor, k: Tensor, v: Tensor, W_O: Tensor) -> Figure:
-    """Q, K and V cut into heads (head × token × d_head), attention in each, the results side by side, and W_O."""
+    """Q, K and V cut into heads (head × token × d_head), attention in each, the results side by side, and W_O.
+
+    In each head: Qₕ Kₕᵀ, by a softmax the weights Aₕ; Aₕ Vₕ is the result Yₕ.
+    """
     from tfbook.plot import Schematic
 
     weights = (q @ k.mT / q.shape[-1] ** 0.5).softmax(dim=-1)
     mixed = weights @ v
     output = _merged(mixed) @ W_O
     heads, middle = len(q), (len(q) - 1) / 2
-    parts = {"Q": (q, "query"), "K": (k, "key"), "A": (weights, "weight"), "V": (v, "value"), "Y": (mixed, "value")}
-    picture = Schematic(f"{heads} heads: the same attention on slices of Q, K and V", gap=(18, 18))
+    whole_of = {"Q": (q, "query"), "K": (k, "key"), "V": (v, "value")}
+    parts = {"Q": (q, "query"), "K": (k.mT, "key"), "A": (weights, "weight"), "V": (v, "value"), "Y": (mixed, "value")}
+    picture = Schematic(f"{heads} heads: the same attention on slices of Q, K and V", gap=(16, 18))
     whole = [
         picture.matrix(
-            _merged(parts[name][0]),
-            (0, place * middle),
-            parts[name][1],
-            cell=SMALL,
-            label=f"${name}$",
-            shape=_size(_merged(q)),
-            beside="left",
+            _merged(x), (0, place * middle), role, cell=SMALL, label=f"${name}$", shape=_size(_merged(x)), beside="left"
         )
-        for place, name in enumerate("QKV")
+        for place, (name, (x, role)) in enumerate(whole_of.items())
     ]
     frames = [_draw_head(picture, head, parts) for head in range(heads)]
     joined = picture.matrix(
@@ -169,7 +167,14 @@ def draw_heads(q: Tensor, k: Tensor, v: Tensor, W_O: Tensor) -> Figure:
 def _draw_head(picture: Schematic, head: int, parts: Mapping[str, tuple[Tensor, str]]) -> Any:
     """A frame with what one head computes."""
     drawn = {
-        name: picture.matrix(x[head], (place, head), role, cell=SMALL, label=f"${name}_{head + 1}$", shape=_size(x[head]))
+        name: picture.matrix(
+            x[head],
+            (place, head),
+            role,
+            cell=SMALL,
+            label=rf"${name}_{head + 1}^{{\top}}$" if name == "K" else f"${name}_{head + 1}$",
+            shape=_size(x[head]),
+        )
         for place, (name, (x, role)) in enumerate(parts.items(), start=3)
     }
     picture.arrow(drawn["K"], drawn["A"], "", "weight")
