@@ -165,7 +165,7 @@ _late: set[str] = set()  # notebooks of which it was said
 
 
 def slowness() -> float:
-    """How many times the seconds of a quiet machine a fixed piece of work takes now: many small products, as in lessons."""
+    """How many times a quiet machine's seconds a fixed piece of work takes now: many small products, as in lessons."""
     if "NB_SLOWNESS" in os.environ:
         return float(os.environ["NB_SLOWNESS"])
     model, words = nn.GRU(128, 128), torch.ones(20, 64, 128)
@@ -183,7 +183,8 @@ def excess(notebook: str, cell_seconds: float) -> str:
         _slowness[notebook] = max(_slowness.get(notebook, 1.0), slowness())
     slack = SLACK * _slowness[notebook]
     if cell_seconds > slack * CELL_BUDGET:
-        return f"this cell took {cell_seconds:.1f} s; NB_CELL_BUDGET_S is {CELL_BUDGET:g}, the limit {slack:.1f} times that"
+        limit = f"NB_CELL_BUDGET_S is {CELL_BUDGET:g}, the limit {slack:.1f} times that"
+        return f"this cell took {cell_seconds:.1f} s; {limit}"
     if notebook not in _late and _seconds[notebook] > slack * NOTEBOOK_BUDGET:
         _late.add(notebook)
         return f"in this cell the notebook passes {slack:.1f} times the {NOTEBOOK_BUDGET:g} s of NB_BUDGET_S"
