@@ -1,19 +1,32 @@
-"""Drawings of lesson 01: the bottleneck, attention in its place, and one step of it with numbers."""
+"""Pictures of lesson 01, each with its description: bottleneck, attention, one step of it, and what is measured."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
+from tfbook import plot
+from tfbook.course.experiments.summaries import bands
+from tfbook.plot.house import FAINT, SOFT
 from tfbook.plot.schematic import Schematic
+from tfbook.text.pairs import Pair
+from tfbook.training import running_mean
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+    from pandas import DataFrame
+
+    Picture = tuple[Figure, str]  # and its alt text
+
+# ---- schematics ------------------------------------------------------------------------------------------------------
 
 VECTOR: dict[str, Any] = {"cell": (26.0, 14.0), "darkest": 1.0}
 
 
-def draw_bottleneck(source: Sequence[str], target: Sequence[str], width: int) -> Schematic:
+def bottleneck(source: Sequence[str], target: Sequence[str], width: int) -> Picture:
     """Encoder and decoder with a fixed context of `width` numbers between them."""
     picture = Schematic("A fixed context: one vector carries the whole sentence", gap=(13, 34))
     states, values = _draw_encoder(picture, source)
@@ -27,10 +40,15 @@ def draw_bottleneck(source: Sequence[str], target: Sequence[str], width: int) ->
         picture.arrow(one, other, role="value")
     note = f"$c$ joins the last state of each reader:\n{width} numbers, for 5 words or for 50"
     picture.text(note, ((0, len(source) - 1), 3))
-    return picture
+    alt = (
+        f"{len(source)} source words feed as many encoder states, linked in both directions. The first and the last "
+        f"state lead to one vector c. Copies of c feed {len(target)} decoder states, each of which also reads the last "
+        "word and writes the next."
+    )
+    return picture.figure(), alt
 
 
-def draw_attention(source: Sequence[str], target: Sequence[str], weights: Tensor) -> Schematic:
+def attention(source: Sequence[str], target: Sequence[str], weights: Tensor) -> Picture:
     """The same picture with attention: `weights` (target, source) mix the context of each step."""
     picture = Schematic("Attention: every step mixes a context of its own", gap=(13, 34))
     states, values = _draw_encoder(picture, source)
@@ -44,7 +62,12 @@ def draw_attention(source: Sequence[str], target: Sequence[str], weights: Tensor
     picture.text("row $t$: how much each source word\ncounts at step $t$ (dark = a lot)", (columns, 3))
     picture.outline(grid.row(0))
     picture.outline(contexts[0])
-    return picture
+    alt = (
+        "The same encoder and decoder. All encoder states lead into a table of weights with a row for each target "
+        "word. The rows mix different contexts, one for each decoder state. The first decoder state sends the query "
+        "for the first row."
+    )
+    return picture.figure(), alt
 
 
 def _draw_encoder(picture: Schematic, source: Sequence[str]) -> tuple[list[Any], Tensor]:
@@ -90,7 +113,7 @@ WHOLE: dict[str, Any] = {"cell": (78.0, 20.0), "numbers": "{:.0f}", "darkest": 4
 PARTS: dict[str, Any] = {"numbers": "{:.2f}", "darkest": 1.4}
 
 
-def draw_step(words: Sequence[str], written: tuple[str, str], query: Tensor, states: Tensor, v: Tensor) -> Schematic:
+def step(words: Sequence[str], written: tuple[str, str], query: Tensor, states: Tensor, v: Tensor) -> Picture:
     """One step of additive attention with its numbers; the states (source, d) are both keys and values.
 
     `written` is the last word and the next one.
@@ -118,7 +141,15 @@ def draw_step(words: Sequence[str], written: tuple[str, str], query: Tensor, sta
         picture.text("=" if j == len(words) - 1 else "+", (column + 0.5, 5), size=14)
     asked = _draw_decoder_step(picture, len(words) + 1, written, query, weights @ states)
     picture.arrow(asked, picture.frame(sums, pad=6), role="query")
-    return picture
+    shown = [
+        ", ".join(f"{number:.2f}" for number in numbers.tolist()) for numbers in (scores, weights, weights @ states)
+    ]
+    alt = (
+        "Source words with their states. The query is added to each, tanh is taken, and the dot product with v gives "
+        f"the scores {shown[0]}. Softmax makes them {shown[1]}. The states, times the weights, sum to the context "
+        f"{shown[2]}, which enters the decoder's GRU together with the last word and its state."
+    )
+    return picture.figure(), alt
 
 
 def _draw_decoder_step(
@@ -139,3 +170,99 @@ def _draw_decoder_step(
     picture.arrow(gru, after, role="query")
     picture.arrow(after, word, role="query")
     return asked
+
+
+# ---- what is measured ------------------------------------------------------------------------------------------------
+
+
+def bleu(curves: Mapping[str, Mapping[tuple[int, int], float]], title: str) -> Picture:
+    """BLEU by length for each model, the lengths beyond training shaded."""
+    from matplotlib import pyplot as plt
+
+    figure, axes = plt.subplots(figsize=(7, 3.6))
+    axes.axvspan(20.5, 50, color=FAINT, zorder=0)
+    axes.text(21.2, 93, "longer than any training sentence", fontsize=9.5, color=SOFT)
+    axes.set(xlim=(0, 50), ylim=(0, 102), xticks=range(0, 51, 10))
+    series = {name: ([sum(length) / 2 for length in found], list(found.values())) for name, found in curves.items()}
+    plot.lines(axes, series, title=title, x="words in the source sentence", y="BLEU")
+    alt = "BLEU against the length of the source sentence. The fixed context falls from the shortest sentences on."
+    if "attention" in curves:
+        alt += " Attention stays high up to twenty words, falls beyond, and is far above at every length."
+    return figure, alt
+
+
+def losses(curves: Mapping[str, Sequence[float]]) -> Picture:
+    """Training losses, averaged over 20 steps."""
+    from matplotlib import pyplot as plt
+
+    figure, axes = plt.subplots(figsize=(7, 3.6))
+    smooth = {name: (range(len(values)), running_mean(values, 20)) for name, values in curves.items()}
+    plot.lines(axes, smooth, title="Attention takes a while, and then takes off", x="step", y="loss (nats per word)")
+    axes.set_ylim(bottom=0)
+    alt = (
+        "Two loss curves that fall alike at first. Then the one with attention falls much faster and ends far lower, "
+        "while the fixed context flattens out."
+    )
+    return figure, alt
+
+
+def seeds(points: DataFrame) -> Picture:
+    """Validation BLEU over three seeds, against steps and against seconds."""
+    from matplotlib import pyplot as plt
+
+    figure, panels = plt.subplots(1, 2, figsize=(11, 3.8), sharey=True)
+    for axes, unit, x in zip(panels, ("step", "seconds"), ("steps", "seconds of training"), strict=True):
+        curves = bands(points, "decoder", unit, "bleu", at="step")
+        plot.lines(axes, curves, title=f"After equally many {x}", x=x, y="validation BLEU")
+    alt = (
+        "Two panels of validation BLEU with narrow bands over three seeds. Attention is far above the fixed context "
+        "after equally many steps, and also after equally many seconds, except at the very beginning."
+    )
+    return figure, alt
+
+
+def alignment(weights: Tensor, pair: Pair, title: str) -> Picture:
+    """The weights of a pair of sentences with rings at its gold links."""
+    from matplotlib import pyplot as plt
+
+    figure, axes = plt.subplots(figsize=(6.8, 5.6))
+    plot.attention_map(axes, weights, pair.source, pair.target, gold=pair.sure, title=title)
+    alt = (
+        f"Attention weights for {' '.join(pair.source)}, which becomes {' '.join(pair.target)}. Rings mark the gold "
+        "links, and most of the bright cells lie in them, also where words change places."
+    )
+    return figure, alt
+
+
+def gradients(reach: Mapping[str, Tensor]) -> Picture:
+    """What is left of the gradient by distance, on a logarithmic scale; numbers below 1e-9 are left out."""
+    from matplotlib import pyplot as plt
+
+    figure, axes = plt.subplots(figsize=(7, 3.6))
+    axes.set_yscale("log")
+    shown = {name: values[values > 1e-9].tolist() for name, values in reach.items()}
+    series = {name: (range(len(values)), values) for name, values in shown.items()}
+    title = "Recurrent networks lose the gradient; attention brings it home"
+    plot.lines(axes, series, title=title, x="distance k (steps)", y="gradient, relative to k = 0")
+    alt = (
+        "Gradient against distance on a logarithmic scale. RNN and GRU fall along nearly straight lines by many orders "
+        "of magnitude. Attention stays level over fifty steps."
+    )
+    return figure, alt
+
+
+def recall(shares: Mapping[str, Tensor]) -> Picture:
+    """The share of words that are translated, by position."""
+    from matplotlib import pyplot as plt
+
+    figure, axes = plt.subplots(figsize=(7, 3.4))
+    places = ["first fifth", "second", "middle", "fourth", "last fifth"]
+    title = "A fixed context keeps a little of the beginning"
+    series: Any = {name: (places, values.tolist()) for name, values in shares.items()}
+    plot.lines(axes, series, title=title, x="position in the sentence", y="share of words translated")
+    axes.set_ylim(0, 1)
+    alt = (
+        "Share of words whose translation is written, in five parts of the sentence. The fixed context has some in the "
+        "first part and few in all others. Attention has most of them everywhere."
+    )
+    return figure, alt
