@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from difflib import get_close_matches
 from statistics import median
 from typing import TYPE_CHECKING, Any
@@ -17,18 +17,20 @@ from tfbook.attention.scoring import AdditiveScore
 from tfbook.course.claims import Bound, Claims
 from tfbook.course.experiments import experiment
 from tfbook.course.experiments.cost import kept_bytes, parameters
-from tfbook.course.experiments.summaries import ranges
+from tfbook.course.experiments.summaries import ranges, unnest
 from tfbook.course.experiments.translators import (
     LENGTHS,
     Task,
     alignment_error,
     by_length,
+    lead_at_equal_seconds,
     quality,
     random_batch,
     random_translator,
     trained,
     training_seconds,
 )
+from tfbook.course.metrics import alignment_error_rate, hard_alignment
 from tfbook.models import seq2seq
 from tfbook.models.seq2seq import Annotations, DecoderState, FixedContextDecoder, RecurrentDecoder
 from tfbook.text.pairs import Pair, filter_by_length
@@ -164,9 +166,28 @@ def growth_of_the_gain(frame: DataFrame) -> list[float]:
     return grown
 
 
-def swaps(pair: Pair) -> int:
-    """How often two neighboring words change places."""
-    return sum((j + 1, t - 1) in pair.sure for j, t in pair.sure)
+def verdicts(
+    attention: Mapping[tuple[int, int], float], fixed: Mapping[tuple[int, int], float], frame: DataFrame
+) -> dict[int, float]:
+    """What claims 1 to 4 and 6 are about: BLEU by length of the live run, and the stored result of three seeds."""
+    gains = [attention[length] - fixed[length] for length in LENGTHS[:3]]
+    ours = frame[frame["decoder"] == "attention"]
+    leads = lead_at_equal_seconds(unnest(frame, "curve"), "decoder", *COMPARED)
+    return {
+        1: sum(gains) / len(gains),
+        2: min(growth_of_the_gain(frame)),
+        3: ours["test"].min(),
+        4: min(leads),
+        6: ours["alignment error"].max(),
+    }
+
+
+def alignment_errors(maps: Sequence[Float[Tensor, "target source"]], pairs: Sequence[Pair]) -> tuple[float, float]:
+    """The alignment error rate of each map's brightest cells, and that of the diagonal."""
+    gold = [set(pair.sure) for pair in pairs], [set(pair.possible) for pair in pairs]
+    diagonal = [{(min(t, len(pair.source) - 1), t) for t in range(len(pair.target))} for pair in pairs]
+    found = [hard_alignment(weights) for weights in maps]
+    return alignment_error_rate(found, *gold), alignment_error_rate(diagonal, *gold)
 
 
 # ---- stored: is it the looking, or only the average of all states? -----------------------------------------------

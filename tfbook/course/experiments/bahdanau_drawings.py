@@ -242,7 +242,7 @@ def gradients(reach: Mapping[str, Tensor]) -> Picture:
     axes.set_yscale("log")
     shown = {name: values[values > 1e-9].tolist() for name, values in reach.items()}
     series = {name: (range(len(values)), values) for name, values in shown.items()}
-    title = "Recurrent networks lose the gradient; attention brings it home"
+    title = "The gradient fades in recurrent networks, but not with attention"
     plot.lines(axes, series, title=title, x="distance k (steps)", y="gradient, relative to k = 0")
     alt = (
         "Gradient against distance on a logarithmic scale. RNN and GRU fall along nearly straight lines by many orders "
