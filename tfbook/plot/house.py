@@ -65,6 +65,8 @@ METHODS = {
     "self-attention": Method(COLORS[0], "o"),
     "recurrent": Method(COLORS[1], "s"),
     "convolution": Method(COLORS[2], "^"),
+    "RNN": Method(COLORS[2], "^"),
+    "GRU": Method(COLORS[3], "D"),
     "scaled dot": Method("#3f90da", "o"),
     "dot": Method("#e76300", "s"),
     "general": Method("#832db6", "^"),
