@@ -27,6 +27,22 @@ class Painter(nn.Module):
         return self.paint(self.mix(self.kind(kinds) + self.color(colors)))
 
 
+class MultiHead(nn.Module):
+    """The lesson's layer."""
+
+    def __init__(self, d_model: int, heads: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.W_Q, self.W_K, self.W_V, self.W_O = (nn.Linear(d_model, d_model) for _ in range(4))
+
+    def split(self, x: Tensor) -> Tensor:
+        return x.unflatten(-1, (self.heads, -1)).transpose(1, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = (self.split(project(x)) for project in (self.W_Q, self.W_K, self.W_V))
+        return self.W_O(F.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2))
+
+
 # ---- shapes that must find their color ---------------------------------------------------------------------------
 
 
@@ -128,12 +144,22 @@ def test_attention_learns_what_the_average_cannot() -> None:
     assert study.painted_right(painter, study.twins) > 0.5
 
 
-def test_without_a_head_its_columns_are_zero() -> None:
-    model = Painter(MultiHeadAttention(16, 2), 6)
-    pruned = study.without_head(model, 1)
-    assert (pruned.mix.W_O.weight[:, 8:] == 0).all()
-    assert torch.equal(pruned.mix.W_O.weight[:, :8], model.mix.W_O.weight[:, :8])
-    assert (model.mix.W_O.weight[:, 8:] != 0).any()
+def test_an_averaged_head_says_the_same_of_every_scene() -> None:
+    torch.manual_seed(0)
+    model = Painter(MultiHead(16, 2), 6)
+    given = []
+    model.mix.W_O.register_forward_hook(lambda _, inputs, output: given.append(inputs[0].detach()))
+    averaged, scenes = study.averaged_head(model, 1), study.rims(40, seed=9)
+    with torch.no_grad():
+        model(scenes.kinds, scenes.colors)
+        averaged(scenes.kinds, scenes.colors)
+        whole, without = given[-2:]
+    assert torch.equal(without[..., :8], whole[..., :8])
+    for kind in range(8):
+        said = without[scenes.kinds == kind][:, 8:]
+        torch.testing.assert_close(said, said[:1].expand_as(said))
+        torch.testing.assert_close(said[0], whole[scenes.kinds == kind][:, 8:].mean(dim=0), atol=0.1, rtol=0)
+    assert not averaged.model.mix.W_O._forward_pre_hooks
 
 
 # ---- a word that is a noun or a verb -----------------------------------------------------------------------------

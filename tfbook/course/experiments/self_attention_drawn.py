@@ -307,5 +307,5 @@ def draw_cost(
         axes.set_xlabel("length n (tokens of width 64)")
         label_ends(axes, gap=0.08)
     work.set(title="Work: attention grows fastest", ylabel="million operations")
-    time.set(title="Time: nobody waits in attention", ylabel="milliseconds")
+    time.set(title="Time: the recurrent layer has to wait", ylabel="milliseconds")
     return figure
