@@ -507,7 +507,7 @@ class _Layer(nn.Module):
 
     def __init__(self, d_model: int, heads: int, seed: int):
         super().__init__()
-        self.heads = heads
+        self.d_model, self.heads = d_model, heads
         for i, name in enumerate(("W_Q", "W_K", "W_V", "W_O")):
             linear = nn.Linear(d_model, d_model)
             with torch.no_grad():
@@ -519,17 +519,19 @@ class _Layer(nn.Module):
 class _Built:
     """A learner's class as a function of a case: a layer of that class, with the weights of the case."""
 
-    def __init__(self, layer_class: type):
+    def __init__(self, layer_class: type[nn.Module]):
         self.layer_class, self.__code__ = layer_class, getattr(layer_class.forward, "__code__", None)
 
     def __call__(self, layer: _Layer, x: Tensor, context: Tensor | None, mask: Tensor | None) -> object:
-        built = self.layer_class(layer.W_Q.in_features, layer.heads)
+        built = self.layer_class(layer.d_model, layer.heads)
         found, expected = dict(built.named_parameters()), dict(layer.named_parameters())
         if not found:  # a blank
             return ...
         if {name: w.shape for name, w in found.items()} != {name: w.shape for name, w in expected.items()}:
             names = ", ".join(sorted({name.partition(".")[0] for name in found}))
-            raise AttributeError(f"found weights in {names}; expected W_Q, W_K, W_V, W_O, each nn.Linear(d_model, d_model)")
+            raise AttributeError(
+                f"found weights in {names}; expected W_Q, W_K, W_V, W_O, each nn.Linear(d_model, d_model)"
+            )
         built.load_state_dict(layer.state_dict())
         return built(x, context, mask)
 
@@ -624,9 +626,7 @@ multi_head.mistakes(
         "the split mixes tokens and heads: cut the width into (heads, d_head) first, then transpose": (
             partial(_split_and_merge, split=False)
         ),
-        "the merge mixes tokens and heads: transpose back before you flatten": (
-            partial(_split_and_merge, merge=False)
-        ),
+        "the merge mixes tokens and heads: transpose back before you flatten": (partial(_split_and_merge, merge=False)),
         "split and merge both mix tokens and heads: a view keeps the order in memory, so transpose as well": (
             partial(_split_and_merge, split=False, merge=False)
         ),

@@ -1,4 +1,4 @@
-"""Shapes that must find their color: what self-attention can do that an average cannot, what heads add, what it costs."""
+"""Shapes that must find their color: what self-attention does that an average cannot, what heads add, what it costs."""
 
 from __future__ import annotations
 
@@ -200,8 +200,8 @@ class _AveragedHead(nn.Module):
     def __init__(self, model: nn.Module, head: int):
         super().__init__()
         layer, scenes, seen = model.mix, twins(500, TEST + 1), []
-        heads: int = layer.heads  # type: ignore[assignment, union-attr]
-        with layer.W_O.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0])), torch.no_grad():  # type: ignore[union-attr, operator]
+        heads: int = layer.heads  # type: ignore[assignment]
+        with layer.W_O.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0])), torch.no_grad():
             model(scenes.kinds, scenes.colors)
         width = seen[0].shape[-1] // heads
         self.piece = slice(head * width, (head + 1) * width)  # of what the heads have found, side by side
@@ -214,7 +214,7 @@ class _AveragedHead(nn.Module):
             found[..., self.piece] = self.means[kinds][..., self.piece]
             return (found,)
 
-        with self.model.mix.W_O.register_forward_pre_hook(average):  # type: ignore[union-attr, operator]
+        with self.model.mix.W_O.register_forward_pre_hook(average):
             return self.model(kinds, colors)
 
 

@@ -52,7 +52,11 @@ def draw_attention(
     weights = scores.masked_fill(~allowed, -torch.inf).softmax(dim=-1)
     row %= len(names)
     column = int(weights[row].argmax())
-    title = "Every token asks, every token answers" if context is None else "Queries from one sequence, keys and values from another"
+    title = (
+        "Every token asks, every token answers"
+        if context is None
+        else "Queries from one sequence, keys and values from another"
+    )
     title = title if mask is None else "Under a causal mask no token sees a later one"
 
     picture = Schematic(title, gap=(20 if mask is None else 16, 34))
@@ -118,9 +122,7 @@ def draw_attention(
     picture.arrow(source, keys, "$W_K$", "key")
     picture.arrow(source, values, "$W_V$", "value", sides=("top", "top"))
     picture.arrow(before, applied, "softmax", "weight")
-    picture.outline(
-        queries.row(row), keys.column(column), shown.cell(row, column), applied.row(row), mixed.row(row)
-    )
+    picture.outline(queries.row(row), keys.column(column), shown.cell(row, column), applied.row(row), mixed.row(row))
     return picture.figure()
 
 
