@@ -258,9 +258,9 @@ def recall(shares: Mapping[str, Tensor]) -> Picture:
     figure, axes = plt.subplots(figsize=(7, 3.4))
     places = ["first fifth", "second", "middle", "fourth", "last fifth"]
     title = "A fixed context keeps a little of the beginning"
-    series: Any = {name: (places, values.tolist()) for name, values in shares.items()}
+    series = {name: (range(len(places)), values.tolist()) for name, values in shares.items()}
     plot.lines(axes, series, title=title, x="position in the sentence", y="share of words translated")
-    axes.set_ylim(0, 1)
+    axes.set(ylim=(0, 1), xticks=range(len(places)), xticklabels=places)
     alt = (
         "Share of words whose translation is written, in five parts of the sentence. The fixed context has some in the "
         "first part and few in all others. Attention has most of them everywhere."
