@@ -143,8 +143,8 @@ class FixedContextDecoder(RecurrentDecoder):
 class BahdanauDecoder(RecurrentDecoder):
     """Attends, then recurs: c_t = Σ_j α_tj h_j, s_t = GRU([y_{t−1}; c_t], s_{t−1}).
 
-    α_t = softmax_j score(s_{t−1}, h_j) (Bahdanau et al., 2015). `score` is one of `tfbook.attention.scoring.SCORES`, by default
-    the additive one.
+    α_t = softmax_j score(s_{t−1}, h_j) (Bahdanau et al., 2015). `score` is one of
+    `tfbook.attention.scoring.SCORES`, by default the additive one.
     """
 
     def __init__(self, config: Seq2SeqConfig, score: type[nn.Module] | None = None):
