@@ -38,7 +38,8 @@ def bottleneck(source: Sequence[str], target: Sequence[str], width: int) -> Pict
         picture.arrow(end, c, role="value", sides=("bottom", "left"))
     for one, other in zip([c, *contexts], contexts, strict=False):
         picture.arrow(one, other, role="value")
-    note = f"$c$ joins the last state of each reader:\n{width} numbers, for 5 words or for 50"
+    size = f"{width} numbers, for 5 words or for 50."
+    note = f"$c$ joins the last state of each reader:\n{size}\nEvery step gets the same copy."
     picture.text(note, ((0, len(source) - 1), 3))
     alt = (
         f"{len(source)} source words feed as many encoder states, linked in both directions. The first and the last "
@@ -211,12 +212,13 @@ def seeds(points: DataFrame) -> Picture:
     from matplotlib import pyplot as plt
 
     figure, panels = plt.subplots(1, 2, figsize=(11, 3.8), sharey=True)
-    for axes, unit, x in zip(panels, ("step", "seconds"), ("steps", "seconds of training"), strict=True):
+    units = ("step", "steps", "number of steps"), ("seconds", "seconds of training", "training time")
+    for axes, (unit, x, same) in zip(panels, units, strict=True):
         curves = bands(points, "decoder", unit, "bleu", at="step")
-        plot.lines(axes, curves, title=f"After equally many {x}", x=x, y="validation BLEU")
+        plot.lines(axes, curves, title=f"After the same {same}", x=x, y="validation BLEU")
     alt = (
         "Two panels of validation BLEU with narrow bands over three seeds. Attention is far above the fixed context "
-        "after equally many steps, and also after equally many seconds, except at the very beginning."
+        "after the same number of steps, and also after the same training time, except at the very beginning."
     )
     return figure, alt
 
@@ -228,9 +230,12 @@ def alignment(weights: Tensor, pair: Pair, title: str) -> Picture:
     figure, axes = plt.subplots(figsize=(6.8, 5.6))
     plot.attention_map(axes, weights, pair.source, pair.target, gold=pair.sure, title=title)
     alt = (
-        f"Attention weights for {' '.join(pair.source)}, which becomes {' '.join(pair.target)}. Rings mark the gold "
-        "links, and most of the bright cells lie in them, also where words change places."
+        f"Attention weights for {' '.join(pair.source)}, which becomes {' '.join(pair.target)}. Each row has one or "
+        "a few bright cells, near the diagonal except where words change places."
     )
+    if pair.sure:
+        hits = sum((weights[t].argmax().item(), t) in pair.sure for t in range(len(pair.target)))
+        alt += f" Rings mark the gold links; in {hits} of {len(pair.target)} rows the brightest cell has one."
     return figure, alt
 
 
@@ -258,9 +263,9 @@ def recall(shares: Mapping[str, Tensor]) -> Picture:
     figure, axes = plt.subplots(figsize=(7, 3.4))
     places = ["first fifth", "second", "middle", "fourth", "last fifth"]
     title = "A fixed context keeps a little of the beginning"
-    series: Any = {name: (places, values.tolist()) for name, values in shares.items()}
+    series = {name: (range(len(places)), values.tolist()) for name, values in shares.items()}
     plot.lines(axes, series, title=title, x="position in the sentence", y="share of words translated")
-    axes.set_ylim(0, 1)
+    axes.set(ylim=(0, 1), xticks=range(len(places)), xticklabels=places)
     alt = (
         "Share of words whose translation is written, in five parts of the sentence. The fixed context has some in the "
         "first part and few in all others. Attention has most of them everywhere."
