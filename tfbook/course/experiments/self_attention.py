@@ -8,7 +8,7 @@ from statistics import median
 from typing import Any, NamedTuple
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Int
 from torch import Tensor, nn
 
 from tfbook.attention.implementations import Implementation
@@ -23,6 +23,17 @@ from tfbook.course.experiments.self_attention_drawn import (
     draw_heads,
     draw_maps,
     draw_paintings,
+)
+from tfbook.course.experiments.self_attention_scenes import (
+    GRAY,
+    NEAR,
+    SHAPES,
+    TEST,
+    Scenes,
+    exchange,
+    is_right,
+    rims,
+    twins,
 )
 
 __all__ = [
@@ -112,54 +123,6 @@ CLAIMS = Claims(
 
 # ---- shapes that must find their color ---------------------------------------------------------------------------
 
-SHAPES = ("●", "▲", "■", "★")
-GRAY = 0.5
-NEAR = 0.25  # between two colors (red, green and blue from 0 to 1); those of a scene are farther from each other
-TEST = 10**6  # the seed of the scenes on which models are judged
-
-
-class Scenes(NamedTuple):
-    """Scenes of eight tokens in random order: each of `SHAPES` once in its color and once in gray."""
-
-    kinds: Int[Tensor, "scene token"]  # 0 to 3: the shape with its color; 4 to 7: the same shape in gray
-    colors: Float[Tensor, "scene token rgb"]  # what is seen
-    target: Float[Tensor, "scene token number"]  # what is to be painted: the inside, then the rim if there is one
-    palette: Float[Tensor, "scene shape rgb"]  # the color of each shape
-
-    def names(self, scene: int = 0) -> list[str]:
-        """The tokens of a scene, such as "▲" and, in gray, "▲?"."""
-        return [SHAPES[kind % 4] + "?" * (kind >= 4) for kind in self.kinds[scene].tolist()]
-
-
-def twins(count: int, seed: int) -> Scenes:
-    """Scenes in which every token is to be painted in the color of its shape."""
-    return _scenes(count, seed, lambda shape: [shape])
-
-
-def rims(count: int, seed: int) -> Scenes:
-    """The same scenes; now a shape has a rim, in the color of the next shape in ● → ▲ → ■ → ★ → ●."""
-    return _scenes(count, seed, lambda shape: [shape, (shape + 1) % 4])
-
-
-def _scenes(count: int, seed: int, sources_of: Callable[[Tensor], list[Tensor]]) -> Scenes:
-    generator = torch.Generator().manual_seed(seed)
-    palette = _vivid(count, generator)
-    kinds = torch.rand(count, 8, generator=generator).argsort(dim=1)
-    own, *parts = (
-        palette.gather(1, source[..., None].expand(-1, -1, 3)) for source in (kinds % 4, *sources_of(kinds % 4))
-    )
-    colors = own.masked_fill((kinds >= 4)[..., None], GRAY)
-    return Scenes(kinds, colors, torch.cat(parts, dim=-1), palette)
-
-
-def _vivid(count: int, generator: torch.Generator) -> Float[Tensor, "scene shape rgb"]:
-    """Four colors of one brightness, in random order, their hues at least 30° apart."""
-    gaps = torch.rand(count, 4, generator=generator).sort(dim=1).values * 240 + 30 * torch.arange(4)
-    hues = gaps + 360 * torch.rand(count, 1, generator=generator)
-    hues = hues.gather(1, torch.rand(count, 4, generator=generator).argsort(dim=1))
-    k = (torch.tensor([5.0, 3.0, 1.0]) + hues[..., None] / 60) % 6  # from hue to RGB
-    return 0.95 - 0.71 * torch.minimum(k, 4 - k).clamp(0, 1)
-
 
 @torch.no_grad()
 def painted_right(model: Callable[[Tensor, Tensor], Tensor], draw: Callable[[int, int], Scenes]) -> float:
@@ -171,20 +134,6 @@ def painted_right(model: Callable[[Tensor, Tensor], Tensor], draw: Callable[[int
 def judge(models: Mapping[str, Sequence[nn.Module]], draw: Callable[[int, int], Scenes]) -> dict[str, list[float]]:
     """What `painted_right` says of each run of each model."""
     return {name: [painted_right(model, draw) for model in runs] for name, runs in models.items()}
-
-
-def is_right(scenes: Scenes, painting: Float[Tensor, "scene token number"]) -> Bool[Tensor, "scene token part"]:
-    """Whether what was painted is nearer than `NEAR` to the right color, for each part."""
-    return (painting - scenes.target).unflatten(-1, (-1, 3)).norm(dim=-1) < NEAR
-
-
-def exchange(scenes: Scenes, one: str, other: str) -> Scenes:
-    """The same scenes with the colors of two shapes exchanged, inside only."""
-    order = torch.arange(4)
-    order[[SHAPES.index(one), SHAPES.index(other)]] = torch.tensor([SHAPES.index(other), SHAPES.index(one)])
-    palette = scenes.palette[:, order]
-    own = palette.gather(1, (scenes.kinds % 4)[..., None].expand(-1, -1, 3))
-    return Scenes(scenes.kinds, own.masked_fill((scenes.kinds >= 4)[..., None], GRAY), own, palette)
 
 
 def averaged_head(model: nn.Module, head: int) -> nn.Module:

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from tfbook.course.experiments.self_attention_scenes import Scenes, is_right
 from tfbook.plot.curves import label_ends
 from tfbook.plot.house import INK, METHODS, ROLES, SOFT
 
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from tfbook.course.experiments.self_attention import Scenes
     from tfbook.plot import Schematic
 
 CELL, SMALL = 31, 21  # pixels
@@ -236,8 +236,6 @@ def draw_paintings(
 
 
 def _paint_row(axes: Axes, scenes: Scenes, painting: Tensor, y: float, *, judged: bool, seen: bool) -> None:
-    from tfbook.course.experiments.self_attention import is_right
-
     found = is_right(scenes, painting).all(dim=-1)[0].tolist() if judged else []
     for x, (kind, parts) in enumerate(zip(scenes.kinds[0].tolist(), painting[0].clamp(0, 1).tolist(), strict=True)):
         _draw_shape(axes, x, y, kind % 4, parts)

@@ -264,7 +264,8 @@ class Schematic:
 
         Cells are darker where the number is larger in size, up to `darkest`. Where `allowed` is False they are hatched,
         where the value is NaN dashed. The label stands above and the shape below, or both `beside`, "left" or "right".
-        `rows` and `columns` name the rows and the columns. Raises ValueError when `allowed` does not fit the values or the role is unknown.
+        `rows` and `columns` name the rows and the columns. Raises ValueError when `allowed` does not fit the values or
+        the role is unknown.
         """
         table = np.full(values, 0.3) if isinstance(values, tuple) else np.atleast_2d(np.asarray(values, float))
         width, height = np.broadcast_to(cell, 2).tolist()
@@ -272,10 +273,15 @@ class Schematic:
             darkest = darkest or 1.0
         edge = ROLES[role].edge if role in ROLES else INK
         labels = [
-            Label(beside or "top", label, 12, edge, -9 * bool(beside and shape) - 16 * (not beside and len(columns) > 0)),
+            Label(
+                beside or "top", label, 12, edge, -9 * bool(beside and shape) - 16 * (not beside and len(columns) > 0)
+            ),
             Label(beside or "bottom", shape, 9, SOFT, 10 * bool(beside and label)),
             *(Label("left", name, 9, INK, (i + 0.5 - len(table) / 2) * height) for i, name in enumerate(rows)),
-            *(Label("top", name, 9, INK, across=(j + 0.5 - table.shape[1] / 2) * width) for j, name in enumerate(columns)),
+            *(
+                Label("top", name, 9, INK, across=(j + 0.5 - table.shape[1] / 2) * width)
+                for j, name in enumerate(columns)
+            ),
         ]
         made = Matrix(
             table,
