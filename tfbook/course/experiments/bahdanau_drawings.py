@@ -158,7 +158,7 @@ def _draw_decoder_step(
 ) -> Any:
     """The decoder's side of a step, from `column` on; returns the drawn query."""
     asked = picture.matrix(query[:, None], (column, 2), "query", label="query $q$", **WHOLE)
-    last = picture.box(written[0], (column, 3), "stream", note="last word")
+    last = picture.box(written[0], (column, 3), "stream", note="previous word")
     mixed = picture.matrix(context[:, None], (column, 5), "value", label="$c_t$", cell=(78.0, 20.0), **PARTS)
     before = picture.box("$s_{t-1}$", (column + 1, 2), "query", note="decoder state")
     gru = picture.box("GRU", (column + 1, 5), note="decoder")
