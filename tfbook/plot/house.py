@@ -62,6 +62,7 @@ class Method(NamedTuple):
 METHODS = {
     "attention": Method(COLORS[0], "o"),
     "fixed context": Method(COLORS[1], "s"),
+    "plain average": Method(COLORS[2], "^"),
     "RNN": Method(COLORS[2], "^"),
     "GRU": Method(COLORS[3], "D"),
     "scaled dot": Method("#3f90da", "o"),
