@@ -98,11 +98,14 @@ def test_drawings_fit_and_describe_themselves() -> None:
     words, states = ["the", "black", "cat"], torch.randn(3, 2)
     curve = dict.fromkeys(LENGTHS, 50.0)
     pair = Pair(tuple(words), tuple("xyz"), sure=frozenset({(0, 0)}))
+    done = {"decoder": "attention", "step": 100, "seconds": 9.0, "bleu": 5.0}
+    points = pd.DataFrame([done | {"seed": seed} for seed in (1, 2)])
     pictures = [
         drawings.bottleneck(words, ["le", "chat"], 256),
         drawings.attention(words, ["le", "chat", "noir"], weights),
         drawings.step(words, ("le", "chat"), torch.randn(2), states, torch.randn(2)),
         drawings.bleu({"attention": curve, "fixed context": curve}, "Quality by length"),
+        drawings.seeds(pd.DataFrame([row("attention", 1, 60.0), row("attention", 2, 70.0)]), points),
         drawings.losses({"attention": [3.0, 2.0], "fixed context": [3.0, 2.5]}),
         drawings.alignment(weights, pair, "Where it looks"),
         drawings.gradients({"RNN": torch.tensor([1.0, 0.1, 0.0]), "GRU": torch.tensor([1.0, 0.5, 0.2])}),

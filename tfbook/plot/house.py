@@ -65,6 +65,7 @@ METHODS = {
     "self-attention": Method(COLORS[0], "o"),
     "recurrent": Method(COLORS[2], "^"),
     "convolution": Method(COLORS[1], "s"),
+    "plain average": Method(COLORS[2], "^"),
     "RNN": Method(COLORS[2], "^"),
     "GRU": Method(COLORS[3], "D"),
     "scaled dot": Method("#3f90da", "o"),

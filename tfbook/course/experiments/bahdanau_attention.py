@@ -51,7 +51,7 @@ CLAIMS = Claims(
             "After the same number of steps, attention translates unseen sentences far better than a fixed context",
             ">=",
             15,
-            "in direction as Bahdanau et al. (2015), Table 1",
+            "same direction as in Bahdanau et al. (2015), Table 1",
             " BLEU",
         ),
         2: Bound(

@@ -158,7 +158,7 @@ def _draw_decoder_step(
 ) -> Any:
     """The decoder's side of a step, from `column` on; returns the drawn query."""
     asked = picture.matrix(query[:, None], (column, 2), "query", label="query $q$", **WHOLE)
-    last = picture.box(written[0], (column, 3), "stream", note="last word")
+    last = picture.box(written[0], (column, 3), "stream", note="previous word")
     mixed = picture.matrix(context[:, None], (column, 5), "value", label="$c_t$", cell=(78.0, 20.0), **PARTS)
     before = picture.box("$s_{t-1}$", (column + 1, 2), "query", note="decoder state")
     gru = picture.box("GRU", (column + 1, 5), note="decoder")
@@ -207,18 +207,27 @@ def losses(curves: Mapping[str, Sequence[float]]) -> Picture:
     return figure, alt
 
 
-def seeds(points: DataFrame) -> Picture:
-    """Validation BLEU over three seeds, against steps and against seconds."""
+def seeds(runs: DataFrame, points: DataFrame) -> Picture:
+    """Runs of three seeds: BLEU by length at the end, and validation BLEU against the seconds of training."""
     from matplotlib import pyplot as plt
 
-    figure, panels = plt.subplots(1, 2, figsize=(11, 3.8), sharey=True)
-    units = ("step", "steps", "number of steps"), ("seconds", "seconds of training", "training time")
-    for axes, (unit, x, same) in zip(panels, units, strict=True):
-        curves = bands(points, "decoder", unit, "bleu", at="step")
-        plot.lines(axes, curves, title=f"After the same {same}", x=x, y="validation BLEU")
+    figure, (left, right) = plt.subplots(1, 2, figsize=(11, 3.8), sharey=True)
+    left.axvspan(20.5, 50, color=FAINT, zorder=0)
+    left.text(21.2, 93, "longer than in training", fontsize=9.5, color=SOFT)
+    left.set(xlim=(0, 50), ylim=(0, 102), xticks=range(0, 51, 10))
+    curves = {}
+    for name, group in runs.groupby("decoder"):
+        lengths = [(low + high) / 2 for low, high, *_ in group["by_length"].iloc[0]]
+        scores = torch.tensor([[row[2] for row in rows] for rows in group["by_length"]])
+        curves[name] = (lengths, scores.mean(dim=0).tolist(), (scores.amax(dim=0) - scores.amin(dim=0)).div(2).tolist())
+    plot.lines(left, curves, title="Choosing is what helps", x="words in the source sentence", y="BLEU")
+    curves = bands(points, "decoder", "seconds", "bleu", at="step")
+    title = "Attention also leads after the same time"
+    plot.lines(right, curves, title=title, x="seconds of training", y="validation BLEU")
     alt = (
-        "Two panels of validation BLEU with narrow bands over three seeds. Attention is far above the fixed context "
-        "after the same number of steps, and also after the same training time, except at the very beginning."
+        "Left: BLEU by length of the sentence. Attention stays level up to twenty words; the plain average of all "
+        "states and the fixed context fall from the shortest sentences on. Right: validation BLEU against seconds. "
+        "Attention is far above the fixed context except at the very beginning."
     )
     return figure, alt
 

@@ -21,7 +21,7 @@ CLAIMS = Claims(
     "start_here",
     {
         1: Bound(
-            "300 steps of training come within 0.05 of the probabilities found by counting",
+            "Trained for 300 steps by training.fit, the model comes within 0.05 of the counted probabilities",
             "<=",
             0.05,
             "Bishop (2006), eq. 2.33",
