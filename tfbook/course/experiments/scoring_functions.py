@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from statistics import mean, median
@@ -20,9 +20,17 @@ from tfbook.attention.scoring import SCORES, GeneralScore, LocationScore, Score
 from tfbook.course.experiments import experiment
 from tfbook.course.experiments.cost import in_turns, kept_bytes, parameters
 from tfbook.course.experiments.summaries import Curve, bands
-from tfbook.course.experiments.translators import Task, alignment_error, quality, trained
-from tfbook.models.seq2seq import Annotations, DecoderState, LuongDecoder, RecurrentDecoder, Seq2SeqConfig
-from tfbook.text.pairs import filter_by_length
+from tfbook.course.experiments.translators import Task, alignment_error, forced_weights, quality
+from tfbook.models.seq2seq import (
+    Annotations,
+    DecoderState,
+    LuongDecoder,
+    RecurrentDecoder,
+    Seq2SeqConfig,
+    Translator,
+)
+from tfbook.text.pairs import Batches, Pair, filter_by_length
+from tfbook.training.losses import translation_loss
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -320,20 +328,21 @@ class HeadedDecoder(LuongDecoder):
     """Attends several times at once: each head compares its part of q and W k, and mixes its part of the values h."""
 
     heads = 4
+    shown: int | None = None  # the head whose weights are returned; None: the mean of all
 
     def __init__(self, config: Seq2SeqConfig):
         super().__init__(config, ScaledGeneralScore)
 
     def unroll(self, words: Tensor, memory: Annotations, state: DecoderState) -> tuple[Tensor, Tensor, Tensor]:
-        """As Luong's, once for each head; the weights shown are the heads' mean."""
+        """As Luong's, once for each head."""
         hidden, _ = self.gru(words, state.hidden[None].contiguous())
-        contexts, shown = [], []
+        contexts, weights = [], []
         parts = (tensor.chunk(self.heads, dim=-1) for tensor in (hidden, state.keys, memory.states))
         for query, keys, values in zip(*parts, strict=True):
-            weights = masked_softmax(self.score(query, keys), memory.mask[:, None])
-            contexts.append(weights @ values)
-            shown.append(weights)
-        return hidden, torch.cat(contexts, dim=-1), torch.stack(shown).mean(dim=0)
+            weights.append(masked_softmax(self.score(query, keys), memory.mask[:, None]))
+            contexts.append(weights[-1] @ values)
+        shown = torch.stack(weights).mean(dim=0) if self.shown is None else weights[self.shown]
+        return hidden, torch.cat(contexts, dim=-1), shown
 
 
 TRANSLATORS: dict[str, Callable[[Seq2SeqConfig], RecurrentDecoder]] = {
@@ -341,35 +350,89 @@ TRANSLATORS: dict[str, Callable[[Seq2SeqConfig], RecurrentDecoder]] = {
     "general / √d": partial(LuongDecoder, score=ScaledGeneralScore),
     "general / √d, 4 heads": HeadedDecoder,
 }
+RATES = (3e-3, 1e-2, 3e-2)  # learning rates among which each score has its best
+PAIR_OF_SCORES = ("general", "general / √d")
+LONGEST, BATCH = 10, 64  # words in a sentence of training; sentences in a batch
 
 
 @experiment
-def scores(seeds: Sequence[int] = (1, 2), *, width: int = 128, steps: int = 400) -> list[dict[str, Any]]:
-    """A recurrent translator in Luong's order with each score: BLEU, alignment error, loss and seconds of training.
+def translators(seeds: Sequence[int] = (1, 2, 3), *, width: int = 128, steps: int = 400) -> list[dict[str, Any]]:
+    """A small recurrent translator in Luong's order with each score; `collapse` has the general ones.
 
-    Sentences of training have up to 20 words; `long` is the BLEU of sentences of 21 to 30. Each direction of the
-    encoder is half as wide as the decoder, so that states and annotations can be multiplied.
+    Sentences of training have 3 to 10 words, `long` is the BLEU of sentences of 11 to 20. Each direction of the encoder
+    is half as wide as the decoder, so that states and annotations can be multiplied. Each score has the learning rate
+    that is best for it with seed 0, by BLEU on validation sentences.
     """
+    names = [name for name in TRANSLATORS if name not in PAIR_OF_SCORES]
+    return [row for name in names for row in _tuned(name, seeds, width, steps)]
+
+
+@experiment
+def collapse(
+    seeds: Sequence[int] = (1, 2, 3), *, widths: Sequence[int] = (16, 32, 64, 128), steps: int = 400
+) -> list[dict[str, Any]]:
+    """The translators of `translators` with the general score and with the same over √d, by width.
+
+    `curve` has the step, how many words the weights look at (the exponential of their entropy), and which share of the
+    weight lies on words that the true alignment allows, on validation sentences.
+    """
+    return [row for width in widths for name in PAIR_OF_SCORES for row in _tuned(name, seeds, width, steps, curve=True)]
+
+
+def _tuned(name: str, seeds: Sequence[int], width: int, steps: int, *, curve: bool = False) -> Iterator[dict[str, Any]]:
+    """A translator for each seed at the best of `RATES`; `tried` has the BLEU on validation sentences at all of them."""
     corpus = data.load("english-french")
-    task = Task.of(corpus, corpus["train"])
-    return [
-        {"score": name, "seed": seed, **_translate(decoder, task, seed, width, steps)}
-        for seed in seeds
-        for name, decoder in TRANSLATORS.items()
-    ]
+    task = Task.of(corpus, filter_by_length(corpus["train"], 3, LONGEST))
+    tried = {lr: _translate(name, task, 0, lr, width, steps, curve=False)["valid"] for lr in RATES}
+    best = max(tried, key=tried.__getitem__)
+    for seed in seeds:
+        made = _translate(name, task, seed, best, width, steps, curve=curve)
+        yield {"score": name, "width": width, "seed": seed, "lr": best, "tried": [*tried.values()], **made}
 
 
-def _translate(
-    decoder: Callable[[Seq2SeqConfig], RecurrentDecoder], task: Task, seed: int, width: int, steps: int
-) -> dict[str, float]:
-    config: dict[str, Any] = {"width": width, "d_encoder": width // 2}
-    model, history = trained(decoder, seed, task, task.corpus["train"], **config, steps=steps, dropout=0.0)
-    test = task.corpus["test"][:500]
-    return {
+def _translate(name: str, task: Task, seed: int, lr: float, width: int, steps: int, *, curve: bool) -> dict[str, Any]:
+    runtime.seed(seed)
+    model = task.translator(TRANSLATORS[name], width=width, d_encoder=width // 2, dropout=0.0)
+    short = {split: filter_by_length(task.corpus[split], 3, LONGEST) for split in ("train", "valid", "test")}
+    batches = Batches(short["train"], task.source_vocab, task.target_vocab, size=BATCH, seed=seed)
+    schedule = training.warmup_cosine(30)
+    recipe = training.Recipe(steps=steps, lr=lr, schedule=schedule, evaluate_every=5 if curve else steps)
+    look = partial(_where_it_looks, task=task, pairs=short["valid"][:64])
+    before = look(model) if curve else {}
+    history = training.fit(model, translation_loss, batches, recipe, evaluate=look if curve else None)
+    test, long = short["test"][:300], filter_by_length(task.corpus["test"], LONGEST + 1, 20)[:200]
+    made = {
         "parameters": parameters(model.decoder.score),
         "seconds": round(history.seconds[-1], 1),
         "loss": round(mean(history.loss[-20:]), 4),
+        "valid": round(quality(model, short["valid"][:200], task).bleu, 2),
         "bleu": round(quality(model, test, task).bleu, 2),
-        "long": round(quality(model, filter_by_length(task.corpus["long"], 21, 30)[:250], task).bleu, 2),
+        "long": round(quality(model, long, task).bleu, 2),
         "alignment error": round(alignment_error(model, test, task), 4),
     }
+    if curve:
+        points = [{"step": 0, **before}, *history.evaluations]
+        made["curve"] = [[each["step"], each["words"], each["right"]] for each in points]
+    if isinstance(model.decoder, HeadedDecoder):
+        made["heads"] = [_error_of_head(model, head, test, task) for head in range(model.decoder.heads)]
+    return made
+
+
+def _where_it_looks(model: Translator, task: Task, pairs: Sequence[Pair]) -> dict[str, float]:
+    """How many words each row of weights looks at, and which share of it lies on words that may be linked."""
+    counts, shares = [], []
+    for weights, pair in zip(forced_weights(model, pairs, task), pairs, strict=True):
+        allowed = torch.zeros_like(weights)
+        source, target = zip(*pair.possible, strict=True)
+        allowed[list(target), list(source)] = 1
+        counts.append(torch.special.entr(weights).sum(dim=-1).exp())
+        shares.append((weights * allowed).sum(dim=-1)[allowed.any(dim=-1)])
+    return {"words": round(float(torch.cat(counts).mean()), 3), "right": round(float(torch.cat(shares).mean()), 3)}
+
+
+def _error_of_head(model: Translator, head: int, pairs: Sequence[Pair], task: Task) -> float:
+    model.decoder.shown = head
+    try:
+        return round(alignment_error(model, pairs, task), 4)
+    finally:
+        model.decoder.shown = None
