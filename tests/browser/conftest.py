@@ -1,11 +1,15 @@
 """A headless Chromium that reaches nothing but this machine; where there is none, these tests skip and say so."""
 
 import shutil
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 from selenium import webdriver
 from selenium.common.exceptions import SessionNotCreatedException
+
+sys.path.insert(0, str(Path(__file__).parent))  # for the module beside the tests
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 FLAGS = (
@@ -38,3 +42,16 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[webdriver.Chro
             pytest.skip(f"Chromium does not start: {str(error.msg).splitlines()[0]}")
         yield chromium
         chromium.quit()
+
+
+@pytest.fixture
+def show(browser: webdriver.Chrome, tmp_path: Path) -> Callable[..., None]:
+    """Opens a page that holds what objects display in a notebook; `width` is the page's, in pixels."""
+
+    def open_page(*shown: object, width: int = 1000) -> None:
+        outputs = "\n".join(one._repr_html_() for one in shown)
+        body = f"<body style='width: {width}px; margin: 0'>{outputs}</body>"
+        (tmp_path / "page.html").write_text(f"<!doctype html><meta charset='utf-8'>{body}", encoding="utf-8")
+        browser.get((tmp_path / "page.html").as_uri())
+
+    return open_page

@@ -4,6 +4,7 @@ import socket
 import struct
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 Reply = Callable[[BaseHTTPRequestHandler], None]
@@ -92,6 +93,14 @@ def trickle(body: bytes) -> Reply:
                 return
 
     return reply
+
+
+def endless(handler: BaseHTTPRequestHandler) -> None:
+    """Sends until the client has enough."""
+    answer(b"", promise="none")(handler)
+    with suppress(OSError):
+        while not handler.server.closing.is_set():  # type: ignore[attr-defined]
+            handler.wfile.write(bytes(1 << 16))
 
 
 def hang_up(handler: BaseHTTPRequestHandler) -> None:

@@ -21,7 +21,7 @@ import pytest
 import requests
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from loopback import Reply, Server, answer, babble, hang_up, redirect, silence, slow, stall, trickle
+from loopback import Reply, Server, answer, babble, endless, hang_up, redirect, silence, slow, stall, trickle
 
 from tfbook.data import download
 from tfbook.data.download import DataUnavailable, File, RetryPolicy, cache_folder, can_fetch, fetch
@@ -116,6 +116,18 @@ class TestServers:
         assert path.read_bytes() == BODY
         assert contents(cache) == {"file.bin", "file.bin.verified"}
 
+    @pytest.mark.parametrize("reply", [endless, answer(bytes(1_000_001)), answer(bytes(1_000_001), promise="none")])
+    def test_a_response_ends_by_its_size(self, server: Server, cache: Path, reply: Reply) -> None:
+        """One without an end as well, long before the time is up; another source may do better."""
+        server.replies = [reply, GOOD]
+        message = r"it holds more than 1,000,000 bytes, which is too much for this file"
+        with pytest.raises(DataUnavailable, match=message):
+            fetch(a_file(server.url(), most=10**6), retry=HASTE)
+        assert contents(cache) == set()
+        assert len(server.asked) == 1
+        server.asked.clear()
+        assert fetch(a_file(server.url(), server.url(), most=10**6), retry=HASTE).read_bytes() == BODY
+
     def test_redirects_are_followed(self, server: Server) -> None:
         server.replies = [redirect("/there"), redirect(server.url("and/there")), GOOD]
         assert fetch(a_file(server.url()), retry=HASTE).read_bytes() == BODY
@@ -198,6 +210,16 @@ class TestCache:
     def test_a_damaged_file_is_fetched_again(self, server: Server, kind: str) -> None:
         server.replies = [GOOD]
         self.damage(fetch(a_file(server.url()), retry=HASTE), kind)
+        assert fetch(a_file(server.url()), retry=HASTE).read_bytes() == BODY
+        assert len(server.asked) == 2
+
+    def test_a_change_is_noticed_when_the_modification_time_is_set_back(self, server: Server) -> None:
+        """Same size, same time: only the time that a program cannot set tells."""
+        server.replies = [GOOD]
+        path = fetch(a_file(server.url()), retry=HASTE)
+        before = path.stat()
+        path.write_bytes(WRONG)
+        os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
         assert fetch(a_file(server.url()), retry=HASTE).read_bytes() == BODY
         assert len(server.asked) == 2
 
@@ -311,6 +333,50 @@ class TestMirror:
         server.replies = [GOOD]
         assert fetch(a_file(server.url()), retry=HASTE).read_bytes() == BODY
         assert len(server.asked) == 1
+
+    @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="Windows has no named pipes")
+    def test_a_named_pipe_is_not_waited_for(self, server: Server, mirror: Path) -> None:
+        """Opening one blocks until somebody writes to it."""
+        os.mkfifo(mirror)
+        with pytest.raises(DataUnavailable, match=rf"{mirror}: it is not a regular file"):
+            fetch(a_file("http://127.0.0.1:9/"), retry=HASTE)
+        assert not can_fetch(a_file("http://127.0.0.1:9/"))
+        server.replies = [GOOD]
+        assert fetch(a_file(server.url()), retry=HASTE).read_bytes() == BODY
+
+    @pytest.mark.skipif(not Path("/dev/zero").exists(), reason="needs a device without an end")
+    def test_a_device_without_an_end_is_not_read(self, mirror: Path) -> None:
+        mirror.symlink_to("/dev/zero")
+        with pytest.raises(DataUnavailable, match=rf"{mirror}: it is not a regular file"):
+            fetch(a_file("http://127.0.0.1:9/"), retry=HASTE)
+
+    def test_a_huge_file_in_a_folder_is_not_copied(self, mirror: Path, cache: Path) -> None:
+        with mirror.open("wb") as file:
+            file.truncate(1 << 40)  # sparse
+        with pytest.raises(DataUnavailable, match=rf"{mirror}: it holds more than 1,000,000 bytes"):
+            fetch(a_file("http://127.0.0.1:9/", most=10**6), retry=HASTE)
+        assert contents(cache) == set()
+
+    def test_a_folder_may_be_an_address(self, mirror: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """file:///…, with characters that an address writes otherwise; offline as well."""
+        folder = mirror.parents[1].rename(mirror.parents[2] / "my mirror")
+        (folder / "kind" / "file.bin").write_bytes(BODY)
+        monkeypatch.setenv("TFBOOK_MIRROR", folder.as_uri())
+        monkeypatch.setenv("TFBOOK_OFFLINE", "1")
+        assert "%20" in folder.as_uri()
+        assert can_fetch(a_file("http://127.0.0.1:9/"))
+        assert fetch(a_file("http://127.0.0.1:9/"), retry=HASTE).read_bytes() == BODY
+
+    @pytest.mark.parametrize("mirror", ["ftp://127.0.0.1/data", "s3://bucket", "file:///no/such/folder"])
+    def test_an_address_of_another_kind_is_named(self, mirror: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        """And asked once, since the next attempt cannot do better."""
+        monkeypatch.setenv("TFBOOK_MIRROR", mirror)
+        monkeypatch.setattr(time, "sleep", lambda seconds: pytest.fail("it was tried again"))
+        reason = f"{mirror}/kind/file.bin: No connection adapters were found for '{mirror}"
+        if mirror.startswith("file"):
+            reason = "/no/such/folder/kind/file.bin: .*No such file"
+        with pytest.raises(DataUnavailable, match=reason):
+            fetch(a_file("ftp://127.0.0.1/x"), retry=replace(HASTE, attempts=3))
 
     def test_a_corrupt_file_in_a_folder_is_refused(self, mirror: Path, cache: Path) -> None:
         mirror.write_bytes(WRONG)

@@ -204,6 +204,16 @@ class TestFashionMnist:
         with pytest.raises(ValueError, match="EOFError"):
             file.verify(path)
 
+    def test_a_bomb_is_not_unpacked(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Neither to verify it nor to read it; its size is known at its end only."""
+        monkeypatch.setattr("tfbook.data.images.MOST", 10**6)
+        paths = [tmp_path / name for name in self.NAMES]
+        for path in paths:
+            path.write_bytes(gzip.compress(bytes(10**7)))
+        for read in (unpacked_to("0"), lambda path: read_fashion_mnist(*paths)):
+            with pytest.raises(ValueError, match=rf"{paths[0]} unpacks to more than 1,000,000 bytes"):
+                read(paths[0])
+
     def test_each_file_has_a_stamp_of_its_own(self) -> None:
         """So that a version of tfbook which expects another content verifies anew."""
         assert len({file.check.__qualname__ for file in DATASETS["fashion-mnist"].files}) == 4
@@ -253,6 +263,14 @@ class TestCifar10:
         assert images.is_contiguous()
         assert torch.equal(torch.cat([found.train.labels, found.test.labels]), labels)
         assert len(found.test) == 3
+
+    def test_a_bomb_is_not_unpacked(
+        self, archive: tuple[Path, Tensor, Tensor], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Whichever file of the archive is too large, or all together."""
+        monkeypatch.setattr("tfbook.data.images.MOST", 30_000)
+        with pytest.raises(ValueError, match=r"cifar\.tar\.gz unpacks to more than 30,000 bytes"):
+            read_cifar10(archive[0])
 
     def test_another_file_is_refused(self, tmp_path: Path) -> None:
         (tmp_path / "cifar.tar.gz").write_bytes(b"no images")

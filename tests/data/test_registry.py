@@ -3,6 +3,7 @@
 import inspect
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -85,6 +86,43 @@ class TestLoad:
             "letters isn't available here, so english-french takes its place; data.load('letters')"
         )
         assert size.startswith("english-french: ")
+
+    def test_a_file_that_was_damaged_unnoticed_is_fetched_again_when_its_reader_fails(
+        self, letters: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        """As by a bad disk, which changes neither size nor times; without another copy it is not available."""
+
+        def read(path: Path) -> Letters:
+            if not path.read_text().islower():
+                raise UnicodeError("this reader cannot read it")
+            return read_letters(path)
+
+        cached = tmp_path / "cache" / "letters.txt"
+        monkeypatch.setitem(DATASETS, "letters", replace(DATASETS["letters"], reader=read))
+        monkeypatch.setattr("tfbook.data.download._stamp", lambda file, path: (path.with_name("stamp"), "always"))
+        data.load("letters")
+        cached.write_text("aBC")
+        assert data.load("letters") == "letters: 3 of them"
+        assert cached.read_text() == "abc"
+        cached.write_text("aBC")
+        letters.unlink()
+        with pytest.raises(DataUnavailable, match=r"letters\.txt is not here"):
+            data.load("letters")
+        capsys.readouterr()
+
+    def test_a_reader_that_fails_on_a_sound_file_says_so(self, letters: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Its own fault is no reason to fetch anything."""
+
+        def read(path: Path) -> Letters:
+            calls.append(path)
+            raise UnicodeError("this reader cannot read it")
+
+        calls: list[Path] = []
+        monkeypatch.setitem(DATASETS, "letters", replace(DATASETS["letters"], reader=read))
+        with pytest.raises(UnicodeError, match="this reader cannot read it"):
+            data.load("letters")
+        assert len(calls) == 1
+        assert calls[0].exists()
 
     def test_unknown_names_are_refused_with_the_known_ones(self) -> None:
         known = f"expected one of {', '.join(map(repr, DATASETS))}"

@@ -159,6 +159,15 @@ def test_sentences_of_films_are_read_line_by_line(
     assert found == {text.format(label): label for text in ("{} sentence .", "a café , {}") for label in files}
 
 
+def test_a_bomb_is_not_unpacked(tmp_path: Path) -> None:
+    with ZipFile(tmp_path / "films.zip", "w") as archive:
+        for name in ("neg", "pos"):
+            archive.writestr(f"sentence_polarity/rt-polarity.{name}", "a film .\n")
+        archive.infolist()[1].file_size = 10**9
+    with pytest.raises(ValueError, match=r"rt-polarity\.pos unpacks to 1,000,000,000 bytes; expected at most 16,777"):
+        read_sentence_polarity(tmp_path / "films.zip")
+
+
 @pytest.mark.real
 @pytest.mark.parametrize(
     ("name", "labels", "train", "test"),

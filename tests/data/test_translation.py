@@ -3,8 +3,10 @@
 import gzip
 import pickle
 import random
+import time
 import zipfile
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -263,6 +265,18 @@ class TestEnglishFrench:
         with pytest.raises(ValueError, match=message):
             read_english_french(tsv(tmp_path / "corpus.tsv.gz", self.HEADER, line))
 
+    @pytest.mark.parametrize("lines", [(), (HEADER,)], ids=["empty", "header"])
+    def test_a_corpus_without_pairs_is_refused(self, tmp_path: Path, lines: tuple[str, ...]) -> None:
+        with pytest.raises(ValueError, match="english-french holds no pairs of sentences; expected one or more"):
+            read_english_french(tsv(tmp_path / "corpus.tsv.gz", *lines))
+
+    def test_a_bomb_is_not_unpacked(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("tfbook.data.translation.MOST", 10**6)
+        path = tsv(tmp_path / "corpus.tsv.gz", self.HEADER, " " * 10**7)
+        assert path.stat().st_size < 10**5
+        with pytest.raises(ValueError, match=r"corpus\.tsv\.gz unpacks to more than 1,000,000 bytes"):
+            read_english_french(path)
+
     def test_another_header_is_refused(self, tmp_path: Path) -> None:
         with pytest.raises(ValueError, match=r"line 1 .* expected the columns split"):
             read_english_french(tsv(tmp_path / "corpus.tsv.gz", self.HEADER.replace("english", "german")))
@@ -311,6 +325,13 @@ class TestTatoeba:
         number = TEST[0]
         assert corpus.references["number", number, "."] == [("nombre", number, "."), ("numéro", number, ".")]
 
+    def test_a_sentence_with_many_translations_takes_no_longer(self, tmp_path: Path) -> None:
+        """A file in which every line translates the same sentence is read in a second and not in an hour."""
+        start = time.perf_counter()
+        corpus = self.read(tmp_path, *(f"Go.\tVa {n} !" for n in range(30_000)))
+        assert len(corpus["train"]) == 30_000
+        assert time.perf_counter() - start < 5
+
     def test_newer_files_have_a_third_column(self, tmp_path: Path) -> None:
         corpus = self.read(tmp_path, "Go.\tVa !\tCC-BY 2.0 (France) Attribution: tatoeba.org #2877272")
         (pair,) = corpus["train"]
@@ -322,6 +343,11 @@ class TestTatoeba:
             (("go", "."), ("va", "!")),
             (("stop", "."), ("stop", "!")),
         ]
+
+    @pytest.mark.parametrize("line", ["Go.\t ", " \tVa !", "\t"])
+    def test_a_corpus_without_pairs_is_refused(self, tmp_path: Path, line: str) -> None:
+        with pytest.raises(ValueError, match="tatoeba holds no pairs of sentences; expected one or more"):
+            self.read(tmp_path, line)
 
     def test_a_line_without_a_tab_is_named(self, tmp_path: Path) -> None:
         with pytest.raises(ValueError, match=r"line 2 of fra.txt is 'Go. Va !'; expected English, a tab, French"):
@@ -340,7 +366,10 @@ class TestCheckTatoeba:
     @pytest.mark.parametrize(
         ("text", "message"),
         [
-            (LINE * 99_999, "fra.txt has 99999 lines; expected 100,000 or more"),
+            (LINE * 99_999, "fra.txt has 99,999 pairs of sentences; expected 100,000 or more"),
+            ("Go.\t \n" * 100_000, "fra.txt has 0 pairs of sentences; expected 100,000 or more"),
+            ("\t\n" * 100_000 + LINE, "fra.txt has 1 pairs of sentences; expected 100,000 or more"),
+            ("?\t!\n" * 100_000, "fra.txt has 0 pairs of sentences; expected 100,000 or more"),
             (LINE * 100_000 + "\n" + LINE, "line 100001 of fra.txt is ''"),
             (LINE.replace("\t", " ") * 100_000, "line 1 of fra.txt"),
             (b"\xff" + LINE.encode() * 100_000, "'utf-8' codec can't decode"),
@@ -353,6 +382,37 @@ class TestCheckTatoeba:
     def test_an_archive_without_sentences_is_refused(self, tmp_path: Path) -> None:
         with pytest.raises(ValueError, match=r"holds no fra\.txt"):
             check_tatoeba(zipped(tmp_path / "fra-eng.zip", LINE * 100_000, member="deu.txt"))
+
+    @pytest.mark.parametrize("read", [check_tatoeba, read_tatoeba])
+    def test_a_bomb_is_refused_by_its_size(self, tmp_path: Path, read: Callable[[Path], object]) -> None:
+        """A gigabyte in a megabyte, in the right form."""
+        path = tmp_path / "fra-eng.zip"
+        with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
+            with archive.open("fra.txt", "w") as file:
+                for _ in range(140):
+                    file.write(LINE.encode() * (2**20 // len(LINE)))
+            archive.getinfo("fra.txt").file_size = 10**9  # in the directory, which is written last
+        start = time.perf_counter()
+        with pytest.raises(ValueError, match=r"fra\.txt unpacks to 1,000,000,000 bytes; expected at most 134,217,728"):
+            read(path)
+        assert time.perf_counter() - start < 1
+
+    def test_a_size_that_is_a_lie_is_noticed(self, tmp_path: Path) -> None:
+        """What is longer than the directory says is not unpacked, and has another checksum."""
+        path = tmp_path / "fra-eng.zip"
+        with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+            archive.writestr("fra.txt", LINE * 200_000)
+            archive.getinfo("fra.txt").file_size = len(LINE) * 100_000
+        with pytest.raises(zipfile.BadZipFile, match="Bad CRC-32"):
+            check_tatoeba(path)
+
+    @pytest.mark.parametrize("kind", [zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
+    def test_another_compression_is_refused(self, tmp_path: Path, kind: int) -> None:
+        """Python unpacks these in one piece, however long it is."""
+        with zipfile.ZipFile(tmp_path / "fra-eng.zip", "w", kind) as archive:
+            archive.writestr("fra.txt", LINE * 100)
+        with pytest.raises(ValueError, match=rf"fra\.txt has compression type {kind}; expected stored or deflated"):
+            check_tatoeba(tmp_path / "fra-eng.zip")
 
     @given(st.data())
     def test_a_cut_archive_is_refused(self, tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:

@@ -1,9 +1,8 @@
-"""Mutants of a function: its source with one operator, axis, constant, bound, method or statement changed."""
-
-import __future__
+"""Mutants of a function: its source with one operator, axis, constant, bound, argument, call or statement changed."""
 
 import ast
 import copy
+import inspect
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -37,6 +36,7 @@ NAMES = {
     for pair in [
         ("max", "min"),
         ("amax", "amin"),
+        ("maximum", "minimum"),
         ("argmax", "argmin"),
         ("mean", "sum"),
         ("tril", "triu"),
@@ -51,27 +51,60 @@ NAMES = {
     ]
     for one, other in (pair, pair[::-1])
 }
+BOUNDS = {"max", "min", "maximum", "minimum"}
+FINITE = 20.0  # what attention masks with in the place of infinity, where nobody looked twice
 
 
 def mutants(function: Callable[..., Any]) -> Iterator[tuple[str, Callable[..., Any]]]:
     """Each mutant with the statement that differs, such as "return x - y"; those that do not compile are left out."""
-    tree = ast.parse(source_of(function))
+    tree = _tree(function)
     body = tree.body[0]
     assert isinstance(body, ast.FunctionDef)
-    body.decorator_list = []
     seen = {ast.unparse(tree)}
     for number, node in enumerate(ast.walk(body)):
-        for change in _changes(node):
-            mutant = copy.deepcopy(tree)
-            target = next(each for i, each in enumerate(ast.walk(mutant.body[0])) if i == number)
-            change(target)
-            text = ast.unparse(ast.fix_missing_locations(mutant))
+        for change in _changes(node, [each.arg for each in body.args.args]):
+            text = ast.unparse(_changed(tree, number, change))
             if text in seen:
                 continue
             seen.add(text)
-            names = dict(function.__globals__)
-            exec(compile(text, f"<mutant of {function.__name__}>", "exec", __future__.annotations.compiler_flag), names)
-            yield _changed_line(ast.unparse(tree), text), names[function.__name__]
+            yield _changed_line(ast.unparse(tree), text), _compiled(text, function)
+
+
+def recompiled(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function made as its mutants are, with nothing changed."""
+    return _compiled(ast.unparse(_tree(function)), function)
+
+
+def _tree(function: Callable[..., Any]) -> ast.Module:
+    """Its source without annotations, which no check depends on."""
+    tree = ast.parse(source_of(function))
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef):
+            node.returns = None
+        elif isinstance(node, ast.arg):
+            node.annotation = None
+    return tree
+
+
+def _compiled(text: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    names = dict(inspect.unwrap(function).__globals__)  # those of its module, not of what checks its signature in tests
+    exec(compile(text, f"<mutant of {function.__name__}>", "exec"), names)
+    return names[function.__name__]
+
+
+Change = Callable[[Any], ast.AST]  # a node → what stands in its place, itself or another
+
+
+def _changed(tree: ast.Module, number: int, change: Change) -> ast.AST:
+    """A copy of the tree in which the function's node with this number is changed."""
+    mutant = copy.deepcopy(tree)
+    target = next(each for i, each in enumerate(ast.walk(mutant.body[0])) if i == number)
+
+    class Replace(ast.NodeTransformer):
+        def visit(self, node: ast.AST) -> ast.AST:
+            return change(node) if node is target else self.generic_visit(node)
+
+    return ast.fix_missing_locations(Replace().visit(mutant))
 
 
 def _changed_line(before: str, after: str) -> str:
@@ -82,24 +115,21 @@ def _changed_line(before: str, after: str) -> str:
     return new[where].strip()
 
 
-Change = Callable[[Any], None]
-
-
-def _changes(node: ast.AST) -> Iterator[Change]:
-    """What can be done to a node of this kind, each as a function that changes a copy of it."""
+def _changes(node: ast.AST, parameters: list[str]) -> Iterator[Change]:
+    """What can be done to a node of this kind, in a function of these parameters."""
     match node:
         case ast.BinOp() | ast.AugAssign():
             for operator in OPERATORS.get(type(node.op), ()):
                 yield _setting(op=operator())
             if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Sub | ast.Div | ast.MatMult):
-                yield _swap_operands
+                yield _swapping("left", "right")
         case ast.Compare(ops=[op]):
             for comparison in COMPARISONS[type(op)]:
                 yield _setting(ops=[comparison()])
         case ast.BoolOp():
             yield _setting(op=ast.Or() if isinstance(node.op, ast.And) else ast.And())
         case ast.UnaryOp(op=ast.Not() | ast.USub() | ast.Invert()):
-            yield _setting(op=ast.UAdd()) if isinstance(node.op, ast.USub) else _double
+            yield lambda node: node.operand
         case ast.Constant(value=bool()):
             yield _setting(value=not node.value)
         case ast.Constant(value=int()):
@@ -108,59 +138,76 @@ def _changes(node: ast.AST) -> Iterator[Change]:
         case ast.Constant(value=float()):
             yield _setting(value=node.value * 2 + 0.1)
         case ast.Slice():
-            if node.lower:
-                yield _setting(lower=None)
-            if node.upper:
-                yield _setting(upper=None)
+            for bound in ("lower", "upper", "step"):
+                if getattr(node, bound) and ast.unparse(getattr(node, bound)) != "0":
+                    yield _setting(**{bound: None})
+        case ast.Tuple(ctx=ast.Load()) if len(node.elts) > 1:
+            for i in range(len(node.elts) - 1):
+                yield _exchanging("elts", i)
+        case ast.Attribute(attr="inf"):
+            yield lambda node: ast.Constant(FINITE)
+        case ast.Attribute(attr="T" | "mT"):
+            yield lambda node: node.value
         case ast.Attribute(attr=name) if name in NAMES:
             yield _setting(attr=NAMES[name])
         case ast.Name(id=name) if name in {"max", "min", "any", "all"}:
             yield _setting(id=NAMES[name])
+        case ast.Name(id=name, ctx=ast.Load()) if name in parameters and len(parameters) > 1:
+            yield _setting(id=parameters[parameters.index(name) - 1])
         case ast.Call():
-            for i in range(len(node.keywords)):
-                yield _dropping("keywords", i)
-            if len(node.args) > 1:
-                yield _swap_arguments
-            if isinstance(node.func, ast.Attribute) and not node.args:
-                yield _call_nothing
+            yield from _changes_of_call(node)
+        case ast.IfExp():
+            yield lambda node: node.body
+            yield lambda node: node.orelse
         case ast.comprehension():
             for i in range(len(node.ifs)):
                 yield _dropping("ifs", i)
         case ast.FunctionDef() | ast.For() | ast.While() | ast.If() | ast.With():
+            if isinstance(node, ast.If):
+                yield _setting(test=ast.Constant(True))
             for i, statement in enumerate(node.body):
                 if not isinstance(statement, ast.Return | ast.FunctionDef) and len(node.body) > 1:
                     yield _dropping("body", i)
 
 
+def _changes_of_call(node: ast.Call) -> Iterator[Change]:
+    """Without one of its options, with two neighbors of its arguments exchanged, or not called at all."""
+    name = getattr(node.func, "attr", getattr(node.func, "id", ""))
+    for i in range(len(node.keywords)):
+        yield _dropping("keywords", i)
+    for i in range(len(node.args) - 1):
+        if name != "transpose":  # whose axes have no order
+            yield _exchanging("args", i)
+    method = isinstance(node.func, ast.Attribute) and ast.unparse(node.func.value) not in {"torch", "F", "math", "nn"}
+    if method:
+        yield lambda node: node.func.value
+    elif node.args and not isinstance(node.args[0], ast.Starred | ast.GeneratorExp):
+        yield lambda node: node.args[0]
+    if name in BOUNDS and len(node.args) > 1:
+        yield lambda node: node.args[1]
+
+
 def _setting(**values: Any) -> Change:
-    def change(node: ast.AST) -> None:
+    def change(node: ast.AST) -> ast.AST:
         for name, value in values.items():
             setattr(node, name, value)
+        return node
 
     return change
 
 
+def _swapping(one: str, other: str) -> Change:
+    return lambda node: _setting(**{one: getattr(node, other), other: getattr(node, one)})(node)
+
+
 def _dropping(name: str, index: int) -> Change:
-    return lambda node: getattr(node, name).pop(index)
+    return lambda node: _setting(**{name: [each for i, each in enumerate(getattr(node, name)) if i != index]})(node)
 
 
-def _swap_operands(node: ast.BinOp) -> None:
-    node.left, node.right = node.right, node.left
+def _exchanging(name: str, index: int) -> Change:
+    def change(node: ast.AST) -> ast.AST:
+        items = getattr(node, name)
+        items[index : index + 2] = items[index + 1], items[index]
+        return node
 
-
-def _swap_arguments(node: ast.Call) -> None:
-    node.args[-2:] = node.args[:-3:-1]
-
-
-def _double(node: ast.UnaryOp) -> None:
-    """Undoes a negation by one more."""
-    node.operand = ast.UnaryOp(op=node.op, operand=node.operand)
-
-
-def _call_nothing(node: ast.Call) -> None:
-    """`x.sqrt()` becomes `+x`… of whatever it was called on."""
-    assert isinstance(node.func, ast.Attribute)
-    node.func = ast.Lambda(
-        args=ast.arguments(posonlyargs=[], args=[], kwonlyargs=[], kw_defaults=[], defaults=[]), body=node.func.value
-    )
-    node.keywords = []
+    return change

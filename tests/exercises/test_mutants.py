@@ -6,10 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.exercises.mutants import mutants
+from tests.exercises.mutants import mutants, recompiled
 from tests.exercises.test_exercises import EXERCISES, WRITTEN
 from tfbook.course.exercises import engine
+from tfbook.course.exercises.engine import Verdict
 
+pytestmark = pytest.mark.filterwarnings("ignore")  # a mutant may do what PyTorch advises against
 FOLDER = Path(__file__).parent / "survivors"
 REFUSED = 0.95  # of a lesson's mutants that are not equal to the solution
 
@@ -33,6 +35,12 @@ def tried(name: str) -> tuple[list[str], int]:
 def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Mutants that never end are many."""
     monkeypatch.setattr(engine, "TIME_LIMIT", 2.0)
+
+
+@pytest.mark.parametrize("name", EXERCISES)
+def test_a_mutant_without_a_mutation_is_accepted(name: str) -> None:
+    """Otherwise all mutants could be refused for how they are made."""
+    assert EXERCISES[name].judge(recompiled(EXERCISES[name].reference)) == Verdict("correct")
 
 
 @pytest.mark.parametrize("name", EXERCISES)

@@ -20,10 +20,14 @@ from tfbook.attention.efficient.block_sparse import BlockSparse
 from tfbook.attention.efficient.linear import causal_sums, step
 from tfbook.attention.efficient.performer import log_features
 from tfbook.course.exercises import (
+    bahdanau_attention,
     bert_masking,
     efficient_attention,
     gpt_pretraining,
     positions,
+    scoring_functions,
+    self_attention,
+    start_here,
     tokenizers,
     transformer,
     vit_patches,
@@ -37,6 +41,132 @@ from tfbook.models.norms import layer_norm
 from tfbook.text import BERT_SPECIALS, IGNORE_INDEX, MASK, PAD, join_segments
 from tfbook.text.bpe import merge
 from tfbook.training import inverse_sqrt, masked_token_loss
+
+# ---- lesson 00 ---------------------------------------------------------------------------------------------------
+
+
+def softmax_by_logarithm(scores: Tensor) -> Tensor:
+    return (scores - scores.logsumexp(dim=-1, keepdim=True)).exp()
+
+
+def distances_by_cdist(a: Tensor, b: Tensor) -> Tensor:
+    return torch.cdist(a[:, None], b[:, None], p=1)
+
+
+def surprise_row_by_row(logits: Tensor, target: Tensor) -> Tensor:
+    return torch.stack([row.logsumexp(dim=0) - row[each] for row, each in zip(logits, target, strict=True)])
+
+
+# ---- lesson 01 ---------------------------------------------------------------------------------------------------
+
+
+def masked_softmax_row_by_row(scores: Tensor, mask: Tensor) -> Tensor:
+    weights = torch.zeros_like(scores)
+    for row, allowed in enumerate(mask):
+        weights[row, allowed] = scores[row, allowed].softmax(dim=0)
+    return weights
+
+
+def masked_softmax_without_nan(scores: Tensor, mask: Tensor) -> Tensor:
+    return (scores + mask.log()).softmax(dim=-1).nan_to_num()
+
+
+def masked_softmax_by_exponentials(scores: Tensor, mask: Tensor) -> Tensor:
+    scores = scores.masked_fill(~mask, -1e9)
+    weights = (scores - scores.amax(dim=-1, keepdim=True)).exp() * mask
+    return weights / weights.sum(dim=-1, keepdim=True).clamp(min=1)
+
+
+def context_by_matrices(weights: Tensor, states: Tensor) -> Tensor:
+    return torch.bmm(weights, states)
+
+
+def error_rate_by_counting(found: set, sure: set, possible: set) -> float:
+    right = sum((link in sure) + (link in possible) for link in found)
+    return (len(found) + len(sure) - right) / (len(found) + len(sure))
+
+
+def gradient_score_by_score(f: Callable[[Tensor], Tensor], scores: Tensor, epsilon: float) -> Tensor:
+    def moved(i: int, by: float) -> Tensor:
+        copy = scores.clone()
+        copy[i] += by
+        return f(copy)
+
+    slopes = [(moved(i, epsilon) - moved(i, -epsilon)) / (2 * epsilon) for i in range(len(scores))]
+    return torch.tensor(slopes)
+
+
+def attend_with_low_scores(scores: Tensor, mask: Tensor, states: Tensor) -> Tensor:
+    return (scores + -1e9 * ~mask[:, None]).softmax(dim=-1) @ states
+
+
+# ---- lesson 02 ---------------------------------------------------------------------------------------------------
+
+
+def cosine_of_normalized(query: Tensor, keys: Tensor, sharpness: float) -> Tensor:
+    return sharpness * (F.normalize(keys, dim=-1) @ F.normalize(query, dim=-1)[:, :, None])[:, :, 0]
+
+
+def cosine_by_pytorch(query: Tensor, keys: Tensor, sharpness: float) -> Tensor:
+    return sharpness * F.cosine_similarity(query[:, None], keys, dim=-1)
+
+
+def lookup_with_one_hot(scores: Tensor, values: Tensor, temperature: float) -> Tensor:
+    if temperature:
+        scores = (scores - scores.amax(dim=-1, keepdim=True)) / temperature
+        weights = scores.exp() / scores.exp().sum(dim=-1, keepdim=True)
+    else:
+        weights = F.one_hot(scores.argmax(dim=-1), len(values)).float()
+    return weights @ values
+
+
+def attend_by_pytorch(query: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+    return F.scaled_dot_product_attention(query, keys, values)
+
+
+# ---- lesson 03 ---------------------------------------------------------------------------------------------------
+
+
+def mask_word_by_word(lengths: Tensor, size: int) -> Tensor:
+    rows = [[place < length for place in range(size)] for length in lengths.tolist()]
+    return torch.tensor(rows).view(len(lengths), 1, 1, size)
+
+
+def heads_by_names(x: Tensor, heads: int, attend: Callable[[Tensor], Tensor]) -> Tensor:
+    return rearrange(attend(rearrange(x, "b t (h d) -> b h t d", h=heads)), "b h t d -> b t (h d)")
+
+
+def heads_from_pieces(x: Tensor, heads: int, attend: Callable[[Tensor], Tensor]) -> Tensor:
+    mixed = attend(torch.stack(x.chunk(heads, dim=-1), dim=1))
+    return torch.cat(mixed.unbind(dim=1), dim=-1)
+
+
+def causal_by_diagonal(scores: Tensor) -> Tensor:
+    queries, keys = scores.shape[1:]
+    return torch.ones(queries, keys).tril(diagonal=keys - queries).bool()
+
+
+def cross_by_pytorch(query: Tensor, keys: Tensor, values: Tensor, mask: Tensor) -> Tensor:
+    return F.scaled_dot_product_attention(query, keys, values, attn_mask=mask[:, None])
+
+
+def pruned_head_by_head(mixed: Tensor, W_O: Tensor, removed: list[int]) -> Tensor:
+    columns = W_O.chunk(mixed.shape[1], dim=1)
+    return sum(mixed[:, i] @ each.T for i, each in enumerate(columns) if i not in removed)
+
+
+def reach_by_paths(mask: Tensor, layers: int) -> Tensor:
+    return torch.linalg.matrix_power(mask.double(), layers) > 0
+
+
+def record_with_low_scores(q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+    weights = (q @ k.mT / math.sqrt(q.shape[-1])).masked_fill(mask.logical_not(), -1e9).softmax(dim=-1)
+    return weights @ v, weights
+
+
+def causal_by_pytorch(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    return rearrange(F.scaled_dot_product_attention(q, k, v, is_causal=True), "b h t d -> b t (h d)")
+
 
 # ---- lesson 04 ---------------------------------------------------------------------------------------------------
 
@@ -112,6 +242,13 @@ def masks_of_the_package(source_lengths: Tensor, target_lengths: Tensor) -> tupl
     return seen.expand(-1, source, -1), decoder, seen.expand(-1, target, -1)
 
 
+def smoothed_by_logarithm(logits: Tensor, targets: Tensor, epsilon: float, pad: int) -> Tensor:
+    wanted = F.one_hot(targets, logits.shape[-1]) * (1 - epsilon) + epsilon / logits.shape[-1]
+    losses = (wanted * (logits.logsumexp(dim=-1, keepdim=True) - logits)).sum(dim=-1)
+    counted = (targets != pad).float()
+    return (losses * counted).sum() / counted.sum().clamp(min=1)
+
+
 def smoothed_by_pytorch(logits: Tensor, targets: Tensor, epsilon: float, pad: int) -> Tensor:
     return F.cross_entropy(logits.flatten(0, 1), targets.flatten(), label_smoothing=epsilon, ignore_index=pad)
 
@@ -158,8 +295,26 @@ def hide_place_by_place(ids: Tensor, vocab: int, draw: Tensor, kind: Tensor, oth
     return hidden, targets
 
 
+def hide_with_lists(ids: Tensor, vocab: int, draw: Tensor, kind: Tensor, other: Tensor) -> tuple[Tensor, Tensor]:
+    specials = torch.arange(len(BERT_SPECIALS))
+    drawn = draw.lt(0.15) & ~torch.isin(ids, specials)
+    hidden, targets = ids.clone(), torch.full_like(ids, IGNORE_INDEX)
+    targets[drawn] = ids[drawn]
+    words = torch.arange(len(BERT_SPECIALS), vocab)
+    swapped = drawn & kind.ge(0.8) & kind.lt(0.9)
+    hidden[swapped] = words[(other[swapped] * len(words)).floor().int()]
+    hidden[drawn & kind.lt(0.8)] = MASK
+    return hidden, targets
+
+
 def hidden_loss_of_the_package(logits: Tensor, targets: Tensor) -> Tensor:
     return masked_token_loss(logits[targets != IGNORE_INDEX], targets[targets != IGNORE_INDEX]).mean
+
+
+def hidden_loss_by_logarithm(logits: Tensor, targets: Tensor) -> Tensor:
+    counted = targets != IGNORE_INDEX
+    right = logits.gather(-1, targets.clamp(min=0)[..., None])[..., 0]
+    return ((logits.logsumexp(dim=-1) - right) * counted).sum() / counted.sum().clamp(min=1)
 
 
 def hidden_loss_without_nan(logits: Tensor, targets: Tensor) -> Tensor:
@@ -184,6 +339,16 @@ def step_by_hand(bert: nn.Module, head: nn.Module, ids: Tensor, lengths: Tensor,
         for weight, gradient in zip(weights, gradients, strict=True):
             weight -= rate * gradient
     return head(bert(ids, lengths)[:, 0])
+
+
+def span_by_search(start: Tensor, end: Tensor, longest: int) -> tuple[int, int]:
+    best, found = -math.inf, (0, 0)
+    for j in range(len(end)):
+        for i in range(max(0, j - longest + 1), j + 1):
+            total = (start[i] + end[j]).item()
+            if total > best:
+                best, found = total, (i, j)
+    return found
 
 
 def span_from_a_table(start: Tensor, end: Tensor, longest: int) -> tuple[int, int]:
@@ -219,6 +384,23 @@ def pairs_counted_by_place(words: tokenizers.Words) -> list[tuple[tokenizers.Pai
         for i in range(len(word) - 1):
             counts[word[i], word[i + 1]] = counts.get((word[i], word[i + 1]), 0) + times
     return [(pair, -count) for count, pair in sorted((-count, pair) for pair, count in counts.items())]
+
+
+def pairs_sorted_twice(words: tokenizers.Words) -> list[tuple[tokenizers.Pair, int]]:
+    counts = Counter[tokenizers.Pair]()
+    for word, times in words.items():
+        counts.update({pair: count * times for pair, count in Counter(pairwise(word)).items()})
+    return sorted(sorted(counts.items()), key=lambda item: item[1], reverse=True)
+
+
+def merged_from_a_stack(word: list[int], pair: tuple[int, int], token: int) -> list[int]:
+    left, tokens = word[::-1], []
+    while left:
+        tokens.append(left.pop())
+        if left and (tokens[-1], left[-1]) == pair:
+            tokens[-1] = token
+            left.pop()
+    return tokens
 
 
 def merged_by_the_package(word: list[int], pair: tuple[int, int], token: int) -> list[int]:
@@ -269,7 +451,15 @@ def shift_by_windows(ids: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def top_p_of_the_package(logits: Tensor, p: float) -> Tensor:
-    return sampling.top_p(p)(logits, torch.zeros(len(logits), 1, dtype=torch.int64))
+    """Of equal tokens it keeps the last, so it is shown them in reverse."""
+    return sampling.top_p(p)(logits.flip(1), torch.zeros(len(logits), 1, dtype=torch.int64)).flip(1)
+
+
+def top_p_by_ranks(logits: Tensor, p: float) -> Tensor:
+    order = logits.argsort(dim=-1, descending=True, stable=True)
+    total = logits.softmax(dim=-1).gather(-1, order).cumsum(dim=-1)
+    count = (total < p).sum(dim=-1, keepdim=True) + 1
+    return logits.masked_fill(order.argsort(dim=-1) >= count, -torch.inf)
 
 
 def top_p_token_by_token(logits: Tensor, p: float) -> Tensor:
@@ -394,12 +584,12 @@ def roll_by_the_package(layers: list[Tensor], keep: float) -> Tensor:
 def classify_with_a_padded_batch(
     patches: Tensor, token: Tensor, registers: Tensor, positions: Tensor, head: Tensor, pool: str
 ) -> Tensor:
-    count = len(registers)
-    x = F.pad(patches, (0, 0, 1, count))
-    x[:, 0], x[:, -count:] = token, registers
-    x = x + F.pad(positions, (0, 0, 0, count))
+    end = 1 + patches.shape[1]
+    x = F.pad(patches, (0, 0, 1, len(registers)))
+    x[:, 0], x[:, end:] = token, registers
+    x = x + F.pad(positions, (0, 0, 0, len(registers)))
     x = x + F.scaled_dot_product_attention(x, x, x, scale=1.0)
-    return {"token": x[:, 0], "mean": x[:, 1:-count].mean(dim=1)}[pool] @ head
+    return {"token": x[:, 0], "mean": x[:, 1:end].mean(dim=1)}[pool] @ head
 
 
 # ---- lesson 15 ---------------------------------------------------------------------------------------------------
@@ -411,7 +601,17 @@ def merge_with_logarithms(one: Any, other: Any) -> Any:
     higher = torch.cat([one[0], other[0]], dim=1).amax(dim=1, keepdim=True)
     weights, means = scores.softmax(dim=1), [(state[2] / state[1]).nan_to_num() for state in (one, other)]
     total = torch.exp(scores.logsumexp(dim=1, keepdim=True) - higher)
-    return higher, total, (weights[:, :1] * means[0] + weights[:, 1:] * means[1]) * total
+    mixture = (weights[:, :1] * means[0] + weights[:, 1:] * means[1]) * total
+    return higher, total.nan_to_num(), mixture.nan_to_num()
+
+
+def merge_case_by_case(one: Any, other: Any) -> Any:
+    if not one[1].any():
+        return other
+    if not other[1].any():
+        return one
+    higher = torch.max(one[0], other[0])
+    return higher, *(sum(state[i] * (state[0] - higher).exp() for state in (one, other)) for i in (1, 2))
 
 
 def band_diagonal_by_diagonal(q: Tensor, k: Tensor, reach: int) -> Tensor:
@@ -431,6 +631,11 @@ def linear_step_by_step(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     return torch.stack(outputs)
 
 
+def linear_by_matrix(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    weights = (q @ k.mT).tril()
+    return weights / (weights.sum(dim=1, keepdim=True) + 1e-9) @ v
+
+
 def linear_of_the_package(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     counted = torch.cat([v, torch.ones(len(v), 1)], dim=1)
     mixed = causal_sums(*(x[None, None] for x in (q, k, counted)), chunk=2)[0, 0]
@@ -440,6 +645,10 @@ def linear_of_the_package(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
 def mask_of_the_package(layout: Tensor, size: int, n: int) -> Tensor:
     x = torch.zeros(1, 1, n, 1)
     return BlockSparse(lambda blocks: layout, block=size).mask(x, x, Causal()).dense(n, n)
+
+
+def mask_pair_by_pair(layout: Tensor, size: int, n: int) -> Tensor:
+    return torch.tensor([[j <= i and bool(layout[i // size, j // size]) for j in range(n)] for i in range(n)])
 
 
 def operations_block_by_block(layout: Tensor, size: int, d: int) -> int:
@@ -453,6 +662,29 @@ def features_of_the_package(x: Tensor, directions: Tensor) -> Tensor:
 # ---- all of them -------------------------------------------------------------------------------------------------
 
 WAYS: list[tuple[Exercise, Callable[..., Any]]] = [
+    (start_here.softmax, softmax_by_logarithm),
+    (start_here.distances, distances_by_cdist),
+    (start_here.surprise, surprise_row_by_row),
+    (bahdanau_attention.masked_softmax, masked_softmax_row_by_row),
+    (bahdanau_attention.masked_softmax, masked_softmax_without_nan),
+    (bahdanau_attention.masked_softmax, masked_softmax_by_exponentials),
+    (bahdanau_attention.context, context_by_matrices),
+    (bahdanau_attention.alignment_error_rate, error_rate_by_counting),
+    (bahdanau_attention.estimate_gradient, gradient_score_by_score),
+    (bahdanau_attention.attend, attend_with_low_scores),
+    (scoring_functions.cosine_score, cosine_of_normalized),
+    (scoring_functions.cosine_score, cosine_by_pytorch),
+    (scoring_functions.soft_lookup, lookup_with_one_hot),
+    (scoring_functions.attend, attend_by_pytorch),
+    (self_attention.mask_from_lengths, mask_word_by_word),
+    (self_attention.attend_per_head, heads_by_names),
+    (self_attention.attend_per_head, heads_from_pieces),
+    (self_attention.causal_mask, causal_by_diagonal),
+    (self_attention.cross_attention, cross_by_pytorch),
+    (self_attention.prune_heads, pruned_head_by_head),
+    (self_attention.reach, reach_by_paths),
+    (self_attention.attend_and_record, record_with_low_scores),
+    (self_attention.causal_heads, causal_by_pytorch),
     (positions.waves, sinusoid),
     (positions.rotary, rotary_with_complex_numbers),
     (positions.rotary, rotary_with_matrices),
@@ -467,27 +699,34 @@ WAYS: list[tuple[Exercise, Callable[..., Any]]] = [
     (transformer.learning_rate, rates_of_the_package),
     (transformer.three_masks, masks_of_the_package),
     (transformer.smoothed_loss, smoothed_by_pytorch),
+    (transformer.smoothed_loss, smoothed_by_logarithm),
     (transformer.beam_step, beams_sorted_in_python),
     (transformer.beam_step, beams_from_each_beams_best),
     (transformer.training_loss, loss_of_the_whole_target),
     (transformer.training_loss, loss_word_by_word),
     (tokenizers.counted_pairs, pairs_counted_by_place),
+    (tokenizers.counted_pairs, pairs_sorted_twice),
     (tokenizers.merged, merged_by_the_package),
+    (tokenizers.merged, merged_from_a_stack),
     (tokenizers.next_merge, next_merge_from_exercises),
     (tokenizers.encoded, encoded_by_rank),
     (tokenizers.streamed, streamed_by_hand),
     (tokenizers.merged_words, words_merged_by_pattern),
     (bert_masking.hide, hide_place_by_place),
+    (bert_masking.hide, hide_with_lists),
     (bert_masking.hidden_loss, hidden_loss_of_the_package),
+    (bert_masking.hidden_loss, hidden_loss_by_logarithm),
     (bert_masking.hidden_loss, hidden_loss_without_nan),
     (bert_masking.sentence_pair, pair_of_the_package),
     (bert_masking.fine_tune, step_by_hand),
     (bert_masking.best_span, span_from_a_table),
+    (bert_masking.best_span, span_by_search),
     (bert_masking.count_parameters, count_a_model),
     (bert_masking.weighted_loss, loss_by_index),
     (gpt_pretraining.shift, shift_by_windows),
     (gpt_pretraining.top_p, top_p_of_the_package),
     (gpt_pretraining.top_p, top_p_token_by_token),
+    (gpt_pretraining.top_p, top_p_by_ranks),
     (gpt_pretraining.count_parameters, count_by_the_package),
     (gpt_pretraining.count_parameters, count_a_gpt),
     (gpt_pretraining.utilization, utilisation_by_the_package),
@@ -507,10 +746,13 @@ WAYS: list[tuple[Exercise, Callable[..., Any]]] = [
     (vit_patches.roll, roll_by_the_package),
     (vit_patches.classify, classify_with_a_padded_batch),
     (efficient_attention.merge, merge_with_logarithms),
+    (efficient_attention.merge, merge_case_by_case),
     (efficient_attention.band_scores, band_diagonal_by_diagonal),
     (efficient_attention.causal_linear, linear_step_by_step),
     (efficient_attention.causal_linear, linear_of_the_package),
+    (efficient_attention.causal_linear, linear_by_matrix),
     (efficient_attention.block_mask, mask_of_the_package),
+    (efficient_attention.block_mask, mask_pair_by_pair),
     (efficient_attention.operations, operations_block_by_block),
     (efficient_attention.positive_features, features_of_the_package),
 ]

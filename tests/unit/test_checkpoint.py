@@ -1,6 +1,7 @@
 """Checkpoints: a run killed at any step goes on to the same weights, and a file that does not fit changes nothing."""
 
 import copy
+import io
 import os
 import random
 import signal
@@ -10,6 +11,7 @@ import threading
 import time
 import warnings
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,14 +22,21 @@ from torch import nn
 from tqdm.auto import tqdm
 
 from tfbook import files, runtime
+from tfbook.attention import POSITIONS
+from tfbook.models import gpt
+from tfbook.models.blocks import Config
 from tfbook.training import (
     CheckpointError,
     DamagedCheckpoint,
     History,
+    Optimizer,
     Recipe,
+    adamw,
+    decay_groups,
     fit,
     load_checkpoint,
     load_weights,
+    muon,
     resume,
     save_checkpoint,
     warmup_cosine,
@@ -222,6 +231,39 @@ def test_a_save_that_fails_leaves_the_old_file_and_no_other(tmp_path: Path, monk
     assert list(tmp_path.iterdir()) == [path]
 
 
+@pytest.mark.parametrize("room", [0, 100_000])
+def test_a_full_disk_is_called_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, room: int) -> None:
+    """Where `torch.save` itself fails at closing, as it does for weights larger than a buffer."""
+
+    class Crammed(io.FileIO):
+        def write(self, data: Any) -> int:
+            if self.tell() + len(data) > room:
+                raise OSError(28, "No space left on device")
+            return super().write(data)
+
+    path, model = tmp_path / "run.pt", nn.Linear(300, 300)
+    monkeypatch.setattr(Path, "open", lambda path, mode: io.BufferedWriter(Crammed(path, "w")))
+    with pytest.raises(OSError, match="No space left"):
+        save_checkpoint(path, model, torch.optim.SGD(model.parameters()), History())
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no SIGKILL")
+def test_what_killed_processes_left_is_removed_by_the_next_save(tmp_path: Path) -> None:
+    """And nothing else: neither what a live process is writing, nor what belongs to another path."""
+    path = tmp_path / "run [1].pt"
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
+        half = tmp_path / f"{path.name}.{child.pid}.part"
+        others = [tmp_path / f"run.pt.{2**22 + 1}.part", tmp_path / f"{path.name}.mine.part", tmp_path / "a.part"]
+        for file in (half, *others):
+            file.write_bytes(b"half of it")
+        save_checkpoint(path, *_trained())
+        assert set(tmp_path.iterdir()) == {path, half, *others}
+        child.kill()
+    save_checkpoint(path, *_trained())
+    assert set(tmp_path.iterdir()) == {path, files.previous(path), *others}
+
+
 def _cut(path: Path) -> None:
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
 
@@ -297,6 +339,99 @@ def test_a_checkpoint_that_does_not_fit_is_refused_and_changes_nothing(
         load_checkpoint(path, model, optimizer)
     assert str(path) in str(caught.value)
     assert _same(_state(model, optimizer), before)
+
+
+def _gpt(**changes: Any) -> gpt.Gpt:
+    return gpt.Gpt(9, replace(Config(d_model=8, heads=2, d_ff=12, layers=2, max_length=4), **changes))
+
+
+def _adamw(model: nn.Module) -> Optimizer:
+    return adamw(model.parameters(), lr=0.1, betas=(0.9, 0.99), weight_decay=0.0)
+
+
+def _muon(model: nn.Module) -> Optimizer:
+    return muon(model, lr=0.1, betas=(0.9, 0.99), weight_decay=0.0, momentum=0.9, rms=0.2)
+
+
+def _sgd(model: nn.Module) -> Optimizer:
+    return torch.optim.SGD(decay_groups(model.parameters(), 0.0), lr=0.1)
+
+
+def _adam(model: nn.Module) -> Optimizer:
+    return torch.optim.Adam(decay_groups(model.parameters(), 0.0), lr=0.1)
+
+
+def _step(model: nn.Module, optimizer: Optimizer) -> None:
+    """So that the optimizer has moments and the model other weights."""
+    model(torch.zeros(1, 3, dtype=torch.int64)).logsumexp(-1).sum().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+
+
+@pytest.mark.parametrize(
+    ("theirs", "ours", "message"),
+    [
+        (_gpt(heads=4), _gpt(), r"its stack\.blocks\.0\.mixer\.branch\.heads is 4; expected 2"),
+        (_gpt(heads=1), _gpt(), r"its stack\.blocks\.0\.mixer\.branch\.heads is 1; expected 2"),
+        (_gpt(position=POSITIONS["rotary"]), _gpt(), r"its stack\.position is Rotary; expected Sinusoidal"),
+        (_gpt(), _gpt(position=POSITIONS["ALiBi"]), r"its stack\.position is Sinusoidal; expected ALiBi"),
+        (_gpt(), _gpt(position=POSITIONS["none"]), r"its stack\.position is Sinusoidal; expected Position"),
+        (_gpt(), _gpt(position=POSITIONS["learned"]), r"weights differ: stack\.position\.embedding\.weight"),
+    ],
+    ids=["more heads", "fewer heads", "rotary", "ALiBi", "no positions", "learned"],
+)
+def test_another_model_with_the_same_shapes_is_refused(
+    tmp_path: Path, theirs: nn.Module, ours: nn.Module, message: str
+) -> None:
+    """Neither a number of heads nor an encoding without weights shows in a shape, and both change what is computed."""
+    path, theirs, ours = tmp_path / "run.pt", copy.deepcopy(theirs), copy.deepcopy(ours)
+    optimizers = _adamw(theirs), _adamw(ours)
+    for model, optimizer in zip((theirs, ours), optimizers, strict=True):
+        _step(model, optimizer)
+    save_checkpoint(path, theirs, optimizers[0], History())
+    before = _state(ours, optimizers[1])
+    for read in (lambda: load_checkpoint(path, ours, optimizers[1]), lambda: load_weights(path, ours)):
+        with pytest.raises(CheckpointError, match=rf"run\.pt is another model's; .*{message}"):
+            read()
+    assert _same(_state(ours, optimizers[1]), before)
+
+
+@pytest.mark.parametrize(
+    ("saved", "read", "message"),
+    [
+        (_adamw, _sgd, "another optimizer's, AdamW; expected SGD"),
+        (_sgd, _adamw, "another optimizer's, SGD; expected AdamW"),
+        (_adam, _adamw, "another optimizer's, Adam; expected AdamW"),
+        (_adamw, _muon, "another optimizer's, AdamW; expected Muon with AdamW"),
+        (_muon, _adamw, "another optimizer's, Muon with AdamW; expected AdamW"),
+    ],
+)
+def test_another_optimizer_is_refused(
+    tmp_path: Path, saved: Callable[..., Optimizer], read: Callable[..., Optimizer], message: str
+) -> None:
+    """PyTorch's optimizers take over one another's states without a word when their groups are alike."""
+    path, theirs, ours = tmp_path / "run.pt", _gpt(), _gpt()
+    optimizers = saved(theirs), read(ours)
+    _step(theirs, optimizers[0])
+    _step(ours, optimizers[1])
+    save_checkpoint(path, theirs, optimizers[0], History())
+    before = _state(ours, optimizers[1])
+    with pytest.raises(CheckpointError, match=rf"run\.pt is {message}"):
+        load_checkpoint(path, ours, optimizers[1])
+    assert _same(_state(ours, optimizers[1]), before)
+    load_weights(path, ours)
+    assert _same(ours.state_dict(), theirs.state_dict())
+
+
+def test_a_checkpoint_of_before_these_checks_is_read(tmp_path: Path) -> None:
+    """It names neither heads nor encodings nor optimizers."""
+    path, model, other = tmp_path / "run.pt", _gpt(), _gpt()
+    save_checkpoint(path, model, _adamw(model), History())
+    content = torch.load(path)
+    del content["unshaped"], content["optimizers"]
+    torch.save(content, path)
+    load_checkpoint(path, other, _adamw(other))
+    assert _same(other.state_dict(), model.state_dict())
 
 
 def test_a_checkpoint_that_is_not_there_is_named(tmp_path: Path) -> None:

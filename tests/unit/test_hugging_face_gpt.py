@@ -1,8 +1,11 @@
 """GPT-2 of Hugging Face and ours: the same weights give the same logits and the same text, and names go both ways."""
 
+import warnings
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -244,10 +247,10 @@ def test_a_model_without_names_is_not_saved() -> None:
 # ---- refused -----------------------------------------------------------------------------------------------------
 
 
-def refused(model: Gpt, state: dict[str, Tensor], message: str) -> None:
+def refused(model: Gpt, state: Mapping[str, Any], message: str, error: type[Exception] = ValueError) -> None:
     """The message, and no weight changed."""
     before = {name: weight.clone() for name, weight in model.state_dict().items()}
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(error, match=message):
         load_hugging_face(model, state)
     assert all(torch.equal(weight, before[name]) for name, weight in model.state_dict().items())
 
@@ -262,6 +265,106 @@ def test_a_packed_weight_of_another_shape_is_refused(theirs: transformers.GPT2LM
     state = dict(theirs.state_dict())
     state["transformer.h.0.attn.c_attn.weight"] = state["transformer.h.0.attn.c_attn.weight"].T
     refused(ours, state, message)
+
+
+def _quantized(weight: Tensor) -> Tensor:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # PyTorch will not have these for ever
+        return torch.quantize_per_tensor(weight, 0.1, 0, torch.qint8)
+
+
+def _with(weight: Tensor, number: float) -> Tensor:
+    changed = weight.clone()
+    changed[-1, -1] = number
+    return changed
+
+
+LAST = "transformer.h.1.mlp.c_proj.weight"  # whose block comes after others that could be copied before
+NOT_FINITE = rf"{LAST} holds NaN or infinity as torch.float32; expected finite numbers"
+NOT_FLOATING = rf"state has {LAST} with dtype {{}}; expected floating-point numbers"
+NOT_A_TENSOR = rf"state has a {{}} as {LAST}; expected a Tensor"
+UNUSABLE: dict[str, tuple[Callable[[Tensor], Any], type[Exception], str]] = {
+    "NaN": (lambda w: _with(w, float("nan")), ValueError, NOT_FINITE),
+    "infinity": (lambda w: _with(w, float("inf")), ValueError, NOT_FINITE),
+    "minus infinity": (lambda w: _with(w, float("-inf")), ValueError, NOT_FINITE),
+    "beyond float32": (lambda w: _with(w.double(), 1e300), ValueError, NOT_FINITE),
+    "integers": (lambda w: w.long(), ValueError, NOT_FLOATING.format("torch.int64")),
+    "bytes": (lambda w: w.to(torch.int8), ValueError, NOT_FLOATING.format("torch.int8")),
+    "Booleans": (lambda w: w > 0, ValueError, NOT_FLOATING.format("torch.bool")),
+    "complex": (lambda w: w.to(torch.complex64), ValueError, NOT_FLOATING.format("torch.complex64")),
+    "quantized": (_quantized, ValueError, NOT_FLOATING.format("torch.qint8")),
+    "meta": (lambda w: w.to("meta"), ValueError, f"state has {LAST} on device meta with layout torch.strided"),
+    "sparse": (lambda w: w.to_sparse(), ValueError, f"state has {LAST} on device cpu with layout torch.sparse_coo"),
+    "array": (lambda w: w.numpy(), TypeError, NOT_A_TENSOR.format("ndarray")),
+    "list": (lambda w: w.tolist(), TypeError, NOT_A_TENSOR.format("list")),
+    "nothing": (lambda w: None, TypeError, NOT_A_TENSOR.format("NoneType")),
+}
+
+
+@pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize("kind", UNUSABLE)
+def test_what_is_no_finite_floating_point_tensor_is_refused(
+    theirs: transformers.GPT2LMHeadModel, ours: Gpt, kind: str
+) -> None:
+    """In the last weight of the file, after everything else has been looked at, and in a packed one."""
+    made, error, message = UNUSABLE[kind]
+    for name in (LAST, "transformer.h.0.attn.c_attn.weight"):
+        state = dict(theirs.state_dict())
+        refused(ours, state | {name: made(state[name])}, message.replace(LAST, name), error)
+
+
+def test_other_floating_point_numbers_are_taken(theirs: transformers.GPT2LMHeadModel, ours: Gpt) -> None:
+    """As are parameters, and infinity where it stands for no weight."""
+    for dtype in (torch.float64, torch.bfloat16, torch.float16, torch.float8_e4m3fn):
+        state = dict(theirs.state_dict())
+        state[LAST] = nn.Parameter(state[LAST].to(dtype))
+        state["transformer.h.0.attn.masked_bias"] = torch.tensor(float("-inf"))
+        assert load_hugging_face(ours, state) == Loaded((), ())
+        assert torch.equal(ours.stack.blocks[1].feed_forward.branch.down.weight, state[LAST].float().T)
+
+
+@pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize(
+    ("name", "value", "error", "message"),
+    [
+        ("qweight", torch.ones(2, 3, dtype=torch.int32), ValueError, "c_fc.qweight, as quantized models do; expected"),
+        ("weight_scale", torch.ones(1), ValueError, "c_fc.weight_scale, as quantized models do; expected a weight and"),
+        ("SCB", torch.ones(20), ValueError, "c_fc.SCB, as quantized models do; expected a weight and a bias"),
+        ("_packed_params.dtype", torch.qint8, TypeError, "state has a dtype as .*c_fc._packed_params.dtype; expected"),
+        ("_packed_params._packed_params", (torch.ones(2), None), TypeError, "state has a tuple as .*; expected a Tens"),
+    ],
+)
+def test_the_state_of_a_quantized_model_is_refused(
+    theirs: transformers.GPT2LMHeadModel, ours: Gpt, name: str, value: Any, error: type[Exception], message: str
+) -> None:
+    """Whose layers have other parts in place of a weight, or beside it; nothing is loaded without them."""
+    state = dict(theirs.state_dict())
+    del state["transformer.h.1.mlp.c_fc.weight"]
+    refused(ours, state | {f"transformer.h.1.mlp.c_fc.{name}": value}, message, error)
+    if error is TypeError:
+        with pytest.raises(TypeError, match=message):
+            gpt_config(state | {f"transformer.h.1.mlp.c_fc.{name}": value}, heads=3)
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_a_model_that_cannot_take_them_is_refused(theirs: transformers.GPT2LMHeadModel, ours: Gpt) -> None:
+    """Quantized, without numbers, or of complex ones."""
+    state = theirs.state_dict()
+    with pytest.raises(ValueError, match=r"model has embed\.weight on device meta .*; expected numbers in memory"):
+        load_hugging_face(ours_of(theirs).to("meta"), state)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        refused(ours_of(theirs).to(torch.complex64), state, r"model has embed\.weight with dtype torch\.complex64")
+
+    class Packed(nn.Linear):
+        """Has more than tensors in its state, as the layers of quantized models have."""
+
+        def get_extra_state(self) -> str:
+            return "packed"
+
+    ours.stack.blocks[1].feed_forward.branch.up = Packed(12, 20)
+    with pytest.raises(TypeError, match=r"model has a str as stack\.blocks\.1\..*up\._extra_state; expected a Tens"):
+        load_hugging_face(ours, state)
 
 
 def test_another_head_than_the_table_is_refused(theirs: transformers.GPT2LMHeadModel, ours: Gpt) -> None:

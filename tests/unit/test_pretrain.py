@@ -1,5 +1,6 @@
 """Pretraining: what is measured, what a run's folder holds, and the command line."""
 
+import io
 import json
 import math
 import os
@@ -20,6 +21,7 @@ from torch import Tensor, nn
 
 from tfbook import pretrain, runtime
 from tfbook.data.text import Text
+from tfbook.data.tokens import write_tokens
 from tfbook.generation import sampling
 from tfbook.models import gpt
 from tfbook.pretrain.__main__ import main
@@ -327,7 +329,16 @@ def test_help_explains_every_option(capsys: pytest.CaptureFixture[str]) -> None:
             ["--corpus", "nowhere.txt"],
             "corpus is 'nowhere.txt'; expected tiny-shakespeare, python-reference or the path",
         ),
-        (["--context", "150"], "the text has 150 tokens; expected context + 1 = 151 or more"),
+        (
+            ["--context", "150"],
+            "the valid part of text.txt has 150 tokens; expected context + 1 = 151 or more",
+        ),
+        (["--heads", "8", "--position", "rotary"], "d_head is 1; expected an even number"),
+        (["--d-model", "9", "--heads", "3", "--position", "sinusoidal"], "d_model is 9; expected an even number"),
+        (["--beta2", "1"], "betas is (0.9, 1.0); expected 0 ≤ beta < 1 for both"),
+        (["--beta2", "nan"], "betas is (0.9, nan); expected 0 ≤ beta < 1 for both"),
+        (["--weight-decay", "nan"], "weight_decay is nan; expected 0 or more"),
+        (["--seed", str(2**70)], f"seed is {2**70}; expected 0 to 2⁶³ − 1"),
         (["--optimizer", "sgd"], "argument --optimizer: invalid choice: 'sgd' (choose from"),
         (["--lr", "fast"], "argument --lr: invalid float value: 'fast'"),
         (["--lr", "1e30"], "the loss is "),
@@ -342,6 +353,231 @@ def test_what_is_wrong_is_said_in_one_line(
     assert ended.value.code == 2
     *_, last = capsys.readouterr().err.strip().splitlines()
     assert last.startswith(f"python -m tfbook.pretrain: error: {message}")
+
+
+# ---- faults ------------------------------------------------------------------------------------------------------
+
+
+def _error(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> str:
+    """The one line that the command ends with."""
+    with pytest.raises(SystemExit) as ended:
+        main(arguments)
+    assert ended.value.code == 2
+    printed = capsys.readouterr().err
+    assert "Traceback" not in printed
+    _, found, line = printed.partition("python -m tfbook.pretrain: error: ")  # after what is left of the progress bar
+    assert found
+    assert line.index("\n") == len(line) - 1
+    return line.rstrip("\n")
+
+
+def _files(folder: str) -> set[str]:
+    return {path.name for path in Path(folder).iterdir()} if Path(folder).exists() else set()
+
+
+@pytest.mark.parametrize(
+    "mistake",
+    [
+        ["--context", "100000"],
+        ["--context", str(10**12)],
+        ["--vocab", "100"],
+        ["--heads", "8", "--position", "rotary"],
+        ["--d-model", "9", "--heads", "3", "--position", "sinusoidal"],
+        ["--beta2", "1"],
+        ["--seed", str(2**70)],
+    ],
+    ids=" ".join,
+)
+def test_options_are_checked_before_anything_is_written(
+    options: Options, mistake: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    _error([*_arguments(options), *mistake], capsys)
+    assert _files(options.out) == set()
+    main(_arguments(options))
+    assert capsys.readouterr().out.count("12 steps") == 1
+
+
+def test_a_run_that_diverged_before_it_saved_can_be_repeated_at_a_lower_rate(
+    options: Options, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its advice works; what it wrote down meanwhile is gone, and from the first checkpoint on options are fixed."""
+    arguments = [*_arguments(options), "--checkpoint-every", "100", "--evaluate-every", "1", "--steps", "12"]
+    message = _error([*arguments, "--lr", "1e9"], capsys)
+    assert re.fullmatch(r"the (loss|norm of the gradient) is \w+ at step \d+; lower lr or look for .*", message)
+    assert "history.json" in _files(options.out)
+    pretrain.prepare_corpus(replace(options, lr=1e-2))
+    assert "history.json" not in _files(options.out)
+    main([*arguments, "--lr", "1e-3"])
+    assert "s: done" in capsys.readouterr().out
+    assert pretrain.read_options(options.out).lr == 1e-3
+    assert "holds a run with lr 0.001, and lr is 0.01" in _error([*arguments, "--lr", "1e-2"], capsys)
+
+
+def test_a_folder_whose_only_checkpoint_is_the_one_before_is_resumed(options: Options) -> None:
+    """As after a kill between two renames: it is no folder to start afresh in."""
+    pretrain.pretrain(options)
+    Path(options.out, "checkpoint.pt").unlink()
+    with pytest.raises(ValueError, match="holds a run with lr"):
+        pretrain.pretrain(replace(options, lr=0.5))
+    assert pretrain.pretrain(options).steps == 12
+
+
+def test_a_loss_too_large_for_a_perplexity_is_written_down() -> None:
+    """exp(800) is beyond the largest float; training goes on or says itself that it diverged."""
+    model = Bigrams([[1.0, 1e-30], [1.0, 1e-30]])
+    with torch.no_grad():
+        model.logits *= 12  # 829 nats
+    found = score(model, torch.tensor([[0, 1, 1]]), torch.tensor([1, 1]))
+    assert found["perplexity"] == math.inf
+    assert found["valid_loss"] == pytest.approx(828.9, abs=0.1)
+
+
+def test_two_runs_in_one_folder_are_refused(
+    options: Options, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The second changes nothing, and the first goes on; then the folder is free."""
+    report, messages = Progress.report, []
+
+    def second(progress: Progress, history: History) -> None:
+        report(progress, history)
+        before = {path: path.read_bytes() for path in Path(options.out).iterdir()}
+        messages.append(_error(_arguments(options), capsys))
+        assert {path: path.read_bytes() for path in Path(options.out).iterdir()} == before
+
+    monkeypatch.setattr(Progress, "report", second)
+    assert pretrain.pretrain(options).steps == 12
+    message = f"another run is using {options.out}; wait until it ends, or give another folder"
+    assert messages == [message] * 3
+    assert "run.lock" not in _files(options.out)
+    assert pretrain.pretrain(replace(options, steps=13)).steps == 13
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no SIGKILL")
+def test_a_killed_run_leaves_its_folder_unlocked(options: Options, capsys: pytest.CaptureFixture[str]) -> None:
+    """Kill −9 leaves the lock's file and no lock."""
+    code = "import sys, filelock; lock = filelock.FileLock(sys.argv[1]); lock.acquire(); print('locked', flush=True)"
+    code += "; input()"
+    lock = Path(options.out, "run.lock")
+    lock.parent.mkdir()
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with subprocess.Popen([sys.executable, "-c", code, str(lock)], **pipes) as child:
+        assert child.stdout.readline() == "locked\n"
+        assert "another run is using" in _error(_arguments(options), capsys)
+        child.kill()
+    assert lock.exists()
+    assert pretrain.pretrain(options).steps == 12
+
+
+def test_without_locks_a_run_goes_on(options: Options, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on some network drives."""
+
+    def refuse(*args: Any, **kwargs: Any) -> None:
+        raise NotImplementedError("no flock here")
+
+    monkeypatch.setattr("filelock.FileLock.acquire", refuse)
+    assert pretrain.pretrain(options).steps == 12
+
+
+def test_what_is_no_folder_for_a_run_is_said_in_one_line(
+    options: Options, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A file, a path below a file, and a folder that cannot be written."""
+    file = tmp_path / "file"
+    file.write_text("mine")
+    message = _error(_arguments(replace(options, out=str(file))), capsys)
+    assert message == f"out is {str(file)!r}, which is a file; expected a folder, new or that of a run"
+    assert "file" in _error(_arguments(replace(options, out=str(file / "run"))), capsys)
+    assert file.read_text() == "mine"
+
+    def refuse(path: Path, *args: Any, **kwargs: Any) -> None:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, "mkdir", refuse)
+    assert _error(_arguments(options), capsys) == f"[Errno 13] Permission denied: {options.out!r}"
+
+
+@pytest.mark.parametrize("name", ["train.tokens", "vocabulary.json", "options.json", "checkpoint.pt"])
+def test_a_full_disk_is_said_in_one_line(
+    options: Options, name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Whatever is written at that moment, and the same command goes on once there is room."""
+
+    class Crammed(io.FileIO):
+        def write(self, data: Any) -> int:
+            raise OSError(28, "No space left on device")
+
+    def cramped(path: Path, mode: str = "r", *args: Any, **kwargs: Any) -> Any:
+        if path.name.startswith(name) and "w" in mode:
+            raw = io.BufferedWriter(Crammed(path, "w"))
+            return raw if "b" in mode else io.TextIOWrapper(raw)
+        return open_(path, mode, *args, **kwargs)
+
+    open_ = Path.open
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "open", cramped)
+        assert _error(_arguments(options), capsys) == "[Errno 28] No space left on device"
+    assert not any(file.endswith((".part", ".lock")) for file in _files(options.out))
+    assert pretrain.pretrain(options).steps == 12
+
+
+CHARACTERS = '{"characters": "abc"}'
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("vocabulary.json", None, "No such file or directory"),
+        ("train.tokens", None, "No such file or directory"),
+        ("valid.tokens", None, "No such file or directory"),
+        ("options.json", None, "No such file or directory"),
+        ("vocabulary.json", "{", "is damaged"),
+        ("vocabulary.json", "5", "is not a byte-level BPE of the tokenizers library"),
+        ("vocabulary.json", "[1, 2]", "is not a byte-level BPE of the tokenizers library"),
+        ("vocabulary.json", '{"characters": 5}', "is not a byte-level BPE of the tokenizers library"),
+        ("vocabulary.json", '{"characters": ["a", "b"]}', "is not a byte-level BPE of the tokenizers library"),
+        ("vocabulary.json", CHARACTERS, "train.tokens was written with 24 tokens; .* holds 3, so it is another text's"),
+        ("train.tokens", "To be, or not to be, that is the question", "train.tokens is not a file of tokens"),
+        ("valid.tokens", "", "valid.tokens is not a file of tokens"),
+        ("options.json", "[]", "does not hold the options of a run"),
+    ],
+)
+def test_a_missing_or_foreign_file_is_named_in_one_line(
+    options: Options, name: str, content: str | None, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pretrain.pretrain(options)
+    path, saved = Path(options.out, name), Path(options.out, "checkpoint.pt").read_bytes()
+    path.unlink()
+    if content is not None:
+        path.write_text(content)
+    found = _error(_arguments(options), capsys)
+    assert re.search(message, found)
+    assert name in found
+    assert Path(options.out, "checkpoint.pt").read_bytes() == saved
+
+
+def test_the_tokens_of_another_text_are_refused(options: Options, capsys: pytest.CaptureFixture[str]) -> None:
+    """Sound in themselves, for a vocabulary of another size."""
+    pretrain.pretrain(options)
+    write_tokens(Path(options.out, "valid.tokens"), torch.arange(7).repeat(99), 7)
+    assert "valid.tokens was written with 7 tokens" in _error(_arguments(options), capsys)
+
+
+@pytest.mark.parametrize("vocab", ["0", "300"])
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "text is empty; expected at least one character"),
+        (b"a", "the train part of text.txt has 0 tokens; expected context + 1 = 9 or more"),
+        (b"\xff", "is not a UTF-8 text"),
+    ],
+    ids=["empty", "one byte", "no text"],
+)
+def test_a_corpus_without_room_for_a_window_is_refused(
+    options: Options, content: bytes, message: str, vocab: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path(options.corpus).write_bytes(content)
+    assert message in _error([*_arguments(options), "--vocab", vocab], capsys)
+    assert _files(options.out) == set()
 
 
 def test_precision_is_set_for_the_run(options: Options, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:

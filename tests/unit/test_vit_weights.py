@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 import torch
@@ -262,6 +262,34 @@ def test_positions_of_another_resolution_are_refused() -> None:
     with pytest.raises(ValueError, match=message):
         torch_vision.load_torchvision(ours, theirs.state_dict())
     assert torch.equal(ours.patches.weight, before)
+
+
+@pytest.mark.usefixtures("unchecked")
+@every_peer
+@pytest.mark.parametrize(
+    ("change", "error", "message"),
+    [
+        (lambda weight: weight / 0, ValueError, "holds NaN or infinity as torch.float32; expected finite numbers"),
+        (lambda weight: weight.int(), ValueError, "with dtype torch.int32; expected floating-point numbers"),
+        (lambda weight: weight.bool(), ValueError, "with dtype torch.bool; expected floating-point numbers"),
+        (lambda weight: weight.cfloat(), ValueError, "with dtype torch.complex64; expected floating-point numbers"),
+        (lambda weight: weight.to("meta"), ValueError, "on device meta with layout torch.strided; expected numbers in"),
+        (lambda weight: weight.numpy(), TypeError, "state has a ndarray as .*; expected a Tensor"),
+    ],
+    ids=["infinity", "integers", "Booleans", "complex", "meta", "array"],
+)
+def test_what_is_no_finite_floating_point_tensor_is_refused(
+    peer: Peer, change: Callable[[Tensor], Any], error: type[Exception], message: str
+) -> None:
+    """Each weight in turn; no other one is copied."""
+    theirs = theirs_with(peer, LITTLE)
+    ours, state = ours_of(peer, theirs, LITTLE), theirs.state_dict()
+    before = {name: weight.clone() for name, weight in ours.state_dict().items()}
+    for name, weight in state.items():
+        with pytest.raises(error, match=message) as caught:
+            peer.load(ours, state | {name: change(weight)})
+        assert name in str(caught.value)
+    assert all(torch.equal(weight, before[name]) for name, weight in ours.state_dict().items())
 
 
 @pytest.mark.parametrize(

@@ -1,9 +1,9 @@
 """A verified copy of a public file: from the package, the cache, a mirror or the network, in that order.
 
 A file is copied or downloaded next to its place in the cache, verified there, and only then renamed, so whatever a
-server does, the cache holds the right bytes or none. A stamp next to the file records its size and modification time
-when it was verified: while they are the same, it is not read again; when they differ (a truncated file, a restored
-backup), the whole file is verified once more.
+server does, the cache holds the right bytes or none. A stamp next to the file records its size and modification
+times when it was verified: while they are the same, it is not read again; when they differ (a truncated file, a
+restored backup), or when its reader fails, the whole file is verified once more.
 
 pooch downloads and hashes. Its retries are not used, since they repeat a 404 and have no setting for the pause; nor are
 its temporary files, since these become files that only their owner can read, and those that a killed process leaves
@@ -12,7 +12,7 @@ behind look like those that another process is writing.
 | variable | meaning |
 |---|---|
 | `TFBOOK_DATA` | the cache folder (default: the platform's) |
-| `TFBOOK_MIRROR` | a folder or an http(s) address to try before the public addresses |
+| `TFBOOK_MIRROR` | a folder, also as `file://…`, or an http(s) address to try before the public addresses |
 | `TFBOOK_OFFLINE` | `1` forbids the network; folders are still used |
 """
 
@@ -28,6 +28,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
+from urllib.request import url2pathname
 
 from tqdm import tqdm
 
@@ -54,6 +55,7 @@ class File:
     urls: tuple[str, ...] = ()  # empty: it ships with the package
     sha256: str | None = None
     check: Callable[[Path], None] | None = None  # raises when the content is wrong
+    most: int = 1 << 28  # bytes that a source may send; CIFAR-10, the largest here, has 170 million
 
     def __post_init__(self) -> None:
         if self.urls and not (self.sha256 or self.check):
@@ -63,6 +65,7 @@ class File:
         """Raise ValueError, with the reason, unless `path` holds this file."""
         from pooch import file_hash
 
+        _check_regular(path)
         if self.sha256 and (found := file_hash(path)) != self.sha256:
             raise ValueError(f"sha256 is {found}; expected {self.sha256}")
         try:
@@ -139,6 +142,16 @@ def _shipped(file: File) -> Path:
     raise DataUnavailable(f"{file.path} ships with tfbook and is missing: reinstall tfbook")
 
 
+def drop_damaged(file: File) -> bool:
+    """Verify the cached `file` whatever its stamp says, and remove it when it is wrong; whether it was."""
+    path = cache_folder() / file.path
+    damaged = bool(file.urls) and path.is_file() and not _is_valid(file, path)
+    if damaged:
+        with suppress(OSError):  # in a read-only cache
+            path.unlink()
+    return damaged
+
+
 def _intact(file: File, path: Path) -> bool:
     """Whether the cache holds the file, judged by its stamp or else by its content."""
     if not path.is_file():
@@ -155,7 +168,8 @@ def _intact(file: File, path: Path) -> bool:
 def _stamp(file: File, path: Path) -> tuple[Path, str]:
     """The path of its stamp and its content, which changes with the file and with what this tfbook expects of it."""
     facts, expected = path.stat(), file.sha256 or getattr(file.check, "__qualname__", "")
-    return path.with_name(f"{path.name}.verified"), f"{facts.st_size} {facts.st_mtime_ns} {expected}"
+    times = f"{facts.st_mtime_ns} {facts.st_ctime_ns}"  # a program can set back the first and not the second
+    return path.with_name(f"{path.name}.verified"), f"{facts.st_size} {times} {expected}"
 
 
 def _write_stamp(file: File, path: Path) -> None:
@@ -199,7 +213,8 @@ def _sources(file: File) -> list[Path | str]:
     """Where to look, in this order: paths in folders, and addresses."""
     sources: list[Path | str] = list(file.urls)
     if mirror := os.environ.get("TFBOOK_MIRROR"):
-        is_address = mirror.startswith(("http://", "https://"))
+        mirror = url2pathname(mirror.removeprefix("file://")) if mirror.startswith("file://") else mirror
+        is_address = "://" in mirror
         sources.insert(0, f"{mirror.rstrip('/')}/{file.path}" if is_address else Path(mirror).expanduser() / file.path)
     offline = os.environ.get("TFBOOK_OFFLINE", "0") not in ("", "0")
     return [source for source in sources if isinstance(source, Path) or not offline]
@@ -233,7 +248,7 @@ def _fill_once(source: Path | str, file: File, target: Path, retry: RetryPolicy)
     part = target.with_name(f".{target.name}.{uuid.uuid4().hex}.part")
     try:
         with part.open("xb") as out:
-            _transfer(source, out, retry)
+            _transfer(source, _Limited(out, file.most), retry)
         file.verify(part)
         os.replace(part, target)
     except ValueError as error:
@@ -243,11 +258,31 @@ def _fill_once(source: Path | str, file: File, target: Path, retry: RetryPolicy)
     _write_stamp(file, target)
 
 
-def _transfer(source: Path | str, out: BinaryIO, retry: RetryPolicy) -> None:
+class _Limited:
+    """A file that refuses what comes after `most` bytes, so that a source without an end does not fill the disk."""
+
+    def __init__(self, out: BinaryIO, most: int):
+        self.out, self.most, self.written, self.flush = out, most, 0, out.flush
+
+    def write(self, data: bytes) -> int:
+        self.written += len(data)
+        if self.written > self.most:
+            raise ValueError(f"it holds more than {self.most:,} bytes, which is too much for this file")
+        return self.out.write(data)
+
+
+def _check_regular(path: Path) -> None:
+    """Raise ValueError for a named pipe or a device, from which one can read forever, and for a folder."""
+    if path.exists() and not path.is_file():
+        raise ValueError("it is not a regular file")
+
+
+def _transfer(source: Path | str, out: _Limited, retry: RetryPolicy) -> None:
     """Write the content of `source` to `out`. Raises OSError for a full disk and _SourceFailed for anything else."""
     outer = sys.exception()
     try:
         if isinstance(source, Path):
+            _check_regular(source)
             with source.open("rb") as data:
                 shutil.copyfileobj(data, out)
         else:
@@ -264,7 +299,7 @@ def _transfer(source: Path | str, out: BinaryIO, retry: RetryPolicy) -> None:
         raise _SourceFailed(str(cause), _is_temporary(error)) from error
 
 
-def _download(url: str, out: BinaryIO, retry: RetryPolicy) -> None:
+def _download(url: str, out: _Limited, retry: RetryPolicy) -> None:
     from pooch import HTTPDownloader
 
     with _Progress(url.rpartition("/")[2], retry.download) as bar:
@@ -295,7 +330,8 @@ def _is_temporary(error: Exception) -> bool:
 
     if isinstance(error, requests.HTTPError) and error.response is not None:
         return error.response.status_code >= 500 or error.response.status_code in (408, 429)
-    return isinstance(error, requests.RequestException) and not isinstance(error, requests.ConnectTimeout)
+    lasting = (requests.ConnectTimeout, ValueError)  # ValueError: an address that is none
+    return isinstance(error, requests.RequestException) and not isinstance(error, lasting)
 
 
 def _any_answers(urls: list[str], seconds: float) -> bool:

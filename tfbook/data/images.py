@@ -5,7 +5,6 @@ Shapes: batch, channel (one for gray images; red, green, blue), height, width.
 
 from __future__ import annotations
 
-import gzip
 import hashlib
 import shutil
 import tarfile
@@ -19,9 +18,11 @@ import torch
 from jaxtyping import Float, Int64, UInt8
 from torch import Tensor
 
+from tfbook.data.archives import Unpacked
 from tfbook.text.batching import LengthGroupedSampler
 
 TEST_SHARE = 0.25  # of the digits
+MOST = 1 << 28  # bytes of a file, unpacked; CIFAR-10, the largest, has 186 million
 
 
 @dataclass(frozen=True)
@@ -158,7 +159,7 @@ def unpacked_to(sha256: str) -> Callable[[Path], None]:
     """A check of a gzipped file by its content, since the same content can be compressed in several ways."""
 
     def check(path: Path) -> None:
-        with gzip.open(path) as content:
+        with Unpacked(path, most=MOST) as content:
             found = hashlib.file_digest(content, "sha256").hexdigest()
         if found != sha256:
             raise ValueError(f"sha256 of what it holds is {found}; expected {sha256}")
@@ -175,7 +176,7 @@ def read_fashion_mnist(*paths: str | Path) -> Images:
         raw = Path(folder, "FashionMNIST", "raw")
         raw.mkdir(parents=True)
         for path in map(Path, paths):
-            with gzip.open(path) as packed, (raw / path.stem).open("wb") as file:
+            with Unpacked(path, most=MOST) as packed, (raw / path.stem).open("wb") as file:
                 shutil.copyfileobj(packed, file)
         train, test = (FashionMNIST(folder, train=part, download=False) for part in (True, False))
     parts = {"train": train, "test": test}
@@ -188,7 +189,8 @@ def read_cifar10(path: str | Path) -> Images:
     from torchvision.datasets import CIFAR10
 
     with TemporaryDirectory() as folder:
-        with tarfile.open(path) as archive:
+        stream = Unpacked(path, most=MOST)
+        with stream, tarfile.open(fileobj=stream, mode="r|") as archive:
             archive.extractall(folder, filter="data")
         train, test = (CIFAR10(folder, train=part, download=False) for part in (True, False))
     parts = {"train": train, "test": test}

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from tfbook.data.download import DataUnavailable, File, can_fetch, fetch
+from tfbook.data.download import DataUnavailable, File, can_fetch, drop_damaged, fetch
 from tfbook.data.images import read_cifar10, read_digits, read_fashion_mnist, read_photographs, unpacked_to
 from tfbook.data.sentences import read_docstrings, read_sentence_polarity, read_subjectivity
 from tfbook.data.text import read_python_reference, read_tiny_shakespeare
@@ -160,15 +160,26 @@ def load(name: str, *, fallback: str | None = None) -> Any:
     if fallback is not None:
         _dataset(fallback, "fallback")
     try:
-        paths = [fetch(file) for file in dataset.files]
+        corpus = _read(dataset)
     except DataUnavailable:
         if fallback is None:
             raise
         print(f"{name} isn't available here, so {fallback} takes its place; data.load({name!r}) says why.")
         return load(fallback)
-    corpus = dataset.reader(*paths)
     print(f"{corpus}\nlicense {dataset.license}, {dataset.credit}")
     return corpus
+
+
+def _read(dataset: Dataset) -> Any:
+    """What its reader returns; files in the cache that were damaged after they were verified are fetched again."""
+    paths = [fetch(file) for file in dataset.files]
+    try:
+        return dataset.reader(*paths)
+    except Exception:
+        damaged = [file for file in dataset.files if drop_damaged(file)]
+        if not damaged:
+            raise
+    return dataset.reader(*(fetch(file) for file in dataset.files))
 
 
 def available(name: str) -> bool:

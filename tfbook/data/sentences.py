@@ -13,11 +13,13 @@ from zipfile import ZipFile
 
 import numpy as np
 
+from tfbook.data.archives import read_member
 from tfbook.data.download import DataUnavailable
 
 TEST_SHARE = 0.25  # of the labeled texts
 MODULES = ("asyncio", "email", "http", "importlib", "logging", "multiprocessing", "unittest", "xml")
 MIN_WORDS = 5  # of a labeled docstring
+MOST = 1 << 24  # bytes of the movie reviews of one label, unpacked; they have less than a million
 SKIPPED = {
     "test", "tests", "idle_test", "site-packages", "dist-packages", "idlelib", "lib2to3", "tkinter", "turtledemo",
     "distutils",
@@ -140,8 +142,8 @@ def read_subjectivity(path: str | Path) -> LabeledTexts:
 
 
 def _read_lines(name: str, path: str | Path, files: dict[str, str]) -> LabeledTexts:
-    """A zip archive with one file per label and one text per line."""
+    """A zip archive with one file per label and one text per line. Raises ValueError beyond `MOST` bytes."""
     with ZipFile(path) as archive:
-        lines = [archive.read(file).decode("latin-1").splitlines() for file in files.values()]
+        lines = [read_member(archive, file, most=MOST).decode("latin-1").splitlines() for file in files.values()]
     texts = ((" ".join(line.split()), label) for label, texts in enumerate(lines) for line in texts)
     return LabeledTexts.split(name, tuple(files), (LabeledText(text, label) for text, label in texts if text))

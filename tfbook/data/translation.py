@@ -1,7 +1,7 @@
 """Translation corpora: sentence pairs in splits."""
 
-import gzip
 import hashlib
+import io
 import re
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping
@@ -9,11 +9,14 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+from tfbook.data.archives import Unpacked, read_member
 from tfbook.text.pairs import Links, Pair
 from tfbook.text.vocabulary import Sentence
 from tfbook.text.words import tokenize
 
 COLUMNS = ["split", "template", "english", "french", "alignment"]
+MOST = 1 << 27  # bytes of a corpus, unpacked; Tatoeba's has 40 million
+FEWEST = 100_000  # pairs in Tatoeba's file, which has more than twice as many
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,9 +40,12 @@ class Translations:
 
 
 def read_english_french(path: str | Path) -> Translations:
-    """The generated corpus that ships with tfbook: a gzipped TSV with `COLUMNS`, tokens separated by spaces."""
+    """The generated corpus that ships with tfbook: a gzipped TSV with `COLUMNS`, tokens separated by spaces.
+
+    Raises ValueError for other columns, when there are no pairs, and when it unpacks to more than `MOST` bytes.
+    """
     splits: dict[str, list[Pair]] = {}
-    with gzip.open(path, "rt", encoding="utf-8", newline="\n") as lines:
+    with io.TextIOWrapper(io.BufferedReader(Unpacked(path, most=MOST)), encoding="utf-8", newline="\n") as lines:
         for number, line in enumerate(lines, start=1):
             columns = line.removesuffix("\n").split("\t")
             if len(columns) != len(COLUMNS) or (number == 1 and columns != COLUMNS):
@@ -77,6 +83,8 @@ def _references(pairs: Iterable[Pair]) -> dict[Sentence, list[Sentence]]:
 def _english_french(
     name: str, splits: dict[str, list[Pair]], references: dict[Sentence, list[Sentence]]
 ) -> Translations:
+    if not any(splits.values()):
+        raise ValueError(f"{name} holds no pairs of sentences; expected one or more")
     languages = {"source_language": "english", "target_language": "french"}
     return Translations(name=name, splits=splits, references=references, **languages)
 
@@ -87,12 +95,13 @@ def read_tatoeba(path: str | Path) -> Translations:
     A sentence's split depends on its words alone (not on punctuation or the rest of the file), so no English sentence
     is in two splits, and none changes its split in a newer file. In training each French translation makes a pair; the
     other splits have each English sentence once, with its first translation as target and all of them in `references`.
+    Raises ValueError for a file of another form, without pairs or larger than `MOST` bytes.
     """
-    translations: dict[Sentence, list[Sentence]] = {}
+    translations: dict[Sentence, dict[Sentence, None]] = {}  # each once, in the order of the file
     for english, french in _tatoeba_lines(path):
         source, target = tokenize(english, "english"), tokenize(french, "french")
-        if source and target and target not in translations.setdefault(source, []):
-            translations[source].append(target)
+        if source and target:
+            translations.setdefault(source, {})[target] = None
     splits: dict[str, list[Pair]] = {"train": [], "valid": [], "test": []}
     references = {}
     for source, targets in translations.items():
@@ -100,16 +109,16 @@ def read_tatoeba(path: str | Path) -> Translations:
         if split == "train":
             splits[split].extend(Pair(source, target) for target in targets)
         else:
-            splits[split].append(Pair(source, targets[0]))
-            references[source] = targets
+            splits[split].append(Pair(source, next(iter(targets))))
+            references[source] = list(targets)
     return _english_french("tatoeba", splits, references)
 
 
 def check_tatoeba(path: str | Path) -> None:
     """Raise ValueError unless `path` is a zip with a `fra.txt` in Tatoeba's format and of about its size."""
-    lines = sum(1 for _ in _tatoeba_lines(path))
-    if lines < 100_000:
-        raise ValueError(f"fra.txt has {lines} lines; expected 100,000 or more")
+    pairs = sum(all(any(map(str.isalnum, side)) for side in line) for line in _tatoeba_lines(path))
+    if pairs < FEWEST:
+        raise ValueError(f"fra.txt has {pairs:,} pairs of sentences; expected {FEWEST:,} or more")
 
 
 def _tatoeba_lines(path: str | Path) -> Iterator[tuple[str, str]]:
@@ -118,7 +127,7 @@ def _tatoeba_lines(path: str | Path) -> Iterator[tuple[str, str]]:
         members = [name for name in archive.namelist() if Path(name).name == "fra.txt"]
         if not members:
             raise ValueError(f"{path} holds no fra.txt")
-        text = archive.read(members[0]).decode("utf-8")
+        text = read_member(archive, members[0], most=MOST).decode("utf-8")
     for number, line in enumerate(text.removesuffix("\n").split("\n"), start=1):
         columns = line.split("\t")
         if len(columns) < 2:

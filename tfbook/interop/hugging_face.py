@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import chain
 from typing import Any, NamedTuple
 
 import torch
@@ -161,6 +162,29 @@ def _joined(theirs: str, ours: Sequence[Tensor]) -> Tensor:
     return _turned(theirs, ours[0] if len(ours) == 1 else torch.cat([*ours])).contiguous()
 
 
+def _check_form(where: str, state: Mapping[str, Any], used: Iterable[str]) -> None:
+    """Raises TypeError unless the whole state is tensors, ValueError unless those used are plain floating point."""
+    for name, weight in state.items():
+        if not isinstance(weight, Tensor):
+            raise TypeError(f"{where} has a {type(weight).__name__} as {name}; expected a Tensor")
+    for name in used:
+        weight = state[name]
+        if not weight.is_floating_point():
+            raise ValueError(f"{where} has {name} with dtype {weight.dtype}; expected floating-point numbers")
+        if weight.is_meta or weight.layout != torch.strided:
+            found = f"on device {weight.device} with layout {weight.layout}"
+            raise ValueError(f"{where} has {name} {found}; expected numbers in memory, torch.strided")
+
+
+def _check_not_quantized(state: Iterable[str], rules: Rules) -> None:
+    """Raises ValueError when a layer that has a place here brings more than a weight and a bias, such as a scale."""
+    layers = {_bare(theirs) for theirs in rules}
+    for name in state:
+        layer, _, last = _bare(_NUMBER.sub("{}", name, count=1)).rpartition(".")
+        if layer in layers and last not in ("weight", "bias", *_OF_A_NORM):
+            raise ValueError(f"state has {name}, as quantized models do; expected a weight and a bias for each layer")
+
+
 def _places(theirs: Iterable[str], rules: Rules, own: Mapping[str, Tensor]) -> dict[str, tuple[str, ...]]:
     """Those of their names that stand for weights which the model has, and these weights."""
     return {name: ours for name in theirs if (ours := our_names(name, rules)) and own.keys() >= {*ours}}
@@ -185,19 +209,26 @@ class Loaded(NamedTuple):
 def load_hugging_face(model: nn.Module, state: Mapping[str, Tensor], library: Library = HUGGING_FACE) -> Loaded:
     """Copies a state dict of the library's into one of our models of the same shape, name by name.
 
-    Raises TypeError for a model without a list of names, and ValueError for a weight of another shape, or for two that
-    differ where the model has one; then no weight has changed.
+    Raises TypeError for a model without a list of names and for what is not a tensor, such as an array; and ValueError
+    for a weight of another shape, for two that differ where the model has one, for anything but finite floating-point
+    numbers in memory, and where the state or the model is quantized. Then no weight has changed.
     """
     own = model.state_dict(keep_vars=True)  # the parameters themselves: those that are tied are the same object
-    places = _places(state, library.read(model), own)
+    rules = library.read(model)
+    places = _places(state, rules, own)
+    _check_form("model", own, chain.from_iterable(places.values()))
+    _check_form("state", state, places)
+    _check_not_quantized(state, rules)
     given: dict[int, tuple[str, Tensor]] = {}
     for theirs, names in places.items():
         shape, ours = tuple(state[theirs].shape), tuple(_joined(theirs, [own[name] for name in names]).shape)
         if shape != ours:
             raise ValueError(f"{theirs} has shape {shape}; {' with '.join(names)} of the model has {ours}")
         for name, weight in zip(names, _turned(theirs, state[theirs]).chunk(len(names)), strict=True):
+            if not weight.to(own[name]).isfinite().all():
+                raise ValueError(f"{theirs} holds NaN or infinity as {own[name].dtype}; expected finite numbers")
             first, same = given.setdefault(id(own[name]), (theirs, weight))
-            if not torch.equal(same, weight):
+            if same is not weight and not torch.equal(same, weight):
                 raise ValueError(f"{first} and {theirs} differ; the model has one weight, {name}, for both")
     filled = {name: given[id(weight)][1] for name, weight in own.items() if id(weight) in given}
     model.load_state_dict(filled, strict=False)
@@ -231,7 +262,7 @@ def save_hugging_face(model: nn.Module, library: Library = HUGGING_FACE) -> dict
 def bert_config(state: Mapping[str, Tensor], *, heads: int) -> tuple[int, Config]:
     """Vocabulary and sizes of a BERT-shaped state dict; the number of heads is in no shape and has to be said.
 
-    Raises ValueError when the state dict is not BERT-shaped.
+    Raises ValueError when the state dict is not BERT-shaped, and TypeError when it holds more than tensors.
     """
     words, positions = "embeddings.word_embeddings.weight", "embeddings.position_embeddings.weight"
     return _config("BERT", BERT, heads, state, words, positions, "encoder.layer.0.intermediate.dense.bias")
@@ -245,6 +276,7 @@ def gpt_config(state: Mapping[str, Tensor], *, heads: int) -> tuple[int, Config]
 def _config(
     kind: str, default: Config, heads: int, state: Mapping[str, Tensor], words: str, positions: str, wide: str
 ) -> tuple[int, Config]:
+    _check_form("state", state, ())
     shapes = {_bare(name): tuple(weight.shape) for name, weight in state.items()}
     try:
         (vocab, d_model), (max_length, _), (d_ff,) = shapes[words], shapes[positions], shapes[wide]
@@ -259,9 +291,11 @@ def vit_config(
 ) -> VitConfig:
     """Sizes of a ViT-shaped or DeiT-shaped state dict of square images.
 
-    The heads and what is added to variances are in no shape. Raises ValueError when the state dict has another form.
+    The heads and what is added to variances are in no shape. Raises ValueError when the state dict has another form,
+    and TypeError when it holds more than tensors.
     """
     rules = {**library.names.get("Deit", {}), **library.names["Vit"], **library.also["Vit"]}
+    _check_form("state", state, ())
     shapes = {ours: tuple(weight.shape) for name, weight in state.items() for ours in our_names(name, rules)}
     needed = ("patches.weight", "stack.position.embedding", "stack.blocks.0.feed_forward.branch.up.bias")
     if lacking := [name for name in needed if name not in shapes]:

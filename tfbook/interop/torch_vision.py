@@ -39,7 +39,8 @@ TORCHVISION = Library({"Vit": _VIT}, {"Vit": _OLD})
 def load_torchvision(model: nn.Module, state: Mapping[str, Tensor]) -> Loaded:
     """Copies a state dict of torchvision's into a `Vit` of the same shape, name by name.
 
-    Raises TypeError for another model, and ValueError for a weight of another shape; then no weight has changed.
+    Raises TypeError for another model and for what is not a tensor, and ValueError for a weight of another shape and
+    for one that is not finite floating-point numbers, as `load_hugging_face` does; then no weight has changed.
     """
     return hugging_face.load_hugging_face(model, state, TORCHVISION)
 

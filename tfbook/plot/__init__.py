@@ -1,4 +1,4 @@
-"""The figures of the course: style and alt text, curves, attention maps and masks, diagrams, tokens, beam search."""
+"""The figures of the course: style, curves, attention maps and masks, diagrams, tokens, beams, interactive views."""
 
 from tfbook.plot.attention import attention_map, bipartite, blocked_cells, head_maps, mask_picture
 from tfbook.plot.beam import beam_nodes, beam_tree
@@ -7,6 +7,7 @@ from tfbook.plot.diagrams import block_diagram, course_map, seq2seq_diagram, tra
 from tfbook.plot.house import COLORS, EDGE, FAINT, INK, MARKERS, show, style
 from tfbook.plot.schematic import Schematic
 from tfbook.plot.tokens import token_rows
+from tfbook.plot.views import attention_view, decoding_view, mask_view
 
 __all__ = [
     "COLORS",
@@ -16,16 +17,19 @@ __all__ = [
     "MARKERS",
     "Schematic",
     "attention_map",
+    "attention_view",
     "beam_nodes",
     "beam_tree",
     "bipartite",
     "block_diagram",
     "blocked_cells",
     "course_map",
+    "decoding_view",
     "head_maps",
     "label_ends",
     "lines",
     "mask_picture",
+    "mask_view",
     "seq2seq_diagram",
     "show",
     "style",

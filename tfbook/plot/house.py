@@ -124,7 +124,12 @@ def show(figure: Figure, alt: str, caption: str = "", *, photograph: bool = Fals
     plt.close(figure)
     picture = _on_a_card(Picture.open(rendered).convert("RGB"))
     picture.save(file, format="PNG", optimize=True, transparency=TRANSPARENT)
-    look = {"alt": alt, "width": round(picture.width / SHARPNESS), "needs_background": "light" if photograph else None}
+    look = {
+        "alt": alt,
+        "width": round(picture.width / SHARPNESS),
+        "needs_background": "light" if photograph else None,
+        "schematic": figure.get_label() == "schematic",
+    }
     metadata = {name: value for name, value in look.items() if value}
     display(Image(file.getvalue()), metadata={"image/png": metadata})
     if caption:

@@ -45,7 +45,7 @@ def main(arguments: list[str] | None = None) -> None:
             os.environ["TFBOOK_PRECISION"] = options.precision
         with distributed.processes():
             pretrain(options)
-    except (ValueError, CheckpointError, NonFiniteLoss) as error:
+    except (ValueError, OSError, CheckpointError, NonFiniteLoss) as error:
         parser.exit(2, f"{parser.prog}: error: {error}\n")
 
 

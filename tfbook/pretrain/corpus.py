@@ -56,15 +56,21 @@ def byte_counts(vocabulary: TextVocabulary) -> Int64[Tensor, " vocab"]:
     return torch.tensor([len(vocabulary.decode_bytes([token])) for token in range(len(vocabulary))])
 
 
-def write_corpus(folder: str | Path, text: Text, vocab: int) -> None:
+def write_corpus(folder: str | Path, text: Text, vocab: int, *, context: int = 0) -> None:
     """Tokenizes the text and writes the ids and their vocabulary into `folder`.
 
-    `vocab` is the size of a byte-pair vocabulary learned on the training part, or 0 for characters. Raises ValueError
-    when it is too small.
+    `vocab` is the size of a byte-pair vocabulary learned on the training part, or 0 for characters. Raises ValueError,
+    before anything is written, when it is too small or a part of the text has no more than `context` tokens.
     """
     vocabulary = Tokenizer.learn([text.train], vocab) if vocab else text.characters
-    for part, string in (("train", text.train), ("valid", text.valid)):
-        data.write_tokens(_tokens(folder, part), torch.as_tensor(vocabulary.encode(string)), len(vocabulary))
+    parts = {"train": text.train, "valid": text.valid}
+    ids = {part: torch.as_tensor(vocabulary.encode(string), dtype=torch.int64) for part, string in parts.items()}
+    for part, tokens in ids.items():
+        if len(tokens) <= context:
+            found = f"the {part} part of {text.name} has {len(tokens)} tokens"
+            raise ValueError(f"{found}; expected context + 1 = {context + 1} or more")
+    for part, tokens in ids.items():
+        data.write_tokens(_tokens(folder, part), tokens, len(vocabulary))
     if isinstance(vocabulary, Tokenizer):
         vocabulary.save(_vocabulary(folder))
     else:
@@ -73,9 +79,18 @@ def write_corpus(folder: str | Path, text: Text, vocab: int) -> None:
 
 
 def read_corpus(folder: str | Path) -> Corpus:
-    """What `write_corpus` wrote, the ids memory-mapped. Raises FileNotFoundError, and ValueError for a damaged file."""
-    train, valid = (data.read_tokens(_tokens(folder, part)) for part in ("train", "valid"))
-    return Corpus(read_vocabulary(folder), train.ids, valid.ids)
+    """What `write_corpus` wrote, the ids memory-mapped.
+
+    Raises FileNotFoundError, and ValueError for a damaged file and for ids of another vocabulary.
+    """
+    vocabulary, ids = read_vocabulary(folder), []
+    for path in (_tokens(folder, part) for part in ("train", "valid")):
+        tokens = data.read_tokens(path)
+        if tokens.vocab != len(vocabulary):
+            found = f"{path} was written with {tokens.vocab:,} tokens"
+            raise ValueError(f"{found}; {_vocabulary(folder)} holds {len(vocabulary):,}, so it is another text's")
+        ids.append(tokens.ids)
+    return Corpus(vocabulary, *ids)
 
 
 def read_vocabulary(folder: str | Path) -> TextVocabulary:
@@ -85,7 +100,10 @@ def read_vocabulary(folder: str | Path) -> TextVocabulary:
         content = json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:
         raise ValueError(f"{path} is damaged ({error})") from error
-    return CharacterVocabulary(content["characters"]) if "characters" in content else Tokenizer.load(path)
+    match content:
+        case {"characters": str(characters)} if characters:
+            return CharacterVocabulary(characters)
+    return Tokenizer.load(path)
 
 
 def _tokens(folder: str | Path, part: str) -> Path:

@@ -42,7 +42,8 @@ def score(
         nats += next_token_loss(model, ids.to(device)).mean.item() * ids[:, 1:].numel()
     targets = windows[:, 1:]
     loss, total_bytes = nats / targets.numel(), token_bytes[targets].sum().item()
-    return {"valid_loss": loss, "perplexity": math.exp(loss), "bits_per_byte": nats / math.log(2) / total_bytes}
+    perplexity = torch.tensor(loss, dtype=torch.float64).exp().item()  # inf where `math.exp` would raise
+    return {"valid_loss": loss, "perplexity": perplexity, "bits_per_byte": nats / math.log(2) / total_bytes}
 
 
 def matmul_peak(*, mixed_precision: bool = True, repeats: int = 8) -> float:

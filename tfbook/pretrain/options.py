@@ -8,7 +8,9 @@ from typing import Any
 from tfbook import training
 from tfbook.attention.positions import POSITIONS
 from tfbook.models import gpt
-from tfbook.models.blocks import Config
+from tfbook.models.blocks import Config, on_paper
+
+SEEDS = 2**63  # PyTorch's generators take no larger ones
 
 
 def _option(default: Any, meaning: str, choices: tuple[str, ...] | None = None) -> Any:
@@ -52,10 +54,13 @@ class Options:
         for name in ("context", "batch", "evaluate_on"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} is {getattr(self, name)}; expected 1 or more")
-        for name in ("vocab", "sample", "seed"):
+        for name in ("vocab", "sample"):
             if getattr(self, name) < 0:
                 raise ValueError(f"{name} is {getattr(self, name)}; expected 0 or more")
-        _ = self.config, self.recipe  # these check the other options
+        if not 0 <= self.seed < SEEDS:
+            raise ValueError(f"seed is {self.seed}; expected 0 to 2⁶³ − 1")
+        _ = self.recipe  # it checks the options of training, and the config those of the model
+        on_paper(replace(self.config, max_length=1).encoding)  # some encodings need an even width
 
     @property
     def config(self) -> Config:

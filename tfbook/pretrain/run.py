@@ -6,6 +6,8 @@ Shapes: time.
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -70,16 +72,49 @@ def read_options(folder: str | Path) -> Options:
 def prepare_corpus(options: Options) -> Corpus:
     """The corpus of the run in `options.out`: a new run writes it, and a resumed run reads it again.
 
-    Raises ValueError when that folder holds a run with other options, and when the corpus or vocabulary is impossible.
+    A folder without a checkpoint has nothing to resume, whatever a run that failed early left there. Raises ValueError
+    when the folder holds a run with other options, and, before anything is written, when the text is too short.
     """
     with distributed.first_in_turn():
-        if _options(options.out).exists():
-            _check_same(options, read_options(options.out))
-        else:
-            write_corpus(options.out, load_text(options.corpus), options.vocab)
         if distributed.rank() == 0:
-            _write_json(_options(options.out), asdict(options))  # last, so that the corpus is complete if this is there
+            _check_or_write(options)
         return read_corpus(options.out)
+
+
+def _check_or_write(options: Options) -> None:
+    saved = _checkpoint(options.out)
+    if saved.exists() or files.previous(saved).exists():
+        _check_same(options, read_options(options.out))
+    else:
+        write_corpus(options.out, load_text(options.corpus), options.vocab, context=options.context)
+        _history(options.out).unlink(missing_ok=True)  # that of a run which never saved
+    _write_json(_options(options.out), asdict(options))
+
+
+@contextmanager
+def _alone_in(folder: Path) -> Iterator[None]:
+    """Keeps a second run out of the folder; the system releases the lock of a process that dies, even by kill −9.
+
+    Raises ValueError when another run holds it, or the path is no folder.
+    """
+    from filelock import FileLock, Timeout
+
+    if folder.exists() and not folder.is_dir():
+        raise ValueError(f"out is {str(folder)!r}, which is a file; expected a folder, new or that of a run")
+    folder.mkdir(parents=True, exist_ok=True)
+    lock = FileLock(folder / "run.lock")
+    try:
+        with suppress(NotImplementedError):  # some network drives have no locks
+            lock.acquire(timeout=0)
+    except Timeout:
+        raise ValueError(f"another run is using {folder}; wait until it ends, or give another folder") from None
+    try:
+        yield
+    finally:
+        if lock.is_locked:
+            with suppress(OSError):  # Windows deletes it on release
+                Path(lock.lock_file).unlink()
+            lock.release()
 
 
 def _check_same(options: Options, before: Options) -> None:
@@ -98,6 +133,10 @@ def _options(folder: str | Path) -> Path:
     return Path(folder, "options.json")
 
 
+def _history(folder: str | Path) -> Path:
+    return Path(folder, "history.json")
+
+
 def _write_json(path: Path, content: dict[str, Any]) -> None:
     with files.atomic_write(path) as file:
         file.write((json.dumps(content, indent=1) + "\n").encode())
@@ -110,9 +149,17 @@ def pretrain(options: Options) -> History:
     """Trains a `Gpt` as the options say, or resumes the run in `options.out`; in the end it prints a sampled text.
 
     With several processes (`distributed.processes()`), each reads its share of a batch. Raises ValueError for options
-    that do not match the text or the folder, and whatever `training.fit` raises.
+    that do not match the text or the folder and while another run uses the folder, OSError where it cannot be written,
+    and whatever `training.fit` raises.
     """
     runtime.keep_memory()
+    if options.batch % (ranks := distributed.world_size()):
+        raise ValueError(f"batch is {options.batch}; expected a multiple of {ranks}, the number of processes")
+    with _alone_in(Path(options.out)) if distributed.rank() == 0 else nullcontext():
+        return _pretrain(options)
+
+
+def _pretrain(options: Options) -> History:
     corpus = prepare_corpus(options)
     runtime.seed(options.seed)
     model = gpt.Gpt(len(corpus.vocabulary), options.config).to(runtime.device())
@@ -134,8 +181,6 @@ def pretrain(options: Options) -> History:
 
 def _batches(options: Options, corpus: Corpus) -> Windows:
     rank, ranks = distributed.rank(), distributed.world_size()
-    if options.batch % ranks:
-        raise ValueError(f"batch is {options.batch}; expected a multiple of {ranks}, the number of processes")
     length = options.context + 1
     return Windows(corpus.train, length=length, size=options.batch, seed=options.seed, rank=rank, ranks=ranks)
 
@@ -180,7 +225,7 @@ class Progress:
             tokens / seconds, self.vocab, self.options.config, self.options.context, peak=self.peak
         )
         if distributed.rank() == 0:
-            _write_json(Path(self.options.out, "history.json"), asdict(history))
+            _write_json(_history(self.options.out), asdict(history))
             _print_above_the_bar(_line(row))
 
 

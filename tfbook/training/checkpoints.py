@@ -8,14 +8,15 @@ import zipfile
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import torch
 from torch import nn
 
 from tfbook import files, runtime
+from tfbook.attention.positions import Position
 from tfbook.training import distributed
-from tfbook.training.optimizers import Optimizer
+from tfbook.training.optimizers import ChainedOptimizer, Optimizer
 
 
 @dataclass
@@ -67,18 +68,21 @@ def save_checkpoint(path: str | Path, model: nn.Module, optimizer: Optimizer, hi
         "model": model.state_dict(),
         "optimizer": optimizer.state_dict(),
         "history": asdict(history),
+        "unshaped": _unshaped(model),
+        "optimizers": _kinds(optimizer),
     }
     content["random"] = distributed.all_gathered(runtime.random_state())
     if distributed.rank() == 0:
         with files.atomic_write(path, keep=True) as file:
-            torch.save(content, file)
+            _save(content, file)
 
 
 def load_checkpoint(path: str | Path, model: nn.Module, optimizer: Optimizer) -> History:
     """Restores what `save_checkpoint` wrote, random state included, and returns the history so far.
 
-    Raises FileNotFoundError; DamagedCheckpoint; and CheckpointError when it belongs to another model or optimizer. Then
-    model, optimizer and random state stay as they were.
+    Raises FileNotFoundError; DamagedCheckpoint; and CheckpointError when it belongs to another optimizer or another
+    model, by its weights' names and shapes, its numbers of heads or its encoding of positions. Then model, optimizer
+    and random state stay as they were.
     """
     return _restore(path, _read_checkpoint(path), model, optimizer)
 
@@ -102,12 +106,13 @@ def resume(path: str | Path, model: nn.Module, optimizer: Optimizer) -> History:
 def load_weights(path: str | Path, model: nn.Module) -> None:
     """Gives the model the weights of the checkpoint that `resume` would take. Raises what `load_checkpoint` raises."""
     found, content = _read_newest(path)
-    _check_weights(found, content, model)
+    _check_model(found, content, model)
     model.load_state_dict(content["model"])
 
 
 def _restore(path: str | Path, content: dict[str, Any], model: nn.Module, optimizer: Optimizer) -> History:
-    _check_weights(path, content, model)
+    _check_model(path, content, model)
+    _check_optimizer(path, content, optimizer)
     before, states = runtime.random_state(), content["random"]
     try:
         runtime.set_random_state(states[distributed.rank() % len(states)])
@@ -141,18 +146,57 @@ def _read_checkpoint(path: str | Path) -> dict[str, Any]:
             file.seek(0)
             content = torch.load(file, map_location="cpu", weights_only=True)
             parts = {name: content[name] for name in ("model", "optimizer", "random")}
+            parts |= {name: content.get(name) for name in ("unshaped", "optimizers")}  # which old files lack
             return parts | {"history": History(**content["history"])}
         except Exception as error:  # a cut or foreign file makes the reader raise nearly anything
             message = f"checkpoint {path} is damaged ({type(error).__name__}); delete it to start over"
             raise DamagedCheckpoint(message) from error
 
 
-def _check_weights(path: str | Path, content: dict[str, Any], model: nn.Module) -> None:
+def _save(content: dict[str, Any], file: BinaryIO) -> None:
+    """`torch.save`, which calls a full disk "unexpected pos 768 vs 662" when it closes the file."""
+    try:
+        torch.save(content, file)
+    except RuntimeError as error:
+        if isinstance(error.__context__, OSError):
+            raise error.__context__ from None
+        raise
+
+
+def _check_model(path: str | Path, content: dict[str, Any], model: nn.Module) -> None:
     expected, found = _shapes(model.state_dict()), _shapes(content["model"])
     if expected != found:
         differing = sorted(name for name in expected.keys() | found.keys() if expected.get(name) != found.get(name))
         raise CheckpointError(f"checkpoint {path} is another model's; these weights differ: {', '.join(differing)}")
+    there, here = content["unshaped"], _unshaped(model)
+    if there not in (None, here):
+        name = min(name for name in here.keys() | there.keys() if here.get(name) != there.get(name))
+        message = f"checkpoint {path} is another model's; its {name} is {there.get(name)}"
+        raise CheckpointError(f"{message}; expected {here.get(name)}")
+
+
+def _check_optimizer(path: str | Path, content: dict[str, Any], optimizer: Optimizer) -> None:
+    there, here = content["optimizers"], _kinds(optimizer)
+    if there not in (None, here):
+        message = f"checkpoint {path} is another optimizer's, {' with '.join(there)}"
+        raise CheckpointError(f"{message}; expected {' with '.join(here)}")
 
 
 def _shapes(weights: dict[str, Any]) -> dict[str, tuple[int, ...]]:
     return {name: tuple(getattr(weight, "shape", ())) for name, weight in weights.items()}
+
+
+def _unshaped(model: nn.Module) -> dict[str, int | str]:
+    """What no shape of a weight shows, by the names of the parts: numbers of heads and encodings of positions."""
+    found: dict[str, int | str] = {}
+    for name, part in model.named_modules():
+        if isinstance(part, Position):
+            found[name] = type(part).__name__
+        elif isinstance(heads := getattr(part, "heads", None), int):
+            found[f"{name}.heads"] = heads
+    return found
+
+
+def _kinds(optimizer: Optimizer) -> list[str]:
+    parts = optimizer.parts if isinstance(optimizer, ChainedOptimizer) else (optimizer,)
+    return [type(part).__name__ for part in parts]

@@ -65,7 +65,9 @@ class Recipe:
         for name in (*positive, "evaluate_every", "checkpoint_every"):
             if not getattr(self, name) > 0:
                 raise ValueError(f"{name} is {getattr(self, name)}; expected more than 0")
-        if self.weight_decay < 0:
+        if not all(0 <= beta < 1 for beta in self.betas):
+            raise ValueError(f"betas is {self.betas}; expected 0 ≤ beta < 1 for both")
+        if not self.weight_decay >= 0:
             raise ValueError(f"weight_decay is {self.weight_decay}; expected 0 or more")
         if not 0 <= self.momentum < 1:
             raise ValueError(f"momentum is {self.momentum}; expected 0 ≤ momentum < 1")

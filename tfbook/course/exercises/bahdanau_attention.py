@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from tfbook.course.exercises.engine import exercise, randn
+from tfbook.course.exercises.extremes import BY_HAND, FILLED, Softmax, extreme_scores, filled
 
 Links = set[tuple[int, int]]
 
@@ -63,15 +64,15 @@ additive_score.mistakes(
 def _masked_scores() -> list[tuple[Tensor, Tensor]]:
     mask = torch.tensor([[True, True, True, False], [True, False, False, False], [True, True, True, True]])
     blocked = torch.tensor([[True, True, False], [False, False, False]])
-    low = torch.tensor([[-200.0, -201.0, 5.0]])  # allowed scores so low that −100 is no bar, and their exp is 0
-    return [(randn(3, 4, seed=6), mask), (randn(2, 3, seed=7) * 4, blocked), (low, blocked[:1])]
+    extreme, allowed = extreme_scores()
+    return [(randn(3, 4, seed=6), mask), (randn(2, 3, seed=7) * 4, blocked), (extreme, allowed.expand_as(extreme))]
 
 
 @exercise(
     cases=_masked_scores,
     hints=[
-        "A blocked word needs exp(score) = 0 before the sum is taken, so its score must be −∞ or close.",
-        "A row without an allowed word is 0/0. Use a finite, very negative score, then set blocked weights to 0.",
+        "A blocked word needs exp(score) = 0 before the sum is taken, so its score must be −∞ or the lowest number.",
+        "A row without an allowed word is 0/0. Use `torch.finfo(scores.dtype).min`, then set blocked weights to 0.",
     ],
 )
 def masked_softmax(scores: Tensor, mask: Tensor) -> Tensor:
@@ -79,9 +80,20 @@ def masked_softmax(scores: Tensor, mask: Tensor) -> Tensor:
     return torch.softmax(scores.masked_fill(~mask, lowest), dim=-1).masked_fill(~mask, 0.0)
 
 
-def _softmax_by_hand(scores: Tensor, mask: Tensor) -> Tensor:
-    weights = scores.exp() * mask
-    return (weights / weights.sum(dim=-1, keepdim=True)).masked_fill(~mask.any(dim=-1, keepdim=True), 0.0)
+# What is done about a row without an allowed word, and what else it does.
+_MENDED: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "": lambda weights, mask: weights.masked_fill(~mask.any(dim=-1, keepdim=True), 0.0),
+    "; zeros in the place of NaN only hide that": lambda weights, mask: weights.nan_to_num(),
+    "; and a row in which everything is blocked is 0/0": lambda weights, mask: weights,
+}
+_ZEROED: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "": lambda weights, mask: weights.masked_fill(~mask.any(dim=-1, keepdim=True), 0.0),
+    ", and setting that to 0 afterward leaves a row that does not sum to 1": lambda weights, mask: weights * mask,
+}
+
+
+def _mended(scores: Tensor, mask: Tensor, *, weigh: Softmax, mend: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
+    return mend(weigh(scores, mask), mask)
 
 
 masked_softmax.mistakes(
@@ -105,11 +117,12 @@ masked_softmax.mistakes(
         "the softmax runs over the sentences; each row needs weights over its own words that sum to 1": (
             lambda scores, mask: torch.softmax(scores.masked_fill(~mask, torch.finfo(scores.dtype).min), dim=0) * mask
         ),
-        "−100 is low but not the lowest: where the allowed scores are lower still, padding gets all the weight": (
-            lambda scores, mask: torch.softmax(scores.masked_fill(~mask, -100.0), dim=-1) * mask
-        ),
-        "exp of very low scores is 0, and 0/0 is NaN: "
-        "subtract the row's maximum first, as torch.softmax does": _softmax_by_hand,
+    }
+    | {
+        message + rest: partial(_mended, weigh=weigh, mend=mend)
+        for softmaxes, mends in ((FILLED, _ZEROED), (BY_HAND, _MENDED))
+        for message, weigh in softmaxes.items()
+        for rest, mend in mends.items()
     }
 )
 
@@ -159,6 +172,7 @@ def _alignments() -> list[tuple[Links, Links, Links]]:
         ({(0, 0), (1, 2), (2, 1)}, {(0, 0), (1, 2), (2, 1)}, {(0, 0), (1, 2), (2, 1)}),
         ({(0, 0), (1, 1), (2, 2), (3, 2)}, {(0, 0), (1, 1)}, {(0, 0), (1, 1), (2, 2), (3, 1)}),
         ({(0, 1)}, {(0, 0), (1, 1), (2, 2)}, {(0, 0), (1, 1), (2, 2), (0, 1)}),
+        ({(0, 0), (1, 2)}, set(), {(0, 0), (1, 1)}),
     ]
 
 
@@ -243,7 +257,12 @@ estimate_gradient.mistakes(
 def _attention_inputs() -> list[tuple[Tensor, ...]]:
     mask = torch.tensor([[True, True, True, False], [True, True, False, False]])
     scores, states = randn(2, 3, 4, seed=10), randn(2, 4, 5, seed=11)
-    return [(scores, mask, states), (scores[:, :1] - 3, mask, states)]
+    extreme, allowed = extreme_scores()
+    return [
+        (scores, mask, states),
+        (scores[:, :1] - 3, mask, states),
+        (extreme[None], allowed[None], randn(1, 3, 5, seed=12)),
+    ]
 
 
 @exercise(
@@ -266,6 +285,10 @@ def _(scores: Tensor, mask: Tensor, states: Tensor) -> Tensor:
     return weights @ states
 
 
+def _attended(scores: Tensor, mask: Tensor, states: Tensor, *, weigh: Softmax) -> Tensor:
+    return weigh(scores, mask[:, None]) @ states
+
+
 attend.mistakes(
     {
         "now nothing is masked at all: padding takes part like a word": (
@@ -278,9 +301,7 @@ attend.mistakes(
         "mask them before it, not the weights after": (
             lambda scores, mask, states: (torch.softmax(scores * mask[:, None], dim=-1) * mask[:, None]) @ states
         ),
-        "a score of −1 is small, not impossible: exp(−1) is 0.37; use −∞": (
-            lambda scores, mask, states: torch.softmax(scores.masked_fill(~mask[:, None], -1.0), dim=-1) @ states
-        ),
+        "a score of −1 is small, not impossible: exp(−1) is 0.37; use −∞": partial(_attended, weigh=filled(-1.0)),
         "the mask is the wrong way round: the words are hidden and the padding is read": (
             lambda scores, mask, states: attend.reference(scores, ~mask, states)
         ),
@@ -288,4 +309,5 @@ attend.mistakes(
             lambda scores, mask, states: torch.softmax(scores.masked_fill(~mask[:, None], -1e9), dim=1) @ states
         ),
     }
+    | {message: partial(_attended, weigh=weigh) for message, weigh in (FILLED | BY_HAND).items()}
 )

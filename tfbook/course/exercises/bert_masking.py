@@ -24,7 +24,11 @@ def _texts_and_dice() -> list[tuple[Tensor, int, Tensor, Tensor, Tensor]]:
         generator = torch.Generator().manual_seed(seed)
         ids = torch.randint(len(BERT_SPECIALS), vocab, (12, 24), generator=generator)
         ids[:, 0], ids[:, 9], ids[:, 20], ids[:, 21:] = CLS, SEP, SEP, PAD
-        return ids, vocab, *torch.rand(3, *ids.shape, generator=generator)
+        ids[:, 6], ids[:, 7] = BERT_SPECIALS.index("[UNK]"), MASK
+        draw, kind, other = torch.rand(3, *ids.shape, generator=generator, dtype=torch.float64)
+        draw[0], draw[1, 1:6] = 0.0, 0.15  # row 0 draws every token it may, row 1 just misses five
+        kind[0, 1:6] = torch.tensor([0.0, 0.8, 0.8, 0.9, 0.9], dtype=torch.float64)
+        return ids, vocab, draw, kind, other
 
     return [inputs(30, 1), inputs(12, 2)]
 
@@ -76,17 +80,21 @@ def _asked(
     return hidden, targets(ids, hidden, right)
 
 
+def _words_and(specials: list[int], ids: Tensor) -> Tensor:
+    return (ids >= len(BERT_SPECIALS)) | torch.isin(ids, torch.tensor(specials))
+
+
+DRAWN_TOO = [
+    BERT_SPECIALS,
+    BERT_SPECIALS[1:],  # where padding alone is left out
+    ("[CLS]", "[SEP]"),
+    ("[UNK]", "[MASK]"),  # where what frames a text is left out
+    ("[PAD]", "[UNK]", "[MASK]"),
+    *((name,) for name in BERT_SPECIALS),
+]
+
 hide.mistakes(
     {
-        "special tokens are drawn as well, and so is padding: nothing is to be learnt from guessing them": (
-            partial(_hidden, drawn=lambda ids: ids >= 0)
-        ),
-        "padding is left alone, but `[CLS]` and `[SEP]` are drawn: all special tokens stay where they are": (
-            partial(_hidden, drawn=lambda ids: ids != PAD)
-        ),
-        "padding is drawn: these texts end with it, and no word stands there": (
-            partial(_hidden, drawn=lambda ids: (ids != CLS) & (ids != SEP))
-        ),
         "80% and 10% of all words are changed: these are shares of the 15% that are drawn": (
             lambda *inputs: (_hidden(*inputs, share=1.0)[0], hide.reference(*inputs)[1])
         ),
@@ -121,6 +129,12 @@ hide.mistakes(
         "the other 20% are all swapped: a tenth of the drawn words stays as it is": partial(_hidden, swapped=0.2),
         "the other 20% all stay: a tenth of the drawn words is swapped for another": partial(_hidden, swapped=0.0),
     }
+    | {
+        f"`{'`, `'.join(drawn)}` can be drawn here: every special token, all of BERT_SPECIALS, stays as it is": partial(
+            _hidden, drawn=partial(_words_and, [BERT_SPECIALS.index(name) for name in drawn])
+        )
+        for drawn in DRAWN_TOO
+    }
 )
 
 
@@ -133,6 +147,8 @@ def _logits_and_targets() -> list[tuple[Tensor, Tensor]]:
         (2 * randn(2, 5, 6, seed=3), some),
         (2 * randn(1, 5, 6, seed=4), torch.tensor([[4, IGNORE_INDEX, IGNORE_INDEX, 2, 2]])),
         (randn(1, 3, 6, seed=5), torch.full((1, 3), IGNORE_INDEX)),
+        (torch.tensor([[[0.0, -200.0, -1.0]]]), torch.tensor([[1]])),  # a probability of 0 in float32
+        (torch.tensor([[[200.0, 199.0, 198.0]]]), torch.tensor([[1]])),  # exp overflows
     ]
 
 
@@ -186,6 +202,12 @@ hidden_loss.mistakes(
         "the sign is missing: a log-probability is negative, a loss is not": (
             lambda logits, targets: -hidden_loss.reference(logits, targets)
         ),
+        "a probability can be 0 in float32, and its logarithm is −∞: use log_softmax, not the logarithm of a softmax": (
+            lambda logits, targets: _at_targets(logits.softmax(dim=-1).log(), targets)
+        ),
+        "exp(200) overflows in log Σ exp: torch.logsumexp and torch.log_softmax subtract the row's maximum first": (
+            lambda logits, targets: _at_targets(logits - logits.exp().sum(dim=-1, keepdim=True).log(), targets)
+        ),
         "these are logits at the targets, not log-probabilities: `torch.log_softmax` comes first": _at_targets,
         "these are probabilities: the loss is −log p": (
             lambda logits, targets: _at_targets(logits.softmax(dim=-1), targets)
@@ -209,6 +231,7 @@ def _documents_and_draws() -> list[tuple[Documents, int, int, bool, float]]:
         (documents, 1, 0, False, 0.9),
         (documents, 0, 0, False, 0.1),
         (documents, 2, 1, False, 0.99),
+        (documents, 1, 0, False, 0.0),
     ]
 
 
@@ -384,8 +407,9 @@ def _start_and_end() -> list[tuple[Tensor, Tensor, int]]:
         (torch.tensor([0.0, 2.0, 5.0, 1.0]), torch.tensor([1.0, 4.5, 0.5, 2.0]), 4),  # the best end is before the start
         (torch.tensor([1.0, 0.5, 0.0, 3.0]), torch.tensor([0.0, 0.5, 0.0, 4.0]), 4),  # one token
         (torch.tensor([4.0, 0.0, 3.5, 0.0, 0.0]), torch.tensor([0.0, 0.0, 0.0, 0.0, 4.0]), 3),  # not from 0 to 4
-        (torch.tensor([-3.0, -2.0, -4.0]), torch.tensor([-5.0, -3.0, -1.0]), 2),  # logits may be negative
+        (torch.tensor([-2.0, -1.5, -4.0]), torch.tensor([-4.0, -2.0, -3.0]), 2),  # logits may be negative
         (torch.tensor([6.0, 3.0, 0.0, 0.0]), torch.tensor([-9.0, -9.0, -9.0, 5.0]), 3),  # a good start without an end
+        (torch.tensor([1.0, 3.0, 0.0]), torch.tensor([5.0, 0.5, 4.0]), 9),  # longer than the text
     ]
 
 
@@ -407,6 +431,12 @@ def _best(
     """The best pair with `shortest` ≤ j − i + 1 ≤ `longest`."""
     spans = [(i, j) for i in range(len(start)) for j in range(len(end)) if shortest <= j - i + 1 <= longest]
     return max(spans, key=lambda span: float(operation(start[span[0]], end[span[1]])))
+
+
+def _above_zero(start: Tensor, end: Tensor, longest: int) -> tuple[int, int]:
+    """Where no sum is above 0, what the search began with."""
+    i, j = best_span.reference(start, end, longest)
+    return (i, j) if start[i] + end[j] > 0 else (0, 0)
 
 
 def _start_first(start: Tensor, end: Tensor, longest: int) -> tuple[int, int]:
@@ -439,6 +469,9 @@ best_span.mistakes(
         ),
         "the best start first, then the best end for it: another start may have a far better end": _start_first,
         "the best end first, then the best start for it: another end may have a far better start": _end_first,
+        "a search that begins with a best sum of 0 never finds a negative one: begin with −∞, or with the first span": (
+            _above_zero
+        ),
         "logits are added: they are log-probabilities up to a constant, and two negative ones have a product > 0": (
             partial(_best, operation=torch.mul)
         ),
@@ -533,7 +566,12 @@ count_parameters.mistakes(
 def _logits_words_and_weights() -> list[tuple[Tensor, Tensor, Tensor]]:
     weights = torch.tensor([[1.0, 1.0, 1.0, 0.0], [1.0, 0.0, 0.0, 0.0]])
     words = torch.tensor([[3, 1, 4, 0], [5, 0, 0, 0]])
-    return [(2 * randn(2, 4, 6, seed=6), words, weights), (2 * randn(1, 4, 6, seed=7), words[:1], weights[:1])]
+    scattered = torch.tensor([[0, 2, 3, 1]]), torch.tensor([[1.0, 0.0, 1.0, 0.0]])
+    return [
+        (2 * randn(2, 4, 6, seed=6), words, weights),
+        (2 * randn(1, 4, 6, seed=7), words[:1], weights[:1]),
+        (2 * randn(1, 4, 6, seed=8), *scattered),
+    ]
 
 
 @exercise(
@@ -572,6 +610,9 @@ weighted_loss.mistakes(
         ),
         "the product is still (n, n): a sum over one of its axes only makes all losses count the same": (
             lambda logits, words, weights: (_losses(logits, words).flatten() * weights.reshape(-1, 1)).sum(dim=0).mean()
+        ),
+        "word 0 is left out here, but it is a word like any other: the weights say what counts": (
+            lambda logits, words, weights: F.cross_entropy(logits.mT, words, ignore_index=0)
         ),
         "the weights are the wrong way round: 1 stands where a word was hidden": (
             lambda logits, words, weights: (_losses(logits, words) * (1 - weights)).sum() / weights.sum()

@@ -29,11 +29,13 @@ def _state(keys: int, shift: float, seed: int) -> State:
 
 
 def _states() -> list[tuple[State, State]]:
-    """Where either holds the highest score, where one has seen nothing, and where exp(score) is infinite."""
+    """Where either holds the highest score, where one or both have seen nothing, and where exp(score) is infinite."""
     return [
         (_state(5, 0.0, 1), _state(4, 3.0, 21)),
         (_state(4, 0.0, 2), _state(6, -3.0, 22)),
         (_state(0, 0.0, 3), _state(3, 0.0, 23)),
+        (_state(3, 0.0, 5), _state(0, 0.0, 25)),
+        (_state(0, 0.0, 6), _state(0, 0.0, 26)),
         (_state(3, 200.0, 4), _state(5, 203.0, 24)),
     ]
 
@@ -44,11 +46,12 @@ def _states() -> list[tuple[State, State]]:
         "What is exp(s − new) when you have exp(s − old)? The two differ by one factor for all the keys of a machine.",
         "With `higher`, the maximum of the two, that factor is exp(highest − higher), one for each machine. Total and "
         "mixture both hold exponentials, so both are multiplied by it; then add.",
+        "Where neither machine has a key, −∞ − (−∞) is NaN. The sums there are 0, so any finite factor will do.",
     ],
 )
 def merge(one: State, other: State) -> State:
     higher = one[0].maximum(other[0])
-    first, second = (torch.exp(highest - higher) for highest, _, _ in (one, other))
+    first, second = (torch.exp(highest - higher).nan_to_num() for highest, _, _ in (one, other))
     return higher, first * one[1] + second * other[1], first * one[2] + second * other[2]
 
 
@@ -57,11 +60,6 @@ def _merged(one: State, other: State, first: Callable = torch.exp, second: Calla
     higher = one[0].maximum(other[0])
     a, b = first(one[0] - higher), second(other[0] - higher)
     return higher, a * one[1] + b * other[1], a * one[2] + b * other[2]
-
-
-def _divided(one: State, other: State) -> State:
-    higher, total, mixture = merge.reference(one, other)
-    return higher, total, mixture / total
 
 
 merge.mistakes(
@@ -76,9 +74,15 @@ merge.mistakes(
             partial(_merged, first=lambda below: torch.exp(-below), second=lambda below: torch.exp(-below))
         ),
         "the totals shrink, the mixtures do not: both are sums of exponentials relative to an old maximum": (
-            lambda one, other: (*merge.reference(one, other)[:2], one[2] + other[2])
+            lambda one, other: (*_merged(one, other)[:2], one[2] + other[2])
         ),
-        "divided too early: the mixture stays a sum, and is divided by the total once, at the very end": _divided,
+        "divided too early: the mixture stays a sum, and is divided by the total once, at the very end": (
+            lambda one, other: (*(state := _merged(one, other))[:2], state[2] / state[1])
+        ),
+        "two machines without keys give NaN, since −∞ − (−∞) is NaN: together they still have −∞, 0, and 0": _merged,
+        "two machines without keys have a highest score of −∞; yours became a number": (
+            lambda one, other: (merge.reference(one, other)[0].nan_to_num(), *merge.reference(one, other)[1:])
+        ),
     }
 )
 
@@ -147,7 +151,12 @@ band_scores.mistakes(
 
 
 def _features() -> list[tuple[Tensor, Tensor, Tensor]]:
-    return [(randn(n, 3, seed=n).exp(), randn(n, 3, seed=n + 1).exp(), randn(n, 2, seed=n + 2)) for n in (5, 1, 9)]
+    """Also of features so small that q · k is below 1."""
+    sizes = [(5, 1.0), (1, 1.0), (9, 1.0), (4, 0.1)]
+    return [
+        (scale * randn(n, 3, seed=n).exp(), scale * randn(n, 3, seed=n + 1).exp(), randn(n, 2, seed=n + 2))
+        for n, scale in sizes
+    ]
 
 
 @exercise(
@@ -177,6 +186,9 @@ causal_linear.mistakes(
         "the divisor counts later keys, too: it is a sum up to the position, as the mixture is": (
             lambda q, k, v: (q @ k.mT).tril() @ v / (q @ k.sum(dim=0))[:, None]
         ),
+        "a divisor below 1 is raised to 1: small features are as good as large ones, since their weights sum to 1": (
+            lambda q, k, v: (weights := (q @ k.mT).tril()) @ v / weights.sum(dim=1, keepdim=True).clamp(min=1)
+        ),
         "divided by the number of keys: the weights are q_i · k_j, so their sum is the divisor": (
             lambda q, k, v: (q @ k.mT).tril() @ v / torch.arange(1, len(q) + 1)[:, None]
         ),
@@ -195,7 +207,8 @@ causal_linear.mistakes(
 
 def _layouts() -> list[tuple[Tensor, int, int]]:
     strided = torch.tensor([[1, 0, 1, 0], [1, 1, 0, 1], [1, 1, 1, 0], [0, 1, 1, 1]], dtype=torch.bool)
-    return [(strided, 3, 11), (torch.ones(2, 2, dtype=torch.bool), 2, 4), (torch.eye(3, dtype=torch.bool), 2, 6)]
+    ones, eye = torch.ones(2, 2, dtype=torch.bool), torch.eye(3, dtype=torch.bool)
+    return [(strided, 3, 11), (ones, 2, 4), (eye, 2, 6), (~eye, 2, 5)]
 
 
 @exercise(
@@ -224,6 +237,15 @@ block_mask.mistakes(
         "a position does not see itself any more: the diagonal of positions stays": (
             lambda layout, size, n: block_mask.reference(layout, size, n).tril(-1)
         ),
+        "every position sees itself here, but the layout decides: a block that may not read itself has no diagonal": (
+            lambda layout, size, n: block_mask.reference(layout, size, n) | torch.eye(n, dtype=torch.bool)
+        ),
+        "every block reads itself here, but the layout decides: a block may be barred from its own positions": (
+            lambda layout, size, n: block_mask.reference(layout | torch.eye(len(layout), dtype=torch.bool), size, n)
+        ),
+        "the last block is whole here, but the text ends inside it: cut the mask to n × n": (
+            lambda layout, size, n: block_mask.reference(layout, size, size * len(layout))
+        ),
         "the layout is forgotten: this is the mask of dense causal attention": (
             lambda layout, size, n: torch.ones(n, n, dtype=torch.bool).tril()
         ),
@@ -241,7 +263,7 @@ block_mask.mistakes(
 
 
 def _patterns() -> list[tuple[Tensor, int, int]]:
-    return [(layout, size, d) for (layout, size, _), d in zip(_layouts(), (8, 5, 2), strict=True)]
+    return [(layout, size, d) for (layout, size, _), d in zip(_layouts(), (8, 5, 2, 1), strict=True)]
 
 
 @exercise(

@@ -66,20 +66,22 @@ shift.mistakes(
 def _logits_and_p() -> list[tuple[Tensor, float]]:
     flat, sure = [0.1, 0.4, 0.05, 0.25, 0.2], [0.03, 0.02, 0.9, 0.01, 0.04]
     logits = torch.tensor([flat, sure]).log() + torch.tensor([[2.0], [-1.0]])  # a constant changes no probability
-    return [(logits, p) for p in (0.3, 0.6, 0.91, 1.0)]
+    ties = torch.tensor([[1.0, 1.0, 1.0, 1.0], [2.0, 0.0, 2.0, 2.0]])
+    large = torch.tensor([[200.0, 201.0, 199.0]])
+    return [*((logits, p) for p in (0.3, 0.6, 0.91, 1.0)), (ties, 0.5), (large, 0.7)]
 
 
 @exercise(
     cases=_logits_and_p,
     hints=[
-        "Sort with `descending=True`: you get values and places. How much probability stands before each token? A "
-        "cumulative sum counts the token itself as well.",
+        "Sort with `descending=True, stable=True`: you get values and places, equal ones in their old order. How much "
+        "probability stands before each token? A cumulative sum counts the token itself as well.",
         "A token goes where the sum before it is p or more. `scatter` carries the decision back to the old order; "
         "`masked_fill` with −∞ makes a token impossible.",
     ],
 )
 def top_p(logits: Tensor, p: float) -> Tensor:
-    ordered, places = logits.sort(dim=-1, descending=True)
+    ordered, places = logits.sort(dim=-1, descending=True, stable=True)
     probabilities = ordered.softmax(dim=-1)
     before = probabilities.cumsum(dim=-1) - probabilities
     drop = torch.zeros_like(logits, dtype=torch.bool).scatter(-1, places, before >= p)
@@ -92,12 +94,20 @@ def _kept(
     """Keeps what `where(each, total, p)` says of the sorted probabilities (or logits) and their cumulative sum."""
 
     def wrong(logits: Tensor, p: float) -> Tensor:
-        each, places = logits.sort(dim=-1, descending=descending)
+        each, places = logits.sort(dim=-1, descending=descending, stable=True)
         each = each.softmax(dim=-1) if softmax else each
         keeps = where(each, each.cumsum(dim=-1), p)
         return logits.masked_fill(~torch.zeros_like(keeps).scatter(-1, places, keeps), -torch.inf)
 
     return wrong
+
+
+def _exponentials(logits: Tensor, p: float, *, drop: Callable[[Tensor, float], Tensor]) -> Tensor:
+    """A right rule with probabilities by hand, which are NaN where exp overflows."""
+    ordered, places = logits.sort(dim=-1, descending=True, stable=True)
+    probabilities = ordered.exp() / ordered.exp().sum(dim=-1, keepdim=True)
+    dropped = drop(probabilities.cumsum(dim=-1) - probabilities, p)
+    return logits.masked_fill(torch.zeros_like(dropped).scatter(-1, places, dropped), -torch.inf)
 
 
 top_p.mistakes(
@@ -121,6 +131,20 @@ top_p.mistakes(
         ),
         "the right tokens, in sorted order: a token is known by its place, so put each back into its own": (
             lambda logits, p: top_p.reference(logits, p).sort(dim=-1, descending=True).values
+        ),
+        "tokens as probable as the last one kept stay, too, which can be too many: cut by place, not by value": (
+            lambda logits, p: logits.masked_fill(
+                logits < top_p.reference(logits, p).nan_to_num(neginf=torch.inf).amin(dim=-1, keepdim=True), -torch.inf
+            )
+        ),
+        "where the sum is exactly p it is enough: a token goes when the sum before it is p or more": (
+            _kept(lambda each, total, p: total - each <= p)
+        ),
+        "exp overflows at large logits, and NaN drops nothing: subtract the row's largest first, as softmax does": (
+            partial(_exponentials, drop=lambda before, p: before >= p)
+        ),
+        "exp overflows at large logits, and NaN keeps nothing: subtract the row's largest first, as softmax does": (
+            partial(_exponentials, drop=lambda before, p: ~(before < p))
         ),
         "this keeps every token with a probability of p or more: p bounds the sum of those that stay": (
             _kept(lambda each, total, p: each >= p)

@@ -10,12 +10,13 @@ import torch
 from torch import Tensor
 
 from tfbook.course.exercises.engine import exercise, randn
+from tfbook.course.exercises.extremes import BY_HAND, FILLED, Softmax, with_scores
 
 # ---- waves -------------------------------------------------------------------------------------------------------
 
 
 def _positions_and_widths() -> list[tuple[Tensor, int]]:
-    return [(torch.tensor([0.0, 1.0, 2.0, 3.0]), 8), (torch.tensor([20.0, 7.0]), 6)]
+    return [(torch.tensor([0.0, 1.0, 2.0, 3.0]), 8), (torch.tensor([100.0, 7.0]), 6), (torch.tensor([5.0]), 2)]
 
 
 @exercise(
@@ -76,7 +77,7 @@ waves.mistakes(
         "one position too far: positions count from 0, and all angles of position 0 are 0": (
             lambda positions, d_model: waves.reference(positions + 1, d_model)
         ),
-        "you counted the rows: `positions` says where each one stands, and the second case begins at 20": (
+        "you counted the rows: `positions` says where each one stands, and the second case begins at 100": (
             lambda positions, d_model: waves.reference(torch.arange(len(positions)).float(), d_model)
         ),
         "the angles are in radians already: nothing here is a degree": (
@@ -93,7 +94,7 @@ def _heads_and_positions() -> list[tuple[Tensor, Tensor]]:
     # as many heads as positions and pairs, so that a wrong axis gives a wrong number and not an error about shapes
     return [
         (randn(2, 3, 3, 6, seed=1), torch.tensor([0.0, 1.0, 2.0])),
-        (randn(1, 2, 2, 4, seed=2), torch.tensor([9.0, 4.0])),
+        (randn(1, 2, 2, 4, seed=2), torch.tensor([100.0, 4.0])),
     ]
 
 
@@ -164,7 +165,7 @@ rotary.mistakes(
         "the angles lie along the heads: head 1 is turned as position 1; all heads share the angles of a position": (
             lambda x, positions: rotary.reference(x.transpose(1, 2), positions).transpose(1, 2)
         ),
-        "you counted the vectors: `positions` says where each one stands, and the second case begins at 9": (
+        "you counted the vectors: `positions` says where each one stands, and the second case begins at 100": (
             lambda x, positions: rotary.reference(x, torch.arange(len(positions)).float())
         ),
         "all pairs turn at the same speed: θ_i = 10000^(−2i / d_head) falls with i": partial(_turned, steepness=0.0),
@@ -183,7 +184,7 @@ rotary.mistakes(
 
 def _matrices_and_heads() -> list[tuple[Tensor, int]]:
     # with a d_head of 4 the right order would be its own inverse
-    return [(randn(12, 12, seed=3), 2), (randn(24, 24, seed=4), 3)]
+    return [(randn(12, 12, seed=3), 2), (randn(24, 24, seed=4), 3), (randn(12, 24, seed=11), 2)]
 
 
 @exercise(
@@ -229,7 +230,7 @@ pair_up.mistakes(
 
 
 def _scores() -> list[tuple[Tensor]]:
-    return [(randn(2, 4, 3, 3, seed=5),), (randn(1, 2, 2, 5, seed=6),)]
+    return [(randn(2, 4, 3, 3, seed=5),), (randn(1, 2, 2, 5, seed=6),), (randn(1, 16, 1, 3, seed=7),)]
 
 
 @exercise(
@@ -284,6 +285,12 @@ alibi_bias.mistakes(
         "2^−1, 2^−2, … are the slopes of 8 heads; with h heads the exponents are 8/h, 16/h, …, 8": (
             lambda scores: -_slopes(scores, of=8) * _ahead(scores).abs()
         ),
+        "8 / heads is not a whole number with 16 heads: divide with /, not with //": (
+            lambda scores: (
+                -(2.0 ** (-(8 // scores.shape[1]) * torch.arange(1, scores.shape[1] + 1)))[:, None, None]
+                * _ahead(scores).abs()
+            )
+        ),
         "the first slope is 1: your heads count from 0, and the exponents begin at 8/h": (
             lambda scores: alibi_bias.reference(scores) * 2 ** (8 / scores.shape[1])
         ),
@@ -311,7 +318,11 @@ alibi_bias.mistakes(
 
 
 def _queries_and_tables() -> list[tuple[Tensor, Tensor]]:
-    return [(randn(2, 2, 5, 4, seed=7), randn(5, 4, seed=8)), (randn(1, 3, 4, 2, seed=9), randn(3, 2, seed=10))]
+    sizes = [(2, 2, 5, 4, 2), (1, 3, 4, 2, 1), (1, 1, 2, 3, 3)]  # batch, head, time, d_head, reach
+    return [
+        (randn(b, h, t, d, seed=7 + 2 * i), randn(2 * reach + 1, d, seed=8 + 2 * i))
+        for i, (b, h, t, d, reach) in enumerate(sizes)
+    ]
 
 
 @exercise(
@@ -468,12 +479,18 @@ def _turn(x: Tensor, start: int = 0) -> Tensor:
     return rotary.reference(x, torch.arange(start, start + x.shape[2], dtype=torch.float32))
 
 
-def _newest_and_past() -> list[tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Turn]]:
+def _newest_and_past() -> list[tuple[object, ...]]:
     def inputs(batch: int, heads: int, past: int, new: int, seed: int) -> tuple[Tensor, ...]:
         sizes = (new, new, new, past, past)
         return tuple(randn(batch, heads, size, 4, seed=seed + i) for i, size in enumerate(sizes))
 
-    return [(*inputs(2, 2, past, new, 10 * past + 20), _turn) for past, new in ((0, 3), (3, 1), (4, 2))]
+    extreme = torch.tensor([[-40.0, -41.0, -90.0, -90.0], [-2000.0, -2001.0, -2002.0, 5.0], [200.0, 199.0, 5.0, 4.0]])
+    q, keys = with_scores(extreme[None, None])
+    values = randn(1, 1, 4, 4, seed=70)
+    return [
+        *((*inputs(2, 2, past, new, 10 * past + 20), _turn) for past, new in ((0, 3), (3, 1), (4, 2))),
+        (q, keys[:, :, 1:], values[:, :, 1:], keys[:, :, :1], values[:, :, :1], lambda x, start=0: x),
+    ]
 
 
 @exercise(
@@ -525,6 +542,13 @@ def _under_square_mask(
     return torch.softmax(scores, dim=-1) @ v, k, v
 
 
+def _weighed(q: Tensor, k: Tensor, v: Tensor, past_k: Tensor, past_v: Tensor, turn: Turn, *, weigh: Softmax) -> Step:
+    start = past_k.shape[2]
+    k, v = torch.cat([past_k, turn(k, start)], dim=2), torch.cat([past_v, v], dim=2)
+    seen = torch.ones(q.shape[2], k.shape[2], dtype=torch.bool).tril(start)
+    return weigh(turn(q, start) @ k.mT / math.sqrt(q.shape[-1]), seen) @ v, k, v
+
+
 attend_with_past.mistakes(
     {
         "one position too far: positions count from 0, so behind 5 kept words the newest stands at 5": (
@@ -556,4 +580,5 @@ attend_with_past.mistakes(
             partial(_under_square_mask, placed=False)
         ),
     }
+    | {message: partial(_weighed, weigh=weigh) for message, weigh in (FILLED | BY_HAND).items()}
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from functools import partial
 
 import torch
@@ -10,6 +11,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from tfbook.course.exercises.engine import exercise, randn
+from tfbook.course.exercises.extremes import unshifted, with_scores
 
 # ---- the cosine score --------------------------------------------------------------------------------------------
 
@@ -18,7 +20,7 @@ def _directions() -> list[tuple[Tensor, Tensor, float]]:
     # as many sentences as keys and entries, so that a wrong axis gives a wrong number and not an error about shapes
     return [
         (3 * randn(3, 3, seed=1), randn(3, 3, 3, seed=2), 5.0),
-        (randn(1, 4, seed=3), randn(1, 6, 4, seed=4), 0.5),
+        (0.2 * randn(1, 4, seed=3), 0.3 * randn(1, 6, 4, seed=4), 0.5),  # shorter than 1
     ]
 
 
@@ -47,6 +49,18 @@ cosine_score.mistakes(
         ),
         "the sharpness is missing: with scores between −1 and 1 no softmax gets sharp": (
             lambda query, keys, sharpness: cosine_score.reference(query, keys, 1.0)
+        ),
+        "lengths below 1 are raised to 1, so short vectors count less: to guard against 0 clamp far lower": (
+            lambda q, k, sharpness: (
+                sharpness * torch.einsum("bd,bkd->bk", *(x / x.norm(dim=-1, keepdim=True).clamp(min=1) for x in (q, k)))
+            )
+        ),
+        "a divisor below 1 is raised to 1, so short vectors count less: to guard against 0 clamp far lower": (
+            lambda q, k, sharpness: (
+                sharpness
+                * torch.einsum("bd,bkd->bk", q, k)
+                / (q.norm(dim=-1, keepdim=True) * k.norm(dim=-1)).clamp(min=1)
+            )
         ),
         "you took lengths along the axis of the keys: each key has its own length, over its entries (dim −1)": (
             lambda q, k, sharpness: sharpness * torch.einsum("bd,bkd->bk", F.normalize(q), F.normalize(k, dim=1))
@@ -136,7 +150,8 @@ scaled_dot_score.mistakes(
 
 def _lookups() -> list[tuple[Tensor, Tensor, float]]:
     scores, values = randn(3, 4, seed=15), randn(4, 2, seed=16)
-    return [(scores, values, 1.0), (scores, values, 0.2), (scores, values, 0.0)]
+    close = torch.tensor([[0.0, 1e-20, -1.0, -2.0], [-3.0, 1e-20, 0.0, -1.0]])
+    return [*((scores, values, temperature) for temperature in (1.0, 0.2, 0.01, 0.0)), (close, values, 0.0)]
 
 
 @exercise(
@@ -152,10 +167,9 @@ def soft_lookup(scores: Tensor, values: Tensor, temperature: float) -> Tensor:
     return torch.softmax(scores / temperature, dim=-1) @ values
 
 
-def _divided_weights(scores: Tensor, values: Tensor, temperature: float) -> Tensor:
-    if temperature == 0:
-        return values[scores.argmax(dim=-1)]
-    return torch.softmax(scores, dim=-1) / temperature @ values
+def _warm(scores: Tensor, values: Tensor, temperature: float, *, weigh: Callable[[Tensor, float], Tensor]) -> Tensor:
+    """Right at temperature 0, and elsewhere with the weights `weigh(scores, temperature)`."""
+    return soft_lookup.reference(scores, values, 0.0) if temperature == 0 else weigh(scores, temperature) @ values
 
 
 soft_lookup.mistakes(
@@ -169,8 +183,15 @@ soft_lookup.mistakes(
         "this takes the best value at every temperature: nothing soft is left": (
             lambda scores, values, temperature: values[scores.argmax(dim=-1)]
         ),
-        "the temperature belongs inside: divide the scores before the softmax, "
-        "not the weights after it": _divided_weights,
+        "the temperature belongs inside: divide the scores before the softmax, not the weights after it": (
+            partial(_warm, weigh=lambda scores, temperature: torch.softmax(scores, dim=-1) / temperature)
+        ),
+        "a temperature that is a little above 0 is not 0: two scores that are close enough still share the weight": (
+            lambda scores, values, temperature: torch.softmax(scores / max(temperature, 0.01), dim=-1) @ values
+        ),
+        "at low temperatures exp overflows: subtract the row's largest score first, as torch.softmax does": (
+            partial(_warm, weigh=lambda scores, temperature: unshifted(scores / temperature, torch.tensor(True)))
+        ),
     }
 )
 
@@ -179,7 +200,7 @@ soft_lookup.mistakes(
 
 
 def _gaps() -> list[tuple[Tensor, float]]:
-    return [(torch.tensor([1.0, 2.0, 8.0]), 0.9), (torch.tensor([0.5, 3.0]), 0.99)]
+    return [(torch.tensor([1.0, 2.0, 8.0]), 0.9), (torch.tensor([0.5, 3.0]), 0.99), (torch.tensor([0.01]), 0.51)]
 
 
 @exercise(
@@ -276,7 +297,11 @@ which_score.mistakes(
 
 def _attention_inputs() -> list[tuple[Tensor, ...]]:
     sizes = [(2, 3, 8, 4), (1, 2, 5, 16)]  # batch, query, key, d
-    return [(randn(b, q, d, seed=17), randn(b, k, d, seed=18), randn(b, k, 3, seed=19)) for b, q, k, d in sizes]
+    large = with_scores(torch.tensor([[[2000.0, 1999.0, 1998.0], [-2000.0, -2001.0, -2002.0]]]))
+    return [
+        *((randn(b, q, d, seed=17), randn(b, k, d, seed=18), randn(b, k, 3, seed=19)) for b, q, k, d in sizes),
+        (*large, randn(1, 3, 3, seed=20)),
+    ]
 
 
 @exercise(
@@ -309,6 +334,9 @@ attend.mistakes(
         ),
         "the width it is, but its root: 1/d makes the weights nearly even at large d": (
             lambda query, keys, values: torch.softmax(query @ keys.mT / query.shape[-1], dim=-1) @ values
+        ),
+        "the scale is right, but exp overflows at large scores: subtract the row's largest first, as softmax does": (
+            lambda query, keys, values: unshifted(scaled_dot_score.reference(query, keys), torch.tensor(True)) @ values
         ),
         "the softmax runs over the queries: the weights of one query over its keys should sum to 1": (
             lambda query, keys, values: torch.softmax(query @ keys.mT / math.sqrt(query.shape[-1]), dim=1) @ values

@@ -10,13 +10,14 @@ import torch
 from torch import Tensor
 
 from tfbook.course.exercises.engine import exercise, randn
+from tfbook.course.exercises.extremes import BY_HAND, FILLED, Softmax, extreme_scores, with_scores
 
 # ---- the mask of the padding -------------------------------------------------------------------------------------
 
 
 def _lengths() -> list[tuple[Tensor, int]]:
     # as many sequences as positions, so that a mask with its axes in the wrong place raises no error
-    return [(torch.tensor([3, 1, 4, 2]), 4), (torch.tensor([2, 0, 3]), 3)]
+    return [(torch.tensor([3, 1, 4, 2]), 4), (torch.tensor([2, 0, 3]), 3), (torch.tensor([2, 1, 3, 0]), 4)]
 
 
 @exercise(
@@ -46,6 +47,9 @@ mask_from_lengths.mistakes(
         "one position too many: positions count from 0, so the last word of 3 stands at 2 and position 3 is padding": (
             lambda lengths, size: mask_from_lengths.reference(lengths + 1, size)
         ),
+        "the mask is as wide as the longest sequence, but the batch can be wider: `size` says how wide": (
+            lambda lengths, size: mask_from_lengths.reference(lengths, int(lengths.max()))
+        ),
         "this masks padded queries and lets everyone read the padding: the positions belong to the last axis, "
         "the keys": lambda lengths, size: mask_from_lengths.reference(lengths, size).mT,
         "padded queries are blocked as well; leave them alone: nobody reads their outputs, and the loss drops them": (
@@ -62,9 +66,9 @@ mask_from_lengths.mistakes(
 
 
 def _look_back(x: Tensor) -> Tensor:
-    """Attention to the positions so far, within each head: (batch, head, time, d_head) to the same shape."""
-    time = x.shape[-2]
-    scores = x @ x.mT / math.sqrt(x.shape[-1])
+    """Attention to the positions so far, sharper from head to head: (batch, head, time, d_head) to the same shape."""
+    heads, time, d_head = x.shape[-3:]
+    scores = torch.arange(1, heads + 1)[:, None, None] * (x @ x.mT) / math.sqrt(d_head)
     later = torch.ones(time, time, dtype=torch.bool, device=x.device).triu(1)
     return scores.masked_fill(later, -torch.inf).softmax(dim=-1) @ x
 
@@ -100,6 +104,12 @@ attend_per_head.mistakes(
         "which must be (time, d_head)": lambda x, heads, attend: attend(x.unflatten(2, (heads, -1))).reshape(x.shape),
         "each head took every heads-th entry of the width; a head is a piece of neighbours: view as (heads, d_head)": (
             lambda x, heads, attend: attend(x.unflatten(2, (-1, heads)).movedim(-1, 1)).movedim(1, -1).flatten(2)
+        ),
+        "`attend` is called once per head: one call gets all of them, shaped (batch, head, time, d_head)": (
+            lambda x, heads, attend: torch.cat([attend(head[:, None])[:, 0] for head in x.chunk(heads, dim=-1)], dim=-1)
+        ),
+        "`attend` is called once per head, without an axis for heads: one call gets all, (batch, head, time, d_head)": (
+            lambda x, heads, attend: torch.cat([attend(head) for head in x.chunk(heads, dim=-1)], dim=-1)
         ),
         "heads is how many there are, not how wide each is: its width is d_model // heads": (
             lambda x, heads, attend: attend_per_head.reference(x, x.shape[-1] // heads, attend)
@@ -164,7 +174,12 @@ def _queries_keys_and_values() -> list[tuple[Tensor, ...]]:
         return randn(2, queries, 5, seed=seed), randn(2, 4, 5, seed=seed + 1), randn(2, 4, 5, seed=seed + 2)
 
     mask = torch.tensor([[True, True, True, False], [True, True, False, False]])
-    return [(*inputs(3, 3), mask), (*inputs(4, 6), mask)]
+    extreme, allowed = extreme_scores()
+    return [
+        (*inputs(3, 3), mask),
+        (*inputs(4, 6), mask),
+        (*with_scores(extreme[None]), randn(1, 3, 4, seed=9), allowed[None]),
+    ]
 
 
 @exercise(
@@ -182,6 +197,10 @@ def cross_attention(query: Tensor, keys: Tensor, values: Tensor, mask: Tensor) -
 
 def _scaled(query: Tensor, keys: Tensor) -> Tensor:
     return query @ keys.mT / math.sqrt(query.shape[-1])
+
+
+def _crossed(query: Tensor, keys: Tensor, values: Tensor, mask: Tensor, *, weigh: Softmax) -> Tensor:
+    return weigh(_scaled(query, keys), mask[:, None]) @ values
 
 
 cross_attention.mistakes(
@@ -214,6 +233,7 @@ cross_attention.mistakes(
             lambda q, k, v, mask: (_scaled(q, k) * mask[:, None]).softmax(dim=-1) @ v
         ),
     }
+    | {message: partial(_crossed, weigh=weigh) for message, weigh in (FILLED | BY_HAND).items()}
 )
 
 
@@ -223,7 +243,7 @@ cross_attention.mistakes(
 def _heads_to_remove() -> list[tuple[Tensor, Tensor, list[int]]]:
     return [
         (randn(2, 4, 3, 2, seed=9), randn(8, 8, seed=10), [1]),
-        (randn(1, 4, 2, 2, seed=11), randn(8, 8, seed=12), [0, 2, 3]),
+        (randn(1, 4, 2, 2, seed=11), randn(8, 8, seed=12), [3, 0, 2]),
     ]
 
 
@@ -287,7 +307,8 @@ prune_heads.mistakes(
 def _masks_and_depths() -> list[tuple[Tensor, int]]:
     ones = torch.ones(6, 6, dtype=torch.bool)
     band, strict, causal = ones.tril().triu(-1), ones.tril(-1), ones.tril()
-    return [(band, 1), (band, 3), (strict, 2), (causal, 4), (ones.tril(-1).triu(-2), 2)]
+    ring = torch.eye(6, dtype=torch.bool).roll(1, dims=0)  # each reads the one before, and the first the last
+    return [(band, 1), (band, 3), (strict, 2), (causal, 4), (ones.tril(-1).triu(-2), 2), (ring, 3), (strict, 7)]
 
 
 @exercise(
@@ -335,7 +356,11 @@ reach.mistakes(
 def _one_head_of_each() -> list[tuple[Tensor, ...]]:
     padded = torch.tensor([[True, True, True, False], [True, True, False, False]])[:, None]
     causal = torch.ones(4, 4, dtype=torch.bool).tril()
-    return [(*(randn(2, 4, 3, seed=seed + i) for i in range(3)), mask) for seed, mask in ((13, padded), (16, causal))]
+    extreme, allowed = extreme_scores()
+    return [
+        *((*(randn(2, 4, 3, seed=seed + i) for i in range(3)), mask) for seed, mask in ((13, padded), (16, causal))),
+        (*with_scores(extreme[None]), randn(1, 3, 4, seed=19), allowed[None, None]),
+    ]
 
 
 @exercise(
@@ -359,6 +384,11 @@ def _(q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
     return output, weights
 
 
+def _recorded(q: Tensor, k: Tensor, v: Tensor, mask: Tensor, *, weigh: Softmax) -> tuple[Tensor, Tensor]:
+    weights = weigh(_scaled(q, k), mask)
+    return weights @ v, weights
+
+
 attend_and_record.mistakes(
     {
         "the picture now agrees with the output, but both are wrong: the output was masked, and is no longer": (
@@ -379,16 +409,21 @@ attend_and_record.mistakes(
             lambda q, k, v, mask: attend_and_record.reference(q, k, v, ~mask)
         ),
     }
+    | {message: partial(_recorded, weigh=weigh) for message, weigh in (FILLED | BY_HAND).items()}
 )
 
 
 # ---- find the bug: the leak --------------------------------------------------------------------------------------
 
 
-def _heads_that_look_back() -> list[tuple[Tensor, Tensor, Tensor]]:
+def _heads_that_look_back() -> list[tuple[Tensor, ...]]:
+    extreme = torch.tensor([[-40.0, -90.0, -90.0], [-2000.0, -2001.0, 5.0], [200.0, 199.0, 198.0]])
     return [
-        tuple(randn(batch, heads, 4, 2, seed=seed + i) for i in range(3))
-        for batch, heads, seed in ((2, 2, 20), (1, 3, 23))
+        *(
+            tuple(randn(batch, heads, 4, 2, seed=seed + i) for i in range(3))
+            for batch, heads, seed in ((2, 2, 20), (1, 3, 23))
+        ),
+        (*with_scores(extreme.expand(1, 2, -1, -1)), randn(1, 2, 3, 4, seed=29)),
     ]
 
 
@@ -418,6 +453,12 @@ def _(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
 
 
 STILL = "and the reshape still mixes heads with positions"
+
+
+def _weighed(q: Tensor, k: Tensor, v: Tensor, *, weigh: Softmax) -> Tensor:
+    time = q.shape[2]
+    weights = weigh(_scaled(q, k), torch.ones(time, time, dtype=torch.bool).tril())
+    return (weights @ v).transpose(1, 2).flatten(2)
 
 
 def _causal(q: Tensor, k: Tensor, v: Tensor, *, diagonal: int = 1, dim: int = -1, merge: bool = True) -> Tensor:
@@ -454,4 +495,5 @@ causal_heads.mistakes(
             partial(_causal, dim=-2, merge=False)
         ),
     }
+    | {message: partial(_weighed, weigh=weigh) for message, weigh in (FILLED | BY_HAND).items()}
 )

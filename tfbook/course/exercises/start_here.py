@@ -10,7 +10,7 @@ from tfbook.course.exercises.engine import exercise
 
 def _scores() -> list[tuple[Tensor]]:
     small = torch.tensor([[1.0, 2.0, 3.0], [0.0, 0.0, 0.0]])
-    return [(small,), (torch.tensor([[1000.0, 1001.0], [-1000.0, -1002.0], [5.0, -5.0]]),)]
+    return [(small,), (torch.tensor([[1000.0, 1001.0], [-1000.0, -1002.0], [5.0, -5.0], [0.0, 200.0]]),)]
 
 
 @exercise(
@@ -39,6 +39,11 @@ softmax.mistakes(
         "scores of 1000 give NaN: exp overflows; subtract each row's largest score first": (
             lambda scores: scores.exp() / scores.exp().sum(dim=-1, keepdim=True)
         ),
+        "you subtract each row's smallest score, so exp(200) still overflows: subtract the largest": (
+            lambda scores: (
+                (weights := (scores - scores.amin(dim=-1, keepdim=True)).exp()) / weights.sum(dim=-1, keepdim=True)
+            )
+        ),
         "you divide by the sum of the whole matrix: give each row its own, with dim=-1 and keepdim=True": (
             lambda scores: scores.exp() / scores.exp().sum()
         ),
@@ -56,8 +61,8 @@ softmax.mistakes(
 
 
 def _positions() -> list[tuple[Tensor, Tensor]]:
-    three, two = torch.tensor([0.0, 1.0, 5.0]), torch.tensor([2.0, 1.0])
-    return [(three, two), (two, two), (two, three)]
+    three, two, one = torch.tensor([0.0, 1.0, 5.0]), torch.tensor([2.0, 1.0]), torch.tensor([-1.0])
+    return [(three, two), (two, two), (two, three), (one, three)]
 
 
 @exercise(
@@ -92,7 +97,8 @@ distances.mistakes(
 
 def _predictions() -> list[tuple[Tensor, Tensor]]:
     logits = torch.tensor([[2.0, 1.0, 0.0], [0.0, 0.0, 3.0]])
-    return [(logits, torch.tensor([1, 2])), (torch.tensor([[0.0, 200.0], [1.0, 1.0]]), torch.tensor([0, 1]))]
+    large = torch.tensor([[0.0, 200.0], [1.0, 1.0]])
+    return [(logits, torch.tensor([1, 2])), *((large, torch.tensor(target)) for target in ([0, 1], [1, 0]))]
 
 
 @exercise(
@@ -112,6 +118,9 @@ surprise.mistakes(
     {
         "an unlikely letter has an infinite surprise: use log_softmax, not the logarithm of a softmax": (
             lambda logits, target: -torch.softmax(logits, dim=-1)[torch.arange(len(target)), target].log()
+        ),
+        "exp(200) overflows in log Σ exp: torch.logsumexp and torch.log_softmax subtract the row's maximum first": (
+            lambda logits, target: logits.exp().sum(dim=-1).log() - logits[torch.arange(len(target)), target]
         ),
         "the sign is missing: a probability is at most 1, so its logarithm is negative and a surprise is not": (
             lambda logits, target: -surprise.reference(logits, target)

@@ -23,6 +23,8 @@ def _words() -> list[tuple[Words]]:
         ({tuple("banana"): 2, tuple("bandana"): 1},),
         ({tuple("aaab"): 3, tuple("ba"): 4, tuple("c"): 9},),
         ({("lo", "w"): 1, ("n", "e", "w"): 2, ("w", "e"): 2},),
+        ({("a", "c"): 1, ("a", "b"): 1, ("ab", "a"): 1, ("a", "bc"): 1},),  # ties that only the whole pair decides
+        ({},),
     ]
 
 
@@ -65,6 +67,15 @@ counted_pairs.mistakes(
             "counts are right; among pairs of one count the smaller one comes first, or two tokenizers learn different "
             "merges from the same text"
         ): lambda words: _pairs(words).most_common(),
+        "ties are broken by the first token alone: among pairs that begin alike, the smaller second token decides": (
+            lambda words: sorted(_pairs(words).items(), key=lambda item: (-item[1], item[0][0]))
+        ),
+        "ties are broken by the joined string: compare the pairs themselves, in which ('a', 'bc') < ('ab', 'a')": (
+            lambda words: sorted(_pairs(words).items(), key=lambda item: (-item[1], "".join(item[0])))
+        ),
+        "`reverse=True` reverses the ties as well, so the larger pair comes first: sort by the negative count": (
+            lambda words: sorted(_pairs(words).items(), key=lambda item: (item[1], item[0]), reverse=True)
+        ),
         "the order within a pair counts: 'an' and 'na' are two pairs": (
             lambda words: _sorted(_pairs(words, lambda word: ((min(pair), max(pair)) for pair in pairwise(word))))
         ),
@@ -90,6 +101,8 @@ def _word_pair_and_token() -> list[tuple[list[int], tuple[int, int], int]]:
         ([7, 7, 7, 4, 7, 7, 7, 7], (7, 7), 8),
         ([5, 3, 3, 5, 6], (3, 5), 7),
         ([1, 2], (2, 1), 3),
+        ([1, 21, 11, 2, 1, 2], (1, 2), 5),  # the digits of 1 2 also stand in 1 21 and in 11 2
+        ([], (1, 2), 3),
     ]
 
 
@@ -126,6 +139,12 @@ def _merged_once(word: list[Any], pair: tuple[Any, Any], token: Any) -> list[Any
     return list(word)
 
 
+def _replaced(word: list[int], pair: tuple[int, int], token: int, *, pad: str) -> list[int]:
+    """Merges in the text of the ids, each with its neighbors' spaces when padded."""
+    text = pad + " ".join(map(str, word)) + pad
+    return [*map(int, text.replace(f"{pad}{pair[0]} {pair[1]}{pad}", f"{pad}{token}{pad}").split())]
+
+
 def _merged_from_the_right(word: list[Any], pair: tuple[Any, Any], token: Any) -> list[Any]:
     return _merged(word[::-1], [pair[::-1]], token, stop=len(word))[::-1]
 
@@ -143,6 +162,11 @@ merged.mistakes(
         "the order of the two counts: (3, 5) is merged where 3 comes first": (
             lambda word, pair, token: _merged(word, [pair, pair[::-1]], token, stop=len(word))
         ),
+        "replacing text joins digits of other ids: '1 2' also stands in '11 2' and in '1 21'; compare the ids": (
+            partial(_replaced, pad="")
+        ),
+        "with a space around each id the pair is found as a whole, but two pairs in a row share a space, "
+        "and the second is missed": partial(_replaced, pad=" "),
         "the token takes the place of two neighbours together, not of each of them wherever it stands": (
             lambda word, pair, token: [token if old in pair else old for old in word]
         ),
@@ -160,6 +184,9 @@ def _texts_and_merges() -> list[tuple[str, list[Pair]]]:
         ("low low lower lowest newer wider", []),
         ("low low lower lowest newer wider", [("l", "o"), ("lo", "w"), ("e", "r")]),
         ("aaa aaa ab ab ab", [("a", "a")]),
+        ("ac ab", []),  # ties that only the whole pair decides
+        ("aba abc", [("b", "c"), ("a", "b")]),
+        ("ban ban xy", [("b", "a"), ("a", "n")]),  # no a is left for the second merge
     ]
 
 
@@ -194,6 +221,17 @@ def _split(text: str, merges: list[Pair]) -> Counter[tuple[str, ...]]:
     return Counter(tuple(encoded.reference(list(word), merges)) for word in text.split())
 
 
+def _spelled(word: Iterable[str], merges: list[Pair]) -> str:
+    """The tokens of a word with a space between any two, merged by replacing text."""
+    return reduce(lambda text, pair: text.replace(" ".join(pair), "".join(pair)), merges, " ".join(word))
+
+
+def _most_frequent(text: str, merges: list[Pair], *, key: Callable[[Pair], str]) -> Pair:
+    """Where several are, the one whose `key` is smallest, and of those the first."""
+    counts = _pairs(_split(text, merges))
+    return min(counts, key=lambda pair: (-counts[pair], key(pair)))
+
+
 next_merge.mistakes(
     {
         "this is the first merge of the text: apply the merges so far before you count": (
@@ -201,6 +239,20 @@ next_merge.mistakes(
         ),
         "right but for ties: among pairs that are equally frequent the smaller one wins, not the one met first": (
             lambda text, merges: _pairs(_split(text, merges)).most_common()[0][0]
+        ),
+        "ties are broken by the first token alone: among pairs that begin alike, the smaller second token decides": (
+            partial(_most_frequent, key=lambda pair: pair[0])
+        ),
+        "ties are broken by the joined string: compare the pairs themselves, in which ('a', 'bc') < ('ab', 'a')": (
+            partial(_most_frequent, key="".join)
+        ),
+        "among pairs that are equally frequent the larger one wins here; it should be the smaller one": (
+            lambda text, merges: max((times, pair) for pair, times in _pairs(_split(text, merges)).items())[1]
+        ),
+        "replacing text also merges the last letter of a token: in 'ba n' it finds the pair a, n": (
+            lambda text, merges: counted_pairs.reference(
+                Counter(tuple(_spelled(word, merges).split(" ")) for word in text.split())
+            )[0][0]
         ),
         "each different word is counted once; its pairs are as frequent as the word is": (
             lambda text, merges: counted_pairs.reference(dict.fromkeys(_split(text, merges), 1))[0][0]
@@ -230,6 +282,8 @@ def _words_and_merges() -> list[tuple[list[str], list[Pair]]]:
         (list("aaaaa"), [("a", "a"), ("aa", "a"), ("aa", "aa")]),
         (list("cabs"), [("c", "a"), ("a", "b"), ("b", "s")]),
         (list("xyz"), dance),
+        (list("a"), dance),
+        (list("ab"), []),
     ]
 
 
@@ -291,9 +345,7 @@ encoded.mistakes(
         (
             "str.replace knows no tokens: in 'ca b' it finds the pair a, b, though a is only the last letter of the "
             "token 'ca'"
-        ): lambda word, merges: reduce(
-            lambda text, pair: text.replace(" ".join(pair), "".join(pair)), merges, " ".join(word)
-        ).split(" "),
+        ): lambda word, merges: _spelled(word, merges).split(" "),
         "a merge is made from the right; of three equal tokens the first two become one": (
             partial(_merge_by_merge, merge=_merged_from_the_right)
         ),
@@ -312,6 +364,7 @@ def _streams() -> list[tuple[list[bytes]]]:
         ([b"a", b"\xff", b"b", robot[:2], b"c"],),
         ([b"end ", robot[:3]],),
         ([b"\xff" + robot[:2], robot[2:]],),
+        ([b"", robot[:3], b"", robot[3:]],),
     ]
 
 
@@ -398,6 +451,7 @@ def _spelled_words() -> list[tuple[list[str], str, str]]:
         (["a b a b a b", "ca b", "a ba"], "a", "b"),
         (["a a a a a", "aa a a"], "a", "a"),
         ([". e s", "a e . b", "e . . e"], "e", "."),
+        (["1 21 11 2 1 2", "1"], "1", "2"),
     ]
 
 

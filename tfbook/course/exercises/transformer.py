@@ -195,7 +195,7 @@ pre_norm_block.mistakes(
 
 
 def _steps_width_and_warmup() -> list[tuple[Tensor, int, int]]:
-    return [(torch.arange(12), 16, 4), (torch.tensor([0, 9, 10, 11, 400]), 64, 10)]
+    return [(torch.arange(12), 16, 4), (torch.tensor([0, 9, 10, 11, 400]), 64, 10), (torch.tensor([3, 0]), 4, 1)]
 
 
 @exercise(
@@ -254,7 +254,11 @@ Masks = tuple[Tensor, Tensor, Tensor]
 
 def _source_and_target_lengths() -> list[tuple[Tensor, Tensor]]:
     # as many source as target positions in the first case, so that a mask of the other side raises no error
-    return [(torch.tensor([4, 2, 1]), torch.tensor([2, 4, 3])), (torch.tensor([3, 1]), torch.tensor([2, 5]))]
+    return [
+        (torch.tensor([4, 2, 1]), torch.tensor([2, 4, 3])),
+        (torch.tensor([3, 1]), torch.tensor([2, 5])),
+        (torch.tensor([4, 5]), torch.tensor([1, 1])),
+    ]
 
 
 @exercise(
@@ -345,6 +349,8 @@ def _logits_and_targets() -> list[tuple[Tensor, Tensor, float, int]]:
     return [
         (2 * randn(2, 3, 5, seed=8), torch.tensor([[3, 1, 4], [2, 0, 0]]), 0.1, 0),
         (2 * randn(1, 4, 6, seed=9), torch.tensor([[5, 0, 2, 1]]), 0.3, 1),
+        (torch.tensor([[[0.0, -200.0, -1.0]]]), torch.tensor([[2]]), 0.1, 0),  # probabilities of 0 in float32
+        (torch.tensor([[[200.0, 199.0, 198.0]]]), torch.tensor([[1]]), 0.1, 0),  # exp overflows
     ]
 
 
@@ -362,6 +368,12 @@ def smoothed_loss(logits: Tensor, targets: Tensor, epsilon: float, pad: int) -> 
     right = logp.gather(-1, targets[..., None])[..., 0]
     losses = -(1 - epsilon) * right - epsilon * logp.mean(dim=-1)
     return losses[targets != pad].mean()
+
+
+def _smoothed(logp: Tensor, targets: Tensor, epsilon: float, pad: int) -> Tensor:
+    """The loss from log-probabilities that were found in another way."""
+    right = logp.gather(-1, targets[..., None])[..., 0]
+    return -((1 - epsilon) * right + epsilon * logp.mean(dim=-1))[targets != pad].mean()
 
 
 def _minus(score: Callable[[Tensor, Tensor, float, int], Tensor]) -> Callable[[Tensor, Tensor, float, int], Tensor]:
@@ -410,6 +422,12 @@ smoothed_loss.mistakes(
         "you smoothed what the model says; smooth what it should say: the sum is over log-probabilities": (
             _minus(lambda right, logp, epsilon, pad: ((1 - epsilon) * right.exp() + epsilon / logp.shape[-1]).log())
         ),
+        "a probability can be 0 in float32, and its logarithm is −∞: use log_softmax, not the logarithm of a softmax": (
+            lambda logits, *rest: _smoothed(logits.softmax(dim=-1).log(), *rest)
+        ),
+        "exp(200) overflows in log Σ exp: torch.logsumexp and torch.log_softmax subtract the row's maximum first": (
+            lambda logits, *rest: _smoothed(logits - logits.exp().sum(dim=-1, keepdim=True).log(), *rest)
+        ),
         "padding is counted: the model would be trained to say it": (
             lambda logits, targets, epsilon, pad: smoothed_loss.reference(logits, targets, epsilon, -1)
         ),
@@ -449,6 +467,7 @@ def _beams() -> list[tuple[Tensor, Tensor, int]]:
         inputs([-1.0, -1.2, -3.5], 6, 3, 10),
         inputs([-2.0, -2.1], 4, 2, 11),
         inputs([0.0, -torch.inf, -torch.inf], 5, 3, 12),  # the first step: all beams are the same text, one counts
+        inputs([-1.5, -1.0, -2.5, -2.0], 3, 2, 14),  # fewer texts are kept than there were beams
     ]
 
 
@@ -499,6 +518,9 @@ beam_step.mistakes(
             "each beam keeps one continuation, and in the order of the beams: the best of all, best first, may share a "
             "parent"
         ): partial(_best_of_each, best_first=False),
+        "this keeps as many texts as there were beams: `width` says how many to keep": (
+            lambda scores, logp, width: beam_step.reference(scores, logp, len(scores))
+        ),
         "only the best beam is continued: the others are not lost yet, and may give better texts": _best_beam_alone,
         (
             "what the beams have cost so far is forgotten: a text's log-probability is its beam's plus that of the new "

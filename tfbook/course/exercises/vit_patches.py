@@ -407,6 +407,7 @@ def _read() -> list[tuple[Tensor, Tensor, Tensor, Tensor, Tensor, str]]:
         (several, token, registers, positions, head, "token"),
         (several, token, registers, positions, head, "mean"),
         (randn(1, 3, 4, seed=34), token, registers[:1], randn(4, 4, seed=35), head, "mean"),
+        (randn(2, 3, 4, seed=37), token, registers[:0], randn(4, 4, seed=38), head, "mean"),
     ]
 
 
@@ -416,7 +417,7 @@ def _read() -> list[tuple[Tensor, Tensor, Tensor, Tensor, Tensor, str]]:
         "Write down which vector stands where: token, patches, registers. Which row of `positions` does each patch "
         "get, and which vectors does the mean go over?",
         "Row 0 of `positions` belongs to the token, which has it added as well. And the mean is that of the patches: "
-        "it begins at 1 and ends before the registers.",
+        "it begins at 1 and ends before the registers, if there are any: count the patches.",
     ],
 )
 def classify(patches: Tensor, token: Tensor, registers: Tensor, positions: Tensor, head: Tensor, pool: str) -> Tensor:
@@ -475,6 +476,9 @@ classify.mistakes(
         ),
         "each patch has its row, the token has not; and the mean still goes over the registers": (
             partial(_classified, rows=slice(1, None), read=lambda x, n: x[:, 1:])
+        ),
+        "without registers the mean is over nothing: x[:, 1:-0] is empty, so count from the front, where patches end": (
+            partial(_classified, read=lambda x, n: x[:, 1 : n + 1 - x.shape[1]])
         ),
         "the mean leaves out the first patch as well: patches begin at 1": (
             partial(_classified, read=lambda x, n: x[:, 2 : 1 + n])

@@ -353,6 +353,7 @@ class Schematic:
         left = bounds.center[0] - width / 2
         size = (width / 100, (bounds.bottom - top + 2 * MARGIN) / 100)
         figure = Figure(figsize=size, dpi=100)
+        figure.set_label("schematic")
         figure.set_layout_engine("none")  # whatever the style of the notebook says
         axes = figure.add_axes((0, 0, 1, 1))
         axes.set(xlim=(left, left + width), ylim=(bounds.bottom + MARGIN, top - MARGIN))

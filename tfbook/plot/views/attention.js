@@ -1,39 +1,13 @@
-// The attention view of tfbook. Python writes a static table into a <div class="tfbook-attention">, with names and
-// weights in its data-view, and puts this file behind it; the view then mounts in a shadow root, which hides the table.
-// Nothing is fetched, nothing has an id, so a page may hold as many views as it likes.
+// The attention view: a layer and a head are chosen, and each query's weights are seen as lines and as a matrix.
 
 const BLOCKED = 255; // the byte of a cell that the mask blocks; the others hold hundredths
-const STRONG = 80; // hundredths from which a cell is so dark that its number is white
 const FAINTEST = 2; // hundredths from which a weight has a line
 const ROW = 30; // pixels: height of a row in the matrix and in the drawing of lines
 const REACH = 130; // pixels from the left end of a line to its right end
 
-function mountAttentionViews(css) {
-  for (const host of document.querySelectorAll(".tfbook-attention:not([data-mounted])")) {
-    host.dataset.mounted = "";
-    host.dataset.lmSuppressShortcuts = "true"; // JupyterLab 4.3 takes a key in a list for a command: 2 makes a heading
-    const root = host.attachShadow({ mode: "open" });
-    root.append(make("style", {}, css), attentionView(JSON.parse(host.dataset.view)));
-  }
-}
-
-function make(tag, attributes = {}, ...children) {
-  const element = document.createElement(tag);
-  for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
-  element.append(...children);
-  return element;
-}
-
-function draw(tag, attributes = {}, ...children) {
-  const element = document.createElementNS("http://www.w3.org/2000/svg", tag);
-  for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
-  element.append(...children);
-  return element;
-}
-
-function attentionView(data) {
+function buildView(data) {
   const { layers, heads, queries, keys } = data;
-  const bytes = Uint8Array.from(atob(data.cells), (letter) => letter.charCodeAt(0));
+  const bytes = bytesOf(data.cells);
   const state = { layer: 0, head: heads.length - 1, query: queries.length >> 1 }; // a token with a past to look at
   const size = queries.length * keys.length;
   const weights = {
@@ -43,10 +17,9 @@ function attentionView(data) {
 
   function choose(change) {
     const next = { ...state, ...change };
-    const inside = (value, list) => Math.min(Math.max(value, 0), list.length - 1);
-    state.layer = inside(next.layer, layers);
-    state.head = inside(next.head, heads);
-    state.query = inside(next.query, queries);
+    state.layer = inside(next.layer, layers.length);
+    state.head = inside(next.head, heads.length);
+    state.query = inside(next.query, queries.length);
     for (const part of parts) part.update();
   }
 
@@ -59,32 +32,25 @@ function attentionView(data) {
   ];
   const [top, small, drawing, table, text] = parts.map((part) => part.element);
   const main = make("div", { class: "main" }, drawing, table);
-  main.style.setProperty("--longest", Math.max(...keys.map((key) => shorten(key).length)));
   const view = make("section", { class: "view", "aria-label": "Attention view" }, top, text, main, small);
+  view.style.setProperty("--longest", longest(keys));
   const focus = () => view.querySelector(".chosen button").focus({ preventScroll: true });
+  const step = (name, by) => () => {
+    choose({ [name]: state[name] + by });
+    focus();
+  };
   main.addEventListener("click", focus);
   small.addEventListener("click", focus);
-  main.addEventListener("keydown", (event) => {
-    if (move(event, state, queries, choose)) focus();
+  onKeys(main, {
+    ArrowUp: step("query", -1),
+    ArrowDown: step("query", 1),
+    Home: step("query", -Infinity),
+    End: step("query", Infinity),
+    ArrowLeft: step("head", -1),
+    ArrowRight: step("head", 1),
   });
   choose({});
   return view;
-}
-
-function move(event, state, queries, choose) {
-  const changes = {
-    ArrowUp: { query: state.query - 1 },
-    ArrowDown: { query: state.query + 1 },
-    Home: { query: 0 },
-    End: { query: queries.length - 1 },
-    ArrowLeft: { head: state.head - 1 },
-    ArrowRight: { head: state.head + 1 },
-  };
-  const change = changes[event.key];
-  if (!change || event.altKey || event.ctrlKey || event.metaKey) return false;
-  event.preventDefault();
-  choose(change);
-  return true;
 }
 
 // ---- the parts: each has an element and an update() that brings it in step with the state ----
@@ -121,15 +87,12 @@ function summary({ layers, heads, queries, keys }, state, weights) {
 }
 
 function matrix({ queries, keys }, state, weights, choose) {
-  const columns = keys.map((key) => make("th", { scope: "col", title: key }, make("span", {}, shorten(key))));
   const buttons = queries.map((query) => make("button", { type: "button", title: query }, shorten(query)));
   const cells = queries.map((query) => keys.map((key) => make("td", { title: `${query} → ${key}` })));
   const rows = queries.map((_, query) =>
     make("tr", {}, make("th", { scope: "row" }, buttons[query]), ...cells[query]),
   );
   const corner = make("td", { class: "corner" }, "query ↓ key →");
-  const table = make("table", keys.some((key) => key.length > 4) ? { class: "tilted" } : {});
-  table.append(make("thead", {}, make("tr", {}, corner, ...columns)), make("tbody", {}, ...rows));
   rows.forEach((row, query) => row.addEventListener("click", () => choose({ query })));
 
   const update = () => {
@@ -142,12 +105,12 @@ function matrix({ queries, keys }, state, weights, choose) {
       cells[query].forEach((cell, key) => paint(cell, row[key]));
     });
   };
-  return { element: make("div", { class: "matrix" }, table), update };
+  return { element: matrixOf(keys, corner, rows, longest(keys) > 4), update };
 }
 
 function paint(cell, byte) {
   const blocked = byte === BLOCKED;
-  cell.className = blocked ? "blocked" : byte >= STRONG ? "strong" : "";
+  cell.className = blocked ? "blocked" : "";
   cell.textContent = blocked ? "–" : number(byte);
   cell.style.setProperty("--weight", blocked ? 0 : byte / 100);
 }
@@ -167,7 +130,7 @@ function lines({ queries, keys }, state, weights, choose) {
   const numbers = keys.map((_, key) => label(right + 8, y(key, keys), "", { class: "number" }));
   const tokens = keys.map((key, i) => label(right + 46, y(i, keys), shorten(key)));
   const titles = [label(left - 8, ROW / 2, "query", { class: "query title" })];
-  titles.push(label(right + 46, ROW / 2, "key", { class: "title" }));
+  titles.push(label(right + 46, ROW / 2, "key", { class: "key title" }));
   element.append(curves, ...titles, ...names, ...numbers, ...tokens);
 
   const curve = (query, key, byte) => {
@@ -200,7 +163,7 @@ function overview({ layers, heads, queries, keys }, state, weights, choose) {
     const canvas = make("canvas", { width: keys.length, height: queries.length });
     const image = new ImageData(keys.length, queries.length);
     weights.map(layer, head).forEach((byte, cell) => {
-      image.data.set(byte === BLOCKED ? [128, 128, 128, 70] : [31, 95, 191, 2.55 * byte], 4 * cell);
+      image.data.set(byte === BLOCKED ? [128, 128, 128, 70] : [160, 60, 148, 2.55 * byte], 4 * cell);
     });
     canvas.getContext("2d").putImageData(image, 0, 0);
     canvas.title = `layer ${layers[layer]}, head ${heads[head]}`;
@@ -226,9 +189,4 @@ function overview({ layers, heads, queries, keys }, state, weights, choose) {
 
 function number(byte) {
   return (byte / 100).toFixed(2);
-}
-
-function shorten(token) {
-  const letters = [...token];
-  return letters.length > 11 ? `${letters.slice(0, 10).join("")}…` : token;
 }

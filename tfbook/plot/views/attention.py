@@ -1,23 +1,19 @@
-"""An interactive view of attention weights for notebooks and HTML pages, without network, kernel or widget."""
+"""A view of attention weights in which the reader chooses the layer, the head and the token."""
 
 from __future__ import annotations
 
-import base64
-import html
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from importlib import resources
 
 import torch
 from torch import Tensor
 
 from tfbook.plot.attention import blocked_cells
+from tfbook.plot.views import base
 
 MAX_TOKENS = 64  # queries or keys: a larger matrix is not legible
 MAX_CELLS = 200_000  # one byte each: more would make a notebook large
 BLOCKED_BYTE = 255  # the byte of a cell that the mask blocks; the others hold hundredths, 0 to 100
-COLORED_FROM, WHITE_FROM = 5, 80  # hundredths from which a static cell is colored, and its number white
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,38 +33,19 @@ class AttentionView:
 
     def _repr_html_(self) -> str:
         """A table, and a script that replaces it by the view; without JavaScript the table stays."""
-        data = {
-            "layers": self.layers,
-            "heads": self.heads,
-            "queries": self.queries,
-            "keys": self.keys,
-            "cells": base64.b64encode(self.cells.numpy().tobytes()).decode(),
-        }
-        package = resources.files("tfbook.plot")
-        script, style = ((package / f"explorer.{kind}").read_text(encoding="utf-8") for kind in ("js", "css"))
-        host = f'<div class="tfbook-attention mathjax_ignore" data-view="{html.escape(json.dumps(data))}">'
-        mount = f"<script>(() => {{\n{script}\nmountAttentionViews({json.dumps(style)});\n}})();</script>"
-        return f"{host}\n{self._table()}\n</div>\n{mount}"
+        names = {"layers": self.layers, "heads": self.heads, "queries": self.queries, "keys": self.keys}
+        return base.embed("attention", names | {"cells": base.encoded(self.cells)}, self._table())
 
     def _table(self) -> str:
         """The first layer and the last head as static HTML."""
-        several = len(self.heads) > 1
-        caption = f"Layer {self.layers[0]}, {'mean of the heads' if several else f'head {self.heads[0]}'}"
-        columns = "".join(f"<th>{html.escape(key)}</th>" for key in self.keys)
-        rows = [
-            f"<tr><th>{html.escape(query)}</th>{''.join(map(_static_cell, row))}</tr>"
-            for query, row in zip(self.queries, self.cells[0, -1].tolist(), strict=True)
-        ]
-        lead = f"<p>{html.escape(caption)}: a row for each query, a column for each key.</p>"
-        return "\n".join([lead, "<table>", f"<tr><th></th>{columns}</tr>", *rows, "</table>"])
+        head = "mean of the heads" if len(self.heads) > 1 else f"head {self.heads[0]}"
+        lead = f"Layer {self.layers[0]}, {head}: a row for each query, a column for each key."
+        rows = zip(self.queries, self.cells[0, -1].tolist(), strict=True)
+        return f"{base.paragraph(lead)}\n{base.table(self.keys, ((name, map(_cell, row)) for name, row in rows))}"
 
 
-def _static_cell(hundredths: int) -> str:
-    if hundredths == BLOCKED_BYTE:
-        return "<td>–</td>"
-    ink = ";color:#fff" if hundredths >= WHITE_FROM else ""
-    color = f' style="background:rgba(31,95,191,{hundredths / 100:.2f}){ink}"' if hundredths >= COLORED_FROM else ""
-    return f"<td{color}>{hundredths / 100:.2f}</td>"
+def _cell(byte: int) -> str:
+    return base.cell("–") if byte == BLOCKED_BYTE else base.cell(f"{byte / 100:.2f}", byte / 100)
 
 
 def attention_view(
@@ -126,8 +103,5 @@ def _hundredths(weights: Tensor, blocked: Tensor | None) -> Tensor:
         found = f"{layers} layers × {heads} maps (heads and their mean) × {queries} queries × {keys} keys"
         limits = f"at most {MAX_TOKENS} tokens per side and {MAX_CELLS:,} cells"
         raise ValueError(f"weights holds {found} = {weights.numel():,} cells; {limits} fit on a page: show fewer")
-    if not ((weights > -1e-3) & (weights < 1 + 1e-3)).all():  # not all: NaN fails too
-        found = f"{weights.min():.3g} to {weights.max():.3g}"
-        raise ValueError(f"weights run from {found}; expected 0 to 1, a softmax without dropout")
-    cells = (100 * weights).round().clamp(0, 100).to(torch.uint8)
+    cells = base.hundredths(weights)
     return cells if blocked is None else cells.masked_fill(blocked, BLOCKED_BYTE)

@@ -4,66 +4,35 @@ What the script makes of it is tested in a browser (tests/browser).
 """
 
 import base64
-import json
-from html.parser import HTMLParser
 
 import numpy as np
 import pytest
 import torch
+from html_pages import HOSTILE, Page, needs_nothing
 
-from tfbook.plot import explorer
-from tfbook.plot.explorer import BLOCKED_BYTE, attention_view
+from tfbook.plot.views import attention, attention_view
+from tfbook.plot.views.attention import BLOCKED_BYTE
 
 TOKENS = ["the", "dog", "barks"]
 CAUSAL = torch.ones(3, 3, dtype=torch.bool).tril()
 WEIGHTS = torch.randn(2, 4, 3, 3, generator=torch.Generator().manual_seed(0)).softmax(-1)
 PAST = WEIGHTS.masked_fill(~CAUSAL, 0)
-HOSTILE = ["<script>alert(1)</script>", '"> <b>', "&amp;", "$x$ 😀"]
-
-
-class Page(HTMLParser):
-    """Tags with their attributes, the table's texts row by row, and what stands in the script."""
-
-    def __init__(self, html: str):
-        super().__init__()
-        self.tags: list[tuple[str, dict[str, str | None]]] = []
-        self.rows: list[list[str]] = []
-        self.script = ""
-        self.feed(html)
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append((tag, dict(attrs)))
-        if tag == "tr":
-            self.rows.append([])
-        elif tag in ("th", "td"):
-            self.rows[-1].append("")
-
-    def handle_data(self, data: str) -> None:
-        if self.tags and self.tags[-1][0] == "script":
-            self.script += data
-        elif self.rows and self.tags[-1][0] in ("th", "td") and data.strip():
-            self.rows[-1][-1] += data
-
-    @property
-    def data(self) -> dict[str, list[str]]:
-        """What the script reads."""
-        return json.loads(self.tags[0][1]["data-view"])
-
-    @property
-    def cells(self) -> np.ndarray:
-        """(layer, head, query, key), hundredths."""
-        sizes = [len(self.data[name]) for name in ("layers", "heads", "queries", "keys")]
-        return np.frombuffer(base64.b64decode(self.data["cells"]), dtype=np.uint8).reshape(sizes)
 
 
 def page(*arguments: object, **options: object) -> Page:
     return Page(attention_view(*arguments, **options)._repr_html_())
 
 
+def cells(shown: Page) -> np.ndarray:
+    """(layer, head, query, key), hundredths."""
+    sizes = [len(shown.data[name]) for name in ("layers", "heads", "queries", "keys")]
+    return np.frombuffer(base64.b64decode(shown.data["cells"]), dtype=np.uint8).reshape(sizes)
+
+
 def test_the_data_holds_every_head_and_their_mean_in_hundredths() -> None:
     shown = page(WEIGHTS.to(torch.float64).requires_grad_(), TOKENS)
-    np.testing.assert_array_equal(shown.cells[:, :4], (100 * WEIGHTS).round().numpy())
-    np.testing.assert_array_equal(shown.cells[:, 4], (100 * WEIGHTS.mean(dim=1)).round().numpy())
+    np.testing.assert_array_equal(cells(shown)[:, :4], (100 * WEIGHTS).round().numpy())
+    np.testing.assert_array_equal(cells(shown)[:, 4], (100 * WEIGHTS.mean(dim=1)).round().numpy())
     assert shown.data["layers"] == ["1", "2"]
     assert shown.data["heads"] == ["1", "2", "3", "4", "mean"]
     assert shown.data["queries"] == shown.data["keys"] == TOKENS
@@ -72,7 +41,7 @@ def test_the_data_holds_every_head_and_their_mean_in_hundredths() -> None:
 def test_a_single_head_has_no_mean() -> None:
     shown = page(WEIGHTS[0, :1], TOKENS)
     assert shown.data["heads"] == ["1"]
-    assert shown.cells.shape == (1, 1, 3, 3)
+    assert cells(shown).shape == (1, 1, 3, 3)
 
 
 @pytest.mark.parametrize(
@@ -90,7 +59,7 @@ def test_weights_come_as_a_tensor_or_layer_by_layer(weights: object, layers: lis
     shown = page(weights, TOKENS, heads=["a", "b", "c", "d"])
     assert shown.data["layers"] == layers
     assert shown.data["heads"] == ["a", "b", "c", "d", "mean"]
-    np.testing.assert_array_equal(shown.cells[:, :4], (100 * WEIGHTS[: len(layers)]).round().numpy())
+    np.testing.assert_array_equal(cells(shown)[:, :4], (100 * WEIGHTS[: len(layers)]).round().numpy())
 
 
 def test_the_table_says_the_mean_of_the_first_layer() -> None:
@@ -113,8 +82,8 @@ def test_blocked_cells_are_no_zeros(mask: torch.Tensor) -> None:
     weights = PAST.clone()
     weights[:, :, 2, 0] = 0
     shown = page(weights, TOKENS, mask=mask)
-    np.testing.assert_array_equal(shown.cells == BLOCKED_BYTE, (~CAUSAL).expand(2, 5, 3, 3).numpy())
-    assert (shown.cells[:, :, 2, 0] == 0).all()
+    np.testing.assert_array_equal(cells(shown) == BLOCKED_BYTE, (~CAUSAL).expand(2, 5, 3, 3).numpy())
+    assert (cells(shown)[:, :, 2, 0] == 0).all()
     assert shown.rows[1][2:] == ["–", "–"]
     assert shown.rows[3][1] == "0.00"
 
@@ -123,12 +92,12 @@ def test_the_mean_is_blocked_only_where_every_head_is() -> None:
     """Heads may have masks of their own."""
     mask = torch.stack([CAUSAL, torch.eye(3, dtype=torch.bool)])
     weights = WEIGHTS[0, :2].masked_fill(~mask, 0)
-    np.testing.assert_array_equal(page(weights, TOKENS, mask=mask).cells[0, 2] == BLOCKED_BYTE, ~CAUSAL.numpy())
+    np.testing.assert_array_equal(cells(page(weights, TOKENS, mask=mask))[0, 2] == BLOCKED_BYTE, ~CAUSAL.numpy())
 
 
 def test_what_bfloat16_rounds_above_1_is_1() -> None:
     shown = page(torch.tensor([[[1.0005]]]), ["a"])
-    assert shown.cells.item() == 100
+    assert cells(shown).item() == 100
 
 
 # ---- HTML --------------------------------------------------------------------------------------------------------
@@ -145,15 +114,7 @@ def test_tokens_are_text_whatever_they_hold() -> None:
 
 
 def test_the_page_needs_nothing_from_elsewhere() -> None:
-    """No address but the name of SVG, no id that could clash, one script that ends where it should."""
-    shown = page(WEIGHTS, TOKENS)
-    assert [tag for tag, _ in shown.tags].count("script") == 1
-    assert {name for _, attributes in shown.tags for name in attributes} == {"class", "data-view", "style"}
-    assert shown.script.replace("http://www.w3.org/2000/svg", "").count("://") == 0
-    assert not {"fetch(", "import(", "XMLHttpRequest", "innerHTML", "Math.random", "Date"} & set(shown.script.split())
-    assert "@import" not in shown.script
-    assert "url(" not in shown.script
-    assert shown.script.rstrip().endswith("})();")
+    needs_nothing(page(WEIGHTS, TOKENS))
 
 
 def test_math_on_the_page_leaves_tokens_alone() -> None:
@@ -231,7 +192,7 @@ def test_what_does_not_fit_is_named(change: dict[str, object], kind: type[Except
 def test_more_than_a_page_can_hold_is_refused(shape: tuple[int, ...]) -> None:
     """The message says what came and what fits."""
     message = (
-        f"at most {explorer.MAX_TOKENS} tokens per side and {explorer.MAX_CELLS:,} cells fit on a page: show fewer"
+        f"at most {attention.MAX_TOKENS} tokens per side and {attention.MAX_CELLS:,} cells fit on a page: show fewer"
     )
     with pytest.raises(ValueError, match=f"weights holds {shape[0]} layers × .*; {message}"):
         attention_view(torch.zeros(shape), ["a"] * shape[2], ["a"] * shape[3])

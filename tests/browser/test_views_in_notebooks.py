@@ -1,0 +1,191 @@
+"""The views where readers meet them: in a page that nbconvert makes, and in JupyterLab, trusted and not."""
+
+import os
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import nbformat
+import pytest
+from mounted import mounted, requested, said
+from nbclient import NotebookClient
+from nbconvert import HTMLExporter
+from nbformat import NotebookNode
+from nbformat.sign import NotebookNotary
+from selenium.webdriver import Chrome, Keys
+from selenium.webdriver.common.by import By
+from selenium.webdriver.support.ui import WebDriverWait
+
+pytestmark = pytest.mark.slow
+
+CELLS = [
+    """import torch
+from tfbook.plot import attention_view, decoding_view, mask_view
+tokens, weights = ["the", "dog", "ran"], torch.tensor([[1, 0, 0], [0.25, 0.75, 0], [0.5, 0.2, 0.3]])""",
+    "attention_view(torch.stack([weights, weights.flip(0)]), tokens)",
+    "decoding_view(tokens, ['le', 'chien', 'courut'], weights, [[('le', 0.9)], [('chien', 0.8)], [('courut', 0.7)]])",
+    "mask_view(torch.zeros(3, 3), tokens)",
+]
+KINDS = ["attention", "stepper", "masks"]
+TABLES = [  # without scripts: a table each of two views, three of the mask builder
+    [["the", "0.75", "0.10", "0.15"], ["dog", "0.25", "0.75", "0.00"], ["ran", "0.75", "0.10", "0.15"]],
+    [["le", "1.00", "0.00", "0.00"], ["chien", "0.25", "0.75", "0.00"], ["courut", "0.50", "0.20", "0.30"]],
+    [["the", "0.0", "0.0", "0.0"], ["dog", "0.0", "0.0", "0.0"], ["ran", "0.0", "0.0", "0.0"]],
+    [["the", "0.0", "−∞", "−∞"], ["dog", "0.0", "0.0", "−∞"], ["ran", "0.0", "0.0", "0.0"]],
+    [["the", "1.00", "0", "0"], ["dog", "0.50", "0.50", "0"], ["ran", "0.33", "0.33", "0.33"]],
+]
+
+
+@pytest.fixture(scope="module")
+def notebook() -> NotebookNode:
+    """Executed by a kernel of its own, as a reader would."""
+    cells = [nbformat.v4.new_code_cell(source) for source in CELLS]
+    kernel = {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}
+    executed = nbformat.v4.new_notebook(cells=cells, metadata=kernel)
+    NotebookClient(executed, timeout=120).execute()
+    return executed
+
+
+def tables(browser: Chrome) -> list[list[list[str]]]:
+    """The rows below the heads of all tables in outputs, without the likeliest words."""
+    found = browser.find_elements(By.CSS_SELECTOR, "[class^=tfbook] table")
+    rows = [[row.text.split()[:4] for row in table.find_elements(By.TAG_NAME, "tr")[1:]] for table in found]
+    return [table for table in rows if table]
+
+
+# ---- the HTML that nbconvert exports -----------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def exported(notebook: NotebookNode, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """Addresses of two pages: the notebook's, and the same without its outputs."""
+    folder = tmp_path_factory.mktemp("exported")
+    empty = nbformat.from_dict(notebook)
+    empty.cells = [nbformat.v4.new_code_cell(source) for source in CELLS]
+    for name, source in (("views", notebook), ("empty", empty)):
+        (folder / f"{name}.html").write_text(HTMLExporter().from_notebook_node(source)[0], encoding="utf-8")
+    return {name: (folder / f"{name}.html").as_uri() for name in ("views", "empty")}
+
+
+def test_nothing_is_fetched_and_nothing_goes_wrong(browser: Chrome, exported: dict[str, str]) -> None:
+    """Beyond what nbconvert itself asks for in a page without any view."""
+    found = {}
+    for name, url in exported.items():
+        requested(browser), said(browser)
+        browser.get(url)
+        if name == "views":
+            attention, stepper, masks = (mounted(browser, kind)[0] for kind in KINDS)
+            attention.one("select.head").send_keys("2")
+            attention.all(".matrix button")[1].click()
+            attention.press(Keys.ARROW_DOWN, Keys.ARROW_RIGHT)
+            stepper.one(".next").click()
+            masks.all(".panel button")[0].click()
+            masks.one(".length").send_keys(Keys.ARROW_LEFT)
+        found[name] = requested(browser) - {url}, said(browser)
+    assert found["views"] == found["empty"]
+
+
+def test_without_scripts_the_tables_are_there(browser: Chrome, exported: dict[str, str]) -> None:
+    browser.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": True})
+    try:
+        browser.get(exported["views"])
+        assert tables(browser) == TABLES
+        assert browser.find_elements(By.CSS_SELECTOR, "[data-mounted]") == []
+    finally:
+        browser.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": False})
+
+
+# ---- JupyterLab --------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def lab(browser: Chrome, notebook: NotebookNode, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of a JupyterLab that holds the notebook twice: trusted.ipynb and foreign.ipynb."""
+    folder = tmp_path_factory.mktemp("lab")
+    env = os.environ | {f"JUPYTER_{name}_DIR": str(folder / name) for name in ("CONFIG", "DATA", "RUNTIME")}
+    for name in ("notebooks", "DATA"):
+        (folder / name).mkdir()
+    for name in ("trusted", "foreign"):
+        copy = nbformat.from_dict(notebook)
+        copy.cells.insert(0, nbformat.v4.new_markdown_cell(name))  # a signature is of the contents, so they must differ
+        nbformat.write(copy, folder / "notebooks" / f"{name}.ipynb")
+        if name == "trusted":
+            NotebookNotary(data_dir=str(folder / "DATA")).sign(copy)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    options = ["--no-browser", "--allow-root", "--ip=127.0.0.1", f"--port={port}", "--IdentityProvider.token=secret"]
+    news = ["--LabApp.news_url=None", "--LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate"]
+    command = [sys.executable, "-m", "jupyterlab", *options, *news, f"--ServerApp.root_dir={folder / 'notebooks'}"]
+    with (folder / "log").open("wb") as log:
+        server = subprocess.Popen(command, cwd=folder, env=env, stdout=log, stderr=log)
+    try:
+        wait_for(f"http://127.0.0.1:{port}/api?token=secret", server, folder / "log")
+        yield f"http://127.0.0.1:{port}/lab/tree/{{}}.ipynb?token=secret&reset"
+    finally:
+        browser.get("about:blank")  # no page asks for a server that is gone
+        server.terminate()
+        try:
+            server.wait(timeout=60)
+        except subprocess.TimeoutExpired:
+            server.kill()
+            server.wait()
+
+
+def wait_for(url: str, server: subprocess.Popen[bytes], log: Path) -> None:
+    """Returns once the server answers; fails with its log when it ends or takes more than a minute."""
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    end = time.monotonic() + 60
+    while server.poll() is None and time.monotonic() < end:
+        try:
+            opener.open(url, timeout=5).close()
+            return
+        except OSError:
+            time.sleep(0.2)
+    pytest.fail(f"JupyterLab does not answer:\n{log.read_text()}")
+
+
+def test_in_jupyterlab_the_views_mount_and_keep_their_keys(browser: Chrome, lab: str) -> None:
+    """Keys move in the view, not from cell to cell; nothing but this server is asked; no script complains."""
+    requested(browser), said(browser)
+    browser.get(lab.format("trusted"))
+    idle = ".jp-Notebook-ExecutionIndicator[data-status=idle]"  # until then JupyterLab may draw outputs anew
+    WebDriverWait(browser, 60).until(lambda page: page.find_elements(By.CSS_SELECTOR, idle))
+    attention, stepper, masks = (mounted(browser, kind)[0] for kind in KINDS)
+
+    attention.all(".matrix button")[0].click()
+    selected = browser.execute_script(ACTIVE_CELL)
+    attention.press(Keys.ARROW_DOWN, Keys.ARROW_DOWN, Keys.ARROW_LEFT)
+    assert (attention.focused, attention.texts("tr.chosen td")) == ("ran", ["1.00", "0.00", "0.00"])
+    assert browser.execute_script(ACTIVE_CELL) == selected
+
+    stepper.one(".next").click()
+    selected = browser.execute_script(ACTIVE_CELL)
+    stepper.press(Keys.ARROW_RIGHT, Keys.ARROW_LEFT, Keys.SPACE)
+    assert stepper.one(".place").text == "word 3 of 3"
+    assert browser.execute_script(ACTIVE_CELL) == selected
+
+    masks.run("root.querySelector('pre').scrollIntoView({ block: 'center' })")  # from under JupyterLab's status bar
+    masks.all(".panel button")[6].click()
+    selected = browser.execute_script(ACTIVE_CELL)
+    masks.press(Keys.ARROW_RIGHT, Keys.SPACE, Keys.ARROW_RIGHT, Keys.ENTER)
+    assert masks.texts(".panel:last-child tr.chosen td") == ["0", "0", "0", "0"]
+    assert browser.execute_script(ACTIVE_CELL) == selected
+
+    assert {url.split("/")[2] for url in requested(browser)} == {lab.split("/")[2]}
+    assert [message for message in said(browser) if "tfbook" in message or "Uncaught" in message] == []
+
+
+ACTIVE_CELL = "return [...document.querySelectorAll('.jp-Cell')].findIndex(c => c.classList.contains('jp-mod-active'))"
+
+
+def test_in_a_notebook_that_is_not_trusted_the_tables_stay(browser: Chrome, lab: str) -> None:
+    """JupyterLab removes scripts from what somebody else ran."""
+    browser.get(lab.format("foreign"))
+    found = WebDriverWait(browser, 60).until(lambda page: len(rows := tables(page)) == len(TABLES) and rows)
+    assert found == TABLES
+    assert browser.find_elements(By.CSS_SELECTOR, "[data-mounted]") == []

@@ -1,0 +1,51 @@
+"""The measure of a lesson counts what a reader meets, and writes the minutes of the core under the title."""
+
+from pathlib import Path
+
+import measure
+import pytest
+from nbformat import NotebookNode
+from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output, writes
+
+from tfbook.course.claims import MIME
+
+PNG = {"data": {"image/png": "", "text/plain": ""}, "metadata": {"image/png": {"alt": "a", "schematic": True}}}
+
+
+def lesson() -> NotebookNode:
+    """A core of 10 words, a figure that was drawn, a claim and a visible cell; then exercises."""
+    figure = new_output("display_data", **PNG)
+    claims = new_output("display_data", data={MIME: [{}, {}], "text/plain": ""})
+    return new_notebook(
+        cells=[
+            new_markdown_cell("# 01 · A title\n\n*Reading 70 minutes · runs in a minute*\n\nfour words stand here"),
+            new_code_cell("# Setup: run this\nimport sys"),
+            new_code_cell("from a import b\n\nplot.style()\nhere = runtime.setup(1)"),
+            new_code_cell("width = runtime.pick(quick=1, cpu=2)"),
+            new_markdown_cell("## One\n$x = y$ and\n\n```\ncode here\n```\n| a | table |"),
+            new_code_cell("x = 1\ny = 2", outputs=[figure, claims]),
+            new_markdown_cell("### Exercise 1 · Words\nnot of the core"),
+            new_code_cell("ex.check()"),
+            new_markdown_cell("## Two\nmore"),
+            new_markdown_cell("## Exercises\nor this"),
+            new_markdown_cell("### After\nor that"),
+        ]
+    )
+
+
+def test_the_core_is_counted_without_what_is_collapsed_and_without_exercises() -> None:
+    core, rest = map(measure.measure, measure.core_and_rest(lesson()))
+    words = 18  # of the title, the line of facts, the text and two headings
+    assert core == measure.Measure(words, lines=2, cells=7, figures=1, schematics=1, claims=2, minutes=2)
+    assert (rest.cells, rest.figures, rest.claims) == (4, 0, 0)
+
+
+def test_the_minutes_are_written_under_the_title(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Rounded to five, of the core alone."""
+    path, notebook = tmp_path / "01_a.ipynb", lesson()
+    notebook.cells[4].source += "\nword" * 2000
+    path.write_text(writes(notebook), encoding="utf-8")
+    measure.main([str(path), "--write"])
+    assert "*Reading 10 minutes · runs in a minute*" in path.read_text(encoding="utf-8")
+    assert measure.stated_minutes(measure.read(path)) == 10
+    assert "01_a" in capsys.readouterr().out

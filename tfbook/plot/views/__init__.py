@@ -1,0 +1,7 @@
+"""Interactive views for notebooks and HTML pages: they need no network, kernel or widget, and leave a table without."""
+
+from tfbook.plot.views.attention import attention_view
+from tfbook.plot.views.masks import mask_view
+from tfbook.plot.views.stepper import decoding_view
+
+__all__ = ["attention_view", "decoding_view", "mask_view"]

@@ -1,0 +1,63 @@
+"""What the views share: HTML that stands alone, tables for readers without JavaScript, weights as bytes."""
+
+from __future__ import annotations
+
+import base64
+import html
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from importlib import resources
+
+import torch
+from torch import Tensor
+
+COLORED_FROM = 0.05  # share from which a static cell has a color, so that long tables stay short
+TINT = "160,60,148"  # purple, the course's color of weights, as in base.css
+STRONGEST = 0.6  # how opaque a full cell is: the page's ink stays readable on it, be it dark or light
+
+
+def embed(kind: str, data: Mapping[str, object], static: str) -> str:
+    """`static`, and a script that replaces it by the view named `kind`; without JavaScript `static` stays.
+
+    The script is base.js and `kind`.js, its style base.css and `kind`.css; `data` is what the view shows.
+    """
+    folder = resources.files("tfbook.plot.views")
+    script, style = (
+        "\n".join((folder / f"{name}.{suffix}").read_text(encoding="utf-8") for name in ("base", kind))
+        for suffix in ("js", "css")
+    )
+    host = f'<div class="tfbook-{kind} mathjax_ignore" data-view="{html.escape(json.dumps(data))}">'
+    mount = f"<script>(() => {{\n{script}\nmountViews({json.dumps(kind)}, {json.dumps(style)});\n}})();</script>"
+    return f"{host}\n{static}\n</div>\n{mount}"
+
+
+def paragraph(text: str) -> str:
+    """A paragraph above a static table."""
+    return f"<p>{html.escape(text)}</p>"
+
+
+def table(columns: Sequence[str], rows: Iterable[tuple[str, Iterable[str]]]) -> str:
+    """A static table: the names of its columns, and for each row its name and its cells (see `cell`)."""
+    head = "".join(f"<th>{html.escape(name)}</th>" for name in columns)
+    body = [f"<tr><th>{html.escape(name)}</th>{''.join(cells)}</tr>" for name, cells in rows]
+    return "\n".join(["<table>", f"<tr><th></th>{head}</tr>", *body, "</table>"])
+
+
+def cell(text: str, share: float = 0) -> str:
+    """A cell of a static table, the more colored the larger `share`, 0 to 1."""
+    colored = share >= COLORED_FROM
+    color = f' style="background:rgba({TINT},{STRONGEST * share:.2f})"' if colored else ""
+    return f"<td{color}>{html.escape(text)}</td>"
+
+
+def hundredths(weights: Tensor) -> Tensor:
+    """Weights as bytes from 0 to 100. Raises ValueError when one is outside 0 to 1."""
+    if not ((weights > -1e-3) & (weights < 1 + 1e-3)).all():  # not all: NaN fails too
+        found = f"{weights.min():.3g} to {weights.max():.3g}"
+        raise ValueError(f"weights run from {found}; expected 0 to 1, a softmax without dropout")
+    return (100 * weights).round().clamp(0, 100).to(torch.uint8)
+
+
+def encoded(cells: Tensor) -> str:
+    """Bytes as text, which `bytesOf` in base.js reads."""
+    return base64.b64encode(cells.numpy().tobytes()).decode()

@@ -1,0 +1,131 @@
+"""Measures the lessons: words, visible lines of code, cells, figures, schematics, claims and minutes of reading.
+
+    python tools/measure.py            a table with a line for the core of each lesson and one for what follows it
+    python tools/measure.py 01 --write also writes the minutes of the core into the line of facts under the title
+
+The core is what comes before `## Exercises` or `## Going further`, without the exercises that stand between its
+sections. Reading takes a minute for 200 words, one for each figure and one for each visible code cell.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from book import first_line, lessons, read, write
+from nbformat import NotebookNode
+from weave import SETUP, WOVEN
+
+from tfbook.course.claims import MIME
+
+HEADING = re.compile(r"^#{2,} +(.+)$", re.MULTILINE)
+CORE_ENDS = ("Exercises", "Going further")
+NOT_WORDS = re.compile(  # fenced code, formulas, links' addresses, comments, rows of tables
+    r"```.*?```|\$\$.*?\$\$|\$[^$]*\$|\]\([^)]*\)|<!--.*?-->|^\|[^\n]*$", re.DOTALL | re.MULTILINE
+)
+FACTS = re.compile(r"^\*(?:Reading|Core:?) (\d+) minutes", re.MULTILINE)
+LONG = 20  # lines from which a woven cell is collapsed
+WORDS_PER_MINUTE = 200
+ROUND_TO = 5  # minutes
+
+
+@dataclass(frozen=True)
+class Measure:
+    """What a part of a lesson holds."""
+
+    words: int
+    lines: int  # of code that is not collapsed
+    cells: int
+    figures: int
+    schematics: int
+    claims: int
+    minutes: int
+
+
+def core_and_rest(notebook: NotebookNode) -> tuple[list[NotebookNode], list[NotebookNode]]:
+    """The cells of the core, and those of exercises and optional sections."""
+    core: list[NotebookNode] = []
+    rest: list[NotebookNode] = []
+    ended = inside = False
+    for cell in notebook.cells:
+        for heading in HEADING.findall(cell.source) if cell.cell_type == "markdown" else ():
+            ended = ended or heading.startswith(CORE_ENDS)
+            inside = heading.startswith("Exercise ")
+        (rest if ended or inside else core).append(cell)
+    return core, rest
+
+
+def is_collapsed(cell: NotebookNode) -> bool:
+    """Whether a code cell is shown closed: setup, imports, hyperparameters and long woven cells."""
+    lines = cell.source.splitlines()
+    imports = all(re.match(r"(from|import) |[ )]|plot\.style|here = |$", line) for line in lines)
+    woven = WOVEN.fullmatch(first_line(cell)) and len(lines) > LONG
+    return bool(first_line(cell).startswith(SETUP) or imports or "runtime.pick(" in cell.source or woven)
+
+
+def measure(cells: Iterable[NotebookNode]) -> Measure:
+    """Counts a part of a lesson."""
+    cells = list(cells)
+    prose = [NOT_WORDS.sub(" ", cell.source) for cell in cells if cell.cell_type == "markdown"]
+    code = [cell for cell in cells if cell.cell_type == "code"]
+    visible = [cell for cell in code if not is_collapsed(cell)]
+    outputs = [output for cell in code for output in cell.outputs]
+    figures = [output for output in outputs if "image/png" in output.get("data", {})]
+    words = sum(len(re.findall(r"[^\W_]+(?:['’-][^\W_]+)*", text)) for text in prose)
+    return Measure(
+        words=words,
+        lines=sum(len(cell.source.splitlines()) for cell in visible),
+        cells=len(cells),
+        figures=len(figures),
+        schematics=sum("schematic" in figure.get("metadata", {}).get("image/png", {}) for figure in figures),
+        claims=sum(len(output.get("data", {}).get(MIME, [])) for output in outputs),
+        minutes=round(words / WORDS_PER_MINUTE) + len(figures) + len(visible),
+    )
+
+
+def stated_minutes(notebook: NotebookNode) -> int | None:
+    """The minutes in the line of facts."""
+    found = FACTS.search(notebook.cells[0].source)
+    return int(found[1]) if found else None
+
+
+def minutes_to_state(notebook: NotebookNode) -> int:
+    """The minutes of the core, rounded as the line of facts has them."""
+    return ROUND_TO * round(measure(core_and_rest(notebook)[0]).minutes / ROUND_TO)
+
+
+def state(path: Path) -> None:
+    """Writes the measured minutes into the line of facts."""
+    notebook = read(path)
+    stated, measured = stated_minutes(notebook), minutes_to_state(notebook)
+    first = notebook.cells[0]
+    first.source = FACTS.sub(lambda match: match[0].replace(str(stated), str(measured)), first.source)
+    write(path, notebook)
+
+
+def line(name: str, part: Measure) -> str:
+    figures = f"{part.figures:>3} figures ({part.schematics} drawn)"
+    return (
+        f"{name:<32}{part.words:>6} words {part.lines:>4} lines {part.cells:>4} cells {figures} "
+        f"{part.claims:>3} claims {part.minutes:>4} minutes"
+    )
+
+
+def main(arguments: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("lesson", nargs="*", help="number, slug or path; all lessons when left out")
+    parser.add_argument("--write", action="store_true", help="write the minutes into the line of facts")
+    options = parser.parse_args(arguments)
+    for path in lessons(options.lesson):
+        if options.write:
+            state(path)
+        core, rest = core_and_rest(read(path))
+        print(line(path.stem, measure(core)))
+        print(line("   exercises and going further", measure(rest)))
+
+
+if __name__ == "__main__":
+    main()
