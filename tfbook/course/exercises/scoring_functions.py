@@ -343,3 +343,64 @@ attend.mistakes(
         ),
     }
 )
+
+
+# ---- a whole lookup with a learned matrix ------------------------------------------------------------------------
+
+
+def _memories() -> list[tuple[Tensor, ...]]:
+    sizes = [(3, 3, 3, 3, 2), (2, 5, 2, 4, 3)]  # batch, key, d_query, d_key, d_value
+    drawn = [
+        (randn(b, q, seed=21), randn(b, n, k, seed=22), randn(b, n, v, seed=23), randn(q, k, seed=24))
+        for b, n, q, k, v in sizes
+    ]
+    return [*drawn, (torch.tensor([[2000.0, -2000.0]]), torch.eye(2)[None], randn(1, 2, 3, seed=25), torch.eye(2))]
+
+
+@exercise(
+    cases=_memories,
+    hints=[
+        "Scores and weights are (batch, key), answers are (batch, d_value). `query @ W` is (batch, d_key).",
+        "Give the query an axis of length 1: `(query @ W)[:, None] @ keys.mT` has shape (batch, 1, key).",
+        "d is `query.shape[-1]`. `weights @ values` has shape (batch, 1, d_value); `[:, 0]` drops the axis.",
+    ],
+)
+def general_lookup(query: Tensor, keys: Tensor, values: Tensor, W: Tensor) -> Tensor:
+    scores = (query @ W)[:, None] @ keys.mT / math.sqrt(query.shape[-1])
+    return (torch.softmax(scores, dim=-1) @ values)[:, 0]
+
+
+def _look_up(query: Tensor, keys: Tensor, values: Tensor, W: Tensor, *, scale: float = 0.0) -> Tensor:
+    """The solution with another scale, if one is given."""
+    return general_lookup.reference(query * (scale or 1) * math.sqrt(query.shape[-1]), keys, values, W)
+
+
+def _unnormalized(query: Tensor, keys: Tensor, values: Tensor, W: Tensor) -> Tensor:
+    return ((query @ W)[:, None] @ keys.mT / math.sqrt(query.shape[-1]) @ values)[:, 0]
+
+
+def _transposed(query: Tensor, keys: Tensor, values: Tensor, W: Tensor) -> Tensor:
+    return general_lookup.reference(query, keys, values, W.T if W.shape[0] == W.shape[1] else W)
+
+
+general_lookup.mistakes(
+    {
+        "the scale is missing: divide the scores by √d before the softmax, where d is the width of the query": _look_up,
+        "1/d is too much: divide the scores by the square root of d": (
+            lambda query, *rest: _look_up(query, *rest, scale=1 / query.shape[-1])
+        ),
+        "W is transposed: its rows belong to the query and its columns to the key, so the score is q W kᵀ": _transposed,
+        "the softmax is missing: the values are mixed with the raw scores, which do not sum to 1": _unnormalized,
+        "W is never used: this is the scaled dot product": (
+            lambda query, keys, values, W: general_lookup.reference(query, keys, values, torch.eye(*W.shape))
+        ),
+        "the softmax runs over the sentences of the batch: each query's weights over its keys should sum to 1": (
+            lambda query, keys, values, W: (
+                torch.softmax((query @ W)[:, None] @ keys.mT / math.sqrt(query.shape[-1]), dim=0) @ values
+            )[:, 0]
+        ),
+        "you return the average of the values, whatever the query asks: the weights should come from the scores": (
+            lambda query, keys, values, W: values.mean(dim=1)
+        ),
+    }
+)

@@ -1,38 +1,62 @@
-"""The schematics of the lesson on scoring functions, drawn from numbers that the lesson has computed."""
+"""Drawings of the lesson on scoring functions, from numbers that the lesson has computed."""
 
 from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
-from tfbook.plot import Schematic
-from tfbook.plot.schematic.nodes import Item
+from tfbook.course.experiments.summaries import bands, unnest
+from tfbook.plot.attention import attention_map
+from tfbook.plot.curves import lines
+from tfbook.plot.house import EDGE, INK, METHODS, SOFT
+from tfbook.plot.schematic import Schematic
 
-CELL = (40, 30)
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+    from pandas import DataFrame
+
+Weights = Mapping[str, Sequence[Tensor]]  # the learned numbers of each score, in the order of its formula
+ORIGINS = {
+    "dot": "Luong et al., 2015",
+    "scaled dot": "Vaswani et al., 2017",
+    "cosine": "Graves et al., 2014",
+    "general": "Luong et al., 2015",
+    "additive": "Bahdanau et al., 2015",
+    "location": "Luong et al., 2015",
+}
+
+# ---- the soft dictionary -----------------------------------------------------------------------------------------
 
 
 def draw_soft_dictionary(
-    names: tuple[str, ...], query: Tensor, records: Tensor, keys: Tensor, values: Tensor, scores: Tensor
+    names: Sequence[str], query: Tensor, records: Tensor, keys: Tensor, values: Tensor
 ) -> Schematic:
-    """One row for each record, from left to right: record, key, score, weight, value; below, query and answer."""
+    """A row for each record: what it stores, its key, score and weight, its value; below, the query and the answer."""
+    scores = keys @ query
     weights = torch.softmax(scores, dim=-1)
-    answer = weights @ values
-    picture = Schematic("A soft dictionary: read along one row to see what happens to one record", gap=(30, 26))
-    look = {"cell": CELL, "numbers": "{:.0f}"}
-    x = picture.matrix(records, (0, 1), label="records $X$", shape="3 × 4", rows=names, **look)
-    k = picture.matrix(keys, (1, 1), "key", label="keys $K$", shape="3 × 2", **look)
-    e = picture.matrix(scores[:, None], (2, 1), "weight", label="scores", shape="3", cell=CELL, numbers="{:.1f}")
+    picture = Schematic("A soft dictionary: each row is one record, from left to right", gap=(26, 26))
+    look: dict[str, Any] = {"cell": (42, 30), "numbers": "{:.0f}"}
+    shapes = [" × ".join(map(str, each.shape)) for each in (records, keys, values)]
+    x = picture.matrix(
+        records, (0, 1), label=f"records $X$: {shapes[0]}", shape="meow    bark      kg      legs ", rows=names, **look
+    )
+    k = picture.matrix(keys, (1, 1), "key", label=f"keys $K$: {shapes[1]}", shape="meow    bark", **look)
+    e = picture.matrix(scores[:, None], (2, 1), "weight", label="scores", shape="$Kq$", cell=(42, 30), numbers="{:.1f}")
     a = picture.matrix(
         weights[:, None], (3, 1), "weight", label="weights", shape="sum to 1", cell=(50, 30), numbers="{:.2f}"
     )
-    v = picture.matrix(values, (4, 1), "value", label="values $V$", shape="3 × 2", **look)
-    q = picture.matrix(
-        query[None], (1, 2), "query", label="", shape="query $q$: meow, bark", cell=CELL, numbers="{:.1f}"
-    )
-    y = picture.matrix(answer[None], (4, 2), "value", shape="answer: kg, legs", cell=CELL, numbers="{:.1f}")
+    v = picture.matrix(values, (4, 1), "value", label=f"values $V$: {shapes[2]}", shape=" kg      legs", **look)
+    look["numbers"] = "{:.1f}"
+    q = picture.matrix(query[None], (1, 2), "query", shape="query $q$", **look)
+    y = picture.matrix((weights @ values)[None], (4, 2), "value", shape="answer: weights $\\cdot\\, V$", **look)
     picture.arrow(x, k, "$W_K$", "key")
     picture.arrow(x, v, "$W_V$", "value", sides=("top", "top"))
-    picture.arrow(k, e, "$K q$", "weight")
+    picture.arrow(k, e, "· $q$", "weight")
     picture.arrow(e, a, "softmax", "weight")
     picture.arrow(a, v, "mix", "weight")
     picture.arrow(q, k, "", "query")
@@ -40,93 +64,234 @@ def draw_soft_dictionary(
     return picture
 
 
-class _Panel:
-    """One score as a pipeline on two rows: the query above, the keys below, and what they become to the right."""
+# ---- six scores as six pipelines ---------------------------------------------------------------------------------
 
-    def __init__(self, picture: Schematic, row: int, query: Tensor, keys: Tensor, names: tuple[str, ...]):
+
+class _Panel:
+    """One score as a pipeline on two rows: the query above, the keys below, and what becomes of them to the right."""
+
+    def __init__(self, picture: Schematic, row: int, names: Sequence[str], query: Tensor, keys: Tensor):
         self.picture, self.row, self.names = picture, row, names
-        self.nodes: list[Item] = []
+        self.nodes: list[Any] = []
         self.query = self.numbers(query[None], 0, 0, "query", label="$q$", beside="left")
         self.keys = self.numbers(keys, 0, 1, "key", label="$K$", shape="3 × 2", beside="left")
 
-    def keep(self, node: Item) -> Item:
+    def keep(self, node: Any) -> Any:
         self.nodes.append(node)
         return node
 
-    def numbers(self, values: Tensor, column: float, row: float, role: str, **look: object) -> Item:
+    def numbers(self, values: Tensor, column: float, row: float, role: str, **look: Any) -> Any:
         look = {"cell": (36, 22), "numbers": "{:.1f}"} | look
         return self.keep(self.picture.matrix(values, (column, self.row + row), role, **look))
 
-    def box(self, text: str, column: float, row: float, role: str = "plain") -> Item:
+    def box(self, text: str, column: float, row: float, role: str = "plain") -> Any:
         return self.keep(self.picture.box(text, (column, self.row + row), role))
 
-    def chain(self, *nodes: Item, role: str = "plain") -> Item:
+    def chain(self, *nodes: Any, role: str = "plain") -> Any:
         """Arrows from each to the next; returns the last."""
-        for one, other in zip(nodes, nodes[1:], strict=False):
+        for one, other in pairwise(nodes):
             self.picture.arrow(one, other, "", role)
         return nodes[-1]
 
-    def join(self, query: Item, keys: Item, symbol: str) -> Item:
-        """A circle at the end of the keys' way, into which the query's bends down."""
+    def join(self, query: Any, keys: Any, symbol: str) -> Any:
+        """A circle on the keys' way into which the query's way bends down."""
         circle = self.keep(self.picture.circle(symbol, (3, self.row + 1)))
         self.picture.arrow(query, circle, "", "query", sides=("right", "top"))
         self.picture.arrow(keys, circle, "", "key")
         return circle
 
-    def end(self, last: Item, scores: Tensor, names: tuple[str, ...] = (), row: int = 1) -> None:
-        """The scores with the names of the keys, the largest outlined."""
+    def end(self, last: Any, scores: Tensor, label: str, *, names: Sequence[str] = (), row: int = 1) -> None:
+        """The scores, the largest outlined, and a frame around the whole panel."""
         found = self.numbers(scores[:, None], 7, row, "weight", rows=names or self.names)
         self.picture.arrow(last, found, "", "weight")
         self.picture.outline(found.cell(int(scores.argmax()), 0))
+        self.picture.frame(self.nodes, f"{label} ({ORIGINS[label]})")
 
 
-def draw_plain_scores(names, query, keys, beta, scores) -> Schematic:
-    picture = Schematic("Dot, scaled dot, cosine: compare entry by entry", gap=(20, 14))
-    dot, scaled, cosine = (_Panel(picture, row, query, keys, names) for row in (0, 2, 4))
-    dot.end(dot.join(dot.query, dot.keys, "·"), scores["dot"])
-    root = scaled.box(r"$\div\sqrt{2}$", 4, 1)
-    scaled.end(scaled.chain(scaled.join(scaled.query, scaled.keys, "·"), root), scores["scaled dot"])
+def draw_plain_scores(names: Sequence[str], query: Tensor, keys: Tensor, scores: Mapping[str, Tensor]) -> Schematic:
+    """Dot, scaled dot and cosine, with the scores of each (key)."""
+    picture = Schematic("Dot, scaled dot, cosine: entry meets entry of the same number", gap=(26, 14))
+    dot, scaled, cosine = (_Panel(picture, row, names, query, keys) for row in (0, 2, 4))
+    dot.end(dot.join(dot.query, dot.keys, "·"), scores["dot"], "dot")
+    root = scaled.box(rf"$\div\sqrt{{{len(query)}}}$", 4, 1)
+    scaled.end(scaled.chain(scaled.join(scaled.query, scaled.keys, "·"), root), scores["scaled dot"], "scaled dot")
     q = cosine.numbers(query[None] / query.norm(), 2, 0, "query")
-    k = cosine.numbers(keys / keys.norm(dim=-1, keepdim=True), 2, 1, "key")
+    k = cosine.numbers(keys / keys.norm(dim=-1, keepdim=True), 2, 1, "key", shape="length 1 each")
     cosine.chain(cosine.query, cosine.box("÷ length", 1, 0), q, role="query")
     cosine.chain(cosine.keys, cosine.box("÷ length", 1, 1), k, role="key")
-    sharpness = cosine.box(rf"$\times\,\beta$", 4, 1, "parameter")
-    cosine.end(cosine.chain(cosine.join(q, k, "·"), sharpness), scores["cosine"])
-    for panel, label in zip((dot, scaled, cosine), ("dot", "scaled dot", "cosine"), strict=True):
-        picture.frame(panel.nodes, label)
+    sharpness = cosine.box(r"$\times\,\beta$", 4, 1, "parameter")
+    cosine.end(cosine.chain(cosine.join(q, k, "·"), sharpness), scores["cosine"], "cosine")
     return picture
 
 
-def draw_learned_scores(names, query, keys, weights, scores) -> Schematic:
-    picture = Schematic("General, additive, location: learned weights (yellow) decide what matches", gap=(20, 14))
-    general, additive, location = (_Panel(picture, row, query, keys, names) for row in (0, 2, 4))
-    (W,) = weights["general"]
-    w = general.numbers(W, 1, 0, "parameter", label="$W$", beside="left")
-    q = general.numbers((query @ W)[None], 2, 0, "query", shape="$qW$")
-    general.chain(general.query, w, q, role="query")
-    general.end(general.join(q, general.keys, "·"), scores["general"])
+def draw_learned_scores(
+    names: Sequence[str], query: Tensor, keys: Tensor, weights: Weights, scores: Mapping[str, Tensor]
+) -> Schematic:
+    """General, additive and location with their learned numbers in yellow, and the scores of each (key)."""
+    picture = Schematic("General, additive, location: learned numbers (yellow) decide what matches", gap=(20, 14))
+    general, additive, location = (_Panel(picture, row, names, query, keys) for row in (0, 2, 4))
+    _draw_general(general, query, *weights["general"], scores["general"])
+    _draw_additive(additive, query, keys, *weights["additive"], scores["additive"])
+    matrix = location.numbers(weights["location"][0], 1, 0, "parameter", label="$W$", beside="left")
+    location.chain(location.query, matrix, role="query")
+    location.keep(picture.text("one row of $W$ for each place; the keys are never read", ((1, 5), 5), align="left"))
+    places = [f"place {number}" for number in range(1, len(keys) + 1)]
+    location.end(matrix, scores["location"], "location", names=places, row=0)
+    return picture
 
-    W, U, v = weights["additive"]
+
+def _draw_general(panel: _Panel, query: Tensor, W: Tensor, scores: Tensor) -> None:
+    matrix = panel.numbers(W, 1, 0, "parameter", label="$W$", beside="left")
+    turned = panel.numbers((query @ W)[None], 2, 0, "query", shape="$qW$")
+    panel.chain(panel.query, matrix, turned, role="query")
+    panel.end(panel.join(turned, panel.keys, "·"), scores, "general")
+
+
+def _draw_additive(panel: _Panel, query: Tensor, keys: Tensor, W: Tensor, U: Tensor, v: Tensor, scores: Tensor) -> None:
     w, u = (
-        additive.numbers(m, 1, i, "parameter", label=n, beside="left")
-        for i, (m, n) in enumerate(((W, "$W$"), (U, "$U$")))
+        panel.numbers(matrix, 1, row, "parameter", label=name, beside="left")
+        for row, matrix, name in ((0, W, "$W$"), (1, U, "$U$"))
     )
-    q = additive.numbers((query @ W)[None], 2, 0, "query")
-    k = additive.numbers(keys @ U, 2, 1, "key")
-    additive.chain(additive.query, w, q, role="query")
-    additive.chain(additive.keys, u, k, role="key")
-    hidden = additive.numbers(torch.tanh(query @ W + keys @ U), 5, 1, "weight", shape="one row per pair")
-    v = additive.numbers(v[:, None], 6, 1, "parameter", label="$v$", beside="left")
-    tanh = additive.box("tanh", 4, 1)
-    additive.end(additive.chain(additive.join(q, k, "+"), tanh, hidden, v), scores["additive"])
+    q, k = panel.numbers((query @ W)[None], 2, 0, "query"), panel.numbers(keys @ U, 2, 1, "key")
+    panel.chain(panel.query, w, q, role="query")
+    panel.chain(panel.keys, u, k, role="key")
+    hidden = panel.numbers(torch.tanh(query @ W + keys @ U), 5, 1, "weight", shape="one row per pair")
+    vector = panel.numbers(v[:, None], 6, 1, "parameter", label="$v$", beside="left")
+    panel.end(panel.chain(panel.join(q, k, "+"), panel.box("tanh", 4, 1), hidden, vector), scores, "additive")
 
-    (W,) = weights["location"]
-    w = location.numbers(W, 1, 0, "parameter", label="$W$", beside="left")
-    location.chain(location.query, w, role="query")
-    location.end(w, scores["location"], ("place 1", "place 2", "place 3"), row=0)
-    location.keep(
-        picture.text("one row of $W$ for each place; the keys are never read", ((1, 5), 5), size=9.5, align="left")
+
+# ---- accuracies --------------------------------------------------------------------------------------------------
+
+
+def draw_accuracies(frame: DataFrame, relations: Sequence[str], guess: float) -> Figure:
+    """A panel for each relation, a bar for each score: mean accuracy, a dot for each seed, a line for guessing."""
+    import matplotlib.pyplot as plt
+
+    names = [name for name in METHODS if name in set(frame["score"])]
+    figure, panels = plt.subplots(1, len(relations), figsize=(11, 3.3), sharex=True, sharey=True)
+    for axes, relation in zip(panels, relations, strict=True):
+        shares = frame[frame["relation"] == relation].groupby("score")["accuracy"]
+        for place, name in enumerate(names):
+            axes.barh(place, shares.mean()[name], color=METHODS[name].color, height=0.7)
+            seeds = shares.get_group(name)
+            axes.plot(seeds, [place] * len(seeds), "o", color=INK, markersize=3)
+        axes.axvline(guess, color=EDGE, linestyle="--", linewidth=1.2)
+        axes.set(title=relation, xlim=(0, 1.02), xticks=[0, 0.5, 1], xticklabels=["0", "50%", "100%"])
+        axes.grid(False, axis="y")
+    panels[0].set_yticks(range(len(names)), names)
+    panels[0].invert_yaxis()
+    figure.supxlabel("accuracy (dashed: guessing; dots: three seeds)", fontsize=10.5)
+    return figure
+
+
+# ---- curves ------------------------------------------------------------------------------------------------------
+
+
+def draw_failure(
+    share: Sequence[float],
+    answers: Mapping[str, Sequence[float]],
+    asking: Mapping[str, Sequence[float]],
+    stored: Tensor,
+) -> Figure:
+    """What lookups answer as the query slides from one key to another, and while gradient descent improves it."""
+    import matplotlib.pyplot as plt
+
+    figure, (left, right) = plt.subplots(1, 2, figsize=(10, 3.6), sharey=True)
+    left.plot([0, 1], stored, "D", color=INK, markersize=9, zorder=5)
+    curves = {name: (share, ys) for name, ys in answers.items()}
+    lines(left, curves, title="A hard lookup is flat, with one jump", x="share of bark in the query", y="answer (kg)")
+    curves = {name: (range(len(ys)), ys) for name, ys in asking.items()}
+    lines(right, curves, title="… so its query never improves", x="step of gradient descent", y="answer (kg)")
+    right.axhline(float(stored[-1]), color=EDGE, linestyle="--")
+    return figure
+
+
+def draw_recall(memory: Any, maps: Mapping[str, Tensor]) -> Figure:
+    """Maps of the weights (memory, pair), by title; a ring marks the pair that is meant."""
+    import matplotlib.pyplot as plt
+
+    meant = (memory.values == memory.answer[:, None]).int().argmax(dim=1)
+    rings = {(pair, row) for row, pair in enumerate(meant.tolist())}
+    figure, panels = plt.subplots(1, len(maps), figsize=(12, 3.8))
+    for axes, (title, weights) in zip(panels, maps.items(), strict=True):
+        rows, pairs = ([str(i + 1) for i in range(size)] for size in weights.shape)
+        attention_map(axes, weights, pairs, rows, title=title, gold=rings, bar=axes is panels[-1])
+        axes.set(xlabel="pair", ylabel="memory" if axes is panels[0] else "")
+        axes.set_xticks([0.5, 7.5, 15.5], ["1", "8", "16"], rotation=0)
+        axes.set_yticks([0.5, 5.5, 11.5], ["1", "6", "12"])
+    return figure
+
+
+def draw_widths(plain: Sequence[Any], scaled: Sequence[Any], keys: int) -> Figure:
+    """Spread of the scores, effective number of keys and gradient of the softmax against the width."""
+    import matplotlib.pyplot as plt
+
+    figure, panels = plt.subplots(1, 3, figsize=(12, 3.6))
+    widths = [row.width for row in plain]
+    quantities = [
+        ("Scores grow with √d", "standard deviation of a score", lambda row: math.sqrt(row.variance)),
+        ("The softmax sees fewer keys", f"effective number of keys, of {keys}", lambda row: row.looked_at),
+        ("The gradient fades at large d", "norm of ∂α/∂e", lambda row: row.gradient),
+    ]
+    for axes, (title, y, quantity) in zip(panels, quantities, strict=True):
+        curves = {
+            name: (widths, [quantity(row) for row in rows]) for name, rows in (("q·k", plain), ("q·k/√d", scaled))
+        }
+        axes.set_xscale("log")
+        if axes is panels[0]:
+            axes.set_yscale("log")
+            axes.plot(
+                widths, [math.sqrt(width) for width in widths], "--", color=EDGE, marker="none", label="_√d", zorder=1
+            )
+            axes.text(widths[1], 1.5 * math.sqrt(widths[1]), "√d", color=SOFT, ha="right")
+        lines(axes, curves, title=title, x="width d", y=y)
+        axes.set_xticks(widths, widths)
+        axes.minorticks_off()
+        if axes is not panels[0]:
+            axes.set_ylim(bottom=0)
+    return figure
+
+
+def draw_collapse(frame: DataFrame, width: int) -> Figure:
+    """How many words the weights look at during training, and how much weight is on right words; bands are seeds."""
+    import matplotlib.pyplot as plt
+
+    points = unnest(frame[frame["width"] == width], "curve", ["step", "words", "right"])
+    figure, (left, right) = plt.subplots(1, 2, figsize=(11, 3.8))
+    lines(
+        left,
+        bands(points, "score", "step", "words"),
+        title="Without √d, the choice is made before anything is learned",
+        x="step of training",
+        y="effective number of words looked at",
     )
-    for panel, label in zip((general, additive, location), ("general", "additive", "location"), strict=True):
-        picture.frame(panel.nodes, label)
-    return picture
+    lines(
+        right,
+        bands(points, "score", "step", "right"),
+        title="… and it is often the wrong one",
+        x="step of training",
+        y="weight on the right words",
+    )
+    left.set_ylim(bottom=0)
+    right.set(ylim=(0, 1), yticks=[0, 0.25, 0.5, 0.75, 1], yticklabels=["0", "25%", "50%", "75%", "100%"])
+    return figure
+
+
+def draw_costs(by_length: Mapping[int, Mapping[str, Any]], by_width: Mapping[int, Mapping[str, Any]]) -> Figure:
+    """Time against length, and memory kept for the backward pass against length and against width."""
+    import matplotlib.pyplot as plt
+
+    figure, panels = plt.subplots(1, 3, figsize=(12, 3.9))
+    shown = ("additive", "general", "cosine", "dot")
+    parts = [
+        (by_length, "Time grows with length", "queries and keys (width 64)", "time (ms)", lambda c: 1000 * c.seconds),
+        (by_length, "Memory grows with length", "queries and keys (width 64)", "kept (MB)", lambda c: c.kept / 2**20),
+        (by_width, "… and with width", "width (64 queries and keys)", "kept (MB)", lambda c: c.kept / 2**20),
+    ]
+    for axes, (costs, title, x, y, quantity) in zip(panels, parts, strict=True):
+        axes.set(xscale="log", yscale="log")
+        curves = {name: ([*costs], [quantity(found[name]) for found in costs.values()]) for name in shown}
+        lines(axes, curves, title=title, x=x, y=y)
+        axes.set_xticks([*costs], [*costs])
+        axes.minorticks_off()
+    return figure

@@ -17,8 +17,18 @@ from torch.nn import functional as F
 from tfbook import data, runtime, training
 from tfbook.attention.implementations import masked_softmax
 from tfbook.attention.scoring import SCORES, GeneralScore, LocationScore, Score
+from tfbook.course.claims import Bound, Claims
 from tfbook.course.experiments import experiment
 from tfbook.course.experiments.cost import in_turns, kept_bytes, parameters
+from tfbook.course.experiments.scoring_drawings import draw_accuracies as draw_accuracies
+from tfbook.course.experiments.scoring_drawings import draw_collapse as draw_collapse
+from tfbook.course.experiments.scoring_drawings import draw_costs as draw_costs
+from tfbook.course.experiments.scoring_drawings import draw_failure as draw_failure
+from tfbook.course.experiments.scoring_drawings import draw_learned_scores as draw_learned_scores
+from tfbook.course.experiments.scoring_drawings import draw_plain_scores as draw_plain_scores
+from tfbook.course.experiments.scoring_drawings import draw_recall as draw_recall
+from tfbook.course.experiments.scoring_drawings import draw_soft_dictionary as draw_soft_dictionary
+from tfbook.course.experiments.scoring_drawings import draw_widths as draw_widths
 from tfbook.course.experiments.summaries import Curve, bands
 from tfbook.course.experiments.translators import Task, alignment_error, forced_weights, quality
 from tfbook.models.seq2seq import (
@@ -37,6 +47,68 @@ if TYPE_CHECKING:
 
 PAIRS, WIDTH, NOISE = 16, 16, 0.5  # of a memory: how many pairs, how wide its keys, how inexact the question
 
+
+CLAIMS = Claims(
+    "scoring_functions",
+    {
+        1: Bound(
+            "Where content decides, the location score is no better than guessing (its best accuracy; guessing has 6%)",
+            "<=",
+            0.12,
+            "Luong et al. (2015), section 3.1",
+        ),
+        2: Bound(
+            "Where the place decides, the location score finds it and all others guess (its lead in accuracy)",
+            ">=",
+            0.8,
+            "measured here, 16 pairs",
+        ),
+        3: Bound(
+            "Where keys are rescaled at random, cosine is the most accurate score (its lead over the next)",
+            ">=",
+            0.1,
+            "Graves et al. (2014), section 3.3.1",
+        ),
+        4: Bound(
+            "A learned matrix matches rotated keys, which a plain dot product cannot (difference in accuracy)",
+            ">=",
+            0.7,
+            "Luong et al. (2015), section 3.1",
+        ),
+        5: Bound(
+            "The additive score learns a relation that no matrix can express (its lead over the general score)",
+            ">=",
+            0.2,
+            "Bahdanau et al. (2015), A.1.2",
+        ),
+        6: Bound(
+            "The variance of q·k is the width d (largest relative error over five widths)",
+            "<=",
+            0.1,
+            "Vaswani et al. (2017), footnote 4",
+        ),
+        7: Bound(
+            "After 20 steps, the unscaled general score looks at far fewer words than the scaled one (ratio)",
+            "<=",
+            0.5,
+            "Stored result, scoring_functions.collapse; width 128",
+        ),
+        8: Bound(
+            "Dividing the general score by √d improves the translator (worst seed with it minus best seed without)",
+            ">=",
+            15,
+            "Stored result, scoring_functions.collapse; width 128",
+            " BLEU",
+        ),
+        9: Bound(
+            "The additive score keeps many times as much memory for the backward pass as a dot product",
+            ">=",
+            15,
+            "Vaswani et al. (2017), section 3.2.1, compare the two",
+            " ×",
+        ),
+    },
+)
 
 # ---- an associative memory: pairs of a key and a value, and a question -------------------------------------------
 
@@ -140,9 +212,7 @@ def recall_loss(model: Recaller, batch: Recall) -> Float[Tensor, ""]:
     return -(found + 1e-9).log().mean()
 
 
-def learn(
-    score: nn.Module, relation: str, *, steps: int, seed: int = 1, lr: float = 1e-2, **config: int
-) -> Recaller:
+def learn(score: nn.Module, relation: str, *, steps: int, seed: int = 1, lr: float = 1e-2, **config: int) -> Recaller:
     """Trains the score's parameters, if it has any, on fresh memories at every step."""
     model = Recaller(score).to(runtime.device())
     if list(score.parameters()):
@@ -163,6 +233,60 @@ def make(name: str, *, width: int = WIDTH, pairs: int = PAIRS) -> nn.Module:
     """The score called `name`, all three widths equal; a location score has exactly as many places as `pairs`."""
     kind = type("LocationScore", (LocationScore,), {"longest": pairs}) if name == "location" else SCORES[name]
     return kind(width, width, width)
+
+
+def package_score(name: str) -> Callable[..., Tensor]:
+    """tfbook's score as a function of queries, keys and the learned numbers of the lesson's formula, in its order."""
+
+    def score(query: Tensor, keys: Tensor, *weights: Tensor) -> Tensor:
+        made = _with_weights(name, query.shape[-1], keys.shape[-1], *weights)
+        return made(query, made.project(keys))
+
+    score.__name__ = SCORES[name].__name__
+    return score
+
+
+def _with_weights(name: str, d_query: int, d_key: int, *weights: Tensor) -> Any:
+    if name == "additive":
+        W, U, v = weights
+        made: Any = SCORES[name](d_query, d_key, len(v))
+        state = {"W.weight": W.T, "U.weight": U.T, "U.bias": torch.zeros(len(v)), "v.weight": v[None]}
+    elif name == "location":
+        made = make(name, width=d_query, pairs=len(weights[0]))
+        state = {"W.weight": weights[0]}
+    else:
+        made = SCORES[name](d_query, d_key, d_query)
+        state = dict(
+            zip(made.state_dict(), [weight.log() if name == "cosine" else weight for weight in weights], strict=True)
+        )
+    made.load_state_dict(state)
+    return made
+
+
+def train_lookup(look_up: Callable[..., Any], *, steps: int, relation: str = "turned") -> None:
+    """Trains the W of a learner's `look_up(query, keys, values, W)` and prints its accuracy before and after."""
+    model = _Learners(look_up)
+    if not isinstance(model(recall(relation, seed=0)), Tensor):
+        print(f"○ write {look_up.__name__} first, then run this cell again")
+        return
+    before = accuracy(model, relation)
+    schedule = training.warmup_cosine(30)
+    recipe = training.Recipe(steps=steps, lr=1e-2, schedule=schedule, mixed_precision=False)
+    training.fit(model, recall_loss, lambda step: recall(relation, seed=step), recipe)
+    print(f"right before training {before:.0%}, after {accuracy(model, relation):.0%}; guessing {1 / PAIRS:.0%}")
+
+
+class _Learners(nn.Module):
+    """A recaller whose whole lookup is a learner's function."""
+
+    def __init__(self, look_up: Callable[..., Any]):
+        super().__init__()
+        self.look_up = look_up
+        self.W = nn.Parameter(torch.randn(WIDTH, WIDTH, generator=torch.Generator().manual_seed(0)) / math.sqrt(WIDTH))
+
+    def forward(self, batch: Recall) -> Any:
+        """What the function returns for values as one-hot vectors: the probability of each."""
+        return self.look_up(batch.query, batch.keys, F.one_hot(batch.values).float(), self.W)
 
 
 # ---- stored: every score on every relation, all tuned alike --------------------------------------------------------
@@ -201,17 +325,17 @@ def _tuned_recall(
 
 @dataclass(frozen=True, kw_only=True)
 class Cost:
-    """Parameters of a score; its time ÷ that of the cheapest score; bytes kept for the backward pass."""
+    """Parameters of a score, median seconds of a pass forward and backward, bytes kept for the backward pass."""
 
     parameters: int
-    time: float
+    seconds: float
     kept: int
 
 
 def costs(*, pairs: int, width: int, rows: int = 8, rounds: int = 5) -> dict[str, Cost]:
     """Every query against every key, softmax, mixture and gradient, with as many queries as keys, for all six scores.
 
-    The scores take turns in `rounds` rounds after one to warm up; a time is the median of its ratios.
+    The scores take turns in `rounds` rounds after one to warm up.
     """
     inputs = [torch.randn(rows, pairs, width, device=runtime.device(), requires_grad=True) for _ in range(2)]
     scores = {name: make(name, width=width, pairs=pairs).to(runtime.device()) for name in SCORES}
@@ -221,11 +345,10 @@ def costs(*, pairs: int, width: int, rows: int = 8, rounds: int = 5) -> dict[str
         return (masked_softmax(score(query, score.project(keys)), None) @ keys).sum()
 
     seconds = in_turns({name: lambda score=score: attend(score).backward() for name, score in scores.items()}, rounds)
-    cheapest = min(seconds.values(), key=median)
     return {
         name: Cost(
             parameters=parameters(score),
-            time=median(t / c for t, c in zip(seconds[name], cheapest, strict=True)),
+            seconds=median(seconds[name]),
             kept=kept_bytes(score, partial(attend, score)),
         )
         for name, score in scores.items()
@@ -302,6 +425,11 @@ class Spread:
     variance: float
     entropy: float  # in nats
     gradient: float  # Frobenius norm of ∂ weights / ∂ scores
+
+    @property
+    def looked_at(self) -> float:
+        """The effective number of keys: as many keys with equal weights have this entropy."""
+        return math.exp(self.entropy)
 
 
 def spread(width: int, *, scaled: bool, keys: int = 32, rows: int = 1000, seed: int = 1) -> Spread:
@@ -424,7 +552,7 @@ def collapse(
 
 
 def _tuned(name: str, seeds: Sequence[int], width: int, steps: int, *, curve: bool = False) -> Iterator[dict[str, Any]]:
-    """A translator for each seed at the best of `RATES`; `tried` has the BLEU on validation sentences at all of them."""
+    """A translator for each seed at the best of `RATES`; `tried` has the BLEU of seed 0 at each of them."""
     corpus = data.load("english-french")
     task = Task.of(corpus, filter_by_length(corpus["train"], 3, LONGEST))
     tried = {lr: _translate(name, task, 0, lr, width, steps, curve=False)["valid"] for lr in RATES}
