@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -110,7 +110,7 @@ class _Panel:
 
 def draw_plain_scores(names: Sequence[str], query: Tensor, keys: Tensor, scores: Mapping[str, Tensor]) -> Schematic:
     """Dot, scaled dot and cosine, with the scores of each (key)."""
-    picture = Schematic("Dot, scaled dot, cosine: entry meets entry of the same number", gap=(26, 14))
+    picture = Schematic("Dot, scaled dot, cosine: compare entry by entry", gap=(26, 14))
     dot, scaled, cosine = (_Panel(picture, row, names, query, keys) for row in (0, 2, 4))
     dot.end(dot.join(dot.query, dot.keys, "·"), scores["dot"], "dot")
     root = scaled.box(rf"$\div\sqrt{{{len(query)}}}$", 4, 1)
@@ -184,6 +184,8 @@ def draw_accuracies(frame: DataFrame, relations: Sequence[str], guess: float) ->
     return figure
 
 
+NAMES = ("dot", "scaled dot")
+
 # ---- curves ------------------------------------------------------------------------------------------------------
 
 
@@ -203,6 +205,19 @@ def draw_failure(
     curves = {name: (range(len(ys)), ys) for name, ys in asking.items()}
     lines(right, curves, title="… so its query never improves", x="step of gradient descent", y="answer (kg)")
     right.axhline(float(stored[-1]), color=EDGE, linestyle="--")
+    return figure
+
+
+def draw_temperature(temperatures: Tensor, weights: Mapping[str, Tensor]) -> Figure:
+    """The weight of each key against the temperature, which falls to the right."""
+    import matplotlib.pyplot as plt
+
+    figure, axes = plt.subplots(figsize=(7.5, 3.5))
+    axes.set_xscale("log")
+    axes.invert_xaxis()
+    curves = {name: (temperatures.tolist(), each.tolist()) for name, each in weights.items()}
+    title = "A lookup hardens as it cools, and the order never changes"
+    lines(axes, curves, title=title, x="temperature T (colder to the right)", y="weight")
     return figure
 
 
@@ -228,27 +243,26 @@ def draw_widths(plain: Sequence[Any], scaled: Sequence[Any], keys: int) -> Figur
 
     figure, panels = plt.subplots(1, 3, figsize=(12, 3.6))
     widths = [row.width for row in plain]
-    quantities = [
-        ("Scores grow with √d", "standard deviation of a score", lambda row: math.sqrt(row.variance)),
-        ("The softmax sees fewer keys", f"effective number of keys, of {keys}", lambda row: row.looked_at),
-        ("The gradient fades at large d", "norm of ∂α/∂e", lambda row: row.gradient),
+    roots = [math.sqrt(width) for width in widths]
+    panels[0].plot(widths, [1.6 * root for root in roots], "--", color=EDGE, marker="none", linewidth=1.5, label="_√d")
+    panels[0].text(widths[2], 2.2 * roots[2], "slope of √d", color=SOFT, ha="right")
+    panels[0].set(yscale="log", ylim=(0.6, 80))
+    quantities: list[tuple[str, str, list[float], Callable[[Any], float]]] = [
+        ("Scores grow with √d", "standard deviation of a score", [1, 2, 4, 8, 16, 32], lambda row: row.variance**0.5),
+        ("The softmax sees one key", "effective number of keys", [1, 8, 16, 24, keys], lambda row: row.looked_at),
+        ("The gradient fades at large d", "norm of ∂α/∂e", [0, 0.1, 0.2, 0.3], lambda row: row.gradient),
     ]
-    for axes, (title, y, quantity) in zip(panels, quantities, strict=True):
-        curves = {
-            name: (widths, [quantity(row) for row in rows]) for name, rows in (("q·k", plain), ("q·k/√d", scaled))
-        }
+    for axes, (title, y, ticks, quantity) in zip(panels, quantities, strict=True):
         axes.set_xscale("log")
-        if axes is panels[0]:
-            axes.set_yscale("log")
-            axes.plot(
-                widths, [math.sqrt(width) for width in widths], "--", color=EDGE, marker="none", label="_√d", zorder=1
-            )
-            axes.text(widths[1], 1.5 * math.sqrt(widths[1]), "√d", color=SOFT, ha="right")
+        curves = {
+            name: (widths, [quantity(row) for row in rows]) for name, rows in zip(NAMES, (plain, scaled), strict=True)
+        }
+        if axes is not panels[0]:
+            axes.set_ylim(0, 1.06 * ticks[-1])
         lines(axes, curves, title=title, x="width d", y=y)
         axes.set_xticks(widths, widths)
+        axes.set_yticks(ticks, ticks)
         axes.minorticks_off()
-        if axes is not panels[0]:
-            axes.set_ylim(bottom=0)
     return figure
 
 
@@ -261,14 +275,14 @@ def draw_collapse(frame: DataFrame, width: int) -> Figure:
     lines(
         left,
         bands(points, "score", "step", "words"),
-        title="Without √d, the choice is made before anything is learned",
+        title="Unscaled, it picks one word within 10 steps",
         x="step of training",
-        y="effective number of words looked at",
+        y="words looked at (effective)",
     )
     lines(
         right,
         bands(points, "score", "step", "right"),
-        title="… and it is often the wrong one",
+        title="… and mostly the wrong one",
         x="step of training",
         y="weight on the right words",
     )
@@ -293,5 +307,29 @@ def draw_costs(by_length: Mapping[int, Mapping[str, Any]], by_width: Mapping[int
         curves = {name: ([*costs], [quantity(found[name]) for found in costs.values()]) for name in shown}
         lines(axes, curves, title=title, x=x, y=y)
         axes.set_xticks([*costs], [*costs])
+        axes.minorticks_off()
+    return figure
+
+
+def draw_growth(frame: DataFrame, lengths: Sequence[int], widths: Sequence[int]) -> Figure:
+    """Accuracy against the length of a memory and the width of its keys; bands are seeds.
+
+    Location, which guesses, and scaled dot, which finds what dot finds, are left out.
+    """
+    import matplotlib.pyplot as plt
+
+    shown = frame[frame["score"].isin(["additive", "general", "dot", "cosine"])]
+    figure, panels = plt.subplots(1, 2, figsize=(11, 3.8), sharey=True)
+    parts = [
+        ("{} pairs", lengths, "A longer memory is harder", "pairs in the memory (width 16)"),
+        ("width {}", widths, "A wider key is easier", "width of query and key (16 pairs)"),
+    ]
+    for axes, (unit, sizes, title, x) in zip(panels, parts, strict=True):
+        columns = {unit.format(size): size for size in sizes}
+        points = shown.rename(columns=columns).melt("score", sizes, var_name="size", value_name="accuracy")
+        axes.set(xscale="log", ylim=(0.3, 1.2))
+        lines(axes, bands(points, "score", "size", "accuracy"), title=title, x=x, y="accuracy")
+        axes.set_xticks(sizes, sizes)
+        axes.set_yticks([0.4, 0.6, 0.8, 1.0])
         axes.minorticks_off()
     return figure

@@ -24,12 +24,14 @@ from tfbook.course.experiments.scoring_drawings import draw_accuracies as draw_a
 from tfbook.course.experiments.scoring_drawings import draw_collapse as draw_collapse
 from tfbook.course.experiments.scoring_drawings import draw_costs as draw_costs
 from tfbook.course.experiments.scoring_drawings import draw_failure as draw_failure
+from tfbook.course.experiments.scoring_drawings import draw_growth as draw_growth
 from tfbook.course.experiments.scoring_drawings import draw_learned_scores as draw_learned_scores
 from tfbook.course.experiments.scoring_drawings import draw_plain_scores as draw_plain_scores
 from tfbook.course.experiments.scoring_drawings import draw_recall as draw_recall
 from tfbook.course.experiments.scoring_drawings import draw_soft_dictionary as draw_soft_dictionary
+from tfbook.course.experiments.scoring_drawings import draw_temperature as draw_temperature
 from tfbook.course.experiments.scoring_drawings import draw_widths as draw_widths
-from tfbook.course.experiments.summaries import Curve, bands
+from tfbook.course.experiments.summaries import mean_and_range, ranges
 from tfbook.course.experiments.translators import Task, alignment_error, forced_weights, quality
 from tfbook.models.seq2seq import (
     Annotations,
@@ -472,17 +474,6 @@ def growth(seeds: Sequence[int] = (1, 2, 3), *, steps: int = 300) -> list[dict[s
     return rows
 
 
-def growth_curves(frame: DataFrame, unit: str, config: Sequence[int]) -> dict[str, Curve]:
-    """Mean accuracy over seeds at each of `config`, with half the range; `unit` is "{} pairs" or "width {}".
-
-    Location, which guesses, and scaled dot, which finds what dot finds, are left out.
-    """
-    shown = frame[frame["score"].isin(["additive", "general", "dot", "cosine"])]
-    columns = {unit.format(size): size for size in config}
-    points = shown.rename(columns=columns).melt("score", config, var_name="size", value_name="accuracy")
-    return bands(points, "score", "size", "accuracy")
-
-
 # ---- stored: every score in a recurrent translator ---------------------------------------------------------------
 
 
@@ -517,10 +508,11 @@ class HeadedDecoder(LuongDecoder):
         return hidden, torch.cat(contexts, dim=-1), shown
 
 
+HEADS = "general / √d, 4 heads"
 TRANSLATORS: dict[str, Callable[[Seq2SeqConfig], RecurrentDecoder]] = {
     **{name: partial(LuongDecoder, score=score) for name, score in SCORES.items()},
     "general / √d": partial(LuongDecoder, score=ScaledGeneralScore),
-    "general / √d, 4 heads": HeadedDecoder,
+    HEADS: HeadedDecoder,
 }
 RATES = (3e-3, 1e-2, 3e-2)  # learning rates among which each score has its best
 PAIR_OF_SCORES = ("general", "general / √d")
@@ -608,3 +600,64 @@ def _error_of_head(model: Translator, head: int, pairs: Sequence[Pair], task: Ta
         return round(alignment_error(model, pairs, task), 4)
     finally:
         model.decoder.shown = None
+
+
+def words_after(frame: DataFrame, step: int, width: int = 128) -> dict[str, list[float]]:
+    """How many words the weights of each score look at after so many steps, one number per seed."""
+    runs = frame[frame["width"] == width]
+    found: dict[str, list[float]] = {name: [] for name in runs["score"]}
+    for name, curve in zip(runs["score"], runs["curve"], strict=True):
+        found[name] += [words for at, words, _ in curve if at == step]
+    return found
+
+
+# ---- tables ------------------------------------------------------------------------------------------------------
+
+
+def bleu_by_width(frame: DataFrame) -> DataFrame:
+    """BLEU of each score by the translator's width, as a mean with the lowest and the highest seed."""
+    table = frame.pivot_table(index="width", columns="score", values="bleu", aggfunc=mean_and_range)
+    return table.rename_axis(index="width", columns="BLEU")
+
+
+def translator_table(frame: DataFrame, width: int = 128) -> DataFrame:
+    """What each score does in the translator of one width, the best BLEU first; the decoder with heads is left out."""
+    rows = frame[(frame["width"] == width) & (frame["score"] != HEADS)]
+    order = rows.groupby("score")["bleu"].mean().sort_values(ascending=False).index
+    columns = {"parameters": 0, "bleu": 1, "long": 1, "alignment error": 2}
+    names = {"parameters": "learned numbers", "bleu": "BLEU, 3–10 words", "long": "BLEU, 11–20 words"}
+    return ranges(rows, "score", columns).loc[order].rename(columns=names)
+
+
+def heads_table(frame: DataFrame, single: DataFrame, width: int = 128) -> DataFrame:
+    """One head against four: BLEU, and the alignment error of the mean of the heads, of the best and of the worst."""
+    many = frame[frame["score"] == HEADS]
+    one = single[(single["score"] == "general / √d") & (single["width"] == width)]
+    errors = {
+        "alignment error": many["alignment error"],
+        "best head": many["heads"].map(min),
+        "worst head": many["heads"].map(max),
+    }
+    text = {name: mean_and_range(values, 2) for name, values in errors.items()}
+    return _frame(
+        {
+            "one head": {
+                "BLEU": mean_and_range(one["bleu"]),
+                "alignment error": mean_and_range(one["alignment error"], 2),
+            },
+            "four heads": {"BLEU": mean_and_range(many["bleu"]), **text},
+        }
+    )
+
+
+def _frame(rows: dict[str, dict[str, str]]) -> DataFrame:
+    import pandas as pd
+
+    return pd.DataFrame.from_dict(rows, orient="index").fillna("")
+
+
+def nonlinear_table(frame: DataFrame) -> DataFrame:
+    """Parameters, accuracy in percent and kept kilobytes of the scores with a nonlinearity."""
+    shown = frame.assign(accuracy=100 * frame["accuracy"], kept=frame["kept"] / 1024)
+    names = {"accuracy": "right on squared (%)", "kept": "kept for 256 × 256 pairs (kB)"}
+    return ranges(shown, "score", {"parameters": 0, "accuracy": 0, "kept": 0}).rename(columns=names)
