@@ -90,16 +90,16 @@ def general_score(query: Tensor, keys: Tensor, W: Tensor) -> Tensor:
 
 general_score.mistakes(
     {
-        "W is the wrong way round: its rows belong to the query, its columns to the key": (
+        "W is transposed: its rows belong to the query, its columns to the key": (
             lambda query, keys, W: query @ (W.T if W.shape[0] == W.shape[1] else W) @ keys.mT
         ),
-        "rows and columns are exchanged: the result is (batch, query, key), one row a query": (
+        "rows and columns are exchanged: the result is (batch, query, key), one row per query": (
             lambda query, keys, W: (query @ W @ keys.mT).mT.reshape(len(query), query.shape[1], keys.shape[1])
         ),
         "these are weights: the exercise asks for the scores, before the softmax": (
             lambda query, keys, W: torch.softmax(query @ W @ keys.mT, dim=-1)
         ),
-        "the sentences of the batch are mixed up: a query meets the keys of its own sentence only": (
+        "the sentences of the batch are mixed up: a query should meet only the keys of its own sentence": (
             lambda query, keys, W: query @ W @ keys.sum(dim=0, keepdim=True).mT
         ),
     }
@@ -217,7 +217,7 @@ def temperature_for(gap: Tensor, share: float) -> Tensor:
 temperature_for.mistakes(
     {
         "this is the inverse, the sharpness β = 1/T": lambda gap, share: math.log(share / (1 - share)) / gap,
-        "the other key has the rest: the ratio of the weights is share / (1 − share), not share": (
+        "the other key gets the rest: the ratio of the weights is share / (1 − share), not share": (
             lambda gap, share: gap / math.log(share)
         ),
         "a ratio of weights is exp of a difference of scores: you left out the logarithm": (
@@ -254,7 +254,7 @@ def _answer(tasks: list[str], **wrong: str) -> list[str]:
     cases=_tasks,
     hints=[
         "Ask of each task: does the content decide, or the place? Do lengths matter? Is there a matrix that would do?",
-        "Each of five names fits once: additive, cosine, general, location, scaled dot. Plain dot fits none best.",
+        "Each of these fits once: additive, cosine, general, location, scaled dot. Plain dot is the best fit for none.",
     ],
 )
 def which_score(tasks: list[str]) -> list[str]:
@@ -270,19 +270,19 @@ which_score.mistakes(
         "widths 300 and 512 have no dot product; something has to map one to the other, and a matrix can": (
             partial(_answer, general="dot")
         ),
-        "300 and 512: an additive score learns it, too, at the price of a hidden layer a pair; a matrix is enough": (
+        "300 and 512: an additive score learns it, too, but it pays a hidden layer per pair; a matrix is enough": (
             partial(_answer, general="additive")
         ),
         "documents: dividing by √d leaves the longest document ahead, whatever the topic; compare directions": (
             partial(_answer, cosine="scaled dot")
         ),
-        "layers that learn make their own matrix, so W is spare: what remains to mend at width 512 is √d": (
+        "the layers already learn a matrix, so W adds nothing; what is left to fix at width 512 is the scale, √d": (
             partial(_answer, scaled_dot="general")
         ),
         "at width 512 the plain dot product has variance 512: the softmax begins saturated; divide by √d": (
             partial(_answer, scaled_dot="dot")
         ),
-        "squares are not linear in the key: no matrix W can make them; the additive score has a bend inside": (
+        "squares are not linear in the key: no matrix W can make them; the additive score has a nonlinearity inside": (
             partial(_answer, additive="general")
         ),
         "'the third item' does not depend on what the items are; no comparison of contents can find it": (
@@ -307,7 +307,7 @@ def _attention_inputs() -> list[tuple[Tensor, ...]]:
 @exercise(
     cases=_attention_inputs,
     hints=[
-        "Give it one query and a memory, then the same memory with 100 poor keys added. What became of the scores?",
+        "Give it one query and a memory, then the same memory with 100 poor keys added. What happened to the scores?",
         "Print `scores.shape`. Which axis is last, and is that the d of √d?",
     ],
 )

@@ -21,13 +21,13 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 Weights = Mapping[str, Sequence[Tensor]]  # the learned numbers of each score, in the order of its formula
-ORIGINS = {
-    "dot": "Luong et al., 2015",
-    "scaled dot": "Vaswani et al., 2017",
-    "cosine": "Graves et al., 2014",
-    "general": "Luong et al., 2015",
-    "additive": "Bahdanau et al., 2015",
-    "location": "Luong et al., 2015",
+FORMULAS = {
+    "dot": (r"$q \cdot k$", "Luong et al., 2015"),
+    "scaled dot": (r"$q \cdot k\;/\sqrt{d}$", "Vaswani et al., 2017"),
+    "cosine": (r"$\beta\,\cos(q, k)$", "Graves et al., 2014"),
+    "general": (r"$qW \cdot k$", "Luong et al., 2015"),
+    "additive": (r"$\tanh(qW + kU) \cdot v$", "Bahdanau et al., 2015"),
+    "location": (r"$(q\,W^{\top})_j$", "Luong et al., 2015"),
 }
 
 # ---- the soft dictionary -----------------------------------------------------------------------------------------
@@ -105,7 +105,8 @@ class _Panel:
         found = self.numbers(scores[:, None], 7, row, "weight", rows=names or self.names)
         self.picture.arrow(last, found, "", "weight")
         self.picture.outline(found.cell(int(scores.argmax()), 0))
-        self.picture.frame(self.nodes, f"{label} ({ORIGINS[label]})")
+        formula, origin = FORMULAS[label]
+        self.picture.frame(self.nodes, f"{label}:  {formula}   ({origin})")
 
 
 def draw_plain_scores(names: Sequence[str], query: Tensor, keys: Tensor, scores: Mapping[str, Tensor]) -> Schematic:
