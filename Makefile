@@ -26,13 +26,18 @@ REAL = unset TFBOOK_OFFLINE; export GOMP_SPINCOUNT=2000 TFBOOK_REAL=1 TFBOOK_SCA
 BUDGET = export NB_BUDGET_S=$${NB_BUDGET_S-90} NB_CELL_BUDGET_S=$${NB_CELL_BUDGET_S-60}
 REAL_BUDGET = export NB_BUDGET_S=$${NB_BUDGET_S-180} NB_CELL_BUDGET_S=$${NB_CELL_BUDGET_S-60}
 
-# JupyterLab otherwise asks every new user whether to fetch its announcements.
-NO_NEWS = --LabApp.news_url=None --LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate
+# tools/jupyterlab/overrides.json: no question about news, a table of contents that scrolls, Markdown shown as a page.
+# Root needs leave to serve, and a machine without a display has no browser to open.
+JUPYTERLAB = echo "JupyterLab prints its address below; it runs until you press Ctrl-C."; \
+    test "$$(id -u)" != 0 || set -- "$$@" --allow-root; \
+    test -n "$$DISPLAY$$WAYLAND_DISPLAY" || test "$$(uname)" = Darwin || set -- "$$@" --no-browser; \
+    exec $(PY) -m jupyterlab --port=$(PORT) --LabApp.app_settings_dir="$$PWD/tools/jupyterlab" \
+        --LabApp.default_url=/lab/tree/00_start_here.ipynb "$$@" $(LAB_ARGS)
 
 .NOTPARALLEL:
 .DEFAULT_GOAL := help
-.PHONY: help lab test test-units test-notebooks test-real test-real-units test-real-notebooks \
-    lesson notebooks weave lint clean
+.PHONY: help lab refresh edit test test-units test-notebooks test-real test-real-units test-real-notebooks \
+    lesson notebooks weave tidy lint clean
 
 help: ## List these commands
 	@echo "usage: make COMMAND [VARIABLE=value]"
@@ -41,12 +46,16 @@ help: ## List these commands
 	@echo "variables: PYTHON (the interpreter that makes .venv), PORT and LAB_ARGS (for JupyterLab),"
 	@echo "           N (a lesson's number or slug), PYTEST_ARGS and NOTEBOOK_ARGS (for pytest)"
 
-lab: $(VENV)/lab.stamp ## Open the lessons in JupyterLab (PORT=8888, LAB_ARGS="--ip=0.0.0.0")
-	@echo "JupyterLab prints its address below; it runs until you press Ctrl-C."
-	@test "$$(id -u)" != 0 || set -- --allow-root; \
-	test -n "$$DISPLAY$$WAYLAND_DISPLAY" || test "$$(uname)" = Darwin || set -- "$$@" --no-browser; \
-	exec $(PY) -m jupyterlab --port=$(PORT) --ServerApp.root_dir="$$PWD/notebooks" \
-	    --LabApp.default_url=/lab/tree/00_start_here.ipynb $(NO_NEWS) "$$@" $(LAB_ARGS)
+lab: $(VENV)/lab.stamp ## Open your copies of the lessons in JupyterLab (PORT=8888, LAB_ARGS="--ip=0.0.0.0")
+	@$(PY) tools/work.py
+	@set -- --ServerApp.root_dir="$$PWD/work"; $(JUPYTERLAB)
+
+refresh: $(VENV)/lab.stamp ## Get a fresh copy of a lesson and keep yours under a new name (N=01)
+	@test -n "$(N)" || { echo "Say which lesson, for example: make refresh N=01" >&2; exit 1; }
+	@$(PY) tools/work.py --refresh $(N)
+
+edit: $(VENV)/lab.stamp ## Open the lessons themselves in JupyterLab, to change the course
+	@set -- --ServerApp.root_dir="$$PWD/notebooks"; $(JUPYTERLAB)
 
 test: test-units test-notebooks ## Check everything: the unit tests, then every notebook, as without network
 
@@ -75,9 +84,13 @@ notebooks: $(VENV)/test.stamp ## Execute the notebooks in place, then renew CLAI
 weave: $(VENV)/test.stamp ## Copy the package's source into the woven cells
 	@$(PY) tools/weave.py
 
+tidy: $(VENV)/test.stamp ## Lay out and fold the notebooks without executing them (N=01 for one)
+	@$(PY) tools/tidy.py $(N)
+
 lint: $(VENV)/test.stamp ## Check style, formatting and types
 	@$(PY) -m ruff check
 	@$(PY) -m ruff format --check
+	@$(PY) tools/tidy.py --check
 	@$(PY) -m mypy
 
 clean: ## Remove .venv and everything else that can be made again

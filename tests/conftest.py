@@ -51,3 +51,9 @@ def same_random_numbers() -> None:
     random.seed(0)
     np.random.seed(0)  # noqa: NPY002 (code under test may use the old generator)
     torch.manual_seed(0)
+
+
+@pytest.fixture
+def unchecked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the check of signatures at run time: for errors as a reader gets them, and where time matters."""
+    monkeypatch.setattr("jaxtyping.config.jaxtyping_disable", True)

@@ -62,6 +62,15 @@ def check_scores(scores: Tensor, mask: Tensor | None) -> None:
         raise ValueError(f"mask has shape {tuple(mask.shape)}; expected {expected}")
 
 
+def check_logits(logits: Tensor) -> None:
+    """Each row can be chosen from: no NaN, no +∞, and one finite number or more; −∞ forbids a token."""
+    highest = logits.amax(dim=-1)
+    if not highest.isfinite().all():
+        row = int(highest.isfinite().int().argmin())
+        found = f"logits of row {row} have the maximum {float(highest[row])}"
+        raise ValueError(f"{found}; expected a finite one: −∞ forbids a token, NaN and +∞ cannot be compared")
+
+
 def broadcasts(tensor: Tensor, shape: Sequence[int]) -> bool:
     """Whether the tensor broadcasts to this shape and not to more than that."""
     pairs = zip(tensor.shape[::-1], shape[::-1], strict=False)

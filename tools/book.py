@@ -1,8 +1,9 @@
-"""What the tools share: the folders, and how to find, read, execute and write notebooks."""
+"""What the tools share: the folders, kinds of cells, and how to find, read, execute and write notebooks."""
 
 from __future__ import annotations
 
 import os
+import re
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -18,6 +19,14 @@ NOTEBOOKS = ROOT / "notebooks"
 sys.path.insert(0, str(ROOT))  # the tools use the tfbook of this tree, whether or not one is installed
 
 EXECUTION_ERRORS = (CellExecutionError, CellTimeoutError, DeadKernelError)
+
+TITLE = "# @title "  # the first line of a collapsed cell: JupyterLab shows it, and Colab shows what follows "@title"
+SETUP = f"{TITLE}Setup:"  # begins the setup cell
+WOVEN = re.compile(rf"(?:{TITLE}|# )(tfbook(?:\.\w+)+)")  # the first line of a cell that holds source of the package
+
+# Slugs of the lessons rewritten for a screen of 1,280 pixels; tests/notebooks/rules.py has rules for these alone.
+TAUGHT_ANEW = frozenset({"start_here"})
+NARROW, WIDE = 95, 120  # characters in a line of code: of these lessons, and of the others
 
 
 def lessons(names: Sequence[str] = ()) -> list[Path]:
@@ -50,6 +59,16 @@ def write(path: Path, notebook: NotebookNode) -> None:
 
 def first_line(cell: NotebookNode) -> str:
     return cell.source.partition("\n")[0]
+
+
+def is_woven(cell: NotebookNode) -> bool:
+    """Whether the cell's source comes from tools/weave.py."""
+    return first_line(cell).startswith(SETUP) or WOVEN.fullmatch(first_line(cell)) is not None
+
+
+def width(path: Path) -> int:
+    """How many characters a line of code of this lesson may have."""
+    return NARROW if path.stem[3:] in TAUGHT_ANEW else WIDE
 
 
 def execute(

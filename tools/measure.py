@@ -15,9 +15,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from book import first_line, lessons, read, write
+from book import lessons, read, write
+from folding import title
 from nbformat import NotebookNode
-from weave import SETUP, WOVEN
 
 from tfbook.course.claims import MIME
 
@@ -27,7 +27,6 @@ NOT_WORDS = re.compile(  # fenced code, formulas, links' addresses, comments, ro
     r"```.*?```|\$\$.*?\$\$|\$[^$]*\$|\]\([^)]*\)|<!--.*?-->|^\|[^\n]*$", re.DOTALL | re.MULTILINE
 )
 FACTS = re.compile(r"^\*(?:Reading|Core:?) (\d+) minutes", re.MULTILINE)
-LONG = 20  # lines from which a woven cell is collapsed
 WORDS_PER_MINUTE = 200
 ROUND_TO = 5  # minutes
 
@@ -58,20 +57,12 @@ def core_and_rest(notebook: NotebookNode) -> tuple[list[NotebookNode], list[Note
     return core, rest
 
 
-def is_collapsed(cell: NotebookNode) -> bool:
-    """Whether a code cell is shown closed: setup, imports, hyperparameters and long woven cells."""
-    lines = cell.source.splitlines()
-    imports = all(re.match(r"(from|import) |[ )]|plot\.style|here = |$", line) for line in lines)
-    woven = WOVEN.fullmatch(first_line(cell)) and len(lines) > LONG
-    return bool(first_line(cell).startswith(SETUP) or imports or "runtime.pick(" in cell.source or woven)
-
-
 def measure(cells: Iterable[NotebookNode]) -> Measure:
     """Counts a part of a lesson."""
     cells = list(cells)
     prose = [NOT_WORDS.sub(" ", cell.source) for cell in cells if cell.cell_type == "markdown"]
     code = [cell for cell in cells if cell.cell_type == "code"]
-    visible = [cell for cell in code if not is_collapsed(cell)]
+    visible = [cell for cell in code if title(cell) is None]
     outputs = [output for cell in code for output in cell.outputs]
     figures = [output for output in outputs if "image/png" in output.get("data", {})]
     words = sum(len(re.findall(r"[^\W_]+(?:['’-][^\W_]+)*", text)) for text in prose)

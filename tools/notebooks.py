@@ -1,4 +1,4 @@
-"""Executes notebooks in place and removes from them what differs from run to run.
+"""Executes notebooks in place, removes from them what differs from run to run, and folds them.
 
     python tools/notebooks.py          all lessons
     python tools/notebooks.py 01 02    some
@@ -18,17 +18,19 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from book import EXECUTION_ERRORS, NOTEBOOKS, execute, lessons, read, write
+from folding import fold
 from nbformat import NotebookNode
 
 WIDGET = "application/vnd.jupyter.widget-view+json"
 PROGRESS = re.compile(r"\d+%\||\d+\S* \[\d\d:\d\d|^(\s|\x1b\[A)*$")  # a line of tqdm on stderr: bar, count or blank
 NOTEBOOK_METADATA = ("kernelspec", "language_info", "colab", "accelerator")
-CELL_METADATA = ("tags", "jupyter")
+CELL_METADATA = ("tags",)
 PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"
 
 
 def normalize(notebook: NotebookNode) -> None:
-    """Removes, in place, what differs from run to run: widgets, progress bars, versions, editors' metadata."""
+    """Removes, in place, what differs from run to run, which is widgets, progress bars, versions and editors' metadata;
+    collapses cells as tools/folding.py says."""
     _keep(notebook.metadata, NOTEBOOK_METADATA)
     notebook.metadata.get("language_info", {}).pop("version", None)
     for cell in notebook.cells:
@@ -37,6 +39,7 @@ def normalize(notebook: NotebookNode) -> None:
             cell.outputs = [output for output in cell.outputs if not _is_transient(output)]
             for output in cell.outputs:
                 _clean_image(output)
+    fold(notebook)
 
 
 def _keep(metadata: NotebookNode, names: tuple[str, ...]) -> None:

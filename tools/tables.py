@@ -1,7 +1,8 @@
-"""Writes the tables of lessons, made from the course map tfbook/course/lessons.py, into README.md and lesson 00.
+"""Writes what the course map tfbook/course/lessons.py says: the tables of lessons in README.md and lesson 00, and below
+`<!-- next -->` in the last cell of a lesson the links to the next lesson and to the map.
 
 python tools/tables.py            write them
-python tools/tables.py --check    list the files in which a table differs; exit 1 if there are any
+python tools/tables.py --check    list the files that differ from the map; exit 1 if there are any
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import nbformat
 from tfbook.course.lessons import LESSONS, Lesson
 
 TABLE = re.compile(r"(?<=<!-- lessons -->\n\n).*?(?=\n\n<!-- end of lessons -->)", re.DOTALL)
+NEXT = "<!-- next -->"
 MAP = re.compile(r"(?<=^LESSONS = \(\n).*?(?=^\)$)", re.DOTALL | re.MULTILINE)
 
 
@@ -42,6 +44,13 @@ def start_table(lessons: Sequence[Lesson]) -> str:
     return "\n".join(lines)
 
 
+def next_line(lessons: Sequence[Lesson], number: int) -> str:
+    """What ends lesson `number`: a link to the next lesson that is written and, except in lesson 00, one to the map."""
+    later = next((lesson for lesson in lessons if lesson.written and lesson.number > number), None)
+    links = [f"**Next:** [{later.number:02} · {later.title}]({later.name}.ipynb) {later.question}"] if later else []
+    return " · ".join([*links, *([f"[All lessons]({lessons[0].name}.ipynb)"] if number else [])])
+
+
 def link(lesson: Lesson, folder: str = "") -> str:
     """The lesson's title, linked to its notebook when it is written."""
     return f"[{lesson.title}]({folder}{lesson.name}.ipynb)" if lesson.written else lesson.title
@@ -49,15 +58,24 @@ def link(lesson: Lesson, folder: str = "") -> str:
 
 def outdated(lessons: Sequence[Lesson]) -> dict[Path, str]:
     """The files whose table differs from the map, each with the text that it should have."""
-    readme, start = book.ROOT / "README.md", book.NOTEBOOKS / f"{lessons[0].name}.ipynb"
-    notebook = book.read(start)
+    readme = book.ROOT / "README.md"
+    expected = {readme: TABLE.sub(lambda _: readme_table(lessons), readme.read_text(encoding="utf-8"))}
+    for lesson in lessons:
+        path = book.NOTEBOOKS / f"{lesson.name}.ipynb"
+        if lesson.written and re.search("<!-- (lessons|next) -->", path.read_text(encoding="utf-8")):
+            expected[path] = lesson_text(path, lessons, lesson.number)
+    return {path: text for path, text in expected.items() if text != path.read_text(encoding="utf-8")}
+
+
+def lesson_text(path: Path, lessons: Sequence[Lesson], number: int) -> str:
+    """The file of a lesson, with its table and its links as the map says."""
+    notebook = book.read(path)
     for cell in notebook.cells:
         cell.source = TABLE.sub(lambda _: start_table(lessons), cell.source)
-    expected = {
-        readme: TABLE.sub(lambda _: readme_table(lessons), readme.read_text(encoding="utf-8")),
-        start: nbformat.writes(notebook) + "\n",
-    }
-    return {path: text for path, text in expected.items() if text != path.read_text(encoding="utf-8")}
+    last = notebook.cells[-1]
+    before, mark, _ = last.source.partition(NEXT)
+    last.source = f"{before}{mark}\n\n{next_line(lessons, number)}" if mark else last.source
+    return nbformat.writes(notebook) + "\n"
 
 
 def write(lessons: Sequence[Lesson]) -> None:

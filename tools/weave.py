@@ -4,7 +4,8 @@
     python tools/weave.py --check    list the cells that differ; exit 1 if there are any
 
 A code cell whose first line is a full name, such as `# tfbook.attention.implementations.masked_softmax`, holds the
-source of that class, function or method. The cell whose first line begins with `# Setup:` holds tools/setup_cell.py.
+source of that class, function or method; where it is collapsed, the name follows `# @title`. A lesson with narrow code
+has the source laid out for it. The cell whose first line begins with `# @title Setup:` holds tools/setup_cell.py.
 """
 
 from __future__ import annotations
@@ -12,15 +13,14 @@ from __future__ import annotations
 import argparse
 import inspect
 import pkgutil
-import re
 import textwrap
 from pathlib import Path
 
-from book import ROOT, first_line, lessons, read, write
+import layout
+from book import ROOT, SETUP, WIDE, WOVEN, first_line, lessons, read, width, write
+from folding import fold
 from nbformat import NotebookNode
 
-WOVEN = re.compile(r"# (tfbook(?:\.\w+)+)")
-SETUP = "# Setup:"
 SETUP_CELL = ROOT / "tools" / "setup_cell.py"
 
 
@@ -35,17 +35,20 @@ def source_of(name: str) -> str:
     return textwrap.dedent(inspect.getsource(thing)).rstrip()
 
 
-def expected(cell: NotebookNode) -> str | None:
-    """What a woven cell should hold; None for the author's own cells."""
+def expected(cell: NotebookNode, columns: int) -> str | None:
+    """What a woven cell should hold in a lesson with so many columns; None for the author's own cells."""
     if cell.cell_type != "code":
         return None
     if first_line(cell).startswith(SETUP):
         return SETUP_CELL.read_text(encoding="utf-8").rstrip()
     woven = WOVEN.fullmatch(first_line(cell))
-    return f"{woven[0]}\n{source_of(woven[1])}" if woven else None
+    if woven is None:
+        return None
+    source = f"{woven[0]}\n{source_of(woven[1])}"
+    return source if columns == WIDE else layout.laid_out(source, columns)
 
 
-def weave(notebook: NotebookNode) -> list[str]:
+def weave(notebook: NotebookNode, columns: int = WIDE) -> list[str]:
     """Refreshes the woven cells in place and returns the first lines of those that differed.
 
     Outputs are kept, since a definition prints nothing. Raises LookupError, with the cell, for a name without source.
@@ -53,7 +56,7 @@ def weave(notebook: NotebookNode) -> list[str]:
     changed = []
     for number, cell in enumerate(notebook.cells):
         try:
-            source = expected(cell)
+            source = expected(cell, columns)
         except LookupError as error:
             raise LookupError(f"cell {number}: {error}") from error
         if source is not None and source != cell.source:
@@ -68,11 +71,12 @@ def weave_all(paths: list[Path], *, check: bool) -> list[str]:
     for path in paths:
         notebook = read(path)
         try:
-            changed = weave(notebook)
+            changed = weave(notebook, width(path))
         except LookupError as error:
             raise SystemExit(f"{path.name}, {error}") from error
         differences += [f"{path.name}, {line}" for line in changed]
         if changed and not check:
+            fold(notebook)  # a cell may have become long
             write(path, notebook)
     return differences
 

@@ -1,8 +1,15 @@
 """A headless Chromium that reaches nothing but this machine; where there is none, these tests skip and say so."""
 
+import os
 import shutil
+import signal
+import socket
+import subprocess
 import sys
-from collections.abc import Callable, Iterator
+import time
+import urllib.request
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -17,6 +24,8 @@ FLAGS = (
     *("--no-first-run", "--disable-background-networking", "--disable-component-update", "--disable-sync"),
     *("--disable-quic", "--no-proxy-server", "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1"),
 )
+OPTIONS = ("--no-browser", "--allow-root", "--ip=127.0.0.1", "--IdentityProvider.token=secret")
+Serve = Callable[[Path, Callable[[int, str], Sequence[str]]], AbstractContextManager[str]]
 
 
 @pytest.fixture(scope="session")
@@ -55,3 +64,57 @@ def show(browser: webdriver.Chrome, tmp_path: Path) -> Callable[..., None]:
         browser.get((tmp_path / "page.html").as_uri())
 
     return open_page
+
+
+@pytest.fixture(scope="session")
+def serve(browser: webdriver.Chrome) -> Serve:
+    """Starts JupyterLab in a folder, by the command made of a port and options; gives the address of a file in it.
+
+    Its settings and signatures are in that folder, so that nobody's own are changed.
+    """
+
+    @contextmanager
+    def running(folder: Path, command: Callable[[int, str], Sequence[str]]) -> Iterator[str]:
+        port, log = free_port(), folder / "log"
+        env = os.environ | {f"JUPYTER_{name}_DIR": str(folder / name) for name in ("CONFIG", "DATA", "RUNTIME")}
+        start = command(port, " ".join(OPTIONS))
+        with log.open("wb") as file:
+            server = subprocess.Popen(start, cwd=folder, env=env, stdout=file, stderr=file, start_new_session=True)
+        try:
+            wait_for(f"http://127.0.0.1:{port}/api?token=secret", server, log)
+            yield f"http://127.0.0.1:{port}/lab/tree/{{}}?token=secret&reset"
+        finally:
+            browser.get("about:blank")  # no page asks for a server that is gone
+            stop(server)
+
+    return running
+
+
+def free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return free.getsockname()[1]
+
+
+def stop(server: subprocess.Popen[bytes]) -> None:
+    """Ends the server with all that it started, its kernels and `make` among them."""
+    with suppress(ProcessLookupError):
+        os.killpg(server.pid, signal.SIGTERM)
+    try:
+        server.wait(timeout=60)
+    except subprocess.TimeoutExpired:
+        os.killpg(server.pid, signal.SIGKILL)
+        server.wait()
+
+
+def wait_for(url: str, server: subprocess.Popen[bytes], log: Path) -> None:
+    """Returns once the server answers; fails with its log when it ends or takes more than a minute."""
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    end = time.monotonic() + 60
+    while server.poll() is None and time.monotonic() < end:
+        try:
+            opener.open(url, timeout=5).close()
+            return
+        except OSError:
+            time.sleep(0.2)
+    pytest.fail(f"JupyterLab does not answer:\n{log.read_text()}")

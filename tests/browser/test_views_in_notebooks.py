@@ -1,12 +1,8 @@
 """The views where readers meet them: in a page that nbconvert makes, and in JupyterLab, trusted and not."""
 
-import os
-import socket
-import subprocess
 import sys
-import time
-import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import nbformat
@@ -21,6 +17,8 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.support.ui import WebDriverWait
 
 pytestmark = pytest.mark.slow
+
+SETTINGS = Path(__file__).parents[2] / "tools" / "jupyterlab"
 
 CELLS = [
     """import torch
@@ -103,10 +101,11 @@ def test_without_scripts_the_tables_are_there(browser: Chrome, exported: dict[st
 
 
 @pytest.fixture(scope="module")
-def lab(browser: Chrome, notebook: NotebookNode, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def lab(
+    serve: Callable[..., AbstractContextManager[str]], notebook: NotebookNode, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[str]:
     """The address of a JupyterLab that holds the notebook twice: trusted.ipynb and foreign.ipynb."""
     folder = tmp_path_factory.mktemp("lab")
-    env = os.environ | {f"JUPYTER_{name}_DIR": str(folder / name) for name in ("CONFIG", "DATA", "RUNTIME")}
     for name in ("notebooks", "DATA"):
         (folder / name).mkdir()
     for name in ("trusted", "foreign"):
@@ -115,44 +114,19 @@ def lab(browser: Chrome, notebook: NotebookNode, tmp_path_factory: pytest.TempPa
         nbformat.write(copy, folder / "notebooks" / f"{name}.ipynb")
         if name == "trusted":
             NotebookNotary(data_dir=str(folder / "DATA")).sign(copy)
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    options = ["--no-browser", "--allow-root", "--ip=127.0.0.1", f"--port={port}", "--IdentityProvider.token=secret"]
-    news = ["--LabApp.news_url=None", "--LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate"]
-    command = [sys.executable, "-m", "jupyterlab", *options, *news, f"--ServerApp.root_dir={folder / 'notebooks'}"]
-    with (folder / "log").open("wb") as log:
-        server = subprocess.Popen(command, cwd=folder, env=env, stdout=log, stderr=log)
-    try:
-        wait_for(f"http://127.0.0.1:{port}/api?token=secret", server, folder / "log")
-        yield f"http://127.0.0.1:{port}/lab/tree/{{}}.ipynb?token=secret&reset"
-    finally:
-        browser.get("about:blank")  # no page asks for a server that is gone
-        server.terminate()
-        try:
-            server.wait(timeout=60)
-        except subprocess.TimeoutExpired:
-            server.kill()
-            server.wait()
+    fixed = [f"--LabApp.app_settings_dir={SETTINGS}", f"--ServerApp.root_dir={folder / 'notebooks'}"]
 
+    def command(port: int, options: str) -> list[str]:
+        return [sys.executable, "-m", "jupyterlab", f"--port={port}", *options.split(), *fixed]
 
-def wait_for(url: str, server: subprocess.Popen[bytes], log: Path) -> None:
-    """Returns once the server answers; fails with its log when it ends or takes more than a minute."""
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    end = time.monotonic() + 60
-    while server.poll() is None and time.monotonic() < end:
-        try:
-            opener.open(url, timeout=5).close()
-            return
-        except OSError:
-            time.sleep(0.2)
-    pytest.fail(f"JupyterLab does not answer:\n{log.read_text()}")
+    with serve(folder, command) as address:
+        yield address
 
 
 def test_in_jupyterlab_the_views_mount_and_keep_their_keys(browser: Chrome, lab: str) -> None:
     """Keys move in the view, not from cell to cell; nothing but this server is asked; no script complains."""
     requested(browser), said(browser)
-    browser.get(lab.format("trusted"))
+    browser.get(lab.format("trusted.ipynb"))
     idle = ".jp-Notebook-ExecutionIndicator[data-status=idle]"  # until then JupyterLab may draw outputs anew
     WebDriverWait(browser, 60).until(lambda page: page.find_elements(By.CSS_SELECTOR, idle))
     attention, stepper, masks = (mounted(browser, kind)[0] for kind in KINDS)
@@ -185,7 +159,7 @@ ACTIVE_CELL = "return [...document.querySelectorAll('.jp-Cell')].findIndex(c => 
 
 def test_in_a_notebook_that_is_not_trusted_the_tables_stay(browser: Chrome, lab: str) -> None:
     """JupyterLab removes scripts from what somebody else ran."""
-    browser.get(lab.format("foreign"))
+    browser.get(lab.format("foreign.ipynb"))
     found = WebDriverWait(browser, 60).until(lambda page: len(rows := tables(page)) == len(TABLES) and rows)
     assert found == TABLES
     assert browser.find_elements(By.CSS_SELECTOR, "[data-mounted]") == []

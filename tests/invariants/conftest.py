@@ -1,10 +1,17 @@
 """What the suites of invariants share: each precision in turn."""
 
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from tfbook import runtime
+
+sys.path[:0] = [
+    str(Path(__file__).parent),
+    str(Path(__file__).parents[1] / "unit"),
+]  # for `drawn_cases` and `drawn_configs`
 
 
 @pytest.fixture(params=runtime.PRECISIONS)

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from tfbook.attention import Causal, Lengths, Mask, MultiHeadAttention
+from tfbook.attention import Causal, Lengths, Mask, MultiHeadAttention, fastest, fused, softmax
 from tfbook.attention.efficient.banded import Banded
 from tfbook.attention.efficient.base import EfficientAttention
 from tfbook.attention.efficient.bigbird import BigBird
@@ -128,6 +128,26 @@ def test_a_query_that_may_attend_to_nothing_gets_zero(
     assert blocked_rows(attend, x, mask) == 0
     if implementation.supports.dropout:
         assert blocked_rows(attend, x, mask, dropout=0.5) == 0
+
+
+@pytest.mark.parametrize("name", [*IMPLEMENTATIONS, "softmax", "fused", "fastest"])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize(("queries", "keys"), [(0, 0), (0, 5), (3, 0)])
+def test_without_queries_there_is_no_output_and_without_keys_it_is_zero(
+    name: str, dtype: torch.dtype, queries: int, keys: int
+) -> None:
+    """In every implementation, also those that have no cache, and gradients are 0; d_value is not d_head."""
+    attend = (IMPLEMENTATIONS | {"softmax": softmax, "fused": fused, "fastest": fastest})[name]
+    q, k = (torch.randn(2, 2, time, 4, dtype=dtype, requires_grad=True) for time in (queries, keys))
+    v = torch.randn(2, 2, keys, 6, dtype=dtype, requires_grad=True)
+    masks = [None, Lengths(torch.tensor([keys, 0])), *([Causal()] if queries <= keys else [])]
+    for mask in masks:
+        output = attend(q, k, v, mask)
+        assert output.shape == (2, 2, queries, 6)
+        assert output.dtype == dtype
+        assert not output.any()
+        gradients = torch.autograd.grad(output.sum(), (q, k, v), allow_unused=True)
+        assert not any(gradient.any() for gradient in gradients if gradient is not None)
 
 
 @every_implementation

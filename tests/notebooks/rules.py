@@ -1,6 +1,7 @@
 """What every notebook must be like: each rule yields a complaint for each place that breaks it.
 
-A rule is a function of a `Lesson`. `RULES` hold for every notebook, `LESSON_RULES` from lesson 01 on.
+A rule is a function of a `Lesson`. `RULES` hold for every notebook, `LESSON_RULES` from lesson 01 on, and `ANEW_RULES`
+for the lessons that `tools/book.py` lists as taught anew; `rules_for` gathers those of a lesson.
 """
 
 from __future__ import annotations
@@ -15,13 +16,19 @@ from pathlib import Path
 from urllib.parse import unquote
 
 import address
+import book
+import folding
+import layout
 import ledger
+import measure
 import nbformat
+import tables
 import weave
 from nbformat import NotebookNode
 
 import notebooks
 from tfbook.course.exercises.engine import MARKS
+from tfbook.course.lessons import LESSONS
 
 MAX_BYTES = 1_000_000
 MAX_PARAGRAPH = 600  # characters: about five lines
@@ -41,6 +48,7 @@ LOCAL_PATH = re.compile(
     r"(?<![\w.:/~-])/(?:home|root|Users|tmp|private|var|opt|mnt|work|content)/\S+|\b[A-Z]:\\Users\\"
 )
 WARNING = re.compile(r"\b\w*Warning:")
+PREVIEWED = ("text/html", "image/svg+xml", "application/pdf", "text/markdown", "text/plain", "text")
 SILENCED = re.compile(r"warnings\.(?:filterwarnings|simplefilter)")
 
 
@@ -104,7 +112,7 @@ def numbers_lessons_as_files_do(lesson: Lesson) -> Iterator[str]:
 
 
 def has_setup_cell(lesson: Lesson) -> Iterator[str]:
-    numbers = [number for number, cell in lesson.code if weave.first_line(cell).startswith(weave.SETUP)]
+    numbers = [number for number, cell in lesson.code if book.first_line(cell).startswith(book.SETUP)]
     if numbers != [number for number, _ in lesson.code][:1]:
         yield f"expected one setup cell, as the first code cell; found it at {numbers}"
 
@@ -115,15 +123,24 @@ def has_sizes_cell(lesson: Lesson) -> Iterator[str]:
         yield f"expected one cell that picks the sizes with `runtime.pick(`; found {count}"
 
 
+def states_its_minutes(lesson: Lesson) -> Iterator[str]:
+    """Under the title, as `tools/measure.py` counts them for the core."""
+    stated, measured = measure.stated_minutes(lesson.notebook), measure.minutes_to_state(lesson.notebook)
+    if stated != measured:
+        yield f"cell 0: says that reading takes {stated} minutes; run `python tools/measure.py --write`: {measured}"
+
+
 def has_woven_cells_in_step(lesson: Lesson) -> Iterator[str]:
-    for changed in weave.weave(deepcopy(lesson.notebook)):
+    for changed in weave.weave(deepcopy(lesson.notebook), book.width(lesson.path)):
         yield f"{changed}: differs from its source; run `make weave`"
 
 
 def has_known_metadata(lesson: Lesson) -> Iterator[str]:
+    """Apart from what is collapsed, which `is_as_executed` compares."""
     metadata = lesson.notebook.metadata
-    if metadata.get("colab") != COLAB:
-        yield f"metadata.colab is {metadata.get('colab')}; expected {COLAB}"
+    colab = {name: value for name, value in metadata.get("colab", {}).items() if name != "collapsed_sections"}
+    if colab != COLAB:
+        yield f"metadata.colab is {colab}; expected {COLAB}"
     if metadata.get("kernelspec", {}).get("name") != "python3":
         yield "metadata.kernelspec.name is not python3"
     for number, cell in enumerate(lesson.notebook.cells):
@@ -132,11 +149,11 @@ def has_known_metadata(lesson: Lesson) -> Iterator[str]:
 
 
 def is_as_executed(lesson: Lesson) -> Iterator[str]:
-    """Byte for byte as tools/notebooks.py writes it: no widget state, timings, versions, progress bars."""
+    """Byte for byte as tools/notebooks.py writes it: folded, without widget state, timings, versions, progress bars."""
     cleaned = deepcopy(lesson.notebook)
     notebooks.normalize(cleaned)
     if cleaned != lesson.notebook or lesson.path.read_text(encoding="utf-8") != nbformat.writes(cleaned) + "\n":
-        yield "the file holds what `make notebooks` would remove or write differently"
+        yield "the file holds what `make notebooks` and `make tidy` would remove or write differently"
     if (size := lesson.path.stat().st_size) > MAX_BYTES:
         yield f"the file has {size:,} bytes; at most {MAX_BYTES:,} are allowed"
 
@@ -188,7 +205,7 @@ def shows_its_claims(lesson: Lesson) -> Iterator[str]:
     for number, cell in lesson.code:
         shown = (output.get("data", {}).get(ledger.MIME, []) for output in cell.outputs)
         records = [record for records in shown for record in records]
-        if re.search(r"\bclaim\(|\bCLAIMS\.check\(", cell.source) and not records and not is_woven(cell):
+        if re.search(r"\bclaim\(|\bCLAIMS\.check\(", cell.source) and not records and not book.is_woven(cell):
             yield f"cell {number}: measures a claim but shows none"
         if records and "nbval-ignore-output" in cell.metadata.get("tags", ()):
             yield f"cell {number}: a claim is in a cell that is not compared"
@@ -218,7 +235,7 @@ def has_short_paragraphs(lesson: Lesson) -> Iterator[str]:
 
 
 def avoids_forbidden_words(lesson: Lesson) -> Iterator[str]:
-    own_code = [(number, cell.source) for number, cell in lesson.code if not is_woven(cell)]
+    own_code = [(number, cell.source) for number, cell in lesson.code if not book.is_woven(cell)]
     for number, text in [*lesson.prose, *own_code]:
         for word in FORBIDDEN.findall(text):
             yield f"cell {number}: says {word!r}"
@@ -258,16 +275,67 @@ def ends_with_summary(lesson: Lesson) -> Iterator[str]:
         yield f"the last sections must include {', '.join(ENDING)}, in this order; found {', '.join(sections[-4:])}"
 
 
+def can_collapse_going_further(lesson: Lesson) -> Iterator[str]:
+    """A collapsed heading hides the cells that follow, so each section of it, and the next one, begins a cell."""
+    inside = False
+    for number, marks, text in lesson.headings:
+        was_inside = inside
+        if marks == "##":
+            inside = text == folding.FURTHER
+        begins = lesson.notebook.cells[number].source.startswith(f"{marks} {text}")
+        if (inside or was_inside) and marks in ("##", "###") and not begins:
+            yield f"cell {number}: begin a cell with the heading {marks} {text}"
+
+
+def leads_to_the_next_lesson(lesson: Lesson) -> Iterator[str]:
+    expected = f"{tables.NEXT}\n\n{tables.next_line(LESSONS, int(lesson.path.name[:2]))}"
+    if not lesson.notebook.cells[-1].source.endswith(expected):
+        yield f"the last cell: expected {tables.NEXT} at its end; then run `python tools/tables.py`"
+
+
 # ---- code and exercises ------------------------------------------------------------------------------------------
 
 
 def has_short_cells(lesson: Lesson) -> Iterator[str]:
+    """Where the source is shown: a collapsed cell may be long."""
     for number, cell in lesson.code:
         lines = cell.source.count("\n") + 1
         if not cell.source.strip():
             yield f"cell {number}: is empty"
-        if lines > MAX_LINES and not is_woven(cell):
+        if lines > MAX_LINES and not folding.title(cell):
             yield f"cell {number}: {lines} lines; at most {MAX_LINES}"
+
+
+def has_code_laid_out(lesson: Lesson) -> Iterator[str]:
+    copy = deepcopy(lesson.notebook)
+    layout.lay_out(copy, book.width(lesson.path))
+    for number, (cell, laid_out) in enumerate(zip(lesson.notebook.cells, copy.cells, strict=True)):
+        if cell.source != laid_out.source:
+            yield f"cell {number}: its code is laid out differently by `make tidy`"
+
+
+def keeps_its_answers(lesson: Lesson) -> Iterator[str]:
+    """JupyterLab shows the first line of a collapsed output, tags included: it must not give the answer away."""
+    for number, cell in lesson.code:
+        line = preview(cell.outputs[0]) if cell.metadata.get("collapsed") else ""
+        if re.sub(r"<[^>]*>", "", line).strip() and not line.endswith(":"):
+            yield f"cell {number}: shows {line[:40]!r} while collapsed; begin with a line such as 'Scores:' or a table"
+
+
+def preview(output: NotebookNode) -> str:
+    """What JupyterLab shows of the first output of a cell in place of all of them."""
+    data = output.get("data", {"text": output.get("text", "")})
+    text = next((data[kind] for kind in PREVIEWED if kind in data), "")
+    return next(filter(None, text.split("\n")), "")
+
+
+def has_narrow_code(lesson: Lesson) -> Iterator[str]:
+    """No line scrolls sideways in a window of 1,280 pixels."""
+    for number, cell in lesson.code:
+        where = " in the package" if book.is_woven(cell) else ""
+        for line in cell.source.split("\n"):
+            if len(line) > book.NARROW:
+                yield f"cell {number}: {len(line)} characters in {line.strip()[:40]!r}; shorten it{where}"
 
 
 def has_honest_code(lesson: Lesson) -> Iterator[str]:
@@ -287,11 +355,6 @@ def is_code(comment: str) -> bool:
         return comment.rstrip().endswith(":") and is_code(comment + " pass")
     values = (statement.value if isinstance(statement, ast.Expr) else statement for statement in statements)
     return any(isinstance(value, ast.Call | ast.stmt) and not isinstance(value, ast.AnnAssign) for value in values)
-
-
-def is_woven(cell: NotebookNode) -> bool:
-    first = weave.first_line(cell)
-    return first.startswith(weave.SETUP) or weave.WOVEN.fullmatch(first) is not None
 
 
 def has_exercises(lesson: Lesson) -> Iterator[str]:
@@ -334,7 +397,9 @@ RULES: tuple[Rule, ...] = (
     avoids_forbidden_words,
     has_links_that_resolve,
     has_short_cells,
+    has_code_laid_out,
     has_honest_code,
+    can_collapse_going_further,
 )
 LESSON_RULES: tuple[Rule, ...] = (
     has_sizes_cell,
@@ -343,3 +408,15 @@ LESSON_RULES: tuple[Rule, ...] = (
     has_exercises,
     has_blank_stubs,
 )
+ANEW_RULES: tuple[Rule, ...] = (
+    states_its_minutes,
+    keeps_its_answers,
+    has_narrow_code,
+    leads_to_the_next_lesson,
+)
+
+
+def rules_for(path: Path) -> tuple[Rule, ...]:
+    """The rules that the notebook at `path` has to keep."""
+    later = () if path.name.startswith("00") else LESSON_RULES
+    return RULES + later + (ANEW_RULES if path.stem[3:] in book.TAUGHT_ANEW else ())

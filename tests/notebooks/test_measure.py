@@ -19,8 +19,10 @@ def lesson() -> NotebookNode:
     return new_notebook(
         cells=[
             new_markdown_cell("# 01 · A title\n\n*Reading 70 minutes · runs in a minute*\n\nfour words stand here"),
-            new_code_cell("# Setup: run this\nimport sys"),
-            new_code_cell("from a import b\n\nplot.style()\nhere = runtime.setup(1)"),
+            new_code_cell("# @title Setup: run this cell first\nimport sys"),
+            new_code_cell(
+                "# @title Imports\nimport a\nfrom a import b\nfrom c import d\n\nplot.style()\nhere = runtime.setup(1)"
+            ),
             new_code_cell("width = runtime.pick(quick=1, cpu=2)"),
             new_markdown_cell("## One\n$x = y$ and\n\n```\ncode here\n```\n| a | table |"),
             new_code_cell("x = 1\ny = 2", outputs=[figure, claims]),

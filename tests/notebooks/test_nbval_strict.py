@@ -16,7 +16,7 @@ import pytest
 from nbformat import NotebookNode
 from samples import IGNORED, NEVER, WIDGET, code, display, mimebundle, notebook, result, save, stream
 
-from tfbook.course.claims import MIME
+from tfbook.course.claims import claim
 
 ROOT = Path(__file__).resolve().parents[2]
 CLAIM = """
@@ -25,16 +25,13 @@ claim("sample.1", "Attention holds on long sentences.", {measured}, ">=", 80, so
 """
 
 
-def claim_output(verdict: str, measured: str) -> NotebookNode:
-    figures = f"measured {measured} · required ≥ 80 · Bahdanau et al. (2015)"
-    text = f"Claim 1 {verdict}: Attention holds on long sentences.\n  {figures}"
-    colour = "#1a7f37" if verdict == "holds" else "#cf222e"
-    page = (
-        f'<div style="border-left: 4px solid {colour}; padding: 0.3em 0.8em; margin: 0.4em 0"><b>Claim 1 '
-        f'<span style="color: {colour}">{verdict}</span></b>: Attention holds on long sentences.'
-        f'<br><span style="opacity: 0.75">{figures}</span></div>'
+def claim_output(verdict: str, measured: float) -> NotebookNode:
+    """What such a cell has stored."""
+    stored = claim(
+        "sample.1", "Attention holds on long sentences.", measured, ">=", 80, source="Bahdanau et al. (2015)"
     )
-    return mimebundle({"text/plain": text, "text/html": page, MIME: {"measured": float(measured)}})
+    assert stored.verdict == verdict
+    return mimebundle(stored._repr_mimebundle_())
 
 
 def shown(**data: Any) -> str:
@@ -51,7 +48,7 @@ PASSES = {
     "widget": code("from IPython.display import display\ndisplay({'" + WIDGET + "': {}}, raw=True)"),
     "address in memory": code("print('<f at 0x7f0000000000>')", "<f at 0x7fedcba98765>\n"),
     "tagged": code("print('here')", "there\n", metadata=IGNORED),
-    "another number of a claim": code(CLAIM.format(measured=91.5), claim_output("holds", "93.1")),
+    "another number of a claim": code(CLAIM.format(measured=91.5), claim_output("holds", 93.1)),
 }
 if sys.platform != "win32":  # where ipykernel does not capture what other processes print
     PASSES["output of a child"] = code("import subprocess\n_ = subprocess.run(['echo', 'child'])", "child\n")
@@ -69,7 +66,7 @@ FAILS = {
     "lost output": (code("a = 1", "1\n"), "kinds of output: ['stdout'] are stored, [] came now"),
     "error": (code("1 / 0"), "ZeroDivisionError"),
     "error in a tagged cell": (code("1 / 0", metadata=IGNORED), "ZeroDivisionError"),
-    "another verdict of a claim": (code(CLAIM.format(measured=79.9), claim_output("holds", "93.1")), "outputs differ"),
+    "another verdict of a claim": (code(CLAIM.format(measured=79.9), claim_output("holds", 93.1)), "outputs differ"),
     "out of turn": (code("1", result("1"), execution_count=99), "stored execution count is 99, expected "),
     "never executed": (code("1", execution_count=NEVER), "stored execution count is None, expected "),
     "dead kernel": (code("import os\nos._exit(1)"), "the kernel died"),

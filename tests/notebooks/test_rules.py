@@ -10,27 +10,35 @@ from functools import cache
 from pathlib import Path
 
 import address
+import book as tools
+import folding
 import matplotlib.figure
 import nbformat
 import pytest
 import rules
+import tables
 import weave
 from nbformat import NotebookNode
 from rules import Lesson, Rule
 from samples import IGNORED, WIDGET, code, display, mimebundle, notebook, prose, save, stream
 
 from tfbook.course.claims import MIME
+from tfbook.course.lessons import LESSONS
 
 NAME = "01_sample.ipynb"
 BADGE = address.badge(NAME)
-ENDING = "## What to remember\n\n## Common mistakes\n\n## References\n\nThe [first section](#First-section)."
+ENDING = "## What to remember\n\n## Common mistakes"
+REFERENCES = f"## References\n\n{tables.NEXT}\n\n{tables.next_line(LESSONS, 1)}"
 RECORD = {"key": "sample.1", "lesson": "sample", "verdict": "holds"}
 
 
-def exercise(number: int, name: str) -> list[NotebookNode]:
-    check = f"def {name}(x):\n    ...\n\n\nex.{name}.check({name})"
+ALL = rules.RULES + rules.LESSON_RULES + rules.ANEW_RULES
+
+
+def exercise(number: int, heading: str) -> list[NotebookNode]:
+    check = f"def answer_{number}(x):\n    return ...\n\n\nex.answer_{number}.check(answer_{number})"
     return [
-        prose(f"### Exercise {number} · {name} · ★☆☆ · 5 min\n\nWrite it."),
+        prose(f"### Exercise {number} · {heading} · ★☆☆ · 5 min\n\nWrite it."),
         code(check, "○ not attempted: the function returns nothing yet\n"),
     ]
 
@@ -44,22 +52,26 @@ def png() -> str:
 
 def good() -> NotebookNode:
     """A lesson that keeps every rule."""
-    woven = "tfbook.runtime.seed"
+    woven = "tfbook.text.bpe.merge"
     book = notebook(
-        prose(f"# 01 · Can it pass?\n\n{BADGE}"),
+        prose(f"# 01 · Can it pass?\n\n{BADGE}\n\n*Reading 5 minutes · runs at once*"),
         code(weave.SETUP_CELL.read_text(encoding="utf-8").rstrip()),
         code("steps = runtime.pick(quick=1, cpu=2, gpu=3)"),
         prose("## First section\n\n> **Predict** a.\n\n> **Predict** b.\n\n> **Predict** c.\n\n![a cat](../README.md)"),
         code(f"# {woven}\n{weave.source_of(woven)}"),
         code("print(steps)  # (batch, word)", "2\n"),
         code("plot.bars(steps)", display({"image/png": {"alt": "two bars"}}, image_png=png(), text_plain="<Figure>")),
-        code("claim('sample.1', '…', 1, '>=', 0)", mimebundle({MIME: dict(RECORD), "text/plain": "Claim 1 holds"})),
+        code('claim("sample.1", "…", 1, ">=", 0)', mimebundle({MIME: [dict(RECORD)], "text/plain": "Claim 1 holds"})),
         prose("## Exercises"),
-        *(cell for number in range(1, 5) for cell in exercise(number, f"answer_{number}")),
+        *(cell for number in range(1, 5) for cell in exercise(number, "write it")),
         *exercise(5, "find the bug"),
         prose(ENDING),
+        prose("## Going further\n\nThe [first section](#First-section)."),
+        prose("### More"),
+        prose(REFERENCES),
     )
     book.metadata.colab = deepcopy(rules.COLAB)
+    folding.fold(book)
     return book
 
 
@@ -68,10 +80,11 @@ def complaints(folder: Path, rule: Rule, book: NotebookNode) -> str:
     return "\n".join(rule(Lesson(path, nbformat.read(path, as_version=4))))
 
 
-@pytest.mark.parametrize("rule", rules.RULES + rules.LESSON_RULES)
+@pytest.mark.parametrize("rule", ALL)
 def test_a_good_lesson_passes(tmp_path: Path, rule: Rule) -> None:
     (tmp_path / "notebooks").mkdir()
-    (tmp_path / "README.md").touch()
+    for linked in ("README.md", *(f"notebooks/{lesson.name}.ipynb" for lesson in LESSONS)):
+        (tmp_path / linked).touch()
     assert complaints(tmp_path / "notebooks", rule, good()) == ""
 
 
@@ -104,6 +117,11 @@ def show(output: NotebookNode) -> Break:
     return lambda book: book.cells[5].outputs.append(output)
 
 
+def answer(output: NotebookNode) -> Break:
+    """Lets cell 5 be the answer to a prediction."""
+    return cell(5, outputs=[output], metadata={"collapsed": True})
+
+
 BROKEN: list[tuple[Rule, Break, str]] = [
     (rules.begins_with_title_and_badge, replace("# 01", "01"), "begins with the title"),
     (rules.begins_with_title_and_badge, replace("notebooks/01_", "notebooks/02_"), "expected the badge"),
@@ -111,17 +129,20 @@ BROKEN: list[tuple[Rule, Break, str]] = [
     (rules.begins_with_title_and_badge, say("# Another title"), "two titles"),
     (rules.numbers_lessons_as_files_do, replace("# 01 · ", "# 02 · "), "begins with the lesson's number, `# 01 · `"),
     (rules.numbers_lessons_as_files_do, say("lesson [02](03_a.ipynb)"), "the link to 03_a.ipynb is labelled 02"),
-    (rules.has_setup_cell, replace("# Setup:", "# Set up:"), "found it at []"),
+    (rules.has_setup_cell, replace("Setup:", "Set up:"), "found it at []"),
     (rules.has_setup_cell, lambda book: book.cells.insert(1, code("1")), "found it at [2]"),
     (rules.has_sizes_cell, replace("runtime.pick(", "dict("), "found 0"),
-    (rules.has_woven_cells_in_step, replace("random.seed(number)", "random.seed(0)"), "cell 4: # tfbook.runtime.seed"),
-    (rules.has_woven_cells_in_step, replace("import sys", "import os"), "cell 1: # Setup:"),
-    (rules.has_known_metadata, lambda book: book.metadata.pop("colab"), "metadata.colab is None"),
+    (rules.has_woven_cells_in_step, replace("i += 2", "i += 3"), "cell 4: # tfbook.text.bpe.merge"),
+    (rules.has_woven_cells_in_step, replace("import sys", "import os"), "cell 1: # @title Setup:"),
+    (rules.has_known_metadata, lambda book: book.metadata.pop("colab"), "metadata.colab is {}"),
     (rules.has_known_metadata, lambda book: book.metadata.kernelspec.update(name="my-env"), "is not python3"),
     (rules.has_known_metadata, cell(5, metadata={"tags": ["nbval-skip"]}), "the tag 'nbval-skip' is none of"),
     (rules.is_as_executed, lambda book: book.metadata.update(widgets={}), "would remove"),
     (rules.is_as_executed, cell(5, metadata={"execution": {}}), "would remove"),
     (rules.is_as_executed, show(mimebundle({WIDGET: {}})), "would remove"),
+    (rules.is_as_executed, cell(5, metadata={"jupyter": {"source_hidden": True}}), "would remove"),
+    (rules.is_as_executed, cell(1, metadata={}), "would remove"),
+    (rules.is_as_executed, lambda book: book.metadata.colab.pop("collapsed_sections"), "would remove"),
     (rules.is_as_executed, say("x" * rules.MAX_BYTES), "bytes; at most 1,000,000"),
     (rules.was_run_from_top_to_bottom, cell(5, execution_count=9), "cell 5: the execution count is 9, expected 4"),
     (rules.was_run_from_top_to_bottom, cell(5, execution_count=None), "is None, expected 4"),
@@ -135,13 +156,13 @@ BROKEN: list[tuple[Rule, Break, str]] = [
     (rules.describes_its_images, show(display(image_png="")), "cell 5: the figure has no alt text"),
     (rules.describes_its_images, say("![](cat.png)"), "an image has no alt text"),
     (rules.describes_its_images, say('<img src="cat.png" alt="">'), "an <img> has no alt text"),
-    (rules.shows_its_claims, cell(7, outputs=[]), "cell 7: calls claim(…) but shows no claim"),
+    (rules.shows_its_claims, cell(7, outputs=[]), "cell 7: measures a claim but shows none"),
     (rules.shows_its_claims, cell(7, metadata=IGNORED), "cell that is not compared"),
-    (rules.shows_its_claims, show(mimebundle({MIME: RECORD | {"verdict": "not enforced"}})), "is not enforced"),
-    (rules.shows_its_claims, show(mimebundle({MIME: RECORD})), "used twice"),
+    (rules.shows_its_claims, show(mimebundle({MIME: [RECORD | {"verdict": "not enforced"}]})), "is not enforced"),
+    (rules.shows_its_claims, show(mimebundle({MIME: [RECORD]})), "used twice"),
     (
         rules.shows_its_claims,
-        show(mimebundle({MIME: RECORD | {"key": "other.1", "lesson": "other"}})),
+        show(mimebundle({MIME: [RECORD | {"key": "other.1", "lesson": "other"}]})),
         "another lesson's",
     ),
     (rules.has_short_paragraphs, say("word " * 130), "649 characters in the paragraph"),
@@ -155,6 +176,19 @@ BROKEN: list[tuple[Rule, Break, str]] = [
     (rules.ends_with_summary, say("## References\n\n## More"), "must include"),
     (rules.has_short_cells, cell(5, source="x = 1\n" * 26), "cell 5: 27 lines; at most 25"),
     (rules.has_short_cells, cell(5, source=""), "cell 5: is empty"),
+    (rules.has_code_laid_out, cell(5, source="x  =  1"), "cell 5: its code is laid out differently by `make tidy`"),
+    (rules.keeps_its_answers, answer(stream("\n1.5 times as long\n")), "shows '1.5 times as long' while collapsed"),
+    (rules.keeps_its_answers, answer(display(text_html="<b>longer</b>")), "shows '<b>longer</b>' while collapsed"),
+    (rules.states_its_minutes, replace("Reading 5", "Reading 50"), "reading takes 50 minutes; run"),
+    (rules.has_narrow_code, cell(5, source="x" * 96), "cell 5: 96 characters in 'xxxx"),
+    (rules.has_narrow_code, replace("i += 2", "i += 2" + 90 * " "), "; shorten it in the package"),
+    (
+        rules.can_collapse_going_further,
+        replace("### More", "Text\n\n### More"),
+        "a cell with the heading ### More",
+    ),
+    (rules.can_collapse_going_further, say("Text\n\n## References"), "a cell with the heading ## References"),
+    (rules.leads_to_the_next_lesson, replace("02_", "03_"), "expected <!-- next --> at its end; then run"),
     (rules.has_honest_code, cell(5, source="warnings.filterwarnings('ignore')"), "silences warnings"),
     (rules.has_honest_code, cell(5, source="# print(x)\nx"), "commented out: print(x)"),
     (rules.has_honest_code, cell(5, source="if x:\n    # for y in x:\n    pass"), "commented out: for y in x:"),
@@ -177,7 +211,23 @@ def test_a_broken_lesson_is_refused(tmp_path: Path, rule: Rule, damage: Break, m
 
 
 def test_every_rule_has_been_broken() -> None:
-    assert {rule for rule, _, _ in BROKEN} == {*rules.RULES, *rules.LESSON_RULES}
+    assert {rule for rule, _, _ in BROKEN} == set(ALL)
+
+
+@pytest.mark.parametrize(
+    "output",
+    [
+        stream("Scores:\n1.5\n"),
+        display(text_html="<table>\n<td>1.5</td>", text_plain="1.5"),
+        display(image_png="", text_plain="<Image object>"),
+        display(image_png=""),
+    ],
+    ids=["a heading", "a table", "a figure with text", "a figure"],
+)
+def test_an_answer_that_stays_hidden_is_accepted(tmp_path: Path, output: NotebookNode) -> None:
+    book = good()
+    answer(output)(book)
+    assert complaints(tmp_path, rules.keeps_its_answers, book) == ""
 
 
 @pytest.mark.parametrize("comment", ["(batch, word)", "weights", "Shapes: batch", "the sum of x", "e = vᵀ tanh(Ws)"])
@@ -191,3 +241,12 @@ def test_anchors_follow_github_in_markdown_and_jupyter_in_notebooks(tmp_path: Pa
     save(path, notebook(prose("# What's new?")))
     assert rules.anchors(readme, Lesson(path, notebook())) == {"whats-new", "two-words"}
     assert rules.anchors(path, Lesson(readme, notebook())) == {"What's-new?"}
+
+
+def test_a_lesson_taught_anew_has_rules_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert rules.rules_for(Path(NAME)) == rules.RULES + rules.LESSON_RULES
+    monkeypatch.setattr(tools, "TAUGHT_ANEW", {"sample"})
+    assert rules.rules_for(Path(NAME)) == ALL
+    assert rules.rules_for(Path("00_sample.ipynb")) == rules.RULES + rules.ANEW_RULES
+    assert tools.width(Path(NAME)) == tools.NARROW
+    assert tools.width(Path("02_other.ipynb")) == tools.WIDE

@@ -9,14 +9,10 @@ import address
 import book
 import ledger
 import pytest
-from rules import LESSON_RULES, RULES, Lesson, Rule
+from rules import Lesson, Rule, rules_for
 
 NOTEBOOKS = sorted(book.NOTEBOOKS.glob("*.ipynb"))
-CASES = [
-    pytest.param(path, rule, id=f"{path.stem}-{rule.__name__}")
-    for path in NOTEBOOKS
-    for rule in (RULES if path.name.startswith("00") else RULES + LESSON_RULES)
-]
+CASES = [pytest.param(path, rule, id=f"{path.stem}-{rule.__name__}") for path in NOTEBOOKS for rule in rules_for(path)]
 
 
 def test_there_are_lessons_numbered_from_zero_each_number_once() -> None:

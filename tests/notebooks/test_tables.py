@@ -48,6 +48,21 @@ def test_both_tables(tree: Path) -> None:
     assert r"| 01 | Attention | Can it look back? | planned |\n" in text
 
 
+def test_a_lesson_ends_with_the_next_one_that_is_written(tree: Path) -> None:
+    """And with the map; below the mark whatever stood there goes."""
+    written = (*LESSONS, Lesson(2, "later", "Later", "And then?", 30, 1), Lesson(3, "last", "Last", "The end?", 30, 1))
+    for name in ("02_later", "03_last"):
+        save(tree / f"{name}.ipynb", notebook(prose("# Title"), prose("Text.\n\n<!-- next -->\nold\n\nold")))
+    for path, text in tables.outdated(written).items():
+        path.write_text(text, encoding="utf-8")
+    ends = [book.read(tree / f"{name}.ipynb").cells[-1].source for name in ("02_later", "03_last")]
+    assert ends == [
+        "Text.\n\n<!-- next -->\n\n**Next:** [03 · Last](03_last.ipynb) The end? · [All lessons](00_start.ipynb)",
+        "Text.\n\n<!-- next -->\n\n[All lessons](00_start.ipynb)",
+    ]
+    assert tables.next_line(written, 0) == "**Next:** [02 · Later](02_later.ipynb) And then?"
+
+
 def test_what_is_written_is_in_step(tree: Path) -> None:
     for path, text in tables.outdated(LESSONS).items():
         path.write_text(text, encoding="utf-8")

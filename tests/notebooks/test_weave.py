@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
 from pathlib import Path
 
@@ -24,7 +25,7 @@ def test_a_function_a_class_a_method_and_a_cached_function_are_woven() -> None:
 def test_only_woven_cells_change() -> None:
     own = "# tfbook.runtime.seed is called below\nseed(1)"
     book = notebook(
-        prose("# tfbook.runtime.seed"), code(own), code("# tfbook.runtime.seed\nold", "kept\n"), code("# Setup:")
+        prose("# tfbook.runtime.seed"), code(own), code("# tfbook.runtime.seed\nold", "kept\n"), code(weave.SETUP)
     )
     assert weave.weave(book) == ["cell 2: # tfbook.runtime.seed", f"cell 3: {weave.first_line(book.cells[3])}"]
     assert [cell.source for cell in book.cells[:3]] == ["# tfbook.runtime.seed", own, SEED]
@@ -62,3 +63,18 @@ def test_weaving_writes_and_then_agrees(tmp_path: Path) -> None:
     weave.main([str(path)])
     weave.main([str(path), "--check"])
     assert "def seed" in path.read_text(encoding="utf-8")
+
+
+def test_a_collapsed_cell_keeps_its_title() -> None:
+    book = notebook(code("# @title tfbook.runtime.seed\nold"))
+    assert weave.weave(book) == ["cell 0: # @title tfbook.runtime.seed"]
+    assert book.cells[0].source == SEED.replace("# ", "# @title ", 1)
+
+
+def test_a_lesson_with_narrow_code_has_the_source_laid_out() -> None:
+    book = notebook(code("# tfbook.attention.masks.padding_mask"))
+    weave.weave(book, 60)
+    assert "def padding_mask(\n    lengths" in book.cells[0].source
+    wide = ast.parse(weave.source_of("tfbook.attention.masks.padding_mask"))
+    assert ast.dump(ast.parse(book.cells[0].source)) == ast.dump(wide)
+    assert weave.weave(book, 60) == []

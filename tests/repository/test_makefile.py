@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-COMMANDS = {"help", "lab", "test", "test-units", "test-notebooks", "test-real"}
-COMMANDS |= {"lesson", "notebooks", "weave", "lint", "clean"}
+COMMANDS = {"help", "lab", "refresh", "edit", "test", "test-units", "test-notebooks", "test-real"}
+COMMANDS |= {"lesson", "notebooks", "weave", "tidy", "lint", "clean"}
 RECORDER = """#!/bin/sh
 { printf '%s\\n' "$*"; env | grep -E '^(TFBOOK|NB)_' | sort; echo; } >> "$RECORD"
 """
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.skipif(
 def clone(tmp_path: Path) -> Path:
     """Return a folder with the Makefile and an installed .venv whose Python records its calls in `record`."""
     folder = tmp_path / "a clone with spaces"
-    for name in ("Makefile", "pyproject.toml", "notebooks/", ".venv/bin/"):
+    for name in ("Makefile", "pyproject.toml", "notebooks/", "work/", ".venv/bin/"):
         target = folder / name
         if name.endswith("/"):
             target.mkdir(parents=True)
@@ -64,7 +64,9 @@ def test_make_alone_lists_every_command(clone: Path) -> None:
     assert listed == COMMANDS
 
 
-@pytest.mark.parametrize("command", ["lab", "test", "test-real", "lesson", "notebooks", "weave", "lint"])
+@pytest.mark.parametrize(
+    "command", ["lab", "refresh", "edit", "test", "test-real", "lesson", "notebooks", "weave", "tidy", "lint"]
+)
 def test_a_second_run_installs_nothing(clone: Path, command: str) -> None:
     """The stamps are newer than pyproject.toml, so that neither venv nor pip is called."""
     assert make(clone, command, "N=01").returncode == 0
@@ -116,12 +118,14 @@ def test_test_real_offers_the_real_corpora(clone: Path) -> None:
     assert notebooks[1:] == ["NB_BUDGET_S=180", "NB_CELL_BUDGET_S=60", *expected]
 
 
-def test_lab_opens_the_lessons(clone: Path) -> None:
+def test_lab_opens_copies_of_the_lessons(clone: Path) -> None:
     """Root needs leave to serve, and a machine without a display has no browser to open."""
     make(clone, "lab", "PORT=9999", "LAB_ARGS=--ip=0.0.0.0")
-    (call,) = calls(clone)
+    copies, call = calls(clone)
+    assert copies[0] == "tools/work.py"
     assert call[0].startswith("-m jupyterlab --port=9999 ")
-    assert f"--ServerApp.root_dir={clone}/notebooks " in call[0]
+    assert f"--ServerApp.root_dir={clone}/work " in call[0]
+    assert f"--LabApp.app_settings_dir={clone}/tools/jupyterlab " in call[0]
     assert call[0].endswith("--ip=0.0.0.0")
     assert ("--allow-root" in call[0]) == (os.geteuid() == 0)
     assert ("--no-browser" in call[0]) == (sys.platform != "darwin")
@@ -131,16 +135,30 @@ def test_lab_opens_a_browser_where_there_is_a_display(clone: Path) -> None:
     """X11 and Wayland each say that there is one."""
     make(clone, "lab", DISPLAY=":0")
     make(clone, "lab", WAYLAND_DISPLAY="wayland-0")
-    assert len(calls(clone)) == 2
+    assert len([call for call in calls(clone) if "jupyterlab" in call[0]]) == 2
     assert "--no-browser" not in (clone / "record").read_text(encoding="utf-8")
 
 
-def test_lesson_asks_which(clone: Path) -> None:
+def test_edit_opens_the_lessons_themselves(clone: Path) -> None:
+    """For who changes the course; no copies are made."""
+    make(clone, "edit")
+    (call,) = calls(clone)
+    assert f"--ServerApp.root_dir={clone}/notebooks " in call[0]
+
+
+@pytest.mark.parametrize("command", ["lesson", "refresh"])
+def test_a_command_for_one_lesson_asks_which(clone: Path, command: str) -> None:
     """Without a number nothing runs and the message shows how to give one."""
-    result = make(clone, "lesson")
+    result = make(clone, command)
     assert result.returncode != 0
-    assert "make lesson N=01" in result.stderr
+    assert f"make {command} N=01" in result.stderr
     assert not (clone / "record").exists()
+
+
+def test_refresh_names_the_lesson(clone: Path) -> None:
+    """The tool copies it and keeps the old one."""
+    make(clone, "refresh", "N=01")
+    assert [call[0] for call in calls(clone)] == ["tools/work.py --refresh 01"]
 
 
 def test_notebooks_renews_the_ledger(clone: Path) -> None:
@@ -179,7 +197,8 @@ def test_a_python_that_does_not_start_is_passed_over(clone: Path) -> None:
 
 
 def test_clean_leaves_what_cannot_be_made_again(clone: Path) -> None:
-    """The environment and caches go; sources stay."""
+    """The environment and caches go; sources and what the learner wrote stay."""
     (clone / "tfbook/__pycache__").mkdir(parents=True)
     assert make(clone, "clean").returncode == 0
-    assert sorted(path.name for path in clone.rglob("*")) == ["Makefile", "notebooks", "pyproject.toml", "tfbook"]
+    left = sorted(path.name for path in clone.rglob("*"))
+    assert left == ["Makefile", "notebooks", "pyproject.toml", "tfbook", "work"]

@@ -4,7 +4,6 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-import jaxtyping
 import pytest
 import torch
 from torch import nn
@@ -41,12 +40,6 @@ def float32(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     runtime.precision.cache_clear()
     yield
     runtime.precision.cache_clear()
-
-
-@pytest.fixture
-def unchecked(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without the tests' run-time check of signatures, so that an error is the one that a reader gets."""
-    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
 
 
 @pytest.fixture(scope="session")

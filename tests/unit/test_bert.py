@@ -536,6 +536,22 @@ def test_electra_trains_on_where_nothing_was_drawn() -> None:
     assert not any(weight.grad.any() for weight in model.generator.head.layer.parameters())
 
 
+@pytest.mark.parametrize("shape", [(2, 0), (0, 6)], ids=["empty texts", "no texts"])
+def test_without_any_tokens_the_loss_of_electra_is_0(shape: tuple[int, int]) -> None:
+    """And so is its gradient: a batch may be empty where batches are cut from a stream."""
+    model, ids = electra(), torch.zeros(shape, dtype=torch.int64)
+    loss = electra_loss(model, Masked(ids, ids), torch.zeros(len(ids), dtype=torch.int64))
+    assert loss.mean.item() == 0
+    loss.mean.backward()
+    assert not any(weight.grad.any() for weight in model.parameters() if weight.grad is not None)
+
+
+@torch.no_grad()
+def test_texts_of_length_0_do_not_count_in_the_loss_of_electra() -> None:
+    loss = electra_loss(electra(), NOTHING, torch.zeros_like(LENGTHS))
+    assert [float(total) for total in loss.totals] == [float(count) for count in loss.counts] == [0, 0]
+
+
 # ---- distillation ------------------------------------------------------------------------------------------------
 
 

@@ -1,6 +1,8 @@
 """Greedy decoding against the argmax of a fresh forward pass for every word of every sentence."""
 
+from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import pytest
 import torch
@@ -138,6 +140,46 @@ def test_greedy_decodes_in_eval_mode_and_restores_the_mode(talker: Translator, t
     with pytest.raises(ValueError, match="lengths holds a 0"):
         greedy_search(talker, source, torch.zeros_like(lengths))
     assert {module.training for module in talker.modules()} == {training}
+
+
+def _spoiled(value: float, places: list[int], row: int | slice = -1) -> type[CachedDecoder]:
+    """A decoder some of whose logits are `value`."""
+
+    class Spoiled(CachedDecoder):
+        def __call__(self, words: Tensor) -> Tensor:
+            logits = super().__call__(words)
+            logits[row, places] = value
+            return logits
+
+    return Spoiled
+
+
+SEARCHES: dict[str, Callable[..., Any]] = {"greedy": greedy_search, "beam": partial(beam_search, width=2)}
+every_search = pytest.mark.parametrize("search", SEARCHES.values(), ids=SEARCHES)
+
+
+@every_search
+@pytest.mark.parametrize("place", [PAD, EOS, 5])
+@pytest.mark.parametrize("value", [float("nan"), float("inf")], ids=str)
+def test_logits_that_cannot_be_compared_are_refused(
+    talker: Translator, search: Callable[..., Any], place: int, value: float
+) -> None:
+    """In the last row, for one token, be it one that is never generated: the softmax of all of them is NaN."""
+    with pytest.raises(ValueError, match=rf"logits of row \d+ have the maximum {value}; expected a finite one"):
+        search(talker, *_inputs(8, seed=1), decoder=_spoiled(value, [place]))
+
+
+@every_search
+def test_logits_of_minus_infinity_forbid_words_but_not_all(talker: Translator, search: Callable[..., Any]) -> None:
+    """One word may be left to generate; without any, or with those alone that are never generated, a row is refused."""
+    inputs, words = _inputs(8, seed=1), range(talker.decoder.unembed.out_features)
+    others = [word for word in words if word != 6]
+    found = search(talker, *inputs, max_length=3, decoder=_spoiled(-torch.inf, others, slice(None))).tokens
+    assert set(found.flatten().tolist()) <= {6, PAD}
+    assert (found.view(len(inputs[0]), -1, 3)[:, 0] == 6).all()
+    for left in ([], [PAD, BOS, UNK]):
+        with pytest.raises(ValueError, match=r"logits of row \d+ have the maximum -inf; expected a finite one"):
+            search(talker, *inputs, decoder=_spoiled(-torch.inf, [word for word in words if word not in left]))
 
 
 @pytest.mark.parametrize("longest", [0, -1])

@@ -81,6 +81,17 @@ def test_the_feature_map_is_never_negative() -> None:
     torch.testing.assert_close(elu_plus_one(x), torch.tensor([math.exp(-2), 1.0, 4.0]))
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+def test_the_feature_map_keeps_its_precision_where_it_is_small(dtype: torch.dtype) -> None:
+    """e⁻³⁰ is a weight like any other where all keys have such features; the gradient is that of elu, 1 at 0."""
+    x = torch.tensor([-60.0, -30.0, -17.0, -1.0, 0.0, 2.0], dtype=dtype, requires_grad=True)
+    expected = torch.tensor([math.exp(-60), math.exp(-30), math.exp(-17), math.exp(-1), 1.0, 3.0], dtype=dtype)
+    found = elu_plus_one(x)
+    torch.testing.assert_close(found, expected, rtol=1e-5, atol=0)
+    slope = torch.cat([expected[:5], torch.ones(1, dtype=dtype)])
+    torch.testing.assert_close(torch.autograd.grad(found.sum(), x)[0], slope, rtol=1e-5, atol=0)
+
+
 def test_causal_linear_attention_is_a_recurrence() -> None:
     """Step by step with a state of fixed size, as all positions at once."""
     q, k, v = torch.randn(3, 2, 2, 10, 4, dtype=torch.float64)

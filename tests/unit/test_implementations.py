@@ -426,14 +426,36 @@ def test_a_head_is_a_slice_of_the_width(batch: int, time: int, heads: int, d_hea
 def test_a_bias_that_blocks_is_no_way_around_the_mask(
     implementation: Implementation, dtype: torch.dtype, low: float | str
 ) -> None:
-    """Additive padding on the left under a causal mask: query 0 sees itself alone, whatever stands there."""
+    """Additive padding on the left under a causal mask: query 0 sees itself alone, or nothing if its own bias is −∞."""
     q, k, v = (torch.randn(2, 1, 5, 4).to(dtype) for _ in range(3))
     bias = torch.zeros(2, 1, 1, 5)
     bias[..., :2] = torch.finfo(torch.float32).min if isinstance(low, str) else low
     output = implementation(q, k, v, Causal(), bias)
-    torch.testing.assert_close(output[:, :, 0], v[:, :, 0])
+    torch.testing.assert_close(output[:, :, 0], torch.zeros_like(v[:, :, 0]) if low == -math.inf else v[:, :, 0])
     torch.testing.assert_close(output[:, :, 2], v[:, :, 2])
     assert output.isfinite().all()
+
+
+@every_kernel
+@every_dtype
+@pytest.mark.parametrize("mask", [None, Causal(), Lengths(torch.tensor([4, 2]))], ids=["no mask", "causal", "lengths"])
+@pytest.mark.parametrize("shape", [(2, 1, 4, 4), (4, 4), (1, 4), ()], ids=str)
+def test_a_bias_of_minus_infinity_is_a_mask(
+    implementation: Implementation, dtype: torch.dtype, mask: Mask | None, shape: tuple[int, ...]
+) -> None:
+    """The output is that under the mask, 0 where it leaves nothing, and gradients are finite."""
+    inputs = [torch.randn(2, 3, 4, 8).to(dtype).requires_grad_() for _ in range(3)]
+    bias, allowed = torch.randn(shape), torch.rand(shape) < 0.4
+    joined = Dense(allowed) if mask is None else mask & allowed
+    some = joined.dense(4, 4).any(dim=-1, keepdim=True)
+    biased = bias.masked_fill(~allowed, -torch.inf).requires_grad_()
+    found, tolerance = implementation(*inputs, mask, biased), TOLERANCES[dtype]
+    expected = softmax(*(x.double() for x in inputs), joined, bias)
+    torch.testing.assert_close(found.double(), expected, atol=tolerance, rtol=tolerance)
+    assert not found.masked_fill(some, 0).any()
+    gradients = torch.autograd.grad(found.float().square().sum(), [*inputs, biased])
+    assert all(gradient.isfinite().all() for gradient in gradients)
+    assert not gradients[-1][~allowed].any()
 
 
 @pytest.mark.parametrize("implementation", [implementations.softmax, implementations.fused, implementations.fastest])

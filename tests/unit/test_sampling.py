@@ -425,6 +425,19 @@ def test_logits_that_leave_no_token_are_refused(value: float, model: Gpt, ids: T
         generate(model, ids, max_new_tokens=3, filters=[block])
 
 
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")], ids=str)
+def test_logits_without_a_largest_finite_one_are_refused_by_greedy(value: float, model: Gpt, ids: Tensor) -> None:
+    """NaN and +∞ would win; a row of −∞ would say token 0. In one row of three, for one token or for all."""
+    tokens = slice(None) if value == -float("inf") else slice(4, 5)
+
+    def spoil(logits: Tensor, ids: Tensor) -> Tensor:
+        logits[1, tokens] = value
+        return logits
+
+    with pytest.raises(ValueError, match=f"logits of row 1 have the maximum {value}; expected a finite one"):
+        generate(model, ids, max_new_tokens=3, filters=[spoil, greedy])
+
+
 # ---- shown as it comes -------------------------------------------------------------------------------------------
 
 

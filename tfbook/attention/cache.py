@@ -21,19 +21,23 @@ class Cache:
     def extend(
         self, k: Float[Tensor, "batch head new d_head"], v: Float[Tensor, "batch head new d_head"]
     ) -> tuple[Float[Tensor, "batch head key d_head"], Float[Tensor, "batch head key d_head"]]:
-        """Appends the new positions and returns all. Raises ValueError when they belong to another batch."""
+        """Appends the new positions and returns all. Raises ValueError when they belong to another batch.
+
+        The length changes last: if the call is interrupted, nothing has been appended.
+        """
         if self._kept and self._kept[0].shape[0] != k.shape[0]:
             raise ValueError(f"k holds {k.shape[0]} sequences; the cache holds {self._kept[0].shape[0]}")
-        start, self.length = self.length, self.length + k.shape[2]
-        if not self._kept or self.length > self._kept[0].shape[2]:
+        end = self.length + k.shape[2]
+        if not self._kept or end > self._kept[0].shape[2]:
             self._kept = self._enlarged(0, k), self._enlarged(1, v)
         keys, values = self._kept
-        keys[:, :, start : self.length] = k
-        values[:, :, start : self.length] = v
+        keys[:, :, self.length : end] = k
+        values[:, :, self.length : end] = v
+        self.length = end
         return self.seen()
 
     def _enlarged(self, which: int, new: Tensor) -> Tensor:
-        room = new.new_empty(*new.shape[:2], 2 * self.length, new.shape[3])
+        room = new.new_empty(*new.shape[:2], 2 * (self.length + new.shape[2]), new.shape[3])
         if self._kept:
             old = self._kept[which]
             room[:, :, : old.shape[2]] = old

@@ -16,21 +16,22 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.nn import functional as F
 
-from tfbook.attention.masks import Both, Causal, Mask, as_mask
+from tfbook.attention.masks import Both, Causal, Dense, Mask, as_mask
 from tfbook.checks import broadcasts, check_scores
 
 
 def masked_softmax(scores: Float[Tensor, "*rows key"], mask: Bool[Tensor, "..."] | None) -> Float[Tensor, "*rows key"]:
     """exp(s_j) / Σ_k exp(s_k) over the keys k that the mask allows; 0 for the others.
 
-    A row whose keys are all blocked gets weights 0, never NaN, and gradient 0. `mask` broadcasts to the shape of
-    `scores`; None allows every key. Raises TypeError when the scores are no floating-point numbers or the mask is not
-    Boolean, ValueError when the mask does not fit.
+    A row whose keys are all blocked gets weights 0, never NaN, and gradient 0. `mask`
+    broadcasts to the shape of `scores`; None allows every key. Raises TypeError when the
+    scores are not floating-point numbers or the mask is not Boolean, ValueError when it
+    does not fit.
     """
     check_scores(scores, mask)
     if mask is None:
         return torch.softmax(scores, dim=-1)
-    some = mask.any(dim=-1, keepdim=True)  # a row of blocked keys alone would be 0/0
+    some = mask.any(dim=-1, keepdim=True)  # a row with only blocked keys would be 0/0
     blocked = torch.zeros_like(mask, dtype=scores.dtype).masked_fill(some & ~mask, -torch.inf)
     weights = torch.softmax(scores + blocked, dim=-1)
     return weights if some.all() else weights * some
@@ -68,8 +69,8 @@ Implementation = Callable[..., Tensor]  # implementation(q, k, v, mask=None, bia
 def implementation(supports: Supports) -> Callable[[Implementation], Implementation]:
     """Makes a function an attention implementation: it declares what it supports, and what comes in is checked.
 
-    A Boolean tensor becomes a mask, and a bias gets four axes and finite numbers (`finite_bias`). Raises
-    ValueError for shapes that do not fit and NotImplementedError for what `supports` leaves out.
+    A Boolean tensor becomes a mask, and so does −∞ in a bias, which gets four axes and finite numbers (`finite_bias`).
+    Raises ValueError for shapes that do not fit and NotImplementedError for what `supports` leaves out.
     """
 
     def declare(compute: Implementation) -> Implementation:
@@ -84,8 +85,9 @@ def implementation(supports: Supports) -> Callable[[Implementation], Implementat
             **options: object,
         ) -> Float[Tensor, "batch head query d_value"]:
             rule = admit(compute.__name__, supports, q, k, v, mask, bias, dropout)
-            added = None if bias is None else finite_bias(bias, q.dtype)
-            return compute(q, k, v, rule, added, dropout, **options)
+            if bias is None:
+                return compute(q, k, v, rule, None, dropout, **options)
+            return compute(q, k, v, without_blocked(rule, bias), finite_bias(bias, q.dtype), dropout, **options)
 
         checked.supports = supports  # type: ignore[attr-defined] # functions have attributes
         return checked
@@ -149,8 +151,16 @@ def dense_mask(mask: Mask | None, q: Tensor, k: Tensor) -> Bool[Tensor, "..."] |
 LOWEST = -1e30  # a score whose weight is 0 beside any other; finite, and so is its sum with another score
 
 
+def without_blocked(mask: Mask | None, bias: Float[Tensor, "..."]) -> Mask | None:
+    """The mask without the pairs whose bias is −∞: where nothing else is visible, the output is 0 as for any mask."""
+    allowed = ~bias.isneginf()
+    if allowed.all():
+        return mask
+    return Dense(allowed) if mask is None else mask & allowed
+
+
 def finite_bias(bias: Float[Tensor, "..."], dtype: torch.dtype) -> Float[Tensor, "#batch #head #query #key"]:
-    """The bias with four axes and at least `LOWEST` / 10: −∞ would be 0/0 alone, or less than what the mask blocks."""
+    """The bias with four axes and at least `LOWEST` / 10: less could be −∞ in `dtype`, and 0/0 alone."""
     lowest = max(LOWEST / 10, torch.finfo(dtype).min / 4)
     return bias[(None,) * (4 - bias.ndim)].clamp(min=lowest).to(dtype)
 

@@ -68,12 +68,12 @@ class MultiHeadAttention(Part):
         read; in cross-attention the first call fills it. Raises ValueError for widths, batches or lengths that do not
         fit.
         """
-        start = 0 if cache is None else cache.queries  # the position of the first query
-        filled = key is not None and start > 0  # an earlier call has made keys and values of what is crossed to
+        crosses = key is not None
+        start = 0 if cache is None else cache.queries if crosses else cache.length  # the position of the first query
         key = query if key is None else key
         value = key if value is None else value
         self._check(query=(query, self.W_Q), key=(key, self.W_K), value=(value, self.W_V))
-        if cache is not None and filled:
+        if cache is not None and crosses and cache.length:  # an earlier call has made these keys and values
             q, (k, v) = split_heads(self.W_Q(query), self.heads), cache.seen()
         else:
             q, k, v = self.project(query, key, value)

@@ -35,6 +35,7 @@ PACKAGES = {  # the name for pip: the name for Python
     "tqdm": "tqdm",
     "einops": "einops",
     "jaxtyping": "jaxtyping",
+    "platformdirs": "platformdirs",
     "pooch": "pooch",
     "requests": "requests",
     "filelock": "filelock",

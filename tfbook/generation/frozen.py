@@ -133,10 +133,12 @@ class FrozenStack(nn.Module):
         cache = self.new_cache() if cache is None else cache
         position = placed(self.position, cache.length, x.shape[1], x.device)
         x = self.position.add(x, cache.length)
+        cache.begin()
         for block, kept in zip(self.blocks, cache.blocks, strict=True):
             x = block.forward(x, mask, position, kept.past)
-        cache.length += x.shape[1]
-        return self.norm(x)
+        x = self.norm(x)
+        cache.finish(x.shape[1])
+        return x
 
     def new_cache(self) -> StackCache:
         """An empty cache, as that of `Stack`."""

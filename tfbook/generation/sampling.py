@@ -12,7 +12,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from tfbook.attention.positions import Learned
-from tfbook.checks import check_ids
+from tfbook.checks import check_ids, check_logits
 from tfbook.generation.search import evaluating
 from tfbook.models.language_model import LanguageModel
 
@@ -23,7 +23,11 @@ Filter = Callable[[Tensor, Tensor], Tensor]
 
 
 def greedy(logits: Float[Tensor, "batch vocab"], ids: Int[Tensor, "batch time"]) -> Float[Tensor, "batch vocab"]:
-    """Keeps only the most probable token, the first one in a tie."""
+    """Keeps only the most probable token, the first one in a tie.
+
+    Raises ValueError for NaN or +∞, or when every token of a row has −∞.
+    """
+    check_logits(logits)
     best = logits.argmax(dim=-1, keepdim=True)
     return torch.full_like(logits, -torch.inf).scatter(-1, best, 0.0)
 

@@ -10,6 +10,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
+from tfbook.checks import check_logits
 from tfbook.models.seq2seq import Translator
 from tfbook.models.transformer import Transformer
 from tfbook.text.pairs import Pair, collate
@@ -84,6 +85,13 @@ def evaluating(model: nn.Module) -> Iterator[None]:
         model.train(training)
 
 
+def _without_never_generated(scores: Float[Tensor, "row vocab"]) -> Float[Tensor, "row vocab"]:
+    """The scores with −∞ for tokens that the model only reads; raises ValueError when that leaves a row no token."""
+    scores[:, NEVER_GENERATED] = -torch.inf
+    check_logits(scores)
+    return scores
+
+
 def _check_length(max_length: int) -> None:
     if max_length < 1:
         raise ValueError(f"max_length is {max_length}; expected 1 or more")
@@ -107,7 +115,8 @@ def greedy_search(
 ) -> Decoding:
     """y_t = argmax p(y | y_1 … y_{t−1}, source): the most probable word each time, until `<eos>` or `max_length` words.
 
-    Runs in eval mode and restores the model's mode. Raises ValueError when `max_length` < 1.
+    Runs in eval mode and restores the model's mode. Raises ValueError when `max_length` < 1, and for logits
+    that are NaN or +∞, or −∞ for every word.
     """
     _check_length(max_length)
     with evaluating(model):
@@ -116,8 +125,9 @@ def greedy_search(
         generated: list[tuple[Tensor, Tensor | None]] = []
         while len(generated) < max_length and not finished.all():
             logits = step(word)
-            logits[:, NEVER_GENERATED] = -torch.inf
-            word = logits.argmax(dim=-1, keepdim=True).masked_fill(finished, PAD)
+            check_logits(logits)
+            best = _without_never_generated(logits).argmax(dim=-1, keepdim=True)
+            word = best.masked_fill(finished, PAD)
             finished = finished | (word == EOS)
             generated.append((word, step.weights))
     tokens, weights = zip(*generated, strict=True)
@@ -183,7 +193,8 @@ def beam_search(
     """Keeps the `width` most probable unfinished texts at each step; stops when none can beat the finished ones.
 
     Finished texts are compared by log-probability / `penalty`(length). Runs in eval mode and restores the model's mode;
-    `on_step` is called with each step. Raises ValueError when `width` or `max_length` < 1.
+    `on_step` is called with each step. Raises ValueError when `width` or `max_length` < 1, and for logits
+    that are NaN or +∞, or −∞ for every word.
     """
     _check_length(max_length)
     if width < 1:
@@ -222,9 +233,9 @@ def _only_first(batch: int, width: int, device: torch.device) -> Float[Tensor, "
 
 def _candidates(logits: Float[Tensor, "row vocab"], live: _Live) -> BeamStep:
     """The best 2 · width of all continuations: at most `width` of them end, so at least `width` can continue."""
+    check_logits(logits)
     batch, width = live.scores.shape
-    log_probs = torch.log_softmax(logits.float(), dim=-1)
-    log_probs[:, NEVER_GENERATED] = -torch.inf
+    log_probs = _without_never_generated(torch.log_softmax(logits.float(), dim=-1))
     totals = live.scores[:, :, None] + log_probs.view(batch, width, -1)
     scores, places = totals.flatten(1).topk(2 * width)
     parents, words = places // totals.shape[2], places % totals.shape[2]

@@ -166,15 +166,33 @@ class Block(nn.Module):
 
 
 class StackCache:
-    """The caches of a stack of blocks; `length` positions have been read so far."""
+    """The caches of a stack of blocks; `length` positions have been read so far.
+
+    The blocks change one after the other, so a call that stops halfway (an error, Ctrl-C) leaves caches that no longer
+    fit together. From then on the cache is refused instead of giving wrong results.
+    """
 
     def __init__(self, blocks: list[BlockCache]):
-        self.blocks, self.length = blocks, 0
+        self.blocks, self.length, self._changing = blocks, 0, False
+
+    def begin(self) -> None:
+        """Before the first block changes. Raises ValueError when an earlier change did not reach the last block."""
+        if self._changing:
+            after = f"after {self.length} positions"
+            raise ValueError(f"cache was left half updated {after} by a call that did not finish; use a new cache")
+        self._changing = True
+
+    def finish(self, new: int = 0) -> None:
+        """After the last block has changed: `new` more positions have been read."""
+        self.length += new
+        self._changing = False
 
     def select(self, rows: Int[Tensor, " kept"]) -> StackCache:
         """Keeps the sequences `rows`, in that order, and returns itself."""
+        self.begin()
         for block in self.blocks:
             block.select(rows)
+        self.finish()
         return self
 
 
@@ -207,11 +225,14 @@ class Stack(nn.Module):
         caches = [None] * len(self.blocks) if cache is None else cache.blocks
         position = placed(self.position, start, x.shape[1], x.device)
         x = self.dropout(self.embed_norm(self.position.add(x, start)))
+        if cache is not None:
+            cache.begin()
         for block, kept in zip(self.blocks, caches, strict=True):
             x = block(x, mask, memory=memory, memory_mask=memory_mask, position=position, cache=kept)
+        x = self.norm(x)
         if cache is not None:
-            cache.length += x.shape[1]
-        return self.norm(x)
+            cache.finish(x.shape[1])
+        return x
 
     def new_cache(self) -> StackCache:
         """An empty cache for `forward`."""

@@ -116,8 +116,10 @@ def electra_loss(model: nn.Module, masked: Masked, lengths: Int[Tensor, " batch"
     """Masked loss of the generator + `weight` · binary cross-entropy over all tokens (Clark et al., 2020, eq. 1).
 
     What the generator of an `Electra` samples reaches the discriminator as ids, through which no gradient flows. Where
-    it samples the right token, nothing was replaced.
+    it samples the right token, nothing was replaced. Without any tokens it is 0.
     """
+    if not masked.ids.numel():
+        return Loss(next(model.parameters())[:0].sum(), 0)
     asked = masked.targets != IGNORE_INDEX
     targets = masked.targets[asked]
     logits = model.generator.head(model.generator.bert(masked.ids, lengths)[asked])

@@ -117,7 +117,10 @@ class EfficientAttention:
         Raises ValueError for shapes that do not fit and NotImplementedError for what `supports` leaves out.
         """
         rule = admit(type(self).__name__, self.supports, q, k, v, mask, bias, dropout)
-        return self.attend(q, k, v, Visibility.of(rule, q, k), dropout)
+        visibility = Visibility.of(rule, q, k)
+        if not (visibility.queries and visibility.keys):
+            return q @ k.mT @ v  # nothing, or zeros
+        return self.attend(q, k, v, visibility, dropout)
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, visibility: Visibility, dropout: float) -> Tensor:
         """The output, for inputs that were checked."""

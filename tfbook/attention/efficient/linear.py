@@ -21,8 +21,11 @@ from tfbook.checks import check_positive
 
 
 def elu_plus_one(x: Float[Tensor, "*rows d_head"]) -> Float[Tensor, "*rows d_head"]:
-    """elu(x) + 1: x + 1 above 0 and exp(x) below, so never negative (Katharopoulos et al., 2020, eq. 7)."""
-    return F.elu(x) + 1
+    """elu(x) + 1: x + 1 above 0 and exp(x) below, so never negative (Katharopoulos et al., 2020, eq. 7).
+
+    Not `F.elu(x) + 1`, whose sum −1 + 1 loses all of exp(x) below −17 in float32.
+    """
+    return x.masked_fill(x > 0, 0.0).exp() + F.relu(x)
 
 
 def all_at_once(

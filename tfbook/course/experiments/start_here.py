@@ -21,7 +21,7 @@ CLAIMS = Claims(
     "start_here",
     {
         1: Bound(
-            "Training on cross-entropy finds the same probabilities as counting (largest difference of an entry)",
+            "300 steps of training come within 0.05 of the probabilities found by counting",
             "<=",
             0.05,
             "Bishop (2006), eq. 2.33",
