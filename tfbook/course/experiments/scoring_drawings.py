@@ -271,7 +271,7 @@ def draw_collapse(frame: DataFrame, width: int) -> Figure:
     """How many words the weights look at during training, and how much weight is on right words; bands are seeds."""
     import matplotlib.pyplot as plt
 
-    points = unnest(frame[frame["width"] == width], "curve", ["step", "words", "right"])
+    points = unnest(frame[frame["width"] == width], "curve", ["step", "words", "right", "end"])
     figure, (left, right) = plt.subplots(1, 2, figsize=(11, 3.8))
     lines(
         left,

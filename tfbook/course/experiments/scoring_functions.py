@@ -487,6 +487,16 @@ class ScaledGeneralScore(GeneralScore):
         return super().forward(query, projected) / math.sqrt(query.shape[-1])
 
 
+class EqualScore(Score):
+    """score(q, k) = 0 for every key: equal weights, so the context is the average of the states. A trivial baseline."""
+
+    def forward(
+        self, query: Float[Tensor, "batch query d_query"], projected: Float[Tensor, "batch key d_key"]
+    ) -> Float[Tensor, "batch query key"]:
+        """Zeros."""
+        return query.new_zeros(*query.shape[:2], projected.shape[1])
+
+
 class HeadedDecoder(LuongDecoder):
     """Attends several times at once: each head compares its part of q and W k, and mixes its part of the values h."""
 
@@ -508,15 +518,19 @@ class HeadedDecoder(LuongDecoder):
         return hidden, torch.cat(contexts, dim=-1), shown
 
 
-HEADS = "general / √d, 4 heads"
+HEADS, EQUAL = "general / √d, 4 heads", "equal weights"
 TRANSLATORS: dict[str, Callable[[Seq2SeqConfig], RecurrentDecoder]] = {
     **{name: partial(LuongDecoder, score=score) for name, score in SCORES.items()},
     "general / √d": partial(LuongDecoder, score=ScaledGeneralScore),
+    EQUAL: partial(LuongDecoder, score=EqualScore),
     HEADS: HeadedDecoder,
 }
 RATES = (3e-3, 1e-2, 3e-2)  # learning rates among which each score has its best
 PAIR_OF_SCORES = ("general", "general / √d")
 LONGEST, BATCH = 10, 64  # words in a sentence of training; sentences in a batch
+WATCHED, DRAWN = 64, (0, 15, 400)  # validation sentences that are watched; steps at which one of them is drawn
+LOOKS = ("words", "right", "end")
+EXAMPLE = ("there", "was", "a", "strong", "black", "cat", ".")
 
 
 @experiment
@@ -537,8 +551,9 @@ def collapse(
 ) -> list[dict[str, Any]]:
     """The translators of `translators` with the general score and with the same over √d, by width.
 
-    `curve` has the step, how many words the weights look at (the exponential of their entropy), and which share of the
-    weight lies on words that the true alignment allows, on validation sentences.
+    `curve` has the step, how many words the weights look at (the exponential of their entropy), and which shares of the
+    weight lie on words that the true alignment allows and on `<eos>`, on validation sentences. `example` has the maps
+    of one sentence at the steps `DRAWN`; the last column is `<eos>`.
     """
     return [row for width in widths for name in PAIR_OF_SCORES for row in _tuned(name, seeds, width, steps, curve=True)]
 
@@ -561,7 +576,13 @@ def _translate(name: str, task: Task, seed: int, lr: float, width: int, steps: i
     batches = Batches(short["train"], task.source_vocab, task.target_vocab, size=BATCH, seed=seed)
     schedule = training.warmup_cosine(30)
     recipe = training.Recipe(steps=steps, lr=lr, schedule=schedule, evaluate_every=5 if curve else steps)
-    look = partial(_where_it_looks, task=task, pairs=short["valid"][:64])
+    example, watched = next(pair for pair in short["valid"] if pair.source == EXAMPLE), short["valid"][:WATCHED]
+    drawn: list[list[list[float]]] = []
+
+    def look(model: Any) -> dict[str, float]:
+        drawn.append([[round(weight, 3) for weight in row] for row in _maps(model, [example], task)[0].tolist()])
+        return _looks(_maps(model, watched, task), watched)
+
     before = look(model) if curve else {}
     history = training.fit(model, translation_loss, batches, recipe, evaluate=look if curve else None)
     test, long = short["test"][:300], filter_by_length(task.corpus["test"], LONGEST + 1, 20)[:200]
@@ -576,22 +597,43 @@ def _translate(name: str, task: Task, seed: int, lr: float, width: int, steps: i
     }
     if curve:
         points = [{"step": 0, **before}, *history.evaluations]
-        made["curve"] = [[each["step"], each["words"], each["right"]] for each in points]
+        made["curve"] = [[each["step"], *(each[name] for name in LOOKS)] for each in points]
+        maps = {str(at["step"]): weights for at, weights in zip(points, drawn, strict=True) if at["step"] in DRAWN}
+        made["example"] = {
+            "source": [*example.source, "<eos>"],
+            "target": [*example.target],
+            "links": sorted(example.sure),
+            "maps": maps,
+        }
     if isinstance(model.decoder, HeadedDecoder):
         made["heads"] = [_error_of_head(model, head, test, task) for head in range(model.decoder.heads)]
     return made
 
 
-def _where_it_looks(model: Translator, task: Task, pairs: Sequence[Pair]) -> dict[str, float]:
-    """How many words each row of weights looks at, and which share of it lies on words that may be linked."""
-    counts, shares = [], []
-    for weights, pair in zip(forced_weights(model, pairs, task), pairs, strict=True):
+def _maps(model: Translator, pairs: Sequence[Pair], task: Task) -> list[Float[Tensor, "target source"]]:
+    """Weights for each word of the true translations; unlike those of `forced_weights`, the last ones are of `<eos>`."""
+    maps = forced_weights(model, pairs, task)
+    return [torch.cat([weights, 1 - weights.sum(dim=-1, keepdim=True)], dim=-1).clamp(min=0) for weights in maps]
+
+
+def _looks(maps: Sequence[Tensor], pairs: Sequence[Pair]) -> dict[str, float]:
+    """How many words a row of weights looks at, and its shares on words that may be linked and on `<eos>`."""
+    counts, shares, ends = [], [], []
+    for weights, pair in zip(maps, pairs, strict=True):
         allowed = torch.zeros_like(weights)
         source, target = zip(*pair.possible, strict=True)
         allowed[list(target), list(source)] = 1
         counts.append(torch.special.entr(weights).sum(dim=-1).exp())
         shares.append((weights * allowed).sum(dim=-1)[allowed.any(dim=-1)])
-    return {"words": round(float(torch.cat(counts).mean()), 3), "right": round(float(torch.cat(shares).mean()), 3)}
+        ends.append(weights[:, -1])
+    means = (round(float(torch.cat(each).mean()), 3) for each in (counts, shares, ends))
+    return dict(zip(LOOKS, means, strict=True))
+
+
+def equal_weights() -> dict[str, float]:
+    """The same on the sentences of `collapse`, for weights that are equal."""
+    pairs = filter_by_length(data.load("english-french")["valid"], 3, LONGEST)[:WATCHED]
+    return _looks([torch.full((len(p.target), len(p.source) + 1), 1 / (len(p.source) + 1)) for p in pairs], pairs)
 
 
 def _error_of_head(model: Translator, head: int, pairs: Sequence[Pair], task: Task) -> float:
@@ -607,7 +649,7 @@ def words_after(frame: DataFrame, step: int, width: int = 128) -> dict[str, list
     runs = frame[frame["width"] == width]
     found: dict[str, list[float]] = {name: [] for name in runs["score"]}
     for name, curve in zip(runs["score"], runs["curve"], strict=True):
-        found[name] += [words for at, words, _ in curve if at == step]
+        found[name] += [words for at, words, *_ in curve if at == step]
     return found
 
 
