@@ -279,7 +279,11 @@ def test_where_the_weights_look_is_recorded_from_the_start() -> None:
     assert [(row["score"], row["width"]) for row in rows] == [(name, 8) for name in study.PAIR_OF_SCORES]
     for row in rows:
         assert [step for step, *_ in row["curve"]] == [0, 5, 10]
-        assert all(1 <= words <= 11 and 0 <= right <= 1 for _, words, right in row["curve"])
+        assert all(1 <= words <= 11 and 0 <= right <= 1 and 0 <= end <= 1 for _, words, right, end in row["curve"])
+        source, target, maps = (row["example"][name] for name in ("source", "target", "maps"))
+        assert (source[-1], [*maps]) == ("<eos>", ["0"])
+        assert torch.tensor(maps["0"]).shape == (len(target), len(source))
+        assert torch.tensor(maps["0"]).sum(dim=-1).tolist() == pytest.approx([1.0] * len(target), abs=5e-3)
     assert study.words_after(pd.DataFrame(rows), step=5, width=8).keys() == set(study.PAIR_OF_SCORES)
     assert study.bleu_by_width(pd.DataFrame(rows)).loc[8, "general"] == "50.0"
 
@@ -313,12 +317,11 @@ def test_the_soft_dictionary_shows_its_numbers() -> None:
     assert {"0.39", "0.18", "0.43", "5.5", "3.1", "20", "records $X$: 3 × 4"} <= drawn
 
 
-def test_six_scores_are_drawn_with_the_numbers_given() -> None:
-    scores = {name: torch.tensor([0.1, 0.2, 0.35]) for name in SCORES}
-    learned = {"general": (KEYS[:2],), "additive": (KEYS[:2], KEYS[:2], QUERY), "location": (7 * KEYS,)}
-    assert {"cat", "0.7", "length 1 each"} <= _texts(study.draw_plain_scores(NAMES, QUERY, KEYS, scores).figure())
-    drawn = _texts(study.draw_learned_scores(NAMES, QUERY, KEYS, learned, scores).figure())
-    assert {"place 3", "7.0", "tanh", "$W$", "$U$", "$v$"} <= drawn
+def test_six_scores_are_drawn_with_their_numbers() -> None:
+    learned = {"dot": (), "scaled dot": (), "cosine": (torch.tensor(3.0),), "general": (KEYS[:2],)}
+    learned |= {"additive": (KEYS[:2], KEYS[:2], QUERY), "location": (7 * KEYS,)}
+    drawn = _texts(study.draw_meeting(NAMES, QUERY, KEYS, learned).figure())
+    assert {"cat", "place 3", "7.0", "tanh", "$W$", "$U$", "$v$", "÷ length", "0.6", "3.0", "never\nread"} <= drawn
 
 
 def test_a_bar_for_each_score_and_a_dot_for_each_seed() -> None:
@@ -346,12 +349,38 @@ def test_curves_are_drawn_from_what_is_given() -> None:
     rows = [[study.spread(width, scaled=scaled, rows=20) for width in (4, 16)] for scaled in (False, True)]
     spread = study.draw_widths(*rows, keys=32)
     assert [*spread.axes[2].get_lines()[0].get_ydata()] == [row.gradient for row in rows[0]]
-    runs = [{"score": name, "width": 8, "curve": [[0, 7.0, 0.1], [5, 1.0, 0.5]]} for name in study.PAIR_OF_SCORES]
-    collapse = study.draw_collapse(pd.DataFrame(runs), 8)
+    runs = [
+        {"score": name, "width": 8, "curve": [[0, 7.0, 0.1, 0.1], [5, 1.0, 0.5, 0.9]]} for name in study.PAIR_OF_SCORES
+    ]
+    collapse = study.draw_collapse(pd.DataFrame(runs), 8, {"words": 9.0, "right": 0.2})
     assert [*collapse.axes[0].get_lines()[0].get_ydata()] == [7.0, 1.0]
     costs = {size: study.costs(pairs=size, width=8, rows=2, rounds=2) for size in (4, 8)}
     drawn = study.draw_costs(costs, costs)
     assert [*drawn.axes[1].get_lines()[0].get_ydata()] == [costs[size]["additive"].kept / 2**20 for size in (4, 8)]
+
+
+def test_maps_of_one_sentence_are_drawn_with_its_links() -> None:
+    maps = {"0": [[0.5, 0.5, 0.0]], "15": [[0.0, 0.1, 0.9]]}
+    example = {"source": ["black", "cat", "<eos>"], "target": ["chat"], "links": [[1, 0]], "maps": maps}
+    runs = [{"score": name, "width": 8, "seed": 1, "example": example} for name in study.PAIR_OF_SCORES]
+    figure = study.draw_early_maps(pd.DataFrame(runs), 8, (0, 15))
+    assert [axes.get_title() for axes in figure.axes[:2]] == [
+        "general: before training",
+        "general: step 15",
+    ]
+    assert [line.get_xdata()[0] for line in figure.axes[0].get_lines()] == [1.5]
+
+
+def test_equal_weights_look_at_all_words() -> None:
+    found = study.equal_weights()
+    assert 4 <= found["words"] <= 11
+    assert found["end"] == pytest.approx(1 / found["words"], rel=0.1)
+    assert 0.05 < found["right"] < 0.25
+
+
+def test_the_trivial_score_is_the_average() -> None:
+    score = study.EqualScore(4, 4, 4)
+    assert torch.equal(score(torch.randn(2, 3, 4), score.project(torch.randn(2, 5, 4))), torch.zeros(2, 3, 5))
 
 
 def test_growth_is_drawn_for_the_scores_that_differ() -> None:

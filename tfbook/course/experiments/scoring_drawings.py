@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -22,12 +21,12 @@ if TYPE_CHECKING:
 
 Weights = Mapping[str, Sequence[Tensor]]  # the learned numbers of each score, in the order of its formula
 FORMULAS = {
-    "dot": (r"$q \cdot k$", "Luong et al., 2015"),
-    "scaled dot": (r"$q \cdot k\;/\sqrt{d}$", "Vaswani et al., 2017"),
-    "cosine": (r"$\beta\,\cos(q, k)$", "Graves et al., 2014"),
-    "general": (r"$qW \cdot k$", "Luong et al., 2015"),
-    "additive": (r"$\tanh(qW + kU) \cdot v$", "Bahdanau et al., 2015"),
-    "location": (r"$(q\,W^{\top})_j$", "Luong et al., 2015"),
+    "dot": r"$q \cdot k$",
+    "scaled dot": r"$q \cdot k\;/\sqrt{d}$",
+    "cosine": r"$\beta\,\cos(q, k)$",
+    "general": r"$qW \cdot k$",
+    "additive": r"$\tanh(qW + kU) \cdot v$",
+    "location": r"$(q\,W^{\top})_j$",
 }
 
 # ---- the soft dictionary -----------------------------------------------------------------------------------------
@@ -64,17 +63,18 @@ def draw_soft_dictionary(
     return picture
 
 
-# ---- six scores as six pipelines ---------------------------------------------------------------------------------
+# ---- where the query meets the key -------------------------------------------------------------------------------
 
 
-class _Panel:
-    """One score as a pipeline on two rows: the query above, the keys below, and what becomes of them to the right."""
+class _Tower:
+    """One score from top to bottom: query and keys, what maps them, where they meet, what follows, and the scores."""
 
-    def __init__(self, picture: Schematic, row: int, names: Sequence[str], query: Tensor, keys: Tensor):
-        self.picture, self.row, self.names = picture, row, names
+    def __init__(self, picture: Schematic, place: int, names: Sequence[str], query: Tensor, keys: Tensor):
+        self.picture, self.names = picture, names
+        self.left, self.top = 3 * (place % 3), 7 * (place // 3)
         self.nodes: list[Any] = []
-        self.query = self.numbers(query[None], 0, 0, "query", label="$q$", beside="left")
-        self.keys = self.numbers(keys, 0, 1, "key", label="$K$", shape="3 × 2", beside="left")
+        self.query = self.numbers(query[None], 0, 0, "query", label="$q$")
+        self.keys = self.numbers(keys, 1, 0, "key", label="$K$")
 
     def keep(self, node: Any) -> Any:
         self.nodes.append(node)
@@ -82,83 +82,66 @@ class _Panel:
 
     def numbers(self, values: Tensor, column: float, row: float, role: str, **look: Any) -> Any:
         look = {"cell": (36, 22), "numbers": "{:.1f}"} | look
-        return self.keep(self.picture.matrix(values, (column, self.row + row), role, **look))
+        return self.keep(self.picture.matrix(values, (self.left + column, self.top + row), role, **look))
 
     def box(self, text: str, column: float, row: float, role: str = "plain") -> Any:
-        return self.keep(self.picture.box(text, (column, self.row + row), role))
+        return self.keep(self.picture.box(text, (self.left + column, self.top + row), role))
 
-    def chain(self, *nodes: Any, role: str = "plain") -> Any:
-        """Arrows from each to the next; returns the last."""
-        for one, other in pairwise(nodes):
-            self.picture.arrow(one, other, "", role)
-        return nodes[-1]
+    def down(self, start: Any, end: Any, role: str) -> Any:
+        """An arrow; returns its end."""
+        self.picture.arrow(start, end, "", role)
+        return end
 
-    def join(self, query: Any, keys: Any, symbol: str) -> Any:
-        """A circle on the keys' way into which the query's way bends down."""
-        circle = self.keep(self.picture.circle(symbol, (3, self.row + 1)))
-        self.picture.arrow(query, circle, "", "query", sides=("right", "top"))
-        self.picture.arrow(keys, circle, "", "key")
+    def meet(self, symbol: str, query: Any, keys: Any) -> Any:
+        """A circle below and between the two, into which both flow."""
+        circle = self.keep(self.picture.circle(symbol, (self.left + 0.5, self.top + 2)))
+        self.picture.arrow(query, circle, "", "query", sides=("bottom", "left"))
+        self.picture.arrow(keys, circle, "", "key", sides=("bottom", "right"))
         return circle
 
-    def end(self, last: Any, scores: Tensor, label: str, *, names: Sequence[str] = (), row: int = 1) -> None:
-        """The scores, the largest outlined, and a frame around the whole panel."""
-        found = self.numbers(scores[:, None], 7, row, "weight", rows=names or self.names)
-        self.picture.arrow(last, found, "", "weight")
+    def end(self, last: Any, scores: Tensor, name: str, *, column: float = 0.5, rows: Sequence[str] = ()) -> None:
+        """The scores, the largest outlined, and a frame around the whole tower."""
+        found = self.numbers(scores[:, None], column, 5, "weight", rows=rows or self.names, cell=(42, 22))
+        self.picture.arrow(last, found, "", "weight", sides=("bottom", "top"))
         self.picture.outline(found.cell(int(scores.argmax()), 0))
-        formula, origin = FORMULAS[label]
-        self.picture.frame(self.nodes, f"{label}:  {formula}   ({origin})")
+        self.picture.frame(self.nodes, f"{name}:  {FORMULAS[name]}")
 
 
-def draw_plain_scores(names: Sequence[str], query: Tensor, keys: Tensor, scores: Mapping[str, Tensor]) -> Schematic:
-    """Dot, scaled dot and cosine, with the scores of each (key)."""
-    picture = Schematic("Dot, scaled dot, cosine: compare entry by entry", gap=(26, 14))
-    dot, scaled, cosine = (_Panel(picture, row, names, query, keys) for row in (0, 2, 4))
-    dot.end(dot.join(dot.query, dot.keys, "·"), scores["dot"], "dot")
-    root = scaled.box(rf"$\div\sqrt{{{len(query)}}}$", 4, 1)
-    scaled.end(scaled.chain(scaled.join(scaled.query, scaled.keys, "·"), root), scores["scaled dot"], "scaled dot")
-    q = cosine.numbers(query[None] / query.norm(), 2, 0, "query")
-    k = cosine.numbers(keys / keys.norm(dim=-1, keepdim=True), 2, 1, "key", shape="length 1 each")
-    cosine.chain(cosine.query, cosine.box("÷ length", 1, 0), q, role="query")
-    cosine.chain(cosine.keys, cosine.box("÷ length", 1, 1), k, role="key")
-    sharpness = cosine.box(r"$\times\,\beta$", 4, 1, "parameter")
-    cosine.end(cosine.chain(cosine.join(q, k, "·"), sharpness), scores["cosine"], "cosine")
-    return picture
-
-
-def draw_learned_scores(
+def draw_towers(
     names: Sequence[str], query: Tensor, keys: Tensor, weights: Weights, scores: Mapping[str, Tensor]
 ) -> Schematic:
-    """General, additive and location with their learned numbers in yellow, and the scores of each (key)."""
-    picture = Schematic("General, additive, location: learned numbers (yellow) decide what matches", gap=(20, 14))
-    general, additive, location = (_Panel(picture, row, names, query, keys) for row in (0, 2, 4))
-    _draw_general(general, query, *weights["general"], scores["general"])
-    _draw_additive(additive, query, keys, *weights["additive"], scores["additive"])
-    matrix = location.numbers(weights["location"][0], 1, 0, "parameter", label="$W$", beside="left")
-    location.chain(location.query, matrix, role="query")
-    location.keep(picture.text("one row of $W$ for each place; the keys are never read", ((1, 5), 5), align="left"))
-    places = [f"place {number}" for number in range(1, len(keys) + 1)]
-    location.end(matrix, scores["location"], "location", names=places, row=0)
-    return picture
-
-
-def _draw_general(panel: _Panel, query: Tensor, W: Tensor, scores: Tensor) -> None:
-    matrix = panel.numbers(W, 1, 0, "parameter", label="$W$", beside="left")
-    turned = panel.numbers((query @ W)[None], 2, 0, "query", shape="$qW$")
-    panel.chain(panel.query, matrix, turned, role="query")
-    panel.end(panel.join(turned, panel.keys, "·"), scores, "general")
-
-
-def _draw_additive(panel: _Panel, query: Tensor, keys: Tensor, W: Tensor, U: Tensor, v: Tensor, scores: Tensor) -> None:
-    w, u = (
-        panel.numbers(matrix, 1, row, "parameter", label=name, beside="left")
-        for row, matrix, name in ((0, W, "$W$"), (1, U, "$U$"))
+    """Six towers, one per score: where the query meets the keys, what is learned (yellow), and the scores (key)."""
+    picture = Schematic("In five of six scores, the query meets the key", gap=(18, 14))
+    dot, scaled, cosine, general, additive, location = (
+        _Tower(picture, place, names, query, keys) for place in range(len(FORMULAS))
     )
-    q, k = panel.numbers((query @ W)[None], 2, 0, "query"), panel.numbers(keys @ U, 2, 1, "key")
-    panel.chain(panel.query, w, q, role="query")
-    panel.chain(panel.keys, u, k, role="key")
-    hidden = panel.numbers(torch.tanh(query @ W + keys @ U), 5, 1, "weight", shape="one row per pair")
-    vector = panel.numbers(v[:, None], 6, 1, "parameter", label="$v$", beside="left")
-    panel.end(panel.chain(panel.join(q, k, "+"), panel.box("tanh", 4, 1), hidden, vector), scores, "additive")
+    dot.end(dot.meet("·", dot.query, dot.keys), scores["dot"], "dot")
+
+    root = scaled.box(rf"$\div\sqrt{{{len(query)}}}$", 0.5, 3)
+    scaled.end(
+        scaled.down(scaled.meet("·", scaled.query, scaled.keys), root, "weight"), scores["scaled dot"], "scaled dot"
+    )
+    q = cosine.down(cosine.query, cosine.box("÷ length", 0, 1), "query")
+    k = cosine.down(cosine.keys, cosine.box("÷ length", 1, 1), "key")
+    sharpness = cosine.box(rf"$\times\,\beta = {float(weights['cosine'][0]):g}$", 0.5, 3, "parameter")
+    cosine.end(cosine.down(cosine.meet("·", q, k), sharpness, "weight"), scores["cosine"], "cosine")
+
+    W = general.numbers(weights["general"][0], 0, 1, "parameter", label="$W$", beside="left")
+    met = general.meet("·", general.down(general.query, W, "query"), general.keys)
+    general.end(met, scores["general"], "general")
+
+    W, U, v = weights["additive"]
+    q = additive.down(additive.query, additive.numbers(W, 0, 1, "parameter", label="$W$", beside="left"), "query")
+    k = additive.down(additive.keys, additive.numbers(U, 1, 1, "parameter", label="$U$", beside="right"), "key")
+    bend = additive.down(additive.meet("+", q, k), additive.box("tanh", 0.5, 3), "weight")
+    last = additive.numbers(v[None], 0.5, 4, "parameter", label="$v$", beside="left")
+    additive.end(additive.down(bend, last, "weight"), scores["additive"], "additive")
+
+    W = location.numbers(weights["location"][0], 0, 1, "parameter", label="$W$", beside="left")
+    location.keep(picture.text("never\nread", (location.left + 1, location.top + 1), color=SOFT))
+    places = [f"place {number}" for number in range(1, len(keys) + 1)]
+    location.end(location.down(location.query, W, "query"), scores["location"], "location", column=0, rows=places)
+    return picture
 
 
 # ---- accuracies --------------------------------------------------------------------------------------------------
@@ -169,7 +152,8 @@ def draw_accuracies(frame: DataFrame, relations: Sequence[str], guess: float) ->
     import matplotlib.pyplot as plt
 
     names = [name for name in METHODS if name in set(frame["score"])]
-    figure, panels = plt.subplots(1, len(relations), figsize=(11, 3.3), sharex=True, sharey=True)
+    figure, panels = plt.subplots(1, len(relations), figsize=(11, 3.3), sharex=True, sharey=True, squeeze=False)
+    panels = panels[0]
     for axes, relation in zip(panels, relations, strict=True):
         shares = frame[frame["relation"] == relation].groupby("score")["accuracy"]
         for place, name in enumerate(names):
@@ -246,7 +230,7 @@ def draw_widths(plain: Sequence[Any], scaled: Sequence[Any], keys: int) -> Figur
     widths = [row.width for row in plain]
     roots = [math.sqrt(width) for width in widths]
     panels[0].plot(widths, [1.6 * root for root in roots], "--", color=EDGE, marker="none", linewidth=1.5, label="_√d")
-    panels[0].text(widths[2], 2.2 * roots[2], "slope of √d", color=SOFT, ha="right")
+    panels[0].text(widths[len(widths) // 2], 2.2 * roots[len(widths) // 2], "slope of √d", color=SOFT, ha="right")
     panels[0].set(yscale="log", ylim=(0.6, 80))
     quantities: list[tuple[str, str, list[float], Callable[[Any], float]]] = [
         ("Scores grow with √d", "standard deviation of a score", [1, 2, 4, 8, 16, 32], lambda row: row.variance**0.5),
@@ -267,8 +251,11 @@ def draw_widths(plain: Sequence[Any], scaled: Sequence[Any], keys: int) -> Figur
     return figure
 
 
-def draw_collapse(frame: DataFrame, width: int) -> Figure:
-    """How many words the weights look at during training, and how much weight is on right words; bands are seeds."""
+def draw_collapse(frame: DataFrame, width: int, equal: Mapping[str, float]) -> Figure:
+    """How many words the weights look at during training, and how much weight is on right words; bands are seeds.
+
+    Dashed: what `equal` weights look at.
+    """
     import matplotlib.pyplot as plt
 
     points = unnest(frame[frame["width"] == width], "curve", ["step", "words", "right", "end"])
@@ -287,8 +274,26 @@ def draw_collapse(frame: DataFrame, width: int) -> Figure:
         x="step of training",
         y="weight on the right words",
     )
+    for axes, level in ((left, equal["words"]), (right, equal["right"])):
+        axes.axhline(level, color=EDGE, linestyle="--", linewidth=1.2, zorder=0)
     left.set_ylim(bottom=0)
     right.set(ylim=(0, 1), yticks=[0, 0.25, 0.5, 0.75, 1], yticklabels=["0", "25%", "50%", "75%", "100%"])
+    return figure
+
+
+def draw_early_maps(frame: DataFrame, width: int, steps: Sequence[int], *, seed: int = 1) -> Figure:
+    """Weights of one sentence: a row of maps for each score, a column for each step, rings on the true links."""
+    import matplotlib.pyplot as plt
+
+    runs = frame[(frame["width"] == width) & (frame["seed"] == seed)].set_index("score")["example"]
+    figure, panels = plt.subplots(len(runs), len(steps), figsize=(11, 7), sharex=True, sharey=True, squeeze=False)
+    for row, (name, found) in zip(panels, runs.items(), strict=True):
+        rings = {(source, target) for source, target in found["links"]}
+        for axes, step in zip(row, steps, strict=True):
+            title = f"{name}: step {step}" if step else f"{name}: before training"
+            weights = torch.tensor(found["maps"][str(step)])
+            attention_map(axes, weights, found["source"], found["target"], title=title, gold=rings, bar=False)
+            axes.set(xlabel="", ylabel="")
     return figure
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from statistics import mean, median
@@ -23,13 +23,13 @@ from tfbook.course.experiments.cost import in_turns, kept_bytes, parameters
 from tfbook.course.experiments.scoring_drawings import draw_accuracies as draw_accuracies
 from tfbook.course.experiments.scoring_drawings import draw_collapse as draw_collapse
 from tfbook.course.experiments.scoring_drawings import draw_costs as draw_costs
+from tfbook.course.experiments.scoring_drawings import draw_early_maps as draw_early_maps
 from tfbook.course.experiments.scoring_drawings import draw_failure as draw_failure
 from tfbook.course.experiments.scoring_drawings import draw_growth as draw_growth
-from tfbook.course.experiments.scoring_drawings import draw_learned_scores as draw_learned_scores
-from tfbook.course.experiments.scoring_drawings import draw_plain_scores as draw_plain_scores
 from tfbook.course.experiments.scoring_drawings import draw_recall as draw_recall
 from tfbook.course.experiments.scoring_drawings import draw_soft_dictionary as draw_soft_dictionary
 from tfbook.course.experiments.scoring_drawings import draw_temperature as draw_temperature
+from tfbook.course.experiments.scoring_drawings import draw_towers
 from tfbook.course.experiments.scoring_drawings import draw_widths as draw_widths
 from tfbook.course.experiments.summaries import mean_and_range, ranges
 from tfbook.course.experiments.translators import Task, alignment_error, forced_weights, quality
@@ -46,6 +46,8 @@ from tfbook.training.losses import translation_loss
 
 if TYPE_CHECKING:
     from pandas import DataFrame
+
+    from tfbook.plot.schematic import Schematic
 
 PAIRS, WIDTH, NOISE = 16, 16, 0.5  # of a memory: how many pairs, how wide its keys, how inexact the question
 
@@ -208,7 +210,7 @@ class Recaller(nn.Module):
         return (weights.float() @ F.one_hot(batch.values).float())[:, 0]
 
 
-def recall_loss(model: Recaller, batch: Recall) -> Float[Tensor, ""]:
+def recall_loss(model: nn.Module, batch: Recall) -> Float[Tensor, ""]:
     """Mean −log p(answer) in nats; a probability that rounds to 0 counts as 1e-9."""
     found = model(batch).gather(1, batch.answer[:, None])
     return -(found + 1e-9).log().mean()
@@ -225,7 +227,7 @@ def learn(score: nn.Module, relation: str, *, steps: int, seed: int = 1, lr: flo
 
 
 @torch.no_grad()
-def accuracy(model: Recaller, relation: str, *, seed: int = 1, **config: int) -> float:
+def accuracy(model: nn.Module, relation: str, *, seed: int = 1, **config: int) -> float:
     """Share of 2,000 unseen memories whose most probable value is the answer; chance is 1 / pairs."""
     batch = recall(relation, seed=10**6 * (seed + 1) - 1, rows=2000, **config).to(runtime.device())
     return float((model(batch).argmax(dim=1) == batch.answer).float().mean())
@@ -263,6 +265,15 @@ def _with_weights(name: str, d_query: int, d_key: int, *weights: Tensor) -> Any:
         )
     made.load_state_dict(state)
     return made
+
+
+def draw_meeting(
+    names: Sequence[str], query: Tensor, keys: Tensor, learned: Mapping[str, Sequence[Tensor]]
+) -> Schematic:
+    """The six scores of one query and a few keys, drawn as six towers, with the learned numbers of each."""
+    inputs = query[None, None], keys[None]
+    scores = {name: package_score(name)(*inputs, *weights)[0, 0].detach() for name, weights in learned.items()}
+    return draw_towers(names, query, keys, learned, scores)
 
 
 def train_lookup(look_up: Callable[..., Any], *, steps: int, relation: str = "turned") -> None:
@@ -611,7 +622,7 @@ def _translate(name: str, task: Task, seed: int, lr: float, width: int, steps: i
 
 
 def _maps(model: Translator, pairs: Sequence[Pair], task: Task) -> list[Float[Tensor, "target source"]]:
-    """Weights for each word of the true translations; unlike those of `forced_weights`, the last ones are of `<eos>`."""
+    """Weights for each word of the true translations; unlike in `forced_weights`, the last column is of `<eos>`."""
     maps = forced_weights(model, pairs, task)
     return [torch.cat([weights, 1 - weights.sum(dim=-1, keepdim=True)], dim=-1).clamp(min=0) for weights in maps]
 
