@@ -285,7 +285,11 @@ def test_where_the_weights_look_is_recorded_from_the_start() -> None:
         assert torch.tensor(maps["0"]).shape == (len(target), len(source))
         assert torch.tensor(maps["0"]).sum(dim=-1).tolist() == pytest.approx([1.0] * len(target), abs=5e-3)
     assert study.words_after(pd.DataFrame(rows), step=5, width=8).keys() == set(study.PAIR_OF_SCORES)
-    assert study.bleu_by_width(pd.DataFrame(rows)).loc[8, "general"] == "50.0"
+    table = study.bleu_table(pd.DataFrame(rows), width=8)
+    assert table["general"].to_dict() == {
+        "width 8, best learning rate": "50.0",
+        "width 8, learning rate 0.01": "50.0",
+    }
 
 
 @pytest.mark.usefixtures("small")
@@ -313,20 +317,21 @@ def _texts(figure: Figure) -> set[str]:
 
 def test_the_soft_dictionary_shows_its_numbers() -> None:
     records = torch.cat([KEYS, torch.tensor([[4.0, 4.0], [20.0, 4.0], [1.0, 2.0]])], dim=1)
-    drawn = _texts(study.draw_soft_dictionary(NAMES, QUERY, records, KEYS, records[:, 2:]).figure())
+    drawn = _texts(study.draw_soft_dictionary(NAMES, QUERY, records, KEYS, records[:, 2:])[0])
     assert {"0.39", "0.18", "0.43", "5.5", "3.1", "20", "records $X$: 3 × 4"} <= drawn
 
 
 def test_six_scores_are_drawn_with_their_numbers() -> None:
     learned = {"dot": (), "scaled dot": (), "cosine": (torch.tensor(3.0),), "general": (KEYS[:2],)}
     learned |= {"additive": (KEYS[:2], KEYS[:2], QUERY), "location": (7 * KEYS,)}
-    drawn = _texts(study.draw_meeting(NAMES, QUERY, KEYS, learned).figure())
+    drawn = _texts(study.draw_meeting(NAMES, QUERY, KEYS, learned)[0])
     assert {"cat", "place 3", "7.0", "tanh", "$W$", "$U$", "$v$", "÷ length", "0.6", "3.0", "never\nread"} <= drawn
 
 
 def test_a_bar_for_each_score_and_a_dot_for_each_seed() -> None:
     rows = [{"score": name, "relation": "same", "accuracy": 0.1 * seed} for name in SCORES for seed in (1, 2, 3)]
-    (axes,) = study.draw_accuracies(pd.DataFrame(rows), ("same",), 0.06).axes
+    figure, _ = study.draw_accuracies(pd.DataFrame(rows), ("same",), 0.06)
+    (axes,) = figure.axes
     assert [bar.get_width() for bar in axes.patches] == pytest.approx([0.2] * 6)
     assert [len(line.get_xdata()) for line in axes.get_lines()[:-1]] == [3] * 6
     assert axes.get_lines()[-1].get_xdata()[0] == 0.06
@@ -334,7 +339,7 @@ def test_a_bar_for_each_score_and_a_dot_for_each_seed() -> None:
 
 def test_rings_mark_the_pair_that_is_meant() -> None:
     memory = recall("same", seed=1, rows=12)
-    figure = study.draw_recall(memory, {"a": torch.rand(12, 16), "b": torch.rand(12, 16)})
+    figure, _ = study.draw_recall(memory, {"a": torch.rand(12, 16), "b": torch.rand(12, 16)})
     rings = {(int(line.get_xdata()[0]), int(line.get_ydata()[0])) for line in figure.axes[0].get_lines()}
     assert {int(memory.values[row, pair]) for pair, row in rings} <= set(memory.answer.tolist())
     assert all(memory.values[row, pair] == memory.answer[row] for pair, row in rings)
@@ -342,20 +347,20 @@ def test_rings_mark_the_pair_that_is_meant() -> None:
 
 
 def test_curves_are_drawn_from_what_is_given() -> None:
-    failure = study.draw_failure([0.0, 1.0], {"soft": [4, 20]}, {"soft": [4, 5, 6]}, torch.tensor([4.0, 20.0]))
+    failure, _ = study.draw_failure([0.0, 1.0], {"soft": [4, 20]}, {"soft": [4, 5, 6]}, torch.tensor([4.0, 20.0]))
     assert [*failure.axes[1].get_lines()[0].get_ydata()] == [4, 5, 6]
-    cooling = study.draw_temperature(torch.tensor([10.0, 1.0]), {"cat": torch.tensor([0.3, 0.4])})
+    cooling, _ = study.draw_temperature(torch.tensor([10.0, 1.0]), {"cat": torch.tensor([0.3, 0.4])})
     assert cooling.axes[0].xaxis_inverted()
     rows = [[study.spread(width, scaled=scaled, rows=20) for width in (4, 16)] for scaled in (False, True)]
-    spread = study.draw_widths(*rows, keys=32)
+    spread, _ = study.draw_widths(*rows, keys=32)
     assert [*spread.axes[2].get_lines()[0].get_ydata()] == [row.gradient for row in rows[0]]
     runs = [
         {"score": name, "width": 8, "curve": [[0, 7.0, 0.1, 0.1], [5, 1.0, 0.5, 0.9]]} for name in study.PAIR_OF_SCORES
     ]
-    collapse = study.draw_collapse(pd.DataFrame(runs), 8, {"words": 9.0, "right": 0.2})
+    collapse, _ = study.draw_collapse(pd.DataFrame(runs), 8, {"words": 9.0, "right": 0.2})
     assert [*collapse.axes[0].get_lines()[0].get_ydata()] == [7.0, 1.0]
     costs = {size: study.costs(pairs=size, width=8, rows=2, rounds=2) for size in (4, 8)}
-    drawn = study.draw_costs(costs, costs)
+    drawn, _ = study.draw_costs(costs, costs)
     assert [*drawn.axes[1].get_lines()[0].get_ydata()] == [costs[size]["additive"].kept / 2**20 for size in (4, 8)]
 
 
@@ -363,7 +368,7 @@ def test_maps_of_one_sentence_are_drawn_with_its_links() -> None:
     maps = {"0": [[0.5, 0.5, 0.0]], "15": [[0.0, 0.1, 0.9]]}
     example = {"source": ["black", "cat", "<eos>"], "target": ["chat"], "links": [[1, 0]], "maps": maps}
     runs = [{"score": name, "width": 8, "seed": 1, "example": example} for name in study.PAIR_OF_SCORES]
-    figure = study.draw_early_maps(pd.DataFrame(runs), 8, (0, 15))
+    figure, _ = study.draw_early_maps(pd.DataFrame(runs), 8, (0, 15))
     assert [axes.get_title() for axes in figure.axes[:2]] == [
         "general: before training",
         "general: step 15",
@@ -389,6 +394,7 @@ def test_growth_is_drawn_for_the_scores_that_differ() -> None:
         for name in SCORES
         for i, low in enumerate((0.2, 0.4))
     ]
-    left, _ = study.draw_growth(pd.DataFrame(rows), (4, 8), (2, 4)).axes
+    figure, _ = study.draw_growth(pd.DataFrame(rows), (4, 8), (2, 4))
+    left, _ = figure.axes
     assert {line.get_label() for line in left.get_lines()} == {"additive", "general", "dot", "cosine"}
     assert [*left.get_lines()[0].get_ydata()] == pytest.approx([0.35, 0.5])

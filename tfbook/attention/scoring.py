@@ -15,7 +15,7 @@ from torch.nn import functional as F
 
 
 class AdditiveScore(nn.Module):
-    """score(q, k) = vᵀ tanh(W q + U k), a one-hidden-layer network on query and key (Bahdanau et al., 2015, A.1.2)."""
+    """score(q, k) = vᵀ tanh(W q + U k): one hidden layer (Bahdanau et al., 2015, A.1.2)."""
 
     def __init__(self, d_query: int, d_key: int, d_score: int):
         super().__init__()
@@ -27,7 +27,7 @@ class AdditiveScore(nn.Module):
         nn.init.normal_(self.v.weight, std=2 / math.sqrt(d_score))  # scores that differ: an even softmax learns slowly
 
     def project(self, keys: Float[Tensor, "batch key d_key"]) -> Float[Tensor, "batch key d_score"]:
-        """U k for every key: it does not depend on the query, so a decoder computes it once a sentence."""
+        """U k for every key, which a decoder computes once per sentence: no query is in it."""
         return self.U(keys)
 
     def forward(

@@ -349,7 +349,7 @@ attend.mistakes(
 
 
 def _memories() -> list[tuple[Tensor, ...]]:
-    sizes = [(3, 3, 3, 3, 2), (2, 5, 2, 4, 3)]  # batch, key, d_query, d_key, d_value
+    sizes = [(3, 3, 3, 3, 2), (2, 5, 3, 4, 3)]  # batch, key, d_query, d_key, d_value
     drawn = [
         (randn(b, q, seed=21), randn(b, n, k, seed=22), randn(b, n, v, seed=23), randn(q, k, seed=24))
         for b, n, q, k, v in sizes

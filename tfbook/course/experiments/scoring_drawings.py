@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from pandas import DataFrame
 
+    Picture = tuple[Figure, str]  # and its alt text
+
 Weights = Mapping[str, Sequence[Tensor]]  # the learned numbers of each score, in the order of its formula
 FORMULAS = {
     "dot": r"$q \cdot k$",
@@ -32,9 +34,7 @@ FORMULAS = {
 # ---- the soft dictionary -----------------------------------------------------------------------------------------
 
 
-def draw_soft_dictionary(
-    names: Sequence[str], query: Tensor, records: Tensor, keys: Tensor, values: Tensor
-) -> Schematic:
+def draw_soft_dictionary(names: Sequence[str], query: Tensor, records: Tensor, keys: Tensor, values: Tensor) -> Picture:
     """A row for each record: what it stores, its key, score and weight, its value; below, the query and the answer."""
     scores = keys @ query
     weights = torch.softmax(scores, dim=-1)
@@ -60,7 +60,10 @@ def draw_soft_dictionary(
     picture.arrow(a, v, "mix", "weight")
     picture.arrow(q, k, "", "query")
     picture.arrow(v, y, "", "value")
-    return picture
+    return picture.figure(), (
+        "Three records, cat, dog, and parrot, one per row. From left to right: the record, its key, its score "
+        "(0.9, 0.1, 1.0), its weight (0.39, 0.18, 0.43), and its value. The answer below is 5.5 kg and 3.1 legs."
+    )
 
 
 # ---- where the query meets the key -------------------------------------------------------------------------------
@@ -109,7 +112,7 @@ class _Tower:
 
 def draw_towers(
     names: Sequence[str], query: Tensor, keys: Tensor, weights: Weights, scores: Mapping[str, Tensor]
-) -> Schematic:
+) -> Picture:
     """Six towers, one per score: where the query meets the keys, what is learned (yellow), and the scores (key)."""
     picture = Schematic("In five of six scores, the query meets the key", gap=(18, 14))
     dot, scaled, cosine, general, additive, location = (
@@ -141,13 +144,19 @@ def draw_towers(
     location.keep(picture.text("never\nread", (location.left + 1, location.top + 1), color=SOFT))
     places = [f"place {number}" for number in range(1, len(keys) + 1)]
     location.end(location.down(location.query, W, "query"), scores["location"], "location", column=0, rows=places)
-    return picture
+    return picture.figure(), (
+        "Six small diagrams. Dot: query and keys meet in a product. Scaled dot also divides by the root of 2. "
+        "Cosine divides both by their lengths first, and multiplies by beta at the end. General multiplies the "
+        "query by W first. Additive maps both, adds them, applies tanh, and multiplies by v. Location multiplies "
+        "the query by W and never reads the keys. The parrot wins under dot and scaled dot, the cat under cosine, "
+        "general, and additive, and place 2 under location."
+    )
 
 
 # ---- accuracies --------------------------------------------------------------------------------------------------
 
 
-def draw_accuracies(frame: DataFrame, relations: Sequence[str], guess: float) -> Figure:
+def draw_accuracies(frame: DataFrame, relations: Sequence[str], guess: float) -> Picture:
     """A panel for each relation, a bar for each score: mean accuracy, a dot for each seed, a line for guessing."""
     import matplotlib.pyplot as plt
 
@@ -163,10 +172,15 @@ def draw_accuracies(frame: DataFrame, relations: Sequence[str], guess: float) ->
         axes.axvline(guess, color=EDGE, linestyle="--", linewidth=1.2)
         axes.set(title=relation, xlim=(0, 1.02), xticks=[0, 0.5, 1], xticklabels=["0", "50%", "100%"])
         axes.grid(False, axis="y")
+    figure.suptitle("No score wins everywhere", x=0.01, ha="left", fontweight="bold")
     panels[0].set_yticks(range(len(names)), names)
     panels[0].invert_yaxis()
     figure.supxlabel("accuracy (dashed: guessing; dots: three seeds)", fontsize=10.5)
-    return figure
+    return figure, (
+        "Five panels, one per relation, with a bar for each of six scores. Same: all but location are near 100%. "
+        "Stretched: only cosine is. Turned: only general and additive. Squared: additive reaches about 70%, the "
+        "others less than 20%. Place: only location."
+    )
 
 
 NAMES = ("dot", "scaled dot")
@@ -179,7 +193,7 @@ def draw_failure(
     answers: Mapping[str, Sequence[float]],
     asking: Mapping[str, Sequence[float]],
     stored: Tensor,
-) -> Figure:
+) -> Picture:
     """What lookups answer as the query slides from one key to another, and while gradient descent improves it."""
     import matplotlib.pyplot as plt
 
@@ -190,10 +204,14 @@ def draw_failure(
     curves = {name: (range(len(ys)), ys) for name, ys in asking.items()}
     lines(right, curves, title="… so its query never improves", x="step of gradient descent", y="answer (kg)")
     right.axhline(float(stored[-1]), color=EDGE, linestyle="--")
-    return figure
+    return figure, (
+        "Left: the answer against the share of bark in the query. The hard lookup is a step at one half, the soft "
+        "one a smooth curve; two diamonds mark the queries that a Python dictionary can answer. Right: during "
+        "gradient descent the soft answer climbs from 4 to nearly 20 kg, and the hard one stays at 4."
+    )
 
 
-def draw_temperature(temperatures: Tensor, weights: Mapping[str, Tensor]) -> Figure:
+def draw_temperature(temperatures: Tensor, weights: Mapping[str, Tensor]) -> Picture:
     """The weight of each key against the temperature, which falls to the right."""
     import matplotlib.pyplot as plt
 
@@ -203,10 +221,13 @@ def draw_temperature(temperatures: Tensor, weights: Mapping[str, Tensor]) -> Fig
     curves = {name: (temperatures.tolist(), each.tolist()) for name, each in weights.items()}
     title = "A lookup hardens as it cools, and the order never changes"
     lines(axes, curves, title=title, x="temperature T (colder to the right)", y="weight")
-    return figure
+    return figure, (
+        "Weights of three keys against falling temperature. At 10 they are nearly equal; below 0.1 the parrot "
+        "goes to 1 and the others to 0. The curves never cross."
+    )
 
 
-def draw_recall(memory: Any, maps: Mapping[str, Tensor]) -> Figure:
+def draw_recall(memory: Any, maps: Mapping[str, Tensor]) -> Picture:
     """Maps of the weights (memory, pair), by title; a ring marks the pair that is meant."""
     import matplotlib.pyplot as plt
 
@@ -219,10 +240,14 @@ def draw_recall(memory: Any, maps: Mapping[str, Tensor]) -> Figure:
         axes.set(xlabel="pair", ylabel="memory" if axes is panels[0] else "")
         axes.set_xticks([0.5, 7.5, 15.5], ["1", "8", "16"], rotation=0)
         axes.set_yticks([0.5, 5.5, 11.5], ["1", "6", "12"])
-    return figure
+    return figure, (
+        "Three maps of attention weights, twelve memories by sixteen pairs, with a ring on the right pair. Before "
+        "training the weights are scattered. After training the general score is bright in the rings; the "
+        "location score is nearly even."
+    )
 
 
-def draw_widths(plain: Sequence[Any], scaled: Sequence[Any], keys: int) -> Figure:
+def draw_widths(plain: Sequence[Any], scaled: Sequence[Any], keys: int) -> Picture:
     """Spread of the scores, effective number of keys and gradient of the softmax against the width."""
     import matplotlib.pyplot as plt
 
@@ -248,10 +273,15 @@ def draw_widths(plain: Sequence[Any], scaled: Sequence[Any], keys: int) -> Figur
         axes.set_xticks(widths, widths)
         axes.set_yticks(ticks, ticks)
         axes.minorticks_off()
-    return figure
+    return figure, (
+        "Three panels against the width d from 4 to 1024, dot and scaled dot. The standard deviation of dot rises "
+        "from 2 to 32, parallel to a dashed line of slope root d; scaled dot stays at 1. The effective number of "
+        "keys falls from 10 to 1 for dot and stays near 20 for scaled dot. The norm of the gradient falls from "
+        "0.29 to 0.06 for dot and stays at 0.24 for scaled dot, so dot has more gradient at widths 4 and 16."
+    )
 
 
-def draw_collapse(frame: DataFrame, width: int, equal: Mapping[str, float]) -> Figure:
+def draw_collapse(frame: DataFrame, width: int, equal: Mapping[str, float]) -> Picture:
     """How many words the weights look at during training, and how much weight is on right words; bands are seeds.
 
     Dashed: what `equal` weights look at.
@@ -263,7 +293,7 @@ def draw_collapse(frame: DataFrame, width: int, equal: Mapping[str, float]) -> F
     lines(
         left,
         bands(points, "score", "step", "words"),
-        title="Unscaled, it picks one word within 10 steps",
+        title="Unscaled, it picks one word within 15 steps",
         x="step of training",
         y="words looked at (effective)",
     )
@@ -278,10 +308,15 @@ def draw_collapse(frame: DataFrame, width: int, equal: Mapping[str, float]) -> F
         axes.axhline(level, color=EDGE, linestyle="--", linewidth=1.2, zorder=0)
     left.set_ylim(bottom=0)
     right.set(ylim=(0, 1), yticks=[0, 0.25, 0.5, 0.75, 1], yticklabels=["0", "25%", "50%", "75%", "100%"])
-    return figure
+    return figure, (
+        "Left: the effective number of words looked at during 400 steps. The unscaled general score falls from 8 "
+        "to 1 within 15 steps and stays there; the scaled one falls slowly from 9 to 1.6. Right: the share of "
+        "weight on right words. Scaled, it climbs to about 80%; unscaled, it ends at about 35%, with a wide band "
+        "over seeds."
+    )
 
 
-def draw_early_maps(frame: DataFrame, width: int, steps: Sequence[int], *, seed: int = 1) -> Figure:
+def draw_early_maps(frame: DataFrame, width: int, steps: Sequence[int], *, seed: int = 1) -> Picture:
     """Weights of one sentence: a row of maps for each score, a column for each step, rings on the true links."""
     import matplotlib.pyplot as plt
 
@@ -294,10 +329,15 @@ def draw_early_maps(frame: DataFrame, width: int, steps: Sequence[int], *, seed:
             weights = torch.tensor(found["maps"][str(step)])
             attention_map(axes, weights, found["source"], found["target"], title=title, gold=rings, bar=False)
             axes.set(xlabel="", ylabel="")
-    return figure
+    return figure, (
+        "Six attention maps: general above, general over root d below; before training, after 15, and after 400 "
+        "steps. Before training they are nearly even. After 15 steps every row of the unscaled map has all its "
+        "weight on the end mark, while the scaled map is spread out. After 400 steps each row of the unscaled map "
+        "has picked one word, in half of the rows a wrong one; the scaled map is on or near the right words."
+    )
 
 
-def draw_costs(by_length: Mapping[int, Mapping[str, Any]], by_width: Mapping[int, Mapping[str, Any]]) -> Figure:
+def draw_costs(by_length: Mapping[int, Mapping[str, Any]], by_width: Mapping[int, Mapping[str, Any]]) -> Picture:
     """Time against length, and memory kept for the backward pass against length and against width."""
     import matplotlib.pyplot as plt
 
@@ -314,10 +354,13 @@ def draw_costs(by_length: Mapping[int, Mapping[str, Any]], by_width: Mapping[int
         lines(axes, curves, title=title, x=x, y=y)
         axes.set_xticks([*costs], [*costs])
         axes.minorticks_off()
-    return figure
+    return figure, (
+        "Time and kept memory of four scores on logarithmic axes, against length and against width. The additive "
+        "score lies far above the others everywhere."
+    )
 
 
-def draw_growth(frame: DataFrame, lengths: Sequence[int], widths: Sequence[int]) -> Figure:
+def draw_growth(frame: DataFrame, lengths: Sequence[int], widths: Sequence[int]) -> Picture:
     """Accuracy against the length of a memory and the width of its keys; bands are seeds.
 
     Location, which guesses, and scaled dot, which finds what dot finds, are left out.
@@ -338,4 +381,7 @@ def draw_growth(frame: DataFrame, lengths: Sequence[int], widths: Sequence[int])
         axes.set_xticks(sizes, sizes)
         axes.set_yticks([0.4, 0.6, 0.8, 1.0])
         axes.minorticks_off()
-    return figure
+    return figure, (
+        "Two panels of accuracy for four scores, mean and range of three seeds. Left: from 4 to 64 pairs it falls "
+        "slowly, and least for cosine. Right: from width 4 to 32 it rises to 100% for all four."
+    )

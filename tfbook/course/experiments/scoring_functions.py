@@ -47,7 +47,7 @@ from tfbook.training.losses import translation_loss
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-    from tfbook.plot.schematic import Schematic
+    from tfbook.course.experiments.scoring_drawings import Picture
 
 PAIRS, WIDTH, NOISE = 16, 16, 0.5  # of a memory: how many pairs, how wide its keys, how inexact the question
 
@@ -92,7 +92,7 @@ CLAIMS = Claims(
             "Vaswani et al. (2017), footnote 4",
         ),
         7: Bound(
-            "After 20 steps, the unscaled general score looks at far fewer words than the scaled one (ratio)",
+            "After 15 steps, the unscaled general score looks at far fewer words than the scaled one (ratio)",
             "<=",
             0.5,
             "Stored result, scoring_functions.collapse; width 128",
@@ -267,9 +267,7 @@ def _with_weights(name: str, d_query: int, d_key: int, *weights: Tensor) -> Any:
     return made
 
 
-def draw_meeting(
-    names: Sequence[str], query: Tensor, keys: Tensor, learned: Mapping[str, Sequence[Tensor]]
-) -> Schematic:
+def draw_meeting(names: Sequence[str], query: Tensor, keys: Tensor, learned: Mapping[str, Sequence[Tensor]]) -> Picture:
     """The six scores of one query and a few keys, drawn as six towers, with the learned numbers of each."""
     inputs = query[None, None], keys[None]
     scores = {name: package_score(name)(*inputs, *weights)[0, 0].detach() for name, weights in learned.items()}
@@ -597,7 +595,7 @@ def _translate(name: str, task: Task, seed: int, lr: float, width: int, steps: i
     before = look(model) if curve else {}
     history = training.fit(model, translation_loss, batches, recipe, evaluate=look if curve else None)
     test, long = short["test"][:300], filter_by_length(task.corpus["test"], LONGEST + 1, 20)[:200]
-    made = {
+    made: dict[str, Any] = {
         "parameters": parameters(model.decoder.score),
         "seconds": round(history.seconds[-1], 1),
         "loss": round(mean(history.loss[-20:]), 4),
@@ -648,11 +646,12 @@ def equal_weights() -> dict[str, float]:
 
 
 def _error_of_head(model: Translator, head: int, pairs: Sequence[Pair], task: Task) -> float:
-    model.decoder.shown = head
+    decoder: Any = model.decoder
+    decoder.shown = head
     try:
         return round(alignment_error(model, pairs, task), 4)
     finally:
-        model.decoder.shown = None
+        decoder.shown = None
 
 
 def words_after(frame: DataFrame, step: int, width: int = 128) -> dict[str, list[float]]:
@@ -667,10 +666,21 @@ def words_after(frame: DataFrame, step: int, width: int = 128) -> dict[str, list
 # ---- tables ------------------------------------------------------------------------------------------------------
 
 
-def bleu_by_width(frame: DataFrame) -> DataFrame:
-    """BLEU of each score by the translator's width, as a mean with the lowest and the highest seed."""
+def bleu_table(frame: DataFrame, width: int = 128) -> DataFrame:
+    """BLEU of each score by the translator's width: the mean with the lowest and the highest seed.
+
+    Below it, for one width, the BLEU of seed 0 on validation sentences at each learning rate that was tried.
+    """
+    import pandas as pd
+
     table = frame.pivot_table(index="width", columns="score", values="bleu", aggfunc=mean_and_range)
-    return table.rename_axis(index="width", columns="BLEU")
+    table.index = [f"width {size}, best learning rate" for size in table.index]
+    tried = frame[frame["width"] == width].groupby("score")["tried"].first()
+    rows = {
+        f"width {width}, learning rate {lr:g}": tried.map(lambda found, i=i: f"{found[i]:.1f}")
+        for i, lr in enumerate(RATES)
+    }
+    return pd.concat([table, pd.DataFrame(rows).T]).rename_axis(columns="BLEU")
 
 
 def translator_table(frame: DataFrame, width: int = 128) -> DataFrame:
