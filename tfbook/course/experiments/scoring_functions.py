@@ -667,20 +667,20 @@ def words_after(frame: DataFrame, step: int, width: int = 128) -> dict[str, list
 
 
 def bleu_table(frame: DataFrame, width: int = 128) -> DataFrame:
-    """BLEU of each score by the translator's width: the mean with the lowest and the highest seed.
+    """BLEU of the general scores and of equal weights by the translator's width: mean, lowest and highest seed.
 
     Below it, for one width, the BLEU of seed 0 on validation sentences at each learning rate that was tried.
     """
     import pandas as pd
 
-    table = frame.pivot_table(index="width", columns="score", values="bleu", aggfunc=mean_and_range)
+    shown = frame[frame["score"].isin([*PAIR_OF_SCORES, EQUAL])]
+    table = shown.pivot_table(index="width", columns="score", values="bleu", aggfunc=mean_and_range)
     table.index = [f"width {size}, best learning rate" for size in table.index]
-    tried = frame[frame["width"] == width].groupby("score")["tried"].first()
-    rows = {
-        f"width {width}, learning rate {lr:g}": tried.map(lambda found, i=i: f"{found[i]:.1f}")
-        for i, lr in enumerate(RATES)
-    }
-    return pd.concat([table, pd.DataFrame(rows).T]).rename_axis(columns="BLEU")
+    tried = shown[shown["width"] == width].groupby("score")["tried"].first()
+    for place, lr in enumerate(RATES):
+        table.loc[f"width {width}, learning rate {lr:g}"] = [f"{tried[name][place]:.1f}" for name in table.columns]
+    order = [name for name in (EQUAL, *PAIR_OF_SCORES) if name in table.columns]
+    return pd.DataFrame(table[order]).fillna("").rename_axis(columns="BLEU")
 
 
 def translator_table(frame: DataFrame, width: int = 128) -> DataFrame:
