@@ -17,11 +17,13 @@ PY = $(VENV)/bin/python
 PIP = $(VENV)/bin/pip
 NBVAL = $(PY) -m pytest --nbval --nbval-current-env --nbval-sanitize-with tests/notebooks/sanitize.cfg \
     --nbval-cell-timeout=300 -p no:cacheprovider $(NOTEBOOK_ARGS) notebooks
-# What a machine without network has: no mirror, no cache, the corpora that ship. A waiting thread spins for a moment and
-# then sleeps: sleeping at once costs half the speed, spinning on costs many times that when another program wants a core.
+# A waiting thread spins for a moment and then sleeps: sleeping at once costs half the speed, spinning on costs many times
+# that when another program wants a core.
+export GOMP_SPINCOUNT ?= 2000
+# What a machine without network has: no mirror, no cache, the corpora that ship.
 OFFLINE = unset TFBOOK_MIRROR TFBOOK_REAL; rm -rf $(VENV)/no-data; mkdir $(VENV)/no-data; \
-    export GOMP_SPINCOUNT=2000 TFBOOK_OFFLINE=1 TFBOOK_SCALE=cpu TFBOOK_DATA="$$PWD/$(VENV)/no-data"
-REAL = unset TFBOOK_OFFLINE; export GOMP_SPINCOUNT=2000 TFBOOK_REAL=1 TFBOOK_SCALE=cpu
+    export TFBOOK_OFFLINE=1 TFBOOK_SCALE=cpu TFBOOK_DATA="$$PWD/$(VENV)/no-data"
+REAL = unset TFBOOK_OFFLINE; export TFBOOK_REAL=1 TFBOOK_SCALE=cpu
 # Seconds that a lesson and one of its cells may take on two cores; the real corpora double the first.
 BUDGET = export NB_BUDGET_S=$${NB_BUDGET_S-90} NB_CELL_BUDGET_S=$${NB_CELL_BUDGET_S-60}
 REAL_BUDGET = export NB_BUDGET_S=$${NB_BUDGET_S-180} NB_CELL_BUDGET_S=$${NB_CELL_BUDGET_S-60}

@@ -432,3 +432,22 @@ def test_the_solution_is_the_code_that_runs_without_its_decorator(
     assert printed == "def double(x: Tensor, notes: list[int]) -> Tensor:\n    return x + x\n"
     assert source_of(double.reference) == printed
     assert double.name == "double"
+
+
+# ---- going on with an answer -------------------------------------------------------------------------------------
+
+
+def test_a_lesson_goes_on_with_a_right_answer(double: Exercise, capsys: pytest.CaptureFixture[str]) -> None:
+    def own(x: Tensor, notes: list[int]) -> Tensor:
+        return 2 * x
+
+    assert double.pick(own, double.reference) is own
+    assert capsys.readouterr().out == "The lesson goes on with your version.\n"
+
+
+@pytest.mark.parametrize("answer", [lambda x, notes: ..., lambda x, notes: 3 * x, lambda x, notes: 1 / 0])
+def test_otherwise_it_goes_on_with_its_own(
+    double: Exercise, answer: Callable[..., Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert double.pick(answer, double.reference) is double.reference
+    assert capsys.readouterr().out == "The lesson goes on with its own version.\n"

@@ -133,7 +133,8 @@ def test_a_slow_notebook_fails_its_budget(tmp_path: Path) -> None:
     save(tmp_path / "quick.ipynb", notebook(code("1", result("1"))))
     save(tmp_path / "slow_cell.ipynb", notebook(code(nap.format(2.1))))
     save(tmp_path / "slow.ipynb", notebook(*(code(nap.format(1.1)) for _ in range(4))))
-    outcomes = run_nbval(tmp_path, NB_BUDGET_S="2", NB_CELL_BUDGET_S="1.35")  # half as much again is allowed
+    budgets = {"NB_BUDGET_S": "2", "NB_CELL_BUDGET_S": "1.35"}
+    outcomes = run_nbval(tmp_path, NB_SLOWNESS="1", **budgets)  # half as much again is allowed
     messages = {name: [cell.message.strip() for cell in cells] for name, cells in outcomes.items()}
     assert messages["quick.ipynb"] == [""]
     assert "s; NB_CELL_BUDGET_S is 1.35" in messages["slow_cell.ipynb"][0]
@@ -142,6 +143,8 @@ def test_a_slow_notebook_fails_its_budget(tmp_path: Path) -> None:
     report = (tmp_path / "stdout.txt").read_text(encoding="utf-8")
     assert " s, slowest cell " in report
     assert report.count("OVER ITS BUDGET") == 2
+    on_a_slow_machine = run_nbval(tmp_path, NB_SLOWNESS="2", **budgets)
+    assert not any(cell.message for cells in on_a_slow_machine.values() for cell in cells)
 
 
 def test_every_rule_of_the_sanitiser_is_read() -> None:

@@ -1,5 +1,7 @@
 """`prove_equal` says that two versions agree, or in which case they do not; it never raises for a difference."""
 
+from typing import NamedTuple
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -55,6 +57,21 @@ def test_functions_with_several_results_are_compared(capsys: pytest.CaptureFixtu
     assert said(capsys, twice, also, case) == "✓ twice equals tfbook's also: same outputs on 1 input"
     assert said(capsys, twice, once, case).endswith("it returns 2 tensors; expected 1")
     assert said(capsys, twice, flat, case).endswith("the shape is (2, 2); expected (4,)")
+
+
+def test_only_the_named_outputs_count(capsys: pytest.CaptureFixture[str]) -> None:
+    class Result(NamedTuple):
+        twice: Tensor
+        weights: Tensor | None
+        state: Tensor
+
+    def package(x: Tensor) -> Result:
+        return Result(2 * x, None, x)
+
+    case = (torch.randn(2, 2),)
+    text = said(capsys, lambda x: (x + x, None), package, case, outputs=["twice", "weights"])
+    assert text.endswith("same outputs on 1 input")
+    assert said(capsys, lambda x: x + x, package, case).endswith("it returns 1 tensors; expected 2")
 
 
 def test_weights_that_do_not_fit_are_an_error() -> None:

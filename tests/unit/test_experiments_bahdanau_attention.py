@@ -6,13 +6,15 @@ from typing import Any
 
 import pandas as pd
 import pytest
+import torch
 
 from tfbook import runtime
 from tfbook.course.experiments import bahdanau_attention as study
+from tfbook.course.experiments import bahdanau_drawings as drawings
 from tfbook.course.experiments.translators import LENGTHS, Task
 from tfbook.data.translation import Translations
 from tfbook.models import seq2seq
-from tfbook.text import Pair
+from tfbook.text import Pair, collate
 
 
 def row(decoder: str, seed: int, bleu: float) -> dict[str, Any]:
@@ -36,25 +38,77 @@ def test_the_table_shows_mean_and_range() -> None:
     assert list(shown["fixed context"].iloc[[0, 1, -1]]) == ["7,000", "25.0 (20.0–30.0)", "–"]
 
 
-def test_a_linear_network_has_the_gradient_of_its_formula() -> None:
+def test_gradients_fade_in_recurrent_networks_and_not_with_attention() -> None:
     runtime.seed(0)
     reach = study.gradient_reach(length=12, width=16)
-    assert set(reach) == {"RNN", "LSTM", "attention"}
+    assert set(reach) == {"RNN", "GRU", "LSTM", "attention"}
     assert all(values[0] == 1 and len(values) == 12 for values in reach.values())
     assert reach["RNN"][8] < reach["LSTM"][8] < reach["attention"][8]
 
 
-def test_the_summary_of_a_reader_is_most_sensitive_to_the_ends() -> None:
-    runtime.seed(0)
-    words = tuple("abcdefghijklmnopqrst")
-    pair = Pair(words, ("x",))
+def toy(*pairs: Pair) -> Task:
     corpus = Translations(
-        name="toy", source_language="english", target_language="french", splits={"train": [pair]}, references={}
+        name="toy", source_language="english", target_language="french", splits={"train": list(pairs)}, references={}
     )
-    task = Task.of(corpus, [pair])
-    reach = study.summary_reach(task.translator(seq2seq.FixedContextDecoder, width=16), [pair] * 3, task, bins=5)
-    assert reach.mean() == pytest.approx(1.0, abs=0.05)
-    assert min(reach[0], reach[-1]) > 3 * reach[2]
+    return Task.of(corpus, pairs)
+
+
+def test_the_average_of_all_states_leaves_out_padding() -> None:
+    runtime.seed(0)
+    short, long = Pair(("a", "b"), ("x", "y")), Pair(tuple("abcde"), ("x",))
+    task = toy(short, long)
+    model = task.translator(study.AverageDecoder, width=8).eval()
+    alone, beside = (collate(pairs, task.source_vocab, task.target_vocab) for pairs in ([short], [short, long]))
+    scores = [model(batch.source, batch.source_lengths, batch.target_in).logits for batch in (alone, beside)]
+    torch.testing.assert_close(scores[0][0], scores[1][0, : scores[0].shape[1]])
+
+
+def test_words_count_as_recalled_wherever_they_stand() -> None:
+    pair = Pair(tuple("abcd"), tuple("ABCD"), sure=frozenset((j, j) for j in range(4)))
+    shares = study.recall_by_position([pair, pair], [("D", "A"), ("A",)], common={"B"}, bins=4)
+    assert shares.nan_to_num(-1).tolist() == [1.0, -1.0, 0.0, 0.5]
+
+
+def test_unknown_words_are_named_and_the_lesson_goes_on(capsys: pytest.CaptureFixture[str]) -> None:
+    vocabulary = toy(Pair(("the", "king", "sleeps"), ("x",))).source_vocab
+    assert study.known_words("The king sleeps", vocabulary) == ("the", "king", "sleeps")
+    assert study.known_words("the kings sleep", vocabulary) == (*study.SENTENCE.lower()[:-1].split(), ".")
+    shown = capsys.readouterr().out
+    assert "never seen 'kings'. Did you mean king?" in shown
+    assert "goes on with: " + study.SENTENCE in shown
+
+
+def test_candidates_are_the_likeliest_words() -> None:
+    vocabulary = toy(Pair(("a",), ("x", "y"))).target_vocab
+    scores = torch.zeros(1, len(vocabulary))
+    scores[0, vocabulary.encode(["y"])[0]] = 10.0
+    [candidates] = study.likeliest(scores, vocabulary)
+    assert candidates[0][0] == "y"
+    assert candidates[0][1] == pytest.approx(1.0, abs=0.01)
+
+
+def test_the_brightest_cells_are_compared_with_the_gold_links() -> None:
+    links = frozenset({(1, 0), (0, 1)})
+    pair = Pair(("red", "door"), ("porte", "rouge"), sure=links, possible=links)
+    assert study.alignment_errors([torch.tensor([[0.1, 0.9], [0.8, 0.2]])], [pair]) == (0.0, 1.0)
+
+
+def test_drawings_fit_and_describe_themselves() -> None:
+    weights = torch.softmax(torch.randn(3, 3), dim=-1)
+    words, states = ["the", "black", "cat"], torch.randn(3, 2)
+    curve = dict.fromkeys(LENGTHS, 50.0)
+    pair = Pair(tuple(words), tuple("xyz"), sure=frozenset({(0, 0)}))
+    pictures = [
+        drawings.bottleneck(words, ["le", "chat"], 256),
+        drawings.attention(words, ["le", "chat", "noir"], weights),
+        drawings.step(words, ("le", "chat"), torch.randn(2), states, torch.randn(2)),
+        drawings.bleu({"attention": curve, "fixed context": curve}, "Quality by length"),
+        drawings.losses({"attention": [3.0, 2.0], "fixed context": [3.0, 2.5]}),
+        drawings.alignment(weights, pair, "Where it looks"),
+        drawings.gradients({"RNN": torch.tensor([1.0, 0.1, 0.0]), "GRU": torch.tensor([1.0, 0.5, 0.2])}),
+        drawings.recall({"attention": torch.rand(5), "fixed context": torch.rand(5)}),
+    ]
+    assert all(len(alt.split()) > 10 for _, alt in pictures)
 
 
 def test_attention_costs_time_and_memory() -> None:

@@ -20,7 +20,8 @@ class AdditiveScore(nn.Module):
     def __init__(self, d_query: int, d_key: int, d_score: int):
         super().__init__()
         if min(d_query, d_key, d_score) < 1:
-            raise ValueError(f"d_query, d_key, d_score are {d_query}, {d_key}, {d_score}; expected 1 or more each")
+            sizes = f"{d_query}, {d_key}, {d_score}"
+            raise ValueError(f"d_query, d_key, d_score are {sizes}; expected 1 or more each")
         self.W = nn.Linear(d_query, d_score, bias=False)
         self.U = nn.Linear(d_key, d_score)
         self.v = nn.Linear(d_score, 1, bias=False)

@@ -71,16 +71,18 @@ class Rotation(Position):
     def __init__(self, angles: Float[Tensor, "time half"], start: int):
         super().__init__()
         self.start = start
-        self.cos = torch.cat([angles.cos(), angles.cos()], dim=-1)
-        self.sin = torch.cat([-angles.sin(), angles.sin()], dim=-1)
+        cos, sin = angles.cos(), angles.sin()
+        self.cos, self.sin = torch.cat([cos, cos], dim=-1), torch.cat([-sin, sin], dim=-1)
 
     def rotate(
         self, x: Float[Tensor, "batch head time d_head"], start: int = 0
     ) -> Float[Tensor, "batch head time d_head"]:
         """`positions.turned`, as x · cos + (x with its halves exchanged) · sin."""
-        rows = slice(start - self.start, start - self.start + x.shape[2])
-        cos, sin = self.cos[rows].to(x.dtype), self.sin[rows].to(x.dtype)
-        return x * cos + x.roll(x.shape[-1] // 2, dims=-1) * sin
+        cos, sin, time = self.cos.to(x.dtype), self.sin.to(x.dtype), x.shape[2]
+        if start != self.start or time != len(cos):  # a slice costs as much as a product
+            rows = slice(start - self.start, start - self.start + time)
+            cos, sin = cos[rows], sin[rows]
+        return torch.addcmul(x * cos, x.roll(x.shape[-1] // 2, dims=-1), sin)
 
 
 def placed(position: Position, start: int, time: int, device: torch.device) -> Position:

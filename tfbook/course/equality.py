@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -16,16 +16,19 @@ def prove_equal(
     package: Callable[..., Any],
     *cases: tuple[Any, ...],
     rename: Mapping[str, str] | None = None,
+    outputs: Sequence[str] = (),
 ) -> None:
     """Prints whether `plain` and `package` return the same for every case, a tuple of arguments.
 
     Modules first share weights: `package` gets those of `plain`, matched by name, where `rename` says which beginning
-    of a name has become which, such as {"query.": "project.q."}. Both run without dropout. Never raises for
-    a difference.
+    of a name has become which, such as {"query.": "project.q."}. Both run without dropout. `outputs` names the fields
+    of the package's result that count, where it returns more than `plain`. Never raises for a difference.
     """
     shared = _share_weights(plain, package, rename or {}) if isinstance(plain, nn.Module) else ""
     for number, case in enumerate(cases, start=1):
-        found, expected = (list(_tensors(_run(each, case))) for each in (plain, package))
+        result = _run(package, case)
+        counted = tuple(getattr(result, name) for name in outputs) if outputs else result
+        found, expected = list(_tensors(_run(plain, case))), list(_tensors(counted))
         difference = _difference(found, expected)
         if difference:
             print(f"✗ {_name(plain)} differs from tfbook's {_name(package)} in case {number}: {difference}")

@@ -37,7 +37,7 @@ def rnn_step(
 def gru_step(
     x: Float[Tensor, "batch d_input"], h: Float[Tensor, "batch d_hidden"], w: CellWeights
 ) -> Float[Tensor, "batch d_hidden"]:
-    """h' = (1 − z) ⊙ n + z ⊙ h: the gate z decides how much of the old state is kept (Cho et al., 2014)."""
+    """h' = (1 − z) ⊙ n + z ⊙ h: the gate z says how much of h is kept (Cho et al., 2014)."""
     r_x, z_x, n_x = (x @ w.W.T + w.b_W).chunk(3, dim=-1)
     r_h, z_h, n_h = (h @ w.U.T + w.b_U).chunk(3, dim=-1)
     r, z = torch.sigmoid(r_x + r_h), torch.sigmoid(z_x + z_h)
@@ -48,7 +48,7 @@ def gru_step(
 def lstm_step(
     x: Float[Tensor, "batch d_input"], state: tuple[Tensor, Tensor], w: CellWeights
 ) -> tuple[Float[Tensor, "batch d_hidden"], Float[Tensor, "batch d_hidden"]]:
-    """c' = f ⊙ c + i ⊙ g, h' = o ⊙ tanh(c'): the cell is a sum, so gradients pass (Hochreiter & Schmidhuber, 1997)."""
+    """c' = f ⊙ c + i ⊙ g, h' = o ⊙ tanh(c'): the cell is a sum, so gradients pass (Gers et al., 2000)."""
     h, c = state
     i, f, g, o = (x @ w.W.T + w.b_W + h @ w.U.T + w.b_U).chunk(4, dim=-1)
     c = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g)

@@ -141,9 +141,10 @@ class FixedContextDecoder(RecurrentDecoder):
 
 
 class BahdanauDecoder(RecurrentDecoder):
-    """s_t = GRU([y_{t−1}; c_t], s_{t−1}) with c_t = Σ_j α_tj h_j and α_t = softmax_j score(s_{t−1}, h_j).
+    """Attends, then recurs: c_t = Σ_j α_tj h_j, s_t = GRU([y_{t−1}; c_t], s_{t−1}).
 
-    `score` is one of `tfbook.attention.scoring.SCORES`; left out, it is the additive one (Bahdanau et al., 2015).
+    α_t = softmax_j score(s_{t−1}, h_j) (Bahdanau et al., 2015). `score` is one of
+    `tfbook.attention.scoring.SCORES`, by default the additive one.
     """
 
     def __init__(self, config: Seq2SeqConfig, score: type[nn.Module] | None = None):
@@ -168,9 +169,10 @@ class BahdanauDecoder(RecurrentDecoder):
 
 
 class LuongDecoder(RecurrentDecoder):
-    """s_t = GRU(y_{t−1}, s_{t−1}), then c_t from score(s_t, h_j): attention after recurrence (Luong et al., 2015).
+    """Recurs, then attends: s_t = GRU(y_{t−1}, s_{t−1}), then c_t from score(s_t, h_j).
 
-    `score` is one of `tfbook.attention.scoring.SCORES`; left out, it is the additive one.
+    So did Luong et al. (2015). `score` is one of `tfbook.attention.scoring.SCORES`, by default
+    the additive one.
     """
 
     def __init__(self, config: Seq2SeqConfig, score: type[nn.Module] | None = None):

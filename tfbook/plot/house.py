@@ -62,6 +62,8 @@ class Method(NamedTuple):
 METHODS = {
     "attention": Method(COLORS[0], "o"),
     "fixed context": Method(COLORS[1], "s"),
+    "RNN": Method(COLORS[2], "^"),
+    "GRU": Method(COLORS[3], "D"),
     "scaled dot": Method("#3f90da", "o"),
     "dot": Method("#e76300", "s"),
     "general": Method("#832db6", "^"),

@@ -311,3 +311,81 @@ attend.mistakes(
     }
     | {message: partial(_attended, weigh=weigh) for message, weigh in (FILLED | BY_HAND).items()}
 )
+
+
+# ---- the whole step, which the lesson then trains ----------------------------------------------------------------
+
+
+def _steps() -> list[tuple[Tensor, ...]]:
+    two = torch.tensor([[True, True, True], [True, True, False]])
+    three = torch.tensor([[True] * 4, [True, True, False, False], [True, False, False, False]])
+    sizes = [(two, 2, 2), (three, 3, 5)]  # mask, width of query and keys, width of values
+    keys = torch.tensor([[[9.0, 1.0], [9.0, -1.0], [9.0, 3.0]]])
+    low = torch.tensor([-2000.0, 0.5])  # makes scores that are lower than most numbers put in place of −∞
+    return [
+        (randn(len(m), d, seed=20), randn(*m.shape, d, seed=21), randn(*m.shape, w, seed=22), m, 2 * randn(d, seed=23))
+        for m, d, w in sizes
+    ] + [(torch.zeros(1, 2), keys, randn(1, 3, 4, seed=24), torch.tensor([[True, True, False]]), low)]
+
+
+@exercise(
+    cases=_steps,
+    hints=[
+        "Four lines: scores, mask, softmax, mixture. `query[:, None]` is (batch, 1, d), so it adds to every key.",
+        "Scores are `torch.tanh(query[:, None] + keys) @ v`, (batch, source). "
+        "`scores.masked_fill(~mask, -torch.inf)` comes before the softmax over the last axis.",
+        "`weights[:, None] @ values` is a batch of matrices with one row, (batch, 1, d_value); `[:, 0]` takes the row.",
+    ],
+)
+def attention_step(query: Tensor, keys: Tensor, values: Tensor, mask: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+    scores = torch.tanh(query[:, None] + keys) @ v
+    weights = torch.softmax(scores.masked_fill(~mask, -torch.inf), dim=-1)
+    return (weights[:, None] @ values)[:, 0], weights
+
+
+def _step_with(
+    change: Callable[[Tensor, Tensor], Tensor], inner: Callable[[Tensor], Tensor] = torch.tanh
+) -> Callable[..., tuple[Tensor, Tensor]]:
+    """The step with other weights, `change(scores, mask)`, or another function around query and key."""
+
+    def step(query: Tensor, keys: Tensor, values: Tensor, mask: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+        weights = change(inner(query[:, None] + keys) @ v, mask)
+        return (weights[:, None] @ values)[:, 0], weights
+
+    return step
+
+
+attention_step.mistakes(
+    {
+        "the mask is not used: padding gets weight like a word": _step_with(
+            lambda scores, mask: torch.softmax(scores, dim=-1)
+        ),
+        "the mask comes after the softmax: padding has already taken its share, so the weights sum to less than 1": (
+            _step_with(lambda scores, mask: torch.softmax(scores, dim=-1) * mask)
+        ),
+        "a score of 0 does not block a word, since exp(0) is 1: set the scores of padding to −∞": _step_with(
+            lambda scores, mask: torch.softmax(scores * mask, dim=-1)
+        ),
+        "the mask is the wrong way round: True marks the words that may be attended to": _step_with(
+            lambda scores, mask: torch.softmax(scores.masked_fill(mask, torch.finfo(scores.dtype).min), dim=-1)
+        ),
+        "the softmax runs over the batch: the weights of each sentence must sum to 1 over its source words": _step_with(
+            lambda scores, mask: torch.softmax(scores.masked_fill(~mask, torch.finfo(scores.dtype).min), dim=0)
+        ),
+        "the tanh is missing: without it the query adds the same number to all scores, and the softmax cancels it": (
+            _step_with(
+                lambda scores, mask: torch.softmax(scores.masked_fill(~mask, -torch.inf), dim=-1),
+                inner=lambda hidden: hidden,
+            )
+        ),
+        "you mixed the keys; the context is a mixture of the values": (
+            lambda query, keys, values, mask, v: attention_step.reference(query, keys, keys, mask, v)
+        ),
+        "weights and context are the wrong way round: return the context first": (
+            lambda *case: attention_step.reference(*case)[::-1]
+        ),
+        "these are the weights alone: mix the values with them, and return (context, weights)": (
+            lambda *case: attention_step.reference(*case)[1]
+        ),
+    }
+)

@@ -71,6 +71,12 @@ class Exercise:
         if verdict.status == "correct":
             note(self.reference.__module__.rpartition(".")[2], self.name)
 
+    def pick(self, answer: Answer, otherwise: Answer) -> Answer:
+        """The answer if it is right, else the lesson's own version; prints which of them the lesson goes on with."""
+        right = self.judge(answer).status == "correct"
+        print("The lesson goes on with your version." if right else "The lesson goes on with its own version.")
+        return answer if right else otherwise
+
     def judge(self, answer: object) -> Verdict:
         """The verdict that `check` prints. Whatever the answer does to PyTorch's settings and generators is undone."""
         if answer is None or answer is ...:

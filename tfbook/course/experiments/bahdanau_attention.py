@@ -1,8 +1,9 @@
-"""Translators with and without attention: quality by length and by alignment, per step and per second."""
+"""Translators with and without attention: claims, drawings, quality by length, gradients, time and memory."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
+from difflib import get_close_matches
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
@@ -13,27 +14,99 @@ from torch import Tensor, nn
 from tfbook import data, runtime
 from tfbook.attention.implementations import masked_softmax
 from tfbook.attention.scoring import AdditiveScore
+from tfbook.course.claims import Bound, Claims
+from tfbook.course.equality import prove_equal
 from tfbook.course.experiments import experiment
 from tfbook.course.experiments.cost import kept_bytes, parameters
-from tfbook.course.experiments.summaries import ranges
+from tfbook.course.experiments.summaries import ranges, unnest
 from tfbook.course.experiments.translators import (
     LENGTHS,
     Task,
     alignment_error,
     by_length,
+    lead_at_equal_seconds,
     quality,
     random_batch,
     random_translator,
     trained,
     training_seconds,
 )
+from tfbook.course.metrics import alignment_error_rate, hard_alignment
 from tfbook.models import seq2seq
-from tfbook.models.seq2seq import RecurrentDecoder, Translator
-from tfbook.text.pairs import Pair, collate, filter_by_length
+from tfbook.models.seq2seq import Annotations, DecoderState, FixedContextDecoder, RecurrentDecoder
+from tfbook.text.pairs import Batch, Pair, filter_by_length
+from tfbook.text.vocabulary import Sentence, Vocabulary
+from tfbook.text.words import tokenize
 from tfbook.training.losses import translation_loss
 
 if TYPE_CHECKING:
     from pandas import DataFrame
+
+    from tfbook.data.translation import Translations
+
+CLAIMS = Claims(
+    "bahdanau_attention",
+    {
+        1: Bound(
+            "After the same number of steps, attention translates unseen sentences far better than a fixed context",
+            ">=",
+            15,
+            "in direction as Bahdanau et al. (2015), Table 1",
+            " BLEU",
+        ),
+        2: Bound(
+            "Attention gains more on sentences of 15–20 words than on sentences of 3–8 words (least of three seeds)",
+            ">=",
+            20,
+            "Bahdanau et al. (2015), Fig. 2; stored result bahdanau_attention.bottleneck",
+            " BLEU",
+        ),
+        3: Bound(
+            "Trained for 1,500 steps, attention translates unseen sentences well (worst of three seeds)",
+            ">=",
+            90,
+            "stored result bahdanau_attention.bottleneck",
+            " BLEU",
+        ),
+        4: Bound(
+            "Attention also leads after the same training time (smallest lead of three seeds)",
+            ">=",
+            5,
+            "stored result bahdanau_attention.bottleneck",
+            " BLEU",
+        ),
+        5: Bound(
+            "Attention weights find word alignments that nobody showed the model (error below the diagonal's)",
+            ">=",
+            0.2,
+            "Bahdanau et al. (2015), Fig. 3",
+        ),
+        6: Bound(
+            "Trained for 1,500 steps, the weights align nearly as annotators would (worst error of three seeds)",
+            "<=",
+            0.15,
+            "stored result bahdanau_attention.bottleneck",
+        ),
+        7: Bound(
+            "In an untrained RNN, less than a thousandth of the gradient is left after 20 steps",
+            "<=",
+            1e-3,
+            "Bengio et al. (1994); Pascanu et al. (2013)",
+        ),
+        8: Bound(
+            "With attention over an untrained GRU, at least half of the gradient is left after 40 steps",
+            ">=",
+            0.5,
+            "measured here",
+        ),
+        9: Bound(
+            "Forget gates at 0.73 slow the decay but do not stop it (an LSTM's share after 40 steps)",
+            "<=",
+            0.02,
+            "Gers et al. (2000)",
+        ),
+    },
+)
 
 COMPARED = ("attention", "fixed context")
 DECODERS = {
@@ -86,25 +159,154 @@ def summary_table(frame: DataFrame) -> DataFrame:
     return ranges(named, "decoder", {"parameters": 0, **scores, "alignment error": 3}).T
 
 
+def growth_of_the_gain(frame: DataFrame) -> list[float]:
+    """For each seed: what attention gains over the fixed context at 15–20 words, minus what it gains at 3–8 words."""
+    grown = []
+    for _, runs in frame.groupby("seed"):
+        ours, theirs = (runs[runs["decoder"] == name]["by_length"].iloc[0] for name in COMPARED)
+        gains = {(low, high): bleu - theirs[i][2] for i, (low, high, bleu, _) in enumerate(ours)}
+        grown.append(gains[15, 20] - gains[3, 8])
+    return grown
+
+
+def verdicts(
+    attention: Mapping[tuple[int, int], float], fixed: Mapping[tuple[int, int], float], frame: DataFrame
+) -> dict[int, float]:
+    """What claims 1 to 4 are about: BLEU by length of the live run, and the stored result of three seeds."""
+    gains = [attention[length] - fixed[length] for length in LENGTHS[:3]]
+    ours = frame[frame["decoder"] == "attention"]
+    leads = lead_at_equal_seconds(unnest(frame, "curve"), "decoder", *COMPARED)
+    return {
+        1: sum(gains) / len(gains),
+        2: min(growth_of_the_gain(frame)),
+        3: ours["test"].min(),
+        4: min(leads),
+    }
+
+
+def alignment_errors(maps: Sequence[Float[Tensor, "target source"]], pairs: Sequence[Pair]) -> tuple[float, float]:
+    """The alignment error rate of each map's brightest cells, and that of the diagonal."""
+    gold = [set(pair.sure) for pair in pairs], [set(pair.possible) for pair in pairs]
+    diagonal = [{(min(t, len(pair.source) - 1), t) for t in range(len(pair.target))} for pair in pairs]
+    found = [hard_alignment(weights) for weights in maps]
+    return alignment_error_rate(found, *gold), alignment_error_rate(diagonal, *gold)
+
+
+# ---- live: plain equals package ----------------------------------------------------------------------------------
+
+
+def prove_package_equal(fixed: nn.Module, attention: nn.Module, corpus: Translations, batch: Batch) -> None:
+    """Copies the weights of the lesson's two translators into the package's, and prints whether all outputs agree."""
+    batch = batch.to(runtime.device())
+    inputs = batch.source, batch.source_lengths, batch.target_in
+    task = Task.of(corpus, corpus["train"])
+    width = fixed.get_submodule("decoder.cell").hidden_size
+    cell = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
+    names = {f"decoder.cell.{name}": f"decoder.gru.{name}_l0" for name in cell}
+    package = task.translator(FixedContextDecoder, width=width)
+    prove_equal(fixed, package, inputs, rename=names, outputs=["logits"])
+    names = {f"decoder.{name}.": f"decoder.score.{name}." for name in "WUv"}
+    package = task.translator(seq2seq.BahdanauDecoder, width=width)
+    prove_equal(attention, package, inputs, rename=names, outputs=["logits", "weights"])
+
+
+# ---- stored: is it the looking, or only the average of all states? -----------------------------------------------
+
+
+class AverageDecoder(FixedContextDecoder):
+    """The context is the plain average of all states, the same at every step: attention with equal weights."""
+
+    def unroll(self, words: Tensor, memory: Annotations, state: DecoderState) -> tuple[Tensor, Tensor, None]:
+        average = memory.states.sum(dim=1) / memory.mask.sum(dim=1, keepdim=True)  # states of padding are 0
+        return super().unroll(words, memory._replace(summary=average), state)
+
+
+@experiment
+def average(seeds: Sequence[int] = (1, 2, 3), *, width: int = 192, steps: int = 1500) -> list[dict[str, Any]]:
+    """Trains `AverageDecoder` by the recipe of `bottleneck`: quality by length, to stand beside its results."""
+    corpus = data.load("english-french")
+    task = Task.of(corpus, corpus["train"])
+    rows = []
+    for seed in seeds:
+        model, _ = trained(AverageDecoder, seed, task, corpus["train"], width=width, steps=steps, dropout=0.2)
+        lengths = [[*length, round(q.bleu, 2), round(q.exact, 4)] for length, q in by_length(model, task, 250).items()]
+        rows.append({"decoder": "plain average", "seed": seed, "by_length": lengths})
+    return rows
+
+
+# ---- live: a sentence of the reader's ----------------------------------------------------------------------------
+
+SENTENCE = "The old nurse gives a red apple to the tired child."
+
+
+def known_words(sentence: str, vocabulary: Vocabulary) -> Sentence:
+    """The words of an English sentence; prints which of them the vocabulary lacks, and then takes `SENTENCE`."""
+    words = tuple(tokenize(sentence, "english"))
+    unknown = [word for word in words if word not in vocabulary]
+    if words and not unknown:
+        return words
+    for word in unknown:
+        similar = get_close_matches(word, vocabulary.tokens[4:], n=3)
+        print(f"The translator has never seen {word!r}." + (f" Did you mean {', '.join(similar)}?" if similar else ""))
+    print(f"Until you change it, the lesson goes on with: {SENTENCE}")
+    return tuple(tokenize(SENTENCE, "english"))
+
+
+def likeliest(scores: Float[Tensor, "target words"], vocabulary: Vocabulary) -> list[list[tuple[str, float]]]:
+    """For each step the three likeliest next words with their probabilities."""
+    best = torch.softmax(scores.float(), dim=-1).topk(3)
+    steps = zip(best.indices.tolist(), best.values.tolist(), strict=True)
+    return [[(vocabulary.tokens[i], p) for i, p in zip(*step, strict=True)] for step in steps]
+
+
+# ---- live: which words are forgotten -----------------------------------------------------------------------------
+
+
+def recall_by_position(
+    pairs: Sequence[Pair], translations: Sequence[Sentence], common: Collection[str], *, bins: int = 5
+) -> Float[Tensor, " position"]:
+    """The share of source words whose translation is written, by their relative position in the sentence.
+
+    Source words count if one of the words that they are surely linked to is not `common`; it may stand anywhere in the
+    translation.
+    """
+    kept, count = torch.zeros(bins), torch.zeros(bins)
+    for pair, words in zip(pairs, translations, strict=True):
+        for j in range(len(pair.source)):
+            wanted = {pair.target[t] for i, t in pair.sure if i == j} - set(common)
+            if wanted:
+                place = j * bins // len(pair.source)
+                kept[place] += bool(wanted & set(words))
+                count[place] += 1
+    return kept / count
+
+
 # ---- live: gradients, time and memory ----------------------------------------------------------------------------
 
 
 def gradient_reach(*, length: int, width: int = 64, relative: bool = True) -> dict[str, Float[Tensor, " distance"]]:
     """‖∂ output at the last step / ∂ input k steps earlier‖ of untrained networks, k = 0 … length − 1, batch mean.
 
-    The LSTM's forget gates start open (bias 1, Jozefowicz et al., 2015); attention asks with its last state.
+    The LSTM's forget gates start open (bias 1, Jozefowicz et al., 2015); attention reads the states of the GRU and asks
+    with the last one.
     """
-    rnn, lstm = nn.RNN(width, width, batch_first=True), nn.LSTM(width, width, batch_first=True)
+    rnn, gru = nn.RNN(width, width, batch_first=True), nn.GRU(width, width, batch_first=True)
+    lstm = nn.LSTM(width, width, batch_first=True)
     with torch.no_grad():
         lstm.bias_hh_l0[width : 2 * width] = 1.0
     score = AdditiveScore(width, width, width)
 
     def attend(x: Tensor) -> Tensor:
-        states, _ = lstm(x)
+        states, _ = gru(x)
         weights = masked_softmax(score(states[:, -1:], score.project(states)), None)
         return (weights @ states)[:, 0]
 
-    networks = {"RNN": lambda x: rnn(x)[0][:, -1], "LSTM": lambda x: lstm(x)[0][:, -1], "attention": attend}
+    networks = {
+        "RNN": lambda x: rnn(x)[0][:, -1],
+        "GRU": lambda x: gru(x)[0][:, -1],
+        "LSTM": lambda x: lstm(x)[0][:, -1],
+        "attention": attend,
+    }
     found = {}
     for name, network in networks.items():
         x = torch.randn(64, length, width, requires_grad=True)
@@ -112,25 +314,6 @@ def gradient_reach(*, length: int, width: int = 64, relative: bool = True) -> di
         by_distance = gradient.norm(dim=-1).mean(dim=0).flip(0)
         found[name] = by_distance / by_distance[0] if relative else by_distance
     return found
-
-
-def summary_reach(
-    model: Translator, pairs: Sequence[Pair], task: Task, *, bins: int = 10
-) -> Float[Tensor, " position"]:
-    """‖∂ summary / ∂ word‖ by the word's relative position in its sentence, mean 1: what the last states remember."""
-    model.eval()
-    total, count = torch.zeros(bins), torch.zeros(bins)
-    for pair in pairs:
-        batch = collate([pair], task.source_vocab, task.target_vocab).to(runtime.device())
-        words = model.encoder.embed(batch.source).detach().requires_grad_()
-        _, final = model.encoder.gru(words)
-        summary = torch.cat([final[0], final[1]], dim=-1)
-        (gradient,) = torch.autograd.grad((summary @ torch.randn_like(summary[0])).sum(), words)
-        size = gradient[0].norm(dim=-1).cpu()
-        place = torch.arange(len(size)) * bins // len(size)
-        total.index_add_(0, place, size / size.mean())
-        count.index_add_(0, place, torch.ones_like(size))
-    return total / count
 
 
 def step_seconds(

@@ -19,7 +19,7 @@ from tfbook.data.translation import Translations
 from tfbook.generation.search import translate
 from tfbook.models.seq2seq import RecurrentDecoder, RecurrentEncoder, Seq2SeqConfig, Translator
 from tfbook.text.pairs import Batch, Batches, Pair, collate, filter_by_length
-from tfbook.text.vocabulary import SPECIALS, Vocabulary
+from tfbook.text.vocabulary import SPECIALS, Sentence, Vocabulary
 from tfbook.text.words import detokenize
 from tfbook.training.losses import translation_loss
 
@@ -75,9 +75,14 @@ class Quality(NamedTuple):
 def quality(model: nn.Module, pairs: Sequence[Pair], task: Task) -> Quality:
     """Translates the sources of `pairs` greedily and compares with all references that the corpus has for them."""
     translations = translate(model, pairs, task.source_vocab, task.target_vocab, max_length=80)
-    write = partial(detokenize, language=task.corpus.target_language)
-    hypotheses = [write(translation.words) for translation in translations]
-    references = [[write(words) for words in task.corpus.references[pair.source]] for pair in pairs]
+    return judge([translation.words for translation in translations], pairs, task.corpus)
+
+
+def judge(translations: Sequence[Sentence], pairs: Sequence[Pair], corpus: Translations) -> Quality:
+    """Compares translations of the sources of `pairs` with all references that the corpus has for them."""
+    write = partial(detokenize, language=corpus.target_language)
+    hypotheses = [write(words) for words in translations]
+    references = [[write(words) for words in corpus.references[pair.source]] for pair in pairs]
     score = bleu(hypotheses, references)
     return Quality(score.score, exact_match(hypotheses, references), score.signature)
 
