@@ -44,6 +44,11 @@ cosine_score.mistakes(
         "the query's length is still in the score: a longer query would make the choice sharper": (
             lambda query, *rest: cosine_score.reference(query, *rest) * query.norm(dim=-1, keepdim=True)
         ),
+        "you took one length for the whole batch: each query and each key has its own, over its entries (dim=-1)": (
+            lambda query, keys, sharpness: (
+                sharpness * torch.einsum("bd,bkd->bk", query, keys) / (query.norm() * keys.norm(dim=-1))
+            )
+        ),
         "the sharpness multiplies the cosine; dividing by it makes it a temperature": (
             lambda query, keys, sharpness: cosine_score.reference(query, keys, 1 / sharpness)
         ),
@@ -179,6 +184,9 @@ soft_lookup.mistakes(
         ),
         "you multiplied by the temperature: a cold lookup should be sharp, yours becomes even": (
             lambda scores, values, temperature: torch.softmax(scores * temperature, dim=-1) @ values
+        ),
+        "at temperatures above 0 you multiplied by it: a cold lookup should be sharp, yours becomes even": (
+            partial(_warm, weigh=lambda scores, temperature: torch.softmax(scores * temperature, dim=-1))
         ),
         "this takes the best value at every temperature: nothing soft is left": (
             lambda scores, values, temperature: values[scores.argmax(dim=-1)]
