@@ -194,7 +194,7 @@ LEARNED = {  # shapes of the learned numbers in the lesson's formulas, for queri
     "scaled dot": (),
     "cosine": ((),),
     "general": ((3, 3),),
-    "additive": ((3, 4), (3, 4), (4,)),
+    "additive": ((3, 4), (3, 4), (4,), (4,)),
     "location": ((5, 3),),
 }
 
@@ -209,7 +209,7 @@ def test_the_package_takes_the_weights_of_the_lessons_formula(name: str) -> None
         "scaled dot": lambda: q @ K.mT / math.sqrt(3),
         "cosine": lambda beta: beta * torch.cosine_similarity(q[:, :, None], K[:, None], dim=-1),
         "general": lambda W: q @ W @ K.mT,
-        "additive": lambda W, U, v: torch.tanh((q @ W)[:, :, None] + (K @ U)[:, None]) @ v,
+        "additive": lambda W, U, b, v: torch.tanh((q @ W)[:, :, None] + (K @ U + b)[:, None]) @ v,
         "location": lambda W: q @ W.mT,
     }[name](*weights)
     package = study.package_score(name)
@@ -323,7 +323,7 @@ def test_the_soft_dictionary_shows_its_numbers() -> None:
 
 def test_six_scores_are_drawn_with_their_numbers() -> None:
     learned = {"dot": (), "scaled dot": (), "cosine": (torch.tensor(3.0),), "general": (KEYS[:2],)}
-    learned |= {"additive": (KEYS[:2], KEYS[:2], QUERY), "location": (7 * KEYS,)}
+    learned |= {"additive": (KEYS[:2], KEYS[:2], QUERY, QUERY), "location": (7 * KEYS,)}
     drawn = _texts(study.draw_meeting(NAMES, QUERY, KEYS, learned)[0])
     assert {"cat", "place 3", "7.0", "tanh", "$W$", "$U$", "$v$", "÷ length", "0.6", "3.0", "never\nread"} <= drawn
 

@@ -357,10 +357,10 @@ attend.mistakes(
 
 
 def _memories() -> list[tuple[Tensor, ...]]:
-    sizes = [(3, 3, 3, 3, 2), (2, 5, 3, 4, 3)]  # batch, key, d_query, d_key, d_value
+    sizes = [(3, 3, 3, 2), (2, 5, 4, 3)]  # batch, key, d, d_value
     drawn = [
-        (randn(b, q, seed=21), randn(b, n, k, seed=22), randn(b, n, v, seed=23), randn(q, k, seed=24))
-        for b, n, q, k, v in sizes
+        (randn(b, d, seed=21), randn(b, n, d, seed=22), randn(b, n, v, seed=23), randn(d, d, seed=24))
+        for b, n, d, v in sizes
     ]
     return [*drawn, (torch.tensor([[2000.0, -2000.0]]), torch.eye(2)[None], randn(1, 2, 3, seed=25), torch.eye(2))]
 
@@ -368,7 +368,7 @@ def _memories() -> list[tuple[Tensor, ...]]:
 @exercise(
     cases=_memories,
     hints=[
-        "Scores and weights are (batch, key), answers are (batch, d_value). `query @ W` is (batch, d_key).",
+        "Scores and weights are (batch, key), answers are (batch, d_value). `query @ W` is (batch, d).",
         "Give the query an axis of length 1: `(query @ W)[:, None] @ keys.mT` has shape (batch, 1, key).",
         "d is `query.shape[-1]`. `weights @ values` has shape (batch, 1, d_value); `[:, 0]` drops the axis.",
     ],
@@ -393,7 +393,7 @@ def _transposed(query: Tensor, keys: Tensor, values: Tensor, W: Tensor) -> Tenso
 
 general_lookup.mistakes(
     {
-        "the scale is missing: divide the scores by √d before the softmax, where d is the width of the query": _look_up,
+        "the scale is missing: divide the scores by √d before the softmax, where d is the width of query and keys": _look_up,
         "1/d is too much: divide the scores by the square root of d": (
             lambda query, *rest: _look_up(query, *rest, scale=1 / query.shape[-1])
         ),

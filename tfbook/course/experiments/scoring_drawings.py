@@ -27,7 +27,7 @@ FORMULAS = {
     "scaled dot": r"$q \cdot k\;/\sqrt{d}$",
     "cosine": r"$\beta\,\cos(q, k)$",
     "general": r"$qW \cdot k$",
-    "additive": r"$\tanh(qW + kU) \cdot v$",
+    "additive": r"$\tanh(qW + kU + b) \cdot v$",
     "location": r"$(q\,W^{\top})_j$",
 }
 
@@ -133,7 +133,7 @@ def draw_towers(
     met = general.meet("·", general.down(general.query, W, "query"), general.keys)
     general.end(met, scores["general"], "general")
 
-    W, U, v = weights["additive"]
+    W, U, _, v = weights["additive"]
     q = additive.down(additive.query, additive.numbers(W, 0, 1, "parameter", label="$W$", beside="left"), "query")
     k = additive.down(additive.keys, additive.numbers(U, 1, 1, "parameter", label="$U$", beside="right"), "key")
     bend = additive.down(additive.meet("+", q, k), additive.box("tanh", 0.5, 3), "weight")

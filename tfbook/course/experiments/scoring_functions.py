@@ -252,9 +252,9 @@ def package_score(name: str) -> Callable[..., Tensor]:
 
 def _with_weights(name: str, d_query: int, d_key: int, *weights: Tensor) -> Any:
     if name == "additive":
-        W, U, v = weights
+        W, U, b, v = weights
         made: Any = SCORES[name](d_query, d_key, len(v))
-        state = {"W.weight": W.T, "U.weight": U.T, "U.bias": torch.zeros(len(v)), "v.weight": v[None]}
+        state = {"W.weight": W.T, "U.weight": U.T, "U.bias": b, "v.weight": v[None]}
     elif name == "location":
         made = make(name, width=d_query, pairs=len(weights[0]))
         state = {"W.weight": weights[0]}
