@@ -393,7 +393,7 @@ def _transposed(query: Tensor, keys: Tensor, values: Tensor, W: Tensor) -> Tenso
 
 general_lookup.mistakes(
     {
-        "the scale is missing: divide the scores by √d before the softmax, where d is the width of query and keys": _look_up,
+        "the scale is missing: divide the scores by √d before the softmax, where d is the width of the keys": _look_up,
         "1/d is too much: divide the scores by the square root of d": (
             lambda query, *rest: _look_up(query, *rest, scale=1 / query.shape[-1])
         ),
