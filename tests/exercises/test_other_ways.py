@@ -124,6 +124,16 @@ def attend_by_pytorch(query: Tensor, keys: Tensor, values: Tensor) -> Tensor:
     return F.scaled_dot_product_attention(query, keys, values)
 
 
+def general_lookup_by_pytorch(query: Tensor, keys: Tensor, values: Tensor, W: Tensor) -> Tensor:
+    scale = 1 / math.sqrt(query.shape[-1])
+    return F.scaled_dot_product_attention((query @ W)[:, None], keys, values, scale=scale)[:, 0]
+
+
+def general_lookup_memory_by_memory(query: Tensor, keys: Tensor, values: Tensor, W: Tensor) -> Tensor:
+    rows = zip(query, keys, values, strict=True)
+    return torch.stack([torch.softmax(k @ (q @ W) / len(q) ** 0.5, dim=0) @ v for q, k, v in rows])
+
+
 # ---- lesson 03 ---------------------------------------------------------------------------------------------------
 
 
@@ -676,6 +686,8 @@ WAYS: list[tuple[Exercise, Callable[..., Any]]] = [
     (scoring_functions.cosine_score, cosine_by_pytorch),
     (scoring_functions.soft_lookup, lookup_with_one_hot),
     (scoring_functions.attend, attend_by_pytorch),
+    (scoring_functions.general_lookup, general_lookup_by_pytorch),
+    (scoring_functions.general_lookup, general_lookup_memory_by_memory),
     (self_attention.mask_from_lengths, mask_word_by_word),
     (self_attention.attend_per_head, heads_by_names),
     (self_attention.attend_per_head, heads_from_pieces),

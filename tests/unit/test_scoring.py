@@ -179,6 +179,21 @@ def test_the_sharpness_begins_at_the_root_of_the_width() -> None:
     torch.testing.assert_close(scores, torch.tensor([[[4.0, -4.0, 0.0]]]))
 
 
+def test_scaling_changes_no_order() -> None:
+    """The largest weight stays the largest, whatever positive number divides all scores."""
+    dot, scaled = DotScore(64, 64, 1), ScaledDotScore(64, 64, 1)
+    query, keys = torch.randn(50, 1, 64), torch.randn(50, 32, 64)
+    plain, divided = dot(query, dot.project(keys)), scaled(query, scaled.project(keys))
+    assert torch.equal(plain.argmax(dim=-1), divided.argmax(dim=-1))
+    assert torch.equal(plain.argsort(dim=-1), divided.argsort(dim=-1))
+
+
+def test_a_falling_temperature_makes_weights_one_hot() -> None:
+    """Scores 1.0, 0.9 and 0.1 at T = 0.01: the first has 1 / (1 + e⁻¹⁰ + e⁻⁹⁰) of the weight."""
+    weights = masked_softmax(torch.tensor([1.0, 0.9, 0.1]).double() / 0.01, None)
+    torch.testing.assert_close(weights[0].item(), 1 / (1 + math.exp(-10) + math.exp(-90)))
+
+
 def test_location_does_not_look_at_the_keys() -> None:
     score, query = LocationScore(3, 4, 5), torch.randn(2, 3, 3)
     one, other = (score(query, score.project(torch.randn(2, 6, 4))) for _ in range(2))

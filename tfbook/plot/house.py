@@ -71,6 +71,7 @@ METHODS = {
     "scaled dot": Method("#3f90da", "o"),
     "dot": Method("#e76300", "s"),
     "general": Method("#832db6", "^"),
+    "general / √d": Method("#3f90da", "o"),
     "additive": Method("#1b9e77", "D"),
     "cosine": Method("#b9ac70", "v"),
     "location": Method("#717581", "X"),

@@ -44,6 +44,11 @@ cosine_score.mistakes(
         "the query's length is still in the score: a longer query would make the choice sharper": (
             lambda query, *rest: cosine_score.reference(query, *rest) * query.norm(dim=-1, keepdim=True)
         ),
+        "you took one length for the whole batch: each query and each key has its own, over its entries (dim=-1)": (
+            lambda query, keys, sharpness: (
+                sharpness * torch.einsum("bd,bkd->bk", query, keys) / (query.norm() * keys.norm(dim=-1))
+            )
+        ),
         "the sharpness multiplies the cosine; dividing by it makes it a temperature": (
             lambda query, keys, sharpness: cosine_score.reference(query, keys, 1 / sharpness)
         ),
@@ -90,16 +95,16 @@ def general_score(query: Tensor, keys: Tensor, W: Tensor) -> Tensor:
 
 general_score.mistakes(
     {
-        "W is the wrong way round: its rows belong to the query, its columns to the key": (
+        "W is transposed: its rows belong to the query, its columns to the key": (
             lambda query, keys, W: query @ (W.T if W.shape[0] == W.shape[1] else W) @ keys.mT
         ),
-        "rows and columns are exchanged: the result is (batch, query, key), one row a query": (
+        "rows and columns are exchanged: the result is (batch, query, key), one row per query": (
             lambda query, keys, W: (query @ W @ keys.mT).mT.reshape(len(query), query.shape[1], keys.shape[1])
         ),
         "these are weights: the exercise asks for the scores, before the softmax": (
             lambda query, keys, W: torch.softmax(query @ W @ keys.mT, dim=-1)
         ),
-        "the sentences of the batch are mixed up: a query meets the keys of its own sentence only": (
+        "the sentences of the batch are mixed up: a query should meet only the keys of its own sentence": (
             lambda query, keys, W: query @ W @ keys.sum(dim=0, keepdim=True).mT
         ),
     }
@@ -180,6 +185,9 @@ soft_lookup.mistakes(
         "you multiplied by the temperature: a cold lookup should be sharp, yours becomes even": (
             lambda scores, values, temperature: torch.softmax(scores * temperature, dim=-1) @ values
         ),
+        "at temperatures above 0 you multiplied by it: a cold lookup should be sharp, yours becomes even": (
+            partial(_warm, weigh=lambda scores, temperature: torch.softmax(scores * temperature, dim=-1))
+        ),
         "this takes the best value at every temperature: nothing soft is left": (
             lambda scores, values, temperature: values[scores.argmax(dim=-1)]
         ),
@@ -217,7 +225,7 @@ def temperature_for(gap: Tensor, share: float) -> Tensor:
 temperature_for.mistakes(
     {
         "this is the inverse, the sharpness β = 1/T": lambda gap, share: math.log(share / (1 - share)) / gap,
-        "the other key has the rest: the ratio of the weights is share / (1 − share), not share": (
+        "the other key gets the rest: the ratio of the weights is share / (1 − share), not share": (
             lambda gap, share: gap / math.log(share)
         ),
         "a ratio of weights is exp of a difference of scores: you left out the logarithm": (
@@ -254,7 +262,7 @@ def _answer(tasks: list[str], **wrong: str) -> list[str]:
     cases=_tasks,
     hints=[
         "Ask of each task: does the content decide, or the place? Do lengths matter? Is there a matrix that would do?",
-        "Each of five names fits once: additive, cosine, general, location, scaled dot. Plain dot fits none best.",
+        "Each of these fits once: additive, cosine, general, location, scaled dot. Plain dot is the best fit for none.",
     ],
 )
 def which_score(tasks: list[str]) -> list[str]:
@@ -270,19 +278,19 @@ which_score.mistakes(
         "widths 300 and 512 have no dot product; something has to map one to the other, and a matrix can": (
             partial(_answer, general="dot")
         ),
-        "300 and 512: an additive score learns it, too, at the price of a hidden layer a pair; a matrix is enough": (
+        "300 and 512: an additive score learns it, too, but it pays a hidden layer per pair; a matrix is enough": (
             partial(_answer, general="additive")
         ),
         "documents: dividing by √d leaves the longest document ahead, whatever the topic; compare directions": (
             partial(_answer, cosine="scaled dot")
         ),
-        "layers that learn make their own matrix, so W is spare: what remains to mend at width 512 is √d": (
+        "the layers already learn a matrix, so W adds nothing; what is left to fix at width 512 is the scale, √d": (
             partial(_answer, scaled_dot="general")
         ),
         "at width 512 the plain dot product has variance 512: the softmax begins saturated; divide by √d": (
             partial(_answer, scaled_dot="dot")
         ),
-        "squares are not linear in the key: no matrix W can make them; the additive score has a bend inside": (
+        "squares are not linear in the key: no matrix W can make them; the additive score has a nonlinearity inside": (
             partial(_answer, additive="general")
         ),
         "'the third item' does not depend on what the items are; no comparison of contents can find it": (
@@ -307,7 +315,7 @@ def _attention_inputs() -> list[tuple[Tensor, ...]]:
 @exercise(
     cases=_attention_inputs,
     hints=[
-        "Give it one query and a memory, then the same memory with 100 poor keys added. What became of the scores?",
+        "Give it one query and a memory, then the same memory with 100 poor keys added. What happened to the scores?",
         "Print `scores.shape`. Which axis is last, and is that the d of √d?",
     ],
 )
@@ -340,6 +348,67 @@ attend.mistakes(
         ),
         "the softmax runs over the queries: the weights of one query over its keys should sum to 1": (
             lambda query, keys, values: torch.softmax(query @ keys.mT / math.sqrt(query.shape[-1]), dim=1) @ values
+        ),
+    }
+)
+
+
+# ---- a whole lookup with a learned matrix ------------------------------------------------------------------------
+
+
+def _memories() -> list[tuple[Tensor, ...]]:
+    sizes = [(3, 3, 3, 2), (2, 5, 4, 3)]  # batch, key, d, d_value
+    drawn = [
+        (randn(b, d, seed=21), randn(b, n, d, seed=22), randn(b, n, v, seed=23), randn(d, d, seed=24))
+        for b, n, d, v in sizes
+    ]
+    return [*drawn, (torch.tensor([[2000.0, -2000.0]]), torch.eye(2)[None], randn(1, 2, 3, seed=25), torch.eye(2))]
+
+
+@exercise(
+    cases=_memories,
+    hints=[
+        "Scores and weights are (batch, key), answers are (batch, d_value). `query @ W` is (batch, d).",
+        "Give the query an axis of length 1: `(query @ W)[:, None] @ keys.mT` has shape (batch, 1, key).",
+        "d is `query.shape[-1]`. `weights @ values` has shape (batch, 1, d_value); `[:, 0]` drops the axis.",
+    ],
+)
+def general_lookup(query: Tensor, keys: Tensor, values: Tensor, W: Tensor) -> Tensor:
+    scores = (query @ W)[:, None] @ keys.mT / math.sqrt(query.shape[-1])
+    return (torch.softmax(scores, dim=-1) @ values)[:, 0]
+
+
+def _look_up(query: Tensor, keys: Tensor, values: Tensor, W: Tensor, *, scale: float = 0.0) -> Tensor:
+    """The solution with another scale, if one is given."""
+    return general_lookup.reference(query * (scale or 1) * math.sqrt(query.shape[-1]), keys, values, W)
+
+
+def _unnormalized(query: Tensor, keys: Tensor, values: Tensor, W: Tensor) -> Tensor:
+    return ((query @ W)[:, None] @ keys.mT / math.sqrt(query.shape[-1]) @ values)[:, 0]
+
+
+def _transposed(query: Tensor, keys: Tensor, values: Tensor, W: Tensor) -> Tensor:
+    return general_lookup.reference(query, keys, values, W.T if W.shape[0] == W.shape[1] else W)
+
+
+general_lookup.mistakes(
+    {
+        "the scale is missing: divide the scores by √d before the softmax, where d is the width of the keys": _look_up,
+        "1/d is too much: divide the scores by the square root of d": (
+            lambda query, *rest: _look_up(query, *rest, scale=1 / query.shape[-1])
+        ),
+        "W is transposed: its rows belong to the query and its columns to the key, so the score is q W kᵀ": _transposed,
+        "the softmax is missing: the values are mixed with the raw scores, which do not sum to 1": _unnormalized,
+        "W is never used: this is the scaled dot product": (
+            lambda query, keys, values, W: general_lookup.reference(query, keys, values, torch.eye(*W.shape))
+        ),
+        "the softmax runs over the sentences of the batch: each query's weights over its keys should sum to 1": (
+            lambda query, keys, values, W: (
+                torch.softmax((query @ W)[:, None] @ keys.mT / math.sqrt(query.shape[-1]), dim=0) @ values
+            )[:, 0]
+        ),
+        "you return the average of the values, whatever the query asks: the weights should come from the scores": (
+            lambda query, keys, values, W: values.mean(dim=1)
         ),
     }
 )

@@ -112,7 +112,13 @@ def draw_attention(
     )
     values = picture.matrix(v, (2 + steps, 0), "value", label="$V$", shape=_size(v), rows=read_names, **whole)
     mixed = picture.matrix(
-        weights @ v, (2 + steps, 1), "value", cell=(44, CELL), numbers="{:.2f}", label="$Y=AV$", shape=_size(v)
+        weights @ v,
+        (2 + steps, 1),
+        "value",
+        cell=(44, CELL),
+        numbers="{:.2f}",
+        label="$Y=AV$",
+        shape=_size(weights @ v),
     )
     if context is None:
         picture.arrow(source, queries, "$W_Q$", "query")
