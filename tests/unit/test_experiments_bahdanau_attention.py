@@ -103,12 +103,12 @@ def test_drawings_fit_and_describe_themselves() -> None:
     pictures = [
         drawings.bottleneck(words, ["le", "chat"], 256),
         drawings.attention(words, ["le", "chat", "noir"], weights),
-        drawings.step(words, ("le", "chat"), torch.randn(2), states, torch.randn(2)),
+        drawings.one_step(words, ("le", "chat"), torch.randn(2), states, torch.randn(2)),
         drawings.bleu({"attention": curve, "fixed context": curve}, "Quality by length"),
         drawings.seeds(pd.DataFrame([row("attention", 1, 60.0), row("attention", 2, 70.0)]), points),
         drawings.losses({"attention": [3.0, 2.0], "fixed context": [3.0, 2.5]}),
         drawings.alignment(weights, pair, "Where it looks"),
-        drawings.gradients({"RNN": torch.tensor([1.0, 0.1, 0.0]), "GRU": torch.tensor([1.0, 0.5, 0.2])}),
+        drawings.gradient_curves({"RNN": torch.tensor([1.0, 0.1, 0.0]), "GRU": torch.tensor([1.0, 0.5, 0.2])}),
         drawings.recall({"attention": torch.rand(5), "fixed context": torch.rand(5)}),
     ]
     assert all(len(alt.split()) > 10 for _, alt in pictures)

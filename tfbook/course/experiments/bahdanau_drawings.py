@@ -114,7 +114,7 @@ WHOLE: dict[str, Any] = {"cell": (78.0, 20.0), "numbers": "{:.0f}", "darkest": 4
 PARTS: dict[str, Any] = {"numbers": "{:.2f}", "darkest": 1.4}
 
 
-def step(words: Sequence[str], written: tuple[str, str], query: Tensor, states: Tensor, v: Tensor) -> Picture:
+def one_step(words: Sequence[str], written: tuple[str, str], query: Tensor, states: Tensor, v: Tensor) -> Picture:
     """One step of additive attention with its numbers; the states (source, d) are both keys and values.
 
     `written` is the last word and the next one.
@@ -248,7 +248,7 @@ def alignment(weights: Tensor, pair: Pair, title: str) -> Picture:
     return figure, alt
 
 
-def gradients(reach: Mapping[str, Tensor]) -> Picture:
+def gradient_curves(reach: Mapping[str, Tensor]) -> Picture:
     """What is left of the gradient by distance, on a logarithmic scale; numbers below 1e-9 are left out."""
     from matplotlib import pyplot as plt
 
