@@ -236,7 +236,7 @@ def average(seeds: Sequence[int] = (1, 2, 3), *, width: int = 192, steps: int = 
 
 # ---- live: a sentence of the reader's ----------------------------------------------------------------------------
 
-SENTENCE = "The old nurse gives a red apple to the tired child."
+SENTENCE = "The happy king eats a red apple in the garden."
 
 
 def known_words(sentence: str, vocabulary: Vocabulary) -> Sentence:
