@@ -12,6 +12,7 @@ from typing import Any
 import nbformat
 import pytest
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
+from selenium.common.exceptions import ElementClickInterceptedException, StaleElementReferenceException
 from selenium.webdriver import ActionChains, Chrome
 from selenium.webdriver.common.by import By
 from selenium.webdriver.remote.webelement import WebElement
@@ -75,8 +76,20 @@ def page(browser: Chrome, lab: str) -> Chrome:
 
 
 def wait(browser: Chrome, condition: Callable[[], Any]) -> Any:
-    """What the condition gives as soon as it is true."""
-    return WebDriverWait(browser, 60).until(lambda _: condition())
+    """What the condition gives as soon as it is true. A page that is still being drawn may exchange its parts."""
+    redrawn = (StaleElementReferenceException, ElementClickInterceptedException)
+    return WebDriverWait(browser, 60, ignored_exceptions=redrawn).until(lambda _: condition())
+
+
+def unfold(page: Chrome, number: int, placeholder: str, part: str) -> list[str]:
+    """The texts of a part of a cell, after a click on its placeholder; a page that is being drawn loses a click."""
+
+    def opened() -> list[str]:
+        for button in cell(page, number).find_elements(By.CSS_SELECTOR, f"{placeholder} .jp-Placeholder-content"):
+            button.click()
+        return shown(cell(page, number), part)
+
+    return wait(page, opened)
 
 
 def cell(page: Chrome, number: int) -> WebElement:
@@ -113,18 +126,16 @@ def test_the_learner_finds_copies_and_is_asked_nothing(page: Chrome, lab: str, c
     [(1, "Setup: here", "ready = True"), (2, "Imports", "import cmath"), (3, "Hyperparameters", "steps = runtime")],
 )
 def test_a_source_is_hidden_until_it_is_clicked(page: Chrome, number: int, title: str, line: str) -> None:
-    assert shown(cell(page, number), ".jp-InputPlaceholder") == [f"# @title {title}"]
+    wait(page, lambda: shown(cell(page, number), ".jp-InputPlaceholder") == [f"# @title {title}"])
     assert shown(cell(page, number), ".jp-InputArea-editor") == []
-    cell(page, number).find_element(By.CSS_SELECTOR, ".jp-InputPlaceholder .jp-Placeholder-content").click()
-    assert line in wait(page, lambda: shown(cell(page, number), ".jp-InputArea-editor"))[0]
+    assert line in unfold(page, number, ".jp-InputPlaceholder", ".jp-InputArea-editor")[0]
 
 
 def test_an_answer_is_hidden_until_it_is_clicked(page: Chrome) -> None:
+    wait(page, lambda: shown(cell(page, 5), ".jp-OutputPlaceholder") == ["Scores:"])
     assert "print" in shown(cell(page, 5), ".jp-InputArea-editor")[0]
-    assert shown(cell(page, 5), ".jp-OutputPlaceholder") == ["Scores:"]
     assert shown(cell(page, 5), ".jp-OutputArea-output") == []
-    cell(page, 5).find_element(By.CSS_SELECTOR, ".jp-OutputPlaceholder .jp-Placeholder-content").click()
-    assert wait(page, lambda: shown(cell(page, 5), ".jp-OutputArea-output")) == ["Scores:\n0.25 and 0.75"]
+    assert unfold(page, 5, ".jp-OutputPlaceholder", ".jp-OutputArea-output") == ["Scores:\n0.25 and 0.75"]
 
 
 def test_running_a_cell_shows_its_answer(page: Chrome) -> None:
