@@ -142,13 +142,16 @@ def _run(name: str, seed: int, task: Task, width: int, steps: int) -> dict[str, 
     return {
         "parameters": parameters(model),
         "curve": [{key: round(value, 3) for key, value in row.items()} for row in history.evaluations],
-        "by_length": [
-            [*length, round(q.bleu, 2), round(q.exact, 4)] for length, q in by_length(model, task, 250).items()
-        ],
+        "by_length": _quality_by_length(model, task),
         "test": round(quality(model, test, task).bleu, 2),
         "template": round(quality(model, task.corpus["template"], task).bleu, 2),
         "alignment error": round(alignment_error(model, test, task), 4) if name != "fixed context" else None,
     }
+
+
+def _quality_by_length(model: nn.Module, task: Task) -> list[list[float]]:
+    """Rows of shortest, longest, BLEU and share of exact translations."""
+    return [[*length, round(q.bleu, 2), round(q.exact, 4)] for length, q in by_length(model, task, 250).items()]
 
 
 def summary_table(frame: DataFrame) -> DataFrame:
@@ -229,8 +232,7 @@ def average(seeds: Sequence[int] = (1, 2, 3), *, width: int = 192, steps: int = 
     rows = []
     for seed in seeds:
         model, _ = trained(AverageDecoder, seed, task, corpus["train"], width=width, steps=steps, dropout=0.2)
-        lengths = [[*length, round(q.bleu, 2), round(q.exact, 4)] for length, q in by_length(model, task, 250).items()]
-        rows.append({"decoder": "plain average", "seed": seed, "by_length": lengths})
+        rows.append({"decoder": "plain average", "seed": seed, "by_length": _quality_by_length(model, task)})
     return rows
 
 

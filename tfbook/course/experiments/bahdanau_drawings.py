@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from tfbook import plot
-from tfbook.course.experiments.summaries import bands
+from tfbook.course.experiments.summaries import bands, unnest
 from tfbook.plot.house import FAINT, SOFT
 from tfbook.plot.schematic import Schematic
 from tfbook.text.pairs import Pair
@@ -181,15 +181,20 @@ def bleu(curves: Mapping[str, Mapping[tuple[int, int], float]], title: str) -> P
     from matplotlib import pyplot as plt
 
     figure, axes = plt.subplots(figsize=(7, 3.6))
-    axes.axvspan(20.5, 50, color=FAINT, zorder=0)
-    axes.text(21.2, 93, "longer than any training sentence", fontsize=9.5, color=SOFT)
-    axes.set(xlim=(0, 50), ylim=(0, 102), xticks=range(0, 51, 10))
     series = {name: ([sum(length) / 2 for length in found], list(found.values())) for name, found in curves.items()}
-    plot.lines(axes, series, title=title, x="words in the source sentence", y="BLEU")
+    _draw_by_length(axes, series, title, "longer than any training sentence")
     alt = "BLEU against the length of the source sentence. The fixed context falls from the shortest sentences on."
     if "attention" in curves:
         alt += " Attention stays high up to twenty words, falls beyond, and is far above at every length."
     return figure, alt
+
+
+def _draw_by_length(axes: Any, series: Mapping[str, Any], title: str, beyond: str) -> None:
+    """BLEU against the length of the sentence; the lengths `beyond` training are shaded."""
+    axes.axvspan(20.5, 50, color=FAINT, zorder=0)
+    axes.text(21.2, 93, beyond, fontsize=9.5, color=SOFT)
+    axes.set(xlim=(0, 50), ylim=(0, 102), xticks=range(0, 51, 10))
+    plot.lines(axes, series, title=title, x="words in the source sentence", y="BLEU")
 
 
 def losses(curves: Mapping[str, Sequence[float]]) -> Picture:
@@ -212,15 +217,11 @@ def seeds(runs: DataFrame, points: DataFrame) -> Picture:
     from matplotlib import pyplot as plt
 
     figure, (left, right) = plt.subplots(1, 2, figsize=(11, 3.8), sharey=True)
-    left.axvspan(20.5, 50, color=FAINT, zorder=0)
-    left.text(21.2, 93, "longer than in training", fontsize=9.5, color=SOFT)
-    left.set(xlim=(0, 50), ylim=(0, 102), xticks=range(0, 51, 10))
-    curves = {}
-    for name, group in runs.groupby("decoder"):
-        lengths = [(low + high) / 2 for low, high, *_ in group["by_length"].iloc[0]]
-        scores = torch.tensor([[row[2] for row in rows] for rows in group["by_length"]])
-        curves[name] = (lengths, scores.mean(dim=0).tolist(), (scores.amax(dim=0) - scores.amin(dim=0)).div(2).tolist())
-    plot.lines(left, curves, title="Choosing is what helps", x="words in the source sentence", y="BLEU")
+    by_length = unnest(runs, "by_length", ["low", "high", "bleu", "exact"])
+    by_length["words"] = (by_length["low"] + by_length["high"]) / 2
+    _draw_by_length(
+        left, bands(by_length, "decoder", "words", "bleu"), "Choosing is what helps", "longer than in training"
+    )
     curves = bands(points, "decoder", "seconds", "bleu", at="step")
     title = "Attention also leads after the same time"
     plot.lines(right, curves, title=title, x="seconds of training", y="validation BLEU")

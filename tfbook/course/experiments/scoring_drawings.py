@@ -183,8 +183,6 @@ def draw_accuracies(frame: DataFrame, relations: Sequence[str], guess: float) ->
     )
 
 
-NAMES = ("dot", "scaled dot")
-
 # ---- curves ------------------------------------------------------------------------------------------------------
 
 
@@ -264,9 +262,7 @@ def draw_widths(plain: Sequence[Any], scaled: Sequence[Any], keys: int) -> Pictu
     ]
     for axes, (title, y, ticks, quantity) in zip(panels, quantities, strict=True):
         axes.set_xscale("log")
-        curves = {
-            name: (widths, [quantity(row) for row in rows]) for name, rows in zip(NAMES, (plain, scaled), strict=True)
-        }
+        curves = {name: (widths, [*map(quantity, rows)]) for name, rows in (("dot", plain), ("scaled dot", scaled))}
         if axes is not panels[0]:
             axes.set_ylim(0, 1.06 * ticks[-1])
         lines(axes, curves, title=title, x="width d", y=y)
@@ -290,22 +286,13 @@ def draw_collapse(frame: DataFrame, width: int, equal: Mapping[str, float]) -> P
 
     points = unnest(frame[frame["width"] == width], "curve", ["step", "words", "right", "end"])
     figure, (left, right) = plt.subplots(1, 2, figsize=(11, 3.8))
-    lines(
-        left,
-        bands(points, "score", "step", "words"),
-        title="Unscaled, it picks one word within 15 steps",
-        x="step of training",
-        y="words looked at (effective)",
-    )
-    lines(
-        right,
-        bands(points, "score", "step", "right"),
-        title="… and mostly the wrong one",
-        x="step of training",
-        y="weight on the right words",
-    )
-    for axes, level in ((left, equal["words"]), (right, equal["right"])):
-        axes.axhline(level, color=EDGE, linestyle="--", linewidth=1.2, zorder=0)
+    parts = [
+        (left, "words", "Unscaled, it picks one word within 15 steps", "words looked at (effective)"),
+        (right, "right", "… and mostly the wrong one", "weight on the right words"),
+    ]
+    for axes, what, title, y in parts:
+        lines(axes, bands(points, "score", "step", what), title=title, x="step of training", y=y)
+        axes.axhline(equal[what], color=EDGE, linestyle="--", linewidth=1.2, zorder=0)
     left.set_ylim(bottom=0)
     right.set(ylim=(0, 1), yticks=[0, 0.25, 0.5, 0.75, 1], yticklabels=["0", "25%", "50%", "75%", "100%"])
     return figure, (
@@ -333,7 +320,8 @@ def draw_early_maps(frame: DataFrame, width: int, steps: Sequence[int], *, seed:
         "Six attention maps: general above, general over root d below; before training, after 15, and after 400 "
         "steps. Before training they are nearly even. After 15 steps every row of the unscaled map has all its "
         "weight on the end mark, while the scaled map is spread out. After 400 steps each row of the unscaled map "
-        "has picked one word, in half of the rows a wrong one; the scaled map is on or near the right words."
+        "has picked one word, in half of the rows a wrong one; the scaled map has more weight on right words, though "
+        "not in every row."
     )
 
 
@@ -356,7 +344,7 @@ def draw_costs(by_length: Mapping[int, Mapping[str, Any]], by_width: Mapping[int
         axes.minorticks_off()
     return figure, (
         "Time and kept memory of four scores on logarithmic axes, against length and against width. The additive "
-        "score lies far above the others everywhere."
+        "score is the highest everywhere, and far above the others at larger sizes."
     )
 
 

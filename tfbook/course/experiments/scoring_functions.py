@@ -220,10 +220,14 @@ def learn(score: nn.Module, relation: str, *, steps: int, seed: int = 1, lr: flo
     """Trains the score's parameters, if it has any, on fresh memories at every step."""
     model = Recaller(score).to(runtime.device())
     if list(score.parameters()):
-        schedule = training.warmup_cosine(30)
-        recipe = training.Recipe(steps=steps, lr=lr, schedule=schedule, mixed_precision=False)  # a loss of log p
-        training.fit(model, recall_loss, lambda step: recall(relation, seed=10**6 * seed + step, **config), recipe)
+        _fit(model, relation, steps=steps, seed=seed, lr=lr, **config)
     return model
+
+
+def _fit(model: nn.Module, relation: str, *, steps: int, seed: int, lr: float, **config: int) -> None:
+    schedule = training.warmup_cosine(30)
+    recipe = training.Recipe(steps=steps, lr=lr, schedule=schedule, mixed_precision=False)  # a loss of log p
+    training.fit(model, recall_loss, lambda step: recall(relation, seed=10**6 * seed + step, **config), recipe)
 
 
 @torch.no_grad()
@@ -281,9 +285,7 @@ def train_lookup(look_up: Callable[..., Any], *, steps: int, relation: str = "tu
         print(f"○ write {look_up.__name__} first, then run this cell again")
         return
     before = accuracy(model, relation)
-    schedule = training.warmup_cosine(30)
-    recipe = training.Recipe(steps=steps, lr=1e-2, schedule=schedule, mixed_precision=False)
-    training.fit(model, recall_loss, lambda step: recall(relation, seed=step), recipe)
+    _fit(model, relation, steps=steps, seed=0, lr=1e-2)
     print(f"right before training {before:.0%}, after {accuracy(model, relation):.0%}; guessing {1 / PAIRS:.0%}")
 
 

@@ -62,6 +62,8 @@ def draw_attention(
     picture = Schematic(title, gap=(20 if mask is None else 16, 34))
     steps = 1 if mask is None else 2  # columns between scores and Y
     whole = {"cell": CELL, "numbers": "{:g}"}
+    tenths: dict[str, Any] = {"cell": (37, CELL), "numbers": "{:.1f}"}
+    hundredths: dict[str, Any] = {"cell": (44, CELL), "numbers": "{:.2f}"}
     source = picture.matrix(
         read,
         (0, 0),
@@ -81,45 +83,29 @@ def draw_attention(
         scores,
         (1, 1),
         "weight",
-        cell=(37, CELL),
-        numbers="{:.1f}",
         label=rf"$QK^{{\!\top}}\!/\sqrt{{{q.shape[-1]}}}$",
         shape=f"scores: {_size(scores)}",
+        **tenths,
     )
     before = shown
     if mask is not None:
         before = picture.matrix(
-            scores,
-            (2, 1),
-            "weight",
-            cell=(37, CELL),
-            numbers="{:.1f}",
-            label="masked",
-            shape=r"hatched: $-\infty$",
-            allowed=allowed,
+            scores, (2, 1), "weight", label="masked", shape=r"hatched: $-\infty$", allowed=allowed, **tenths
         )
         picture.arrow(shown, before, "mask", "weight")
     applied = picture.matrix(
         weights,
         (1 + steps, 1),
         "weight",
-        cell=(44, CELL),
-        numbers="{:.2f}",
         label="weights $A$",
         shape="each row sums to 1",
         allowed=allowed,
         darkest=1,
+        **hundredths,
     )
     values = picture.matrix(v, (2 + steps, 0), "value", label="$V$", shape=_size(v), rows=read_names, **whole)
-    mixed = picture.matrix(
-        weights @ v,
-        (2 + steps, 1),
-        "value",
-        cell=(44, CELL),
-        numbers="{:.2f}",
-        label="$Y=AV$",
-        shape=_size(weights @ v),
-    )
+    y = weights @ v
+    mixed = picture.matrix(y, (2 + steps, 1), "value", label="$Y=AV$", shape=_size(y), **hundredths)
     if context is None:
         picture.arrow(source, queries, "$W_Q$", "query")
     else:

@@ -42,11 +42,18 @@ def _scenes(count: int, seed: int, sources_of: Callable[[Tensor], list[Tensor]])
     generator = torch.Generator().manual_seed(seed)
     palette = _vivid(count, generator)
     kinds = torch.rand(count, 8, generator=generator).argsort(dim=1)
-    own, *parts = (
-        palette.gather(1, source[..., None].expand(-1, -1, 3)) for source in (kinds % 4, *sources_of(kinds % 4))
-    )
-    colors = own.masked_fill((kinds >= 4)[..., None], GRAY)
-    return Scenes(kinds, colors, torch.cat(parts, dim=-1), palette)
+    parts = [_of_shapes(palette, source) for source in sources_of(kinds % 4)]
+    return Scenes(kinds, _seen(palette, kinds), torch.cat(parts, dim=-1), palette)
+
+
+def _of_shapes(palette: Tensor, shapes: Tensor) -> Float[Tensor, "scene token rgb"]:
+    """The color of each token's shape."""
+    return palette.gather(1, shapes[..., None].expand(-1, -1, 3))
+
+
+def _seen(palette: Tensor, kinds: Tensor) -> Float[Tensor, "scene token rgb"]:
+    """The same, and gray where the token is."""
+    return _of_shapes(palette, kinds % 4).masked_fill((kinds >= 4)[..., None], GRAY)
 
 
 def _vivid(count: int, generator: torch.Generator) -> Float[Tensor, "scene shape rgb"]:
@@ -68,5 +75,4 @@ def exchange(scenes: Scenes, one: str, other: str) -> Scenes:
     order = torch.arange(4)
     order[[SHAPES.index(one), SHAPES.index(other)]] = torch.tensor([SHAPES.index(other), SHAPES.index(one)])
     palette = scenes.palette[:, order]
-    own = palette.gather(1, (scenes.kinds % 4)[..., None].expand(-1, -1, 3))
-    return Scenes(scenes.kinds, own.masked_fill((scenes.kinds >= 4)[..., None], GRAY), own, palette)
+    return Scenes(scenes.kinds, _seen(palette, scenes.kinds), _of_shapes(palette, scenes.kinds % 4), palette)
