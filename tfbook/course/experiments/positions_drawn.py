@@ -101,7 +101,13 @@ def _draw_clock(axes: Axes, center: tuple[float, float], angle: float, color: st
     radius = 0.42
     axes.add_patch(Circle(center, radius, facecolor="white", edgecolor="#9a9a9a", linewidth=1))
     x, y = center[0] + 0.9 * radius * np.sin(angle), center[1] + 0.9 * radius * np.cos(angle)
-    look = {"arrowstyle": "-|>,head_width=0.16,head_length=0.3", "color": color, "linewidth": 2, "shrinkA": 0, "shrinkB": 0}
+    look = {
+        "arrowstyle": "-|>,head_width=0.16,head_length=0.3",
+        "color": color,
+        "linewidth": 2,
+        "shrinkA": 0,
+        "shrinkB": 0,
+    }
     axes.annotate("", (x, y), center, arrowprops=look)
 
 
@@ -191,7 +197,9 @@ def draw_turns(query: Tensor, key: Tensor, theta: float, places: Sequence[tuple[
     for axes, (m, n) in zip(panels, places, strict=True):
         turned = [start + place * theta for start, place in zip(angles, (m, n), strict=True)]
         axes.add_patch(plt.Circle((0, 0), 1, fill=False, edgecolor=FAINT))
-        for start, end, role, name in zip(angles, turned, ("query", "key"), (f"q, m = {m}", f"k, n = {n}"), strict=True):
+        for start, end, role, name in zip(
+            angles, turned, ("query", "key"), (f"q, m = {m}", f"k, n = {n}"), strict=True
+        ):
             edge = ROLES[role].edge
             _draw_vector(axes, start, edge, faint=True)
             _draw_vector(axes, end, edge)
@@ -206,7 +214,7 @@ def draw_turns(query: Tensor, key: Tensor, theta: float, places: Sequence[tuple[
             color=METHODS["rotary"].color, fontsize=11, fontweight="bold",
         )  # fmt: skip
         axes.set(xlim=(-1.9, 1.9), ylim=(-1.3, 1.3), aspect="equal", xticks=[], yticks=[])
-        product = f"{np.cos(turned[0] - turned[1]):.2f}".replace("-", "−")
+        product = f"{np.cos(turned[0] - turned[1]):z.2f}".replace("-", "−")
         axes.set_title(f"m − n = {m - n}:  q · k = {product}", loc="center", fontsize=11)
         axes.grid(visible=False)
         axes.spines[["left", "bottom"]].set_visible(False)
@@ -215,7 +223,14 @@ def draw_turns(query: Tensor, key: Tensor, theta: float, places: Sequence[tuple[
 
 
 def _draw_vector(axes: Axes, angle: float, color: str, *, faint: bool = False) -> None:
-    look = {"arrowstyle": "-|>", "color": color, "linewidth": 2.2, "shrinkA": 0, "shrinkB": 0, "alpha": 0.22 if faint else 1}
+    look = {
+        "arrowstyle": "-|>",
+        "color": color,
+        "linewidth": 2.2,
+        "shrinkA": 0,
+        "shrinkB": 0,
+        "alpha": 0.22 if faint else 1,
+    }
     axes.annotate("", (np.cos(angle), np.sin(angle)), (0, 0), arrowprops=look)
 
 
@@ -232,11 +247,15 @@ def draw_right(found: Mapping[str, Sequence[tuple[float, float]]], title: str) -
     for question, (axes, heading) in enumerate(zip(panels, ("Who does it?", "Which word stands before?"), strict=True)):
         if question == 0:
             axes.axvline(50, color=SOFT, linestyle="--", linewidth=1.2)
-            axes.annotate("a coin", (50, 3.5), (5, 0), textcoords="offset points", color=SOFT, va="center", fontsize=9.5)
+            axes.annotate(
+                "a coin", (50, 3.5), (5, 0), textcoords="offset points", color=SOFT, va="center", fontsize=9.5
+            )
         for row, name in enumerate(names):
             shares = [100 * run[question] for run in found[name]]
             look = METHODS[name]
-            axes.plot(shares, [row] * len(shares), look.marker, color=look.color, alpha=0.75, markersize=8, clip_on=False)
+            axes.plot(
+                shares, [row] * len(shares), look.marker, color=look.color, alpha=0.75, markersize=8, clip_on=False
+            )
         axes.set(xlim=(0, 103), ylim=(len(names) - 0.5, -0.5), xticks=[0, 25, 50, 75, 100])
         axes.set_xlabel("% right (a mark per run)")
         axes.set_title(heading, fontsize=11, fontweight="normal", loc="center")
@@ -254,7 +273,7 @@ def _lengths(axes: Axes, lengths: Sequence[int], trained: int) -> None:
     axes.set(xscale="log", yscale="log")
     axes.axvline(trained, color="#9a9a9a", linestyle="--", linewidth=1)
     axes.set_xticks(lengths, lengths)
-    axes.set_yticks([6, 10, 20, 40], [6, 10, 20, 40])
+    axes.set_yticks([6, 10, 20, 40], ["6", "10", "20", "40"])
     axes.minorticks_off()
     axes.set(xlabel=f"characters in the window (dashed: training, {trained})", ylabel="perplexity (lower is better)")
 
@@ -266,7 +285,13 @@ def draw_lengths(curves: Mapping[str, Curve], lengths: Sequence[int], trained: i
     figure, axes = plt.subplots(figsize=(8.4, 4.6))
     _lengths(axes, lengths, trained)
     whole = {name: curve for name, curve in curves.items() if len(curve[0]) > 1}
-    lines(axes, whole, title="Relative positions and ALiBi stay level on longer texts", x=axes.get_xlabel(), y=axes.get_ylabel())
+    lines(
+        axes,
+        whole,
+        title="Relative positions and ALiBi stay level on longer texts",
+        x=axes.get_xlabel(),
+        y=axes.get_ylabel(),
+    )
     for name in curves.keys() - whole.keys():
         look = METHODS[name]
         xs, ys, _ = curves[name]

@@ -118,7 +118,9 @@ def answers(models: Mapping[str, Answer], sentence: str) -> DataFrame:
     words, rows = sentence.lower().split(), {}
     for name, model in models.items():
         roles, before = (logits[0].argmax(dim=-1).tolist() for logits in model(ids_of(sentence)))
-        does = [("does it", "suffers it")[role] if word in NOUNS else "" for word, role in zip(words, roles, strict=True)]
+        does = [
+            ("does it", "suffers it")[role] if word in NOUNS else "" for word, role in zip(words, roles, strict=True)
+        ]
         rows[f"{name}: role"] = does
         rows[f"{name}: word before"] = ["", *(WORDS[word] for word in before[1:])]
     return pd.DataFrame.from_dict(rows, orient="index", columns=words)

@@ -1,4 +1,4 @@
-"""A view in which the reader moves two tokens and sees their turned query and key, the angle between them, the score."""
+"""A view in which the reader moves two tokens and sees their turned query and key, and the score."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class RotaryView:
         """A table of all scores, and a script that replaces it by the view; without JavaScript the table stays."""
         vectors = {"query": self.query, "key": self.key, "speeds": self.speeds}
         rounded = {name: _rounded(numbers.tolist()) for name, numbers in vectors.items()}
-        return base.embed("rotary", {"tokens": self.tokens} | rounded, self._table())
+        return base.embed("rotary", {"tokens": self.tokens, **rounded}, self._table())
 
     def _table(self) -> str:
         """The score of each token's query with each token's key, if all tokens had this query and this key."""
@@ -75,7 +75,9 @@ def rotary_view(tokens: Sequence[str], query: Tensor, key: Tensor, speeds: Seque
         raise ValueError(f"tokens holds {len(tokens)}; expected 2 to {MAX_TOKENS}, which fit on a page")
     speeds = torch.as_tensor(speeds, dtype=torch.float32).detach().cpu()
     if speeds.ndim != 1 or not 1 <= len(speeds) <= MAX_PAIRS:
-        raise ValueError(f"speeds has shape {tuple(speeds.shape)}; expected 1 to {MAX_PAIRS} numbers, one for each pair")
+        raise ValueError(
+            f"speeds has shape {tuple(speeds.shape)}; expected 1 to {MAX_PAIRS} numbers, one for each pair"
+        )
     query, key = (vector.detach().float().cpu() for vector in (query, key))
     for name, vector in (("query", query), ("key", key)):
         if tuple(vector.shape) != (len(speeds), 2):
