@@ -89,7 +89,7 @@ distances.mistakes(
             lambda a, b: (a - b[:, None]).abs()
         ),
         "a distance has no sign: take the absolute value": lambda a, b: a[:, None] - b,
-        "a distance has no sign, and b − a is the difference the other way round: take the absolute value": (
+        "a distance has no sign, and b − a is the difference the other way around: take the absolute value": (
             lambda a, b: b - a[:, None]
         ),
         "these are squared distances: take the absolute value instead of the square": (
