@@ -20,7 +20,6 @@ from tfbook.course.experiments import translators
 from tfbook.course.experiments.transformer import Variant
 from tfbook.course.experiments.translators import Task
 from tfbook.data.translation import Translations
-from tfbook.generation.search import CachedDecoder, UncachedDecoder, greedy_search, mean_penalty, translate
 from tfbook.models.blocks import Config
 from tfbook.models.language_model import LanguageModel
 from tfbook.models.transformer import Transformer
@@ -86,37 +85,10 @@ def test_a_run_follows_its_variant_and_its_seed(task: Task, monkeypatch: pytest.
 # ---- how good, and how sure --------------------------------------------------------------------------------------
 
 
-def test_text_scores_are_sums_over_the_words_of_each_pair(task: Task, model: Transformer) -> None:
-    pairs = task.corpus["test"]
-    words, totals = study.next_words(model, pairs, task), study.text_scores(model, pairs, task)
-    config = [len(pair.target) + 1 for pair in pairs]  # with <eos>
-    assert len(words.logp) == sum(config)
-    torch.testing.assert_close(torch.stack([part.sum() for part in words.logp.split(config)]), totals)
-    alone = study.text_scores(model, pairs[1:2], task)
-    torch.testing.assert_close(alone, totals[1:2], rtol=0, atol=1e-5)
-
-
 def test_a_word_is_right_where_the_likeliest_one_is_the_true_one(task: Task, model: Transformer) -> None:
     words = study.next_words(model, task.corpus["test"], task)
     assert torch.equal(words.right, torch.isclose(words.confidence.log(), words.logp))
     assert (words.confidence >= words.logp.exp() - 1e-6).all()
-
-
-def test_calibration_error_by_hand() -> None:
-    """Half of the words in the bin from 0.9: they say 0.95 and half are right; a quarter each in two that are exact."""
-    confidence = torch.tensor([0.95, 0.95, 0.95, 0.95, 0.5, 0.5, 1.0, 0.0])
-    right = torch.tensor([True, True, False, False, True, False, True, False])
-    table = study.reliability(confidence, right, bins=10)
-    torch.testing.assert_close(table[5], torch.tensor([0.25, 0.5, 0.5]))
-    torch.testing.assert_close(table[9], torch.tensor([5 / 8, 4.8 / 5, 3 / 5]), msg="confidence 1 is in the last bin")
-    assert float(table[:, 0].sum()) == 1
-    assert study.calibration_error(table) == pytest.approx(5 / 8 * (4.8 / 5 - 3 / 5))
-
-
-def test_empty_bins_count_nothing() -> None:
-    table = study.reliability(torch.tensor([0.65]), torch.tensor([True]))
-    assert not table[[0, 9]].any()
-    assert study.calibration_error(table) == pytest.approx(0.35)
 
 
 # ---- stored comparisons, in small --------------------------------------------------------------------------------
@@ -132,7 +104,6 @@ def few(corpus: Translations, monkeypatch: pytest.MonkeyPatch) -> None:
             name: replace(v, config=replace(v.config, **vars(_small(v)))) for name, v in getattr(study, table).items()
         }
         monkeypatch.setattr(study, table, {name: replace(v, steps=20, warmup=2) for name, v in short.items()})
-    monkeypatch.setattr(study, "LESSON", SHORT)
     monkeypatch.setattr(translators, "LENGTHS", ((1, 4),))
 
 
@@ -145,7 +116,7 @@ def test_comparisons_have_a_row_for_each_variant_and_seed() -> None:
     for experiment, table in ((study.parts, study.PARTS), (study.regularizers, study.REGULARIZERS)):
         found = experiment((1, 2), longest=4)
         assert [(row["seed"], row["variant"]) for row in found] == [(seed, name) for seed in (1, 2) for name in table]
-        assert all(0 <= row["calibration error"] <= 1 and row["curve"][-1][0] == 20 for row in found)
+        assert all(row["curve"][-1][0] == 20 for row in found)
         assert all(math.isfinite(row["loss"]) and row["train loss"] > 0 for row in found)
 
 
@@ -168,27 +139,6 @@ def test_the_rival_of_equal_size_is_of_equal_size() -> None:
     corpus = data.load("english-french")
     built = study.RIVALS["Transformer of equal size"].build(Task.of(corpus, corpus["train"]))
     assert abs(study.parameters(built) / 1_702_876 - 1) < 0.02
-
-
-@pytest.mark.usefixtures("few")
-def test_searches_try_every_width_under_every_penalty() -> None:
-    found = study.searches((1,), widths=(1, 2), count=1)
-    assert [(row["penalty"], row["width"]) for row in found] == [(name, w) for name in study.PENALTIES for w in (1, 2)]
-
-
-def test_a_search_of_width_1_finds_what_greedy_finds(task: Task, model: Transformer) -> None:
-    pairs = task.corpus["test"]
-    result = study.searched(model, pairs, task, width=1, penalty=mean_penalty())
-    found = translate(model, pairs, task.source_vocab, task.target_vocab, max_length=80, search=greedy_search)
-    texts = [pair._replace(target=t.words) for pair, t in zip(pairs, found, strict=True)]
-    assert result["log p"] == pytest.approx(float(study.text_scores(model, texts, task).mean()), abs=1e-4)
-    assert result["length"] == sum(len(text.target) for text in texts) / sum(len(pair.target) for pair in pairs)
-    assert result["bleu"] == pytest.approx(study.bleu_of(texts, task))
-
-
-def test_the_references_themselves_have_bleu_100(task: Task) -> None:
-    long_enough = [pair for pair in task.corpus["test"] if len(pair.target) >= 4]
-    assert study.bleu_of(long_enough, task) == pytest.approx(100)
 
 
 # ---- reading rows ------------------------------------------------------------------------------------------------
@@ -269,14 +219,10 @@ def test_gradients_by_layer_are_those_of_the_loss() -> None:
     assert found[1] == pytest.approx(math.hypot(*slopes), rel=1e-3)
 
 
-def test_times_have_a_number_for_each_length_and_word(model: Transformer) -> None:
+def test_times_have_a_number_for_each_length() -> None:
     steps = inside.step_seconds((2, 3), rows=2, vocabulary=20, rounds=1)
     assert steps.keys() == {"recurrent", "Transformer"}
     assert all(len(seconds) == 2 and min(seconds) > 0 for seconds in steps.values())
-    for kind in (CachedDecoder, UncachedDecoder):
-        seconds = inside.token_seconds(model, kind, words=5, rows=2, source=3)
-        assert len(seconds) == 5
-        assert min(seconds) > 0
 
 
 def test_cross_maps_are_rows_of_weights_over_each_source(task: Task) -> None:

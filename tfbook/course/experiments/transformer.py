@@ -19,14 +19,11 @@ from tfbook.course.experiments import experiment, translators
 from tfbook.course.experiments.cost import parameters
 from tfbook.course.experiments.summaries import unnest
 from tfbook.course.experiments.translators import Task, by_length, quality
-from tfbook.course.metrics import bleu
-from tfbook.generation.search import Penalty, beam_search, gnmt_penalty, mean_penalty, translate
 from tfbook.models.blocks import Config, PostNorm, PreNorm
 from tfbook.models.seq2seq import BahdanauDecoder
 from tfbook.models.transformer import Decoder, Encoder, Transformer
 from tfbook.text.pairs import Batch, Batches, Pair, collate, filter_by_length
 from tfbook.text.vocabulary import PAD
-from tfbook.text.words import detokenize
 from tfbook.training.losses import translation_loss
 
 if TYPE_CHECKING:
@@ -101,7 +98,7 @@ class NextWords(NamedTuple):
 def next_words(model: nn.Module, pairs: Sequence[Pair], task: Task) -> NextWords:
     """Every word of the targets of `pairs`, `<eos>` included, under teacher forcing."""
     parts = []
-    for logp, batch in _forced(model, pairs, task):
+    for logp, batch in forced(model, pairs, task):
         words = batch.target_out != PAD
         best, place = logp.max(dim=-1)
         true = logp.gather(-1, batch.target_out[..., None])[..., 0]
@@ -109,16 +106,7 @@ def next_words(model: nn.Module, pairs: Sequence[Pair], task: Task) -> NextWords
     return NextWords(*(torch.cat(part) for part in zip(*parts, strict=True)))
 
 
-def text_scores(model: nn.Module, pairs: Sequence[Pair], task: Task) -> Float[Tensor, " pair"]:
-    """log p(target | source) of each pair, in nats, `<eos>` included."""
-    totals = []
-    for logp, batch in _forced(model, pairs, task):
-        true = logp.gather(-1, batch.target_out[..., None])[..., 0]
-        totals.append(true.masked_fill(batch.target_out == PAD, 0.0).sum(dim=1).cpu())
-    return torch.cat(totals)
-
-
-def _forced(model: nn.Module, pairs: Sequence[Pair], task: Task) -> Iterator[tuple[Tensor, Batch]]:
+def forced(model: nn.Module, pairs: Sequence[Pair], task: Task) -> Iterator[tuple[Tensor, Batch]]:
     """Log-probabilities of every word at every position of the true translations, 250 pairs at a time."""
     model.eval()
     for start in range(0, len(pairs), 250):
@@ -129,31 +117,12 @@ def _forced(model: nn.Module, pairs: Sequence[Pair], task: Task) -> Iterator[tup
         yield logp, batch
 
 
-def reliability(
-    confidence: Float[Tensor, " word"], right: Bool[Tensor, " word"], *, bins: int = 10
-) -> Float[Tensor, "bin 3"]:
-    """Share of the words, mean confidence and accuracy, in each of `bins` equal intervals of confidence."""
-    place = (confidence * bins).long().clamp(max=bins - 1)
-    count = torch.zeros(bins).index_add(0, place, torch.ones_like(confidence))
-    sums = [torch.zeros(bins).index_add(0, place, part.float()) for part in (confidence, right)]
-    return torch.stack([count / count.sum(), *(total / count.clamp(min=1) for total in sums)], dim=1)
-
-
-def calibration_error(table: Float[Tensor, "bin 3"]) -> float:
-    """Σ share · |accuracy − confidence| over the bins of `reliability` (Guo et al., 2017, eq. 3)."""
-    share, confidence, accuracy = table.unbind(dim=1)
-    return float((share * (accuracy - confidence).abs()).sum())
-
-
 def _judged(model: Transformer, pairs: Sequence[Pair], task: Task) -> dict[str, Any]:
-    """Loss, BLEU and calibration on held-out pairs."""
+    """Loss and BLEU on held-out pairs."""
     words = next_words(model, pairs, task)
-    table = reliability(words.confidence, words.right)
     return {
         "loss": round(-float(words.logp.mean()), 4),
         "bleu": round(quality(model, pairs, task).bleu, 2),
-        "calibration error": round(calibration_error(table), 4),
-        "reliability": [[round(value, 4) for value in row] for row in table.tolist()],
     }
 
 
@@ -182,7 +151,6 @@ def _compared(
 
 PARTS = {
     "as it is": Variant(),
-    "label smoothing 0.1": Variant(smoothing=0.1),
     "untied": Variant(tied=False),
 }
 REGULARIZERS = {
@@ -190,13 +158,12 @@ REGULARIZERS = {
     "dropout 0.1": Variant(config=replace(SMALL, dropout=0.1)),
     "dropout 0.3": Variant(config=replace(SMALL, dropout=0.3)),
     "weight decay 1": Variant(weight_decay=1.0),
-    "label smoothing 0.1": Variant(smoothing=0.1),
 }
 
 
 @experiment
 def parts(seeds: Sequence[int] = (1, 2, 3), *, longest: int = 12) -> list[dict[str, Any]]:
-    """Tied and untied, with and without label smoothing, on all sentences of up to `longest` words."""
+    """Tied and untied, on all sentences of up to `longest` words."""
     corpus = data.load("english-french")
     task = Task.of(corpus, corpus["train"])
     return _compared(PARTS, filter_by_length(corpus["train"], 3, longest), task, seeds)
@@ -204,7 +171,7 @@ def parts(seeds: Sequence[int] = (1, 2, 3), *, longest: int = 12) -> list[dict[s
 
 @experiment
 def regularizers(seeds: Sequence[int] = (1, 2, 3), *, longest: int = 12, count: int = 1500) -> list[dict[str, Any]]:
-    """Dropout, weight decay and label smoothing where `count` sentences are seen again and again."""
+    """Dropout and weight decay where `count` sentences are seen again and again."""
     corpus = data.load("english-french")
     task = Task.of(corpus, corpus["train"])
     return _compared(REGULARIZERS, filter_by_length(corpus["train"], 3, longest)[:count], task, seeds)
@@ -297,54 +264,3 @@ def time_to_match(frame: DataFrame, rival: str = "Transformer") -> list[float]:
         reached = other["seconds"][other["bleu"] >= recurrent["bleu"].iloc[-1]]
         shares.append(min(reached, default=math.inf) / recurrent["seconds"].iloc[-1])
     return shares
-
-
-# ---- beam search: stored on real sentences, live on the lesson's --------------------------------------------------
-
-
-def searched(
-    model: Transformer, pairs: Sequence[Pair], task: Task, *, width: int, penalty: Penalty
-) -> dict[str, float]:
-    """What a beam of `width` finds: BLEU, the model's mean log-probability of it, and its length ÷ the reference's.
-
-    The reference's own log-probability is given as well: where it is higher than that of the text that was found, the
-    search has missed something, and where it is lower, the model prefers another text.
-    """
-    search = partial(beam_search, width=width, penalty=penalty)
-    found = translate(model, pairs, task.source_vocab, task.target_vocab, max_length=80, search=search)
-    generated = [pair._replace(target=translation.words) for pair, translation in zip(pairs, found, strict=True)]
-    lengths = [sum(len(pair.target) for pair in texts) for texts in (generated, pairs)]
-    return {
-        "width": width,
-        "bleu": bleu_of(generated, task),
-        "log p": float(text_scores(model, generated, task).mean()),
-        "log p of the reference": float(text_scores(model, pairs, task).mean()),
-        "length": lengths[0] / lengths[1],
-    }
-
-
-def bleu_of(translations: Sequence[Pair], task: Task) -> float:
-    """BLEU of the targets of `translations` with all references that the corpus has for their sources."""
-    write = partial(detokenize, language=task.corpus.target_language)
-    references = [[write(words) for words in task.corpus.references[pair.source]] for pair in translations]
-    return bleu([write(pair.target) for pair in translations], references).score
-
-
-PENALTIES = {"none": gnmt_penalty(0.0), "GNMT, α = 0.6": gnmt_penalty(0.6), "mean": mean_penalty(1.0)}
-
-
-@experiment
-def searches(
-    seeds: Sequence[int] = (1, 2), *, widths: Sequence[int] = (1, 2, 4, 8, 16), count: int = 1000, steps: int = 800
-) -> list[dict[str, Any]]:
-    """Beams of several widths under several penalties, on Tatoeba sentences of 3 to 8 words."""
-    corpus = data.load("tatoeba")
-    pairs, held_out = filter_by_length(corpus["train"], 3, 8), filter_by_length(corpus["test"], 3, 8)[:count]
-    task = Task.of(corpus, pairs, min_count=8)
-    rows = []
-    for seed in seeds:
-        model, _ = trained(replace(LESSON, steps=steps), task, pairs, seed=seed)
-        for (name, penalty), width in product(PENALTIES.items(), widths):
-            row = searched(model, held_out, task, width=width, penalty=penalty)
-            rows.append({"seed": seed, "penalty": name} | {key: round(value, 4) for key, value in row.items()})
-    return rows

@@ -1,9 +1,8 @@
-"""Inside a Transformer: what norms and residual connections are for, what heads attend to, what a token costs."""
+"""Inside a Transformer: what norms and residual connections are for, what heads attend to."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import product
 from statistics import median
 
@@ -17,13 +16,11 @@ from tfbook.attention.recording import record
 from tfbook.course.experiments.transformer import LESSON, xavier
 from tfbook.course.experiments.translators import Task, random_batch, random_translator, training_seconds
 from tfbook.course.metrics import alignment_error_rate, hard_alignment
-from tfbook.generation.search import IncrementalDecoder
 from tfbook.models.blocks import Config, PreNorm
 from tfbook.models.language_model import BidirectionalModel, LanguageModel
 from tfbook.models.seq2seq import BahdanauDecoder
 from tfbook.models.transformer import Decoder, Encoder, Transformer
 from tfbook.text.pairs import Pair, collate
-from tfbook.text.vocabulary import SPECIALS
 
 # ---- what norms and residual connections are for --------------------------------------------------------------
 
@@ -119,20 +116,3 @@ def step_seconds(
         for name, seconds in training_seconds(models, batch, rounds).items():
             found.setdefault(name, []).append(median(seconds))
     return found
-
-
-@torch.inference_mode()
-def token_seconds(
-    model: Transformer, steps: Callable[..., IncrementalDecoder], *, words: int, rows: int = 16, source: int = 20
-) -> list[float]:
-    """Seconds for each of `words` tokens while the texts of a batch grow, whatever is generated."""
-    model.eval()
-    batch = random_batch(rows, source, len(SPECIALS) + 1).to(runtime.device())
-    run, tokens = steps(model, batch.source, batch.source_lengths), batch.source[:, :1]
-    seconds = []
-    for _ in range(words):
-        start = time.perf_counter()
-        run(tokens)
-        runtime.synchronize()
-        seconds.append(time.perf_counter() - start)
-    return seconds
