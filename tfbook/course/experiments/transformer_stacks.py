@@ -1,0 +1,151 @@
+"""What residual connections and norms do in a deep stack: a small task, every variant with the same learning rates."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from tfbook import runtime, training
+from tfbook.attention import POSITIONS
+from tfbook.course.experiments import experiment
+from tfbook.course.experiments.transformer import xavier
+from tfbook.models.blocks import Config, PostNorm, PreNorm
+from tfbook.models.language_model import BidirectionalModel, LanguageModel
+
+SYMBOLS, LENGTH = 10, 8  # rows of eight symbols out of ten, to be read backwards
+KNOWING_NOTHING = math.log(SYMBOLS)  # nats per symbol
+DEEP = Config(d_model=32, heads=4, d_ff=128, layers=6, position=POSITIONS["sinusoidal"])
+RATES = (1e-3, 3e-3, 1e-2, 3e-2)  # the same for every variant
+
+# ---- variants ----------------------------------------------------------------------------------------------------
+
+
+class Bare(nn.Module):
+    """A branch of a block without its residual connection: what comes in is replaced by what the branch computes."""
+
+    def __init__(self, residual: PreNorm):
+        super().__init__()
+        self.norm, self.branch = residual.norm, residual.branch
+
+    def forward(self, x: Float[Tensor, "batch time d_model"], **context: object) -> Float[Tensor, "batch time d_model"]:
+        """branch(norm(x))."""
+        return self.branch(self.norm(x), **context)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Variant:
+    """A stack of blocks, and whether its learning rate warms up."""
+
+    config: Config = DEEP
+    residuals: bool = True
+    norms: bool = True
+    xavier: bool = True  # else PyTorch's initialization, whose matrices are smaller
+    warmup: int = 1  # steps until the learning rate is reached
+
+    def build(self) -> BidirectionalModel:
+        """The untrained stack, on the chosen device."""
+        model = BidirectionalModel(SYMBOLS, self.config)
+        if self.xavier:
+            xavier(model)
+        for block in model.stack.blocks:
+            for name in ("mixer", "feed_forward"):
+                part = getattr(block, name)
+                part.norm = part.norm if self.norms else nn.Identity()
+                setattr(block, name, part if self.residuals else Bare(part))
+        model.stack.norm = model.stack.norm if self.norms else nn.Identity()  # type: ignore[assignment]
+        return model.to(runtime.device())
+
+    def trained(self, *, lr: float, steps: int, seed: int) -> tuple[BidirectionalModel, list[float]]:
+        """The stack after `steps` steps of Adam, and the loss of each."""
+        runtime.seed(seed)
+        model = self.build()
+        recipe = training.Recipe(
+            steps=steps,
+            lr=lr,
+            schedule=lambda step, steps: min(1.0, (step + 1) / self.warmup),
+            betas=(0.9, 0.98),
+            clip=1e9,  # nothing but the variant keeps a step small
+            mixed_precision=False,
+        )
+        return model, training.fit(model, reversal_loss, reversal, recipe).loss
+
+
+def reversal(step: int, *, rows: int = 32) -> Int[Tensor, "row length"]:
+    """Random rows of symbols, the same whenever the step is asked for; a model has to reverse them."""
+    return torch.randint(SYMBOLS, (rows, LENGTH), generator=torch.Generator().manual_seed(step))
+
+
+def reversal_loss(model: nn.Module, rows: Int[Tensor, "row length"]) -> Float[Tensor, ""]:
+    """Cross-entropy in nats per symbol."""
+    return F.cross_entropy(model(rows).flatten(0, 1).float(), rows.flip(1).flatten())
+
+
+_PRE, _WARMUP = Variant(), 80
+_POST = Variant(config=replace(DEEP, residual=PostNorm))
+_SMALL = Variant(xavier=False)
+VARIANTS = {
+    "pre-norm": _PRE,
+    "pre-norm, warm-up": replace(_PRE, warmup=_WARMUP),
+    "post-norm": _POST,
+    "post-norm, warm-up": replace(_POST, warmup=_WARMUP),
+    "pre-norm, small weights": _SMALL,
+    "post-norm, small weights": replace(_POST, xavier=False),
+    "no norms, small weights": replace(_SMALL, norms=False),
+    "no residuals, small weights": replace(_SMALL, residuals=False),
+    "neither, small weights": replace(_SMALL, norms=False, residuals=False),
+    "no norms": replace(_PRE, norms=False),
+}
+
+
+@experiment
+def norms(seeds: Sequence[int] = (1, 2, 3), *, steps: int = 250) -> list[dict[str, Any]]:
+    """Every variant with every learning rate: the loss before any step, and the mean of the last twenty."""
+    rows = []
+    for seed, (name, variant), lr in product(seeds, VARIANTS.items(), RATES):
+        _, losses = variant.trained(lr=lr, steps=steps, seed=seed)
+        last = sum(losses[-20:]) / len(losses[-20:])
+        rows.append({"variant": name, "lr": lr, "seed": seed, "first": round(losses[0], 3), "last": round(last, 4)})
+    return rows
+
+
+# ---- before training ---------------------------------------------------------------------------------------------
+
+
+def _causal(layers: int, residual: type[PreNorm], *, symbols: int = 100) -> tuple[LanguageModel, Int[Tensor, "r t"]]:
+    """An untrained language model with Xavier's weights, as in Xiong et al. (2020), and random text."""
+    config = Config(d_model=64, heads=4, d_ff=256, layers=layers, position=DEEP.position, residual=residual)
+    model = LanguageModel(symbols, config).to(runtime.device())
+    xavier(model)
+    return model, torch.randint(symbols, (32, 17), device=runtime.device())
+
+
+def gradient_by_layer(layers: int, residual: type[PreNorm], *, seed: int = 1) -> list[float]:
+    """Norm of the gradient of each block's second feed-forward matrix (Xiong et al., 2020, Figure 3)."""
+    runtime.seed(seed)
+    model, ids = _causal(layers, residual)
+    F.cross_entropy(model(ids[:, :-1]).flatten(0, 1), ids[:, 1:].flatten()).backward()
+    return [float(block.feed_forward.branch.down.weight.grad.norm()) for block in model.stack.blocks]
+
+
+def change_by_step(layers: int, residual: type[PreNorm], *, lr: float = 1e-4, seed: int = 1) -> float:
+    """How far the first step of Adam on the blocks moves the stack's output: its change ÷ its size, on other text.
+
+    The step has the same size for every weight, whatever the gradients are. The embedding stays as it is.
+    """
+    runtime.seed(seed)
+    model, ids = _causal(layers, residual)
+    other = torch.randint_like(ids, int(ids.max()) + 1)
+    optimizer = torch.optim.Adam(model.stack.parameters(), lr)
+    F.cross_entropy(model(ids[:, :-1]).flatten(0, 1), ids[:, 1:].flatten()).backward()
+    with torch.no_grad():
+        before = model.stack(model.embed(other))
+        optimizer.step()
+        return float((model.stack(model.embed(other)) - before).norm() / before.norm())
