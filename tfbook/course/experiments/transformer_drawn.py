@@ -1,0 +1,166 @@
+"""The pictures of lesson 05: the residual stream, the whole architecture, a block of 2017 beside one of today."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from tfbook.plot import Schematic
+    from tfbook.plot.schematic.nodes import Item
+
+ROLE = {"Q": "query", "K": "key", "V": "value"}
+CHIP = 56  # pixels of a word
+STREAM = 4.0  # pixels of its line
+
+# ---- parts -------------------------------------------------------------------------------------------------------
+
+
+def _stream(picture: Schematic, *nodes: Item) -> None:
+    """The residual stream from the first node up to the last."""
+    for one, other in pairwise(nodes):
+        up = other is nodes[-1]
+        picture.arrow(one, other, role="stream", thickness=STREAM, head=up, sides=("top", "bottom"))
+
+
+def _branch(
+    picture: Schematic, row: int, text: str, note: str, left: int, reads: str = "", *, pre_norm: bool = True
+) -> tuple[Item, Item, Item]:
+    """A layer beside the stream in column left + 1, its norm, and the sum to which it is added.
+
+    The branch leaves the stream `row` rows above the picture's zero. `reads` are the letters among Q, K and V that
+    come from the stream. Without `pre_norm` the norm lies on the stream behind the sum, in the row after it.
+    """
+    layer = picture.box(text, (left, -row - 1), "weight" if reads else "plain", note=note, width=136)
+    fork, add = picture.point((left + 1, -row)), picture.circle("+", (left + 1, -row - 1))
+    norm = picture.box("norm", (left, -row) if pre_norm else (left + 1, -row - 2), width=70)
+    picture.arrow(layer, add)
+    if not pre_norm:
+        picture.arrow(fork, layer, sides=("left", "bottom"))
+        return layer, norm, add
+    picture.arrow(fork, norm, sides=("left", "right"))
+    for letter in reads or " ":
+        lane = 26 * ("QKV".find(letter) - 1) * (len(reads) > 1)
+        role = ROLE.get(letter, "plain")
+        picture.arrow(norm, layer, letter.strip(), role, sides=("top", "bottom"), lane=lane, label_side="right")
+    return layer, norm, add
+
+
+# ---- the residual stream and the block ---------------------------------------------------------------------------
+
+
+def draw_residual() -> Figure:
+    """A chain of three layers, and the same layers as branches of a residual stream."""
+    from tfbook.plot import Schematic
+
+    picture = Schematic("In a chain every layer replaces; beside a stream it adds", gap=(26, 30))
+    rows = {0: "a chain", 1: "a stream"}
+    for row, name in rows.items():
+        y = 3 * row
+        picture.text(name, (0, y), weight="bold")
+        start, end = picture.box("$x$", (1, y), "stream"), picture.box("output", (8, y), "stream")
+        layers = [picture.box(f"layer {i + 1}", (2 * i + 2.5 - row * 0.5, y - row), width=80) for i in range(3)]
+        if row == 0:
+            for one, other in pairwise([start, *layers, end]):
+                picture.arrow(one, other, role="stream", thickness=STREAM)
+            continue
+        sums = [picture.circle("+", (2 * i + 3, y)) for i in range(3)]
+        forks = [picture.point((2 * i + 2, y)) for i in range(3)]
+        for one, other in pairwise([start, *sums, end]):
+            picture.arrow(one, other, role="stream", thickness=STREAM, head=other is end, sides=("right", "left"))
+        for fork, layer, add in zip(forks, layers, sums, strict=True):
+            picture.arrow(fork, layer, sides=("top", "bottom"))
+            picture.arrow(layer, add, sides=("right", "top"))
+    return picture.figure()
+
+
+def draw_blocks() -> Figure:
+    """The block of 2017, whose norms lie on the stream, beside a pre-norm block."""
+    from tfbook.plot import Schematic
+
+    picture = Schematic("Where the norm stands", gap=(26, 20))
+    for left, pre_norm, title in ((0, False, "2017: post-norm"), (3, True, "today: pre-norm")):
+        start, end = picture.point((left + 1, 0)), picture.point((left + 1, -7))
+        attend = _branch(picture, 1, "self-attention", "", left, "QKV", pre_norm=pre_norm)
+        feed = _branch(picture, 4, "feed-forward", "", left, pre_norm=pre_norm)
+        if pre_norm:
+            _stream(picture, start, attend[2], feed[2], end)
+        else:
+            _stream(picture, start, attend[2], attend[1], feed[2], feed[1], end)
+        picture.frame([attend[0], feed[0], start, end], title, pad=14)
+    return picture.figure()
+
+
+# ---- the whole machine -------------------------------------------------------------------------------------------
+
+
+def draw_transformer(source: Sequence[str], target: Sequence[str]) -> Figure:
+    """Encoder and decoder with everything that they need, on a pair of sentences; `target` without `<bos>`."""
+    from tfbook.plot import Schematic
+
+    picture = Schematic("The Transformer: branches read the gray stream and add to it", gap=(22, 14))
+    words = picture.tokens(source, ((1, 2), 0), label="source: $n$ words", width=CHIP)
+    wanted = picture.tokens(target, ((5, 6), 0), label="target: $m$ words", width=CHIP)
+    shifted = picture.tokens(["<bos>", *target[:-1]], ((5, 6), -1), width=CHIP)
+    picture.arrow(wanted, shifted, "shifted by one", sides=("top", "bottom"), label_side="right")
+    below = _embedding(picture, words, 1, 1, r"$n \times d$")
+    entrance = _embedding(picture, shifted, 5, 2, r"$m \times d$")
+
+    read = _branch(picture, 3, "self-attention", r"weights $n \times n$", 1, "QKV")
+    think = _branch(picture, 5, "feed-forward", r"$d \to 4d \to d$", 1)
+    memory = picture.box("norm", (2, -7), note="memory", width=78)
+    _stream(picture, below, read[2], think[2], memory)
+    past = _branch(picture, 4, "self-attention", r"weights $m \times m$", 5, "QKV")
+    look = _branch(picture, 6, "cross-attention", r"weights $m \times n$", 5, "Q")
+    decide = _branch(picture, 8, "feed-forward", r"$d \to 4d \to d$", 5)
+    last = picture.box("norm", (6, -10), width=78)
+    _stream(picture, entrance, past[2], look[2], decide[2], last)
+    picture.arrow(memory, look[0], "K", "key", sides=("right", "left"), lane=-8, label_side="top")
+    picture.arrow(memory, look[0], "V", "value", sides=("right", "left"), lane=8, label_side="bottom")
+
+    logits = picture.box("embedding, transposed", ((5, 6), -11), "parameter")
+    softmax = picture.box("softmax", ((5, 6), -12))
+    written = picture.tokens(target, ((5, 6), -13), width=CHIP)
+    picture.arrow(last, logits, sides=("top", "bottom"))
+    picture.arrow(logits, softmax, r"$m \times$ vocabulary", sides=("top", "bottom"), label_side="right")
+    picture.arrow(softmax, written, "the next words", sides=("top", "bottom"), label_side="right")
+    _tie(picture, logits)
+
+    real, causal = np.tile(np.arange(5) < 4, (5, 1)), np.tri(5, dtype=bool)
+    for allowed, place, layer, name in ((real, (0, -4), read[0], "padding"), (causal, (4, -5), past[0], "causal")):
+        picture.arrow(_mask(picture, allowed, place, name), layer, role="weight", sides=("right", "left"))
+    over = _mask(picture, real, (4, -8.4), "padding")
+    picture.arrow(over, look[0], role="weight", sides=("right", "top"), lane=-44)
+    encoder = picture.frame([read[1], think[0], think[2]], "encoder block", pad=9)
+    decoder = picture.frame([past[1], decide[0], decide[2]], "decoder block", pad=9)
+    for frame in (encoder, decoder):
+        picture.brace([frame], r"$\times N$")
+    return picture.figure()
+
+
+def _embedding(picture: Schematic, words: Item, left: int, row: int, shape: str) -> Item:
+    """Embedding and positions, from the words to the place where the stream begins."""
+    table = picture.box(r"embedding $\cdot \sqrt{d}$", ((left, left + 1), -row), "parameter")
+    add, places = picture.circle("+", (left + 1, -row - 1)), picture.box("positions", (left, -row - 1), width=100)
+    picture.arrow(words, table, sides=("top", "bottom"))
+    picture.arrow(table, add, role="stream", thickness=STREAM, head=False, sides=("top", "bottom"))
+    picture.arrow(places, add)
+    return add
+
+
+def _tie(picture: Schematic, logits: Item) -> None:
+    """A line from the decoder's embedding to the matrix of its output: they are the same."""
+    low, high = picture.point((7.2, -2)), picture.point((7.2, -11))
+    table = picture.point((6.9, -2))
+    picture.arrow(table, low, role="parameter", head=False, sides=("right", "left"))
+    picture.arrow(low, high, "one matrix:\ntied", "parameter", head=False, sides=("top", "bottom"), label_side="left")
+    picture.arrow(high, logits, role="parameter", sides=("left", "right"))
+
+
+def _mask(picture: Schematic, allowed: np.ndarray, place: tuple[float, float], name: str) -> Item:
+    return picture.matrix((5, 5), place, "weight", cell=9, allowed=allowed, shape=name)
