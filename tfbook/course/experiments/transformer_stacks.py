@@ -96,6 +96,7 @@ VARIANTS = {
     "pre-norm, warm-up": Variant(warmup=_WARMUP),
     "post-norm, warm-up": replace(_POST, warmup=_WARMUP),
     "post-norm, small weights": replace(_POST, xavier=False),
+    "pre-norm, small weights": Variant(xavier=False),
     "no norms, small weights": Variant(norms=False, xavier=False),
 }
 
