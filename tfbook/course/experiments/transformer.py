@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -15,12 +14,11 @@ from torch import Tensor, nn
 
 from tfbook import data, runtime, training
 from tfbook.attention import POSITIONS
-from tfbook.course.experiments import experiment, translators
+from tfbook.course.experiments import experiment
 from tfbook.course.experiments.cost import parameters
-from tfbook.course.experiments.summaries import unnest
+from tfbook.course.experiments.summaries import ranges
 from tfbook.course.experiments.translators import Task, by_length, quality
-from tfbook.models.blocks import Config, PostNorm, PreNorm
-from tfbook.models.seq2seq import BahdanauDecoder
+from tfbook.models.blocks import Config, PostNorm
 from tfbook.models.transformer import Decoder, Encoder, Transformer
 from tfbook.text.pairs import Batch, Batches, Pair, collate, filter_by_length
 from tfbook.text.vocabulary import PAD
@@ -181,36 +179,9 @@ def regularizers(seeds: Sequence[int] = (1, 2, 3), *, longest: int = 12, count: 
     return _compared(REGULARIZERS, filter_by_length(corpus["train"], 3, longest)[:count], task, seeds)
 
 
-# ---- stored: where the norm is ------------------------------------------------------------------------------------
+# ---- stored: recipes ----------------------------------------------------------------------------------------------
 
-
-_POST = Variant(config=replace(SMALL, layers=6, residual=PostNorm), xavier=True, lr=2e-3, warmup=0, steps=300)
-_PRE = replace(_POST, config=replace(_POST.config, residual=PreNorm))
-NORMS = {
-    "pre-norm": _PRE,
-    "pre-norm, warm-up": replace(_PRE, warmup=100),
-    "post-norm": _POST,
-    "post-norm, warm-up": replace(_POST, warmup=100),
-    "post-norm, small weights": replace(_POST, xavier=False),
-}
-
-
-@experiment
-def norms(seeds: Sequence[int] = (1, 2, 3), *, longest: int = 8) -> list[dict[str, Any]]:
-    """Deep translators, norm before or after, with and without warm-up: the loss, a mean over every ten steps."""
-    corpus = data.load("english-french")
-    task, pairs = Task.of(corpus, corpus["train"]), filter_by_length(corpus["train"], 3, longest)
-    rows = []
-    for seed, (name, variant) in product(seeds, NORMS.items()):
-        _, history = trained(variant, task, pairs, seed=seed)
-        curve = [round(loss, 3) for loss in training.running_mean(history.loss, 10)[9::10]]
-        rows.append({"variant": name, "seed": seed, "curve": curve})
-    return rows
-
-
-# ---- stored: against a recurrent translator with attention --------------------------------------------------------
-
-LESSON = Variant(  # of the lesson's sizes; tied, and trained for longer than there is time for in it
+LESSON = Variant(  # larger than lesson 05's own; lesson 06 decodes with it
     config=Config(d_model=128, heads=8, d_ff=512, layers=2, position=POSITIONS["rotary"]),
     lr=4e-3,
     warmup=200,
@@ -253,14 +224,10 @@ def recipes(seeds: Sequence[int] = (1, 2, 3)) -> list[dict[str, Any]]:
     return rows
 
 
-def time_to_match(frame: DataFrame, rival: str = "Transformer") -> list[float]:
-    """For each seed: seconds until the rival has the recurrent translator's last validation BLEU, ÷ its seconds.
+def compared(ours: DataFrame, recurrent: DataFrame) -> DataFrame:
+    """Parameters and BLEU of both recipes and of lesson 01's translator with attention: means, and ranges of runs."""
+    import pandas as pd
 
-    Infinite where the rival never has it.
-    """
-    shares = []
-    for _, runs in unnest(frame, "curve").groupby("seed"):
-        recurrent, other = (runs[runs["model"] == name] for name in ("recurrent", rival))
-        reached = other["seconds"][other["bleu"] >= recurrent["bleu"].iloc[-1]]
-        shares.append(min(reached, default=math.inf) / recurrent["seconds"].iloc[-1])
-    return shares
+    known = recurrent[recurrent["decoder"] == "attention"].assign(recipe="recurrent, lesson 01")
+    table = pd.concat([known, ours], ignore_index=True)[["recipe", "parameters", "test"]]
+    return ranges(table.rename(columns={"test": "test BLEU"}), "recipe", {"parameters": 0, "test BLEU": 1})

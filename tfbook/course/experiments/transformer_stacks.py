@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import product
+from statistics import fmean
 from typing import Any
 
 import torch
@@ -13,7 +14,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from tfbook import runtime, training
+from tfbook import runtime
 from tfbook.attention import POSITIONS
 from tfbook.course.experiments import experiment
 from tfbook.course.experiments.transformer import xavier
@@ -24,6 +25,7 @@ SYMBOLS, LENGTH = 10, 8  # rows of eight symbols out of ten, to be read backward
 KNOWING_NOTHING = math.log(SYMBOLS)  # nats per symbol
 DEEP = Config(d_model=32, heads=4, d_ff=128, layers=6, position=POSITIONS["sinusoidal"])
 RATES = (1e-3, 3e-3, 1e-2, 3e-2)  # the same for every variant
+DIVERGED = 10.0  # nats per symbol: stands for every larger loss, infinite ones among them
 
 # ---- variants ----------------------------------------------------------------------------------------------------
 
@@ -63,19 +65,21 @@ class Variant:
         model.stack.norm = model.stack.norm if self.norms else nn.Identity()  # type: ignore[assignment]
         return model.to(runtime.device())
 
-    def trained(self, *, lr: float, steps: int, seed: int) -> tuple[BidirectionalModel, list[float]]:
-        """The stack after `steps` steps of Adam, and the loss of each."""
+    def trained(self, *, lr: float, steps: int, seed: int) -> list[float]:
+        """The loss of each step of Adam; shorter where the loss became infinite, which ends the run."""
         runtime.seed(seed)
-        model = self.build()
-        recipe = training.Recipe(
-            steps=steps,
-            lr=lr,
-            schedule=lambda step, steps: min(1.0, (step + 1) / self.warmup),
-            betas=(0.9, 0.98),
-            clip=1e9,  # nothing but the variant keeps a step small
-            mixed_precision=False,
-        )
-        return model, training.fit(model, reversal_loss, reversal, recipe).loss
+        model, losses = self.build(), []
+        optimizer = torch.optim.Adam(model.parameters(), lr, betas=(0.9, 0.98))
+        for step in range(steps):
+            optimizer.param_groups[0]["lr"] = lr * min(1.0, (step + 1) / self.warmup)
+            loss = reversal_loss(model, reversal(step).to(runtime.device()))
+            losses.append(loss.item())
+            if not math.isfinite(losses[-1]):
+                break
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+        return losses
 
 
 def reversal(step: int, *, rows: int = 32) -> Int[Tensor, "row length"]:
@@ -106,8 +110,8 @@ def norms(seeds: Sequence[int] = (1, 2, 3), *, steps: int = 200) -> list[dict[st
     """Every variant with every learning rate: the loss before any step, and the mean of the last twenty."""
     rows = []
     for seed, (name, variant), lr in product(seeds, VARIANTS.items(), RATES):
-        _, losses = variant.trained(lr=lr, steps=steps, seed=seed)
-        last = sum(losses[-20:]) / len(losses[-20:])
+        losses = variant.trained(lr=lr, steps=steps, seed=seed)
+        last = min(fmean(losses[-20:]), DIVERGED) if len(losses) == steps else DIVERGED
         rows.append({"variant": name, "lr": lr, "seed": seed, "first": round(losses[0], 3), "last": round(last, 4)})
     return rows
 
@@ -145,3 +149,18 @@ def change_by_step(layers: int, residual: type[PreNorm], *, lr: float = 1e-4, se
         before = model.stack(model.embed(other))
         optimizer.step()
         return float((model.stack(model.embed(other)) - before).norm() / before.norm())
+
+
+def mean_change(layers: int, residual: type[PreNorm], *, seeds: Sequence[int] = (1, 2, 3)) -> float:
+    """`change_by_step`, a mean over models."""
+    return fmean(change_by_step(layers, residual, seed=seed) for seed in seeds)
+
+
+def first_loss(variant: Variant, *, seeds: Sequence[int] = (1, 2, 3)) -> float:
+    """The loss before any step, in nats per symbol, a mean over models."""
+    losses = []
+    for seed in seeds:
+        runtime.seed(seed)
+        with torch.no_grad():
+            losses.append(float(reversal_loss(variant.build(), reversal(0).to(runtime.device()))))
+    return fmean(losses)
