@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import Any
 
 import pandas as pd
 import pytest
@@ -16,12 +15,12 @@ from tfbook import data, runtime, training
 from tfbook.attention import POSITIONS
 from tfbook.course.experiments import transformer as study
 from tfbook.course.experiments import transformer_inside as inside
+from tfbook.course.experiments import transformer_stacks as stacks
 from tfbook.course.experiments import translators
 from tfbook.course.experiments.transformer import Variant
 from tfbook.course.experiments.translators import Task
 from tfbook.data.translation import Translations
-from tfbook.models.blocks import Config
-from tfbook.models.language_model import LanguageModel
+from tfbook.models.blocks import Config, PostNorm, PreNorm
 from tfbook.models.transformer import Transformer
 from tfbook.text import Pair
 
@@ -99,7 +98,7 @@ def few(corpus: Translations, monkeypatch: pytest.MonkeyPatch) -> None:
     """The corpus of a few sentences in the place of the real ones, and runs of a few steps."""
     monkeypatch.setattr(data, "load", lambda name: corpus)
     monkeypatch.setattr(study, "SMALL", TINY)
-    for table in ("PARTS", "REGULARIZERS", "NORMS", "RIVALS"):
+    for table in ("PARTS", "REGULARIZERS", "RECIPES"):
         short = {
             name: replace(v, config=replace(v.config, **vars(_small(v)))) for name, v in getattr(study, table).items()
         }
@@ -121,108 +120,140 @@ def test_comparisons_have_a_row_for_each_variant_and_seed() -> None:
 
 
 @pytest.mark.usefixtures("few")
-def test_norms_keep_a_mean_of_each_ten_updates() -> None:
-    found = study.norms((1,), longest=4)
-    assert [row["variant"] for row in found] == list(study.NORMS)
-    assert all(len(row["curve"]) == 2 for row in found)
+def test_recipes_have_a_row_for_each_recipe_and_seed() -> None:
+    found = study.recipes((1, 2))
+    assert [(row["seed"], row["recipe"]) for row in found] == [
+        (seed, name) for seed in (1, 2) for name in study.RECIPES
+    ]
+    assert all(row["parameters"] > 0 and 0 <= row["test"] <= 100 for row in found)
 
 
-@pytest.mark.usefixtures("few")
-def test_the_race_trains_the_recurrent_translator_and_the_rivals() -> None:
-    found = study.against_recurrence((1,), recurrent_steps=2)
-    assert [row["model"] for row in found] == ["recurrent", "Transformer", "Transformer of equal size"]
-    assert all(row["curve"][-1]["seconds"] > 0 and row["parameters"] > 0 for row in found)
+def test_the_recipe_of_2017_follows_its_formula() -> None:
+    """d^(−1/2) · min(t^(−1/2), t · warmup^(−3/2)) with 300 steps of warm-up; everything else as in the paper."""
+    variant = study.RECIPES["recipe of 2017"]
+    recipe, d = variant.recipe(), variant.config.d_model
+    for t in (1, 300, 900):
+        rate = recipe.lr * recipe.schedule(t - 1, variant.steps)
+        assert rate == pytest.approx(d**-0.5 * min(t**-0.5, t * 300**-1.5))
+    assert (variant.config.residual, variant.config.dropout, variant.smoothing) == (PostNorm, 0.1, 0.1)
+    assert (variant.tied, variant.xavier, recipe.betas) == (True, True, (0.9, 0.98))
 
 
-def test_the_rival_of_equal_size_is_of_equal_size() -> None:
-    """Within two in a hundred of the stored recurrent translator, on the corpus of both."""
-    corpus = data.load("english-french")
-    built = study.RIVALS["Transformer of equal size"].build(Task.of(corpus, corpus["train"]))
-    assert abs(study.parameters(built) / 1_702_876 - 1) < 0.02
+def test_a_comparison_holds_both_recipes_and_the_recurrent_translator() -> None:
+    ours = pd.DataFrame([{"recipe": "ours", "parameters": 5, "test": bleu} for bleu in (90.0, 92.0)])
+    recurrent = pd.DataFrame(
+        [{"decoder": name, "parameters": 7, "test": 80.0} for name in ("attention", "fixed context")]
+    )
+    found = study.compared(ours, recurrent)
+    assert found["test BLEU"].to_dict() == {"recurrent, lesson 01": "80.0", "ours": "91.0 (90.0–92.0)"}
 
 
-# ---- reading rows ------------------------------------------------------------------------------------------------
+# ---- deep stacks -------------------------------------------------------------------------------------------------
+
+SHALLOW = replace(TINY, layers=2, position=POSITIONS["none"])
 
 
-def _run(model: str, seed: int, bleu: list[float], pace: float) -> dict[str, Any]:
-    curve = [{"step": 10 * i, "seconds": pace * i, "bleu": b} for i, b in enumerate(bleu, start=1)]
-    return {"model": model, "seed": seed, "curve": curve, "test": bleu[-1]}
-
-
-RACE = [
-    _run("recurrent", 1, [20.0, 60.0, 80.0], pace=10.0),
-    _run("Transformer", 1, [50.0, 80.0, 90.0], pace=5.0),
-    _run("recurrent", 2, [20.0, 60.0, 95.0], pace=10.0),
-    _run("Transformer", 2, [50.0, 80.0, 90.0], pace=5.0),
-]
-
-
-def test_time_to_match_is_a_share_of_the_recurrent_time() -> None:
-    """Seed 1: 80 BLEU after 10 of 30 seconds. Seed 2: never."""
-    assert study.time_to_match(pd.DataFrame(RACE)) == [pytest.approx(1 / 3), math.inf]
-
-
-# ---- live --------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("residuals", [True, False])
 @pytest.mark.parametrize("norms", [True, False])
-def test_what_is_ablated_is_gone(residuals: bool, norms: bool) -> None:
-    """With branches that find nothing, a stack with sums passes its input on and one without says nothing."""
-    model = inside.ablated(5, replace(TINY, layers=2, position=POSITIONS["none"]), residuals=residuals, norms=norms)
+def test_norms_that_are_left_out_are_gone(norms: bool) -> None:
+    """With branches that find nothing, a pre-norm stack passes its input on, through its last norm if it has one."""
+    model = stacks.Variant(config=SHALLOW, norms=norms).build()
     assert any(name.endswith("norm.weight") for name, _ in model.named_parameters()) == norms
     with torch.no_grad():
         for block in model.stack.blocks:
             for part in (block.mixer, block.feed_forward):
                 for linear in (m for m in part.branch.modules() if isinstance(m, nn.Linear)):
                     linear.weight.zero_()
-    ids = torch.arange(5)[None]
-    x = model.embed(ids)
-    expected = (F.layer_norm(x, (8,)) if norms else x) if residuals else torch.zeros_like(x)
-    torch.testing.assert_close(model.stack(x), expected)
+                    linear.bias.zero_()
+    x = model.embed(torch.arange(5)[None])
+    torch.testing.assert_close(model.stack(x), F.layer_norm(x, (8,)) if norms else x)
 
 
-def test_the_task_is_to_say_a_row_backwards() -> None:
+def test_a_stack_warms_up_and_repeats_itself() -> None:
+    """The first step of a warm-up of ten is a tenth as long; the same seed gives the same losses."""
+    cold, warm = stacks.Variant(config=SHALLOW), stacks.Variant(config=SHALLOW, warmup=10)
+    losses = [variant.trained(lr=lr, steps=2, seed=1) for variant, lr in ((cold, 1e-3), (cold, 1e-3), (warm, 1e-2))]
+    assert losses[0] == losses[1]
+    assert losses[2] == pytest.approx(losses[0])
+    assert cold.trained(lr=1e-3, steps=2, seed=2) != losses[0]
+
+
+def test_a_run_that_becomes_infinite_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stacks, "reversal_loss", lambda model, rows: model(rows).sum() * torch.inf)
+    assert len(stacks.Variant(config=SHALLOW).trained(lr=1.0, steps=5, seed=1)) == 1
+    monkeypatch.setattr(stacks, "VARIANTS", {"one": stacks.Variant(config=SHALLOW)})
+    assert {row["last"] for row in stacks.norms((1,), steps=3)} == {stacks.DIVERGED}
+
+
+def test_norms_have_a_row_for_each_variant_rate_and_seed(monkeypatch: pytest.MonkeyPatch) -> None:
+    small = {
+        name: replace(v, config=replace(SHALLOW, residual=v.config.residual)) for name, v in stacks.VARIANTS.items()
+    }
+    monkeypatch.setattr(stacks, "VARIANTS", small)
+    found = stacks.norms((1, 2), steps=3)
+    assert len(found) == 2 * len(small) * len(stacks.RATES)
+    assert all(math.isfinite(row["first"]) and row["last"] > 0 for row in found)
+
+
+def test_the_task_is_to_reverse_a_row() -> None:
     """The same row whenever a step is asked for; a model that is right with certainty has loss 0."""
-    row = inside.reversal(3, rows=2)
-    assert torch.equal(row, inside.reversal(3, rows=2))
-    assert not torch.equal(row, inside.reversal(4, rows=2))
+    row = stacks.reversal(3, rows=2)
+    assert torch.equal(row, stacks.reversal(3, rows=2))
+    assert not torch.equal(row, stacks.reversal(4, rows=2))
     backwards = nn.Module()
     backwards.forward = lambda rows: 50 * F.one_hot(rows.flip(1), 10).float()
-    assert inside.reversal_loss(backwards, row) < 1e-6
+    assert stacks.reversal_loss(backwards, row) < 1e-6
 
 
-def test_gradients_by_layer_are_those_of_the_loss() -> None:
-    """Finite differences of one model's loss with respect to one matrix."""
-    runtime.seed(2)
-    found = inside.gradient_by_layer(replace(TINY, layers=3), symbols=7, rows=2, length=4)
+@pytest.mark.parametrize("residual", [PreNorm, PostNorm])
+def test_gradients_by_layer_are_those_of_the_loss(residual: type[PreNorm]) -> None:
+    """A finite difference along the gradient of one matrix has the gradient's norm as its slope."""
+    found = stacks.gradient_by_layer(3, residual, seed=2)
     assert len(found) == 3
     runtime.seed(2)
-    model = LanguageModel(7, replace(TINY, layers=3))
-    study.xavier(model)
-    model.double()
-    ids = torch.randint(7, (2, 5))
-    matrix = model.stack.blocks[1].feed_forward.branch.down.weight
+    model, ids = stacks.untrained(3, residual)
+    matrix = model.double().stack.blocks[1].feed_forward.branch.down.weight
 
-    def loss() -> float:
-        with torch.no_grad():
-            return float(F.cross_entropy(model(ids[:, :-1]).flatten(0, 1), ids[:, 1:].flatten()))
+    def loss() -> torch.Tensor:
+        return F.cross_entropy(model(ids[:, :-1]).flatten(0, 1), ids[:, 1:].flatten())
 
-    slopes = []
-    for place in range(matrix.numel()):
-        ends = []
-        for move in (1e-5, -2e-5):
-            matrix.data.view(-1)[place] += move
-            ends.append(loss())
-        matrix.data.view(-1)[place] += 1e-5
-        slopes.append((ends[0] - ends[1]) / 2e-5)
-    assert found[1] == pytest.approx(math.hypot(*slopes), rel=1e-3)
+    (gradient,) = torch.autograd.grad(loss(), matrix)
+    with torch.no_grad():
+        before, step = loss(), 1e-4 * gradient / gradient.norm()
+        matrix += step
+        slope = float(loss() - before) / 1e-4
+    assert found[1] == pytest.approx(slope, rel=1e-2)
 
 
-def test_times_have_a_number_for_each_length() -> None:
-    steps = inside.step_seconds((2, 3), rows=2, vocabulary=20, rounds=1)
-    assert steps.keys() == {"recurrent", "Transformer"}
-    assert all(len(seconds) == 2 and min(seconds) > 0 for seconds in steps.values())
+def test_a_step_of_no_size_changes_nothing() -> None:
+    """The change grows with the learning rate, in proportion while it is small."""
+    small, large = (stacks.change_by_step(2, PreNorm, lr=lr) for lr in (1e-5, 2e-5))
+    assert stacks.change_by_step(2, PreNorm, lr=0.0) == 0
+    assert large == pytest.approx(2 * small, rel=0.05)
+    means = stacks.change_by_step(2, PreNorm, seed=1), stacks.change_by_step(2, PreNorm, seed=2)
+    assert stacks.mean_change(2, PreNorm, seeds=(1, 2)) == pytest.approx(sum(means) / 2)
+
+
+def test_larger_weights_make_a_larger_first_loss() -> None:
+    """Without norms Xavier's weights begin far above a model that knows nothing; the loss needs no step for that."""
+    first = {xavier: stacks.first_loss(stacks.Variant(norms=False, xavier=xavier)) for xavier in (True, False)}
+    assert first[True] > 2 * first[False] > stacks.KNOWING_NOTHING
+
+
+# ---- live --------------------------------------------------------------------------------------------------------
+
+
+def test_a_crossing_pair_has_neighbors_that_change_places() -> None:
+    straight = Pair(("a",) * 7, ("b",) * 7, frozenset({(0, 0), (1, 1)}), frozenset())
+    swapped = straight._replace(sure=frozenset({(0, 1), (1, 0)}))
+    assert inside.crossing([straight, swapped]) is swapped
+    with pytest.raises(ValueError, match="no pair of about 7 words"):
+        inside.crossing([straight])
+
+
+def test_the_package_model_has_the_parts_of_the_lesson() -> None:
+    model = inside.package_model(7, 9, 8, 2, 16, 1)
+    assert model.decoder.unembed.weight is model.decoder.embed.weight
+    assert isinstance(model.encoder.stack.blocks[0].mixer, PreNorm)
 
 
 def test_cross_maps_are_rows_of_weights_over_each_source(task: Task) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -14,11 +15,13 @@ from torch import Tensor, nn
 
 from tfbook import data, runtime, training
 from tfbook.attention import POSITIONS
-from tfbook.course.experiments import experiment
+from tfbook.course.claims import Bound, Claims
+from tfbook.course.experiments import experiment, translators
 from tfbook.course.experiments.cost import parameters
-from tfbook.course.experiments.summaries import ranges
+from tfbook.course.experiments.summaries import unnest
 from tfbook.course.experiments.translators import Task, by_length, quality
 from tfbook.models.blocks import Config, PostNorm
+from tfbook.models.seq2seq import BahdanauDecoder
 from tfbook.models.transformer import Decoder, Encoder, Transformer
 from tfbook.text.pairs import Batch, Batches, Pair, collate, filter_by_length
 from tfbook.text.vocabulary import PAD
@@ -26,6 +29,13 @@ from tfbook.training.losses import translation_loss
 
 if TYPE_CHECKING:
     from pandas import DataFrame
+
+CLAIMS = Claims(
+    "transformer",
+    {
+        1: Bound("x", "<=", 1e-4, "y"),
+    },
+)
 
 SMALL = Config(d_model=64, heads=4, d_ff=256, layers=2, position=POSITIONS["rotary"])  # of the stored comparisons
 
@@ -179,16 +189,10 @@ def regularizers(seeds: Sequence[int] = (1, 2, 3), *, longest: int = 12, count: 
     return _compared(REGULARIZERS, filter_by_length(corpus["train"], 3, longest)[:count], task, seeds)
 
 
-# ---- stored: recipes ----------------------------------------------------------------------------------------------
+# ---- stored: the recipe of 2017 -----------------------------------------------------------------------------------
 
-LESSON = Variant(  # larger than lesson 05's own; lesson 06 decodes with it
-    config=Config(d_model=128, heads=8, d_ff=512, layers=2, position=POSITIONS["rotary"]),
-    lr=4e-3,
-    warmup=200,
-    steps=1000,
-)
-_OURS = Variant(  # of lesson 05's own sizes, on sentences of up to 20 words
-    config=Config(d_model=96, heads=4, d_ff=384, layers=2, position=POSITIONS["sinusoidal"]), lr=5e-3, steps=1000
+_OURS = Variant(  # lesson 05's own sizes
+    config=Config(d_model=96, heads=4, d_ff=384, layers=2, position=POSITIONS["sinusoidal"]), lr=5e-3, steps=700
 )
 RECIPES = {
     "our recipe": _OURS,
@@ -205,29 +209,76 @@ RECIPES = {
 
 
 @experiment
-def recipes(seeds: Sequence[int] = (1, 2, 3)) -> list[dict[str, Any]]:
-    """Lesson 05's recipe and that of Vaswani et al. (2017), on the corpus of lesson 01's stored translators."""
+def recipes(seeds: Sequence[int] = (1, 2, 3), *, longest: int = 12) -> list[dict[str, Any]]:
+    """Lesson 05's recipe and that of Vaswani et al. (2017), whole, on sentences of up to `longest` words."""
     corpus = data.load("english-french")
-    task = Task.of(corpus, corpus["train"])
+    task, pairs = Task.of(corpus, corpus["train"]), filter_by_length(corpus["train"], 3, longest)
+    held_out = filter_by_length(corpus["test"], 3, longest)[:300]
     rows = []
     for seed, (name, variant) in product(seeds, RECIPES.items()):
-        model, _ = trained(variant, task, corpus["train"], seed=seed)
-        rows.append(
-            {
-                "recipe": name,
-                "seed": seed,
-                "parameters": parameters(model),
-                "by_length": [[*length, round(q.bleu, 2)] for length, q in by_length(model, task, 150).items()],
-                "test": round(quality(model, corpus["test"][:600], task).bleu, 2),
-            }
-        )
+        model, _ = trained(variant, task, pairs, seed=seed)
+        bleu = round(quality(model, held_out, task).bleu, 2)
+        rows.append({"recipe": name, "seed": seed, "parameters": parameters(model), "test": bleu})
     return rows
 
 
-def compared(ours: DataFrame, recurrent: DataFrame) -> DataFrame:
-    """Parameters and BLEU of both recipes and of lesson 01's translator with attention: means, and ranges of runs."""
-    import pandas as pd
+# ---- stored: against a recurrent translator with attention --------------------------------------------------------
 
-    known = recurrent[recurrent["decoder"] == "attention"].assign(recipe="recurrent, lesson 01")
-    table = pd.concat([known, ours], ignore_index=True)[["recipe", "parameters", "test"]]
-    return ranges(table.rename(columns={"test": "test BLEU"}), "recipe", {"parameters": 0, "test BLEU": 1})
+LESSON = Variant(  # larger than lesson 05's own; lesson 06 decodes with it
+    config=Config(d_model=128, heads=8, d_ff=512, layers=2, position=POSITIONS["rotary"]),
+    lr=4e-3,
+    warmup=200,
+    steps=1000,
+)
+RIVALS = {
+    "Transformer": LESSON,
+    "Transformer of equal size": replace(LESSON, config=replace(LESSON.config, d_model=160, d_ff=640), steps=2200),
+}
+
+
+@experiment
+def against_recurrence(seeds: Sequence[int] = (1, 2), *, recurrent_steps: int = 1500) -> list[dict[str, Any]]:
+    """The recurrent translator with attention, then `RIVALS`, on the same corpus: validation BLEU against seconds.
+
+    Each with the recipe of its lesson. Seconds matter: run it on an idle machine.
+    """
+    corpus = data.load("english-french")
+    task, pairs = Task.of(corpus, corpus["train"]), corpus["train"]
+
+    def evaluate(model: nn.Module) -> dict[str, float]:
+        return {"bleu": quality(model, corpus["valid"][:200], task).bleu}
+
+    recurrent = partial(translators.trained, BahdanauDecoder, width=192, steps=recurrent_steps, dropout=0.2)
+    rows = []
+    model: nn.Module
+    for seed in seeds:
+        model, history = recurrent(seed, task, pairs, evaluate=evaluate)
+        rows.append({"model": "recurrent", "seed": seed, **_raced(model, history, task)})
+        for name, variant in RIVALS.items():
+            model, history = trained(variant, task, pairs, seed=seed, evaluate=evaluate)
+            rows.append({"model": name, "seed": seed, **_raced(model, history, task)})
+    return rows
+
+
+def _raced(model: nn.Module, history: training.History, task: Task) -> dict[str, Any]:
+    """Curve and final quality, over the whole test set and by length."""
+    return {
+        "parameters": parameters(model),
+        "curve": [{key: round(value, 3) for key, value in point.items()} for point in history.evaluations],
+        "by_length": [[*length, round(q.bleu, 2)] for length, q in by_length(model, task, 250).items()],
+        "test": round(quality(model, task.corpus["test"], task).bleu, 2),
+        "template": round(quality(model, task.corpus["template"], task).bleu, 2),
+    }
+
+
+def time_to_match(frame: DataFrame, rival: str = "Transformer") -> list[float]:
+    """For each seed: seconds until the rival has the recurrent translator's last validation BLEU, ÷ its seconds.
+
+    Infinite where the rival never has it.
+    """
+    shares = []
+    for _, runs in unnest(frame, "curve").groupby("seed"):
+        recurrent, other = (runs[runs["model"] == name] for name in ("recurrent", rival))
+        reached = other["seconds"][other["bleu"] >= recurrent["bleu"].iloc[-1]]
+        shares.append(min(reached, default=math.inf) / recurrent["seconds"].iloc[-1])
+    return shares

@@ -1,4 +1,4 @@
-"""What residual connections and norms do in a deep stack: a small task, every variant with the same learning rates."""
+"""What norms do in a deep stack, and where they stand: a small task, every variant with the same learning rates."""
 
 from __future__ import annotations
 
@@ -30,24 +30,11 @@ DIVERGED = 10.0  # nats per symbol: stands for every larger loss, infinite ones 
 # ---- variants ----------------------------------------------------------------------------------------------------
 
 
-class Bare(nn.Module):
-    """A branch of a block without its residual connection: what comes in is replaced by what the branch computes."""
-
-    def __init__(self, residual: PreNorm):
-        super().__init__()
-        self.norm, self.branch = residual.norm, residual.branch
-
-    def forward(self, x: Float[Tensor, "batch time d_model"], **context: object) -> Float[Tensor, "batch time d_model"]:
-        """branch(norm(x))."""
-        return self.branch(self.norm(x), **context)
-
-
 @dataclass(frozen=True, kw_only=True)
 class Variant:
     """A stack of blocks, and whether its learning rate warms up."""
 
     config: Config = DEEP
-    residuals: bool = True
     norms: bool = True
     xavier: bool = True  # else PyTorch's initialization, whose matrices are smaller
     warmup: int = 1  # steps until the learning rate is reached
@@ -57,12 +44,10 @@ class Variant:
         model = BidirectionalModel(SYMBOLS, self.config)
         if self.xavier:
             xavier(model)
-        for block in model.stack.blocks:
-            for name in ("mixer", "feed_forward"):
-                part = getattr(block, name)
-                part.norm = part.norm if self.norms else nn.Identity()
-                setattr(block, name, part if self.residuals else Bare(part))
-        model.stack.norm = model.stack.norm if self.norms else nn.Identity()  # type: ignore[assignment]
+        if not self.norms:
+            branches = [part for block in model.stack.blocks for part in (block.mixer, block.feed_forward)]
+            for part in (model.stack, *branches):
+                part.norm = nn.Identity()  # type: ignore[assignment]
         return model.to(runtime.device())
 
     def trained(self, *, lr: float, steps: int, seed: int) -> list[float]:
@@ -119,7 +104,7 @@ def norms(seeds: Sequence[int] = (1, 2, 3), *, steps: int = 200) -> list[dict[st
 # ---- before training ---------------------------------------------------------------------------------------------
 
 
-def _causal(layers: int, residual: type[PreNorm], *, symbols: int = 100) -> tuple[LanguageModel, Int[Tensor, "r t"]]:
+def untrained(layers: int, residual: type[PreNorm], *, symbols: int = 100) -> tuple[LanguageModel, Int[Tensor, "r t"]]:
     """An untrained language model with Xavier's weights, as in Xiong et al. (2020), and random text."""
     config = Config(d_model=64, heads=4, d_ff=256, layers=layers, position=DEEP.position, residual=residual)
     model = LanguageModel(symbols, config).to(runtime.device())
@@ -130,7 +115,7 @@ def _causal(layers: int, residual: type[PreNorm], *, symbols: int = 100) -> tupl
 def gradient_by_layer(layers: int, residual: type[PreNorm], *, seed: int = 1) -> list[float]:
     """Norm of the gradient of each block's second feed-forward matrix (Xiong et al., 2020, Figure 3)."""
     runtime.seed(seed)
-    model, ids = _causal(layers, residual)
+    model, ids = untrained(layers, residual)
     F.cross_entropy(model(ids[:, :-1]).flatten(0, 1), ids[:, 1:].flatten()).backward()
     return [float(block.feed_forward.branch.down.weight.grad.norm()) for block in model.stack.blocks]
 
@@ -141,7 +126,7 @@ def change_by_step(layers: int, residual: type[PreNorm], *, lr: float = 1e-4, se
     The step has the same size for every weight, whatever the gradients are. The embedding stays as it is.
     """
     runtime.seed(seed)
-    model, ids = _causal(layers, residual)
+    model, ids = untrained(layers, residual)
     other = torch.randint_like(ids, int(ids.max()) + 1)
     optimizer = torch.optim.Adam(model.stack.parameters(), lr)
     F.cross_entropy(model(ids[:, :-1]).flatten(0, 1), ids[:, 1:].flatten()).backward()
