@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
 
 import pandas as pd
 import pytest
 import torch
+from matplotlib.figure import Figure
 from torch import nn
 from torch.nn import functional as F
 
 from tfbook import data, runtime, training
 from tfbook.attention import POSITIONS
 from tfbook.course.experiments import transformer as study
+from tfbook.course.experiments import transformer_drawn as drawn
 from tfbook.course.experiments import transformer_inside as inside
 from tfbook.course.experiments import transformer_stacks as stacks
 from tfbook.course.experiments import translators
@@ -98,7 +101,7 @@ def few(corpus: Translations, monkeypatch: pytest.MonkeyPatch) -> None:
     """The corpus of a few sentences in the place of the real ones, and runs of a few steps."""
     monkeypatch.setattr(data, "load", lambda name: corpus)
     monkeypatch.setattr(study, "SMALL", TINY)
-    for table in ("PARTS", "REGULARIZERS", "RECIPES"):
+    for table in ("PARTS", "REGULARIZERS", "RECIPES", "RIVALS"):
         short = {
             name: replace(v, config=replace(v.config, **vars(_small(v)))) for name, v in getattr(study, table).items()
         }
@@ -121,7 +124,7 @@ def test_comparisons_have_a_row_for_each_variant_and_seed() -> None:
 
 @pytest.mark.usefixtures("few")
 def test_recipes_have_a_row_for_each_recipe_and_seed() -> None:
-    found = study.recipes((1, 2))
+    found = study.recipes((1, 2), longest=4)
     assert [(row["seed"], row["recipe"]) for row in found] == [
         (seed, name) for seed in (1, 2) for name in study.RECIPES
     ]
@@ -139,13 +142,51 @@ def test_the_recipe_of_2017_follows_its_formula() -> None:
     assert (variant.tied, variant.xavier, recipe.betas) == (True, True, (0.9, 0.98))
 
 
-def test_a_comparison_holds_both_recipes_and_the_recurrent_translator() -> None:
-    ours = pd.DataFrame([{"recipe": "ours", "parameters": 5, "test": bleu} for bleu in (90.0, 92.0)])
-    recurrent = pd.DataFrame(
-        [{"decoder": name, "parameters": 7, "test": 80.0} for name in ("attention", "fixed context")]
-    )
-    found = study.compared(ours, recurrent)
-    assert found["test BLEU"].to_dict() == {"recurrent, lesson 01": "80.0", "ours": "91.0 (90.0–92.0)"}
+@pytest.mark.usefixtures("few")
+def test_the_race_trains_the_recurrent_translator_and_the_rivals() -> None:
+    found = study.against_recurrence((1,), recurrent_steps=2)
+    assert [row["model"] for row in found] == ["recurrent", "Transformer", "Transformer of equal size"]
+    assert all(row["curve"][-1]["seconds"] > 0 and row["parameters"] > 0 for row in found)
+
+
+def test_the_rival_of_equal_size_is_of_equal_size() -> None:
+    """Within two in a hundred of the stored recurrent translator, on the corpus of both."""
+    corpus = data.load("english-french")
+    built = study.RIVALS["Transformer of equal size"].build(Task.of(corpus, corpus["train"]))
+    assert abs(study.parameters(built) / 1_702_876 - 1) < 0.02
+
+
+# ---- reading rows ------------------------------------------------------------------------------------------------
+
+
+def _run(model: str, seed: int, bleu: list[float], pace: float) -> dict[str, Any]:
+    curve = [{"step": 10 * i, "seconds": pace * i, "bleu": b} for i, b in enumerate(bleu, start=1)]
+    return {"model": model, "seed": seed, "curve": curve, "test": bleu[-1]}
+
+
+RACE = [
+    _run("recurrent", 1, [20.0, 60.0, 80.0], pace=10.0),
+    _run("Transformer", 1, [50.0, 80.0, 90.0], pace=5.0),
+    _run("recurrent", 2, [20.0, 60.0, 95.0], pace=10.0),
+    _run("Transformer", 2, [50.0, 80.0, 90.0], pace=5.0),
+]
+
+
+def test_time_to_match_is_a_share_of_the_recurrent_time() -> None:
+    """Seed 1: 80 BLEU after 10 of 30 seconds. Seed 2: never."""
+    assert study.time_to_match(pd.DataFrame(RACE)) == [pytest.approx(1 / 3), math.inf]
+
+
+def test_claims_against_lesson_01_take_the_worse_run() -> None:
+    """The Transformer leads by 2 and 4 up to 20 words, and falls behind by 10 and 20 beyond."""
+    lengths = ((3, 8), (9, 14), (15, 20), (21, 30))
+    bleu = {("recurrent", 1): (80, 80, 80, 60), ("Transformer", 1): (84, 84, 82, 50)}
+    bleu |= {("recurrent", 2): (80, 80, 80, 60), ("Transformer", 2): (84, 84, 84, 40)}
+    rows = [
+        row | {"by_length": [[*length, b] for length, b in zip(lengths, bleu[row["model"], row["seed"]], strict=True)]}
+        for row in RACE
+    ]
+    assert study.against_lesson_01(pd.DataFrame(rows)) == {7: math.inf, 8: 2, 9: 10}
 
 
 # ---- deep stacks -------------------------------------------------------------------------------------------------
@@ -182,6 +223,39 @@ def test_a_run_that_becomes_infinite_ends(monkeypatch: pytest.MonkeyPatch) -> No
     assert len(stacks.Variant(config=SHALLOW).trained(lr=1.0, steps=5, seed=1)) == 1
     monkeypatch.setattr(stacks, "VARIANTS", {"one": stacks.Variant(config=SHALLOW)})
     assert {row["last"] for row in stacks.norms((1,), steps=3)} == {stacks.DIVERGED}
+
+
+def test_what_is_learned_is_read_from_the_right_rows() -> None:
+    """Pre-norm: the worst run at the best rate. Post-norm: the best run at any rate."""
+    found = {"pre-norm": {1e-3: (0.1, 2.0), 1e-2: (0.3, 0.4)}, "post-norm": {1e-3: (2.0, 1.5), 1e-2: (2.2, 1.8)}}
+    rows = [
+        {"variant": variant, "lr": lr, "seed": seed, "last": last}
+        for variant, rates in found.items()
+        for lr, losses in rates.items()
+        for seed, last in enumerate(losses)
+    ]
+    assert stacks.learned(pd.DataFrame(rows)) == {3: 0.4, 4: 1.5}
+
+
+def test_a_word_is_read_and_written_letter_by_letter() -> None:
+    model = nn.Module()
+    model.forward = lambda letters: F.one_hot(letters.flip(1), 27).float()
+    assert stacks.backwards(model, "abc") == "cba"
+    for wrong in ("a word that is too long", "Abc"):
+        with pytest.raises(ValueError, match="at most 12 letters from a to z"):
+            stacks.backwards(model, wrong)
+
+
+def test_adding_keeps_what_differs_between_positions() -> None:
+    """A layer that says the same at every position: alone nothing differs any more, added something does."""
+    found = stacks.spreads(lambda: nn.Sequential(nn.Linear(8, 8), Mean()), 2, 8, positions=4)
+    assert found["attention alone"][1:] == pytest.approx([0, 0], abs=1e-6)
+    assert min(found["with residuals"]) > 0.1
+
+
+class Mean(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x.mean(dim=1, keepdim=True).expand_as(x)
 
 
 def test_norms_have_a_row_for_each_variant_rate_and_seed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -272,3 +346,57 @@ def test_each_head_has_its_alignment_error(task: Task, model: Transformer, monke
     weights = torch.tensor([[[[0.1, 0.9]], [[0.8, 0.2]]]])  # (layer, head, target, source)
     monkeypatch.setattr(inside, "cross_maps", lambda model, pairs, task: [weights])
     assert inside.head_errors(model, [pair], task).tolist() == [[0.0, 1.0]]
+
+
+def test_the_best_head_has_the_lowest_error(task: Task, monkeypatch: pytest.MonkeyPatch) -> None:
+    pairs = task.corpus["test"]
+    model = replace(SHORT, config=replace(TINY, layers=2)).build(task)
+    monkeypatch.setattr(inside, "head_errors", lambda *given: torch.tensor([[0.4, 0.3], [0.2, 0.5]]))
+    monkeypatch.setattr(inside, "crossing", lambda pairs: pairs[0])
+    found = inside.best_head(model, pairs, task)
+    assert found.place == (1, 0)
+    assert found.errors == pytest.approx([0.4, 0.3, 0.2, 0.5])
+    torch.testing.assert_close(found.weights, inside.cross_maps(model, pairs[:1], task)[0][1, 0])
+
+
+# ---- pictures ----------------------------------------------------------------------------------------------------
+
+SOURCE, TARGET = ["the", "cat", "<eos>"], ["le", "chat", "<eos>"]
+RUNS = pd.DataFrame(
+    {"variant": name, "lr": lr, "seed": 1, "last": 1.0, "first": 2.0} for name in stacks.VARIANTS for lr in stacks.RATES
+)
+LENGTHS = pd.DataFrame([{"model": "recurrent", "seed": seed, "by_length": [[3, 8, 90.0]]} for seed in (1, 2)])
+PICTURES: dict[str, Callable[[], tuple[Figure, str]]] = {
+    "residual stream": drawn.draw_residual,
+    "blocks": drawn.draw_blocks,
+    "the whole machine": lambda: drawn.draw_transformer(SOURCE, TARGET),
+    "masks": lambda: drawn.draw_masks(SOURCE, TARGET, *[torch.ones(3, 3).tril().bool()] * 3),
+    "spreads": lambda: drawn.draw_spreads({"attention alone": [1.0, 0.1]}),
+    "spelling": lambda: drawn.draw_spelling({"attention alone": [3.0, 1.0]}),
+    "training": lambda: drawn.draw_training([3.0, 1.0]),
+    "alignment": lambda: drawn.draw_alignment(torch.eye(3), Pair(tuple(SOURCE), tuple(TARGET)), (0, 1)),
+    "norms": lambda: drawn.draw_norms(RUNS),
+    "sweep": lambda: drawn.draw_sweep(RUNS),
+    "first step": lambda: drawn.draw_first_step({"pre-norm": [1.0, 2.0]}, (2, 4), {"pre-norm": [0.1, 0.2]}),
+    "lengths": lambda: drawn.draw_lengths(LENGTHS),
+    "activations": drawn.draw_activations,
+    "published": drawn.draw_published,
+}
+
+
+@pytest.mark.parametrize("name", PICTURES)
+def test_every_picture_is_drawn_and_described(name: str) -> None:
+    figure, alt = PICTURES[name]()
+    figure.canvas.draw()
+    assert len(alt.split()) > 10
+    assert alt.endswith(".")
+
+
+def test_the_machine_is_complete() -> None:
+    """Seven norms, three attentions, two feed-forward layers, masks, and targets that are shifted by one."""
+    figure, _ = drawn.draw_transformer(SOURCE, TARGET)
+    texts = [text.get_text() for text in figure.axes[0].texts]
+    expected = {"norm": 7, "self-attention": 2, "cross-attention": 1, "feed-forward": 2, "causal": 1, "padding": 2}
+    assert {name: texts.count(name) for name in expected} == expected
+    assert [texts.count(letter) for letter in "QKV"] == [3, 3, 3]
+    assert (texts.count("<bos>"), texts.count("chat")) == (1, 3)

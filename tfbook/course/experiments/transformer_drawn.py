@@ -11,7 +11,7 @@ from torch import Tensor
 
 from tfbook import plot
 from tfbook.course.experiments.summaries import bands, unnest
-from tfbook.course.experiments.transformer_stacks import KNOWING_NOTHING, RATES
+from tfbook.course.experiments.transformer_stacks import KNOWING_NOTHING, NOT_WHERE, RATES
 from tfbook.plot import Schematic
 from tfbook.plot.house import COLORS, FAINT, ROLES, SOFT
 from tfbook.text.pairs import Pair
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
     from pandas import DataFrame
+
+    Picture = tuple[Figure, str]  # and its alt text
 
     from tfbook.plot.schematic.nodes import Item
 
@@ -64,7 +66,7 @@ def _branch(
 # ---- the residual stream and the block ---------------------------------------------------------------------------
 
 
-def draw_residual() -> Figure:
+def draw_residual() -> Picture:
     """A chain of three layers, and the same layers as branches of a residual stream."""
     picture = Schematic("In a chain every layer replaces; beside a stream it adds", gap=(26, 30))
     rows = {0: "a chain", 1: "a stream"}
@@ -84,10 +86,14 @@ def draw_residual() -> Figure:
         for fork, layer, add in zip(forks, layers, sums, strict=True):
             picture.arrow(fork, layer, sides=("top", "bottom"))
             picture.arrow(layer, add, sides=("right", "top"))
-    return picture.figure()
+    alt = (
+        "Above, a chain: x, layer 1, layer 2, layer 3, output. Below, a stream from x to the output with "
+        "three layers beside it, each of which reads from the stream and adds to it."
+    )
+    return picture.figure(), alt
 
 
-def draw_blocks() -> Figure:
+def draw_blocks() -> Picture:
     """The block of 2017, whose norms lie on the stream, beside a pre-norm block."""
     picture = Schematic("Where the norm stands", gap=(26, 20))
     for left, pre_norm, title in ((0, False, "2017: post-norm"), (3, True, "today: pre-norm")):
@@ -99,13 +105,18 @@ def draw_blocks() -> Figure:
         else:
             _stream(picture, start, attend[2], attend[1], feed[2], feed[1], end)
         picture.frame([attend[0], attend[1], feed[0], feed[1], start, end], title, pad=14)
-    return picture.figure()
+    alt = (
+        "Two blocks, each a stream with self-attention and feed-forward beside it. In the block of 2017 a "
+        "norm stands on the stream behind each plus. In the pre-norm block each norm stands in the branch, in "
+        "front of the layer."
+    )
+    return picture.figure(), alt
 
 
 # ---- the whole machine -------------------------------------------------------------------------------------------
 
 
-def draw_transformer(source: Sequence[str], target: Sequence[str]) -> Figure:
+def draw_transformer(source: Sequence[str], target: Sequence[str]) -> Picture:
     """Encoder and decoder with everything that they need, on a pair of sentences; `target` without `<bos>`."""
     picture = Schematic("The Transformer: branches read the gray stream and add to it", gap=(22, 14))
     words = picture.tokens(source, ((1, 2), 0), label="source: $n$ words", width=CHIP)
@@ -144,7 +155,14 @@ def draw_transformer(source: Sequence[str], target: Sequence[str]) -> Figure:
     decoder = picture.frame([past[1], decide[0], decide[2]], "decoder block", pad=9)
     for frame in (encoder, decoder):
         picture.brace([frame], r"$\times N$")
-    return picture.figure()
+    alt = (
+        "Two residual streams. Left, the encoder: source words, embedding, positions, N blocks of self- "
+        "attention and feed-forward, a norm. Right, the decoder: the target shifted by one, embedding, "
+        "positions, N blocks of causal self-attention, cross-attention and feed-forward, a norm, the "
+        "transposed embedding, softmax, next words. The encoder's output leads into the cross-attention as "
+        "keys and values."
+    )
+    return picture.figure(), alt
 
 
 def _embedding(picture: Schematic, words: Item, left: int, row: int) -> tuple[Item, Item]:
@@ -170,7 +188,9 @@ def _mask(picture: Schematic, allowed: np.ndarray, place: tuple[float, float], n
     return picture.matrix((5, 5), place, "weight", cell=9, allowed=allowed, shape=name)
 
 
-def draw_masks(source: Sequence[str], target: Sequence[str], encoder: Tensor, decoder: Tensor, cross: Tensor) -> Figure:
+def draw_masks(
+    source: Sequence[str], target: Sequence[str], encoder: Tensor, decoder: Tensor, cross: Tensor
+) -> Picture:
     """The masks of the three attentions, each (query, key)."""
     import matplotlib.pyplot as plt
 
@@ -182,13 +202,17 @@ def draw_masks(source: Sequence[str], target: Sequence[str], encoder: Tensor, de
     )
     for axes, (title, mask, queries, keys) in zip(panels, masks, strict=True):
         plot.mask_picture(axes, mask, queries, keys, title=title)
-    return figure
+    alt = (
+        "Three masks of queries and keys. Encoder: every column but the padding. Decoder: on and below the "
+        "diagonal. Cross-attention: every source word but the padding."
+    )
+    return figure, alt
 
 
 # ---- training ----------------------------------------------------------------------------------------------------
 
 
-def draw_spreads(spreads: Mapping[str, Sequence[float]]) -> Figure:
+def draw_spreads(spreads: Mapping[str, Sequence[float]]) -> Picture:
     """How much differs between positions after each layer."""
     import matplotlib.pyplot as plt
 
@@ -201,10 +225,15 @@ def draw_spreads(spreads: Mapping[str, Sequence[float]]) -> Figure:
         x="layers",
         y="spread between positions",
     )
-    return figure
+    alt = (
+        "Spread between twelve vectors against the number of untrained layers, on a logarithmic axis. With "
+        "attention alone it falls from 1 to rounding error within a few layers; where the input is added to "
+        "each layer's output, it stays close to 1."
+    )
+    return figure, alt
 
 
-def draw_spelling(losses: Mapping[str, Sequence[float]]) -> Figure:
+def draw_spelling(losses: Mapping[str, Sequence[float]]) -> Picture:
     """Losses of stacks that learn to spell backwards."""
     import matplotlib.pyplot as plt
 
@@ -218,10 +247,14 @@ def draw_spelling(losses: Mapping[str, Sequence[float]]) -> Figure:
         y="loss (nats per letter)",
     )
     axes.set_ylim(bottom=0)
-    return figure
+    alt = (
+        "Training loss of two stacks of six attention layers. With attention alone it stays near 3.3, the "
+        "loss of knowing nothing. With residual connections it falls to nearly 0."
+    )
+    return figure, alt
 
 
-def draw_training(losses: Sequence[float]) -> Figure:
+def draw_training(losses: Sequence[float]) -> Picture:
     """The loss of the translator."""
     import matplotlib.pyplot as plt
 
@@ -231,10 +264,13 @@ def draw_training(losses: Sequence[float]) -> Figure:
     title = "Slow at first, then fast"
     plot.lines(axes, {"": (range(len(smooth)), smooth)}, title=title, x="training step", y="loss (nats per word)")
     axes.set_yticks((0.1, 0.3, 1, 3), ("0.1", "0.3", "1", "3"))
-    return figure
+    alt = (
+        "Training loss against steps, on a logarithmic axis: it falls from above 6 nats per word to less than a tenth."
+    )
+    return figure, alt
 
 
-def draw_alignment(weights: Tensor, pair: Pair, place: tuple[int, int]) -> Figure:
+def draw_alignment(weights: Tensor, pair: Pair, place: tuple[int, int]) -> Picture:
     """Weights (target, source) of one head, a row for each word that is written, with the gold links."""
     import matplotlib.pyplot as plt
 
@@ -243,34 +279,43 @@ def draw_alignment(weights: Tensor, pair: Pair, place: tuple[int, int]) -> Figur
     title = f"A head that aligns: layer {layer + 1}, head {head + 1}"
     plot.attention_map(axes, weights, pair.source, pair.target, gold=set(pair.sure), title=title)
     axes.set_ylabel("word that is written")
-    return figure
+    alt = (
+        "Weights of one head of cross-attention: a row for each French word that is written, a column for "
+        "each English word. Rings mark gold alignments."
+    )
+    return figure, alt
 
 
 # ---- norms -------------------------------------------------------------------------------------------------------
 
 
+TOP = 3.0  # nats: where runs are drawn whose loss is larger
+
+
 def _sweep(axes: Axes, runs: DataFrame, variant: str, title: str, color: str) -> None:
-    """The last loss of each run of a variant, and the mean at each learning rate."""
+    """The last loss of each run of a variant; a cross at the top for one that exploded."""
     rows = runs[runs["variant"] == variant]
-    means = rows.groupby("lr")["last"].mean()
-    axes.axhline(KNOWING_NOTHING, color=SOFT, linestyle="--", linewidth=1.2)
-    axes.plot(rows["lr"], rows["last"], color=color, linestyle="none", marker="o", alpha=0.6)
-    axes.plot(means.index, means, color=color, marker="none")
-    axes.set(xscale="log", ylim=(-0.15, 3.2), title=title)
+    for level in (KNOWING_NOTHING, NOT_WHERE):
+        axes.axhline(level, color=SOFT, linestyle="--", linewidth=1.1)
+    for marker, chosen in (("o", rows[rows["last"] < TOP]), ("x", rows[rows["last"] >= TOP])):
+        heights = chosen["last"].clip(upper=TOP)
+        axes.plot(chosen["lr"], heights, color=color, linestyle="none", marker=marker, markersize=8, alpha=0.75)
+    axes.set(xscale="log", ylim=(-0.15, TOP + 0.2), xlim=(7e-4, 4.3e-2), title=title)
     axes.set_xticks(RATES, [f"{rate:g}" for rate in RATES], rotation=45)
     axes.minorticks_off()
 
 
-def draw_norms(runs: DataFrame) -> Figure:
+def draw_norms(runs: DataFrame) -> Picture:
     """Stacks with layer norm and without, from the same small weights, at each learning rate."""
-    return _panels(
-        runs,
-        {"pre-norm, small weights": "with layer norm", "no norms, small weights": "without"},
-        "Layer norm opens up larger learning rates",
+    names = {"pre-norm, small weights": "with layer norm", "no norms, small weights": "without"}
+    alt = (
+        "Final loss against learning rate, a dot for each run. With layer norm and without, losses are near 0 at 0.003 "
+        "and 0.01. At 0.03 the three runs without layer norm explode; with it they stay finite, and one of them learns."
     )
+    return _panels(runs, names, "Without layer norm the largest learning rate explodes"), alt
 
 
-def draw_sweep(runs: DataFrame) -> Figure:
+def draw_sweep(runs: DataFrame) -> Picture:
     """Pre- and post-norm, with and without warm-up, and post-norm with small weights."""
     names = {
         "pre-norm": "pre-norm",
@@ -279,25 +324,33 @@ def draw_sweep(runs: DataFrame) -> Figure:
         "post-norm, warm-up": "post-norm,\nwarm-up",
         "post-norm, small weights": "post-norm,\nsmall weights",
     }
-    return _panels(runs, names, "Pre-norm trains at more learning rates")
+    alt = (
+        "Final loss against learning rate in five panels, a dot for each run. Pre-norm, with and without warm-up, "
+        "reaches losses near 0 at three of the four rates. Post-norm stays above 1.6 at every rate: with warm-up, near "
+        "1.7 at three rates; without, near 1.7 at two rates and at 2.3 at the others; small weights change little."
+    )
+    return _panels(runs, names, "In 200 steps six pre-norm blocks learn, and six post-norm blocks do not"), alt
 
 
 def _panels(runs: DataFrame, names: Mapping[str, str], title: str) -> Figure:
+    """A panel for each variant, by its name in `runs`, with its title."""
     import matplotlib.pyplot as plt
 
-    figure, panels = plt.subplots(1, len(names), figsize=(2.5 * len(names) + 1, 3.6), sharey=True, squeeze=False)
+    size = (2.1 * len(names) + 2.2, 4.0)
+    figure, panels = plt.subplots(1, len(names), figsize=size, sharey=True, squeeze=False, layout="constrained")
     for axes, (variant, name) in zip(panels[0], names.items(), strict=True):
         _sweep(axes, runs, variant, name, COLORS["post" in variant or "no norms" in variant])
     panels[0, 0].set_ylabel("final loss (nats per symbol)")
-    panels[0, 0].text(RATES[0], KNOWING_NOTHING + 0.08, "knowing nothing", fontsize=9, color=SOFT)
+    for level, text in ((KNOWING_NOTHING, "knows nothing"), (NOT_WHERE, "knows what,\nnot where")):
+        panels[0, -1].text(4.8e-2, level, text, fontsize=9.5, color=SOFT, va="center", clip_on=False)
     figure.supxlabel("learning rate", fontsize=11)
-    figure.suptitle(title)
+    figure.suptitle(title, fontsize=12.5, fontweight="bold")
     return figure
 
 
 def draw_first_step(
     gradients: Mapping[str, Sequence[float]], depths: Sequence[int], moved: Mapping[str, Sequence[float]]
-) -> Figure:
+) -> Picture:
     """Gradients by block before training, and how far one step of Adam moves the output, against depth."""
     import matplotlib.pyplot as plt
 
@@ -319,32 +372,26 @@ def draw_first_step(
     right.set_xticks(depths)
     for axes in (left, right):
         axes.set_ylim(bottom=0)
-    return figure
+    alt = (
+        "Left: gradient norm by block in untrained models of twelve blocks; post-norm's gradients near the "
+        "output are several times as large as pre-norm's. Right: relative change of the output after Adam's "
+        "first step against depth; it grows with depth for both, much faster for post-norm."
+    )
+    return figure, alt
 
 
 # ---- against lesson 01 -------------------------------------------------------------------------------------------
 
 
-def lengths(ours: DataFrame, recurrent: DataFrame) -> DataFrame:
-    """BLEU of each run by source length, of lesson 01's translator with attention and of both recipes."""
-    import pandas as pd
-
-    tables = []
-    for frame, name in ((recurrent.assign(recipe="recurrent"), "recurrent"), (ours, "")):
-        points = unnest(frame, "by_length", ["from", "to", "bleu", "exact"] if name else ["from", "to", "bleu"])
-        tables.append(points[["recipe", "seed", "from", "to", "bleu"]])
-    found = pd.concat(tables, ignore_index=True)
-    return found.assign(words=(found["from"] + found["to"]) / 2)
-
-
-def draw_lengths(by_length: DataFrame) -> Figure:
-    """BLEU against source length: mean and range over the runs."""
+def draw_lengths(race: DataFrame) -> Picture:
+    """BLEU against source length for each model of the stored comparison: mean and range over the runs."""
     import matplotlib.pyplot as plt
 
+    points = unnest(race, "by_length", ["from", "to", "bleu"])
     figure, axes = plt.subplots(figsize=(7.5, 4))
     plot.lines(
         axes,
-        bands(by_length, "recipe", "words", "bleu"),
+        bands(points.assign(words=(points["from"] + points["to"]) / 2), "model", "words", "bleu"),
         title="Better within the trained lengths, worse beyond them",
         x="words in the source",
         y="BLEU",
@@ -352,13 +399,17 @@ def draw_lengths(by_length: DataFrame) -> Figure:
     axes.axvspan(20.5, 50, color=FAINT, zorder=0)
     axes.text(21, 3, "longer than any training sentence", fontsize=9.5)
     axes.set_ylim(0, 104)
-    return figure
+    alt = (
+        "BLEU against source length. Up to 20 words, the longest in training, both Transformers are above the "
+        "recurrent translator. Beyond, all three fall, and the Transformers fall faster."
+    )
+    return figure, alt
 
 
 # ---- further -----------------------------------------------------------------------------------------------------
 
 
-def draw_activations() -> Figure:
+def draw_activations() -> Picture:
     """ReLU and GELU, and their derivatives."""
     import matplotlib.pyplot as plt
     import torch
@@ -372,7 +423,11 @@ def draw_activations() -> Figure:
     for axes, (table, title, label) in zip(panels, shown, strict=True):
         series = {name: (x.tolist(), y.tolist()) for name, y in table.items()}
         plot.lines(axes, series, title=title, x="input", y=label)
-    return figure
+    alt = (
+        "Left: ReLU and GELU, which agree far from zero; GELU dips slightly below zero. Right: the derivative "
+        "of ReLU jumps from 0 to 1, that of GELU rises smoothly and overshoots a little."
+    )
+    return figure, alt
 
 
 PUBLISHED = {  # Vaswani et al. (2017), Table 2: BLEU on newstest2014, and training cost in floating-point operations
@@ -400,7 +455,7 @@ PUBLISHED = {  # Vaswani et al. (2017), Table 2: BLEU on newstest2014, and train
 LABELED_LEFT = ("MoE", "ConvS2S, ensemble")  # their neighbors stand on the right
 
 
-def draw_published() -> Figure:
+def draw_published() -> Picture:
     """Quality against the cost of training, as published."""
     import matplotlib.pyplot as plt
 
@@ -414,4 +469,9 @@ def draw_published() -> Figure:
             look = {"color": color, "fontsize": 9.5, "ha": "right" if left else "left"}
             axes.annotate(name, (cost, score), (-6 if left else 6, -3), textcoords="offset points", **look)
         axes.set_xlim(2e18, 1.5e22)
-    return figure
+    alt = (
+        "BLEU against training cost on a logarithmic axis. To German the base Transformer is above all "
+        "earlier models at a third of the cheapest one's cost, and the big one is higher still. To French the "
+        "base model is below the others at a thirtieth of their cost."
+    )
+    return figure, alt

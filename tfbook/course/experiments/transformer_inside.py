@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import product
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Float
+from torch import Tensor
 
 from tfbook import runtime
 from tfbook.attention import POSITIONS
@@ -66,3 +68,19 @@ def head_errors(model: Transformer, pairs: Sequence[Pair], task: Task) -> Float[
         for layer, head in product(range(layers), range(heads))
     ]
     return torch.tensor(errors).view(layers, heads)
+
+
+class Head(NamedTuple):
+    """The head of the cross-attentions that aligns best, and its weights for one pair."""
+
+    place: tuple[int, int]  # layer and head, from 0
+    errors: list[float]  # alignment error rates of all heads
+    pair: Pair
+    weights: Float[Tensor, "target source"]
+
+
+def best_head(model: Transformer, pairs: Sequence[Pair], task: Task) -> Head:
+    """The head with the lowest alignment error rate on `pairs`, shown on one in which words change places."""
+    errors, pair = head_errors(model, pairs, task), crossing(pairs)
+    layer, head = divmod(int(errors.argmin()), errors.shape[1])
+    return Head((layer, head), errors.flatten().tolist(), pair, cross_maps(model, [pair], task)[0][layer, head])

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from statistics import fmean
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from jaxtyping import Float, Int
@@ -21,8 +21,12 @@ from tfbook.course.experiments.transformer import xavier
 from tfbook.models.blocks import Config, PostNorm, PreNorm
 from tfbook.models.language_model import BidirectionalModel, LanguageModel
 
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
 SYMBOLS, LENGTH = 10, 8  # rows of eight symbols out of ten, to be read backwards
 KNOWING_NOTHING = math.log(SYMBOLS)  # nats per symbol
+NOT_WHERE = 1.65  # of a model that knows which symbols a row holds, and not where: a mean over random rows
 DEEP = Config(d_model=32, heads=4, d_ff=128, layers=6, position=POSITIONS["sinusoidal"])
 RATES = (1e-3, 3e-3, 1e-2, 3e-2)  # the same for every variant
 DIVERGED = 10.0  # nats per symbol: stands for every larger loss, infinite ones among them
@@ -101,7 +105,47 @@ def norms(seeds: Sequence[int] = (1, 2, 3), *, steps: int = 200) -> list[dict[st
     return rows
 
 
+def learned(runs: DataFrame) -> dict[int, float]:
+    """Claims 3 and 4, without warm-up: the worst run of pre-norm at its best rate, and the best of all of post-norm."""
+    last = runs.set_index(["variant", "lr", "seed"])["last"]
+    return {3: last["pre-norm"].groupby("lr").max().min(), 4: last["post-norm"].min()}
+
+
 # ---- before training ---------------------------------------------------------------------------------------------
+
+
+ALPHABET = " abcdefghijklmnopqrstuvwxyz"
+
+
+def backwards(model: nn.Module, word: str, *, length: int = 12) -> str:
+    """What the model makes of a word: it reads the ids of `length` letters, padded with spaces, and scores letters.
+
+    Raises ValueError for a word that is too long or has other letters than a to z.
+    """
+    if len(word) > length or not set(word) <= set(ALPHABET):
+        raise ValueError(f"word is {word!r}; expected at most {length} letters from a to z")
+    letters = torch.tensor([[ALPHABET.index(letter) for letter in word.ljust(length)]])
+    with torch.no_grad():
+        return "".join(ALPHABET[letter] for letter in model(letters).argmax(dim=-1)[0]).strip()
+
+
+def spreads(make: Callable[[], nn.Module], depth: int, width: int, *, positions: int = 12) -> dict[str, list[float]]:
+    """What differs between positions, ‖X − mean‖ / ‖X‖, before and after each of `depth` untrained layers.
+
+    Once each layer replaces its input, and once the same layers are added to it.
+    """
+    chain = stream = torch.randn(1, positions, width)
+    found = {"attention alone": [_spread(chain)], "with residuals": [_spread(stream)]}
+    with torch.no_grad():
+        for layer in (make() for _ in range(depth)):
+            chain, stream = layer(chain), stream + layer(stream)
+            found["attention alone"].append(_spread(chain))
+            found["with residuals"].append(_spread(stream))
+    return found
+
+
+def _spread(x: Float[Tensor, "1 position width"]) -> float:
+    return float((x - x.mean(dim=1, keepdim=True)).norm() / x.norm())
 
 
 def untrained(layers: int, residual: type[PreNorm], *, symbols: int = 100) -> tuple[LanguageModel, Int[Tensor, "r t"]]:
