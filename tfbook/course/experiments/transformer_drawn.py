@@ -76,8 +76,8 @@ def draw_residual() -> Picture:
         start, end = picture.box("$x$", (1, y), "stream"), picture.box("output", (8, y), "stream")
         layers = [picture.box(f"layer {i + 1}", (2 * i + 2.5 - row * 0.5, y - row), width=80) for i in range(3)]
         if row == 0:
-            for one, other in pairwise([start, *layers, end]):
-                picture.arrow(one, other, role="stream", thickness=STREAM)
+            for before, after in pairwise([start, *layers, end]):
+                picture.arrow(before, after, role="stream", thickness=STREAM)
             continue
         sums = [picture.circle("+", (2 * i + 3, y)) for i in range(3)]
         forks = [picture.point((2 * i + 2, y)) for i in range(3)]

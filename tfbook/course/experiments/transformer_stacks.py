@@ -51,7 +51,7 @@ class Variant:
         if not self.norms:
             branches = [part for block in model.stack.blocks for part in (block.mixer, block.feed_forward)]
             for part in (model.stack, *branches):
-                part.norm = nn.Identity()  # type: ignore[assignment]
+                part.norm = nn.Identity()
         return model.to(runtime.device())
 
     def trained(self, *, lr: float, steps: int, seed: int) -> list[float]:
