@@ -14,14 +14,13 @@ from torch import Tensor
 from tfbook.course.exercises import (
     bahdanau_attention,
     bert_masking,
+    decoding,
     efficient_attention,
-    gpt_pretraining,
     positions,
     scoring_functions,
     self_attention,
     start_here,
     tokenizers,
-    transformer,
     vit_patches,
 )
 from tfbook.course.exercises.engine import Exercise
@@ -284,7 +283,7 @@ MASKED: list[tuple[Exercise, Callable[..., Any]]] = [
 ]
 FALSE_ACCEPTS: list[tuple[Exercise, Callable[..., Any], str]] = [
     (self_attention.mask_from_lengths, mask_of_the_longest, "`size` says how wide"),
-    (transformer.beam_step, as_many_texts_as_beams, "`width` says how many"),
+    (decoding.beam_step, as_many_texts_as_beams, "`width` says how many"),
     (efficient_attention.block_mask, mask_of_whole_blocks, "cut the mask to n × n"),
     (bert_masking.weighted_loss, loss_without_padding, "the weights say what counts"),
     (bert_masking.hide, hide_all_but_three, "`[UNK]`, `[MASK]` can be drawn"),
@@ -301,9 +300,9 @@ FALSE_ACCEPTS: list[tuple[Exercise, Callable[..., Any], str]] = [
     (scoring_functions.attend, attend_to_all, "exp overflows"),
     (start_here.surprise, surprise, "exp(200) overflows"),
     (bert_masking.hidden_loss, hidden_loss, "exp(200) overflows"),
-    (transformer.smoothed_loss, smoothed, "exp(200) overflows"),
+    (decoding.smoothed_loss, smoothed, "exp(200) overflows"),
     *((scoring_functions.soft_lookup, partial(lookup_above, least), "is not 0") for least in (0.01, 1e-4, 1e-8)),
-    (gpt_pretraining.top_p, top_p_by_threshold, "cut by place, not by value"),
+    (decoding.top_p, top_p_by_threshold, "cut by place, not by value"),
     (efficient_attention.causal_linear, linear_with_a_divisor_of_1, "below 1 is raised to 1"),
     (scoring_functions.cosine_score, cosine_with_a_length_of_1, "below 1 are raised to 1"),
     (efficient_attention.merge, merge_by_the_formula, "two machines without keys give NaN"),

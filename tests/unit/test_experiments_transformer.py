@@ -3,26 +3,27 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 import pandas as pd
 import pytest
 import torch
+from matplotlib.figure import Figure
 from torch import nn
 from torch.nn import functional as F
 
 from tfbook import data, runtime, training
 from tfbook.attention import POSITIONS
 from tfbook.course.experiments import transformer as study
+from tfbook.course.experiments import transformer_drawn as drawn
 from tfbook.course.experiments import transformer_inside as inside
+from tfbook.course.experiments import transformer_stacks as stacks
 from tfbook.course.experiments import translators
 from tfbook.course.experiments.transformer import Variant
 from tfbook.course.experiments.translators import Task
 from tfbook.data.translation import Translations
-from tfbook.generation.search import CachedDecoder, UncachedDecoder, greedy_search, mean_penalty, translate
-from tfbook.models.blocks import Config
-from tfbook.models.language_model import LanguageModel
+from tfbook.models.blocks import Config, PostNorm, PreNorm
 from tfbook.models.transformer import Transformer
 from tfbook.text import Pair
 
@@ -86,37 +87,10 @@ def test_a_run_follows_its_variant_and_its_seed(task: Task, monkeypatch: pytest.
 # ---- how good, and how sure --------------------------------------------------------------------------------------
 
 
-def test_text_scores_are_sums_over_the_words_of_each_pair(task: Task, model: Transformer) -> None:
-    pairs = task.corpus["test"]
-    words, totals = study.next_words(model, pairs, task), study.text_scores(model, pairs, task)
-    config = [len(pair.target) + 1 for pair in pairs]  # with <eos>
-    assert len(words.logp) == sum(config)
-    torch.testing.assert_close(torch.stack([part.sum() for part in words.logp.split(config)]), totals)
-    alone = study.text_scores(model, pairs[1:2], task)
-    torch.testing.assert_close(alone, totals[1:2], rtol=0, atol=1e-5)
-
-
 def test_a_word_is_right_where_the_likeliest_one_is_the_true_one(task: Task, model: Transformer) -> None:
     words = study.next_words(model, task.corpus["test"], task)
     assert torch.equal(words.right, torch.isclose(words.confidence.log(), words.logp))
     assert (words.confidence >= words.logp.exp() - 1e-6).all()
-
-
-def test_calibration_error_by_hand() -> None:
-    """Half of the words in the bin from 0.9: they say 0.95 and half are right; a quarter each in two that are exact."""
-    confidence = torch.tensor([0.95, 0.95, 0.95, 0.95, 0.5, 0.5, 1.0, 0.0])
-    right = torch.tensor([True, True, False, False, True, False, True, False])
-    table = study.reliability(confidence, right, bins=10)
-    torch.testing.assert_close(table[5], torch.tensor([0.25, 0.5, 0.5]))
-    torch.testing.assert_close(table[9], torch.tensor([5 / 8, 4.8 / 5, 3 / 5]), msg="confidence 1 is in the last bin")
-    assert float(table[:, 0].sum()) == 1
-    assert study.calibration_error(table) == pytest.approx(5 / 8 * (4.8 / 5 - 3 / 5))
-
-
-def test_empty_bins_count_nothing() -> None:
-    table = study.reliability(torch.tensor([0.65]), torch.tensor([True]))
-    assert not table[[0, 9]].any()
-    assert study.calibration_error(table) == pytest.approx(0.35)
 
 
 # ---- stored comparisons, in small --------------------------------------------------------------------------------
@@ -127,12 +101,11 @@ def few(corpus: Translations, monkeypatch: pytest.MonkeyPatch) -> None:
     """The corpus of a few sentences in the place of the real ones, and runs of a few steps."""
     monkeypatch.setattr(data, "load", lambda name: corpus)
     monkeypatch.setattr(study, "SMALL", TINY)
-    for table in ("PARTS", "REGULARIZERS", "NORMS", "RIVALS"):
+    for table in ("PARTS", "REGULARIZERS", "RECIPES", "RIVALS"):
         short = {
             name: replace(v, config=replace(v.config, **vars(_small(v)))) for name, v in getattr(study, table).items()
         }
         monkeypatch.setattr(study, table, {name: replace(v, steps=20, warmup=2) for name, v in short.items()})
-    monkeypatch.setattr(study, "LESSON", SHORT)
     monkeypatch.setattr(translators, "LENGTHS", ((1, 4),))
 
 
@@ -145,15 +118,28 @@ def test_comparisons_have_a_row_for_each_variant_and_seed() -> None:
     for experiment, table in ((study.parts, study.PARTS), (study.regularizers, study.REGULARIZERS)):
         found = experiment((1, 2), longest=4)
         assert [(row["seed"], row["variant"]) for row in found] == [(seed, name) for seed in (1, 2) for name in table]
-        assert all(0 <= row["calibration error"] <= 1 and row["curve"][-1][0] == 20 for row in found)
+        assert all(row["curve"][-1][0] == 20 for row in found)
         assert all(math.isfinite(row["loss"]) and row["train loss"] > 0 for row in found)
 
 
 @pytest.mark.usefixtures("few")
-def test_norms_keep_a_mean_of_each_ten_updates() -> None:
-    found = study.norms((1,), longest=4)
-    assert [row["variant"] for row in found] == list(study.NORMS)
-    assert all(len(row["curve"]) == 2 for row in found)
+def test_recipes_have_a_row_for_each_recipe_and_seed() -> None:
+    found = study.recipes((1, 2), longest=4)
+    assert [(row["seed"], row["recipe"]) for row in found] == [
+        (seed, name) for seed in (1, 2) for name in study.RECIPES
+    ]
+    assert all(row["parameters"] > 0 and 0 <= row["test"] <= 100 for row in found)
+
+
+def test_the_recipe_of_2017_follows_its_formula() -> None:
+    """d^(−1/2) · min(t^(−1/2), t · warmup^(−3/2)) with 300 steps of warm-up; everything else as in the paper."""
+    variant = study.RECIPES["recipe of 2017"]
+    recipe, d = variant.recipe(), variant.config.d_model
+    for t in (1, 300, 900):
+        rate = recipe.lr * recipe.schedule(t - 1, variant.steps)
+        assert rate == pytest.approx(d**-0.5 * min(t**-0.5, t * 300**-1.5))
+    assert (variant.config.residual, variant.config.dropout, variant.smoothing) == (PostNorm, 0.1, 0.1)
+    assert (variant.tied, variant.xavier, recipe.betas) == (True, True, (0.9, 0.98))
 
 
 @pytest.mark.usefixtures("few")
@@ -168,27 +154,6 @@ def test_the_rival_of_equal_size_is_of_equal_size() -> None:
     corpus = data.load("english-french")
     built = study.RIVALS["Transformer of equal size"].build(Task.of(corpus, corpus["train"]))
     assert abs(study.parameters(built) / 1_702_876 - 1) < 0.02
-
-
-@pytest.mark.usefixtures("few")
-def test_searches_try_every_width_under_every_penalty() -> None:
-    found = study.searches((1,), widths=(1, 2), count=1)
-    assert [(row["penalty"], row["width"]) for row in found] == [(name, w) for name in study.PENALTIES for w in (1, 2)]
-
-
-def test_a_search_of_width_1_finds_what_greedy_finds(task: Task, model: Transformer) -> None:
-    pairs = task.corpus["test"]
-    result = study.searched(model, pairs, task, width=1, penalty=mean_penalty())
-    found = translate(model, pairs, task.source_vocab, task.target_vocab, max_length=80, search=greedy_search)
-    texts = [pair._replace(target=t.words) for pair, t in zip(pairs, found, strict=True)]
-    assert result["log p"] == pytest.approx(float(study.text_scores(model, texts, task).mean()), abs=1e-4)
-    assert result["length"] == sum(len(text.target) for text in texts) / sum(len(pair.target) for pair in pairs)
-    assert result["bleu"] == pytest.approx(study.bleu_of(texts, task))
-
-
-def test_the_references_themselves_have_bleu_100(task: Task) -> None:
-    long_enough = [pair for pair in task.corpus["test"] if len(pair.target) >= 4]
-    assert study.bleu_of(long_enough, task) == pytest.approx(100)
 
 
 # ---- reading rows ------------------------------------------------------------------------------------------------
@@ -212,71 +177,157 @@ def test_time_to_match_is_a_share_of_the_recurrent_time() -> None:
     assert study.time_to_match(pd.DataFrame(RACE)) == [pytest.approx(1 / 3), math.inf]
 
 
-# ---- live --------------------------------------------------------------------------------------------------------
+def test_claims_against_lesson_01_take_the_worse_run() -> None:
+    """The Transformer leads by 2 and 4 up to 20 words, and falls behind by 10 and 20 beyond."""
+    lengths = ((3, 8), (9, 14), (15, 20), (21, 30))
+    bleu = {("recurrent", 1): (80, 80, 80, 60), ("Transformer", 1): (84, 84, 82, 50)}
+    bleu |= {("recurrent", 2): (80, 80, 80, 60), ("Transformer", 2): (84, 84, 84, 40)}
+    rows = [
+        row | {"by_length": [[*length, b] for length, b in zip(lengths, bleu[row["model"], row["seed"]], strict=True)]}
+        for row in RACE
+    ]
+    assert study.against_lesson_01(pd.DataFrame(rows)) == {7: math.inf, 8: 2, 9: 10}
 
 
-@pytest.mark.parametrize("residuals", [True, False])
+# ---- deep stacks -------------------------------------------------------------------------------------------------
+
+SHALLOW = replace(TINY, layers=2, position=POSITIONS["none"])
+
+
 @pytest.mark.parametrize("norms", [True, False])
-def test_what_is_ablated_is_gone(residuals: bool, norms: bool) -> None:
-    """With branches that find nothing, a stack with sums passes its input on and one without says nothing."""
-    model = inside.ablated(5, replace(TINY, layers=2, position=POSITIONS["none"]), residuals=residuals, norms=norms)
+def test_norms_that_are_left_out_are_gone(norms: bool) -> None:
+    """With branches that find nothing, a pre-norm stack passes its input on, through its last norm if it has one."""
+    model = stacks.Variant(config=SHALLOW, norms=norms).build()
     assert any(name.endswith("norm.weight") for name, _ in model.named_parameters()) == norms
     with torch.no_grad():
         for block in model.stack.blocks:
             for part in (block.mixer, block.feed_forward):
                 for linear in (m for m in part.branch.modules() if isinstance(m, nn.Linear)):
                     linear.weight.zero_()
-    ids = torch.arange(5)[None]
-    x = model.embed(ids)
-    expected = (F.layer_norm(x, (8,)) if norms else x) if residuals else torch.zeros_like(x)
-    torch.testing.assert_close(model.stack(x), expected)
+                    linear.bias.zero_()
+    x = model.embed(torch.arange(5)[None])
+    torch.testing.assert_close(model.stack(x), F.layer_norm(x, (8,)) if norms else x)
 
 
-def test_the_task_is_to_say_a_row_backwards() -> None:
+def test_a_stack_warms_up_and_repeats_itself() -> None:
+    """The first step of a warm-up of ten is a tenth as long; the same seed gives the same losses."""
+    cold, warm = stacks.Variant(config=SHALLOW), stacks.Variant(config=SHALLOW, warmup=10)
+    losses = [variant.trained(lr=lr, steps=2, seed=1) for variant, lr in ((cold, 1e-3), (cold, 1e-3), (warm, 1e-2))]
+    assert losses[0] == losses[1]
+    assert losses[2] == pytest.approx(losses[0])
+    assert cold.trained(lr=1e-3, steps=2, seed=2) != losses[0]
+
+
+def test_a_run_that_becomes_infinite_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stacks, "reversal_loss", lambda model, rows: model(rows).sum() * torch.inf)
+    assert len(stacks.Variant(config=SHALLOW).trained(lr=1.0, steps=5, seed=1)) == 1
+    monkeypatch.setattr(stacks, "VARIANTS", {"one": stacks.Variant(config=SHALLOW)})
+    assert {row["last"] for row in stacks.norms((1,), steps=3)} == {stacks.DIVERGED}
+
+
+def test_what_is_learned_is_read_from_the_right_rows() -> None:
+    """Pre-norm: the worst run at the best rate. Post-norm: the best run at any rate."""
+    found = {"pre-norm": {1e-3: (0.1, 2.0), 1e-2: (0.3, 0.4)}, "post-norm": {1e-3: (2.0, 1.5), 1e-2: (2.2, 1.8)}}
+    rows = [
+        {"variant": variant, "lr": lr, "seed": seed, "last": last}
+        for variant, rates in found.items()
+        for lr, losses in rates.items()
+        for seed, last in enumerate(losses)
+    ]
+    assert stacks.learned(pd.DataFrame(rows)) == {3: 0.4, 4: 1.5}
+
+
+def test_a_word_is_read_and_written_letter_by_letter() -> None:
+    model = nn.Module()
+    model.forward = lambda letters: F.one_hot(letters.flip(1), 27).float()
+    assert stacks.backwards(model, "abc") == "cba"
+    for wrong in ("a word that is too long", "Abc"):
+        with pytest.raises(ValueError, match="at most 12 letters from a to z"):
+            stacks.backwards(model, wrong)
+
+
+def test_adding_keeps_what_differs_between_positions() -> None:
+    """A layer that says the same at every position: alone nothing differs any more, added something does."""
+    found = stacks.spreads(lambda: nn.Sequential(nn.Linear(8, 8), Mean()), 2, 8, positions=4)
+    assert found["attention alone"][1:] == pytest.approx([0, 0], abs=1e-6)
+    assert min(found["with residuals"]) > 0.1
+
+
+class Mean(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x.mean(dim=1, keepdim=True).expand_as(x)
+
+
+def test_norms_have_a_row_for_each_variant_rate_and_seed(monkeypatch: pytest.MonkeyPatch) -> None:
+    small = {
+        name: replace(v, config=replace(SHALLOW, residual=v.config.residual)) for name, v in stacks.VARIANTS.items()
+    }
+    monkeypatch.setattr(stacks, "VARIANTS", small)
+    found = stacks.norms((1, 2), steps=3)
+    assert len(found) == 2 * len(small) * len(stacks.RATES)
+    assert all(math.isfinite(row["first"]) and row["last"] > 0 for row in found)
+
+
+def test_the_task_is_to_reverse_a_row() -> None:
     """The same row whenever a step is asked for; a model that is right with certainty has loss 0."""
-    row = inside.reversal(3, rows=2)
-    assert torch.equal(row, inside.reversal(3, rows=2))
-    assert not torch.equal(row, inside.reversal(4, rows=2))
+    row = stacks.reversal(3, rows=2)
+    assert torch.equal(row, stacks.reversal(3, rows=2))
+    assert not torch.equal(row, stacks.reversal(4, rows=2))
     backwards = nn.Module()
     backwards.forward = lambda rows: 50 * F.one_hot(rows.flip(1), 10).float()
-    assert inside.reversal_loss(backwards, row) < 1e-6
+    assert stacks.reversal_loss(backwards, row) < 1e-6
 
 
-def test_gradients_by_layer_are_those_of_the_loss() -> None:
-    """Finite differences of one model's loss with respect to one matrix."""
-    runtime.seed(2)
-    found = inside.gradient_by_layer(replace(TINY, layers=3), symbols=7, rows=2, length=4)
+@pytest.mark.parametrize("residual", [PreNorm, PostNorm])
+def test_gradients_by_layer_are_those_of_the_loss(residual: type[PreNorm]) -> None:
+    """A finite difference along the gradient of one matrix has the gradient's norm as its slope."""
+    found = stacks.gradient_by_layer(3, residual, seed=2)
     assert len(found) == 3
     runtime.seed(2)
-    model = LanguageModel(7, replace(TINY, layers=3))
-    study.xavier(model)
-    model.double()
-    ids = torch.randint(7, (2, 5))
-    matrix = model.stack.blocks[1].feed_forward.branch.down.weight
+    model, ids = stacks.untrained(3, residual)
+    matrix = model.double().stack.blocks[1].feed_forward.branch.down.weight
 
-    def loss() -> float:
-        with torch.no_grad():
-            return float(F.cross_entropy(model(ids[:, :-1]).flatten(0, 1), ids[:, 1:].flatten()))
+    def loss() -> torch.Tensor:
+        return F.cross_entropy(model(ids[:, :-1]).flatten(0, 1), ids[:, 1:].flatten())
 
-    slopes = []
-    for place in range(matrix.numel()):
-        ends = []
-        for move in (1e-5, -2e-5):
-            matrix.data.view(-1)[place] += move
-            ends.append(loss())
-        matrix.data.view(-1)[place] += 1e-5
-        slopes.append((ends[0] - ends[1]) / 2e-5)
-    assert found[1] == pytest.approx(math.hypot(*slopes), rel=1e-3)
+    (gradient,) = torch.autograd.grad(loss(), matrix)
+    with torch.no_grad():
+        before, step = loss(), 1e-4 * gradient / gradient.norm()
+        matrix += step
+        slope = float(loss() - before) / 1e-4
+    assert found[1] == pytest.approx(slope, rel=1e-2)
 
 
-def test_times_have_a_number_for_each_length_and_word(model: Transformer) -> None:
-    steps = inside.step_seconds((2, 3), rows=2, vocabulary=20, rounds=1)
-    assert steps.keys() == {"recurrent", "Transformer"}
-    assert all(len(seconds) == 2 and min(seconds) > 0 for seconds in steps.values())
-    for kind in (CachedDecoder, UncachedDecoder):
-        seconds = inside.token_seconds(model, kind, words=5, rows=2, source=3)
-        assert len(seconds) == 5
-        assert min(seconds) > 0
+def test_a_step_of_no_size_changes_nothing() -> None:
+    """The change grows with the learning rate, in proportion while it is small."""
+    small, large = (stacks.change_by_step(2, PreNorm, lr=lr) for lr in (1e-5, 2e-5))
+    assert stacks.change_by_step(2, PreNorm, lr=0.0) == 0
+    assert large == pytest.approx(2 * small, rel=0.05)
+    means = stacks.change_by_step(2, PreNorm, seed=1), stacks.change_by_step(2, PreNorm, seed=2)
+    assert stacks.mean_change(2, PreNorm, seeds=(1, 2)) == pytest.approx(sum(means) / 2)
+
+
+def test_larger_weights_make_a_larger_first_loss() -> None:
+    """Without norms Xavier's weights begin far above a model that knows nothing; the loss needs no step for that."""
+    first = {xavier: stacks.first_loss(stacks.Variant(norms=False, xavier=xavier)) for xavier in (True, False)}
+    assert first[True] > 2 * first[False] > stacks.KNOWING_NOTHING
+
+
+# ---- live --------------------------------------------------------------------------------------------------------
+
+
+def test_a_crossing_pair_has_neighbors_that_change_places() -> None:
+    straight = Pair(("a",) * 7, ("b",) * 7, frozenset({(0, 0), (1, 1)}), frozenset())
+    swapped = straight._replace(sure=frozenset({(0, 1), (1, 0)}))
+    assert inside.crossing([straight, swapped]) is swapped
+    with pytest.raises(ValueError, match="no pair of about 7 words"):
+        inside.crossing([straight])
+
+
+def test_the_package_model_has_the_parts_of_the_lesson() -> None:
+    model = inside.package_model(7, 9, 8, 2, 16, 1)
+    assert model.decoder.unembed.weight is model.decoder.embed.weight
+    assert isinstance(model.encoder.stack.blocks[0].mixer, PreNorm)
 
 
 def test_cross_maps_are_rows_of_weights_over_each_source(task: Task) -> None:
@@ -295,3 +346,57 @@ def test_each_head_has_its_alignment_error(task: Task, model: Transformer, monke
     weights = torch.tensor([[[[0.1, 0.9]], [[0.8, 0.2]]]])  # (layer, head, target, source)
     monkeypatch.setattr(inside, "cross_maps", lambda model, pairs, task: [weights])
     assert inside.head_errors(model, [pair], task).tolist() == [[0.0, 1.0]]
+
+
+def test_the_best_head_has_the_lowest_error(task: Task, monkeypatch: pytest.MonkeyPatch) -> None:
+    pairs = task.corpus["test"]
+    model = replace(SHORT, config=replace(TINY, layers=2)).build(task)
+    monkeypatch.setattr(inside, "head_errors", lambda *given: torch.tensor([[0.4, 0.3], [0.2, 0.5]]))
+    monkeypatch.setattr(inside, "crossing", lambda pairs: pairs[0])
+    found = inside.best_head(model, pairs, task)
+    assert found.place == (1, 0)
+    assert found.errors == pytest.approx([0.4, 0.3, 0.2, 0.5])
+    torch.testing.assert_close(found.weights, inside.cross_maps(model, pairs[:1], task)[0][1, 0])
+
+
+# ---- pictures ----------------------------------------------------------------------------------------------------
+
+SOURCE, TARGET = ["the", "cat", "<eos>"], ["le", "chat", "<eos>"]
+RUNS = pd.DataFrame(
+    {"variant": name, "lr": lr, "seed": 1, "last": 1.0, "first": 2.0} for name in stacks.VARIANTS for lr in stacks.RATES
+)
+LENGTHS = pd.DataFrame([{"model": "recurrent", "seed": seed, "by_length": [[3, 8, 90.0]]} for seed in (1, 2)])
+PICTURES: dict[str, Callable[[], tuple[Figure, str]]] = {
+    "residual stream": drawn.draw_residual,
+    "blocks": drawn.draw_blocks,
+    "the whole machine": lambda: drawn.draw_transformer(SOURCE, TARGET),
+    "masks": lambda: drawn.draw_masks(SOURCE, TARGET, *[torch.ones(3, 3).tril().bool()] * 3),
+    "spreads": lambda: drawn.draw_spreads({"attention alone": [1.0, 0.1]}),
+    "spelling": lambda: drawn.draw_spelling({"attention alone": [3.0, 1.0]}),
+    "training": lambda: drawn.draw_training([3.0, 1.0]),
+    "alignment": lambda: drawn.draw_alignment(torch.eye(3), Pair(tuple(SOURCE), tuple(TARGET)), (0, 1)),
+    "norms": lambda: drawn.draw_norms(RUNS),
+    "sweep": lambda: drawn.draw_sweep(RUNS),
+    "first step": lambda: drawn.draw_first_step({"pre-norm": [1.0, 2.0]}, (2, 4), {"pre-norm": [0.1, 0.2]}),
+    "lengths": lambda: drawn.draw_lengths(LENGTHS),
+    "activations": drawn.draw_activations,
+    "published": drawn.draw_published,
+}
+
+
+@pytest.mark.parametrize("name", PICTURES)
+def test_every_picture_is_drawn_and_described(name: str) -> None:
+    figure, alt = PICTURES[name]()
+    figure.canvas.draw()
+    assert len(alt.split()) > 10
+    assert alt.endswith(".")
+
+
+def test_the_machine_is_complete() -> None:
+    """Seven norms, three attentions, two feed-forward layers, masks, and targets that are shifted by one."""
+    figure, _ = drawn.draw_transformer(SOURCE, TARGET)
+    texts = [text.get_text() for text in figure.axes[0].texts]
+    expected = {"norm": 7, "self-attention": 2, "cross-attention": 1, "feed-forward": 2, "causal": 1, "padding": 2}
+    assert {name: texts.count(name) for name in expected} == expected
+    assert [texts.count(letter) for letter in "QKV"] == [3, 3, 3]
+    assert (texts.count("<bos>"), texts.count("chat")) == (1, 3)

@@ -68,8 +68,6 @@ DRAWINGS: dict[str, Callable[[Axes], None]] = {
     "lines between tokens": lambda axes: plot.bipartite(axes, HEADS[0], TOKENS, title="One head", focus=2),
     "diagram": lambda axes: plot.seq2seq_diagram(axes, SOURCE, TARGET, attention=False),
     "diagram with attention": lambda axes: plot.seq2seq_diagram(axes, SOURCE, TARGET, attention=True),
-    "diagram of a block": lambda axes: plot.block_diagram(axes, pre_norm=True),
-    "diagram of the Transformer": plot.transformer_diagram,
     "tree of a beam": lambda axes: plot.beam_tree(axes, BEAM, WORDS.__getitem__, title="A beam of two"),
     "rows of tokens": lambda axes: plot.token_rows(axes, ROWS, title="Two ways of cutting"),
     "map of the course": lambda axes: plot.course_map(axes, PARTS, ready=["00"]),
@@ -410,33 +408,6 @@ def test_the_diagram_shows_one_vector_for_all_or_a_line_from_every_state(
         drawn[attention] = len(_arrows(axes, plot.COLORS[1])), texts.count("$c$"), len(_arrows(axes, plot.COLORS[3]))
     assert drawn[True] == (len(source), 0, 0)
     assert drawn[False] == (0, 1, 2 + len(target))
-
-
-@pytest.mark.parametrize("pre_norm", [True, False])
-def test_a_norm_lies_inside_its_branch_or_on_the_stream(axes: Axes, pre_norm: bool) -> None:
-    """The residual stream is at 0; each of the two branches has one norm and one sum."""
-    plot.block_diagram(axes, pre_norm=pre_norm)
-    places = [text.get_position()[0] for text in axes.texts if text.get_text() == "norm"]
-    assert len(places) == 2
-    assert all((place < -0.5) == pre_norm for place in places)
-    texts = [text.get_text() for text in axes.texts]
-    assert [texts.count(name) for name in ("self-attention", "feed-forward", "+")] == [1, 1, 2]
-
-
-def test_the_transformer_has_three_attentions_and_one_memory(axes: Axes) -> None:
-    """Two branches on the left, three on the right; the memory's line ends at the cross-attention's left side."""
-    plot.transformer_diagram(axes, layers=6)
-    axes.figure.canvas.draw()
-    texts = [text.get_text().replace("\n", " ") for text in axes.texts]
-    expected = {"self-attention": 1, "self-attention (causal)": 1, "cross-attention": 1, "feed-forward": 2, "norm": 7}
-    assert {name: texts.count(name) for name in expected} == expected
-    assert texts.count("6 ×") == 2
-    (arrow,) = _arrows(axes, plot.COLORS[1])
-    (cross,) = (text for text in axes.texts if text.get_text() == "cross-attention")
-    points = arrow.get_path().vertices
-    tip = points[points[:, 0].argmax()]
-    assert tip[1] == pytest.approx(cross.get_position()[1])
-    assert points[0, 0] < tip[0] < cross.get_position()[0]
 
 
 # ---- a beam as a tree --------------------------------------------------------------------------------------------

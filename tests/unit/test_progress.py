@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tfbook.course import progress
-from tfbook.course.exercises import start_here, transformer
+from tfbook.course.exercises import decoding, start_here
 from tfbook.course.solved import note, progress_file, solved
 
 
@@ -20,7 +20,7 @@ def test_a_passed_check_is_noted_and_a_failed_one_is_not() -> None:
     """Once, however often it passes."""
     for _ in range(2):
         start_here.softmax.check(start_here.softmax.reference)
-    transformer.beam_step.check(lambda *arguments: 0)
+    decoding.beam_step.check(lambda *arguments: 0)
     assert solved() == {"start_here": ["softmax"]}
 
 

@@ -3,7 +3,7 @@
 from tfbook.plot.attention import attention_map, bipartite, blocked_cells, head_maps, mask_picture
 from tfbook.plot.beam import beam_nodes, beam_tree
 from tfbook.plot.curves import label_ends, lines
-from tfbook.plot.diagrams import block_diagram, course_map, seq2seq_diagram, transformer_diagram
+from tfbook.plot.diagrams import course_map, seq2seq_diagram
 from tfbook.plot.house import COLORS, EDGE, FAINT, INK, MARKERS, show, style
 from tfbook.plot.schematic import Schematic
 from tfbook.plot.tokens import token_rows
@@ -21,7 +21,6 @@ __all__ = [
     "beam_nodes",
     "beam_tree",
     "bipartite",
-    "block_diagram",
     "blocked_cells",
     "course_map",
     "decoding_view",
@@ -35,5 +34,4 @@ __all__ = [
     "show",
     "style",
     "token_rows",
-    "transformer_diagram",
 ]

@@ -1,4 +1,4 @@
-"""Diagrams: the recurrent translator, the Transformer and its block, the map of the course."""
+"""Diagrams: the recurrent translator, the map of the course."""
 
 from __future__ import annotations
 
@@ -60,89 +60,6 @@ def seq2seq_diagram(axes: Axes, source: Sequence[str], target: Sequence[str], *,
             _arrow(axes, (middle, 1.26), (left + t, 1.74), COLORS[3])
     axes.set(xlim=(min(0, left) - 0.7, max(len(source), left + len(target)) - 0.3), ylim=(-0.9, 2.9), aspect="equal")
     axes.axis("off")
-
-
-# ---- the Transformer -------------------------------------------------------------------------------------------------
-
-ATTENTION, FEED_FORWARD = "#dbeafc", "#fde3cf"
-BRANCH = 1.5  # the height of a branch
-
-
-def block_diagram(axes: Axes, *, pre_norm: bool) -> None:
-    """One block: the residual stream with two branches, each norm inside its branch or behind the sum."""
-    _residual_stream(axes, 0, ["self-attention", "feed-forward"], pre_norm=pre_norm, top=2 * BRANCH + 0.5)
-    axes.text(0, -0.65, "$x$", ha="center", va="top", fontsize=12)
-    axes.set(xlim=(-3.1, 0.9), ylim=(-1.0, 2 * BRANCH + 0.6), aspect="equal")
-    axes.axis("off")
-
-
-def transformer_diagram(axes: Axes, *, layers: int = 2) -> None:
-    """Encoder on the left, decoder on the right, pre-norm; every cross-attention reads the encoder's output."""
-    enc, dec, up = 0.0, 4.6, 3 * BRANCH
-    for x, branches, words in (
-        (enc, ["self-attention", "feed-forward"], "source words"),
-        (dec, ["self-attention\n(causal)", "cross-attention", "feed-forward"], "target words so far"),
-    ):
-        height = BRANCH * len(branches)
-        _frame(axes, x, height, f"{layers} ×")
-        _residual_stream(axes, x, branches, pre_norm=True, top=height + 0.75)
-        _box(axes, x, -0.85, "embedding", "#e9e9e9", width=1.5)
-        _arrow(axes, (x, -1.55), (x, -1.07))
-        axes.text(x, -1.62, words, ha="center", va="top", fontsize=10.5, style="italic")
-        _box(axes, x, height + 0.95, "norm", "white", width=0.8)
-    corner = 2 * BRANCH + 1.75
-    for start, end in (((enc, 2 * BRANCH + 1.15), (enc, corner)), ((enc, corner), (dec - 3.05, corner))):
-        axes.plot(*zip(start, end, strict=True), color=COLORS[1], linewidth=2, marker="none")
-    axes.plot((dec - 3.05,) * 2, (corner, BRANCH + 0.85), color=COLORS[1], linewidth=2, marker="none")
-    _arrow(axes, (dec - 3.05, BRANCH + 0.85), (dec - 2.43, BRANCH + 0.85), COLORS[1])
-    axes.text(enc + 0.1, corner + 0.1, "memory: keys and values", color=COLORS[1], fontsize=10.5, va="bottom")
-    _box(axes, dec, up + 1.75, "output embedding", "#e9e9e9", width=2.1)
-    _arrow(axes, (dec, up + 1.17), (dec, up + 1.55))
-    _arrow(axes, (dec, up + 1.97), (dec, up + 2.4))
-    beside = dec + 1.35
-    axes.plot(
-        (dec + 0.8, beside, beside, dec + 1.1),
-        (-0.85, -0.85, up + 1.75, up + 1.75),
-        color=COLORS[3],
-        linestyle="--",
-        linewidth=1.4,
-        marker="none",
-    )
-    axes.text(beside + 0.1, up / 2, "one matrix\n(tied)", color=COLORS[3], fontsize=10.5, va="center")
-    axes.text(dec, up + 2.45, "logits of the next word", ha="center", va="bottom", fontsize=10.5, style="italic")
-    axes.set(xlim=(-2.8, dec + 2.4), ylim=(-2.1, up + 2.9), aspect="equal")
-    axes.axis("off")
-
-
-def _residual_stream(axes: Axes, x: float, branches: Sequence[str], *, pre_norm: bool, top: float) -> None:
-    """The residual stream at `x` up to `top`, and the branches that leave it and are added to it."""
-    _arrow(axes, (x, -0.62), (x, top), width=3.0)
-    for place, name in enumerate(branches):
-        low, left = BRANCH * place, x - 1.6
-        color = FEED_FORWARD if name.startswith("feed") else ATTENTION
-        middle = low + 0.85
-        axes.plot((x, left, left), (low + 0.15, low + 0.15, low + 0.6), color=INK, linewidth=1.2, marker="none")
-        _box(axes, left, middle, name, color, width=1.6, height=0.5)
-        _arrow(axes, (left + 0.84, middle), (x - 0.17, middle))
-        if pre_norm:
-            _box(axes, x - 0.75, low + 0.15, "norm", "white", width=0.62, height=0.24)
-        else:
-            _box(axes, x, low + 1.22, "norm", "white", width=0.8, height=0.24)
-        axes.plot(x, middle, marker="o", markersize=15, markerfacecolor="white", markeredgecolor=INK, zorder=4)
-        axes.text(x, middle - 0.01, "+", ha="center", va="center", fontsize=13, zorder=5)
-
-
-def _frame(axes: Axes, x: float, height: float, label: str) -> None:
-    from matplotlib.patches import FancyBboxPatch
-
-    look: dict[str, Any] = {
-        "boxstyle": "round,pad=0,rounding_size=0.15",
-        "facecolor": FAINT,
-        "edgecolor": "none",
-        "zorder": 0,
-    }
-    axes.add_patch(FancyBboxPatch((x - 2.6, -0.12), 3.15, height + 0.1, **look))
-    axes.text(x + 0.62, height / 2, label, ha="left", va="center", fontsize=12, fontweight="bold")
 
 
 # ---- the course ------------------------------------------------------------------------------------------------------

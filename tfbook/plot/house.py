@@ -64,6 +64,8 @@ METHODS = {
     "fixed context": Method(COLORS[1], "s"),
     "self-attention": Method(COLORS[0], "o"),
     "recurrent": Method(COLORS[2], "^"),
+    "Transformer": Method(COLORS[0], "o"),
+    "Transformer of equal size": Method(COLORS[1], "s"),
     "convolution": Method(COLORS[1], "s"),
     "plain average": Method(COLORS[2], "^"),
     "RNN": Method(COLORS[2], "^"),

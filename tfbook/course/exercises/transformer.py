@@ -1,4 +1,4 @@
-"""Exercises of lesson 05: the parts of a Transformer by hand, its masks, its training and its beam search."""
+"""Exercises of lesson 05: the parts of a Transformer by hand, its masks and its training."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from torch import Tensor, nn
 from tfbook.course.exercises.engine import exercise, randn
 from tfbook.text.vocabulary import PAD
 
-# ---- layer normalisation -----------------------------------------------------------------------------------------
+# ---- layer normalization -----------------------------------------------------------------------------------------
 
 
-def _vectors_gain_and_shift() -> list[tuple[Tensor, Tensor, Tensor, float]]:
+def _vectors_weight_and_bias() -> list[tuple[Tensor, Tensor, Tensor, float]]:
     # as many sentences as positions and features, so that a wrong axis gives a wrong number and no error about shapes
     def inputs(size: int, epsilon: float, seed: int) -> tuple[Tensor, Tensor, Tensor, float]:
         x = 1 + randn(size, size, size, seed=seed)
@@ -25,40 +25,40 @@ def _vectors_gain_and_shift() -> list[tuple[Tensor, Tensor, Tensor, float]]:
 
 
 @exercise(
-    cases=_vectors_gain_and_shift,
+    cases=_vectors_weight_and_bias,
     hints=[
-        "Each vector is normalised on its own: means over the last axis, which `keepdim=True` keeps for broadcasting.",
+        "Each vector is normalized on its own: means over the last axis, which `keepdim=True` keeps for broadcasting.",
         "The variance is the mean of the squared deviations: `x.var(dim=-1, keepdim=True, correction=0)`. ε is "
         "added to it under the root.",
     ],
 )
-def normalize(x: Tensor, gain: Tensor, shift: Tensor, epsilon: float) -> Tensor:
-    centred = x - x.mean(dim=-1, keepdim=True)
-    variance = centred.square().mean(dim=-1, keepdim=True)
-    return gain * centred / (variance + epsilon).sqrt() + shift
+def normalize(x: Tensor, weight: Tensor, bias: Tensor, epsilon: float) -> Tensor:
+    centered = x - x.mean(dim=-1, keepdim=True)
+    variance = centered.square().mean(dim=-1, keepdim=True)
+    return weight * centered / (variance + epsilon).sqrt() + bias
 
 
 def _over(*dims: int) -> Callable[[Tensor, Tensor, Tensor, float], Tensor]:
     """Mean and variance over these axes."""
 
-    def wrong(x: Tensor, gain: Tensor, shift: Tensor, epsilon: float) -> Tensor:
+    def wrong(x: Tensor, weight: Tensor, bias: Tensor, epsilon: float) -> Tensor:
         variance, mean = torch.var_mean(x, dim=dims, correction=0, keepdim=True)
-        return gain * (x - mean) / (variance + epsilon).sqrt() + shift
+        return weight * (x - mean) / (variance + epsilon).sqrt() + bias
 
     return wrong
 
 
 def _divided(by: Callable[[Tensor, float], Tensor]) -> Callable[[Tensor, Tensor, Tensor, float], Tensor]:
-    """What is centred is divided `by` something made of x and ε."""
-    return lambda x, gain, shift, epsilon: gain * (x - x.mean(dim=-1, keepdim=True)) / by(x, epsilon) + shift
+    """What is centered is divided `by` something made of x and ε."""
+    return lambda x, weight, bias, epsilon: weight * (x - x.mean(dim=-1, keepdim=True)) / by(x, epsilon) + bias
 
 
 normalize.mistakes(
     {
-        "this is batch normalisation: each feature over all sentences and positions; here each vector is alone": (
+        "this is batch normalization: each feature over all sentences and positions; here each vector is alone": (
             _over(0, 1)
         ),
-        "mean and variance run over the batch: a sentence would change with its neighbours; take the last axis": (
+        "mean and variance run over the batch: a sentence would change with its neighbors; take the last axis": (
             _over(0)
         ),
         "mean and variance run over the positions, so that a word would see later ones; take the last axis": _over(1),
@@ -67,8 +67,8 @@ normalize.mistakes(
             _over(0, 1, 2)
         ),
         "the means lost their axis and line up with (time, d_model): `keepdim=True`": (
-            lambda x, gain, shift, epsilon: (
-                gain * (x - x.mean(dim=-1)) / (x.var(dim=-1, correction=0) + epsilon).sqrt() + shift
+            lambda x, weight, bias, epsilon: (
+                weight * (x - x.mean(dim=-1)) / (x.var(dim=-1, correction=0) + epsilon).sqrt() + bias
             )
         ),
         "the variance divides by d_model − 1, as `var` and `std` do unless told `correction=0`": (
@@ -81,22 +81,24 @@ normalize.mistakes(
             _divided(lambda x, epsilon: x.std(dim=-1, keepdim=True) + epsilon)
         ),
         "ε is missing: a vector of equal entries becomes 0/0": (
-            lambda x, gain, shift, epsilon: normalize.reference(x, gain, shift, 0.0)
+            lambda x, weight, bias, epsilon: normalize.reference(x, weight, bias, 0.0)
         ),
         "the root is missing: divided by its variance, a vector gets variance 1/σ²": (
             _divided(lambda x, epsilon: x.var(dim=-1, keepdim=True, correction=0) + epsilon)
         ),
-        "the gain comes first, and normalising undoes most of it: it multiplies what is normalised": (
-            lambda x, gain, shift, epsilon: normalize.reference(gain * x, torch.ones_like(gain), shift, epsilon)
+        "the weight comes first, and normalizing undoes most of it: multiply what is normalized": (
+            lambda x, weight, bias, epsilon: normalize.reference(weight * x, torch.ones_like(weight), bias, epsilon)
         ),
-        "the shift is multiplied by the gain: add it last": (
-            lambda x, gain, shift, epsilon: normalize.reference(x, gain, gain * shift, epsilon)
+        "the bias is multiplied by the weight: add it last": (
+            lambda x, weight, bias, epsilon: normalize.reference(x, weight, weight * bias, epsilon)
         ),
-        "right so far: each vector is normalised; its gain and its shift are missing": (
-            lambda x, gain, shift, epsilon: normalize.reference(x, torch.ones_like(gain), 0 * shift, epsilon)
+        "right so far: each vector is normalized; its weight and its bias are missing": (
+            lambda x, weight, bias, epsilon: normalize.reference(x, torch.ones_like(weight), 0 * bias, epsilon)
         ),
-        "the mean is still there: this is RMS normalisation, which divides and does not centre": (
-            lambda x, gain, shift, epsilon: gain * x / (x.square().mean(dim=-1, keepdim=True) + epsilon).sqrt() + shift
+        "the mean is still there: this is RMS normalization, which divides and does not center": (
+            lambda x, weight, bias, epsilon: (
+                weight * x / (x.square().mean(dim=-1, keepdim=True) + epsilon).sqrt() + bias
+            )
         ),
     }
 )
@@ -113,12 +115,12 @@ def _attention(x: Tensor) -> Tensor:
 
 
 def _feed_forward(x: Tensor) -> Tensor:
-    """A bend for each entry, in the place of the feed-forward net."""
+    """A nonlinearity for each entry, in the place of the feed-forward net."""
     return x.relu() - 0.5 * x.square()
 
 
-def _norm(gain: float) -> Layer:
-    return lambda x: gain * nn.functional.layer_norm(x, x.shape[-1:])
+def _norm(weight: float) -> Layer:
+    return lambda x: weight * nn.functional.layer_norm(x, x.shape[-1:])
 
 
 def _x_and_layers() -> list[tuple[Tensor, Layer, Layer, Layer, Layer]]:
@@ -128,7 +130,7 @@ def _x_and_layers() -> list[tuple[Tensor, Layer, Layer, Layer, Layer]]:
 @exercise(
     cases=_x_and_layers,
     hints=[
-        "Two branches, one after the other. Each reads a normed copy of x and adds what it finds to x itself.",
+        "Two branches, one after the other. Each reads a normalized copy of x and adds what it finds to x itself.",
         "`x = x + layer(norm(x))`, twice. The second branch reads what the first has left.",
     ],
 )
@@ -157,16 +159,16 @@ def _block(attention: str, feed_forward: str) -> Callable[[Tensor, Layer, Layer,
 
 pre_norm_block.mistakes(
     {
-        "this is post-norm: the norm stands behind the sum, on the road that should lead through the stack untouched": (
+        "this is post-norm: the norm stands behind the sum, on the stream, which should run through untouched": (
             _block("post-norm", "post-norm")
         ),
-        "what you add to is the normed x: only the branch reads it, the sum keeps x itself": (
+        "you add to the normalized x: only the branch reads that, and the sum keeps x itself": (
             _block("norm of both", "norm of both")
         ),
-        "nothing is normed: both branches read x as it is": _block("no norm", "no norm"),
+        "nothing is normalized: both branches read x as it is": _block("no norm", "no norm"),
         "the feed-forward net reads x without a norm": _block("pre-norm", "no norm"),
         "attention reads x without a norm": _block("no norm", "pre-norm"),
-        "one norm serves both branches: each has its own, with its own gain": (
+        "one norm serves both branches: each has its own, with its own weight": (
             lambda x, attend, feed, norm_1, norm_2: pre_norm_block.reference(x, attend, feed, norm_1, norm_1)
         ),
         "the norms are exchanged: each branch has its own": (
@@ -224,21 +226,21 @@ def _rates(
 learning_rate.mistakes(
     {
         "your first step has rate 0 and changes nothing: `steps` counts from 0 and t from 1": partial(_rates, first=0),
-        "the larger of the two: it begins at its highest, falls until the warm-up ends and then rises for ever": (
+        "the larger of the two: it begins at its highest, falls until the warm-up ends, and then rises forever": (
             partial(_rates, of=torch.maximum)
         ),
         "it rises and then stays: after the warm-up the rate falls with t^(−1/2)": (
             lambda steps, d_model, warmup: (d_model * warmup) ** -0.5 * ((steps + 1) / warmup).clamp(max=1)
         ),
         "there is no warm-up: it begins at its highest": partial(_rates, of=lambda root, line: root),
-        "there is only the warm-up: it rises for ever": partial(_rates, of=lambda root, line: line),
+        "there is only the warm-up: it rises forever": partial(_rates, of=lambda root, line: line),
         "d_model is missing: wider models train at smaller rates": (
             lambda steps, d_model, warmup: learning_rate.reference(steps, 1, warmup)
         ),
         "wider models would train at larger rates: the exponent of d_model is −1/2": (
             lambda steps, d_model, warmup: d_model * learning_rate.reference(steps, d_model, warmup)
         ),
-        "this peaks at 1, as `train.inverse_sqrt` does: a factor for a rate that is given elsewhere": (
+        "this peaks at 1, as the package's `inverse_sqrt` does: a factor for a rate that is given elsewhere": (
             lambda steps, d_model, warmup: (d_model * warmup) ** 0.5 * learning_rate.reference(steps, d_model, warmup)
         ),
         "the lines do not meet at t = warmup: the exponent of warmup is −3/2, not −1/2": partial(_rates, power=-0.5),
@@ -342,219 +344,6 @@ three_masks.mistakes(
 )
 
 
-# ---- label smoothing ---------------------------------------------------------------------------------------------
-
-
-def _logits_and_targets() -> list[tuple[Tensor, Tensor, float, int]]:
-    return [
-        (2 * randn(2, 3, 5, seed=8), torch.tensor([[3, 1, 4], [2, 0, 0]]), 0.1, 0),
-        (2 * randn(1, 4, 6, seed=9), torch.tensor([[5, 0, 2, 1]]), 0.3, 1),
-        (torch.tensor([[[0.0, -200.0, -1.0]]]), torch.tensor([[2]]), 0.1, 0),  # probabilities of 0 in float32
-        (torch.tensor([[[200.0, 199.0, 198.0]]]), torch.tensor([[1]]), 0.1, 0),  # exp overflows
-    ]
-
-
-@exercise(
-    cases=_logits_and_targets,
-    hints=[
-        "`log_softmax` gives the log-probabilities of all words. The cross-entropy with a distribution is minus the "
-        "sum of its probabilities times these.",
-        "(1 − ε) times the target's log-probability plus ε times the mean of all. `gather` or `nn.functional.one_hot` "
-        "picks the target's; `targets != pad` says which positions count.",
-    ],
-)
-def smoothed_loss(logits: Tensor, targets: Tensor, epsilon: float, pad: int) -> Tensor:
-    logp = torch.log_softmax(logits, dim=-1)
-    right = logp.gather(-1, targets[..., None])[..., 0]
-    losses = -(1 - epsilon) * right - epsilon * logp.mean(dim=-1)
-    return losses[targets != pad].mean()
-
-
-def _smoothed(logp: Tensor, targets: Tensor, epsilon: float, pad: int) -> Tensor:
-    """The loss from log-probabilities that were found in another way."""
-    right = logp.gather(-1, targets[..., None])[..., 0]
-    return -((1 - epsilon) * right + epsilon * logp.mean(dim=-1))[targets != pad].mean()
-
-
-def _minus(score: Callable[[Tensor, Tensor, float, int], Tensor]) -> Callable[[Tensor, Tensor, float, int], Tensor]:
-    """The loss where each word's is minus `score(right, logp, epsilon, pad)`."""
-
-    def wrong(logits: Tensor, targets: Tensor, epsilon: float, pad: int) -> Tensor:
-        logp = torch.log_softmax(logits, dim=-1)
-        right = logp.gather(-1, targets[..., None])[..., 0]
-        return -score(right, logp, epsilon, pad)[targets != pad].mean()
-
-    return wrong
-
-
-smoothed_loss.mistakes(
-    {
-        "nothing is smoothed: this is the cross-entropy with the target word alone": (
-            lambda logits, targets, epsilon, pad: smoothed_loss.reference(logits, targets, 0.0, pad)
-        ),
-        (
-            "ε is spread over the other words only; here the target has its share of it as well, "
-            "1 − ε + ε / vocab in all"
-        ): _minus(
-            lambda right, logp, epsilon, pad: (
-                (1 - epsilon) * right + epsilon * (logp.sum(dim=-1) - right) / (logp.shape[-1] - 1)
-            )
-        ),
-        "the probabilities sum to less than 1: the target has 1 − ε, and its own share of ε is missing": _minus(
-            lambda right, logp, epsilon, pad: (
-                (1 - epsilon - epsilon / logp.shape[-1]) * right + epsilon * logp.mean(dim=-1)
-            )
-        ),
-        "ε is spread over all words but the target and the padding; here all words of the vocabulary share it": _minus(
-            lambda right, logp, epsilon, pad: (
-                (1 - epsilon) * right + epsilon * (logp.sum(dim=-1) - right - logp[..., pad]) / (logp.shape[-1] - 2)
-            )
-        ),
-        "the target keeps probability 1, so that all together have 1 + ε: give it 1 − ε": (
-            _minus(lambda right, logp, epsilon, pad: right + epsilon * logp.mean(dim=-1))
-        ),
-        "ε and 1 − ε are exchanged: most of the probability belongs to the target": (
-            lambda logits, targets, epsilon, pad: smoothed_loss.reference(logits, targets, 1 - epsilon, pad)
-        ),
-        "each word gets ε; together they share it, so that each gets ε / vocab: mean, not sum": (
-            _minus(lambda right, logp, epsilon, pad: (1 - epsilon) * right + epsilon * logp.sum(dim=-1))
-        ),
-        "you smoothed what the model says; smooth what it should say: the sum is over log-probabilities": (
-            _minus(lambda right, logp, epsilon, pad: ((1 - epsilon) * right.exp() + epsilon / logp.shape[-1]).log())
-        ),
-        "a probability can be 0 in float32, and its logarithm is −∞: use log_softmax, not the logarithm of a softmax": (
-            lambda logits, *rest: _smoothed(logits.softmax(dim=-1).log(), *rest)
-        ),
-        "exp(200) overflows in log Σ exp: torch.logsumexp and torch.log_softmax subtract the row's maximum first": (
-            lambda logits, *rest: _smoothed(logits - logits.exp().sum(dim=-1, keepdim=True).log(), *rest)
-        ),
-        "padding is counted: the model would be trained to say it": (
-            lambda logits, targets, epsilon, pad: smoothed_loss.reference(logits, targets, epsilon, -1)
-        ),
-        (
-            "padding adds 0 but is counted in the mean: a batch with more of it would seem easier; divide by the words "
-            "alone"
-        ): lambda logits, targets, epsilon, pad: (
-            smoothed_loss.reference(logits, targets, epsilon, pad) * (targets != pad).float().mean()
-        ),
-        "this is the sum; the loss is the mean over the words that count": lambda logits, targets, epsilon, pad: (
-            smoothed_loss.reference(logits, targets, epsilon, pad) * (targets != pad).sum()
-        ),
-        "first a mean in each sentence, then one over sentences: words of short sentences would weigh more": (
-            lambda logits, targets, epsilon, pad: torch.stack(
-                [smoothed_loss.reference(*row, epsilon, pad) for row in zip(logits, targets, strict=True)]
-            ).mean()
-        ),
-        "the sign: a loss falls as the target's log-probability rises": (
-            lambda logits, targets, epsilon, pad: -smoothed_loss.reference(logits, targets, epsilon, pad)
-        ),
-    }
-)
-
-
-# ---- one step of a beam search -----------------------------------------------------------------------------------
-
-
-Step = tuple[Tensor, Tensor, Tensor]  # parents, words, scores
-
-
-def _beams() -> list[tuple[Tensor, Tensor, int]]:
-    def inputs(scores: list[float], vocab: int, width: int, seed: int) -> tuple[Tensor, Tensor, int]:
-        logits = 2 * randn(len(scores), vocab, seed=seed)
-        return torch.tensor(scores), torch.log_softmax(logits, dim=-1), width
-
-    return [
-        inputs([-1.0, -1.2, -3.5], 6, 3, 10),
-        inputs([-2.0, -2.1], 4, 2, 11),
-        inputs([0.0, -torch.inf, -torch.inf], 5, 3, 12),  # the first step: all beams are the same text, one counts
-        inputs([-1.5, -1.0, -2.5, -2.0], 3, 2, 14),  # fewer texts are kept than there were beams
-    ]
-
-
-@exercise(
-    cases=_beams,
-    hints=[
-        "The log-probability of a longer text is a sum. `scores[:, None] + logp` holds all (beam, vocab) of them.",
-        "`totals.flatten().topk(width)` finds the best of all. A place p of the flat list belongs to beam p // vocab "
-        "and word p % vocab.",
-    ],
-)
-def beam_step(scores: Tensor, logp: Tensor, width: int) -> Step:
-    totals, places = (scores[:, None] + logp).flatten().topk(width)
-    vocab = logp.shape[1]
-    return places // vocab, places % vocab, totals
-
-
-def _best(totals: Tensor, width: int, *, row: int | None = None, largest: bool = True) -> Step:
-    """The best of all, where a beam's row in the flat list has `row` places, as many as there are words."""
-    scores, places = totals.flatten().topk(width, largest=largest)
-    row = row or totals.shape[1]
-    return places // row, places % row, scores
-
-
-def _best_of_each(scores: Tensor, logp: Tensor, width: int, *, best_first: bool = True) -> Step:
-    best, words = (scores[:, None] + logp).max(dim=1)
-    parents = best.topk(width).indices if best_first else torch.arange(len(scores))
-    return parents, words[parents], best[parents]
-
-
-def _best_beam_alone(scores: Tensor, logp: Tensor, width: int) -> Step:
-    best = scores.argmax()
-    totals, words = (scores[best] + logp[best]).topk(width)
-    return best.expand(width), words, totals
-
-
-def _changed_step(change: Callable[[Tensor, Tensor, Tensor, Tensor], Step]) -> Callable[[Tensor, Tensor, int], Step]:
-    """The right parents, words and scores, then what `change` makes of them and of the log-probabilities."""
-    return lambda scores, logp, width: change(*beam_step.reference(scores, logp, width), logp)
-
-
-beam_step.mistakes(
-    {
-        "each beam keeps one continuation, its best; the best of all may continue the same beam, while another dies": (
-            _best_of_each
-        ),
-        (
-            "each beam keeps one continuation, and in the order of the beams: the best of all, best first, may share a "
-            "parent"
-        ): partial(_best_of_each, best_first=False),
-        "this keeps as many texts as there were beams: `width` says how many to keep": (
-            lambda scores, logp, width: beam_step.reference(scores, logp, len(scores))
-        ),
-        "only the best beam is continued: the others are not lost yet, and may give better texts": _best_beam_alone,
-        (
-            "what the beams have cost so far is forgotten: a text's log-probability is its beam's plus that of the new "
-            "word"
-        ): lambda scores, logp, width: beam_step.reference(torch.zeros_like(scores), logp, width),
-        "logarithms are multiplied: probabilities multiply, so their logarithms add": (
-            lambda scores, logp, width: _best(scores[:, None] * logp, width)
-        ),
-        "the words are places in the flat list of all continuations: word p % vocab of beam p // vocab": (
-            _changed_step(lambda parents, words, scores, logp: (parents, parents * logp.shape[1] + words, scores))
-        ),
-        (
-            "parents and words are exchanged: the list runs through the words of beam 0 first, "
-            "so p // vocab is the beam"
-        ): _changed_step(lambda parents, words, scores, logp: (words, parents, scores)),
-        "a beam's row in the flat list is as long as the vocabulary: divide by that, not by the number of beams": (
-            lambda scores, logp, width: _best(scores[:, None] + logp, width, row=len(scores))
-        ),
-        "these are the worst texts: the largest log-probability is the one nearest to 0": (
-            lambda scores, logp, width: _best(scores[:, None] + logp, width, largest=False)
-        ),
-        "the right texts, but best last: begin with the most probable": (
-            lambda scores, logp, width: tuple(found.flip(0) for found in beam_step.reference(scores, logp, width))
-        ),
-        "the scores are those of the new words alone; the next step needs those of the whole texts": (
-            _changed_step(lambda parents, words, scores, logp: (parents, words, logp[parents, words]))
-        ),
-        "these are probabilities; return logarithms: in float32 a text of fifty words would have probability 0": (
-            _changed_step(lambda parents, words, scores, logp: (parents, words, scores.exp()))
-        ),
-    }
-)
-
-
 # ---- find the bug ------------------------------------------------------------------------------------------------
 
 
@@ -577,7 +366,7 @@ def _model_and_words() -> list[tuple[Model, Tensor, Tensor]]:
 @exercise(
     cases=_model_and_words,
     hints=[
-        "At each position, write down the last word that the decoder has read and the word that it shall say.",
+        "At each position, write down the last word that the decoder has read and the word that it has to predict.",
         "They are the same: copying is enough. When it translates, the decoder has read `<bos>` and the words before.",
     ],
 )
@@ -601,28 +390,28 @@ def _loss(logits: Tensor, words: Tensor, ignore: int = PAD) -> Tensor:
 training_loss.mistakes(
     {
         (
-            "inputs and targets are still the same words, only others: the word to say must be the one after the last "
+            "inputs and targets are still the same words, only others: the word to predict is the one after the last "
             "word read"
         ): lambda model, source, target: _loss(model(source, target[:, :-1]), target[:, :-1]),
         (
-            "inputs and targets are still the same words, now with `<bos>`: the word to say is the one after the last "
-            "word read"
+            "inputs and targets are still the same words, now with `<bos>`: the word to predict is the one after the "
+            "last word read"
         ): lambda model, source, target: _loss(model(source, target), target),
-        "the wrong direction: the decoder reads a word and says the one before it, which it has read already": (
+        "the wrong direction: the decoder reads a word and predicts the one before it, which it has read already": (
             lambda model, source, target: _loss(model(source, target[:, 1:]), target[:, :-1])
         ),
-        "shifted twice, in the inputs and in the logits: the decoder learns to say the word after the next one": (
+        "shifted twice, in the inputs and in the logits: the decoder learns to predict the word after the next one": (
             lambda model, source, target: _loss(model(source, target[:, :-1])[:, :-1], target[:, 2:])
         ),
         "rolled round: a sentence begins with its own last word, `<eos>` or padding, in the place of `<bos>`": (
             lambda model, source, target: _loss(model(source, target[:, 1:].roll(1, dims=1)), target[:, 1:])
         ),
-        "nothing leaks now, but padding counts as a word to say: `ignore_index` was right": (
+        "nothing leaks now, but padding counts as a word to predict: `ignore_index` was right": (
             lambda model, source, target: _loss(model(source, target[:, :-1]), target[:, 1:], ignore=-100)
         ),
         (
             "the leak is closed by hiding all words: the decoder may read `<bos>` and all true words "
-            "before the one to say"
+            "before the one to predict"
         ): lambda model, source, target: _loss(model(source, target[:, :1].expand_as(target[:, 1:])), target[:, 1:]),
     }
 )

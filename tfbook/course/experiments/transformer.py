@@ -15,22 +15,81 @@ from torch import Tensor, nn
 
 from tfbook import data, runtime, training
 from tfbook.attention import POSITIONS
+from tfbook.course.claims import Bound, Claims
 from tfbook.course.experiments import experiment, translators
 from tfbook.course.experiments.cost import parameters
 from tfbook.course.experiments.summaries import unnest
 from tfbook.course.experiments.translators import Task, by_length, quality
-from tfbook.course.metrics import bleu
-from tfbook.generation.search import Penalty, beam_search, gnmt_penalty, mean_penalty, translate
-from tfbook.models.blocks import Config, PostNorm, PreNorm
+from tfbook.models.blocks import Config, PostNorm
 from tfbook.models.seq2seq import BahdanauDecoder
 from tfbook.models.transformer import Decoder, Encoder, Transformer
 from tfbook.text.pairs import Batch, Batches, Pair, collate, filter_by_length
 from tfbook.text.vocabulary import PAD
-from tfbook.text.words import detokenize
 from tfbook.training.losses import translation_loss
 
 if TYPE_CHECKING:
     from pandas import DataFrame
+
+_XIONG = "Xiong et al. (2020)"
+_RACE = "stored, transformer.against_recurrence, worse of two runs"
+CLAIMS = Claims(
+    "transformer",
+    {
+        1: Bound(
+            "Four untrained layers of attention alone make twelve positions practically equal: what is left of spread",
+            "<=",
+            1e-4,
+            "Dong et al. (2021): it falls doubly exponentially with depth",
+        ),
+        2: Bound(
+            "The Transformer of this page translates unseen sentences of up to ten words after 700 training steps",
+            ">=",
+            75,
+            "measured here",
+            " BLEU",
+        ),
+        3: Bound(
+            "Without warm-up, six pre-norm blocks learn to reverse symbols: final loss, worst run at the best rate",
+            "<=",
+            0.2,
+            "stored, transformer_stacks.norms, three runs at each of four rates",
+            " nats",
+        ),
+        4: Bound(
+            "In as many steps six post-norm blocks do not, at any of the rates: final loss, best of all runs",
+            ">=",
+            1.2,
+            f"stored, transformer_stacks.norms; {_XIONG}",
+            " nats",
+        ),
+        5: Bound(
+            "In the last of twelve untrained blocks, post-norm's gradient is several times as large as pre-norm's",
+            ">=",
+            2.5,
+            f"{_XIONG}, Figure 3; ratio",
+        ),
+        6: Bound(
+            "The same first step of Adam moves the output of 16 post-norm blocks farther than that of 16 pre-norm ones",
+            ">=",
+            2,
+            "Liu et al. (2020), section 4; ratio, mean of three models each",
+        ),
+        7: Bound(
+            "The smaller Transformer reaches the recurrent translator's final BLEU in a fraction of its time",
+            "<=",
+            0.4,
+            f"{_RACE}; time ÷ time",
+        ),
+        8: Bound(
+            "It translates better in each group of sentences up to the trained lengths: smallest lead",
+            ">=",
+            1,
+            _RACE,
+            " BLEU",
+        ),
+        9: Bound("On sentences of 21 to 30 words, longer than any in training, it is worse", ">=", 8, _RACE, " BLEU"),
+    },
+)
 
 SMALL = Config(d_model=64, heads=4, d_ff=256, layers=2, position=POSITIONS["rotary"])  # of the stored comparisons
 
@@ -46,6 +105,7 @@ class Variant:
     weight_decay: float = 0.0
     lr: float = 4e-3
     warmup: int = 150
+    inverse_sqrt: bool = False  # after the warm-up the rate falls as in 2017, not along half a cosine to 0
     steps: int = 800
 
     def build(self, task: Task) -> Transformer:
@@ -58,8 +118,11 @@ class Variant:
         return model.to(runtime.device())
 
     def recipe(self) -> training.Recipe:
-        """A warm-up, then half a cosine down to 0."""
-        schedule = training.warmup_cosine(self.warmup, final=0.0)
+        """A warm-up, then a fall."""
+        if self.inverse_sqrt:
+            schedule = training.inverse_sqrt(self.warmup)
+        else:
+            schedule = training.warmup_cosine(self.warmup, final=0.0)
         return training.Recipe(
             steps=self.steps, lr=self.lr, schedule=schedule, betas=(0.9, 0.98), weight_decay=self.weight_decay
         )
@@ -101,7 +164,7 @@ class NextWords(NamedTuple):
 def next_words(model: nn.Module, pairs: Sequence[Pair], task: Task) -> NextWords:
     """Every word of the targets of `pairs`, `<eos>` included, under teacher forcing."""
     parts = []
-    for logp, batch in _forced(model, pairs, task):
+    for logp, batch in forced(model, pairs, task):
         words = batch.target_out != PAD
         best, place = logp.max(dim=-1)
         true = logp.gather(-1, batch.target_out[..., None])[..., 0]
@@ -109,16 +172,7 @@ def next_words(model: nn.Module, pairs: Sequence[Pair], task: Task) -> NextWords
     return NextWords(*(torch.cat(part) for part in zip(*parts, strict=True)))
 
 
-def text_scores(model: nn.Module, pairs: Sequence[Pair], task: Task) -> Float[Tensor, " pair"]:
-    """log p(target | source) of each pair, in nats, `<eos>` included."""
-    totals = []
-    for logp, batch in _forced(model, pairs, task):
-        true = logp.gather(-1, batch.target_out[..., None])[..., 0]
-        totals.append(true.masked_fill(batch.target_out == PAD, 0.0).sum(dim=1).cpu())
-    return torch.cat(totals)
-
-
-def _forced(model: nn.Module, pairs: Sequence[Pair], task: Task) -> Iterator[tuple[Tensor, Batch]]:
+def forced(model: nn.Module, pairs: Sequence[Pair], task: Task) -> Iterator[tuple[Tensor, Batch]]:
     """Log-probabilities of every word at every position of the true translations, 250 pairs at a time."""
     model.eval()
     for start in range(0, len(pairs), 250):
@@ -129,31 +183,12 @@ def _forced(model: nn.Module, pairs: Sequence[Pair], task: Task) -> Iterator[tup
         yield logp, batch
 
 
-def reliability(
-    confidence: Float[Tensor, " word"], right: Bool[Tensor, " word"], *, bins: int = 10
-) -> Float[Tensor, "bin 3"]:
-    """Share of the words, mean confidence and accuracy, in each of `bins` equal intervals of confidence."""
-    place = (confidence * bins).long().clamp(max=bins - 1)
-    count = torch.zeros(bins).index_add(0, place, torch.ones_like(confidence))
-    sums = [torch.zeros(bins).index_add(0, place, part.float()) for part in (confidence, right)]
-    return torch.stack([count / count.sum(), *(total / count.clamp(min=1) for total in sums)], dim=1)
-
-
-def calibration_error(table: Float[Tensor, "bin 3"]) -> float:
-    """Σ share · |accuracy − confidence| over the bins of `reliability` (Guo et al., 2017, eq. 3)."""
-    share, confidence, accuracy = table.unbind(dim=1)
-    return float((share * (accuracy - confidence).abs()).sum())
-
-
 def _judged(model: Transformer, pairs: Sequence[Pair], task: Task) -> dict[str, Any]:
-    """Loss, BLEU and calibration on held-out pairs."""
+    """Loss and BLEU on held-out pairs."""
     words = next_words(model, pairs, task)
-    table = reliability(words.confidence, words.right)
     return {
         "loss": round(-float(words.logp.mean()), 4),
         "bleu": round(quality(model, pairs, task).bleu, 2),
-        "calibration error": round(calibration_error(table), 4),
-        "reliability": [[round(value, 4) for value in row] for row in table.tolist()],
     }
 
 
@@ -182,7 +217,6 @@ def _compared(
 
 PARTS = {
     "as it is": Variant(),
-    "label smoothing 0.1": Variant(smoothing=0.1),
     "untied": Variant(tied=False),
 }
 REGULARIZERS = {
@@ -190,13 +224,12 @@ REGULARIZERS = {
     "dropout 0.1": Variant(config=replace(SMALL, dropout=0.1)),
     "dropout 0.3": Variant(config=replace(SMALL, dropout=0.3)),
     "weight decay 1": Variant(weight_decay=1.0),
-    "label smoothing 0.1": Variant(smoothing=0.1),
 }
 
 
 @experiment
 def parts(seeds: Sequence[int] = (1, 2, 3), *, longest: int = 12) -> list[dict[str, Any]]:
-    """Tied and untied, with and without label smoothing, on all sentences of up to `longest` words."""
+    """Tied and untied, on all sentences of up to `longest` words."""
     corpus = data.load("english-french")
     task = Task.of(corpus, corpus["train"])
     return _compared(PARTS, filter_by_length(corpus["train"], 3, longest), task, seeds)
@@ -204,42 +237,48 @@ def parts(seeds: Sequence[int] = (1, 2, 3), *, longest: int = 12) -> list[dict[s
 
 @experiment
 def regularizers(seeds: Sequence[int] = (1, 2, 3), *, longest: int = 12, count: int = 1500) -> list[dict[str, Any]]:
-    """Dropout, weight decay and label smoothing where `count` sentences are seen again and again."""
+    """Dropout and weight decay where `count` sentences are seen again and again."""
     corpus = data.load("english-french")
     task = Task.of(corpus, corpus["train"])
     return _compared(REGULARIZERS, filter_by_length(corpus["train"], 3, longest)[:count], task, seeds)
 
 
-# ---- stored: where the norm is ------------------------------------------------------------------------------------
+# ---- stored: the recipe of 2017 -----------------------------------------------------------------------------------
 
-
-_POST = Variant(config=replace(SMALL, layers=6, residual=PostNorm), xavier=True, lr=2e-3, warmup=0, steps=300)
-_PRE = replace(_POST, config=replace(_POST.config, residual=PreNorm))
-NORMS = {
-    "pre-norm": _PRE,
-    "pre-norm, warm-up": replace(_PRE, warmup=100),
-    "post-norm": _POST,
-    "post-norm, warm-up": replace(_POST, warmup=100),
-    "post-norm, small weights": replace(_POST, xavier=False),
+_OURS = Variant(  # lesson 05's own sizes
+    config=Config(d_model=96, heads=4, d_ff=384, layers=2, position=POSITIONS["sinusoidal"]), lr=5e-3, steps=700
+)
+RECIPES = {
+    "our recipe": _OURS,
+    "recipe of 2017": replace(
+        _OURS,
+        config=replace(_OURS.config, residual=PostNorm, dropout=0.1),
+        xavier=True,
+        smoothing=0.1,
+        lr=(_OURS.config.d_model * 300) ** -0.5,  # the peak of their formula with 300 steps of warm-up
+        warmup=300,
+        inverse_sqrt=True,
+    ),
 }
 
 
 @experiment
-def norms(seeds: Sequence[int] = (1, 2, 3), *, longest: int = 8) -> list[dict[str, Any]]:
-    """Deep translators, norm before or after, with and without warm-up: the loss, a mean over every ten steps."""
+def recipes(seeds: Sequence[int] = (1, 2, 3), *, longest: int = 12) -> list[dict[str, Any]]:
+    """Lesson 05's recipe and that of Vaswani et al. (2017), whole, on sentences of up to `longest` words."""
     corpus = data.load("english-french")
     task, pairs = Task.of(corpus, corpus["train"]), filter_by_length(corpus["train"], 3, longest)
+    held_out = filter_by_length(corpus["test"], 3, longest)[:300]
     rows = []
-    for seed, (name, variant) in product(seeds, NORMS.items()):
-        _, history = trained(variant, task, pairs, seed=seed)
-        curve = [round(loss, 3) for loss in training.running_mean(history.loss, 10)[9::10]]
-        rows.append({"variant": name, "seed": seed, "curve": curve})
+    for seed, (name, variant) in product(seeds, RECIPES.items()):
+        model, _ = trained(variant, task, pairs, seed=seed)
+        bleu = round(quality(model, held_out, task).bleu, 2)
+        rows.append({"recipe": name, "seed": seed, "parameters": parameters(model), "test": bleu})
     return rows
 
 
 # ---- stored: against a recurrent translator with attention --------------------------------------------------------
 
-LESSON = Variant(  # of the lesson's sizes; tied, and trained for longer than there is time for in it
+LESSON = Variant(  # larger than lesson 05's own; lesson 06 decodes with it
     config=Config(d_model=128, heads=8, d_ff=512, layers=2, position=POSITIONS["rotary"]),
     lr=4e-3,
     warmup=200,
@@ -299,52 +338,9 @@ def time_to_match(frame: DataFrame, rival: str = "Transformer") -> list[float]:
     return shares
 
 
-# ---- beam search: stored on real sentences, live on the lesson's --------------------------------------------------
-
-
-def searched(
-    model: Transformer, pairs: Sequence[Pair], task: Task, *, width: int, penalty: Penalty
-) -> dict[str, float]:
-    """What a beam of `width` finds: BLEU, the model's mean log-probability of it, and its length ÷ the reference's.
-
-    The reference's own log-probability is given as well: where it is higher than that of the text that was found, the
-    search has missed something, and where it is lower, the model prefers another text.
-    """
-    search = partial(beam_search, width=width, penalty=penalty)
-    found = translate(model, pairs, task.source_vocab, task.target_vocab, max_length=80, search=search)
-    generated = [pair._replace(target=translation.words) for pair, translation in zip(pairs, found, strict=True)]
-    lengths = [sum(len(pair.target) for pair in texts) for texts in (generated, pairs)]
-    return {
-        "width": width,
-        "bleu": bleu_of(generated, task),
-        "log p": float(text_scores(model, generated, task).mean()),
-        "log p of the reference": float(text_scores(model, pairs, task).mean()),
-        "length": lengths[0] / lengths[1],
-    }
-
-
-def bleu_of(translations: Sequence[Pair], task: Task) -> float:
-    """BLEU of the targets of `translations` with all references that the corpus has for their sources."""
-    write = partial(detokenize, language=task.corpus.target_language)
-    references = [[write(words) for words in task.corpus.references[pair.source]] for pair in translations]
-    return bleu([write(pair.target) for pair in translations], references).score
-
-
-PENALTIES = {"none": gnmt_penalty(0.0), "GNMT, α = 0.6": gnmt_penalty(0.6), "mean": mean_penalty(1.0)}
-
-
-@experiment
-def searches(
-    seeds: Sequence[int] = (1, 2), *, widths: Sequence[int] = (1, 2, 4, 8, 16), count: int = 1000, steps: int = 800
-) -> list[dict[str, Any]]:
-    """Beams of several widths under several penalties, on Tatoeba sentences of 3 to 8 words."""
-    corpus = data.load("tatoeba")
-    pairs, held_out = filter_by_length(corpus["train"], 3, 8), filter_by_length(corpus["test"], 3, 8)[:count]
-    task = Task.of(corpus, pairs, min_count=8)
-    rows = []
-    for seed in seeds:
-        model, _ = trained(replace(LESSON, steps=steps), task, pairs, seed=seed)
-        for (name, penalty), width in product(PENALTIES.items(), widths):
-            row = searched(model, held_out, task, width=width, penalty=penalty)
-            rows.append({"seed": seed, "penalty": name} | {key: round(value, 4) for key, value in row.items()})
-    return rows
+def against_lesson_01(race: DataFrame) -> dict[int, float]:
+    """Claims 7 to 9: the share of time, the smallest lead up to 20 words and the smallest lag at 21 to 30 words."""
+    by_length = unnest(race, "by_length", ["from", "to", "bleu"])
+    table = by_length.pivot(index=["seed", "from"], columns="model", values="bleu")
+    leads = (table["Transformer"] - table["recurrent"]).unstack("from")
+    return {7: max(time_to_match(race)), 8: leads[[3, 9, 15]].min().min(), 9: -leads[21].max()}

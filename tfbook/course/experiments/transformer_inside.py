@@ -1,78 +1,45 @@
-"""Inside a Transformer: what norms and residual connections are for, what heads attend to, what a token costs."""
+"""Lesson 05's plain Transformer beside the package's, and where the heads of its cross-attention look."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import product
-from statistics import median
+from typing import NamedTuple
 
 import torch
-from jaxtyping import Float, Int
-from torch import Tensor, nn
-from torch.nn import functional as F
+from jaxtyping import Float
+from torch import Tensor
 
 from tfbook import runtime
+from tfbook.attention import POSITIONS
 from tfbook.attention.recording import record
-from tfbook.course.experiments.transformer import LESSON, xavier
-from tfbook.course.experiments.translators import Task, random_batch, random_translator, training_seconds
+from tfbook.course.experiments.translators import Task
 from tfbook.course.metrics import alignment_error_rate, hard_alignment
-from tfbook.generation.search import IncrementalDecoder
-from tfbook.models.blocks import Config, PreNorm
-from tfbook.models.language_model import BidirectionalModel, LanguageModel
-from tfbook.models.seq2seq import BahdanauDecoder
+from tfbook.models.blocks import Config
 from tfbook.models.transformer import Decoder, Encoder, Transformer
 from tfbook.text.pairs import Pair, collate
-from tfbook.text.vocabulary import SPECIALS
 
-# ---- what norms and residual connections are for --------------------------------------------------------------
-
-
-class Bare(nn.Module):
-    """A branch of a block without its residual connection: what comes in is replaced by what the branch computes."""
-
-    def __init__(self, residual: PreNorm):
-        super().__init__()
-        self.norm, self.branch = residual.norm, residual.branch
-
-    def forward(self, x: Float[Tensor, "batch time d_model"], **context: object) -> Float[Tensor, "batch time d_model"]:
-        """branch(norm(x))."""
-        return self.branch(self.norm(x), **context)
+# Beginnings of the names of weights: the lesson's encoder and decoder hold what a stack holds in the package.
+RENAME = {f"{side}.{part}": f"{side}.stack.{part}" for side in ("encoder", "decoder") for part in ("blocks", "norm")}
 
 
-def ablated(symbols: int, config: Config, *, residuals: bool = True, norms: bool = True) -> BidirectionalModel:
-    """A stack of blocks over `symbols` with the weights of `xavier`, without residual connections, norms, or either."""
-    model = BidirectionalModel(symbols, config)
-    xavier(model)
-    for block in model.stack.blocks:
-        for name in ("mixer", "feed_forward"):
-            part = getattr(block, name)
-            part.norm = part.norm if norms else nn.Identity()
-            setattr(block, name, part if residuals else Bare(part))
-    model.stack.norm = model.stack.norm if norms else nn.Identity()  # type: ignore[assignment]
-    return model.to(runtime.device())
+def package_model(
+    source_words: int, target_words: int, d_model: int, heads: int, d_ff: int, layers: int
+) -> Transformer:
+    """The package's Transformer with the parts of lesson 05: sinusoids, pre-norm, tied embeddings."""
+    config = Config(d_model=d_model, heads=heads, d_ff=d_ff, layers=layers, position=POSITIONS["sinusoidal"])
+    return Transformer(Encoder(source_words, config), Decoder(target_words, config))
 
 
-def reversal(step: int, *, symbols: int = 10, length: int = 10, rows: int = 64) -> Int[Tensor, "row length"]:
-    """Random rows of symbols, the same whenever the step is asked for; a model has to reverse them."""
-    return torch.randint(symbols, (rows, length), generator=torch.Generator().manual_seed(step))
+def crossing(pairs: Sequence[Pair], *, words: int = 7) -> Pair:
+    """The first pair of about `words` words, source and target, in which two neighbors change places.
 
-
-def reversal_loss(model: nn.Module, rows: Int[Tensor, "row length"]) -> Float[Tensor, ""]:
-    """Cross-entropy in nats per symbol."""
-    return F.cross_entropy(model(rows).flatten(0, 1).float(), rows.flip(1).flatten())
-
-
-def gradient_by_layer(config: Config, *, symbols: int = 100, rows: int = 32, length: int = 16) -> list[float]:
-    """Norm of the gradient of each layer's second feed-forward matrix, in an untrained causal language model.
-
-    As in Xiong et al. (2020, Figure 3), with their initial weights.
+    Raises ValueError when there is none.
     """
-    model = LanguageModel(symbols, config).to(runtime.device())
-    xavier(model)
-    ids = torch.randint(symbols, (rows, length + 1), device=runtime.device())
-    F.cross_entropy(model(ids[:, :-1]).flatten(0, 1), ids[:, 1:].flatten()).backward()
-    return [float(block.feed_forward.branch.down.weight.grad.norm()) for block in model.stack.blocks]
+    for pair in pairs:
+        if abs(len(pair.source) - words) < 2 and any((j + 1, t - 1) in pair.sure for j, t in pair.sure):
+            return pair
+    raise ValueError(f"no pair of about {words} words has neighbors that change places; expected one or more")
 
 
 # ---- who looks where -------------------------------------------------------------------------------------------
@@ -103,36 +70,17 @@ def head_errors(model: Transformer, pairs: Sequence[Pair], task: Task) -> Float[
     return torch.tensor(errors).view(layers, heads)
 
 
-# ---- time --------------------------------------------------------------------------------------------------
+class Head(NamedTuple):
+    """The head of the cross-attentions that aligns best, and its weights for one pair."""
+
+    place: tuple[int, int]  # layer and head, from 0
+    errors: list[float]  # alignment error rates of all heads
+    pair: Pair
+    weights: Float[Tensor, "target source"]
 
 
-def step_seconds(
-    lengths: Sequence[int], *, rows: int = 16, vocabulary: int = 1000, rounds: int = 3
-) -> dict[str, list[float]]:
-    """Median seconds of a training step on sentences of each length: a recurrent translator and a Transformer."""
-    found: dict[str, list[float]] = {}
-    for words in lengths:
-        recurrent = random_translator(BahdanauDecoder, 192, vocabulary)
-        parts = Encoder(vocabulary, LESSON.config), Decoder(vocabulary, LESSON.config)
-        models = {"recurrent": recurrent, "Transformer": Transformer(*parts).to(runtime.device())}
-        batch = random_batch(rows, words, vocabulary).to(runtime.device())
-        for name, seconds in training_seconds(models, batch, rounds).items():
-            found.setdefault(name, []).append(median(seconds))
-    return found
-
-
-@torch.inference_mode()
-def token_seconds(
-    model: Transformer, steps: Callable[..., IncrementalDecoder], *, words: int, rows: int = 16, source: int = 20
-) -> list[float]:
-    """Seconds for each of `words` tokens while the texts of a batch grow, whatever is generated."""
-    model.eval()
-    batch = random_batch(rows, source, len(SPECIALS) + 1).to(runtime.device())
-    run, tokens = steps(model, batch.source, batch.source_lengths), batch.source[:, :1]
-    seconds = []
-    for _ in range(words):
-        start = time.perf_counter()
-        run(tokens)
-        runtime.synchronize()
-        seconds.append(time.perf_counter() - start)
-    return seconds
+def best_head(model: Transformer, pairs: Sequence[Pair], task: Task) -> Head:
+    """The head with the lowest alignment error rate on `pairs`, shown on one in which words change places."""
+    errors, pair = head_errors(model, pairs, task), crossing(pairs)
+    layer, head = divmod(int(errors.argmin()), errors.shape[1])
+    return Head((layer, head), errors.flatten().tolist(), pair, cross_maps(model, [pair], task)[0][layer, head])

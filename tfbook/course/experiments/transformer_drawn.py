@@ -1,0 +1,477 @@
+"""The pictures of lesson 05: the residual stream, blocks, the whole machine, and what was measured."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import numpy as np
+from torch import Tensor
+
+from tfbook import plot
+from tfbook.course.experiments.summaries import bands, unnest
+from tfbook.course.experiments.transformer_stacks import KNOWING_NOTHING, NOT_WHERE, RATES
+from tfbook.plot import Schematic
+from tfbook.plot.house import COLORS, FAINT, ROLES, SOFT
+from tfbook.text.pairs import Pair
+from tfbook.training import running_mean
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+    from pandas import DataFrame
+
+    Picture = tuple[Figure, str]  # and its alt text
+
+    from tfbook.plot.schematic.nodes import Item
+
+ROLE = {"Q": "query", "K": "key", "V": "value"}
+CHIP = 56  # pixels of a word
+STREAM = 4.0  # pixels of its line
+
+# ---- parts -------------------------------------------------------------------------------------------------------
+
+
+def _stream(picture: Schematic, *nodes: Item) -> None:
+    """The residual stream from the first node up to the last."""
+    for one, other in pairwise(nodes):
+        up = other is nodes[-1]
+        picture.arrow(one, other, role="stream", thickness=STREAM, head=up, sides=("top", "bottom"))
+
+
+def _branch(
+    picture: Schematic, row: int, text: str, note: str, left: int, reads: str = "", *, pre_norm: bool = True
+) -> tuple[Item, Item, Item]:
+    """A layer beside the stream in column left + 1, its norm, and the sum to which it is added.
+
+    The branch leaves the stream `row` rows above the picture's zero. `reads` are the letters among Q, K and V that
+    come from the stream. Without `pre_norm` the norm lies on the stream behind the sum, in the row after it.
+    """
+    layer = picture.box(text, (left, -row - 1), "weight" if reads else "plain", note=note, width=136)
+    fork, add = picture.point((left + 1, -row)), picture.circle("+", (left + 1, -row - 1))
+    norm = picture.box("norm", (left, -row) if pre_norm else (left + 1, -row - 2), width=70)
+    picture.arrow(layer, add)
+    if not pre_norm:
+        picture.arrow(fork, layer, sides=("left", "bottom"))
+        return layer, norm, add
+    picture.arrow(fork, norm, sides=("left", "right"))
+    for letter in reads or " ":
+        lane = 26 * ("QKV".find(letter) - 1) * (len(reads) > 1)
+        role = ROLE.get(letter, "plain")
+        picture.arrow(norm, layer, letter.strip(), role, sides=("top", "bottom"), lane=lane, label_side="right")
+    return layer, norm, add
+
+
+# ---- the residual stream and the block ---------------------------------------------------------------------------
+
+
+def draw_residual() -> Picture:
+    """A chain of three layers, and the same layers as branches of a residual stream."""
+    picture = Schematic("In a chain every layer replaces; beside a stream it adds", gap=(26, 30))
+    rows = {0: "a chain", 1: "a stream"}
+    for row, name in rows.items():
+        y = 3 * row
+        picture.text(name, (0, y), weight="bold")
+        start, end = picture.box("$x$", (1, y), "stream"), picture.box("output", (8, y), "stream")
+        layers = [picture.box(f"layer {i + 1}", (2 * i + 2.5 - row * 0.5, y - row), width=80) for i in range(3)]
+        if row == 0:
+            for before, after in pairwise([start, *layers, end]):
+                picture.arrow(before, after, role="stream", thickness=STREAM)
+            continue
+        sums = [picture.circle("+", (2 * i + 3, y)) for i in range(3)]
+        forks = [picture.point((2 * i + 2, y)) for i in range(3)]
+        for one, other in pairwise([start, *sums, end]):
+            picture.arrow(one, other, role="stream", thickness=STREAM, head=other is end, sides=("right", "left"))
+        for fork, layer, add in zip(forks, layers, sums, strict=True):
+            picture.arrow(fork, layer, sides=("top", "bottom"))
+            picture.arrow(layer, add, sides=("right", "top"))
+    alt = (
+        "Above, a chain: x, layer 1, layer 2, layer 3, output. Below, a stream from x to the output with "
+        "three layers beside it, each of which reads from the stream and adds to it."
+    )
+    return picture.figure(), alt
+
+
+def draw_blocks() -> Picture:
+    """The block of 2017, whose norms lie on the stream, beside a pre-norm block."""
+    picture = Schematic("Where the norm stands", gap=(26, 20))
+    for left, pre_norm, title in ((0, False, "2017: post-norm"), (3, True, "today: pre-norm")):
+        start, end = picture.point((left + 1, 0)), picture.point((left + 1, -7))
+        attend = _branch(picture, 1, "self-attention", "", left, "QKV", pre_norm=pre_norm)
+        feed = _branch(picture, 4, "feed-forward", "", left, pre_norm=pre_norm)
+        if pre_norm:
+            _stream(picture, start, attend[2], feed[2], end)
+        else:
+            _stream(picture, start, attend[2], attend[1], feed[2], feed[1], end)
+        picture.frame([attend[0], attend[1], feed[0], feed[1], start, end], title, pad=14)
+    alt = (
+        "Two blocks, each a stream with self-attention and feed-forward beside it. In the block of 2017 a "
+        "norm stands on the stream behind each plus. In the pre-norm block each norm stands in the branch, in "
+        "front of the layer."
+    )
+    return picture.figure(), alt
+
+
+# ---- the whole machine -------------------------------------------------------------------------------------------
+
+
+def draw_transformer(source: Sequence[str], target: Sequence[str]) -> Picture:
+    """Encoder and decoder with everything that they need, on a pair of sentences; `target` without `<bos>`."""
+    picture = Schematic("The Transformer: branches read the gray stream and add to it", gap=(22, 14))
+    words = picture.tokens(source, ((1, 2), 0), label="source: $n$ words", width=CHIP)
+    wanted = picture.tokens(target, ((5, 6), 0), label="target: $m$ words", width=CHIP)
+    shifted = picture.tokens(["<bos>", *target[:-1]], ((5, 6), -1), width=CHIP)
+    picture.arrow(wanted, shifted, "shifted by one", sides=("top", "bottom"), label_side="right")
+    _, below = _embedding(picture, words, 1, 1)
+    tied, entrance = _embedding(picture, shifted, 5, 2)
+
+    read = _branch(picture, 3, "self-attention", r"weights $n \times n$", 1, "QKV")
+    think = _branch(picture, 5, "feed-forward", r"$d \to 4d \to d$", 1)
+    memory = picture.box("norm", (2, -7), note="memory", width=78)
+    _stream(picture, below, read[2], think[2], memory)
+    past = _branch(picture, 4, "self-attention", r"weights $m \times m$", 5, "QKV")
+    look = _branch(picture, 6, "cross-attention", r"weights $m \times n$", 5, "Q")
+    decide = _branch(picture, 8, "feed-forward", r"$d \to 4d \to d$", 5)
+    last = picture.box("norm", (6, -10), width=78)
+    _stream(picture, entrance, past[2], look[2], decide[2], last)
+    picture.arrow(memory, look[0], "K", "key", sides=("right", "left"), lane=-8, label_side="top")
+    picture.arrow(memory, look[0], "V", "value", sides=("right", "left"), lane=8, label_side="bottom")
+
+    logits = picture.box("embedding, transposed", ((5, 6), -11), "parameter")
+    softmax = picture.box("softmax", ((5, 6), -12))
+    written = picture.tokens(target, ((5, 6), -13), width=CHIP)
+    picture.arrow(last, logits, sides=("top", "bottom"))
+    picture.arrow(logits, softmax, r"$m \times$ vocabulary", sides=("top", "bottom"), label_side="right")
+    picture.arrow(softmax, written, "the next words", sides=("top", "bottom"), label_side="right")
+    _tie(picture, tied, logits)
+
+    real, causal = np.tile(np.arange(5) < 4, (5, 1)), np.tri(5, dtype=bool)
+    for allowed, place, layer, name in ((real, (0, -4), read[0], "padding"), (causal, (4, -5), past[0], "causal")):
+        picture.arrow(_mask(picture, allowed, place, name), layer, role="weight", sides=("right", "left"))
+    over = _mask(picture, real, (4, -8.4), "padding")
+    picture.arrow(over, look[0], role="weight", sides=("right", "top"), lane=-44)
+    encoder = picture.frame([read[1], think[0], think[2]], "encoder block", pad=9)
+    decoder = picture.frame([past[1], decide[0], decide[2]], "decoder block", pad=9)
+    for frame in (encoder, decoder):
+        picture.brace([frame], r"$\times N$")
+    alt = (
+        "Two residual streams. Left, the encoder: source words, embedding, positions, N blocks of "
+        "self-attention and feed-forward, a norm. Right, the decoder: the target shifted by one, embedding, "
+        "positions, N blocks of causal self-attention, cross-attention and feed-forward, a norm, the "
+        "transposed embedding, softmax, next words. The encoder's output leads into the cross-attention as "
+        "keys and values."
+    )
+    return picture.figure(), alt
+
+
+def _embedding(picture: Schematic, words: Item, left: int, row: int) -> tuple[Item, Item]:
+    """The embedding of the words, and the sum with the positions, where the stream begins."""
+    table = picture.box(r"embedding $\cdot \sqrt{d}$", ((left, left + 1), -row), "parameter")
+    add, places = picture.circle("+", (left + 1, -row - 1)), picture.box("positions", (left, -row - 1), width=100)
+    picture.arrow(words, table, sides=("top", "bottom"))
+    picture.arrow(table, add, role="stream", thickness=STREAM, head=False, sides=("top", "bottom"))
+    picture.arrow(places, add)
+    return table, add
+
+
+def _tie(picture: Schematic, table: Item, logits: Item) -> None:
+    """A line from the decoder's embedding to the matrix of its output: they are the same."""
+    low, high = picture.point((8, -2)), picture.point((8, -11))
+    picture.arrow(table, low, role="parameter", head=False, sides=("right", "left"))
+    picture.arrow(low, high, role="parameter", head=False, sides=("top", "bottom"))
+    picture.arrow(high, logits, role="parameter", sides=("left", "right"))
+    picture.text("one matrix:\ntied", (9, -6.5), color=ROLES["parameter"].edge)
+
+
+def _mask(picture: Schematic, allowed: np.ndarray, place: tuple[float, float], name: str) -> Item:
+    return picture.matrix((5, 5), place, "weight", cell=9, allowed=allowed, shape=name)
+
+
+def draw_masks(
+    source: Sequence[str], target: Sequence[str], encoder: Tensor, decoder: Tensor, cross: Tensor
+) -> Picture:
+    """The masks of the three attentions, each (query, key)."""
+    import matplotlib.pyplot as plt
+
+    figure, panels = plt.subplots(1, 3, figsize=(12, 4))
+    masks = (
+        ("Encoder: all words", encoder, source, source),
+        ("Decoder: itself and earlier", decoder, target, target),
+        ("Cross: all words of the source", cross, target, source),
+    )
+    for axes, (title, mask, queries, keys) in zip(panels, masks, strict=True):
+        plot.mask_picture(axes, mask, queries, keys, title=title)
+    alt = (
+        "Three masks of queries and keys. Encoder: every column but the padding. Decoder: on and below the "
+        "diagonal. Cross-attention: every source word but the padding."
+    )
+    return figure, alt
+
+
+# ---- training ----------------------------------------------------------------------------------------------------
+
+
+def draw_spreads(spreads: Mapping[str, Sequence[float]]) -> Picture:
+    """How much differs between positions after each layer."""
+    import matplotlib.pyplot as plt
+
+    figure, axes = plt.subplots(figsize=(7, 3.6))
+    axes.set_yscale("log")
+    plot.lines(
+        axes,
+        {name: (range(len(values)), values) for name, values in spreads.items()},
+        title="A stack of attention alone makes all positions the same",
+        x="layers",
+        y="spread between positions",
+    )
+    alt = (
+        "Spread between twelve vectors against the number of untrained layers, on a logarithmic axis. With "
+        "attention alone it falls from 1 to rounding error within a few layers; where the input is added to "
+        "each layer's output, it stays close to 1."
+    )
+    return figure, alt
+
+
+def draw_spelling(losses: Mapping[str, Sequence[float]]) -> Picture:
+    """Losses of stacks that learn to spell backwards."""
+    import matplotlib.pyplot as plt
+
+    figure, axes = plt.subplots(figsize=(7, 3.4))
+    smooth = {name: running_mean(values, 10) for name, values in losses.items()}
+    plot.lines(
+        axes,
+        {name: (range(len(values)), values) for name, values in smooth.items()},
+        title="One plus sign per layer makes the stack trainable",
+        x="training step",
+        y="loss (nats per letter)",
+    )
+    axes.set_ylim(bottom=-0.15)
+    alt = (
+        "Training loss of six attention layers alone, which stays near 3.3, the loss of knowing nothing; of six "
+        "with residual connections, which falls to nearly 0; and of one layer alone, which falls, too."
+    )
+    return figure, alt
+
+
+def draw_training(losses: Sequence[float]) -> Picture:
+    """The loss of the translator."""
+    import matplotlib.pyplot as plt
+
+    figure, axes = plt.subplots(figsize=(7, 3.4))
+    axes.set_yscale("log")
+    smooth = running_mean(losses, 10)
+    title = "The loss falls about a hundredfold"
+    plot.lines(axes, {"": (range(len(smooth)), smooth)}, title=title, x="training step", y="loss (nats per word)")
+    axes.set_yticks((0.1, 0.3, 1, 3), ("0.1", "0.3", "1", "3"))
+    alt = (
+        "Training loss against steps, on a logarithmic axis: it falls from above 6 nats per word to less than a tenth."
+    )
+    return figure, alt
+
+
+def draw_alignment(weights: Tensor, pair: Pair, place: tuple[int, int]) -> Picture:
+    """Weights (target, source) of one head, a row for each word that is written, with the gold links."""
+    import matplotlib.pyplot as plt
+
+    layer, head = place
+    figure, axes = plt.subplots(figsize=(6.4, 5))
+    title = f"A head that aligns: layer {layer + 1}, head {head + 1}"
+    plot.attention_map(axes, weights, pair.source, pair.target, gold=set(pair.sure), title=title)
+    axes.set_ylabel("word that is written")
+    alt = (
+        "Weights of one head of cross-attention: a row for each French word that is written, a column for "
+        "each English word. Rings mark gold alignments."
+    )
+    return figure, alt
+
+
+# ---- norms -------------------------------------------------------------------------------------------------------
+
+
+TOP = 3.0  # nats: where runs are drawn whose loss is larger
+
+
+def _sweep(axes: Axes, runs: DataFrame, variant: str, title: str, color: str) -> None:
+    """The last loss of each run of a variant; a cross at the top for one that exploded."""
+    rows = runs[runs["variant"] == variant]
+    for level in (KNOWING_NOTHING, NOT_WHERE):
+        axes.axhline(level, color=SOFT, linestyle="--", linewidth=1.1)
+    for marker, chosen in (("o", rows[rows["last"] < TOP]), ("x", rows[rows["last"] >= TOP])):
+        heights = chosen["last"].clip(upper=TOP)
+        axes.plot(chosen["lr"], heights, color=color, linestyle="none", marker=marker, markersize=8, alpha=0.75)
+    axes.set(xscale="log", ylim=(-0.15, TOP + 0.2), xlim=(7e-4, 4.3e-2), title=title)
+    axes.set_xticks(RATES, [f"{rate:g}" for rate in RATES], rotation=45)
+    axes.minorticks_off()
+
+
+def draw_norms(runs: DataFrame) -> Picture:
+    """Stacks with layer norm and without, from the same small weights, at each learning rate."""
+    names = {"pre-norm, small weights": "with layer norm", "no norms, small weights": "without"}
+    alt = (
+        "Final loss against learning rate, a dot for each run. With layer norm and without, losses are near 0 at 0.003 "
+        "and 0.01. At 0.03 the three runs without layer norm explode; with it they stay finite, and one of them learns."
+    )
+    return _panels(runs, names, "Without layer norm the largest learning rate explodes"), alt
+
+
+def draw_sweep(runs: DataFrame) -> Picture:
+    """Pre- and post-norm, with and without warm-up, and post-norm with small weights."""
+    names = {
+        "pre-norm": "pre-norm",
+        "pre-norm, warm-up": "pre-norm,\nwarm-up",
+        "post-norm": "post-norm",
+        "post-norm, warm-up": "post-norm,\nwarm-up",
+        "post-norm, small weights": "post-norm,\nsmall weights",
+    }
+    alt = (
+        "Final loss against learning rate in five panels, a dot for each run. Pre-norm, with and without warm-up, "
+        "reaches losses near 0 at three of the four rates. Post-norm stays above 1.6 at every rate: with warm-up, near "
+        "1.7 at three rates; without, near 1.7 at two rates and at 2.3 at the others; small weights change little."
+    )
+    return _panels(runs, names, "In 200 steps six pre-norm blocks learn, and six post-norm blocks do not"), alt
+
+
+def _panels(runs: DataFrame, names: Mapping[str, str], title: str) -> Figure:
+    """A panel for each variant, by its name in `runs`, with its title."""
+    import matplotlib.pyplot as plt
+
+    size = (1.6 * len(names) + 2.2, 4.0)
+    figure, panels = plt.subplots(1, len(names), figsize=size, sharey=True, squeeze=False, layout="constrained")
+    for axes, (variant, name) in zip(panels[0], names.items(), strict=True):
+        _sweep(axes, runs, variant, name, COLORS["post" in variant or "no norms" in variant])
+    panels[0, 0].set_ylabel("final loss (nats per symbol)")
+    for level, text in ((KNOWING_NOTHING, "knows nothing"), (NOT_WHERE, "knows what,\nnot where")):
+        panels[0, -1].text(4.8e-2, level, text, fontsize=9.5, color=SOFT, va="center", clip_on=False)
+    figure.supxlabel("learning rate", fontsize=11)
+    figure.suptitle(title, fontsize=12.5, fontweight="bold")
+    return figure
+
+
+def draw_first_step(
+    gradients: Mapping[str, Sequence[float]], depths: Sequence[int], moved: Mapping[str, Sequence[float]]
+) -> Picture:
+    """Gradients by block before training, and how far one step of Adam moves the output, against depth."""
+    import matplotlib.pyplot as plt
+
+    figure, (left, right) = plt.subplots(1, 2, figsize=(11, 3.8))
+    plot.lines(
+        left,
+        {name: (range(1, len(sizes) + 1), sizes) for name, sizes in gradients.items()},
+        title="Post-norm's gradients are larger near the output",
+        x="block (12 = next to the output)",
+        y="gradient norm of $W_2$",
+    )
+    plot.lines(
+        right,
+        {name: (depths, changes) for name, changes in moved.items()},
+        title="Equal steps move its output farther",
+        x="blocks",
+        y="change of the output ÷ its size",
+    )
+    right.set_xticks(depths)
+    for axes in (left, right):
+        axes.set_ylim(bottom=0)
+    alt = (
+        "Left: gradient norm by block in untrained models of twelve blocks; post-norm's gradients near the "
+        "output are several times as large as pre-norm's. Right: relative change of the output after Adam's "
+        "first step against depth; it grows with depth for both, much faster for post-norm."
+    )
+    return figure, alt
+
+
+# ---- against lesson 01 -------------------------------------------------------------------------------------------
+
+
+def draw_lengths(race: DataFrame) -> Picture:
+    """BLEU against source length for each model of the stored comparison: mean and range over the runs."""
+    import matplotlib.pyplot as plt
+
+    points = unnest(race, "by_length", ["from", "to", "bleu"])
+    figure, axes = plt.subplots(figsize=(7.5, 4))
+    plot.lines(
+        axes,
+        bands(points.assign(words=(points["from"] + points["to"]) / 2), "model", "words", "bleu"),
+        title="Better within the trained lengths, worse beyond them",
+        x="words in the source",
+        y="BLEU",
+    )
+    axes.axvspan(20.5, 50, color=FAINT, zorder=0)
+    axes.text(21, 3, "longer than any training sentence", fontsize=9.5)
+    axes.set_ylim(0, 104)
+    alt = (
+        "BLEU against source length. Up to 20 words, the longest in training, both Transformers are above the "
+        "recurrent translator. Beyond, all three fall, and the Transformers fall faster."
+    )
+    return figure, alt
+
+
+# ---- further -----------------------------------------------------------------------------------------------------
+
+
+def draw_activations() -> Picture:
+    """ReLU and GELU, and their derivatives."""
+    import matplotlib.pyplot as plt
+    import torch
+    from torch.nn import functional as F
+
+    figure, panels = plt.subplots(1, 2, figsize=(10, 3.4))
+    x = torch.linspace(-4, 4, 161, requires_grad=True)
+    curves = {"ReLU": F.relu(x), "GELU": F.gelu(x)}
+    slopes = {name: torch.autograd.grad(y.sum(), x)[0] for name, y in curves.items()}
+    shown = ((curves, "GELU is a smooth ReLU", "output"), (slopes, "and so is its slope", "derivative"))
+    for axes, (table, title, label) in zip(panels, shown, strict=True):
+        series = {name: (x.tolist(), y.tolist()) for name, y in table.items()}
+        plot.lines(axes, series, title=title, x="input", y=label)
+    alt = (
+        "Left: ReLU and GELU, which agree far from zero; GELU dips slightly below zero. Right: the derivative "
+        "of ReLU jumps from 0 to 1, that of GELU rises smoothly and overshoots a little."
+    )
+    return figure, alt
+
+
+PUBLISHED = {  # Vaswani et al. (2017), Table 2: BLEU on newstest2014, and training cost in floating-point operations
+    "English to German": {
+        "GNMT + RL": (24.6, 2.3e19),
+        "ConvS2S": (25.16, 9.6e18),
+        "MoE": (26.03, 2.0e19),
+        "GNMT + RL, ensemble": (26.30, 1.8e20),
+        "ConvS2S, ensemble": (26.36, 7.7e19),
+        "Transformer (base)": (27.3, 3.3e18),
+        "Transformer (big)": (28.4, 2.3e19),
+    },
+    "English to French": {
+        "Deep-Att + PosUnk": (39.2, 1.0e20),
+        "GNMT + RL": (39.92, 1.4e20),
+        "ConvS2S": (40.46, 1.5e20),
+        "MoE": (40.56, 1.2e20),
+        "Deep-Att, ensemble": (40.4, 8.0e20),
+        "GNMT + RL, ensemble": (41.16, 1.1e21),
+        "ConvS2S, ensemble": (41.29, 1.2e21),
+        "Transformer (base)": (38.1, 3.3e18),
+        "Transformer (big)": (41.8, 2.3e19),
+    },
+}
+LABELED_LEFT = ("MoE", "ConvS2S, ensemble")  # their neighbors stand on the right
+
+
+def draw_published() -> Picture:
+    """Quality against the cost of training, as published."""
+    import matplotlib.pyplot as plt
+
+    figure, panels = plt.subplots(1, 2, figsize=(12, 4.4))
+    for axes, (title, table) in zip(panels, PUBLISHED.items(), strict=True):
+        axes.set(xscale="log", xlabel="training cost (floating-point operations)", ylabel="BLEU", title=title)
+        for name, (score, cost) in table.items():
+            color = COLORS[1] if name.startswith("Transformer") else COLORS[3]
+            axes.plot(cost, score, marker="o", color=color)
+            left = name in LABELED_LEFT
+            look = {"color": color, "fontsize": 9.5, "ha": "right" if left else "left"}
+            axes.annotate(name, (cost, score), (-6 if left else 6, -3), textcoords="offset points", **look)
+        axes.set_xlim(2e18, 1.5e22)
+    alt = (
+        "BLEU against training cost on a logarithmic axis. To German the base Transformer is above all "
+        "earlier models at a third of the cheapest one's cost, and the big one is higher still. To French the "
+        "base model is below the others at a thirtieth of their cost."
+    )
+    return figure, alt

@@ -1,0 +1,195 @@
+"""What norms do in a deep stack, and where they stand: a small task, every variant with the same learning rates."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+from statistics import fmean
+from typing import TYPE_CHECKING, Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from tfbook import runtime
+from tfbook.attention import POSITIONS
+from tfbook.course.experiments import experiment
+from tfbook.course.experiments.transformer import xavier
+from tfbook.models.blocks import Config, PostNorm, PreNorm
+from tfbook.models.language_model import BidirectionalModel, LanguageModel
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+SYMBOLS, LENGTH = 10, 8  # rows of eight symbols out of ten, to be read backwards
+KNOWING_NOTHING = math.log(SYMBOLS)  # nats per symbol
+NOT_WHERE = 1.65  # of a model that knows which symbols a row holds, and not where: a mean over random rows
+DEEP = Config(d_model=32, heads=4, d_ff=128, layers=6, position=POSITIONS["sinusoidal"])
+RATES = (1e-3, 3e-3, 1e-2, 3e-2)  # the same for every variant
+DIVERGED = 10.0  # nats per symbol: stands for every larger loss, infinite ones among them
+
+# ---- variants ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class Variant:
+    """A stack of blocks, and whether its learning rate warms up."""
+
+    config: Config = DEEP
+    norms: bool = True
+    xavier: bool = True  # else PyTorch's initialization, whose matrices are smaller
+    warmup: int = 1  # steps until the learning rate is reached
+
+    def build(self) -> BidirectionalModel:
+        """The untrained stack, on the chosen device."""
+        model = BidirectionalModel(SYMBOLS, self.config)
+        if self.xavier:
+            xavier(model)
+        if not self.norms:
+            branches = [part for block in model.stack.blocks for part in (block.mixer, block.feed_forward)]
+            for part in (model.stack, *branches):
+                part.norm = nn.Identity()
+        return model.to(runtime.device())
+
+    def trained(self, *, lr: float, steps: int, seed: int) -> list[float]:
+        """The loss of each step of Adam; shorter where the loss became infinite, which ends the run."""
+        runtime.seed(seed)
+        model, losses = self.build(), []
+        optimizer = torch.optim.Adam(model.parameters(), lr, betas=(0.9, 0.98))
+        for step in range(steps):
+            optimizer.param_groups[0]["lr"] = lr * min(1.0, (step + 1) / self.warmup)
+            loss = reversal_loss(model, reversal(step).to(runtime.device()))
+            losses.append(loss.item())
+            if not math.isfinite(losses[-1]):
+                break
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+        return losses
+
+
+def reversal(step: int, *, rows: int = 32) -> Int[Tensor, "row length"]:
+    """Random rows of symbols, the same whenever the step is asked for; a model has to reverse them."""
+    return torch.randint(SYMBOLS, (rows, LENGTH), generator=torch.Generator().manual_seed(step))
+
+
+def reversal_loss(model: nn.Module, rows: Int[Tensor, "row length"]) -> Float[Tensor, ""]:
+    """Cross-entropy in nats per symbol."""
+    return F.cross_entropy(model(rows).flatten(0, 1).float(), rows.flip(1).flatten())
+
+
+_WARMUP = 80
+_POST = Variant(config=replace(DEEP, residual=PostNorm))
+VARIANTS = {
+    "pre-norm": Variant(),
+    "post-norm": _POST,
+    "pre-norm, warm-up": Variant(warmup=_WARMUP),
+    "post-norm, warm-up": replace(_POST, warmup=_WARMUP),
+    "post-norm, small weights": replace(_POST, xavier=False),
+    "pre-norm, small weights": Variant(xavier=False),
+    "no norms, small weights": Variant(norms=False, xavier=False),
+}
+
+
+@experiment
+def norms(seeds: Sequence[int] = (1, 2, 3), *, steps: int = 200) -> list[dict[str, Any]]:
+    """Every variant with every learning rate: the loss before any step, and the mean of the last twenty."""
+    rows = []
+    for seed, (name, variant), lr in product(seeds, VARIANTS.items(), RATES):
+        losses = variant.trained(lr=lr, steps=steps, seed=seed)
+        last = min(fmean(losses[-20:]), DIVERGED) if len(losses) == steps else DIVERGED
+        rows.append({"variant": name, "lr": lr, "seed": seed, "first": round(losses[0], 3), "last": round(last, 4)})
+    return rows
+
+
+def learned(runs: DataFrame) -> dict[int, float]:
+    """Claims 3 and 4, without warm-up: the worst run of pre-norm at its best rate, and the best of all of post-norm."""
+    last = runs.set_index(["variant", "lr", "seed"])["last"]
+    return {3: last["pre-norm"].groupby("lr").max().min(), 4: last["post-norm"].min()}
+
+
+# ---- before training ---------------------------------------------------------------------------------------------
+
+
+ALPHABET = " abcdefghijklmnopqrstuvwxyz"
+
+
+def backwards(model: nn.Module, word: str, *, length: int = 12) -> str:
+    """What the model makes of a word: it reads the ids of `length` letters, padded with spaces, and scores letters.
+
+    Raises ValueError for a word that is too long or has other letters than a to z.
+    """
+    if len(word) > length or not set(word) <= set(ALPHABET):
+        raise ValueError(f"word is {word!r}; expected at most {length} letters from a to z")
+    letters = torch.tensor([[ALPHABET.index(letter) for letter in word.ljust(length)]])
+    with torch.no_grad():
+        return "".join(ALPHABET[letter] for letter in model(letters).argmax(dim=-1)[0]).strip()
+
+
+def spreads(make: Callable[[], nn.Module], depth: int, width: int, *, positions: int = 12) -> dict[str, list[float]]:
+    """What differs between positions, ‖X − mean‖ / ‖X‖, before and after each of `depth` untrained layers.
+
+    Once each layer replaces its input, and once the same layers are added to it.
+    """
+    chain = stream = torch.randn(1, positions, width)
+    found = {"attention alone": [_spread(chain)], "with residuals": [_spread(stream)]}
+    with torch.no_grad():
+        for layer in (make() for _ in range(depth)):
+            chain, stream = layer(chain), stream + layer(stream)
+            found["attention alone"].append(_spread(chain))
+            found["with residuals"].append(_spread(stream))
+    return found
+
+
+def _spread(x: Float[Tensor, "1 position width"]) -> float:
+    return float((x - x.mean(dim=1, keepdim=True)).norm() / x.norm())
+
+
+def untrained(layers: int, residual: type[PreNorm], *, symbols: int = 100) -> tuple[LanguageModel, Int[Tensor, "r t"]]:
+    """An untrained language model with Xavier's weights, as in Xiong et al. (2020), and random text."""
+    config = Config(d_model=64, heads=4, d_ff=256, layers=layers, position=DEEP.position, residual=residual)
+    model = LanguageModel(symbols, config).to(runtime.device())
+    xavier(model)
+    return model, torch.randint(symbols, (32, 17), device=runtime.device())
+
+
+def gradient_by_layer(layers: int, residual: type[PreNorm], *, seed: int = 1) -> list[float]:
+    """Norm of the gradient of each block's second feed-forward matrix (Xiong et al., 2020, Figure 3)."""
+    runtime.seed(seed)
+    model, ids = untrained(layers, residual)
+    F.cross_entropy(model(ids[:, :-1]).flatten(0, 1), ids[:, 1:].flatten()).backward()
+    return [float(block.feed_forward.branch.down.weight.grad.norm()) for block in model.stack.blocks]
+
+
+def change_by_step(layers: int, residual: type[PreNorm], *, lr: float = 1e-4, seed: int = 1) -> float:
+    """How far the first step of Adam on the blocks moves the stack's output: its change ÷ its size, on other text.
+
+    The step has the same size for every weight, whatever the gradients are. The embedding stays as it is.
+    """
+    runtime.seed(seed)
+    model, ids = untrained(layers, residual)
+    other = torch.randint_like(ids, int(ids.max()) + 1)
+    optimizer = torch.optim.Adam(model.stack.parameters(), lr)
+    F.cross_entropy(model(ids[:, :-1]).flatten(0, 1), ids[:, 1:].flatten()).backward()
+    with torch.no_grad():
+        before = model.stack(model.embed(other))
+        optimizer.step()
+        return float((model.stack(model.embed(other)) - before).norm() / before.norm())
+
+
+def mean_change(layers: int, residual: type[PreNorm], *, seeds: Sequence[int] = (1, 2, 3)) -> float:
+    """`change_by_step`, a mean over models."""
+    return fmean(change_by_step(layers, residual, seed=seed) for seed in seeds)
+
+
+def first_loss(variant: Variant, *, seeds: Sequence[int] = (1, 2, 3)) -> float:
+    """The loss before any step, in nats per symbol, a mean over models."""
+    losses = []
+    for seed in seeds:
+        runtime.seed(seed)
+        with torch.no_grad():
+            losses.append(float(reversal_loss(variant.build(), reversal(0).to(runtime.device()))))
+    return fmean(losses)
