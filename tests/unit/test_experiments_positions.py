@@ -107,7 +107,7 @@ def test_news_has_a_row_for_each_sentence_and_a_column_for_each_noun() -> None:
 def test_answers_stand_below_their_words() -> None:
     table = study.answers({"none": says}, "old dog bites man")
     assert list(table.columns) == ["old", "dog", "bites", "man"]
-    assert table.loc["none: role"].tolist() == ["", "suffers it", "", "suffers it"]
+    assert table.loc["none: role"].tolist() == ["", "is the target", "", "is the target"]
     assert table.loc["none: word before"].tolist() == ["", "dog", "dog", "dog"]
 
 
@@ -144,7 +144,7 @@ def test_clocks_turn_by_their_speed_and_digits_count() -> None:
 def test_turned_vectors_show_angle_and_product() -> None:
     query, key = torch.tensor([0.0, 1.0]), torch.tensor([1.0, 0.0])
     shown = texts(study.draw_turns(query, key, 0.1, [(0, 0), (5, 2)]))
-    assert {"90°", "107°", "m − n = 0:  q · k = 0.00", "m − n = 3:  q · k = −0.30", "q, m = 5"} <= set(shown)
+    assert {"90°", "107°", "m − n = 0:  product 0.00", "m − n = 3:  product −0.30", "q, m = 5"} <= set(shown)
 
 
 def test_a_ramp_gives_the_weights_of_a_causal_softmax() -> None:

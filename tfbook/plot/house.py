@@ -78,6 +78,7 @@ METHODS = {
     "cosine": Method("#b9ac70", "v"),
     "location": Method("#717581", "X"),
     "none": Method("#717581", "X"),
+    "none, both sides": Method("#a96b59", "v"),
     "integer": Method("#b9ac70", "v"),
     "sinusoidal": Method("#3f90da", "o"),
     "learned": Method("#e76300", "s"),

@@ -80,7 +80,7 @@ def draw_clocks(speeds: Mapping[str, float], count: int = 8) -> Figure:
             _draw_clock(axes, (position, -0.75 * rows - 0.25 - row), position * speed, color)
     names = [
         ("position", 0.7),
-        *((f"digit of {2**row}", -0.75 * row) for row in range(rows)),
+        *((f"{place} place", -0.75 * row) for row, place in enumerate(("ones", "twos", "fours", "eights")[:rows])),
         *((name, -0.75 * rows - 0.25 - row) for row, name in enumerate(speeds)),
     ]
     for name, y in names:
@@ -215,10 +215,10 @@ def draw_turns(query: Tensor, key: Tensor, theta: float, places: Sequence[tuple[
         )  # fmt: skip
         axes.set(xlim=(-1.9, 1.9), ylim=(-1.3, 1.3), aspect="equal", xticks=[], yticks=[])
         product = f"{np.cos(turned[0] - turned[1]):z.2f}".replace("-", "−")
-        axes.set_title(f"m − n = {m - n}:  q · k = {product}", loc="center", fontsize=11)
+        axes.set_title(f"m − n = {m - n}:  product {product}", loc="center", fontsize=11)
         axes.grid(visible=False)
         axes.spines[["left", "bottom"]].set_visible(False)
-    figure.suptitle("Turned together, they keep their angle", x=0.01, ha="left", fontsize=12, fontweight="bold")
+    figure.suptitle("Equal distances, equal angles, equal products", x=0.01, ha="left", fontsize=12, fontweight="bold")
     return figure
 
 
@@ -302,26 +302,26 @@ def draw_lengths(curves: Mapping[str, Curve], lengths: Sequence[int], trained: i
     return figure
 
 
-STRETCHED = {  # model → label and style of its line
-    "rotary": ("as it is", "-"),
-    "interpolated, all pairs": ("all pairs divided", ":"),
-    "interpolated, slow pairs": ("slow pairs divided", "--"),
-    "interpolated, tuned": ("all divided by 4, tuned", (0, (6, 2, 1, 2))),
-    "tuned": ("only tuned", (0, (1, 1))),
+BROWN = "#a96b59"
+STRETCHED = {  # model → label, style and color of its line: dashed where it was tuned, a color for what is divided
+    "rotary": ("as it is", "-", METHODS["rotary"].color),
+    "interpolated, all pairs": ("all pairs divided", "-", BROWN),
+    "interpolated, slow pairs": ("slow pairs divided", "-", INK),
+    "interpolated, tuned": ("all divided by 4, tuned", "--", BROWN),
+    "tuned": ("only tuned", "--", METHODS["rotary"].color),
 }
 
 
 def draw_stretched(curves: Mapping[str, Curve], lengths: Sequence[int], trained: int) -> Figure:
-    """Perplexity by length of a rotary model as it is, with positions divided, and tuned: lines of one color."""
+    """Perplexity by length of a rotary model as it is, with positions divided, and tuned."""
     import matplotlib.pyplot as plt
 
     figure, axes = plt.subplots(figsize=(8.4, 4.6))
     _lengths(axes, lengths, trained)
-    shades = ("#832db6", "#a15fc9", "#5d1785", "#a15fc9", "#3c0a59")
-    for (name, (label, style)), shade in zip(STRETCHED.items(), shades, strict=True):
+    for name, (label, style, color) in STRETCHED.items():
         xs, ys, half = curves[name]
-        axes.plot(xs, ys, linestyle=style, color=shade, marker="^", label=label)
-        axes.fill_between(xs, np.subtract(ys, half), np.add(ys, half), color=shade, alpha=0.15, linewidth=0)
+        axes.plot(xs, ys, linestyle=style, color=color, marker="^", label=label)
+        axes.fill_between(xs, np.subtract(ys, half), np.add(ys, half), color=color, alpha=0.15, linewidth=0)
     axes.set_title("Dividing the slow pairs helps, more training helps most")
     label_ends(axes, gap=0.07)
     return figure

@@ -42,7 +42,7 @@ def sentences(count: int, words: int, seed: int) -> Int[Tensor, "3 count word"]:
 class Reader(nn.Module):
     """One layer of self-attention and a feed-forward layer, which answer two questions about each word.
 
-    Does it or suffers it? Which word stands before it?
+    Does it or is its target? Which word stands before it?
     """
 
     def __init__(self, position: Position, *, d_model: int = 32, heads: int = 2):
@@ -112,14 +112,14 @@ def news(model: Answer, *sentences: str) -> DataFrame:
 
 @torch.no_grad()
 def answers(models: Mapping[str, Answer], sentence: str) -> DataFrame:
-    """What each model says of each word: for a noun whether it does or suffers it, and which word stands before."""
+    """What each model says of each word: whether a noun does it or is the target, and which word stands before."""
     import pandas as pd
 
     words, rows = sentence.lower().split(), {}
     for name, model in models.items():
         roles, before = (logits[0].argmax(dim=-1).tolist() for logits in model(ids_of(sentence)))
         does = [
-            ("does it", "suffers it")[role] if word in NOUNS else "" for word, role in zip(words, roles, strict=True)
+            ("does it", "is the target")[role] if word in NOUNS else "" for word, role in zip(words, roles, strict=True)
         ]
         rows[f"{name}: role"] = does
         rows[f"{name}: word before"] = ["", *(WORDS[word] for word in before[1:])]
