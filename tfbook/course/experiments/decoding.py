@@ -1,62 +1,144 @@
-"""How a trained model writes: searches compared, what a token costs, and how sure a model is of its words."""
+"""How a trained model writes: what each way to choose costs, what a cache saves, how sure a model is of its words."""
 
 from __future__ import annotations
 
-import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import product
+from statistics import median
 from typing import Any
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from tfbook import data, runtime
+from tfbook import data, runtime, training
+from tfbook.attention.positions import POSITIONS
 from tfbook.course.experiments import experiment
-from tfbook.course.experiments.transformer import LESSON, forced, trained
-from tfbook.course.experiments.translators import Task, random_batch
+from tfbook.course.experiments.cost import in_turns
+from tfbook.course.experiments.transformer import LESSON, SMALL, Variant, forced, next_words, trained
+from tfbook.course.experiments.translators import Task, quality
 from tfbook.course.metrics import bleu
-from tfbook.generation.search import (
-    IncrementalDecoder,
-    Penalty,
-    beam_search,
-    gnmt_penalty,
-    mean_penalty,
-    translate,
-)
+from tfbook.generation.sampling import Filter, generate, greedy, temperature, top_p
+from tfbook.generation.search import Penalty, beam_search, gnmt_penalty, mean_penalty, translate
+from tfbook.models.blocks import Config
+from tfbook.models.language_model import LanguageModel
 from tfbook.models.transformer import Transformer
 from tfbook.text.pairs import Pair, filter_by_length
-from tfbook.text.vocabulary import PAD, SPECIALS
+from tfbook.text.vocabulary import PAD
+from tfbook.text.windows import Windows
 from tfbook.text.words import detokenize
+from tfbook.training.losses import next_token_loss
 
-# ---- how good, and how sure ---------------------------------------------------------------------------------------
+# ---- stored: what a cache saves ------------------------------------------------------------------------------------
 
-
-def text_scores(model: nn.Module, pairs: Sequence[Pair], task: Task) -> Float[Tensor, " pair"]:
-    """log p(target | source) of each pair, in nats, `<eos>` included."""
-    totals = []
-    for logp, batch in forced(model, pairs, task):
-        true = logp.gather(-1, batch.target_out[..., None])[..., 0]
-        totals.append(true.masked_fill(batch.target_out == PAD, 0.0).sum(dim=1).cpu())
-    return torch.cat(totals)
+TIMED = Config(d_model=256, heads=4, d_ff=1024, layers=4)
 
 
-def reliability(
-    confidence: Float[Tensor, " word"], right: Bool[Tensor, " word"], *, bins: int = 10
-) -> Float[Tensor, "bin 3"]:
-    """Share of the words, mean confidence and accuracy, in each of `bins` equal intervals of confidence."""
-    place = (confidence * bins).long().clamp(max=bins - 1)
-    count = torch.zeros(bins).index_add(0, place, torch.ones_like(confidence))
-    sums = [torch.zeros(bins).index_add(0, place, part.float()) for part in (confidence, right)]
-    return torch.stack([count / count.sum(), *(total / count.clamp(min=1) for total in sums)], dim=1)
+@experiment
+def times(
+    lengths: Sequence[int] = (64, 128, 256, 512, 1024), *, rounds: int = 7, vocab: int = 500
+) -> list[dict[str, Any]]:
+    """Milliseconds for one more token behind texts of several lengths, with a cache and without; medians of rounds."""
+    runtime.seed(1)
+    model = LanguageModel(vocab, TIMED).to(runtime.device()).eval()
+    rows = []
+    for length in lengths:
+        ids = torch.randint(vocab, (1, length), device=runtime.device())
+        with torch.inference_mode():
+            cache = model.new_cache()
+            model(ids[:, :-1], cache=cache)
+            ways: dict[str, Callable[[], object]] = {
+                "cached": partial(model, ids[:, -1:], cache=cache),  # a token longer in each round
+                "recomputed": partial(model, ids),
+            }
+            seconds = in_turns(ways, rounds)
+        rows.append({"length": length} | {name: round(1000 * median(each), 3) for name, each in seconds.items()})
+    return rows
 
 
-def calibration_error(table: Float[Tensor, "bin 3"]) -> float:
-    """Σ share · |accuracy − confidence| over the bins of `reliability` (Guo et al., 2017, eq. 3)."""
-    share, confidence, accuracy = table.unbind(dim=1)
-    return float((share * (accuracy - confidence).abs()).sum())
+# ---- stored: why likely text is dull --------------------------------------------------------------------------------
+
+READ, WRITE = 64, 128  # characters of the prompt, and of what follows
+WRITER = Config(d_model=64, heads=4, d_ff=256, layers=2, position=POSITIONS["rotary"])
+WAYS: dict[str, Sequence[Filter]] = {
+    "greedy": [greedy],
+    "temperature 0.7": [temperature(0.7)],
+    "top-p 0.9": [top_p(0.9)],
+    "full softmax": [],
+}
+
+
+@experiment
+def likelihood(seeds: Sequence[int] = (1, 2, 3), *, steps: int = 1000, count: int = 64) -> list[dict[str, Any]]:
+    """How likely a model of Shakespeare's characters finds what it writes, and what Shakespeare wrote.
+
+    Nats per character, the share of pieces that repeat, and for one text the log-probability of each character.
+    """
+    text = data.load("tiny-shakespeare")
+    rows = []
+    for seed in seeds:
+        model = _writer(text, steps, seed)
+        ids = Windows(text.characters.encode(text.valid), length=READ + WRITE, size=count, seed=0)(0)
+        ids = ids.to(runtime.device())
+        generator = torch.Generator(runtime.device()).manual_seed(seed)
+        texts = {"human": ids, "beam of 8": likely(model, ids[:, :READ], WRITE, width=8)}
+        for name, filters in WAYS.items():
+            texts[name] = generate(model, ids[:, :READ], max_new_tokens=WRITE, filters=filters, generator=generator)
+        for name, written in texts.items():
+            logp = log_probabilities(model, written)[:, READ - 1 :]
+            row = {"seed": seed, "way": name, "nats": round(-float(logp.mean()), 4)}
+            row["repeated"] = round(repeated(written[:, READ:].tolist(), size=12), 4)
+            rows.append(row | {"each": [round(value, 3) for value in logp[0].tolist()]})
+    return rows
+
+
+def _writer(text: Any, steps: int, seed: int) -> LanguageModel:
+    runtime.seed(seed)
+    model = LanguageModel(len(text.characters), WRITER).to(runtime.device())
+    batches = Windows(text.characters.encode(text.train), length=READ + WRITE, size=12, seed=seed)
+    recipe = training.Recipe(steps=steps, lr=4e-3, schedule=training.warmup_cosine(50), betas=(0.9, 0.98))
+    training.fit(model, next_token_loss, batches, recipe)
+    return model.eval()
+
+
+@torch.inference_mode()
+def log_probabilities(model: LanguageModel, ids: Int[Tensor, "batch time"]) -> Float[Tensor, "batch less"]:
+    """log p of every token but the first, given those before it."""
+    logp = model(ids[:, :-1]).float().log_softmax(dim=-1)
+    return logp.gather(-1, ids[:, 1:, None])[..., 0].cpu()
+
+
+@torch.inference_mode()
+def likely(
+    model: LanguageModel, ids: Int[Tensor, "batch time"], new: int, *, width: int
+) -> Int[Tensor, "batch longer"]:
+    """A beam search without an end: the likeliest continuation by `new` tokens that `width` beams find."""
+    batch, vocab = len(ids), model.unembed.out_features
+    cache, texts = model.new_cache(), ids.repeat_interleave(width, dim=0)
+    scores = torch.full((batch, width), -torch.inf, device=ids.device)
+    scores[:, 0] = 0  # at first all beams are the same
+    logits = model(texts, cache=cache)[:, -1]
+    first = torch.arange(batch, device=ids.device)[:, None] * width
+    for step in range(new):
+        totals = scores[:, :, None] + logits.float().log_softmax(dim=-1).view(batch, width, vocab)
+        scores, places = totals.flatten(1).topk(width)
+        rows = (first + places // vocab).flatten()
+        texts = torch.cat([texts[rows], (places % vocab).flatten()[:, None]], dim=1)
+        if step < new - 1:
+            logits = model(texts[:, -1:], cache=cache.select(rows))[:, -1]
+    return texts.view(batch, width, -1)[:, 0]
+
+
+def repeated(texts: Sequence[Sequence[Any]], *, size: int) -> float:
+    """The share of the pieces of `size` tokens that a text has had before, as a mean over texts."""
+    shares = []
+    for text in texts:
+        pieces = Counter(tuple(text[i : i + size]) for i in range(len(text) - size + 1))
+        shares.append(1 - len(pieces) / pieces.total())
+    return sum(shares) / len(shares)
 
 
 # ---- stored: beams of several widths, on real sentences ------------------------------------------------------------
@@ -110,21 +192,60 @@ def searches(
     return rows
 
 
-# ---- time --------------------------------------------------------------------------------------------------------
+# ---- stored: label smoothing, on many sentences and on few -----------------------------------------------------------
+
+SMOOTHING = {"hard targets": Variant(config=SMALL), "label smoothing 0.1": Variant(config=SMALL, smoothing=0.1)}
+AMOUNTS = {"all sentences": None, "1,500 sentences": 1500}
 
 
-@torch.inference_mode()
-def token_seconds(
-    model: Transformer, steps: Callable[..., IncrementalDecoder], *, words: int, rows: int = 16, source: int = 20
-) -> list[float]:
-    """Seconds for each of `words` tokens while the texts of a batch grow, whatever is generated."""
-    model.eval()
-    batch = random_batch(rows, source, len(SPECIALS) + 1).to(runtime.device())
-    run, tokens = steps(model, batch.source, batch.source_lengths), batch.source[:, :1]
-    seconds = []
-    for _ in range(words):
-        start = time.perf_counter()
-        run(tokens)
-        runtime.synchronize()
-        seconds.append(time.perf_counter() - start)
-    return seconds
+@experiment
+def smoothing(seeds: Sequence[int] = (1, 2, 3), *, longest: int = 12) -> list[dict[str, Any]]:
+    """Translators with and without label smoothing, trained on all sentences of up to `longest` words and on few."""
+    corpus = data.load("english-french")
+    task = Task.of(corpus, corpus["train"])
+    pairs, test = (filter_by_length(corpus[split], 3, longest) for split in ("train", "test"))
+    rows = []
+    for (amount, count), seed, (name, variant) in product(AMOUNTS.items(), seeds, SMOOTHING.items()):
+        model, _ = trained(variant, task, pairs[:count], seed=seed)
+        rows.append({"sentences": amount, "variant": name, "seed": seed} | _judged(model, test, task))
+    return rows
+
+
+def _judged(model: Transformer, pairs: Sequence[Pair], task: Task) -> dict[str, Any]:
+    """Loss, BLEU and calibration on held-out pairs."""
+    words = next_words(model, pairs, task)
+    table = reliability(words.confidence, words.right)
+    return {
+        "loss": round(-float(words.logp.mean()), 4),
+        "bleu": round(quality(model, pairs, task).bleu, 2),
+        "calibration error": round(calibration_error(table), 4),
+        "reliability": [[round(value, 4) for value in row] for row in table.tolist()],
+    }
+
+
+# ---- how good, and how sure ---------------------------------------------------------------------------------------
+
+
+def text_scores(model: nn.Module, pairs: Sequence[Pair], task: Task) -> Float[Tensor, " pair"]:
+    """log p(target | source) of each pair, in nats, `<eos>` included."""
+    totals = []
+    for logp, batch in forced(model, pairs, task):
+        true = logp.gather(-1, batch.target_out[..., None])[..., 0]
+        totals.append(true.masked_fill(batch.target_out == PAD, 0.0).sum(dim=1).cpu())
+    return torch.cat(totals)
+
+
+def reliability(
+    confidence: Float[Tensor, " word"], right: Bool[Tensor, " word"], *, bins: int = 10
+) -> Float[Tensor, "bin 3"]:
+    """Share of the words, mean confidence and accuracy, in each of `bins` equal intervals of confidence."""
+    place = (confidence * bins).long().clamp(max=bins - 1)
+    count = torch.zeros(bins).index_add(0, place, torch.ones_like(confidence))
+    sums = [torch.zeros(bins).index_add(0, place, part.float()) for part in (confidence, right)]
+    return torch.stack([count / count.sum(), *(total / count.clamp(min=1) for total in sums)], dim=1)
+
+
+def calibration_error(table: Float[Tensor, "bin 3"]) -> float:
+    """Σ share · |accuracy − confidence| over the bins of `reliability` (Guo et al., 2017, eq. 3)."""
+    share, confidence, accuracy = table.unbind(dim=1)
+    return float((share * (accuracy - confidence).abs()).sum())

@@ -2,6 +2,7 @@
 
 from tfbook.plot.views.attention import attention_view
 from tfbook.plot.views.masks import mask_view
+from tfbook.plot.views.sampling import sampling_view
 from tfbook.plot.views.stepper import decoding_view
 
-__all__ = ["attention_view", "decoding_view", "mask_view"]
+__all__ = ["attention_view", "decoding_view", "mask_view", "sampling_view"]
