@@ -25,7 +25,9 @@ SETUP = f"{TITLE}Setup:"  # begins the setup cell
 WOVEN = re.compile(rf"(?:{TITLE}|# )(tfbook(?:\.\w+)+)")  # the first line of a cell that holds source of the package
 
 # Slugs of the lessons rewritten for a screen of 1,280 pixels; tests/notebooks/rules.py has rules for these alone.
-TAUGHT_ANEW: frozenset[str] = frozenset({"start_here", "bahdanau_attention", "scoring_functions", "self_attention"})
+TAUGHT_ANEW: frozenset[str] = frozenset(
+    {"start_here", "bahdanau_attention", "scoring_functions", "self_attention", "decoding"}
+)
 NARROW, WIDE = 95, 120  # characters in a line of code: of these lessons, and of the others
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from itertools import product
+
 import pytest
 import torch
 
@@ -10,9 +13,12 @@ from tfbook.attention import POSITIONS
 from tfbook.course.experiments import decoding as study
 from tfbook.course.experiments.transformer import Variant, next_words
 from tfbook.course.experiments.translators import Task
+from tfbook.data.text import Text
 from tfbook.data.translation import Translations
-from tfbook.generation.search import CachedDecoder, UncachedDecoder, greedy_search, mean_penalty, translate
+from tfbook.generation.sampling import generate, greedy
+from tfbook.generation.search import greedy_search, mean_penalty, translate
 from tfbook.models.blocks import Config
+from tfbook.models.language_model import LanguageModel
 from tfbook.models.transformer import Transformer
 from tfbook.text import Pair
 
@@ -102,8 +108,122 @@ def test_the_references_themselves_have_bleu_100(task: Task) -> None:
 # ---- time --------------------------------------------------------------------------------------------------------
 
 
-def test_times_have_a_number_for_each_word(model: Transformer) -> None:
-    for kind in (CachedDecoder, UncachedDecoder):
-        seconds = study.token_seconds(model, kind, words=5, rows=2, source=3)
-        assert len(seconds) == 5
-        assert min(seconds) > 0
+def test_times_have_a_row_for_each_length(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(study, "TIMED", TINY)
+    rows = study.times((4, 8), rounds=2, vocab=9)
+    assert [row["length"] for row in rows] == [4, 8]
+    assert all(row["cached"] > 0 and row["recomputed"] > 0 for row in rows)
+
+
+# ---- likely text -------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def writer() -> LanguageModel:
+    """A model of five tokens whose every one has a fair chance."""
+    runtime.seed(1)
+    model = LanguageModel(5, TINY).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.mul_(3)
+    return model
+
+
+def test_a_wide_enough_beam_finds_the_likeliest_text_of_all(writer: LanguageModel) -> None:
+    """Among all texts of three tokens; a beam of 25 keeps every beginning of two."""
+    start = torch.tensor([[0, 3], [2, 2]])
+    texts = torch.tensor(list(product(range(5), repeat=3)))
+    for row in start:
+        every = torch.cat([row.expand(len(texts), -1), texts], dim=1)
+        scores = study.log_probabilities(writer, every)[:, 1:].sum(dim=1)
+        found = study.likely(writer, row[None], 3, width=25)
+        assert torch.equal(found[0], every[scores.argmax()])
+    assert torch.equal(study.likely(writer, start, 3, width=25)[1], found[0]), "rows are searched apart"
+
+
+def test_a_beam_of_one_is_greedy(writer: LanguageModel) -> None:
+    start = torch.tensor([[0, 3], [2, 2]])
+    expected = generate(writer, start, max_new_tokens=6, filters=[greedy])
+    assert torch.equal(study.likely(writer, start, 6, width=1), expected)
+
+
+def test_likelihood_has_a_row_for_each_way_and_seed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(data, "load", lambda name: Text.split("toy", "to be or not to be, " * 60))
+    monkeypatch.setattr(study, "WRITER", TINY)
+    monkeypatch.setattr(study, "READ", 8)
+    monkeypatch.setattr(study, "WRITE", 16)
+    rows = study.likelihood((1, 2), steps=2, count=3)
+    ways = ["human", "beam of 8", *study.WAYS]
+    assert [(row["seed"], row["way"]) for row in rows] == [(seed, way) for seed in (1, 2) for way in ways]
+    assert all(len(row["each"]) == 16 and row["nats"] > 0 for row in rows)
+
+
+def test_repetition_by_hand() -> None:
+    """Four pairs, of which the last has been there before; two that differ."""
+    assert study.repeated(["ababa", "xyz"], size=2) == (2 / 4 + 0) / 2
+
+
+def test_flaws_by_hand() -> None:
+    """abcabc has four pieces of three, one of them twice; ca is the only pair that nobody wrote."""
+    known = study.pairs_of(["abc"])
+    assert known == {("a", "b"), ("b", "c")}
+    assert study.flaws(["abcabc"], known) == (1 / 4, 1 / 5)
+
+
+# ---- label smoothing ---------------------------------------------------------------------------------------------
+
+
+def test_smoothing_has_a_row_for_each_amount_variant_and_seed(
+    corpus: Translations, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(data, "load", lambda name: corpus)
+    monkeypatch.setattr(study, "SMOOTHING", {"hard targets": SHORT, "smooth": replace(SHORT, smoothing=0.1)})
+    monkeypatch.setattr(study, "AMOUNTS", {"all": None, "one": 1})
+    rows = study.smoothing((1, 2), longest=9)
+    found = [(row["sentences"], row["seed"], row["variant"]) for row in rows]
+    assert found == list(product(("all", "one"), (1, 2), ("hard targets", "smooth")))
+    assert all(0 <= row["calibration error"] <= 1 and len(row["reliability"]) == 10 for row in rows)
+
+
+# ---- the lesson's translator -------------------------------------------------------------------------------------
+
+
+def test_the_translator_learns_short_sentences(corpus: Translations, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(data, "load", lambda name: corpus)
+    monkeypatch.setattr(study, "LEARNER", SHORT)
+    model, task, held_out = study.train_translator(3)
+    assert not model.training
+    assert len(task.source_vocab) == model.encoder.embed.num_embeddings
+    assert all(3 <= len(pair.source) <= study.LONGEST for pair in held_out)
+
+
+def test_the_clearest_example_is_one_that_the_beam_gets_right() -> None:
+    pairs = [Pair(("a",) * size, ("oui",)) for size in (2, 3, 4)]
+    found = [(pairs[0], [1], [1]), (pairs[1], [1], [2]), (pairs[2], [1], [3])]
+    assert study.clearest(found, lambda ids: "oui" if ids == [3] else "non", 2) == [found[2], found[1]]
+    assert study.clearest(found[:1], lambda ids: "oui", 2) == found[:1], "where none differs"
+
+
+# ---- pictures ----------------------------------------------------------------------------------------------------
+
+
+def test_the_filters_picture_counts_what_is_left() -> None:
+    row = torch.tensor([2.0, 1.0, 0.0])
+    ways = {"all": lambda logits: logits, "two": lambda logits: logits.masked_fill(logits < 1, -torch.inf)}
+    figure = study.draw_filters({"a": row}, ways, ["x", "y", "z"])
+    assert [axes.get_title() for axes in figure.axes] == ["all: 3 left", "two: 2 left"]
+
+
+def test_the_tree_says_what_greedy_misses() -> None:
+    after = {"A": (0.5, {"x": 0.4, "y": 0.6}), "B": (0.4, {"x": 1.0}), "C": (0.1, {"x": 1.0})}
+    (axes,) = study.draw_tree(after, width=2).axes
+    said = [text.get_text() for text in axes.texts]
+    assert "0.4 × 1 = 0.40" in said
+    assert said.count("dropped") == 1
+    (best,) = [text.get_text() for text in axes.texts if text.get_weight() == "bold"]
+    assert best == "0.4 × 1 = 0.40"
+
+
+def test_the_cache_picture_draws_the_numbers_given() -> None:
+    x, W = torch.randn(4, 3), torch.randn(3, 3, 2)
+    assert study.draw_cache(x, *W, ["a", "b", "c", "d"]).axes

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from functools import partial
-from itertools import product
+from itertools import pairwise, product
 from statistics import median
 from typing import Any
 
@@ -16,8 +17,21 @@ from torch import Tensor, nn
 
 from tfbook import data, runtime, training
 from tfbook.attention.positions import POSITIONS
+from tfbook.course.claims import Bound, Claims
 from tfbook.course.experiments import experiment
 from tfbook.course.experiments.cost import in_turns
+from tfbook.course.experiments.decoding_drawn import (
+    draw_cache,
+    draw_filters,
+    draw_flaws,
+    draw_likelihood,
+    draw_loop,
+    draw_reliability,
+    draw_search,
+    draw_searches,
+    draw_times,
+    draw_tree,
+)
 from tfbook.course.experiments.transformer import LESSON, SMALL, Variant, forced, next_words, trained
 from tfbook.course.experiments.translators import Task, quality
 from tfbook.course.metrics import bleu
@@ -31,6 +45,161 @@ from tfbook.text.vocabulary import PAD
 from tfbook.text.windows import Windows
 from tfbook.text.words import detokenize
 from tfbook.training.losses import next_token_loss
+
+__all__ = [
+    "AMOUNTS",
+    "CLAIMS",
+    "LEARNER",
+    "LONGEST",
+    "PENALTIES",
+    "READ",
+    "SMOOTHING",
+    "TIMED",
+    "WAYS",
+    "WRITE",
+    "WRITER",
+    "bleu_of",
+    "calibration_error",
+    "clearest",
+    "draw_cache",
+    "draw_filters",
+    "draw_flaws",
+    "draw_likelihood",
+    "draw_loop",
+    "draw_reliability",
+    "draw_search",
+    "draw_searches",
+    "draw_times",
+    "draw_tree",
+    "flaws",
+    "likelihood",
+    "likely",
+    "log_probabilities",
+    "pairs_of",
+    "reliability",
+    "repeated",
+    "searched",
+    "searches",
+    "smoothing",
+    "text_scores",
+    "times",
+    "train_translator",
+]
+
+CLAIMS = Claims(
+    "decoding",
+    {
+        1: Bound(
+            "At 1,024 words, one more word takes several times as long without a cache as with one",
+            ">=",
+            5,
+            "Stored result, decoding.times",
+            " ×",
+        ),
+        2: Bound(
+            "With a cache, a word behind 1,024 words takes not much longer than one behind 64",
+            "<=",
+            4,
+            "Stored result, decoding.times",
+            " ×",
+        ),
+        3: Bound(
+            "Real text surprises the model far more than what a beam finds (nats per character ÷ nats per character)",
+            ">=",
+            1.5,
+            "Stored result, decoding.likelihood, smallest of three runs; Holtzman et al. (2020), Figure 2",
+            " ×",
+        ),
+        4: Bound(
+            "Text sampled from the full softmax surprises the model about as much as real text does (difference)",
+            "<=",
+            0.15,
+            "Stored result, decoding.likelihood, largest of three runs; Holtzman et al. (2020), Table 1",
+            " nats",
+        ),
+        5: Bound(
+            "Greedy text repeats itself: the share of its 12-character pieces that it has had before",
+            ">=",
+            0.1,
+            "Stored result, decoding.likelihood, smallest of three runs; Holtzman et al. (2020)",
+        ),
+        6: Bound(
+            "Without a penalty, wide beams prefer short texts: their length at width 16 ÷ at width 1",
+            "<=",
+            0.9,
+            "Stored result, decoding.searches, mean of two runs; Wu et al. (2016), Section 7",
+        ),
+        7: Bound(
+            "With the length penalty, a beam of 4 translates better than greedy decoding",
+            ">=",
+            2,
+            "Stored result, decoding.searches, smaller gain of two runs; Vaswani et al. (2017), Section 6.1",
+            " BLEU",
+        ),
+        8: Bound(
+            "With plenty of data, label smoothing worsens perplexity (with ÷ without)",
+            ">=",
+            1.03,
+            "Stored result, decoding.smoothing, means of three runs; Vaswani et al. (2017), Section 5.4",
+            " ×",
+        ),
+        9: Bound(
+            "With few data, label smoothing lowers the calibration error",
+            ">=",
+            0.01,
+            "Stored result, decoding.smoothing, smallest gain of three runs; Müller et al. (2019)",
+        ),
+        10: Bound(
+            "With plenty of data, it makes the model underconfident: its calibration error",
+            ">=",
+            0.1,
+            "Stored result, decoding.smoothing, mean of three runs",
+        ),
+    },
+)
+
+# ---- flaws of a text -----------------------------------------------------------------------------------------------
+
+
+def pairs_of(texts: Sequence[Sequence[str]]) -> set[tuple[str, str]]:
+    """All pairs of neighboring words."""
+    return {pair for text in texts for pair in pairwise(text)}
+
+
+def flaws(texts: Sequence[Sequence[str]], known: AbstractSet[tuple[str, str]]) -> tuple[float, float]:
+    """The share of three-word pieces that a text has had before, and of word pairs that are not among the `known`."""
+    pairs = [pair for text in texts for pair in pairwise(text)]
+    return repeated(texts, size=3), sum(pair not in known for pair in pairs) / len(pairs)
+
+
+# ---- a small translator --------------------------------------------------------------------------------------------
+
+LEARNER = Variant(config=SMALL, tied=False, lr=5e-3, warmup=40)
+LONGEST = 9  # words in the source
+
+
+def train_translator(steps: int, seed: int = 1) -> tuple[Transformer, Task, list[Pair]]:
+    """A Transformer that still makes mistakes, its task, and held-out sentences of the lengths that it has learned."""
+    corpus = data.load("english-french")
+    pairs, held_out = (filter_by_length(corpus[split], 3, LONGEST) for split in ("train", "test"))
+    task = Task.of(corpus, corpus["train"])
+    model, _ = trained(replace(LEARNER, steps=steps, warmup=min(LEARNER.warmup, steps)), task, pairs, seed=seed)
+    return model.eval(), task, held_out
+
+
+Found = tuple[Pair, list[int], list[int]]  # a sentence, its greedy translation and the beam's
+
+
+def clearest(found: Sequence[Found], spelled: Callable[[list[int]], str], count: int) -> list[Found]:
+    """The sentences whose translations differ, those first that the beam alone translates as the corpus does."""
+    differing = [each for each in found if each[1] != each[2]] or list(found)
+
+    def order(each: Found) -> tuple[bool, int]:
+        pair, _, beam = each
+        return spelled(beam) != detokenize(pair.target, "french"), len(pair.source)
+
+    return sorted(differing, key=order)[:count]
+
 
 # ---- stored: what a cache saves ------------------------------------------------------------------------------------
 

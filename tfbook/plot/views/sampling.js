@@ -1,13 +1,14 @@
 // The sampler: temperature, then top-k, then top-p; what is left is normalized, shown as bars, and sampled from.
 
 const BARS = 14; // tokens shown, the likeliest
-const MOST_K = 30; // the last step of the slider of k means all tokens
+const MOST_K = 30; // the slider's step behind it means all tokens
+const AS_IT_IS = { temperature: 1, k: MOST_K + 1, p: 1 };
 
 function buildView({ contexts, tokens, logits }) {
-  const state = { context: 0, temperature: 1, k: MOST_K + 1, p: 1, counts: new Map(), drawn: null };
+  const state = { context: 0, ...AS_IT_IS, counts: new Map(), drawn: null };
   const random = generator(1);
   const orders = logits.map((row) => row.map((_, i) => i).sort((a, b) => row[b] - row[a] || a - b));
-  const shares = () => filtered(logits[state.context], orders[state.context], state);
+  const shares = (settings) => filtered(logits[state.context], orders[state.context], settings);
 
   function choose(change) {
     Object.assign(state, { counts: new Map(), drawn: null }, change); // counts belong to one distribution
@@ -15,7 +16,7 @@ function buildView({ contexts, tokens, logits }) {
   }
 
   function sample(times) {
-    const now = shares();
+    const now = shares(state);
     for (let i = 0; i < times; i += 1) {
       state.drawn = drawFrom(now, orders[state.context], random());
       state.counts.set(state.drawn, (state.counts.get(state.drawn) ?? 0) + 1);
@@ -25,8 +26,8 @@ function buildView({ contexts, tokens, logits }) {
 
   const parts = [controls(contexts, state, choose), bars(tokens, state), samples(tokens, state, sample)];
   const update = () => {
-    const now = shares();
-    for (const part of parts) part.update(now, orders[state.context], filtered(logits[state.context], orders[state.context], { temperature: 1, k: MOST_K + 1, p: 1 }));
+    const [now, before] = [shares(state), shares(AS_IT_IS)];
+    for (const part of parts) part.update(now, orders[state.context], before);
   };
   const [top, chart, foot] = parts.map((part) => part.element);
   const view = make("section", { class: "view", "aria-label": "Sampler" }, top, chart, foot);
@@ -100,7 +101,7 @@ function controls(contexts, state, choose) {
     };
     return { name, element: () => make("label", {}, `${names[name]} `, input, output), show };
   }
-  const reset = button("as it is", () => choose({ temperature: 1, k: MOST_K + 1, p: 1 }), { class: "reset" });
+  const reset = button("as it is", () => choose(AS_IT_IS), { class: "reset" });
   const element = make("div", { class: "controls" }, context, ...sliders.map((one) => one.element()), reset);
   const update = () => {
     context.value = state.context;
@@ -115,11 +116,13 @@ function bars(tokens, state) {
   const others = tokens.length - rows.length;
   if (others) rows.push(rest);
   const body = make("tbody", {}, ...rows.map((row) => row.element));
-  const head = make("tr", {}, ...["next token", "probability", "", "sampled"].map((name) => make("th", { scope: "col" }, name)));
+  const titles = ["next token", "probability", "", "sampled"].map((name) => make("th", { scope: "col" }, name));
+  const head = make("tr", {}, ...titles);
   const element = make("table", { class: "bars" }, make("thead", {}, head), body);
 
   function bar() {
-    const [name, number, count] = [make("th", { scope: "row" }), make("td", { class: "number" }), make("td", { class: "count" })];
+    const name = make("th", { scope: "row" });
+    const [number, count] = ["number", "count"].map((kind) => make("td", { class: kind }));
     const [before, now, tick] = ["before", "now", "tick"].map((kind) => make("div", { class: kind }));
     const line = make("td", { class: "line" }, make("div", { class: "track" }, before, now, tick));
     const row = make("tr", {}, name, number, line, count);
@@ -159,7 +162,8 @@ function samples(tokens, state, sample) {
   const element = make("div", { class: "foot" }, make("div", { class: "controls" }, one, many, hint), text);
   const update = (shares, order) => {
     const left = shares.filter((share) => share > 0).length;
-    const said = `${left} of ${tokens.length} tokens ${left === 1 ? "is" : "are"} left; the likeliest has ${percent(shares[order[0]])}.`;
+    const kept = `${left} of ${tokens.length} tokens ${left === 1 ? "is" : "are"} left`;
+    const said = `${kept}; the likeliest has ${percent(shares[order[0]])}.`;
     const drawn = state.drawn === null ? [] : [" Sampled: ", make("strong", {}, `“${tokens[state.drawn]}”`), "."];
     text.replaceChildren(said, ...drawn);
   };

@@ -1,4 +1,4 @@
-"""A view in which the reader changes temperature, top-k and top-p, sees the distribution change, and samples from it."""
+"""A view in which the reader changes temperature, top-k and top-p, sees what is left, and samples from it."""
 
 from __future__ import annotations
 
@@ -35,7 +35,9 @@ class SamplingView:
     def _table(self) -> str:
         """The likeliest tokens of the first context, as they are and under three settings."""
         logits = self.logits[0]
-        shares = torch.stack([filtered(logits), filtered(logits, t=0.5), filtered(logits, k=5), filtered(logits, p=0.8)])
+        shares = torch.stack(
+            [filtered(logits), filtered(logits, t=0.5), filtered(logits, k=5), filtered(logits, p=0.8)]
+        )
         listed = logits.argsort(descending=True, stable=True)[:LISTED].tolist()
         lead = f"“{self.contexts[0]}”: the likeliest next tokens and their probabilities, as they are and reshaped."
         columns = ["as it is", "temperature 0.5", "top-k 5", "top-p 0.8"]
@@ -48,7 +50,7 @@ def _cells(shares: Sequence[float]) -> Iterator[str]:
 
 
 def filtered(logits: Tensor, *, t: float = 1.0, k: int | None = None, p: float = 1.0) -> Tensor:
-    """Probabilities after temperature, then top-k, then top-p, as the view computes them: ties in the order of tokens."""
+    """Probabilities after temperature, then top-k, then top-p, as the view computes them; ties by order of tokens."""
     ordered, places = (logits / t).sort(descending=True, stable=True)
     ordered = ordered.masked_fill(torch.arange(len(ordered)) >= (k or len(ordered)), -torch.inf)
     shares = ordered.softmax(dim=-1)
@@ -72,5 +74,7 @@ def sampling_view(logits: Mapping[str, Tensor], tokens: Sequence[str]) -> Sampli
         if tuple(row.shape) != (len(tokens),):
             raise ValueError(f"logits of “{context}” have shape {tuple(row.shape)}; expected ({len(tokens)},)")
         if not row.isfinite().all():
-            raise ValueError(f"logits of “{context}” hold infinities or NaN; expected finite numbers, before any filter")
+            raise ValueError(
+                f"logits of “{context}” hold infinities or NaN; expected finite numbers, before any filter"
+            )
     return SamplingView(list(rows), list(tokens), torch.stack([*rows.values()]).round(decimals=DECIMALS))
