@@ -153,17 +153,21 @@ def draw_flaws(flaws: Mapping[str, tuple[float, float]], reference: str) -> Figu
 # ---- likely text -------------------------------------------------------------------------------------------------
 
 
-def draw_likelihood(frame: DataFrame, *, first: int = 60) -> Figure:
-    """Probability of each character of one human and one likely text, and nats per character of every way to write."""
+def draw_likelihood(frame: DataFrame) -> Figure:
+    """How often human and likely text surprise, and nats per character of every way to write."""
     import matplotlib.pyplot as plt
 
-    figure, (left, right) = plt.subplots(1, 2, figsize=(12, 3.9), width_ratios=(3, 2))
-    one = frame[frame["seed"] == frame["seed"].iloc[0]].set_index("way")["each"]
-    for name, color, marker in (("beam of 8", COLORS[0], "none"), ("human", COLORS[1], "none")):
-        left.plot(np.exp(one[name][:first]), color=color, marker=marker, linewidth=1.6)
-    left.text(0, 1.06, "beam of 8", color=COLORS[0], fontsize=10.5)
-    left.text(first / 6, 1.06, "Shakespeare", color=COLORS[1], fontsize=10.5)
-    left.set(xlabel="character", ylabel="probability", ylim=(0, 1.14), title="Human text keeps surprising the model")
+    figure, (left, right) = plt.subplots(1, 2, figsize=(12, 3.9))
+    ends = (0, 0.1, 0.5, 0.9, 1.01)
+    for name, color, shift in (("beam of 8", COLORS[0], -0.2), ("human", COLORS[1], 0.2)):
+        shares = np.exp(np.concatenate(frame[frame["way"] == name]["each"].to_list()))
+        counts = np.histogram(shares, ends)[0] / len(shares)
+        left.bar(np.arange(4) + shift, 100 * counts, 0.38, color=color, alpha=0.85)
+        label = "Shakespeare" if name == "human" else name
+        left.text(shift, 100 * counts[0] + 1, label, color=color, ha="center", fontsize=10)
+    left.set_xticks(range(4), ["below 0.1", "0.1 to 0.5", "0.5 to 0.9", "above 0.9"])
+    left.set(xlabel="probability of a character", ylabel="characters (%)", title="Real text keeps surprising the model")
+    left.grid(visible=False, axis="x")
     means = frame.groupby("way", sort=False)["nats"].mean().sort_values()
     for place, (name, nats) in enumerate(means.items()):
         seeds = frame[frame["way"] == name]["nats"]
