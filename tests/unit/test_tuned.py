@@ -5,7 +5,7 @@ import torch
 from torch import Tensor, nn
 
 from tfbook.attention import Causal, GroupedQueryAttention, InterpolatedRotary, MultiHeadAttention, Rotary
-from tfbook.attention.tuned import PLAIN_ROTATION, Rotation, joined_projections, placed
+from tfbook.attention.tuned import AHEAD, PLAIN_ROTATION, Rotation, joined_projections, placed, placed_ahead
 from tfbook.models.blocks import Config
 from tfbook.models.gpt import Gpt
 
@@ -76,6 +76,18 @@ def test_a_placed_rotation_turns_as_the_encoding_does(position: Rotary, start: i
     torch.testing.assert_close(rotation.rotate(x, start), position.rotate(x, start))
     torch.testing.assert_close(rotation.rotate(x[:, :, 2:], start + 2), position.rotate(x[:, :, 2:], start + 2))
     assert rotation.rotate(x.bfloat16(), start).dtype == torch.bfloat16
+
+
+@pytest.mark.parametrize("position", [Rotary(8), InterpolatedRotary(8, stretch=2.0)], ids=["rotary", "interpolated"])
+def test_rotations_computed_ahead_turn_as_the_encoding_does_and_are_renewed(position: Rotary) -> None:
+    x, kept = torch.randn(2, 3, 1, 8), None
+    for start in (5, 6, 4 + AHEAD, 5 + AHEAD, 2):  # the last two are out of reach
+        earlier, kept = kept, placed_ahead(position, start, x.device, kept)
+        torch.testing.assert_close(kept.rotate(x, start), position.rotate(x, start))
+        assert (kept is earlier) == (start in (6, 4 + AHEAD))
+    assert kept is not None
+    assert kept.rotate(x.bfloat16(), 2).dtype == torch.bfloat16
+    assert placed_ahead(Rotary(8), 2, x.device, kept) is not kept
 
 
 def test_an_edited_rotation_is_not_passed_over() -> None:

@@ -20,7 +20,6 @@ from tfbook.attention.implementations import PLAIN_CAUSAL, fastest, fused, softm
 from tfbook.attention.masks import Causal
 from tfbook.attention.multi_head import MultiHeadAttention, merge_heads
 from tfbook.attention.positions import Position
-from tfbook.attention.tuned import placed
 from tfbook.models.blocks import Block, BlockCache, PreNorm, Stack, StackCache
 from tfbook.models.feed_forward import FeedForward
 from tfbook.models.language_model import LanguageModel
@@ -131,7 +130,7 @@ class FrozenStack(nn.Module):
     ) -> Float[Tensor, "batch time d_model"]:
         """As `Stack.forward`."""
         cache = self.new_cache() if cache is None else cache
-        position = placed(self.position, cache.length, x.shape[1], x.device)
+        position = cache.placed(self.position, x.shape[1], x.device)
         x = self.position.add(x, cache.length)
         cache.begin()
         for block, kept in zip(self.blocks, cache.blocks, strict=True):

@@ -21,7 +21,7 @@ from tfbook.attention.implementations import Implementation
 from tfbook.attention.masks import Mask
 from tfbook.attention.multi_head import MultiHeadAttention
 from tfbook.attention.positions import NOWHERE, POSITIONS, MakePosition, Position
-from tfbook.attention.tuned import placed
+from tfbook.attention.tuned import placed, placed_ahead
 from tfbook.checks import check_dropout, check_heads, check_positive
 from tfbook.models.feed_forward import FeedForward
 from tfbook.models.norms import LayerNorm
@@ -174,6 +174,14 @@ class StackCache:
 
     def __init__(self, blocks: list[BlockCache]):
         self.blocks, self.length, self._changing = blocks, 0, False
+        self._position: Position | None = None
+
+    def placed(self, position: Position, time: int, device: torch.device) -> Position:
+        """The stack's encoding for the next `time` positions; what was computed ahead for one serves the next."""
+        if time > 1:
+            return placed(position, self.length, time, device)
+        self._position = placed_ahead(position, self.length, device, self._position)
+        return self._position
 
     def begin(self) -> None:
         """Before the first block changes. Raises ValueError when an earlier change did not reach the last block."""
@@ -221,9 +229,11 @@ class Stack(nn.Module):
         cache: StackCache | None = None,
     ) -> Float[Tensor, "batch time d_model"]:
         """From embeddings to vectors that have read one another; with a cache, x holds the newest positions alone."""
-        start = 0 if cache is None else cache.length
+        start, time = 0 if cache is None else cache.length, x.shape[1]
         caches = [None] * len(self.blocks) if cache is None else cache.blocks
-        position = placed(self.position, start, x.shape[1], x.device)
+        position = (
+            placed(self.position, 0, time, x.device) if cache is None else cache.placed(self.position, time, x.device)
+        )
         x = self.dropout(self.embed_norm(self.position.add(x, start)))
         if cache is not None:
             cache.begin()

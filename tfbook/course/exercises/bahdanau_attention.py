@@ -110,7 +110,7 @@ masked_softmax.mistakes(
         "a row in which everything is blocked attends to its padding evenly; its weights should all be 0": (
             lambda scores, mask: torch.softmax(scores.masked_fill(~mask, torch.finfo(scores.dtype).min), dim=-1)
         ),
-        "the mask is the wrong way round: here True means 'may attend'": (
+        "the mask is the wrong way around: here True means 'may attend'": (
             lambda scores, mask: masked_softmax.reference(scores, ~mask)
         ),
         "the mask is not used: padding takes part like a word": lambda scores, mask: torch.softmax(scores, dim=-1),
@@ -302,7 +302,7 @@ attend.mistakes(
             lambda scores, mask, states: (torch.softmax(scores * mask[:, None], dim=-1) * mask[:, None]) @ states
         ),
         "a score of −1 is small, not impossible: exp(−1) is 0.37; use −∞": partial(_attended, weigh=filled(-1.0)),
-        "the mask is the wrong way round: the words are hidden and the padding is read": (
+        "the mask is the wrong way around: the words are hidden and the padding is read": (
             lambda scores, mask, states: attend.reference(scores, ~mask, states)
         ),
         "the softmax runs over the target words: each target word needs weights over the source that sum to 1": (
@@ -366,7 +366,7 @@ attention_step.mistakes(
         "a score of 0 does not block a word, since exp(0) is 1: set the scores of padding to −∞": _step_with(
             lambda scores, mask: torch.softmax(scores * mask, dim=-1)
         ),
-        "the mask is the wrong way round: True marks the words that may be attended to": _step_with(
+        "the mask is the wrong way around: True marks the words that may be attended to": _step_with(
             lambda scores, mask: torch.softmax(scores.masked_fill(mask, torch.finfo(scores.dtype).min), dim=-1)
         ),
         "the softmax runs over the batch: the weights of each sentence must sum to 1 over its source words": _step_with(
@@ -381,7 +381,7 @@ attention_step.mistakes(
         "you mixed the keys; the context is a mixture of the values": (
             lambda query, keys, values, mask, v: attention_step.reference(query, keys, keys, mask, v)
         ),
-        "weights and context are the wrong way round: return the context first": (
+        "weights and context are the wrong way around: return the context first": (
             lambda *case: attention_step.reference(*case)[::-1]
         ),
         "these are the weights alone: mix the values with them, and return (context, weights)": (

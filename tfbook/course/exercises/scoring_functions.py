@@ -244,7 +244,7 @@ _FITTING = {
     "the keys are counts of words in documents of 10 to 10,000 words; the topic matters": "cosine",
     "the third item of the list, whatever it is": "location",
     "queries of width 300 and keys of width 512, related by some linear map; as cheap as can be": "general",
-    "queries and keys of width 512, made by layers that learn to match; as fast as can be": "scaled dot",
+    "queries and keys of width 512, made by layers that learn to match; as fast as can be trained": "scaled dot",
     "a key matches when its entries have the right squares, whatever their signs": "additive",
 }
 
@@ -337,10 +337,10 @@ attend.mistakes(
         "without any scale a longer memory no longer blurs the choice, but a wider query still sharpens it": (
             lambda query, keys, values: torch.softmax(query @ keys.mT, dim=-1) @ values
         ),
-        "now the scale is the root of the number of queries: look at the shape of the scores again": (
+        "now the scale is the square root of the number of queries: look at the shape of the scores again": (
             lambda query, keys, values: torch.softmax(query @ keys.mT / math.sqrt(query.shape[1]), dim=-1) @ values
         ),
-        "the width it is, but its root: 1/d makes the weights nearly even at large d": (
+        "right number, but take its square root: 1/d makes the weights nearly even at large d": (
             lambda query, keys, values: torch.softmax(query @ keys.mT / query.shape[-1], dim=-1) @ values
         ),
         "the scale is right, but exp overflows at large scores: subtract the row's largest first, as softmax does": (

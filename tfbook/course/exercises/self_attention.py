@@ -41,7 +41,7 @@ mask_from_lengths.mistakes(
         "the shape (batch, 1, key) lines up with (head, query, key): sequence 2 would mask head 2 of every sequence": (
             lambda lengths, size: (torch.arange(size) < lengths[:, None])[:, None]
         ),
-        "the mask is the wrong way round: here True means 'may attend', so words are True": (
+        "the mask is the wrong way around: here True means 'may attend', so words are True": (
             lambda lengths, size: ~mask_from_lengths.reference(lengths, size)
         ),
         "one position too many: positions count from 0, so the last word of 3 stands at 2 and position 3 is padding": (
@@ -150,7 +150,7 @@ causal_mask.mistakes(
         "a position may attend to itself: j ≤ i, not j < i; the first one would be left with nothing to attend to": (
             lambda scores: torch.ones(scores.shape[-2:], dtype=torch.bool).tril(scores.shape[-1] - scores.shape[-2] - 1)
         ),
-        "the mask is the wrong way round: True means 'may attend', and here it is True for the future": (
+        "the mask is the wrong way around: True means 'may attend', and here it is True for the future": (
             lambda scores: ~causal_mask.reference(scores)
         ),
         "this is the upper triangle: every position sees itself and the future, and never the past": (
@@ -223,7 +223,7 @@ cross_attention.mistakes(
         "the softmax runs over the queries, where a column of padding is 0/0: each query needs weights over the keys": (
             lambda q, k, v, mask: _scaled(q, k).masked_fill(~mask[:, None], -torch.inf).softmax(dim=-2) @ v
         ),
-        "the mask is the wrong way round: True means 'may attend', so block where it is False": (
+        "the mask is the wrong way around: True means 'may attend', so block where it is False": (
             lambda q, k, v, mask: cross_attention.reference(q, k, v, ~mask)
         ),
         "the mask comes after the softmax: padding has taken its share, and no row sums to 1": (
@@ -405,7 +405,7 @@ attend_and_record.mistakes(
             attend_and_record.reference(q, k, v, mask)[0],
             _scaled(q, k).masked_fill(~mask, -torch.inf),
         ),
-        "the mask is the wrong way round: True means 'may attend'": (
+        "the mask is the wrong way around: True means 'may attend'": (
             lambda q, k, v, mask: attend_and_record.reference(q, k, v, ~mask)
         ),
     }
@@ -620,7 +620,7 @@ multi_head.mistakes(
             lambda layer, x, context, mask: multi_head.reference(layer, x, None, mask)
         ),
         "the mask is not used": lambda layer, x, context, mask: multi_head.reference(layer, x, context, None),
-        "the mask is the wrong way round: True means 'may attend', so block where it is False": (
+        "the mask is the wrong way around: True means 'may attend', so block where it is False": (
             lambda layer, x, context, mask: multi_head.reference(layer, x, context, None if mask is None else ~mask)
         ),
         "the split mixes tokens and heads: cut the width into (heads, d_head) first, then transpose": (

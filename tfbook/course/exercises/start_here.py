@@ -10,7 +10,8 @@ from tfbook.course.exercises.engine import exercise
 
 def _scores() -> list[tuple[Tensor]]:
     small = torch.tensor([[1.0, 2.0, 3.0], [0.0, 0.0, 0.0]])
-    return [(small,), (torch.tensor([[1000.0, 1001.0], [-1000.0, -1002.0], [5.0, -5.0], [0.0, 200.0]]),)]
+    large = torch.tensor([[1000.0, 1001.0], [-1000.0, -1002.0], [5.0, -5.0], [0.0, 150.0]])
+    return [(small,), (large,), (torch.tensor([[1000.0, 0.0, 0.0], [0.0, -1000.0, -1000.0]]),)]
 
 
 @exercise(
@@ -39,9 +40,15 @@ softmax.mistakes(
         "scores of 1000 give NaN: exp overflows; subtract each row's largest score first": (
             lambda scores: scores.exp() / scores.exp().sum(dim=-1, keepdim=True)
         ),
-        "you subtract each row's smallest score, so exp(200) still overflows: subtract the largest": (
+        "you subtract each row's smallest score, so exp(150) still overflows: subtract the largest": (
             lambda scores: (
                 (weights := (scores - scores.amin(dim=-1, keepdim=True)).exp()) / weights.sum(dim=-1, keepdim=True)
+            )
+        ),
+        "a row far above its own mean overflows: subtract each row's largest score, not its mean": (
+            lambda scores: (
+                torch.exp(scores - scores.mean(dim=-1, keepdim=True))
+                / torch.exp(scores - scores.mean(dim=-1, keepdim=True)).sum(dim=-1, keepdim=True)
             )
         ),
         "you divide by the sum of the whole matrix: give each row its own, with dim=-1 and keepdim=True": (
@@ -82,7 +89,7 @@ distances.mistakes(
             lambda a, b: (a - b[:, None]).abs()
         ),
         "a distance has no sign: take the absolute value": lambda a, b: a[:, None] - b,
-        "a distance has no sign, and b − a is the difference the other way round: take the absolute value": (
+        "a distance has no sign, and b − a is the difference the other way around: take the absolute value": (
             lambda a, b: b - a[:, None]
         ),
         "these are squared distances: take the absolute value instead of the square": (

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
-from statistics import mean, median
+from statistics import mean
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -140,8 +140,8 @@ def _at(place: Tensor, rows: Tensor) -> Tensor:
 
 
 @cache
-def _turn(width: int) -> Float[Tensor, "d d"]:
-    """A fixed rotation (with or without a reflection), the same in every memory."""
+def turn(width: int) -> Float[Tensor, "d d"]:
+    """The fixed rotation (with or without a reflection) of the relation "turned", the same in every memory."""
     return torch.linalg.qr(torch.randn(width, width, generator=torch.Generator().manual_seed(width)))[0]
 
 
@@ -160,7 +160,7 @@ def _stretched(keys: Tensor, place: Tensor, generator: torch.Generator) -> tuple
 
 
 def _turned(keys: Tensor, place: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    return _at(place, keys) @ _turn(keys.shape[-1]).T, keys
+    return _at(place, keys) @ turn(keys.shape[-1]).T, keys
 
 
 def _squared(keys: Tensor, place: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
@@ -338,7 +338,7 @@ def _tuned_recall(
 
 @dataclass(frozen=True, kw_only=True)
 class Cost:
-    """Parameters of a score, median seconds of a pass forward and backward, bytes kept for the backward pass."""
+    """Parameters of a score, least seconds of a pass forward and backward, bytes kept for the backward pass."""
 
     parameters: int
     seconds: float
@@ -361,7 +361,7 @@ def costs(*, pairs: int, width: int, rows: int = 8, rounds: int = 5) -> dict[str
     return {
         name: Cost(
             parameters=parameters(score),
-            seconds=median(seconds[name]),
+            seconds=min(seconds[name]),
             kept=kept_bytes(score, partial(attend, score)),
         )
         for name, score in scores.items()
@@ -432,7 +432,7 @@ def nonlinear(seeds: Sequence[int] = (1, 2, 3), *, steps: int = 600, pairs: int 
 
 @dataclass(frozen=True, kw_only=True)
 class Spread:
-    """A softmax over scores of random queries and keys, in the mean: variance of the scores, entropy, gradient."""
+    """A softmax over scores of random queries and keys: variance of the scores, mean entropy, median gradient."""
 
     width: int
     variance: float
@@ -456,7 +456,7 @@ def spread(width: int, *, scaled: bool, keys: int = 32, rows: int = 1000, seed: 
         width=width,
         variance=float(scores.var()),
         entropy=float(torch.special.entr(weights).sum(dim=-1).mean()),
-        gradient=float(torch.linalg.matrix_norm(jacobian).mean()),
+        gradient=float(torch.linalg.matrix_norm(jacobian).median()),
     )
 
 
