@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Sequence
 from collections.abc import Set as AbstractSet
@@ -9,7 +10,7 @@ from dataclasses import replace
 from functools import partial
 from itertools import pairwise, product
 from statistics import median
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -46,6 +47,9 @@ from tfbook.text.windows import Windows
 from tfbook.text.words import detokenize
 from tfbook.training.losses import next_token_loss
 
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
 __all__ = [
     "AMOUNTS",
     "CLAIMS",
@@ -60,6 +64,10 @@ __all__ = [
     "WRITER",
     "bleu_of",
     "calibration_error",
+    "claims_of_likelihood",
+    "claims_of_searches",
+    "claims_of_smoothing",
+    "claims_of_times",
     "clearest",
     "draw_cache",
     "draw_filters",
@@ -157,6 +165,39 @@ CLAIMS = Claims(
         ),
     },
 )
+
+
+def claims_of_times(frame: DataFrame) -> dict[int, float]:
+    """Claims 1 and 2: a word behind the longest text, without a cache and behind the shortest."""
+    first, last = frame.iloc[0], frame.iloc[-1]
+    return {1: last["recomputed"] / last["cached"], 2: last["cached"] / first["cached"]}
+
+
+def claims_of_likelihood(frame: DataFrame) -> dict[int, float]:
+    """Claims 3 to 5: human text against the beam's and against samples, and how much greedy text repeats."""
+    nats, repeats = (frame.pivot(index="seed", columns="way", values=column) for column in ("nats", "repeated"))
+    gap = (nats["human"] - nats["full softmax"]).abs().max()
+    return {3: (nats["human"] / nats["beam of 8"]).min(), 4: gap, 5: repeats["greedy"].min()}
+
+
+def claims_of_searches(frame: DataFrame) -> dict[int, float]:
+    """Claims 6 and 7: how wide beams shorten, and what a beam of 4 gains with a penalty."""
+    table = frame.pivot_table(index=["penalty", "width"], columns="seed", values=["bleu", "length"])
+    plain, gnmt = table.loc["none"], table.loc["GNMT, α = 0.6"]
+    shrunk = (plain.loc[16, "length"] / plain.loc[1, "length"]).mean()
+    return {6: shrunk, 7: (gnmt.loc[4, "bleu"] - gnmt.loc[1, "bleu"]).min()}
+
+
+def claims_of_smoothing(frame: DataFrame) -> dict[int, float]:
+    """Claims 8 to 10: perplexity with many sentences, calibration with few, and with many."""
+    table = frame.pivot_table(index=["sentences", "seed"], columns="variant", values=["loss", "calibration error"])
+    hard, smooth = SMOOTHING
+    many, few = (table.loc[amount] for amount in AMOUNTS)
+    loss = many["loss"].mean()
+    error = few["calibration error"]
+    perplexities = math.exp(loss[smooth] - loss[hard])
+    return {8: perplexities, 9: (error[hard] - error[smooth]).min(), 10: many["calibration error"][smooth].mean()}
+
 
 # ---- flaws of a text -----------------------------------------------------------------------------------------------
 
