@@ -142,7 +142,8 @@ def draw_flaws(flaws: Mapping[str, tuple[float, float]], reference: str) -> Figu
         true = name == reference
         axes.scatter(100 * repeats, 100 * odd, s=110 if true else 50, marker="*" if true else "o", zorder=3)
         axes.collections[-1].set_color(COLORS[1] if true else COLORS[0])
-        away = {"xytext": (-9, -4), "ha": "right"} if true else {"xytext": (7, 5)}
+        below = name.startswith("top-p")  # which lies near a temperature
+        away = {"xytext": (-9, -4), "ha": "right"} if true else {"xytext": (7, -13 if below else 5)}
         axes.annotate(name, (100 * repeats, 100 * odd), **away, textcoords="offset points", fontsize=10)
     axes.set(xlabel="three-word pieces that the text has had before (%)", ylabel="odd word pairs (%)")
     axes.set(title="Near the star is where text should be")
@@ -164,9 +165,11 @@ def draw_likelihood(frame: DataFrame) -> Figure:
         counts = np.histogram(shares, ends)[0] / len(shares)
         left.bar(np.arange(4) + shift, 100 * counts, 0.38, color=color, alpha=0.85)
         label = "Shakespeare" if name == "human" else name
-        left.text(shift, 100 * counts[0] + 1, label, color=color, ha="center", fontsize=10)
+        most = int(counts.argmax())
+        left.text(most + shift, 100 * counts[most] + 1, label, color=color, ha="center", fontsize=10)
     left.set_xticks(range(4), ["below 0.1", "0.1 to 0.5", "0.5 to 0.9", "above 0.9"])
     left.set(xlabel="probability of a character", ylabel="characters (%)", title="Real text keeps surprising the model")
+    left.margins(y=0.1)
     left.grid(visible=False, axis="x")
     means = frame.groupby("way", sort=False)["nats"].mean().sort_values()
     for place, (name, nats) in enumerate(means.items()):
