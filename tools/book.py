@@ -26,7 +26,7 @@ WOVEN = re.compile(rf"(?:{TITLE}|# )(tfbook(?:\.\w+)+)")  # the first line of a 
 
 # Slugs of the lessons rewritten for a screen of 1,280 pixels; tests/notebooks/rules.py has rules for these alone.
 TAUGHT_ANEW: frozenset[str] = frozenset(
-    {"start_here", "bahdanau_attention", "scoring_functions", "self_attention", "decoding"}
+    {"start_here", "bahdanau_attention", "scoring_functions", "self_attention", "positions", "decoding"}
 )
 NARROW, WIDE = 95, 120  # characters in a line of code: of these lessons, and of the others
 

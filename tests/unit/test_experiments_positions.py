@@ -8,14 +8,18 @@ from dataclasses import replace
 
 import pytest
 import torch
+from matplotlib import text as mpl_text
+from matplotlib.figure import Figure
 from torch import Tensor
 from torch.nn import functional as F
 
 from tfbook.attention import POSITIONS, ALiBi, Learned, Position, Rotary, Sinusoidal
 from tfbook.course.experiments import positions as study
 from tfbook.course.experiments.positions import NOUNS, VERBS, WORDS, RandomStart, Reader, SlowPairsInterpolated
+from tfbook.course.experiments.positions_drawn import STRETCHED
 from tfbook.data.text import Text
 from tfbook.models.language_model import BidirectionalModel, LanguageModel
+from tfbook.plot.house import METHODS
 from tfbook.training import Loss, next_token_loss
 
 pytestmark = pytest.mark.usefixtures("float32")
@@ -74,25 +78,106 @@ def test_answers_are_counted_where_there_is_one() -> None:
         for layer, answer in ((model.role, 0), (model.before, WORDS.index("dog"))):
             layer.weight.zero_()
             layer.bias.copy_(torch.eye(len(layer.bias))[answer])
-    _, _, before = study.sentences(300, 4, seed=4)
+    _, _, before = study.sentences(300, 4, seed=10**6 + 4)
     share = float((before[:, 1:] == WORDS.index("dog")).float().mean())
     assert study.answered(model, 4, count=300) == (0.5, pytest.approx(share))
 
 
-def test_a_reader_learns_from_its_seed_alone() -> None:
-    first, again, other = (study.reader(lambda: Sinusoidal(32), seed, steps=20) for seed in (1, 1, 2))
-    assert torch.equal(first.role.weight, again.role.weight)
-    assert not torch.equal(first.role.weight, other.role.weight)
+def test_runs_are_judged_by_name() -> None:
+    model = Reader(Position())
+    found = study.judge({"none": [model, model]}, words=5)
+    assert found == {"none": [study.answered(model, 5)] * 2}
+    table = study.shares({"none": [(0.5, 0.25), (1.0, 0.333)]})
+    assert table.loc["none"].to_dict() == {"who does it": "50%  100%", "word before": "25%  33%"}
 
 
-def test_the_loss_adds_both_questions() -> None:
-    model, batch = Reader(Sinusoidal(32)), study.sentences(3, 5, seed=1)
-    ids, roles, before = batch
-    role, previous = (torch.log_softmax(logits, dim=-1) for logits in model(ids))
-    nouns = roles >= 0
-    expected = -role[nouns].gather(1, roles[nouns][:, None]).mean()
-    expected = expected - previous[:, 1:].gather(2, before[:, 1:, None]).mean()
-    torch.testing.assert_close(study.reading_loss(model, batch), expected)
+def says(ids: Tensor) -> tuple[Tensor, Tensor]:
+    """A model that says: the first word does it, the others suffer it; and before each stands "dog"."""
+    roles = torch.zeros(*ids.shape, 2)
+    roles[:, 0, 0] = roles[:, 1:, 1] = 50
+    return roles, torch.eye(len(WORDS))[0].expand(*ids.shape, -1)
+
+
+def test_news_has_a_row_for_each_sentence_and_a_column_for_each_noun() -> None:
+    table = study.news(says, "Dog bites man", "man bites dog")
+    assert list(table.columns) == ["dog does it", "man does it"]
+    assert table.to_numpy().tolist() == [["100%", "0%"], ["0%", "100%"]]
+
+
+def test_answers_stand_below_their_words() -> None:
+    table = study.answers({"none": says}, "old dog bites man")
+    assert list(table.columns) == ["old", "dog", "bites", "man"]
+    assert table.loc["none: role"].tolist() == ["", "suffers it", "", "suffers it"]
+    assert table.loc["none: word before"].tolist() == ["", "dog", "dog", "dog"]
+
+
+def test_a_word_that_no_reader_knows_is_named() -> None:
+    with pytest.raises(ValueError, match=r"does not know 'zebra'; its words are dog, man"):
+        study.news(says, "dog bites zebra")
+
+
+def test_alibi_without_a_mask_reads_backwards_as_forwards() -> None:
+    """Its distances have no sign, so a text and its mirror image are the same to the reader."""
+    model, ids = Reader(ALiBi(2)), study.sentences(4, 9, seed=3)[0]
+    for forwards, backwards in zip(model(ids), model(ids.flip(1)), strict=True):
+        torch.testing.assert_close(forwards, backwards.flip(1))
+
+
+# ---- what is drawn -----------------------------------------------------------------------------------------------
+
+
+def texts(figure: Figure) -> list[str]:
+    return [text.get_text() for text in figure.findobj(mpl_text.Text) if text.get_text()]
+
+
+def test_clocks_turn_by_their_speed_and_digits_count() -> None:
+    figure = study.draw_clocks({"fast": math.pi / 2, "slow": 0.1}, count=4)
+    (axes,) = figure.axes
+    written = [text.get_text() for text in axes.texts if text.get_text().isdigit()]
+    assert written == ["0", "0", "0", "1", "1", "0", "2", "0", "1", "3", "1", "1"]  # a position, then its two digits
+    hands = [each for each in axes.texts if getattr(each, "arrow_patch", None)]
+    x, y = (tip - middle for tip, middle in zip(hands[2].xy, hands[2].xyann, strict=True))  # position 1, fast
+    assert x > 0
+    assert y == pytest.approx(0, abs=1e-9)
+
+
+def test_turned_vectors_show_angle_and_product() -> None:
+    query, key = torch.tensor([0.0, 1.0]), torch.tensor([1.0, 0.0])
+    shown = texts(study.draw_turns(query, key, 0.1, [(0, 0), (5, 2)]))
+    assert {"90°", "107°", "m − n = 0:  q · k = 0.00", "m − n = 3:  q · k = −0.30", "q, m = 5"} <= set(shown)
+
+
+def test_a_ramp_gives_the_weights_of_a_causal_softmax() -> None:
+    shown = texts(study.draw_ramp(torch.ones(2, 2), torch.tensor([[0.0, -1.0], [-1.0, 0.0]])))
+    assert {"0.27", "0.73", "1.00", "−1.0"} <= {text.replace("-", "−") for text in shown}
+
+
+def test_an_encoding_that_ends_is_a_point_and_colors_are_those_of_the_house() -> None:
+    curves = {name: ([64, 96], [6.0, 7.0], [0.1, 0.1]) for name in ("rotary", "ALiBi")}
+    figure = study.draw_lengths(curves | {"learned": ([64], [7.8], [0.0])}, (64, 96), 64)
+    assert "learned\nends here" in texts(figure)
+    colors = {line.get_label(): line.get_color() for line in figure.axes[0].get_lines()}
+    assert {name: colors[name] for name in curves} == {name: METHODS[name].color for name in curves}
+
+
+@pytest.mark.parametrize(
+    "draw",
+    [
+        study.draw_places,
+        lambda: study.draw_table(torch.zeros(3, 3, dtype=torch.long), 2),
+        lambda: study.draw_peaks((-1.0, 0.3), query=5, count=12),
+        lambda: study.draw_right({"none": [(0.5, 0.2)], "rotary": [(1.0, 0.9)]}, "title"),
+        lambda: study.draw_curves({"none": ([1, 2], [0.0, 1.0], [0.0, 0.0])}, "title", "x", "y", [1, 2], trained=1),
+        lambda: study.draw_stretched(
+            {name: ([64, 96], [6.0, 7.0], [0.1, 0.1]) for name in STRETCHED}, (64, 96), trained=64
+        ),
+    ],
+    ids=["places", "table", "peaks", "right", "curves", "stretched"],
+)
+def test_the_other_pictures_can_be_drawn(draw: Callable[[], Figure]) -> None:
+    figure = draw()
+    figure.canvas.draw()
+    assert len(texts(figure)) > 3
 
 
 # ---- beyond the trained length -----------------------------------------------------------------------------------
@@ -222,7 +307,7 @@ def test_an_answer_is_given_before_it_is_seen() -> None:
     ids = study.sums(1, 3, seed=1)
     changed = ids.clone()
     changed[0, 5:] = (ids[0, 5:] + 1) % 10
-    first, second = study.answers(model, ids), study.answers(model, changed)
+    first, second = study.sum_digits(model, ids), study.sum_digits(model, changed)
     assert first.shape == (1, 3, 10)
     torch.testing.assert_close(first[:, :2], second[:, :2])
     assert not torch.allclose(first[:, 2], second[:, 2])
@@ -232,7 +317,7 @@ def test_an_addition_is_right_when_all_its_digits_are(monkeypatch: pytest.Monkey
     ids = study.sums(4, 2, seed=2)
     logits = F.one_hot(ids[:, 2::3], 10).float()
     logits[0, 1] = logits[0, 1].roll(1)  # one digit of eight
-    monkeypatch.setattr(study, "answers", lambda model, ids: logits)
+    monkeypatch.setattr(study, "sum_digits", lambda model, ids: logits)
     assert study.right(LanguageModel(10, study.SIZES), 2, count=4) == (0.75, 0.875)
 
 

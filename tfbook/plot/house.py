@@ -75,6 +75,13 @@ METHODS = {
     "additive": Method("#1b9e77", "D"),
     "cosine": Method("#b9ac70", "v"),
     "location": Method("#717581", "X"),
+    "none": Method("#717581", "X"),
+    "integer": Method("#b9ac70", "v"),
+    "sinusoidal": Method("#3f90da", "o"),
+    "learned": Method("#e76300", "s"),
+    "relative": Method("#1b9e77", "D"),
+    "rotary": Method("#832db6", "^"),
+    "ALiBi": Method("#bd1f01", "P"),
 }
 
 # What JupyterLab and Colab need to show captions, and figures that suit their dark themes: light and dark exchanged,

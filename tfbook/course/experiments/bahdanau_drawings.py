@@ -220,7 +220,7 @@ def seeds(runs: DataFrame, points: DataFrame) -> Picture:
     by_length = unnest(runs, "by_length", ["low", "high", "bleu", "exact"])
     by_length["words"] = (by_length["low"] + by_length["high"]) / 2
     _draw_by_length(
-        left, bands(by_length, "decoder", "words", "bleu"), "Choosing is what helps", "longer than in training"
+        left, bands(by_length, "decoder", "words", "bleu"), "One average for all words fails", "longer than in training"
     )
     curves = bands(points, "decoder", "seconds", "bleu", at="step")
     title = "Attention also leads after the same time"

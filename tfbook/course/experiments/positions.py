@@ -14,91 +14,177 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from tfbook import data, runtime, training
-from tfbook.attention.multi_head import MultiHeadAttention
 from tfbook.attention.positions import POSITIONS, InterpolatedRotary, Learned, Position, Rotary
+from tfbook.course.claims import Bound, Claims
 from tfbook.course.experiments import experiment
+from tfbook.course.experiments.positions_drawn import (
+    draw_clocks,
+    draw_curves,
+    draw_lengths,
+    draw_peaks,
+    draw_places,
+    draw_ramp,
+    draw_right,
+    draw_stretched,
+    draw_table,
+    draw_turns,
+)
+from tfbook.course.experiments.positions_reading import (
+    NOUNS,
+    VERBS,
+    WORDS,
+    Reader,
+    answered,
+    answers,
+    judge,
+    news,
+    sentences,
+    shares,
+)
 from tfbook.course.probing import probe_layers
 from tfbook.data.text import Text
 from tfbook.models.blocks import Config
-from tfbook.models.feed_forward import FeedForward
 from tfbook.models.language_model import BidirectionalModel, LanguageModel
 from tfbook.text.windows import Windows
 from tfbook.training.losses import next_token_loss
 
-# ---- who bites whom, and who stands before whom ------------------------------------------------------------------
+__all__ = [
+    "CLAIMS",
+    "NOUNS",
+    "VERBS",
+    "WORDS",
+    "Reader",
+    "answered",
+    "answers",
+    "draw_clocks",
+    "draw_curves",
+    "draw_lengths",
+    "draw_peaks",
+    "draw_places",
+    "draw_ramp",
+    "draw_right",
+    "draw_stretched",
+    "draw_table",
+    "draw_turns",
+    "judge",
+    "news",
+    "sentences",
+    "shares",
+]
 
-NOUNS, VERBS = ("dog", "man", "cat", "girl", "bear", "boy"), ("bites", "sees", "hears", "follows")
-WORDS = (*NOUNS, *VERBS, "old", "young", "big", "often", "rarely", "today", "again", "there")
-SHORTEST, LONGEST = 3, 12  # words of a sentence in training
-
-
-def sentences(count: int, words: int, seed: int) -> Int[Tensor, "3 count word"]:
-    """Sentences such as "old dog often bites man": ids; roles, 0 who does it and 1 to whom; the word before each.
-
-    Roles of other words, and what stands before the first, are −100, which the loss leaves out.
-    """
-    generator = torch.Generator().manual_seed(seed)
-    ids = torch.randint(len(NOUNS + VERBS), len(WORDS), (count, words), generator=generator)
-    places = torch.rand(count, words, generator=generator).argsort(dim=1)[:, :3].sort(dim=1).values
-    does, suffers = torch.rand(count, len(NOUNS), generator=generator).argsort(dim=1)[:, :2].T
-    verb = torch.randint(len(NOUNS), len(NOUNS + VERBS), (count,), generator=generator)
-    ids.scatter_(1, places, torch.stack([does, verb, suffers], dim=1))
-    roles = torch.full_like(ids, -100).scatter_(1, places[:, ::2], torch.tensor([0, 1]).expand(count, 2))
-    return torch.stack([ids, roles, F.pad(ids[:, :-1], (1, 0), value=-100)])
-
-
-class Reader(nn.Module):
-    """One layer of self-attention and a feed-forward layer, which answer two questions about each word.
-
-    Does it or suffers it? Which word stands before it?
-    """
-
-    def __init__(self, position: Position, *, d_model: int = 32, heads: int = 2):
-        super().__init__()
-        self.embed = nn.Embedding(len(WORDS), d_model)
-        self.position = position
-        self.attention = MultiHeadAttention(d_model, heads)
-        self.feed_forward = FeedForward(d_model, 2 * d_model)
-        self.role, self.before = nn.Linear(d_model, 2), nn.Linear(d_model, len(WORDS))
-
-    def forward(
-        self, ids: Int[Tensor, "batch word"]
-    ) -> tuple[Float[Tensor, "batch word role"], Float[Tensor, "batch word vocab"]]:
-        """Logits of the two roles and of the word before."""
-        x = self.position.add(self.embed(ids))
-        x = x + self.attention(x, position=self.position)
-        x = x + self.feed_forward(x)
-        return self.role(x), self.before(x)
-
-
-def reading_loss(model: Reader, sentences: Int[Tensor, "3 count word"]) -> Float[Tensor, ""]:
-    """The mean cross-entropies of both answers, added."""
-    ids, *answers = sentences
-    pairs = zip(model(ids), answers, strict=True)
-    return sum(F.cross_entropy(logits.flatten(0, 1), right.flatten()) for logits, right in pairs)  # type: ignore[return-value]
-
-
-def reader(encoding: Callable[[], Position], seed: int, *, steps: int) -> Reader:
-    """A `Reader` trained on sentences of `SHORTEST` to `LONGEST` words, those of one batch equally long."""
-    runtime.seed(seed)
-    model = Reader(encoding()).to(runtime.device())
-
-    def batch(step: int) -> Tensor:
-        return sentences(64, SHORTEST + step % (LONGEST - SHORTEST + 1), seed=10**6 * seed + step)
-
-    recipe = training.Recipe(steps=steps, lr=5e-3, schedule=training.warmup_cosine(steps // 10), mixed_precision=False)
-    training.fit(model, reading_loss, batch, recipe)
-    return model
-
-
-@torch.inference_mode()
-def answered(model: Reader, words: int, *, count: int = 500) -> tuple[float, float]:
-    """Shares of right answers on new sentences of so many words: who does it, and which word stands before."""
-    ids, *answers = sentences(count, words, seed=words).to(runtime.device())
-    pairs = zip(model(ids), answers, strict=True)
-    role, before = (float((logits.argmax(dim=-1) == right)[right >= 0].float().mean()) for logits, right in pairs)
-    return role, before
-
+CLAIMS = Claims(
+    "positions",
+    {
+        1: Bound(
+            "Without positions, a reader says who does it no better than a coin (50%)",
+            "<=",
+            0.6,
+            "Vaswani et al. (2017), section 3.5; measured here, best of three runs",
+        ),
+        2: Bound(
+            "With the position added as a number, it knows who does it",
+            ">=",
+            0.85,
+            "measured here, worst of three runs",
+        ),
+        3: Bound(
+            "But it does not know which word stands right before",
+            "<=",
+            0.5,
+            "measured here, best of three runs",
+        ),
+        4: Bound(
+            "With sinusoids added, it answers both questions",
+            ">=",
+            0.8,
+            "Vaswani et al. (2017), section 3.5; measured here, worse question of the worst of three runs",
+        ),
+        5: Bound(
+            "With relative or rotary positions, it answers both questions",
+            ">=",
+            0.9,
+            "Shaw et al. (2018), Su et al. (2021); measured here, worse question of the worst of six runs",
+        ),
+        6: Bound(
+            "Sinusoidal positions fail right beyond the trained length (perplexity at 96 ÷ at 64 characters)",
+            ">=",
+            2,
+            "Press et al. (2022), Figure 1; stored, better of two runs",
+        ),
+        7: Bound(
+            "Rotary positions last a little longer and then fail as well (perplexity at 256 ÷ at 64 characters)",
+            ">=",
+            3,
+            "Press et al. (2022), Figure 1; stored, better of two runs",
+        ),
+        8: Bound(
+            "ALiBi is as good at eight times the trained length (perplexity at 512 ÷ at 64 characters)",
+            "<=",
+            1.05,
+            "Press et al. (2022), Figure 1; stored, worse of two runs",
+        ),
+        9: Bound(
+            "Relative positions lose less than a tenth on the way (perplexity at 512 ÷ at 64 characters)",
+            "<=",
+            1.1,
+            "measured here; stored, worse of two runs",
+        ),
+        10: Bound(
+            "At four times the length, dividing the positions of the slow pairs repairs most (rotary ÷ divided)",
+            ">=",
+            2.5,
+            "Peng et al. (2024), section 3.2; stored, worse of two runs",
+        ),
+        11: Bound(
+            "With all positions divided by four and a little training, 256 characters are as good as 64 (256 ÷ 64)",
+            "<=",
+            1.05,
+            "Chen et al. (2023); stored, worse of two runs",
+        ),
+        12: Bound(
+            "But here the same training without dividing does better (divided and tuned ÷ only tuned, 256 characters)",
+            ">=",
+            1.05,
+            "measured here, unlike Chen et al. (2023); stored, worse of two runs",
+        ),
+        13: Bound(
+            "A causal model without positions learns them: the best R² of a probe after a block",
+            ">=",
+            0.7,
+            "Haviv et al. (2022); stored, worse of two runs",
+        ),
+        14: Bound(
+            "A bidirectional model without positions does not: its best R²",
+            "<=",
+            0.02,
+            "Haviv et al. (2022) on masked models; stored, best of three runs",
+        ),
+        15: Bound(
+            "Nor does a causal model that was not trained: its best R²",
+            "<=",
+            0.05,
+            "measured here; stored, best of three runs",
+        ),
+        16: Bound(
+            "Trained on 8 digits, a model with relative positions adds numbers of 16 digits",
+            ">=",
+            0.95,
+            "Shen et al. (2023) on the role of positions; stored, worse of two runs",
+        ),
+        17: Bound(
+            "One with learned positions is right at 8 digits and fails at 9 (share of sums lost)",
+            ">=",
+            0.7,
+            "measured here; stored, the smaller loss of two runs",
+        ),
+        18: Bound(
+            "One with rotary positions adds 10 digits but not 16 (share of sums lost)",
+            ">=",
+            0.8,
+            "measured here; stored, the smaller loss of two runs",
+        ),
+    },
+)
 
 # ---- language models on short pieces of text ---------------------------------------------------------------------
 
@@ -291,14 +377,14 @@ def sums(count: int, columns: int, seed: int) -> Int[Tensor, "count digit"]:
     return torch.stack([a, b, torch.stack(below, dim=1)], dim=2).flatten(1)
 
 
-def answers(model: LanguageModel, ids: Int[Tensor, "batch digit"]) -> Float[Tensor, "batch column vocab"]:
+def sum_digits(model: LanguageModel, ids: Int[Tensor, "batch digit"]) -> Float[Tensor, "batch column vocab"]:
     """The logits for each third digit, given all before it."""
     return model(ids[:, :-1])[:, 1::3]
 
 
 def sum_loss(model: LanguageModel, ids: Int[Tensor, "batch digit"]) -> Float[Tensor, ""]:
     """Mean cross-entropy of the answers' digits."""
-    return F.cross_entropy(answers(model, ids).flatten(0, 1).float(), ids[:, 2::3].flatten())
+    return F.cross_entropy(sum_digits(model, ids).flatten(0, 1).float(), ids[:, 2::3].flatten())
 
 
 class RandomStart(Position):
@@ -330,7 +416,7 @@ def adder(name: str, seed: int, *, steps: int) -> LanguageModel:
 def right(model: LanguageModel, columns: int, *, count: int = 500) -> tuple[float, float]:
     """Of new additions with so many columns: the share that is right, and the share of digits that are."""
     ids = sums(count, columns, seed=columns).to(runtime.device())
-    digits = answers(model.eval(), ids).argmax(dim=-1) == ids[:, 2::3]
+    digits = sum_digits(model.eval(), ids).argmax(dim=-1) == ids[:, 2::3]
     return float(digits.all(dim=1).float().mean()), float(digits.float().mean())
 
 
