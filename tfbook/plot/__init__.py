@@ -7,11 +7,7 @@ from tfbook.plot.diagrams import block_diagram, course_map, seq2seq_diagram, tra
 from tfbook.plot.house import COLORS, EDGE, FAINT, INK, MARKERS, show, style
 from tfbook.plot.schematic import Schematic
 from tfbook.plot.tokens import token_rows
-<<<<<<< HEAD
-from tfbook.plot.views import attention_view, decoding_view, mask_view, sampling_view
-=======
-from tfbook.plot.views import attention_view, decoding_view, mask_view, rotary_view
->>>>>>> main
+from tfbook.plot.views import attention_view, decoding_view, mask_view, rotary_view, sampling_view
 
 __all__ = [
     "COLORS",
@@ -34,11 +30,8 @@ __all__ = [
     "lines",
     "mask_picture",
     "mask_view",
-<<<<<<< HEAD
-    "sampling_view",
-=======
     "rotary_view",
->>>>>>> main
+    "sampling_view",
     "seq2seq_diagram",
     "show",
     "style",

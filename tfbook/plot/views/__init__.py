@@ -2,14 +2,8 @@
 
 from tfbook.plot.views.attention import attention_view
 from tfbook.plot.views.masks import mask_view
-<<<<<<< HEAD
+from tfbook.plot.views.rotary import rotary_view
 from tfbook.plot.views.sampling import sampling_view
 from tfbook.plot.views.stepper import decoding_view
 
-__all__ = ["attention_view", "decoding_view", "mask_view", "sampling_view"]
-=======
-from tfbook.plot.views.rotary import rotary_view
-from tfbook.plot.views.stepper import decoding_view
-
-__all__ = ["attention_view", "decoding_view", "mask_view", "rotary_view"]
->>>>>>> main
+__all__ = ["attention_view", "decoding_view", "mask_view", "rotary_view", "sampling_view"]
