@@ -20,7 +20,7 @@ from tfbook.generation.search import greedy_search, mean_penalty, translate
 from tfbook.models.blocks import Config
 from tfbook.models.language_model import LanguageModel
 from tfbook.models.transformer import Transformer
-from tfbook.text import Pair
+from tfbook.text import BOS, PAD, UNK, Pair, collate, detokenize
 
 pytestmark = pytest.mark.usefixtures("float32")
 
@@ -204,26 +204,58 @@ def test_the_clearest_example_is_one_that_the_beam_gets_right() -> None:
     assert study.clearest(found[:1], lambda ids: "oui", 2) == found[:1], "where none differs"
 
 
+def test_the_tally_counts_what_differs_and_what_is_right() -> None:
+    pairs = [Pair(("a",), ("oui",))] * 3
+    found = [(pairs[0], [1], [1]), (pairs[1], [1], [3]), (pairs[2], [3], [3])]
+    assert study.tally(found, lambda ids: "oui" if ids == [3] else "non") == (1, 1, 2)
+
+
+def test_the_examples_show_each_translation() -> None:
+    shown = study.examples([(Pair(("a", "."), ("oui", ".")), [1], [3])], lambda ids: f"texte {ids[0]}", 1)
+    assert [line.split()[-1] for line in shown.splitlines()] == ["a.", "1", "3", "oui."]
+
+
+def test_next_words_are_those_of_the_model(corpus: Translations, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(data, "load", lambda name: corpus)
+    monkeypatch.setattr(study, "LEARNER", SHORT)
+    model, task, held_out = study.train_translator(2)
+    next_logp, spelled = study.translating(model, task)
+    word = task.target_vocab.encode(held_out[0].target)[0]
+    logp = next_logp(held_out[0].source, [[BOS], [BOS]])
+    assert logp.shape == (2, len(task.target_vocab))
+    assert torch.equal(logp[0], logp[1])
+    assert logp[:, [PAD, BOS, UNK]].eq(-torch.inf).all()
+    batch = collate([held_out[0]], task.source_vocab, task.target_vocab)
+    whole = model(batch.source, batch.source_lengths, batch.target_in).logits.log_softmax(dim=-1)
+    assert torch.allclose(logp[0, word], whole[0, 0, word], atol=1e-5)
+    assert spelled([word]) == detokenize([held_out[0].target[0]], "french")
+
+
 # ---- pictures ----------------------------------------------------------------------------------------------------
 
 
 def test_the_filters_picture_counts_what_is_left() -> None:
     row = torch.tensor([2.0, 1.0, 0.0])
     ways = {"all": lambda logits: logits, "two": lambda logits: logits.masked_fill(logits < 1, -torch.inf)}
-    figure = study.draw_filters({"a": row}, ways, ["x", "y", "z"])
+    figure, alt = study.draw_filters({"a": row}, ways, ["x", "y", "z"])
     assert [axes.get_title() for axes in figure.axes] == ["all: 3 left", "two: 2 left"]
+    assert "“a”" in alt
 
 
 def test_the_tree_says_what_greedy_misses() -> None:
     after = {"A": (0.5, {"x": 0.4, "y": 0.6}), "B": (0.4, {"x": 1.0}), "C": (0.1, {"x": 1.0})}
-    (axes,) = study.draw_tree(after, width=2).axes
+    figure, alt = study.draw_tree(after, width=2)
+    (axes,) = figure.axes
     said = [text.get_text() for text in axes.texts]
-    assert "0.4 × 1 = 0.40" in said
+    assert "0.4 × 1 = 0.4" in said
     assert said.count("dropped") == 1
     (best,) = [text.get_text() for text in axes.texts if text.get_weight() == "bold"]
-    assert best == "0.4 × 1 = 0.40"
+    assert best == "0.4 × 1 = 0.4"
+    assert alt == "Greedy decoding says A y, with probability 0.3; the best text is B x, with 0.4."
 
 
 def test_the_cache_picture_draws_the_numbers_given() -> None:
     x, W = torch.randn(4, 3), torch.randn(3, 3, 2)
-    assert study.draw_cache(x, *W, ["a", "b", "c", "d"]).axes
+    figure, alt = study.draw_cache(x, *W, ["a", "b", "c", "d"])
+    assert figure.axes
+    assert "3 words" in alt
