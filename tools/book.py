@@ -26,7 +26,15 @@ WOVEN = re.compile(rf"(?:{TITLE}|# )(tfbook(?:\.\w+)+)")  # the first line of a 
 
 # Slugs of the lessons rewritten for a screen of 1,280 pixels; tests/notebooks/rules.py has rules for these alone.
 TAUGHT_ANEW: frozenset[str] = frozenset(
-    {"start_here", "bahdanau_attention", "scoring_functions", "self_attention", "positions", "transformer"}
+    {
+        "start_here",
+        "bahdanau_attention",
+        "scoring_functions",
+        "self_attention",
+        "positions",
+        "transformer",
+        "decoding",
+    }
 )
 NARROW, WIDE = 95, 120  # characters in a line of code: of these lessons, and of the others
 

@@ -1,6 +1,7 @@
 """Figures: drawn headless, the same bytes every time, with the text for whoever cannot see them."""
 
 import io
+import math
 import struct
 from collections.abc import Callable, Iterator
 from itertools import pairwise
@@ -435,12 +436,14 @@ def test_nodes_are_those_of_the_source_that_is_asked_for() -> None:
 
 
 def test_the_text_that_won_stands_out(axes: Axes) -> None:
-    """Every node has its word; ended texts have their score ÷ penalty beside it."""
+    """Every node has its word and its probability; ended texts have their score ÷ penalty beside them."""
     plot.beam_tree(axes, BEAM, WORDS.__getitem__, title="A beam of two", penalty=gnmt_penalty(0.6))
     bold = [text.get_text() for text in axes.texts if text.get_fontweight() == "bold"]
     assert bold == ["un", "chat", "<eos>", f"−{0.9 / (8 / 6) ** 0.6:.2f}"]
     assert f"−{1.5 / (7 / 6) ** 0.6:.2f}" in [text.get_text() for text in axes.texts]
-    assert (len(axes.get_lines()), len(axes.texts)) == (8, 8 + 2), "a word each, and two scores"
+    assert (len(axes.get_lines()), len(axes.texts)) == (8, 8 + 8 + 2), "two scores"
+    shares = [text.get_text() for text in axes.texts if text.get_va() == "top"]
+    assert shares[:3] == [f"{math.exp(-0.5):.2f}", f"{math.exp(-0.6):.2f}", f"{math.exp(-0.1):.2f}"]
     colored = [line for line in axes.get_lines() if to_hex(line.get_color()) == plot.COLORS[1]]
     assert len(colored) == 3
     assert axes.yaxis_inverted()

@@ -52,8 +52,9 @@ def beam_tree(
 ) -> None:
     """A column for each word and a line from each text to its continuations; the best finished text is highlighted.
 
-    Finished texts are labeled with log-probability / `penalty`(length), by which they are compared; `word` gives the
-    word of an id. Raises ValueError when no text has ended.
+    Below each word is its probability after the text before it. Finished texts are labeled with log-probability /
+    `penalty`(length), by which they are compared; `word` gives the word of an id.
+    Raises ValueError when no text has ended.
     """
     nodes = beam_nodes(steps)
     ended = [place for place, node in enumerate(nodes) if node.ended]
@@ -67,6 +68,9 @@ def beam_tree(
         _branch(axes, start, (ends[node.length], heights[place]), COLORS[1] if place in won else EDGE)
         look: dict[str, Any] = {"color": color, "fontweight": "bold" if place in won else "normal", "fontsize": 10.5}
         axes.text(ends[node.length], heights[place] - 0.12, word(node.word), ha="right", va="bottom", **look)
+        before = nodes[node.parent].score if node.parent >= 0 else 0.0
+        share = f"{math.exp(node.score - before):.2f}"
+        axes.text(ends[node.length], heights[place] + 0.1, share, ha="right", va="top", color=color, fontsize=8.5)
         if node.ended:
             score = f"{node.score / penalty(node.length):.2f}".replace("-", "−")
             axes.text(ends[node.length] + 0.4, heights[place], score, ha="left", va="center", **look)

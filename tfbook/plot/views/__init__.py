@@ -3,6 +3,7 @@
 from tfbook.plot.views.attention import attention_view
 from tfbook.plot.views.masks import mask_view
 from tfbook.plot.views.rotary import rotary_view
+from tfbook.plot.views.sampling import sampling_view
 from tfbook.plot.views.stepper import decoding_view
 
-__all__ = ["attention_view", "decoding_view", "mask_view", "rotary_view"]
+__all__ = ["attention_view", "decoding_view", "mask_view", "rotary_view", "sampling_view"]
