@@ -204,7 +204,7 @@ def draw_likelihood(frame: DataFrame) -> Picture:
         right.barh(place, nats, color=color, alpha=0.8)
         right.plot(seeds, [place] * len(seeds), color=INK, marker="|", linestyle="none", markersize=9)
     right.set_yticks(range(len(means)), ["Shakespeare" if name == "human" else name for name in means.index])
-    right.set(xlabel="nats per character", title="Sampled text is about as surprising")
+    right.set(xlabel="nats per character", title="Full-softmax samples surprise it as much")
     right.grid(visible=False, axis="y")
     means_said = ", ".join(f"{name} {nats:.2f}" for name, nats in means.items())
     alt = (
