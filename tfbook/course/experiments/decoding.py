@@ -109,7 +109,7 @@ CLAIMS = Claims(
             " ×",
         ),
         2: Bound(
-            "With a cache, a word behind 1,024 words takes not much longer than one behind 64",
+            "With a cache, a word after 1,024 words takes at most four times as long as one after 64",
             "<=",
             4,
             "Stored result, decoding.times",
@@ -130,7 +130,7 @@ CLAIMS = Claims(
             " nats",
         ),
         5: Bound(
-            "Greedy text repeats itself: the share of its 12-character pieces that it has had before",
+            "Greedy text repeats itself: the share of its 12-character pieces that it already contains",
             ">=",
             0.1,
             "Stored result, decoding.likelihood, smallest of three runs; Holtzman et al. (2020)",

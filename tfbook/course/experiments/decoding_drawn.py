@@ -170,7 +170,7 @@ def draw_flaws(flaws: Mapping[str, tuple[float, float]], reference: str) -> Pict
         up = name not in group or odd >= max(flaws[each][1] for each in group)
         away = {"xytext": (-9 if left else 7, 6 if up else -14), "ha": "right" if left else "left"}
         axes.annotate(name, (100 * repeats, 100 * odd), **away, textcoords="offset points", fontsize=10)
-    axes.set(xlabel="three-word pieces that the text has had before (%)", ylabel="odd word pairs (%)")
+    axes.set(xlabel="three-word sequences seen before in the text (%)", ylabel="odd word pairs (%)")
     axes.set(title="Near the star is where text should be")
     axes.margins(x=0.22, y=0.15)
     points = (f"{name} repeats {repeats:.0%} and has {odd:.0%} odd pairs" for name, (repeats, odd) in flaws.items())

@@ -105,6 +105,25 @@ def norms(seeds: Sequence[int] = (1, 2, 3), *, steps: int = 200) -> list[dict[st
     return rows
 
 
+@experiment
+def patience(seeds: Sequence[int] = (1, 2, 3), *, at: Sequence[int] = (200, 400, 600)) -> list[dict[str, Any]]:
+    """Where the two norms are after more steps, at the two smallest rates: the mean loss of the twenty before each."""
+    rows = []
+    for seed, lr, name in product(seeds, RATES[:2], ("pre-norm", "post-norm", "post-norm, warm-up")):
+        losses = VARIANTS[name].trained(lr=lr, steps=max(at), seed=seed)
+        rows += [
+            {
+                "variant": name,
+                "lr": lr,
+                "seed": seed,
+                "steps": steps,
+                "loss": round(fmean(losses[steps - 20 : steps]), 4),
+            }
+            for steps in at
+        ]
+    return rows
+
+
 def learned(runs: DataFrame) -> dict[int, float]:
     """Claims 3 and 4, without warm-up: the worst run of pre-norm at its best rate, and the best of all of post-norm."""
     last = runs.set_index(["variant", "lr", "seed"])["last"]
