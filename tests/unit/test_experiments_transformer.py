@@ -258,6 +258,15 @@ class Mean(nn.Module):
         return x.mean(dim=1, keepdim=True).expand_as(x)
 
 
+def test_patience_follows_each_run_through_its_steps() -> None:
+    found = stacks.patience((1,), at=(20, 21))
+    assert len(found) == 1 * 2 * 3 * 2
+    table = stacks.with_patience(pd.DataFrame(found))
+    assert list(table.columns) == ["after 20 steps", "after 21 steps"]
+    assert len(table) == 6
+    assert "post-norm, warm-up, rate 0.003" in table.index
+
+
 def test_norms_have_a_row_for_each_variant_rate_and_seed(monkeypatch: pytest.MonkeyPatch) -> None:
     small = {
         name: replace(v, config=replace(SHALLOW, residual=v.config.residual)) for name, v in stacks.VARIANTS.items()

@@ -56,7 +56,7 @@ CLAIMS = Claims(
             " nats",
         ),
         4: Bound(
-            "In as many steps six post-norm blocks do not, at any of the rates: final loss, best of all runs",
+            "In the same 200 steps six post-norm blocks have not, at any of the rates: final loss, best of all runs",
             ">=",
             1.2,
             f"stored, transformer_stacks.norms; {_XIONG}",

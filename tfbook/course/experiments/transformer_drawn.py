@@ -358,7 +358,7 @@ def draw_first_step(
     plot.lines(
         left,
         {name: (range(1, len(sizes) + 1), sizes) for name, sizes in gradients.items()},
-        title="Post-norm's gradients are larger near the output",
+        title="Post-norm's gradients are larger than pre-norm's",
         x="block (12 = next to the output)",
         y="gradient norm of $W_2$",
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import product
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
@@ -17,6 +18,7 @@ from torch.nn import functional as F
 from tfbook import runtime
 from tfbook.attention import POSITIONS
 from tfbook.course.experiments import experiment
+from tfbook.course.experiments.summaries import mean_and_range
 from tfbook.course.experiments.transformer import xavier
 from tfbook.models.blocks import Config, PostNorm, PreNorm
 from tfbook.models.language_model import BidirectionalModel, LanguageModel
@@ -122,6 +124,14 @@ def patience(seeds: Sequence[int] = (1, 2, 3), *, at: Sequence[int] = (200, 400,
             for steps in at
         ]
     return rows
+
+
+def with_patience(runs: DataFrame) -> DataFrame:
+    """The losses of `patience`, mean and range over seeds: a row for each variant and rate, a column for each count."""
+    row = runs["variant"] + ", rate " + runs["lr"].astype(str)
+    losses = runs.assign(row=row).groupby(["row", "steps"], sort=False)["loss"]
+    cells = losses.apply(partial(mean_and_range, digits=2)).unstack("steps")
+    return cells.rename(columns="after {} steps".format).rename_axis(index=None, columns=None)
 
 
 def learned(runs: DataFrame) -> dict[int, float]:
