@@ -2,6 +2,8 @@
 
 import os
 import random
+import sys
+from collections.abc import Iterator
 
 if "PYTEST_XDIST_WORKER" in os.environ:  # two workers with two threads each on two cores run many times slower
     os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -51,6 +53,14 @@ def same_random_numbers() -> None:
     random.seed(0)
     np.random.seed(0)  # noqa: NPY002 (code under test may use the old generator)
     torch.manual_seed(0)
+
+
+@pytest.fixture(autouse=True)
+def no_open_figures() -> Iterator[None]:
+    """Close what a test has drawn: from the twentieth open figure on, matplotlib warns."""
+    yield
+    if pyplot := sys.modules.get("matplotlib.pyplot"):
+        pyplot.close("all")
 
 
 @pytest.fixture
