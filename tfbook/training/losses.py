@@ -52,11 +52,12 @@ def at_least_one(count: float | Tensor) -> Tensor:
 # ---- language models and translation -----------------------------------------------------------------------------
 
 
-def next_token_loss(model: nn.Module, ids: Int[Tensor, "batch time"]) -> Loss:
-    """−log p of each id but the first, given those before it, in nats; counts these ids."""
-    targets = ids[:, 1:]
+def next_token_loss(model: nn.Module, ids: Int[Tensor, "batch time"], *, pad: int = IGNORE_INDEX) -> Loss:
+    """−log p of each id but the first, given those before it, in nats; counts these ids, those that are `pad` not."""
+    targets = ids[:, 1:].flatten()
     logits = model(ids[:, :-1]).flatten(0, 1).float()
-    return Loss(F.cross_entropy(logits, targets.flatten(), reduction="sum"), targets.numel())
+    total = F.cross_entropy(logits, targets, ignore_index=pad, reduction="sum")
+    return Loss(total, (targets != pad).sum())
 
 
 def translation_loss(model: nn.Module, batch: Batch, *, smoothing: float = 0.0) -> Loss:
