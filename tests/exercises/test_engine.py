@@ -72,9 +72,11 @@ def test_a_blank_is_not_attempted(double: Exercise, capsys: pytest.CaptureFixtur
         assert judge(double, answer, capsys) == "○ not attempted: the function returns nothing yet"
 
 
-def test_the_given_code_is_not_attempted(double: Exercise, capsys: pytest.CaptureFixture[str]) -> None:
-    """Also when it was written differently and has the same bug."""
-    expected = "○ not attempted: this gives the same results as the code with the bug"
+def test_the_given_code_is_told_that_it_still_has_its_bug(
+    double: Exercise, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Also when it was written differently and has the same bug; whoever tried is not told that nobody did."""
+    expected = f"○ not yet: {engine.STILL_GIVEN}"
     assert judge(double, double.start, capsys) == expected
     assert judge(double, lambda x, notes: 1 + x, capsys) == expected
 
@@ -301,18 +303,28 @@ def test_a_check_works_without_gradients() -> None:
 
 
 def test_a_check_restores_what_an_answer_sets(double: Exercise) -> None:
-    """PyTorch's default dtype, device and gradient mode; and the verdict does not depend on them."""
+    """PyTorch's default dtype and device, its modes and threads; and the verdict does not depend on the dtype."""
 
     def answer(x: Tensor, notes: list[int]) -> Tensor:
         torch.set_default_dtype(torch.float64)
         torch.set_default_device("meta")
         torch.set_grad_enabled(False)
+        torch.set_num_threads(threads + 1)
+        torch.autograd.set_detect_anomaly(True)
+        torch.use_deterministic_algorithms(True)
+        torch.set_float32_matmul_precision("medium")
         return x + x
+
+    threads = torch.get_num_threads()
 
     assert double.judge(answer) == Verdict("correct")
     assert torch.get_default_dtype() == torch.float32
     assert torch.get_default_device() == torch.device("cpu")
     assert torch.is_grad_enabled()
+    assert torch.get_num_threads() == threads
+    assert not torch.is_anomaly_enabled()
+    assert not torch.are_deterministic_algorithms_enabled()
+    assert torch.get_float32_matmul_precision() == "highest"
     torch.set_default_dtype(torch.float64)
     try:
         assert double.judge(double.reference) == Verdict("correct")
@@ -321,12 +333,15 @@ def test_a_check_restores_what_an_answer_sets(double: Exercise) -> None:
         torch.set_default_dtype(torch.float32)
 
 
-def test_a_check_is_bounded_in_time(double: Exercise, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A loop that never ends is ended, and suppressing every `Exception` in it does not help."""
+@pytest.mark.parametrize("suppressed", [Exception, BaseException])
+def test_a_check_is_bounded_in_time(
+    double: Exercise, suppressed: type[BaseException], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A loop that never ends is ended, and suppressing whatever is raised in it, as `except:` does, does not help."""
 
     def endless(x: Tensor, notes: list[int]) -> Tensor:
         while True:
-            with suppress(Exception):
+            with suppress(suppressed):
                 len(notes)
 
     monkeypatch.setattr(engine, "TIME_LIMIT", 0.2)
