@@ -72,9 +72,7 @@ def test_a_blank_is_not_attempted(double: Exercise, capsys: pytest.CaptureFixtur
         assert judge(double, answer, capsys) == "○ not attempted: the function returns nothing yet"
 
 
-def test_the_given_code_is_told_that_it_still_has_its_bug(
-    double: Exercise, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_given_code_is_told_that_it_still_has_its_bug(double: Exercise, capsys: pytest.CaptureFixture[str]) -> None:
     """Also when it was written differently and has the same bug; whoever tried is not told that nobody did."""
     expected = f"○ not yet: {engine.STILL_GIVEN}"
     assert judge(double, double.start, capsys) == expected

@@ -34,7 +34,6 @@ from tfbook.course.exercises import (
     vit_patches,
 )
 from tfbook.course.exercises.engine import Exercise, Verdict, randn
-from tfbook.generation import sampling
 from tfbook.models import gpt, vit
 from tfbook.models.bert import Bert
 from tfbook.models.blocks import Config, PostNorm
@@ -461,9 +460,12 @@ def shift_by_windows(ids: Tensor) -> tuple[Tensor, Tensor]:
     return tuple(ids.unfold(1, 2, 1).unbind(dim=-1))
 
 
-def top_p_of_the_package(logits: Tensor, p: float) -> Tensor:
-    """Of equal tokens it keeps the last, so it is shown them in reverse."""
-    return sampling.top_p(p)(logits.flip(1), torch.zeros(len(logits), 1, dtype=torch.int64)).flip(1)
+def top_p_from_the_rarest(logits: Tensor, p: float) -> Tensor:
+    """As in the package, but for equal tokens: of those the sort keeps the last for the end, so it sees the reverse."""
+    ordered, places = logits.flip(1).sort(dim=-1, stable=True)
+    drop = ordered.softmax(dim=-1).cumsum(dim=-1) <= 1 - p
+    drop[:, -1] = False
+    return torch.empty_like(logits).scatter(-1, places, ordered.masked_fill(drop, -torch.inf)).flip(1)
 
 
 def top_p_by_ranks(logits: Tensor, p: float) -> Tensor:
@@ -737,7 +739,7 @@ WAYS: list[tuple[Exercise, Callable[..., Any]]] = [
     (bert_masking.count_parameters, count_a_model),
     (bert_masking.weighted_loss, loss_by_index),
     (gpt_pretraining.shift, shift_by_windows),
-    (decoding.top_p, top_p_of_the_package),
+    (decoding.top_p, top_p_from_the_rarest),
     (decoding.top_p, top_p_token_by_token),
     (decoding.top_p, top_p_by_ranks),
     (gpt_pretraining.count_parameters, count_by_the_package),
