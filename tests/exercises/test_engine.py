@@ -215,6 +215,19 @@ def test_an_answer_that_raises_is_told_what_and_where(
         assert part in printed
 
 
+def test_an_answer_may_be_an_object(double: Exercise, capsys: pytest.CaptureFixture[str]) -> None:
+    """Which has no name, and shows the code of what it calls."""
+
+    class Caller:
+        __code__ = _inside.__code__
+
+        def __call__(self, x: Tensor, notes: list[int]) -> Tensor:
+            return _inside(x, notes)
+
+    printed = judge(double, Caller(), capsys)
+    assert printed.endswith("(line 3 of _inside: return y @ torch.ones(7))")
+
+
 def test_an_error_in_code_without_a_file_has_a_line_number(
     double: Exercise, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -268,7 +281,18 @@ def _raises_no_exception(x: Tensor, notes: list[int]) -> Tensor:
     raise BaseException("odd")
 
 
+class _Pretender:
+    """Does not even say what it is."""
+
+    @property
+    def __class__(self) -> type:
+        raise RuntimeError
+
+
 STRANGE: dict[str, Callable[..., Any]] = {
+    "more digits than Python prints": lambda x, notes: 10**5000,
+    "quantized": lambda x, notes: torch.quantize_per_tensor(x, 0.1, 0, torch.qint8),
+    "pretender": lambda x, notes: _Pretender(),
     "fraction": lambda x, notes: Fraction(1, 3),
     "nested": lambda x, notes: torch.nested.nested_tensor([x, x[:0]]),
     "meta": lambda x, notes: x.to("meta"),
@@ -280,7 +304,7 @@ STRANGE: dict[str, Callable[..., Any]] = {
 
 @pytest.mark.parametrize("name", STRANGE)
 @pytest.mark.parametrize("expected", [torch.ones(2), 0.5, [1], {1: 2}], ids=["tensor", "number", "list", "dict"])
-@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors", "ignore:.*quantize_per_tensor")
 def test_a_check_never_raises(name: str, expected: object, capsys: pytest.CaptureFixture[str]) -> None:
     exercise(cases=lambda: [(torch.ones(2), [1])], hints=[])(lambda x, notes: expected).check(STRANGE[name])
     assert capsys.readouterr().out.startswith("✗")

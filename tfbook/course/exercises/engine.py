@@ -257,7 +257,8 @@ def _where(error: BaseException, answer: Answer) -> str:
     if code is None or not lines:
         return text
     source = linecache.getline(code.co_filename, lines[-1]).strip()
-    return f"{text} (line {lines[-1] - code.co_firstlineno + 1} of {answer.__name__}{source and f': {source}'})"
+    name = getattr(answer, "__name__", code.co_name)
+    return f"{text} (line {lines[-1] - code.co_firstlineno + 1} of {name}{source and f': {source}'})"
 
 
 # ---- comparing results -------------------------------------------------------------------------------------------
@@ -321,14 +322,21 @@ _SHORT.maxstring = _SHORT.maxother = 60
 
 
 def _shortened(value: Any) -> str:
-    """A value in one line of at most about 100 characters."""
+    """A value in one line of at most about 100 characters; its type where it cannot be shown."""
+    try:
+        return _in_short(value)
+    except Exception:  # such as a number of more digits than Python prints
+        return f"a value of type {type(value).__name__}"
+
+
+def _in_short(value: Any) -> str:
     if isinstance(value, torch.Tensor) and not value.is_nested and value.device.type != "meta":
         entries = value.detach().to_dense().flatten()[:8].tolist()
         numbers = ", ".join(f"{entry:.4g}" if isinstance(entry, float) else str(entry) for entry in entries)
         more = ", …" if value.numel() > len(entries) else ""
         return f"tensor of shape {tuple(value.shape)}: {numbers}{more}"
     if isinstance(value, list | tuple) and any(isinstance(each, torch.Tensor) for each in value):
-        return "; ".join(map(_shortened, value))
+        return "; ".join(map(_in_short, value))
     if inspect.isroutine(value):
         return f"a function, {value.__name__.strip('_')}"
     return textwrap.shorten(_SHORT.repr(value), 100, placeholder=" …")
