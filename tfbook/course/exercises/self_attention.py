@@ -520,9 +520,8 @@ def _plain_layer(d_model: int, heads: int) -> _Layer:
     """Queries, keys, values and outputs are the vectors themselves."""
     layer = _Layer(d_model, heads, seed=0)
     with torch.no_grad():
-        for linear in (layer.W_Q, layer.W_K, layer.W_V, layer.W_O):
-            linear.weight.copy_(torch.eye(d_model))
-            linear.bias.zero_()
+        for numbers in layer.parameters():
+            numbers.copy_(torch.eye(d_model) if numbers.ndim == 2 else torch.zeros(d_model))
     return layer
 
 
@@ -561,14 +560,14 @@ def _layer_exercise(*, cases: Cases, hints: Sequence[str]) -> Callable[[Answer],
 def _layers_and_inputs() -> list[tuple[_Layer, Tensor, Tensor | None, Tensor | None]]:
     causal = torch.ones(5, 5, dtype=torch.bool).tril()
     extreme, allowed = extreme_scores()
-    several = with_scores(extreme[None, [0, 1, 3]])  # as many queries as keys
+    q, k = (each.repeat(1, 1, 2) for each in with_scores(extreme[None, [0, 1, 3]]))  # as many queries as keys
     padding = torch.tensor([[True, True, True, True, False], [True, False, False, False, False]])[:, None, None]
     return [
         (_Layer(8, 2, seed=40), randn(2, 5, 8, seed=60), None, None),
         (_Layer(8, 4, seed=41), randn(2, 5, 8, seed=61), None, causal),
         (_Layer(8, 2, seed=42), randn(2, 5, 8, seed=62), randn(2, 5, 8, seed=63), padding),
         (_Layer(8, 2, seed=43), randn(2, 5, 8, seed=64), randn(2, 3, 8, seed=65), None),
-        (_plain_layer(8, 2), *(each.repeat(1, 1, 2) for each in several), allowed[None, None, None]),
+        (_plain_layer(8, 2), q, k, allowed[None, None, None]),
     ]
 
 
