@@ -3,7 +3,7 @@
 from tfbook.plot.attention import attention_map, bipartite, blocked_cells, head_maps, mask_picture
 from tfbook.plot.beam import beam_nodes, beam_tree
 from tfbook.plot.curves import label_ends, lines
-from tfbook.plot.diagrams import course_map, seq2seq_diagram
+from tfbook.plot.diagrams import course_map
 from tfbook.plot.house import COLORS, EDGE, FAINT, INK, MARKERS, show, style
 from tfbook.plot.schematic import Schematic
 from tfbook.plot.tokens import token_rows
@@ -31,7 +31,6 @@ __all__ = [
     "mask_view",
     "rotary_view",
     "sampling_view",
-    "seq2seq_diagram",
     "show",
     "style",
     "token_rows",
