@@ -158,7 +158,7 @@ def train(name: str, out: Path, steps: int) -> Storyteller:
     return teller
 
 
-def main(arguments: list[str] | None = None) -> None:
+def run_command(arguments: list[str] | None = None) -> None:
     """Trains as the command line says."""
     parser = argparse.ArgumentParser(
         prog="python -m tfbook.pretrain.storyteller",
@@ -176,4 +176,4 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_command()
