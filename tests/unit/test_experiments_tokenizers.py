@@ -115,6 +115,7 @@ PICTURES = {
     "job": lambda: study.draw_job("a ring", ["a", " r", "ing"], [64, 258, 257], torch.ones(3, 4), 300),
     "cuts": lambda: study.draw_cuts({"words": ["a", "<unk>"], "bytes": ["a", "\n", "ff"]}, "Cut"),
     "merging": lambda: study.draw_merging(WORDS, [(("i", "n"), 3, AFTER)]),
+    "training": lambda: study.draw_training(WORDS, {("i", "n"): 3, ("n", "g"): 3}, [("i", "n")]),
     "languages": lambda: study.draw_languages({"English": 10, "Greek": 70}, {"English": 11, "Greek": 70}, "French"),
     "counters": lambda: study.draw_counters("r", {"q": 0.0, "r": 1.0}, {"err": (2.0, True), "rat": (0.0, False)}),
     "sizes": lambda: study.draw_sizes({256: 1.0, 512: 1.7}, BITS),

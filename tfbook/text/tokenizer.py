@@ -210,10 +210,10 @@ def _check(tokens: Mapping[int, bytes], specials: Mapping[str, int], id_of: Mapp
 
 
 def _merge_by_rank(ids: list[int], ranked: Mapping[TokenPair, tuple[int, int]]) -> tuple[int, ...]:
-    """Merges the pairs of a chunk in the order in which they were learned, equal ones from left to right.
+    """Merges the pairs of a chunk in the order of learning, equal ones from left to right.
 
-    Each token knows its neighbors and a heap finds the next pair, so n tokens take about n log n steps. An entry of the
-    heap is skipped when its pair is no longer there.
+    Each token knows its neighbors and a heap finds the next pair, so n tokens take about
+    n log n steps. An entry of the heap is skipped when its pair is no longer there.
     """
     end = len(ids)
     before, after = [*range(-1, end - 1)], [*range(1, end + 1)]

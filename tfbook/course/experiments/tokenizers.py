@@ -26,6 +26,7 @@ from tfbook.course.experiments.tokenizers_drawn import (
     draw_map,
     draw_merging,
     draw_sizes,
+    draw_training,
 )
 from tfbook.data.text import Text
 from tfbook.models.blocks import Config
@@ -52,6 +53,7 @@ __all__ = [
     "draw_map",
     "draw_merging",
     "draw_sizes",
+    "draw_training",
     "learned_by_library",
     "learning_curve",
     "nearest",

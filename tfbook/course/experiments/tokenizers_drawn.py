@@ -106,6 +106,33 @@ def _box(axes: Axes, x: float, y: float, token: str, role: str) -> None:
         axes.text(x + place + 0.5, y, letter, ha="center", va="center", fontsize=12, family="monospace", color=INK)
 
 
+def draw_training(words: Words, counts: Mapping[Pair, int], merges: Sequence[Pair]) -> Picture:
+    """The training loop: chunks are counted, the best pair joins the list of merges and is merged everywhere."""
+    from tfbook.plot import Schematic
+
+    picture = Schematic("Training: count, choose, merge, repeat", gap=(48, 40))
+    named = {"".join(word): times for word, times in words.items()}
+    most = dict(sorted(counts.items(), key=lambda item: (-item[1], item[0]))[:4])
+    text = picture.box("text", (0, 0), "plain", note="split by the pattern")
+    chunks = picture.tokens([f"{times} {word}" for word, times in named.items()], (1, 0), "stream")
+    bars = picture.bars(
+        [*most.values()], (2, 0), "weight", high=max(most.values()), numbers="{:.0f}", names=["+".join(p) for p in most]
+    )
+    best = picture.box("best pair", (2, 1), "query", note="ties: the smaller one")
+    made = picture.tokens([" ".join(pair) for pair in merges], (1, 2), "value", label="merges, in order")
+    picture.arrow(text, chunks)
+    picture.arrow(chunks, bars, "count", "weight")
+    picture.arrow(bars, best, role="weight", sides=("bottom", "top"))
+    picture.arrow(best, chunks, "merge everywhere", "query", sides=("left", "bottom"))
+    picture.arrow(best, made, "append", "value", sides=("bottom", "right"))
+    alt = (
+        f"The text is split into chunks with counts: {', '.join(f'{n} {word}' for word, n in named.items())}. Pairs are "
+        f"counted, {', '.join(f'{a} {b} {n} times' for (a, b), n in most.items())}. The best pair is merged everywhere "
+        f"and appended to the list of merges: {', '.join(' '.join(pair) for pair in merges)}."
+    )
+    return picture.figure(), alt
+
+
 # ---- what is unusual ---------------------------------------------------------------------------------------------
 
 
@@ -144,7 +171,7 @@ def draw_counters(letter: str, of_letters: Mapping[str, float], of_tokens: Mappi
         right.plot([true], [place], marker="|", color=INK, markersize=15, markeredgewidth=2.5)
         right.text(-0.08, place, name, ha="right", va="center", family="monospace", fontsize=10, color=color)
     right.set(title="Tokens: nothing carries over", xlabel=f"number of {letter}’s: said (bar), true (line)")
-    right.set(yticks=[], xticks=[0, 1, 2], xlim=(0, 2.2), ylim=(len(of_tokens) - 0.4, -0.6))
+    right.set(yticks=[], xticks=range(4), xlim=(0, 3.2), ylim=(len(of_tokens) - 0.4, -0.6))
     for axes in (left, right):
         axes.grid(visible=False)
     said = ", ".join(
@@ -174,9 +201,11 @@ def draw_sizes(lengths: Mapping[int, float], bits: Mapping[str, Mapping[int, Seq
         right.plot(sizes, means, color=COLORS[place], marker="none")
         dots = [(size, run) for size, runs in found.items() for run in runs]
         right.scatter(*zip(*dots, strict=True), color=COLORS[place], marker=MARKERS[place], s=22, zorder=3)
-        away = {"xytext": (0, -15 if what == "tokens" else 9), "textcoords": "offset points", "ha": "right"}
-        right.annotate(f"equal {names[what]}", (sizes[-1], means[-1]), color=COLORS[place], fontsize=10.5, **away)
-    right.set(title="With equal compute, the gain ends at 1,024", xlabel="tokens in the vocabulary")
+        away, side = {"tokens": ((2, -16), "right"), "bytes": ((6, 8), "left")}.get(what, ((4, -20), "left"))
+        label: dict[str, Any] = {"xytext": away, "textcoords": "offset points", "ha": side}
+        spot = len(sizes) // 2
+        right.annotate(f"equal {names[what]}", (sizes[spot], means[spot]), color=COLORS[place], fontsize=10.5, **label)
+    right.set(title="With equal compute, the gain ends near 1,024", xlabel="tokens in the vocabulary")
     right.set(ylabel="bits per byte (lower is better)", ylim=(2.05, 2.8))
     for axes, sizes in ((left, [*lengths]), (right, [*next(iter(bits.values()))])):
         axes.set_xscale("log", base=2)
@@ -205,12 +234,12 @@ def draw_map(vectors: Tensor, words: Sequence[str], kind_of: Mapping[str, str]) 
     figure, axes = plt.subplots(figsize=(9, 5.2))
     for kind, color, marker in zip(dict.fromkeys(kind_of.values()), COLORS, MARKERS, strict=False):
         x, y = zip(*(point for word, point in points.items() if kind_of[word] == kind), strict=True)
-        axes.scatter(x, y, color=color, marker=marker, s=24, alpha=0.6)
-        axes.text(mean(x), max(y) + 0.22, kind, color=color, fontsize=14, fontweight="bold", ha="center")
+        axes.scatter(x, y, color=color, marker=marker, s=30, alpha=0.6, label=kind)
     halo: dict[str, Any] = {"path_effects": [withStroke(linewidth=3, foreground="white")]}
     for word, point in _with_room(points).items():
         axes.annotate(word, point, xytext=(5, -3), textcoords="offset points", fontsize=9, **halo)
-    axes.margins(x=0.08, y=0.16)
+    axes.margins(x=0.08, y=0.08)
+    axes.legend(loc="upper left", bbox_to_anchor=(1, 1), frameon=False)
     axes.set(title="Words of one kind lie together, though nobody named the kinds")
     axes.set(xlabel="first principal component", ylabel="second principal component")
     kinds = ", ".join(dict.fromkeys(kind_of.values()))
