@@ -119,7 +119,7 @@ PICTURES = {
     "languages": lambda: study.draw_languages({"English": 10, "Greek": 70}, {"English": 11, "Greek": 70}, "French"),
     "counters": lambda: study.draw_counters("r", {"q": 0.0, "r": 1.0}, {"err": (2.0, True), "rat": (0.0, False)}),
     "sizes": lambda: study.draw_sizes({256: 1.0, 512: 1.7}, BITS),
-    "map": lambda: study.draw_map(torch.eye(4), [*"abcd"], dict(zip("abcd", ("food", "food", "place", "place")))),
+    "map": lambda: study.draw_map(torch.eye(4), [*"abcd"], {"a": "food", "b": "food", "c": "place", "d": "place"}),
 }
 
 

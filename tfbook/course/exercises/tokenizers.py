@@ -343,8 +343,8 @@ encoded.mistakes(
         ),
         "each merge is made in one place only; it may fit in several": partial(_merge_by_merge, merge=_merged_once),
         (
-            "str.replace has no notion of tokens: in 'ca b' it finds the pair a, b, though a is only the last letter of the "
-            "token 'ca'"
+            "str.replace has no notion of tokens: in 'ca b' it finds the pair a, b, though a is only the last letter "
+            "of the token 'ca'"
         ): lambda word, merges: _spelled(word, merges).split(" "),
         "a merge is made from the right; of three equal tokens the first two become one": (
             partial(_merge_by_merge, merge=_merged_from_the_right)

@@ -126,9 +126,9 @@ def draw_training(words: Words, counts: Mapping[Pair, int], merges: Sequence[Pai
     picture.arrow(best, chunks, "merge everywhere", "query", sides=("left", "bottom"))
     picture.arrow(best, made, "append", "value", sides=("bottom", "right"))
     alt = (
-        f"The text is split into chunks with counts: {', '.join(f'{n} {word}' for word, n in named.items())}. Pairs are "
-        f"counted, {', '.join(f'{a} {b} {n} times' for (a, b), n in most.items())}. The best pair is merged everywhere "
-        f"and appended to the list of merges: {', '.join(' '.join(pair) for pair in merges)}."
+        f"The text is split into chunks with counts: {', '.join(f'{n} {word}' for word, n in named.items())}. Pairs "
+        f"are counted, {', '.join(f'{a} {b} {n} times' for (a, b), n in most.items())}. The best pair is merged "
+        f"everywhere and appended to the list of merges: {', '.join(' '.join(pair) for pair in merges)}."
     )
     return picture.figure(), alt
 
@@ -174,9 +174,7 @@ def draw_counters(letter: str, of_letters: Mapping[str, float], of_tokens: Mappi
     right.set(yticks=[], xticks=range(4), xlim=(0, 3.2), ylim=(len(of_tokens) - 0.4, -0.6))
     for axes in (left, right):
         axes.grid(visible=False)
-    said = ", ".join(
-        f"{name} {value:.1f} ({'seen' if seen else 'new'})" for name, (value, seen) in of_tokens.items()
-    )
+    said = ", ".join(f"{name} {value:.1f} ({'seen' if seen else 'new'})" for name, (value, seen) in of_tokens.items())
     return figure, f"Left: of all bytes only {letter} has the value 1, the others 0. Right, values of tokens: {said}."
 
 
@@ -201,7 +199,7 @@ def draw_sizes(lengths: Mapping[int, float], bits: Mapping[str, Mapping[int, Seq
         right.plot(sizes, means, color=COLORS[place], marker="none")
         dots = [(size, run) for size, runs in found.items() for run in runs]
         right.scatter(*zip(*dots, strict=True), color=COLORS[place], marker=MARKERS[place], s=22, zorder=3)
-        away, side = {"tokens": ((2, -16), "right"), "bytes": ((6, 8), "left")}.get(what, ((4, -20), "left"))
+        away, side = {"tokens": ((2, -16), "right"), "bytes": ((6, 8), "left")}.get(what, ((8, 11), "left"))
         label: dict[str, Any] = {"xytext": away, "textcoords": "offset points", "ha": side}
         spot = len(sizes) // 2
         right.annotate(f"equal {names[what]}", (sizes[spot], means[spot]), color=COLORS[place], fontsize=10.5, **label)
