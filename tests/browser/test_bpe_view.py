@@ -8,16 +8,18 @@ from selenium.webdriver import Chrome, Keys
 
 from tfbook.plot import bpe_view, visible
 from tfbook.text import Tokenizer
+from tfbook.text.byte_level import BYTES
 
 pytestmark = pytest.mark.slow
 
 LEARNED = Tokenizer.learn(["sing ring ring king spring, they're singing; naïve λόγος 🍓🍓 2024"], 290)
+TOKENS = [*LEARNED.tokens.values()]
 TEXTS = ["bringing rings", "They'll sing: I'M  naïve!\t12 λόγος", "\u3000a\u0085b\u00a0 c\ufeffd  ", "🍓 ²ⅷ e\u0301 字"]
 
 
 @pytest.fixture
 def view(browser: Chrome, show: Callable[..., None]) -> Mounted:
-    show(bpe_view(LEARNED.merges, TEXTS[0]))
+    show(bpe_view(TOKENS, LEARNED.merges, TEXTS[0]))
     return mounted(browser, "bpe")[0]
 
 
@@ -75,7 +77,7 @@ def test_the_slider_goes_to_a_step(view: Mounted) -> None:
 
 
 def test_equal_neighbors_are_joined_from_the_left(browser: Chrome, show: Callable[..., None]) -> None:
-    show(bpe_view([(64, 64)], "aaaaa"))
+    show(bpe_view([*BYTES, b"aa"], [(64, 64)], "aaaaa"))
     (view,) = mounted(browser, "bpe")
     assert view.texts(".chip .name") == ["aa", "aa", "a"]
     view.one(".first").click()
@@ -89,14 +91,14 @@ def test_without_text_there_is_nothing_to_merge(view: Mounted) -> None:
 
 
 def test_two_views_are_independent(browser: Chrome, show: Callable[..., None]) -> None:
-    show(*[bpe_view(LEARNED.merges, TEXTS[0])] * 2)
+    show(*[bpe_view(TOKENS, LEARNED.merges, TEXTS[0])] * 2)
     first, second = mounted(browser, "bpe", 2)
     first.one(".first").click()
     assert tokens(second) == LEARNED.encode(TEXTS[0])
 
 
 def test_a_long_text_wraps(browser: Chrome, show: Callable[..., None]) -> None:
-    show(bpe_view([], "x" * 120 + " y" * 40), width=680)
+    show(bpe_view(BYTES, [], "x" * 120 + " y" * 40), width=680)
     (view,) = mounted(browser, "bpe")
     assert view.run("return root.querySelector('.view').scrollWidth <= 680")
 

@@ -8,18 +8,32 @@ from html_pages import HOSTILE, Page, needs_nothing
 
 from tfbook import plot
 from tfbook.plot import bpe_view, visible
-from tfbook.plot.views.bpe import MAX_MERGES, MAX_TEXT, steps
-from tfbook.text import Tokenizer, learn_merges
+from tfbook.plot.views.bpe import MAX_MERGES, MAX_TEXT, PATTERN, steps
+from tfbook.text import GPT2_PATTERN, Tokenizer, learn_merges
+from tfbook.text.byte_level import BYTES
 
-MERGES = learn_merges(["sing ring ring king spring"], 260).merges
+LEARNED = learn_merges(["sing ring ring king spring"], 260)
+MERGES = LEARNED.merges
 
 
-def page(*arguments: object) -> Page:
-    return Page(bpe_view(*arguments)._repr_html_())
+def spell(merges: list[tuple[int, int]]) -> list[bytes]:
+    """The bytes of each token; a merge of what is not there makes nothing."""
+    tokens = list(BYTES)
+    for pair in merges:
+        tokens.append(b"".join(tokens[number] for number in pair if 0 <= number < len(tokens)))
+    return tokens
+
+
+def page(merges: list[tuple[int, int]], text: str) -> Page:
+    return Page(bpe_view(spell(merges), merges, text)._repr_html_())
+
+
+def test_the_pattern_is_gpt_2s() -> None:
+    assert PATTERN == GPT2_PATTERN
 
 
 def test_a_step_is_a_merge_that_changes_something() -> None:
-    found = [(made, sum(map(len, words))) for made, words in steps("bringing rap", MERGES)]
+    found = [(made, sum(map(len, words))) for made, words in steps(LEARNED.tokens, MERGES, "bringing rap")]
     assert [made for made, _ in found] == [None, 256, 257, 258]
     assert [count for _, count in found] == [12, 10, 8, 7]
 
@@ -27,7 +41,7 @@ def test_a_step_is_a_merge_that_changes_something() -> None:
 def test_the_last_step_is_what_the_tokenizer_returns() -> None:
     text = "It's 12\n\n 3 naïve 🍓  ring"
     tokenizer = Tokenizer.learn(["sing ring ring king spring, it's naïve"], 280)
-    *_, (_, words) = steps(text, tokenizer.merges)
+    *_, (_, words) = steps([*tokenizer.tokens.values()], tokenizer.merges, text)
     assert [number for word in words for number in word] == tokenizer.encode(text)
 
 
@@ -73,7 +87,7 @@ def test_the_page_needs_nothing_from_elsewhere() -> None:
 
 def test_it_is_the_same_every_time_and_short_as_text() -> None:
     """nbval compares both kinds of output."""
-    first, second = (bpe_view(MERGES, "ringing") for _ in range(2))
+    first, second = (bpe_view(LEARNED.tokens, MERGES, "ringing") for _ in range(2))
     assert first._repr_html_() == second._repr_html_()
     assert repr(first) == repr(second) == "BpeView(merges=4, text='ringing')"
     assert bpe_view is plot.bpe_view
@@ -81,24 +95,38 @@ def test_it_is_the_same_every_time_and_short_as_text() -> None:
 
 def test_the_largest_stays_below_90_kilobytes() -> None:
     merges = [(i % 256, 255 + i) for i in range(MAX_MERGES)]
-    assert len(bpe_view(merges, "é" * MAX_TEXT)._repr_html_().encode()) < 90_000
+    assert len(bpe_view(spell(merges), merges, "é" * MAX_TEXT)._repr_html_().encode()) < 90_000
 
 
 @pytest.mark.parametrize(
     ("merges", "text", "message"),
     [
         ([(0, 1)] * (MAX_MERGES + 1), "a", "merges holds 5,001; expected at most 5,000"),
-        ([(0, 1), (3, 257)], "a", r"merge 2 is \(3, 257\); expected two of the 257 ids before it"),
-        ([(-1, 1)], "a", r"merge 1 is \(-1, 1\); expected two of the 256 ids before it"),
+        ([(0, 1), (3, 257)], "a", r"merge 2 is \(3, 257\); expected two earlier ids that spell token 257"),
+        ([(-1, 1)], "a", r"merge 1 is \(-1, 1\); expected two earlier ids that spell token 256"),
         ([], "", "text has 0 characters; expected 1 to 200"),
         ([], "a" * 201, "text has 201 characters"),
-        ([], "a\ud83e", r"lone surrogate, U\+D83E at 1"),
+        ([], "a\ud83e", "surrogates not allowed"),
     ],
     ids=["too many", "not yet", "negative", "empty", "long", "half a character"],
 )
 def test_what_does_not_fit_is_named(merges: list[tuple[int, int]], text: str, message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        bpe_view(merges, text)
+        bpe_view(spell(merges), merges, text)
+
+
+@pytest.mark.parametrize(
+    ("tokens", "message"),
+    [
+        (LEARNED.tokens[1:], "does not begin with the 256 single bytes"),
+        (LEARNED.tokens[:-1], "tokens holds 259; expected 260, the bytes and a token per merge"),
+        ([*LEARNED.tokens[:-1], b"?!"], r"merge 4 is \(.*\); expected two earlier ids that spell token 259"),
+    ],
+    ids=["no bytes", "too few", "another token"],
+)
+def test_tokens_have_to_be_those_of_the_merges(tokens: list[bytes], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        bpe_view(tokens, MERGES, "a")
 
 
 @pytest.mark.parametrize(

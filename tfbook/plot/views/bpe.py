@@ -6,13 +6,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
+import regex
 import torch
 
 from tfbook.plot.tokens import visible
 from tfbook.plot.views import base
-from tfbook.text.bpe import TokenPair, merge
-from tfbook.text.byte_level import BYTE_ID, BYTES, pre_tokenize
 
+PATTERN = r"'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"  # GPT-2's, as in bpe.js
+BYTES = 256
 MAX_MERGES = 5000  # more would make a notebook large
 MAX_TEXT = 200  # characters
 LISTED = 12  # steps in the table
@@ -22,7 +23,8 @@ LISTED = 12  # steps in the table
 class BpeView:
     """What `bpe_view` returns; a notebook displays it when it is the last line of a cell."""
 
-    merges: Sequence[TokenPair]
+    tokens: Sequence[bytes]
+    merges: Sequence[tuple[int, int]]
     text: str
 
     def __repr__(self) -> str:
@@ -33,20 +35,17 @@ class BpeView:
         data = {
             "text": self.text,
             "most": MAX_TEXT,
-            "bytes": base.encoded(torch.tensor([token[0] for token in BYTES], dtype=torch.uint8)),
+            "bytes": base.encoded(torch.tensor([token[0] for token in self.tokens[:BYTES]], dtype=torch.uint8)),
             "merges": [*chain.from_iterable(self.merges)],
         }
         return base.embed("bpe", data, self._table())
 
     def _table(self) -> str:
         """The text at some of the steps, the first and the last among them."""
-        tokens = list(BYTES)
-        for first, second in self.merges:
-            tokens.append(tokens[first] + tokens[second])
-        every = [*steps(self.text, self.merges)]
+        every = [*steps(self.tokens, self.merges, self.text)]
         last = len(every) - 1
         chosen = sorted({round(i * last / (LISTED - 1)) for i in range(LISTED)})
-        rows = ((f"{place} of {last}", _cells(*every[place], tokens)) for place in chosen)
+        rows = ((f"{place} of {last}", _cells(*every[place], self.tokens)) for place in chosen)
         lead = f"The {len(self.text.encode()):,} bytes of the text, and its tokens after each of these merges."
         return f"{base.paragraph(lead)}\n{base.table(['merge', 'tokens', 'text'], rows)}"
 
@@ -59,30 +58,48 @@ def _cells(made: int | None, words: Sequence[Sequence[int]], tokens: Sequence[by
     yield base.cell("|".join(visible(tokens[number]) for number in ids))
 
 
-def steps(text: str, merges: Sequence[TokenPair]) -> Iterator[tuple[int | None, list[tuple[int, ...]]]]:
+def steps(
+    tokens: Sequence[bytes], merges: Sequence[tuple[int, int]], text: str
+) -> Iterator[tuple[int | None, list[list[int]]]]:
     """The chunks of the text as ids after each merge that changes one of them, with the token that it makes."""
-    words = [tuple(BYTE_ID[byte] for byte in chunk.encode()) for chunk in pre_tokenize(text)]
+    number = {token[0]: i for i, token in enumerate(tokens[:BYTES])}
+    words = [[number[byte] for byte in chunk.encode()] for chunk in regex.findall(PATTERN, text)]
     yield None, words
-    for token, pair in enumerate(merges, start=len(BYTES)):
-        merged = [merge(word, pair, token) for word in words]
+    for token, pair in enumerate(merges, start=BYTES):
+        merged = [_merged(word, pair, token) for word in words]
         if merged != words:
             words = merged
             yield token, words
 
 
-def bpe_view(merges: Sequence[TokenPair], text: str) -> BpeView:
+def _merged(word: Sequence[int], pair: tuple[int, int], token: int) -> list[int]:
+    """The word with every occurrence of `pair`, from left to right, replaced by `token`."""
+    merged: list[int] = []
+    for number in word:
+        if merged and (merged[-1], number) == pair:
+            merged[-1] = token
+        else:
+            merged.append(number)
+    return merged
+
+
+def bpe_view(tokens: Sequence[bytes], merges: Sequence[tuple[int, int]], text: str) -> BpeView:
     """A view that cuts a text into tokens, one merge at a time; the reader types another text and steps through it.
 
-    `merges` are pairs of ids in the order of learning, numbered as `learn_merges` numbers them; the text is split by
-    GPT-2's pattern. Raises ValueError for a merge of tokens that do not exist yet, for more merges than a page should
-    hold, and for a text that is empty, too long or not Unicode.
+    `tokens` are the bytes of each id, the 256 single bytes first; `merges` are pairs of ids in the order of learning,
+    the first of which makes token 256. The text is split by GPT-2's pattern. Raises ValueError when the tokens are not
+    those of the merges, for more merges than a page should hold, and for a text that is empty, too long or not Unicode.
     """
+    if {*tokens[:BYTES]} != {bytes([byte]) for byte in range(BYTES)}:
+        raise ValueError("tokens does not begin with the 256 single bytes")
+    if len(tokens) != BYTES + len(merges):
+        raise ValueError(f"tokens holds {len(tokens)}; expected {BYTES + len(merges)}, the bytes and a token per merge")
     if len(merges) > MAX_MERGES:
         raise ValueError(f"merges holds {len(merges):,}; expected at most {MAX_MERGES:,}, which fit on a page")
-    for token, pair in enumerate(merges, start=len(BYTES)):
-        if not all(0 <= number < token for number in pair):
-            raise ValueError(f"merge {token - len(BYTES) + 1} is {pair}; expected two of the {token} ids before it")
+    for token, pair in enumerate(merges, start=BYTES):
+        if not all(0 <= number < token for number in pair) or b"".join(tokens[i] for i in pair) != tokens[token]:
+            raise ValueError(f"merge {token - BYTES + 1} is {pair}; expected two earlier ids that spell token {token}")
     if not 1 <= len(text) <= MAX_TEXT:
         raise ValueError(f"text has {len(text)} characters; expected 1 to {MAX_TEXT}")
-    pre_tokenize(text)  # raises for half a character
-    return BpeView([(int(first), int(second)) for first, second in merges], text)
+    text.encode()  # raises for half a character
+    return BpeView(list(tokens), [(int(first), int(second)) for first, second in merges], text)
