@@ -13,7 +13,7 @@ from random import Random
 from tfbook.data.stories import check_story, story
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "data"))
-from test_stories import strange_name, strange_thing, wrong_ending, wrong_place, wrong_pronoun  # noqa: E402
+from test_stories import strange_name, strange_thing, wrong_ending, wrong_place, wrong_pronoun
 
 TOLD, READ, PLANTED = 50_000, 10_000, 1_000
 

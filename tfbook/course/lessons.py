@@ -37,7 +37,7 @@ LESSONS = (
     Lesson(4, "positions", "Positions", "Where is each token?", 50, 1),
     Lesson(5, "transformer", "The Transformer", "Is attention all you need?", 50, 2),
     Lesson(6, "decoding", "Decoding", "How does a model write?", 45, 2),
-    Lesson(7, "tokenizers", "Tokenizers", "How does text become tokens?", 75, 2),
+    Lesson(7, "tokenizers", "Tokenizers", "How does text become tokens?", 50, 2),
     Lesson(8, "bert_masking", "BERT masking", "What can reading both ways learn?", 90, 2),
     Lesson(9, "gpt_pretraining", "GPT pretraining", "What does predicting the next token teach?", 100, 2),
     Lesson(10, "scaling_laws", "Scaling laws", "What makes pretraining fast, and what does scale buy?", None, 2),

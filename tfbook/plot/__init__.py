@@ -6,8 +6,8 @@ from tfbook.plot.curves import label_ends, lines
 from tfbook.plot.diagrams import course_map
 from tfbook.plot.house import COLORS, EDGE, FAINT, INK, MARKERS, show, style
 from tfbook.plot.schematic import Schematic
-from tfbook.plot.tokens import token_rows
-from tfbook.plot.views import attention_view, decoding_view, mask_view, rotary_view, sampling_view
+from tfbook.plot.tokens import token_rows, visible
+from tfbook.plot.views import attention_view, bpe_view, decoding_view, mask_view, rotary_view, sampling_view
 
 __all__ = [
     "COLORS",
@@ -22,6 +22,7 @@ __all__ = [
     "beam_tree",
     "bipartite",
     "blocked_cells",
+    "bpe_view",
     "course_map",
     "decoding_view",
     "head_maps",
@@ -34,4 +35,5 @@ __all__ = [
     "show",
     "style",
     "token_rows",
+    "visible",
 ]
