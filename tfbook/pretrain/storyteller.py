@@ -37,7 +37,7 @@ MODELS: dict[str, Config] = {
     "storyteller": replace(_BASE, d_model=192, d_ff=768, heads=6, layers=4),  # 1.9 million parameters
     "draft": replace(_BASE, d_model=64, d_ff=256, heads=2, layers=2),  # 0.14 million
 }
-STEPS = {"storyteller": 2600, "draft": 3000}
+STEPS = {"storyteller": 2600, "draft": 1500}
 BATCH = 32  # stories
 HELD_OUT = 300  # stories that an evaluation reads, and half as many that it samples
 
@@ -171,7 +171,7 @@ def run_command(arguments: list[str] | None = None) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--model", choices=tuple(MODELS), default="storyteller")
-    parser.add_argument("--steps", type=int, help="of 32 stories (2600; draft 3000)")
+    parser.add_argument("--steps", type=int, help="of 32 stories (2600; draft 1500)")
     parser.add_argument("--out", type=Path, default=Path("storyteller"), help="folder of the run (storyteller)")
     parser.add_argument(
         "--judge", type=int, metavar="COUNT", help="instead, judge so many stories of the weights that ship"
