@@ -93,8 +93,8 @@ def test_padding_is_no_target() -> None:
     assert (both == PAD).any()
     alone = [story_loss(teller.model, story_ids([words], teller.vocabulary)) for words in (short, long)]
     together = story_loss(teller.model, both)
-    total = sum(float(loss.totals[0]) for loss in alone)
-    assert float(together.totals[0]) == pytest.approx(total, rel=1e-4)
+    total = sum(loss.totals[0].item() for loss in alone)
+    assert together.totals[0].item() == pytest.approx(total, rel=1e-4)
     assert int(together.counts[0]) == len(short) + len(long) + 2
 
 
