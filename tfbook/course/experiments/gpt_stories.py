@@ -1,0 +1,415 @@
+"""A GPT on the story world: counting words beside it, what it learns first, and where it looks when it writes a name.
+
+Shapes: batch, time, d_model, vocab.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+import random
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from statistics import fmean
+from typing import TYPE_CHECKING, Any
+
+import torch
+from jaxtyping import Int
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.nn.utils.rnn import pad_sequence
+
+from tfbook import data, runtime, training
+from tfbook.attention.positions import POSITIONS
+from tfbook.attention.recording import record
+from tfbook.course.claims import Bound, Claims
+from tfbook.course.experiments import experiment
+from tfbook.course.experiments.gpt_stories_drawn import (
+    draw_counting,
+    draw_gpt,
+    draw_growth,
+    draw_judged,
+    draw_looks,
+    draw_questions,
+    draw_training,
+)
+from tfbook.data.stories import WORLD, Story, check_story, summary, told, words_of, world_words, written
+from tfbook.data.stories.lexicon import NAMES, NOUNS, PLACES
+from tfbook.models import gpt
+from tfbook.models.feed_forward import FeedForward
+from tfbook.pretrain.storyteller import Storyteller, entropy_bound, tell
+from tfbook.text.vocabulary import BOS, EOS, PAD, UNK, Vocabulary
+from tfbook.training.losses import Loss, next_token_loss
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+Predict = Callable[[Sequence[Sequence[str]]], list[list[tuple[str, float]]]]
+
+__all__ = [
+    "CLAIMS",
+    "KINDS",
+    "RENAME",
+    "claims_of_growth",
+    "determined",
+    "draw_counting",
+    "draw_gpt",
+    "draw_growth",
+    "draw_judged",
+    "draw_looks",
+    "draw_questions",
+    "draw_training",
+    "entropy_bound",
+    "growth",
+    "heads_on_names",
+    "judged",
+    "looks",
+    "names_without",
+    "package_gpt",
+    "predictor",
+    "right_share",
+    "share_at",
+    "story_rows",
+    "unseen",
+]
+
+CLAIMS = Claims(
+    "gpt_pretraining",
+    {
+        1: Bound(
+            "A model that counts up to four words back writes no story in a hundred that keeps its facts",
+            "<=",
+            0.02,
+            "Measured here, 100 stories at temperature 0.7",
+        ),
+        2: Bound(
+            "Before training, the loss is about that of an even guess: distance from ln(vocab)",
+            "<=",
+            0.3,
+            "By definition of a model that knows nothing",
+            " nats",
+        ),
+        3: Bound(
+            "After its minute of training, the GPT's loss is far below the best counter's (difference)",
+            ">=",
+            0.3,
+            "Stored result, gpt_stories.growth, smallest of three runs",
+            " nats",
+        ),
+        4: Bound(
+            "It comes near the loss that is enough for a model that knows the whole world (difference)",
+            "<=",
+            0.08,
+            "Stored result, gpt_stories.growth, largest of three runs",
+            " nats",
+        ),
+        5: Bound(
+            "Of its stories at temperature 0.7, a large share is right in every respect",
+            ">=",
+            0.4,
+            "Stored result, gpt_stories.growth, smallest of three runs",
+        ),
+        6: Bound(
+            "With AdamW in place of Muon, the same number of steps leads to fewer right stories (difference of shares)",
+            ">=",
+            0.2,
+            "Stored result, gpt_stories.growth, smallest of three seeds, the better of two learning rates",
+        ),
+        7: Bound(
+            "When nine tenths of the loss's fall are done, the right thing still has a small share of the probability",
+            "<=",
+            0.4,
+            "Stored result, gpt_stories.growth, largest of three runs",
+        ),
+        8: Bound(
+            "A longer run of a larger model gets more of its stories right in every respect (share)",
+            ">=",
+            0.85,
+            "The storyteller that comes with tfbook, 200 stories at temperature 0.7",
+        ),
+    },
+)
+
+# ---- the lesson's model in the package -----------------------------------------------------------------------------
+
+RENAME = {"blocks.": "stack.blocks.", "norm.": "stack.norm."}
+SIZES = (128, 4, 256, 2)  # d_model, heads, d_ff and layers of the lesson's model
+LONGEST = 128  # positions
+
+
+def package_gpt(vocab: int, d_model: int, heads: int, d_ff: int, layers: int) -> gpt.Gpt:
+    """The package's GPT with the lesson's parts: rotary positions, GELU, no dropout."""
+    config = replace(
+        gpt.GPT2,
+        d_model=d_model,
+        heads=heads,
+        d_ff=d_ff,
+        layers=layers,
+        max_length=LONGEST,
+        position=POSITIONS["rotary"],
+        feed_forward=partial(FeedForward, activation=F.gelu),
+        dropout=0.0,
+    )
+    return gpt.Gpt(vocab, config).eval()
+
+
+def story_rows(texts: Sequence[str], vocabulary: Vocabulary) -> list[Tensor]:
+    """A row of ids per story, `<bos>` first and `<eos>` last."""
+    return [torch.tensor([BOS, *vocabulary.encode(words_of(text)), EOS]) for text in texts]
+
+
+def judged(texts: Sequence[Sequence[str]]) -> dict[str, float]:
+    """What the checker finds in stories, as shares: the columns of the lesson's tables."""
+    found = summary([check_story(list(words)) for words in texts])
+    names = {"sentences": "sentences", "names": "names", "things": "things", "places": "places", "consistent": "all"}
+    return {short: found[name] for name, short in names.items()}
+
+
+def predictor(model: nn.Module, vocabulary: Vocabulary, start: str, *, count: int = 12) -> Predict:
+    """For `plot.next_token_view`: the likeliest next pieces of several texts that continue `start`.
+
+    A piece is what a token adds to the written text, such as " fox". Where a story is most likely over, there is none.
+    """
+
+    @torch.no_grad()
+    def predict(texts: Sequence[Sequence[str]]) -> list[list[tuple[str, float]]]:
+        words = [words_of(start + "".join(pieces)) for pieces in texts]
+        device = next(model.parameters()).device
+        ids = torch.tensor([[BOS, *vocabulary.encode(each)] for each in words], device=device)
+        shares = model(ids)[:, -1].float().softmax(dim=-1).cpu()
+        return [_pieces(before, row, vocabulary, count) for before, row in zip(words, shares, strict=True)]
+
+    return predict
+
+
+def _pieces(words: list[str], shares: Tensor, vocabulary: Vocabulary, count: int) -> list[tuple[str, float]]:
+    likely = shares.topk(count).indices.tolist()
+    if likely[0] == EOS:
+        return []
+    text = written(words)
+    return [(written([*words, vocabulary.tokens[i]])[len(text) :], float(shares[i])) for i in likely if i > UNK]
+
+
+def unseen(followers: Sequence[Mapping[tuple[int, ...], object]], rows: Sequence[Tensor]) -> list[float]:
+    """For each table of counts, by the length of its contexts: the share of contexts in `rows` that it lacks."""
+    texts = [ids.tolist() for ids in rows]
+    return [
+        fmean(tuple(ids[t - n : t]) not in table for ids in texts for t in range(max(1, n), len(ids)))
+        for n, table in enumerate(followers)
+    ]
+
+
+# ---- words that a story determines -----------------------------------------------------------------------------------
+
+KINDS: dict[str, tuple[str, ...]] = {
+    "names": NAMES[: WORLD.names],
+    "things": NOUNS[: WORLD.things],
+    "places": PLACES[: WORLD.places],
+    "pronouns": ("he", "she"),
+}
+
+
+def determined(story: Story) -> dict[str, list[int]]:
+    """Where a story leaves no choice: positions at which every other word of the kind contradicts what came before.
+
+    The checker reads each story up to the end of the event, with every other word of that kind in its place.
+    """
+    found: dict[str, list[int]] = {kind: [] for kind in KINDS}
+    for event in story.told:
+        words = list(story.words[: event.end])
+        for place in range(event.begin, event.end):
+            for kind, alike in KINDS.items():
+                if words[place] in alike and all(_contradicts(words, place, other) for other in alike):
+                    found[kind].append(place)
+    return found
+
+
+def _contradicts(words: Sequence[str], place: int, other: str) -> bool:
+    if words[place] == other:
+        return True
+    verdict = check_story([*words[:place], other, *words[place + 1 :]])
+    return bool(verdict.faults or verdict.unread)
+
+
+@torch.no_grad()
+def right_share(
+    model: nn.Module, ids: Int[Tensor, "batch time"], places: Mapping[str, Sequence[tuple[int, int]]], vocab: Vocabulary
+) -> dict[str, float]:
+    """For each kind, how probable the right word is among the words of its kind, on average over (row, place) in `ids`.
+
+    A model that knows that a name comes, and nothing of the story, gives it 1 / number of names, or a little more.
+    """
+    logp = model(ids).float().log_softmax(dim=-1)
+    shares = {}
+    for kind, where in places.items():
+        rows, columns = torch.tensor(where, device=ids.device).T
+        of_kind = logp[rows, columns - 1][:, vocab.encode(KINDS[kind])].log_softmax(dim=-1)
+        right = torch.tensor([KINDS[kind].index(vocab.tokens[i]) for i in ids[rows, columns].tolist()])
+        shares[kind] = float(of_kind.gather(1, right.to(ids.device)[:, None]).exp().mean())
+    return shares
+
+
+# ---- stored: what is learned first -----------------------------------------------------------------------------------
+
+RECIPES = {  # of the optimizers: learning rates that are tried
+    "Muon": (0.025,),
+    "AdamW": (0.004, 0.008),
+}
+BATCH, STEPS, WARMUP = 16, 1000, 20
+HELD_OUT, SAMPLES = 100, 200
+FIRST_LOSS = math.log(len(world_words()) + 4)  # an even guess among the words and the four special tokens
+
+
+@experiment
+def growth(seeds: Sequence[int] = (1, 2, 3), *, steps: int = STEPS, every: int = 25) -> list[dict[str, Any]]:
+    """The lesson's run with Muon and with AdamW: loss and right words of each kind on the way, stories at the end."""
+    corpus = data.load("stories")
+    vocabulary, stories = corpus.vocabulary, [told("valid", number) for number in range(HELD_OUT)]
+    places = _places(stories)
+    rows = story_rows(corpus["train"], vocabulary)
+    ids = pad_sequence(story_rows([story.text for story in stories], vocabulary), batch_first=True, padding_value=PAD)
+    found = []
+    for optimizer, rates in RECIPES.items():
+        for lr in rates:
+            for seed in seeds:
+                runtime.seed(seed)
+                model = package_gpt(len(vocabulary), *SIZES).to(runtime.device())
+                recipe = _recipe(optimizer, lr, steps, every)
+                history = training.fit(
+                    model,
+                    _loss,
+                    SortedBatches(rows, size=BATCH, seed=seed),
+                    recipe,
+                    evaluate=partial(_evaluate, ids=ids.to(runtime.device()), places=places, vocabulary=vocabulary),
+                )
+                texts = tell(Storyteller(model, vocabulary), SAMPLES, temperature=0.7)
+                curve = [{name: round(value, 4) for name, value in point.items()} for point in history.evaluations]
+                row = {"optimizer": optimizer, "lr": lr, "seed": seed, "curve": curve}
+                found.append(row | {name: round(value, 4) for name, value in judged(texts).items()})
+    return found
+
+
+def _places(stories: Sequence[Story]) -> dict[str, list[tuple[int, int]]]:
+    """(story, position in its ids) of what is `determined`; ids begin with `<bos>`."""
+    found = [determined(story) for story in stories]
+    return {kind: [(row, at + 1) for row, each in enumerate(found) for at in each[kind]] for kind in KINDS}
+
+
+def _loss(model: nn.Module, ids: Int[Tensor, "batch time"]) -> Loss:
+    return next_token_loss(model, ids, pad=PAD)
+
+
+def _evaluate(
+    model: nn.Module, ids: Tensor, places: Mapping[str, Sequence[tuple[int, int]]], vocabulary: Vocabulary
+) -> dict[str, float]:
+    return {"loss": float(_loss(model, ids).mean), **right_share(model, ids, places, vocabulary)}
+
+
+def _recipe(optimizer: str, lr: float, steps: int, every: int) -> training.Recipe:
+    return training.Recipe(
+        steps=steps,
+        optimizer=optimizer.lower(),
+        lr=lr,
+        momentum=0.9,
+        betas=(0.9, 0.99),
+        schedule=training.warmup_cosine(WARMUP, 0.0),
+        evaluate_every=every,
+        mixed_precision=False,
+    )
+
+
+class SortedBatches:
+    """`batches(step)`: `size` rows of about the same length, padded; in another order in each epoch."""
+
+    def __init__(self, rows: Sequence[Tensor], *, size: int, seed: int):
+        self.rows, self.size, self.seed = rows, size, seed
+        self.epoch, self.batches = -1, list[list[Tensor]]()
+
+    def __call__(self, step: int) -> Int[Tensor, "batch time"]:
+        epoch, number = divmod(step, len(self.rows) // self.size)
+        if epoch != self.epoch:
+            self.epoch, self.batches = epoch, self._shuffled(epoch)
+        return pad_sequence(self.batches[number], batch_first=True, padding_value=PAD)
+
+    def _shuffled(self, epoch: int) -> list[list[Tensor]]:
+        dice = random.Random(1000 * self.seed + epoch)
+        order = dice.sample(self.rows, len(self.rows))
+        near = [sorted(order[i : i + 16 * self.size], key=len) for i in range(0, len(order), 16 * self.size)]
+        batches = [part[j : j + self.size] for part in near for j in range(0, len(part), self.size)]
+        batches = [batch for batch in batches if len(batch) == self.size]
+        return dice.sample(batches, len(batches))
+
+
+def claims_of_growth(frame: DataFrame, counting: float, bound: float) -> dict[int, float]:
+    """Claims 3 to 7: the runs' last losses beside the best counter's and the bound, their stories, and the plateau."""
+    muon, adamw = (frame[frame["optimizer"] == name] for name in RECIPES)
+    losses = [curve[-1]["loss"] for curve in muon["curve"]]
+    best = adamw.loc[adamw.groupby("lr")["all"].transform("mean").idxmax(), "lr"]
+    gaps = muon.set_index("seed")["all"] - adamw[adamw["lr"] == best].set_index("seed")["all"]
+    return {
+        3: counting - max(losses),
+        4: max(losses) - bound,
+        5: muon["all"].min(),
+        6: gaps.min(),
+        7: max(share_at(curve, "things") for curve in muon["curve"]),
+    }
+
+
+def share_at(curve: Sequence[Mapping[str, float]], kind: str, fall: float = 0.9) -> float:
+    """The right word's share at the first point of a curve by which the loss has done this part of its fall."""
+    first, last = FIRST_LOSS, curve[-1]["loss"]
+    return next(point[kind] for point in curve if first - point["loss"] >= fall * (first - last))
+
+
+# ---- where it looks --------------------------------------------------------------------------------------------------
+
+
+@torch.no_grad()
+def looks(model: nn.Module, ids: Int[Tensor, " time"]) -> dict[str, Tensor]:
+    """What each head looks at when the word after `ids` is due: its weights over all of `ids`, called "block.head"."""
+    with record(model) as weights:
+        model(ids[None])
+    layers = enumerate(weights.values(), 1)
+    return {f"{i}.{j}": head[-1].cpu() for i, layer in layers for j, head in enumerate(layer[0], 1)}
+
+
+@torch.no_grad()
+def heads_on_names(model: nn.Module, rows: Sequence[Tensor], vocabulary: Vocabulary) -> dict[str, tuple[float, float]]:
+    """For each head its mean weight on earlier names: where the next word is a name, and where it is another word."""
+    names = torch.tensor(vocabulary.encode(NAMES))
+    sums: dict[str, list[list[float]]] = {}
+    for ids in rows:
+        is_name = torch.isin(ids, names)
+        with record(model) as weights:
+            model(ids[None, :-1].to(next(model.parameters()).device))
+        for i, layer in enumerate(weights.values(), 1):
+            on_names = (layer[0].cpu() * is_name[:-1]).sum(dim=-1)  # (head, query)
+            for j, head in enumerate(on_names, 1):
+                parts = sums.setdefault(f"{i}.{j}", [[], []])
+                parts[0] += head[is_name[1:]].tolist()
+                parts[1] += head[~is_name[1:]].tolist()
+    return {name: (fmean(due), fmean(other)) for name, (due, other) in sums.items()}
+
+
+@torch.no_grad()
+def names_without(model: gpt.Gpt, head: str, rows: Sequence[Tensor], vocabulary: Vocabulary) -> float:
+    """How probable the right name is among all names where one comes again, with this head's output set to zero.
+
+    `head` is "block.head", or "" for the whole model, which is not changed.
+    """
+    names = vocabulary.encode(NAMES)
+    ids = pad_sequence(list(rows), batch_first=True, padding_value=PAD)
+    again = [
+        (row, t)
+        for row, text in enumerate(ids.tolist())
+        for t, word in enumerate(text)
+        if word in names and word in text[:t]
+    ]
+    changed = copy.deepcopy(model)
+    if head:
+        block, number = (int(part) - 1 for part in head.split("."))
+        mixer = changed.stack.blocks[block].mixer.branch
+        width = mixer.W_O.weight.shape[1] // mixer.heads
+        mixer.W_O.weight[:, number * width : (number + 1) * width] = 0
+    return right_share(changed, ids.to(next(changed.parameters()).device), {"names": again}, vocabulary)["names"]
