@@ -34,6 +34,7 @@ TAUGHT_ANEW: frozenset[str] = frozenset(
         "positions",
         "transformer",
         "decoding",
+        "tokenizers",
     }
 )
 NARROW, WIDE = 95, 120  # characters in a line of code: of these lessons, and of the others

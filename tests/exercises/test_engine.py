@@ -72,9 +72,9 @@ def test_a_blank_is_not_attempted(double: Exercise, capsys: pytest.CaptureFixtur
         assert judge(double, answer, capsys) == "○ not attempted: the function returns nothing yet"
 
 
-def test_the_given_code_is_not_attempted(double: Exercise, capsys: pytest.CaptureFixture[str]) -> None:
-    """Also when it was written differently and has the same bug."""
-    expected = "○ not attempted: this gives the same results as the code with the bug"
+def test_the_given_code_is_told_that_it_still_has_its_bug(double: Exercise, capsys: pytest.CaptureFixture[str]) -> None:
+    """Also when it was written differently and has the same bug; whoever tried is not told that nobody did."""
+    expected = f"○ not yet: {engine.STILL_GIVEN}"
     assert judge(double, double.start, capsys) == expected
     assert judge(double, lambda x, notes: 1 + x, capsys) == expected
 
@@ -215,6 +215,19 @@ def test_an_answer_that_raises_is_told_what_and_where(
         assert part in printed
 
 
+def test_an_answer_may_be_an_object(double: Exercise, capsys: pytest.CaptureFixture[str]) -> None:
+    """Which has no name, and shows the code of what it calls."""
+
+    class Caller:
+        __code__ = _inside.__code__
+
+        def __call__(self, x: Tensor, notes: list[int]) -> Tensor:
+            return _inside(x, notes)
+
+    printed = judge(double, Caller(), capsys)
+    assert printed.endswith("(line 3 of _inside: return y @ torch.ones(7))")
+
+
 def test_an_error_in_code_without_a_file_has_a_line_number(
     double: Exercise, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -268,7 +281,18 @@ def _raises_no_exception(x: Tensor, notes: list[int]) -> Tensor:
     raise BaseException("odd")
 
 
+class _Pretender:
+    """Does not even say what it is."""
+
+    @property
+    def __class__(self) -> type:
+        raise RuntimeError
+
+
 STRANGE: dict[str, Callable[..., Any]] = {
+    "more digits than Python prints": lambda x, notes: 10**5000,
+    "quantized": lambda x, notes: torch.quantize_per_tensor(x, 0.1, 0, torch.qint8),
+    "pretender": lambda x, notes: _Pretender(),
     "fraction": lambda x, notes: Fraction(1, 3),
     "nested": lambda x, notes: torch.nested.nested_tensor([x, x[:0]]),
     "meta": lambda x, notes: x.to("meta"),
@@ -280,7 +304,7 @@ STRANGE: dict[str, Callable[..., Any]] = {
 
 @pytest.mark.parametrize("name", STRANGE)
 @pytest.mark.parametrize("expected", [torch.ones(2), 0.5, [1], {1: 2}], ids=["tensor", "number", "list", "dict"])
-@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors", "ignore:.*quantize_per_tensor")
 def test_a_check_never_raises(name: str, expected: object, capsys: pytest.CaptureFixture[str]) -> None:
     exercise(cases=lambda: [(torch.ones(2), [1])], hints=[])(lambda x, notes: expected).check(STRANGE[name])
     assert capsys.readouterr().out.startswith("✗")
@@ -301,18 +325,28 @@ def test_a_check_works_without_gradients() -> None:
 
 
 def test_a_check_restores_what_an_answer_sets(double: Exercise) -> None:
-    """PyTorch's default dtype, device and gradient mode; and the verdict does not depend on them."""
+    """PyTorch's default dtype and device, its modes and threads; and the verdict does not depend on the dtype."""
 
     def answer(x: Tensor, notes: list[int]) -> Tensor:
         torch.set_default_dtype(torch.float64)
         torch.set_default_device("meta")
         torch.set_grad_enabled(False)
+        torch.set_num_threads(threads + 1)
+        torch.autograd.set_detect_anomaly(True)
+        torch.use_deterministic_algorithms(True)
+        torch.set_float32_matmul_precision("medium")
         return x + x
+
+    threads = torch.get_num_threads()
 
     assert double.judge(answer) == Verdict("correct")
     assert torch.get_default_dtype() == torch.float32
     assert torch.get_default_device() == torch.device("cpu")
     assert torch.is_grad_enabled()
+    assert torch.get_num_threads() == threads
+    assert not torch.is_anomaly_enabled()
+    assert not torch.are_deterministic_algorithms_enabled()
+    assert torch.get_float32_matmul_precision() == "highest"
     torch.set_default_dtype(torch.float64)
     try:
         assert double.judge(double.reference) == Verdict("correct")
@@ -321,12 +355,15 @@ def test_a_check_restores_what_an_answer_sets(double: Exercise) -> None:
         torch.set_default_dtype(torch.float32)
 
 
-def test_a_check_is_bounded_in_time(double: Exercise, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A loop that never ends is ended, and suppressing every `Exception` in it does not help."""
+@pytest.mark.parametrize("suppressed", [Exception, BaseException])
+def test_a_check_is_bounded_in_time(
+    double: Exercise, suppressed: type[BaseException], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A loop that never ends is ended, and suppressing whatever is raised in it, as `except:` does, does not help."""
 
     def endless(x: Tensor, notes: list[int]) -> Tensor:
         while True:
-            with suppress(Exception):
+            with suppress(suppressed):
                 len(notes)
 
     monkeypatch.setattr(engine, "TIME_LIMIT", 0.2)

@@ -160,6 +160,40 @@ def with_past(
     return torch.matmul(weigh(torch.matmul(turn(q, past), k.mT) / q.size(-1) ** 0.5, seen), v), k, v
 
 
+def one_step(
+    weigh: Callable[..., Tensor], query: Tensor, keys: Tensor, values: Tensor, mask: Tensor, v: Tensor
+) -> tuple[Tensor, Tensor]:
+    weights = weigh((v * torch.tanh(keys + query.unsqueeze(1))).sum(2), mask)
+    return torch.einsum("bk,bkd->bd", weights, values), weights
+
+
+def with_cache(
+    weigh: Callable[..., Tensor], q: Tensor, k: Tensor, v: Tensor, keys: Tensor, values: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    return with_past(weigh, q, k, v, keys, values, lambda x, start: x)
+
+
+def go_on(weigh: Callable[..., Tensor], ids: Tensor, past: Tensor, E: Tensor, P: Tensor) -> tuple[Tensor, Tensor]:
+    start, new = past.size(1), ids.size(1)
+    x = E[ids] + P[torch.arange(start, start + new)]
+    everything = torch.cat((past, x), 1)
+    seen = torch.arange(start + new) <= torch.arange(start, start + new).unsqueeze(1)
+    return weigh(torch.bmm(x, everything.transpose(1, 2)), seen) @ everything @ E.mT, everything
+
+
+def whole_layer(
+    weigh: Callable[..., Tensor], layer: Any, x: Tensor, context: Tensor | None, mask: Tensor | None
+) -> Tensor:
+    read = x if context is None else context
+    q, k, v = (
+        torch.stack(linear(vectors).chunk(layer.heads, dim=2), dim=1)
+        for linear, vectors in ((layer.W_Q, x), (layer.W_K, read), (layer.W_V, read))
+    )
+    scores = torch.matmul(q, k.transpose(2, 3)) * q.size(3) ** -0.5
+    mixed = weigh(scores, torch.ones(1, dtype=torch.bool) if mask is None else mask) @ v
+    return layer.W_O(torch.cat(mixed.unbind(1), dim=2))
+
+
 def attend_to_all(query: Tensor, keys: Tensor, values: Tensor) -> Tensor:
     e = torch.exp(torch.bmm(query, keys.transpose(1, 2)) / query.size(2) ** 0.5)
     return torch.bmm(e, values) / e.sum(2, keepdim=True)
@@ -280,7 +314,11 @@ MASKED: list[tuple[Exercise, Callable[..., Any]]] = [
     (self_attention.attend_and_record, record),
     (self_attention.causal_heads, look_back),
     (positions.attend_with_past, with_past),
+    (bahdanau_attention.attention_step, one_step),
+    (decoding.cached_attention, with_cache),
+    (self_attention.multi_head, whole_layer),
 ]
+READ_ON = decoding.read_on, go_on  # a token's score with itself is never below 0, so −1000 is low enough
 FALSE_ACCEPTS: list[tuple[Exercise, Callable[..., Any], str]] = [
     (self_attention.mask_from_lengths, mask_of_the_longest, "`size` says how wide"),
     (decoding.beam_step, as_many_texts_as_beams, "`width` says how many"),
@@ -294,8 +332,9 @@ FALSE_ACCEPTS: list[tuple[Exercise, Callable[..., Any], str]] = [
     (tokenizers.next_merge, partial(next_tied_by, lambda pair: pair[0]), "by the first token alone"),
     (tokenizers.next_merge, partial(next_tied_by, "".join), "by the joined string"),
     *((each, partial(way, partial(finite, fill)), "is not low enough") for each, way in MASKED for fill in FILLS),
-    *((each, partial(way, naive), "exp overflows") for each, way in MASKED[1:]),
-    *((each, partial(way, relative_to_all), "subtract the largest allowed score") for each, way in MASKED[1:]),
+    *((decoding.read_on, partial(go_on, partial(finite, fill)), "leaves some weight") for fill in FILLS[:2]),
+    *((each, partial(way, naive), "exp overflows") for each, way in [*MASKED[1:], READ_ON]),
+    *((each, partial(way, relative_to_all), "subtract the largest allowed") for each, way in [*MASKED[1:], READ_ON]),
     (bahdanau_attention.masked_softmax, with_a_small_divisor, "subtract the largest allowed score"),
     (scoring_functions.attend, attend_to_all, "exp overflows"),
     (start_here.surprise, surprise, "exp(200) overflows"),

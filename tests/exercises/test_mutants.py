@@ -7,18 +7,18 @@ from pathlib import Path
 import pytest
 
 from tests.exercises.mutants import mutants, recompiled
-from tests.exercises.test_exercises import EXERCISES, WRITTEN
+from tests.exercises.test_exercises import EXERCISES
 from tfbook.course.exercises import engine
 from tfbook.course.exercises.engine import Verdict
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # a mutant may do what PyTorch advises against
 FOLDER = Path(__file__).parent / "survivors"
-REFUSED = 0.95  # of a lesson's mutants that are not equal to the solution
+REFUSED = 0.95  # of an exercise's mutants that are not equal to the solution
 
 
 def listed(lesson: str) -> dict[str, dict[str, dict[str, str]]]:
-    """Exercise → "equal" (the same function, whatever is asked) or "accepted" (a difference that does not matter
-    here) → the changed line → why."""
+    """Exercise → "equal" (the same function, whatever is asked), "machine" (the same on some machines) or "accepted"
+    (a difference that does not matter here) → the changed line → why."""
     path = FOLDER / f"{lesson}.toml"
     return tomllib.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
 
@@ -47,23 +47,20 @@ def test_a_mutant_without_a_mutation_is_accepted(name: str) -> None:
 def test_every_mutant_is_refused_or_judged(name: str) -> None:
     lesson, _, exercise = name.partition(".")
     judged = listed(lesson).get(exercise, {})
-    assert set(judged) <= {"equal", "accepted"}
-    reasons = judged.get("equal", {}) | judged.get("accepted", {})
-    assert all(len(reason) >= 10 for reason in reasons.values())
-    assert set(tried(name)[0]) == set(reasons), name
+    assert set(judged) <= {"equal", "machine", "accepted"}
+    assert all(len(reason) >= 10 for reasons in judged.values() for reason in reasons.values())
+    everywhere = judged.get("equal", {}).keys() | judged.get("accepted", {}).keys()
+    assert everywhere == set(tried(name)[0]) - judged.get("machine", {}).keys(), name
 
 
-@pytest.mark.parametrize("lesson", WRITTEN)
-def test_nearly_every_mutant_that_differs_is_refused(lesson: str) -> None:
-    accepted = all_of_them = 0
-    for name in EXERCISES:
-        if name.startswith(f"{lesson}."):
-            equal = listed(lesson).get(name.partition(".")[2], {}).get("equal", {})
-            survivors, count = tried(name)
-            accepted += sum(line not in equal for line in survivors)
-            all_of_them += count - sum(line in equal for line in survivors)
-    assert all_of_them >= 10
-    assert 1 - accepted / all_of_them >= REFUSED
+@pytest.mark.parametrize("name", EXERCISES)
+def test_nearly_every_mutant_that_differs_is_refused(name: str) -> None:
+    """Of each exercise. One that differs and is accepted costs an exercise of few mutants its place here."""
+    lesson, _, exercise = name.partition(".")
+    judged, (survivors, count) = listed(lesson).get(exercise, {}), tried(name)
+    equal = [line for line in survivors if line in judged.get("equal", {}).keys() | judged.get("machine", {}).keys()]
+    assert count - len(equal) >= 3
+    assert 1 - (len(survivors) - len(equal)) / (count - len(equal)) >= REFUSED
 
 
 def _example(x: list[int], y: int = 0) -> int:

@@ -34,7 +34,6 @@ from tfbook.course.exercises import (
     vit_patches,
 )
 from tfbook.course.exercises.engine import Exercise, Verdict, randn
-from tfbook.generation import sampling
 from tfbook.models import gpt, vit
 from tfbook.models.bert import Bert
 from tfbook.models.blocks import Config, PostNorm
@@ -99,6 +98,17 @@ def gradient_score_by_score(f: Callable[[Tensor], Tensor], scores: Tensor, epsil
 
 def attend_with_low_scores(scores: Tensor, mask: Tensor, states: Tensor) -> Tensor:
     return (scores + -1e9 * ~mask[:, None]).softmax(dim=-1) @ states
+
+
+def step_sentence_by_sentence(
+    query: Tensor, keys: Tensor, values: Tensor, mask: Tensor, v: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Of the words alone; what is padding has no score."""
+    contexts, weights = [], torch.zeros(mask.shape)
+    for row, (q, k, seen) in enumerate(zip(query, keys, mask, strict=True)):
+        weights[row, seen] = torch.softmax(torch.tanh(q + k[seen]) @ v, dim=0)
+        contexts.append(weights[row] @ values[row])
+    return torch.stack(contexts), weights
 
 
 # ---- lesson 02 ---------------------------------------------------------------------------------------------------
@@ -177,6 +187,20 @@ def record_with_low_scores(q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> tup
 
 def causal_by_pytorch(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     return rearrange(F.scaled_dot_product_attention(q, k, v, is_causal=True), "b h t d -> b t (h d)")
+
+
+class AttentionByPytorch(nn.Module):
+    """The whole layer as a class, whose weights the check sets."""
+
+    def __init__(self, d_model: int, heads: int):
+        super().__init__()
+        self.heads = heads
+        self.W_O, self.W_V, self.W_K, self.W_Q = (nn.Linear(d_model, d_model) for _ in range(4))
+
+    def forward(self, x: Tensor, context: Tensor | None = None, mask: Tensor | None = None) -> Tensor:
+        vectors = (self.W_Q(x), *(W(x if context is None else context) for W in (self.W_K, self.W_V)))
+        q, k, v = (rearrange(each, "b t (h d) -> b h t d", h=self.heads) for each in vectors)
+        return self.W_O(rearrange(F.scaled_dot_product_attention(q, k, v, mask), "b h t d -> b t (h d)"))
 
 
 # ---- lesson 04 ---------------------------------------------------------------------------------------------------
@@ -262,6 +286,23 @@ def smoothed_by_logarithm(logits: Tensor, targets: Tensor, epsilon: float, pad: 
 
 def smoothed_by_pytorch(logits: Tensor, targets: Tensor, epsilon: float, pad: int) -> Tensor:
     return F.cross_entropy(logits.flatten(0, 1), targets.flatten(), label_smoothing=epsilon, ignore_index=pad)
+
+
+def cached_by_pytorch(q: Tensor, k: Tensor, v: Tensor, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    past, new = keys.shape[2], q.shape[2]
+    keys, values = torch.cat([keys, k], dim=2), torch.cat([values, v], dim=2)
+    mask = torch.arange(past + new) <= past + torch.arange(new)[:, None]
+    return F.scaled_dot_product_attention(q, keys, values, mask), keys, values
+
+
+def read_on_token_by_token(ids: Tensor, past: Tensor, E: Tensor, P: Tensor) -> tuple[Tensor, Tensor]:
+    logits = []
+    for token in ids.T:
+        x = E[token] + P[past.shape[1]]
+        past = torch.cat([past, x[:, None]], dim=1)
+        weights = torch.einsum("bd,btd->bt", x, past).softmax(dim=1)
+        logits.append(torch.einsum("bt,btd,vd->bv", weights, past, E))
+    return torch.stack(logits, dim=1), past
 
 
 def beams_sorted_in_python(scores: Tensor, logp: Tensor, width: int) -> tuple[Tensor, Tensor, Tensor]:
@@ -461,9 +502,12 @@ def shift_by_windows(ids: Tensor) -> tuple[Tensor, Tensor]:
     return tuple(ids.unfold(1, 2, 1).unbind(dim=-1))
 
 
-def top_p_of_the_package(logits: Tensor, p: float) -> Tensor:
-    """Of equal tokens it keeps the last, so it is shown them in reverse."""
-    return sampling.top_p(p)(logits.flip(1), torch.zeros(len(logits), 1, dtype=torch.int64)).flip(1)
+def top_p_from_the_rarest(logits: Tensor, p: float) -> Tensor:
+    """As in the package, but for equal tokens: of those the sort keeps the last for the end, so it sees the reverse."""
+    ordered, places = logits.flip(1).sort(dim=-1, stable=True)
+    drop = ordered.softmax(dim=-1).cumsum(dim=-1) <= 1 - p
+    drop[:, -1] = False
+    return torch.empty_like(logits).scatter(-1, places, ordered.masked_fill(drop, -torch.inf)).flip(1)
 
 
 def top_p_by_ranks(logits: Tensor, p: float) -> Tensor:
@@ -685,6 +729,7 @@ WAYS: list[tuple[Exercise, Callable[..., Any]]] = [
     (bahdanau_attention.attend, attend_with_low_scores),
     (scoring_functions.cosine_score, cosine_of_normalized),
     (scoring_functions.cosine_score, cosine_by_pytorch),
+    (bahdanau_attention.attention_step, step_sentence_by_sentence),
     (scoring_functions.soft_lookup, lookup_with_one_hot),
     (scoring_functions.attend, attend_by_pytorch),
     (scoring_functions.general_lookup, general_lookup_by_pytorch),
@@ -698,6 +743,7 @@ WAYS: list[tuple[Exercise, Callable[..., Any]]] = [
     (self_attention.reach, reach_by_paths),
     (self_attention.attend_and_record, record_with_low_scores),
     (self_attention.causal_heads, causal_by_pytorch),
+    (self_attention.multi_head, AttentionByPytorch),
     (positions.waves, sinusoid),
     (positions.rotary, rotary_with_complex_numbers),
     (positions.rotary, rotary_with_matrices),
@@ -713,6 +759,8 @@ WAYS: list[tuple[Exercise, Callable[..., Any]]] = [
     (transformer.three_masks, masks_of_the_package),
     (decoding.smoothed_loss, smoothed_by_pytorch),
     (decoding.smoothed_loss, smoothed_by_logarithm),
+    (decoding.cached_attention, cached_by_pytorch),
+    (decoding.read_on, read_on_token_by_token),
     (decoding.beam_step, beams_sorted_in_python),
     (decoding.beam_step, beams_from_each_beams_best),
     (transformer.training_loss, loss_of_the_whole_target),
@@ -737,7 +785,7 @@ WAYS: list[tuple[Exercise, Callable[..., Any]]] = [
     (bert_masking.count_parameters, count_a_model),
     (bert_masking.weighted_loss, loss_by_index),
     (gpt_pretraining.shift, shift_by_windows),
-    (decoding.top_p, top_p_of_the_package),
+    (decoding.top_p, top_p_from_the_rarest),
     (decoding.top_p, top_p_token_by_token),
     (decoding.top_p, top_p_by_ranks),
     (gpt_pretraining.count_parameters, count_by_the_package),
@@ -776,6 +824,32 @@ WAYS: list[tuple[Exercise, Callable[..., Any]]] = [
 )
 def test_another_right_way_is_right(exercise: Exercise, answer: Callable[..., Any]) -> None:
     assert exercise.judge(answer) == Verdict("correct")
+
+
+def test_a_layer_that_is_no_layer_yet_is_told_what_is_missing() -> None:
+    """A class in which nothing stands, one without a `forward`, and one whose weights have other names."""
+
+    class Blank(nn.Module):
+        def __init__(self, d_model: int, heads: int):
+            super().__init__()
+
+        def forward(self, x: Tensor, context: Tensor | None = None, mask: Tensor | None = None) -> Any:
+            return ...
+
+    class Misnamed(Blank):
+        def __init__(self, d_model: int, heads: int):
+            super().__init__(d_model, heads)
+            self.query = nn.Linear(d_model, d_model)
+
+    class Broken(AttentionByPytorch):
+        def forward(self, x: Tensor, context: Tensor | None = None, mask: Tensor | None = None) -> Any:
+            return self.W_1(x)
+
+    check = self_attention.multi_head.judge
+    assert check(Broken).message.endswith("(line 2 of Broken: return self.W_1(x))")
+    assert check(Blank).status == "not attempted"
+    assert "found weights in query; expected W_Q, W_K, W_V, W_O" in check(Misnamed).message
+    assert check(int).status == "raised an error"
 
 
 def test_rows_that_are_paired_up_give_the_packages_rotation_the_scores_of_neighbours() -> None:

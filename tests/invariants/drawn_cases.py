@@ -42,6 +42,7 @@ from tfbook.models.seq2seq import (
     Translator,
 )
 from tfbook.models.transformer import Decoder, Encoder, Transformer
+from tfbook.models.vit import Deit, Vit, VitConfig, unpatchify
 
 DTYPES = [torch.float64, torch.float32, torch.bfloat16, torch.float16]
 SCALES = [0.1, 1.0, 8.0, 30.0]
@@ -106,7 +107,8 @@ def masks(draw: st.DrawFn, known: tuple[type[Mask], ...] | None, shape: tuple[in
     pairs = torch.rand(batch, 1, queries, keys) < draw(st.sampled_from([0.1, 0.6]))
     every = [*positional, Lengths(torch.randint(keys + 1, (batch,))), Dense(pairs)]
     kinds = every if known is None else [mask for mask in every if isinstance(mask, known)]
-    chosen = draw(st.lists(st.sampled_from(kinds), max_size=2))
+    count = draw(st.sampled_from([0, 1, 2]))
+    chosen = draw(st.lists(st.sampled_from(kinds), min_size=count, max_size=count)) if kinds else []
     return None if not chosen else chosen[0] if len(chosen) == 1 else chosen[0] & chosen[1]
 
 
@@ -264,6 +266,24 @@ class BertSubject(Subject):
         return self.model(x, self.lengths[rows], self.segments[rows, : x.shape[1]])
 
 
+class VitSubject(Subject):
+    """ViT or DeiT, without the head, as a reader of patches: of four numbers each, in a row of squares."""
+
+    causal = False
+
+    def __init__(self, choices: Choices):
+        patches = max(1, choices.time)
+        tokens = choices.option // 2 % 3
+        size = {"height": 2, "width": 2 * patches, "channels": 1, "patch": 2, "tokens": tokens}
+        self.model = (Vit, Deit)[choices.option % 2](3, VitConfig(**vars(choices.config), **size))
+        use(self.model, choices)
+        self.x = torch.randn(choices.batch, patches, 4)
+
+    def whole(self, x: Tensor, rows: Tensor, source: int | None = None) -> Tensor:
+        images = unpatchify(x, 2, (1, x.shape[1])).to(next(self.model.parameters()).dtype)
+        return self.model.representations(images)[:, self.model.config.tokens :]
+
+
 class TransformerSubject(Subject):
     """A Transformer, its output tied or not; sources of length 0 among them."""
 
@@ -324,8 +344,9 @@ class ModelCase(NamedTuple):
 
 @st.composite
 def choices_of_parts(draw: st.DrawFn) -> Choices:
-    """Parts that fit: biases of positions and dropout only where the implementation supports them."""
-    own = draw(IMPLEMENTATIONS)
+    """Parts that fit: biases of positions and dropout only where the implementation supports them, so half of all
+    layers have one that supports everything."""
+    own = draw(DENSE if draw(st.booleans()) else IMPLEMENTATIONS)
     config = draw(configs_of_every_part(dropout=st.sampled_from([0.0, 0.3]), max_length=st.just(8)))
     if not own.supports.bias and config.position in (POSITIONS["relative"], POSITIONS["ALiBi"]):
         config = replace(config, position=POSITIONS["rotary"])
@@ -348,14 +369,25 @@ def scale_weights(model: nn.Module, scale: float) -> None:
 
 @st.composite
 def model_cases(draw: st.DrawFn) -> ModelCase:
-    """Float16 ends at 65,504, so its weights stay small; the recurrent layers of the CPU have float32 and float64."""
+    """Float16 ends at 65,504, so its weights stay small and dropout blanks no vector of it, whose gradient each norm
+    multiplies by 1/√ε; the recurrent layers of the CPU have float32 and float64."""
     kind = draw(
         st.sampled_from(
-            [StackSubject, StackSubject, LanguageSubject, BertSubject, TransformerSubject, TranslatorSubject]
+            [
+                StackSubject,
+                LanguageSubject,
+                StackSubject,
+                BertSubject,
+                VitSubject,
+                TransformerSubject,
+                TranslatorSubject,
+            ]
         )
     )
     choices, dtype = draw(choices_of_parts()), draw(st.sampled_from(DTYPES[: 2 if kind is TranslatorSubject else 4]))
     scale = draw(st.sampled_from(SCALES[: 2 if dtype == torch.float16 else 4]))
+    if dtype == torch.float16:
+        choices = choices._replace(config=replace(choices.config, dropout=0.0))
     torch.manual_seed(draw(SEEDS))
     subject = kind(choices)
     scale_weights(subject.model, scale)

@@ -10,6 +10,8 @@ from torch import nn
 
 from tfbook import runtime
 from tfbook.attention import POSITIONS
+from tfbook.course.experiments.translators import Task
+from tfbook.data.translation import Translations
 from tfbook.models.blocks import Config, PostNorm, PreNorm
 from tfbook.models.seq2seq import (
     BahdanauDecoder,
@@ -24,6 +26,7 @@ from tfbook.models.transformer import Encoder as Reader
 from tfbook.text import EOS, Batch, Pair, Vocabulary, collate
 
 sys.path.insert(0, str(Path(__file__).parent))  # for the modules beside the tests
+from toy_translators import SHORT, toy_corpus
 
 PAIRS = [
     Pair(("the", "black", "cat", "sleeps"), ("le", "chat", "noir", "dort")),
@@ -103,3 +106,24 @@ def speaker(request: pytest.FixtureRequest, config: Seq2SeqConfig) -> Translator
     with torch.no_grad():
         model.decoder.unembed.weight[EOS] *= 2  # some texts end
     return model.double().eval()
+
+
+# ---- a corpus of the few pairs, and a small Transformer for it ---------------------------------------------------
+
+
+@pytest.fixture
+def corpus(pairs: list[Pair]) -> Translations:
+    """With gold links: one that is sure, one that is possible."""
+    links = {"sure": frozenset({(0, 0)}), "possible": frozenset({(0, 0), (0, 1)})}
+    return toy_corpus([pair._replace(**links) for pair in pairs])
+
+
+@pytest.fixture
+def task(corpus: Translations) -> Task:
+    return Task.of(corpus, corpus["train"])
+
+
+@pytest.fixture
+def model(task: Task) -> Transformer:
+    runtime.seed(3)
+    return SHORT.build(task).eval()

@@ -7,12 +7,12 @@ from typing import Any
 import pandas as pd
 import pytest
 import torch
+from toy_translators import toy_corpus
 
 from tfbook import runtime
 from tfbook.course.experiments import bahdanau_attention as study
 from tfbook.course.experiments import bahdanau_drawings as drawings
 from tfbook.course.experiments.translators import LENGTHS, Task
-from tfbook.data.translation import Translations
 from tfbook.models import seq2seq
 from tfbook.text import Pair, collate
 
@@ -47,10 +47,7 @@ def test_gradients_fade_in_recurrent_networks_and_not_with_attention() -> None:
 
 
 def toy(*pairs: Pair) -> Task:
-    corpus = Translations(
-        name="toy", source_language="english", target_language="french", splits={"train": list(pairs)}, references={}
-    )
-    return Task.of(corpus, pairs)
+    return Task.of(toy_corpus(pairs), pairs)
 
 
 def test_the_average_of_all_states_leaves_out_padding() -> None:

@@ -7,47 +7,21 @@ from itertools import product
 
 import pytest
 import torch
+from toy_translators import SHORT, TINY
 
 from tfbook import data, runtime
-from tfbook.attention import POSITIONS
 from tfbook.course.experiments import decoding as study
-from tfbook.course.experiments.transformer import Variant, next_words
+from tfbook.course.experiments.transformer import next_words
 from tfbook.course.experiments.translators import Task
 from tfbook.data.text import Text
 from tfbook.data.translation import Translations
 from tfbook.generation.sampling import generate, greedy
 from tfbook.generation.search import greedy_search, mean_penalty, translate
-from tfbook.models.blocks import Config
 from tfbook.models.language_model import LanguageModel
 from tfbook.models.transformer import Transformer
 from tfbook.text import BOS, PAD, UNK, Pair, collate, detokenize
 
 pytestmark = pytest.mark.usefixtures("float32")
-
-TINY = Config(d_model=8, heads=2, d_ff=16, layers=1, position=POSITIONS["rotary"])
-SHORT = Variant(config=TINY, warmup=2, steps=4)
-
-
-@pytest.fixture
-def corpus(pairs: list[Pair]) -> Translations:
-    return Translations(
-        name="toy",
-        source_language="english",
-        target_language="french",
-        splits=dict.fromkeys(("train", "valid", "test"), pairs),
-        references={pair.source: [pair.target] for pair in pairs},
-    )
-
-
-@pytest.fixture
-def task(corpus: Translations) -> Task:
-    return Task.of(corpus, corpus["train"])
-
-
-@pytest.fixture
-def model(task: Task) -> Transformer:
-    runtime.seed(3)
-    return SHORT.build(task).eval()
 
 
 # ---- how good, and how sure --------------------------------------------------------------------------------------

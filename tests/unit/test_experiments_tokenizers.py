@@ -1,17 +1,18 @@
-"""The measures of tokenizers are what they say, and its vectors learn from neighbors, on small sizes."""
+"""The measures of tokenizers are what they say, its peers are the library's, its vectors learn from neighbors."""
 
 import math
 
+import matplotlib.pyplot as plt
 import pytest
 import torch
+from torch import nn
 from torch.nn import functional as F
 
-from tfbook import training
 from tfbook.course.experiments import tokenizers as study
-from tfbook.course.experiments.tokenizers import Neighbors, SkipGram
+from tfbook.course.experiments.tokenizers import Neighbors
 from tfbook.models.blocks import Config
 from tfbook.models.language_model import LanguageModel
-from tfbook.text import Tokenizer
+from tfbook.text import Tokenizer, WordPiece
 
 TEXT = "the cat sat on the mat and the bat sat on the cat; " * 12
 SMALL = Config(d_model=8, heads=2, d_ff=8, layers=1)
@@ -89,34 +90,59 @@ def test_a_run_is_counted_in_tokens_bytes_or_operations() -> None:
         study.at_equal(ROWS, "steps")
 
 
+# ---- peers -------------------------------------------------------------------------------------------------------
+
+
+def test_the_library_learns_what_the_package_does() -> None:
+    library, ours = study.learned_by_library(TEXT, 270), Tokenizer.learn([TEXT], 270)
+    assert library.encode(TEXT).ids == ours.encode(TEXT)
+
+
+def test_wordpiece_by_count_merges_the_most_frequent_pair() -> None:
+    found = study.wordpiece_by_count("no no no on; nob", 9)
+    assert found.pieces[0] == WordPiece.UNK
+    assert "no" in found.pieces
+    assert len(found.pieces) == 9
+    assert [found.pieces[i] for i in found.encode("no nob zo")] == ["no", "no", "##b", "[UNK]"]
+
+
+# ---- pictures ----------------------------------------------------------------------------------------------------
+
+WORDS = {tuple("ring"): 2, tuple("king"): 1}
+AFTER = {("r", "in", "g"): 2, ("k", "in", "g"): 1}
+BITS = {"tokens": {256: [2.7, 2.6], 512: [2.5, 2.4]}, "bytes": {256: [2.7, 2.6], 512: [2.6, 2.5]}}
+PICTURES = {
+    "job": lambda: study.draw_job("a ring", ["a", " r", "ing"], [64, 258, 257], torch.ones(3, 4), 300),
+    "cuts": lambda: study.draw_cuts({"words": ["a", "<unk>"], "bytes": ["a", "\n", "ff"]}, "Cut"),
+    "merging": lambda: study.draw_merging(WORDS, [(("i", "n"), 3, AFTER)]),
+    "training": lambda: study.draw_training(WORDS, {("i", "n"): 3, ("n", "g"): 3}, [("i", "n")]),
+    "languages": lambda: study.draw_languages({"English": 10, "Greek": 70}, {"English": 11, "Greek": 70}, "French"),
+    "counters": lambda: study.draw_counters("r", {"q": 0.0, "r": 1.0}, {"err": (2.0, True), "rat": (0.0, False)}),
+    "sizes": lambda: study.draw_sizes({256: 1.0, 512: 1.7}, BITS),
+    "map": lambda: study.draw_map(torch.eye(4), [*"abcd"], {"a": "food", "b": "food", "c": "place", "d": "place"}),
+}
+
+
+@pytest.mark.parametrize("name", PICTURES)
+def test_a_picture_says_what_it_shows(name: str) -> None:
+    figure, alt = PICTURES[name]()
+    figure.canvas.draw()
+    plt.close("all")
+    assert alt.endswith(".")
+    assert "nan" not in alt
+
+
+def test_the_merging_says_each_stage() -> None:
+    _, alt = study.draw_merging(WORDS, [(("i", "n"), 3, AFTER)])
+    plt.close("all")
+    assert alt.endswith("letters: r i n g, k i n g; merge 1: i + n, 3 times: r in g, k in g.")
+
+
 # ---- vectors from neighbors -------------------------------------------------------------------------------------
 
 SENTENCES = [
     line.split() for line in ("a cat eats meat", "a dog eats meat", "one car burns oil", "one bus burns oil")
 ] * 9
-
-
-def test_a_logit_is_the_product_of_a_word_and_its_neighbor() -> None:
-    model = SkipGram(5, 3)
-    torch.nn.init.normal_(model.neighbor.weight)
-    logits = model(torch.tensor([4, 0]), torch.tensor([[1, 2], [3, 3]]))
-    expected = [
-        [float(model.word.weight[w].detach() @ model.neighbor.weight[n].detach()) for n in row]
-        for w, row in ((4, (1, 2)), (0, (3, 3)))
-    ]
-    torch.testing.assert_close(logits.detach(), torch.tensor(expected))
-
-
-def test_the_loss_rewards_the_neighbor_and_punishes_what_was_drawn() -> None:
-    model = SkipGram(4, 2)
-    with torch.no_grad():
-        model.word.weight.copy_(torch.tensor([[1.0, 0.0]] * 4))
-        model.neighbor.weight.copy_(torch.tensor([[0.0, 0.0], [2.0, 0.0], [-1.0, 0.0], [3.0, 0.0]]))
-    expected = sum(math.log1p(math.exp(-x)) for x in (2.0, 1.0, -3.0))  # neighbor 1; drawn: 2 and 3
-    assert math.isclose(study.neighbor_loss(model, torch.tensor([[0, 1, 2, 3]])).item(), expected, rel_tol=1e-6)
-    assert math.isclose(
-        study.neighbor_loss(SkipGram(4, 2), torch.tensor([[0, 1, 2, 3]])).item(), 3 * math.log(2), rel_tol=1e-6
-    )
 
 
 def test_pairs_are_neighbors_within_a_sentence_both_ways_round(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -150,11 +176,22 @@ def test_pairs_of_frequent_words_are_left_out_more_often() -> None:
 
 
 def test_words_with_the_same_neighbors_come_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the loss of the lesson: the true neighbor against words drawn at random."""
     monkeypatch.setattr(Neighbors, "RARE", 1.0)
+    torch.manual_seed(0)
     neighbors = Neighbors(SENTENCES, window=2, size=64, seed=1)
-    model = SkipGram(len(neighbors.words), 8)
-    training.fit(model, study.neighbor_loss, neighbors, training.Recipe(steps=150, lr=3e-2, mixed_precision=False))
-    vectors = model.word.weight.detach()
+    u, v = (nn.Embedding(len(neighbors.words), 8) for _ in range(2))
+    nn.init.normal_(u.weight, std=0.1)
+    nn.init.zeros_(v.weight)
+    optimizer = torch.optim.Adam([u.weight, v.weight], lr=3e-2)
+    signs = torch.tensor([1.0, *[-1.0] * neighbors.negatives])
+    for step in range(150):
+        batch = neighbors(step)
+        scores = (v(batch[:, 1:]) @ u(batch[:, 0])[..., None])[..., 0]
+        optimizer.zero_grad()
+        (-F.logsigmoid(signs * scores).sum(dim=-1).mean()).backward()
+        optimizer.step()
+    vectors = u.weight.detach()
     assert study.nearest(vectors, neighbors.words, "cat", 1) == ["dog"]
     assert study.nearest(vectors, neighbors.words, "bus", 1) == ["car"]
 

@@ -12,6 +12,7 @@ import torch
 from matplotlib.figure import Figure
 from torch import nn
 from torch.nn import functional as F
+from toy_translators import SHORT, TINY
 
 from tfbook import data, runtime, training
 from tfbook.attention import POSITIONS
@@ -28,32 +29,6 @@ from tfbook.models.transformer import Transformer
 from tfbook.text import Pair
 
 pytestmark = pytest.mark.usefixtures("float32")
-
-TINY = Config(d_model=8, heads=2, d_ff=16, layers=1, position=POSITIONS["rotary"])
-SHORT = Variant(config=TINY, warmup=2, steps=4)
-
-
-@pytest.fixture
-def corpus(pairs: list[Pair]) -> Translations:
-    linked = [pair._replace(sure=frozenset({(0, 0)}), possible=frozenset({(0, 0), (0, 1)})) for pair in pairs]
-    return Translations(
-        name="toy",
-        source_language="english",
-        target_language="french",
-        splits=dict.fromkeys(("train", "valid", "test", "long", "template"), linked),
-        references={pair.source: [pair.target] for pair in linked},
-    )
-
-
-@pytest.fixture
-def task(corpus: Translations) -> Task:
-    return Task.of(corpus, corpus["train"])
-
-
-@pytest.fixture
-def model(task: Task) -> Transformer:
-    runtime.seed(3)
-    return SHORT.build(task).eval()
 
 
 # ---- variants ----------------------------------------------------------------------------------------------------
@@ -186,7 +161,7 @@ def test_claims_against_lesson_01_take_the_worse_run() -> None:
         row | {"by_length": [[*length, b] for length, b in zip(lengths, bleu[row["model"], row["seed"]], strict=True)]}
         for row in RACE
     ]
-    assert study.against_lesson_01(pd.DataFrame(rows)) == {7: math.inf, 8: 2, 9: 10}
+    assert study.against_lesson_01(pd.DataFrame(rows)) == {3: math.inf, 4: 2, 5: 10}
 
 
 # ---- deep stacks -------------------------------------------------------------------------------------------------
@@ -234,7 +209,7 @@ def test_what_is_learned_is_read_from_the_right_rows() -> None:
         for lr, losses in rates.items()
         for seed, last in enumerate(losses)
     ]
-    assert stacks.learned(pd.DataFrame(rows)) == {3: 0.4, 4: 1.5}
+    assert stacks.learned(pd.DataFrame(rows)) == {6: 0.4, 7: 1.5}
 
 
 def test_a_word_is_read_and_written_letter_by_letter() -> None:

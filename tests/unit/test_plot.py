@@ -15,7 +15,7 @@ import torch
 from matplotlib.axes import Axes
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
-from matplotlib.patches import FancyArrowPatch, FancyBboxPatch
+from matplotlib.patches import FancyBboxPatch
 from PIL import Image
 
 from tfbook import plot
@@ -67,8 +67,6 @@ DRAWINGS: dict[str, Callable[[Axes], None]] = {
     "maps of heads": _heads,
     "picture of a mask": lambda axes: plot.mask_picture(axes, CAUSAL, TOKENS, title="Only the past"),
     "lines between tokens": lambda axes: plot.bipartite(axes, HEADS[0], TOKENS, title="One head", focus=2),
-    "diagram": lambda axes: plot.seq2seq_diagram(axes, SOURCE, TARGET, attention=False),
-    "diagram with attention": lambda axes: plot.seq2seq_diagram(axes, SOURCE, TARGET, attention=True),
     "tree of a beam": lambda axes: plot.beam_tree(axes, BEAM, WORDS.__getitem__, title="A beam of two"),
     "rows of tokens": lambda axes: plot.token_rows(axes, ROWS, title="Two ways of cutting"),
     "map of the course": lambda axes: plot.course_map(axes, PARTS, ready=["00"]),
@@ -385,30 +383,6 @@ def test_what_does_not_fit_the_lines_is_named(axes: Axes, change: dict[str, obje
     given = {"weights": HEADS[0], "queries": TOKENS, "keys": TOKENS, "title": ""} | change
     with pytest.raises(ValueError, match=message):
         plot.bipartite(axes, **given)
-
-
-# ---- diagrams ----------------------------------------------------------------------------------------------------
-
-
-def _arrows(axes: Axes, color: str) -> list[FancyArrowPatch]:
-    arrows = [patch for patch in axes.patches if isinstance(patch, FancyArrowPatch)]
-    return [arrow for arrow in arrows if to_hex(arrow.get_edgecolor()) == color]
-
-
-@pytest.mark.parametrize(("source", "target"), [(SOURCE, TARGET), (TARGET, SOURCE), (("a", "b"), ("c",))], ids=str)
-def test_the_diagram_shows_one_vector_for_all_or_a_line_from_every_state(
-    source: tuple[str, ...], target: tuple[str, ...]
-) -> None:
-    """Each word once. Attention: an arrow from every source state. Fixed context: two in, one to every target state."""
-    drawn = {}
-    for attention in (False, True):
-        _, axes = plt.subplots()
-        plot.seq2seq_diagram(axes, source, target, attention=attention)
-        texts = [text.get_text() for text in axes.texts]
-        assert [text for text in texts if text in source + target] == [*source, *target]
-        drawn[attention] = len(_arrows(axes, plot.COLORS[1])), texts.count("$c$"), len(_arrows(axes, plot.COLORS[3]))
-    assert drawn[True] == (len(source), 0, 0)
-    assert drawn[False] == (0, 1, 2 + len(target))
 
 
 # ---- a beam as a tree --------------------------------------------------------------------------------------------

@@ -385,6 +385,21 @@ class TestJson:
             with pytest.raises(ValueError, match="expected ByteLevel, alone or after one Split by a pattern"):
                 Tokenizer.load(tmp_path / "file.json")
 
+    def test_a_chunk_that_is_a_token_may_stay_whole(self, tmp_path: Path) -> None:
+        """`ignore_merges`, as Llama 3's file has it: tokens to which no merge leads are found all the same."""
+        content = json.loads(trained(corpus("english"), 700).to_str())
+        content["model"]["ignore_merges"] = True
+        content["model"]["merges"] = content["model"]["merges"][:100]
+        (tmp_path / "file.json").write_text(json.dumps(content), encoding="utf-8")
+        theirs, text = tokenizers.Tokenizer.from_file(str(tmp_path / "file.json")), corpus("mixed scripts")[:20_000]
+        mine = Tokenizer.load(tmp_path / "file.json")
+        assert mine.encode(text) == theirs.encode(text).ids
+        assert mine.encode(text) != Tokenizer(mine.tokens, mine.merges).encode(text)
+        mine.save(tmp_path / "again.json")
+        assert Tokenizer.load(tmp_path / "again.json").encode(text) == mine.encode(text)
+        with pytest.raises(ValueError, match="whole_chunks is True, which GPT-2's files cannot say"):
+            mine.save_gpt2(tmp_path)
+
     DAMAGES: ClassVar[dict[str, tuple[Callable[[str], str], str]]] = {
         "cut off": (lambda text: text[:-20], "Expecting"),
         "a list": (lambda text: "[1]", "list indices"),

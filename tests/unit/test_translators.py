@@ -5,11 +5,11 @@ from __future__ import annotations
 import pandas as pd
 import pytest
 import torch
+from toy_translators import toy_corpus
 
 from tfbook import data
 from tfbook.course.experiments import translators
 from tfbook.course.experiments.translators import Task
-from tfbook.data.translation import Translations
 from tfbook.generation.search import Translation
 from tfbook.models import seq2seq
 from tfbook.text import Pair
@@ -20,12 +20,7 @@ _LINKS = frozenset({(0, 0), (1, 1), (2, 2)})
 @pytest.fixture
 def task() -> Task:
     pairs = [Pair(("a", "b", "c"), ("x", "y", "z"), _LINKS, _LINKS), Pair(("b",), ("y",))]
-    references = {pair.source: [pair.target] for pair in pairs}
-    splits = {"train": pairs, "test": pairs}
-    corpus = Translations(
-        name="toy", source_language="english", target_language="french", splits=splits, references=references
-    )
-    return Task.of(corpus, pairs)
+    return Task.of(toy_corpus(pairs), pairs)
 
 
 def test_forced_weights_are_those_of_the_true_words(task: Task) -> None:

@@ -3,11 +3,11 @@
 from tfbook.plot.attention import attention_map, bipartite, blocked_cells, head_maps, mask_picture
 from tfbook.plot.beam import beam_nodes, beam_tree
 from tfbook.plot.curves import label_ends, lines
-from tfbook.plot.diagrams import course_map, seq2seq_diagram
+from tfbook.plot.diagrams import course_map
 from tfbook.plot.house import COLORS, EDGE, FAINT, INK, MARKERS, show, style
 from tfbook.plot.schematic import Schematic
-from tfbook.plot.tokens import token_rows
-from tfbook.plot.views import attention_view, decoding_view, mask_view, rotary_view, sampling_view
+from tfbook.plot.tokens import token_rows, visible
+from tfbook.plot.views import attention_view, bpe_view, decoding_view, mask_view, rotary_view, sampling_view
 
 __all__ = [
     "COLORS",
@@ -22,6 +22,7 @@ __all__ = [
     "beam_tree",
     "bipartite",
     "blocked_cells",
+    "bpe_view",
     "course_map",
     "decoding_view",
     "head_maps",
@@ -31,8 +32,8 @@ __all__ = [
     "mask_view",
     "rotary_view",
     "sampling_view",
-    "seq2seq_diagram",
     "show",
     "style",
     "token_rows",
+    "visible",
 ]

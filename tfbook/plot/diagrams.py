@@ -1,4 +1,4 @@
-"""Diagrams: the recurrent translator, the map of the course."""
+"""The map of the course."""
 
 from __future__ import annotations
 
@@ -10,59 +10,6 @@ from tfbook.plot.house import COLORS, EDGE, FAINT, INK
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-
-
-def _box(axes: Axes, x: float, y: float, text: str, color: str, *, width: float = 0.72, height: float = 0.4) -> None:
-    """A rounded box around a text."""
-    from matplotlib.patches import FancyBboxPatch
-
-    corner = (x - width / 2, y - height / 2)
-    look: dict[str, Any] = {"boxstyle": "round,pad=0.04", "facecolor": color, "edgecolor": INK, "zorder": 3}
-    axes.add_patch(FancyBboxPatch(corner, width, height, **look))
-    axes.text(x, y, text, ha="center", va="center", fontsize=10.5, color=INK, zorder=4)
-
-
-def _arrow(
-    axes: Axes, start: tuple[float, float], end: tuple[float, float], color: str = INK, width: float = 1.2
-) -> None:
-    from matplotlib.patches import FancyArrowPatch
-
-    look: dict[str, Any] = {"arrowstyle": "-|>", "mutation_scale": 10, "color": color, "linewidth": width}
-    axes.add_patch(FancyArrowPatch(start, end, **look))
-
-
-def seq2seq_diagram(axes: Axes, source: Sequence[str], target: Sequence[str], *, attention: bool) -> None:
-    """Encoder states below, decoder states above; between them one context vector, or attention to every state."""
-    left = (len(source) - len(target)) / 2  # the shorter row is centered over the longer one
-    for j, word in enumerate(source):
-        _box(axes, j, 0, f"$h_{{{j + 1}}}$", "#dbeafc")
-        axes.text(j, -0.62, word, ha="center", va="center", fontsize=10.5, style="italic")
-        if j:
-            _arrow(axes, (j - 0.6, 0.09), (j - 0.4, 0.09))
-            _arrow(axes, (j - 0.4, -0.09), (j - 0.6, -0.09))
-    for t, word in enumerate(target):
-        _box(axes, left + t, 2, f"$s_{{{t + 1}}}$", "#fde3cf")
-        axes.text(left + t, 2.62, word, ha="center", va="center", fontsize=10.5, style="italic")
-        if t:
-            _arrow(axes, (left + t - 0.6, 2), (left + t - 0.4, 2))
-    if attention:
-        focus = len(target) // 2
-        for j in range(len(source)):
-            weight = max(0.12, 1 - 0.42 * abs(j - focus))
-            _arrow(axes, (j, 0.26), (left + focus, 1.74), COLORS[1], 0.6 + 2.6 * weight)
-        axes.text(left + focus + 0.45, 1.35, rf"$\alpha_{{{focus + 1}j}}$", color=COLORS[1], fontsize=12)
-    else:
-        middle = (len(source) - 1) / 2
-        _box(axes, middle, 1, "$c$", "#f6d5d5")
-        for j in (0, len(source) - 1):
-            _arrow(axes, (j, 0.26), (middle + (0.3 if j else -0.3), 0.74), COLORS[3])
-        for t in range(len(target)):
-            _arrow(axes, (middle, 1.26), (left + t, 1.74), COLORS[3])
-    axes.set(xlim=(min(0, left) - 0.7, max(len(source), left + len(target)) - 0.3), ylim=(-0.9, 2.9), aspect="equal")
-    axes.axis("off")
-
-
-# ---- the course ------------------------------------------------------------------------------------------------------
 
 
 def course_map(axes: Axes, parts: Mapping[str, Sequence[str]], ready: Collection[str]) -> None:

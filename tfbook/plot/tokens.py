@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 TINTS = ("#d3e6f8", "#e9e9e9")  # which alternate
+SIGNS = str.maketrans({" ": "␣", "\n": "↵", "\t": "⇥"})  # for what would not be seen
 LETTER, ROW = 0.095, 0.36  # inches: the width of a letter, the height of a row
 
 
@@ -38,3 +39,11 @@ def token_rows(axes: Axes, rows: Mapping[str, Sequence[str]], *, title: str, mar
     axes.spines[["left", "bottom"]].set_visible(False)
     figure: Any = axes.figure  # never a `SubFigure`, which has no size of its own
     figure.set_size_inches(LETTER * longest + 1.8, ROW * len(rows) + 0.5)
+
+
+def visible(token: bytes) -> str:
+    """A token as a reader can see it: ␣ for a space, ↵ for a line feed, ⇥ for a tab; part of a character as hex."""
+    try:
+        return token.decode().translate(SIGNS)
+    except UnicodeDecodeError:
+        return token.hex(" ")

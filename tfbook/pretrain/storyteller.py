@@ -36,7 +36,7 @@ MODELS: dict[str, Config] = {
     "storyteller": replace(_BASE, d_model=192, d_ff=768, heads=6, layers=4),  # 1.9 million parameters
     "draft": replace(_BASE, d_model=64, d_ff=256, heads=2, layers=2),  # 0.14 million
 }
-STEPS = {"storyteller": 5000, "draft": 3000}
+STEPS = {"storyteller": 2600, "draft": 3000}
 BATCH = 32  # stories
 HELD_OUT = 300  # stories that an evaluation reads, and half as many that it samples
 
@@ -129,11 +129,11 @@ def train(name: str, out: Path, steps: int) -> Storyteller:
     recipe = training.Recipe(
         steps=steps,
         optimizer="muon",
-        lr=0.02,
-        momentum=0.95,
-        betas=(0.9, 0.95),
+        lr=0.025,
+        momentum=0.9,
+        betas=(0.9, 0.99),
         schedule=training.warmup_cosine(100, 0.02),
-        evaluate_every=max(1, steps // 32),
+        evaluate_every=max(1, steps // 26),
         checkpoint_every=100,
     )
 
@@ -158,7 +158,7 @@ def train(name: str, out: Path, steps: int) -> Storyteller:
     return teller
 
 
-def main(arguments: list[str] | None = None) -> None:
+def run_command(arguments: list[str] | None = None) -> None:
     """Trains as the command line says."""
     parser = argparse.ArgumentParser(
         prog="python -m tfbook.pretrain.storyteller",
@@ -166,7 +166,7 @@ def main(arguments: list[str] | None = None) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--model", choices=tuple(MODELS), default="storyteller")
-    parser.add_argument("--steps", type=int, help="of 32 stories (5000; draft 3000)")
+    parser.add_argument("--steps", type=int, help="of 32 stories (2600; draft 3000)")
     parser.add_argument("--out", type=Path, default=Path("storyteller"), help="folder of the run (storyteller)")
     options = parser.parse_args(arguments)
     try:
@@ -176,4 +176,4 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_command()

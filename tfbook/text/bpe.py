@@ -88,7 +88,7 @@ def learn_merges(texts: Iterable[str], vocab: int, *, pattern: str = GPT2_PATTER
 
 
 class _PairIndex:
-    """How often each pair occurs in the words, and in which of them; a heap finds the most frequent pair."""
+    """How often each pair occurs, and in which words; a heap finds the most frequent pair."""
 
     def __init__(self, words: list[list[int]], frequencies: list[int]):
         self.words, self.frequencies = words, frequencies
@@ -102,7 +102,7 @@ class _PairIndex:
         heapq.heapify(self.heap)
 
     def most_frequent(self) -> TokenPair | None:
-        """The pair with the highest count, the smaller ids in a tie; a heap entry with an old count is corrected."""
+        """The pair with the highest count, in a tie the smaller ids; corrects old counts."""
         while self.heap:
             count, pair = heapq.heappop(self.heap)
             if count == -self.counts[pair]:
@@ -112,7 +112,7 @@ class _PairIndex:
         return None
 
     def merge(self, pair: TokenPair, token: int) -> None:
-        """Replaces the pair by the token in every word that contains it, and counts the pairs that this creates."""
+        """Replaces the pair by the token everywhere, and counts the pairs that this makes."""
         counts, words_with, created = self.counts, self.words_with, set[TokenPair]()
         first, second = pair
         for number in words_with.pop(pair):

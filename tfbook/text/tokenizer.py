@@ -22,7 +22,7 @@ from tfbook.text.byte_level import (
     pre_tokenize,
 )
 
-UNSUPPORTED = ("dropout", "continuing_subword_prefix", "end_of_word_suffix", "ignore_merges")  # options of a model
+UNSUPPORTED = ("dropout", "continuing_subword_prefix", "end_of_word_suffix")  # options of a model
 REMOVED = -1  # in place of a token that was merged into the one before it
 
 
@@ -30,8 +30,9 @@ class Tokenizer:
     """Byte-pair encoding with given merges: text to ids and back.
 
     `tokens` maps each id to its bytes, `merges` holds pairs of ids in the order in which they were learned, `specials`
-    maps the names of special tokens to their ids. Raises ValueError when a byte or the result of a merge is not among
-    the tokens, or a special token has no name or shares its id.
+    maps the names of special tokens to their ids. With `whole_chunks`, a chunk that is a token is never cut, whether or
+    not merges lead to it (Llama 3). Raises ValueError when a byte or the result of a merge is not among the tokens, or
+    a special token has no name or shares its id.
     """
 
     def __init__(
@@ -40,7 +41,10 @@ class Tokenizer:
         merges: Sequence[TokenPair],
         specials: Mapping[str, int] | None = None,
         pattern: str = GPT2_PATTERN,
+        *,
+        whole_chunks: bool = False,
     ):
+        self.whole_chunks = whole_chunks
         self.tokens, self.merges = dict(tokens), list(merges)
         self.specials, self.pattern = dict(specials or {}), pattern
         self._id_of = {token: number for number, token in self.tokens.items()}
@@ -85,6 +89,8 @@ class Tokenizer:
         return list(chain.from_iterable(map(self._encode_chunk, pre_tokenize(text, self.pattern))))
 
     def _merge_chunk(self, chunk: str) -> tuple[int, ...]:
+        if self.whole_chunks and (whole := self._id_of.get(chunk.encode())) is not None:
+            return (whole,)
         return _merge_by_rank([self._id_of[bytes([byte])] for byte in chunk.encode()], self._ranked)
 
     def decode_bytes(self, ids: Iterable[int]) -> bytes:
@@ -136,7 +142,8 @@ class Tokenizer:
             "model": {
                 "type": "BPE",
                 **dict.fromkeys(("dropout", "unk_token", "continuing_subword_prefix", "end_of_word_suffix")),
-                **dict.fromkeys(("fuse_unk", "byte_fallback", "ignore_merges"), False),
+                **dict.fromkeys(("fuse_unk", "byte_fallback"), False),
+                "ignore_merges": self.whole_chunks,
                 "vocab": self._vocabulary(),
                 "merges": [[bytes_to_letters(self.tokens[number]) for number in pair] for pair in self.merges],
             },
@@ -151,21 +158,29 @@ class Tokenizer:
 
     @classmethod
     def load(cls, path: str | Path) -> Tokenizer:
-        """Reads a byte-level BPE from the JSON of the `tokenizers` library. Raises ValueError for anything else."""
+        """Reads a byte-level BPE from the JSON of the `tokenizers` library.
+
+        Its pre-tokenizer is ByteLevel, alone or after one split by a pattern. Raises ValueError for a file that is not
+        such a BPE or that has a normalizer, dropout or marks at the ends of words: its ids would be others here.
+        """
         try:
             content = json.loads(Path(path).read_text(encoding="utf-8"))
             model, specials = content["model"], {added["content"]: added["id"] for added in content["added_tokens"]}
             _check_supported(content)
             merges = [pair.split(" ") if isinstance(pair, str) else pair for pair in model["merges"]]
-            return cls._from_letters(model["vocab"], merges, specials, _pattern_of(content["pre_tokenizer"]))
+            pattern, whole = _pattern_of(content["pre_tokenizer"]), bool(model.get("ignore_merges"))
+            return cls._from_letters(model["vocab"], merges, specials, pattern, whole_chunks=whole)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"{path} is not a byte-level BPE of the tokenizers library ({error})") from error
 
     def save_gpt2(self, folder: str | Path) -> None:
         """Writes GPT-2's two files: `encoder.json`, letters → id, and `vocab.bpe`, one merge per line.
 
-        Raises ValueError as `save` does, and for another pattern than GPT-2's, which these files cannot hold.
+        Raises ValueError as `save` does, and for what these files cannot hold: `whole_chunks`, or another pattern than
+        GPT-2's.
         """
+        if self.whole_chunks:
+            raise ValueError("whole_chunks is True, which GPT-2's files cannot say; use save()")
         if self.pattern != GPT2_PATTERN:
             raise ValueError(f"pattern is {self.pattern!r}; GPT-2's files imply its own, so use save()")
         vocabulary = self._vocabulary()
@@ -188,13 +203,20 @@ class Tokenizer:
 
     @classmethod
     def _from_letters(
-        cls, vocabulary: Mapping[str, int], merges: Sequence[Sequence[str]], specials: Mapping[str, int], *pattern: str
+        cls,
+        vocabulary: Mapping[str, int],
+        merges: Sequence[Sequence[str]],
+        specials: Mapping[str, int],
+        pattern: str = GPT2_PATTERN,
+        *,
+        whole_chunks: bool = False,
     ) -> Tokenizer:
         unknown = [part for pair in merges for part in pair if part not in vocabulary]
         if unknown:
             raise ValueError(f"a merge holds {unknown[0]!r}, which is not a token")
         tokens = {number: letters_to_bytes(text) for text, number in vocabulary.items() if text not in specials}
-        return cls(tokens, [(vocabulary[a], vocabulary[b]) for a, b in merges], specials, *pattern)
+        pairs = [(vocabulary[a], vocabulary[b]) for a, b in merges]
+        return cls(tokens, pairs, specials, pattern, whole_chunks=whole_chunks)
 
 
 def _check(tokens: Mapping[int, bytes], specials: Mapping[str, int], id_of: Mapping[bytes, int]) -> None:
@@ -210,10 +232,10 @@ def _check(tokens: Mapping[int, bytes], specials: Mapping[str, int], id_of: Mapp
 
 
 def _merge_by_rank(ids: list[int], ranked: Mapping[TokenPair, tuple[int, int]]) -> tuple[int, ...]:
-    """Merges the pairs of a chunk in the order in which they were learned, equal ones from left to right.
+    """Merges the pairs of a chunk in the order of learning, equal ones from left to right.
 
-    Each token knows its neighbors and a heap finds the next pair, so n tokens take about n log n steps. An entry of the
-    heap is skipped when its pair is no longer there.
+    Each token knows its neighbors and a heap finds the next pair, so n tokens take about
+    n log n steps. An entry of the heap is skipped when its pair is no longer there.
     """
     end = len(ids)
     before, after = [*range(-1, end - 1)], [*range(1, end + 1)]

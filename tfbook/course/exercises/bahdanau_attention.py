@@ -320,12 +320,13 @@ def _steps() -> list[tuple[Tensor, ...]]:
     two = torch.tensor([[True, True, True], [True, True, False]])
     three = torch.tensor([[True] * 4, [True, True, False, False], [True, False, False, False]])
     sizes = [(two, 2, 2), (three, 3, 5)]  # mask, width of query and keys, width of values
-    keys = torch.tensor([[[9.0, 1.0], [9.0, -1.0], [9.0, 3.0]]])
-    low = torch.tensor([-2000.0, 0.5])  # makes scores that are lower than most numbers put in place of −∞
+    # makes scores of −2000 for words, lower than most numbers put in place of −∞, and of ±2000 for padding
+    keys, low = torch.tensor([[9.0, 1.0], [9.0, -1.0], [9.0, 3.0]]).repeat(2, 1, 1), torch.tensor([-2000.0, 0.5])
+    keys[1, 2, 0] = -9.0
     return [
         (randn(len(m), d, seed=20), randn(*m.shape, d, seed=21), randn(*m.shape, w, seed=22), m, 2 * randn(d, seed=23))
         for m, d, w in sizes
-    ] + [(torch.zeros(1, 2), keys, randn(1, 3, 4, seed=24), torch.tensor([[True, True, False]]), low)]
+    ] + [(torch.zeros(2, 2), keys, randn(2, 3, 4, seed=24), torch.tensor([[True, True, False]] * 2), low)]
 
 
 @exercise(
@@ -387,5 +388,8 @@ attention_step.mistakes(
         "these are the weights alone: mix the values with them, and return (context, weights)": (
             lambda *case: attention_step.reference(*case)[1]
         ),
+        "a blocked score of −1000 or more is not low enough: where the allowed ones are −2000, padding gets all the "
+        "weight; use −∞": _step_with(filled(-1000.0)),
     }
+    | {message: _step_with(weigh) for message, weigh in BY_HAND.items()}
 )

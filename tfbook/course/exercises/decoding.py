@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from tfbook.course.exercises.engine import exercise, randn
+from tfbook.course.exercises.extremes import BY_HAND, FILLED, Softmax, filled, unshifted, with_scores
 
 # ---- attention with a cache --------------------------------------------------------------------------------------
 
@@ -25,7 +26,13 @@ def _new_and_past() -> list[tuple[Tensor, Tensor, Tensor, Tensor, Tensor]]:
         keys, values = randn(2, 2, 2, past, d_head, seed=seed + 1)
         return q, k, v, keys, values
 
-    return [inputs(3, 1, 21), inputs(0, 3, 23), inputs(2, 2, 25), inputs(2, 3, 27, d_head=5)]
+    extreme = torch.tensor([[-40.0, -41.0, -90.0, -90.0], [-2000.0, -2001.0, -2002.0, 5.0], [200.0, 199.0, 5.0, 4.0]])
+    q, k = with_scores(extreme[None, None])
+    v = randn(1, 1, 4, 4, seed=29)
+    return [
+        *(inputs(3, 1, 21), inputs(0, 3, 23), inputs(2, 2, 25), inputs(2, 3, 27, d_head=5)),
+        (q, k[:, :, 1:], v[:, :, 1:], k[:, :, :1], v[:, :, :1]),
+    ]
 
 
 @exercise(
@@ -62,6 +69,14 @@ def _masked_by(diagonal: Callable[[int, int], int], scale: float = 0.5) -> Calla
         return _mixed(q, keys, values, visible, scale), keys, values
 
     return wrong
+
+
+def _weighed(q: Tensor, k: Tensor, v: Tensor, keys: Tensor, values: Tensor, *, weigh: Softmax) -> Cached:
+    """The right cache and mask, applied by another softmax."""
+    _, keys, values = cached_attention.reference(q, k, v, keys, values)
+    new, total = q.shape[2], keys.shape[2]
+    visible = torch.ones(new, total, dtype=torch.bool).tril(total - new)
+    return weigh(q @ keys.mT / math.sqrt(q.shape[-1]), visible) @ values, keys, values
 
 
 def _changed_cache(change: Callable[..., tuple[Tensor, Tensor]]) -> Callable[..., Cached]:
@@ -113,6 +128,7 @@ cached_attention.mistakes(
             )
         ),
     }
+    | {message: partial(_weighed, weigh=weigh) for message, weigh in (FILLED | BY_HAND).items()}
 )
 
 
@@ -124,7 +140,8 @@ def _logits_and_p() -> list[tuple[Tensor, float]]:
     logits = torch.tensor([flat, sure]).log() + torch.tensor([[2.0], [-1.0]])  # a constant changes no probability
     ties = torch.tensor([[1.0, 1.0, 1.0, 1.0], [2.0, 0.0, 2.0, 2.0]])
     large = torch.tensor([[200.0, 201.0, 199.0]])
-    return [*((logits, p) for p in (0.3, 0.6, 0.91, 1.0)), (ties, 0.5), (large, 0.7)]
+    many = torch.zeros(1, 40)  # so many that a sort that is not stable leaves their order
+    return [*((logits, p) for p in (0.3, 0.6, 0.91, 1.0)), (ties, 0.5), (large, 0.7), (many, 0.51)]
 
 
 @exercise(
@@ -192,6 +209,9 @@ top_p.mistakes(
             lambda logits, p: logits.masked_fill(
                 logits < top_p.reference(logits, p).nan_to_num(neginf=torch.inf).amin(dim=-1, keepdim=True), -torch.inf
             )
+        ),
+        "of equally probable tokens the first ones stay, and here the last: `sort(descending=True, stable=True)`": (
+            lambda logits, p: top_p.reference(logits.flip(-1), p).flip(-1)
         ),
         "where the sum is exactly p it is enough: a token goes when the sum before it is p or more": (
             _kept(lambda each, total, p: total - each <= p)
@@ -440,7 +460,9 @@ def _ids_past_and_tables() -> list[tuple[Tensor, Tensor, Tensor, Tensor]]:
         before = torch.arange(len(ids) * past).view(len(ids), past) % 7
         return torch.tensor(ids), E[before] + P[:past], E, P
 
-    return [inputs(3, [[5], [1]], 31), inputs(0, [[4, 2, 6]], 33), inputs(2, [[1, 3, 0], [6, 6, 2]], 35)]
+    long = F.pad(torch.tensor([[1.0], [1e6]]), (0, 3))  # token 1 points where token 0 does, a million times as far
+    drawn = inputs(3, [[5], [1]], 31), inputs(0, [[4, 2, 6]], 33), inputs(2, [[1, 3, 0], [6, 6, 2]], 35)
+    return [*drawn, (torch.tensor([[0, 1]]), torch.zeros(1, 0, 4), long, torch.zeros(9, 4))]
 
 
 @exercise(
@@ -490,6 +512,12 @@ def _without_mask(ids: Tensor, past: Tensor, E: Tensor, P: Tensor) -> tuple[Tens
     return (x @ seen.mT).softmax(dim=-1) @ seen @ E.T, seen
 
 
+def _read_with(ids: Tensor, past: Tensor, E: Tensor, P: Tensor, *, weigh: Softmax) -> tuple[Tensor, Tensor]:
+    _, seen = read_on.reference(ids, past, E, P)
+    visible = torch.ones(ids.shape[1], seen.shape[1], dtype=torch.bool).tril(past.shape[1])
+    return weigh(seen[:, past.shape[1] :] @ seen.mT, visible) @ seen @ E.T, seen
+
+
 def _without_positions(ids: Tensor, past: Tensor, E: Tensor, P: Tensor) -> tuple[Tensor, Tensor]:
     return read_on.reference(ids, past, E, torch.zeros_like(P))
 
@@ -512,5 +540,17 @@ read_on.mistakes(
             _without_positions
         ),
         "the mask was right: a new token must not see the new tokens after it": _without_mask,
+    }
+    | {message: partial(_read_with, weigh=weigh) for message, weigh in BY_HAND.items()}
+    | {
+        f"the mask was right: a blocked score of −{fill} leaves some weight, which shows where a vector is long": (
+            partial(_read_with, weigh=filled(-fill))
+        )
+        for fill in (15, 20)
+    }
+    | {
+        "exp overflows at large scores: subtract the row's largest allowed score first, as softmax does": (
+            partial(_read_with, weigh=lambda scores, mask: unshifted(scores.masked_fill(~mask, -math.inf), mask))
+        ),
     }
 )

@@ -27,7 +27,9 @@ Answer = Callable[..., Any]
 Cases = Callable[[], Sequence[tuple[Any, ...]]]  # made afresh for each check, so that nobody can spoil them
 
 TIME_LIMIT = 10.0  # seconds that an answer may take for all its cases
-MARKS = {"correct": "✓", "not attempted": "○", "raised an error": "✗", "not quite": "✗"}
+AGAIN = 0.1  # seconds after which an answer that goes on in spite of that is ended again
+MARKS = {"correct": "✓", "not attempted": "○", "not yet": "○", "raised an error": "✗", "not quite": "✗"}
+STILL_GIVEN = "this is still the given code with its bug, or does the same. Look at what it computes, or ask for a hint"
 
 
 @dataclass(frozen=True)
@@ -60,7 +62,7 @@ class Exercise:
         self.wrong_answers |= wrong_answers
 
     def given(self, start: Answer) -> Answer:
-        """Registers the code that a "find the bug" exercise starts from; unchanged, it counts as not attempted."""
+        """Registers the code that a "find the bug" exercise starts from; who still has its bug is told so."""
         self.start = start
         return start
 
@@ -106,7 +108,7 @@ class Exercise:
         if not any(differences):
             return Verdict("correct")
         if self.start and _same(self._results_of(self.start), results):
-            return Verdict("not attempted", "this gives the same results as the code with the bug")
+            return Verdict("not yet", STILL_GIVEN)
         for message, wrong in self.wrong_answers.items():
             if _same(self._results_of(wrong), results):
                 return Verdict("not quite", message)
@@ -191,38 +193,57 @@ def _results(function: Answer, cases: Cases) -> list[Any]:
         return [function(*case) for case in cases()]
 
 
+# How to read and how to write each of PyTorch's settings that an answer could change.
+SETTINGS: tuple[tuple[Callable[[], Any], Callable[[Any], Any]], ...] = (
+    (torch.get_default_dtype, torch.set_default_dtype),
+    (torch.get_default_device, torch.set_default_device),
+    (torch.get_num_threads, torch.set_num_threads),
+    (torch.is_anomaly_enabled, torch.autograd.set_detect_anomaly),
+    (torch.are_deterministic_algorithms_enabled, torch.use_deterministic_algorithms),
+    (torch.get_float32_matmul_precision, torch.set_float32_matmul_precision),
+)
+
+
 @contextmanager
 def _default_settings() -> Iterator[None]:
     """PyTorch as it is after the import, gradients recorded; afterwards settings and generators are as they were."""
-    dtype, device = torch.get_default_dtype(), torch.get_default_device()
+    before = [read() for read, _ in SETTINGS]
     torch.set_default_dtype(torch.float32)
     try:
         with runtime.fork_rng(), torch.inference_mode(False), torch.enable_grad():
             yield
     finally:
-        torch.set_default_dtype(dtype)
-        if torch.get_default_device() != device:
-            torch.set_default_device(device)
+        for (read, write), value in zip(SETTINGS, before, strict=True):
+            if read() != value:
+                write(value)
 
 
 @contextmanager
 def _time_limit(seconds: float) -> Iterator[None]:
-    """Raises `_TookTooLong` in this thread when the block runs longer, between two operations of Python."""
+    """Raises `_TookTooLong` in this thread when the block runs longer, between two operations of Python.
+
+    Again and again, since a bare `except:` in the block would catch it.
+    """
     thread, done = ctypes.c_ulong(threading.get_ident()), threading.Event()
     raise_in = ctypes.pythonapi.PyThreadState_SetAsyncExc
 
     def watch() -> None:
-        if not done.wait(seconds):
+        pause = seconds
+        while not done.wait(pause):
             raise_in(thread, ctypes.py_object(_TookTooLong))
+            pause = AGAIN
 
     watcher = threading.Thread(target=watch, daemon=True)
     watcher.start()
     try:
         yield
     finally:
-        done.set()
-        watcher.join()
-        raise_in(thread, None)  # in case that the block ended at the same moment
+        try:
+            done.set()
+        finally:  # in case that it was raised at this very moment
+            done.set()
+            watcher.join()
+            raise_in(thread, None)
 
 
 def _where(error: BaseException, answer: Answer) -> str:
@@ -236,7 +257,8 @@ def _where(error: BaseException, answer: Answer) -> str:
     if code is None or not lines:
         return text
     source = linecache.getline(code.co_filename, lines[-1]).strip()
-    return f"{text} (line {lines[-1] - code.co_firstlineno + 1} of {answer.__name__}{source and f': {source}'})"
+    name = getattr(answer, "__name__", code.co_name)
+    return f"{text} (line {lines[-1] - code.co_firstlineno + 1} of {name}{source and f': {source}'})"
 
 
 # ---- comparing results -------------------------------------------------------------------------------------------
@@ -300,14 +322,21 @@ _SHORT.maxstring = _SHORT.maxother = 60
 
 
 def _shortened(value: Any) -> str:
-    """A value in one line of at most about 100 characters."""
+    """A value in one line of at most about 100 characters; its type where it cannot be shown."""
+    try:
+        return _in_short(value)
+    except Exception:  # such as a number of more digits than Python prints
+        return f"a value of type {type(value).__name__}"
+
+
+def _in_short(value: Any) -> str:
     if isinstance(value, torch.Tensor) and not value.is_nested and value.device.type != "meta":
         entries = value.detach().to_dense().flatten()[:8].tolist()
         numbers = ", ".join(f"{entry:.4g}" if isinstance(entry, float) else str(entry) for entry in entries)
         more = ", …" if value.numel() > len(entries) else ""
         return f"tensor of shape {tuple(value.shape)}: {numbers}{more}"
     if isinstance(value, list | tuple) and any(isinstance(each, torch.Tensor) for each in value):
-        return "; ".join(map(_shortened, value))
+        return "; ".join(map(_in_short, value))
     if inspect.isroutine(value):
         return f"a function, {value.__name__.strip('_')}"
     return textwrap.shorten(_SHORT.repr(value), 100, placeholder=" …")

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from tfbook.course.exercises.engine import Answer, Cases, Exercise, Verdict, exercise, randn
-from tfbook.course.exercises.extremes import BY_HAND, FILLED, Softmax, extreme_scores, with_scores
+from tfbook.course.exercises.extremes import BY_HAND, FILLED, Softmax, extreme_scores, filled, with_scores
 
 # ---- the mask of the padding -------------------------------------------------------------------------------------
 
@@ -516,11 +516,21 @@ class _Layer(nn.Module):
             self.add_module(name, linear)
 
 
+def _plain_layer(d_model: int, heads: int) -> _Layer:
+    """Queries, keys, values and outputs are the vectors themselves."""
+    layer = _Layer(d_model, heads, seed=0)
+    with torch.no_grad():
+        for numbers in layer.parameters():
+            numbers.copy_(torch.eye(d_model) if numbers.ndim == 2 else torch.zeros(d_model))
+    return layer
+
+
 class _Built:
     """A learner's class as a function of a case: a layer of that class, with the weights of the case."""
 
-    def __init__(self, layer_class: type[nn.Module]):
-        self.layer_class, self.__code__ = layer_class, getattr(layer_class.forward, "__code__", None)
+    def __init__(self, layer_class: type):
+        self.layer_class, self.__name__ = layer_class, layer_class.__name__
+        self.__code__ = getattr(getattr(layer_class, "forward", None), "__code__", None)
 
     def __call__(self, layer: _Layer, x: Tensor, context: Tensor | None, mask: Tensor | None) -> object:
         built = self.layer_class(layer.d_model, layer.heads)
@@ -549,12 +559,15 @@ def _layer_exercise(*, cases: Cases, hints: Sequence[str]) -> Callable[[Answer],
 
 def _layers_and_inputs() -> list[tuple[_Layer, Tensor, Tensor | None, Tensor | None]]:
     causal = torch.ones(5, 5, dtype=torch.bool).tril()
+    extreme, allowed = extreme_scores()
+    q, k = (each.repeat(1, 1, 2) for each in with_scores(extreme[None, [0, 1, 3]]))  # as many queries as keys
     padding = torch.tensor([[True, True, True, True, False], [True, False, False, False, False]])[:, None, None]
     return [
         (_Layer(8, 2, seed=40), randn(2, 5, 8, seed=60), None, None),
         (_Layer(8, 4, seed=41), randn(2, 5, 8, seed=61), None, causal),
         (_Layer(8, 2, seed=42), randn(2, 5, 8, seed=62), randn(2, 5, 8, seed=63), padding),
         (_Layer(8, 2, seed=43), randn(2, 5, 8, seed=64), randn(2, 3, 8, seed=65), None),
+        (_plain_layer(8, 2), q, k, allowed[None, None, None]),
     ]
 
 
@@ -577,6 +590,9 @@ def multi_head(layer: _Layer, x: Tensor, context: Tensor | None, mask: Tensor | 
     return layer.W_O((scores.softmax(dim=-1) @ v).transpose(1, 2).flatten(2))
 
 
+BLOCKED = filled(-torch.inf)
+
+
 def _split_and_merge(
     layer: _Layer,
     x: Tensor,
@@ -587,6 +603,7 @@ def _split_and_merge(
     split: bool = True,
     merge: bool = True,
     output: bool = True,
+    weigh: Softmax = BLOCKED,
 ) -> Tensor:
     """`multi_head` with one step changed."""
     context = x if context is None else context
@@ -597,10 +614,7 @@ def _split_and_merge(
         return vectors.reshape(len(vectors), layer.heads, vectors.shape[1], -1)
 
     q, k, v = pieces(layer.W_Q(x)), pieces(layer.W_K(context)), pieces(layer.W_V(context))
-    scores = q @ k.mT / math.sqrt(scale or q.shape[-1])
-    if mask is not None:
-        scores = scores.masked_fill(~mask, -torch.inf)
-    mixed = scores.softmax(dim=-1) @ v
+    mixed = weigh(q @ k.mT / math.sqrt(scale or q.shape[-1]), torch.tensor(True) if mask is None else mask) @ v
     mixed = mixed.transpose(1, 2).flatten(2) if merge else mixed.reshape(x.shape)
     return layer.W_O(mixed) if output else mixed
 
@@ -630,5 +644,11 @@ multi_head.mistakes(
         "split and merge both mix tokens and heads: a view keeps the order in memory, so transpose as well": (
             partial(_split_and_merge, split=False, merge=False)
         ),
+    }
+    | {message: partial(_split_and_merge, weigh=weigh) for message, weigh in (FILLED | BY_HAND).items()}
+    | {
+        "a blocked score of −15 is not low enough: allowed scores can be lower": partial(
+            _split_and_merge, weigh=filled(-15)
+        )
     }
 )

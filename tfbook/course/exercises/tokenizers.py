@@ -1,4 +1,4 @@
-"""Exercises of lesson 07: byte-pair encoding from counting to encoding, text that comes in tokens, a bug in merging."""
+"""Exercises of lesson 07: byte-pair encoding from counting pairs to a whole learner and encoder, streams, a bug."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def _words() -> list[tuple[Words]]:
 @exercise(
     cases=_words,
     hints=[
-        "`itertools.pairwise(word)` gives the neighbours. Each of them stands in the text as often as its word does.",
+        "`itertools.pairwise(word)` gives the neighbors. Each of them stands in the text as often as its word does.",
         "Sort by two things at once: `sorted(counts.items(), key=lambda item: (-item[1], item[0]))`.",
     ],
 )
@@ -85,7 +85,7 @@ counted_pairs.mistakes(
         "each pair is counted once a word; 'banana' holds 'an' twice": (
             lambda words: _sorted(_pairs(words, lambda word: set(pairwise(word))))
         ),
-        "every second pair is skipped: the neighbours of 'ban' are 'ba' and 'an', they share a letter": (
+        "every second pair is skipped: the neighbors of 'ban' are 'ba' and 'an', they share a letter": (
             lambda words: _sorted(_pairs(words, lambda word: zip(word[::2], word[1::2], strict=False)))
         ),
     }
@@ -167,7 +167,7 @@ merged.mistakes(
         ),
         "with a space around each id the pair is found as a whole, but two pairs in a row share a space, "
         "and the second is missed": partial(_replaced, pad=" "),
-        "the token takes the place of two neighbours together, not of each of them wherever it stands": (
+        "the token takes the place of two neighbors together, not of each of them wherever it stands": (
             lambda word, pair, token: [token if old in pair else old for old in word]
         ),
     }
@@ -343,11 +343,102 @@ encoded.mistakes(
         ),
         "each merge is made in one place only; it may fit in several": partial(_merge_by_merge, merge=_merged_once),
         (
-            "str.replace knows no tokens: in 'ca b' it finds the pair a, b, though a is only the last letter of the "
-            "token 'ca'"
+            "str.replace has no notion of tokens: in 'ca b' it finds the pair a, b, though a is only the last letter "
+            "of the token 'ca'"
         ): lambda word, merges: _spelled(word, merges).split(" "),
         "a merge is made from the right; of three equal tokens the first two become one": (
             partial(_merge_by_merge, merge=_merged_from_the_right)
+        ),
+    }
+)
+
+
+# ---- the whole training loop -------------------------------------------------------------------------------------
+
+
+def _words_and_counts() -> list[tuple[Words, int]]:
+    return [
+        ({tuple("sing"): 1, tuple("ring"): 2, tuple("king"): 1, tuple("spring"): 1}, 4),
+        ({tuple("banana"): 2, tuple("bandana"): 1}, 5),
+        ({tuple("aaab"): 3, tuple("ba"): 4, tuple("c"): 9}, 3),
+        ({tuple("aba"): 1, tuple("abc"): 1, tuple("bc"): 1, tuple("cab"): 1}, 3),
+        ({tuple("ab"): 2}, 3),  # no pair is left after the first merge
+        ({tuple("ab"): 1}, 0),
+        ({tuple("abab"): 1, tuple("ab"): 1, tuple("xy"): 2, tuple("xyz"): 1}, 2),
+    ]
+
+
+@exercise(
+    cases=_words_and_counts,
+    hints=[
+        "A loop over `range(count)` with three steps: count the pairs of the words as they are now, take the best one, "
+        "and write all words with it.",
+        "`words = {merge(word, best, best[0] + best[1]): times for word, times in words.items()}`, with the `merge` of "
+        "this page. When there are no pairs left, stop.",
+    ],
+)
+def learned(words: Words, count: int) -> list[Pair]:
+    def merge(word: tuple[str, ...], pair: Pair) -> tuple[str, ...]:
+        tokens: list[str] = []
+        for token in word:
+            if tokens and (tokens[-1], token) == pair:
+                tokens[-1] += token
+            else:
+                tokens.append(token)
+        return tuple(tokens)
+
+    merges: list[Pair] = []
+    for _ in range(count):
+        counts: Counter[Pair] = Counter()
+        for word, times in words.items():
+            for pair in pairwise(word):
+                counts[pair] += times
+        if not counts:
+            break
+        best = min(counts, key=lambda pair: (-counts[pair], pair))
+        words = {merge(word, best): times for word, times in words.items()}
+        merges.append(best)
+    return merges
+
+
+def _learned(
+    words: Words,
+    count: int,
+    *,
+    best: Callable[[Counter[Pair]], Pair] = lambda counts: min(counts, key=lambda pair: (-counts[pair], pair)),
+    merge: Callable[..., list[str]] = lambda word, pair, new: encoded.reference(word, [pair]),
+    weigh: Callable[[int], int] = lambda times: times,
+) -> list[Pair]:
+    merges: list[Pair] = []
+    while len(merges) < count and (counts := _pairs({word: weigh(times) for word, times in words.items()})):
+        pair = best(counts)
+        words = {tuple(merge(list(word), pair, "".join(pair))): times for word, times in words.items()}
+        merges.append(pair)
+    return merges
+
+
+learned.mistakes(
+    {
+        "the pairs are counted once and then taken in order; every merge changes the words, so count them again": (
+            lambda words, count: [pair for pair, _ in counted_pairs.reference(words)[:count]]
+        ),
+        "each different word counts once; its pairs are as frequent as the word is": partial(
+            _learned, weigh=lambda times: 1
+        ),
+        "right but for ties: among pairs that are equally frequent the smaller one wins, not the one met first": (
+            partial(_learned, best=lambda counts: counts.most_common(1)[0][0])
+        ),
+        "among pairs that are equally frequent the larger one wins here; it should be the smaller one": (
+            partial(_learned, best=lambda counts: max((times, pair) for pair, times in counts.items())[1])
+        ),
+        "only the first place in a word is merged; the pair may occur in it several times": (
+            partial(_learned, merge=_merged_once)
+        ),
+        "these are the tokens; return the pairs that they are made of, or an encoder will not know what to merge": (
+            lambda words, count: list(map("".join, learned.reference(words, count)))
+        ),
+        "one merge is missing at the end: `count` merges, if there are that many": (
+            lambda words, count: learned.reference(words, count - 1)
         ),
     }
 )
@@ -459,7 +550,7 @@ def _spelled_words() -> list[tuple[list[str], str, str]]:
     cases=_spelled_words,
     hints=[
         "Try it on `'n e w e st'` and the pair `e`, `s`. Which two tokens did it join?",
-        "`replace` looks for letters and knows nothing of tokens. `word.split(' ')` gives the tokens; then do as in "
+        "`replace` looks for letters and has no notion of tokens. `word.split(' ')` gives the tokens; then do as in "
         "exercise 2.",
     ],
 )

@@ -1,28 +1,162 @@
-"""What a vocabulary does to a language model, what padding costs, and word vectors learned from neighbors."""
+"""What a vocabulary does to a language model, peers of the tokenizer, and word vectors learned from neighbors."""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from jaxtyping import Float, Int64
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F
 
 from tfbook import data, runtime, training
 from tfbook.attention.positions import POSITIONS
+from tfbook.course.claims import Bound, Claims
 from tfbook.course.experiments import experiment
 from tfbook.course.experiments.cost import parameters
+from tfbook.course.experiments.tokenizers_drawn import (
+    draw_counters,
+    draw_cuts,
+    draw_job,
+    draw_languages,
+    draw_map,
+    draw_merging,
+    draw_sizes,
+    draw_training,
+)
 from tfbook.data.text import Text
 from tfbook.models.blocks import Config
 from tfbook.models.language_model import LanguageModel
 from tfbook.text.tokenizer import Tokenizer
 from tfbook.text.windows import Windows
+from tfbook.text.wordpiece import WORD, WordPiece
 from tfbook.training.losses import next_token_loss
+
+if TYPE_CHECKING:
+    import tokenizers
+
+__all__ = [
+    "ARTICLE",
+    "CLAIMS",
+    "NOUNS",
+    "Neighbors",
+    "at_equal",
+    "bits_per_byte",
+    "draw_counters",
+    "draw_cuts",
+    "draw_job",
+    "draw_languages",
+    "draw_map",
+    "draw_merging",
+    "draw_sizes",
+    "draw_training",
+    "learned_by_library",
+    "learning_curve",
+    "nearest",
+    "vocabularies",
+    "wordpiece_by_count",
+]
+
+RUNS = "Stored result, tokenizers.vocabularies, two runs each"
+
+CLAIMS = Claims(
+    "tokenizers",
+    {
+        1: Bound("Without splitting, many learned tokens cross a word's edge (share)", ">=", 0.15, "Measured here"),
+        2: Bound(
+            "A frequent word with two letters swapped needs more tokens (tokens ÷ tokens)", ">=", 1.6, "Measured here"
+        ),
+        3: Bound(
+            "A sentence in a script that training never saw needs more tokens than in English (least of four)",
+            ">=",
+            3,
+            "Measured here; Petrov et al. (2023) find up to 15 in tokenizers that are in use",
+            " ×",
+        ),
+        4: Bound(
+            "A tokenizer that has also read French cuts new French sentences into far fewer tokens (tokens ÷ tokens)",
+            "<=",
+            0.6,
+            "Measured here",
+        ),
+        5: Bound(
+            "On words new to it, a letter counter that sees tokens is right less often than one that sees bytes",
+            ">=",
+            0.15,
+            "Measured here, difference of the shares",
+        ),
+        6: Bound("The largest vocabulary makes held-out text this much shorter", ">=", 2.6, "Measured here", " ×"),
+        7: Bound(
+            "The last doubling of the vocabulary adds less than the first did (bytes per token, ratio)",
+            "<=",
+            0.6,
+            "Measured here",
+        ),
+        8: Bound("With as many tokens read, 4,096 tokens beat 256", ">=", 0.3, RUNS, " bits per byte"),
+        9: Bound("With equal compute, the means of 1,024 to 4,096 lie together", "<=", 0.1, RUNS, " bits per byte"),
+        10: Bound(
+            "Unigram cuts held-out text into about as many tokens as BPE of the same size (tokens ÷ tokens)",
+            "<=",
+            1.1,
+            "Measured here; Kudo (2018)",
+        ),
+        11: Bound(
+            "Sorting within pools of 50 batches leaves little of the padding of shuffled batches (padding ÷ padding)",
+            "<=",
+            0.2,
+            "Measured here, 64 sentences per batch",
+        ),
+        12: Bound(
+            "The nearest word of a person, animal, food or place is of the same kind (share)",
+            ">=",
+            0.9,
+            "Measured here; skip-gram as in Mikolov et al. (2013b)",
+        ),
+    },
+)
+
+ARTICLE = {  # Universal Declaration of Human Rights, article 1, first sentence
+    "English": "All human beings are born free and equal in dignity and rights.",
+    "French": "Tous les êtres humains naissent libres et égaux en dignité et en droits.",
+    "Turkish": "Bütün insanlar hür, haysiyet ve haklar bakımından eşit doğarlar.",
+    "Greek": "Όλοι οι άνθρωποι γεννιούνται ελεύθεροι και ίσοι στην αξιοπρέπεια και τα δικαιώματα.",
+    "Russian": "Все люди рождаются свободными и равными в своем достоинстве и правах.",
+    "Hindi": "सभी मनुष्यों को गौरव और अधिकारों के मामले में जन्मजात स्वतन्त्रता और समानता प्राप्त है।",
+    "Japanese": "すべての人間は、生れながらにして自由であり、かつ、尊厳と権利とについて平等である。",
+}
+
+# ---- peers: the library in Rust, WordPiece by count --------------------------------------------------------------
+
+
+def learned_by_library(text: str, vocab: int) -> tokenizers.Tokenizer:
+    """What the library `tokenizers` learns from a text, with GPT-2's splitting and all bytes at the beginning."""
+    import tokenizers
+    from tokenizers import decoders, models, pre_tokenizers, trainers
+
+    library = tokenizers.Tokenizer(models.BPE())
+    library.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    library.decoder = decoders.ByteLevel()
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    trainer = trainers.BpeTrainer(vocab_size=vocab, initial_alphabet=alphabet, show_progress=False)
+    library.train_from_iterator([text], trainer)
+    return library
+
+
+def wordpiece_by_count(text: str, vocab: int) -> WordPiece:
+    """WordPiece with the pieces that the library's trainer finds: it merges the most frequent pair, as BPE does."""
+    import tokenizers
+    from tokenizers import Regex, models, pre_tokenizers, trainers
+
+    library = tokenizers.Tokenizer(models.WordPiece(unk_token=WordPiece.UNK))
+    library.pre_tokenizer = pre_tokenizers.Split(Regex(WORD), "removed", invert=True)
+    trainer = trainers.WordPieceTrainer(vocab_size=vocab, special_tokens=[WordPiece.UNK], show_progress=False)
+    library.train_from_iterator([text], trainer)
+    return WordPiece(sorted(library.get_vocab(), key=library.get_vocab().__getitem__))
+
 
 # ---- stored: vocabulary against the loss of a language model -----------------------------------------------------
 
@@ -108,30 +242,6 @@ def at_equal(rows: Sequence[dict[str, Any]], what: str) -> dict[int, list[float]
 
 
 # ---- live: vectors from neighbors --------------------------------------------------------------------------------
-
-
-class SkipGram(nn.Module):
-    """Whether a word is a neighbor of another: σ(v_neighbor · u_word), two vectors per word (Mikolov et al., 2013b)."""
-
-    def __init__(self, vocab: int, width: int):
-        super().__init__()
-        self.word = nn.Embedding(vocab, width)
-        self.neighbor = nn.Embedding(vocab, width)
-        nn.init.normal_(self.word.weight, std=0.1)
-        nn.init.zeros_(self.neighbor.weight)
-
-    def forward(
-        self, words: Int64[Tensor, " batch"], others: Int64[Tensor, "batch other"]
-    ) -> Float[Tensor, "batch other"]:
-        """The logit of each of `others` for being a neighbor of the word in its row."""
-        return (self.neighbor(others) @ self.word(words)[..., None])[..., 0]
-
-
-def neighbor_loss(model: SkipGram, batch: Int64[Tensor, "batch columns"]) -> Float[Tensor, ""]:
-    """−log σ(true neighbor) − Σ log σ(−negative): word, neighbor and negatives are the columns (ibid., eq. 4)."""
-    logits = model(batch[:, 0], batch[:, 1:])
-    signs = torch.tensor([1.0] + [-1.0] * (logits.shape[1] - 1), device=logits.device)
-    return -F.logsigmoid(signs * logits).sum(dim=-1).mean()
 
 
 class Neighbors:

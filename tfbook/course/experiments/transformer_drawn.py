@@ -392,7 +392,7 @@ def draw_lengths(race: DataFrame) -> Picture:
     plot.lines(
         axes,
         bands(points.assign(words=(points["from"] + points["to"]) / 2), "model", "words", "bleu"),
-        title="Better within the trained lengths, worse beyond them",
+        title="Transformers lead up to the trained lengths, and fall behind beyond",
         x="words in the source",
         y="BLEU",
     )
@@ -419,7 +419,7 @@ def draw_activations() -> Picture:
     x = torch.linspace(-4, 4, 161, requires_grad=True)
     curves = {"ReLU": F.relu(x), "GELU": F.gelu(x)}
     slopes = {name: torch.autograd.grad(y.sum(), x)[0] for name, y in curves.items()}
-    shown = ((curves, "GELU is a smooth ReLU", "output"), (slopes, "and so is its slope", "derivative"))
+    shown = ((curves, "GELU is a smooth ReLU", "output"), (slopes, "Its slope has no jump", "derivative"))
     for axes, (table, title, label) in zip(panels, shown, strict=True):
         series = {name: (x.tolist(), y.tolist()) for name, y in table.items()}
         plot.lines(axes, series, title=title, x="input", y=label)
@@ -452,6 +452,7 @@ PUBLISHED = {  # Vaswani et al. (2017), Table 2: BLEU on newstest2014, and train
         "Transformer (big)": (41.8, 2.3e19),
     },
 }
+FINDINGS = {"English to German": "better and cheaper", "English to French": "cheaper, and best when big"}
 LABELED_LEFT = ("MoE", "ConvS2S, ensemble")  # their neighbors stand on the right
 
 
@@ -460,7 +461,8 @@ def draw_published() -> Picture:
     import matplotlib.pyplot as plt
 
     figure, panels = plt.subplots(1, 2, figsize=(12, 4.4))
-    for axes, (title, table) in zip(panels, PUBLISHED.items(), strict=True):
+    for axes, (pair, table) in zip(panels, PUBLISHED.items(), strict=True):
+        title = f"{pair}: {FINDINGS[pair]}"
         axes.set(xscale="log", xlabel="training cost (floating-point operations)", ylabel="BLEU", title=title)
         for name, (score, cost) in table.items():
             color = COLORS[1] if name.startswith("Transformer") else COLORS[3]

@@ -135,9 +135,9 @@ def with_patience(runs: DataFrame) -> DataFrame:
 
 
 def learned(runs: DataFrame) -> dict[int, float]:
-    """Claims 3 and 4, without warm-up: the worst run of pre-norm at its best rate, and the best of all of post-norm."""
+    """Claims 6 and 7, without warm-up: the worst run of pre-norm at its best rate, and the best of all of post-norm."""
     last = runs.set_index(["variant", "lr", "seed"])["last"]
-    return {3: last["pre-norm"].groupby("lr").max().min(), 4: last["post-norm"].min()}
+    return {6: last["pre-norm"].groupby("lr").max().min(), 7: last["post-norm"].min()}
 
 
 # ---- before training ---------------------------------------------------------------------------------------------

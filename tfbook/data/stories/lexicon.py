@@ -66,8 +66,8 @@ _NOUNS_BY_USE = {
 USES = {noun: use for use, nouns in _NOUNS_BY_USE.items() for noun in nouns.split()}
 FOOD = frozenset(noun for noun, use in USES.items() if use == "eat")
 FRAGILE = frozenset(
-    "kite drum boat bell lamp doll bike flute whistle shell basket raft fiddle candle necklace lantern mask sled mirror "
-    "trumpet umbrella scooter clock wheel".split()
+    "kite drum boat bell lamp doll bike flute whistle shell basket raft fiddle candle necklace lantern mask sled "
+    "mirror trumpet umbrella scooter clock wheel".split()
 )
 LOOKS = "red blue green yellow white black golden silver purple orange tiny big pretty old new magic lovely".split()
 TASTES = "sweet big small fresh warm tasty lovely golden".split()
