@@ -193,8 +193,10 @@ def draw_judged(rows: Mapping[str, Mapping[str, float]]) -> Picture:
         axes.bar(places, heights, 0.92 * width, color=color, label=name)
         for x, height in zip(places, heights, strict=True):
             axes.text(x, height + 1.5, f"{height:.0f}", ha="center", fontsize=9, color=color)
-    titles = {"sentences": "sentences that\nthe world can say", "all": "right in\nevery respect"}
-    axes.set_xticks(range(len(respects)), [titles.get(each, f"stories with\nright {each}") for each in respects])
+    titles = {"sentences": "sentences that\nthe world can say", "all": "stories right in\nevery respect"}
+    axes.set_xticks(
+        range(len(respects)), [titles.get(each, f"stories with no\nwrong {each[:-1]}") for each in respects]
+    )
     axes.set(ylabel="%", ylim=(0, 112), title="Who keeps the facts of a story?")
     axes.grid(visible=False, axis="x")
     axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=len(rows), frameon=False)
