@@ -22,14 +22,15 @@ SETTINGS = Path(__file__).parents[2] / "tools" / "jupyterlab"
 
 CELLS = [
     """import torch
-from tfbook.plot import attention_view, decoding_view, mask_view, sampling_view
+from tfbook.plot import attention_view, decoding_view, mask_view, next_token_view, sampling_view
 tokens, weights = ["the", "dog", "ran"], torch.tensor([[1, 0, 0], [0.25, 0.75, 0], [0.5, 0.2, 0.3]])""",
     "attention_view(torch.stack([weights, weights.flip(0)]), tokens)",
     "decoding_view(tokens, ['le', 'chien', 'courut'], weights, [[('le', 0.9)], [('chien', 0.8)], [('courut', 0.7)]])",
     "mask_view(torch.zeros(3, 3), tokens)",
     "sampling_view({'the': torch.tensor([2.0, 1.0, 0.0])}, ['dog', 'cat', 'sea'])",
+    "next_token_view('the', lambda texts: [[(' dog', 0.7), (' cat', 0.3)]] * len(texts))",
 ]
-KINDS = ["attention", "stepper", "masks", "sampling"]
+KINDS = ["attention", "stepper", "masks", "sampling", "explorer"]
 TABLES = [  # without scripts: a table for each view, three for the mask builder
     [["the", "0.75", "0.10", "0.15"], ["dog", "0.25", "0.75", "0.00"], ["ran", "0.75", "0.10", "0.15"]],
     [["le", "1.00", "0.00", "0.00"], ["chien", "0.25", "0.75", "0.00"], ["courut", "0.50", "0.20", "0.30"]],
@@ -37,6 +38,7 @@ TABLES = [  # without scripts: a table for each view, three for the mask builder
     [["the", "0.0", "−∞", "−∞"], ["dog", "0.0", "0.0", "−∞"], ["ran", "0.0", "0.0", "0.0"]],
     [["the", "1.00", "0", "0"], ["dog", "0.50", "0.50", "0"], ["ran", "0.33", "0.33", "0.33"]],
     [["dog", "0.67", "0.87", "0.67"], ["cat", "0.24", "0.12", "0.24"], ["sea", "0.09", "0.02", "0.09"]],
+    [["dog", "0.70", "0.36"], ["cat", "0.30", "1.20"]],
 ]
 
 
@@ -78,7 +80,7 @@ def test_nothing_is_fetched_and_nothing_goes_wrong(browser: Chrome, exported: di
         requested(browser), said(browser)
         browser.get(url)
         if name == "views":
-            attention, stepper, masks, sampling = (mounted(browser, kind)[0] for kind in KINDS)
+            attention, stepper, masks, sampling, explorer = (mounted(browser, kind)[0] for kind in KINDS)
             attention.one("select.head").send_keys("2")
             attention.all(".matrix button")[1].click()
             attention.press(Keys.ARROW_DOWN, Keys.ARROW_RIGHT)
@@ -87,6 +89,8 @@ def test_nothing_is_fetched_and_nothing_goes_wrong(browser: Chrome, exported: di
             masks.one(".length").send_keys(Keys.ARROW_LEFT)
             sampling.one("input.k").send_keys(Keys.HOME)
             sampling.one(".many").click()
+            explorer.all(".bars button")[1].click()
+            explorer.press(Keys.ENTER, "2", Keys.BACKSPACE)
         found[name] = requested(browser) - {url}, said(browser)
     assert found["views"] == found["empty"]
 
@@ -133,7 +137,7 @@ def test_in_jupyterlab_the_views_mount_and_keep_their_keys(browser: Chrome, lab:
     browser.get(lab.format("trusted.ipynb"))
     idle = ".jp-Notebook-ExecutionIndicator[data-status=idle]"  # until then JupyterLab may draw outputs anew
     WebDriverWait(browser, 60).until(lambda page: page.find_elements(By.CSS_SELECTOR, idle))
-    attention, stepper, masks, sampling = (mounted(browser, kind)[0] for kind in KINDS)
+    attention, stepper, masks, sampling, explorer = (mounted(browser, kind)[0] for kind in KINDS)
 
     attention.all(".matrix button")[0].click()
     selected = browser.execute_script(ACTIVE_CELL)
@@ -159,6 +163,13 @@ def test_in_jupyterlab_the_views_mount_and_keep_their_keys(browser: Chrome, lab:
     selected = browser.execute_script(ACTIVE_CELL)
     sampling.one("input.k").send_keys(Keys.HOME)
     assert sampling.summary == "1 of 3 tokens is left; the likeliest has 100%."
+    assert browser.execute_script(ACTIVE_CELL) == selected
+
+    explorer.run("root.querySelector('.sum').scrollIntoView({ block: 'center' })")
+    explorer.all(".bars button")[0].click()
+    selected = browser.execute_script(ACTIVE_CELL)
+    explorer.press("2", Keys.ARROW_DOWN, Keys.ENTER, Keys.BACKSPACE, "1")
+    assert explorer.texts("mark") == ["dog", "cat", "dog"]
     assert browser.execute_script(ACTIVE_CELL) == selected
 
     assert {url.split("/")[2] for url in requested(browser)} == {lab.split("/")[2]}

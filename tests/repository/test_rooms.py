@@ -23,7 +23,7 @@ ALLOWED: dict[str, set[str]] = {  # what a room may import besides itself
     "training": {"runtime", "files", "checks", "text", "attention"},
     "generation": {"models", "attention", "text", "checks", "parts", "runtime"},
     "data": {"text", "files", "checks"},
-    "interop": {"models", "attention"},
+    "interop": {"models", "attention", "text", "data"},
 }
 ALLOWED["pretrain"] = set(ALLOWED)
 ALLOWED["course"] = set(ALLOWED)

@@ -7,7 +7,15 @@ from tfbook.plot.diagrams import course_map
 from tfbook.plot.house import COLORS, EDGE, FAINT, INK, MARKERS, show, style
 from tfbook.plot.schematic import Schematic
 from tfbook.plot.tokens import token_rows, visible
-from tfbook.plot.views import attention_view, bpe_view, decoding_view, mask_view, rotary_view, sampling_view
+from tfbook.plot.views import (
+    attention_view,
+    bpe_view,
+    decoding_view,
+    mask_view,
+    next_token_view,
+    rotary_view,
+    sampling_view,
+)
 
 __all__ = [
     "COLORS",
@@ -30,6 +38,7 @@ __all__ = [
     "lines",
     "mask_picture",
     "mask_view",
+    "next_token_view",
     "rotary_view",
     "sampling_view",
     "show",

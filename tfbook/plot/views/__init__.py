@@ -2,9 +2,18 @@
 
 from tfbook.plot.views.attention import attention_view
 from tfbook.plot.views.bpe import bpe_view
+from tfbook.plot.views.explorer import next_token_view
 from tfbook.plot.views.masks import mask_view
 from tfbook.plot.views.rotary import rotary_view
 from tfbook.plot.views.sampling import sampling_view
 from tfbook.plot.views.stepper import decoding_view
 
-__all__ = ["attention_view", "bpe_view", "decoding_view", "mask_view", "rotary_view", "sampling_view"]
+__all__ = [
+    "attention_view",
+    "bpe_view",
+    "decoding_view",
+    "mask_view",
+    "next_token_view",
+    "rotary_view",
+    "sampling_view",
+]

@@ -16,19 +16,22 @@ TINT = "160,60,148"  # purple, the course's color of weights, as in base.css
 STRONGEST = 0.6  # how opaque a full cell is: the page's ink stays readable on it, be it dark or light
 
 
-def embed(kind: str, data: Mapping[str, object], static: str) -> str:
+def embed(kind: str, data: Mapping[str, object], static: str, *, uses: Sequence[str] = ()) -> str:
     """`static`, and a script that replaces it by the view named `kind`; without JavaScript `static` stays.
 
-    The script is base.js and `kind`.js, its style base.css and `kind`.css; `data` is what the view shows.
+    The script is base.js and `kind`.js, between them what it `uses`; its style is base.css and `kind`.css. `data` is
+    what the view shows.
     """
-    folder = resources.files("tfbook.plot.views")
-    script, style = (
-        "\n".join((folder / f"{name}.{suffix}").read_text(encoding="utf-8") for name in ("base", kind))
-        for suffix in ("js", "css")
-    )
+    script = _joined("js", "base", *uses, kind)
+    style = _joined("css", "base", kind)
     host = f'<div class="tfbook-{kind} mathjax_ignore" data-view="{html.escape(json.dumps(data))}">'
     mount = f"<script>(() => {{\n{script}\nmountViews({json.dumps(kind)}, {json.dumps(style)});\n}})();</script>"
     return f"{host}\n{static}\n</div>\n{mount}"
+
+
+def _joined(suffix: str, *names: str) -> str:
+    folder = resources.files("tfbook.plot.views")
+    return "\n".join((folder / f"{name}.{suffix}").read_text(encoding="utf-8") for name in names)
 
 
 def paragraph(text: str) -> str:

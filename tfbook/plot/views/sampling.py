@@ -30,7 +30,8 @@ class SamplingView:
     def _repr_html_(self) -> str:
         """A table, and a script that replaces it by the view; without JavaScript the table stays."""
         rows = [[round(logit, DECIMALS) for logit in row] for row in self.logits.tolist()]
-        return base.embed("sampling", {"contexts": self.contexts, "tokens": self.tokens, "logits": rows}, self._table())
+        data = {"contexts": self.contexts, "tokens": self.tokens, "logits": rows}
+        return base.embed("sampling", data, self._table(), uses=["chance"])
 
     def _table(self) -> str:
         """The likeliest tokens of the first context, as they are and under three settings."""

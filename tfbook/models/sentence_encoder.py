@@ -1,0 +1,118 @@
+"""A text as one vector, the mean of what BERT says of its tokens; and search by the angle between such vectors.
+
+Shapes: batch, time, d_model; text, one row for each text.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from tfbook.checks import check_positive
+from tfbook.models.bert import Bert
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
+
+def mean_pooled(
+    x: Float[Tensor, "batch time d_model"], lengths: Int[Tensor, " batch"]
+) -> Float[Tensor, "batch d_model"]:
+    """The mean over the first `lengths` positions of each row: what stands in the padding does not count."""
+    there = torch.arange(x.shape[1], device=x.device) < lengths[:, None]
+    return (x * there[:, :, None]).sum(dim=1) / lengths[:, None]
+
+
+class SentenceEncoder(nn.Module):
+    """Texts to vectors of length 1, whose products are the cosines of their angles (Reimers and Gurevych, 2019).
+
+    Trained so that texts of similar meaning get similar vectors. `tokenizer` is one of the `tokenizers` library, which
+    adds [CLS] and [SEP]; a text of more than `max_length` tokens, these included, is cut.
+    """
+
+    def __init__(self, bert: Bert, tokenizer: Tokenizer, *, max_length: int):
+        super().__init__()
+        longest = bert.config.max_length
+        if not 3 <= max_length <= longest:
+            raise ValueError(f"max_length is {max_length}; expected 3 to {longest}, the positions that bert has")
+        self.bert, self.tokenizer, self.max_length = bert, tokenizer, max_length
+        tokenizer.no_padding()
+        tokenizer.enable_truncation(max_length)
+
+    def forward(self, ids: Int[Tensor, "batch time"], lengths: Int[Tensor, " batch"]) -> Float[Tensor, "batch d_model"]:
+        """Bert's vectors, averaged over the tokens of each text and divided by the length of that mean."""
+        return F.normalize(mean_pooled(self.bert(ids, lengths), lengths), dim=-1)
+
+    def encode(self, texts: Sequence[str], *, batch: int = 32) -> Float[Tensor, "text d_model"]:
+        """The vector of each text, without dropout and gradients; texts of similar length share a batch.
+
+        A text alone or in a batch gets the same vector up to rounding. Warns when texts are cut. Raises TypeError
+        unless `texts` is a list or so of str, and ValueError when `batch` < 1.
+        """
+        check_positive(batch=batch)
+        ids = self._tokens(texts)
+        order = sorted(range(len(ids)), key=lambda row: len(ids[row]))
+        vectors = self.bert.embed.weight.detach().new_empty(len(ids), self.bert.config.d_model)
+        training = self.training
+        self.eval()
+        try:
+            with torch.no_grad():  # and not as a decorator, which a warning would name as its place
+                for start in range(0, len(ids), batch):
+                    rows = order[start : start + batch]
+                    vectors[rows] = self(*self._padded([ids[row] for row in rows]))
+        finally:
+            self.train(training)
+        return vectors
+
+    def _tokens(self, texts: Sequence[str]) -> list[list[int]]:
+        """The ids of each text, cut to `max_length`."""
+        if isinstance(texts, str) or not all(isinstance(text, str) for text in texts):
+            found = "a str" if isinstance(texts, str) else "not str throughout"
+            raise TypeError(f"texts is {found}; expected a list of str, [text] for one text")
+        encodings = self.tokenizer.encode_batch(list(texts))
+        if cut := sum(bool(encoding.overflowing) for encoding in encodings):
+            found = f"{cut:,} of {len(encodings):,} texts, cut: more than {self.max_length} tokens"
+            warnings.warn(f"{found}, the rest of which is not read", stacklevel=3)
+        return [encoding.ids for encoding in encodings]
+
+    def _padded(self, ids: list[list[int]]) -> tuple[Int[Tensor, "batch time"], Int[Tensor, " batch"]]:
+        """One batch on the model's device. What fills the shorter rows is never read."""
+        device = self.bert.embed.weight.device
+        rows = [torch.tensor(row) for row in ids]
+        padded = nn.utils.rnn.pad_sequence(rows, batch_first=True)
+        return padded.to(device), torch.tensor([len(row) for row in ids], device=device)
+
+
+class Found(NamedTuple):
+    """A text that a search found."""
+
+    score: float  # the cosine of its angle to the query: 1 for the same direction
+    place: int  # in the list that was searched
+    text: str
+
+
+class SemanticIndex:
+    """Texts with their vectors, to be searched by meaning: `SemanticIndex(encoder, texts).nearest("a question")`.
+
+    Raises ValueError when there are no texts.
+    """
+
+    def __init__(self, encoder: SentenceEncoder, texts: Sequence[str]):
+        if not texts:
+            raise ValueError("texts is empty; expected at least one to search")
+        self.encoder, self.texts = encoder, tuple(texts)
+        self.vectors = encoder.encode(texts)
+
+    def nearest(self, query: str, count: int = 3) -> list[Found]:
+        """The `count` texts at the smallest angles to the query, nearest first; all, where there are fewer."""
+        check_positive(count=count)
+        scores = self.vectors @ self.encoder.encode([query])[0]
+        best = scores.topk(min(count, len(self.texts)))
+        pairs = zip(best.values.tolist(), best.indices.tolist(), strict=True)
+        return [Found(score, place, self.texts[place]) for score, place in pairs]
