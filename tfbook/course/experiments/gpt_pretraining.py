@@ -236,15 +236,16 @@ def claims_of_scaling(frame: DataFrame, fit: Fit) -> tuple[float, float, float]:
     exponent (lower end of the 95% interval), and how far from 0.5 the exponent is then."""
     is_longest = frame["tokens"] == frame["tokens"].max()
     shorter, longest = fit_scaling(frame[~is_longest], resamples=1).law, frame[is_longest]
-    wrong = shorter.loss(longest["parameters"], longest["tokens"]) / longest["loss"] - 1
+    points = longest[["parameters", "tokens", "loss"]].to_numpy(float).tolist()
+    wrong = [abs(shorter.loss(parameters, tokens) / loss - 1) for parameters, tokens, loss in points]
     kinds = len(data.load("python-reference").characters)
     work = [
         gpt.flops(kinds, small(width, layers), CONTEXT) / 2
         for width, layers in zip(frame["width"], frame["layers"], strict=True)
     ]
-    counted = fit_scaling(frame.assign(parameters=work))
+    counted = fit_scaling(frame.assign(parameters=work), resamples=len(fit.resampled))
     nearer = [less.exponent - more.exponent for less, more in zip(fit.resampled, counted.resampled, strict=True)]
-    return wrong.abs().max(), float(np.percentile(nearer, 2.5)), abs(counted.law.exponent - 0.5)
+    return max(wrong), float(np.percentile(nearer, 2.5)), abs(counted.law.exponent - 0.5)
 
 
 # ---- stored: heads that copy -------------------------------------------------------------------------------------
