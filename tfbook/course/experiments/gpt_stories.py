@@ -356,17 +356,17 @@ def right_share(
 
 RUNS = (  # optimizer, learning rate, seeds
     ("Muon", 0.02, (1, 2, 3)),
+    ("AdamW", 0.002, (1,)),
     ("AdamW", 0.004, (1,)),
-    ("AdamW", 0.008, (1,)),
 )
-BATCH, STEPS, WARMUP = 12, 1200, 20
+BATCH, STEPS, WARMUP = 16, 1000, 20
 HELD_OUT, SAMPLES = 60, 200
 FIRST_LOSS = math.log(len(world_words()) + 4)  # an even guess among the words and the four special tokens
 
 
 @experiment
 def growth(
-    runs: Sequence[tuple[str, float, Sequence[int]]] = RUNS, *, steps: int = STEPS, every: int = 30
+    runs: Sequence[tuple[str, float, Sequence[int]]] = RUNS, *, steps: int = STEPS, every: int = 20
 ) -> list[dict[str, Any]]:
     """The lesson's run with Muon and with AdamW: loss and right words of each kind on the way, stories at the end."""
     corpus = data.load("stories")
