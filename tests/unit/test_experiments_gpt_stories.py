@@ -59,9 +59,9 @@ def test_real_stories_are_right_and_a_strange_name_is_not() -> None:
     assert found["sentences"] < 1
 
 
-def test_contexts_are_unseen_where_the_table_lacks_them() -> None:
-    followers: list[dict[tuple[int, ...], object]] = [{(): 1}, {(5,): 1}, {(5, 6): 1}]
-    assert study.unseen(followers, [torch.tensor([5, 6, 7])]) == [0.0, 0.5, 0.0]
+def test_runs_are_new_that_the_text_does_not_hold() -> None:
+    rows = [torch.tensor([5, 6, 7]), torch.tensor([6, 5])]
+    assert study.unseen([5, 6, 8, 7], rows, (1, 2, 3)) == {1: 0.0, 2: pytest.approx(2 / 3), 3: 1.0}
 
 
 def test_pieces_continue_the_text(model: Any, vocabulary: Vocabulary) -> None:
@@ -165,13 +165,13 @@ def test_claims_of_growth_by_hand() -> None:
 # ---- heads -------------------------------------------------------------------------------------------------------
 
 
-def test_weights_on_names_are_sums_of_shares(model: Any, rows: list[torch.Tensor], vocabulary: Vocabulary) -> None:
-    found = study.heads_on_names(model, rows[:2], vocabulary)
-    assert list(found) == ["1.1", "1.2", "2.1", "2.2"]
-    assert all(0 <= share <= 1 for pair in found.values() for share in pair)
-    looks = study.looks(model, rows[0])
-    assert list(looks) == list(found)
-    assert all(float(weights.sum()) == pytest.approx(1, abs=1e-5) for weights in looks.values())
+def test_a_head_looks_back_and_never_ahead(model: Any, rows: list[torch.Tensor]) -> None:
+    weights = study.looks(model, rows[0], "2.1", at=5)
+    assert float(weights.sum()) == pytest.approx(1, abs=1e-5)
+    assert float(weights[6:].sum()) == 0
+    with study.record(model) as recorded, torch.no_grad():
+        model(rows[0][None])
+    assert torch.equal(weights, list(recorded.values())[1][0, 0, 5])
 
 
 def test_a_head_without_output_is_not_missed(model: Any, rows: list[torch.Tensor], vocabulary: Vocabulary) -> None:
@@ -255,11 +255,11 @@ def test_every_picture_has_an_alt_text() -> None:
     pictures = [
         study.draw_questions(["Tim", "had", "a"], [0.5, 0.25]),
         study.draw_gpt(words, SIZES, 681),
-        study.draw_counting([6.0, 2.0, 1.0], [0.0, 0.1, 0.5], 0.5),
+        study.draw_counting([6.0, 2.0, 1.0], {1: 0.0, 2: 0.1, 8: 0.5}, 0.5),
         study.draw_training([6.0, 3.0, 1.0], {"even": 6.5}, [0, 1]),
         study.draw_growth(frame, dict.fromkeys(study.KINDS, 0.1)),
         study.draw_judged(judged),
-        study.draw_looks(words, {"1.1": [0.2] * len(words)}),
+        study.draw_looks(words, {"1.1": (2, [0.2] * len(words))}),
         more_drawn.draw_variance(variance),
         more_drawn.draw_directions(found.polynomial, found.values),
         more_drawn.draw_copying(copying.losses, copying.looks),

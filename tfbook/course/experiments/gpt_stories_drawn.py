@@ -94,24 +94,26 @@ def _branch(picture: Schematic, row: int, text: str, note: str, role: str = "pla
 # ---- counting and training -----------------------------------------------------------------------------------------
 
 
-def draw_counting(losses: Sequence[float], unseen: Sequence[float], bound: float) -> Picture:
-    """Loss of counting against how many words it looks back, and how many held-out runs it has never seen."""
+def draw_counting(losses: Sequence[float], unseen: Mapping[int, float], bound: float) -> Picture:
+    """Loss of counting against how many words it looks back; by length, the share of held-out runs that are new."""
     import matplotlib.pyplot as plt
 
     figure, (left, right) = plt.subplots(1, 2, figsize=(11, 3.6))
     back = range(len(losses))
     left.plot(back, losses)
     left.axhline(bound, color=EDGE, linestyle="--", linewidth=1.2)
-    left.text(len(losses) - 1, bound + 0.05, "what a perfect model would need", ha="right", color=SOFT, fontsize=10)
-    left.set(title="More words back help, but not for long", xlabel="words looked back", ylabel="loss (nats per word)")
-    left.set(xticks=list(back), ylim=(0, 1.08 * losses[0]))
-    right.plot(back, [100 * share for share in unseen], color=COLORS[1], marker="s")
-    right.set(title="Most longer contexts were never seen", xlabel="words looked back", xticks=list(back))
-    right.set(ylabel="held-out contexts that are new (%)", ylim=(0, 100))
+    left.text(0, bound - 0.08, "a perfect model needs at most this", va="top", color=SOFT, fontsize=10)
+    left.set(title="Each further word helps less", xlabel="words looked back", ylabel="loss (nats per word)")
+    left.set(xticks=list(back), ylim=(-0.2, 1.08 * losses[0]))
+    right.plot(list(unseen), [100 * share for share in unseen.values()], color=COLORS[1], marker="s")
+    right.set(title="Long contexts are always new", xlabel="words in a row (logarithmic)", xscale="log")
+    right.set(ylabel="new in held-out stories (%)", ylim=(-3, 103))
+    right.set_xticks(list(unseen), [str(n) for n in unseen])
+    right.minorticks_off()
+    shares = ", ".join(f"{n} words {share:.0%}" for n, share in unseen.items())
     alt = (
-        f"Left: the loss falls from {losses[0]:.1f} to {min(losses):.2f} as counting looks back up to "
-        f"{len(losses) - 1} words, far above the bound of {bound:.2f}. "
-        f"Right: {unseen[-1]:.0%} of the longest contexts are new."
+        f"Left: the loss falls from {losses[0]:.1f} to {losses[-1]:.2f} as counting looks back up to {len(losses) - 1} "
+        f"words; a perfect model needs at most {bound:.2f}. Right: runs of words that are new: {shares}."
     )
     return figure, alt
 
@@ -204,21 +206,26 @@ def draw_judged(rows: Mapping[str, Mapping[str, float]]) -> Picture:
     return figure, f"Shares of sentences and stories that are right. {said}."
 
 
-def draw_looks(words: Sequence[str], weights: Mapping[str, Sequence[float]], *, per_line: int = 14) -> Picture:
-    """A text in lines, once for each head, each word shaded by the head's weight on it; the last word is asked for."""
+def draw_looks(
+    words: Sequence[str], steps: Mapping[str, tuple[int, Sequence[float]]], *, per_line: int = 14
+) -> Picture:
+    """A text in lines, once for each step: a word that reads, outlined, and every word shaded by its weight."""
     import matplotlib.pyplot as plt
 
-    lines_of = math.ceil(len(words) / per_line)
-    figure, panels = plt.subplots(len(weights), 1, figsize=(11, 0.34 * lines_of * len(weights) + 0.5 * len(weights)))
-    for axes, (name, row) in zip(np.atleast_1d(panels), weights.items(), strict=True):
-        for number, (word, weight) in enumerate(zip(words, row, strict=True)):
-            fill, ink = ROLES["weight"].shade(math.sqrt(weight))
+    rows = math.ceil(len(words) / per_line)
+    figure, panels = plt.subplots(len(steps), 1, figsize=(11, (0.34 * rows + 0.5) * len(steps)))
+    for axes, (title, (reader, weights)) in zip(np.atleast_1d(panels), steps.items(), strict=True):
+        for number, (word, weight) in enumerate(zip(words, weights, strict=True)):
+            fill, ink = ROLES["weight"].shade(weight)
+            edge = ROLES["query"].edge if number == reader else "none"
             y, x = divmod(number, per_line)
-            box = {"boxstyle": "round,pad=0.22", "facecolor": fill, "edgecolor": "none"}
-            axes.text(x, -y, word, ha="center", va="center", color=ink, fontsize=10, bbox=box)
-        axes.set(xlim=(-0.6, per_line - 0.4), ylim=(0.6 - lines_of, 0.6))
-        axes.set_title(name, fontsize=11)
+            box = {"boxstyle": "round,pad=0.25", "facecolor": fill, "edgecolor": edge, "linewidth": 2.2}
+            axes.text(x, -y, word, ha="center", va="center", color=ink, fontsize=11, bbox=box)
+        axes.set(xlim=(-0.6, per_line - 0.4), ylim=(0.6 - rows, 0.6))
+        axes.set_title(title, fontsize=12)
         axes.axis("off")
-    likeliest = {name: words[int(np.argmax(row))] for name, row in weights.items()}
-    best = "; ".join(f"{name}: most on “{word}”" for name, word in likeliest.items())
-    return figure, f"A story whose words are shaded by attention weights. {best}."
+    said = []
+    for title, (reader, weights) in steps.items():
+        most = int(np.argmax(weights))
+        said.append(f"{title}: “{words[reader]}” looks most at “{' '.join(words[max(0, most - 1) : most + 1])}”")
+    return figure, f"A story whose words are shaded by attention weights. {'; '.join(said)}."
