@@ -54,9 +54,19 @@ def test_real_stories_are_right_and_a_strange_name_is_not() -> None:
     texts = [list(told("valid", number).words) for number in range(4)]
     assert study.judged(texts) == {"sentences": 1.0, "names": 1.0, "all": 1.0}
     texts[0] = [*texts[0][:-1], "and", "Victor", "."]
+    assert study.first_mistakes(texts) == {"name": 1}
     found = study.judged(texts)
     assert found["names"] == found["all"] == 0.75
     assert found["sentences"] < 1
+
+
+def test_a_counter_is_charged_for_every_word_but_the_first() -> None:
+    def half(before: list[int], longest: int) -> torch.Tensor:
+        assert longest == 3
+        return torch.tensor([0.0, 0.5, 0.25]) if before == [2] else torch.tensor([0.0, 1.0, 0.0])
+
+    found = study.counting_loss(half, [torch.tensor([2, 1]), torch.tensor([2, 2, 1])], 3)
+    assert found == pytest.approx((math.log(2) + math.log(4) + 0) / 3)
 
 
 def test_runs_are_new_that_the_text_does_not_hold() -> None:
@@ -257,7 +267,7 @@ def test_every_picture_has_an_alt_text() -> None:
         study.draw_gpt(words, SIZES, 681),
         study.draw_counting([6.0, 2.0, 1.0], {1: 0.0, 2: 0.1, 8: 0.5}, 0.5),
         study.draw_training([6.0, 3.0, 1.0], {"even": 6.5}, [0, 1]),
-        study.draw_growth(frame, dict.fromkeys(study.KINDS, 0.1)),
+        study.draw_growth(frame, 6.5),
         study.draw_judged(judged),
         study.draw_looks(words, {"1.1": (2, [0.2] * len(words))}),
         more_drawn.draw_variance(variance),

@@ -8,6 +8,7 @@ from __future__ import annotations
 import copy
 import math
 import random
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -54,6 +55,7 @@ __all__ = [
     "RENAME",
     "claims_of_growth",
     "compare_names",
+    "counting_loss",
     "determined",
     "draw_counting",
     "draw_gpt",
@@ -63,6 +65,7 @@ __all__ = [
     "draw_questions",
     "draw_training",
     "entropy_bound",
+    "first_mistakes",
     "growth",
     "judged",
     "looks",
@@ -116,7 +119,7 @@ CLAIMS = Claims(
             "With AdamW in place of Muon, the same number of steps leads to fewer right stories (difference of shares)",
             ">=",
             0.2,
-            "Stored result, gpt_stories.growth, smallest of three runs less the better of two learning rates",
+            "Stored result, gpt_stories.growth, lowest of three runs minus the better of two learning rates",
         ),
         7: Bound(
             "When nine tenths of the loss's fall are done, the right thing still has a small share of the probability",
@@ -267,6 +270,12 @@ def judged(texts: Sequence[Sequence[str]]) -> dict[str, float]:
     return {"sentences": found["sentences"], "names": found["names"], "all": found["consistent"]}
 
 
+def first_mistakes(texts: Sequence[Sequence[str]]) -> dict[str, int]:
+    """How many stories go wrong first in what respect, the most frequent one first."""
+    verdicts = [check_story(list(words)) for words in texts]
+    return dict(Counter(verdict.faults[0].kind for verdict in verdicts if verdict.faults).most_common())
+
+
 def predictor(model: nn.Module, vocabulary: Vocabulary, start: str, *, count: int = 12) -> Predict:
     """For `plot.next_token_view`: the likeliest next pieces of several texts that continue `start`.
 
@@ -290,6 +299,12 @@ def _pieces(words: list[str], shares: Tensor, vocabulary: Vocabulary, count: int
         return []
     text = written(words)
     return [(written([*words, vocabulary.tokens[i]])[len(text) :], float(shares[i])) for i in likely if i > UNK]
+
+
+def counting_loss(counted: Callable[[list[int], int], Tensor], rows: Sequence[Tensor], longest: int) -> float:
+    """Mean of −ln p of every word but the first, by a function that counts: `counted(ids before it, longest)`."""
+    texts = [ids.tolist() for ids in rows]
+    return fmean(-math.log(counted(ids[:t], longest)[ids[t]]) for ids in texts for t in range(1, len(ids)))
 
 
 CODE = 1_000_003  # a prime: runs of words become numbers that hardly ever agree by chance

@@ -11,7 +11,6 @@ import numpy as np
 from tfbook.plot.house import COLORS, EDGE, INK, ROLES, SOFT
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
     from pandas import DataFrame
 
@@ -141,45 +140,54 @@ def draw_training(losses: Sequence[float], levels: Mapping[str, float], shown: S
 
 # ---- what was learned ----------------------------------------------------------------------------------------------
 
-KIND_COLORS = {"pronouns": COLORS[3], "names": COLORS[0], "things": COLORS[1], "places": COLORS[2]}
+KIND_LOOKS = {  # color and line
+    "pronouns": (COLORS[3], "-"),
+    "places": (COLORS[2], "-."),
+    "things": (COLORS[1], "-"),
+    "names": (COLORS[0], "-"),
+}
 
 
-def draw_growth(frame: DataFrame, chances: Mapping[str, float]) -> Picture:
-    """Loss, and the probability of the right word of each kind, on the way; bands span the runs."""
+def draw_growth(frame: DataFrame, first_loss: float) -> Picture:
+    """A panel for each run: the probability of the right word of each kind, and how much of its fall the loss has done.
+
+    `first_loss` is that before the first step.
+    """
     import matplotlib.pyplot as plt
 
-    figure, (left, right) = plt.subplots(1, 2, figsize=(12, 4.2), width_ratios=(1, 1.5))
-    curves = list(frame[frame["optimizer"] == "Muon"]["curve"])
-    steps = [point["step"] for point in curves[0]]
-
-    def band(axes: Axes, kind: str, color: str) -> np.ndarray:
-        values = np.array([[point[kind] for point in curve] for curve in curves])
-        axes.plot(steps, values.mean(axis=0), color=color, marker="none", label=kind)
-        axes.fill_between(steps, values.min(axis=0), values.max(axis=0), color=color, alpha=0.2, linewidth=0)
-        return values.mean(axis=0)
-
-    band(left, "loss", INK)
-    left.set(title="The loss falls smoothly …", xlabel="step", ylabel="loss (nats per word)", ylim=(0, None))
-    ends = {kind: band(right, kind, color) for kind, color in KIND_COLORS.items()}
-    for place, (kind, values) in enumerate(sorted(ends.items(), key=lambda each: -each[1][len(steps) // 5])):
-        half = int(np.argmax(values > (chances[kind] + values[-1]) / 2))
-        right.annotate(
-            kind,
-            (steps[half], values[half]),
-            (steps[-1] * 0.42, 0.62 - 0.13 * place),
-            color=KIND_COLORS[kind],
-            fontsize=11,
-            va="center",
-            arrowprops={"arrowstyle": "-", "color": KIND_COLORS[kind], "linewidth": 0.8},
-        )
-    right.set(title="… while facts come one kind after another", xlabel="step", ylim=(0, 1.02))
-    right.set_ylabel("probability of the right one")
-    final = ", ".join(f"{kind} {values[-1]:.2f}" for kind, values in ends.items())
+    runs = [list(curve) for curve in frame[frame["optimizer"] == "Muon"]["curve"]]
+    figure, panels = plt.subplots(1, len(runs), figsize=(12, 4.3), sharey=True, squeeze=False)
+    for number, (axes, curve) in enumerate(zip(panels[0], runs, strict=True), 1):
+        steps = [point["step"] for point in curve]
+        fall = first_loss - curve[-1]["loss"]
+        done = [(first_loss - point["loss"]) / fall for point in curve]
+        axes.plot(steps, done, color=INK, linestyle="--", marker="none", linewidth=1.4, label="loss: done of its fall")
+        for kind, (color, style) in KIND_LOOKS.items():
+            values = [point[kind] for point in curve]
+            axes.plot(steps, values, color=color, linestyle=style, marker="none", linewidth=2.2, label=kind)
+        axes.set(title=f"Run {number}", xlabel="step (logarithmic)", xscale="log", ylim=(0, 1.03))
+        ticks = [tick for tick in (30, 100, 300, 1000) if steps[0] <= tick <= steps[-1]]
+        axes.set_xticks(ticks, [str(tick) for tick in ticks])
+        axes.minorticks_off()
+    panels[0][0].set_ylabel("probability of the right word")
+    handles, names = panels[0][0].get_legend_handles_labels()
+    figure.legend(handles, names, loc="outside lower center", ncols=len(names), frameon=False, handlelength=2.6)
+    halves = "; ".join(
+        f"run {number}: " + ", ".join(f"{kind} {_passes(curve, kind)}" for kind in KIND_LOOKS)
+        for number, curve in enumerate(runs, 1)
+    )
     alt = (
-        f"Left: the loss falls steeply within a hundred of {steps[-1]:,} steps, then slowly. Right: the probability of "
-        f"the right word among its kind rises in steps, kind after kind; at the end: {final}."
+        "In each run the loss does most of its fall first. The probability of the right word then rises in steps, kind "
+        f"by kind. It is halfway up at these steps: {halves}."
     )
     return figure, alt
+
+
+def _passes(curve: Sequence[Mapping[str, float]], kind: str) -> str:
+    """The step at which a kind is halfway between its lowest and its highest value."""
+    values = [point[kind] for point in curve]
+    middle = (min(values) + max(values)) / 2
+    return f"{next(point['step'] for point in curve if point[kind] >= middle):g}"
 
 
 def draw_judged(rows: Mapping[str, Mapping[str, float]]) -> Picture:
