@@ -129,7 +129,9 @@ def draw_training(losses: Sequence[float], levels: Mapping[str, float], shown: S
     axes.plot(steps[at], [smooth[step] for step in at], color=COLORS[0], linestyle="none", marker="o", markersize=8)
     for name, height in levels.items():
         axes.axhline(height, color=EDGE, linestyle="--", linewidth=1.2, zorder=0)
-        axes.text(1, height - 0.09, name, color=SOFT, fontsize=10, va="top")
+        high = height > 3  # there the curve begins at the left
+        x, align = (len(losses), "right") if high else (1, "left")
+        axes.text(x, height - 0.09, name, color=SOFT, fontsize=10, va="top", ha=align)
     axes.set(xscale="log", xlabel="step (logarithmic)", ylabel="loss (nats per word)", ylim=(0, 7.2))
     axes.set_title("From knowing nothing to within reach of the best possible")
     ticks = [tick for tick in (1, 3, 10, 30, 100, 300, 1000) if tick <= len(losses)]
