@@ -34,6 +34,7 @@ TAUGHT_ANEW: frozenset[str] = frozenset(
         "positions",
         "transformer",
         "decoding",
+        "gpt_pretraining",
         "tokenizers",
     }
 )

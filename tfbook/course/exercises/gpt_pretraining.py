@@ -495,3 +495,127 @@ accumulated_gradient.mistakes(
         ),
     }
 )
+
+
+# ---- the loss of a batch of stories ------------------------------------------------------------------------------
+
+PAD = 0
+
+
+def _padded() -> list[tuple[Tensor, Tensor, int]]:
+    ids = torch.tensor([[1, 4, 2, 5, 3], [1, 5, 3, 0, 0], [1, 2, 3, 0, 0]])
+    large = torch.tensor([[2, 4, 4, 1], [2, 3, 1, 1]])
+    return [
+        (randn(3, 5, 6, seed=1), ids, PAD),
+        (60 * randn(2, 4, 5, seed=2), large, 1),  # logits so large that exp overflows
+        (randn(1, 3, 4, seed=3), torch.tensor([[3, 1, 2]]), PAD),
+    ]
+
+
+@exercise(
+    cases=_padded,
+    hints=[
+        "Which logits predict which ids? Cut both so that position t of the logits stands beside word t + 1.",
+        "`logits.log_softmax(-1).gather(-1, targets[..., None])[..., 0]` is the log-probability of each target. Sum it "
+        "where the target is not `pad`, and divide by how many those are.",
+    ],
+)
+def story_loss(logits: Tensor, ids: Tensor, pad: int) -> Tensor:
+    targets = ids[:, 1:]
+    logp = logits[:, :-1].log_softmax(dim=-1).gather(-1, targets[..., None])[..., 0]
+    counts = targets != pad
+    return -logp[counts].sum() / counts.sum()
+
+
+def _surprises(logits: Tensor, targets: Tensor) -> Tensor:
+    return -logits.log_softmax(dim=-1).gather(-1, targets[..., None])[..., 0]
+
+
+def _mean_of_rows(logits: Tensor, ids: Tensor, pad: int) -> Tensor:
+    counts = ids[:, 1:] != pad
+    return ((_surprises(logits[:, :-1], ids[:, 1:]) * counts).sum(dim=1) / counts.sum(dim=1)).mean()
+
+
+story_loss.mistakes(
+    {
+        "nothing is shifted: position t has read word t, so its logits belong to word t + 1": (
+            lambda logits, ids, pad: _surprises(logits, ids)[ids != pad].mean()
+        ),
+        "shifted the wrong way: this asks each position for the word before it, which it has already read": (
+            lambda logits, ids, pad: _surprises(logits[:, 1:], ids[:, :-1])[ids[:, :-1] != pad].mean()
+        ),
+        "padding counts: leave out the targets that are `pad`, or the model is trained to predict them": (
+            lambda logits, ids, pad: _surprises(logits[:, :-1], ids[:, 1:]).mean()
+        ),
+        "divided by all places: padding adds nothing to the sum, and should not count in the mean either": (
+            lambda logits, ids, pad: (_surprises(logits[:, :-1], ids[:, 1:]) * (ids[:, 1:] != pad)).mean()
+        ),
+        "left out by what is read, not by the target: the last word of a story still has `pad` as its target": (
+            lambda logits, ids, pad: _surprises(logits[:, :-1], ids[:, 1:])[ids[:, :-1] != pad].mean()
+        ),
+        "a mean for each story, and then their mean: words of short stories count more. Divide once, by all words": (
+            _mean_of_rows
+        ),
+        "the sum over all words: divide by how many count, or long batches take larger steps": (
+            lambda logits, ids, pad: _surprises(logits[:, :-1], ids[:, 1:])[ids[:, 1:] != pad].sum()
+        ),
+        "the sign: log-probabilities are negative, and the loss should fall as they rise": (
+            lambda logits, ids, pad: -story_loss.reference(logits, ids, pad)
+        ),
+        "these are bits: use the natural logarithm": (
+            lambda logits, ids, pad: story_loss.reference(logits, ids, pad) / math.log(2)
+        ),
+    }
+)
+
+# ---- find the bug: perplexity of several texts ---------------------------------------------------------------------
+
+
+def _texts() -> list[tuple[Tensor, Tensor]]:
+    return [
+        (torch.tensor([0.7, 2.3, 1.1]), torch.tensor([10.0, 400.0, 90.0])),
+        (torch.tensor([3.0, 1.0]), torch.tensor([1.0, 3.0])),
+        (torch.tensor([1.4]), torch.tensor([7.0])),
+    ]
+
+
+@exercise(
+    cases=_texts,
+    hints=[
+        "Perplexity is the exponential of one number, the mean loss over all words of all texts. How many nats do all "
+        "texts take together?",
+        "A text with mean loss l and c words takes l · c nats. Add these up, divide by all words, and only then take "
+        "the exponential.",
+    ],
+)
+def perplexity(losses: Tensor, counts: Tensor) -> Tensor:
+    return ((losses * counts).sum() / counts.sum()).exp()
+
+
+@perplexity.given
+def _(losses: Tensor, counts: Tensor) -> Tensor:
+    return losses.exp().mean()
+
+
+perplexity.mistakes(
+    {
+        "every text counts the same: one of 400 words should count 40 times as much as one of 10": (
+            lambda losses, counts: losses.mean().exp()
+        ),
+        "the mean of perplexities, weighted by words: first average the losses, then take the exponential once": (
+            lambda losses, counts: (losses.exp() * counts).sum() / counts.sum()
+        ),
+        "all nats of the texts, not their mean: divide by the number of words before the exponential": (
+            lambda losses, counts: (losses * counts).sum().exp()
+        ),
+        "the losses are in nats, so the base is e, not 2": (
+            lambda losses, counts: 2 ** ((losses * counts).sum() / counts.sum())
+        ),
+        "this is the mean loss in nats: perplexity is its exponential": (
+            lambda losses, counts: (losses * counts).sum() / counts.sum()
+        ),
+        "divided by the number of texts instead of the number of words": (
+            lambda losses, counts: ((losses * counts).sum() / len(counts)).exp()
+        ),
+    }
+)

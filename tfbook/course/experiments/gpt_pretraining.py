@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import product
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -230,6 +231,23 @@ def frontier(fit: Fit, compute: Sequence[float]) -> list[Optimum]:
     return found
 
 
+def claims_of_scaling(frame: DataFrame, fit: Fit) -> tuple[float, float, float]:
+    """How far the law is off for runs longer than those it was fitted to, what counting all of the work changes in its
+    exponent (lower end of the 95% interval), and how far from 0.5 the exponent is then."""
+    is_longest = frame["tokens"] == frame["tokens"].max()
+    shorter, longest = fit_scaling(frame[~is_longest], resamples=1).law, frame[is_longest]
+    points = longest[["parameters", "tokens", "loss"]].to_numpy(float).tolist()
+    wrong = [abs(shorter.loss(parameters, tokens) / loss - 1) for parameters, tokens, loss in points]
+    kinds = len(data.load("python-reference").characters)
+    work = [
+        gpt.flops(kinds, small(width, layers), CONTEXT) / 2
+        for width, layers in zip(frame["width"], frame["layers"], strict=True)
+    ]
+    counted = fit_scaling(frame.assign(parameters=work), resamples=len(fit.resampled))
+    nearer = [less.exponent - more.exponent for less, more in zip(fit.resampled, counted.resampled, strict=True)]
+    return max(wrong), float(np.percentile(nearer, 2.5)), abs(counted.law.exponent - 0.5)
+
+
 # ---- stored: heads that copy -------------------------------------------------------------------------------------
 
 PERIODS = (8, 32)  # the fewest and the most characters that are read again
@@ -324,3 +342,41 @@ def early_and_late(model: gpt.Gpt, ids: Int64[Tensor, "batch time"]) -> dict[str
     losses = F.cross_entropy(model(ids[:, :-1]).mT, ids[:, 1:], reduction="none")
     early, late = losses[:, PERIODS[0] // 2 : PERIODS[0] - 1], losses[:, -CONTEXT // 4 :]
     return {"early": float(early.mean()), "late": float(late.mean())}
+
+
+class Copying(NamedTuple):
+    """Curves of the stored runs, by name, and the numbers of four claims."""
+
+    losses: dict[str, tuple[list[float], list[float], list[float]]]
+    looks: dict[str, tuple[list[float], list[float], list[float]]]
+    claims: tuple[float, float, float, float]
+
+
+def copying_curves(rows: Sequence[dict[str, Any]]) -> Copying:
+    """Means and standard deviations over seeds of the losses on repeated text and of the highest scores."""
+    shapes = dict(zip(("two blocks", "one block", "one wide block"), COPIERS, strict=True))
+
+    def curve(name: str, value: Callable[[dict[str, float]], float]) -> tuple[list[float], list[float], list[float]]:
+        curves = [row["curve"] for row in rows if (row["layers"], row["width"]) == shapes[name]]
+        found = np.array([[value(point) for point in each] for each in curves])
+        return [point["step"] for point in curves[0]], found.mean(axis=0).tolist(), found.std(axis=0).tolist()
+
+    def ends(name: str, value: Callable[[dict[str, float]], float]) -> np.ndarray:
+        return np.array([value(row["curve"][-1]) for row in rows if (row["layers"], row["width"]) == shapes[name]])
+
+    def highest(what: str) -> Callable[[dict[str, float]], float]:
+        return lambda point: max(score for name, score in point.items() if name.startswith(what))
+
+    copies, late, random = highest("copies"), itemgetter("late"), itemgetter("random")
+    looks = {
+        "copies, two blocks": curve("two blocks", copies),
+        "copies, one block": curve("one block", copies),
+        "looks one back, first of two": curve("two blocks", highest("looks back 1")),
+    }
+    claims = (
+        ends("two blocks", copies).min(),
+        max(ends(name, copies).max() for name in ("one block", "one wide block")),
+        (ends("one wide block", late) - ends("two blocks", late)).min(),
+        (ends("two blocks", random) - ends("one wide block", random)).max(),
+    )
+    return Copying({name: curve(name, late) for name in shapes}, looks, claims)

@@ -1,0 +1,281 @@
+"""Lesson 09's measures on the story world: words that a story determines, what heads look at, what counting lacks."""
+
+from __future__ import annotations
+
+import copy
+import math
+from typing import Any
+
+import pandas as pd
+import pytest
+import torch
+from torch import nn
+
+from tfbook import data
+from tfbook.course.experiments import gpt_pretraining as more
+from tfbook.course.experiments import gpt_pretraining_drawn as more_drawn
+from tfbook.course.experiments import gpt_stories as study
+from tfbook.course.experiments import stored
+from tfbook.data.stories import check_story, told, words_of
+from tfbook.text import BOS, EOS, PAD, Vocabulary
+from tfbook.training.optimizers import orthogonal
+
+pytestmark = pytest.mark.usefixtures("float32")
+
+SIZES = (16, 2, 32, 2)
+
+
+@pytest.fixture(scope="module")
+def vocabulary() -> Vocabulary:
+    return data.load("stories").vocabulary
+
+
+@pytest.fixture
+def model(vocabulary: Vocabulary) -> Any:
+    torch.manual_seed(1)
+    return study.package_gpt(len(vocabulary), *SIZES)
+
+
+@pytest.fixture(scope="module")
+def rows(vocabulary: Vocabulary) -> list[torch.Tensor]:
+    return study.story_rows([told("valid", number).text for number in range(4)], vocabulary)
+
+
+# ---- stories -----------------------------------------------------------------------------------------------------
+
+
+def test_rows_are_stories_between_their_marks(rows: list[torch.Tensor], vocabulary: Vocabulary) -> None:
+    for number, ids in enumerate(rows):
+        assert (int(ids[0]), int(ids[-1])) == (BOS, EOS)
+        assert tuple(vocabulary.decode(ids[1:-1])) == told("valid", number).words
+
+
+def test_real_stories_are_right_and_a_strange_name_is_not() -> None:
+    texts = [list(told("valid", number).words) for number in range(4)]
+    assert study.judged(texts) == {"sentences": 1.0, "names": 1.0, "all": 1.0}
+    texts[0] = [*texts[0][:-1], "and", "Victor", "."]
+    assert study.first_mistakes(texts) == {"name": 1}
+    found = study.judged(texts)
+    assert found["names"] == found["all"] == 0.75
+    assert found["sentences"] < 1
+
+
+def test_a_counter_is_charged_for_every_word_but_the_first() -> None:
+    def half(before: list[int], longest: int) -> torch.Tensor:
+        assert longest == 3
+        return torch.tensor([0.0, 0.5, 0.25]) if before == [2] else torch.tensor([0.0, 1.0, 0.0])
+
+    found = study.counting_loss(half, [torch.tensor([2, 1]), torch.tensor([2, 2, 1])], 3)
+    assert found == pytest.approx((math.log(2) + math.log(4) + 0) / 3)
+
+
+def test_runs_are_new_that_the_text_does_not_hold() -> None:
+    rows = [torch.tensor([5, 6, 7]), torch.tensor([6, 5])]
+    assert study.unseen([5, 6, 8, 7], rows, (1, 2, 3)) == {1: 0.0, 2: pytest.approx(2 / 3), 3: 1.0}
+
+
+def test_pieces_continue_the_text(model: Any, vocabulary: Vocabulary) -> None:
+    start = "Once there was a shy fox"
+    (first,) = study.predictor(model, vocabulary, start)([()])
+    assert len(first) >= 9
+    assert all(piece and 0 <= share <= 1 for piece, share in first)
+    with torch.no_grad():
+        logits = model(torch.tensor([[BOS, *vocabulary.encode(words_of(start))]]))[0, -1]
+    likely = [i for i in logits.topk(12).indices.tolist() if i > 3]
+    assert [words_of(start + piece)[-1] for piece, _ in first] == [vocabulary.tokens[i] for i in likely]
+
+
+def test_a_story_that_is_over_has_no_next_piece(vocabulary: Vocabulary) -> None:
+    class Ends(nn.Linear):
+        def forward(self, ids: torch.Tensor) -> torch.Tensor:
+            return 9 * nn.functional.one_hot(torch.full_like(ids, EOS), len(vocabulary)).float()
+
+    assert study.predictor(Ends(1, 1), vocabulary, "The end.")([()]) == [[]]
+
+
+# ---- what a story determines -------------------------------------------------------------------------------------
+
+
+def test_determined_words_are_those_that_nothing_can_replace() -> None:
+    story = told("valid", 3)
+    found = study.determined(story)
+    assert sum(map(len, found.values())) > 5
+    for kind, places in found.items():
+        for place in places:
+            word = story.words[place]
+            event = next(each for each in story.told if each.begin <= place < each.end)
+            for other in study.KINDS[kind]:
+                verdict = check_story([*story.words[:place], other, *story.words[place + 1 : event.end]])
+                assert (not verdict.faults and not verdict.unread) == (other == word)
+
+
+def test_the_first_name_and_the_first_place_are_free() -> None:
+    story = told("valid", 3)
+    found, first = study.determined(story), story.told[0]
+    assert all(place >= first.end for place in (*found["names"], *found["places"]))
+
+
+def test_the_right_word_competes_with_its_kind_alone(vocabulary: Vocabulary) -> None:
+    """Tim has twice the odds of each other name, and all names together next to nothing."""
+    tim, cat = vocabulary.encode(["Tim", "cat"])
+
+    class Fixed(nn.Module):
+        def forward(self, ids: torch.Tensor) -> torch.Tensor:
+            logits = torch.zeros(*ids.shape, len(vocabulary))
+            logits[..., tim], logits[..., cat] = math.log(2), 20.0
+            return logits
+
+    ids = torch.tensor([[BOS, cat, tim]])
+    share = study.right_share(Fixed(), ids, {"names": [(0, 2)]}, vocabulary)
+    assert share == {"names": pytest.approx(2 / (len(study.KINDS["names"]) + 1))}
+
+
+# ---- the stored runs ---------------------------------------------------------------------------------------------
+
+
+def test_an_epoch_reads_every_row_once_and_neighbors_are_alike() -> None:
+    rows = [torch.arange(3 + number % 7) for number in range(64)]
+    batches = study.SortedBatches(rows, size=4, seed=1)
+    read = [batches(step) for step in range(16)]
+    assert sorted(int((row > 0).sum()) for batch in read for row in batch) == sorted(len(row) - 1 for row in rows)
+    assert all(torch.equal(one, other) for one, other in zip(read, map(batches, range(16)), strict=True))
+    spread = [int((batch > 0).sum(dim=1).max() - (batch > 0).sum(dim=1).min()) for batch in read]
+    assert max(spread) <= 2
+    assert any(not torch.equal(batches(step), read[step - 16]) for step in range(16, 32))
+
+
+def test_a_run_reports_its_curve_and_its_stories(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(study, "HELD_OUT", 2)
+    monkeypatch.setattr(study, "SAMPLES", 2)
+    monkeypatch.setattr(study, "SIZES", SIZES)
+    found = study.growth((("Muon", 0.02, (1, 2)), ("AdamW", 0.01, (1,))), steps=4, every=2)
+    assert [(row["optimizer"], row["seed"]) for row in found] == [("Muon", 1), ("Muon", 2), ("AdamW", 1)]
+    for row in found:
+        assert [point["step"] for point in row["curve"]] == [2, 4]
+        assert row["curve"][0].keys() >= {"loss", *study.KINDS}
+        assert row.keys() >= {"sentences", "names", "all"}
+
+
+def test_claims_of_growth_by_hand() -> None:
+    def curve(last: float) -> list[dict[str, float]]:
+        return [{"loss": 5.0, "things": 0.1}, {"loss": 1.0, "things": 0.3}, {"loss": last, "things": 0.9}]
+
+    frame = pd.DataFrame(
+        [
+            {"optimizer": "Muon", "lr": 1, "seed": 1, "curve": curve(0.5), "all": 0.5},
+            {"optimizer": "Muon", "lr": 1, "seed": 2, "curve": curve(0.6), "all": 0.6},
+            {"optimizer": "AdamW", "lr": 1, "seed": 1, "curve": curve(0.8), "all": 0.1},
+            {"optimizer": "AdamW", "lr": 2, "seed": 1, "curve": curve(0.8), "all": 0.2},
+        ]
+    )
+    found = study.claims_of_growth(frame, counting=1.0, bound=0.5)
+    assert found == pytest.approx({3: 0.4, 4: 0.1, 5: 0.5, 6: 0.3, 7: 0.3})
+
+
+# ---- heads -------------------------------------------------------------------------------------------------------
+
+
+def test_a_head_looks_back_and_never_ahead(model: Any, rows: list[torch.Tensor]) -> None:
+    weights = study.looks(model, rows[0], "2.1", at=5)
+    assert float(weights.sum()) == pytest.approx(1, abs=1e-5)
+    assert float(weights[6:].sum()) == 0
+    with study.record(model) as recorded, torch.no_grad():
+        model(rows[0][None])
+    assert torch.equal(weights, list(recorded.values())[1][0, 0, 5])
+
+
+def test_a_head_without_output_is_not_missed(model: Any, rows: list[torch.Tensor], vocabulary: Vocabulary) -> None:
+    with torch.no_grad():
+        for block in model.stack.blocks:
+            block.mixer.branch.W_O.weight.mul_(20)
+        model.stack.blocks[1].mixer.branch.W_O.weight[:, 8:] = 0
+    before = copy.deepcopy(model.state_dict())
+    whole = study.names_without(model, "", rows, vocabulary)
+    assert study.names_without(model, "2.2", rows, vocabulary) == pytest.approx(whole, abs=1e-7)
+    assert study.names_without(model, "1.1", rows, vocabulary) != pytest.approx(whole, abs=1e-7)
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+
+
+# ---- going further -----------------------------------------------------------------------------------------------
+
+
+def test_a_probability_is_a_product_that_padding_leaves_alone(model: Any, rows: list[torch.Tensor]) -> None:
+    ids = rows[0][None]
+    found = study.log_probability(model, torch.cat([ids, torch.full((1, 3), PAD)], dim=1))
+    with torch.no_grad():
+        logp = model(ids[:, :-1]).log_softmax(dim=-1)
+    expected = sum(float(logp[0, t, ids[0, t + 1]]) for t in range(ids.shape[1] - 1))
+    assert float(found) == pytest.approx(expected, rel=1e-4)
+
+
+def test_a_model_that_wants_what_was_said_fills_blanks(rows: list[torch.Tensor], vocabulary: Vocabulary) -> None:
+    """A model of how often the present text has had each word: it prefers the name that comes again."""
+
+    class Echo(nn.Linear):
+        def forward(self, ids: torch.Tensor) -> torch.Tensor:
+            return nn.functional.one_hot(ids, len(vocabulary)).cumsum(dim=1).float()
+
+    found = study.compare_names(Echo(1, 1), rows, vocabulary)
+    assert found["both"] > found["left"]
+
+
+def test_directions_of_a_gradient_are_lifted() -> None:
+    torch.manual_seed(0)
+    G = torch.randn(12, 8) @ torch.diag(torch.logspace(-1.2, 0, 8))
+    found = study.spectra(G, orthogonal)
+    assert found.farthest < 0.4
+    before, after = (found.values[name][1] for name in ("gradient", "5 steps"))
+    assert before[0] > 5 * before[-1]
+    assert max(after) < 1.3
+    s, y = found.polynomial["1 step"]
+    a, b, c = study.QUINTIC
+    assert y[-1] == pytest.approx(a + b + c, abs=1e-5)
+    assert s[-1] == pytest.approx(1)
+
+
+def test_stored_curves_give_their_claims() -> None:
+    copying = more.copying_curves(stored("gpt_pretraining.induction").rows)
+    copies, none, gain, random = copying.claims
+    assert copies > 0.4 > none
+    assert gain > 0.5
+    assert random < -0.5
+    steps, means, spread = copying.losses["two blocks"]
+    assert len(steps) == len(means) == len(spread)
+    frame = stored("gpt_pretraining.scaling").frame
+    wrong, nearer, away = more.claims_of_scaling(frame, more.fit_scaling(frame, resamples=20))
+    assert 0 < wrong < 0.1
+    assert nearer > 0
+    assert 0 < away < 0.3
+
+
+# ---- pictures ----------------------------------------------------------------------------------------------------
+
+
+def test_every_picture_has_an_alt_text() -> None:
+    words = words_of("Tim had a red kite.")
+    curve = [{"step": s, "loss": 1 / s} | dict.fromkeys(study.KINDS, 1 - 1 / s) for s in (1, 2, 4, 8, 16)]
+    frame = pd.DataFrame([{"optimizer": "Muon", "seed": seed, "curve": curve} for seed in (1, 2)])
+    judged = {name: {"sentences": 0.5, "names": 0.0, "all": 0.0} for name in ("counting", "GPT")}
+    variance = {(layers, scaled): [1.0] * (layers + 1) for layers in (2, 4) for scaled in (False, True)}
+    copying = more.copying_curves(stored("gpt_pretraining.induction").rows)
+    scaling = stored("gpt_pretraining.scaling").frame
+    spent = [1e10, 1e11]
+    optima = more.frontier(more.fit_scaling(scaling, resamples=3), spent)
+    found = study.spectra(torch.randn(6, 4), orthogonal)
+    pictures = [
+        study.draw_questions(["Tim", "had", "a"], [0.5, 0.25]),
+        study.draw_gpt(words, SIZES, 681),
+        study.draw_counting([6.0, 2.0, 1.0], {1: 0.0, 2: 0.1, 8: 0.5}, 0.5),
+        study.draw_training([6.0, 3.0, 1.0], {"even": 6.5}, [0, 1]),
+        study.draw_growth(frame, 6.5),
+        study.draw_judged(judged),
+        study.draw_looks(words, {"1.1": (2, [0.2] * len(words))}),
+        more_drawn.draw_variance(variance),
+        more_drawn.draw_directions(found.polynomial, found.values),
+        more_drawn.draw_copying(copying.losses, copying.looks),
+        more_drawn.draw_law(scaling.pivot_table(index="parameters", columns="tokens", values="loss"), spent, optima),
+        more_drawn.draw_race(stored("gpt_pretraining.factors").rows),
+    ]
+    for figure, alt in pictures:
+        assert figure.axes
+        assert len(alt) > 40

@@ -1,0 +1,577 @@
+"""A GPT on the story world: counting words beside it, what it learns first, and where it looks when it writes a name.
+
+Shapes: batch, time, d_model, vocab.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+import random
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from statistics import fmean
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.nn.utils.rnn import pad_sequence
+
+from tfbook import data, runtime, training
+from tfbook.attention.positions import POSITIONS
+from tfbook.attention.recording import record
+from tfbook.course.claims import Bound, Claims
+from tfbook.course.experiments import experiment
+from tfbook.course.experiments.gpt_stories_drawn import (
+    draw_counting,
+    draw_gpt,
+    draw_growth,
+    draw_judged,
+    draw_looks,
+    draw_questions,
+    draw_training,
+)
+from tfbook.data.stories import WORLD, Story, check_story, summary, told, words_of, world_words, written
+from tfbook.data.stories.lexicon import NAMES, NOUNS, PLACES
+from tfbook.models import gpt
+from tfbook.models.feed_forward import FeedForward
+from tfbook.pretrain.storyteller import Storyteller, entropy_bound, tell
+from tfbook.text.vocabulary import BOS, EOS, PAD, UNK, Vocabulary
+from tfbook.training.losses import next_token_loss
+from tfbook.training.optimizers import QUINTIC
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+Predict = Callable[[Sequence[Sequence[str]]], list[list[tuple[str, float]]]]
+
+__all__ = [
+    "CLAIMS",
+    "KINDS",
+    "RENAME",
+    "claims_of_growth",
+    "compare_names",
+    "counting_loss",
+    "determined",
+    "draw_counting",
+    "draw_gpt",
+    "draw_growth",
+    "draw_judged",
+    "draw_looks",
+    "draw_questions",
+    "draw_training",
+    "entropy_bound",
+    "first_mistakes",
+    "growth",
+    "judged",
+    "looks",
+    "names_without",
+    "package_gpt",
+    "predictor",
+    "right_share",
+    "share_at",
+    "spectra",
+    "story_rows",
+    "unseen",
+]
+
+CLAIMS = Claims(
+    "gpt_pretraining",
+    {
+        1: Bound(
+            "A model that counts up to four words back writes no story in a hundred that keeps its facts",
+            "<=",
+            0.02,
+            "Measured here, 100 stories at temperature 0.7",
+        ),
+        2: Bound(
+            "Before training, the loss is about that of an even guess: distance from ln(vocab)",
+            "<=",
+            0.3,
+            "By definition of a model that knows nothing",
+            " nats",
+        ),
+        3: Bound(
+            "After its minute of training, the GPT's loss is far below the best counter's (difference)",
+            ">=",
+            0.3,
+            "Stored result, gpt_stories.growth, smallest of three runs",
+            " nats",
+        ),
+        4: Bound(
+            "It comes near the loss that is enough for a model that knows the whole world (difference)",
+            "<=",
+            0.08,
+            "Stored result, gpt_stories.growth, largest of three runs",
+            " nats",
+        ),
+        5: Bound(
+            "At temperature 0.7, at least four in ten of its stories are right in every respect (share)",
+            ">=",
+            0.4,
+            "Stored result, gpt_stories.growth, smallest of three runs",
+        ),
+        6: Bound(
+            "With AdamW in place of Muon, the same number of steps leads to fewer right stories (difference of shares)",
+            ">=",
+            0.2,
+            "Stored result, gpt_stories.growth, lowest of three runs minus the better of two learning rates",
+        ),
+        7: Bound(
+            "When nine tenths of the loss's fall are done, the right thing still has a small share of the probability",
+            "<=",
+            0.4,
+            "Stored result, gpt_stories.growth, largest of three runs",
+        ),
+        8: Bound(
+            "A model five times as large, after five times as many stories, gets the names of nearly all stories right",
+            ">=",
+            0.88,
+            "The storyteller that comes with tfbook, 200 stories at temperature 0.7",
+        ),
+        9: Bound(
+            "The GPT finds a story more probable than the same story with one wrong name (share of stories)",
+            ">=",
+            0.9,
+            "Measured here, held-out stories",
+        ),
+        10: Bound(
+            "A hidden name is guessed from both sides far more often than from the left (difference of shares)",
+            ">=",
+            0.4,
+            "Measured here, held-out stories; Bayes' rule",
+        ),
+        11: Bound(
+            "Unscaled, the variance of the stream grows with depth: after 48 blocks ÷ after 12",
+            ">=",
+            3,
+            "Measured here, untrained; variances of independent sums add, which gives 4",
+            " ×",
+        ),
+        12: Bound(
+            "Scaled by 1/√(2 · layers), it does not: after 48 blocks ÷ after 12",
+            "<=",
+            1.3,
+            "Radford et al. (2019), Section 2.3",
+            " ×",
+        ),
+        13: Bound(
+            "Shape and tokens alone give GPT-3's published 3.14e23 operations (relative error)",
+            "<=",
+            0.01,
+            "Brown et al. (2020), Table D.1",
+        ),
+        14: Bound(
+            "Accumulated over four parts, the gradient is that of the whole batch: largest difference ÷ largest entry",
+            "<=",
+            1e-4,
+            "Linearity of the gradient, up to rounding",
+        ),
+        15: Bound(
+            "Five steps bring singular values above a hundredth of the norm to about 1: the farthest from 1",
+            "<=",
+            0.4,
+            "Jordan et al. (2024)",
+        ),
+        16: Bound(
+            "With two blocks, a head that copies appears: its prefix-matching score",
+            ">=",
+            0.4,
+            "Stored result, lowest of three seeds; Olsson et al. (2022), Argument 1",
+        ),
+        17: Bound(
+            "With one block, none does: the highest score of any head",
+            "<=",
+            0.1,
+            "Stored result, three seeds and two widths; Olsson et al. (2022)",
+        ),
+        18: Bound(
+            "The loss on repeated text shows it: one block with as many parameters minus two blocks",
+            ">=",
+            0.5,
+            "Stored result, smallest of three seeds; Olsson et al. (2022)",
+            " nats",
+        ),
+        19: Bound(
+            "Two blocks also copy random characters, which they were never trained on: their loss minus one block's",
+            "<=",
+            -0.5,
+            "Stored result, largest of three seeds",
+            " nats",
+        ),
+        20: Bound(
+            "Fitted without the longest runs, the law predicts them (largest relative error of ten losses)",
+            "<=",
+            0.05,
+            "Stored result; Hoffmann et al. (2022), Equation 2",
+        ),
+        21: Bound(
+            "Counting all of the work brings the exponent nearer to 0.5 (lower end of the 95% interval of by how much)",
+            ">=",
+            0.02,
+            "Stored result; compare Pearce and Song (2024)",
+        ),
+        22: Bound(
+            "With all work counted, the exponent is Hoffmann's 0.5 (distance)",
+            "<=",
+            0.1,
+            "Stored result; Hoffmann et al. (2022), Table 2",
+        ),
+        23: Bound(
+            "With nanoGPT's own shape, our recipe goes below its published loss in a fraction of its time",
+            "<=",
+            1 / 3,
+            "benchmarks/gpt_race.py, three rounds, float32",
+        ),
+        24: Bound(
+            "With a model of an eighth of the parameters, in an even smaller fraction",
+            "<=",
+            0.15,
+            "benchmarks/gpt_race.py, three rounds, float32",
+        ),
+    },
+)
+
+# ---- the lesson's model in the package -----------------------------------------------------------------------------
+
+RENAME = {"blocks.": "stack.blocks.", "norm.": "stack.norm."}
+SIZES = (128, 4, 256, 2)  # d_model, heads, d_ff and layers of the lesson's model
+LONGEST = 128  # positions
+
+
+def package_gpt(vocab: int, d_model: int, heads: int, d_ff: int, layers: int) -> gpt.Gpt:
+    """The package's GPT with the lesson's parts: rotary positions, GELU, no dropout."""
+    config = replace(
+        gpt.GPT2,
+        d_model=d_model,
+        heads=heads,
+        d_ff=d_ff,
+        layers=layers,
+        max_length=LONGEST,
+        position=POSITIONS["rotary"],
+        feed_forward=partial(FeedForward, activation=F.gelu),
+        dropout=0.0,
+    )
+    return gpt.Gpt(vocab, config).eval()
+
+
+def story_rows(texts: Sequence[str], vocabulary: Vocabulary) -> list[Tensor]:
+    """A row of ids per story, `<bos>` first and `<eos>` last."""
+    return [torch.tensor([BOS, *vocabulary.encode(words_of(text)), EOS]) for text in texts]
+
+
+def judged(texts: Sequence[Sequence[str]]) -> dict[str, float]:
+    """Shares of the sentences that the world can say, of stories without a wrong name, and of those wholly right."""
+    found = summary([check_story(list(words)) for words in texts])
+    return {"sentences": found["sentences"], "names": found["names"], "all": found["consistent"]}
+
+
+def first_mistakes(texts: Sequence[Sequence[str]]) -> dict[str, int]:
+    """How many stories go wrong first in what respect, the most frequent one first."""
+    verdicts = [check_story(list(words)) for words in texts]
+    return dict(Counter(verdict.faults[0].kind for verdict in verdicts if verdict.faults).most_common())
+
+
+def predictor(model: nn.Module, vocabulary: Vocabulary, start: str, *, count: int = 12) -> Predict:
+    """For `plot.next_token_view`: the likeliest next pieces of several texts that continue `start`.
+
+    A piece is what a token adds to the written text, such as " fox". Where a story is most likely over, there is none.
+    """
+
+    @torch.no_grad()
+    def predict(texts: Sequence[Sequence[str]]) -> list[list[tuple[str, float]]]:
+        words = [words_of(start + "".join(pieces)) for pieces in texts]
+        device = next(model.parameters()).device
+        ids = torch.tensor([[BOS, *vocabulary.encode(each)] for each in words], device=device)
+        shares = model(ids)[:, -1].float().softmax(dim=-1).cpu()
+        return [_pieces(before, row, vocabulary, count) for before, row in zip(words, shares, strict=True)]
+
+    return predict
+
+
+def _pieces(words: list[str], shares: Tensor, vocabulary: Vocabulary, count: int) -> list[tuple[str, float]]:
+    likely = shares.topk(count).indices.tolist()
+    if likely[0] == EOS:
+        return []
+    text = written(words)
+    return [(written([*words, vocabulary.tokens[i]])[len(text) :], float(shares[i])) for i in likely if i > UNK]
+
+
+def counting_loss(counted: Callable[[list[int], int], Tensor], rows: Sequence[Tensor], longest: int) -> float:
+    """Mean of −ln p of every word but the first, by a function that counts: `counted(ids before it, longest)`."""
+    texts = [ids.tolist() for ids in rows]
+    return fmean(-math.log(counted(ids[:t], longest)[ids[t]]) for ids in texts for t in range(1, len(ids)))
+
+
+CODE = 1_000_003  # a prime: runs of words become numbers that hardly ever agree by chance
+
+
+def unseen(text: Sequence[int], rows: Sequence[Tensor], lengths: Sequence[int]) -> dict[int, float]:
+    """Of the runs of so many words inside the stories of `rows`, the share that the text does not hold."""
+    known = torch.tensor(text)
+    return {
+        n: 1 - fmean(torch.isin(torch.cat([_runs(ids, n) for ids in rows]), _runs(known, n)).tolist()) for n in lengths
+    }
+
+
+def _runs(ids: Int[Tensor, " time"], n: int) -> Int[Tensor, " less"]:
+    """Every n ids in a row as one number; products beyond 64 bits wrap around, always in the same way."""
+    code = torch.zeros(max(0, len(ids) - n + 1), dtype=torch.int64)
+    for place in range(n):
+        code = code * CODE + ids[place : place + len(code)] + 1
+    return code
+
+
+# ---- words that a story determines -----------------------------------------------------------------------------------
+
+KINDS: dict[str, tuple[str, ...]] = {
+    "names": NAMES[: WORLD.names],
+    "things": tuple(NOUNS[: WORLD.things]),
+    "places": tuple(PLACES[: WORLD.places]),
+    "pronouns": ("he", "she"),
+}
+
+
+def determined(story: Story) -> dict[str, list[int]]:
+    """Where a story leaves no choice: positions at which every other word of the kind contradicts what came before.
+
+    The checker reads each story up to the end of the event, with every other word of that kind in its place.
+    """
+    found: dict[str, list[int]] = {kind: [] for kind in KINDS}
+    for event in story.told:
+        words = list(story.words[: event.end])
+        for place in range(event.begin, event.end):
+            for kind, alike in KINDS.items():
+                if words[place] in alike and all(_contradicts(words, place, other) for other in alike):
+                    found[kind].append(place)
+    return found
+
+
+def _contradicts(words: Sequence[str], place: int, other: str) -> bool:
+    if words[place] == other:
+        return True
+    verdict = check_story([*words[:place], other, *words[place + 1 :]])
+    return bool(verdict.faults or verdict.unread)
+
+
+@torch.no_grad()
+def right_share(
+    model: nn.Module, ids: Int[Tensor, "batch time"], places: Mapping[str, Sequence[tuple[int, int]]], vocab: Vocabulary
+) -> dict[str, float]:
+    """For each kind, how probable the right word is among the words of its kind, on average over (row, place) in `ids`.
+
+    A model that knows that a name comes, and nothing of the story, gives it 1 / number of names, or a little more.
+    """
+    logp = model(ids).float().log_softmax(dim=-1)
+    shares = {}
+    for kind, where in places.items():
+        rows, columns = torch.tensor(where, device=ids.device).T
+        of_kind = logp[rows, columns - 1][:, vocab.encode(KINDS[kind])].log_softmax(dim=-1)
+        right = torch.tensor([KINDS[kind].index(vocab.tokens[i]) for i in ids[rows, columns].tolist()])
+        shares[kind] = float(of_kind.gather(1, right.to(ids.device)[:, None]).exp().mean())
+    return shares
+
+
+# ---- stored: what is learned first -----------------------------------------------------------------------------------
+
+RUNS = (  # optimizer, learning rate, seeds
+    ("Muon", 0.02, (1, 2, 3)),
+    ("AdamW", 0.002, (1,)),
+    ("AdamW", 0.004, (1,)),
+)
+BATCH, STEPS, WARMUP = 16, 1000, 20
+HELD_OUT, SAMPLES = 60, 200
+FIRST_LOSS = math.log(len(world_words()) + 4)  # an even guess among the words and the four special tokens
+
+
+@experiment
+def growth(
+    runs: Sequence[tuple[str, float, Sequence[int]]] = RUNS, *, steps: int = STEPS, every: int = 20
+) -> list[dict[str, Any]]:
+    """The lesson's run with Muon and with AdamW: loss and right words of each kind on the way, stories at the end."""
+    corpus = data.load("stories")
+    vocabulary, stories = corpus.vocabulary, [told("valid", number) for number in range(HELD_OUT)]
+    places, rows = _places(stories), story_rows(corpus["train"], vocabulary)
+    ids = pad_sequence(story_rows([story.text for story in stories], vocabulary), batch_first=True, padding_value=PAD)
+    found = []
+    for optimizer, lr, seed in ((name, lr, seed) for name, lr, seeds in runs for seed in seeds):
+        runtime.seed(seed)
+        model = package_gpt(len(vocabulary), *SIZES).to(runtime.device())
+        history = training.fit(
+            model,
+            partial(next_token_loss, pad=PAD),
+            SortedBatches(rows, size=BATCH, seed=seed),
+            _recipe(optimizer, lr, steps, every),
+            evaluate=partial(_evaluate, ids=ids.to(runtime.device()), places=places, vocabulary=vocabulary),
+        )
+        texts = tell(Storyteller(model, vocabulary), SAMPLES, temperature=0.7)
+        curve = [{name: round(value, 4) for name, value in point.items()} for point in history.evaluations]
+        row = {"optimizer": optimizer, "lr": lr, "seed": seed, "curve": curve}
+        found.append(row | {name: round(value, 4) for name, value in judged(texts).items()})
+    return found
+
+
+def _places(stories: Sequence[Story]) -> dict[str, list[tuple[int, int]]]:
+    """(story, position in its ids) of what is `determined`; ids begin with `<bos>`."""
+    found = [determined(story) for story in stories]
+    return {kind: [(row, at + 1) for row, each in enumerate(found) for at in each[kind]] for kind in KINDS}
+
+
+def _evaluate(
+    model: nn.Module, ids: Tensor, places: Mapping[str, Sequence[tuple[int, int]]], vocabulary: Vocabulary
+) -> dict[str, float]:
+    return {"loss": float(next_token_loss(model, ids, pad=PAD).mean), **right_share(model, ids, places, vocabulary)}
+
+
+def _recipe(optimizer: str, lr: float, steps: int, every: int) -> training.Recipe:
+    return training.Recipe(
+        steps=steps,
+        optimizer=optimizer.lower(),
+        lr=lr,
+        momentum=0.9,
+        betas=(0.9, 0.99),
+        schedule=training.warmup_cosine(WARMUP, 0.0),
+        evaluate_every=every,
+        mixed_precision=False,
+    )
+
+
+class SortedBatches:
+    """`batches(step)`: `size` rows of about the same length, padded; in another order in each epoch."""
+
+    def __init__(self, rows: Sequence[Tensor], *, size: int, seed: int):
+        self.rows, self.size, self.seed = rows, size, seed
+        self.epoch, self.batches = -1, list[list[Tensor]]()
+
+    def __call__(self, step: int) -> Int[Tensor, "batch time"]:
+        epoch, number = divmod(step, len(self.rows) // self.size)
+        if epoch != self.epoch:
+            self.epoch, self.batches = epoch, self._shuffled(epoch)
+        return pad_sequence(self.batches[number], batch_first=True, padding_value=PAD)
+
+    def _shuffled(self, epoch: int) -> list[list[Tensor]]:
+        dice = random.Random(1000 * self.seed + epoch)
+        order = dice.sample(self.rows, len(self.rows))
+        near = [sorted(order[i : i + 16 * self.size], key=len) for i in range(0, len(order), 16 * self.size)]
+        batches = [part[j : j + self.size] for part in near for j in range(0, len(part), self.size)]
+        batches = [batch for batch in batches if len(batch) == self.size]
+        return dice.sample(batches, len(batches))
+
+
+def claims_of_growth(frame: DataFrame, counting: float, bound: float) -> dict[int, float]:
+    """Claims 3 to 7: the runs' last losses beside the best counter's and the bound, their stories, and the plateau."""
+    muon, adamw = (frame[frame["optimizer"] == name] for name in ("Muon", "AdamW"))
+    losses = [curve[-1]["loss"] for curve in muon["curve"]]
+    return {
+        3: counting - max(losses),
+        4: max(losses) - bound,
+        5: muon["all"].min(),
+        6: muon["all"].min() - adamw["all"].max(),
+        7: max(share_at(curve, "things") for curve in muon["curve"]),
+    }
+
+
+def share_at(curve: Sequence[Mapping[str, float]], kind: str, fall: float = 0.9) -> float:
+    """The right word's share at the first point of a curve by which the loss has done this part of its fall."""
+    first, last = FIRST_LOSS, curve[-1]["loss"]
+    return next(point[kind] for point in curve if first - point["loss"] >= fall * (first - last))
+
+
+# ---- what else it can say --------------------------------------------------------------------------------------------
+
+
+@torch.no_grad()
+def log_probability(model: nn.Module, ids: Int[Tensor, "batch time"]) -> Tensor:
+    """log p of each row, its first id taken as given; padding does not count."""
+    logp = model(ids[:, :-1]).float().log_softmax(dim=-1).gather(-1, ids[:, 1:, None])[..., 0]
+    return (logp * (ids[:, 1:] != PAD)).sum(dim=1).cpu()
+
+
+def compare_names(model: nn.Module, rows: Sequence[Tensor], vocabulary: Vocabulary) -> dict[str, float]:
+    """Shares of stories: found more probable than with another last name, first name guessed from the left, from both.
+
+    The blank is the first place of the first name; the same name may come again after it.
+    """
+    names, device = vocabulary.encode(KINDS["names"]), next(model.parameters()).device
+    found: dict[str, list[float]] = {"prefers": [], "left": [], "both": []}
+    for ids in rows:
+        where = [t for t, word in enumerate(ids.tolist()) if word in names]
+        first, last = where[0], where[-1]
+        candidates = ids.repeat(len(names), 1)
+        candidates[:, first] = torch.tensor(names)
+        logp = log_probability(model, candidates.to(device))
+        left = log_probability(model, candidates[:, : first + 1].to(device))
+        right = names.index(int(ids[first]))
+        wrong = ids.clone()
+        wrong[last] = names[(names.index(int(ids[last])) + 1) % len(names)]
+        pair = log_probability(model, torch.stack([ids, wrong]).to(device))
+        found["prefers"].append(float(pair[0] > pair[1]))
+        found["left"].append(float(left.argmax() == right))
+        found["both"].append(float(logp.argmax() == right))
+    return {name: fmean(values) for name, values in found.items()}
+
+
+class Spectra(NamedTuple):
+    """What a polynomial of singular values does, at 1, 3 and 5 steps, and how far from 1 the fifth leaves them."""
+
+    polynomial: dict[str, tuple[list[float], list[float]]]
+    values: dict[str, tuple[range, list[float]]]
+    farthest: float
+
+
+def spectra(G: Float[Tensor, "rows columns"], orthogonal: Callable[..., Tensor]) -> Spectra:
+    """Of a gradient, before and after 1, 3 and 5 steps of `orthogonal`, along its own directions."""
+    U, own, Vh = torch.linalg.svd(G, full_matrices=False)
+    before = own / own.norm()
+    kept = int((before > 1e-4).sum())
+    s = torch.logspace(-4, 0, 200)
+    polynomial, values = {}, {"gradient": (range(1, kept + 1), before[:kept].tolist())}
+    for steps in (1, 3, 5):
+        name = f"{steps} step{'s' * (steps > 1)}"
+        after = (U.mT @ orthogonal(G[None], steps)[0] @ Vh.mT).diag()
+        values[name] = (range(1, kept + 1), after[:kept].tolist())
+        y = s
+        for _ in range(steps):
+            a, b, c = QUINTIC
+            y = a * y + b * y**3 + c * y**5
+        polynomial[name] = (s.tolist(), y.tolist())
+    return Spectra(polynomial, values, float((after[before > 0.01] - 1).abs().max()))
+
+
+# ---- where it looks --------------------------------------------------------------------------------------------------
+
+
+@torch.no_grad()
+def looks(model: nn.Module, ids: Int[Tensor, " time"], head: str, at: int = -1) -> Float[Tensor, " time"]:
+    """The weights of a head, "block.head", over all of `ids` when position `at` is read; later ones get 0."""
+    with record(model) as weights:
+        model(ids[None].to(next(model.parameters()).device))
+    block, number = (int(part) - 1 for part in head.split("."))
+    return list(weights.values())[block][0, number, at].cpu()
+
+
+@torch.no_grad()
+def names_without(model: gpt.Gpt, head: str, rows: Sequence[Tensor], vocabulary: Vocabulary) -> float:
+    """How probable the right name is among all names where one comes again, with this head's output set to zero.
+
+    `head` is "block.head", or "" for the whole model, which is not changed.
+    """
+    names = vocabulary.encode(NAMES)
+    ids = pad_sequence(list(rows), batch_first=True, padding_value=PAD)
+    again = [
+        (row, t)
+        for row, text in enumerate(ids.tolist())
+        for t, word in enumerate(text)
+        if word in names and word in text[:t]
+    ]
+    changed = copy.deepcopy(model)
+    if head:
+        block, number = (int(part) - 1 for part in head.split("."))
+        mixer = changed.stack.blocks[block].mixer.branch
+        width = mixer.W_O.weight.shape[1] // mixer.heads
+        mixer.W_O.weight[:, number * width : (number + 1) * width] = 0
+    return right_share(changed, ids.to(next(changed.parameters()).device), {"names": again}, vocabulary)["names"]
