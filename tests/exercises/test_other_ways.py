@@ -26,6 +26,7 @@ from tfbook.course.exercises import (
     efficient_attention,
     gpt_pretraining,
     positions,
+    scaling_laws,
     scoring_functions,
     self_attention,
     start_here,
@@ -572,7 +573,7 @@ def finish_in_another_order(load: Callable, make: Callable, batch: Callable, rat
     return torch.cat([parameter.data.flatten() for parameter in model.parameters()])
 
 
-def gradient_of_one_batch(weight: Tensor, batches: gpt_pretraining.Batches) -> Tensor:
+def gradient_of_one_batch(weight: Tensor, batches: scaling_laws.Batches) -> Tensor:
     weight = weight.clone().requires_grad_()
     x, targets = (torch.cat(part) for part in zip(*batches, strict=True))
     return torch.autograd.grad(F.cross_entropy(x @ weight, targets), weight)[0]
@@ -790,11 +791,11 @@ WAYS: list[tuple[Exercise, Callable[..., Any]]] = [
     (decoding.top_p, top_p_by_ranks),
     (gpt_pretraining.count_parameters, count_by_the_package),
     (gpt_pretraining.count_parameters, count_a_gpt),
-    (gpt_pretraining.utilization, utilisation_by_the_package),
+    (scaling_laws.utilization, utilisation_by_the_package),
     (gpt_pretraining.first_loss, first_loss_from_a_distribution),
     (gpt_pretraining.bits_per_byte, bits_by_power),
     (gpt_pretraining.finish, finish_in_another_order),
-    (gpt_pretraining.accumulated_gradient, gradient_of_one_batch),
+    (scaling_laws.accumulated_gradient, gradient_of_one_batch),
     (vit_patches.cut, cut_by_unfolding),
     (vit_patches.cut, cut_square_by_square),
     (vit_patches.cut, cut_by_names),
