@@ -116,16 +116,13 @@ def test_too_small_a_grid_has_no_law(key: str) -> None:
         study.fit_scaling(frame[frame[key].isin(two)])
 
 
-def test_nothing_of_equal_cost_beats_the_frontier() -> None:
-    fit = Fit(LAW, [LAW._replace(A=7.0), LAW._replace(A=9.0)])
-    cheap, dear = study.frontier(fit, [1e10, 1e12])
-    for point in (cheap, dear):
-        assert 6 * point.parameters * point.tokens == pytest.approx(point.compute)
-        assert point.loss == pytest.approx(LAW.loss(point.parameters, point.tokens))
-        others = [point.parameters * factor for factor in (0.5, 0.9, 1.1, 2)]
-        assert all(LAW.loss(n, point.compute / 6 / n) > point.loss for n in others)
-        assert point.low < point.parameters < point.high
-    assert dear.parameters / cheap.parameters == pytest.approx(100**LAW.exponent)
+def test_nothing_of_equal_cost_beats_the_optimum() -> None:
+    cheap, expensive = LAW.optimum(1e10), LAW.optimum(1e12)
+    for compute, (parameters, tokens) in ((1e10, cheap), (1e12, expensive)):
+        assert 6 * parameters * tokens == pytest.approx(compute)
+        others = [parameters * factor for factor in (0.5, 0.9, 1.1, 2)]
+        assert all(LAW.loss(n, compute / 6 / n) > LAW.loss(parameters, tokens) for n in others)
+    assert expensive[0] / cheap[0] == pytest.approx(100**LAW.exponent)
 
 
 # ---- heads that copy ---------------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from functools import partial
 
@@ -209,5 +210,200 @@ perplexity.mistakes(
         "divided by the number of texts instead of the number of words": (
             lambda losses, counts: ((losses * counts).sum() / len(counts)).exp()
         ),
+    }
+)
+
+
+# ---- the exponent of a law ---------------------------------------------------------------------------------------
+
+
+def _losses() -> list[tuple[Tensor, Tensor, float]]:
+    few, many = torch.tensor([1e4, 1e5, 1e6]), torch.logspace(3, 7, 9)
+    noise = torch.tensor([0.01, -0.02, 0.0, 0.015, -0.01, 0.02, -0.015, 0.0, 0.01])
+    return [
+        (few, 1 + 0.8 * (few / 1e4) ** -0.3, 1.0),
+        (many, 1.7 + 5 * many**-0.25 * noise.exp(), 1.7),
+        (many.flip(0), 0.2 + 40 * many.flip(0) ** -0.5, 0.2),
+    ]
+
+
+@exercise(
+    cases=_losses,
+    hints=[
+        "Only what lies above the floor follows a power: loss − E = A / N^α. What becomes of this equation if you take "
+        "the logarithm on both sides?",
+        "It is a straight line: log(loss − E) = log A − α · log N. Its slope is the sum of (x − x̄)(y − ȳ) over the sum "
+        "of (x − x̄)².",
+    ],
+)
+def exponent(sizes: Tensor, losses: Tensor, floor: float) -> Tensor:
+    x, y = sizes.log(), (losses - floor).log()
+    x, y = x - x.mean(), y - y.mean()
+    return -(x * y).sum() / (x * x).sum()
+
+
+def _slope(x: Tensor, y: Tensor) -> Tensor:
+    x, y = x - x.mean(), y - y.mean()
+    return (x * y).sum() / (x * x).sum()
+
+
+exponent.mistakes(
+    {
+        "this is the slope, which is negative: the law has N^α below the fraction bar, so α is minus the slope": (
+            lambda sizes, losses, floor: _slope(sizes.log(), (losses - floor).log())
+        ),
+        "the floor is still in: loss itself is no power of N, only what lies above E": (
+            lambda sizes, losses, floor: -_slope(sizes.log(), losses.log())
+        ),
+        "the logarithm of the losses is missing: a power is a straight line only if both axes are logarithmic": (
+            lambda sizes, losses, floor: -_slope(sizes.log(), losses - floor)
+        ),
+        "the logarithm of the sizes is missing: a power is a straight line only if both axes are logarithmic": (
+            lambda sizes, losses, floor: -_slope(sizes, (losses - floor).log())
+        ),
+        "x and y have changed places: the losses are to be explained by the sizes": (
+            lambda sizes, losses, floor: -_slope((losses - floor).log(), sizes.log())
+        ),
+        "the logarithms are taken with different bases: use the same one for both": (
+            lambda sizes, losses, floor: -_slope(sizes.log10(), (losses - floor).log())
+        ),
+        "this uses only the first and the last run: with noise, all of them should count": (
+            lambda sizes, losses, floor: (
+                -((losses[-1] - floor).log() - (losses[0] - floor).log()) / (sizes[-1] / sizes[0]).log()
+            )
+        ),
+    }
+)
+
+
+# ---- the best size -----------------------------------------------------------------------------------------------
+
+
+def _budgets() -> list[tuple[float, float, float, float, float]]:
+    return [
+        (6e20, 406.4, 0.34, 410.7, 0.28),  # Hoffmann et al. (2022), Appendix D.3
+        (6e10, 20.0, 0.36, 2000.0, 0.7),
+        (6e12, 30.0, 0.5, 30.0, 0.5),  # both count alike
+    ]
+
+
+@exercise(
+    cases=_budgets,
+    hints=[
+        "D is not free: with C = 6 N D it is C / (6 N). Put that into the law, and one unknown is left.",
+        "At the minimum the derivative is 0, so α A / N^α = β B / D^β. Solve it with D = C / (6 N) for N: "
+        "N^(α + β) = (α A) / (β B) · (C / 6)^β.",
+    ],
+)
+def best_size(compute: float, A: float, alpha: float, B: float, beta: float) -> tuple[float, float]:
+    size = (alpha * A / (beta * B) * (compute / 6) ** beta) ** (1 / (alpha + beta))
+    return size, compute / 6 / size
+
+
+def _balanced(compute: float, A: float, alpha: float, B: float, beta: float) -> float:
+    """The N at which both terms are equal."""
+    return (A / B * (compute / 6) ** beta) ** (1 / (alpha + beta))
+
+
+def _with_tokens(size: Callable[..., float], cost: float = 6) -> Callable[..., tuple[float, float]]:
+    return lambda compute, *law: (size(compute, *law), compute / cost / size(compute, *law))
+
+
+best_size.mistakes(
+    {
+        (
+            "here both terms are equal, which is not the minimum: at the minimum their slopes are equal, so each term "
+            "counts times its exponent"
+        ): _with_tokens(_balanced),
+        "the 6 is missing: a token costs 6 operations per parameter, so N D = C / 6": (
+            lambda compute, *law: best_size.reference(6 * compute, *law)
+        ),
+        "2 N D is the cost of reading forward: training costs 6 N D": (
+            lambda compute, *law: best_size.reference(3 * compute, *law)
+        ),
+        "the wrong way round: return N first, then D": lambda *given: best_size.reference(*given)[::-1],
+        "N = D = √(C / 6) spends the budget evenly, whatever the law says": lambda compute, *law: (
+            math.sqrt(compute / 6),
+            math.sqrt(compute / 6),
+        ),
+        "the exponents have changed places: A and α belong to N, B and β to D": (
+            lambda compute, A, alpha, B, beta: best_size.reference(compute, B, beta, A, alpha)
+        ),
+        "D is right but N is not: N · D should be C / 6": lambda compute, *law: (
+            6 * best_size.reference(compute, *law)[0],
+            best_size.reference(compute, *law)[1],
+        ),
+    }
+)
+
+
+# ---- find the head that copies -----------------------------------------------------------------------------------
+
+
+def _looks(heads: int, period: int, *favorites: tuple[int, int, float], seed: int) -> Tensor:
+    """Causal weights of heads over a text read twice; each favorite is a head, how far back it looks, and how much."""
+    time = 2 * period
+    scores = randn(heads, time, time, seed=seed)
+    for head, back, strength in favorites:
+        for place in range(back, time):
+            scores[head, place, place - back] += strength
+    visible = torch.ones(time, time, dtype=torch.bool).tril()
+    return scores.masked_fill(~visible, -math.inf).softmax(dim=-1)
+
+
+def _copiers() -> list[tuple[Tensor, int]]:
+    return [
+        (_looks(4, 6, (0, 1, 6.0), (1, 6, 6.0), (2, 5, 5.0), (3, 7, 6.0), seed=1), 6),
+        (_looks(3, 10, (0, 9, 3.0), (1, 10, 5.0), seed=2), 10),
+        (_looks(2, 2, (1, 1, 4.0), seed=3), 2),
+    ]
+
+
+@exercise(
+    cases=_copiers,
+    hints=[
+        "Write a text of period 4 down: a b c d a b c d. You are at the second a, place 4. Where does the token stand "
+        "that comes next, and how far back is that?",
+        "That place is `period − 1` back. For each place t of the second reading take "
+        "`weights[:, t, t − (period − 1)]`, and take the mean over t.",
+    ],
+)
+def prefix_scores(weights: Tensor, period: int) -> Tensor:
+    second = torch.arange(period, 2 * period)
+    return weights[:, second, second - (period - 1)].mean(dim=1)
+
+
+def _scores(back: Callable[[int], int], start: Callable[[int], int] = lambda period: period) -> Callable[..., Tensor]:
+    """Mean weight of what is `back(period)` places back, from the place `start(period)` on."""
+
+    def scores(weights: Tensor, period: int) -> Tensor:
+        places = torch.arange(max(start(period), back(period)), 2 * period)
+        return weights[:, places, places - back(period)].mean(dim=1)
+
+    return scores
+
+
+prefix_scores.mistakes(
+    {
+        (
+            "`period` places back stands the same token, not the one after it: copying needs what came next, which is "
+            "one place closer"
+        ): _scores(lambda period: period),
+        "this is the token before the same one: the one that came next stands at `period − 1` back": (
+            _scores(lambda period: period + 1)
+        ),
+        "one place back is what the head of the first block looks at": _scores(lambda period: 1),
+        "the first reading counts too: there, nothing has been read before, so only the second one tells": (
+            _scores(lambda period: period - 1, start=lambda period: 0)
+        ),
+        "queries and keys have changed places: weights[head, query, key]": lambda weights, period: (
+            prefix_scores.reference(weights.mT, period)
+        ),
+        "this is the sum over the second reading: take the mean": lambda weights, period: (
+            period * prefix_scores.reference(weights, period)
+        ),
+        "this is the mean over all heads: return one score for each": lambda weights, period: prefix_scores.reference(
+            weights, period
+        ).mean(),
     }
 )

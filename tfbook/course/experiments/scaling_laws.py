@@ -12,14 +12,27 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
-from jaxtyping import Int64
+from jaxtyping import Float, Int64
 from torch import Tensor
 from torch.nn import functional as F
 
 from tfbook import data, runtime, training
 from tfbook.attention.positions import POSITIONS
 from tfbook.attention.recording import record
+from tfbook.course.claims import Bound, Claims
 from tfbook.course.experiments import experiment
+from tfbook.course.experiments.scaling_laws_drawn import (
+    draw_budget,
+    draw_circuit,
+    draw_copying,
+    draw_directions,
+    draw_frontier,
+    draw_heads,
+    draw_prediction,
+    draw_race,
+    draw_rates,
+    draw_six,
+)
 from tfbook.data.text import Text
 from tfbook.models import gpt
 from tfbook.models.blocks import Config
@@ -28,15 +41,110 @@ from tfbook.pretrain.corpus import byte_counts
 from tfbook.pretrain.measure import evaluation_windows, score
 from tfbook.text.windows import Windows
 from tfbook.training.losses import next_token_loss
+from tfbook.training.optimizers import QUINTIC
 
 if TYPE_CHECKING:
     from pandas import DataFrame
 
+__all__ = [
+    "BATCH",
+    "CLAIMS",
+    "CONTEXT",
+    "KINDS",
+    "SHAPES",
+    "TOKENS",
+    "Law",
+    "claims_of_counting",
+    "claims_of_race",
+    "copier",
+    "copying_curves",
+    "counted",
+    "draw_budget",
+    "draw_circuit",
+    "draw_copying",
+    "draw_directions",
+    "draw_frontier",
+    "draw_heads",
+    "draw_prediction",
+    "draw_race",
+    "draw_rates",
+    "draw_six",
+    "fit_scaling",
+    "heads_that_copy",
+    "heads_that_look_back",
+    "induction",
+    "random_twice",
+    "same_budget",
+    "scaling",
+    "small",
+    "spectra",
+    "trained",
+]
+
+CLAIMS = Claims(
+    "scaling_laws",
+    {
+        1: Bound(
+            "Of five models that cost about the same, the largest ends far above the best one",
+            ">=",
+            0.3,
+            "Stored result, scaling_laws.scaling, mean of two seeds",
+            " nats",
+        ),
+        2: Bound(
+            "Shape and tokens alone give GPT-3's published 3.14e23 operations (relative error)",
+            "<=",
+            0.01,
+            "Brown et al. (2020), Table D.1",
+        ),
+        3: Bound(
+            "With nanoGPT's own shape, our recipe goes below its published loss in a fraction of its time",
+            "<=",
+            1 / 3,
+            "benchmarks/gpt_race.py, three rounds, float32",
+        ),
+        4: Bound(
+            "Fitted to four sizes, the law predicts a fifth one, larger than all (largest relative error of five losses)",
+            "<=",
+            0.06,
+            "Stored result, scaling_laws.scaling; Hoffmann et al. (2022), Equation 2",
+        ),
+        5: Bound(
+            "Counting all of the work brings the exponent nearer to 0.5 (lower end of the 95% interval of by how much)",
+            ">=",
+            0.02,
+            "Stored result, scaling_laws.scaling; compare Pearce and Song (2024)",
+        ),
+        6: Bound(
+            "With two blocks, a head that copies appears: its prefix-matching score",
+            ">=",
+            0.4,
+            "Stored result, lowest of three seeds; Olsson et al. (2022), Argument 1",
+        ),
+        7: Bound(
+            "With one block, none does: the highest score of any head",
+            "<=",
+            0.1,
+            "Stored result, three seeds and two widths; Olsson et al. (2022)",
+        ),
+        8: Bound(
+            "Two blocks copy random characters, which they were never trained on: their loss minus one wide block's",
+            "<=",
+            -0.5,
+            "Stored result, largest of three seeds",
+            " nats",
+        ),
+    },
+)
+
+# ---- the lesson's GPT --------------------------------------------------------------------------------------------
+
+KINDS = 103  # different characters in the text of the stored runs
 CONTEXT, BATCH = 64, 16
 
 
 def small(width: int, layers: int) -> Config:
-    """The lesson's GPT in small: rotary positions, two heads, texts of `CONTEXT` tokens."""
+    """Lesson 09's GPT in small: rotary positions, two heads, texts of `CONTEXT` tokens."""
     named: dict[str, Any] = {"d_model": width, "d_ff": 4 * width, "layers": layers, "max_length": CONTEXT}
     return replace(
         gpt.GPT2,
@@ -62,10 +170,11 @@ def scaling(seeds: Sequence[int] = (1, 2), *, tokens: Sequence[int] = TOKENS) ->
     """
     text = data.load("python-reference")
     grid = product(tokens, seeds, SHAPES)
-    return [_trained(text, width, layers, count, seed) for count, seed, (width, layers) in grid]
+    return [trained(text, width, layers, count, seed) for count, seed, (width, layers) in grid]
 
 
-def _trained(text: Text, width: int, layers: int, tokens: int, seed: int) -> dict[str, Any]:
+def trained(text: Text, width: int, layers: int, tokens: int, seed: int) -> dict[str, Any]:
+    """A row of `scaling`: a GPT of this size, trained on so many characters, and its held-out loss."""
     config, steps = small(width, layers), tokens // (BATCH * CONTEXT)
     runtime.seed(seed)
     model = gpt.Gpt(len(text.characters), config).to(runtime.device())
@@ -86,6 +195,26 @@ def _recipe(steps: int) -> training.Recipe:
     """That of the race: one learning rate for every width, since Muon's updates fit the size of each matrix."""
     schedule = training.warmup_cosine(20)
     return training.Recipe(steps=steps, optimizer="muon", lr=0.03, momentum=0.9, betas=(0.9, 0.99), schedule=schedule)
+
+
+def counted(frame: DataFrame) -> DataFrame:
+    """The runs with three counts of N: the blocks' matrices, `with` the embedding, and all `work` per token, over 2."""
+    sizes = [small(width, layers) for width, layers in zip(frame["width"], frame["layers"], strict=True)]
+    counts = {
+        "without": [gpt.matrix_count(0, each) for each in sizes],
+        "with": [gpt.matrix_count(KINDS, each) for each in sizes],
+        "work": [gpt.flops(KINDS, each, CONTEXT) / 2 for each in sizes],
+    }
+    return frame.assign(**counts)
+
+
+def same_budget(frame: DataFrame) -> DataFrame:
+    """A run of each size, the smaller the longer, so that all cost about the same; means over seeds, in order of N."""
+    sizes = sorted(frame["with"].unique())
+    tokens = dict(zip(sizes, sorted(frame["tokens"].unique(), reverse=True), strict=True))
+    runs = frame[frame["tokens"] == frame["with"].map(tokens)]
+    means = runs.groupby("with", as_index=False)[["tokens", "loss"]].mean()
+    return means.assign(compute=6 * means["with"] * means["tokens"])
 
 
 # ---- the law of the losses ---------------------------------------------------------------------------------------
@@ -167,42 +296,60 @@ def _law(points: np.ndarray, x: np.ndarray) -> Law:
     return Law(math.exp(E), math.exp(a + alpha * n), alpha, math.exp(b + beta * d), beta)
 
 
-class Optimum(NamedTuple):
-    """The best use of so many operations, with the interval of its number of parameters."""
+def claims_of_counting(frame: DataFrame, *, resamples: int = 60) -> dict[str, Any]:
+    """Exponents by what is counted as N, with 95% intervals, and how much nearer to 0.5 all of the work brings them.
 
-    compute: float
-    parameters: float
-    low: float
-    high: float
-    tokens: float
-    loss: float
-
-
-def frontier(fit: Fit, compute: Sequence[float]) -> list[Optimum]:
-    """For each number of operations 6 N D: how large a model, on how many tokens, and the loss that comes of it."""
-    found = []
-    for each in compute:
-        parameters, tokens = fit.law.optimum(each)
-        low, high = fit.interval(lambda law, each=each: law.optimum(each)[0])
-        found.append(Optimum(each, parameters, low, high, tokens, fit.law.loss(parameters, tokens)))
-    return found
+    The last number is the lower end of the interval of the difference, over the same draws.
+    """
+    fits = {
+        name: fit_scaling(frame.assign(parameters=frame[name]), resamples=resamples)
+        for name in ("without", "with", "work")
+    }
+    exponents = {name: (fit.law.exponent, *fit.interval(lambda law: law.exponent)) for name, fit in fits.items()}
+    pairs = zip(fits["without"].resampled, fits["work"].resampled, strict=True)
+    nearer = [less.exponent - more.exponent for less, more in pairs]
+    return {"exponents": exponents, "nearer": float(np.percentile(nearer, 2.5))}
 
 
-def claims_of_scaling(frame: DataFrame, fit: Fit) -> tuple[float, float, float]:
-    """How far the law is off for runs longer than those it was fitted to, what counting all of the work changes in its
-    exponent (lower end of the 95% interval), and how far from 0.5 the exponent is then."""
-    is_longest = frame["tokens"] == frame["tokens"].max()
-    shorter, longest = fit_scaling(frame[~is_longest], resamples=1).law, frame[is_longest]
-    points = longest[["parameters", "tokens", "loss"]].to_numpy(float).tolist()
-    wrong = [abs(shorter.loss(parameters, tokens) / loss - 1) for parameters, tokens, loss in points]
-    kinds = len(data.load("python-reference").characters)
-    work = [
-        gpt.flops(kinds, small(width, layers), CONTEXT) / 2
-        for width, layers in zip(frame["width"], frame["layers"], strict=True)
-    ]
-    counted = fit_scaling(frame.assign(parameters=work), resamples=len(fit.resampled))
-    nearer = [less.exponent - more.exponent for less, more in zip(fit.resampled, counted.resampled, strict=True)]
-    return max(wrong), float(np.percentile(nearer, 2.5)), abs(counted.law.exponent - 0.5)
+# ---- the race to nanoGPT's loss ----------------------------------------------------------------------------------
+
+
+def claims_of_race(rows: Sequence[dict[str, Any]]) -> dict[int, float]:
+    """The share of nanoGPT's time that our recipe takes with the same shape."""
+    return {3: next(row["share"] for row in rows if row["by"] == "tfbook, nanoGPT's shape")}
+
+
+# ---- the directions of a gradient --------------------------------------------------------------------------------
+
+
+class Spectra(NamedTuple):
+    """What 1, 3 and 5 steps make of a singular value, and of those of a gradient; "gradient" is what is there before.
+
+    Both dictionaries have the same names: x and y of a line each.
+    """
+
+    polynomial: dict[str, tuple[list[float], list[float]]]
+    values: dict[str, tuple[range, list[float]]]
+    farthest: float  # from 1, of those above a hundredth of the norm
+
+
+def spectra(G: Float[Tensor, "rows columns"], orthogonal: Callable[..., Tensor]) -> Spectra:
+    """Of a gradient, before and after 1, 3 and 5 steps of `orthogonal`, along its own directions."""
+    U, own, Vh = torch.linalg.svd(G, full_matrices=False)
+    before, s = own / own.norm(), torch.logspace(-4, 0, 200)
+    kept = int((before > 1e-4).sum())
+    polynomial = {"gradient": (s.tolist(), s.tolist())}
+    values = {"gradient": (range(1, kept + 1), before[:kept].tolist())}
+    for steps in (1, 3, 5):
+        name = f"{steps} step{'s' * (steps > 1)}"
+        after = (U.mT @ orthogonal(G, steps) @ Vh.mT).diag()
+        values[name] = (range(1, kept + 1), after[:kept].tolist())
+        y = s
+        for _ in range(steps):
+            a, b, c = QUINTIC
+            y = a * y + b * y**3 + c * y**5
+        polynomial[name] = (s.tolist(), y.tolist())
+    return Spectra(polynomial, values, float((after[before > 0.01] - 1).abs().max()))
 
 
 # ---- stored: heads that copy -------------------------------------------------------------------------------------
@@ -228,9 +375,6 @@ def induction(seeds: Sequence[int] = (1, 2, 3), *, steps: int = 400) -> list[dic
 
 def _copying(text: Text, width: int, layers: int, seed: int, steps: int) -> list[dict[str, float]]:
     ids, valid = (text.characters.encode(part) for part in (text.train, text.valid))
-    runtime.seed(seed)
-    model = gpt.Gpt(len(text.characters), replace(small(width, layers), heads=4)).to(runtime.device())
-    batches = read_again(Windows(ids, length=CONTEXT + 1, size=32, seed=seed))
     judged = read_again(Windows(valid, length=CONTEXT + 1, size=64, seed=seed))(0).to(runtime.device())
     twice = random_twice(ids, count=64, seed=seed).to(runtime.device())
 
@@ -239,9 +383,20 @@ def _copying(text: Text, width: int, layers: int, seed: int, steps: int) -> list
         heads = {f"{what} {head}": score for what, each in scores.items() for head, score in each.items()}
         return early_and_late(model, judged) | {"random": second_loss(model, twice)} | heads
 
-    recipe = replace(_recipe(steps), evaluate_every=max(1, steps // 20))
-    history = training.fit(model, next_token_loss, batches, recipe, evaluate=evaluate)
+    _, history = copier(text, width, layers, seed, steps, evaluate)
     return [{name: round(value, 4) for name, value in point.items()} for point in history.evaluations]
+
+
+def copier(
+    text: Text, width: int, layers: int, seed: int, steps: int, evaluate: Callable[[gpt.Gpt], dict[str, float]]
+) -> tuple[gpt.Gpt, training.History]:
+    """A GPT of four heads per block, trained on passages of `text` that are read again and again, and its history."""
+    runtime.seed(seed)
+    model = gpt.Gpt(len(text.characters), replace(small(width, layers), heads=4)).to(runtime.device())
+    ids = text.characters.encode(text.train)
+    batches = read_again(Windows(ids, length=CONTEXT + 1, size=32, seed=seed))
+    recipe = replace(_recipe(steps), evaluate_every=max(1, steps // 20))
+    return model, training.fit(model, next_token_loss, batches, recipe, evaluate=evaluate)
 
 
 def read_again(windows: Windows) -> Callable[[int], Int64[Tensor, "batch time"]]:
@@ -302,11 +457,11 @@ def early_and_late(model: gpt.Gpt, ids: Int64[Tensor, "batch time"]) -> dict[str
 
 
 class Copying(NamedTuple):
-    """Curves of the stored runs, by name, and the numbers of four claims."""
+    """Curves of the stored runs, by name, and the numbers of three claims."""
 
     losses: dict[str, tuple[list[float], list[float], list[float]]]
     looks: dict[str, tuple[list[float], list[float], list[float]]]
-    claims: tuple[float, float, float, float]
+    claims: dict[int, float]
 
 
 def copying_curves(rows: Sequence[dict[str, Any]]) -> Copying:
@@ -330,10 +485,9 @@ def copying_curves(rows: Sequence[dict[str, Any]]) -> Copying:
         "copies, one block": curve("one block", copies),
         "looks one back, first of two": curve("two blocks", highest("looks back 1")),
     }
-    claims = (
-        ends("two blocks", copies).min(),
-        max(ends(name, copies).max() for name in ("one block", "one wide block")),
-        (ends("one wide block", late) - ends("two blocks", late)).min(),
-        (ends("two blocks", random) - ends("one wide block", random)).max(),
-    )
+    claims = {
+        6: ends("two blocks", copies).min(),
+        7: max(ends(name, copies).max() for name in ("one block", "one wide block")),
+        8: (ends("two blocks", random) - ends("one wide block", random)).max(),
+    }
     return Copying({name: curve(name, late) for name in shapes}, looks, claims)
