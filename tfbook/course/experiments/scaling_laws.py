@@ -104,7 +104,7 @@ CLAIMS = Claims(
             "benchmarks/gpt_race.py, three rounds, float32",
         ),
         4: Bound(
-            "Fitted to four sizes, the law predicts a fifth one, larger than all (largest relative error of five losses)",
+            "Fitted to four sizes, the law predicts a larger fifth one (largest relative error of five losses)",
             "<=",
             0.06,
             "Stored result, scaling_laws.scaling; Hoffmann et al. (2022), Equation 2",

@@ -56,26 +56,20 @@ def draw_six(W: Any, x: Any, g: Any) -> Picture:
         ("back to the input", (W.T, "parameter", "Wᵀ"), (g[:, None], "weight", "g"), ("weight", "Wᵀg")),
         ("back to the weights", (g[:, None], "weight", "g"), (x[None], "stream", "xᵀ"), ("weight", "g xᵀ")),
     )
-    for row, (name, (left, left_role, left_name), (right, right_role, right_name), (role, label)) in enumerate(
-        products
-    ):
+    price = f"{W.size} products, {W.size} sums:\n2 operations per weight"
+    for row, (name, left, right, made) in enumerate(products):
         picture.text(name, (0, row), weight="bold", align="left")
-        first = picture.matrix(left, (1, row), left_role, label=left_name, **looks)
+        first = picture.matrix(left[0], (1, row), left[1], label=left[2], **looks)
         times = picture.circle("×", (2, row))
-        second = picture.matrix(right, (3, row), right_role, label=right_name, **looks)
-        result = picture.matrix(left @ right, (4, row), role, label=label, **looks)
+        second = picture.matrix(right[0], (3, row), right[1], label=right[2], **looks)
+        result = picture.matrix(left[0] @ right[0], (4, row), made[0], label=made[1], **looks)
         picture.arrow(first, times)
         picture.arrow(second, times)
         picture.arrow(second, result)
-        picture.text(
-            f"{rows * columns} products, {rows * columns} sums:\n2 operations per weight",
-            (5, row),
-            color=SOFT,
-            align="left",
-        )
+        picture.text(price, (5, row), color=SOFT, align="left")
     alt = (
-        f"Three products with a matrix W of {rows} by {columns}: W times x on the way forward, W transposed times g for "
-        "the gradient of the input, and g times x transposed for the gradient of W. Each costs 2 operations per weight."
+        f"Three products with a matrix W of {rows} by {columns}: W times x forward, W transposed times g for the "
+        "gradient of the input, and g times x transposed for the gradient of W. Each costs 2 operations per weight."
     )
     return picture.figure(), alt
 
@@ -179,8 +173,8 @@ def draw_prediction(frame: DataFrame, law: Any, largest: float) -> Picture:
     axes.set(title="Four sizes predict the fifth", xlabel="characters read, D", ylabel="held-out loss (nats)")
     alt = (
         "Held-out loss against characters read, for five sizes of models. Lines of the law run through the points of "
-        f"four sizes; the dashed line of the largest, {largest:,.0f} parameters, was predicted, and its stars lie on it "
-        "or slightly above."
+        f"four sizes; the dashed line of the largest, {largest:,.0f} parameters, was predicted; its stars lie on it or "
+        "slightly above."
     )
     return figure, alt
 
@@ -195,7 +189,10 @@ def _name_ends(axes: Axes, names: Sequence[str], heights: Sequence[float], x: fl
 
 
 def draw_frontier(frame: DataFrame, spent: Sequence[float], optima: Sequence[tuple[float, float, float]]) -> Picture:
-    """Losses by compute for each size, with the law's best; `optima` are the best N and D for each compute, and the loss."""
+    """Losses by compute for each size, with the law's best; the best size and text for each compute.
+
+    `optima` are the best N and D for each of `spent`, and the loss.
+    """
     import matplotlib.pyplot as plt
 
     figure, (left, right) = plt.subplots(1, 2, figsize=(11.5, 4.4))
@@ -248,7 +245,7 @@ def draw_circuit(text: str) -> Picture:
     found = text[earlier + 1]
     alt = (
         f"The text {text}. A head of the first block writes into every place which character came before it. At the "
-        f"last {last}, a head of the second block looks for the note “after {last}”, finds it at {found}, and copies it."
+        f"last {last} a head of block 2 looks for the note “after {last}”, finds it at {found} and copies that."
     )
     return picture.figure(), alt
 
