@@ -14,11 +14,13 @@ import pytest
 import torch
 
 from tfbook.course.experiments import scaling_laws as study
+from tfbook.course.experiments import stored
 from tfbook.course.experiments.scaling_laws import Fit, Law
 from tfbook.data.text import Text
 from tfbook.models import gpt
 from tfbook.models.gpt import GPT2, Gpt
 from tfbook.text import Windows
+from tfbook.training.optimizers import orthogonal
 
 pytestmark = pytest.mark.usefixtures("float32")
 
@@ -123,6 +125,83 @@ def test_nothing_of_equal_cost_beats_the_optimum() -> None:
         others = [parameters * factor for factor in (0.5, 0.9, 1.1, 2)]
         assert all(LAW.loss(n, compute / 6 / n) > LAW.loss(parameters, tokens) for n in others)
     assert expensive[0] / cheap[0] == pytest.approx(100**LAW.exponent)
+
+
+def test_sizes_are_counted_in_three_ways() -> None:
+    frame = study.counted(pd.DataFrame([{"width": 16, "layers": 2}, {"width": 64, "layers": 4}]))
+    assert frame["without"].tolist() == [2 * 12 * 16**2, 4 * 12 * 64**2]
+    assert (frame["with"] - frame["without"]).tolist() == [study.KINDS * 16, study.KINDS * 64]
+    attention = frame["work"] - frame["with"]
+    assert attention.tolist() == [2 * 2 * study.CONTEXT * 16, 2 * 4 * study.CONTEXT * 64]
+
+
+def test_a_budget_has_one_run_per_size_and_the_largest_reads_least() -> None:
+    found = study.same_budget(study.counted(stored("scaling_laws.scaling").frame))
+    assert len(found) == len(study.SHAPES)
+    assert found["tokens"].tolist() == sorted(study.TOKENS, reverse=True)
+    assert found["compute"].max() < 2 * found["compute"].min()
+    assert found["compute"].idxmax() == found["loss"].idxmax() == len(found) - 1
+
+
+def test_counting_more_work_brings_the_exponent_down() -> None:
+    frame = study.counted(stored("scaling_laws.scaling").frame)
+    found = study.claims_of_counting(frame, resamples=5)
+    without, including, work = (found["exponents"][name][0] for name in ("without", "with", "work"))
+    assert without > including > work > 0.5
+    assert found["nearer"] > 0
+
+
+def test_the_race_is_claimed_for_the_same_shape() -> None:
+    rows = [{"by": "tfbook", "share": 0.1}, {"by": "tfbook, nanoGPT's shape", "share": 0.2}]
+    assert study.claims_of_race(rows) == {3: 0.2}
+
+
+# ---- directions of a gradient ------------------------------------------------------------------------------------
+
+
+def test_directions_of_a_gradient_are_lifted() -> None:
+    torch.manual_seed(0)
+    G = torch.randn(12, 8) @ torch.diag(torch.logspace(-1.2, 0, 8))
+    found = study.spectra(G, lambda x, steps: orthogonal(x[None], steps)[0])
+    assert found.farthest < 0.4
+    assert found.values.keys() == found.polynomial.keys()
+    before, after = (found.values[name][1] for name in ("gradient", "5 steps"))
+    assert before[0] > 5 * before[-1]
+    assert max(after) < 1.3
+    s, y = found.polynomial["1 step"]
+    assert y[-1] == pytest.approx(sum(study.QUINTIC), abs=1e-5)
+    assert s[-1] == pytest.approx(1)
+
+
+# ---- pictures ----------------------------------------------------------------------------------------------------
+
+
+def test_every_picture_has_an_alt_text() -> None:
+    runs = study.counted(stored("scaling_laws.scaling").frame)
+    copying = study.copying_curves(stored("scaling_laws.induction").rows)
+    found = study.spectra(torch.randn(6, 4), lambda x, steps: orthogonal(x[None], steps)[0])
+    pictures = [
+        study.draw_budget(study.same_budget(runs)),
+        study.draw_six(torch.ones(2, 3), torch.ones(3), torch.ones(2)),
+        study.draw_directions(found.polynomial, found.values),
+        study.draw_rates({"Muon": {0.01: 2.0, 0.1: 1.0}, "AdamW": {0.01: 2.5, 0.1: 3.0}}),
+        study.draw_race(stored("scaling_laws.factors").rows),
+        study.draw_prediction(runs, LAW.loss, runs["with"].max()),
+        study.draw_frontier(runs, [1e10, 1e11], [(1e4, 2e5, 1.9), (3e4, 6e5, 1.6)]),
+        study.draw_circuit("wug dax wu"),
+        study.draw_heads("wug", {"head 1.1": torch.eye(3)}),
+        study.draw_copying(copying.losses, copying.looks),
+    ]
+    for figure, alt in pictures:
+        assert figure.axes
+        assert len(alt) > 40
+
+
+def test_the_stored_runs_give_the_claims_of_heads_that_copy() -> None:
+    claims = study.copying_curves(stored("scaling_laws.induction").rows).claims
+    assert claims.keys() == {5, 6, 7}
+    assert claims[5] > 0.4 > 0.1 > claims[6]
+    assert claims[7] < -0.5
 
 
 # ---- heads that copy ---------------------------------------------------------------------------------------------
