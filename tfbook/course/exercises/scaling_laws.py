@@ -321,13 +321,12 @@ best_size.mistakes(
         "2 N D is the cost of reading forward: training costs 6 N D": (
             lambda compute, *law: best_size.reference(3 * compute, *law)
         ),
-        "the wrong way round: return N first, then D": lambda *given: best_size.reference(*given)[::-1],
+        "N and D have changed places: return N first, and let A and α go with N, B and β with D": (
+            lambda *given: best_size.reference(*given)[::-1]
+        ),
         "N = D = √(C / 6) spends the budget evenly, whatever the law says": lambda compute, *law: (
             math.sqrt(compute / 6),
             math.sqrt(compute / 6),
-        ),
-        "the exponents have changed places: A and α belong to N, B and β to D": (
-            lambda compute, A, alpha, B, beta: best_size.reference(compute, B, beta, A, alpha)
         ),
         "D is right but N is not: N · D should be C / 6": lambda compute, *law: (
             6 * best_size.reference(compute, *law)[0],
