@@ -27,16 +27,17 @@ def draw_budget(runs: DataFrame) -> Picture:
     figure, axes = plt.subplots(figsize=(8, 4))
     axes.set_xscale("log")
     axes.plot(runs["with"], runs["loss"], color=COLORS[0])
+    look: dict[str, Any] = {"fontsize": 9, "color": SOFT}
     for size, tokens, loss in zip(runs["with"], runs["tokens"], runs["loss"], strict=True):
         note = f"reads {tokens / 1000:,.0f}k\ncharacters"
-        axes.annotate(note, (size, loss), (0, 12), textcoords="offset points", ha="center", fontsize=9, color=SOFT)
+        axes.annotate(note, (size, loss), (0, -10), textcoords="offset points", ha="center", va="top", **look)
     axes.set_xticks(runs["with"], [f"{size:,.0f}" for size in runs["with"]])
     axes.minorticks_off()
     axes.set(
         title="Same compute, and the largest model is the worst",
         xlabel="parameters in matrices, with the embedding",
         ylabel="held-out loss (nats)",
-        ylim=(1.5, 2.45),
+        ylim=(1.45, 2.25),
         xlim=(runs["with"].min() / 1.5, runs["with"].max() * 1.5),
     )
     said = ", ".join(f"{size:,.0f}: {loss:.2f}" for size, loss in zip(runs["with"], runs["loss"], strict=True))
@@ -84,8 +85,8 @@ def draw_directions(polynomial: Mapping[str, tuple[Any, Any]], values: Mapping[s
     import matplotlib.pyplot as plt
 
     figure, (left, right) = plt.subplots(1, 2, figsize=(11.5, 4))
-    left.set(xscale="log", yscale="log", ylim=(1e-3, 3))
-    right.set(yscale="log", ylim=(1e-3, 3))
+    left.set(xscale="log", yscale="log", ylim=(5e-4, 3))
+    right.set(yscale="log", ylim=(5e-4, 3))
     values = {name: _above(1e-3, *line) for name, line in values.items()}
     lines(left, polynomial, title="Any singular value …", x="before", y="after")
     title = "… and those of a gradient"
