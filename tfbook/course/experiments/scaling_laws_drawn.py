@@ -158,7 +158,8 @@ def draw_prediction(frame: DataFrame, law: Any, largest: float) -> Picture:
 
     figure, axes = plt.subplots(figsize=(8.5, 4.6))
     axes.set_xscale("log")
-    sizes, tokens = sorted(frame["with"].unique()), np.geomspace(frame["tokens"].min(), frame["tokens"].max(), 50)
+    sizes = sorted(float(size) for size in frame["with"].unique())
+    tokens = np.geomspace(frame["tokens"].min(), frame["tokens"].max(), 50)
     for place, size in enumerate(sizes):
         unseen = size == largest
         color = COLORS[1] if unseen else plt.get_cmap("Blues")(0.45 + 0.12 * place)
