@@ -35,6 +35,13 @@ def test_modules_share_weights_and_are_equal(capsys: pytest.CaptureFixture[str])
     assert package.training
 
 
+def test_tied_weights_count_once(capsys: pytest.CaptureFixture[str]) -> None:
+    plain, package = (nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2)) for _ in range(2))
+    plain[1].weight = plain[0].weight
+    text = said(capsys, plain, package, (torch.randn(1, 2),))
+    assert text.endswith("same 3 weight tensors, same outputs on 1 input")
+
+
 def test_what_differs_is_said(capsys: pytest.CaptureFixture[str]) -> None:
     text = said(capsys, Plain(scale=2), nn.Linear(3, 2), (torch.zeros(0, 3),), (torch.ones(4, 3),), rename={"map.": ""})
     assert text.startswith("✗ Plain differs from PyTorch's Linear in case 2: the largest difference is ")

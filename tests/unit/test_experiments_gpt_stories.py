@@ -14,12 +14,8 @@ from torch import nn
 from tfbook import data
 from tfbook.course.experiments import gpt_pretraining_drawn as more_drawn
 from tfbook.course.experiments import gpt_stories as study
-from tfbook.course.experiments import scaling_laws as more
-from tfbook.course.experiments import scaling_laws_drawn as scaling_drawn
-from tfbook.course.experiments import stored
 from tfbook.data.stories import check_story, told, words_of
 from tfbook.text import BOS, EOS, PAD, Vocabulary
-from tfbook.training.optimizers import orthogonal
 
 pytestmark = pytest.mark.usefixtures("float32")
 
@@ -55,14 +51,24 @@ def test_real_stories_are_right_and_a_strange_name_is_not() -> None:
     texts = [list(told("valid", number).words) for number in range(4)]
     assert study.judged(texts) == {"sentences": 1.0, "names": 1.0, "all": 1.0}
     texts[0] = [*texts[0][:-1], "and", "Victor", "."]
+    assert study.first_mistakes(texts) == {"name": 1}
     found = study.judged(texts)
     assert found["names"] == found["all"] == 0.75
     assert found["sentences"] < 1
 
 
-def test_contexts_are_unseen_where_the_table_lacks_them() -> None:
-    followers: list[dict[tuple[int, ...], object]] = [{(): 1}, {(5,): 1}, {(5, 6): 1}]
-    assert study.unseen(followers, [torch.tensor([5, 6, 7])]) == [0.0, 0.5, 0.0]
+def test_a_counter_is_charged_for_every_word_but_the_first() -> None:
+    def half(before: list[int], longest: int) -> torch.Tensor:
+        assert longest == 3
+        return torch.tensor([0.0, 0.5, 0.25]) if before == [2] else torch.tensor([0.0, 1.0, 0.0])
+
+    found = study.counting_loss(half, [torch.tensor([2, 1]), torch.tensor([2, 2, 1])], 3)
+    assert found == pytest.approx((math.log(2) + math.log(4) + 0) / 3)
+
+
+def test_runs_are_new_that_the_text_does_not_hold() -> None:
+    rows = [torch.tensor([5, 6, 7]), torch.tensor([6, 5])]
+    assert study.unseen([5, 6, 8, 7], rows, (1, 2, 3)) == {1: 0.0, 2: pytest.approx(2 / 3), 3: 1.0}
 
 
 def test_pieces_continue_the_text(model: Any, vocabulary: Vocabulary) -> None:
@@ -166,13 +172,13 @@ def test_claims_of_growth_by_hand() -> None:
 # ---- heads -------------------------------------------------------------------------------------------------------
 
 
-def test_weights_on_names_are_sums_of_shares(model: Any, rows: list[torch.Tensor], vocabulary: Vocabulary) -> None:
-    found = study.heads_on_names(model, rows[:2], vocabulary)
-    assert list(found) == ["1.1", "1.2", "2.1", "2.2"]
-    assert all(0 <= share <= 1 for pair in found.values() for share in pair)
-    looks = study.looks(model, rows[0])
-    assert list(looks) == list(found)
-    assert all(float(weights.sum()) == pytest.approx(1, abs=1e-5) for weights in looks.values())
+def test_a_head_looks_back_and_never_ahead(model: Any, rows: list[torch.Tensor]) -> None:
+    weights = study.looks(model, rows[0], "2.1", at=5)
+    assert float(weights.sum()) == pytest.approx(1, abs=1e-5)
+    assert float(weights[6:].sum()) == 0
+    with study.record(model) as recorded, torch.no_grad():
+        model(rows[0][None])
+    assert torch.equal(weights, list(recorded.values())[1][0, 0, 5])
 
 
 def test_a_head_without_output_is_not_missed(model: Any, rows: list[torch.Tensor], vocabulary: Vocabulary) -> None:
@@ -210,35 +216,6 @@ def test_a_model_that_wants_what_was_said_fills_blanks(rows: list[torch.Tensor],
     assert found["both"] > found["left"]
 
 
-def test_directions_of_a_gradient_are_lifted() -> None:
-    torch.manual_seed(0)
-    G = torch.randn(12, 8) @ torch.diag(torch.logspace(-1.2, 0, 8))
-    found = study.spectra(G, orthogonal)
-    assert found.farthest < 0.4
-    before, after = (found.values[name][1] for name in ("gradient", "5 steps"))
-    assert before[0] > 5 * before[-1]
-    assert max(after) < 1.3
-    s, y = found.polynomial["1 step"]
-    a, b, c = study.QUINTIC
-    assert y[-1] == pytest.approx(a + b + c, abs=1e-5)
-    assert s[-1] == pytest.approx(1)
-
-
-def test_stored_curves_give_their_claims() -> None:
-    copying = more.copying_curves(stored("scaling_laws.induction").rows)
-    copies, none, gain, random = copying.claims
-    assert copies > 0.4 > none
-    assert gain > 0.5
-    assert random < -0.5
-    steps, means, spread = copying.losses["two blocks"]
-    assert len(steps) == len(means) == len(spread)
-    frame = stored("scaling_laws.scaling").frame
-    wrong, nearer, away = more.claims_of_scaling(frame, more.fit_scaling(frame, resamples=20))
-    assert 0 < wrong < 0.1
-    assert nearer > 0
-    assert 0 < away < 0.3
-
-
 # ---- pictures ----------------------------------------------------------------------------------------------------
 
 
@@ -248,24 +225,15 @@ def test_every_picture_has_an_alt_text() -> None:
     frame = pd.DataFrame([{"optimizer": "Muon", "seed": seed, "curve": curve} for seed in (1, 2)])
     judged = {name: {"sentences": 0.5, "names": 0.0, "all": 0.0} for name in ("counting", "GPT")}
     variance = {(layers, scaled): [1.0] * (layers + 1) for layers in (2, 4) for scaled in (False, True)}
-    copying = more.copying_curves(stored("scaling_laws.induction").rows)
-    scaling = stored("scaling_laws.scaling").frame
-    spent = [1e10, 1e11]
-    optima = more.frontier(more.fit_scaling(scaling, resamples=3), spent)
-    found = study.spectra(torch.randn(6, 4), orthogonal)
     pictures = [
         study.draw_questions(["Tim", "had", "a"], [0.5, 0.25]),
         study.draw_gpt(words, SIZES, 681),
-        study.draw_counting([6.0, 2.0, 1.0], [0.0, 0.1, 0.5], 0.5),
+        study.draw_counting([6.0, 2.0, 1.0], {1: 0.0, 2: 0.1, 8: 0.5}, 0.5),
         study.draw_training([6.0, 3.0, 1.0], {"even": 6.5}, [0, 1]),
-        study.draw_growth(frame, dict.fromkeys(study.KINDS, 0.1)),
+        study.draw_growth(frame, 6.5),
         study.draw_judged(judged),
-        study.draw_looks(words, {"1.1": [0.2] * len(words)}),
+        study.draw_looks(words, {"1.1": (2, [0.2] * len(words))}),
         more_drawn.draw_variance(variance),
-        scaling_drawn.draw_directions(found.polynomial, found.values),
-        scaling_drawn.draw_copying(copying.losses, copying.looks),
-        scaling_drawn.draw_law(scaling.pivot_table(index="parameters", columns="tokens", values="loss"), spent, optima),
-        scaling_drawn.draw_race(stored("scaling_laws.factors").rows),
     ]
     for figure, alt in pictures:
         assert figure.axes

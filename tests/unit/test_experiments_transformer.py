@@ -169,11 +169,13 @@ def test_claims_against_lesson_01_take_the_worse_run() -> None:
 SHALLOW = replace(TINY, layers=2, position=POSITIONS["none"])
 
 
-@pytest.mark.parametrize("norms", [True, False])
-def test_norms_that_are_left_out_are_gone(norms: bool) -> None:
+@pytest.mark.parametrize("last", [True, False])
+@pytest.mark.parametrize("branches", [True, False])
+def test_norms_that_are_left_out_are_gone(branches: bool, last: bool) -> None:
     """With branches that find nothing, a pre-norm stack passes its input on, through its last norm if it has one."""
-    model = stacks.Variant(config=SHALLOW, norms=norms).build()
-    assert any(name.endswith("norm.weight") for name, _ in model.named_parameters()) == norms
+    model = stacks.Variant(config=SHALLOW, branch_norms=branches, last_norm=last).build()
+    kept = [name for name, _ in model.named_parameters() if name.endswith("norm.weight")]
+    assert len(kept) == 4 * branches + last
     with torch.no_grad():
         for block in model.stack.blocks:
             for part in (block.mixer, block.feed_forward):
@@ -181,7 +183,7 @@ def test_norms_that_are_left_out_are_gone(norms: bool) -> None:
                     linear.weight.zero_()
                     linear.bias.zero_()
     x = model.embed(torch.arange(5)[None])
-    torch.testing.assert_close(model.stack(x), F.layer_norm(x, (8,)) if norms else x)
+    torch.testing.assert_close(model.stack(x), F.layer_norm(x, (8,)) if last else x)
 
 
 def test_a_stack_warms_up_and_repeats_itself() -> None:
@@ -292,9 +294,12 @@ def test_a_step_of_no_size_changes_nothing() -> None:
 
 
 def test_larger_weights_make_a_larger_first_loss() -> None:
-    """Without norms Xavier's weights begin far above a model that knows nothing; the loss needs no step for that."""
-    first = {xavier: stacks.first_loss(stacks.Variant(norms=False, xavier=xavier)) for xavier in (True, False)}
+    """Without norms Xavier's weights begin far above a model that knows nothing; the last norm does most about it."""
+    bare = stacks.Variant(branch_norms=False, last_norm=False)
+    first = {xavier: stacks.first_loss(replace(bare, xavier=xavier)) for xavier in (True, False)}
     assert first[True] > 2 * first[False] > stacks.KNOWING_NOTHING
+    assert stacks.first_loss(replace(bare, branch_norms=True)) < first[True] / 2
+    assert stacks.first_loss(replace(bare, last_norm=True)) < stacks.KNOWING_NOTHING + 1
 
 
 # ---- live --------------------------------------------------------------------------------------------------------
@@ -341,6 +346,12 @@ def test_the_best_head_has_the_lowest_error(task: Task, monkeypatch: pytest.Monk
     assert found.place == (1, 0)
     assert found.errors == pytest.approx([0.4, 0.3, 0.2, 0.5])
     torch.testing.assert_close(found.weights, inside.cross_maps(model, pairs[:1], task)[0][1, 0])
+
+
+def test_a_head_misses_the_words_whose_largest_weight_has_no_link() -> None:
+    pair = Pair(("a", "b"), ("x", "y", "z"), frozenset({(0, 0), (0, 1), (1, 2)}), frozenset())
+    weights = torch.tensor([[0.9, 0.1], [0.2, 0.8], [0.3, 0.7]])
+    assert inside.Head((0, 0), [0.1], pair, weights).misses() == ["y"]
 
 
 # ---- pictures ----------------------------------------------------------------------------------------------------

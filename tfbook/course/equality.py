@@ -41,7 +41,8 @@ def prove_equal(
 def _share_weights(plain: nn.Module, package: Any, rename: Mapping[str, str]) -> str:
     weights = {_renamed(name, rename): weight for name, weight in plain.state_dict().items()}
     package.load_state_dict(weights)
-    return f"same {len(weights)} weight tensors, "
+    tensors = {weight.data_ptr() for weight in weights.values()}  # tied ones count once
+    return f"same {len(tensors)} weight tensors, "
 
 
 def _renamed(name: str, rename: Mapping[str, str]) -> str:

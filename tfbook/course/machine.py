@@ -43,6 +43,8 @@ PACKAGES = {  # the name for pip: the name for Python
     "sacrebleu": "sacrebleu",
     "tokenizers": "tokenizers",
     "regex": "regex",
+    "huggingface_hub": "huggingface_hub",
+    "safetensors": "safetensors",
 }
 VARIABLES = (
     "TFBOOK_SCALE",

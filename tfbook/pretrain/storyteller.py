@@ -2,6 +2,7 @@
 
 python -m tfbook.pretrain.storyteller --out run                    an hour on two cores; the same command resumes
 python -m tfbook.pretrain.storyteller --model draft --out draft    a small one of the same vocabulary, in minutes
+python -m tfbook.pretrain.storyteller --judge 1000                 how many stories of the weights that ship are right
 
 Shapes: batch, time.
 """
@@ -36,7 +37,7 @@ MODELS: dict[str, Config] = {
     "storyteller": replace(_BASE, d_model=192, d_ff=768, heads=6, layers=4),  # 1.9 million parameters
     "draft": replace(_BASE, d_model=64, d_ff=256, heads=2, layers=2),  # 0.14 million
 }
-STEPS = {"storyteller": 2600, "draft": 3000}
+STEPS = {"storyteller": 2600, "draft": 1500}
 BATCH = 32  # stories
 HELD_OUT = 300  # stories that an evaluation reads, and half as many that it samples
 
@@ -107,13 +108,17 @@ def entropy_bound(stories: list[Story]) -> float:
     return math.log(2) * sum(story.bits for story in stories) / sum(len(story.words) + 1 for story in stories)
 
 
+def judge(teller: Storyteller, count: int, *, temperature: float, seed: int = 0) -> dict[str, float]:
+    """Which share of `count` sampled stories is right in which respect (`tfbook.data.stories.summary`)."""
+    return summary([check_story(words) for words in tell(teller, count, temperature=temperature, seed=seed)])
+
+
 @torch.no_grad()
 def evaluate(teller: Storyteller, ids: Int64[Tensor, "batch time"], *, seed: int = 0) -> dict[str, float]:
     """Loss on held-out stories, and which share of sampled ones, at temperature 0.7, is right in which respect."""
     device = next(teller.model.parameters()).device
     loss = float(story_loss(teller.model, ids.to(device)).mean)
-    verdicts = [check_story(words) for words in tell(teller, len(ids) // 2, temperature=0.7, seed=seed)]
-    return {"loss": loss, **summary(verdicts)}
+    return {"loss": loss, **judge(teller, len(ids) // 2, temperature=0.7, seed=seed)}
 
 
 # ---- training --------------------------------------------------------------------------------------------------------
@@ -166,11 +171,19 @@ def run_command(arguments: list[str] | None = None) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--model", choices=tuple(MODELS), default="storyteller")
-    parser.add_argument("--steps", type=int, help="of 32 stories (2600; draft 3000)")
+    parser.add_argument("--steps", type=int, help="of 32 stories (2600; draft 1500)")
     parser.add_argument("--out", type=Path, default=Path("storyteller"), help="folder of the run (storyteller)")
+    parser.add_argument(
+        "--judge", type=int, metavar="COUNT", help="instead, judge so many stories of the weights that ship"
+    )
     options = parser.parse_args(arguments)
     try:
-        train(options.model, options.out, options.steps or STEPS[options.model])
+        if options.judge:
+            for temperature in (1.0, 0.7):
+                found = judge(load_storyteller(options.model), options.judge, temperature=temperature)
+                print(f"temperature {temperature}:", *(f"{name} {share:.3f}" for name, share in found.items()))
+        else:
+            train(options.model, options.out, options.steps or STEPS[options.model])
     except (ValueError, OSError, training.CheckpointError, training.NonFiniteLoss) as error:
         parser.exit(2, f"{parser.prog}: error: {error}\n")
 

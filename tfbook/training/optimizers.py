@@ -72,10 +72,11 @@ STEPS = 5
 
 
 def orthogonal(x: Float[Tensor, "batch rows columns"], steps: int = STEPS) -> Float[Tensor, "batch rows columns"]:
-    """About U Vᵀ for each matrix U S Vᵀ: its directions, each as long as any other (Jordan et al., 2024).
+    """About U Vᵀ for each matrix U S Vᵀ: all directions equally long (Jordan et al., 2024).
 
-    Newton and Schulz's iteration x ← a x + b (x xᵀ) x + c (x xᵀ)² x acts on each singular value alone, as the
-    polynomial a s + b s³ + c s⁵. Five steps bring what lies above a hundredth of the norm to between 0.68 and 1.13.
+    Newton and Schulz's iteration x ← a x + b (x xᵀ) x + c (x xᵀ)² x acts on each singular
+    value alone, as the polynomial a s + b s³ + c s⁵. Five steps bring what lies above a
+    hundredth of the norm to between 0.68 and 1.13.
     """
     if x.shape[1] > x.shape[2]:
         return orthogonal(x.mT, steps).mT  # the products below are those of the short side

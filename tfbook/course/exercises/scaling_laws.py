@@ -161,59 +161,6 @@ accumulated_gradient.mistakes(
 )
 
 
-# ---- find the bug: perplexity of several texts ---------------------------------------------------------------------
-
-
-def _texts() -> list[tuple[Tensor, Tensor]]:
-    return [
-        (torch.tensor([0.7, 2.3, 1.1]), torch.tensor([10.0, 400.0, 90.0])),
-        (torch.tensor([3.0, 1.0]), torch.tensor([1.0, 3.0])),
-        (torch.tensor([1.4]), torch.tensor([7.0])),
-    ]
-
-
-@exercise(
-    cases=_texts,
-    hints=[
-        "Perplexity is the exponential of one number, the mean loss over all words of all texts. How many nats do all "
-        "texts take together?",
-        "A text with mean loss l and c words takes l · c nats. Add these up, divide by all words, and only then take "
-        "the exponential.",
-    ],
-)
-def perplexity(losses: Tensor, counts: Tensor) -> Tensor:
-    return ((losses * counts).sum() / counts.sum()).exp()
-
-
-@perplexity.given
-def _(losses: Tensor, counts: Tensor) -> Tensor:
-    return losses.exp().mean()
-
-
-perplexity.mistakes(
-    {
-        "every text counts the same: one of 400 words should count 40 times as much as one of 10": (
-            lambda losses, counts: losses.mean().exp()
-        ),
-        "the mean of perplexities, weighted by words: first average the losses, then take the exponential once": (
-            lambda losses, counts: (losses.exp() * counts).sum() / counts.sum()
-        ),
-        "all nats of the texts, not their mean: divide by the number of words before the exponential": (
-            lambda losses, counts: (losses * counts).sum().exp()
-        ),
-        "the losses are in nats, so the base is e, not 2": (
-            lambda losses, counts: 2 ** ((losses * counts).sum() / counts.sum())
-        ),
-        "this is the mean loss in nats: perplexity is its exponential": (
-            lambda losses, counts: (losses * counts).sum() / counts.sum()
-        ),
-        "divided by the number of texts instead of the number of words": (
-            lambda losses, counts: ((losses * counts).sum() / len(counts)).exp()
-        ),
-    }
-)
-
-
 # ---- the exponent of a law ---------------------------------------------------------------------------------------
 
 

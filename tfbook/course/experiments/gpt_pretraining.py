@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import product
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from jaxtyping import Int64
@@ -16,9 +16,6 @@ from tfbook import runtime
 from tfbook.course.probing import activations
 from tfbook.models import gpt
 from tfbook.training.losses import next_token_loss
-
-if TYPE_CHECKING:
-    pass
 
 # ---- before training: the variance of the residual stream --------------------------------------------------------
 

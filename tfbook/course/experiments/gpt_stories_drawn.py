@@ -11,7 +11,6 @@ import numpy as np
 from tfbook.plot.house import COLORS, EDGE, INK, ROLES, SOFT
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
     from pandas import DataFrame
 
@@ -94,24 +93,26 @@ def _branch(picture: Schematic, row: int, text: str, note: str, role: str = "pla
 # ---- counting and training -----------------------------------------------------------------------------------------
 
 
-def draw_counting(losses: Sequence[float], unseen: Sequence[float], bound: float) -> Picture:
-    """Loss of counting against how many words it looks back, and how many held-out runs it has never seen."""
+def draw_counting(losses: Sequence[float], unseen: Mapping[int, float], bound: float) -> Picture:
+    """Loss of counting against how many words it looks back; by length, the share of held-out runs that are new."""
     import matplotlib.pyplot as plt
 
     figure, (left, right) = plt.subplots(1, 2, figsize=(11, 3.6))
     back = range(len(losses))
     left.plot(back, losses)
     left.axhline(bound, color=EDGE, linestyle="--", linewidth=1.2)
-    left.text(len(losses) - 1, bound + 0.05, "what a perfect model would need", ha="right", color=SOFT, fontsize=10)
-    left.set(title="More words back help, but not for long", xlabel="words looked back", ylabel="loss (nats per word)")
-    left.set(xticks=list(back), ylim=(0, 1.08 * losses[0]))
-    right.plot(back, [100 * share for share in unseen], color=COLORS[1], marker="s")
-    right.set(title="Most longer contexts were never seen", xlabel="words looked back", xticks=list(back))
-    right.set(ylabel="held-out contexts that are new (%)", ylim=(0, 100))
+    left.text(0, bound - 0.08, "a perfect model needs at most this", va="top", color=SOFT, fontsize=10)
+    left.set(title="Each further word helps less", xlabel="words looked back", ylabel="loss (nats per word)")
+    left.set(xticks=list(back), ylim=(-0.2, 1.08 * losses[0]))
+    right.plot(list(unseen), [100 * share for share in unseen.values()], color=COLORS[1], marker="s")
+    right.set(title="Long contexts are always new", xlabel="words in a row (logarithmic)", xscale="log")
+    right.set(ylabel="new in held-out stories (%)", ylim=(-3, 103))
+    right.set_xticks(list(unseen), [str(n) for n in unseen])
+    right.minorticks_off()
+    shares = ", ".join(f"{n} words {share:.0%}" for n, share in unseen.items())
     alt = (
-        f"Left: the loss falls from {losses[0]:.1f} to {min(losses):.2f} as counting looks back up to "
-        f"{len(losses) - 1} words, far above the bound of {bound:.2f}. "
-        f"Right: {unseen[-1]:.0%} of the longest contexts are new."
+        f"Left: the loss falls from {losses[0]:.1f} to {losses[-1]:.2f} as counting looks back up to {len(losses) - 1} "
+        f"words; a perfect model needs at most {bound:.2f}. Right: runs of words that are new: {shares}."
     )
     return figure, alt
 
@@ -128,7 +129,9 @@ def draw_training(losses: Sequence[float], levels: Mapping[str, float], shown: S
     axes.plot(steps[at], [smooth[step] for step in at], color=COLORS[0], linestyle="none", marker="o", markersize=8)
     for name, height in levels.items():
         axes.axhline(height, color=EDGE, linestyle="--", linewidth=1.2, zorder=0)
-        axes.text(1, height - 0.09, name, color=SOFT, fontsize=10, va="top")
+        high = height > 3  # there the curve begins at the left
+        x, align = (len(losses), "right") if high else (1, "left")
+        axes.text(x, height - 0.09, name, color=SOFT, fontsize=10, va="top", ha=align)
     axes.set(xscale="log", xlabel="step (logarithmic)", ylabel="loss (nats per word)", ylim=(0, 7.2))
     axes.set_title("From knowing nothing to within reach of the best possible")
     ticks = [tick for tick in (1, 3, 10, 30, 100, 300, 1000) if tick <= len(losses)]
@@ -139,45 +142,54 @@ def draw_training(losses: Sequence[float], levels: Mapping[str, float], shown: S
 
 # ---- what was learned ----------------------------------------------------------------------------------------------
 
-KIND_COLORS = {"pronouns": COLORS[3], "names": COLORS[0], "things": COLORS[1], "places": COLORS[2]}
+KIND_LOOKS = {  # color and line
+    "pronouns": (COLORS[3], "-"),
+    "places": (COLORS[2], "-."),
+    "things": (COLORS[1], "-"),
+    "names": (COLORS[0], "-"),
+}
 
 
-def draw_growth(frame: DataFrame, chances: Mapping[str, float]) -> Picture:
-    """Loss, and the probability of the right word of each kind, on the way; bands span the runs."""
+def draw_growth(frame: DataFrame, first_loss: float) -> Picture:
+    """A panel for each run: the probability of the right word of each kind, and how much of its fall the loss has done.
+
+    `first_loss` is that before the first step.
+    """
     import matplotlib.pyplot as plt
 
-    figure, (left, right) = plt.subplots(1, 2, figsize=(12, 4.2), width_ratios=(1, 1.5))
-    curves = list(frame[frame["optimizer"] == "Muon"]["curve"])
-    steps = [point["step"] for point in curves[0]]
-
-    def band(axes: Axes, kind: str, color: str) -> np.ndarray:
-        values = np.array([[point[kind] for point in curve] for curve in curves])
-        axes.plot(steps, values.mean(axis=0), color=color, marker="none", label=kind)
-        axes.fill_between(steps, values.min(axis=0), values.max(axis=0), color=color, alpha=0.2, linewidth=0)
-        return values.mean(axis=0)
-
-    band(left, "loss", INK)
-    left.set(title="The loss falls smoothly …", xlabel="step", ylabel="loss (nats per word)", ylim=(0, None))
-    ends = {kind: band(right, kind, color) for kind, color in KIND_COLORS.items()}
-    for place, (kind, values) in enumerate(sorted(ends.items(), key=lambda each: -each[1][len(steps) // 5])):
-        half = int(np.argmax(values > (chances[kind] + values[-1]) / 2))
-        right.annotate(
-            kind,
-            (steps[half], values[half]),
-            (steps[-1] * 0.42, 0.62 - 0.13 * place),
-            color=KIND_COLORS[kind],
-            fontsize=11,
-            va="center",
-            arrowprops={"arrowstyle": "-", "color": KIND_COLORS[kind], "linewidth": 0.8},
-        )
-    right.set(title="… while facts come one kind after another", xlabel="step", ylim=(0, 1.02))
-    right.set_ylabel("probability of the right one")
-    final = ", ".join(f"{kind} {values[-1]:.2f}" for kind, values in ends.items())
+    runs = [list(curve) for curve in frame[frame["optimizer"] == "Muon"]["curve"]]
+    figure, panels = plt.subplots(1, len(runs), figsize=(12, 4.3), sharey=True, squeeze=False)
+    for number, (axes, curve) in enumerate(zip(panels[0], runs, strict=True), 1):
+        steps = [point["step"] for point in curve]
+        fall = first_loss - curve[-1]["loss"]
+        done = [(first_loss - point["loss"]) / fall for point in curve]
+        axes.plot(steps, done, color=INK, linestyle="--", marker="none", linewidth=1.4, label="loss: done of its fall")
+        for kind, (color, style) in KIND_LOOKS.items():
+            values = [point[kind] for point in curve]
+            axes.plot(steps, values, color=color, linestyle=style, marker="none", linewidth=2.2, label=kind)
+        axes.set(title=f"Run {number}", xlabel="step (logarithmic)", xscale="log", ylim=(0, 1.03))
+        ticks = [tick for tick in (30, 100, 300, 1000) if steps[0] <= tick <= steps[-1]]
+        axes.set_xticks(ticks, [str(tick) for tick in ticks])
+        axes.minorticks_off()
+    panels[0][0].set_ylabel("probability of the right word")
+    handles, names = panels[0][0].get_legend_handles_labels()
+    figure.legend(handles, names, loc="outside lower center", ncols=len(names), frameon=False, handlelength=2.6)
+    halves = "; ".join(
+        f"run {number}: " + ", ".join(f"{kind} {_passes(curve, kind)}" for kind in KIND_LOOKS)
+        for number, curve in enumerate(runs, 1)
+    )
     alt = (
-        f"Left: the loss falls steeply within a hundred of {steps[-1]:,} steps, then slowly. Right: the probability of "
-        f"the right word among its kind rises in steps, kind after kind; at the end: {final}."
+        "In each run the loss does most of its fall first. The probability of the right word then rises in steps, kind "
+        f"by kind. It is halfway up at these steps: {halves}."
     )
     return figure, alt
+
+
+def _passes(curve: Sequence[Mapping[str, float]], kind: str) -> str:
+    """The step at which a kind is halfway between its lowest and its highest value."""
+    values = [point[kind] for point in curve]
+    middle = (min(values) + max(values)) / 2
+    return f"{next(point['step'] for point in curve if point[kind] >= middle):g}"
 
 
 def draw_judged(rows: Mapping[str, Mapping[str, float]]) -> Picture:
@@ -204,21 +216,26 @@ def draw_judged(rows: Mapping[str, Mapping[str, float]]) -> Picture:
     return figure, f"Shares of sentences and stories that are right. {said}."
 
 
-def draw_looks(words: Sequence[str], weights: Mapping[str, Sequence[float]], *, per_line: int = 14) -> Picture:
-    """A text in lines, once for each head, each word shaded by the head's weight on it; the last word is asked for."""
+def draw_looks(
+    words: Sequence[str], steps: Mapping[str, tuple[int, Sequence[float]]], *, per_line: int = 14
+) -> Picture:
+    """A text in lines, once for each step: a word that reads, outlined, and every word shaded by its weight."""
     import matplotlib.pyplot as plt
 
-    lines_of = math.ceil(len(words) / per_line)
-    figure, panels = plt.subplots(len(weights), 1, figsize=(11, 0.34 * lines_of * len(weights) + 0.5 * len(weights)))
-    for axes, (name, row) in zip(np.atleast_1d(panels), weights.items(), strict=True):
-        for number, (word, weight) in enumerate(zip(words, row, strict=True)):
-            fill, ink = ROLES["weight"].shade(math.sqrt(weight))
+    rows = math.ceil(len(words) / per_line)
+    figure, panels = plt.subplots(len(steps), 1, figsize=(11, (0.34 * rows + 0.5) * len(steps)))
+    for axes, (title, (reader, weights)) in zip(np.atleast_1d(panels), steps.items(), strict=True):
+        for number, (word, weight) in enumerate(zip(words, weights, strict=True)):
+            fill, ink = ROLES["weight"].shade(weight)
+            edge = ROLES["query"].edge if number == reader else "none"
             y, x = divmod(number, per_line)
-            box = {"boxstyle": "round,pad=0.22", "facecolor": fill, "edgecolor": "none"}
-            axes.text(x, -y, word, ha="center", va="center", color=ink, fontsize=10, bbox=box)
-        axes.set(xlim=(-0.6, per_line - 0.4), ylim=(0.6 - lines_of, 0.6))
-        axes.set_title(name, fontsize=11)
+            box = {"boxstyle": "round,pad=0.25", "facecolor": fill, "edgecolor": edge, "linewidth": 2.2}
+            axes.text(x, -y, word, ha="center", va="center", color=ink, fontsize=11, bbox=box)
+        axes.set(xlim=(-0.6, per_line - 0.4), ylim=(0.6 - rows, 0.6))
+        axes.set_title(title, fontsize=12)
         axes.axis("off")
-    likeliest = {name: words[int(np.argmax(row))] for name, row in weights.items()}
-    best = "; ".join(f"{name}: most on “{word}”" for name, word in likeliest.items())
-    return figure, f"A story whose words are shaded by attention weights. {best}."
+    said = []
+    for title, (reader, weights) in steps.items():
+        most = int(np.argmax(weights))
+        said.append(f"{title}: “{words[reader]}” looks most at “{' '.join(words[max(0, most - 1) : most + 1])}”")
+    return figure, f"A story whose words are shaded by attention weights. {'; '.join(said)}."

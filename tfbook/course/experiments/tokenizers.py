@@ -78,7 +78,7 @@ CLAIMS = Claims(
             " ×",
         ),
         4: Bound(
-            "A tokenizer that has also read French cuts new French sentences into far fewer tokens (tokens ÷ tokens)",
+            "A tokenizer that has also read French needs far fewer tokens for new sentences of the same corpus (ratio)",
             "<=",
             0.6,
             "Measured here",
@@ -96,8 +96,8 @@ CLAIMS = Claims(
             0.6,
             "Measured here",
         ),
-        8: Bound("With as many tokens read, 4,096 tokens beat 256", ">=", 0.3, RUNS, " bits per byte"),
-        9: Bound("With equal compute, the means of 1,024 to 4,096 lie together", "<=", 0.1, RUNS, " bits per byte"),
+        8: Bound("After the same number of tokens, a vocabulary of 4,096 beats 256", ">=", 0.3, RUNS, " bits per byte"),
+        9: Bound("With equal compute, the means of 1,024 to 4,096 are close", "<=", 0.1, RUNS, " bits per byte"),
         10: Bound(
             "Unigram cuts held-out text into about as many tokens as BPE of the same size (tokens ÷ tokens)",
             "<=",
@@ -114,7 +114,7 @@ CLAIMS = Claims(
             "The nearest word of a person, animal, food or place is of the same kind (share)",
             ">=",
             0.9,
-            "Measured here; skip-gram as in Mikolov et al. (2013b)",
+            "Measured here; skip-gram as in Mikolov et al. (2013)",
         ),
     },
 )

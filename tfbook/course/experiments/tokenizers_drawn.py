@@ -119,7 +119,9 @@ def draw_training(words: Words, counts: Mapping[Pair, int], merges: Sequence[Pai
         [*most.values()], (2, 0), "weight", high=max(most.values()), numbers="{:.0f}", names=["+".join(p) for p in most]
     )
     best = picture.box("best pair", (2, 1), "query", note="ties: the smaller one")
-    made = picture.tokens([" ".join(pair) for pair in merges], (1, 2), "value", label="merges, in order")
+    made = picture.tokens(
+        [" ".join(pair) for pair in merges], (1, 2), "value", label=f"merges after round {len(merges)}, in order"
+    )
     picture.arrow(text, chunks)
     picture.arrow(chunks, bars, "count", "weight")
     picture.arrow(bars, best, role="weight", sides=("bottom", "top"))
@@ -137,16 +139,19 @@ def draw_training(words: Words, counts: Mapping[Pair, int], merges: Sequence[Pai
 
 
 def draw_languages(before: Mapping[str, int], after: Mapping[str, int], cured: str) -> Picture:
-    """Tokens of one sentence in several languages, with one tokenizer and with one that has read `cured`, too."""
+    """Tokens of one sentence in several languages; a gray bar where a tokenizer that has read `cured`, too, differs."""
     import matplotlib.pyplot as plt
 
     figure, axes = plt.subplots(figsize=(8, 0.55 * len(before) + 1.1))
     least = next(iter(before.values()))
     for place, (name, count) in enumerate(before.items()):
-        axes.barh(place - 0.19, count, 0.36, color=COLORS[1 if place else 0])
-        axes.text(count + 1, place - 0.19, f"{count}  ({count / least:.1f}×)", va="center", fontsize=9.5, color=INK)
-        axes.barh(place + 0.19, after[name], 0.36, color="#b9c4cf")
-        axes.text(after[name] + 1, place + 0.19, str(after[name]), va="center", fontsize=9.5, color=SOFT)
+        changed = after[name] != count
+        y = place - 0.19 if changed else place
+        axes.barh(y, count, 0.36, color=COLORS[1 if place else 0])
+        axes.text(count + 1, y, f"{count}  ({count / least:.1f}×)", va="center", fontsize=9.5, color=INK)
+        if changed:
+            axes.barh(place + 0.19, after[name], 0.36, color="#b9c4cf")
+            axes.text(after[name] + 1, place + 0.19, str(after[name]), va="center", fontsize=9.5, color=SOFT)
     axes.set_yticks(range(len(before)), before)
     title = "One sentence, seven languages: English is cheap, the others pay"
     axes.set(xlabel=f"tokens (gray: a tokenizer that has also read {cured})", title=title)
@@ -189,7 +194,7 @@ def draw_sizes(lengths: Mapping[int, float], bits: Mapping[str, Mapping[int, Seq
     lines(
         left,
         {"_": ([*lengths], [*lengths.values()])},
-        title="Each doubling buys less",
+        title="The first doubling buys the most",
         x="tokens in the vocabulary",
         y="bytes per token, held-out text",
     )
@@ -238,16 +243,18 @@ def draw_map(vectors: Tensor, words: Sequence[str], kind_of: Mapping[str, str]) 
         axes.annotate(word, point, xytext=(5, -3), textcoords="offset points", fontsize=9, **halo)
     axes.margins(x=0.08, y=0.08)
     axes.legend(loc="upper left", bbox_to_anchor=(1, 1), frameon=False)
-    axes.set(title="Words of one kind lie together, though nobody named the kinds")
+    axes.set(title="Words of one kind are close, though the vectors never saw the kinds")
     axes.set(xlabel="first principal component", ylabel="second principal component")
     kinds = ", ".join(dict.fromkeys(kind_of.values()))
     return figure, f"Words as points, by the first two principal components of their vectors. The kinds are {kinds}."
 
 
 def _with_room(points: Mapping[str, Sequence[float]]) -> dict[str, tuple[float, float]]:
-    """Words whose names touch no name before them."""
+    """Words whose names touch no name before them and hide no point."""
     named: dict[str, tuple[float, float]] = {}
     for word, (x, y) in points.items():
-        if all(abs(x - a) > 0.5 or abs(y - b) > 0.13 for a, b in named.values()):
+        end = x + 0.08 + 0.043 * len(word)
+        hides = any(x < a < end and abs(y - b) < 0.1 for a, b in points.values())
+        if not hides and all(abs(x - a) > 0.5 or abs(y - b) > 0.13 for a, b in named.values()):
             named[word] = (x, y)
     return named

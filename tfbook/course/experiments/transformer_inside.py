@@ -78,6 +78,11 @@ class Head(NamedTuple):
     pair: Pair
     weights: Float[Tensor, "target source"]
 
+    def misses(self) -> list[str]:
+        """The words whose largest weight lies on a word to which the gold alignment has no sure link."""
+        looked_at = self.weights.argmax(dim=-1).tolist()
+        return [word for t, word in enumerate(self.pair.target) if (looked_at[t], t) not in self.pair.sure]
+
 
 def best_head(model: Transformer, pairs: Sequence[Pair], task: Task) -> Head:
     """The head with the lowest alignment error rate on `pairs`, shown on one in which words change places."""

@@ -41,7 +41,8 @@ class Variant:
     """A stack of blocks, and whether its learning rate warms up."""
 
     config: Config = DEEP
-    norms: bool = True
+    branch_norms: bool = True
+    last_norm: bool = True  # at the end of the stack
     xavier: bool = True  # else PyTorch's initialization, whose matrices are smaller
     warmup: int = 1  # steps until the learning rate is reached
 
@@ -50,10 +51,9 @@ class Variant:
         model = BidirectionalModel(SYMBOLS, self.config)
         if self.xavier:
             xavier(model)
-        if not self.norms:
-            branches = [part for block in model.stack.blocks for part in (block.mixer, block.feed_forward)]
-            for part in (model.stack, *branches):
-                part.norm = nn.Identity()
+        branches = [part for block in model.stack.blocks for part in (block.mixer, block.feed_forward)]
+        for part in ([] if self.branch_norms else branches) + ([] if self.last_norm else [model.stack]):
+            part.norm = nn.Identity()
         return model.to(runtime.device())
 
     def trained(self, *, lr: float, steps: int, seed: int) -> list[float]:
@@ -92,7 +92,7 @@ VARIANTS = {
     "post-norm, warm-up": replace(_POST, warmup=_WARMUP),
     "post-norm, small weights": replace(_POST, xavier=False),
     "pre-norm, small weights": Variant(xavier=False),
-    "no norms, small weights": Variant(norms=False, xavier=False),
+    "no norms, small weights": Variant(branch_norms=False, last_norm=False, xavier=False),
 }
 
 

@@ -7,7 +7,7 @@ A story is consistent when every sentence can be read, no need of an event is br
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import product
@@ -320,7 +320,7 @@ def _candidates(role: str, state: State, taken: set[str]) -> list[Value]:
     return [value for value in dict.fromkeys(values) if key(value) not in taken]
 
 
-def summary(verdicts: Sequence[Verdict]) -> Mapping[str, float]:
+def summary(verdicts: Sequence[Verdict]) -> dict[str, float]:
     """The share of sentences that can be read, and of stories that end, get each kind of thing right, are consistent.
 
     Raises ValueError for no stories.
