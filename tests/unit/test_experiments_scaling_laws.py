@@ -165,10 +165,10 @@ def test_directions_of_a_gradient_are_lifted() -> None:
     found = study.spectra(G, lambda x, steps: orthogonal(x[None], steps)[0])
     assert found.farthest < 0.4
     assert found.values.keys() == found.polynomial.keys()
-    before, after = (found.values[name][1] for name in ("gradient", "5 steps"))
+    before, after = (found.values[name][1] for name in ("gradient", "5 rounds"))
     assert before[0] > 5 * before[-1]
     assert max(after) < 1.3
-    s, y = found.polynomial["1 step"]
+    s, y = found.polynomial["1 round"]
     assert y[-1] == pytest.approx(sum(study.QUINTIC), abs=1e-5)
     assert s[-1] == pytest.approx(1)
 

@@ -76,6 +76,7 @@ __all__ = [
     "random_twice",
     "same_budget",
     "scaling",
+    "short",
     "small",
     "spectra",
     "trained",
@@ -195,6 +196,12 @@ def _recipe(steps: int) -> training.Recipe:
     """That of the race: one learning rate for every width, since Muon's updates fit the size of each matrix."""
     schedule = training.warmup_cosine(20)
     return training.Recipe(steps=steps, optimizer="muon", lr=0.03, momentum=0.9, betas=(0.9, 0.99), schedule=schedule)
+
+
+def short(optimizer: str, lr: float, steps: int) -> training.Recipe:
+    """What compares optimizers: all is the same but their names and learning rates."""
+    schedule = training.warmup_cosine(steps // 4)
+    return replace(_recipe(steps), optimizer=optimizer.lower(), lr=lr, schedule=schedule)
 
 
 def counted(frame: DataFrame) -> DataFrame:
@@ -323,7 +330,7 @@ def claims_of_race(rows: Sequence[dict[str, Any]]) -> dict[int, float]:
 
 
 class Spectra(NamedTuple):
-    """What 1, 3 and 5 steps make of a singular value, and of those of a gradient; "gradient" is what is there before.
+    """What 1, 3 and 5 rounds make of a singular value, and of those of a gradient; "gradient" is what is there before.
 
     Both dictionaries have the same names: x and y of a line each.
     """
@@ -334,18 +341,18 @@ class Spectra(NamedTuple):
 
 
 def spectra(G: Float[Tensor, "rows columns"], orthogonal: Callable[..., Tensor]) -> Spectra:
-    """Of a gradient, before and after 1, 3 and 5 steps of `orthogonal`, along its own directions."""
+    """Of a gradient, before and after 1, 3 and 5 rounds of `orthogonal`, along its own directions."""
     U, own, Vh = torch.linalg.svd(G, full_matrices=False)
     before, s = own / own.norm(), torch.logspace(-4, 0, 200)
     kept = int((before > 1e-4).sum())
     polynomial = {"gradient": (s.tolist(), s.tolist())}
     values = {"gradient": (range(1, kept + 1), before[:kept].tolist())}
-    for steps in (1, 3, 5):
-        name = f"{steps} step{'s' * (steps > 1)}"
-        after = (U.mT @ orthogonal(G, steps) @ Vh.mT).diag()
+    for rounds in (1, 3, 5):
+        name = f"{rounds} round{'s' * (rounds > 1)}"
+        after = (U.mT @ orthogonal(G, rounds) @ Vh.mT).diag()
         values[name] = (range(1, kept + 1), after[:kept].tolist())
         y = s
-        for _ in range(steps):
+        for _ in range(rounds):
             a, b, c = QUINTIC
             y = a * y + b * y**3 + c * y**5
         polynomial[name] = (s.tolist(), y.tolist())

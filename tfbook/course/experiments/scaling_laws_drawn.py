@@ -27,10 +27,15 @@ def draw_budget(runs: DataFrame) -> Picture:
     figure, axes = plt.subplots(figsize=(8, 4))
     axes.set_xscale("log")
     axes.plot(runs["with"], runs["loss"], color=COLORS[0])
-    look: dict[str, Any] = {"fontsize": 9, "color": SOFT}
+    best = runs["with"].iloc[runs["loss"].argmin()]
+    look: dict[str, Any] = {"fontsize": 9, "color": SOFT, "textcoords": "offset points"}
     for size, tokens, loss in zip(runs["with"], runs["tokens"], runs["loss"], strict=True):
+        if size < best:  # labels keep to the outer side of the line
+            place: dict[str, Any] = {"xytext": (0, 8), "ha": "center", "va": "bottom"}
+        else:
+            place = {"xytext": (8, -6), "ha": "left", "va": "top"}
         note = f"reads {tokens / 1000:,.0f}k\ncharacters"
-        axes.annotate(note, (size, loss), (0, -10), textcoords="offset points", ha="center", va="top", **look)
+        axes.annotate(note, (size, loss), **place, **look)
     axes.set_xticks(runs["with"], [f"{size:,.0f}" for size in runs["with"]])
     axes.minorticks_off()
     axes.set(
@@ -38,7 +43,7 @@ def draw_budget(runs: DataFrame) -> Picture:
         xlabel="parameters in matrices, with the embedding",
         ylabel="held-out loss (nats)",
         ylim=(1.45, 2.25),
-        xlim=(runs["with"].min() / 1.5, runs["with"].max() * 1.5),
+        xlim=(runs["with"].min() / 1.5, runs["with"].max() * 2),
     )
     said = ", ".join(f"{size:,.0f}: {loss:.2f}" for size, loss in zip(runs["with"], runs["loss"], strict=True))
     return figure, f"Loss against parameters at about equal compute, a curve with its lowest point inside ({said})."
@@ -60,14 +65,12 @@ def draw_six(W: Any, x: Any, g: Any) -> Picture:
     price = f"{W.size} products, {W.size} sums:\n2 operations per weight"
     for row, (name, left, right, made) in enumerate(products):
         picture.text(name, (0, row), weight="bold", align="left")
-        first = picture.matrix(left[0], (1, row), left[1], label=left[2], **looks)
-        times = picture.circle("×", (2, row))
-        second = picture.matrix(right[0], (3, row), right[1], label=right[2], **looks)
-        result = picture.matrix(left[0] @ right[0], (4, row), made[0], label=made[1], **looks)
-        picture.arrow(first, times)
-        picture.arrow(second, times)
-        picture.arrow(second, result)
-        picture.text(price, (5, row), color=SOFT, align="left")
+        picture.matrix(left[0], (1, row), left[1], label=left[2], **looks)
+        picture.text("×", (2, row), size=14)
+        picture.matrix(right[0], (3, row), right[1], label=right[2], **looks)
+        picture.text("=", (4, row), size=14)
+        picture.matrix(left[0] @ right[0], (5, row), made[0], label=made[1], **looks)
+        picture.text(price, (6, row), color=SOFT, align="left")
     alt = (
         f"Three products with a matrix W of {rows} by {columns}: W times x forward, W transposed times g for the "
         "gradient of the input, and g times x transposed for the gradient of W. Each costs 2 operations per weight."
@@ -77,37 +80,41 @@ def draw_six(W: Any, x: Any, g: Any) -> Picture:
 
 # ---- what makes a step count -------------------------------------------------------------------------------------
 
-SHADES = {"gradient": COLORS[3], "1 step": COLORS[1], "3 steps": COLORS[2], "5 steps": COLORS[0]}
+SHADES = {"gradient": COLORS[3], "1 round": COLORS[1], "3 rounds": COLORS[2], "5 rounds": COLORS[0]}
 
 
 def draw_directions(polynomial: Mapping[str, tuple[Any, Any]], values: Mapping[str, tuple[Any, Any]]) -> Picture:
-    """What the steps make of any singular value, and of those of a gradient: one color for the same number of steps."""
+    """What the rounds make of any singular value, and of those of a gradient: one color for the same number."""
     import matplotlib.pyplot as plt
 
     figure, (left, right) = plt.subplots(1, 2, figsize=(11.5, 4))
-    left.set(xscale="log", yscale="log", ylim=(5e-4, 3))
-    right.set(yscale="log", ylim=(5e-4, 3))
-    values = {name: _above(1e-3, *line) for name, line in values.items()}
-    lines(left, polynomial, title="Any singular value …", x="before", y="after")
-    title = "… and those of a gradient"
-    lines(right, values, title=title, x="direction of the gradient, longest first", y="singular value")
-    for axes in (left, right):
-        for line in axes.get_lines():
-            line.set(color=SHADES[str(line.get_label())], marker="none")
-        for text in axes.texts:
-            text.set_color(SHADES[text.get_text()])
+    for axes, series in ((left, polynomial), (right, values)):
+        for name, (xs, ys) in series.items():
+            axes.plot(xs, ys, color=SHADES[name], marker="none")
         axes.axhline(1, color=EDGE, linestyle="--", linewidth=1, zorder=0)
+        axes.set(yscale="log", ylim=(5e-4, 3))
+    left.set(xscale="log", title="Any singular value …", xlabel="before", ylabel="after")
+    right.set(title="… and those of a gradient", xlabel="direction of the gradient, longest first")
+    right.set_ylabel("singular value")
+    for name, height in {"gradient": 0.02, "1 round": 0.02, "3 rounds": 0.02, "5 rounds": 0.2}.items():
+        _name_at(left, name, polynomial[name], height, right=name == "gradient")
+    for name, height in {"gradient": 0.003, "1 round": 0.05, "3 rounds": 0.4, "5 rounds": 1.6}.items():
+        xs, ys = values[name]
+        place = len(xs) * {"gradient": 0.3, "5 rounds": 0.75}.get(name, 0.62)
+        right.text(place, height, name, color=SHADES[name], fontsize=10.5)
     alt = (
-        "Left: a singular value after 0, 1, 3 and 5 steps; after five, all above a hundredth lie between 0.7 and 1.2. "
-        "Right: those of a gradient fall over orders of magnitude; after five steps most of them are near 1."
+        "Left: a singular value after 0, 1, 3 and 5 rounds; after five, all above a hundredth lie between 0.7 and 1.1. "
+        "Right: those of a gradient fall over orders of magnitude; after five rounds most of them are near 1."
     )
     return figure, alt
 
 
-def _above(low: float, xs: Sequence[float], ys: Sequence[float]) -> tuple[list[float], list[float]]:
-    """The points of a line that are higher than `low`."""
-    kept = [(x, y) for x, y in zip(xs, ys, strict=True) if y > low]
-    return [x for x, _ in kept], [y for _, y in kept]
+def _name_at(axes: Axes, name: str, line: tuple[Any, Any], height: float, *, right: bool) -> None:
+    """Writes a name beside its rising line, where the line first reaches a height."""
+    x = next(x for x, y in zip(*line, strict=True) if y >= height)
+    offset, align = ((6, -4), "left") if right else ((-10, 3), "right")
+    look: dict[str, Any] = {"color": SHADES[name], "fontsize": 10.5, "ha": align, "va": "center"}
+    axes.annotate(name, (x, height), offset, textcoords="offset points", **look)
 
 
 def draw_rates(losses: Mapping[str, Mapping[float, float]]) -> Picture:
@@ -117,7 +124,7 @@ def draw_rates(losses: Mapping[str, Mapping[float, float]]) -> Picture:
     figure, axes = plt.subplots(figsize=(7, 3.8))
     axes.set_xscale("log")
     series = {name: (list(found), list(found.values())) for name, found in losses.items()}
-    lines(axes, series, title="Loss after the same number of steps", x="learning rate", y="loss (nats)")
+    lines(axes, series, title="Each optimizer has a learning rate of its own", x="learning rate", y="loss (nats)")
     best = {name: min(found.items(), key=lambda each: each[1]) for name, found in losses.items()}
     for rate, loss in best.values():
         axes.plot(rate, loss, "o", markersize=13, markerfacecolor="none", markeredgecolor=INK)
@@ -175,8 +182,8 @@ def draw_prediction(frame: DataFrame, law: Any, largest: float) -> Picture:
     axes.set(title="Four sizes predict the fifth", xlabel="characters read, D", ylabel="held-out loss (nats)")
     alt = (
         "Held-out loss against characters read, for five sizes of models. Lines of the law run through the points of "
-        f"four sizes; the dashed line of the largest, {largest:,.0f} parameters, was predicted; its stars lie on it or "
-        "slightly above."
+        f"four sizes; the dashed line of the largest, {largest:,.0f} parameters, was predicted; its stars lie close "
+        "to it, and the last one above."
     )
     return figure, alt
 
@@ -242,6 +249,7 @@ def draw_circuit(text: str) -> Picture:
     picture.text("the text", (1, 2), color=SOFT, align="left")
     for place in range(1, len(text)):
         picture.arrow(chips.column(place - 1), notes.column(place), role="key", sides=("top", "bottom"))
+    picture.arrow(notes.column(len(text) - 1), asks, role="query", sides=("top", "right"))
     picture.arrow(asks, notes.column(earlier + 1), role="query", sides=("bottom", "top"))
     picture.outline(notes.column(earlier + 1), chips.column(earlier + 1))
     found = text[earlier + 1]
