@@ -233,9 +233,9 @@ def draw_sizes(lengths: Mapping[int, float], bits: Mapping[str, Mapping[int, Seq
     right.annotate(f"the same {len(start[1])} runs", (start[0], max(start[1])), **note)
     right.set(title="With equal compute, the gain ends near 1,024", xlabel="tokens in the vocabulary")
     right.set(ylabel="bits per byte (lower is better)", ylim=(2.05, 2.8))
-    for axes, sizes in ((left, [*lengths]), (right, [*next(iter(bits.values()))])):
+    for axes, ticks in ((left, [*lengths]), (right, [*next(iter(bits.values()))])):
         axes.set_xscale("log", base=2)
-        axes.set_xticks(sizes, [f"{size:,}" for size in sizes])
+        axes.set_xticks(ticks, [f"{size:,}" for size in ticks])
         axes.minorticks_off()
     said = (f"{what} {', '.join(f'{mean(runs):.2f}' for runs in found.values())}" for what, found in bits.items())
     grown = ", ".join(f"{length:.1f}" for length in lengths.values())
