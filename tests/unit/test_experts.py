@@ -264,6 +264,17 @@ def test_more_experts_are_more_parameters_at_the_same_work() -> None:
     assert operations(dropping, x) < many.flops(10)
 
 
+def test_a_gpt_begins_with_experts_as_small_as_one_network() -> None:
+    """By √(2 · layers), each of them."""
+    layers, expected = 8, 0.02 / 4
+    for expert in (FeedForward, SwiGLU):
+        parts = partial(MixtureOfExperts, experts=3, expert=expert)
+        model = Gpt(7, Config(d_model=64, heads=2, d_ff=64, layers=layers, feed_forward=parts))
+        for one in model.stack.blocks[3].feed_forward.branch.experts:
+            assert one.down.weight.std().item() == pytest.approx(expected, rel=0.1)
+            assert one.up.weight.std().item() == pytest.approx(0.02, rel=0.1)
+
+
 # ---- refused -----------------------------------------------------------------------------------------------------
 
 

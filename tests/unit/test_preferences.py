@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
+from tfbook.attention import Prefix
 from tfbook.course.invariants import TOLERANCE, future_leak, missing_gradients, round_trip_gap
 from tfbook.generation.best_of_n import best_of_n, best_of_n_kl, expected_best
 from tfbook.models.blocks import Config
@@ -57,6 +58,7 @@ def test_answers_say_which_tokens_are_whose(answers: Answers) -> None:
     assert answers.ids.tolist() == [[1, 4, 5, 7, EOS, PAD], [1, 6, 4, 4, 8, EOS], [1, 5, PAD, PAD, PAD, PAD]]
     assert answers.answered.int().tolist() == [[0, 0, 0, 1, 1, 0], [0, 0, 1, 1, 1, 1], [0, 1, 0, 0, 0, 0]]
     assert answers.lengths.tolist() == [5, 6, 2]
+    assert answers.prompts.tolist() == [3, 2, 1]
     assert len(answers) == 3
     kept = answers.select(torch.tensor([2, 0]))
     assert kept.ids.tolist() == [answers.ids[2].tolist(), answers.ids[0].tolist()]
@@ -114,6 +116,25 @@ def test_fine_tuning_counts_answers_alone(model: Gpt, answers: Answers) -> None:
     torch.testing.assert_close(loss.totals[0], -answer_log_probs(model, answers).sum())
     whole = join_answers([[1], [1]], [[4, 5, EOS], [6, EOS]])
     torch.testing.assert_close(answer_loss(model, whole).mean, next_token_loss(model, whole.ids, pad=PAD).mean)
+
+
+def test_a_prompt_may_be_read_both_ways(model: Gpt, answers: Answers) -> None:
+    """A prefix language model: a prompt's tokens see all of it, an answer's see no later one; a cache is the same."""
+    mask = Prefix(answers.prompts)
+    read = lambda ids: model.unembed(model.stack(model.embed(ids), mask))  # noqa: E731
+    with torch.no_grad():
+        before = read(answers.ids)
+        for place in range(1, answers.ids.shape[1]):
+            ids = answers.ids.clone()
+            ids[:, place] = 3
+            seen = (read(ids) - before).abs().amax(dim=2) > 1e-4
+            inside = (place < answers.prompts)[:, None]
+            assert torch.equal(seen, inside | (torch.arange(seen.shape[1]) >= place))
+        row = answers.ids[:1]
+        model.mask = Prefix(answers.prompts[:1])
+        cache = model.new_cache()
+        pieces = [model(piece, cache=cache) for piece in row.split([3, 1, 2], dim=1)]
+        torch.testing.assert_close(torch.cat(pieces, dim=1), before[:1], atol=1e-5, rtol=1e-5)
 
 
 def test_demonstrations_are_learned(model: Gpt, answers: Answers) -> None:

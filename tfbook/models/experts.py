@@ -141,6 +141,11 @@ class MixtureOfExperts(Part):
             return None
         return math.ceil(self.capacity_factor * self.k * tokens / len(self.experts))
 
+    @property
+    def outputs(self) -> list[nn.Linear]:
+        """Those of the experts."""
+        return [output for expert in self.experts for output in expert.outputs]
+
     def parameter_count(self) -> int:
         """All experts, and the router's d_model · experts."""
         return self.router.weight.numel() + sum(expert.parameter_count() for expert in self.experts)

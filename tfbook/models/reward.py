@@ -18,7 +18,7 @@ class ValueModel(nn.Module):
 
     PPO's critic (Schulman et al., 2017, section 5). The embedding and the blocks are those of `body` itself: give it a
     copy (`copy.deepcopy`) of a model that is used otherwise. w begins with variance 1 / (d_model + 1) and b at 0
-    (Ziegler et al., 2019).
+    (Stiennon et al., 2020, appendix B.1).
     """
 
     def __init__(self, body: LanguageModel):

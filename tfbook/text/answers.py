@@ -29,6 +29,11 @@ class Answers:
         places = torch.arange(1, self.ids.shape[1] + 1, device=self.ids.device)
         return (self.answered * places).amax(dim=1)
 
+    @property
+    def prompts(self) -> Int[Tensor, " batch"]:
+        """Lengths of the prompts; `Prefix(answers.prompts)` is the mask under which each is read both ways."""
+        return self.answered.int().argmax(dim=1)
+
     def __len__(self) -> int:
         return len(self.ids)
 
