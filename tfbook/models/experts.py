@@ -98,10 +98,10 @@ Dispatch = Callable[[Tensor, Tensor, nn.ModuleList], Tensor]
 class MixtureOfExperts(Part):
     """y = Σ_i gate_i(x) · expert_i(x) over the k experts that a router W x ranks first (Shazeer et al., 2017, eq. 1).
 
-    In a block: `Config(feed_forward=partial(MixtureOfExperts, experts=8, k=2))`. `expert` makes one; each begins with
-    numbers of its own. With a `capacity_factor` c, an expert takes c · k · tokens / experts of a batch and drops the
-    rest (Fedus et al., 2022, eq. 3); what happens to a token then depends on the others of its batch, so the model
-    computes alone, token by token, not quite what it does in parallel. Raises ValueError unless 1 ≤ k ≤ `experts`.
+    In a block: `Config(feed_forward=partial(MixtureOfExperts, experts=8, k=2))`; `expert` makes one of them, such as
+    `GPT2.feed_forward`. With a `capacity_factor` c, an expert takes c · k · tokens / experts of a batch and drops the
+    rest (Fedus et al., 2022, eq. 3). What a token gets then depends on the others of its batch, so that decoding token
+    by token is not quite the same as reading all at once. Raises ValueError unless 1 ≤ k ≤ `experts`.
     """
 
     def __init__(

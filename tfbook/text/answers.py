@@ -54,15 +54,11 @@ def join_answers(prompts: Sequence[Sequence[int]], answers: Sequence[Sequence[in
     if len(prompts) != len(answers) or not all(map(len, [*prompts, *answers])):
         found = f"there are {len(prompts)} prompts and {len(answers)} answers, or one is empty"
         raise ValueError(f"{found}; expected as many, each of one token or more")
-    pairs = list(zip(prompts, answers, strict=True))
-    ids = pad_sequence([torch.tensor([*prompt, *answer]) for prompt, answer in pairs], True, pad)
-    starts, ends = (torch.tensor(places)[:, None] for places in zip(*_places(pairs), strict=True))
+    rows = [torch.tensor([*prompt, *answer]) for prompt, answer in zip(prompts, answers, strict=True)]
+    ids = pad_sequence(rows, batch_first=True, padding_value=pad)
+    starts, ends = torch.tensor([*map(len, prompts)])[:, None], torch.tensor([*map(len, rows)])[:, None]
     time = torch.arange(ids.shape[1])
     return Answers(ids, (starts <= time) & (time < ends))
-
-
-def _places(pairs: Sequence[tuple[Sequence[int], Sequence[int]]]) -> list[tuple[int, int]]:
-    return [(len(prompt), len(prompt) + len(answer)) for prompt, answer in pairs]
 
 
 def generated_answers(ids: Int[Tensor, "batch time"], start: int, *, stop: int = EOS) -> Answers:

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from tfbook.checks import check_positive
 from tfbook.text.answers import Answers
 from tfbook.training.losses import Loss
+from tfbook.training.optimizers import Optimizer
 from tfbook.training.preferences import log_probs, token_log_probs
 
 
@@ -185,7 +186,7 @@ def ppo_loss(policy: nn.Module, critic: nn.Module, rollout: Rollout, recipe: Ppo
 def ppo_update(
     policy: nn.Module,
     critic: nn.Module,
-    optimizer: torch.optim.Optimizer,
+    optimizer: Optimizer,
     rollout: Rollout,
     recipe: PpoRecipe,
     *,
