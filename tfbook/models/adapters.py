@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from jaxtyping import Float
@@ -15,6 +15,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from tfbook.checks import check_positive
+
+Model = TypeVar("Model", bound=nn.Module)
 
 
 class LoraLinear(nn.Linear):
@@ -51,7 +53,7 @@ class LoraLinear(nn.Linear):
 # ---- into a model and out of it ----------------------------------------------------------------------------------
 
 
-def add_lora(model: nn.Module, *, rank: int, alpha: float, where: Collection[str] = ("W_Q", "W_V")) -> nn.Module:
+def add_lora(model: Model, *, rank: int, alpha: float, where: Collection[str] = ("W_Q", "W_V")) -> Model:
     """Freezes `model` and gives its linear layers of the names `where` an adapter each; returns the model, changed.
 
     `where` holds last names, as in "stack.blocks.0.mixer.branch.W_Q"; queries and values are what Hu et al. (2021)
@@ -78,7 +80,7 @@ def lora_state(model: nn.Module) -> dict[str, Tensor]:
     return {f"{name}.{key}": getattr(layer, key).detach() for name, layer in layers.items() for key in _KEYS}
 
 
-def load_lora(model: nn.Module, state: Mapping[str, Tensor]) -> nn.Module:
+def load_lora(model: Model, state: Mapping[str, Tensor]) -> Model:
     """Gives `model` the adapters that `lora_state` returned, in place of those that it has; returns the model, changed.
 
     Raises ValueError when there are none, or they do not fit a linear layer of the model.
@@ -96,7 +98,7 @@ def load_lora(model: nn.Module, state: Mapping[str, Tensor]) -> nn.Module:
 
 
 @torch.no_grad()
-def merge_lora(model: nn.Module) -> nn.Module:
+def merge_lora(model: Model) -> Model:
     """W ← W + (α / rank) B A in every layer with an adapter, which is a plain linear layer again; returns the model.
 
     It computes the same as with its adapters, at the cost of the model without them (Hu et al., 2021, section 4.1).
@@ -107,7 +109,7 @@ def merge_lora(model: nn.Module) -> nn.Module:
 
 
 @torch.no_grad()
-def unmerge_lora(model: nn.Module, state: Mapping[str, Tensor]) -> nn.Module:
+def unmerge_lora(model: Model, state: Mapping[str, Tensor]) -> Model:
     """Takes merged adapters, those of `state`, out of the weights again, and leaves them beside; returns the model.
 
     Raises ValueError when they do not fit the model.
@@ -149,7 +151,7 @@ def _plain(layer: Any) -> nn.Linear:
     return plain
 
 
-def _drop(model: nn.Module) -> nn.Module:
+def _drop(model: Model) -> Model:
     for name, layer in _layers(model, LoraLinear).items():
         _put(model, name, _plain(layer))
     return model
