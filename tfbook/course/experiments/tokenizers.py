@@ -85,7 +85,7 @@ CLAIMS = Claims(
             "Measured here",
         ),
         4: Bound(
-            "On new words of several tokens it is right on more than the words without that letter",
+            "On new words of several tokens, a letter counter is right on more than the words without that letter",
             ">=",
             0.1,
             "Measured here, difference of the shares",
