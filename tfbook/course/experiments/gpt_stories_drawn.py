@@ -118,7 +118,10 @@ def draw_counting(losses: Sequence[float], unseen: Mapping[int, float], bound: f
 
 
 def draw_training(losses: Sequence[float], levels: Mapping[str, float], shown: Sequence[int]) -> Picture:
-    """The loss of each step, steps logarithmic: all of it, and the last nat. Dots show where samples were taken."""
+    """The loss of each step, steps logarithmic: all of it, and the last nat. Dots show where samples were taken.
+
+    Of the `levels`, from the highest, the first belongs to the whole and up to two more to the last nat.
+    """
     import matplotlib.pyplot as plt
 
     figure, panels = plt.subplots(1, 2, figsize=(11, 4))
@@ -136,13 +139,12 @@ def draw_training(losses: Sequence[float], levels: Mapping[str, float], shown: S
     left, right = panels
     left.set(title="All of it", ylabel="loss (nats per word)", ylim=(0, 7.2))
     right.set(title="The last nat", ylim=(0.35, 1.6))
-    for name, height in levels.items():
-        high = height > 3
-        axes = left if high else right
+    for (name, height), (axes, above) in zip(
+        levels.items(), ((left, -0.12), (right, 0.02), (right, -0.02)), strict=False
+    ):  # where the curve is not
         axes.axhline(height, color=EDGE, linestyle="--", linewidth=1.2, zorder=0)
-        x, align = (len(losses), "right") if high else (1.02 * max(1, last), "left")
-        drop = 0.12 if high else 0.02
-        axes.text(x, height - drop, name, color=SOFT, fontsize=10, va="top", ha=align)
+        place = {"x": len(losses), "ha": "right", "va": "bottom" if above > 0 else "top"}
+        axes.text(y=height + above, s=name, color=SOFT, fontsize=10, **place)
     names = ", ".join(f"{name} at {height:.2f}" for name, height in levels.items())
     return figure, f"The loss falls from {losses[0]:.1f} steeply at first and slowly later; dashed lines: {names}."
 
@@ -155,6 +157,9 @@ KIND_LOOKS = {  # color and line
     "things": (COLORS[1], "-"),
     "names": (COLORS[0], "-"),
 }
+
+
+FLAT = 0.15  # a probability that changes less does not rise
 
 
 def draw_growth(frame: DataFrame, first_loss: float, optimizer: str = "Muon") -> Picture:
@@ -198,8 +203,10 @@ def draw_growth(frame: DataFrame, first_loss: float, optimizer: str = "Muon") ->
 
 
 def _passes(curve: Sequence[Mapping[str, float]], kind: str) -> str:
-    """The step at which a kind is halfway between its lowest and its highest value."""
+    """The step at which a kind is halfway between its lowest and its highest value, if these are far apart."""
     values = [point[kind] for point in curve]
+    if max(values) - min(values) < FLAT:
+        return "never"
     middle = (min(values) + max(values)) / 2
     return f"{next(point['step'] for point in curve if point[kind] >= middle):g}"
 
