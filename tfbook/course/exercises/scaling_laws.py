@@ -1,4 +1,4 @@
-"""Exercises of lesson 10: how busy a machine is, accumulation, an orthogonal step, exponents, heads that copy."""
+"""Exercises of lesson 10: how busy a machine is, accumulation, exponents, the best size, heads that copy."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 from tfbook.course.exercises.engine import exercise, randn
 
-# ---- utilisation -------------------------------------------------------------------------------------------------
+# ---- utilization -------------------------------------------------------------------------------------------------
 
 
 def _trainings() -> list[tuple[int, int, int, int, int, float, float]]:
@@ -26,10 +26,10 @@ def _trainings() -> list[tuple[int, int, int, int, int, float, float]]:
 @exercise(
     cases=_trainings,
     hints=[
-        "A matrix of n · m numbers takes 2 · n · m operations a token on the way forward: a product and a sum each. "
-        "Reading a row of a table takes none.",
+        "A matrix of n · m numbers takes 2 · n · m operations per token forward: a product and a sum each. "
+        "Looking up a row of the embedding takes none.",
         "In each layer a query meets `context` keys of width d_model, and as many values are added up: 2 · 2 · context "
-        "· d_model. The way back takes twice the way forward.",
+        "· d_model. The way back takes twice as much as the way forward.",
     ],
 )
 def utilization(
@@ -71,10 +71,10 @@ utilization.mistakes(
         "the output's matrix is missing: each token is multiplied by all of it, whether tied or not": (
             lambda vocab, *rest: utilization.reference(0, *rest)
         ),
-        "the table of words counts once, as the output's matrix: to read a row of it is no product": (
+        "the embedding counts once, as the output's matrix: looking up a row of it takes no product": (
             lambda vocab, *rest: utilization.reference(2 * vocab, *rest)
         ),
-        "upside down: utilisation is what was used by what there is, a number below 1": (
+        "upside down: utilization is what is used divided by what is available, a number below 1": (
             lambda *training: 1 / utilization.reference(*training)
         ),
         "this is in percent: return the share, such as 0.4": lambda *training: 100 * utilization.reference(*training),
@@ -96,7 +96,7 @@ def _weight_and_batches() -> list[tuple[Tensor, Batches]]:
 @exercise(
     cases=_weight_and_batches,
     hints=[
-        "The second batch has one token that counts. What share of the gradient has it, and what share should it have?",
+        "The second batch has one token that counts. What share of the gradient does it get, and what should it get?",
         "Count the targets that are not −100 in all batches first; then let each batch add its sum of losses, "
         "`reduction='sum'`, divided by that number.",
     ],
@@ -151,10 +151,10 @@ accumulated_gradient.mistakes(
         "sums divided by the number of batches: divide by the tokens that count in all of them": (
             _added(lambda batch, batches: _tokens(batch) / len(batches))
         ),
-        "the gradient of the last batch alone: the ones before it were set to zero": lambda weight, batches: (
+        "only the gradient of the last batch: the ones before it were set to zero": lambda weight, batches: (
             accumulated_gradient.reference(weight, batches[-1:]) * _tokens(batches[-1:]) / _tokens(batches)
         ),
-        "the last batch's mean alone: a gradient adds to the ones before it until it is zeroed": (
+        "only the last batch's mean: gradients add up until something sets them to zero": (
             lambda weight, batches: accumulated_gradient.reference(weight, batches[-1:])
         ),
     }
