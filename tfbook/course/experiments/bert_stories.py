@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache, partial
 from statistics import fmean
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float, Int
@@ -564,6 +564,7 @@ def looks_of_blank(bert: Bert, ids: Int[Tensor, " time"]) -> dict[str, tuple[int
 # ---- stored: search --------------------------------------------------------------------------------------------------
 
 
+@runtime_checkable
 class Index(Protocol):
     """Something to search in."""
 
