@@ -47,7 +47,9 @@ def test_a_determined_word_is_one_that_no_other_of_its_kind_replaces() -> None:
 
 
 def test_a_place_that_comes_once_is_not_determined() -> None:
-    words = words_of("On the hill there lived a shy fox named Tim. How happy Tim was! And Tim lived happily ever after.")
+    words = words_of(
+        "On the hill there lived a shy fox named Tim. How happy Tim was! And Tim lived happily ever after."
+    )
     assert check_story(words).consistent
     assert study.determined(words, words.index("was") - 1)
     assert not study.determined(words, words.index("hill"))

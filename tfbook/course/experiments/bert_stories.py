@@ -327,7 +327,7 @@ class WordHead(nn.Linear):
 def package_filler(layers: int = SIZES[-1]) -> MaskedLanguageModel:
     """The lesson's model: this BERT, and a head that is the embedding alone."""
     model = MaskedLanguageModel(package_bert(*SIZES[:-1], layers))
-    model.head = WordHead(model.bert)
+    model.head = WordHead(model.bert)  # type: ignore[assignment]
     return model
 
 
@@ -462,8 +462,8 @@ def question_batch(asked: Sequence[Asked]) -> Questions:
     rows, segments = [], []
     for each in asked:
         story, question = ([IDS[word] for word in words] for words in (each.story, each.question))
-        ids, of = join_segments(story, [*question, MASK])
-        rows.append(torch.tensor(ids))
+        row, of = join_segments(story, [*question, MASK])
+        rows.append(torch.tensor(row))
         segments.append(torch.tensor(of))
     ids, _ = padded(rows)
     return Questions(ids, padded(segments)[0], torch.tensor([IDS[each.answer] for each in asked], device=ids.device))

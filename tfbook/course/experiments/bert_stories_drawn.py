@@ -113,8 +113,8 @@ def draw_heads(tokens: Sequence[str]) -> Picture:
     heads = {
         "masked words": ("vector at [MASK]", "scores of all words", "value"),
         "label of a text": ("vector at [CLS]", "happy or sad?", "query"),
-        "label of each token": ("vectors of all tokens", "name? thing? place?", "key"),
-        "span": ("vectors of all tokens", "start? end?", "weight"),
+        "label of each token": ("vectors of all", "name? thing? place?", "key"),
+        "span": ("vectors of all", "start? end?", "weight"),
     }
     for column, (name, (source, answer, role)) in enumerate(heads.items()):
         head = picture.box(name, (column, 0), role, note=f"reads the {source}", width=182)
@@ -162,10 +162,10 @@ def draw_asked(frame: DataFrame, level: float) -> Picture:
             axes.plot(steps, shares, color=color, marker=marker, linewidth=1.8, label="" if number else name)
         said.append(f"{name}: " + ", ".join(f"{curve[-1]['all']:.0%}" for curve in part["curve"]))
     axes.axhline(100 * level, color=EDGE, linestyle="--", linewidth=1.2)
-    axes.text(steps[-1], 100 * level + 1.5, "first of its kind in the story", ha="right", color=SOFT, fontsize=10)
+    axes.text(8, 100 * level + 1.5, "first of its kind in the story", color=SOFT, fontsize=10)
     axes.set(xlabel="step", ylabel="blanks filled rightly (%)", ylim=(0, 100), xlim=(0, 1.04 * steps[-1]))
     axes.set_title("What is asked for more often is learned sooner")
-    axes.legend(loc="upper left", frameon=False)
+    axes.legend(loc="lower right", frameon=False)
     return figure, f"Share of blanks filled rightly against steps. At the end, {'; '.join(said)}."
 
 
@@ -187,8 +187,14 @@ def draw_labels(frame: DataFrame, level: float) -> Picture:
         axes.plot(counts, list(by_seed), color=color, linestyle="none", marker=marker, alpha=0.4)
         said.append(f"{name} " + ", ".join(f"{share:.0f}% with {count}" for count, share in means.items()))
     axes.axhline(100 * level, color=EDGE, linestyle="--", linewidth=1.2)
-    axes.text(means.index[0], 100 * level + 1.5, "always the first name", color=SOFT, fontsize=10)
-    axes.set(xscale="log", xlabel="answered questions (logarithmic)", ylabel="right answers (%)", ylim=(0, 100))
+    axes.text(32, 100 * level + 2, "always the first name", color=SOFT, fontsize=10, ha="center")
+    axes.set(
+        xscale="log",
+        xlabel="answered questions (logarithmic)",
+        ylabel="right answers (%)",
+        ylim=(0, 100),
+        xlim=(14, 73),
+    )
     axes.set_xticks(list(means.index), [str(count) for count in means.index])
     axes.minorticks_off()
     axes.set_title("What pretraining is worth")

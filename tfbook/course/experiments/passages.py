@@ -88,8 +88,10 @@ def _docstrings() -> Iterator[Passage]:
     for path in sorted(PACKAGE.rglob("*.py")):
         module = ".".join(("tfbook", *path.relative_to(PACKAGE).with_suffix("").parts))
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            text = ast.get_docstring(node) if isinstance(node, ast.ClassDef | ast.FunctionDef) else None
-            if text and len(text) >= SHORTEST:
+            if not isinstance(node, ast.ClassDef | ast.FunctionDef):
+                continue
+            text = ast.get_docstring(node) or ""
+            if len(text) >= SHORTEST:
                 yield Passage(f"{module}.{node.name}", _plain(text))
 
 
