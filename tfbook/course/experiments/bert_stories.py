@@ -401,7 +401,7 @@ def pretrain(
     return model, curve
 
 
-LONGER = 3000  # steps of a model with twice as many blocks
+LONGER = 6000  # steps of a model with twice as many blocks
 
 
 @experiment
