@@ -579,6 +579,11 @@ def gradient_of_one_batch(weight: Tensor, batches: scaling_laws.Batches) -> Tens
     return torch.autograd.grad(F.cross_entropy(x @ weight, targets), weight)[0]
 
 
+def round_by_values(X: Tensor) -> Tensor:
+    U, s, Vh = torch.linalg.svd(X, full_matrices=False)
+    return (U * (3.4445 * s - 4.775 * s**3 + 2.0315 * s**5)[..., None, :]) @ Vh
+
+
 def exponent_by_lstsq(sizes: Tensor, losses: Tensor, floor: float) -> Tensor:
     columns = torch.stack([torch.ones_like(sizes), sizes.log10()], dim=1)
     return -torch.linalg.lstsq(columns, (losses - floor).log10()[:, None]).solution[1, 0]
@@ -815,6 +820,7 @@ WAYS: list[tuple[Exercise, Callable[..., Any]]] = [
     (gpt_pretraining.bits_per_byte, bits_by_power),
     (gpt_pretraining.finish, finish_in_another_order),
     (scaling_laws.accumulated_gradient, gradient_of_one_batch),
+    (scaling_laws.one_round, round_by_values),
     (scaling_laws.exponent, exponent_by_lstsq),
     (scaling_laws.best_size, size_by_search),
     (scaling_laws.prefix_scores, prefix_scores_by_diagonal),

@@ -1,10 +1,10 @@
-"""Exercises of lesson 10: how busy a machine is, accumulation, exponents, the best size, heads that copy."""
+"""Exercises of lesson 10: how busy a machine is, accumulation, Muon, exponents, the best size, heads that copy."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from functools import partial
+from functools import partial, reduce
 
 import torch
 from torch import Tensor
@@ -156,6 +156,53 @@ accumulated_gradient.mistakes(
         ),
         "only the last batch's mean: gradients add up until something sets them to zero": (
             lambda weight, batches: accumulated_gradient.reference(weight, batches[-1:])
+        ),
+    }
+)
+
+
+# ---- one round of Muon -------------------------------------------------------------------------------------------
+
+
+def _matrices() -> list[tuple[Tensor]]:
+    """A single one, a batch, and a tall one, none with a singular value above 1."""
+    shapes = ((3, 5), (2, 4, 6), (6, 3))
+    matrices = (randn(*shape, seed=number) for number, shape in enumerate(shapes))
+    return [(X / X.norm(dim=(-2, -1), keepdim=True),) for X in matrices]
+
+
+@exercise(
+    cases=_matrices,
+    hints=[
+        "`X.mT` swaps the last two dimensions, so `square = X @ X.mT` is X Xᵀ, for a batch as well. How do you get "
+        "(X Xᵀ)² from it?",
+        "(X Xᵀ)² is `square @ square`. Multiply q · square + r · (X Xᵀ)² by X from the right, and add p · X.",
+    ],
+)
+def one_round(X: Tensor) -> Tensor:
+    square = X @ X.mT
+    return 3.4445 * X + (-4.775 * square + 2.0315 * square @ square) @ X
+
+
+def _round(p: float, q: float, r: float) -> Callable[[Tensor], Tensor]:
+    return lambda X: p * X + (q * X @ X.mT + r * X @ X.mT @ X @ X.mT) @ X
+
+
+one_round.mistakes(
+    {
+        "this takes powers of the entries: X³ would change U and V as well; use the matrix product, X @ X.mT @ X": (
+            lambda X: 3.4445 * X - 4.775 * X**3 + 2.0315 * X**5
+        ),
+        "a square of entries, not of a matrix: (X Xᵀ)² is the matrix product of X Xᵀ with itself": (
+            lambda X: 3.4445 * X + (-4.775 * X @ X.mT + 2.0315 * (X @ X.mT) ** 2) @ X
+        ),
+        "q has lost its sign: it is −4.775": _round(3.4445, 4.775, 2.0315),
+        "q and r have changed places: q belongs to the third power and r to the fifth": _round(3.4445, 2.0315, -4.775),
+        "the first term, p X, is missing": _round(0, -4.775, 2.0315),
+        "the third power, q (X Xᵀ) X, is missing": _round(3.4445, 0, 2.0315),
+        "the fifth power, r (X Xᵀ)² X, is missing": _round(3.4445, -4.775, 0),
+        "these are five rounds: return a single one": lambda X: reduce(
+            lambda Y, _: one_round.reference(Y), range(5), X
         ),
     }
 )

@@ -50,7 +50,7 @@ def draw_budget(runs: DataFrame) -> Picture:
 
 
 def draw_six(W: Any, x: Any, g: Any) -> Picture:
-    """The three products that a training step makes with a matrix W: forward, and two on the way back."""
+    """The three products that a training step makes with a matrix W: forward, and two in the backward pass."""
     from tfbook.plot import Schematic
 
     W, x, g = (np.asarray(each, float) for each in (W, x, g))
@@ -58,18 +58,24 @@ def draw_six(W: Any, x: Any, g: Any) -> Picture:
     picture = Schematic("One matrix, one token: 2 + 4 operations for every weight", gap=(26, 30))
     looks: dict[str, Any] = {"numbers": "{:g}", "cell": 26}
     products = (
-        ("forward", (W, "parameter", "W"), (x[:, None], "stream", "x"), ("stream", "Wx")),
-        ("back to the input", (W.T, "parameter", "Wᵀ"), (g[:, None], "weight", "g"), ("weight", "Wᵀg")),
-        ("back to the weights", (g[:, None], "weight", "g"), (x[None], "stream", "xᵀ"), ("weight", "g xᵀ")),
+        ("forward", "sums", (W, "parameter", "W"), (x[:, None], "stream", "x"), ("stream", "Wx")),
+        ("back to the input", "sums", (W.T, "parameter", "Wᵀ"), (g[:, None], "weight", "g"), ("weight", "Wᵀg")),
+        (
+            "back to the weights",
+            "additions to\nthe running gradient",
+            (g[:, None], "weight", "g"),
+            (x[None], "stream", "xᵀ"),
+            ("weight", "g xᵀ"),
+        ),
     )
-    price = f"{W.size} products, {W.size} sums:\n2 operations per weight"
-    for row, (name, left, right, made) in enumerate(products):
+    for row, (name, added, left, right, made) in enumerate(products):
         picture.text(name, (0, row), weight="bold", align="left")
         picture.matrix(left[0], (1, row), left[1], label=left[2], **looks)
         picture.text("×", (2, row), size=14)
         picture.matrix(right[0], (3, row), right[1], label=right[2], **looks)
         picture.text("=", (4, row), size=14)
         picture.matrix(left[0] @ right[0], (5, row), made[0], label=made[1], **looks)
+        price = f"{W.size} products, {W.size} {added}:\n2 operations per weight"
         picture.text(price, (6, row), color=SOFT, align="left")
     alt = (
         f"Three products with a matrix W of {rows} by {columns}: W times x forward, W transposed times g for the "
@@ -156,34 +162,53 @@ def draw_race(rows: Sequence[Mapping[str, Any]]) -> Picture:
 # ---- the law of the losses ---------------------------------------------------------------------------------------
 
 
-def draw_prediction(frame: DataFrame, law: Any, largest: float) -> Picture:
-    """Losses by tokens for each size with the law's lines; that of the `largest` size is a prediction, dashed.
+def _shade(place: int, last: int) -> Any:
+    """The color of a size, from light to dark blue; the last, which the law has not seen, is orange."""
+    import matplotlib.pyplot as plt
 
-    `law(N, D)` takes the parameters in `frame["with"]` and tokens.
+    return COLORS[1] if place == last else plt.get_cmap("Blues")(0.45 + 0.12 * place)
+
+
+def draw_prediction(frame: DataFrame, law: Any, by_law: Sequence[float], by_guess: Sequence[float]) -> Picture:
+    """Losses by tokens for each size with the law's lines, and how far off two predictions for the largest are.
+
+    `law(N, D)` takes the parameters in `frame["with"]` and tokens; the largest size's line is dashed. The relative
+    errors, of the law and of guessing the next smaller size's loss, come in order of the number of tokens.
     """
     import matplotlib.pyplot as plt
 
-    figure, axes = plt.subplots(figsize=(8.5, 4.6))
-    axes.set_xscale("log")
+    figure, (left, right) = plt.subplots(1, 2, figsize=(12, 4.6), width_ratios=(1.5, 1))
     sizes = sorted(float(size) for size in frame["with"].unique())
-    tokens = np.geomspace(frame["tokens"].min(), frame["tokens"].max(), 50)
+    ticks, last = sorted(frame["tokens"].unique()), len(sizes) - 1
+    tokens = np.geomspace(ticks[0], ticks[-1], 50)
     for place, size in enumerate(sizes):
-        unseen = size == largest
-        color = COLORS[1] if unseen else plt.get_cmap("Blues")(0.45 + 0.12 * place)
+        unseen, color = place == last, _shade(place, last)
         runs = frame[frame["with"] == size]
         predicted = [law(size, each) for each in tokens]
-        axes.plot(tokens, predicted, "--" if unseen else "-", color=color, linewidth=1.8, marker="none")
-        axes.plot(runs["tokens"], runs["loss"], "*" if unseen else "o", color=color, markersize=11 if unseen else 5)
-    names = [f"{size:,.0f}{' (not in the fit)' if size == largest else ''}" for size in sizes]
-    _name_ends(axes, names, [law(size, tokens[-1]) for size in sizes], tokens[-1])
-    ticks = sorted(frame["tokens"].unique())
-    axes.set_xticks(ticks, [f"{each / 1000:,.0f}k" for each in ticks])
-    axes.minorticks_off()
-    axes.set(title="Four sizes predict the fifth", xlabel="characters read, D", ylabel="held-out loss (nats)")
+        left.plot(tokens, predicted, "--" if unseen else "-", color=color, linewidth=1.8, marker="none")
+        left.plot(runs["tokens"], runs["loss"], "*" if unseen else "o", color=color, markersize=11 if unseen else 5)
+    names = [f"{size:,.0f}{' (unseen)' * (place == last)}" for place, size in enumerate(sizes)]
+    _name_ends(left, names, [law(size, tokens[-1]) for size in sizes], tokens[-1])
+    left.set(title="Four sizes predict the fifth", ylabel="held-out loss (nats)")
+    guesses = (
+        ("the law", by_law, "--*", _shade(last, last)),
+        ("the next smaller size", by_guess, "-o", _shade(3, last)),
+    )
+    for (name, errors, look, color), height in zip(guesses, (-0.024, 0.052), strict=True):
+        right.plot(ticks, [100 * each for each in errors], look, color=color, markersize=9 if "*" in look else 5)
+        right.text(ticks[0] * 0.95, 100 * height, name, color=color, fontsize=10.5)
+    right.axhline(0, color=EDGE, linewidth=1, zorder=0)
+    right.set(title="Closer than a guess, but not at the end", ylabel="off by (%)", ylim=(-6, 6))
+    for axes in (left, right):
+        axes.set_xscale("log")
+        axes.set_xticks(ticks, [f"{each / 1000:,.0f}k" for each in ticks])
+        axes.minorticks_off()
+        axes.set_xlabel("characters read, D")
     alt = (
-        "Held-out loss against characters read, for five sizes of models. Lines of the law run through the points of "
-        f"four sizes; the dashed line of the largest, {largest:,.0f} parameters, was predicted; its stars lie close "
-        "to it, and the last one above."
+        "Left: held-out loss against characters read, for five sizes. Lines of the law run through the points of four; "
+        f"the dashed line of the largest, {sizes[-1]:,.0f} parameters, was predicted; its stars lie close to it, and "
+        "the last ones above. Right: errors of the law, within 2% but for the last, and of guessing the next smaller "
+        "size's loss, 3 to 5%."
     )
     return figure, alt
 
@@ -200,32 +225,44 @@ def _name_ends(axes: Axes, names: Sequence[str], heights: Sequence[float], x: fl
 def draw_frontier(frame: DataFrame, spent: Sequence[float], optima: Sequence[tuple[float, float, float]]) -> Picture:
     """Losses by compute for each size, with the law's best; the best size and text for each compute.
 
-    `optima` are the best N and D for each of `spent`, and the loss.
+    `optima` are the best N and D for each of `spent`, and the loss. What lies beyond the frame's N or D is dashed.
     """
     import matplotlib.pyplot as plt
 
-    figure, (left, right) = plt.subplots(1, 2, figsize=(11.5, 4.4))
+    figure, (left, right) = plt.subplots(1, 2, figsize=(12, 4.4))
     sizes = sorted(frame["with"].unique())
     for place, size in enumerate(sizes):
         runs = frame[frame["with"] == size].groupby("tokens", as_index=False)["loss"].mean()
-        color = plt.get_cmap("viridis")(0.85 - 0.2 * place)
-        left.plot(6 * size * runs["tokens"], runs["loss"], color=color, label=f"{size:,.0f}")
-    left.plot(spent, [loss for _, _, loss in optima], color=INK, linestyle="--", marker="none", label="frontier")
+        look: dict[str, Any] = {"color": _shade(place, len(sizes) - 1), "marker": "o", "markersize": 4}
+        left.plot(6 * size * runs["tokens"], runs["loss"], label=f"{size:,.0f}", **look)
+    known = [_within(N, frame["with"]) and _within(D, frame["tokens"]) for N, D, _ in optima]
+    numbers, tokens, losses = np.array(optima).T
+    _solid_where(left, known, spent, losses, INK, "frontier")
+    _solid_where(right, known, spent, numbers, COLORS[0])
+    _solid_where(right, known, spent, tokens, COLORS[2])
+    for name, height, color in (("parameters N", numbers[-1], COLORS[0]), ("characters D", tokens[-1], COLORS[2])):
+        right.annotate(name, (spent[-1], height), (6, 0), textcoords="offset points", color=color, va="center")
     left.set(xscale="log", xlabel="operations, C = 6 N D", ylabel="held-out loss (nats)")
-    left.set_title("For each budget another size is best")
+    left.set_title("For each budget, a different size is best")
     left.legend(title="N, with embedding", fontsize=9)
-    right.set(xscale="log", yscale="log")
-    best = {
-        "parameters N": (spent, [size for size, _, _ in optima]),
-        "characters D": (spent, [tokens for _, tokens, _ in optima]),
-    }
-    lines(right, best, title="The best use of a budget", x="operations, C = 6 N D", y="best number")
+    right.set(xscale="log", yscale="log", xlabel="operations, C = 6 N D", ylabel="best number")
+    right.set_title("The best use of a budget")
     alt = (
         "Left: a falling curve of loss against compute for each of five sizes; small models are lowest at little "
-        "compute and large ones at much, and the dashed frontier touches the lowest. Right, logarithmic: the best "
-        "number of parameters rises more steeply with compute than the best number of characters."
+        "compute and large ones at much, and the frontier, dashed beyond what was trained, touches the lowest. Right, "
+        "logarithmic: the best number of parameters rises more steeply with compute than the best number of characters."
     )
     return figure, alt
+
+
+def _within(number: float, column: Any) -> bool:
+    return bool(column.min() <= number <= column.max())
+
+
+def _solid_where(axes: Axes, known: Sequence[bool], x: Sequence[float], y: Any, color: str, name: str = "") -> None:
+    """A line that is solid where `known`, and thin and dashed elsewhere."""
+    axes.plot(x, y, "--", color=color, linewidth=1.3, marker="none")
+    axes.plot(x, np.where(known, y, np.nan), "-", color=color, linewidth=2.2, marker="none", label=name or None)
 
 
 # ---- heads that copy ---------------------------------------------------------------------------------------------
@@ -240,7 +277,7 @@ def draw_circuit(text: str) -> Picture:
     text = text.replace(" ", "␣")
     last = text[-1]
     earlier = text[:-1].rindex(last)
-    picture = Schematic("Two heads that copy: the first leaves notes, the second reads them", gap=(24, 40))
+    picture = Schematic("Two heads that copy: the first leaves notes, the second reads them", gap=(44, 40))
     asks = picture.box(f"who is “after {last}”?", (0, 0), "query", width=150)
     notes = picture.tokens(["", *(f"after {before}" for before in text[:-1])], (0, 1), "key", width=62)
     chips = picture.tokens(list(text), (0, 2), "stream", width=62)
@@ -249,7 +286,7 @@ def draw_circuit(text: str) -> Picture:
     picture.text("the text", (1, 2), color=SOFT, align="left")
     for place in range(1, len(text)):
         picture.arrow(chips.column(place - 1), notes.column(place), role="key", sides=("top", "bottom"))
-    picture.arrow(notes.column(len(text) - 1), asks, role="query", sides=("top", "right"))
+    picture.arrow(chips.column(len(text) - 1), asks, role="query", sides=("right", "right"))
     picture.arrow(asks, notes.column(earlier + 1), role="query", sides=("bottom", "top"))
     picture.outline(notes.column(earlier + 1), chips.column(earlier + 1))
     found = text[earlier + 1]
@@ -280,7 +317,7 @@ def draw_copying(losses: Mapping[str, Curve], looks: Mapping[str, Curve]) -> Pic
     import matplotlib.pyplot as plt
 
     figure, (left, right) = plt.subplots(1, 2, figsize=(12, 4))
-    lines(left, losses, title="With two blocks, the loss falls off a cliff", x="step", y="loss on repeats (nats)")
+    lines(left, losses, title="With two blocks, the loss drops early", x="step", y="loss on repeats (nats)")
     lines(right, looks, title="Two heads of two blocks appear together", x="step", y="highest score of a head")
     left.set_ylim(bottom=0)
     right.set_ylim(bottom=0)
