@@ -117,9 +117,7 @@ PICTURES = {
     "merging": lambda: study.draw_merging(WORDS, [(("i", "n"), 3, AFTER)]),
     "training": lambda: study.draw_training(WORDS, {("i", "n"): 3, ("n", "g"): 3}, [("i", "n")]),
     "languages": lambda: study.draw_languages({"English": 10, "Greek": 70}, {"English": 11, "Greek": 70}, "French"),
-    "counters": lambda: study.draw_counters(
-        "r", {"q": 0.0, "r": 1.0}, {"seen": [(["err"], [2.0])], "new": [(["ra", "t"], [0.0, 0.1])]}
-    ),
+    "counters": lambda: study.draw_counters("r", {"seen": [(["err"], [2.0])], "new": [(["ra", "t"], [0.0, 0.1])]}),
     "sizes": lambda: study.draw_sizes({256: 1.0, 512: 1.7}, BITS),
     "map": lambda: study.draw_map(torch.eye(4), [*"abcd"], {"a": "food", "b": "food", "c": "place", "d": "place"}),
 }
@@ -141,9 +139,9 @@ def test_the_merging_says_each_stage() -> None:
 
 
 def test_the_counters_say_what_each_word_gets() -> None:
-    _, alt = study.draw_counters("r", {"q": 0.0, "r": 1.0}, {"seen\ntokens": [(["er", "ror"], [1.0, 2.0])]})
+    _, alt = study.draw_counters("r", {"seen\ntokens": [(["er", "ror"], [1.0, 2.0])]})
     plt.close("all")
-    assert alt.endswith("Right, values of words: er|ror 3.0 (seen tokens).")
+    assert alt.endswith("add up to: er|ror 3.0 (seen tokens).")
 
 
 # ---- letter counters ---------------------------------------------------------------------------------------------

@@ -108,29 +108,29 @@ def _box(axes: Axes, x: float, y: float, token: str, role: str) -> None:
 
 
 def draw_training(words: Words, counts: Mapping[Pair, int], merges: Sequence[Pair]) -> Picture:
-    """The training loop: chunks are counted, the best pair joins the list of merges and is merged everywhere."""
+    """The training loop: pairs are counted, as in round 1; the best joins the merges and is merged everywhere."""
     from tfbook.plot import Schematic
 
     picture = Schematic("Training: count, choose, merge, repeat", gap=(48, 40))
     named = {"".join(word): times for word, times in words.items()}
     most = dict(sorted(counts.items(), key=lambda item: (-item[1], item[0]))[:4])
-    text = picture.box("text", (0, 0), "plain", note="split by the pattern")
+    text = picture.box("text", (0, 0), "plain", note="split at its spaces")
     chunks = picture.tokens([f"{times} {word}" for word, times in named.items()], (1, 0), "stream")
     bars = picture.bars(
         [*most.values()], (2, 0), "weight", high=max(most.values()), numbers="{:.0f}", names=["+".join(p) for p in most]
     )
     best = picture.box("best pair", (2, 1), "query", note="ties: the smaller one")
     made = picture.tokens(
-        [" ".join(pair) for pair in merges], (1, 2), "value", label=f"merges after round {len(merges)}, in order"
+        [f"{n}: {' '.join(pair)}" for n, pair in enumerate(merges, 1)], (1, 2), "value", label="one merge per round"
     )
     picture.arrow(text, chunks)
-    picture.arrow(chunks, bars, "count", "weight")
+    picture.arrow(chunks, bars, "round 1", "weight")
     picture.arrow(bars, best, role="weight", sides=("bottom", "top"))
     picture.arrow(best, chunks, "merge everywhere", "query", sides=("left", "bottom"))
     picture.arrow(best, made, "append", "value", sides=("bottom", "right"))
     alt = (
-        f"The text is split into chunks with counts: {', '.join(f'{n} {word}' for word, n in named.items())}. Pairs "
-        f"are counted, {', '.join(f'{a} {b} {n} times' for (a, b), n in most.items())}. The best pair is merged "
+        f"The text is split at its spaces: {', '.join(f'{n} {word}' for word, n in named.items())}. Pairs "
+        f"are counted, in round 1 {', '.join(f'{a} {b} {n} times' for (a, b), n in most.items())}. The best is merged "
         f"everywhere and appended to the list of merges: {', '.join(' '.join(pair) for pair in merges)}."
     )
     return picture.figure(), alt
@@ -162,35 +162,30 @@ def draw_languages(before: Mapping[str, int], after: Mapping[str, int], cured: s
     return figure, f"Tokens of the same sentence before and after reading {cured}: {said}."
 
 
-def draw_counters(letter: str, of_letters: Mapping[str, float], of_tokens: Mapping[str, Sequence[Cut]]) -> Picture:
-    """What each byte adds to the count of a letter, and each token of some words, in groups; a line at the true count.
+def draw_counters(letter: str, of_tokens: Mapping[str, Sequence[Cut]]) -> Picture:
+    """What the tokens of some words add to the count of a letter, words in groups; a line at the true count.
 
     A word is a bar with a segment for each of its tokens that adds anything.
     """
     import matplotlib.pyplot as plt
 
-    figure, (left, right) = plt.subplots(1, 2, figsize=(11.5, 4.2), width_ratios=(1, 1))
-    hit = [COLORS[0] if name == letter else "#9aa3ad" for name in of_letters]
-    left.bar(range(len(of_letters)), list(of_letters.values()), color=hit)
-    left.set_xticks(range(len(of_letters)), of_letters, family="monospace", fontsize=10)
-    left.set(title=f"Bytes: only “{letter}” counts, the rule is learned", ylabel=f"added to the number of {letter}’s")
+    figure, axes = plt.subplots(figsize=(7.2, 4.2))
     said, place = [], 0.0
     for (group, cuts), color in zip(of_tokens.items(), COLORS, strict=False):
         for pieces, values in cuts:
-            _counted(right, place, values, "".join(pieces).count(letter), color)
+            _counted(axes, place, values, "".join(pieces).count(letter), color)
             name = "|".join(pieces)
-            right.text(-0.08, place, name, ha="right", va="center", family="monospace", fontsize=10, color=color)
+            axes.text(-0.08, place, name, ha="right", va="center", family="monospace", fontsize=10, color=color)
             said.append(f"{name} {sum(values):.1f} ({' '.join(group.split())})")
             place += 1
         middle = place - (len(cuts) + 1) / 2
-        right.text(3.3, middle, group, va="center", fontsize=10.5, color=color)
+        axes.text(3.3, middle, group, va="center", fontsize=10.5, color=color)
         place += 0.6
-    right.set(title="Tokens: a new token says nothing", xlabel=f"number of {letter}’s: said (bar), true (line)")
-    right.set(yticks=[], xticks=range(4), xlim=(0, 3.2), ylim=(place - 1, -0.6))
-    for axes in (left, right):
-        axes.grid(visible=False)
-    alt = f"Left: of all bytes only {letter} has the value 1, the others 0. Right, values of words: {', '.join(said)}."
-    return figure, alt
+    axes.set(title="Seen tokens add up; a new token says nothing")
+    axes.set(xlabel=f"number of {letter}’s: said (bar), true (line)")
+    axes.set(yticks=[], xticks=range(4), xlim=(0, 3.2), ylim=(place - 1, -0.6))
+    axes.grid(visible=False)
+    return figure, f"How many {letter}’s the tokens of a word add up to: {', '.join(said)}."
 
 
 def _counted(axes: Axes, place: float, values: Sequence[float], true: int, color: str) -> None:
@@ -231,7 +226,7 @@ def draw_sizes(lengths: Mapping[int, float], bits: Mapping[str, Mapping[int, Seq
     start = next(iter(next(iter(bits.values())).items()))
     note: dict[str, Any] = {"xytext": (14, 14), "textcoords": "offset points", "fontsize": 9.5, "color": SOFT}
     right.annotate(f"the same {len(start[1])} runs", (start[0], max(start[1])), **note)
-    right.set(title="With equal compute, the gain ends near 1,024", xlabel="tokens in the vocabulary")
+    right.set(title="With equal compute, the curve flattens near 1,024", xlabel="tokens in the vocabulary")
     right.set(ylabel="bits per byte (lower is better)", ylim=(2.05, 2.8))
     for axes, ticks in ((left, [*lengths]), (right, [*next(iter(bits.values()))])):
         axes.set_xscale("log", base=2)
@@ -266,7 +261,7 @@ def draw_map(vectors: Tensor, words: Sequence[str], kind_of: Mapping[str, str]) 
         axes.annotate(word, point, xytext=(5, -3), textcoords="offset points", fontsize=9, **halo)
     axes.margins(x=0.08, y=0.08)
     axes.legend(loc="upper left", bbox_to_anchor=(1, 1), frameon=False)
-    axes.set(title="Words of one kind are close, though the vectors never saw the kinds")
+    axes.set(title="Words of one kind are close, though the vectors saw only sentences")
     axes.set(xlabel="first principal component", ylabel="second principal component")
     kinds = ", ".join(dict.fromkeys(kind_of.values()))
     return figure, f"Words as points, by the first two principal components of their vectors. The kinds are {kinds}."
