@@ -309,9 +309,9 @@ def draw_heads(text: str, weights: Mapping[str, Any]) -> Picture:
         axes.imshow(np.asarray(table, float), cmap="Purples", vmin=0, vmax=1)
         axes.set_xticks(range(len(text)), [character.replace(" ", "␣") for character in text], fontsize=9)
         axes.set_yticks(range(len(text)), [character.replace(" ", "␣") for character in text], fontsize=9)
-        for label in axes.get_yticklabels():
-            if label.get_text() == "␣":
-                label.set(color=COLORS[1], fontweight="bold", fontsize=13)
+        for row, character in enumerate(text):
+            if character == " ":
+                axes.axhspan(row - 0.5, row + 0.5, color=COLORS[1], alpha=0.12, linewidth=0)
         axes.grid(visible=False)
         axes.set(title=name, xlabel="looks at", ylabel="at this character")
     alt = f"Attention weights of {' and '.join(weights)} over a text that repeats, {text!r}."
