@@ -240,7 +240,10 @@ def draw_frontier(frame: DataFrame, spent: Sequence[float], optima: Sequence[tup
     known = [_within(N, frame["with"]) and _within(D, frame["tokens"]) for N, D, _ in optima]
     numbers, tokens, losses = np.array(optima).T
     _solid_where(left, known, spent, losses, INK)
-    left.annotate("the law's frontier", (spent[10], losses[10]), (-4, -26), textcoords="offset points", ha="right")
+    middle = 3 * len(spent) // 8
+    left.annotate(
+        "the law's frontier", (spent[middle], losses[middle]), (-4, -26), textcoords="offset points", ha="right"
+    )
     _solid_where(right, known, spent, numbers, COLORS[0])
     _solid_where(right, known, spent, tokens, COLORS[2])
     for name, height, color in (("parameters N", numbers[-1], COLORS[0]), ("characters D", tokens[-1], COLORS[2])):
