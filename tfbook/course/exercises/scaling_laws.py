@@ -318,6 +318,9 @@ best_size.mistakes(
         "N and D have changed places: return N first, and let A and α go with N, B and β with D": (
             lambda *given: best_size.reference(*given)[::-1]
         ),
+        "A and B have changed places: A and α belong to N, B and β to D": (
+            lambda compute, A, alpha, B, beta: best_size.reference(compute, B, alpha, A, beta)
+        ),
         "N = D = √(C / 6) spends the budget evenly, whatever the law says": lambda compute, *law: (
             math.sqrt(compute / 6),
             math.sqrt(compute / 6),

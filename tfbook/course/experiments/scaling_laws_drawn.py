@@ -97,7 +97,7 @@ def draw_directions(polynomial: Mapping[str, tuple[Any, Any]], values: Mapping[s
     for axes, series in ((left, polynomial), (right, values)):
         for name, (xs, ys) in series.items():
             axes.plot(xs, ys, color=SHADES[name], marker="none")
-        axes.axhline(1, color=EDGE, linestyle="--", linewidth=1, zorder=0)
+        axes.axhspan(0.7, 1.2, color=EDGE, alpha=0.35, linewidth=0, zorder=0)
         axes.set(yscale="log", ylim=(5e-4, 3))
     left.set(xscale="log", title="Any singular value …", xlabel="before", ylabel="after")
     right.set(title="… and those of a gradient", xlabel="direction of the gradient, longest first")
@@ -130,7 +130,7 @@ def draw_rates(losses: Mapping[str, Mapping[float, float]]) -> Picture:
     figure, axes = plt.subplots(figsize=(7, 3.8))
     axes.set_xscale("log")
     series = {name: (list(found), list(found.values())) for name, found in losses.items()}
-    lines(axes, series, title="Each optimizer has a learning rate of its own", x="learning rate", y="loss (nats)")
+    lines(axes, series, title="Each optimizer has its own best learning rate", x="learning rate", y="loss (nats)")
     best = {name: min(found.items(), key=lambda each: each[1]) for name, found in losses.items()}
     for rate, loss in best.values():
         axes.plot(rate, loss, "o", markersize=13, markerfacecolor="none", markeredgecolor=INK)
@@ -233,18 +233,24 @@ def draw_frontier(frame: DataFrame, spent: Sequence[float], optima: Sequence[tup
     sizes = sorted(frame["with"].unique())
     for place, size in enumerate(sizes):
         runs = frame[frame["with"] == size].groupby("tokens", as_index=False)["loss"].mean()
-        look: dict[str, Any] = {"color": _shade(place, len(sizes) - 1), "marker": "o", "markersize": 4}
-        left.plot(6 * size * runs["tokens"], runs["loss"], label=f"{size:,.0f}", **look)
+        color, spent_by_it = _shade(place, len(sizes) - 1), 6 * size * runs["tokens"]
+        left.plot(spent_by_it, runs["loss"], color=color, marker="o", markersize=4, linewidth=1.2)
+        first = spent_by_it.iloc[0], runs["loss"].iloc[0]
+        left.annotate(f"{size:,.0f}", first, (6, 2), textcoords="offset points", color=color, fontsize=9.5)
     known = [_within(N, frame["with"]) and _within(D, frame["tokens"]) for N, D, _ in optima]
     numbers, tokens, losses = np.array(optima).T
-    _solid_where(left, known, spent, losses, INK, "frontier")
+    _solid_where(left, known, spent, losses, INK)
+    middle = 3 * len(spent) // 8
+    left.annotate(
+        "the law's frontier", (spent[middle], losses[middle]), (-4, -26), textcoords="offset points", ha="right"
+    )
     _solid_where(right, known, spent, numbers, COLORS[0])
     _solid_where(right, known, spent, tokens, COLORS[2])
     for name, height, color in (("parameters N", numbers[-1], COLORS[0]), ("characters D", tokens[-1], COLORS[2])):
         right.annotate(name, (spent[-1], height), (6, 0), textcoords="offset points", color=color, va="center")
     left.set(xscale="log", xlabel="operations, C = 6 N D", ylabel="held-out loss (nats)")
     left.set_title("For each budget, a different size is best")
-    left.legend(title="N, with embedding", fontsize=9)
+    left.text(0.97, 0.95, "numbers: N, with embedding", transform=left.transAxes, ha="right", va="top", color=SOFT)
     right.set(xscale="log", yscale="log", xlabel="operations, C = 6 N D", ylabel="best number")
     right.set_title("The best use of a budget")
     alt = (
@@ -259,10 +265,10 @@ def _within(number: float, column: Any) -> bool:
     return bool(column.min() <= number <= column.max())
 
 
-def _solid_where(axes: Axes, known: Sequence[bool], x: Sequence[float], y: Any, color: str, name: str = "") -> None:
+def _solid_where(axes: Axes, known: Sequence[bool], x: Sequence[float], y: Any, color: str) -> None:
     """A line that is solid where `known`, and thin and dashed elsewhere."""
     axes.plot(x, y, "--", color=color, linewidth=1.3, marker="none")
-    axes.plot(x, np.where(known, y, np.nan), "-", color=color, linewidth=2.2, marker="none", label=name or None)
+    axes.plot(x, np.where(known, y, np.nan), "-", color=color, linewidth=2.2, marker="none")
 
 
 # ---- heads that copy ---------------------------------------------------------------------------------------------
@@ -306,6 +312,9 @@ def draw_heads(text: str, weights: Mapping[str, Any]) -> Picture:
         axes.imshow(np.asarray(table, float), cmap="Purples", vmin=0, vmax=1)
         axes.set_xticks(range(len(text)), [character.replace(" ", "␣") for character in text], fontsize=9)
         axes.set_yticks(range(len(text)), [character.replace(" ", "␣") for character in text], fontsize=9)
+        for row, character in enumerate(text):
+            if character == " ":
+                axes.axhspan(row - 0.5, row + 0.5, color=COLORS[1], alpha=0.12, linewidth=0)
         axes.grid(visible=False)
         axes.set(title=name, xlabel="looks at", ylabel="at this character")
     alt = f"Attention weights of {' and '.join(weights)} over a text that repeats, {text!r}."
@@ -317,7 +326,7 @@ def draw_copying(losses: Mapping[str, Curve], looks: Mapping[str, Curve]) -> Pic
     import matplotlib.pyplot as plt
 
     figure, (left, right) = plt.subplots(1, 2, figsize=(12, 4))
-    lines(left, losses, title="With two blocks, the loss drops early", x="step", y="loss on repeats (nats)")
+    lines(left, losses, title="With two blocks, the loss drops to nearly zero", x="step", y="loss on repeats (nats)")
     lines(right, looks, title="Two heads of two blocks appear together", x="step", y="highest score of a head")
     left.set_ylim(bottom=0)
     right.set_ylim(bottom=0)
