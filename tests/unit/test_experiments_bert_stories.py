@@ -124,6 +124,11 @@ def test_the_filler_reads_no_padding_and_its_head_is_the_embedding() -> None:
         assert torch.allclose(reads(ids)[1], model.bert(ids, lengths)[1], atol=1e-6)
 
 
+def test_a_seeded_function_repeats_itself() -> None:
+    draw = study.seeded(lambda: torch.rand(3))
+    assert torch.equal(draw(), draw())
+
+
 def test_positions_are_added_and_turned() -> None:
     position = study.LearnedAndRotary(8, 2, 16)
     x = torch.ones(1, 3, 8)

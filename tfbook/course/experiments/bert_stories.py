@@ -10,7 +10,7 @@ import random
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import cache, partial
+from functools import cache, partial, wraps
 from statistics import fmean
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
@@ -84,6 +84,7 @@ __all__ = [
     "looks_of_blank",
     "owner_questions",
     "package_bert",
+    "seeded",
     "sentences",
     "share_right",
 ]
@@ -299,6 +300,17 @@ def package_bert(d_model: int, heads: int, d_ff: int, layers: int, body: type[Be
     bert = body(len(TOKENS), config)
     nn.init.zeros_(bert.stack.position.embedding.weight)
     return bert
+
+
+def seeded(function: Callable[..., Any], *more: Any) -> Callable[..., Any]:
+    """The same function, which always draws the same random numbers; `more` comes behind its inputs."""
+
+    @wraps(function)
+    def same(*inputs: Any) -> Any:
+        torch.manual_seed(1)
+        return function(*inputs, *more)
+
+    return same
 
 
 class ReadsPadding(Bert):

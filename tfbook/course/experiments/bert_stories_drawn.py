@@ -166,7 +166,7 @@ def draw_asked(frame: DataFrame, level: float) -> Picture:
     panels[0].set(ylabel="filled correctly (%)")
     handles, labels = panels[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=2, frameon=False)
-    figure.suptitle("Things are learned in a jump, at a different time in each run")
+    figure.suptitle("Things come in a jump, and not in every run")
     said = "; ".join(
         f"{name}: " + ", ".join(f"{curve[-1]['all']:.0%} (things {curve[-1]['things']:.0%})" for curve in part["curve"])
         for name, part in frame.groupby("masked", sort=False)
