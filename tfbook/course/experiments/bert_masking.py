@@ -89,7 +89,7 @@ SHARING: dict[str, tuple[int, Callable[[int, Any], Bert]]] = {  # blocks, and ho
     "BERT, 4 blocks": (4, Bert),
     "BERT, 1 block": (1, Bert),
     "ALBERT, 1 block used 4 times": (4, partial(Albert, d_embed=64)),
-    "ALBERT, words of width 16": (4, partial(Albert, d_embed=16)),
+    "ALBERT, embeddings of width 16": (4, partial(Albert, d_embed=16)),
 }
 
 

@@ -21,30 +21,23 @@ CHIP = 60  # pixels of a token
 
 
 def draw_leak(words: Sequence[str]) -> Picture:
-    """Three words in plain sight and two blocks that look both ways: the middle one comes back through its neighbor."""
+    """Words in plain sight and one block that looks both ways: the vector that has to name the next word reads it."""
     from tfbook.plot import Schematic
 
-    picture = Schematic("Looking both ways, two blocks let a word see itself", gap=(64, 40))
-    rows = []
-    for height, name in enumerate(("input", "after block 1", "after block 2")):
+    picture = Schematic("Looking both ways, a model reads the word that it should predict", gap=(64, 40))
+    for height, name in enumerate(("input", "after block 1")):
         picture.text(name, (0, -height), color=SOFT, align="right")
-        texts = ["vector"] * len(words) if height else words
-        roles = ["value" if height == 0 and word == words[1] else "stream" for word in words]
-        rows.append(
-            [
-                picture.box(text, (1 + column, -height), role, width=84)
-                for column, (text, role) in enumerate(zip(texts, roles, strict=True))
-            ]
-        )
+    roles = ["value" if word == words[1] else "stream" for word in words]
+    read = [
+        picture.box(text, (1 + column, 0), role, width=84)
+        for column, (text, role) in enumerate(zip(words, roles, strict=True))
+    ]
+    vectors = [picture.box("vector", (1 + column, -1), "stream", width=84) for column in range(len(words))]
     up, path = ("top", "bottom"), {"role": "value", "thickness": 3.5}
-    picture.arrow(rows[0][1], rows[1][2], "block 1 reads", sides=up, label_side="top", **path)
-    picture.arrow(rows[1][2], rows[2][1], "block 2 reads", sides=up, label_side="top", **path)
-    asked = picture.box(f"Which word is this? “{words[1]}”", (2, -3), "value")
-    picture.arrow(rows[2][1], asked, sides=up, **path)
-    alt = (
-        f"The vector above “{words[1]}” reads its neighbor “{words[2]}” in block 2, and that neighbor has read "
-        f"“{words[1]}” in block 1."
-    )
+    picture.arrow(read[1], vectors[0], "block 1 reads", sides=up, label_side="top", **path)
+    asked = picture.box(f"Which word comes next? “{words[1]}”", (1, -2), "value")
+    picture.arrow(vectors[0], asked, sides=up, **path)
+    alt = f"The vector above “{words[0]}” has to name the next word, “{words[1]}”, which it has read in block 1."
     return picture.figure(), alt
 
 
@@ -128,8 +121,8 @@ def draw_heads(tokens: Sequence[str]) -> Picture:
 # ---- results ---------------------------------------------------------------------------------------------------------
 
 
-def draw_filled(rows: Mapping[str, Mapping[str, float]]) -> Picture:
-    """Shares of blanks filled rightly, a group of bars for each kind."""
+def draw_filled(rows: Mapping[str, Mapping[str, float]], counts: Mapping[str, int]) -> Picture:
+    """Shares of blanks filled correctly, a group of bars for each kind, of which there are `counts`."""
     import matplotlib.pyplot as plt
 
     figure, axes = plt.subplots(figsize=(10, 3.9))
@@ -141,32 +134,44 @@ def draw_filled(rows: Mapping[str, Mapping[str, float]]) -> Picture:
         axes.bar(places, heights, 0.92 * width, color=color, label=name)
         for x, height in zip(places, heights, strict=True):
             axes.text(x, height + 1.5, f"{height:.0f}", ha="center", fontsize=9, color=color)
-    axes.set_xticks(range(len(kinds)), [kind if kind != "all" else "all blanks" for kind in kinds])
+    number_of = {"all": sum(counts.values()), **counts}
+    axes.set_xticks(
+        range(len(kinds)), [f"{'all blanks' if kind == 'all' else kind}\n({number_of[kind]})" for kind in kinds]
+    )
     axes.set(ylabel="filled with the right word (%)", ylim=(0, 108))
     axes.set_title("Who fills in what the story determines?")
     axes.grid(visible=False, axis="x")
-    axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.12), ncols=len(rows), frameon=False)
+    axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.17), ncols=len(rows), frameon=False)
     said = "; ".join(f"{name}: " + ", ".join(f"{k} {v:.0%}" for k, v in row.items()) for name, row in rows.items())
-    return figure, f"Shares of blanks filled rightly. {said}."
+    return figure, f"Shares of blanks filled correctly. {said}."
 
 
 def draw_asked(frame: DataFrame, level: float) -> Picture:
-    """Blanks filled rightly on the way, by what a run masks, a line per run; `level` is that of a simple guesser."""
+    """Blanks filled correctly during training, by what a run masks, a line per run: all of them, names, and things.
+
+    `level` is the share of all blanks that a simple guesser gets.
+    """
     import matplotlib.pyplot as plt
 
-    figure, axes = plt.subplots(figsize=(8, 3.9))
-    said = []
-    for (name, part), color, marker in zip(frame.groupby("masked", sort=False), COLORS, MARKERS, strict=False):
-        for number, curve in enumerate(part["curve"]):
-            steps, shares = zip(*((point["step"], 100 * point["all"]) for point in curve), strict=True)
-            axes.plot(steps, shares, color=color, marker=marker, linewidth=1.8, label="" if number else name)
-        said.append(f"{name}: " + ", ".join(f"{curve[-1]['all']:.0%}" for curve in part["curve"]))
-    axes.axhline(100 * level, color=EDGE, linestyle="--", linewidth=1.2)
-    axes.text(8, 100 * level + 1.5, "first of its kind in the story", color=SOFT, fontsize=10)
-    axes.set(xlabel="step", ylabel="blanks filled rightly (%)", ylim=(0, 100), xlim=(0, 1.04 * steps[-1]))
-    axes.set_title("What is asked for more often is learned sooner")
-    axes.legend(loc="lower right", frameon=False)
-    return figure, f"Share of blanks filled rightly against steps. At the end, {'; '.join(said)}."
+    figure, panels = plt.subplots(1, 3, figsize=(11, 3.9), sharey=True)
+    for axes, (kind, title) in zip(panels, (("all", "all blanks"), ("names",) * 2, ("things",) * 2), strict=True):
+        for (name, part), color, marker in zip(frame.groupby("masked", sort=False), COLORS, MARKERS, strict=False):
+            for number, curve in enumerate(part["curve"]):
+                steps, shares = zip(*((point["step"], 100 * point[kind]) for point in curve), strict=True)
+                axes.plot(steps, shares, color=color, marker=marker, linewidth=1.8, label="" if number else name)
+        axes.set_title(title, fontsize=12)
+        axes.set(xlabel="step", ylim=(0, 100), xlim=(0, 1.06 * steps[-1]))
+    panels[0].axhline(100 * level, color=EDGE, linestyle="--", linewidth=1.2)
+    panels[0].text(8, 100 * level + 2, "first of its kind", color=SOFT, fontsize=10)
+    panels[0].set(ylabel="filled correctly (%)")
+    handles, labels = panels[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=2, frameon=False)
+    figure.suptitle("Things come in a jump, and not in every run")
+    said = "; ".join(
+        f"{name}: " + ", ".join(f"{curve[-1]['all']:.0%} (things {curve[-1]['things']:.0%})" for curve in part["curve"])
+        for name, part in frame.groupby("masked", sort=False)
+    )
+    return figure, f"Shares of all blanks, names and things filled correctly against steps. At the end, {said}."
 
 
 def draw_labels(frame: DataFrame, level: float) -> Picture:
@@ -182,21 +187,14 @@ def draw_labels(frame: DataFrame, level: float) -> Picture:
     for (column, name), color, marker in zip(looks, COLORS, MARKERS, strict=False):
         by_seed = 100 * frame.groupby(["labels", "seed"])[column].mean()
         means = by_seed.groupby("labels").mean()
-        axes.plot(list(means.index), list(means), color=color, marker=marker, label=name)
-        counts = [count for count, _ in by_seed.index]
-        axes.plot(counts, list(by_seed), color=color, linestyle="none", marker=marker, alpha=0.4)
+        axes.plot(range(len(means)), list(means), color=color, marker=marker, label=name)
+        places = [list(means.index).index(count) for count, _ in by_seed.index]
+        axes.plot(places, list(by_seed), color=color, linestyle="none", marker=marker, alpha=0.4)
         said.append(f"{name} " + ", ".join(f"{share:.0f}% with {count}" for count, share in means.items()))
     axes.axhline(100 * level, color=EDGE, linestyle="--", linewidth=1.2)
-    axes.text(32, 100 * level + 2, "always the first name", color=SOFT, fontsize=10, ha="center")
-    axes.set(
-        xscale="log",
-        xlabel="answered questions (logarithmic)",
-        ylabel="right answers (%)",
-        ylim=(0, 100),
-        xlim=(14, 73),
-    )
-    axes.set_xticks(list(means.index), [str(count) for count in means.index])
-    axes.minorticks_off()
+    axes.text(0.5, 100 * level + 2, "always the first name", color=SOFT, fontsize=10, ha="center")
+    axes.set(xlabel="answered questions", ylabel="right answers (%)", ylim=(0, 100), xlim=(-0.3, len(means) - 0.7))
+    axes.set_xticks(range(len(means)), [str(count) for count in means.index])
     axes.set_title("What pretraining is worth")
     axes.legend(loc="upper left", frameon=False)
     return figure, f"Right answers against the number of answered questions: {'; '.join(said)}."
