@@ -28,7 +28,7 @@ from tfbook.course.experiments import experiment
 from tfbook.course.experiments.cost import attend, convolve, count_flops, exponent, in_turns, peak_memory, recur
 from tfbook.models.blocks import Config, alternate
 from tfbook.models.feed_forward import FeedForward
-from tfbook.models.language_model import LanguageModel
+from tfbook.models.language_model import BidirectionalModel, LanguageModel
 
 # ---- operations: the table of Vaswani et al. (2017) --------------------------------------------------------------
 
@@ -100,11 +100,16 @@ HEADS, D_HEAD = 4, 32
 
 def forward_backward(name: str, n: int) -> Callable[[], None]:
     """One of `IMPLEMENTATIONS` on one sequence of n positions, and the gradient of the sum of its output."""
+    return with_gradient(IMPLEMENTATIONS[name], n)
+
+
+def with_gradient(attend: Callable[..., Tensor], n: int) -> Callable[[], None]:
+    """The same for any function of queries, keys and values."""
     generator, shape = torch.Generator().manual_seed(0), (1, HEADS, n, D_HEAD)
     qkv = [torch.randn(shape, generator=generator).to(runtime.device()).requires_grad_() for _ in range(3)]
 
     def run() -> None:
-        torch.autograd.grad(IMPLEMENTATIONS[name](*qkv).sum(), qkv, allow_unused=True)  # shared-key LSH reads no keys
+        torch.autograd.grad(attend(*qkv).sum(), qkv, allow_unused=True)  # shared-key LSH reads no keys
 
     return run
 
@@ -152,6 +157,17 @@ def times(lengths: Sequence[int] = (128, 256, 512, 1024, 2048, 4096, 8192), roun
     """The least seconds of each implementation at each length."""
     found = {n: seconds(_up_to(n), [n], rounds) for n in lengths}
     return [{"implementation": name, "n": n, "seconds": found[n][name][0]} for n in lengths for name in found[n]]
+
+
+ROUNDS = (1, 2, 4, 8)  # of hashing
+
+
+@experiment
+def rounds_of_hashing(n: int = 2048, turns: int = 9) -> list[dict[str, Any]]:
+    """The least seconds of hashing, forward and backward, for each number of rounds, with PyTorch's dense attention."""
+    implementations = {r: partial(Lsh(rounds=r), mask=Causal()) for r in ROUNDS} | {0: IMPLEMENTATIONS[FUSED]}
+    found = in_turns({r: with_gradient(run, n) for r, run in implementations.items()}, turns)
+    return [{"rounds": r, "n": n, "seconds": min(seconds)} for r, seconds in found.items()]
 
 
 @experiment
@@ -318,11 +334,8 @@ MODELS: dict[str, tuple[Implementation, ...]] = {  # of the layers, in turn
     "banded": (Banded(BAND, block=BAND),),
     "dense, banded": (fastest, Banded(BAND, block=BAND)),
     "block-sparse": (BlockSparse(strided, block=16),),
-    "BigBird": (BigBird(block=16),),
-    "LSH": (Lsh(buckets=16, window=BAND, rounds=4),),
     "linear": (Linear(),),
     "Performer": (Performer(64),),
-    "Performer, 16": (Performer(16),),
 }
 TESTED = 128  # texts
 
@@ -345,12 +358,38 @@ def long_range(seeds: Sequence[int] = (1, 2, 3), *, steps: int = 400, batch: int
     return rows
 
 
+@experiment
+def layouts(seeds: Sequence[int] = (1, 2, 3, 4, 5), *, steps: int = 400, batch: int = 16) -> list[dict[str, Any]]:
+    """Answers with BigBird, a layout and a start of its own for each seed: bidirectional as in the paper, and causal."""
+    test, rows = Facts.draw(TESTED, seed=10**6), []
+    for seed in seeds:
+        for kind in (BidirectionalModel, LanguageModel):
+            model, _, spent = trained((BigBird(block=16, seed=seed),), seed, steps, batch, test, kind)
+            rows.append({"causal": kind is LanguageModel, "seed": seed, "seconds": spent, **right(model, test)})
+    return rows
+
+
+@experiment
+def hashing(seeds: Sequence[int] = (1, 2, 3), *, steps: int = 400, batch: int = 16) -> list[dict[str, Any]]:
+    """Answers of the same model with hashing, four rounds."""
+    test, rows = Facts.draw(TESTED, seed=10**6), []
+    for seed in seeds:
+        model, curve, spent = trained((Lsh(buckets=16, window=BAND, rounds=4),), seed, steps, batch, test)
+        rows.append({"seed": seed, "curve": curve, "seconds": spent, **right(model, test)})
+    return rows
+
+
 def trained(
-    implementations: tuple[Implementation, ...], seed: int, steps: int, batch: int, test: Facts
+    implementations: tuple[Implementation, ...],
+    seed: int,
+    steps: int,
+    batch: int,
+    test: Facts,
+    kind: type[LanguageModel] = LanguageModel,
 ) -> tuple[LanguageModel, list[dict[str, float]], float]:
     """The model with these implementations in its layers, how its answers improved, and the seconds of training."""
     runtime.seed(seed)
-    model = LanguageModel(VOCABULARY, SIZES).to(runtime.device())
+    model = kind(VOCABULARY, SIZES).to(runtime.device())
     alternate(model.stack, *implementations)
     recipe = training.Recipe(
         steps=steps,
