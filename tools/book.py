@@ -36,6 +36,7 @@ TAUGHT_ANEW: frozenset[str] = frozenset(
         "decoding",
         "gpt_pretraining",
         "tokenizers",
+        "efficient_attention",
     }
 )
 NARROW, WIDE = 95, 120  # characters in a line of code: of these lessons, and of the others

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import partial
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from jaxtyping import Bool, Float, Int64
 from torch import Tensor
 from torch.nn import functional as F
+from torch.profiler import ProfilerActivity, profile
 
 from tfbook import runtime, training
 from tfbook.attention import POSITIONS
@@ -24,11 +26,107 @@ from tfbook.attention.efficient.performer import Performer, log_features, projec
 from tfbook.attention.efficient.tiled import Tiled
 from tfbook.attention.implementations import Implementation, attention_weights, fastest, softmax
 from tfbook.attention.masks import Causal
+from tfbook.course.claims import Bound, Claims
 from tfbook.course.experiments import experiment
 from tfbook.course.experiments.cost import attend, convolve, count_flops, exponent, in_turns, peak_memory, recur
+from tfbook.course.experiments.efficient_book import Book, hide
+from tfbook.course.experiments.efficient_drawn import (
+    draw_distances,
+    draw_hashing,
+    draw_ingredients,
+    draw_memory,
+    draw_orders,
+    draw_ratios,
+    draw_recall,
+    draw_shares,
+    draw_tiles,
+)
 from tfbook.models.blocks import Config, alternate
 from tfbook.models.feed_forward import FeedForward
 from tfbook.models.language_model import BidirectionalModel, LanguageModel
+
+CLAIMS = Claims(
+    "efficient_attention",
+    {
+        1: Bound(
+            "The memory of written-out attention grows with the square of the length: fitted exponent",
+            ">=",
+            1.9,
+            "Vaswani et al. (2017), Table 1; counted exactly",
+        ),
+        2: Bound(
+            "Tiled attention reads 16,384 tokens in at most 50 MB, where one matrix of weights takes 1,074",
+            "<=",
+            50,
+            "Dao et al. (2022), Theorem 1; counted exactly",
+            " MB",
+        ),
+        3: Bound(
+            "With eight rounds, hashing meets most of the 8 top keys of tight clusters: recall",
+            ">=",
+            0.85,
+            "Kitaev et al. (2020), Figure 4",
+        ),
+        4: Bound(
+            "Without structure, four rounds miss many of the top keys: recall",
+            "<=",
+            0.6,
+            "Measured here",
+        ),
+        5: Bound(
+            "The time of hashing grows linearly with its rounds: fitted exponent, 1 to 8 rounds",
+            "<=",
+            1.2,
+            "Stored result, efficient_attention.rounds_of_hashing",
+        ),
+        6: Bound(
+            "Every round costs about the same: most over least time per round, 1 to 8 rounds",
+            "<=",
+            1.2,
+            "Stored result, efficient_attention.rounds_of_hashing",
+        ),
+        7: Bound(
+            "Windowed layers alone only guess beyond their reach: right answers minus guessing, best of three seeds",
+            "<=",
+            0.03,
+            "Stored result, efficient_attention.long_range",
+        ),
+        8: Bound(
+            "One dense and one windowed layer answer the far questions: right answers, worst of three seeds",
+            ">=",
+            0.97,
+            "Stored result; Brown et al. (2020), Section 2.1",
+        ),
+        9: Bound(
+            "At 8,192 tokens a window of 256 is much faster than PyTorch's dense attention",
+            ">=",
+            5,
+            "Stored result, efficient_attention.times",
+            " ×",
+        ),
+        10: Bound(
+            "The error of products of random features falls as 1/√m: distance of the exponent from −½",
+            "<=",
+            0.1,
+            "Choromanski et al. (2021); exact for independent directions",
+        ),
+        11: Bound(
+            "The products are unbiased: distance of the mean over 400 draws, in standard errors",
+            "<=",
+            2,
+            "Choromanski et al. (2021), Lemma 1",
+        ),
+        12: Bound(
+            "The quotient of attention is biased: bias over what chance alone would show, 8 features",
+            ">=",
+            1.5,
+            "Measured here",
+            " ×",
+        ),
+    },
+)
+
+Key = TypeVar("Key", bound=Hashable)
 
 # ---- operations: the table of Vaswani et al. (2017) --------------------------------------------------------------
 
@@ -82,6 +180,18 @@ def strided(blocks: int) -> Bool[Tensor, "block block"]:
     return (away.abs() < stride) | (away % stride == 0)
 
 
+__all__ = [
+    "draw_distances",
+    "draw_hashing",
+    "draw_ingredients",
+    "draw_memory",
+    "draw_orders",
+    "draw_ratios",
+    "draw_recall",
+    "draw_shares",
+    "draw_tiles",
+    "hide",
+]
 WINDOW = 256
 WRITTEN_OUT, FUSED = "dense, written out", "dense, PyTorch's"
 IMPLEMENTATIONS: dict[str, Callable[..., Tensor]] = {  # of queries, keys and values, all causal
@@ -162,12 +272,59 @@ def times(lengths: Sequence[int] = (128, 256, 512, 1024, 2048, 4096, 8192), roun
 ROUNDS = (1, 2, 4, 8)  # of hashing
 
 
+def processor_seconds(runs: Mapping[Key, Callable[[], object]], turns: int) -> dict[Key, float]:
+    """The least seconds that the processor spends on each of `runs`, which take turns: waiting does not count."""
+    found: dict[Key, list[float]] = {key: [] for key in runs}
+    for _ in range(turns + 1):  # the first warms up
+        for key, run in runs.items():
+            start = time.process_time()
+            run()
+            found[key].append(time.process_time() - start)
+    return {key: min(seconds[1:]) for key, seconds in found.items()}
+
+
 @experiment
-def rounds_of_hashing(n: int = 2048, turns: int = 9) -> list[dict[str, Any]]:
-    """The least seconds of hashing, forward and backward, for each number of rounds, with PyTorch's dense attention."""
-    implementations = {r: partial(Lsh(rounds=r), mask=Causal()) for r in ROUNDS} | {0: IMPLEMENTATIONS[FUSED]}
-    found = in_turns({r: with_gradient(run, n) for r, run in implementations.items()}, turns)
-    return [{"rounds": r, "n": n, "seconds": min(seconds)} for r, seconds in found.items()]
+def rounds_of_hashing(n: int = 2048, turns: int = 5) -> list[dict[str, Any]]:
+    """Seconds of the processor for hashing, forward and backward, with each number of rounds."""
+    runs = {r: with_gradient(partial(Lsh(rounds=r), mask=Causal()), n) for r in ROUNDS}
+    return [{"rounds": r, "n": n, "seconds": spent} for r, spent in processor_seconds(runs, turns).items()]
+
+
+@experiment
+def hashing_against_dense(lengths: Sequence[int] = (512, 1024, 2048, 4096, 8192), turns: int = 3) -> list[dict[str, Any]]:
+    """Seconds of the processor for hashing with four rounds and for PyTorch's dense attention, at each length."""
+    rows = []
+    for n in lengths:
+        spent = processor_seconds({name: forward_backward(name, n) for name in ("LSH", FUSED)}, turns)
+        rows += [{"implementation": name, "n": n, "seconds": seconds} for name, seconds in spent.items()]
+    return rows
+
+
+KINDS = {  # of operations, by what their names contain; the first kind that fits
+    "matrix products": ("mm", "scaled_dot_product", "flash_attention"),
+    "sort, gather, copy": ("sort", "gather", "scatter", "index", "take", "cat", "copy", "pad", "zero", "fill_", "slice"),
+    "softmax and masks": ("exp", "softmax", "masked", "where", "mul", "div", "sub", "sum", "add", "max", "lt", "ge"),
+    "everything else": ("",),
+}
+PROFILED = ("tiled", "banded", "LSH", "linear")
+
+
+@experiment
+def profiles(n: int = 4096) -> list[dict[str, Any]]:
+    """The share of the time that each kind of operation takes, forward and backward, of each of `PROFILED`."""
+    rows = []
+    for name in PROFILED:
+        run = forward_backward(name, n)
+        run()
+        with profile(activities=[ProfilerActivity.CPU]) as profiler:
+            run()
+        spent = dict.fromkeys(KINDS, 0.0)
+        for event in profiler.key_averages():
+            kind = next(kind for kind, parts in KINDS.items() if any(part in event.key for part in parts))
+            spent[kind] += event.self_cpu_time_total
+        total = sum(spent.values())
+        rows += [{"implementation": name, "kind": kind, "share": part / total} for kind, part in spent.items()]
+    return rows
 
 
 @experiment
@@ -175,6 +332,62 @@ def memory(lengths: Sequence[int] = (1024, 2048, 4096, 8192, 16384)) -> list[dic
     """The bytes at the peak of each implementation at each length."""
     runs = [(name, n) for n in lengths for name in _up_to(n)]
     return [{"implementation": name, "n": n, "bytes": peaks([name], [n])[name][0]} for name, n in runs]
+
+
+def megabytes(attend: Callable[[Tensor, Tensor, Tensor], Tensor], book: Book) -> float:
+    """The most memory that tensors take at once while attention reads the book, in millions of bytes."""
+    return peak_memory(partial(attend, book.x, book.x, book.v)) / 1e6
+
+
+State = tuple[Tensor, Tensor, Tensor]  # of the online softmax: highest, total, mixture
+
+
+def merge(one: State, other: State) -> State:
+    """The state of all keys, from those of two machines that have read some each."""
+    higher = one[0].maximum(other[0])
+    first, second = torch.exp(one[0] - higher), torch.exp(other[0] - higher)
+    return higher, first * one[1] + second * other[1], first * one[2] + second * other[2]
+
+
+def two_machines(book: Book, merge: Callable[[State, State], State]) -> Float[Tensor, "n character"]:
+    """Attention of the asked positions to the halves of the book, merged; zeros elsewhere."""
+    states, half = [], len(book.x) // 2
+    for keys in (slice(0, half), slice(half, None)):
+        scores = book.x[book.asked] @ book.x[keys].T / math.sqrt(book.x.shape[1])
+        highest = scores.amax(dim=-1, keepdim=True)
+        weights = torch.exp(scores - highest)
+        states.append((highest, weights.sum(dim=-1, keepdim=True), weights @ book.v[keys]))
+    _, total, mixture = merge(*states)
+    output = torch.zeros_like(book.v)
+    output[book.asked] = mixture / total
+    return output
+
+
+def time_ratios(times: Any, names: Sequence[str]) -> dict[str, tuple[list[int], list[float]]]:
+    """Lengths, and seconds over those of PyTorch's dense attention, by name; from rows of `times`."""
+    table = times.pivot(index="n", columns="implementation", values="seconds")
+    return {name: (table.index.tolist(), (table[name] / table[FUSED]).tolist()) for name in names}
+
+
+def time_shares(rows: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, float]]:
+    """Implementation → kind of operation → share, from the rows of `profiles`."""
+    found: dict[str, dict[str, float]] = {}
+    for row in rows:
+        found.setdefault(row["implementation"], {})[row["kind"]] = row["share"]
+    return found
+
+
+# ---- patterns ----------------------------------------------------------------------------------------------------
+
+
+def layers_until_met(layout: Bool[Tensor, "block block"]) -> int:
+    """Layers until every block has read every other one that it may ever reach, through others."""
+    reach, layers = layout.float(), 1
+    while True:
+        further = ((layout.float() @ reach) > 0).float()
+        if torch.equal(further, reach):
+            return layers
+        reach, layers = further, layers + 1
 
 
 # ---- random features ---------------------------------------------------------------------------------------------
@@ -329,6 +542,23 @@ def right(model: LanguageModel, facts: Facts) -> dict[str, Any]:
     return {"all": float(hit[asked].mean()), "far": float(hit[away > BEYOND].mean()), "bins": bins}
 
 
+def by_distance(runs: Any, names: Sequence[str]) -> dict[str, tuple[list[float], list[float], list[float]]]:
+    """For each name the middles of the bins of distance, mean right answers, and half of the range over seeds."""
+    middle = [(low + high - 1) / 2 for low, high in pairwise(EDGES)]
+    curves = {}
+    for name in names:
+        columns = list(zip(*runs[runs["implementation"] == name]["bins"], strict=True))
+        means = [sum(column) / len(column) for column in columns]
+        curves[name] = middle, means, [(max(column) - min(column)) / 2 for column in columns]
+    return curves
+
+
+def far_answers(runs: Any) -> dict[str, tuple[float, float]]:
+    """For each implementation the least and the greatest share of right answers beyond the windows' reach."""
+    far = runs.groupby("implementation", sort=False)["far"]
+    return {name: (float(values.min()), float(values.max())) for name, values in far}
+
+
 MODELS: dict[str, tuple[Implementation, ...]] = {  # of the layers, in turn
     "dense": (fastest,),
     "banded": (Banded(BAND, block=BAND),),
@@ -359,13 +589,12 @@ def long_range(seeds: Sequence[int] = (1, 2, 3), *, steps: int = 400, batch: int
 
 
 @experiment
-def layouts(seeds: Sequence[int] = (1, 2, 3, 4, 5), *, steps: int = 400, batch: int = 16) -> list[dict[str, Any]]:
-    """Answers with BigBird, a layout and a start of its own for each seed: bidirectional as in the paper, and causal."""
+def layouts(seeds: Sequence[int] = (1, 2, 3, 4), *, steps: int = 400, batch: int = 16) -> list[dict[str, Any]]:
+    """Answers with BigBird, bidirectional as in the paper, with a layout and a start of its own for each seed."""
     test, rows = Facts.draw(TESTED, seed=10**6), []
     for seed in seeds:
-        for kind in (BidirectionalModel, LanguageModel):
-            model, _, spent = trained((BigBird(block=16, seed=seed),), seed, steps, batch, test, kind)
-            rows.append({"causal": kind is LanguageModel, "seed": seed, "seconds": spent, **right(model, test)})
+        model, curve, spent = trained((BigBird(block=16, seed=seed),), seed, steps, batch, test, BidirectionalModel)
+        rows.append({"seed": seed, "curve": curve, "seconds": spent, **right(model, test)})
     return rows
 
 
