@@ -113,7 +113,11 @@ def rounds_missed(rows: Sequence[dict[str, Any]]) -> list[str]:
     found = {"time ∝ rounds^": exponent(counts, seconds), "most ÷ least time per round ": max(each) / min(each)}
     words = [f"{what}{value:.2f}" for what, value in found.items()]
     print(f"\nHashing, {counts[0]} to {counts[-1]} rounds: {', '.join(words)}, bar ≤ {PER_ROUND} each")
-    return [f"LSH: {word}, allowed {PER_ROUND}" for word, value in zip(words, found.values(), strict=True) if value > PER_ROUND]
+    return [
+        f"LSH: {word}, allowed {PER_ROUND}"
+        for word, value in zip(words, found.values(), strict=True)
+        if value > PER_ROUND
+    ]
 
 
 def missed(rows: Sequence[dict[str, Any]], table: Sequence[dict[str, Any]]) -> list[str]:

@@ -163,9 +163,7 @@ class Lsh(Seeded, EfficientAttention):
         order, place = sort_by_bucket(buckets.masked_fill(~shown[:, None, None], self.buckets), self.width)
         return Items(q, k, v, order, place, place * is_key[:, None, None])
 
-    def meetings(
-        self, q: Tensor, k: Tensor, mask: Mask | None = None
-    ) -> Float[Tensor, "batch head query key"]:
+    def meetings(self, q: Tensor, k: Tensor, mask: Mask | None = None) -> Float[Tensor, "batch head query key"]:
         """In how many rounds each pair meets: dense attention that adds its logarithm to the scores is the same.
 
         (`shared`: with the keys that it makes, and without a position's meetings with itself if there are others.)

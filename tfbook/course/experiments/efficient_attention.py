@@ -153,12 +153,6 @@ REACH = {"convolution": "k", "restricted": "r"}  # the third size of a layer, as
 
 
 @torch.no_grad()
-def operations(lengths: Sequence[int], d: int = 64) -> dict[str, list[int]]:
-    """Floating-point operations of the matrix products of each of `LAYERS` over so many vectors of width d."""
-    return {name: [count_flops(layer(n, d)) for n in lengths] for name, layer in LAYERS.items()}
-
-
-@torch.no_grad()
 def cost_exponents(config: Sequence[int] = (64, 128, 256, 512), fixed: int = 64) -> dict[str, dict[str, float]]:
     """For each of `LAYERS` the exponents of its operations in n, in d and, where it has one, in its reach k or r."""
     found = {}
@@ -239,22 +233,6 @@ def peaks(names: Sequence[str], lengths: Sequence[int]) -> dict[str, list[int]]:
     return {name: [peak_memory(forward_backward(name, n)) for n in lengths] for name in names}
 
 
-def crossing(lengths: Sequence[int], ours: Sequence[float], theirs: Sequence[float]) -> float | None:
-    """The length from which on `ours` stays below `theirs`, on straight lines through logarithms.
-
-    The first length where it is below throughout; None where it is not below at the last.
-    """
-    gaps = [math.log(b / a) for a, b in zip(ours, theirs, strict=True)]
-    above = [i for i, gap in enumerate(gaps) if gap <= 0]
-    if not above:
-        return float(lengths[0])
-    last = above[-1]
-    if last == len(gaps) - 1:
-        return None
-    share = -gaps[last] / (gaps[last + 1] - gaps[last])
-    return lengths[last] * (lengths[last + 1] / lengths[last]) ** share
-
-
 LONGEST_WRITTEN_OUT = 4096  # beyond, the matrices of weights take gigabytes
 
 
@@ -291,7 +269,9 @@ def rounds_of_hashing(n: int = 2048, turns: int = 5) -> list[dict[str, Any]]:
 
 
 @experiment
-def hashing_against_dense(lengths: Sequence[int] = (512, 1024, 2048, 4096, 8192), turns: int = 3) -> list[dict[str, Any]]:
+def hashing_against_dense(
+    lengths: Sequence[int] = (512, 1024, 2048, 4096, 8192), turns: int = 3
+) -> list[dict[str, Any]]:
     """Seconds of the processor for hashing with four rounds and for PyTorch's dense attention, at each length."""
     rows = []
     for n in lengths:
@@ -302,7 +282,19 @@ def hashing_against_dense(lengths: Sequence[int] = (512, 1024, 2048, 4096, 8192)
 
 KINDS = {  # of operations, by what their names contain; the first kind that fits
     "matrix products": ("mm", "scaled_dot_product", "flash_attention"),
-    "sort, gather, copy": ("sort", "gather", "scatter", "index", "take", "cat", "copy", "pad", "zero", "fill_", "slice"),
+    "sort, gather, copy": (
+        "sort",
+        "gather",
+        "scatter",
+        "index",
+        "take",
+        "cat",
+        "copy",
+        "pad",
+        "zero",
+        "fill_",
+        "slice",
+    ),
     "softmax and masks": ("exp", "softmax", "masked", "where", "mul", "div", "sub", "sum", "add", "max", "lt", "ge"),
     "everything else": ("",),
 }
@@ -516,14 +508,6 @@ class Facts(NamedTuple):
         return Facts(*(part.to(device) for part in self))
 
 
-def commonest(facts: Facts) -> float:
-    """Share of right answers if the answer is always the value stated most often so far, whatever the key."""
-    stated = facts.ids < QUESTION
-    counts = (F.one_hot(facts.ids % VALUES, VALUES) * stated[..., None]).cumsum(dim=1)
-    asked = facts.answers >= 0
-    return float((ANSWER + counts.argmax(dim=-1) == facts.answers)[asked].float().mean())
-
-
 def answer_loss(model: LanguageModel, facts: Facts) -> Float[Tensor, ""]:
     """Mean cross-entropy of the answers, in nats; nothing else is asked of the model."""
     return F.cross_entropy(model(facts.ids).flatten(0, 1).float(), facts.answers.flatten())
@@ -599,7 +583,17 @@ def layouts(seeds: Sequence[int] = (1, 2, 3, 4), *, steps: int = 400, batch: int
 
 
 @experiment
-def hashing(seeds: Sequence[int] = (1, 2, 3), *, steps: int = 400, batch: int = 16) -> list[dict[str, Any]]:
+def both_directions(seeds: Sequence[int] = (1, 2), *, steps: int = 400, batch: int = 16) -> list[dict[str, Any]]:
+    """Answers of the same model with dense attention in both directions, to compare with `layouts`."""
+    test, rows = Facts.draw(TESTED, seed=10**6), []
+    for seed in seeds:
+        model, curve, spent = trained((fastest,), seed, steps, batch, test, BidirectionalModel)
+        rows.append({"seed": seed, "curve": curve, "seconds": spent, **right(model, test)})
+    return rows
+
+
+@experiment
+def hashing(seeds: Sequence[int] = (1, 2), *, steps: int = 400, batch: int = 16) -> list[dict[str, Any]]:
     """Answers of the same model with hashing, four rounds."""
     test, rows = Facts.draw(TESTED, seed=10**6), []
     for seed in seeds:

@@ -51,11 +51,11 @@ class Book:
 def hide(secret: str, n: int = 16384, place: int = 1000) -> Book:
     """A book of stories with the secret at `place`, and once more at the end.
 
-    Raises ValueError for a secret that is shorter than 24 characters or does not fit.
+    Raises ValueError for a secret of less than 24 characters, or more than 100 or a quarter of the book.
     """
     secret = " ".join(secret.split())
-    if not 24 <= len(secret) <= min(200, n // 8):
-        raise ValueError(f"the secret has {len(secret)} characters; expected 24 to {min(200, n // 8)}")
+    if not 24 <= len(secret) <= min(100, n // 4):
+        raise ValueError(f"the secret has {len(secret)} characters; expected 24 to {min(100, n // 4)}")
     stories = ""
     for seed in count():
         if len(stories) >= n:

@@ -24,7 +24,13 @@ def draw_tiles(scores: Tensor, values: Tensor, tile: int) -> Figure:
     from tfbook.plot import Schematic
 
     picture = Schematic("Tiles of keys pass by; only three small things stay", gap=(44, 16))
-    names = ("scores of this tile", "running maximum $m$", "factor $c$ for what is there", "running sum", "running mixture")
+    names = (
+        "scores of this tile",
+        "running maximum $m$",
+        "factor $c$ for what is there",
+        "running sum",
+        "running mixture",
+    )
     for row, name in enumerate(names):
         picture.text(name, (0, row + 1), align="left", size=10)
     highest = torch.full((len(scores), 1), -math.inf)
@@ -177,7 +183,9 @@ def draw_recall(met: Mapping[str, Sequence[Any]], rounds: Sequence[int]) -> Figu
     return figure
 
 
-def draw_distances(curves: Mapping[str, tuple[Sequence[float], Sequence[float], Sequence[float]]], reach: int, guess: float) -> Figure:
+def draw_distances(
+    curves: Mapping[str, tuple[Sequence[float], Sequence[float], Sequence[float]]], reach: int, guess: float
+) -> Figure:
     """Right answers against the distance of the fact: (distance, mean, half of the range) for each kind of attention."""
     import matplotlib.pyplot as plt
 
@@ -230,7 +238,9 @@ def draw_ratios(ratios: Mapping[str, tuple[Sequence[int], Sequence[float]]], tit
 
     figure, axes = plt.subplots(figsize=(8.4, 4.4))
     axes.set(xscale="log", yscale="log")
-    for (name, (lengths, row)), color, marker in zip(ratios.items(), (*COLORS, "#1b9e77"), (*MARKERS, "v"), strict=False):
+    for (name, (lengths, row)), color, marker in zip(
+        ratios.items(), (*COLORS, "#1b9e77"), (*MARKERS, "v"), strict=False
+    ):
         axes.plot(lengths, row, label=name, color=color, marker=marker, markersize=5)
     axes.axhline(1, color=INK, linewidth=1.2, linestyle="--")
     ticks = max((lengths for lengths, _ in ratios.values()), key=len)
