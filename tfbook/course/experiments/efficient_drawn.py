@@ -124,7 +124,7 @@ def _paint(axes: Axes, layers: Sequence[tuple[Tensor, tuple[float, float, float]
     image = torch.tensor(to_rgb(FAINT)).expand(size, size, 3).clone()
     for layout, color in layers:
         image[layout] = torch.tensor(color)
-    axes.imshow(image, extent=(0, size, size, 0))
+    axes.imshow(image.numpy(), extent=(0, size, size, 0))
     axes.set_xticks(range(size + 1), minor=True)
     axes.set_yticks(range(size + 1), minor=True)
     axes.grid(which="minor", color="white", linewidth=0.8)
@@ -186,7 +186,7 @@ def draw_recall(met: Mapping[str, Sequence[Any]], rounds: Sequence[int]) -> Figu
 def draw_distances(
     curves: Mapping[str, tuple[Sequence[float], Sequence[float], Sequence[float]]], reach: int, guess: float
 ) -> Figure:
-    """Right answers against the distance of the fact: (distance, mean, half of the range) for each kind of attention."""
+    """Right answers against the distance of the fact: (distance, mean, half of the range) for each attention."""
     import matplotlib.pyplot as plt
 
     figure, axes = plt.subplots(figsize=(8.4, 4.2))
