@@ -2,8 +2,8 @@
 
     git clone https://github.com/karpathy/nanoGPT
     python benchmarks/gpt_race.py --nanogpt nanoGPT [--text shakespeare.txt] [--rounds 3] [--out race.json]
-    python benchmarks/gpt_race.py --nanogpt nanoGPT --store gpt_pretraining.race           what lesson 09 shows
-    python benchmarks/gpt_race.py --nanogpt nanoGPT --rounds 1 --factors --store gpt_pretraining.factors
+    python benchmarks/gpt_race.py --nanogpt nanoGPT --store scaling_laws.race           what lesson 10 shows
+    python benchmarks/gpt_race.py --nanogpt nanoGPT --rounds 1 --factors --store scaling_laws.factors
 
 nanoGPT runs its own train.py with the arguments of its README, without its evaluations, which would count as time. All
 train in turns on the characters of tiny Shakespeare (unless given another text), ours with a new seed each round, and

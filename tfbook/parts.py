@@ -22,6 +22,11 @@ class Part(nn.Module):
         """The layer that writes into the residual stream, if that is one layer; GPT-2 initializes it smaller."""
         return None
 
+    @property
+    def outputs(self) -> list[nn.Linear]:
+        """`output`, or all of them where a part has several, of which some write at a time."""
+        return [] if self.output is None else [self.output]
+
     def parameter_count(self) -> int:
         """How many numbers are trained."""
         raise NotImplementedError

@@ -35,6 +35,7 @@ TAUGHT_ANEW: frozenset[str] = frozenset(
         "transformer",
         "decoding",
         "gpt_pretraining",
+        "scaling_laws",
         "tokenizers",
         "efficient_attention",
     }

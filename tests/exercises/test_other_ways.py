@@ -26,6 +26,7 @@ from tfbook.course.exercises import (
     efficient_attention,
     gpt_pretraining,
     positions,
+    scaling_laws,
     scoring_functions,
     self_attention,
     start_here,
@@ -572,10 +573,29 @@ def finish_in_another_order(load: Callable, make: Callable, batch: Callable, rat
     return torch.cat([parameter.data.flatten() for parameter in model.parameters()])
 
 
-def gradient_of_one_batch(weight: Tensor, batches: gpt_pretraining.Batches) -> Tensor:
+def gradient_of_one_batch(weight: Tensor, batches: scaling_laws.Batches) -> Tensor:
     weight = weight.clone().requires_grad_()
     x, targets = (torch.cat(part) for part in zip(*batches, strict=True))
     return torch.autograd.grad(F.cross_entropy(x @ weight, targets), weight)[0]
+
+
+def exponent_by_lstsq(sizes: Tensor, losses: Tensor, floor: float) -> Tensor:
+    columns = torch.stack([torch.ones_like(sizes), sizes.log10()], dim=1)
+    return -torch.linalg.lstsq(columns, (losses - floor).log10()[:, None]).solution[1, 0]
+
+
+def size_by_search(compute: float, A: float, alpha: float, B: float, beta: float) -> tuple[float, float]:
+    """Ternary search for log N: the loss falls and then rises."""
+    low, high = 0.0, math.log(compute)
+    for _ in range(200):
+        thirds = [low + (high - low) / 3, high - (high - low) / 3]
+        first, second = (A * math.exp(-alpha * n) + B * (6 * math.exp(n) / compute) ** beta for n in thirds)
+        low, high = (low, thirds[1]) if first < second else (thirds[0], high)
+    return math.exp(low), compute / 6 / math.exp(low)
+
+
+def prefix_scores_by_diagonal(weights: Tensor, period: int) -> Tensor:
+    return weights.diagonal(1 - period, dim1=1, dim2=2)[:, -period:].mean(dim=1)
 
 
 # ---- lesson 13 ---------------------------------------------------------------------------------------------------
@@ -790,11 +810,14 @@ WAYS: list[tuple[Exercise, Callable[..., Any]]] = [
     (decoding.top_p, top_p_by_ranks),
     (gpt_pretraining.count_parameters, count_by_the_package),
     (gpt_pretraining.count_parameters, count_a_gpt),
-    (gpt_pretraining.utilization, utilisation_by_the_package),
+    (scaling_laws.utilization, utilisation_by_the_package),
     (gpt_pretraining.first_loss, first_loss_from_a_distribution),
     (gpt_pretraining.bits_per_byte, bits_by_power),
     (gpt_pretraining.finish, finish_in_another_order),
-    (gpt_pretraining.accumulated_gradient, gradient_of_one_batch),
+    (scaling_laws.accumulated_gradient, gradient_of_one_batch),
+    (scaling_laws.exponent, exponent_by_lstsq),
+    (scaling_laws.best_size, size_by_search),
+    (scaling_laws.prefix_scores, prefix_scores_by_diagonal),
     (vit_patches.cut, cut_by_unfolding),
     (vit_patches.cut, cut_square_by_square),
     (vit_patches.cut, cut_by_names),

@@ -23,6 +23,7 @@ from tfbook.course.invariants import (
     shift_gap,
 )
 from tfbook.models.blocks import Block, Config, PostNorm
+from tfbook.models.experts import MixtureOfExperts, dense_dispatch
 from tfbook.models.gpt import Gpt
 from tfbook.models.language_model import BidirectionalModel, LanguageModel
 
@@ -38,6 +39,14 @@ def _model(kind: type[LanguageModel] = LanguageModel, **choices: object) -> Lang
 MODELS: dict[str, Callable[[], LanguageModel]] = {name: partial(_model, position=POSITIONS[name]) for name in POSITIONS}
 MODELS |= {f"{name}, both ways": partial(_model, BidirectionalModel, position=POSITIONS[name]) for name in POSITIONS}
 MODELS |= {f"{name}, GPT": partial(_model, Gpt, position=POSITIONS[name]) for name in POSITIONS}
+MIXTURES: dict[str, dict] = {  # what dropout draws for the tokens of an expert depends on which others come to it
+    "top 2 of two experts": {"feed_forward": partial(MixtureOfExperts, experts=2, k=2)},
+    "top 1 of two experts": {"feed_forward": partial(MixtureOfExperts, experts=2), "dropout": 0.0},
+    "each expert for every token": {"feed_forward": partial(MixtureOfExperts, experts=2, dispatch=dense_dispatch)},
+}
+MODELS |= {
+    f"rotary, {name}": partial(_model, Gpt, position=POSITIONS["rotary"], **parts) for name, parts in MIXTURES.items()
+}
 MODELS |= {"post-norm": partial(_model, position=POSITIONS["rotary"], residual=PostNorm)}
 
 LEAKS = {"no word sees a later one (train)", "no word sees a later one (eval)"}

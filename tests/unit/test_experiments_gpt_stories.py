@@ -12,13 +12,10 @@ import torch
 from torch import nn
 
 from tfbook import data
-from tfbook.course.experiments import gpt_pretraining as more
 from tfbook.course.experiments import gpt_pretraining_drawn as more_drawn
 from tfbook.course.experiments import gpt_stories as study
-from tfbook.course.experiments import stored
 from tfbook.data.stories import check_story, told, words_of
 from tfbook.text import BOS, EOS, PAD, Vocabulary
-from tfbook.training.optimizers import orthogonal
 
 pytestmark = pytest.mark.usefixtures("float32")
 
@@ -219,35 +216,6 @@ def test_a_model_that_wants_what_was_said_fills_blanks(rows: list[torch.Tensor],
     assert found["both"] > found["left"]
 
 
-def test_directions_of_a_gradient_are_lifted() -> None:
-    torch.manual_seed(0)
-    G = torch.randn(12, 8) @ torch.diag(torch.logspace(-1.2, 0, 8))
-    found = study.spectra(G, orthogonal)
-    assert found.farthest < 0.4
-    before, after = (found.values[name][1] for name in ("gradient", "5 steps"))
-    assert before[0] > 5 * before[-1]
-    assert max(after) < 1.3
-    s, y = found.polynomial["1 step"]
-    a, b, c = study.QUINTIC
-    assert y[-1] == pytest.approx(a + b + c, abs=1e-5)
-    assert s[-1] == pytest.approx(1)
-
-
-def test_stored_curves_give_their_claims() -> None:
-    copying = more.copying_curves(stored("gpt_pretraining.induction").rows)
-    copies, none, gain, random = copying.claims
-    assert copies > 0.4 > none
-    assert gain > 0.5
-    assert random < -0.5
-    steps, means, spread = copying.losses["two blocks"]
-    assert len(steps) == len(means) == len(spread)
-    frame = stored("gpt_pretraining.scaling").frame
-    wrong, nearer, away = more.claims_of_scaling(frame, more.fit_scaling(frame, resamples=20))
-    assert 0 < wrong < 0.1
-    assert nearer > 0
-    assert 0 < away < 0.3
-
-
 # ---- pictures ----------------------------------------------------------------------------------------------------
 
 
@@ -257,11 +225,6 @@ def test_every_picture_has_an_alt_text() -> None:
     frame = pd.DataFrame([{"optimizer": "Muon", "seed": seed, "curve": curve} for seed in (1, 2)])
     judged = {name: {"sentences": 0.5, "names": 0.0, "all": 0.0} for name in ("counting", "GPT")}
     variance = {(layers, scaled): [1.0] * (layers + 1) for layers in (2, 4) for scaled in (False, True)}
-    copying = more.copying_curves(stored("gpt_pretraining.induction").rows)
-    scaling = stored("gpt_pretraining.scaling").frame
-    spent = [1e10, 1e11]
-    optima = more.frontier(more.fit_scaling(scaling, resamples=3), spent)
-    found = study.spectra(torch.randn(6, 4), orthogonal)
     pictures = [
         study.draw_questions(["Tim", "had", "a"], [0.5, 0.25]),
         study.draw_gpt(words, SIZES, 681),
@@ -271,10 +234,6 @@ def test_every_picture_has_an_alt_text() -> None:
         study.draw_judged(judged),
         study.draw_looks(words, {"1.1": (2, [0.2] * len(words))}),
         more_drawn.draw_variance(variance),
-        more_drawn.draw_directions(found.polynomial, found.values),
-        more_drawn.draw_copying(copying.losses, copying.looks),
-        more_drawn.draw_law(scaling.pivot_table(index="parameters", columns="tokens", values="loss"), spent, optima),
-        more_drawn.draw_race(stored("gpt_pretraining.factors").rows),
     ]
     for figure, alt in pictures:
         assert figure.axes

@@ -117,7 +117,9 @@ PICTURES = {
     "merging": lambda: study.draw_merging(WORDS, [(("i", "n"), 3, AFTER)]),
     "training": lambda: study.draw_training(WORDS, {("i", "n"): 3, ("n", "g"): 3}, [("i", "n")]),
     "languages": lambda: study.draw_languages({"English": 10, "Greek": 70}, {"English": 11, "Greek": 70}, "French"),
-    "counters": lambda: study.draw_counters("r", {"q": 0.0, "r": 1.0}, {"err": (2.0, True), "rat": (0.0, False)}),
+    "counters": lambda: study.draw_counters(
+        "r", {"q": 0.0, "r": 1.0}, {"seen": [(["err"], [2.0])], "new": [(["ra", "t"], [0.0, 0.1])]}
+    ),
     "sizes": lambda: study.draw_sizes({256: 1.0, 512: 1.7}, BITS),
     "map": lambda: study.draw_map(torch.eye(4), [*"abcd"], {"a": "food", "b": "food", "c": "place", "d": "place"}),
 }
@@ -136,6 +138,35 @@ def test_the_merging_says_each_stage() -> None:
     _, alt = study.draw_merging(WORDS, [(("i", "n"), 3, AFTER)])
     plt.close("all")
     assert alt.endswith("letters: r i n g, k i n g; merge 1: i + n, 3 times: r in g, k in g.")
+
+
+def test_the_counters_say_what_each_word_gets() -> None:
+    _, alt = study.draw_counters("r", {"q": 0.0, "r": 1.0}, {"seen\ntokens": [(["er", "ror"], [1.0, 2.0])]})
+    plt.close("all")
+    assert alt.endswith("Right, values of words: er|ror 3.0 (seen tokens).")
+
+
+# ---- letter counters ---------------------------------------------------------------------------------------------
+
+
+def test_words_are_divided_once_and_for_all_into_those_to_learn_from_and_new_ones() -> None:
+    words = [f"word{i}" for i in range(70)]
+    seen, new = study.divided(words)
+    assert (len(seen), len(new)) == (60, 10)
+    assert sorted(seen + new) == sorted(words)
+    assert new + seen != words
+    assert (seen, new) == study.divided(words)
+    assert [len(part) for part in study.divided(words, most=21)] == [18, 3]
+
+
+def test_the_worth_of_a_word_is_that_of_its_tokens_after_a_space() -> None:
+    tokenizer = Tokenizer.learn([TEXT], 270)
+    values = torch.arange(270.0)
+    found = study.worth(["sat", "mat", "cats", "that-is-long"], "m", tokenizer, values)
+    ids = tokenizer.encode(" mat")
+    assert found == [([tokenizer.decode([i]).strip() for i in ids], [float(i) for i in ids])]
+    assert "".join(found[0][0]) == "mat"
+    assert len(study.worth(["at", "sat", "mat"], "a", tokenizer, values, count=2)) == 2
 
 
 # ---- vectors from neighbors -------------------------------------------------------------------------------------

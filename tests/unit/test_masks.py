@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from tfbook.attention import Band, Both, Causal, Dense, Lengths, Mask, masked_softmax, padding_mask
+from tfbook.attention import Band, Both, Causal, Dense, Lengths, Mask, Prefix, masked_softmax, padding_mask
 from tfbook.attention import softmax as softmax_kernel
 
 # ---- padding -----------------------------------------------------------------------------------------------------
@@ -74,6 +74,14 @@ def test_lengths_see_the_words_of_their_own_sequence(sizes: tuple[int, int], len
     assert everyone.tolist() == [[[[j < n for j in range(keys)]] * queries] * 2 for n in lengths]
 
 
+@given(positions, st.lists(st.integers(0, 7), min_size=1, max_size=3))
+def test_a_prefix_is_read_both_ways_and_the_rest_is_causal(sizes: tuple[int, int], lengths: list[int]) -> None:
+    """A prefix of 0 or 1 is no more than causal; one of all keys hides nothing."""
+    lengths = [min(length, sizes[1]) for length in lengths]
+    dense = Prefix(torch.tensor(lengths)).dense(*sizes)
+    assert dense.tolist() == [[_by_definition(*sizes, lambda i, j, n=n: j <= i or j < n)] for n in lengths]
+
+
 @given(positions, st.integers(0, 2**31))
 def test_a_dense_mask_is_its_matrix(sizes: tuple[int, int], seed: int) -> None:
     allowed = torch.rand(sizes, generator=torch.Generator().manual_seed(seed)) < 0.5
@@ -94,7 +102,13 @@ def test_and_allows_what_both_allow(sizes: tuple[int, int], before: int, first: 
 
 @pytest.mark.parametrize("device", [None, "cpu", torch.device("cpu")], ids=str)
 def test_a_matrix_is_boolean_and_on_the_device_that_is_asked_for(device: torch.device | str | None) -> None:
-    masks = [Causal(), Band(1, 1), Lengths(torch.tensor([2])), Dense(torch.ones(2, 3, dtype=torch.bool))]
+    masks = [
+        Causal(),
+        Band(1, 1),
+        Lengths(torch.tensor([2])),
+        Prefix(torch.tensor([2])),
+        Dense(torch.ones(2, 3, dtype=torch.bool)),
+    ]
     for mask in [*masks, masks[0] & masks[2]]:
         dense = mask.dense(2, 3, device)
         assert (dense.dtype, dense.device.type) == (torch.bool, "cpu")

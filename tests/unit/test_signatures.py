@@ -19,8 +19,10 @@ from tfbook.course import invariants, metrics
 from tfbook.generation import search
 from tfbook.models import recurrent, seq2seq, transformer
 from tfbook.models.blocks import Block, Config
+from tfbook.models.experts import MixtureOfExperts
 from tfbook.models.language_model import LanguageModel
 from tfbook.models.norms import layer_norm
+from tfbook.models.reward import RewardModel
 
 pytestmark = pytest.mark.skipif(os.environ.get("TFBOOK_CHECK") == "0", reason="TFBOOK_CHECK=0 switches the checks off")
 
@@ -74,6 +76,11 @@ WORDS = torch.ones(2, 5, 4)
         ("target", TRANSFORMER, (IDS, LENGTHS, IDS[:1])),
         ("rows", transformer.Memory(WORDS, LENGTHS).select, (X,)),
         ("targets", training.masked_token_loss, (WORDS[0], IDS[0, :-1])),
+        ("rejected", training.bradley_terry_loss, (X[0], H[0])),
+        ("answered", partial(training.generalized_advantages, gamma=1, lam=1), (X, X, X)),
+        ("reference", training.exact_kl, (X, H)),
+        ("x", MixtureOfExperts(4, 5, experts=2), (H,)),
+        ("lengths", RewardModel(LanguageModel(9, BLOCKS)), (IDS, LENGTHS[:1])),
         ("lengths", search.greedy_search, (MODEL, IDS, LENGTHS[:1])),
         ("lengths", search.beam_search, (TRANSFORMER, IDS, LENGTHS[:1])),
         ("weights", metrics.hard_alignment, (torch.ones(1, 2, 3),)),

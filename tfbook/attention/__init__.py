@@ -14,7 +14,7 @@ from tfbook.attention.implementations import (
     masked_softmax,
     softmax,
 )
-from tfbook.attention.masks import Band, Both, Causal, Dense, Lengths, Mask, as_mask, padding_mask
+from tfbook.attention.masks import Band, Both, Causal, Dense, Lengths, Mask, Prefix, as_mask, padding_mask
 from tfbook.attention.multi_head import MultiHeadAttention, merge_heads, split_heads
 from tfbook.attention.positions import (
     NOWHERE,
@@ -70,6 +70,7 @@ __all__ = [
     "Mask",
     "MultiHeadAttention",
     "Position",
+    "Prefix",
     "Relative",
     "Rotary",
     "ScaledDotScore",

@@ -90,6 +90,23 @@ class Lengths(Mask):
 
 
 @dataclass(frozen=True, eq=False)
+class Prefix(Mask):
+    """Query i may attend to the keys 0 … i, and to all of the first `lengths[b]` keys of its sequence b.
+
+    The prefix reads itself both ways, and what follows is predicted token by token: a prefix language model (Raffel et
+    al., 2020, figure 3). A cache has to be given a whole prefix at once.
+    """
+
+    lengths: Int[Tensor, " batch"]
+
+    def dense(
+        self, queries: int, keys: int, device: torch.device | str | None = None
+    ) -> Bool[Tensor, "batch 1 query key"]:
+        """True on and below the diagonal, and in the columns of each prefix."""
+        return Causal().dense(queries, keys, device) | Lengths(self.lengths).dense(queries, keys, device)
+
+
+@dataclass(frozen=True, eq=False)
 class Dense(Mask):
     """A Boolean matrix as a mask, for a rule without a name; raises TypeError when it is not Boolean."""
 

@@ -45,8 +45,8 @@ class Gpt(LanguageModel):
         self.apply(init_weights)
         for block in self.stack.blocks:
             for part in (block.mixer.branch, block.feed_forward.branch):
-                if part.output is not None:
-                    nn.init.normal_(part.output.weight, std=0.02 / (2 * config.layers) ** 0.5)
+                for output in part.outputs:
+                    nn.init.normal_(output.weight, std=0.02 / (2 * config.layers) ** 0.5)
 
     def forward(
         self, ids: Int[Tensor, "batch time"], *, cache: StackCache | None = None

@@ -1,5 +1,6 @@
-"""From text to batches of ids: words, vocabularies, tokenizers, sentence pairs, masked tokens."""
+"""From text to batches of ids: words, vocabularies, tokenizers, sentence pairs, masked tokens, answers."""
 
+from tfbook.text.answers import Answers, Comparison, generated_answers, join_answers
 from tfbook.text.batching import TextBatch, TextBatches
 from tfbook.text.bpe import TokenPair, learn_merges
 from tfbook.text.byte_level import GPT2_PATTERN, bytes_to_letters, letters_to_bytes, pre_tokenize
@@ -17,6 +18,7 @@ from tfbook.text.masking import (
     next_sentence_pairs,
 )
 from tfbook.text.pairs import Batch, Batches, Links, Pair, collate, filter_by_length
+from tfbook.text.spans import Corrupted, SpanCorruption, corrupt_spans, restore_spans, span_mask
 from tfbook.text.tokenizer import Tokenizer
 from tfbook.text.unigram import Unigram
 from tfbook.text.vocabulary import BOS, EOS, PAD, SPECIALS, UNK, CharacterVocabulary, Sentence, Vocabulary
@@ -37,15 +39,19 @@ __all__ = [
     "SEP",
     "SPECIALS",
     "UNK",
+    "Answers",
     "Batch",
     "Batches",
     "CharacterVocabulary",
+    "Comparison",
+    "Corrupted",
     "Links",
     "Masked",
     "Masking",
     "NextSentence",
     "Pair",
     "Sentence",
+    "SpanCorruption",
     "TextBatch",
     "TextBatches",
     "TokenPair",
@@ -56,13 +62,18 @@ __all__ = [
     "WordPiece",
     "bytes_to_letters",
     "collate",
+    "corrupt_spans",
     "detokenize",
     "filter_by_length",
+    "generated_answers",
+    "join_answers",
     "join_segments",
     "learn_merges",
     "letters_to_bytes",
     "mask_tokens",
     "next_sentence_pairs",
     "pre_tokenize",
+    "restore_spans",
+    "span_mask",
     "tokenize",
 ]

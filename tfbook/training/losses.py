@@ -1,4 +1,7 @@
-"""Every loss of the course, each as a total and a count. Shapes: batch, time, vocab, label."""
+"""Losses, each as a total and a count; those of preferences are in `preferences` and `ppo`.
+
+Shapes: batch, time, vocab, label.
+"""
 
 from __future__ import annotations
 

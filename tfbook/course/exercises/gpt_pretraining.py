@@ -1,4 +1,4 @@
-"""Exercises of lesson 09: targets, top-p, counting, the first loss, bits a byte, resuming, accumulating gradients."""
+"""Exercises of lesson 09: targets, the loss, counting, the first loss, bits per byte, resuming, perplexity."""
 
 from __future__ import annotations
 
@@ -127,76 +127,6 @@ NOT_COUNTED: dict[str, Callable[[int, int, int, int, int, int], int]] = {
     ),
 }
 count_parameters.mistakes({message: partial(_count, but=but) for message, but in NOT_COUNTED.items()})
-
-
-# ---- utilisation -------------------------------------------------------------------------------------------------
-
-
-def _trainings() -> list[tuple[int, int, int, int, int, float, float]]:
-    return [
-        (50_257, 768, 3072, 12, 1024, 150_000.0, 312e12),  # GPT-2 on an A100
-        (65, 128, 512, 4, 64, 30_000.0, 250e9),  # a GPT of this lesson on a processor
-        (32_000, 256, 512, 2, 8192, 40_000.0, 20e12),  # so long a context that attention is most of the work
-    ]
-
-
-@exercise(
-    cases=_trainings,
-    hints=[
-        "A matrix of n · m numbers takes 2 · n · m operations a token on the way forward: a product and a sum each. "
-        "Reading a row of a table takes none.",
-        "In each layer a query meets `context` keys of width d_model, and as many values are added up: 2 · 2 · context "
-        "· d_model. The way back takes twice the way forward.",
-    ],
-)
-def utilization(
-    vocab: int, d_model: int, d_ff: int, layers: int, context: int, tokens_per_second: float, peak: float
-) -> float:
-    matrices = layers * (4 * d_model * d_model + 2 * d_model * d_ff) + vocab * d_model
-    forward = 2 * matrices + 4 * layers * context * d_model
-    return 3 * forward * tokens_per_second / peak
-
-
-def _used(*training: float, each: float = 6, attention: float = 12) -> float:
-    """With so many operations for each number of a matrix, and for attention."""
-    vocab, d_model, d_ff, layers, context, tokens_per_second, peak = training
-    matrices = layers * (4 * d_model * d_model + 2 * d_model * d_ff) + vocab * d_model
-    return (each * matrices + attention * layers * context * d_model) * tokens_per_second / peak
-
-
-utilization.mistakes(
-    {
-        "this is the way forward alone: training goes back as well, which takes twice as much": (
-            partial(_used, each=2, attention=4)
-        ),
-        (
-            "the way back takes twice the way forward: a gradient for the weights and one for what came in; "
-            "times 3, not 2"
-        ): partial(_used, each=4, attention=8),
-        "a product and a sum are two operations: 2 for each number of a matrix, 6 with the way back": (
-            partial(_used, each=3, attention=6)
-        ),
-        (
-            "attention is missing: queries times keys and weights times values, 12 · layers · context · d_model in all"
-        ): partial(_used, attention=0),
-        "attention goes back as well: 4 · layers · context · d_model forward, 12 with the way back": (
-            partial(_used, attention=4)
-        ),
-        "attention has two products, queries times keys and weights times values; here is one of them": (
-            partial(_used, attention=6)
-        ),
-        "the output's matrix is missing: each token is multiplied by all of it, whether tied or not": (
-            lambda vocab, *rest: utilization.reference(0, *rest)
-        ),
-        "the table of words counts once, as the output's matrix: to read a row of it is no product": (
-            lambda vocab, *rest: utilization.reference(2 * vocab, *rest)
-        ),
-        "upside down: utilisation is what was used by what there is, a number below 1": (
-            lambda *training: 1 / utilization.reference(*training)
-        ),
-        "this is in percent: return the share, such as 0.4": lambda *training: 100 * utilization.reference(*training),
-    }
-)
 
 
 # ---- the first loss ----------------------------------------------------------------------------------------------
@@ -413,85 +343,6 @@ finish.mistakes(
         ),
         "this trains anew from the first step: the result is nearly the same, but what was done is done twice": (
             partial(_finished, forgets=("optimizer", "random"), left=lambda done, steps: range(steps))
-        ),
-    }
-)
-
-
-# ---- find the bug ------------------------------------------------------------------------------------------------
-
-Batches = list[tuple[Tensor, Tensor]]
-
-
-def _weight_and_batches() -> list[tuple[Tensor, Batches]]:
-    targets = [torch.tensor([1, 4, 0, 2, 3, 1]), torch.tensor([3, -100, -100, -100, -100, -100]), torch.tensor([2, 0])]
-    batches = [(randn(len(each), 4, seed=number), each) for number, each in enumerate(targets)]
-    return [(randn(4, 5, seed=7), batches), (randn(4, 5, seed=8), batches[:2])]
-
-
-@exercise(
-    cases=_weight_and_batches,
-    hints=[
-        "The second batch has one token that counts. What share of the gradient has it, and what share should it have?",
-        "Count the targets that are not −100 in all batches first; then let each batch add its sum of losses, "
-        "`reduction='sum'`, divided by that number.",
-    ],
-)
-def accumulated_gradient(weight: Tensor, batches: Batches) -> Tensor:
-    weight = weight.clone().requires_grad_()
-    total = sum(int((targets != -100).sum()) for _, targets in batches)
-    for x, targets in batches:
-        loss = F.cross_entropy(x @ weight, targets, reduction="sum")
-        (loss / total).backward()
-    return weight.grad
-
-
-@accumulated_gradient.given
-def _(weight: Tensor, batches: Batches) -> Tensor:
-    weight = weight.clone().requires_grad_()
-    for x, targets in batches:
-        loss = F.cross_entropy(x @ weight, targets)
-        (loss / len(batches)).backward()
-    return weight.grad
-
-
-def _tokens(batches: Batches) -> int:
-    return sum(int((targets != -100).sum()) for _, targets in batches)
-
-
-def _places(batches: Batches) -> int:
-    return sum(len(targets) for _, targets in batches)
-
-
-def _added(weigh: Callable[[Batches, Batches], float]) -> Callable[[Tensor, Batches], Tensor]:
-    """Adds up the gradients of the batches' mean losses, each times `weigh([batch], all batches)`."""
-    return lambda weight, batches: sum(
-        weigh([batch], batches) * accumulated_gradient.reference(weight, [batch]) for batch in batches
-    )
-
-
-accumulated_gradient.mistakes(
-    {
-        "means are added without a division: twice as many batches, twice the gradient": (
-            _added(lambda batch, batches: 1)
-        ),
-        "sums are added without a division: the gradient grows with the number of tokens": (
-            _added(lambda batch, batches: _tokens(batch))
-        ),
-        "divided by all places: those that hold −100 have no loss and do not count": (
-            _added(lambda batch, batches: _tokens(batch) / _places(batches))
-        ),
-        "each mean counts by the length of its batch: the places that hold −100 should give it no weight": (
-            _added(lambda batch, batches: _places(batch) / _places(batches))
-        ),
-        "sums divided by the number of batches: divide by the tokens that count in all of them": (
-            _added(lambda batch, batches: _tokens(batch) / len(batches))
-        ),
-        "the gradient of the last batch alone: the ones before it were set to zero": lambda weight, batches: (
-            accumulated_gradient.reference(weight, batches[-1:]) * _tokens(batches[-1:]) / _tokens(batches)
-        ),
-        "the last batch's mean alone: a gradient adds to the ones before it until it is zeroed": (
-            lambda weight, batches: accumulated_gradient.reference(weight, batches[-1:])
         ),
     }
 )

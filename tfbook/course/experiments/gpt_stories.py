@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from statistics import fmean
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import torch
 from jaxtyping import Float, Int
@@ -42,7 +42,6 @@ from tfbook.models.feed_forward import FeedForward
 from tfbook.pretrain.storyteller import Storyteller, entropy_bound, tell
 from tfbook.text.vocabulary import BOS, EOS, PAD, UNK, Vocabulary
 from tfbook.training.losses import next_token_loss
-from tfbook.training.optimizers import QUINTIC
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -74,7 +73,6 @@ __all__ = [
     "predictor",
     "right_share",
     "share_at",
-    "spectra",
     "story_rows",
     "unseen",
 ]
@@ -158,80 +156,6 @@ CLAIMS = Claims(
             1.3,
             "Radford et al. (2019), Section 2.3",
             " ×",
-        ),
-        13: Bound(
-            "Shape and tokens alone give GPT-3's published 3.14e23 operations (relative error)",
-            "<=",
-            0.01,
-            "Brown et al. (2020), Table D.1",
-        ),
-        14: Bound(
-            "Accumulated over four parts, the gradient is that of the whole batch: largest difference ÷ largest entry",
-            "<=",
-            1e-4,
-            "Linearity of the gradient, up to rounding",
-        ),
-        15: Bound(
-            "Five steps bring singular values above a hundredth of the norm to about 1: the farthest from 1",
-            "<=",
-            0.4,
-            "Jordan et al. (2024)",
-        ),
-        16: Bound(
-            "With two blocks, a head that copies appears: its prefix-matching score",
-            ">=",
-            0.4,
-            "Stored result, lowest of three seeds; Olsson et al. (2022), Argument 1",
-        ),
-        17: Bound(
-            "With one block, none does: the highest score of any head",
-            "<=",
-            0.1,
-            "Stored result, three seeds and two widths; Olsson et al. (2022)",
-        ),
-        18: Bound(
-            "The loss on repeated text shows it: one block with as many parameters minus two blocks",
-            ">=",
-            0.5,
-            "Stored result, smallest of three seeds; Olsson et al. (2022)",
-            " nats",
-        ),
-        19: Bound(
-            "Two blocks also copy random characters, which they were never trained on: their loss minus one block's",
-            "<=",
-            -0.5,
-            "Stored result, largest of three seeds",
-            " nats",
-        ),
-        20: Bound(
-            "Fitted without the longest runs, the law predicts them (largest relative error of ten losses)",
-            "<=",
-            0.05,
-            "Stored result; Hoffmann et al. (2022), Equation 2",
-        ),
-        21: Bound(
-            "Counting all of the work brings the exponent nearer to 0.5 (lower end of the 95% interval of by how much)",
-            ">=",
-            0.02,
-            "Stored result; compare Pearce and Song (2024)",
-        ),
-        22: Bound(
-            "With all work counted, the exponent is Hoffmann's 0.5 (distance)",
-            "<=",
-            0.1,
-            "Stored result; Hoffmann et al. (2022), Table 2",
-        ),
-        23: Bound(
-            "With nanoGPT's own shape, our recipe goes below its published loss in a fraction of its time",
-            "<=",
-            1 / 3,
-            "benchmarks/gpt_race.py, three rounds, float32",
-        ),
-        24: Bound(
-            "With a model of an eighth of the parameters, in an even smaller fraction",
-            "<=",
-            0.15,
-            "benchmarks/gpt_race.py, three rounds, float32",
         ),
     },
 )
@@ -513,33 +437,6 @@ def compare_names(model: nn.Module, rows: Sequence[Tensor], vocabulary: Vocabula
         found["left"].append(float(left.argmax() == right))
         found["both"].append(float(logp.argmax() == right))
     return {name: fmean(values) for name, values in found.items()}
-
-
-class Spectra(NamedTuple):
-    """What a polynomial of singular values does, at 1, 3 and 5 steps, and how far from 1 the fifth leaves them."""
-
-    polynomial: dict[str, tuple[list[float], list[float]]]
-    values: dict[str, tuple[range, list[float]]]
-    farthest: float
-
-
-def spectra(G: Float[Tensor, "rows columns"], orthogonal: Callable[..., Tensor]) -> Spectra:
-    """Of a gradient, before and after 1, 3 and 5 steps of `orthogonal`, along its own directions."""
-    U, own, Vh = torch.linalg.svd(G, full_matrices=False)
-    before = own / own.norm()
-    kept = int((before > 1e-4).sum())
-    s = torch.logspace(-4, 0, 200)
-    polynomial, values = {}, {"gradient": (range(1, kept + 1), before[:kept].tolist())}
-    for steps in (1, 3, 5):
-        name = f"{steps} step{'s' * (steps > 1)}"
-        after = (U.mT @ orthogonal(G[None], steps)[0] @ Vh.mT).diag()
-        values[name] = (range(1, kept + 1), after[:kept].tolist())
-        y = s
-        for _ in range(steps):
-            a, b, c = QUINTIC
-            y = a * y + b * y**3 + c * y**5
-        polynomial[name] = (s.tolist(), y.tolist())
-    return Spectra(polynomial, values, float((after[before > 0.01] - 1).abs().max()))
 
 
 # ---- where it looks --------------------------------------------------------------------------------------------------

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 Pair = tuple[str, str]
 Words = Mapping[tuple[str, ...], int]
+Cut = tuple[Sequence[str], Sequence[float]]  # the tokens of a word, and the value of each
 LOST = frozenset({"<unk>", "�"})
 SOFT = "#59636e"
 
@@ -161,26 +162,44 @@ def draw_languages(before: Mapping[str, int], after: Mapping[str, int], cured: s
     return figure, f"Tokens of the same sentence before and after reading {cured}: {said}."
 
 
-def draw_counters(letter: str, of_letters: Mapping[str, float], of_tokens: Mapping[str, tuple[float, bool]]) -> Picture:
-    """What each byte adds to the count of a letter, and each token; of tokens also whether training has seen them."""
+def draw_counters(letter: str, of_letters: Mapping[str, float], of_tokens: Mapping[str, Sequence[Cut]]) -> Picture:
+    """What each byte adds to the count of a letter, and each token of some words, in groups; a line at the true count.
+
+    A word is a bar with a segment for each of its tokens that adds anything.
+    """
     import matplotlib.pyplot as plt
 
-    figure, (left, right) = plt.subplots(1, 2, figsize=(11.5, 3.6), width_ratios=(3, 2))
+    figure, (left, right) = plt.subplots(1, 2, figsize=(11.5, 4.2), width_ratios=(1, 1))
     hit = [COLORS[0] if name == letter else "#9aa3ad" for name in of_letters]
     left.bar(range(len(of_letters)), list(of_letters.values()), color=hit)
     left.set_xticks(range(len(of_letters)), of_letters, family="monospace", fontsize=10)
     left.set(title=f"Bytes: only “{letter}” counts, the rule is learned", ylabel=f"added to the number of {letter}’s")
-    for place, (name, (value, seen)) in enumerate(of_tokens.items()):
-        true, color = name.count(letter), COLORS[0] if seen else COLORS[1]
-        right.barh(place, value, 0.6, color=color)
-        right.plot([true], [place], marker="|", color=INK, markersize=15, markeredgewidth=2.5)
-        right.text(-0.08, place, name, ha="right", va="center", family="monospace", fontsize=10, color=color)
-    right.set(title="Tokens: nothing carries over", xlabel=f"number of {letter}’s: said (bar), true (line)")
-    right.set(yticks=[], xticks=range(4), xlim=(0, 3.2), ylim=(len(of_tokens) - 0.4, -0.6))
+    said, place = [], 0.0
+    for (group, cuts), color in zip(of_tokens.items(), COLORS, strict=False):
+        for pieces, values in cuts:
+            _counted(right, place, values, "".join(pieces).count(letter), color)
+            name = "|".join(pieces)
+            right.text(-0.08, place, name, ha="right", va="center", family="monospace", fontsize=10, color=color)
+            said.append(f"{name} {sum(values):.1f} ({' '.join(group.split())})")
+            place += 1
+        middle = place - (len(cuts) + 1) / 2
+        right.text(3.3, middle, group, va="center", fontsize=10.5, color=color)
+        place += 0.6
+    right.set(title="Tokens: a new token says nothing", xlabel=f"number of {letter}’s: said (bar), true (line)")
+    right.set(yticks=[], xticks=range(4), xlim=(0, 3.2), ylim=(place - 1, -0.6))
     for axes in (left, right):
         axes.grid(visible=False)
-    said = ", ".join(f"{name} {value:.1f} ({'seen' if seen else 'new'})" for name, (value, seen) in of_tokens.items())
-    return figure, f"Left: of all bytes only {letter} has the value 1, the others 0. Right, values of tokens: {said}."
+    alt = f"Left: of all bytes only {letter} has the value 1, the others 0. Right, values of words: {', '.join(said)}."
+    return figure, alt
+
+
+def _counted(axes: Axes, place: float, values: Sequence[float], true: int, color: str) -> None:
+    start = 0.0
+    for value in values:
+        if value > 0.05:
+            axes.barh(place, value, 0.6, left=start, color=color, edgecolor="white", linewidth=1.5)
+        start += value
+    axes.plot([true], [place], marker="|", color=INK, markersize=13, markeredgewidth=2.5)
 
 
 # ---- vocabularies ------------------------------------------------------------------------------------------------
@@ -200,19 +219,23 @@ def draw_sizes(lengths: Mapping[int, float], bits: Mapping[str, Mapping[int, Seq
     )
     names = {"tokens": "tokens read", "bytes": "text read", "operations": "compute"}
     for place, (what, found) in enumerate(bits.items()):
-        sizes, means = [*found], [mean(runs) for runs in found.values()]
+        aside = 2 ** (0.1 * (place - 1))  # so that the runs of lines that meet can be told apart
+        sizes, means = [size * aside for size in found], [mean(runs) for runs in found.values()]
         right.plot(sizes, means, color=COLORS[place], marker="none")
-        dots = [(size, run) for size, runs in found.items() for run in runs]
+        dots = [(size * aside, run) for size, runs in found.items() for run in runs]
         right.scatter(*zip(*dots, strict=True), color=COLORS[place], marker=MARKERS[place], s=22, zorder=3)
         away, side = {"tokens": ((2, -16), "right"), "bytes": ((6, 8), "left")}.get(what, ((8, 11), "left"))
         label: dict[str, Any] = {"xytext": away, "textcoords": "offset points", "ha": side}
         spot = len(sizes) // 2
         right.annotate(f"equal {names[what]}", (sizes[spot], means[spot]), color=COLORS[place], fontsize=10.5, **label)
+    start = next(iter(next(iter(bits.values())).items()))
+    note: dict[str, Any] = {"xytext": (14, 14), "textcoords": "offset points", "fontsize": 9.5, "color": SOFT}
+    right.annotate(f"the same {len(start[1])} runs", (start[0], max(start[1])), **note)
     right.set(title="With equal compute, the gain ends near 1,024", xlabel="tokens in the vocabulary")
     right.set(ylabel="bits per byte (lower is better)", ylim=(2.05, 2.8))
-    for axes, sizes in ((left, [*lengths]), (right, [*next(iter(bits.values()))])):
+    for axes, ticks in ((left, [*lengths]), (right, [*next(iter(bits.values()))])):
         axes.set_xscale("log", base=2)
-        axes.set_xticks(sizes, [f"{size:,}" for size in sizes])
+        axes.set_xticks(ticks, [f"{size:,}" for size in ticks])
         axes.minorticks_off()
     said = (f"{what} {', '.join(f'{mean(runs):.2f}' for runs in found.values())}" for what, found in bits.items())
     grown = ", ".join(f"{length:.1f}" for length in lengths.values())

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from functools import cache
 from typing import NamedTuple
 from zlib import crc32
 
@@ -172,6 +173,7 @@ def key(value: Value) -> str:
     return value if isinstance(value, str) else value.key
 
 
+@cache
 def _rare(first: str, second: str) -> bool:
     """One combination in eight, always the same ones."""
     return crc32(f"{first} {second}".encode()) % 8 == 0

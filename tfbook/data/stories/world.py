@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
 
@@ -19,7 +20,8 @@ DIALECTS = {"-": "tale", ">": "play"}
 PEOPLE, THINGS = "ABC", "oq"
 
 
-class Need(NamedTuple):
+@dataclass(frozen=True)
+class Need:
     """A condition on facts: `sign` is "", "not" or "no"; without a value, any will do."""
 
     sign: str
@@ -27,7 +29,7 @@ class Need(NamedTuple):
     of: str
     value: str = ""
 
-    @property
+    @cached_property
     def roles(self) -> set[str]:
         """The roles that it speaks of."""
         return {name for name in (self.of, self.value) if len(name) == 1}

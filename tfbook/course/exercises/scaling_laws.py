@@ -1,0 +1,355 @@
+"""Exercises of lesson 10: how busy a machine is, accumulation, exponents, the best size, heads that copy."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import partial
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from tfbook.course.exercises.engine import exercise, randn
+
+# ---- utilization -------------------------------------------------------------------------------------------------
+
+
+def _trainings() -> list[tuple[int, int, int, int, int, float, float]]:
+    return [
+        (50_257, 768, 3072, 12, 1024, 150_000.0, 312e12),  # GPT-2 on an A100
+        (65, 128, 512, 4, 64, 30_000.0, 250e9),  # a GPT of this lesson on a processor
+        (32_000, 256, 512, 2, 8192, 40_000.0, 20e12),  # so long a context that attention is most of the work
+    ]
+
+
+@exercise(
+    cases=_trainings,
+    hints=[
+        "A matrix of n · m numbers takes 2 · n · m operations per token forward: a product and a sum each. "
+        "Looking up a row of the embedding takes none.",
+        "In each layer a query meets `context` keys of width d_model, and as many values are added up: 2 · 2 · context "
+        "· d_model. The way back takes twice as much as the way forward.",
+    ],
+)
+def utilization(
+    vocab: int, d_model: int, d_ff: int, layers: int, context: int, tokens_per_second: float, peak: float
+) -> float:
+    matrices = layers * (4 * d_model * d_model + 2 * d_model * d_ff) + vocab * d_model
+    forward = 2 * matrices + 4 * layers * context * d_model
+    return 3 * forward * tokens_per_second / peak
+
+
+def _used(*training: float, each: float = 6, attention: float = 12) -> float:
+    """With so many operations for each number of a matrix, and for attention."""
+    vocab, d_model, d_ff, layers, context, tokens_per_second, peak = training
+    matrices = layers * (4 * d_model * d_model + 2 * d_model * d_ff) + vocab * d_model
+    return (each * matrices + attention * layers * context * d_model) * tokens_per_second / peak
+
+
+utilization.mistakes(
+    {
+        "this is the way forward alone: training goes back as well, which takes twice as much": (
+            partial(_used, each=2, attention=4)
+        ),
+        (
+            "the way back takes twice the way forward: a gradient for the weights and one for what came in; "
+            "times 3, not 2"
+        ): partial(_used, each=4, attention=8),
+        "a product and a sum are two operations: 2 for each number of a matrix, 6 with the way back": (
+            partial(_used, each=3, attention=6)
+        ),
+        (
+            "attention is missing: queries times keys and weights times values, 12 · layers · context · d_model in all"
+        ): partial(_used, attention=0),
+        "attention goes back as well: 4 · layers · context · d_model forward, 12 with the way back": (
+            partial(_used, attention=4)
+        ),
+        "attention has two products, queries times keys and weights times values; here is one of them": (
+            partial(_used, attention=6)
+        ),
+        "the output's matrix is missing: each token is multiplied by all of it, whether tied or not": (
+            lambda vocab, *rest: utilization.reference(0, *rest)
+        ),
+        "the embedding counts once, as the output's matrix: looking up a row of it takes no product": (
+            lambda vocab, *rest: utilization.reference(2 * vocab, *rest)
+        ),
+        "upside down: utilization is what is used divided by what is available, a number below 1": (
+            lambda *training: 1 / utilization.reference(*training)
+        ),
+        "this is in percent: return the share, such as 0.4": lambda *training: 100 * utilization.reference(*training),
+    }
+)
+
+
+# ---- find the bug ------------------------------------------------------------------------------------------------
+
+Batches = list[tuple[Tensor, Tensor]]
+
+
+def _weight_and_batches() -> list[tuple[Tensor, Batches]]:
+    targets = [torch.tensor([1, 4, 0, 2, 3, 1]), torch.tensor([3, -100, -100, -100, -100, -100]), torch.tensor([2, 0])]
+    batches = [(randn(len(each), 4, seed=number), each) for number, each in enumerate(targets)]
+    return [(randn(4, 5, seed=7), batches), (randn(4, 5, seed=8), batches[:2])]
+
+
+@exercise(
+    cases=_weight_and_batches,
+    hints=[
+        "The second batch has one token that counts. What share of the gradient does it get, and what should it get?",
+        "Count the targets that are not −100 in all batches first; then let each batch add its sum of losses, "
+        "`reduction='sum'`, divided by that number.",
+    ],
+)
+def accumulated_gradient(weight: Tensor, batches: Batches) -> Tensor:
+    weight = weight.clone().requires_grad_()
+    total = sum(int((targets != -100).sum()) for _, targets in batches)
+    for x, targets in batches:
+        loss = F.cross_entropy(x @ weight, targets, reduction="sum")
+        (loss / total).backward()
+    return weight.grad
+
+
+@accumulated_gradient.given
+def _(weight: Tensor, batches: Batches) -> Tensor:
+    weight = weight.clone().requires_grad_()
+    for x, targets in batches:
+        loss = F.cross_entropy(x @ weight, targets)
+        (loss / len(batches)).backward()
+    return weight.grad
+
+
+def _tokens(batches: Batches) -> int:
+    return sum(int((targets != -100).sum()) for _, targets in batches)
+
+
+def _places(batches: Batches) -> int:
+    return sum(len(targets) for _, targets in batches)
+
+
+def _added(weigh: Callable[[Batches, Batches], float]) -> Callable[[Tensor, Batches], Tensor]:
+    """Adds up the gradients of the batches' mean losses, each times `weigh([batch], all batches)`."""
+    return lambda weight, batches: sum(
+        weigh([batch], batches) * accumulated_gradient.reference(weight, [batch]) for batch in batches
+    )
+
+
+accumulated_gradient.mistakes(
+    {
+        "means are added without a division: twice as many batches, twice the gradient": (
+            _added(lambda batch, batches: 1)
+        ),
+        "sums are added without a division: the gradient grows with the number of tokens": (
+            _added(lambda batch, batches: _tokens(batch))
+        ),
+        "divided by all places: those that hold −100 have no loss and do not count": (
+            _added(lambda batch, batches: _tokens(batch) / _places(batches))
+        ),
+        "each mean counts by the length of its batch: the places that hold −100 should give it no weight": (
+            _added(lambda batch, batches: _places(batch) / _places(batches))
+        ),
+        "sums divided by the number of batches: divide by the tokens that count in all of them": (
+            _added(lambda batch, batches: _tokens(batch) / len(batches))
+        ),
+        "only the gradient of the last batch: the ones before it were set to zero": lambda weight, batches: (
+            accumulated_gradient.reference(weight, batches[-1:]) * _tokens(batches[-1:]) / _tokens(batches)
+        ),
+        "only the last batch's mean: gradients add up until something sets them to zero": (
+            lambda weight, batches: accumulated_gradient.reference(weight, batches[-1:])
+        ),
+    }
+)
+
+
+# ---- the exponent of a law ---------------------------------------------------------------------------------------
+
+
+def _losses() -> list[tuple[Tensor, Tensor, float]]:
+    few, many = torch.tensor([1e4, 1e5, 1e6]), torch.logspace(3, 7, 9)
+    noise = torch.tensor([0.01, -0.02, 0.0, 0.015, -0.01, 0.02, -0.015, 0.0, 0.01])
+    return [
+        (few, 1 + 0.8 * (few / 1e4) ** -0.3, 1.0),
+        (many, 1.7 + 5 * many**-0.25 * noise.exp(), 1.7),
+        (many.flip(0), 0.2 + 40 * many.flip(0) ** -0.5, 0.2),
+    ]
+
+
+@exercise(
+    cases=_losses,
+    hints=[
+        "Only what lies above the floor follows a power: loss − E = A / N^α. What becomes of this equation if you take "
+        "the logarithm on both sides?",
+        "It is a straight line: log(loss − E) = log A − α · log N. Its slope is the sum of (x − x̄)(y − ȳ) over the sum "
+        "of (x − x̄)².",
+    ],
+)
+def exponent(sizes: Tensor, losses: Tensor, floor: float) -> Tensor:
+    x, y = sizes.log(), (losses - floor).log()
+    x, y = x - x.mean(), y - y.mean()
+    return -(x * y).sum() / (x * x).sum()
+
+
+def _slope(x: Tensor, y: Tensor) -> Tensor:
+    x, y = x - x.mean(), y - y.mean()
+    return (x * y).sum() / (x * x).sum()
+
+
+exponent.mistakes(
+    {
+        "this is the slope, which is negative: the law has N^α below the fraction bar, so α is minus the slope": (
+            lambda sizes, losses, floor: _slope(sizes.log(), (losses - floor).log())
+        ),
+        "the floor is still in: loss itself is no power of N, only what lies above E": (
+            lambda sizes, losses, floor: -_slope(sizes.log(), losses.log())
+        ),
+        "the logarithm of the losses is missing: a power is a straight line only if both axes are logarithmic": (
+            lambda sizes, losses, floor: -_slope(sizes.log(), losses - floor)
+        ),
+        "the logarithm of the sizes is missing: a power is a straight line only if both axes are logarithmic": (
+            lambda sizes, losses, floor: -_slope(sizes, (losses - floor).log())
+        ),
+        "x and y have changed places: the losses are to be explained by the sizes": (
+            lambda sizes, losses, floor: -_slope((losses - floor).log(), sizes.log())
+        ),
+        "the logarithms are taken with different bases: use the same one for both": (
+            lambda sizes, losses, floor: -_slope(sizes.log10(), (losses - floor).log())
+        ),
+        "this uses only the first and the last run: with noise, all of them should count": (
+            lambda sizes, losses, floor: (
+                -((losses[-1] - floor).log() - (losses[0] - floor).log()) / (sizes[-1] / sizes[0]).log()
+            )
+        ),
+    }
+)
+
+
+# ---- the best size -----------------------------------------------------------------------------------------------
+
+
+def _budgets() -> list[tuple[float, float, float, float, float]]:
+    return [
+        (6e20, 406.4, 0.34, 410.7, 0.28),  # Hoffmann et al. (2022), Appendix D.3
+        (6e10, 20.0, 0.36, 2000.0, 0.7),
+        (6e12, 30.0, 0.5, 30.0, 0.5),  # both count alike
+    ]
+
+
+@exercise(
+    cases=_budgets,
+    hints=[
+        "D is not free: with C = 6 N D it is C / (6 N). Put that into the law, and one unknown is left.",
+        "At the minimum the derivative is 0, so α A / N^α = β B / D^β. Solve it with D = C / (6 N) for N: "
+        "N^(α + β) = (α A) / (β B) · (C / 6)^β.",
+    ],
+)
+def best_size(compute: float, A: float, alpha: float, B: float, beta: float) -> tuple[float, float]:
+    size = (alpha * A / (beta * B) * (compute / 6) ** beta) ** (1 / (alpha + beta))
+    return size, compute / 6 / size
+
+
+def _balanced(compute: float, A: float, alpha: float, B: float, beta: float) -> float:
+    """The N at which both terms are equal."""
+    return (A / B * (compute / 6) ** beta) ** (1 / (alpha + beta))
+
+
+def _with_tokens(size: Callable[..., float], cost: float = 6) -> Callable[..., tuple[float, float]]:
+    return lambda compute, *law: (size(compute, *law), compute / cost / size(compute, *law))
+
+
+best_size.mistakes(
+    {
+        (
+            "here both terms are equal, which is not the minimum: at the minimum their slopes are equal, so each term "
+            "counts times its exponent"
+        ): _with_tokens(_balanced),
+        "the 6 is missing: a token costs 6 operations per parameter, so N D = C / 6": (
+            lambda compute, *law: best_size.reference(6 * compute, *law)
+        ),
+        "2 N D is the cost of reading forward: training costs 6 N D": (
+            lambda compute, *law: best_size.reference(3 * compute, *law)
+        ),
+        "N and D have changed places: return N first, and let A and α go with N, B and β with D": (
+            lambda *given: best_size.reference(*given)[::-1]
+        ),
+        "N = D = √(C / 6) spends the budget evenly, whatever the law says": lambda compute, *law: (
+            math.sqrt(compute / 6),
+            math.sqrt(compute / 6),
+        ),
+        "D is right but N is not: N · D should be C / 6": lambda compute, *law: (
+            6 * best_size.reference(compute, *law)[0],
+            best_size.reference(compute, *law)[1],
+        ),
+    }
+)
+
+
+# ---- find the head that copies -----------------------------------------------------------------------------------
+
+
+def _looks(heads: int, period: int, *favorites: tuple[int, int, float], seed: int) -> Tensor:
+    """Causal weights of heads over a text read twice; each favorite is a head, how far back it looks, and how much."""
+    time = 2 * period
+    scores = randn(heads, time, time, seed=seed)
+    for head, back, strength in favorites:
+        for place in range(back, time):
+            scores[head, place, place - back] += strength
+    visible = torch.ones(time, time, dtype=torch.bool).tril()
+    return scores.masked_fill(~visible, -math.inf).softmax(dim=-1)
+
+
+def _copiers() -> list[tuple[Tensor, int]]:
+    return [
+        (_looks(4, 6, (0, 1, 6.0), (1, 6, 6.0), (2, 5, 5.0), (3, 7, 6.0), seed=1), 6),
+        (_looks(3, 10, (0, 9, 3.0), (1, 10, 5.0), seed=2), 10),
+        (_looks(2, 2, (1, 1, 4.0), seed=3), 2),
+    ]
+
+
+@exercise(
+    cases=_copiers,
+    hints=[
+        "Write a text of period 4 down: a b c d a b c d. You are at the second a, place 4. Where does the token stand "
+        "that comes next, and how far back is that?",
+        "That place is `period − 1` back. For each place t of the second reading take "
+        "`weights[:, t, t − (period − 1)]`, and take the mean over t.",
+    ],
+)
+def prefix_scores(weights: Tensor, period: int) -> Tensor:
+    second = torch.arange(period, 2 * period)
+    return weights[:, second, second - (period - 1)].mean(dim=1)
+
+
+def _scores(back: Callable[[int], int], start: Callable[[int], int] = lambda period: period) -> Callable[..., Tensor]:
+    """Mean weight of what is `back(period)` places back, from the place `start(period)` on."""
+
+    def scores(weights: Tensor, period: int) -> Tensor:
+        places = torch.arange(max(start(period), back(period)), 2 * period)
+        return weights[:, places, places - back(period)].mean(dim=1)
+
+    return scores
+
+
+prefix_scores.mistakes(
+    {
+        (
+            "`period` places back stands the same token, not the one after it: copying needs what came next, which is "
+            "one place closer"
+        ): _scores(lambda period: period),
+        "this is the token before the same one: the one that came next stands at `period − 1` back": (
+            _scores(lambda period: period + 1)
+        ),
+        "one place back is what the head of the first block looks at": _scores(lambda period: 1),
+        "the first reading counts too: there, nothing has been read before, so only the second one tells": (
+            _scores(lambda period: period - 1, start=lambda period: 0)
+        ),
+        "queries and keys have changed places: weights[head, query, key]": lambda weights, period: (
+            prefix_scores.reference(weights.mT, period)
+        ),
+        "this is the sum over the second reading: take the mean": lambda weights, period: (
+            period * prefix_scores.reference(weights, period)
+        ),
+        "this is the mean over all heads: return one score for each": lambda weights, period: prefix_scores.reference(
+            weights, period
+        ).mean(),
+    }
+)

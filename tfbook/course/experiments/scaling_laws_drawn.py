@@ -1,0 +1,292 @@
+"""Pictures of lesson 10: costs, directions of a gradient, the race, the law of the losses, heads that copy."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tfbook.plot.curves import lines
+from tfbook.plot.house import COLORS, EDGE, INK, SOFT
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+    from pandas import DataFrame
+
+    Picture = tuple[Figure, str]  # and its alt text
+
+# ---- what a run costs --------------------------------------------------------------------------------------------
+
+
+def draw_budget(runs: DataFrame) -> Picture:
+    """Held-out loss of models of different sizes that cost about the same, by their number of parameters."""
+    import matplotlib.pyplot as plt
+
+    figure, axes = plt.subplots(figsize=(8, 4))
+    axes.set_xscale("log")
+    axes.plot(runs["with"], runs["loss"], color=COLORS[0])
+    best = runs["with"].iloc[runs["loss"].argmin()]
+    look: dict[str, Any] = {"fontsize": 9, "color": SOFT, "textcoords": "offset points"}
+    for size, tokens, loss in zip(runs["with"], runs["tokens"], runs["loss"], strict=True):
+        if size < best:  # labels keep to the outer side of the line
+            place: dict[str, Any] = {"xytext": (0, 8), "ha": "center", "va": "bottom"}
+        else:
+            place = {"xytext": (8, -6), "ha": "left", "va": "top"}
+        note = f"reads {tokens / 1000:,.0f}k\ncharacters"
+        axes.annotate(note, (size, loss), **place, **look)
+    axes.set_xticks(runs["with"], [f"{size:,.0f}" for size in runs["with"]])
+    axes.minorticks_off()
+    axes.set(
+        title="Same compute, and the largest model is the worst",
+        xlabel="parameters in matrices, with the embedding",
+        ylabel="held-out loss (nats)",
+        ylim=(1.45, 2.25),
+        xlim=(runs["with"].min() / 1.5, runs["with"].max() * 2),
+    )
+    said = ", ".join(f"{size:,.0f}: {loss:.2f}" for size, loss in zip(runs["with"], runs["loss"], strict=True))
+    return figure, f"Loss against parameters at about equal compute, a curve with its lowest point inside ({said})."
+
+
+def draw_six(W: Any, x: Any, g: Any) -> Picture:
+    """The three products that a training step makes with a matrix W: forward, and two on the way back."""
+    from tfbook.plot import Schematic
+
+    W, x, g = (np.asarray(each, float) for each in (W, x, g))
+    rows, columns = W.shape
+    picture = Schematic("One matrix, one token: 2 + 4 operations for every weight", gap=(26, 30))
+    looks: dict[str, Any] = {"numbers": "{:g}", "cell": 26}
+    products = (
+        ("forward", (W, "parameter", "W"), (x[:, None], "stream", "x"), ("stream", "Wx")),
+        ("back to the input", (W.T, "parameter", "Wᵀ"), (g[:, None], "weight", "g"), ("weight", "Wᵀg")),
+        ("back to the weights", (g[:, None], "weight", "g"), (x[None], "stream", "xᵀ"), ("weight", "g xᵀ")),
+    )
+    price = f"{W.size} products, {W.size} sums:\n2 operations per weight"
+    for row, (name, left, right, made) in enumerate(products):
+        picture.text(name, (0, row), weight="bold", align="left")
+        picture.matrix(left[0], (1, row), left[1], label=left[2], **looks)
+        picture.text("×", (2, row), size=14)
+        picture.matrix(right[0], (3, row), right[1], label=right[2], **looks)
+        picture.text("=", (4, row), size=14)
+        picture.matrix(left[0] @ right[0], (5, row), made[0], label=made[1], **looks)
+        picture.text(price, (6, row), color=SOFT, align="left")
+    alt = (
+        f"Three products with a matrix W of {rows} by {columns}: W times x forward, W transposed times g for the "
+        "gradient of the input, and g times x transposed for the gradient of W. Each costs 2 operations per weight."
+    )
+    return picture.figure(), alt
+
+
+# ---- what makes a step count -------------------------------------------------------------------------------------
+
+SHADES = {"gradient": COLORS[3], "1 round": COLORS[1], "3 rounds": COLORS[2], "5 rounds": COLORS[0]}
+
+
+def draw_directions(polynomial: Mapping[str, tuple[Any, Any]], values: Mapping[str, tuple[Any, Any]]) -> Picture:
+    """What the rounds make of any singular value, and of those of a gradient: one color for the same number."""
+    import matplotlib.pyplot as plt
+
+    figure, (left, right) = plt.subplots(1, 2, figsize=(11.5, 4))
+    for axes, series in ((left, polynomial), (right, values)):
+        for name, (xs, ys) in series.items():
+            axes.plot(xs, ys, color=SHADES[name], marker="none")
+        axes.axhline(1, color=EDGE, linestyle="--", linewidth=1, zorder=0)
+        axes.set(yscale="log", ylim=(5e-4, 3))
+    left.set(xscale="log", title="Any singular value …", xlabel="before", ylabel="after")
+    right.set(title="… and those of a gradient", xlabel="direction of the gradient, longest first")
+    right.set_ylabel("singular value")
+    for name, height in {"gradient": 0.02, "1 round": 0.02, "3 rounds": 0.02, "5 rounds": 0.2}.items():
+        _name_at(left, name, polynomial[name], height, right=name == "gradient")
+    for name, height in {"gradient": 0.003, "1 round": 0.05, "3 rounds": 0.4, "5 rounds": 1.6}.items():
+        xs, ys = values[name]
+        place = len(xs) * {"gradient": 0.3, "5 rounds": 0.75}.get(name, 0.62)
+        right.text(place, height, name, color=SHADES[name], fontsize=10.5)
+    alt = (
+        "Left: a singular value after 0, 1, 3 and 5 rounds; after five, all above a hundredth lie between 0.7 and 1.1. "
+        "Right: those of a gradient fall over orders of magnitude; after five rounds most of them are near 1."
+    )
+    return figure, alt
+
+
+def _name_at(axes: Axes, name: str, line: tuple[Any, Any], height: float, *, right: bool) -> None:
+    """Writes a name beside its rising line, where the line first reaches a height."""
+    x = next(x for x, y in zip(*line, strict=True) if y >= height)
+    offset, align = ((6, -4), "left") if right else ((-10, 3), "right")
+    look: dict[str, Any] = {"color": SHADES[name], "fontsize": 10.5, "ha": align, "va": "center"}
+    axes.annotate(name, (x, height), offset, textcoords="offset points", **look)
+
+
+def draw_rates(losses: Mapping[str, Mapping[float, float]]) -> Picture:
+    """The loss in the end by learning rate, a line for each optimizer, whose best rate is ringed."""
+    import matplotlib.pyplot as plt
+
+    figure, axes = plt.subplots(figsize=(7, 3.8))
+    axes.set_xscale("log")
+    series = {name: (list(found), list(found.values())) for name, found in losses.items()}
+    lines(axes, series, title="Each optimizer has a learning rate of its own", x="learning rate", y="loss (nats)")
+    best = {name: min(found.items(), key=lambda each: each[1]) for name, found in losses.items()}
+    for rate, loss in best.values():
+        axes.plot(rate, loss, "o", markersize=13, markerfacecolor="none", markeredgecolor=INK)
+    rates = sorted({rate for found in losses.values() for rate in found})
+    axes.set_xticks(rates, [f"{rate:g}" for rate in rates])
+    axes.minorticks_off()
+    said = "; ".join(f"{name} is best at {rate:g}" for name, (rate, _) in best.items())
+    return figure, f"The last losses of two optimizers against the learning rate. {said}."
+
+
+def draw_race(rows: Sequence[Mapping[str, Any]]) -> Picture:
+    """Seconds to about the same loss, a bar for each recipe, each with one change more than the one above."""
+    import matplotlib.pyplot as plt
+
+    figure, axes = plt.subplots(figsize=(9, 3.6))
+    seconds = [row["seconds"] for row in rows]
+    axes.barh([row["by"] for row in rows], seconds, color=[COLORS[3]] + [COLORS[0]] * (len(rows) - 1))
+    for place, row in enumerate(rows):
+        note = f"{row['seconds']:.0f} s, {row['characters read'] / 1000:,.0f}k characters"
+        axes.text(row["seconds"] + 1, place, note, va="center", fontsize=9.5)
+    axes.invert_yaxis()
+    axes.grid(axis="y")
+    axes.set(title="The same loss, sooner and sooner", xlabel="seconds on two cores")
+    axes.set_xlim(0, 1.35 * max(seconds))
+    said = ", ".join(f"{row['by']} {row['seconds']:.0f}" for row in rows)
+    return figure, f"Seconds to about the same loss, each bar with one change more than the one above: {said}."
+
+
+# ---- the law of the losses ---------------------------------------------------------------------------------------
+
+
+def draw_prediction(frame: DataFrame, law: Any, largest: float) -> Picture:
+    """Losses by tokens for each size with the law's lines; that of the `largest` size is a prediction, dashed.
+
+    `law(N, D)` takes the parameters in `frame["with"]` and tokens.
+    """
+    import matplotlib.pyplot as plt
+
+    figure, axes = plt.subplots(figsize=(8.5, 4.6))
+    axes.set_xscale("log")
+    sizes = sorted(float(size) for size in frame["with"].unique())
+    tokens = np.geomspace(frame["tokens"].min(), frame["tokens"].max(), 50)
+    for place, size in enumerate(sizes):
+        unseen = size == largest
+        color = COLORS[1] if unseen else plt.get_cmap("Blues")(0.45 + 0.12 * place)
+        runs = frame[frame["with"] == size]
+        predicted = [law(size, each) for each in tokens]
+        axes.plot(tokens, predicted, "--" if unseen else "-", color=color, linewidth=1.8, marker="none")
+        axes.plot(runs["tokens"], runs["loss"], "*" if unseen else "o", color=color, markersize=11 if unseen else 5)
+    names = [f"{size:,.0f}{' (not in the fit)' if size == largest else ''}" for size in sizes]
+    _name_ends(axes, names, [law(size, tokens[-1]) for size in sizes], tokens[-1])
+    ticks = sorted(frame["tokens"].unique())
+    axes.set_xticks(ticks, [f"{each / 1000:,.0f}k" for each in ticks])
+    axes.minorticks_off()
+    axes.set(title="Four sizes predict the fifth", xlabel="characters read, D", ylabel="held-out loss (nats)")
+    alt = (
+        "Held-out loss against characters read, for five sizes of models. Lines of the law run through the points of "
+        f"four sizes; the dashed line of the largest, {largest:,.0f} parameters, was predicted; its stars lie close "
+        "to it, and the last one above."
+    )
+    return figure, alt
+
+
+def _name_ends(axes: Axes, names: Sequence[str], heights: Sequence[float], x: float) -> None:
+    """Writes names to the right of lines that end at x, from above to below, so that none touches another."""
+    low, high = axes.get_ylim()
+    height = np.inf
+    for name, own in sorted(zip(names, heights, strict=True), key=lambda each: -each[1]):
+        height = min(own, height - 0.055 * (high - low))
+        axes.text(x * 1.06, height, name, va="center", fontsize=9.5, clip_on=False)
+
+
+def draw_frontier(frame: DataFrame, spent: Sequence[float], optima: Sequence[tuple[float, float, float]]) -> Picture:
+    """Losses by compute for each size, with the law's best; the best size and text for each compute.
+
+    `optima` are the best N and D for each of `spent`, and the loss.
+    """
+    import matplotlib.pyplot as plt
+
+    figure, (left, right) = plt.subplots(1, 2, figsize=(11.5, 4.4))
+    sizes = sorted(frame["with"].unique())
+    for place, size in enumerate(sizes):
+        runs = frame[frame["with"] == size].groupby("tokens", as_index=False)["loss"].mean()
+        color = plt.get_cmap("viridis")(0.85 - 0.2 * place)
+        left.plot(6 * size * runs["tokens"], runs["loss"], color=color, label=f"{size:,.0f}")
+    left.plot(spent, [loss for _, _, loss in optima], color=INK, linestyle="--", marker="none", label="frontier")
+    left.set(xscale="log", xlabel="operations, C = 6 N D", ylabel="held-out loss (nats)")
+    left.set_title("For each budget another size is best")
+    left.legend(title="N, with embedding", fontsize=9)
+    right.set(xscale="log", yscale="log")
+    best = {
+        "parameters N": (spent, [size for size, _, _ in optima]),
+        "characters D": (spent, [tokens for _, tokens, _ in optima]),
+    }
+    lines(right, best, title="The best use of a budget", x="operations, C = 6 N D", y="best number")
+    alt = (
+        "Left: a falling curve of loss against compute for each of five sizes; small models are lowest at little "
+        "compute and large ones at much, and the dashed frontier touches the lowest. Right, logarithmic: the best "
+        "number of parameters rises more steeply with compute than the best number of characters."
+    )
+    return figure, alt
+
+
+# ---- heads that copy ---------------------------------------------------------------------------------------------
+
+Curve = tuple[Sequence[float], Sequence[float], Sequence[float]]
+
+
+def draw_circuit(text: str) -> Picture:
+    """Two heads that copy together, on a text whose last character occurred before: what each reads and writes."""
+    from tfbook.plot import Schematic
+
+    text = text.replace(" ", "␣")
+    last = text[-1]
+    earlier = text[:-1].rindex(last)
+    picture = Schematic("Two heads that copy: the first leaves notes, the second reads them", gap=(24, 40))
+    asks = picture.box(f"who is “after {last}”?", (0, 0), "query", width=150)
+    notes = picture.tokens(["", *(f"after {before}" for before in text[:-1])], (0, 1), "key", width=62)
+    chips = picture.tokens(list(text), (0, 2), "stream", width=62)
+    picture.text(f"head of block 2:\nat the last {last}, look for\nits note and copy", (1, 0), color=SOFT, align="left")
+    picture.text("written by the\nhead of block 1", (1, 1), color=SOFT, align="left")
+    picture.text("the text", (1, 2), color=SOFT, align="left")
+    for place in range(1, len(text)):
+        picture.arrow(chips.column(place - 1), notes.column(place), role="key", sides=("top", "bottom"))
+    picture.arrow(notes.column(len(text) - 1), asks, role="query", sides=("top", "right"))
+    picture.arrow(asks, notes.column(earlier + 1), role="query", sides=("bottom", "top"))
+    picture.outline(notes.column(earlier + 1), chips.column(earlier + 1))
+    found = text[earlier + 1]
+    alt = (
+        f"The text {text}. A head of the first block writes into every place which character came before it. At the "
+        f"last {last} a head of block 2 looks for the note “after {last}”, finds it at {found} and copies that."
+    )
+    return picture.figure(), alt
+
+
+def draw_heads(text: str, weights: Mapping[str, Any]) -> Picture:
+    """Attention weights of heads over the characters of a text, a map for each."""
+    import matplotlib.pyplot as plt
+
+    figure, panels = plt.subplots(1, len(weights), figsize=(5.6 * len(weights), 5.2), squeeze=False)
+    for axes, (name, table) in zip(panels[0], weights.items(), strict=True):
+        axes.imshow(np.asarray(table, float), cmap="Purples", vmin=0, vmax=1)
+        axes.set_xticks(range(len(text)), [character.replace(" ", "␣") for character in text], fontsize=9)
+        axes.set_yticks(range(len(text)), [character.replace(" ", "␣") for character in text], fontsize=9)
+        axes.grid(visible=False)
+        axes.set(title=name, xlabel="looks at", ylabel="at this character")
+    alt = f"Attention weights of {' and '.join(weights)} over a text that repeats, {text!r}."
+    return figure, alt
+
+
+def draw_copying(losses: Mapping[str, Curve], looks: Mapping[str, Curve]) -> Picture:
+    """Loss on what is read again, and the scores of heads, while models of one and two blocks are trained."""
+    import matplotlib.pyplot as plt
+
+    figure, (left, right) = plt.subplots(1, 2, figsize=(12, 4))
+    lines(left, losses, title="With two blocks, the loss falls off a cliff", x="step", y="loss on repeats (nats)")
+    lines(right, looks, title="Two heads of two blocks appear together", x="step", y="highest score of a head")
+    left.set_ylim(bottom=0)
+    right.set_ylim(bottom=0)
+    alt = (
+        "Left: with one block of either width the loss on repeated text falls slowly to 1.3; with two it drops from 2 "
+        "to 0.3 between steps 80 and 200. Right: with two blocks a head that copies appears in that time, together "
+        "with a head of the first block that looks one token back; with one block none does."
+    )
+    return figure, alt

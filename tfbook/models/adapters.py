@@ -1,0 +1,173 @@
+"""Low-rank adapters (LoRA): a trained model learns something new in two thin matrices beside each frozen one.
+
+Shapes: d_in, d_out and rank of a linear layer.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Mapping
+from typing import Any, TypeVar
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from tfbook.checks import check_positive
+
+Model = TypeVar("Model", bound=nn.Module)
+
+
+class LoraLinear(nn.Linear):
+    """x Wᵀ + b + (α / rank) x Aᵀ Bᵀ, with W and b of `layer`, frozen; A and B are trained (Hu et al., 2021, eq. 3).
+
+    A begins normal with variance 1 / d_in and B at 0, so nothing changes before the first step (section 4.1). Its
+    weight keeps its name, so what counts a model's parameters or loads its state finds those of the model below.
+    """
+
+    A: Float[Tensor, "rank d_in"]
+    B: Float[Tensor, "d_out rank"]
+    scale: Float[Tensor, ""]  # saved with A and B, which mean nothing without it
+
+    def __init__(self, layer: nn.Linear, *, rank: int, alpha: float):
+        check_positive(rank=rank)
+        nn.Module.__init__(self)  # not nn.Linear's, which would draw weights
+        self.in_features, self.out_features = layer.in_features, layer.out_features
+        self.weight, self.bias = layer.weight, layer.bias
+        self.A = nn.Parameter(layer.weight.new_empty(rank, layer.in_features))
+        self.B = nn.Parameter(layer.weight.new_zeros(layer.out_features, rank))
+        self.register_buffer("scale", layer.weight.new_tensor(alpha / rank))
+        nn.init.normal_(self.A, std=layer.in_features**-0.5)
+        layer.requires_grad_(requires_grad=False)
+
+    def forward(self, x: Float[Tensor, "*rows d_in"]) -> Float[Tensor, "*rows d_out"]:
+        """The frozen layer, and what the adapter adds to it; B A is never built, as the thin products are cheaper."""
+        return F.linear(x, self.weight, self.bias) + self.scale * F.linear(F.linear(x, self.A), self.B)
+
+    def change(self) -> Float[Tensor, "d_out d_in"]:
+        """(α / rank) B A: what the adapter adds to W."""
+        return self.scale * self.B @ self.A
+
+
+# ---- into a model and out of it ----------------------------------------------------------------------------------
+
+
+def add_lora(model: Model, *, rank: int, alpha: float, where: Collection[str] = ("W_Q", "W_V")) -> Model:
+    """Freezes `model` and gives its linear layers of the names `where` an adapter each; returns the model, changed.
+
+    `where` holds last names, as in "stack.blocks.0.mixer.branch.W_Q"; queries and values are what Hu et al. (2021)
+    adapt (section 7.1). What else should be trained, such as a new head, is unfrozen afterwards. Raises ValueError for
+    a name that no linear layer has, and for a layer whose weight is tied to another's, as that of an embedding.
+    """
+    layers = {name: layer for name, layer in _layers(model, nn.Linear).items() if _last(name) in where}
+    if missing := sorted(set(where) - {_last(name) for name in layers}):
+        known = sorted({_last(name) for name in _layers(model, nn.Linear)})
+        raise ValueError(f"where holds {missing[0]!r}; the linear layers of model are {', '.join(known)}")
+    holders = Counter(id(weight) for part in model.modules() for weight in part.parameters(recurse=False))
+    for name, layer in layers.items():
+        if holders[id(layer.weight)] > 1:
+            raise ValueError(f"the weight of {name} is tied to another; an adapter would change one of them alone")
+    model.requires_grad_(requires_grad=False)
+    for name, layer in layers.items():
+        _put(model, name, LoraLinear(layer, rank=rank, alpha=alpha))
+    return model
+
+
+def lora_state(model: nn.Module) -> dict[str, Tensor]:
+    """The adapters alone, A, B and scale of each: what has to be saved besides the model that they were added to."""
+    layers = _layers(model, LoraLinear)
+    return {f"{name}.{key}": getattr(layer, key).detach() for name, layer in layers.items() for key in _KEYS}
+
+
+def load_lora(model: Model, state: Mapping[str, Tensor]) -> Model:
+    """Gives `model` the adapters that `lora_state` returned, in place of those that it has; returns the model, changed.
+
+    Raises ValueError when there are none, or they do not fit a linear layer of the model.
+    """
+    adapters = _adapters(model, state)
+    _drop(model)
+    model.requires_grad_(requires_grad=False)
+    for name, (a, b, scale) in adapters.items():
+        layer = LoraLinear(_plain(model.get_submodule(name)), rank=len(a), alpha=float(scale) * len(a))
+        with torch.no_grad():
+            layer.A.copy_(a)
+            layer.B.copy_(b)
+        _put(model, name, layer)
+    return model
+
+
+@torch.no_grad()
+def merge_lora(model: Model) -> Model:
+    """W ← W + (α / rank) B A in every layer with an adapter, which is a plain linear layer again; returns the model.
+
+    It computes the same as with its adapters, at the cost of the model without them (Hu et al., 2021, section 4.1).
+    """
+    for layer in _layers(model, LoraLinear).values():
+        layer.weight += layer.change()
+    return _drop(model)
+
+
+@torch.no_grad()
+def unmerge_lora(model: Model, state: Mapping[str, Tensor]) -> Model:
+    """Takes merged adapters, those of `state`, out of the weights again, and leaves them beside; returns the model.
+
+    Raises ValueError when they do not fit the model.
+    """
+    for layer in _layers(load_lora(model, state), LoraLinear).values():
+        layer.weight -= layer.change()
+    return model
+
+
+def trained_count(model: nn.Module) -> int:
+    """How many numbers of the model a step changes: those of the parameters that require a gradient."""
+    return sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
+
+
+# ---- layers by their names ---------------------------------------------------------------------------------------
+
+_KEYS = ("A", "B", "scale")
+
+
+def _layers(model: nn.Module, kind: type[nn.Module]) -> dict[str, Any]:
+    """The layers of exactly this type, by their names; what stands in the model twice is there once."""
+    return {name: layer for name, layer in model.named_modules() if type(layer) is kind}
+
+
+def _last(name: str) -> str:
+    return name.rpartition(".")[2]
+
+
+def _put(model: nn.Module, name: str, layer: nn.Module) -> None:
+    parent, _, own = name.rpartition(".")
+    setattr(model.get_submodule(parent), own, layer)
+
+
+def _plain(layer: Any) -> nn.Linear:
+    """A linear layer of the same weights, not a copy."""
+    with torch.device("meta"):  # where nothing is drawn
+        plain = nn.Linear(layer.in_features, layer.out_features, bias=layer.bias is not None)
+    plain.weight, plain.bias = layer.weight, layer.bias
+    return plain
+
+
+def _drop(model: Model) -> Model:
+    for name, layer in _layers(model, LoraLinear).items():
+        _put(model, name, _plain(layer))
+    return model
+
+
+def _adapters(model: nn.Module, state: Mapping[str, Tensor]) -> dict[str, tuple[Tensor, ...]]:
+    """A, B and scale of each layer."""
+    layers = _layers(model, nn.Linear) | _layers(model, LoraLinear)
+    names = dict.fromkeys(key.rpartition(".")[0] for key in state)
+    if not names:
+        raise ValueError("state holds no adapters; expected what `lora_state` returns")
+    for name in names:
+        if name not in layers or any(f"{name}.{key}" not in state for key in _KEYS):
+            raise ValueError(f"state holds {name!r}; expected A, B and scale of a linear layer of model")
+        a, b, layer = state[f"{name}.A"], state[f"{name}.B"], layers[name]
+        if (b.shape[0], a.shape[1]) != (layer.out_features, layer.in_features) or a.shape[0] != b.shape[1]:
+            found = f"{name}: A is {tuple(a.shape)} and B is {tuple(b.shape)}"
+            raise ValueError(f"{found}; expected (rank, {layer.in_features}) and ({layer.out_features}, rank)")
+    return {name: tuple(state[f"{name}.{key}"] for key in _KEYS) for name in names}

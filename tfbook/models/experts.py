@@ -1,0 +1,184 @@
+"""Mixture of experts: many feed-forward networks, of which each token goes through one or two.
+
+Shapes: batch, time, d_model; token (batch · time), expert, choice (1 to k).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Any, NamedTuple
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from tfbook.checks import check_positive
+from tfbook.models.feed_forward import FeedForward
+from tfbook.parts import Part
+
+# ---- routing: which token goes where -----------------------------------------------------------------------------
+
+
+class Routes(NamedTuple):
+    """Where each token goes, its first choice first."""
+
+    probabilities: Float[Tensor, "token expert"]  # softmax of the router's logits
+    chosen: Int[Tensor, "token choice"]  # numbers of experts
+    weights: Float[Tensor, "token choice"]  # of what these answer
+
+
+def top_experts(logits: Float[Tensor, "token expert"], k: int) -> Routes:
+    """The k experts of the largest probability p, weighted by p / Σ p over the k; a single one by p itself.
+
+    Several are GShard's (Lepikhin et al., 2021, algorithm 1). A single one is Switch's (Fedus et al., 2022, eq. 2): p
+    divided by itself would be 1 and teach the router nothing.
+    """
+    probabilities = logits.float().softmax(dim=-1)
+    weights, chosen = probabilities.topk(k, dim=-1)
+    return Routes(probabilities, chosen, weights if k == 1 else weights / weights.sum(dim=-1, keepdim=True))
+
+
+def gates(routes: Routes, capacity: int | None = None) -> Float[Tensor, "token expert"]:
+    """What each expert's answer to each token is multiplied by: 0 where the token does not go.
+
+    An expert takes `capacity` tokens, first choices before second ones, earlier tokens before later ones; a token that
+    comes too late has gate 0 there, and where all its gates are 0 only the residual stream carries it on.
+    """
+    experts = routes.probabilities.shape[1]
+    sent = F.one_hot(routes.chosen.T, experts)  # (choice, token, expert)
+    if capacity is not None:
+        place = sent.flatten(0, 1).cumsum(dim=0).unflatten(0, sent.shape[:2])  # 1 for an expert's first token
+        sent = sent * (place <= capacity)
+    return (sent * routes.weights.T[..., None]).sum(dim=0)
+
+
+def load_balance(routes: Routes) -> Float[Tensor, ""]:
+    """N Σ_i f_i P_i over the N experts: 1 when all are equally busy, N when one does everything.
+
+    f_i is the share of choices that fall on expert i, without a gradient, and P_i its mean probability, which has one
+    (Fedus et al., 2022, eq. 4, there times α = 0.01).
+    """
+    count = routes.probabilities.shape[1]
+    busy = F.one_hot(routes.chosen.flatten(), count).float().mean(dim=0)
+    return count * (busy * routes.probabilities.mean(dim=0)).sum()
+
+
+# ---- dispatch: two ways to compute the same ----------------------------------------------------------------------
+
+
+def dense_dispatch(
+    x: Float[Tensor, "token d_model"], gates: Float[Tensor, "token expert"], experts: nn.ModuleList
+) -> Float[Tensor, "token d_model"]:
+    """Σ_i gate_i(x) · expert_i(x), every expert for every token: the definition, and experts / k times the work."""
+    answers = torch.stack([expert(x[None])[0] for expert in experts])
+    return torch.einsum("te,etd->td", gates.to(answers.dtype), answers)
+
+
+def sparse_dispatch(
+    x: Float[Tensor, "token d_model"], gates: Float[Tensor, "token expert"], experts: nn.ModuleList
+) -> Float[Tensor, "token d_model"]:
+    """The same sum, where each expert sees only the tokens whose gate is not 0; its dropout draws for these alone."""
+    y = torch.zeros_like(x)
+    for expert, gate in zip(experts, gates.T, strict=True):
+        (tokens,) = gate.nonzero(as_tuple=True)
+        answers = expert(x[tokens][None])[0]
+        y = y.index_add(0, tokens, (gate[tokens, None] * answers).to(y.dtype))
+    return y
+
+
+# ---- the part ----------------------------------------------------------------------------------------------------
+
+Dispatch = Callable[[Tensor, Tensor, nn.ModuleList], Tensor]
+
+
+class MixtureOfExperts(Part):
+    """y = Σ_i gate_i(x) · expert_i(x) over the k experts that a router W x ranks first (Shazeer et al., 2017, eq. 1).
+
+    In a block: `Config(feed_forward=partial(MixtureOfExperts, experts=8, k=2))`; `expert` makes one of them, such as
+    `GPT2.feed_forward`. With a `capacity_factor` c, an expert takes c · k · tokens / experts of a batch and drops the
+    rest (Fedus et al., 2022, eq. 3). What a token gets then depends on the others of its batch, so that decoding token
+    by token is not quite the same as reading all at once. Raises ValueError unless 1 ≤ k ≤ `experts`.
+    """
+
+    def __init__(
+        self,
+        d_model: int,
+        d_ff: int,
+        *,
+        experts: int,
+        k: int = 1,
+        capacity_factor: float | None = None,
+        expert: Callable[..., Part] = FeedForward,
+        dispatch: Dispatch = sparse_dispatch,
+        dropout: float = 0.0,
+    ):
+        super().__init__()
+        check_positive(experts=experts)
+        if not 1 <= k <= experts:
+            raise ValueError(f"k is {k}; expected 1 to {experts}, the number of experts")
+        if capacity_factor is not None and not capacity_factor > 0:
+            raise ValueError(f"capacity_factor is {capacity_factor}; expected more than 0, or None")
+        self.k, self.capacity_factor, self.dispatch = k, capacity_factor, dispatch
+        self.router = nn.Linear(d_model, experts, bias=False)
+        self.experts: Any = nn.ModuleList(expert(d_model, d_ff, dropout=dropout) for _ in range(experts))
+
+    def forward(self, x: Float[Tensor, "batch time d_model"]) -> Float[Tensor, "batch time d_model"]:
+        """Each token's own experts, whichever sequence it stands in."""
+        tokens = x.flatten(0, 1)
+        return self.dispatch(tokens, gates(self.route(tokens), self.capacity(len(tokens))), self.experts).view_as(x)
+
+    def route(self, tokens: Float[Tensor, "token d_model"]) -> Routes:
+        """The k experts of each token."""
+        return top_experts(self.router(tokens), self.k)
+
+    def capacity(self, tokens: int) -> int | None:
+        """How many of a batch's tokens an expert takes; None for all that come."""
+        if self.capacity_factor is None:
+            return None
+        return math.ceil(self.capacity_factor * self.k * tokens / len(self.experts))
+
+    @property
+    def outputs(self) -> list[nn.Linear]:
+        """Those of the experts."""
+        return [output for expert in self.experts for output in expert.outputs]
+
+    def parameter_count(self) -> int:
+        """All experts, and the router's d_model · experts."""
+        return self.router.weight.numel() + sum(expert.parameter_count() for expert in self.experts)
+
+    def flops(self, time: int) -> int:
+        """k experts and the router's 2 d_model · experts for each position, as many whatever the number of experts.
+
+        As sparse dispatch computes it when no token is dropped.
+        """
+        return 2 * time * self.router.weight.numel() + self.k * self.experts[0].flops(time)
+
+
+@contextmanager
+def record_routes(model: nn.Module) -> Iterator[dict[str, Routes]]:
+    """Inside the context, each mixture of experts in `model` puts its routes under its name, for gradients too.
+
+    `with record_routes(model) as routes: loss = next_token_loss(model, ids)`, to which 0.01 times the mean of
+    `load_balance` over `routes.values()` is added. A mixture that is called twice keeps its last routes. Raises
+    ValueError when the model has none.
+    """
+    mixtures = {name: part for name, part in model.named_modules() if isinstance(part, MixtureOfExperts)}
+    if not mixtures:
+        raise ValueError(f"model, a {type(model).__name__}, holds no mixture of experts")
+    routes: dict[str, Routes] = {}
+
+    def seen(name: str, mixture: MixtureOfExperts, tokens: Tensor) -> Routes:
+        routes[name] = type(mixture).route(mixture, tokens)
+        return routes[name]
+
+    try:
+        for name, mixture in mixtures.items():
+            mixture.route = partial(seen, name, mixture)  # type: ignore[method-assign]
+        yield routes
+    finally:
+        for mixture in mixtures.values():
+            del mixture.route

@@ -1,0 +1,81 @@
+"""Prompts with their answers: which tokens of a text are the model's own. Shapes: batch, time; int64."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Bool, Int
+from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
+
+from tfbook.text.vocabulary import EOS, PAD
+
+
+@dataclass(frozen=True)
+class Answers:
+    """Texts of a prompt and an answer; True in `answered` at the answer's tokens, its `<eos>` among them.
+
+    A loss counts these alone: neither prompts nor padding.
+    """
+
+    ids: Int[Tensor, "batch time"]
+    answered: Bool[Tensor, "batch time"]
+
+    @property
+    def lengths(self) -> Int[Tensor, " batch"]:
+        """Of prompt and answer together; 0 where there is no answer."""
+        places = torch.arange(1, self.ids.shape[1] + 1, device=self.ids.device)
+        return (self.answered * places).amax(dim=1)
+
+    @property
+    def prompts(self) -> Int[Tensor, " batch"]:
+        """Lengths of the prompts; `Prefix(answers.prompts)` is the mask under which each is read both ways."""
+        return self.answered.int().argmax(dim=1)
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def select(self, rows: Int[Tensor, " kept"]) -> Answers:
+        """The texts `rows`, in that order."""
+        return Answers(self.ids[rows], self.answered[rows])
+
+    def to(self, device: torch.device | str) -> Answers:
+        """The same on another device."""
+        return Answers(self.ids.to(device), self.answered.to(device))
+
+
+def join_answers(prompts: Sequence[Sequence[int]], answers: Sequence[Sequence[int]], *, pad: int = PAD) -> Answers:
+    """Each prompt and its answer in a row, padded up to the longest; the ids are taken as they are, `<eos>` included.
+
+    Raises ValueError for an empty prompt or answer, and unless there is one answer for each prompt.
+    """
+    if len(prompts) != len(answers) or not all(map(len, [*prompts, *answers])):
+        found = f"there are {len(prompts)} prompts and {len(answers)} answers, or one is empty"
+        raise ValueError(f"{found}; expected as many, each of one token or more")
+    rows = [torch.tensor([*prompt, *answer]) for prompt, answer in zip(prompts, answers, strict=True)]
+    ids = pad_sequence(rows, batch_first=True, padding_value=pad)
+    starts, ends = torch.tensor([*map(len, prompts)])[:, None], torch.tensor([*map(len, rows)])[:, None]
+    time = torch.arange(ids.shape[1])
+    return Answers(ids, (starts <= time) & (time < ends))
+
+
+def generated_answers(ids: Int[Tensor, "batch time"], start: int, *, stop: int = EOS) -> Answers:
+    """What `generate` returned for prompts of `start` tokens: an answer ends with its first `stop`, or with the row."""
+    time = torch.arange(ids.shape[1], device=ids.device)
+    stopped = ((ids == stop) & (time >= start)).int()
+    before = stopped.cumsum(dim=1) - stopped
+    return Answers(ids, (time >= start) & (before == 0))
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Pairs of answers to the same prompts, of which the first was preferred."""
+
+    chosen: Answers
+    rejected: Answers
+
+    def to(self, device: torch.device | str) -> Comparison:
+        """The same on another device."""
+        return Comparison(self.chosen.to(device), self.rejected.to(device))

@@ -1,0 +1,210 @@
+"""Proximal policy optimization of a language model: a token is an action, what was written so far is the state.
+
+Shapes: batch, time; next (the time − 1 tokens that have one before them), vocab. Position t of `next` is the choice of
+token t + 1: its log-probability, the value before it, its reward and its advantage.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+
+from tfbook.checks import check_positive
+from tfbook.text.answers import Answers
+from tfbook.training.losses import Loss
+from tfbook.training.optimizers import Optimizer
+from tfbook.training.preferences import log_probs, token_log_probs
+
+
+@dataclass(frozen=True, kw_only=True)
+class PpoRecipe:
+    """How one batch of answers is turned into steps.
+
+    `beta` weighs the KL divergence from the reference, `gamma` discounts what is later and `lam` trades the variance of
+    advantages for bias. `clip` is how far a ratio of probabilities may move from 1. The answers are read `epochs`
+    times, `minibatch` of them a step.
+    """
+
+    beta: float = 0.1
+    gamma: float = 1.0
+    lam: float = 0.95
+    clip: float = 0.2
+    value_weight: float = 0.5
+    epochs: int = 4
+    minibatch: int = 32
+    max_norm: float = 1.0  # of the gradient
+
+    def __post_init__(self) -> None:
+        check_positive(epochs=self.epochs, minibatch=self.minibatch)
+        for name in ("gamma", "lam"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise ValueError(f"{name} is {getattr(self, name)}; expected 0 to 1")
+        for name in ("beta", "value_weight"):
+            if not getattr(self, name) >= 0:
+                raise ValueError(f"{name} is {getattr(self, name)}; expected 0 or more")
+        for name in ("clip", "max_norm"):
+            if not getattr(self, name) > 0:
+                raise ValueError(f"{name} is {getattr(self, name)}; expected more than 0")
+
+
+# ---- the divergence from the reference ---------------------------------------------------------------------------
+
+
+def kl_estimate(log_probs: Float[Tensor, "*rows"], reference: Float[Tensor, "*rows"]) -> Float[Tensor, "*rows"]:
+    """log π(token) − log π_ref(token) of tokens drawn from π, in nats: KL(π ‖ π_ref) on average, noisy for each."""
+    return log_probs - reference
+
+
+def exact_kl(logits: Float[Tensor, "*rows vocab"], reference: Float[Tensor, "*rows vocab"]) -> Float[Tensor, "*rows"]:
+    """KL(π ‖ π_ref) = Σ_v π(v) (log π(v) − log π_ref(v)) over the whole vocabulary, in nats, from both's logits."""
+    log_p, log_q = (scores.float().log_softmax(dim=-1) for scores in (logits, reference))
+    return (log_p.exp() * (log_p - log_q)).sum(dim=-1)
+
+
+def penalized_rewards(
+    scores: Float[Tensor, " batch"],
+    kl: Float[Tensor, "batch next"],
+    answered: Bool[Tensor, "batch next"],
+    *,
+    beta: float,
+) -> Float[Tensor, "batch next"]:
+    """−β kl_t for each token of the answer, plus its score for the last of them; 0 elsewhere.
+
+    (Ziegler et al., 2019, eq. 2.)
+    """
+    last = answered & (answered.flip(1).cumsum(dim=1).flip(1) == 1)
+    return torch.where(answered, -beta * kl, 0.0) + last * scores[:, None]
+
+
+# ---- advantages --------------------------------------------------------------------------------------------------
+
+
+def generalized_advantages(
+    rewards: Float[Tensor, "batch next"],
+    values: Float[Tensor, "batch next"],
+    answered: Bool[Tensor, "batch next"],
+    *,
+    gamma: float,
+    lam: float,
+) -> Float[Tensor, "batch next"]:
+    """Â_t = δ_t + γ λ Â_{t+1} with δ_t = r_t + γ V_{t+1} − V_t: Σ_l (γλ)^l δ_{t+l} (Schulman et al., 2016, eq. 16).
+
+    The value after the answer's last token is 0, since nothing comes any more. 0 outside the answer.
+    """
+    rewards, values = rewards * answered, values * answered
+    advantages = torch.zeros_like(values)
+    later, value_after = torch.zeros_like(values[:, 0]), torch.zeros_like(values[:, 0])
+    for t in reversed(range(values.shape[1])):
+        surprise = rewards[:, t] + gamma * value_after - values[:, t]
+        later, value_after = surprise + gamma * lam * later, values[:, t]
+        advantages[:, t] = later
+    return advantages * answered
+
+
+def standardized(x: Float[Tensor, "batch next"], answered: Bool[Tensor, "batch next"]) -> Float[Tensor, "batch next"]:
+    """(x − mean) / standard deviation over the answers' tokens; 0 elsewhere."""
+    inside = x[answered]
+    return torch.where(answered, (x - inside.mean()) / (inside.std(correction=0) + 1e-8), 0.0)
+
+
+# ---- the two losses ----------------------------------------------------------------------------------------------
+
+
+def clipped_objective(
+    log_probs: Float[Tensor, "*rows"],
+    old: Float[Tensor, "*rows"],
+    advantages: Float[Tensor, "*rows"],
+    *,
+    clip: float,
+) -> Float[Tensor, "*rows"]:
+    """min(ρ Â, clip(ρ, 1 − ε, 1 + ε) Â) with the ratio ρ = π(token) / π_old(token) (Schulman et al., 2017, eq. 7).
+
+    Once a token is ε more likely than when it was drawn, or less, in the direction that Â asks for, its gradient is 0.
+    """
+    ratio = (log_probs - old).exp()
+    return torch.minimum(ratio * advantages, ratio.clamp(1 - clip, 1 + clip) * advantages)
+
+
+@dataclass(frozen=True)
+class Rollout:
+    """Answers that the policy has drawn, and what was thought of them then: nothing here has a gradient."""
+
+    answers: Answers
+    log_probs: Float[Tensor, "batch next"]  # by the policy that drew them
+    kl: Float[Tensor, "batch next"]  # `kl_estimate` of it from the reference
+    advantages: Float[Tensor, "batch next"]
+    returns: Float[Tensor, "batch next"]  # what the critic should have said
+
+    @property
+    def answered(self) -> Bool[Tensor, "batch next"]:
+        """Which choices were the policy's."""
+        return self.answers.answered[:, 1:]
+
+    def select(self, rows: Int[Tensor, " kept"]) -> Rollout:
+        """The answers `rows`, in that order."""
+        tensors = (self.log_probs, self.kl, self.advantages, self.returns)
+        return Rollout(self.answers.select(rows), *(tensor[rows] for tensor in tensors))
+
+
+@torch.no_grad()
+def assess(
+    policy: nn.Module,
+    reference: nn.Module,
+    critic: nn.Module,
+    answers: Answers,
+    scores: Float[Tensor, " batch"],
+    recipe: PpoRecipe,
+) -> Rollout:
+    """Log-probabilities, advantages and returns of answers that `policy` drew at temperature 1, without filters.
+
+    `scores` are their rewards, `critic` a `ValueModel`. The advantages are standardized, the returns are not.
+    """
+    ids, answered = answers.ids, answers.answered[:, 1:]
+    old = log_probs(policy, ids)
+    kl = kl_estimate(old, log_probs(reference, ids))
+    rewards = penalized_rewards(scores, kl, answered, beta=recipe.beta)
+    values = critic(ids[:, :-1]).float()
+    advantages = generalized_advantages(rewards, values, answered, gamma=recipe.gamma, lam=recipe.lam)
+    return Rollout(answers, old, kl, standardized(advantages, answered), (advantages + values) * answered)
+
+
+def ppo_loss(policy: nn.Module, critic: nn.Module, rollout: Rollout, recipe: PpoRecipe) -> Loss:
+    """−`clipped_objective` + c (V − return)² over the answers' tokens, c being `value_weight`; counts these tokens.
+
+    (Schulman et al., 2017, eq. 9, without the bonus for entropy, in whose place the KL penalty stands.)
+    """
+    ids, answered = rollout.answers.ids, rollout.answered
+    new = token_log_probs(policy(ids[:, :-1]), ids[:, 1:])
+    objective = clipped_objective(new, rollout.log_probs, rollout.advantages, clip=recipe.clip)
+    error = (critic(ids[:, :-1]).float() - rollout.returns).square()
+    return Loss(((recipe.value_weight * error - objective) * answered).sum(), answered.sum())
+
+
+def ppo_update(
+    policy: nn.Module,
+    critic: nn.Module,
+    optimizer: Optimizer,
+    rollout: Rollout,
+    recipe: PpoRecipe,
+    *,
+    generator: torch.Generator | None = None,
+) -> list[float]:
+    """Reads the answers `epochs` times in shuffled minibatches, a step of `optimizer` each; returns the losses.
+
+    `optimizer` holds the weights of both models. Their mode is left as it is: with dropout, the ratio would not begin
+    at 1.
+    """
+    losses = []
+    for _ in range(recipe.epochs):
+        for rows in torch.randperm(len(rollout.answers), generator=generator).split(recipe.minibatch):
+            loss = ppo_loss(policy, critic, rollout.select(rows), recipe).mean
+            optimizer.zero_grad()
+            loss.backward()
+            weights = [weight for group in optimizer.param_groups for weight in group["params"]]
+            nn.utils.clip_grad_norm_(weights, recipe.max_norm)
+            optimizer.step()
+            losses.append(float(loss.detach()))
+    return losses
