@@ -97,7 +97,9 @@ def test_ratios_shares_and_far_answers_are_read_from_rows() -> None:
     shares = study.time_shares([{"implementation": "a", "kind": "b", "share": 0.5}])
     assert shares == {"a": {"b": 0.5}}
     bins = [[share] * (len(study.EDGES) - 1) for share in (0.2, 0.6)]
-    runs = pd.DataFrame([{"implementation": "a", "far": far, "bins": each} for far, each in zip((0.2, 0.6), bins, strict=True)])
+    runs = pd.DataFrame(
+        [{"implementation": "a", "far": far, "bins": each} for far, each in zip((0.2, 0.6), bins, strict=True)]
+    )
     assert study.far_answers(runs) == {"a": (0.2, 0.6)}
     distance, mean, band = study.by_distance(runs, ("a",))["a"]
     assert (len(distance), mean[0], band[0]) == (len(study.EDGES) - 1, pytest.approx(0.4), pytest.approx(0.2))
@@ -306,7 +308,7 @@ def test_the_model_learns_to_fetch() -> None:
 
 def test_stored_runs_train_each_seed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two steps of each, both ways."""
-    for experiment in (study.layouts, study.both_directions, study.hashing):
+    for experiment in (study.layouts, study.both_directions):
         rows = experiment((1, 2), steps=2, batch=2)
         assert [row["seed"] for row in rows] == [1, 2]
         assert all(0 <= row["far"] <= 1 for row in rows)
