@@ -29,6 +29,7 @@ TAUGHT_ANEW: frozenset[str] = frozenset(
     {
         "start_here",
         "bahdanau_attention",
+        "bert_masking",
         "scoring_functions",
         "self_attention",
         "positions",

@@ -12,17 +12,11 @@ import pytest
 from tfbook import data
 from tfbook.course.experiments import bert_masking as study
 from tfbook.course.experiments import small_bert
-from tfbook.course.experiments.small_bert import LONGEST, SMALL, Pretraining
+from tfbook.course.experiments.small_bert import SMALL, Pretraining
 from tfbook.data.sentences import LabeledText, LabeledTexts
 from tfbook.models.bert import Bert
 from tfbook.models.bert_variants import Albert
-from tfbook.text import SEP, Masking
-
-
-def test_running_text_has_no_padding_and_ends_each_text() -> None:
-    rows = study.running_text([[10] * 30, [11] * 40, [12] * 40])
-    assert rows.ids.flatten().tolist() == ([10] * 30 + [SEP] + [11] * 40 + [SEP] + [12] * 40 + [SEP])[: 2 * LONGEST]
-    assert rows.lengths.tolist() == [LONGEST, LONGEST]
+from tfbook.text import Masking
 
 
 def corpus() -> LabeledTexts:
@@ -39,10 +33,8 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(small_bert, "VOCAB", 300)
     monkeypatch.setattr(small_bert, "FINE", replace(small_bert.FINE, steps=2))
     monkeypatch.setattr(study, "SMALL", replace(SMALL, d_model=16, d_ff=32))
-    monkeypatch.setattr(study, "LONGER", replace(study.LONGER, steps=2))
     monkeypatch.setattr(study, "FEW", 2)
     monkeypatch.setattr(study, "DRAWS", 1)
-    monkeypatch.setattr(study, "CORPORA", {"docstrings": (2, 4)})
     changes = {"rare": {}, "even": {"even": True}, "static": {"static": True}, "pairs": {"pairs": True}}
     tiny = replace(SMALL, d_model=16, d_ff=32)
     monkeypatch.setattr(study, "STRATEGIES", {name: change | {"config": tiny} for name, change in changes.items()})
@@ -54,11 +46,8 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     ("experiment", "keys", "count"),
     [
         (study.strategies, {"strategy", "seed", "right", "accuracy"}, 4),
-        (study.directions, {"sees", "seed", "curve"}, 2),
-        (study.electra, {"objective", "seed", "flops a step", "curve"}, 2),
         (study.sharing, {"model", "seed", "parameters", "seconds", "right", "accuracy"}, 2),
         (study.distilled, {"model", "seed", "parameters", "seconds a text", "right", "accuracy"}, 4),
-        (study.by_labels, {"corpus", "seed", "labels", "draw", "pretrained", "scratch"}, 2),
     ],
     ids=lambda value: getattr(value, "__name__", None),
 )

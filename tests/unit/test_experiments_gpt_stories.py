@@ -166,7 +166,20 @@ def test_claims_of_growth_by_hand() -> None:
         ]
     )
     found = study.claims_of_growth(frame, counting=1.0, bound=0.5)
-    assert found == pytest.approx({3: 0.4, 4: 0.1, 5: 0.5, 6: 0.3, 7: 0.3})
+    assert found == pytest.approx({3: 0.4, 4: 0.1, 5: 0.5, 7: 0.3})
+    assert study.claim_of_adamw(frame) == pytest.approx({6: 0.3})
+
+
+def test_a_price_counts_parameters_stories_and_what_they_buy(model: Any, vocabulary: Vocabulary) -> None:
+    large = study.package_gpt(len(vocabulary), 32, 2, 64, 2)
+    judged = {"your GPT": {"all": 0.5}, "storyteller": {"all": 0.7}}
+    told = study.STEPS_OF["storyteller"] * study.TOLD_AT_ONCE
+    larger = large.parameter_count() / model.parameter_count()
+    found = study.price(model, large, told // 4, judged, samples=100)
+    assert f"{larger:.1f} times the parameters and 4.0 times the stories, {4 * larger:.0f} times the work" in found
+    assert "20 more of 100 stories" in found
+    assert "(standard error 6)" in found  # √(0.25 / 100 + 0.21 / 200) = 0.06
+    assert "30 of 100 are still wrong" in found
 
 
 # ---- heads -------------------------------------------------------------------------------------------------------
@@ -191,6 +204,24 @@ def test_a_head_without_output_is_not_missed(model: Any, rows: list[torch.Tensor
     assert study.names_without(model, "2.2", rows, vocabulary) == pytest.approx(whole, abs=1e-7)
     assert study.names_without(model, "1.1", rows, vocabulary) != pytest.approx(whole, abs=1e-7)
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+
+
+def test_a_head_can_be_cut_at_some_words(model: Any, rows: list[torch.Tensor]) -> None:
+    """Cut at word 3, nothing changes before it; cut at every word, it is as if its part of W_O were zero."""
+    ids = rows[0][None, :9]
+    zeroed = copy.deepcopy(model)
+    with torch.no_grad():
+        zeroed.stack.blocks[0].mixer.branch.W_O.weight[:, 8:] = 0
+        whole = model(ids)
+        with study.without(model, "1.2", [3]):
+            cut = model(ids)
+        with study.without(model, "1.2"):
+            assert torch.allclose(model(ids), zeroed(ids), atol=1e-6)
+        with study.without(model, ""):
+            assert torch.equal(model(ids), whole)
+        assert torch.equal(model(ids), whole)
+    assert torch.allclose(cut[:, :3], whole[:, :3], atol=1e-6)
+    assert not torch.allclose(cut[:, 3], whole[:, 3], atol=1e-6)
 
 
 # ---- going further -----------------------------------------------------------------------------------------------
@@ -222,7 +253,7 @@ def test_a_model_that_wants_what_was_said_fills_blanks(rows: list[torch.Tensor],
 def test_every_picture_has_an_alt_text() -> None:
     words = words_of("Tim had a red kite.")
     curve = [{"step": s, "loss": 1 / s} | dict.fromkeys(study.KINDS, 1 - 1 / s) for s in (1, 2, 4, 8, 16)]
-    frame = pd.DataFrame([{"optimizer": "Muon", "seed": seed, "curve": curve} for seed in (1, 2)])
+    frame = pd.DataFrame([{"optimizer": "Muon", "lr": 0.02, "seed": seed, "curve": curve} for seed in (1, 2)])
     judged = {name: {"sentences": 0.5, "names": 0.0, "all": 0.0} for name in ("counting", "GPT")}
     variance = {(layers, scaled): [1.0] * (layers + 1) for layers in (2, 4) for scaled in (False, True)}
     pictures = [
@@ -231,6 +262,7 @@ def test_every_picture_has_an_alt_text() -> None:
         study.draw_counting([6.0, 2.0, 1.0], {1: 0.0, 2: 0.1, 8: 0.5}, 0.5),
         study.draw_training([6.0, 3.0, 1.0], {"even": 6.5}, [0, 1]),
         study.draw_growth(frame, 6.5),
+        study.draw_growth(frame.assign(lr=[0.1, 0.2], optimizer="AdamW"), 6.5, "AdamW"),
         study.draw_judged(judged),
         study.draw_looks(words, {"1.1": (2, [0.2] * len(words))}),
         more_drawn.draw_variance(variance),

@@ -1,4 +1,4 @@
-"""What pretraining is worth by number of labels, and what each choice in it changes."""
+"""What choices in BERT's pretraining change on Python's docstrings: what is masked, shared blocks, a teacher."""
 
 from __future__ import annotations
 
@@ -9,16 +9,11 @@ from statistics import fmean, median
 from typing import Any
 
 import torch
-from torch import nn
 
 from tfbook import data, runtime, training
-from tfbook.attention import POSITIONS
 from tfbook.course.experiments import experiment
-from tfbook.course.experiments.cost import count_flops, in_turns, parameters
+from tfbook.course.experiments.cost import in_turns, parameters
 from tfbook.course.experiments.small_bert import (
-    FINE,
-    LONGEST,
-    MASK_ONLY,
     OFTEN,
     SMALL,
     MaskedBatch,
@@ -27,64 +22,19 @@ from tfbook.course.experiments.small_bert import (
     Rows,
     accuracy,
     fine_tuned,
-    fresh,
     judged,
     masked_batches,
     mlm_loss,
     pretrained,
-    scores,
-    seeded,
 )
 from tfbook.models.bert import Bert, MaskedLanguageModel
-from tfbook.models.bert_variants import Albert, Electra, student_of
-from tfbook.models.language_model import BidirectionalModel, LanguageModel
-from tfbook.text.masking import IGNORE_INDEX, SEP, Masked, Masking, mask_tokens
-from tfbook.training.losses import Loss, distillation_loss, electra_loss, masked_token_loss
+from tfbook.models.bert_variants import Albert, student_of
+from tfbook.text.masking import IGNORE_INDEX, Masking
+from tfbook.training.losses import Loss, distillation_loss
 
 DRAWS = 2  # of the few texts with a label, for each pretraining
 FEW = 8  # texts of each label, wherever one number has to do
 JUDGED = ("nats", "right", "rare in ten")  # what a row holds about a pretrained model
-
-# ---- stored: from scratch or pretrained, by number of labels -----------------------------------------------------
-
-CORPORA = {  # numbers of texts of each label
-    "docstrings": (4, 16, 64),
-    "sentence-polarity": (16, 256),
-    "subjectivity": (4, 16, 256),
-}
-LONGER = replace(FINE, steps=200)  # after which both starts have memorized their texts, however many they are
-
-
-@experiment
-def by_labels(seeds: Sequence[int] = (1, 2, 3), *, steps: int = 2000) -> list[dict[str, Any]]:
-    """Test accuracy of classifiers that started pretrained or from scratch, with few labels and with many.
-
-    A row is a corpus, a seed, a number of labels and a draw of them; both classifiers of a row see the same texts.
-    """
-    rows = []
-    for name, counts in CORPORA.items():
-        reading = Reading(data.load(name))
-        for seed in seeds:
-            model, history = pretrained(Pretraining(steps=steps), reading, seed=seed)
-            found = {key: round(history.evaluations[-1][key], 4) for key in JUDGED}
-            runs = [(count, draw) for count in counts for draw in range(DRAWS)]
-            rows += [
-                {"corpus": name, "seed": seed, **found, "labels": count, "draw": draw}
-                | _compared(model, reading, count, seed=10 * seed + draw)
-                for count, draw in runs
-            ]
-    return rows
-
-
-def _compared(model: MaskedLanguageModel, reading: Reading, count: int, *, seed: int) -> dict[str, float]:
-    runtime.seed(seed)
-    scratch = fresh(reading.vocab, model.bert.config)
-    starts: dict[str, Any] = {"pretrained": model, "scratch": scratch}
-    return {
-        name: round(accuracy(fine_tuned(start, reading, count, seed=seed, recipe=LONGER)[0], reading.test), 4)
-        for name, start in starts.items()
-    }
-
 
 # ---- stored: which tokens are masked, and how --------------------------------------------------------------------
 
@@ -131,111 +81,6 @@ def few_labels(start: MaskedLanguageModel | Bert, reading: Reading, *, seed: int
     """Mean test accuracy over `DRAWS` draws of `FEW` texts of each label."""
     tuned = (fine_tuned(start, reading, FEW, seed=10 * seed + draw)[0] for draw in range(DRAWS))
     return fmean(accuracy(model, reading.test) for model in tuned)
-
-
-# ---- stored: one direction or two --------------------------------------------------------------------------------
-
-
-DIRECTIONS = {"the left": LanguageModel, "both sides": BidirectionalModel}
-
-
-@experiment
-def directions(seeds: Sequence[int] = (1, 2, 3), *, steps: int = 2000) -> list[dict[str, Any]]:
-    """The same masked tokens, predicted by two models that differ in their mask alone: from the left, or from all."""
-    reading = Reading(data.load("docstrings"))
-    config = replace(SMALL, position=POSITIONS["rotary"])  # with which both learn word order sooner
-    plan = Pretraining(config=config, steps=steps, masking=Masking(rate=0.3), even=True, embedding_lr_factor=1.0)
-    read = running_text(reading.texts)
-    test = running_text([reading.encode(text) for text, _ in reading.corpus.test])
-    masked = mask_tokens(test.ids, reading.vocab, MASK_ONLY, generator=seeded(0))
-
-    def curve(kind: type[LanguageModel], seed: int) -> list[dict[str, float]]:
-        runtime.seed(seed)
-        model = kind(reading.vocab, plan.config).to(runtime.device())
-        batches = masked_batches(read, reading, plan, seed=seed)
-        evaluate = partial(prediction_scores, masked=masked)
-        return training.fit(model, prediction_loss, batches, plan.recipe(), evaluate=evaluate).evaluations
-
-    return [
-        {"sees": name, "seed": seed, "curve": curve(kind, seed)} for seed in seeds for name, kind in DIRECTIONS.items()
-    ]
-
-
-def running_text(texts: Sequence[Sequence[int]]) -> Rows:
-    """Texts one after the other, each followed by `[SEP]`, cut into rows of `LONGEST` ids without padding."""
-    ids = torch.tensor([i for text in texts for i in (*text, SEP)]).unfold(0, LONGEST, LONGEST)
-    return Rows(ids, torch.full((len(ids),), LONGEST), torch.zeros_like(ids), torch.zeros(len(ids), dtype=torch.int64))
-
-
-def prediction_loss(model: LanguageModel, batch: MaskedBatch) -> Loss:
-    """Mean cross-entropy of the masked tokens, in nats, each predicted from the output at its own position."""
-    asked = batch.masked.targets != IGNORE_INDEX
-    return masked_token_loss(model(batch.masked.ids)[asked], batch.masked.targets[asked])
-
-
-@torch.no_grad()
-def prediction_scores(model: LanguageModel, masked: Masked) -> dict[str, float]:
-    """Loss and shares of right predictions, by `scores`."""
-    asked = masked.targets != IGNORE_INDEX
-    return scores(model(masked.ids.to(runtime.device()))[asked.to(runtime.device())], masked.targets[asked])
-
-
-# ---- stored: learning from every token ---------------------------------------------------------------------------
-
-
-@experiment
-def electra(seeds: Sequence[int] = (1, 2, 3), *, steps: int = 1000) -> list[dict[str, Any]]:
-    """What masked tokens and replaced tokens are worth with few labels, as training goes on.
-
-    The generator has one block and a quarter of the width of the discriminator's feed-forward layer. The learning rate
-    depends on the step alone: each point of a curve is a run that ends there.
-    """
-    reading = Reading(data.load("docstrings"))
-    plan = Pretraining(steps=steps)
-    rows = []
-    for seed in seeds:
-        batches = masked_batches(reading.windows(), reading, plan, seed=seed)
-        for name, (build, loss, body) in OBJECTIVES.items():
-            runtime.seed(seed)
-            model = build(reading.vocab).to(runtime.device())
-            step = partial(_one_step, model, loss, batches(0).to(runtime.device()))
-
-            def evaluate(model: nn.Module, body: Callable[[Any], Bert] = body, seed: int = seed) -> dict[str, float]:
-                with torch.enable_grad():
-                    return {"accuracy": few_labels(body(model), reading, seed=seed)}
-
-            recipe = replace(plan.recipe(), schedule=training.inverse_sqrt(steps // 10))
-            history = training.fit(model, loss, batches, recipe, evaluate=evaluate)
-            rows.append(
-                {"objective": name, "seed": seed, "flops a step": count_flops(step), "curve": history.evaluations}
-            )
-    return rows
-
-
-def _bert(vocab: int) -> MaskedLanguageModel:
-    return MaskedLanguageModel(fresh(vocab, SMALL))
-
-
-def _electra(vocab: int) -> Electra:
-    generator = replace(SMALL, layers=1, d_ff=SMALL.d_ff // 4)
-    return Electra(MaskedLanguageModel(fresh(vocab, generator)), fresh(vocab, SMALL))
-
-
-def replaced_loss(model: Electra, batch: MaskedBatch) -> Loss:
-    """ELECTRA's: was this token replaced?"""
-    return electra_loss(model, batch.masked, batch.rows.lengths)
-
-
-OBJECTIVES: dict[
-    str, tuple[Callable[[int], Any], Callable[[Any, MaskedBatch], Loss], Callable[[Any], Bert]]
-] = {  # what is built, its loss, and the part of it that is fine-tuned
-    "masked tokens (BERT)": (_bert, mlm_loss, lambda model: model.bert),
-    "replaced tokens (ELECTRA)": (_electra, replaced_loss, lambda model: model.discriminator.bert),
-}
-
-
-def _one_step(model: nn.Module, loss: Callable[[Any, MaskedBatch], Loss], batch: MaskedBatch) -> None:
-    loss(model, batch).mean.backward()
 
 
 # ---- stored: smaller models --------------------------------------------------------------------------------------

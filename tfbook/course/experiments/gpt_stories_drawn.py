@@ -53,21 +53,21 @@ def draw_gpt(words: Sequence[str], sizes: tuple[int, int, int, int], vocab: int)
     up, thick = ("top", "bottom"), {"role": "stream", "thickness": 5}
     read = picture.tokens(words[:-1], ((1, 2), 0), "stream", width=CHIP, label=f"{n} words read")
     table = picture.box("embedding", ((1, 2), -1), "parameter", note=f"{vocab} × {d_model}")
-    attend, first, low = _branch(picture, -3, "self-attention", f"{heads} heads, weights {n} × {n}", "weight")
+    attend, first, low = _branch(picture, -3, "self-attention", f"{heads} heads, rotary positions", "weight")
     think, _, high = _branch(picture, -5, "feed-forward", f"{d_model} → {d_ff} → {d_model}, GELU")
     norm = picture.box("norm", (2, -7), width=78)
     logits = picture.box("embedding, transposed", ((1, 2), -8), "parameter", note=f"{d_model} × {vocab}")
     shares = picture.box("softmax", ((1, 2), -9))
     wanted = picture.tokens(words[1:], ((1, 2), -10), "value", width=CHIP)
-    mask = picture.matrix((n, n), (0, -3), "weight", cell=9, shape="causal", allowed=np.tri(n, dtype=bool))
+    mask = picture.matrix((n, n), (0, -3), "weight", cell=9, shape=f"{n} × {n}, causal", allowed=np.tri(n, dtype=bool))
     picture.arrow(read, table, sides=up)
     picture.arrow(picture.point((2, -1.5)), low, sides=up, head=False, **thick)
     picture.text(f"{n} × {d_model}", (2.7, -1.5), color=SOFT)
     picture.arrow(low, high, sides=up, head=False, **thick)
     picture.arrow(high, norm, sides=up, **thick)
-    picture.arrow(norm, logits, f"{n} × {d_model}", sides=up, label_side="right")
-    picture.arrow(logits, shares, f"logits, {n} × {vocab}", sides=up, label_side="right")
-    picture.arrow(shares, wanted, "probabilities of the next words", sides=up, label_side="right")
+    picture.arrow(norm, logits, f"\u2002{n} × {d_model}", sides=up, label_side="right")
+    picture.arrow(logits, shares, f"\u2002logits, {n} × {vocab}", sides=up, label_side="right")
+    picture.arrow(shares, wanted, "\u2002probabilities of the next words", sides=up, label_side="right")
     picture.arrow(mask, attend, role="weight")
     block = picture.frame([attend, first, think, low, high], "block", pad=10)
     picture.brace([block], f"× {layers}")
@@ -105,7 +105,7 @@ def draw_counting(losses: Sequence[float], unseen: Mapping[int, float], bound: f
     left.set(title="Each further word helps less", xlabel="words looked back", ylabel="loss (nats per word)")
     left.set(xticks=list(back), ylim=(-0.2, 1.08 * losses[0]))
     right.plot(list(unseen), [100 * share for share in unseen.values()], color=COLORS[1], marker="s")
-    right.set(title="Long contexts are always new", xlabel="words in a row (logarithmic)", xscale="log")
+    right.set(title="Long contexts are nearly always new", xlabel="words in a row (logarithmic)", xscale="log")
     right.set(ylabel="new in held-out stories (%)", ylim=(-3, 103))
     right.set_xticks(list(unseen), [str(n) for n in unseen])
     right.minorticks_off()
@@ -118,24 +118,33 @@ def draw_counting(losses: Sequence[float], unseen: Mapping[int, float], bound: f
 
 
 def draw_training(losses: Sequence[float], levels: Mapping[str, float], shown: Sequence[int]) -> Picture:
-    """The loss of each step, steps logarithmic; `levels` to compare with, dots where samples were taken."""
+    """The loss of each step, steps logarithmic: all of it, and the last nat. Dots show where samples were taken.
+
+    Of the `levels`, from the highest, the first belongs to the whole and up to two more to the last nat.
+    """
     import matplotlib.pyplot as plt
 
-    figure, axes = plt.subplots(figsize=(9, 4.2))
+    figure, panels = plt.subplots(1, 2, figsize=(11, 4))
     smooth = [float(np.mean(losses[max(0, i - i // 20) : i + 1])) for i in range(len(losses))]
     steps = np.arange(1, len(losses) + 1)
-    axes.plot(steps, smooth, color=COLORS[0], marker="none")
     at = [step for step in shown if step < len(losses)] + [len(losses) - 1]
-    axes.plot(steps[at], [smooth[step] for step in at], color=COLORS[0], linestyle="none", marker="o", markersize=8)
-    for name, height in levels.items():
+    last = len(losses) // 20  # the second panel begins here
+    for axes, begin in zip(panels, (1, max(1, last)), strict=True):
+        axes.plot(steps, smooth, color=COLORS[0], marker="none")
+        axes.plot(steps[at], [smooth[step] for step in at], color=COLORS[0], linestyle="none", marker="o", markersize=8)
+        axes.set(xscale="log", xlim=(0.9 * begin, 1.15 * len(losses)), xlabel="step (logarithmic)")
+        ticks = [tick for tick in (1, 3, 10, 30, 100, 300, 1000) if begin <= tick <= len(losses)]
+        axes.set_xticks(ticks, [str(tick) for tick in ticks])
+        axes.minorticks_off()
+    left, right = panels
+    left.set(title="All of it", ylabel="loss (nats per word)", ylim=(0, 7.2))
+    right.set(title="The last nat", ylim=(0.35, 1.6))
+    for (name, height), (axes, above) in zip(
+        levels.items(), ((left, -0.12), (right, 0.02), (right, -0.02)), strict=False
+    ):  # where the curve is not
         axes.axhline(height, color=EDGE, linestyle="--", linewidth=1.2, zorder=0)
-        high = height > 3  # there the curve begins at the left
-        x, align = (len(losses), "right") if high else (1, "left")
-        axes.text(x, height - 0.09, name, color=SOFT, fontsize=10, va="top", ha=align)
-    axes.set(xscale="log", xlabel="step (logarithmic)", ylabel="loss (nats per word)", ylim=(0, 7.2))
-    axes.set_title("From knowing nothing to within reach of the best possible")
-    ticks = [tick for tick in (1, 3, 10, 30, 100, 300, 1000) if tick <= len(losses)]
-    axes.set_xticks(ticks, [str(tick) for tick in ticks])
+        place = {"x": len(losses), "ha": "right", "va": "bottom" if above > 0 else "top"}
+        axes.text(y=height + above, s=name, color=SOFT, fontsize=10, **place)
     names = ", ".join(f"{name} at {height:.2f}" for name, height in levels.items())
     return figure, f"The loss falls from {losses[0]:.1f} steeply at first and slowly later; dashed lines: {names}."
 
@@ -150,28 +159,36 @@ KIND_LOOKS = {  # color and line
 }
 
 
-def draw_growth(frame: DataFrame, first_loss: float) -> Picture:
-    """A panel for each run: the probability of the right word of each kind, and how much of its fall the loss has done.
+FLAT = 0.15  # a probability that changes less does not rise
+
+
+def draw_growth(frame: DataFrame, first_loss: float, optimizer: str = "Muon") -> Picture:
+    """A panel for each run: the probability of the right word of each kind, and the share of the loss's total drop.
 
     `first_loss` is that before the first step.
     """
     import matplotlib.pyplot as plt
 
-    runs = [list(curve) for curve in frame[frame["optimizer"] == "Muon"]["curve"]]
-    figure, panels = plt.subplots(1, len(runs), figsize=(12, 4.3), sharey=True, squeeze=False)
+    chosen = frame[frame["optimizer"] == optimizer]
+    runs = [list(curve) for curve in chosen["curve"]]
+    same = len(set(chosen["lr"])) == 1
+    titles = [f"Run {i}" if same else f"Learning rate {lr:g}" for i, lr in enumerate(chosen["lr"], 1)]
+    figure, panels = plt.subplots(1, len(runs), figsize=(4 * len(runs), 4.3), sharey=True, squeeze=False)
     for number, (axes, curve) in enumerate(zip(panels[0], runs, strict=True), 1):
         steps = [point["step"] for point in curve]
-        fall = first_loss - curve[-1]["loss"]
-        done = [(first_loss - point["loss"]) / fall for point in curve]
-        axes.plot(steps, done, color=INK, linestyle="--", marker="none", linewidth=1.4, label="loss: done of its fall")
+        drop = first_loss - curve[-1]["loss"]
+        done = [(first_loss - point["loss"]) / drop for point in curve]
+        axes.plot(
+            steps, done, color=INK, linestyle="--", marker="none", linewidth=1.4, label="share of the loss's drop"
+        )
         for kind, (color, style) in KIND_LOOKS.items():
             values = [point[kind] for point in curve]
             axes.plot(steps, values, color=color, linestyle=style, marker="none", linewidth=2.2, label=kind)
-        axes.set(title=f"Run {number}", xlabel="step (logarithmic)", xscale="log", ylim=(0, 1.03))
+        axes.set(title=titles[number - 1], xlabel="step (logarithmic)", xscale="log", ylim=(0, 1.03))
         ticks = [tick for tick in (30, 100, 300, 1000) if steps[0] <= tick <= steps[-1]]
         axes.set_xticks(ticks, [str(tick) for tick in ticks])
         axes.minorticks_off()
-    panels[0][0].set_ylabel("probability of the right word")
+    panels[0][0].set_ylabel("probability, or share of the drop")
     handles, names = panels[0][0].get_legend_handles_labels()
     figure.legend(handles, names, loc="outside lower center", ncols=len(names), frameon=False, handlelength=2.6)
     halves = "; ".join(
@@ -179,15 +196,17 @@ def draw_growth(frame: DataFrame, first_loss: float) -> Picture:
         for number, curve in enumerate(runs, 1)
     )
     alt = (
-        "In each run the loss does most of its fall first. The probability of the right word then rises in steps, kind "
-        f"by kind. It is halfway up at these steps: {halves}."
+        "In each run the loss drops most of its way first. The probabilities of the right words rise later, if at all: "
+        f"they are halfway between their lowest and highest value at these steps: {halves}."
     )
     return figure, alt
 
 
 def _passes(curve: Sequence[Mapping[str, float]], kind: str) -> str:
-    """The step at which a kind is halfway between its lowest and its highest value."""
+    """The step at which a kind is halfway between its lowest and its highest value, if these are far apart."""
     values = [point[kind] for point in curve]
+    if max(values) - min(values) < FLAT:
+        return "never"
     middle = (min(values) + max(values)) / 2
     return f"{next(point['step'] for point in curve if point[kind] >= middle):g}"
 
@@ -226,7 +245,7 @@ def draw_looks(
     figure, panels = plt.subplots(len(steps), 1, figsize=(11, (0.34 * rows + 0.5) * len(steps)))
     for axes, (title, (reader, weights)) in zip(np.atleast_1d(panels), steps.items(), strict=True):
         for number, (word, weight) in enumerate(zip(words, weights, strict=True)):
-            fill, ink = ROLES["weight"].shade(weight)
+            fill, ink = ROLES["weight"].shade(float(weight))
             edge = ROLES["query"].edge if number == reader else "none"
             y, x = divmod(number, per_line)
             box = {"boxstyle": "round,pad=0.25", "facecolor": fill, "edgecolor": edge, "linewidth": 2.2}

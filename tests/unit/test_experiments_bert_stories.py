@@ -1,0 +1,295 @@
+"""Lesson 08's measures on the story world: words that a story determines, guessers, questions, and search."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import pandas as pd
+import pytest
+import torch
+
+from tfbook.course.experiments import bert_stories as study
+from tfbook.course.experiments import bert_stories_drawn as drawn
+from tfbook.course.experiments import passages, stored
+from tfbook.course.experiments.bert_stories import Blank
+from tfbook.data.stories import check_story, told, words_of
+from tfbook.models.bert import MaskedLanguageModel
+from tfbook.text.masking import CLS, MASK, SEP
+from tfbook.text.vocabulary import PAD
+
+pytestmark = pytest.mark.usefixtures("float32")
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A small model, few questions and few steps."""
+    monkeypatch.setattr(study, "SIZES", (16, 2, 32, 1))
+    monkeypatch.setattr(study, "STEPS", 2)
+    monkeypatch.setattr(study, "COUNTS", (2,))
+    monkeypatch.setattr(study, "TESTED", 3)
+    monkeypatch.setattr(study, "load_blanks", lambda rows: study.find_blanks(range(2)))
+
+
+# ---- words that a story determines -------------------------------------------------------------------------------
+
+
+def test_a_determined_word_is_one_that_no_other_of_its_kind_replaces() -> None:
+    found = study.find_blanks(range(4))
+    assert found
+    for blank in found:
+        words = list(told("valid", blank.story).words)
+        assert words[blank.place] in study.KINDS[blank.kind]
+        for other in study.KINDS[blank.kind]:
+            changed = [*words[: blank.place], other, *words[blank.place + 1 :]]
+            assert check_story(changed).consistent == (other == words[blank.place])
+
+
+def test_a_place_that_comes_once_is_not_determined() -> None:
+    words = words_of(
+        "On the hill there lived a shy fox named Tim. How happy Tim was! And Tim lived happily ever after."
+    )
+    assert check_story(words).consistent
+    assert study.determined(words, words.index("was") - 1)
+    assert not study.determined(words, words.index("hill"))
+
+
+def test_the_stored_blanks_are_what_the_experiment_finds() -> None:
+    blanks = study.load_blanks(stored("bert_stories.blanks").rows)
+    assert [blank for blank in blanks if blank.story < 3] == study.find_blanks(range(3))
+    assert len(blanks) > 900
+
+
+def test_a_perfect_guesser_fills_every_blank_and_sees_none() -> None:
+    blanks = study.find_blanks(range(3))
+
+    def perfect(texts: list[list[str]], of: Sequence[Blank]) -> list[str]:
+        assert all(
+            text[blank.place] == "[MASK]" and text.count("[MASK]") == 1 for text, blank in zip(texts, of, strict=True)
+        )
+        return [told("valid", blank.story).words[blank.place] for blank in of]
+
+    assert set(study.share_right(perfect, blanks).values()) == {1.0}
+    assert set(study.share_right(lambda texts, of: ["?"] * len(of), blanks).values()) == {0.0}
+
+
+def test_simple_guessers_know_the_kind() -> None:
+    guess = study.baselines([["Tim", "Tim", "Anna", "kite"], ["drum", "kite"]])
+    texts = [["[MASK]", "saw", "Lucy", "and", "a", "drum"]]
+    for kind, often, first in (("names", "Tim", "Lucy"), ("things", "kite", "drum"), ("places", "forest", "")):
+        blank = [Blank(0, 0, kind)]
+        assert list(guess["most frequent of its kind"](texts, blank)) == [often]
+        assert list(guess["first of its kind"](texts, blank)) == [first]
+
+
+def test_what_comes_later_was_not_there_before() -> None:
+    blanks = study.load_blanks(stored("bert_stories.blanks").rows)[:200]
+    later = [blank for blank in blanks if study.comes_later(blank)]
+    assert 0 < len(later) < len(blanks)
+    for blank in later:
+        words = told("valid", blank.story).words
+        assert words.index(words[blank.place]) == blank.place
+        assert words.count(words[blank.place]) > 1
+
+
+def test_a_model_that_reads_left_to_right_does_not_see_the_blank(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The storyteller's guess at a blank is what it says after the words before it."""
+    blanks = study.find_blanks(range(2))
+    right = study.left_to_right(blanks)["all"]
+    hits = []
+    for blank in blanks:
+        words = told("valid", blank.story).words
+        ((best, share),) = study.left_guesses(" ".join(words[: blank.place]), count=1)
+        assert 0 < share <= 1
+        hits.append(best == words[blank.place])
+    assert right == pytest.approx(sum(hits) / len(hits))
+
+
+# ---- the model ---------------------------------------------------------------------------------------------------
+
+
+def test_the_filler_reads_no_padding_and_its_head_is_the_embedding() -> None:
+    model = study.package_filler().eval()
+    assert model.head.weight is model.bert.embed.weight
+    short, long = study.encode(["he", "ran", "."]), study.encode(["she", "ran", "home", "."])
+    ids, lengths = study.padded([short, long])
+    with torch.no_grad():
+        alone = model.bert(short[None], torch.tensor([len(short)]))
+        together = model.bert(ids, lengths)[:1, : len(short)]
+    assert torch.allclose(alone, together, atol=1e-5)
+    reads = study.package_bert(*study.SIZES, study.ReadsPadding)
+    reads.load_state_dict(model.bert.state_dict())
+    with torch.no_grad():
+        assert torch.allclose(reads(ids)[1], model.bert(ids, lengths)[1], atol=1e-6)
+
+
+def test_positions_are_added_and_turned() -> None:
+    position = study.LearnedAndRotary(8, 2, 16)
+    x = torch.ones(1, 3, 8)
+    assert torch.equal(position.add(x), x + position.embedding.weight[:3])
+    heads = torch.ones(1, 2, 3, 4)
+    assert torch.equal(position.rotate(heads), study.Rotary(4).rotate(heads))
+    assert not torch.equal(position.rotate(heads), heads)
+
+
+def test_words_of_the_four_kinds_are_masked_more_often() -> None:
+    rates = study.blank_rates(0.4, 0.1)
+    of = dict(zip(study.TOKENS, rates.tolist(), strict=True))
+    assert {round(of[word], 6) for words in study.KINDS.values() for word in words} == {0.4}
+    assert round(of["the"], 6) == 0.1
+
+
+@pytest.mark.usefixtures("small")
+def test_runs_return_what_is_plotted() -> None:
+    runs = ((study.FAVORED, 4, (1, 2)), ("15% of all words", 4, (1,)))
+    rows = study.pretraining(runs, every=2)
+    assert [(row["masked"], row["seed"]) for row in rows] == [(study.FAVORED, 1), (study.FAVORED, 2), (runs[1][0], 1)]
+    for row in rows:
+        assert [point["step"] for point in row["curve"]] == [2, 4]
+        assert "all" in row["curve"][0]
+    frame = pd.DataFrame(rows)
+    fine = study.fine_rows(frame)
+    assert list(fine["labels"]) == [2, 2]
+    assert study.gain(fine, 2).half >= 0
+    figures = [drawn.draw_asked(frame, 0.5), drawn.draw_labels(fine, 0.5)]
+    assert all(alt for _, alt in figures)
+
+
+@pytest.mark.usefixtures("small")
+def test_the_longer_run_has_its_own_depth() -> None:
+    (row,) = study.longer((1,), steps=2, every=2)
+    assert row["curve"][-1]["step"] == 2
+
+
+def test_claims_of_runs_by_hand() -> None:
+    def curve(last: float) -> list[dict[str, float]]:
+        return [{"all": 0.1}, {"all": last}]
+
+    frame = pd.DataFrame(
+        [
+            {"masked": study.FAVORED, "curve": curve(0.7)},
+            {"masked": study.FAVORED, "curve": curve(0.8)},
+            {"masked": "15% of all words", "curve": curve(0.4)},
+        ]
+    )
+    assert study.claims_of_runs(frame, 0.5) == pytest.approx({4: 0.7, 5: 0.2, 6: 0.3})
+
+
+# ---- questions ---------------------------------------------------------------------------------------------------
+
+
+def test_a_question_is_a_second_segment_with_a_blank() -> None:
+    asked = study.owner_questions("train", 3, seed=1)
+    batch = study.question_batch(asked)
+    for each, ids, segments, answer in zip(asked, *batch, strict=True):
+        row = [int(i) for i in ids if int(i) != PAD]
+        assert (row[0], row[-1], row[-2], row.count(MASK)) == (CLS, SEP, MASK, 1)
+        assert int(segments.sum()) == len(each.question) + 2
+        assert study.TOKENS[int(answer)] == each.answer
+        assert each.answer in study.KINDS["names"]
+
+
+@pytest.mark.usefixtures("small")
+def test_fine_tuning_leaves_its_start_alone() -> None:
+    start = study.package_filler()
+    before = {name: weight.clone() for name, weight in start.state_dict().items()}
+    batch = study.question_batch(study.owner_questions("train", 2, seed=1))
+    tuned = study.fine_tuned(start, batch, seed=1)
+    assert all(torch.equal(weight, before[name]) for name, weight in start.state_dict().items())
+    assert isinstance(tuned, MaskedLanguageModel)
+    assert not torch.equal(tuned.bert.embed.weight, before["bert.embed.weight"])
+    assert 0 <= study.accuracy(tuned, batch) <= 1
+
+
+def test_the_first_name_is_a_guess() -> None:
+    def asked(answer: str) -> study.Asked:
+        return study.Asked(["the", "fox", "Tim", "saw", "Lucy"], ["who"], answer)
+
+    assert study.first_name([asked("Tim"), asked("Lucy")]) == 0.5
+
+
+def test_stories_without_their_end() -> None:
+    texts, labels = study.ending_stories("train", range(4))
+    for number, (text, label) in enumerate(zip(texts, labels, strict=True)):
+        story = told("train", number)
+        assert tuple(text) == story.words[: story.told[-1].begin]
+        assert label == story.happy
+
+
+def test_a_blank_looks_at_all_words() -> None:
+    bert = study.package_bert(*study.SIZES, study.ReadsPadding).eval()
+    looks = study.looks_of_blank(bert, study.encode(["Tim", "saw", "[MASK]", "."]))
+    assert list(looks) == ["block 1", "block 2"]
+    for place, weights in looks.values():
+        assert place == 3
+        assert len(weights) == 6
+        assert max(weights) == 1
+
+
+# ---- search ------------------------------------------------------------------------------------------------------
+
+
+def test_passages_are_paragraphs_of_the_other_lessons() -> None:
+    found = study.course_passages()
+    assert len(found) > 300
+    assert not any(passage.lesson.startswith("08") for passage in found)
+    assert all("](" not in passage.text and "\n" not in passage.text for passage in found)
+    numbers = {int(passage.lesson[:2]) for passage in found}
+    assert {number for lessons in study.QUESTIONS.values() for number in lessons} <= numbers
+
+
+def test_exercises_and_going_further_are_left_out(tmp_path: Path) -> None:
+    long = "A sentence of this lesson that is long enough to be found, since it has more than enough words in it. " * 2
+    sources = ["# Title", long, f"### Exercise 1\n\n{long}", f"## Going further\n\n{long}"]
+    cells = [{"cell_type": "markdown", "source": [source]} for source in sources]
+    (tmp_path / "01_bahdanau_attention.ipynb").write_text(json.dumps({"cells": cells}), encoding="utf-8")
+    (passage,) = study.course_passages(tmp_path)
+    assert passage.lesson == "01 · Bahdanau attention"
+
+
+def test_without_notebooks_docstrings_are_searched(tmp_path: Path) -> None:
+    found = study.course_passages(tmp_path)
+    assert len(found) > 100
+    assert all(passage.lesson.startswith("tfbook.") for passage in found)
+
+
+def test_counted_words_find_the_text_that_shares_rare_ones() -> None:
+    index = study.WordIndex(["the cat and the hat", "the dog and the log", "the end"])
+    assert [found.place for found in index.nearest("a dog", 1)] == [1]
+    best, second, *_ = index.nearest("the cat", 2)
+    assert best.place == 0
+    assert best.score > second.score
+    assert index.nearest("unknown", 3)[0].score == 0
+    with pytest.raises(ValueError, match="texts is empty"):
+        study.WordIndex([])
+
+
+def test_hits_are_counted_in_first_place_and_among_three() -> None:
+    lessons = [passages.Passage(f"{number:02} · x", str(number)) for number in (1, 2, 3, 9)]
+
+    class Fixed:
+        def nearest(self, query: str, count: int = 3) -> list[study.Found]:
+            return [study.Found(1.0, place, "") for place in (0, 1, 2)]
+
+    found = study.hit_rates(Fixed(), lessons)
+    right = list(study.QUESTIONS.values())
+    assert found["first"] == sum(1 in each for each in right) / len(right)
+    assert found["among three"] == sum(not {1, 2, 3}.isdisjoint(each) for each in right) / len(right)
+
+
+# ---- pictures ----------------------------------------------------------------------------------------------------
+
+
+def test_pictures_say_what_they_show() -> None:
+    _, alt = drawn.draw_masking(0.15, 0.8, 0.1)
+    assert "12 become [MASK]" in alt
+    assert "1.5 stay as they are" in alt
+    _, alt = drawn.draw_leak(["Lucy", "played", "it"])
+    assert "“played” reads its neighbor “it”" in alt
+    _, alt = drawn.draw_input(["[CLS]", "he", "[SEP]"], [0, 0, 0], 8)
+    assert alt.startswith("3 tokens")
+    _, alt = drawn.draw_heads(["[CLS]", "he", "[SEP]"])
+    assert alt.count(";") == 3
+    _, alt = drawn.draw_filled({"a": {"all": 0.5, "names": 0.25}})
+    assert "names 25%" in alt

@@ -1,0 +1,592 @@
+"""BERT on the story world: words that a story determines, models that fill them in, what pretraining is worth.
+
+Shapes: batch, time, d_model, vocab.
+"""
+
+from __future__ import annotations
+
+import copy
+import random
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import cache, partial
+from statistics import fmean
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.nn.utils.rnn import pad_sequence
+
+from tfbook import data, runtime, training
+from tfbook.attention.positions import Learned, Rotary
+from tfbook.attention.recording import record
+from tfbook.course.claims import Bound, Claims
+from tfbook.course.experiments import experiment, stored
+from tfbook.course.experiments.bert_stories_drawn import (
+    draw_asked,
+    draw_filled,
+    draw_heads,
+    draw_input,
+    draw_labels,
+    draw_leak,
+    draw_masking,
+)
+from tfbook.course.experiments.gpt_stories import SortedBatches
+from tfbook.course.experiments.gpt_stories_drawn import draw_looks
+from tfbook.course.experiments.passages import QUESTIONS, Passage, WordIndex, course_passages
+from tfbook.course.experiments.summaries import Interval, interval, unnest
+from tfbook.data.stories import WORLD, check_story, questions, sentences, story_ids, told, words_of, world_words
+from tfbook.data.stories.lexicon import NAMES, NOUNS, PLACES
+from tfbook.interop.hub import load_minilm
+from tfbook.models.bert import BERT, Bert, MaskedLanguageModel
+from tfbook.models.blocks import PreNorm
+from tfbook.models.norms import LayerNorm
+from tfbook.models.sentence_encoder import Found, SemanticIndex
+from tfbook.pretrain.storyteller import load_storyteller
+from tfbook.text.masking import BERT_SPECIALS, CLS, MASK, SEP, Masking, join_segments, mask_tokens
+from tfbook.text.vocabulary import BOS, PAD
+from tfbook.training.losses import Loss, masked_loss
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+__all__ = [
+    "CLAIMS",
+    "KINDS",
+    "QUESTIONS",
+    "RENAME",
+    "Passage",
+    "WordIndex",
+    "baselines",
+    "blank_rates",
+    "claims_of_runs",
+    "comes_later",
+    "course_passages",
+    "draw_asked",
+    "draw_filled",
+    "draw_heads",
+    "draw_input",
+    "draw_labels",
+    "draw_leak",
+    "draw_looks",
+    "draw_masking",
+    "ending_stories",
+    "fine_rows",
+    "first_name",
+    "gain",
+    "hit_rates",
+    "left_guesses",
+    "left_to_right",
+    "load_blanks",
+    "looks_of_blank",
+    "owner_questions",
+    "package_bert",
+    "sentences",
+    "share_right",
+]
+
+CLAIMS = Claims(
+    "bert_masking",
+    {
+        1: Bound(
+            "A GPT that reads left to right seldom fills in a name that comes only after the blank (share)",
+            "<=",
+            0.3,
+            "Measured here, held-out stories",
+        ),
+        2: Bound(
+            "Of all words, 12% become [MASK]: distance of the share from 0.12",
+            "<=",
+            0.01,
+            "Devlin et al. (2019), Section 3.1: 80% of 15%",
+        ),
+        3: Bound(
+            "Shape and vocabulary alone give the published sizes of BASE and LARGE (larger relative error)",
+            "<=",
+            0.02,
+            "Devlin et al. (2019), Section 3: 110 and 340 million",
+        ),
+        4: Bound(
+            "After the lesson's training, BERT fills at least six in ten of the blanks that a story determines",
+            ">=",
+            0.6,
+            "Stored result, bert_stories.pretraining, smallest of three runs",
+        ),
+        5: Bound(
+            "It beats the guesser that repeats the story's first word of the kind (difference of shares)",
+            ">=",
+            0.03,
+            "Stored result, bert_stories.pretraining, smallest of three runs",
+        ),
+        6: Bound(
+            "With 15% of all words masked instead, the same number of steps fills fewer (difference of shares)",
+            ">=",
+            0.1,
+            "Stored result, bert_stories.pretraining, smallest of three runs minus one run",
+        ),
+        7: Bound(
+            "With 16 answered questions, pretraining adds at least 15 points (lower end of the 95% interval)",
+            ">=",
+            15,
+            "Stored result, bert_stories.pretraining, three seeds",
+            " points",
+        ),
+        8: Bound(
+            "MiniLM has a right passage among its first three more often than counted words (difference of shares)",
+            ">=",
+            0.1,
+            "Stored result, bert_stories.search, 20 questions",
+        ),
+    },
+)
+
+# ---- words that a story determines -----------------------------------------------------------------------------------
+
+KINDS: dict[str, tuple[str, ...]] = {
+    "names": NAMES[: WORLD.names],
+    "things": tuple(NOUNS[: WORLD.things]),
+    "places": tuple(PLACES[: WORLD.places]),
+    "pronouns": ("he", "she", "him", "her", "his"),
+}
+KIND_OF = {word: kind for kind, words in KINDS.items() for word in words}
+STORIES, TRIED = 400, 3  # held-out stories, and words of each that are tried
+
+
+held_out = cache(partial(told, "valid"))  # a story of that number, told once
+
+
+class Blank(NamedTuple):
+    """A word that the rest of its story determines: its story in the split "valid", its place among the words."""
+
+    story: int
+    place: int
+    kind: str
+
+
+def determined(words: Sequence[str], place: int) -> bool:
+    """Whether every other word of its kind, in this place, contradicts something in the story."""
+    others = (word for word in KINDS[KIND_OF[words[place]]] if word != words[place])
+    return not any(check_story([*words[:place], word, *words[place + 1 :]]).consistent for word in others)
+
+
+def find_blanks(numbers: Sequence[int]) -> list[Blank]:
+    """Of `TRIED` names, things, places and pronouns of each of these held-out stories, those that are determined."""
+    found = []
+    for number in numbers:
+        words = held_out(number).words
+        places = [place for place, word in enumerate(words) if word in KIND_OF]
+        tried = sorted(random.Random(number).sample(places, TRIED))
+        found += [Blank(number, place, KIND_OF[words[place]]) for place in tried if determined(words, place)]
+    return found
+
+
+@experiment
+def blanks(count: int = STORIES) -> list[dict[str, Any]]:
+    """The blanks by which models are judged, one row per kind: "story:place" of each."""
+    found = find_blanks(range(count))
+    return [
+        {"kind": kind, "where": " ".join(f"{each.story}:{each.place}" for each in found if each.kind == kind)}
+        for kind in KINDS
+    ]
+
+
+def load_blanks(rows: Sequence[Mapping[str, str]]) -> list[Blank]:
+    """From the rows that `blanks` returned, in the order of the stories."""
+    pairs = [(row["kind"], where.split(":")) for row in rows for where in row["where"].split()]
+    return sorted(Blank(int(story), int(place), kind) for kind, (story, place) in pairs)
+
+
+Guess = Callable[[list[list[str]], Sequence[Blank]], Sequence[str]]  # texts with one "[MASK]" each
+
+
+def share_right(guess: Guess, of: Sequence[Blank]) -> dict[str, float]:
+    """Which share of all blanks, and of those of each kind, a guesser fills with the right word."""
+    hits: dict[str, list[bool]] = {"all": [], **{kind: [] for kind in KINDS}}
+    for start in range(0, len(of), 64):
+        part = of[start : start + 64]
+        texts = [list(held_out(blank.story).words) for blank in part]
+        right = [words[blank.place] for words, blank in zip(texts, part, strict=True)]
+        for words, blank in zip(texts, part, strict=True):
+            words[blank.place] = "[MASK]"
+        for blank, word, answer in zip(part, guess(texts, part), right, strict=True):
+            hits["all"].append(word == answer)
+            hits[blank.kind].append(word == answer)
+    return {kind: fmean(found) for kind, found in hits.items() if found}
+
+
+def baselines(texts: Sequence[Sequence[str]]) -> dict[str, Guess]:
+    """Guessers that are told the kind of a blank: its most frequent word in `texts`, or the story's first of it."""
+    counts = Counter(word for words in texts for word in words)
+    often = {kind: max(words, key=counts.__getitem__) for kind, words in KINDS.items()}
+
+    def first(words: list[str], kind: str) -> str:
+        return next((word for word in words if KIND_OF.get(word) == kind), "")
+
+    return {
+        "most frequent of its kind": lambda texts, of: [often[blank.kind] for blank in of],
+        "first of its kind": lambda texts, of: [first(*pair) for pair in zip(texts, (b.kind for b in of), strict=True)],
+    }
+
+
+def comes_later(blank: Blank) -> bool:
+    """Whether the story says this word after the blank and not before."""
+    words = held_out(blank.story).words
+    word = words[blank.place]
+    return word in words[blank.place + 1 :] and word not in words[: blank.place]
+
+
+@torch.no_grad()
+def left_guesses(before: str, count: int = 5) -> list[tuple[str, float]]:
+    """The storyteller's likeliest words after a beginning, with their probabilities."""
+    teller = load_storyteller()
+    ids = torch.tensor([[BOS, *teller.vocabulary.encode(words_of(before))]], device=runtime.device())
+    best = teller.model(ids)[0, -1].float().softmax(dim=-1).topk(count)
+    words = [teller.vocabulary.tokens[number] for number in best.indices.tolist()]
+    return list(zip(words, best.values.tolist(), strict=True))
+
+
+@torch.no_grad()
+def left_to_right(of: Sequence[Blank]) -> dict[str, float]:
+    """The same for the storyteller, a GPT that has read more and sees what stands before a blank, and no more."""
+    teller = load_storyteller()
+    numbers = sorted({blank.story for blank in of})
+    ids = story_ids([held_out(number).words for number in numbers], teller.vocabulary)
+    guessed = [teller.model(part.to(runtime.device())).argmax(dim=-1).cpu() for part in ids.split(50)]
+    row = dict(zip(numbers, torch.cat(guessed), strict=True))
+    # the id at position `place` is the word before, since ids begin with `<bos>`
+    return share_right(lambda texts, part: [teller.vocabulary.tokens[row[b.story][b.place]] for b in part], of)
+
+
+# ---- the lesson's model in the package -------------------------------------------------------------------------------
+
+SIZES = (128, 4, 256, 2)  # d_model, heads, d_ff and layers of the lesson's model
+LONGEST = 128  # positions
+TOKENS = (*BERT_SPECIALS, *world_words())
+IDS = {token: number for number, token in enumerate(TOKENS)}
+RENAME = {
+    "blocks.": "stack.blocks.",
+    "norm.": "stack.norm.",
+    "embed_norm.": "stack.embed_norm.",
+    "positions.": "stack.position.embedding.",
+}
+
+
+class LearnedAndRotary(Learned):
+    """Both: a learned vector for each position, as in BERT, and queries and keys that are turned."""
+
+    def __init__(self, d_model: int, heads: int, max_length: int):
+        super().__init__(max_length, d_model)
+        self.rotary = Rotary(d_model // heads)
+
+    def rotate(
+        self, x: Float[Tensor, "batch head time d_head"], start: int = 0
+    ) -> Float[Tensor, "batch head time d_head"]:
+        """As `Rotary` does."""
+        return self.rotary.rotate(x, start)
+
+
+def package_bert(d_model: int, heads: int, d_ff: int, layers: int, body: type[Bert] = Bert) -> Bert:
+    """The package's BERT with the lesson's parts: both kinds of positions, norms before the layers, no dropout."""
+    config = replace(
+        BERT,
+        d_model=d_model,
+        heads=heads,
+        d_ff=d_ff,
+        layers=layers,
+        max_length=LONGEST,
+        position=LearnedAndRotary,
+        norm=lambda d_model: LayerNorm(d_model),
+        residual=PreNorm,
+        dropout=0.0,
+    )
+    bert = body(len(TOKENS), config)
+    nn.init.zeros_(bert.stack.position.embedding.weight)
+    return bert
+
+
+class ReadsPadding(Bert):
+    """The same, which reads the lengths off the padding, as the page's class does."""
+
+    def forward(self, ids: Tensor, segments: Tensor | None = None) -> Tensor:  # type: ignore[override]
+        """A vector for each token."""
+        return super().forward(ids, (ids != PAD).sum(dim=1), segments)
+
+
+class WordHead(nn.Linear):
+    """Scores of the words from a vector: the embedding again, and a bias."""
+
+    def __init__(self, bert: Bert):
+        super().__init__(bert.config.d_model, bert.embed.num_embeddings)
+        nn.init.zeros_(self.bias)
+        self.weight = bert.embed.weight
+
+
+def package_filler(layers: int = SIZES[-1]) -> MaskedLanguageModel:
+    """The lesson's model: this BERT, and a head that is the embedding alone."""
+    model = MaskedLanguageModel(package_bert(*SIZES[:-1], layers))
+    model.head = WordHead(model.bert)  # type: ignore[assignment]
+    return model
+
+
+def encode(words: Sequence[str]) -> Tensor:
+    """`[CLS]`, the words, `[SEP]`."""
+    return torch.tensor([CLS, *(IDS[word] for word in words), SEP])
+
+
+@torch.no_grad()
+def fill(model: MaskedLanguageModel, texts: Sequence[Sequence[str]]) -> list[str]:
+    """The likeliest word for the one `[MASK]` of each text."""
+    ids, lengths = padded([encode(words) for words in texts])
+    vectors = model.bert(ids, lengths)[ids == MASK]
+    return [TOKENS[best] for best in model.head(vectors).argmax(dim=-1).tolist()]
+
+
+def padded(rows: Sequence[Tensor]) -> tuple[Int[Tensor, "batch time"], Int[Tensor, " batch"]]:
+    """One batch on the chosen device, with the lengths of its rows."""
+    ids = pad_sequence(list(rows), batch_first=True, padding_value=PAD).to(runtime.device())
+    return ids, torch.tensor([len(row) for row in rows], device=ids.device)
+
+
+# ---- stored: pretraining ---------------------------------------------------------------------------------------------
+
+DEEPER = 4  # blocks of the model that is trained for longer
+LIVE = 800  # steps of the lesson's own run
+FAVORED = "names and things more often"
+RATES = {FAVORED: (0.4, 0.1), "15% of all words": (0.15, 0.15)}  # words of the four kinds, other words
+RUNS = (  # what is masked, steps, seeds
+    (FAVORED, LIVE, (1, 2, 3)),
+    ("15% of all words", LIVE, (1,)),
+)
+
+
+def blank_rates(kind: float, other: float) -> Float[Tensor, " vocab"]:
+    """How often each word is masked: those of the four kinds, and all other words."""
+    return torch.tensor([kind if token in KIND_OF else other for token in TOKENS])
+
+
+def filler_loss(model: MaskedLanguageModel, ids: Int[Tensor, "batch time"], rates: Float[Tensor, " vocab"]) -> Loss:
+    """Masked language modeling with a rate for each word of the vocabulary."""
+    masked = mask_tokens(ids, len(TOKENS), Masking(rate=1.0), weights=rates)
+    return masked_loss(model, masked, (ids != PAD).sum(dim=1))
+
+
+def pretrain(
+    rates: tuple[float, float], steps: int, *, seed: int, of: Sequence[Blank], every: int, layers: int = SIZES[-1]
+) -> tuple[MaskedLanguageModel, list[dict[str, float]]]:
+    """A model, and which shares of the blanks it fills rightly on the way."""
+    runtime.seed(seed)
+    rows = [encode(words_of(text)) for text in data.load("stories")["train"]]
+    model = package_filler(layers).to(runtime.device())
+    recipe = training.Recipe(
+        steps=steps,
+        optimizer="muon",
+        lr=0.02,
+        momentum=0.9,
+        betas=(0.9, 0.99),
+        schedule=training.warmup_cosine(20, 0.0),
+        evaluate_every=every,
+        mixed_precision=False,
+    )
+    history = training.fit(
+        model,
+        partial(filler_loss, rates=blank_rates(*rates)),
+        SortedBatches(rows, size=16, seed=seed),
+        recipe,
+        evaluate=lambda model: share_right(lambda texts, _: fill(model, texts), of),
+    )
+    curve = [{name: round(value, 4) for name, value in point.items()} for point in history.evaluations]
+    return model, curve
+
+
+LONGER = 6000  # steps of a model with twice as many blocks
+
+
+@experiment
+def longer(seeds: Sequence[int] = (1,), *, steps: int = LONGER, every: int = 200) -> list[dict[str, Any]]:
+    """The same with four blocks and for longer."""
+    of = load_blanks(stored("bert_stories.blanks").rows)
+    runs = {seed: pretrain(RATES[FAVORED], steps, seed=seed, of=of, every=every, layers=DEEPER) for seed in seeds}
+    return [{"seed": seed, "curve": curve} for seed, (_, curve) in runs.items()]
+
+
+# ---- stored: fine-tuning ---------------------------------------------------------------------------------------------
+
+COUNTS = (16, 64)  # questions with an answer
+DRAWS = 1  # of these questions, for each pretrained model
+TESTED = 100  # questions
+STEPS = 60
+MOST = 112  # words of a story, so that a question fits behind it
+
+
+class Asked(NamedTuple):
+    """A story, a question about it, and its answer, all in words."""
+
+    story: list[str]
+    question: list[str]
+    answer: str
+
+
+def owner_questions(split: str, count: int, *, seed: int = 0) -> list[Asked]:
+    """Who has a thing at the end? A question for each of `count` stories of a split, from a place that `seed` says."""
+    found: list[Asked] = []
+    number = 1000 * seed
+    while len(found) < count:
+        story = told(split, number)
+        asked = [each for each in questions(story) if each.kind == "owner"]
+        if asked and len(story.words) < MOST:
+            chosen = random.Random(number).choice(asked)
+            found.append(Asked(list(story.words), words_of(chosen.text), chosen.answer))
+        number += 1
+    return found
+
+
+def ending_stories(split: str, numbers: Sequence[int]) -> tuple[list[list[str]], list[int]]:
+    """The words of these stories without their last event, and 1 for a good end, 0 for a bad one."""
+    stories = [told(split, number) for number in numbers]
+    return [list(story.words[: story.told[-1].begin]) for story in stories], [int(story.happy) for story in stories]
+
+
+class Questions(NamedTuple):
+    """Stories as segment 0, questions with a `[MASK]` for the answer as segment 1, and the ids of the answers."""
+
+    ids: Int[Tensor, "batch time"]
+    segments: Int[Tensor, "batch time"]
+    answers: Int[Tensor, " batch"]
+
+
+def question_batch(asked: Sequence[Asked]) -> Questions:
+    """`[CLS]` story `[SEP]` question `[MASK]` `[SEP]`, on the chosen device."""
+    rows, segments = [], []
+    for each in asked:
+        story, question = ([IDS[word] for word in words] for words in (each.story, each.question))
+        row, of = join_segments(story, [*question, MASK])
+        rows.append(torch.tensor(row))
+        segments.append(torch.tensor(of))
+    ids, _ = padded(rows)
+    return Questions(ids, padded(segments)[0], torch.tensor([IDS[each.answer] for each in asked], device=ids.device))
+
+
+def answers_of(model: MaskedLanguageModel, batch: Questions) -> Tensor:
+    """Scores of all words at the `[MASK]` of each question."""
+    return model.head(model.bert(batch.ids, (batch.ids != PAD).sum(dim=1), batch.segments)[batch.ids == MASK])
+
+
+def fine_tuned(start: MaskedLanguageModel, batch: Questions, *, seed: int, lr: float = 2e-3) -> MaskedLanguageModel:
+    """A copy of `start` after `STEPS` steps on 16 questions each."""
+    torch.manual_seed(seed)
+    model = copy.deepcopy(start)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=lr)
+    for step in range(STEPS):
+        for group in optimizer.param_groups:
+            group["lr"] = lr * (1 - step / STEPS)
+        chosen = torch.randperm(len(batch.answers))[:16].to(batch.ids.device)
+        part = Questions(*(tensor[chosen] for tensor in batch))
+        loss = F.cross_entropy(answers_of(model, part), part.answers)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    return model.eval()
+
+
+@torch.no_grad()
+def accuracy(model: MaskedLanguageModel, batch: Questions) -> float:
+    """Share of right answers."""
+    return float((answers_of(model, batch).argmax(dim=-1) == batch.answers).float().mean())
+
+
+def first_name(asked: Sequence[Asked]) -> float:
+    """Share of right answers of a guesser that always says the first name in the story."""
+    firsts = [next(word for word in each.story if KIND_OF.get(word) == "names") for each in asked]
+    return fmean(name == each.answer for name, each in zip(firsts, asked, strict=True))
+
+
+@experiment
+def pretraining(runs: Sequence[tuple[str, int, Sequence[int]]] = RUNS, *, every: int = 200) -> list[dict[str, Any]]:
+    """The lesson's run with both ways to choose what is masked: blanks filled rightly on the way, and what it is worth.
+
+    `fine` has a row for each draw of labeled stories: accuracy of a pretrained start and of one from scratch.
+    """
+    of, found = load_blanks(stored("bert_stories.blanks").rows), []
+    for masked, steps, seed in ((masked, steps, seed) for masked, steps, seeds in runs for seed in seeds):
+        model, curve = pretrain(RATES[masked], steps, seed=seed, of=of, every=every)
+        fine = compared(model, seed) if masked == FAVORED else []
+        found.append({"masked": masked, "seed": seed, "curve": curve, "fine": fine})
+    return found
+
+
+def compared(start: MaskedLanguageModel, seed: int) -> list[dict[str, float]]:
+    """Fine-tuned from `start` and from scratch, on the same questions."""
+    test, found = question_batch(owner_questions("test", TESTED)), []
+    for count, draw in ((count, draw) for count in COUNTS for draw in range(DRAWS)):
+        batch = question_batch(owner_questions("train", count, seed=1 + 10 * seed + draw))
+        runtime.seed(10 * seed + draw)
+        starts = {"pretrained": start, "scratch": package_filler().to(runtime.device())}
+        row = {name: accuracy(fine_tuned(model, batch, seed=draw), test) for name, model in starts.items()}
+        found.append({"labels": count, "draw": draw, **{name: round(share, 4) for name, share in row.items()}})
+    return found
+
+
+def fine_rows(frame: DataFrame) -> DataFrame:
+    """A row for each classifier pair of the runs that mask names and things more often."""
+    return unnest(frame[frame["masked"] == FAVORED], "fine")
+
+
+def claims_of_runs(frame: DataFrame, first_of_kind: float) -> dict[int, float]:
+    """Claims 4 to 6: the last shares of the favored runs, alone, minus a simple guesser's, and minus the other's."""
+    last = {name: [curve[-1]["all"] for curve in part["curve"]] for name, part in frame.groupby("masked")}
+    lowest, other = min(last[FAVORED]), max(last["15% of all words"])
+    return {4: lowest, 5: lowest - first_of_kind, 6: lowest - other}
+
+
+def gain(rows: DataFrame, count: int) -> Interval:
+    """Points that pretraining adds with so many labels, with its 95% interval over seeds of pretraining."""
+    with_labels = rows[rows["labels"] == count]
+    by_seed = 100 * with_labels.groupby("seed")[["pretrained", "scratch"]].mean()
+    return interval(by_seed["pretrained"] - by_seed["scratch"])
+
+
+# ---- where it looks --------------------------------------------------------------------------------------------------
+
+
+@torch.no_grad()
+def looks_of_blank(bert: Bert, ids: Int[Tensor, " time"]) -> dict[str, tuple[int, list[float]]]:
+    """For each block, the blank's position and its weights on all positions, the mean over heads, the largest as 1."""
+    place = ids.tolist().index(MASK)
+    with record(bert) as weights:
+        bert(ids[None].to(bert.embed.weight.device))
+    rows = [layer[0, :, place].float().mean(dim=0).cpu() for layer in weights.values()]
+    return {f"block {number}": (place, (row / row.max()).tolist()) for number, row in enumerate(rows, 1)}
+
+
+# ---- stored: search --------------------------------------------------------------------------------------------------
+
+
+@runtime_checkable
+class Index(Protocol):
+    """Something to search in."""
+
+    def nearest(self, query: str, count: int = 3) -> list[Found]:
+        """The nearest texts, the nearest first."""
+        ...
+
+
+def hit_rates(index: Index, passages: Sequence[Passage]) -> dict[str, float]:
+    """Of `QUESTIONS`, how many find a passage of a lesson that answers them, in first place and among three."""
+    found = {"first": 0, "among three": 0}
+    for question, lessons in QUESTIONS.items():
+        right = [int(passages[each.place].lesson[:2]) in lessons for each in index.nearest(question)]
+        found["first"] += right[0]
+        found["among three"] += any(right)
+    return {name: count / len(QUESTIONS) for name, count in found.items()}
+
+
+@experiment
+def search() -> list[dict[str, Any]]:
+    """Search of the lessons' text by counted words and by MiniLM, which has to be at hand."""
+    passages = course_passages()
+    texts = [passage.text for passage in passages]
+    indices: dict[str, Index] = {"counted words": WordIndex(texts), "MiniLM": SemanticIndex(load_minilm(), texts)}
+    return [{"by": name, "passages": len(texts), **hit_rates(index, passages)} for name, index in indices.items()]
