@@ -67,6 +67,16 @@ def test_two_machines_find_what_one_finds() -> None:
     torch.testing.assert_close(output[book.asked], expected[book.asked])
 
 
+def test_steps_over_tiles_are_causal_attention_and_need_no_key_in_a_tile() -> None:
+    q, k, v = torch.randn(3, 10, 4, generator=torch.Generator().manual_seed(1))
+    state = torch.full((10, 1), -torch.inf), torch.zeros(10, 1), torch.zeros(10, 4)
+    place = torch.arange(10)
+    for j in (place[6:], place[:6]):  # some queries see nothing of the first tile
+        state = study.tile_step(state, q, k[j], v[j], j <= place[:, None])
+    expected = softmax(*(x[None, None] for x in (q, k, v)), Causal())[0, 0]
+    torch.testing.assert_close(state[2] / state[1], expected)
+
+
 def test_megabytes_count_the_largest_tensors() -> None:
     book = study.hide(SECRET, 512)
     assert study.megabytes(lambda q, k, v: q @ k.T, book) == pytest.approx(512 * 512 * 4 / 1e6, rel=0.01)
@@ -101,8 +111,8 @@ def test_ratios_shares_and_far_answers_are_read_from_rows() -> None:
         [{"implementation": "a", "far": far, "bins": each} for far, each in zip((0.2, 0.6), bins, strict=True)]
     )
     assert study.far_answers(runs) == {"a": (0.2, 0.6)}
-    distance, mean, band = study.by_distance(runs, ("a",))["a"]
-    assert (len(distance), mean[0], band[0]) == (len(study.EDGES) - 1, pytest.approx(0.4), pytest.approx(0.2))
+    distance, mean, low, high = study.by_distance(runs, ("a",))["a"]
+    assert (len(distance), mean[0], low[0], high[0]) == (len(study.EDGES) - 1, pytest.approx(0.4), 0.2, 0.6)
 
 
 def test_hashing_is_timed_by_rounds_and_against_dense() -> None:
@@ -142,7 +152,7 @@ def test_every_drawing_is_made() -> None:
         study.draw_memory((2, 4), (1.0, 4.0), (), 16),
         study.draw_memory((2, 4, 16), (1.0, 4.0), (1.0, 1.0, 2.0), 16),
         study.draw_recall({"a": [recall, recall]}, (1, 2)),
-        study.draw_distances({"a": ([1, 9], [1.0, 0.5], [0.0, 0.1])}, 4, 0.125),
+        study.draw_distances({"a": ([1, 9], [1.0, 0.5], [1.0, 0.4], [1.0, 0.6])}, 4, 0.125),
         study.draw_ratios({"a": ([2, 4], [2.0, 0.5])}, "title"),
         study.draw_shares({"a": dict.fromkeys(study.KINDS, 0.25)}),
     ]

@@ -25,6 +25,7 @@ def draw_tiles(scores: Tensor, values: Tensor, tile: int) -> Figure:
 
     picture = Schematic("Tiles of keys pass by; only three small things stay", gap=(44, 16))
     names = (
+        "values of this tile",
         "scores of this tile",
         "running maximum $m$",
         "factor $c$ for what is there",
@@ -42,21 +43,22 @@ def draw_tiles(scores: Tensor, values: Tensor, tile: int) -> Figure:
         highest, total, mixture = higher, shrink * total + weights.sum(1, keepdim=True), shrink * mixture + weights @ v
         look: dict[str, Any] = {"cell": (46, 24), "numbers": "{:.2f}"}
         picture.text(f"tile {j}", (j, 0), weight="bold", size=10.5)
-        s_node = picture.matrix(s, (j, 1), "weight", cell=(46, 24), numbers="{:.1f}")
+        v_node = picture.matrix(v, (j, 1), "value", cell=(46, 24), numbers="{:.0f}")
+        s_node = picture.matrix(s, (j, 2), "weight", cell=(46, 24), numbers="{:.1f}")
         nodes = [
-            picture.matrix(highest, (j, 2), "weight", cell=(46, 24), numbers="{:.1f}"),
-            picture.matrix(shrink, (j, 3), "plain", darkest=4.0, **look),
-            picture.matrix(total, (j, 4), "weight", **look),
-            picture.matrix(mixture, (j, 5), "value", **look),
+            picture.matrix(highest, (j, 3), "weight", cell=(46, 24), numbers="{:.1f}"),
+            picture.matrix(shrink, (j, 4), "plain", darkest=4.0, **look),
+            picture.matrix(total, (j, 5), "weight", **look),
+            picture.matrix(mixture, (j, 6), "value", **look),
         ]
-        picture.frame([s_node, *nodes], pad=9)
+        picture.frame([v_node, s_node, *nodes], pad=9)
         for place, label in ((0, ""), (2, r"$\times c$"), (3, r"$\times c$")):
             if before:
                 picture.arrow(before[place], nodes[place], label, "value" if place == 3 else "weight")
         before = nodes
     last = len(scores[0]) // tile + 1
-    picture.text("output", (last, 4), weight="bold", size=10.5)
-    result = picture.matrix(mixture / total, (last, 5), "value", cell=(46, 24), numbers="{:.2f}")
+    picture.text("output", (last, 5), weight="bold", size=10.5)
+    result = picture.matrix(mixture / total, (last, 6), "value", cell=(46, 24), numbers="{:.2f}")
     picture.arrow(before[3], result, "/ sum", "value")
     return picture.figure()
 
@@ -82,7 +84,8 @@ def draw_orders(n: int = 8, d: int = 2) -> Figure:
     weights = matrix(square, 3, 0, "weight", "$QK^T$", "$n \\times n$: grows with the square")
     value = matrix(tall, 4, 0, "value", "$V$", "$n \\times d$")
     picture.arrow(picture.frame([query, key], "first"), weights)
-    picture.arrow(value, matrix(tall, 5, 0, "value", "output", "$n \\times d$"))
+    both = picture.frame([weights, value], "second")
+    picture.arrow(both, matrix(tall, 5, 0, "value", "output", "$n \\times d$"))
     matrix(tall, 1, 1, "query", "$Q$", "$n \\times d$")
     key = matrix(flat, 2, 1, "key", "$K^T$", "$d \\times n$")
     value = matrix(tall, 3, 1, "value", "$V$", "$n \\times d$")
@@ -112,7 +115,7 @@ def draw_ingredients(window: Tensor, everywhere: Tensor, random: Tensor) -> Figu
     _paint(panels[3], [(parts[name], to_rgb(INGREDIENTS[name])) for name in order])
     panels[3].set_title("together", loc="center", fontsize=12)
     panels[0].set_ylabel("block of queries")
-    figure.supxlabel("block of keys", fontsize=10.5)
+    figure.supxlabel("block of keys", fontsize=10.5, y=0.08)
     return figure
 
 
@@ -177,23 +180,26 @@ def draw_recall(met: Mapping[str, Sequence[Any]], rounds: Sequence[int]) -> Figu
     chance = [one.pairs for one in next(iter(met.values()))]
     axes.plot(rounds, chance, color=SOFT, linestyle="--", marker="none", label="random keys")
     axes.set(xticks=rounds, yticks=[0, 0.25, 0.5, 0.75, 1], yticklabels=["0", "25%", "50%", "75%", "100%"])
-    axes.set(ylim=(0, 1.02), title="Hashing finds what is near, if anything is")
+    axes.set(ylim=(0, 1.02), title="Hashing finds most where vectors form clusters")
     axes.set(xlabel="rounds of hashing", ylabel="recall of the 8 top keys")
     label_ends(axes)
     return figure
 
 
-def draw_distances(
-    curves: Mapping[str, tuple[Sequence[float], Sequence[float], Sequence[float]]], reach: int, guess: float
-) -> Figure:
-    """Right answers against the distance of the fact: (distance, mean, half of the range) for each attention."""
+def draw_distances(curves: Mapping[str, tuple[Sequence[float], ...]], reach: int, guess: float) -> Figure:
+    """Right answers against the distance of the fact: (distance, mean, least, greatest) for each attention.
+
+    The lines are interrupted at `reach`, where nothing was measured in between.
+    """
     import matplotlib.pyplot as plt
 
     figure, axes = plt.subplots(figsize=(8.4, 4.2))
-    for (name, (xs, ys, band)), color, marker in zip(curves.items(), COLORS, MARKERS, strict=False):
-        axes.plot(xs, ys, color=color, marker=marker, markersize=5, label=name)
-        low, high = ([y + sign * b for y, b in zip(ys, band, strict=True)] for sign in (-1, 1))
-        axes.fill_between(xs, low, high, color=color, alpha=0.18, linewidth=0)
+    for (name, columns), color, marker in zip(curves.items(), COLORS, MARKERS, strict=False):
+        near = sum(x <= reach for x in columns[0])
+        for part, label in ((slice(near), "_"), (slice(near, None), name)):
+            xs, means, low, high = (column[part] for column in columns)
+            axes.plot(xs, means, color=color, marker=marker, markersize=5, label=label)
+            axes.fill_between(xs, low, high, color=color, alpha=0.18, linewidth=0)
     axes.axvline(reach, color=EDGE, linestyle="--", linewidth=1.2)
     axes.text(reach + 3, 0.6, "reach of two\nwindowed layers", fontsize=9.5, color=SOFT, va="center")
     axes.axhline(guess, color=EDGE, linestyle=":", linewidth=1.2)
