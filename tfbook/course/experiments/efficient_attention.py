@@ -549,7 +549,7 @@ ALSO_TRAINED = {  # what the table calls it: the stored experiment
 def by_distance(runs: Any, names: Sequence[str]) -> dict[str, tuple[list[float], ...]]:
     """For each name the middles of the bins of distance, mean right answers, the least and the greatest over seeds."""
     middle = [(low + high - 1) / 2 for low, high in pairwise(EDGES)]
-    curves = {}
+    curves: dict[str, tuple[list[float], ...]] = {}
     for name in names:
         columns = list(zip(*runs[runs["implementation"] == name]["bins"], strict=True))
         means = [sum(column) / len(column) for column in columns]
