@@ -4,8 +4,8 @@
 
 Causal self-attention of one sequence with 4 heads of width 32, forward and backward. The implementations take turns at
 each length. Exponents are fitted over the lengths from 1,024 on. "Faster from" is the length from which on an
-implementation takes less time than PyTorch's `scaled_dot_product_attention(is_causal=True)`. `--bars` measures only
-what has a bar. The exit status is 1 when one is missed.
+implementation takes less time than PyTorch's `scaled_dot_product_attention(is_causal=True)`. Hashing is timed with 1 to
+8 rounds as well. `--bars` measures only what has a bar. The exit status is 1 when one is missed.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from tfbook.course.experiments.efficient_attention import (
     LONGEST_WRITTEN_OUT,
     WRITTEN_OUT,
     forward_backward,
+    rounds_of_hashing,
 )
 
 LENGTHS = (256, 512, 1024, 2048, 4096, 8192, 16384)
@@ -40,6 +41,7 @@ BARS = {  # name → largest exponent of memory and of time; None where there is
     "linear": (1.15, 1.15),
     "Performer": (1.15, 1.15),
 }
+ROUNDS_TIMED = (2048, 5)  # length and turns
 FASTER = 5.0  # times PyTorch's implementation: the bar of the banded one
 
 
@@ -101,6 +103,23 @@ def summary(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     return found
 
 
+PER_ROUND = 1.2  # largest exponent of hashing's time against its rounds, and most over least time per round
+
+
+def rounds_missed(rows: Sequence[dict[str, Any]]) -> list[str]:
+    """Prints what hashing costs per round, from `rounds_of_hashing`, and returns the bars that are missed."""
+    counts, seconds = [row["rounds"] for row in rows], [row["seconds"] for row in rows]
+    each = [second / count for count, second in zip(counts, seconds, strict=True)]
+    found = {"time ∝ rounds^": exponent(counts, seconds), "most ÷ least time per round ": max(each) / min(each)}
+    words = [f"{what}{value:.2f}" for what, value in found.items()]
+    print(f"\nHashing, {counts[0]} to {counts[-1]} rounds: {', '.join(words)}, bar ≤ {PER_ROUND} each")
+    return [
+        f"LSH: {word}, allowed {PER_ROUND}"
+        for word, value in zip(words, found.values(), strict=True)
+        if value > PER_ROUND
+    ]
+
+
 def missed(rows: Sequence[dict[str, Any]], table: Sequence[dict[str, Any]]) -> list[str]:
     """The bars that are missed, in words."""
     found = []
@@ -130,7 +149,7 @@ def main() -> int:
     print(f"{' · '.join(where.values())}")
     if arguments.out:
         arguments.out.write_text(json.dumps({**where, "rows": rows, "table": table}, indent=1) + "\n", encoding="utf-8")
-    failures = missed(rows, table)
+    failures = missed(rows, table) + rounds_missed(rounds_of_hashing(*ROUNDS_TIMED))
     print(*failures, sep="\n", end="\n" if failures else "")
     return int(bool(failures))
 

@@ -38,6 +38,7 @@ TAUGHT_ANEW: frozenset[str] = frozenset(
         "gpt_pretraining",
         "scaling_laws",
         "tokenizers",
+        "efficient_attention",
     }
 )
 NARROW, WIDE = 95, 120  # characters in a line of code: of these lessons, and of the others

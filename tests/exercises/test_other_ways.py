@@ -675,6 +675,23 @@ def classify_with_a_padded_batch(
 # ---- lesson 15 ---------------------------------------------------------------------------------------------------
 
 
+def step_by_merging(state: Any, Q: Tensor, K: Tensor, V: Tensor, seen: Tensor) -> Any:
+    scores = (Q @ K.T / K.shape[1] ** 0.5).masked_fill(~seen, -torch.inf)
+    highest = scores.max(dim=1, keepdim=True).values
+    weights = torch.where(seen, (scores - highest).exp(), 0.0)
+    return efficient_attention.merge.reference(state, (highest, weights.sum(dim=1, keepdim=True), weights @ V))
+
+
+def step_key_by_key(state: Any, Q: Tensor, K: Tensor, V: Tensor, seen: Tensor) -> Any:
+    m, total, mixture = (part.clone() for part in state)
+    for i, j in seen.nonzero().tolist():
+        score = Q[i] @ K[j] / len(K[j]) ** 0.5
+        higher = torch.maximum(m[i], score)
+        c, weight = (m[i] - higher).exp(), (score - higher).exp()
+        m[i], total[i], mixture[i] = higher, c * total[i] + weight, c * mixture[i] + weight * V[j]
+    return m, total, mixture
+
+
 def merge_with_logarithms(one: Any, other: Any) -> Any:
     """One softmax over two keys, a machine each, whose scores are the logarithms of their sums."""
     scores = torch.cat([one[0] + one[1].log(), other[0] + other[1].log()], dim=1)
@@ -835,6 +852,8 @@ WAYS: list[tuple[Exercise, Callable[..., Any]]] = [
     (vit_patches.roll, roll_by_whole_matrices),
     (vit_patches.roll, roll_by_the_package),
     (vit_patches.classify, classify_with_a_padded_batch),
+    (efficient_attention.tile_step, step_by_merging),
+    (efficient_attention.tile_step, step_key_by_key),
     (efficient_attention.merge, merge_with_logarithms),
     (efficient_attention.merge, merge_case_by_case),
     (efficient_attention.band_scores, band_diagonal_by_diagonal),

@@ -11,7 +11,7 @@ import pytest
 from tfbook.course.experiments.efficient_attention import FUSED, IMPLEMENTATIONS, WRITTEN_OUT
 
 SCRIPT = Path(__file__).parents[2] / "benchmarks/efficient_attention.py"
-TINY = {"LENGTHS": (16, 32, 64), "FITTED": 16, "LONGEST_WRITTEN_OUT": 32, "TIMED_AT": 32}
+TINY = {"LENGTHS": (16, 32, 64), "FITTED": 16, "LONGEST_WRITTEN_OUT": 32, "TIMED_AT": 32, "ROUNDS_TIMED": (16, 1)}
 
 
 @pytest.fixture
@@ -77,3 +77,13 @@ def test_a_round_measures_each_implementation_and_reports(
     assert all(row["bytes"] > 0 and len(row["seconds"]) == 1 for row in stored["rows"])
     assert printed.startswith("| implementation | n | ms | MB |")
     assert status == int("allowed" in printed or "expected" in printed)
+
+
+def test_the_cost_per_round_has_bars(script: dict[str, Any]) -> None:
+    """Linear keeps both; quadratic, as when every round is compared with every other, misses both."""
+    rows = {power: [{"rounds": r, "seconds": 0.1 * r**power} for r in (1, 2, 4, 8)] for power in (1, 2)}
+    assert script["rounds_missed"](rows[1]) == []
+    assert script["rounds_missed"](rows[2]) == [
+        "LSH: time ∝ rounds^2.00, allowed 1.2",
+        "LSH: most ÷ least time per round 8.00, allowed 1.2",
+    ]

@@ -2,31 +2,164 @@
 
 import math
 
+import pandas as pd
 import pytest
 import torch
 from torch.nn import functional as F
 
-from tfbook.attention import Band, Causal, attention_weights, fastest
+from tfbook.attention import Band, Causal, attention_weights, fastest, softmax
 from tfbook.attention.efficient.banded import Banded
+from tfbook.attention.efficient.bigbird import BigBird
 from tfbook.attention.efficient.lsh import Lsh
 from tfbook.course.experiments import efficient_attention as study
-from tfbook.course.experiments.efficient_attention import BEYOND, CONTEXT, KEYS, QUESTION, QUESTIONS, VALUES, Facts
+from tfbook.course.experiments.efficient_attention import (
+    BEYOND,
+    CONTEXT,
+    FUSED,
+    KEYS,
+    QUESTION,
+    QUESTIONS,
+    VALUES,
+    Facts,
+)
 from tfbook.models.blocks import alternate
 from tfbook.models.language_model import LanguageModel
 
 pytestmark = pytest.mark.usefixtures("float32")
 
 
+# ---- the book ----------------------------------------------------------------------------------------------------
+
+SECRET = "The treasure is under the old stone bridge."
+
+
+def test_dense_attention_finds_the_secret_and_a_window_does_not() -> None:
+    book = study.hide(SECRET, 1024)
+    assert (book.x.shape, len(book.v), len(book.text)) == ((1024, 64), 1024, 1025)
+    assert book.answer == SECRET[8:]
+    output = softmax(*(x[None, None] for x in (book.x, book.x, book.v)))
+    assert book.read(output) == book.answer
+    assert book.found(output) == 1
+    near = softmax(*(x[None, None] for x in (book.x, book.x, book.v)), Band(100, 100))
+    assert book.found(near) < 0.5
+
+
+def test_the_question_holds_no_answer_and_equal_characters_have_equal_vectors() -> None:
+    book = study.hide(SECRET, 1024)
+    assert not book.v[-len(SECRET) :].any()
+    assert torch.equal(book.v[: -len(SECRET)].sum(dim=1), torch.ones(1024 - len(SECRET)))
+    first = book.text.index(SECRET)
+    assert first < 300
+    assert torch.equal(book.x[first + 7], book.x[1024 - len(SECRET) + 7])
+    assert not torch.equal(book.x[first + 7], book.x[first + 8])
+
+
+@pytest.mark.parametrize("secret", ["too short", "x" * 101])
+def test_a_secret_has_a_length_that_fits(secret: str) -> None:
+    with pytest.raises(ValueError, match="expected 24 to 100"):
+        study.hide(secret, 1024)
+
+
+def test_two_machines_find_what_one_finds() -> None:
+    book = study.hide(SECRET, 1024)
+    output = study.two_machines(book, study.merge)
+    expected = softmax(*(x[None, None] for x in (book.x, book.x, book.v)))[0, 0]
+    torch.testing.assert_close(output[book.asked], expected[book.asked])
+
+
+def test_steps_over_tiles_are_causal_attention_and_need_no_key_in_a_tile() -> None:
+    q, k, v = torch.randn(3, 10, 4, generator=torch.Generator().manual_seed(1))
+    state = torch.full((10, 1), -torch.inf), torch.zeros(10, 1), torch.zeros(10, 4)
+    place = torch.arange(10)
+    for j in (place[6:], place[:6]):  # some queries see nothing of the first tile
+        state = study.tile_step(state, q, k[j], v[j], j <= place[:, None])
+    expected = softmax(*(x[None, None] for x in (q, k, v)), Causal())[0, 0]
+    torch.testing.assert_close(state[2] / state[1], expected)
+
+
+def test_megabytes_count_the_largest_tensors() -> None:
+    book = study.hide(SECRET, 512)
+    assert study.megabytes(lambda q, k, v: q @ k.T, book) == pytest.approx(512 * 512 * 4 / 1e6, rel=0.01)
+
+
+# ---- patterns ----------------------------------------------------------------------------------------------------
+
+
+def test_layers_are_counted_until_nothing_new_is_met() -> None:
+    """A chain of five needs four layers, everything at once one; a star two."""
+    number = torch.arange(5)
+    assert study.layers_until_met((number[:, None] - number).abs() <= 1) == 4
+    assert study.layers_until_met(torch.ones(5, 5, dtype=torch.bool)) == 1
+    assert study.layers_until_met((number[:, None] == number) | (number == 0) | (number[:, None] == 0)) == 2
+
+
+def test_bigbird_meets_in_two_layers_with_every_layout_in_both_directions() -> None:
+    for seed in range(20):
+        assert study.layers_until_met(BigBird(random_blocks=2, seed=seed).layout(64, causal=False)) == 2
+
+
+# ---- summaries ---------------------------------------------------------------------------------------------------
+
+
+def test_ratios_shares_and_far_answers_are_read_from_rows() -> None:
+    rows = [{"implementation": i, "n": n, "seconds": s * n} for i, s in ((FUSED, 1.0), ("LSH", 3.0)) for n in (2, 4)]
+    assert study.time_ratios(pd.DataFrame(rows), ("LSH",)) == {"LSH": ([2, 4], [3.0, 3.0])}
+    shares = study.time_shares([{"implementation": "a", "kind": "b", "share": 0.5}])
+    assert shares == {"a": {"b": 0.5}}
+    bins = [[share] * (len(study.EDGES) - 1) for share in (0.2, 0.6)]
+    runs = pd.DataFrame(
+        [{"implementation": "a", "far": far, "bins": each} for far, each in zip((0.2, 0.6), bins, strict=True)]
+    )
+    assert study.far_answers(runs) == {"a": (0.2, 0.6)}
+    distance, mean, low, high = study.by_distance(runs, ("a",))["a"]
+    assert (len(distance), mean[0], low[0], high[0]) == (len(study.EDGES) - 1, pytest.approx(0.4), 0.2, 0.6)
+
+
+def test_hashing_is_timed_by_rounds_and_against_dense() -> None:
+    rows = study.rounds_of_hashing(64, turns=1)
+    assert [row["rounds"] for row in rows] == [1, 2, 4, 8]
+    against = study.hashing_against_dense((64,), turns=1)
+    assert [row["implementation"] for row in against] == ["LSH", FUSED]
+    assert all(row["seconds"] > 0 for row in rows + against)
+
+
+def test_shares_of_a_profile_sum_to_one() -> None:
+    rows = study.profiles(128)
+    for name in study.PROFILED:
+        assert sum(row["share"] for row in rows if row["implementation"] == name) == pytest.approx(1)
+
+
+# ---- drawings ----------------------------------------------------------------------------------------------------
+
+
+def test_tiles_are_drawn_with_the_numbers_of_the_softmax() -> None:
+    """The last column is the dense output."""
+    scores, values = torch.tensor([[1.0, 3.0, 2.0, 5.0]]), torch.tensor([[10.0], [20.0], [30.0], [40.0]])
+    shown = {text.get_text() for text in study.draw_tiles(scores, values, tile=2).axes[0].texts}
+    assert f"{float(scores.softmax(dim=1) @ values):.2f}" in shown
+    assert {"tile 1", "tile 2", "5.0"} <= shown
+
+
+def test_every_drawing_is_made() -> None:
+    angles = torch.arange(8) * 0.7
+    buckets = torch.arange(8) % 4
+    layout = torch.eye(4, dtype=torch.bool)
+    recall = study.Recall(0.5, 0.5, 0.1)
+    figures = [
+        study.draw_orders(),
+        study.draw_hashing(torch.stack([angles.cos(), angles.sin()], dim=1), torch.eye(2), buckets),
+        study.draw_ingredients(layout, layout, layout),
+        study.draw_memory((2, 4), (1.0, 4.0), (), 16),
+        study.draw_memory((2, 4, 16), (1.0, 4.0), (1.0, 1.0, 2.0), 16),
+        study.draw_recall({"a": [recall, recall]}, (1, 2)),
+        study.draw_distances({"a": ([1, 9], [1.0, 0.5], [1.0, 0.4], [1.0, 0.6])}, 4, 0.125),
+        study.draw_ratios({"a": ([2, 4], [2.0, 0.5])}, "title"),
+        study.draw_shares({"a": dict.fromkeys(study.KINDS, 0.25)}),
+    ]
+    assert all(figure.axes for figure in figures)
+
+
 # ---- operations --------------------------------------------------------------------------------------------------
-
-
-def test_operations_are_those_of_the_table() -> None:
-    """Two for each product and its sum, scores and mixture both; nothing else."""
-    found = study.operations((10, 20), d=8)
-    assert found["self-attention"] == [4 * n * n * 8 for n in (10, 20)]
-    assert found["recurrent"] == [4 * n * 8 * 8 for n in (10, 20)]
-    assert found["convolution"] == [2 * 4 * n * 8 * 8 for n in (10, 20)]
-    assert found["restricted"] == [4 * 32 * n * 8 for n in (10, 20)]
 
 
 def test_restricted_attention_is_dense_attention_in_a_band_with_keys_of_zero_before_the_first() -> None:
@@ -40,15 +173,6 @@ def test_restricted_attention_is_dense_attention_in_a_band_with_keys_of_zero_bef
 
 
 # ---- seconds and bytes -------------------------------------------------------------------------------------------
-
-
-def test_a_crossing_lies_on_straight_lines_through_logarithms() -> None:
-    lengths = [100, 200, 400, 800]
-    theirs = [n**2 for n in lengths]
-    assert study.crossing(lengths, [300 * n for n in lengths], theirs) == pytest.approx(300)
-    assert study.crossing(lengths, [50 * n for n in lengths], theirs) == 100
-    assert study.crossing(lengths, [900 * n for n in lengths], theirs) is None
-    assert study.crossing(lengths, [1.0, 1e9, 1.0, 1.0], theirs) > 200, "the last time that they cross"
 
 
 @pytest.mark.parametrize("name", study.IMPLEMENTATIONS)
@@ -144,19 +268,6 @@ def test_answers_are_never_read_and_texts_depend_on_the_seed() -> None:
     assert not torch.equal(facts.ids, Facts.draw(50, seed=4).ids)
 
 
-def test_the_commonest_value_so_far_is_right_more_often_than_chance() -> None:
-    """Against a loop."""
-    facts, hits = Facts.draw(10, seed=5), []
-    for ids, answers in zip(facts.ids.tolist(), facts.answers.tolist(), strict=True):
-        for place, answer in enumerate(answers):
-            if answer >= 0:
-                stated = [i % VALUES for i in ids[: place + 1] if i < QUESTION]
-                best = max(range(VALUES), key=lambda value: (stated.count(value), -value))
-                hits.append(answer - study.ANSWER == best)
-    assert study.commonest(facts) == pytest.approx(sum(hits) / len(hits))
-    assert study.commonest(Facts.draw(200, seed=6)) > 1.5 / VALUES
-
-
 def test_right_counts_by_distance() -> None:
     """A model that knows the facts up to `BEYOND` back, and no others."""
     facts = Facts.draw(40, seed=7)
@@ -203,3 +314,11 @@ def test_the_model_learns_to_fetch() -> None:
     first = study.answer_loss(LanguageModel(study.VOCABULARY, study.SIZES), few)
     assert study.answer_loss(model, few) < 0.6 * first
     assert curve[-1]["step"] == 40
+
+
+def test_stored_runs_train_each_seed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two steps of each, both ways."""
+    for experiment in (study.layouts, study.both_directions):
+        rows = experiment((1, 2), steps=2, batch=2)
+        assert [row["seed"] for row in rows] == [1, 2]
+        assert all(0 <= row["far"] <= 1 for row in rows)

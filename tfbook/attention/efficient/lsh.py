@@ -81,33 +81,25 @@ def window_scores(
 ) -> tuple[Float[Tensor, "batch row block size several"], Float[Tensor, "batch row block several d_value"]]:
     """Scores of each item with the keys in its window, round by round and sorted, and the values that belong to them.
 
-    A pair that meets in N rounds loses log N in each, so that its weights in all rounds add up to one.
+    A round looks at its own places alone, so that several rounds cost as much as so many calls with one.
     """
-    rounds, order = items.order.shape[2], items.order[..., None]
+    order = items.order[..., None]
 
-    def sort(x: Shaped[Tensor, "batch head item d"]) -> Shaped[Tensor, "batch row block size d"]:
-        return in_blocks(torch.take_along_dim(x[:, :, None], order, dim=3).flatten(1, 2), width)
+    def sort(x: Shaped[Tensor, "batch head #round item d"]) -> Shaped[Tensor, "batch row block size d"]:
+        return in_blocks(torch.take_along_dim(x, order, dim=3).flatten(1, 2), width)
 
-    def own(places: Int[Tensor, "batch row block size round"]) -> Int[Tensor, "batch row block size"]:
-        return places.unflatten(1, (-1, rounds)).diagonal(dim1=2, dim2=-1).movedim(-1, 2).flatten(1, 2)
-
-    def meet(query: Int[Tensor, "*rows size"], key: Int[Tensor, "*rows several"]) -> Bool[Tensor, "*rows size several"]:
-        return in_window(query[..., :, None], key[..., None, :], width, causal)
-
-    q, place = sort(items.q / math.sqrt(items.q.shape[-1])), sort(items.place.mT)
-    k, v, key_place = (with_neighbors(sort(x), causal) for x in (items.k, items.v, items.key_place.mT))
-    meetings = sum(meet(place[..., r], key_place[..., r]).to(q.dtype) for r in range(rounds))
-    assert isinstance(meetings, Tensor)  # there is one round or more
-    scores = q @ k.mT - meetings.clamp(min=1).log()
-    scores = scores.masked_fill(own(place)[..., :, None] == own(key_place)[..., None, :], SELF_SCORE)
-    return scores.masked_fill(~meet(own(place), own(key_place)), LOWEST), v
+    q, place = sort(items.q[:, :, None] / math.sqrt(items.q.shape[-1])), sort(items.place[..., None])
+    keys = items.k[:, :, None], items.v[:, :, None], items.key_place[..., None]
+    k, v, key_place = (with_neighbors(sort(x), causal) for x in keys)
+    scores = (q @ k.mT).masked_fill(place == key_place.mT, SELF_SCORE)
+    return scores.masked_fill(~in_window(place, key_place.mT, width, causal), LOWEST), v
 
 
 def attend_in_window(items: Items, width: int, causal: bool) -> Float[Tensor, "batch head item d_value"]:
     """Softmax attention of each item to the keys in its window in any round; to itself only if there is no other.
 
-    Each round counts by its sum of exponentials: together they are one softmax over all pairs that meet (Kitaev et al.,
-    2020, appendix A).
+    Each round counts by its sum of exponentials: together they are one softmax over all meetings, in which a pair that
+    meets in three rounds counts three times.
     """
     scores, v = window_scores(items, width, causal)
     rounds, order = items.order.shape[2], items.order[..., None]
@@ -130,6 +122,9 @@ class Lsh(Seeded, EfficientAttention):
 
     (Kitaev et al., 2020.) `shared`, as there: k is not read, a query's key is the query divided by its length, and no
     position attends to itself unless it meets no other. Otherwise keys and queries are hashed and sorted together.
+
+    A pair counts as often as it meets. The paper divides by that number (appendix A), for which every round has to be
+    compared with every other; here the cost is linear in the rounds.
 
     The paper cuts what it sorted into chunks, each of which sees itself and the one before. Even under a causal mask,
     later positions then decide where chunks begin, and so what earlier ones see; a window around each position leaks
@@ -168,14 +163,21 @@ class Lsh(Seeded, EfficientAttention):
         order, place = sort_by_bucket(buckets.masked_fill(~shown[:, None, None], self.buckets), self.width)
         return Items(q, k, v, order, place, place * is_key[:, None, None])
 
-    def mask(self, q: Tensor, k: Tensor, mask: Mask | None = None) -> Dense:
-        """Which pairs attend: dense attention under this mask is the same (`shared`: with the keys that it makes)."""
+    def meetings(self, q: Tensor, k: Tensor, mask: Mask | None = None) -> Float[Tensor, "batch head query key"]:
+        """In how many rounds each pair meets: dense attention that adds its logarithm to the scores is the same.
+
+        (`shared`: with the keys that it makes, and without a position's meetings with itself if there are others.)
+        """
         visibility, step = Visibility.of(mask, q, k), 1 if self.shared else 2
         items = self.items(q, k, k, visibility)
         place, key_place = items.place[..., step - 1 :: step, None], items.key_place[..., None, ::step]
-        pairs = in_window(place, key_place, self.width, visibility.causal).any(dim=2)
-        others = pairs & ~torch.eye(visibility.keys, dtype=torch.bool, device=q.device)
-        return Dense(torch.where(others.any(dim=-1, keepdim=True), others, pairs) if self.shared else pairs)
+        count = in_window(place, key_place, self.width, visibility.causal).sum(dim=2).to(q.dtype)
+        others = count.masked_fill(torch.eye(visibility.keys, dtype=torch.bool, device=q.device), 0)
+        return torch.where(others.any(dim=-1, keepdim=True), others, count) if self.shared else count
+
+    def mask(self, q: Tensor, k: Tensor, mask: Mask | None = None) -> Dense:
+        """Which pairs attend."""
+        return Dense(self.meetings(q, k, mask) > 0)
 
     @in_float32
     def attend(self, q: Tensor, k: Tensor, v: Tensor, visibility: Visibility, dropout: float) -> Tensor:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import partial
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from jaxtyping import Bool, Float, Int64
 from torch import Tensor
 from torch.nn import functional as F
+from torch.profiler import ProfilerActivity, profile
 
 from tfbook import runtime, training
 from tfbook.attention import POSITIONS
@@ -24,11 +26,107 @@ from tfbook.attention.efficient.performer import Performer, log_features, projec
 from tfbook.attention.efficient.tiled import Tiled
 from tfbook.attention.implementations import Implementation, attention_weights, fastest, softmax
 from tfbook.attention.masks import Causal
+from tfbook.course.claims import Bound, Claims
 from tfbook.course.experiments import experiment
 from tfbook.course.experiments.cost import attend, convolve, count_flops, exponent, in_turns, peak_memory, recur
+from tfbook.course.experiments.efficient_book import Book, hide
+from tfbook.course.experiments.efficient_drawn import (
+    draw_distances,
+    draw_hashing,
+    draw_ingredients,
+    draw_memory,
+    draw_orders,
+    draw_ratios,
+    draw_recall,
+    draw_shares,
+    draw_tiles,
+)
 from tfbook.models.blocks import Config, alternate
 from tfbook.models.feed_forward import FeedForward
-from tfbook.models.language_model import LanguageModel
+from tfbook.models.language_model import BidirectionalModel, LanguageModel
+
+CLAIMS = Claims(
+    "efficient_attention",
+    {
+        1: Bound(
+            "The memory of written-out attention grows with the square of the length: distance of the exponent from 2",
+            "<=",
+            0.1,
+            "Counted exactly",
+        ),
+        2: Bound(
+            "Tiled attention reads 16,384 tokens in at most 50 MB, where one matrix of weights takes 1,074",
+            "<=",
+            50,
+            "Dao et al. (2022), Theorem 1; counted exactly",
+            " MB",
+        ),
+        3: Bound(
+            "With eight rounds, hashing meets most of the 8 top keys of tight clusters: recall",
+            ">=",
+            0.85,
+            "Kitaev et al. (2020), Figure 4",
+        ),
+        4: Bound(
+            "Without structure, four rounds miss many of the top keys: recall",
+            "<=",
+            0.6,
+            "Measured here",
+        ),
+        5: Bound(
+            "The time of hashing grows linearly with its rounds, 1 to 8: distance of the exponent from 1",
+            "<=",
+            0.2,
+            "Stored result, efficient_attention.rounds_of_hashing",
+        ),
+        6: Bound(
+            "Every round costs about the same: most over least time per round, 1 to 8 rounds",
+            "<=",
+            1.2,
+            "Stored result, efficient_attention.rounds_of_hashing",
+        ),
+        7: Bound(
+            "Windowed layers alone only guess beyond their reach: right answers minus guessing, best of three seeds",
+            "<=",
+            0.03,
+            "Stored result, efficient_attention.long_range",
+        ),
+        8: Bound(
+            "One dense and one windowed layer answer the far questions: right answers, worst of three seeds",
+            ">=",
+            0.97,
+            "Stored result; Brown et al. (2020), Section 2.1",
+        ),
+        9: Bound(
+            "At 8,192 tokens a window of 256 is much faster than PyTorch's dense attention",
+            ">=",
+            5,
+            "Stored result, efficient_attention.times",
+            " ×",
+        ),
+        10: Bound(
+            "The error of products of random features falls as 1/√m: distance of the exponent from −½",
+            "<=",
+            0.1,
+            "Choromanski et al. (2021); exact for independent directions",
+        ),
+        11: Bound(
+            "The products are unbiased: distance of the mean over 400 draws, in standard errors",
+            "<=",
+            2,
+            "Choromanski et al. (2021), Lemma 1",
+        ),
+        12: Bound(
+            "The quotient of attention is biased: bias over what chance alone would show, 8 features",
+            ">=",
+            1.5,
+            "Measured here",
+            " ×",
+        ),
+    },
+)
+
+Key = TypeVar("Key", bound=Hashable)
 
 # ---- operations: the table of Vaswani et al. (2017) --------------------------------------------------------------
 
@@ -55,12 +153,6 @@ REACH = {"convolution": "k", "restricted": "r"}  # the third size of a layer, as
 
 
 @torch.no_grad()
-def operations(lengths: Sequence[int], d: int = 64) -> dict[str, list[int]]:
-    """Floating-point operations of the matrix products of each of `LAYERS` over so many vectors of width d."""
-    return {name: [count_flops(layer(n, d)) for n in lengths] for name, layer in LAYERS.items()}
-
-
-@torch.no_grad()
 def cost_exponents(config: Sequence[int] = (64, 128, 256, 512), fixed: int = 64) -> dict[str, dict[str, float]]:
     """For each of `LAYERS` the exponents of its operations in n, in d and, where it has one, in its reach k or r."""
     found = {}
@@ -82,6 +174,18 @@ def strided(blocks: int) -> Bool[Tensor, "block block"]:
     return (away.abs() < stride) | (away % stride == 0)
 
 
+__all__ = [
+    "draw_distances",
+    "draw_hashing",
+    "draw_ingredients",
+    "draw_memory",
+    "draw_orders",
+    "draw_ratios",
+    "draw_recall",
+    "draw_shares",
+    "draw_tiles",
+    "hide",
+]
 WINDOW = 256
 WRITTEN_OUT, FUSED = "dense, written out", "dense, PyTorch's"
 IMPLEMENTATIONS: dict[str, Callable[..., Tensor]] = {  # of queries, keys and values, all causal
@@ -100,11 +204,16 @@ HEADS, D_HEAD = 4, 32
 
 def forward_backward(name: str, n: int) -> Callable[[], None]:
     """One of `IMPLEMENTATIONS` on one sequence of n positions, and the gradient of the sum of its output."""
+    return with_gradient(IMPLEMENTATIONS[name], n)
+
+
+def with_gradient(attend: Callable[..., Tensor], n: int) -> Callable[[], None]:
+    """The same for any function of queries, keys and values."""
     generator, shape = torch.Generator().manual_seed(0), (1, HEADS, n, D_HEAD)
     qkv = [torch.randn(shape, generator=generator).to(runtime.device()).requires_grad_() for _ in range(3)]
 
     def run() -> None:
-        torch.autograd.grad(IMPLEMENTATIONS[name](*qkv).sum(), qkv, allow_unused=True)  # shared-key LSH reads no keys
+        torch.autograd.grad(attend(*qkv).sum(), qkv, allow_unused=True)  # shared-key LSH reads no keys
 
     return run
 
@@ -124,22 +233,6 @@ def peaks(names: Sequence[str], lengths: Sequence[int]) -> dict[str, list[int]]:
     return {name: [peak_memory(forward_backward(name, n)) for n in lengths] for name in names}
 
 
-def crossing(lengths: Sequence[int], ours: Sequence[float], theirs: Sequence[float]) -> float | None:
-    """The length from which on `ours` stays below `theirs`, on straight lines through logarithms.
-
-    The first length where it is below throughout; None where it is not below at the last.
-    """
-    gaps = [math.log(b / a) for a, b in zip(ours, theirs, strict=True)]
-    above = [i for i, gap in enumerate(gaps) if gap <= 0]
-    if not above:
-        return float(lengths[0])
-    last = above[-1]
-    if last == len(gaps) - 1:
-        return None
-    share = -gaps[last] / (gaps[last + 1] - gaps[last])
-    return lengths[last] * (lengths[last + 1] / lengths[last]) ** share
-
-
 LONGEST_WRITTEN_OUT = 4096  # beyond, the matrices of weights take gigabytes
 
 
@@ -154,11 +247,148 @@ def times(lengths: Sequence[int] = (128, 256, 512, 1024, 2048, 4096, 8192), roun
     return [{"implementation": name, "n": n, "seconds": found[n][name][0]} for n in lengths for name in found[n]]
 
 
+ROUNDS = (1, 2, 4, 8)  # of hashing
+
+
+def processor_seconds(runs: Mapping[Key, Callable[[], object]], turns: int) -> dict[Key, float]:
+    """The least seconds that the processor spends on each of `runs`, which take turns: waiting does not count."""
+    found: dict[Key, list[float]] = {key: [] for key in runs}
+    for _ in range(turns + 1):  # the first warms up
+        for key, run in runs.items():
+            start = time.process_time()
+            run()
+            found[key].append(time.process_time() - start)
+    return {key: min(seconds[1:]) for key, seconds in found.items()}
+
+
+@experiment
+def rounds_of_hashing(n: int = 2048, turns: int = 5) -> list[dict[str, Any]]:
+    """Seconds of the processor for hashing, forward and backward, with each number of rounds."""
+    runs = {r: with_gradient(partial(Lsh(rounds=r), mask=Causal()), n) for r in ROUNDS}
+    return [{"rounds": r, "n": n, "seconds": spent} for r, spent in processor_seconds(runs, turns).items()]
+
+
+@experiment
+def hashing_against_dense(
+    lengths: Sequence[int] = (512, 1024, 2048, 4096, 8192), turns: int = 3
+) -> list[dict[str, Any]]:
+    """Seconds of the processor for hashing with four rounds and for PyTorch's dense attention, at each length."""
+    rows = []
+    for n in lengths:
+        spent = processor_seconds({name: forward_backward(name, n) for name in ("LSH", FUSED)}, turns)
+        rows += [{"implementation": name, "n": n, "seconds": seconds} for name, seconds in spent.items()]
+    return rows
+
+
+KINDS = {  # of operations, by what their names contain; the first kind that fits
+    "matrix products": ("mm", "scaled_dot_product", "flash_attention"),
+    "sort, gather, copy": (
+        "sort",
+        "gather",
+        "scatter",
+        "index",
+        "take",
+        "cat",
+        "copy",
+        "pad",
+        "zero",
+        "fill_",
+        "slice",
+    ),
+    "softmax and masks": ("exp", "softmax", "masked", "where", "mul", "div", "sub", "sum", "add", "max", "lt", "ge"),
+    "everything else": ("",),
+}
+PROFILED = ("tiled", "banded", "LSH", "linear")
+
+
+@experiment
+def profiles(n: int = 4096) -> list[dict[str, Any]]:
+    """The share of the time that each kind of operation takes, forward and backward, of each of `PROFILED`."""
+    rows = []
+    for name in PROFILED:
+        run = forward_backward(name, n)
+        run()
+        with profile(activities=[ProfilerActivity.CPU]) as profiler:
+            run()
+        spent = dict.fromkeys(KINDS, 0.0)
+        for event in profiler.key_averages():
+            kind = next(kind for kind, parts in KINDS.items() if any(part in event.key for part in parts))
+            spent[kind] += event.self_cpu_time_total
+        total = sum(spent.values())
+        rows += [{"implementation": name, "kind": kind, "share": part / total} for kind, part in spent.items()]
+    return rows
+
+
 @experiment
 def memory(lengths: Sequence[int] = (1024, 2048, 4096, 8192, 16384)) -> list[dict[str, Any]]:
     """The bytes at the peak of each implementation at each length."""
     runs = [(name, n) for n in lengths for name in _up_to(n)]
     return [{"implementation": name, "n": n, "bytes": peaks([name], [n])[name][0]} for name, n in runs]
+
+
+def megabytes(attend: Callable[[Tensor, Tensor, Tensor], Tensor], book: Book) -> float:
+    """The most memory that tensors take at once while attention reads the book, in millions of bytes."""
+    return peak_memory(partial(attend, book.x, book.x, book.v)) / 1e6
+
+
+State = tuple[Tensor, Tensor, Tensor]  # of the online softmax: highest, total, mixture
+
+
+def tile_step(state: State, Q: Tensor, K: Tensor, V: Tensor, seen: Bool[Tensor, "query key"]) -> State:
+    """The state of a block of queries after one more tile of keys, of which each query sees some or none."""
+    m, total, mixture = state
+    scores = (Q @ K.T / math.sqrt(Q.shape[-1])).masked_fill(~seen, -torch.inf)
+    m_new = m.maximum(scores.amax(dim=-1, keepdim=True))
+    c, weights = (torch.exp(x - m_new).nan_to_num() for x in (m, scores))  # −∞ − (−∞) where nothing was seen
+    return m_new, c * total + weights.sum(dim=-1, keepdim=True), c * mixture + weights @ V
+
+
+def merge(one: State, other: State) -> State:
+    """The state of all keys, from those of two machines that have read some each."""
+    higher = one[0].maximum(other[0])
+    first, second = torch.exp(one[0] - higher), torch.exp(other[0] - higher)
+    return higher, first * one[1] + second * other[1], first * one[2] + second * other[2]
+
+
+def two_machines(book: Book, merge: Callable[[State, State], State]) -> Float[Tensor, "n character"]:
+    """Attention of the asked positions to the halves of the book, merged; zeros elsewhere."""
+    states, half = [], len(book.x) // 2
+    for keys in (slice(0, half), slice(half, None)):
+        scores = book.x[book.asked] @ book.x[keys].T / math.sqrt(book.x.shape[1])
+        highest = scores.amax(dim=-1, keepdim=True)
+        weights = torch.exp(scores - highest)
+        states.append((highest, weights.sum(dim=-1, keepdim=True), weights @ book.v[keys]))
+    _, total, mixture = merge(*states)
+    output = torch.zeros_like(book.v)
+    output[book.asked] = mixture / total
+    return output
+
+
+def time_ratios(times: Any, names: Sequence[str]) -> dict[str, tuple[list[int], list[float]]]:
+    """Lengths, and seconds over those of PyTorch's dense attention, by name; from rows of `times`."""
+    table = times.pivot(index="n", columns="implementation", values="seconds")
+    return {name: (table.index.tolist(), (table[name] / table[FUSED]).tolist()) for name in names}
+
+
+def time_shares(rows: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, float]]:
+    """Implementation → kind of operation → share, from the rows of `profiles`."""
+    found: dict[str, dict[str, float]] = {}
+    for row in rows:
+        found.setdefault(row["implementation"], {})[row["kind"]] = row["share"]
+    return found
+
+
+# ---- patterns ----------------------------------------------------------------------------------------------------
+
+
+def layers_until_met(layout: Bool[Tensor, "block block"]) -> int:
+    """Layers until every block has read every other one that it may ever reach, through others."""
+    reach, layers = layout.float(), 1
+    while True:
+        further = ((layout.float() @ reach) > 0).float()
+        if torch.equal(further, reach):
+            return layers
+        reach, layers = further, layers + 1
 
 
 # ---- random features ---------------------------------------------------------------------------------------------
@@ -244,6 +474,11 @@ def recall(implementation: Lsh, x: Float[Tensor, "1 1 n d"], top: int = 8) -> Re
     return Recall(float(found), float(shares.mean()), float(met.sum() / others.sum()))
 
 
+def recalls(x: Float[Tensor, "1 1 n d"]) -> list[Recall]:
+    """The recall of 32 buckets and a window of 64, for each of `ROUNDS`."""
+    return [recall(Lsh(buckets=32, window=64, rounds=rounds), x) for rounds in ROUNDS]
+
+
 # ---- stored: a task that needs long range ------------------------------------------------------------------------
 
 KEYS, VALUES, NOISE = 8, 8, 8  # kinds of each
@@ -287,14 +522,6 @@ class Facts(NamedTuple):
         return Facts(*(part.to(device) for part in self))
 
 
-def commonest(facts: Facts) -> float:
-    """Share of right answers if the answer is always the value stated most often so far, whatever the key."""
-    stated = facts.ids < QUESTION
-    counts = (F.one_hot(facts.ids % VALUES, VALUES) * stated[..., None]).cumsum(dim=1)
-    asked = facts.answers >= 0
-    return float((ANSWER + counts.argmax(dim=-1) == facts.answers)[asked].float().mean())
-
-
 def answer_loss(model: LanguageModel, facts: Facts) -> Float[Tensor, ""]:
     """Mean cross-entropy of the answers, in nats; nothing else is asked of the model."""
     return F.cross_entropy(model(facts.ids).flatten(0, 1).float(), facts.answers.flatten())
@@ -313,16 +540,37 @@ def right(model: LanguageModel, facts: Facts) -> dict[str, Any]:
     return {"all": float(hit[asked].mean()), "far": float(hit[away > BEYOND].mean()), "bins": bins}
 
 
+ALSO_TRAINED = {  # what the table calls it: the stored experiment
+    "dense, both ways": "both_directions",
+    "BigBird, both ways": "layouts",
+}
+
+
+def by_distance(runs: Any, names: Sequence[str]) -> dict[str, tuple[list[float], ...]]:
+    """For each name the middles of the bins of distance, mean right answers, the least and the greatest over seeds."""
+    middle = [(low + high - 1) / 2 for low, high in pairwise(EDGES)]
+    curves: dict[str, tuple[list[float], ...]] = {}
+    for name in names:
+        columns = list(zip(*runs[runs["implementation"] == name]["bins"], strict=True))
+        means = [sum(column) / len(column) for column in columns]
+        curves[name] = middle, means, [min(column) for column in columns], [max(column) for column in columns]
+    return curves
+
+
+def far_answers(runs: Any) -> dict[str, tuple[float, float]]:
+    """For each implementation the least and the greatest share of right answers beyond the windows' reach."""
+    far = runs.groupby("implementation", sort=False)["far"]
+    return {name: (float(values.min()), float(values.max())) for name, values in far}
+
+
 MODELS: dict[str, tuple[Implementation, ...]] = {  # of the layers, in turn
     "dense": (fastest,),
     "banded": (Banded(BAND, block=BAND),),
     "dense, banded": (fastest, Banded(BAND, block=BAND)),
     "block-sparse": (BlockSparse(strided, block=16),),
-    "BigBird": (BigBird(block=16),),
     "LSH": (Lsh(buckets=16, window=BAND, rounds=4),),
     "linear": (Linear(),),
     "Performer": (Performer(64),),
-    "Performer, 16": (Performer(16),),
 }
 TESTED = 128  # texts
 
@@ -345,12 +593,37 @@ def long_range(seeds: Sequence[int] = (1, 2, 3), *, steps: int = 400, batch: int
     return rows
 
 
+@experiment
+def layouts(seeds: Sequence[int] = (1, 2, 3, 4), *, steps: int = 400, batch: int = 16) -> list[dict[str, Any]]:
+    """Answers with BigBird, bidirectional as in the paper, with a layout and a start of its own for each seed."""
+    test, rows = Facts.draw(TESTED, seed=10**6), []
+    for seed in seeds:
+        model, curve, spent = trained((BigBird(block=16, seed=seed),), seed, steps, batch, test, BidirectionalModel)
+        rows.append({"seed": seed, "curve": curve, "seconds": spent, **right(model, test)})
+    return rows
+
+
+@experiment
+def both_directions(seeds: Sequence[int] = (1, 2), *, steps: int = 400, batch: int = 16) -> list[dict[str, Any]]:
+    """Answers of the same model with dense attention in both directions, to compare with `layouts`."""
+    test, rows = Facts.draw(TESTED, seed=10**6), []
+    for seed in seeds:
+        model, curve, spent = trained((fastest,), seed, steps, batch, test, BidirectionalModel)
+        rows.append({"seed": seed, "curve": curve, "seconds": spent, **right(model, test)})
+    return rows
+
+
 def trained(
-    implementations: tuple[Implementation, ...], seed: int, steps: int, batch: int, test: Facts
+    implementations: tuple[Implementation, ...],
+    seed: int,
+    steps: int,
+    batch: int,
+    test: Facts,
+    kind: type[LanguageModel] = LanguageModel,
 ) -> tuple[LanguageModel, list[dict[str, float]], float]:
     """The model with these implementations in its layers, how its answers improved, and the seconds of training."""
     runtime.seed(seed)
-    model = LanguageModel(VOCABULARY, SIZES).to(runtime.device())
+    model = kind(VOCABULARY, SIZES).to(runtime.device())
     alternate(model.stack, *implementations)
     recipe = training.Recipe(
         steps=steps,

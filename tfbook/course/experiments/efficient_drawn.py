@@ -1,0 +1,278 @@
+"""The pictures of lesson 15: tiles passing by, two orders of a product, BigBird's ingredients, hashing, costs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from tfbook.plot.curves import label_ends
+from tfbook.plot.house import COLORS, EDGE, FAINT, INK, MARKERS, SOFT
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+# ---- tiles -------------------------------------------------------------------------------------------------------
+
+
+def draw_tiles(scores: Tensor, values: Tensor, tile: int) -> Figure:
+    """Scores (query, key) and values (key, d): what runs along while tiles of keys pass by a block of queries."""
+    from tfbook.plot import Schematic
+
+    picture = Schematic("Tiles of keys pass by; only three small things stay", gap=(44, 16))
+    names = (
+        "values of this tile",
+        "scores of this tile",
+        "running maximum $m$",
+        "factor $c$ for what is there",
+        "running sum",
+        "running mixture",
+    )
+    for row, name in enumerate(names):
+        picture.text(name, (0, row + 1), align="left", size=10)
+    highest = torch.full((len(scores), 1), -math.inf)
+    total, mixture = torch.zeros_like(highest), torch.zeros(len(scores), values.shape[1])
+    before: list[Any] = []
+    for j, (s, v) in enumerate(zip(scores.split(tile, dim=1), values.split(tile), strict=True), start=1):
+        higher = highest.maximum(s.amax(dim=1, keepdim=True))
+        shrink, weights = torch.exp(highest - higher), torch.exp(s - higher)
+        highest, total, mixture = higher, shrink * total + weights.sum(1, keepdim=True), shrink * mixture + weights @ v
+        look: dict[str, Any] = {"cell": (46, 24), "numbers": "{:.2f}"}
+        picture.text(f"tile {j}", (j, 0), weight="bold", size=10.5)
+        v_node = picture.matrix(v, (j, 1), "value", cell=(46, 24), numbers="{:.0f}")
+        s_node = picture.matrix(s, (j, 2), "weight", cell=(46, 24), numbers="{:.1f}")
+        nodes = [
+            picture.matrix(highest, (j, 3), "weight", cell=(46, 24), numbers="{:.1f}"),
+            picture.matrix(shrink, (j, 4), "plain", darkest=4.0, **look),
+            picture.matrix(total, (j, 5), "weight", **look),
+            picture.matrix(mixture, (j, 6), "value", **look),
+        ]
+        picture.frame([v_node, s_node, *nodes], pad=9)
+        for place, label in ((0, ""), (2, r"$\times c$"), (3, r"$\times c$")):
+            if before:
+                picture.arrow(before[place], nodes[place], label, "value" if place == 3 else "weight")
+        before = nodes
+    last = len(scores[0]) // tile + 1
+    picture.text("output", (last, 5), weight="bold", size=10.5)
+    result = picture.matrix(mixture / total, (last, 6), "value", cell=(46, 24), numbers="{:.2f}")
+    picture.arrow(before[3], result, "/ sum", "value")
+    return picture.figure()
+
+
+# ---- two orders of the same product ------------------------------------------------------------------------------
+
+
+def draw_orders(n: int = 8, d: int = 2) -> Figure:
+    """(Q Kᵀ) V with its n × n matrix above Q (Kᵀ V) with its d × d one."""
+    from tfbook.plot import Schematic
+
+    picture = Schematic("The same three matrices, multiplied in two orders", gap=(34, 40))
+    cell = 15.0
+    tall, flat, square, small = (n, d), (d, n), (n, n), (d, d)
+
+    def matrix(size: tuple[int, int], column: int, row: int, role: str, label: str, shape: str) -> Any:
+        return picture.matrix(size, (column, row), role, cell=cell, label=label, shape=shape)
+
+    for row, name in ((0, "$(QK^T)\\,V$"), (1, "$Q\\,(K^T V)$")):
+        picture.text(name, (0, row), size=13, align="left")
+    query = matrix(tall, 1, 0, "query", "$Q$", "$n \\times d$")
+    key = matrix(flat, 2, 0, "key", "$K^T$", "$d \\times n$")
+    weights = matrix(square, 3, 0, "weight", "$QK^T$", "$n \\times n$: grows with the square")
+    value = matrix(tall, 4, 0, "value", "$V$", "$n \\times d$")
+    picture.arrow(picture.frame([query, key], "first"), weights)
+    both = picture.frame([weights, value], "second")
+    picture.arrow(both, matrix(tall, 5, 0, "value", "output", "$n \\times d$"))
+    matrix(tall, 1, 1, "query", "$Q$", "$n \\times d$")
+    key = matrix(flat, 2, 1, "key", "$K^T$", "$d \\times n$")
+    value = matrix(tall, 3, 1, "value", "$V$", "$n \\times d$")
+    state = matrix(small, 4, 1, "parameter", "$K^T V$", "$d \\times d$: stays small")
+    picture.arrow(picture.frame([key, value], "first"), state)
+    picture.arrow(state, matrix(tall, 5, 1, "value", "output", "$n \\times d$"), "$Q\\,\\times$")
+    picture.outline(weights, state)
+    return picture.figure()
+
+
+# ---- patterns ----------------------------------------------------------------------------------------------------
+
+INGREDIENTS = {"window": COLORS[0], "global": COLORS[1], "random": COLORS[2]}
+
+
+def draw_ingredients(window: Tensor, everywhere: Tensor, random: Tensor) -> Figure:
+    """Three layouts (block, block), each in its color, and all of them together."""
+    import matplotlib.pyplot as plt
+    from matplotlib.colors import to_rgb
+
+    figure, panels = plt.subplots(1, 4, figsize=(9, 3.1))
+    parts = dict(zip(INGREDIENTS, (window, everywhere, random), strict=True))
+    for axes, names in zip(panels, ([name] for name in parts), strict=False):
+        _paint(axes, [(parts[names[0]], to_rgb(INGREDIENTS[names[0]]))])
+        axes.set_title(names[0], color=INGREDIENTS[names[0]], loc="center", fontsize=12)
+    order = ("random", "global", "window")
+    _paint(panels[3], [(parts[name], to_rgb(INGREDIENTS[name])) for name in order])
+    panels[3].set_title("together", loc="center", fontsize=12)
+    panels[0].set_ylabel("block of queries")
+    figure.supxlabel("block of keys", fontsize=10.5, y=0.08)
+    return figure
+
+
+def _paint(axes: Axes, layers: Sequence[tuple[Tensor, tuple[float, float, float]]]) -> None:
+    """Blocks that are seen in their color, later layers on top."""
+    from matplotlib.colors import to_rgb
+
+    size = len(layers[0][0])
+    image = torch.tensor(to_rgb(FAINT)).expand(size, size, 3).clone()
+    for layout, color in layers:
+        image[layout] = torch.tensor(color)
+    axes.imshow(image.numpy(), extent=(0, size, size, 0))
+    axes.set_xticks(range(size + 1), minor=True)
+    axes.set_yticks(range(size + 1), minor=True)
+    axes.grid(which="minor", color="white", linewidth=0.8)
+    axes.grid(visible=False, which="major")
+    axes.tick_params(which="minor", length=0)
+    axes.set(xticks=[0.5, size - 0.5], yticks=[0.5, size - 0.5], xticklabels=[1, size], yticklabels=[1, size])
+
+
+# ---- hashing -----------------------------------------------------------------------------------------------------
+
+
+def draw_hashing(vectors: Tensor, rotation: Tensor, buckets: Tensor) -> Figure:
+    """Vectors of two numbers in their sectors, then in the order of the text and sorted by bucket."""
+    import matplotlib.pyplot as plt
+
+    figure, (circle, rows) = plt.subplots(1, 2, figsize=(9, 3.5), width_ratios=(1, 2.1))
+    borders = rotation[:, 0] + rotation[:, 1], rotation[:, 0] - rotation[:, 1]
+    for border in borders:
+        x, y = (1.25 * border / border.norm()).tolist()
+        circle.plot([-x, x], [-y, y], color=EDGE, linewidth=1.2, linestyle="--", marker="none")
+    order = buckets.argsort(stable=True)
+    for i, (vector, bucket) in enumerate(zip(vectors, buckets.tolist(), strict=True)):
+        x, y = (vector / vector.norm()).tolist()
+        circle.plot(x, y, "o", color=COLORS[bucket], markersize=7)
+        circle.text(1.2 * x, 1.2 * y, str(i), ha="center", va="center", fontsize=9)
+        place = order.tolist().index(i)
+        rows.plot([i, place], [0.86, 0.14], color=COLORS[bucket], linewidth=1.3, marker="none")
+        for column, height in ((i, 1.0), (place, 0.0)):
+            box = {"boxstyle": "square,pad=0.38", "facecolor": COLORS[bucket], "edgecolor": "white"}
+            rows.text(column, height, f"{i}".rjust(2), ha="center", va="center", color="white", fontsize=9.5, bbox=box)
+    circle.set(xlim=(-1.4, 1.4), ylim=(-1.4, 1.4), aspect="equal", xticks=[], yticks=[])
+    circle.set_title("1. Hash: which sector?", fontsize=11)
+    rows.set(xlim=(-0.7, len(vectors) - 0.3), ylim=(-0.42, 1.4), xticks=[], yticks=[])
+    rows.set_title("2. Sort by bucket: near vectors become neighbors", fontsize=11)
+    rows.text(-0.6, 1.3, "order of the text", fontsize=9.5, color=SOFT)
+    rows.text(-0.6, -0.38, "sorted: each attends within its own color", fontsize=9.5, color=SOFT)
+    for axes in (circle, rows):
+        axes.grid(visible=False)
+        axes.spines[["left", "bottom"]].set_visible(False)
+    return figure
+
+
+def draw_recall(met: Mapping[str, Sequence[Any]], rounds: Sequence[int]) -> Figure:
+    """The share of the top keys that hashing meets, by kind of vectors, with the share of all pairs."""
+    import matplotlib.pyplot as plt
+
+    figure, axes = plt.subplots(figsize=(7.4, 3.8))
+    for name, row in met.items():
+        axes.plot(rounds, [one.top for one in row], label=name)
+    chance = [one.pairs for one in next(iter(met.values()))]
+    axes.plot(rounds, chance, color=SOFT, linestyle="--", marker="none", label="random keys")
+    axes.set(xticks=rounds, yticks=[0, 0.25, 0.5, 0.75, 1], yticklabels=["0", "25%", "50%", "75%", "100%"])
+    axes.set(ylim=(0, 1.02), title="Hashing finds most where vectors form clusters")
+    axes.set(xlabel="rounds of hashing", ylabel="recall of the 8 top keys")
+    label_ends(axes)
+    return figure
+
+
+def draw_distances(curves: Mapping[str, tuple[Sequence[float], ...]], reach: int, guess: float) -> Figure:
+    """Right answers against the distance of the fact: (distance, mean, least, greatest) for each attention.
+
+    The lines are interrupted at `reach`, where nothing was measured in between.
+    """
+    import matplotlib.pyplot as plt
+
+    figure, axes = plt.subplots(figsize=(8.4, 4.2))
+    for (name, columns), color, marker in zip(curves.items(), COLORS, MARKERS, strict=False):
+        near = sum(x <= reach for x in columns[0])
+        for part, label in ((slice(near), "_"), (slice(near, None), name)):
+            xs, means, low, high = (column[part] for column in columns)
+            axes.plot(xs, means, color=color, marker=marker, markersize=5, label=label)
+            axes.fill_between(xs, low, high, color=color, alpha=0.18, linewidth=0)
+    axes.axvline(reach, color=EDGE, linestyle="--", linewidth=1.2)
+    axes.text(reach + 3, 0.6, "reach of two\nwindowed layers", fontsize=9.5, color=SOFT, va="center")
+    axes.axhline(guess, color=EDGE, linestyle=":", linewidth=1.2)
+    axes.text(1, guess - 0.02, "guessing", fontsize=9.5, color=SOFT, va="top")
+    axes.set(ylim=(0, 1.06), yticks=[0, 0.25, 0.5, 0.75, 1], yticklabels=["0", "25%", "50%", "75%", "100%"])
+    axes.set(title="A window ends at its reach; one dense layer cures it")
+    axes.set(xlabel="tokens from the question back to its fact", ylabel="right answers")
+    label_ends(axes)
+    return figure
+
+
+# ---- costs -------------------------------------------------------------------------------------------------------
+
+
+def draw_memory(lengths: Sequence[int], dense: Sequence[float], tiled: Sequence[float], goal: int) -> Figure:
+    """Megabytes against the length, the dense ones drawn on to `goal` along n²."""
+    import matplotlib.pyplot as plt
+
+    figure, axes = plt.subplots(figsize=(7.4, 3.9))
+    axes.set(xscale="log", yscale="log")
+    short = [n for n, _ in zip(lengths, dense, strict=False)]
+    last, there = short[-1], dense[-1] * (goal / short[-1]) ** 2
+    axes.plot(short, dense, color=COLORS[1], marker="s", label="dense, written out")
+    axes.plot([last, goal], [dense[-1], there], color=COLORS[1], linestyle="--", linewidth=1.4)
+    axes.plot(goal, there, "s", markerfacecolor="white", markeredgecolor=COLORS[1])
+    axes.annotate("continued as $n^2$", (goal, there), (-6, -2), textcoords="offset points", ha="right", va="bottom")
+    if tiled:
+        axes.plot(lengths, tiled, color=COLORS[0], marker="o", label="tiled")
+    ticks = sorted({*lengths, goal})
+    axes.set_xticks(ticks, [f"{n:,}" for n in ticks])
+    axes.set_yticks([1, 10, 100, 1000], ["1", "10", "100", "1,000"])
+    axes.minorticks_off()
+    title = "Tiles need memory for n tokens, not for n × n" if tiled else "Twice the tokens, four times the memory"
+    axes.set(title=title, xlabel="tokens n", ylabel="MB at the peak", xlim=(min(ticks) / 1.2, goal * 1.9))
+    axes.legend(loc="upper left")
+    return figure
+
+
+def draw_ratios(ratios: Mapping[str, tuple[Sequence[int], Sequence[float]]], title: str) -> Figure:
+    """How many times as long as PyTorch's dense attention each takes, against the length."""
+    import matplotlib.pyplot as plt
+
+    figure, axes = plt.subplots(figsize=(8.4, 4.4))
+    axes.set(xscale="log", yscale="log")
+    for (name, (lengths, row)), color, marker in zip(
+        ratios.items(), (*COLORS, "#1b9e77"), (*MARKERS, "v"), strict=False
+    ):
+        axes.plot(lengths, row, label=name, color=color, marker=marker, markersize=5)
+    axes.axhline(1, color=INK, linewidth=1.2, linestyle="--")
+    ticks = max((lengths for lengths, _ in ratios.values()), key=len)
+    axes.set_xticks(ticks, [f"{n:,}" for n in ticks])
+    axes.set_yticks([0.1, 0.2, 0.5, 1, 2, 5, 10], ["0.1", "0.2", "0.5", "1", "2", "5", "10"])
+    axes.minorticks_off()
+    axes.set(title=title, xlabel="tokens n", ylabel="time ÷ time of dense attention")
+    label_ends(axes)
+    return figure
+
+
+def draw_shares(shares: Mapping[str, Mapping[str, float]]) -> Figure:
+    """Where the time of each implementation goes: one bar of shares each."""
+    import matplotlib.pyplot as plt
+
+    figure, axes = plt.subplots(figsize=(8.4, 0.62 * len(shares) + 1.5))
+    names, kinds = list(shares), list(next(iter(shares.values())))
+    left = [0.0] * len(names)
+    for kind, color, hatch in zip(kinds, COLORS, ("", "//", "..", ""), strict=True):
+        widths = [shares[name][kind] for name in names]
+        axes.barh(names, widths, left=left, height=0.62, color=color, hatch=hatch, edgecolor="white", label=kind)
+        left = [a + b for a, b in zip(left, widths, strict=True)]
+    axes.set(xlim=(0, 1), xticks=[0, 0.25, 0.5, 0.75, 1], xticklabels=["0", "25%", "50%", "75%", "100%"])
+    axes.set_title("The products that formulas count are a part of the time")
+    axes.set_xlabel("share of the time")
+    axes.grid(visible=False, axis="y")
+    axes.invert_yaxis()
+    axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.28), ncols=4, frameon=False)
+    return figure
