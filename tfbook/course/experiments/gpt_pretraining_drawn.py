@@ -20,7 +20,6 @@ def draw_variance(variance: Mapping[tuple[int, bool], Sequence[float]]) -> Pictu
     depths = list(dict.fromkeys(layers for layers, _ in variance))
     figure, panels = plt.subplots(1, len(depths), figsize=(10.5, 3.8), sharey=True)
     for axes, layers in zip(panels, depths, strict=True):
-        axes.set_yscale("log")
         curves = {
             name: (range(layers + 1), variance[layers, scaled])
             for name, scaled in (("unscaled", False), ("scaled", True))

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
+from itertools import pairwise
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
@@ -71,6 +72,7 @@ __all__ = [
     "growth",
     "judged",
     "looks",
+    "loss_by_place",
     "names_without",
     "package_gpt",
     "predictor",
@@ -152,7 +154,7 @@ CLAIMS = Claims(
             "Unscaled, the variance of the stream grows with depth: after 48 blocks ÷ after 12",
             ">=",
             3,
-            "Measured here, untrained; variances of independent sums add, which gives 4",
+            "Measured here, untrained; independent additions of one size would give about 4",
             " ×",
         ),
         12: Bound(
@@ -253,6 +255,16 @@ def _runs(ids: Int[Tensor, " time"], n: int) -> Int[Tensor, " less"]:
     for place in range(n):
         code = code * CODE + ids[place : place + len(code)] + 1
     return code
+
+
+@torch.no_grad()
+def loss_by_place(model: nn.Module, ids: Int[Tensor, "batch time"], starts: Sequence[int]) -> dict[str, float]:
+    """Mean loss of the words from each of `starts` to before the next, counted from 1 (`<bos>` is 0), to 0.01."""
+    logp = model(ids[:, :-1]).float().log_softmax(dim=-1).gather(-1, ids[:, 1:, None])[..., 0]
+    parts = {f"{a}–{b - 1}": (a, b) for a, b in pairwise(starts)} | {f"{starts[-1]}–": (starts[-1], None)}
+    counts = ids != PAD
+    means = {name: -logp[:, a - 1 : b and b - 1][counts[:, a:b]].mean() for name, (a, b) in parts.items()}
+    return {name: round(float(mean), 2) for name, mean in means.items()}
 
 
 # ---- words that a story determines -----------------------------------------------------------------------------------
@@ -428,8 +440,8 @@ def price(small: gpt.Gpt, large: gpt.Gpt, stories: int, judged: Mapping[str, Map
     error = math.sqrt(before * (1 - before) / samples + after * (1 - after) / (2 * samples))
     return (
         f"{larger:.1f} times the parameters and {more:.1f} times the stories, {larger * more:.0f} times the work:\n"
-        f"{100 * (after - before):.0f} more of 100 stories are right in every respect (standard error "
-        f"{100 * error:.0f}), and {100 * (1 - after):.0f} of 100 are still wrong somewhere"
+        f"{round(100 * (after - before), 1):g} more of 100 stories are right in every respect (standard error "
+        f"{100 * error:.0f}), and {round(100 * (1 - after), 1):g} of 100 are still wrong somewhere"
     )
 
 

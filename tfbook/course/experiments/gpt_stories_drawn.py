@@ -28,7 +28,7 @@ def draw_questions(words: Sequence[str], shares: Sequence[float]) -> Picture:
     """A row for each question that a text asks: what is read, the next word with its probability, and what it costs."""
     from tfbook.plot import Schematic
 
-    picture = Schematic(f"{len(words)} words, {len(shares)} questions: which comes next?", gap=(34, 16))
+    picture = Schematic(f"{len(shares)} questions: which word comes next?", gap=(34, 16))
     costs = []
     for row, p in enumerate(shares, 1):
         read = picture.tokens(words[:row], (0, row), "stream", width=CHIP)
@@ -142,7 +142,7 @@ def draw_training(losses: Sequence[float], levels: Mapping[str, float], shown: S
     for (name, height), (axes, above) in zip(
         levels.items(), ((left, -0.12), (right, 0.02), (right, -0.02)), strict=False
     ):  # where the curve is not
-        axes.axhline(height, color=EDGE, linestyle="--", linewidth=1.2, zorder=0)
+        axes.axhline(height, color=INK, linestyle="--", linewidth=1.4)
         place = {"x": len(losses), "ha": "right", "va": "bottom" if above > 0 else "top"}
         axes.text(y=height + above, s=name, color=SOFT, fontsize=10, **place)
     names = ", ".join(f"{name} at {height:.2f}" for name, height in levels.items())
@@ -163,9 +163,9 @@ FLAT = 0.15  # a probability that changes less does not rise
 
 
 def draw_growth(frame: DataFrame, first_loss: float, optimizer: str = "Muon") -> Picture:
-    """A panel for each run: the probability of the right word of each kind, and the share of the loss's total drop.
+    """The probability of the right word of each kind in each run, the first one enlarged and below its loss.
 
-    `first_loss` is that before the first step.
+    `first_loss` is that before the first step. A dashed line marks where nine tenths of the loss's drop are done.
     """
     import matplotlib.pyplot as plt
 
@@ -173,24 +173,41 @@ def draw_growth(frame: DataFrame, first_loss: float, optimizer: str = "Muon") ->
     runs = [list(curve) for curve in chosen["curve"]]
     same = len(set(chosen["lr"])) == 1
     titles = [f"Run {i}" if same else f"Learning rate {lr:g}" for i, lr in enumerate(chosen["lr"], 1)]
-    figure, panels = plt.subplots(1, len(runs), figsize=(4 * len(runs), 4.3), sharey=True, squeeze=False)
-    for number, (axes, curve) in enumerate(zip(panels[0], runs, strict=True), 1):
-        steps = [point["step"] for point in curve]
-        drop = first_loss - curve[-1]["loss"]
-        done = [(first_loss - point["loss"]) / drop for point in curve]
-        axes.plot(
-            steps, done, color=INK, linestyle="--", marker="none", linewidth=1.4, label="share of the loss's drop"
-        )
+    figure = plt.figure(figsize=(11, 6))
+    large, small = figure.add_gridspec(1, 2, width_ratios=(1.8, 1))
+    above, below = large.subgridspec(2, 1, height_ratios=(1, 2.6))
+    loss = figure.add_subplot(above)
+    others = [figure.add_subplot(place) for place in small.subgridspec(max(1, len(runs) - 1), 1)]
+    panels = [figure.add_subplot(below), *others]
+    loss.plot(*zip(*((point["step"], point["loss"]) for point in runs[0]), strict=True), color=INK, marker="none")
+    loss.set(title=f"{titles[0]} (before training, the loss is {first_loss:.1f})", ylabel="loss (nats)", ylim=(0, None))
+    for axes, curve in zip(panels, runs, strict=False):
         for kind, (color, style) in KIND_LOOKS.items():
-            values = [point[kind] for point in curve]
+            steps, values = zip(*((point["step"], point[kind]) for point in curve), strict=True)
             axes.plot(steps, values, color=color, linestyle=style, marker="none", linewidth=2.2, label=kind)
-        axes.set(title=titles[number - 1], xlabel="step (logarithmic)", xscale="log", ylim=(0, 1.03))
-        ticks = [tick for tick in (30, 100, 300, 1000) if steps[0] <= tick <= steps[-1]]
+        axes.set(ylim=(0, 1.03), yticks=(0, 0.5, 1))
+    for axes, title in zip(others, titles[1:], strict=False):
+        axes.set_title(title)
+    for axes, curve in zip((loss, *panels), (runs[0], *runs), strict=False):
+        drop = first_loss - curve[-1]["loss"]
+        axes.axvline(
+            next(point["step"] for point in curve if first_loss - point["loss"] >= 0.9 * drop),
+            color=INK,
+            linestyle="--",
+            linewidth=1.2,
+            label="nine tenths of the loss's drop are done",
+        )
+        axes.set_xscale("log")
+        ticks = [tick for tick in (30, 100, 300, 1000) if curve[0]["step"] <= tick <= curve[-1]["step"]]
         axes.set_xticks(ticks, [str(tick) for tick in ticks])
         axes.minorticks_off()
-    panels[0][0].set_ylabel("probability, or share of the drop")
-    handles, names = panels[0][0].get_legend_handles_labels()
-    figure.legend(handles, names, loc="outside lower center", ncols=len(names), frameon=False, handlelength=2.6)
+    loss.tick_params(labelbottom=False)
+    panels[0].set(
+        ylabel="probability of the right word", yticks=(0, 0.2, 0.4, 0.6, 0.8, 1), xlabel="step (logarithmic)"
+    )
+    others[-1].set_xlabel("step (logarithmic)")
+    handles, names = panels[0].get_legend_handles_labels()
+    figure.legend(handles, names, loc="outside lower center", ncols=len(names), frameon=False, handlelength=2.4)
     halves = "; ".join(
         f"run {number}: " + ", ".join(f"{kind} {_passes(curve, kind)}" for kind in KIND_LOOKS)
         for number, curve in enumerate(runs, 1)
@@ -223,7 +240,7 @@ def draw_judged(rows: Mapping[str, Mapping[str, float]]) -> Picture:
         heights = [100 * shares[respect] for respect in respects]
         axes.bar(places, heights, 0.92 * width, color=color, label=name)
         for x, height in zip(places, heights, strict=True):
-            axes.text(x, height + 1.5, f"{height:.0f}", ha="center", fontsize=9, color=color)
+            axes.text(x, height + 1.5, f"{round(height, 1):g}", ha="center", fontsize=9, color=color)
     titles = {"sentences": "sentences that\nthe world can say", "all": "stories right in\nevery respect"}
     axes.set_xticks(
         range(len(respects)), [titles.get(each, f"stories with no\nwrong {each[:-1]}") for each in respects]
@@ -235,10 +252,16 @@ def draw_judged(rows: Mapping[str, Mapping[str, float]]) -> Picture:
     return figure, f"Shares of sentences and stories that are right. {said}."
 
 
+SAID = 0.15  # a weight that is written
+
+
 def draw_looks(
     words: Sequence[str], steps: Mapping[str, tuple[int, Sequence[float]]], *, per_line: int = 14
 ) -> Picture:
-    """A text in lines, once for each step: a word that reads, outlined, and every word shaded by its weight."""
+    """A text in lines, once for each step: a word that reads, outlined, and every word shaded by its weight.
+
+    Large weights are written beside their words.
+    """
     import matplotlib.pyplot as plt
 
     rows = math.ceil(len(words) / per_line)
@@ -248,13 +271,14 @@ def draw_looks(
             fill, ink = ROLES["weight"].shade(float(weight))
             edge = ROLES["query"].edge if number == reader else "none"
             y, x = divmod(number, per_line)
+            said = f"{word} {weight:.2f}" if weight >= SAID else word
             box = {"boxstyle": "round,pad=0.25", "facecolor": fill, "edgecolor": edge, "linewidth": 2.2}
-            axes.text(x, -y, word, ha="center", va="center", color=ink, fontsize=11, bbox=box)
+            axes.text(x, -y, said, ha="center", va="center", color=ink, fontsize=11, bbox=box)
         axes.set(xlim=(-0.6, per_line - 0.4), ylim=(0.6 - rows, 0.6))
         axes.set_title(title, fontsize=12)
         axes.axis("off")
-    said = []
+    found = []
     for title, (reader, weights) in steps.items():
         most = int(np.argmax(weights))
-        said.append(f"{title}: “{words[reader]}” looks most at “{' '.join(words[max(0, most - 1) : most + 1])}”")
-    return figure, f"A story whose words are shaded by attention weights. {'; '.join(said)}."
+        found.append(f"{title}: “{words[reader]}” looks most at “{' '.join(words[max(0, most - 1) : most + 1])}”")
+    return figure, f"A story whose words are shaded by attention weights. {'; '.join(found)}."
