@@ -64,6 +64,10 @@ def log_weights(case: AttentionCase) -> tuple[Tensor, float]:
         k = F.normalize(q, dim=-1)
     scores = q @ k.mT / q.shape[-1] ** 0.5
     bias = torch.zeros(1) if case.bias is None else case.bias.double().masked_fill(case.bias.isneginf(), 0)
+    if isinstance(implementation, Lsh) and q.numel() and k.numel():  # a pair counts in each round in which it meets
+        wide = torch.promote_types(case.q.dtype, torch.float32)  # in which it hashes
+        met = implementation.meetings(case.q.detach().to(wide), case.k.detach().to(wide), case.mask)
+        scores = scores + met.double().clamp(min=1).log()
     return scores + bias, float(scores.abs().max() + bias.abs().max())
 
 
