@@ -45,6 +45,19 @@ from tfbook.models.blocks import Config, alternate
 from tfbook.models.feed_forward import FeedForward
 from tfbook.models.language_model import BidirectionalModel, LanguageModel
 
+__all__ = [
+    "draw_distances",
+    "draw_hashing",
+    "draw_ingredients",
+    "draw_memory",
+    "draw_orders",
+    "draw_ratios",
+    "draw_recall",
+    "draw_shares",
+    "draw_tiles",
+    "hide",
+]
+
 CLAIMS = Claims(
     "efficient_attention",
     {
@@ -174,18 +187,6 @@ def strided(blocks: int) -> Bool[Tensor, "block block"]:
     return (away.abs() < stride) | (away % stride == 0)
 
 
-__all__ = [
-    "draw_distances",
-    "draw_hashing",
-    "draw_ingredients",
-    "draw_memory",
-    "draw_orders",
-    "draw_ratios",
-    "draw_recall",
-    "draw_shares",
-    "draw_tiles",
-    "hide",
-]
 WINDOW = 256
 WRITTEN_OUT, FUSED = "dense, written out", "dense, PyTorch's"
 IMPLEMENTATIONS: dict[str, Callable[..., Tensor]] = {  # of queries, keys and values, all causal
@@ -596,19 +597,20 @@ def long_range(seeds: Sequence[int] = (1, 2, 3), *, steps: int = 400, batch: int
 @experiment
 def layouts(seeds: Sequence[int] = (1, 2, 3, 4), *, steps: int = 400, batch: int = 16) -> list[dict[str, Any]]:
     """Answers with BigBird, bidirectional as in the paper, with a layout and a start of its own for each seed."""
-    test, rows = Facts.draw(TESTED, seed=10**6), []
-    for seed in seeds:
-        model, curve, spent = trained((BigBird(block=16, seed=seed),), seed, steps, batch, test, BidirectionalModel)
-        rows.append({"seed": seed, "curve": curve, "seconds": spent, **right(model, test)})
-    return rows
+    return both_ways({seed: BigBird(block=16, seed=seed) for seed in seeds}, steps, batch)
 
 
 @experiment
 def both_directions(seeds: Sequence[int] = (1, 2), *, steps: int = 400, batch: int = 16) -> list[dict[str, Any]]:
     """Answers of the same model with dense attention in both directions, to compare with `layouts`."""
+    return both_ways(dict.fromkeys(seeds, fastest), steps, batch)
+
+
+def both_ways(implementations: Mapping[int, Implementation], steps: int, batch: int) -> list[dict[str, Any]]:
+    """A row for each seed: a bidirectional model with this implementation in all layers, trained, and its answers."""
     test, rows = Facts.draw(TESTED, seed=10**6), []
-    for seed in seeds:
-        model, curve, spent = trained((fastest,), seed, steps, batch, test, BidirectionalModel)
+    for seed, implementation in implementations.items():
+        model, curve, spent = trained((implementation,), seed, steps, batch, test, BidirectionalModel)
         rows.append({"seed": seed, "curve": curve, "seconds": spent, **right(model, test)})
     return rows
 
