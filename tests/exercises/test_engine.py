@@ -74,7 +74,7 @@ def test_a_blank_is_not_attempted(double: Exercise, capsys: pytest.CaptureFixtur
 
 def test_the_given_code_is_told_that_it_still_has_its_bug(double: Exercise, capsys: pytest.CaptureFixture[str]) -> None:
     """Also when it was written differently and has the same bug; whoever tried is not told that nobody did."""
-    expected = f"○ not yet: {engine.STILL_GIVEN}"
+    expected = f"○ not yet: {engine.STILL_GIVEN.format(double.name)}"
     assert judge(double, double.start, capsys) == expected
     assert judge(double, lambda x, notes: 1 + x, capsys) == expected
 

@@ -82,7 +82,7 @@ def test_a_blank_is_not_attempted(exercise: Exercise) -> None:
     ids=[name for name, exercise in EXERCISES.items() if exercise.start],
 )
 def test_the_given_code_runs_and_is_told_that_it_still_has_its_bug(exercise: Exercise) -> None:
-    assert exercise.judge(exercise.start) == Verdict("not yet", STILL_GIVEN)
+    assert exercise.judge(exercise.start) == Verdict("not yet", STILL_GIVEN.format(exercise.name))
 
 
 def _spoils(exercise: Exercise) -> Callable[..., object]:

@@ -29,7 +29,7 @@ Cases = Callable[[], Sequence[tuple[Any, ...]]]  # made afresh for each check, s
 TIME_LIMIT = 10.0  # seconds that an answer may take for all its cases
 AGAIN = 0.1  # seconds after which an answer that goes on in spite of that is ended again
 MARKS = {"correct": "✓", "not attempted": "○", "not yet": "○", "raised an error": "✗", "not quite": "✗"}
-STILL_GIVEN = "this is still the given code with its bug, or does the same. Look at what it computes, or ask for a hint"
+STILL_GIVEN = "this is still the given code with its bug, or does the same. For a hint, run ex.{}.hint()"
 
 
 @dataclass(frozen=True)
@@ -108,7 +108,7 @@ class Exercise:
         if not any(differences):
             return Verdict("correct")
         if self.start and _same(self._results_of(self.start), results):
-            return Verdict("not yet", STILL_GIVEN)
+            return Verdict("not yet", STILL_GIVEN.format(self.name))
         for message, wrong in self.wrong_answers.items():
             if _same(self._results_of(wrong), results):
                 return Verdict("not quite", message)
