@@ -584,9 +584,9 @@ def round_by_values(X: Tensor) -> Tensor:
     return (U * (3.4445 * s - 4.775 * s**3 + 2.0315 * s**5)[..., None, :]) @ Vh
 
 
-def exponent_by_lstsq(sizes: Tensor, losses: Tensor, floor: float) -> Tensor:
-    columns = torch.stack([torch.ones_like(sizes), sizes.log10()], dim=1)
-    return -torch.linalg.lstsq(columns, (losses - floor).log10()[:, None]).solution[1, 0]
+def terms_by_normal_equations(N: Tensor, D: Tensor, loss: Tensor, alpha: float, beta: float) -> Tensor:
+    columns = torch.stack([N**0, (1 / N) ** alpha, (1 / D) ** beta])
+    return torch.linalg.inv(columns @ columns.T) @ columns @ loss
 
 
 def size_by_search(compute: float, A: float, alpha: float, B: float, beta: float) -> tuple[float, float]:
@@ -838,7 +838,7 @@ WAYS: list[tuple[Exercise, Callable[..., Any]]] = [
     (gpt_pretraining.finish, finish_in_another_order),
     (scaling_laws.accumulated_gradient, gradient_of_one_batch),
     (scaling_laws.one_round, round_by_values),
-    (scaling_laws.exponent, exponent_by_lstsq),
+    (scaling_laws.fit_terms, terms_by_normal_equations),
     (scaling_laws.best_size, size_by_search),
     (scaling_laws.prefix_scores, prefix_scores_by_diagonal),
     (vit_patches.cut, cut_by_unfolding),

@@ -1,4 +1,4 @@
-"""Exercises of lesson 10: how busy a machine is, accumulation, Muon, exponents, the best size, heads that copy."""
+"""Exercises of lesson 10: how busy a machine is, accumulation, Muon, a law's fit, the best size, heads that copy."""
 
 from __future__ import annotations
 
@@ -208,63 +208,83 @@ one_round.mistakes(
 )
 
 
-# ---- the exponent of a law ---------------------------------------------------------------------------------------
+# ---- the linear part of the law ----------------------------------------------------------------------------------
+
+Runs = tuple[Tensor, Tensor, Tensor, float, float]
 
 
-def _losses() -> list[tuple[Tensor, Tensor, float]]:
-    few, many = torch.tensor([1e4, 1e5, 1e6]), torch.logspace(3, 7, 9)
-    noise = torch.tensor([0.01, -0.02, 0.0, 0.015, -0.01, 0.02, -0.015, 0.0, 0.01])
-    return [
-        (few, 1 + 0.8 * (few / 1e4) ** -0.3, 1.0),
-        (many, 1.7 + 5 * many**-0.25 * noise.exp(), 1.7),
-        (many.flip(0), 0.2 + 40 * many.flip(0) ** -0.5, 0.2),
-    ]
+def _runs() -> list[Runs]:
+    """Every size with every length: losses without noise, with noise, and with so much that E counts for little."""
+    laws = ((1.0, 0.8, 0.5, 0.3, 0.6, 0.0), (0.9, 0.6, 0.7, 0.36, 0.7, 0.05), (0.3, 1.5, 1.1, 0.2, 0.45, 0.2))
+    runs = []
+    for number, (E, A, B, alpha, beta, noise) in enumerate(laws):
+        sizes, lengths = (torch.tensor(each, dtype=torch.float64) for each in ((0.8, 2.0, 5.0), (0.5, 1.5, 3.0, 9.0)))
+        N, D = torch.cartesian_prod(sizes, lengths).T
+        loss = E + A * N**-alpha + B * D**-beta + noise * randn(len(N), seed=number).double()
+        runs.append((N, D, loss, alpha, beta))
+    return runs
 
 
 @exercise(
-    cases=_losses,
+    cases=_runs,
     hints=[
-        "Only what lies above the floor follows a power: loss − E = A / N^α. What becomes of this equation if you take "
-        "the logarithm on both sides?",
-        "It is a straight line: log(loss − E) = log A − α · log N. Its slope is the sum of (x − x̄)(y − ȳ) over the sum "
-        "of (x − x̄)².",
+        "Each run is one equation, E · 1 + A · N^(−α) + B · D^(−β) = loss, with the unknowns E, A and B. What are the "
+        "three columns of its matrix?",
+        "Stack `torch.ones_like(N)`, `N**-alpha` and `D**-beta` along dim=1. `torch.linalg.lstsq(columns, "
+        "loss[:, None]).solution` is (3, 1).",
     ],
 )
-def exponent(sizes: Tensor, losses: Tensor, floor: float) -> Tensor:
-    x, y = sizes.log(), (losses - floor).log()
-    x, y = x - x.mean(), y - y.mean()
-    return -(x * y).sum() / (x * x).sum()
+def fit_terms(N: Tensor, D: Tensor, loss: Tensor, alpha: float, beta: float) -> Tensor:
+    columns = torch.stack([torch.ones_like(N), N**-alpha, D**-beta], dim=1)
+    return torch.linalg.lstsq(columns, loss[:, None]).solution[:, 0]
 
 
-def _slope(x: Tensor, y: Tensor) -> Tensor:
-    x, y = x - x.mean(), y - y.mean()
-    return (x * y).sum() / (x * x).sum()
+def _solved(loss: Tensor, *columns: Tensor) -> Tensor:
+    return torch.linalg.lstsq(torch.stack(columns, dim=1), loss[:, None]).solution[:, 0]
 
 
-exponent.mistakes(
+def _one_after_the_other(N: Tensor, D: Tensor, loss: Tensor, alpha: float, beta: float) -> Tensor:
+    ones = torch.ones_like(N)
+    E, A = _solved(loss, ones, N**-alpha)
+    E_of_text, B = _solved(loss, ones, D**-beta)
+    return torch.stack([(E + E_of_text) / 2, A, B])
+
+
+fit_terms.mistakes(
     {
-        "this is the slope, which is negative: the law has N^α below the fraction bar, so α is minus the slope": (
-            lambda sizes, losses, floor: _slope(sizes.log(), (losses - floor).log())
+        "the powers grow here: N^α and D^β stand below the fraction bar, so the columns are N^(−α) and D^(−β)": (
+            lambda N, D, loss, alpha, beta: fit_terms.reference(N, D, loss, -alpha, -beta)
         ),
-        "the floor is still in: loss itself is no power of N, only what lies above E": (
-            lambda sizes, losses, floor: -_slope(sizes.log(), losses.log())
+        "α and β have changed places: α belongs to N, β to D": (
+            lambda N, D, loss, alpha, beta: fit_terms.reference(N, D, loss, beta, alpha)
         ),
-        "the logarithm of the losses is missing: a power is a straight line only if both axes are logarithmic": (
-            lambda sizes, losses, floor: -_slope(sizes.log(), losses - floor)
+        "E is missing: it needs a column as well, of ones": (
+            lambda N, D, loss, alpha, beta: _solved(loss, N**-alpha, D**-beta)
         ),
-        "the logarithm of the sizes is missing: a power is a straight line only if both axes are logarithmic": (
-            lambda sizes, losses, floor: -_slope(sizes, (losses - floor).log())
+        "E is missing: it needs a column as well, of ones; here it is 0": lambda N, D, loss, alpha, beta: torch.cat(
+            [torch.zeros_like(N[:1]), _solved(loss, N**-alpha, D**-beta)]
         ),
-        "x and y have changed places: the losses are to be explained by the sizes": (
-            lambda sizes, losses, floor: -_slope((losses - floor).log(), sizes.log())
+        "the numbers are right, but not their order: return E, then A, then B": (
+            lambda *runs: fit_terms.reference(*runs).roll(-1)
         ),
-        "the logarithms are taken with different bases: use the same one for both": (
-            lambda sizes, losses, floor: -_slope(sizes.log10(), (losses - floor).log())
+        "A and B have changed places: return E, then A, then B": lambda *runs: fit_terms.reference(*runs)[[0, 2, 1]],
+        "this fits the logarithm of the loss: the law is a sum, which a logarithm does not take apart": (
+            lambda N, D, loss, alpha, beta: fit_terms.reference(N, D, loss.log(), alpha, beta)
         ),
-        "this uses only the first and the last run: with noise, all of them should count": (
-            lambda sizes, losses, floor: (
-                -((losses[-1] - floor).log() - (losses[0] - floor).log()) / (sizes[-1] / sizes[0]).log()
-            )
+        "the columns are logarithms here: the law is linear in N^(−α) and D^(−β)": (
+            lambda N, D, loss, alpha, beta: _solved(loss, torch.ones_like(N), -alpha * N.log(), -beta * D.log())
+        ),
+        "α and β are exponents, not factors": (
+            lambda N, D, loss, alpha, beta: _solved(loss, torch.ones_like(N), 1 / (alpha * N), 1 / (beta * D))
+        ),
+        "A and B are fitted one after the other: both terms change the loss of every run, so solve for all at once": (
+            _one_after_the_other
+        ),
+        "these are the fitted losses: return E, A and B themselves": lambda N, D, loss, alpha, beta: (
+            torch.stack([torch.ones_like(N), N**-alpha, D**-beta], dim=1) @ fit_terms.reference(N, D, loss, alpha, beta)
+        ),
+        "the solution is a column, (3, 1): return its three numbers, `solution[:, 0]`": (
+            lambda *runs: fit_terms.reference(*runs)[:, None]
         ),
     }
 )

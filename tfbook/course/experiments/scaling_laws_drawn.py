@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -39,7 +39,7 @@ def draw_budget(runs: DataFrame) -> Picture:
     axes.set_xticks(runs["with"], [f"{size:,.0f}" for size in runs["with"]])
     axes.minorticks_off()
     axes.set(
-        title="Same compute, and the largest model is the worst",
+        title="About the same compute, and the largest model is the worst",
         xlabel="parameters in matrices, with the embedding",
         ylabel="held-out loss (nats)",
         ylim=(1.45, 2.25),
@@ -99,6 +99,8 @@ def draw_directions(polynomial: Mapping[str, tuple[Any, Any]], values: Mapping[s
             axes.plot(xs, ys, color=SHADES[name], marker="none")
         axes.axhspan(0.7, 1.2, color=EDGE, alpha=0.35, linewidth=0, zorder=0)
         axes.set(yscale="log", ylim=(5e-4, 3))
+        place = {"transform": axes.get_yaxis_transform(), "ha": "right", "va": "center"}
+        axes.text(-0.012, 0.92, "0.7 to 1.2", color=SOFT, fontsize=8, **place)
     left.set(xscale="log", title="Any singular value …", xlabel="before", ylabel="after")
     right.set(title="… and those of a gradient", xlabel="direction of the gradient, longest first")
     right.set_ylabel("singular value")
@@ -169,36 +171,45 @@ def _shade(place: int, last: int) -> Any:
     return COLORS[1] if place == last else plt.get_cmap("Blues")(0.45 + 0.12 * place)
 
 
-def draw_prediction(frame: DataFrame, law: Any, by_law: Sequence[float], by_guess: Sequence[float]) -> Picture:
-    """Losses by tokens for each size with the law's lines, and how far off two predictions for the largest are.
+def draw_prediction(
+    frame: DataFrame,
+    predict: Callable[[float, float], tuple[float, float, float]],
+    errors: Mapping[str, Sequence[float]],
+) -> Picture:
+    """Losses by tokens for each size with the law's lines, and how far off predictions for the largest are.
 
-    `law(N, D)` takes the parameters in `frame["with"]` and tokens; the largest size's line is dashed. The relative
-    errors, of the law and of guessing the next smaller size's loss, come in order of the number of tokens.
+    `predict(N, D)` takes the parameters in `frame["with"]` and tokens, and returns the law's loss and its range; the
+    largest size's line is dashed, with its range around it. The relative errors of three predictions, the law's first,
+    come in order of the number of tokens.
     """
     import matplotlib.pyplot as plt
 
     figure, (left, right) = plt.subplots(1, 2, figsize=(12, 4.6), width_ratios=(1.5, 1))
     sizes = sorted(float(size) for size in frame["with"].unique())
     ticks, last = sorted(frame["tokens"].unique()), len(sizes) - 1
-    tokens = np.geomspace(ticks[0], ticks[-1], 50)
+    tokens, ends = np.geomspace(ticks[0], ticks[-1], 50), []
     for place, size in enumerate(sizes):
         unseen, color = place == last, _shade(place, last)
         runs = frame[frame["with"] == size]
-        predicted = [law(size, each) for each in tokens]
+        predicted, low, high = np.array([predict(size, each) for each in tokens]).T
+        ends.append(predicted[-1])
         left.plot(tokens, predicted, "--" if unseen else "-", color=color, linewidth=1.8, marker="none")
         left.plot(runs["tokens"], runs["loss"], "*" if unseen else "o", color=color, markersize=11 if unseen else 5)
+    left.fill_between(tokens, low, high, color=_shade(last, last), alpha=0.2, linewidth=0)
     names = [f"{size:,.0f}{' (unseen)' * (place == last)}" for place, size in enumerate(sizes)]
-    _name_ends(left, names, [law(size, tokens[-1]) for size in sizes], tokens[-1])
+    _name_ends(left, names, ends, tokens[-1])
     left.set(title="Four sizes predict the fifth", ylabel="held-out loss (nats)")
-    guesses = (
-        ("the law", by_law, "--*", _shade(last, last)),
-        ("the next smaller size", by_guess, "-o", _shade(3, last)),
-    )
-    for (name, errors, look, color), height in zip(guesses, (-0.024, 0.052), strict=True):
-        right.plot(ticks, [100 * each for each in errors], look, color=color, markersize=9 if "*" in look else 5)
-        right.text(ticks[0] * 0.95, 100 * height, name, color=color, fontsize=10.5)
+    looks = (("--*", _shade(last, last)), ("-o", _shade(3, last)), ("-s", SOFT))
+    for (name, each), (look, color) in zip(errors.items(), looks, strict=True):
+        percent = [100 * error for error in each]
+        right.plot(ticks, percent, look, color=color, markersize=9 if "*" in look else 5)
+        note: dict[str, Any] = {"textcoords": "offset points", "va": "center", "color": color, "fontsize": 10}
+        right.annotate(name, (ticks[-1], percent[-1]), (9, 0), **note, annotation_clip=False)
+    measured = frame[frame["with"] == sizes[-1]].groupby("tokens")["loss"].mean()
+    edges = np.array([predict(sizes[-1], each)[1:] for each in ticks]).T / measured.to_numpy() - 1
+    right.fill_between(ticks, *(100 * edges), color=_shade(last, last), alpha=0.2, linewidth=0)
     right.axhline(0, color=EDGE, linewidth=1, zorder=0)
-    right.set(title="Closer than a guess, but not at the end", ylabel="off by (%)", ylim=(-6, 6))
+    right.set(title="Closer than two guesses, but not at the end", ylabel="off by (%)", ylim=(-8, 8))
     for axes in (left, right):
         axes.set_xscale("log")
         axes.set_xticks(ticks, [f"{each / 1000:,.0f}k" for each in ticks])
@@ -206,9 +217,9 @@ def draw_prediction(frame: DataFrame, law: Any, by_law: Sequence[float], by_gues
         axes.set_xlabel("characters read, D")
     alt = (
         "Left: held-out loss against characters read, for five sizes. Lines of the law run through the points of four; "
-        f"the dashed line of the largest, {sizes[-1]:,.0f} parameters, was predicted; its stars lie close to it, and "
-        "the last ones above. Right: errors of the law, within 2% but for the last, and of guessing the next smaller "
-        "size's loss, 3 to 5%."
+        f"the dashed line of the largest, {sizes[-1]:,.0f} parameters, was predicted; its stars lie close to it and in "
+        "its range, but the last ones above. Right: errors of the law, within 2% but for the last, whose range misses "
+        "zero, of guessing the next smaller size's loss, 3 to 5%, and of a straight line in log N, -2 to -4%."
     )
     return figure, alt
 
@@ -312,9 +323,9 @@ def draw_heads(text: str, weights: Mapping[str, Any]) -> Picture:
         axes.imshow(np.asarray(table, float), cmap="Purples", vmin=0, vmax=1)
         axes.set_xticks(range(len(text)), [character.replace(" ", "␣") for character in text], fontsize=9)
         axes.set_yticks(range(len(text)), [character.replace(" ", "␣") for character in text], fontsize=9)
-        for row, character in enumerate(text):
+        for label, character in zip(axes.get_yticklabels(), text, strict=True):
             if character == " ":
-                axes.axhspan(row - 0.5, row + 0.5, color=COLORS[1], alpha=0.12, linewidth=0)
+                label.set(color=COLORS[1], fontweight="bold", fontsize=11)
         axes.grid(visible=False)
         axes.set(title=name, xlabel="looks at", ylabel="at this character")
     alt = f"Attention weights of {' and '.join(weights)} over a text that repeats, {text!r}."
@@ -326,8 +337,9 @@ def draw_copying(losses: Mapping[str, Curve], looks: Mapping[str, Curve]) -> Pic
     import matplotlib.pyplot as plt
 
     figure, (left, right) = plt.subplots(1, 2, figsize=(12, 4))
+    right.set_prop_cycle(color=[COLORS[0], COLORS[1], COLORS[3]], marker=["o", "s", "D"])
     lines(left, losses, title="With two blocks, the loss drops to nearly zero", x="step", y="loss on repeats (nats)")
-    lines(right, looks, title="Two heads of two blocks appear together", x="step", y="highest score of a head")
+    lines(right, looks, title="Both heads appear together", x="step", y="highest score of a head")
     left.set_ylim(bottom=0)
     right.set_ylim(bottom=0)
     alt = (
