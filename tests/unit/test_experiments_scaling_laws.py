@@ -191,7 +191,9 @@ def test_every_picture_has_an_alt_text() -> None:
         study.draw_directions(found.polynomial, found.values),
         study.draw_rates({"Muon": {0.01: 2.0, 0.1: 1.0}, "AdamW": {0.01: 2.5, 0.1: 3.0}}),
         study.draw_race(stored("scaling_laws.factors").rows),
-        study.draw_prediction(runs, with_range, {name: [0.01] * len(study.TOKENS) for name in ("law", "guess", "line")}),
+        study.draw_prediction(
+            runs, with_range, {name: [0.01] * len(study.TOKENS) for name in ("law", "guess", "line")}
+        ),
         study.draw_frontier(runs, [1e10, 1e11], [(1e4, 2e5, 1.9), (3e4, 6e5, 1.6)]),
         study.draw_circuit("wug dax wu"),
         study.draw_heads("wug", {"head 1.1": torch.eye(3)}),

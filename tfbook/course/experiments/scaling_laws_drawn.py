@@ -99,8 +99,7 @@ def draw_directions(polynomial: Mapping[str, tuple[Any, Any]], values: Mapping[s
             axes.plot(xs, ys, color=SHADES[name], marker="none")
         axes.axhspan(0.7, 1.2, color=EDGE, alpha=0.35, linewidth=0, zorder=0)
         axes.set(yscale="log", ylim=(5e-4, 3))
-        place = {"transform": axes.get_yaxis_transform(), "ha": "right", "va": "center"}
-        axes.text(-0.012, 0.92, "0.7 to 1.2", color=SOFT, fontsize=8, **place)
+    left.text(1.1e-4, 0.92, "0.7 to 1.2", color=SOFT, fontsize=9, va="center")
     left.set(xscale="log", title="Any singular value …", xlabel="before", ylabel="after")
     right.set(title="… and those of a gradient", xlabel="direction of the gradient, longest first")
     right.set_ylabel("singular value")
