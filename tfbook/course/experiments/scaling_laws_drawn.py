@@ -190,7 +190,7 @@ def draw_prediction(
     for place, size in enumerate(sizes):
         unseen, color = place == last, _shade(place, last)
         runs = frame[frame["with"] == size]
-        predicted, low, high = np.array([predict(size, each) for each in tokens]).T
+        predicted, low, high = np.array([predict(size, float(each)) for each in tokens]).T
         ends.append(predicted[-1])
         left.plot(tokens, predicted, "--" if unseen else "-", color=color, linewidth=1.8, marker="none")
         left.plot(runs["tokens"], runs["loss"], "*" if unseen else "o", color=color, markersize=11 if unseen else 5)
@@ -205,7 +205,7 @@ def draw_prediction(
         note: dict[str, Any] = {"textcoords": "offset points", "va": "center", "color": color, "fontsize": 10}
         right.annotate(name, (ticks[-1], percent[-1]), (9, 0), **note, annotation_clip=False)
     measured = frame[frame["with"] == sizes[-1]].groupby("tokens")["loss"].mean()
-    edges = np.array([predict(sizes[-1], each)[1:] for each in ticks]).T / measured.to_numpy() - 1
+    edges = np.array([predict(sizes[-1], float(each))[1:] for each in ticks]).T / measured.to_numpy() - 1
     right.fill_between(ticks, *(100 * edges), color=_shade(last, last), alpha=0.2, linewidth=0)
     right.axhline(0, color=EDGE, linewidth=1, zorder=0)
     right.set(title="Closer than two guesses, but not at the end", ylabel="off by (%)", ylim=(-8, 8))
@@ -294,7 +294,7 @@ def draw_circuit(text: str) -> Picture:
     last = text[-1]
     earlier = text[:-1].rindex(last)
     picture = Schematic("Two heads that copy: the first leaves notes, the second reads them", gap=(44, 40))
-    asks = picture.box(f"who is “after {last}”?", (0, 0), "query", width=150)
+    asks = picture.box(f"which place is “after {last}”?", (0, 0), "query", width=200)
     notes = picture.tokens(["", *(f"after {before}" for before in text[:-1])], (0, 1), "key", width=62)
     chips = picture.tokens(list(text), (0, 2), "stream", width=62)
     picture.text(f"head of block 2:\nat the last {last}, look for\nits note and copy", (1, 0), color=SOFT, align="left")
