@@ -415,7 +415,7 @@ def draw_lengths(race: DataFrame) -> Picture:
     axes.set_ylim(0, 104)
     alt = (
         "BLEU against source length. Up to 20 words, the longest in training, both Transformers are above the "
-        "recurrent translator. Right past 20 words, the Transformers drop much more steeply, and at all greater lengths "
+        "recurrent translator. Right past 20 words, the Transformers drop much more steeply, and at greater lengths "
         "they stay 14 to 25 points below it."
     )
     return figure, alt
