@@ -54,6 +54,15 @@ def test_the_question_holds_no_answer_and_equal_characters_have_equal_vectors() 
     assert not torch.equal(book.x[first + 7], book.x[first + 8])
 
 
+def test_a_row_of_zeros_is_an_empty_answer_and_vectors_are_as_wide_as_asked() -> None:
+    book = study.hide(SECRET, 1024, d_head=128)
+    assert book.x.shape == (1024, 128)
+    output = torch.zeros(1024, len(book.alphabet))
+    assert book.read(output) == "·" * len(book.answer)
+    output[book.asked.start, book.alphabet.index("q")] = 1e-20
+    assert book.read(output) == "q" + "·" * (len(book.answer) - 1)
+
+
 @pytest.mark.parametrize("secret", ["too short", "x" * 101])
 def test_a_secret_has_a_length_that_fits(secret: str) -> None:
     with pytest.raises(ValueError, match="expected 24 to 100"):
@@ -111,6 +120,7 @@ def test_ratios_shares_and_far_answers_are_read_from_rows() -> None:
         [{"implementation": "a", "far": far, "bins": each} for far, each in zip((0.2, 0.6), bins, strict=True)]
     )
     assert study.far_answers(runs) == {"a": (0.2, 0.6)}
+    assert study.far_answers(runs.assign(implementation="banded")) == {"window": (0.2, 0.6)}
     distance, mean, low, high = study.by_distance(runs, ("a",))["a"]
     assert (len(distance), mean[0], low[0], high[0]) == (len(study.EDGES) - 1, pytest.approx(0.4), 0.2, 0.6)
 

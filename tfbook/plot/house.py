@@ -65,6 +65,7 @@ METHODS = {
     "self-attention": Method(COLORS[0], "o"),
     "recurrent": Method(COLORS[2], "^"),
     "Transformer": Method(COLORS[0], "o"),
+    "smaller Transformer": Method(COLORS[0], "o"),
     "Transformer of equal size": Method(COLORS[1], "s"),
     "convolution": Method(COLORS[1], "s"),
     "plain average": Method(COLORS[2], "^"),

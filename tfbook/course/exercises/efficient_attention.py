@@ -238,8 +238,8 @@ band_scores.mistakes(
 
 
 def _features() -> list[tuple[Tensor, Tensor, Tensor]]:
-    """Also of features so small that q · k is below 1."""
-    sizes = [(5, 1.0), (1, 1.0), (9, 1.0), (4, 0.1)]
+    """Also of features so small that q · k is below 1, or below any constant that one might add."""
+    sizes = [(5, 1.0), (1, 1.0), (9, 1.0), (4, 0.1), (4, 1e-8)]
     return [
         (scale * randn(n, 3, seed=n).exp(), scale * randn(n, 3, seed=n + 1).exp(), randn(n, 2, seed=n + 2))
         for n, scale in sizes
@@ -275,6 +275,9 @@ causal_linear.mistakes(
         ),
         "a divisor below 1 is raised to 1: small features are as good as large ones, since their weights sum to 1": (
             lambda q, k, v: (weights := (q @ k.mT).tril()) @ v / weights.sum(dim=1, keepdim=True).clamp(min=1)
+        ),
+        "a constant was added to the divisor: where features are small, it is all that counts": (
+            lambda q, k, v: (weights := (q @ k.mT).tril()) @ v / (weights.sum(dim=1, keepdim=True) + 1e-6)
         ),
         "divided by the number of keys: the weights are q_i · k_j, so their sum is the divisor": (
             lambda q, k, v: (q @ k.mT).tril() @ v / torch.arange(1, len(q) + 1)[:, None]

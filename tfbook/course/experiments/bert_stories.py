@@ -117,13 +117,13 @@ CLAIMS = Claims(
             "Stored result, bert_stories.pretraining, smallest of three runs",
         ),
         5: Bound(
-            "With 15% of all words masked instead, the same number of steps fills fewer (difference of shares)",
+            "With 15% of all words masked instead, as many steps fill fewer on average (difference of shares)",
             ">=",
             0.1,
-            "Stored result, bert_stories.pretraining, smallest of three runs minus one run",
+            "Stored result, bert_stories.pretraining, means of three runs",
         ),
         6: Bound(
-            "With 16 answered questions, pretraining adds at least 15 points (lower end of the 95% interval)",
+            "With 16 answered questions, pretraining adds at least 15 points (mean)",
             ">=",
             15,
             "Stored result, bert_stories.pretraining, three seeds",
@@ -359,12 +359,12 @@ def padded(rows: Sequence[Tensor]) -> tuple[Int[Tensor, "batch time"], Int[Tenso
 # ---- stored: pretraining ---------------------------------------------------------------------------------------------
 
 DEEPER = 4  # blocks of the model that is trained for longer
-LIVE = 800  # steps of the lesson's own run
+LIVE = 1000  # steps of the lesson's own run
 FAVORED = "the four kinds 40%, other words 10%"
 RATES = {FAVORED: (0.4, 0.1), "15% of all words": (0.15, 0.15)}  # words of the four kinds, other words
 RUNS = (  # what is masked, steps, seeds
     (FAVORED, LIVE, (1, 2, 3)),
-    ("15% of all words", LIVE, (1,)),
+    ("15% of all words", LIVE, (1, 2, 3)),
 )
 
 
@@ -541,10 +541,10 @@ def fine_rows(frame: DataFrame) -> DataFrame:
 
 
 def claims_of_runs(frame: DataFrame, first_of_kind: float) -> dict[int, float]:
-    """Claims 3 to 5: the last shares of the favored runs, alone, minus a simple guesser's, and minus the other's."""
+    """Claims 3 to 5: the lowest last share of the favored runs, alone and minus a guesser's; both recipes' means."""
     last = {name: [curve[-1]["all"] for curve in part["curve"]] for name, part in frame.groupby("masked")}
-    lowest, other = min(last[FAVORED]), max(last["15% of all words"])
-    return {3: lowest, 4: lowest - first_of_kind, 5: lowest - other}
+    lowest, other = min(last[FAVORED]), fmean(last["15% of all words"])
+    return {3: lowest, 4: lowest - first_of_kind, 5: fmean(last[FAVORED]) - other}
 
 
 def gain(rows: DataFrame, count: int) -> Interval:

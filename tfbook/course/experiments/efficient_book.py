@@ -14,6 +14,7 @@ from tfbook.data.stories import story
 
 CONTEXT = 8  # characters that say where in a text one is
 D_HEAD = 64
+EMPTY = "·"  # the answer of a row of zeros
 SHARPNESS = 8.0  # q · k / √d of a vector with another of its direction, divided by its length
 
 
@@ -38,9 +39,9 @@ class Book:
         return self.text[self.asked.start + 1 : self.asked.stop + 1]
 
     def read(self, output: Float[Tensor, "*one n character"]) -> str:
-        """The likeliest next character at each asked position."""
-        best = output.reshape(len(self.x), -1)[self.asked].argmax(dim=-1)
-        return "".join(self.alphabet[i] for i in best.tolist())
+        """The likeliest next character at each asked position, and "·" where the output is a row of zeros."""
+        rows = output.reshape(len(self.x), -1)[self.asked]
+        return "".join(self.alphabet[int(row.argmax())] if row.any() else EMPTY for row in rows)
 
     def found(self, output: Float[Tensor, "*one n character"]) -> float:
         """The share of characters that are right."""
@@ -48,8 +49,8 @@ class Book:
         return sum(one == other for one, other in pairs) / len(pairs)
 
 
-def hide(secret: str, n: int = 16384, place: int = 1000) -> Book:
-    """A book of stories with the secret at `place`, and once more at the end.
+def hide(secret: str, n: int = 16384, place: int = 1000, *, d_head: int = D_HEAD) -> Book:
+    """A book of stories with the secret at `place`, and once more at the end; queries and keys have `d_head` numbers.
 
     Raises ValueError for a secret of less than 24 characters, or more than 100 or a quarter of the book.
     """
@@ -66,13 +67,13 @@ def hide(secret: str, n: int = 16384, place: int = 1000) -> Book:
     text = book[: n - len(secret)] + secret + " "  # one character more than positions: the last one's next
     alphabet = "".join(sorted(set(text)))
     asked = slice(n - len(secret) + CONTEXT - 1, n - 1)
-    return Book(text, alphabet, asked, *_vectors(text, alphabet, n - len(secret)))
+    return Book(text, alphabet, asked, *_vectors(text, alphabet, n - len(secret), d_head))
 
 
-def _vectors(text: str, alphabet: str, question: int) -> tuple[Tensor, Tensor]:
+def _vectors(text: str, alphabet: str, question: int, d_head: int) -> tuple[Tensor, Tensor]:
     n, known = len(text) - 1, dict[str, int]()
     places = [known.setdefault(text[max(0, i + 1 - CONTEXT) : i + 1], len(known)) for i in range(n)]
-    directions = torch.randn(len(known), D_HEAD, generator=torch.Generator().manual_seed(0))
+    directions = torch.randn(len(known), d_head, generator=torch.Generator().manual_seed(0))
     following = F.one_hot(torch.tensor([alphabet.index(c) for c in text[1:]]), len(alphabet)).float()
     following[question:] = 0
-    return SHARPNESS * D_HEAD**0.5 * F.normalize(directions, dim=-1)[places], following
+    return SHARPNESS * d_head**0.5 * F.normalize(directions, dim=-1)[places], following

@@ -28,7 +28,7 @@ def draw_tiles(scores: Tensor, values: Tensor, tile: int) -> Figure:
         "values of this tile",
         "scores of this tile",
         "running maximum $m$",
-        "factor $c$ for what is there",
+        "factor $c$ for what was\ncollected so far",
         "running sum",
         "running mixture",
     )
@@ -36,30 +36,33 @@ def draw_tiles(scores: Tensor, values: Tensor, tile: int) -> Figure:
         picture.text(name, (0, row + 1), align="left", size=10)
     highest = torch.full((len(scores), 1), -math.inf)
     total, mixture = torch.zeros_like(highest), torch.zeros(len(scores), values.shape[1])
-    before: list[Any] = []
-    for j, (s, v) in enumerate(zip(scores.split(tile, dim=1), values.split(tile), strict=True), start=1):
+    tiles: list[list[Tensor]] = []
+    for s, v in zip(scores.split(tile, dim=1), values.split(tile), strict=True):
         higher = highest.maximum(s.amax(dim=1, keepdim=True))
         shrink, weights = torch.exp(highest - higher), torch.exp(s - higher)
         highest, total, mixture = higher, shrink * total + weights.sum(1, keepdim=True), shrink * mixture + weights @ v
-        look: dict[str, Any] = {"cell": (46, 24), "numbers": "{:.2f}"}
+        tiles.append([v, s, highest, shrink, total, mixture])
+    darkest = [float(torch.cat(row).max()) for row in zip(*tiles, strict=True)]  # one scale along each row
+    darkest[3] = 4.0
+    roles = ("value", "weight", "weight", "plain", "weight", "value")
+    numbers = ("{:.0f}", "{:.1f}", "{:.1f}", "{:.2f}", "{:.2f}", "{:.2f}")
+    before: list[Any] = []
+    for j, parts in enumerate(tiles, start=1):
         picture.text(f"tile {j}", (j, 0), weight="bold", size=10.5)
-        v_node = picture.matrix(v, (j, 1), "value", cell=(46, 24), numbers="{:.0f}")
-        s_node = picture.matrix(s, (j, 2), "weight", cell=(46, 24), numbers="{:.1f}")
+        looks = zip(parts, roles, numbers, darkest, strict=True)
         nodes = [
-            picture.matrix(highest, (j, 3), "weight", cell=(46, 24), numbers="{:.1f}"),
-            picture.matrix(shrink, (j, 4), "plain", darkest=4.0, **look),
-            picture.matrix(total, (j, 5), "weight", **look),
-            picture.matrix(mixture, (j, 6), "value", **look),
+            picture.matrix(part, (j, row), role, cell=(46, 24), numbers=number, darkest=most)
+            for row, (part, role, number, most) in enumerate(looks, start=1)
         ]
-        picture.frame([v_node, s_node, *nodes], pad=9)
-        for place, label in ((0, ""), (2, r"$\times c$"), (3, r"$\times c$")):
+        picture.frame(nodes, pad=9)
+        for row, label in ((2, ""), (4, r"$\times c$"), (5, r"$\times c$")):
             if before:
-                picture.arrow(before[place], nodes[place], label, "value" if place == 3 else "weight")
+                picture.arrow(before[row], nodes[row], label, "value" if row == 5 else "weight")
         before = nodes
     last = len(scores[0]) // tile + 1
     picture.text("output", (last, 5), weight="bold", size=10.5)
     result = picture.matrix(mixture / total, (last, 6), "value", cell=(46, 24), numbers="{:.2f}")
-    picture.arrow(before[3], result, "/ sum", "value")
+    picture.arrow(before[5], result, "/ sum", "value")
     return picture.figure()
 
 
@@ -70,7 +73,7 @@ def draw_orders(n: int = 8, d: int = 2) -> Figure:
     """(Q Kᵀ) V with its n × n matrix above Q (Kᵀ V) with its d × d one."""
     from tfbook.plot import Schematic
 
-    picture = Schematic("The same three matrices, multiplied in two orders", gap=(34, 40))
+    picture = Schematic("The same three matrices, multiplied in two orders", gap=(30, 40))
     cell = 15.0
     tall, flat, square, small = (n, d), (d, n), (n, n), (d, d)
 
@@ -83,15 +86,16 @@ def draw_orders(n: int = 8, d: int = 2) -> Figure:
     key = matrix(flat, 2, 0, "key", "$K^T$", "$d \\times n$")
     weights = matrix(square, 3, 0, "weight", "$QK^T$", "$n \\times n$: grows with the square")
     value = matrix(tall, 4, 0, "value", "$V$", "$n \\times d$")
-    picture.arrow(picture.frame([query, key], "first"), weights)
     both = picture.frame([weights, value], "second")
+    picture.arrow(picture.frame([query, key], "first"), both)
     picture.arrow(both, matrix(tall, 5, 0, "value", "output", "$n \\times d$"))
-    matrix(tall, 1, 1, "query", "$Q$", "$n \\times d$")
-    key = matrix(flat, 2, 1, "key", "$K^T$", "$d \\times n$")
-    value = matrix(tall, 3, 1, "value", "$V$", "$n \\times d$")
+    key = matrix(flat, 1, 1, "key", "$K^T$", "$d \\times n$")
+    value = matrix(tall, 2, 1, "value", "$V$", "$n \\times d$")
+    query = matrix(tall, 3, 1, "query", "$Q$", "$n \\times d$")
     state = matrix(small, 4, 1, "parameter", "$K^T V$", "$d \\times d$: stays small")
-    picture.arrow(picture.frame([key, value], "first"), state)
-    picture.arrow(state, matrix(tall, 5, 1, "value", "output", "$n \\times d$"), "$Q\\,\\times$")
+    both = picture.frame([query, state], "second")
+    picture.arrow(picture.frame([key, value], "first"), both)
+    picture.arrow(both, matrix(tall, 5, 1, "value", "output", "$n \\times d$"))
     picture.outline(weights, state)
     return picture.figure()
 
@@ -133,7 +137,7 @@ def _paint(axes: Axes, layers: Sequence[tuple[Tensor, tuple[float, float, float]
     axes.grid(which="minor", color="white", linewidth=0.8)
     axes.grid(visible=False, which="major")
     axes.tick_params(which="minor", length=0)
-    axes.set(xticks=[0.5, size - 0.5], yticks=[0.5, size - 0.5], xticklabels=[1, size], yticklabels=[1, size])
+    axes.set(xticks=[0.5, size - 0.5], yticks=[0.5, size - 0.5], xticklabels=[0, size - 1], yticklabels=[0, size - 1])
 
 
 # ---- hashing -----------------------------------------------------------------------------------------------------
@@ -148,6 +152,9 @@ def draw_hashing(vectors: Tensor, rotation: Tensor, buckets: Tensor) -> Figure:
     for border in borders:
         x, y = (1.25 * border / border.norm()).tolist()
         circle.plot([-x, x], [-y, y], color=EDGE, linewidth=1.2, linestyle="--", marker="none")
+    for direction, color in zip(torch.cat([rotation, -rotation], dim=1).T.tolist(), COLORS, strict=False):
+        tip = {"arrowstyle": "-|>", "color": color, "linewidth": 1.6}
+        circle.annotate("", [0.6 * part for part in direction], (0, 0), arrowprops=tip)
     order = buckets.argsort(stable=True)
     for i, (vector, bucket) in enumerate(zip(vectors, buckets.tolist(), strict=True)):
         x, y = (vector / vector.norm()).tolist()
@@ -270,7 +277,7 @@ def draw_shares(shares: Mapping[str, Mapping[str, float]]) -> Figure:
         axes.barh(names, widths, left=left, height=0.62, color=color, hatch=hatch, edgecolor="white", label=kind)
         left = [a + b for a, b in zip(left, widths, strict=True)]
     axes.set(xlim=(0, 1), xticks=[0, 0.25, 0.5, 0.75, 1], xticklabels=["0", "25%", "50%", "75%", "100%"])
-    axes.set_title("The products that formulas count are a part of the time")
+    axes.set_title("Matrix products are only part of the time")
     axes.set_xlabel("share of the time")
     axes.grid(visible=False, axis="y")
     axes.invert_yaxis()

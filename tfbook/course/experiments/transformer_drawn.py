@@ -47,8 +47,9 @@ def _branch(
 ) -> tuple[Item, Item, Item]:
     """A layer beside the stream in column left + 1, its norm, and the sum to which it is added.
 
-    The branch leaves the stream `row` rows above the picture's zero. `reads` are the letters among Q, K and V that
-    come from the stream. Without `pre_norm` the norm lies on the stream behind the sum, in the row after it.
+    The branch leaves the stream `row` rows above the picture's zero. `reads` are the letters among Q, K and V that come
+    from the stream, or a blank for one arrow without a letter. Without `pre_norm` the norm lies on the stream behind
+    the sum, in the row after it.
     """
     layer = picture.box(text, (left, -row - 1), "weight" if reads else "plain", note=note, width=136)
     fork, add = picture.point((left + 1, -row)), picture.circle("+", (left + 1, -row - 1))
@@ -98,9 +99,9 @@ def draw_residual() -> Picture:
 def draw_blocks() -> Picture:
     """The block of 2017, whose norms lie on the stream, beside a pre-norm block."""
     picture = Schematic("Where the norm goes", gap=(26, 20))
-    for left, pre_norm, title in ((0, False, "2017: post-norm"), (3, True, "today: pre-norm")):
+    for left, pre_norm, title in ((0, False, "2017: post-norm"), (3, True, "2019 (GPT-2): pre-norm")):
         start, end = picture.point((left + 1, 0)), picture.point((left + 1, -7))
-        attend = _branch(picture, 1, "self-attention", "", left, "QKV", pre_norm=pre_norm)
+        attend = _branch(picture, 1, "self-attention", "", left, " ", pre_norm=pre_norm)
         feed = _branch(picture, 4, "feed-forward", "", left, pre_norm=pre_norm)
         if pre_norm:
             _stream(picture, start, attend[2], feed[2], end)
@@ -227,6 +228,8 @@ def draw_spreads(spreads: Mapping[str, Sequence[float]]) -> Picture:
         x="layers",
         y="spread between positions",
     )
+    alone = spreads["attention alone"]
+    axes.text(0.75 * (len(alone) - 1), 2 * alone[-1], "rounding of 32-bit numbers", fontsize=9.5, ha="center")
     alt = (
         "Spread between twelve vectors against the number of untrained layers, on a logarithmic axis. With "
         "attention alone it falls from 1 to rounding error within a few layers; where the input is added to "
@@ -318,7 +321,7 @@ def draw_norms(runs: DataFrame) -> Picture:
         "Final loss against learning rate, a dot for each run. With layer norm and without, losses are near 0 at 0.003 "
         "and 0.01. At 0.03 the three runs without layer norm explode; with it they stay finite, and one of them learns."
     )
-    return _panels(runs, names, "Without layer norm the largest learning rate explodes"), alt
+    return _panels(runs, names, "Without layer norm, training explodes\nat the largest learning rate"), alt
 
 
 def draw_sweep(runs: DataFrame) -> Picture:
@@ -390,6 +393,7 @@ def draw_first_step(
 
 
 LONGEST = 20  # words in a sentence of the training set
+_NAMES = {"Transformer": "smaller Transformer"}  # as the figure calls a stored model
 
 
 def draw_lengths(race: DataFrame) -> Picture:
@@ -401,7 +405,7 @@ def draw_lengths(race: DataFrame) -> Picture:
     figure, axes = plt.subplots(figsize=(7.5, 4))
     plot.lines(
         axes,
-        {name: _broken(curve, LONGEST + 0.5) for name, curve in curves.items()},
+        {_NAMES.get(name, name): _broken(curve, LONGEST + 0.5) for name, curve in curves.items()},
         title="Transformers lead up to the trained lengths, and fall behind beyond",
         x="words in the source",
         y="BLEU",
@@ -411,7 +415,7 @@ def draw_lengths(race: DataFrame) -> Picture:
     axes.set_ylim(0, 104)
     alt = (
         "BLEU against source length. Up to 20 words, the longest in training, both Transformers are above the "
-        "recurrent translator. Right beyond, the Transformers drop much more steeply, and at all greater lengths "
+        "recurrent translator. Right past 20 words, the Transformers drop much more steeply, and at greater lengths "
         "they stay 14 to 25 points below it."
     )
     return figure, alt
@@ -440,6 +444,7 @@ def draw_activations() -> Picture:
     x = torch.linspace(-4, 4, 161, requires_grad=True)
     curves = {"ReLU": F.relu(x), "GELU": F.gelu(x)}
     slopes = {name: torch.autograd.grad(y.sum(), x)[0] for name, y in curves.items()}
+    slopes["ReLU"][x.abs() < 1e-6] = nan  # a jump is drawn as a gap
     shown = ((curves, "GELU is a smooth ReLU", "output"), (slopes, "Its slope has no jump", "derivative"))
     for axes, (table, title, label) in zip(panels, shown, strict=True):
         series = {name: (x.tolist(), y.tolist()) for name, y in table.items()}
