@@ -364,9 +364,9 @@ dpo_loss.mistakes(
             )
         ),
         "the sign: a loss is the surprise −log σ, which is never negative": (
-            lambda chosen, rejected, ref_chosen, ref_rejected, beta: (
-                F.logsigmoid(beta * ((chosen - ref_chosen) - (rejected - ref_rejected))).mean()
-            )
+            lambda chosen, rejected, ref_chosen, ref_rejected, beta: F.logsigmoid(
+                beta * ((chosen - ref_chosen) - (rejected - ref_rejected))
+            ).mean()
         ),
         "the logarithm of σ overflows where a pair is far off: use `F.logsigmoid`": (
             lambda chosen, rejected, ref_chosen, ref_rejected, beta: (

@@ -10,16 +10,17 @@ import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from html import escape
 from itertools import count
 from math import comb
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from tfbook import runtime
-from tfbook.course.claims import Bound, Claims
+from tfbook.course.claims import Bound, Claims, Verdicts
 from tfbook.course.experiments import experiment
 from tfbook.course.experiments.preferences_drawn import (
     draw_accuracy,
@@ -31,7 +32,7 @@ from tfbook.course.experiments.preferences_drawn import (
     draw_margins,
     draw_pair,
 )
-from tfbook.data.stories import check_story, story_ids, told, written
+from tfbook.data.stories import check_story, told, words_of, written
 from tfbook.generation.best_of_n import best_of_n_kl
 from tfbook.generation.sampling import generate
 from tfbook.models.gpt import Gpt
@@ -40,7 +41,11 @@ from tfbook.pretrain.storyteller import LONGEST, Storyteller, load_storyteller
 from tfbook.text.answers import Answers, generated_answers
 from tfbook.text.vocabulary import BOS, EOS, PAD, Vocabulary
 from tfbook.training import preferences
-from tfbook.training.ppo import PpoRecipe, assess, generalized_advantages, kl_estimate, ppo_update
+from tfbook.training.ppo import PpoRecipe, assess, generalized_advantages, ppo_update
+
+if TYPE_CHECKING:
+    from IPython.display import HTML
+    from pandas import DataFrame, Series
 
 __all__ = [
     "CLAIMS",
@@ -48,8 +53,8 @@ __all__ = [
     "advantages",
     "as_answers",
     "best_by_score",
-    "betas",
     "claims_of_betas",
+    "claims_of_dpo",
     "claims_of_methods",
     "critic_of",
     "demonstrations",
@@ -64,10 +69,13 @@ __all__ = [
     "draw_margins",
     "draw_pair",
     "generous",
+    "hacked",
+    "methods_of",
     "pair_loss",
     "pairs",
     "sample",
     "shares",
+    "side_by_side",
     "two_of",
 ]
 
@@ -112,6 +120,12 @@ CLAIMS = Claims(
             "Stored result, preferences.ppo, storyteller minus last three rounds",
         ),
         7: Bound(
+            "With the strongest penalty, consistency falls by less (difference of shares)",
+            "<=",
+            0.15,
+            "Stored result, preferences.ppo, storyteller minus last three rounds",
+        ),
+        8: Bound(
             "At equal compute, DPO has more generous stories than PPO (difference of shares)",
             ">=",
             0.1,
@@ -292,6 +306,7 @@ def best_by_score(
 
 # ---- stored: accuracy, PPO, DPO --------------------------------------------------------------------------------------
 
+NUMBERS = (1, 2, 4, 8, 16)  # of stories to choose from
 POOL, HELD_OUT, TOLD = 384, 256, 200  # stories to learn from, to judge a reward model, and to judge a policy
 SEEDS = (1, 2, 3)
 
@@ -317,7 +332,9 @@ def accuracy(
     return rows
 
 
-def _judged(model: Gpt, reference: Gpt, reward: RewardModel, scale: tuple[float, float], told: Pool) -> dict[str, float]:
+def _judged(
+    model: Gpt, reference: Gpt, reward: RewardModel, scale: tuple[float, float], told: Pool
+) -> dict[str, float]:
     """Score, KL and shares of stories that the model has told."""
     answers, (mean, std) = as_answers(told.ids), scale
     with torch.no_grad():
@@ -371,7 +388,9 @@ def trained_dpo(teller: Storyteller, pool: Pool, *, beta: float, seed: int, step
     runtime.seed(seed)
     policy, answers = copy.deepcopy(teller.model), as_answers(pool.ids)
     with torch.no_grad():
-        before = torch.cat([preferences.answer_log_probs(teller.model, answers.select(r)) for r in _parts(len(pool.ids))])
+        before = torch.cat(
+            [preferences.answer_log_probs(teller.model, answers.select(r)) for r in _parts(len(pool.ids))]
+        )
     optimizer = torch.optim.AdamW(policy.parameters(), lr=DPO_LR, betas=(0.9, 0.99), weight_decay=0)
     for step, (chosen, rejected) in zip(range(steps), pairs(pool.kind, DPO_PAIRS, seed), strict=False):
         optimizer.param_groups[0]["lr"] = DPO_LR * min(1, (step + 1) / 5) * (1 - step / steps)
@@ -385,32 +404,116 @@ def trained_dpo(teller: Storyteller, pool: Pool, *, beta: float, seed: int, step
     return policy
 
 
-def _parts(number: int, size: int = 64) -> Iterator[Tensor]:
-    yield from torch.arange(number).split(size)
-
-
 @experiment
 def dpo(
-    betas: Sequence[float] = (0.3,), seeds: Sequence[int] = SEEDS, pool: int = POOL, told: int = TOLD
+    runs: Sequence[tuple[float, int]] = ((0.1, 1), (0.3, 1), (0.3, 2), (0.3, 3)),
+    pool: int = POOL,
+    told: int = TOLD,
 ) -> list[dict[str, Any]]:
-    """DPO from the storyteller with each β and seed, judged by new stories; and the storyteller itself."""
+    """DPO from the storyteller, a run for each (β, seed), judged by new stories; and best of n by a reward model.
+
+    The pool is that of `ppo`; the row of "storyteller" says what it is like.
+    """
     known, teller = _pool(pool, seed=200)
     reward = trained_reward(known, seed=1)
     scores = scores_of(reward, known.ids)
     scale = (float(scores.mean()), float(scores.std()))
-    rows: list[dict[str, Any]] = []
-    numbers = (1, 2, 4, 8, 16)
-    for good, name in (
-        (known.kind, "generous"),
-        ([check_story(list(words)).consistent for words in known.stories], "consistent"),
-    ):
-        found = best_by_score(scores, good, numbers)
-        rows += [{"method": "best of n", **row, "what": name} for row in found]
-    for beta in betas:
-        for seed in seeds:
-            policy = trained_dpo(teller, known, beta=beta, seed=seed)
-            new = Pool(sample(policy, told, seed=300 + seed), teller.vocabulary)
-            judged = _judged(policy, teller.model, reward, scale, new)
-            compute = pool * 2 * READ + DPO_STEPS * 2 * DPO_PAIRS * LEARN
-            rows.append({"method": "DPO", "beta": beta, "seed": seed, "compute": compute, **judged})
+    consistent = [check_story(list(words)).consistent for words in known.stories]
+    found = zip(best_by_score(scores, known.kind, NUMBERS), best_by_score(scores, consistent, NUMBERS), strict=True)
+    rows: list[dict[str, Any]] = [{"method": "storyteller", "kl": 0.0, **shares(known.stories)}]
+    for kind, right in found:
+        shares_of = {"generous": kind["share"], "consistent": right["share"]}
+        rows.append({"method": "best of n", "n": kind["n"], "kl": kind["kl"], **shares_of})
+    compute = pool * 2 * READ + DPO_STEPS * 2 * DPO_PAIRS * LEARN
+    for beta, seed in runs:
+        policy = trained_dpo(teller, known, beta=beta, seed=seed)
+        new = Pool(sample(policy, told, seed=300 + seed), teller.vocabulary)
+        judged = _judged(policy, teller.model, reward, scale, new)
+        rows.append({"method": "DPO", "beta": beta, "seed": seed, "compute": compute, **judged})
     return rows
+
+
+# ---- what the stored runs say ----------------------------------------------------------------------------------------
+
+
+def _at_beta(runs: DataFrame, beta: float = DPO_BETA) -> DataFrame:
+    return runs[(runs["method"] == "DPO") & (runs["beta"] == beta)]
+
+
+def claims_of_dpo(runs: DataFrame) -> Verdicts:
+    """What DPO's stored runs gain, lose and pay."""
+    start, after = runs[runs["method"] == "storyteller"].iloc[0], _at_beta(runs)
+    return CLAIMS.check(
+        {
+            2: after["generous"].min() - start["generous"],
+            3: start["consistent"] - after["consistent"].mean(),
+            4: after["kl"].max(),
+        }
+    )
+
+
+def _last(run: DataFrame) -> Series:
+    return run.drop(columns=["stories", "scores"]).tail(3).mean()
+
+
+def claims_of_betas(ppo: DataFrame) -> Verdicts:
+    """How far the score rises and consistency falls without a penalty: last three rounds against the first."""
+    free, held = (_last(ppo[ppo["beta"] == beta]) for beta in (0.0, ppo["beta"].max()))
+    first = ppo[ppo["round"] == 0].drop(columns=["stories", "scores"]).mean()
+    return CLAIMS.check(
+        {
+            5: free["score"] - first["score"],
+            6: first["consistent"] - free["consistent"],
+            7: first["consistent"] - held["consistent"],
+        }
+    )
+
+
+def hacked(ppo: DataFrame, number: int = 2) -> None:
+    """Prints the first stories of the last round without a penalty, with their score and what the checker says."""
+    last = ppo[ppo["beta"] == 0].iloc[-1]
+    for text, score in list(zip(last["stories"], last["scores"], strict=True))[:number]:
+        verdict = check_story(text)
+        wrong = len(verdict.faults) + len(verdict.unread)
+        kind = "generous" if generous(words_of(text)) else "not generous"
+        print(f"score {score:.1f}, {kind}, {wrong} contradictions or sentences that make no sense:\n{text}\n")
+
+
+METHODS_BETA = 0.1  # of PPO's run that is compared with the other methods
+
+
+def methods_of(runs: DataFrame, ppo: DataFrame) -> dict[str, DataFrame]:
+    """A curve for each method: PPO's run averaged in threes, DPO at several β, best of several n."""
+    held = ppo[ppo["beta"] == METHODS_BETA].drop(columns=["stories", "scores"])
+    trained = runs[runs["method"] == "DPO"].groupby("beta")[["kl", "generous", "consistent", "compute"]].mean()
+    return {
+        "PPO": held.rolling(3, min_periods=1, center=True).mean(),
+        "DPO": trained.sort_values("kl").reset_index(),
+        "best of n": runs[runs["method"] == "best of n"].drop(columns=["compute"]),
+    }
+
+
+def claims_of_methods(runs: DataFrame, ppo: DataFrame) -> Verdicts:
+    """Which method has more generous stories at the compute of DPO: PPO's round nearest to it, with its neighbors."""
+    after, held = _at_beta(runs), methods_of(runs, ppo)["PPO"]
+    at = (held["compute"] - after["compute"].iloc[0]).abs().idxmin()
+    return CLAIMS.check({8: after["generous"].mean() - held.loc[at, "generous"]})
+
+
+def side_by_side(before: Sequence[Sequence[str]], after: Sequence[Sequence[str]]) -> HTML:
+    """Stories in two columns, the first word of each with whether it is generous and consistent."""
+    from IPython.display import HTML
+
+    style = 'style="width:50%; text-align:left; vertical-align:top; white-space:normal"'
+    rows = []
+    for pair in zip(before, after, strict=True):
+        cells = [f"<td {style}><b>{_label(words)}</b><br>{escape(written(words))}</td>" for words in pair]
+        rows.append(f"<tr>{''.join(cells)}</tr>")
+    head = "".join(f"<th {style}>{name}</th>" for name in ("before", "after"))
+    return HTML(f"<table><tr>{head}</tr>{''.join(rows)}</table>")
+
+
+def _label(words: Sequence[str]) -> str:
+    found = shares([words])
+    names = [name if share else f"not {name}" for name, share in found.items()]
+    return ", ".join(names)

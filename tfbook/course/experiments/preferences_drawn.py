@@ -30,17 +30,22 @@ def draw_pair(chosen: float, rejected: float) -> Picture:
     """Two stories pass through one reward model; the difference of its two numbers becomes a probability and a loss."""
     from tfbook.plot import Schematic
 
-    picture = Schematic("One model scores both stories; only the difference counts", gap=(38, 22))
+    picture = Schematic("One model scores both stories; only the difference counts", gap=(20, 22))
     p = 1 / (1 + math.exp(rejected - chosen))
-    first = picture.tokens(["…", "gave", "it", "to", "Sam", "."], (0, 0), "stream", label="preferred")
-    second = picture.tokens(["…", "cried", "all", "the", "way", "."], (0, 1), "stream", label="rejected")
+    first = picture.tokens(["…", "gave", "it", "to", "Sam"], (0, 0), "stream", label="preferred")
+    second = picture.tokens(["…", "cried", "all", "the", "way"], (0, 1), "stream", label="rejected")
     scores = []
     for row, (words, score) in enumerate(((first, chosen), (second, rejected))):
-        model = picture.box("reward model", (1, row), "parameter", note="the same weights" if row else "")
+        model = picture.box("reward model", (1, row), "parameter", note="same weights")
         scores.append(picture.box(f"r = {score:g}", (2, row), "value"))
         picture.arrow(words, model)
         picture.arrow(model, scores[-1])
-    difference = picture.box(f"σ({chosen:g} − {rejected:g}) = {p:.2f}", (3, (0, 1)), "weight", note="preferred wins")
+    difference = picture.box(
+        f"σ({chosen:g} − {rejected:g}) = {p:.2f}",
+        (3, (0, 1)),
+        "weight",
+        note="probability that\nthe preferred one wins",
+    )
     loss = picture.box(f"−ln {p:.2f} = {-math.log(p):.2f}", (4, (0, 1)), note="loss (nats)")
     for score in scores:
         picture.arrow(score, difference)
@@ -56,12 +61,12 @@ def draw_four() -> Picture:
     """Policy and critic are trained, reference and reward model are frozen; what each of them gives to PPO's update."""
     from tfbook.plot import Schematic
 
-    picture = Schematic("Four models around one story: two learn, two are frozen", gap=(58, 20))
+    picture = Schematic("Four models around one story: two learn, two are frozen", gap=(34, 20))
     policy = picture.box("policy π", (0, (0, 3)), "parameter", note="writes; is trained", width=120)
     story = picture.box("story", (1, (0, 3)), "stream", note="sampled tokens", width=110)
     picture.arrow(policy, story, "writes")
     reward = picture.box("reward model r", (2, 0), "plain", note="frozen", width=150)
-    reference = picture.box("reference π_ref", (2, 1), "plain", note="frozen: the storyteller", width=150)
+    reference = picture.box(r"reference $\pi_\mathrm{ref}$", (2, 1), "plain", note="frozen: the storyteller", width=150)
     again = picture.box("policy π", (2, 2), "parameter", note="trained", width=150)
     critic = picture.box("critic V", (2, 3), "parameter", note="trained", width=150)
     score = picture.box("score of the story", (3, 0), "value", width=150)
@@ -100,10 +105,13 @@ def draw_clip(clip: float) -> Picture:
             axes.axvline(edge, color=EDGE, linestyle=":", linewidth=1)
         word = "good" if advantage > 0 else "bad"
         limit = f"beyond {1 + clip:g}" if advantage > 0 else f"below {1 - clip:g}"
-        axes.set(title=f"A {word} token (A = {advantage}): flat {limit}", xlabel="ratio π / π_old")
+        axes.set(
+            title=f"A {word} token (A = {advantage}): flat {limit}".replace("-", "−"),
+            xlabel=r"ratio $\pi\,/\,\pi_\mathrm{old}$",
+        )
         axes.set_xticks([0.4, 1 - clip, 1, 1 + clip, 1.6])
     panels[0].set_ylabel("objective")
-    panels[0].text(1.5, 1.52, "not clipped", color=SOFT, ha="right", va="bottom", fontsize=10)
+    panels[0].text(1.5, 1.52, "without the clip", color=SOFT, ha="right", va="bottom", fontsize=10)
     alt = (
         f"The objective follows the ratio, but becomes flat beyond {1 + clip:g} for an advantage of 1, and below "
         f"{1 - clip:g} for an advantage of −1."
@@ -128,7 +136,7 @@ def draw_gap(beta: float) -> Picture:
         arrowprops={"arrowstyle": "-", "color": EDGE},
     )
     axes.set(title=f"A pair pulls hardest while it is in the wrong order (β = {beta:g})", ylabel="loss (nats)")
-    axes.set_xlabel("log π/π_ref of the chosen minus that of the rejected (nats)")
+    axes.set_xlabel(r"$\ln \pi/\pi_\mathrm{ref}$ of the chosen minus that of the rejected (nats)")
     axes.set_ylim(bottom=0)
     alt = f"The loss falls from {beta * 20:.0f} nats at −20 over ln 2 at 0 to nearly 0 at 30; its slope fades to 0."
     return figure, alt
@@ -165,7 +173,7 @@ def draw_margins(chosen: Sequence[float], rejected: Sequence[float]) -> Picture:
         axes.plot(steps, values, color=color, marker="none")
         axes.text(len(chosen) + 0.6, values[-1], name, color=color, va="center")
     axes.axhline(0, color=EDGE, linestyle="--", linewidth=1.2)
-    axes.set(xlabel="step", ylabel="log π/π_ref of a story (nats)", xlim=(0, 1.14 * len(chosen)))
+    axes.set(xlabel="step", ylabel=r"$\ln \pi/\pi_\mathrm{ref}$ of a story (nats)", xlim=(0, 1.14 * len(chosen)))
     axes.set_title("The two stories of a pair move apart")
     alt = f"Log-ratios by step: the chosen end at {chosen[-1]:.1f}, the rejected at {rejected[-1]:.1f} nats."
     return figure, alt
@@ -173,26 +181,33 @@ def draw_margins(chosen: Sequence[float], rejected: Sequence[float]) -> Picture:
 
 # ---- reward against KL ---------------------------------------------------------------------------------------------
 
+FROM = "KL from the storyteller (nats)"
+
 
 def draw_betas(frame: DataFrame) -> Picture:
     """PPO's runs at several β: what the reward model says, what was asked for, and consistency, against KL."""
     import matplotlib.pyplot as plt
 
-    figure, panels = plt.subplots(1, 3, figsize=(11.5, 3.8), sharex=True)
+    figure, panels = plt.subplots(1, 3, figsize=(11.5, 3.9))
     what = {
-        "score": ("The proxy rises …", "reward model's score"),
-        "generous": ("… and so does what we asked", "generous stories (%)"),
-        "consistent": ("… but β = 0 loses the plot", "consistent stories (%)"),
+        "score": ("What is rewarded", "reward model's score"),
+        "generous": ("What was asked for", "generous stories (%)"),
+        "consistent": ("What nobody asked for", "consistent stories (%)"),
     }
-    colors = (COLORS[1], COLORS[2], COLORS[0])
+    looks = list(zip((COLORS[1], COLORS[2], COLORS[0]), MARKERS, strict=False))
     for axes, (name, (title, label)) in zip(panels, what.items(), strict=True):
         scale = 1 if name == "score" else 100
-        for (beta, run), color, marker in zip(frame.groupby("beta"), colors, MARKERS, strict=False):
-            smooth = run[["kl", name]].rolling(3, min_periods=1, center=True).mean()
-            axes.plot(smooth["kl"], scale * smooth[name], color=color, marker="none")
-            last = (smooth["kl"].iloc[-1], scale * smooth[name].iloc[-1])
-            axes.plot(*last, color=color, marker=marker, linestyle="none", markersize=8, label=f"β = {beta:g}")
-        axes.set(title=title, xlabel="KL from the storyteller (nats)", ylabel=label)
+        for (beta, run), (color, marker) in zip(frame.groupby("beta"), looks, strict=False):
+            smooth = (
+                run[["kl", name]].rolling(3, min_periods=1, center=True).mean().clip(lower=0 if scale > 1 else None)
+            )
+            kl, height = smooth["kl"].clip(lower=0), scale * smooth[name]
+            axes.plot(kl, height, color=color, marker=marker, markersize=4, label=f"β = {beta:g}")
+            axes.plot(kl.iloc[-1:], height.iloc[-1:], color=color, marker=marker, linestyle="none", markersize=10)
+        axes.set_xscale("symlog", linthresh=1)
+        axes.set(title=title, xlabel=FROM, ylabel=label)
+        axes.set_xticks(ticks := [tick for tick in (0, 1, 10, 100) if tick <= 3 * frame["kl"].max()], map(str, ticks))
+        axes.minorticks_off()
         if scale == 100:
             axes.set_ylim(-3, 103)
     panels[0].legend(loc="lower right", fontsize=10)
@@ -205,32 +220,38 @@ def draw_betas(frame: DataFrame) -> Picture:
     return figure, "Ends of PPO's runs. " + "; ".join(parts) + "."
 
 
-def draw_frontier(runs: Mapping[str, DataFrame], start: Mapping[str, float], budget: float) -> Picture:
-    """Generous stories against compute, generous and consistent stories against KL, for three methods."""
+def draw_frontier(methods: Mapping[str, DataFrame], runs: DataFrame) -> Picture:
+    """Generous stories against compute, generous and consistent stories against KL, for three methods.
+
+    `runs` has a row for "storyteller", and one for each run of DPO, whose compute is marked.
+    """
     import matplotlib.pyplot as plt
 
-    figure, (left, middle, right) = plt.subplots(1, 3, figsize=(11.5, 3.9))
-    for name, frame in runs.items():
-        color, marker = LOOKS[name]
-        line = {"color": color, "marker": marker, "markersize": 5, "label": name}
-        if "compute" in frame:
-            left.plot(frame["compute"] / 1000, 100 * frame["generous"], **line)
-        middle.plot(frame["kl"], 100 * frame["generous"], **line)
-        right.plot(frame["kl"], 100 * frame["consistent"], **line)
-    for axes in (middle, right):
-        axes.set_xlabel("KL from the storyteller (nats)")
-    left.axvline(budget / 1000, color=EDGE, linestyle=":", linewidth=1.2)
-    left.set(title="At equal compute", xlabel="story passes (thousands)", ylabel="generous stories (%)")
-    middle.set(title="What was asked for", ylabel="generous stories (%)")
-    right.set(title="What nobody asked for", ylabel="consistent stories (%)")
-    for axes, name in ((left, "generous"), (middle, "generous"), (right, "consistent")):
+    figure, (left, *others) = plt.subplots(1, 3, figsize=(11.5, 4))
+    start, trained = runs[runs["method"] == "storyteller"].iloc[0], runs[runs["method"] == "DPO"]
+    steps = methods["PPO"]
+    left.plot(steps["compute"] / 1000, 100 * steps["generous"], color=LOOKS["PPO"][0], marker="s", markersize=4)
+    left.plot(trained["compute"] / 1000, 100 * trained["generous"], color=LOOKS["DPO"][0], marker="o", linestyle="none")
+    left.axvline(trained["compute"].iloc[0] / 1000, color=EDGE, linestyle=":", linewidth=1.2)
+    left.set(title="For how much compute?", xlabel="passes of a story (thousands)", ylabel="generous stories (%)")
+    for axes, name, title in zip(
+        others, ("generous", "consistent"), ("At what distance?", "At what cost?"), strict=True
+    ):
+        for method, frame in methods.items():
+            color, marker = LOOKS[method]
+            line = {"color": color, "marker": marker, "markersize": 5}
+            axes.plot(frame["kl"].clip(lower=0), 100 * frame[name], label=method, **line)
+        axes.set_xscale("symlog", linthresh=1)
+        axes.set(title=title, xlabel=FROM, ylabel=f"{name} stories (%)")
+        axes.set_xticks([0, 1, 3, 10], ["0", "1", "3", "10"])
+        axes.minorticks_off()
+    for axes, name in zip((left, *others), ("generous", "generous", "consistent"), strict=True):
         axes.axhline(100 * start[name], color=EDGE, linestyle="--", linewidth=1.2)
         axes.set_ylim(-3, 103)
-    right.legend(loc="best", fontsize=10)
+    others[1].legend(loc="upper right", fontsize=10)
     ends = [
         f"{name}: generous {frame['generous'].iloc[-1]:.0%}, consistent {frame['consistent'].iloc[-1]:.0%} at KL "
         f"{frame['kl'].iloc[-1]:.1f}"
-        for name, frame in runs.items()
+        for name, frame in methods.items()
     ]
     return figure, f"Start: generous {start['generous']:.0%}. At the end of each curve, " + "; ".join(ends) + "."
-
