@@ -676,8 +676,9 @@ def classify_with_a_padded_batch(
 # ---- lesson 12 ---------------------------------------------------------------------------------------------------
 
 
-def best_row_by_row(scores: Tensor, n: int) -> Tensor:
-    return torch.tensor([max(range(i, i + n), key=scores.tolist().__getitem__) for i in range(0, len(scores), n)])
+def best_row_by_row(scores: Tensor, n: int) -> tuple[Tensor, Tensor]:
+    rows = [max(range(i, i + n), key=scores.tolist().__getitem__) for i in range(0, len(scores), n)]
+    return scores[rows], torch.tensor(rows)
 
 
 def pair_loss_by_softplus(chosen: Tensor, rejected: Tensor) -> Tensor:

@@ -23,28 +23,34 @@ def _scores() -> list[tuple[Tensor, int]]:
     cases=_scores,
     hints=[
         "Give the scores two axes: `scores.view(-1, n)` has a row for each prompt.",
-        "`argmax(dim=1)` is the place within a row. Where does row i begin in the long list?",
+        "`max(dim=1)` gives the largest number of each row and its place in the row. Where does row i begin in the list?",
     ],
 )
-def best_rows(scores: Tensor, n: int) -> Tensor:
-    best = scores.view(-1, n).argmax(dim=1)
-    return torch.arange(len(best)) * n + best
+def best_rows(scores: Tensor, n: int) -> tuple[Tensor, Tensor]:
+    best, places = scores.view(-1, n).max(dim=1)
+    return best, torch.arange(len(places)) * n + places
 
 
 best_rows.mistakes(
     {
         "these are places within each prompt's n answers: add where those answers begin in the list": (
-            lambda scores, n: scores.view(-1, n).argmax(dim=1)
+            lambda scores, n: tuple(scores.view(-1, n).max(dim=1))
         ),
         "answers to one prompt stand next to each other, so a row of `view(-1, n)` is a prompt, not a column": (
-            lambda scores, n: scores.view(n, -1).argmax(dim=0) * (len(scores) // n) + torch.arange(len(scores) // n)
+            lambda scores, n: (
+                scores.view(n, -1).amax(dim=0),
+                scores.view(n, -1).argmax(dim=0) * (len(scores) // n) + torch.arange(len(scores) // n),
+            )
         ),
-        "these are the best scores; asked for is where they stand": lambda scores, n: scores.view(-1, n).amax(dim=1),
-        "these answers have the smallest scores: best means largest": (
-            lambda scores, n: torch.arange(len(scores) // n) * n + scores.view(-1, n).argmin(dim=1)
+        "the wrong way round: first the best scores, then where they stand": lambda scores, n: best_rows.reference(
+            scores, n
+        )[::-1],
+        "these answers have the smallest scores: best means largest": lambda scores, n: (
+            scores.view(-1, n).amin(dim=1),
+            torch.arange(len(scores) // n) * n + scores.view(-1, n).argmin(dim=1),
         ),
         "these are the best of all answers together: each prompt needs one of its own": (
-            lambda scores, n: scores.topk(len(scores) // n).indices
+            lambda scores, n: tuple(scores.topk(len(scores) // n))
         ),
     }
 )
@@ -183,13 +189,13 @@ def _surprises() -> list[tuple[Tensor, Tensor, float, float]]:
     ],
 )
 def advantages(rewards: Tensor, values: Tensor, gamma: float, lam: float) -> Tensor:
-    after = torch.cat([values[:, 1:], torch.zeros_like(values[:, :1])], dim=1)
-    surprises = rewards + gamma * after - values
-    found = [later := torch.zeros_like(values[:, 0])]
-    for surprise in reversed(surprises.unbind(dim=1)):
-        later = surprise + gamma * lam * later
+    later = after = values.new_zeros(len(values))
+    found: list[Tensor] = []
+    for r, v in zip(reversed(rewards.unbind(dim=1)), reversed(values.unbind(dim=1)), strict=True):
+        later = r + gamma * after - v + gamma * lam * later
+        after = v
         found.insert(0, later)
-    return torch.stack(found[:-1], dim=1)
+    return torch.stack(found, dim=1)
 
 
 def _gae(rewards: Tensor, values: Tensor, after: Tensor, gamma: float, weight: float) -> Tensor:

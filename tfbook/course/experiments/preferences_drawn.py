@@ -190,9 +190,9 @@ def draw_betas(frame: DataFrame) -> Picture:
 
     figure, panels = plt.subplots(1, 3, figsize=(11.5, 3.9))
     what = {
-        "score": ("What is rewarded", "reward model's score"),
-        "generous": ("What was asked for", "generous stories (%)"),
-        "consistent": ("What nobody asked for", "consistent stories (%)"),
+        "score": ("The score rises …", "reward model's score"),
+        "generous": ("… so does what was asked for …", "generous stories (%)"),
+        "consistent": ("… but consistency is lost", "consistent stories (%)"),
     }
     looks = list(zip((COLORS[1], COLORS[2], COLORS[0]), MARKERS, strict=False))
     for axes, (name, (title, label)) in zip(panels, what.items(), strict=True):
