@@ -23,7 +23,7 @@ def _scores() -> list[tuple[Tensor, int]]:
     cases=_scores,
     hints=[
         "Give the scores two axes: `scores.view(-1, n)` has a row for each prompt.",
-        "`max(dim=1)` gives the largest number of each row and its place in the row. Where does row i begin in the list?",
+        "`max(dim=1)` gives the largest number of each row and its place there. Where does row i begin in the list?",
     ],
 )
 def best_rows(scores: Tensor, n: int) -> tuple[Tensor, Tensor]:
