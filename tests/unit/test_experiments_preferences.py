@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from tfbook.course.experiments import preferences as study
-from tfbook.data.stories import told, words_of
+from tfbook.data.stories import story_ids, told, words_of
 from tfbook.models.gpt import Gpt
 from tfbook.models.reward import RewardModel
 from tfbook.pretrain.storyteller import MODELS, Storyteller, load_storyteller
@@ -61,15 +61,21 @@ def test_samples_are_padded_after_their_end() -> None:
     assert (answers.lengths[~ended] == ids.shape[1]).all()
 
 
-def test_pairs_have_the_preferred_story_first_and_use_each_before_any_comes_again() -> None:
-    kind = [False, True, False, True, True, False, False]
-    drawn = [next(rows) for rows in [study.pairs(kind, 2, seed=1)] for _ in range(6)]
-    chosen, rejected = (torch.cat(side).tolist() for side in zip(*drawn, strict=True))
-    assert sorted(chosen[:3]) == [1, 3, 4] == sorted(chosen[3:6])
-    assert sorted(rejected[:4]) == [0, 2, 5, 6]
-    few = [next(rows) for rows in [study.pairs(kind, 2, seed=1, most=1)] for _ in range(3)]
-    assert {int(row) for better, _ in few for row in better} == {1}
-    assert {int(row) for _, worse in few for row in worse} == {0}
+def test_pairs_have_the_better_story_first_and_use_each_before_any_comes_again(draft: Storyteller) -> None:
+    found = [told("valid", number).words for number in range(12)]
+    spoilt = [(*words[:-2], "kite", ".") for words in found if study.generous(words)][:1]
+    pool = study.Pool(story_ids([*found, *spoilt], draft.vocabulary), draft.vocabulary)
+    better = [row for row, words in enumerate(found) if study.generous(words)]
+    worse = [row for row in range(12) if row not in better]
+    assert (pool.better.tolist(), pool.worse.tolist()) == (better, worse), "a generous story with a fault is neither"
+    source = study.pairs(pool, len(better), seed=1)
+    chosen, rejected = (torch.cat(side).tolist() for side in zip(*(next(source) for _ in range(12)), strict=True))
+    assert sorted(chosen[: len(better)]) == better == sorted(chosen[len(better) : 2 * len(better)])
+    assert sorted(rejected[: len(worse)]) == worse
+    few = study.pairs(pool, 2, seed=1, most=1)
+    assert {tuple(rows.tolist()) for rows in next(few)} == {(better[0],) * 2, (worse[0],) * 2}
+    with pytest.raises(ValueError, match="has 0 better and 1 worse stories"):
+        next(study.pairs(study.Pool(pool.ids[worse[:1]], draft.vocabulary), 2, seed=1))
 
 
 # ---- rewards -------------------------------------------------------------------------------------------------------
@@ -84,8 +90,10 @@ def test_best_by_score_is_the_share_over_all_choices() -> None:
     assert study.best_by_score(scores, good, (1,))[0]["kl"] == 0
 
 
-def test_right_order_counts_pairs() -> None:
-    assert study.right_order(torch.tensor([1.0, 0.0, 2.0, -1.0]), [True, False, False, True]) == pytest.approx(1 / 4)
+def test_right_order_counts_pairs(draft: Storyteller) -> None:
+    pool = study.Pool(torch.zeros(4, 2, dtype=torch.long), draft.vocabulary)
+    vars(pool).update(better=torch.tensor([0, 3]), worse=torch.tensor([1, 2]))
+    assert study.right_order(torch.tensor([1.0, 0.0, 2.0, -1.0]), pool) == pytest.approx(1 / 4)
 
 
 def test_the_critic_begins_as_the_standardized_reward(draft: Storyteller, pool: study.Pool) -> None:
@@ -110,7 +118,11 @@ def test_the_lessons_own_answers_are_the_papers() -> None:
 
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The draft in the storyteller's place, and few steps."""
+    """The draft in the storyteller's place, whose stories need not be consistent, and few steps."""
+    generous = property(
+        lambda pool: torch.tensor([row for row, words in enumerate(pool.stories) if study.generous(words)])
+    )
+    monkeypatch.setattr(study.Pool, "better", generous)
     monkeypatch.setattr(study, "load_storyteller", lambda name="draft": load_storyteller("draft"))
     monkeypatch.setattr(study, "REWARD_STEPS", 2)
     monkeypatch.setattr(study, "DPO_STEPS", 2)
@@ -139,7 +151,7 @@ def test_dpo_is_judged_beside_best_of_n() -> None:
 @pytest.mark.usefixtures("small")
 def test_accuracy_has_a_row_for_each_number_of_pairs_and_seed() -> None:
     rows = study.accuracy(sizes=(1, 2), seeds=(1,), pool=24, held_out=24)
-    assert [(row["pairs"], row["seed"]) for row in rows] == [(1, 1), (2, 1)]
+    assert [(row["stories"], row["seed"]) for row in rows] == [(1, 1), (2, 1)]
     assert all(0 <= row["accuracy"] <= 1 for row in rows)
 
 
@@ -187,7 +199,7 @@ def test_claims_are_differences_from_the_storyteller(capsys: pytest.CaptureFixtu
 
 
 def test_every_picture_describes_itself() -> None:
-    frame = pd.DataFrame({"pairs": [2, 2, 8, 8], "accuracy": [0.6, 0.8, 0.9, 1.0]})
+    frame = pd.DataFrame({"stories": [2, 2, 8, 8], "accuracy": [0.6, 0.8, 0.9, 1.0]})
     pictures = [
         study.draw_pair(2, 1),
         study.draw_four(),

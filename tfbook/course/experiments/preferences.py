@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import copy
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from html import escape
@@ -33,7 +33,7 @@ from tfbook.course.experiments.preferences_drawn import (
     draw_margins,
     draw_pair,
 )
-from tfbook.data.stories import check_story, told, words_of, written
+from tfbook.data.stories import Verdict, check_story, told, words_of, written
 from tfbook.generation.best_of_n import best_of_n_kl
 from tfbook.generation.sampling import generate
 from tfbook.models.gpt import Gpt
@@ -74,6 +74,7 @@ __all__ = [
     "methods_of",
     "pair_loss",
     "pairs",
+    "right_order",
     "sample",
     "shares",
     "side_by_side",
@@ -84,7 +85,7 @@ CLAIMS = Claims(
     "preferences",
     {
         1: Bound(
-            "With 96 pairs, the reward model orders at least nine in ten held-out pairs as the reader does",
+            "With 32 better stories, the reward model orders at least nine in ten held-out pairs as the reader does",
             ">=",
             0.9,
             "Stored result, preferences.accuracy, smallest of three runs",
@@ -93,7 +94,7 @@ CLAIMS = Claims(
             "DPO raises the share of generous stories by at least 30 points",
             ">=",
             0.3,
-            "Stored result, preferences.dpo, smallest of three runs, 200 stories each",
+            "Stored result, preferences.dpo, smallest of three runs, 160 stories each",
         ),
         3: Bound(
             "Meanwhile, the share of consistent stories falls by at most 5 points",
@@ -148,15 +149,14 @@ GIVING = frozenset({"give", "gift", "share"})  # events of the story world
 
 def generous(words: Sequence[str]) -> bool:
     """Whether somebody gives or shares something in a story."""
-    return any(event.event in GIVING for event in check_story(list(words)).told)
+    return _gives(check_story(list(words)))
 
 
 def shares(stories: Sequence[Sequence[str]]) -> dict[str, float]:
     """Which share of the stories is generous, and which consistent."""
     verdicts = [check_story(list(words)) for words in stories]
-    given = sum(any(event.event in GIVING for event in verdict.told) for verdict in verdicts)
     return {
-        "generous": given / len(stories),
+        "generous": sum(map(_gives, verdicts)) / len(stories),
         "consistent": sum(verdict.consistent for verdict in verdicts) / len(stories),
     }
 
@@ -200,24 +200,43 @@ class Pool:
         return [self.vocabulary.decode(row) for row in self.ids]
 
     @cached_property
-    def kind(self) -> list[bool]:
-        """Which stories are generous."""
-        return [generous(words) for words in self.stories]
+    def better(self) -> Int[Tensor, " better"]:
+        """The rows of stories that the reader holds up as good ones: generous, and without a contradiction."""
+        return self._rows(lambda verdict: _gives(verdict) and verdict.consistent)
+
+    @cached_property
+    def worse(self) -> Int[Tensor, " worse"]:
+        """The rows of stories in which nobody gives anything."""
+        return self._rows(lambda verdict: not _gives(verdict))
+
+    @cached_property
+    def verdicts(self) -> list[Verdict]:
+        """What the checker reads in each story."""
+        return [check_story(list(words)) for words in self.stories]
+
+    def _rows(self, wanted: Callable[[Verdict], bool]) -> Tensor:
+        return torch.tensor([row for row, verdict in enumerate(self.verdicts) if wanted(verdict)], dtype=torch.long)
 
 
-def pairs(kind: Sequence[bool], size: int, seed: int, most: int | None = None) -> Iterator[tuple[Tensor, Tensor]]:
-    """Forever `size` rows of generous stories and as many of others, each row once before any comes again.
+def _gives(verdict: Verdict) -> bool:
+    return any(event.event in GIVING for event in verdict.told)
+
+
+def pairs(pool: Pool, size: int, seed: int, most: int | None = None) -> Iterator[tuple[Tensor, Tensor]]:
+    """Forever `size` rows of better stories of the pool and as many of worse, each row once before any comes again.
 
     `most` limits how many different stories of each sort are drawn from, the first ones.
+    Raises ValueError for a pool that lacks one of the two.
     """
+    if not len(pool.better) or not len(pool.worse):
+        raise ValueError(f"the pool has {len(pool.better)} better and {len(pool.worse)} worse stories; expected both")
     generator = random.Random(seed)
 
-    def rows(wanted: bool) -> Iterator[int]:
-        known = [row for row, is_kind in enumerate(kind) if is_kind is wanted][:most]
+    def rows(known: list[int]) -> Iterator[int]:
         while True:
             yield from generator.sample(known, len(known))
 
-    chosen, rejected = rows(wanted=True), rows(wanted=False)
+    chosen, rejected = (rows(each[:most].tolist()) for each in (pool.better, pool.worse))
     while True:
         drawn = [[next(source) for _ in range(size)] for source in (chosen, rejected)]
         yield torch.tensor(drawn[0]), torch.tensor(drawn[1])
@@ -260,7 +279,7 @@ def trained_reward(pool: Pool, seed: int, most: int | None = None) -> RewardMode
     model = RewardModel(load_storyteller("draft").model.cpu())
     optimizer = torch.optim.AdamW(model.parameters(), lr=REWARD_LR)
     answers = as_answers(pool.ids)
-    for _, (chosen, rejected) in zip(range(REWARD_STEPS), pairs(pool.kind, REWARD_PAIRS, seed, most), strict=False):
+    for _, (chosen, rejected) in zip(range(REWARD_STEPS), pairs(pool, REWARD_PAIRS, seed, most), strict=False):
         scores = (model(answers.ids[rows], answers.lengths[rows]) for rows in (chosen, rejected))
         loss = preferences.bradley_terry_loss(*scores).mean
         optimizer.zero_grad()
@@ -269,11 +288,9 @@ def trained_reward(pool: Pool, seed: int, most: int | None = None) -> RewardMode
     return model.eval()
 
 
-@torch.no_grad()
-def right_order(scores: Float[Tensor, " batch"], kind: Sequence[bool]) -> float:
-    """In which share of all pairs of a generous story and another one the generous one has the larger score."""
-    given = torch.tensor(kind)
-    return float((scores[given][:, None] > scores[~given]).float().mean())
+def right_order(scores: Float[Tensor, " batch"], pool: Pool) -> float:
+    """In which share of all pairs of a better and a worse story the better one has the larger score."""
+    return float((scores[pool.better][:, None] > scores[pool.worse]).float().mean())
 
 
 @torch.no_grad()
@@ -314,7 +331,7 @@ def best_by_score(
 # ---- stored: accuracy, PPO, DPO --------------------------------------------------------------------------------------
 
 NUMBERS = (1, 2, 4, 8, 16)  # of stories to choose from
-POOL, HELD_OUT, TOLD = 384, 256, 200  # stories to learn from, to judge a reward model, and to judge a policy
+POOL, HELD_OUT, TOLD = 384, 160, 160  # stories to learn from, to judge a reward model, and to judge a policy
 SEEDS = (1, 2, 3)
 
 
@@ -326,16 +343,16 @@ def _pool(number: int, seed: int) -> tuple[Pool, Storyteller]:
 
 @experiment
 def accuracy(
-    sizes: Sequence[int] = (2, 8, 32, 96), seeds: Sequence[int] = SEEDS, pool: int = 512, held_out: int = HELD_OUT
+    sizes: Sequence[int] = (1, 4, 16, 32), seeds: Sequence[int] = SEEDS, pool: int = POOL, held_out: int = HELD_OUT
 ) -> list[dict[str, Any]]:
-    """The reward model's accuracy on pairs of stories that it has not seen, by pairs in training."""
+    """The reward model's accuracy on pairs of stories that it has not seen, by better stories in training."""
     known, teller = _pool(pool, seed=100)
     new = Pool(sample(teller.model, held_out, seed=101), teller.vocabulary)
     rows = []
     for most in sizes:
         for seed in seeds:
             found = scores_of(trained_reward(known, seed, most), new.ids)
-            rows.append({"pairs": most, "seed": seed, "accuracy": right_order(found, new.kind)})
+            rows.append({"stories": most, "seed": seed, "accuracy": right_order(found, new)})
     return rows
 
 
@@ -352,7 +369,7 @@ def _judged(
 
 # Passes of a story through the storyteller: writing or reading it takes 1, learning from it 3.
 READ, LEARN = 1, 3
-PPO_LR, CRITIC_LR, ROUND, ROUNDS = 8e-4, 5e-4, 48, 12
+PPO_LR, CRITIC_LR, ROUND, ROUNDS = 8e-4, 5e-4, 48, 9
 
 
 @experiment
@@ -398,7 +415,7 @@ def trained_dpo(teller: Storyteller, pool: Pool, *, beta: float, seed: int, step
         parts = torch.arange(len(answers)).split(64)
         before = torch.cat([preferences.answer_log_probs(teller.model, answers.select(rows)) for rows in parts])
     optimizer = torch.optim.AdamW(policy.parameters(), lr=DPO_LR, betas=(0.9, 0.99), weight_decay=0)
-    for step, (chosen, rejected) in zip(range(steps), pairs(pool.kind, DPO_PAIRS, seed), strict=False):
+    for step, (chosen, rejected) in zip(range(steps), pairs(pool, DPO_PAIRS, seed), strict=False):
         optimizer.param_groups[0]["lr"] = DPO_LR * min(1, (step + 1) / 5) * (1 - step / steps)
         rows = torch.cat([chosen, rejected])
         now = preferences.answer_log_probs(policy, answers.select(rows))
@@ -412,7 +429,7 @@ def trained_dpo(teller: Storyteller, pool: Pool, *, beta: float, seed: int, step
 
 @experiment
 def dpo(
-    runs: Sequence[tuple[float, int]] = ((0.1, 1), (0.3, 1), (0.3, 2), (0.3, 3)),
+    runs: Sequence[tuple[float, int]] = ((DPO_BETA, 1), (DPO_BETA, 2), (DPO_BETA, 3)),
     pool: int = POOL,
     told: int = TOLD,
 ) -> list[dict[str, Any]]:
@@ -424,8 +441,8 @@ def dpo(
     reward = trained_reward(known, seed=1)
     scores = scores_of(reward, known.ids)
     scale = (float(scores.mean()), float(scores.std()))
-    consistent = [check_story(list(words)).consistent for words in known.stories]
-    found = zip(best_by_score(scores, known.kind, NUMBERS), best_by_score(scores, consistent, NUMBERS), strict=True)
+    given, consistent = zip(*((_gives(verdict), verdict.consistent) for verdict in known.verdicts), strict=True)
+    found = zip(best_by_score(scores, given, NUMBERS), best_by_score(scores, consistent, NUMBERS), strict=True)
     rows: list[dict[str, Any]] = [{"method": "storyteller", "kl": 0.0, **shares(known.stories)}]
     for kind, right in found:
         shares_of = {"generous": kind["share"], "consistent": right["share"]}
@@ -489,12 +506,11 @@ METHODS_BETA = 0.1  # of PPO's run that is compared with the other methods
 
 
 def methods_of(runs: DataFrame, ppo: DataFrame) -> dict[str, DataFrame]:
-    """A curve for each method: PPO's run averaged in threes, DPO at several β, best of several n."""
+    """For each method a row for each point: PPO's run averaged in threes, DPO's runs, best of several n."""
     held = ppo[ppo["beta"] == METHODS_BETA].drop(columns=["stories", "scores"])
-    trained = runs[runs["method"] == "DPO"].groupby("beta")[["kl", "generous", "consistent", "compute"]].mean()
     return {
         "PPO": held.rolling(3, min_periods=1, center=True).mean(),
-        "DPO": trained.sort_values("kl").reset_index(),
+        "DPO": runs[runs["method"] == "DPO"].sort_values("kl"),
         "best of n": runs[runs["method"] == "best of n"].drop(columns=["compute"]),
     }
 

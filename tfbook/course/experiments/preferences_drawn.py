@@ -146,20 +146,24 @@ def draw_gap(beta: float) -> Picture:
 
 
 def draw_accuracy(frame: DataFrame) -> Picture:
-    """The reward model's accuracy on held-out pairs against the number of pairs it learned from; a dot for each run."""
+    """The reward model's accuracy on held-out pairs against the better stories it has seen, and as many worse."""
     import matplotlib.pyplot as plt
 
     figure, axes = plt.subplots(figsize=(7, 3.6))
-    means = frame.groupby("pairs")["accuracy"].mean()
+    means = frame.groupby("stories")["accuracy"].mean()
     axes.plot(means.index, 100 * means, color=COLORS[0], marker="none")
-    axes.plot(frame["pairs"], 100 * frame["accuracy"], color=COLORS[0], linestyle="none", marker="o", markersize=5)
+    axes.plot(frame["stories"], 100 * frame["accuracy"], color=COLORS[0], linestyle="none", marker="o", markersize=5)
     axes.axhline(50, color=EDGE, linestyle="--", linewidth=1.2)
     axes.text(max(means.index), 51, "a coin", color=SOFT, ha="right", va="bottom", fontsize=10)
-    axes.set(xscale="log", xlabel="pairs in training (logarithmic)", ylabel="right order, held-out pairs (%)")
+    axes.set(
+        xscale="log", xlabel="stories of each sort in training (logarithmic)", ylabel="right order, held-out pairs (%)"
+    )
     axes.set_xticks(list(means.index), [str(n) for n in means.index])
     axes.minorticks_off()
-    axes.set(title=f"{max(means.index)} pairs are enough for {100 * means.iloc[-1]:.0f}%", ylim=(45, 102))
-    found = ", ".join(f"{n} pairs {share:.0%}" for n, share in means.items())
+    axes.set(
+        title=f"{max(means.index)} stories of each sort are enough for {100 * means.iloc[-1]:.0f}%", ylim=(45, 102)
+    )
+    found = ", ".join(f"{n} stories {share:.0%}" for n, share in means.items())
     return figure, f"Mean accuracy of the reward model on held-out pairs: {found}."
 
 
@@ -239,7 +243,8 @@ def draw_frontier(methods: Mapping[str, DataFrame], runs: DataFrame) -> Picture:
     ):
         for method, frame in methods.items():
             color, marker = LOOKS[method]
-            line = {"color": color, "marker": marker, "markersize": 5}
+            line = {"color": color, "marker": marker, "markersize": 5 if method != "DPO" else 7}
+            line["linestyle"] = "none" if method == "DPO" else "-"
             axes.plot(frame["kl"].clip(lower=0), 100 * frame[name], label=method, **line)
         axes.set_xscale("symlog", linthresh=1)
         axes.set(title=title, xlabel=FROM, ylabel=f"{name} stories (%)")
