@@ -404,7 +404,7 @@ def ppo(
     return rows
 
 
-DPO_LR, DPO_STEPS, DPO_PAIRS, DPO_BETA = 4e-4, 48, 8, 0.3
+DPO_LR, DPO_STEPS, DPO_PAIRS, DPO_BETA = 5e-4, 48, 8, 0.2
 
 
 def trained_dpo(teller: Storyteller, pool: Pool, *, beta: float, seed: int, steps: int = DPO_STEPS) -> Gpt:
