@@ -394,10 +394,17 @@ def ppo(
             score = (scores_of(reward, told.ids) - scale[0]) / scale[1]
             rollout = assess(policy, teller.model, critic, as_answers(told.ids), score, recipe)
             kl = float((rollout.kl * rollout.answered).sum(dim=1).mean())
-            row = {"beta": beta, "round": number, "compute": passes, "score": float(score.mean()), "kl": kl}
-            rows.append({**row, **shares(told.stories)})
+            row: dict[str, Any] = {
+                "beta": beta,
+                "round": number,
+                "compute": passes,
+                "score": float(score.mean()),
+                "kl": kl,
+            }
+            row |= shares(told.stories)
             if number in (0, rounds):
-                rows[-1] |= {"stories": [written(words) for words in told.stories[:3]], "scores": score[:3].tolist()}
+                row |= {"stories": [written(words) for words in told.stories[:3]], "scores": score[:3].tolist()}
+            rows.append(row)
             if number < rounds:
                 ppo_update(policy, critic, optimizer, rollout, recipe)
                 passes += size * (3 * READ + recipe.epochs * LEARN)
@@ -419,7 +426,8 @@ def trained_dpo(teller: Storyteller, pool: Pool, *, beta: float, seed: int, step
         optimizer.param_groups[0]["lr"] = DPO_LR * min(1, (step + 1) / 5) * (1 - step / steps)
         rows = torch.cat([chosen, rejected])
         now = preferences.answer_log_probs(policy, answers.select(rows))
-        loss = dpo_loss(*now.chunk(2), *before[rows].chunk(2), beta)
+        (now_w, now_l), (ref_w, ref_l) = now.chunk(2), before[rows].chunk(2)
+        loss = dpo_loss(now_w, now_l, ref_w, ref_l, beta)
         optimizer.zero_grad()
         loss.backward()
         nn.utils.clip_grad_norm_(policy.parameters(), 1.0)

@@ -35,9 +35,9 @@ def draw_pair(chosen: float, rejected: float) -> Picture:
     first = picture.tokens(["…", "gave", "it", "to", "Sam"], (0, 0), "stream", label="preferred")
     second = picture.tokens(["…", "cried", "all", "the", "way"], (0, 1), "stream", label="rejected")
     scores = []
-    for row, (words, score) in enumerate(((first, chosen), (second, rejected))):
+    for row, (words, reward) in enumerate(((first, chosen), (second, rejected))):
         model = picture.box("reward model", (1, row), "parameter", note="same weights")
-        scores.append(picture.box(f"r = {score:g}", (2, row), "value"))
+        scores.append(picture.box(f"r = {reward:g}", (2, row), "value"))
         picture.arrow(words, model)
         picture.arrow(model, scores[-1])
     difference = picture.box(
