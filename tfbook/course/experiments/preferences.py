@@ -343,7 +343,7 @@ def _pool(number: int, seed: int) -> tuple[Pool, Storyteller]:
 
 @experiment
 def accuracy(
-    sizes: Sequence[int] = (1, 4, 16, 32), seeds: Sequence[int] = SEEDS, pool: int = POOL, held_out: int = HELD_OUT
+    sizes: Sequence[int] = (1, 4, 16, 32), seeds: Sequence[int] = SEEDS, pool: int = 512, held_out: int = HELD_OUT
 ) -> list[dict[str, Any]]:
     """The reward model's accuracy on pairs of stories that it has not seen, by better stories in training."""
     known, teller = _pool(pool, seed=100)
@@ -411,7 +411,7 @@ def ppo(
     return rows
 
 
-DPO_LR, DPO_STEPS, DPO_PAIRS, DPO_BETA = 5e-4, 48, 8, 0.2
+DPO_LR, DPO_STEPS, DPO_PAIRS, DPO_BETA = 3e-4, 48, 8, 0.3
 
 
 def trained_dpo(teller: Storyteller, pool: Pool, *, beta: float, seed: int, steps: int = DPO_STEPS) -> Gpt:
