@@ -368,7 +368,7 @@ def _judged(
 
 # Passes of a story through the storyteller: writing or reading it takes 1, learning from it 3.
 READ, LEARN = 1, 3
-PPO_LR, CRITIC_LR, ROUND, ROUNDS = 8e-4, 5e-4, 48, 9
+PPO_LR, CRITIC_LR, ROUND, ROUNDS = 4e-4, 5e-4, 48, 9
 
 
 @experiment
