@@ -186,12 +186,9 @@ def _runs() -> pd.DataFrame:
 
 
 def test_claims_are_differences_from_the_storyteller(capsys: pytest.CaptureFixture[str]) -> None:
-    found = {claim.number: claim.measured for claim in study.claims_of_dpo(_runs()).claims}
-    assert found == pytest.approx({2: 0.41, 3: 0.0, 4: 1 / 0.3})
-    found = {claim.number: claim.measured for claim in study.claims_of_betas(_ppo()).claims}
-    assert found == pytest.approx({5: 1.4, 6: 0.35, 7: 0.0})
-    found = {claim.number: claim.measured for claim in study.claims_of_methods(_runs(), _ppo()).claims}
-    assert found == pytest.approx({8: 0.315, 9: 0.36 - 0.615})
+    assert study.claims_of_dpo(_runs()) == pytest.approx({2: 0.41, 3: 0.0, 4: 1 / 0.3})
+    assert study.claims_of_betas(_ppo()) == pytest.approx({5: 1.4, 6: 0.35, 7: 0.0})
+    assert study.claims_of_methods(_runs(), _ppo()) == pytest.approx({8: 0.315, 9: 0.36 - 0.615})
     study.hacked(_ppo())
     said = capsys.readouterr().out
     assert STORY in said

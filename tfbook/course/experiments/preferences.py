@@ -20,7 +20,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from tfbook import runtime
-from tfbook.course.claims import Bound, Claims, Verdicts
+from tfbook.course.claims import Bound, Claims
 from tfbook.course.experiments import experiment
 from tfbook.course.experiments.preferences_drawn import (
     draw_accuracy,
@@ -470,33 +470,29 @@ def _at_beta(runs: DataFrame, beta: float = DPO_BETA) -> DataFrame:
     return runs[(runs["method"] == "DPO") & (runs["beta"] == beta)]
 
 
-def claims_of_dpo(runs: DataFrame) -> Verdicts:
+def claims_of_dpo(runs: DataFrame) -> dict[int, float]:
     """What DPO's stored runs gain, lose and pay."""
     start, after = runs[runs["method"] == "storyteller"].iloc[0], _at_beta(runs)
-    return CLAIMS.check(
-        {
-            2: after["generous"].min() - start["generous"],
-            3: start["consistent"] - after["consistent"].mean(),
-            4: after["kl"].max(),
-        }
-    )
+    return {
+        2: after["generous"].min() - start["generous"],
+        3: start["consistent"] - after["consistent"].mean(),
+        4: after["kl"].max(),
+    }
 
 
 def _last(run: DataFrame) -> Series:
     return run.drop(columns=["stories", "scores"]).tail(3).mean()
 
 
-def claims_of_betas(ppo: DataFrame) -> Verdicts:
+def claims_of_betas(ppo: DataFrame) -> dict[int, float]:
     """How far the score rises and consistency falls without a penalty: last three rounds against the first."""
     free, held = (_last(ppo[ppo["beta"] == beta]) for beta in (0.0, ppo["beta"].max()))
     first = ppo[ppo["round"] == 0].drop(columns=["stories", "scores"]).mean()
-    return CLAIMS.check(
-        {
-            5: free["score"] - first["score"],
-            6: first["consistent"] - free["consistent"],
-            7: first["consistent"] - held["consistent"],
-        }
-    )
+    return {
+        5: free["score"] - first["score"],
+        6: first["consistent"] - free["consistent"],
+        7: first["consistent"] - held["consistent"],
+    }
 
 
 def hacked(ppo: DataFrame, number: int = 2) -> None:
@@ -522,17 +518,15 @@ def methods_of(runs: DataFrame, ppo: DataFrame) -> dict[str, DataFrame]:
     }
 
 
-def claims_of_methods(runs: DataFrame, ppo: DataFrame) -> Verdicts:
+def claims_of_methods(runs: DataFrame, ppo: DataFrame) -> dict[int, float]:
     """DPO beside PPO's round of the nearest compute, and beside best of the largest n whose KL is not above DPO's."""
     after, methods = _at_beta(runs)[["compute", "kl", "generous"]].mean(), methods_of(runs, ppo)
     at = (methods["PPO"]["compute"] - after["compute"]).abs().idxmin()
     best = methods["best of n"]
-    return CLAIMS.check(
-        {
-            8: after["generous"] - methods["PPO"].loc[at, "generous"],
-            9: best[best["kl"] <= after["kl"]]["generous"].iloc[-1] - after["generous"],
-        }
-    )
+    return {
+        8: after["generous"] - methods["PPO"].loc[at, "generous"],
+        9: best[best["kl"] <= after["kl"]]["generous"].iloc[-1] - after["generous"],
+    }
 
 
 def side_by_side(before: Sequence[Sequence[str]], after: Sequence[Sequence[str]]) -> HTML:
