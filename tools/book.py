@@ -36,6 +36,7 @@ TAUGHT_ANEW: frozenset[str] = frozenset(
         "transformer",
         "decoding",
         "gpt_pretraining",
+        "preferences",
         "scaling_laws",
         "tokenizers",
         "efficient_attention",

@@ -26,6 +26,7 @@ from tfbook.course.exercises import (
     efficient_attention,
     gpt_pretraining,
     positions,
+    preferences,
     scaling_laws,
     scoring_functions,
     self_attention,
@@ -672,6 +673,48 @@ def classify_with_a_padded_batch(
     return {"token": x[:, 0], "mean": x[:, 1:end].mean(dim=1)}[pool] @ head
 
 
+# ---- lesson 12 ---------------------------------------------------------------------------------------------------
+
+
+def best_row_by_row(scores: Tensor, n: int) -> tuple[Tensor, Tensor]:
+    rows = [max(range(i, i + n), key=scores.tolist().__getitem__) for i in range(0, len(scores), n)]
+    return scores[rows], torch.tensor(rows)
+
+
+def pair_loss_by_softplus(chosen: Tensor, rejected: Tensor) -> Tensor:
+    return F.softplus(rejected - chosen).mean()
+
+
+def pair_loss_as_classification(chosen: Tensor, rejected: Tensor) -> Tensor:
+    return F.cross_entropy(torch.stack([chosen, rejected], dim=1), torch.zeros(len(chosen), dtype=torch.long))
+
+
+def kl_story_by_story(policy: Tensor, reference: Tensor, answered: Tensor) -> Tensor:
+    rows = zip(policy, reference, answered, strict=True)
+    return torch.stack([p[seen].sum() - r[seen].sum() for p, r, seen in rows]).mean()
+
+
+def advantages_by_the_closed_form(rewards: Tensor, values: Tensor, gamma: float, lam: float) -> Tensor:
+    after = F.pad(values[:, 1:], (0, 1))
+    delta, found = rewards + gamma * after - values, torch.zeros_like(values)
+    for t in range(values.shape[1]):
+        for k in range(t, values.shape[1]):
+            found[:, t] += (gamma * lam) ** (k - t) * delta[:, k]
+    return found
+
+
+def clipped_by_sign(new: Tensor, old: Tensor, advantages: Tensor, clip: float) -> Tensor:
+    ratio = (new - old).exp()
+    limited = torch.where(advantages > 0, ratio.clamp(max=1 + clip), ratio.clamp(min=1 - clip))
+    return limited * advantages
+
+
+def dpo_by_pairs_of_rewards(
+    chosen: Tensor, rejected: Tensor, ref_chosen: Tensor, ref_rejected: Tensor, beta: float
+) -> Tensor:
+    return pair_loss_by_softplus(beta * (chosen - ref_chosen), beta * (rejected - ref_rejected))
+
+
 # ---- lesson 15 ---------------------------------------------------------------------------------------------------
 
 
@@ -852,6 +895,13 @@ WAYS: list[tuple[Exercise, Callable[..., Any]]] = [
     (vit_patches.roll, roll_by_whole_matrices),
     (vit_patches.roll, roll_by_the_package),
     (vit_patches.classify, classify_with_a_padded_batch),
+    (preferences.best_rows, best_row_by_row),
+    (preferences.pair_loss, pair_loss_by_softplus),
+    (preferences.pair_loss, pair_loss_as_classification),
+    (preferences.estimated_kl, kl_story_by_story),
+    (preferences.advantages, advantages_by_the_closed_form),
+    (preferences.clipped, clipped_by_sign),
+    (preferences.dpo_loss, dpo_by_pairs_of_rewards),
     (efficient_attention.tile_step, step_by_merging),
     (efficient_attention.tile_step, step_key_by_key),
     (efficient_attention.merge, merge_with_logarithms),
