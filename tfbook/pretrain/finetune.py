@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from tfbook import files, runtime, training
 from tfbook.checks import check_positive
-from tfbook.data.stories import WORLD, story, story_ids, told
+from tfbook.data.stories import WORLD, story, story_ids, told, words_of_plays_alone, world_words
 from tfbook.models.adapters import add_lora, lora_state, trained_count
 from tfbook.models.gpt import Gpt
 from tfbook.pretrain.run import alone_in
@@ -86,16 +86,32 @@ def losses(model: Gpt, vocabulary: Vocabulary, count: int = HELD_OUT) -> dict[st
 
 
 def prepare(model: Gpt, method: str, *, rank: int = RANK) -> Gpt:
-    """Leaves trainable what `method` trains: all, the output's matrix alone, or adapters; returns the model, changed.
+    """Leaves trainable what `method` trains; returns the model, changed.
 
-    The output's matrix is untied from the embedding first, so that the words that are read stay as they were.
+    "last" is the output's matrix alone, untied from the embedding, so that words are read as before. "lora" adds
+    adapters to every matrix of the blocks, and trains the rows of the embedding whose words tales never have.
     """
     if method == "lora":
-        return add_lora(model, rank=rank, alpha=rank, where=WHERE)
+        add_lora(model, rank=rank, alpha=rank, where=WHERE)
+        rows = torch.zeros(len(model.embed.weight), 1, device=model.embed.weight.device)
+        rows[new_words()] = 1
+        model.embed.weight.requires_grad_().register_hook(lambda gradient: gradient * rows.to(gradient.device))
     if method == "last":
         model.requires_grad_(requires_grad=False)
         model.unembed.weight = nn.Parameter(model.unembed.weight.detach().clone())
     return model
+
+
+def new_words() -> list[int]:
+    """The ids of the words that plays are told in and tales never."""
+    return Vocabulary([world_words()]).encode(words_of_plays_alone())
+
+
+def changed_count(model: Gpt, method: str) -> int:
+    """How many numbers training changes: of LoRA's embedding, the new words' rows alone."""
+    if method != "lora":
+        return trained_count(model)
+    return trained_count(model) - (len(model.embed.weight) - len(new_words())) * model.embed.embedding_dim
 
 
 def recipe(options: Options, *, evaluate_every: int | None = None) -> training.Recipe:
@@ -123,7 +139,7 @@ def train(options: Options, out: Path) -> Storyteller:
         teller = load_storyteller(options.model)
         model = prepare(teller.model, options.method, rank=options.rank).to(runtime.device())
         before = losses(model, teller.vocabulary)
-        print(f"trains {trained_count(model):,} of {sum(p.numel() for p in model.parameters()):,} parameters; {before}")
+        print(f"trains {changed_count(model, options.method):,} of {sum(p.numel() for p in model.parameters()):,} parameters; {before}")
 
         def log(history: training.History) -> None:
             line = json.dumps({name: round(value, 4) for name, value in history.evaluations[-1].items()})
@@ -145,11 +161,12 @@ def train(options: Options, out: Path) -> Storyteller:
 
 
 def save(model: Gpt, method: str, path: Path) -> None:
-    """The adapters alone, or the last layer alone, or all weights, as safetensors."""
+    """What `method` changed, as safetensors: adapters and the `new_words`, or the output's matrix, or all weights."""
     from safetensors.torch import save as packed
 
     state = model.state_dict()
-    kept = {"lora": lora_state(model), "last": {"unembed.weight": state["unembed.weight"]}, "full": state}[method]
+    adapters = {**lora_state(model), "new_words": state["embed.weight"][new_words()]}
+    kept = {"lora": adapters, "last": {"unembed.weight": state["unembed.weight"]}, "full": state}[method]
     if method == "full":
         kept = {name: weight for name, weight in kept.items() if name != "unembed.weight"}  # the embedding
     with files.atomic_write(path) as file:

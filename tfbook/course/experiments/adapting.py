@@ -27,7 +27,7 @@ from tfbook.course.experiments.adapting_drawn import (
     draw_transformations,
 )
 from tfbook.data.stories import endings, story_ids, told, words_of, written
-from tfbook.models.adapters import trained_count
+from tfbook.models.experts import MixtureOfExperts, dense_dispatch, sparse_dispatch
 from tfbook.models.gpt import GPT2, Gpt
 from tfbook.pretrain import finetune
 from tfbook.pretrain.storyteller import Storyteller, load_storyteller, tell, untrained
@@ -56,9 +56,11 @@ __all__ = [
     "judging",
     "lists",
     "loss_after",
+    "package_experts",
     "perfect_reader",
     "shots",
     "table",
+    "trained",
     "unfinished",
     "write",
 ]
@@ -154,7 +156,7 @@ def _second(teller: Storyteller, first: Sequence[Sequence[str]], second: Sequenc
 
 
 def table(
-    curves: Mapping[str, Sequence[tuple[int, float, float]]], models: Mapping[str, nn.Module]
+    curves: Mapping[str, Sequence[tuple[int, float, float]]], models: Mapping[str, Gpt]
 ) -> DataFrame:
     """Per method: trained parameters, losses on plays and tales before and after, and the share of full's gain."""
     import pandas as pd
@@ -162,7 +164,7 @@ def table(
     start, end = curves["full"][0], curves["full"][-1]
     rows = {
         name: {
-            "trained parameters": f"{trained_count(model):,}",
+            "trained parameters": f"{trained(model):,}",
             "loss on plays": f"{curves[name][-1][1]:.2f}",
             "gain": f"{(start[1] - curves[name][-1][1]) / (start[1] - end[1]):.0%}",
             "loss on tales": f"{curves[name][-1][2]:.2f}",
@@ -172,6 +174,12 @@ def table(
     before = {"trained parameters": "0", "loss on plays": f"{start[1]:.2f}", "gain": "0%"}
     rows = {"before": before | {"loss on tales": f"{start[2]:.2f}"}} | rows
     return pd.DataFrame(rows).T
+
+
+def trained(model: Gpt) -> int:
+    """How many numbers training changes; of an embedding beside adapters only the new words' rows."""
+    lora = any(name.endswith(".A") for name, _ in model.named_parameters())
+    return finetune.changed_count(model, "lora" if lora else "full")
 
 
 # ---- stored: three methods ---------------------------------------------------------------------------------------
@@ -203,7 +211,7 @@ def _adapted(options: finetune.Options) -> dict[str, float]:
     model = finetune.prepare(teller.model, options.method).to(runtime.device())
     batches = finetune.batches(options, teller.vocabulary)
     training.fit(model, finetune.story_loss, batches, finetune.recipe(options))
-    return {"share": trained_count(model) / total, **finetune.losses(model, teller.vocabulary)}
+    return {"share": finetune.changed_count(model, options.method) / total, **finetune.losses(model, teller.vocabulary)}
 
 
 def _rounded(values: Mapping[str, float]) -> dict[str, float]:
@@ -329,6 +337,26 @@ def claims_of_judging(frame: DataFrame) -> dict[int, float]:
     """With the fewest labels: what pretraining adds, and what the auxiliary loss changes."""
     means = frame[frame["labels"] == LABELS[0]].groupby("kind")["accuracy"].mean()
     return {4: means["λ = 0"] - means["from scratch"], 5: abs(means["λ = 0.5"] - means["λ = 0"])}
+
+
+# ---- experts -----------------------------------------------------------------------------------------------------
+
+
+def package_experts(plain: Any) -> Callable[[Tensor, str], Tensor]:
+    """The package's mixture with the weights of the lesson's; the second argument says "sparse" or "dense"."""
+    d_model, d_ff, count = plain.router.in_features, plain.up[0].out_features, len(plain.up)
+    mixture = MixtureOfExperts(d_model, d_ff, experts=count, k=plain.k)
+    mixture.router.load_state_dict(plain.router.state_dict())
+    for expert, up, down in zip(mixture.experts, plain.up, plain.down, strict=True):
+        expert.up.load_state_dict(up.state_dict())
+        expert.down.load_state_dict(down.state_dict())
+    ways = {"sparse": sparse_dispatch, "dense": dense_dispatch}
+
+    def run(x: Tensor, way: str) -> Tensor:
+        mixture.dispatch = ways[way]
+        return mixture(x)
+
+    return run
 
 
 # ---- stored: examples in the prompt ------------------------------------------------------------------------------

@@ -121,13 +121,13 @@ def draw_transformations() -> Picture:
         picture.text(name, (0, (row, last)), align="left", weight="bold")
         ends = []
         for words in texts:
-            chips = picture.tokens(words, (1, row), "stream", width=66)
+            chips = picture.tokens(words, (1, row), "stream", width=76)
             model = picture.box("GPT", (2, row), "plain", width=52)
             picture.arrow(chips, model)
             ends.append(model)
             row += 1
         what = {1: "head", 2: "add, head" if "alike" in name else "head each, softmax"}[len(texts)]
-        head = picture.box(what, (3, (row - len(texts), last)), "parameter", width=132)
+        head = picture.box(what, (3, (row - len(texts), last)), "parameter", width=150)
         for model in ends:
             picture.arrow(model, head, sides=("right", "left"))
     alt = (
