@@ -30,7 +30,7 @@ from tfbook.data.stories import endings, story_ids, told, words_of, written
 from tfbook.models.experts import MixtureOfExperts, dense_dispatch, sparse_dispatch
 from tfbook.models.gpt import GPT2, Gpt
 from tfbook.pretrain import finetune
-from tfbook.pretrain.storyteller import Storyteller, load_storyteller, tell, untrained
+from tfbook.pretrain.storyteller import MODELS, Storyteller, load_storyteller, tell, untrained
 from tfbook.text.vocabulary import BOS, EOS, PAD, Vocabulary
 
 if TYPE_CHECKING:
@@ -124,35 +124,23 @@ def write(teller: Storyteller, model: Gpt, beginning: str, *, seed: int = 1) -> 
 
 
 @torch.no_grad()
-def loss_after(teller: Storyteller, count: int, *, longest: int = 62) -> dict[str, float]:
-    """Nats per token of a short play alone, after a tale, and after another play; the same plays each time.
+def loss_after(teller: Storyteller, count: int, *, words: int = 60) -> dict[str, float]:
+    """Nats per token of the first words of plays alone, after as many of a tale, and after as many of another play.
 
-    Both texts are so short that together they are no longer than what the storyteller has read.
+    Two texts as a whole would be longer than anything that the storyteller has read.
     """
-    tales = _short(lambda number: told("valid", number).words, count, longest)
-    plays = _short(lambda number: finetune.play("valid", number), 2 * count, longest)
-    examples = {"after nothing": [()] * count, "after a tale": tales, "after another play": plays[count:]}
-    return {name: round(_second(teller, each, plays[:count]), 2) for name, each in examples.items()}
-
-
-def _short(text: Callable[[int], tuple[str, ...]], count: int, longest: int) -> list[tuple[str, ...]]:
-    found: list[tuple[str, ...]] = []
-    number = 0
-    while len(found) < count:
-        if len(words := text(number)) <= longest:
-            found.append(words)
-        number += 1
-    return found
+    numbers = range(count)
+    plays = [finetune.play("valid", number)[:words] for number in numbers]
+    others = [finetune.play("valid", count + number)[:words] for number in numbers]
+    tales = [told("valid", number).words[:words] for number in numbers]
+    examples = {"after nothing": [()] * count, "after a tale": tales, "after another play": others}
+    return {name: round(_second(teller, each, plays), 2) for name, each in examples.items()}
 
 
 def _second(teller: Storyteller, first: Sequence[Sequence[str]], second: Sequence[Sequence[str]]) -> float:
-    """Mean loss of the second texts alone, each behind a first one."""
-    total, count = 0.0, 0
-    for before, words in zip(first, second, strict=True):
-        ids = torch.tensor([[BOS, *teller.vocabulary.encode([*before, *words]), EOS]])
-        losses = F.cross_entropy(teller.model(ids[:, :-1]).mT, ids[:, 1:], reduction="none")[0, len(before) :]
-        total, count = total + float(losses.sum()), count + len(losses)
-    return total / count
+    """Mean loss of the second texts alone, each behind a first one; all first ones are of one length, and all second."""
+    ids = torch.tensor([[BOS, *teller.vocabulary.encode([*a, *b])] for a, b in zip(first, second, strict=True)])
+    return float(F.cross_entropy(teller.model(ids[:, :-1]).mT[..., len(first[0]) :], ids[:, 1 + len(first[0]) :]))
 
 
 def table(
@@ -191,6 +179,8 @@ GRID = (
     ("lora", 2e-2),
     ("full", 2e-3),
     ("last", 3e-2),
+    ("last", 1e-2),
+    ("last", 3e-3),
 )
 
 
@@ -254,7 +244,8 @@ def bag(texts: Sequence[Sequence[str]], vocabulary: Vocabulary) -> Float[Tensor,
 def fresh(teller: Storyteller) -> Gpt:
     """A model of the same sizes with random weights."""
     torch.manual_seed(0)
-    return Gpt(len(teller.vocabulary), teller.model.stack.config).eval()
+    same = next(name for name, sizes in MODELS.items() if sizes.d_model == teller.model.embed.embedding_dim)
+    return untrained(same).model.eval()
 
 
 @torch.no_grad()
