@@ -37,6 +37,7 @@ TAUGHT_ANEW: frozenset[str] = frozenset(
         "decoding",
         "gpt_pretraining",
         "scaling_laws",
+        "adapting",
         "tokenizers",
         "efficient_attention",
     }

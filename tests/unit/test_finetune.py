@@ -67,11 +67,16 @@ def test_a_method_changes_what_it_trains_and_nothing_before_the_first_step(metho
         model = prepare(teller.model, method)
         torch.testing.assert_close(model(ids), before)
     frozen = {name: p.clone() for name, p in model.named_parameters() if not p.requires_grad}
+    embedded = model.embed.weight.detach().clone()
     optimizer = torch.optim.SGD([p for p in model.parameters() if p.requires_grad], lr=0.1)
     storyteller.story_loss(model, ids).mean.backward()
     optimizer.step()
     for name, parameter in model.named_parameters():
         assert name not in frozen or torch.equal(parameter, frozen[name]), name
+    if method == "lora":
+        rows = (model.embed.weight != embedded).any(dim=1).nonzero().flatten().tolist()
+        assert set(rows) <= set(finetune.new_words())
+        assert rows
     assert not torch.equal(model(ids), before)
 
 
@@ -87,7 +92,8 @@ def test_lora_trains_at_most_two_percent_of_the_storyteller() -> None:
     total = teller.model.parameter_count()
     sizes = MODELS["storyteller"]
     expected = sizes.layers * finetune.RANK * (4 * 2 * sizes.d_model + 2 * (sizes.d_model + sizes.d_ff))
-    assert trained_count(prepare(teller.model, "lora")) == expected <= 0.02 * total
+    expected += len(finetune.new_words()) * sizes.d_model
+    assert finetune.changed_count(prepare(teller.model, "lora"), "lora") == expected <= 0.02 * total
 
 
 def test_losses_are_of_the_two_dialects() -> None:
@@ -142,7 +148,10 @@ def test_saved_adapters_are_all_that_is_needed(tmp_path: Path, small: None) -> N
 
     command(tmp_path)
     base = finetune.load_storyteller("draft")
-    adapted = load_lora(base.model, load_file(tmp_path / "trained.safetensors")).eval()
+    state = load_file(tmp_path / "trained.safetensors")
+    with torch.no_grad():
+        base.model.embed.weight[finetune.new_words()] = state.pop("new_words")
+    adapted = load_lora(base.model, state).eval()
     found = losses(adapted, base.vocabulary, 3)
     assert found["new"] == pytest.approx(logged(tmp_path)[-1]["new"], abs=1e-3)
     assert losses(merge_lora(adapted), base.vocabulary, 3)["new"] == pytest.approx(found["new"], abs=1e-5)

@@ -75,9 +75,10 @@ def tales(vocabulary: Vocabulary, count: int) -> Int64[Tensor, "batch time"]:
 
 
 @torch.no_grad()
-def losses(model: Gpt, vocabulary: Vocabulary, count: int = HELD_OUT) -> dict[str, float]:
+def losses(model: Gpt, vocabulary: Vocabulary, count: int | None = None) -> dict[str, float]:
     """Nats per token on held-out plays (`new`) and on held-out tales (`old`)."""
     device = next(model.parameters()).device
+    count = count or HELD_OUT
     texts = {"new": plays(vocabulary, count), "old": tales(vocabulary, count)}
     return {name: float(story_loss(model, ids.to(device)).mean) for name, ids in texts.items()}
 

@@ -173,14 +173,9 @@ def trained(model: Gpt) -> int:
 # ---- stored: three methods ---------------------------------------------------------------------------------------
 
 GRID = (
-    ("full", 3e-3),
-    ("lora", 1e-2),
-    ("full", 1e-3),
-    ("lora", 2e-2),
-    ("full", 2e-3),
-    ("last", 3e-2),
-    ("last", 1e-2),
-    ("last", 3e-3),
+    *(("full", lr) for lr in (1e-3, 3e-3)),
+    *(("lora", lr) for lr in (1e-2, 2e-2)),
+    *(("last", lr) for lr in (3e-3, 1e-2, 3e-2)),
 )
 
 
