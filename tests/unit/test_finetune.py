@@ -166,9 +166,7 @@ def test_saved_adapters_are_all_that_is_needed(tmp_path: Path, small: None) -> N
         (["--rank", "0"], "rank is 0"),
     ],
 )
-def test_options_are_checked(
-    more: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_options_are_checked(more: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         run_command([*more, "--out", str(tmp_path)])
     assert message in capsys.readouterr().err

@@ -108,7 +108,9 @@ count_adapters.mistakes(
             lambda d: 2 * d, lambda d, d_ff: d + d_ff, per_layer=True
         ),
         "each adapter has two matrices, A and B; here is one of them": _counted(lambda d: d, lambda d, d_ff: d),
-        "all are counted as square; up and down have d_ff on one side": _counted(lambda d: 2 * d, lambda d, d_ff: 2 * d),
+        "all are counted as square; up and down have d_ff on one side": _counted(
+            lambda d: 2 * d, lambda d, d_ff: 2 * d
+        ),
         "up and down have d_ff on one side only: d_model + d_ff, not 2 · d_ff": _counted(
             lambda d: 2 * d, lambda d, d_ff: 2 * d_ff
         ),
@@ -132,7 +134,8 @@ def _merged() -> list[tuple[Tensor, Adapter, Adapter, float]]:
     cases = []
     for i, (d_in, d_out, old, new, alpha) in enumerate(((4, 3, 1, 2, 6.0), (3, 5, 2, 2, 3.0), (2, 2, 4, 1, 2.0))):
         adapters = [
-            (randn(rank, d_in, seed=i + 7 * j), randn(d_out, rank, seed=i + 7 * j + 3)) for j, rank in enumerate((old, new))
+            (randn(rank, d_in, seed=i + 7 * j), randn(d_out, rank, seed=i + 7 * j + 3))
+            for j, rank in enumerate((old, new))
         ]
         cases.append((randn(d_out, d_in, seed=50 + i), *adapters, alpha))
     return cases
@@ -362,7 +365,9 @@ def _balanced(p: Tensor, k: int, choices: int | None = None) -> tuple[Tensor, Te
 
 balance.mistakes(
     {
-        "the factor N is missing: with it, a perfect balance gives 1": lambda p, k: balance.reference(p, k) / p.shape[1],
+        "the factor N is missing: with it, a perfect balance gives 1": lambda p, k: (
+            balance.reference(p, k) / p.shape[1]
+        ),
         "f counts the first choice alone: with k = 2, both choices keep an expert busy": lambda p, k: balance.reference(
             p, 1
         ),
@@ -373,6 +378,8 @@ balance.mistakes(
             p.shape[1] * (_balanced(p, k)[0] ** 2).sum()
         ),
         "P is the mean probability of all tokens, not its sum": lambda p, k: balance.reference(p, k) * len(p),
-        "this is the mean over the experts: add them up, times N": lambda p, k: balance.reference(p, k) / p.shape[1] ** 2,
+        "this is the mean over the experts: add them up, times N": lambda p, k: (
+            balance.reference(p, k) / p.shape[1] ** 2
+        ),
     }
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from itertools import product
+from itertools import count, product
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -143,9 +143,7 @@ def _second(teller: Storyteller, first: Sequence[Sequence[str]], second: Sequenc
     return float(F.cross_entropy(teller.model(ids[:, :-1]).mT[..., len(first[0]) :], ids[:, 1 + len(first[0]) :]))
 
 
-def table(
-    curves: Mapping[str, Sequence[tuple[int, float, float]]], models: Mapping[str, Gpt]
-) -> DataFrame:
+def table(curves: Mapping[str, Sequence[tuple[int, float, float]]], models: Mapping[str, Gpt]) -> DataFrame:
     """Per method: trained parameters, losses on plays and tales before and after, and the share of full's gain."""
     import pandas as pd
 
@@ -257,8 +255,9 @@ def choose_ending(teller: Storyteller, count: int) -> float:
 def _log_probability(teller: Storyteller, beginning: str, end: str) -> float:
     before, after = (teller.vocabulary.encode(words_of(text)) for text in (beginning, end))
     ids = torch.tensor([[BOS, *before, *after, EOS]])
-    return -float(F.cross_entropy(teller.model(ids[:, :-1]).mT[..., len(before) :], ids[:, len(before) + 1 :],
-                                  reduction="sum"))
+    return -float(
+        F.cross_entropy(teller.model(ids[:, :-1]).mT[..., len(before) :], ids[:, len(before) + 1 :], reduction="sum")
+    )
 
 
 LABELS = (16, 64, 256)
@@ -297,9 +296,7 @@ def judging(seeds: Sequence[int] = (1, 2, 3), *, steps: int = 60, tested: int = 
     return [{"kind": "always yes", "labels": 0, "seed": 0, "accuracy": float(targets.float().mean())}, *rows]
 
 
-def _trained_judge(
-    seed: int, labels: int, kind: tuple[bool, float, float], steps: int
-) -> tuple[Judge, Vocabulary]:
+def _trained_judge(seed: int, labels: int, kind: tuple[bool, float, float], steps: int) -> tuple[Judge, Vocabulary]:
     pretrained, lr, weight = kind
     runtime.seed(seed)
     teller = load_storyteller("draft") if pretrained else untrained("draft")
@@ -390,19 +387,26 @@ def _grown(seed: int, moments: Sequence[int]) -> list[dict[str, Any]]:
             for n, share in enumerate(right.tolist())
         )
 
-    measured(0)
-    recipe = training.Recipe(
-        steps=moments[-1], optimizer="muon", lr=0.01, momentum=0.9, betas=(0.9, 0.99),
-        schedule=training.warmup_cosine(20), evaluate_every=100,
-    )
+    moment = count(100, 100)  # the steps of the evaluations
 
     def evaluate(model: nn.Module) -> dict[str, float]:
-        measured(evaluated.pop(0))
+        measured(next(moment))
         return {}
 
-    evaluated = [step for step in range(100, moments[-1] + 1, 100)]
-    generator_of = lambda step: torch.Generator().manual_seed(1_000_000 * seed + step)  # noqa: E731
-    training.fit(model, _loss_of_places, lambda step: lists(32, generator_of(step)), recipe, evaluate=evaluate)
+    def batches(step: int) -> Int64[Tensor, "count time"]:
+        return lists(32, torch.Generator().manual_seed(1_000_000 * seed + step))
+
+    measured(0)
+    recipe = training.Recipe(
+        steps=moments[-1],
+        optimizer="muon",
+        lr=0.01,
+        momentum=0.9,
+        betas=(0.9, 0.99),
+        schedule=training.warmup_cosine(20),
+        evaluate_every=100,
+    )
+    training.fit(model, _loss_of_places, batches, recipe, evaluate=evaluate)
     return [row for row in rows if row["step"] in moments]
 
 

@@ -1,4 +1,4 @@
-"""Pictures of lesson 11: LoRA's detour, gain against forgetting, GPT-1's inputs, examples in a prompt, routing, spans."""
+"""Pictures of lesson 11: LoRA's detour, gain against forgetting, GPT-1's inputs, prompts, routing, spans."""
 
 from __future__ import annotations
 
@@ -83,11 +83,26 @@ def draw_frontier(frame: DataFrame) -> Picture:
         means = own.groupby("lr")[["gain", "old"]].mean()
         axes.plot(means["gain"], means["old"], color=color, marker="none", linewidth=1.4)
         for lr, (gain, old) in zip(means.index, means.to_numpy(), strict=True):
-            axes.annotate(f"{lr:g}", (gain, old), xytext=(-7, 6), textcoords="offset points", fontsize=8.5,
-                          color=color, ha="right")
+            axes.annotate(
+                f"{lr:g}",
+                (gain, old),
+                xytext=(-7, 6),
+                textcoords="offset points",
+                fontsize=8.5,
+                color=color,
+                ha="right",
+            )
         gain, old = means.to_numpy()[means["gain"].argmin()]
-        axes.annotate(NAMES[method], (gain, old), xytext=(0, -16), textcoords="offset points", color=color,
-                      fontsize=11, ha="center", weight="bold")
+        axes.annotate(
+            NAMES[method],
+            (gain, old),
+            xytext=(0, -16),
+            textcoords="offset points",
+            color=color,
+            fontsize=11,
+            ha="center",
+            weight="bold",
+        )
     axes.axhline(start["old"], color=SOFT, linestyle="--", linewidth=1.2)
     axes.text(runs["gain"].min(), start["old"] + 0.02, "tales before", fontsize=9.5, color=SOFT, va="bottom")
     axes.margins(0.12, 0.14)
@@ -198,7 +213,7 @@ def draw_shots(frame: DataFrame, perfect: Sequence[float]) -> Picture:
 
 
 def draw_routing(words: Sequence[str], probabilities: Sequence[Sequence[float]]) -> Picture:
-    """Tokens, the router's probabilities with each token's first choice outlined, and experts that take their tokens."""
+    """Tokens, the router's probabilities with each first choice outlined, and experts that take their tokens."""
     from tfbook.plot import Schematic
 
     table = np.asarray(probabilities, float)
