@@ -626,11 +626,14 @@ def switch_at_once(W: Tensor, old: adapting.Adapter, new: adapting.Adapter, alph
     return W + changes[0] - changes[1]
 
 
-def pairs_from_tensors(a: list[int], b: list[int], start: int, delim: int, extract: int) -> Tensor:
-    first, second = torch.tensor(a), torch.tensor(b)
-    ends = [torch.tensor([each]) for each in (start, delim, extract)]
-    rows = [torch.cat([ends[0], x, ends[1], y, ends[2]]) for x, y in ((first, second), (second, first))]
-    return torch.stack(rows)
+def pairs_piece_by_piece(a: list[int], b: list[int], start: int, delim: int, extract: int) -> list[list[int]]:
+    rows = []
+    for first, second in zip((a, b), (b, a), strict=True):
+        row = [start]
+        row.extend(first)
+        row.append(delim)
+        rows.append(row + list(second) + [extract])
+    return rows
 
 
 def spans_by_groups(ids: list[int], cut: list[bool], sentinel: int) -> tuple[list[int], list[int]]:
@@ -890,7 +893,7 @@ WAYS: list[tuple[Exercise, Callable[..., Any]]] = [
     (adapting.lora_forward, lora_with_a_merged_weight),
     (adapting.count_adapters, adapters_of_the_package),
     (adapting.switch, switch_at_once),
-    (adapting.pair_inputs, pairs_from_tensors),
+    (adapting.pair_inputs, pairs_piece_by_piece),
     (adapting.span_targets, spans_by_groups),
     (adapting.balance, balance_of_the_package),
     (vit_patches.cut, cut_by_unfolding),

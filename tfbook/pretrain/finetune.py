@@ -140,9 +140,7 @@ def train(options: Options, out: Path) -> Storyteller:
         teller = load_storyteller(options.model)
         model = prepare(teller.model, options.method, rank=options.rank).to(runtime.device())
         before = losses(model, teller.vocabulary)
-        print(
-            f"trains {changed_count(model, options.method):,} of {sum(p.numel() for p in model.parameters()):,} parameters; {before}"
-        )
+        print(f"trains {changed_count(model, options.method):,} parameters; losses before: {before}")
 
         def log(history: training.History) -> None:
             line = json.dumps({name: round(value, 4) for name, value in history.evaluations[-1].items()})

@@ -1,4 +1,4 @@
-"""Exercises of lesson 11: LoRA's forward pass, its size, switching adapters, inputs of pairs, spans, balanced experts."""
+"""Exercises of lesson 11: LoRA's forward pass and size, switching adapters, inputs of pairs, spans, balance."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def _layers() -> list[Layer]:
 @exercise(
     cases=_layers,
     hints=[
-        "PyTorch keeps a weight as (d_out, d_in), so the frozen layer is `x @ W.T + b`. What is the shape of `x @ A.T`?",
+        "A weight is (d_out, d_in), so the frozen layer is `x @ W.T + b`. What is the shape of `x @ A.T`?",
         "The detour is `x @ A.T @ B.T`, times α divided by the rank, which is `len(A)`.",
     ],
 )
@@ -83,10 +83,10 @@ def _sizes() -> list[tuple[int, int, int, int, list[str]]]:
 @exercise(
     cases=_sizes,
     hints=[
-        "An adapter beside a matrix of d_out × d_in has r · d_in numbers in A and d_out · r in B. What are d_in and d_out "
-        "of `up`?",
-        "W_Q, W_K, W_V and W_O are square: 2 · d_model · r each. `up` and `down` have (d_model + d_ff) · r each. Add up "
-        "over `names`, times the layers.",
+        "An adapter beside a matrix of d_out × d_in has r · d_in numbers in A and d_out · r in B. "
+        "What are d_in and d_out of `up`?",
+        "W_Q, W_K, W_V and W_O are square: 2 · d_model · r each. `up` and `down` have (d_model + d_ff) · r "
+        "each. Add up over `names`, times the layers.",
     ],
 )
 def count_adapters(d_model: int, d_ff: int, layers: int, rank: int, names: list[str]) -> int:
@@ -130,7 +130,7 @@ Adapter = tuple[Tensor, Tensor]
 
 
 def _merged() -> list[tuple[Tensor, Adapter, Adapter, float]]:
-    """A merged W, its adapter and the next one; in the second case the ranks are equal, and only there the bug hides."""
+    """A merged W, its adapter and the next one; in the second case the ranks are equal, and the bug hides."""
     cases = []
     for i, (d_in, d_out, old, new, alpha) in enumerate(((4, 3, 1, 2, 6.0), (3, 5, 2, 2, 3.0), (2, 2, 4, 1, 2.0))):
         adapters = [
@@ -207,23 +207,23 @@ def _pairs() -> list[tuple[list[int], list[int], int, int, int]]:
     cases=_pairs,
     hints=[
         "The first row is start, a, delimiter, b, extract. What changes in the second?",
-        "Both rows have the same length, so `torch.tensor([[start, *a, delim, *b, extract], …])` works.",
+        "The second is start, b, delimiter, a, extract. `[start, *a, delim]` puts the ids of `a` into a list.",
     ],
 )
-def pair_inputs(a: list[int], b: list[int], start: int, delim: int, extract: int) -> Tensor:
-    return torch.tensor([[start, *first, delim, *second, extract] for first, second in ((a, b), (b, a))])
+def pair_inputs(a: list[int], b: list[int], start: int, delim: int, extract: int) -> list[list[int]]:
+    return [[start, *first, delim, *second, extract] for first, second in ((a, b), (b, a))]
 
 
-def _rows(row: Callable[..., list[int]]) -> Callable[..., Tensor]:
-    return lambda a, b, *special: torch.tensor([row(a, b, *special), row(b, a, *special)])
+def _rows(row: Callable[..., list[int]]) -> Callable[..., list[list[int]]]:
+    return lambda a, b, *special: [row(a, b, *special), row(b, a, *special)]
 
 
 pair_inputs.mistakes(
     {
         "this is one order: neither sentence comes first, so return both orders, two rows": (
-            lambda a, b, start, delim, extract: torch.tensor([[start, *a, delim, *b, extract]])
+            lambda a, b, start, delim, extract: [[start, *a, delim, *b, extract]]
         ),
-        "both rows have the same order: the second begins with b": lambda a, b, start, delim, extract: torch.tensor(
+        "both rows have the same order: the second begins with b": lambda a, b, start, delim, extract: (
             [[start, *a, delim, *b, extract]] * 2
         ),
         "the delimiter is missing: the model could not tell where b begins": _rows(
@@ -240,9 +240,10 @@ pair_inputs.mistakes(
             lambda a, b, start, delim, extract: [start, *a, extract, delim, *b, extract]
         ),
         "the sentences are read backwards: exchange the sentences, not their words": (
-            lambda a, b, start, delim, extract: torch.tensor(
-                [[start, *a, delim, *b, extract], [start, *b[::-1], delim, *a[::-1], extract]]
-            )
+            lambda a, b, start, delim, extract: [
+                [start, *a, delim, *b, extract],
+                [start, *b[::-1], delim, *a[::-1], extract],
+            ]
         ),
     }
 )
@@ -265,8 +266,8 @@ def _texts() -> list[tuple[list[int], list[bool], int]]:
     hints=[
         "Walk along the text. A new span begins where `cut` is True and was not True just before. What is written to "
         "`source` there, and what to `target`?",
-        "At the begin of a span, append the sentinel to both and count it up. Then append the token to `target` if it is "
-        "cut, else to `source`. At the end, `target` gets one more sentinel.",
+        "At the start of a span, append the sentinel to both and count it up. Then append the token to `target` "
+        "if it is cut, else to `source`. At the end, `target` gets one more sentinel.",
     ],
 )
 def span_targets(ids: list[int], cut: list[bool], sentinel: int) -> tuple[list[int], list[int]]:
@@ -346,8 +347,9 @@ def _routers() -> list[tuple[Tensor, int]]:
 @exercise(
     cases=_routers,
     hints=[
-        "`p.topk(k, dim=-1).indices` are the chosen experts, (token, k). Which share of these choices falls on expert i?",
-        "`F.one_hot(chosen, N).float().mean(dim=(0, 1))` is f, (N,), and `p.mean(dim=0)` is P. Multiply, add up, times N.",
+        "`p.topk(k, dim=-1).indices` are the chosen experts, (token, k). What share of them is expert i?",
+        "`F.one_hot(chosen, N).float().mean(dim=(0, 1))` is f, (N,), and `p.mean(dim=0)` is P. Multiply them, "
+        "add up, times N.",
     ],
 )
 def balance(p: Tensor, k: int) -> Tensor:

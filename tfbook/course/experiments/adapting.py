@@ -1,4 +1,4 @@
-"""What lesson 11 measures: what adapting gains and what it forgets, labels that a head needs, what examples are worth."""
+"""What lesson 11 measures: what adapting gains and forgets, labels that a head needs, what examples are worth."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ def loss_after(teller: Storyteller, count: int, *, words: int = 60) -> dict[str,
 
 
 def _second(teller: Storyteller, first: Sequence[Sequence[str]], second: Sequence[Sequence[str]]) -> float:
-    """Mean loss of the second texts alone, each behind a first one; all first ones are of one length, and all second."""
+    """Mean loss of the second texts alone, each behind a first one; each side has texts of one length."""
     ids = torch.tensor([[BOS, *teller.vocabulary.encode([*a, *b])] for a, b in zip(first, second, strict=True)])
     return float(F.cross_entropy(teller.model(ids[:, :-1]).mT[..., len(first[0]) :], ids[:, 1 + len(first[0]) :]))
 

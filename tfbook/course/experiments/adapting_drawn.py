@@ -82,29 +82,16 @@ def draw_frontier(frame: DataFrame) -> Picture:
         axes.scatter(own["gain"], own["old"], color=color, marker=marker, s=18, alpha=0.55)
         means = own.groupby("lr")[["gain", "old"]].mean()
         axes.plot(means["gain"], means["old"], color=color, marker="none", linewidth=1.4)
-        for lr, (gain, old) in zip(means.index, means.to_numpy(), strict=True):
-            axes.annotate(
-                f"{lr:g}",
-                (gain, old),
-                xytext=(-7, 6),
-                textcoords="offset points",
-                fontsize=8.5,
-                color=color,
-                ha="right",
-            )
-        gain, old = means.to_numpy()[means["gain"].argmin()]
-        axes.annotate(
-            NAMES[method],
-            (gain, old),
-            xytext=(0, -16),
-            textcoords="offset points",
-            color=color,
-            fontsize=11,
-            ha="center",
-            weight="bold",
-        )
+        place = {"full": ((8, -3), "left"), "lora": ((-7, 5), "right"), "last": ((-7, 5), "right")}[method]
+        for lr, point in zip(means.index, means.to_numpy(), strict=True):
+            look = {"xytext": place[0], "ha": place[1], "textcoords": "offset points", "color": color}
+            axes.annotate(f"{lr:g}", point, fontsize=8.5, **look)
+        below = {"full": (26, -22), "lora": (0, -20), "last": (0, 24)}[method]
+        look = {"xytext": below, "textcoords": "offset points", "color": color, "ha": "center", "weight": "bold"}
+        axes.annotate(NAMES[method], means.to_numpy()[means["gain"].argmin()], fontsize=11, **look)
     axes.axhline(start["old"], color=SOFT, linestyle="--", linewidth=1.2)
-    axes.text(runs["gain"].min(), start["old"] + 0.02, "tales before", fontsize=9.5, color=SOFT, va="bottom")
+    right = runs["gain"].max()
+    axes.text(right, start["old"] - 0.08, "tales before", fontsize=9.5, color=SOFT, va="top", ha="center")
     axes.margins(0.12, 0.14)
     axes.set(title="More gain on plays costs more of the tales", xlabel="gain on plays (nats per token)")
     axes.set(ylabel="loss on tales (nats per token)")
@@ -129,7 +116,7 @@ def draw_transformations() -> Picture:
     """GPT-1's four ways to write a task as texts, and where the head reads (Radford et al., 2018, figure 1)."""
     from tfbook.plot import Schematic
 
-    picture = Schematic("Every task becomes texts that end with Extract", gap=(26, 16))
+    picture = Schematic("Every task becomes texts that end with Extract", gap=(34, 16))
     row = 0
     for name, texts in INPUTS.items():
         last = row + len(texts) - 1
@@ -141,7 +128,7 @@ def draw_transformations() -> Picture:
             picture.arrow(chips, model)
             ends.append(model)
             row += 1
-        what = {1: "head", 2: "add, head" if "alike" in name else "head each, softmax"}[len(texts)]
+        what = {1: "head", 2: "add, head" if "alike" in name else "heads, softmax"}[len(texts)]
         head = picture.box(what, (3, (row - len(texts), last)), "parameter", width=150)
         for model in ends:
             picture.arrow(model, head, sides=("right", "left"))
@@ -190,14 +177,14 @@ def draw_shots(frame: DataFrame, perfect: Sequence[float]) -> Picture:
 
     figure, axes = plt.subplots(figsize=(8, 4.4))
     moments = sorted(frame["step"].unique())
-    shades = [plt.get_cmap("Blues")(depth) for depth in np.linspace(0.35, 0.95, len(moments))]
+    shades = [plt.get_cmap("Blues")(depth) for depth in np.linspace(0.45, 0.95, len(moments))]
     for step, color in zip(moments, shades, strict=True):
         by = frame[frame["step"] == step].groupby("shots")["accuracy"]
         mean = by.mean()
         axes.plot(mean.index, mean, color=color, marker="o", label=f"{step:,} steps", markersize=4)
         axes.fill_between(mean.index, by.min(), by.max(), color=color, alpha=0.2, linewidth=0)
     axes.plot(range(len(perfect)), perfect, color=INK, linestyle="--", marker="none", label="perfect memory")
-    axes.set(title="Examples help, once the model has learned to use them", ylim=(0, 1.03))
+    axes.set(title="Examples help, once the model has learned to use them", ylim=(-0.06, 1.03))
     axes.set(xlabel="lines of the list before the question (shots)", ylabel="right place")
     axes.set_xticks(range(0, len(perfect), 2))
     axes.set_yticks([0, 0.25, 0.5, 0.75, 1], ["0", "25%", "50%", "75%", "100%"])
