@@ -210,7 +210,7 @@ def test_every_picture_has_an_alt_text() -> None:
         study.draw_frontier(runs()),
         study.draw_transformations(),
         study.draw_routing(words, [[0.5, 0.5]] * 5),
-        study.draw_spans(words, [False] * 5, [str(i) for i in source], [str(i) for i in target]),
+        study.draw_spans(words, [False, True, False, False, True], [str(i) for i in source], [str(i) for i in target]),
         study.draw_shots(stored("adapting.shots").frame, [study.perfect_reader(n) for n in range(study.LINES)]),
         study.draw_judging(stored("adapting.judging").frame),
     ]
