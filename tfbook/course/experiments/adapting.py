@@ -78,7 +78,7 @@ CLAIMS = Claims(
             "What LoRA trains, as a share of the model's parameters",
             "<=",
             0.02,
-            "Counted; rank 2 beside every matrix of the blocks",
+            "Counted; rank 2 beside every matrix of the blocks, and the rows of 44 new words",
         ),
         3: Bound(
             "At those learning rates LoRA forgets less: its loss on tales minus full fine-tuning's, highest seed",
