@@ -38,6 +38,7 @@ TAUGHT_ANEW: frozenset[str] = frozenset(
         "gpt_pretraining",
         "preferences",
         "scaling_laws",
+        "adapting",
         "tokenizers",
         "efficient_attention",
     }
