@@ -214,7 +214,7 @@ def draw_betas(frame: DataFrame) -> Picture:
         axes.minorticks_off()
         if scale == 100:
             axes.set_ylim(-3, 103)
-    panels[0].legend(loc="lower right", fontsize=10)
+    panels[0].legend(loc="upper left", fontsize=10)
     ends = frame.groupby("beta").tail(3).groupby("beta")[["kl", "score", "generous", "consistent"]].mean()
     parts = [
         f"β = {beta:g}: KL {row['kl']:.1f}, score {row['score']:.1f}, generous {row['generous']:.0%}, consistent "
