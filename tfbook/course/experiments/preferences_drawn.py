@@ -214,7 +214,7 @@ def draw_betas(frame: DataFrame) -> Picture:
         axes.minorticks_off()
         if scale == 100:
             axes.set_ylim(-3, 103)
-    panels[0].legend(loc="lower right", fontsize=10)
+    panels[0].legend(loc="upper left", fontsize=10)
     ends = frame.groupby("beta").tail(3).groupby("beta")[["kl", "score", "generous", "consistent"]].mean()
     parts = [
         f"β = {beta:g}: KL {row['kl']:.1f}, score {row['score']:.1f}, generous {row['generous']:.0%}, consistent "
@@ -237,9 +237,9 @@ def draw_frontier(methods: Mapping[str, DataFrame], runs: DataFrame) -> Picture:
     left.plot(steps["compute"] / 1000, 100 * steps["generous"], color=LOOKS["PPO"][0], marker="s", markersize=4)
     left.plot(trained["compute"] / 1000, 100 * trained["generous"], color=LOOKS["DPO"][0], marker="o", linestyle="none")
     left.axvline(trained["compute"].iloc[0] / 1000, color=EDGE, linestyle=":", linewidth=1.2)
-    left.set(title="For how much compute?", xlabel="passes of a story (thousands)", ylabel="generous stories (%)")
+    left.set(title="DPO gains more per pass", xlabel="passes of a story (thousands)", ylabel="generous stories (%)")
     for axes, name, title in zip(
-        others, ("generous", "consistent"), ("At what distance?", "At what cost?"), strict=True
+        others, ("generous", "consistent"), ("Best of n needs the least KL", "DPO keeps consistency"), strict=True
     ):
         for method, frame in methods.items():
             color, marker = LOOKS[method]
