@@ -11,7 +11,7 @@ from safetensors.torch import load_file
 from tfbook.data.stories import check_story, told
 from tfbook.models.adapters import merge_lora, trained_count
 from tfbook.pretrain import finetune, storyteller
-from tfbook.pretrain.finetune import Options, losses, play, plays, prepare, run_command, tales
+from tfbook.pretrain.finetune import Finetuning, losses, play, plays, prepare, finetune_command, tales
 from tfbook.pretrain.storyteller import MODELS, untrained
 from tfbook.training.loop import NonFiniteLoss
 
@@ -32,7 +32,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def command(out: Path, *more: str, steps: int = 4) -> None:
-    run_command(["--model", "draft", "--steps", str(steps), "--batch", "2", "--out", str(out), *more])
+    finetune_command(["--model", "draft", "--steps", str(steps), "--batch", "2", "--out", str(out), *more])
 
 
 def logged(out: Path) -> list[dict[str, float]]:
@@ -122,7 +122,7 @@ def test_the_command_trains_logs_and_saves(method: str, tmp_path: Path, small: N
 def test_a_run_cut_short_goes_on_bit_for_bit(tmp_path: Path, small: None, monkeypatch: pytest.MonkeyPatch) -> None:
     command(tmp_path / "whole")
 
-    def cut(options: Options, vocabulary: object) -> object:
+    def cut(options: Finetuning, vocabulary: object) -> object:
         batch = finetune_batches(options, vocabulary)
 
         def batches(step: int) -> torch.Tensor:
@@ -168,7 +168,7 @@ def test_saved_adapters_are_all_that_is_needed(tmp_path: Path, small: None) -> N
 )
 def test_options_are_checked(more: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
-        run_command([*more, "--out", str(tmp_path)])
+        finetune_command([*more, "--out", str(tmp_path)])
     assert message in capsys.readouterr().err
 
 

@@ -53,6 +53,7 @@ VARIABLES = (
     "TFBOOK_DATA",
     "TFBOOK_MIRROR",
     "TFBOOK_OFFLINE",
+    "TFBOOK_PROGRESS",
     "TFBOOK_REAL",  # the last two concern the tests
     "TFBOOK_CHECK",
 )

@@ -35,7 +35,7 @@ _FIRST_SEED = {"train": 50_000_000, "valid": 90_000_000}  # of plays; those of t
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options:
+class Finetuning:
     """What a run is. Raises ValueError for an unknown model or method, or for numbers that are not positive."""
 
     model: str = "storyteller"
@@ -115,7 +115,7 @@ def changed_count(model: Gpt, method: str) -> int:
     return trained_count(model) - (len(model.embed.weight) - len(new_words())) * model.embed.embedding_dim
 
 
-def recipe(options: Options, *, evaluate_every: int | None = None) -> training.Recipe:
+def recipe(options: Finetuning, *, evaluate_every: int | None = None) -> training.Recipe:
     """AdamW, a short warm-up and a cosine down to 0."""
     return training.Recipe(
         steps=options.steps,
@@ -126,13 +126,13 @@ def recipe(options: Options, *, evaluate_every: int | None = None) -> training.R
     )
 
 
-def batches(options: Options, vocabulary: Vocabulary) -> Callable[[int], Int64[Tensor, "batch time"]]:
+def batches(options: Finetuning, vocabulary: Vocabulary) -> Callable[[int], Int64[Tensor, "batch time"]]:
     """Step → plays that no other step has; each seed has its own."""
     first = options.seed * 1_000_000
     return lambda step: plays(vocabulary, options.batch, split="train", first=first + step * options.batch)
 
 
-def train(options: Options, out: Path) -> Storyteller:
+def finetune(options: Finetuning, out: Path) -> Storyteller:
     """Fine-tunes, or resumes the run in `out`: a line of log per evaluation, and what was trained in the end."""
     with alone_in(out):
         _same_options(options, out / "options.json")
@@ -177,7 +177,7 @@ def save(model: Gpt, method: str, path: Path) -> None:
 # ---- the folder of a run -----------------------------------------------------------------------------------------
 
 
-def _same_options(options: Options, path: Path) -> None:
+def _same_options(options: Finetuning, path: Path) -> None:
     """Writes the options of a new run; raises ValueError when the folder holds a run with others."""
     now = asdict(options)
     if path.exists() and (was := json.loads(path.read_text(encoding="utf-8"))) != now:
@@ -186,24 +186,24 @@ def _same_options(options: Options, path: Path) -> None:
     path.write_text(json.dumps(now), encoding="utf-8")
 
 
-def run_command(arguments: list[str] | None = None) -> None:
+def finetune_command(arguments: list[str] | None = None) -> None:
     """Fine-tunes as the command line says."""
     parser = argparse.ArgumentParser(
         prog="python -m tfbook.pretrain.finetune",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    for name, value in asdict(Options()).items():
+    for name, value in asdict(Finetuning()).items():
         kind = float if name == "lr" else type(value)
         parser.add_argument(f"--{name}", type=kind, default=value, help=f"({value})")
     parser.add_argument("--out", type=Path, default=Path("finetuned"), help="folder of the run (finetuned)")
     chosen = vars(parser.parse_args(arguments))
     out = chosen.pop("out")
     try:
-        train(Options(**chosen), out)
+        finetune(Finetuning(**chosen), out)
     except (ValueError, OSError, training.CheckpointError, training.NonFiniteLoss) as error:
         parser.exit(2, f"{parser.prog}: error: {error}\n")
 
 
 if __name__ == "__main__":
-    run_command()
+    finetune_command()

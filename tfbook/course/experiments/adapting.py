@@ -184,12 +184,12 @@ def dialect(seeds: Sequence[int] = (1, 2, 3), *, steps: int = 60) -> list[dict[s
     before = finetune.losses(teller.model, teller.vocabulary)
     rows: list[dict[str, Any]] = [{"method": "before", "lr": 0.0, "seed": 0, "share": 0.0, **_rounded(before)}]
     for seed, (method, lr) in product(seeds, GRID):
-        options = finetune.Options(method=method, lr=lr, seed=seed, steps=steps)
+        options = finetune.Finetuning(method=method, lr=lr, seed=seed, steps=steps)
         rows.append({"method": method, "lr": lr, "seed": seed, **_rounded(_adapted(options))})
     return rows
 
 
-def _adapted(options: finetune.Options) -> dict[str, float]:
+def _adapted(options: finetune.Finetuning) -> dict[str, float]:
     runtime.seed(options.seed)
     teller = load_storyteller(options.model)
     total = teller.model.parameter_count()
