@@ -1,8 +1,7 @@
-"""What a ViT needs: data, patches, order and a teacher, compared with a CNN with as many parameters."""
+"""What a ViT learns from images, and what it is worth: against a CNN and a linear classifier, under one optimizer."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -13,38 +12,48 @@ import torch
 from jaxtyping import Float, Int, Int64
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from tfbook import data, runtime, training
 from tfbook.course.experiments import experiment
-from tfbook.course.experiments.cost import parameters
+from tfbook.course.experiments.cost import count_flops, parameters
 from tfbook.data.images import ImageBatches, Images, LabeledImages
 from tfbook.models.cnn import Cnn
-from tfbook.models.vit import Deit, LearnedGrid, Vit, VitConfig, patchify, unpatchify
-from tfbook.training.losses import Loss, hard_distillation, soft_distillation
+from tfbook.models.vit import LearnedGrid, Vit, VitConfig, patchify, unpatchify
 
 # ---- models and how they are trained -----------------------------------------------------------------------------
 
+MODELS = ("ViT", "CNN", "linear classifier")
+RATES = (0.0005, 0.001, 0.002, 0.004, 0.008, 0.016)
+BEST = {"ViT": 0.001, "CNN": 0.008, "linear classifier": 0.008}  # by `rates`; a test compares
 
-def config(images: Images, *, patch: int, tokens: int = 0, d_model: int = 64, layers: int = 2) -> VitConfig:
-    """The lesson's ViT in small, for these images; without dropout, since it reads few images many times at most."""
+
+def config(images: Images, *, patch: int, tokens: int = 1) -> VitConfig:
+    """The lesson's ViT, width 64 and two blocks, for these images."""
     channels, height, width = images.train.images.shape[1:]
     shape = {"height": height, "width": width, "channels": channels, "patch": patch, "tokens": tokens}
-    return VitConfig(d_model=d_model, heads=4, d_ff=4 * d_model, layers=layers, dropout=0.0, **shape)
+    return VitConfig(d_model=64, heads=4, d_ff=256, layers=2, dropout=0.0, **shape)
 
 
-def vit_recipe(steps: int, *, lr: float = 0.01) -> training.Recipe:
-    """Muon for the matrices of the blocks, AdamW at the same rate for patches, positions and head."""
-    return _recipe(steps, lr=lr, optimizer="muon", momentum=0.9, rms=0.4)
+def build(name: str, images: Images, *, patch: int = 7, tokens: int = 1) -> nn.Module:
+    """An untrained model of MODELS; the CNN is the widest that has no more parameters than the ViT."""
+    labels, shape = len(images.labels), config(images, patch=patch, tokens=tokens)
+    if name == "linear classifier":
+        return nn.Sequential(nn.Flatten(), nn.Linear(shape.channels * shape.height * shape.width, labels))
+    if name == "ViT":
+        return Vit(labels, shape)
+    with torch.device("meta"):
+        count = parameters(Vit(labels, shape))
+    model = Cnn.of_size(count, labels, channels=shape.channels, stages=4)
+    return model.to(memory_format=torch.channels_last)  # a quarter less time on a CPU
 
 
-def cnn_recipe(steps: int, *, lr: float = 0.03) -> training.Recipe:
-    """AdamW, since Muon's matrices are not those of convolutions."""
-    return _recipe(steps, lr=lr)
-
-
-def _recipe(steps: int, **options: Any) -> training.Recipe:
-    schedule = training.warmup_cosine(min(20, steps // 5), final=0.0)
-    return training.Recipe(steps=steps, schedule=schedule, evaluate_every=steps, mixed_precision=False, **options)
+def recipe(steps: int, lr: float) -> training.Recipe:
+    """AdamW for every model: a warm-up over the first twentieth of the steps, then a cosine down to 0."""
+    schedule = training.warmup_cosine(max(1, steps // 20), final=0.0)
+    return training.Recipe(
+        steps=steps, lr=lr, schedule=schedule, weight_decay=0.1, evaluate_every=steps, mixed_precision=False
+    )
 
 
 def loss(model: nn.Module, part: LabeledImages) -> Float[Tensor, ""]:
@@ -53,11 +62,18 @@ def loss(model: nn.Module, part: LabeledImages) -> Float[Tensor, ""]:
 
 
 @torch.no_grad()
+def predictions(
+    model: nn.Module, images: Float[Tensor, "batch channel height width"]
+) -> Float[Tensor, "batch label"]:
+    """The model's probabilities, in pieces that fit into memory."""
+    pieces = images.to(runtime.device()).split(500)
+    return torch.cat([model(piece).float().softmax(dim=-1) for piece in pieces]).cpu()
+
+
 def accuracy(model: nn.Module, part: LabeledImages) -> float:
-    """The share of images whose label has the highest logit."""
-    pieces = part.to(runtime.device())
-    predicted = torch.cat([model(images).argmax(dim=-1) for images in pieces.images.split(500)])
-    return round(float((predicted == pieces.labels).float().mean()), 4)
+    """The share of images whose label has the highest probability."""
+    right = predictions(model, part.images).argmax(dim=-1) == part.labels.cpu()
+    return round(float(right.float().mean()), 4)
 
 
 Change = Callable[[LabeledImages, int], LabeledImages]  # a batch and the number of its step
@@ -74,35 +90,30 @@ class Changed:
         return self.change(self.batches(step), step)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Start:
-    """An untrained model, and how it is trained."""
-
-    build: Callable[[], nn.Module]
-    recipe: training.Recipe
-    loss: Callable[[Any, LabeledImages], Loss | Tensor] = loss
-
-
-def trained(start: Start, part: LabeledImages, *, seed: int, batch: int = 64, change: Change | None = None) -> Any:
+def trained(
+    make: Callable[[], nn.Module],
+    part: LabeledImages,
+    how: training.Recipe,
+    *,
+    seed: int,
+    batch: int = 64,
+    change: Change | None = None,
+) -> Any:
     """A model after its training on `part`: weights, batches and their order follow from `seed`."""
     runtime.seed(seed)
-    model = start.build().to(runtime.device())
+    model = make().to(runtime.device())
     batches: Callable[[int], LabeledImages] = ImageBatches(part, size=batch, seed=seed)
     if change is not None:
         batches = Changed(batches, change)
-    training.fit(model, start.loss, batches, start.recipe)
-    return model
+    training.fit(model, loss, batches, how)
+    return model.eval()
 
 
-def kinds(images: Images, steps: int, *, patch: int = 7) -> dict[str, Start]:
-    """The two that are compared: the widest CNN that has no more parameters than the ViT."""
-    labels, shape = len(images.labels), config(images, patch=patch)
-    with torch.device("meta"):
-        count = parameters(Vit(labels, shape))
-    return {
-        "ViT": Start(build=lambda: Vit(labels, shape), recipe=vit_recipe(steps)),
-        "CNN": Start(build=lambda: Cnn.of_size(count, labels, channels=shape.channels), recipe=cnn_recipe(steps)),
-    }
+def flops(model: nn.Module, images: Images) -> int:
+    """Floating-point operations on one image; a product and a sum are two."""
+    one = images.test.images[:1].to(next(model.parameters()).device)
+    with torch.no_grad(), sdpa_kernel(SDPBackend.MATH):  # whose products every version of PyTorch counts
+        return count_flops(lambda: model(one))
 
 
 def rest_of(images: Images, *, held: int = 5000) -> Images:
@@ -110,94 +121,71 @@ def rest_of(images: Images, *, held: int = 5000) -> Images:
     return replace(images, train=images.train[:-held], test=images.train[-held:])
 
 
-# ---- stored: learning rates --------------------------------------------------------------------------------------
-
-RATES = {"ViT": (0.005, 0.01, 0.02), "CNN": (0.003, 0.01, 0.03, 0.1)}
-STEPS = 250
+# ---- stored: learning rates, and the contest ---------------------------------------------------------------------
 
 
 @experiment
-def searches(*, steps: int = STEPS, seed: int = 11) -> list[dict[str, Any]]:
-    """Accuracy on 5,000 held-out training images by learning rate, one run each on 1,000 images per label."""
-    images = rest_of(data.load("fashion-mnist").standardized())
-    part, rows = images.few_shot(1000, seed=seed), []
-    for name, start in kinds(images, steps).items():
-        for lr in RATES[name]:
-            model = trained(replace(start, recipe=replace(start.recipe, lr=lr)), part, seed=seed)
-            rows.append({"model": name, "lr": lr, "accuracy": accuracy(model, images.test)})
+def rates(*, steps: int = 1000, seed: int = 11) -> list[dict[str, Any]]:
+    """Accuracy on 5,000 held-out training images by learning rate, the same rates for each model, one run each."""
+    images, rows = rest_of(data.load("fashion-mnist").standardized()), []
+    for name, lr in product(MODELS, RATES):
+        model = trained(partial(build, name, images), images.train, recipe(steps, lr), seed=seed)
+        rows.append({"model": name, "lr": lr, "accuracy": accuracy(model, images.test)})
     return rows
 
 
-# ---- stored: more images -----------------------------------------------------------------------------------------
+@experiment
+def contest(seeds: Sequence[int] = (1, 2, 3, 4, 5), *, steps: int = 3000) -> list[dict[str, Any]]:
+    """Test accuracy of the three models, each at its best rate, with their parameters and operations per image.
 
-COUNTS = (10, 50, 250, 1000)  # images of each label
+    The row of the first ViT holds its patch filters and the similarities of its position vectors as well.
+    """
+    images, rows = data.load("fashion-mnist").standardized(), []
+    for seed, name in product(seeds, MODELS):
+        model = trained(partial(build, name, images), images.train, recipe(steps, BEST[name]), seed=seed)
+        row = {"model": name, "seed": seed, "accuracy": accuracy(model, images.test)}
+        row |= {"parameters": parameters(model), "flops": flops(model, images)}
+        rows.append(row | (_inside(model) if name == "ViT" and seed == seeds[0] else {}))
+    return rows
+
+
+def _inside(model: Vit) -> dict[str, Any]:
+    """Filters (d_model, pixel) and similarities (patch, patch), rounded."""
+    found = {"filters": model.patches.weight.detach().flatten(1).cpu(), "similarities": similarities(model)}
+    return {name: [[round(x, 3) for x in row] for row in table.tolist()] for name, table in found.items()}
 
 
 @experiment
 def growth(
-    seeds: Sequence[int] = (1, 2, 3), *, counts: Sequence[int] = COUNTS, steps: int = 400
+    seeds: Sequence[int] = (1, 2, 3), *, counts: Sequence[int] = (10, 100, 1000), steps: int = 500
 ) -> list[dict[str, Any]]:
-    """Accuracy of the ViT and of the CNN with as many parameters after the same number of steps on more images."""
+    """Test accuracy after the same number of steps on so many images per label."""
     images, rows = data.load("fashion-mnist").standardized(), []
-    for seed, count in product(seeds, counts):
+    for seed, count, name in product(seeds, counts, MODELS):
         part = images.few_shot(count, seed=seed)
-        for name, start in kinds(images, steps).items():
-            model = trained(start, part, seed=seed)
-            found = {"parameters": parameters(model), "train": accuracy(model, part[:: max(1, len(part) // 2000)])}
-            rows.append(
-                {"model": name, "images": len(part), "seed": seed, "accuracy": accuracy(model, images.test), **found}
-            )
+        model = trained(partial(build, name, images), part, recipe(steps, BEST[name]), seed=seed)
+        rows.append({"model": name, "images": len(part), "seed": seed, "accuracy": accuracy(model, images.test)})
     return rows
 
 
-# ---- stored: patches of every size -------------------------------------------------------------------------------
-
-PATCHES = (28, 14, 7, 4, 2)
+VARIANTS = {"14 × 14": (14, 1), "7 × 7": (7, 1), "4 × 4": (4, 1), "7 × 7, mean": (7, 0)}  # patch and tokens
 
 
 @experiment
-def patch_sizes(
-    seeds: Sequence[int] = (1, 2, 3), *, patches: Sequence[int] = PATCHES, steps: int = 150
-) -> list[dict[str, Any]]:
-    """Accuracy and seconds of the same number of steps, by the side of a patch, on 1,000 images per label."""
+def variants(seeds: Sequence[int] = (1, 2, 3), *, steps: int = 500) -> list[dict[str, Any]]:
+    """Test accuracy of the ViT by the side of its patches, and with the patches' mean in place of a class token."""
     images, rows = data.load("fashion-mnist").standardized(), []
-    for seed, patch in product(seeds, patches):
-        part, shape = images.few_shot(1000, seed=seed), config(images, patch=patch)
-        start, began = kinds(images, steps, patch=patch)["ViT"], time.process_time()
-        model = trained(start, part, seed=seed)
-        seconds = time.process_time() - began
-        found = {"patches": shape.time, "parameters": parameters(model), "seconds": round(seconds, 2)}
-        rows.append({"patch": patch, "seed": seed, "accuracy": accuracy(model, images.test), **found})
+    for seed, (name, (patch, tokens)) in product(seeds, VARIANTS.items()):
+        make = partial(build, "ViT", images, patch=patch, tokens=tokens)
+        model = trained(make, images.train, recipe(steps, BEST["ViT"]), seed=seed)
+        row = {"variant": name, "seed": seed, "accuracy": accuracy(model, images.test)}
+        rows.append(row | {"patches": (28 // patch) ** 2, "flops": flops(model, images)})
     return rows
-
-
-@experiment
-def longer(
-    seeds: Sequence[int] = (1, 2, 3), *, patches: Sequence[int] = PATCHES[:-1], steps: int = 1500
-) -> list[dict[str, Any]]:
-    """`patch_sizes` with ten times the steps, without the smallest patch, which would take an hour."""
-    return patch_sizes(seeds, patches=patches, steps=steps)
-
-
-# ---- stored: a class token, or the mean --------------------------------------------------------------------------
-
-
-@experiment
-def pooling(seeds: Sequence[int] = (1, 2, 3), *, steps: int = STEPS) -> list[dict[str, Any]]:
-    """Accuracy with a class token and with the patches' mean, on 1,000 images per label."""
-    images, rows = data.load("fashion-mnist").standardized(), []
-    for seed, tokens in product(seeds, (0, 1)):
-        start = replace(kinds(images, steps)["ViT"], build=partial(_vit, images, tokens))
-        model = trained(start, images.few_shot(1000, seed=seed), seed=seed)
-        rows.append({"read": "token" if tokens else "mean", "seed": seed, "accuracy": accuracy(model, images.test)})
-    return rows
-
-
-def _vit(images: Images, tokens: int) -> Vit:
-    return Vit(len(images.labels), config(images, patch=7, tokens=tokens))
 
 
 # ---- stored: patches in another order ----------------------------------------------------------------------------
+
+ORDERS = ("in order", "one order", "an order each")
 
 
 def reordered(
@@ -216,61 +204,22 @@ def random_orders(count: int, places: int, *, seed: int) -> Int64[Tensor, "count
 
 
 @experiment
-def shuffles(
-    seeds: Sequence[int] = (1, 2, 3), *, patch: int = 4, count: int = 1000, steps: int = STEPS
-) -> list[dict[str, Any]]:
-    """Accuracy with patches in order, in one other order for all images, and in an order drawn anew for each image.
+def shuffles(seeds: Sequence[int] = (1, 2, 3, 4, 5), *, patch: int = 7, steps: int = 500) -> list[dict[str, Any]]:
+    """Test accuracy with patches in order, in one other order for all images, and in an order drawn for each image.
 
-    In training and in the test alike, on `count` images per label; `mixed` is the accuracy with the one other order in
-    the test alone. Where a ViT's places have a meaning, its row holds the similarities of its position vectors as well,
-    at the places where the patches were taken.
+    The same in training and test. Runs of one seed differ in the order alone, so their differences are paired.
     """
     images, rows = data.load("fashion-mnist").standardized(), []
-    places = config(images, patch=patch).time
-    for seed in seeds:
-        part, one = images.few_shot(count, seed=seed), random_orders(1, places, seed=seed)
-        orders = {"in order": torch.arange(places)[None], "one order": one, "an order each": None}
-        for (order, chosen), (name, start) in product(orders.items(), kinds(images, steps, patch=patch).items()):
-            model = trained(start, part, seed=seed, change=partial(_shuffled, patch=patch, order=chosen))
-            row = {"model": name, "order": order, "seed": seed}
-            row["accuracy"] = accuracy(model, _shuffled(images.test, 0, patch=patch, order=chosen))
-            row["mixed"] = accuracy(model, _shuffled(images.test, 0, patch=patch, order=one))
-            rows.append(row | (_position_row(model, chosen[0]) if name == "ViT" and chosen is not None else {}))
+    places = config(images, patch=patch).time - 1
+    for seed, name in product(seeds, MODELS):
+        orders = (torch.arange(places)[None], random_orders(1, places, seed=seed), None)
+        for order, chosen in zip(ORDERS, orders, strict=True):
+            change = partial(_shuffled, patch=patch, order=chosen)
+            make = partial(build, name, images, patch=patch)
+            model = trained(make, images.train, recipe(steps, BEST[name]), seed=seed, change=change)
+            right = accuracy(model, change(images.test, 0))
+            rows.append({"model": name, "order": order, "seed": seed, "accuracy": right})
     return rows
-
-
-@experiment
-def few_shuffled(seeds: Sequence[int] = (1, 2, 3), *, steps: int = STEPS) -> list[dict[str, Any]]:
-    """`shuffles` with 10 images per label, where a CNN is farthest ahead; similarities left out."""
-    rows = shuffles(seeds, count=10, steps=steps)
-    return [{key: value for key, value in row.items() if key != "similarity"} for row in rows]
-
-
-SQUARES = (28, 14, 7, 4, 2, 1)
-
-
-@experiment
-def squares(
-    seeds: Sequence[int] = (1, 2, 3), *, sides: Sequence[int] = SQUARES, steps: int = STEPS
-) -> list[dict[str, Any]]:
-    """Accuracy when all images, 1,000 per label and the test, are cut into squares that are put in one other order.
-
-    By the side of a square, from 28, the whole image, to 1, a pixel; the ViT's patches have 4 × 4 pixels throughout.
-    """
-    images, rows = data.load("fashion-mnist").standardized(), []
-    for seed, side in product(seeds, sides):
-        part, order = images.few_shot(1000, seed=seed), random_orders(1, config(images, patch=side).time, seed=seed)
-        for name, start in kinds(images, steps, patch=4).items():
-            model = trained(start, part, seed=seed, change=partial(_shuffled, patch=side, order=order))
-            right = accuracy(model, _shuffled(images.test, 0, patch=side, order=order))
-            rows.append({"model": name, "side": side, "seed": seed, "accuracy": right})
-    return rows
-
-
-@experiment
-def pixels(seeds: Sequence[int] = (1, 2, 3), *, steps: int = 4 * STEPS) -> list[dict[str, Any]]:
-    """`squares` with four times the steps, for images as they are and for single pixels in one other order."""
-    return squares(seeds, sides=(28, 1), steps=steps)
 
 
 def _shuffled(part: LabeledImages, step: int, *, patch: int, order: Int[Tensor, "1 patch"] | None) -> LabeledImages:
@@ -281,11 +230,7 @@ def _shuffled(part: LabeledImages, step: int, *, patch: int, order: Int[Tensor, 
     return replace(part, images=reordered(part.images, patch, order))
 
 
-def _position_row(model: Vit, order: Int[Tensor, " patch"]) -> dict[str, Any]:
-    """Similarities, brought back from where patches were shown to where they were taken."""
-    back = order.argsort()
-    found = similarities(model)[back][:, back]
-    return {"similarity": [[round(value, 3) for value in row] for row in found.tolist()]}
+# ---- inside ------------------------------------------------------------------------------------------------------
 
 
 @torch.no_grad()
@@ -306,74 +251,3 @@ def grid_distances(rows: int, columns: int) -> Float[Tensor, "patch patch"]:
     """Distance between the centers of each two patches, in patches."""
     places = torch.cartesian_prod(torch.arange(rows), torch.arange(columns)).float()
     return torch.cdist(places, places)
-
-
-# ---- stored: a teacher -------------------------------------------------------------------------------------------
-
-FEW = 100  # images of each label that teacher and student learn from
-
-
-@experiment
-def teachers(seeds: Sequence[int] = (1, 2, 3), *, count: int = FEW, steps: int = 300) -> list[dict[str, Any]]:
-    """`Deit`s taught by a CNN, by its prediction or all its probabilities, and one whose second head learns the labels.
-
-    Teacher and students see the same few images, shifted by a pixel or two each time; `agrees` is the share of these
-    for which the teacher's prediction is the label.
-    """
-    images, rows = data.load("fashion-mnist").standardized(), []
-    for seed in seeds:
-        part, start = images.few_shot(count, seed=seed), kinds(images, steps)
-        teacher = trained(start["CNN"], part, seed=seed, change=moved)
-        found = {"CNN, the teacher": teacher, "ViT": trained(start["ViT"], part, seed=seed, change=moved)}
-        for name, lesson in {"told the labels": told, "taught, hard": hard, "taught, soft": soft}.items():
-            found[f"DeiT, {name}"] = _student(images, part, partial(lesson, teacher), start["ViT"].recipe, seed)
-        agrees = accuracy(teacher, moved(part, steps))
-        rows += [
-            {"model": name, "seed": seed, "accuracy": accuracy(model, images.test), "agrees": agrees}
-            for name, model in found.items()
-        ]
-    return rows
-
-
-def told(teacher: nn.Module, model: Deit, batch: LabeledImages) -> Loss:
-    """Without the teacher: both heads learn the label."""
-    logits = model.heads(batch.images)
-    return hard_distillation(logits, batch.labels, F.one_hot(batch.labels, logits.label.shape[1]).float())
-
-
-def hard(teacher: nn.Module, model: Deit, batch: LabeledImages) -> Loss:
-    """The second head learns the teacher's prediction."""
-    return hard_distillation(model.heads(batch.images), batch.labels, _teacher_logits(teacher, batch))
-
-
-def soft(teacher: nn.Module, model: Deit, batch: LabeledImages) -> Loss:
-    """The second head learns the teacher's probabilities, softened; both heads count alike, as in `hard`."""
-    return soft_distillation(model.heads(batch.images), batch.labels, _teacher_logits(teacher, batch), share=0.5)
-
-
-@torch.no_grad()
-def _teacher_logits(teacher: nn.Module, batch: LabeledImages) -> Float[Tensor, "batch label"]:
-    return teacher(batch.images)
-
-
-def _student(
-    images: Images,
-    part: LabeledImages,
-    lesson: Callable[[Deit, LabeledImages], Loss],
-    recipe: training.Recipe,
-    seed: int,
-) -> Deit:
-    """A `Deit` trained on shifted images with such a loss."""
-    build = partial(Deit, len(images.labels), config(images, patch=7, tokens=2))
-    return trained(Start(build=build, recipe=recipe, loss=lesson), part, seed=seed, change=moved)
-
-
-def moved(part: LabeledImages, step: int, *, most: int = 2) -> LabeledImages:
-    """Each image shifted by up to `most` pixels along each axis; its edge is repeated beyond it."""
-    count, height, width = len(part), *part.images.shape[2:]
-    generator = torch.Generator().manual_seed(step)
-    down, right = torch.randint(-most, most + 1, (2, count, 1), generator=generator)
-    rows = (torch.arange(height) + down).clamp(0, height - 1)
-    columns = (torch.arange(width) + right).clamp(0, width - 1)
-    picked = torch.arange(count)[:, None, None], slice(None), rows[:, :, None], columns[:, None, :]
-    return replace(part, images=part.images[picked].permute(0, 3, 1, 2).contiguous())
