@@ -2,24 +2,103 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import product
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
-from jaxtyping import Float, Int, Int64
+from jaxtyping import Bool, Float, Int, Int64
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from tfbook import data, runtime, training
+from tfbook.course.claims import Bound, Claims
 from tfbook.course.experiments import experiment
-from tfbook.course.experiments.cost import count_flops, parameters
+from tfbook.course.experiments.cost import count_flops, exponent, parameters, peak_memory
+from tfbook.attention import record
 from tfbook.data.images import ImageBatches, Images, LabeledImages
+from tfbook.interop import torch_vision
 from tfbook.models.cnn import Cnn
-from tfbook.models.vit import LearnedGrid, Vit, VitConfig, patchify, unpatchify
+from tfbook.models.vit import LearnedGrid, Vit, VitConfig, patchify, rollout, unpatchify
+
+__all__ = ["exponent"]
+
+CLAIMS = Claims(
+    "vit_patches",
+    {
+        1: Bound(
+            "With a token per pixel, memory grows with the fourth power of the side: distance of the exponent from 4",
+            "<=",
+            0.1,
+            "Counted exactly",
+        ),
+        2: Bound(
+            "The ViT beats the linear classifier by 2 points on Fashion-MNIST, 0.5 on digits: points above that",
+            ">=",
+            0,
+            "Measured here",
+            " points",
+        ),
+        3: Bound(
+            "Positions of neighboring patches are more alike than those of other pairs: difference of the mean cosines",
+            ">=",
+            0.2,
+            "Stored result, vit_patches.contest; Dosovitskiy et al. (2021), Figure 7",
+        ),
+        4: Bound(
+            "Hiding four patches by rollout costs more accuracy than four at random",
+            ">=",
+            3,
+            "Measured here; Abnar and Zuidema (2020)",
+            " points",
+        ),
+        5: Bound(
+            "The ViT beats the linear classifier on Fashion-MNIST: worst of five seeds",
+            ">=",
+            3,
+            "Stored result, vit_patches.contest",
+            " points",
+        ),
+        6: Bound(
+            "On 60,000 images the CNN is ahead of a ViT with as many parameters: least of five seeds",
+            ">=",
+            0.5,
+            "Stored result, vit_patches.contest; Dosovitskiy et al. (2021), Section 4.3",
+            " points",
+        ),
+        7: Bound(
+            "One fixed order hardly changes what a ViT learns: largest change of five seeds",
+            "<=",
+            2,
+            "Stored result, vit_patches.shuffles",
+            " points",
+        ),
+        8: Bound(
+            "A new order for each image costs the CNN more than the ViT: least difference of five seeds",
+            ">=",
+            1,
+            "Stored result, vit_patches.shuffles",
+            " points",
+        ),
+        9: Bound(
+            "On a grid of 6 × 6, interpolated positions beat a table stretched as one line, and its mean",
+            ">=",
+            5,
+            "Measured here; Dosovitskiy et al. (2021), Section 3.2",
+            " points",
+        ),
+        10: Bound(
+            "Two files of weights of the same ResNet-50 differ in ImageNet accuracy",
+            ">=",
+            4.5,
+            "torchvision's metadata, measured by its authors",
+            " points",
+        ),
+    },
+)
 
 # ---- models and how they are trained -----------------------------------------------------------------------------
 
@@ -48,12 +127,28 @@ def build(name: str, images: Images, *, patch: int = 7, tokens: int = 1) -> nn.M
     return model.to(memory_format=torch.channels_last)  # a quarter less time on a CPU
 
 
-def recipe(steps: int, lr: float) -> training.Recipe:
+def recipe(steps: int, lr: float, *, evaluations: int = 1) -> training.Recipe:
     """AdamW for every model: a warm-up over the first twentieth of the steps, then a cosine down to 0."""
     schedule = training.warmup_cosine(max(1, steps // 20), final=0.0)
+    every = max(1, steps // evaluations)
     return training.Recipe(
-        steps=steps, lr=lr, schedule=schedule, weight_decay=0.1, evaluate_every=steps, mixed_precision=False
+        steps=steps, lr=lr, schedule=schedule, weight_decay=0.1, evaluate_every=every, mixed_precision=False
     )
+
+
+def mean_vit(
+    images: Tensor,
+    embed: Callable[[Tensor], Tensor],
+    positions: Float[Tensor, "patch d_model"],
+    blocks: Sequence[Callable[[Tensor], Tensor]],
+    norm: Callable[[Tensor], Tensor],
+    head: Callable[[Tensor], Tensor],
+) -> Float[Tensor, "batch label"]:
+    """A ViT's forward pass without a class token: the head reads the mean of the patches, after the norm."""
+    x = embed(images) + positions
+    for block in blocks:
+        x = block(x)
+    return head(norm(x).mean(dim=1))
 
 
 def loss(model: nn.Module, part: LabeledImages) -> Float[Tensor, ""]:
@@ -230,7 +325,70 @@ def _shuffled(part: LabeledImages, step: int, *, patch: int, order: Int[Tensor, 
     return replace(part, images=reordered(part.images, patch, order))
 
 
-# ---- inside ------------------------------------------------------------------------------------------------------
+# ---- looking inside ----------------------------------------------------------------------------------------------
+
+
+def megabytes(attend: Callable[[Tensor], Tensor], tokens: int, d_model: int = 64) -> float:
+    """The most that tensors take at once while `attend` reads so many tokens of one image."""
+    x = torch.randn(tokens, d_model, generator=torch.Generator().manual_seed(0))
+    return peak_memory(lambda: attend(x)) / 1e6
+
+
+def hidden(
+    images: Float[Tensor, "batch channel height width"],
+    gone: Bool[Tensor, "batch patch"],
+    patch: int,
+    mean: Float[Tensor, "channel height width"],
+) -> Float[Tensor, "batch channel height width"]:
+    """The images with the patches that are `gone` replaced by those of the mean image."""
+    grid = images.shape[2] // patch, images.shape[3] // patch
+    whole = patchify(mean[None], patch), patchify(images, patch)
+    return unpatchify(torch.where(gone[..., None], *whole), patch, grid)
+
+
+def accuracy_without(
+    model: nn.Module, part: LabeledImages, score: Float[Tensor, "batch patch"], count: int, patch: int, mean: Tensor
+) -> float:
+    """Accuracy when the `count` patches with the highest score are hidden in each image."""
+    highest = score.argsort(dim=1, descending=True)[:, :count]
+    gone = torch.zeros(score.shape, dtype=torch.bool).scatter(1, highest, True)
+    return accuracy(model, replace(part, images=hidden(part.images, gone, patch, mean)))
+
+
+def accuracy_at(model: Vit, part: LabeledImages, cells: int, table: Float[Tensor, "1 time d_model"]) -> float:
+    """Accuracy on images enlarged to cells × cells patches, read by a copy of the model with these positions."""
+    side = cells * model.config.patch
+    other = model.at(side, side)
+    other.stack.position.embedding = nn.Parameter(table.to(model.head.weight.device))
+    larger = F.interpolate(part.images, size=(side, side), mode="bicubic")
+    return accuracy(other, replace(part, images=larger))
+
+
+class Look(NamedTuple):
+    """What a pretrained ViT says about a photograph, and two maps (row, column) of where it looks."""
+
+    label: int
+    sure: float
+    rollout: Float[Tensor, "row column"]
+    ablation: Float[Tensor, "row column"]
+
+
+@torch.no_grad()
+def look_at(photograph: Float[Tensor, "3 height width"], state: Mapping[str, Tensor], *, heads: int = 12) -> Look:
+    """Loads torchvision's weights; colors are standardized as for ImageNet, and hidden patches are mid-gray."""
+    shape = torch_vision.torchvision_config(state, heads=heads)
+    model = Vit(len(state["heads.head.bias"]), replace(shape, dropout=0.0)).eval()
+    torch_vision.load_torchvision(model, state)
+    mean, deviation = (torch.tensor(three)[:, None, None] for three in ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)))
+    image = ((photograph - mean) / deviation)[None]
+    with record(model) as recorded:
+        sure, label = model(image).softmax(dim=-1)[0].max(dim=0)
+    gone = torch.eye(shape.grid[0] * shape.grid[1]).bool()
+    zero = torch.zeros_like(photograph)
+    pieces = (hidden(image.expand(len(row), -1, -1, -1), row, shape.patch, zero) for row in gone.split(28))
+    needed = sure - torch.cat([model(piece).softmax(dim=-1)[:, label] for piece in pieces])
+    arrived = rollout(recorded.values())[0, 0, 1:]
+    return Look(int(label), float(sure), arrived.view(shape.grid), needed.view(shape.grid))
 
 
 @torch.no_grad()
@@ -251,3 +409,10 @@ def grid_distances(rows: int, columns: int) -> Float[Tensor, "patch patch"]:
     """Distance between the centers of each two patches, in patches."""
     places = torch.cartesian_prod(torch.arange(rows), torch.arange(columns)).float()
     return torch.cdist(places, places)
+
+
+def nearness(similar: Float[Tensor, "patch patch"]) -> float:
+    """How much more alike the positions of direct neighbors are than those of all other pairs: means of the cosine."""
+    side = round(len(similar) ** 0.5)
+    distances = grid_distances(side, side)
+    return float(similar[distances == 1].mean() - similar[distances > 1].mean())
