@@ -15,10 +15,10 @@ from torch.nn import functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from tfbook import data, runtime, training
+from tfbook.attention import record
 from tfbook.course.claims import Bound, Claims
 from tfbook.course.experiments import experiment
 from tfbook.course.experiments.cost import count_flops, exponent, parameters, peak_memory
-from tfbook.attention import record
 from tfbook.data.images import ImageBatches, Images, LabeledImages
 from tfbook.interop import torch_vision
 from tfbook.models.cnn import Cnn
@@ -105,7 +105,7 @@ CLAIMS = Claims(
 MODELS = ("ViT", "CNN", "linear classifier")
 RATES = (0.0005, 0.001, 0.002, 0.004, 0.008, 0.016)
 BEST = {"ViT": 0.002, "CNN": 0.008, "linear classifier": 0.008}  # by `rates`; a test compares
-POSITIONS_STD = 0.3  # at the start, about as large as the patch vectors; with the paper's 0.02 see `variants`
+POSITIONS_STD = 0.3  # at the start, about as large as the patch vectors
 
 
 def config(images: Images, *, patch: int, tokens: int = 1) -> VitConfig:
@@ -115,16 +115,14 @@ def config(images: Images, *, patch: int, tokens: int = 1) -> VitConfig:
     return VitConfig(d_model=64, heads=4, d_ff=256, layers=2, dropout=0.0, **shape)
 
 
-def build(
-    name: str, images: Images, *, patch: int = 7, tokens: int = 1, positions: float = POSITIONS_STD
-) -> nn.Module:
+def build(name: str, images: Images, *, patch: int = 7) -> nn.Module:
     """An untrained model of MODELS; the CNN is the widest that has no more parameters than the ViT."""
-    labels, shape = len(images.labels), config(images, patch=patch, tokens=tokens)
+    labels, shape = len(images.labels), config(images, patch=patch)
     if name == "linear classifier":
         return nn.Sequential(nn.Flatten(), nn.Linear(shape.channels * shape.height * shape.width, labels))
     if name == "ViT":
         model = Vit(labels, shape)
-        nn.init.normal_(model.stack.position.embedding, std=positions)
+        nn.init.normal_(model.stack.position.embedding, std=POSITIONS_STD)
         return model
     with torch.device("meta"):
         count = parameters(Vit(labels, shape))
@@ -162,9 +160,7 @@ def loss(model: nn.Module, part: LabeledImages) -> Float[Tensor, ""]:
 
 
 @torch.no_grad()
-def predictions(
-    model: nn.Module, images: Float[Tensor, "batch channel height width"]
-) -> Float[Tensor, "batch label"]:
+def predictions(model: nn.Module, images: Float[Tensor, "batch channel height width"]) -> Float[Tensor, "batch label"]:
     """The model's probabilities, in pieces that fit into memory."""
     pieces = images.to(runtime.device()).split(500)
     return torch.cat([model(piece).float().softmax(dim=-1) for piece in pieces]).cpu()
@@ -236,7 +232,7 @@ def rates(models: Sequence[str] = MODELS, *, steps: int = 500, seed: int = 11) -
 
 @experiment
 def contest(
-    seeds: Sequence[int] = (1, 2, 3, 4, 5), models: Sequence[str] = MODELS, *, steps: int = 3000
+    seeds: Sequence[int] = (1, 2, 3, 4, 5), models: Sequence[str] = MODELS, *, steps: int = 2000
 ) -> list[dict[str, Any]]:
     """Test accuracy of the three models, each at its best rate, with their parameters and operations per image.
 
@@ -255,27 +251,6 @@ def _inside(model: Vit) -> dict[str, Any]:
     """Filters (d_model, pixel) and similarities (patch, patch), rounded."""
     found = {"filters": model.patches.weight.detach().flatten(1).cpu(), "similarities": similarities(model)}
     return {name: [[round(x, 3) for x in row] for row in table.tolist()] for name, table in found.items()}
-
-
-VARIANTS: dict[str, dict[str, Any]] = {
-    "14 × 14": {"patch": 14},
-    "7 × 7": {},
-    "4 × 4": {"patch": 4},
-    "7 × 7, mean": {"tokens": 0},
-    "7 × 7, faint positions": {"positions": 0.02},
-}
-
-
-@experiment
-def variants(seeds: Sequence[int] = (1, 2, 3), *, steps: int = 300) -> list[dict[str, Any]]:
-    """Test accuracy of the ViT with patches of other sizes, the patches' mean for a class token, other positions."""
-    images, rows = data.load("fashion-mnist").standardized(), []
-    for seed, (name, options) in product(seeds, VARIANTS.items()):
-        make = partial(build, "ViT", images, **options)
-        model = trained(make, images.train, recipe(steps, BEST["ViT"]), seed=seed)
-        row = {"variant": name, "seed": seed, "accuracy": accuracy(model, images.test)}
-        rows.append(row | {"patches": model.config.grid[0] ** 2, "flops": flops(model, images)})
-    return rows
 
 
 # ---- stored: patches in another order ----------------------------------------------------------------------------
@@ -299,14 +274,16 @@ def random_orders(count: int, places: int, *, seed: int) -> Int64[Tensor, "count
 
 
 @experiment
-def shuffles(seeds: Sequence[int] = (1, 2, 3, 4, 5), *, patch: int = 7, steps: int = 300) -> list[dict[str, Any]]:
+def shuffles(
+    seeds: Sequence[int] = (1, 2, 3, 4, 5), models: Sequence[str] = MODELS, *, patch: int = 7, steps: int = 300
+) -> list[dict[str, Any]]:
     """Test accuracy with patches in order, in one other order for all images, and in an order drawn for each image.
 
     The same in training and test. Runs of one seed differ in the order alone, so their differences are paired.
     """
     images, rows = data.load("fashion-mnist").standardized(), []
     places = config(images, patch=patch).time - 1
-    for seed, name in product(seeds, MODELS):
+    for seed, name in product(seeds, models):
         orders = (torch.arange(places)[None], random_orders(1, places, seed=seed), None)
         for order, chosen in zip(ORDERS, orders, strict=True):
             change = partial(_shuffled, patch=patch, order=chosen)

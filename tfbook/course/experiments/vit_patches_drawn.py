@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-import torch
 from torch import Tensor
 
 from tfbook.plot.curves import label_ends
@@ -35,7 +34,7 @@ def draw_memory(pixels: Mapping[int, float], patches: Mapping[int, float], goal:
     axes.plot(list(patches), list(patches.values()), color=COLORS[0], marker="o")
     axes.text(30, 60, "every pixel is a token", color=COLORS[1], ha="right")
     axes.annotate("continued", (goal, there), (-12, -2), textcoords="offset points", ha="right", color=COLORS[1])
-    axes.text(110, 0.035, "patches of 16 × 16", color=COLORS[0])
+    axes.text(40, 0.06, "patches of 16 × 16", color=COLORS[0])
     ticks = sorted({*pixels, *patches, goal})
     axes.set_xticks(ticks, [str(side) for side in ticks])
     axes.set_yticks([0.01, 1, 100, 10_000], ["0.01", "1", "100", "10,000"])
@@ -87,25 +86,24 @@ def draw_vit(image: Tensor, patches: Mapping[int, Tensor]) -> Figure:
 
     `patches` are some of its squares (channel, height, width) by their number in the sequence.
     """
-    picture = Schematic("A ViT reads an image as a sequence of patches", gap=(24, 12))
-    last, cells = len(patches), (10, 20)
-    photo = picture.matrix((1, 1), (0, (1, last)), cell=168, shape="224 × 224 pixels")
+    picture = Schematic("A ViT reads an image as a sequence of patches", gap=(17, 12))
+    last, cells = len(patches), (8, 20)
+    photo = picture.matrix((1, 1), (0, (1, last)), cell=150, shape="224 × 224 pixels")
     squares = [picture.matrix((1, 1), (1, i + 1), cell=36) for i in range(last)]
-    embed = picture.box("E", (2, (1, last)), "parameter", note="one matrix", width=74)
+    embed = picture.box("E", (2, (1, last)), "parameter", note="one matrix", width=70)
     token = picture.matrix((1, 6), (3, 0), "parameter", cell=cells)
     vectors = [picture.matrix((1, 6), (3, i + 1), "stream", cell=cells) for i in range(last)]
     picture.text("class token, learned", ((1, 2), 0), align="right")
     adds = [picture.circle("+", (4, i)) for i in range(last + 1)]
     places = [picture.matrix((1, 6), (5, i), "parameter", cell=cells) for i in range(last + 1)]
-    for i, number in enumerate((0, *patches)):
-        picture.text(f"{number}", (6, i), size=9, color=SOFT)
-    blocks = picture.box("blocks", (7, (0, last)), "weight", note="each token\nreads all others", width=112)
+    numbers = [picture.text(f"{number}", (6, i), size=9, color=SOFT) for i, number in enumerate((0, *patches))]
+    blocks = picture.box("blocks", (7, (0, last)), "weight", note="each token\nreads all others", width=104)
     outputs = [picture.matrix((1, 6), (8, i), "stream", cell=cells) for i in range(last + 1)]
-    head = picture.box("head", (9, 0), "parameter", note="one matrix", width=76)
+    head = picture.box("head", (9, 0), "parameter", note="one matrix", width=70)
     label = picture.text("“palace”", (9, 1), size=11)
-    picture.text("one vector\nper patch", (3, last + 0.8), size=9, color=SOFT)
-    picture.text("positions,\nlearned", (5, last + 0.8), size=9, color=SOFT)
-    picture.text("the others\nare not read", (8, last + 0.8), size=9, color=SOFT)
+    picture.text("one vector\nper patch", (3, last + 1), size=9, color=SOFT)
+    picture.text("positions,\nlearned", (5, last + 1), size=9, color=SOFT)
+    picture.text("the others\nare not read", (8, last + 1), size=9, color=SOFT)
     ground = picture.frame(squares, pad=6)
     picture.arrow(photo, ground)
     picture.arrow(ground, embed)
@@ -113,7 +111,7 @@ def draw_vit(image: Tensor, patches: Mapping[int, Tensor]) -> Figure:
     for one, add, place in zip([token, *vectors], adds, places, strict=True):
         picture.arrow(one, add, head=False)
         picture.arrow(place, add, head=False)
-    picture.arrow(picture.frame([*adds, *places], pad=6), blocks)
+    picture.arrow(picture.frame([*adds, *places, *numbers], pad=6), blocks)
     picture.arrow(blocks, picture.frame(outputs, pad=6))
     picture.arrow(outputs[0], head)
     picture.arrow(head, label)
@@ -225,7 +223,7 @@ def draw_looks(images: Tensor, names: Sequence[str], maps: Mapping[str, Tensor])
     for row, (name, values) in zip(panels[1:], maps.items(), strict=True):
         grid = round(values.shape[1] ** 0.5)
         for axes, each in zip(row, values, strict=False):
-            axes.imshow(each.view(grid, grid), cmap="viridis", vmin=min(0.0, float(each.min())))
+            axes.imshow(each.view(grid, grid), cmap="viridis")
         row[0].set_ylabel(name, fontsize=10)
     for axes in panels.flat:
         axes.set(xticks=[], yticks=[])
@@ -250,11 +248,13 @@ def draw_deletions(curves: Mapping[str, Sequence[float]], counts: Sequence[int],
 # ---- what was measured -------------------------------------------------------------------------------------------
 
 
-def draw_contest(rates: Mapping[str, Mapping[float, float]], runs: Mapping[str, tuple[float, Sequence[float]]]) -> Figure:
+def draw_contest(
+    rates: Mapping[str, Mapping[float, float]], runs: Mapping[str, tuple[float, Sequence[float]]]
+) -> Figure:
     """Left, accuracy by learning rate; right, five runs of each model at its best rate by its MFLOPs per image."""
     import matplotlib.pyplot as plt
 
-    figure, (left, right) = plt.subplots(1, 2, figsize=(9.4, 4.2), width_ratios=(1, 1.05))
+    figure, (left, right) = plt.subplots(1, 2, figsize=(9.4, 4.3))
     for name, row in rates.items():
         color, marker = LOOKS[name]
         left.plot(list(row), [100 * share for share in row.values()], color=color, marker=marker)
@@ -264,30 +264,23 @@ def draw_contest(rates: Mapping[str, Mapping[float, float]], runs: Mapping[str, 
     left.set_xscale("log")
     left.set_xticks(ticks, [f"{lr:g}"[1:] for lr in ticks])
     left.minorticks_off()
-    left.set(title="1. The same rates for all", xlabel="learning rate", ylabel="held-out images right (%)")
+    left.set(title="1. The same rates for all", xlabel="learning rate")
+    left.set_ylabel("held-out images right (%)", labelpad=8)
     right.set_xscale("log")
     for name, (work, shares) in runs.items():
         color, marker = LOOKS[name]
         heights = [100 * share for share in shares]
         right.plot([work] * len(heights), heights, marker, color=color, markersize=6, alpha=0.75)
-        top = max(heights), "bottom", 8
-        right.annotate(
-            f"{name}\n{work:.2g} MFLOPs",
-            (work, top[0]),
-            (0, top[2]),
-            textcoords="offset points",
-            color=color,
-            ha="center",
-            va=top[1],
-            fontsize=10,
-        )
+        words, at = f"{name}\n{work:.2g} MFLOPs", (work, max(heights))
+        right.annotate(words, at, (0, 8), textcoords="offset points", color=color, ha="center", fontsize=10)
     works = [work for work, _ in runs.values()]
     right.set_xlim(min(works) / 4, max(works) * 5)
     highest, lowest = (100 * f(share for _, shares in runs.values() for share in shares) for f in (max, min))
     right.set_ylim(lowest - 0.6, highest + 1.6)
     right.set_xticks([0.01, 0.1, 1, 10], ["0.01", "0.1", "1", "10"])
     right.minorticks_off()
-    right.set(title="2. Five seeds at the best rate", xlabel="MFLOPs per image", ylabel="test images right (%)")
+    right.set(title="2. Five seeds at the best rate", xlabel="MFLOPs per image")
+    right.set_ylabel("test images right (%)", labelpad=8)
     return figure
 
 
