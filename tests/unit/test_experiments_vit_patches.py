@@ -144,9 +144,10 @@ def test_every_model_tries_every_rate_and_held_out_training_images_judge(
 
 
 def test_the_contest_takes_each_models_best_rate() -> None:
-    """As stored by `vit_patches.rates`."""
-    best = stored("vit_patches.rates").frame.sort_values("accuracy").groupby("model")["lr"].last()
-    assert {name: best[name] for name in study.MODELS} == study.BEST
+    """As stored by `vit_patches.rates`; of those that tie, the lowest."""
+    table = stored("vit_patches.rates").frame.pivot(index="model", columns="lr", values="accuracy")
+    good = table.ge(table.max(axis=1) - study.TIE, axis=0)
+    assert good.idxmax(axis=1).to_dict() == study.BEST
 
 
 def test_the_contest_pairs_models_by_seed_and_keeps_what_the_first_vit_learned(loaded: Images) -> None:

@@ -104,7 +104,8 @@ CLAIMS = Claims(
 
 MODELS = ("ViT", "CNN", "linear classifier")
 RATES = (0.0005, 0.001, 0.002, 0.004, 0.008, 0.016)
-BEST = {"ViT": 0.002, "CNN": 0.004, "linear classifier": 0.016}  # by `rates`; a test compares
+TIE = 0.003  # of 5,000 held-out images, too little to tell two rates apart
+BEST = {"ViT": 0.002, "CNN": 0.004, "linear classifier": 0.008}  # the lowest of those that tie for the best
 POSITIONS_STD = 0.3  # at the start, about as large as the patch vectors
 
 
