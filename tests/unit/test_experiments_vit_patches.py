@@ -306,7 +306,11 @@ def test_every_picture_says_what_it_shows() -> None:
         drawn.draw_inside(torch.randn(20, 49), torch.rand(16, 16)),
         drawn.draw_looks(one, list("abcdef"), {"rollout": torch.rand(6, 16)}),
         drawn.draw_deletions({"at random": [0.9, 0.5], "rollout": [0.9, 0.4]}, [0, 2], 16),
-        drawn.draw_contest(dict.fromkeys(names, rates), {name: (0.1 * 9**i, [0.8]) for i, name in enumerate(names)}),
+        drawn.draw_contest(
+            dict.fromkeys(names, rates),
+            {name: (0.1 * 9**i, [0.8]) for i, name in enumerate(names)},
+            dict.fromkeys(names, 0.002),
+        ),
         drawn.draw_shuffles({"one order": dots, "an order each": dots}),
         drawn.draw_resized({"interpolated": [0.9, 0.5]}, [4, 5], 4),
         drawn.draw_photograph(photo, {"rollout": torch.rand(4, 4)}),

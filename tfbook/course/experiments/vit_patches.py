@@ -70,14 +70,14 @@ CLAIMS = Claims(
             " points",
         ),
         7: Bound(
-            "One fixed order hardly changes what a ViT learns: largest change of five seeds",
+            "One fixed order hardly changes what a ViT learns: largest change of four seeds",
             "<=",
             2,
             "Stored result, vit_patches.shuffles",
             " points",
         ),
         8: Bound(
-            "A new order for each image costs the CNN more than the ViT: least difference of five seeds",
+            "A new order for each image costs the CNN more than the ViT: least difference of four seeds",
             ">=",
             1,
             "Stored result, vit_patches.shuffles",
@@ -276,7 +276,7 @@ def random_orders(count: int, places: int, *, seed: int) -> Int64[Tensor, "count
 
 @experiment
 def shuffles(
-    seeds: Sequence[int] = (1, 2, 3, 4, 5), models: Sequence[str] = MODELS, *, patch: int = 7, steps: int = 300
+    seeds: Sequence[int] = (1, 2, 3, 4), models: Sequence[str] = MODELS, *, patch: int = 7, steps: int = 300
 ) -> list[dict[str, Any]]:
     """Test accuracy with patches in order, in one other order for all images, and in an order drawn for each image.
 

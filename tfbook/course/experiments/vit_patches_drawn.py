@@ -249,7 +249,9 @@ def draw_deletions(curves: Mapping[str, Sequence[float]], counts: Sequence[int],
 
 
 def draw_contest(
-    rates: Mapping[str, Mapping[float, float]], runs: Mapping[str, tuple[float, Sequence[float]]]
+    rates: Mapping[str, Mapping[float, float]],
+    runs: Mapping[str, tuple[float, Sequence[float]]],
+    taken: Mapping[str, float],
 ) -> Figure:
     """Left, accuracy by learning rate; right, five runs of each model at its best rate by its MFLOPs per image."""
     import matplotlib.pyplot as plt
@@ -258,8 +260,8 @@ def draw_contest(
     for name, row in rates.items():
         color, marker = LOOKS[name]
         left.plot(list(row), [100 * share for share in row.values()], color=color, marker=marker)
-        best = max(row, key=lambda lr: row[lr])
-        left.plot(best, 100 * row[best], "o", markersize=13, markerfacecolor="none", markeredgecolor=color)
+        spot = taken[name], 100 * row[taken[name]]
+        left.plot(*spot, "o", markersize=13, markerfacecolor="none", markeredgecolor=color)
     ticks = list(next(iter(rates.values())))
     left.set_xscale("log")
     left.set_xticks(ticks, [f"{lr:g}"[1:] for lr in ticks])
