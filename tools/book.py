@@ -38,6 +38,7 @@ TAUGHT_ANEW: frozenset[str] = frozenset(
         "gpt_pretraining",
         "scaling_laws",
         "tokenizers",
+        "vit_patches",
         "efficient_attention",
     }
 )

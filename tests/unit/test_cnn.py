@@ -32,6 +32,15 @@ def test_each_stage_is_twice_as_wide_and_half_as_high() -> None:
     assert shapes == [(4, 28, 20)] * 2 + [(8, 14, 10)] * 2 + [(16, 7, 5)] * 2
 
 
+def test_with_a_stem_of_two_every_stage_is_half_as_high_and_the_size_stays() -> None:
+    model, shapes = Cnn.of_size(9000, 10, channels=1, stem=2), []
+    for layer in model.features:
+        layer.register_forward_hook(lambda layer, inputs, output: shapes.append(tuple(output.shape[2:])))
+    model(torch.rand(1, 1, 28, 20))
+    assert shapes == [(14, 10)] * 2 + [(7, 5)] * 2 + [(4, 3)] * 2
+    assert count(model) == count(Cnn.of_size(9000, 10, channels=1))
+
+
 def test_the_label_is_told_from_the_mean_over_places() -> None:
     model = Cnn(3, channels=2, width=4).eval()
     images = torch.rand(2, 2, 8, 8)

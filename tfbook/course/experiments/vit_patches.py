@@ -118,9 +118,10 @@ def config(images: Images, *, patch: int, tokens: int = 1) -> VitConfig:
 
 def build(name: str, images: Images, *, patch: int = 7) -> nn.Module:
     """An untrained model of MODELS; the CNN is the widest that has no more parameters than the ViT."""
-    labels, shape = len(images.labels), config(images, patch=patch)
+    labels = len(images.labels)
     if name == "linear classifier":
-        return nn.Sequential(nn.Flatten(), nn.Linear(shape.channels * shape.height * shape.width, labels))
+        return nn.Sequential(nn.Flatten(), nn.Linear(images.train.images[0].numel(), labels))
+    shape = config(images, patch=patch)
     if name == "ViT":
         model = Vit(labels, shape)
         nn.init.normal_(model.stack.position.embedding, std=POSITIONS_STD)
