@@ -72,6 +72,12 @@ def test_the_cnn_has_as_many_parameters_as_the_vit_at_most(corners: Images) -> N
     assert isinstance(study.build("CNN", corners), Cnn)
 
 
+def test_the_linear_classifier_reads_images_of_any_size() -> None:
+    part = LabeledImages(torch.rand(4, 1, 8, 8), torch.arange(4))
+    digits = Images(name="small", labels=tuple("abcd"), train=part, test=part)
+    assert study.build("linear classifier", digits)(part.images).shape == (4, 4)
+
+
 def test_the_linear_classifier_has_a_weight_for_each_pixel_and_label(corners: Images) -> None:
     assert study.parameters(study.build("linear classifier", corners)) == LABELS * (SIDE**2 + 1)
 
@@ -151,11 +157,19 @@ def test_the_contest_takes_each_models_best_rate() -> None:
 
 
 def test_the_contest_pairs_models_by_seed_and_keeps_what_the_first_vit_learned(loaded: Images) -> None:
-    rows = study.contest((3, 4), steps=2)
-    assert [(row["seed"], row["model"]) for row in rows] == list(product((3, 4), study.MODELS))
+    rows = study.contest((1, 4), steps=2)
+    assert [(row["seed"], row["model"]) for row in rows] == list(product((1, 4), study.MODELS))
     assert [len(row["filters"]) for row in rows if "filters" in row] == [64]
-    assert len(rows[0]["similarities"]) == 16
     assert all(row["parameters"] < row["flops"] for row in rows)
+
+
+def test_grids_begin_with_faint_positions(loaded: Images) -> None:
+    rows = study.grids((1,), steps=2)
+    (row,) = rows
+    assert [len(row["similarities"]), len(row["similarities"][0])] == [49, 49]
+    torch.testing.assert_close(torch.tensor(row["similarities"]).diagonal(), torch.ones(49), atol=2e-3, rtol=0)
+    faint = study.build("ViT", loaded, patch=4, positions=0.02)
+    assert float(faint.stack.position.embedding.std()) == pytest.approx(0.02, rel=0.1)
 
 
 # ---- orders ------------------------------------------------------------------------------------------------------
@@ -303,7 +317,7 @@ def test_every_picture_says_what_it_shows() -> None:
         drawn.draw_vit(photo, {1: photo[:, :4, :4], 7: photo[:, 4:8, :4]}),
         drawn.draw_samples(torch.rand(10, 1, 8, 8), list("abcdefghij"), 2),
         drawn.draw_training([1, 2], [0.5, 0.6], 0.7),
-        drawn.draw_inside(torch.randn(20, 49), torch.rand(16, 16)),
+        drawn.draw_inside(torch.randn(20, 49), torch.rand(49, 49)),
         drawn.draw_looks(one, list("abcdef"), {"rollout": torch.rand(6, 16)}),
         drawn.draw_deletions({"at random": [0.9, 0.5], "rollout": [0.9, 0.4]}, [0, 2], 16),
         drawn.draw_contest(

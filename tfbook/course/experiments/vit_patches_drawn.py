@@ -185,31 +185,35 @@ def draw_training(at: Sequence[int], seen: Sequence[float], linear: float) -> Fi
 
 
 def draw_inside(filters: Tensor, similar: Tensor) -> Figure:
-    """Left, the strongest filters (filter, pixel) of a ViT; right, maps (patch, patch) of its positions."""
+    """Left, the 16 strongest filters (filter, pixel) of a ViT; right, maps (patch, patch) of 16 of its positions."""
     import matplotlib.pyplot as plt
 
     side, grid = round(filters.shape[1] ** 0.5), round(len(similar) ** 0.5)
+    spots = [round(i * (grid - 1) / 3) for i in range(4)]
+    places = [row * grid + column for row in spots for column in spots]
     figure = plt.figure(figsize=(9.2, 4.4), layout="none")
-    halves = figure.add_gridspec(1, 2, left=0.02, right=0.9, top=0.86, bottom=0.03, wspace=0.12)
-    strongest = filters[filters.norm(dim=1).argsort(descending=True)[: grid * grid]]
-    for gridspec, pictures, width, name in (
-        (halves[0], strongest, side, "Patch filters: edges, bars, spots"),
-        (halves[1], similar, grid, "Positions: neighbors are alike"),
-    ):
-        inner = gridspec.subgridspec(grid, grid, wspace=0.12, hspace=0.12)
-        for place, values in enumerate(pictures):
-            axes = figure.add_subplot(inner[divmod(place, grid)])
-            most = float(values.abs().max()) if width == side else 1.0
-            shown = axes.imshow(values.view(width, width), cmap="RdBu_r", vmin=-most, vmax=most)
-            axes.set(xticks=[], yticks=[])
-            axes.grid(visible=False)
-            if width == grid:
-                axes.plot(place % grid, place // grid, "o", color=INK, markeredgecolor="white", markersize=6)
-        box = gridspec.get_position(figure)
-        figure.text(box.x0, 0.92, name, fontsize=12, fontweight="bold")
+    left, right = figure.add_gridspec(1, 2, left=0.02, right=0.9, top=0.86, bottom=0.03, wspace=0.12)
+    strongest = filters[filters.norm(dim=1).argsort(descending=True)[:16]]
+    for axes, values in zip(_panels(figure, left, "Patch filters: strokes and edges"), strongest, strict=True):
+        most = float(values.abs().max())
+        axes.imshow(values.view(side, side), cmap="RdBu_r", vmin=-most, vmax=most)
+    for axes, place in zip(_panels(figure, right, "Positions: neighbors are alike"), places, strict=True):
+        shown = axes.imshow(similar[place].view(grid, grid), cmap="RdBu_r", vmin=-1, vmax=1)
+        axes.plot(place % grid, place // grid, "o", color=INK, markeredgecolor="white", markersize=6)
     bar = figure.colorbar(shown, cax=figure.add_axes((0.92, 0.1, 0.015, 0.7)), label="cosine similarity")
     bar.set_ticks([-1, 0, 1])
     return figure
+
+
+def _panels(figure: Figure, where: Any, title: str) -> list[Axes]:
+    """Four by four empty panels below a title."""
+    inner, box = where.subgridspec(4, 4, wspace=0.12, hspace=0.12), where.get_position(figure)
+    figure.text(box.x0, 0.92, title, fontsize=12, fontweight="bold")
+    panels = [figure.add_subplot(inner[divmod(place, 4)]) for place in range(16)]
+    for axes in panels:
+        axes.set(xticks=[], yticks=[])
+        axes.grid(visible=False)
+    return panels
 
 
 def draw_looks(images: Tensor, names: Sequence[str], maps: Mapping[str, Tensor]) -> Figure:
