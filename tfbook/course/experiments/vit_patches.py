@@ -131,8 +131,8 @@ def build(name: str, images: Images, *, patch: int = 7, positions: float = POSIT
         return model
     with torch.device("meta"):
         count = parameters(Vit(labels, shape))
-    model = Cnn.of_size(count, labels, channels=shape.channels, stages=4, stem=2)
-    return model.to(memory_format=torch.channels_last)  # a quarter less time on a CPU
+    cnn = Cnn.of_size(count, labels, channels=shape.channels, stages=4, stem=2)
+    return cnn.to(memory_format=torch.channels_last)  # a quarter less time on a CPU
 
 
 def recipe(steps: int, lr: float, *, evaluations: int = 1) -> training.Recipe:
