@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+import torch
 from torch import Tensor
 
 from tfbook.plot.curves import label_ends
@@ -185,7 +186,7 @@ def draw_training(at: Sequence[int], seen: Sequence[float], linear: float) -> Fi
 
 
 def draw_inside(filters: Tensor, similar: Tensor) -> Figure:
-    """Left, the 16 strongest filters (filter, pixel) of a ViT; right, maps (patch, patch) of 16 of its positions."""
+    """Left, the first 16 principal components of filters (filter, pixel); right, 16 maps of positions (patch, patch)."""
     import matplotlib.pyplot as plt
 
     side, grid = round(filters.shape[1] ** 0.5), round(len(similar) ** 0.5)
@@ -193,8 +194,8 @@ def draw_inside(filters: Tensor, similar: Tensor) -> Figure:
     places = [row * grid + column for row in spots for column in spots]
     figure = plt.figure(figsize=(9.2, 4.4), layout="none")
     left, right = figure.add_gridspec(1, 2, left=0.02, right=0.9, top=0.86, bottom=0.03, wspace=0.12)
-    strongest = filters[filters.norm(dim=1).argsort(descending=True)[:16]]
-    for axes, values in zip(_panels(figure, left, "Patch filters: strokes and edges"), strongest, strict=True):
+    components = torch.linalg.svd(filters - filters.mean(dim=0), full_matrices=False).Vh[:16]
+    for axes, values in zip(_panels(figure, left, "What the patch filters share"), components, strict=True):
         most = float(values.abs().max())
         axes.imshow(values.view(side, side), cmap="RdBu_r", vmin=-most, vmax=most)
     for axes, place in zip(_panels(figure, right, "Positions: neighbors are alike"), places, strict=True):
