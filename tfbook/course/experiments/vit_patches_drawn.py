@@ -195,7 +195,7 @@ def draw_inside(filters: Tensor, similar: Tensor) -> Figure:
     figure = plt.figure(figsize=(9.2, 4.4), layout="none")
     left, right = figure.add_gridspec(1, 2, left=0.02, right=0.9, top=0.86, bottom=0.03, wspace=0.12)
     components = torch.linalg.svd(filters - filters.mean(dim=0), full_matrices=False).Vh[:16]
-    for axes, values in zip(_panels(figure, left, "What the patch filters share"), components, strict=True):
+    for axes, values in zip(_panels(figure, left, "What training adds to the filters"), components, strict=True):
         most = float(values.abs().max())
         axes.imshow(values.view(side, side), cmap="RdBu_r", vmin=-most, vmax=most)
     for axes, place in zip(_panels(figure, right, "Positions: neighbors are alike"), places, strict=True):
