@@ -127,7 +127,7 @@ def test_operations_are_those_of_the_formula(corners: Images) -> None:
     assert study.flops(study.build("linear classifier", corners), corners) == 2 * SIDE**2 * LABELS
     cnn = study.build("CNN", corners)
     sides, work = (14, 14, 7, 7, 4, 4, 2, 2), 2 * cnn.head.in_features * LABELS
-    for (layer, _, _), side in zip(cnn.features, sides, strict=True):
+    for (layer, _, _), side in zip((cnn.stem, *cnn.layers), sides, strict=True):
         work += 2 * side * side * layer.weight.numel()
     assert study.flops(cnn, corners) == work
 

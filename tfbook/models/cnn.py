@@ -30,10 +30,10 @@ class Cnn(nn.Module):
     def __init__(self, labels: int, *, channels: int = 3, width: int = 32, stages: int = 3, stem: int = 1):
         super().__init__()
         widths = [width * 2**stage for stage in range(stages)]
-        layers = [convolution(channels, width, stride=stem), convolution(width, width)]
+        self.stem = convolution(channels, width, stride=stem)
+        self.layers = nn.ModuleList([convolution(width, width)])
         for before, after in pairwise(widths):
-            layers += [convolution(before, after, stride=2), convolution(after, after)]
-        self.features = nn.Sequential(*layers)
+            self.layers += [convolution(before, after, stride=2), convolution(after, after)]
         self.head = nn.Linear(widths[-1], labels)
 
     @classmethod
@@ -52,4 +52,7 @@ class Cnn(nn.Module):
 
     def forward(self, images: Float[Tensor, "batch channel height width"]) -> Float[Tensor, "batch label"]:
         """One row of logits an image."""
-        return self.head(self.features(images).mean(dim=(2, 3)))
+        x = self.stem(images)
+        for layer in self.layers:
+            x = layer(x)
+        return self.head(x.mean(dim=(2, 3)))
