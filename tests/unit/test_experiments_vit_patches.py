@@ -58,7 +58,7 @@ def loaded(corners: Images, monkeypatch: pytest.MonkeyPatch) -> Images:
 def few(images: Images, name: str, steps: int, *, seed: int = 1) -> nn.Module:
     """One of the models after a few steps on all images, at a rate that suits it."""
     return study.trained(
-        partial(study.build, name, images), images.train, study.recipe(steps, 0.003), seed=seed, batch=32
+        partial(study.build, name, images), images.train, study.recipe(name, steps, 0.003), seed=seed, batch=32
     )
 
 
