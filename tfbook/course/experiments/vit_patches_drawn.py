@@ -156,6 +156,7 @@ def draw_samples(images: Tensor, names: Sequence[str], patch: int) -> Figure:
         axes.tick_params(labelbottom=False, labelleft=False, length=0)
         axes.grid(color=COLORS[1], linewidth=0.8)
         axes.set_title(name, fontsize=10, loc="center", fontweight="normal")
+    figure.suptitle("Each image is a sentence of 16 patches", fontsize=12, fontweight="bold")
     return figure
 
 
@@ -233,6 +234,7 @@ def draw_looks(images: Tensor, names: Sequence[str], maps: Mapping[str, Tensor])
     for axes in panels.flat:
         axes.set(xticks=[], yticks=[])
         axes.grid(visible=False)
+    figure.suptitle("Two answers to where the model looks", fontsize=12, fontweight="bold")
     return figure
 
 
