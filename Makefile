@@ -6,6 +6,8 @@ PORT = 8888
 N =
 LAB_ARGS =
 PYTEST_ARGS =
+# The unit tests share two cores between two processes of one thread each; UNIT_WORKERS=0 runs them in one.
+UNIT_WORKERS = 2
 # A lesson has a time budget, so lessons run one after the other. To trade the budget for speed:
 # OMP_NUM_THREADS=1 NB_BUDGET_S=inf NB_CELL_BUDGET_S=inf make test NOTEBOOK_ARGS="-n 2 --dist loadscope"
 NOTEBOOK_ARGS =
@@ -62,7 +64,7 @@ edit: $(VENV)/lab.stamp ## Open the lessons themselves in JupyterLab, to change 
 test: test-units test-notebooks ## Check everything: the unit tests, then every notebook, as without network
 
 test-units: $(VENV)/test.stamp ## Run the unit tests alone (PYTEST_ARGS="-k masks")
-	@$(OFFLINE); $(PY) -m pytest $(PYTEST_ARGS)
+	@$(OFFLINE); OMP_NUM_THREADS=1 $(PY) -m pytest -n $(UNIT_WORKERS) --dist loadfile $(PYTEST_ARGS)
 
 test-notebooks: $(VENV)/test.stamp ## Run every notebook alone and compare its outputs (NOTEBOOK_ARGS="-k 01_")
 	@$(OFFLINE); $(BUDGET); $(NBVAL)

@@ -16,6 +16,7 @@ import struct
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from book import EXECUTION_ERRORS, NOTEBOOKS, execute, lessons, read, write
 from folding import fold
@@ -75,10 +76,15 @@ def _chunks(png: bytes) -> Iterator[tuple[bytes, bytes]]:
 
 
 def refresh(path: Path, folder: Path = NOTEBOOKS) -> float:
-    """Executes the notebook at scale cpu, normalizes and writes it, unless a cell fails. Returns the seconds."""
+    """Executes the notebook at scale cpu, normalizes and writes it, unless a cell fails. Returns the seconds.
+
+    What the one who executes has solved stays out of the outputs.
+    """
     notebook = read(path)
     started = time.perf_counter()
-    execute(notebook, folder, environment={**os.environ, "TFBOOK_SCALE": "cpu"})
+    with TemporaryDirectory() as nothing_solved:
+        progress = str(Path(nothing_solved) / "progress.json")
+        execute(notebook, folder, environment={**os.environ, "TFBOOK_SCALE": "cpu", "TFBOOK_PROGRESS": progress})
     seconds = time.perf_counter() - started
     normalize(notebook)
     write(path, notebook)

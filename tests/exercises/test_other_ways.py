@@ -6,7 +6,8 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from functools import reduce
-from itertools import pairwise
+from itertools import groupby, pairwise
+from operator import itemgetter
 from typing import Any
 
 import pytest
@@ -20,12 +21,14 @@ from tfbook.attention.efficient.block_sparse import BlockSparse
 from tfbook.attention.efficient.linear import causal_sums, step
 from tfbook.attention.efficient.performer import log_features
 from tfbook.course.exercises import (
+    adapting,
     bahdanau_attention,
     bert_masking,
     decoding,
     efficient_attention,
     gpt_pretraining,
     positions,
+    preferences,
     scaling_laws,
     scoring_functions,
     self_attention,
@@ -36,8 +39,10 @@ from tfbook.course.exercises import (
 )
 from tfbook.course.exercises.engine import Exercise, Verdict, randn
 from tfbook.models import gpt, vit
+from tfbook.models.adapters import add_lora, trained_count
 from tfbook.models.bert import Bert
-from tfbook.models.blocks import Config, PostNorm
+from tfbook.models.blocks import Config, PostNorm, Stack
+from tfbook.models.experts import load_balance, top_experts
 from tfbook.models.norms import layer_norm
 from tfbook.text import BERT_SPECIALS, IGNORE_INDEX, MASK, PAD, join_segments
 from tfbook.text.bpe import merge
@@ -603,6 +608,51 @@ def prefix_scores_by_diagonal(weights: Tensor, period: int) -> Tensor:
     return weights.diagonal(1 - period, dim1=1, dim2=2)[:, -period:].mean(dim=1)
 
 
+# ---- lesson 11 ---------------------------------------------------------------------------------------------------
+
+
+def lora_with_a_merged_weight(x: Tensor, W: Tensor, b: Tensor, A: Tensor, B: Tensor, alpha: float) -> Tensor:
+    return F.linear(x, W + alpha / A.shape[0] * B @ A, b)
+
+
+def adapters_of_the_package(d_model: int, d_ff: int, layers: int, rank: int, names: list[str]) -> int:
+    """Counted in a block, without memory for its numbers."""
+    with torch.device("meta"):
+        stack = Stack(replace(gpt.GPT2, d_model=d_model, d_ff=d_ff, layers=1, heads=1))
+    return layers * trained_count(add_lora(stack, rank=rank, alpha=1, where=names))
+
+
+def switch_at_once(W: Tensor, old: adapting.Adapter, new: adapting.Adapter, alpha: float) -> Tensor:
+    changes = [(alpha / A.shape[0]) * torch.einsum("or,ri->oi", B, A) for A, B in (new, old)]
+    return W + changes[0] - changes[1]
+
+
+def pairs_piece_by_piece(a: list[int], b: list[int], start: int, delim: int, extract: int) -> list[list[int]]:
+    rows = []
+    for first, second in zip((a, b), (b, a), strict=True):
+        row = [start]
+        row.extend(first)
+        row.append(delim)
+        rows.append(row + list(second) + [extract])
+    return rows
+
+
+def spans_by_groups(ids: list[int], cut: list[bool], sentinel: int) -> tuple[list[int], list[int]]:
+    source, target = [], []
+    pairs = list(zip(ids, cut, strict=True))
+    for gone, run in groupby(pairs, key=itemgetter(1)):
+        tokens = [token for token, _ in run]
+        if gone:
+            source, target, sentinel = [*source, sentinel], [*target, sentinel, *tokens], sentinel + 1
+        else:
+            source += tokens
+    return source, [*target, sentinel]
+
+
+def balance_of_the_package(p: Tensor, k: int) -> Tensor:
+    return load_balance(top_experts(p.log(), k))
+
+
 # ---- lesson 13 ---------------------------------------------------------------------------------------------------
 
 
@@ -678,6 +728,48 @@ def classify_with_a_padded_batch(
     x = x + F.pad(positions, (0, 0, 0, len(registers)))
     x = x + F.scaled_dot_product_attention(x, x, x, scale=1.0)
     return {"token": x[:, 0], "mean": x[:, 1:end].mean(dim=1)}[pool] @ head
+
+
+# ---- lesson 12 ---------------------------------------------------------------------------------------------------
+
+
+def best_row_by_row(scores: Tensor, n: int) -> tuple[Tensor, Tensor]:
+    rows = [max(range(i, i + n), key=scores.tolist().__getitem__) for i in range(0, len(scores), n)]
+    return scores[rows], torch.tensor(rows)
+
+
+def pair_loss_by_softplus(chosen: Tensor, rejected: Tensor) -> Tensor:
+    return F.softplus(rejected - chosen).mean()
+
+
+def pair_loss_as_classification(chosen: Tensor, rejected: Tensor) -> Tensor:
+    return F.cross_entropy(torch.stack([chosen, rejected], dim=1), torch.zeros(len(chosen), dtype=torch.long))
+
+
+def kl_story_by_story(policy: Tensor, reference: Tensor, answered: Tensor) -> Tensor:
+    rows = zip(policy, reference, answered, strict=True)
+    return torch.stack([p[seen].sum() - r[seen].sum() for p, r, seen in rows]).mean()
+
+
+def advantages_by_the_closed_form(rewards: Tensor, values: Tensor, gamma: float, lam: float) -> Tensor:
+    after = F.pad(values[:, 1:], (0, 1))
+    delta, found = rewards + gamma * after - values, torch.zeros_like(values)
+    for t in range(values.shape[1]):
+        for k in range(t, values.shape[1]):
+            found[:, t] += (gamma * lam) ** (k - t) * delta[:, k]
+    return found
+
+
+def clipped_by_sign(new: Tensor, old: Tensor, advantages: Tensor, clip: float) -> Tensor:
+    ratio = (new - old).exp()
+    limited = torch.where(advantages > 0, ratio.clamp(max=1 + clip), ratio.clamp(min=1 - clip))
+    return limited * advantages
+
+
+def dpo_by_pairs_of_rewards(
+    chosen: Tensor, rejected: Tensor, ref_chosen: Tensor, ref_rejected: Tensor, beta: float
+) -> Tensor:
+    return pair_loss_by_softplus(beta * (chosen - ref_chosen), beta * (rejected - ref_rejected))
 
 
 # ---- lesson 15 ---------------------------------------------------------------------------------------------------
@@ -849,6 +941,12 @@ WAYS: list[tuple[Exercise, Callable[..., Any]]] = [
     (scaling_laws.fit_terms, terms_by_normal_equations),
     (scaling_laws.best_size, size_by_search),
     (scaling_laws.prefix_scores, prefix_scores_by_diagonal),
+    (adapting.lora_forward, lora_with_a_merged_weight),
+    (adapting.count_adapters, adapters_of_the_package),
+    (adapting.switch, switch_at_once),
+    (adapting.pair_inputs, pairs_piece_by_piece),
+    (adapting.span_targets, spans_by_groups),
+    (adapting.balance, balance_of_the_package),
     (vit_patches.cut, cut_by_unfolding),
     (vit_patches.cut, cut_square_by_square),
     (vit_patches.cut, cut_by_names),
@@ -861,6 +959,13 @@ WAYS: list[tuple[Exercise, Callable[..., Any]]] = [
     (vit_patches.roll, roll_by_whole_matrices),
     (vit_patches.roll, roll_by_the_package),
     (vit_patches.classify, classify_with_a_padded_batch),
+    (preferences.best_rows, best_row_by_row),
+    (preferences.pair_loss, pair_loss_by_softplus),
+    (preferences.pair_loss, pair_loss_as_classification),
+    (preferences.estimated_kl, kl_story_by_story),
+    (preferences.advantages, advantages_by_the_closed_form),
+    (preferences.clipped, clipped_by_sign),
+    (preferences.dpo_loss, dpo_by_pairs_of_rewards),
     (efficient_attention.tile_step, step_by_merging),
     (efficient_attention.tile_step, step_key_by_key),
     (efficient_attention.merge, merge_with_logarithms),

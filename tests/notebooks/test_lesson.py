@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from pathlib import Path
 
@@ -10,7 +11,13 @@ import pytest
 from samples import code, notebook, prose, save
 
 
-def test_the_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A kernel counts as large as the process that starts it, and a process that runs tests may be over the limit."""
+    monkeypatch.setattr(lesson, "peak_memory_gb", lambda: 1.0)
+
+
+def test_the_report(tmp_path: Path, capsys: pytest.CaptureFixture[str], small: None) -> None:
     path = save(tmp_path / "a.ipynb", notebook(prose("# T"), code("# first line\nx = 1"), code("x")))
     before = path.read_bytes()
     lesson.main([str(path)])
@@ -23,7 +30,7 @@ def test_the_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert path.read_bytes() == before
 
 
-def test_over_budget(tmp_path: Path) -> None:
+def test_over_budget(tmp_path: Path, small: None) -> None:
     path = save(tmp_path / "a.ipynb", notebook(code("import time\ntime.sleep(0.3)")))
     with pytest.raises(SystemExit, match=r"too much: the lesson: 0\.\d s, allowed 0.2 s"):
         lesson.main([str(path), "--seconds", "0.2"])
@@ -51,5 +58,6 @@ def test_each_limit(seconds: list[float], peak: float | None, complaints: list[s
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows does not count peak memory")
 def test_the_memory_of_the_kernel_is_counted(tmp_path: Path) -> None:
     path = save(tmp_path / "a.ipynb", notebook(code("block = bytearray(700_000_000)"), code("del block")))
-    lesson.main([str(path)])
-    assert 0.7 < lesson.peak_memory_gb() < 20
+    command = [sys.executable, lesson.__file__, str(path)]
+    told = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert 0.7 < float(told.splitlines()[-1].split(" · ")[1].split()[0]) < 2

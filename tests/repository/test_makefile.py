@@ -98,7 +98,7 @@ def test_test_runs_units_then_notebooks_as_without_network(clone: Path) -> None:
     leftover.touch()
     make(clone, "test", TFBOOK_MIRROR="/a/mirror", TFBOOK_REAL="1", TFBOOK_DATA="/my/cache", TFBOOK_SCALE="gpu")
     units, notebooks = calls(clone)
-    assert units[0] == "-m pytest"
+    assert units[0] == "-m pytest -n 2 --dist loadfile"
     assert "--nbval --nbval-current-env" in notebooks[0]
     assert notebooks[0].endswith("notebooks")
     expected = [f"TFBOOK_DATA={clone}/.venv/no-data", "TFBOOK_OFFLINE=1", "TFBOOK_SCALE=cpu"]

@@ -45,6 +45,13 @@ def test_without_a_setting_it_lies_with_the_data_of_the_user(monkeypatch: pytest
     assert "tfbook" in progress_file().parts
 
 
+def test_a_setting_names_the_file(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TFBOOK_PROGRESS", str(folder / "elsewhere.json"))
+    note("transformer", "normalize")
+    assert (folder / "elsewhere.json").is_file()
+    assert solved() == {"transformer": ["normalize"]}
+
+
 def test_the_map_shows_every_lesson_with_what_is_solved(capsys: pytest.CaptureFixture[str]) -> None:
     progress_file().write_text(json.dumps({"start_here": ["softmax", "an old name"]}), encoding="utf-8")
     progress.print_course()

@@ -1,6 +1,6 @@
 """What was solved on this machine. Nothing leaves it, and no name is kept.
 
-The file lies in TFBOOK_DATA or in the platform's folder for user data.
+The file is the one that TFBOOK_PROGRESS names, else lies in TFBOOK_DATA or in the platform's folder for user data.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ from tfbook.files import atomic_write
 
 def progress_file() -> Path:
     """Where the solved exercises are noted."""
+    if file := os.environ.get("TFBOOK_PROGRESS"):
+        return Path(file).expanduser()
     if folder := os.environ.get("TFBOOK_DATA"):
         return Path(folder).expanduser() / "progress.json"
     from platformdirs import user_data_path

@@ -92,7 +92,7 @@ def _check_or_write(options: Options) -> None:
 
 
 @contextmanager
-def _alone_in(folder: Path) -> Iterator[None]:
+def alone_in(folder: Path) -> Iterator[None]:
     """Keeps a second run out of the folder; the system releases the lock of a process that dies, even by kill −9.
 
     Raises ValueError when another run holds it, or the path is no folder.
@@ -155,7 +155,7 @@ def pretrain(options: Options) -> History:
     runtime.keep_memory()
     if options.batch % (ranks := distributed.world_size()):
         raise ValueError(f"batch is {options.batch}; expected a multiple of {ranks}, the number of processes")
-    with _alone_in(Path(options.out)) if distributed.rank() == 0 else nullcontext():
+    with alone_in(Path(options.out)) if distributed.rank() == 0 else nullcontext():
         return _pretrain(options)
 
 

@@ -163,7 +163,8 @@ class Blank(NamedTuple):
 
 def determined(words: Sequence[str], place: int) -> bool:
     """Whether every other word of the vocabulary, in this place, contradicts something in the story or in grammar."""
-    others = (word for word in (*KIND_OF, *world_words()) if word != words[place])  # the likeliest to fit come first
+    others = dict.fromkeys((*KIND_OF, *world_words()))  # the likeliest to fit come first
+    others.pop(words[place], None)
     return not any(check_story([*words[:place], word, *words[place + 1 :]]).consistent for word in others)
 
 

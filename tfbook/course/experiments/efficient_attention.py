@@ -353,21 +353,22 @@ def two_machines(book: Book, merge: Callable[[State, State], State]) -> Float[Te
     return output
 
 
-SHOWN = {"banded": "window", "dense, banded": "dense, window"}  # what the lesson calls some implementations
+def shown(name: str) -> str:
+    """What the lesson calls an implementation."""
+    return {"banded": "window", "dense, banded": "dense, window"}.get(name, name)
 
 
 def time_ratios(times: Any, names: Sequence[str]) -> dict[str, tuple[list[int], list[float]]]:
     """Lengths, and seconds over those of PyTorch's dense attention, by name; from rows of `times`."""
     table = times.pivot(index="n", columns="implementation", values="seconds")
-    return {SHOWN.get(name, name): (table.index.tolist(), (table[name] / table[FUSED]).tolist()) for name in names}
+    return {shown(name): (table.index.tolist(), (table[name] / table[FUSED]).tolist()) for name in names}
 
 
 def time_shares(rows: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, float]]:
     """Implementation → kind of operation → share, from the rows of `profiles`."""
     found: dict[str, dict[str, float]] = {}
     for row in rows:
-        name = row["implementation"]
-        found.setdefault(SHOWN.get(name, name), {})[row["kind"]] = row["share"]
+        found.setdefault(shown(row["implementation"]), {})[row["kind"]] = row["share"]
     return found
 
 
@@ -546,7 +547,7 @@ def by_distance(runs: Any, names: Sequence[str]) -> dict[str, tuple[list[float],
     for name in names:
         columns = list(zip(*runs[runs["implementation"] == name]["bins"], strict=True))
         means = [sum(column) / len(column) for column in columns]
-        curves[SHOWN.get(name, name)] = (
+        curves[shown(name)] = (
             middle,
             means,
             [min(column) for column in columns],
@@ -558,7 +559,7 @@ def by_distance(runs: Any, names: Sequence[str]) -> dict[str, tuple[list[float],
 def far_answers(runs: Any) -> dict[str, tuple[float, float]]:
     """For each implementation the least and the greatest share of right answers beyond the windows' reach."""
     far = runs.groupby("implementation", sort=False)["far"]
-    return {SHOWN.get(name, name): (float(values.min()), float(values.max())) for name, values in far}
+    return {shown(name): (float(values.min()), float(values.max())) for name, values in far}
 
 
 MODELS: dict[str, tuple[Implementation, ...]] = {  # of the layers, in turn

@@ -43,7 +43,7 @@ def draw_tiles(scores: Tensor, values: Tensor, tile: int) -> Figure:
         highest, total, mixture = higher, shrink * total + weights.sum(1, keepdim=True), shrink * mixture + weights @ v
         tiles.append([v, s, highest, shrink, total, mixture])
     darkest = [float(torch.cat(row).max()) for row in zip(*tiles, strict=True)]  # one scale along each row
-    darkest[3] = 4.0
+    darkest[3] = 4.0  # factors are at most 1, so they stay pale and their numbers legible
     roles = ("value", "weight", "weight", "plain", "weight", "value")
     numbers = ("{:.0f}", "{:.1f}", "{:.1f}", "{:.2f}", "{:.2f}", "{:.2f}")
     before: list[Any] = []

@@ -6,7 +6,16 @@ told, `plots` the plans; `Stories` is the corpus that every lesson shares.
 """
 
 from tfbook.data.stories.checker import Fault, Verdict, check_story, summary
-from tfbook.data.stories.corpus import WORLD, Stories, StoryBatches, read_stories, story_ids, told, world_words
+from tfbook.data.stories.corpus import (
+    WORLD,
+    Stories,
+    StoryBatches,
+    read_stories,
+    story_ids,
+    told,
+    words_of_plays_alone,
+    world_words,
+)
 from tfbook.data.stories.lexicon import Person, Thing, sentences, words_of, written
 from tfbook.data.stories.plots import story
 from tfbook.data.stories.questions import Endings, Question, endings, questions
@@ -34,6 +43,7 @@ __all__ = [
     "summary",
     "told",
     "words_of",
+    "words_of_plays_alone",
     "world_words",
     "written",
 ]

@@ -35,7 +35,7 @@ from tfbook.data.stories.lexicon import (
 from tfbook.data.stories.plots import story
 from tfbook.data.stories.questions import ASKED
 from tfbook.data.stories.teller import Story, World
-from tfbook.data.stories.world import EVENTS
+from tfbook.data.stories.world import EVENTS, Slot
 from tfbook.text.vocabulary import BOS, EOS, PAD, Vocabulary
 
 WORLD = World(names=12, places=12, things=16)
@@ -43,6 +43,7 @@ SPLITS = {"train": 16_000, "valid": 500, "test": 500, "rare": 500}  # stories in
 _FIRST_SEED = {split: 10_000_000 * number for number, split in enumerate(SPLITS)}
 MOST = 1 << 25  # bytes of the corpus, unpacked; it has 7 million
 _FIXED = ("a", "an", "the", "she", "he", "her", "him", "his", "it", "of", "end")
+_NAMED = (*NAMES, *NOUNS, *PLACES, *SPECIES, *ADJECTIVES, *PREPOSITIONS.values(), *USES.values(), *_FIXED)
 
 
 def world_words() -> list[str]:
@@ -56,8 +57,20 @@ def world_words() -> list[str]:
     )
     told = chain.from_iterable(run for piece in pieces if not hasattr(piece, "role") for run in piece)
     phrases = (*SPOTS, *(text for parts in OBSTACLES.values() for text in parts.values()), *ASKED)
-    named = (*NAMES, *NOUNS, *PLACES, *SPECIES, *ADJECTIVES, *PREPOSITIONS.values(), *USES.values(), *_FIXED)
-    return sorted({*told, *named, *(word for phrase in phrases for word in words_of(phrase))})
+    return sorted({*told, *_NAMED, *(word for phrase in phrases for word in words_of(phrase))})
+
+
+def words_of_plays_alone() -> list[str]:
+    """The words that plays are told in and tales never, such as "enter", in alphabetical order."""
+    return sorted(_forms("play") - _forms("tale") - set(_NAMED))
+
+
+def _forms(dialect: str) -> set[str]:
+    """The words of a dialect's wordings, and those of the obstacles in the parts that the wordings take."""
+    pieces = [piece for event in EVENTS.values() for form in event.wordings.get(dialect, ()) for piece in form.pieces]
+    parts = {piece.part for piece in pieces if isinstance(piece, Slot)}
+    told = {word for piece in pieces if not isinstance(piece, Slot) for run in piece for word in run}
+    return told | {word for each in OBSTACLES.values() for part in parts & set(each) for word in words_of(each[part])}
 
 
 @dataclass(frozen=True, kw_only=True)

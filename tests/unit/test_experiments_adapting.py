@@ -1,0 +1,237 @@
+"""What lesson 11 measures: forgetting, endings judged by a head, lists of examples; and the pictures of it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import pandas as pd
+import pytest
+import torch
+from torch import nn
+
+from tfbook.course.experiments import adapting as study
+from tfbook.course.experiments import stored
+from tfbook.data.stories import told, words_of, words_of_plays_alone
+from tfbook.models.gpt import Gpt
+from tfbook.pretrain import finetune
+from tfbook.pretrain.storyteller import MODELS, Storyteller, story_loss, untrained
+from tfbook.text.spans import SpanCorruption, corrupt_spans
+from tfbook.text.vocabulary import BOS, EOS
+
+pytestmark = pytest.mark.usefixtures("float32")
+
+
+@pytest.fixture
+def teller() -> Storyteller:
+    torch.manual_seed(0)
+    found = untrained("draft")
+    return found._replace(model=found.model.eval())
+
+
+@pytest.fixture(autouse=True)
+def close_figures() -> Iterator[None]:
+    yield
+    import matplotlib.pyplot as plt
+
+    plt.close("all")
+
+
+# ---- the other dialect -------------------------------------------------------------------------------------------
+
+
+def test_words_of_plays_alone_are_in_plays_and_in_no_tale() -> None:
+    alone = set(words_of_plays_alone())
+    assert {"enter", "scene", ":"} <= alone
+    tales = {word for number in range(150) for word in told("train", number).words}
+    plays = {word for number in range(150) for word in finetune.play("train", number)}
+    assert not alone & tales
+    assert alone <= plays | alone
+    assert len(alone & plays) > 0.9 * len(alone)
+
+
+def test_a_loss_after_an_example_is_that_of_the_second_text(teller: Storyteller) -> None:
+    first, second = finetune.play("valid", 1)[:9], finetune.play("valid", 2)[:7]
+    found = study._second(teller, [first], [second])
+    ids = [BOS, *teller.vocabulary.encode([*first, *second])]
+    with torch.no_grad():
+        logp = teller.model(torch.tensor([ids])).log_softmax(dim=-1)[0]
+    expected = [-logp[place - 1, ids[place]].item() for place in range(10, 17)]
+    assert found == pytest.approx(sum(expected) / 7, rel=1e-5)
+    assert set(study.loss_after(teller, 2)) == {"after nothing", "after a tale", "after another play"}
+
+
+def test_the_table_says_what_was_gained(teller: Storyteller) -> None:
+    curves = {"full": [(0, 8.0, 0.5), (5, 2.0, 2.0)], "LoRA": [(0, 8.0, 0.5), (5, 5.0, 1.0)]}
+    lora = finetune.prepare(untrained("draft").model, "lora")
+    found = study.table(curves, {"full": teller.model, "LoRA": lora})
+    assert found.loc["LoRA", "gain"] == "50%"
+    assert found.loc["before", "loss on tales"] == "0.50"
+    assert found.loc["LoRA", "trained parameters"] == f"{finetune.changed_count(lora, 'lora'):,}"
+
+
+def runs() -> pd.DataFrame:
+    rows: list[dict[str, Any]] = [{"method": "before", "lr": 0.0, "seed": 0, "share": 0.0, "new": 8.0, "old": 0.5}]
+    for seed in (1, 2):
+        rows += [
+            {"method": "full", "lr": 0.001, "seed": seed, "share": 1.0, "new": 2.0 + seed, "old": 1.0},
+            {"method": "full", "lr": 0.01, "seed": seed, "share": 1.0, "new": 1.0, "old": 3.0},
+            {"method": "lora", "lr": 0.01, "seed": seed, "share": 0.019, "new": 1.0 + 0.1 * seed, "old": 2.0 + seed},
+            {"method": "last", "lr": 0.01, "seed": seed, "share": 0.07, "new": 3.0, "old": 2.0},
+        ]
+    return pd.DataFrame(rows)
+
+
+def test_the_best_rate_is_that_of_the_lowest_loss_on_plays() -> None:
+    assert study.best_rates(runs()) == {"full": 0.01, "lora": 0.01, "last": 0.01}
+
+
+def test_claims_take_the_worst_seed() -> None:
+    found = study.claims_of_dialect(runs())
+    assert found[1] == pytest.approx(6.8 / 7)
+    assert found[2] == 0.019
+    assert found[3] == pytest.approx(1.0)
+
+
+def test_runs_are_stored_with_what_they_lose(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(study, "load_storyteller", lambda name="draft": untrained("draft"))
+    monkeypatch.setattr(study, "GRID", (("lora", 0.01), ("full", 0.003)))
+    monkeypatch.setattr(finetune, "HELD_OUT", 2)
+    rows = study.dialect((1,), steps=2)
+    assert [row["method"] for row in rows] == ["before", "lora", "full"]
+    assert rows[2]["new"] < rows[0]["new"]
+    assert rows[1]["share"] < rows[2]["share"] == 1
+
+
+# ---- does it end well? -------------------------------------------------------------------------------------------
+
+
+def test_unfinished_stories_lack_their_end() -> None:
+    texts, targets = study.unfinished("valid", 6)
+    for number, (words, target) in enumerate(zip(texts, targets.tolist(), strict=True)):
+        story = told("valid", number)
+        assert target == story.happy
+        assert len(words) < len(story.words)
+        assert list(story.words[: len(words)]) == words
+
+
+def test_a_judge_reads_the_vector_at_the_end_of_a_padded_text(teller: Storyteller) -> None:
+    judge = study.Judge(teller.model)
+    short, long = words_of("Tim had a kite."), words_of("Tim had a red kite and a ball.")
+    ids = study.story_ids([short, long], teller.vocabulary)
+    both = judge(ids)[0]
+    for row, words in enumerate((short, long)):
+        alone = torch.tensor([[BOS, *teller.vocabulary.encode(words), EOS]])
+        torch.testing.assert_close(judge(alone)[0][0], both[row])
+
+
+def test_a_bag_says_which_words_occur(teller: Storyteller) -> None:
+    words = words_of("Tim had a kite. Tim had a ball.")
+    found = study.bag([words], teller.vocabulary)
+    assert found.sum() == len(set(words))
+
+
+def test_the_ending_of_an_untrained_model_is_a_guess(teller: Storyteller) -> None:
+    assert 0 <= study.choose_ending(teller, 4) <= 1
+    assert type(study.fresh(teller)) is Gpt
+
+
+def test_judging_returns_a_row_for_each_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(study, "LABELS", (4, 6))
+    rows = study.judging((1,), steps=1, tested=4)
+    assert len(rows) == 1 + 2 * len(study.KINDS)
+    assert rows[0]["kind"] == "always yes"
+
+
+# ---- lists -------------------------------------------------------------------------------------------------------
+
+
+def test_a_list_keeps_each_thing_at_its_place() -> None:
+    ids = study.lists(20, torch.Generator().manual_seed(0))
+    for row in ids.tolist():
+        places: dict[int, int] = {}
+        for thing, place in zip(row[::2], row[1::2], strict=True):
+            assert thing < study.THINGS <= place < study.THINGS + study.PLACES
+            assert places.setdefault(thing, place) == place
+    assert len({tuple(row) for row in ids.tolist()}) == 20
+
+
+def test_a_perfect_reader_is_right_as_often_as_a_count_of_draws_says() -> None:
+    """A reader of lists, counted: right where the thing has come, else one guess in six."""
+    ids = study.lists(4000, torch.Generator().manual_seed(1))
+    for shots in (0, 1, 5, 11):
+        known = [row[2 * shots] in row[: 2 * shots : 2] for row in ids.tolist()]
+        share = sum(known) / len(known)
+        assert study.perfect_reader(shots) == pytest.approx(share + (1 - share) / study.PLACES, abs=0.03)
+    assert study.perfect_reader(0) == pytest.approx(1 / study.PLACES)
+
+
+def test_few_steps_are_measured_at_their_moments() -> None:
+    rows = study.shots((1,), moments=(0, 100))
+    assert {row["step"] for row in rows} == {0, 100}
+    assert len(rows) == 2 * study.LINES
+    assert all(0 <= row["accuracy"] <= 1 for row in rows)
+
+
+# ---- experts and pictures ----------------------------------------------------------------------------------------
+
+
+class Plain(nn.Module):
+    """The lesson's experts."""
+
+    def __init__(self, count: int = 3, k: int = 2):
+        super().__init__()
+        self.router, self.k = nn.Linear(4, count, bias=False), k
+        self.up = nn.ModuleList(nn.Linear(4, 6) for _ in range(count))
+        self.down = nn.ModuleList(nn.Linear(6, 4) for _ in range(count))
+
+
+def test_the_packages_experts_take_the_weights_of_the_lesson() -> None:
+    plain, x = Plain(), torch.randn(1, 5, 4)
+    run = study.package_experts(plain)
+    p = plain.router(x[0]).softmax(dim=-1)
+    expected = torch.zeros(5, 4)
+    for token in range(5):
+        first, second = p[token].argsort(descending=True)[:2].tolist()
+        for expert in (first, second):
+            weight = p[token, expert] / (p[token, first] + p[token, second])
+            expected[token] += weight * plain.down[expert](plain.up[expert](x[0, token]).relu())
+    for way in ("sparse", "dense"):
+        torch.testing.assert_close(run(x, way)[0], expected)
+
+
+def test_every_picture_has_an_alt_text() -> None:
+    words = words_of("Tim had a kite.")
+    source, target = corrupt_spans(range(5), 5, SpanCorruption(rate=0.4), generator=torch.Generator().manual_seed(0))
+    pictures = [
+        study.draw_curves([(0, 8.0, 0.5), (5, 3.0, 1.0)], math.log(681)),
+        study.draw_lora(),
+        study.draw_frontier(runs()),
+        study.draw_transformations(),
+        study.draw_routing(words, [[0.5, 0.5]] * 5),
+        study.draw_spans(words, [False, True, False, False, True], [str(i) for i in source], [str(i) for i in target]),
+        study.draw_shots(stored("adapting.shots").frame, [study.perfect_reader(n) for n in range(study.LINES)]),
+        study.draw_judging(stored("adapting.judging").frame),
+    ]
+    for figure, alt in pictures:
+        assert figure.axes
+        assert len(alt) > 40
+
+
+def test_the_claims_are_those_of_the_stored_runs() -> None:
+    """Otherwise the lesson would say what nobody has measured."""
+    measured = (
+        study.claims_of_dialect(stored("adapting.dialect").frame)
+        | study.claims_of_judging(stored("adapting.judging").frame)
+        | study.claims_of_shots(stored("adapting.shots").frame)
+    )
+    assert set(measured) == set(study.CLAIMS.bounds)
+    assert all(claim.verdict == "holds" for claim in study.CLAIMS.check(measured).claims)
+
+
+def test_the_stored_runs_have_three_seeds() -> None:
+    frame = stored("adapting.dialect").frame
+    assert (frame[frame["method"] != "before"].groupby(["method", "lr"])["seed"].nunique() >= 3).all()
+    assert MODELS["storyteller"].d_model == 192
+    assert story_loss is finetune.story_loss

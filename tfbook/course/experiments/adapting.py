@@ -1,0 +1,422 @@
+"""What lesson 11 measures: what adapting gains and forgets, labels that a head needs, what examples are worth."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from itertools import count, product
+from typing import TYPE_CHECKING, Any
+
+import torch
+from jaxtyping import Float, Int64
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from tfbook import runtime, training
+from tfbook.attention.positions import POSITIONS
+from tfbook.course.claims import Bound, Claims
+from tfbook.course.experiments import experiment
+from tfbook.course.experiments.adapting_drawn import (
+    draw_curves,
+    draw_frontier,
+    draw_judging,
+    draw_lora,
+    draw_routing,
+    draw_shots,
+    draw_spans,
+    draw_transformations,
+)
+from tfbook.data.stories import endings, story_ids, told, words_of, written
+from tfbook.models.experts import MixtureOfExperts, dense_dispatch, sparse_dispatch
+from tfbook.models.gpt import GPT2, Gpt
+from tfbook.pretrain import finetune
+from tfbook.pretrain.storyteller import MODELS, Storyteller, load_storyteller, tell, untrained
+from tfbook.text.vocabulary import BOS, EOS, PAD, Vocabulary
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+__all__ = [
+    "CLAIMS",
+    "bag",
+    "choose_ending",
+    "claims_of_dialect",
+    "claims_of_judging",
+    "claims_of_shots",
+    "dialect",
+    "draw_curves",
+    "draw_frontier",
+    "draw_judging",
+    "draw_lora",
+    "draw_routing",
+    "draw_shots",
+    "draw_spans",
+    "draw_transformations",
+    "fresh",
+    "judging",
+    "lists",
+    "loss_after",
+    "package_experts",
+    "perfect_reader",
+    "shots",
+    "table",
+    "trained",
+    "unfinished",
+    "write",
+]
+
+CLAIMS = Claims(
+    "adapting",
+    {
+        1: Bound(
+            "LoRA, with at most 2% of the parameters, reaches most of full fine-tuning's gain (share, lowest seed)",
+            ">=",
+            0.9,
+            "Stored result, best learning rate of each; compare Hu et al. (2021), Table 2",
+        ),
+        2: Bound(
+            "What LoRA trains, as a share of the model's parameters",
+            "<=",
+            0.02,
+            "Counted; rank 2 beside every matrix of the blocks, and the rows of 44 new words",
+        ),
+        3: Bound(
+            "At those learning rates LoRA forgets less: its loss on tales minus full fine-tuning's, highest seed",
+            "<=",
+            0.0,
+            "Stored result; compare Biderman et al. (2024)",
+            " nats",
+        ),
+        4: Bound(
+            "With 16 labels, a pretrained model judges endings better than one trained from scratch by",
+            ">=",
+            0.15,
+            "Stored result, difference of means over seeds; compare Radford et al. (2018), Table 5",
+        ),
+        5: Bound(
+            "The auxiliary loss changes the accuracy at the fewest labels by (λ = 0.5 minus λ = 0)",
+            "<=",
+            0.1,
+            "Stored result, difference of means; Radford et al. (2018), Table 5, found mixed effects",
+        ),
+        6: Bound(
+            "After pretraining, 11 examples in the prompt raise the accuracy by (lowest seed)",
+            ">=",
+            0.4,
+            "Stored result; compare Brown et al. (2020), Figure 1.2",
+        ),
+        7: Bound(
+            "Before pretraining, they raise it by (highest seed)",
+            "<=",
+            0.1,
+            "Stored result; compare Brown et al. (2020), Figure 1.2",
+        ),
+    },
+)
+
+# ---- the other dialect: what the lesson prints -------------------------------------------------------------------
+
+
+def write(teller: Storyteller, model: Gpt, beginning: str, *, seed: int = 1) -> str:
+    """What `model` makes of a beginning, at temperature 0.7."""
+    model.eval()
+    return written(tell(teller._replace(model=model), 1, temperature=0.7, seed=seed, beginning=beginning)[0])
+
+
+@torch.no_grad()
+def loss_after(teller: Storyteller, count: int, *, words: int = 60) -> dict[str, float]:
+    """Nats per token of the first words of plays alone, after as many of a tale, and after as many of another play.
+
+    Two texts as a whole would be longer than anything that the storyteller has read.
+    """
+    numbers = range(count)
+    plays = [finetune.play("valid", number)[:words] for number in numbers]
+    others = [finetune.play("valid", count + number)[:words] for number in numbers]
+    tales = [told("valid", number).words[:words] for number in numbers]
+    examples = {"after nothing": [()] * count, "after a tale": tales, "after another play": others}
+    return {name: round(_second(teller, each, plays), 2) for name, each in examples.items()}
+
+
+def _second(teller: Storyteller, first: Sequence[Sequence[str]], second: Sequence[Sequence[str]]) -> float:
+    """Mean loss of the second texts alone, each behind a first one; each side has texts of one length."""
+    ids = torch.tensor([[BOS, *teller.vocabulary.encode([*a, *b])] for a, b in zip(first, second, strict=True)])
+    return float(F.cross_entropy(teller.model(ids[:, :-1]).mT[..., len(first[0]) :], ids[:, 1 + len(first[0]) :]))
+
+
+def table(curves: Mapping[str, Sequence[tuple[int, float, float]]], models: Mapping[str, Gpt]) -> DataFrame:
+    """Per method: trained parameters, losses on plays and tales before and after, and the share of full's gain."""
+    import pandas as pd
+
+    start, end = curves["full"][0], curves["full"][-1]
+    rows = {
+        name: {
+            "trained parameters": f"{trained(model):,}",
+            "loss on plays": f"{curves[name][-1][1]:.2f}",
+            "gain": f"{(start[1] - curves[name][-1][1]) / (start[1] - end[1]):.0%}",
+            "loss on tales": f"{curves[name][-1][2]:.2f}",
+        }
+        for name, model in models.items()
+    }
+    before = {"trained parameters": "0", "loss on plays": f"{start[1]:.2f}", "gain": "0%"}
+    rows = {"before": before | {"loss on tales": f"{start[2]:.2f}"}} | rows
+    return pd.DataFrame(rows).T
+
+
+def trained(model: Gpt) -> int:
+    """How many numbers training changes; of an embedding beside adapters only the new words' rows."""
+    lora = any(name.endswith(".A") for name, _ in model.named_parameters())
+    return finetune.changed_count(model, "lora" if lora else "full")
+
+
+# ---- stored: three methods ---------------------------------------------------------------------------------------
+
+GRID = (
+    *(("full", lr) for lr in (1e-3, 3e-3)),
+    *(("lora", lr) for lr in (1e-2, 2e-2)),
+    *(("last", lr) for lr in (3e-3, 1e-2, 3e-2)),
+)
+
+
+@experiment
+def dialect(seeds: Sequence[int] = (1, 2, 3), *, steps: int = 60) -> list[dict[str, Any]]:
+    """Losses on plays (`new`) and tales (`old`) before and after the storyteller read 8 plays per step."""
+    teller = load_storyteller()
+    before = finetune.losses(teller.model, teller.vocabulary)
+    rows: list[dict[str, Any]] = [{"method": "before", "lr": 0.0, "seed": 0, "share": 0.0, **_rounded(before)}]
+    for seed, (method, lr) in product(seeds, GRID):
+        options = finetune.Options(method=method, lr=lr, seed=seed, steps=steps)
+        rows.append({"method": method, "lr": lr, "seed": seed, **_rounded(_adapted(options))})
+    return rows
+
+
+def _adapted(options: finetune.Options) -> dict[str, float]:
+    runtime.seed(options.seed)
+    teller = load_storyteller(options.model)
+    total = teller.model.parameter_count()
+    model = finetune.prepare(teller.model, options.method).to(runtime.device())
+    batches = finetune.batches(options, teller.vocabulary)
+    training.fit(model, finetune.story_loss, batches, finetune.recipe(options))
+    return {"share": finetune.changed_count(model, options.method) / total, **finetune.losses(model, teller.vocabulary)}
+
+
+def _rounded(values: Mapping[str, float]) -> dict[str, float]:
+    return {name: round(value, 4) for name, value in values.items()}
+
+
+def best_rates(frame: DataFrame) -> dict[str, float]:
+    """The learning rate of each method whose mean loss on plays is lowest."""
+    means = frame[frame["method"] != "before"].groupby(["method", "lr"])["new"].mean()
+    return {str(method): float(means[method].idxmin()) for method in means.index.get_level_values(0).unique()}
+
+
+def claims_of_dialect(frame: DataFrame) -> dict[int, float]:
+    """LoRA's share of full fine-tuning's gain, of the parameters, and how much less it forgets, seed by seed."""
+    start, rates = float(frame["new"].iloc[0]), best_rates(frame)
+    full, lora = (
+        frame[(frame["method"] == name) & (frame["lr"] == rates[name])].set_index("seed") for name in ("full", "lora")
+    )
+    gain = (start - lora["new"]) / (start - full["new"])
+    return {1: gain.min(), 2: lora["share"].max(), 3: (lora["old"] - full["old"]).max()}
+
+
+# ---- does it end well? -------------------------------------------------------------------------------------------
+
+
+def unfinished(split: str, count: int, *, first: int = 0) -> tuple[list[list[str]], Int64[Tensor, " count"]]:
+    """The words of stories without their last event, and 1 for those that end well."""
+    stories = [told(split, first + number) for number in range(count)]
+    return [words_of(endings(story).beginning) for story in stories], torch.tensor([int(s.happy) for s in stories])
+
+
+def bag(texts: Sequence[Sequence[str]], vocabulary: Vocabulary) -> Float[Tensor, "count vocab"]:
+    """1 for each word that occurs in a text."""
+    ids = (torch.tensor(vocabulary.encode(words)) for words in texts)
+    return torch.stack([torch.bincount(row, minlength=len(vocabulary)).clamp(max=1).float() for row in ids])
+
+
+def fresh(teller: Storyteller) -> Gpt:
+    """A model of the same sizes with random weights."""
+    torch.manual_seed(0)
+    same = next(name for name, sizes in MODELS.items() if sizes.d_model == teller.model.embed.embedding_dim)
+    return untrained(same).model.eval()
+
+
+@torch.no_grad()
+def choose_ending(teller: Storyteller, count: int) -> float:
+    """How often the right last event is more probable than the wrong one, per story."""
+    stories = [endings(told("test", number)) for number in range(count)]
+    right, wrong = (
+        [_log_probability(teller, story.beginning, end) for story, end in pairs]
+        for pairs in ([(s, s.right) for s in stories], [(s, s.wrong) for s in stories])
+    )
+    return sum(r > w for r, w in zip(right, wrong, strict=True)) / count
+
+
+def _log_probability(teller: Storyteller, beginning: str, end: str) -> float:
+    before, after = (teller.vocabulary.encode(words_of(text)) for text in (beginning, end))
+    ids = torch.tensor([[BOS, *before, *after, EOS]])
+    return -float(
+        F.cross_entropy(teller.model(ids[:, :-1]).mT[..., len(before) :], ids[:, len(before) + 1 :], reduction="sum")
+    )
+
+
+LABELS = (16, 64, 256)
+KINDS: dict[str, tuple[bool, float, float]] = {  # pretrained, learning rate, λ
+    "from scratch": (False, 1e-3, 0.0),
+    "λ = 0": (True, 1e-3, 0.0),
+    "λ = 0.5": (True, 1e-3, 0.5),
+    "λ = 2": (True, 1e-3, 2.0),
+}
+
+
+class Judge(nn.Module):
+    """A GPT whose vector at `<eos>` is mapped to two labels, as GPT-1's classifier."""
+
+    def __init__(self, model: Gpt):
+        super().__init__()
+        self.body, self.head = model, nn.Linear(model.embed.embedding_dim, 2)
+
+    def forward(self, ids: Int64[Tensor, "batch time"]) -> tuple[Tensor, Tensor]:
+        """Logits of the labels, (batch, 2), and of the next tokens, (batch, time, vocab)."""
+        states = self.body.stack(self.body.embed(ids), self.body.mask)
+        place = (ids == EOS).int().argmax(dim=1)
+        return self.head(states[torch.arange(len(ids)), place]), self.body.unembed(states)
+
+
+@experiment
+def judging(seeds: Sequence[int] = (1, 2, 3), *, steps: int = 60, tested: int = 100) -> list[dict[str, Any]]:
+    """Accuracy on held-out stories by number of labels: the draft from scratch, and pretrained with three λ."""
+    texts, targets = unfinished("test", tested)
+    rows: list[dict[str, Any]] = []
+    for seed, labels, kind in product(seeds, LABELS, KINDS):
+        judge, vocabulary = _trained_judge(seed, labels, KINDS[kind], steps)
+        with torch.no_grad():
+            right = judge(story_ids(texts, vocabulary))[0].argmax(dim=1) == targets
+        rows.append({"kind": kind, "labels": labels, "seed": seed, "accuracy": round(float(right.float().mean()), 4)})
+    return [{"kind": "always yes", "labels": 0, "seed": 0, "accuracy": float(targets.float().mean())}, *rows]
+
+
+def _trained_judge(seed: int, labels: int, kind: tuple[bool, float, float], steps: int) -> tuple[Judge, Vocabulary]:
+    pretrained, lr, weight = kind
+    runtime.seed(seed)
+    teller = load_storyteller("draft") if pretrained else untrained("draft")
+    judge = Judge(teller.model)
+    texts, targets = unfinished("train", labels, first=100_000 + 1000 * seed)
+    ids = story_ids(texts, teller.vocabulary)
+    optimizer = torch.optim.AdamW(judge.parameters(), lr=lr, weight_decay=0.01)
+    for step in range(steps):
+        chosen = torch.randperm(labels)[:16]
+        optimizer.param_groups[0]["lr"] = lr * min(1, (step + 1) / 5) * (1 - step / steps)
+        answers, following = judge(ids[chosen])
+        loss = F.cross_entropy(answers, targets[chosen])
+        if weight:
+            loss = loss + weight * F.cross_entropy(following[:, :-1].mT, ids[chosen, 1:], ignore_index=PAD)
+        optimizer.zero_grad()
+        loss.backward()
+        nn.utils.clip_grad_norm_(judge.parameters(), 1.0)
+        optimizer.step()
+    return judge, teller.vocabulary
+
+
+def claims_of_judging(frame: DataFrame) -> dict[int, float]:
+    """With the fewest labels: what pretraining adds, and what the auxiliary loss changes."""
+    means = frame[frame["labels"] == LABELS[0]].groupby("kind")["accuracy"].mean()
+    return {4: means["λ = 0"] - means["from scratch"], 5: abs(means["λ = 0.5"] - means["λ = 0"])}
+
+
+# ---- experts -----------------------------------------------------------------------------------------------------
+
+
+def package_experts(plain: Any) -> Callable[[Tensor, str], Tensor]:
+    """The package's mixture with the weights of the lesson's; the second argument says "sparse" or "dense"."""
+    d_model, d_ff, count = plain.router.in_features, plain.up[0].out_features, len(plain.up)
+    mixture = MixtureOfExperts(d_model, d_ff, experts=count, k=plain.k)
+    mixture.router.load_state_dict(plain.router.state_dict())
+    for expert, up, down in zip(mixture.experts, plain.up, plain.down, strict=True):
+        expert.up.load_state_dict(up.state_dict())
+        expert.down.load_state_dict(down.state_dict())
+    ways = {"sparse": sparse_dispatch, "dense": dense_dispatch}
+
+    def run(x: Tensor, way: str) -> Tensor:
+        mixture.dispatch = ways[way]
+        return mixture(x)
+
+    return run
+
+
+# ---- stored: examples in the prompt ------------------------------------------------------------------------------
+
+THINGS, PLACES, LINES = 4, 6, 12
+MOMENTS = (0, 200, 400, 600, 1000)  # steps of pretraining
+
+
+def lists(count: int, generator: torch.Generator) -> Int64[Tensor, "count time"]:
+    """`LINES` lines of a thing and its place each; where the things are is drawn anew for each list.
+
+    Things are the ids from 0, places those from `THINGS`.
+    """
+    places = torch.randint(PLACES, (count, THINGS), generator=generator)
+    things = torch.randint(THINGS, (count, LINES), generator=generator)
+    return torch.stack([things, THINGS + places.gather(1, things)], dim=-1).flatten(1)
+
+
+def perfect_reader(lines: int) -> float:
+    """How often someone is right who remembers all lines so far, and otherwise guesses."""
+    new = (1 - 1 / THINGS) ** lines
+    return 1 - new + new / PLACES
+
+
+@experiment
+def shots(seeds: Sequence[int] = (1, 2, 3), *, moments: Sequence[int] = MOMENTS) -> list[dict[str, Any]]:
+    """Accuracy by the number of lines before the question, at moments of the pretraining of a GPT of two blocks."""
+    return [row for seed in seeds for row in _grown(seed, moments)]
+
+
+def _grown(seed: int, moments: Sequence[int]) -> list[dict[str, Any]]:
+    runtime.seed(seed)
+    sizes = replace(GPT2, d_model=64, heads=4, d_ff=256, layers=2, max_length=2 * LINES, dropout=0.0)
+    model = Gpt(THINGS + PLACES, replace(sizes, position=POSITIONS["rotary"]))
+    judged = lists(1000, torch.Generator().manual_seed(10_000 + seed))
+    rows: list[dict[str, Any]] = []
+
+    def measured(step: int) -> None:
+        with torch.no_grad():
+            right = (model(judged)[:, ::2].argmax(dim=-1) == judged[:, 1::2]).float().mean(dim=0)
+        rows.extend(
+            {"seed": seed, "step": step, "shots": n, "accuracy": round(share, 4)}
+            for n, share in enumerate(right.tolist())
+        )
+
+    moment = count(100, 100)  # the steps of the evaluations
+
+    def evaluate(model: nn.Module) -> dict[str, float]:
+        measured(next(moment))
+        return {}
+
+    def batches(step: int) -> Int64[Tensor, "count time"]:
+        return lists(32, torch.Generator().manual_seed(1_000_000 * seed + step))
+
+    measured(0)
+    recipe = training.Recipe(
+        steps=moments[-1],
+        optimizer="muon",
+        lr=0.01,
+        momentum=0.9,
+        betas=(0.9, 0.99),
+        schedule=training.warmup_cosine(20),
+        evaluate_every=100,
+    )
+    training.fit(model, _loss_of_places, batches, recipe, evaluate=evaluate)
+    return [row for row in rows if row["step"] in moments]
+
+
+def _loss_of_places(model: nn.Module, ids: Int64[Tensor, "batch time"]) -> Tensor:
+    """Of the places alone: which thing comes next is a throw of the dice."""
+    return F.cross_entropy(model(ids)[:, ::2].flatten(0, 1), ids[:, 1::2].flatten())
+
+
+def claims_of_shots(frame: DataFrame) -> dict[int, float]:
+    """What examples add after pretraining and before it."""
+    wide = frame.pivot_table(index=["step", "seed"], columns="shots", values="accuracy")
+    added = (wide[LINES - 1] - wide[0]).unstack("step")
+    return {6: added[added.columns.max()].min(), 7: added[0].max()}

@@ -1,0 +1,243 @@
+"""Pictures of lesson 11: LoRA's detour, gain against forgetting, GPT-1's inputs, prompts, routing, spans."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tfbook.plot.house import COLORS, INK, MARKERS, SOFT
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+    from pandas import DataFrame
+
+    Picture = tuple[Figure, str]  # and its alt text
+
+NAMES = {"full": "full", "last": "last layer", "lora": "LoRA"}
+SHADES = {"full": COLORS[0], "lora": COLORS[1], "last": COLORS[2]}
+
+# ---- fine-tuning -------------------------------------------------------------------------------------------------
+
+
+def draw_curves(curve: Sequence[tuple[int, float, float]], even: float) -> Picture:
+    """Losses on plays and on tales during fine-tuning; the first values are written where the axis ends."""
+    import matplotlib.pyplot as plt
+
+    steps, new, old = (list(each) for each in zip(*curve, strict=True))
+    figure, axes = plt.subplots(figsize=(7.6, 3.8))
+    axes.plot(steps, new, color=COLORS[0], marker=MARKERS[0])
+    axes.plot(steps, old, color=COLORS[1], marker=MARKERS[1])
+    axes.axhline(even, color=SOFT, linestyle="--", linewidth=1.2)
+    right = steps[-1]
+    axes.text(right, even + 0.15, "an even guess", ha="right", va="bottom", fontsize=10, color=SOFT)
+    near = abs(new[-1] - old[-1]) < 0.8
+    upper = 0.4 if near else 0.0
+    for values, name, color in ((new, "plays", COLORS[0]), (old, "tales", COLORS[1])):
+        shift = upper if values[-1] == max(new[-1], old[-1]) else -upper
+        axes.text(right * 1.03, values[-1] + shift, name, color=color, va="center", fontsize=10.5)
+    axes.set(title="Plays are learned, and tales are forgotten", xlabel="step of fine-tuning")
+    axes.set(ylabel="held-out loss (nats per token)", ylim=(0, max(new) + 0.8), xlim=(-1, right * 1.14))
+    alt = (
+        f"Held-out loss against steps: on plays from {new[0]:.1f} to {new[-1]:.1f} nats per token, on tales from "
+        f"{old[0]:.2f} to {old[-1]:.2f}; an even guess would cost {even:.1f}."
+    )
+    return figure, alt
+
+
+def draw_lora() -> Picture:
+    """Input, frozen matrix, two thin matrices beside it, and the sum."""
+    from tfbook.plot import Schematic
+
+    picture = Schematic("LoRA: a narrow detour around a frozen matrix", gap=(46, 34))
+    x = picture.matrix((6, 1), (0, (0, 1)), "stream", label="x", shape="d_in")
+    frozen = picture.matrix((6, 6), ((1, 2), 0), "stream", label="W, frozen", shape="d_out × d_in")
+    A = picture.matrix((2, 6), (1, 1), "parameter", label="A, random at first", shape="r × d_in")
+    B = picture.matrix((6, 2), (2, 1), "parameter", label="B, zeros at first", shape="d_out × r")
+    plus = picture.circle("+", (3, (0, 1)))
+    h = picture.matrix((6, 1), (4, (0, 1)), "stream", label="h", shape="d_out")
+    picture.arrow(x, frozen)
+    picture.arrow(x, A)
+    picture.arrow(A, B, "r numbers")
+    picture.arrow(frozen, plus)
+    picture.arrow(B, plus, "times α / r", label_side="right")
+    picture.arrow(plus, h)
+    alt = (
+        "The input x goes through the frozen matrix W, d_out by d_in, and through a detour of two thin trained "
+        "matrices, A with r rows and then B with r columns; the detour times alpha over r is added to W x."
+    )
+    return picture.figure(), alt
+
+
+def draw_frontier(frame: DataFrame) -> Picture:
+    """Gain on plays against the loss on tales for every run, with the means of each learning rate joined."""
+    import matplotlib.pyplot as plt
+
+    start = frame.iloc[0]
+    runs = frame[frame["method"] != "before"].assign(gain=start["new"] - frame["new"])
+    figure, axes = plt.subplots(figsize=(8, 4.6))
+    for marker, (method, color) in zip(MARKERS, SHADES.items(), strict=False):
+        own = runs[runs["method"] == method]
+        axes.scatter(own["gain"], own["old"], color=color, marker=marker, s=18, alpha=0.55)
+        means = own.groupby("lr")[["gain", "old"]].mean()
+        axes.plot(means["gain"], means["old"], color=color, marker="none", linewidth=1.4)
+        place = {"full": ((8, -3), "left"), "lora": ((-7, 5), "right"), "last": ((-7, 5), "right")}[method]
+        for lr, point in zip(means.index, means.to_numpy(), strict=True):
+            look = {"xytext": place[0], "ha": place[1], "textcoords": "offset points", "color": color}
+            axes.annotate(f"{lr:g}", point, fontsize=8.5, **look)
+        below = {"full": (26, -22), "lora": (0, -20), "last": (0, 24)}[method]
+        look = {"xytext": below, "textcoords": "offset points", "color": color, "ha": "center", "weight": "bold"}
+        axes.annotate(NAMES[method], means.to_numpy()[means["gain"].argmin()], fontsize=11, **look)
+    axes.axhline(start["old"], color=SOFT, linestyle="--", linewidth=1.2)
+    right = runs["gain"].max()
+    axes.text(right, start["old"] - 0.08, "tales before", fontsize=9.5, color=SOFT, va="top", ha="center")
+    axes.margins(0.12, 0.14)
+    axes.set(title="More gain on plays costs more of the tales", xlabel="gain on plays (nats per token)")
+    axes.set(ylabel="loss on tales (nats per token)")
+    said = "; ".join(
+        f"{NAMES[str(method)]} at {lr:g}: gain {row['gain']:.2f}, tales {row['old']:.2f}"
+        for (method, lr), row in runs.groupby(["method", "lr"])[["gain", "old"]].mean().iterrows()
+    )
+    return figure, f"Loss on tales against the gain on plays, means over seeds: {said}."
+
+
+# ---- judging -----------------------------------------------------------------------------------------------------
+
+INPUTS = {
+    "one text": (["Start", "text", "Extract"],),
+    "does B follow from A?": (["Start", "A", "Delim", "B", "Extract"],),
+    "are A and B alike?": (["Start", "A", "Delim", "B", "Extract"], ["Start", "B", "Delim", "A", "Extract"]),
+    "which answer is right?": tuple(["Start", "question", "Delim", f"answer {n}", "Extract"] for n in (1, 2)),
+}
+
+
+def draw_transformations() -> Picture:
+    """GPT-1's four ways to write a task as texts, and where the head reads (Radford et al., 2018, figure 1)."""
+    from tfbook.plot import Schematic
+
+    picture = Schematic("Every task becomes texts that end with Extract", gap=(34, 16))
+    row = 0
+    for name, texts in INPUTS.items():
+        last = row + len(texts) - 1
+        picture.text(name, (0, (row, last)), align="left", weight="bold")
+        ends = []
+        for words in texts:
+            chips = picture.tokens(words, (1, row), "stream", width=76)
+            model = picture.box("GPT", (2, row), "plain", width=52)
+            picture.arrow(chips, model)
+            ends.append(model)
+            row += 1
+        what = {1: "head", 2: "add, head" if "alike" in name else "heads, softmax"}[len(texts)]
+        head = picture.box(what, (3, (row - len(texts), last)), "parameter", width=150)
+        for model in ends:
+            picture.arrow(model, head, sides=("right", "left"))
+    alt = (
+        "Four tasks as token sequences: one text; a pair with a delimiter; a pair in both orders, whose vectors are "
+        "added; and a question with each answer, whose scores go through a softmax. Each ends with Extract, passes "
+        "through the same GPT and then a head."
+    )
+    return picture.figure(), alt
+
+
+def draw_judging(frame: DataFrame) -> Picture:
+    """Accuracy by the number of labels, for each way to train, with the range over seeds."""
+    import matplotlib.pyplot as plt
+
+    from tfbook.plot.curves import label_ends
+
+    figure, axes = plt.subplots(figsize=(8, 4.2))
+    runs, kinds = frame[frame["labels"] > 0], list(dict.fromkeys(frame[frame["labels"] > 0]["kind"]))
+    colors = dict(zip(kinds, (COLORS[3], COLORS[0], COLORS[1], COLORS[2]), strict=False))
+    for marker, kind in zip(MARKERS, kinds, strict=False):
+        by = runs[runs["kind"] == kind].groupby("labels")["accuracy"]
+        axes.plot(by.mean().index, by.mean(), color=colors[kind], marker=marker, label=kind)
+        axes.fill_between(by.mean().index, by.min(), by.max(), color=colors[kind], alpha=0.13, linewidth=0)
+    yes = float(frame["accuracy"].iloc[0])
+    axes.axhline(yes, color=SOFT, linestyle="--", linewidth=1.2)
+    labels = sorted(runs["labels"].unique())
+    axes.text(labels[0], yes - 0.012, "always yes", fontsize=10, color=SOFT, va="top")
+    axes.set(xscale="log", ylim=(0.4, 1.03), xlim=(labels[0] * 0.9, labels[-1] * 1.05))
+    axes.set_xticks(labels, [str(n) for n in labels])
+    axes.set_yticks([0.4, 0.6, 0.8, 1.0], ["40%", "60%", "80%", "100%"])
+    axes.minorticks_off()
+    axes.set(title="Pretraining replaces labels", xlabel="labeled stories", ylabel="right on new stories")
+    label_ends(axes, gap=0.07)
+    means = runs.groupby(["kind", "labels"])["accuracy"].mean()
+    said = ", ".join(f"{kind} with {n} labels {value:.0%}" for (kind, n), value in means.items())
+    return figure, f"Accuracy against the number of labels, means: {said}; always yes {yes:.0%}."
+
+
+# ---- examples in the prompt --------------------------------------------------------------------------------------
+
+
+def draw_shots(frame: DataFrame, perfect: Sequence[float]) -> Picture:
+    """Accuracy by the number of lines before the question, a line for each moment of pretraining."""
+    import matplotlib.pyplot as plt
+
+    figure, axes = plt.subplots(figsize=(8, 4.4))
+    moments = sorted(frame["step"].unique())
+    shades = [plt.get_cmap("Blues")(depth) for depth in np.linspace(0.45, 0.95, len(moments))]
+    for step, color in zip(moments, shades, strict=True):
+        by = frame[frame["step"] == step].groupby("shots")["accuracy"]
+        mean = by.mean()
+        axes.plot(mean.index, mean, color=color, marker="o", label=f"{step:,} steps", markersize=4)
+        axes.fill_between(mean.index, by.min(), by.max(), color=color, alpha=0.2, linewidth=0)
+    axes.plot(range(len(perfect)), perfect, color=INK, linestyle="--", marker="none", label="perfect memory")
+    axes.set(title="Examples help, once the model has learned to use them", ylim=(-0.06, 1.03))
+    axes.set(xlabel="lines of the list before the question (shots)", ylabel="right place")
+    axes.set_xticks(range(0, len(perfect), 2))
+    axes.set_yticks([0, 0.25, 0.5, 0.75, 1], ["0", "25%", "50%", "75%", "100%"])
+    from tfbook.plot.curves import label_ends
+
+    label_ends(axes, gap=0.065)
+    ends = frame[frame["shots"] == frame["shots"].max()].groupby("step")["accuracy"].mean()
+    said = ", ".join(f"{share:.0%} after {step:,} steps" for step, share in ends.items())
+    return figure, f"Accuracy against the number of examples; with {len(perfect) - 1} examples: {said}."
+
+
+# ---- a mixture of experts ----------------------------------------------------------------------------------------
+
+
+def draw_routing(words: Sequence[str], probabilities: Sequence[Sequence[float]]) -> Picture:
+    """Tokens, the router's probabilities with each first choice outlined, and experts that take their tokens."""
+    from tfbook.plot import Schematic
+
+    table = np.asarray(probabilities, float)
+    count = table.shape[1]
+    chosen = table.argmax(axis=1)
+    picture = Schematic("The router sends each token to one expert", gap=(52, 18))
+    tokens = picture.matrix((len(words), 1), (0, (0, count - 1)), "stream", cell=(40, 30), rows=words, label="tokens")
+    names = [f"{i + 1}" for i in range(count)]
+    weights = picture.matrix(
+        table, (1, (0, count - 1)), "weight", cell=(46, 30), numbers="{:.2f}", columns=names, label="p, by expert"
+    )
+    picture.arrow(tokens, weights, "router")
+    outputs = picture.matrix((len(words), 1), (3, (0, count - 1)), "stream", cell=(40, 30), label="output")
+    for i in range(count):
+        taken = [word for word, expert in zip(words, chosen, strict=True) if expert == i]
+        box = picture.box(f"expert {i + 1}", (2, i), "parameter", note=", ".join(taken) or "idle", width=130)
+        picture.arrow(weights, box, sides=("right", "left"))
+        picture.arrow(box, outputs, sides=("right", "left"))
+    picture.outline(*(weights.cell(row, int(expert)) for row, expert in enumerate(chosen)))
+    said = "; ".join(f"{word} to expert {expert + 1}" for word, expert in zip(words, chosen, strict=True))
+    return picture.figure(), f"Probabilities of a router for each token and expert; the largest is outlined: {said}."
+
+
+# ---- spans -------------------------------------------------------------------------------------------------------
+
+
+def draw_spans(words: Sequence[str], cut: Sequence[bool], source: Sequence[str], target: Sequence[str]) -> Picture:
+    """A text whose spans are cut, the text with sentinels, and what has to be written."""
+    from tfbook.plot import Schematic
+
+    picture = Schematic("T5 cuts spans and asks for them", gap=(24, 30))
+    width = 52
+    shown = [("the text", list(words)), ("read", list(source)), ("written", list(target))]
+    for row, (name, chips) in enumerate(shown):
+        picture.text(name, (0, row), align="left", weight="bold")
+        tokens = picture.tokens(chips, (1, row), ("stream", "query", "value")[row], width=width)
+        if row == 0:
+            picture.outline(*(tokens.column(i) for i, gone in enumerate(cut) if gone))
+    alt = f"The text {' '.join(words)}; read: {' '.join(source)}; written: {' '.join(target)}."
+    return picture.figure(), alt

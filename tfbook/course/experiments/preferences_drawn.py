@@ -1,0 +1,262 @@
+"""Pictures of lesson 12: a pair and its loss, four models, two loss curves, DPO's training, reward against KL."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tfbook.plot.house import COLORS, EDGE, MARKERS, SOFT
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+    from pandas import DataFrame
+
+    Picture = tuple[Figure, str]  # and its alt text
+
+LOOKS = {  # one color and marker for each method, in every figure
+    "DPO": (COLORS[0], MARKERS[0]),
+    "PPO": (COLORS[1], MARKERS[1]),
+    "best of n": (COLORS[2], MARKERS[2]),
+    "storyteller": (COLORS[3], MARKERS[3]),
+}
+
+# ---- schematics ----------------------------------------------------------------------------------------------------
+
+
+def draw_pair(chosen: float, rejected: float) -> Picture:
+    """Two stories pass through one reward model; the difference of its two numbers becomes a probability and a loss."""
+    from tfbook.plot import Schematic
+
+    picture = Schematic("One model scores both stories; only the difference counts", gap=(20, 22))
+    p = 1 / (1 + math.exp(rejected - chosen))
+    first = picture.tokens(["…", "gave", "it", "to", "Sam"], (0, 0), "stream", label="preferred")
+    second = picture.tokens(["…", "cried", "all", "the", "way"], (0, 1), "stream", label="rejected")
+    scores = []
+    for row, (words, reward) in enumerate(((first, chosen), (second, rejected))):
+        model = picture.box("reward model", (1, row), "parameter", note="same weights")
+        scores.append(picture.box(f"r = {reward:g}", (2, row), "value"))
+        picture.arrow(words, model)
+        picture.arrow(model, scores[-1])
+    difference = picture.box(
+        f"σ({chosen:g} − {rejected:g}) = {p:.2f}",
+        (3, (0, 1)),
+        "weight",
+        note="probability that\nthe preferred one wins",
+    )
+    loss = picture.box(f"−ln {p:.2f} = {-math.log(p):.2f}", (4, (0, 1)), note="loss (nats)")
+    for score in scores:
+        picture.arrow(score, difference)
+    picture.arrow(difference, loss)
+    alt = (
+        f"A preferred and a rejected story pass through the same reward model, which gives {chosen:g} and "
+        f"{rejected:g}. The sigmoid of the difference is {p:.2f}, the loss −ln {p:.2f} = {-math.log(p):.2f}."
+    )
+    return picture.figure(), alt
+
+
+def draw_four() -> Picture:
+    """Policy and critic are trained, reference and reward model are frozen; what each of them gives to PPO's update."""
+    from tfbook.plot import Schematic
+
+    picture = Schematic("Four models around one story: two learn, two are frozen", gap=(34, 20))
+    policy = picture.box("policy π", (0, (0, 3)), "parameter", note="writes; is trained", width=120)
+    story = picture.box("story", (1, (0, 3)), "stream", note="sampled tokens", width=110)
+    picture.arrow(policy, story, "writes")
+    reward = picture.box("reward model r", (2, 0), "plain", note="frozen", width=150)
+    reference = picture.box(r"reference $\pi_\mathrm{ref}$", (2, 1), "plain", note="frozen: the storyteller", width=150)
+    again = picture.box("policy π", (2, 2), "parameter", note="trained", width=150)
+    critic = picture.box("critic V", (2, 3), "parameter", note="trained", width=150)
+    score = picture.box("score of the story", (3, 0), "value", width=150)
+    kl = picture.box("KL of each token", (3, (1, 2)), "value", width=150)
+    value = picture.box("expected reward", (3, 3), "value", note="before each token", width=150)
+    update = picture.box("PPO", (4, (0, 3)), "weight", note="advantages,\nclipped steps", width=110)
+    for model in (reward, reference, again, critic):
+        picture.arrow(story, model, sides=("right", "left"))
+    for model, out in ((reward, score), (reference, kl), (again, kl), (critic, value)):
+        picture.arrow(model, out)
+    for out in (score, kl, value):
+        picture.arrow(out, update)
+    alt = (
+        "The policy writes a story, which four models read: the frozen reward model gives it a score, the frozen "
+        "reference and the policy give the KL of each token, and the critic the reward it expects. PPO turns these "
+        "into steps of the policy and the critic."
+    )
+    return picture.figure(), alt
+
+
+# ---- losses as curves ----------------------------------------------------------------------------------------------
+
+
+def draw_clip(clip: float) -> Picture:
+    """The clipped objective of one token against the ratio of probabilities, for advantages of 1 and −1."""
+    import matplotlib.pyplot as plt
+
+    figure, panels = plt.subplots(1, 2, figsize=(9.5, 3.4), sharex=True)
+    ratio = np.linspace(0.4, 1.6, 121)
+    for axes, advantage in zip(panels, (1, -1), strict=True):
+        plain, cut = ratio * advantage, np.clip(ratio, 1 - clip, 1 + clip) * advantage
+        axes.plot(ratio, plain, color=SOFT, linestyle="--", linewidth=1.4, marker="none")
+        axes.plot(ratio, np.minimum(plain, cut), color=LOOKS["PPO"][0], marker="none")
+        axes.plot([1], [advantage], color=LOOKS["PPO"][0], marker="o", linestyle="none")
+        for edge in (1 - clip, 1 + clip):
+            axes.axvline(edge, color=EDGE, linestyle=":", linewidth=1)
+        word = "good" if advantage > 0 else "bad"
+        limit = f"beyond {1 + clip:g}" if advantage > 0 else f"below {1 - clip:g}"
+        axes.set(
+            title=f"A {word} token (A = {advantage}): flat {limit}".replace("-", "−"),
+            xlabel=r"ratio $\pi\,/\,\pi_\mathrm{old}$",
+        )
+        axes.set_xticks([0.4, 1 - clip, 1, 1 + clip, 1.6])
+    panels[0].set_ylabel("objective")
+    panels[0].text(1.5, 1.52, "without the clip", color=SOFT, ha="right", va="bottom", fontsize=10)
+    alt = (
+        f"The objective follows the ratio, but becomes flat beyond {1 + clip:g} for an advantage of 1, and below "
+        f"{1 - clip:g} for an advantage of −1."
+    )
+    return figure, alt
+
+
+def draw_gap(beta: float) -> Picture:
+    """DPO's loss of one pair against how much further the policy has raised the chosen answer than the rejected."""
+    import matplotlib.pyplot as plt
+
+    figure, axes = plt.subplots(figsize=(7, 3.4))
+    gap = np.linspace(-20, 30, 201)
+    axes.plot(gap, np.log1p(np.exp(-beta * gap)), color=LOOKS["DPO"][0], marker="none")
+    axes.plot([0], [math.log(2)], color=LOOKS["DPO"][0], marker="o", linestyle="none")
+    axes.annotate(
+        "start: policy = reference, ln 2",
+        (0, math.log(2)),
+        (2, math.log(2) + 0.9 * beta * 10),
+        color=SOFT,
+        fontsize=10,
+        arrowprops={"arrowstyle": "-", "color": EDGE},
+    )
+    axes.set(title=f"A pair pulls hardest while it is in the wrong order (β = {beta:g})", ylabel="loss (nats)")
+    axes.set_xlabel(r"$\ln \pi/\pi_\mathrm{ref}$ of the chosen minus that of the rejected (nats)")
+    axes.set_ylim(bottom=0)
+    alt = f"The loss falls from {beta * 20:.0f} nats at −20 over ln 2 at 0 to nearly 0 at 30; its slope fades to 0."
+    return figure, alt
+
+
+# ---- accuracy and training -----------------------------------------------------------------------------------------
+
+
+def draw_accuracy(frame: DataFrame) -> Picture:
+    """The reward model's accuracy on held-out pairs against the better stories it has seen, and as many worse."""
+    import matplotlib.pyplot as plt
+
+    figure, axes = plt.subplots(figsize=(7, 3.6))
+    means = frame.groupby("stories")["accuracy"].mean()
+    axes.plot(means.index, 100 * means, color=COLORS[0], marker="none")
+    axes.plot(frame["stories"], 100 * frame["accuracy"], color=COLORS[0], linestyle="none", marker="o", markersize=5)
+    axes.axhline(50, color=EDGE, linestyle="--", linewidth=1.2)
+    axes.text(max(means.index), 51, "a coin", color=SOFT, ha="right", va="bottom", fontsize=10)
+    axes.set(
+        xscale="log", xlabel="stories of each sort in training (logarithmic)", ylabel="right order, held-out pairs (%)"
+    )
+    axes.set_xticks(list(means.index), [str(n) for n in means.index])
+    axes.minorticks_off()
+    axes.set(
+        title=f"{max(means.index)} stories of each sort are enough for {100 * means.iloc[-1]:.0f}%", ylim=(45, 102)
+    )
+    found = ", ".join(f"{n} stories {share:.0%}" for n, share in means.items())
+    return figure, f"Mean accuracy of the reward model on held-out pairs: {found}."
+
+
+def draw_margins(chosen: Sequence[float], rejected: Sequence[float]) -> Picture:
+    """How far DPO has moved the log-probability of both stories of a pair from the reference's, batch by batch."""
+    import matplotlib.pyplot as plt
+
+    figure, axes = plt.subplots(figsize=(7.4, 3.4))
+    steps = range(1, len(chosen) + 1)
+    for values, name, color in ((chosen, "chosen", COLORS[0]), (rejected, "rejected", COLORS[3])):
+        axes.plot(steps, values, color=color, marker="none")
+        axes.text(len(chosen) + 0.6, values[-1], name, color=color, va="center")
+    axes.axhline(0, color=EDGE, linestyle="--", linewidth=1.2)
+    axes.set(xlabel="step", ylabel=r"$\ln \pi/\pi_\mathrm{ref}$ of a story (nats)", xlim=(0, 1.14 * len(chosen)))
+    axes.set_title("The two stories of a pair move apart")
+    alt = f"Log-ratios by step: the chosen end at {chosen[-1]:.1f}, the rejected at {rejected[-1]:.1f} nats."
+    return figure, alt
+
+
+# ---- reward against KL ---------------------------------------------------------------------------------------------
+
+FROM = "KL from the storyteller (nats)"
+
+
+def draw_betas(frame: DataFrame) -> Picture:
+    """PPO's runs at several β: what the reward model says, what was asked for, and consistency, against KL."""
+    import matplotlib.pyplot as plt
+
+    figure, panels = plt.subplots(1, 3, figsize=(11.5, 3.9))
+    what = {
+        "score": ("The score rises …", "reward model's score"),
+        "generous": ("… so does what was asked for …", "generous stories (%)"),
+        "consistent": ("… but consistency is lost", "consistent stories (%)"),
+    }
+    looks = list(zip((COLORS[1], COLORS[2], COLORS[0]), MARKERS, strict=False))
+    for axes, (name, (title, label)) in zip(panels, what.items(), strict=True):
+        scale = 1 if name == "score" else 100
+        for (beta, run), (color, marker) in zip(frame.groupby("beta"), looks, strict=False):
+            smooth = (
+                run[["kl", name]].rolling(3, min_periods=1, center=True).mean().clip(lower=0 if scale > 1 else None)
+            )
+            kl, height = smooth["kl"].clip(lower=0), scale * smooth[name]
+            axes.plot(kl, height, color=color, marker=marker, markersize=4, label=f"β = {beta:g}")
+            axes.plot(kl.iloc[-1:], height.iloc[-1:], color=color, marker=marker, linestyle="none", markersize=10)
+        axes.set_xscale("symlog", linthresh=1)
+        axes.set(title=title, xlabel=FROM, ylabel=label)
+        axes.set_xticks(ticks := [tick for tick in (0, 1, 10, 100) if tick <= 3 * frame["kl"].max()], map(str, ticks))
+        axes.minorticks_off()
+        if scale == 100:
+            axes.set_ylim(-3, 103)
+    panels[0].legend(loc="upper left", fontsize=10)
+    ends = frame.groupby("beta").tail(3).groupby("beta")[["kl", "score", "generous", "consistent"]].mean()
+    parts = [
+        f"β = {beta:g}: KL {row['kl']:.1f}, score {row['score']:.1f}, generous {row['generous']:.0%}, consistent "
+        f"{row['consistent']:.0%}"
+        for beta, row in ends.iterrows()
+    ]
+    return figure, "Ends of PPO's runs. " + "; ".join(parts) + "."
+
+
+def draw_frontier(methods: Mapping[str, DataFrame], runs: DataFrame) -> Picture:
+    """Generous stories against compute, generous and consistent stories against KL, for three methods.
+
+    `runs` has a row for "storyteller", and one for each run of DPO, whose compute is marked.
+    """
+    import matplotlib.pyplot as plt
+
+    figure, (left, *others) = plt.subplots(1, 3, figsize=(11.5, 4))
+    start, trained = runs[runs["method"] == "storyteller"].iloc[0], runs[runs["method"] == "DPO"]
+    steps = methods["PPO"]
+    left.plot(steps["compute"] / 1000, 100 * steps["generous"], color=LOOKS["PPO"][0], marker="s", markersize=4)
+    left.plot(trained["compute"] / 1000, 100 * trained["generous"], color=LOOKS["DPO"][0], marker="o", linestyle="none")
+    left.axvline(trained["compute"].iloc[0] / 1000, color=EDGE, linestyle=":", linewidth=1.2)
+    left.set(title="DPO gains more per pass", xlabel="passes of a story (thousands)", ylabel="generous stories (%)")
+    for axes, name, title in zip(
+        others, ("generous", "consistent"), ("Best of n needs the least KL", "DPO keeps consistency"), strict=True
+    ):
+        for method, frame in methods.items():
+            color, marker = LOOKS[method]
+            line = {"color": color, "marker": marker, "markersize": 5 if method != "DPO" else 7}
+            line["linestyle"] = "none" if method == "DPO" else "-"
+            axes.plot(frame["kl"].clip(lower=0), 100 * frame[name], label=method, **line)
+        axes.set_xscale("symlog", linthresh=1)
+        axes.set(title=title, xlabel=FROM, ylabel=f"{name} stories (%)")
+        axes.set_xticks([0, 1, 3, 10], ["0", "1", "3", "10"])
+        axes.minorticks_off()
+    for axes, name in zip((left, *others), ("generous", "generous", "consistent"), strict=True):
+        axes.axhline(100 * start[name], color=EDGE, linestyle="--", linewidth=1.2)
+        axes.set_ylim(-3, 103)
+    others[1].legend(loc="upper right", fontsize=10)
+    ends = [
+        f"{name}: generous {frame['generous'].iloc[-1]:.0%}, consistent {frame['consistent'].iloc[-1]:.0%} at KL "
+        f"{frame['kl'].iloc[-1]:.1f}"
+        for name, frame in methods.items()
+    ]
+    return figure, f"Start: generous {start['generous']:.0%}. At the end of each curve, " + "; ".join(ends) + "."
