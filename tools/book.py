@@ -40,6 +40,7 @@ TAUGHT_ANEW: frozenset[str] = frozenset(
         "scaling_laws",
         "adapting",
         "tokenizers",
+        "vit_patches",
         "efficient_attention",
     }
 )

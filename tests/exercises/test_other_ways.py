@@ -686,6 +686,14 @@ def weights_by_the_package(height: int, width: int, p: int, tokens: int, heads: 
     return vit.cost(vit.VitConfig(d_model=heads, heads=heads, d_ff=1, layers=layers, **shape)).weights
 
 
+def mean_vit_by_reduce(
+    images: Tensor, embed: Callable, positions: Tensor, blocks: list[Callable], norm: Callable, head: Callable
+) -> Tensor:
+    """All blocks as one function; the head reads each patch, and its answers are averaged, since it is linear."""
+    x = reduce(lambda x, block: block(x), blocks, embed(images) + positions[None])
+    return torch.stack([head(row).mean(dim=0) for row in norm(x)])
+
+
 def hurts_by_two_questions(reader: str, order: str) -> bool:
     uses_places = reader in ("ViT", "linear classifier")
     can_learn_them = order == "one, in training and test"
@@ -945,6 +953,7 @@ WAYS: list[tuple[Exercise, Callable[..., Any]]] = [
     (vit_patches.paste, paste_by_folding),
     (vit_patches.paste, paste_by_the_package),
     (vit_patches.count_weights, weights_by_the_package),
+    (vit_patches.mean_vit, mean_vit_by_reduce),
     (vit_patches.hurts, hurts_by_two_questions),
     (vit_patches.interpolate_positions, positions_of_the_package),
     (vit_patches.roll, roll_by_whole_matrices),

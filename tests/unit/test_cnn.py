@@ -26,16 +26,26 @@ def test_the_size_is_that_of_the_formula(labels: int, channels: int, width: int,
 
 def test_each_stage_is_twice_as_wide_and_half_as_high() -> None:
     model, shapes = Cnn(10, channels=1, width=4), []
-    for layer in model.features:
+    for layer in (model.stem, *model.layers):
         layer.register_forward_hook(lambda layer, inputs, output: shapes.append(tuple(output.shape[1:])))
     assert model(torch.rand(2, 1, 28, 20)).shape == (2, 10)
     assert shapes == [(4, 28, 20)] * 2 + [(8, 14, 10)] * 2 + [(16, 7, 5)] * 2
 
 
+def test_with_a_stem_of_two_every_stage_is_half_as_high_and_the_size_stays() -> None:
+    model, shapes = Cnn.of_size(9000, 10, channels=1, stem=2), []
+    for layer in (model.stem, *model.layers):
+        layer.register_forward_hook(lambda layer, inputs, output: shapes.append(tuple(output.shape[2:])))
+    model(torch.rand(1, 1, 28, 20))
+    assert shapes == [(14, 10)] * 2 + [(7, 5)] * 2 + [(4, 3)] * 2
+    assert count(model) == count(Cnn.of_size(9000, 10, channels=1))
+
+
 def test_the_label_is_told_from_the_mean_over_places() -> None:
     model = Cnn(3, channels=2, width=4).eval()
     images = torch.rand(2, 2, 8, 8)
-    assert torch.equal(model(images), model.head(model.features(images).flatten(2).mean(dim=2)))
+    features = nn.Sequential(model.stem, *model.layers)
+    assert torch.equal(model(images), model.head(features(images).flatten(2).mean(dim=2)))
 
 
 @torch.no_grad()
@@ -53,7 +63,7 @@ def test_channels_are_normalised_in_training_by_the_batch_and_afterwards_by_what
 @pytest.mark.parametrize("parameters", [10_000, 809_354])
 def test_the_widest_is_built_that_is_not_larger(parameters: int) -> None:
     model = Cnn.of_size(parameters, 10, channels=1)
-    width = model.features[0][0].out_channels
+    width = model.stem[0].out_channels
     assert count(model) <= parameters < by_formula(10, 1, width + 1, 3)
 
 

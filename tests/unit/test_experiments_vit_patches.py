@@ -1,22 +1,25 @@
-"""What is measured of ViTs: runs that can be repeated, orders of patches, similarities of positions, students."""
+"""What is measured of ViTs: runs that can be repeated, orders of patches, similarities of positions, hidden patches."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from itertools import product
-from typing import Any
 
+import matplotlib.pyplot as plt
 import pytest
 import torch
 from torch import nn
+from torch.nn import functional as F
 
 from tfbook.attention import POSITIONS
+from tfbook.course.experiments import stored
 from tfbook.course.experiments import vit_patches as study
+from tfbook.course.experiments import vit_patches_drawn as drawn
 from tfbook.data.images import Images, LabeledImages
+from tfbook.interop import torch_vision
 from tfbook.models.cnn import Cnn
-from tfbook.models.vit import Deit, Vit, patchify
+from tfbook.models.vit import Vit, VitConfig, cost, patchify
 
 pytestmark = pytest.mark.usefixtures("float32")
 
@@ -52,32 +55,49 @@ def loaded(corners: Images, monkeypatch: pytest.MonkeyPatch) -> Images:
     return corners
 
 
-def start(images: Images, steps: int) -> study.Start:
-    return study.kinds(images, steps)["ViT"]
+def few(images: Images, name: str, steps: int, *, seed: int = 1) -> nn.Module:
+    """One of the models after a few steps on all images, at a rate that suits it."""
+    return study.trained(
+        partial(study.build, name, images), images.train, study.recipe(name, steps, 0.003), seed=seed, batch=32
+    )
 
 
 # ---- training ----------------------------------------------------------------------------------------------------
 
 
 def test_the_cnn_has_as_many_parameters_as_the_vit_at_most(corners: Images) -> None:
-    models = {name: kind.build() for name, kind in study.kinds(corners, 10).items()}
-    vit, cnn = (study.parameters(models[name]) for name in ("ViT", "CNN"))
-    assert 0.9 * vit <= cnn <= vit
-    assert isinstance(models["ViT"], Vit)
-    assert isinstance(models["CNN"], Cnn)
+    vit, cnn = (study.parameters(study.build(name, corners)) for name in ("ViT", "CNN"))
+    assert 0.85 * vit <= cnn <= vit
+    assert isinstance(study.build("ViT", corners), Vit)
+    assert isinstance(study.build("CNN", corners), Cnn)
+
+
+def test_the_linear_classifier_reads_images_of_any_size() -> None:
+    part = LabeledImages(torch.rand(4, 1, 8, 8), torch.arange(4))
+    digits = Images(name="small", labels=tuple("abcd"), train=part, test=part)
+    assert study.build("linear classifier", digits)(part.images).shape == (4, 4)
+
+
+def test_the_linear_classifier_has_a_weight_for_each_pixel_and_label(corners: Images) -> None:
+    assert study.parameters(study.build("linear classifier", corners)) == LABELS * (SIDE**2 + 1)
+
+
+def test_positions_begin_as_large_as_it_is_said(corners: Images) -> None:
+    model = study.build("ViT", corners)
+    assert float(model.stack.position.embedding.detach().std()) == pytest.approx(study.POSITIONS_STD, rel=0.1)
 
 
 def test_a_run_can_be_repeated_and_depends_on_its_seed(corners: Images) -> None:
-    runs = [study.trained(start(corners, 3), corners.train, seed=seed) for seed in (1, 1, 2)]
-    one, again, other = (nn.utils.parameters_to_vector(model.parameters()) for model in runs)
+    one, again, other = (
+        nn.utils.parameters_to_vector(few(corners, "ViT", 3, seed=seed).parameters()) for seed in (1, 1, 2)
+    )
     assert torch.equal(one, again)
     assert not torch.isclose(one, other).all()
 
 
-def test_both_models_learn(corners: Images) -> None:
-    for kind in study.kinds(corners, 30).values():
-        model = study.trained(kind, corners.train, seed=1, batch=32)
-        assert study.accuracy(model, corners.test) > 0.9
+@pytest.mark.parametrize("name", study.MODELS)
+def test_every_model_learns(name: str, corners: Images) -> None:
+    assert study.accuracy(few(corners, name, 40), corners.test) > 0.9
 
 
 def test_accuracy_counts_what_is_right(corners: Images) -> None:
@@ -85,10 +105,11 @@ def test_accuracy_counts_what_is_right(corners: Images) -> None:
         """Always the first label."""
 
         def forward(self, images: torch.Tensor) -> torch.Tensor:
-            return torch.eye(LABELS)[torch.zeros(len(images), dtype=torch.int64)]
+            return 9 * torch.eye(LABELS)[torch.zeros(len(images), dtype=torch.int64)]
 
     assert study.accuracy(Says(), corners.test) == 0.25
     assert study.accuracy(Says(), corners.test[:3]) == 0.3333
+    assert float(study.predictions(Says(), corners.test.images).sum(dim=1).mean()) == pytest.approx(1)
 
 
 def test_what_is_held_out_is_of_the_training_part(corners: Images) -> None:
@@ -97,56 +118,58 @@ def test_what_is_held_out_is_of_the_training_part(corners: Images) -> None:
     assert len(held.test) == 40
 
 
+def test_operations_are_those_of_the_formula(corners: Images) -> None:
+    """The blocks by the package's formula, then patches and head by hand; a CNN's convolutions by their sizes."""
+    model = study.build("ViT", corners)
+    blocks = cost(model.config)
+    expected = blocks.attention + blocks.matrices + 2 * 16 * 49 * 64 + 2 * 64 * LABELS
+    assert study.flops(model, corners) == expected
+    assert study.flops(study.build("linear classifier", corners), corners) == 2 * SIDE**2 * LABELS
+    cnn = study.build("CNN", corners)
+    sides, work = (14, 14, 7, 7, 4, 4, 2, 2), 2 * cnn.head.in_features * LABELS
+    for (layer, _, _), side in zip((cnn.stem, *cnn.layers), sides, strict=True):
+        work += 2 * side * side * layer.weight.numel()
+    assert study.flops(cnn, corners) == work
+
+
 # ---- rows --------------------------------------------------------------------------------------------------------
 
 
-def test_searches_try_every_rate_and_judge_on_held_out_training_images(
+def test_every_model_tries_every_rate_and_held_out_training_images_judge(
     loaded: Images, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(
-        study, "rest_of", lambda images: replace(images, train=images.train[:-40], test=images.train[-40:])
-    )
-    monkeypatch.setattr(study, "RATES", {"ViT": (0.001, 0.01), "CNN": (0.01,)})
+    held_out = partial(study.rest_of, held=40)
+    monkeypatch.setattr(study, "rest_of", held_out)
     judged = []
     accuracy = study.accuracy
     monkeypatch.setattr(study, "accuracy", lambda model, part: judged.append(part) or accuracy(model, part))
-    rows = study.searches(steps=3)
-    assert [(row["model"], row["lr"]) for row in rows] == [("ViT", 0.001), ("ViT", 0.01), ("CNN", 0.01)]
+    rows = study.rates(steps=2)
+    assert [(row["model"], row["lr"]) for row in rows] == list(product(study.MODELS, study.RATES))
     held = loaded.standardized().train.images[-40:]
     assert all(torch.equal(part.images, held) for part in judged)
 
 
-def test_growth_pairs_both_models_on_the_same_images(loaded: Images) -> None:
-    rows = study.growth((1, 2), counts=(2, 30), steps=40)
-    found = [(row["seed"], row["images"], row["model"]) for row in rows]
-    assert found == list(product((1, 2), (8, 120), ("ViT", "CNN")))
-    assert all(row["accuracy"] > 0.5 and row["train"] > 0.5 for row in rows if row["images"] == 120)
-    config = {name: {row["parameters"] for row in rows if row["model"] == name} for name in ("ViT", "CNN")}
-    assert max(config["CNN"]) <= min(config["ViT"])
+def test_the_contest_takes_each_models_best_rate() -> None:
+    """As stored by `vit_patches.rates`; of those that tie, the lowest."""
+    table = stored("vit_patches.rates").frame.pivot(index="model", columns="lr", values="accuracy")
+    good = table.ge(table.max(axis=1) - study.TIE, axis=0)
+    assert good.idxmax(axis=1).to_dict() == study.BEST
 
 
-def test_smaller_patches_are_more_words_and_more_work(loaded: Images) -> None:
-    rows = study.patch_sizes((1,), patches=(14, 4), steps=10)
-    assert [(row["patch"], row["patches"]) for row in rows] == [(14, 4), (4, 49)]
-    assert rows[0]["seconds"] < rows[1]["seconds"]
-    with_mean = Vit(LABELS, study.config(loaded, patch=14))
-    assert rows[0]["parameters"] == study.parameters(with_mean)
+def test_the_contest_pairs_models_by_seed_and_keeps_what_the_first_vit_learned(loaded: Images) -> None:
+    rows = study.contest((1, 4), steps=2)
+    assert [(row["seed"], row["model"]) for row in rows] == list(product((1, 4), study.MODELS))
+    assert [len(row["filters"]) for row in rows if "filters" in row] == [64]
+    assert all(row["parameters"] < row["flops"] for row in rows)
 
 
-def test_pooling_differs_by_the_token_alone(loaded: Images, monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[tuple[int, Any]] = []
-    trained = study.trained
-
-    def spy(start: study.Start, *arguments: Any, **options: Any) -> nn.Module:
-        model = trained(start, *arguments, **options)
-        seen.append((model.config.tokens, replace(model.config, tokens=0)))
-        return model
-
-    monkeypatch.setattr(study, "trained", spy)
-    rows = study.pooling((1,), steps=3)
-    assert [row["read"] for row in rows] == ["mean", "token"]
-    assert [tokens for tokens, _ in seen] == [0, 1]
-    assert seen[0][1] == seen[1][1]
+def test_grids_begin_with_faint_positions(loaded: Images) -> None:
+    rows = study.grids((1,), steps=2)
+    (row,) = rows
+    assert [len(row["similarities"]), len(row["similarities"][0])] == [49, 49]
+    torch.testing.assert_close(torch.tensor(row["similarities"]).diagonal(), torch.ones(49), atol=2e-3, rtol=0)
+    faint = study.build("ViT", loaded, patch=4, positions=0.02)
+    assert float(faint.stack.position.embedding.detach().std()) == pytest.approx(0.02, rel=0.1)
 
 
 # ---- orders ------------------------------------------------------------------------------------------------------
@@ -177,51 +200,15 @@ def test_orders_are_permutations_and_all_come() -> None:
     assert counts.min() > 60
 
 
-def test_shuffles_compare_three_orders_and_keep_the_places(loaded: Images) -> None:
-    rows = study.shuffles((1,), patch=7, steps=40)
-    found = [(row["order"], row["model"]) for row in rows]
-    assert found == list(product(("in order", "one order", "an order each"), ("ViT", "CNN")))
-    right = {(row["order"], row["model"]): row["accuracy"] for row in rows}
-    assert right["one order", "ViT"] > 0.7  # each patch has another place, and one alone
-    assert right["an order each", "ViT"] < 0.5  # the corner is gone
-    assert [len(row["similarity"]) for row in rows if "similarity" in row] == [16, 16]
-    mixed = {(row["order"], row["model"]): row["mixed"] for row in rows}
-    assert mixed["in order", "ViT"] < right["in order", "ViT"]
-    assert mixed["one order", "ViT"] == right["one order", "ViT"]
-
-
-def test_squares_of_the_whole_image_change_nothing_and_pixels_are_squares_too(loaded: Images) -> None:
-    rows = study.squares((1,), sides=(28, 1), steps=3)
-    assert [(row["side"], row["model"]) for row in rows] == list(product((28, 1), ("ViT", "CNN")))
-    part = loaded.standardized().few_shot(30, seed=1)
-    plain = study.trained(study.kinds(loaded, 3, patch=4)["ViT"], part, seed=1)
-    assert rows[0]["accuracy"] == study.accuracy(plain, loaded.standardized().test)
-
-
-def test_pixels_are_squares_of_the_smallest_side(loaded: Images) -> None:
-    assert study.pixels((1,), steps=3) == study.squares((1,), sides=(28, 1), steps=3)
-
-
-def test_longer_is_the_same_with_more_updates(loaded: Images) -> None:
-    rows, again = study.longer((1,), patches=(14,), steps=4), study.patch_sizes((1,), patches=(14,), steps=4)
-    assert [row["accuracy"] for row in rows] == [row["accuracy"] for row in again]
-
-
-def test_few_shuffled_leaves_similarities_out(loaded: Images) -> None:
-    rows = study.few_shuffled((1,), steps=3)
-    assert len(rows) == 6
-    assert all(row.keys() == {"model", "order", "seed", "accuracy", "mixed"} for row in rows)
-
-
-def test_similarities_come_back_to_where_patches_were_taken(corners: Images) -> None:
-    """Vectors that know their true place say so, whatever place they were read at."""
-    model = Vit(LABELS, study.config(corners, patch=7))
-    truth = torch.randn(16, 64)
-    order = study.random_orders(1, 16, seed=5)[0]
-    model.stack.position.embedding = nn.Parameter(truth[order][None])
-    shown = torch.tensor(study._position_row(model, order)["similarity"])
-    model.stack.position.embedding = nn.Parameter(truth[None])
-    torch.testing.assert_close(shown, study.similarities(model), atol=6e-4, rtol=0)
+def test_shuffles_compare_three_orders_of_the_same_runs(loaded: Images, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(study, "BEST", {**study.BEST, "ViT": 0.003})
+    rows = study.shuffles((1,), steps=60)
+    assert [(row["model"], row["order"]) for row in rows] == list(product(study.MODELS, study.ORDERS))
+    right = {(row["model"], row["order"]): row["accuracy"] for row in rows}
+    assert right["ViT", "one order"] > 0.7  # each patch has another place, and one alone
+    assert right["ViT", "an order each"] < 0.5  # the corner is gone
+    model = few(loaded.standardized(), "linear classifier", 60)
+    assert isinstance(model, nn.Sequential)
 
 
 def test_similarity_is_a_cosine_without_the_mean_and_without_tokens(corners: Images) -> None:
@@ -243,42 +230,107 @@ def test_distances_are_those_of_a_grid() -> None:
     assert found[0].tolist() == pytest.approx([0, 1, 2, 1, 2**0.5, 5**0.5])
 
 
-# ---- students ----------------------------------------------------------------------------------------------------
+def test_neighbors_are_nearer() -> None:
+    """Of four places in a square, the two diagonals are no neighbors."""
+    similar = torch.full((4, 4), 0.5)
+    similar[0, 3] = similar[3, 0] = similar[1, 2] = similar[2, 1] = -0.25
+    assert study.nearness(similar) == pytest.approx(0.75)
 
 
-def test_images_move_by_a_few_pixels_and_their_edge_goes_on() -> None:
-    part = LabeledImages(torch.rand(50, 2, 6, 5), torch.zeros(50, dtype=torch.int64))
-    moved, again, other = (study.moved(part, step, most=1).images for step in (3, 3, 4))
-    assert torch.equal(moved, again)
-    assert not torch.equal(moved, other)
-    padded = nn.functional.pad(part.images, (1, 1, 1, 1), mode="replicate")
-    windows = [padded[:, :, y : y + 6, x : x + 5] for y in range(3) for x in range(3)]
-    for image in range(50):
-        assert any(torch.equal(moved[image], window[image]) for window in windows)
-    assert torch.equal(study.moved(part, 3, most=0).images, part.images)
+# ---- looking -----------------------------------------------------------------------------------------------------
 
 
-class Stubborn(nn.Module):
-    """Always the last label."""
+def test_memory_of_attention_is_that_of_its_weights() -> None:
+    def attend(x: torch.Tensor) -> torch.Tensor:
+        return (x @ x.T).softmax(dim=-1) @ x
 
-    def forward(self, images: torch.Tensor) -> torch.Tensor:
-        return 20 * torch.eye(LABELS)[torch.full((len(images),), LABELS - 1)]
+    few, many = (study.megabytes(attend, tokens) for tokens in (64, 256))
+    assert many == pytest.approx(2 * 256 * 256 * 4 / 1e6, rel=0.2)  # scores and weights at once
+    assert 8 < many / few < 17
 
 
-@pytest.mark.parametrize("lesson", [study.told, study.hard, study.soft])
-def test_a_second_head_predicts_what_it_is_taught(lesson: Callable[..., torch.Tensor], corners: Images) -> None:
-    """What the teacher always predicts or, without a teacher, the label; the first head always learns the label."""
-    taught = partial(lesson, Stubborn())
-    model = study._student(corners, corners.train, taught, study.vit_recipe(80), seed=1)
-    assert isinstance(model, Deit)
+def test_hidden_patches_are_those_of_the_mean_image() -> None:
+    images, mean = torch.rand(2, 3, 4, 6), torch.rand(3, 4, 6)
+    gone = torch.tensor([[True, False, False, False, False, False], [False, False, False, False, False, True]])
+    found = study.hidden(images, gone, 2, mean)
+    expected = images.clone()
+    expected[0, :, :2, :2], expected[1, :, 2:, 4:] = mean[:, :2, :2], mean[:, 2:, 4:]
+    assert torch.equal(found, expected)
+
+
+def test_accuracy_without_hides_the_highest(corners: Images) -> None:
+    """A model that reads the first pixel alone: it is wrong as soon as its patch is among those hidden."""
+
+    class Reads(nn.Module):
+        def forward(self, images: torch.Tensor) -> torch.Tensor:
+            return 9 * F.one_hot(images[:, 0, 0, 0].long(), LABELS).float()
+
+    images = torch.zeros(4, 1, 4, 4)
+    images[:, 0, 0, 0] = torch.arange(4)
+    part, score = LabeledImages(images, torch.arange(4)), torch.tensor([[0.2, 0.9, 0.1, 0.0]]).expand(4, -1)
+    mean = torch.zeros(1, 4, 4)
+    found = [study.accuracy_without(Reads(), part, score, count, 2, mean) for count in (0, 1, 2)]
+    assert found == [1.0, 1.0, 0.25]
+
+
+def test_at_its_own_size_a_table_changes_nothing(corners: Images) -> None:
+    model = few(corners, "ViT", 5)
+    table = model.stack.position.embedding.detach()
+    assert study.accuracy_at(model, corners.test, 4, table) == study.accuracy(model, corners.test)
+
+
+def test_a_pretrained_vit_says_what_its_weights_say() -> None:
+    """Ablation, patch by patch, by another way; and the maps have the shape of the grid."""
+    torch.manual_seed(0)
+    model = Vit(5, VitConfig(d_model=24, heads=3, d_ff=48, layers=2, height=16, width=16, patch=4)).eval()
+    photograph = torch.rand(3, 16, 16)
+    found = study.look_at(photograph, torch_vision.save_torchvision(model), heads=3)
+    mean, deviation = torch.tensor([0.485, 0.456, 0.406]), torch.tensor([0.229, 0.224, 0.225])
+    image = ((photograph.permute(1, 2, 0) - mean) / deviation).permute(2, 0, 1)
     with torch.no_grad():
-        label, predicted = (logits.argmax(dim=1) for logits in model.heads(corners.test.images))
-    expected = corners.test.labels if lesson is study.told else torch.full_like(predicted, LABELS - 1)
-    assert float((predicted == expected).float().mean()) > 0.8
-    assert float((label == corners.test.labels).float().mean()) > 0.8
+        sure, label = model(image[None]).softmax(dim=1)[0].max(dim=0)
+        image[:, 4:8, 12:] = 0
+        left = model(image[None]).softmax(dim=1)[0, label]
+    assert found.label == label
+    assert found.sure == pytest.approx(float(sure), abs=1e-5)
+    assert float(found.ablation[1, 3]) == pytest.approx(float(sure - left), abs=1e-5)
+    assert found.rollout.shape == found.ablation.shape == (4, 4)
 
 
-def test_teachers_compare_four_models_for_each_seed(loaded: Images) -> None:
-    rows = study.teachers((1, 2), count=20, steps=5)
-    names = ["CNN, the teacher", "ViT", "DeiT, told the labels", "DeiT, taught, hard", "DeiT, taught, soft"]
-    assert [(row["seed"], row["model"]) for row in rows] == list(product((1, 2), names))
+def test_the_reference_forward_pass_is_the_packages(corners: Images) -> None:
+    model = Vit(LABELS, study.config(corners, patch=7, tokens=0)).eval()
+    stack = model.stack
+    parts = model.patches, stack.position.embedding[0], stack.blocks, stack.norm, model.head
+    torch.testing.assert_close(study.mean_vit(corners.test.images, *parts), model(corners.test.images))
+
+
+# ---- drawn -------------------------------------------------------------------------------------------------------
+
+
+def test_every_picture_says_what_it_shows() -> None:
+    photo = torch.rand(3, 28, 28)
+    one, rates, names = torch.rand(6, 1, 8, 8), {0.001: 0.8, 0.002: 0.9}, study.MODELS
+    dots = {name: [0.1, -0.2] for name in names}
+    figures = [
+        drawn.draw_memory({16: 1.0, 32: 16.0}, {32: 0.1, 64: 0.2}, 224),
+        drawn.draw_napkin(torch.arange(16.0).view(4, 4), torch.arange(16.0).view(4, 4)),
+        drawn.draw_vit(photo, {1: photo[:, :4, :4], 7: photo[:, 4:8, :4]}),
+        drawn.draw_samples(torch.rand(10, 1, 8, 8), list("abcdefghij"), 2),
+        drawn.draw_training([1, 2], [0.5, 0.6], 0.7),
+        drawn.draw_inside(torch.randn(20, 49), torch.rand(49, 49)),
+        drawn.draw_looks(one, list("abcdef"), {"rollout": torch.rand(6, 16)}),
+        drawn.draw_deletions({"at random": [0.9, 0.5], "rollout": [0.9, 0.4]}, [0, 2], 16),
+        drawn.draw_contest(
+            dict.fromkeys(names, rates),
+            {name: (0.1 * 9**i, [0.8]) for i, name in enumerate(names)},
+            dict.fromkeys(names, 0.002),
+        ),
+        drawn.draw_shuffles({"one order": dots, "an order each": dots}),
+        drawn.draw_resized({"interpolated": [0.9, 0.5]}, [4, 5], 4),
+        drawn.draw_photograph(photo, {"rollout": torch.rand(4, 4)}),
+    ]
+    for figure in figures:
+        figure.canvas.draw()
+        texts = [text.get_text() for axes in figure.axes for text in (axes.title, axes.xaxis.label, *axes.texts)]
+        assert any([*texts, *(text.get_text() for text in figure.texts)]), figure
+    plt.close("all")

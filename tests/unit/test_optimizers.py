@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from tfbook.attention import POSITIONS
 from tfbook.models.blocks import Config
+from tfbook.models.cnn import Cnn
 from tfbook.models.gpt import GPT2, Gpt
 from tfbook.models.language_model import LanguageModel
 from tfbook.models.transformer import Decoder, Encoder, Transformer
@@ -84,6 +85,22 @@ def test_the_hidden_matrices_are_those_of_the_blocks(position: str) -> None:
 def test_an_embedding_inside_a_block_is_not_a_hidden_matrix() -> None:
     block = nn.ModuleList([nn.Embedding(5, 4), nn.Linear(4, 4)])
     assert hidden_matrices(nn.Sequential(block)) == [block[1].weight]
+
+
+def test_the_kernels_of_a_convolutional_network_are_hidden_matrices_but_for_the_first() -> None:
+    model = Cnn(3, channels=1, width=2)
+    assert hidden_matrices(model) == [layer[0].weight for layer in model.layers]
+
+
+def test_a_kernel_takes_the_step_of_a_matrix_with_a_row_for_each_channel() -> None:
+    """Flattened, it is trained as if it were a matrix."""
+    kernel = nn.Parameter(torch.randn(4, 3, 3, 3))
+    matrix = nn.Parameter(kernel.detach().flatten(1).clone())
+    gradient = torch.randn(4, 3, 3, 3)
+    kernel.grad, matrix.grad = gradient, gradient.flatten(1)
+    for parameter in (kernel, matrix):
+        Muon([parameter], lr=0.1, weight_decay=0.1).step()
+    assert torch.equal(kernel.flatten(1), matrix)
 
 
 def test_a_model_without_blocks_is_refused() -> None:

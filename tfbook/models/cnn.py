@@ -22,19 +22,22 @@ def convolution(before: int, after: int, stride: int = 1) -> nn.Sequential:
 
 
 class Cnn(nn.Module):
-    """Stages of two convolutions, each twice as wide as the one before and half as high; then the mean over places."""
+    """Stages of two convolutions, each twice as wide as the one before and half as high; then the mean over places.
 
-    def __init__(self, labels: int, *, channels: int = 3, width: int = 32, stages: int = 3):
+    The first convolution moves by `stem` pixels: with 2 all images are half as high, and the work is a quarter.
+    """
+
+    def __init__(self, labels: int, *, channels: int = 3, width: int = 32, stages: int = 3, stem: int = 1):
         super().__init__()
         widths = [width * 2**stage for stage in range(stages)]
-        layers = [convolution(channels, width), convolution(width, width)]
+        self.stem = convolution(channels, width, stride=stem)
+        self.layers = nn.ModuleList([convolution(width, width)])
         for before, after in pairwise(widths):
-            layers += [convolution(before, after, stride=2), convolution(after, after)]
-        self.features = nn.Sequential(*layers)
+            self.layers += [convolution(before, after, stride=2), convolution(after, after)]
         self.head = nn.Linear(widths[-1], labels)
 
     @classmethod
-    def of_size(cls, parameters: int, labels: int, *, channels: int = 3, stages: int = 3) -> Cnn:
+    def of_size(cls, parameters: int, labels: int, *, channels: int = 3, stages: int = 3, stem: int = 1) -> Cnn:
         """The widest that has no more than so many parameters. Raises ValueError when even the narrowest has more."""
 
         def count(width: int) -> int:
@@ -45,8 +48,11 @@ class Cnn(nn.Module):
         width = bisect_right(range(1, WIDEST + 1), parameters, key=count)
         if not width:
             raise ValueError(f"parameters is {parameters:,}; expected {count(1):,} or more, those of width 1")
-        return cls(labels, channels=channels, width=width, stages=stages)
+        return cls(labels, channels=channels, width=width, stages=stages, stem=stem)
 
     def forward(self, images: Float[Tensor, "batch channel height width"]) -> Float[Tensor, "batch label"]:
         """One row of logits an image."""
-        return self.head(self.features(images).mean(dim=(2, 3)))
+        x = self.stem(images)
+        for layer in self.layers:
+            x = layer(x)
+        return self.head(x.mean(dim=(2, 3)))

@@ -93,7 +93,8 @@ class Muon(torch.optim.Optimizer):
 
     Momentum as Nesterov's, with all its directions made equally long (Jordan et al., 2024). An orthogonal matrix has
     entries of size 1 / √max(rows, columns), so those of a step have the size lr · `rms`; 0.2 is what AdamW's have,
-    whose learning rate then fits (Liu et al., 2025, section 2.2). Raises ValueError for what is no matrix.
+    whose learning rate then fits (Liu et al., 2025, section 2.2). The kernel of a convolution is a matrix with a row
+    for each output channel. Raises ValueError for vectors.
     """
 
     def __init__(
@@ -106,7 +107,7 @@ class Muon(torch.optim.Optimizer):
         rms: float = 0.2,
     ):
         matrices = sorted(matrices, key=lambda matrix: tuple(matrix.shape))
-        if other := [tuple(matrix.shape) for matrix in matrices if matrix.ndim != 2]:
+        if other := [tuple(matrix.shape) for matrix in matrices if matrix.ndim < 2]:
             raise ValueError(f"matrices holds a parameter of shape {other[0]}; expected rows and columns")
         super().__init__(matrices, {"lr": lr, "momentum": momentum, "weight_decay": weight_decay, "rms": rms})
 
@@ -115,12 +116,13 @@ class Muon(torch.optim.Optimizer):
         """One step. Matrices of one shape take it together, which small ones do in a third of the time."""
         for group in self.param_groups:
             trained = [matrix for matrix in group["params"] if matrix.grad is not None]
-            for shape, alike in groupby(trained, key=lambda matrix: tuple(matrix.shape)):
+            for shape, alike in groupby(trained, key=lambda matrix: tuple(matrix.flatten(1).shape)):
                 self._step(list(alike), group["rms"] * math.sqrt(max(shape)), group)
 
     def _step(self, matrices: list[nn.Parameter], scale: float, group: dict[str, Any]) -> None:
-        directions = orthogonal(torch.stack([self._nesterov(matrix, group["momentum"]) for matrix in matrices]))
-        for matrix, direction in zip(matrices, directions, strict=True):
+        steps = [self._nesterov(matrix, group["momentum"]).flatten(1) for matrix in matrices]
+        for matrix, direction in zip(matrices, orthogonal(torch.stack(steps)), strict=True):
+            direction = direction.reshape(matrix.shape)
             matrix.mul_(1 - group["lr"] * group["weight_decay"]).sub_(direction, alpha=group["lr"] * scale)
 
     def _nesterov(self, matrix: nn.Parameter, momentum: float) -> Tensor:
@@ -132,14 +134,15 @@ class Muon(torch.optim.Optimizer):
 
 
 def hidden_matrices(model: nn.Module) -> list[nn.Parameter]:
-    """The matrices inside the model's blocks, which are what stands in an `nn.ModuleList`, without embeddings.
+    """The matrices and kernels inside the model's blocks, which are what stands in an `nn.ModuleList`, without
+    embeddings.
 
     Raises ValueError when there are none.
     """
     stacks = [module for module in model.modules() if isinstance(module, nn.ModuleList)]
     embeddings = {module.weight for module in model.modules() if isinstance(module, nn.Embedding)}
     inside = dict.fromkeys(parameter for stack in stacks for parameter in stack.parameters())
-    matrices = [parameter for parameter in inside if parameter.ndim == 2 and parameter not in embeddings]
+    matrices = [parameter for parameter in inside if parameter.ndim in (2, 4) and parameter not in embeddings]
     if not matrices:
         raise ValueError(f"model {type(model).__name__} has no matrices in an nn.ModuleList; expected blocks with some")
     return matrices

@@ -1,4 +1,4 @@
-"""Exercises of lesson 13: cutting and pasting, what pixels cost, which orders hurt, other sizes, rollout, the head."""
+"""Exercises of lesson 13: cut and paste, what pixels cost, a forward pass, orders, other sizes, rollout, the head."""
 
 from __future__ import annotations
 
@@ -176,6 +176,100 @@ count_weights.mistakes(
         ),
         "half of the pairs: that would be a causal mask, and an image has no before": (
             partial(_counted, pairs=lambda tokens, patches: math.comb(tokens + patches + 1, 2))
+        ),
+    }
+)
+
+
+# ---- a forward pass with mean pooling ----------------------------------------------------------------------------
+
+
+def _mixing(seed: int) -> Callable[[Tensor], Tensor]:
+    """Something like a block: every vector reads all others, and all are changed."""
+    matrix = randn(6, 6, seed=seed)
+    return lambda x: x + ((x @ matrix) @ x.mT).softmax(dim=-1) @ torch.tanh(x @ matrix)
+
+
+def _parts() -> list[tuple]:
+    cases = []
+    for seed, (count, layers) in enumerate(((4, 2), (3, 3), (1, 1)), start=50):
+        matrix, out = randn(5, 6, seed=seed), randn(6, 3, seed=seed + 10)
+        embed = partial(torch.matmul, other=matrix)
+        blocks = [_mixing(seed + 20 + layer) for layer in range(layers)]
+        norm, head = partial(F.layer_norm, normalized_shape=(6,)), partial(torch.matmul, other=out)
+        cases.append((randn(2, count, 5, seed=seed + 30), embed, randn(count, 6, seed=seed + 40), blocks, norm, head))
+    return cases
+
+
+@exercise(
+    cases=_parts,
+    hints=[
+        "Five steps: embed, add the positions, apply the blocks one after the other, norm, and then one vector per "
+        "image for the head.",
+        "`x = embed(images) + positions`, a loop `x = block(x)`, and `head(norm(x).mean(dim=1))`: dimension 1 is the "
+        "patches.",
+    ],
+)
+def mean_vit(
+    images: Tensor,
+    embed: Callable[[Tensor], Tensor],
+    positions: Tensor,
+    blocks: list[Callable[[Tensor], Tensor]],
+    norm: Callable[[Tensor], Tensor],
+    head: Callable[[Tensor], Tensor],
+) -> Tensor:
+    x = embed(images) + positions
+    for block in blocks:
+        x = block(x)
+    return head(norm(x).mean(dim=1))
+
+
+def _mean_vit(
+    images: Tensor,
+    embed: Callable,
+    positions: Tensor,
+    blocks: list[Callable],
+    norm: Callable,
+    head: Callable,
+    *,
+    placed: Callable[[Tensor, Tensor], Tensor] = torch.add,
+    order: slice = slice(None),
+    read: Callable[[Tensor, Callable], Tensor] = lambda x, norm: norm(x).mean(dim=1),
+) -> Tensor:
+    """With positions `placed` in another way, some of the blocks in some order, and another vector `read`."""
+    x = placed(embed(images), positions)
+    for block in blocks[order]:
+        x = block(x)
+    return head(read(x, norm))
+
+
+mean_vit.mistakes(
+    {
+        "positions are missing: without them the patches are a set, in which no place has a name": (
+            partial(_mean_vit, placed=lambda x, positions: x)
+        ),
+        "positions are added, not multiplied": partial(_mean_vit, placed=torch.mul),
+        "the blocks run backwards: the first of the list comes first": partial(_mean_vit, order=slice(None, None, -1)),
+        "only the first block runs: apply all of them": partial(_mean_vit, order=slice(1)),
+        "the blocks are missing": partial(_mean_vit, order=slice(0)),
+        "the norm is missing: the vectors are normalized before their mean is taken": (
+            partial(_mean_vit, read=lambda x, norm: x.mean(dim=1))
+        ),
+        "the mean comes before the norm here: normalize each patch first, then take the mean": (
+            partial(_mean_vit, read=lambda x, norm: norm(x.mean(dim=1)))
+        ),
+        "this reads the first vector, as with a class token: there is none, so take the mean of all": (
+            partial(_mean_vit, read=lambda x, norm: norm(x)[:, 0])
+        ),
+        "this is the sum over the patches: the mean is asked for": (
+            partial(_mean_vit, read=lambda x, norm: norm(x).sum(dim=1))
+        ),
+        "this is the largest number over the patches: the mean is asked for": (
+            partial(_mean_vit, read=lambda x, norm: norm(x).amax(dim=1))
+        ),
+        "one answer per patch: one per image is asked for": partial(_mean_vit, read=lambda x, norm: norm(x)),
+        "the mean leaves out the first patch: there is no class token in front": (
+            partial(_mean_vit, read=lambda x, norm: norm(x)[:, 1:].mean(dim=1) if x.shape[1] > 1 else norm(x)[:, 0])
         ),
     }
 )

@@ -1,0 +1,347 @@
+"""The pictures of lesson 13: what pixels cost, patches, the ViT, what it has learned, the contest, shuffles."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from tfbook.plot.curves import label_ends
+from tfbook.plot.house import COLORS, EDGE, INK, MARKERS, SOFT
+from tfbook.plot.schematic import Schematic
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+LOOKS = {name: (COLORS[i], MARKERS[i]) for i, name in enumerate(("ViT", "CNN", "linear classifier"))}
+
+# ---- what pixels cost --------------------------------------------------------------------------------------------
+
+
+def draw_memory(pixels: Mapping[int, float], patches: Mapping[int, float], goal: int) -> Figure:
+    """Megabytes by the side of the image: every pixel a token, drawn on to `goal` as its fourth power, and patches."""
+    import matplotlib.pyplot as plt
+
+    figure, axes = plt.subplots(figsize=(7.6, 4.1))
+    axes.set(xscale="log", yscale="log")
+    last = max(pixels)
+    there = pixels[last] * (goal / last) ** 4
+    axes.plot(list(pixels), list(pixels.values()), color=COLORS[1], marker="s")
+    axes.plot([last, goal], [pixels[last], there], color=COLORS[1], linestyle="--", marker="none", linewidth=1.4)
+    axes.plot(goal, there, "s", markerfacecolor="white", markeredgecolor=COLORS[1])
+    axes.plot(list(patches), list(patches.values()), color=COLORS[0], marker="o")
+    axes.text(30, 60, "every pixel is a token", color=COLORS[1], ha="right")
+    axes.annotate("continued", (goal, there), (-12, -2), textcoords="offset points", ha="right", color=COLORS[1])
+    axes.text(40, 0.06, "patches of 16 × 16", color=COLORS[0])
+    ticks = sorted({*pixels, *patches, goal})
+    axes.set_xticks(ticks, [str(side) for side in ticks])
+    axes.set_yticks([0.01, 1, 100, 10_000], ["0.01", "1", "100", "10,000"])
+    axes.minorticks_off()
+    axes.set(title="One head over all pixels of a photograph needs gigabytes")
+    axes.set(xlabel="side of the image (pixels)", ylabel="MB at the peak", xlim=(7, 300))
+    return figure
+
+
+# ---- patches, and the machine ------------------------------------------------------------------------------------
+
+
+def draw_napkin(image: Tensor, patches: Tensor) -> Figure:
+    """An image (row, column) with its quarters in four colors, and its patches (patch, pixel) as rows."""
+    side = len(image) // 2
+    picture = Schematic("Cut: squares become rows, read like a page", gap=(60, 14))
+    whole = picture.matrix(image, (0, (0, 3)), "plain", cell=34, numbers="{:.0f}", label="image", shape="4 × 4 pixels")
+    rows = []
+    for i, (role, patch) in enumerate(zip(("query", "key", "value", "weight"), patches, strict=True)):
+        label, shape = "patches" if not i else "", "4 patches × 4 numbers" if i == 3 else ""
+        rows.append(
+            picture.matrix(patch[None], (1, i), role, cell=34, numbers="{:.0f}", label=label, shape=shape, darkest=60)
+        )
+    picture.arrow(whole, picture.frame(rows, pad=4))
+    figure = picture.figure()
+    for i, node in enumerate(rows):  # the same color lies behind a square and behind its row
+        row, column = divmod(i, 2)
+        _tint(figure.axes[0], whole, row * side, column * side, side, node)
+    return figure
+
+
+def _tint(axes: Axes, whole: Any, row: int, column: int, side: int, node: Any) -> None:
+    from matplotlib.patches import Rectangle
+
+    from tfbook.plot.house import ROLES
+
+    box = whole.rect
+    width, height = box.width / whole.columns, box.height / whole.rows
+    corner = box.left + column * width, box.top + row * height
+    edge = ROLES[node.role].edge
+    axes.add_patch(
+        Rectangle(corner, side * width, side * height, facecolor=edge, alpha=0.22, edgecolor="none", zorder=5)
+    )
+    axes.add_patch(Rectangle(corner, side * width, side * height, fill=False, edgecolor=edge, linewidth=2.2, zorder=6))
+
+
+def draw_vit(image: Tensor, patches: Mapping[int, Tensor]) -> Figure:
+    """The ViT with an actual image: cut, embedded, a class token in front, positions, blocks, and the head.
+
+    `patches` are some of its squares (channel, height, width) by their number in the sequence.
+    """
+    picture = Schematic("A ViT reads an image as a sequence of patches", gap=(17, 12))
+    last, cells = len(patches), (8, 20)
+    photo = picture.matrix((1, 1), (0, (1, last)), cell=150, shape="224 × 224 pixels")
+    squares = [picture.matrix((1, 1), (1, i + 1), cell=36) for i in range(last)]
+    embed = picture.box("E", (2, (1, last)), "parameter", note="one matrix", width=70)
+    token = picture.matrix((1, 6), (3, 0), "parameter", cell=cells)
+    vectors = [picture.matrix((1, 6), (3, i + 1), "stream", cell=cells) for i in range(last)]
+    picture.text("class token, learned", ((1, 2), 0), align="right")
+    adds = [picture.circle("+", (4, i)) for i in range(last + 1)]
+    places = [picture.matrix((1, 6), (5, i), "parameter", cell=cells) for i in range(last + 1)]
+    numbers = [picture.text(f"{number}", (6, i), size=9, color=SOFT) for i, number in enumerate((0, *patches))]
+    blocks = picture.box("blocks", (7, (0, last)), "weight", note="each token\nreads all others", width=104)
+    outputs = [picture.matrix((1, 6), (8, i), "stream", cell=cells) for i in range(last + 1)]
+    head = picture.box("head", (9, 0), "parameter", note="one matrix", width=70)
+    label = picture.text("“palace”", (9, 1), size=11)
+    picture.text("one vector\nper patch", (3, last + 1), size=9, color=SOFT)
+    picture.text("positions,\nlearned", (5, last + 1), size=9, color=SOFT)
+    picture.text("the others\nare not read", (8, last + 1), size=9, color=SOFT)
+    ground = picture.frame(squares, pad=6)
+    picture.arrow(photo, ground)
+    picture.arrow(ground, embed)
+    picture.arrow(embed, picture.frame(vectors, pad=6))
+    for one, add, place in zip([token, *vectors], adds, places, strict=True):
+        picture.arrow(one, add, head=False)
+        picture.arrow(place, add, head=False)
+    picture.arrow(picture.frame([*adds, *places, *numbers], pad=6), blocks)
+    picture.arrow(blocks, picture.frame(outputs, pad=6))
+    picture.arrow(outputs[0], head)
+    picture.arrow(head, label)
+    picture.outline(outputs[0])
+    figure = picture.figure()
+    for node, pixels in zip([photo, *squares], [image, *patches.values()], strict=True):
+        _photograph(figure.axes[0], node, pixels)
+    _cuts(figure.axes[0], photo, 14)
+    return figure
+
+
+def _photograph(axes: Axes, node: Any, pixels: Tensor) -> None:
+    """Pixels (channel, height, width) in the place of a node."""
+    box, limits = node.rect, (axes.get_xlim(), axes.get_ylim())
+    extent = (box.left, box.right, box.bottom, box.top)
+    axes.imshow(pixels.permute(1, 2, 0).numpy(), extent=extent, aspect="auto", zorder=6)
+    axes.set(xlim=limits[0], ylim=limits[1])
+
+
+def _cuts(axes: Axes, node: Any, count: int) -> None:
+    """White lines along which an image is cut."""
+    box = node.rect
+    for i in range(1, count):
+        x, y = box.left + i * box.width / count, box.top + i * box.height / count
+        axes.plot([x, x], [box.top, box.bottom], color="white", linewidth=0.7, marker="none", zorder=7)
+        axes.plot([box.left, box.right], [y, y], color="white", linewidth=0.7, marker="none", zorder=7)
+
+
+# ---- images, and their patches -----------------------------------------------------------------------------------
+
+
+def draw_samples(images: Tensor, names: Sequence[str], patch: int) -> Figure:
+    """Images (image, 1, height, width), one of each label, with the lines along which they are cut."""
+    import matplotlib.pyplot as plt
+
+    figure, panels = plt.subplots(2, 5, figsize=(8.4, 4.0))
+    cuts = [patch * i - 0.5 for i in range(1, images.shape[-1] // patch)]
+    for axes, image, name in zip(panels.flat, images, names, strict=True):
+        axes.imshow(image[0], cmap="gray")
+        axes.set(xticks=cuts, yticks=cuts)
+        axes.tick_params(labelbottom=False, labelleft=False, length=0)
+        axes.grid(color=COLORS[1], linewidth=0.8)
+        axes.set_title(name, fontsize=10, loc="center", fontweight="normal")
+    figure.suptitle("Each image is a sentence of 16 patches", fontsize=12, fontweight="bold")
+    return figure
+
+
+def draw_training(at: Sequence[int], seen: Sequence[float], linear: float) -> Figure:
+    """Accuracy while a ViT is trained, and the linear classifier's when it is ready."""
+    import matplotlib.pyplot as plt
+
+    figure, axes = plt.subplots(figsize=(7.4, 3.9))
+    axes.plot(at, [100 * share for share in seen], color=COLORS[0], marker="o", label="ViT")
+    axes.axhline(100 * linear, color=COLORS[2], linestyle="--", linewidth=1.4)
+    axes.annotate(
+        "linear classifier,\ntrained as long",
+        (at[-1], 100 * linear),
+        (8, -2),
+        textcoords="offset points",
+        color=COLORS[2],
+        va="top",
+        fontsize=10.5,
+        annotation_clip=False,
+    )
+    axes.set(title="The ViT passes the linear classifier", xlabel="training step")
+    axes.set(ylabel="test images right (%)", xlim=(0, at[-1] * 1.01))
+    label_ends(axes)
+    return figure
+
+
+# ---- inside ------------------------------------------------------------------------------------------------------
+
+
+def draw_inside(filters: Tensor, similar: Tensor) -> Figure:
+    """Left, the first 16 principal components of filters (filter, pixel); right, 16 maps of positions (patch, patch)."""
+    import matplotlib.pyplot as plt
+
+    side, grid = round(filters.shape[1] ** 0.5), round(len(similar) ** 0.5)
+    spots = [round(i * (grid - 1) / 3) for i in range(4)]
+    places = [row * grid + column for row in spots for column in spots]
+    figure = plt.figure(figsize=(9.2, 4.4), layout="none")
+    left, right = figure.add_gridspec(1, 2, left=0.02, right=0.9, top=0.86, bottom=0.03, wspace=0.12)
+    components = torch.linalg.svd(filters - filters.mean(dim=0), full_matrices=False).Vh[:16]
+    for axes, values in zip(_panels(figure, left, "What training adds to the filters"), components, strict=True):
+        most = float(values.abs().max())
+        axes.imshow(values.view(side, side), cmap="RdBu_r", vmin=-most, vmax=most)
+    for axes, place in zip(_panels(figure, right, "Positions: neighbors are alike"), places, strict=True):
+        shown = axes.imshow(similar[place].view(grid, grid), cmap="RdBu_r", vmin=-1, vmax=1)
+        axes.plot(place % grid, place // grid, "o", color=INK, markeredgecolor="white", markersize=6)
+    bar = figure.colorbar(shown, cax=figure.add_axes((0.92, 0.1, 0.015, 0.7)), label="cosine similarity")
+    bar.set_ticks([-1, 0, 1])
+    return figure
+
+
+def _panels(figure: Figure, where: Any, title: str) -> list[Axes]:
+    """Four by four empty panels below a title."""
+    inner, box = where.subgridspec(4, 4, wspace=0.12, hspace=0.12), where.get_position(figure)
+    figure.text(box.x0, 0.92, title, fontsize=12, fontweight="bold")
+    panels = [figure.add_subplot(inner[divmod(place, 4)]) for place in range(16)]
+    for axes in panels:
+        axes.set(xticks=[], yticks=[])
+        axes.grid(visible=False)
+    return panels
+
+
+def draw_looks(images: Tensor, names: Sequence[str], maps: Mapping[str, Tensor]) -> Figure:
+    """Images (image, 1, height, width), and below each its maps (image, patch), every map in its own scale."""
+    import matplotlib.pyplot as plt
+
+    figure, panels = plt.subplots(1 + len(maps), len(images), figsize=(8.8, 1.55 * (1 + len(maps)) + 0.5))
+    for column, image, name in zip(panels.T, images, names, strict=True):
+        column[0].imshow(image[0], cmap="gray")
+        column[0].set_title(name, fontsize=10, loc="center", fontweight="normal")
+    for row, (name, values) in zip(panels[1:], maps.items(), strict=True):
+        grid = round(values.shape[1] ** 0.5)
+        for axes, each in zip(row, values, strict=False):
+            axes.imshow(each.view(grid, grid), cmap="viridis")
+        row[0].set_ylabel(name, fontsize=10)
+    for axes in panels.flat:
+        axes.set(xticks=[], yticks=[])
+        axes.grid(visible=False)
+    figure.suptitle("Two answers to where the model looks", fontsize=12, fontweight="bold")
+    return figure
+
+
+def draw_deletions(curves: Mapping[str, Sequence[float]], counts: Sequence[int], total: int) -> Figure:
+    """Accuracy against the number of patches that are deleted, in several orders."""
+    import matplotlib.pyplot as plt
+
+    figure, axes = plt.subplots(figsize=(7.6, 4.0))
+    looks = zip(curves.items(), (COLORS[3], COLORS[0], COLORS[1]), MARKERS, strict=False)
+    for (name, shares), color, marker in looks:
+        axes.plot(counts, [100 * share for share in shares], color=color, marker=marker, label=name)
+    axes.set(title="Rollout finds patches that matter; ablation finds them better", xticks=counts)
+    axes.set(xlabel=f"patches deleted, of {total}", ylabel="test images right (%)", ylim=(0, 100))
+    label_ends(axes)
+    return figure
+
+
+# ---- what was measured -------------------------------------------------------------------------------------------
+
+
+def draw_contest(
+    rates: Mapping[str, Mapping[float, float]],
+    runs: Mapping[str, tuple[float, Sequence[float]]],
+    taken: Mapping[str, float],
+) -> Figure:
+    """Left, accuracy by learning rate; right, five runs of each model at its best rate by its MFLOPs per image."""
+    import matplotlib.pyplot as plt
+
+    figure, (left, right) = plt.subplots(1, 2, figsize=(9.4, 4.3))
+    for name, row in rates.items():
+        color, marker = LOOKS[name]
+        left.plot(list(row), [100 * share for share in row.values()], color=color, marker=marker)
+        spot = taken[name], 100 * row[taken[name]]
+        left.plot(*spot, "o", markersize=13, markerfacecolor="none", markeredgecolor=color)
+    ticks = list(next(iter(rates.values())))
+    left.set_xscale("log")
+    left.set_xticks(ticks, [f"{lr:g}"[1:] for lr in ticks])
+    left.minorticks_off()
+    left.set(title="1. The same rates for all", xlabel="learning rate")
+    left.set_ylabel("held-out images right (%)", labelpad=8)
+    right.set_xscale("log")
+    for name, (work, shares) in runs.items():
+        color, marker = LOOKS[name]
+        heights = [100 * share for share in shares]
+        right.plot([work] * len(heights), heights, marker, color=color, markersize=6, alpha=0.75)
+        words, at = f"{name}\n{work:.2g} MFLOPs", (work, max(heights))
+        right.annotate(words, at, (0, 8), textcoords="offset points", color=color, ha="center", fontsize=10)
+    works = [work for work, _ in runs.values()]
+    right.set_xlim(min(works) / 4, max(works) * 5)
+    highest, lowest = (100 * f(share for _, shares in runs.values() for share in shares) for f in (max, min))
+    right.set_ylim(lowest - 0.6, highest + 1.6)
+    right.set_xticks([0.01, 0.1, 1, 10], ["0.01", "0.1", "1", "10"])
+    right.minorticks_off()
+    right.set(title="2. Five seeds at the best rate", xlabel="MFLOPs per image")
+    right.set_ylabel("test images right (%)", labelpad=8)
+    return figure
+
+
+def draw_shuffles(changes: Mapping[str, Mapping[str, Sequence[float]]]) -> Figure:
+    """Points gained or lost by another order, one dot for each seed: {order: {model: differences}}."""
+    import matplotlib.pyplot as plt
+
+    figure, axes = plt.subplots(figsize=(8.0, 4.2))
+    for place, models in enumerate(changes.values()):
+        for turn, (name, points) in enumerate(models.items()):
+            color, marker = LOOKS[name]
+            x = place + 0.24 * (turn - 1)
+            spots = [x + 0.03 * (i - (len(points) - 1) / 2) for i in range(len(points))]
+            label = name if not place else "_"
+            axes.plot(spots, points, marker, color=color, markersize=6, alpha=0.8, label=label)
+            mean = sum(points) / len(points)
+            axes.plot([x - 0.1, x + 0.1], [mean, mean], color=color, linewidth=2, marker="none")
+    axes.axhline(0, color=EDGE, linewidth=1.2)
+    axes.set_xticks(range(len(changes)), list(changes))
+    axes.set(xlim=(-0.5, len(changes) - 0.5), title="One fixed order is learned; a new order for each image is not")
+    axes.set(ylabel="change against images in order (points)")
+    axes.legend(loc="lower left", frameon=False)
+    return figure
+
+
+def draw_resized(curves: Mapping[str, Sequence[float]], cells: Sequence[int], trained: int) -> Figure:
+    """Accuracy against the patches along each side, for several ways to get positions."""
+    import matplotlib.pyplot as plt
+
+    figure, axes = plt.subplots(figsize=(7.6, 3.9))
+    for name, shares in curves.items():
+        axes.plot(cells, [100 * share for share in shares], label=name)
+    axes.axvline(trained, color=EDGE, linestyle="--", linewidth=1.2)
+    axes.set(title="Interpolated positions keep the model usable", xticks=cells, ylim=(0, 100))
+    axes.set(xlabel=f"patches along each side (trained with {trained})", ylabel="test images right (%)")
+    label_ends(axes, gap=0.08)
+    return figure
+
+
+def draw_photograph(image: Tensor, maps: Mapping[str, Tensor]) -> Figure:
+    """A photograph (3, height, width), and maps (row, column) laid over it in gray."""
+    import matplotlib.pyplot as plt
+
+    figure, panels = plt.subplots(1, 1 + len(maps), figsize=(9, 3.4))
+    height, width = image.shape[1:]
+    for axes, (name, values) in zip(panels, {"the palace": None, **maps}.items(), strict=True):
+        gray = image.mean(dim=0, keepdim=True).expand_as(image) if values is not None else image
+        axes.imshow(gray.permute(1, 2, 0).numpy())
+        if values is not None:
+            extent = (-0.5, width - 0.5, height - 0.5, -0.5)
+            axes.imshow(values.clamp(min=0).numpy(), cmap="viridis", alpha=0.6, extent=extent)
+        axes.set_title(name, loc="center")
+        axes.set(xticks=[], yticks=[])
+        axes.grid(visible=False)
+    return figure
