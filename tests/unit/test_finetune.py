@@ -11,7 +11,7 @@ from safetensors.torch import load_file
 from tfbook.data.stories import check_story, told
 from tfbook.models.adapters import merge_lora, trained_count
 from tfbook.pretrain import finetune, storyteller
-from tfbook.pretrain.finetune import Finetuning, losses, play, plays, prepare, finetune_command, tales
+from tfbook.pretrain.finetune import Finetuning, finetune_command, losses, play, plays, prepare, tales
 from tfbook.pretrain.storyteller import MODELS, untrained
 from tfbook.training.loop import NonFiniteLoss
 

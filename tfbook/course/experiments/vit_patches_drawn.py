@@ -187,7 +187,7 @@ def draw_training(at: Sequence[int], seen: Sequence[float], linear: float) -> Fi
 
 
 def draw_inside(filters: Tensor, similar: Tensor) -> Figure:
-    """Left, the first 16 principal components of filters (filter, pixel); right, 16 maps of positions (patch, patch)."""
+    """Left, 16 principal components of filters (filter, pixel); right, 16 maps of positions (patch, patch)."""
     import matplotlib.pyplot as plt
 
     side, grid = round(filters.shape[1] ** 0.5), round(len(similar) ** 0.5)
