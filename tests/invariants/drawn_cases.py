@@ -122,7 +122,7 @@ def attention_cases(draw: st.DrawFn) -> AttentionCase:
     queries = keys if isinstance(implementation, WITHOUT_CACHE) else queries
     q, k = (scale * torch.randn(batch, heads, time, d_head) for time in (queries, keys))
     v = (1.0 if dtype == torch.float16 else scale) * torch.randn(batch, heads, keys, d_value)  # gradients end at 65,504
-    if type(implementation) is Linear:  # in float32, products of features below e⁻⁸⁷ are 0
+    if type(implementation) is Linear:  # in float32, sums of weights below e⁻⁷¹ count as 0
         q, k = q.clamp(min=-30), k.clamp(min=-30)
     bias = None
     if implementation.supports.bias and draw(st.booleans()):

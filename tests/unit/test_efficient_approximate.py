@@ -381,3 +381,15 @@ def test_rotations_are_sampled_from_the_seed() -> None:
     first = Lsh(4, window=4, rounds=1)(q, k, v)
     assert torch.equal(torch.get_rng_state(), before)
     assert not torch.equal(Lsh(4, window=4, rounds=1).resampled()(q, k, v), first)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("causal", [False, True])
+def test_gradients_of_linear_attention_are_finite_where_its_weights_vanish(causal: bool, dtype: torch.dtype) -> None:
+    """φ(x) = eˣ for x < 0, so the sum of the weights may be a number although the square of 1 / sum is not."""
+    smallest = math.log(torch.finfo(dtype).tiny) / 2  # of both factors
+    for share in (0.5, 0.9, 1.0, 1.05, 2.0):
+        inputs = [torch.full((1, 1, 3, 2), share * smallest, dtype=dtype).requires_grad_() for _ in range(2)]
+        output = Linear(chunk=2)(*inputs, torch.full((1, 1, 3, 2), 30.0, dtype=dtype), Causal() if causal else None)
+        gradients = torch.autograd.grad(output.square().sum(), inputs)
+        assert all(tensor.isfinite().all() for tensor in (output, *gradients))

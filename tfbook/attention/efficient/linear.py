@@ -110,8 +110,12 @@ class Linear(EfficientAttention):
 
     @in_float32
     def attend(self, q: Tensor, k: Tensor, v: Tensor, visibility: Visibility, dropout: float) -> Tensor:
-        """A last column of ones beside the values sums up the weights."""
+        """A last column of ones beside the values sums up the weights.
+
+        Where the sum is so small that the gradient of a quotient would overflow, the output is 0, as where it is 0.
+        """
         counted = torch.cat([v, torch.ones_like(v[..., :1])], dim=-1)
         mixed, total = self.sums(q, k, counted, visibility).split([v.shape[-1], 1], dim=-1)
-        some = total > 0
+        precision = torch.finfo(total.dtype)
+        some = total > precision.tiny / precision.eps
         return mixed / total.where(some, 1.0) * some
