@@ -11,6 +11,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 MAKE = """#!/bin/sh
 echo "make $* with $TFBOOK_MIRROR"
+case " $* " in *" $HANGING "*) exec sleep 50;; esac
 case " $* " in *" $FAILING "*) echo "==== 1 failed, 2 passed in 0.1s ===="; exit 2;; esac
 echo "==== 3 passed in 0.1s ===="
 """
@@ -19,7 +20,7 @@ APT = """#!/bin/sh
 echo "$*" >>"$0.log"
 exit "$APT_STATUS"
 """
-TOOLS = ("bash", "dirname", "env", "grep", "mktemp", "rm", "sh", "tee", "timeout")
+TOOLS = ("bash", "dirname", "env", "grep", "mktemp", "rm", "sh", "sleep", "tee", "timeout")
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32" or shutil.which("bash") is None, reason=".ci/run needs bash")
 
@@ -41,7 +42,11 @@ def clone(tmp_path: Path) -> Path:
 
 def ci(clone: Path, failing: str = "nothing", apt_status: int = 0) -> subprocess.CompletedProcess[str]:
     """Run `.ci/run` as CI does: from anywhere, without input. Nothing but the clone's tools can be called."""
-    env = os.environ | {"PATH": f"{clone}/bin", "FAILING": failing, "APT_STATUS": str(apt_status), "CI": "true"}
+    env = (
+        {"HANGING": "nothing"}
+        | os.environ
+        | {"PATH": f"{clone}/bin", "FAILING": failing, "APT_STATUS": str(apt_status), "CI": "true"}
+    )
     env.pop("TFBOOK_MIRROR", None)
     command = [shutil.which("bash"), str(clone / ".ci/run")]
     return subprocess.run(command, cwd=clone.parent, env=env, capture_output=True, text=True, timeout=60, check=False)
@@ -117,3 +122,13 @@ def test_it_can_be_run() -> None:
     """Git keeps the executable bit."""
     assert os.access(ROOT / ".ci/run", os.X_OK)
     assert os.access(ROOT / ".binder/postBuild", os.X_OK)
+
+
+def test_what_hangs_is_stopped_and_fails(clone: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The closing lines of the other are still printed."""
+    mirror(clone)
+    monkeypatch.setenv("HANGING", "test-real")
+    monkeypatch.setenv("CI_LIMIT_S", "2")
+    result = ci(clone)
+    assert result.returncode == 1
+    assert result.stdout.splitlines()[-2:] == ["== closing lines", "==== 3 passed in 0.1s ===="]
