@@ -73,17 +73,18 @@ def test_a_method_changes_what_it_trains_and_nothing_before_the_first_step(metho
     optimizer.step()
     for name, parameter in model.named_parameters():
         assert name not in frozen or torch.equal(parameter, frozen[name]), name
-    if method == "lora":
+    if method != "full":
         rows = (model.embed.weight != embedded).any(dim=1).nonzero().flatten().tolist()
         assert set(rows) <= set(finetune.new_words())
         assert rows
     assert not torch.equal(model(ids), before)
 
 
-def test_the_last_layer_is_the_output_alone() -> None:
+def test_the_last_layer_is_the_output_and_what_new_words_are_read_as() -> None:
     teller = untrained("draft")
     model = prepare(teller.model, "last")
-    assert trained_count(model) == len(teller.vocabulary) * MODELS["draft"].d_model
+    rows = len(teller.vocabulary) + len(finetune.new_words())
+    assert finetune.changed_count(model, "last") == rows * MODELS["draft"].d_model
     assert model.unembed.weight is not model.embed.weight
 
 
@@ -114,6 +115,7 @@ def test_the_command_trains_logs_and_saves(method: str, tmp_path: Path, small: N
     saved = set(load_file(tmp_path / "trained.safetensors"))
     assert ("unembed.weight" in saved) == (method == "last")
     assert any(name.endswith(".A") for name in saved) == (method == "lora")
+    assert ("new_words" in saved) == (method != "full")
     first = (tmp_path / "trained.safetensors").read_bytes()
     command(tmp_path, "--method", method)  # nothing is left to do
     assert (tmp_path / "trained.safetensors").read_bytes() == first
@@ -160,7 +162,7 @@ def test_saved_adapters_are_all_that_is_needed(tmp_path: Path, small: None) -> N
 @pytest.mark.parametrize(
     ("more", "message"),
     [
-        (["--method", "prayer"], "method is 'prayer'; expected one of 'full', 'last', 'lora'"),
+        (["--method", "prayer"], "method is 'prayer'; expected one of 'full', 'last', 'lora', 'rows'"),
         (["--model", "shakespeare"], "model is 'shakespeare'; expected one of"),
         (["--lr", "0"], "lr is 0.0; expected more than 0"),
         (["--rank", "0"], "rank is 0"),

@@ -1,4 +1,4 @@
-"""Fine-tuning the storyteller on plays, the story world's other dialect: all weights, the last layer, or LoRA.
+"""Fine-tuning the storyteller on plays, the story world's other dialect: all weights, the last layer, LoRA, new rows.
 
 python -m tfbook.pretrain.finetune --method lora --out adapted     minutes on two cores; the same command resumes
 python -m tfbook.pretrain.finetune --method full --lr 0.003 --out other
@@ -28,7 +28,7 @@ from tfbook.pretrain.storyteller import MODELS, Storyteller, load_storyteller, s
 from tfbook.text.vocabulary import Vocabulary
 
 PLAYS = replace(WORLD, dialect="play")
-RATES = {"full": 1e-3, "last": 1e-2, "lora": 1e-2}  # learning rates that serve each method here
+RATES = {"full": 1e-3, "last": 1e-2, "lora": 1e-2, "rows": 1e-1}  # learning rates that serve each method here
 RANK, WHERE = 2, ("W_Q", "W_K", "W_V", "W_O", "up", "down")
 HELD_OUT = 60  # plays, and as many tales, that an evaluation reads
 _FIRST_SEED = {"train": 50_000_000, "valid": 90_000_000}  # of plays; those of tales lie below
@@ -89,17 +89,20 @@ def losses(model: Gpt, vocabulary: Vocabulary, count: int | None = None) -> dict
 def prepare(model: Gpt, method: str, *, rank: int = RANK) -> Gpt:
     """Leaves trainable what `method` trains; returns the model, changed.
 
-    "last" is the output's matrix alone, untied from the embedding, so that words are read as before. "lora" adds
-    adapters to every matrix of the blocks, and trains the rows of the embedding whose words tales never have.
+    "rows" is those of the embedding whose words tales never have; "last" and "lora" train them, too. "last" adds the
+    output's matrix, untied from the embedding, so that old words are read as before; "lora" adds adapters to every
+    matrix of the blocks.
     """
+    if method == "full":
+        return model
+    model.requires_grad_(requires_grad=False)
     if method == "lora":
         add_lora(model, rank=rank, alpha=rank, where=WHERE)
-        rows = torch.zeros(len(model.embed.weight), 1, device=model.embed.weight.device)
-        rows[new_words()] = 1
-        model.embed.weight.requires_grad_().register_hook(lambda gradient: gradient * rows.to(gradient.device))
     if method == "last":
-        model.requires_grad_(requires_grad=False)
         model.unembed.weight = nn.Parameter(model.unembed.weight.detach().clone())
+    rows = torch.zeros(len(model.embed.weight), 1, device=model.embed.weight.device)
+    rows[new_words()] = 1
+    model.embed.weight.requires_grad_().register_hook(lambda gradient: gradient * rows.to(gradient.device))
     return model
 
 
@@ -109,8 +112,8 @@ def new_words() -> list[int]:
 
 
 def changed_count(model: Gpt, method: str) -> int:
-    """How many numbers training changes: of LoRA's embedding, the new words' rows alone."""
-    if method != "lora":
+    """How many numbers training changes; of the embedding, unless all of it is trained, the new words' rows alone."""
+    if method == "full":
         return trained_count(model)
     return trained_count(model) - (len(model.embed.weight) - len(new_words())) * model.embed.embedding_dim
 
@@ -162,14 +165,17 @@ def finetune(options: Finetuning, out: Path) -> Storyteller:
 
 
 def save(model: Gpt, method: str, path: Path) -> None:
-    """What `method` changed, as safetensors: adapters and the `new_words`, or the output's matrix, or all weights."""
+    """What `method` changed, as safetensors: all weights, or the `new_words` with the output's matrix or adapters."""
     from safetensors.torch import save as packed
 
     state = model.state_dict()
-    adapters = {**lora_state(model), "new_words": state["embed.weight"][new_words()]}
-    kept = {"lora": adapters, "last": {"unembed.weight": state["unembed.weight"]}, "full": state}[method]
+    rows = {"new_words": state["embed.weight"][new_words()]}
     if method == "full":
-        kept = {name: weight for name, weight in kept.items() if name != "unembed.weight"}  # the embedding
+        kept = {name: weight for name, weight in state.items() if name != "unembed.weight"}  # the embedding
+    elif method == "last":
+        kept = rows | {"unembed.weight": state["unembed.weight"]}
+    else:
+        kept = rows | lora_state(model)
     with files.atomic_write(path) as file:
         file.write(packed({name: weight.cpu().contiguous() for name, weight in kept.items()}))
 

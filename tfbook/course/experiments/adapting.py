@@ -163,17 +163,18 @@ def table(curves: Mapping[str, Sequence[tuple[int, float, float]]], models: Mapp
 
 
 def trained(model: Gpt) -> int:
-    """How many numbers training changes; of an embedding beside adapters only the new words' rows."""
-    lora = any(name.endswith(".A") for name, _ in model.named_parameters())
-    return finetune.changed_count(model, "lora" if lora else "full")
+    """How many numbers training changes; of an embedding beside frozen blocks only the new words' rows."""
+    every = all(parameter.requires_grad for parameter in model.parameters())
+    return finetune.changed_count(model, "full" if every else "rows")
 
 
 # ---- stored: three methods ---------------------------------------------------------------------------------------
 
 GRID = (
-    *(("full", lr) for lr in (1e-3, 3e-3)),
-    *(("lora", lr) for lr in (1e-2, 2e-2)),
-    *(("last", lr) for lr in (3e-3, 1e-2, 3e-2)),
+    *(("full", lr) for lr in (3e-4, 1e-3, 3e-3, 6e-3, 1.2e-2)),
+    *(("lora", lr) for lr in (1e-2, 2e-2, 4e-2, 8e-2)),
+    *(("last", lr) for lr in (3e-3, 1e-2, 3e-2, 6e-2)),
+    *(("rows", lr) for lr in (3e-2, 1e-1, 3e-1)),
 )
 
 
