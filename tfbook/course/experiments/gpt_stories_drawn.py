@@ -203,7 +203,9 @@ def draw_growth(frame: DataFrame, first_loss: float, optimizer: str = "Muon") ->
             label="nine tenths of the loss's drop are done",
         )
         axes.set_xlim(0, 1.02 * curve[-1]["step"])
-    for color, words, side in KIND_LOOKS.values():
+    for kind, (color, words, side) in KIND_LOOKS.items():
+        if abs(runs[0][-1][kind] - 1 / words) < FLAT:  # the curve is in the way
+            continue
         panels[0].annotate(
             f"even guess: 1/{words}",
             (runs[0][-1]["step"], 1 / words),
@@ -257,7 +259,7 @@ def draw_judged(rows: Mapping[str, Mapping[str, float]]) -> Picture:
         range(len(respects)), [titles.get(each, f"stories with no\nwrong {each[:-1]}") for each in respects]
     )
     axes.set(ylabel="%", ylim=(0, 112), title="Who keeps the facts of a story?")
-    axes.grid(visible=False, axis="x")
+    axes.grid(visible=False)
     axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=len(rows), frameon=False)
     said = "; ".join(f"{name}: " + ", ".join(f"{k} {v:.0%}" for k, v in row.items()) for name, row in rows.items())
     return figure, f"Shares of sentences and stories that are right. {said}."
