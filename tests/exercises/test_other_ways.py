@@ -16,7 +16,7 @@ from einops import rearrange
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from tfbook.attention import POSITIONS, ALiBi, Causal, Lengths, Relative, Rotary, sinusoid
+from tfbook.attention import POSITIONS, ALiBi, Causal, Lengths, MultiHeadAttention, Relative, Rotary, sinusoid
 from tfbook.attention.efficient.block_sparse import BlockSparse
 from tfbook.attention.efficient.linear import causal_sums, step
 from tfbook.attention.efficient.performer import log_features
@@ -508,6 +508,39 @@ def shift_by_windows(ids: Tensor) -> tuple[Tensor, Tensor]:
     return tuple(ids.unfold(1, 2, 1).unbind(dim=-1))
 
 
+def attend_by_hand(layer: nn.Module, x: Tensor) -> Tensor:
+    """Scores, a mask of −∞ and a softmax, written out; pairs of coordinates turn as complex numbers."""
+
+    def turn(heads: Tensor) -> Tensor:
+        half = heads.shape[-1] // 2
+        angles = torch.outer(torch.arange(heads.shape[2]), 10_000 ** (-torch.arange(half) / half))
+        turned = torch.complex(*heads.chunk(2, dim=-1)) * torch.polar(torch.ones_like(angles), angles)
+        return torch.cat([turned.real, turned.imag], dim=-1)
+
+    q, k, v = (layer.split(project(x)) for project in (layer.W_Q, layer.W_K, layer.W_V))
+    scores = turn(q) @ turn(k).mT / math.sqrt(q.shape[-1])
+    later = torch.ones(scores.shape[-2:], dtype=torch.bool).triu(1)
+    weights = scores.masked_fill(later, -math.inf).softmax(dim=-1)
+    return layer.W_O(rearrange(weights @ v, "b h n d -> b n (h d)"))
+
+
+def attend_head_by_head(layer: nn.Module, x: Tensor) -> Tensor:
+    q, k = (layer.split(project(x)) for project in (layer.W_Q, layer.W_K))
+    q, k = (Rotary(q.shape[-1]).rotate(each) for each in (q, k))
+    v, heads = layer.split(layer.W_V(x)), []
+    for number in range(v.shape[1]):
+        scores = q[:, number] @ k[:, number].mT / v.shape[-1] ** 0.5
+        weights = scores.exp().tril()
+        heads.append(weights / weights.sum(dim=-1, keepdim=True) @ v[:, number])
+    return layer.W_O(torch.cat(heads, dim=-1))
+
+
+def attend_as_the_package(layer: nn.Module, x: Tensor) -> Tensor:
+    package = MultiHeadAttention(x.shape[-1], layer.heads)
+    package.load_state_dict(layer.state_dict())
+    return package(x, mask=Causal(), position=Rotary(x.shape[-1] // layer.heads))
+
+
 def top_p_from_the_rarest(logits: Tensor, p: float) -> Tensor:
     """As in the package, but for equal tokens: of those the sort keeps the last for the end, so it sees the reverse."""
     ordered, places = logits.flip(1).sort(dim=-1, stable=True)
@@ -927,6 +960,9 @@ WAYS: list[tuple[Exercise, Callable[..., Any]]] = [
     (bert_masking.count_parameters, count_a_model),
     (bert_masking.weighted_loss, loss_by_index),
     (gpt_pretraining.shift, shift_by_windows),
+    (gpt_pretraining.attend, attend_by_hand),
+    (gpt_pretraining.attend, attend_head_by_head),
+    (gpt_pretraining.attend, attend_as_the_package),
     (decoding.top_p, top_p_from_the_rarest),
     (decoding.top_p, top_p_token_by_token),
     (decoding.top_p, top_p_by_ranks),
