@@ -170,18 +170,19 @@ def draw_judging(frame: DataFrame) -> Picture:
     colors = dict(zip(kinds, (COLORS[3], COLORS[0], COLORS[1], COLORS[2]), strict=False))
     for marker, kind in zip(MARKERS, kinds, strict=False):
         by = runs[runs["kind"] == kind].groupby("labels")["accuracy"]
-        axes.plot(by.mean().index, by.mean(), color=colors[kind], marker=marker, label=kind)
+        name = kind if kind == "from scratch" else f"pretrained, {kind}"
+        axes.plot(by.mean().index, by.mean(), color=colors[kind], marker=marker, label=name)
         axes.fill_between(by.mean().index, by.min(), by.max(), color=colors[kind], alpha=0.13, linewidth=0)
     yes = float(frame["accuracy"].iloc[0])
     axes.axhline(yes, color=SOFT, linestyle="--", linewidth=1.2)
     labels = sorted(runs["labels"].unique())
     axes.text(labels[0], yes - 0.012, "always yes", fontsize=10, color=SOFT, va="top")
-    axes.set(xscale="log", ylim=(0.4, 1.03), xlim=(labels[0] * 0.9, labels[-1] * 1.05))
+    axes.set(xscale="log", ylim=(0.4, 1.16), xlim=(labels[0] * 0.9, labels[-1] * 1.05))
     axes.set_xticks(labels, [str(n) for n in labels])
     axes.set_yticks([0.4, 0.6, 0.8, 1.0], ["40%", "60%", "80%", "100%"])
     axes.minorticks_off()
     axes.set(title="Pretraining replaces labels", xlabel="labeled stories", ylabel="right on new stories")
-    label_ends(axes, gap=0.07)
+    label_ends(axes, gap=0.065)
     means = runs.groupby(["kind", "labels"])["accuracy"].mean()
     said = ", ".join(f"{kind} with {n} labels {value:.0%}" for (kind, n), value in means.items())
     return figure, f"Accuracy against the number of labels, means: {said}; always yes {yes:.0%}."
@@ -201,7 +202,9 @@ def draw_shots(frame: DataFrame, perfect: Sequence[float]) -> Picture:
         by = frame[frame["step"] == step].groupby("shots")["accuracy"]
         mean = by.mean()
         axes.plot(mean.index, mean, color=color, marker="o", label=f"{step:,} steps", markersize=4)
-        axes.fill_between(mean.index, by.min(), by.max(), color=color, alpha=0.2, linewidth=0)
+        axes.fill_between(mean.index, by.min(), by.max(), color=color, alpha=0.1, linewidth=0)
+        for edge in (by.min(), by.max()):
+            axes.plot(edge.index, edge, color=color, linewidth=0.6, alpha=0.6, marker="none", label="_range")
     axes.plot(range(len(perfect)), perfect, color=INK, linestyle="--", marker="none", label="perfect memory")
     axes.set(title="Examples help, once the model has learned to use them", ylim=(-0.06, 1.03))
     axes.set(xlabel="lines of the list before the question (shots)", ylabel="right place")
@@ -290,7 +293,7 @@ def draw_texts(frame: DataFrame, title: str) -> Picture:
         axes.set_title(name, fontsize=11, loc="center")
     panels[0].set_yticks(range(len(kinds)), kinds)
     panels[0].set_ylim(len(kinds) - 0.4, -0.6)
-    figure.suptitle(title, x=0.01, ha="left", weight="bold")
+    figure.suptitle(title, x=0.01, ha="left", weight="bold", fontsize=plt.rcParams["axes.titlesize"])
     means = runs.groupby("kind", sort=False)[list(PANELS)].mean()
     said = "; ".join(
         f"{kind}: " + ", ".join(f"{task} {share:.0%}" for task, share in row.items()) for kind, row in means.iterrows()
