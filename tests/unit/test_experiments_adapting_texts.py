@@ -138,12 +138,23 @@ def test_word_pairs_are_counted_per_task(monkeypatch: pytest.MonkeyPatch) -> Non
             assert pairs[before, after] == most
 
 
+def test_the_first_named_is_found_by_hand() -> None:
+    right = []
+    for number in range(0, 60, 3):
+        story = told("valid", number // 3)
+        source, (answer,) = study.task_texts(story, "answer", seed=number // 3)
+        hero = story.told[0].roles
+        first = story.state.people[hero["A"]].species if source[0] == "what" else hero["p"]
+        right.append(first == answer)
+    assert study.first_named(range(0, 60, 3)) == sum(right) / len(right)
+
+
 def test_runs_come_back_with_rate_size_and_work(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(study, "PAIRS", 9)
     monkeypatch.setattr(study, "RATES", (0.01, 0.02))
     monkeypatch.setattr(study, "BATCH", 3)
     monkeypatch.setattr(study, "KINDS", {"prefix": 1, "encoder–decoder": 2})
     rows = study.text_to_text((1, 2), steps=1, judged=6)
-    assert [row["kind"] for row in rows] == ["does not read", *["prefix"] * 3, *["encoder–decoder"] * 3]
+    assert [row["kind"] for row in rows] == ["baseline", *["prefix"] * 3, *["encoder–decoder"] * 3]
     assert [row["seed"] for row in rows] == [0, 1, 1, 2, 1, 1, 2]
     assert rows[4]["teraflops"] == pytest.approx(rows[1]["teraflops"], rel=0.1)
