@@ -128,9 +128,9 @@ CLAIMS = Claims(
 
 
 def write(teller: Storyteller, model: Gpt, beginning: str, *, seed: int = 1) -> str:
-    """What `model` makes of a beginning, at temperature 0.7."""
+    """What `model` makes of a beginning, at temperature 0.4."""
     model.eval()
-    return written(tell(teller._replace(model=model), 1, temperature=0.7, seed=seed, beginning=beginning)[0])
+    return written(tell(teller._replace(model=model), 1, temperature=0.4, seed=seed, beginning=beginning)[0])
 
 
 @torch.no_grad()

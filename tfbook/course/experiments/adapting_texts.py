@@ -161,7 +161,7 @@ MODELS: dict[str, Callable[[], Any]] = {
 
 # ---- trained and judged ------------------------------------------------------------------------------------------
 
-STEPS, BATCH, JUDGED = 400, 24, 600  # a batch has as many examples of each task
+STEPS, BATCH, JUDGED = 300, 24, 600  # a batch has as many examples of each task
 PAIRS = 3000  # examples in which words are counted that follow each other
 RATES = (0.01, 0.02)  # Muon's
 KINDS = {"causal": 1, "prefix": 1, "encoder–decoder": 2}  # how many times `STEPS`: an example costs the last half
