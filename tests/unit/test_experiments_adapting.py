@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from tfbook.course.experiments import adapting as study
+from tfbook.course.experiments import adapting_texts as three_tasks
 from tfbook.course.experiments import stored
 from tfbook.data.stories import told, words_of, words_of_plays_alone
 from tfbook.models.gpt import Gpt
@@ -111,6 +112,16 @@ def test_ulmfit_trains_the_top_more_or_earlier_than_the_bottom() -> None:
     turns = [study.depth_factors("gradual", step, 60, 5) for step in (0, 5, 6, 23, 24)]
     assert [sum(turn) for turn in turns] == [1, 1, 2, 4, 5]
     assert all(turn == sorted(turn, reverse=True) for turn in turns)
+
+
+def test_ulmfit_is_compared_where_full_fine_tuning_has_the_same_loss_on_plays() -> None:
+    thawed = pd.DataFrame(
+        [{"method": way, "lr": 0.01, "seed": seed, "new": 1.5, "old": 1.0} for way in study.WAYS for seed in (1, 2)]
+    )
+    between = [3 - 2 * 0.5 / 2, 3 - 2 * 0.5 / 3]
+    found = study.against_full(thawed, runs())
+    assert found.iloc[0, 2] == pytest.approx(sum(between) / 2, abs=0.01)
+    assert study.claims_of_unfreezing(thawed, runs())[9] == pytest.approx(sum(between) / 2 - 1, abs=0.01)
 
 
 def test_weights_wait_for_their_turn(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -240,6 +251,7 @@ def test_every_picture_has_an_alt_text() -> None:
         study.draw_spans(words, [False, True, False, False, True], [str(i) for i in source], [str(i) for i in target]),
         study.draw_shots(stored("adapting.shots").frame, [study.perfect_reader(n) for n in range(study.LINES)]),
         study.draw_judging(stored("adapting.judging").frame),
+        study.draw_texts(three_tasks.best_runs(stored("adapting_texts.text_to_text").frame), "Texts"),
     ]
     for figure, alt in pictures:
         assert figure.axes
@@ -252,6 +264,8 @@ def test_the_claims_are_those_of_the_stored_runs() -> None:
         study.claims_of_dialect(stored("adapting.dialect").frame)
         | study.claims_of_judging(stored("adapting.judging").frame)
         | study.claims_of_shots(stored("adapting.shots").frame)
+        | study.claims_of_unfreezing(stored("adapting.unfreezing").frame, stored("adapting.dialect").frame)
+        | three_tasks.claims_of_texts(stored("adapting_texts.text_to_text").frame)
     )
     assert set(measured) == set(study.CLAIMS.bounds)
     assert all(claim.verdict == "holds" for claim in study.CLAIMS.check(measured).claims)

@@ -40,11 +40,13 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CLAIMS",
+    "against_full",
     "bag",
     "choose_ending",
     "claims_of_dialect",
     "claims_of_judging",
     "claims_of_shots",
+    "claims_of_unfreezing",
     "dialect",
     "draw_curves",
     "draw_frontier",
@@ -120,6 +122,25 @@ CLAIMS = Claims(
             "<=",
             0.1,
             "Stored result; compare Brown et al. (2020), Figure 1.2",
+        ),
+        9: Bound(
+            "ULMFiT's two ways forget less than full fine-tuning at the same loss on plays, by (smaller mean)",
+            ">=",
+            0.1,
+            "Stored result, each at its best rate; compare Howard and Ruder (2018), Table 7",
+            " nats",
+        ),
+        10: Bound(
+            "At equal parameters and FLOPs, the encoder–decoder restores more cut words than either decoder (share)",
+            ">=",
+            0.03,
+            "Stored result, difference of means over seeds; compare Raffel et al. (2020), Table 2",
+        ),
+        11: Bound(
+            "A prefix mask instead of a causal one changes the share of restored words by at most",
+            "<=",
+            0.06,
+            "Stored result, difference of means; Raffel et al. (2020), Table 2, found the prefix better",
         ),
     },
 )
@@ -243,6 +264,20 @@ def _thawed(way: str, lr: float, seed: int, steps: int) -> dict[str, float]:
         nn.utils.clip_grad_norm_(teller.model.parameters(), recipe.clip)
         optimizer.step()
     return finetune.losses(teller.model, teller.vocabulary)
+
+
+def against_full(unfreezing: DataFrame, dialect: DataFrame) -> DataFrame:
+    """Per way and rate the mean losses, and full fine-tuning's loss on tales at each seed's loss on plays."""
+    found = unfreezing.assign(full=[forgotten_at(dialect, run.new, run.seed) for run in unfreezing.itertuples()])
+    means = found.groupby(["method", "lr"])[["new", "old", "full"]].mean().round(2)
+    return means.set_axis(["loss on plays", "loss on tales", "full fine-tuning's at that loss on plays"], axis=1)
+
+
+def claims_of_unfreezing(unfreezing: DataFrame, dialect: DataFrame) -> dict[int, float]:
+    """How much less the tales suffer where both learn plays best, at equal loss on plays: the smaller mean."""
+    means = against_full(unfreezing, dialect)
+    best = means.loc[means.iloc[:, 0].groupby("method").idxmin()]
+    return {9: (best.iloc[:, 2] - best.iloc[:, 1]).min()}
 
 
 def depth_factors(way: str, step: int, steps: int, depths: int) -> list[float]:

@@ -16,13 +16,10 @@ if TYPE_CHECKING:
     Picture = tuple[Figure, str]  # and its alt text
 
 NAMES = {"full": "full", "last": "last layer", "lora": "LoRA"}
-NAMES |= {"discriminative": "discriminative rates", "gradual": "gradual unfreezing"}
 LOOKS = {  # color, marker, and where, in points from its point, a rate stands, and from the first point the name
     "full": (COLORS[0], MARKERS[0], (-11, -3), (-4, -16)),
     "lora": (COLORS[1], MARKERS[1], (11, -1), (24, -15)),
     "last": (COLORS[2], MARKERS[2], (3, 10), (-16, 50)),
-    "discriminative": (COLORS[1], MARKERS[1], (11, -1), (0, 16)),
-    "gradual": (COLORS[2], MARKERS[2], (11, -1), (0, 16)),
 }
 
 # ---- fine-tuning -------------------------------------------------------------------------------------------------
@@ -77,7 +74,7 @@ def draw_lora() -> Picture:
     return picture.figure(), alt
 
 
-def draw_frontier(frame: DataFrame, methods: Sequence[str] = ("full", "lora", "last")) -> Picture:
+def draw_frontier(frame: DataFrame) -> Picture:
     """Loss on tales against loss on plays, a line per method from its lowest learning rate to its best one.
 
     Every run is a small dot, each rate's mean a marker: full up to the best rate, which is ringed, and hollow beyond.
@@ -89,7 +86,7 @@ def draw_frontier(frame: DataFrame, methods: Sequence[str] = ("full", "lora", "l
     figure, axes = plt.subplots(figsize=(8.6, 5))
     axes.set(xscale="log", yscale="log", xlim=(0.4, 10.5), ylim=(0.42, 14))
     said = []
-    for name in methods:
+    for name in LOOKS:
         runs, (color, marker, beside, place) = frame[frame["method"] == name], LOOKS[name]
         means = runs.groupby("lr")[["new", "old"]].mean()
         best = means["new"].idxmin()

@@ -268,3 +268,10 @@ def best_runs(frame: DataFrame) -> DataFrame:
     """The runs at each kind's rate of which there are most seeds, and the baseline."""
     counts = frame.groupby(["kind", "lr"])["seed"].transform("count")
     return frame[counts == counts.groupby(frame["kind"]).transform("max")]
+
+
+def claims_of_texts(frame: DataFrame) -> dict[int, float]:
+    """Restored words: the encoder–decoder's lead over both decoders, and what the mask changes."""
+    means = best_runs(frame).groupby("kind")["restore"].mean()
+    lead = means["encoder–decoder"] - means[["causal", "prefix"]].max()
+    return {10: lead, 11: abs(means["prefix"] - means["causal"])}
