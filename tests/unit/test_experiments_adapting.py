@@ -251,7 +251,7 @@ def test_every_picture_has_an_alt_text() -> None:
         study.draw_spans(words, [False, True, False, False, True], [str(i) for i in source], [str(i) for i in target]),
         study.draw_shots(stored("adapting.shots").frame, [study.perfect_reader(n) for n in range(study.LINES)]),
         study.draw_judging(stored("adapting.judging").frame),
-        study.draw_texts(three_tasks.best_runs(stored("adapting_texts.text_to_text").frame), "Texts"),
+        study.draw_texts(three_tasks.best_runs(stored("adapting_texts.text_to_text").frame)),
     ]
     for figure, alt in pictures:
         assert figure.axes

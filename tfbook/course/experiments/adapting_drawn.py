@@ -271,17 +271,17 @@ PANELS = {
 }
 
 
-def draw_texts(frame: DataFrame, title: str) -> Picture:
+def draw_texts(frame: DataFrame) -> Picture:
     """Scores of each reader on three tasks, a dot per seed; dashed, what needs no reading."""
     import matplotlib.pyplot as plt
 
     blind, runs = frame.iloc[0], frame.iloc[1:]
     kinds = list(dict.fromkeys(runs["kind"]))
-    figure, panels = plt.subplots(1, len(PANELS), figsize=(9, 3.3), sharey=True)
+    figure, panels = plt.subplots(1, len(PANELS), figsize=(9, 2.9), sharey=True)
     for axes, (task, (name, unit)) in zip(panels, PANELS.items(), strict=True):
-        for row, (kind, color) in enumerate(zip(kinds, (*COLORS[:3], COLORS[2]), strict=True)):
+        for row, (kind, color) in enumerate(zip(kinds, COLORS, strict=False)):
             own = runs.loc[runs["kind"] == kind, task]
-            axes.plot(own, [row] * len(own), color=color, marker=MARKERS[min(row, 2)], linestyle="none", alpha=0.6)
+            axes.plot(own, [row] * len(own), color=color, marker=MARKERS[row], linestyle="none", alpha=0.6)
             axes.plot([own.mean()] * 2, [row - 0.3, row + 0.3], color=color, linewidth=2.2, marker="none")
         axes.axvline(blind[task], color=SOFT, linestyle="--", linewidth=1.2)
         axes.set_xlim(-0.05, 1.05)
@@ -290,6 +290,7 @@ def draw_texts(frame: DataFrame, title: str) -> Picture:
         axes.set_title(name, fontsize=11, loc="center")
     panels[0].set_yticks(range(len(kinds)), kinds)
     panels[0].set_ylim(len(kinds) - 0.4, -0.6)
+    title = "The encoder–decoder restores more words, and the mask changes little"
     figure.suptitle(title, x=0.01, ha="left", weight="bold", fontsize=plt.rcParams["axes.titlesize"])
     means = runs.groupby("kind", sort=False)[list(PANELS)].mean()
     said = "; ".join(
