@@ -133,7 +133,7 @@ CLAIMS = Claims(
         10: Bound(
             "At equal parameters and FLOPs, the encoder–decoder restores more cut words than either decoder (share)",
             ">=",
-            0.03,
+            0.05,
             "Stored result, difference of means over seeds; compare Raffel et al. (2020), Table 2",
         ),
         11: Bound(
