@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -16,7 +16,11 @@ if TYPE_CHECKING:
     Picture = tuple[Figure, str]  # and its alt text
 
 NAMES = {"full": "full", "last": "last layer", "lora": "LoRA"}
-SHADES = {"full": COLORS[0], "lora": COLORS[1], "last": COLORS[2]}
+LOOKS = {  # color, marker, and where, in points from its point, a rate stands, and from the first point the name
+    "full": (COLORS[0], MARKERS[0], (-11, -3), (-4, -16)),
+    "lora": (COLORS[1], MARKERS[1], (11, -1), (24, -15)),
+    "last": (COLORS[2], MARKERS[2], (3, 10), (-16, 50)),
+}
 
 # ---- fine-tuning -------------------------------------------------------------------------------------------------
 
@@ -71,35 +75,47 @@ def draw_lora() -> Picture:
 
 
 def draw_frontier(frame: DataFrame) -> Picture:
-    """Gain on plays against the loss on tales for every run, with the means of each learning rate joined."""
+    """Loss on tales against loss on plays, a line per method from its lowest learning rate to its best one.
+
+    Every run is a small dot, each rate's mean a marker: full up to the best rate, which is ringed, and hollow beyond.
+    Of new words alone, the baseline, the best rate is shown.
+    """
     import matplotlib.pyplot as plt
 
-    start = frame.iloc[0]
-    runs = frame[frame["method"] != "before"].assign(gain=start["new"] - frame["new"])
-    figure, axes = plt.subplots(figsize=(8, 4.6))
-    for marker, (method, color) in zip(MARKERS, SHADES.items(), strict=False):
-        own = runs[runs["method"] == method]
-        axes.scatter(own["gain"], own["old"], color=color, marker=marker, s=18, alpha=0.55)
-        means = own.groupby("lr")[["gain", "old"]].mean()
-        axes.plot(means["gain"], means["old"], color=color, marker="none", linewidth=1.4)
-        place = {"full": ((8, -3), "left"), "lora": ((-7, 5), "right"), "last": ((-7, 5), "right")}[method]
-        for lr, point in zip(means.index, means.to_numpy(), strict=True):
-            look = {"xytext": place[0], "ha": place[1], "textcoords": "offset points", "color": color}
-            axes.annotate(f"{lr:g}", point, fontsize=8.5, **look)
-        below = {"full": (26, -22), "lora": (0, -20), "last": (0, 24)}[method]
-        look = {"xytext": below, "textcoords": "offset points", "color": color, "ha": "center", "weight": "bold"}
-        axes.annotate(NAMES[method], means.to_numpy()[means["gain"].argmin()], fontsize=11, **look)
-    axes.axhline(start["old"], color=SOFT, linestyle="--", linewidth=1.2)
-    right = runs["gain"].max()
-    axes.text(right, start["old"] - 0.08, "tales before", fontsize=9.5, color=SOFT, va="top", ha="center")
-    axes.margins(0.12, 0.14)
-    axes.set(title="More gain on plays costs more of the tales", xlabel="gain on plays (nats per token)")
-    axes.set(ylabel="loss on tales (nats per token)")
-    said = "; ".join(
-        f"{NAMES[str(method)]} at {lr:g}: gain {row['gain']:.2f}, tales {row['old']:.2f}"
-        for (method, lr), row in runs.groupby(["method", "lr"])[["gain", "old"]].mean().iterrows()
-    )
-    return figure, f"Loss on tales against the gain on plays, means over seeds: {said}."
+    before = frame.iloc[0]
+    figure, axes = plt.subplots(figsize=(8.6, 5))
+    axes.set(xscale="log", yscale="log", xlim=(0.4, 10.5), ylim=(0.42, 14))
+    said = []
+    for name in LOOKS:
+        runs, (color, marker, beside, place) = frame[frame["method"] == name], LOOKS[name]
+        means = runs.groupby("lr")[["new", "old"]].mean()
+        best = means["new"].idxmin()
+        up, beyond = means.loc[:best], means[means.index > best]
+        axes.scatter(runs["new"], runs["old"], color=color, s=7, alpha=0.5, linewidths=0)
+        axes.plot(up["new"], up["old"], color=color, marker=marker, markersize=6, linewidth=1.8)
+        axes.plot(beyond["new"], beyond["old"], color=color, marker=marker, mfc="none", markersize=6, linestyle="none")
+        axes.scatter(*means.loc[best], s=150, facecolors="none", edgecolors=color, linewidths=1.8)
+        for lr, point in means.iterrows():
+            look = {"ha": "left" if beside[0] > 0 else "right", "va": "center", "color": color, "fontsize": 8.5}
+            axes.annotate(f"{lr:g}", tuple(point), xytext=beside, textcoords="offset points", **look)
+        axes.annotate(NAMES[name], tuple(up.iloc[0]), xytext=place, textcoords="offset points", **_bold(color))
+        said += [f"{NAMES[name]} at {lr:g}: plays {x:.2f}, tales {y:.2f}" for lr, (x, y) in means.iterrows()]
+    words = frame[frame["method"] == "rows"].groupby("lr")[["new", "old"]].mean().sort_values("new").iloc[0]
+    for point, name, color, marker in ((words, "new words alone", SOFT, "d"), (before, "before", INK, "*")):
+        axes.plot([point["new"]], [point["old"]], color=color, marker=marker, markersize=8, linestyle="none")
+        where = (point["new"], point["old"])
+        axes.annotate(name, where, xytext=(0, 13), textcoords="offset points", **_bold(color))
+        said.append(f"{name}: plays {point['new']:.2f}, tales {point['old']:.2f}")
+    for axis, ticks in ((axes.xaxis, (0.5, 1, 2, 4, 8)), (axes.yaxis, (0.5, 1, 2, 4, 8))):
+        axis.set_ticks(ticks, [f"{tick:g}" for tick in ticks])
+        axis.set_ticks([], minor=True)
+    axes.set(title="The lower the loss on plays, the higher the loss on tales")
+    axes.set(xlabel="loss on plays (nats per token)", ylabel="loss on tales (nats per token)")
+    return figure, f"Loss on tales against loss on plays, means over seeds: {'; '.join(said)}."
+
+
+def _bold(color: str) -> dict[str, Any]:
+    return {"color": color, "ha": "center", "va": "center", "fontsize": 11, "weight": "bold"}
 
 
 # ---- judging -----------------------------------------------------------------------------------------------------
@@ -151,18 +167,19 @@ def draw_judging(frame: DataFrame) -> Picture:
     colors = dict(zip(kinds, (COLORS[3], COLORS[0], COLORS[1], COLORS[2]), strict=False))
     for marker, kind in zip(MARKERS, kinds, strict=False):
         by = runs[runs["kind"] == kind].groupby("labels")["accuracy"]
-        axes.plot(by.mean().index, by.mean(), color=colors[kind], marker=marker, label=kind)
+        name = kind if kind == "from scratch" else f"pretrained, {kind}"
+        axes.plot(by.mean().index, by.mean(), color=colors[kind], marker=marker, label=name)
         axes.fill_between(by.mean().index, by.min(), by.max(), color=colors[kind], alpha=0.13, linewidth=0)
     yes = float(frame["accuracy"].iloc[0])
     axes.axhline(yes, color=SOFT, linestyle="--", linewidth=1.2)
     labels = sorted(runs["labels"].unique())
     axes.text(labels[0], yes - 0.012, "always yes", fontsize=10, color=SOFT, va="top")
-    axes.set(xscale="log", ylim=(0.4, 1.03), xlim=(labels[0] * 0.9, labels[-1] * 1.05))
+    axes.set(xscale="log", ylim=(0.4, 1.16), xlim=(labels[0] * 0.9, labels[-1] * 1.05))
     axes.set_xticks(labels, [str(n) for n in labels])
     axes.set_yticks([0.4, 0.6, 0.8, 1.0], ["40%", "60%", "80%", "100%"])
     axes.minorticks_off()
     axes.set(title="Pretraining replaces labels", xlabel="labeled stories", ylabel="right on new stories")
-    label_ends(axes, gap=0.07)
+    label_ends(axes, gap=0.065)
     means = runs.groupby(["kind", "labels"])["accuracy"].mean()
     said = ", ".join(f"{kind} with {n} labels {value:.0%}" for (kind, n), value in means.items())
     return figure, f"Accuracy against the number of labels, means: {said}; always yes {yes:.0%}."
@@ -182,7 +199,9 @@ def draw_shots(frame: DataFrame, perfect: Sequence[float]) -> Picture:
         by = frame[frame["step"] == step].groupby("shots")["accuracy"]
         mean = by.mean()
         axes.plot(mean.index, mean, color=color, marker="o", label=f"{step:,} steps", markersize=4)
-        axes.fill_between(mean.index, by.min(), by.max(), color=color, alpha=0.2, linewidth=0)
+        axes.fill_between(mean.index, by.min(), by.max(), color=color, alpha=0.1, linewidth=0)
+        for edge in (by.min(), by.max()):
+            axes.plot(edge.index, edge, color=color, linewidth=0.6, alpha=0.6, marker="none", label="_range")
     axes.plot(range(len(perfect)), perfect, color=INK, linestyle="--", marker="none", label="perfect memory")
     axes.set(title="Examples help, once the model has learned to use them", ylim=(-0.06, 1.03))
     axes.set(xlabel="lines of the list before the question (shots)", ylabel="right place")
@@ -241,3 +260,42 @@ def draw_spans(words: Sequence[str], cut: Sequence[bool], source: Sequence[str],
             picture.outline(*(tokens.column(i) for i, gone in enumerate(cut) if gone))
     alt = f"The text {' '.join(words)}; read: {' '.join(source)}; written: {' '.join(target)}."
     return picture.figure(), alt
+
+
+# ---- three tasks as texts ----------------------------------------------------------------------------------------
+
+PANELS = {
+    "answer": ("answer a question", "right answers"),
+    "restore": ("restore cut spans", "right words"),
+    "retell": ("retell as a play", "right texts"),
+}
+
+
+def draw_texts(frame: DataFrame) -> Picture:
+    """Scores of each reader on three tasks, a dot per seed; dashed, what needs no reading."""
+    import matplotlib.pyplot as plt
+
+    blind, runs = frame.iloc[0], frame.iloc[1:]
+    kinds = list(dict.fromkeys(runs["kind"]))
+    figure, panels = plt.subplots(1, len(PANELS), figsize=(9, 2.9), sharey=True)
+    for axes, (task, (name, unit)) in zip(panels, PANELS.items(), strict=True):
+        for row, (kind, color) in enumerate(zip(kinds, COLORS, strict=False)):
+            own = runs.loc[runs["kind"] == kind, task]
+            axes.plot(own, [row] * len(own), color=color, marker=MARKERS[row], linestyle="none", alpha=0.6)
+            axes.plot([own.mean()] * 2, [row - 0.3, row + 0.3], color=color, linewidth=2.2, marker="none")
+        axes.axvline(blind[task], color=SOFT, linestyle="--", linewidth=1.2)
+        axes.set_xlim(-0.05, 1.05)
+        axes.set_xticks([0, 0.5, 1], ["0", "50%", "100%"])
+        axes.set_xlabel(unit)
+        axes.set_title(name, fontsize=11, loc="center")
+    panels[0].set_yticks(range(len(kinds)), kinds)
+    panels[0].set_ylim(len(kinds) - 0.4, -0.6)
+    title = "The encoder–decoder restores more words, and the mask changes little"
+    figure.suptitle(title, x=0.01, ha="left", weight="bold", fontsize=plt.rcParams["axes.titlesize"])
+    means = runs.groupby("kind", sort=False)[list(PANELS)].mean()
+    said = "; ".join(
+        f"{kind}: " + ", ".join(f"{task} {share:.0%}" for task, share in row.items()) for kind, row in means.iterrows()
+    )
+    return figure, f"Shares on three tasks, means over seeds: {said}; without reading: " + ", ".join(
+        f"{task} {blind[task]:.0%}" for task in PANELS
+    )
