@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -105,7 +107,7 @@ CLAIMS = Claims(
 MODELS = ("ViT", "CNN", "linear classifier")
 RATES = (0.0005, 0.001, 0.002, 0.004, 0.008, 0.016)
 TIE = 0.003  # of 5,000 held-out images, too little to tell two rates apart
-BEST = {"ViT": 0.002, "CNN": 0.004, "linear classifier": 0.008}  # the lowest of those that tie for the best
+BEST = {"ViT": 0.002, "CNN": 0.004, "MLP": 0.004, "linear classifier": 0.008}  # lowest of those that tie for the best
 POSITIONS_STD = 0.3  # at the start, about as large as the patch vectors
 
 
@@ -116,21 +118,46 @@ def config(images: Images, *, patch: int, tokens: int = 1) -> VitConfig:
     return VitConfig(d_model=64, heads=4, d_ff=256, layers=2, dropout=0.0, **shape)
 
 
-def build(name: str, images: Images, *, patch: int = 7, positions: float = POSITIONS_STD) -> nn.Module:
-    """An untrained model of MODELS; the CNN is the widest that has no more parameters than the ViT.
+class Mlp(nn.Module):
+    """A network of two hidden layers that reads all pixels at once: it has no patches and no attention."""
 
-    `positions` is the standard deviation with which those of a ViT begin.
+    def __init__(self, pixels: int, width: int, labels: int):
+        super().__init__()
+        self.embed = nn.Linear(pixels, width)
+        self.layers = nn.ModuleList([nn.Linear(width, width)])  # a list, so that Muon finds the matrix
+        self.head = nn.Linear(width, labels)
+
+    @classmethod
+    def of_size(cls, parameters: int, pixels: int, labels: int) -> Mlp:
+        """The widest that has no more than so many parameters: width² + (pixels + labels + 2) · width + labels."""
+        linear = pixels + labels + 2
+        return cls(pixels, (math.isqrt(linear**2 + 4 * (parameters - labels)) - linear) // 2, labels)
+
+    def forward(self, images: Float[Tensor, "batch channel height width"]) -> Float[Tensor, "batch label"]:
+        """One row of logits per image."""
+        x = F.gelu(self.embed(images.flatten(1)))
+        for layer in self.layers:
+            x = F.gelu(layer(x))
+        return self.head(x)
+
+
+def build(name: str, images: Images, *, patch: int = 7, tokens: int = 1, positions: float = POSITIONS_STD) -> nn.Module:
+    """An untrained model by its name; CNN and MLP are the widest that have no more parameters than the ViT.
+
+    `positions` is the standard deviation with which those of a ViT begin; without `tokens` it reads its patches' mean.
     """
-    labels = len(images.labels)
+    labels, pixels = len(images.labels), images.train.images[0].numel()
     if name == "linear classifier":
-        return nn.Sequential(nn.Flatten(), nn.Linear(images.train.images[0].numel(), labels))
-    shape = config(images, patch=patch)
+        return nn.Sequential(nn.Flatten(), nn.Linear(pixels, labels))
+    shape = config(images, patch=patch, tokens=tokens)
     if name == "ViT":
         model = Vit(labels, shape)
         nn.init.normal_(model.stack.position.embedding, std=positions)
         return model
     with torch.device("meta"):
         count = parameters(Vit(labels, shape))
+    if name == "MLP":
+        return Mlp.of_size(count, pixels, labels)
     cnn = Cnn.of_size(count, labels, channels=shape.channels, stages=4, stem=2)
     return cnn.to(memory_format=torch.channels_last)  # a quarter less time on a CPU
 
@@ -268,6 +295,60 @@ def _added(model: Vit, images: Images, seed: int) -> list[list[float]]:
 
 def _rounded(table: Float[Tensor, "row column"]) -> list[list[float]]:
     return [[round(x, 3) for x in row] for row in table.tolist()]
+
+
+@experiment
+def mlp_rates() -> list[dict[str, Any]]:
+    """The same rates for an MLP, which has as much to tune and no attention."""
+    return rates(("MLP",))
+
+
+@experiment
+def mlp_contest() -> list[dict[str, Any]]:
+    """The contest's MLP, with the same seeds."""
+    return contest(models=("MLP",))
+
+
+@experiment
+def growth(
+    seeds: Sequence[int] = (1, 2, 3),
+    models: Sequence[str] = (*MODELS, "MLP"),
+    *,
+    counts: Sequence[int] = (1000, 5000, 20_000, 60_000),
+    steps: int = 1000,
+) -> list[dict[str, Any]]:
+    """Test accuracy after as many steps on more and more training images, as many of each label.
+
+    `fitted` is the accuracy on a thousand of the images that were trained on. The rates are those of the contest.
+    """
+    images, rows = data.load("fashion-mnist").standardized(), []
+    for seed, count, name in product(seeds, counts, models):
+        part = images.few_shot(count // len(images.labels), seed=seed)
+        model = trained(partial(build, name, images), part, recipe(name, steps, BEST[name]), seed=seed)
+        row = {"model": name, "images": count, "seed": seed, "accuracy": accuracy(model, images.test)}
+        rows.append(row | {"fitted": accuracy(model, part[:: max(1, count // 1000)])})
+    return rows
+
+
+@experiment
+def patch_sizes(
+    seeds: Sequence[int] = (1, 2, 3),
+    kinds: Sequence[tuple[int, int]] = ((14, 1), (7, 1), (4, 1), (7, 0)),
+    *,
+    steps: int = 500,
+) -> list[dict[str, Any]]:
+    """Test accuracy, operations and time of ViTs by (patch, class tokens); without a token the patches' mean is read.
+
+    `seconds` are the processor's for the whole training, which other programs on the machine hardly change.
+    """
+    images, rows = data.load("fashion-mnist").standardized(), []
+    for seed, (patch, tokens) in product(seeds, kinds):
+        start = time.process_time()
+        make = partial(build, "ViT", images, patch=patch, tokens=tokens)
+        model = trained(make, images.train, recipe("ViT", steps, BEST["ViT"]), seed=seed)
+        row = {"patch": patch, "tokens": tokens, "seed": seed, "seconds": round(time.process_time() - start, 1)}
+        rows.append(row | {"accuracy": accuracy(model, images.test), "flops": flops(model, images)})
+    return rows
 
 
 @experiment
