@@ -498,14 +498,16 @@ def cosines(table: Float[Tensor, "patch d_model"]) -> Float[Tensor, "patch patch
     return directions @ directions.T
 
 
-def grid_distances(rows: int, columns: int) -> Float[Tensor, "patch patch"]:
-    """Distance between the centers of each two patches, in patches."""
-    places = torch.cartesian_prod(torch.arange(rows), torch.arange(columns)).float()
-    return torch.cdist(places, places)
-
-
-def nearness(similar: Float[Tensor, "patch patch"]) -> float:
-    """How much more alike the positions of direct neighbors are than those of all other pairs: means of the cosine."""
+def kinship(similar: Float[Tensor, "patch patch"]) -> dict[str, float]:
+    """Mean cosine of vertical neighbors, of horizontal ones, of the ends of a row, and of all pairs, on a square grid."""
     side = round(len(similar) ** 0.5)
-    distances = grid_distances(side, side)
-    return float(similar[distances == 1].mean() - similar[distances > 1].mean())
+    maps = similar.view(side, side, side, side)  # row, column, row, column
+    pairs = {
+        "vertical neighbors": [maps[row, column, row + 1, column] for row in range(side - 1) for column in range(side)],
+        "horizontal neighbors": [
+            maps[row, column, row, column + 1] for row in range(side) for column in range(side - 1)
+        ],
+        "ends of a row": [maps[row, 0, row, side - 1] for row in range(side)],
+        "all pairs": list(similar[~torch.eye(len(similar), dtype=torch.bool)]),
+    }
+    return {name: float(torch.stack(values).mean()) for name, values in pairs.items()}
