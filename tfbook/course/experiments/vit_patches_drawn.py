@@ -186,7 +186,7 @@ def draw_samples(images: Tensor, names: Sequence[str], patch: int) -> Figure:
     return figure
 
 
-def draw_training(at: Sequence[int], seen: Sequence[float], baselines: Mapping[str, float], *, title: str) -> Figure:
+def draw_training(at: Sequence[int], seen: Sequence[float], baselines: Mapping[str, float]) -> Figure:
     """Accuracy while a ViT is trained, and that of baselines when they are ready."""
     import matplotlib.pyplot as plt
 
@@ -195,7 +195,7 @@ def draw_training(at: Sequence[int], seen: Sequence[float], baselines: Mapping[s
     for name, share in baselines.items():
         color, _ = LOOKS[name]
         axes.plot(at, [100 * share] * len(at), color=color, linestyle="--", marker="none", label=name)
-    axes.set(title=title, xlabel="training step")
+    axes.set(title="The ViT passes the linear classifier early", xlabel="training step")
     axes.set(ylabel="test images right (%)", xlim=(0, at[-1] * 1.01))
     label_ends(axes, gap=0.09)
     return figure
