@@ -314,8 +314,8 @@ def growth(
     seeds: Sequence[int] = (1, 2, 3),
     models: Sequence[str] = (*MODELS, "MLP"),
     *,
-    counts: Sequence[int] = (1000, 5000, 20_000, 60_000),
-    steps: int = 1000,
+    counts: Sequence[int] = (1000, 5000, 30_000),
+    steps: int = 500,
 ) -> list[dict[str, Any]]:
     """Test accuracy after as many steps on more and more training images, as many of each label.
 
@@ -335,7 +335,7 @@ def patch_sizes(
     seeds: Sequence[int] = (1, 2, 3),
     kinds: Sequence[tuple[int, int]] = ((14, 1), (7, 1), (4, 1), (7, 0)),
     *,
-    steps: int = 500,
+    steps: int = 300,
 ) -> list[dict[str, Any]]:
     """Test accuracy, operations and time of ViTs by (patch, class tokens); without a token the patches' mean is read.
 
