@@ -243,12 +243,13 @@ def draw_rollout(image: Tensor, blocks: Sequence[Tensor], arrived: Tensor) -> Fi
 
     figure, panels = plt.subplots(1, 4, figsize=(9.4, 3.0))
     words = ("second block", "first block", "arrived")
-    most = float(torch.stack([*blocks, arrived]).max())
+    off_diagonal = ~torch.eye(len(arrived), dtype=torch.bool)
+    most = max(float(values[off_diagonal].max()) for values in (*blocks, arrived))  # the diagonal is darker than dark
     for axes, values, name in zip(panels, (*reversed(blocks), arrived), words, strict=False):
-        axes.imshow(values, cmap="Purples", vmin=0, vmax=most, norm=None)
-        axes.add_patch(Rectangle((-0.5, -0.5), len(values), 1, fill=False, edgecolor=INK, linewidth=1.6))
+        axes.imshow(values, cmap="Purples", vmin=0, vmax=most)
         axes.set_title(name, fontsize=10.5, loc="center", fontweight="normal")
-    panels[0].add_patch(Rectangle((-0.5, -0.5), len(arrived), 1, fill=False, edgecolor=INK, linewidth=1.6))
+    for axes in (panels[0], panels[2]):  # the class token's row of the left matrix makes that of the product
+        axes.add_patch(Rectangle((-0.5, -0.5), len(arrived), 1, fill=False, edgecolor=INK, linewidth=1.6))
     for axes, sign in zip(panels, "×=→", strict=False):
         axes.annotate(sign, (1.06, 0.5), xycoords="axes fraction", fontsize=15, ha="left", va="center")
     panels[0].set_ylabel("reading token", fontsize=10)
@@ -267,7 +268,7 @@ def _overlay(axes: Axes, image: Tensor, values: Tensor, most: float) -> Any:
     """A map (patch) in orange over a gray image (1, height, width): the more opaque, the nearer to `most`."""
     from matplotlib.colors import LinearSegmentedColormap, to_rgba
 
-    clear, full = to_rgba(COLORS[1], 0.0), to_rgba(COLORS[1], 0.9)
+    clear, full = to_rgba(COLORS[1], 0.0), to_rgba(COLORS[1], 0.75)
     grid, height, width = round(len(values) ** 0.5), *image.shape[1:]
     axes.imshow(image[0], cmap="gray")
     axes.set(xticks=[], yticks=[])
