@@ -332,7 +332,7 @@ def growth(
 
 @experiment
 def patch_sizes(
-    seeds: Sequence[int] = (1, 2, 3), patches: Sequence[int] = (14, 7, 4), *, steps: int = 1000
+    seeds: Sequence[int] = (1, 2, 3), patches: Sequence[int] = (14, 7, 4), *, steps: int = 300
 ) -> list[dict[str, Any]]:
     """Test accuracy, operations and time of ViTs by the side of their patches, at the rate that suits patches of 7.
 
