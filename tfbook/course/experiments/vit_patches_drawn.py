@@ -195,7 +195,7 @@ def draw_training(at: Sequence[int], seen: Sequence[float], baselines: Mapping[s
     for name, share in baselines.items():
         color, _ = LOOKS[name]
         axes.plot(at, [100 * share] * len(at), color=color, linestyle="--", marker="none", label=name)
-    axes.set(title="The ViT passes the linear classifier early", xlabel="training step")
+    axes.set(title="The ViT passes the linear classifier", xlabel="training step")
     axes.set(ylabel="test images right (%)", xlim=(0, at[-1] * 1.01))
     label_ends(axes, gap=0.09)
     return figure
@@ -308,7 +308,7 @@ def draw_deletions(curves: Mapping[str, Sequence[float]], counts: Sequence[int],
     looks = zip(curves.items(), (COLORS[3], COLORS[0], COLORS[2], COLORS[1]), MARKERS, strict=False)
     for (name, shares), color, marker in looks:
         axes.plot(counts, [100 * share for share in shares], color=color, marker=marker, label=name)
-    axes.set(title="Rollout beats chance; one map for all images does, too", xticks=counts)
+    axes.set(title="Rollout beats chance, and ablation beats rollout", xticks=counts)
     axes.set(xlabel=f"patches hidden, of {total}", ylabel="test images right (%)", ylim=(0, 100))
     label_ends(axes)
     return figure
@@ -365,7 +365,9 @@ def draw_sizes(sizes: Mapping[int, tuple[float, Sequence[float]]]) -> Figure:
         axes.annotate(words, at, (0, 8), textcoords="offset points", color=COLORS[i], ha="center")
     highest, lowest = (100 * f(share for _, shares in sizes.values() for share in shares) for f in (max, min))
     axes.set(
-        title="Smaller patches cost more time", xlabel="processor seconds of training", ylabel="test images right (%)"
+        title="In short runs, larger patches are faster and better",
+        xlabel="processor seconds of training",
+        ylabel="test images right (%)",
     )
     axes.set(ylim=(lowest - 0.5, highest + 1), xlim=(0, 1.25 * max(seconds for seconds, _ in sizes.values())))
     return figure
@@ -419,7 +421,7 @@ def draw_resized(curves: Mapping[str, Sequence[float]], cells: Sequence[int], tr
     for name, shares in curves.items():
         axes.plot(cells, [100 * share for share in shares], label=name)
     axes.axvline(trained, color=EDGE, linestyle="--", linewidth=1.2)
-    axes.set(title="Interpolated positions keep the model usable", xticks=cells, ylim=(0, 100))
+    axes.set(title="Interpolated positions lose least", xticks=cells, ylim=(0, 100))
     axes.set(xlabel=f"patches along each side (trained with {trained})", ylabel="test images right (%)")
     label_ends(axes, gap=0.08)
     return figure
