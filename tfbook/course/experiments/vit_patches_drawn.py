@@ -334,7 +334,7 @@ def draw_contest(
     left.set_xscale("log")
     left.set_xticks(ticks, [f"{count:,}" for count in ticks])
     left.minorticks_off()
-    left.set(title="1. More and more images", xlabel="training images", ylabel="test images right (%)")
+    left.set(title="1. More images help the CNN most", xlabel="training images", ylabel="test images right (%)")
     left.legend(loc="lower right", frameon=False)
     right.set_xscale("log")
     for name, (work, shares) in runs.items():
@@ -349,7 +349,7 @@ def draw_contest(
     right.set_ylim(lowest - 0.6, highest + 1.6)
     right.set_xticks([0.01, 0.1, 1, 10], ["0.01", "0.1", "1", "10"])
     right.minorticks_off()
-    right.set(title="2. All images, by work", xlabel="MFLOPs per image", ylabel="test images right (%)")
+    right.set(title="2. The CNN wins with half the work", xlabel="MFLOPs per image", ylabel="test images right (%)")
     return figure
 
 
