@@ -38,7 +38,7 @@ CLAIMS = Claims(
             "Counted exactly",
         ),
         2: Bound(
-            "The ViT leads the linear classifier on Fashion-MNIST: least of five stored runs, and of this one if on it",
+            "On Fashion-MNIST, the ViT leads the linear classifier: minimum of five stored runs, and this if on it",
             ">=",
             3,
             "Measured here, and stored result, vit_patches.contest",
@@ -58,7 +58,7 @@ CLAIMS = Claims(
             " points",
         ),
         5: Bound(
-            "The ViT makes fewer errors than the linear classifier on the images at hand: how many fewer",
+            "On the images at hand, the ViT makes fewer errors than the linear classifier: the share that is gone",
             ">=",
             10,
             "Measured here",
