@@ -705,15 +705,6 @@ def cut_by_names(images: Tensor, p: int) -> Tensor:
     return rearrange(images, "b c (row p) (column q) -> b (row column) (p q c)", p=p, q=p)
 
 
-def paste_by_folding(patches: Tensor, p: int, grid: tuple[int, int]) -> Tensor:
-    outermost = patches.unflatten(-1, (p * p, -1)).mT.flatten(2)
-    return F.fold(outermost.mT, (grid[0] * p, grid[1] * p), kernel_size=p, stride=p)
-
-
-def paste_by_the_package(patches: Tensor, p: int, grid: tuple[int, int]) -> Tensor:
-    return vit.unpatchify(patches.unflatten(-1, (p * p, -1)).mT.flatten(2), p, grid)
-
-
 def weights_by_the_package(height: int, width: int, p: int, tokens: int, heads: int, layers: int) -> int:
     shape = {"height": height, "width": width, "patch": p, "tokens": tokens}
     return vit.cost(vit.VitConfig(d_model=heads, heads=heads, d_ff=1, layers=layers, **shape)).weights
@@ -986,8 +977,6 @@ WAYS: list[tuple[Exercise, Callable[..., Any]]] = [
     (vit_patches.cut, cut_by_unfolding),
     (vit_patches.cut, cut_square_by_square),
     (vit_patches.cut, cut_by_names),
-    (vit_patches.paste, paste_by_folding),
-    (vit_patches.paste, paste_by_the_package),
     (vit_patches.count_weights, weights_by_the_package),
     (vit_patches.mean_vit, mean_vit_by_reduce),
     (vit_patches.hurts, hurts_by_two_questions),
