@@ -362,15 +362,18 @@ def draw_circuit(text: str) -> Picture:
 def draw_heads(text: str, weights: Mapping[str, Any]) -> Picture:
     """Attention weights of heads over the characters of a text, a map for each."""
     import matplotlib.pyplot as plt
+    from matplotlib.transforms import ScaledTranslation
 
     figure, panels = plt.subplots(1, len(weights), figsize=(5.6 * len(weights), 5.2), squeeze=False)
+    up = ScaledTranslation(0, 4 / 72, figure.dpi_scale_trans)
     for axes, (name, table) in zip(panels[0], weights.items(), strict=True):
         axes.imshow(np.asarray(table, float), cmap="Purples", vmin=0, vmax=1)
         axes.set_xticks(range(len(text)), [character.replace(" ", "␣") for character in text], fontsize=9)
         axes.set_yticks(range(len(text)), [character.replace(" ", "␣") for character in text], fontsize=9)
         for label, character in zip(axes.get_yticklabels(), text, strict=True):
             if character == " ":
-                label.set(color=COLORS[1], fontweight="bold", fontsize=11, va="center")  # its ink, not its baseline
+                label.set(color=COLORS[1], fontweight="bold", fontsize=11)
+                label.set_transform(label.get_transform() + up)  # the sign stands low in its line
         axes.grid(visible=False)
         axes.set(title=name, xlabel="looks at", ylabel="at this character")
     alt = f"Attention weights of {' and '.join(weights)} over a text that repeats, {text!r}."
