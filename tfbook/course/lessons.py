@@ -40,7 +40,7 @@ LESSONS = (
     Lesson(7, "tokenizers", "Tokenizers", "How does text become tokens?", 50, 2),
     Lesson(8, "bert_masking", "BERT masking", "What can reading both ways learn?", 49, 2),
     Lesson(9, "gpt_pretraining", "GPT pretraining", "What does predicting the next token teach?", 55, 2),
-    Lesson(10, "scaling_laws", "Scaling laws", "What makes pretraining fast, and what does scale buy?", 35, 2),
+    Lesson(10, "scaling_laws", "Scaling laws", "What makes pretraining fast, and what does scale buy?", 45, 2),
     Lesson(11, "adapting", "Adapting", "How does one model serve many tasks?", 45, 2),
     Lesson(12, "preferences", "Preferences", "How do preferences become gradients?", 45, 2),
     Lesson(13, "vit_patches", "ViT patches", "Is an image worth 16×16 words?", 55, 3),
