@@ -58,7 +58,7 @@ def draw_pair(chosen: float, rejected: float) -> Picture:
 
 
 def draw_four() -> Picture:
-    """Policy and critic are trained, reference and reward model are frozen; what each of them gives to PPO's update."""
+    """Policy and critic are trained, reference and reward model are frozen; PPO's steps go back to the first two."""
     from tfbook.plot import Schematic
 
     picture = Schematic("Four models around one story: two learn, two are frozen", gap=(34, 20))
@@ -67,22 +67,27 @@ def draw_four() -> Picture:
     picture.arrow(policy, story, "writes")
     reward = picture.box("reward model r", (2, 0), "plain", note="frozen", width=150)
     reference = picture.box(r"reference $\pi_\mathrm{ref}$", (2, 1), "plain", note="frozen: the storyteller", width=150)
-    again = picture.box("policy π", (2, 2), "parameter", note="trained", width=150)
+    again = picture.box("policy π", (2, 2), "parameter", note="the same model", width=150)
     critic = picture.box("critic V", (2, 3), "parameter", note="trained", width=150)
     score = picture.box("score of the story", (3, 0), "value", width=150)
     kl = picture.box("KL of each token", (3, (1, 2)), "value", width=150)
     value = picture.box("expected reward", (3, 3), "value", note="before each token", width=150)
     update = picture.box("PPO", (4, (0, 3)), "weight", note="advantages,\nclipped steps", width=110)
+    steps = picture.box("gradient steps", (2, 4), "weight", note="then the next round", width=150)
     for model in (reward, reference, again, critic):
         picture.arrow(story, model, sides=("right", "left"))
     for model, out in ((reward, score), (reference, kl), (again, kl), (critic, value)):
         picture.arrow(model, out)
-    for out in (score, kl, value):
-        picture.arrow(out, update)
+    picture.arrow(score, update)
+    picture.arrow(kl, update)
+    picture.arrow(value, update, sides=("right", "bottom"), lane=-24)
+    picture.arrow(update, steps, role="weight", sides=("bottom", "right"))
+    picture.arrow(steps, policy, role="weight", sides=("left", "bottom"))
+    picture.arrow(steps, critic, role="weight", sides=("top", "bottom"))
     alt = (
         "The policy writes a story, which four models read: the frozen reward model gives it a score, the frozen "
         "reference and the policy give the KL of each token, and the critic the reward it expects. PPO turns these "
-        "into steps of the policy and the critic."
+        "into gradient steps, which go back to the policy and the critic; then the next round begins."
     )
     return picture.figure(), alt
 
@@ -119,27 +124,31 @@ def draw_clip(clip: float) -> Picture:
     return figure, alt
 
 
-def draw_gap(beta: float) -> Picture:
+def draw_gap(betas: Sequence[float]) -> Picture:
     """DPO's loss of one pair against how much further the policy has raised the chosen answer than the rejected."""
     import matplotlib.pyplot as plt
 
     figure, axes = plt.subplots(figsize=(7, 3.4))
     gap = np.linspace(-20, 30, 201)
-    axes.plot(gap, np.log1p(np.exp(-beta * gap)), color=LOOKS["DPO"][0], marker="none")
+    for beta, style, at in zip(betas, ("-", "--"), (-16.5, -16.0), strict=True):
+        axes.plot(gap, np.log1p(np.exp(-beta * gap)), color=LOOKS["DPO"][0], linestyle=style, marker="none")
+        height = round(math.log1p(math.exp(-at * beta))) + 0.5  # between two grid lines
+        axes.text(at, height, f"β = {beta:g}", color=SOFT, fontsize=10, va="center")
     axes.plot([0], [math.log(2)], color=LOOKS["DPO"][0], marker="o", linestyle="none")
     axes.annotate(
         "start: policy = reference, ln 2",
         (0, math.log(2)),
-        (2, math.log(2) + 0.9 * beta * 10),
+        (3, math.log(2) + 2.5),
         color=SOFT,
         fontsize=10,
         arrowprops={"arrowstyle": "-", "color": EDGE},
     )
-    axes.set(title=f"A pair pulls hardest while it is in the wrong order (β = {beta:g})", ylabel="loss (nats)")
+    axes.set(title="A small β asks for a larger gap", ylabel="loss (nats)", xlim=(-21, 31))
     axes.set_xlabel(r"$\ln \pi/\pi_\mathrm{ref}$ of the chosen minus that of the rejected (nats)")
     axes.set_ylim(bottom=0)
-    alt = f"The loss falls from {beta * 20:.0f} nats at −20 over ln 2 at 0 to nearly 0 at 30; its slope fades to 0."
-    return figure, alt
+    axes.set_xticks([-20, -10, 0, 10, 20, 30])
+    found = ", ".join(f"{math.log1p(math.exp(-10 * beta)):.2f} at a gap of 10 for β = {beta:g}" for beta in betas)
+    return figure, f"Two losses that fall from the left, pass ln 2 at 0 and flatten out toward 0: {found}."
 
 
 # ---- accuracy and training -----------------------------------------------------------------------------------------
@@ -156,30 +165,34 @@ def draw_accuracy(frame: DataFrame) -> Picture:
     axes.axhline(50, color=EDGE, linestyle="--", linewidth=1.2)
     axes.text(max(means.index), 51, "a coin", color=SOFT, ha="right", va="bottom", fontsize=10)
     axes.set(
-        xscale="log", xlabel="stories of each sort in training (logarithmic)", ylabel="right order, held-out pairs (%)"
+        xscale="log", xlabel="stories of each kind in training (logarithmic)", ylabel="right order, held-out pairs (%)"
     )
     axes.set_xticks(list(means.index), [str(n) for n in means.index])
     axes.minorticks_off()
     axes.set(
-        title=f"{max(means.index)} stories of each sort are enough for {100 * means.iloc[-1]:.0f}%", ylim=(45, 102)
+        title=f"{max(means.index)} stories of each kind are enough for {100 * means.iloc[-1]:.0f}%", ylim=(45, 102)
     )
     found = ", ".join(f"{n} stories {share:.0%}" for n, share in means.items())
     return figure, f"Mean accuracy of the reward model on held-out pairs: {found}."
 
 
-def draw_margins(chosen: Sequence[float], rejected: Sequence[float]) -> Picture:
-    """How far DPO has moved the log-probability of both stories of a pair from the reference's, batch by batch."""
+def draw_margins(chosen: Sequence[float], rejected: Sequence[float], window: int = 9) -> Picture:
+    """How far DPO has moved the log-probability of both stories of a pair: each batch faint, a running mean bold."""
     import matplotlib.pyplot as plt
 
     figure, axes = plt.subplots(figsize=(7.4, 3.4))
-    steps = range(1, len(chosen) + 1)
     for values, name, color in ((chosen, "chosen", COLORS[0]), (rejected, "rejected", COLORS[3])):
-        axes.plot(steps, values, color=color, marker="none")
-        axes.text(len(chosen) + 0.6, values[-1], name, color=color, va="center")
+        around = [values[max(0, i - window // 2) : i + window // 2 + 1] for i in range(len(values))]
+        means = [sum(near) / len(near) for near in around]
+        steps = range(1, len(values) + 1)
+        axes.plot(steps, values, color=color, marker="none", alpha=0.35, linewidth=1)
+        axes.plot(steps, means, color=color, marker="none")
+        axes.text(len(values) + 0.6, means[-1], name, color=color, va="center")
     axes.axhline(0, color=EDGE, linestyle="--", linewidth=1.2)
     axes.set(xlabel="step", ylabel=r"$\ln \pi/\pi_\mathrm{ref}$ of a story (nats)", xlim=(0, 1.14 * len(chosen)))
     axes.set_title("The two stories of a pair move apart")
-    alt = f"Log-ratios by step: the chosen end at {chosen[-1]:.1f}, the rejected at {rejected[-1]:.1f} nats."
+    last = [sum(values[-window:]) / len(values[-window:]) for values in (chosen, rejected)]
+    alt = f"Log-ratios by step; over the last steps the chosen average {last[0]:.1f}, the rejected {last[1]:.1f} nats."
     return figure, alt
 
 

@@ -6,7 +6,7 @@ Shapes: batch (stories), time.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import comb
 from typing import Any
@@ -86,7 +86,7 @@ def _judged(start: Beginning, model: Gpt, seed: int, told: int) -> dict[str, flo
 # ---- PPO -----------------------------------------------------------------------------------------------------------
 
 PPO_LR, CRITIC_LR, MINIBATCH = 4e-4, 5e-4, 32
-SIZES = {"rounds": 6, "size": 64, "told": TOLD}  # stories of a round after the first, and those that judge the end
+SIZES = {"rounds": 6, "size": 64, "told": TOLD}  # rounds with the pool's; stories of each other, and of the end
 WARM_STEPS, WARM_LR, WARM_STORIES = 30, 1e-3, 48
 
 Reward = Callable[[Beginning, Pool], Float[Tensor, " batch"]]
@@ -112,28 +112,61 @@ def warmed_critic(start: Beginning, rewards: Float[Tensor, " pool"]) -> ValueMod
     return critic
 
 
-def ppo_rounds(
-    start: Beginning, reward: str, beta: float, seed: int, *, rounds: int, size: int, told: int
-) -> Iterator[dict[str, Any]]:
-    """PPO from the storyteller, whose pool is the first round: score, KL and shares of each; texts with the last."""
+@dataclass
+class Learner:
+    """What PPO trains, and how many passes it has paid so far."""
+
+    policy: Gpt
+    critic: ValueModel
+    optimizer: torch.optim.AdamW
+    passes: int
+
+
+def first_round(start: Beginning, reward: str, seed: int) -> Learner:
+    """After the round whose stories are the pool. It serves every β: the policy is still the reference, so KL is 0."""
     runtime.seed(seed)
-    policy, critic = copy.deepcopy(start.teller.model), warmed_critic(start, REWARDS[reward](start, start.pool))
+    rewards = REWARDS[reward](start, start.pool)
+    policy, critic = copy.deepcopy(start.teller.model), warmed_critic(start, rewards)
     groups = [{"params": policy.parameters(), "lr": PPO_LR}, {"params": critic.parameters(), "lr": CRITIC_LR}]
     optimizer = torch.optim.AdamW(groups, betas=(0.9, 0.99), weight_decay=0)
-    batch, passes, run = start.pool, len(start.pool.ids) * READ, {"reward": reward, "beta": beta, "seed": seed}
-    for number in range(rounds):
-        recipe = PpoRecipe(beta=beta, epochs=1 if number == 0 else 2, minibatch=MINIBATCH)
+    recipe = PpoRecipe(epochs=1, minibatch=MINIBATCH)
+    rollout = assess(policy, start.teller.model, critic, as_answers(start.pool.ids), rewards, recipe)
+    ppo_update(policy, critic, optimizer, rollout, recipe)
+    return Learner(policy, critic, optimizer, len(rewards) * (3 * READ + recipe.epochs * LEARN))
+
+
+def later_rounds(
+    start: Beginning, learner: Learner, reward: str, beta: float, seed: int, *, rounds: int, size: int, told: int
+) -> Iterator[dict[str, Any]]:
+    """PPO on stories of its own, `size` a round: score, KL and shares of each; then of the end, with some texts."""
+    runtime.seed(seed)
+    recipe = PpoRecipe(beta=beta, epochs=2, minibatch=MINIBATCH)
+    policy, run = learner.policy, {"reward": reward, "beta": beta, "seed": seed}
+    for number in range(1, rounds):
+        batch = Pool(sample(policy, size, seed=1000 * seed + number), start.teller.vocabulary)
         rewards = REWARDS[reward](start, batch)
-        rollout = assess(policy, start.teller.model, critic, as_answers(batch.ids), rewards, recipe)
+        rollout = assess(policy, start.teller.model, learner.critic, as_answers(batch.ids), rewards, recipe)
         kl = float((rollout.kl * rollout.answered).sum(dim=1).mean())
         found = {"score": float(start.scores(batch.ids).mean()), "kl": kl, **shares(batch.stories)}
-        yield {**run, "round": number, "compute": passes, **found}
-        ppo_update(policy, critic, optimizer, rollout, recipe)
-        passes += len(batch.ids) * ((3 if number else 2) * READ + recipe.epochs * LEARN)  # the pool is written already
-        batch = Pool(sample(policy, size, seed=1000 * seed + number), start.teller.vocabulary)
-    judged, few = _judged(start, policy, 5000 + seed, told), batch.ids[:8]
-    texts = {"stories": [written(words) for words in batch.stories[:8]], "scores": start.scores(few).tolist()}
-    yield {**run, "round": rounds, "compute": passes, **judged, **texts}
+        yield {**run, "round": number, "compute": learner.passes, **found}
+        ppo_update(policy, learner.critic, learner.optimizer, rollout, recipe)
+        learner.passes += size * (3 * READ + recipe.epochs * LEARN)
+    few = Pool(sample(policy, min(8, told), seed=1000 * seed), start.teller.vocabulary)
+    texts = {"stories": [written(words) for words in few.stories], "scores": start.scores(few.ids).tolist()}
+    yield {**run, "round": rounds, "compute": learner.passes, **_judged(start, policy, 5000 + seed, told), **texts}
+
+
+def ppo_runs(
+    start: Beginning, rewards: Sequence[str], betas: Sequence[float], seeds: Sequence[int], sizes: Mapping[str, int]
+) -> list[dict[str, Any]]:
+    """The rows of all runs; those of one reward and seed share their first round."""
+    rows = []
+    for seed in seeds:
+        for reward in rewards:
+            learner = first_round(start, reward, seed)
+            for beta in betas:
+                rows += later_rounds(start, copy.deepcopy(learner), reward, beta, seed, **(SIZES | dict(sizes)))
+    return rows
 
 
 @experiment
@@ -141,9 +174,7 @@ def ppo(
     betas: Sequence[float] = (0.0, 0.1, 0.5), seeds: Sequence[int] = SEEDS, pool: int = POOL, **sizes: int
 ) -> list[dict[str, Any]]:
     """PPO on the reward model at several β: score, KL and shares of each round, and some of the last stories."""
-    start, sizes = beginning(pool), SIZES | sizes
-    runs = (ppo_rounds(start, "reward model", beta, seed, **sizes) for seed in seeds for beta in betas)
-    return [row for run in runs for row in run]
+    return ppo_runs(beginning(pool), ["reward model"], betas, seeds, sizes)
 
 
 @experiment
@@ -151,9 +182,7 @@ def control(
     rewards: Sequence[str] = ("reader", "shuffled"), seeds: Sequence[int] = SEEDS, pool: int = POOL, **sizes: int
 ) -> list[dict[str, Any]]:
     """PPO with β = 0 on the reader's own word, and on the reward model's scores in random order: as `ppo` otherwise."""
-    start, sizes = beginning(pool), SIZES | sizes
-    runs = (ppo_rounds(start, reward, 0.0, seed, **sizes) for seed in seeds for reward in rewards)
-    return [row for run in runs for row in run]
+    return ppo_runs(beginning(pool), rewards, [0.0], seeds, sizes)
 
 
 # ---- DPO, imitation, best of n -------------------------------------------------------------------------------------
