@@ -19,7 +19,6 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from tfbook import runtime
-from tfbook.course.claims import Bound, Claims
 from tfbook.course.experiments import experiment
 from tfbook.course.experiments.preferences_drawn import (
     draw_accuracy,
@@ -45,7 +44,6 @@ if TYPE_CHECKING:
     from IPython.display import HTML
 
 __all__ = [
-    "CLAIMS",
     "Pool",
     "advantages",
     "as_answers",
@@ -69,67 +67,6 @@ __all__ = [
     "side_by_side",
     "two_of",
 ]
-
-CLAIMS = Claims(
-    "preferences",
-    {
-        1: Bound(
-            "With 32 better stories, the reward model orders at least nine in ten held-out pairs as the reader does",
-            ">=",
-            0.9,
-            "Stored result, preferences.accuracy, smallest of three runs",
-        ),
-        2: Bound(
-            "DPO raises the share of generous stories by at least 30 points",
-            ">=",
-            0.3,
-            "Stored result, preferences.dpo, smallest of three runs, 160 stories each",
-        ),
-        3: Bound(
-            "Meanwhile, the share of consistent stories falls by at most 5 points",
-            "<=",
-            0.05,
-            "Stored result, preferences.dpo, mean of three runs",
-        ),
-        4: Bound(
-            "It stays within a few nats of the storyteller: KL of a story",
-            "<=",
-            8,
-            "Stored result, preferences.dpo, largest of three runs",
-            " nats",
-        ),
-        5: Bound(
-            "Without a KL penalty, PPO raises the reward model's score (standard deviations)",
-            ">=",
-            0.7,
-            "Stored result, preferences.ppo, last three rounds minus the storyteller",
-        ),
-        6: Bound(
-            "… while fewer of its stories are consistent (difference of shares)",
-            ">=",
-            0.1,
-            "Stored result, preferences.ppo, storyteller minus last three rounds",
-        ),
-        7: Bound(
-            "With the strongest penalty, consistency falls by less (difference of shares)",
-            "<=",
-            0.15,
-            "Stored result, preferences.ppo, storyteller minus last three rounds",
-        ),
-        8: Bound(
-            "At equal compute, more of DPO's stories than of PPO's are generous (difference of shares)",
-            ">=",
-            0.1,
-            "Stored results, preferences.dpo and preferences.ppo",
-        ),
-        9: Bound(
-            "With no more KL than DPO, best of n has more generous stories (difference of shares)",
-            ">=",
-            0,
-            "Stored result, preferences.dpo",
-        ),
-    },
-)
 
 # ---- stories and what the reader prefers ---------------------------------------------------------------------------
 

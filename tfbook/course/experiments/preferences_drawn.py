@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tfbook.plot.house import COLORS, EDGE, MARKERS, SOFT
+from tfbook.plot.house import COLORS, EDGE, INK, MARKERS, SOFT
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-    from pandas import DataFrame
+    from pandas import DataFrame, Series
 
     Picture = tuple[Figure, str]  # and its alt text
 
@@ -20,7 +21,7 @@ LOOKS = {  # one color and marker for each method, in every figure
     "DPO": (COLORS[0], MARKERS[0]),
     "PPO": (COLORS[1], MARKERS[1]),
     "best of n": (COLORS[2], MARKERS[2]),
-    "storyteller": (COLORS[3], MARKERS[3]),
+    "SFT": (COLORS[3], MARKERS[3]),
 }
 
 # ---- schematics ----------------------------------------------------------------------------------------------------
@@ -198,78 +199,97 @@ def draw_margins(chosen: Sequence[float], rejected: Sequence[float], window: int
 
 # ---- reward against KL ---------------------------------------------------------------------------------------------
 
-FROM = "KL from the storyteller (nats)"
+FROM = "KL (nats, square-root scale)"
 
 
-def draw_betas(frame: DataFrame) -> Picture:
-    """PPO's runs at several β: what the reward model says, what was asked for, and consistency, against KL."""
-    import matplotlib.pyplot as plt
-
-    figure, panels = plt.subplots(1, 3, figsize=(11.5, 3.9))
-    what = {
-        "score": ("The score rises …", "reward model's score"),
-        "generous": ("… so does what was asked for …", "generous stories (%)"),
-        "consistent": ("… but consistency is lost", "consistent stories (%)"),
-    }
-    looks = list(zip((COLORS[1], COLORS[2], COLORS[0]), MARKERS, strict=False))
-    for axes, (name, (title, label)) in zip(panels, what.items(), strict=True):
-        scale = 1 if name == "score" else 100
-        for (beta, run), (color, marker) in zip(frame.groupby("beta"), looks, strict=False):
-            smooth = (
-                run[["kl", name]].rolling(3, min_periods=1, center=True).mean().clip(lower=0 if scale > 1 else None)
-            )
-            kl, height = smooth["kl"].clip(lower=0), scale * smooth[name]
-            axes.plot(kl, height, color=color, marker=marker, markersize=4, label=f"β = {beta:g}")
-            axes.plot(kl.iloc[-1:], height.iloc[-1:], color=color, marker=marker, linestyle="none", markersize=10)
-        axes.set_xscale("symlog", linthresh=1)
-        axes.set(title=title, xlabel=FROM, ylabel=label)
-        axes.set_xticks(ticks := [tick for tick in (0, 1, 10, 100) if tick <= 3 * frame["kl"].max()], map(str, ticks))
-        axes.minorticks_off()
-        if scale == 100:
-            axes.set_ylim(-3, 103)
-    panels[0].legend(loc="upper left", fontsize=10)
-    ends = frame.groupby("beta").tail(3).groupby("beta")[["kl", "score", "generous", "consistent"]].mean()
-    parts = [
-        f"β = {beta:g}: KL {row['kl']:.1f}, score {row['score']:.1f}, generous {row['generous']:.0%}, consistent "
-        f"{row['consistent']:.0%}"
-        for beta, row in ends.iterrows()
-    ]
-    return figure, "Ends of PPO's runs. " + "; ".join(parts) + "."
-
-
-def draw_frontier(methods: Mapping[str, DataFrame], runs: DataFrame) -> Picture:
-    """Generous stories against compute, generous and consistent stories against KL, for three methods.
-
-    `runs` has a row for "storyteller", and one for each run of DPO, whose compute is marked.
-    """
-    import matplotlib.pyplot as plt
-
-    figure, (left, *others) = plt.subplots(1, 3, figsize=(11.5, 4))
-    start, trained = runs[runs["method"] == "storyteller"].iloc[0], runs[runs["method"] == "DPO"]
-    steps = methods["PPO"]
-    left.plot(steps["compute"] / 1000, 100 * steps["generous"], color=LOOKS["PPO"][0], marker="s", markersize=4)
-    left.plot(trained["compute"] / 1000, 100 * trained["generous"], color=LOOKS["DPO"][0], marker="o", linestyle="none")
-    left.axvline(trained["compute"].iloc[0] / 1000, color=EDGE, linestyle=":", linewidth=1.2)
-    left.set(title="DPO gains more per pass", xlabel="passes of a story (thousands)", ylabel="generous stories (%)")
-    for axes, name, title in zip(
-        others, ("generous", "consistent"), ("Best of n needs the least KL", "DPO keeps consistency"), strict=True
-    ):
-        for method, frame in methods.items():
-            color, marker = LOOKS[method]
-            line = {"color": color, "marker": marker, "markersize": 5 if method != "DPO" else 7}
-            line["linestyle"] = "none" if method == "DPO" else "-"
-            axes.plot(frame["kl"].clip(lower=0), 100 * frame[name], label=method, **line)
-        axes.set_xscale("symlog", linthresh=1)
-        axes.set(title=title, xlabel=FROM, ylabel=f"{name} stories (%)")
-        axes.set_xticks([0, 1, 3, 10], ["0", "1", "3", "10"])
-        axes.minorticks_off()
-    for axes, name in zip((left, *others), ("generous", "generous", "consistent"), strict=True):
-        axes.axhline(100 * start[name], color=EDGE, linestyle="--", linewidth=1.2)
+def _against_kl(axes: Axes, kind: str, title: str, start: Series, most: float) -> None:
+    """Labels, the storyteller's line, and an axis on which a nat is wider near 0 (as in Gao et al.)."""
+    axes.set_xscale("function", functions=(lambda kl: np.sqrt(np.clip(kl, 0, None)), np.square))
+    axes.set_xlim(0, 1.05 * most)
+    axes.set_xticks([tick for tick in (0, 1, 2, 4, 8, 16, 32) if tick <= most])
+    axes.axhline((1 if kind == "score" else 100) * start[kind], color=EDGE, linestyle="--", linewidth=1.2)
+    axes.set(title=title, xlabel=FROM, ylabel="reward model's score" if kind == "score" else f"{kind} stories (%)")
+    if kind != "score":
         axes.set_ylim(-3, 103)
-    others[1].legend(loc="upper right", fontsize=10)
-    ends = [
-        f"{name}: generous {frame['generous'].iloc[-1]:.0%}, consistent {frame['consistent'].iloc[-1]:.0%} at KL "
-        f"{frame['kl'].iloc[-1]:.1f}"
-        for name, frame in methods.items()
-    ]
-    return figure, f"Start: generous {start['generous']:.0%}. At the end of each curve, " + "; ".join(ends) + "."
+
+
+def _draw_runs(axes: Axes, runs: DataFrame, kind: str, start: Series, look: tuple[str, str], label: str) -> None:
+    """The mean of PPO's runs from the storyteller on, and each run faint behind it."""
+    color, marker = look
+    scale = 1 if kind == "score" else 100
+    mean = runs.groupby("round")[["kl", kind]].mean()
+    for frame, more in [
+        *((run, {"alpha": 0.3, "linewidth": 1, "marker": "none"}) for _, run in runs.groupby("seed")),
+        (mean, {"marker": marker, "markersize": 5, "label": label}),
+    ]:
+        kl, height = [0.0, *frame["kl"].clip(lower=0)], [start[kind], *frame[kind]]
+        axes.plot(kl, [scale * each for each in height], color=color, **more)
+
+
+PAID = {"reader": (COLORS[0], "o"), "shuffled": (INK, "v")}  # rewards besides the reward model's
+
+
+def draw_betas(ppo: DataFrame, control: DataFrame, start: Series) -> Picture:
+    """PPO against KL: the proxy, consistency and the truth at several β; and consistency by who pays, at β = 0."""
+    import matplotlib.pyplot as plt
+
+    figure, panels = plt.subplots(2, 2, figsize=(9.6, 7.4))
+    looks = list(zip((COLORS[1], COLORS[2], COLORS[3]), MARKERS[1:], strict=False))
+    titles = {
+        "score": "The proxy: the score rises …",
+        "consistent": "… while consistency is lost",
+        "liked": "The truth: generous and consistent",
+    }
+    most = max(ppo["kl"].max(), control["kl"].max())
+    for axes, (kind, title) in zip(panels.flat, titles.items(), strict=False):
+        for (beta, runs), look in zip(ppo.groupby("beta"), looks, strict=False):
+            _draw_runs(axes, runs, kind, start, look, f"β = {beta:g}")
+        _against_kl(axes, kind, title, start, most)
+    free = ppo[ppo["beta"] == 0]
+    paid = {"reward model": free, **dict(list(control.groupby("reward")))}
+    for (name, runs), look in zip(paid.items(), (looks[0], PAID["reader"], PAID["shuffled"]), strict=True):
+        _draw_runs(panels[1, 1], runs, "consistent", start, look, name)
+    _against_kl(panels[1, 1], "consistent", "β = 0, but other rewards", start, most)
+    panels[0, 0].legend(loc="upper left", fontsize=10)
+    panels[1, 1].legend(loc="upper right", fontsize=10)
+    kinds = {f"β = {beta:g}": runs for beta, runs in ppo.groupby("beta")} | {f"β = 0, {n}": r for n, r in paid.items()}
+    return figure, "Ends of PPO's runs, means. " + "; ".join(f"{name}: {_said(runs)}" for name, runs in kinds.items())
+
+
+def _said(runs: DataFrame) -> str:
+    end = runs[runs["round"] == runs["round"].max()][["kl", "score", "consistent", "liked"]].mean()
+    return f"KL {end['kl']:.1f}, score {end['score']:.1f}, consistent {end['consistent']:.0%}, liked {end['liked']:.0%}"
+
+
+TELLING = 1000  # stories that a method tells after its training, whose passes count, too
+
+
+def draw_frontier(methods: DataFrame, rounds: DataFrame, start: Series) -> Picture:
+    """Liked stories against compute, generous and liked ones against KL: PPO's mean run, DPO's, SFT, best of n."""
+    import matplotlib.pyplot as plt
+
+    figure, (left, *others) = plt.subplots(1, 3, figsize=(11.5, 4.2))
+    means = methods[methods["method"] != "best of n"].groupby(["method", "beta"], dropna=False).mean(numeric_only=True)
+    best = methods[methods["method"] == "best of n"]
+    frames = {"PPO": rounds, "DPO": means.loc["DPO"].sort_values("kl"), "SFT": means.loc["SFT"], "best of n": best}
+    told = {name: TELLING + frame.get("compute", 0) for name, frame in frames.items()}
+    told["best of n"] = TELLING * best["n"]
+    for axes, kind in zip((left, *others), ("liked", "generous", "liked"), strict=True):
+        for name, frame in frames.items():
+            color, marker = LOOKS[name]
+            bound = {"linestyle": ":", "markerfacecolor": "none"} if name == "best of n" and axes is not left else {}
+            x = told[name] if axes is left else frame["kl"].clip(lower=0)
+            axes.plot(x, 100 * frame[kind], color=color, marker=marker, markersize=6, label=name, **bound)
+        _against_kl(axes, kind, "", start, max(frame["kl"].max() for frame in frames.values()))
+    left.set_xscale("log")
+    ticks = [1000, 2000, 4000, 8000, 16000]
+    left.set(
+        title="Trained once, told cheaply", xlabel=f"passes to train and tell {TELLING:,} stories", xlim=(900, 18000)
+    )
+    left.set_xticks(ticks, [f"{tick:,}" for tick in ticks])
+    left.minorticks_off()
+    others[0].set_title("Generous stories")
+    others[1].set_title("Liked stories: the truth")
+    left.legend(loc="upper left", fontsize=10)
+    ends = [f"{name}: {100 * f['liked'].iloc[-1]:.0f}% at KL {f['kl'].iloc[-1]:.1f}" for name, f in frames.items()]
+    return figure, f"The reader likes {start['liked']:.0%} at first. At the end of each curve, " + "; ".join(ends) + "."
