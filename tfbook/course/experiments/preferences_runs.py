@@ -160,7 +160,7 @@ def ppo_runs(
     start: Beginning, rewards: Sequence[str], betas: Sequence[float], seeds: Sequence[int], sizes: Mapping[str, int]
 ) -> list[dict[str, Any]]:
     """The rows of all runs; those of one reward and seed share their first round."""
-    rows = []
+    rows: list[dict[str, Any]] = []
     for seed in seeds:
         for reward in rewards:
             learner = first_round(start, reward, seed)
