@@ -53,10 +53,10 @@ CLAIMS = Claims(
             "Stored result, preferences_runs.ppo, the storyteller minus the mean of three runs at their end",
         ),
         7: Bound(
-            "Paid by the reader instead, without a KL penalty either, PPO keeps more of it (difference of shares)",
+            "With β = 0.1, the reader likes more of the stories in the end (difference of shares)",
             ">=",
             0.05,
-            "Stored results, preferences_runs.control and preferences_runs.ppo, means of three runs at their end",
+            "Stored result, preferences_runs.ppo, means of three runs at their end",
         ),
         8: Bound(
             "At equal compute, the reader likes more of DPO's stories than of PPO's (difference of shares)",
@@ -65,10 +65,10 @@ CLAIMS = Claims(
             "Stored results, preferences_runs.methods and preferences_runs.ppo, means of three runs",
         ),
         9: Bound(
-            "With no more KL than DPO, the reader likes more of the best of n (difference of shares)",
+            "With no more KL than DPO, best of n has more generous stories (difference of shares)",
             ">=",
-            0,
-            "Stored result, preferences_runs.methods",
+            0.05,
+            "Stored result, preferences_runs.methods, best of n on new stories",
         ),
     },
 )
@@ -105,14 +105,13 @@ def claims_of_dpo(methods: DataFrame) -> dict[int, float]:
     }
 
 
-def claims_of_hacking(ppo: DataFrame, control: DataFrame, methods: DataFrame) -> dict[int, float]:
-    """How far the score rises and consistency falls without a penalty, and what the reader's own word changes."""
-    start, free = start_of(methods), _end(ppo[ppo["beta"] == 0])
-    true = _end(control[control["reward"] == "reader"])
+def claims_of_hacking(ppo: DataFrame, methods: DataFrame) -> dict[int, float]:
+    """How far the score rises and consistency falls without a penalty, and what the reader likes with a small one."""
+    start, free, held = start_of(methods), _end(ppo[ppo["beta"] == 0]), _end(ppo[ppo["beta"] == METHODS_BETA])
     return {
         5: free["score"] - start["score"],
         6: start["consistent"] - free["consistent"],
-        7: true["consistent"] - free["consistent"],
+        7: held["liked"] - free["liked"],
     }
 
 
@@ -121,7 +120,7 @@ def claims_of_methods(methods: DataFrame, ppo: DataFrame) -> dict[int, float]:
     after, rounds = _dpo(methods)[["compute", *MEASURED]].mean(), mean_run(ppo[ppo["beta"] == METHODS_BETA])
     at = (rounds["compute"] - after["compute"]).abs().idxmin()
     best = methods[(methods["method"] == "best of n") & (methods["kl"] <= after["kl"])].iloc[-1]
-    return {8: after["liked"] - rounds.loc[at, "liked"], 9: best["liked"] - after["liked"]}
+    return {8: after["liked"] - rounds.loc[at, "liked"], 9: best["generous"] - after["generous"]}
 
 
 def table(methods: DataFrame, ppo: DataFrame) -> DataFrame:

@@ -210,7 +210,7 @@ def _against_kl(axes: Axes, kind: str, title: str, start: Series, most: float) -
     axes.axhline((1 if kind == "score" else 100) * start[kind], color=EDGE, linestyle="--", linewidth=1.2)
     axes.set(title=title, xlabel=FROM, ylabel="reward model's score" if kind == "score" else f"{kind} stories (%)")
     if kind != "score":
-        axes.set_ylim(-3, 103)
+        axes.set_ylim(-2, 62 if kind == "liked" else 102)
 
 
 def _draw_runs(axes: Axes, runs: DataFrame, kind: str, start: Series, look: tuple[str, str], label: str) -> None:
@@ -288,8 +288,8 @@ def draw_frontier(methods: DataFrame, rounds: DataFrame, start: Series) -> Pictu
     )
     left.set_xticks(ticks, [f"{tick:,}" for tick in ticks])
     left.minorticks_off()
-    others[0].set_title("Generous stories")
-    others[1].set_title("Liked stories: the truth")
+    others[0].set_title("Best of n needs the least KL …")
+    others[1].set_title("… for what the reader likes, too")
     left.legend(loc="upper left", fontsize=10)
     ends = [f"{name}: {100 * f['liked'].iloc[-1]:.0f}% at KL {f['kl'].iloc[-1]:.1f}" for name, f in frames.items()]
     return figure, f"The reader likes {start['liked']:.0%} at first. At the end of each curve, " + "; ".join(ends) + "."
