@@ -42,9 +42,9 @@ best_rows.mistakes(
                 scores.view(n, -1).argmax(dim=0) * (len(scores) // n) + torch.arange(len(scores) // n),
             )
         ),
-        "backward: first the best scores, then where they stand": lambda scores, n: best_rows.reference(
-            scores, n
-        )[::-1],
+        "backward: first the best scores, then where they stand": lambda scores, n: best_rows.reference(scores, n)[
+            ::-1
+        ],
         "these answers have the smallest scores: best means largest": lambda scores, n: (
             scores.view(-1, n).amin(dim=1),
             torch.arange(len(scores) // n) * n + scores.view(-1, n).argmin(dim=1),
