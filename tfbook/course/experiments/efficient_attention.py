@@ -629,7 +629,7 @@ def trained(
     test: Facts,
     kind: type[LanguageModel] = LanguageModel,
 ) -> tuple[LanguageModel, list[dict[str, float]], float]:
-    """The model with these implementations in its layers, how its answers improved, the seconds."""
+    """The trained model with these layers, how its answers improved, and the seconds."""
     runtime.seed(seed)
     model = kind(VOCABULARY, SIZES).to(runtime.device())
     alternate(model.stack, *implementations)

@@ -312,6 +312,7 @@ def draw_distances(curves: Mapping[str, tuple[Sequence[float], ...]], reach: int
     axes.text(1, guess - 0.02, "guessing", fontsize=9.5, color=SOFT, va="top")
     axes.set(ylim=(0, 1.06), yticks=[0, 0.25, 0.5, 0.75, 1], yticklabels=["0", "25%", "50%", "75%", "100%"])
     axes.set(title="A window fades before its reach, then guesses; one dense layer cures it")
+    axes.set_xlim(0, max(x for columns in curves.values() for x in columns[0]) + 1)  # labels beside the lines
     axes.set(xlabel="tokens from the question back to its fact", ylabel="right answers")
     label_ends(axes)
     return figure
