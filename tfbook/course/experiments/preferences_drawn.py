@@ -214,16 +214,15 @@ def _against_kl(axes: Axes, kind: str, title: str, start: Series, most: float) -
 
 
 def _draw_runs(axes: Axes, runs: DataFrame, kind: str, start: Series, look: tuple[str, str], label: str) -> None:
-    """The mean of PPO's runs from the storyteller on, and each run faint behind it."""
+    """The mean of PPO's runs, a line from the storyteller on and a mark at its end; the ends of the runs, faint."""
     color, marker = look
     scale = 1 if kind == "score" else 100
     mean = runs.groupby("round")[["kl", kind]].mean()
-    for frame, more in [
-        *((run, {"alpha": 0.3, "linewidth": 1, "marker": "none"}) for _, run in runs.groupby("seed")),
-        (mean, {"marker": marker, "markersize": 5, "label": label}),
-    ]:
-        kl, height = [0.0, *frame["kl"].clip(lower=0)], [start[kind], *frame[kind]]
-        axes.plot(kl, [scale * each for each in height], color=color, **more)
+    ends = runs[runs["round"] == runs["round"].max()]
+    kl, height = [0.0, *mean["kl"].clip(lower=0)], [start[kind], *mean[kind]]
+    axes.plot(kl, [scale * each for each in height], color=color, marker="none", linewidth=1.6)
+    axes.plot(ends["kl"], scale * ends[kind], color=color, marker=marker, markersize=5, linestyle="none", alpha=0.4)
+    axes.plot(kl[-1:], [scale * height[-1]], color=color, marker=marker, markersize=10, linestyle="none", label=label)
 
 
 PAID = {"reader": (COLORS[0], "o"), "shuffled": (INK, "v")}  # rewards besides the reward model's
@@ -238,7 +237,7 @@ def draw_betas(ppo: DataFrame, control: DataFrame, start: Series) -> Picture:
     titles = {
         "score": "The proxy: the score rises …",
         "consistent": "… while consistency is lost",
-        "liked": "The truth: generous and consistent",
+        "liked": "The truth follows, and turns",
     }
     most = max(ppo["kl"].max(), control["kl"].max())
     for axes, (kind, title) in zip(panels.flat, titles.items(), strict=False):
@@ -249,7 +248,7 @@ def draw_betas(ppo: DataFrame, control: DataFrame, start: Series) -> Picture:
     paid = {"reward model": free, **dict(list(control.groupby("reward")))}
     for (name, runs), look in zip(paid.items(), (looks[0], PAID["reader"], PAID["shuffled"]), strict=True):
         _draw_runs(panels[1, 1], runs, "consistent", start, look, name)
-    _against_kl(panels[1, 1], "consistent", "β = 0, but other rewards", start, most)
+    _against_kl(panels[1, 1], "consistent", "β = 0: noise costs some, the proxy more", start, most)
     panels[0, 0].legend(loc="upper left", fontsize=10)
     panels[1, 1].legend(loc="upper right", fontsize=10)
     kinds = {f"β = {beta:g}": runs for beta, runs in ppo.groupby("beta")} | {f"β = 0, {n}": r for n, r in paid.items()}
@@ -280,11 +279,15 @@ def draw_frontier(methods: DataFrame, rounds: DataFrame, start: Series) -> Pictu
             bound = {"linestyle": ":", "markerfacecolor": "none"} if name == "best of n" and axes is not left else {}
             x = told[name] if axes is left else frame["kl"].clip(lower=0)
             axes.plot(x, 100 * frame[kind], color=color, marker=marker, markersize=6, label=name, **bound)
+            if name == "PPO":
+                axes.plot(x.iloc[-1:], 100 * frame[kind].iloc[-1:], color=color, marker=marker, markersize=10)
         _against_kl(axes, kind, "", start, max(frame["kl"].max() for frame in frames.values()))
     left.set_xscale("log")
     ticks = [1000, 2000, 4000, 8000, 16000]
     left.set(
-        title="Trained once, told cheaply", xlabel=f"passes to train and tell {TELLING:,} stories", xlim=(900, 18000)
+        title="A trained policy is cheap to use",
+        xlabel=f"passes to train and tell {TELLING:,} stories",
+        xlim=(900, 18000),
     )
     left.set_xticks(ticks, [f"{tick:,}" for tick in ticks])
     left.minorticks_off()
