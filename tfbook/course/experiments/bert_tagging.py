@@ -33,6 +33,7 @@ from tfbook.course.experiments.bert_stories import (
     pretrain,
 )
 from tfbook.course.experiments.bert_stories import encode as encoded
+from tfbook.course.experiments.bert_stories_drawn import draw_few_labels, draw_tags
 from tfbook.course.experiments.summaries import Interval, interval
 from tfbook.data.stories import sentences, told
 from tfbook.data.stories.lexicon import SPECIES
@@ -42,6 +43,20 @@ from tfbook.text.vocabulary import PAD
 
 if TYPE_CHECKING:
     from pandas import DataFrame
+
+__all__ = [
+    "TAGS",
+    "Tagged",
+    "at_best_plans",
+    "draw_few_labels",
+    "draw_tags",
+    "few_labels",
+    "gain",
+    "labeled_words",
+    "look_up",
+    "score",
+    "tagged_stories",
+]
 
 TAGS = ("name", "animal", "thing", "place")
 _WORDS = {"name": KINDS["names"], "animal": SPECIES, "thing": KINDS["things"], "place": KINDS["places"]}
