@@ -9,7 +9,7 @@ import torch
 from safetensors.torch import load_file
 
 from tfbook.data.stories import check_story, told
-from tfbook.models.adapters import merge_lora, trained_count
+from tfbook.models.adapters import merge_lora
 from tfbook.pretrain import finetune, storyteller
 from tfbook.pretrain.finetune import Finetuning, finetune_command, losses, play, plays, prepare, tales
 from tfbook.pretrain.storyteller import MODELS, untrained

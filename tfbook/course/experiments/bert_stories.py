@@ -29,7 +29,6 @@ from tfbook.course.experiments.bert_stories_drawn import (
     draw_filled,
     draw_heads,
     draw_input,
-    draw_leak,
     draw_masking,
     draw_sides,
 )
@@ -68,7 +67,6 @@ __all__ = [
     "draw_filled",
     "draw_heads",
     "draw_input",
-    "draw_leak",
     "draw_looks",
     "draw_masking",
     "draw_sides",

@@ -20,27 +20,6 @@ CHIP = 60  # pixels of a token
 # ---- schematics ------------------------------------------------------------------------------------------------------
 
 
-def draw_leak(words: Sequence[str]) -> Picture:
-    """Words in plain sight and one block that looks both ways: the vector that has to name the next word reads it."""
-    from tfbook.plot import Schematic
-
-    picture = Schematic("Looking both ways, a model reads the word that it should predict", gap=(64, 40))
-    for height, name in enumerate(("input", "after block 1")):
-        picture.text(name, (0, -height), color=SOFT, align="right")
-    roles = ["value" if word == words[1] else "stream" for word in words]
-    read = [
-        picture.box(text, (1 + column, 0), role, width=84)
-        for column, (text, role) in enumerate(zip(words, roles, strict=True))
-    ]
-    vectors = [picture.box("vector", (1 + column, -1), "stream", width=84) for column in range(len(words))]
-    up, path = ("top", "bottom"), {"role": "value", "thickness": 3.5}
-    picture.arrow(read[1], vectors[0], "block 1 reads", sides=up, label_side="top", **path)
-    asked = picture.box(f"Which word comes next? “{words[1]}”", (1, -2), "value")
-    picture.arrow(vectors[0], asked, sides=up, **path)
-    alt = f"The vector above “{words[0]}” has to name the next word, “{words[1]}”, which it has read in block 1."
-    return picture.figure(), alt
-
-
 def draw_sides(words: Sequence[str], masked: int, kept: int) -> Picture:
     """One sentence twice: a GPT reads to the left and is asked everywhere, BERT reads all and is asked twice."""
     from tfbook.plot import Schematic
@@ -216,7 +195,7 @@ def draw_tags(
     """
     import matplotlib.pyplot as plt
 
-    per_line = 15
+    per_line = 13
     rows = -(-len(words) // per_line)
     figure, panels = plt.subplots(len(guesses), 1, figsize=(11, (0.36 * rows + 0.5) * len(guesses)))
     said = []

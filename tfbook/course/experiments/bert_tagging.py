@@ -56,6 +56,7 @@ __all__ = [
     "look_up",
     "score",
     "tagged_stories",
+    "tags_of",
 ]
 
 TAGS = ("name", "animal", "thing", "place")
