@@ -262,5 +262,5 @@ def draw_few_labels(frame: DataFrame) -> Picture:
     panels[0].set(ylabel="right (%)")
     handles, labels = panels[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=2, frameon=False)
-    figure.suptitle("Pretraining is worth most where labels are few")
+    figure.suptitle("After pretraining, 16 labels are enough; from scratch, they are not")
     return figure, f"Right tags against the number of labeled words. {'; '.join(said)}."
