@@ -107,26 +107,6 @@ def test_runs_are_stored_with_what_they_lose(monkeypatch: pytest.MonkeyPatch) ->
     assert rows[1]["share"] < rows[2]["share"] == 1
 
 
-def test_every_rank_is_run_at_two_rates_and_only_that_differs(monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[finetune.Finetuning] = []
-    monkeypatch.setattr(study, "_adapted", lambda options: seen.append(options) or {"new": 1.0, "old": 2.0})
-    rows = study.ranks((3,), steps=2)
-    assert [(row["rank"], row["lr"]) for row in rows] == [(r, lr) for r in (1, 2, 4, 8) for lr in (0.02, 0.04)]
-    assert [options.rank for options in seen] == [row["rank"] for row in rows]
-    assert {(options.method, options.seed, options.steps) for options in seen} == {("lora", 3, 2)}
-
-
-def test_the_rank_of_a_run_is_that_of_its_adapters(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(study, "load_storyteller", lambda name: untrained("draft"))
-    monkeypatch.setattr(finetune, "HELD_OUT", 1)
-    ranks = (1, 4)
-    shares = [study._adapted(finetune.Finetuning(rank=rank, steps=1, batch=1))["share"] for rank in ranks]
-    sizes, total = MODELS["draft"], untrained("draft").model.parameter_count()
-    each = sizes.layers * (4 * 2 * sizes.d_model + 2 * (sizes.d_model + sizes.d_ff))
-    rows = len(finetune.new_words()) * sizes.d_model
-    assert shares == pytest.approx([(rank * each + rows) / total for rank in ranks])
-
-
 def test_ulmfit_trains_the_top_more_or_earlier_than_the_bottom() -> None:
     assert study.depth_factors("discriminative", 7, 60, 3) == pytest.approx([1, 1 / 2.6, 1 / 2.6**2])
     turns = [study.depth_factors("gradual", step, 60, 5) for step in (0, 5, 6, 23, 24)]

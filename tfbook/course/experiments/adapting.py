@@ -63,7 +63,6 @@ __all__ = [
     "loss_after",
     "package_experts",
     "perfect_reader",
-    "ranks",
     "shots",
     "table",
     "trained",
@@ -135,7 +134,7 @@ CLAIMS = Claims(
             "At equal parameters and FLOPs, the encoder–decoder restores more cut words than either decoder (share)",
             ">=",
             0.05,
-            "Stored result, difference of means over seeds; in Raffel et al. (2020), Table 2, it has twice the parameters",
+            "Stored result, difference of means; in Raffel et al. (2020), Table 2, it has twice the parameters",
         ),
         11: Bound(
             "A prefix mask instead of a causal one changes the share of restored words by at most",
@@ -226,18 +225,10 @@ def _adapted(options: finetune.Finetuning) -> dict[str, float]:
     runtime.seed(options.seed)
     teller = load_storyteller(options.model)
     total = teller.model.parameter_count()
-    model = finetune.prepare(teller.model, options.method, rank=options.rank).to(runtime.device())
+    model = finetune.prepare(teller.model, options.method).to(runtime.device())
     batches = finetune.batches(options, teller.vocabulary)
     training.fit(model, finetune.story_loss, batches, finetune.recipe(options))
     return {"share": finetune.changed_count(model, options.method) / total, **finetune.losses(model, teller.vocabulary)}
-
-
-@experiment
-def ranks(seeds: Sequence[int] = (1,), *, steps: int = 60) -> list[dict[str, Any]]:
-    """The same losses after LoRA of several ranks, each with two learning rates and the same α."""
-    runs = product(seeds, (1, 2, 4, 8), (2e-2, 4e-2))
-    every = [finetune.Finetuning(method="lora", rank=r, lr=lr, seed=seed, steps=steps) for seed, r, lr in runs]
-    return [{"rank": run.rank, "lr": run.lr, "seed": run.seed, **_rounded(_adapted(run))} for run in every]
 
 
 def _rounded(values: Mapping[str, float]) -> dict[str, float]:
