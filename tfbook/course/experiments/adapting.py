@@ -134,7 +134,7 @@ CLAIMS = Claims(
             "At equal parameters and FLOPs, the encoder–decoder restores more cut words than either decoder (share)",
             ">=",
             0.05,
-            "Stored result, difference of means over seeds; compare Raffel et al. (2020), Table 2",
+            "Stored result, difference of means; in Raffel et al. (2020), Table 2, it has twice the parameters",
         ),
         11: Bound(
             "A prefix mask instead of a causal one changes the share of restored words by at most",

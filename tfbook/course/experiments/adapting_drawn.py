@@ -35,7 +35,7 @@ def draw_curves(curve: Sequence[tuple[int, float, float]], even: float) -> Pictu
     axes.plot(steps, old, color=COLORS[1], marker=MARKERS[1])
     axes.axhline(even, color=SOFT, linestyle="--", linewidth=1.2)
     right = steps[-1]
-    axes.text(right, even + 0.15, "an even guess", ha="right", va="bottom", fontsize=10, color=SOFT)
+    axes.text(right, even + 0.15, "a uniform guess", ha="right", va="bottom", fontsize=10, color=SOFT)
     near = abs(new[-1] - old[-1]) < 0.8
     upper = 0.4 if near else 0.0
     for values, name, color in ((new, "plays", COLORS[0]), (old, "tales", COLORS[1])):
@@ -45,7 +45,7 @@ def draw_curves(curve: Sequence[tuple[int, float, float]], even: float) -> Pictu
     axes.set(ylabel="held-out loss (nats per token)", ylim=(0, max(new) + 0.8), xlim=(-1, right * 1.14))
     alt = (
         f"Held-out loss against steps: on plays from {new[0]:.1f} to {new[-1]:.1f} nats per token, on tales from "
-        f"{old[0]:.2f} to {old[-1]:.2f}; an even guess would cost {even:.1f}."
+        f"{old[0]:.2f} to {old[-1]:.2f}; a uniform guess would cost {even:.1f}."
     )
     return figure, alt
 
@@ -62,10 +62,10 @@ def draw_lora() -> Picture:
     plus = picture.circle("+", (3, (0, 1)))
     h = picture.matrix((6, 1), (4, (0, 1)), "stream", label="h", shape="d_out")
     picture.arrow(x, frozen)
-    picture.arrow(x, A)
-    picture.arrow(A, B, "r numbers")
+    picture.arrow(x, A.column(0))
+    picture.arrow(A.column(5), B.column(0), "r numbers")
     picture.arrow(frozen, plus)
-    picture.arrow(B, plus, "times α / r", label_side="right")
+    picture.arrow(B.column(1), plus, "times α / r", label_side="right")
     picture.arrow(plus, h)
     alt = (
         "The input x goes through the frozen matrix W, d_out by d_in, and through a detour of two thin trained "
@@ -78,7 +78,7 @@ def draw_frontier(frame: DataFrame) -> Picture:
     """Loss on tales against loss on plays, a line per method from its lowest learning rate to its best one.
 
     Every run is a small dot, each rate's mean a marker: full up to the best rate, which is ringed, and hollow beyond.
-    Of new words alone, the baseline, the best rate is shown.
+    Of new words alone, the baseline, the best rate is shown. A vertical line marks LoRA's lowest loss on plays.
     """
     import matplotlib.pyplot as plt
 
@@ -100,6 +100,9 @@ def draw_frontier(frame: DataFrame) -> Picture:
             axes.annotate(f"{lr:g}", tuple(point), xytext=beside, textcoords="offset points", **look)
         axes.annotate(NAMES[name], tuple(up.iloc[0]), xytext=place, textcoords="offset points", **_bold(color))
         said += [f"{NAMES[name]} at {lr:g}: plays {x:.2f}, tales {y:.2f}" for lr, (x, y) in means.iterrows()]
+    equal = frame[frame["method"] == "lora"].groupby("lr")["new"].mean().min()
+    axes.axvline(equal, color=SOFT, linestyle="--", linewidth=1.2, zorder=0)
+    axes.text(equal * 0.97, 0.46, "equal loss on plays", ha="right", va="center", fontsize=10, color=SOFT)
     words = frame[frame["method"] == "rows"].groupby("lr")[["new", "old"]].mean().sort_values("new").iloc[0]
     for point, name, color, marker in ((words, "new words alone", SOFT, "d"), (before, "before", INK, "*")):
         axes.plot([point["new"]], [point["old"]], color=color, marker=marker, markersize=8, linestyle="none")
@@ -109,7 +112,7 @@ def draw_frontier(frame: DataFrame) -> Picture:
     for axis, ticks in ((axes.xaxis, (0.5, 1, 2, 4, 8)), (axes.yaxis, (0.5, 1, 2, 4, 8))):
         axis.set_ticks(ticks, [f"{tick:g}" for tick in ticks])
         axis.set_ticks([], minor=True)
-    axes.set(title="The lower the loss on plays, the higher the loss on tales")
+    axes.set(title="At equal loss on plays, full fine-tuning forgets less than LoRA")
     axes.set(xlabel="loss on plays (nats per token)", ylabel="loss on tales (nats per token)")
     return figure, f"Loss on tales against loss on plays, means over seeds: {'; '.join(said)}."
 
@@ -157,24 +160,24 @@ def draw_transformations() -> Picture:
 
 
 def draw_judging(frame: DataFrame) -> Picture:
-    """Accuracy by the number of labels, for each way to train, with the range over seeds."""
+    """Accuracy by the number of labels, from scratch and pretrained, with the range over seeds and λ."""
     import matplotlib.pyplot as plt
 
     from tfbook.plot.curves import label_ends
 
     figure, axes = plt.subplots(figsize=(8, 4.2))
-    runs, kinds = frame[frame["labels"] > 0], list(dict.fromkeys(frame[frame["labels"] > 0]["kind"]))
-    colors = dict(zip(kinds, (COLORS[3], COLORS[0], COLORS[1], COLORS[2]), strict=False))
-    for marker, kind in zip(MARKERS, kinds, strict=False):
-        by = runs[runs["kind"] == kind].groupby("labels")["accuracy"]
-        name = kind if kind == "from scratch" else f"pretrained, {kind}"
-        axes.plot(by.mean().index, by.mean(), color=colors[kind], marker=marker, label=name)
-        axes.fill_between(by.mean().index, by.min(), by.max(), color=colors[kind], alpha=0.13, linewidth=0)
+    runs = frame[frame["labels"] > 0]
+    scratch = runs["kind"] == "from scratch"
+    lines = (("from scratch", runs[scratch], COLORS[3]), ("pretrained, any λ", runs[~scratch], COLORS[0]))
+    for marker, (name, own, color) in zip(MARKERS, lines, strict=False):
+        by = own.groupby("labels")["accuracy"]
+        axes.plot(by.mean().index, by.mean(), color=color, marker=marker, label=name)
+        axes.fill_between(by.mean().index, by.min(), by.max(), color=color, alpha=0.15, linewidth=0)
     yes = float(frame["accuracy"].iloc[0])
     axes.axhline(yes, color=SOFT, linestyle="--", linewidth=1.2)
     labels = sorted(runs["labels"].unique())
     axes.text(labels[0], yes - 0.012, "always yes", fontsize=10, color=SOFT, va="top")
-    axes.set(xscale="log", ylim=(0.4, 1.16), xlim=(labels[0] * 0.9, labels[-1] * 1.05))
+    axes.set(xscale="log", ylim=(0.4, 1.05), xlim=(labels[0] * 0.9, labels[-1] * 1.05))
     axes.set_xticks(labels, [str(n) for n in labels])
     axes.set_yticks([0.4, 0.6, 0.8, 1.0], ["40%", "60%", "80%", "100%"])
     axes.minorticks_off()
@@ -189,19 +192,21 @@ def draw_judging(frame: DataFrame) -> Picture:
 
 
 def draw_shots(frame: DataFrame, perfect: Sequence[float]) -> Picture:
-    """Accuracy by the number of lines before the question, a line for each moment of pretraining."""
+    """Accuracy by the number of lines before the question: means early in pretraining, and each run at its end."""
     import matplotlib.pyplot as plt
 
     figure, axes = plt.subplots(figsize=(8, 4.4))
     moments = sorted(frame["step"].unique())
-    shades = [plt.get_cmap("Blues")(depth) for depth in np.linspace(0.45, 0.95, len(moments))]
-    for step, color in zip(moments, shades, strict=True):
-        by = frame[frame["step"] == step].groupby("shots")["accuracy"]
-        mean = by.mean()
+    early, last = moments[:3], moments[-1]
+    shades = [plt.get_cmap("Blues")(depth) for depth in np.linspace(0.5, 0.75, len(early))]
+    for step, color in zip(early, shades, strict=True):
+        mean = frame[frame["step"] == step].groupby("shots")["accuracy"].mean()
         axes.plot(mean.index, mean, color=color, marker="o", label=f"{step:,} steps", markersize=4)
-        axes.fill_between(mean.index, by.min(), by.max(), color=color, alpha=0.1, linewidth=0)
-        for edge in (by.min(), by.max()):
-            axes.plot(edge.index, edge, color=color, linewidth=0.6, alpha=0.6, marker="none", label="_range")
+    for number, (_, run) in enumerate(frame[frame["step"] == last].groupby("seed")):
+        name = "_" if number else f"{last:,} steps, each run"
+        axes.plot(run["shots"], run["accuracy"], color=COLORS[1], marker=MARKERS[number], label=name, markersize=4)
+    axes.axhline(perfect[0], color=SOFT, linestyle=":", linewidth=1.4)
+    axes.text(len(perfect) - 1, perfect[0] - 0.02, "chance", ha="right", va="top", fontsize=10, color=SOFT)
     axes.plot(range(len(perfect)), perfect, color=INK, linestyle="--", marker="none", label="perfect memory")
     axes.set(title="Examples help, once the model has learned to use them", ylim=(-0.06, 1.03))
     axes.set(xlabel="lines of the list before the question (shots)", ylabel="right place")
@@ -235,9 +240,11 @@ def draw_routing(words: Sequence[str], probabilities: Sequence[Sequence[float]])
     outputs = picture.matrix((len(words), 1), (3, (0, count - 1)), "stream", cell=(40, 30), label="output")
     for i in range(count):
         taken = [word for word, expert in zip(words, chosen, strict=True) if expert == i]
-        box = picture.box(f"expert {i + 1}", (2, i), "parameter", note=", ".join(taken) or "idle", width=130)
-        picture.arrow(weights, box, sides=("right", "left"))
-        picture.arrow(box, outputs, sides=("right", "left"))
+        role = ("query", "key", "value")[i % 3]
+        box = picture.box(f"expert {i + 1}", (2, i), role, note=", ".join(taken) or "idle", width=130)
+        for row in np.flatnonzero(chosen == i):
+            picture.arrow(weights.cell(int(row), count - 1), box, role=role, sides=("right", "left"))
+            picture.arrow(box, outputs.cell(int(row), 0), role=role, sides=("right", "left"))
     picture.outline(*(weights.cell(row, int(expert)) for row, expert in enumerate(chosen)))
     said = "; ".join(f"{word} to expert {expert + 1}" for word, expert in zip(words, chosen, strict=True))
     return picture.figure(), f"Probabilities of a router for each token and expert; the largest is outlined: {said}."
