@@ -214,10 +214,11 @@ def _against_kl(axes: Axes, kind: str, title: str, start: Series, most: float) -
 
 
 def _draw_runs(axes: Axes, runs: DataFrame, kind: str, start: Series, look: tuple[str, str], label: str) -> None:
-    """The mean of PPO's runs, a line from the storyteller on and a mark at its end; the ends of the runs, faint."""
+    """PPO's mean run, smoothed over three rounds up to a mark at its end; behind it, the ends of the runs, faint."""
     color, marker = look
     scale = 1 if kind == "score" else 100
     mean = runs.groupby("round")[["kl", kind]].mean()
+    mean.iloc[:-1] = mean.rolling(3, min_periods=1, center=True).mean().iloc[:-1]
     ends = runs[runs["round"] == runs["round"].max()]
     kl, height = [0.0, *mean["kl"].clip(lower=0)], [start[kind], *mean[kind]]
     axes.plot(kl, [scale * each for each in height], color=color, marker="none", linewidth=1.6)
@@ -248,7 +249,7 @@ def draw_betas(ppo: DataFrame, control: DataFrame, start: Series) -> Picture:
     paid = {"reward model": free, **dict(list(control.groupby("reward")))}
     for (name, runs), look in zip(paid.items(), (looks[0], PAID["reader"], PAID["shuffled"]), strict=True):
         _draw_runs(panels[1, 1], runs, "consistent", start, look, name)
-    _against_kl(panels[1, 1], "consistent", "β = 0: noise costs some, the proxy more", start, most)
+    _against_kl(panels[1, 1], "consistent", "β = 0: drifting alone costs as much", start, most)
     panels[0, 0].legend(loc="upper left", fontsize=10)
     panels[1, 1].legend(loc="upper right", fontsize=10)
     kinds = {f"β = {beta:g}": runs for beta, runs in ppo.groupby("beta")} | {f"β = 0, {n}": r for n, r in paid.items()}
