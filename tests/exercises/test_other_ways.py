@@ -16,7 +16,7 @@ from einops import rearrange
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from tfbook.attention import POSITIONS, ALiBi, Causal, Lengths, Relative, Rotary, sinusoid
+from tfbook.attention import POSITIONS, ALiBi, Causal, Lengths, MultiHeadAttention, Relative, Rotary, sinusoid
 from tfbook.attention.efficient.block_sparse import BlockSparse
 from tfbook.attention.efficient.linear import causal_sums, step
 from tfbook.attention.efficient.performer import log_features
@@ -508,6 +508,39 @@ def shift_by_windows(ids: Tensor) -> tuple[Tensor, Tensor]:
     return tuple(ids.unfold(1, 2, 1).unbind(dim=-1))
 
 
+def attend_by_hand(layer: nn.Module, x: Tensor) -> Tensor:
+    """Scores, a mask of −∞ and a softmax, written out; pairs of coordinates turn as complex numbers."""
+
+    def turn(heads: Tensor) -> Tensor:
+        half = heads.shape[-1] // 2
+        angles = torch.outer(torch.arange(heads.shape[2]), 10_000 ** (-torch.arange(half) / half))
+        turned = torch.complex(*heads.chunk(2, dim=-1)) * torch.polar(torch.ones_like(angles), angles)
+        return torch.cat([turned.real, turned.imag], dim=-1)
+
+    q, k, v = (layer.split(project(x)) for project in (layer.W_Q, layer.W_K, layer.W_V))
+    scores = turn(q) @ turn(k).mT / math.sqrt(q.shape[-1])
+    later = torch.ones(scores.shape[-2:], dtype=torch.bool).triu(1)
+    weights = scores.masked_fill(later, -math.inf).softmax(dim=-1)
+    return layer.W_O(rearrange(weights @ v, "b h n d -> b n (h d)"))
+
+
+def attend_head_by_head(layer: nn.Module, x: Tensor) -> Tensor:
+    q, k = (layer.split(project(x)) for project in (layer.W_Q, layer.W_K))
+    q, k = (Rotary(q.shape[-1]).rotate(each) for each in (q, k))
+    v, heads = layer.split(layer.W_V(x)), []
+    for number in range(v.shape[1]):
+        scores = q[:, number] @ k[:, number].mT / v.shape[-1] ** 0.5
+        weights = scores.exp().tril()
+        heads.append(weights / weights.sum(dim=-1, keepdim=True) @ v[:, number])
+    return layer.W_O(torch.cat(heads, dim=-1))
+
+
+def attend_as_the_package(layer: nn.Module, x: Tensor) -> Tensor:
+    package = MultiHeadAttention(x.shape[-1], layer.heads)
+    package.load_state_dict(layer.state_dict())
+    return package(x, mask=Causal(), position=Rotary(x.shape[-1] // layer.heads))
+
+
 def top_p_from_the_rarest(logits: Tensor, p: float) -> Tensor:
     """As in the package, but for equal tokens: of those the sort keeps the last for the end, so it sees the reverse."""
     ordered, places = logits.flip(1).sort(dim=-1, stable=True)
@@ -670,15 +703,6 @@ def cut_square_by_square(images: Tensor, p: int) -> Tensor:
 
 def cut_by_names(images: Tensor, p: int) -> Tensor:
     return rearrange(images, "b c (row p) (column q) -> b (row column) (p q c)", p=p, q=p)
-
-
-def paste_by_folding(patches: Tensor, p: int, grid: tuple[int, int]) -> Tensor:
-    outermost = patches.unflatten(-1, (p * p, -1)).mT.flatten(2)
-    return F.fold(outermost.mT, (grid[0] * p, grid[1] * p), kernel_size=p, stride=p)
-
-
-def paste_by_the_package(patches: Tensor, p: int, grid: tuple[int, int]) -> Tensor:
-    return vit.unpatchify(patches.unflatten(-1, (p * p, -1)).mT.flatten(2), p, grid)
 
 
 def weights_by_the_package(height: int, width: int, p: int, tokens: int, heads: int, layers: int) -> int:
@@ -927,6 +951,9 @@ WAYS: list[tuple[Exercise, Callable[..., Any]]] = [
     (bert_masking.count_parameters, count_a_model),
     (bert_masking.weighted_loss, loss_by_index),
     (gpt_pretraining.shift, shift_by_windows),
+    (gpt_pretraining.attend, attend_by_hand),
+    (gpt_pretraining.attend, attend_head_by_head),
+    (gpt_pretraining.attend, attend_as_the_package),
     (decoding.top_p, top_p_from_the_rarest),
     (decoding.top_p, top_p_token_by_token),
     (decoding.top_p, top_p_by_ranks),
@@ -950,8 +977,6 @@ WAYS: list[tuple[Exercise, Callable[..., Any]]] = [
     (vit_patches.cut, cut_by_unfolding),
     (vit_patches.cut, cut_square_by_square),
     (vit_patches.cut, cut_by_names),
-    (vit_patches.paste, paste_by_folding),
-    (vit_patches.paste, paste_by_the_package),
     (vit_patches.count_weights, weights_by_the_package),
     (vit_patches.mean_vit, mean_vit_by_reduce),
     (vit_patches.hurts, hurts_by_two_questions),

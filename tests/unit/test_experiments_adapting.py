@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from tfbook.course.experiments import adapting as study
+from tfbook.course.experiments import adapting_texts as three_tasks
 from tfbook.course.experiments import stored
 from tfbook.data.stories import told, words_of, words_of_plays_alone
 from tfbook.models.gpt import Gpt
@@ -79,12 +80,13 @@ def runs() -> pd.DataFrame:
             {"method": "full", "lr": 0.01, "seed": seed, "share": 1.0, "new": 1.0, "old": 3.0},
             {"method": "lora", "lr": 0.01, "seed": seed, "share": 0.019, "new": 1.0 + 0.1 * seed, "old": 2.0 + seed},
             {"method": "last", "lr": 0.01, "seed": seed, "share": 0.07, "new": 3.0, "old": 2.0},
+            {"method": "rows", "lr": 0.1, "seed": seed, "share": 0.004, "new": 4.0, "old": 1.0},
         ]
     return pd.DataFrame(rows)
 
 
 def test_the_best_rate_is_that_of_the_lowest_loss_on_plays() -> None:
-    assert study.best_rates(runs()) == {"full": 0.01, "lora": 0.01, "last": 0.01}
+    assert study.best_rates(runs()) == {"full": 0.01, "lora": 0.01, "last": 0.01, "rows": 0.1}
 
 
 def test_claims_take_the_worst_seed() -> None:
@@ -92,6 +94,7 @@ def test_claims_take_the_worst_seed() -> None:
     assert found[1] == pytest.approx(6.8 / 7)
     assert found[2] == 0.019
     assert found[3] == pytest.approx(1.0)
+    assert found[4] == pytest.approx(min(3 - (3 - 2 * 0.1 / 2), 4 - (3 - 2 * 0.2 / 3)))
 
 
 def test_runs_are_stored_with_what_they_lose(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -102,6 +105,41 @@ def test_runs_are_stored_with_what_they_lose(monkeypatch: pytest.MonkeyPatch) ->
     assert [row["method"] for row in rows] == ["before", "lora", "full"]
     assert rows[2]["new"] < rows[0]["new"]
     assert rows[1]["share"] < rows[2]["share"] == 1
+
+
+def test_ulmfit_trains_the_top_more_or_earlier_than_the_bottom() -> None:
+    assert study.depth_factors("discriminative", 7, 60, 3) == pytest.approx([1, 1 / 2.6, 1 / 2.6**2])
+    turns = [study.depth_factors("gradual", step, 60, 5) for step in (0, 5, 6, 23, 24)]
+    assert [sum(turn) for turn in turns] == [1, 1, 2, 4, 5]
+    assert all(turn == sorted(turn, reverse=True) for turn in turns)
+
+
+def test_ulmfit_is_compared_where_full_fine_tuning_has_the_same_loss_on_plays() -> None:
+    thawed = pd.DataFrame(
+        [{"method": way, "lr": 0.01, "seed": seed, "new": 1.5, "old": 1.0} for way in study.WAYS for seed in (1, 2)]
+    )
+    between = [3 - 2 * 0.5 / 2, 3 - 2 * 0.5 / 3]
+    found = study.against_full(thawed, runs())
+    assert found.iloc[0, 2] == pytest.approx(sum(between) / 2, abs=0.01)
+    assert study.claims_of_unfreezing(thawed, runs())[9] == pytest.approx(sum(between) / 2 - 1, abs=0.01)
+
+
+def test_weights_wait_for_their_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(finetune, "HELD_OUT", 2)
+    teller = untrained("draft")
+    first = [parameter.clone() for parameter in study.by_depth(teller.model)[1]]
+    monkeypatch.setattr(study, "load_storyteller", lambda name: teller)
+    monkeypatch.setattr(study, "depth_factors", lambda way, step, steps, depths: [1, *[0] * (depths - 1)])
+    before = finetune.losses(teller.model, teller.vocabulary)
+    assert study._thawed("gradual", 1e-3, 1, 2)["new"] < before["new"]
+    assert all(torch.equal(*pair) for pair in zip(first, study.by_depth(teller.model)[1], strict=True))
+
+
+def test_every_weight_has_one_depth() -> None:
+    model = untrained("storyteller").model
+    ids = [id(parameter) for group in study.by_depth(model) for parameter in group]
+    assert len(ids) == len(set(ids)) == len(list(model.parameters()))
+    assert ids[0] == id(model.embed.weight)
 
 
 # ---- does it end well? -------------------------------------------------------------------------------------------
@@ -213,6 +251,7 @@ def test_every_picture_has_an_alt_text() -> None:
         study.draw_spans(words, [False, True, False, False, True], [str(i) for i in source], [str(i) for i in target]),
         study.draw_shots(stored("adapting.shots").frame, [study.perfect_reader(n) for n in range(study.LINES)]),
         study.draw_judging(stored("adapting.judging").frame),
+        study.draw_texts(three_tasks.best_runs(stored("adapting_texts.text_to_text").frame)),
     ]
     for figure, alt in pictures:
         assert figure.axes
@@ -225,6 +264,8 @@ def test_the_claims_are_those_of_the_stored_runs() -> None:
         study.claims_of_dialect(stored("adapting.dialect").frame)
         | study.claims_of_judging(stored("adapting.judging").frame)
         | study.claims_of_shots(stored("adapting.shots").frame)
+        | study.claims_of_unfreezing(stored("adapting.unfreezing").frame, stored("adapting.dialect").frame)
+        | three_tasks.claims_of_texts(stored("adapting_texts.text_to_text").frame)
     )
     assert set(measured) == set(study.CLAIMS.bounds)
     assert all(claim.verdict == "holds" for claim in study.CLAIMS.check(measured).claims)

@@ -122,6 +122,9 @@ def test_ratios_shares_and_far_answers_are_read_from_rows() -> None:
     assert study.far_answers(runs) == {"a": (0.2, 0.6)}
     assert study.far_answers(runs.assign(implementation="banded")) == {"window": (0.2, 0.6)}
     distance, mean, low, high = study.by_distance(runs, ("a",))["a"]
+    assert study.by_distance(runs.assign(implementation="dense, banded"), ("dense, window",)).keys() == {
+        "dense, window"
+    }
     assert (len(distance), mean[0], low[0], high[0]) == (len(study.EDGES) - 1, pytest.approx(0.4), 0.2, 0.6)
 
 
@@ -150,21 +153,44 @@ def test_tiles_are_drawn_with_the_numbers_of_the_softmax() -> None:
     assert {"tile 1", "tile 2", "5.0"} <= shown
 
 
+def test_the_drawn_reach_is_that_of_stacked_windows() -> None:
+    """The tokens from which a chain of steps within the window leads to the last one."""
+    axes = study.draw_reach(window=3, layers=2, tokens=9).axes[0]
+    title = axes.get_title(loc="left") + axes.get_title()  # the house style writes it on the left
+    near = torch.ones(9, 9).tril().triu(-2)
+    back = int((near @ near)[-1].count_nonzero()) - 1
+    assert title.endswith(f"reach {back} tokens back")
+
+
+def test_the_picture_of_hashing_marks_the_keys_that_a_full_bucket_hides() -> None:
+    """Six vectors in one bucket, blocks of two: the second block reads four of them."""
+    angles = torch.tensor([0.0, 0.1] + [1.5 + 0.05 * i for i in range(6)])
+    vectors, buckets = torch.stack([angles.cos(), angles.sin()], dim=1), torch.tensor([0] * 2 + [1] * 6)
+    texts = [text.get_text() for text in study.draw_hashing(vectors, torch.eye(2), buckets).axes[1].texts]
+    assert any("not read" in text for text in texts)
+    even = study.draw_hashing(vectors, torch.eye(2), torch.arange(8) // 2).axes[1].texts
+    assert not any("not read" in text.get_text() for text in even)
+
+
 def test_every_drawing_is_made() -> None:
     angles = torch.arange(8) * 0.7
     buckets = torch.arange(8) % 4
     layout = torch.eye(4, dtype=torch.bool)
+    kinds = dict.fromkeys(study.KINDS, 0.25)
     recall = study.Recall(0.5, 0.5, 0.1)
     figures = [
         study.draw_orders(),
+        study.draw_traffic(),
+        study.draw_reach(),
         study.draw_hashing(torch.stack([angles.cos(), angles.sin()], dim=1), torch.eye(2), buckets),
         study.draw_ingredients(layout, layout, layout),
         study.draw_memory((2, 4), (1.0, 4.0), (), 16),
         study.draw_memory((2, 4, 16), (1.0, 4.0), (1.0, 1.0, 2.0), 16),
         study.draw_recall({"a": [recall, recall]}, (1, 2)),
-        study.draw_distances({"a": ([1, 9], [1.0, 0.5], [1.0, 0.4], [1.0, 0.6])}, 4, 0.125),
-        study.draw_ratios({"a": ([2, 4], [2.0, 0.5])}, "title"),
-        study.draw_shares({"a": dict.fromkeys(study.KINDS, 0.25)}),
+        study.draw_distances({"window": ([1, 9], [1.0, 0.5], [1.0, 0.4], [1.0, 0.6])}, 4, 0.125),
+        study.draw_ratios({"LSH": ([2, 4], [2.0, 0.5])}, "title"),
+        study.draw_shares({"tiled": kinds}),
+        study.draw_shares({"window": kinds}),
     ]
     assert all(figure.axes for figure in figures)
 

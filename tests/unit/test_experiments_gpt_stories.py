@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import copy
+import json
 import math
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import pytest
 import torch
 from torch import nn
+from torch.nn import functional
 
 from tfbook import data
+from tfbook.course.exercises import gpt_pretraining as exercises
 from tfbook.course.experiments import gpt_pretraining_drawn as more_drawn
 from tfbook.course.experiments import gpt_stories as study
 from tfbook.data.stories import check_story, told, words_of
@@ -38,6 +42,26 @@ def rows(vocabulary: Vocabulary) -> list[torch.Tensor]:
     return study.story_rows([told("valid", number).text for number in range(4)], vocabulary)
 
 
+# ---- the lesson's page ---------------------------------------------------------------------------------------------
+
+
+def test_the_version_that_the_lesson_unfolds_is_right() -> None:
+    """The code in its `<details>`, run with the names of the page, passes the check of the exercise."""
+    page = Path(__file__).parents[2] / "notebooks" / "09_gpt_pretraining.ipynb"
+    cells = ["".join(cell["source"]) for cell in json.loads(page.read_text(encoding="utf-8"))["cells"]]
+    (shown,) = [text for text in cells if text.startswith("<details><summary>The lesson's own version")]
+    names: dict[str, Any] = {"F": functional, "rotated": exercises.rotated}
+    exec(shown.partition("```python\n")[2].partition("```")[0], names)
+    assert exercises.attend.judge(names["attend"]).status == "correct"
+
+
+def test_weights_take_the_names_of_the_package(model: Any) -> None:
+    """Names of the page, made by undoing the renaming, are the package's again."""
+    weights = model.state_dict()
+    plain = {name.removeprefix("stack."): weight for name, weight in weights.items()}
+    assert study.for_package(plain).keys() == weights.keys()
+
+
 # ---- stories -----------------------------------------------------------------------------------------------------
 
 
@@ -57,6 +81,15 @@ def test_real_stories_are_right_and_a_strange_name_is_not() -> None:
     assert found["sentences"] < 1
 
 
+def test_a_story_that_stops_or_makes_no_sense_is_mistaken_too() -> None:
+    """So that the kinds add up to the stories that are not right."""
+    whole, cut = list(told("valid", 0).words), list(told("valid", 1).words)
+    stopped = cut[: told("valid", 1).told[1].end]
+    assert study.first_mistakes([whole]) == {}
+    assert study.first_mistakes([stopped]) == {"no end": 1}
+    assert study.first_mistakes([stopped, ["the", "the", ".", *whole]]) == {"no end": 1, "sentence": 1}
+
+
 def test_a_counter_is_charged_for_every_word_but_the_first() -> None:
     def half(before: list[int], longest: int) -> torch.Tensor:
         assert longest == 3
@@ -64,11 +97,6 @@ def test_a_counter_is_charged_for_every_word_but_the_first() -> None:
 
     found = study.counting_loss(half, [torch.tensor([2, 1]), torch.tensor([2, 2, 1])], 3)
     assert found == pytest.approx((math.log(2) + math.log(4) + 0) / 3)
-
-
-def test_runs_are_new_that_the_text_does_not_hold() -> None:
-    rows = [torch.tensor([5, 6, 7]), torch.tensor([6, 5])]
-    assert study.unseen([5, 6, 8, 7], rows, (1, 2, 3)) == {1: 0.0, 2: pytest.approx(2 / 3), 3: 1.0}
 
 
 def test_pieces_continue_the_text(model: Any, vocabulary: Vocabulary) -> None:
@@ -127,10 +155,10 @@ def test_the_right_word_competes_with_its_kind_alone(vocabulary: Vocabulary) -> 
     assert share == {"names": pytest.approx(2 / (len(study.KINDS["names"]) + 1))}
 
 
-def test_losses_by_place_add_up_to_the_loss(model: Any, rows: list[torch.Tensor]) -> None:
+def test_losses_by_position_add_up_to_the_loss(model: Any, rows: list[torch.Tensor]) -> None:
     """Weighted by their words, without padding; the first part is the loss of the words that it names."""
     ids = nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=PAD)
-    found = study.loss_by_place(model, ids, (1, 11))
+    found = study.loss_by_position(model, ids, (1, 11))
     early, later = (ids[:, 1:11] != PAD).sum(), (ids[:, 11:] != PAD).sum()
     mean = (found["1–10"] * early + found["11–"] * later) / (early + later)
     with torch.no_grad():
@@ -236,6 +264,26 @@ def test_a_head_can_be_cut_at_some_words(model: Any, rows: list[torch.Tensor]) -
     assert not torch.allclose(cut[:, 3], whole[:, 3], atol=1e-6)
 
 
+def test_a_head_hands_on_its_part_of_what_w_o_reads(model: Any, rows: list[torch.Tensor]) -> None:
+    """Put back where it came from, it changes nothing; from another story, it is as if `W_O` had read it there."""
+    one, other = rows[0][:9], rows[1][:9]
+    own, foreign = (study.head_output(model, ids, "1.2", 4) for ids in (one, other))
+    read: list[torch.Tensor] = []
+    W_O = model.stack.blocks[0].mixer.branch.W_O
+    handle = W_O.register_forward_pre_hook(lambda _, inputs: read.append(inputs[0]))
+    with torch.no_grad():
+        whole = model(one[None])
+        handle.remove()
+        with study.without(model, "1.2", [4], instead=own):
+            assert torch.equal(model(one[None]), whole)
+        with study.without(model, "1.2", [4], instead=foreign):
+            patched = model(one[None])
+    assert torch.equal(own, read[0][0, 4, 8:])
+    assert not torch.allclose(own, foreign, atol=1e-3)
+    assert torch.allclose(patched[:, :4], whole[:, :4], atol=1e-6)
+    assert not torch.allclose(patched[:, 4], whole[:, 4], atol=1e-6)
+
+
 # ---- going further -----------------------------------------------------------------------------------------------
 
 
@@ -271,12 +319,12 @@ def test_every_picture_has_an_alt_text() -> None:
     pictures = [
         study.draw_questions(["Tim", "had", "a"], [0.5, 0.25]),
         study.draw_gpt(words, SIZES, 681),
-        study.draw_counting([6.0, 2.0, 1.0], {1: 0.0, 2: 0.1, 8: 0.5}, 0.5),
+        study.draw_counting([6.0, 2.0, 1.0], 0.5),
         study.draw_training([6.0, 3.0, 1.0], {"even": 6.5}, [0, 1]),
         study.draw_growth(frame, 6.5),
         study.draw_growth(frame.assign(lr=[0.1, 0.2], optimizer="AdamW"), 6.5, "AdamW"),
         study.draw_judged(judged),
-        study.draw_looks(words, {"1.1": (2, [0.2] * len(words))}),
+        study.draw_looks(words, {"2.1": (3, [0.0, 0.1, 0.9, 0.0, 0.0, 0.0]), "1.1": (2, [0.2] * len(words))}),
         more_drawn.draw_variance(variance),
     ]
     for figure, alt in pictures:

@@ -1,5 +1,6 @@
 """What lesson 12 measures: who gives, pairs, best of n by a proxy, the critic's start, small runs, pictures."""
 
+import copy
 from itertools import combinations
 
 import pandas as pd
@@ -7,11 +8,16 @@ import pytest
 import torch
 
 from tfbook.course.experiments import preferences as study
+from tfbook.course.experiments import preferences_claims as found
+from tfbook.course.experiments import preferences_runs as runs
+from tfbook.course.experiments import stored
 from tfbook.data.stories import story_ids, told, words_of
+from tfbook.generation.best_of_n import best_of_n_kl
 from tfbook.models.gpt import Gpt
 from tfbook.models.reward import RewardModel
 from tfbook.pretrain.storyteller import MODELS, Storyteller, load_storyteller
 from tfbook.text.vocabulary import BOS, EOS, PAD
+from tfbook.training.ppo import PpoRecipe, assess
 
 pytestmark = pytest.mark.usefixtures("float32")
 
@@ -34,13 +40,26 @@ def test_generous_is_read_from_the_words_alone() -> None:
     known = [any(event.event in study.GIVING for event in story.told) for story in stories]
     assert [study.generous(story.words) for story in stories] == known
     assert 0 < sum(known) < len(known)
-    assert study.shares([story.words for story in stories]) == {"generous": sum(known) / 40, "consistent": 1}
+    share = sum(known) / 40
+    assert study.shares([story.words for story in stories]) == {"generous": share, "consistent": 1, "liked": share}
 
 
 def test_demonstrations_are_generous() -> None:
     shown = study.demonstrations(5)
     assert len(set(shown)) == 5
-    assert study.shares(shown) == {"generous": 1, "consistent": 1}
+    assert study.shares(shown) == {"generous": 1, "consistent": 1, "liked": 1}
+
+
+def test_only_stories_that_are_both_are_liked(draft: Storyteller) -> None:
+    words = next(story.words for story in (told("valid", i) for i in range(40)) if study.generous(story.words))
+    spoilt = (*words[:-2], "kite", ".")
+    plain = next(story.words for story in (told("valid", i) for i in range(40)) if not study.generous(story.words))
+    stories = [words, spoilt, plain]
+    assert study.shares(stories) == pytest.approx({"generous": 2 / 3, "consistent": 2 / 3, "liked": 1 / 3})
+    pool = study.Pool(story_ids(stories, draft.vocabulary), draft.vocabulary)
+    assert pool.generous.tolist() == [True, True, False]
+    assert pool.consistent.tolist() == [True, False, True]
+    assert pool.liked.tolist() == [True, False, False]
 
 
 def test_samples_are_padded_after_their_end() -> None:
@@ -82,17 +101,17 @@ def test_pairs_have_the_better_story_first_and_use_each_before_any_comes_again(d
 
 
 def test_best_by_score_is_the_share_over_all_choices() -> None:
-    scores, good = torch.tensor([0.3, 2.0, -1.0, 0.7, 0.1]), [True, False, True, True, False]
-    for row in study.best_by_score(scores, good, (1, 2, 3, 5)):
-        choices = list(combinations(range(5), int(row["n"])))
-        expected = sum(good[max(choice, key=lambda i: float(scores[i]))] for choice in choices) / len(choices)
-        assert row["share"] == pytest.approx(expected)
-    assert study.best_by_score(scores, good, (1,))[0]["kl"] == 0
+    scores, good = torch.tensor([0.3, 2.0, -1.0, 0.7, 0.1]), torch.tensor([True, False, True, True, False])
+    numbers = (1, 2, 3, 5)
+    for n, share in zip(numbers, runs.best_by_score(scores, good, numbers), strict=True):
+        choices = list(combinations(range(5), n))
+        expected = sum(bool(good[max(choice, key=lambda i: float(scores[i]))]) for choice in choices) / len(choices)
+        assert share == pytest.approx(expected)
 
 
 def test_right_order_counts_pairs(draft: Storyteller) -> None:
     pool = study.Pool(torch.zeros(4, 2, dtype=torch.long), draft.vocabulary)
-    vars(pool).update(better=torch.tensor([0, 3]), worse=torch.tensor([1, 2]))
+    vars(pool).update(generous=torch.tensor([True, False, False, True]), consistent=torch.ones(4, dtype=torch.bool))
     assert study.right_order(torch.tensor([1.0, 0.0, 2.0, -1.0]), pool) == pytest.approx(1 / 4)
 
 
@@ -118,34 +137,88 @@ def test_the_lessons_own_answers_are_the_papers() -> None:
 
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The draft in the storyteller's place, whose stories need not be consistent, and few steps."""
-    generous = property(
-        lambda pool: torch.tensor([row for row, words in enumerate(pool.stories) if study.generous(words)])
-    )
-    monkeypatch.setattr(study.Pool, "better", generous)
+    """The draft in the storyteller's place, whose stories all count as consistent, and few steps."""
+    right = property(lambda pool: torch.ones(len(pool.ids), dtype=torch.bool))
+    monkeypatch.setattr(study.Pool, "consistent", right)
     monkeypatch.setattr(study, "load_storyteller", lambda name="draft": load_storyteller("draft"))
-    monkeypatch.setattr(study, "REWARD_STEPS", 2)
-    monkeypatch.setattr(study, "DPO_STEPS", 2)
+    for module, name in ((study, "REWARD_STEPS"), (runs, "WARM_STEPS"), (runs, "DPO_STEPS"), (runs, "SFT_STEPS")):
+        monkeypatch.setattr(module, name, 2)
 
 
 @pytest.mark.usefixtures("small")
-def test_ppo_begins_at_the_storyteller_and_pays_for_each_round() -> None:
-    rows = study.ppo(betas=(0.1,), rounds=1, size=4, pool=24)
-    assert [row["round"] for row in rows] == [0, 1]
-    assert rows[0]["kl"] == pytest.approx(0, abs=1e-4)
-    assert rows[1]["kl"] != 0
-    assert [row["compute"] for row in rows] == [24, 24 + 4 * 9]
+def test_ppo_shares_its_first_round_and_pays_for_each() -> None:
+    rows = runs.ppo(betas=(0.0, 0.5), seeds=(1,), pool=24, rounds=2, size=4, told=3)
+    assert [(row["beta"], row["round"]) for row in rows] == [(0.0, 1), (0.0, 2), (0.5, 1), (0.5, 2)]
+    assert [row["compute"] for row in rows] == 2 * [24 * 6, 24 * 6 + 4 * 9]
+    first, other = ({key: row[key] for key in ("score", "kl", "liked")} for row in (rows[0], rows[2]))
+    assert first == pytest.approx(other)
+    assert rows[1]["kl"] != pytest.approx(rows[3]["kl"], abs=1e-6)
     assert len(rows[-1]["stories"]) == 3 == len(rows[-1]["scores"])
 
 
 @pytest.mark.usefixtures("small")
-def test_dpo_is_judged_beside_best_of_n() -> None:
-    frame = pd.DataFrame(study.dpo(runs=((0.3, 1),), pool=24, told=4))
-    assert list(frame["method"]) == ["storyteller"] + 5 * ["best of n"] + ["DPO"]
-    assert frame["generous"].between(0, 1).all()
+def test_the_first_round_has_no_penalty_since_the_pool_is_the_references() -> None:
+    start = runs.beginning(24)
+    rewards = start.scores(start.pool.ids)
+    critic = runs.warmed_critic(start, rewards)
+    rollouts = [
+        assess(start.teller.model, start.teller.model, critic, study.as_answers(start.pool.ids), rewards, recipe)
+        for recipe in (PpoRecipe(beta=0), PpoRecipe(beta=5))
+    ]
+    torch.testing.assert_close(rollouts[0].advantages, rollouts[1].advantages)
+
+
+@pytest.mark.usefixtures("small")
+def test_a_learner_copied_after_the_first_round_does_not_train_the_original() -> None:
+    start = runs.beginning(24)
+    learner = runs.first_round(start, "shuffled", 1)
+    before = copy.deepcopy(learner.policy.state_dict())
+    list(runs.later_rounds(start, copy.deepcopy(learner), "shuffled", 0.0, 1, rounds=2, size=4, told=3))
+    assert all(torch.equal(now, before[name]) for name, now in learner.policy.state_dict().items())
+    copied = copy.deepcopy(learner)
+    owned = {id(weight) for group in copied.optimizer.param_groups for weight in group["params"]}
+    assert {id(weight) for weight in copied.policy.parameters()} <= owned
+
+
+@pytest.mark.usefixtures("small")
+def test_rewards_are_the_models_the_readers_or_the_models_in_another_order() -> None:
+    start = runs.beginning(24)
+    torch.manual_seed(2)
+    model, reader, shuffled = (runs.REWARDS[name](start, start.pool) for name in ("reward model", "reader", "shuffled"))
+    assert model.mean() == pytest.approx(0, abs=1e-5)
+    torch.testing.assert_close(shuffled.sort().values, model.sort().values)
+    assert not torch.equal(shuffled, model)
+    assert ((reader > 0) == start.pool.liked).all()
+    assert reader.std() == pytest.approx(1, abs=1e-5)
+
+
+@pytest.mark.usefixtures("small")
+def test_a_warmed_critic_knows_the_pool_better_than_the_mean_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runs, "WARM_STEPS", 15)
+    start = runs.beginning(24)
+    rewards, answers = start.scores(start.pool.ids), study.as_answers(start.pool.ids)
+    torch.manual_seed(0)
+    critic = runs.warmed_critic(start, rewards)
+    with torch.no_grad():
+        errors = (critic(answers.ids[:, :-1]) - rewards[:, None]).square()[answers.answered[:, 1:]]
+    assert errors.mean() < 1
+
+
+@pytest.mark.usefixtures("small")
+def test_the_control_differs_in_the_reward_alone() -> None:
+    rows = runs.control(seeds=(1,), pool=24, rounds=1, size=4, told=3)
+    assert [(row["reward"], row["beta"], row["round"]) for row in rows] == [("reader", 0.0, 1), ("shuffled", 0.0, 1)]
+
+
+@pytest.mark.usefixtures("small")
+def test_the_methods_are_judged_beside_best_of_n_on_new_stories() -> None:
+    frame = pd.DataFrame(runs.methods(betas=(0.3,), seeds=(1,), pool=24, told=4, new=20))
+    assert list(frame["method"]) == ["storyteller"] + 5 * ["best of n"] + ["SFT", "DPO"]
+    assert frame[MEASURED[1:]].stack().between(0, 1).all()
     best = frame[frame["method"] == "best of n"]
     assert best["generous"].iloc[0] == pytest.approx(frame["generous"].iloc[0])
-    assert frame["compute"].iloc[-1] == 2 * 24 + 2 * 16 * 3
+    assert list(best["kl"]) == pytest.approx([best_of_n_kl(n) for n in runs.NUMBERS])
+    assert list(frame["compute"].iloc[-2:]) == [2 * 16 * 3, 2 * 24 + 2 * 16 * 3]
 
 
 @pytest.mark.usefixtures("small")
@@ -158,41 +231,66 @@ def test_accuracy_has_a_row_for_each_number_of_pairs_and_seed() -> None:
 # ---- claims and pictures -------------------------------------------------------------------------------------------
 
 STORY = "Once there was a shy fox named Tim who lived by the river. And Tim was sad for a long, long time."
+MEASURED = ["kl", "generous", "consistent", "liked"]
 
 
-def _ppo() -> pd.DataFrame:
+def _ppo(reward: str = "reward model", betas: tuple[float, ...] = (0.0, 0.1, 0.5), loss: float = 0.05) -> pd.DataFrame:
     return pd.DataFrame(
         [
-            {"beta": beta, "round": i, "compute": 100 + 50 * i, "score": 0.2 * i, "kl": 0.5 * i * (2 - beta)}
-            | {"generous": 0.2 + 0.05 * i, "consistent": 0.5 - (0.05 * i if beta == 0 else 0)}
-            | ({"stories": [STORY], "scores": [1.5]} if i in (0, 8) else {})
-            for beta in (0.0, 0.1, 0.5)
-            for i in range(9)
+            {"reward": reward, "beta": beta, "seed": seed, "round": i, "compute": 100 + 50 * i}
+            | {"score": 0.2 * i, "kl": 0.5 * i * (2 - beta), "generous": 0.2 + 0.05 * i, "liked": 0.1 + 0.02 * i}
+            | {"consistent": 0.5 - (loss * i if beta == 0 else 0) + 0.01 * (seed - 1.5)}
+            | ({"stories": [STORY], "scores": [1.5]} if i == 8 else {})
+            for seed in (1, 2)
+            for beta in betas
+            for i in range(1, 9)
         ]
     )
 
 
-def _runs() -> pd.DataFrame:
-    rows = [{"method": "storyteller", "kl": 0.0, "generous": 0.2, "consistent": 0.5}]
-    rows += [
-        {"method": "best of n", "n": n, "kl": 0.1 * n, "generous": 0.2 + 0.04 * n, "consistent": 0.5} for n in (1, 2, 4)
-    ]
+def _control() -> pd.DataFrame:
+    return pd.concat([_ppo("reader", (0.0,), 0.01), _ppo("shuffled", (0.0,))])
+
+
+def _methods() -> pd.DataFrame:
+    start = {"generous": 0.2, "consistent": 0.5, "liked": 0.1, "kl": 0.0}
+    rows = [start | {"method": "storyteller", "score": 0.0}]
+    rows += [start | {"method": "best of n", "n": n, "kl": 0.1 * n, "liked": 0.1 + 0.04 * n} for n in (1, 2, 4, 16, 64)]
+    rows += [start | {"method": "SFT", "seed": seed, "compute": 90, "kl": 3.0} for seed in (1, 2)]
     rows += [
         {"method": "DPO", "beta": beta, "seed": seed, "compute": 200, "kl": 1 / beta, "score": 1.0}
-        | {"generous": 0.6 + 0.01 * seed, "consistent": 0.5}
+        | {"generous": 0.6 + 0.01 * seed, "consistent": 0.5, "liked": 0.4}
         for beta, seed in ((0.1, 1), (0.3, 1), (0.3, 2))
     ]
     return pd.DataFrame(rows)
 
 
-def test_claims_are_differences_from_the_storyteller(capsys: pytest.CaptureFixture[str]) -> None:
-    assert study.claims_of_dpo(_runs()) == pytest.approx({2: 0.41, 3: 0.0, 4: 1 / 0.3})
-    assert study.claims_of_betas(_ppo()) == pytest.approx({5: 1.4, 6: 0.35, 7: 0.0})
-    assert study.claims_of_methods(_runs(), _ppo()) == pytest.approx({8: 0.315, 9: 0.36 - 0.615})
-    study.hacked(_ppo())
+def test_claims_are_differences(capsys: pytest.CaptureFixture[str]) -> None:
+    assert found.claims_of_dpo(_methods()) == pytest.approx({2: 0.41, 3: 0.0, 4: 1 / 0.3})
+    assert found.claims_of_hacking(_ppo(), _methods()) == pytest.approx({5: 1.6, 6: 0.4, 7: 0.0})
+    assert found.claims_of_methods(_methods(), _ppo()) == pytest.approx({8: 0.4 - 0.14, 9: 0.2 - 0.615})
+    found.hacked(_ppo())
     said = capsys.readouterr().out
     assert STORY in said
     assert "score 1.5, not generous" in said
+
+
+def test_the_stored_runs_hold_what_is_claimed() -> None:
+    accuracy = stored("preferences.accuracy").frame
+    ppo, methods = (stored(f"preferences_runs.{name}").frame for name in ("ppo", "methods"))
+    measured = {1: accuracy[accuracy["stories"] == 32]["accuracy"].min()}
+    measured |= found.claims_of_dpo(methods) | found.claims_of_hacking(ppo, methods)
+    measured |= found.claims_of_methods(methods, ppo)
+    assert set(measured) == set(found.CLAIMS.bounds)
+    assert all(claim.verdict == "holds" for claim in found.CLAIMS.check(measured).claims)
+
+
+def test_the_table_has_the_mean_of_each_methods_runs() -> None:
+    rows = found.table(_methods(), _ppo())
+    assert list(rows.index) == ["storyteller", "SFT", "PPO, β = 0.1", "DPO, β = 0.3", "best of 16"]
+    assert rows.loc["PPO, β = 0.1", "liked"] == 26
+    assert rows.loc["best of 16", "liked"] == 74
+    assert rows.loc["DPO, β = 0.3", "kl"] == 3.3
 
 
 def test_every_picture_describes_itself() -> None:
@@ -201,11 +299,11 @@ def test_every_picture_describes_itself() -> None:
         study.draw_pair(2, 1),
         study.draw_four(),
         study.draw_clip(0.2),
-        study.draw_gap(0.3),
+        study.draw_gap((0.3, 0.1)),
         study.draw_margins([0.0, 1.0], [0.0, -1.0]),
         study.draw_accuracy(frame),
-        study.draw_betas(_ppo()),
-        study.draw_frontier(study.methods_of(_runs(), _ppo()), _runs()),
+        study.draw_betas(_ppo(), _control(), found.start_of(_methods())),
+        study.draw_frontier(_methods(), found.mean_run(_ppo()), found.start_of(_methods())),
     ]
     for figure, alt in pictures:
         assert len(alt) > 60

@@ -7,6 +7,7 @@ from functools import partial
 from itertools import product
 
 import matplotlib.pyplot as plt
+import pandas as pd
 import pytest
 import torch
 from torch import nn
@@ -82,6 +83,22 @@ def test_the_linear_classifier_has_a_weight_for_each_pixel_and_label(corners: Im
     assert study.parameters(study.build("linear classifier", corners)) == LABELS * (SIDE**2 + 1)
 
 
+@pytest.mark.parametrize(("count", "pixels", "labels"), [(105_098, 784, 10), (9610, 64, 10), (500, 7, 3)])
+def test_an_mlp_is_the_widest_that_has_no_more_parameters(count: int, pixels: int, labels: int) -> None:
+    """By counting those of the chosen width and of the next one."""
+    mlp = study.Mlp.of_size(count, pixels, labels)
+    wider = study.Mlp(pixels, mlp.head.in_features + 1, labels)
+    assert study.parameters(mlp) <= count < study.parameters(wider)
+
+
+def test_an_mlp_reads_all_pixels_through_two_hidden_layers(corners: Images) -> None:
+    mlp, images = study.build("MLP", corners), corners.test.images[:3]
+    hidden, head = mlp.layers[0], mlp.head
+    plain = nn.Sequential(nn.Flatten(), mlp.embed, nn.GELU(), hidden, nn.GELU(), head)
+    torch.testing.assert_close(mlp(images), plain(images))
+    assert study.parameters(mlp) <= study.parameters(study.build("ViT", corners))
+
+
 def test_positions_begin_as_large_as_it_is_said(corners: Images) -> None:
     model = study.build("ViT", corners)
     assert float(model.stack.position.embedding.detach().std()) == pytest.approx(study.POSITIONS_STD, rel=0.1)
@@ -95,7 +112,7 @@ def test_a_run_can_be_repeated_and_depends_on_its_seed(corners: Images) -> None:
     assert not torch.isclose(one, other).all()
 
 
-@pytest.mark.parametrize("name", study.MODELS)
+@pytest.mark.parametrize("name", study.BEST)
 def test_every_model_learns(name: str, corners: Images) -> None:
     assert study.accuracy(few(corners, name, 40), corners.test) > 0.9
 
@@ -150,8 +167,9 @@ def test_every_model_tries_every_rate_and_held_out_training_images_judge(
 
 
 def test_the_contest_takes_each_models_best_rate() -> None:
-    """As stored by `vit_patches.rates`; of those that tie, the lowest."""
-    table = stored("vit_patches.rates").frame.pivot(index="model", columns="lr", values="accuracy")
+    """As stored by `vit_patches.rates` and `mlp_rates`; of those that tie, the lowest."""
+    frames = [stored(f"vit_patches.{name}").frame for name in ("rates", "mlp_rates")]
+    table = pd.concat(frames).pivot(index="model", columns="lr", values="accuracy")
     good = table.ge(table.max(axis=1) - study.TIE, axis=0)
     assert good.idxmax(axis=1).to_dict() == study.BEST
 
@@ -161,6 +179,34 @@ def test_the_contest_pairs_models_by_seed_and_keeps_what_the_first_vit_learned(l
     assert [(row["seed"], row["model"]) for row in rows] == list(product((1, 4), study.MODELS))
     assert [len(row["filters"]) for row in rows if "filters" in row] == [64]
     assert all(row["parameters"] < row["flops"] for row in rows)
+
+
+def test_the_mlp_tries_the_same_rates_and_seeds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The rows that are stored of it have the other models' rates, seeds and columns."""
+    for name, by in (("rates", "lr"), ("contest", "seed")):
+        theirs, own = stored(f"vit_patches.{name}").frame, stored(f"vit_patches.mlp_{name}").frame
+        assert set(own["model"]) == {"MLP"}
+        assert set(own[by]) == set(theirs[by])
+
+
+def test_growth_trains_on_more_and_more_of_the_same_images(loaded: Images, monkeypatch: pytest.MonkeyPatch) -> None:
+    parts = []
+    trained = study.trained
+    monkeypatch.setattr(
+        study, "trained", lambda make, part, how, **rest: parts.append(part) or trained(make, part, how, **rest)
+    )
+    rows = study.growth((1,), ("MLP",), counts=(8, 80), steps=2)
+    assert [(row["images"], len(part)) for row, part in zip(rows, parts, strict=True)] == [(8, 8), (80, 80)]
+    few, many = ({tuple(image.flatten().tolist()) for image in part.images} for part in parts)
+    assert few < many
+    assert all(0 <= row["fitted"] <= 1 for row in rows)
+
+
+def test_smaller_patches_are_more_work(loaded: Images) -> None:
+    large, small = study.patch_sizes((1,), (14, 7), steps=2)
+    assert (large["patch"], small["patch"]) == (14, 7)
+    assert large["flops"] < small["flops"]
+    assert large["seconds"] > 0
 
 
 def test_grids_begin_with_faint_positions(loaded: Images) -> None:
@@ -225,16 +271,20 @@ def test_positions_that_are_not_learned_have_no_similarities(corners: Images) ->
         study.similarities(model)
 
 
-def test_distances_are_those_of_a_grid() -> None:
-    found = study.grid_distances(2, 3)
-    assert found[0].tolist() == pytest.approx([0, 1, 2, 1, 2**0.5, 5**0.5])
+def test_kinship_tells_vertical_from_horizontal_neighbors() -> None:
+    """Positions that name the column alone: what stands above is the same, what stands beside is not."""
+    columns = torch.eye(3)[torch.arange(3).repeat(3)]
+    found = study.kinship(columns @ columns.T)
+    assert found["vertical neighbors"] == 1
+    assert found["horizontal neighbors"] == found["ends of a row"] == 0
+    assert found["all pairs"] == pytest.approx(18 / 72)  # 9 places, each of which is like the 2 others of its column
 
 
-def test_neighbors_are_nearer() -> None:
-    """Of four places in a square, the two diagonals are no neighbors."""
-    similar = torch.full((4, 4), 0.5)
-    similar[0, 3] = similar[3, 0] = similar[1, 2] = similar[2, 1] = -0.25
-    assert study.nearness(similar) == pytest.approx(0.75)
+def test_the_ends_of_a_row_are_its_first_and_last_place() -> None:
+    similar = torch.zeros(9, 9)
+    for row in range(3):
+        similar[3 * row, 3 * row + 2] = 0.5
+    assert study.kinship(similar)["ends of a row"] == 0.5
 
 
 # ---- looking -----------------------------------------------------------------------------------------------------
@@ -309,23 +359,26 @@ def test_the_reference_forward_pass_is_the_packages(corners: Images) -> None:
 
 def test_every_picture_says_what_it_shows() -> None:
     photo = torch.rand(3, 28, 28)
-    one, rates, names = torch.rand(6, 1, 8, 8), {0.001: 0.8, 0.002: 0.9}, study.MODELS
+    one, names = torch.rand(6, 1, 8, 8), study.MODELS
     dots = {name: [0.1, -0.2] for name in names}
     figures = [
         drawn.draw_memory({16: 1.0, 32: 16.0}, {32: 0.1, 64: 0.2}, 224),
         drawn.draw_napkin(torch.arange(16.0).view(4, 4), torch.arange(16.0).view(4, 4)),
         drawn.draw_vit(photo, {1: photo[:, :4, :4], 7: photo[:, 4:8, :4]}),
         drawn.draw_samples(torch.rand(10, 1, 8, 8), list("abcdefghij"), 2),
-        drawn.draw_training([1, 2], [0.5, 0.6], 0.7),
+        drawn.draw_filter(photo[0], photo[0, :7, :7], torch.ones(7, 7), torch.randn(4, 4), (1, 2)),
+        drawn.draw_training([1, 2], [0.5, 0.6], {"linear classifier": 0.7, "MLP": 0.75}),
         drawn.draw_inside(torch.randn(20, 49), torch.rand(49, 49)),
-        drawn.draw_looks(one, list("abcdef"), {"rollout": torch.rand(6, 16)}),
+        drawn.draw_rollout(one[0], [torch.rand(17, 17), torch.rand(17, 17)], torch.rand(17, 17)),
+        drawn.draw_looks(one, list("abcdef"), {"rollout": torch.rand(6, 16), "ablation": torch.rand(6, 16)}),
         drawn.draw_deletions({"at random": [0.9, 0.5], "rollout": [0.9, 0.4]}, [0, 2], 16),
         drawn.draw_contest(
-            dict.fromkeys(names, rates),
+            {name: {1000: [0.8, 0.7], 60_000: [0.9, 0.9]} for name in names},
             {name: (0.1 * 9**i, [0.8]) for i, name in enumerate(names)},
-            dict.fromkeys(names, 0.002),
         ),
-        drawn.draw_shuffles({"one order": dots, "an order each": dots}),
+        drawn.draw_sizes({14: (5.0, [0.8, 0.81]), 7: (10.0, [0.85])}),
+        drawn.draw_jigsaws({"in order": one[:2], "one order": one[2:4]}, 2),
+        drawn.draw_shuffles({"one order": dots, "a new order per image": dots}),
         drawn.draw_resized({"interpolated": [0.9, 0.5]}, [4, 5], 4),
         drawn.draw_photograph(photo, {"rollout": torch.rand(4, 4)}),
     ]

@@ -9,7 +9,7 @@ import torch
 from safetensors.torch import load_file
 
 from tfbook.data.stories import check_story, told
-from tfbook.models.adapters import merge_lora
+from tfbook.models.adapters import LoraLinear, merge_lora
 from tfbook.pretrain import finetune, storyteller
 from tfbook.pretrain.finetune import Finetuning, finetune_command, losses, play, plays, prepare, tales
 from tfbook.pretrain.storyteller import MODELS, untrained
@@ -95,6 +95,14 @@ def test_lora_trains_at_most_two_percent_of_the_storyteller() -> None:
     expected = sizes.layers * finetune.RANK * (4 * 2 * sizes.d_model + 2 * (sizes.d_model + sizes.d_ff))
     expected += len(finetune.new_words()) * sizes.d_model
     assert finetune.changed_count(prepare(teller.model, "lora"), "lora") == expected <= 0.02 * total
+
+
+def test_alpha_stays_when_the_rank_changes() -> None:
+    scales = {}
+    for rank in (1, 4):
+        model = prepare(untrained("draft").model, "lora", rank=rank)
+        scales[rank] = {float(module.scale) for module in model.modules() if isinstance(module, LoraLinear)}
+    assert scales == {1: {finetune.ALPHA}, 4: {finetune.ALPHA / 4}}
 
 
 def test_losses_are_of_the_two_dialects() -> None:

@@ -39,13 +39,14 @@ def prove_equal(
 
 
 def _share_weights(plain: nn.Module, package: Any, rename: Mapping[str, str]) -> str:
-    weights = {_renamed(name, rename): weight for name, weight in plain.state_dict().items()}
+    weights = {renamed(name, rename): weight for name, weight in plain.state_dict().items()}
     package.load_state_dict(weights)
     tensors = {weight.data_ptr() for weight in weights.values()}  # tied ones count once
     return f"same {len(tensors)} weight tensors, "
 
 
-def _renamed(name: str, rename: Mapping[str, str]) -> str:
+def renamed(name: str, rename: Mapping[str, str]) -> str:
+    """The name of a weight, with its beginning changed as `rename` says."""
     for before, after in rename.items():
         if name.startswith(before):
             return after + name.removeprefix(before)

@@ -29,7 +29,7 @@ from tfbook.text.vocabulary import Vocabulary
 
 PLAYS = replace(WORLD, dialect="play")
 RATES = {"full": 1e-3, "last": 1e-2, "lora": 1e-2, "rows": 1e-1}  # learning rates that serve each method here
-RANK, WHERE = 2, ("W_Q", "W_K", "W_V", "W_O", "up", "down")
+RANK, ALPHA, WHERE = 2, 2, ("W_Q", "W_K", "W_V", "W_O", "up", "down")
 HELD_OUT = 60  # plays, and as many tales, that an evaluation reads
 _FIRST_SEED = {"train": 50_000_000, "valid": 90_000_000}  # of plays; those of tales lie below
 
@@ -97,7 +97,7 @@ def prepare(model: Gpt, method: str, *, rank: int = RANK) -> Gpt:
         return model
     model.requires_grad_(requires_grad=False)
     if method == "lora":
-        add_lora(model, rank=rank, alpha=rank, where=WHERE)
+        add_lora(model, rank=rank, alpha=ALPHA, where=WHERE)
     if method == "last":
         model.unembed.weight = nn.Parameter(model.unembed.weight.detach().clone())
     rows = torch.zeros(len(model.embed.weight), 1, device=model.embed.weight.device)

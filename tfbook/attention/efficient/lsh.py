@@ -96,10 +96,10 @@ def window_scores(
 
 
 def attend_in_window(items: Items, width: int, causal: bool) -> Float[Tensor, "batch head item d_value"]:
-    """Softmax attention of each item to the keys in its window in any round; to itself only if there is no other.
+    """Softmax attention of each item to the keys in its window; to itself only if alone.
 
-    Each round counts by its sum of exponentials: together they are one softmax over all meetings, in which a pair that
-    meets in three rounds counts three times.
+    Each round counts by its sum of exponentials: together they are one softmax over all
+    meetings, in which a pair that meets in three rounds counts three times.
     """
     scores, v = window_scores(items, width, causal)
     rounds, order = items.order.shape[2], items.order[..., None]

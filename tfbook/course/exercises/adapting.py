@@ -108,6 +108,9 @@ count_adapters.mistakes(
             lambda d: 2 * d, lambda d, d_ff: d + d_ff, per_layer=True
         ),
         "each adapter has two matrices, A and B; here is one of them": _counted(lambda d: d, lambda d, d_ff: d),
+        "each adapter has two factors, beside a square matrix as well: 2 · d_model · r": _counted(
+            lambda d: d, lambda d, d_ff: d + d_ff
+        ),
         "all are counted as square; up and down have d_ff on one side": _counted(
             lambda d: 2 * d, lambda d, d_ff: 2 * d
         ),

@@ -1,4 +1,4 @@
-"""Exercises of lesson 09: targets, the loss, counting, the first loss, bits per byte, resuming, perplexity."""
+"""Exercises of lesson 09: targets, attention, the loss, counting, bits per byte, resuming, perplexity."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.utils import parameters_to_vector
 
+from tfbook.attention.positions import Rotary
 from tfbook.course.exercises.engine import exercise, randn
 
 # ---- shift the targets -------------------------------------------------------------------------------------------
@@ -60,6 +61,145 @@ shift.mistakes(
 )
 
 
+# ---- causal attention with rotary positions ------------------------------------------------------------------------
+
+
+class _Attention(nn.Module):
+    """The lesson's layer before its `forward` is written: four matrices, and heads that lie side by side."""
+
+    def __init__(self, d_model: int, heads: int):
+        super().__init__()
+        self.heads = heads
+        self.W_Q, self.W_K = nn.Linear(d_model, d_model), nn.Linear(d_model, d_model)
+        self.W_V, self.W_O = nn.Linear(d_model, d_model), nn.Linear(d_model, d_model)
+
+    def split(self, x: Tensor) -> Tensor:
+        return x.unflatten(-1, (self.heads, -1)).transpose(1, 2)
+
+
+def rotated(x: Tensor) -> Tensor:
+    """Queries or keys, (batch, heads, n, d_head), turned by their positions as the lesson does it."""
+    return Rotary(x.shape[-1]).rotate(x)
+
+
+def _layer(d_model: int, heads: int, seed: int) -> _Attention:
+    layer = _Attention(d_model, heads)
+    for number, weight in enumerate(layer.parameters()):
+        weight.data = 0.6 * randn(*weight.shape, seed=seed + number)
+    return layer
+
+
+def _streams() -> list[tuple[_Attention, Tensor]]:
+    return [
+        (_layer(12, 3, seed=10), randn(2, 5, 12, seed=1)),
+        (_layer(16, 4, seed=20), randn(3, 4, 16, seed=2)),  # as many words as heads: wrong axes still fit
+        (_layer(8, 2, seed=30), randn(1, 1, 8, seed=3)),
+    ]
+
+
+@exercise(
+    cases=_streams,
+    hints=[
+        "In lesson 05's order: project three times, split into heads, mix, merge the heads, project once more. New is "
+        "that queries and keys go through `rotated` before they meet.",
+        "`F.scaled_dot_product_attention(q, k, v, is_causal=True)` scales, masks and mixes. It returns (batch, heads, "
+        "n, d_head); `W_O` wants (batch, n, d_model), with the heads of one word side by side.",
+    ],
+)
+def attend(layer: Any, x: Tensor) -> Tensor:
+    q, k, v = (layer.split(W(x)) for W in (layer.W_Q, layer.W_K, layer.W_V))
+    mixed = F.scaled_dot_product_attention(rotated(q), rotated(k), v, is_causal=True)
+    return layer.W_O(mixed.transpose(1, 2).flatten(2))
+
+
+Heads = tuple[Tensor, Tensor, Tensor]  # queries, keys, values: (batch, heads, n, d_head)
+
+
+def _heads(layer: Any, x: Tensor) -> Heads:
+    return layer.split(layer.W_Q(x)), layer.split(layer.W_K(x)), layer.split(layer.W_V(x))
+
+
+def _merged(mixed: Tensor) -> Tensor:
+    return mixed.transpose(1, 2).flatten(2)
+
+
+def _causal(q: Tensor, k: Tensor, v: Tensor, scale: float | None = None) -> Tensor:
+    return F.scaled_dot_product_attention(q, k, v, is_causal=True, scale=scale)
+
+
+def _with(layer: Any, x: Tensor, *, mix: Callable[[Tensor, Tensor, Tensor], Tensor]) -> Tensor:
+    """The right layer but for what happens to the heads between the first three matrices and the last one."""
+    return layer.W_O(_merged(mix(*_heads(layer, x))))
+
+
+def _later(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    later = torch.ones(q.shape[2], q.shape[2], dtype=torch.bool).triu()
+    return F.scaled_dot_product_attention(rotated(q), rotated(k), v, attn_mask=later)
+
+
+def _rotated_whole(layer: Any, x: Tensor) -> Tensor:
+    q, k = (layer.split(rotated(W(x)[:, None])[:, 0]) for W in (layer.W_Q, layer.W_K))
+    return layer.W_O(_merged(_causal(q, k, layer.split(layer.W_V(x)))))
+
+
+def _one_head(layer: Any, x: Tensor) -> Tensor:
+    q, k, v = (W(x)[:, None] for W in (layer.W_Q, layer.W_K, layer.W_V))
+    return layer.W_O(_merged(_causal(rotated(q), rotated(k), v)))
+
+
+def _unmerged(layer: Any, x: Tensor) -> Tensor:
+    q, k, v = _heads(layer, x)
+    return layer.W_O(_causal(rotated(q), rotated(k), v).reshape(x.shape))
+
+
+def _without_output(layer: Any, x: Tensor) -> Tensor:
+    q, k, v = _heads(layer, x)
+    return _merged(_causal(rotated(q), rotated(k), v))
+
+
+MIXED_WRONGLY: dict[str, Callable[[Tensor, Tensor, Tensor], Tensor]] = {
+    (
+        "nothing is masked: each position reads the words that it has to predict. In training the loss falls below "
+        "what is possible, and the model cannot write. `is_causal=True` masks them"
+    ): lambda q, k, v: F.scaled_dot_product_attention(rotated(q), rotated(k), v),
+    "masked the wrong way round: a position may read itself and what comes before it, not what comes after it": _later,
+    "no positions: neither queries nor keys went through `rotated`, so the order of the words before is lost": _causal,
+    "the queries are rotated, the keys are not: only when both turn do they meet at the angle of their distance": (
+        lambda q, k, v: _causal(rotated(q), k, v)
+    ),
+    "the keys are rotated, the queries are not: only when both turn do they meet at the angle of their distance": (
+        lambda q, k, v: _causal(q, rotated(k), v)
+    ),
+    "the values are rotated, too: positions decide who looks where, and should not change what is read there": (
+        lambda q, k, v: _causal(rotated(q), rotated(k), rotated(v))
+    ),
+    "queries and keys are swapped: a row of scores belongs to the position that asks": (
+        lambda q, k, v: _causal(rotated(k), rotated(q), v)
+    ),
+    "the scores are not divided by √d_head: their spread then grows with the width of a head": (
+        lambda q, k, v: _causal(rotated(q), rotated(k), v, scale=1.0)
+    ),
+    "divided by √d_head twice: `scaled_dot_product_attention` does it already": (
+        lambda q, k, v: _causal(rotated(q), rotated(k), v, scale=1 / q.shape[-1])
+    ),
+}
+attend.mistakes(
+    {message: partial(_with, mix=mix) for message, mix in MIXED_WRONGLY.items()}
+    | {
+        "rotated before the split: each head should turn by all frequencies, so split first, then rotate": (
+            _rotated_whole
+        ),
+        "one wide head: without `split`, each position has one pattern of attention in place of several": _one_head,
+        "the heads are not merged: (batch, heads, n, d_head) was cut into rows as it lay in memory, which mixes words. "
+        "Swap heads and positions back before you flatten": _unmerged,
+        "`W_O` is missing: the heads' results lie side by side, and nothing has mixed them": _without_output,
+        "the input is added here: `Residual` does that, so this would add it twice": (
+            lambda layer, x: x + attend.reference(layer, x)
+        ),
+    }
+)
+
+
 # ---- how many numbers does GPT-2 have? ---------------------------------------------------------------------------
 
 
@@ -89,7 +229,7 @@ def _count(*sizes: int, but: Callable[[int, int, int, int, int, int], int]) -> i
 
 
 NOT_COUNTED: dict[str, Callable[[int, int, int, int, int, int], int]] = {
-    "the output's matrix is counted as well: it is the table of words once more, and learnt once": (
+    "the output's matrix is counted as well: it is the table of words once more, and learned once": (
         lambda vocab, context, d, heads, d_ff, layers: -vocab * d
     ),
     "positions have a table, too, a vector for each that the model can read": (
@@ -98,7 +238,7 @@ NOT_COUNTED: dict[str, Callable[[int, int, int, int, int, int], int]] = {
     "the table of words is missing, which in the smallest GPT-2 is a third of the whole": (
         lambda vocab, context, d, heads, d_ff, layers: vocab * d
     ),
-    "the norm behind the last block is missing: pre-norm blocks leave a sum that nobody has normalised": (
+    "the norm behind the last block is missing: pre-norm blocks leave a sum that nobody has normalized": (
         lambda vocab, context, d, heads, d_ff, layers: 2 * d
     ),
     "the layer norms are missing: two a block and one at the end, a gain and a shift each": (
@@ -113,7 +253,7 @@ NOT_COUNTED: dict[str, Callable[[int, int, int, int, int, int], int]] = {
     "biases and layer norms are missing: 12 · layers · d² and the tables are near, but asked for is all of it": (
         lambda vocab, context, d, heads, d_ff, layers: layers * (5 * d + d_ff) + (2 * layers + 1) * 2 * d
     ),
-    "this is `matrix_count`, what a token is multiplied by: positions, biases and norms are learnt as well": (
+    "this is `matrix_count`, what a token is multiplied by: positions, biases and norms are learned as well": (
         lambda vocab, context, d, heads, d_ff, layers: context * d + layers * (5 * d + d_ff) + (2 * layers + 1) * 2 * d
     ),
     "attention has four matrices: queries, keys, values, and W_O, which mixes what the heads found": (
@@ -398,7 +538,7 @@ story_loss.mistakes(
         "padding counts: leave out the targets that are `pad`, or the model is trained to predict them": (
             lambda logits, ids, pad: _surprises(logits[:, :-1], ids[:, 1:]).mean()
         ),
-        "divided by all places: padding adds nothing to the sum, and should not count in the mean either": (
+        "divided by all positions: padding adds nothing to the sum, and should not count in the mean either": (
             lambda logits, ids, pad: (_surprises(logits[:, :-1], ids[:, 1:]) * (ids[:, 1:] != pad)).mean()
         ),
         "left out by what is read, not by the target: the last word of a story still has `pad` as its target": (

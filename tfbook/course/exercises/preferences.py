@@ -42,9 +42,9 @@ best_rows.mistakes(
                 scores.view(n, -1).argmax(dim=0) * (len(scores) // n) + torch.arange(len(scores) // n),
             )
         ),
-        "the wrong way round: first the best scores, then where they stand": lambda scores, n: best_rows.reference(
-            scores, n
-        )[::-1],
+        "backward: first the best scores, then where they stand": lambda scores, n: best_rows.reference(scores, n)[
+            ::-1
+        ],
         "these answers have the smallest scores: best means largest": lambda scores, n: (
             scores.view(-1, n).amin(dim=1),
             torch.arange(len(scores) // n) * n + scores.view(-1, n).argmin(dim=1),
@@ -83,10 +83,10 @@ pair_loss.mistakes(
         "the sign: a loss is the surprise −log p, which is never negative": (
             lambda chosen, rejected: F.logsigmoid(chosen - rejected).mean()
         ),
-        "the wrong way round: this trains the model to prefer the rejected text": (
+        "backward: this trains the model to prefer the rejected text": (
             lambda chosen, rejected: -F.logsigmoid(rejected - chosen).mean()
         ),
-        "the logarithm of σ overflows where a pair is far off: σ(−600) is 0 in float32; use `F.logsigmoid`": (
+        "σ underflows to 0 where a pair is far off, and log 0 is −∞: use `F.logsigmoid`": (
             lambda chosen, rejected: -torch.sigmoid(chosen - rejected).log().mean()
         ),
         "this is the probability of the wrong order, not its surprise: its gradient vanishes where it is most needed": (
@@ -102,7 +102,7 @@ pair_loss.mistakes(
             lambda chosen, rejected: -(F.logsigmoid(chosen) + F.logsigmoid(-rejected)).mean()
         ),
         "return the mean over the pairs, one number": lambda chosen, rejected: -F.logsigmoid(chosen - rejected),
-        "this is the sum over the pairs; asked for is their mean": (
+        "this is the sum over the pairs; we want their mean": (
             lambda chosen, rejected: -F.logsigmoid(chosen - rejected).sum()
         ),
     }
@@ -139,13 +139,13 @@ def estimated_kl(policy: Tensor, reference: Tensor, answered: Tensor) -> Tensor:
 
 estimated_kl.mistakes(
     {
-        "the wrong way round: KL(π ‖ π_ref) begins with the policy, which wrote the stories": (
+        "backward: KL(π ‖ π_ref) begins with the policy, which wrote the stories": (
             lambda policy, reference, answered: ((reference - policy) * answered).sum(dim=1).mean()
         ),
         "padding counts here: where `answered` is False, no token was chosen": (
             lambda policy, reference, answered: (policy - reference).sum(dim=1).mean()
         ),
-        "this is KL per token; asked for is that of a whole story, whose log-probability is a sum": (
+        "this is KL per token; we want that of a whole story, whose log-probability is a sum": (
             lambda policy, reference, answered: (policy - reference)[answered].mean()
         ),
         "this is the mean over tokens of each story; the log-probability of a story is the sum over its tokens": (
@@ -159,7 +159,7 @@ estimated_kl.mistakes(
         "a token may well be less likely under π than under the reference: without its sign, KL comes out too large": (
             lambda policy, reference, answered: ((policy - reference).abs() * answered).sum(dim=1).mean()
         ),
-        "this is the sum over the stories; asked for is their mean": (
+        "this is the sum over the stories; we want their mean": (
             lambda policy, reference, answered: ((policy - reference) * answered).sum()
         ),
         "return the mean over the stories, one number": (
@@ -344,7 +344,7 @@ dpo_loss.mistakes(
         "the reference is missing: without it, an answer that was unlikely before is held against the policy": (
             lambda chosen, rejected, ref_chosen, ref_rejected, beta: -F.logsigmoid(beta * (chosen - rejected)).mean()
         ),
-        "the wrong way round: this makes the rejected answer likelier": (
+        "backward: this makes the rejected answer likelier": (
             lambda chosen, rejected, ref_chosen, ref_rejected, beta: (
                 -F.logsigmoid(beta * ((rejected - ref_rejected) - (chosen - ref_chosen))).mean()
             )
@@ -374,7 +374,7 @@ dpo_loss.mistakes(
                 beta * ((chosen - ref_chosen) - (rejected - ref_rejected))
             ).mean()
         ),
-        "the logarithm of σ overflows where a pair is far off: use `F.logsigmoid`": (
+        "σ underflows to 0 where a pair is far off, and log 0 is −∞: use `F.logsigmoid`": (
             lambda chosen, rejected, ref_chosen, ref_rejected, beta: (
                 -torch.sigmoid(beta * ((chosen - ref_chosen) - (rejected - ref_rejected))).log().mean()
             )
@@ -384,7 +384,7 @@ dpo_loss.mistakes(
                 -F.logsigmoid(beta * ((chosen - ref_chosen) - (rejected - ref_rejected)))
             )
         ),
-        "this is the sum over the pairs; asked for is their mean": (
+        "this is the sum over the pairs; we want their mean": (
             lambda chosen, rejected, ref_chosen, ref_rejected, beta: (
                 -F.logsigmoid(beta * ((chosen - ref_chosen) - (rejected - ref_rejected))).sum()
             )

@@ -341,6 +341,13 @@ best_size.mistakes(
         "A and B have changed places: A and α belong to N, B and β to D": (
             lambda compute, A, alpha, B, beta: best_size.reference(compute, B, alpha, A, beta)
         ),
+        "α stands where β belongs: putting D = C / (6 N) into B / D^β makes the power of C / 6 a β": (
+            _with_tokens(
+                lambda compute, A, alpha, B, beta: (
+                    (alpha * A / (beta * B) * (compute / 6) ** alpha) ** (1 / (alpha + beta))
+                )
+            )
+        ),
         "N = D = √(C / 6) spends the budget evenly, whatever the law says": lambda compute, *law: (
             math.sqrt(compute / 6),
             math.sqrt(compute / 6),

@@ -1,4 +1,4 @@
-"""Exercises of lesson 13: cut and paste, what pixels cost, a forward pass, orders, other sizes, rollout, the head."""
+"""Exercises of lesson 13: how to cut, what pixels cost, a forward pass, orders, other sizes, rollout, the head."""
 
 from __future__ import annotations
 
@@ -66,64 +66,6 @@ cut.mistakes(
         ),
         "pixels of a patch lie far apart: p is the inner of the two axes that a side is split into": (
             partial(_cut, order="row column p q c", split="(p row) (q column)")
-        ),
-    }
-)
-
-
-# ---- paste -------------------------------------------------------------------------------------------------------
-
-
-def _patches() -> list[tuple[Tensor, int, tuple[int, int]]]:
-    return [
-        (randn(2, 6, 12, seed=4), 2, (2, 3)),
-        (randn(1, 4, 18, seed=5), 3, (4, 1)),
-        (randn(1, 4, 4, seed=6), 2, (2, 2)),
-    ]
-
-
-@exercise(
-    cases=_patches,
-    hints=[
-        "Paint one patch red before you paste, or number the pixels with `torch.arange`. Where does the second pixel "
-        "of the first patch land?",
-        "After `reshape` the axes are b, row, column, p, q, channel. The height is made of row and p, in this order, "
-        "and the width of column and q.",
-    ],
-)
-def paste(patches: Tensor, p: int, grid: tuple[int, int]) -> Tensor:
-    rows, columns = grid
-    squares = patches.reshape(len(patches), rows, columns, p, p, -1)
-    return squares.permute(0, 5, 1, 3, 2, 4).reshape(len(patches), -1, rows * p, columns * p)
-
-
-@paste.given
-def _(patches: Tensor, p: int, grid: tuple[int, int]) -> Tensor:
-    rows, columns = grid
-    squares = patches.reshape(len(patches), rows, columns, p, p, -1)
-    return squares.permute(0, 5, 1, 4, 2, 3).reshape(len(patches), -1, rows * p, columns * p)
-
-
-def _paste(patches: Tensor, p: int, grid: tuple[int, int], *, order: str, pixels: str = "p q c") -> Tensor:
-    """With the axes of channels, rows, columns and pixels in another order, or the numbers of a patch in another."""
-    squares = rearrange(patches, f"b (row column) ({pixels}) -> b {order}", row=grid[0], p=p, q=p)
-    return squares.reshape(len(patches), -1, grid[0] * p, grid[1] * p)
-
-
-paste.mistakes(
-    {
-        "patches stand in the wrong places: row and column of the grid are exchanged": (
-            partial(_paste, order="c column p row q")
-        ),
-        "height comes from columns and width from rows: on a square image that is a transposed picture": (
-            partial(_paste, order="c column q row p")
-        ),
-        "pixels before places: the height is row · p + a pixel's row, so `row` is the outer of the two": (
-            partial(_paste, order="c p row q column")
-        ),
-        "row, column, p, q as they are: this lays the patches in strips": partial(_paste, order="c row column p q"),
-        "the channels are taken as outermost: here, as in exercise 1, those of one pixel stand side by side": (
-            partial(_paste, order="c row p column q", pixels="c p q")
         ),
     }
 )
@@ -278,7 +220,7 @@ mean_vit.mistakes(
 # ---- which orders hurt -------------------------------------------------------------------------------------------
 
 READERS = ("ViT", "ViT without positions", "linear classifier")
-ORDERS = ("one, in the test alone", "one, in training and test", "one an image, in training and test")
+ORDERS = ("one, in the test alone", "one, in training and test", "one per image, in training and test")
 
 
 @exercise(
@@ -454,7 +396,7 @@ roll.mistakes(
         "`keep` and 1 − `keep` are exchanged: `keep` is the share of what a block had, the identity's": (
             partial(_rolled, step=lambda mean, eye, keep: keep * mean + (1 - keep) * eye)
         ),
-        "the order of the product is turned round: the last layer reads the one below, so it stands at the left": (
+        "the order of the product is reversed: the last layer reads the one below, so it stands at the left": (
             lambda layers, keep: roll.reference(layers[::-1], keep)
         ),
         "`*` multiplies place by place: what reaches through two layers is a matrix product": (

@@ -7,6 +7,7 @@ from dataclasses import replace
 from itertools import count, product
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from jaxtyping import Float, Int64
 from torch import Tensor, nn
@@ -24,6 +25,7 @@ from tfbook.course.experiments.adapting_drawn import (
     draw_routing,
     draw_shots,
     draw_spans,
+    draw_texts,
     draw_transformations,
 )
 from tfbook.data.stories import endings, story_ids, told, words_of, written
@@ -38,11 +40,13 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CLAIMS",
+    "against_full",
     "bag",
     "choose_ending",
     "claims_of_dialect",
     "claims_of_judging",
     "claims_of_shots",
+    "claims_of_unfreezing",
     "dialect",
     "draw_curves",
     "draw_frontier",
@@ -51,6 +55,7 @@ __all__ = [
     "draw_routing",
     "draw_shots",
     "draw_spans",
+    "draw_texts",
     "draw_transformations",
     "fresh",
     "judging",
@@ -83,33 +88,59 @@ CLAIMS = Claims(
         3: Bound(
             "At those learning rates LoRA forgets less: its loss on tales minus full fine-tuning's, highest seed",
             "<=",
-            0.0,
+            -0.5,
             "Stored result; compare Biderman et al. (2024)",
             " nats",
         ),
         4: Bound(
+            "Where full fine-tuning's loss on plays equals LoRA's, LoRA forgets more: difference, lowest seed",
+            ">=",
+            0.2,
+            "Stored result, between two of full fine-tuning's rates; Biderman et al. (2024) compare at scale",
+            " nats",
+        ),
+        5: Bound(
             "With 16 labels, a pretrained model judges endings better than one trained from scratch by",
             ">=",
             0.15,
             "Stored result, difference of means over seeds; compare Radford et al. (2018), Table 5",
         ),
-        5: Bound(
+        6: Bound(
             "The auxiliary loss changes the accuracy at the fewest labels by (λ = 0.5 minus λ = 0)",
             "<=",
             0.1,
             "Stored result, difference of means; Radford et al. (2018), Table 5, found mixed effects",
         ),
-        6: Bound(
+        7: Bound(
             "After pretraining, 11 examples in the prompt raise the accuracy by (lowest seed)",
             ">=",
             0.4,
             "Stored result; compare Brown et al. (2020), Figure 1.2",
         ),
-        7: Bound(
+        8: Bound(
             "Before pretraining, they raise it by (highest seed)",
             "<=",
             0.1,
             "Stored result; compare Brown et al. (2020), Figure 1.2",
+        ),
+        9: Bound(
+            "ULMFiT's two ways forget less than full fine-tuning at the same loss on plays, by (smaller mean)",
+            ">=",
+            0.1,
+            "Stored result, each at its best rate; compare Howard and Ruder (2018), Table 7",
+            " nats",
+        ),
+        10: Bound(
+            "At equal parameters and FLOPs, the encoder–decoder restores more cut words than either decoder (share)",
+            ">=",
+            0.05,
+            "Stored result, difference of means; in Raffel et al. (2020), Table 2, it has twice the parameters",
+        ),
+        11: Bound(
+            "A prefix mask instead of a causal one changes the share of restored words by at most",
+            "<=",
+            0.06,
+            "Stored result, difference of means; Raffel et al. (2020), Table 2, found the prefix better",
         ),
     },
 )
@@ -118,9 +149,9 @@ CLAIMS = Claims(
 
 
 def write(teller: Storyteller, model: Gpt, beginning: str, *, seed: int = 1) -> str:
-    """What `model` makes of a beginning, at temperature 0.7."""
+    """What `model` makes of a beginning, at temperature 0.4."""
     model.eval()
-    return written(tell(teller._replace(model=model), 1, temperature=0.7, seed=seed, beginning=beginning)[0])
+    return written(tell(teller._replace(model=model), 1, temperature=0.4, seed=seed, beginning=beginning)[0])
 
 
 @torch.no_grad()
@@ -204,6 +235,68 @@ def _rounded(values: Mapping[str, float]) -> dict[str, float]:
     return {name: round(value, 4) for name, value in values.items()}
 
 
+SHRINK = 2.6  # ULMFiT's factor from a layer to the one below
+WAYS = ("discriminative", "gradual")
+
+
+@experiment
+def unfreezing(seeds: Sequence[int] = (1, 2, 3), *, steps: int = 60) -> list[dict[str, Any]]:
+    """The same losses after ULMFiT's two ways to train all weights, at rates around full fine-tuning's best."""
+    return [
+        {"method": way, "lr": lr, "seed": seed, **_rounded(_thawed(way, lr, seed, steps))}
+        for seed, way, lr in product(seeds, WAYS, (3e-3, 6e-3, 1.2e-2))
+    ]
+
+
+def _thawed(way: str, lr: float, seed: int, steps: int) -> dict[str, float]:
+    """As `_adapted`, with a group of weights per depth: a lower rate for each, or a later start."""
+    runtime.seed(seed)
+    options = finetune.Finetuning(method="full", lr=lr, seed=seed, steps=steps)
+    teller, recipe = load_storyteller(options.model), finetune.recipe(options)
+    batches = finetune.batches(options, teller.vocabulary)
+    optimizer = torch.optim.AdamW([{"params": group} for group in by_depth(teller.model)], weight_decay=0)
+    for step in range(steps):
+        factors = depth_factors(way, step, steps, len(optimizer.param_groups))
+        for factor, group in zip(factors, optimizer.param_groups, strict=True):
+            group["lr"] = lr * factor * recipe.schedule(step, steps)
+        optimizer.zero_grad()
+        finetune.story_loss(teller.model, batches(step)).mean.backward()
+        nn.utils.clip_grad_norm_(teller.model.parameters(), recipe.clip)
+        optimizer.step()
+    return finetune.losses(teller.model, teller.vocabulary)
+
+
+def against_full(unfreezing: DataFrame, dialect: DataFrame) -> DataFrame:
+    """Per way and rate the mean losses, and full fine-tuning's loss on tales at each seed's loss on plays."""
+    found = unfreezing.assign(full=[forgotten_at(dialect, run.new, run.seed) for run in unfreezing.itertuples()])
+    means = found.groupby(["method", "lr"])[["new", "old", "full"]].mean().round(2)
+    return means.set_axis(["loss on plays", "loss on tales", "full fine-tuning's at that loss on plays"], axis=1)
+
+
+def claims_of_unfreezing(unfreezing: DataFrame, dialect: DataFrame) -> dict[int, float]:
+    """How much less the tales suffer where both learn plays best, at equal loss on plays: the smaller mean."""
+    means = against_full(unfreezing, dialect)
+    best = means.loc[means.iloc[:, 0].groupby("method").idxmin()]
+    return {9: (best.iloc[:, 2] - best.iloc[:, 1]).min()}
+
+
+def depth_factors(way: str, step: int, steps: int, depths: int) -> list[float]:
+    """What the learning rate is multiplied by from the top down: less and less, or 0 until the depth's turn comes.
+
+    Every tenth of the steps one more depth is trained (Howard and Ruder, 2018, sections 3.2 and 3.3).
+    """
+    if way == "discriminative":
+        return [SHRINK**-depth for depth in range(depths)]
+    return [float(10 * step >= depth * steps) for depth in range(depths)]
+
+
+def by_depth(model: Gpt) -> list[list[nn.Parameter]]:
+    """What stands outside of the blocks, the output above all, and then the blocks from the last to the first."""
+    blocks = [list(block.parameters()) for block in reversed(model.stack.blocks)]
+    inside = {id(parameter) for block in blocks for parameter in block}
+    return [[parameter for parameter in model.parameters() if id(parameter) not in inside], *blocks]
+
+
 def best_rates(frame: DataFrame) -> dict[str, float]:
     """The learning rate of each method whose mean loss on plays is lowest."""
     means = frame[frame["method"] != "before"].groupby(["method", "lr"])["new"].mean()
@@ -211,13 +304,24 @@ def best_rates(frame: DataFrame) -> dict[str, float]:
 
 
 def claims_of_dialect(frame: DataFrame) -> dict[int, float]:
-    """LoRA's share of full fine-tuning's gain, of the parameters, and how much less it forgets, seed by seed."""
+    """LoRA's share of full fine-tuning's gain, of the parameters, and what it forgets at both ones' best, by seed.
+
+    The last compares at equal loss on plays: LoRA at its best, and full fine-tuning between two of its rates.
+    """
     start, rates = float(frame["new"].iloc[0]), best_rates(frame)
     full, lora = (
         frame[(frame["method"] == name) & (frame["lr"] == rates[name])].set_index("seed") for name in ("full", "lora")
     )
     gain = (start - lora["new"]) / (start - full["new"])
-    return {1: gain.min(), 2: lora["share"].max(), 3: (lora["old"] - full["old"]).max()}
+    equal = min(run["old"] - forgotten_at(frame, run["new"], seed) for seed, run in lora.iterrows())
+    return {1: gain.min(), 2: lora["share"].max(), 3: (lora["old"] - full["old"]).max(), 4: equal}
+
+
+def forgotten_at(frame: DataFrame, new: float, seed: Any) -> float:
+    """Full fine-tuning's loss on tales where its loss on plays is `new`: on the line between the seed's two rates."""
+    best = best_rates(frame)["full"]
+    runs = frame[(frame["method"] == "full") & (frame["lr"] <= best) & (frame["seed"] == seed)].sort_values("new")
+    return float(np.interp(new, runs["new"], runs["old"]))
 
 
 # ---- does it end well? -------------------------------------------------------------------------------------------
@@ -322,7 +426,7 @@ def _trained_judge(seed: int, labels: int, kind: tuple[bool, float, float], step
 def claims_of_judging(frame: DataFrame) -> dict[int, float]:
     """With the fewest labels: what pretraining adds, and what the auxiliary loss changes."""
     means = frame[frame["labels"] == LABELS[0]].groupby("kind")["accuracy"].mean()
-    return {4: means["λ = 0"] - means["from scratch"], 5: abs(means["λ = 0.5"] - means["λ = 0"])}
+    return {5: means["λ = 0"] - means["from scratch"], 6: abs(means["λ = 0.5"] - means["λ = 0"])}
 
 
 # ---- experts -----------------------------------------------------------------------------------------------------
@@ -420,4 +524,4 @@ def claims_of_shots(frame: DataFrame) -> dict[int, float]:
     """What examples add after pretraining and before it."""
     wide = frame.pivot_table(index=["step", "seed"], columns="shots", values="accuracy")
     added = (wide[LINES - 1] - wide[0]).unstack("step")
-    return {6: added[added.columns.max()].min(), 7: added[0].max()}
+    return {7: added[added.columns.max()].min(), 8: added[0].max()}

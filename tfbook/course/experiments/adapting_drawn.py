@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -16,7 +16,11 @@ if TYPE_CHECKING:
     Picture = tuple[Figure, str]  # and its alt text
 
 NAMES = {"full": "full", "last": "last layer", "lora": "LoRA"}
-SHADES = {"full": COLORS[0], "lora": COLORS[1], "last": COLORS[2]}
+LOOKS = {  # color, marker, and where, in points from its point, a rate stands, and from the first point the name
+    "full": (COLORS[0], MARKERS[0], (-11, -3), (-4, -16)),
+    "lora": (COLORS[1], MARKERS[1], (11, -1), (24, -15)),
+    "last": (COLORS[2], MARKERS[2], (3, 10), (-16, 50)),
+}
 
 # ---- fine-tuning -------------------------------------------------------------------------------------------------
 
@@ -31,7 +35,7 @@ def draw_curves(curve: Sequence[tuple[int, float, float]], even: float) -> Pictu
     axes.plot(steps, old, color=COLORS[1], marker=MARKERS[1])
     axes.axhline(even, color=SOFT, linestyle="--", linewidth=1.2)
     right = steps[-1]
-    axes.text(right, even + 0.15, "an even guess", ha="right", va="bottom", fontsize=10, color=SOFT)
+    axes.text(right, even + 0.15, "a uniform guess", ha="right", va="bottom", fontsize=10, color=SOFT)
     near = abs(new[-1] - old[-1]) < 0.8
     upper = 0.4 if near else 0.0
     for values, name, color in ((new, "plays", COLORS[0]), (old, "tales", COLORS[1])):
@@ -41,7 +45,7 @@ def draw_curves(curve: Sequence[tuple[int, float, float]], even: float) -> Pictu
     axes.set(ylabel="held-out loss (nats per token)", ylim=(0, max(new) + 0.8), xlim=(-1, right * 1.14))
     alt = (
         f"Held-out loss against steps: on plays from {new[0]:.1f} to {new[-1]:.1f} nats per token, on tales from "
-        f"{old[0]:.2f} to {old[-1]:.2f}; an even guess would cost {even:.1f}."
+        f"{old[0]:.2f} to {old[-1]:.2f}; a uniform guess would cost {even:.1f}."
     )
     return figure, alt
 
@@ -58,10 +62,10 @@ def draw_lora() -> Picture:
     plus = picture.circle("+", (3, (0, 1)))
     h = picture.matrix((6, 1), (4, (0, 1)), "stream", label="h", shape="d_out")
     picture.arrow(x, frozen)
-    picture.arrow(x, A)
-    picture.arrow(A, B, "r numbers")
+    picture.arrow(x, A.column(0))
+    picture.arrow(A.column(5), B.column(0), "r numbers")
     picture.arrow(frozen, plus)
-    picture.arrow(B, plus, "times α / r", label_side="right")
+    picture.arrow(B.column(1), plus, "times α / r", label_side="right")
     picture.arrow(plus, h)
     alt = (
         "The input x goes through the frozen matrix W, d_out by d_in, and through a detour of two thin trained "
@@ -71,35 +75,50 @@ def draw_lora() -> Picture:
 
 
 def draw_frontier(frame: DataFrame) -> Picture:
-    """Gain on plays against the loss on tales for every run, with the means of each learning rate joined."""
+    """Loss on tales against loss on plays, a line per method from its lowest learning rate to its best one.
+
+    Every run is a small dot, each rate's mean a marker: full up to the best rate, which is ringed, and hollow beyond.
+    Of new words alone, the baseline, the best rate is shown. A vertical line marks LoRA's lowest loss on plays.
+    """
     import matplotlib.pyplot as plt
 
-    start = frame.iloc[0]
-    runs = frame[frame["method"] != "before"].assign(gain=start["new"] - frame["new"])
-    figure, axes = plt.subplots(figsize=(8, 4.6))
-    for marker, (method, color) in zip(MARKERS, SHADES.items(), strict=False):
-        own = runs[runs["method"] == method]
-        axes.scatter(own["gain"], own["old"], color=color, marker=marker, s=18, alpha=0.55)
-        means = own.groupby("lr")[["gain", "old"]].mean()
-        axes.plot(means["gain"], means["old"], color=color, marker="none", linewidth=1.4)
-        place = {"full": ((8, -3), "left"), "lora": ((-7, 5), "right"), "last": ((-7, 5), "right")}[method]
-        for lr, point in zip(means.index, means.to_numpy(), strict=True):
-            look = {"xytext": place[0], "ha": place[1], "textcoords": "offset points", "color": color}
-            axes.annotate(f"{lr:g}", point, fontsize=8.5, **look)
-        below = {"full": (26, -22), "lora": (0, -20), "last": (0, 24)}[method]
-        look = {"xytext": below, "textcoords": "offset points", "color": color, "ha": "center", "weight": "bold"}
-        axes.annotate(NAMES[method], means.to_numpy()[means["gain"].argmin()], fontsize=11, **look)
-    axes.axhline(start["old"], color=SOFT, linestyle="--", linewidth=1.2)
-    right = runs["gain"].max()
-    axes.text(right, start["old"] - 0.08, "tales before", fontsize=9.5, color=SOFT, va="top", ha="center")
-    axes.margins(0.12, 0.14)
-    axes.set(title="More gain on plays costs more of the tales", xlabel="gain on plays (nats per token)")
-    axes.set(ylabel="loss on tales (nats per token)")
-    said = "; ".join(
-        f"{NAMES[str(method)]} at {lr:g}: gain {row['gain']:.2f}, tales {row['old']:.2f}"
-        for (method, lr), row in runs.groupby(["method", "lr"])[["gain", "old"]].mean().iterrows()
-    )
-    return figure, f"Loss on tales against the gain on plays, means over seeds: {said}."
+    before = frame.iloc[0]
+    figure, axes = plt.subplots(figsize=(8.6, 5))
+    axes.set(xscale="log", yscale="log", xlim=(0.4, 10.5), ylim=(0.42, 14))
+    said = []
+    for name in LOOKS:
+        runs, (color, marker, beside, place) = frame[frame["method"] == name], LOOKS[name]
+        means = runs.groupby("lr")[["new", "old"]].mean()
+        best = means["new"].idxmin()
+        up, beyond = means.loc[:best], means[means.index > best]
+        axes.scatter(runs["new"], runs["old"], color=color, s=7, alpha=0.5, linewidths=0)
+        axes.plot(up["new"], up["old"], color=color, marker=marker, markersize=6, linewidth=1.8)
+        axes.plot(beyond["new"], beyond["old"], color=color, marker=marker, mfc="none", markersize=6, linestyle="none")
+        axes.scatter(*means.loc[best], s=150, facecolors="none", edgecolors=color, linewidths=1.8)
+        for lr, point in means.iterrows():
+            look = {"ha": "left" if beside[0] > 0 else "right", "va": "center", "color": color, "fontsize": 8.5}
+            axes.annotate(f"{lr:g}", tuple(point), xytext=beside, textcoords="offset points", **look)
+        axes.annotate(NAMES[name], tuple(up.iloc[0]), xytext=place, textcoords="offset points", **_bold(color))
+        said += [f"{NAMES[name]} at {lr:g}: plays {x:.2f}, tales {y:.2f}" for lr, (x, y) in means.iterrows()]
+    equal = frame[frame["method"] == "lora"].groupby("lr")["new"].mean().min()
+    axes.axvline(equal, color=SOFT, linestyle="--", linewidth=1.2, zorder=0)
+    axes.text(equal * 0.97, 0.46, "equal loss on plays", ha="right", va="center", fontsize=10, color=SOFT)
+    words = frame[frame["method"] == "rows"].groupby("lr")[["new", "old"]].mean().sort_values("new").iloc[0]
+    for point, name, color, marker in ((words, "new words alone", SOFT, "d"), (before, "before", INK, "*")):
+        axes.plot([point["new"]], [point["old"]], color=color, marker=marker, markersize=8, linestyle="none")
+        where = (point["new"], point["old"])
+        axes.annotate(name, where, xytext=(0, 13), textcoords="offset points", **_bold(color))
+        said.append(f"{name}: plays {point['new']:.2f}, tales {point['old']:.2f}")
+    for axis, ticks in ((axes.xaxis, (0.5, 1, 2, 4, 8)), (axes.yaxis, (0.5, 1, 2, 4, 8))):
+        axis.set_ticks(ticks, [f"{tick:g}" for tick in ticks])
+        axis.set_ticks([], minor=True)
+    axes.set(title="At equal loss on plays, full fine-tuning forgets less than LoRA")
+    axes.set(xlabel="loss on plays (nats per token)", ylabel="loss on tales (nats per token)")
+    return figure, f"Loss on tales against loss on plays, means over seeds: {'; '.join(said)}."
+
+
+def _bold(color: str) -> dict[str, Any]:
+    return {"color": color, "ha": "center", "va": "center", "fontsize": 11, "weight": "bold"}
 
 
 # ---- judging -----------------------------------------------------------------------------------------------------
@@ -141,28 +160,29 @@ def draw_transformations() -> Picture:
 
 
 def draw_judging(frame: DataFrame) -> Picture:
-    """Accuracy by the number of labels, for each way to train, with the range over seeds."""
+    """Accuracy by the number of labels, from scratch and pretrained, with the range over seeds and λ."""
     import matplotlib.pyplot as plt
 
     from tfbook.plot.curves import label_ends
 
     figure, axes = plt.subplots(figsize=(8, 4.2))
-    runs, kinds = frame[frame["labels"] > 0], list(dict.fromkeys(frame[frame["labels"] > 0]["kind"]))
-    colors = dict(zip(kinds, (COLORS[3], COLORS[0], COLORS[1], COLORS[2]), strict=False))
-    for marker, kind in zip(MARKERS, kinds, strict=False):
-        by = runs[runs["kind"] == kind].groupby("labels")["accuracy"]
-        axes.plot(by.mean().index, by.mean(), color=colors[kind], marker=marker, label=kind)
-        axes.fill_between(by.mean().index, by.min(), by.max(), color=colors[kind], alpha=0.13, linewidth=0)
+    runs = frame[frame["labels"] > 0]
+    scratch = runs["kind"] == "from scratch"
+    lines = (("from scratch", runs[scratch], COLORS[3]), ("pretrained, any λ", runs[~scratch], COLORS[0]))
+    for marker, (name, own, color) in zip(MARKERS, lines, strict=False):
+        by = own.groupby("labels")["accuracy"]
+        axes.plot(by.mean().index, by.mean(), color=color, marker=marker, label=name)
+        axes.fill_between(by.mean().index, by.min(), by.max(), color=color, alpha=0.15, linewidth=0)
     yes = float(frame["accuracy"].iloc[0])
     axes.axhline(yes, color=SOFT, linestyle="--", linewidth=1.2)
     labels = sorted(runs["labels"].unique())
     axes.text(labels[0], yes - 0.012, "always yes", fontsize=10, color=SOFT, va="top")
-    axes.set(xscale="log", ylim=(0.4, 1.03), xlim=(labels[0] * 0.9, labels[-1] * 1.05))
+    axes.set(xscale="log", ylim=(0.4, 1.05), xlim=(labels[0] * 0.9, labels[-1] * 1.05))
     axes.set_xticks(labels, [str(n) for n in labels])
     axes.set_yticks([0.4, 0.6, 0.8, 1.0], ["40%", "60%", "80%", "100%"])
     axes.minorticks_off()
     axes.set(title="Pretraining replaces labels", xlabel="labeled stories", ylabel="right on new stories")
-    label_ends(axes, gap=0.07)
+    label_ends(axes, gap=0.065)
     means = runs.groupby(["kind", "labels"])["accuracy"].mean()
     said = ", ".join(f"{kind} with {n} labels {value:.0%}" for (kind, n), value in means.items())
     return figure, f"Accuracy against the number of labels, means: {said}; always yes {yes:.0%}."
@@ -172,17 +192,21 @@ def draw_judging(frame: DataFrame) -> Picture:
 
 
 def draw_shots(frame: DataFrame, perfect: Sequence[float]) -> Picture:
-    """Accuracy by the number of lines before the question, a line for each moment of pretraining."""
+    """Accuracy by the number of lines before the question: means early in pretraining, and each run at its end."""
     import matplotlib.pyplot as plt
 
     figure, axes = plt.subplots(figsize=(8, 4.4))
     moments = sorted(frame["step"].unique())
-    shades = [plt.get_cmap("Blues")(depth) for depth in np.linspace(0.45, 0.95, len(moments))]
-    for step, color in zip(moments, shades, strict=True):
-        by = frame[frame["step"] == step].groupby("shots")["accuracy"]
-        mean = by.mean()
+    early, last = moments[:3], moments[-1]
+    shades = [plt.get_cmap("Blues")(depth) for depth in np.linspace(0.5, 0.75, len(early))]
+    for step, color in zip(early, shades, strict=True):
+        mean = frame[frame["step"] == step].groupby("shots")["accuracy"].mean()
         axes.plot(mean.index, mean, color=color, marker="o", label=f"{step:,} steps", markersize=4)
-        axes.fill_between(mean.index, by.min(), by.max(), color=color, alpha=0.2, linewidth=0)
+    for number, (_, run) in enumerate(frame[frame["step"] == last].groupby("seed")):
+        name = "_" if number else f"{last:,} steps, each run"
+        axes.plot(run["shots"], run["accuracy"], color=COLORS[1], marker=MARKERS[number], label=name, markersize=4)
+    axes.axhline(perfect[0], color=SOFT, linestyle=":", linewidth=1.4)
+    axes.text(len(perfect) - 1, perfect[0] - 0.02, "chance", ha="right", va="top", fontsize=10, color=SOFT)
     axes.plot(range(len(perfect)), perfect, color=INK, linestyle="--", marker="none", label="perfect memory")
     axes.set(title="Examples help, once the model has learned to use them", ylim=(-0.06, 1.03))
     axes.set(xlabel="lines of the list before the question (shots)", ylabel="right place")
@@ -216,9 +240,11 @@ def draw_routing(words: Sequence[str], probabilities: Sequence[Sequence[float]])
     outputs = picture.matrix((len(words), 1), (3, (0, count - 1)), "stream", cell=(40, 30), label="output")
     for i in range(count):
         taken = [word for word, expert in zip(words, chosen, strict=True) if expert == i]
-        box = picture.box(f"expert {i + 1}", (2, i), "parameter", note=", ".join(taken) or "idle", width=130)
-        picture.arrow(weights, box, sides=("right", "left"))
-        picture.arrow(box, outputs, sides=("right", "left"))
+        role = ("query", "key", "value")[i % 3]
+        box = picture.box(f"expert {i + 1}", (2, i), role, note=", ".join(taken) or "idle", width=130)
+        for row in np.flatnonzero(chosen == i):
+            picture.arrow(weights.cell(int(row), count - 1), box, role=role, sides=("right", "left"))
+            picture.arrow(box, outputs.cell(int(row), 0), role=role, sides=("right", "left"))
     picture.outline(*(weights.cell(row, int(expert)) for row, expert in enumerate(chosen)))
     said = "; ".join(f"{word} to expert {expert + 1}" for word, expert in zip(words, chosen, strict=True))
     return picture.figure(), f"Probabilities of a router for each token and expert; the largest is outlined: {said}."
@@ -241,3 +267,42 @@ def draw_spans(words: Sequence[str], cut: Sequence[bool], source: Sequence[str],
             picture.outline(*(tokens.column(i) for i, gone in enumerate(cut) if gone))
     alt = f"The text {' '.join(words)}; read: {' '.join(source)}; written: {' '.join(target)}."
     return picture.figure(), alt
+
+
+# ---- three tasks as texts ----------------------------------------------------------------------------------------
+
+PANELS = {
+    "answer": ("answer a question", "right answers"),
+    "restore": ("restore cut spans", "right words"),
+    "retell": ("retell as a play", "right texts"),
+}
+
+
+def draw_texts(frame: DataFrame) -> Picture:
+    """Scores of each reader on three tasks, a dot per seed; dashed, what needs no reading."""
+    import matplotlib.pyplot as plt
+
+    blind, runs = frame.iloc[0], frame.iloc[1:]
+    kinds = list(dict.fromkeys(runs["kind"]))
+    figure, panels = plt.subplots(1, len(PANELS), figsize=(9, 2.9), sharey=True)
+    for axes, (task, (name, unit)) in zip(panels, PANELS.items(), strict=True):
+        for row, (kind, color) in enumerate(zip(kinds, COLORS, strict=False)):
+            own = runs.loc[runs["kind"] == kind, task]
+            axes.plot(own, [row] * len(own), color=color, marker=MARKERS[row], linestyle="none", alpha=0.6)
+            axes.plot([own.mean()] * 2, [row - 0.3, row + 0.3], color=color, linewidth=2.2, marker="none")
+        axes.axvline(blind[task], color=SOFT, linestyle="--", linewidth=1.2)
+        axes.set_xlim(-0.05, 1.05)
+        axes.set_xticks([0, 0.5, 1], ["0", "50%", "100%"])
+        axes.set_xlabel(unit)
+        axes.set_title(name, fontsize=11, loc="center")
+    panels[0].set_yticks(range(len(kinds)), kinds)
+    panels[0].set_ylim(len(kinds) - 0.4, -0.6)
+    title = "The encoder–decoder restores more words, and the mask changes little"
+    figure.suptitle(title, x=0.01, ha="left", weight="bold", fontsize=plt.rcParams["axes.titlesize"])
+    means = runs.groupby("kind", sort=False)[list(PANELS)].mean()
+    said = "; ".join(
+        f"{kind}: " + ", ".join(f"{task} {share:.0%}" for task, share in row.items()) for kind, row in means.iterrows()
+    )
+    return figure, f"Shares on three tasks, means over seeds: {said}; without reading: " + ", ".join(
+        f"{task} {blind[task]:.0%}" for task in PANELS
+    )

@@ -37,9 +37,11 @@ from tfbook.course.experiments.efficient_drawn import (
     draw_memory,
     draw_orders,
     draw_ratios,
+    draw_reach,
     draw_recall,
     draw_shares,
     draw_tiles,
+    draw_traffic,
 )
 from tfbook.models.blocks import Config, alternate
 from tfbook.models.feed_forward import FeedForward
@@ -52,9 +54,11 @@ __all__ = [
     "draw_memory",
     "draw_orders",
     "draw_ratios",
+    "draw_reach",
     "draw_recall",
     "draw_shares",
     "draw_tiles",
+    "draw_traffic",
     "hide",
 ]
 
@@ -353,15 +357,19 @@ def two_machines(book: Book, merge: Callable[[State, State], State]) -> Float[Te
     return output
 
 
+STORED = {"window": "banded", "dense, window": "dense, banded"}  # what the rows call what the lesson names so
+
+
 def shown(name: str) -> str:
     """What the lesson calls an implementation."""
-    return {"banded": "window", "dense, banded": "dense, window"}.get(name, name)
+    return {stored: name for name, stored in STORED.items()}.get(name, name)
 
 
 def time_ratios(times: Any, names: Sequence[str]) -> dict[str, tuple[list[int], list[float]]]:
     """Lengths, and seconds over those of PyTorch's dense attention, by name; from rows of `times`."""
     table = times.pivot(index="n", columns="implementation", values="seconds")
-    return {shown(name): (table.index.tolist(), (table[name] / table[FUSED]).tolist()) for name in names}
+    columns = {name: table[STORED.get(name, name)] for name in names}
+    return {name: (table.index.tolist(), (column / table[FUSED]).tolist()) for name, column in columns.items()}
 
 
 def time_shares(rows: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, float]]:
@@ -545,9 +553,9 @@ def by_distance(runs: Any, names: Sequence[str]) -> dict[str, tuple[list[float],
     middle = [(low + high - 1) / 2 for low, high in pairwise(EDGES)]
     curves: dict[str, tuple[list[float], ...]] = {}
     for name in names:
-        columns = list(zip(*runs[runs["implementation"] == name]["bins"], strict=True))
+        columns = list(zip(*runs[runs["implementation"] == STORED.get(name, name)]["bins"], strict=True))
         means = [sum(column) / len(column) for column in columns]
-        curves[shown(name)] = (
+        curves[name] = (
             middle,
             means,
             [min(column) for column in columns],
@@ -621,7 +629,7 @@ def trained(
     test: Facts,
     kind: type[LanguageModel] = LanguageModel,
 ) -> tuple[LanguageModel, list[dict[str, float]], float]:
-    """The model with these implementations in its layers, how its answers improved, and the seconds of training."""
+    """The trained model with these layers, how its answers improved, and the seconds."""
     runtime.seed(seed)
     model = kind(VOCABULARY, SIZES).to(runtime.device())
     alternate(model.stack, *implementations)

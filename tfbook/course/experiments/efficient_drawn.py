@@ -1,4 +1,4 @@
-"""The pictures of lesson 15: tiles passing by, two orders of a product, BigBird's ingredients, hashing, costs."""
+"""The pictures of lesson 15: tiles, two memories, two orders of a product, windows, BigBird, hashing, costs."""
 
 from __future__ import annotations
 
@@ -10,11 +10,23 @@ import torch
 from torch import Tensor
 
 from tfbook.plot.curves import label_ends
-from tfbook.plot.house import COLORS, EDGE, FAINT, INK, MARKERS, SOFT
+from tfbook.plot.house import EDGE, FAINT, INK, MARKERS, SOFT, Method
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+
+METHODS = {  # each kind of attention looks the same in all figures of the lesson
+    "dense": Method("#e76300", "s"),
+    "tiled": Method("#3f90da", "o"),
+    "window": Method("#832db6", "^"),
+    "linear": Method("#1b9e77", "D"),
+    "dense, window": Method("#a96b59", "P"),
+    "BigBird": Method("#717581", "X"),
+    "LSH": Method("#b9ac70", "v"),
+}
+GRAYS = ("#1f2328", "#717b86", "#b4bcc5", "#e2e6ea")  # of what is no kind of attention
+
 
 # ---- tiles -------------------------------------------------------------------------------------------------------
 
@@ -66,6 +78,46 @@ def draw_tiles(scores: Tensor, values: Tensor, tile: int) -> Figure:
     return picture.figure()
 
 
+QKV = ("query", "key", "value")
+
+
+def draw_traffic() -> Figure:
+    """What travels between the two memories: with the scores stored, and with tiles."""
+    from tfbook.plot import Schematic
+
+    picture = Schematic("Tiles keep the scores out of the slow memory", gap=(18, 56))
+
+    def stored(name: str, columns: Any, role: str, width: int = 2, shape: str = "$n \\times d$") -> Any:
+        return picture.matrix((6, width), (columns, 2), role, cell=11, shape=f"{name}\n{shape}")
+
+    query, key = stored("$Q$", 1, "query"), stored("$K$", 2, "key")
+    scores, weights = (stored(name, at, "weight", 8, "$n \\times n$") for name, at in (("scores", 3), ("weights", 5)))
+    value, output = stored("$V$", 6, "value"), stored("output", 7, "value")
+    product, softmax = picture.box("$QK^T$", ((1, 2), 1)), picture.box("softmax", (4, 1))
+    mixture = picture.box("weights × $V$", ((6, 7), 1))
+    inputs = [stored(f"${name}$", 9 + i, role) for i, (name, role) in enumerate(zip("QKV", QKV, strict=True))]
+    result = stored("output", 12, "value")
+    tile = picture.box("one tile: scores,\nsoftmax, mixture", ((9, 12), 1), "weight")
+    up, down = ("top", "bottom"), ("bottom", "top")
+    read = [(query, product), (key, product), (value, mixture), *((matrix, tile) for matrix in inputs)]
+    for matrix, operation in read:
+        picture.arrow(matrix, operation, sides=up)
+    for operation, matrix in ((mixture, output), (tile, result)):
+        picture.arrow(operation, matrix, sides=down)
+    for operation, matrix, following in ((product, scores, softmax), (softmax, weights, mixture)):
+        picture.arrow(operation, matrix.column(1), role="weight", sides=("right", "top"))
+        picture.arrow(matrix.column(6), following, role="weight", sides=("top", "left"))
+    for name, span, fast, slow in (
+        ("scores stored", (1, 7), (product, softmax, mixture), (query, key, scores, weights, value, output)),
+        ("in tiles", (9, 12), (tile,), (*inputs, result)),
+    ):
+        picture.text(name, (span, 0.25), weight="bold", size=10.5)
+        picture.frame(fast, "fast memory")
+        picture.frame(slow)
+        picture.text("slow memory", (span, 2.8), size=9.5, color=SOFT, weight="bold")
+    return picture.figure()
+
+
 # ---- two orders of the same product ------------------------------------------------------------------------------
 
 
@@ -102,7 +154,31 @@ def draw_orders(n: int = 8, d: int = 2) -> Figure:
 
 # ---- patterns ----------------------------------------------------------------------------------------------------
 
-INGREDIENTS = {"window": COLORS[0], "global": COLORS[1], "random": COLORS[2]}
+INGREDIENTS = {"window": METHODS["window"].color, "global": "#bd1f01", "random": "#ffa90e"}
+
+
+def draw_reach(window: int = 4, layers: int = 3, tokens: int = 14) -> Figure:
+    """Which tokens can reach the last one through layers whose windows hold `window` tokens, itself included."""
+    import matplotlib.pyplot as plt
+
+    figure, axes = plt.subplots(figsize=(8.4, 3.0))
+    color = METHODS["window"].color
+    for layer in range(layers + 1):
+        first = tokens - 1 - (layers - layer) * (window - 1)
+        for place in range(tokens):
+            seen = place >= first
+            look = {"facecolor": color if seen else "white", "edgecolor": color if seen else EDGE}
+            axes.scatter(place, layer, s=110, linewidth=1.3, zorder=3, **look)
+            for source in range(max(0, place - window + 1), place + 1) if layer and seen else ():
+                axes.plot([source, place], [layer - 1, layer], color=color, alpha=0.45, linewidth=0.9, marker="none")
+    names = ["tokens", *(f"layer {layer}" for layer in range(1, layers + 1))]
+    axes.set(yticks=range(layers + 1), yticklabels=names, xticks=[tokens - 1], xticklabels=["last token"])
+    title = f"{layers} layers with a window of {window} reach {layers * (window - 1)} tokens back"
+    axes.set(ylim=(-0.4, layers + 0.4), title=title)
+    axes.grid(visible=False)
+    axes.spines[["left", "bottom"]].set_visible(False)
+    axes.tick_params(length=0)
+    return figure
 
 
 def draw_ingredients(window: Tensor, everywhere: Tensor, random: Tensor) -> Figure:
@@ -143,38 +219,60 @@ def _paint(axes: Axes, layers: Sequence[tuple[Tensor, tuple[float, float, float]
 # ---- hashing -----------------------------------------------------------------------------------------------------
 
 
-def draw_hashing(vectors: Tensor, rotation: Tensor, buckets: Tensor) -> Figure:
-    """Vectors of two numbers in their sectors, then in the order of the text and sorted by bucket."""
+def draw_hashing(vectors: Tensor, rotation: Tensor, buckets: Tensor, window: int = 2) -> Figure:
+    """Vectors of two numbers in their sectors; sorted by bucket; what the second block of `window` reads."""
     import matplotlib.pyplot as plt
 
-    figure, (circle, rows) = plt.subplots(1, 2, figsize=(9, 3.5), width_ratios=(1, 2.1))
+    figure, (circle, rows) = plt.subplots(1, 2, figsize=(9, 3.9), width_ratios=(1, 2.1))
     borders = rotation[:, 0] + rotation[:, 1], rotation[:, 0] - rotation[:, 1]
     for border in borders:
         x, y = (1.25 * border / border.norm()).tolist()
         circle.plot([-x, x], [-y, y], color=EDGE, linewidth=1.2, linestyle="--", marker="none")
-    for direction, color in zip(torch.cat([rotation, -rotation], dim=1).T.tolist(), COLORS, strict=False):
+    for direction, color in zip(torch.cat([rotation, -rotation], dim=1).T.tolist(), BUCKETS, strict=False):
         tip = {"arrowstyle": "-|>", "color": color, "linewidth": 1.6}
         circle.annotate("", [0.6 * part for part in direction], (0, 0), arrowprops=tip)
     order = buckets.argsort(stable=True)
     for i, (vector, bucket) in enumerate(zip(vectors, buckets.tolist(), strict=True)):
         x, y = (vector / vector.norm()).tolist()
-        circle.plot(x, y, "o", color=COLORS[bucket], markersize=7)
+        circle.plot(x, y, "o", color=BUCKETS[bucket], markersize=7)
         circle.text(1.2 * x, 1.2 * y, str(i), ha="center", va="center", fontsize=9)
         place = order.tolist().index(i)
-        rows.plot([i, place], [0.86, 0.14], color=COLORS[bucket], linewidth=1.3, marker="none")
-        for column, height in ((i, 1.0), (place, 0.0)):
-            box = {"boxstyle": "square,pad=0.38", "facecolor": COLORS[bucket], "edgecolor": "white"}
+        rows.plot([i, place], [0.89, 0.36], color=BUCKETS[bucket], linewidth=1.3, marker="none")
+        for column, height in ((i, 1.0), (place, 0.25)):
+            box = {"boxstyle": "square,pad=0.38", "facecolor": BUCKETS[bucket], "edgecolor": "white"}
             rows.text(column, height, f"{i}".rjust(2), ha="center", va="center", color="white", fontsize=9.5, bbox=box)
+    start = window
+    _span(rows, start, start + window, 0.06, "one block\nof queries")
+    _span(rows, start - window, start + 2 * window, -0.2, "the keys that it reads: one window to either side")
+    end = start + 2 * window
+    lost = [p for p in range(end, len(order)) if buckets[order[p]] == buckets[order[start]]]
+    if lost:
+        _span(rows, int(lost[0]), int(lost[-1]) + 1, 0.06, "same bucket,\nnot read")
     circle.set(xlim=(-1.4, 1.4), ylim=(-1.4, 1.4), aspect="equal", xticks=[], yticks=[])
     circle.set_title("1. Hash: which sector?", fontsize=11)
-    rows.set(xlim=(-0.7, len(vectors) - 0.3), ylim=(-0.42, 1.4), xticks=[], yticks=[])
-    rows.set_title("2. Sort by bucket: near vectors become neighbors", fontsize=11)
-    rows.text(-0.6, 1.3, "order of the text", fontsize=9.5, color=SOFT)
-    rows.text(-0.6, -0.38, "sorted: each attends within its own color", fontsize=9.5, color=SOFT)
+    rows.set(xlim=(-0.7, len(vectors) - 0.3), ylim=(-0.4, 1.24), xticks=[], yticks=[])
+    rows.set_title(f"2. Sort by bucket. 3. Attend in blocks of {window}", fontsize=11)
+    rows.text(-0.6, 1.15, "order of the text", fontsize=9.5, color=SOFT)
     for axes in (circle, rows):
         axes.grid(visible=False)
         axes.spines[["left", "bottom"]].set_visible(False)
     return figure
+
+
+BUCKETS = ("#0066a1", "#b55a00", "#00735a", "#7a2a70")  # dark enough for white numbers
+
+
+def _span(axes: Axes, first: int, end: int, height: float, text: str) -> None:
+    """A bracket below the places from `first` up to, without, `end`, and a text below it."""
+    left, right = first - 0.42, end - 0.58
+    axes.plot(
+        [left, left, right, right],
+        [height + 0.04, height, height, height + 0.04],
+        color=INK,
+        linewidth=1.3,
+        marker="none",
+    )
+    axes.text((left + right) / 2, height - 0.03, text, ha="center", va="top", fontsize=9.5, color=INK)
 
 
 def draw_recall(met: Mapping[str, Sequence[Any]], rounds: Sequence[int]) -> Figure:
@@ -182,10 +280,10 @@ def draw_recall(met: Mapping[str, Sequence[Any]], rounds: Sequence[int]) -> Figu
     import matplotlib.pyplot as plt
 
     figure, axes = plt.subplots(figsize=(7.4, 3.8))
-    for name, row in met.items():
-        axes.plot(rounds, [one.top for one in row], label=name)
+    for (name, row), color, marker in zip(met.items(), GRAYS, MARKERS, strict=False):
+        axes.plot(rounds, [one.top for one in row], label=name, color=color, marker=marker)
     chance = [one.pairs for one in next(iter(met.values()))]
-    axes.plot(rounds, chance, color=SOFT, linestyle="--", marker="none", label="random keys")
+    axes.plot(rounds, chance, color=METHODS["LSH"].color, linestyle="--", marker="none", label="random keys")
     axes.set(xticks=rounds, yticks=[0, 0.25, 0.5, 0.75, 1], yticklabels=["0", "25%", "50%", "75%", "100%"])
     axes.set(ylim=(0, 1.02), title="Hashing finds most where vectors form clusters")
     axes.set(xlabel="rounds of hashing", ylabel="recall of the 8 top keys")
@@ -201,7 +299,8 @@ def draw_distances(curves: Mapping[str, tuple[Sequence[float], ...]], reach: int
     import matplotlib.pyplot as plt
 
     figure, axes = plt.subplots(figsize=(8.4, 4.2))
-    for (name, columns), color, marker in zip(curves.items(), COLORS, MARKERS, strict=False):
+    for name, columns in curves.items():
+        color, marker = METHODS[name]
         near = sum(x <= reach for x in columns[0])
         for part, label in ((slice(near), "_"), (slice(near, None), name)):
             xs, means, low, high = (column[part] for column in columns)
@@ -212,7 +311,8 @@ def draw_distances(curves: Mapping[str, tuple[Sequence[float], ...]], reach: int
     axes.axhline(guess, color=EDGE, linestyle=":", linewidth=1.2)
     axes.text(1, guess - 0.02, "guessing", fontsize=9.5, color=SOFT, va="top")
     axes.set(ylim=(0, 1.06), yticks=[0, 0.25, 0.5, 0.75, 1], yticklabels=["0", "25%", "50%", "75%", "100%"])
-    axes.set(title="A window ends at its reach; one dense layer cures it")
+    axes.set(title="A window fades before its reach, then guesses; one dense layer cures it")
+    axes.set_xlim(0, max(x for columns in curves.values() for x in columns[0]) + 1)  # labels beside the lines
     axes.set(xlabel="tokens from the question back to its fact", ylabel="right answers")
     label_ends(axes)
     return figure
@@ -228,13 +328,14 @@ def draw_memory(lengths: Sequence[int], dense: Sequence[float], tiled: Sequence[
     figure, axes = plt.subplots(figsize=(7.4, 3.9))
     axes.set(xscale="log", yscale="log")
     short = [n for n, _ in zip(lengths, dense, strict=False)]
+    color = METHODS["dense"].color
     last, there = short[-1], dense[-1] * (goal / short[-1]) ** 2
-    axes.plot(short, dense, color=COLORS[1], marker="s", label="dense, written out")
-    axes.plot([last, goal], [dense[-1], there], color=COLORS[1], linestyle="--", linewidth=1.4)
-    axes.plot(goal, there, "s", markerfacecolor="white", markeredgecolor=COLORS[1])
+    axes.plot(short, dense, color=color, marker="s", label="dense, written out")
+    axes.plot([last, goal], [dense[-1], there], color=color, linestyle="--", linewidth=1.4)
+    axes.plot(goal, there, "s", markerfacecolor="white", markeredgecolor=color)
     axes.annotate("continued as $n^2$", (goal, there), (-6, -2), textcoords="offset points", ha="right", va="bottom")
     if tiled:
-        axes.plot(lengths, tiled, color=COLORS[0], marker="o", label="tiled")
+        axes.plot(lengths, tiled, color=METHODS["tiled"].color, marker="o", label="tiled")
     ticks = sorted({*lengths, goal})
     axes.set_xticks(ticks, [f"{n:,}" for n in ticks])
     axes.set_yticks([1, 10, 100, 1000], ["1", "10", "100", "1,000"])
@@ -251,11 +352,10 @@ def draw_ratios(ratios: Mapping[str, tuple[Sequence[int], Sequence[float]]], tit
 
     figure, axes = plt.subplots(figsize=(8.4, 4.4))
     axes.set(xscale="log", yscale="log")
-    for (name, (lengths, row)), color, marker in zip(
-        ratios.items(), (*COLORS, "#1b9e77"), (*MARKERS, "v"), strict=False
-    ):
+    for name, (lengths, row) in ratios.items():
+        color, marker = METHODS[name]
         axes.plot(lengths, row, label=name, color=color, marker=marker, markersize=5)
-    axes.axhline(1, color=INK, linewidth=1.2, linestyle="--")
+    axes.axhline(1, color=METHODS["dense"].color, linewidth=1.4, linestyle="--")
     ticks = max((lengths for lengths, _ in ratios.values()), key=len)
     axes.set_xticks(ticks, [f"{n:,}" for n in ticks])
     axes.set_yticks([0.1, 0.2, 0.5, 1, 2, 5, 10], ["0.1", "0.2", "0.5", "1", "2", "5", "10"])
@@ -265,6 +365,9 @@ def draw_ratios(ratios: Mapping[str, tuple[Sequence[int], Sequence[float]]], tit
     return figure
 
 
+CENTERED = {"ha": "center", "va": "center", "fontsize": 9.5}
+
+
 def draw_shares(shares: Mapping[str, Mapping[str, float]]) -> Figure:
     """Where the time of each implementation goes: one bar of shares each."""
     import matplotlib.pyplot as plt
@@ -272,10 +375,13 @@ def draw_shares(shares: Mapping[str, Mapping[str, float]]) -> Figure:
     figure, axes = plt.subplots(figsize=(8.4, 0.62 * len(shares) + 1.5))
     names, kinds = list(shares), list(next(iter(shares.values())))
     left = [0.0] * len(names)
-    for kind, color, hatch in zip(kinds, COLORS, ("", "//", "..", ""), strict=True):
+    for kind, color, hatch in zip(kinds, GRAYS, ("", "//", "..", ""), strict=True):
         widths = [shares[name][kind] for name in names]
         axes.barh(names, widths, left=left, height=0.62, color=color, hatch=hatch, edgecolor="white", label=kind)
         left = [a + b for a, b in zip(left, widths, strict=True)]
+    if "window" in shares:  # PyTorch's compiled attention: one call, which the profiler cannot part
+        middle = shares["window"]["matrix products"] / 2
+        axes.text(middle, names.index("window"), "products and softmax in one call", color="white", **CENTERED)
     axes.set(xlim=(0, 1), xticks=[0, 0.25, 0.5, 0.75, 1], xticklabels=["0", "25%", "50%", "75%", "100%"])
     axes.set_title("Matrix products are only part of the time")
     axes.set_xlabel("share of the time")

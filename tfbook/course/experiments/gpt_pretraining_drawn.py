@@ -24,7 +24,8 @@ def draw_variance(variance: Mapping[tuple[int, bool], Sequence[float]]) -> Pictu
             name: (range(layers + 1), variance[layers, scaled])
             for name, scaled in (("unscaled", False), ("scaled", True))
         }
-        lines(axes, curves, title=f"{layers} blocks", x="after block (0: embedding)", y="variance of the stream")
+        axes.set_yscale("log")  # before the labels find their places
+        lines(axes, curves, title=f"{layers} blocks", x="after block (0: embedding)", y="variance (logarithmic)")
     last = ", ".join(f"{layers} blocks {variance[layers, False][-1]:.3f}" for layers in depths)
     alt = f"Unscaled, the variance after the last block grows with depth ({last}); scaled, it does not."
     return figure, alt

@@ -26,6 +26,7 @@ from tfbook import data, runtime, training
 from tfbook.attention.positions import POSITIONS
 from tfbook.attention.recording import record
 from tfbook.course.claims import Bound, Claims
+from tfbook.course.equality import renamed
 from tfbook.course.experiments import experiment
 from tfbook.course.experiments.gpt_stories_drawn import (
     draw_counting,
@@ -36,7 +37,7 @@ from tfbook.course.experiments.gpt_stories_drawn import (
     draw_questions,
     draw_training,
 )
-from tfbook.data.stories import WORLD, Story, check_story, summary, told, words_of, world_words, written
+from tfbook.data.stories import WORLD, Story, Verdict, check_story, summary, told, words_of, world_words, written
 from tfbook.data.stories.lexicon import NAMES, NOUNS, PLACES
 from tfbook.models import gpt
 from tfbook.models.feed_forward import FeedForward
@@ -69,10 +70,12 @@ __all__ = [
     "draw_training",
     "entropy_bound",
     "first_mistakes",
+    "for_package",
     "growth",
+    "head_output",
     "judged",
     "looks",
-    "loss_by_place",
+    "loss_by_position",
     "names_without",
     "package_gpt",
     "predictor",
@@ -80,7 +83,6 @@ __all__ = [
     "right_share",
     "share_at",
     "story_rows",
-    "unseen",
     "without",
 ]
 
@@ -108,7 +110,7 @@ CLAIMS = Claims(
             " nats",
         ),
         4: Bound(
-            "It comes near the loss that a model that knows the whole world need not exceed (difference)",
+            "It comes near an upper bound on a perfect model's loss (difference)",
             "<=",
             0.08,
             "Stored result, gpt_stories.growth, largest of three runs",
@@ -190,6 +192,11 @@ def package_gpt(vocab: int, d_model: int, heads: int, d_ff: int, layers: int) ->
     return gpt.Gpt(vocab, config).eval()
 
 
+def for_package(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The weights of the lesson's own model under the names that they have in `package_gpt`."""
+    return {renamed(name, RENAME): weight for name, weight in weights.items()}
+
+
 def story_rows(texts: Sequence[str], vocabulary: Vocabulary) -> list[Tensor]:
     """A row of ids per story, `<bos>` first and `<eos>` last."""
     return [torch.tensor([BOS, *vocabulary.encode(words_of(text)), EOS]) for text in texts]
@@ -202,9 +209,18 @@ def judged(texts: Sequence[Sequence[str]]) -> dict[str, float]:
 
 
 def first_mistakes(texts: Sequence[Sequence[str]]) -> dict[str, int]:
-    """How many stories go wrong first in what respect, the most frequent one first."""
+    """How many stories go wrong first in what respect, the most frequent one first.
+
+    A story without a contradiction is wrong all the same where it has no end, or a sentence that the world never tells.
+    """
     verdicts = [check_story(list(words)) for words in texts]
-    return dict(Counter(verdict.faults[0].kind for verdict in verdicts if verdict.faults).most_common())
+    return dict(Counter(_first_mistake(verdict) for verdict in verdicts if not verdict.consistent).most_common())
+
+
+def _first_mistake(verdict: Verdict) -> str:
+    if verdict.faults:
+        return verdict.faults[0].kind
+    return "sentence" if verdict.unread else "no end"
 
 
 def predictor(model: nn.Module, vocabulary: Vocabulary, start: str, *, count: int = 12) -> Predict:
@@ -238,27 +254,8 @@ def counting_loss(counted: Callable[[list[int], int], Tensor], rows: Sequence[Te
     return fmean(-math.log(counted(ids[:t], longest)[ids[t]]) for ids in texts for t in range(1, len(ids)))
 
 
-CODE = 1_000_003  # a prime: runs of words become numbers that hardly ever agree by chance
-
-
-def unseen(text: Sequence[int], rows: Sequence[Tensor], lengths: Sequence[int]) -> dict[int, float]:
-    """Of the runs of so many words inside the stories of `rows`, the share that the text does not hold."""
-    known = torch.tensor(text)
-    return {
-        n: 1 - fmean(torch.isin(torch.cat([_runs(ids, n) for ids in rows]), _runs(known, n)).tolist()) for n in lengths
-    }
-
-
-def _runs(ids: Int[Tensor, " time"], n: int) -> Int[Tensor, " less"]:
-    """Every n ids in a row as one number; products beyond 64 bits wrap around, always in the same way."""
-    code = torch.zeros(max(0, len(ids) - n + 1), dtype=torch.int64)
-    for place in range(n):
-        code = code * CODE + ids[place : place + len(code)] + 1
-    return code
-
-
 @torch.no_grad()
-def loss_by_place(model: nn.Module, ids: Int[Tensor, "batch time"], starts: Sequence[int]) -> dict[str, float]:
+def loss_by_position(model: nn.Module, ids: Int[Tensor, "batch time"], starts: Sequence[int]) -> dict[str, float]:
     """Mean loss of the words from each of `starts` to before the next, counted from 1 (`<bos>` is 0), to 0.01."""
     logp = model(ids[:, :-1]).float().log_softmax(dim=-1).gather(-1, ids[:, 1:, None])[..., 0]
     parts = {f"{a}–{b - 1}": (a, b) for a, b in pairwise(starts)} | {f"{starts[-1]}–": (starts[-1], None)}
@@ -491,26 +488,46 @@ def looks(model: nn.Module, ids: Int[Tensor, " time"], head: str, at: int = -1) 
     return list(weights.values())[block][0, number, at].cpu()
 
 
+@torch.no_grad()
+def head_output(model: gpt.Gpt, ids: Int[Tensor, " time"], head: str, at: int) -> Float[Tensor, " d_head"]:
+    """What a head, "block.head", hands on at position `at`, before `W_O`."""
+    attention, number = _attention_of(model, head)
+    found: list[Tensor] = []
+    handle = attention.W_O.register_forward_pre_hook(lambda _, inputs: found.append(inputs[0]))
+    try:
+        model(ids[None].to(next(model.parameters()).device))
+    finally:
+        handle.remove()
+    return found[0][0, at].chunk(attention.heads, dim=-1)[number]
+
+
 @contextmanager
-def without(model: gpt.Gpt, head: str, at: Sequence[int] | None = None) -> Iterator[None]:
-    """In a `with`: the output of a head, "block.head", is zero at these positions, or at all; "" changes nothing."""
+def without(
+    model: gpt.Gpt, head: str, at: Sequence[int] | None = None, *, instead: float | Float[Tensor, " d_head"] = 0.0
+) -> Iterator[None]:
+    """In a `with`: a head's output is `instead` at these positions, or at all; a `head` of "" changes nothing."""
     if not head:
         yield
         return
-    block, number = (int(part) - 1 for part in head.split("."))
-    attention = model.stack.blocks[block].mixer.branch
+    attention, number = _attention_of(model, head)
 
-    def remove(_: nn.Module, inputs: tuple[Tensor]) -> tuple[Tensor]:
+    def replace_output(_: nn.Module, inputs: tuple[Tensor]) -> tuple[Tensor]:
         outputs = inputs[0].clone()  # batch, time, d_model: the heads lie side by side
         of_head = outputs.chunk(attention.heads, dim=-1)[number]
-        of_head[:, slice(None) if at is None else list(at)] = 0
+        of_head[:, slice(None) if at is None else list(at)] = instead
         return (outputs,)
 
-    handle = attention.W_O.register_forward_pre_hook(remove)
+    handle = attention.W_O.register_forward_pre_hook(replace_output)
     try:
         yield
     finally:
         handle.remove()
+
+
+def _attention_of(model: gpt.Gpt, head: str) -> tuple[Any, int]:
+    """The attention layer of a head, "block.head" counted from 1, and the head's number in it, from 0."""
+    block, number = (int(part) - 1 for part in head.split("."))
+    return model.stack.blocks[block].mixer.branch, number
 
 
 @torch.no_grad()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -93,69 +94,71 @@ def _branch(picture: Schematic, row: int, text: str, note: str, role: str = "pla
 # ---- counting and training -----------------------------------------------------------------------------------------
 
 
-def draw_counting(losses: Sequence[float], unseen: Mapping[int, float], bound: float) -> Picture:
-    """Loss of counting against how many words it looks back; by length, the share of held-out runs that are new."""
+def draw_counting(losses: Sequence[float], bound: float) -> Picture:
+    """Loss of counting against how many words it looks back, beside the bound on a perfect model's loss."""
     import matplotlib.pyplot as plt
 
-    figure, (left, right) = plt.subplots(1, 2, figsize=(11, 3.6))
+    figure, axes = plt.subplots(figsize=(8, 3.4))
     back = range(len(losses))
-    left.plot(back, losses)
-    left.axhline(bound, color=EDGE, linestyle="--", linewidth=1.2)
-    left.text(0, bound - 0.08, "a perfect model needs at most this", va="top", color=SOFT, fontsize=10)
-    left.set(title="Each further word helps less", xlabel="words looked back", ylabel="loss (nats per word)")
-    left.set(xticks=list(back), ylim=(-0.2, 1.08 * losses[0]))
-    right.plot(list(unseen), [100 * share for share in unseen.values()], color=COLORS[1], marker="s")
-    right.set(title="Long contexts are nearly always new", xlabel="words in a row (logarithmic)", xscale="log")
-    right.set(ylabel="new in held-out stories (%)", ylim=(-3, 103))
-    right.set_xticks(list(unseen), [str(n) for n in unseen])
-    right.minorticks_off()
-    shares = ", ".join(f"{n} words {share:.0%}" for n, share in unseen.items())
+    axes.plot(back, losses)
+    for x, loss in zip(back, losses, strict=True):
+        axes.annotate(f"{loss:.2f}", (x, loss), xytext=(7, 5), textcoords="offset points", fontsize=10, color=INK)
+    axes.axhline(bound, color=EDGE, linestyle="--", linewidth=1.2)
+    axes.text(0, bound - 0.1, f"a perfect model: {bound:.2f} or less", va="top", color=SOFT, fontsize=10)
+    axes.set(title="Each further word helps less", xlabel="words looked back", ylabel="loss (nats per word)")
+    axes.set(xticks=list(back), xlim=(-0.2, len(losses) - 0.6), ylim=(-0.3, 1.1 * losses[0]))
     alt = (
-        f"Left: the loss falls from {losses[0]:.1f} to {losses[-1]:.2f} as counting looks back up to {len(losses) - 1} "
-        f"words; a perfect model needs at most {bound:.2f}. Right: runs of words that are new: {shares}."
+        f"The loss falls from {losses[0]:.1f} to {losses[-1]:.2f} as counting looks back up to {len(losses) - 1} "
+        f"words; a perfect model has {bound:.2f} or less."
     )
     return figure, alt
 
 
 def draw_training(losses: Sequence[float], levels: Mapping[str, float], shown: Sequence[int]) -> Picture:
-    """The loss of each step, steps logarithmic: all of it, and the last nat. Dots show where samples were taken.
+    """The loss of each batch, pale, and its mean over recent ones, steps logarithmic: all of it, and the last nat.
 
-    Of the `levels`, from the highest, the first belongs to the whole and up to two more to the last nat.
+    Dots are the batches at which samples were taken. Of the `levels`, from the highest, the first belongs to the whole
+    and up to two more to the last nat.
     """
     import matplotlib.pyplot as plt
 
     figure, panels = plt.subplots(1, 2, figsize=(11, 4))
     smooth = [float(np.mean(losses[max(0, i - i // 20) : i + 1])) for i in range(len(losses))]
     steps = np.arange(1, len(losses) + 1)
-    at = [step for step in shown if step < len(losses)] + [len(losses) - 1]
+    at = [step for step in shown if step < len(losses)]
     last = len(losses) // 20  # the second panel begins here
     for axes, begin in zip(panels, (1, max(1, last)), strict=True):
+        axes.plot(steps, losses, color=COLORS[0], marker="none", linewidth=0.8, alpha=0.4)
         axes.plot(steps, smooth, color=COLORS[0], marker="none")
-        axes.plot(steps[at], [smooth[step] for step in at], color=COLORS[0], linestyle="none", marker="o", markersize=8)
+        axes.plot(steps[at], [losses[step] for step in at], color=COLORS[1], linestyle="none", marker="o", markersize=7)
         axes.set(xscale="log", xlim=(0.9 * begin, 1.15 * len(losses)), xlabel="step (logarithmic)")
         ticks = [tick for tick in (1, 3, 10, 30, 100, 300, 1000) if begin <= tick <= len(losses)]
         axes.set_xticks(ticks, [str(tick) for tick in ticks])
         axes.minorticks_off()
     left, right = panels
-    left.set(title="All of it", ylabel="loss (nats per word)", ylim=(0, 7.2))
-    right.set(title="The last nat", ylim=(0.35, 1.6))
-    for (name, height), (axes, above) in zip(
-        levels.items(), ((left, -0.12), (right, 0.02), (right, -0.02)), strict=False
-    ):  # where the curve is not
+    left.set(title="Training loss: all of it", ylabel="loss (nats per word)", ylim=(0, 7.2))
+    right.set(title="The last nat", ylim=(0.3, 1.6))
+    places = (
+        (left, len(losses), "right", "top"),
+        (right, len(losses), "right", "bottom"),
+        (right, last, "left", "top"),
+    )
+    for (name, height), (axes, x, across, up) in zip(levels.items(), places, strict=False):  # where the curve is not
         axes.axhline(height, color=INK, linestyle="--", linewidth=1.4)
-        place = {"x": len(losses), "ha": "right", "va": "bottom" if above > 0 else "top"}
-        axes.text(y=height + above, s=name, color=SOFT, fontsize=10, **place)
+        gap = {"top": -3, "bottom": 3}[up]
+        axes.annotate(
+            name, (x, height), xytext=(0, gap), textcoords="offset points", ha=across, va=up, color=SOFT, fontsize=10
+        )
     names = ", ".join(f"{name} at {height:.2f}" for name, height in levels.items())
     return figure, f"The loss falls from {losses[0]:.1f} steeply at first and slowly later; dashed lines: {names}."
 
 
 # ---- what was learned ----------------------------------------------------------------------------------------------
 
-KIND_LOOKS = {  # color and line
-    "pronouns": (COLORS[3], "-"),
-    "places": (COLORS[2], "-."),
-    "things": (COLORS[1], "-"),
-    "names": (COLORS[0], "-"),
+KIND_LOOKS = {  # color, number of words of the kind, and where its label stands beside the line of an even guess
+    "pronouns": (COLORS[3], 2, "bottom"),
+    "things": (COLORS[1], 16, "top"),
+    "names": (COLORS[0], 12, "bottom"),
 }
 
 
@@ -165,7 +168,8 @@ FLAT = 0.15  # a probability that changes less does not rise
 def draw_growth(frame: DataFrame, first_loss: float, optimizer: str = "Muon") -> Picture:
     """The probability of the right word of each kind in each run, the first one enlarged and below its loss.
 
-    `first_loss` is that before the first step. A dashed line marks where nine tenths of the loss's drop are done.
+    `first_loss` is that before the first step. A dashed line marks where nine tenths of the loss's drop are done,
+    dotted ones an even guess among the words of a kind.
     """
     import matplotlib.pyplot as plt
 
@@ -173,7 +177,7 @@ def draw_growth(frame: DataFrame, first_loss: float, optimizer: str = "Muon") ->
     runs = [list(curve) for curve in chosen["curve"]]
     same = len(set(chosen["lr"])) == 1
     titles = [f"Run {i}" if same else f"Learning rate {lr:g}" for i, lr in enumerate(chosen["lr"], 1)]
-    figure = plt.figure(figsize=(11, 6))
+    figure = plt.figure(figsize=(11, 6.2))
     large, small = figure.add_gridspec(1, 2, width_ratios=(1.8, 1))
     above, below = large.subgridspec(2, 1, height_ratios=(1, 2.6))
     loss = figure.add_subplot(above)
@@ -182,9 +186,10 @@ def draw_growth(frame: DataFrame, first_loss: float, optimizer: str = "Muon") ->
     loss.plot(*zip(*((point["step"], point["loss"]) for point in runs[0]), strict=True), color=INK, marker="none")
     loss.set(title=f"{titles[0]} (before training, the loss is {first_loss:.1f})", ylabel="loss (nats)", ylim=(0, None))
     for axes, curve in zip(panels, runs, strict=False):
-        for kind, (color, style) in KIND_LOOKS.items():
+        for kind, (color, words, _) in KIND_LOOKS.items():
             steps, values = zip(*((point["step"], point[kind]) for point in curve), strict=True)
-            axes.plot(steps, values, color=color, linestyle=style, marker="none", linewidth=2.2, label=kind)
+            axes.plot(steps, values, color=color, marker="none", linewidth=2.2, label=kind)
+            axes.axhline(1 / words, color=color, linestyle=":", linewidth=1.4)
         axes.set(ylim=(0, 1.03), yticks=(0, 0.5, 1))
     for axes, title in zip(others, titles[1:], strict=False):
         axes.set_title(title)
@@ -197,15 +202,23 @@ def draw_growth(frame: DataFrame, first_loss: float, optimizer: str = "Muon") ->
             linewidth=1.2,
             label="nine tenths of the loss's drop are done",
         )
-        axes.set_xscale("log")
-        ticks = [tick for tick in (30, 100, 300, 1000) if curve[0]["step"] <= tick <= curve[-1]["step"]]
-        axes.set_xticks(ticks, [str(tick) for tick in ticks])
-        axes.minorticks_off()
+        axes.set_xlim(0, 1.02 * curve[-1]["step"])
+    for kind, (color, words, side) in KIND_LOOKS.items():
+        if abs(runs[0][-1][kind] - 1 / words) < FLAT:  # the curve is in the way
+            continue
+        panels[0].annotate(
+            f"even guess: 1/{words}",
+            (runs[0][-1]["step"], 1 / words),
+            xytext=(0, {"top": -2, "bottom": 2}[side]),
+            textcoords="offset points",
+            ha="right",
+            va=side,
+            color=color,
+            fontsize=10,
+        )
     loss.tick_params(labelbottom=False)
-    panels[0].set(
-        ylabel="probability of the right word", yticks=(0, 0.2, 0.4, 0.6, 0.8, 1), xlabel="step (logarithmic)"
-    )
-    others[-1].set_xlabel("step (logarithmic)")
+    panels[0].set(ylabel="probability of the right word", yticks=(0, 0.2, 0.4, 0.6, 0.8, 1), xlabel="step")
+    others[-1].set_xlabel("step")
     handles, names = panels[0].get_legend_handles_labels()
     figure.legend(handles, names, loc="outside lower center", ncols=len(names), frameon=False, handlelength=2.4)
     halves = "; ".join(
@@ -213,8 +226,8 @@ def draw_growth(frame: DataFrame, first_loss: float, optimizer: str = "Muon") ->
         for number, curve in enumerate(runs, 1)
     )
     alt = (
-        "In each run the loss drops most of its way first. The probabilities of the right words rise later, if at all: "
-        f"they are halfway between their lowest and highest value at these steps: {halves}."
+        "In each run the loss drops most of its way first. The probabilities of the right words begin at an even guess "
+        f"and rise later, if at all: they are halfway between their lowest and highest value at these steps: {halves}."
     )
     return figure, alt
 
@@ -240,13 +253,13 @@ def draw_judged(rows: Mapping[str, Mapping[str, float]]) -> Picture:
         heights = [100 * shares[respect] for respect in respects]
         axes.bar(places, heights, 0.92 * width, color=color, label=name)
         for x, height in zip(places, heights, strict=True):
-            axes.text(x, height + 1.5, f"{round(height, 1):g}", ha="center", fontsize=9, color=color)
-    titles = {"sentences": "sentences that\nthe world can say", "all": "stories right in\nevery respect"}
+            axes.text(x, height + 1.5, f"{height:.0f}", ha="center", fontsize=9, color=color)
+    titles = {"sentences": "sentences possible\nin this world", "all": "stories right in\nevery respect"}
     axes.set_xticks(
         range(len(respects)), [titles.get(each, f"stories with no\nwrong {each[:-1]}") for each in respects]
     )
     axes.set(ylabel="%", ylim=(0, 112), title="Who keeps the facts of a story?")
-    axes.grid(visible=False, axis="x")
+    axes.grid(visible=False)
     axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=len(rows), frameon=False)
     said = "; ".join(f"{name}: " + ", ".join(f"{k} {v:.0%}" for k, v in row.items()) for name, row in rows.items())
     return figure, f"Shares of sentences and stories that are right. {said}."
@@ -260,13 +273,16 @@ def draw_looks(
 ) -> Picture:
     """A text in lines, once for each step: a word that reads, outlined, and every word shaded by its weight.
 
-    Large weights are written beside their words.
+    Large weights are written beside their words. Where the word most looked at is the one that reads in the next
+    step, an arrow leads from the one to the other.
     """
     import matplotlib.pyplot as plt
+    from matplotlib.patches import ConnectionPatch
 
     rows = math.ceil(len(words) / per_line)
-    figure, panels = plt.subplots(len(steps), 1, figsize=(11, (0.34 * rows + 0.5) * len(steps)))
-    for axes, (title, (reader, weights)) in zip(np.atleast_1d(panels), steps.items(), strict=True):
+    figure, grid = plt.subplots(len(steps), 1, figsize=(11, (0.34 * rows + 0.5) * len(steps)), squeeze=False)
+    panels = grid[:, 0]
+    for axes, (title, (reader, weights)) in zip(panels, steps.items(), strict=True):
         for number, (word, weight) in enumerate(zip(words, weights, strict=True)):
             fill, ink = ROLES["weight"].shade(float(weight))
             edge = ROLES["query"].edge if number == reader else "none"
@@ -275,8 +291,28 @@ def draw_looks(
             box = {"boxstyle": "round,pad=0.25", "facecolor": fill, "edgecolor": edge, "linewidth": 2.2}
             axes.text(x, -y, said, ha="center", va="center", color=ink, fontsize=11, bbox=box)
         axes.set(xlim=(-0.6, per_line - 0.4), ylim=(0.6 - rows, 0.6))
-        axes.set_title(title, fontsize=12)
+        axes.set_title(
+            title, fontsize=12, bbox={"facecolor": "white", "edgecolor": "none", "pad": 2}
+        )  # hides the arrow
         axes.axis("off")
+    for (upper, lower), ((_, weights), (reader, _)) in zip(pairwise(panels), pairwise(steps.values()), strict=True):
+        if int(np.argmax(weights)) != reader:
+            continue
+        y, x = divmod(reader, per_line)
+        figure.add_artist(
+            ConnectionPatch(
+                (x + 0.34, -y),
+                (x + 0.12, -y),
+                coordsA=upper.transData,
+                coordsB=lower.transData,
+                arrowstyle="-|>",
+                connectionstyle="arc3,rad=-0.12",
+                color=ROLES["query"].edge,
+                linewidth=2,
+                mutation_scale=16,
+                zorder=-1,
+            )
+        )
     found = []
     for title, (reader, weights) in steps.items():
         most = int(np.argmax(weights))

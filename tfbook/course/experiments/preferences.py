@@ -7,20 +7,18 @@ from __future__ import annotations
 
 import copy
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from html import escape
 from itertools import count
-from math import comb
 from typing import TYPE_CHECKING, Any
 
 import torch
-from jaxtyping import Float, Int
-from torch import Tensor, nn
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
 
 from tfbook import runtime
-from tfbook.course.claims import Bound, Claims
 from tfbook.course.experiments import experiment
 from tfbook.course.experiments.preferences_drawn import (
     draw_accuracy,
@@ -32,8 +30,7 @@ from tfbook.course.experiments.preferences_drawn import (
     draw_margins,
     draw_pair,
 )
-from tfbook.data.stories import Verdict, check_story, told, words_of, written
-from tfbook.generation.best_of_n import best_of_n_kl
+from tfbook.data.stories import Verdict, check_story, told, written
 from tfbook.generation.sampling import generate
 from tfbook.models.gpt import Gpt
 from tfbook.models.reward import RewardModel, ValueModel
@@ -41,24 +38,17 @@ from tfbook.pretrain.storyteller import LONGEST, Storyteller, load_storyteller
 from tfbook.text.answers import Answers, generated_answers
 from tfbook.text.vocabulary import BOS, EOS, PAD, Vocabulary
 from tfbook.training import preferences
-from tfbook.training.ppo import PpoRecipe, assess, generalized_advantages, ppo_update
+from tfbook.training.ppo import generalized_advantages
 
 if TYPE_CHECKING:
     from IPython.display import HTML
-    from pandas import DataFrame, Series
 
 __all__ = [
-    "CLAIMS",
     "Pool",
     "advantages",
     "as_answers",
-    "best_by_score",
-    "claims_of_betas",
-    "claims_of_dpo",
-    "claims_of_methods",
     "critic_of",
     "demonstrations",
-    "dpo",
     "dpo_loss",
     "draw_accuracy",
     "draw_betas",
@@ -69,8 +59,6 @@ __all__ = [
     "draw_margins",
     "draw_pair",
     "generous",
-    "hacked",
-    "methods_of",
     "pair_loss",
     "pairs",
     "right_order",
@@ -79,67 +67,6 @@ __all__ = [
     "side_by_side",
     "two_of",
 ]
-
-CLAIMS = Claims(
-    "preferences",
-    {
-        1: Bound(
-            "With 32 better stories, the reward model orders at least nine in ten held-out pairs as the reader does",
-            ">=",
-            0.9,
-            "Stored result, preferences.accuracy, smallest of three runs",
-        ),
-        2: Bound(
-            "DPO raises the share of generous stories by at least 30 points",
-            ">=",
-            0.3,
-            "Stored result, preferences.dpo, smallest of three runs, 160 stories each",
-        ),
-        3: Bound(
-            "Meanwhile, the share of consistent stories falls by at most 5 points",
-            "<=",
-            0.05,
-            "Stored result, preferences.dpo, mean of three runs",
-        ),
-        4: Bound(
-            "It stays within a few nats of the storyteller: KL of a story",
-            "<=",
-            8,
-            "Stored result, preferences.dpo, largest of three runs",
-            " nats",
-        ),
-        5: Bound(
-            "Without a KL penalty, PPO raises the reward model's score (standard deviations)",
-            ">=",
-            0.7,
-            "Stored result, preferences.ppo, last three rounds minus the storyteller",
-        ),
-        6: Bound(
-            "… while fewer of its stories are consistent (difference of shares)",
-            ">=",
-            0.1,
-            "Stored result, preferences.ppo, storyteller minus last three rounds",
-        ),
-        7: Bound(
-            "With the strongest penalty, consistency falls by less (difference of shares)",
-            "<=",
-            0.15,
-            "Stored result, preferences.ppo, storyteller minus last three rounds",
-        ),
-        8: Bound(
-            "At equal compute, more of DPO's stories than of PPO's are generous (difference of shares)",
-            ">=",
-            0.1,
-            "Stored results, preferences.dpo and preferences.ppo",
-        ),
-        9: Bound(
-            "With no more KL than DPO, best of n has more generous stories (difference of shares)",
-            ">=",
-            0,
-            "Stored result, preferences.dpo",
-        ),
-    },
-)
 
 # ---- stories and what the reader prefers ---------------------------------------------------------------------------
 
@@ -152,11 +79,14 @@ def generous(words: Sequence[str]) -> bool:
 
 
 def shares(stories: Sequence[Sequence[str]]) -> dict[str, float]:
-    """Which share of the stories is generous, and which consistent."""
+    """Which share of the stories is generous, which consistent, and which both: these the reader likes."""
     verdicts = [check_story(list(words)) for words in stories]
+    found = [(_gives(verdict), verdict.consistent) for verdict in verdicts]
+    given, right = zip(*found, strict=True)
     return {
-        "generous": sum(map(_gives, verdicts)) / len(stories),
-        "consistent": sum(verdict.consistent for verdict in verdicts) / len(stories),
+        "generous": sum(given) / len(stories),
+        "consistent": sum(right) / len(stories),
+        "liked": sum(map(all, found)) / len(stories),
     }
 
 
@@ -199,22 +129,34 @@ class Pool:
         return [self.vocabulary.decode(row) for row in self.ids]
 
     @cached_property
-    def better(self) -> Int[Tensor, " better"]:
-        """The rows of stories that the reader holds up as good ones: generous, and without a contradiction."""
-        return self._rows(lambda verdict: _gives(verdict) and verdict.consistent)
-
-    @cached_property
-    def worse(self) -> Int[Tensor, " worse"]:
-        """The rows of stories in which nobody gives anything."""
-        return self._rows(lambda verdict: not _gives(verdict))
-
-    @cached_property
     def verdicts(self) -> list[Verdict]:
         """What the checker reads in each story."""
         return [check_story(list(words)) for words in self.stories]
 
-    def _rows(self, wanted: Callable[[Verdict], bool]) -> Tensor:
-        return torch.tensor([row for row, verdict in enumerate(self.verdicts) if wanted(verdict)], dtype=torch.long)
+    @cached_property
+    def generous(self) -> Bool[Tensor, " batch"]:
+        """Whether somebody gives or shares something."""
+        return torch.tensor([_gives(verdict) for verdict in self.verdicts])
+
+    @cached_property
+    def consistent(self) -> Bool[Tensor, " batch"]:
+        """Whether nothing is contradicted, every sentence can be read, and the story ends."""
+        return torch.tensor([verdict.consistent for verdict in self.verdicts])
+
+    @property
+    def liked(self) -> Bool[Tensor, " batch"]:
+        """What the reader wants: generous and consistent."""
+        return self.generous & self.consistent
+
+    @property
+    def better(self) -> Int[Tensor, " better"]:
+        """The rows of stories that the reader holds up as good ones, which are liked."""
+        return self.liked.nonzero()[:, 0]
+
+    @property
+    def worse(self) -> Int[Tensor, " worse"]:
+        """The rows of stories in which nobody gives anything."""
+        return (~self.generous).nonzero()[:, 0]
 
 
 def _gives(verdict: Verdict) -> bool:
@@ -224,7 +166,7 @@ def _gives(verdict: Verdict) -> bool:
 def pairs(pool: Pool, size: int, seed: int, most: int | None = None) -> Iterator[tuple[Tensor, Tensor]]:
     """Forever `size` rows of better stories of the pool and as many of worse, each row once before any comes again.
 
-    `most` limits how many different stories of each sort are drawn from, the first ones.
+    `most` limits how many different stories of each kind are drawn from, the first ones.
     Raises ValueError for a pool that lacks one of the two.
     """
     if not len(pool.better) or not len(pool.worse):
@@ -311,30 +253,14 @@ def critic_of(model: RewardModel, mean: float, std: float) -> ValueModel:
     return critic
 
 
-def best_by_score(
-    scores: Float[Tensor, " pool"], good: Sequence[bool], numbers: Sequence[int]
-) -> list[dict[str, float]]:
-    """For each n, in which share of all choices of n stories the one with the largest score is good, and KL's bound.
+# ---- stored: accuracy ------------------------------------------------------------------------------------------------
 
-    As `expected_best`, with another number in the place of the score.
-    """
-    size = len(scores)
-    ordered = torch.tensor(good, dtype=torch.float64)[scores.argsort()]
-    rows = []
-    for n in numbers:
-        weights = torch.tensor([comb(i, n - 1) / comb(size, n) for i in range(size)], dtype=torch.float64)
-        rows.append({"n": n, "kl": best_of_n_kl(n), "share": float(weights @ ordered)})
-    return rows
-
-
-# ---- stored: accuracy, PPO, DPO --------------------------------------------------------------------------------------
-
-NUMBERS = (1, 2, 4, 8, 16)  # of stories to choose from
-POOL, HELD_OUT, TOLD = 384, 160, 160  # stories to learn from, to judge a reward model, and to judge a policy
+POOL, HELD_OUT = 384, 160  # stories to learn from, and to judge a reward model
 SEEDS = (1, 2, 3)
 
 
-def _pool(number: int, seed: int) -> tuple[Pool, Storyteller]:
+def pool_of(number: int, seed: int) -> tuple[Pool, Storyteller]:
+    """Stories of the storyteller, and the storyteller itself on the CPU."""
     teller = load_storyteller()
     model = teller.model.cpu()
     return Pool(sample(model, number, seed), teller.vocabulary), Storyteller(model, teller.vocabulary)
@@ -345,7 +271,7 @@ def accuracy(
     sizes: Sequence[int] = (1, 4, 16, 32), seeds: Sequence[int] = SEEDS, pool: int = 512, held_out: int = HELD_OUT
 ) -> list[dict[str, Any]]:
     """The reward model's accuracy on pairs of stories that it has not seen, by better stories in training."""
-    known, teller = _pool(pool, seed=100)
+    known, teller = pool_of(pool, seed=100)
     new = Pool(sample(teller.model, held_out, seed=101), teller.vocabulary)
     rows = []
     for most in sizes:
@@ -355,178 +281,7 @@ def accuracy(
     return rows
 
 
-def _judged(
-    model: Gpt, reference: Gpt, reward: RewardModel, scale: tuple[float, float], told: Pool
-) -> dict[str, float]:
-    """Score, KL and shares of stories that the model has told."""
-    answers, (mean, std) = as_answers(told.ids), scale
-    with torch.no_grad():
-        apart = preferences.answer_log_probs(model, answers) - preferences.answer_log_probs(reference, answers)
-    score = (scores_of(reward, told.ids) - mean) / std
-    return {"score": float(score.mean()), "kl": float(apart.mean()), **shares(told.stories)}
-
-
-# Passes of a story through the storyteller: writing or reading it takes 1, learning from it 3.
-READ, LEARN = 1, 3
-PPO_LR, CRITIC_LR, ROUND, ROUNDS = 4e-4, 5e-4, 48, 9
-
-
-@experiment
-def ppo(
-    betas: Sequence[float] = (0.0, 0.1, 0.5), rounds: int = ROUNDS, size: int = ROUND, pool: int = POOL
-) -> list[dict[str, Any]]:
-    """PPO from the storyteller at several β: score, KL and shares of each round, and at last two of its stories."""
-    known, teller = _pool(pool, seed=200)
-    reward = trained_reward(known, seed=1)
-    scores = scores_of(reward, known.ids)
-    scale = (float(scores.mean()), float(scores.std()))
-    rows = []
-    for beta in betas:
-        runtime.seed(1)
-        recipe = PpoRecipe(beta=beta, epochs=2, minibatch=size // 2)
-        policy, critic = copy.deepcopy(teller.model), critic_of(reward, *scale)
-        groups = [{"params": policy.parameters(), "lr": PPO_LR}, {"params": critic.parameters(), "lr": CRITIC_LR}]
-        optimizer = torch.optim.AdamW(groups, betas=(0.9, 0.99), weight_decay=0)
-        passes = pool * READ
-        for number in range(rounds + 1):
-            told = Pool(sample(policy, size, seed=1000 + number), teller.vocabulary)
-            score = (scores_of(reward, told.ids) - scale[0]) / scale[1]
-            rollout = assess(policy, teller.model, critic, as_answers(told.ids), score, recipe)
-            kl = float((rollout.kl * rollout.answered).sum(dim=1).mean())
-            row: dict[str, Any] = {
-                "beta": beta,
-                "round": number,
-                "compute": passes,
-                "score": float(score.mean()),
-                "kl": kl,
-            }
-            row |= shares(told.stories)
-            if number in (0, rounds):
-                row |= {"stories": [written(words) for words in told.stories[:3]], "scores": score[:3].tolist()}
-            rows.append(row)
-            if number < rounds:
-                ppo_update(policy, critic, optimizer, rollout, recipe)
-                passes += size * (3 * READ + recipe.epochs * LEARN)
-    return rows
-
-
-DPO_LR, DPO_STEPS, DPO_PAIRS, DPO_BETA = 3e-4, 48, 8, 0.3
-
-
-def trained_dpo(teller: Storyteller, pool: Pool, *, beta: float, seed: int, steps: int = DPO_STEPS) -> Gpt:
-    """A copy of the storyteller after DPO with pairs of the pool; the learning rate falls to 0."""
-    runtime.seed(seed)
-    policy, answers = copy.deepcopy(teller.model), as_answers(pool.ids)
-    with torch.no_grad():
-        parts = torch.arange(len(answers)).split(64)
-        before = torch.cat([preferences.answer_log_probs(teller.model, answers.select(rows)) for rows in parts])
-    optimizer = torch.optim.AdamW(policy.parameters(), lr=DPO_LR, betas=(0.9, 0.99), weight_decay=0)
-    for step, (chosen, rejected) in zip(range(steps), pairs(pool, DPO_PAIRS, seed), strict=False):
-        optimizer.param_groups[0]["lr"] = DPO_LR * min(1, (step + 1) / 5) * (1 - step / steps)
-        rows = torch.cat([chosen, rejected])
-        now = preferences.answer_log_probs(policy, answers.select(rows))
-        (now_w, now_l), (ref_w, ref_l) = now.chunk(2), before[rows].chunk(2)
-        loss = dpo_loss(now_w, now_l, ref_w, ref_l, beta)
-        optimizer.zero_grad()
-        loss.backward()
-        nn.utils.clip_grad_norm_(policy.parameters(), 1.0)
-        optimizer.step()
-    return policy
-
-
-@experiment
-def dpo(
-    runs: Sequence[tuple[float, int]] = ((DPO_BETA, 1), (DPO_BETA, 2), (DPO_BETA, 3)),
-    pool: int = POOL,
-    told: int = TOLD,
-) -> list[dict[str, Any]]:
-    """DPO from the storyteller, a run for each (β, seed), judged by new stories; and best of n by a reward model.
-
-    The pool is that of `ppo`; the row of "storyteller" says what it is like.
-    """
-    known, teller = _pool(pool, seed=200)
-    reward = trained_reward(known, seed=1)
-    scores = scores_of(reward, known.ids)
-    scale = (float(scores.mean()), float(scores.std()))
-    given, consistent = zip(*((_gives(verdict), verdict.consistent) for verdict in known.verdicts), strict=True)
-    found = zip(best_by_score(scores, given, NUMBERS), best_by_score(scores, consistent, NUMBERS), strict=True)
-    rows: list[dict[str, Any]] = [{"method": "storyteller", "kl": 0.0, **shares(known.stories)}]
-    for kind, right in found:
-        shares_of = {"generous": kind["share"], "consistent": right["share"]}
-        rows.append({"method": "best of n", "n": kind["n"], "kl": kind["kl"], **shares_of})
-    compute = pool * 2 * READ + DPO_STEPS * 2 * DPO_PAIRS * LEARN
-    for beta, seed in runs:
-        policy = trained_dpo(teller, known, beta=beta, seed=seed)
-        new = Pool(sample(policy, told, seed=300 + seed), teller.vocabulary)
-        judged = _judged(policy, teller.model, reward, scale, new)
-        rows.append({"method": "DPO", "beta": beta, "seed": seed, "compute": compute, **judged})
-    return rows
-
-
-# ---- what the stored runs say ----------------------------------------------------------------------------------------
-
-
-def _at_beta(runs: DataFrame, beta: float = DPO_BETA) -> DataFrame:
-    return runs[(runs["method"] == "DPO") & (runs["beta"] == beta)]
-
-
-def claims_of_dpo(runs: DataFrame) -> dict[int, float]:
-    """What DPO's stored runs gain, lose and pay."""
-    start, after = runs[runs["method"] == "storyteller"].iloc[0], _at_beta(runs)
-    return {
-        2: after["generous"].min() - start["generous"],
-        3: start["consistent"] - after["consistent"].mean(),
-        4: after["kl"].max(),
-    }
-
-
-def _last(run: DataFrame) -> Series:
-    return run.drop(columns=["stories", "scores"]).tail(3).mean()
-
-
-def claims_of_betas(ppo: DataFrame) -> dict[int, float]:
-    """How far the score rises and consistency falls without a penalty: last three rounds against the first."""
-    free, held = (_last(ppo[ppo["beta"] == beta]) for beta in (0.0, ppo["beta"].max()))
-    first = ppo[ppo["round"] == 0].drop(columns=["stories", "scores"]).mean()
-    return {
-        5: free["score"] - first["score"],
-        6: first["consistent"] - free["consistent"],
-        7: first["consistent"] - held["consistent"],
-    }
-
-
-def hacked(ppo: DataFrame, number: int = 2) -> None:
-    """Prints the first stories of the last round without a penalty, with their score and what the checker says."""
-    last = ppo[ppo["beta"] == 0].iloc[-1]
-    for text, score in list(zip(last["stories"], last["scores"], strict=True))[:number]:
-        verdict = check_story(text)
-        wrong = len(verdict.faults) + len(verdict.unread)
-        kind = "generous" if generous(words_of(text)) else "not generous"
-        print(f"score {score:.1f}, {kind}, {wrong} contradictions or sentences that make no sense:\n{text}\n")
-
-
-METHODS_BETA = 0.1  # of PPO's run that is compared with the other methods
-
-
-def methods_of(runs: DataFrame, ppo: DataFrame) -> dict[str, DataFrame]:
-    """For each method a row for each point: PPO's run averaged in threes, DPO's runs, best of several n."""
-    held = ppo[ppo["beta"] == METHODS_BETA].drop(columns=["stories", "scores"])
-    return {
-        "PPO": held.rolling(3, min_periods=1, center=True).mean(),
-        "DPO": runs[runs["method"] == "DPO"].sort_values("kl"),
-        "best of n": runs[runs["method"] == "best of n"].drop(columns=["compute"]),
-    }
-
-
-def claims_of_methods(runs: DataFrame, ppo: DataFrame) -> dict[int, float]:
-    """DPO beside PPO's round of the nearest compute, and beside best of the largest n whose KL is not above DPO's."""
-    after, methods = _at_beta(runs)[["compute", "kl", "generous"]].mean(), methods_of(runs, ppo)
-    at = (methods["PPO"]["compute"] - after["compute"]).abs().idxmin()
-    best = methods["best of n"]
-    return {
-        8: after["generous"] - methods["PPO"].loc[at, "generous"],
-        9: best[best["kl"] <= after["kl"]]["generous"].iloc[-1] - after["generous"],
-    }
+# ---- what the lesson shows -------------------------------------------------------------------------------------------
 
 
 def side_by_side(before: Sequence[Sequence[str]], after: Sequence[Sequence[str]]) -> HTML:

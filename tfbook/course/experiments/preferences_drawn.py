@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tfbook.plot.house import COLORS, EDGE, MARKERS, SOFT
+from tfbook.plot.house import COLORS, EDGE, INK, MARKERS, SOFT
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-    from pandas import DataFrame
+    from pandas import DataFrame, Series
 
     Picture = tuple[Figure, str]  # and its alt text
 
@@ -20,7 +21,7 @@ LOOKS = {  # one color and marker for each method, in every figure
     "DPO": (COLORS[0], MARKERS[0]),
     "PPO": (COLORS[1], MARKERS[1]),
     "best of n": (COLORS[2], MARKERS[2]),
-    "storyteller": (COLORS[3], MARKERS[3]),
+    "SFT": (COLORS[3], MARKERS[3]),
 }
 
 # ---- schematics ----------------------------------------------------------------------------------------------------
@@ -58,7 +59,7 @@ def draw_pair(chosen: float, rejected: float) -> Picture:
 
 
 def draw_four() -> Picture:
-    """Policy and critic are trained, reference and reward model are frozen; what each of them gives to PPO's update."""
+    """Policy and critic are trained, reference and reward model are frozen; PPO's steps go back to the first two."""
     from tfbook.plot import Schematic
 
     picture = Schematic("Four models around one story: two learn, two are frozen", gap=(34, 20))
@@ -67,22 +68,27 @@ def draw_four() -> Picture:
     picture.arrow(policy, story, "writes")
     reward = picture.box("reward model r", (2, 0), "plain", note="frozen", width=150)
     reference = picture.box(r"reference $\pi_\mathrm{ref}$", (2, 1), "plain", note="frozen: the storyteller", width=150)
-    again = picture.box("policy π", (2, 2), "parameter", note="trained", width=150)
+    again = picture.box("policy π", (2, 2), "parameter", note="the same model", width=150)
     critic = picture.box("critic V", (2, 3), "parameter", note="trained", width=150)
     score = picture.box("score of the story", (3, 0), "value", width=150)
     kl = picture.box("KL of each token", (3, (1, 2)), "value", width=150)
     value = picture.box("expected reward", (3, 3), "value", note="before each token", width=150)
     update = picture.box("PPO", (4, (0, 3)), "weight", note="advantages,\nclipped steps", width=110)
+    steps = picture.box("gradient steps", (2, 4), "weight", note="then the next round", width=150)
     for model in (reward, reference, again, critic):
         picture.arrow(story, model, sides=("right", "left"))
     for model, out in ((reward, score), (reference, kl), (again, kl), (critic, value)):
         picture.arrow(model, out)
-    for out in (score, kl, value):
-        picture.arrow(out, update)
+    picture.arrow(score, update)
+    picture.arrow(kl, update)
+    picture.arrow(value, update, sides=("right", "bottom"), lane=-24)
+    picture.arrow(update, steps, role="weight", sides=("bottom", "right"))
+    picture.arrow(steps, policy, role="weight", sides=("left", "bottom"))
+    picture.arrow(steps, critic, role="weight", sides=("top", "bottom"))
     alt = (
         "The policy writes a story, which four models read: the frozen reward model gives it a score, the frozen "
         "reference and the policy give the KL of each token, and the critic the reward it expects. PPO turns these "
-        "into steps of the policy and the critic."
+        "into gradient steps, which go back to the policy and the critic; then the next round begins."
     )
     return picture.figure(), alt
 
@@ -119,27 +125,31 @@ def draw_clip(clip: float) -> Picture:
     return figure, alt
 
 
-def draw_gap(beta: float) -> Picture:
+def draw_gap(betas: Sequence[float]) -> Picture:
     """DPO's loss of one pair against how much further the policy has raised the chosen answer than the rejected."""
     import matplotlib.pyplot as plt
 
     figure, axes = plt.subplots(figsize=(7, 3.4))
     gap = np.linspace(-20, 30, 201)
-    axes.plot(gap, np.log1p(np.exp(-beta * gap)), color=LOOKS["DPO"][0], marker="none")
+    for beta, style, at in zip(betas, ("-", "--"), (-16.5, -16.0), strict=True):
+        axes.plot(gap, np.log1p(np.exp(-beta * gap)), color=LOOKS["DPO"][0], linestyle=style, marker="none")
+        height = round(math.log1p(math.exp(-at * beta))) + 0.5  # between two grid lines
+        axes.text(at, height, f"β = {beta:g}", color=SOFT, fontsize=10, va="center")
     axes.plot([0], [math.log(2)], color=LOOKS["DPO"][0], marker="o", linestyle="none")
     axes.annotate(
         "start: policy = reference, ln 2",
         (0, math.log(2)),
-        (2, math.log(2) + 0.9 * beta * 10),
+        (3, math.log(2) + 2.5),
         color=SOFT,
         fontsize=10,
         arrowprops={"arrowstyle": "-", "color": EDGE},
     )
-    axes.set(title=f"A pair pulls hardest while it is in the wrong order (β = {beta:g})", ylabel="loss (nats)")
+    axes.set(title="A small β asks for a larger gap", ylabel="loss (nats)", xlim=(-21, 31))
     axes.set_xlabel(r"$\ln \pi/\pi_\mathrm{ref}$ of the chosen minus that of the rejected (nats)")
     axes.set_ylim(bottom=0)
-    alt = f"The loss falls from {beta * 20:.0f} nats at −20 over ln 2 at 0 to nearly 0 at 30; its slope fades to 0."
-    return figure, alt
+    axes.set_xticks([-20, -10, 0, 10, 20, 30])
+    found = ", ".join(f"{math.log1p(math.exp(-10 * beta)):.2f} at a gap of 10 for β = {beta:g}" for beta in betas)
+    return figure, f"Two losses that fall from the left, pass ln 2 at 0 and flatten out toward 0: {found}."
 
 
 # ---- accuracy and training -----------------------------------------------------------------------------------------
@@ -156,107 +166,133 @@ def draw_accuracy(frame: DataFrame) -> Picture:
     axes.axhline(50, color=EDGE, linestyle="--", linewidth=1.2)
     axes.text(max(means.index), 51, "a coin", color=SOFT, ha="right", va="bottom", fontsize=10)
     axes.set(
-        xscale="log", xlabel="stories of each sort in training (logarithmic)", ylabel="right order, held-out pairs (%)"
+        xscale="log", xlabel="stories of each kind in training (logarithmic)", ylabel="right order, held-out pairs (%)"
     )
     axes.set_xticks(list(means.index), [str(n) for n in means.index])
     axes.minorticks_off()
     axes.set(
-        title=f"{max(means.index)} stories of each sort are enough for {100 * means.iloc[-1]:.0f}%", ylim=(45, 102)
+        title=f"{max(means.index)} stories of each kind are enough for {100 * means.iloc[-1]:.0f}%", ylim=(45, 102)
     )
     found = ", ".join(f"{n} stories {share:.0%}" for n, share in means.items())
     return figure, f"Mean accuracy of the reward model on held-out pairs: {found}."
 
 
-def draw_margins(chosen: Sequence[float], rejected: Sequence[float]) -> Picture:
-    """How far DPO has moved the log-probability of both stories of a pair from the reference's, batch by batch."""
+def draw_margins(chosen: Sequence[float], rejected: Sequence[float], window: int = 9) -> Picture:
+    """How far DPO has moved the log-probability of both stories of a pair: each batch faint, a running mean bold."""
     import matplotlib.pyplot as plt
 
     figure, axes = plt.subplots(figsize=(7.4, 3.4))
-    steps = range(1, len(chosen) + 1)
     for values, name, color in ((chosen, "chosen", COLORS[0]), (rejected, "rejected", COLORS[3])):
-        axes.plot(steps, values, color=color, marker="none")
-        axes.text(len(chosen) + 0.6, values[-1], name, color=color, va="center")
+        around = [values[max(0, i - window // 2) : i + window // 2 + 1] for i in range(len(values))]
+        means = [sum(near) / len(near) for near in around]
+        steps = range(1, len(values) + 1)
+        axes.plot(steps, values, color=color, marker="none", alpha=0.35, linewidth=1)
+        axes.plot(steps, means, color=color, marker="none")
+        axes.text(len(values) + 0.6, means[-1], name, color=color, va="center")
     axes.axhline(0, color=EDGE, linestyle="--", linewidth=1.2)
     axes.set(xlabel="step", ylabel=r"$\ln \pi/\pi_\mathrm{ref}$ of a story (nats)", xlim=(0, 1.14 * len(chosen)))
     axes.set_title("The two stories of a pair move apart")
-    alt = f"Log-ratios by step: the chosen end at {chosen[-1]:.1f}, the rejected at {rejected[-1]:.1f} nats."
+    last = [sum(values[-window:]) / len(values[-window:]) for values in (chosen, rejected)]
+    alt = f"Log-ratios by step; over the last steps the chosen average {last[0]:.1f}, the rejected {last[1]:.1f} nats."
     return figure, alt
 
 
 # ---- reward against KL ---------------------------------------------------------------------------------------------
 
-FROM = "KL from the storyteller (nats)"
+FROM = "KL (nats, square-root scale)"
 
 
-def draw_betas(frame: DataFrame) -> Picture:
-    """PPO's runs at several β: what the reward model says, what was asked for, and consistency, against KL."""
+def _against_kl(axes: Axes, kind: str, title: str, start: Series, most: float) -> None:
+    """Labels, the storyteller's line, and an axis on which a nat is wider near 0 (as in Gao et al.)."""
+    axes.set_xscale("function", functions=(lambda kl: np.sqrt(np.clip(kl, 0, None)), np.square))
+    axes.set_xlim(0, 1.05 * most)
+    axes.set_xticks([tick for tick in (0, 1, 2, 4, 8, 16, 32) if tick <= most])
+    axes.axhline((1 if kind == "score" else 100) * start[kind], color=EDGE, linestyle="--", linewidth=1.2)
+    axes.set(title=title, xlabel=FROM, ylabel="reward model's score" if kind == "score" else f"{kind} stories (%)")
+    if kind != "score":
+        axes.set_ylim(-2, 62 if kind == "liked" else 102)
+
+
+def _draw_runs(axes: Axes, runs: DataFrame, kind: str, start: Series, look: tuple[str, str], label: str) -> None:
+    """The mean of PPO's runs, a line from the storyteller on and a mark at its end; the ends of the runs, faint."""
+    color, marker = look
+    scale = 1 if kind == "score" else 100
+    mean = runs.groupby("round")[["kl", kind]].mean()
+    ends = runs[runs["round"] == runs["round"].max()]
+    kl, height = [0.0, *mean["kl"].clip(lower=0)], [start[kind], *mean[kind]]
+    axes.plot(kl, [scale * each for each in height], color=color, marker="none", linewidth=1.6)
+    axes.plot(ends["kl"], scale * ends[kind], color=color, marker=marker, markersize=5, linestyle="none", alpha=0.4)
+    axes.plot(kl[-1:], [scale * height[-1]], color=color, marker=marker, markersize=10, linestyle="none", label=label)
+
+
+PAID = {"reader": (COLORS[0], "o"), "shuffled": (INK, "v")}  # rewards besides the reward model's
+
+
+def draw_betas(ppo: DataFrame, control: DataFrame, start: Series) -> Picture:
+    """PPO against KL: the proxy, consistency and the truth at several β; and consistency by who pays, at β = 0."""
     import matplotlib.pyplot as plt
 
-    figure, panels = plt.subplots(1, 3, figsize=(11.5, 3.9))
-    what = {
-        "score": ("The score rises …", "reward model's score"),
-        "generous": ("… so does what was asked for …", "generous stories (%)"),
-        "consistent": ("… but consistency is lost", "consistent stories (%)"),
+    figure, panels = plt.subplots(2, 2, figsize=(9.6, 7.4))
+    looks = list(zip((COLORS[1], COLORS[2], COLORS[3]), MARKERS[1:], strict=False))
+    titles = {
+        "score": "The proxy: the score rises …",
+        "consistent": "… while consistency is lost",
+        "liked": "The truth follows, and turns",
     }
-    looks = list(zip((COLORS[1], COLORS[2], COLORS[0]), MARKERS, strict=False))
-    for axes, (name, (title, label)) in zip(panels, what.items(), strict=True):
-        scale = 1 if name == "score" else 100
-        for (beta, run), (color, marker) in zip(frame.groupby("beta"), looks, strict=False):
-            smooth = (
-                run[["kl", name]].rolling(3, min_periods=1, center=True).mean().clip(lower=0 if scale > 1 else None)
-            )
-            kl, height = smooth["kl"].clip(lower=0), scale * smooth[name]
-            axes.plot(kl, height, color=color, marker=marker, markersize=4, label=f"β = {beta:g}")
-            axes.plot(kl.iloc[-1:], height.iloc[-1:], color=color, marker=marker, linestyle="none", markersize=10)
-        axes.set_xscale("symlog", linthresh=1)
-        axes.set(title=title, xlabel=FROM, ylabel=label)
-        axes.set_xticks(ticks := [tick for tick in (0, 1, 10, 100) if tick <= 3 * frame["kl"].max()], map(str, ticks))
-        axes.minorticks_off()
-        if scale == 100:
-            axes.set_ylim(-3, 103)
-    panels[0].legend(loc="upper left", fontsize=10)
-    ends = frame.groupby("beta").tail(3).groupby("beta")[["kl", "score", "generous", "consistent"]].mean()
-    parts = [
-        f"β = {beta:g}: KL {row['kl']:.1f}, score {row['score']:.1f}, generous {row['generous']:.0%}, consistent "
-        f"{row['consistent']:.0%}"
-        for beta, row in ends.iterrows()
-    ]
-    return figure, "Ends of PPO's runs. " + "; ".join(parts) + "."
+    most = max(ppo["kl"].max(), control["kl"].max())
+    for axes, (kind, title) in zip(panels.flat, titles.items(), strict=False):
+        for (beta, runs), look in zip(ppo.groupby("beta"), looks, strict=False):
+            _draw_runs(axes, runs, kind, start, look, f"β = {beta:g}")
+        _against_kl(axes, kind, title, start, most)
+    free = ppo[ppo["beta"] == 0]
+    paid = {"reward model": free, **dict(list(control.groupby("reward")))}
+    for (name, runs), look in zip(paid.items(), (looks[0], PAID["reader"], PAID["shuffled"]), strict=True):
+        _draw_runs(panels[1, 1], runs, "consistent", start, look, name)
+    _against_kl(panels[1, 1], "consistent", "β = 0: noise costs some, the proxy more", start, most)
+    panels[0, 0].legend(loc="upper left", fontsize=10)
+    panels[1, 1].legend(loc="upper right", fontsize=10)
+    kinds = {f"β = {beta:g}": runs for beta, runs in ppo.groupby("beta")} | {f"β = 0, {n}": r for n, r in paid.items()}
+    return figure, "Ends of PPO's runs, means. " + "; ".join(f"{name}: {_said(runs)}" for name, runs in kinds.items())
 
 
-def draw_frontier(methods: Mapping[str, DataFrame], runs: DataFrame) -> Picture:
-    """Generous stories against compute, generous and consistent stories against KL, for three methods.
+def _said(runs: DataFrame) -> str:
+    end = runs[runs["round"] == runs["round"].max()][["kl", "score", "consistent", "liked"]].mean()
+    return f"KL {end['kl']:.1f}, score {end['score']:.1f}, consistent {end['consistent']:.0%}, liked {end['liked']:.0%}"
 
-    `runs` has a row for "storyteller", and one for each run of DPO, whose compute is marked.
-    """
+
+TELLING = 1000  # stories that a method tells after its training, whose passes count, too
+
+
+def draw_frontier(methods: DataFrame, rounds: DataFrame, start: Series) -> Picture:
+    """Liked stories against compute, generous and liked ones against KL: PPO's mean run, DPO's, SFT, best of n."""
     import matplotlib.pyplot as plt
 
-    figure, (left, *others) = plt.subplots(1, 3, figsize=(11.5, 4))
-    start, trained = runs[runs["method"] == "storyteller"].iloc[0], runs[runs["method"] == "DPO"]
-    steps = methods["PPO"]
-    left.plot(steps["compute"] / 1000, 100 * steps["generous"], color=LOOKS["PPO"][0], marker="s", markersize=4)
-    left.plot(trained["compute"] / 1000, 100 * trained["generous"], color=LOOKS["DPO"][0], marker="o", linestyle="none")
-    left.axvline(trained["compute"].iloc[0] / 1000, color=EDGE, linestyle=":", linewidth=1.2)
-    left.set(title="DPO gains more per pass", xlabel="passes of a story (thousands)", ylabel="generous stories (%)")
-    for axes, name, title in zip(
-        others, ("generous", "consistent"), ("Best of n needs the least KL", "DPO keeps consistency"), strict=True
-    ):
-        for method, frame in methods.items():
-            color, marker = LOOKS[method]
-            line = {"color": color, "marker": marker, "markersize": 5 if method != "DPO" else 7}
-            line["linestyle"] = "none" if method == "DPO" else "-"
-            axes.plot(frame["kl"].clip(lower=0), 100 * frame[name], label=method, **line)
-        axes.set_xscale("symlog", linthresh=1)
-        axes.set(title=title, xlabel=FROM, ylabel=f"{name} stories (%)")
-        axes.set_xticks([0, 1, 3, 10], ["0", "1", "3", "10"])
-        axes.minorticks_off()
-    for axes, name in zip((left, *others), ("generous", "generous", "consistent"), strict=True):
-        axes.axhline(100 * start[name], color=EDGE, linestyle="--", linewidth=1.2)
-        axes.set_ylim(-3, 103)
-    others[1].legend(loc="upper right", fontsize=10)
-    ends = [
-        f"{name}: generous {frame['generous'].iloc[-1]:.0%}, consistent {frame['consistent'].iloc[-1]:.0%} at KL "
-        f"{frame['kl'].iloc[-1]:.1f}"
-        for name, frame in methods.items()
-    ]
-    return figure, f"Start: generous {start['generous']:.0%}. At the end of each curve, " + "; ".join(ends) + "."
+    figure, (left, *others) = plt.subplots(1, 3, figsize=(11.5, 4.2))
+    means = methods[methods["method"] != "best of n"].groupby(["method", "beta"], dropna=False).mean(numeric_only=True)
+    best = methods[methods["method"] == "best of n"]
+    frames = {"PPO": rounds, "DPO": means.loc["DPO"].sort_values("kl"), "SFT": means.loc["SFT"], "best of n": best}
+    told = {name: TELLING + frame.get("compute", 0) for name, frame in frames.items()}
+    told["best of n"] = TELLING * best["n"]
+    for axes, kind in zip((left, *others), ("liked", "generous", "liked"), strict=True):
+        for name, frame in frames.items():
+            color, marker = LOOKS[name]
+            bound = {"linestyle": ":", "markerfacecolor": "none"} if name == "best of n" and axes is not left else {}
+            x = told[name] if axes is left else frame["kl"].clip(lower=0)
+            axes.plot(x, 100 * frame[kind], color=color, marker=marker, markersize=6, label=name, **bound)
+            if name == "PPO":
+                axes.plot(x.iloc[-1:], 100 * frame[kind].iloc[-1:], color=color, marker=marker, markersize=10)
+        _against_kl(axes, kind, "", start, max(frame["kl"].max() for frame in frames.values()))
+    left.set_xscale("log")
+    ticks = [1000, 2000, 4000, 8000, 16000]
+    left.set(
+        title="A trained policy is cheap to use",
+        xlabel=f"passes to train and tell {TELLING:,} stories",
+        xlim=(900, 18000),
+    )
+    left.set_xticks(ticks, [f"{tick:,}" for tick in ticks])
+    left.minorticks_off()
+    others[0].set_title("Best of n needs the least KL …")
+    others[1].set_title("… for what the reader likes, too")
+    left.legend(loc="upper left", fontsize=10)
+    ends = [f"{name}: {100 * f['liked'].iloc[-1]:.0f}% at KL {f['kl'].iloc[-1]:.1f}" for name, f in frames.items()]
+    return figure, f"The reader likes {start['liked']:.0%} at first. At the end of each curve, " + "; ".join(ends) + "."

@@ -20,16 +20,21 @@ if TYPE_CHECKING:
 # ---- what a run costs --------------------------------------------------------------------------------------------
 
 
-def draw_budget(runs: DataFrame) -> Picture:
-    """Held-out loss of models of different sizes that cost about the same, by their number of parameters."""
+def draw_budget(runs: DataFrame, law: Callable[[Any, Any], Any] | None = None) -> Picture:
+    """Held-out loss of models of different sizes that cost about the same, by their number of parameters.
+
+    A `law(N, D)` is drawn in place of notes, with the text of the sizes between the runs interpolated.
+    """
     import matplotlib.pyplot as plt
 
     figure, axes = plt.subplots(figsize=(8, 4))
     axes.set_xscale("log")
-    axes.plot(runs["with"], runs["loss"], color=COLORS[0])
+    if law:
+        _law_at_equal_cost(axes, runs, law)
+    axes.plot(runs["with"], runs["loss"], "o" if law else "-o", color=COLORS[0])
     best = runs["with"].iloc[runs["loss"].argmin()]
     look: dict[str, Any] = {"fontsize": 9, "color": SOFT, "textcoords": "offset points"}
-    for size, tokens, loss in zip(runs["with"], runs["tokens"], runs["loss"], strict=True):
+    for size, tokens, loss in () if law else zip(runs["with"], runs["tokens"], runs["loss"], strict=True):
         if size < best:  # labels keep to the outer side of the line
             place: dict[str, Any] = {"xytext": (0, 8), "ha": "center", "va": "bottom"}
         else:
@@ -38,15 +43,24 @@ def draw_budget(runs: DataFrame) -> Picture:
         axes.annotate(note, (size, loss), **place, **look)
     axes.set_xticks(runs["with"], [f"{size:,.0f}" for size in runs["with"]])
     axes.minorticks_off()
+    finding = "the law finds the valley" if law else "the largest model is the worst"
     axes.set(
-        title="About the same compute, and the largest model is the worst",
+        title=f"About the same compute, and {finding}",
         xlabel="parameters in matrices, with the embedding",
         ylabel="held-out loss (nats)",
         ylim=(1.45, 2.25),
         xlim=(runs["with"].min() / 1.5, runs["with"].max() * 2),
     )
     said = ", ".join(f"{size:,.0f}: {loss:.2f}" for size, loss in zip(runs["with"], runs["loss"], strict=True))
-    return figure, f"Loss against parameters at about equal compute, a curve with its lowest point inside ({said})."
+    added = " A dashed line, the law's, runs close to the points." if law else ""
+    return figure, f"Loss against parameters at equal compute, a curve with its lowest point inside ({said}).{added}"
+
+
+def _law_at_equal_cost(axes: Axes, runs: DataFrame, law: Callable[[Any, Any], Any]) -> None:
+    sizes = np.geomspace(runs["with"].min(), runs["with"].max(), 200)
+    tokens = np.exp(np.interp(np.log(sizes), np.log(runs["with"]), np.log(runs["tokens"])))
+    axes.plot(sizes, law(sizes, tokens), "--", color=COLORS[1], marker="none")
+    axes.text(5.6e4, 1.86, "the law", color=COLORS[1], fontsize=10.5, ha="right")
 
 
 def draw_six(W: Any, x: Any, g: Any) -> Picture:
@@ -86,7 +100,7 @@ def draw_six(W: Any, x: Any, g: Any) -> Picture:
 
 # ---- what makes a step count -------------------------------------------------------------------------------------
 
-SHADES = {"gradient": COLORS[3], "1 round": COLORS[1], "3 rounds": COLORS[2], "5 rounds": COLORS[0]}
+SHADES = {"0 rounds": COLORS[3], "1 round": COLORS[1], "3 rounds": COLORS[2], "5 rounds": COLORS[0]}
 
 
 def draw_directions(polynomial: Mapping[str, tuple[Any, Any]], values: Mapping[str, tuple[Any, Any]]) -> Picture:
@@ -103,11 +117,11 @@ def draw_directions(polynomial: Mapping[str, tuple[Any, Any]], values: Mapping[s
     left.set(xscale="log", title="Any singular value …", xlabel="before", ylabel="after")
     right.set(title="… and those of a gradient", xlabel="direction of the gradient, longest first")
     right.set_ylabel("singular value")
-    for name, height in {"gradient": 0.02, "1 round": 0.02, "3 rounds": 0.02, "5 rounds": 0.2}.items():
-        _name_at(left, name, polynomial[name], height, right=name == "gradient")
-    for name, height in {"gradient": 0.003, "1 round": 0.05, "3 rounds": 0.4, "5 rounds": 1.6}.items():
+    for name, height in {"0 rounds": 0.02, "1 round": 0.02, "3 rounds": 0.02, "5 rounds": 0.2}.items():
+        _name_at(left, name, polynomial[name], height, right=name == "0 rounds")
+    for name, height in {"0 rounds": 0.003, "1 round": 0.05, "3 rounds": 0.4, "5 rounds": 1.6}.items():
         xs, ys = values[name]
-        place = len(xs) * {"gradient": 0.3, "5 rounds": 0.75}.get(name, 0.62)
+        place = len(xs) * {"0 rounds": 0.3, "5 rounds": 0.75}.get(name, 0.62)
         right.text(place, height, name, color=SHADES[name], fontsize=10.5)
     alt = (
         "Left: a singular value after 0, 1, 3 and 5 rounds; after five, all above a hundredth lie between 0.7 and 1.1. "
@@ -131,7 +145,7 @@ def draw_rates(losses: Mapping[str, Mapping[float, float]]) -> Picture:
     figure, axes = plt.subplots(figsize=(7, 3.8))
     axes.set_xscale("log")
     series = {name: (list(found), list(found.values())) for name, found in losses.items()}
-    lines(axes, series, title="Each optimizer has its own best learning rate", x="learning rate", y="loss (nats)")
+    lines(axes, series, title="Each at its own best rate, Muon ends lower", x="learning rate", y="loss (nats)")
     best = {name: min(found.items(), key=lambda each: each[1]) for name, found in losses.items()}
     for rate, loss in best.values():
         axes.plot(rate, loss, "o", markersize=13, markerfacecolor="none", markeredgecolor=INK)
@@ -161,6 +175,36 @@ def draw_race(rows: Sequence[Mapping[str, Any]]) -> Picture:
 
 
 # ---- the law of the losses ---------------------------------------------------------------------------------------
+
+
+def draw_power_law(sizes: Sequence[float], losses: Sequence[float], floors: Sequence[float]) -> Picture:
+    """Losses against sizes, and what lies above each of three floors on logarithmic axes: right, too low, too high."""
+    import matplotlib.pyplot as plt
+
+    figure, (left, right) = plt.subplots(1, 2, figsize=(11.5, 4))
+    left.plot(sizes, losses, color=COLORS[0])
+    left.axhline(floors[0], color=SOFT, linestyle="--", linewidth=1.2)
+    left.text(sizes[0], floors[0] + 0.02, f"E = {floors[0]:g}", color=SOFT, va="bottom")
+    left.set(title="The loss levels off at E …", ylabel="loss (nats)", ylim=(floors[0] - 0.15, max(losses) + 0.1))
+    for floor, color, look, note in zip(
+        floors, COLORS, ("-o", "--s", ":^"), ("", " (too low)", " (too high)"), strict=False
+    ):
+        above = [loss - floor for loss in losses]
+        right.plot(sizes, above, look, color=color)
+        place: dict[str, Any] = {"textcoords": "offset points", "va": "center", "annotation_clip": False}
+        right.annotate(f"E = {floor:g}{note}", (sizes[-1], above[-1]), (9, 0), color=color, **place)
+    ticks = (0.02, 0.05, 0.1, 0.2, 0.5, 1)
+    right.set(title="… and above it, it is a straight line", ylabel="loss − E (nats)", yscale="log", ylim=(0.015, 1.3))
+    right.set_yticks(ticks, [f"{tick:g}" for tick in ticks])
+    for axes in (left, right):
+        axes.set(xscale="log", xlabel="size, in multiples of the smallest")
+        axes.set_xticks(sizes, [f"{size:,.0f}×" for size in sizes])
+        axes.minorticks_off()
+    alt = (
+        "Left: a loss that falls with size and levels off. Right, logarithmic: with the right E subtracted it is a "
+        "straight line; with one too low the line flattens out, with one too high it dives."
+    )
+    return figure, alt
 
 
 def _shade(place: int, last: int) -> Any:
@@ -208,7 +252,9 @@ def draw_prediction(
     edges = np.array([predict(sizes[-1], float(each))[1:] for each in ticks]).T / measured.to_numpy() - 1
     right.fill_between(ticks, *(100 * edges), color=_shade(last, last), alpha=0.2, linewidth=0)
     right.axhline(0, color=EDGE, linewidth=1, zorder=0)
-    right.set(title="Closer than two guesses, but not at the end", ylabel="off by (%)", ylim=(-8, 8))
+    right.set(
+        title="Closer than two guesses, but not at the end", ylabel="predicted minus found (% of found)", ylim=(-8, 8)
+    )
     for axes in (left, right):
         axes.set_xscale("log")
         axes.set_xticks(ticks, [f"{each / 1000:,.0f}k" for each in ticks])
@@ -316,8 +362,10 @@ def draw_circuit(text: str) -> Picture:
 def draw_heads(text: str, weights: Mapping[str, Any]) -> Picture:
     """Attention weights of heads over the characters of a text, a map for each."""
     import matplotlib.pyplot as plt
+    from matplotlib.transforms import ScaledTranslation
 
     figure, panels = plt.subplots(1, len(weights), figsize=(5.6 * len(weights), 5.2), squeeze=False)
+    up = ScaledTranslation(0, 4 / 72, figure.dpi_scale_trans)
     for axes, (name, table) in zip(panels[0], weights.items(), strict=True):
         axes.imshow(np.asarray(table, float), cmap="Purples", vmin=0, vmax=1)
         axes.set_xticks(range(len(text)), [character.replace(" ", "␣") for character in text], fontsize=9)
@@ -325,6 +373,7 @@ def draw_heads(text: str, weights: Mapping[str, Any]) -> Picture:
         for label, character in zip(axes.get_yticklabels(), text, strict=True):
             if character == " ":
                 label.set(color=COLORS[1], fontweight="bold", fontsize=11)
+                label.set_transform(label.get_transform() + up)  # the sign stands low in its line
         axes.grid(visible=False)
         axes.set(title=name, xlabel="looks at", ylabel="at this character")
     alt = f"Attention weights of {' and '.join(weights)} over a text that repeats, {text!r}."

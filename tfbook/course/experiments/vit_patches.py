@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -36,16 +38,16 @@ CLAIMS = Claims(
             "Counted exactly",
         ),
         2: Bound(
-            "The ViT beats the linear classifier, by 1 point on Fashion-MNIST, at all on digits: points above that",
+            "On Fashion-MNIST the ViT leads the linear classifier: minimum over five stored runs and this one if on it",
             ">=",
-            0,
-            "Measured here",
+            3,
+            "Measured here, and stored result, vit_patches.contest",
             " points",
         ),
         3: Bound(
-            "Positions of neighbors are more alike than those of other pairs: mean cosines, least of three seeds",
+            "Positions of vertical neighbors are alike: mean cosine, minimum over three seeds",
             ">=",
-            0.2,
+            0.4,
             "Stored result, vit_patches.grids; Dosovitskiy et al. (2021), Figure 7",
         ),
         4: Bound(
@@ -56,28 +58,28 @@ CLAIMS = Claims(
             " points",
         ),
         5: Bound(
-            "The ViT beats the linear classifier on Fashion-MNIST: worst of five seeds",
+            "On the images at hand, the ViT makes fewer errors than the linear classifier: the share that is gone",
             ">=",
-            3,
-            "Stored result, vit_patches.contest",
-            " points",
+            10,
+            "Measured here",
+            "%",
         ),
         6: Bound(
-            "On 60,000 images the CNN is ahead of a ViT with as many parameters: least of five seeds",
+            "After 3,000 steps on 60,000 images, the CNN leads a ViT with no fewer parameters: minimum over five seeds",
             ">=",
             1,
             "Stored result, vit_patches.contest; Dosovitskiy et al. (2021), Section 4.3",
             " points",
         ),
         7: Bound(
-            "One fixed order hardly changes what a ViT learns: largest change of four seeds",
+            "One fixed order hardly changes what a ViT learns: largest change over four seeds",
             "<=",
             1.5,
             "Stored result, vit_patches.shuffles",
             " points",
         ),
         8: Bound(
-            "A new order for each image costs the CNN more than the ViT: least difference of four seeds",
+            "A new order per image costs the CNN more than the ViT: minimum over four seeds",
             ">=",
             10,
             "Stored result, vit_patches.shuffles",
@@ -97,6 +99,13 @@ CLAIMS = Claims(
             "torchvision's metadata, measured by its authors",
             " points",
         ),
+        11: Bound(
+            "After 500 steps on 30,000 images, the CNN leads the ViT: minimum over three seeds",
+            ">=",
+            1,
+            "Stored result, vit_patches.growth",
+            " points",
+        ),
     },
 )
 
@@ -105,7 +114,7 @@ CLAIMS = Claims(
 MODELS = ("ViT", "CNN", "linear classifier")
 RATES = (0.0005, 0.001, 0.002, 0.004, 0.008, 0.016)
 TIE = 0.003  # of 5,000 held-out images, too little to tell two rates apart
-BEST = {"ViT": 0.002, "CNN": 0.004, "linear classifier": 0.008}  # the lowest of those that tie for the best
+BEST = {"ViT": 0.002, "CNN": 0.004, "MLP": 0.004, "linear classifier": 0.008}  # lowest of those that tie for the best
 POSITIONS_STD = 0.3  # at the start, about as large as the patch vectors
 
 
@@ -116,14 +125,37 @@ def config(images: Images, *, patch: int, tokens: int = 1) -> VitConfig:
     return VitConfig(d_model=64, heads=4, d_ff=256, layers=2, dropout=0.0, **shape)
 
 
-def build(name: str, images: Images, *, patch: int = 7, positions: float = POSITIONS_STD) -> nn.Module:
-    """An untrained model of MODELS; the CNN is the widest that has no more parameters than the ViT.
+class Mlp(nn.Module):
+    """A network of two hidden layers that reads all pixels at once: it has no patches and no attention."""
 
-    `positions` is the standard deviation with which those of a ViT begin.
+    def __init__(self, pixels: int, width: int, labels: int):
+        super().__init__()
+        self.embed = nn.Linear(pixels, width)
+        self.layers = nn.ModuleList([nn.Linear(width, width)])  # a list, so that Muon finds the matrix
+        self.head = nn.Linear(width, labels)
+
+    @classmethod
+    def of_size(cls, parameters: int, pixels: int, labels: int) -> Mlp:
+        """The widest that has no more than so many parameters: width² + (pixels + labels + 2) · width + labels."""
+        linear = pixels + labels + 2
+        return cls(pixels, (math.isqrt(linear**2 + 4 * (parameters - labels)) - linear) // 2, labels)
+
+    def forward(self, images: Float[Tensor, "batch channel height width"]) -> Float[Tensor, "batch label"]:
+        """One row of logits per image."""
+        x = F.gelu(self.embed(images.flatten(1)))
+        for layer in self.layers:
+            x = F.gelu(layer(x))
+        return self.head(x)
+
+
+def build(name: str, images: Images, *, patch: int = 7, tokens: int = 1, positions: float = POSITIONS_STD) -> nn.Module:
+    """An untrained model by its name; CNN and MLP are the widest that have no more parameters than the ViT.
+
+    `positions` is the standard deviation with which those of a ViT begin; without `tokens` it reads its patches' mean.
     """
-    labels = len(images.labels)
+    labels, pixels = len(images.labels), images.train.images[0].numel()
     if name == "linear classifier":
-        return nn.Sequential(nn.Flatten(), nn.Linear(images.train.images[0].numel(), labels))
+        return nn.Sequential(nn.Flatten(), nn.Linear(pixels, labels))
     shape = config(images, patch=patch)
     if name == "ViT":
         model = Vit(labels, shape)
@@ -131,6 +163,8 @@ def build(name: str, images: Images, *, patch: int = 7, positions: float = POSIT
         return model
     with torch.device("meta"):
         count = parameters(Vit(labels, shape))
+    if name == "MLP":
+        return Mlp.of_size(count, pixels, labels)
     cnn = Cnn.of_size(count, labels, channels=shape.channels, stages=4, stem=2)
     return cnn.to(memory_format=torch.channels_last)  # a quarter less time on a CPU
 
@@ -268,6 +302,57 @@ def _added(model: Vit, images: Images, seed: int) -> list[list[float]]:
 
 def _rounded(table: Float[Tensor, "row column"]) -> list[list[float]]:
     return [[round(x, 3) for x in row] for row in table.tolist()]
+
+
+@experiment
+def mlp_rates() -> list[dict[str, Any]]:
+    """The same rates for an MLP, which has as much to tune and no attention."""
+    return rates(("MLP",))
+
+
+@experiment
+def mlp_contest() -> list[dict[str, Any]]:
+    """The contest's MLP, with the same seeds."""
+    return contest(models=("MLP",))
+
+
+@experiment
+def growth(
+    seeds: Sequence[int] = (1, 2, 3),
+    models: Sequence[str] = (*MODELS, "MLP"),
+    *,
+    counts: Sequence[int] = (1000, 5000, 30_000),
+    steps: int = 500,
+) -> list[dict[str, Any]]:
+    """Test accuracy after as many steps on more and more training images, as many of each label.
+
+    `fitted` is the accuracy on a thousand of the images that were trained on. The rates are those of the contest.
+    """
+    images, rows = data.load("fashion-mnist").standardized(), []
+    for seed, count, name in product(seeds, counts, models):
+        part = images.few_shot(count // len(images.labels), seed=seed)
+        model = trained(partial(build, name, images), part, recipe(name, steps, BEST[name]), seed=seed)
+        row = {"model": name, "images": count, "seed": seed, "accuracy": accuracy(model, images.test)}
+        rows.append(row | {"fitted": accuracy(model, part[:: max(1, count // 1000)])})
+    return rows
+
+
+@experiment
+def patch_sizes(
+    seeds: Sequence[int] = (1, 2, 3), patches: Sequence[int] = (14, 7, 4), *, steps: int = 300
+) -> list[dict[str, Any]]:
+    """Test accuracy, operations and time of ViTs by the side of their patches, at the rate that suits patches of 7.
+
+    `seconds` are the processor's for the whole training, which other programs on the machine hardly change.
+    """
+    images, rows = data.load("fashion-mnist").standardized(), []
+    for seed, patch in product(seeds, patches):
+        start = time.process_time()
+        make = partial(build, "ViT", images, patch=patch)
+        model = trained(make, images.train, recipe("ViT", steps, BEST["ViT"]), seed=seed)
+        row = {"patch": patch, "seed": seed, "seconds": round(time.process_time() - start, 1)}
+        rows.append(row | {"accuracy": accuracy(model, images.test), "flops": flops(model, images)})
+    return rows
 
 
 @experiment
@@ -417,14 +502,16 @@ def cosines(table: Float[Tensor, "patch d_model"]) -> Float[Tensor, "patch patch
     return directions @ directions.T
 
 
-def grid_distances(rows: int, columns: int) -> Float[Tensor, "patch patch"]:
-    """Distance between the centers of each two patches, in patches."""
-    places = torch.cartesian_prod(torch.arange(rows), torch.arange(columns)).float()
-    return torch.cdist(places, places)
-
-
-def nearness(similar: Float[Tensor, "patch patch"]) -> float:
-    """How much more alike the positions of direct neighbors are than those of all other pairs: means of the cosine."""
+def kinship(similar: Float[Tensor, "patch patch"]) -> dict[str, float]:
+    """Mean cosine of vertical neighbors, of horizontal ones, of the ends of a row, and of all pairs."""
     side = round(len(similar) ** 0.5)
-    distances = grid_distances(side, side)
-    return float(similar[distances == 1].mean() - similar[distances > 1].mean())
+    maps = similar.view(side, side, side, side)  # row, column, row, column
+    pairs = {
+        "vertical neighbors": [maps[row, column, row + 1, column] for row in range(side - 1) for column in range(side)],
+        "horizontal neighbors": [
+            maps[row, column, row, column + 1] for row in range(side) for column in range(side - 1)
+        ],
+        "ends of a row": [maps[row, 0, row, side - 1] for row in range(side)],
+        "all pairs": list(similar[~torch.eye(len(similar), dtype=torch.bool)]),
+    }
+    return {name: float(torch.stack(values).mean()) for name, values in pairs.items()}

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-LOOKS = {name: (COLORS[i], MARKERS[i]) for i, name in enumerate(("ViT", "CNN", "linear classifier"))}
+LOOKS = {name: (COLORS[i], MARKERS[i]) for i, name in enumerate(("ViT", "CNN", "linear classifier", "MLP"))}
 
 # ---- what pixels cost --------------------------------------------------------------------------------------------
 
@@ -34,7 +34,7 @@ def draw_memory(pixels: Mapping[int, float], patches: Mapping[int, float], goal:
     axes.plot(goal, there, "s", markerfacecolor="white", markeredgecolor=COLORS[1])
     axes.plot(list(patches), list(patches.values()), color=COLORS[0], marker="o")
     axes.text(30, 60, "every pixel is a token", color=COLORS[1], ha="right")
-    axes.annotate("continued", (goal, there), (-12, -2), textcoords="offset points", ha="right", color=COLORS[1])
+    axes.annotate("extrapolated", (goal, there), (-12, -2), textcoords="offset points", ha="right", color=COLORS[1])
     axes.text(40, 0.06, "patches of 16 × 16", color=COLORS[0])
     ticks = sorted({*pixels, *patches, goal})
     axes.set_xticks(ticks, [str(side) for side in ticks])
@@ -80,6 +80,32 @@ def _tint(axes: Axes, whole: Any, row: int, column: int, side: int, node: Any) -
         Rectangle(corner, side * width, side * height, facecolor=edge, alpha=0.22, edgecolor="none", zorder=5)
     )
     axes.add_patch(Rectangle(corner, side * width, side * height, fill=False, edgecolor=edge, linewidth=2.2, zorder=6))
+
+
+def draw_filter(image: Tensor, patch: Tensor, kernel: Tensor, answers: Tensor, place: tuple[int, int]) -> Figure:
+    """A filter (row, column) on one patch of a gray image, and its answers (row, column), one for each patch."""
+    import matplotlib.pyplot as plt
+    from matplotlib.patches import Rectangle
+
+    figure, panels = plt.subplots(1, 4, figsize=(9.4, 2.9), width_ratios=(3, 1.5, 1.5, 3))
+    most = float(answers.abs().max())
+    shown = ((image, "gray", (0, 1)), (patch, "gray", (0, 1)), (kernel, "RdBu_r", (-1.6, 1.6)))
+    for axes, (values, cmap, (low, high)) in zip(panels, (*shown, (answers, "RdBu_r", (-most, most))), strict=True):
+        axes.imshow(values, cmap=cmap, vmin=low, vmax=high)
+        axes.set(xticks=[], yticks=[])
+        axes.grid(visible=False)
+    row, column = place
+    side = len(image) / len(answers)
+    for axes, size in ((panels[0], side), (panels[3], 1)):
+        corner = column * size - 0.5, row * size - 0.5
+        axes.add_patch(Rectangle(corner, size, size, fill=False, edgecolor=COLORS[1], linewidth=2.4))
+    panels[0].set_title("image", fontsize=10.5, loc="center", fontweight="normal")
+    panels[1].set_title("one patch", fontsize=10.5, loc="center", fontweight="normal")
+    panels[2].set_title("× filter", fontsize=10.5, loc="center", fontweight="normal")
+    panels[2].set_xlabel(f"mean of the products\n= {answers[row, column]:+.2f}", fontsize=10)
+    panels[3].set_title("its answer to every patch", fontsize=10.5, loc="center", fontweight="normal")
+    figure.suptitle("A filter gives one number per patch", fontsize=12, fontweight="bold")
+    return figure
 
 
 def draw_vit(image: Tensor, patches: Mapping[int, Tensor]) -> Figure:
@@ -160,26 +186,18 @@ def draw_samples(images: Tensor, names: Sequence[str], patch: int) -> Figure:
     return figure
 
 
-def draw_training(at: Sequence[int], seen: Sequence[float], linear: float) -> Figure:
-    """Accuracy while a ViT is trained, and the linear classifier's when it is ready."""
+def draw_training(at: Sequence[int], seen: Sequence[float], baselines: Mapping[str, float]) -> Figure:
+    """Accuracy while a ViT is trained, and that of baselines when they are ready."""
     import matplotlib.pyplot as plt
 
-    figure, axes = plt.subplots(figsize=(7.4, 3.9))
+    figure, axes = plt.subplots(figsize=(7.6, 4.0))
     axes.plot(at, [100 * share for share in seen], color=COLORS[0], marker="o", label="ViT")
-    axes.axhline(100 * linear, color=COLORS[2], linestyle="--", linewidth=1.4)
-    axes.annotate(
-        "linear classifier,\ntrained as long",
-        (at[-1], 100 * linear),
-        (8, -2),
-        textcoords="offset points",
-        color=COLORS[2],
-        va="top",
-        fontsize=10.5,
-        annotation_clip=False,
-    )
+    for name, share in baselines.items():
+        color, _ = LOOKS[name]
+        axes.plot(at, [100 * share] * len(at), color=color, linestyle="--", marker="none", label=name)
     axes.set(title="The ViT passes the linear classifier", xlabel="training step")
     axes.set(ylabel="test images right (%)", xlim=(0, at[-1] * 1.01))
-    label_ends(axes)
+    label_ends(axes, gap=0.09)
     return figure
 
 
@@ -187,7 +205,7 @@ def draw_training(at: Sequence[int], seen: Sequence[float], linear: float) -> Fi
 
 
 def draw_inside(filters: Tensor, similar: Tensor) -> Figure:
-    """Left, 16 principal components of filters (filter, pixel); right, 16 maps of positions (patch, patch)."""
+    """Left, 4 principal components of filters (filter, pixel); right, 16 maps of positions (patch, patch)."""
     import matplotlib.pyplot as plt
 
     side, grid = round(filters.shape[1] ** 0.5), round(len(similar) ** 0.5)
@@ -195,11 +213,11 @@ def draw_inside(filters: Tensor, similar: Tensor) -> Figure:
     places = [row * grid + column for row in spots for column in spots]
     figure = plt.figure(figsize=(9.2, 4.4), layout="none")
     left, right = figure.add_gridspec(1, 2, left=0.02, right=0.9, top=0.86, bottom=0.03, wspace=0.12)
-    components = torch.linalg.svd(filters - filters.mean(dim=0), full_matrices=False).Vh[:16]
-    for axes, values in zip(_panels(figure, left, "What training adds to the filters"), components, strict=True):
+    components = torch.linalg.svd(filters - filters.mean(dim=0), full_matrices=False).Vh[:4]
+    for axes, values in zip(_panels(figure, left, "What training adds to the filters", 2), components, strict=True):
         most = float(values.abs().max())
-        axes.imshow(values.view(side, side), cmap="RdBu_r", vmin=-most, vmax=most)
-    for axes, place in zip(_panels(figure, right, "Positions: neighbors are alike"), places, strict=True):
+        axes.imshow(values.view(side, side), cmap="RdBu_r", vmin=-most, vmax=most, interpolation="bicubic")
+    for axes, place in zip(_panels(figure, right, "Positions: vertical neighbors are alike", 4), places, strict=True):
         shown = axes.imshow(similar[place].view(grid, grid), cmap="RdBu_r", vmin=-1, vmax=1)
         axes.plot(place % grid, place // grid, "o", color=INK, markeredgecolor="white", markersize=6)
     bar = figure.colorbar(shown, cax=figure.add_axes((0.92, 0.1, 0.015, 0.7)), label="cosine similarity")
@@ -207,33 +225,77 @@ def draw_inside(filters: Tensor, similar: Tensor) -> Figure:
     return figure
 
 
-def _panels(figure: Figure, where: Any, title: str) -> list[Axes]:
-    """Four by four empty panels below a title."""
-    inner, box = where.subgridspec(4, 4, wspace=0.12, hspace=0.12), where.get_position(figure)
+def _panels(figure: Figure, where: Any, title: str, count: int) -> list[Axes]:
+    """`count` by `count` empty panels below a title."""
+    inner, box = where.subgridspec(count, count, wspace=0.12, hspace=0.12), where.get_position(figure)
     figure.text(box.x0, 0.92, title, fontsize=12, fontweight="bold")
-    panels = [figure.add_subplot(inner[divmod(place, 4)]) for place in range(16)]
+    panels = [figure.add_subplot(inner[divmod(place, count)]) for place in range(count**2)]
     for axes in panels:
         axes.set(xticks=[], yticks=[])
         axes.grid(visible=False)
     return panels
 
 
-def draw_looks(images: Tensor, names: Sequence[str], maps: Mapping[str, Tensor]) -> Figure:
-    """Images (image, 1, height, width), and below each its maps (image, patch), every map in its own scale."""
+def draw_rollout(image: Tensor, blocks: Sequence[Tensor], arrived: Tensor) -> Figure:
+    """The product of two blocks' matrices (token, token), the class token's row of it, and that row over the image."""
     import matplotlib.pyplot as plt
+    from matplotlib.patches import Rectangle
 
-    figure, panels = plt.subplots(1 + len(maps), len(images), figsize=(8.8, 1.55 * (1 + len(maps)) + 0.5))
-    for column, image, name in zip(panels.T, images, names, strict=True):
-        column[0].imshow(image[0], cmap="gray")
-        column[0].set_title(name, fontsize=10, loc="center", fontweight="normal")
-    for row, (name, values) in zip(panels[1:], maps.items(), strict=True):
-        grid = round(values.shape[1] ** 0.5)
-        for axes, each in zip(row, values, strict=False):
-            axes.imshow(each.view(grid, grid), cmap="viridis")
-        row[0].set_ylabel(name, fontsize=10)
-    for axes in panels.flat:
+    figure, panels = plt.subplots(1, 4, figsize=(9.4, 3.0))
+    words = ("second block", "first block", "arrived")
+    off_diagonal = ~torch.eye(len(arrived), dtype=torch.bool)
+    most = max(float(values[off_diagonal].max()) for values in (*blocks, arrived))  # the diagonal is darker than dark
+    for axes, values, name in zip(panels, (*reversed(blocks), arrived), words, strict=False):
+        axes.imshow(values, cmap="Purples", vmin=0, vmax=most)
+        axes.set_title(name, fontsize=10.5, loc="center", fontweight="normal")
+    for axes in (panels[0], panels[2]):  # the class token's row of the left matrix makes that of the product
+        axes.add_patch(Rectangle((-0.5, -0.5), len(arrived), 1, fill=False, edgecolor=INK, linewidth=1.6))
+    for axes, sign in zip(panels, "×=→", strict=False):
+        axes.annotate(sign, (1.06, 0.5), xycoords="axes fraction", fontsize=15, ha="left", va="center")
+    panels[0].set_ylabel("reading token", fontsize=10)
+    for axes in panels[:3]:
+        axes.set_xlabel("token read", fontsize=10)
+    _overlay(panels[3], image, arrived[0, 1:], float(arrived[0, 1:].max()))
+    panels[3].set_title("its first row", fontsize=10.5, loc="center", fontweight="normal")
+    for axes in panels:
         axes.set(xticks=[], yticks=[])
         axes.grid(visible=False)
+    figure.suptitle("Rollout multiplies the mixing of the blocks", fontsize=12, fontweight="bold")
+    return figure
+
+
+def _overlay(axes: Axes, image: Tensor, values: Tensor, most: float) -> Any:
+    """A map (patch) in orange over a gray image (1, height, width): the more opaque, the nearer to `most`."""
+    from matplotlib.colors import LinearSegmentedColormap, to_rgba
+
+    clear, full = to_rgba(COLORS[1], 0.0), to_rgba(COLORS[1], 0.75)
+    grid, height, width = round(len(values) ** 0.5), *image.shape[1:]
+    axes.imshow(image[0], cmap="gray")
+    axes.set(xticks=[], yticks=[])
+    axes.grid(visible=False)
+    return axes.imshow(
+        values.view(grid, grid),
+        cmap=LinearSegmentedColormap.from_list("orange", [clear, full]),
+        extent=(-0.5, width - 0.5, height - 0.5, -0.5),
+        vmin=0,
+        vmax=most,
+    )
+
+
+def draw_looks(images: Tensor, names: Sequence[str], maps: Mapping[str, Tensor]) -> Figure:
+    """Maps (image, patch) over images (image, 1, height, width), a row for each kind of map, in one scale per row."""
+    import matplotlib.pyplot as plt
+
+    figure, panels = plt.subplots(len(maps), len(images), figsize=(9.2, 1.65 * len(maps) + 0.5))
+    for row, (name, values) in zip(panels, maps.items(), strict=True):
+        most = float(values.max())
+        for axes, image, each in zip(row, images, values, strict=True):
+            shown = _overlay(axes, image, each, most)
+        row[0].set_ylabel(name, fontsize=10)
+        bar = figure.colorbar(shown, ax=row, fraction=0.03, pad=0.015)
+        bar.set_ticks([0, most], labels=["0", f"{most:.2f}"])
+    for axes, name in zip(panels[0], names, strict=True):
+        axes.set_title(name, fontsize=10, loc="center", fontweight="normal")
     figure.suptitle("Two answers to where the model looks", fontsize=12, fontweight="bold")
     return figure
 
@@ -243,11 +305,11 @@ def draw_deletions(curves: Mapping[str, Sequence[float]], counts: Sequence[int],
     import matplotlib.pyplot as plt
 
     figure, axes = plt.subplots(figsize=(7.6, 4.0))
-    looks = zip(curves.items(), (COLORS[3], COLORS[0], COLORS[1]), MARKERS, strict=False)
+    looks = zip(curves.items(), (COLORS[3], COLORS[0], COLORS[2], COLORS[1]), MARKERS, strict=False)
     for (name, shares), color, marker in looks:
         axes.plot(counts, [100 * share for share in shares], color=color, marker=marker, label=name)
-    axes.set(title="Rollout finds patches that matter; ablation finds them better", xticks=counts)
-    axes.set(xlabel=f"patches deleted, of {total}", ylabel="test images right (%)", ylim=(0, 100))
+    axes.set(title="Rollout beats chance, and ablation beats rollout", xticks=counts)
+    axes.set(xlabel=f"patches hidden, of {total}", ylabel="test images right (%)", ylim=(0, 100))
     label_ends(axes)
     return figure
 
@@ -256,25 +318,24 @@ def draw_deletions(curves: Mapping[str, Sequence[float]], counts: Sequence[int],
 
 
 def draw_contest(
-    rates: Mapping[str, Mapping[float, float]],
-    runs: Mapping[str, tuple[float, Sequence[float]]],
-    taken: Mapping[str, float],
+    growth: Mapping[str, Mapping[int, Sequence[float]]], runs: Mapping[str, tuple[float, Sequence[float]]]
 ) -> Figure:
-    """Left, accuracy by learning rate; right, five runs of each model at its best rate by its MFLOPs per image."""
+    """Left, accuracy by the number of training images; right, runs on all of them by MFLOPs per image."""
     import matplotlib.pyplot as plt
 
-    figure, (left, right) = plt.subplots(1, 2, figsize=(9.4, 4.3))
-    for name, row in rates.items():
+    figure, (left, right) = plt.subplots(1, 2, figsize=(9.6, 4.4))
+    for name, row in growth.items():
         color, marker = LOOKS[name]
-        left.plot(list(row), [100 * share for share in row.values()], color=color, marker=marker)
-        spot = taken[name], 100 * row[taken[name]]
-        left.plot(*spot, "o", markersize=13, markerfacecolor="none", markeredgecolor=color)
-    ticks = list(next(iter(rates.values())))
+        means = [100 * sum(shares) / len(shares) for shares in row.values()]
+        left.plot(list(row), means, color=color, marker=marker, label=name)
+        for count, shares in row.items():
+            left.plot([count] * len(shares), [100 * x for x in shares], marker, color=color, markersize=4, alpha=0.5)
+    ticks = list(next(iter(growth.values())))
     left.set_xscale("log")
-    left.set_xticks(ticks, [f"{lr:g}"[1:] for lr in ticks])
+    left.set_xticks(ticks, [f"{count:,}" for count in ticks])
     left.minorticks_off()
-    left.set(title="1. The same rates for all", xlabel="learning rate")
-    left.set_ylabel("held-out images right (%)", labelpad=8)
+    left.set(title="1. More images help the CNN most", xlabel="training images", ylabel="test images right (%)")
+    left.legend(loc="lower right", frameon=False)
     right.set_xscale("log")
     for name, (work, shares) in runs.items():
         color, marker = LOOKS[name]
@@ -288,8 +349,45 @@ def draw_contest(
     right.set_ylim(lowest - 0.6, highest + 1.6)
     right.set_xticks([0.01, 0.1, 1, 10], ["0.01", "0.1", "1", "10"])
     right.minorticks_off()
-    right.set(title="2. Five seeds at the best rate", xlabel="MFLOPs per image")
-    right.set_ylabel("test images right (%)", labelpad=8)
+    right.set(title="2. The CNN wins with half the work", xlabel="MFLOPs per image", ylabel="test images right (%)")
+    return figure
+
+
+def draw_sizes(sizes: Mapping[int, tuple[float, Sequence[float]]]) -> Figure:
+    """Accuracy of ViTs by processor seconds of training, one group of runs for each side of a patch in pixels."""
+    import matplotlib.pyplot as plt
+
+    figure, axes = plt.subplots(figsize=(7.4, 3.9))
+    for i, (patch, (seconds, shares)) in enumerate(sizes.items()):
+        heights = [100 * share for share in shares]
+        axes.plot([seconds] * len(heights), heights, MARKERS[i], color=COLORS[i], markersize=7, alpha=0.8)
+        words, at = f"{patch} × {patch} pixels", (seconds, max(heights))
+        axes.annotate(words, at, (0, 8), textcoords="offset points", color=COLORS[i], ha="center")
+    highest, lowest = (100 * f(share for _, shares in sizes.values() for share in shares) for f in (max, min))
+    axes.set(
+        title="In short runs, larger patches are faster and better",
+        xlabel="processor seconds of training",
+        ylabel="test images right (%)",
+    )
+    axes.set(ylim=(lowest - 0.5, highest + 1), xlim=(0, 1.25 * max(seconds for seconds, _ in sizes.values())))
+    return figure
+
+
+def draw_jigsaws(ways: Mapping[str, Tensor], patch: int) -> Figure:
+    """The same images (image, 1, height, width), a row for each, laid out in several ways, cut along lines."""
+    import matplotlib.pyplot as plt
+
+    count = len(next(iter(ways.values())))
+    figure, panels = plt.subplots(count, len(ways), figsize=(2.2 * len(ways), 2.2 * count + 0.5))
+    for column, (name, images) in zip(panels.T, ways.items(), strict=True):
+        cuts = [patch * i - 0.5 for i in range(1, images.shape[-1] // patch)]
+        for axes, image in zip(column, images, strict=True):
+            axes.imshow(image[0], cmap="gray")
+            axes.set(xticks=cuts, yticks=cuts)
+            axes.tick_params(labelbottom=False, labelleft=False, length=0)
+            axes.grid(color=COLORS[1], linewidth=0.8)
+        column[0].set_title(name, fontsize=10.5, loc="center", fontweight="normal")
+    figure.suptitle("The same patches, three times", fontsize=12, fontweight="bold")
     return figure
 
 
@@ -323,7 +421,7 @@ def draw_resized(curves: Mapping[str, Sequence[float]], cells: Sequence[int], tr
     for name, shares in curves.items():
         axes.plot(cells, [100 * share for share in shares], label=name)
     axes.axvline(trained, color=EDGE, linestyle="--", linewidth=1.2)
-    axes.set(title="Interpolated positions keep the model usable", xticks=cells, ylim=(0, 100))
+    axes.set(title="Interpolated positions lose least", xticks=cells, ylim=(0, 100))
     axes.set(xlabel=f"patches along each side (trained with {trained})", ylabel="test images right (%)")
     label_ends(axes, gap=0.08)
     return figure
