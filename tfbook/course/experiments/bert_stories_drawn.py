@@ -245,9 +245,8 @@ def draw_few_labels(frame: DataFrame) -> Picture:
 
     figure, panels = plt.subplots(1, 2, figsize=(10, 3.7), sharey=True)
     said = []
-    for axes, (column, title) in zip(
-        panels, (("all", "all words of the four kinds"), ("new", "never labeled")), strict=True
-    ):
+    titles = {"all": "all words of the four kinds", "new": "of these, words never labeled"}
+    for axes, (column, title) in zip(panels, titles.items(), strict=True):
         counts = sorted(set(frame["labels"]))
         for start, (color, marker, name) in STARTS.items():
             rows = frame[frame["start"] == start]

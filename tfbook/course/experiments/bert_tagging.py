@@ -108,10 +108,10 @@ def look_up(labeled: Sequence[Tagged]) -> Callable[[Sequence[str]], list[int]]:
                 of_word[word] = tag
                 after[before][tag] += 1
 
-    def tag(before: str, word: str) -> int:
+    def guess(before: str, word: str) -> int:
         return of_word.get(word, max(after[before], key=after[before].__getitem__, default=0))
 
-    return lambda words: [tag(*pair) for pair in zip(["", *words], words, strict=False)]
+    return lambda words: [guess(*pair) for pair in zip(["", *words], words, strict=False)]
 
 
 def score(guessed: Sequence[Sequence[int]], texts: Sequence[Tagged], labeled: Sequence[Tagged]) -> dict[str, float]:
