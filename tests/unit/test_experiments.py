@@ -52,7 +52,10 @@ def test_every_stored_result_can_be_computed_again() -> None:
 def test_experiments_run_without_arguments() -> None:
     for name, run in registered().items():
         options = inspect.signature(run).parameters.values()
-        assert all(option.default is not option.empty for option in options), name
+        needed = [
+            option.name for option in options if option.default is option.empty and option.kind != option.VAR_KEYWORD
+        ]
+        assert not needed, name
 
 
 def test_the_tool_lists_every_experiment() -> None:
