@@ -346,7 +346,7 @@ def test_each_implementation_is_trained_and_put_into_the_dense_model(monkeypatch
 def test_the_model_learns_to_fetch() -> None:
     """Short texts' worth of training: the answers leave chance."""
     few = Facts.draw(64, seed=10**6)
-    model, curve, _ = study.trained((fastest,), 1, 40, 8, few)
+    model, curve, _ = study.trained_on_facts((fastest,), 1, 40, 8, few)
     first = study.answer_loss(LanguageModel(study.VOCABULARY, study.SIZES), few)
     assert study.answer_loss(model, few) < 0.6 * first
     assert curve[-1]["step"] == 40

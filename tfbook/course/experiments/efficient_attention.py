@@ -591,7 +591,7 @@ def long_range(seeds: Sequence[int] = (1, 2, 3), *, steps: int = 400, batch: int
     test, rows = Facts.draw(TESTED, seed=10**6), []
     for seed in seeds:
         for name, implementations in MODELS.items():
-            model, curve, spent = trained(implementations, seed, steps, batch, test)
+            model, curve, spent = trained_on_facts(implementations, seed, steps, batch, test)
             rows.append({"implementation": name, "seed": seed, "trained": True, "curve": curve, "seconds": spent})
             rows[-1] |= right(model, test)
             dense = model if name == "dense" else dense
@@ -616,12 +616,12 @@ def both_ways(implementations: Mapping[int, Implementation], steps: int, batch: 
     """A row for each seed: a bidirectional model with this implementation in all layers, trained, and its answers."""
     test, rows = Facts.draw(TESTED, seed=10**6), []
     for seed, implementation in implementations.items():
-        model, curve, spent = trained((implementation,), seed, steps, batch, test, BidirectionalModel)
+        model, curve, spent = trained_on_facts((implementation,), seed, steps, batch, test, BidirectionalModel)
         rows.append({"seed": seed, "curve": curve, "seconds": spent, **right(model, test)})
     return rows
 
 
-def trained(
+def trained_on_facts(
     implementations: tuple[Implementation, ...],
     seed: int,
     steps: int,
