@@ -65,8 +65,15 @@ def test_an_embedding_tied_to_the_output_is_a_group_of_its_own() -> None:
     model = LanguageModel(9, replace(SIZES, position=POSITIONS["learned"]))
     assert tied_embeddings(model) == {model.embed.weight}
     assert tied_embeddings(Encoder(9, SIZES)) == set()
-    groups = decay_groups(model.parameters(), 0.1, embeddings=tied_embeddings(model), embedding_lr_factor=5)
+    groups = decay_groups(
+        model.parameters(),
+        0.1,
+        embeddings=tied_embeddings(model),
+        embedding_lr_factor=5,
+        embedding_decay_factor=0.5,
+    )
     assert [group.get("lr_factor", 1) for group in groups] == [1, 5, 1]
+    assert [group["weight_decay"] for group in groups] == [0.1, 0.05, 0.0]
     (embedding,) = groups[1]["params"]
     assert embedding is model.embed.weight
 

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from tfbook import runtime, training
+from tfbook.attention.positions import POSITIONS
 from tfbook.models.blocks import Config
 from tfbook.models.gpt import Gpt
 from tfbook.models.seq2seq import LuongDecoder, RecurrentEncoder, Seq2SeqConfig, Translator
@@ -117,6 +118,7 @@ def test_inverse_sqrt_refuses_a_warm_up_without_steps(warmup: int) -> None:
         ({"evaluate_every": 0}, "evaluate_every is 0; expected more than 0"),
         ({"checkpoint_every": -5}, "checkpoint_every is -5; expected more than 0"),
         ({"weight_decay": -0.1}, "weight_decay is -0.1; expected 0 or more"),
+        ({"embedding_decay_factor": -1}, "embedding_decay_factor is -1; expected 0 or more"),
         ({"accumulate": 0}, "accumulate is 0; expected more than 0"),
         ({"rms": 0.0}, "rms is 0.0; expected more than 0"),
         ({"momentum": 1.0}, "momentum is 1.0; expected 0 ≤ momentum < 1"),
@@ -200,6 +202,19 @@ def test_fit_shrinks_matrices_alone() -> None:
     fit(model, lambda model, x: 0 * model(x[:, :3]).sum(), batches, Recipe(steps=3, lr=0.1, weight_decay=0.5))
     torch.testing.assert_close(model.weight, nn.Parameter(before["weight"] * (1 - 0.1 * 0.5) ** 3))
     assert torch.equal(model.bias, before["bias"])
+
+
+@pytest.mark.parametrize("optimizer", ["adamw", "muon"])
+def test_a_tied_embedding_shrinks_by_its_factor(optimizer: str) -> None:
+    """A loss that depends on nothing leaves 1 − lr · decay · factor; the positions are no such embedding."""
+    torch.manual_seed(1)
+    model = Gpt(9, Config(d_model=8, heads=2, d_ff=16, layers=1, position=POSITIONS["learned"]))
+    before = {name: weight.clone() for name, weight in model.named_parameters()}
+    recipe = Recipe(steps=1, lr=0.1, weight_decay=0.5, embedding_decay_factor=0.2, optimizer=optimizer)
+    fit(model, lambda model, ids: 0 * model(ids).sum(), lambda step: torch.arange(8)[None], recipe)
+    kept = {name: 0.95 if weight.ndim >= 2 else 1.0 for name, weight in before.items()} | {"embed.weight": 0.99}
+    for name, weight in model.named_parameters():
+        torch.testing.assert_close(weight, nn.Parameter(kept[name] * before[name]))
 
 
 # ---- what a run does and writes down -----------------------------------------------------------------------------

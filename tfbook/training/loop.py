@@ -48,6 +48,7 @@ class Recipe:
     steps: int
     lr: float = 1e-3
     embedding_lr_factor: float = 1.0  # on the learning rate of an embedding that is tied to the output's matrix
+    embedding_decay_factor: float = 1.0  # on its weight decay
     schedule: Schedule = constant
     betas: tuple[float, float] = (0.9, 0.999)
     weight_decay: float = 0.0
@@ -67,8 +68,9 @@ class Recipe:
                 raise ValueError(f"{name} is {getattr(self, name)}; expected more than 0")
         if not all(0 <= beta < 1 for beta in self.betas):
             raise ValueError(f"betas is {self.betas}; expected 0 ≤ beta < 1 for both")
-        if not self.weight_decay >= 0:
-            raise ValueError(f"weight_decay is {self.weight_decay}; expected 0 or more")
+        for name in ("weight_decay", "embedding_decay_factor"):
+            if not getattr(self, name) >= 0:
+                raise ValueError(f"{name} is {getattr(self, name)}; expected 0 or more")
         if not 0 <= self.momentum < 1:
             raise ValueError(f"momentum is {self.momentum}; expected 0 ≤ momentum < 1")
         if self.optimizer not in ("adamw", "muon"):
@@ -117,7 +119,7 @@ def _optimizer(model: nn.Module, recipe: Recipe) -> Optimizer:
         raise ValueError(
             f"model {type(model).__name__} has nothing to train; expected parameters that require gradients"
         )
-    names = ("lr", "betas", "weight_decay", "embedding_lr_factor")
+    names = ("lr", "betas", "weight_decay", "embedding_lr_factor", "embedding_decay_factor")
     options = {name: getattr(recipe, name) for name in names}
     if recipe.optimizer == "muon":
         return optimizers.muon(model, **options, momentum=recipe.momentum, rms=recipe.rms)

@@ -31,18 +31,19 @@ def decay_groups(
     *,
     embeddings: Collection[nn.Parameter] = (),
     embedding_lr_factor: float = 1,
+    embedding_decay_factor: float = 1,
 ) -> list[dict[str, Any]]:
     """Groups for an optimizer: matrices shrink by `weight_decay`; vectors (biases, weights of norms) do not.
 
-    `embeddings` learn at the learning rate times `embedding_lr_factor`: a row of them has a gradient only where its
-    token occurs.
+    `embeddings` learn at the learning rate times `embedding_lr_factor` and shrink by `weight_decay` times
+    `embedding_decay_factor`: a row of them has a gradient only where its token occurs, but shrinks at every step.
     """
     parameters, tied = list(parameters), set(embeddings)
     groups = [
         {"params": [p for p in parameters if p.ndim >= 2 and p not in tied], "weight_decay": weight_decay},
         {
             "params": [p for p in parameters if p in tied],
-            "weight_decay": weight_decay,
+            "weight_decay": weight_decay * embedding_decay_factor,
             "lr_factor": embedding_lr_factor,
         },
         {"params": [p for p in parameters if p.ndim < 2], "weight_decay": 0.0},
@@ -58,9 +59,16 @@ def adamw(
     weight_decay: float,
     embeddings: Collection[nn.Parameter] = (),
     embedding_lr_factor: float = 1,
+    embedding_decay_factor: float = 1,
 ) -> torch.optim.Optimizer:
     """PyTorch's AdamW (Loshchilov & Hutter, 2019), fused into one CUDA kernel or CPU loop where there is one."""
-    groups = decay_groups(parameters, weight_decay, embeddings=embeddings, embedding_lr_factor=embedding_lr_factor)
+    groups = decay_groups(
+        parameters,
+        weight_decay,
+        embeddings=embeddings,
+        embedding_lr_factor=embedding_lr_factor,
+        embedding_decay_factor=embedding_decay_factor,
+    )
     fused = groups[0]["params"][0].device.type in ("cpu", "cuda")
     return AdamW(groups, lr=lr, betas=betas, fused=fused)
 
@@ -197,6 +205,7 @@ def muon(
     momentum: float,
     rms: float,
     embedding_lr_factor: float = 1,
+    embedding_decay_factor: float = 1,
 ) -> ChainedOptimizer:
     """Muon for the hidden matrices; AdamW for embeddings and vectors, at the same learning rate."""
     matrices = hidden_matrices(model)
@@ -211,5 +220,6 @@ def muon(
             weight_decay=weight_decay,
             embeddings=tied_embeddings(model),
             embedding_lr_factor=embedding_lr_factor,
+            embedding_decay_factor=embedding_decay_factor,
         ),
     )
