@@ -324,7 +324,7 @@ FALSE_ACCEPTS: list[tuple[Exercise, Callable[..., Any], str]] = [
     (decoding.beam_step, as_many_texts_as_beams, "`width` says how many"),
     (efficient_attention.block_mask, mask_of_whole_blocks, "cut the mask to n × n"),
     (bert_masking.weighted_loss, loss_without_padding, "the weights say what counts"),
-    (bert_masking.hide, hide_all_but_three, "`[UNK]`, `[MASK]` can be drawn"),
+    (bert_masking.hide, hide_all_but_three, "`[UNK]`, `[MASK]` can be selected"),
     (tokenizers.merged, merged_as_text, "replacing text"),
     (tokenizers.next_merge, next_from_text, "replacing text"),
     (tokenizers.counted_pairs, partial(pairs_tied_by, lambda pair: pair[0]), "by the first token alone"),

@@ -1,4 +1,4 @@
-"""Lesson 08's measures on the story world: words that a story determines, guessers, questions, and search."""
+"""Lesson 08's measures on the story world: words that a story determines, guessers, and search."""
 
 from __future__ import annotations
 
@@ -15,9 +15,6 @@ from tfbook.course.experiments import bert_stories_drawn as drawn
 from tfbook.course.experiments import passages, stored
 from tfbook.course.experiments.bert_stories import Blank
 from tfbook.data.stories import check_story, told, words_of
-from tfbook.models.bert import MaskedLanguageModel
-from tfbook.text.masking import CLS, MASK, SEP
-from tfbook.text.vocabulary import PAD
 
 pytestmark = pytest.mark.usefixtures("float32")
 
@@ -29,11 +26,8 @@ def of_first_stories(count: int) -> list[Blank]:
 
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A small model, few questions and few steps."""
+    """A small model and few blanks."""
     monkeypatch.setattr(study, "SIZES", (16, 2, 32, 1))
-    monkeypatch.setattr(study, "STEPS", 2)
-    monkeypatch.setattr(study, "COUNTS", (2,))
-    monkeypatch.setattr(study, "TESTED", 3)
     few = of_first_stories(2)
     monkeypatch.setattr(study, "load_blanks", lambda rows: few)
 
@@ -164,13 +158,10 @@ def test_runs_return_what_is_plotted() -> None:
         assert [point["step"] for point in row["curve"]] == [2, 4]
         assert "all" in row["curve"][0]
         for point in row["curve"]:  # the few blanks of this test need not hold every kind
-            point |= {"names": 0.5, "things": 0.5}
-    frame = pd.DataFrame(rows)
-    fine = study.fine_rows(frame)
-    assert list(fine["labels"]) == [2, 2]
-    assert study.gain(fine, 2).half >= 0
-    figures = [drawn.draw_asked(frame, 0.5), drawn.draw_labels(fine, 0.5)]
-    assert all(alt for _, alt in figures)
+            point |= {"names": 0.5, "things": 0.5, "pronouns": 0.5}
+    level = {"all": 0.5, "names": 0.5, "things": 0.5, "pronouns": 0.5}
+    _, alt = drawn.draw_asked(pd.DataFrame(rows), {"one": level, "other": level})
+    assert alt.endswith("one 50%, other 50%.")
 
 
 @pytest.mark.usefixtures("small")
@@ -190,40 +181,11 @@ def test_claims_of_runs_by_hand() -> None:
             {"masked": "15% of all words", "curve": curve(0.4)},
         ]
     )
-    assert study.claims_of_runs(frame, 0.5) == pytest.approx({3: 0.7, 4: 0.2, 5: 0.35})
+    longer = pd.DataFrame([{"curve": curve(0.9)}])
+    assert study.claims_of_runs(frame, longer) == pytest.approx({3: 0.7, 4: 0.9, 5: 0.35})
 
 
-# ---- questions ---------------------------------------------------------------------------------------------------
-
-
-def test_a_question_is_a_second_segment_with_a_blank() -> None:
-    asked = study.owner_questions("train", 3, seed=1)
-    batch = study.question_batch(asked)
-    for each, ids, segments, answer in zip(asked, *batch, strict=True):
-        row = [int(i) for i in ids if int(i) != PAD]
-        assert (row[0], row[-1], row[-2], row.count(MASK)) == (CLS, SEP, MASK, 1)
-        assert int(segments.sum()) == len(each.question) + 2
-        assert study.TOKENS[int(answer)] == each.answer
-        assert each.answer in study.KINDS["names"]
-
-
-@pytest.mark.usefixtures("small")
-def test_fine_tuning_leaves_its_start_alone() -> None:
-    start = study.package_filler()
-    before = {name: weight.clone() for name, weight in start.state_dict().items()}
-    batch = study.question_batch(study.owner_questions("train", 2, seed=1))
-    tuned = study.fine_tuned(start, batch, seed=1)
-    assert all(torch.equal(weight, before[name]) for name, weight in start.state_dict().items())
-    assert isinstance(tuned, MaskedLanguageModel)
-    assert not torch.equal(tuned.bert.embed.weight, before["bert.embed.weight"])
-    assert 0 <= study.accuracy(tuned, batch) <= 1
-
-
-def test_the_first_name_is_a_guess() -> None:
-    def asked(answer: str) -> study.Asked:
-        return study.Asked(["the", "fox", "Tim", "saw", "Lucy"], ["who"], answer)
-
-    assert study.first_name([asked("Tim"), asked("Lucy")]) == 0.5
+# ---- endings and weights ---------------------------------------------------------------------------------------------
 
 
 def test_stories_without_their_end() -> None:
@@ -237,11 +199,27 @@ def test_stories_without_their_end() -> None:
 def test_a_blank_looks_at_all_words() -> None:
     bert = study.package_bert(*study.SIZES, study.ReadsPadding).eval()
     looks = study.looks_of_blank(bert, study.encode(["Tim", "saw", "[MASK]", "."]), study.IDS["Tim"])
-    assert [title[:7] for title in looks] == ["block 1", "block 2"]
-    for place, weights in looks.values():
-        assert place == 3
-        assert len(weights) == 6
-        assert max(weights) == 1
+    ((title, (place, weights)),) = looks.items()
+    assert title.startswith("block 2, head ")
+    assert place == 3
+    assert len(weights) == 6
+    assert sum(weights) == pytest.approx(1)
+
+
+def test_a_cut_connection_is_not_read() -> None:
+    """What the blank gets no longer depends on the word that is cut off, and other positions read it as before."""
+    ids = study.encode(["Tim", "saw", "[MASK]", "."])
+    everything = torch.ones(1, 1, 1, len(ids), dtype=torch.bool)
+
+    class Reads(torch.nn.Module):
+        def forward(self, x: torch.Tensor, allowed: torch.Tensor) -> torch.Tensor:
+            return allowed.expand(1, 1, len(ids), len(ids))[0, 0]
+
+    block = Reads()
+    with study.cut(block, ids, study.IDS["Tim"]):
+        inside = block(torch.zeros(1), everything)
+    assert (~inside).nonzero().tolist() == [[3, 1]]
+    assert block(torch.zeros(1), everything).all()
 
 
 # ---- search ------------------------------------------------------------------------------------------------------
@@ -302,11 +280,12 @@ def test_pictures_say_what_they_show() -> None:
     _, alt = drawn.draw_masking(0.15, 0.8, 0.1)
     assert "12 become [MASK]" in alt
     assert "1.5 stay as they are" in alt
-    _, alt = drawn.draw_leak(["Lucy", "played", "it"])
-    assert "has to name the next word, “played”" in alt
+    _, alt = drawn.draw_sides(["a", "fox", "named", "Lucy", "ran"], 3, 4)
+    assert "“Lucy” from “a fox named” alone" in alt
+    assert "“a fox named [MASK] ran”" in alt
     _, alt = drawn.draw_input(["[CLS]", "he", "[SEP]"], [0, 0, 0], 8)
     assert alt.startswith("3 tokens")
     _, alt = drawn.draw_heads(["[CLS]", "he", "[SEP]"])
-    assert alt.count(";") == 3
+    assert alt.count(";") == 2
     _, alt = drawn.draw_filled({"a": {"all": 0.5, "names": 0.25}}, {"names": 4})
     assert "names 25%" in alt

@@ -36,8 +36,8 @@ def _texts_and_dice() -> list[tuple[Tensor, int, Tensor, Tensor, Tensor]]:
 @exercise(
     cases=_texts_and_dice,
     hints=[
-        "Begin with a Boolean tensor `chosen`: `draw < 0.15`, and the token is no special one. All that follows "
-        "happens where it is True and nowhere else.",
+        "Begin with a Boolean tensor, say `selected`: `draw < 0.15`, and the token is no special one. All that "
+        "follows happens where it is True and nowhere else.",
         "There are `vocab - len(BERT_SPECIALS)` words, and the first is number `len(BERT_SPECIALS)`. `torch.where` "
         "three times: `[MASK]`, another word, targets.",
     ],
@@ -95,20 +95,20 @@ DRAWN_TOO = [
 
 hide.mistakes(
     {
-        "80% and 10% of all words are changed: these are shares of the 15% that are drawn": (
+        "80% and 10% of all words are changed: these are shares of the 15% that are selected": (
             lambda *inputs: (_hidden(*inputs, share=1.0)[0], hide.reference(*inputs)[1])
         ),
-        "every word is changed and asked for: 15% of them are drawn, and the others stay and are not counted": (
+        "every word is changed and asked for: 15% of them are selected, and the others stay and are not counted": (
             partial(_hidden, share=1.0)
         ),
-        "every token is a target: copying what is in plain sight teaches nothing; IGNORE_INDEX where none was drawn": (
+        "every token is a target: copying what is in plain sight teaches nothing; the others hold IGNORE_INDEX": (
             partial(_asked, targets=lambda ids, hidden, right: ids)
         ),
         "only what became `[MASK]` is a target: then a word in sight is never asked for, and the model may pass it by; "
-        "the drawn words that were swapped or left are targets as well": (
+        "the selected words that were swapped or left are targets as well": (
             partial(_asked, targets=lambda ids, hidden, right: torch.where(hidden == MASK, ids, IGNORE_INDEX))
         ),
-        "a drawn word that was left as it is must be a target, too: compare nothing, `chosen` says what was drawn": (
+        "a selected word that was left as it is must be a target, too: compare no ids, keep what was selected": (
             partial(_asked, targets=lambda ids, hidden, right: torch.where(hidden != ids, ids, IGNORE_INDEX))
         ),
         "the targets are what stands there after hiding: the model would learn to answer `[MASK]`": (
@@ -123,14 +123,17 @@ hide.mistakes(
         "another word may lie beyond the vocabulary: there are `vocab - len(BERT_SPECIALS)` words to draw from": (
             partial(_hidden, reserved=0)
         ),
-        "every drawn word became `[MASK]`, which no text has when the model is used: 10% are swapped, 10% stay": (
+        "the first word that is no special token has the id `len(BERT_SPECIALS)`: add it to `int(other * n)`": (
+            partial(_hidden, first=0)
+        ),
+        "every selected word became `[MASK]`, which no text has when the model is used: 10% are swapped, 10% stay": (
             partial(_hidden, masked=1.0, swapped=0.0)
         ),
-        "the other 20% are all swapped: a tenth of the drawn words stays as it is": partial(_hidden, swapped=0.2),
-        "the other 20% all stay: a tenth of the drawn words is swapped for another": partial(_hidden, swapped=0.0),
+        "the other 20% are all swapped: a tenth of the selected words stays as it is": partial(_hidden, swapped=0.2),
+        "the other 20% all stay: a tenth of the selected words is swapped for another": partial(_hidden, swapped=0.0),
     }
     | {
-        f"`{'`, `'.join(drawn)}` can be drawn here: every special token, all of BERT_SPECIALS, stays as it is": partial(
+        f"`{'`, `'.join(drawn)}` can be selected here: every special token, all of BERT_SPECIALS, stays": partial(
             _hidden, drawn=partial(_words_and, [BERT_SPECIALS.index(name) for name in drawn])
         )
         for drawn in DRAWN_TOO
@@ -370,10 +373,10 @@ def _tuned(
 
 fine_tune.mistakes(
     {
-        "the body is frozen and the head alone has learnt: that is probing; fine-tuning trains all of it": (
+        "the body is frozen and the head alone has learned: that is probing; fine-tuning trains all of it": (
             lambda bert, head, *rest: _tuned(bert, head, *rest, trained=[head])
         ),
-        "the body has learnt and the head has not: it is new, so it needs the step most": (
+        "the body has learned and the head has not: it is new, so it needs the step most": (
             lambda bert, head, *rest: _tuned(bert, head, *rest, trained=[bert])
         ),
         "a mean over all positions takes in the padding, so that a text changes with its batch: take `[CLS]`": (
@@ -535,7 +538,7 @@ count_parameters.mistakes(
         "positions and segments have tables, too, and they are trained": (
             lambda vocab, longest, segments, *rest: count_parameters.reference(vocab, 0, 0, *rest)
         ),
-        "the table of positions is missing: BERT's are learnt, one vector each": (
+        "the table of positions is missing: BERT's are learned, one vector each": (
             lambda vocab, longest, *rest: count_parameters.reference(vocab, 0, *rest)
         ),
         "the table of segments is missing: a vector for each of them": (

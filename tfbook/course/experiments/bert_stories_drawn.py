@@ -1,4 +1,4 @@
-"""Pictures of lesson 08, each with its description: masking, the input, heads, filled blanks, labels."""
+"""Pictures of lesson 08, each with its description: masking, the input, heads, filled blanks, tags, labels."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tfbook.plot.house import COLORS, EDGE, MARKERS, SOFT
+from tfbook.plot.house import COLORS, INK, MARKERS, ROLES, SOFT
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -20,24 +20,31 @@ CHIP = 60  # pixels of a token
 # ---- schematics ------------------------------------------------------------------------------------------------------
 
 
-def draw_leak(words: Sequence[str]) -> Picture:
-    """Words in plain sight and one block that looks both ways: the vector that has to name the next word reads it."""
+def draw_sides(words: Sequence[str], masked: int, kept: int) -> Picture:
+    """One sentence twice: a GPT reads to the left and is asked everywhere, BERT reads all and is asked twice."""
     from tfbook.plot import Schematic
 
-    picture = Schematic("Looking both ways, a model reads the word that it should predict", gap=(64, 40))
-    for height, name in enumerate(("input", "after block 1")):
-        picture.text(name, (0, -height), color=SOFT, align="right")
-    roles = ["value" if word == words[1] else "stream" for word in words]
-    read = [
-        picture.box(text, (1 + column, 0), role, width=84)
-        for column, (text, role) in enumerate(zip(words, roles, strict=True))
-    ]
-    vectors = [picture.box("vector", (1 + column, -1), "stream", width=84) for column in range(len(words))]
-    up, path = ("top", "bottom"), {"role": "value", "thickness": 3.5}
-    picture.arrow(read[1], vectors[0], "block 1 reads", sides=up, label_side="top", **path)
-    asked = picture.box(f"Which word comes next? “{words[1]}”", (1, -2), "value")
-    picture.arrow(vectors[0], asked, sides=up, **path)
-    alt = f"The vector above “{words[0]}” has to name the next word, “{words[1]}”, which it has read in block 1."
+    picture = Schematic("BERT reads both sides, and is asked only where a word was selected", gap=(10, 26))
+    look = {"width": 68.0}
+    columns = range(1, len(words) + 1)
+    for row, (name, says) in {1: ("GPT", "loss at\nevery word"), 4: ("BERT", "loss at\ntwo words")}.items():
+        picture.text(f"{name}\n{says}", (0, row), color=SOFT)
+    read = [picture.box(word, (column, 1), "stream", **look) for column, word in zip(columns, words, strict=True)]
+    asked = [picture.box(word, (column, 0), "key", **look) for column, word in zip(columns, words[1:], strict=False)]
+    for box in read[:masked]:
+        picture.arrow(box, asked[masked - 1], role="key", sides=("top", "bottom"), thickness=2)
+    shown = ["[MASK]" if place == masked else word for place, word in enumerate(words)]
+    roles = ["value" if place in (masked, kept) else "stream" for place in range(len(words))]
+    read = [picture.box(word, (c, 4), role, **look) for c, word, role in zip(columns, shown, roles, strict=True)]
+    for place, row, sides in ((masked, 3, ("top", "bottom")), (kept, 5, ("bottom", "top"))):
+        answer = picture.box(words[place], (place + 1, row), "value", **look)
+        for box in read:
+            picture.arrow(box, answer, role="value", sides=sides, thickness=2)
+    alt = (
+        f"“{' '.join(words)}” twice. A GPT predicts every next word, “{words[masked]}” from "
+        f"“{' '.join(words[:masked])}” alone. BERT reads “{' '.join(shown)}” and predicts two words, “{words[masked]}” "
+        f"at [MASK] and “{words[kept]}”, which stays in sight, each from all positions."
+    )
     return picture.figure(), alt
 
 
@@ -96,26 +103,25 @@ def draw_input(tokens: Sequence[str], segments: Sequence[int], d_model: int) -> 
 
 
 def draw_heads(tokens: Sequence[str]) -> Picture:
-    """One body, and above it the heads of four tasks, each reading its positions."""
+    """One body, and above it three heads, each reading its positions."""
     from tfbook.plot import Schematic
 
-    picture = Schematic("One body, four heads", gap=(22, 30))
-    read = picture.tokens(tokens, ((0, 3), 2), "stream", width=CHIP)
-    body = picture.box("BERT: embeddings and blocks, pretrained once", ((0, 3), 1), "parameter")
+    picture = Schematic("One body, and a small head for each task", gap=(30, 30))
+    read = picture.tokens(tokens, ((0, 2), 2), "stream", width=CHIP)
+    body = picture.box("BERT: embeddings and blocks, pretrained once", ((0, 2), 1), "parameter")
     picture.arrow(read, body, sides=("top", "bottom"))
     heads = {
-        "masked words": ("vector at [MASK]", "scores of all words", "value"),
-        "label of a text": ("vector at [CLS]", "happy or sad?", "query"),
-        "label of each token": ("vectors of all", "name? thing? place?", "key"),
-        "span": ("vectors of all", "start? end?", "weight"),
+        "masked words": ("the vector at [MASK]", "which word?", "value"),
+        "a label for a word": ("the vector of the word", "name? animal? thing? place?", "key"),
+        "a label for a text": ("the vector at [CLS]", "does it end well?", "query"),
     }
     for column, (name, (source, answer, role)) in enumerate(heads.items()):
-        head = picture.box(name, (column, 0), role, note=f"reads the {source}", width=182)
+        head = picture.box(name, (column, 0), role, note=f"reads {source}", width=210)
         out = picture.text(answer, (column, -1))
         picture.arrow(picture.point((column, 0.8)), head, role=role, sides=("top", "bottom"), thickness=2)
         picture.arrow(head, out, sides=("top", "bottom"))
     alt = "; ".join(f"{name} reads {source} and answers: {answer}" for name, (source, answer, _) in heads.items())
-    return picture.figure(), f"Four heads on one body. {alt}."
+    return picture.figure(), f"Three heads on one body. {alt}."
 
 
 # ---- results ---------------------------------------------------------------------------------------------------------
@@ -146,23 +152,23 @@ def draw_filled(rows: Mapping[str, Mapping[str, float]], counts: Mapping[str, in
     return figure, f"Shares of blanks filled correctly. {said}."
 
 
-def draw_asked(frame: DataFrame, level: float) -> Picture:
-    """Blanks filled correctly during training, by what a run masks, a line per run: all of them, names, and things.
+def draw_asked(frame: DataFrame, levels: Mapping[str, Mapping[str, float]]) -> Picture:
+    """Blanks filled correctly during training, by what a run masks, a line per run: all of them, and three kinds.
 
-    `level` is the share of all blanks that a simple guesser gets.
+    `levels` has a name for each horizontal line, and its share of each kind.
     """
     import matplotlib.pyplot as plt
 
-    figure, panels = plt.subplots(1, 3, figsize=(11, 3.9), sharey=True)
-    for axes, (kind, title) in zip(panels, (("all", "all blanks"), ("names",) * 2, ("things",) * 2), strict=True):
+    figure, panels = plt.subplots(1, 4, figsize=(11, 3.7), sharey=True)
+    for axes, kind in zip(panels, ("all", "names", "things", "pronouns"), strict=True):
         for (name, part), color, marker in zip(frame.groupby("masked", sort=False), COLORS, MARKERS, strict=False):
             for number, curve in enumerate(part["curve"]):
                 steps, shares = zip(*((point["step"], 100 * point[kind]) for point in curve), strict=True)
-                axes.plot(steps, shares, color=color, marker=marker, linewidth=1.8, label="" if number else name)
-        axes.set_title(title, fontsize=12)
-        axes.set(xlabel="step", ylim=(0, 100), xlim=(0, 1.06 * steps[-1]))
-    panels[0].axhline(100 * level, color=EDGE, linestyle="--", linewidth=1.2)
-    panels[0].text(8, 100 * level + 2, "first of its kind", color=SOFT, fontsize=10)
+                axes.plot(steps, shares, color=color, marker=marker, linewidth=1.6, label="" if number else name)
+        for (name, level), style in zip(levels.items(), ("--", ":"), strict=True):
+            axes.axhline(100 * level[kind], color=SOFT, linestyle=style, linewidth=1.6, label=name)
+        axes.set_title("all blanks" if kind == "all" else kind, fontsize=12)
+        axes.set(xlabel="step", ylim=(0, 103), xlim=(0, 1.06 * steps[-1]), xticks=(0, steps[-1] // 2, steps[-1]))
     panels[0].set(ylabel="filled correctly (%)")
     handles, labels = panels[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=2, frameon=False)
@@ -171,30 +177,89 @@ def draw_asked(frame: DataFrame, level: float) -> Picture:
         f"{name}: " + ", ".join(f"{curve[-1]['all']:.0%} (things {curve[-1]['things']:.0%})" for curve in part["curve"])
         for name, part in frame.groupby("masked", sort=False)
     )
-    return figure, f"Shares of all blanks, names and things filled correctly against steps. At the end, {said}."
+    lines = ", ".join(f"{name} {level['all']:.0%}" for name, level in levels.items())
+    return figure, f"Shares of blanks filled correctly against steps, all and three kinds. At the end, {said}; {lines}."
 
 
-def draw_labels(frame: DataFrame, level: float) -> Picture:
-    """Right answers against the number of answered questions, pretrained and from scratch: a dot per seed, and means.
+# ---- fine-tuning -----------------------------------------------------------------------------------------------------
 
-    `level` is that of a simple guesser.
+TAG_ROLES = ("query", "key", "value", "weight")  # one for each tag
+
+
+def draw_tags(
+    words: Sequence[str], tags: Sequence[str], right: Sequence[int], guesses: Mapping[str, Sequence[int]]
+) -> Picture:
+    """A text once for each tagger, its tagged words colored by the guess, struck through where it is wrong.
+
+    `right` has a negative number for each word that has no tag.
     """
     import matplotlib.pyplot as plt
 
-    figure, axes = plt.subplots(figsize=(8, 3.9))
+    per_line = 13
+    rows = -(-len(words) // per_line)
+    figure, panels = plt.subplots(len(guesses), 1, figsize=(11, (0.36 * rows + 0.5) * len(guesses)))
     said = []
-    looks = (("pretrained", "pretrained, then fine-tuned"), ("scratch", "the same model from scratch"))
-    for (column, name), color, marker in zip(looks, COLORS, MARKERS, strict=False):
-        by_seed = 100 * frame.groupby(["labels", "seed"])[column].mean()
-        means = by_seed.groupby("labels").mean()
-        axes.plot(range(len(means)), list(means), color=color, marker=marker, label=name)
-        places = [list(means.index).index(count) for count, _ in by_seed.index]
-        axes.plot(places, list(by_seed), color=color, linestyle="none", marker=marker, alpha=0.4)
-        said.append(f"{name} " + ", ".join(f"{share:.0f}% with {count}" for count, share in means.items()))
-    axes.axhline(100 * level, color=EDGE, linestyle="--", linewidth=1.2)
-    axes.text(0.5, 100 * level + 2, "always the first name", color=SOFT, fontsize=10, ha="center")
-    axes.set(xlabel="answered questions", ylabel="right answers (%)", ylim=(0, 100), xlim=(-0.3, len(means) - 0.7))
-    axes.set_xticks(range(len(means)), [str(count) for count in means.index])
-    axes.set_title("What pretraining is worth")
-    axes.legend(loc="upper left", frameon=False)
-    return figure, f"Right answers against the number of answered questions: {'; '.join(said)}."
+    for axes, (name, guessed) in zip(np.atleast_1d(panels), guesses.items(), strict=True):
+        wrong = [place for place, tag in enumerate(right) if tag >= 0 and tag != guessed[place]]
+        for place, word in enumerate(words):
+            y, x = divmod(place, per_line)
+            box = None
+            if right[place] >= 0:
+                role = ROLES[TAG_ROLES[guessed[place]]]
+                box = {"boxstyle": "round,pad=0.25", "facecolor": role.fill, "edgecolor": role.edge, "linewidth": 1.2}
+            text = f"{word} ✗" if place in wrong else word
+            axes.text(x, -y, text, ha="center", va="center", fontsize=11, color=INK if box else SOFT, bbox=box)
+        axes.set(xlim=(-0.6, per_line - 0.4), ylim=(0.6 - rows, 0.6))
+        count = sum(tag >= 0 for tag in right)
+        axes.set_title(f"{name}: {count - len(wrong)} of {count} right", fontsize=12)
+        axes.axis("off")
+        said.append(f"{name}: {count - len(wrong)} of {count} right")
+    handles = [
+        plt.Line2D(
+            [],
+            [],
+            marker="s",
+            linestyle="none",
+            markersize=11,
+            label=tag,
+            color=ROLES[role].fill,
+            markeredgecolor=ROLES[role].edge,
+        )
+        for tag, role in zip(tags, TAG_ROLES, strict=True)
+    ]
+    figure.legend(handles=handles, loc="outside lower center", ncols=len(tags), frameon=False)
+    return figure, f"A new story with words colored by the kind that a tagger gives them. {'; '.join(said)}."
+
+
+STARTS = {  # how each start is drawn
+    "pretrained": (COLORS[0], "o", "pretrained, then fine-tuned"),
+    "from scratch": (COLORS[1], "s", "the same model from scratch"),
+    "embeddings alone": (COLORS[2], "^", "pretrained embeddings, no blocks"),
+    "look-up": (COLORS[3], "D", "looking up the labels, no network"),
+}
+
+
+def draw_few_labels(frame: DataFrame) -> Picture:
+    """Right tags against the number of labeled words, of all words and of new ones: a mark per seed, lines of means."""
+    import matplotlib.pyplot as plt
+
+    figure, panels = plt.subplots(1, 2, figsize=(10, 3.7), sharey=True)
+    said = []
+    titles = {"all": "all words of the four kinds", "new": "of these, words never labeled"}
+    for axes, (column, title) in zip(panels, titles.items(), strict=True):
+        counts = sorted(set(frame["labels"]))
+        for start, (color, marker, name) in STARTS.items():
+            rows = frame[frame["start"] == start]
+            means = 100 * rows.groupby("labels")[column].mean()
+            axes.plot(range(len(counts)), [means[count] for count in counts], color=color, marker=marker, label=name)
+            places = [counts.index(count) for count in rows["labels"]]
+            axes.plot(places, 100 * rows[column], color=color, linestyle="none", marker=marker, alpha=0.35)
+            said.append(f"{title}, {name} " + ", ".join(f"{means[count]:.0f}% with {count}" for count in counts))
+        axes.set_title(title, fontsize=12)
+        axes.set(xlabel="labeled words", ylim=(0, 103), xlim=(-0.3, len(counts) - 0.7))
+        axes.set_xticks(range(len(counts)), [str(count) for count in counts])
+    panels[0].set(ylabel="right (%)")
+    handles, labels = panels[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=2, frameon=False)
+    figure.suptitle("After pretraining, 16 labels are enough; from scratch, they are not")
+    return figure, f"Right tags against the number of labeled words. {'; '.join(said)}."
