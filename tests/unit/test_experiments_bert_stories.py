@@ -267,6 +267,7 @@ def test_hits_are_counted_in_first_place_and_among_three() -> None:
         def nearest(self, query: str, count: int = 3) -> list[study.Found]:
             return [study.Found(1.0, place, "") for place in (0, 1, 2)]
 
+    assert study.answers(Fixed(), lessons, "any")[:2] == ["01 · x: 1 …", "02 · x: 2 …"]
     found = study.hit_rates(Fixed(), lessons)
     right = list(study.QUESTIONS.values())
     assert found["first"] == sum(1 in each for each in right) / len(right)
@@ -280,7 +281,7 @@ def test_pictures_say_what_they_show() -> None:
     _, alt = drawn.draw_masking(0.15, 0.8, 0.1)
     assert "12 become [MASK]" in alt
     assert "1.5 stay as they are" in alt
-    _, alt = drawn.draw_sides(["a", "fox", "named", "Lucy", "ran"], 3, 4)
+    _, alt = drawn.draw_sides(["a", "fox", "named", "Lucy", "ran"], 3)
     assert "“Lucy” from “a fox named” alone" in alt
     assert "“a fox named [MASK] ran”" in alt
     _, alt = drawn.draw_input(["[CLS]", "he", "[SEP]"], [0, 0, 0], 8)

@@ -12,11 +12,12 @@ from tfbook.course.experiments import bert_stories, stored
 from tfbook.course.experiments import bert_tagging as study
 from tfbook.course.experiments.bert_tagging import Plan, Tagged
 from tfbook.data import load
-from tfbook.data.stories import told
+from tfbook.data.stories import told, words_of
 from tfbook.text.masking import CLS, IGNORE_INDEX, SEP
 
 pytestmark = pytest.mark.usefixtures("float32")
 NAME, ANIMAL, THING, PLACE = range(4)
+HERO, OTHER = range(2)
 NONE = IGNORE_INDEX
 
 
@@ -57,6 +58,27 @@ def test_no_model_has_read_the_labeled_stories() -> None:
 def test_the_four_kinds_have_no_word_in_common() -> None:
     kinds = Counter(study.TAG_OF.values())
     assert sum(kinds.values()) == sum(len(words) for words in study._WORDS.values())
+
+
+def test_the_hero_is_who_was_named_first_wherever_two_have_been_named() -> None:
+    words = words_of("a fox named Tim met his friend Max. Tim and Max ran. Max won.")
+    found = {place: tag for place, tag in enumerate(study.roles(words).tags) if tag != NONE}
+    assert found == {9: HERO, 11: OTHER, 14: OTHER}
+    assert set(study.roles(words_of("a fox named Tim ran. Tim won.")).tags) == {NONE}
+
+
+def test_labeled_names_are_of_heroes_and_others_in_turn() -> None:
+    labeled = study.labeled_names(4, seed=2)
+    assert [[tag for tag in tags if tag != NONE] for _, tags in labeled] == [[HERO], [OTHER]] * 2
+    for text in labeled:
+        (place,) = (place for place, tag in enumerate(text.tags) if tag != NONE)
+        assert study.roles(text.words).tags[place] == text.tags[place]
+
+
+def test_the_majority_is_of_the_labels() -> None:
+    labeled = [Tagged(["Tim", "Max"], [HERO, OTHER]), Tagged(["Max", "ran"], [OTHER, NONE])]
+    assert study.majority(labeled)(["Tim", "ran"]) == [OTHER, OTHER]
+    assert study.majority(labeled[:1])(["Max"]) == [HERO]
 
 
 def test_a_story_has_a_tag_for_each_word_of_the_four_kinds() -> None:
@@ -119,15 +141,18 @@ def test_endings_are_read_at_cls() -> None:
 
 
 @pytest.mark.usefixtures("small")
-def test_the_experiment_returns_what_is_plotted() -> None:
+def test_the_experiments_return_what_is_plotted() -> None:
     rows = pd.DataFrame(study.few_labels((1, 2), steps=2))
     best = study.at_best_plans(rows, "tags")
+    heroes = study.at_best_plans(pd.DataFrame(study.heroes((1, 2), steps=2)), "roles")
+    assert Counter(heroes["start"]) == dict.fromkeys((*study.STARTS, "majority"), 2)
     assert Counter(best["start"]) == dict.fromkeys((*study.STARTS, "look-up"), 2)
     assert study.gain(best, 4, "all").half >= 0
     ending = study.at_best_plans(rows, "ending")
     assert set(ending["start"]) == {"pretrained", "from scratch", "majority"}
-    _, alt = study.draw_few_labels(best)
-    assert "pretrained, then fine-tuned" in alt
+    _, alt = study.draw_few_labels({"kinds": best, "heroes": heroes})
+    assert "kinds, pretrained, then fine-tuned" in alt
+    assert "heroes, always the commonest tag" in alt
 
 
 def test_the_best_plan_is_that_of_the_best_mean() -> None:

@@ -52,11 +52,13 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CLAIMS",
+    "EXAMPLE",
     "KINDS",
     "QUESTIONS",
     "RENAME",
     "Passage",
     "WordIndex",
+    "answers",
     "baselines",
     "blank_rates",
     "claims_of_runs",
@@ -473,6 +475,9 @@ def cut(block: nn.Module, ids: Int[Tensor, " time"], answer: int) -> Iterator[No
 # ---- stored: search --------------------------------------------------------------------------------------------------
 
 
+EXAMPLE = "How do I keep a word from looking at the words that come after it?"
+
+
 @runtime_checkable
 class Index(Protocol):
     """Something to search in."""
@@ -498,4 +503,13 @@ def search() -> list[dict[str, Any]]:
     passages = course_passages()
     texts = [passage.text for passage in passages]
     indices: dict[str, Index] = {"counted words": WordIndex(texts), "MiniLM": SemanticIndex(load_minilm(), texts)}
-    return [{"by": name, "passages": len(texts), **hit_rates(index, passages)} for name, index in indices.items()]
+    return [
+        {"by": name, "passages": len(texts), **hit_rates(index, passages), "answers": answers(index, passages, EXAMPLE)}
+        for name, index in indices.items()
+    ]
+
+
+def answers(index: Index, passages: Sequence[Passage], question: str) -> list[str]:
+    """The lessons and beginnings of the two nearest passages."""
+    nearest = (passages[each.place] for each in index.nearest(question, count=2))
+    return [f"{passage.lesson}: {passage.text[:150]} …" for passage in nearest]

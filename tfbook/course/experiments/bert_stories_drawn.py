@@ -20,30 +20,29 @@ CHIP = 60  # pixels of a token
 # ---- schematics ------------------------------------------------------------------------------------------------------
 
 
-def draw_sides(words: Sequence[str], masked: int, kept: int) -> Picture:
-    """One sentence twice: a GPT reads to the left and is asked everywhere, BERT reads all and is asked twice."""
+def draw_sides(words: Sequence[str], masked: int) -> Picture:
+    """One sentence twice: a GPT reads to the left and is asked everywhere, BERT reads all and is asked once."""
     from tfbook.plot import Schematic
 
     picture = Schematic("BERT reads both sides, and is asked only where a word was selected", gap=(10, 26))
     look = {"width": 68.0}
     columns = range(1, len(words) + 1)
-    for row, (name, says) in {1: ("GPT", "loss at\nevery word"), 4: ("BERT", "loss at\ntwo words")}.items():
+    for row, (name, says) in {1: ("GPT", "loss at\nevery word"), 4: ("BERT", "loss at\none word")}.items():
         picture.text(f"{name}\n{says}", (0, row), color=SOFT)
     read = [picture.box(word, (column, 1), "stream", **look) for column, word in zip(columns, words, strict=True)]
     asked = [picture.box(word, (column, 0), "key", **look) for column, word in zip(columns, words[1:], strict=False)]
     for box in read[:masked]:
         picture.arrow(box, asked[masked - 1], role="key", sides=("top", "bottom"), thickness=2)
     shown = ["[MASK]" if place == masked else word for place, word in enumerate(words)]
-    roles = ["value" if place in (masked, kept) else "stream" for place in range(len(words))]
+    roles = ["value" if place == masked else "stream" for place in range(len(words))]
     read = [picture.box(word, (c, 4), role, **look) for c, word, role in zip(columns, shown, roles, strict=True)]
-    for place, row, sides in ((masked, 3, ("top", "bottom")), (kept, 5, ("bottom", "top"))):
-        answer = picture.box(words[place], (place + 1, row), "value", **look)
-        for box in read:
-            picture.arrow(box, answer, role="value", sides=sides, thickness=2)
+    answer = picture.box(words[masked], (masked + 1, 3), "value", **look)
+    for box in read:
+        picture.arrow(box, answer, role="value", sides=("top", "bottom"), thickness=2)
     alt = (
         f"“{' '.join(words)}” twice. A GPT predicts every next word, “{words[masked]}” from "
-        f"“{' '.join(words[:masked])}” alone. BERT reads “{' '.join(shown)}” and predicts two words, “{words[masked]}” "
-        f"at [MASK] and “{words[kept]}”, which stays in sight, each from all positions."
+        f"“{' '.join(words[:masked])}” alone. BERT reads “{' '.join(shown)}” and predicts “{words[masked]}” from all "
+        f"positions."
     )
     return picture.figure(), alt
 
@@ -236,30 +235,31 @@ STARTS = {  # how each start is drawn
     "from scratch": (COLORS[1], "s", "the same model from scratch"),
     "embeddings alone": (COLORS[2], "^", "pretrained embeddings, no blocks"),
     "look-up": (COLORS[3], "D", "looking up the labels, no network"),
+    "majority": (SOFT, "v", "always the commonest tag"),
 }
 
 
-def draw_few_labels(frame: DataFrame) -> Picture:
-    """Right tags against the number of labeled words, of all words and of new ones: a mark per seed, lines of means."""
+def draw_few_labels(tasks: dict[str, DataFrame]) -> Picture:
+    """Right tags against the number of labels, a panel for each task: a mark per seed, lines of means."""
     import matplotlib.pyplot as plt
 
-    figure, panels = plt.subplots(1, 2, figsize=(10, 3.7), sharey=True)
-    said = []
-    titles = {"all": "all words of the four kinds", "new": "of these, words never labeled"}
-    for axes, (column, title) in zip(panels, titles.items(), strict=True):
+    figure, panels = plt.subplots(1, len(tasks), figsize=(10, 3.7), sharey=True)
+    said, handles = [], {}
+    for axes, (title, frame) in zip(panels, tasks.items(), strict=True):
         counts = sorted(set(frame["labels"]))
-        for start, (color, marker, name) in STARTS.items():
+        for start in (start for start in STARTS if start in set(frame["start"])):
+            color, marker, name = STARTS[start]
             rows = frame[frame["start"] == start]
-            means = 100 * rows.groupby("labels")[column].mean()
-            axes.plot(range(len(counts)), [means[count] for count in counts], color=color, marker=marker, label=name)
+            means = [100 * rows[rows["labels"] == count]["all"].mean() for count in counts]
+            (handles[name],) = axes.plot(range(len(counts)), means, color=color, marker=marker)
             places = [counts.index(count) for count in rows["labels"]]
-            axes.plot(places, 100 * rows[column], color=color, linestyle="none", marker=marker, alpha=0.35)
-            said.append(f"{title}, {name} " + ", ".join(f"{means[count]:.0f}% with {count}" for count in counts))
+            axes.plot(places, 100 * rows["all"], color=color, linestyle="none", marker=marker, alpha=0.35)
+            shares = ", ".join(f"{mean:.0f}% with {count}" for mean, count in zip(means, counts, strict=True))
+            said.append(f"{title}, {name} {shares}")
         axes.set_title(title, fontsize=12)
-        axes.set(xlabel="labeled words", ylim=(0, 103), xlim=(-0.3, len(counts) - 0.7))
+        axes.set(xlabel="labels", ylim=(0, 103), xlim=(-0.3, len(counts) - 0.7))
         axes.set_xticks(range(len(counts)), [str(count) for count in counts])
     panels[0].set(ylabel="right (%)")
-    handles, labels = panels[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=2, frameon=False)
-    figure.suptitle("After pretraining, 16 labels are enough; from scratch, they are not")
-    return figure, f"Right tags against the number of labeled words. {'; '.join(said)}."
+    figure.legend(handles.values(), handles, loc="outside lower center", ncols=3, frameon=False)
+    figure.suptitle("A word's kind is in its embedding; its role in the story is not")
+    return figure, f"Right tags against the number of labels. {'; '.join(said)}."

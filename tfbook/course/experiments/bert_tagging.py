@@ -8,7 +8,7 @@ from __future__ import annotations
 import copy
 import random
 from collections import Counter, defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import product
 from statistics import fmean
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 __all__ = [
+    "ROLES",
     "TAGS",
     "Tagged",
     "at_best_plans",
@@ -52,6 +53,9 @@ __all__ = [
     "draw_tags",
     "few_labels",
     "gain",
+    "hero_stories",
+    "heroes",
+    "labeled_names",
     "labeled_words",
     "look_up",
     "score",
@@ -60,6 +64,7 @@ __all__ = [
 ]
 
 TAGS = ("name", "animal", "thing", "place")
+ROLES = ("hero", "other")
 _WORDS = {"name": KINDS["names"], "animal": SPECIES, "thing": KINDS["things"], "place": KINDS["places"]}
 TAG_OF = {word: TAGS.index(kind) for kind, words in _WORDS.items() for word in words}
 FIRST = 100_000  # the number of the first labeled story; the corpus, which a model has read, ends before it
@@ -74,28 +79,53 @@ class Tagged(NamedTuple):
     tags: list[int]
 
 
-def labeled_words(count: int, *, seed: int) -> list[Tagged]:
-    """Sentences of stories that pretraining has not read, with the tag of one word each; the four tags take turns.
+def tagged(words: Sequence[str]) -> Tagged:
+    """The kind of each word that has one; in this world it never depends on the context."""
+    return Tagged(list(words), [TAG_OF.get(word, IGNORE_INDEX) for word in words])
 
-    Stories without a word of the tag that is due are passed over.
-    """
+
+def roles(words: Sequence[str]) -> Tagged:
+    """Whether a name is the story's hero, who is named first, or another; from where a second name has appeared."""
+    names = {place: word for place, word in enumerate(words) if word in KINDS["names"]}
+    hero = next(iter(names.values()))
+    start = next((place for place, name in names.items() if name != hero), len(words))
+    after = {place: int(name != hero) for place, name in names.items() if place > start}
+    return Tagged(list(words), [after.get(place, IGNORE_INDEX) for place in range(len(words))])
+
+
+def labeled_words(count: int, *, seed: int) -> list[Tagged]:
+    """Sentences of stories that pretraining has not read, with the kind of one word each; the four kinds take turns."""
+    return _labeled(count, lambda words: [tagged(sentence) for sentence in sentences(words)], len(TAGS), seed)
+
+
+def labeled_names(count: int, *, seed: int) -> list[Tagged]:
+    """Stories that pretraining has not read, with the role of one name each; hero and other take turns."""
+    return _labeled(count, lambda words: [roles(words)], len(ROLES), seed)
+
+
+def _labeled(count: int, texts_of: Callable[[Sequence[str]], list[Tagged]], kinds: int, seed: int) -> list[Tagged]:
+    """Texts with one tag each. Stories without the tag that is due are passed over."""
     found: list[Tagged] = []
     number = FIRST + 1000 * seed
     while len(found) < count:
-        tag, drawn = len(found) % len(TAGS), random.Random(number)
-        story = sentences(told("train", number).words)
-        places = [(words, i) for words in story for i, word in enumerate(words) if TAG_OF.get(word) == tag]
+        due, drawn = len(found) % kinds, random.Random(number)
+        texts = texts_of(told("train", number).words)
+        places = [(words, i) for words, tags in texts for i, tag in enumerate(tags) if tag == due]
         if places:
             words, place = drawn.choice(places)
-            found.append(Tagged(list(words), [tag if i == place else IGNORE_INDEX for i in range(len(words))]))
+            found.append(Tagged(words, [due if i == place else IGNORE_INDEX for i in range(len(words))]))
         number += 1
     return found
 
 
 def tagged_stories(count: int) -> list[Tagged]:
-    """Stories of the split "test"; in this world each word of the four kinds has one tag."""
-    stories = (told("test", number).words for number in range(count))
-    return [Tagged(list(words), [TAG_OF.get(word, IGNORE_INDEX) for word in words]) for words in stories]
+    """Stories of the split "test" with the kinds of their words."""
+    return [tagged(told("test", number).words) for number in range(count)]
+
+
+def hero_stories(count: int) -> list[Tagged]:
+    """Stories of the split "test" with the roles of their names."""
+    return [roles(told("test", number).words) for number in range(count)]
 
 
 def look_up(labeled: Sequence[Tagged]) -> Callable[[Sequence[str]], list[int]]:
@@ -114,6 +144,12 @@ def look_up(labeled: Sequence[Tagged]) -> Callable[[Sequence[str]], list[int]]:
     return lambda words: [guess(*pair) for pair in zip(["", *words], words, strict=False)]
 
 
+def majority(labeled: Sequence[Tagged]) -> Callable[[Sequence[str]], list[int]]:
+    """A tagger that always gives the commonest tag of the labels, the first where several are."""
+    counts = Counter(tag for _, tags in labeled for tag in tags if tag != IGNORE_INDEX)
+    return lambda words: [max(sorted(counts), key=counts.__getitem__)] * len(words)
+
+
 def score(guessed: Sequence[Sequence[int]], texts: Sequence[Tagged], labeled: Sequence[Tagged]) -> dict[str, float]:
     """Shares of right tags: over all words that have one, and over those of them that were never labeled."""
     known = {word for text in labeled for word, tag in zip(*text, strict=True) if tag != IGNORE_INDEX}
@@ -123,7 +159,8 @@ def score(guessed: Sequence[Sequence[int]], texts: Sequence[Tagged], labeled: Se
         for word, tag, guess in zip(*text, guesses, strict=True)
         if tag != IGNORE_INDEX
     ]
-    return {"all": fmean(hit for _, hit in hits), "new": fmean(hit for word, hit in hits if word not in known)}
+    new = [hit for word, hit in hits if word not in known]
+    return {"all": fmean(hit for _, hit in hits), "new": fmean(new) if new else float("nan")}
 
 
 # ---- taggers ---------------------------------------------------------------------------------------------------------
@@ -216,32 +253,62 @@ PLANS = (Plan(0.002), Plan(0.005), Plan(0.01), Plan(0.002, steps=240))
 ENDINGS, ENDING_PLANS = (64, 200), (Plan(0.001), Plan(0.003))  # labeled and tested stories without their last event
 
 
+class Task(NamedTuple):
+    """What few labels teach: tags, labeled and tested texts, and a baseline's name and its tagger."""
+
+    tags: tuple[str, ...]
+    labeled: Callable[..., list[Tagged]]  # of a count and a seed
+    tested: Callable[[int], list[Tagged]]
+    baseline: str
+    tagger: Callable[[Sequence[Tagged]], Callable[[Sequence[str]], list[int]]]
+
+
+TASKS = {
+    "tags": Task(TAGS, labeled_words, tagged_stories, "look-up", look_up),
+    "roles": Task(ROLES, labeled_names, hero_stories, "majority", majority),
+}
+
+
 @experiment
 def few_labels(seeds: Sequence[int] = (1, 2, 3), *, steps: int = LIVE) -> list[dict[str, Any]]:
     """Fine-tuning on few labels: tags of words, and at `[CLS]` whether a story without its last event ends well.
 
     A row for each model, number of labels and plan.
     """
-    of, rows = load_blanks(stored("bert_stories.blanks").rows), []
+    return [
+        {"seed": seed, **row}
+        for seed, bert in _pretrained(seeds, steps)
+        for row in (*_tag_rows(bert, seed, "tags"), *_ending_rows(bert, seed))
+    ]
+
+
+@experiment
+def heroes(seeds: Sequence[int] = (1, 2, 3), *, steps: int = LIVE) -> list[dict[str, Any]]:
+    """Fine-tuning on few labels where the word is not enough: is a name that of its story's hero? Rows as above."""
+    return [{"seed": seed, **row} for seed, bert in _pretrained(seeds, steps) for row in _tag_rows(bert, seed, "roles")]
+
+
+def _pretrained(seeds: Sequence[int], steps: int) -> Iterator[tuple[int, Bert]]:
+    of = load_blanks(stored("bert_stories.blanks").rows)
     for seed in seeds:
-        start, _ = pretrain(RATES[FAVORED], steps, seed=seed, of=of, every=steps)
-        rows += [{"seed": seed, **row} for row in (*_tag_rows(start.bert, seed), *_ending_rows(start.bert, seed))]
-    return rows
+        yield seed, pretrain(RATES[FAVORED], steps, seed=seed, of=of, every=steps)[0].bert
 
 
-def _tag_rows(bert: Bert, seed: int) -> list[dict[str, Any]]:
-    tested, rows = tagged_stories(TESTED), []
+def _tag_rows(bert: Bert, seed: int, name: str) -> list[dict[str, Any]]:
+    task, rows = TASKS[name], []
+    tested = task.tested(TESTED)
     for count in COUNTS:
-        labeled = labeled_words(count, seed=seed)
+        labeled = task.labeled(count, seed=seed)
         ids, tags = tag_batch(labeled)
-        found = {("look-up", Plan(0, 0)): [look_up(labeled)(text.words) for text in tested]}
-        for name, plan in product(STARTS, PLANS):
+        tagger = task.tagger(labeled)
+        found = {(task.baseline, Plan(0, 0)): [tagger(text.words) for text in tested]}
+        for start, plan in product(STARTS, PLANS):
             torch.manual_seed(seed)
-            model = tuned(STARTS[name](bert), ids, tags, kinds=len(TAGS), plan=plan, seed=seed)
-            found[name, plan] = tags_of(model, tested)
-        for (name, plan), guessed in found.items():
+            model = tuned(STARTS[start](bert), ids, tags, kinds=len(task.tags), plan=plan, seed=seed)
+            found[start, plan] = tags_of(model, tested)
+        for (start, plan), guessed in found.items():
             scores = {key: round(value, 4) for key, value in score(guessed, tested, labeled).items()}
-            rows.append({"task": "tags", "labels": count, "start": name, **plan._asdict(), **scores})
+            rows.append({"task": name, "labels": count, "start": start, **plan._asdict(), **scores})
     return rows
 
 
