@@ -38,7 +38,7 @@ LESSONS = (
     Lesson(5, "transformer", "The Transformer", "Is attention all you need?", 50, 2),
     Lesson(6, "decoding", "Decoding", "How does a model write?", 45, 2),
     Lesson(7, "tokenizers", "Tokenizers", "How does text become tokens?", 50, 2),
-    Lesson(8, "bert_masking", "BERT masking", "What can reading both ways learn?", 50, 2),
+    Lesson(8, "bert_masking", "BERT masking", "What can a model learn by reading both ways?", 50, 2),
     Lesson(9, "gpt_pretraining", "GPT pretraining", "What does predicting the next token teach?", 55, 2),
     Lesson(10, "scaling_laws", "Scaling laws", "What makes pretraining fast, and what does scale buy?", 45, 2),
     Lesson(11, "adapting", "Adapting", "How does one model serve many tasks?", 45, 2),
