@@ -17,7 +17,7 @@ from torch.nn import functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from tfbook import data, runtime, training
-from tfbook.attention import record
+from tfbook.attention import POSITIONS, record
 from tfbook.course.claims import Bound, Claims
 from tfbook.course.experiments import experiment
 from tfbook.course.experiments.cost import count_flops, exponent, parameters, peak_memory
@@ -112,6 +112,7 @@ CLAIMS = Claims(
 # ---- models and how they are trained -----------------------------------------------------------------------------
 
 MODELS = ("ViT", "CNN", "linear classifier")
+BAG = "ViT without positions"  # to which an image is a bag of patches
 RATES = (0.0005, 0.001, 0.002, 0.004, 0.008, 0.016)
 TIE = 0.003  # of 5,000 held-out images, too little to tell two rates apart
 BEST = {"ViT": 0.002, "CNN": 0.004, "MLP": 0.004, "linear classifier": 0.008}  # lowest of those that tie for the best
@@ -157,6 +158,8 @@ def build(name: str, images: Images, *, patch: int = 7, tokens: int = 1, positio
     if name == "linear classifier":
         return nn.Sequential(nn.Flatten(), nn.Linear(pixels, labels))
     shape = config(images, patch=patch)
+    if name == BAG:
+        return Vit(labels, replace(shape, position=POSITIONS["none"]))
     if name == "ViT":
         model = Vit(labels, shape)
         nn.init.normal_(model.stack.position.embedding, std=positions)
@@ -314,6 +317,25 @@ def mlp_rates() -> list[dict[str, Any]]:
 def mlp_contest() -> list[dict[str, Any]]:
     """The contest's MLP, with the same seeds."""
     return contest(models=("MLP",))
+
+
+@experiment
+def bag_rates() -> list[dict[str, Any]]:
+    """The same rates for a ViT without positions."""
+    return rates((BAG,))
+
+
+@experiment
+def positions(
+    seeds: Sequence[int] = (1, 2, 3, 4, 5), models: Sequence[str] = ("ViT", BAG), *, lengths: Sequence[int] = (300, 3000)
+) -> list[dict[str, Any]]:
+    """Test accuracy of ViTs with and without positions: as many steps as `shuffles`, and as many as the contest."""
+    images, rows = data.load("fashion-mnist").standardized(), []
+    for seed, steps, name in product(seeds, lengths, models):
+        make = partial(build, name, images)
+        model = trained(make, images.train, recipe(name, steps, BEST["ViT"]), seed=seed)
+        rows.append({"model": name, "steps": steps, "seed": seed, "accuracy": accuracy(model, images.test)})
+    return rows
 
 
 @experiment
