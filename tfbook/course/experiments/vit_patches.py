@@ -93,7 +93,7 @@ CLAIMS = Claims(
             " points",
         ),
         10: Bound(
-            "After 3,000 steps, a ViT leads one that has no positions: minimum over five seeds",
+            "After 3,000 steps, a ViT leads one that has no positions: minimum over three seeds",
             ">=",
             1,
             "Stored results, vit_patches.contest and bag_contest",
@@ -345,8 +345,8 @@ def bag_rates() -> list[dict[str, Any]]:
 
 @experiment
 def bag_contest() -> list[dict[str, Any]]:
-    """The contest's ViT without positions, with the same seeds."""
-    return contest(models=(BAG,))
+    """The contest's ViT without positions, with the first three of its seeds."""
+    return contest((1, 2, 3), models=(BAG,))
 
 
 @experiment
