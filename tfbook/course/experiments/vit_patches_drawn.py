@@ -218,9 +218,7 @@ def draw_positions(at: Tensor, along: Mapping[str, Tensor]) -> Figure:
         for each in seeds:
             right.plot(steps, each, marker, color=color, markersize=4, alpha=0.5)
     right.axhline(0, color=EDGE, linewidth=1.2)
-    right.set(
-        title="2. Alike: columns, and ends of rows", xlabel="distance (patches)", ylabel="cosine similarity"
-    )
+    right.set(title="2. Alike: columns, and ends of rows", xlabel="distance (patches)", ylabel="cosine similarity")
     right.legend(loc="upper center", frameon=False)
     return figure
 
