@@ -112,9 +112,29 @@ def test_a_run_can_be_repeated_and_depends_on_its_seed(corners: Images) -> None:
     assert not torch.isclose(one, other).all()
 
 
-@pytest.mark.parametrize("name", study.BEST)
+@pytest.mark.parametrize("name", [*study.MODELS, "MLP"])
 def test_every_model_learns(name: str, corners: Images) -> None:
     assert study.accuracy(few(corners, name, 40), corners.test) > 0.9
+
+
+def test_to_a_vit_without_positions_an_image_is_a_bag_of_patches(corners: Images) -> None:
+    """In another order its answers are the same, so that of four corners it learns none; a ViT's answers change."""
+    bag, vit = (few(corners, name, 40) for name in (study.BAG, "ViT"))
+    images = corners.test.images
+    moved = study.reordered(images, 7, study.random_orders(len(images), 16, seed=1))
+    torch.testing.assert_close(study.predictions(bag, moved), study.predictions(bag, images), atol=1e-5, rtol=0)
+    assert not torch.allclose(study.predictions(vit, moved), study.predictions(vit, images), atol=0.1)
+    assert study.accuracy(bag, corners.test) < 0.5
+
+
+def test_without_positions_all_other_weights_are_those_of_the_vit(corners: Images) -> None:
+    starts = []
+    for name in ("ViT", study.BAG):
+        torch.manual_seed(1)
+        starts.append(study.build(name, corners).state_dict())
+    vit, bag = starts
+    assert set(vit) - set(bag) == {"stack.position.embedding"}
+    assert all(torch.equal(weight, vit[name]) for name, weight in bag.items())
 
 
 def test_accuracy_counts_what_is_right(corners: Images) -> None:
@@ -167,8 +187,8 @@ def test_every_model_tries_every_rate_and_held_out_training_images_judge(
 
 
 def test_the_contest_takes_each_models_best_rate() -> None:
-    """As stored by `vit_patches.rates` and `mlp_rates`; of those that tie, the lowest."""
-    frames = [stored(f"vit_patches.{name}").frame for name in ("rates", "mlp_rates")]
+    """As stored by `vit_patches.rates`, `mlp_rates` and `bag_rates`; of those that tie, the lowest."""
+    frames = [stored(f"vit_patches.{name}").frame for name in ("rates", "mlp_rates", "bag_rates")]
     table = pd.concat(frames).pivot(index="model", columns="lr", values="accuracy")
     good = table.ge(table.max(axis=1) - study.TIE, axis=0)
     assert good.idxmax(axis=1).to_dict() == study.BEST
@@ -181,12 +201,13 @@ def test_the_contest_pairs_models_by_seed_and_keeps_what_the_first_vit_learned(l
     assert all(row["parameters"] < row["flops"] for row in rows)
 
 
-def test_the_mlp_tries_the_same_rates_and_seeds(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The rows that are stored of it have the other models' rates, seeds and columns."""
-    for name, by in (("rates", "lr"), ("contest", "seed")):
-        theirs, own = stored(f"vit_patches.{name}").frame, stored(f"vit_patches.mlp_{name}").frame
-        assert set(own["model"]) == {"MLP"}
-        assert set(own[by]) == set(theirs[by])
+@pytest.mark.parametrize(("prefix", "model", "seeds"), [("mlp", "MLP", 5), ("bag", study.BAG, 3)])
+def test_later_models_try_the_same_rates_and_seeds(prefix: str, model: str, seeds: int) -> None:
+    """The rows that are stored of them have the other models' rates, and all seeds or the first of them."""
+    for name, by, count in (("rates", "lr", len(study.RATES)), ("contest", "seed", seeds)):
+        theirs, own = stored(f"vit_patches.{name}").frame, stored(f"vit_patches.{prefix}_{name}").frame
+        assert set(own["model"]) == {model}
+        assert set(own[by]) == set(sorted(set(theirs[by]))[:count])
 
 
 def test_growth_trains_on_more_and_more_of_the_same_images(loaded: Images, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -257,6 +278,20 @@ def test_shuffles_compare_three_orders_of_the_same_runs(loaded: Images, monkeypa
     assert isinstance(model, nn.Sequential)
 
 
+def test_bags_differ_in_positions_alone(loaded: Images, monkeypatch: pytest.MonkeyPatch) -> None:
+    hows = []
+    trained = study.trained
+    monkeypatch.setattr(
+        study,
+        "trained",
+        lambda make, part, how, *, seed: hows.append((how.steps, how.lr, seed)) or trained(make, part, how, seed=seed),
+    )
+    rows = study.bags((1, 3), steps=2)
+    assert [(row["seed"], row["model"]) for row in rows] == list(product((1, 3), ("ViT", study.BAG)))
+    assert [seed for _, _, seed in hows] == [1, 1, 3, 3]
+    assert len({how[:2] for how in hows}) == 1
+
+
 def test_similarity_is_a_cosine_without_the_mean_and_without_tokens(corners: Images) -> None:
     model = Vit(LABELS, study.config(corners, patch=14, tokens=1))
     places = torch.tensor([[1.0, 0.0], [-1.0, 0.0], [0.0, 2.0], [0.0, -2.0]]) + 7
@@ -271,20 +306,11 @@ def test_positions_that_are_not_learned_have_no_similarities(corners: Images) ->
         study.similarities(model)
 
 
-def test_kinship_tells_vertical_from_horizontal_neighbors() -> None:
-    """Positions that name the column alone: what stands above is the same, what stands beside is not."""
-    columns = torch.eye(3)[torch.arange(3).repeat(3)]
-    found = study.kinship(columns @ columns.T)
-    assert found["vertical neighbors"] == 1
-    assert found["horizontal neighbors"] == found["ends of a row"] == 0
-    assert found["all pairs"] == pytest.approx(18 / 72)  # 9 places, each of which is like the 2 others of its column
-
-
-def test_the_ends_of_a_row_are_its_first_and_last_place() -> None:
-    similar = torch.zeros(9, 9)
-    for row in range(3):
-        similar[3 * row, 3 * row + 2] = 0.5
-    assert study.kinship(similar)["ends of a row"] == 0.5
+def test_by_offset_averages_all_pairs_so_far_apart() -> None:
+    """By hand for a grid of 2 × 2: patches 0, 1 above 2, 3."""
+    similar = torch.arange(16.0).view(4, 4)
+    expected = torch.tensor([[12.0, (8 + 13) / 2, 9], [(4 + 14) / 2, (0 + 5 + 10 + 15) / 4, (1 + 11) / 2], [6, 4.5, 3]])
+    torch.testing.assert_close(study.by_offset(similar), expected)
 
 
 # ---- looking -----------------------------------------------------------------------------------------------------
@@ -368,17 +394,19 @@ def test_every_picture_says_what_it_shows() -> None:
         drawn.draw_samples(torch.rand(10, 1, 8, 8), list("abcdefghij"), 2),
         drawn.draw_filter(photo[0], photo[0, :7, :7], torch.ones(7, 7), torch.randn(4, 4), (1, 2)),
         drawn.draw_training([1, 2], [0.5, 0.6], {"linear classifier": 0.7, "MLP": 0.75}),
-        drawn.draw_inside(torch.randn(20, 49), torch.rand(49, 49)),
+        drawn.draw_positions(torch.rand(7, 7), {"down a column": torch.rand(2, 3), "along a row": torch.rand(2, 3)}),
+        drawn.draw_patterns(torch.randn(2, 49), [0.3, 0.2]),
         drawn.draw_rollout(one[0], [torch.rand(17, 17), torch.rand(17, 17)], torch.rand(17, 17)),
-        drawn.draw_looks(one, list("abcdef"), {"rollout": torch.rand(6, 16), "ablation": torch.rand(6, 16)}),
-        drawn.draw_deletions({"at random": [0.9, 0.5], "rollout": [0.9, 0.4]}, [0, 2], 16),
+        drawn.draw_judged(
+            *(one[:2], ["a", "b"], {"rollout": torch.rand(2, 16), "ablation": torch.rand(2, 16)}),
+            *({"at random": [0.9, 0.5], "rollout": [0.9, 0.4]}, [0, 2]),
+        ),
         drawn.draw_contest(
             {name: {1000: [0.8, 0.7], 60_000: [0.9, 0.9]} for name in names},
             {name: (0.1 * 9**i, [0.8]) for i, name in enumerate(names)},
         ),
         drawn.draw_sizes({14: (5.0, [0.8, 0.81]), 7: (10.0, [0.85])}),
-        drawn.draw_jigsaws({"in order": one[:2], "one order": one[2:4]}, 2),
-        drawn.draw_shuffles({"one order": dots, "a new order per image": dots}),
+        drawn.draw_shuffles({"one order": dots, "no positions": {"ViT": [-1.0]}}, [one[:2], one[2:4]], 2),
         drawn.draw_resized({"interpolated": [0.9, 0.5]}, [4, 5], 4),
         drawn.draw_photograph(photo, {"rollout": torch.rand(4, 4)}),
     ]

@@ -175,12 +175,8 @@ def draw_samples(images: Tensor, names: Sequence[str], patch: int) -> Figure:
     import matplotlib.pyplot as plt
 
     figure, panels = plt.subplots(2, 5, figsize=(8.4, 4.0))
-    cuts = [patch * i - 0.5 for i in range(1, images.shape[-1] // patch)]
     for axes, image, name in zip(panels.flat, images, names, strict=True):
-        axes.imshow(image[0], cmap="gray")
-        axes.set(xticks=cuts, yticks=cuts)
-        axes.tick_params(labelbottom=False, labelleft=False, length=0)
-        axes.grid(color=COLORS[1], linewidth=0.8)
+        _cut_image(axes, image, patch)
         axes.set_title(name, fontsize=10, loc="center", fontweight="normal")
     figure.suptitle("Each image is a sentence of 16 patches", fontsize=12, fontweight="bold")
     return figure
@@ -204,36 +200,44 @@ def draw_training(at: Sequence[int], seen: Sequence[float], baselines: Mapping[s
 # ---- inside ------------------------------------------------------------------------------------------------------
 
 
-def draw_inside(filters: Tensor, similar: Tensor) -> Figure:
-    """Left, 4 principal components of filters (filter, pixel); right, 16 maps of positions (patch, patch)."""
+def draw_positions(at: Tensor, along: Mapping[str, Tensor]) -> Figure:
+    """Left, mean similarity by rows and columns between two patches; right, along an axis: {name: (seed, distance)}."""
     import matplotlib.pyplot as plt
 
-    side, grid = round(filters.shape[1] ** 0.5), round(len(similar) ** 0.5)
-    spots = [round(i * (grid - 1) / 3) for i in range(4)]
-    places = [row * grid + column for row in spots for column in spots]
-    figure = plt.figure(figsize=(9.2, 4.4), layout="none")
-    left, right = figure.add_gridspec(1, 2, left=0.02, right=0.9, top=0.86, bottom=0.03, wspace=0.12)
-    components = torch.linalg.svd(filters - filters.mean(dim=0), full_matrices=False).Vh[:4]
-    for axes, values in zip(_panels(figure, left, "What training adds to the filters", 2), components, strict=True):
-        most = float(values.abs().max())
-        axes.imshow(values.view(side, side), cmap="RdBu_r", vmin=-most, vmax=most, interpolation="bicubic")
-    for axes, place in zip(_panels(figure, right, "Positions: vertical neighbors are alike", 4), places, strict=True):
-        shown = axes.imshow(similar[place].view(grid, grid), cmap="RdBu_r", vmin=-1, vmax=1)
-        axes.plot(place % grid, place // grid, "o", color=INK, markeredgecolor="white", markersize=6)
-    bar = figure.colorbar(shown, cax=figure.add_axes((0.92, 0.1, 0.015, 0.7)), label="cosine similarity")
-    bar.set_ticks([-1, 0, 1])
+    figure, (left, right) = plt.subplots(1, 2, figsize=(9.4, 4.1), width_ratios=(1, 1.25))
+    far = len(at) // 2
+    shown = left.imshow(at, cmap="RdBu_r", vmin=-1, vmax=1, extent=(-far - 0.5, far + 0.5, far + 0.5, -far - 0.5))
+    left.plot(0, 0, "o", color=INK, markeredgecolor="white", markersize=7)
+    left.set(xticks=[-far, 0, far], yticks=[-far, 0, far], xlabel="columns to the right", ylabel="rows down")
+    left.set_title("1. Stripes, not a spot", loc="left")
+    left.grid(visible=False)
+    figure.colorbar(shown, ax=left, shrink=0.8, ticks=[-1, 0, 1], label="mean cosine similarity")
+    for (name, seeds), color, marker in zip(along.items(), COLORS, MARKERS, strict=False):
+        steps = range(1, seeds.shape[1] + 1)
+        right.plot(steps, seeds.mean(dim=0), color=color, marker=marker, label=name)
+        for each in seeds:
+            right.plot(steps, each, marker, color=color, markersize=4, alpha=0.5)
+    right.axhline(0, color=EDGE, linewidth=1.2)
+    right.set(title="2. Alike: columns, and ends of rows", xlabel="distance (patches)", ylabel="cosine similarity")
+    right.legend(loc="upper center", frameon=False)
     return figure
 
 
-def _panels(figure: Figure, where: Any, title: str, count: int) -> list[Axes]:
-    """`count` by `count` empty panels below a title."""
-    inner, box = where.subgridspec(count, count, wspace=0.12, hspace=0.12), where.get_position(figure)
-    figure.text(box.x0, 0.92, title, fontsize=12, fontweight="bold")
-    panels = [figure.add_subplot(inner[divmod(place, count)]) for place in range(count**2)]
-    for axes in panels:
+def draw_patterns(patterns: Tensor, shares: Sequence[float]) -> Figure:
+    """Square patterns (pattern, pixel) that filters are made of, and the share of their variance that each explains."""
+    import matplotlib.pyplot as plt
+
+    side = round(patterns.shape[1] ** 0.5)
+    figure, panels = plt.subplots(1, len(patterns), figsize=(9.2, 2.9))
+    for axes, values, share in zip(panels, patterns, shares, strict=True):
+        most = float(values.abs().max())
+        axes.imshow(values.view(side, side), cmap="RdBu_r", vmin=-most, vmax=most)
+        axes.set_title(f"{share:.0%}", fontsize=10.5, loc="center", fontweight="normal")
         axes.set(xticks=[], yticks=[])
         axes.grid(visible=False)
-    return panels
+    title = f"These patterns make up {sum(shares):.0%} of what training adds to the filters"
+    figure.suptitle(title, fontsize=12, fontweight="bold")
+    return figure
 
 
 def draw_rollout(image: Tensor, blocks: Sequence[Tensor], arrived: Tensor) -> Figure:
@@ -282,35 +286,33 @@ def _overlay(axes: Axes, image: Tensor, values: Tensor, most: float) -> Any:
     )
 
 
-def draw_looks(images: Tensor, names: Sequence[str], maps: Mapping[str, Tensor]) -> Figure:
-    """Maps (image, patch) over images (image, 1, height, width), a row for each kind of map, in one scale per row."""
+def draw_judged(
+    images: Tensor,
+    names: Sequence[str],
+    maps: Mapping[str, Tensor],
+    curves: Mapping[str, Sequence[float]],
+    counts: Sequence[int],
+) -> Figure:
+    """Left, maps (image, patch) over images, a row for each kind of map; right, accuracy by the patches hidden."""
     import matplotlib.pyplot as plt
 
-    figure, panels = plt.subplots(len(maps), len(images), figsize=(9.2, 1.65 * len(maps) + 0.5))
-    for row, (name, values) in zip(panels, maps.items(), strict=True):
-        most = float(values.max())
-        for axes, image, each in zip(row, images, values, strict=True):
-            shown = _overlay(axes, image, each, most)
-        row[0].set_ylabel(name, fontsize=10)
-        bar = figure.colorbar(shown, ax=row, fraction=0.03, pad=0.015)
-        bar.set_ticks([0, most], labels=["0", f"{most:.2f}"])
-    for axes, name in zip(panels[0], names, strict=True):
-        axes.set_title(name, fontsize=10, loc="center", fontweight="normal")
-    figure.suptitle("Two answers to where the model looks", fontsize=12, fontweight="bold")
-    return figure
-
-
-def draw_deletions(curves: Mapping[str, Sequence[float]], counts: Sequence[int], total: int) -> Figure:
-    """Accuracy against the number of patches that are deleted, in several orders."""
-    import matplotlib.pyplot as plt
-
-    figure, axes = plt.subplots(figsize=(7.6, 4.0))
+    figure = plt.figure(figsize=(9.8, 4.3))
+    grid = figure.add_gridspec(len(maps), len(images) + 1, width_ratios=[*(1 for _ in images), 3.3])
+    for row, (name, values) in enumerate(maps.items()):
+        for column, (image, each) in enumerate(zip(images, values, strict=True)):
+            axes = figure.add_subplot(grid[row, column])
+            _overlay(axes, image, each, float(values.max()))
+            if not row:
+                axes.set_title(names[column], fontsize=10, loc="center", fontweight="normal")
+            if not column:
+                axes.set_ylabel(name, fontsize=10)
+    axes = figure.add_subplot(grid[:, -1])
     looks = zip(curves.items(), (COLORS[3], COLORS[0], COLORS[2], COLORS[1]), MARKERS, strict=False)
     for (name, shares), color, marker in looks:
         axes.plot(counts, [100 * share for share in shares], color=color, marker=marker, label=name)
-    axes.set(title="Rollout beats chance, and ablation beats rollout", xticks=counts)
-    axes.set(xlabel=f"patches hidden, of {total}", ylabel="test images right (%)", ylim=(0, 100))
-    label_ends(axes)
+    axes.set(title="Rollout beats chance; ablation beats rollout", xticks=counts, ylim=(0, 100))
+    axes.set(xlabel=f"patches hidden, of {next(iter(maps.values())).shape[1]}", ylabel="test images right (%)")
+    axes.legend(loc="upper right", frameon=False)
     return figure
 
 
@@ -373,33 +375,27 @@ def draw_sizes(sizes: Mapping[int, tuple[float, Sequence[float]]]) -> Figure:
     return figure
 
 
-def draw_jigsaws(ways: Mapping[str, Tensor], patch: int) -> Figure:
-    """The same images (image, 1, height, width), a row for each, laid out in several ways, cut along lines."""
+def draw_shuffles(
+    changes: Mapping[str, Mapping[str, Sequence[float]]], pictures: Sequence[Tensor], patch: int
+) -> Figure:
+    """Points gained or lost, one mark per seed: {what was changed: {model: differences}}.
+
+    `pictures` holds images (image, 1, height, width) for each change, which are drawn above it.
+    """
     import matplotlib.pyplot as plt
 
-    count = len(next(iter(ways.values())))
-    figure, panels = plt.subplots(count, len(ways), figsize=(2.2 * len(ways), 2.2 * count + 0.5))
-    for column, (name, images) in zip(panels.T, ways.items(), strict=True):
-        cuts = [patch * i - 0.5 for i in range(1, images.shape[-1] // patch)]
-        for axes, image in zip(column, images, strict=True):
-            axes.imshow(image[0], cmap="gray")
-            axes.set(xticks=cuts, yticks=cuts)
-            axes.tick_params(labelbottom=False, labelleft=False, length=0)
-            axes.grid(color=COLORS[1], linewidth=0.8)
-        column[0].set_title(name, fontsize=10.5, loc="center", fontweight="normal")
-    figure.suptitle("The same patches, three times", fontsize=12, fontweight="bold")
-    return figure
-
-
-def draw_shuffles(changes: Mapping[str, Mapping[str, Sequence[float]]]) -> Figure:
-    """Points gained or lost by another order, one dot for each seed: {order: {model: differences}}."""
-    import matplotlib.pyplot as plt
-
-    figure, axes = plt.subplots(figsize=(8.0, 4.2))
+    count = len(pictures[0])
+    figure = plt.figure(figsize=(8.8, 5.6))
+    group = [*(1 for _ in range(count)), 0.35]  # images, and a gap before those of the next change
+    grid = figure.add_gridspec(2, len(changes) * (count + 1), height_ratios=(1, 2.6), width_ratios=group * len(changes))
+    for place, images in enumerate(pictures):
+        for turn, image in enumerate(images):
+            _cut_image(figure.add_subplot(grid[0, place * (count + 1) + turn]), image, patch)
+    axes = figure.add_subplot(grid[1, :])
     for place, models in enumerate(changes.values()):
         for turn, (name, points) in enumerate(models.items()):
             color, marker = LOOKS[name]
-            x = place + 0.24 * (turn - 1)
+            x = place + 0.24 * (turn - (len(models) - 1) / 2)
             spots = [x + 0.03 * (i - (len(points) - 1) / 2) for i in range(len(points))]
             label = name if not place else "_"
             axes.plot(spots, points, marker, color=color, markersize=6, alpha=0.8, label=label)
@@ -407,10 +403,19 @@ def draw_shuffles(changes: Mapping[str, Mapping[str, Sequence[float]]]) -> Figur
             axes.plot([x - 0.1, x + 0.1], [mean, mean], color=color, linewidth=2, marker="none")
     axes.axhline(0, color=EDGE, linewidth=1.2)
     axes.set_xticks(range(len(changes)), list(changes))
-    axes.set(xlim=(-0.5, len(changes) - 0.5), title="One fixed order is learned; a new order for each image is not")
-    axes.set(ylabel="change against images in order (points)")
+    axes.set(xlim=(-0.5, len(changes) - 0.5), ylabel="change in accuracy (points)")
     axes.legend(loc="lower left", frameon=False)
+    figure.suptitle("A ViT loses less without positions than with meaningless ones", fontsize=12, fontweight="bold")
     return figure
+
+
+def _cut_image(axes: Axes, image: Tensor, patch: int) -> None:
+    """A gray image (1, height, width) with the lines along which it is cut."""
+    cuts = [patch * i - 0.5 for i in range(1, image.shape[-1] // patch)]
+    axes.imshow(image[0], cmap="gray")
+    axes.set(xticks=cuts, yticks=cuts)
+    axes.tick_params(labelbottom=False, labelleft=False, length=0)
+    axes.grid(color=COLORS[1], linewidth=0.8)
 
 
 def draw_resized(curves: Mapping[str, Sequence[float]], cells: Sequence[int], trained: int) -> Figure:
