@@ -9,6 +9,7 @@ import torch
 
 from tfbook.course.experiments import preferences as study
 from tfbook.course.experiments import preferences_claims as found
+from tfbook.course.experiments import preferences_compared as compared
 from tfbook.course.experiments import preferences_runs as runs
 from tfbook.course.experiments import stored
 from tfbook.data.stories import story_ids, told, words_of
@@ -255,7 +256,7 @@ def _control() -> pd.DataFrame:
 def _methods() -> pd.DataFrame:
     start = {"generous": 0.2, "consistent": 0.5, "liked": 0.1, "kl": 0.0}
     rows = [start | {"method": "storyteller", "score": 0.0}]
-    rows += [start | {"method": "best of n", "n": n, "kl": 0.1 * n, "liked": 0.1 + 0.04 * n} for n in (1, 2, 4, 16, 64)]
+    rows += [start | {"method": "best of n", "n": n, "kl": 0.1 * n, "liked": 0.1 + 0.01 * n} for n in (1, 2, 4, 16, 64)]
     rows += [start | {"method": "SFT", "seed": seed, "compute": 90, "kl": 3.0} for seed in (1, 2)]
     rows += [
         {"method": "DPO", "beta": beta, "seed": seed, "compute": 200, "kl": 1 / beta, "score": 1.0}
@@ -289,8 +290,26 @@ def test_the_table_has_the_mean_of_each_methods_runs() -> None:
     rows = found.table(_methods(), _ppo())
     assert list(rows.index) == ["storyteller", "SFT", "PPO, β = 0.1", "DPO, β = 0.3", "best of 16"]
     assert rows.loc["PPO, β = 0.1", "liked"] == 26
-    assert rows.loc["best of 16", "liked"] == 74
+    assert rows.loc["best of 16", "liked"] == 26
     assert rows.loc["DPO, β = 0.3", "kl"] == 3.3
+
+
+def test_the_ends_are_told_by_beta_and_by_reward() -> None:
+    by_beta, by_reward = found.ends_by_beta(_methods(), _ppo()), found.ends_by_reward(_ppo(), _control())
+    assert list(by_beta.index) == ["storyteller", "β = 0", "β = 0.1", "β = 0.5"]
+    assert by_beta.loc["β = 0", "kl"] == 8
+    assert by_beta.loc["β = 0", "consistent"] == 10
+    assert list(by_reward.index) == ["reward model", "reader", "shuffled"]
+    assert by_reward.loc["reader", "consistent"] == 42
+
+
+def test_a_smooth_run_keeps_its_end() -> None:
+    rounds = pd.DataFrame({"liked": [0.0, 3.0, 6.0, 0.0]})
+    assert compared.smooth(rounds)["liked"].tolist() == [1.5, 3.0, 3.0, 0.0]
+
+
+def test_bars_are_two_standard_errors() -> None:
+    assert compared.error(0.5, 100) == pytest.approx(10)
 
 
 def test_every_picture_describes_itself() -> None:
@@ -302,8 +321,9 @@ def test_every_picture_describes_itself() -> None:
         study.draw_gap((0.3, 0.1)),
         study.draw_margins([0.0, 1.0], [0.0, -1.0]),
         study.draw_accuracy(frame),
-        study.draw_betas(_ppo(), _control(), found.start_of(_methods())),
-        study.draw_frontier(_methods(), found.mean_run(_ppo()), found.start_of(_methods())),
+        found.draw_betas(_ppo(), found.start_of(_methods())),
+        found.draw_control(_ppo(), _control(), found.start_of(_methods())),
+        found.draw_frontier(_methods(), found.mean_run(_ppo()), found.start_of(_methods())),
     ]
     for figure, alt in pictures:
         assert len(alt) > 60

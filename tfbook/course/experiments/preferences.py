@@ -22,10 +22,8 @@ from tfbook import runtime
 from tfbook.course.experiments import experiment
 from tfbook.course.experiments.preferences_drawn import (
     draw_accuracy,
-    draw_betas,
     draw_clip,
     draw_four,
-    draw_frontier,
     draw_gap,
     draw_margins,
     draw_pair,
@@ -51,10 +49,8 @@ __all__ = [
     "demonstrations",
     "dpo_loss",
     "draw_accuracy",
-    "draw_betas",
     "draw_clip",
     "draw_four",
-    "draw_frontier",
     "draw_gap",
     "draw_margins",
     "draw_pair",

@@ -1,16 +1,41 @@
-"""Lesson 12: what its stored runs say: curves and points of the methods, claims, and stories of a hacked policy."""
+"""Lesson 12: what its stored runs say: claims, a table of the methods, and stories of a hacked policy."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tfbook.course.claims import Bound, Claims
 from tfbook.course.experiments.preferences import generous
+from tfbook.course.experiments.preferences_compared import (
+    MEASURED,
+    METHODS_BETA,
+    draw_betas,
+    draw_control,
+    draw_frontier,
+    mean_run,
+    start_of,
+)
 from tfbook.course.experiments.preferences_runs import DPO_BETA
 from tfbook.data.stories import check_story, words_of
 
 if TYPE_CHECKING:
     from pandas import DataFrame, Series
+
+__all__ = [
+    "CLAIMS",
+    "claims_of_dpo",
+    "claims_of_hacking",
+    "claims_of_methods",
+    "draw_betas",
+    "draw_control",
+    "draw_frontier",
+    "ends_by_beta",
+    "ends_by_reward",
+    "hacked",
+    "mean_run",
+    "start_of",
+    "table",
+]
 
 CLAIMS = Claims(
     "preferences",
@@ -73,19 +98,6 @@ CLAIMS = Claims(
     },
 )
 
-METHODS_BETA = 0.1  # of PPO's runs that are compared with the other methods
-MEASURED = ["kl", "score", "generous", "consistent", "liked"]
-
-
-def start_of(methods: DataFrame) -> Series:
-    """The storyteller's row."""
-    return methods[methods["method"] == "storyteller"].iloc[0]
-
-
-def mean_run(runs: DataFrame) -> DataFrame:
-    """Rounds of PPO, each the mean over the runs."""
-    return runs.groupby("round", as_index=False)[["compute", *MEASURED]].mean()
-
 
 def _end(runs: DataFrame) -> Series:
     return mean_run(runs).iloc[-1]
@@ -123,19 +135,37 @@ def claims_of_methods(methods: DataFrame, ppo: DataFrame) -> dict[int, float]:
     return {8: after["liked"] - rounds.loc[at, "liked"], 9: best["generous"] - after["generous"]}
 
 
-def table(methods: DataFrame, ppo: DataFrame) -> DataFrame:
-    """A row for each method, in percent and nats: means over its runs."""
-    kinds = {"storyteller": methods[methods["method"] == "storyteller"], "SFT": methods[methods["method"] == "SFT"]}
-    held = ppo[(ppo["beta"] == METHODS_BETA) & (ppo["round"] == ppo["round"].max())]
-    kinds |= {f"PPO, β = {METHODS_BETA:g}": held, f"DPO, β = {DPO_BETA:g}": _dpo(methods)}
-    best = methods[methods["method"] == "best of n"]
-    kinds["best of 16"] = best[best["n"] == 16]
-    means = {name: frame[["kl", "generous", "consistent", "liked"]].mean() for name, frame in kinds.items()}
+def _in_percent(kinds: dict[str, DataFrame]) -> DataFrame:
+    """A row for each kind, in percent and nats: means over its runs."""
     from pandas import DataFrame
 
+    means = {name: frame[["kl", "generous", "consistent", "liked"]].mean() for name, frame in kinds.items()}
     shown = DataFrame(means).T
     shown[["generous", "consistent", "liked"]] *= 100
     return shown.round({"kl": 1, "generous": 0, "consistent": 0, "liked": 0})
+
+
+def _ends(runs: DataFrame, by: str) -> dict[Any, DataFrame]:
+    return dict(list(runs[runs["round"] == runs["round"].max()].groupby(by)))
+
+
+def table(methods: DataFrame, ppo: DataFrame) -> DataFrame:
+    """The methods side by side: means over their runs."""
+    kinds = {name: methods[methods["method"] == name] for name in ("storyteller", "SFT")}
+    kinds |= {f"PPO, β = {METHODS_BETA:g}": _ends(ppo, "beta")[METHODS_BETA], f"DPO, β = {DPO_BETA:g}": _dpo(methods)}
+    best = methods[methods["method"] == "best of n"]
+    return _in_percent(kinds | {"best of 16": best[best["n"] == 16]})
+
+
+def ends_by_beta(methods: DataFrame, ppo: DataFrame) -> DataFrame:
+    """The storyteller, and where PPO ends at each β."""
+    start = {"storyteller": methods[methods["method"] == "storyteller"]}
+    return _in_percent(start | {f"β = {beta:g}": end for beta, end in _ends(ppo, "beta").items()})
+
+
+def ends_by_reward(ppo: DataFrame, control: DataFrame) -> DataFrame:
+    """Where PPO without a penalty ends, by who scored the stories."""
+    return _in_percent(_ends(ppo[ppo["beta"] == 0], "reward") | _ends(control, "reward"))
 
 
 def hacked(ppo: DataFrame, number: int = 3) -> None:

@@ -1,4 +1,4 @@
-"""Pictures of lesson 12: a pair and its loss, four models, two loss curves, DPO's training, reward against KL."""
+"""Pictures of lesson 12: a pair and its loss, four models, two loss curves, the reward model's and DPO's training."""
 
 from __future__ import annotations
 
@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tfbook.plot.house import COLORS, EDGE, INK, MARKERS, SOFT
+from tfbook.plot.house import COLORS, EDGE, MARKERS, SOFT
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-    from pandas import DataFrame, Series
+    from pandas import DataFrame
 
     Picture = tuple[Figure, str]  # and its alt text
 
@@ -195,105 +194,3 @@ def draw_margins(chosen: Sequence[float], rejected: Sequence[float], window: int
     last = [sum(values[-window:]) / len(values[-window:]) for values in (chosen, rejected)]
     alt = f"Log-ratios by step; over the last steps the chosen average {last[0]:.1f}, the rejected {last[1]:.1f} nats."
     return figure, alt
-
-
-# ---- reward against KL ---------------------------------------------------------------------------------------------
-
-FROM = "KL (nats, square-root scale)"
-
-
-def _against_kl(axes: Axes, kind: str, title: str, start: Series, most: float) -> None:
-    """Labels, the storyteller's line, and an axis on which a nat is wider near 0 (as in Gao et al.)."""
-    axes.set_xscale("function", functions=(lambda kl: np.sqrt(np.clip(kl, 0, None)), np.square))
-    axes.set_xlim(0, 1.05 * most)
-    axes.set_xticks([tick for tick in (0, 1, 2, 4, 8, 16, 32) if tick <= most])
-    axes.axhline((1 if kind == "score" else 100) * start[kind], color=EDGE, linestyle="--", linewidth=1.2)
-    axes.set(title=title, xlabel=FROM, ylabel="reward model's score" if kind == "score" else f"{kind} stories (%)")
-    if kind != "score":
-        axes.set_ylim(-2, 62 if kind == "liked" else 102)
-
-
-def _draw_runs(axes: Axes, runs: DataFrame, kind: str, start: Series, look: tuple[str, str], label: str) -> None:
-    """PPO's mean run, smoothed over three rounds up to a mark at its end; behind it, the ends of the runs, faint."""
-    color, marker = look
-    scale = 1 if kind == "score" else 100
-    mean = runs.groupby("round")[["kl", kind]].mean()
-    mean.iloc[:-1] = mean.rolling(3, min_periods=1, center=True).mean().iloc[:-1]
-    ends = runs[runs["round"] == runs["round"].max()]
-    kl, height = [0.0, *mean["kl"].clip(lower=0)], [start[kind], *mean[kind]]
-    axes.plot(kl, [scale * each for each in height], color=color, marker="none", linewidth=1.6)
-    axes.plot(ends["kl"], scale * ends[kind], color=color, marker=marker, markersize=5, linestyle="none", alpha=0.4)
-    axes.plot(kl[-1:], [scale * height[-1]], color=color, marker=marker, markersize=10, linestyle="none", label=label)
-
-
-PAID = {"reader": (COLORS[0], "o"), "shuffled": (INK, "v")}  # rewards besides the reward model's
-
-
-def draw_betas(ppo: DataFrame, control: DataFrame, start: Series) -> Picture:
-    """PPO against KL: the proxy, consistency and the truth at several β; and consistency by who pays, at β = 0."""
-    import matplotlib.pyplot as plt
-
-    figure, panels = plt.subplots(2, 2, figsize=(9.6, 7.4))
-    looks = list(zip((COLORS[1], COLORS[2], COLORS[3]), MARKERS[1:], strict=False))
-    titles = {
-        "score": "The proxy: the score rises …",
-        "consistent": "… while consistency is lost",
-        "liked": "The truth follows, and turns",
-    }
-    most = max(ppo["kl"].max(), control["kl"].max())
-    for axes, (kind, title) in zip(panels.flat, titles.items(), strict=False):
-        for (beta, runs), look in zip(ppo.groupby("beta"), looks, strict=False):
-            _draw_runs(axes, runs, kind, start, look, f"β = {beta:g}")
-        _against_kl(axes, kind, title, start, most)
-    free = ppo[ppo["beta"] == 0]
-    paid = {"reward model": free, **dict(list(control.groupby("reward")))}
-    for (name, runs), look in zip(paid.items(), (looks[0], PAID["reader"], PAID["shuffled"]), strict=True):
-        _draw_runs(panels[1, 1], runs, "consistent", start, look, name)
-    _against_kl(panels[1, 1], "consistent", "β = 0: drifting alone costs as much", start, most)
-    panels[0, 0].legend(loc="upper left", fontsize=10)
-    panels[1, 1].legend(loc="upper right", fontsize=10)
-    kinds = {f"β = {beta:g}": runs for beta, runs in ppo.groupby("beta")} | {f"β = 0, {n}": r for n, r in paid.items()}
-    return figure, "Ends of PPO's runs, means. " + "; ".join(f"{name}: {_said(runs)}" for name, runs in kinds.items())
-
-
-def _said(runs: DataFrame) -> str:
-    end = runs[runs["round"] == runs["round"].max()][["kl", "score", "consistent", "liked"]].mean()
-    return f"KL {end['kl']:.1f}, score {end['score']:.1f}, consistent {end['consistent']:.0%}, liked {end['liked']:.0%}"
-
-
-TELLING = 1000  # stories that a method tells after its training, whose passes count, too
-
-
-def draw_frontier(methods: DataFrame, rounds: DataFrame, start: Series) -> Picture:
-    """Liked stories against compute, generous and liked ones against KL: PPO's mean run, DPO's, SFT, best of n."""
-    import matplotlib.pyplot as plt
-
-    figure, (left, *others) = plt.subplots(1, 3, figsize=(11.5, 4.2))
-    means = methods[methods["method"] != "best of n"].groupby(["method", "beta"], dropna=False).mean(numeric_only=True)
-    best = methods[methods["method"] == "best of n"]
-    frames = {"PPO": rounds, "DPO": means.loc["DPO"].sort_values("kl"), "SFT": means.loc["SFT"], "best of n": best}
-    told = {name: TELLING + frame.get("compute", 0) for name, frame in frames.items()}
-    told["best of n"] = TELLING * best["n"]
-    for axes, kind in zip((left, *others), ("liked", "generous", "liked"), strict=True):
-        for name, frame in frames.items():
-            color, marker = LOOKS[name]
-            bound = {"linestyle": ":", "markerfacecolor": "none"} if name == "best of n" and axes is not left else {}
-            x = told[name] if axes is left else frame["kl"].clip(lower=0)
-            axes.plot(x, 100 * frame[kind], color=color, marker=marker, markersize=6, label=name, **bound)
-            if name == "PPO":
-                axes.plot(x.iloc[-1:], 100 * frame[kind].iloc[-1:], color=color, marker=marker, markersize=10)
-        _against_kl(axes, kind, "", start, max(frame["kl"].max() for frame in frames.values()))
-    left.set_xscale("log")
-    ticks = [1000, 2000, 4000, 8000, 16000]
-    left.set(
-        title="A trained policy is cheap to use",
-        xlabel=f"passes to train and tell {TELLING:,} stories",
-        xlim=(900, 18000),
-    )
-    left.set_xticks(ticks, [f"{tick:,}" for tick in ticks])
-    left.minorticks_off()
-    others[0].set_title("Best of n needs the least KL …")
-    others[1].set_title("… for what the reader likes, too")
-    left.legend(loc="upper left", fontsize=10)
-    ends = [f"{name}: {100 * f['liked'].iloc[-1]:.0f}% at KL {f['kl'].iloc[-1]:.1f}" for name, f in frames.items()]
-    return figure, f"The reader likes {start['liked']:.0%} at first. At the end of each curve, " + "; ".join(ends) + "."
