@@ -482,7 +482,7 @@ def cut(block: nn.Module, ids: Int[Tensor, " time"], answer: int) -> Iterator[No
 # ---- stored: search --------------------------------------------------------------------------------------------------
 
 
-EXAMPLE = "How do I keep a word from looking at the words that come after it?"
+EXAMPLE = "How can I make generated text less boring?"
 
 
 @runtime_checkable
