@@ -195,7 +195,7 @@ def test_rewards_are_the_models_the_readers_or_the_models_in_another_order() -> 
 
 @pytest.mark.usefixtures("small")
 def test_a_warmed_critic_knows_the_pool_better_than_the_mean_does(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(runs, "WARM_STEPS", 15)
+    monkeypatch.setattr(runs, "WARM_STEPS", 60)
     start = runs.beginning(24)
     rewards, answers = start.scores(start.pool.ids), study.as_answers(start.pool.ids)
     torch.manual_seed(0)
