@@ -132,6 +132,7 @@ def train(name: str, out: Path, steps: int) -> Storyteller:
     runtime.seed(0)
     out.mkdir(parents=True, exist_ok=True)
     teller = untrained(name)
+    teller.model.to(runtime.device())
     held_out = [told("valid", number) for number in range(HELD_OUT)]
     ids = story_ids([story.words for story in held_out], teller.vocabulary)
     recipe = training.Recipe(
