@@ -39,7 +39,7 @@ MODELS: dict[str, Config] = {
 }
 STEPS = {"storyteller": 4000, "draft": 1500}
 BATCH = 32  # stories
-SPREAD = 0.1  # standard deviation of the embedding at first: with GPT-2's 0.02, words start too alike to be told apart
+SPREAD = 0.2  # standard deviation of the embedding at first: with GPT-2's 0.02, words start too alike to be told apart
 HELD_OUT = 300  # stories that an evaluation reads, and half as many that it samples
 
 story_loss = partial(next_token_loss, pad=PAD)
@@ -140,7 +140,8 @@ def train(name: str, out: Path, steps: int) -> Storyteller:
         optimizer="muon",
         lr=0.01,
         weight_decay=0.1,  # without it the weights grow until longer training no longer helps
-        embedding_decay_factor=0,  # with it the rare words that fit into one place become one
+        embedding_lr_factor=0.1,  # words that fit into one place become one if they learn faster than the blocks …
+        embedding_decay_factor=0,  # … or shrink where they don't occur
         momentum=0.9,
         betas=(0.9, 0.99),
         schedule=training.warmup_cosine(100, 0.0),

@@ -225,7 +225,7 @@ def _adapted(options: finetune.Finetuning) -> dict[str, float]:
     runtime.seed(options.seed)
     teller = load_storyteller(options.model)
     total = teller.model.parameter_count()
-    model = finetune.prepare(teller.model, options.method).to(runtime.device())
+    model = finetune.prepare(teller.model, options.method, rank=options.rank).to(runtime.device())
     batches = finetune.batches(options, teller.vocabulary)
     training.fit(model, finetune.story_loss, batches, finetune.recipe(options))
     return {"share": finetune.changed_count(model, options.method) / total, **finetune.losses(model, teller.vocabulary)}
@@ -233,6 +233,19 @@ def _adapted(options: finetune.Finetuning) -> dict[str, float]:
 
 def _rounded(values: Mapping[str, float]) -> dict[str, float]:
     return {name: round(value, 4) for name, value in values.items()}
+
+
+RANKS = (1, 2, 4, 8, 16, 32)
+
+
+@experiment
+def ranks(seeds: Sequence[int] = (1, 2, 3), *, steps: int = 60) -> list[dict[str, Any]]:
+    """The same losses after LoRA of several ranks, all with one α, each at several rates."""
+    runs = [
+        finetune.Finetuning(method="lora", lr=lr, rank=rank, seed=seed, steps=steps)
+        for seed, rank, lr in product(seeds, RANKS, (2e-2, 4e-2, 8e-2))
+    ]
+    return [{"rank": run.rank, "lr": run.lr, "seed": run.seed, **_rounded(_adapted(run))} for run in runs]
 
 
 SHRINK = 2.6  # ULMFiT's factor from a layer to the one below
