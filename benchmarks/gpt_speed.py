@@ -295,19 +295,19 @@ def main() -> int:
     parser.add_argument("--only", choices=("training", "speaking"), help="one of the two")
     parser.add_argument("--out", type=Path, help="a JSON file for rows, machine and date")
     arguments = parser.parse_args()
-    trained, spoken = [], []
+    learned, spoken = [], []
     for name, shape in SHAPES.items():
         if arguments.only != "speaking":
-            trained += training_rows(name, trained(shape, arguments.nanogpt, arguments.rounds))
+            learned += training_rows(name, trained(shape, arguments.nanogpt, arguments.rounds))
         if arguments.only != "training":
             spoken += speaking_rows(name, speaking(shape, arguments.nanogpt, arguments.rounds))
     where = {"machine": machine(), "date": datetime.now(UTC).date().isoformat()}
-    tables = [f"{markdown(found)}\n" for found in (trained, spoken) if found]
-    print("\n".join([*tables, " · ".join(where.values()), *missed(trained, spoken)]))
+    tables = [f"{markdown(found)}\n" for found in (learned, spoken) if found]
+    print("\n".join([*tables, " · ".join(where.values()), *missed(learned, spoken)]))
     if arguments.out:
-        content = {**where, "training": trained, "speaking": spoken}
+        content = {**where, "training": learned, "speaking": spoken}
         arguments.out.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
-    return int(bool(missed(trained, spoken)))
+    return int(bool(missed(learned, spoken)))
 
 
 if __name__ == "__main__":
