@@ -61,8 +61,8 @@ def test_weights_survive_saving(tmp_path: Path) -> None:
 def test_the_storyteller_tells_consistent_stories(teller: Storyteller, unchecked: None) -> None:
     """The card says what 1,000 stories showed; these are 60."""
     found = summary([check_story(words) for words in tell(teller, 60, temperature=0.7)])
-    assert found["consistent"] >= 0.5
-    assert found["names"] >= 0.88
+    assert found["consistent"] >= 0.7
+    assert found["names"] >= 0.93
     assert found["ends"] >= 0.9
 
 
@@ -71,7 +71,7 @@ def test_its_loss_is_near_what_the_world_leaves_open(teller: Storyteller, unchec
     ids = story_ids([story.words for story in stories], teller.vocabulary)
     with torch.no_grad():
         loss = float(story_loss(teller.model, ids).mean)
-    assert loss < entropy_bound(stories) + 0.03
+    assert loss < entropy_bound(stories) + 0.015
 
 
 def test_a_story_goes_on_from_its_beginning(teller: Storyteller) -> None:

@@ -1,6 +1,6 @@
 """The storyteller: a GPT trained on the story world, whose weights come with tfbook. This command trained it.
 
-python -m tfbook.pretrain.storyteller --out run                    an hour on one core; the same command resumes
+python -m tfbook.pretrain.storyteller --out run                    an hour on one core, minutes on a GPU; resumes
 python -m tfbook.pretrain.storyteller --model draft --out draft    a small one of the same vocabulary, in minutes
 python -m tfbook.pretrain.storyteller --judge 1000                 how many stories of the weights that ship are right
 

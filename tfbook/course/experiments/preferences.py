@@ -264,7 +264,7 @@ def pool_of(number: int, seed: int) -> tuple[Pool, Storyteller]:
 
 @experiment
 def accuracy(
-    sizes: Sequence[int] = (1, 4, 16, 32), seeds: Sequence[int] = SEEDS, pool: int = 512, held_out: int = HELD_OUT
+    sizes: Sequence[int] = (1, 4, 16, 64), seeds: Sequence[int] = SEEDS, pool: int = 512, held_out: int = HELD_OUT
 ) -> list[dict[str, Any]]:
     """The reward model's accuracy on pairs of stories that it has not seen, by better stories in training."""
     known, teller = pool_of(pool, seed=100)
