@@ -122,6 +122,15 @@ def test_ulmfit_is_compared_where_full_fine_tuning_has_the_same_loss_on_plays() 
     found = study.against_full(thawed, runs())
     assert found.iloc[0, 2] == pytest.approx(sum(between) / 2, abs=0.01)
     assert study.claims_of_unfreezing(thawed, runs())[9] == pytest.approx(sum(between) / 2 - 1, abs=0.01)
+    worse = pd.concat([thawed, thawed.assign(lr=0.1, old=2.9)])
+    assert study.claims_of_unfreezing(worse, runs())[9] == pytest.approx(sum(between) / 2 - 1, abs=0.01)
+
+
+def test_ulmfit_is_not_compared_with_a_run_that_is_worse_in_both() -> None:
+    worse = {"method": "full", "lr": 0.02, "seed": 1, "share": 1.0, "new": 1.01, "old": 9.0}
+    frame = pd.concat([runs(), pd.DataFrame([worse])], ignore_index=True)
+    for new in (1.005, 1.02, 1.5):
+        assert study.forgotten_at(frame, new, 1) == pytest.approx(study.forgotten_at(runs(), new, 1))
 
 
 def test_weights_wait_for_their_turn(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -140,6 +149,16 @@ def test_every_weight_has_one_depth() -> None:
     ids = [id(parameter) for group in study.by_depth(model) for parameter in group]
     assert len(ids) == len(set(ids)) == len(list(model.parameters()))
     assert ids[0] == id(model.embed.weight)
+
+
+def test_each_rank_is_drawn_at_its_best_rate() -> None:
+    losses = {(1, 0.02): 1.5, (1, 0.04): 1.4, (2, 0.02): 1.2, (2, 0.04): 3.0}
+    ranks = pd.DataFrame(
+        [{"rank": r, "lr": lr, "seed": s, "new": v + 0.1 * s} for (r, lr), v in losses.items() for s in (-1, 1)]
+    )
+    figure, alt = study.draw_ranks(ranks, runs())
+    assert "1.40 at rank 1, 1.20 at rank 2; full fine-tuning 1.00" in alt
+    assert sorted(figure.axes[0].collections[0].get_offsets()[:, 1]) == pytest.approx([1.1, 1.3, 1.3, 1.5])
 
 
 # ---- does it end well? -------------------------------------------------------------------------------------------
@@ -246,6 +265,7 @@ def test_every_picture_has_an_alt_text() -> None:
         study.draw_curves([(0, 8.0, 0.5), (5, 3.0, 1.0)], math.log(681)),
         study.draw_lora(),
         study.draw_frontier(runs()),
+        study.draw_ranks(stored("adapting.ranks").frame, stored("adapting.dialect").frame),
         study.draw_transformations(),
         study.draw_routing(words, [[0.5, 0.5]] * 5),
         study.draw_spans(words, [False, True, False, False, True], [str(i) for i in source], [str(i) for i in target]),

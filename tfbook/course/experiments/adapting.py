@@ -22,6 +22,7 @@ from tfbook.course.experiments.adapting_drawn import (
     draw_frontier,
     draw_judging,
     draw_lora,
+    draw_ranks,
     draw_routing,
     draw_shots,
     draw_spans,
@@ -52,6 +53,7 @@ __all__ = [
     "draw_frontier",
     "draw_judging",
     "draw_lora",
+    "draw_ranks",
     "draw_routing",
     "draw_shots",
     "draw_spans",
@@ -124,10 +126,10 @@ CLAIMS = Claims(
             "Stored result; compare Brown et al. (2020), Figure 1.2",
         ),
         9: Bound(
-            "ULMFiT's two ways forget less than full fine-tuning at the same loss on plays, by (smaller mean)",
-            ">=",
+            "At the same loss on plays, neither way of ULMFiT forgets much less than full fine-tuning (largest mean)",
+            "<=",
             0.1,
-            "Stored result, each at its best rate; compare Howard and Ruder (2018), Table 7",
+            "Stored result, any rate; Howard and Ruder (2018), Table 7, found both to help on the new task",
             " nats",
         ),
         10: Bound(
@@ -267,6 +269,7 @@ def _thawed(way: str, lr: float, seed: int, steps: int) -> dict[str, float]:
     options = finetune.Finetuning(method="full", lr=lr, seed=seed, steps=steps)
     teller, recipe = load_storyteller(options.model), finetune.recipe(options)
     batches = finetune.batches(options, teller.vocabulary)
+    teller.model.cpu()  # as the texts are
     optimizer = torch.optim.AdamW([{"params": group} for group in by_depth(teller.model)], weight_decay=0)
     for step in range(steps):
         factors = depth_factors(way, step, steps, len(optimizer.param_groups))
@@ -287,10 +290,9 @@ def against_full(unfreezing: DataFrame, dialect: DataFrame) -> DataFrame:
 
 
 def claims_of_unfreezing(unfreezing: DataFrame, dialect: DataFrame) -> dict[int, float]:
-    """How much less the tales suffer where both learn plays best, at equal loss on plays: the smaller mean."""
+    """How much less the tales suffer, at equal loss on plays: the largest mean over seeds of any way and rate."""
     means = against_full(unfreezing, dialect)
-    best = means.loc[means.iloc[:, 0].groupby("method").idxmin()]
-    return {9: (best.iloc[:, 2] - best.iloc[:, 1]).min()}
+    return {9: (means.iloc[:, 2] - means.iloc[:, 1]).max()}
 
 
 def depth_factors(way: str, step: int, steps: int, depths: int) -> list[float]:
@@ -331,9 +333,12 @@ def claims_of_dialect(frame: DataFrame) -> dict[int, float]:
 
 
 def forgotten_at(frame: DataFrame, new: float, seed: Any) -> float:
-    """Full fine-tuning's loss on tales where its loss on plays is `new`: on the line between the seed's two rates."""
-    best = best_rates(frame)["full"]
-    runs = frame[(frame["method"] == "full") & (frame["lr"] <= best) & (frame["seed"] == seed)].sort_values("new")
+    """Full fine-tuning's loss on tales where its loss on plays is `new`: on the line between the seed's two rates.
+
+    A run that has a higher loss on both than another of the seed's is left out.
+    """
+    runs = frame[(frame["method"] == "full") & (frame["seed"] == seed)].sort_values("new")
+    runs = runs[runs["old"] <= runs["old"].cummin()]
     return float(np.interp(new, runs["new"], runs["old"]))
 
 
@@ -418,7 +423,7 @@ def _trained_judge(seed: int, labels: int, kind: tuple[bool, float, float], step
     pretrained, lr, weight = kind
     runtime.seed(seed)
     teller = load_storyteller("draft") if pretrained else untrained("draft")
-    judge = Judge(teller.model)
+    judge = Judge(teller.model.cpu())  # as the texts are
     texts, targets = unfinished("train", labels, first=100_000 + 1000 * seed)
     ids = story_ids(texts, teller.vocabulary)
     optimizer = torch.optim.AdamW(judge.parameters(), lr=lr, weight_decay=0.01)

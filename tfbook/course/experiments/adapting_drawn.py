@@ -117,6 +117,30 @@ def draw_frontier(frame: DataFrame) -> Picture:
     return figure, f"Loss on tales against loss on plays, means over seeds: {'; '.join(said)}."
 
 
+def draw_ranks(ranks: DataFrame, dialect: DataFrame) -> Picture:
+    """LoRA's loss on plays by rank, each rank at its best learning rate: a dot per seed, a line through the means.
+
+    Dashed: the mean of full fine-tuning at its best rate.
+    """
+    import matplotlib.pyplot as plt
+
+    means = ranks.pivot_table(index="rank", columns="lr", values="new")
+    best = means.min(axis=1)
+    runs = ranks[ranks["lr"] == ranks["rank"].map(means.idxmin(axis=1))]
+    full = float(dialect[dialect["method"] == "full"].groupby("lr")["new"].mean().min())
+    figure, axes = plt.subplots(figsize=(7.6, 3.8))
+    axes.plot(best.index, best, color=LOOKS["lora"][0], marker="none", linewidth=1.8)
+    axes.scatter(runs["rank"], runs["new"], color=LOOKS["lora"][0], marker=LOOKS["lora"][1], s=22, alpha=0.6)
+    axes.axhline(full, color=LOOKS["full"][0], linestyle="--", linewidth=1.4)
+    axes.text(best.index[0], full + 0.01, "full fine-tuning", va="bottom", fontsize=10, color=LOOKS["full"][0])
+    axes.set_xscale("log", base=2)
+    axes.set_xticks(best.index, [str(rank) for rank in best.index])
+    axes.set(title="More rank helps less and less", ylim=(full - 0.08, runs["new"].max() + 0.05))
+    axes.set(xlabel="rank of LoRA", ylabel="loss on plays (nats per token)")
+    said = ", ".join(f"{value:.2f} at rank {rank}" for rank, value in best.items())
+    return figure, f"LoRA's loss on plays by rank, means over seeds: {said}; full fine-tuning {full:.2f}."
+
+
 def _bold(color: str) -> dict[str, Any]:
     return {"color": color, "ha": "center", "va": "center", "fontsize": 11, "weight": "bold"}
 
