@@ -151,6 +151,23 @@ def test_every_weight_has_one_depth() -> None:
     assert ids[0] == id(model.embed.weight)
 
 
+def test_with_more_rank_lora_forgets_no_more_than_full_fine_tuning() -> None:
+    """What the lesson says below the figure of ranks."""
+    dialect, ranks = stored("adapting.dialect").frame, stored("adapting.ranks").frame
+    means = ranks.groupby(["rank", "lr"])[["new", "old"]].mean()
+    best = means.loc[means["new"].groupby("rank").idxmin()].droplevel("lr")
+    full = dialect[dialect["method"] == "full"].groupby("lr")["new"].mean().min()
+    closed = (best["new"][2] - best["new"]) / (best["new"][2] - full)
+    assert 0.3 < closed[4] < 0.4
+    assert 0.45 < closed[8] < 0.55
+    assert 0.6 < closed[32] < 0.66
+    assert best["old"].between(1.7, 2.0).all()
+    equal = pd.Series([study.forgotten_at(dialect, run.new, run.seed) for run in ranks.itertuples()], ranks.index)
+    more = (ranks["old"] - equal)[ranks["lr"] == 0.04].groupby(ranks["rank"]).mean()
+    assert (more[[1, 2, 4]] > 0.5).all()
+    assert (more[[16, 32]].abs() < 0.15).all()
+
+
 def test_each_rank_is_drawn_at_its_best_rate() -> None:
     losses = {(1, 0.02): 1.5, (1, 0.04): 1.4, (2, 0.02): 1.2, (2, 0.04): 3.0}
     ranks = pd.DataFrame(

@@ -95,7 +95,7 @@ CLAIMS = Claims(
             " nats",
         ),
         4: Bound(
-            "Where full fine-tuning's loss on plays equals LoRA's, LoRA forgets more: difference, lowest seed",
+            "Where full fine-tuning's loss on plays equals LoRA's, LoRA (rank 2) forgets more, by (lowest seed)",
             ">=",
             0.2,
             "Stored result, between two of full fine-tuning's rates; Biderman et al. (2024) compare at scale",
@@ -129,7 +129,7 @@ CLAIMS = Claims(
             "At the same loss on plays, neither way of ULMFiT forgets much less than full fine-tuning (largest mean)",
             "<=",
             0.1,
-            "Stored result, any rate; Howard and Ruder (2018), Table 7, found both to help on the new task",
+            "Stored result, any rate; Howard and Ruder (2018), Table 7, measure errors on the new task alone",
             " nats",
         ),
         10: Bound(

@@ -112,7 +112,7 @@ def draw_frontier(frame: DataFrame) -> Picture:
     for axis, ticks in ((axes.xaxis, (0.5, 1, 2, 4, 8)), (axes.yaxis, (0.5, 1, 2, 4, 8))):
         axis.set_ticks(ticks, [f"{tick:g}" for tick in ticks])
         axis.set_ticks([], minor=True)
-    axes.set(title="At equal loss on plays, full fine-tuning forgets less than LoRA")
+    axes.set(title="At equal loss on plays, full fine-tuning forgets less than LoRA of rank 2")
     axes.set(xlabel="loss on plays (nats per token)", ylabel="loss on tales (nats per token)")
     return figure, f"Loss on tales against loss on plays, means over seeds: {'; '.join(said)}."
 
@@ -135,7 +135,7 @@ def draw_ranks(ranks: DataFrame, dialect: DataFrame) -> Picture:
     axes.text(best.index[0], full + 0.01, "full fine-tuning", va="bottom", fontsize=10, color=LOOKS["full"][0])
     axes.set_xscale("log", base=2)
     axes.set_xticks(best.index, [str(rank) for rank in best.index])
-    axes.set(title="More rank helps less and less", ylim=(full - 0.08, runs["new"].max() + 0.05))
+    axes.set(title="Each doubling of the rank helps less", ylim=(full - 0.08, runs["new"].max() + 0.05))
     axes.set(xlabel="rank of LoRA", ylabel="loss on plays (nats per token)")
     said = ", ".join(f"{value:.2f} at rank {rank}" for rank, value in best.items())
     return figure, f"LoRA's loss on plays by rank, means over seeds: {said}; full fine-tuning {full:.2f}."
