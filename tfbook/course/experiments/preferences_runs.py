@@ -187,7 +187,7 @@ def control(
 
 # ---- DPO, imitation, best of n -------------------------------------------------------------------------------------
 
-DPO_LR, DPO_STEPS, DPO_PAIRS, DPO_BETA = 3e-4, 48, 8, 0.3
+DPO_LR, DPO_STEPS, DPO_PAIRS, DPO_BETA = 4e-4, 24, 24, 1.0
 SFT_LR, SFT_STEPS, SFT_STORIES, SHOWN = 6e-4, 16, 16, 128
 NUMBERS = (1, 2, 4, 8, 16)  # of stories to choose from
 
@@ -248,7 +248,7 @@ def _best_of_n(start: Beginning, new: Pool) -> list[dict[str, Any]]:
 
 @experiment
 def methods(
-    betas: Sequence[float] = (0.1, DPO_BETA, 1.0),
+    betas: Sequence[float] = (0.3, DPO_BETA, 3.0),
     seeds: Sequence[int] = SEEDS,
     pool: int = POOL,
     told: int = TOLD,
