@@ -53,15 +53,15 @@ CLAIMS = Claims(
             "Stored result, preferences_runs.methods, smallest of three runs, 160 stories each",
         ),
         3: Bound(
-            "Meanwhile, the share of consistent stories falls by at most 5 points",
+            "Meanwhile, of its generous stories, the share that is consistent falls by at most 10 points",
             "<=",
-            0.05,
+            0.1,
             "Stored result, preferences_runs.methods, mean of three runs",
         ),
         4: Bound(
             "It stays within a few nats of the storyteller: KL of a story",
             "<=",
-            8,
+            5,
             "Stored result, preferences_runs.methods, largest of three runs",
             " nats",
         ),
@@ -112,7 +112,7 @@ def claims_of_dpo(methods: DataFrame) -> dict[int, float]:
     start, after = start_of(methods), _dpo(methods)
     return {
         2: after["generous"].min() - start["generous"],
-        3: start["consistent"] - after["consistent"].mean(),
+        3: start["liked"] / start["generous"] - after["liked"].mean() / after["generous"].mean(),
         4: after["kl"].max(),
     }
 
@@ -141,8 +141,10 @@ def _in_percent(kinds: dict[str, DataFrame]) -> DataFrame:
 
     means = {name: frame[["kl", "generous", "consistent", "liked"]].mean() for name, frame in kinds.items()}
     shown = DataFrame(means).T
-    shown[["generous", "consistent", "liked"]] *= 100
-    return shown.round({"kl": 1, "generous": 0, "consistent": 0, "liked": 0})
+    shown.insert(3, "consistent if generous", shown["liked"] / shown["generous"])
+    shares = [name for name in shown if name != "kl"]
+    shown[shares] *= 100
+    return shown.round({"kl": 1} | dict.fromkeys(shares, 0))
 
 
 def _ends(runs: DataFrame, by: str) -> dict[Any, DataFrame]:
@@ -169,8 +171,9 @@ def ends_by_reward(ppo: DataFrame, control: DataFrame) -> DataFrame:
 
 
 def hacked(ppo: DataFrame, number: int = 3) -> None:
-    """Prints the first stories of the last round without a penalty, with their score and what the checker says."""
-    last = ppo[(ppo["beta"] == 0) & (ppo["round"] == ppo["round"].max())].iloc[0]
+    """Prints the first stories of the run without a penalty that has drifted furthest, each with score and verdict."""
+    ends = ppo[(ppo["beta"] == 0) & (ppo["round"] == ppo["round"].max())]
+    last = ends.loc[ends["kl"].idxmax()]
     for text, score in list(zip(last["stories"], last["scores"], strict=True))[:number]:
         verdict = check_story(text)
         wrong = len(verdict.faults) + len(verdict.unread)

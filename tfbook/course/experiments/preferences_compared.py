@@ -83,7 +83,7 @@ def draw_betas(ppo: DataFrame, start: Series) -> Picture:
 
     figure, panels = plt.subplots(1, 2, figsize=(10, 4.2))
     for axes, kind, scale in zip(panels, ("score", "liked"), (1, 100), strict=True):
-        for (beta, runs), color, off in zip(ppo.groupby("beta"), ORANGES, ((10, 0), (0, 14), (-10, 4)), strict=True):
+        for (beta, runs), color, off in zip(ppo.groupby("beta"), ORANGES, ((10, 0), (-12, 6), (-10, 4)), strict=True):
             mean, ends = smooth(mean_run(runs)), _ends(runs)
             kl, height = [0.0, *mean["kl"].clip(lower=0)], [scale * each for each in (start[kind], *mean[kind])]
             axes.plot(kl, height, color=color, marker="none")
@@ -93,7 +93,7 @@ def draw_betas(ppo: DataFrame, start: Series) -> Picture:
         _storyteller(axes, scale * start[kind])
         _against_kl(axes, ppo["kl"].max())
     panels[0].set(title="The proxy: the score climbs …", ylabel="reward model's score (std. dev.)")
-    panels[1].set(title="… the truth climbs, too, and may turn", ylabel="stories the reader likes (%)")
+    panels[1].set(title="… the truth climbs, then turns", ylabel="stories the reader likes (%)")
     panels[1].set_ylim(0, 130 * _ends(ppo)["liked"].max())
     means = _ends(ppo).groupby("beta")[["kl", "score", "liked"]].mean()
     found = [f"β = {beta:g}: KL {kl:.1f}, score {r:.1f}, liked {good:.0%}" for beta, kl, r, good in means.itertuples()]

@@ -129,25 +129,25 @@ def draw_gap(betas: Sequence[float]) -> Picture:
     import matplotlib.pyplot as plt
 
     figure, axes = plt.subplots(figsize=(7, 3.4))
-    gap = np.linspace(-20, 30, 201)
-    for beta, style, at in zip(betas, ("-", "--"), (-16.5, -16.0), strict=True):
+    gap = np.linspace(-7, 10, 201)
+    for beta, style, at in zip(betas, ("-", "--"), (-5.6, -6.4), strict=True):
         axes.plot(gap, np.log1p(np.exp(-beta * gap)), color=LOOKS["DPO"][0], linestyle=style, marker="none")
-        height = round(math.log1p(math.exp(-at * beta))) + 0.5  # between two grid lines
-        axes.text(at, height, f"β = {beta:g}", color=SOFT, fontsize=10, va="center")
+        height = math.log1p(math.exp(-at * beta))
+        axes.text(at + 0.3, height + 0.15, f"β = {beta:g}", color=SOFT, fontsize=10, va="center")
     axes.plot([0], [math.log(2)], color=LOOKS["DPO"][0], marker="o", linestyle="none")
     axes.annotate(
         "start: policy = reference, ln 2",
         (0, math.log(2)),
-        (3, math.log(2) + 2.5),
+        (1.2, math.log(2) + 1.2),
         color=SOFT,
         fontsize=10,
         arrowprops={"arrowstyle": "-", "color": EDGE},
     )
-    axes.set(title="A small β asks for a larger gap", ylabel="loss (nats)", xlim=(-21, 31))
+    axes.set(title="A small β asks for a larger gap", ylabel="loss (nats)", xlim=(-7.3, 10.3))
     axes.set_xlabel(r"$\ln \pi/\pi_\mathrm{ref}$ of the chosen minus that of the rejected (nats)")
     axes.set_ylim(bottom=0)
-    axes.set_xticks([-20, -10, 0, 10, 20, 30])
-    found = ", ".join(f"{math.log1p(math.exp(-10 * beta)):.2f} at a gap of 10 for β = {beta:g}" for beta in betas)
+    axes.set_xticks([-6, -3, 0, 3, 6, 9])
+    found = ", ".join(f"{math.log1p(math.exp(-3 * beta)):.2f} at a gap of 3 for β = {beta:g}" for beta in betas)
     return figure, f"Two losses that fall from the left, pass ln 2 at 0 and flatten out toward 0: {found}."
 
 
