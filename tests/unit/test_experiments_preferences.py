@@ -219,7 +219,7 @@ def test_the_methods_are_judged_beside_best_of_n_on_new_stories() -> None:
     best = frame[frame["method"] == "best of n"]
     assert best["generous"].iloc[0] == pytest.approx(frame["generous"].iloc[0])
     assert list(best["kl"]) == pytest.approx([best_of_n_kl(n) for n in runs.NUMBERS])
-    assert list(frame["compute"].iloc[-2:]) == [2 * 16 * 3, 2 * 24 + 2 * 16 * 3]
+    assert list(frame["compute"].iloc[-2:]) == [2 * 16 * 3, 2 * 24 + 2 * 2 * 24 * 3]  # SFT of 16 stories; DPO of 24 pairs
 
 
 @pytest.mark.usefixtures("small")
@@ -260,16 +260,16 @@ def _methods() -> pd.DataFrame:
     rows += [start | {"method": "SFT", "seed": seed, "compute": 90, "kl": 3.0} for seed in (1, 2)]
     rows += [
         {"method": "DPO", "beta": beta, "seed": seed, "compute": 200, "kl": 1 / beta, "score": 1.0}
-        | {"generous": 0.6 + 0.01 * seed, "consistent": 0.5, "liked": 0.4}
-        for beta, seed in ((0.1, 1), (0.3, 1), (0.3, 2))
+        | {"generous": 0.79 + 0.005 * (2 * seed - 1), "consistent": 0.5, "liked": 0.4}
+        for beta, seed in ((0.1, 1), (1.0, 1), (1.0, 2))
     ]
     return pd.DataFrame(rows)
 
 
 def test_claims_are_differences(capsys: pytest.CaptureFixture[str]) -> None:
-    assert found.claims_of_dpo(_methods()) == pytest.approx({2: 0.41, 3: 0.0, 4: 1 / 0.3})
+    assert found.claims_of_dpo(_methods()) == pytest.approx({2: 0.595, 3: 0.5 - 0.4 / 0.8, 4: 1.0})
     assert found.claims_of_hacking(_ppo(), _methods()) == pytest.approx({5: 1.6, 6: 0.4, 7: 0.0})
-    assert found.claims_of_methods(_methods(), _ppo()) == pytest.approx({8: 0.4 - 0.14, 9: 0.2 - 0.615})
+    assert found.claims_of_methods(_methods(), _ppo()) == pytest.approx({8: 0.4 - 0.14, 9: 0.2 - 0.8})
     found.hacked(_ppo())
     said = capsys.readouterr().out
     assert STORY in said
@@ -279,7 +279,7 @@ def test_claims_are_differences(capsys: pytest.CaptureFixture[str]) -> None:
 def test_the_stored_runs_hold_what_is_claimed() -> None:
     accuracy = stored("preferences.accuracy").frame
     ppo, methods = (stored(f"preferences_runs.{name}").frame for name in ("ppo", "methods"))
-    measured = {1: accuracy[accuracy["stories"] == 32]["accuracy"].min()}
+    measured = {1: accuracy[accuracy["stories"] == 64]["accuracy"].min()}
     measured |= found.claims_of_dpo(methods) | found.claims_of_hacking(ppo, methods)
     measured |= found.claims_of_methods(methods, ppo)
     assert set(measured) == set(found.CLAIMS.bounds)
@@ -288,10 +288,11 @@ def test_the_stored_runs_hold_what_is_claimed() -> None:
 
 def test_the_table_has_the_mean_of_each_methods_runs() -> None:
     rows = found.table(_methods(), _ppo())
-    assert list(rows.index) == ["storyteller", "SFT", "PPO, β = 0.1", "DPO, β = 0.3", "best of 16"]
+    assert list(rows.index) == ["storyteller", "SFT", "PPO, β = 0.1", "DPO, β = 1", "best of 16"]
     assert rows.loc["PPO, β = 0.1", "liked"] == 26
     assert rows.loc["best of 16", "liked"] == 26
-    assert rows.loc["DPO, β = 0.3", "kl"] == 3.3
+    assert rows.loc["DPO, β = 1", "kl"] == 1
+    assert rows.loc["DPO, β = 1", "consistent if generous"] == 50
 
 
 def test_the_ends_are_told_by_beta_and_by_reward() -> None:

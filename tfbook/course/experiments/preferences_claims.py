@@ -74,25 +74,25 @@ CLAIMS = Claims(
         6: Bound(
             "… while fewer of its stories are consistent (difference of shares)",
             ">=",
-            0.1,
+            0.3,
             "Stored result, preferences_runs.ppo, the storyteller minus the mean of three runs at their end",
         ),
         7: Bound(
             "With β = 0.1, the reader likes more of the stories in the end (difference of shares)",
             ">=",
-            0.05,
+            0.1,
             "Stored result, preferences_runs.ppo, means of three runs at their end",
         ),
         8: Bound(
-            "At equal compute, the reader likes more of DPO's stories than of PPO's (difference of shares)",
-            ">=",
-            0.05,
+            "At equal compute, the reader likes about as many of DPO's stories as of PPO's (difference of shares)",
+            "<=",
+            0.1,
             "Stored results, preferences_runs.methods and preferences_runs.ppo, means of three runs",
         ),
         9: Bound(
             "With no more KL than DPO, best of n has more generous stories (difference of shares)",
             ">=",
-            0.05,
+            0.1,
             "Stored result, preferences_runs.methods, best of n on new stories",
         ),
     },
@@ -132,7 +132,7 @@ def claims_of_methods(methods: DataFrame, ppo: DataFrame) -> dict[int, float]:
     after, rounds = _dpo(methods)[["compute", *MEASURED]].mean(), mean_run(ppo[ppo["beta"] == METHODS_BETA])
     at = (rounds["compute"] - after["compute"]).abs().idxmin()
     best = methods[(methods["method"] == "best of n") & (methods["kl"] <= after["kl"])].iloc[-1]
-    return {8: after["liked"] - rounds.loc[at, "liked"], 9: best["generous"] - after["generous"]}
+    return {8: abs(after["liked"] - rounds.loc[at, "liked"]), 9: best["generous"] - after["generous"]}
 
 
 def _in_percent(kinds: dict[str, DataFrame]) -> DataFrame:

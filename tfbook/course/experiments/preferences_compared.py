@@ -140,7 +140,7 @@ def draw_frontier(methods: DataFrame, rounds: DataFrame, start: Series) -> Pictu
     ends = {name: path.iloc[-1] for name, path in paths.items()} | {"DPO": dpo.loc[DPO_BETA]}
     judged = {name: len(methods["seed"].dropna().unique()) * TOLD for name in paths}
     judged["best of n"] = NEW / best["n"].max()
-    beside = {"DPO": (10, 6), "SFT": (-10, -7), "best of n": (-10, 2)}
+    beside = {"DPO": (10, -8), "SFT": (-10, -7), "best of n": (-10, 2)}
     for axes, across, ppo in zip(panels, ("compute", "kl"), ((-10, 10), (10, -6)), strict=True):
         for name, path in paths.items():
             (color, marker), end, more = LOOKS[name], ends[name], TELLING if across == "compute" else 0
