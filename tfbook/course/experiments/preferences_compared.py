@@ -155,7 +155,7 @@ def draw_frontier(methods: DataFrame, rounds: DataFrame, start: Series) -> Pictu
         _storyteller(axes, 100 * start["liked"])
     panels[0].set_xscale("log")
     panels[0].set(title="A trained policy pays once …", xlabel=f"passes to train, then write {TELLING:,} stories")
-    panels[0].set(xlim=(900, 20_000), ylabel="stories the reader likes (%)", ylim=(0, 70))
+    panels[0].set(xlim=(900, 20_000), ylabel="stories the reader likes (%)", ylim=(0, 80))
     panels[0].set_xticks(ticks := [1000, 2000, 4000, 8000, 16_000], [f"{tick:,}" for tick in ticks])
     panels[0].minorticks_off()
     _against_kl(panels[1], max(path["kl"].max() for path in paths.values()))
