@@ -43,7 +43,7 @@ __all__ = [
     "CLAIMS",
     "against_full",
     "bag",
-    "choose_ending",
+    "beside_full",
     "claims_of_dialect",
     "claims_of_judging",
     "claims_of_shots",
@@ -123,10 +123,10 @@ CLAIMS = Claims(
             "Before pretraining, they raise it by (highest seed)",
             "<=",
             0.1,
-            "Stored result; compare Brown et al. (2020), Figure 1.2",
+            "Stored result: the untrained model names no place at all; compare Brown et al. (2020), Figure 1.2",
         ),
         9: Bound(
-            "At the same loss on plays, neither way of ULMFiT forgets much less than full fine-tuning (largest mean)",
+            "At the same loss on plays, neither ULMFiT method forgets much less than full fine-tuning (largest mean)",
             "<=",
             0.1,
             "Stored result, any rate; Howard and Ruder (2018), Table 7, measure errors on the new task alone",
@@ -176,21 +176,27 @@ def _second(teller: Storyteller, first: Sequence[Sequence[str]], second: Sequenc
     return float(F.cross_entropy(teller.model(ids[:, :-1]).mT[..., len(first[0]) :], ids[:, 1 + len(first[0]) :]))
 
 
-def table(curves: Mapping[str, Sequence[tuple[int, float, float]]], models: Mapping[str, Gpt]) -> DataFrame:
-    """Per method: trained parameters, losses on plays and tales before and after, and the share of full's gain."""
+def table(
+    curves: Mapping[str, Sequence[tuple[int, float, float]]], models: Mapping[str, Gpt], rates: Mapping[str, float]
+) -> DataFrame:
+    """Per method: trained parameters, rate, losses on plays and tales before and after, and the share of full's gain.
+
+    A method such as "full, replay" has the rate of what stands before the comma.
+    """
     import pandas as pd
 
     start, end = curves["full"][0], curves["full"][-1]
     rows = {
         name: {
             "trained parameters": f"{trained(model):,}",
+            "learning rate": f"{rates[name.partition(',')[0]]:g}",
             "loss on plays": f"{curves[name][-1][1]:.2f}",
             "gain": f"{(start[1] - curves[name][-1][1]) / (start[1] - end[1]):.0%}",
             "loss on tales": f"{curves[name][-1][2]:.2f}",
         }
         for name, model in models.items()
     }
-    before = {"trained parameters": "0", "loss on plays": f"{start[1]:.2f}", "gain": "0%"}
+    before = {"trained parameters": "0", "learning rate": "", "loss on plays": f"{start[1]:.2f}", "gain": "0%"}
     rows = {"before": before | {"loss on tales": f"{start[2]:.2f}"}} | rows
     return pd.DataFrame(rows).T
 
@@ -282,10 +288,14 @@ def _thawed(way: str, lr: float, seed: int, steps: int) -> dict[str, float]:
     return finetune.losses(teller.model, teller.vocabulary)
 
 
+def beside_full(runs: DataFrame, dialect: DataFrame) -> DataFrame:
+    """The runs with full fine-tuning's loss on tales at each one's loss on plays, in a column `full`."""
+    return runs.assign(full=[forgotten_at(dialect, run.new, run.seed) for run in runs.itertuples()])
+
+
 def against_full(unfreezing: DataFrame, dialect: DataFrame) -> DataFrame:
     """Per way and rate the mean losses, and full fine-tuning's loss on tales at each seed's loss on plays."""
-    found = unfreezing.assign(full=[forgotten_at(dialect, run.new, run.seed) for run in unfreezing.itertuples()])
-    means = found.groupby(["method", "lr"])[["new", "old", "full"]].mean().round(2)
+    means = beside_full(unfreezing, dialect).groupby(["method", "lr"])[["new", "old", "full"]].mean().round(2)
     return means.set_axis(["loss on plays", "loss on tales", "full fine-tuning's at that loss on plays"], axis=1)
 
 
@@ -362,25 +372,6 @@ def fresh(teller: Storyteller) -> Gpt:
     torch.manual_seed(0)
     same = next(name for name, sizes in MODELS.items() if sizes.d_model == teller.model.embed.embedding_dim)
     return untrained(same).model.eval()
-
-
-@torch.no_grad()
-def choose_ending(teller: Storyteller, count: int) -> float:
-    """How often the right last event is more probable than the wrong one, per story."""
-    stories = [endings(told("test", number)) for number in range(count)]
-    right, wrong = (
-        [_log_probability(teller, story.beginning, end) for story, end in pairs]
-        for pairs in ([(s, s.right) for s in stories], [(s, s.wrong) for s in stories])
-    )
-    return sum(r > w for r, w in zip(right, wrong, strict=True)) / count
-
-
-def _log_probability(teller: Storyteller, beginning: str, end: str) -> float:
-    before, after = (teller.vocabulary.encode(words_of(text)) for text in (beginning, end))
-    ids = torch.tensor([[BOS, *before, *after, EOS]])
-    return -float(
-        F.cross_entropy(teller.model(ids[:, :-1]).mT[..., len(before) :], ids[:, len(before) + 1 :], reduction="sum")
-    )
 
 
 LABELS = (16, 64, 256)

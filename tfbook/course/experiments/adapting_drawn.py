@@ -78,7 +78,8 @@ def draw_frontier(frame: DataFrame) -> Picture:
     """Loss on tales against loss on plays, a line per method from its lowest learning rate to its best one.
 
     Every run is a small dot, each rate's mean a marker: full up to the best rate, which is ringed, and hollow beyond.
-    Of new words alone, the baseline, the best rate is shown. A vertical line marks LoRA's lowest loss on plays.
+    Of new words alone, the baseline, the best rate is shown. A vertical line marks LoRA's lowest loss on plays,
+    and an arrow on it how much more LoRA forgets there than full fine-tuning, between two of whose rates it is.
     """
     import matplotlib.pyplot as plt
 
@@ -102,6 +103,20 @@ def draw_frontier(frame: DataFrame) -> Picture:
         said += [f"{NAMES[name]} at {lr:g}: plays {x:.2f}, tales {y:.2f}" for lr, (x, y) in means.iterrows()]
     equal = frame[frame["method"] == "lora"].groupby("lr")["new"].mean().min()
     axes.axvline(equal, color=SOFT, linestyle="--", linewidth=1.2, zorder=0)
+    full, lora = (
+        frame[frame["method"] == name].groupby("lr")[["new", "old"]].mean().sort_values("new")
+        for name in ("full", "lora")
+    )
+    full = full[full["old"] <= full["old"].cummin()]  # not what is worse on both
+    top = float(lora["old"].iloc[0])
+    gap = top - float(np.interp(equal, full["new"], full["old"]))  # as claim 4: less than on the drawn, bent line
+    bottom = float(np.exp(np.interp(np.log(equal), np.log(full["new"]), np.log(full["old"]))))
+    arrow = {"arrowstyle": "<->", "color": INK, "linewidth": 1.3, "shrinkA": 0, "shrinkB": 0}
+    axes.annotate("", (equal, bottom), xytext=(equal, top), arrowprops=arrow)
+    axes.text(equal * 1.03, bottom * 1.09, f"≥ {gap:.1f} nats", va="center", fontsize=9, color=INK)
+    said.append(
+        f"at equal loss on plays, {equal:.2f}, LoRA's loss on tales is at least {gap:.1f} nats more than full's"
+    )
     axes.text(equal * 0.97, 0.46, "equal loss on plays", ha="right", va="center", fontsize=10, color=SOFT)
     words = frame[frame["method"] == "rows"].groupby("lr")[["new", "old"]].mean().sort_values("new").iloc[0]
     for point, name, color, marker in ((words, "new words alone", SOFT, "d"), (before, "before", INK, "*")):
@@ -118,27 +133,40 @@ def draw_frontier(frame: DataFrame) -> Picture:
 
 
 def draw_ranks(ranks: DataFrame, dialect: DataFrame) -> Picture:
-    """LoRA's loss on plays by rank, each rank at its best learning rate: a dot per seed, a line through the means.
+    """LoRA's losses on plays and on tales by rank, each rank at its best rate: marks are seeds, lines means.
 
-    Dashed: the mean of full fine-tuning at its best rate.
+    Dashed, full fine-tuning: the mean at its best rate, and its loss on tales, `full`, at LoRA's loss on plays.
     """
     import matplotlib.pyplot as plt
 
     means = ranks.pivot_table(index="rank", columns="lr", values="new")
-    best = means.min(axis=1)
     runs = ranks[ranks["lr"] == ranks["rank"].map(means.idxmin(axis=1))]
+    best = runs.groupby("rank")[["new", "old", "full"]].mean()
     full = float(dialect[dialect["method"] == "full"].groupby("lr")["new"].mean().min())
-    figure, axes = plt.subplots(figsize=(7.6, 3.8))
-    axes.plot(best.index, best, color=LOOKS["lora"][0], marker="none", linewidth=1.8)
-    axes.scatter(runs["rank"], runs["new"], color=LOOKS["lora"][0], marker=LOOKS["lora"][1], s=22, alpha=0.6)
-    axes.axhline(full, color=LOOKS["full"][0], linestyle="--", linewidth=1.4)
-    axes.text(best.index[0], full + 0.01, "full fine-tuning", va="bottom", fontsize=10, color=LOOKS["full"][0])
-    axes.set_xscale("log", base=2)
-    axes.set_xticks(best.index, [str(rank) for rank in best.index])
-    axes.set(title="Each doubling of the rank helps less", ylim=(full - 0.08, runs["new"].max() + 0.05))
-    axes.set(xlabel="rank of LoRA", ylabel="loss on plays (nats per token)")
-    said = ", ".join(f"{value:.2f} at rank {rank}" for rank, value in best.items())
-    return figure, f"LoRA's loss on plays by rank, means over seeds: {said}; full fine-tuning {full:.2f}."
+    figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3.8))
+    (lora, marker, *_), (blue, round_marker, *_) = LOOKS["lora"], LOOKS["full"]
+    for axes, column, what in ((left, "new", "plays"), (right, "old", "tales")):
+        axes.plot(best.index, best[column], color=lora, marker="none", linewidth=1.8)
+        axes.scatter(runs["rank"], runs[column], color=lora, marker=marker, s=22, alpha=0.6)
+        axes.set_xscale("log", base=2)
+        axes.set_xticks(best.index, [str(rank) for rank in best.index])
+        axes.set(xlabel="rank of LoRA", ylabel=f"loss on {what} (nats per token)")
+    left.axhline(full, color=blue, linestyle="--", linewidth=1.4)
+    left.text(best.index[0], full + 0.01, "full fine-tuning", va="bottom", fontsize=10, color=blue)
+    left.set(ylim=(full - 0.08, runs["new"].max() + 0.05))
+    left.set_title("Each doubling of the rank helps less", fontsize=11.5)
+    right.plot(best.index, best["full"], color=blue, marker="none", linestyle="--", linewidth=1.4)
+    right.scatter(runs["rank"], runs["full"], color=blue, marker=round_marker, s=16, alpha=0.6)
+    right.set(ylim=(0, max(runs["old"].max(), runs["full"].max()) + 0.4))
+    right.text(best.index[0], best["old"].iloc[0] + 0.14, "LoRA", va="bottom", fontsize=10, color=lora)
+    low = best["full"].iloc[0] - 0.14
+    right.text(best.index[0], low, "full fine-tuning at the\nsame loss on plays", va="top", fontsize=10, color=blue)
+    right.set_title("The extra forgetting shrinks", fontsize=11.5)
+    said = "; ".join(
+        f"rank {rank}: plays {row['new']:.2f}, tales {row['old']:.2f}, full fine-tuning's there {row['full']:.2f}"
+        for rank, row in best.iterrows()
+    )
+    return figure, f"LoRA's losses by rank, means over seeds: {said}. Full fine-tuning's best on plays: {full:.2f}."
 
 
 def _bold(color: str) -> dict[str, Any]:
@@ -171,8 +199,8 @@ def draw_transformations() -> Picture:
             picture.arrow(chips, model)
             ends.append(model)
             row += 1
-        what = {1: "head", 2: "add, head" if "alike" in name else "heads, softmax"}[len(texts)]
-        head = picture.box(what, (3, (row - len(texts), last)), "parameter", width=150)
+        what = {1: "head", 2: "add, head" if "alike" in name else "score each, softmax"}[len(texts)]
+        head = picture.box(what, (3, (row - len(texts), last)), "parameter", width=172)
         for model in ends:
             picture.arrow(model, head, sides=("right", "left"))
     alt = (
