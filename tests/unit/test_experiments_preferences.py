@@ -219,7 +219,7 @@ def test_the_methods_are_judged_beside_best_of_n_on_new_stories() -> None:
     best = frame[frame["method"] == "best of n"]
     assert best["generous"].iloc[0] == pytest.approx(frame["generous"].iloc[0])
     assert list(best["kl"]) == pytest.approx([best_of_n_kl(n) for n in runs.NUMBERS])
-    assert list(frame["compute"].iloc[-2:]) == [2 * 16 * 3, 2 * 24 + 2 * 2 * 24 * 3]  # SFT of 16 stories; DPO of 24 pairs
+    assert list(frame["compute"].iloc[-2:]) == [2 * 16 * 3, 2 * 24 + 2 * 2 * 24 * 3]  # 16 stories; 24 pairs
 
 
 @pytest.mark.usefixtures("small")

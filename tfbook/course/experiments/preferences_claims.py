@@ -78,7 +78,7 @@ CLAIMS = Claims(
             "Stored result, preferences_runs.ppo, the storyteller minus the mean of three runs at their end",
         ),
         7: Bound(
-            "With β = 0.1, the reader likes more of the stories in the end (difference of shares)",
+            "With β = 0.1, the reader likes more of the stories in the end than without a penalty (difference)",
             ">=",
             0.1,
             "Stored result, preferences_runs.ppo, means of three runs at their end",
