@@ -114,6 +114,12 @@ tile_step.mistakes(
         "a key that is not seen has the score 0 here, and e⁰ = 1 gives it weight. Use −∞": partial(
             _stepped, kind="", fill=0.0
         ),
+        "a query that sees nothing must keep its state; yours averages hidden keys, since −1e9 is a score like any "
+        "other where no score is larger. Use −∞": partial(_stepped, kind="", fill=-1e9),
+        "a query that sees nothing must keep its state; yours averages hidden keys, since the lowest float is a score "
+        "like any other where no score is larger. Use −∞": partial(
+            _stepped, kind="", fill=torch.finfo(torch.float32).min
+        ),
         "`seen` is not used: a key that is not seen gets the score −∞": (
             lambda state, Q, K, V, seen: tile_step.reference(state, Q, K, V, seen | True)
         ),
@@ -272,6 +278,9 @@ causal_linear.mistakes(
         ),
         "the divisor counts later keys, too: it is a sum up to the position, as the mixture is": (
             lambda q, k, v: (q @ k.mT).tril() @ v / (q @ k.sum(dim=0))[:, None]
+        ),
+        "your result uses later keys: the divisor stops at the position, but the sum above it runs over all keys": (
+            lambda q, k, v: q @ (k.mT @ v) / (q @ k.mT).tril().sum(dim=1, keepdim=True)
         ),
         "a divisor below 1 is raised to 1: small features are as good as large ones, since their weights sum to 1": (
             lambda q, k, v: (weights := (q @ k.mT).tril()) @ v / weights.sum(dim=1, keepdim=True).clamp(min=1)

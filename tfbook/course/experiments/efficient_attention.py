@@ -39,7 +39,6 @@ from tfbook.course.experiments.efficient_drawn import (
     draw_ratios,
     draw_reach,
     draw_recall,
-    draw_shares,
     draw_tiles,
     draw_traffic,
 )
@@ -56,7 +55,6 @@ __all__ = [
     "draw_ratios",
     "draw_reach",
     "draw_recall",
-    "draw_shares",
     "draw_tiles",
     "draw_traffic",
     "hide",

@@ -40,6 +40,7 @@ def draw_tiles(scores: Tensor, values: Tensor, tile: int) -> Figure:
         "values of this tile",
         "scores of this tile",
         "running maximum $m$",
+        "weights $e^{S-m}$",
         "factor $c$ for what was\ncollected so far",
         "running sum",
         "running mixture",
@@ -53,11 +54,11 @@ def draw_tiles(scores: Tensor, values: Tensor, tile: int) -> Figure:
         higher = highest.maximum(s.amax(dim=1, keepdim=True))
         shrink, weights = torch.exp(highest - higher), torch.exp(s - higher)
         highest, total, mixture = higher, shrink * total + weights.sum(1, keepdim=True), shrink * mixture + weights @ v
-        tiles.append([v, s, highest, shrink, total, mixture])
+        tiles.append([v, s, highest, weights, shrink, total, mixture])
     darkest = [float(torch.cat(row).max()) for row in zip(*tiles, strict=True)]  # one scale along each row
-    darkest[3] = 4.0  # factors are at most 1, so they stay pale and their numbers legible
-    roles = ("value", "weight", "weight", "plain", "weight", "value")
-    numbers = ("{:.0f}", "{:.1f}", "{:.1f}", "{:.2f}", "{:.2f}", "{:.2f}")
+    darkest[3] = darkest[4] = 4.0  # weights and factors are at most 1: they stay pale, their numbers legible
+    roles = ("value", "weight", "weight", "weight", "plain", "weight", "value")
+    numbers = ("{:.0f}", "{:.1f}", "{:.1f}", "{:.2f}", "{:.2f}", "{:.2f}", "{:.2f}")
     before: list[Any] = []
     for j, parts in enumerate(tiles, start=1):
         picture.text(f"tile {j}", (j, 0), weight="bold", size=10.5)
@@ -67,14 +68,14 @@ def draw_tiles(scores: Tensor, values: Tensor, tile: int) -> Figure:
             for row, (part, role, number, most) in enumerate(looks, start=1)
         ]
         picture.frame(nodes, pad=9)
-        for row, label in ((2, ""), (4, r"$\times c$"), (5, r"$\times c$")):
+        for row, label in ((2, ""), (5, r"$\times c$"), (6, r"$\times c$")):
             if before:
-                picture.arrow(before[row], nodes[row], label, "value" if row == 5 else "weight")
+                picture.arrow(before[row], nodes[row], label, "value" if row == 6 else "weight")
         before = nodes
     last = len(scores[0]) // tile + 1
-    picture.text("output", (last, 5), weight="bold", size=10.5)
-    result = picture.matrix(mixture / total, (last, 6), "value", cell=(46, 24), numbers="{:.2f}")
-    picture.arrow(before[5], result, "/ sum", "value")
+    picture.text("output", (last, 6), weight="bold", size=10.5)
+    result = picture.matrix(mixture / total, (last, 7), "value", cell=(46, 24), numbers="{:.2f}")
+    picture.arrow(before[6], result, "/ sum", "value")
     return picture.figure()
 
 
@@ -362,30 +363,4 @@ def draw_ratios(ratios: Mapping[str, tuple[Sequence[int], Sequence[float]]], tit
     axes.minorticks_off()
     axes.set(title=title, xlabel="tokens n", ylabel="time ÷ time of dense attention")
     label_ends(axes)
-    return figure
-
-
-CENTERED = {"ha": "center", "va": "center", "fontsize": 9.5}
-
-
-def draw_shares(shares: Mapping[str, Mapping[str, float]]) -> Figure:
-    """Where the time of each implementation goes: one bar of shares each."""
-    import matplotlib.pyplot as plt
-
-    figure, axes = plt.subplots(figsize=(8.4, 0.62 * len(shares) + 1.5))
-    names, kinds = list(shares), list(next(iter(shares.values())))
-    left = [0.0] * len(names)
-    for kind, color, hatch in zip(kinds, GRAYS, ("", "//", "..", ""), strict=True):
-        widths = [shares[name][kind] for name in names]
-        axes.barh(names, widths, left=left, height=0.62, color=color, hatch=hatch, edgecolor="white", label=kind)
-        left = [a + b for a, b in zip(left, widths, strict=True)]
-    if "window" in shares:  # PyTorch's compiled attention: one call, which the profiler cannot part
-        middle = shares["window"]["matrix products"] / 2
-        axes.text(middle, names.index("window"), "products and softmax in one call", color="white", **CENTERED)
-    axes.set(xlim=(0, 1), xticks=[0, 0.25, 0.5, 0.75, 1], xticklabels=["0", "25%", "50%", "75%", "100%"])
-    axes.set_title("Matrix products are only part of the time")
-    axes.set_xlabel("share of the time")
-    axes.grid(visible=False, axis="y")
-    axes.invert_yaxis()
-    axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.28), ncols=4, frameon=False)
     return figure
