@@ -74,6 +74,10 @@ utilization.mistakes(
         "the embedding counts once, as the output's matrix: looking up a row of it takes no product": (
             lambda vocab, *rest: utilization.reference(2 * vocab, *rest)
         ),
+        (
+            "d_ff is given and need not be 4 · d_model: the two matrices of a feed-forward network have d_model · d_ff "
+            "numbers each"
+        ): lambda vocab, d_model, d_ff, *rest: utilization.reference(vocab, d_model, 4 * d_model, *rest),
         "upside down: utilization is what is used divided by what is available, a number below 1": (
             lambda *training: 1 / utilization.reference(*training)
         ),
@@ -165,8 +169,11 @@ accumulated_gradient.mistakes(
 
 
 def _matrices() -> list[tuple[Tensor]]:
-    """A single one, a batch, and a tall one, none with a singular value above 1."""
-    shapes = ((3, 5), (2, 4, 6), (6, 3))
+    """A single one, a batch, and a tall one, none with a singular value above 1.
+
+    The batch is a cube, so that reversing its dimensions, as `X.T` does, goes through and can be told what is wrong.
+    """
+    shapes = ((3, 5), (4, 4, 4), (6, 3))
     matrices = (randn(*shape, seed=number) for number, shape in enumerate(shapes))
     return [(X / X.norm(dim=(-2, -1), keepdim=True),) for X in matrices]
 
@@ -188,6 +195,11 @@ def _round(p: float, q: float, r: float) -> Callable[[Tensor], Tensor]:
     return lambda X: p * X + (q * X @ X.mT + r * X @ X.mT @ X @ X.mT) @ X
 
 
+def _round_with(X: Tensor, transposed: Tensor) -> Tensor:
+    square = X @ transposed
+    return 3.4445 * X + (-4.775 * square + 2.0315 * square @ square) @ X
+
+
 one_round.mistakes(
     {
         "this takes powers of the entries: X³ would change U and V as well; use the matrix product, X @ X.mT @ X": (
@@ -196,6 +208,9 @@ one_round.mistakes(
         "a square of entries, not of a matrix: (X Xᵀ)² is the matrix product of X Xᵀ with itself": (
             lambda X: 3.4445 * X + (-4.775 * X @ X.mT + 2.0315 * (X @ X.mT) ** 2) @ X
         ),
+        (
+            "`X.T` reverses all dimensions of a batch, so its matrices get mixed up: `X.mT` transposes each of them"
+        ): lambda X: _round_with(X, X.permute(*reversed(range(X.ndim)))),
         "q has lost its sign: it is −4.775": _round(3.4445, 4.775, 2.0315),
         "q and r have changed places: q belongs to the third power and r to the fifth": _round(3.4445, 2.0315, -4.775),
         "the first term, p X, is missing": _round(0, -4.775, 2.0315),
@@ -347,6 +362,12 @@ best_size.mistakes(
                     (alpha * A / (beta * B) * (compute / 6) ** alpha) ** (1 / (alpha + beta))
                 )
             )
+        ),
+        (
+            "α A / (β B) is upside down: a larger A or α makes it worth more to be large, so they stand above the "
+            "fraction bar"
+        ): _with_tokens(
+            lambda compute, A, alpha, B, beta: (beta * B / (alpha * A) * (compute / 6) ** beta) ** (1 / (alpha + beta))
         ),
         "N = D = √(C / 6) spends the budget evenly, whatever the law says": lambda compute, *law: (
             math.sqrt(compute / 6),

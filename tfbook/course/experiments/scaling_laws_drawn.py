@@ -43,7 +43,7 @@ def draw_budget(runs: DataFrame, law: Callable[[Any, Any], Any] | None = None) -
         axes.annotate(note, (size, loss), **place, **look)
     axes.set_xticks(runs["with"], [f"{size:,.0f}" for size in runs["with"]])
     axes.minorticks_off()
-    finding = "the law finds the valley" if law else "the largest model is the worst"
+    finding = "the law runs close to the points" if law else "the largest model is the worst"
     axes.set(
         title=f"About the same compute, and {finding}",
         xlabel="parameters in matrices, with the embedding",
@@ -60,7 +60,9 @@ def _law_at_equal_cost(axes: Axes, runs: DataFrame, law: Callable[[Any, Any], An
     sizes = np.geomspace(runs["with"].min(), runs["with"].max(), 200)
     tokens = np.exp(np.interp(np.log(sizes), np.log(runs["with"]), np.log(runs["tokens"])))
     axes.plot(sizes, law(sizes, tokens), "--", color=COLORS[1], marker="none")
-    axes.text(5.6e4, 1.86, "the law", color=COLORS[1], fontsize=10.5, ha="right")
+    place, look = len(sizes) * 9 // 10, {"color": COLORS[1], "fontsize": 10.5, "ha": "right"}
+    height = law(sizes[place], tokens[place])
+    axes.annotate("the law", (sizes[place], height), (-8, 4), textcoords="offset points", **look)
 
 
 def draw_six(W: Any, x: Any, g: Any) -> Picture:
@@ -115,7 +117,7 @@ def draw_directions(polynomial: Mapping[str, tuple[Any, Any]], values: Mapping[s
         axes.set(yscale="log", ylim=(5e-4, 3))
     left.text(1.1e-4, 0.92, "0.7 to 1.2", color=SOFT, fontsize=9, va="center")
     left.set(xscale="log", title="Any singular value …", xlabel="before", ylabel="after")
-    right.set(title="… and those of a gradient", xlabel="direction of the gradient, longest first")
+    right.set(title="… and those of a gradient", xlabel="direction of the gradient, strongest first")
     right.set_ylabel("singular value")
     for name, height in {"0 rounds": 0.02, "1 round": 0.02, "3 rounds": 0.02, "5 rounds": 0.2}.items():
         _name_at(left, name, polynomial[name], height, right=name == "0 rounds")
@@ -157,7 +159,7 @@ def draw_rates(losses: Mapping[str, Mapping[float, float]]) -> Picture:
 
 
 def draw_race(rows: Sequence[Mapping[str, Any]]) -> Picture:
-    """Seconds to about the same loss, a bar for each recipe, each with one change more than the one above."""
+    """Seconds to about the same loss, a bar for each recipe, which adds a change to that of the bar above."""
     import matplotlib.pyplot as plt
 
     figure, axes = plt.subplots(figsize=(9, 3.6))
@@ -171,7 +173,7 @@ def draw_race(rows: Sequence[Mapping[str, Any]]) -> Picture:
     axes.set(title="The same loss, sooner and sooner", xlabel="seconds on two cores")
     axes.set_xlim(0, 1.35 * max(seconds))
     said = ", ".join(f"{row['by']} {row['seconds']:.0f}" for row in rows)
-    return figure, f"Seconds to about the same loss, each bar with one change more than the one above: {said}."
+    return figure, f"Seconds to about the same loss, each bar adds a change to the one above: {said}."
 
 
 # ---- the law of the losses ---------------------------------------------------------------------------------------
@@ -208,10 +210,10 @@ def draw_power_law(sizes: Sequence[float], losses: Sequence[float], floors: Sequ
 
 
 def _shade(place: int, last: int) -> Any:
-    """The color of a size, from light to dark blue; the last, which the law has not seen, is orange."""
+    """The color of a size, from light to very dark blue; the last, which the law has not seen, is orange."""
     import matplotlib.pyplot as plt
 
-    return COLORS[1] if place == last else plt.get_cmap("Blues")(0.45 + 0.12 * place)
+    return COLORS[1] if place == last else plt.get_cmap("Blues")(0.4 + 0.2 * place)
 
 
 def draw_prediction(
@@ -240,7 +242,7 @@ def draw_prediction(
         left.plot(runs["tokens"], runs["loss"], "*" if unseen else "o", color=color, markersize=11 if unseen else 5)
     left.fill_between(tokens, low, high, color=_shade(last, last), alpha=0.2, linewidth=0)
     names = [f"{size:,.0f}{' (unseen)' * (place == last)}" for place, size in enumerate(sizes)]
-    _name_ends(left, names, ends, tokens[-1])
+    _name_ends(left, names, ends, tokens[-1] * 1.14, [_shade(place, last) for place in range(len(sizes))])
     left.set(title="Four sizes predict the fifth", ylabel="held-out loss (nats)")
     looks = (("--*", _shade(last, last)), ("-o", _shade(3, last)), ("-s", SOFT))
     for (name, each), (look, color) in zip(errors.items(), looks, strict=True):
@@ -269,13 +271,13 @@ def draw_prediction(
     return figure, alt
 
 
-def _name_ends(axes: Axes, names: Sequence[str], heights: Sequence[float], x: float) -> None:
-    """Writes names to the right of lines that end at x, from above to below, so that none touches another."""
+def _name_ends(axes: Axes, names: Sequence[str], heights: Sequence[float], x: float, colors: Sequence[Any]) -> None:
+    """Writes names at x, beside the ends of lines, from above to below, so that none touches another."""
     low, high = axes.get_ylim()
     height = np.inf
-    for name, own in sorted(zip(names, heights, strict=True), key=lambda each: -each[1]):
+    for name, own, color in sorted(zip(names, heights, colors, strict=True), key=lambda each: -each[1]):
         height = min(own, height - 0.055 * (high - low))
-        axes.text(x * 1.06, height, name, va="center", fontsize=9.5, clip_on=False)
+        axes.text(x, height, name, va="center", fontsize=9.5, color=color, clip_on=False)
 
 
 def draw_frontier(frame: DataFrame, spent: Sequence[float], optima: Sequence[tuple[float, float, float]]) -> Picture:
@@ -286,16 +288,21 @@ def draw_frontier(frame: DataFrame, spent: Sequence[float], optima: Sequence[tup
     import matplotlib.pyplot as plt
 
     figure, (left, right) = plt.subplots(1, 2, figsize=(12, 4.4))
-    sizes = sorted(frame["with"].unique())
-    for place, size in enumerate(sizes):
-        runs = frame[frame["with"] == size].groupby("tokens", as_index=False)["loss"].mean()
-        color, spent_by_it = _shade(place, len(sizes) - 1), 6 * size * runs["tokens"]
-        left.plot(spent_by_it, runs["loss"], color=color, marker="o", markersize=4, linewidth=1.2)
-        first = spent_by_it.iloc[0], runs["loss"].iloc[0]
+    sizes = sorted(float(size) for size in frame["with"].unique())
+    curves = [_loss_by_compute(frame, size) for size in sizes]
+    fine = np.geomspace(curves[0][0][0], curves[-1][0][-1], 600)
+    best = np.array([_between(fine, *curve) for curve in curves]).argmin(axis=0)
+    for place, (size, curve) in enumerate(zip(sizes, curves, strict=True)):
+        color, first = _shade(place, len(sizes) - 1), (curve[0][0], curve[1][0])
+        left.plot(*curve, color=color, marker="o", markersize=4, linewidth=1.2)
+        strip = np.where(best == place, 1.13, np.nan)
+        left.plot(fine, strip, color=color, linewidth=9, marker="none", solid_capstyle="butt")
         left.annotate(f"{size:,.0f}", first, (6, 2), textcoords="offset points", color=color, fontsize=9.5)
+    left.set_ylim(1.07, 2.65)
+    left.text(fine[0], 1.17, "lowest of the sizes we ran", color=SOFT, fontsize=9.5, va="bottom")
     known = [_within(N, frame["with"]) and _within(D, frame["tokens"]) for N, D, _ in optima]
     numbers, tokens, losses = np.array(optima).T
-    _solid_where(left, known, spent, losses, INK)
+    _solid_where(left, known, spent, losses, INK, width=1.2)
     middle = 3 * len(spent) // 8
     left.annotate(
         "the law's frontier", (spent[middle], losses[middle]), (-4, -26), textcoords="offset points", ha="right"
@@ -310,9 +317,10 @@ def draw_frontier(frame: DataFrame, spent: Sequence[float], optima: Sequence[tup
     right.set(xscale="log", yscale="log", xlabel="operations, C = 6 N D", ylabel="best number")
     right.set_title("The best use of a budget")
     alt = (
-        "Left: a falling curve of loss against compute for each of five sizes; small models are lowest at little "
-        "compute and large ones at much, and the frontier, dashed beyond what was trained, touches the lowest. Right, "
-        "logarithmic: the best number of parameters rises more steeply with compute than the best number of characters."
+        "Left: a falling curve of loss against compute for each of five sizes, and a strip in the color of the lowest "
+        "of them, which is a small model at little compute and a large one at much. The law's frontier, dashed "
+        "beyond what was trained, runs close to the lowest. Right, logarithmic: the best number of parameters rises "
+        "more steeply with compute than the best number of characters."
     )
     return figure, alt
 
@@ -321,10 +329,23 @@ def _within(number: float, column: Any) -> bool:
     return bool(column.min() <= number <= column.max())
 
 
-def _solid_where(axes: Axes, known: Sequence[bool], x: Sequence[float], y: Any, color: str) -> None:
-    """A line that is solid where `known`, and thin and dashed elsewhere."""
-    axes.plot(x, y, "--", color=color, linewidth=1.3, marker="none")
-    axes.plot(x, np.where(known, y, np.nan), "-", color=color, linewidth=2.2, marker="none")
+def _loss_by_compute(frame: DataFrame, size: float) -> tuple[np.ndarray, np.ndarray]:
+    """6 N D and the mean loss of each run of a size, in order of their tokens."""
+    losses = frame[frame["with"] == size].groupby("tokens")["loss"].mean()
+    return 6 * size * losses.index.to_numpy(float), losses.to_numpy(float)
+
+
+def _between(x: np.ndarray, xs: np.ndarray, ys: np.ndarray) -> np.ndarray:
+    """Heights at x of straight lines through points on a logarithmic axis; infinite beyond the outer points."""
+    return np.interp(np.log(x), np.log(xs), ys, left=np.inf, right=np.inf)
+
+
+def _solid_where(
+    axes: Axes, known: Sequence[bool], x: Sequence[float], y: Any, color: str, *, width: float = 2.2
+) -> None:
+    """A line that is solid where `known`, and dashed elsewhere."""
+    axes.plot(x, y, "--", color=color, linewidth=min(width, 1.3), marker="none")
+    axes.plot(x, np.where(known, y, np.nan), "-", color=color, linewidth=width, marker="none")
 
 
 # ---- heads that copy ---------------------------------------------------------------------------------------------
@@ -367,7 +388,12 @@ def draw_heads(text: str, weights: Mapping[str, Any]) -> Picture:
     figure, panels = plt.subplots(1, len(weights), figsize=(5.6 * len(weights), 5.2), squeeze=False)
     up = ScaledTranslation(0, 4 / 72, figure.dpi_scale_trans)
     for axes, (name, table) in zip(panels[0], weights.items(), strict=True):
-        axes.imshow(np.asarray(table, float), cmap="Purples", vmin=0, vmax=1)
+        shown = np.asarray(table, float)
+        # The first places have little to choose from, so their weights would make all others pale.
+        top = np.ceil(10 * np.sort(shown[len(text) // 8 :].ravel())[-3]) / 10
+        image = axes.imshow(shown, cmap="Purples", vmin=0, vmax=top)
+        bar = figure.colorbar(image, ax=axes, fraction=0.046, pad=0.03, extend="neither" if top >= 1 else "max")
+        bar.set_label("weight")
         axes.set_xticks(range(len(text)), [character.replace(" ", "␣") for character in text], fontsize=9)
         axes.set_yticks(range(len(text)), [character.replace(" ", "␣") for character in text], fontsize=9)
         for label, character in zip(axes.get_yticklabels(), text, strict=True):
