@@ -383,7 +383,7 @@ def patch_sizes(
         start = time.process_time()
         make = partial(build, "ViT", images, patch=patch)
         model = trained(make, images.train, recipe("ViT", steps, BEST["ViT"]), seed=seed)
-        row = {"patch": patch, "seed": seed, "seconds": round(time.process_time() - start, 1)}
+        row = {"patch": patch, "seed": seed, "seconds": round(time.process_time() - start, 3)}
         rows.append(row | {"accuracy": accuracy(model, images.test), "flops": flops(model, images)})
     return rows
 
