@@ -172,7 +172,7 @@ CLAIMS = Claims(
 # ---- the lesson's model in the package -----------------------------------------------------------------------------
 
 RENAME = {"blocks.": "stack.blocks.", "norm.": "stack.norm."}
-SIZES = (128, 4, 256, 2)  # d_model, heads, d_ff and layers of the lesson's model
+SIZES = (128, 4, 256, 2)  # d_model, heads, d_ff and layers of the stored runs
 LONGEST = 128  # positions
 
 
