@@ -68,7 +68,7 @@ def test_the_table_says_what_was_gained(teller: Storyteller) -> None:
     lora = finetune.prepare(untrained("draft").model, "lora")
     curves["full, replay"] = curves["full"]
     models = {"full": teller.model, "full, replay": teller.model, "LoRA": lora}
-    found = study.table(curves, models, {"full": 6e-3, "LoRA": 0.04})
+    found = study.table(curves, models, {"full": 6e-3, "full, replay": 6e-3, "LoRA": 0.04})
     assert found["learning rate"].tolist() == ["", "0.006", "0.006", "0.04"]
     assert found.loc["LoRA", "gain"] == "50%"
     assert found.loc["before", "loss on tales"] == "0.50"

@@ -126,6 +126,17 @@ def test_ours_runs_without_peers(script: dict[str, Any], monkeypatch: pytest.Mon
     assert all(len(speed) == 2 and min(speed) > 0 for speed in (*trained.values(), *spoken.values()))
 
 
+def test_the_script_runs_as_a_command(
+    script: dict[str, Any], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    without_peers(script, monkeypatch)
+    monkeypatch.setattr("sys.argv", ["gpt_speed.py", "--rounds", "1"])
+    assert script["main"]() == 0  # nothing is missed without peers
+    said = capsys.readouterr().out
+    assert "| tfbook |" in said
+    assert "| tfbook, frozen |" in said
+
+
 def test_ours_also_trains_in_the_precision_that_the_runtime_chooses(
     script: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -191,13 +191,14 @@ def one_round(X: Tensor) -> Tensor:
     return 3.4445 * X + (-4.775 * square + 2.0315 * square @ square) @ X
 
 
-def _round(p: float, q: float, r: float) -> Callable[[Tensor], Tensor]:
-    return lambda X: p * X + (q * X @ X.mT + r * X @ X.mT @ X @ X.mT) @ X
+def _round(
+    p: float, q: float, r: float, transposed: Callable[[Tensor], Tensor] = lambda X: X.mT
+) -> Callable[[Tensor], Tensor]:
+    def run(X: Tensor) -> Tensor:
+        square = X @ transposed(X)
+        return p * X + (q * square + r * square @ square) @ X
 
-
-def _round_with(X: Tensor, transposed: Tensor) -> Tensor:
-    square = X @ transposed
-    return 3.4445 * X + (-4.775 * square + 2.0315 * square @ square) @ X
+    return run
 
 
 one_round.mistakes(
@@ -210,7 +211,7 @@ one_round.mistakes(
         ),
         (
             "`X.T` reverses all dimensions of a batch, so its matrices get mixed up: `X.mT` transposes each of them"
-        ): lambda X: _round_with(X, X.permute(*reversed(range(X.ndim)))),
+        ): _round(3.4445, -4.775, 2.0315, lambda X: X.permute(*reversed(range(X.ndim)))),
         "q has lost its sign: it is −4.775": _round(3.4445, 4.775, 2.0315),
         "q and r have changed places: q belongs to the third power and r to the fifth": _round(3.4445, 2.0315, -4.775),
         "the first term, p X, is missing": _round(0, -4.775, 2.0315),

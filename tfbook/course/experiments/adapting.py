@@ -28,6 +28,7 @@ from tfbook.course.experiments.adapting_drawn import (
     draw_spans,
     draw_texts,
     draw_transformations,
+    undominated,
 )
 from tfbook.data.stories import endings, story_ids, told, words_of, written
 from tfbook.models.experts import MixtureOfExperts, dense_dispatch, sparse_dispatch
@@ -179,17 +180,14 @@ def _second(teller: Storyteller, first: Sequence[Sequence[str]], second: Sequenc
 def table(
     curves: Mapping[str, Sequence[tuple[int, float, float]]], models: Mapping[str, Gpt], rates: Mapping[str, float]
 ) -> DataFrame:
-    """Per method: trained parameters, rate, losses on plays and tales before and after, and the share of full's gain.
-
-    A method such as "full, replay" has the rate of what stands before the comma.
-    """
+    """Per method: trained parameters, rate, losses before and after, and the share of full fine-tuning's gain."""
     import pandas as pd
 
     start, end = curves["full"][0], curves["full"][-1]
     rows = {
         name: {
             "trained parameters": f"{trained(model):,}",
-            "learning rate": f"{rates[name.partition(',')[0]]:g}",
+            "learning rate": f"{rates[name]:g}",
             "loss on plays": f"{curves[name][-1][1]:.2f}",
             "gain": f"{(start[1] - curves[name][-1][1]) / (start[1] - end[1]):.0%}",
             "loss on tales": f"{curves[name][-1][2]:.2f}",
@@ -347,8 +345,7 @@ def forgotten_at(frame: DataFrame, new: float, seed: Any) -> float:
 
     A run that has a higher loss on both than another of the seed's is left out.
     """
-    runs = frame[(frame["method"] == "full") & (frame["seed"] == seed)].sort_values("new")
-    runs = runs[runs["old"] <= runs["old"].cummin()]
+    runs = undominated(frame[(frame["method"] == "full") & (frame["seed"] == seed)])
     return float(np.interp(new, runs["new"], runs["old"]))
 
 

@@ -10,8 +10,9 @@ import numpy as np
 from tfbook.plot.house import COLORS, INK, MARKERS, SOFT
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-    from pandas import DataFrame
+    from pandas import DataFrame, Series
 
     Picture = tuple[Figure, str]  # and its alt text
 
@@ -74,6 +75,12 @@ def draw_lora() -> Picture:
     return picture.figure(), alt
 
 
+def undominated(runs: DataFrame) -> DataFrame:
+    """The runs that no other beats in both losses, by their loss on plays."""
+    runs = runs.sort_values("new")
+    return runs[runs["old"] <= runs["old"].cummin()]
+
+
 def draw_frontier(frame: DataFrame) -> Picture:
     """Loss on tales against loss on plays, a line per method from its lowest learning rate to its best one.
 
@@ -84,13 +91,14 @@ def draw_frontier(frame: DataFrame) -> Picture:
     import matplotlib.pyplot as plt
 
     before = frame.iloc[0]
+    by_rate = {name: runs.groupby("lr")[["new", "old"]].mean() for name, runs in frame.groupby("method")}
+    lora, words = (by_rate[name].loc[by_rate[name]["new"].idxmin()] for name in ("lora", "rows"))
     figure, axes = plt.subplots(figsize=(8.6, 5))
     axes.set(xscale="log", yscale="log", xlim=(0.4, 10.5), ylim=(0.42, 14))
     said = []
     for name in LOOKS:
         runs, (color, marker, beside, place) = frame[frame["method"] == name], LOOKS[name]
-        means = runs.groupby("lr")[["new", "old"]].mean()
-        best = means["new"].idxmin()
+        means, best = by_rate[name], by_rate[name]["new"].idxmin()
         up, beyond = means.loc[:best], means[means.index > best]
         axes.scatter(runs["new"], runs["old"], color=color, s=7, alpha=0.5, linewidths=0)
         axes.plot(up["new"], up["old"], color=color, marker=marker, markersize=6, linewidth=1.8)
@@ -101,24 +109,7 @@ def draw_frontier(frame: DataFrame) -> Picture:
             axes.annotate(f"{lr:g}", tuple(point), xytext=beside, textcoords="offset points", **look)
         axes.annotate(NAMES[name], tuple(up.iloc[0]), xytext=place, textcoords="offset points", **_bold(color))
         said += [f"{NAMES[name]} at {lr:g}: plays {x:.2f}, tales {y:.2f}" for lr, (x, y) in means.iterrows()]
-    equal = frame[frame["method"] == "lora"].groupby("lr")["new"].mean().min()
-    axes.axvline(equal, color=SOFT, linestyle="--", linewidth=1.2, zorder=0)
-    full, lora = (
-        frame[frame["method"] == name].groupby("lr")[["new", "old"]].mean().sort_values("new")
-        for name in ("full", "lora")
-    )
-    full = full[full["old"] <= full["old"].cummin()]  # not what is worse on both
-    top = float(lora["old"].iloc[0])
-    gap = top - float(np.interp(equal, full["new"], full["old"]))  # as claim 4: less than on the drawn, bent line
-    bottom = float(np.exp(np.interp(np.log(equal), np.log(full["new"]), np.log(full["old"]))))
-    arrow = {"arrowstyle": "<->", "color": INK, "linewidth": 1.3, "shrinkA": 0, "shrinkB": 0}
-    axes.annotate("", (equal, bottom), xytext=(equal, top), arrowprops=arrow)
-    axes.text(equal * 1.03, bottom * 1.09, f"≥ {gap:.1f} nats", va="center", fontsize=9, color=INK)
-    said.append(
-        f"at equal loss on plays, {equal:.2f}, LoRA's loss on tales is at least {gap:.1f} nats more than full's"
-    )
-    axes.text(equal * 0.97, 0.46, "equal loss on plays", ha="right", va="center", fontsize=10, color=SOFT)
-    words = frame[frame["method"] == "rows"].groupby("lr")[["new", "old"]].mean().sort_values("new").iloc[0]
+    said.append(_draw_gap(axes, undominated(by_rate["full"]), lora))
     for point, name, color, marker in ((words, "new words alone", SOFT, "d"), (before, "before", INK, "*")):
         axes.plot([point["new"]], [point["old"]], color=color, marker=marker, markersize=8, linestyle="none")
         where = (point["new"], point["old"])
@@ -130,6 +121,19 @@ def draw_frontier(frame: DataFrame) -> Picture:
     axes.set(title="At equal loss on plays, full fine-tuning forgets less than LoRA of rank 2")
     axes.set(xlabel="loss on plays (nats per token)", ylabel="loss on tales (nats per token)")
     return figure, f"Loss on tales against loss on plays, means over seeds: {'; '.join(said)}."
+
+
+def _draw_gap(axes: Axes, full: DataFrame, lora: Series) -> str:
+    """A vertical line at LoRA's lowest loss on plays, and an arrow on it from full fine-tuning's curve up to LoRA."""
+    equal, top = float(lora["new"]), float(lora["old"])
+    gap = top - float(np.interp(equal, full["new"], full["old"]))  # as claim 4: less than on the drawn, bent line
+    bottom = float(np.exp(np.interp(np.log(equal), np.log(full["new"]), np.log(full["old"]))))
+    arrow = {"arrowstyle": "<->", "color": INK, "linewidth": 1.3, "shrinkA": 0, "shrinkB": 0}
+    axes.axvline(equal, color=SOFT, linestyle="--", linewidth=1.2, zorder=0)
+    axes.annotate("", (equal, bottom), xytext=(equal, top), arrowprops=arrow)
+    axes.text(equal * 1.03, bottom * 1.09, f"≥ {gap:.1f} nats", va="center", fontsize=9, color=INK)
+    axes.text(equal * 0.97, 0.46, "equal loss on plays", ha="right", va="center", fontsize=10, color=SOFT)
+    return f"at equal loss on plays, {equal:.2f}, LoRA's loss on tales is at least {gap:.1f} nats more than full's"
 
 
 def draw_ranks(ranks: DataFrame, dialect: DataFrame) -> Picture:
