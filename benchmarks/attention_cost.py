@@ -19,7 +19,7 @@ from typing import Any
 
 from tfbook import runtime
 from tfbook.course.experiments import machine
-from tfbook.course.experiments.bahdanau_attention import step_seconds
+from tfbook.lessons.bahdanau_attention.study import step_seconds
 
 SIZES = {"width": 128, "rows": 128, "words": 13, "vocabulary": 1000}
 BARS = {"fixed context": 1.0, "attention after the recurrence": 1.5, "attention": 2.2}

@@ -26,8 +26,8 @@ from torch import Tensor, nn
 
 from tfbook import runtime
 from tfbook.attention import Causal, MultiHeadAttention, fused, softmax
+from tfbook.course.cost import in_turns
 from tfbook.course.experiments import machine, markdown
-from tfbook.course.experiments.cost import in_turns
 
 BATCH, LENGTH, WIDTHS = 16, 256, {128: 4, 384: 6}  # d_model → heads
 KERNEL_LENGTHS = (64, 256, 1024, 2048)

@@ -21,9 +21,9 @@ from statistics import median
 from typing import Any
 
 from tfbook import runtime
+from tfbook.course.cost import exponent, in_turns, peak_memory
 from tfbook.course.experiments import machine, markdown
-from tfbook.course.experiments.cost import exponent, in_turns, peak_memory
-from tfbook.course.experiments.efficient_attention import (
+from tfbook.lessons.efficient_attention.costs import (
     FUSED,
     IMPLEMENTATIONS,
     LONGEST_WRITTEN_OUT,

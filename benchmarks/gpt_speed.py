@@ -33,8 +33,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from tfbook import runtime, training
+from tfbook.course.cost import in_turns
 from tfbook.course.experiments import machine, markdown
-from tfbook.course.experiments.cost import in_turns
 from tfbook.generation import sampling
 from tfbook.generation.frozen import Frozen
 from tfbook.models.blocks import Config

@@ -27,8 +27,8 @@ from typing import Any
 import tokenizers
 
 from tfbook import data
+from tfbook.course.cost import in_turns
 from tfbook.course.experiments import machine, markdown
-from tfbook.course.experiments.cost import in_turns
 from tfbook.text import GPT2_PATTERN, Tokenizer
 
 VOCAB = 1024

@@ -28,8 +28,8 @@ from torch.nn import functional as F
 
 from tfbook import runtime
 from tfbook.attention import MultiHeadAttention
+from tfbook.course.cost import in_turns
 from tfbook.course.experiments import machine, markdown
-from tfbook.course.experiments.cost import in_turns
 from tfbook.data.images import LabeledImages
 from tfbook.models.vit import Vit, VitConfig
 from tfbook.training import optimizers

@@ -5,8 +5,7 @@ from collections import Counter
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from tfbook.text import TextBatch, TextBatches
 from tfbook.text.batching import LengthGroupedSampler, Sequences

@@ -19,8 +19,7 @@ from typing import Any
 import filelock
 import pytest
 import requests
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 from loopback import Reply, Server, answer, babble, endless, hang_up, redirect, silence, slow, stall, trickle
 
 from tfbook.data import download

@@ -34,7 +34,7 @@ from english_french.syntax import Question, Statement
 from english_french.tokens import Features
 from english_french_gold import GOLD, LINKS
 
-from tfbook.course.experiments import tokenizers
+from tfbook.lessons.tokenizers import study
 
 ROOT = Path(__file__).parents[2]
 SHIPPED = ROOT / "data" / "english_french.tsv.gz"
@@ -268,7 +268,7 @@ def test_file_is_small_has_a_header_and_no_time_stamp() -> None:
 def test_lesson_06_knows_the_kinds_of_the_nouns() -> None:
     """It writes out what the lexicon says of four kinds, without the forms that training never shows."""
     shown = {word for row in SPLITS["train"] for word in row.english}
-    for kind, nouns in tokenizers.NOUNS.items():
+    for kind, nouns in study.NOUNS.items():
         of_kind = [noun for noun in NOUNS.values() if kind in noun.classes]
         forms = [[form for form in (noun.english, noun.english_plural) if form in shown] for noun in of_kind]
         assert nouns == [written for written in forms if written]

@@ -7,8 +7,7 @@ from pydoc_data.topics import topics
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from tfbook import data
 from tfbook.data.registry import DATASETS

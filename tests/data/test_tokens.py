@@ -7,8 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from tfbook.data.tokens import HEADER, read_tokens, write_tokens
 from tfbook.text import Windows

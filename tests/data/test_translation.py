@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from tfbook import data
 from tfbook.data.translation import COLUMNS, Translations, check_tatoeba, read_english_french, read_tatoeba

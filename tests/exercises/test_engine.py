@@ -14,8 +14,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from tfbook.course.exercises import engine
-from tfbook.course.exercises.engine import Exercise, Verdict, exercise, source_of
+from tfbook.course.exercises import Exercise, Verdict, exercise, source_of
 
 
 def _made() -> Exercise:

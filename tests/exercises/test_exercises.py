@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 import torch
 
-from tfbook.course.exercises.engine import STILL_GIVEN, Exercise, Verdict
+from tfbook.course.exercises import STILL_GIVEN, Exercise, Verdict
 from tfbook.course.lessons import LESSONS
 
 WRITTEN = [lesson.slug for lesson in LESSONS if lesson.written]
 EXERCISES = {
     f"{lesson}.{name}": value
     for lesson in WRITTEN
-    for name, value in vars(import_module(f"tfbook.course.exercises.{lesson}")).items()
+    for name, value in vars(import_module(f"tfbook.lessons.{lesson}.exercises")).items()
     if isinstance(value, Exercise)
 }
 MISTAKES = [

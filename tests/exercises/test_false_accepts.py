@@ -11,19 +11,17 @@ import pytest
 import torch
 from torch import Tensor
 
-from tfbook.course.exercises import (
-    bahdanau_attention,
-    bert_masking,
-    decoding,
-    efficient_attention,
-    positions,
-    scoring_functions,
-    self_attention,
-    start_here,
-    tokenizers,
-    vit_patches,
-)
-from tfbook.course.exercises.engine import Exercise
+from tfbook.course.exercises import Exercise
+from tfbook.lessons.bahdanau_attention import exercises as bahdanau_attention
+from tfbook.lessons.bert_masking import exercises as bert_masking
+from tfbook.lessons.decoding import exercises as decoding
+from tfbook.lessons.efficient_attention import exercises as efficient_attention
+from tfbook.lessons.positions import exercises as positions
+from tfbook.lessons.scoring_functions import exercises as scoring_functions
+from tfbook.lessons.self_attention import exercises as self_attention
+from tfbook.lessons.start_here import exercises as start_here
+from tfbook.lessons.tokenizers import exercises as tokenizers
+from tfbook.lessons.vit_patches import exercises as vit_patches
 from tfbook.text import CLS, IGNORE_INDEX, MASK, PAD, SEP
 
 # ---- sizes that are read from the wrong place --------------------------------------------------------------------

@@ -8,8 +8,7 @@ import pytest
 
 from tests.exercises.mutants import mutants, recompiled
 from tests.exercises.test_exercises import EXERCISES
-from tfbook.course.exercises import engine
-from tfbook.course.exercises.engine import Verdict
+from tfbook.course.exercises import Verdict
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # a mutant may do what PyTorch advises against
 FOLDER = Path(__file__).parent / "survivors"

@@ -20,24 +20,22 @@ from tfbook.attention import POSITIONS, ALiBi, Causal, Lengths, MultiHeadAttenti
 from tfbook.attention.efficient.block_sparse import BlockSparse
 from tfbook.attention.efficient.linear import causal_sums, step
 from tfbook.attention.efficient.performer import log_features
-from tfbook.course.exercises import (
-    adapting,
-    bahdanau_attention,
-    bert_masking,
-    decoding,
-    efficient_attention,
-    gpt_pretraining,
-    positions,
-    preferences,
-    scaling_laws,
-    scoring_functions,
-    self_attention,
-    start_here,
-    tokenizers,
-    transformer,
-    vit_patches,
-)
-from tfbook.course.exercises.engine import Exercise, Verdict, randn
+from tfbook.course.exercises import Exercise, Verdict, randn
+from tfbook.lessons.adapting import exercises as adapting
+from tfbook.lessons.bahdanau_attention import exercises as bahdanau_attention
+from tfbook.lessons.bert_masking import exercises as bert_masking
+from tfbook.lessons.decoding import exercises as decoding
+from tfbook.lessons.efficient_attention import exercises as efficient_attention
+from tfbook.lessons.gpt_pretraining import exercises as gpt_pretraining
+from tfbook.lessons.positions import exercises as positions
+from tfbook.lessons.preferences import exercises as preferences
+from tfbook.lessons.scaling_laws import exercises as scaling_laws
+from tfbook.lessons.scoring_functions import exercises as scoring_functions
+from tfbook.lessons.self_attention import exercises as self_attention
+from tfbook.lessons.start_here import exercises as start_here
+from tfbook.lessons.tokenizers import exercises as tokenizers
+from tfbook.lessons.transformer import exercises as transformer
+from tfbook.lessons.vit_patches import exercises as vit_patches
 from tfbook.models import gpt, vit
 from tfbook.models.adapters import add_lora, trained_count
 from tfbook.models.bert import Bert

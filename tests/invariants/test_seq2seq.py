@@ -25,8 +25,8 @@ from tfbook.attention import (
     masked_softmax,
 )
 from tfbook.course import invariants
-from tfbook.course.experiments.scoring_functions import HeadedDecoder
 from tfbook.course.invariants import TOLERANCE, translator_report
+from tfbook.lessons.scoring_functions.translation import HeadedDecoder
 from tfbook.models import transformer
 from tfbook.models.blocks import Block, Config, PostNorm
 from tfbook.models.outputs import Decoded

@@ -27,7 +27,7 @@ import weave
 from nbformat import NotebookNode
 
 import notebooks
-from tfbook.course.exercises.engine import MARKS
+from tfbook.course.exercises import MARKS
 from tfbook.course.lessons import LESSONS
 
 MAX_BYTES = 1_000_000

@@ -33,7 +33,7 @@ def test_the_lessons_called_written_are_the_notebooks_that_exist() -> None:
 
 @pytest.mark.parametrize("lesson", WRITTEN, ids=lambda lesson: lesson.slug)
 def test_a_written_lesson_has_exercises_named_by_its_slug(lesson: Lesson) -> None:
-    import_module(f"tfbook.course.exercises.{lesson.slug}")
+    import_module(f"tfbook.lessons.{lesson.slug}.exercises")
 
 
 def test_parts_hold_every_lesson_once_as_the_figure_shows_them() -> None:

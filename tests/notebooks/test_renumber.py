@@ -7,8 +7,7 @@ from pathlib import Path
 import book
 import pytest
 import renumber
-from rules import Lesson as Notebook
-from rules import has_links_that_resolve, numbers_lessons_as_files_do
+from rules import Lesson as Notebook, has_links_that_resolve, numbers_lessons_as_files_do
 from samples import run_tool
 
 from tfbook.course.lessons import LESSONS, Lesson

@@ -10,7 +10,7 @@ from torch import nn
 
 from tfbook import runtime
 from tfbook.attention import POSITIONS
-from tfbook.course.experiments.translators import Task
+from tfbook.course.translators import Task
 from tfbook.data.translation import Translations
 from tfbook.models.blocks import Config, PostNorm, PreNorm
 from tfbook.models.seq2seq import (
@@ -21,8 +21,7 @@ from tfbook.models.seq2seq import (
     Seq2SeqConfig,
     Translator,
 )
-from tfbook.models.transformer import Decoder, Transformer
-from tfbook.models.transformer import Encoder as Reader
+from tfbook.models.transformer import Decoder, Encoder as Reader, Transformer
 from tfbook.text import EOS, Batch, Pair, Vocabulary, collate
 
 sys.path.insert(0, str(Path(__file__).parent))  # for the modules beside the tests

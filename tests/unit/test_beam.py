@@ -30,8 +30,7 @@ from tfbook.generation.search import (
 )
 from tfbook.models.blocks import Config
 from tfbook.models.outputs import Decoded
-from tfbook.models.seq2seq import BahdanauDecoder, Seq2SeqConfig, Translator
-from tfbook.models.seq2seq import RecurrentEncoder as Reader
+from tfbook.models.seq2seq import BahdanauDecoder, RecurrentEncoder as Reader, Seq2SeqConfig, Translator
 from tfbook.models.transformer import Decoder, Encoder, Transformer
 from tfbook.text import BOS, EOS, PAD
 

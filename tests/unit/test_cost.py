@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from tfbook.course.experiments import cost
+from tfbook.course import cost
 
 
 def test_runs_take_turns_and_the_first_round_is_not_counted() -> None:

@@ -8,8 +8,7 @@ from typing import NamedTuple
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from torch import Tensor, nn
 
 from tfbook.attention import (
@@ -33,7 +32,7 @@ from tfbook.attention.efficient.linear import Linear
 from tfbook.attention.efficient.lsh import Lsh
 from tfbook.attention.efficient.performer import Performer
 from tfbook.attention.efficient.tiled import Tiled, online_softmax
-from tfbook.course.experiments.cost import exponent, peak_memory
+from tfbook.course.cost import exponent, peak_memory
 from tfbook.models.blocks import Config, alternate
 from tfbook.models.language_model import LanguageModel
 

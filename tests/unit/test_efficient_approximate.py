@@ -8,8 +8,7 @@ from typing import NamedTuple
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -17,7 +16,7 @@ from tfbook.attention import Causal, Dense, Lengths, Mask, softmax
 from tfbook.attention.efficient.linear import Linear, elu_plus_one, step
 from tfbook.attention.efficient.lsh import Lsh, hashed, in_window, sort_by_bucket
 from tfbook.attention.efficient.performer import Performer, PerformerState, attend_chunk, log_features, projection
-from tfbook.course.experiments.cost import exponent
+from tfbook.course.cost import exponent
 
 
 class Case(NamedTuple):

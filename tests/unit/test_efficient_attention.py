@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tfbook.course.experiments.efficient_attention import FUSED, IMPLEMENTATIONS, WRITTEN_OUT
+from tfbook.lessons.efficient_attention.costs import FUSED, IMPLEMENTATIONS, WRITTEN_OUT
 
 SCRIPT = Path(__file__).parents[2] / "benchmarks/efficient_attention.py"
 TINY = {"LENGTHS": (16, 32, 64), "FITTED": 16, "LONGEST_WRITTEN_OUT": 32, "TIMED_AT": 32, "ROUNDS_TIMED": (16, 1)}

@@ -13,7 +13,7 @@ import pytest
 from tfbook.course import experiments
 from tfbook.course.experiments import markdown, registered, store, stored
 
-RESULTS = Path(experiments.__file__).parents[3] / "data" / "results"
+RESULTS = Path(experiments.__file__).parents[2] / "data" / "results"
 
 
 def test_a_result_is_stored_with_its_origin(

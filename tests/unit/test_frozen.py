@@ -6,8 +6,7 @@ from dataclasses import replace
 import pytest
 import torch
 from drawn_configs import ACTIVATIONS, configs
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from torch import nn
 
 from tfbook.attention import POSITIONS, Causal, fused, softmax

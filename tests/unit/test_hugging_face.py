@@ -8,8 +8,7 @@ from typing import Any, NamedTuple
 import pytest
 import torch
 import transformers
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from safetensors.torch import load_file
 from torch import Tensor, nn
 

@@ -5,12 +5,21 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from torch import Tensor
 
-from tfbook.attention import Band, Both, Causal, Dense, Lengths, Mask, Prefix, masked_softmax, padding_mask
-from tfbook.attention import softmax as softmax_kernel
+from tfbook.attention import (
+    Band,
+    Both,
+    Causal,
+    Dense,
+    Lengths,
+    Mask,
+    Prefix,
+    masked_softmax,
+    padding_mask,
+    softmax as softmax_kernel,
+)
 
 # ---- padding -----------------------------------------------------------------------------------------------------
 

@@ -7,8 +7,7 @@ from inspect import unwrap
 import pytest
 import sacrebleu
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from torch import Tensor
 
 from tfbook.course.metrics import Link, alignment_error_rate, bleu, exact_match, hard_alignment

@@ -8,8 +8,7 @@ from unittest import mock
 import pytest
 import torch
 from drawn_configs import configs_of_every_part
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F

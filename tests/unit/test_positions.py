@@ -8,8 +8,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from torch import Tensor
 from transformers.models.bloom.modeling_bloom import build_alibi_tensor
 from transformers.models.gpt_neox import modeling_gpt_neox as gpt_neox

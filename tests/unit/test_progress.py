@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 
 from tfbook.course import progress
-from tfbook.course.exercises import decoding, start_here
 from tfbook.course.solved import note, progress_file, solved
+from tfbook.lessons.decoding import exercises as decoding
+from tfbook.lessons.start_here import exercises as start_here
 
 
 @pytest.fixture(autouse=True)

@@ -5,8 +5,7 @@ from inspect import unwrap
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from torch import Tensor, nn
 
 from tfbook.models.recurrent import CellWeights, HiddenState, gru_step, lstm_step, rnn_step, unroll

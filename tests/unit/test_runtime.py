@@ -14,8 +14,8 @@ import torch
 
 from tfbook import attention, runtime
 from tfbook.attention import masks
-from tfbook.course.exercises import bahdanau_attention
 from tfbook.generation import search
+from tfbook.lessons.bahdanau_attention import exercises as bahdanau_attention
 from tfbook.models import seq2seq
 
 CPU = torch.device("cpu")

@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 import torch
 import transformers
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from scipy.stats import chi2_contingency, chisquare
 from torch import Tensor
 from torch.nn import functional as F

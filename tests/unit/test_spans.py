@@ -6,8 +6,7 @@ from itertools import combinations, groupby
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from tfbook.text import SpanCorruption, corrupt_spans, restore_spans, span_mask
 

@@ -8,8 +8,8 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from tfbook.course.experiments import summaries
-from tfbook.course.experiments.summaries import Interval, bands, half_range, interval, mean_and_range, unnest
+from tfbook.course import summaries
+from tfbook.course.summaries import Interval, bands, half_range, interval, mean_and_range, unnest
 
 
 def run(model: str, seed: int, bleu: list[float], pace: float) -> dict[str, Any]:

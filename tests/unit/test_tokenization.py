@@ -17,8 +17,7 @@ from typing import ClassVar
 
 import pytest
 import tokenizers
-from hypothesis import example, given, settings
-from hypothesis import strategies as st
+from hypothesis import example, given, settings, strategies as st
 
 from tfbook import data
 from tfbook.text import GPT2_PATTERN, Tokenizer, bytes_to_letters, learn_merges, letters_to_bytes, pre_tokenize

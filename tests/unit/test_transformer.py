@@ -13,8 +13,7 @@ from typing import NamedTuple
 import pytest
 import torch
 from drawn_configs import ACTIVATIONS
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from torch import Tensor, nn
 from torch.nn import functional as F
 

@@ -8,8 +8,8 @@ import torch
 from toy_translators import toy_corpus
 
 from tfbook import data
-from tfbook.course.experiments import translators
-from tfbook.course.experiments.translators import Task
+from tfbook.course import translators
+from tfbook.course.translators import Task
 from tfbook.generation.search import Translation
 from tfbook.models import seq2seq
 from tfbook.text import Pair

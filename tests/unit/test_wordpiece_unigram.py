@@ -8,8 +8,7 @@ from typing import ClassVar
 import pytest
 import regex
 import tokenizers
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from tfbook import data
 from tfbook.text import Unigram, WordPiece, pre_tokenize

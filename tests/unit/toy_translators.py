@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 
 from tfbook.attention import POSITIONS
-from tfbook.course.experiments.transformer import Variant
 from tfbook.data.translation import Translations
+from tfbook.lessons.transformer.study import Variant
 from tfbook.models.blocks import Config
 from tfbook.text import Pair
 

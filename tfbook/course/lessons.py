@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 PARTS = {1: "I · Attention", 2: "II · Transformers", 3: "III · Vision", 4: "IV · Cost", 5: "V · Beyond"}
 
@@ -52,6 +54,11 @@ LESSONS = (
     Lesson(19, "modalities", "Modalities", "What else can be cut into tokens?", None, 5),
     Lesson(20, "scaling_out", "Scaling out", "How do many machines train one model?", None, 5),
 )
+
+
+def slug_of(function: Callable[..., Any]) -> str:
+    """The slug of the lesson whose folder defines a function: "decoding" for one of `tfbook.lessons.decoding.study`."""
+    return function.__module__.split(".")[-2]
 
 
 def by_part() -> dict[str, list[str]]:

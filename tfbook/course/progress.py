@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from importlib import import_module
 
-from tfbook.course.exercises.engine import Exercise
+from tfbook.course.exercises import Exercise
 from tfbook.course.lessons import LESSONS, PARTS, Lesson
 from tfbook.course.solved import solved
 
@@ -13,7 +13,7 @@ SOLVED, OPEN = "●", "○"
 
 def exercises_of(lesson: Lesson) -> list[str]:
     """The names of a lesson's exercises in their order."""
-    module = import_module(f"tfbook.course.exercises.{lesson.slug}")
+    module = import_module(f"tfbook.lessons.{lesson.slug}.exercises")
     return [value.name for value in vars(module).values() if isinstance(value, Exercise)]
 
 

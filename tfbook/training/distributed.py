@@ -14,8 +14,7 @@ from itertools import compress
 from typing import Any
 
 import torch
-from torch import Tensor, nn
-from torch import distributed as dist
+from torch import Tensor, distributed as dist, nn
 
 from tfbook import runtime
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from torch import Tensor
-
 from tfbook.course.exercises.engine import exercise, randn
+from torch import Tensor
 
 # ---- the same five times, to be replaced -------------------------------------------------------------------------
 

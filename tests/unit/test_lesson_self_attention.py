@@ -1,0 +1,245 @@
+"""The tasks of self-attention are what they say, its drawings draw, and its models are as able as the lesson needs."""
+
+import math
+from functools import partial
+
+import matplotlib.pyplot as plt
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from tfbook.attention import MultiHeadAttention, softmax
+from tfbook.course.cost import attend, count_flops
+from tfbook.lessons.self_attention import figures, study
+from tfbook.lessons.self_attention.study import EITHER, NEAR, SHAPES, TAGS, VOCABULARY, Scenes
+
+
+class Painter(nn.Module):
+    """The lesson's model."""
+
+    def __init__(self, mix: nn.Module, numbers: int = 3) -> None:
+        super().__init__()
+        self.kind, self.color, self.mix = nn.Embedding(8, 16), nn.Linear(3, 16), mix
+        self.paint = nn.Linear(16, numbers)
+
+    def forward(self, kinds: Tensor, colors: Tensor) -> Tensor:
+        return self.paint(self.mix(self.kind(kinds) + self.color(colors)))
+
+
+class MultiHead(nn.Module):
+    """The lesson's layer."""
+
+    def __init__(self, d_model: int, heads: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.W_Q, self.W_K, self.W_V, self.W_O = (nn.Linear(d_model, d_model) for _ in range(4))
+
+    def split(self, x: Tensor) -> Tensor:
+        return x.unflatten(-1, (self.heads, -1)).transpose(1, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = (self.split(project(x)) for project in (self.W_Q, self.W_K, self.W_V))
+        return self.W_O(F.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2))
+
+
+# ---- shapes that must find their color ---------------------------------------------------------------------------
+
+
+def test_a_scene_has_each_shape_in_color_and_in_gray() -> None:
+    scenes = study.twins(50, seed=1)
+    assert (scenes.kinds.sort(dim=1).values == torch.arange(8)).all()
+    gray = scenes.kinds >= 4
+    assert (scenes.colors[gray] == study.GRAY).all()
+    assert torch.equal(scenes.colors[~gray], scenes.target[~gray])
+    assert not (scenes.target[gray] == study.GRAY).all(dim=-1).any()
+
+
+def test_twins_have_one_color_and_it_is_the_palette_s() -> None:
+    scenes = study.twins(20, seed=2)
+    for scene in range(20):
+        for kind, color in zip(scenes.kinds[scene].tolist(), scenes.target[scene], strict=True):
+            assert torch.equal(color, scenes.palette[scene, kind % 4])
+
+
+def test_a_rim_has_the_color_of_the_next_shape() -> None:
+    twins, rims = study.twins(20, seed=3), study.rims(20, seed=3)
+    assert torch.equal(rims.target[..., :3], twins.target)
+    for scene in range(20):
+        for kind, color in zip(rims.kinds[scene].tolist(), rims.target[scene, :, 3:], strict=True):
+            assert torch.equal(color, rims.palette[scene, (kind + 1) % 4])
+
+
+def test_the_colors_of_a_scene_can_be_told_apart() -> None:
+    """So no color is near to two of them; and they are colors."""
+    palette = study.twins(2000, seed=4).palette
+    gaps = torch.cdist(palette, palette) + 9 * torch.eye(4)
+    assert gaps.min() > NEAR
+    assert palette.min() >= 0
+    assert palette.max() <= 1
+
+
+def test_a_seed_gives_the_same_scenes_and_another_gives_others() -> None:
+    one, again, other = (study.twins(5, seed).colors for seed in (5, 5, 6))
+    assert torch.equal(one, again)
+    assert not torch.equal(one, other)
+
+
+def test_names_of_tokens() -> None:
+    scenes = study.twins(3, seed=7)
+    names = scenes.names(2)
+    assert sorted(names) == sorted([*SHAPES, *(shape + "?" for shape in SHAPES)])
+    for name, kind in zip(names, scenes.kinds[2].tolist(), strict=True):
+        assert name == SHAPES[kind % 4] + ("?" if kind >= 4 else "")
+
+
+def test_an_exchange_leaves_the_average_and_changes_the_answer() -> None:
+    """The proof of the lesson that no network behind the average can be right in both."""
+    scenes = study.twins(10, seed=8)
+    other = study.exchange(scenes, "●", "▲")
+    torch.testing.assert_close(scenes.colors.mean(dim=1), other.colors.mean(dim=1))
+    swapped = (scenes.kinds % 4 == 0) | (scenes.kinds % 4 == 1)
+    assert torch.equal((scenes.target != other.target).any(dim=-1), swapped)
+    assert torch.equal(study.exchange(other, "▲", "●").colors, scenes.colors)
+
+
+@pytest.mark.parametrize(("draw", "numbers"), [(study.twins, 3), (study.rims, 6)])
+def test_painted_right_counts_parts_of_gray_shapes(draw: partial[Scenes], numbers: int) -> None:
+    scenes = draw(500, study.TEST)
+    assert study.painted_right(lambda kinds, colors: scenes.target, draw) == 1
+    assert study.painted_right(lambda kinds, colors: scenes.target + 0.9 * NEAR / math.sqrt(3), draw) == 1
+    assert study.painted_right(lambda kinds, colors: scenes.target + 1.1 * NEAR / math.sqrt(3), draw) == 0
+    gray_is_wrong = scenes.target.masked_fill((scenes.kinds >= 4)[..., None], study.GRAY)
+    assert study.painted_right(lambda kinds, colors: gray_is_wrong, draw) == 0
+    half = scenes.target.clone()
+    half[..., 3:] = study.GRAY
+    assert study.painted_right(lambda kinds, colors: half, draw) == (1 if numbers == 3 else 0.5)
+
+
+def test_judging_asks_each_run() -> None:
+    found = study.judge({"a": [Painter(nn.Identity())] * 2, "b": [Painter(nn.Identity())]}, study.twins)
+    assert {name: len(shares) for name, shares in found.items()} == {"a": 2, "b": 1}
+
+
+def test_one_mixture_serves_one_of_two_colors() -> None:
+    """The ceiling of one head that Going further derives: the two shares of variance add up to 1."""
+    t, s = torch.randn(2, 100_000, generator=torch.Generator().manual_seed(0))
+    for alpha in (0.0, 0.3, 0.5, 1.0):
+        mixture = alpha * t + (1 - alpha) * s
+        shares = [float(torch.corrcoef(torch.stack([mixture, target]))[0, 1] ** 2) for target in (t, s)]
+        assert abs(sum(shares) - 1) < 0.02
+        assert abs(shares[0] - alpha**2 / (alpha**2 + (1 - alpha) ** 2)) < 0.02
+
+
+def test_attention_learns_what_the_average_cannot() -> None:
+    torch.manual_seed(0)
+    painter = Painter(MultiHeadAttention(16, 1))
+    optimizer = torch.optim.Adam(painter.parameters(), lr=0.01)
+    for step in range(150):
+        batch = study.twins(64, seed=step)
+        loss = F.mse_loss(painter(batch.kinds, batch.colors), batch.target)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    assert study.painted_right(painter, study.twins) > 0.5
+
+
+def test_an_averaged_head_says_the_same_of_every_scene() -> None:
+    torch.manual_seed(0)
+    model = Painter(MultiHead(16, 2), 6)
+    given = []
+    model.mix.W_O.register_forward_hook(lambda _, inputs, output: given.append(inputs[0].detach()))
+    averaged, scenes = study.averaged_head(model, 1), study.rims(40, seed=9)
+    with torch.no_grad():
+        model(scenes.kinds, scenes.colors)
+        averaged(scenes.kinds, scenes.colors)
+        whole, without = given[-2:]
+    assert torch.equal(without[..., :8], whole[..., :8])
+    for kind in range(8):
+        said = without[scenes.kinds == kind][:, 8:]
+        torch.testing.assert_close(said, said[:1].expand_as(said))
+        torch.testing.assert_close(said[0], whole[scenes.kinds == kind][:, 8:].mean(dim=0), atol=0.1, rtol=0)
+    assert not averaged.model.mix.W_O._forward_pre_hooks
+
+
+# ---- a word that is a noun or a verb -----------------------------------------------------------------------------
+
+
+def test_each_sentence_has_one_word_that_can_be_both_and_half_are_nouns() -> None:
+    tagged = study.sentences(300, seed=1)
+    assert (tagged.either.sum(dim=1) == 1).all()
+    tags = [TAGS[tag] for tag in tagged.tags[tagged.either].tolist()]
+    assert tags.count("noun") == tags.count("verb") == 300
+    for ids, row in zip(tagged.ids.tolist(), tagged.tags.tolist(), strict=True):
+        place = next(i for i, word in enumerate(ids) if VOCABULARY[word] in EITHER)
+        before = TAGS[row[place - 1]]
+        assert TAGS[row[place]] == ("noun" if before == "adjective" else "verb")
+
+
+def test_always_noun_is_right_in_half() -> None:
+    class AlwaysNoun(nn.Module):
+        def forward(self, ids: Tensor) -> Tensor:
+            return F.one_hot(torch.full_like(ids, TAGS.index("noun")), len(TAGS)).float()
+
+    assert study.tagged_right(AlwaysNoun()) == 0.5
+
+
+# ---- drawings ----------------------------------------------------------------------------------------------------
+
+
+def test_drawings_are_figures_that_fit() -> None:
+    x, W = torch.randn(3, 4), torch.randn(3, 4, 2)
+    names, scenes = ["red ●", "blue ▲", "gray ▲?"], study.rims(2, seed=1)
+    causal = torch.ones(3, 3, dtype=torch.bool).tril()
+    pictures = [
+        figures.draw_attention(x, *W, names, ["a", "b", "c", "d"]),
+        figures.draw_attention(x, *W, names, ["a", "b", "c", "d"], mask=causal, row=0),
+        figures.draw_attention(x, *W, names, context=torch.randn(2, 4), context_names=["I", "you"]),
+        figures.draw_heads(*torch.randn(3, 2, 3, 2), torch.randn(4, 4)),
+        figures.draw_paintings(scenes, {"a": [Painter(nn.Identity(), 6)]}, {"a": [0.5]}, "a"),
+        figures.draw_maps(scenes, torch.full((2, 8, 8), 1 / 8), "a"),
+        figures.draw_cost((4, 8), study.operations((4, 8), 4), study.seconds((4, 8), 4, rounds=1)),
+    ]
+    for figure in pictures:
+        figure.canvas.draw()
+        assert 5 <= figure.get_figwidth() <= 9.3
+        plt.close(figure)
+    assert [figure.get_label() for figure in pictures].count("schematic") == 4
+
+
+# ---- what it costs -----------------------------------------------------------------------------------------------
+
+
+def test_operations_are_those_of_the_paper_s_table() -> None:
+    found = study.cost_exponents(sizes=(8, 16, 32), fixed=8)
+    expected = {"self-attention": (2, 1), "recurrent": (1, 2), "convolution": (1, 2)}
+    assert {name: tuple(round(p, 6) for p in powers) for name, powers in found.items()} == expected
+    assert study.operations((8, 16), 8)["recurrent"] == [2 * 2 * 8 * 8 * 8, 2 * 2 * 16 * 8 * 8]
+
+
+def test_the_whole_layer_adds_four_projections() -> None:
+    projections = count_flops(study.attention_layer(10, 8, softmax)) - count_flops(attend(10, 8))
+    assert projections == 2 * 4 * 10 * 8 * 8
+
+
+def test_each_layer_is_timed_at_each_length() -> None:
+    found = study.seconds((4, 8), d=4, rounds=1)
+    assert found.keys() == study.TIMED.keys()
+    assert all(len(times) == 2 and min(times) > 0 for times in found.values())
+
+
+def test_stored_times_by_length() -> None:
+    rows = study.times((4, 8), d=4, rounds=1)
+    assert len(rows) == 2 * len(study.TIMED)
+    found = study.by_length(rows, (8, 4))
+    assert found["recurrent"] == [row["seconds"] for row in rows if row["layer"] == "recurrent"][::-1]
+
+
+@pytest.mark.parametrize(("n", "window", "layers"), [(64, None, 1), (64, 1, 63), (16, 3, 5), (17, 3, 6), (1, None, 0)])
+def test_a_window_hands_information_on(n: int, window: int | None, layers: int) -> None:
+    assert study.layers_until_seen(n, window) == layers
+
+
+def test_what_would_never_end_is_refused() -> None:
+    with pytest.raises(ValueError, match="window is 0; expected 1 or more"):
+        study.layers_until_seen(4, 0)

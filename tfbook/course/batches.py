@@ -1,0 +1,34 @@
+"""Batches of stories of about the same length, which lessons 08 and 09 train on."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+
+from jaxtyping import Int
+from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
+
+from tfbook.text.vocabulary import PAD
+
+
+class SortedBatches:
+    """`batches(step)`: `size` rows of about the same length, padded; in another order in each epoch."""
+
+    def __init__(self, rows: Sequence[Tensor], *, size: int, seed: int):
+        self.rows, self.size, self.seed = rows, size, seed
+        self.epoch, self.batches = -1, list[list[Tensor]]()
+
+    def __call__(self, step: int) -> Int[Tensor, "batch time"]:
+        epoch, number = divmod(step, len(self.rows) // self.size)
+        if epoch != self.epoch:
+            self.epoch, self.batches = epoch, self._shuffled(epoch)
+        return pad_sequence(self.batches[number], batch_first=True, padding_value=PAD)
+
+    def _shuffled(self, epoch: int) -> list[list[Tensor]]:
+        dice = random.Random(1000 * self.seed + epoch)
+        order = dice.sample(self.rows, len(self.rows))
+        near = [sorted(order[i : i + 16 * self.size], key=len) for i in range(0, len(order), 16 * self.size)]
+        batches = [part[j : j + self.size] for part in near for j in range(0, len(part), self.size)]
+        batches = [batch for batch in batches if len(batch) == self.size]
+        return dice.sample(batches, len(batches))

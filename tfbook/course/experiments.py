@@ -1,0 +1,131 @@
+"""Experiments too long for a lesson: functions of its folder in `tfbook.lessons`, with results under `data/results`.
+
+`python tools/experiment.py positions.addition` runs one again and stores what it returns with the command, the commit,
+the date and the machine. A lesson reads it with `stored("positions.addition")`.
+"""
+
+from __future__ import annotations
+
+import json
+import pkgutil
+import platform
+import subprocess
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from tfbook import runtime
+from tfbook.course.lessons import LESSONS, slug_of
+from tfbook.data.download import SHIPPED
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+Experiment = Callable[..., list[dict[str, Any]]]  # returns rows; what is stored comes from its default arguments
+_REGISTERED: dict[str, Experiment] = {}
+
+
+def experiment(run: Experiment) -> Experiment:
+    """Registers a function whose rows are stored, under the lesson's slug and its own name: `positions.addition`."""
+    _REGISTERED[f"{slug_of(run)}.{run.__name__}"] = run
+    return run
+
+
+def registered() -> dict[str, Experiment]:
+    """Every experiment by its name, from all lessons."""
+    for lesson in LESSONS:
+        if lesson.written:
+            folder = import_module(f"tfbook.lessons.{lesson.slug}")
+            for module in pkgutil.iter_modules(folder.__path__, f"{folder.__name__}."):
+                import_module(module.name)
+    return dict(sorted(_REGISTERED.items()))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Result:
+    """What an experiment returned, and where it comes from."""
+
+    rows: list[dict[str, Any]]
+    command: str
+    commit: str
+    date: str
+    machine: str
+    seconds: float
+
+    @property
+    def frame(self) -> DataFrame:
+        """The rows as a table of pandas."""
+        import pandas as pd
+
+        return pd.DataFrame(self.rows)
+
+    def __str__(self) -> str:
+        return f"stored: {self.command} · {self.date} · {self.commit} · {self.machine} · {self.seconds / 60:.0f} min"
+
+
+def stored(name: str) -> Result:
+    """The stored result called `name`, printed with where it comes from. Raises KeyError when there is none."""
+    path = _path(name)
+    if not path.is_file():
+        known = sorted(file.stem for file in path.parent.glob("*.json"))
+        raise KeyError(f"no result is called {name!r}; known: {', '.join(known) or 'none'}")
+    result = Result(**json.loads(path.read_text(encoding="utf-8")))
+    print(result)
+    return result
+
+
+def store(name: str, rows: list[dict[str, Any]], *, command: str, commit: str, seconds: float) -> Path:
+    """Writes the rows of an experiment with their provenance; the folder is the checkout's `data/results`."""
+    result = Result(
+        rows=rows,
+        command=command,
+        commit=commit,
+        date=datetime.now(UTC).date().isoformat(),
+        machine=machine(),
+        seconds=round(seconds, 1),
+    )
+    path = _path(name)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(asdict(result), indent=1) + "\n", encoding="utf-8", newline="\n")
+    return path
+
+
+def machine() -> str:
+    """What computed a result: processor or GPU, threads, precision and version of torch."""
+    device = runtime.device()
+    name = torch.cuda.get_device_name(device) if device.type == "cuda" else _processor()
+    threads = torch.get_num_threads()
+    return f"{name}, {threads} thread{'s' if threads != 1 else ''}, {runtime.precision()}, torch {torch.__version__}"
+
+
+def current_commit() -> str:
+    """The checkout's commit; ask before an experiment begins, since others may commit while it runs."""
+    here = Path(__file__).parent
+    asked = subprocess.run(
+        ["git", "rev-parse", "--short", "HEAD"], cwd=here, capture_output=True, text=True, check=False
+    )
+    return asked.stdout.strip() or "no commit"
+
+
+def markdown(rows: Sequence[Mapping[str, Any]]) -> str:
+    """The rows as a table in Markdown, with the keys of the first as its head."""
+    heads = list(rows[0])
+    lines = ["| " + " | ".join(heads) + " |", "|" + "---|" * len(heads)]
+    return "\n".join([*lines, *("| " + " | ".join(str(row[head]) for head in heads) + " |" for row in rows)])
+
+
+def _path(name: str) -> Path:
+    folder = next(folder for folder in SHIPPED if folder.is_dir())
+    return folder / "results" / f"{name}.json"
+
+
+def _processor() -> str:
+    cpus = Path("/proc/cpuinfo")
+    lines = cpus.read_text(encoding="utf-8").splitlines() if cpus.exists() else []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor() or platform.machine()

@@ -1,0 +1,385 @@
+"""Exercises of lesson 11: LoRA's forward pass and size, switching adapters, inputs of pairs, spans, balance."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from tfbook.course.exercises import exercise, randn
+
+# ---- LoRA's forward pass -----------------------------------------------------------------------------------------
+
+Layer = tuple[Tensor, Tensor, Tensor, Tensor, Tensor, float]
+
+
+def _layers() -> list[Layer]:
+    """x, W, b, A, B and α, with shapes that all differ, and a square case in which a wrong order still fits."""
+    shapes = ((2, 3, 5, 4, 2, 6.0), (1, 2, 4, 4, 1, 0.5), (3, 1, 3, 6, 4, 4.0))
+    return [
+        (
+            randn(batch, time, d_in, seed=i),
+            randn(d_out, d_in, seed=i + 10),
+            randn(d_out, seed=i + 20),
+            randn(rank, d_in, seed=i + 30),
+            randn(d_out, rank, seed=i + 40),
+            alpha,
+        )
+        for i, (batch, time, d_in, d_out, rank, alpha) in enumerate(shapes)
+    ]
+
+
+@exercise(
+    cases=_layers,
+    hints=[
+        "A weight is (d_out, d_in), so the frozen layer is `x @ W.T + b`. What is the shape of `x @ A.T`?",
+        "The detour is `x @ A.T @ B.T`, times α divided by the rank, which is `len(A)`.",
+    ],
+)
+def lora_forward(x: Tensor, W: Tensor, b: Tensor, A: Tensor, B: Tensor, alpha: float) -> Tensor:
+    return x @ W.T + b + alpha / len(A) * (x @ A.T @ B.T)
+
+
+def _detour(scale: Callable[[Tensor, Tensor, float], float], *, layer: float = 1, bias: float = 1) -> Callable:
+    def forward(x: Tensor, W: Tensor, b: Tensor, A: Tensor, B: Tensor, alpha: float) -> Tensor:
+        return layer * (x @ W.T) + bias * b + scale(A, B, alpha) * (x @ A.T @ B.T)
+
+    return forward
+
+
+lora_forward.mistakes(
+    {
+        "the detour is added without its factor: multiply it by α / r": _detour(lambda A, B, alpha: 1),
+        "α is there, but it is not divided by the rank": _detour(lambda A, B, alpha: alpha),
+        "divided by the rank, but not multiplied by α": _detour(lambda A, B, alpha: 1 / len(A)),
+        "α is divided by d_out; the rank is the number of A's rows": _detour(lambda A, B, alpha: alpha / len(B)),
+        "α is divided by d_in; the rank is the number of A's rows": _detour(lambda A, B, alpha: alpha / A.shape[1]),
+        "the factor is applied twice: α / r once is enough": _detour(lambda A, B, alpha: (alpha / len(A)) ** 2),
+        "this is the detour alone: the frozen layer, W x + b, is missing": _detour(
+            lambda A, B, alpha: alpha / len(A), layer=0, bias=0
+        ),
+        "the bias b of the frozen layer is missing": _detour(lambda A, B, alpha: alpha / len(A), bias=0),
+        "this is the frozen layer alone: the detour is missing": _detour(lambda A, B, alpha: 0),
+        "the detour is subtracted: add it": _detour(lambda A, B, alpha: -alpha / len(A)),
+    }
+)
+
+# ---- how many numbers --------------------------------------------------------------------------------------------
+
+
+def _sizes() -> list[tuple[int, int, int, int, list[str]]]:
+    every = ["W_Q", "W_K", "W_V", "W_O", "up", "down"]
+    return [
+        (192, 768, 4, 2, every),
+        (12_288, 49_152, 96, 4, ["W_Q", "W_V"]),  # GPT-3, as Hu et al. (2021) adapt it
+        (64, 100, 2, 3, ["up"]),
+        (64, 100, 3, 1, ["W_O", "down"]),
+    ]
+
+
+@exercise(
+    cases=_sizes,
+    hints=[
+        "An adapter beside a matrix of d_out × d_in has r · d_in numbers in A and d_out · r in B. "
+        "What are d_in and d_out of `up`?",
+        "W_Q, W_K, W_V and W_O are square: 2 · d_model · r each. `up` and `down` have (d_model + d_ff) · r "
+        "each. Add up over `names`, times the layers.",
+    ],
+)
+def count_adapters(d_model: int, d_ff: int, layers: int, rank: int, names: list[str]) -> int:
+    sides = [d_model + (d_ff if name in ("up", "down") else d_model) for name in names]
+    return layers * rank * sum(sides)
+
+
+def _counted(square: Callable[[int], int], other: Callable[[int, int], int], *, per_layer: bool = False) -> Callable:
+    def count(d_model: int, d_ff: int, layers: int, rank: int, names: list[str]) -> int:
+        each = [other(d_model, d_ff) if name in ("up", "down") else square(d_model) for name in names]
+        return (1 if per_layer else layers) * rank * sum(each)
+
+    return count
+
+
+count_adapters.mistakes(
+    {
+        "this is one block: multiply by the number of layers": _counted(
+            lambda d: 2 * d, lambda d, d_ff: d + d_ff, per_layer=True
+        ),
+        "each adapter has two matrices, A and B; here is one of them": _counted(lambda d: d, lambda d, d_ff: d),
+        "each adapter has two factors, beside a square matrix as well: 2 · d_model · r": _counted(
+            lambda d: d, lambda d, d_ff: d + d_ff
+        ),
+        "all are counted as square; up and down have d_ff on one side": _counted(
+            lambda d: 2 * d, lambda d, d_ff: 2 * d
+        ),
+        "up and down have d_ff on one side only: d_model + d_ff, not 2 · d_ff": _counted(
+            lambda d: 2 * d, lambda d, d_ff: 2 * d_ff
+        ),
+        "the rank is missing: A has r rows and B r columns": lambda d_model, d_ff, layers, rank, names: (
+            count_adapters.reference(d_model, d_ff, layers, 1, names)
+        ),
+        "these are the frozen matrices themselves": lambda d_model, d_ff, layers, rank, names: (
+            layers * sum(d_model * (d_ff if name in ("up", "down") else d_model) for name in names)
+        ),
+    }
+)
+
+# ---- find the bug ------------------------------------------------------------------------------------------------
+
+Adapter = tuple[Tensor, Tensor]
+
+
+def _merged() -> list[tuple[Tensor, Adapter, Adapter, float]]:
+    """A merged W, its adapter and the next one; in the second case the ranks are equal, and the bug hides."""
+    cases = []
+    for i, (d_in, d_out, old, new, alpha) in enumerate(((4, 3, 1, 2, 6.0), (3, 5, 2, 2, 3.0), (2, 2, 4, 1, 2.0))):
+        adapters = [
+            (randn(rank, d_in, seed=i + 7 * j), randn(d_out, rank, seed=i + 7 * j + 3))
+            for j, rank in enumerate((old, new))
+        ]
+        cases.append((randn(d_out, d_in, seed=50 + i), *adapters, alpha))
+    return cases
+
+
+@exercise(
+    cases=_merged,
+    hints=[
+        "If both adapters have the same rank, the given code is right. What is different when they don't?",
+        "Each adapter has a factor of its own, α divided by its own rank, `len(A)`.",
+    ],
+)
+def switch(W: Tensor, old: Adapter, new: Adapter, alpha: float) -> Tensor:
+    (A_old, B_old), (A_new, B_new) = old, new
+    without = W - alpha / len(A_old) * (B_old @ A_old)
+    return without + alpha / len(A_new) * (B_new @ A_new)
+
+
+@switch.given
+def _(W: Tensor, old: Adapter, new: Adapter, alpha: float) -> Tensor:
+    (A_old, B_old), (A_new, B_new) = old, new
+    scale = alpha / len(A_old)
+    return W + scale * (B_new @ A_new - B_old @ A_old)
+
+
+def _switched(out: Callable[[float, int, int], float], into: Callable[[float, int, int], float]) -> Callable:
+    def switched(W: Tensor, old: Adapter, new: Adapter, alpha: float) -> Tensor:
+        ranks = len(old[0]), len(new[0])
+        return W - out(alpha, *ranks) * (old[1] @ old[0]) + into(alpha, *ranks) * (new[1] @ new[0])
+
+    return switched
+
+
+switch.mistakes(
+    {
+        "the rank of the new adapter is used for both: the old one was merged with a factor of its own": _switched(
+            lambda alpha, old, new: alpha / new, lambda alpha, old, new: alpha / new
+        ),
+        "the old adapter is still in: subtract what was merged": _switched(
+            lambda alpha, old, new: 0, lambda alpha, old, new: alpha / new
+        ),
+        "the old adapter is out, but the new one isn't in": _switched(
+            lambda alpha, old, new: alpha / old, lambda alpha, old, new: 0
+        ),
+        "α is missing: each product is multiplied by α / r": _switched(
+            lambda alpha, old, new: 1 / old, lambda alpha, old, new: 1 / new
+        ),
+        "the two ranks have changed places": _switched(
+            lambda alpha, old, new: alpha / new, lambda alpha, old, new: alpha / old
+        ),
+        "the signs have changed places: take the old one out and add the new one": _switched(
+            lambda alpha, old, new: -alpha / old, lambda alpha, old, new: -alpha / new
+        ),
+        "no factor at all: each product is multiplied by α / r": _switched(
+            lambda alpha, old, new: 1, lambda alpha, old, new: 1
+        ),
+    }
+)
+
+# ---- a pair as texts ---------------------------------------------------------------------------------------------
+
+
+def _pairs() -> list[tuple[list[int], list[int], int, int, int]]:
+    return [([5, 6, 7], [8, 9], 1, 2, 3), ([4], [4, 5], 0, 9, 8), ([6, 5], [7, 8, 9, 10], 3, 1, 2)]
+
+
+@exercise(
+    cases=_pairs,
+    hints=[
+        "The first row is start, a, delimiter, b, extract. What changes in the second?",
+        "The second is start, b, delimiter, a, extract. `[start, *a, delim]` puts the ids of `a` into a list.",
+    ],
+)
+def pair_inputs(a: list[int], b: list[int], start: int, delim: int, extract: int) -> list[list[int]]:
+    return [[start, *first, delim, *second, extract] for first, second in ((a, b), (b, a))]
+
+
+def _rows(row: Callable[..., list[int]]) -> Callable[..., list[list[int]]]:
+    return lambda a, b, *special: [row(a, b, *special), row(b, a, *special)]
+
+
+pair_inputs.mistakes(
+    {
+        "this is one order: neither sentence comes first, so return both orders, two rows": (
+            lambda a, b, start, delim, extract: [[start, *a, delim, *b, extract]]
+        ),
+        "both rows have the same order: the second begins with b": lambda a, b, start, delim, extract: (
+            [[start, *a, delim, *b, extract]] * 2
+        ),
+        "the delimiter is missing: the model could not tell where b begins": _rows(
+            lambda a, b, start, delim, extract: [start, *a, *b, extract]
+        ),
+        "the last token is missing: the head reads the vector at extract": _rows(
+            lambda a, b, start, delim, extract: [start, *a, delim, *b]
+        ),
+        "the start token is missing": _rows(lambda a, b, start, delim, extract: [*a, delim, *b, extract]),
+        "a causal model reads extract last, so it has to stand at the end": _rows(
+            lambda a, b, start, delim, extract: [extract, *a, delim, *b, start]
+        ),
+        "extract stands after both sentences here: once, at the end, is enough": _rows(
+            lambda a, b, start, delim, extract: [start, *a, extract, delim, *b, extract]
+        ),
+        "the sentences are read backwards: exchange the sentences, not their words": (
+            lambda a, b, start, delim, extract: [
+                [start, *a, delim, *b, extract],
+                [start, *b[::-1], delim, *a[::-1], extract],
+            ]
+        ),
+    }
+)
+
+# ---- T5's targets ------------------------------------------------------------------------------------------------
+
+
+def _texts() -> list[tuple[list[int], list[bool], int]]:
+    """Spans in the middle, at both ends, of one token and of more; sentinels from an id on."""
+    masks = ("0011000100", "1100001", "0101", "111", "0110111")
+    return [
+        ([10 + (3 * i + 7 * n) % 40 for i in range(len(mask))], [c == "1" for c in mask], 100 + n)
+        for n, mask in enumerate(masks)
+    ]
+
+
+@exercise(
+    cases=_texts,
+    hints=[
+        "Walk along the text. A new span begins where `cut` is True and was not True just before. What is written to "
+        "`source` there, and what to `target`?",
+        "At the start of a span, append the sentinel to both and count it up. Then append the token to `target` "
+        "if it is cut, else to `source`. At the end, `target` gets one more sentinel.",
+    ],
+)
+def span_targets(ids: list[int], cut: list[bool], sentinel: int) -> tuple[list[int], list[int]]:
+    source: list[int] = []
+    target: list[int] = []
+    before = False
+    for token, gone in zip(ids, cut, strict=True):
+        if gone and not before:
+            source.append(sentinel)
+            target.append(sentinel)
+            sentinel += 1
+        (target if gone else source).append(token)
+        before = gone
+    return source, [*target, sentinel]
+
+
+def _spans(ids: list[int], cut: list[bool], sentinel: int) -> list[tuple[bool, list[int]]]:
+    runs: list[tuple[bool, list[int]]] = []
+    for token, gone in zip(ids, cut, strict=True):
+        if not runs or runs[-1][0] != gone:
+            runs.append((gone, []))
+        runs[-1][1].append(token)
+    return runs
+
+
+def _one_sentinel(ids: list[int], cut: list[bool], sentinel: int) -> tuple[list[int], list[int]]:
+    source: list[int] = []
+    target: list[int] = []
+    for gone, run in _spans(ids, cut, sentinel):
+        source += [sentinel] if gone else run
+        target += [sentinel, *run] if gone else []
+    return source, [*target, sentinel]
+
+
+def _token_by_token(ids: list[int], cut: list[bool], sentinel: int) -> tuple[list[int], list[int]]:
+    source: list[int] = []
+    target: list[int] = []
+    for token, gone in zip(ids, cut, strict=True):
+        if gone:
+            source.append(sentinel)
+            target += [sentinel, token]
+            sentinel += 1
+        else:
+            source.append(token)
+    return source, [*target, sentinel]
+
+
+def _edited(change: Callable[[list[int], list[int], int], tuple[list[int], list[int]]]) -> Callable:
+    return lambda ids, cut, sentinel: change(*span_targets.reference(ids, cut, sentinel), sentinel)
+
+
+span_targets.mistakes(
+    {
+        "the last sentinel is missing: it tells the model where to stop": _edited(lambda s, t, first: (s, t[:-1])),
+        "each cut token has a sentinel of its own: one for a whole span": _token_by_token,
+        "all spans have the same sentinel: count up, so that they can be told apart": _one_sentinel,
+        "source and target have changed places": _edited(lambda s, t, first: (t, s)),
+        "the target has no sentinels: nobody could tell which span is which": _edited(
+            lambda s, t, first: (s, [token for token in t if token < first])
+        ),
+        "the source has no sentinels: the model could not see where something is missing": _edited(
+            lambda s, t, first: ([token for token in s if token < first], t)
+        ),
+    }
+)
+
+# ---- balance -----------------------------------------------------------------------------------------------------
+
+
+def _routers() -> list[tuple[Tensor, int]]:
+    cases = [(randn(12, 4, seed=1).softmax(dim=-1), 1), (randn(9, 3, seed=2).softmax(dim=-1), 2)]
+    one = torch.tensor([[0.9, 0.05, 0.05]]).repeat(6, 1)
+    return [*cases, (one, 1), ((2 * randn(7, 5, seed=3)).softmax(dim=-1), 3)]
+
+
+@exercise(
+    cases=_routers,
+    hints=[
+        "`p.topk(k, dim=-1).indices` are the chosen experts, (token, k). What share of them is expert i?",
+        "`F.one_hot(chosen, N).float().mean(dim=(0, 1))` is f, (N,), and `p.mean(dim=0)` is P. Multiply them, "
+        "add up, times N.",
+    ],
+)
+def balance(p: Tensor, k: int) -> Tensor:
+    count = p.shape[1]
+    chosen = p.topk(k, dim=-1).indices
+    f = F.one_hot(chosen, count).float().mean(dim=(0, 1))
+    return count * (f * p.mean(dim=0)).sum()
+
+
+def _balanced(p: Tensor, k: int, choices: int | None = None) -> tuple[Tensor, Tensor, int]:
+    count = p.shape[1]
+    chosen = p.topk(choices or k, dim=-1).indices
+    return F.one_hot(chosen, count).float().mean(dim=(0, 1)), p.mean(dim=0), count
+
+
+balance.mistakes(
+    {
+        "the factor N is missing: with it, a perfect balance gives 1": lambda p, k: (
+            balance.reference(p, k) / p.shape[1]
+        ),
+        "f counts the first choice alone: with k = 2, both choices keep an expert busy": lambda p, k: balance.reference(
+            p, 1
+        ),
+        "f is not a share: divide by all choices, tokens times k": lambda p, k: balance.reference(p, k) * k,
+        "f is a count: divide by all choices, tokens times k": lambda p, k: balance.reference(p, k) * k * len(p),
+        "this is N Σ P²: f counts what was chosen": lambda p, k: p.shape[1] * (p.mean(dim=0) ** 2).sum(),
+        "this is N Σ f², which has no gradient: multiply f by the mean probability P": lambda p, k: (
+            p.shape[1] * (_balanced(p, k)[0] ** 2).sum()
+        ),
+        "P is the mean probability of all tokens, not its sum": lambda p, k: balance.reference(p, k) * len(p),
+        "this is the mean over the experts: add them up, times N": lambda p, k: (
+            balance.reference(p, k) / p.shape[1] ** 2
+        ),
+    }
+)

@@ -1,0 +1,294 @@
+"""Translators with and without attention: claims, drawings, quality by length, gradients, time and memory."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from difflib import get_close_matches
+from statistics import median
+from typing import TYPE_CHECKING, Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from tfbook import data, runtime
+from tfbook.attention.implementations import masked_softmax
+from tfbook.attention.scoring import AdditiveScore
+from tfbook.course.cost import kept_bytes, parameters
+from tfbook.course.equality import prove_equal
+from tfbook.course.experiments import experiment
+from tfbook.course.metrics import alignment_error_rate, hard_alignment
+from tfbook.course.summaries import ranges, unnest
+from tfbook.course.translators import (
+    LENGTHS,
+    Task,
+    alignment_error,
+    by_length,
+    lead_at_equal_seconds,
+    quality,
+    random_batch,
+    random_translator,
+    trained,
+    training_seconds,
+)
+from tfbook.lessons.bahdanau_attention.claims import CLAIMS as CLAIMS
+from tfbook.models import seq2seq
+from tfbook.models.seq2seq import Annotations, DecoderState, FixedContextDecoder, RecurrentDecoder
+from tfbook.text.pairs import Batch, Pair, filter_by_length
+from tfbook.text.vocabulary import Sentence, Vocabulary
+from tfbook.text.words import tokenize
+from tfbook.training.losses import translation_loss
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+    from tfbook.data.translation import Translations
+
+
+COMPARED = ("attention", "fixed context")
+DECODERS = {
+    "attention": seq2seq.BahdanauDecoder,
+    "attention after the recurrence": seq2seq.LuongDecoder,
+    "fixed context": seq2seq.FixedContextDecoder,
+}
+
+# ---- stored: three decoders, several seeds -----------------------------------------------------------------------
+
+
+@experiment
+def bottleneck(seeds: Sequence[int] = (1, 2, 3), *, width: int = 192, steps: int = 1500) -> list[dict[str, Any]]:
+    """Trains with and without attention, on the same batches: learning curve, quality by length, alignment error."""
+    corpus = data.load("english-french")
+    task = Task.of(corpus, corpus["train"])
+    return [
+        {"decoder": name, "seed": seed, **_run(name, seed, task, width, steps)} for seed in seeds for name in COMPARED
+    ]
+
+
+def _run(name: str, seed: int, task: Task, width: int, steps: int) -> dict[str, Any]:
+    valid = task.corpus["valid"][:200]
+
+    def evaluate(model: nn.Module) -> dict[str, float]:
+        return {"bleu": quality(model, valid, task).bleu}
+
+    pairs = task.corpus["train"]
+    decoder = DECODERS[name]
+    model, history = trained(decoder, seed, task, pairs, width=width, steps=steps, dropout=0.2, evaluate=evaluate)
+    test = task.corpus["test"]
+    return {
+        "parameters": parameters(model),
+        "curve": [{key: round(value, 3) for key, value in row.items()} for row in history.evaluations],
+        "by_length": _quality_by_length(model, task),
+        "test": round(quality(model, test, task).bleu, 2),
+        "template": round(quality(model, task.corpus["template"], task).bleu, 2),
+        "alignment error": round(alignment_error(model, test, task), 4) if name != "fixed context" else None,
+    }
+
+
+def _quality_by_length(model: nn.Module, task: Task) -> list[list[float]]:
+    """Rows of shortest, longest, BLEU and share of exact translations."""
+    return [[*length, round(q.bleu, 2), round(q.exact, 4)] for length, q in by_length(model, task, 250).items()]
+
+
+def summary_table(frame: DataFrame) -> DataFrame:
+    """For each decoder: parameters, BLEU by length and on new constructions, and alignment error, over the seeds."""
+    buckets = {f"{low}–{high} words": frame["by_length"].str[i].str[2] for i, (low, high) in enumerate(LENGTHS)}
+    named = frame.assign(**buckets).rename(columns={"template": "new constructions"})
+    scores = dict.fromkeys([*buckets, "new constructions"], 1)
+    return ranges(named, "decoder", {"parameters": 0, **scores, "alignment error": 3}).T
+
+
+def growth_of_the_gain(frame: DataFrame) -> list[float]:
+    """For each seed: what attention gains over the fixed context at 15–20 words, minus what it gains at 3–8 words."""
+    grown = []
+    for _, runs in frame.groupby("seed"):
+        ours, theirs = (runs[runs["decoder"] == name]["by_length"].iloc[0] for name in COMPARED)
+        gains = {(low, high): bleu - theirs[i][2] for i, (low, high, bleu, _) in enumerate(ours)}
+        grown.append(gains[15, 20] - gains[3, 8])
+    return grown
+
+
+def verdicts(
+    attention: Mapping[tuple[int, int], float], fixed: Mapping[tuple[int, int], float], frame: DataFrame
+) -> dict[int, float]:
+    """What claims 1 to 4 are about: BLEU by length of the live run, and the stored result of three seeds."""
+    gains = [attention[length] - fixed[length] for length in LENGTHS[:3]]
+    ours = frame[frame["decoder"] == "attention"]
+    leads = lead_at_equal_seconds(unnest(frame, "curve"), "decoder", *COMPARED)
+    return {
+        1: sum(gains) / len(gains),
+        2: min(growth_of_the_gain(frame)),
+        3: ours["test"].min(),
+        4: min(leads),
+    }
+
+
+def alignment_errors(maps: Sequence[Float[Tensor, "target source"]], pairs: Sequence[Pair]) -> tuple[float, float]:
+    """The alignment error rate of each map's brightest cells, and that of the diagonal."""
+    gold = [set(pair.sure) for pair in pairs], [set(pair.possible) for pair in pairs]
+    diagonal = [{(min(t, len(pair.source) - 1), t) for t in range(len(pair.target))} for pair in pairs]
+    found = [hard_alignment(weights) for weights in maps]
+    return alignment_error_rate(found, *gold), alignment_error_rate(diagonal, *gold)
+
+
+# ---- live: plain equals package ----------------------------------------------------------------------------------
+
+
+def prove_package_equal(fixed: nn.Module, attention: nn.Module, corpus: Translations, batch: Batch) -> None:
+    """Copies the weights of the lesson's two translators into the package's, and prints whether all outputs agree."""
+    batch = batch.to(runtime.device())
+    inputs = batch.source, batch.source_lengths, batch.target_in
+    task = Task.of(corpus, corpus["train"])
+    width = fixed.get_submodule("decoder.cell").hidden_size
+    cell = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
+    names = {f"decoder.cell.{name}": f"decoder.gru.{name}_l0" for name in cell}
+    package = task.translator(FixedContextDecoder, width=width)
+    prove_equal(fixed, package, inputs, rename=names, outputs=["logits"])
+    names = {f"decoder.{name}.": f"decoder.score.{name}." for name in "WUv"}
+    package = task.translator(seq2seq.BahdanauDecoder, width=width)
+    prove_equal(attention, package, inputs, rename=names, outputs=["logits", "weights"])
+
+
+# ---- stored: is it the looking, or only the average of all states? -----------------------------------------------
+
+
+class AverageDecoder(FixedContextDecoder):
+    """The context is the plain average of all states, the same at every step: attention with equal weights."""
+
+    def unroll(self, words: Tensor, memory: Annotations, state: DecoderState) -> tuple[Tensor, Tensor, None]:
+        average = memory.states.sum(dim=1) / memory.mask.sum(dim=1, keepdim=True)  # states of padding are 0
+        return super().unroll(words, memory._replace(summary=average), state)
+
+
+@experiment
+def average(seeds: Sequence[int] = (1, 2, 3), *, width: int = 192, steps: int = 1500) -> list[dict[str, Any]]:
+    """Trains `AverageDecoder` by the recipe of `bottleneck`: quality by length, to stand beside its results."""
+    corpus = data.load("english-french")
+    task = Task.of(corpus, corpus["train"])
+    rows = []
+    for seed in seeds:
+        model, _ = trained(AverageDecoder, seed, task, corpus["train"], width=width, steps=steps, dropout=0.2)
+        rows.append({"decoder": "plain average", "seed": seed, "by_length": _quality_by_length(model, task)})
+    return rows
+
+
+# ---- live: a sentence of the reader's ----------------------------------------------------------------------------
+
+SENTENCE = "The happy king eats a red apple in the garden."
+
+
+def known_words(sentence: str, vocabulary: Vocabulary) -> Sentence:
+    """The words of an English sentence; prints which of them the vocabulary lacks, and then takes `SENTENCE`."""
+    words = tuple(tokenize(sentence, "english"))
+    unknown = [word for word in words if word not in vocabulary]
+    if words and not unknown:
+        return words
+    for word in unknown:
+        similar = get_close_matches(word, vocabulary.tokens[4:], n=3)
+        print(f"The translator has never seen {word!r}." + (f" Did you mean {', '.join(similar)}?" if similar else ""))
+    print(f"Until you change it, the lesson goes on with: {SENTENCE}")
+    return tuple(tokenize(SENTENCE, "english"))
+
+
+def likeliest(scores: Float[Tensor, "target words"], vocabulary: Vocabulary) -> list[list[tuple[str, float]]]:
+    """For each step the three likeliest next words with their probabilities."""
+    best = torch.softmax(scores.float(), dim=-1).topk(3)
+    steps = zip(best.indices.tolist(), best.values.tolist(), strict=True)
+    return [[(vocabulary.tokens[i], p) for i, p in zip(*step, strict=True)] for step in steps]
+
+
+# ---- live: which words are forgotten -----------------------------------------------------------------------------
+
+
+def recall_by_position(
+    pairs: Sequence[Pair], translations: Sequence[Sentence], common: Collection[str], *, bins: int = 5
+) -> Float[Tensor, " position"]:
+    """The share of source words whose translation is written, by their relative position in the sentence.
+
+    Source words count if one of the words that they are surely linked to is not `common`; it may stand anywhere in the
+    translation.
+    """
+    kept, count = torch.zeros(bins), torch.zeros(bins)
+    for pair, words in zip(pairs, translations, strict=True):
+        for j in range(len(pair.source)):
+            wanted = {pair.target[t] for i, t in pair.sure if i == j} - set(common)
+            if wanted:
+                place = j * bins // len(pair.source)
+                kept[place] += bool(wanted & set(words))
+                count[place] += 1
+    return kept / count
+
+
+# ---- live: gradients, time and memory ----------------------------------------------------------------------------
+
+
+def gradient_reach(*, length: int, width: int = 64, relative: bool = True) -> dict[str, Float[Tensor, " distance"]]:
+    """‖∂ output at the last step / ∂ input k steps earlier‖ of untrained networks, k = 0 … length − 1, batch mean.
+
+    The LSTM's forget gates start open (bias 1, Jozefowicz et al., 2015); attention reads the states of the GRU and asks
+    with the last one.
+    """
+    rnn, gru = nn.RNN(width, width, batch_first=True), nn.GRU(width, width, batch_first=True)
+    lstm = nn.LSTM(width, width, batch_first=True)
+    with torch.no_grad():
+        lstm.bias_hh_l0[width : 2 * width] = 1.0
+    score = AdditiveScore(width, width, width)
+
+    def attend(x: Tensor) -> Tensor:
+        states, _ = gru(x)
+        weights = masked_softmax(score(states[:, -1:], score.project(states)), None)
+        return (weights @ states)[:, 0]
+
+    networks = {
+        "RNN": lambda x: rnn(x)[0][:, -1],
+        "GRU": lambda x: gru(x)[0][:, -1],
+        "LSTM": lambda x: lstm(x)[0][:, -1],
+        "attention": attend,
+    }
+    found = {}
+    for name, network in networks.items():
+        x = torch.randn(64, length, width, requires_grad=True)
+        (gradient,) = torch.autograd.grad((network(x) @ torch.randn(width)).sum(), x)
+        by_distance = gradient.norm(dim=-1).mean(dim=0).flip(0)
+        found[name] = by_distance / by_distance[0] if relative else by_distance
+    return found
+
+
+def step_seconds(
+    *, words: int = 13, rows: int = 128, width: int = 128, vocabulary: int = 1000, rounds: int = 7
+) -> dict[str, list[float]]:
+    """`training_seconds` of each of `DECODERS`."""
+    batch = random_batch(rows, words, vocabulary).to(runtime.device())
+    models = {name: random_translator(decoder, width, vocabulary) for name, decoder in DECODERS.items()}
+    return training_seconds(models, batch, rounds)
+
+
+def step_cost(**config: int) -> dict[str, float]:
+    """Time of a training step of `step_seconds` beside the fixed context's: median of the ratios of each round."""
+    seconds = step_seconds(**config)
+    base = seconds.pop("fixed context")
+    return {name: median(t / b for t, b in zip(times, base, strict=True)) for name, times in seconds.items()}
+
+
+def kept_for_backward(decoder: type[RecurrentDecoder], *, words: int) -> int:
+    """Bytes of activations that a translator keeps for the backward pass of 16 sentences of `words` words."""
+    model, batch = random_translator(decoder, 128, 1000), random_batch(16, words, 1000).to(runtime.device())
+    return kept_bytes(model, lambda: translation_loss(model, batch).mean)
+
+
+# ---- stored: real sentences --------------------------------------------------------------------------------------
+
+
+@experiment
+def tatoeba(seeds: Sequence[int] = (1, 2, 3), *, width: int = 128, steps: int = 800) -> list[dict[str, Any]]:
+    """Fixed context against attention on Tatoeba sentences of 3 to 8 words: BLEU with all references, and seconds."""
+    corpus = data.load("tatoeba")
+    pairs, held_out = filter_by_length(corpus["train"], 3, 8), filter_by_length(corpus["test"], 3, 8)
+    task = Task.of(corpus, pairs, min_count=8)
+    rows = []
+    for seed in seeds:
+        for name in COMPARED:
+            model, history = trained(DECODERS[name], seed, task, pairs, width=width, steps=steps, dropout=0.0)
+            score, seconds = quality(model, held_out, task).bleu, history.seconds[-1]
+            rows.append({"decoder": name, "seed": seed, "seconds": round(seconds, 1), "bleu": round(score, 2)})
+    return rows

@@ -1,0 +1,88 @@
+"""Claims of lesson 09: each statement, its bound and its source."""
+
+from __future__ import annotations
+
+from tfbook.course.claims import Bound, Claims
+
+CLAIMS = Claims(
+    "gpt_pretraining",
+    {
+        1: Bound(
+            "A model that counts up to four words back keeps the facts in at most two stories in a hundred",
+            "<=",
+            0.02,
+            "Measured here, 100 stories at temperature 0.7",
+        ),
+        2: Bound(
+            "Before training, the loss is about that of an even guess: distance from ln(vocab)",
+            "<=",
+            0.3,
+            "By definition of a model that knows nothing",
+            " nats",
+        ),
+        3: Bound(
+            "After 1,000 steps, the GPT's loss is far below that of counting up to four words (difference)",
+            ">=",
+            0.3,
+            "Stored result, gpt_pretraining.growth, smallest of three runs",
+            " nats",
+        ),
+        4: Bound(
+            "It comes near an upper bound on a perfect model's loss (difference)",
+            "<=",
+            0.08,
+            "Stored result, gpt_pretraining.growth, largest of three runs",
+            " nats",
+        ),
+        5: Bound(
+            "At temperature 0.7, at least four in ten of its stories are right in every respect (share)",
+            ">=",
+            0.4,
+            "Stored result, gpt_pretraining.growth, smallest of three runs",
+        ),
+        6: Bound(
+            "With AdamW in place of Muon, the same number of steps leads to fewer right stories (difference of shares)",
+            ">=",
+            0.2,
+            "Stored result, gpt_pretraining.growth, lowest of three runs minus the better of two learning rates",
+        ),
+        7: Bound(
+            "When nine tenths of the loss's drop are done, the right thing still has a small share of the probability",
+            "<=",
+            0.4,
+            "Stored result, gpt_pretraining.growth, largest of three runs",
+        ),
+        8: Bound(
+            "A larger model, after more stories, gets the names of nearly all of its own stories right (share)",
+            ">=",
+            0.92,
+            "The storyteller that comes with tfbook, 200 stories at temperature 0.7",
+        ),
+        9: Bound(
+            "The GPT finds a story more probable than the same story with one wrong name (share of stories)",
+            ">=",
+            0.9,
+            "Measured here, held-out stories",
+        ),
+        10: Bound(
+            "A hidden name is guessed from both sides far more often than from the left (difference of shares)",
+            ">=",
+            0.4,
+            "Measured here, held-out stories; Bayes' rule",
+        ),
+        11: Bound(
+            "Unscaled, the variance of the stream grows with depth: after 48 blocks ÷ after 12",
+            ">=",
+            3,
+            "Measured here, untrained; independent additions of one size would give about 4",
+            " ×",
+        ),
+        12: Bound(
+            "Scaled by 1/√(2 · layers), it does not: after 48 blocks ÷ after 12",
+            "<=",
+            1.3,
+            "Radford et al. (2019), Section 2.3",
+            " ×",
+        ),
+    },
+)

@@ -1,0 +1,284 @@
+"""Pictures of lesson 09, each with its description: the question, the model, counting, training, what was learned."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tfbook.plot.curves import lines
+from tfbook.plot.house import COLORS, EDGE, INK, SOFT
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+    from pandas import DataFrame
+
+    from tfbook.plot import Schematic
+    from tfbook.plot.schematic.nodes import Item
+
+    Picture = tuple[Figure, str]
+    Picture = tuple[Figure, str]
+
+
+CHIP = 62  # pixels of a token
+
+# ---- the question and the model ------------------------------------------------------------------------------------
+
+
+def draw_questions(words: Sequence[str], shares: Sequence[float]) -> Picture:
+    """A row for each question that a text asks: what is read, the next word with its probability, and what it costs."""
+    from tfbook.plot import Schematic
+
+    picture = Schematic(f"{len(shares)} questions: which word comes next?", gap=(34, 16))
+    costs = []
+    for row, p in enumerate(shares, 1):
+        read = picture.tokens(words[:row], (0, row), "stream", width=CHIP)
+        wanted = picture.tokens([words[row]], (1, row), "value", width=CHIP)
+        costs.append(picture.box(f"−ln {p:g} = {-math.log(p):.2f}", (2, row), "weight", width=150))
+        picture.arrow(read, wanted, f"p = {p:g}", "value")
+        picture.arrow(wanted, costs[-1])
+    for column, title in enumerate(("read", "next word", "surprise (nats)")):
+        picture.text(title, (column, 0), color=SOFT)
+    mean = -sum(map(math.log, shares)) / len(shares)
+    picture.brace(costs, f"mean: {mean:.2f}")
+    alt = f"Each word of “{' '.join(words)}” but the first is predicted from those before it; mean cost {mean:.2f}."
+    return picture.figure(), alt
+
+
+def draw_gpt(words: Sequence[str], sizes: tuple[int, int, int, int], vocab: int) -> Picture:
+    """The whole model from the bottom to the top, with shapes; `sizes` are d_model, heads, d_ff and layers."""
+    from tfbook.plot import Schematic
+
+    (d_model, heads, d_ff, layers), n = sizes, len(words) - 1
+    picture = Schematic("A GPT, from words to next words", gap=(26, 18))
+    up, thick = ("top", "bottom"), {"role": "stream", "thickness": 5}
+    read = picture.tokens(words[:-1], ((1, 2), 0), "stream", width=CHIP, label=f"{n} words read")
+    table = picture.box("embedding", ((1, 2), -1), "parameter", note=f"{vocab} × {d_model}")
+    attend, first, low = _branch(picture, -3, "self-attention", f"{heads} heads, rotary positions", "weight")
+    think, _, high = _branch(picture, -5, "feed-forward", f"{d_model} → {d_ff} → {d_model}, GELU")
+    norm = picture.box("norm", (2, -7), width=78)
+    logits = picture.box("embedding, transposed", ((1, 2), -8), "parameter", note=f"{d_model} × {vocab}")
+    shares = picture.box("softmax", ((1, 2), -9))
+    wanted = picture.tokens(words[1:], ((1, 2), -10), "value", width=CHIP)
+    mask = picture.matrix((n, n), (0, -3), "weight", cell=9, shape=f"{n} × {n}, causal", allowed=np.tri(n, dtype=bool))
+    picture.arrow(read, table, sides=up)
+    picture.arrow(picture.point((2, -1.5)), low, sides=up, head=False, **thick)
+    picture.text(f"{n} × {d_model}", (2.7, -1.5), color=SOFT)
+    picture.arrow(low, high, sides=up, head=False, **thick)
+    picture.arrow(high, norm, sides=up, **thick)
+    picture.arrow(norm, logits, f"\u2002{n} × {d_model}", sides=up, label_side="right")
+    picture.arrow(logits, shares, f"\u2002logits, {n} × {vocab}", sides=up, label_side="right")
+    picture.arrow(shares, wanted, "\u2002probabilities of the next words", sides=up, label_side="right")
+    picture.arrow(mask, attend, role="weight")
+    block = picture.frame([attend, first, think, low, high], "block", pad=10)
+    picture.brace([block], f"× {layers}")
+    alt = (
+        f"From the bottom: {n} words, an embedding of {vocab} × {d_model}, {layers} blocks whose attention and "
+        f"feed-forward branches add to a stream of {n} × {d_model}, a norm, the same embedding transposed, logits of "
+        f"{n} × {vocab}, a softmax, and the next words."
+    )
+    return picture.figure(), alt
+
+
+def _branch(picture: Schematic, row: int, text: str, note: str, role: str = "plain") -> tuple[Item, Item, Item]:
+    """A layer with its norm beside the stream, and the sum to which it is added."""
+    layer = picture.box(text, (1, row), role, note=note, width=190)
+    norm = picture.box("norm", (1, row + 1), width=70)
+    fork, add = picture.point((2, row + 1)), picture.circle("+", (2, row))
+    picture.arrow(fork, norm, sides=("left", "right"))
+    picture.arrow(norm, layer, sides=("top", "bottom"))
+    picture.arrow(layer, add)
+    return layer, norm, add
+
+
+# ---- counting and training -----------------------------------------------------------------------------------------
+
+
+def draw_counting(losses: Sequence[float], bound: float) -> Picture:
+    """Loss of counting against how many words it looks back, beside the bound on a perfect model's loss."""
+    import matplotlib.pyplot as plt
+
+    figure, axes = plt.subplots(figsize=(8, 3.4))
+    back = range(len(losses))
+    axes.plot(back, losses)
+    for x, loss in zip(back, losses, strict=True):
+        axes.annotate(f"{loss:.2f}", (x, loss), xytext=(7, 5), textcoords="offset points", fontsize=10, color=INK)
+    axes.axhline(bound, color=EDGE, linestyle="--", linewidth=1.2)
+    axes.text(0, bound - 0.1, f"a perfect model: {bound:.2f} or less", va="top", color=SOFT, fontsize=10)
+    axes.set(title="Each further word helps less", xlabel="words looked back", ylabel="loss (nats per word)")
+    axes.set(xticks=list(back), xlim=(-0.2, len(losses) - 0.6), ylim=(-0.3, 1.1 * losses[0]))
+    alt = (
+        f"The loss falls from {losses[0]:.1f} to {losses[-1]:.2f} as counting looks back up to {len(losses) - 1} "
+        f"words; a perfect model has {bound:.2f} or less."
+    )
+    return figure, alt
+
+
+def draw_training(losses: Sequence[float], levels: Mapping[str, float], shown: Sequence[int]) -> Picture:
+    """The loss of each batch, pale, and its mean over recent ones, steps logarithmic: all of it, and the last nat.
+
+    Dots are the batches at which samples were taken. Of the `levels`, from the highest, the first belongs to the whole
+    and up to two more to the last nat.
+    """
+    import matplotlib.pyplot as plt
+
+    figure, panels = plt.subplots(1, 2, figsize=(11, 4))
+    smooth = [float(np.mean(losses[max(0, i - i // 20) : i + 1])) for i in range(len(losses))]
+    steps = np.arange(1, len(losses) + 1)
+    at = [step for step in shown if step < len(losses)]
+    last = len(losses) // 20  # the second panel begins here
+    for axes, begin in zip(panels, (1, max(1, last)), strict=True):
+        axes.plot(steps, losses, color=COLORS[0], marker="none", linewidth=0.8, alpha=0.4)
+        axes.plot(steps, smooth, color=COLORS[0], marker="none")
+        axes.plot(steps[at], [losses[step] for step in at], color=COLORS[1], linestyle="none", marker="o", markersize=7)
+        axes.set(xscale="log", xlim=(0.9 * begin, 1.15 * len(losses)), xlabel="step (logarithmic)")
+        ticks = [tick for tick in (1, 3, 10, 30, 100, 300, 1000) if begin <= tick <= len(losses)]
+        axes.set_xticks(ticks, [str(tick) for tick in ticks])
+        axes.minorticks_off()
+    left, right = panels
+    left.set(title="Training loss: all of it", ylabel="loss (nats per word)", ylim=(0, 7.2))
+    right.set(title="The last nat", ylim=(0.3, 1.6))
+    places = (
+        (left, len(losses), "right", "top"),
+        (right, len(losses), "right", "bottom"),
+        (right, last, "left", "top"),
+    )
+    for (name, height), (axes, x, across, up) in zip(levels.items(), places, strict=False):  # where the curve is not
+        axes.axhline(height, color=INK, linestyle="--", linewidth=1.4)
+        gap = {"top": -3, "bottom": 3}[up]
+        axes.annotate(
+            name, (x, height), xytext=(0, gap), textcoords="offset points", ha=across, va=up, color=SOFT, fontsize=10
+        )
+    names = ", ".join(f"{name} at {height:.2f}" for name, height in levels.items())
+    return figure, f"The loss falls from {losses[0]:.1f} steeply at first and slowly later; dashed lines: {names}."
+
+
+# ---- what was learned ----------------------------------------------------------------------------------------------
+
+KIND_LOOKS = {  # color, number of words of the kind, and where its label stands beside the line of an even guess
+    "pronouns": (COLORS[3], 2, "bottom"),
+    "things": (COLORS[1], 16, "top"),
+    "names": (COLORS[0], 12, "bottom"),
+}
+
+FLAT = 0.15  # a probability that changes less does not rise
+
+
+def draw_growth(frame: DataFrame, first_loss: float, optimizer: str = "Muon") -> Picture:
+    """The probability of the right word of each kind in each run, the first one enlarged and below its loss.
+
+    `first_loss` is that before the first step. A dashed line marks where nine tenths of the loss's drop are done,
+    dotted ones an even guess among the words of a kind.
+    """
+    import matplotlib.pyplot as plt
+
+    chosen = frame[frame["optimizer"] == optimizer]
+    runs = [list(curve) for curve in chosen["curve"]]
+    same = len(set(chosen["lr"])) == 1
+    titles = [f"Run {i}" if same else f"Learning rate {lr:g}" for i, lr in enumerate(chosen["lr"], 1)]
+    figure = plt.figure(figsize=(11, 6.2))
+    large, small = figure.add_gridspec(1, 2, width_ratios=(1.8, 1))
+    above, below = large.subgridspec(2, 1, height_ratios=(1, 2.6))
+    loss = figure.add_subplot(above)
+    others = [figure.add_subplot(place) for place in small.subgridspec(max(1, len(runs) - 1), 1)]
+    panels = [figure.add_subplot(below), *others]
+    loss.plot(*zip(*((point["step"], point["loss"]) for point in runs[0]), strict=True), color=INK, marker="none")
+    loss.set(title=f"{titles[0]} (before training, the loss is {first_loss:.1f})", ylabel="loss (nats)", ylim=(0, None))
+    for axes, curve in zip(panels, runs, strict=False):
+        for kind, (color, words, _) in KIND_LOOKS.items():
+            steps, values = zip(*((point["step"], point[kind]) for point in curve), strict=True)
+            axes.plot(steps, values, color=color, marker="none", linewidth=2.2, label=kind)
+            axes.axhline(1 / words, color=color, linestyle=":", linewidth=1.4)
+        axes.set(ylim=(0, 1.03), yticks=(0, 0.5, 1))
+    for axes, title in zip(others, titles[1:], strict=False):
+        axes.set_title(title)
+    for axes, curve in zip((loss, *panels), (runs[0], *runs), strict=False):
+        drop = first_loss - curve[-1]["loss"]
+        axes.axvline(
+            next(point["step"] for point in curve if first_loss - point["loss"] >= 0.9 * drop),
+            color=INK,
+            linestyle="--",
+            linewidth=1.2,
+            label="nine tenths of the loss's drop are done",
+        )
+        axes.set_xlim(0, 1.02 * curve[-1]["step"])
+    for kind, (color, words, side) in KIND_LOOKS.items():
+        if abs(runs[0][-1][kind] - 1 / words) < FLAT:  # the curve is in the way
+            continue
+        panels[0].annotate(
+            f"even guess: 1/{words}",
+            (runs[0][-1]["step"], 1 / words),
+            xytext=(0, {"top": -2, "bottom": 2}[side]),
+            textcoords="offset points",
+            ha="right",
+            va=side,
+            color=color,
+            fontsize=10,
+        )
+    loss.tick_params(labelbottom=False)
+    panels[0].set(ylabel="probability of the right word", yticks=(0, 0.2, 0.4, 0.6, 0.8, 1), xlabel="step")
+    others[-1].set_xlabel("step")
+    handles, names = panels[0].get_legend_handles_labels()
+    figure.legend(handles, names, loc="outside lower center", ncols=len(names), frameon=False, handlelength=2.4)
+    halves = "; ".join(
+        f"run {number}: " + ", ".join(f"{kind} {_passes(curve, kind)}" for kind in KIND_LOOKS)
+        for number, curve in enumerate(runs, 1)
+    )
+    alt = (
+        "In each run the loss drops most of its way first. The probabilities of the right words begin at an even guess "
+        f"and rise later, if at all: they are halfway between their lowest and highest value at these steps: {halves}."
+    )
+    return figure, alt
+
+
+def _passes(curve: Sequence[Mapping[str, float]], kind: str) -> str:
+    """The step at which a kind is halfway between its lowest and its highest value, if these are far apart."""
+    values = [point[kind] for point in curve]
+    if max(values) - min(values) < FLAT:
+        return "never"
+    middle = (min(values) + max(values)) / 2
+    return f"{next(point['step'] for point in curve if point[kind] >= middle):g}"
+
+
+def draw_judged(rows: Mapping[str, Mapping[str, float]]) -> Picture:
+    """Shares of stories that are right in each respect, a group of bars for each respect."""
+    import matplotlib.pyplot as plt
+
+    figure, axes = plt.subplots(figsize=(10, 3.9))
+    respects = list(next(iter(rows.values())))
+    width = 0.8 / len(rows)
+    for number, ((name, shares), color) in enumerate(zip(rows.items(), (COLORS[3], *COLORS[:3]), strict=False)):
+        places = np.arange(len(respects)) + (number - (len(rows) - 1) / 2) * width
+        heights = [100 * shares[respect] for respect in respects]
+        axes.bar(places, heights, 0.92 * width, color=color, label=name)
+        for x, height in zip(places, heights, strict=True):
+            axes.text(x, height + 1.5, f"{height:.0f}", ha="center", fontsize=9, color=color)
+    titles = {"sentences": "sentences possible\nin this world", "all": "stories right in\nevery respect"}
+    axes.set_xticks(
+        range(len(respects)), [titles.get(each, f"stories with no\nwrong {each[:-1]}") for each in respects]
+    )
+    axes.set(ylabel="%", ylim=(0, 112), title="Who keeps the facts of a story?")
+    axes.grid(visible=False)
+    axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=len(rows), frameon=False)
+    said = "; ".join(f"{name}: " + ", ".join(f"{k} {v:.0%}" for k, v in row.items()) for name, row in rows.items())
+    return figure, f"Shares of sentences and stories that are right. {said}."
+
+
+def draw_variance(variance: Mapping[tuple[int, bool], Sequence[float]]) -> Picture:
+    """Variance of the residual stream after each block, by (layers, scaled), a panel for each number of layers."""
+    import matplotlib.pyplot as plt
+
+    depths = list(dict.fromkeys(layers for layers, _ in variance))
+    figure, panels = plt.subplots(1, len(depths), figsize=(10.5, 3.8), sharey=True)
+    for axes, layers in zip(panels, depths, strict=True):
+        curves = {
+            name: (range(layers + 1), variance[layers, scaled])
+            for name, scaled in (("unscaled", False), ("scaled", True))
+        }
+        axes.set_yscale("log")  # before the labels find their places
+        lines(axes, curves, title=f"{layers} blocks", x="after block (0: embedding)", y="variance (logarithmic)")
+    last = ", ".join(f"{layers} blocks {variance[layers, False][-1]:.3f}" for layers in depths)
+    alt = f"Unscaled, the variance after the last block grows with depth ({last}); scaled, it does not."
+    return figure, alt

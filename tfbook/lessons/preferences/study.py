@@ -1,0 +1,169 @@
+"""Pictures of lesson 12's stored runs: PPO at several β, PPO on other rewards, and the methods side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from html import escape
+from typing import TYPE_CHECKING, Any
+
+from tfbook.course.experiments import experiment
+from tfbook.data.stories import check_story, words_of, written
+from tfbook.lessons.preferences.claims import CLAIMS as CLAIMS
+from tfbook.lessons.preferences.feedback import (
+    HELD_OUT,
+    SEEDS,
+    Pool,
+    advantages as advantages,
+    as_answers as as_answers,
+    critic_of as critic_of,
+    demonstrations as demonstrations,
+    dpo_loss as dpo_loss,
+    generous,
+    pair_loss as pair_loss,
+    pairs as pairs,
+    pool_of,
+    right_order,
+    sample,
+    scores_of,
+    shares,
+    trained_reward,
+    two_of as two_of,
+)
+from tfbook.lessons.preferences.runs import DPO_BETA
+
+if TYPE_CHECKING:
+    from IPython.display import HTML
+    from pandas import DataFrame, Series
+
+
+@experiment
+def accuracy(
+    sizes: Sequence[int] = (1, 4, 16, 64), seeds: Sequence[int] = SEEDS, pool: int = 512, held_out: int = HELD_OUT
+) -> list[dict[str, Any]]:
+    """The reward model's accuracy on pairs of stories that it has not seen, by better stories in training."""
+    known, teller = pool_of(pool, seed=100)
+    new = Pool(sample(teller.model, held_out, seed=101), teller.vocabulary)
+    rows = []
+    for most in sizes:
+        for seed in seeds:
+            found = scores_of(trained_reward(known, seed, most), new.ids)
+            rows.append({"stories": most, "seed": seed, "accuracy": right_order(found, new)})
+    return rows
+
+
+# ---- what the lesson shows -------------------------------------------------------------------------------------------
+
+
+def side_by_side(before: Sequence[Sequence[str]], after: Sequence[Sequence[str]]) -> HTML:
+    """Stories in two columns, the first word of each with whether it is generous and consistent."""
+    from IPython.display import HTML
+
+    style = 'style="width:50%; text-align:left; vertical-align:top; white-space:normal"'
+    rows = []
+    for pair in zip(before, after, strict=True):
+        cells = [f"<td {style}><b>{_label(words)}</b><br>{escape(written(words))}</td>" for words in pair]
+        rows.append(f"<tr>{''.join(cells)}</tr>")
+    head = "".join(f"<th {style}>{name}</th>" for name in ("before", "after"))
+    return HTML(f"<table><tr>{head}</tr>{''.join(rows)}</table>")
+
+
+def _label(words: Sequence[str]) -> str:
+    found = shares([words])
+    names = [name if share else f"not {name}" for name, share in found.items()]
+    return ", ".join(names)
+
+
+METHODS_BETA = 0.1  # of PPO's runs that are compared with the other methods
+MEASURED = ["kl", "score", "generous", "consistent", "liked"]
+
+
+def start_of(methods: DataFrame) -> Series:
+    """The storyteller's row."""
+    return methods[methods["method"] == "storyteller"].iloc[0]
+
+
+def mean_run(runs: DataFrame) -> DataFrame:
+    """Rounds of PPO, each the mean over the runs."""
+    return runs.groupby("round", as_index=False)[["compute", *MEASURED]].mean()
+
+
+def _end(runs: DataFrame) -> Series:
+    return mean_run(runs).iloc[-1]
+
+
+def _dpo(methods: DataFrame) -> DataFrame:
+    return methods[(methods["method"] == "DPO") & (methods["beta"] == DPO_BETA)]
+
+
+def claims_of_dpo(methods: DataFrame) -> dict[int, float]:
+    """What DPO's stored runs gain, lose and pay."""
+    start, after = start_of(methods), _dpo(methods)
+    return {
+        2: after["generous"].min() - start["generous"],
+        3: start["liked"] / start["generous"] - after["liked"].mean() / after["generous"].mean(),
+        4: after["kl"].max(),
+    }
+
+
+def claims_of_hacking(ppo: DataFrame, methods: DataFrame) -> dict[int, float]:
+    """How far the score rises and consistency falls without a penalty, and what the reader likes with a small one."""
+    start, free, held = start_of(methods), _end(ppo[ppo["beta"] == 0]), _end(ppo[ppo["beta"] == METHODS_BETA])
+    return {
+        5: free["score"] - start["score"],
+        6: start["consistent"] - free["consistent"],
+        7: held["liked"] - free["liked"],
+    }
+
+
+def claims_of_methods(methods: DataFrame, ppo: DataFrame) -> dict[int, float]:
+    """DPO beside PPO's round of the nearest compute, and beside best of the largest n whose KL is not above DPO's."""
+    after, rounds = _dpo(methods)[["compute", *MEASURED]].mean(), mean_run(ppo[ppo["beta"] == METHODS_BETA])
+    at = (rounds["compute"] - after["compute"]).abs().idxmin()
+    best = methods[(methods["method"] == "best of n") & (methods["kl"] <= after["kl"])].iloc[-1]
+    return {8: abs(after["liked"] - rounds.loc[at, "liked"]), 9: best["generous"] - after["generous"]}
+
+
+def _in_percent(kinds: dict[str, DataFrame]) -> DataFrame:
+    """A row for each kind, in percent and nats: means over its runs."""
+    from pandas import DataFrame
+
+    means = {name: frame[["kl", "generous", "consistent", "liked"]].mean() for name, frame in kinds.items()}
+    shown = DataFrame(means).T
+    shown.insert(3, "consistent if generous", shown["liked"] / shown["generous"])
+    shares = [name for name in shown if name != "kl"]
+    shown[shares] *= 100
+    return shown.round({"kl": 1} | dict.fromkeys(shares, 0))
+
+
+def _ends(runs: DataFrame, by: str) -> dict[Any, DataFrame]:
+    return dict(list(runs[runs["round"] == runs["round"].max()].groupby(by)))
+
+
+def table(methods: DataFrame, ppo: DataFrame) -> DataFrame:
+    """The methods side by side: means over their runs."""
+    kinds = {name: methods[methods["method"] == name] for name in ("storyteller", "SFT")}
+    kinds |= {f"PPO, β = {METHODS_BETA:g}": _ends(ppo, "beta")[METHODS_BETA], f"DPO, β = {DPO_BETA:g}": _dpo(methods)}
+    best = methods[methods["method"] == "best of n"]
+    return _in_percent(kinds | {"best of 16": best[best["n"] == 16]})
+
+
+def ends_by_beta(methods: DataFrame, ppo: DataFrame) -> DataFrame:
+    """The storyteller, and where PPO ends at each β."""
+    start = {"storyteller": methods[methods["method"] == "storyteller"]}
+    return _in_percent(start | {f"β = {beta:g}": end for beta, end in _ends(ppo, "beta").items()})
+
+
+def ends_by_reward(ppo: DataFrame, control: DataFrame) -> DataFrame:
+    """Where PPO without a penalty ends, by who scored the stories."""
+    return _in_percent(_ends(ppo[ppo["beta"] == 0], "reward") | _ends(control, "reward"))
+
+
+def hacked(ppo: DataFrame, number: int = 3) -> None:
+    """Prints the first stories of the run without a penalty that has drifted furthest, each with score and verdict."""
+    ends = ppo[(ppo["beta"] == 0) & (ppo["round"] == ppo["round"].max())]
+    last = ends.loc[ends["kl"].idxmax()]
+    for text, score in list(zip(last["stories"], last["scores"], strict=True))[:number]:
+        verdict = check_story(text)
+        wrong = len(verdict.faults) + len(verdict.unread)
+        kind = "generous" if generous(words_of(text)) else "not generous"
+        print(f"score {score:.1f}, {kind}, {wrong} contradictions or sentences that make no sense:\n{text}\n")

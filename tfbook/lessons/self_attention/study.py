@@ -1,0 +1,258 @@
+"""Shapes that must find their color: what self-attention does that an average cannot, what heads add, what it costs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from copy import deepcopy
+from statistics import median
+from typing import Any, NamedTuple
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+
+from tfbook.attention.implementations import Implementation
+from tfbook.attention.masks import Band
+from tfbook.attention.multi_head import MultiHeadAttention
+from tfbook.course.cost import attend, convolve, count_flops, exponent, in_turns, recur
+from tfbook.course.experiments import experiment
+from tfbook.lessons.self_attention.claims import CLAIMS as CLAIMS
+
+SHAPES = ("●", "▲", "■", "★")
+GRAY = 0.5
+NEAR = 0.25  # between two colors (red, green and blue from 0 to 1); those of a scene are farther from each other
+TEST = 10**6  # the seed of the scenes on which models are judged
+
+
+class Scenes(NamedTuple):
+    """Scenes of eight tokens in random order: each of `SHAPES` once in its color and once in gray."""
+
+    kinds: Int[Tensor, "scene token"]  # 0 to 3: the shape with its color; 4 to 7: the same shape in gray
+    colors: Float[Tensor, "scene token rgb"]  # what is seen
+    target: Float[Tensor, "scene token number"]  # what is to be painted: the inside, then the rim if there is one
+    palette: Float[Tensor, "scene shape rgb"]  # the color of each shape
+
+    def names(self, scene: int = 0) -> list[str]:
+        """The tokens of a scene, such as "▲" and, in gray, "▲?"."""
+        return [SHAPES[kind % 4] + "?" * (kind >= 4) for kind in self.kinds[scene].tolist()]
+
+
+def twins(count: int, seed: int) -> Scenes:
+    """Scenes in which every token is to be painted in the color of its shape."""
+    return _scenes(count, seed, lambda shape: [shape])
+
+
+def rims(count: int, seed: int) -> Scenes:
+    """The same scenes; now a shape has a rim, in the color of the next shape in ● → ▲ → ■ → ★ → ●."""
+    return _scenes(count, seed, lambda shape: [shape, (shape + 1) % 4])
+
+
+def _scenes(count: int, seed: int, sources_of: Callable[[Tensor], list[Tensor]]) -> Scenes:
+    generator = torch.Generator().manual_seed(seed)
+    palette = _vivid(count, generator)
+    kinds = torch.rand(count, 8, generator=generator).argsort(dim=1)
+    parts = [_of_shapes(palette, source) for source in sources_of(kinds % 4)]
+    return Scenes(kinds, _seen(palette, kinds), torch.cat(parts, dim=-1), palette)
+
+
+def _of_shapes(palette: Tensor, shapes: Tensor) -> Float[Tensor, "scene token rgb"]:
+    """The color of each token's shape."""
+    return palette.gather(1, shapes[..., None].expand(-1, -1, 3))
+
+
+def _seen(palette: Tensor, kinds: Tensor) -> Float[Tensor, "scene token rgb"]:
+    """The same, and gray where the token is."""
+    return _of_shapes(palette, kinds % 4).masked_fill((kinds >= 4)[..., None], GRAY)
+
+
+def _vivid(count: int, generator: torch.Generator) -> Float[Tensor, "scene shape rgb"]:
+    """Four colors of one brightness, in random order, their hues at least 30° apart."""
+    gaps = torch.rand(count, 4, generator=generator).sort(dim=1).values * 240 + 30 * torch.arange(4)
+    hues = gaps + 360 * torch.rand(count, 1, generator=generator)
+    hues = hues.gather(1, torch.rand(count, 4, generator=generator).argsort(dim=1))
+    k = (torch.tensor([5.0, 3.0, 1.0]) + hues[..., None] / 60) % 6  # from hue to RGB
+    return 0.95 - 0.71 * torch.minimum(k, 4 - k).clamp(0, 1)
+
+
+def is_right(scenes: Scenes, painting: Float[Tensor, "scene token number"]) -> Bool[Tensor, "scene token part"]:
+    """Whether what was painted is nearer than `NEAR` to the right color, for each part."""
+    return (painting - scenes.target).unflatten(-1, (-1, 3)).norm(dim=-1) < NEAR
+
+
+def exchange(scenes: Scenes, one: str, other: str) -> Scenes:
+    """The same scenes with the colors of two shapes exchanged, inside only."""
+    order = torch.arange(4)
+    order[[SHAPES.index(one), SHAPES.index(other)]] = torch.tensor([SHAPES.index(other), SHAPES.index(one)])
+    palette = scenes.palette[:, order]
+    return Scenes(scenes.kinds, _seen(palette, scenes.kinds), _of_shapes(palette, scenes.kinds % 4), palette)
+
+
+# ---- shapes that must find their color ---------------------------------------------------------------------------
+
+
+@torch.no_grad()
+def painted_right(model: Callable[[Tensor, Tensor], Tensor], draw: Callable[[int, int], Scenes]) -> float:
+    """The share of parts of gray shapes that get the right color, in 500 new scenes."""
+    scenes = draw(500, TEST)
+    return float(is_right(scenes, model(scenes.kinds, scenes.colors))[scenes.kinds >= 4].float().mean())
+
+
+def judge(models: Mapping[str, Sequence[nn.Module]], draw: Callable[[int, int], Scenes]) -> dict[str, list[float]]:
+    """What `painted_right` says of each run of each model."""
+    return {name: [painted_right(model, draw) for model in runs] for name, runs in models.items()}
+
+
+def averaged_head(model: nn.Module, head: int) -> nn.Module:
+    """A copy in which a head gives each token the average of what it gives to tokens of that kind, over 500 scenes.
+
+    So the head says of every scene the same. Setting it to zero would take away more than the colors that it fetches:
+    what it says about the kind, too, which the other heads and the last layer count on.
+    """
+    return _AveragedHead(deepcopy(model), head)
+
+
+class _AveragedHead(nn.Module):
+    def __init__(self, model: nn.Module, head: int):
+        super().__init__()
+        layer, scenes, seen = model.mix, twins(500, TEST + 1), []
+        heads: int = layer.heads  # type: ignore[assignment]
+        with layer.W_O.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0])), torch.no_grad():
+            model(scenes.kinds, scenes.colors)
+        width = seen[0].shape[-1] // heads
+        self.piece = slice(head * width, (head + 1) * width)  # of what the heads have found, side by side
+        self.means = torch.stack([seen[0][scenes.kinds == kind].mean(dim=0) for kind in range(8)])
+        self.model = model
+
+    def forward(self, kinds: Tensor, colors: Tensor) -> Tensor:
+        def average(_: nn.Module, inputs: tuple[Tensor]) -> tuple[Tensor]:
+            found = inputs[0].clone()
+            found[..., self.piece] = self.means[kinds][..., self.piece]
+            return (found,)
+
+        with self.model.mix.W_O.register_forward_pre_hook(average):
+            return self.model(kinds, colors)
+
+
+# ---- a word that is a noun or a verb -----------------------------------------------------------------------------
+
+TAGS = ("article", "adjective", "adverb", "pronoun", "noun", "verb")
+WORDS = {
+    "article": ("a", "the", "this", "her"),
+    "adjective": ("long", "short", "new", "good"),
+    "adverb": ("often", "never", "always", "rarely"),
+    "pronoun": ("we", "they", "you", "I"),
+    "verb": ("ends", "begins", "helps", "matters"),
+    "either": ("run", "walk", "play", "talk", "dream", "swim"),  # nouns after an article, verbs after a pronoun
+}
+EITHER = WORDS["either"]
+VOCABULARY = [word for words in WORDS.values() for word in words]
+FORMS = {"noun": ("article", "adjective", "either", "verb"), "verb": ("pronoun", "adverb", "adverb", "either")}
+
+
+class Tagged(NamedTuple):
+    """Sentences of four words, one of which can be a noun or a verb, and is a noun in half of them."""
+
+    ids: Int[Tensor, "sentence word"]
+    tags: Int[Tensor, "sentence word"]  # indices into TAGS
+
+    @property
+    def either(self) -> Tensor:
+        """True at the words that can be both."""
+        return self.ids >= len(VOCABULARY) - len(EITHER)
+
+
+def sentences(count: int, seed: int) -> Tagged:
+    """`count` sentences such as "the long run ends" and as many such as "we never often run"."""
+    generator = torch.Generator().manual_seed(seed)
+    ids, tags = [], []
+    for tag, form in FORMS.items():
+        starts = torch.tensor([VOCABULARY.index(WORDS[kind][0]) for kind in form])
+        sizes = torch.tensor([len(WORDS[kind]) for kind in form])
+        ids.append(starts + (torch.rand(count, 4, generator=generator) * sizes).long())
+        tags.append(torch.tensor([TAGS.index(tag if kind == "either" else kind) for kind in form]).expand(count, 4))
+    return Tagged(torch.cat(ids), torch.cat(tags))
+
+
+@torch.no_grad()
+def tagged_right(model: nn.Module) -> float:
+    """The share of right tags among the words that can be both, in 500 sentences with nouns and 500 with verbs."""
+    tagged = sentences(500, TEST)
+    right = model(tagged.ids).argmax(dim=-1) == tagged.tags
+    return float(right[tagged.either].float().mean())
+
+
+# ---- what it costs -----------------------------------------------------------------------------------------------
+
+
+COUNTED = {"self-attention": attend, "recurrent": recur, "convolution": convolve}
+
+
+def attention_layer(n: int, d: int, implementation: Implementation | None = None) -> Callable[[], Tensor]:
+    """A whole layer of self-attention with one head, projections included; older PyTorch counts no fused operations."""
+    layer, x = MultiHeadAttention(d, 1, implementation=implementation), torch.randn(1, n, d)
+    return lambda: layer(x)
+
+
+def recurrent_layer(n: int, d: int) -> Callable[[], Tensor]:
+    """PyTorch's recurrent layer, whose loop over time is compiled."""
+    layer, x = nn.RNN(d, d, batch_first=True), torch.randn(1, n, d)
+    return lambda: layer(x)[0]
+
+
+TIMED = {"self-attention": attention_layer, "recurrent": recurrent_layer, "convolution": convolve}
+
+
+@torch.no_grad()
+def operations(lengths: Sequence[int], d: int = 64) -> dict[str, list[int]]:
+    """Floating-point operations of each of `COUNTED` by length, at width `d`."""
+    return {name: [count_flops(layer(n, d)) for n in lengths] for name, layer in COUNTED.items()}
+
+
+@torch.no_grad()
+def cost_exponents(sizes: Sequence[int] = (64, 128, 256, 512), fixed: int = 64) -> dict[str, tuple[float, float]]:
+    """Exponents of the operations in n (at width `fixed`) and in d (at length `fixed`): name → (in n, in d)."""
+    return {
+        name: (
+            exponent(sizes, [count_flops(layer(n, fixed)) for n in sizes]),
+            exponent(sizes, [count_flops(layer(fixed, d)) for d in sizes]),
+        )
+        for name, layer in COUNTED.items()
+    }
+
+
+@torch.no_grad()
+def seconds(lengths: Sequence[int], d: int = 64, rounds: int = 5) -> dict[str, list[float]]:
+    """Seconds of each of `TIMED` by length: median over `rounds`, in which the layers take turns."""
+    runs = {(name, n): layer(n, d) for n in lengths for name, layer in TIMED.items()}
+    times = in_turns(runs, rounds)
+    return {name: [median(times[name, n]) for n in lengths] for name in TIMED}
+
+
+@experiment
+def times(lengths: Sequence[int] = (64, 128, 256, 512, 1024), d: int = 64, rounds: int = 100) -> list[dict[str, Any]]:
+    """What `seconds` measures. Run it with OMP_NUM_THREADS=1: other work on the machine disturbs one thread least."""
+    measured = seconds(lengths, d, rounds)
+    return [
+        {"layer": name, "tokens": n, "seconds": taken}
+        for name in measured
+        for n, taken in zip(lengths, measured[name], strict=True)
+    ]
+
+
+def by_length(rows: Sequence[Mapping[str, Any]], lengths: Sequence[int]) -> dict[str, list[float]]:
+    """Rows of `times` in the form of `seconds`."""
+    found = {(row["layer"], row["tokens"]): row["seconds"] for row in rows}
+    return {name: [found[name, n] for n in lengths] for name in TIMED}
+
+
+def layers_until_seen(n: int, window: int | None) -> int:
+    """Layers of attention to `window` neighbors on each side (None: to all) until the last position sees the first."""
+    if window == 0 and n > 1:
+        raise ValueError("window is 0; expected 1 or more, or nothing is ever handed on")
+    reach = torch.eye(n, dtype=torch.bool)
+    allowed = torch.ones(n, n, dtype=torch.bool) if window is None else Band(window, window).dense(n, n)
+    layers = 0
+    while not reach[-1, 0]:
+        reach = (allowed.float() @ reach.float()) > 0
+        layers += 1
+    return layers
