@@ -24,27 +24,7 @@ TITLE = "# @title "  # the first line of a collapsed cell: JupyterLab shows it, 
 SETUP = f"{TITLE}Setup:"  # begins the setup cell
 WOVEN = re.compile(rf"(?:{TITLE}|# )(tfbook(?:\.\w+)+)")  # the first line of a cell that holds source of the package
 
-# Slugs of the lessons rewritten for a screen of 1,280 pixels; tests/notebooks/rules.py has rules for these alone.
-TAUGHT_ANEW: frozenset[str] = frozenset(
-    {
-        "start_here",
-        "bahdanau_attention",
-        "bert_masking",
-        "scoring_functions",
-        "self_attention",
-        "positions",
-        "transformer",
-        "decoding",
-        "gpt_pretraining",
-        "preferences",
-        "scaling_laws",
-        "adapting",
-        "tokenizers",
-        "vit_patches",
-        "efficient_attention",
-    }
-)
-NARROW, WIDE = 95, 120  # characters in a line of code: of these lessons, and of the others
+COLUMNS = 95  # characters in a line of code: what fits into a window of 1,280 pixels
 
 
 def lessons(names: Sequence[str] = ()) -> list[Path]:
@@ -82,11 +62,6 @@ def first_line(cell: NotebookNode) -> str:
 def is_woven(cell: NotebookNode) -> bool:
     """Whether the cell's source comes from tools/weave.py."""
     return first_line(cell).startswith(SETUP) or WOVEN.fullmatch(first_line(cell)) is not None
-
-
-def width(path: Path) -> int:
-    """How many characters a line of code of this lesson may have."""
-    return NARROW if path.stem[3:] in TAUGHT_ANEW else WIDE
 
 
 def execute(

@@ -1,4 +1,4 @@
-"""Makes a lesson to start from: a notebook, exercises, experiments, their test, and the lesson's row in the course map.
+"""Makes a lesson to start from: a notebook, a folder of the package, its test, and the lesson's row in the course map.
 
     python tools/new_lesson.py decoding                                      a lesson that the map plans
     python tools/new_lesson.py nets --number 06 --title Nets --question "Why deep?"     one that it does not have
@@ -22,18 +22,22 @@ import weave
 from tfbook.course.lessons import LESSONS, Lesson
 
 SKELETON = Path(__file__).parent / "skeleton"
+MINUTES = 5  # that reading the skeleton takes; `python tools/measure.py --write` counts them anew
 PLACES = {
     "notebook.ipynb": "notebooks/{0.name}.ipynb",
-    "exercises.py": "tfbook/course/exercises/{0.slug}.py",
-    "experiments.py": "tfbook/course/experiments/{0.slug}.py",
-    "test_experiments.py": "tests/unit/test_experiments_{0.slug}.py",
+    "__init__.py": "tfbook/lessons/{0.slug}/__init__.py",
+    "exercises.py": "tfbook/lessons/{0.slug}/exercises.py",
+    "study.py": "tfbook/lessons/{0.slug}/study.py",
+    "figures.py": "tfbook/lessons/{0.slug}/figures.py",
+    "claims.py": "tfbook/lessons/{0.slug}/claims.py",
+    "test_lesson.py": "tests/unit/test_lesson_{0.slug}.py",
 }
 
 
 def planned(options: argparse.Namespace) -> Lesson:
     """The lesson that the options describe, begun by the map's row. Raises ValueError where that cannot be."""
     row = next((lesson for lesson in LESSONS if lesson.slug == options.slug), None)
-    asked = {name: getattr(options, name) for name in ("number", "title", "question", "minutes")}
+    asked = {name: getattr(options, name) for name in ("number", "title", "question")}
     if row is None:
         if missing := [f"--{name}" for name, value in asked.items() if value is None]:
             raise ValueError(f"the map has no lesson {options.slug!r}; say {', '.join(missing)}")
@@ -42,7 +46,7 @@ def planned(options: argparse.Namespace) -> Lesson:
         row = Lesson(options.number, options.slug, "", "", None, _part_before(options.number))
     if row.written:
         raise ValueError(f"lesson {row.slug} is written, as notebooks/{row.name}.ipynb")
-    lesson = replace(row, **{name: value for name, value in asked.items() if value is not None})
+    lesson = replace(row, minutes=MINUTES, **{name: value for name, value in asked.items() if value is not None})
     if taken := [each.slug for each in LESSONS if each.number == lesson.number and each.slug != lesson.slug]:
         raise ValueError(f"{taken[0]} is lesson {lesson.number:02}; make room with tools/renumber.py")
     return lesson
@@ -81,7 +85,6 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--number", type=int, help="default: the map's")
     parser.add_argument("--title", help="default: the map's")
     parser.add_argument("--question", help="which the lesson answers, and its notebook's title; default: the map's")
-    parser.add_argument("--minutes", type=int, default=60, help="of reading (default: %(default)s)")
     try:
         lesson = planned(parser.parse_args(arguments))
         make(lesson)

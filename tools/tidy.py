@@ -13,17 +13,17 @@ import argparse
 from copy import deepcopy
 from pathlib import Path
 
-from book import lessons, read, width, write
+from book import lessons, read, write
 from layout import lay_out
 from nbformat import NotebookNode
 
 import notebooks
 
 
-def tidied(notebook: NotebookNode, columns: int) -> NotebookNode:
+def tidied(notebook: NotebookNode) -> NotebookNode:
     """A tidy copy of the notebook."""
     copy = deepcopy(notebook)
-    lay_out(copy, columns)
+    lay_out(copy)
     notebooks.normalize(copy)
     return copy
 
@@ -33,7 +33,7 @@ def tidy_all(paths: list[Path], *, check: bool) -> list[str]:
     differing = []
     for path in paths:
         notebook = read(path)
-        tidy = tidied(notebook, width(path))
+        tidy = tidied(notebook)
         if tidy != notebook:
             differing.append(path.name)
             if not check:

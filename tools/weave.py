@@ -4,8 +4,8 @@
     python tools/weave.py --check    list the cells that differ; exit 1 if there are any
 
 A code cell whose first line is a full name, such as `# tfbook.attention.implementations.masked_softmax`, holds the
-source of that class, function or method; where it is collapsed, the name follows `# @title`. A lesson with narrow code
-has the source laid out for it. The cell whose first line begins with `# @title Setup:` holds tools/setup_cell.py.
+source of that class, function or method, laid out in the columns of a notebook; where it is collapsed, the name follows
+`# @title`. The cell whose first line begins with `# @title Setup:` holds tools/setup_cell.py.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import textwrap
 from pathlib import Path
 
 import layout
-from book import ROOT, SETUP, WIDE, WOVEN, first_line, lessons, read, width, write
+from book import ROOT, SETUP, WOVEN, first_line, lessons, read, write
 from folding import fold
 from nbformat import NotebookNode
 
@@ -35,8 +35,8 @@ def source_of(name: str) -> str:
     return textwrap.dedent(inspect.getsource(thing)).rstrip()
 
 
-def expected(cell: NotebookNode, columns: int) -> str | None:
-    """What a woven cell should hold in a lesson with so many columns; None for the author's own cells."""
+def expected(cell: NotebookNode) -> str | None:
+    """The source that a woven cell should hold; None for the author's own cells."""
     if cell.cell_type != "code":
         return None
     if first_line(cell).startswith(SETUP):
@@ -44,11 +44,10 @@ def expected(cell: NotebookNode, columns: int) -> str | None:
     woven = WOVEN.fullmatch(first_line(cell))
     if woven is None:
         return None
-    source = f"{woven[0]}\n{source_of(woven[1])}"
-    return source if columns == WIDE else layout.laid_out(source, columns)
+    return layout.laid_out(f"{woven[0]}\n{source_of(woven[1])}")
 
 
-def weave(notebook: NotebookNode, columns: int = WIDE) -> list[str]:
+def weave(notebook: NotebookNode) -> list[str]:
     """Refreshes the woven cells in place and returns the first lines of those that differed.
 
     Outputs are kept, since a definition prints nothing. Raises LookupError, with the cell, for a name without source.
@@ -56,7 +55,7 @@ def weave(notebook: NotebookNode, columns: int = WIDE) -> list[str]:
     changed = []
     for number, cell in enumerate(notebook.cells):
         try:
-            source = expected(cell, columns)
+            source = expected(cell)
         except LookupError as error:
             raise LookupError(f"cell {number}: {error}") from error
         if source is not None and source != cell.source:
@@ -71,7 +70,7 @@ def weave_all(paths: list[Path], *, check: bool) -> list[str]:
     for path in paths:
         notebook = read(path)
         try:
-            changed = weave(notebook, width(path))
+            changed = weave(notebook)
         except LookupError as error:
             raise SystemExit(f"{path.name}, {error}") from error
         differences += [f"{path.name}, {line}" for line in changed]

@@ -14,7 +14,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from tfbook.course.exercises import Exercise, Verdict, exercise, source_of
+from tfbook.course.exercises import CheckResult, Exercise, exercise, source_of
 
 
 def _made() -> Exercise:
@@ -318,9 +318,9 @@ def test_a_check_works_without_gradients() -> None:
         return torch.autograd.grad(at * at, at)[0]
 
     with torch.no_grad():
-        assert slope.judge(slope.reference) == Verdict("correct")
+        assert slope.judge(slope.reference) == CheckResult("correct")
     with torch.inference_mode():
-        assert slope.judge(slope.reference) == Verdict("correct")
+        assert slope.judge(slope.reference) == CheckResult("correct")
 
 
 def test_a_check_restores_what_an_answer_sets(double: Exercise) -> None:
@@ -338,7 +338,7 @@ def test_a_check_restores_what_an_answer_sets(double: Exercise) -> None:
 
     threads = torch.get_num_threads()
 
-    assert double.judge(answer) == Verdict("correct")
+    assert double.judge(answer) == CheckResult("correct")
     assert torch.get_default_dtype() == torch.float32
     assert torch.get_default_device() == torch.device("cpu")
     assert torch.is_grad_enabled()
@@ -348,7 +348,7 @@ def test_a_check_restores_what_an_answer_sets(double: Exercise) -> None:
     assert torch.get_float32_matmul_precision() == "highest"
     torch.set_default_dtype(torch.float64)
     try:
-        assert double.judge(double.reference) == Verdict("correct")
+        assert double.judge(double.reference) == CheckResult("correct")
         assert torch.get_default_dtype() == torch.float64
     finally:
         torch.set_default_dtype(torch.float32)
@@ -369,8 +369,8 @@ def test_a_check_is_bounded_in_time(
     start = time.perf_counter()
     verdict = double.judge(endless)
     assert time.perf_counter() - start < 5
-    assert verdict == Verdict("not quite", "case 1 did not finish within 0.2 seconds; does a loop never end?")
-    assert double.judge(double.reference) == Verdict("correct")
+    assert verdict == CheckResult("not quite", "case 1 did not finish within 0.2 seconds; does a loop never end?")
+    assert double.judge(double.reference) == CheckResult("correct")
 
 
 def test_known_results_are_computed_once() -> None:
@@ -422,7 +422,7 @@ def _returning(expected: object) -> Exercise:
     ids=str,
 )
 def test_numbers_sets_and_tuples_are_compared_by_value(expected: object, result: object) -> None:
-    assert _returning(expected).judge(lambda: result) == Verdict("correct")
+    assert _returning(expected).judge(lambda: result) == CheckResult("correct")
 
 
 @pytest.mark.parametrize(
@@ -447,7 +447,7 @@ def test_numbers_sets_and_tuples_are_compared_by_value(expected: object, result:
     ids=str,
 )
 def test_what_differs_is_described(expected: object, result: object, message: str) -> None:
-    assert _returning(expected).judge(lambda: result) == Verdict("not quite", f"case 1 of 1: {message}")
+    assert _returning(expected).judge(lambda: result) == CheckResult("not quite", f"case 1 of 1: {message}")
 
 
 # ---- hints and solution ------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from tfbook.course.exercises import STILL_GIVEN, Exercise, Verdict
+from tfbook.course.exercises import STILL_GIVEN, CheckResult, Exercise
 from tfbook.course.lessons import LESSONS
 
 WRITTEN = [lesson.slug for lesson in LESSONS if lesson.written]
@@ -42,7 +42,7 @@ def test_each_lesson_has_five_exercises_and_one_bug_to_find(lesson: str) -> None
 
 @every_exercise
 def test_the_reference_is_correct(exercise: Exercise) -> None:
-    assert exercise.judge(exercise.reference) == Verdict("correct")
+    assert exercise.judge(exercise.reference) == CheckResult("correct")
 
 
 def test_an_exercise_is_called_what_its_solution_is() -> None:
@@ -64,7 +64,7 @@ def test_each_mistake_is_refused_with_its_own_message(
     exercise: Exercise, message: str, wrong: Callable[..., Any]
 ) -> None:
     """And not with the message of another that happens to give the same results on these cases."""
-    assert exercise.judge(wrong) == Verdict("not quite", message)
+    assert exercise.judge(wrong) == CheckResult("not quite", message)
 
 
 @every_exercise
@@ -82,7 +82,7 @@ def test_a_blank_is_not_attempted(exercise: Exercise) -> None:
     ids=[name for name, exercise in EXERCISES.items() if exercise.start],
 )
 def test_the_given_code_runs_and_is_told_that_it_still_has_its_bug(exercise: Exercise) -> None:
-    assert exercise.judge(exercise.start) == Verdict("not yet", STILL_GIVEN.format(exercise.name))
+    assert exercise.judge(exercise.start) == CheckResult("not yet", STILL_GIVEN.format(exercise.name))
 
 
 def _spoils(exercise: Exercise) -> Callable[..., object]:

@@ -8,7 +8,7 @@ import pytest
 
 from tests.exercises.mutants import mutants, recompiled
 from tests.exercises.test_exercises import EXERCISES
-from tfbook.course.exercises import Verdict
+from tfbook.course.exercises import CheckResult
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # a mutant may do what PyTorch advises against
 FOLDER = Path(__file__).parent / "survivors"
@@ -39,7 +39,7 @@ def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("name", EXERCISES)
 def test_a_mutant_without_a_mutation_is_accepted(name: str) -> None:
     """Otherwise all mutants could be refused for how they are made."""
-    assert EXERCISES[name].judge(recompiled(EXERCISES[name].reference)) == Verdict("correct")
+    assert EXERCISES[name].judge(recompiled(EXERCISES[name].reference)) == CheckResult("correct")
 
 
 @pytest.mark.parametrize("name", EXERCISES)

@@ -20,7 +20,7 @@ from tfbook.attention import POSITIONS, ALiBi, Causal, Lengths, MultiHeadAttenti
 from tfbook.attention.efficient.block_sparse import BlockSparse
 from tfbook.attention.efficient.linear import causal_sums, step
 from tfbook.attention.efficient.performer import log_features
-from tfbook.course.exercises import Exercise, Verdict, randn
+from tfbook.course.exercises import CheckResult, Exercise, randn
 from tfbook.lessons.adapting import exercises as adapting
 from tfbook.lessons.bahdanau_attention import exercises as bahdanau_attention
 from tfbook.lessons.bert_masking import exercises as bert_masking
@@ -1008,7 +1008,7 @@ WAYS: list[tuple[Exercise, Callable[..., Any]]] = [
     ("exercise", "answer"), WAYS, ids=[f"{exercise.name}: {answer.__name__}" for exercise, answer in WAYS]
 )
 def test_another_right_way_is_right(exercise: Exercise, answer: Callable[..., Any]) -> None:
-    assert exercise.judge(answer) == Verdict("correct")
+    assert exercise.judge(answer) == CheckResult("correct")
 
 
 def test_a_layer_that_is_no_layer_yet_is_told_what_is_missing() -> None:

@@ -1,7 +1,7 @@
 """What every notebook must be like: each rule yields a complaint for each place that breaks it.
 
-A rule is a function of a `Lesson`. `RULES` hold for every notebook, `LESSON_RULES` from lesson 01 on, and `ANEW_RULES`
-for the lessons that `tools/book.py` lists as taught anew; `rules_for` gathers those of a lesson.
+A rule is a function of a `Lesson`. `RULES` hold for every notebook, `LESSON_RULES` from lesson 01 on; `rules_for`
+gathers those of a lesson.
 """
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ def states_its_minutes(lesson: Lesson) -> Iterator[str]:
 
 
 def has_woven_cells_in_step(lesson: Lesson) -> Iterator[str]:
-    for changed in weave.weave(deepcopy(lesson.notebook), book.width(lesson.path)):
+    for changed in weave.weave(deepcopy(lesson.notebook)):
         yield f"{changed}: differs from its source; run `make weave`"
 
 
@@ -308,7 +308,7 @@ def has_short_cells(lesson: Lesson) -> Iterator[str]:
 
 def has_code_laid_out(lesson: Lesson) -> Iterator[str]:
     copy = deepcopy(lesson.notebook)
-    layout.lay_out(copy, book.width(lesson.path))
+    layout.lay_out(copy)
     for number, (cell, laid_out) in enumerate(zip(lesson.notebook.cells, copy.cells, strict=True)):
         if cell.source != laid_out.source:
             yield f"cell {number}: its code is laid out differently by `make tidy`"
@@ -334,7 +334,7 @@ def has_narrow_code(lesson: Lesson) -> Iterator[str]:
     for number, cell in lesson.code:
         where = " in the package" if book.is_woven(cell) else ""
         for line in cell.source.split("\n"):
-            if len(line) > book.NARROW:
+            if len(line) > book.COLUMNS:
                 yield f"cell {number}: {len(line)} characters in {line.strip()[:40]!r}; shorten it{where}"
 
 
@@ -402,6 +402,10 @@ RULES: tuple[Rule, ...] = (
     has_code_laid_out,
     has_honest_code,
     can_collapse_going_further,
+    states_its_minutes,
+    keeps_its_answers,
+    has_narrow_code,
+    leads_to_the_next_lesson,
 )
 LESSON_RULES: tuple[Rule, ...] = (
     has_sizes_cell,
@@ -410,15 +414,9 @@ LESSON_RULES: tuple[Rule, ...] = (
     has_exercises,
     has_blank_stubs,
 )
-ANEW_RULES: tuple[Rule, ...] = (
-    states_its_minutes,
-    keeps_its_answers,
-    has_narrow_code,
-    leads_to_the_next_lesson,
-)
 
 
 def rules_for(path: Path) -> tuple[Rule, ...]:
     """The rules that the notebook at `path` has to keep."""
     later = () if path.name.startswith("00") else LESSON_RULES
-    return RULES + later + (ANEW_RULES if path.stem[3:] in book.TAUGHT_ANEW else ())
+    return RULES + later

@@ -15,24 +15,23 @@ from tfbook.course.lessons import LESSONS
 PLANNED = next(lesson for lesson in LESSONS if not lesson.written)
 FILES = [
     f"notebooks/{PLANNED.name}.ipynb",
-    f"tfbook/course/exercises/{PLANNED.slug}.py",
-    f"tfbook/course/experiments/{PLANNED.slug}.py",
-    f"tests/unit/test_experiments_{PLANNED.slug}.py",
+    *(f"tfbook/lessons/{PLANNED.slug}/{name}.py" for name in ("__init__", "exercises", "study", "figures", "claims")),
+    f"tests/unit/test_lesson_{PLANNED.slug}.py",
 ]
 
 
 @pytest.mark.slow
 def test_a_planned_lesson_is_begun(copy: Path) -> None:
-    assert run_tool(copy, "new_lesson", PLANNED.slug, "--minutes", "45").split()[:4] == FILES
+    assert run_tool(copy, "new_lesson", PLANNED.slug).split()[: len(FILES)] == FILES
     run_tool(copy, "notebooks", PLANNED.slug)
     path = copy / FILES[0]
     lesson = Lesson(path, book.read(path))
     assert [complaint for rule in RULES + LESSON_RULES for complaint in rule(lesson)] == []
     assert lesson.notebook.cells[0].source.startswith(f"# {PLANNED.number:02} · {PLANNED.question}\n")
-    assert f"({FILES[0]}) | {PLANNED.question} | 45 min |" in (copy / "README.md").read_text(encoding="utf-8")
+    assert f"({FILES[0]}) | {PLANNED.question} | 5 min |" in (copy / "README.md").read_text(encoding="utf-8")
     for tool, *names in (["tables"], ["ledger"], ["weave", PLANNED.slug]):
         run_tool(copy, tool, *names, "--check")
-    tests = ["tests/exercises/test_exercises.py", "tests/notebooks/test_course_map.py", FILES[3]]
+    tests = ["tests/exercises/test_exercises.py", "tests/notebooks/test_course_map.py", FILES[-1]]
     passed = run_python(copy, "-m", "pytest", "-q", "-p", "no:cacheprovider", *tests, "-k", f"lesson or {PLANNED.slug}")
     assert passed.returncode == 0, passed.stdout
 
@@ -43,7 +42,7 @@ def test_a_lesson_that_nobody_planned_gets_a_free_number(copy: Path) -> None:
     arguments = ("deep_nets", "--number", number, "--title", "Deep nets", "--question", question)
     assert f"notebooks/{number}_deep_nets.ipynb" in run_tool(copy, "new_lesson", *arguments)
     assert f"# {number} · {question}\n" in book.read(copy / f"notebooks/{number}_deep_nets.ipynb").cells[0].source
-    row = f"""    Lesson({number}, "deep_nets", "Deep nets", "Is \\"deep\\" enough?", 60, {LESSONS[-1].part}),\n)\n"""
+    row = f"""    Lesson({number}, "deep_nets", "Deep nets", "Is \\"deep\\" enough?", 5, {LESSONS[-1].part}),\n)\n"""
     assert row in (copy / "tfbook/course/lessons.py").read_text(encoding="utf-8")
 
 

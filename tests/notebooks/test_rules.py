@@ -10,7 +10,6 @@ from functools import cache
 from pathlib import Path
 
 import address
-import book as tools
 import folding
 import matplotlib.figure
 import nbformat
@@ -32,7 +31,7 @@ REFERENCES = f"## References\n\n{tables.NEXT}\n\n{tables.next_line(LESSONS, 1)}"
 RECORD = {"key": "sample.1", "lesson": "sample", "verdict": "holds"}
 
 
-ALL = rules.RULES + rules.LESSON_RULES + rules.ANEW_RULES
+ALL = rules.RULES + rules.LESSON_RULES
 
 
 def exercise(number: int, heading: str) -> list[NotebookNode]:
@@ -243,10 +242,6 @@ def test_anchors_follow_github_in_markdown_and_jupyter_in_notebooks(tmp_path: Pa
     assert rules.anchors(path, Lesson(readme, notebook())) == {"What's-new?"}
 
 
-def test_a_lesson_taught_anew_has_rules_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert rules.rules_for(Path(NAME)) == rules.RULES + rules.LESSON_RULES
-    monkeypatch.setattr(tools, "TAUGHT_ANEW", {"sample"})
+def test_exercises_and_predictions_are_asked_for_from_lesson_01_on() -> None:
     assert rules.rules_for(Path(NAME)) == ALL
-    assert rules.rules_for(Path("00_sample.ipynb")) == rules.RULES + rules.ANEW_RULES
-    assert tools.width(Path(NAME)) == tools.NARROW
-    assert tools.width(Path("02_other.ipynb")) == tools.WIDE
+    assert rules.rules_for(Path("00_sample.ipynb")) == rules.RULES

@@ -1,4 +1,4 @@
-"""`make tidy` lays out and folds a lesson without running it, each at its width; the check changes nothing."""
+"""`make tidy` lays out and folds a lesson without running it; the check changes nothing."""
 
 from __future__ import annotations
 
@@ -29,17 +29,15 @@ def test_all_of_a_lesson_is_tidied_and_its_outputs_stay(tmp_path: Path, capsys: 
     assert second.execution_count == 7
 
 
-def test_a_lesson_taught_anew_is_laid_out_narrowly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(book, "TAUGHT_ANEW", {"new"})
-    for name, lines in (("01_old.ipynb", 1), ("02_new.ipynb", 3)):
-        path = save(tmp_path / name, notebook(code(LINE)))
-        tidy.main([str(path)])
-        assert book.read(path).cells[0].source.count("\n") + 1 == lines
+def test_code_is_laid_out_in_the_columns_of_a_notebook(tmp_path: Path) -> None:
+    path = save(tmp_path / "01_a.ipynb", notebook(code(LINE)))
+    tidy.main([str(path)])
+    assert [len(line) <= book.COLUMNS for line in book.read(path).cells[0].source.splitlines()] == [True] * 3
 
 
 def test_code_that_cannot_be_read_is_reported() -> None:
     with pytest.raises(SyntaxError, match=r"cell\.py"):
-        layout.laid_out("def f(:", 95)
+        layout.laid_out("def f(:")
 
 
 def test_every_notebook_of_this_repository_is_tidy() -> None:

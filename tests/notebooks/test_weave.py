@@ -6,6 +6,7 @@ import ast
 import inspect
 from pathlib import Path
 
+import book
 import pytest
 import weave
 from samples import code, notebook, prose, save
@@ -24,14 +25,14 @@ def test_a_function_a_class_a_method_and_a_cached_function_are_woven() -> None:
 
 def test_only_woven_cells_change() -> None:
     own = "# tfbook.runtime.seed is called below\nseed(1)"
-    book = notebook(
+    page = notebook(
         prose("# tfbook.runtime.seed"), code(own), code("# tfbook.runtime.seed\nold", "kept\n"), code(weave.SETUP)
     )
-    assert weave.weave(book) == ["cell 2: # tfbook.runtime.seed", f"cell 3: {weave.first_line(book.cells[3])}"]
-    assert [cell.source for cell in book.cells[:3]] == ["# tfbook.runtime.seed", own, SEED]
-    assert book.cells[2].outputs[0].text == "kept\n"
-    assert book.cells[3].source == weave.SETUP_CELL.read_text(encoding="utf-8").rstrip()
-    assert weave.weave(book) == []
+    assert weave.weave(page) == ["cell 2: # tfbook.runtime.seed", f"cell 3: {weave.first_line(page.cells[3])}"]
+    assert [cell.source for cell in page.cells[:3]] == ["# tfbook.runtime.seed", own, SEED]
+    assert page.cells[2].outputs[0].text == "kept\n"
+    assert page.cells[3].source == weave.SETUP_CELL.read_text(encoding="utf-8").rstrip()
+    assert weave.weave(page) == []
 
 
 @pytest.mark.parametrize(
@@ -66,15 +67,15 @@ def test_weaving_writes_and_then_agrees(tmp_path: Path) -> None:
 
 
 def test_a_collapsed_cell_keeps_its_title() -> None:
-    book = notebook(code("# @title tfbook.runtime.seed\nold"))
-    assert weave.weave(book) == ["cell 0: # @title tfbook.runtime.seed"]
-    assert book.cells[0].source == SEED.replace("# ", "# @title ", 1)
+    page = notebook(code("# @title tfbook.runtime.seed\nold"))
+    assert weave.weave(page) == ["cell 0: # @title tfbook.runtime.seed"]
+    assert page.cells[0].source == SEED.replace("# ", "# @title ", 1)
 
 
-def test_a_lesson_with_narrow_code_has_the_source_laid_out() -> None:
-    book = notebook(code("# tfbook.attention.masks.padding_mask"))
-    weave.weave(book, 60)
-    assert "def padding_mask(\n    lengths" in book.cells[0].source
-    wide = ast.parse(weave.source_of("tfbook.attention.masks.padding_mask"))
-    assert ast.dump(ast.parse(book.cells[0].source)) == ast.dump(wide)
-    assert weave.weave(book, 60) == []
+def test_the_source_is_laid_out_in_the_columns_of_a_notebook() -> None:
+    name = "tfbook.attention.implementations.attention_weights"
+    woven = notebook(code(f"# {name}"))
+    weave.weave(woven)
+    assert max(map(len, woven.cells[0].source.splitlines())) <= book.COLUMNS
+    assert ast.dump(ast.parse(woven.cells[0].source)) == ast.dump(ast.parse(weave.source_of(name)))
+    assert weave.weave(woven) == []

@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from graphlib import TopologicalSorter
 from pathlib import Path
 
+from tfbook.course.lessons import LESSONS
+
 ROOT = Path(__file__).parents[2]
 ALLOWED: dict[str, set[str]] = {  # what a room may import besides itself
     "checks": set(),
@@ -27,12 +29,14 @@ ALLOWED: dict[str, set[str]] = {  # what a room may import besides itself
 }
 ALLOWED["pretrain"] = set(ALLOWED)
 ALLOWED["course"] = set(ALLOWED)
+ALLOWED["lessons"] = set(ALLOWED)
 ALLOWED["__main__"] = {"course"}
 MODULES = {
     ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): ast.parse(path.read_bytes())
     for path in (ROOT / "tfbook").rglob("*.py")
 }
-LESSONS = ("tfbook.course.exercises", "tfbook.course.experiments")
+FOLDERS = {lesson.slug: lesson.number for lesson in LESSONS if lesson.written}
+OWN = ("figures", "schematics", "claims")  # files of a lesson that no other lesson may import
 
 
 def run_time(node: ast.AST) -> Iterator[ast.AST]:
@@ -78,6 +82,39 @@ def test_imports_go_along_the_arrows() -> None:
     assert sorted(wrong) == []
 
 
+def test_every_written_lesson_has_a_folder_named_by_its_slug() -> None:
+    folders = {name.split(".")[2] for name in MODULES if name.startswith("tfbook.lessons.")}
+    assert folders == FOLDERS.keys()
+    for slug in folders:
+        files = {name.split(".")[3] for name in MODULES if name.startswith(f"tfbook.lessons.{slug}.")}
+        assert {"exercises", "study", "figures", "claims"} <= files, slug
+
+
+def test_files_of_lessons_are_short() -> None:
+    lines = {path: path.read_text(encoding="utf-8").count("\n") for path in (ROOT / "tfbook/lessons").rglob("*.py")}
+    assert {path.name: count for path, count in lines.items() if count > 450} == {}
+
+
+def wrong_arrow(importer: str, name: str) -> bool:
+    """Whether a lesson's module imports one of a later lesson, or another lesson's figures or claims."""
+    (own, _), (other, file) = (module.split(".")[2:4] for module in (importer, name))
+    return own != other and (FOLDERS[other] > FOLDERS[own] or file in OWN)
+
+
+def test_no_lesson_imports_a_later_one_nor_anothers_figures_or_claims() -> None:
+    arrows = [
+        (importer, name)
+        for importer, names in IMPORTS.items()
+        for name in names
+        if importer.count(".") == name.count(".") == 3 and room(importer) == room(name) == "lessons"
+    ]
+    assert len(arrows) > 30, "otherwise there is nothing to judge"
+    assert [arrow for arrow in arrows if wrong_arrow(*arrow)] == []
+    assert wrong_arrow("tfbook.lessons.decoding.study", "tfbook.lessons.bert_masking.study")
+    assert wrong_arrow("tfbook.lessons.decoding.study", "tfbook.lessons.transformer.figures")
+    assert not wrong_arrow("tfbook.lessons.decoding.study", "tfbook.lessons.transformer.study")
+
+
 def test_no_module_imports_itself_by_a_detour() -> None:
     """Importing in functions counts; graphlib raises a CycleError that names the modules of a circle."""
     order = list(TopologicalSorter(IMPORTS).static_order())
@@ -93,10 +130,10 @@ def test_imports_are_seen_wherever_they_stand() -> None:
 
 
 def test_a_public_name_means_one_thing() -> None:
-    """Functions and classes of all rooms; a lesson's exercises and experiments may have names of their own."""
+    """Functions and classes of all rooms; the lessons may have names of their own."""
     homes = defaultdict(list)
     for name, tree in MODULES.items():
-        for node in tree.body if not name.startswith(LESSONS) else []:
+        for node in tree.body if room(name) != "lessons" else []:
             if isinstance(node, ast.FunctionDef | ast.ClassDef) and not node.name.startswith("_"):
                 homes[node.name].append(name)
     assert {name: modules for name, modules in homes.items() if len(modules) > 1} == {}

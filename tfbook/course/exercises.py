@@ -34,7 +34,7 @@ STILL_GIVEN = "this is still the given code with its bug, or does the same. For 
 
 
 @dataclass(frozen=True)
-class Verdict:
+class CheckResult:
     """The outcome of a check: `status` is one of `MARKS`, `message` says why, `details` show the case, line by line."""
 
     status: str
@@ -80,42 +80,42 @@ class Exercise:
         print("The lesson goes on with your version." if right else "The lesson goes on with its own version.")
         return answer if right else otherwise
 
-    def judge(self, answer: object) -> Verdict:
+    def judge(self, answer: object) -> CheckResult:
         """The verdict that `check` prints. Whatever the answer does to PyTorch's settings and generators is undone."""
         if answer is None or answer is ...:
-            return Verdict("not attempted")
+            return CheckResult("not attempted")
         if not callable(answer):
-            return Verdict("not quite", f"expected the function itself, got {type(answer).__name__}")
+            return CheckResult("not quite", f"expected the function itself, got {type(answer).__name__}")
         with _default_settings():
             return self._try(answer)
 
-    def _try(self, answer: Answer) -> Verdict:
+    def _try(self, answer: Answer) -> CheckResult:
         cases = self.cases()
         results: list[Any] = []
         try:
             with _time_limit(TIME_LIMIT):
                 for case in cases:
                     outcome = _call(answer, case, self.reference)
-                    if isinstance(outcome, Verdict):
+                    if isinstance(outcome, CheckResult):
                         return outcome
                     results.append(outcome.result)
         except _TookTooLong:
             message = f"case {len(results) + 1} did not finish within {TIME_LIMIT:g} seconds; does a loop never end?"
-            return Verdict("not quite", message)
+            return CheckResult("not quite", message)
         return self._compare(results)
 
-    def _compare(self, results: list[Any]) -> Verdict:
+    def _compare(self, results: list[Any]) -> CheckResult:
         differences = [_difference(e, r) for e, r in zip(self._results_of(self.reference), results, strict=True)]
         if not any(differences):
-            return Verdict("correct")
+            return CheckResult("correct")
         if self.start and _same(self._results_of(self.start), results):
-            return Verdict("not yet", STILL_GIVEN.format(self.name))
+            return CheckResult("not yet", STILL_GIVEN.format(self.name))
         for message, wrong in self.wrong_answers.items():
             if _same(self._results_of(wrong), results):
-                return Verdict("not quite", message)
+                return CheckResult("not quite", message)
         case, difference = next((i, d) for i, d in enumerate(differences) if d)
         message = f"case {case + 1} of {len(differences)}: {difference}"
-        return Verdict("not quite", message, self._show(case, results[case]))
+        return CheckResult("not quite", message, self._show(case, results[case]))
 
     def _results_of(self, function: Answer) -> list[Any]:
         return _results(function, self.cases)
@@ -167,7 +167,7 @@ class _TookTooLong(BaseException):
     """Ends an answer from outside; no `except Exception` in it holds this up."""
 
 
-def _call(answer: Answer, case: tuple[Any, ...], reference: Answer) -> _Outcome | Verdict:
+def _call(answer: Answer, case: tuple[Any, ...], reference: Answer) -> _Outcome | CheckResult:
     arguments = copy.deepcopy(case)
     try:
         with _default_settings():
@@ -176,14 +176,14 @@ def _call(answer: Answer, case: tuple[Any, ...], reference: Answer) -> _Outcome 
         raise
     except BaseException as error:
         if type(error) is NotImplementedError and not error.args:  # PyTorch's own say what is not implemented
-            return Verdict("not attempted")
-        return Verdict("raised an error", _where(error, answer))
+            return CheckResult("not attempted")
+        return CheckResult("raised an error", _where(error, answer))
     if result is None or result is ...:
-        return Verdict("not attempted", "the function returns nothing yet")
+        return CheckResult("not attempted", "the function returns nothing yet")
     names = list(inspect.signature(reference).parameters)
     changed = [name for name, now, before in zip(names, arguments, case, strict=True) if _difference(before, now)]
     if changed:
-        return Verdict("not quite", f"your function changes its argument {changed[0]!r}; leave it as it came")
+        return CheckResult("not quite", f"your function changes its argument {changed[0]!r}; leave it as it came")
     return _Outcome(result)
 
 

@@ -75,10 +75,10 @@ class Quality(NamedTuple):
 def quality(model: nn.Module, pairs: Sequence[Pair], task: Task) -> Quality:
     """Translates the sources of `pairs` greedily and compares with all references that the corpus has for them."""
     translations = translate(model, pairs, task.source_vocab, task.target_vocab, max_length=80)
-    return judge([translation.words for translation in translations], pairs, task.corpus)
+    return quality_of([translation.words for translation in translations], pairs, task.corpus)
 
 
-def judge(translations: Sequence[Sentence], pairs: Sequence[Pair], corpus: Translations) -> Quality:
+def quality_of(translations: Sequence[Sentence], pairs: Sequence[Pair], corpus: Translations) -> Quality:
     """Compares translations of the sources of `pairs` with all references that the corpus has for them."""
     write = partial(detokenize, language=corpus.target_language)
     hypotheses = [write(words) for words in translations]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from tfbook.course.exercises.engine import exercise, randn
 from torch import Tensor
+
+from tfbook.course.exercises import exercise, randn
 
 # ---- the same five times, to be replaced -------------------------------------------------------------------------
 

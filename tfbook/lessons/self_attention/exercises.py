@@ -9,7 +9,7 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
-from tfbook.course.exercises import Answer, Cases, Exercise, Verdict, exercise, randn
+from tfbook.course.exercises import Answer, Cases, CheckResult, Exercise, exercise, randn
 from tfbook.course.extremes import BY_HAND, FILLED, Softmax, extreme_scores, filled, with_scores
 from tfbook.lessons.self_attention.first_exercises import (
     attend_per_head as attend_per_head,
@@ -218,7 +218,7 @@ class _Built:
 class _LayerExercise(Exercise):
     """An exercise whose answer may be a class, of which `check` makes a layer."""
 
-    def judge(self, answer: object) -> Verdict:
+    def judge(self, answer: object) -> CheckResult:
         return super().judge(_Built(answer) if isinstance(answer, type) else answer)
 
 

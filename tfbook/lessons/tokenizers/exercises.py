@@ -15,6 +15,7 @@ from tfbook.lessons.tokenizers.first_exercises import (
     Words,
     counted_pairs,
     encoded,
+    merged as merged,
     merged_once,
     next_merge as next_merge,
     pairs,
