@@ -74,6 +74,7 @@ def make(lesson: Lesson) -> None:
     weave.weave(notebook)
     book.write(targets.pop("notebook.ipynb"), notebook)
     for name, path in targets.items():
+        path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(filled((SKELETON / name).read_text(encoding="utf-8"), lesson), encoding="utf-8", newline="\n")
     others = [each for each in LESSONS if each.slug != lesson.slug]
     tables.write(sorted([*others, lesson], key=lambda each: each.number))
