@@ -24,6 +24,7 @@ FILES = [
 def test_a_planned_lesson_is_begun(copy: Path) -> None:
     assert run_tool(copy, "new_lesson", PLANNED.slug).split()[: len(FILES)] == FILES
     run_tool(copy, "notebooks", PLANNED.slug)
+    run_tool(copy, "ledger")
     path = copy / FILES[0]
     lesson = Lesson(path, book.read(path))
     assert [complaint for rule in RULES + LESSON_RULES for complaint in rule(lesson)] == []
