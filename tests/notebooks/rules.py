@@ -7,6 +7,8 @@ gathers those of a lesson.
 from __future__ import annotations
 
 import ast
+import base64
+import io
 import re
 from collections.abc import Callable, Iterator
 from copy import deepcopy
@@ -25,6 +27,7 @@ import nbformat
 import tables
 import weave
 from nbformat import NotebookNode
+from PIL import Image
 
 import notebooks
 from tfbook.course.exercises import MARKS
@@ -177,6 +180,15 @@ def has_clean_outputs(lesson: Lesson) -> Iterator[str]:
             yield f"cell {number}: writes to stderr: {output.text[:80]!r}"
         elif WARNING.search(text_of(output)):
             yield f"cell {number}: shows a warning"
+
+
+def has_figures_with_clear_corners(lesson: Lesson) -> Iterator[str]:
+    """A browser draws black what lies outside of a picture's palette."""
+    for number, output in lesson.outputs:
+        if png := output.get("data", {}).get("image/png"):
+            picture = Image.open(io.BytesIO(base64.b64decode(png)))
+            if picture.mode == "P" and picture.convert("RGBA").getpixel((0, 0))[3]:
+                yield f"cell {number}: the corners of its figure are not transparent; execute it again"
 
 
 def names_no_local_path(lesson: Lesson) -> Iterator[str]:
@@ -394,6 +406,7 @@ RULES: tuple[Rule, ...] = (
     has_clean_outputs,
     names_no_local_path,
     describes_its_images,
+    has_figures_with_clear_corners,
     shows_its_claims,
     has_short_paragraphs,
     avoids_forbidden_words,
