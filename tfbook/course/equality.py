@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+
+from tfbook.modes import evaluating
 
 TOLERANCE = 1e-5
 
@@ -54,18 +57,11 @@ def renamed(name: str, rename: Mapping[str, str]) -> str:
 
 
 def _run(function: Callable[..., Any], case: tuple[Any, ...]) -> Any:
-    """The result without gradients; a module in evaluation mode, and afterwards in the mode that it was in."""
-    training = isinstance(function, nn.Module) and function.training
-    try:
-        if isinstance(function, nn.Module):
-            function.eval()
-        *arguments, last = case
-        keywords = last if isinstance(last, dict) else {}
-        with torch.no_grad():
-            return function(*(arguments if keywords else case), **keywords)
-    finally:
-        if isinstance(function, nn.Module):
-            function.train(training)
+    """The result without gradients; a module runs in eval mode."""
+    has_keywords = bool(case) and isinstance(case[-1], dict)
+    arguments, keywords = (case[:-1], case[-1]) if has_keywords else (case, {})
+    with evaluating(function) if isinstance(function, nn.Module) else nullcontext(), torch.no_grad():
+        return function(*arguments, **keywords)
 
 
 def _tensors(result: Any) -> Iterator[Tensor]:

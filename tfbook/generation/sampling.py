@@ -13,8 +13,8 @@ from torch import Tensor
 
 from tfbook.attention.positions import Learned
 from tfbook.checks import check_ids, check_logits
-from tfbook.generation.search import evaluating
 from tfbook.models.language_model import LanguageModel
+from tfbook.modes import evaluating
 
 # ---- filters: from logits to logits ------------------------------------------------------------------------------
 
@@ -101,9 +101,10 @@ def stream(
     """Continues each row of `ids`: samples a token from softmax(filtered logits), yields it, appends it, and repeats.
 
     A row that has generated one of the tokens `stop` repeats it until all rows have, which ends the stream. The filters
-    are applied in order and see the text so far. The model is in eval mode until the stream ends or is closed. Raises
-    ValueError, before the first token, for an empty prompt, `max_new_tokens` < 1, more positions than the model has
-    learned, a stop token outside the vocabulary, or a bidirectional model; and when the filters leave a row no token.
+    are applied in order and see the text so far. The model is in eval mode until the stream ends or is closed; then
+    each of its modules is in its own mode again. Raises ValueError, before the first token, for an empty prompt,
+    `max_new_tokens` < 1, more positions than the model has learned, a stop token outside the vocabulary, or a
+    bidirectional model; and when the filters leave a row no token, or NaN.
     """
     _check(model, ids, max_new_tokens, stop)
     stop_ids = torch.tensor([*stop], dtype=ids.dtype, device=ids.device)
@@ -146,8 +147,8 @@ def _stream(
                     logits = keep(logits, ids)
                 sampled = _sample(logits, generator)
                 new = sampled if ended is None else torch.where(ended, new[:, -1:], sampled)
-            yield new
             ids = torch.cat([ids, new], dim=1)
+            yield new.clone()  # outside of inference mode, so that it can be trained on
             if len(stop) and (ended := torch.isin(new, stop)).all():
                 return
 
@@ -161,7 +162,7 @@ def _sample(logits: Float[Tensor, "batch vocab"], generator: torch.Generator | N
     exponential = torch.empty_like(logits).exponential_(generator=generator)
     largest, sampled = (logits.softmax(dim=-1) / exponential).max(dim=-1, keepdim=True)
     if largest.isnan().any():  # 0/0 makes the whole row NaN
-        raise ValueError("logits are −∞ for every token of a row, or NaN; expected filters that leave one token")
+        raise ValueError("logits are −∞ for every token of a row, or NaN or +∞; expected filters that leave one token")
     return sampled
 
 

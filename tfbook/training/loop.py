@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from tfbook import runtime
 from tfbook.attention.tuned import joined_projections
+from tfbook.modes import evaluating
 from tfbook.training import distributed, optimizers
 from tfbook.training.checkpoints import History, resume, save_checkpoint
 from tfbook.training.losses import Loss, at_least_one
@@ -210,10 +211,8 @@ def _evaluate(model: nn.Module, evaluate: Evaluate | None, report: Report | None
     """What `evaluate` says of the model in eval mode; whatever it draws at random, training goes on as without it."""
     if evaluate is None:
         return {}
-    model.eval()
-    with torch.no_grad(), runtime.fork_rng():
+    with evaluating(model), torch.no_grad(), runtime.fork_rng():
         metrics = evaluate(model)
-    model.train()
     history.evaluations.append({"step": history.steps, "seconds": history.elapsed, **metrics})
     if report is not None:
         report(history)
@@ -239,13 +238,21 @@ def fit(
     `batches` maps a number to a batch (a tensor, or what has `.to(device)`), the same whenever it is asked for, so that
     a run resumed from `checkpoint` sees what it would have seen; step s reads batch s, or `accumulate` batches from
     number s · `accumulate` on. `report` is called after each evaluation. The stop button ends training after the
-    current step. Inside `distributed.processes()` each process makes batches of its own. The model comes back in eval
-    mode. Raises NonFiniteLoss, CheckpointError, and ValueError when there is nothing to train.
+    current step. Inside `distributed.processes()` each process makes batches of its own.
+
+    All of the model begins in train mode; a module that `loss` puts into eval mode, such as a frozen block, stays in
+    it. The model comes back in eval mode, however training ends. Raises NonFiniteLoss, CheckpointError, and ValueError
+    when there is nothing to train.
     """
     optimizer = _optimizer(model, recipe)
     history = History() if checkpoint is None else resume(checkpoint, model, optimizer)
     distributed.broadcast(model.train())
-    with joined_projections(model), _interrupt_as_flag() as stop, _progress(history.steps, recipe.steps) as bar:
+    with (
+        _ending_in_eval_mode(model),
+        joined_projections(model),
+        _interrupt_as_flag() as stop,
+        _progress(history.steps, recipe.steps) as bar,
+    ):
         last = history.steps >= recipe.steps
         while not last:
             start, before = time.perf_counter(), history.elapsed
@@ -261,11 +268,18 @@ def fit(
             bar.set_description(f"loss {history.loss[-1]:.3f}", refresh=False)
             bar.update()
     history.interrupted = history.steps < recipe.steps
-    model.eval()
     return history
 
 
+@contextmanager
+def _ending_in_eval_mode(model: nn.Module) -> Iterator[None]:
+    try:
+        yield
+    finally:
+        model.eval()
+
+
 def _progress(done: int, steps: int) -> Any:
-    from tqdm.auto import tqdm  # here, because it looks for a notebook when imported
+    from tfbook.training.progress import tqdm  # here, because it looks for a notebook when imported
 
     return tqdm(total=steps, initial=done, leave=False, unit="step", mininterval=0.5, disable=distributed.rank() > 0)
