@@ -39,16 +39,25 @@ def best_of_n(
 ) -> Best:
     """Samples n answers to each prompt and keeps the one with the largest score (Stiennon et al., 2020, appendix G.3).
 
-    `score` is asked once for all n · batch answers; `options` are those of `generate`. Raises ValueError when `n` < 1,
-    and what `generate` raises.
+    `score` is called once with all n · batch answers; `options` are those of `generate`. Raises ValueError when `n` < 1
+    or a score is NaN, and what `generate` raises.
     """
     check_positive(n=n)
     repeated = prompts.repeat_interleave(n, dim=0)
     ids = generate(model, repeated, max_new_tokens=max_new_tokens, stop=[stop], **options)
     answers = generated_answers(ids, prompts.shape[1], stop=stop)
-    scores = score(answers).view(len(prompts), n)
+    scores = _checked(score(answers), len(answers)).view(len(prompts), n)
     first = torch.arange(len(prompts), device=ids.device) * n
     return Best(answers.select(first + scores.argmax(dim=1)), scores)
+
+
+def _checked(scores: Tensor, answers: int) -> Tensor:
+    """One score for each answer; raises ValueError for another number of them and for NaN, which no score beats."""
+    if scores.shape != (answers,):
+        raise ValueError(f"score returned shape {tuple(scores.shape)}; expected ({answers},), one for each answer")
+    if (unknown := scores.isnan()).any():
+        raise ValueError(f"score returned NaN for answer {int(unknown.int().argmax())}; expected numbers to compare")
+    return scores
 
 
 def best_of_n_kl(n: int) -> float:
@@ -70,5 +79,5 @@ def expected_best(scores: Float[Tensor, "batch pool"], n: int) -> Float[Tensor, 
     pool = scores.shape[1]
     if not 1 <= n <= pool:
         raise ValueError(f"n is {n}; expected 1 to {pool}, the number of scores")
-    shares = [math.comb(i, n - 1) / math.comb(pool, n) for i in range(pool)]
-    return scores.sort(dim=1).values @ scores.new_tensor(shares)
+    shares = [math.comb(i, n - 1) / math.comb(pool, n) for i in range(n - 1, pool)]  # the n − 1 smallest never win
+    return scores.sort(dim=1).values[:, n - 1 :] @ scores.new_tensor(shares)

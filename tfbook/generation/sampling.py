@@ -80,8 +80,9 @@ def repetition_penalty(penalty: float) -> Filter:
         raise ValueError(f"penalty is {penalty}; expected more than 0; 1 changes nothing")
 
     def lower(logits: Float[Tensor, "batch vocab"], ids: Int[Tensor, "batch time"]) -> Float[Tensor, "batch vocab"]:
-        repeated = logits.gather(-1, ids)
-        return logits.scatter(-1, ids, torch.where(repeated < 0, repeated * penalty, repeated / penalty))
+        present = ids.long()
+        repeated = logits.gather(-1, present)
+        return logits.scatter(-1, present, torch.where(repeated < 0, repeated * penalty, repeated / penalty))
 
     return lower
 

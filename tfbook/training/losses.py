@@ -5,7 +5,8 @@ Shapes: batch, time, vocab, label.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Protocol
 
 import torch
 from jaxtyping import Float, Int
@@ -39,7 +40,7 @@ class Loss:
     def over(self, counts: Sequence[float | Tensor]) -> Float[Tensor, ""]:
         """The totals over other counts, such as those of all batches of a step."""
         shares = (total / at_least_one(count) for total, count in zip(self.totals, counts, strict=True))
-        return sum(shares)  # type: ignore[return-value] # there is one or more, so it is no 0
+        return sum(shares)  # type: ignore[return-value] # there is at least one term, so the sum is not the int 0
 
     def __add__(self, other: Loss) -> Loss:
         both = Loss(self.totals[0], self.counts[0])
@@ -48,23 +49,28 @@ class Loss:
 
 
 def at_least_one(count: float | Tensor) -> Tensor:
-    """The count to divide by, without waiting for the device that it lies on."""
+    """The count to divide by, without waiting for the device that holds it."""
     return torch.as_tensor(count).clamp(min=1)
+
+
+def weighted(weight: float, total: Float[Tensor, ""]) -> Float[Tensor, ""]:
+    """weight · total; a weight of 0 leaves the term out, be it infinite, where 0 · ∞ would be NaN."""
+    return weight * total if weight else torch.zeros_like(total)
 
 
 # ---- language models and translation -----------------------------------------------------------------------------
 
 
 def next_token_loss(model: nn.Module, ids: Int[Tensor, "batch time"], *, pad: int = IGNORE_INDEX) -> Loss:
-    """−log p of each id but the first, given those before it, in nats; counts these ids, those that are `pad` not."""
-    targets = ids[:, 1:].flatten()
+    """−log p of each id but the first, given those before it, in nats; counts these ids, excluding padding (`pad`)."""
+    targets = ids[:, 1:].flatten().long()
     logits = model(ids[:, :-1]).flatten(0, 1).float()
     total = F.cross_entropy(logits, targets, ignore_index=pad, reduction="sum")
     return Loss(total, (targets != pad).sum())
 
 
 def translation_loss(model: nn.Module, batch: Batch, *, smoothing: float = 0.0) -> Loss:
-    """−(1 − ε) log p(token) − ε mean_v log p(v), in nats; counts the target tokens without padding.
+    """−(1 − ε) log p(token) − ε mean_v log p(v), in nats; counts the target tokens, excluding padding.
 
     ε is `smoothing` (Szegedy et al., 2016, section 7); at 0 this is the cross-entropy. Raises ValueError unless
     0 ≤ ε < 1.
@@ -80,13 +86,51 @@ def translation_loss(model: nn.Module, batch: Batch, *, smoothing: float = 0.0) 
 # ---- BERT and ELECTRA --------------------------------------------------------------------------------------------
 
 
+if TYPE_CHECKING:
+
+    class MaskedModel(Protocol):
+        """A body and a head, as a `MaskedLanguageModel` has them."""
+
+        @property
+        def bert(self) -> Callable[..., Tensor]:
+            """From ids, lengths and segments to a vector for each token."""
+
+        @property
+        def head(self) -> Callable[[Tensor], Tensor]:
+            """From the vector of a token to its logits."""
+
+    class PretrainedModel(MaskedModel, Protocol):
+        """A masked model that also says whether the second sentence follows the first, as a `BertForPretraining`."""
+
+        @property
+        def next_sentence(self) -> Callable[[Tensor], Tensor]:
+            """From the vectors of all tokens to two logits."""
+
+    class ReplacedTokenModel(Protocol):
+        """A model that fills in masked tokens and one that finds them, as an `Electra` has them."""
+
+        @property
+        def generator(self) -> MaskedModel:
+            """Fills in masked tokens."""
+
+        @property
+        def discriminator(self) -> Callable[..., Tensor]:
+            """From ids and lengths to a logit for each token: was it replaced?"""
+
+        def parameters(self) -> Iterator[nn.Parameter]:
+            """The weights of both."""
+
+else:  # from Python 3.12 on, `isinstance` with a protocol does not find the submodules of a module
+    MaskedModel = PretrainedModel = ReplacedTokenModel = nn.Module
+
+
 def masked_token_loss(logits: Float[Tensor, "token vocab"], targets: Int[Tensor, " token"]) -> Loss:
     """−log p(target) in nats, from the logits at the masked tokens; counts these."""
-    return Loss(F.cross_entropy(logits.float(), targets, reduction="sum"), len(targets))
+    return Loss(F.cross_entropy(logits.float(), targets.long(), reduction="sum"), len(targets))
 
 
 def masked_loss(
-    model: nn.Module,
+    model: MaskedModel,
     masked: Masked,
     lengths: Int[Tensor, " batch"],
     segments: Int[Tensor, "batch time"] | None = None,
@@ -100,7 +144,7 @@ def masked_loss(
 
 
 def pretraining_loss(
-    model: nn.Module,
+    model: PretrainedModel,
     masked: Masked,
     lengths: Int[Tensor, " batch"],
     segments: Int[Tensor, "batch time"],
@@ -112,30 +156,41 @@ def pretraining_loss(
     """
     asked = masked.targets != IGNORE_INDEX
     x = model.bert(masked.ids, lengths, segments)
-    next_sentence = F.cross_entropy(model.next_sentence(x).float(), labels, reduction="sum")
+    next_sentence = F.cross_entropy(model.next_sentence(x).float(), labels.long(), reduction="sum")
     return masked_token_loss(model.head(x[asked]), masked.targets[asked]) + Loss(next_sentence, len(labels))
 
 
-def electra_loss(model: nn.Module, masked: Masked, lengths: Int[Tensor, " batch"], *, weight: float = 50.0) -> Loss:
+def electra_loss(
+    model: ReplacedTokenModel, masked: Masked, lengths: Int[Tensor, " batch"], *, weight: float = 50.0
+) -> Loss:
     """Masked loss of the generator + `weight` · binary cross-entropy over all tokens (Clark et al., 2020, eq. 1).
 
-    What the generator of an `Electra` samples reaches the discriminator as ids, through which no gradient flows. Where
-    it samples the right token, nothing was replaced. Without any tokens it is 0.
+    The tokens that the generator samples reach the discriminator as ids, through which no gradient flows. Where it
+    samples the right token, nothing was replaced. Without any tokens the loss is 0.
     """
     if not masked.ids.numel():
         return Loss(next(model.parameters())[:0].sum(), 0)
     asked = masked.targets != IGNORE_INDEX
     targets = masked.targets[asked]
     logits = model.generator.head(model.generator.bert(masked.ids, lengths)[asked])
-    sampled = torch.multinomial(logits.detach().float().softmax(dim=-1), 1)[:, 0]
+    sampled = torch.multinomial(logits.detach().float().softmax(dim=-1), 1)[:, 0].to(targets.dtype)
     scores = model.discriminator(masked.ids.masked_scatter(asked, sampled), lengths)[..., 0].float()
     replaced = torch.zeros_like(scores).masked_scatter(asked, (sampled != targets).float())
     real = padding_mask(lengths, scores.shape[1])
     total = F.binary_cross_entropy_with_logits(scores[real], replaced[real], reduction="sum")
-    return masked_token_loss(logits, targets) + Loss(weight * total, real.sum())
+    return masked_token_loss(logits, targets) + Loss(weighted(weight, total), real.sum())
 
 
 # ---- distillation ------------------------------------------------------------------------------------------------
+
+
+def divergence(log_p: Float[Tensor, "*rows label"], log_q: Float[Tensor, "*rows label"]) -> Float[Tensor, "*rows"]:
+    """KL(p ‖ q) = Σ p (log p − log q), in nats: 0 log 0 is 0, so what p rules out adds nothing, whatever q says of it.
+
+    Infinite where q rules out what p does not.
+    """
+    p = log_p.exp()
+    return (p * torch.where(p > 0, log_p - log_q, 0.0)).sum(dim=-1)
 
 
 def distillation_loss(
@@ -148,8 +203,8 @@ def distillation_loss(
     if not temperature > 0:
         raise ValueError(f"temperature is {temperature}; expected more than 0")
     soft, own = (torch.log_softmax(logits.float() / temperature, dim=-1) for logits in (teacher.detach(), student))
-    divergence = (soft.exp() * (soft - own)).sum(dim=-1)
-    return Loss(temperature**2 * divergence.sum(), divergence.numel())
+    divergences = divergence(soft, own)
+    return Loss(temperature**2 * divergences.sum(), divergences.numel())
 
 
 def hard_distillation(
@@ -162,7 +217,7 @@ def hard_distillation(
     `heads` are the logits of a `Deit`'s two heads, `teacher` those of its teacher (Touvron et al., 2021, eq. 3).
     """
     own, imitating = heads
-    total = F.cross_entropy(own.float(), labels, reduction="sum")
+    total = F.cross_entropy(own.float(), labels.long(), reduction="sum")
     imitated = F.cross_entropy(imitating.float(), teacher.argmax(dim=-1), reduction="sum")
     return Loss((total + imitated) / 2, len(labels))
 
@@ -183,5 +238,5 @@ def soft_distillation(
         raise ValueError(f"share is {share}; expected 0 to 1")
     own, imitating = heads
     (imitated,) = distillation_loss(imitating, teacher, temperature=temperature).totals
-    total = F.cross_entropy(own.float(), labels, reduction="sum")
-    return Loss((1 - share) * total + share * imitated, len(labels))
+    total = F.cross_entropy(own.float(), labels.long(), reduction="sum")
+    return Loss(weighted(1 - share, total) + weighted(share, imitated), len(labels))

@@ -6,6 +6,7 @@ token t + 1: its log-probability, the value before it, its reward and its advant
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -14,7 +15,7 @@ from torch import Tensor, nn
 
 from tfbook.checks import check_positive
 from tfbook.text.answers import Answers
-from tfbook.training.losses import Loss
+from tfbook.training.losses import Loss, divergence
 from tfbook.training.optimizers import Optimizer
 from tfbook.training.preferences import log_probs, token_log_probs
 
@@ -60,8 +61,7 @@ def kl_estimate(log_probs: Float[Tensor, "*rows"], reference: Float[Tensor, "*ro
 
 def exact_kl(logits: Float[Tensor, "*rows vocab"], reference: Float[Tensor, "*rows vocab"]) -> Float[Tensor, "*rows"]:
     """KL(π ‖ π_ref) = Σ_v π(v) (log π(v) − log π_ref(v)) over the whole vocabulary, in nats, from both's logits."""
-    log_p, log_q = (scores.float().log_softmax(dim=-1) for scores in (logits, reference))
-    return (log_p.exp() * (log_p - log_q)).sum(dim=-1)
+    return divergence(*(scores.float().log_softmax(dim=-1) for scores in (logits, reference)))
 
 
 def penalized_rewards(
@@ -76,7 +76,8 @@ def penalized_rewards(
     (Ziegler et al., 2019, eq. 2.)
     """
     last = answered & (answered.flip(1).cumsum(dim=1).flip(1) == 1)
-    return torch.where(answered, -beta * kl, 0.0) + last * scores[:, None]
+    penalty = torch.where(answered, beta * kl, 0.0) if beta else torch.zeros_like(kl)  # not 0 · ∞
+    return torch.where(last, scores[:, None], 0.0) - penalty
 
 
 # ---- advantages --------------------------------------------------------------------------------------------------
@@ -94,7 +95,7 @@ def generalized_advantages(
 
     The value after the answer's last token is 0, since nothing comes any more. 0 outside the answer.
     """
-    rewards, values = rewards * answered, values * answered
+    rewards, values = (torch.where(answered, numbers, 0.0) for numbers in (rewards, values))
     advantages = torch.zeros_like(values)
     later, value_after = torch.zeros_like(values[:, 0]), torch.zeros_like(values[:, 0])
     for t in reversed(range(values.shape[1])):
@@ -124,7 +125,11 @@ def clipped_objective(
 
     Once a token is ε more likely than when it was drawn, or less, in the direction that Â asks for, its gradient is 0.
     """
-    ratio = (log_probs - old).exp()
+    log_ratio = log_probs - old
+    bounded = log_ratio.clamp(
+        max=math.log1p(clip) + 1
+    )  # past the clip: without it exp may overflow
+    ratio = torch.where(advantages > 0, bounded, torch.where(advantages < 0, log_ratio, 0.0)).exp()
     return torch.minimum(ratio * advantages, ratio.clamp(1 - clip, 1 + clip) * advantages)
 
 
@@ -178,9 +183,10 @@ def ppo_loss(policy: nn.Module, critic: nn.Module, rollout: Rollout, recipe: Ppo
     """
     ids, answered = rollout.answers.ids, rollout.answered
     new = token_log_probs(policy(ids[:, :-1]), ids[:, 1:])
-    objective = clipped_objective(new, rollout.log_probs, rollout.advantages, clip=recipe.clip)
-    error = (critic(ids[:, :-1]).float() - rollout.returns).square()
-    return Loss(((recipe.value_weight * error - objective) * answered).sum(), answered.sum())
+    advantages = torch.where(answered, rollout.advantages, 0.0)
+    objective = clipped_objective(new, rollout.log_probs, advantages, clip=recipe.clip)
+    error = torch.where(answered, critic(ids[:, :-1]).float() - rollout.returns, 0.0).square()
+    return Loss((recipe.value_weight * error - objective).sum(), answered.sum())
 
 
 def ppo_update(

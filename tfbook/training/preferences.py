@@ -5,6 +5,7 @@ Shapes: batch (texts, or pairs of them), time, next (the time − 1 tokens that 
 
 from __future__ import annotations
 
+import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -19,7 +20,7 @@ def token_log_probs(
     logits: Float[Tensor, "batch next vocab"], tokens: Int[Tensor, "batch next"]
 ) -> Float[Tensor, "batch next"]:
     """log p(token) of each of these tokens, in nats, from the logits at the token before it."""
-    return -F.cross_entropy(logits.flatten(0, 1).float(), tokens.flatten(), reduction="none").view(tokens.shape)
+    return -F.cross_entropy(logits.flatten(0, 1).float(), tokens.flatten().long(), reduction="none").view(tokens.shape)
 
 
 def log_probs(model: nn.Module, ids: Int[Tensor, "batch time"]) -> Float[Tensor, "batch next"]:
@@ -29,7 +30,7 @@ def log_probs(model: nn.Module, ids: Int[Tensor, "batch time"]) -> Float[Tensor,
 
 def answer_log_probs(model: nn.Module, answers: Answers) -> Float[Tensor, " batch"]:
     """log p(answer | prompt) = Σ_t log p(token_t | before) over the answer's tokens, in nats."""
-    return (log_probs(model, answers.ids) * answers.answered[:, 1:]).sum(dim=1)
+    return torch.where(answers.answered[:, 1:], log_probs(model, answers.ids), 0.0).sum(dim=1)
 
 
 def answer_loss(model: nn.Module, answers: Answers) -> Loss:
