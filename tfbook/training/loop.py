@@ -38,9 +38,10 @@ Report = Callable[[History], None]
 class Recipe:
     """How long and how to train. `lr` is AdamW's learning rate; `clip` bounds the norm of the gradient.
 
-    `weight_decay` shrinks matrices, embeddings among them, and leaves biases and the weights of norms alone. The
-    optimizer "muon" takes the matrices of the blocks, with `momentum` and steps of size lr · `rms`, and leaves the rest
-    to AdamW. A step reads `accumulate` batches, as if they were one: for batches that do not fit into memory at once.
+    `weight_decay` shrinks matrices, embeddings among them, and leaves vectors alone: biases, the weights of norms,
+    class tokens and the positions of a grid. The optimizer "muon" takes the matrices of the blocks, with `momentum` and
+    steps of size lr · `rms`, and leaves the rest to AdamW. A step reads `accumulate` batches, as if they were one: for
+    batches that do not fit into memory at once.
 
     With `mixed_precision` matrix products run at `runtime.precision()`; steps of many small products, such as those of
     recurrent networks, gain nothing from it.
@@ -124,7 +125,8 @@ def _optimizer(model: nn.Module, recipe: Recipe) -> Optimizer:
     options = {name: getattr(recipe, name) for name in names}
     if recipe.optimizer == "muon":
         return optimizers.muon(model, **options, momentum=recipe.momentum, rms=recipe.rms)
-    return optimizers.adamw(parameters, **options, embeddings=optimizers.tied_embeddings(model))
+    special = {"embeddings": optimizers.tied_embeddings(model), "vectors": optimizers.added_vectors(model)}
+    return optimizers.adamw(parameters, **options, **special)
 
 
 def _gradient(model: nn.Module, loss: LossFunction, batches: Callable[[int], Any], recipe: Recipe, step: int) -> float:

@@ -1,4 +1,4 @@
-"""What turns gradients into steps: AdamW for every weight, or Muon for the matrices inside the blocks.
+"""Optimizers, from gradients to steps: AdamW for every weight, or Muon for the matrices inside the blocks.
 
 Shapes: batch, rows, columns of a matrix of weights.
 """
@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
+from torch.nn.modules.conv import _ConvNd
 from torch.optim import AdamW
 
 # ---- AdamW -------------------------------------------------------------------------------------------------------
@@ -25,28 +26,44 @@ def tied_embeddings(model: nn.Module) -> set[nn.Parameter]:
     return outputs & embeddings  # type: ignore[return-value] # PyTorch declares them as tensors
 
 
+def added_vectors(model: nn.Module) -> set[nn.Parameter]:
+    """Vectors with the axes of a batch: class tokens (1, 1, d_model), positions on a grid (1, time, d_model).
+
+    They are added to or stand beside the vectors of each sequence; no product has them as its matrix, as it has the
+    kernel of a convolution with one output channel.
+    """
+    others = [module for module in model.modules() if not isinstance(module, _ConvNd | nn.Bilinear)]
+    own = [parameter for module in others for parameter in module.parameters(recurse=False)]
+    return {parameter for parameter in own if parameter.ndim == 3 and parameter.shape[0] == 1}
+
+
 def decay_groups(
     parameters: Iterable[nn.Parameter],
     weight_decay: float,
     *,
     embeddings: Collection[nn.Parameter] = (),
+    vectors: Collection[nn.Parameter] = (),
     embedding_lr_factor: float = 1,
     embedding_decay_factor: float = 1,
 ) -> list[dict[str, Any]]:
     """Groups for an optimizer: matrices shrink by `weight_decay`; vectors (biases, weights of norms) do not.
 
+    Embeddings are matrices, those of learned positions among them. `vectors` are parameters with more axes that do not
+    shrink either, such as `added_vectors` of a model (so in DeiT's code, Touvron et al., 2021).
+
     `embeddings` learn at the learning rate times `embedding_lr_factor` and shrink by `weight_decay` times
     `embedding_decay_factor`: a row of them has a gradient only where its token occurs, but shrinks at every step.
     """
     parameters, tied = list(parameters), set(embeddings)
+    staying = {p for p in parameters if p.ndim < 2} | set(vectors)
     groups = [
-        {"params": [p for p in parameters if p.ndim >= 2 and p not in tied], "weight_decay": weight_decay},
+        {"params": [p for p in parameters if p not in tied | staying], "weight_decay": weight_decay},
         {
             "params": [p for p in parameters if p in tied],
             "weight_decay": weight_decay * embedding_decay_factor,
             "lr_factor": embedding_lr_factor,
         },
-        {"params": [p for p in parameters if p.ndim < 2], "weight_decay": 0.0},
+        {"params": [p for p in parameters if p in staying], "weight_decay": 0.0},
     ]
     return [group for group in groups if group["params"]]
 
@@ -58,6 +75,7 @@ def adamw(
     betas: tuple[float, float],
     weight_decay: float,
     embeddings: Collection[nn.Parameter] = (),
+    vectors: Collection[nn.Parameter] = (),
     embedding_lr_factor: float = 1,
     embedding_decay_factor: float = 1,
 ) -> torch.optim.Optimizer:
@@ -66,6 +84,7 @@ def adamw(
         parameters,
         weight_decay,
         embeddings=embeddings,
+        vectors=vectors,
         embedding_lr_factor=embedding_lr_factor,
         embedding_decay_factor=embedding_decay_factor,
     )
@@ -219,6 +238,7 @@ def muon(
             betas=betas,
             weight_decay=weight_decay,
             embeddings=tied_embeddings(model),
+            vectors=added_vectors(model),
             embedding_lr_factor=embedding_lr_factor,
             embedding_decay_factor=embedding_decay_factor,
         ),

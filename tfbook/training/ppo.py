@@ -126,9 +126,7 @@ def clipped_objective(
     Once a token is ε more likely than when it was drawn, or less, in the direction that Â asks for, its gradient is 0.
     """
     log_ratio = log_probs - old
-    bounded = log_ratio.clamp(
-        max=math.log1p(clip) + 1
-    )  # past the clip: without it exp may overflow
+    bounded = log_ratio.clamp(max=math.log1p(clip) + 1)  # past the clip: without it exp may overflow
     ratio = torch.where(advantages > 0, bounded, torch.where(advantages < 0, log_ratio, 0.0)).exp()
     return torch.minimum(ratio * advantages, ratio.clamp(1 - clip, 1 + clip) * advantages)
 
