@@ -24,9 +24,9 @@ def prove_equal(
     """Prints whether `plain` and `package` return the same for every case, a tuple of arguments.
 
     A case may end with a dictionary of keyword arguments, such as (x, {"mask": mask}).
-    Modules first share weights: `package` gets those of `plain`, matched by name, where `rename` says which beginning
-    of a name has become which, such as {"query.": "project.q."}. Both run without dropout. `outputs` names the fields
-    of the package's result that count, where it returns more than `plain`. Never raises for a difference.
+    Modules first share weights: `package` gets those of `plain`, matched by name; `rename` maps the beginnings of names
+    that differ, as in {"query.": "project.q."}. Both run without dropout. `outputs` names the fields of the package's
+    result to compare, where it returns more than `plain`. Never raises for a difference.
     """
     shared = _share_weights(plain, package, rename or {}) if isinstance(plain, nn.Module) else ""
     for number, case in enumerate(cases, start=1):
@@ -74,7 +74,7 @@ def _tensors(result: Any) -> Iterator[Tensor]:
 
 
 def _difference(found: list[Tensor], expected: list[Tensor]) -> str:
-    """What distinguishes the results, in words; empty when nothing does."""
+    """The difference between the results, in words; empty when there is none."""
     if not found or len(found) != len(expected):
         return f"it returns {len(found)} tensors; expected {len(expected)}"
     for one, other in zip(found, expected, strict=True):

@@ -21,7 +21,7 @@ from tfbook.text.vocabulary import EOS
 
 
 class Best(NamedTuple):
-    """The best answer to each prompt, and what every answer scored."""
+    """The best answer to each prompt, and the scores of all answers."""
 
     answers: Answers
     scores: Float[Tensor, "batch n"]
@@ -61,20 +61,20 @@ def _checked(scores: Tensor, answers: int) -> Tensor:
 
 
 def best_of_n_kl(n: int) -> float:
-    """ln n − (n − 1) / n, in nats: how far the best of n is from the model that it was chosen from, at most.
+    """ln n − (n − 1) / n, in nats: an upper bound on KL(best of n ‖ model) (Stiennon et al., 2020, appendix G.3).
 
-    (Stiennon et al., 2020, appendix G.3.) Exact where all answers differ and none scores as another; less otherwise
-    (Beirami et al., 2024). Raises ValueError when `n` < 1.
+    Exact where all answers differ and no two have the same score; otherwise the divergence is smaller (Beirami et al.,
+    2024). Raises ValueError when `n` < 1.
     """
     check_positive(n=n)
     return math.log(n) - (n - 1) / n
 
 
 def expected_best(scores: Float[Tensor, "batch pool"], n: int) -> Float[Tensor, " batch"]:
-    """The mean of the largest score over all ways to choose n answers from a pool: best of n without its noise.
+    """The mean of the largest score over all ways to choose n answers from a pool: best of n without sampling noise.
 
-    Σ_i C(i − 1, n − 1) / C(pool, n) · (i-th smallest score) (Nakano et al., 2021). So one pool serves every
-    n up to its size. Raises ValueError for an n outside 1 to that.
+    Σ_i C(i − 1, n − 1) / C(pool, n) · (i-th smallest score) (Nakano et al., 2021), so that one pool is
+    enough for every n up to its size. Raises ValueError for an n outside 1 to that.
     """
     pool = scores.shape[1]
     if not 1 <= n <= pool:

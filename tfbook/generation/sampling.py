@@ -23,7 +23,7 @@ Filter = Callable[[Tensor, Tensor], Tensor]
 
 
 def greedy(logits: Float[Tensor, "batch vocab"], ids: Int[Tensor, "batch time"]) -> Float[Tensor, "batch vocab"]:
-    """Keeps only the most probable token, the first one in a tie.
+    """Keeps only the most probable token, the first of them in a tie.
 
     Raises ValueError for NaN or +∞, or when every token of a row has −∞.
     """
@@ -40,7 +40,7 @@ def temperature(t: float) -> Filter:
 
 
 def top_k(k: int) -> Filter:
-    """Keeps the k most probable tokens, and any that tie with the last of them (Fan et al., 2018, section 5.4).
+    """Keeps the k most probable tokens, and any that tie with the k-th (Fan et al., 2018, section 5.4).
 
     Raises ValueError when `k` < 1.
     """
@@ -63,7 +63,7 @@ def top_p(p: float) -> Filter:
         raise ValueError(f"p is {p}; expected 0 < p ≤ 1")
 
     def keep(logits: Float[Tensor, "batch vocab"], ids: Int[Tensor, "batch time"]) -> Float[Tensor, "batch vocab"]:
-        ordered, places = logits.sort(dim=-1)  # ascending, so that small numbers are not lost in the sum
+        ordered, places = logits.sort(dim=-1)  # ascending, so that the sum does not lose small numbers
         drop = ordered.softmax(dim=-1).cumsum(dim=-1) <= 1 - p
         drop[:, -1] = False
         return torch.empty_like(logits).scatter(-1, places, ordered.masked_fill(drop, -torch.inf))
@@ -113,7 +113,7 @@ def stream(
 
 
 def _check(model: LanguageModel, ids: Tensor, max_new_tokens: int, stop: Collection[int]) -> None:
-    """Not in the generator, which would raise only when it is asked for the first token."""
+    """Checks the arguments before the generator runs, which would raise only when asked for the first token."""
     if model.mask is None:
         raise ValueError(f"model is a bidirectional {type(model).__name__}; expected one that predicts the next token")
     if ids.ndim != 2 or not ids.numel():
@@ -157,8 +157,8 @@ def _stream(
 def _sample(logits: Float[Tensor, "batch vocab"], generator: torch.Generator | None) -> Int[Tensor, "batch 1"]:
     """One token per row with the probabilities p = softmax(logits).
 
-    If E_i is exponential with mean 1, then E_i / p_i is the smallest with probability p_i. `torch.multinomial` samples
-    in the same way, but its checks take longer than the sampling.
+    If the E_i are exponential with mean 1, then E_i / p_i is the smallest of them with probability p_i.
+    `torch.multinomial` samples in the same way, but its checks take longer than the sampling.
     """
     exponential = torch.empty_like(logits).exponential_(generator=generator)
     largest, sampled = (logits.softmax(dim=-1) / exponential).max(dim=-1, keepdim=True)
@@ -176,13 +176,13 @@ def generate(
     stop: Collection[int] = (),
     generator: torch.Generator | None = None,
 ) -> Int[Tensor, "batch longer"]:
-    """`ids` and the tokens that `stream` yields. Raises what `stream` raises."""
+    """The prompts `ids`, each followed by the tokens that `stream` yields. Raises what `stream` raises."""
     tokens = stream(model, ids, max_new_tokens=max_new_tokens, filters=filters, stop=stop, generator=generator)
     return torch.cat([ids, *tokens], dim=1)
 
 
 def print_text(tokens: Iterable[Int[Tensor, "1 1"]], decode: Callable[[list[int]], str]) -> None:
-    """Prints a text as it is generated; bytes that do not yet form a character, U+FFFD at the end, wait for the rest.
+    """Prints a text as it is generated; bytes that do not form a character yet (U+FFFD at the end) wait for the rest.
 
     Raises ValueError for a batch of several texts.
     """

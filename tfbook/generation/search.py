@@ -21,7 +21,7 @@ NEVER_GENERATED = [PAD, BOS, UNK]  # tokens that the model only reads
 
 
 class IncrementalDecoder(Protocol):
-    """A model in the course of decoding a batch of texts, whose rows can be reordered, dropped or duplicated."""
+    """The state of a model that is decoding a batch of texts; its rows can be reordered, dropped or duplicated."""
 
     weights: Tensor | None  # of the attention at the last word, where there is one
 
@@ -224,7 +224,7 @@ class _Live(NamedTuple):
 
 
 def _only_first(batch: int, width: int, device: torch.device) -> Float[Tensor, "batch beam"]:
-    """At the start all beams hold the same text, so only one of them counts."""
+    """Scores 0, −∞, −∞, …: all beams begin with the same text, so only one of them counts."""
     scores = torch.full((batch, width), -torch.inf, device=device)
     scores[:, 0] = 0
     return scores
@@ -266,7 +266,7 @@ def _ended(step: BeamStep, live: _Live, penalty: float, max_length: int) -> Beam
 
 
 def _best(some: Beams, others: Beams) -> Beams:
-    """The best of both, as many as the first one has."""
+    """The best texts of both, as many as `some` holds."""
     scores, order = torch.cat([some.scores, others.scores], dim=1).topk(some.scores.shape[1])
     tokens = torch.cat([some.tokens, others.tokens], dim=1)
     best = tokens.gather(1, order[:, :, None].expand(-1, -1, tokens.shape[2]))

@@ -87,7 +87,7 @@ def running_mean(values: Sequence[float], window: int) -> list[float]:
 
 
 class NonFiniteLoss(FloatingPointError):
-    """The loss or its gradient became NaN or infinite. `history` holds the steps before; the weights are theirs."""
+    """The loss or its gradient became NaN or infinite. `history` and the weights are those of the last good step."""
 
     def __init__(self, loss: float, norm: float, history: History):
         found = f"the loss is {loss}" if not math.isfinite(loss) else f"the norm of the gradient is {norm}"
@@ -149,7 +149,7 @@ def _loss(model: nn.Module, loss: LossFunction, batch: Any, recipe: Recipe) -> L
 
 
 def _backward(found: Loss) -> Tensor:
-    """One batch: its counts are known before its gradient. Returns this process's share of the mean."""
+    """The gradient of one batch, whose counts are known before it. Returns this process's share of the mean."""
     share = found.over([distributed.total(count) for count in found.counts])
     share.backward()
     return share.detach()
@@ -164,7 +164,7 @@ class _Term:
     count: int | Tensor = 0
 
     def add(self, weights: list[nn.Parameter], total: Tensor, count: int | Tensor, *, last: bool) -> None:
-        """The total of one more batch; `last` unless other terms need its graph."""
+        """Adds the total of one more batch; `last` unless other terms need its graph."""
         for weight, gradient in zip(weights, self.gradients, strict=True):
             weight.grad = gradient  # to which `backward` adds
         total.backward(retain_graph=not last)
@@ -173,7 +173,7 @@ class _Term:
 
 
 def _accumulate(model: nn.Module, losses: Iterable[Loss]) -> Tensor:
-    """Several batches: until all are counted, each term has a gradient of its own. Returns what `_backward` does."""
+    """The gradient of several batches: each term has one of its own until all are counted. Returns as `_backward`."""
     weights = [weight for weight in model.parameters() if weight.requires_grad]
     terms: list[_Term] = []
     for found in losses:
@@ -196,7 +196,7 @@ def _described(value: object) -> str:
 
 
 def _step(model: nn.Module, value: float, optimizer: Optimizer, recipe: Recipe, history: History) -> None:
-    """One step, written down in `history`; the weights stay as they are when loss or gradient is not finite."""
+    """Takes one step and adds it to `history`; the weights stay as they are when loss or gradient is not finite."""
     for group in optimizer.param_groups:
         group["lr"] = recipe.lr * group.get("lr_factor", 1) * recipe.schedule(history.steps, recipe.steps)
     norm = nn.utils.clip_grad_norm_(model.parameters(), recipe.clip).item()
@@ -210,7 +210,7 @@ def _step(model: nn.Module, value: float, optimizer: Optimizer, recipe: Recipe, 
 
 
 def _evaluate(model: nn.Module, evaluate: Evaluate | None, report: Report | None, history: History) -> dict[str, float]:
-    """What `evaluate` says of the model in eval mode; whatever it draws at random, training goes on as without it."""
+    """The metrics that `evaluate` returns in eval mode; random numbers drawn there do not affect training."""
     if evaluate is None:
         return {}
     with evaluating(model), torch.no_grad(), runtime.fork_rng():
@@ -237,9 +237,9 @@ def fit(
     all processes. A loss may also return one number as a Tensor: it counts as 1, so that batches are averaged, large or
     small.
 
-    `batches` maps a number to a batch (a tensor, or what has `.to(device)`), the same whenever it is asked for, so that
-    a run resumed from `checkpoint` sees what it would have seen; step s reads batch s, or `accumulate` batches from
-    number s · `accumulate` on. `report` is called after each evaluation. The stop button ends training after the
+    `batches` maps a number to a batch (a tensor, or anything with `.to(device)`), always the same one, so that a run
+    resumed from `checkpoint` sees the batches that it would have seen; step s reads batch s, or `accumulate` batches
+    from number s · `accumulate` on. `report` is called after each evaluation. The stop button ends training after the
     current step. Inside `distributed.processes()` each process makes batches of its own.
 
     All of the model begins in train mode; a module that `loss` puts into eval mode, such as a frozen block, stays in

@@ -22,10 +22,11 @@ from tfbook.text.vocabulary import PAD
 
 
 class Loss:
-    """A total over a batch and the count to divide it by: its `mean` is what is minimized.
+    """A total over a batch and the count to divide it by; training minimizes the `mean`.
 
-    Kept apart, they add up. Over batches and processes Σ total / Σ count is the mean over one large batch, however
-    uneven the parts. `a + b` is a loss with two terms, each with its own count; its mean is the sum of both means.
+    Kept separate, they can be summed: over batches and processes Σ total / Σ count is the mean over one large batch,
+    however uneven the parts. `a + b` is a loss with two terms, each with its own count; its mean is the sum of both
+    means.
     """
 
     def __init__(self, total: Float[Tensor, ""], count: int | Int[Tensor, ""]):
@@ -49,12 +50,12 @@ class Loss:
 
 
 def at_least_one(count: float | Tensor) -> Tensor:
-    """The count to divide by, without waiting for the device that holds it."""
+    """The count as a divisor, at least 1, without waiting for the device that holds it."""
     return torch.as_tensor(count).clamp(min=1)
 
 
 def weighted(weight: float, total: Float[Tensor, ""]) -> Float[Tensor, ""]:
-    """weight · total; a weight of 0 leaves the term out, be it infinite, where 0 · ∞ would be NaN."""
+    """weight · total; a weight of 0 leaves out even an infinite term, since 0 · ∞ would be NaN."""
     return weight * total if weight else torch.zeros_like(total)
 
 
@@ -137,7 +138,7 @@ def masked_loss(
 ) -> Loss:
     """−log p(token | masked text) in nats, by a `MaskedLanguageModel`; counts the masked tokens.
 
-    Only their positions go through the head, which is the larger part of a small model's work.
+    Only their positions go through the head, which does most of a small model's work.
     """
     asked = masked.targets != IGNORE_INDEX
     return masked_token_loss(model.head(model.bert(masked.ids, lengths, segments)[asked]), masked.targets[asked])
@@ -152,7 +153,7 @@ def pretraining_loss(
 ) -> Loss:
     """`masked_loss` + next-sentence prediction, −log p(label | both sentences), which counts pairs (section A.2).
 
-    By a `BertForPretraining`, both tasks in one pass.
+    The model is a `BertForPretraining`; one pass serves both tasks.
     """
     asked = masked.targets != IGNORE_INDEX
     x = model.bert(masked.ids, lengths, segments)
@@ -185,9 +186,9 @@ def electra_loss(
 
 
 def divergence(log_p: Float[Tensor, "*rows label"], log_q: Float[Tensor, "*rows label"]) -> Float[Tensor, "*rows"]:
-    """KL(p ‖ q) = Σ p (log p − log q), in nats: 0 log 0 is 0, so what p rules out adds nothing, whatever q says of it.
+    """KL(p ‖ q) = Σ p (log p − log q), in nats, with 0 log 0 = 0: labels of probability 0 under p add nothing.
 
-    Infinite where q rules out what p does not.
+    Infinite where q gives probability 0 to a label that has more under p.
     """
     p = log_p.exp()
     return (p * torch.where(p > 0, log_p - log_q, 0.0)).sum(dim=-1)
@@ -212,7 +213,7 @@ def hard_distillation(
     labels: Int[Tensor, " batch"],
     teacher: Float[Tensor, "batch label"],
 ) -> Loss:
-    """½ CE(first head, label) + ½ CE(second head, the teacher's first guess); counts images.
+    """½ CE(first head, label) + ½ CE(second head, the teacher's most probable label); counts images.
 
     `heads` are the logits of a `Deit`'s two heads, `teacher` those of its teacher (Touvron et al., 2021, eq. 3).
     """

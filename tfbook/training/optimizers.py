@@ -20,7 +20,7 @@ from torch.optim import AdamW
 
 
 def tied_embeddings(model: nn.Module) -> set[nn.Parameter]:
-    """The embeddings that are tied to the output's matrix."""
+    """The embedding matrices that are output matrices, too."""
     outputs = {module.weight for module in model.modules() if isinstance(module, nn.Linear)}
     embeddings = {module.weight for module in model.modules() if isinstance(module, nn.Embedding)}
     return outputs & embeddings  # type: ignore[return-value] # PyTorch declares them as tensors
@@ -94,16 +94,16 @@ def adamw(
 
 # ---- Muon --------------------------------------------------------------------------------------------------------
 
-QUINTIC = (3.4445, -4.7750, 2.0315)  # a, b, c: small singular values grow 3.4 times a step, none ends above 1.2
+QUINTIC = (3.4445, -4.7750, 2.0315)  # a, b, c: small singular values grow 3.4-fold per step, none ends above 1.2
 STEPS = 5
 
 
 def orthogonal(x: Float[Tensor, "batch rows columns"], steps: int = STEPS) -> Float[Tensor, "batch rows columns"]:
-    """About U Vᵀ for each matrix U S Vᵀ: all directions equally long (Jordan et al., 2024).
+    """Approximately U Vᵀ for each matrix U S Vᵀ: all directions equally long (Jordan et al., 2024).
 
-    Newton and Schulz's iteration x ← a x + b (x xᵀ) x + c (x xᵀ)² x acts on each singular
-    value alone, as the polynomial a s + b s³ + c s⁵. Five steps bring what lies above a
-    hundredth of the norm to between 0.68 and 1.13.
+    The Newton–Schulz iteration x ← a x + b (x xᵀ) x + c (x xᵀ)² x maps each singular value s
+    to the polynomial a s + b s³ + c s⁵. Five steps bring those above a hundredth of the norm
+    to between 0.68 and 1.13.
     """
     if x.shape[1] > x.shape[2]:
         return orthogonal(x.mT, steps).mT  # the products below are those of the short side
@@ -118,9 +118,9 @@ def orthogonal(x: Float[Tensor, "batch rows columns"], steps: int = STEPS) -> Fl
 class Muon(torch.optim.Optimizer):
     """m ← μ m + g, then W ← (1 − lr · decay) W − lr · rms · √max(rows, columns) · orthogonal(g + μ m).
 
-    Momentum as Nesterov's, with all its directions made equally long (Jordan et al., 2024). An orthogonal matrix has
-    entries of size 1 / √max(rows, columns), so those of a step have the size lr · `rms`; 0.2 is what AdamW's have,
-    whose learning rate then fits (Liu et al., 2025, section 2.2). The kernel of a convolution is a matrix with a row
+    Nesterov momentum, with all its directions made equally long (Jordan et al., 2024). An orthogonal matrix has entries
+    of size 1 / √max(rows, columns), so those of a step have the size lr · `rms`; with 0.2 it is that of AdamW's steps,
+    so AdamW's learning rate fits (Liu et al., 2025, section 2.2). The kernel of a convolution is a matrix with a row
     for each output channel. Raises ValueError for vectors.
     """
 
@@ -140,7 +140,7 @@ class Muon(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self, closure: None = None) -> None:  # type: ignore[override]
-        """One step. Matrices of one shape take it together, which small ones do in a third of the time."""
+        """Takes one step. Matrices of one shape take it together: three times as fast for small ones."""
         for group in self.param_groups:
             trained = [matrix for matrix in group["params"] if matrix.grad is not None]
             for shape, alike in groupby(trained, key=lambda matrix: tuple(matrix.flatten(1).shape)):
@@ -161,8 +161,7 @@ class Muon(torch.optim.Optimizer):
 
 
 def hidden_matrices(model: nn.Module) -> list[nn.Parameter]:
-    """The matrices and kernels inside the model's blocks, which are what stands in an `nn.ModuleList`, without
-    embeddings.
+    """The matrices and kernels inside the model's blocks (the modules of an `nn.ModuleList`), without embeddings.
 
     Raises ValueError when there are none.
     """
@@ -176,7 +175,7 @@ def hidden_matrices(model: nn.Module) -> list[nn.Parameter]:
 
 
 class ChainedOptimizer:
-    """Optimizers of different weights that take their steps together: what a training loop asks of one."""
+    """Optimizers of different weights that take their steps together, behind the interface of one."""
 
     def __init__(self, *parts: torch.optim.Optimizer):
         self.parts = parts
@@ -187,12 +186,12 @@ class ChainedOptimizer:
         return [group for part in self.parts for group in part.param_groups]
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """Forgets every gradient."""
+        """Clears every gradient."""
         for part in self.parts:
             part.zero_grad(set_to_none)
 
     def step(self) -> None:
-        """Every part takes its step."""
+        """Each optimizer takes its step."""
         for part in self.parts:
             part.step()
 
@@ -201,7 +200,7 @@ class ChainedOptimizer:
         return {"parts": [part.state_dict() for part in self.parts]}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Takes over what `state_dict` returned; changes nothing when it raises."""
+        """Restores the states that `state_dict` returned; changes nothing when it raises."""
         before = self.state_dict()
         try:
             for part, own in zip(self.parts, state["parts"], strict=True):

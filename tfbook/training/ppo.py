@@ -1,4 +1,4 @@
-"""Proximal policy optimization of a language model: a token is an action, what was written so far is the state.
+"""Proximal policy optimization of a language model: a token is an action, the text so far is the state.
 
 Shapes: batch, time; next (the time − 1 tokens that have one before them), vocab. Position t of `next` is the choice of
 token t + 1: its log-probability, the value before it, its reward and its advantage.
@@ -24,9 +24,9 @@ from tfbook.training.preferences import log_probs, token_log_probs
 class PpoRecipe:
     """How one batch of answers is turned into steps.
 
-    `beta` weighs the KL divergence from the reference, `gamma` discounts what is later and `lam` trades the variance of
-    advantages for bias. `clip` is how far a ratio of probabilities may move from 1. The answers are read `epochs`
-    times, `minibatch` of them a step.
+    `beta` weighs the KL divergence from the reference, `gamma` discounts later rewards, and `lam` trades the variance
+    of advantages for bias. `clip` is how far a ratio of probabilities may move from 1. The answers are read `epochs`
+    times, `minibatch` of them per step.
     """
 
     beta: float = 0.1
@@ -55,7 +55,7 @@ class PpoRecipe:
 
 
 def kl_estimate(log_probs: Float[Tensor, "*rows"], reference: Float[Tensor, "*rows"]) -> Float[Tensor, "*rows"]:
-    """log π(token) − log π_ref(token) of tokens drawn from π, in nats: KL(π ‖ π_ref) on average, noisy for each."""
+    """log π(token) − log π_ref(token) of tokens sampled from π, in nats: an unbiased estimate of KL(π ‖ π_ref)."""
     return log_probs - reference
 
 
@@ -93,7 +93,7 @@ def generalized_advantages(
 ) -> Float[Tensor, "batch next"]:
     """Â_t = δ_t + γ λ Â_{t+1} with δ_t = r_t + γ V_{t+1} − V_t: Σ_l (γλ)^l δ_{t+l} (Schulman et al., 2016, eq. 16).
 
-    The value after the answer's last token is 0, since nothing comes any more. 0 outside the answer.
+    The value after the answer's last token is 0, since nothing follows. Outside the answer the advantage is 0.
     """
     rewards, values = (torch.where(answered, numbers, 0.0) for numbers in (rewards, values))
     advantages = torch.zeros_like(values)
@@ -123,7 +123,7 @@ def clipped_objective(
 ) -> Float[Tensor, "*rows"]:
     """min(ρ Â, clip(ρ, 1 − ε, 1 + ε) Â) with the ratio ρ = π(token) / π_old(token) (Schulman et al., 2017, eq. 7).
 
-    Once a token is ε more likely than when it was drawn, or less, in the direction that Â asks for, its gradient is 0.
+    Once a token is more than ε more likely than when it was sampled, or less likely where Â < 0, its gradient is 0.
     """
     log_ratio = log_probs - old
     bounded = log_ratio.clamp(max=math.log1p(clip) + 1)  # past the clip: without it exp may overflow
@@ -133,17 +133,17 @@ def clipped_objective(
 
 @dataclass(frozen=True)
 class Rollout:
-    """Answers that the policy has drawn, and what was thought of them then: nothing here has a gradient."""
+    """Answers that the policy sampled, with the estimates made at sampling time: nothing here has a gradient."""
 
     answers: Answers
-    log_probs: Float[Tensor, "batch next"]  # by the policy that drew them
+    log_probs: Float[Tensor, "batch next"]  # by the policy that sampled them
     kl: Float[Tensor, "batch next"]  # `kl_estimate` of it from the reference
     advantages: Float[Tensor, "batch next"]
-    returns: Float[Tensor, "batch next"]  # what the critic should have said
+    returns: Float[Tensor, "batch next"]  # the targets of the critic
 
     @property
     def answered(self) -> Bool[Tensor, "batch next"]:
-        """Which choices were the policy's."""
+        """True at the tokens that the policy chose."""
         return self.answers.answered[:, 1:]
 
     def select(self, rows: Int[Tensor, " kept"]) -> Rollout:
@@ -161,7 +161,7 @@ def assess(
     scores: Float[Tensor, " batch"],
     recipe: PpoRecipe,
 ) -> Rollout:
-    """Log-probabilities, advantages and returns of answers that `policy` drew at temperature 1, without filters.
+    """Log-probabilities, advantages and returns of answers that `policy` sampled at temperature 1, without filters.
 
     `scores` are their rewards, `critic` a `ValueModel`. The advantages are standardized, the returns are not.
     """
@@ -177,7 +177,7 @@ def assess(
 def ppo_loss(policy: nn.Module, critic: nn.Module, rollout: Rollout, recipe: PpoRecipe) -> Loss:
     """−`clipped_objective` + c (V − return)² over the answers' tokens, c being `value_weight`; counts these tokens.
 
-    (Schulman et al., 2017, eq. 9, without the bonus for entropy, in whose place the KL penalty stands.)
+    (Schulman et al., 2017, eq. 9, with the KL penalty in place of the entropy bonus.)
     """
     ids, answered = rollout.answers.ids, rollout.answered
     new = token_log_probs(policy(ids[:, :-1]), ids[:, 1:])
@@ -196,9 +196,9 @@ def ppo_update(
     *,
     generator: torch.Generator | None = None,
 ) -> list[float]:
-    """Reads the answers `epochs` times in shuffled minibatches, a step of `optimizer` each; returns the losses.
+    """Reads the answers `epochs` times in shuffled minibatches, one step of `optimizer` for each; returns the losses.
 
-    `optimizer` holds the weights of both models. Their mode is left as it is: with dropout, the ratio would not begin
+    `optimizer` holds the weights of both models. Their modes stay as they are: with dropout, the ratio would not start
     at 1.
     """
     losses = []

@@ -1,4 +1,4 @@
-"""Learning what is preferred: demonstrations, a reward from pairs, and pairs without a reward (DPO).
+"""Learning from preferences: demonstrations, a reward learned from pairs, and pairs without a reward (DPO).
 
 Shapes: batch (texts, or pairs of them), time, next (the time − 1 tokens that have one before them), vocab.
 """
@@ -13,7 +13,7 @@ from torch.nn import functional as F
 from tfbook.text.answers import Answers
 from tfbook.training.losses import Loss
 
-# ---- what a model thinks of a text -------------------------------------------------------------------------------
+# ---- log-probabilities of texts ----------------------------------------------------------------------------------
 
 
 def token_log_probs(
@@ -34,7 +34,7 @@ def answer_log_probs(model: nn.Module, answers: Answers) -> Float[Tensor, " batc
 
 
 def answer_loss(model: nn.Module, answers: Answers) -> Loss:
-    """Supervised fine-tuning: −log p of the answers' tokens, in nats; counts these, not those of prompts.
+    """Supervised fine-tuning: −log p of the answers' tokens, in nats; counts these, excluding the prompts.
 
     (Ouyang et al., 2022, section 3.5.)
     """
@@ -63,8 +63,9 @@ def dpo_loss(
 ) -> Loss:
     """−log σ(β (log π/π_ref(chosen) − log π/π_ref(rejected))) of each pair, in nats; counts pairs.
 
-    What comes in are `answer_log_probs`, by the model π and by the frozen reference. It is `bradley_terry_loss` of the
-    rewards that the model implies, β log π/π_ref (Rafailov et al., 2023, eq. 7). Raises ValueError unless β > 0.
+    The arguments are `answer_log_probs` under the model π and under the frozen reference. The loss is
+    `bradley_terry_loss` of the rewards that the model implies, β log π/π_ref (Rafailov et al., 2023, eq. 7). Raises
+    ValueError unless β > 0.
     """
     return bradley_terry_loss(
         implied_rewards(chosen, reference_chosen, beta=beta), implied_rewards(rejected, reference_rejected, beta=beta)
