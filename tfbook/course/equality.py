@@ -80,7 +80,8 @@ def _difference(found: list[Tensor], expected: list[Tensor]) -> str:
     for one, other in zip(found, expected, strict=True):
         if one.shape != other.shape:
             return f"the shape is {tuple(one.shape)}; expected {tuple(other.shape)}"
-        if not torch.allclose(one.float(), other.float(), rtol=TOLERANCE, atol=TOLERANCE, equal_nan=True):
+        one, other = one.cpu().double(), other.cpu().double()
+        if not torch.allclose(one, other, rtol=TOLERANCE, atol=TOLERANCE, equal_nan=True):
             return f"the largest difference is {(one - other).abs().max():.2g}"
     return ""
 
