@@ -5,12 +5,22 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from weakref import WeakKeyDictionary
 
 from torch import nn
 
-_held: WeakKeyDictionary[nn.Module, tuple[int, bool]] = WeakKeyDictionary()  # contexts a module is in, its own mode
-_lock = threading.Lock()
+
+@dataclass
+class _Held:
+    """A module in eval mode: the contexts that hold it, and the mode that it goes back to."""
+
+    contexts: int = 0
+    training: bool = False
+
+
+_held: WeakKeyDictionary[nn.Module, _Held] = WeakKeyDictionary()
+_lock = threading.RLock()  # garbage collection may end a stream at any time, here as well
 
 
 @contextmanager
@@ -30,16 +40,17 @@ def evaluating(model: nn.Module) -> Iterator[None]:
 def _hold(modules: list[nn.Module]) -> None:
     with _lock:
         for module in modules:
-            contexts, training = _held.get(module, (0, False))
-            _held[module] = contexts + 1, training or module.training
+            held = _held.setdefault(module, _Held())
+            held.contexts += 1
+            held.training |= module.training
             module.training = False
 
 
 def _release(modules: list[nn.Module]) -> None:
     with _lock:
         for module in modules:
-            contexts, training = _held.pop(module)
-            if contexts > 1:
-                _held[module] = contexts - 1, training
-            else:
-                module.training = training
+            held = _held[module]
+            held.contexts -= 1
+            if not held.contexts:
+                del _held[module]
+                module.training = held.training

@@ -180,6 +180,7 @@ def test_a_prompt_that_the_policy_rules_out_does_not_spoil_its_answer() -> None:
     expected = torch.log_softmax(logits, dim=-1)[0, [1, 2], [2, 0]].sum()
     torch.testing.assert_close(answer_log_probs(policy, answers)[0], expected)
     rollout = assess(policy, Said(logits.clone()), critic, answers, torch.ones(1), PpoRecipe())
+    assert rollout.kl.isfinite().all()
     for loss in (answer_loss(policy, answers).mean, ppo_loss(policy, critic, rollout, PpoRecipe()).mean):
         policy.zero_grad()
         loss.backward()

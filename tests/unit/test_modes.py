@@ -169,6 +169,24 @@ def test_a_module_that_was_put_into_train_mode_inside_goes_back_to_it_from_a_con
     assert model.training
 
 
+def test_a_context_may_end_while_another_begins() -> None:
+    """As garbage collection ends a forgotten stream, whenever it runs."""
+    first = nn.Dropout()
+    context = ExitStack()
+    context.enter_context(evaluating(first))
+
+    class Collected(nn.Module):
+        def __setattr__(self, name: str, value: object) -> None:
+            super().__setattr__(name, value)
+            if name == "training":
+                context.close()
+
+    model = nn.Sequential(Collected(), first)
+    with evaluating(model):
+        assert modes(model) == [False] * 3
+    assert modes(model) == [True] * 3
+
+
 # ---- what is returned --------------------------------------------------------------------------------------------
 
 

@@ -125,8 +125,8 @@ def _optimizer(model: nn.Module, recipe: Recipe) -> Optimizer:
     options = {name: getattr(recipe, name) for name in names}
     if recipe.optimizer == "muon":
         return optimizers.muon(model, **options, momentum=recipe.momentum, rms=recipe.rms)
-    special = {"embeddings": optimizers.tied_embeddings(model), "vectors": optimizers.added_vectors(model)}
-    return optimizers.adamw(parameters, **options, **special)
+    tied, vectors = optimizers.tied_embeddings(model), optimizers.added_vectors(model)
+    return optimizers.adamw(parameters, **options, embeddings=tied, vectors=vectors)
 
 
 def _gradient(model: nn.Module, loss: LossFunction, batches: Callable[[int], Any], recipe: Recipe, step: int) -> float:

@@ -137,7 +137,7 @@ class Rollout:
 
     answers: Answers
     log_probs: Float[Tensor, "batch next"]  # by the policy that sampled them
-    kl: Float[Tensor, "batch next"]  # `kl_estimate` of it from the reference
+    kl: Float[Tensor, "batch next"]  # its `kl_estimate` from the reference; 0 outside the answer
     advantages: Float[Tensor, "batch next"]
     returns: Float[Tensor, "batch next"]  # the targets of the critic
 
@@ -167,7 +167,7 @@ def assess(
     """
     ids, answered = answers.ids, answers.answered[:, 1:]
     old = log_probs(policy, ids)
-    kl = kl_estimate(old, log_probs(reference, ids))
+    kl = torch.where(answered, kl_estimate(old, log_probs(reference, ids)), 0.0)
     rewards = penalized_rewards(scores, kl, answered, beta=recipe.beta)
     values = critic(ids[:, :-1]).float()
     advantages = generalized_advantages(rewards, values, answered, gamma=recipe.gamma, lam=recipe.lam)
