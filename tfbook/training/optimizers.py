@@ -27,10 +27,10 @@ def tied_embeddings(model: nn.Module) -> set[nn.Parameter]:
 
 
 def added_vectors(model: nn.Module) -> set[nn.Parameter]:
-    """Vectors with the axes of a batch: class tokens (1, 1, d_model), positions on a grid (1, time, d_model).
+    """Vectors in the shape of a batch of one: class tokens (1, 1, d_model), positions on a grid (1, time, d_model).
 
-    They are added to or stand beside the vectors of each sequence; no product has them as its matrix, as it has the
-    kernel of a convolution with one output channel.
+    They are added to the vectors of each sequence or placed beside them, and no product uses them as a matrix, as a
+    convolution with one output channel uses its kernel.
     """
     others = [module for module in model.modules() if not isinstance(module, _ConvNd | nn.Bilinear)]
     own = [parameter for module in others for parameter in module.parameters(recurse=False)]
@@ -56,8 +56,9 @@ def decay_groups(
     """
     parameters, tied = list(parameters), set(embeddings)
     staying = {p for p in parameters if p.ndim < 2} | set(vectors)
+    shrinking = [p for p in parameters if p not in tied and p not in staying]
     groups = [
-        {"params": [p for p in parameters if p not in tied | staying], "weight_decay": weight_decay},
+        {"params": shrinking, "weight_decay": weight_decay},
         {
             "params": [p for p in parameters if p in tied],
             "weight_decay": weight_decay * embedding_decay_factor,

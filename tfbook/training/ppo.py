@@ -123,10 +123,10 @@ def clipped_objective(
 ) -> Float[Tensor, "*rows"]:
     """min(ρ Â, clip(ρ, 1 − ε, 1 + ε) Â) with the ratio ρ = π(token) / π_old(token) (Schulman et al., 2017, eq. 7).
 
-    Once a token is more than ε more likely than when it was sampled, or less likely where Â < 0, its gradient is 0.
+    Once the ratio has passed the clip in the direction that Â favors, the gradient is 0.
     """
     log_ratio = log_probs - old
-    bounded = log_ratio.clamp(max=math.log1p(clip) + 1)  # past the clip: without it exp may overflow
+    bounded = log_ratio.clamp(max=math.log1p(clip) + 1)  # far past the clip the gradient is 0, but exp would overflow
     ratio = torch.where(advantages > 0, bounded, torch.where(advantages < 0, log_ratio, 0.0)).exp()
     return torch.minimum(ratio * advantages, ratio.clamp(1 - clip, 1 + clip) * advantages)
 
