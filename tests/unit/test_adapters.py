@@ -3,6 +3,7 @@
 import copy
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -96,6 +97,37 @@ def test_a_begins_with_the_size_that_keeps_a_vectors_size() -> None:
 def test_a_rank_is_positive(rank: int) -> None:
     with pytest.raises(ValueError, match=f"rank is {rank}; expected 1 or more"):
         LoraLinear(nn.Linear(2, 2), rank=rank, alpha=1)
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"rank": 0}, ValueError, "rank is 0; expected 1 or more"),
+        ({"where": "W_Q"}, TypeError, r"where is 'W_Q'; expected a collection of names, such as \['W_Q'\]"),
+        ({"where": ["query"]}, ValueError, "where holds 'query'; the linear layers of model are W_K, W_O, W_Q"),
+    ],
+)
+def test_a_model_to_which_no_adapters_can_be_added_is_as_it_was(
+    plain: Gpt, options: dict[str, Any], error: type[Exception], message: str
+) -> None:
+    """A string is a collection of its letters, which no layer is called."""
+    before = [type(part) for part in plain.modules()]
+    with pytest.raises(error, match=message):
+        add_lora(plain, **({"rank": 2, "alpha": 1.0} | options))
+    assert [type(part) for part in plain.modules()] == before
+    assert all(parameter.requires_grad for parameter in plain.parameters())
+
+
+@pytest.mark.parametrize("shapes", [((0, 8), (8, 0)), ((8,), (8, 1)), ((), ()), ((1, 8), (8,))])
+def test_adapters_of_no_rank_or_of_other_axes_are_refused(plain: Gpt, shapes: tuple[tuple[int, ...], ...]) -> None:
+    """And the model keeps those that it has."""
+    model, (name, *_) = add_lora(plain, rank=2, alpha=1.0), lora_state(plain)
+    layer = name.rpartition(".")[0]
+    parts = {"A": torch.zeros(shapes[0]), "B": torch.zeros(shapes[1]), "scale": torch.tensor(1.0)}
+    before = lora_state(model)
+    with pytest.raises(ValueError, match=r"A is \(.*\) and B is \(.*\); expected \(rank, \d+\) and \(\d+, rank\)"):
+        load_lora(model, {f"{layer}.{key}": tensor for key, tensor in parts.items()})
+    assert lora_state(model).keys() == before.keys()
 
 
 # ---- a model -----------------------------------------------------------------------------------------------------

@@ -57,9 +57,13 @@ def add_lora(model: Model, *, rank: int, alpha: float, where: Collection[str] = 
     """Freezes `model` and gives its linear layers of the names `where` an adapter each; returns the model, changed.
 
     `where` holds last names, as in "stack.blocks.0.mixer.branch.W_Q"; queries and values are what Hu et al. (2021)
-    adapt (section 7.1). What else should be trained, such as a new head, is unfrozen afterwards. Raises ValueError for
-    a name that no linear layer has, and for a layer whose weight is tied to another's, as that of an embedding.
+    adapt (section 7.1). What else should be trained, such as a new head, is unfrozen afterwards. Raises TypeError for a
+    single string, and ValueError for a rank below 1, for a name that no linear layer has, and for a layer whose weight
+    is tied to another's, as that of an embedding; then nothing has changed.
     """
+    check_positive(rank=rank)
+    if isinstance(where, str):
+        raise TypeError(f"where is {where!r}; expected a collection of names, such as [{where!r}]")
     layers = {name: layer for name, layer in _layers(model, nn.Linear).items() if _last(name) in where}
     if missing := sorted(set(where) - {_last(name) for name in layers}):
         known = sorted({_last(name) for name in _layers(model, nn.Linear)})
@@ -167,7 +171,8 @@ def _adapters(model: nn.Module, state: Mapping[str, Tensor]) -> dict[str, tuple[
         if name not in layers or any(f"{name}.{key}" not in state for key in _KEYS):
             raise ValueError(f"state holds {name!r}; expected A, B and scale of a linear layer of model")
         a, b, layer = state[f"{name}.A"], state[f"{name}.B"], layers[name]
-        if (b.shape[0], a.shape[1]) != (layer.out_features, layer.in_features) or a.shape[0] != b.shape[1]:
+        rank = a.shape[0] if a.ndim else 0
+        if not rank or (a.shape, b.shape) != ((rank, layer.in_features), (layer.out_features, rank)):
             found = f"{name}: A is {tuple(a.shape)} and B is {tuple(b.shape)}"
             raise ValueError(f"{found}; expected (rank, {layer.in_features}) and ({layer.out_features}, rank)")
     return {name: tuple(state[f"{name}.{key}"] for key in _KEYS) for name in names}

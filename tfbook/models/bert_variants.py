@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import copy
 from dataclasses import replace
+from typing import Any
 
 from jaxtyping import Float, Int
 from torch import Tensor, nn
@@ -39,7 +40,8 @@ class Albert(Bert):
 class Electra(nn.Module):
     """A small generator fills in masked tokens; the discriminator says of every token if it was replaced.
 
-    (Clark et al., 2020, section 3.) Both share the embedding; raises ValueError when theirs differ in shape.
+    (Clark et al., 2020, section 3.) Both use the generator's embedding; all other weights are those of the models that
+    are given. Raises ValueError when their embeddings differ in shape.
     """
 
     def __init__(self, generator: MaskedLanguageModel, discriminator: Bert):
@@ -49,8 +51,8 @@ class Electra(nn.Module):
             message = f"the generator's embedding has shape {tuple(shared.shape)}, the discriminator's"
             raise ValueError(f"{message} {tuple(other.shape)}; expected one that both can share")
         self.generator = generator
-        self.discriminator = Tagger(discriminator, 1)
-        discriminator.embed.weight = shared
+        kept: dict[int, Any] = {id(weight): weight for weight in discriminator.parameters()}
+        self.discriminator = Tagger(copy.deepcopy(discriminator, kept | {id(other): shared}), 1)
 
 
 def student_of(teacher: Bert, layers: int) -> Bert:

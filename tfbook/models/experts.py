@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -28,28 +28,34 @@ class Routes(NamedTuple):
 
     probabilities: Float[Tensor, "token expert"]  # softmax of the router's logits
     chosen: Int[Tensor, "token choice"]  # numbers of experts
-    weights: Float[Tensor, "token choice"]  # of what these answer
+    weights: Float[Tensor, "token choice"]  # of their outputs
+    real: Bool[Tensor, " token"] | None = None  # False at padding, which goes nowhere; None: there is none
 
 
-def top_experts(logits: Float[Tensor, "token expert"], k: int) -> Routes:
+def top_experts(logits: Float[Tensor, "token expert"], k: int, *, real: Bool[Tensor, " token"] | None = None) -> Routes:
     """The k experts of the largest probability p, weighted by p / Σ p over the k; a single one by p itself.
 
     Several are GShard's (Lepikhin et al., 2021, algorithm 1). A single one is Switch's (Fedus et al., 2022, eq. 2): p
-    divided by itself would be 1 and teach the router nothing.
+    divided by itself would be 1 and teach the router nothing. `real` is False at padding.
     """
     probabilities = logits.float().softmax(dim=-1)
     weights, chosen = probabilities.topk(k, dim=-1)
-    return Routes(probabilities, chosen, weights if k == 1 else weights / weights.sum(dim=-1, keepdim=True))
+    return Routes(probabilities, chosen, weights if k == 1 else weights / weights.sum(dim=-1, keepdim=True), real)
 
 
-def gates(routes: Routes, capacity: int | None = None) -> Float[Tensor, "token expert"]:
-    """What each expert's answer to each token is multiplied by: 0 where the token does not go.
+def _sent(routes: Routes) -> Int[Tensor, "choice token expert"]:
+    """1 where a token goes to an expert; padding goes nowhere."""
+    sent = F.one_hot(routes.chosen.T.long(), routes.probabilities.shape[1])
+    return sent if routes.real is None else sent * routes.real[:, None]
+
+
+def gates(routes: Routes, capacity: int | Tensor | None = None) -> Float[Tensor, "token expert"]:
+    """The factor of each expert's output for each token: 0 where the token does not go.
 
     An expert takes `capacity` tokens, first choices before second ones, earlier tokens before later ones; a token that
     comes too late has gate 0 there, and where all its gates are 0 only the residual stream carries it on.
     """
-    experts = routes.probabilities.shape[1]
-    sent = F.one_hot(routes.chosen.T, experts)  # (choice, token, expert)
+    sent = _sent(routes)
     if capacity is not None:
         place = sent.flatten(0, 1).cumsum(dim=0).unflatten(0, sent.shape[:2])  # 1 for an expert's first token
         sent = sent * (place <= capacity)
@@ -60,11 +66,13 @@ def load_balance(routes: Routes) -> Float[Tensor, ""]:
     """N Σ_i f_i P_i over the N experts: 1 when all are equally busy, N when one does everything.
 
     f_i is the share of choices that fall on expert i, without a gradient, and P_i its mean probability, which has one
-    (Fedus et al., 2022, eq. 4, there times α = 0.01).
+    (Fedus et al., 2022, eq. 4, there times α = 0.01). Padding is not counted; without any other tokens it is 0.
     """
-    count = routes.probabilities.shape[1]
-    busy = F.one_hot(routes.chosen.flatten(), count).float().mean(dim=0)
-    return count * (busy * routes.probabilities.mean(dim=0)).sum()
+    probabilities = routes.probabilities
+    real = probabilities.new_ones(len(probabilities)) if routes.real is None else routes.real.to(probabilities.dtype)
+    tokens = real.sum().clamp(min=1)
+    busy = _sent(routes).sum(dim=(0, 1)) / (tokens * routes.chosen.shape[1])
+    return probabilities.shape[1] * (busy * (real @ probabilities) / tokens).sum()
 
 
 # ---- dispatch: two ways to compute the same ----------------------------------------------------------------------
@@ -126,20 +134,25 @@ class MixtureOfExperts(Part):
         self.router = nn.Linear(d_model, experts, bias=False)
         self.experts: Any = nn.ModuleList(expert(d_model, d_ff, dropout=dropout) for _ in range(experts))
 
-    def forward(self, x: Float[Tensor, "batch time d_model"]) -> Float[Tensor, "batch time d_model"]:
-        """Each token's own experts, whichever sequence it stands in."""
+    def forward(
+        self, x: Float[Tensor, "batch time d_model"], *, real: Bool[Tensor, "batch time"] | None = None
+    ) -> Float[Tensor, "batch time d_model"]:
+        """Each token's own experts, in whichever sequence it is; padding, where `real` is False, gets 0."""
         tokens = x.flatten(0, 1)
-        return self.dispatch(tokens, gates(self.route(tokens), self.capacity(len(tokens))), self.experts).view_as(x)
+        routes = self.route(tokens, None if real is None else real.flatten())
+        count = len(tokens) if routes.real is None else routes.real.sum()
+        return self.dispatch(tokens, gates(routes, self.capacity(count)), self.experts).view_as(x)
 
-    def route(self, tokens: Float[Tensor, "token d_model"]) -> Routes:
+    def route(self, tokens: Float[Tensor, "token d_model"], real: Bool[Tensor, " token"] | None = None) -> Routes:
         """The k experts of each token."""
-        return top_experts(self.router(tokens), self.k)
+        return top_experts(self.router(tokens), self.k, real=real)
 
-    def capacity(self, tokens: int) -> int | None:
-        """How many of a batch's tokens an expert takes; None for all that come."""
+    def capacity(self, tokens: int | Tensor) -> int | Tensor | None:
+        """The number of a batch's tokens that an expert takes; None for all that come."""
         if self.capacity_factor is None:
             return None
-        return math.ceil(self.capacity_factor * self.k * tokens / len(self.experts))
+        share = self.capacity_factor * self.k * tokens / len(self.experts)
+        return share.ceil() if isinstance(share, Tensor) else math.ceil(share)
 
     @property
     def outputs(self) -> list[nn.Linear]:
@@ -159,20 +172,23 @@ class MixtureOfExperts(Part):
 
 
 @contextmanager
-def record_routes(model: nn.Module) -> Iterator[dict[str, Routes]]:
+def record_routes(model: nn.Module, *, real: Bool[Tensor, "batch time"] | None = None) -> Iterator[dict[str, Routes]]:
     """Inside the context, each mixture of experts in `model` puts its routes under its name, for gradients too.
 
     `with record_routes(model) as routes: loss = next_token_loss(model, ids)`, to which 0.01 times the mean of
-    `load_balance` over `routes.values()` is added. A mixture that is called twice keeps its last routes. Raises
-    ValueError when the model has none.
+    `load_balance` over `routes.values()` is added. A mixture that is called twice keeps its last routes. With padding,
+    `real=ids[:, :-1] != PAD` (what the model reads) keeps it out of routes, capacities and balance. Raises ValueError
+    when the model has no mixture, and for a `real` of another size than what a mixture reads.
     """
     mixtures = {name: part for name, part in model.named_modules() if isinstance(part, MixtureOfExperts)}
     if not mixtures:
         raise ValueError(f"model, a {type(model).__name__}, holds no mixture of experts")
     routes: dict[str, Routes] = {}
 
-    def seen(name: str, mixture: MixtureOfExperts, tokens: Tensor) -> Routes:
-        routes[name] = type(mixture).route(mixture, tokens)
+    def seen(name: str, mixture: MixtureOfExperts, tokens: Tensor, own: Tensor | None = None) -> Routes:
+        if real is not None and real.numel() != len(tokens):
+            raise ValueError(f"real has shape {tuple(real.shape)}; expected one value for each of {len(tokens)} tokens")
+        routes[name] = type(mixture).route(mixture, tokens, own if real is None else real.flatten())
         return routes[name]
 
     try:

@@ -5,6 +5,7 @@ Shapes: batch, time, d_model; text, one row for each text.
 
 from __future__ import annotations
 
+import copy
 import warnings
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
@@ -16,6 +17,7 @@ from torch.nn import functional as F
 
 from tfbook.checks import check_positive
 from tfbook.models.bert import Bert
+from tfbook.modes import evaluating
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -41,9 +43,9 @@ class SentenceEncoder(nn.Module):
         longest = bert.config.max_length
         if not 3 <= max_length <= longest:
             raise ValueError(f"max_length is {max_length}; expected 3 to {longest}, the positions that bert has")
-        self.bert, self.tokenizer, self.max_length = bert, tokenizer, max_length
-        tokenizer.no_padding()
-        tokenizer.enable_truncation(max_length)
+        self.bert, self.tokenizer, self.max_length = bert, copy.deepcopy(tokenizer), max_length
+        self.tokenizer.no_padding()
+        self.tokenizer.enable_truncation(max_length)
 
     def forward(self, ids: Int[Tensor, "batch time"], lengths: Int[Tensor, " batch"]) -> Float[Tensor, "batch d_model"]:
         """Bert's vectors, averaged over the tokens of each text and divided by the length of that mean."""
@@ -59,15 +61,10 @@ class SentenceEncoder(nn.Module):
         ids = self._tokens(texts)
         order = sorted(range(len(ids)), key=lambda row: len(ids[row]))
         vectors = self.bert.embed.weight.detach().new_empty(len(ids), self.bert.config.d_model)
-        training = self.training
-        self.eval()
-        try:
-            with torch.no_grad():  # and not as a decorator, which a warning would name as its place
-                for start in range(0, len(ids), batch):
-                    rows = order[start : start + batch]
-                    vectors[rows] = self(*self._padded([ids[row] for row in rows]))
-        finally:
-            self.train(training)
+        with evaluating(self), torch.no_grad():  # and not as a decorator, which a warning would name as its place
+            for start in range(0, len(ids), batch):
+                rows = order[start : start + batch]
+                vectors[rows] = self(*self._padded([ids[row] for row in rows]))
         return vectors
 
     def _tokens(self, texts: Sequence[str]) -> list[list[int]]:
