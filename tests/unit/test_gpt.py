@@ -112,7 +112,7 @@ def test_a_published_utilisation_comes_out() -> None:
         (lambda: flops(VOCAB, GPT2_SMALL, 0), "time is 0; expected 1 or more"),
         (
             lambda: utilization(1.0, VOCAB, GPT2_SMALL, 8, peak=0.0),
-            "peak is 0.0; expected more than 0 operations a second",
+            "peak is 0.0; expected more than 0 operations per second",
         ),
         (lambda: utilization(1.0, VOCAB, GPT2_SMALL, 8, peak=math.nan), "peak is nan; expected more than 0"),
     ],

@@ -27,9 +27,9 @@ from tfbook.attention import (
     MultiHeadAttention,
     Position,
     Supports,
+    declares,
     fastest,
     fused,
-    implementation,
     merge_heads,
     record,
     softmax,
@@ -548,7 +548,7 @@ def test_any_layer_with_a_kernel_has_a_record() -> None:
 def test_an_approximation_has_no_record(wrap: Callable[[Implementation], Implementation]) -> None:
     """The written-out weights would not be those that it applied. Nothing is changed by the attempt."""
 
-    @implementation(Supports(exact=False))
+    @declares(Supports(exact=False))
     def mean(q: Tensor, k: Tensor, v: Tensor, mask: Mask | None, bias: Tensor | None, dropout: float) -> Tensor:
         return v.mean(dim=2, keepdim=True).expand_as(q)
 

@@ -22,9 +22,9 @@ from tfbook.attention import (
     Lengths,
     MultiHeadAttention,
     Rotary,
+    positions,
     record,
     softmax,
-    tuned,
 )
 from tfbook.course.invariants import TOLERANCE, attention_report, language_model_report
 from tfbook.generation.frozen import Frozen
@@ -129,7 +129,7 @@ def _counted(run: Callable[[], Tensor], model: nn.Module) -> int:
     for layer in model.modules():
         if isinstance(layer, MultiHeadAttention):
             layer.implementation = softmax
-    plain = mock.patch.object(tuned, "PLAIN_ROTATION", None)  # a decoder's rotations are products, for fewer calls
+    plain = mock.patch.object(positions, "packaged", return_value=False)  # a decoder's rotations are products
     with plain, FlopCounterMode(display=False) as counter, torch.no_grad():
         run()
     return counter.get_total_flops()

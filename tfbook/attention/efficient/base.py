@@ -116,7 +116,7 @@ class EfficientAttention:
 
         Raises ValueError for shapes that do not fit and NotImplementedError for what `supports` leaves out.
         """
-        rule = admit(type(self).__name__, self.supports, q, k, v, mask, bias, dropout)
+        rule, _ = admit(type(self).__name__, self.supports, q, k, v, mask, bias, dropout)
         visibility = Visibility.of(rule, q, k)
         if not (visibility.queries and visibility.keys):
             return q @ k.mT @ v  # nothing, or zeros
