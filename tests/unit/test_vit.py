@@ -91,17 +91,22 @@ def test_linear_layer_and_convolution_are_one(cut: tuple[Tensor, int], d_model: 
     convolution.load_state_dict(ours.state_dict())
     found = ours(images)
     torch.testing.assert_close(linear(patchify(images, p)), found)
-    torch.testing.assert_close(ours.convolved(images), found)
     torch.testing.assert_close(convolution(images).flatten(2).mT, found)
     ours.load_state_dict({"weight": linear.weight.unflatten(1, ours.weight.shape[1:]), "bias": linear.bias})
     assert torch.equal(ours(images), found)
+
+
+def _convolved(embedding: PatchEmbedding, images: Tensor) -> Tensor:
+    """By PyTorch's convolution, as the paper's code and torchvision have it."""
+    return nn.Conv2d.forward(embedding, images).flatten(2).mT
 
 
 def test_their_gradients_are_one_as_well() -> None:
     embedding, image = PatchEmbedding(2, 2, 8), IMAGES.clone().requires_grad_()
     inputs = (image, embedding.weight, embedding.bias)
     one, other = (
-        torch.autograd.grad(embed(image).square().sum(), inputs) for embed in (embedding, embedding.convolved)
+        torch.autograd.grad(embed(image).square().sum(), inputs)
+        for embed in (embedding, lambda image: _convolved(embedding, image))
     )
     for own, theirs in zip(one, other, strict=True):
         torch.testing.assert_close(own, theirs)
@@ -214,7 +219,7 @@ def test_tokens_stand_before_the_patches_under_the_positions_of_the_grid() -> No
     model.stack.blocks[0].register_forward_pre_hook(lambda block, inputs: seen.append(inputs[0]))
     model(IMAGES)
     first, second = (token.expand(5, 1, 8) for token in model.tokens)
-    patches = model.patches.convolved(IMAGES)
+    patches = _convolved(model.patches, IMAGES)
     torch.testing.assert_close(seen[0], torch.cat([first, second, patches], dim=1) + model.stack.position.embedding)
 
 

@@ -73,10 +73,6 @@ class PatchEmbedding(nn.Conv2d):
         """One product for all patches. Raises ValueError when the patch does not divide the image."""
         return F.linear(patchify(images, self.patch), self.weight.flatten(1), self.bias)
 
-    def convolved(self, images: Float[Tensor, "batch channel height width"]) -> Float[Tensor, "batch patch d_model"]:
-        """The same by the convolution, as the paper's code and torchvision have it."""
-        return super().forward(images).flatten(2).mT
-
 
 # ---- positions on a grid -----------------------------------------------------------------------------------------
 
