@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from itertools import cycle
 from typing import Any
 
@@ -23,7 +22,7 @@ from tfbook.attention.masks import Mask
 from tfbook.attention.multi_head import MultiHeadAttention
 from tfbook.attention.positions import NOWHERE, MakePosition, Position
 from tfbook.checks import check_dropout, check_heads, check_positive
-from tfbook.models.config import Savable, WithOptions, named
+from tfbook.models.config import Savable, as_part
 from tfbook.models.feed_forward import FeedForward
 from tfbook.models.norms import LayerNorm
 from tfbook.parts import Identity, Part, in_use
@@ -94,13 +93,7 @@ class Config(Savable):
         check_heads(self.d_model, self.heads)
         check_dropout(self.dropout)
         for name in PARTS:
-            part = getattr(self, name)
-            part = named(part) if isinstance(part, str) else part
-            if not callable(part):
-                raise TypeError(f"{name} is {part!r}; expected a class or function that makes the part, or its name")
-            if isinstance(part, partial):
-                part = WithOptions(part.func, *part.args, **part.keywords)
-            object.__setattr__(self, name, part)  # frozen for everyone else
+            object.__setattr__(self, name, as_part(name, getattr(self, name)))  # frozen for everyone else
 
     def make(self, part: str, *sizes: Any, **options: Any) -> Any:
         """A new part, `make("norm", 128)`: of the class that `runtime.use` has put in the place of the given one."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass
 from functools import partial
 from importlib import import_module
@@ -58,6 +58,22 @@ def name_of(part: Any) -> str:
     if name not in DEFINED_IN or named(name) is not part:
         raise ValueError(f"{part!r} has no name in tfbook.models.config.DEFINED_IN, so it cannot be saved")
     return name
+
+
+def as_part(field: str, part: Any) -> Callable[..., Any]:
+    """The class or function that makes a part, given by itself or by its name; a `partial` that can be compared.
+
+    Raises ValueError for an unknown name and TypeError for a part that cannot be called; both name the `field`.
+    """
+    expected = "a class or function that makes the part, or its name"
+    if isinstance(part, str):
+        try:
+            return named(part)
+        except ValueError as error:
+            raise ValueError(f"{field} is {part!r}; expected {expected}: {error}") from None
+    if not callable(part):
+        raise TypeError(f"{field} is {part!r}; expected {expected}")
+    return WithOptions(part.func, *part.args, **part.keywords) if isinstance(part, partial) else part
 
 
 # ---- to JSON and back --------------------------------------------------------------------------------------------

@@ -17,12 +17,13 @@ from tfbook.attention.implementations import masked_softmax
 from tfbook.attention.masks import padding_mask
 from tfbook.attention.scoring import AdditiveScore
 from tfbook.checks import check_dropout, check_ids, check_lengths, check_positive, check_rows
+from tfbook.models.config import Savable
 from tfbook.models.outputs import Decoded
 from tfbook.text.vocabulary import PAD
 
 
 @dataclass(frozen=True, kw_only=True)
-class Seq2SeqConfig:
+class Seq2SeqConfig(Savable):
     """Sizes of a translator; `source_vocab` and `target_vocab` count words, the rest are widths."""
 
     source_vocab: int

@@ -5,6 +5,7 @@ Shapes: batch, time. Every id tensor is int64.
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 from jaxtyping import Int64, Integer
 from torch import Tensor
@@ -34,4 +35,5 @@ class Windows:
             raise ValueError(f"step is {step}; expected 0 or more")
         generator = torch.Generator().manual_seed((self.seed * 1_000_003 + step) % 2**32)
         starts = torch.randint(len(self.ids) - self.length + 1, (self.size,), generator=generator)[self.share]
-        return self.ids[starts[:, None] + torch.arange(self.length)].long()
+        index = (starts[:, None] + torch.arange(self.length)).numpy()  # NumPy's indexing knows uint16
+        return torch.from_numpy(self.ids.numpy()[index].astype(np.int64))
