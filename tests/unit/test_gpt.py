@@ -253,7 +253,7 @@ print(*max(found, key=len))
 @pytest.mark.parametrize("cache", ["cache", "no cache"])
 @pytest.mark.parametrize("position", ["learned", "rotary"])
 def test_ids_pass_six_functions_of_ours_before_the_kernel(position: str, cache: str) -> None:
-    """The deepest stack of the package's functions at the call, in a process without the tests' checks of signatures."""
+    """The deepest stack of the package's functions at the call, without the tests' checks of signatures."""
     command = [sys.executable, "-c", FRAMES, position, cache]
     done = subprocess.run(command, cwd=Path(__file__).parents[2], capture_output=True, text=True, check=True)
     assert done.stdout.split() == [

@@ -6,6 +6,8 @@ That the models compute what torchvision's and Hugging Face's do is tested in `t
 import math
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
+from typing import Any
 
 import pytest
 import torch
@@ -15,7 +17,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.flop_counter import FlopCounterMode
 
-from tfbook.attention import POSITIONS, record, softmax
+from tfbook.attention import POSITIONS, GroupedQueryAttention, record, softmax
+from tfbook.models.experts import MixtureOfExperts
 from tfbook.models.vit import (
     VIT_BASE,
     VIT_HUGE,
@@ -390,6 +393,31 @@ def test_the_formula_counts_the_operations(heads: int, grid: tuple[int, int], la
     with record(model) as weights:
         model(images)
     assert sum(layer.numel() for layer in weights.values()) == found.weights
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        {"feed_forward": "SwiGLU"},
+        {"mixer": partial(GroupedQueryAttention, groups=1)},
+        {"feed_forward": partial(MixtureOfExperts, experts=3, k=2)},
+        {"position": "relative"},
+    ],
+    ids=lambda parts: next(iter(parts)),
+)
+@torch.no_grad()
+def test_other_parts_are_asked_what_they_cost(parts: dict[str, Any]) -> None:
+    """Counted by PyTorch at two sizes, whose squares and numbers of positions the two terms go with."""
+    config = replace(LITTLE, d_model=8, heads=2, tokens=0, **parts)
+    for size in (2, 4):
+        found = cost(replace(config, height=size, width=size))
+        model = Vit(LABELS, replace(config, height=size, width=size))
+        for block in model.stack.blocks:
+            block.mixer.branch.implementation = softmax
+        with FlopCounterMode(display=False) as counter:
+            model.stack(torch.randn(1, found.time, 8))
+        assert counter.get_total_flops() == found.attention + found.matrices
+        assert found.attention == 4 * config.layers * found.time**2 * 8
 
 
 def test_a_pixel_a_word_costs_65_thousand_times_the_weights() -> None:
