@@ -171,7 +171,7 @@ def test_blocks_that_are_one_share_their_adapter() -> None:
 
 
 def test_a_model_with_adapters_is_not_frozen(adapted: Gpt) -> None:
-    with pytest.raises(ValueError, match="a linear layer is a LoraLinear; a frozen model knows Linear alone"):
+    with pytest.raises(ValueError, match="a linear layer is a LoraLinear; a frozen model supports Linear only"):
         Frozen(adapted)
 
 

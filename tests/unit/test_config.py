@@ -176,7 +176,7 @@ def test_an_edited_part_is_used_by_models_built_afterwards(config: Config) -> No
     try:
         edited = Gpt(9, config)
         assert type(edited.stack.blocks[0].feed_forward.branch) is FeedForward
-        with pytest.raises(ValueError, match="a feed-forward network is an edited FeedForward; a frozen model knows"):
+        with pytest.raises(ValueError, match="a feed-forward network is an edited FeedForward; a frozen model"):
             Frozen(edited)
     finally:
         runtime.restore()

@@ -178,7 +178,7 @@ def test_an_edited_mask_or_layer_in_the_packages_place_is_refused() -> None:
 
 
 def test_norms_after_the_sums_and_memories_are_refused() -> None:
-    with pytest.raises(ValueError, match="a residual branch is a PostNorm; a frozen model knows PreNorm alone"):
+    with pytest.raises(ValueError, match="a residual branch is a PostNorm; a frozen model supports PreNorm only"):
         FrozenBlock(Block(replace(SIZES, residual=PostNorm)), torch.float32)
     with pytest.raises(ValueError, match="block reads a memory; expected one without cross-attention"):
         FrozenBlock(Block(SIZES, cross=True), torch.float32)

@@ -206,7 +206,7 @@ def test_dropout_acts_on_embeddings_weights_and_branches_in_training_alone() -> 
     [
         ([[0, 20]], "ids holds ids from 0 to 20; expected 0 to 19, the model's vocabulary"),
         ([[-1, 3]], "ids holds ids from -1 to 3"),
-        ([[]], r"ids has shape \(1, 0\), torch.int64; expected ids of shape \(batch, ids\), one word or more a row"),
+        ([[]], r"ids has shape \(1, 0\), torch.int64; expected ids of shape \(batch, ids\), at least one token"),
         ([3, 4], r"ids has shape \(2,\)"),
         ([[1] * 13], "the sequence ends at position 12; learned positions end at 11"),
     ],

@@ -1,7 +1,7 @@
 """The masked softmax, and attention implementations built on it.
 
 Shapes: batch, head, query and key (positions), d_model = head · d_head. An implementation computes attention from
-queries, keys and values that are already split into heads; all have one signature, so a model swaps them by one word.
+queries, keys and values that are already split into heads; all have one signature, so they are interchangeable.
 """
 
 from __future__ import annotations
@@ -149,7 +149,7 @@ LOWEST = -1e30  # a score whose weight is 0 beside any other; finite, and so is 
 
 
 def without_blocked(mask: Mask | None, bias: Float[Tensor, "..."]) -> Mask | None:
-    """The mask without the pairs whose bias is −∞: where nothing else is visible, the output is 0 as for any mask."""
+    """The mask without pairs whose bias is −∞, so that a row of such pairs has output 0, as under a mask."""
     allowed = ~bias.isneginf()
     if allowed.all():
         return mask
@@ -157,7 +157,7 @@ def without_blocked(mask: Mask | None, bias: Float[Tensor, "..."]) -> Mask | Non
 
 
 def finite_bias(bias: Float[Tensor, "..."], dtype: torch.dtype) -> Float[Tensor, "#batch #head #query #key"]:
-    """The bias with four axes and at least `LOWEST` / 10: less could be −∞ in `dtype`, and 0/0 alone."""
+    """The bias with four axes, at least `LOWEST` / 10: a lower one could be −∞ in `dtype` and give 0/0."""
     lowest = max(LOWEST / 10, torch.finfo(dtype).min / 4)
     return bias[(None,) * (4 - bias.ndim)].clamp(min=lowest).to(dtype)
 

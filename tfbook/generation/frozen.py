@@ -51,7 +51,7 @@ def expect(role: str, part: object, *kinds: type) -> None:
     if not exactly(part, *kinds):
         edited = "an edited " if type(part) in kinds else "a "
         known = " or ".join(kind.__name__ for kind in kinds)
-        raise ValueError(f"{role} is {edited}{type(part).__name__}; a frozen model knows {known} alone")
+        raise ValueError(f"{role} is {edited}{type(part).__name__}; a frozen model supports {known} only")
 
 
 class Product(nn.Module):

@@ -79,11 +79,11 @@ class BidirectionalModel(LanguageModel):
     def forward(
         self, ids: Int[Tensor, "batch time"], *, cache: StackCache | None = None
     ) -> Float[Tensor, "batch time vocab"]:
-        """Logits at every position. Raises ValueError for a cache: earlier positions see later ones."""
+        """Logits at every position. Raises ValueError for a cache, since earlier positions see later ones."""
         if cache is not None:
-            raise ValueError("cache is given; a model that sees both ways has to read the whole text at once")
+            raise ValueError("cache is given; a bidirectional model has to read the whole text at once")
         return super().forward(ids)
 
     def new_cache(self) -> StackCache:
         """Raises ValueError: a new token changes the vectors of all earlier ones."""
-        raise ValueError(f"a {type(self).__name__} sees both ways and has no cache; read the whole text at once")
+        raise ValueError(f"a {type(self).__name__} is bidirectional and has no cache; read the whole text at once")

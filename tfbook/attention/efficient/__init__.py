@@ -1,7 +1,7 @@
 """Attention for long sequences: implementations that build no n × n matrix, each with settings.
 
 `MultiHeadAttention(128, 4, implementation=Banded(256))`. Exact under a mask: `Banded`, `BlockSparse`, `BigBird`,
-`Tiled`. Approximate: `Lsh`, `Performer`. Something else in place of the softmax: `Linear`.
+`Tiled`. Approximate: `Lsh`, `Performer`. With another weighting than the softmax: `Linear`.
 """
 
 from tfbook.attention.efficient.banded import Banded
