@@ -8,7 +8,7 @@ bits. Shapes: batch, time, d_model.
 from __future__ import annotations
 
 import copy
-from typing import cast
+from typing import Any, cast
 
 import torch
 from jaxtyping import Float
@@ -71,7 +71,8 @@ class Product(nn.Module):
 
     def forward(self, x: Float[Tensor, "batch time d_in"]) -> Float[Tensor, "batch time d_out"]:
         """The product in `dtype`, converted back to x's dtype."""
-        weight, bias = self._buffers["weight"], self._buffers["bias"]  # `self.weight` would take longer to find them
+        buffers: dict[str, Any] = self._buffers  # `self.weight` would take longer to find it
+        weight, bias = buffers["weight"], buffers["bias"]
         return F.linear(x.to(weight.dtype), weight, bias).to(x.dtype)
 
 

@@ -99,7 +99,7 @@ def unplain(value: Any) -> Any:
         return value
     options = {name: unplain(option) for name, option in value.items() if name != "name"}
     found = named(value.get("name", ""))
-    if is_dataclass(found):
+    if is_dataclass(found) and isinstance(found, type):  # settings, such as those of an efficient implementation
         return found(**options)
     return WithOptions(found, **options) if options else found
 
