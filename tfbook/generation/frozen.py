@@ -20,7 +20,7 @@ from tfbook.attention.implementations import fastest, fused, softmax
 from tfbook.attention.masks import Causal, Mask
 from tfbook.attention.multi_head import MultiHeadAttention, merge_heads
 from tfbook.attention.positions import NOWHERE, Position
-from tfbook.models.blocks import Block, BlockCache, PreNorm, Stack
+from tfbook.models.blocks import Block, BlockCache, PreNorm, Stack, StackCache
 from tfbook.models.feed_forward import FeedForward
 from tfbook.models.language_model import LanguageModel
 from tfbook.models.norms import LayerNorm, RMSNorm
@@ -134,10 +134,6 @@ class FrozenBlock(nn.Module):
         x = x + self._write(merge_heads(mixed))
         return x + self._down(self.activation(self._up(self._feed_forward_norm(x))))
 
-    def new_cache(self) -> BlockCache:
-        """An empty cache, as that of `Block`."""
-        return BlockCache(Cache(), None)
-
 
 class FrozenStack(Stack):
     """`Stack` with frozen blocks. Raises ValueError for an unknown part, and for post-norm blocks."""
@@ -147,10 +143,16 @@ class FrozenStack(Stack):
         expect("the stack", stack, Stack)
         expect("the norm of the embeddings", stack.embed_norm, Identity)
         expect("the last norm", stack.norm, LayerNorm, RMSNorm)
-        self.position, self.embed_norm, self.dropout, self.norm = (
-            stack.position,
-            Identity(),
-            nn.Dropout(0.0),
-            stack.norm,
-        )
-        self.blocks = nn.ModuleList(FrozenBlock(block, dtype) for block in stack.blocks)
+        self.position, self.norm = stack.position, stack.norm
+        self.frozen = nn.ModuleList(FrozenBlock(block, dtype) for block in stack.blocks)
+        self.blocks = [block.forward for block in self.frozen]
+        self.embed_norm = self.dropout = cast(Any, unchanged)  # no modules either
+
+    def new_cache(self) -> StackCache:
+        """An empty cache, as that of `Stack`."""
+        return StackCache([BlockCache(Cache(), None) for _ in self.blocks])
+
+
+def unchanged(x: Float[Tensor, "batch time d_model"]) -> Float[Tensor, "batch time d_model"]:
+    """x itself."""
+    return x
