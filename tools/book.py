@@ -18,6 +18,8 @@ ROOT = Path(__file__).resolve().parents[1]
 NOTEBOOKS = ROOT / "notebooks"
 sys.path.insert(0, str(ROOT))  # the tools use the tfbook of this tree, whether or not one is installed
 
+from tfbook import files  # noqa: E402
+
 EXECUTION_ERRORS = (CellExecutionError, CellTimeoutError, DeadKernelError)
 
 TITLE = "# @title "  # the first line of a collapsed cell: JupyterLab shows it, and Colab shows what follows "@title"
@@ -72,7 +74,7 @@ def read(path: Path) -> NotebookNode:
 
 def write(path: Path, notebook: NotebookNode) -> None:
     """Writes the notebook as Jupyter does, on every system: indented by 1, sorted keys, a newline at the end."""
-    path.write_text(nbformat.writes(notebook) + "\n", encoding="utf-8", newline="\n")
+    files.write_text(path, nbformat.writes(notebook) + "\n")
 
 
 def first_line(cell: NotebookNode) -> str:

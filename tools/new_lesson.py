@@ -20,6 +20,7 @@ import tables
 import weave
 
 from tfbook.course.lessons import LESSONS, Lesson
+from tfbook.files import write_text
 
 SKELETON = Path(__file__).parent / "skeleton"
 PLACES = {
@@ -70,7 +71,7 @@ def make(lesson: Lesson) -> None:
     weave.weave(notebook)
     book.write(targets.pop("notebook.ipynb"), notebook)
     for name, path in targets.items():
-        path.write_text(filled((SKELETON / name).read_text(encoding="utf-8"), lesson), encoding="utf-8", newline="\n")
+        write_text(path, filled((SKELETON / name).read_text(encoding="utf-8"), lesson))
     others = [each for each in LESSONS if each.slug != lesson.slug]
     tables.write(sorted([*others, lesson], key=lambda each: each.number))
 

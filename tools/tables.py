@@ -19,6 +19,7 @@ import book
 import nbformat
 
 from tfbook.course.lessons import LESSONS, Lesson
+from tfbook.files import write_text
 
 TABLE = re.compile(r"(?<=<!-- lessons -->\n\n).*?(?=\n\n<!-- end of lessons -->)", re.DOTALL)
 NEXT = "<!-- next -->"
@@ -87,7 +88,7 @@ def write(lessons: Sequence[Lesson]) -> None:
     block = "".join(f"    Lesson({', '.join(each)}),\n" for each in fields)
     text = MAP.sub(lambda _: block, course_map.read_text(encoding="utf-8"))
     for path, new in {course_map: text, **outdated(lessons)}.items():
-        path.write_text(new, encoding="utf-8", newline="\n")
+        write_text(path, new)
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -98,7 +99,7 @@ def main(arguments: list[str] | None = None) -> None:
     for path, text in changes.items():
         print(path.relative_to(book.ROOT))
         if not options.check:
-            path.write_text(text, encoding="utf-8", newline="\n")
+            write_text(path, text)
     if options.check and changes:
         raise SystemExit("the files above differ from tfbook/course/lessons.py: run `python tools/tables.py`")
 
