@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-import huggingface_hub
 import pytest
 import tokenizers
 import torch
@@ -398,10 +397,10 @@ class TestDisk:
             load_minilm(small.model)
 
     def test_a_full_disk_is_reported_as_such(self, served: Hub, small: Small, monkeypatch: pytest.MonkeyPatch) -> None:
-        def full(*arguments: object, **options: object) -> str:
+        def full(file: object, data: bytes) -> int:
             raise OSError(errno.ENOSPC, "No space left on device")
 
-        monkeypatch.setattr(huggingface_hub, "hf_hub_download", full)
+        monkeypatch.setattr("tfbook.data.transfer._Limited.write", full)
         with pytest.raises(DataUnavailable, match=r"^no space left on the disk for .*: free some, or set TFBOOK_DATA"):
             load_minilm(small.model)
 
