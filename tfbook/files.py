@@ -34,7 +34,7 @@ def atomic_write(path: str | Path, *, keep: bool = False) -> Iterator[BinaryIO]:
     unfinished = path.with_name(f"{path.name}.{os.getpid()}-{threading.get_ident()}.part")
     try:
         unfinished.unlink(missing_ok=True)
-        with unfinished.open("xb") as file:
+        with unfinished.open("wb") as file:
             yield file
             file.flush()
             os.fsync(file.fileno())

@@ -108,10 +108,10 @@ class Chosen(NamedTuple):
 
 def read_settings(family: Family, settings: Settings, heads: int | None = None) -> Chosen:
     """The choices in a config.json. Raises ValueError for one that our models do not compute, and for other heads."""
-    kind = settings.get("model_type")
+    kind = str(settings.get("model_type"))
     if kind not in family.kinds:
         because = f", {_BECAUSE[kind]}" if kind in _BECAUSE else ""
-        raise ValueError(f"settings are of model_type {kind!r}{because}; expected {' or '.join(family.kinds)}")
+        raise ValueError(f"settings are of model_type {kind}{because}; expected {' or '.join(family.kinds)}")
     for name, values in family.settings.items():
         if (found := settings.get(name, values[0])) not in values:
             expected = " or ".join(map(repr, values))

@@ -374,6 +374,12 @@ def vit_config(
         "layers": layers,
         "norm": partial(LayerNorm, eps=eps),
     }
-    square = {"height": side * patch, "width": side * patch, "channels": channels, "patch": patch, "tokens": tokens}
+    square: dict[str, Any] = {
+        "height": side * patch,
+        "width": side * patch,
+        "channels": channels,
+        "patch": patch,
+        "tokens": tokens,
+    }
     config = VitConfig(**sizes, **square)
     return config if settings is None else _following(families.VIT, settings, config)
