@@ -1,4 +1,4 @@
-"""What the tools share: the folders, kinds of cells, and how to find, read, execute and write notebooks."""
+"""Shared by the tools: the folders, kinds of cells, and how to find, read, execute and write notebooks."""
 
 from __future__ import annotations
 

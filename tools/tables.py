@@ -37,7 +37,7 @@ def readme_table(lessons: Sequence[Lesson]) -> str:
 
 
 def start_table(lessons: Sequence[Lesson]) -> str:
-    """What lesson 00 shows: linked lessons are ready, the others planned."""
+    """The table in lesson 00: linked lessons are ready, the others planned."""
     lines = ["| | lesson | question | |", "|---|---|---|---|"]
     for lesson in lessons:
         state = "ready" if lesson.written else "planned"
@@ -46,7 +46,7 @@ def start_table(lessons: Sequence[Lesson]) -> str:
 
 
 def next_line(lessons: Sequence[Lesson], number: int) -> str:
-    """What ends lesson `number`: a link to the next lesson that is written and, except in lesson 00, one to the map."""
+    """The last line of lesson `number`: links to the next written lesson and, except in lesson 00, to the map."""
     later = next((lesson for lesson in lessons if lesson.written and lesson.number > number), None)
     links = [f"**Next:** [{later.number:02} · {later.title}]({later.name}.ipynb) {later.question}"] if later else []
     return " · ".join([*links, *([f"[All lessons]({lessons[0].name}.ipynb)"] if number else [])])

@@ -36,7 +36,7 @@ def source_of(name: str) -> str:
 
 
 def expected(cell: NotebookNode, columns: int) -> str | None:
-    """What a woven cell should hold in a lesson with so many columns; None for the author's own cells."""
+    """The source for a woven cell in a lesson with this many columns; None for the author's own cells."""
     if cell.cell_type != "code":
         return None
     if first_line(cell).startswith(SETUP):

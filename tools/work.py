@@ -70,7 +70,7 @@ def record() -> dict[str, str]:
 
 
 def place(originals: list[Path]) -> None:
-    """Copies the lessons, over what is there."""
+    """Copies the lessons, replacing earlier copies."""
     WORK.mkdir(exist_ok=True)
     for original in originals:
         write_text(WORK / original.name, copied(original))
@@ -79,7 +79,7 @@ def place(originals: list[Path]) -> None:
 
 
 def update() -> Iterator[str]:
-    """Adds what is missing and renews the pages; yields what there is to say."""
+    """Adds missing lessons and renews the pages; yields messages for the learner."""
     missing = [original for original in book.lessons() if not (WORK / original.name).exists()]
     place(missing)
     for page in PAGES:
@@ -98,7 +98,7 @@ def update() -> Iterator[str]:
 
 
 def refresh(name: str) -> str:
-    """Puts a fresh copy of a lesson into work/ and renames the old one; returns what there is to say."""
+    """Puts a fresh copy of a lesson into work/ and renames the old one; returns a message for the learner."""
     original = book.NOTEBOOKS / book.lessons([name])[0].name
     copy = WORK / original.name
     if copy.is_file() and copy.read_text(encoding="utf-8") == copied(original):

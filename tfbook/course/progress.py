@@ -1,4 +1,4 @@
-"""The map of the course with what is solved: `print_course()` in a notebook, `python -m tfbook` in a terminal."""
+"""The map of the course with the solved exercises: `print_course()` in a notebook, `python -m tfbook` in a terminal."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def lesson_line(lesson: Lesson, done: list[str]) -> str:
 
 
 def print_course() -> None:
-    """Prints the map of the course: every lesson with what is solved of it on this machine."""
+    """Prints the map of the course: every lesson with the exercises solved on this machine."""
     known = solved()
     for part, name in PARTS.items():
         print(name)

@@ -23,7 +23,7 @@ Settings = Mapping[str, Any]  # a config.json
 
 
 class Family(NamedTuple):
-    """What our models of one kind can stand for; a setting that a file leaves out has the value that stands first."""
+    """The families that our models of one kind can stand for; a missing setting has the first of its values."""
 
     kinds: Mapping[str, float]  # model_type → ε of the norms, unless the file has another one
     settings: Mapping[str, tuple[Any, ...]]  # under which ours compute the same

@@ -52,7 +52,7 @@ machine that has it; or set HF_ENDPOINT to a server that offers it."""
 M = TypeVar("M", bound=nn.Module)
 
 
-# ---- what is published -------------------------------------------------------------------------------------------
+# ---- published models -------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, kw_only=True)

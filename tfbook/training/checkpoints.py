@@ -297,7 +297,7 @@ def _shape(weight: Any) -> tuple[int, ...] | str:
 
 
 def _unshaped(model: nn.Module) -> dict[str, int | str]:
-    """What no shape of a weight shows, by the names of the parts: numbers of heads and encodings of positions."""
+    """Numbers of heads and encodings of positions, which no shape of a weight shows, by the names of the parts."""
     found: dict[str, int | str] = {}
     for name, part in model.named_modules():
         if isinstance(part, Position):
