@@ -16,8 +16,8 @@ from loopback import Reply, Server, answer, endless
 
 from tfbook.data.download import DataUnavailable, File, RetryPolicy, cache_folder, fetch
 from tfbook.data.transfer import printable
-from tfbook.interop import hub
-from tfbook.interop.hub import HubFile, HubModel, fetch_from_hub, hub_cache
+from tfbook.interop import hub_files
+from tfbook.interop.hub_files import HubFile, HubModel, fetch_from_hub, hub_cache
 
 BODY = bytes(range(256)) * 12
 SHA256 = hashlib.sha256(BODY).hexdigest()
@@ -104,7 +104,7 @@ def test_a_link_that_leads_out_of_the_cache_is_removed_alone(
     served: Hub, victims: dict[Path, bytes], cache: Path, target: str, blobs: bool
 ) -> None:
     """As one that an earlier download left: in the place of the name, or of the bytes."""
-    path, blob = hub._places(MODEL, MODEL.files[0])
+    path, blob = hub_files._places(MODEL, MODEL.files[0])
     link = blob if blobs else path
     link.parent.mkdir(parents=True)
     link.symlink_to(cache / target)
@@ -116,7 +116,7 @@ def test_a_link_that_leads_out_of_the_cache_is_removed_alone(
 def test_a_folder_that_leads_out_of_the_cache_is_not_emptied(
     served: Hub, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path, _ = hub._places(MODEL, MODEL.files[0])
+    path, _ = hub_files._places(MODEL, MODEL.files[0])
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     (elsewhere / NAME).write_bytes(b"of the user")
@@ -200,7 +200,7 @@ def test_a_dripping_server_is_given_the_time_that_is_stated(
     served: Hub, server: Server, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
     """All attempts together: no single wait is long."""
-    monkeypatch.setattr(hub, "_DOWNLOAD", 1.0)
+    monkeypatch.setattr(hub_files, "_DOWNLOAD", 1.0)
     slowly = [lambda handler, reply=reply: (handler.server.closing.wait(0.05), reply(handler)) for reply in DRIPS[kind]]
     served.faults["GET", NAME] = slowly
     started = time.monotonic()
@@ -216,7 +216,7 @@ def test_a_dripping_server_is_given_the_time_that_is_stated(
 
 
 def test_a_dripping_head_is_given_the_time_that_is_stated(served: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hub, "_PATIENCE", 1.0)
+    monkeypatch.setattr(hub_files, "_PATIENCE", 1.0)
     served.faults["HEAD", NAME] = [drip(BODY, headers=True)]
     started = time.monotonic()
     assert "no answer within 1 s" in outcome()
@@ -226,9 +226,9 @@ def test_a_dripping_head_is_given_the_time_that_is_stated(served: Hub, monkeypat
 def test_a_large_file_is_given_longer(served: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
     """At 50 kB a second 549 MB take three hours."""
     given: list[float] = []
-    monkeypatch.setattr(hub, "fill", lambda *parts, resume: given.append(parts[4].download))
-    hub._downloaded(MODEL, replace(MODEL.files[0], size=548_105_171))
-    hub._downloaded(MODEL, MODEL.files[0])
+    monkeypatch.setattr(hub_files, "fill", lambda *parts, resume: given.append(parts[4].download))
+    hub_files._downloaded(MODEL, replace(MODEL.files[0], size=548_105_171))
+    hub_files._downloaded(MODEL, MODEL.files[0])
     assert given == [548_105_171 / 50_000, 1800.0]
 
 
@@ -252,14 +252,14 @@ def test_a_cut_download_is_continued(served: Hub, server: Server, most: int) -> 
 
 def test_parts_that_drip_are_given_the_time_that_is_stated(served: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each brings something, and each is one more attempt."""
-    monkeypatch.setattr(hub, "_DOWNLOAD", 1.0)
+    monkeypatch.setattr(hub_files, "_DOWNLOAD", 1.0)
     ranges = Ranges(LARGE, 8200)
     served.files[f"{MODEL.repository}/{NAME}"] = LARGE
     served.faults["GET", NAME] = [lambda handler: (handler.server.closing.wait(0.4), ranges(handler))]
     started = time.monotonic()
     with pytest.raises(DataUnavailable, match="not finished after"):
         fetch_from_hub(replace(MODEL, files=(LARGER,)))
-    assert time.monotonic() - started < LARGER.size / hub._SLOWEST + MARGIN
+    assert time.monotonic() - started < LARGER.size / hub_files._SLOWEST + MARGIN
 
 
 def test_a_file_without_a_hash_begins_anew(server: Server, cache: Path) -> None:
@@ -318,7 +318,7 @@ def test_whatever_servers_do_the_cache_is_right_or_empty(
         started = time.monotonic()
         server.replies = [served]
         outcome()
-        for path in hub._places(MODEL, MODEL.files[0]):
+        for path in hub_files._places(MODEL, MODEL.files[0]):
             path.unlink(missing_ok=True)
         server.asked.clear()
         said = ""

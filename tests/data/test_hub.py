@@ -24,7 +24,8 @@ from torch.nn import functional as F
 
 from tfbook.data.download import DataUnavailable
 from tfbook.interop import hub
-from tfbook.interop.hub import MINILM, HubFile, HubModel, hub_cache, load_gpt2, load_minilm, load_vit_b16
+from tfbook.interop.hub import MINILM, HubFile, HubModel, load_gpt2, load_minilm, load_vit_b16
+from tfbook.interop.hub_files import hub_cache
 from tfbook.models.sentence_encoder import SemanticIndex, SentenceEncoder, mean_pooled
 from tfbook.text import Tokenizer
 
