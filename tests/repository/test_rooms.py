@@ -17,7 +17,7 @@ ALLOWED: dict[str, set[str]] = {  # what a room may import besides itself
     "parts": set(),
     "plot": set(),
     "runtime": {"checks"},
-    "text": {"checks"},
+    "text": {"checks", "files"},
     "attention": {"checks", "parts"},
     "models": {"attention", "text", "checks", "parts"},
     "training": {"runtime", "files", "checks", "text", "attention"},

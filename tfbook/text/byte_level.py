@@ -22,11 +22,7 @@ def pre_tokenize(text: str, pattern: str = GPT2_PATTERN) -> list[str]:
 
     Raises ValueError for an invalid pattern, for one that does not match all of the text, and for a lone surrogate.
     """
-    try:
-        text.encode("utf-8")
-    except UnicodeEncodeError as error:
-        found = f"U+{ord(text[error.start]):04X} at {error.start}"
-        raise ValueError(f"text holds a lone surrogate, {found}: half a character, which UTF-8 cannot write") from None
+    check_characters(text)
     try:
         compiled = regex.compile(pattern)
     except regex.error as error:
@@ -48,6 +44,17 @@ def letters_to_bytes(letters: str) -> bytes:
     if unknown:
         raise ValueError(f"token {letters!r} holds {unknown[0]!r}, which stands for no byte")
     return bytes(_BYTE_OF[letter] for letter in letters)
+
+
+def check_characters(text: str, name: str = "text") -> None:
+    """Raises ValueError for a lone surrogate, half of a character, which no file can hold and no console can show."""
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError as error:
+        found = f"U+{ord(text[error.start]):04X} at {error.start}"
+        raise ValueError(
+            f"{name} holds a lone surrogate, {found}: half a character, which UTF-8 cannot write"
+        ) from None
 
 
 def check_texts(texts: Iterable[str]) -> Iterable[str]:

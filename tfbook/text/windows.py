@@ -29,11 +29,12 @@ class Windows:
         if not 0 <= rank < ranks or size % ranks:
             raise ValueError(f"size is {size}, rank {rank} of {ranks}; expected 0 ≤ rank < ranks and equal shares")
         self.length, self.size, self.seed, self.share = length, size, seed, slice(rank, None, ranks)
-        self._windows = sliding_window_view(ids.numpy(), length)  # one row for each place, without a copy
+        self._ids = ids.numpy()
 
     def __call__(self, step: int) -> Int64[Tensor, "batch time"]:
         if step < 0:
             raise ValueError(f"step is {step}; expected 0 or more")
         generator = torch.Generator().manual_seed((self.seed * 1_000_003 + step) % 2**32)
-        places = torch.randint(len(self._windows), (self.size,), generator=generator)[self.share]
-        return torch.from_numpy(self._windows[places.numpy()].astype(np.int64))
+        windows = sliding_window_view(self._ids, self.length)  # one row for each place, without a copy
+        places = torch.randint(len(windows), (self.size,), generator=generator)[self.share]
+        return torch.from_numpy(windows[places.numpy()].astype(np.int64))
