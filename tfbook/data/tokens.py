@@ -55,6 +55,8 @@ def read_tokens(path: str | Path) -> Tokens:
     found, expected = path.stat().st_size, HEADER.size + count * _dtype(vocab).itemsize
     if found != expected:
         raise ValueError(f"{path} is damaged: it holds {found:,} bytes; expected {expected:,}")
+    if not count:
+        raise ValueError(f"{path} is damaged: it holds no ids; expected one or more")
     ids = np.memmap(path, _dtype(vocab), mode="c", offset=HEADER.size)
     if zlib.crc32(ids.data, vocab) != checksum:
         raise ValueError(f"{path} is damaged: the checksum of its ids is wrong; delete it and write it again")

@@ -21,6 +21,7 @@ FIELDS = {
     "model",
 }  # fmt: skip
 MODEL_FIELDS = {"type", "vocab", "merges", "ignore_merges", *UNSUPPORTED, *WITHOUT_EFFECT}
+SAME_MEANING = r"\\[pP]\{[^}]*\}|\\[^hHRXKGZ]|\[\^?\]?(?:\\[^hHRX]|\[:\^?\w+:\]|[^\]\\&]|&(?!&))*\]"  # escapes, sets
 BY_BYTES = {"type", "add_prefix_space", "trim_offsets", "use_regex"}  # fields of a ByteLevel
 
 # ---- reading -----------------------------------------------------------------------------------------------------
@@ -127,7 +128,7 @@ def _pattern_of(pre_tokenizer: Any) -> str:
 
 def _check_dialect(pattern: str) -> None:
     """Raises ValueError for what the library's regular expressions (Oniguruma's) read in another way than ours."""
-    bare = regex.sub(r"\\[^hHRXKGZ]|\[\^?\]?(?:\\.|\[:\^?\w+:\]|[^\]\\&])*\]", "", pattern)  # no escapes, no sets
+    bare = regex.sub(SAME_MEANING, "", pattern)
     if found := regex.search(r"[\^$]|\}\+|\(\?[\w-]*m|\\.|&&", bare):
         raise ValueError(f"its pre-tokenizer has the pattern {pattern!r}, whose {found[0]} has another meaning here")
 
