@@ -204,7 +204,9 @@ def check_ids(mine: Tokenizer, content: dict[str, Any], text: str) -> None:
     if all(map(str.isascii, names)):  # the library reads other names as letters that stand for bytes
         assert mine.decode(ids) == theirs.decode(ids, skip_special_tokens=False)
     theirs.encode_special_tokens = True
-    assert mine.encode(text) == theirs.encode(text, add_special_tokens=False).ids
+    ids = theirs.encode(text, add_special_tokens=False).ids
+    if not (mine.whole_chunks and set(ids) & set(mine.specials.values())):  # where they are text here in any case
+        assert mine.encode(text) == ids
 
 
 def covers(mine: Tokenizer, text: str) -> bool:

@@ -41,6 +41,9 @@ def read(content: Any) -> dict[str, Any]:
     _check_fields("file", content, FIELDS)
     _check_fields("model", model, MODEL_FIELDS)
     _check_ids(added, model["vocab"])
+    known = {*model["vocab"].values(), *(token.id for token in added)}
+    if unknown := {number for ids in options["template"] for number in ids} - known:
+        raise ValueError(f"its post_processor puts {min(unknown)} around a text, which is not the id of a token")
     return from_letters(model["vocab"], merges, added) | options
 
 
