@@ -62,7 +62,8 @@ def _cut(
         if token.rstrip:
             end = SPACE.match(text, end).end()
         yield text[done:start]
-        yield token.id
+        if end > done or not token.lstrip:  # else the token before it took all of it along
+            yield token.id
         done = end
     yield text[done:]
 
