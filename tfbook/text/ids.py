@@ -8,11 +8,12 @@ from __future__ import annotations
 import reprlib
 from collections.abc import Iterable
 from operator import index
+from typing import SupportsIndex
 
 import torch
 from torch import Tensor
 
-Ids = int | Iterable[int] | Tensor  # a tensor of any integer dtype, with one axis or none
+Ids = SupportsIndex | Iterable[SupportsIndex] | Tensor  # a tensor of any integer dtype, with one axis or none
 
 
 def id_list(ids: Ids) -> list[int]:
@@ -25,7 +26,7 @@ def id_list(ids: Ids) -> list[int]:
             raise ValueError(f"ids has dtype {ids.dtype}; expected whole numbers, such as torch.int64")
         ids = ids.reshape(-1).tolist()
     try:
-        return [index(number) for number in ([ids] if isinstance(ids, int) else ids)]
+        return [index(number) for number in (ids if isinstance(ids, Iterable) else [ids])]
     except TypeError:
         raise ValueError(f"ids is {reprlib.repr(ids)}; expected whole numbers, such as [1, 2]") from None
 

@@ -60,7 +60,7 @@ def mask_tokens(
     """Selects each token with probability `rate`, and replaces the selected ones as `masking` says.
 
     `weights` multiplies the rate of each token of the vocabulary. Special tokens (the first ids) are neither selected
-    nor used as replacements. Calling it anew for each batch is RoBERTa's dynamic masking (Liu et al., 2019, section
+    nor used as replacements. Calling it again for each batch is RoBERTa's dynamic masking (Liu et al., 2019, section
     4.1); for static masking, keep what it returns.
     """
     probability = masking.rate if weights is None else masking.rate * weights.to(ids.device)[ids]
