@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from tfbook.data.images import ImageBatches, LabeledImages
 from tfbook.data.registry import DATASETS
 from tfbook.data.text import Text
+from tfbook.data.tokens import write_tokens
 from tfbook.text import (
     LANGUAGES,
     Batches,
@@ -27,6 +28,8 @@ from tfbook.text import (
     Vocabulary,
     Windows,
     WordPiece,
+    generated_answers,
+    mask_tokens,
 )
 from tfbook.text.tokenizer import AddedToken
 
@@ -168,3 +171,34 @@ def test_what_is_given_is_not_changed() -> None:
     Unigram(scores).encode("ab")
     TextBatches(sequences, size=2, seed=0)(0)
     assert (scores, sequences) == ({"a": -1.0, "b": -2.0}, [[1, 2], [3]])
+
+
+@pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (lambda: VOCABULARIES["BPE"].encode(5), TypeError, "text is a int; expected a str"),
+        (lambda: VOCABULARIES["BPE"].encode(["a"], specials=True), TypeError, "text is a list; expected a str"),
+        (lambda: VOCABULARIES["WordPiece"].encode(b"a"), TypeError, "text is a bytes; expected a str"),
+        (lambda: VOCABULARIES["unigram"].encode(None), TypeError, "text is a NoneType; expected a str"),
+        (lambda: VOCABULARIES["WordPiece"].encode("a\ud800"), ValueError, r"text holds a lone surrogate, U\+D800 at 1"),
+        (lambda: Tokenizer.learn(["a"], 300, specials="<s>"), TypeError, "specials is the string '<s>'"),
+        (lambda: mask_tokens(torch.tensor([[7]]), 5, Masking()), ValueError, "vocab is 5; expected more than the 5"),
+        (lambda: SpanCorruption(mean_length=float("nan")), ValueError, "mean_length is nan; expected 1 or more"),
+        (lambda: generated_answers(torch.tensor([[1, 2]]), -1), ValueError, "start is -1; expected 0 to 2"),
+        (lambda: generated_answers(torch.tensor([[1, 2]]), 3), ValueError, "start is 3; expected 0 to 2"),
+        (
+            lambda: Windows(torch.zeros(2, 3), length=1, size=1, seed=0),
+            ValueError,
+            r"ids has shape \(2, 3\); expected the ids of one text",
+        ),
+        (
+            lambda: write_tokens("nowhere", torch.zeros(2, 3, dtype=torch.int64), 9),
+            ValueError,
+            r"ids has shape \(2, 3\) and vocab is 9; expected one axis",
+        ),
+    ],
+)
+def test_odd_arguments_are_named(call: Callable[[], object], error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        call()

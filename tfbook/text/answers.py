@@ -62,7 +62,12 @@ def join_answers(prompts: Sequence[Sequence[int]], answers: Sequence[Sequence[in
 
 
 def generated_answers(ids: Int[Tensor, "batch time"], start: int, *, stop: int = EOS) -> Answers:
-    """The answers that `generate` gave to prompts of `start` tokens: each ends at its first `stop`, or with its row."""
+    """The answers that `generate` gave to prompts of `start` tokens: each ends at its first `stop`, or with its row.
+
+    Raises ValueError unless `start` is 0 to the length of the rows.
+    """
+    if not 0 <= start <= ids.shape[1]:
+        raise ValueError(f"start is {start}; expected 0 to {ids.shape[1]}, the length of the rows")
     time = torch.arange(ids.shape[1], device=ids.device)
     stopped = ((ids == stop) & (time >= start)).int()
     before = stopped.cumsum(dim=1) - stopped

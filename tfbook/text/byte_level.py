@@ -47,7 +47,9 @@ def letters_to_bytes(letters: str) -> bytes:
 
 
 def check_characters(text: str, name: str = "text") -> None:
-    """Raises ValueError for a lone surrogate, half of a character, which no file can hold and no console can show."""
+    """Raises TypeError for anything but a str, and ValueError for a lone surrogate, half of a character."""
+    if not isinstance(text, str):
+        raise TypeError(f"{name} is a {type(text).__name__}; expected a str")
     try:
         text.encode("utf-8")
     except UnicodeEncodeError as error:
@@ -57,8 +59,8 @@ def check_characters(text: str, name: str = "text") -> None:
         ) from None
 
 
-def check_texts(texts: Iterable[str]) -> Iterable[str]:
+def check_texts(texts: Iterable[str], name: str = "texts") -> Iterable[str]:
     """The texts. Raises TypeError for a single string, which would be read as many texts of one letter each."""
     if isinstance(texts, str):
-        raise TypeError(f"texts is the string {texts[:40]!r}; expected several texts, or one in a list")
+        raise TypeError(f"{name} is the string {texts[:40]!r}; expected several {name}, or one in a list")
     return texts

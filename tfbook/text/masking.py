@@ -61,8 +61,10 @@ def mask_tokens(
 
     `weights` multiplies the rate of each token of the vocabulary. Special tokens (the first ids) are neither selected
     nor used as replacements. Calling it again for each batch is RoBERTa's dynamic masking (Liu et al., 2019, section
-    4.1); for static masking, keep what it returns.
+    4.1); for static masking, keep what it returns. Raises ValueError for a vocabulary of special tokens only.
     """
+    if vocab <= len(BERT_SPECIALS):
+        raise ValueError(f"vocab is {vocab}; expected more than the {len(BERT_SPECIALS)} special tokens")
     probability = masking.rate if weights is None else masking.rate * weights.to(ids.device)[ids]
 
     def uniform() -> Tensor:

@@ -14,8 +14,6 @@ import torch
 from jaxtyping import Bool
 from torch import Tensor
 
-from tfbook.checks import check_positive
-
 
 @dataclass(frozen=True, kw_only=True)
 class SpanCorruption:
@@ -31,7 +29,8 @@ class SpanCorruption:
     def __post_init__(self) -> None:
         if not 0 < self.rate < 1:
             raise ValueError(f"rate is {self.rate}; expected a share between 0 and 1")
-        check_positive(mean_length=self.mean_length)
+        if not self.mean_length >= 1:  # which NaN is not
+            raise ValueError(f"mean_length is {self.mean_length}; expected 1 or more")
 
     def counts(self, time: int) -> tuple[int, int]:
         """How many tokens of a text are cut, and in how many spans: the same for all texts of that length.

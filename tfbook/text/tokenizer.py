@@ -13,7 +13,15 @@ from tfbook.files import atomic_write
 from tfbook.text import library_file
 from tfbook.text.added import AddedToken, AddedTokens
 from tfbook.text.bpe import REMOVED, TokenPair, learn_merges
-from tfbook.text.byte_level import BYTE_LETTERS, BYTES, GPT2_PATTERN, bytes_to_letters, pre_tokenize
+from tfbook.text.byte_level import (
+    BYTE_LETTERS,
+    BYTES,
+    GPT2_PATTERN,
+    bytes_to_letters,
+    check_characters,
+    check_texts,
+    pre_tokenize,
+)
 from tfbook.text.ids import Ids, id_list
 
 Template = tuple[tuple[int, ...], tuple[int, ...]]  # the ids before and after a text
@@ -85,8 +93,10 @@ class Tokenizer:
     ) -> Tokenizer:
         """Learns merges until there are `vocab` tokens; special tokens get the first ids.
 
-        Raises ValueError when `vocab` has no room for the bytes and the special tokens, or one of these appears twice.
+        Raises ValueError when `vocab` has no room for the bytes and the special tokens, or one of these appears twice,
+        and TypeError for a single string in place of several.
         """
+        check_texts(specials, "specials")
         if vocab < len(BYTES) + len(specials):
             expected = f"{len(BYTES)} or more, one token for each byte, and {len(specials)} specials"
             raise ValueError(f"vocab is {vocab}; expected {expected}")
@@ -105,6 +115,7 @@ class Tokenizer:
 
         `specials` also puts the ids of the template around the text. Raises ValueError as `pre_tokenize` does.
         """
+        check_characters(text)
         before, after = self.template if specials else ((), ())
         parts = self._added.split(text, specials=specials)
         ids = ([part] if isinstance(part, int) else self._encode(part) for part in parts)

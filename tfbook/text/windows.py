@@ -23,6 +23,8 @@ class Windows:
     def __init__(
         self, ids: Integer[Tensor, " time"], *, length: int, size: int, seed: int, rank: int = 0, ranks: int = 1
     ):
+        if ids.ndim != 1:
+            raise ValueError(f"ids has shape {tuple(ids.shape)}; expected the ids of one text, with one axis")
         if not 1 <= length <= len(ids) or size < 1:
             expected = f"1 ≤ length ≤ {len(ids)}, the length of the text, and size ≥ 1"
             raise ValueError(f"length is {length} and size is {size}; expected {expected}")
