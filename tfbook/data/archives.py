@@ -1,4 +1,4 @@
-"""Files that may be damaged, or hold more than they should: a few megabytes can unpack to many gigabytes."""
+"""Files that may be damaged or unpack to more than they should, since a few megabytes can hold many gigabytes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Data = TypeVar("Data")
 
 
 def reader(read: Callable[..., Data]) -> Callable[..., Data]:
-    """Makes a function that reads files raise ValueError, with their names, whatever their content makes it raise."""
+    """Wraps a function that reads files: any error that their content causes becomes a ValueError that names them."""
 
     @wraps(read)
     def named(*paths: str | Path) -> Data:
@@ -49,7 +49,7 @@ class Unpacked(io.RawIOBase):
         self.stream = gzip.GzipFile(path)
 
     def readable(self) -> bool:
-        """True, which readers ask."""
+        """True; a reader asks before it reads."""
         return True
 
     def readinto(self, buffer: bytearray | memoryview) -> int:  # type: ignore[override] # where it is any buffer

@@ -41,7 +41,7 @@ class LabeledImages:
     def from_pixels(
         cls, pixels: UInt8[Tensor, "batch channel height width"], labels: Int64[Tensor, " batch"], *, white: int = 255
     ) -> LabeledImages:
-        """From whole numbers between 0 and `white`."""
+        """Converts integers from 0 to `white` to numbers from 0 to 1."""
         return cls(pixels.contiguous().float() / white, labels)
 
     def __len__(self) -> int:

@@ -28,8 +28,8 @@ def read_text_file(path: str | Path) -> str:
 def decode_text(content: bytes, name: str | Path) -> str:
     """The characters of a text in UTF-8, or in UTF-16 or UTF-32 with a byte-order mark; `name` is for errors.
 
-    All line ends (CRLF, CR) become line feeds, and byte-order marks vanish, those between joined files, too. Raises
-    ValueError for no text, another encoding, and NUL characters, which no text has.
+    All line ends (CRLF, CR) become line feeds, and byte-order marks are dropped, even between joined files. Raises
+    ValueError for an empty text, another encoding, and NUL characters.
     """
     encoding = next((name for mark, name in ENCODINGS.items() if content.startswith(mark)), "utf-8")
     try:

@@ -47,7 +47,7 @@ def load_text(corpus: str) -> Text:
 
 
 def byte_counts(vocabulary: TextVocabulary) -> Int64[Tensor, " vocab"]:
-    """The number of UTF-8 bytes that each token stands for in a text: 0 for a special one, whose name is no text."""
+    """The number of UTF-8 bytes that each token stands for in a text: 0 for a special one, whose name is not text."""
     if isinstance(vocabulary, CharacterVocabulary):
         return torch.tensor([len(character.encode()) for character in vocabulary.tokens])
     tokens, special = range(len(vocabulary)), {*vocabulary.specials.values()} - vocabulary.tokens.keys()

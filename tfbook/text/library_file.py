@@ -33,7 +33,7 @@ def read(content: Any) -> dict[str, Any]:
     _check_supported(content)
     added = [_added_token(fields) for fields in content.get("added_tokens", [])]
     merges = [pair.split(" ") if isinstance(pair, str) else pair for pair in model["merges"]]
-    options = {
+    options: dict[str, Any] = {
         "pattern": _pattern_of(content.get("pre_tokenizer")),
         "whole_chunks": bool(model.get("ignore_merges")),
         "template": _template_of(content.get("post_processor")),
@@ -130,14 +130,14 @@ def _pattern_of(pre_tokenizer: Any) -> str:
 
 
 def _check_dialect(pattern: str) -> None:
-    """Raises ValueError for what the library's regular expressions (Oniguruma's) read in another way than ours."""
+    """Raises ValueError for syntax that the library's regular expressions (Oniguruma) read differently from ours."""
     bare = regex.sub(SAME_MEANING, "", pattern)
     if found := regex.search(r"[\^$]|\}\+|\(\?[\w-]*m|\\.|&&", bare):
         raise ValueError(f"its pre-tokenizer has the pattern {pattern!r}, whose {found[0]} has another meaning here")
 
 
 def _template_of(processor: Any) -> Template:
-    """The ids that a post-processor puts before and after a text; ByteLevel changes offsets alone."""
+    """The ids that a post-processor puts before and after a text; ByteLevel only changes offsets."""
     match processor:
         case None:
             return (), ()

@@ -98,7 +98,7 @@ class NextSentence(NamedTuple):
 
 
 def next_sentence_pairs(documents: Sequence[Sequence[Sequence[int]]], *, seed: int) -> list[NextSentence]:
-    """Each sentence but a document's last, paired half of the time with the next one, else with a random other one.
+    """Pairs each sentence except a document's last with the next one or, half of the time, with a random one.
 
     The random sentence comes from another document. Raises ValueError unless two documents have sentences.
     """

@@ -54,9 +54,9 @@ class Corrupted(NamedTuple):
 def span_mask(
     time: int, corruption: SpanCorruption, *, generator: torch.Generator | None = None
 ) -> Bool[Tensor, " time"]:
-    """True at the tokens to cut. Of all masks with so many tokens cut in so many spans, each is equally likely.
+    """True at the tokens to cut; every mask with this many cut tokens and spans is equally likely.
 
-    T5's own, made for texts that are joined, always keeps the first token and cuts the last.
+    T5's own function, made for joined texts, always keeps the first token and cuts the last.
     """
     cut, spans = corruption.counts(time)
     kept_runs = _composition(time - cut + 2, spans + 1, generator)
@@ -102,7 +102,7 @@ def corrupt_spans(
 def restore_spans(source: Sequence[int], target: Sequence[int], first_sentinel: int) -> list[int]:
     """The text again: each sentinel of the source is replaced by what follows it in the target, up to the next one.
 
-    A sentinel that the target, which may be a model's, does not have stands for nothing.
+    A sentinel that is missing from the target, which a model may have written, stands for nothing.
     """
     spans: dict[int, list[int]] = {}
     span: list[int] = []  # what comes before the first sentinel belongs nowhere
