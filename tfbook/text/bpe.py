@@ -103,7 +103,7 @@ class _PairIndex:
         heapq.heapify(self.heap)
 
     def most_frequent(self) -> TokenPair | None:
-        """The most frequent pair, in a tie the one with the smaller ids; updates stale counts."""
+        """The most frequent pair, the smaller ids in a tie; updates stale counts."""
         while self.heap:
             count, pair = heapq.heappop(self.heap)
             if count == -self.counts[pair]:

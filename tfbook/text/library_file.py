@@ -27,7 +27,7 @@ BY_BYTES = {"type", "add_prefix_space", "trim_offsets", "use_regex"}  # fields o
 # ---- reading -----------------------------------------------------------------------------------------------------
 
 
-def read(content: Any) -> dict[str, Any]:
+def tokenizer_arguments(content: Any) -> dict[str, Any]:
     """The arguments of `Tokenizer`. Raises ValueError, KeyError or TypeError for a field that it cannot obey."""
     model = content["model"]
     _check_supported(content)
@@ -171,7 +171,7 @@ def _around(pieces: Sequence[Any], specials: Any) -> Template:
 # ---- writing -----------------------------------------------------------------------------------------------------
 
 
-def write(tokenizer: Tokenizer) -> dict[str, Any]:
+def file_content(tokenizer: Tokenizer) -> dict[str, Any]:
     """The content of the file. Raises ValueError when an added token is also how another token is written."""
     options = {"add_prefix_space": False, "trim_offsets": True}
     by_bytes = {"type": "ByteLevel", **options, "use_regex": tokenizer.pattern == GPT2_PATTERN}

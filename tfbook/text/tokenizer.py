@@ -154,7 +154,7 @@ class Tokenizer:
 
         Raises ValueError when the name of a special token is also how an ordinary token is written.
         """
-        _write(path, json.dumps(library_file.write(self), ensure_ascii=False, indent=1) + "\n")
+        _write(path, json.dumps(library_file.file_content(self), ensure_ascii=False, indent=1) + "\n")
 
     @classmethod
     def load(cls, path: str | Path) -> Tokenizer:
@@ -164,7 +164,7 @@ class Tokenizer:
         such a BPE, and for a field that would give other ids here, such as a normalizer or dropout.
         """
         try:
-            return cls(**library_file.read(json.loads(Path(path).read_text(encoding="utf-8"))))
+            return cls(**library_file.tokenizer_arguments(json.loads(Path(path).read_text(encoding="utf-8"))))
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise ValueError(f"{path} is not a byte-level BPE of the tokenizers library ({error})") from error
 
