@@ -20,7 +20,7 @@ ALLOWED: dict[str, set[str]] = {  # what a room may import besides itself
     "parts": set(),
     "plot": set(),
     "runtime": {"checks"},
-    "text": {"checks"},
+    "text": {"checks", "files"},
     "attention": {"checks", "parts"},
     "models": {"attention", "text", "checks", "parts", "modes"},
     "training": {"runtime", "files", "checks", "text", "attention", "modes"},

@@ -1,5 +1,6 @@
 """From text to batches of ids: words, vocabularies, tokenizers, sentence pairs, masked tokens, answers."""
 
+from tfbook.text.added import AddedToken
 from tfbook.text.answers import Answers, Comparison, generated_answers, join_answers
 from tfbook.text.batching import TextBatch, TextBatches
 from tfbook.text.bpe import TokenPair, learn_merges
@@ -39,6 +40,7 @@ __all__ = [
     "SEP",
     "SPECIALS",
     "UNK",
+    "AddedToken",
     "Answers",
     "Batch",
     "Batches",
