@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import warnings
 import zipfile
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -59,7 +60,12 @@ class DamagedCheckpoint(CheckpointError):
     """A file that is cut, changed or no checkpoint at all."""
 
 
-def save_checkpoint(path: str | Path, model: nn.Module, optimizer: Optimizer, history: History) -> None:
+About = Mapping[str, Any]  # names and values of what a checkpoint belongs to: strings, numbers or None
+
+
+def save_checkpoint(
+    path: str | Path, model: nn.Module, optimizer: Optimizer, history: History, *, about: About | None = None
+) -> None:
     """Writes weights, optimizer, history and random state to `path` atomically: a crash leaves the old file.
 
     The checkpoint before it stays beside it, as `path`.previous. Of several processes the first writes.
@@ -70,6 +76,7 @@ def save_checkpoint(path: str | Path, model: nn.Module, optimizer: Optimizer, hi
         "history": asdict(history),
         "unshaped": _unshaped(model),
         "optimizers": _kinds(optimizer),
+        "about": None if about is None else dict(about),
     }
     content["random"] = distributed.all_gathered(runtime.random_state())
     if distributed.rank() == 0:
@@ -87,15 +94,17 @@ def load_checkpoint(path: str | Path, model: nn.Module, optimizer: Optimizer) ->
     return _restore(path, _read_checkpoint(path), model, optimizer)
 
 
-def resume(path: str | Path, model: nn.Module, optimizer: Optimizer) -> History:
+def resume(path: str | Path, model: nn.Module, optimizer: Optimizer, *, about: About | None = None) -> History:
     """Restores the checkpoint at `path`, or the one before it where that is damaged; without any, an empty history.
 
-    A warning names the damaged file, which is kept as `path`.damaged. Raises CheckpointError as `load_checkpoint` does.
+    A warning names the damaged file, which is kept as `path`.damaged. Raises CheckpointError as `load_checkpoint` does,
+    and for a checkpoint that was saved with another `about`.
     """
     try:
         found, content = _read_newest(path)
     except FileNotFoundError:
         return History()
+    _check_about(found, content, about)
     history = _restore(found, content, model, optimizer)
     if found != Path(path) and distributed.rank() == 0:  # the next save must not put it in the place of a sound one
         with suppress(FileNotFoundError):
@@ -103,9 +112,10 @@ def resume(path: str | Path, model: nn.Module, optimizer: Optimizer) -> History:
     return history
 
 
-def load_weights(path: str | Path, model: nn.Module) -> None:
-    """Gives the model the weights of the checkpoint that `resume` would take. Raises what `load_checkpoint` raises."""
+def load_weights(path: str | Path, model: nn.Module, *, about: About | None = None) -> None:
+    """Gives the model the weights of the checkpoint that `resume` would take. Raises what `resume` raises."""
     found, content = _read_newest(path)
+    _check_about(found, content, about)
     _check_model(found, content, model)
     model.load_state_dict(content["model"])
 
@@ -146,7 +156,7 @@ def _read_checkpoint(path: str | Path) -> dict[str, Any]:
             file.seek(0)
             content = torch.load(file, map_location="cpu", weights_only=True)
             parts = {name: content[name] for name in ("model", "optimizer", "random")}
-            parts |= {name: content.get(name) for name in ("unshaped", "optimizers")}  # which old files lack
+            parts |= {name: content.get(name) for name in ("unshaped", "optimizers", "about")}  # which old files lack
             return parts | {"history": History(**content["history"])}
         except Exception as error:  # a cut or foreign file makes the reader raise nearly anything
             message = f"checkpoint {path} is damaged ({type(error).__name__}); delete it to start over"
@@ -161,6 +171,15 @@ def _save(content: dict[str, Any], file: BinaryIO) -> None:
         if isinstance(error.__context__, OSError):
             raise error.__context__ from None
         raise
+
+
+def _check_about(path: str | Path, content: dict[str, Any], about: About | None) -> None:
+    there = content["about"]
+    if about is None or there in (None, about):
+        return
+    name = next(name for name in {**about, **there} if about.get(name) != there.get(name))
+    message = f"checkpoint {path} belongs to another run; its {name} is {there.get(name)!r}"
+    raise CheckpointError(f"{message}; expected {about.get(name)!r}")
 
 
 def _check_model(path: str | Path, content: dict[str, Any], model: nn.Module) -> None:

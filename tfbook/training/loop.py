@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from tfbook import runtime
 from tfbook.attention.tuned import joined_projections
 from tfbook.training import distributed, optimizers
-from tfbook.training.checkpoints import History, resume, save_checkpoint
+from tfbook.training.checkpoints import About, History, resume, save_checkpoint
 from tfbook.training.losses import Loss, at_least_one
 from tfbook.training.optimizers import Optimizer
 from tfbook.training.schedules import Schedule, constant
@@ -229,6 +229,7 @@ def fit(
     evaluate: Evaluate | None = None,
     checkpoint: str | Path | None = None,
     report: Report | None = None,
+    about: About | None = None,
 ) -> History:
     """Minimizes `loss(model, batches(number))` for `recipe.steps` steps and returns the history.
 
@@ -238,12 +239,13 @@ def fit(
 
     `batches` maps a number to a batch (a tensor, or what has `.to(device)`), the same whenever it is asked for, so that
     a run resumed from `checkpoint` sees what it would have seen; step s reads batch s, or `accumulate` batches from
-    number s · `accumulate` on. `report` is called after each evaluation. The stop button ends training after the
+    number s · `accumulate` on. A checkpoint says what it is `about`, and one about something else is refused. `report`
+    is called after each evaluation. The stop button ends training after the
     current step. Inside `distributed.processes()` each process makes batches of its own. The model comes back in eval
     mode. Raises NonFiniteLoss, CheckpointError, and ValueError when there is nothing to train.
     """
     optimizer = _optimizer(model, recipe)
-    history = History() if checkpoint is None else resume(checkpoint, model, optimizer)
+    history = History() if checkpoint is None else resume(checkpoint, model, optimizer, about=about)
     distributed.broadcast(model.train())
     with joined_projections(model), _interrupt_as_flag() as stop, _progress(history.steps, recipe.steps) as bar:
         last = history.steps >= recipe.steps
@@ -257,7 +259,7 @@ def fit(
             if history.steps % recipe.evaluate_every == 0 or last:
                 bar.set_postfix(_evaluate(model, evaluate, report, history), refresh=False)
             if checkpoint is not None and (history.steps % recipe.checkpoint_every == 0 or last):
-                save_checkpoint(checkpoint, model, optimizer, history)
+                save_checkpoint(checkpoint, model, optimizer, history, about=about)
             bar.set_description(f"loss {history.loss[-1]:.3f}", refresh=False)
             bar.update()
     history.interrupted = history.steps < recipe.steps
