@@ -139,19 +139,3 @@ def _row(claim: Claim) -> str:
         f'{left}"><b>{html.escape(claim.statement)}</b><br>{html.escape(source)}</td>'
         f'{left}; white-space: nowrap">{html.escape(measured)}<br>{html.escape(required)}</td></tr>'
     )
-
-
-def claim(
-    key: str, statement: str, measured: float, relation: str, threshold: float, *, source: str, unit: str = ""
-) -> Claim:
-    """A measured claim as the last line of a cell: `claim("transformer.1", "…", bleu, ">=", 90, source="…")`.
-
-    It never raises for a number that fails: the printed verdict says so, and nbval compares verdicts.
-    """
-    figures: dict[str, Any] = {
-        "measured": float(measured),
-        "relation": relation,
-        "threshold": float(threshold),
-        "unit": unit,
-    }
-    return Claim(key=key, statement=statement, source=source, **figures)

@@ -8,11 +8,9 @@ from tfbook.attention.efficient.banded import Banded
 from tfbook.attention.efficient.base import (
     NARROWED_BY,
     EfficientAttention,
-    Seeded,
     Visibility,
     check_same_length,
     in_float32,
-    resample,
 )
 from tfbook.attention.efficient.bigbird import BigBird, random_scores
 from tfbook.attention.efficient.block_sparse import BlockAttention, Blocks, BlockSparse, similar_rows
@@ -68,7 +66,6 @@ __all__ = [
     "Lsh",
     "Performer",
     "PerformerState",
-    "Seeded",
     "Tiled",
     "Visibility",
     "all_at_once",
@@ -90,7 +87,6 @@ __all__ = [
     "projection",
     "random_scores",
     "relative_queries",
-    "resample",
     "similar_rows",
     "slices",
     "sort_by_bucket",

@@ -6,13 +6,12 @@ Shapes: batch, head, query and key (positions), d_head, d_value. None builds a m
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from functools import wraps
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int
-from torch import Tensor, nn
+from torch import Tensor
 
 from tfbook.attention.implementations import Supports, admit
 from tfbook.attention.masks import Band, Both, Causal, Lengths, Mask, padding_mask
@@ -125,25 +124,6 @@ class EfficientAttention:
     def attend(self, q: Tensor, k: Tensor, v: Tensor, visibility: Visibility, dropout: float) -> Tensor:
         """The output, for inputs that were checked."""
         raise NotImplementedError
-
-
-class Seeded:
-    """An implementation that samples something from its `seed`: directions, rotations or random blocks."""
-
-    seed: int
-
-    def resampled(self) -> Seeded:
-        """The same implementation with the next seed, so that training does not come to depend on a single sample."""
-        return replace(self, seed=self.seed + 1)  # type: ignore[type-var] # subclasses are dataclasses
-
-
-def resample(model: nn.Module) -> None:
-    """Gives every implementation in the model that samples something its next sample."""
-    layer: Any
-    for layer in model.modules():
-        used = getattr(layer, "implementation", None)
-        if isinstance(used, Seeded):
-            layer.implementation = used.resampled()
 
 
 def in_float32(attend: Callable[..., Tensor]) -> Callable[..., Tensor]:

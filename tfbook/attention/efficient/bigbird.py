@@ -8,13 +8,12 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from tfbook.attention.efficient.base import Seeded
 from tfbook.attention.efficient.block_sparse import BlockAttention
 from tfbook.checks import check_positive
 
 
 @dataclass(frozen=True)
-class BigBird(Seeded, BlockAttention):
+class BigBird(BlockAttention):
     """Each block sees `window` blocks around it, the `global_blocks` and `random_blocks` others (Zaheer et al., 2020).
 
     The global blocks are the first ones, and see all. Under a causal mask the random blocks are sampled from the past,

@@ -15,7 +15,7 @@ from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 from torch.nn import functional as F
 
-from tfbook.attention.efficient.base import EfficientAttention, Seeded, Visibility, check_same_length, in_float32
+from tfbook.attention.efficient.base import EfficientAttention, Visibility, check_same_length, in_float32
 from tfbook.attention.efficient.blocks import in_blocks
 from tfbook.attention.implementations import LOWEST, Supports
 from tfbook.attention.masks import Causal, Dense, Lengths, Mask
@@ -117,7 +117,7 @@ def interleave(first: Tensor, second: Tensor, dim: int = -1) -> Tensor:
 
 
 @dataclass(frozen=True)
-class Lsh(Seeded, EfficientAttention):
+class Lsh(EfficientAttention):
     """Softmax attention to those of the nearest `window` positions in the same bucket, in any of some `rounds`.
 
     (Kitaev et al., 2020.) `shared`, as there: k is not read, a query's key is the query divided by its length, and no

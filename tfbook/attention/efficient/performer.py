@@ -16,7 +16,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional as F
 
-from tfbook.attention.efficient.base import Seeded, Visibility
+from tfbook.attention.efficient.base import Visibility
 from tfbook.attention.efficient.linear import Linear
 from tfbook.attention.efficient.tiled import FLOOR
 from tfbook.attention.implementations import LOWEST
@@ -125,7 +125,7 @@ def stable_causal_sums(
 
 
 @dataclass(frozen=True)
-class Performer(Seeded, Linear):
+class Performer(Linear):
     """Linear attention that approximates softmax attention by random features (Choromanski et al., 2021).
 
     The more `features`, the closer: the error falls as their number to the −½. They are sampled from `seed`, the same
