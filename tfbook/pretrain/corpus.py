@@ -5,6 +5,7 @@ Shapes: time, vocab.
 
 from __future__ import annotations
 
+import codecs
 import json
 from pathlib import Path
 from typing import NamedTuple
@@ -21,6 +22,13 @@ from tfbook.text.vocabulary import CharacterVocabulary
 CORPORA = ("tiny-shakespeare", "python-reference")
 FILES = ("vocabulary.json", "train.tokens", "valid.tokens")  # in the folder of a run
 
+MARKS = {  # at the beginning of a file; UTF-32's first, since it begins like UTF-16's
+    codecs.BOM_UTF32_LE: "utf-32",
+    codecs.BOM_UTF32_BE: "utf-32",
+    codecs.BOM_UTF16_LE: "utf-16",
+    codecs.BOM_UTF16_BE: "utf-16",
+}
+
 TextVocabulary = CharacterVocabulary | Tokenizer
 
 
@@ -35,17 +43,23 @@ class Corpus(NamedTuple):
 def load_text(corpus: str) -> Text:
     """One of `CORPORA`, or a text file; the second corpus when the first is not available.
 
-    Raises ValueError when `corpus` is neither, and for a file that is not UTF-8.
+    The file holds UTF-8, or UTF-16 or UTF-32 with a byte-order mark, which is no part of the text. Raises ValueError
+    when `corpus` is neither, and for a file that is not text.
     """
     if corpus in CORPORA:
         return data.load(corpus, fallback=CORPORA[1] if corpus == CORPORA[0] else None)
     path = Path(corpus)
     if not path.is_file():
         raise ValueError(f"corpus is {corpus!r}; expected {', '.join(CORPORA)} or the path of a text file")
+    content = path.read_bytes()
+    encoding = next((name for mark, name in MARKS.items() if content.startswith(mark)), "utf-8-sig")
     try:
-        text = Text.split(path.name, path.read_text(encoding="utf-8"))
+        characters = content.decode(encoding)
     except UnicodeDecodeError as error:
         raise ValueError(f"corpus {corpus!r} is not a UTF-8 text ({error})") from None
+    if "\0" in characters:
+        raise ValueError(f"corpus {corpus!r} holds the character NUL, as no text does; expected UTF-8")
+    text = Text.split(path.name, characters.replace("\r\n", "\n").replace("\r", "\n"))
     print(text)
     return text
 

@@ -23,7 +23,7 @@ from typing import Any
 from torch import nn
 
 from tfbook import console, files, runtime, training
-from tfbook.pretrain.options import RunOptions, parser_of, read
+from tfbook.pretrain.options import RunOptions, check_kinds, parser_of, read
 from tfbook.training import CheckpointError, History, NonFiniteLoss, distributed
 
 STOPPED = "stopped; the same command resumes the run"
@@ -50,7 +50,7 @@ def main(
     """Runs a command: `start` gets the options of the command line, and an error is one line."""
     parser = parser_of(options, prog, doc)
     with console.command(parser, ValueError, OSError, CheckpointError, NonFiniteLoss, MemoryError, interrupted=STOPPED):
-        start(options(**vars(parser.parse_args(arguments))))
+        start(options(**check_kinds(options, vars(parser.parse_args(arguments)))))  # argparse reads "--lr=--" as a list
 
 
 def run(options: RunOptions, set_up: Callable[[], Job], write: Callable[[], None] = lambda: None) -> History:
@@ -153,7 +153,7 @@ def alone_in(folder: Path) -> Iterator[None]:
     """
     from filelock import FileLock, Timeout
 
-    if folder.exists() and not folder.is_dir():
+    if (folder.exists() or folder.is_symlink()) and not folder.is_dir():
         raise ValueError(f"out is {str(folder)!r}, which is a file; expected a folder, new or that of a run")
     folder.mkdir(parents=True, exist_ok=True)
     _check_files(folder)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 from argparse import ArgumentParser, RawDescriptionHelpFormatter
-from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from types import NoneType
@@ -86,9 +85,7 @@ def parser_of(options: type[RunOptions], prog: str, description: str | None) -> 
 def read(kind: type[R], path: Path) -> R:
     """The options in a file. Raises FileNotFoundError, and ValueError for anything but options of this kind."""
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-        _check_kinds(content, _kinds(kind))
-        return kind(**content)
+        return kind(**check_kinds(kind, json.loads(path.read_text(encoding="utf-8"))))
     except (ValueError, TypeError, RecursionError) as error:
         raise ValueError(f"{path} does not hold the options of a run ({error})") from error
 
@@ -99,14 +96,16 @@ def _kinds(options: type[RunOptions]) -> dict[str, tuple[type, ...]]:
     return {option.name: get_args(hints[option.name]) or (hints[option.name],) for option in fields(options)}
 
 
-def _check_kinds(content: object, kinds: Mapping[str, Sequence[type]]) -> None:
+def check_kinds(options: type[RunOptions], content: Any) -> dict[str, Any]:
+    """Returns the values of some options. Raises ValueError for anything but an object of values of their types."""
     if not isinstance(content, dict):
         raise ValueError(f"it is a {type(content).__name__}; expected an object")
-    for name, value in content.items():
-        allowed = {*kinds.get(name, (type(value),))}
-        if type(value) not in allowed | ({int} if float in allowed else set()):
-            expected = " or ".join(kind.__name__ for kind in kinds[name] if kind is not NoneType)
+    for name, allowed in _kinds(options).items():
+        value = content.get(name, allowed[0]())
+        if type(value) not in allowed and not (float in allowed and type(value) is int):
+            expected = " or ".join(kind.__name__ for kind in allowed if kind is not NoneType)
             raise ValueError(f"{name} is {value!r}; expected {expected}")
+    return content
 
 
 @dataclass(frozen=True, kw_only=True)

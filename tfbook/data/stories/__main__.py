@@ -12,6 +12,8 @@ from tfbook.data.stories.plots import story
 
 SHIPPED = Path(__file__).parents[3] / "data" / "stories.txt.gz"  # in a clone
 
+MOST = 10**9  # stories: a week of them
+
 
 def main(arguments: list[str] | None = None) -> None:
     """Writes or prints stories as the command line says."""
@@ -24,6 +26,8 @@ def main(arguments: list[str] | None = None) -> None:
         check_positive(count=count)
         if count is None:
             _write()
+        elif count > MOST:
+            raise ValueError(f"count is {count}; expected at most {MOST:,}")
         else:
             for seed in range(count):
                 print(story(seed).text, end="\n\n")
