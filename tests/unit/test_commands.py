@@ -9,6 +9,7 @@ import random
 import shutil
 import subprocess
 import sys
+import warnings
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +17,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import example, given
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from tfbook import __main__ as course_map
@@ -47,6 +48,7 @@ def tiny(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         monkeypatch.setitem(storyteller.MODELS, name, replace(MODELS["draft"], d_model=16, d_ff=32, layers=1))
     monkeypatch.setattr(finetune, "HELD_OUT", 2)
     monkeypatch.setattr(storyteller, "HELD_OUT", 2)
+    monkeypatch.setattr(storyteller, "LONGEST", 12)
     monkeypatch.setattr(stories, "SPLITS", {"train": 3, "valid": 1})
     monkeypatch.setattr(stories_command, "SHIPPED", tmp_path / "stories.txt.gz")
     monkeypatch.setattr("tfbook.pretrain.run.matmul_peak", lambda: 1e9)
@@ -161,7 +163,7 @@ def test_a_drawn_command_line_works_or_says_why_not(
     [
         (run_command, "--judge 0", "judge is 0; expected 1 or more"),
         (run_command, "--judge -3", "judge is -3; expected 1 or more"),
-        (run_command, f"--judge {10**8}", "the run needs 144 GiB of memory or more; expected at most the "),
+        (run_command, f"--judge {10**9}", "the run needs "),
         (run_command, "--steps 0", "steps is 0; expected 1 or more"),
         (run_command, "--steps -1", "steps is -1; expected 1 or more"),
         (run_command, f"--steps {10**30}", f"steps is {10**30}; expected at most 1,000,000,000"),
@@ -174,7 +176,7 @@ def test_a_drawn_command_line_works_or_says_why_not(
         (finetune_command, f"--batch {10**9}", "the run needs "),
         (pretrain_command, "--lr inf", "lr is inf; expected a finite number"),
         (pretrain_command, "--weight-decay inf", "weight_decay is inf; expected a finite number"),
-        (pretrain_command, f"--layers {10**8}", "the run needs "),
+        (pretrain_command, f"--layers {10**9}", "the run needs "),
         (pretrain_command, f"--batch {10**10}", f"batch is {10**10}; expected at most 1,000,000,000"),
         (pretrain_command, "--batch 100000000 --context 100000", "the run needs "),
         (stories_command.main, "0", "count is 0; expected 1 or more"),
@@ -212,7 +214,7 @@ def test_a_folder_in_the_home_of_the_user(tiny: Path, monkeypatch: pytest.Monkey
 RUNS: dict[str, tuple[Command, list[str], list[str]]] = {  # command, options, and another run's options of equal sizes
     "pretrain": (pretrain_command, [*SMALL, "--corpus", "text.txt"], ["--seed", "1", "--corpus", "other.txt"]),
     "finetune": (finetune_command, ["--model", "draft", "--steps", "2", "--batch", "2"], ["--seed", "1"]),
-    "storyteller": (run_command, ["--model", "draft", "--steps", "2"], ["--steps", "1"]),
+    "storyteller": (run_command, ["--model", "draft", "--steps", "2"], ["--model", "storyteller"]),
 }
 
 
@@ -231,20 +233,22 @@ def test_a_file_of_another_run_is_noticed(
 ) -> None:
     """It is refused by its name, or, where the checkpoint holds it all, written again."""
     command, line, first, second = two_runs
+    derived = ("log.jsonl", "history.json", "trained.safetensors")
     for path in sorted(first.iterdir()):
-        kept, other = path.read_bytes(), (second / path.name).read_bytes()
-        if kept == other:
+        other = second / path.name
+        if not other.exists() or path.read_bytes() == other.read_bytes():
             continue
-        path.write_bytes(other)
-        code, sentence = ended(command, line, capsys)
-        written_again = path.name in ("log.jsonl", "history.json") or path.suffix == ".safetensors"
-        if written_again or command is run_command:  # all of whose runs begin alike and may end at any step
-            assert code == 0
-        else:
-            assert code == 2, path.name
-            assert path.name in sentence or "holds a run with seed 1, and seed is 0" in sentence
-        assert path.read_bytes() == (kept if code == 0 and path.name != "checkpoint.pt" else other), path.name
-        path.write_bytes(kept)
+        kept = {file: file.read_bytes() for file in first.iterdir()}
+        path.write_bytes(other.read_bytes())
+        if path.name == "checkpoint.pt.previous":  # which is read where the newest is damaged
+            (first / "checkpoint.pt").write_bytes(b"")
+        with warnings.catch_warnings(action="ignore"):
+            code, sentence = ended(command, line, capsys)
+        assert code == (0 if path.name in derived else 2), path.name
+        assert not code or path.name in sentence or sentence.startswith("first holds a run with "), sentence
+        assert path.name not in derived or path.read_bytes() == kept[path]
+        for file, content in kept.items():
+            file.write_bytes(content)
     assert ended(command, line, capsys) == (0, "")
 
 
@@ -280,15 +284,15 @@ JSON = st.recursive(
     max_leaves=8,
 )
 CHANGED = {"batch": JSON, "seed": JSON, "lr": JSON, "out": JSON, "model": JSON, "nonsense": JSON}
-NESTED = "[" * 100_000
 
 
-@given(st.one_of(JSON.map(json.dumps), st.text(), st.fixed_dictionaries({}, optional=CHANGED).map(json.dumps)))
-@example(NESTED)
-@example('{"a":' * 100_000)
-@example("9" * 5000)
-@example('{"lr": 1e999}')
-@example("\ufeff{}")
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(content=st.one_of(JSON.map(json.dumps), st.text(), st.fixed_dictionaries({}, optional=CHANGED).map(json.dumps)))
+@example(content="[" * 100_000)
+@example(content='{"a":' * 100_000)
+@example(content="9" * 5000)
+@example(content='{"lr": 1e999}')
+@example(content="\ufeff{}")
 @pytest.mark.parametrize("kind", [Options, Finetuning, Telling])
 def test_whatever_is_in_options_json_they_are_options_or_a_sentence(
     kind: type[RunOptions], content: str, unchecked: None, tmp_path_factory: pytest.TempPathFactory

@@ -94,7 +94,7 @@ def pretrain(options: Options) -> History:
 
 def _least_memory(options: Options) -> int:
     """Bytes of weights with their gradients and moments, of a batch's residual stream, and of the sample's cache."""
-    weights = gpt.parameter_count(1, options.config)
+    weights = 12 * options.layers * options.d_model**2  # of the blocks: counting them all would build them all
     stream = options.batch // distributed.world_size() * options.context * options.layers * options.d_model
     return 16 * weights + 2 * stream + 4 * options.sample * options.layers * options.d_model
 
