@@ -32,7 +32,7 @@ SUFFIXES = {".json", ".jsonl", ".lock", ".previous", ".pt", ".safetensors", ".to
 
 @dataclass(frozen=True, kw_only=True)
 class Job:
-    """What a run trains: the arguments of `training.fit`, and what remains to be done after the last step."""
+    """The work of a run: the arguments of `training.fit`, and `finish`, which is called once after the last step."""
 
     model: nn.Module
     loss: training.LossFunction
@@ -41,7 +41,7 @@ class Job:
     evaluate: training.Evaluate
     report: training.Report  # prints the newest evaluation, to which it may add
     finish: Callable[[], None]
-    files: Sequence[str] = ()  # of the folder, without which its checkpoints mean something else
+    files: Sequence[str] = ()  # in the folder: files that the weights depend on, such as the vocabulary
 
 
 def main(
@@ -119,7 +119,7 @@ def options_file(folder: str | Path) -> Path:
 
 
 def about(options: RunOptions, names: Sequence[str]) -> dict[str, Any]:
-    """What a checkpoint belongs to: the options that never change, and a hash of each file without which it is lost."""
+    """Identifies the run of a checkpoint by its fixed options and a hash of each file that the weights depend on."""
     return options.fixed | {name: _hash(options.folder / name) for name in names}
 
 
