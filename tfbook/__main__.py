@@ -8,7 +8,7 @@ from tfbook import console
 from tfbook.course import progress
 
 
-def main(arguments: list[str] | None = None) -> None:
+def map_command(arguments: list[str] | None = None) -> None:
     """Prints the map; an error is one line."""
     parser = argparse.ArgumentParser(
         prog="python -m tfbook", description="Print the map of the course with what you have solved on this machine."
@@ -19,4 +19,4 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    map_command()

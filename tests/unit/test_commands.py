@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 
 from tfbook import __main__ as course_map
 from tfbook import console, pretrain, training
-from tfbook.data.stories import __main__ as stories_command
+from tfbook.data.stories import __main__ as stories_main
 from tfbook.data.stories import corpus as stories
 from tfbook.pretrain import driver, finetune, options, storyteller
 from tfbook.pretrain.__main__ import main as pretrain_command
@@ -50,7 +50,7 @@ def tiny(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(storyteller, "HELD_OUT", 2)
     monkeypatch.setattr(storyteller, "LONGEST", 12)
     monkeypatch.setattr(stories, "SPLITS", {"train": 3, "valid": 1})
-    monkeypatch.setattr(stories_command, "SHIPPED", tmp_path / "stories.txt.gz")
+    monkeypatch.setattr(stories_main, "SHIPPED", tmp_path / "stories.txt.gz")
     monkeypatch.setattr("tfbook.pretrain.run.matmul_peak", lambda: 1e9)
     monkeypatch.setattr(storyteller, "load_storyteller", storyteller.untrained)
     monkeypatch.setattr(finetune, "load_storyteller", storyteller.untrained)
@@ -78,8 +78,8 @@ COMMANDS: dict[str, tuple[Command, type[RunOptions] | None, list[str]]] = {
     "pretrain": (pretrain_command, Options, [*SMALL, "--corpus", "text.txt"]),
     "finetune": (finetune_command, Finetuning, ["--model", "draft", "--steps", "2", "--batch", "2"]),
     "storyteller": (run_command, Telling, ["--model", "draft", "--steps", "1"]),
-    "stories": (stories_command.main, None, []),
-    "map": (course_map.main, None, []),
+    "stories": (stories_main.stories_command, None, []),
+    "map": (course_map.map_command, None, []),
 }
 INTEGERS = ["0", "-1", "1", "2", "3", "7", "-" + "9" * 9, "9" * 13, "9" * 40, str(2**63), "٣", "1_0", " 1 "]
 FLOATS = ["0", "-1", "1", "0.5", "-0.5", "1e-3", "1e3", "1e30", "1e-400", "1e400", "nan", "inf", "-inf", "9" * 40]
@@ -179,9 +179,9 @@ def test_a_drawn_command_line_works_or_says_why_not(
         (pretrain_command, f"--layers {10**9}", "the run needs "),
         (pretrain_command, f"--batch {10**10}", f"batch is {10**10}; expected at most 1,000,000,000"),
         (pretrain_command, "--batch 100000000 --context 100000", "the run needs "),
-        (stories_command.main, "0", "count is 0; expected 1 or more"),
-        (stories_command.main, "-- -5", "count is -5; expected 1 or more"),
-        (course_map.main, "own it", "unrecognized arguments: own it"),
+        (stories_main.stories_command, "0", "count is 0; expected 1 or more"),
+        (stories_main.stories_command, "-- -5", "count is -5; expected 1 or more"),
+        (course_map.map_command, "own it", "unrecognized arguments: own it"),
     ],
     ids=lambda value: value[:30] if isinstance(value, str) else "",
 )
@@ -347,7 +347,7 @@ def test_a_second_run_in_a_folder_is_refused(name: str, tiny: Path, capsys: pyte
 
 
 @pytest.mark.parametrize("name", RUNS)
-@pytest.mark.parametrize("stage", ["begin", "training.fit", "_write_log"])
+@pytest.mark.parametrize("stage", ["begin_run", "training.fit", "_write_log"])
 def test_ctrl_c_outside_of_the_steps_is_one_line_and_the_same_command_goes_on(
     stage: str, name: str, tiny: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -401,7 +401,7 @@ def test_a_run_stopped_between_steps_says_so_and_ends_like_one_that_was_not(
 def test_ctrl_c_leaves_the_corpus_that_ships(
     tiny: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    stories_command.main([])
+    stories_main.stories_command([])
     before, told = (tiny / "stories.txt.gz").read_bytes(), stories.told
 
     def interrupted(split: str, number: int) -> Any:
@@ -411,7 +411,7 @@ def test_ctrl_c_leaves_the_corpus_that_ships(
 
     monkeypatch.setattr(stories, "told", interrupted)
     with pytest.raises(SystemExit) as end:
-        stories_command.main([])
+        stories_main.stories_command([])
     assert end.value.code == 130
     assert capsys.readouterr().err == "python -m tfbook.data.stories: stopped\n"
     assert {path.name for path in tiny.iterdir()} == {"stories.txt.gz", "text.txt"}

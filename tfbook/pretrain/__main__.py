@@ -17,7 +17,7 @@ from tfbook.training import distributed
 
 def main(arguments: list[str] | None = None) -> None:
     """Trains as the command line says; an error is one line."""
-    driver.main(Options, _start, "python -m tfbook.pretrain", __doc__, arguments)
+    driver.run_command_line(Options, _start, "python -m tfbook.pretrain", __doc__, arguments)
 
 
 def _start(options: Options) -> None:

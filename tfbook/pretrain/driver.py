@@ -44,7 +44,7 @@ class Job:
     files: Sequence[str] = ()  # in the folder: files that the weights depend on, such as the vocabulary
 
 
-def main(
+def run_command_line(
     options: type[RunOptions], start: Callable[[Any], object], prog: str, doc: str | None, arguments: list[str] | None
 ) -> None:
     """Runs a command: `start` gets the options of the command line, and an error is one line."""
@@ -63,7 +63,7 @@ def run(options: RunOptions, set_up: Callable[[], Job], write: Callable[[], None
     """
     first = distributed.rank() == 0
     with console.unfailing(), alone_in(options.folder) if first else nullcontext():
-        begin(options, write)
+        begin_run(options, write)
         job = set_up()
         history = training.fit(
             job.model,
@@ -123,7 +123,7 @@ def about(options: RunOptions, names: Sequence[str]) -> dict[str, Any]:
     return options.fixed | {name: _hash(options.folder / name) for name in names}
 
 
-def begin(options: RunOptions, write: Callable[[], None] = lambda: None) -> None:
+def begin_run(options: RunOptions, write: Callable[[], None] = lambda: None) -> None:
     """Begins a new run, with `write`, or checks that the run in the folder has the same options; writes these.
 
     A folder without a checkpoint has nothing to resume, whatever a run that failed early left there.

@@ -182,7 +182,7 @@ def save(model: Gpt, method: str, path: Path) -> None:
 
 def finetune_command(arguments: list[str] | None = None) -> None:
     """Fine-tunes as the command line says; an error is one line."""
-    driver.main(Finetuning, finetune, "python -m tfbook.pretrain.finetune", __doc__, arguments)
+    driver.run_command_line(Finetuning, finetune, "python -m tfbook.pretrain.finetune", __doc__, arguments)
 
 
 if __name__ == "__main__":

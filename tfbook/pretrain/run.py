@@ -68,7 +68,7 @@ def prepare_corpus(options: Options) -> Corpus:
     Raises ValueError when the folder holds a run with other options, and, before anything is written, when the text is
     too short.
     """
-    driver.begin(options, partial(_write_corpus, options))
+    driver.begin_run(options, partial(_write_corpus, options))
     return read_corpus(options.folder)
 
 

@@ -214,7 +214,7 @@ def _start(options: Telling) -> None:
 
 def run_command(arguments: list[str] | None = None) -> None:
     """Trains or judges as the command line says; an error is one line."""
-    driver.main(Telling, _start, "python -m tfbook.pretrain.storyteller", __doc__, arguments)
+    driver.run_command_line(Telling, _start, "python -m tfbook.pretrain.storyteller", __doc__, arguments)
 
 
 if __name__ == "__main__":

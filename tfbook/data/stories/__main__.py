@@ -15,7 +15,7 @@ SHIPPED = Path(__file__).parents[3] / "data" / "stories.txt.gz"  # in a clone
 MOST = 10**9  # stories: a week of them
 
 
-def main(arguments: list[str] | None = None) -> None:
+def stories_command(arguments: list[str] | None = None) -> None:
     """Writes or prints stories as the command line says."""
     parser = argparse.ArgumentParser(prog="python -m tfbook.data.stories", description="Tell stories.")
     parser.add_argument(
@@ -42,4 +42,4 @@ def _write() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    stories_command()
