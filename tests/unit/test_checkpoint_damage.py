@@ -23,13 +23,13 @@ from tfbook.training import (
     load_checkpoint,
     load_weights,
     muon,
-    read_description,
+    read_about,
     resume,
     save_checkpoint,
 )
 
 pytestmark = pytest.mark.usefixtures("unchecked")
-DESCRIPTION = {"model": "Gpt", "config": {"layers": 2, "dropout": 0.1, "parts": ["a", None]}, "é": "\ud800"}
+ABOUT = {"model": "Gpt", "config": {"layers": 2, "dropout": 0.1, "parts": ["a", None]}, "é": "\ud800"}
 
 
 class Net(nn.Module):
@@ -70,7 +70,7 @@ def saved(path: Path, kind: str, seed: int = 0) -> tuple[nn.Module, Optimizer]:
     step(model, optimizer)
     rows = [{"step": 1.0, "seconds": 0.5, "bleu": 2.0}]
     history = History(loss=[2.0], lr=[0.1], grad_norm=[3.0], seconds=[0.5], evaluations=rows)
-    save_checkpoint(path, model, optimizer, history, description=DESCRIPTION)
+    save_checkpoint(path, model, optimizer, history, about=ABOUT)
     return model, optimizer
 
 
@@ -226,9 +226,9 @@ def test_every_part_of_another_type(tmp_path: Path, kind: str) -> None:
         ("unshaped", [3], r"is damaged \(TypeError\)"),
         ("optimizers", [3], r"is damaged \(TypeError\)"),
         ("history", {"loss": "text"}, r"is damaged \(Type\w*Error\)"),
-        ("description", "{", r"is damaged \(JSONDecodeError\)"),
-        ("description", "[3]", r"is damaged \(TypeError\)"),
-        ("description", {"a": 1}, r"is damaged \(TypeError\)"),
+        ("about", "{", r"is damaged \(JSONDecodeError\)"),
+        ("about", "[3]", r"is damaged \(TypeError\)"),
+        ("about", {"a": 1}, r"is damaged \(TypeError\)"),
     ],
 )
 def test_a_part_of_another_form_is_damage(tmp_path: Path, part: str, value: Any, message: str) -> None:
@@ -308,7 +308,7 @@ def test_no_code_of_a_file_runs(tmp_path: Path, old: bool) -> None:
             read(path, model)
     path.write_bytes(pickle.dumps(_Evil(marker)))
     with pytest.raises(DamagedCheckpoint, match="is damaged"):
-        read_description(path)
+        read_about(path)
     assert not marker.exists()
 
 
@@ -335,32 +335,32 @@ def test_neither_a_pipe_nor_a_folder_is_read_or_written(tmp_path: Path) -> None:
             saved(path, "SGD")
 
 
-# ---- descriptions ------------------------------------------------------------------------------------------------
+# ---- what it is about ------------------------------------------------------------------------------------------------
 
 
-def test_a_description_is_kept(tmp_path: Path) -> None:
+def test_what_it_is_about_is_kept(tmp_path: Path) -> None:
     path = tmp_path / "run.pt"
     saved(path, "SGD")
-    assert read_description(path) == DESCRIPTION
+    assert read_about(path) == ABOUT
     assert survives(path, "SGD") == "read"
-    assert read_description(tmp_path / "next.pt") is None
+    assert read_about(tmp_path / "next.pt") is None
 
 
 def test_a_checkpoint_of_before_descriptions_is_read(tmp_path: Path) -> None:
     path = tmp_path / "run.pt"
     saved(path, "SGD")
     content = torch.load(path)
-    del content["description"]
+    del content["about"]
     torch.save(content, path)
-    assert read_description(path) is None
+    assert read_about(path) is None
     assert survives(path, "SGD") == "read"
 
 
-@pytest.mark.parametrize("description", [{"a": torch.ones(2)}, {"a": float("nan")}, {"a": {1, 2}}, {"a": build}])
+@pytest.mark.parametrize("about", [{"a": torch.ones(2)}, {"a": float("nan")}, {"a": {1, 2}}, {"a": build}])
 def test_a_description_that_json_cannot_hold_is_refused(tmp_path: Path, description: dict[str, Any]) -> None:
     path = tmp_path / "run.pt"
     model, optimizer = saved(path, "SGD")
     before = path.read_bytes()
     with pytest.raises((TypeError, ValueError), match="JSON"):
-        save_checkpoint(path, model, optimizer, History(), description=description)
+        save_checkpoint(path, model, optimizer, History(), about=description)
     assert path.read_bytes() == before

@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 import tokenizers
-from hypothesis import HealthCheck, assume, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, assume, given, settings, strategies as st
 from tokenizers import AddedToken, decoders, models, pre_tokenizers, processors, trainers
 
 from tfbook.text import GPT2_PATTERN, Tokenizer

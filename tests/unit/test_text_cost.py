@@ -19,8 +19,8 @@ from tfbook.text import (
     learn_merges,
     pre_tokenize,
     tokenize,
+    tokenizer as module,
 )
-from tfbook.text import tokenizer as module
 
 MOST = 8  # times as long for four times the text; quadratic time is 16 times as long
 

@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from tfbook.data.images import ImageBatches, LabeledImages
 from tfbook.data.registry import DATASETS
@@ -22,7 +21,6 @@ from tfbook.text import (
     Masking,
     Pair,
     SpanCorruption,
-    TextBatches,
     Tokenizer,
     Unigram,
     Vocabulary,
@@ -121,7 +119,6 @@ OBJECTS: dict[str, tuple[Any, Callable[[Any], Any]]] = {
         lambda made: made.encode("the <mask> cat", specials=True),
     ),
     "batches": (Batches([PAIR] * 5, VOCABULARIES["words"], VOCABULARIES["words"], size=2, seed=0), calls),
-    "text batches": (TextBatches([[1, 2], [3]], [0, 1], size=1, seed=0), calls),
     "image batches": (ImageBatches(LabeledImages(torch.rand(3, 1, 2, 2), torch.arange(3)), size=2, seed=0), calls),
     "windows": (Windows(torch.arange(99), length=5, size=3, seed=0), calls),
     "a text": (Text.split("text", TEXT), lambda made: (made, made.characters.tokens)),
@@ -167,10 +164,9 @@ def test_what_is_given_is_not_changed() -> None:
     state = copy.deepcopy(vars(vocabulary))
     Batches([PAIR], vocabulary, vocabulary, size=1, seed=0)(0)
     assert vars(vocabulary) == state
-    scores, sequences = {"a": -1.0, "b": -2.0}, [[1, 2], [3]]
+    scores = {"a": -1.0, "b": -2.0}
     Unigram(scores).encode("ab")
-    TextBatches(sequences, size=2, seed=0)(0)
-    assert (scores, sequences) == ({"a": -1.0, "b": -2.0}, [[1, 2], [3]])
+    assert scores == {"a": -1.0, "b": -2.0}
 
 
 @pytest.mark.usefixtures("unchecked")

@@ -13,12 +13,13 @@ import torch
 from jaxtyping import Int64, Integer
 from torch import Tensor
 
-from tfbook import data
+from tfbook import data, files
 from tfbook.data.text import Text, read_text_file
 from tfbook.text.tokenizer import Tokenizer
 from tfbook.text.vocabulary import CharacterVocabulary
 
 CORPORA = ("tiny-shakespeare", "python-reference")
+FILES = ("vocabulary.json", "train.tokens", "valid.tokens")  # in the folder of a run
 
 TextVocabulary = CharacterVocabulary | Tokenizer
 
@@ -72,12 +73,12 @@ def write_corpus(folder: str | Path, text: Text, vocab: int, *, context: int = 0
     if isinstance(vocabulary, Tokenizer):
         vocabulary.save(_vocabulary(folder))
     else:
-        characters = json.dumps({"characters": "".join(vocabulary.tokens)})
-        _vocabulary(folder).write_text(characters, encoding="utf-8")
+        with files.atomic_write(_vocabulary(folder)) as file:
+            file.write(json.dumps({"characters": "".join(vocabulary.tokens)}).encode())
 
 
 def read_corpus(folder: str | Path) -> Corpus:
-    """What `write_corpus` wrote, the ids memory-mapped.
+    """The corpus that `write_corpus` wrote, its ids memory-mapped.
 
     Raises FileNotFoundError, and ValueError for a damaged file and for ids of another vocabulary.
     """

@@ -2,7 +2,6 @@
 
 from tfbook.text.added import AddedToken
 from tfbook.text.answers import Answers, Comparison, generated_answers, join_answers
-from tfbook.text.batching import TextBatch, TextBatches
 from tfbook.text.bpe import TokenPair, learn_merges
 from tfbook.text.byte_level import GPT2_PATTERN, bytes_to_letters, letters_to_bytes, pre_tokenize
 from tfbook.text.masking import (
@@ -54,8 +53,6 @@ __all__ = [
     "Pair",
     "Sentence",
     "SpanCorruption",
-    "TextBatch",
-    "TextBatches",
     "TokenPair",
     "Tokenizer",
     "Unigram",

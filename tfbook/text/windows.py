@@ -8,6 +8,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 from jaxtyping import Int64, Integer
+from numpy.lib.stride_tricks import sliding_window_view
 from torch import Tensor
 
 

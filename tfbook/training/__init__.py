@@ -6,7 +6,7 @@ from tfbook.training.checkpoints import (
     History,
     load_checkpoint,
     load_weights,
-    read_description,
+    read_about,
     resume,
     save_checkpoint,
 )
@@ -111,7 +111,7 @@ __all__ = [
     "ppo_loss",
     "ppo_update",
     "pretraining_loss",
-    "read_description",
+    "read_about",
     "resume",
     "running_mean",
     "save_checkpoint",

@@ -61,27 +61,25 @@ class DamagedCheckpoint(CheckpointError):
     """A file that is cut, changed or no checkpoint at all."""
 
 
+About = Mapping[str, Any]  # what a checkpoint is and belongs to, such as options or a model's config, as JSON holds it
+
+
 def save_checkpoint(
-    path: str | Path,
-    model: nn.Module,
-    optimizer: Optimizer,
-    history: History,
-    *,
-    description: Mapping[str, Any] | None = None,
+    path: str | Path, model: nn.Module, optimizer: Optimizer, history: History, *, about: About | None = None
 ) -> None:
     """Writes weights, optimizer, history and random state to `path` atomically: a crash leaves the old file.
 
-    The checkpoint before it stays beside it, as `path`.previous. Of several processes the first writes. A `description`
-    says what the checkpoint is, such as the model's config; `read_description` reads it. Raises TypeError or ValueError
-    for one that JSON cannot hold, and OSError where `path` is no regular file.
+    The checkpoint before it stays beside it, as `path`.previous. Of several processes the first writes. `about` says
+    what the checkpoint is, such as the model's config; `read_about` reads it. Raises TypeError or ValueError for one
+    that JSON cannot hold, and OSError where `path` is no regular file.
     """
     content: dict[str, Any] = {
-        "description": None if description is None else json.dumps(description, allow_nan=False),
         "model": model.state_dict(),
         "optimizer": optimizer.state_dict(),
         "history": asdict(history),
         "unshaped": _unshaped(model),
         "optimizers": _kinds(optimizer),
+        "about": None if about is None else json.dumps(dict(about), allow_nan=False),
     }
     content["random"] = distributed.all_gathered(runtime.random_state())
     if distributed.rank() == 0:
@@ -99,20 +97,22 @@ def load_checkpoint(path: str | Path, model: nn.Module, optimizer: Optimizer) ->
     return _restore(path, _read_checkpoint(path), model, optimizer)
 
 
-def read_description(path: str | Path) -> dict[str, Any] | None:
-    """The description that a checkpoint was saved with; None for one without. Raises what `load_checkpoint` raises."""
-    return _read_checkpoint(path)["description"]
+def read_about(path: str | Path) -> dict[str, Any] | None:
+    """The `about` that a checkpoint was saved with; None for one without. Raises what `load_checkpoint` raises."""
+    return _read_checkpoint(path)["about"]
 
 
-def resume(path: str | Path, model: nn.Module, optimizer: Optimizer) -> History:
+def resume(path: str | Path, model: nn.Module, optimizer: Optimizer, *, about: About | None = None) -> History:
     """Restores the checkpoint at `path`, or the one before it where that is damaged; without any, an empty history.
 
-    A warning names the damaged file, which is kept as `path`.damaged. Raises CheckpointError as `load_checkpoint` does.
+    A warning names the damaged file, which is kept as `path`.damaged. Raises CheckpointError as `load_checkpoint` does,
+    and for a checkpoint that was saved with another `about`.
     """
     try:
         found, content = _read_newest(path)
     except FileNotFoundError:
         return History()
+    _check_about(found, content, about)
     history = _restore(found, content, model, optimizer)
     if found != Path(path) and distributed.rank() == 0:  # the next save must not put it in the place of a sound one
         with suppress(FileNotFoundError):
@@ -120,9 +120,10 @@ def resume(path: str | Path, model: nn.Module, optimizer: Optimizer) -> History:
     return history
 
 
-def load_weights(path: str | Path, model: nn.Module) -> None:
-    """Gives the model the weights of the checkpoint that `resume` would take. Raises what `load_checkpoint` raises."""
+def load_weights(path: str | Path, model: nn.Module, *, about: About | None = None) -> None:
+    """Gives the model the weights of the checkpoint that `resume` would take. Raises what `resume` raises."""
     found, content = _read_newest(path)
+    _check_about(found, content, about)
     _check_model(found, content, model)
     try:
         model.load_state_dict(content["model"])
@@ -189,22 +190,22 @@ def _check_archive(file: BinaryIO) -> None:
 def _parts(content: Any) -> dict[str, Any]:
     """The parts of a checkpoint. Raises TypeError where one has another form than `save_checkpoint` gives it."""
     parts = {name: content[name] for name in ("model", "optimizer", "random")}
-    parts |= {name: content.get(name) for name in ("unshaped", "optimizers", "description")}  # which old files lack
-    history, description = History(**content["history"]), parts["description"]
+    parts |= {name: content.get(name) for name in ("unshaped", "optimizers", "about")}  # which old files lack
+    history, about = History(**content["history"]), parts["about"]
     sound = {
         "model": isinstance(parts["model"], dict) and all(isinstance(name, str) for name in parts["model"]),
         "optimizer": isinstance(parts["optimizer"], dict),
         "random": _is_list(parts["random"], dict) and parts["random"] != [],
         "unshaped": parts["unshaped"] is None or _is_names(parts["unshaped"]),
         "optimizers": parts["optimizers"] is None or _is_list(parts["optimizers"], str),
-        "description": description is None or isinstance(description, str),
+        "about": about is None or isinstance(about, str),
         "history": _is_history(history),
     }
     if not all(sound.values()):
         raise TypeError(", ".join(name for name, is_sound in sound.items() if not is_sound))
-    parts["description"] = description and json.loads(description)
-    if not isinstance(parts["description"], dict | None):
-        raise TypeError("description")
+    parts["about"] = about and json.loads(about)
+    if not isinstance(parts["about"], dict | None):
+        raise TypeError("about")
     return parts | {"history": history}
 
 
@@ -263,6 +264,16 @@ def _save(content: dict[str, Any], file: BinaryIO) -> None:
         if isinstance(error.__context__, OSError):
             raise error.__context__ from None
         raise
+
+
+def _check_about(path: str | Path, content: dict[str, Any], about: About | None) -> None:
+    there = content["about"]
+    here = None if about is None else json.loads(json.dumps(dict(about)))  # in which a tuple is a list
+    if here is None or there in (None, here):
+        return
+    name = next(name for name in {**here, **there} if here.get(name) != there.get(name))
+    message = f"checkpoint {path} belongs to another run; its {name} is {there.get(name)!r}"
+    raise CheckpointError(f"{message}; expected {here.get(name)!r}")
 
 
 def _check_model(path: str | Path, content: dict[str, Any], model: nn.Module) -> None:
