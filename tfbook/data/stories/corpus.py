@@ -63,7 +63,7 @@ def world_words() -> list[str]:
 
 
 def words_of_plays_alone() -> list[str]:
-    """The words that plays are told in and tales never, such as "enter", in alphabetical order."""
+    """The words that only plays use, such as "enter", in alphabetical order."""
     return sorted(_forms("play") - _forms("tale") - set(_NAMED))
 
 
