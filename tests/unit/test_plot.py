@@ -12,6 +12,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 import torch
+from matplotlib import cbook
 from matplotlib.axes import Axes
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
@@ -429,3 +430,36 @@ def test_a_token_is_as_wide_as_it_has_letters_and_an_unknown_one_stands_out(axes
 def test_a_row_of_tokens_needs_letters(axes: Axes, rows: dict[str, list[str]]) -> None:
     with pytest.raises(ValueError, match="rows is empty or holds an empty token"):
         plot.token_rows(axes, rows, title="")
+
+
+READERS_WORDS = ["$$", r"\frac", "$5", "or", "$6", "a_b^c"]
+N = len(READERS_WORDS)
+WITH_WORDS: dict[str, Callable[[Axes], object]] = {
+    "map": lambda axes: plot.attention_map(axes, torch.full((N, N), 1 / N), READERS_WORDS, READERS_WORDS, title=""),
+    "mask": lambda axes: plot.mask_picture(axes, torch.ones(N, N, dtype=torch.bool), READERS_WORDS, title=""),
+    "tokens": lambda axes: plot.token_rows(axes, {"row": READERS_WORDS}, title=""),
+    "beam": lambda axes: plot.beam_tree(axes, BEAM, READERS_WORDS[:1].__mul__(9).__getitem__, title=""),
+}
+
+
+def drawn_words(figure: Figure) -> list[str]:
+    """The texts of the figure as they are drawn; matplotlib fails where one begins a formula and is none."""
+    figure.canvas.draw()
+    texts = [text.get_text() for text in figure.findobj(mpl.text.Text)]
+    assert not any(cbook.is_math_text(text) for text in texts)
+    return [text.replace(r"\$", "$") for text in texts]
+
+
+@pytest.mark.parametrize("draw", WITH_WORDS.values(), ids=WITH_WORDS)
+def test_a_readers_words_are_drawn_letter_by_letter(draw: Callable[[Axes], object], axes: Axes) -> None:
+    draw(axes)
+    assert "$$" in drawn_words(axes.figure)
+
+
+def test_a_readers_words_are_no_formulas_in_shaded_texts_and_schematics() -> None:
+    shaded, _ = plot.shaded_text(READERS_WORDS, {"a step": (0, [1 / N] * N)})
+    picture = plot.Schematic("words")
+    picture.tokens(READERS_WORDS, (0, 0))
+    chips = picture.figure()
+    assert {"$5 0.17", r"\frac 0.17"} <= set(drawn_words(shaded))
+    assert set(READERS_WORDS) <= set(drawn_words(chips))

@@ -6,6 +6,7 @@ from tfbook.plot.curves import label_ends, lines
 from tfbook.plot.diagrams import course_map
 from tfbook.plot.house import COLORS, EDGE, FAINT, INK, MARKERS, show, style
 from tfbook.plot.schematic import Schematic
+from tfbook.plot.shading import shaded_text
 from tfbook.plot.tokens import token_rows, visible
 from tfbook.plot.views import (
     attention_view,
@@ -40,6 +41,7 @@ __all__ = [
     "next_token_view",
     "rotary_view",
     "sampling_view",
+    "shaded_text",
     "show",
     "style",
     "token_rows",

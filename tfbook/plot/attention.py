@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tfbook.plot.house import FAINT
+from tfbook.plot.house import FAINT, literal
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -77,15 +77,15 @@ def _cells(
         square=True,
         linewidths=0.5,
         linecolor="#555555",
-        xticklabels=keys,
-        yticklabels=queries,
+        xticklabels=[*map(literal, keys)],
+        yticklabels=[*map(literal, queries)],
     )
     if blocked is not None:
         axes.patch.set(**BLOCKED)
     axes.grid(False)
     axes.tick_params(length=0)
-    axes.set_xticklabels(keys, rotation=45, ha="right", rotation_mode="anchor")
-    axes.set_yticklabels(queries, rotation=0)
+    axes.set_xticklabels([*map(literal, keys)], rotation=45, ha="right", rotation_mode="anchor")
+    axes.set_yticklabels([*map(literal, queries)], rotation=0)
 
 
 def head_maps(
@@ -183,7 +183,7 @@ def mask_picture(
     _name_cells(axes.yaxis, queries, mask.shape[0], "query")
     _name_cells(axes.xaxis, keys, mask.shape[1], "key")
     if keys is not None:
-        axes.set_xticklabels(keys, rotation=45, ha="right", rotation_mode="anchor")
+        axes.set_xticklabels([*map(literal, keys)], rotation=45, ha="right", rotation_mode="anchor")
 
 
 def _name_cells(axis: Axis, tokens: Sequence[str] | None, size: int, side: str) -> None:
@@ -193,6 +193,6 @@ def _name_cells(axis: Axis, tokens: Sequence[str] | None, size: int, side: str) 
     places = np.arange(size)
     if tokens is None and size > MAX_CELLS:
         places = np.array([place for place in MaxNLocator(8, integer=True).tick_values(0, size) if place < size])
-    axis.set_ticks(places + 0.5, [f"{place:.0f}" for place in places] if tokens is None else tokens)
+    axis.set_ticks(places + 0.5, [f"{place:.0f}" for place in places] if tokens is None else [*map(literal, tokens)])
     axis.set_tick_params(length=0 if tokens else 3)
     axis.set_label_text(side if tokens else f"{side} (position)")

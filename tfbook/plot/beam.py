@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from torch import Tensor
 
-from tfbook.plot.house import COLORS, EDGE, INK
+from tfbook.plot.house import COLORS, EDGE, INK, literal
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -67,7 +67,7 @@ def beam_tree(
         start = (ends[node.length - 1], heights[node.parent] if node.parent >= 0 else heights[-1])
         _branch(axes, start, (ends[node.length], heights[place]), COLORS[1] if place in won else EDGE)
         look: dict[str, Any] = {"color": color, "fontweight": "bold" if place in won else "normal", "fontsize": 10.5}
-        axes.text(ends[node.length], heights[place] - 0.12, word(node.word), ha="right", va="bottom", **look)
+        axes.text(ends[node.length], heights[place] - 0.12, literal(word(node.word)), ha="right", va="bottom", **look)
         before = nodes[node.parent].score if node.parent >= 0 else 0.0
         share = f"{math.exp(node.score - before):.2f}"
         axes.text(ends[node.length], heights[place] + 0.1, share, ha="right", va="top", color=color, fontsize=8.5)

@@ -154,6 +154,11 @@ def show(figure: Figure, alt: str, caption: str = "", *, photograph: bool = Fals
         display(HTML(f'<p class="tfbook-caption">{html.escape(caption, quote=False)}</p>'))
 
 
+def literal(text: str) -> str:
+    """The text as matplotlib draws it letter by letter: a dollar sign in a reader's words starts no formula."""
+    return text.replace("$", r"\$")
+
+
 def _on_a_card(picture: Picture) -> Picture:
     """The picture in at most 255 colors and, outside its round corners, the color `TRANSPARENT`."""
     from PIL import Image, ImageDraw

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tfbook.plot.house import ROLES
+from tfbook.plot.house import ROLES, literal
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -39,7 +39,7 @@ def shaded_text(
             fill, ink = ROLES["weight"].shade(float(weight))
             edge = ROLES["query"].edge if number == reader else "none"
             y, x = divmod(number, per_line)
-            said = f"{word} {weight:.2f}" if weight >= SAID else word
+            said = literal(f"{word} {weight:.2f}" if weight >= SAID else word)
             box = {"boxstyle": "round,pad=0.25", "facecolor": fill, "edgecolor": edge, "linewidth": 2.2}
             axes.text(x, -y, said, ha="center", va="center", color=ink, fontsize=11, bbox=box)
         axes.set(xlim=(-0.6, per_line - 0.4), ylim=(0.6 - rows, 0.6))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tfbook.plot.house import INK, ROLES, SOFT
+from tfbook.plot.house import INK, ROLES, SOFT, literal
 from tfbook.plot.schematic.geometry import FONT, OUTWARD, Point, Rect, text_size
 
 if TYPE_CHECKING:
@@ -182,7 +182,7 @@ class Chips(Item):
     """Words in a row of equal chips."""
 
     def __init__(self, words: Sequence[str], at: tuple[Place, Place], role: str, *, label: str, width: float | None):
-        each = width or max(text_size(word, 10)[0] for word in words) + 19
+        each = width or max(text_size(literal(word), 10)[0] for word in words) + 19
         labels = [Label("bottom", label, 9)] if label else []
         super().__init__(at, role, len(words) * each, 26, columns=len(words), labels=labels)
         self.words = words
@@ -192,7 +192,7 @@ class Chips(Item):
         for j, word in enumerate(self.words):
             chip = self.column(j).rect.grown(-2.5, 0, -2.5, 0)
             rectangle(axes, chip, role.fill, role.edge, 0.9, radius=6)
-            write(axes, *chip.center, word, 10)
+            write(axes, *chip.center, literal(word), 10)
 
 
 class Matrix(Item):
