@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 import numpy as np
 import torch
@@ -74,7 +74,8 @@ class Quality(NamedTuple):
 
 def quality(model: nn.Module, pairs: Sequence[Pair], task: Task) -> Quality:
     """Translates the sources of `pairs` greedily and compares with all references that the corpus has for them."""
-    translations = translate(model, pairs, task.source_vocab, task.target_vocab, max_length=80)
+    translator = cast(Translator, model)  # or a Transformer: training hands its callbacks any module
+    translations = translate(translator, pairs, task.source_vocab, task.target_vocab, max_length=80)
     return quality_of([translation.words for translation in translations], pairs, task.corpus)
 
 

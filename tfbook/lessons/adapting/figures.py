@@ -104,10 +104,10 @@ def draw_frontier(frame: DataFrame) -> Picture:
         axes.scatter(runs["new"], runs["old"], color=color, s=7, alpha=0.5, linewidths=0)
         axes.plot(up["new"], up["old"], color=color, marker=marker, markersize=6, linewidth=1.8)
         axes.plot(beyond["new"], beyond["old"], color=color, marker=marker, mfc="none", markersize=6, linestyle="none")
-        axes.scatter(*means.loc[best], s=150, facecolors="none", edgecolors=color, linewidths=1.8)
+        axes.scatter(means["new"][best], means["old"][best], s=150, facecolors="none", edgecolors=color, linewidths=1.8)
         for lr, point in means.iterrows():
-            look = {"ha": "left" if beside[0] > 0 else "right", "va": "center", "color": color, "fontsize": 8.5}
-            axes.annotate(f"{lr:g}", tuple(point), xytext=beside, textcoords="offset points", **look)
+            label = axes.annotate(f"{lr:g}", tuple(point), xytext=beside, textcoords="offset points", fontsize=8.5)
+            label.set(ha="left" if beside[0] > 0 else "right", va="center", color=color)
         axes.annotate(NAMES[name], tuple(up.iloc[0]), xytext=place, textcoords="offset points", **_bold(color))
         said += [f"{NAMES[name]} at {lr:g}: plays {x:.2f}, tales {y:.2f}" for lr, (x, y) in means.iterrows()]
     said.append(_draw_gap(axes, undominated(by_rate["full"]), lora))

@@ -54,7 +54,11 @@ def loss_after(teller: Storyteller, count: int, *, words: int = 60) -> dict[str,
     plays = [finetune.play("valid", number)[:words] for number in numbers]
     others = [finetune.play("valid", count + number)[:words] for number in numbers]
     tales = [told("valid", number).words[:words] for number in numbers]
-    examples = {"after nothing": [()] * count, "after a tale": tales, "after another play": others}
+    examples: dict[str, Sequence[Sequence[str]]] = {
+        "after nothing": [()] * count,
+        "after a tale": tales,
+        "after another play": others,
+    }
     return {name: round(_second(teller, each, plays), 2) for name, each in examples.items()}
 
 

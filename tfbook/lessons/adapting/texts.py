@@ -107,7 +107,7 @@ def texts(split: str, numbers: Sequence[int]) -> Texts:
 
 # ---- three readers of equal size ---------------------------------------------------------------------------------
 
-SIZES = {"d_model": 64, "heads": 4, "position": POSITIONS["rotary"]}
+SIZES: dict[str, Any] = {"d_model": 64, "heads": 4, "position": POSITIONS["rotary"]}
 DECODER = Config(**SIZES, d_ff=256, layers=4)
 HALF = Config(**SIZES, d_ff=192, layers=2)  # of an encoder–decoder: cross-attention costs what d_ff lacks
 

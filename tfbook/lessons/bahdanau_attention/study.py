@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from difflib import get_close_matches
 from statistics import median
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from jaxtyping import Float
@@ -139,7 +139,7 @@ def prove_package_equal(fixed: nn.Module, attention: nn.Module, corpus: Translat
     batch = batch.to(runtime.device())
     inputs = batch.source, batch.source_lengths, batch.target_in
     task = Task.of(corpus, corpus["train"])
-    width = fixed.get_submodule("decoder.cell").hidden_size
+    width = cast("nn.GRUCell", fixed.get_submodule("decoder.cell")).hidden_size
     cell = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
     names = {f"decoder.cell.{name}": f"decoder.gru.{name}_l0" for name in cell}
     package = task.translator(FixedContextDecoder, width=width)
@@ -231,7 +231,7 @@ def gradient_reach(*, length: int, width: int = 64, relative: bool = True) -> di
     rnn, gru = nn.RNN(width, width, batch_first=True), nn.GRU(width, width, batch_first=True)
     lstm = nn.LSTM(width, width, batch_first=True)
     with torch.no_grad():
-        lstm.bias_hh_l0[width : 2 * width] = 1.0
+        lstm.get_parameter("bias_hh_l0")[width : 2 * width] = 1.0
     score = AdditiveScore(width, width, width)
 
     def attend(x: Tensor) -> Tensor:

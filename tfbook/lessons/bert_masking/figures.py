@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -26,7 +26,7 @@ def draw_sides(words: Sequence[str], masked: int) -> Picture:
     from tfbook.plot import Schematic
 
     picture = Schematic("BERT reads both sides, and is asked only where a word was selected", gap=(10, 26))
-    look = {"width": 68.0}
+    look: dict[str, Any] = {"width": 68.0}
     columns = range(1, len(words) + 1)
     for row, (name, says) in {1: ("GPT", "loss at\nevery word"), 4: ("BERT", "loss at\none word")}.items():
         picture.text(f"{name}\n{says}", (0, row), color=SOFT)

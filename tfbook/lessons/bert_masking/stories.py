@@ -192,7 +192,7 @@ def package_bert(d_model: int, heads: int, d_ff: int, layers: int, body: type[Be
         dropout=0.0,
     )
     bert = body(len(TOKENS), config)
-    nn.init.zeros_(bert.stack.position.embedding.weight)
+    nn.init.zeros_(bert.get_parameter("stack.position.embedding.weight"))
     return bert
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -169,7 +169,7 @@ def draw_flaws(flaws: Mapping[str, tuple[float, float]], reference: str) -> Pict
         left = true or name.startswith("top-p")  # these two lie near each other, and the temperatures do
         group = [each for each in flaws if each.startswith("top-p" if left else "temperature")] + [reference] * left
         up = name not in group or odd >= max(flaws[each][1] for each in group)
-        away = {"xytext": (-9 if left else 7, 6 if up else -14), "ha": "right" if left else "left"}
+        away: dict[str, Any] = {"xytext": (-9 if left else 7, 6 if up else -14), "ha": "right" if left else "left"}
         axes.annotate(name, (100 * repeats, 100 * odd), **away, textcoords="offset points", fontsize=10)
     axes.set(xlabel="three-word sequences seen before in the text (%)", ylabel="odd word pairs (%)")
     axes.set(title="Near the star is where text should be")

@@ -141,8 +141,11 @@ def tally(found: Sequence[Found], spelled: Callable[[list[int]], str]) -> tuple[
     """How many translations differ, and how many the greedy loop and the beam get right, word for word."""
     differ = sum(greedy != beam for _, greedy, beam in found)
     goals = [detokenize(pair.target, "french") for pair, _, _ in found]
-    right = [sum(spelled(each[way]) == goal for each, goal in zip(found, goals, strict=True)) for way in (1, 2)]
-    return differ, right[0], right[1]
+    by_greedy, by_beam = (
+        sum(spelled(ids) == goal for ids, goal in zip(texts, goals, strict=True))
+        for texts in ([greedy for _, greedy, _ in found], [beam for _, _, beam in found])
+    )
+    return differ, by_greedy, by_beam
 
 
 def examples(found: Sequence[Found], spelled: Callable[[list[int]], str], count: int) -> str:

@@ -140,7 +140,8 @@ def long_range(seeds: Sequence[int] = (1, 2, 3), *, steps: int = 400, batch: int
             model, curve, spent = trained_on_facts(implementations, seed, steps, batch, test)
             rows.append({"implementation": name, "seed": seed, "trained": True, "curve": curve, "seconds": spent})
             rows[-1] |= right(model, test)
-            dense = model if name == "dense" else dense
+            if name == "dense":
+                dense = model
             alternate(dense.stack, *implementations)
             rows.append({"implementation": name, "seed": seed, "trained": False, **right(dense, test)})
     return rows

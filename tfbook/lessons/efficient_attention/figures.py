@@ -168,7 +168,7 @@ def draw_reach(window: int = 4, layers: int = 3, tokens: int = 14) -> Figure:
         first = tokens - 1 - (layers - layer) * (window - 1)
         for place in range(tokens):
             seen = place >= first
-            look = {"facecolor": color if seen else "white", "edgecolor": color if seen else EDGE}
+            look: dict[str, Any] = {"facecolor": color if seen else "white", "edgecolor": color if seen else EDGE}
             axes.scatter(place, layer, s=110, linewidth=1.3, zorder=3, **look)
             for source in range(max(0, place - window + 1), place + 1) if layer and seen else ():
                 axes.plot([source, place], [layer - 1, layer], color=color, alpha=0.45, linewidth=0.9, marker="none")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from tfbook.plot import Schematic
     from tfbook.plot.schematic.nodes import Item
 
-    Picture = tuple[Figure, str]
     Picture = tuple[Figure, str]
 
 
@@ -53,7 +52,8 @@ def draw_gpt(words: Sequence[str], sizes: tuple[int, int, int, int], vocab: int)
 
     (d_model, heads, d_ff, layers), n = sizes, len(words) - 1
     picture = Schematic("A GPT, from words to next words", gap=(26, 18))
-    up, thick = ("top", "bottom"), {"role": "stream", "thickness": 5}
+    up = ("top", "bottom")
+    thick: dict[str, Any] = {"role": "stream", "thickness": 5}
     read = picture.tokens(words[:-1], ((1, 2), 0), "stream", width=CHIP, label=f"{n} words read")
     table = picture.box("embedding", ((1, 2), -1), "parameter", note=f"{vocab} × {d_model}")
     attend, first, low = _branch(picture, -3, "self-attention", f"{heads} heads, rotary positions", "weight")
@@ -179,11 +179,12 @@ def draw_growth(frame: DataFrame, first_loss: float, optimizer: str = "Muon") ->
     same = len(set(chosen["lr"])) == 1
     titles = [f"Run {i}" if same else f"Learning rate {lr:g}" for i, lr in enumerate(chosen["lr"], 1)]
     figure = plt.figure(figsize=(11, 6.2))
-    large, small = figure.add_gridspec(1, 2, width_ratios=(1.8, 1))
-    above, below = large.subgridspec(2, 1, height_ratios=(1, 2.6))
-    loss = figure.add_subplot(above)
-    others = [figure.add_subplot(place) for place in small.subgridspec(max(1, len(runs) - 1), 1)]
-    panels = [figure.add_subplot(below), *others]
+    columns = figure.add_gridspec(1, 2, width_ratios=(1.8, 1))
+    left = columns[0].subgridspec(2, 1, height_ratios=(1, 2.6))
+    right = columns[1].subgridspec(max(1, len(runs) - 1), 1)
+    loss = figure.add_subplot(left[0])
+    others = [figure.add_subplot(right[row]) for row in range(right.nrows)]
+    panels = [figure.add_subplot(left[1]), *others]
     loss.plot(*zip(*((point["step"], point["loss"]) for point in runs[0]), strict=True), color=INK, marker="none")
     loss.set(title=f"{titles[0]} (before training, the loss is {first_loss:.1f})", ylabel="loss (nats)", ylim=(0, None))
     for axes, curve in zip(panels, runs, strict=False):

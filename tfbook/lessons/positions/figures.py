@@ -273,7 +273,7 @@ def draw_right(found: Mapping[str, Sequence[tuple[float, float]]], title: str) -
 def _lengths(axes: Axes, lengths: Sequence[int], trained: int) -> None:
     axes.set(xscale="log", yscale="log")
     axes.axvline(trained, color="#9a9a9a", linestyle="--", linewidth=1)
-    axes.set_xticks(lengths, lengths)
+    axes.set_xticks(lengths, [str(length) for length in lengths])
     axes.set_yticks([6, 10, 20, 40], ["6", "10", "20", "40"])
     axes.minorticks_off()
     axes.set(xlabel=f"characters in the window (dashed: training, {trained})", ylabel="perplexity (lower is better)")
@@ -297,7 +297,7 @@ def draw_lengths(curves: Mapping[str, Curve], lengths: Sequence[int], trained: i
         look = METHODS[name]
         xs, ys, _ = curves[name]
         axes.plot(xs, ys, color=look.color, marker=look.marker, markersize=8)
-        said = {"color": look.color, "fontsize": 10.5, "ha": "right", "va": "center"}
+        said: dict[str, Any] = {"color": look.color, "fontsize": 10.5, "ha": "right", "va": "center"}
         axes.annotate(f"{name}\nends here", (xs[0], ys[0]), (-9, 0), textcoords="offset points", **said)
         axes.set_xlim(left=xs[0] * 0.7)
     return figure

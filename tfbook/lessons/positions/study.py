@@ -6,7 +6,7 @@ import copy
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import torch
 from jaxtyping import Float, Int
@@ -121,7 +121,7 @@ def interpolate_positions(
 ) -> LanguageModel:
     """A copy of a rotary model whose positions are divided by `stretch`."""
     changed = copy.deepcopy(model)
-    changed.stack.position = kind(model.stack.position.d_head, stretch=stretch)
+    changed.stack.position = kind(cast(Rotary, model.stack.position).d_head, stretch=stretch)
     return changed
 
 

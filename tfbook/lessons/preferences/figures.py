@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -241,7 +241,7 @@ def _storyteller(axes: Axes, height: float) -> None:
 
 
 def _name(
-    axes: Axes, text: str, at: tuple[float, float], off: tuple[float, float], color: str = INK, **more: object
+    axes: Axes, text: str, at: tuple[float, float], off: tuple[float, float], color: str = INK, **more: Any
 ) -> None:
     """A label `off` points beside a mark."""
     ha = "left" if off[0] > 0 else "right" if off[0] < 0 else "center"
@@ -281,7 +281,13 @@ def draw_control(ppo: DataFrame, control: DataFrame, start: Series) -> Picture:
     for who, (name, color, marker) in PAID.items():
         ends = _ends(paid[who]).sort_values("kl")
         bars = [error(share, TOLD) for share in ends["consistent"]]
-        look = {"color": color, "marker": marker, "markersize": 8, "linestyle": "none", "elinewidth": 1.2}
+        look: dict[str, Any] = {
+            "color": color,
+            "marker": marker,
+            "markersize": 8,
+            "linestyle": "none",
+            "elinewidth": 1.2,
+        }
         look |= {"markerfacecolor": "white"} if who == "shuffled" else {}
         axes.errorbar(ends["kl"], 100 * ends["consistent"], bars, label=name, **look)
         said.append(

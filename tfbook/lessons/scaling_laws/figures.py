@@ -61,9 +61,9 @@ def _law_at_equal_cost(axes: Axes, runs: DataFrame, law: Callable[[Any, Any], An
     sizes = np.geomspace(runs["with"].min(), runs["with"].max(), 200)
     tokens = np.exp(np.interp(np.log(sizes), np.log(runs["with"]), np.log(runs["tokens"])))
     axes.plot(sizes, law(sizes, tokens), "--", color=COLORS[1], marker="none")
-    place, look = len(sizes) * 9 // 10, {"color": COLORS[1], "fontsize": 10.5, "ha": "right"}
-    height = law(sizes[place], tokens[place])
-    axes.annotate("the law", (sizes[place], height), (-8, 4), textcoords="offset points", **look)
+    i = len(sizes) * 9 // 10
+    end = sizes[i], law(sizes[i], tokens[i])
+    axes.annotate("the law", end, (-8, 4), textcoords="offset points", color=COLORS[1], fontsize=10.5, ha="right")
 
 
 def draw_six(W: Any, x: Any, g: Any) -> Picture:

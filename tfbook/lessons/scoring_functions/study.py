@@ -122,7 +122,7 @@ class Recaller(nn.Module):
 
     def __init__(self, score: nn.Module):
         super().__init__()
-        self.score = score
+        self.score: Any = score  # with `project`, as the package's scores have it
 
     def forward(self, batch: Recall) -> Float[Tensor, "batch value"]:
         """The probability of each value."""
@@ -266,11 +266,14 @@ def costs(*, pairs: int, width: int, rows: int = 8, rounds: int = 5) -> dict[str
     inputs = [torch.randn(rows, pairs, width, device=runtime.device(), requires_grad=True) for _ in range(2)]
     scores = {name: make(name, width=width, pairs=pairs).to(runtime.device()) for name in SCORES}
 
-    def attend(score: nn.Module) -> Tensor:
+    def attend(score: Any) -> Tensor:
         query, keys = inputs
         return (masked_softmax(score(query, score.project(keys)), None) @ keys).sum()
 
-    seconds = in_turns({name: lambda score=score: attend(score).backward() for name, score in scores.items()}, rounds)
+    def forward_backward(score: nn.Module) -> None:
+        attend(score).backward()
+
+    seconds = in_turns({name: partial(forward_backward, score) for name, score in scores.items()}, rounds)
     return {
         name: Cost(
             parameters=parameters(score),
@@ -333,8 +336,9 @@ def nonlinear(seeds: Sequence[int] = (1, 2, 3), *, steps: int = 600, pairs: int 
     """
     rows = []
     for name, build in SIZES.items():
-        score, inputs = build(), [torch.randn(1, pairs, WIDTH) for _ in range(2)]
-        kept = kept_bytes(score, lambda: score(inputs[0], score.project(inputs[1])).sum())  # noqa: B023
+        score: Any = build()
+        query, keys = (torch.randn(1, pairs, WIDTH) for _ in range(2))
+        kept = kept_bytes(score, lambda: score(query, score.project(keys)).sum())  # noqa: B023
         size = {"score": name, "parameters": parameters(score), "kept": kept}
         rows += [size | row for row in _tuned_recall(build, "squared", seeds, steps)]
     return rows

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from statistics import mean
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from jaxtyping import Float
@@ -63,7 +63,8 @@ class HeadedDecoder(LuongDecoder):
         """As Luong's, once for each head."""
         hidden, _ = self.gru(words, state.hidden[None].contiguous())
         contexts, weights = [], []
-        parts = (tensor.chunk(self.heads, dim=-1) for tensor in (hidden, state.keys, memory.states))
+        keyed = cast(Tensor, state.keys)  # `start` has projected them
+        parts = (tensor.chunk(self.heads, dim=-1) for tensor in (hidden, keyed, memory.states))
         for query, keys, values in zip(*parts, strict=True):
             weights.append(masked_softmax(self.score(query, keys), memory.mask[:, None]))
             contexts.append(weights[-1] @ values)
@@ -140,7 +141,7 @@ def _translate(name: str, task: Task, seed: int, lr: float, width: int, steps: i
     history = training.fit(model, translation_loss, batches, recipe, evaluate=look if curve else None)
     test, long = short["test"][:300], filter_by_length(task.corpus["test"], LONGEST + 1, 20)[:200]
     made: dict[str, Any] = {
-        "parameters": parameters(model.decoder.score),
+        "parameters": parameters(model.decoder.get_submodule("score")),
         "seconds": round(history.seconds[-1], 1),
         "loss": round(mean(history.loss[-20:]), 4),
         "valid": round(quality(model, short["valid"][:200], task).bleu, 2),

@@ -62,7 +62,7 @@ def draw_attention(
 
     picture = Schematic(title, gap=(20 if mask is None else 16, 34))
     steps = 1 if mask is None else 2  # columns between scores and Y
-    whole = {"cell": CELL, "numbers": "{:g}"}
+    whole: dict[str, Any] = {"cell": CELL, "numbers": "{:g}"}
     tenths: dict[str, Any] = {"cell": (37, CELL), "numbers": "{:.1f}"}
     hundredths: dict[str, Any] = {"cell": (44, CELL), "numbers": "{:.2f}"}
     source = picture.matrix(

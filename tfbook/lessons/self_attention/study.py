@@ -114,14 +114,14 @@ def averaged_head(model: nn.Module, head: int) -> nn.Module:
 class _AveragedHead(nn.Module):
     def __init__(self, model: nn.Module, head: int):
         super().__init__()
-        layer, scenes, seen = model.mix, twins(500, TEST + 1), []
-        heads: int = layer.heads  # type: ignore[assignment]
+        scenes, seen = twins(500, TEST + 1), []
+        layer: Any = model.mix
         with layer.W_O.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0])), torch.no_grad():
             model(scenes.kinds, scenes.colors)
-        width = seen[0].shape[-1] // heads
+        width = seen[0].shape[-1] // layer.heads
         self.piece = slice(head * width, (head + 1) * width)  # of what the heads have found, side by side
         self.means = torch.stack([seen[0][scenes.kinds == kind].mean(dim=0) for kind in range(8)])
-        self.model = model
+        self.model: Any = model
 
     def forward(self, kinds: Tensor, colors: Tensor) -> Tensor:
         def average(_: nn.Module, inputs: tuple[Tensor]) -> tuple[Tensor]:

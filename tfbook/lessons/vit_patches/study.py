@@ -41,8 +41,18 @@ POSITIONS_STD = 0.3  # at the start, about as large as the patch vectors
 def config(images: Images, *, patch: int, tokens: int = 1) -> VitConfig:
     """The lesson's ViT, width 64 and two blocks, for these images."""
     channels, height, width = images.train.images.shape[1:]
-    shape = {"height": height, "width": width, "channels": channels, "patch": patch, "tokens": tokens}
-    return VitConfig(d_model=64, heads=4, d_ff=256, layers=2, dropout=0.0, **shape)
+    return VitConfig(
+        height=height,
+        width=width,
+        channels=channels,
+        patch=patch,
+        tokens=tokens,
+        d_model=64,
+        heads=4,
+        d_ff=256,
+        layers=2,
+        dropout=0.0,
+    )
 
 
 class Mlp(nn.Module):
@@ -79,7 +89,7 @@ def build(name: str, images: Images, *, patch: int = 7, tokens: int = 1, positio
     shape = config(images, patch=patch)
     if name in ("ViT", BAG):
         model = Vit(labels, shape)
-        nn.init.normal_(model.stack.position.embedding, std=positions)
+        nn.init.normal_(model.get_parameter("stack.position.embedding"), std=positions)
         return model if name == "ViT" else without_positions(model)
     with torch.device("meta"):
         count = parameters(Vit(labels, shape))
@@ -152,7 +162,7 @@ Change = Callable[[LabeledImages, int], LabeledImages]  # a batch and the number
 class Changed:
     """Batches whose images are changed on their way: `change(batch, step)`."""
 
-    batches: ImageBatches
+    batches: Callable[[int], LabeledImages]
     change: Change
 
     def __call__(self, step: int) -> LabeledImages:
