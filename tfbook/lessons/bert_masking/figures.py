@@ -1,4 +1,4 @@
-"""Pictures of lesson 08, each with its description: masking, the input, heads, filled blanks, tags, labels."""
+"""Figures of lesson 08, each with its alt text: masking, the input, task heads, filled blanks, tags, few labels."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ CHIP = 60  # pixels of a token
 
 
 def draw_sides(words: Sequence[str], masked: int) -> Picture:
-    """One sentence twice: a GPT reads to the left and is asked everywhere, BERT reads all and is asked once."""
+    """One sentence twice: a GPT reads to the left and predicts every word; BERT reads everything and predicts one."""
     from tfbook.plot import Schematic
 
     picture = Schematic("BERT reads both sides, and is asked only where a word was selected", gap=(10, 26))
@@ -49,7 +49,7 @@ def draw_sides(words: Sequence[str], masked: int) -> Picture:
 
 
 def draw_masking(rate: float, mask: float, random: float) -> Picture:
-    """What happens to 100 words: how many are selected, and what becomes of these."""
+    """Masking of 100 words: how many are selected, and what replaces each of them."""
     from tfbook.plot import Schematic
 
     selected = 100 * rate
@@ -78,7 +78,7 @@ def draw_masking(rate: float, mask: float, random: float) -> Picture:
 
 
 def draw_input(tokens: Sequence[str], segments: Sequence[int], d_model: int) -> Picture:
-    """Three rows of embeddings, one column per token, that are added up."""
+    """The input as the sum of three rows of embeddings, one column per token."""
     from tfbook.plot import Schematic
 
     picture = Schematic("The input of BERT: a sum of three embeddings", gap=(18, 16))
@@ -103,7 +103,7 @@ def draw_input(tokens: Sequence[str], segments: Sequence[int], d_model: int) -> 
 
 
 def draw_task_heads(tokens: Sequence[str]) -> Picture:
-    """One body, and above it three heads, each reading its positions."""
+    """One body with three heads on top, each reading its own positions."""
     from tfbook.plot import Schematic
 
     picture = Schematic("One body, and a small head for each task", gap=(30, 30))
@@ -128,7 +128,7 @@ def draw_task_heads(tokens: Sequence[str]) -> Picture:
 
 
 def draw_filled(rows: Mapping[str, Mapping[str, float]], counts: Mapping[str, int]) -> Picture:
-    """Shares of blanks filled correctly, a group of bars for each kind, of which there are `counts`."""
+    """Shares of blanks filled correctly, a group of bars per kind; `counts` is the number of blanks of each."""
     import matplotlib.pyplot as plt
 
     figure, axes = plt.subplots(figsize=(10, 3.9))
@@ -153,9 +153,9 @@ def draw_filled(rows: Mapping[str, Mapping[str, float]], counts: Mapping[str, in
 
 
 def draw_asked(frame: DataFrame, levels: Mapping[str, Mapping[str, float]]) -> Picture:
-    """Blanks filled correctly during training, by what a run masks, a line per run: all of them, and three kinds.
+    """Blanks filled correctly during training, by what is masked, one line per run: overall and for three kinds.
 
-    `levels` has a name for each horizontal line, and its share of each kind.
+    `levels` maps the name of each horizontal line to its share for each kind.
     """
     import matplotlib.pyplot as plt
 
@@ -189,9 +189,9 @@ TAG_ROLES = ("query", "key", "value", "weight")  # one for each tag
 def draw_tags(
     words: Sequence[str], tags: Sequence[str], right: Sequence[int], guesses: Mapping[str, Sequence[int]]
 ) -> Picture:
-    """A text once for each tagger, its tagged words colored by the guess, struck through where it is wrong.
+    """A text once per tagger, its tagged words colored by the predicted tag and struck through where it is wrong.
 
-    `right` has a negative number for each word that has no tag.
+    `right` has a negative number for each word without a tag.
     """
     import matplotlib.pyplot as plt
 
@@ -241,7 +241,7 @@ STARTS = {  # how each start is drawn
 
 
 def draw_few_labels(tasks: dict[str, DataFrame]) -> Picture:
-    """Right tags against the number of labels, a panel for each task: a mark per seed, lines of means."""
+    """Share of correct tags against the number of labels, one panel per task: a mark per seed, lines through means."""
     import matplotlib.pyplot as plt
 
     figure, panels = plt.subplots(1, len(tasks), figsize=(10, 3.7), sharey=True)

@@ -1,4 +1,4 @@
-"""Pictures of lesson 09, each with its description: the question, the model, counting, training, what was learned."""
+"""Figures of lesson 09, each with its alt text: the questions, the model, counting, training, and what was learned."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ CHIP = 62  # pixels of a token
 
 
 def draw_questions(words: Sequence[str], shares: Sequence[float]) -> Picture:
-    """A row for each question that a text asks: what is read, the next word with its probability, and what it costs."""
+    """One row per question that a text poses: the words read, the next word with its probability, and its loss."""
     from tfbook.plot import Schematic
 
     picture = Schematic(f"{len(shares)} questions: which word comes next?", gap=(34, 16))
@@ -47,7 +47,7 @@ def draw_questions(words: Sequence[str], shares: Sequence[float]) -> Picture:
 
 
 def draw_gpt(words: Sequence[str], sizes: tuple[int, int, int, int], vocab: int) -> Picture:
-    """The whole model from the bottom to the top, with shapes; `sizes` are d_model, heads, d_ff and layers."""
+    """The whole model from bottom to top, with shapes; `sizes` are d_model, heads, d_ff and layers."""
     from tfbook.plot import Schematic
 
     (d_model, heads, d_ff, layers), n = sizes, len(words) - 1
@@ -83,7 +83,7 @@ def draw_gpt(words: Sequence[str], sizes: tuple[int, int, int, int], vocab: int)
 
 
 def _branch(picture: Schematic, row: int, text: str, note: str, role: str = "plain") -> tuple[Item, Item, Item]:
-    """A layer with its norm beside the stream, and the sum to which it is added."""
+    """A layer with its norm beside the residual stream, and the sum to which its output is added."""
     layer = picture.box(text, (1, row), role, note=note, width=190)
     norm = picture.box("norm", (1, row + 1), width=70)
     fork, add = picture.point((2, row + 1)), picture.circle("+", (2, row))
@@ -97,7 +97,7 @@ def _branch(picture: Schematic, row: int, text: str, note: str, role: str = "pla
 
 
 def draw_counting(losses: Sequence[float], bound: float) -> Picture:
-    """Loss of counting against how many words it looks back, beside the bound on a perfect model's loss."""
+    """Loss of counting against the number of words it looks back, beside the lower bound on a perfect model's loss."""
     import matplotlib.pyplot as plt
 
     figure, axes = plt.subplots(figsize=(8, 3.4))
@@ -117,10 +117,10 @@ def draw_counting(losses: Sequence[float], bound: float) -> Picture:
 
 
 def draw_training(losses: Sequence[float], levels: Mapping[str, float], shown: Sequence[int]) -> Picture:
-    """The loss of each batch, pale, and its mean over recent ones, steps logarithmic: all of it, and the last nat.
+    """Loss of each batch, pale, and its running mean, over logarithmic steps: the whole run, and its last nat.
 
-    Dots are the batches at which samples were taken. Of the `levels`, from the highest, the first belongs to the whole
-    and up to two more to the last nat.
+    Dots are the batches at which samples were taken. Of the `levels`, sorted from the highest, the first belongs to the
+    whole run and up to two more to the last nat.
     """
     import matplotlib.pyplot as plt
 
@@ -145,7 +145,7 @@ def draw_training(losses: Sequence[float], levels: Mapping[str, float], shown: S
         (right, len(losses), "right", "bottom"),
         (right, last, "left", "top"),
     )
-    for (name, height), (axes, x, across, up) in zip(levels.items(), places, strict=False):  # where the curve is not
+    for (name, height), (axes, x, across, up) in zip(levels.items(), places, strict=False):  # clear of the curve
         axes.axhline(height, color=INK, linestyle="--", linewidth=1.4)
         gap = {"top": -3, "bottom": 3}[up]
         axes.annotate(
@@ -157,20 +157,20 @@ def draw_training(losses: Sequence[float], levels: Mapping[str, float], shown: S
 
 # ---- what was learned ----------------------------------------------------------------------------------------------
 
-KIND_LOOKS = {  # color, number of words of the kind, and where its label stands beside the line of an even guess
+KIND_LOOKS = {  # color, number of words of the kind, and where the label of its uniform guess stands
     "pronouns": (COLORS[3], 2, "bottom"),
     "things": (COLORS[1], 16, "top"),
     "names": (COLORS[0], 12, "bottom"),
 }
 
-FLAT = 0.15  # a probability that changes less does not rise
+FLAT = 0.15  # a probability that changes by less does not count as rising
 
 
 def draw_growth(frame: DataFrame, first_loss: float, optimizer: str = "Muon") -> Picture:
-    """The probability of the right word of each kind in each run, the first one enlarged and below its loss.
+    """Probability of the right word of each kind in each run, the first run enlarged and below its loss.
 
-    `first_loss` is that before the first step. A dashed line marks where nine tenths of the loss's drop are done,
-    dotted ones an even guess among the words of a kind.
+    `first_loss` is the loss before the first step. A dashed line marks where the loss has done nine tenths of its drop,
+    dotted lines mark a uniform guess among the words of a kind.
     """
     import matplotlib.pyplot as plt
 
@@ -235,7 +235,7 @@ def draw_growth(frame: DataFrame, first_loss: float, optimizer: str = "Muon") ->
 
 
 def _passes(curve: Sequence[Mapping[str, float]], kind: str) -> str:
-    """The step at which a kind is halfway between its lowest and its highest value, if these are far apart."""
+    """The step at which a kind's probability is halfway between its lowest and highest value, or "never"."""
     values = [point[kind] for point in curve]
     if max(values) - min(values) < FLAT:
         return "never"
@@ -244,7 +244,7 @@ def _passes(curve: Sequence[Mapping[str, float]], kind: str) -> str:
 
 
 def draw_judged(rows: Mapping[str, Mapping[str, float]]) -> Picture:
-    """Shares of stories that are right in each respect, a group of bars for each respect."""
+    """Shares of stories that are right in each respect, as one group of bars per respect."""
     import matplotlib.pyplot as plt
 
     figure, axes = plt.subplots(figsize=(10, 3.9))
@@ -268,7 +268,7 @@ def draw_judged(rows: Mapping[str, Mapping[str, float]]) -> Picture:
 
 
 def draw_variance(variance: Mapping[tuple[int, bool], Sequence[float]]) -> Picture:
-    """Variance of the residual stream after each block, by (layers, scaled), a panel for each number of layers."""
+    """Variance of the residual stream after each block, by (layers, scaled), one panel per number of layers."""
     import matplotlib.pyplot as plt
 
     depths = list(dict.fromkeys(layers for layers, _ in variance))
@@ -278,7 +278,7 @@ def draw_variance(variance: Mapping[tuple[int, bool], Sequence[float]]) -> Pictu
             name: (range(layers + 1), variance[layers, scaled])
             for name, scaled in (("unscaled", False), ("scaled", True))
         }
-        axes.set_yscale("log")  # before the labels find their places
+        axes.set_yscale("log")  # before the labels are placed
         lines(axes, curves, title=f"{layers} blocks", x="after block (0: embedding)", y="variance (logarithmic)")
     last = ", ".join(f"{layers} blocks {variance[layers, False][-1]:.3f}" for layers in depths)
     alt = f"Unscaled, the variance after the last block grows with depth ({last}); scaled, it does not."
