@@ -99,7 +99,7 @@ def draw_frontier(frame: DataFrame) -> Picture:
     axes.set(xscale="log", yscale="log", xlim=(0.4, 10.5), ylim=(0.42, 14))
     said = []
     for name in LOOKS:
-        runs, (color, marker, beside, place) = frame[frame["method"] == name], LOOKS[name]
+        runs, (color, marker, beside, offset) = frame[frame["method"] == name], LOOKS[name]
         means, best = by_rate[name], by_rate[name]["new"].idxmin()
         up, beyond = means.loc[:best], means[means.index > best]
         axes.scatter(runs["new"], runs["old"], color=color, s=7, alpha=0.5, linewidths=0)
@@ -109,7 +109,7 @@ def draw_frontier(frame: DataFrame) -> Picture:
         for lr, point in means.iterrows():
             label = axes.annotate(f"{lr:g}", tuple(point), xytext=beside, textcoords="offset points", fontsize=8.5)
             label.set(ha="left" if beside[0] > 0 else "right", va="center", color=color)
-        axes.annotate(NAMES[name], tuple(up.iloc[0]), xytext=place, textcoords="offset points", **_bold(color))
+        axes.annotate(NAMES[name], tuple(up.iloc[0]), xytext=offset, textcoords="offset points", **_bold(color))
         said += [f"{NAMES[name]} at {lr:g}: plays {x:.2f}, tales {y:.2f}" for lr, (x, y) in means.iterrows()]
     said.append(_draw_gap(axes, undominated(by_rate["full"]), lora))
     for point, name, color, marker in ((words, "new words alone", SOFT, "d"), (before, "before", INK, "*")):

@@ -282,8 +282,8 @@ class Judge(nn.Module):
     def forward(self, ids: Int64[Tensor, "batch time"]) -> tuple[Tensor, Tensor]:
         """Logits of the labels, (batch, 2), and of the next tokens, (batch, time, vocab)."""
         states = self.body.stack(self.body.embed(ids), self.body.mask)
-        place = (ids == EOS).int().argmax(dim=1)
-        return self.head(states[torch.arange(len(ids)), place]), self.body.unembed(states)
+        position = (ids == EOS).int().argmax(dim=1)
+        return self.head(states[torch.arange(len(ids)), position]), self.body.unembed(states)
 
 
 @experiment

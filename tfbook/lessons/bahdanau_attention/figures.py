@@ -272,11 +272,11 @@ def recall(shares: Mapping[str, Tensor]) -> Picture:
     from matplotlib import pyplot as plt
 
     figure, axes = plt.subplots(figsize=(7, 3.4))
-    places = ["first fifth", "second", "middle", "fourth", "last fifth"]
+    parts = ["first fifth", "second", "middle", "fourth", "last fifth"]
     title = "A fixed context keeps a little of the beginning"
-    series = {name: (range(len(places)), values.tolist()) for name, values in shares.items()}
+    series = {name: (range(len(parts)), values.tolist()) for name, values in shares.items()}
     plot.lines(axes, series, title=title, x="position in the sentence", y="share of words translated")
-    axes.set(ylim=(0, 1), xticks=range(len(places)), xticklabels=places)
+    axes.set(ylim=(0, 1), xticks=range(len(parts)), xticklabels=parts)
     alt = (
         "Share of words whose translation is written, in five parts of the sentence. The fixed context has some in the "
         "first part and few in all others. Attention has most of them everywhere."

@@ -34,8 +34,8 @@ def draw_sides(words: Sequence[str], masked: int) -> Picture:
     asked = [picture.box(word, (column, 0), "key", **look) for column, word in zip(columns, words[1:], strict=False)]
     for box in read[:masked]:
         picture.arrow(box, asked[masked - 1], role="key", sides=("top", "bottom"), thickness=2)
-    shown = ["[MASK]" if place == masked else word for place, word in enumerate(words)]
-    roles = ["value" if place == masked else "stream" for place in range(len(words))]
+    shown = ["[MASK]" if position == masked else word for position, word in enumerate(words)]
+    roles = ["value" if position == masked else "stream" for position in range(len(words))]
     read = [picture.box(word, (c, 4), role, **look) for c, word, role in zip(columns, shown, roles, strict=True)]
     answer = picture.box(words[masked], (masked + 1, 3), "value", **look)
     for box in read:
@@ -86,7 +86,7 @@ def draw_input(tokens: Sequence[str], segments: Sequence[int], d_model: int) -> 
     rows = {
         "token": (tokens, "value"),
         "segment": (["AB"[segment] for segment in segments], "key"),
-        "position": ([str(place) for place in range(n)], "query"),
+        "position": ([str(position) for position in range(n)], "query"),
     }
     chips = []
     for row, (name, (words, role)) in enumerate(rows.items()):
@@ -135,10 +135,10 @@ def draw_filled(rows: Mapping[str, Mapping[str, float]], counts: Mapping[str, in
     kinds = list(next(iter(rows.values())))
     width = 0.84 / len(rows)
     for number, ((name, shares), color) in enumerate(zip(rows.items(), (*COLORS[::-1],), strict=False)):
-        places = np.arange(len(kinds)) + (number - (len(rows) - 1) / 2) * width
+        positions = np.arange(len(kinds)) + (number - (len(rows) - 1) / 2) * width
         heights = [100 * shares[kind] for kind in kinds]
-        axes.bar(places, heights, 0.92 * width, color=color, label=name)
-        for x, height in zip(places, heights, strict=True):
+        axes.bar(positions, heights, 0.92 * width, color=color, label=name)
+        for x, height in zip(positions, heights, strict=True):
             axes.text(x, height + 1.5, f"{height:.0f}", ha="center", fontsize=9, color=color)
     number_of = {"all": sum(counts.values()), **counts}
     axes.set_xticks(
@@ -200,14 +200,14 @@ def draw_tags(
     figure, panels = plt.subplots(len(guesses), 1, figsize=(11, (0.36 * rows + 0.5) * len(guesses)))
     said = []
     for axes, (name, guessed) in zip(np.atleast_1d(panels), guesses.items(), strict=True):
-        wrong = [place for place, tag in enumerate(right) if tag >= 0 and tag != guessed[place]]
-        for place, word in enumerate(words):
-            y, x = divmod(place, per_line)
+        wrong = [position for position, tag in enumerate(right) if tag >= 0 and tag != guessed[position]]
+        for position, word in enumerate(words):
+            y, x = divmod(position, per_line)
             box = None
-            if right[place] >= 0:
-                role = ROLES[TAG_ROLES[guessed[place]]]
+            if right[position] >= 0:
+                role = ROLES[TAG_ROLES[guessed[position]]]
                 box = {"boxstyle": "round,pad=0.25", "facecolor": role.fill, "edgecolor": role.edge, "linewidth": 1.2}
-            text = f"{word} ✗" if place in wrong else word
+            text = f"{word} ✗" if position in wrong else word
             axes.text(x, -y, text, ha="center", va="center", fontsize=11, color=INK if box else SOFT, bbox=box)
         axes.set(xlim=(-0.6, per_line - 0.4), ylim=(0.6 - rows, 0.6))
         count = sum(tag >= 0 for tag in right)
@@ -253,8 +253,8 @@ def draw_few_labels(tasks: dict[str, DataFrame]) -> Picture:
             rows = frame[frame["start"] == start]
             means = [100 * rows[rows["labels"] == count]["all"].mean() for count in counts]
             (handles[name],) = axes.plot(range(len(counts)), means, color=color, marker=marker)
-            places = [counts.index(count) for count in rows["labels"]]
-            axes.plot(places, 100 * rows["all"], color=color, linestyle="none", marker=marker, alpha=0.35)
+            positions = [counts.index(count) for count in rows["labels"]]
+            axes.plot(positions, 100 * rows["all"], color=color, linestyle="none", marker=marker, alpha=0.35)
             shares = ", ".join(f"{mean:.0f}% with {count}" for mean, count in zip(means, counts, strict=True))
             said.append(f"{title}, {name} {shares}")
         axes.set_title(title, fontsize=12)

@@ -86,12 +86,12 @@ def looks_of_blank(bert: nn.Module, ids: Int[Tensor, " time"], answer: int) -> d
 
     They are those of the head that puts the largest weight on the id `answer`; the title names it.
     """
-    place = ids.tolist().index(MASK)
+    position = ids.tolist().index(MASK)
     with record(bert) as weights:
         bert(ids[None])
-    rows = list(weights.values())[-1][0, :, place].float().cpu()  # (head, time)
+    rows = list(weights.values())[-1][0, :, position].float().cpu()  # (head, time)
     head = int(rows[:, ids.cpu() == answer].sum(dim=1).argmax())
-    return {f"block {len(weights)}, head {head + 1}: weights of the blank": (place, rows[head].tolist())}
+    return {f"block {len(weights)}, head {head + 1}: weights of the blank": (position, rows[head].tolist())}
 
 
 @contextmanager
@@ -131,11 +131,11 @@ def tagged(words: Sequence[str]) -> Tagged:
 
 def roles(words: Sequence[str]) -> Tagged:
     """Whether a name is the story's hero, who is named first, or another; from where a second name has appeared."""
-    names = {place: word for place, word in enumerate(words) if word in KINDS["names"]}
+    names = {position: word for position, word in enumerate(words) if word in KINDS["names"]}
     hero = next(iter(names.values()))
-    start = next((place for place, name in names.items() if name != hero), len(words))
-    after = {place: int(name != hero) for place, name in names.items() if place > start}
-    return Tagged(list(words), [after.get(place, IGNORE_INDEX) for place in range(len(words))])
+    start = next((position for position, name in names.items() if name != hero), len(words))
+    after = {position: int(name != hero) for position, name in names.items() if position > start}
+    return Tagged(list(words), [after.get(position, IGNORE_INDEX) for position in range(len(words))])
 
 
 def labeled_words(count: int, *, seed: int) -> list[Tagged]:
@@ -155,10 +155,10 @@ def _labeled(count: int, texts_of: Callable[[Sequence[str]], list[Tagged]], kind
     while len(found) < count:
         due, drawn = len(found) % kinds, random.Random(number)
         texts = texts_of(told("train", number).words)
-        places = [(words, i) for words, tags in texts for i, tag in enumerate(tags) if tag == due]
-        if places:
-            words, place = drawn.choice(places)
-            found.append(Tagged(words, [due if i == place else IGNORE_INDEX for i in range(len(words))]))
+        positions = [(words, i) for words, tags in texts for i, tag in enumerate(tags) if tag == due]
+        if positions:
+            words, position = drawn.choice(positions)
+            found.append(Tagged(words, [due if i == position else IGNORE_INDEX for i in range(len(words))]))
         number += 1
     return found
 

@@ -148,9 +148,9 @@ def draw_filters(rows: Mapping[str, Tensor], ways: Mapping[str, Filtered], words
 
 
 def _bars(axes: Axes, shares: Tensor, names: Sequence[str], top: float) -> None:
-    places = range(len(names))
-    axes.bar(places, shares.tolist(), color=ROLES["weight"].dark)
-    axes.set(xticks=places, ylim=(0, top))
+    positions = range(len(names))
+    axes.bar(positions, shares.tolist(), color=ROLES["weight"].dark)
+    axes.set(xticks=positions, ylim=(0, top))
     axes.set_xticklabels(names, rotation=60, ha="right", rotation_mode="anchor", fontsize=9)
     for label, share in zip(axes.get_xticklabels(), shares.tolist(), strict=True):
         label.set_color(INK if share else "#b5b5b5")
@@ -199,11 +199,11 @@ def draw_likelihood(frame: DataFrame) -> Picture:
     left.margins(y=0.1)
     left.grid(visible=False, axis="x")
     means = frame.groupby("way", sort=False)["nats"].mean().sort_values()
-    for place, (name, nats) in enumerate(means.items()):
+    for position, (name, nats) in enumerate(means.items()):
         seeds = frame[frame["way"] == name]["nats"]
         color = COLORS[1] if name == "human" else COLORS[0]
-        right.barh(place, nats, color=color, alpha=0.8)
-        right.plot(seeds, [place] * len(seeds), color=INK, marker="|", linestyle="none", markersize=9)
+        right.barh(position, nats, color=color, alpha=0.8)
+        right.plot(seeds, [position] * len(seeds), color=INK, marker="|", linestyle="none", markersize=9)
     right.set_yticks(range(len(means)), ["Shakespeare" if name == "human" else name for name in means.index])
     right.set(xlabel="nats per character", title="Full-softmax samples surprise it as much")
     right.grid(visible=False, axis="y")
@@ -226,7 +226,7 @@ def draw_tree(after: Mapping[str, tuple[float, Mapping[str, float]]], width: int
     kept = sorted(after, key=lambda word: -after[word][0])[:width]
     leaves = [(first, word, p, q) for first, (p, rest) in after.items() for word, q in rest.items()]
     totals = [p * q if first in kept else 0.0 for first, _, p, q in leaves]
-    best = sorted(range(len(leaves)), key=lambda place: -totals[place])[:width]
+    best = sorted(range(len(leaves)), key=lambda position: -totals[position])[:width]
     middle = (len(leaves) - 1) / 2
     _node(axes, (0, middle), "start", INK)
     for first, (p, _) in after.items():

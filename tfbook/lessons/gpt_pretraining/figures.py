@@ -140,12 +140,12 @@ def draw_training(losses: Sequence[float], levels: Mapping[str, float], shown: S
     left, right = panels
     left.set(title="Training loss: all of it", ylabel="loss (nats per word)", ylim=(0, 7.2))
     right.set(title="The last nat", ylim=(0.3, 1.6))
-    places = (
+    positions = (
         (left, len(losses), "right", "top"),
         (right, len(losses), "right", "bottom"),
         (right, last, "left", "top"),
     )
-    for (name, height), (axes, x, across, up) in zip(levels.items(), places, strict=False):  # clear of the curve
+    for (name, height), (axes, x, across, up) in zip(levels.items(), positions, strict=False):  # clear of the curve
         axes.axhline(height, color=INK, linestyle="--", linewidth=1.4)
         gap = {"top": -3, "bottom": 3}[up]
         axes.annotate(
@@ -251,10 +251,10 @@ def draw_judged(rows: Mapping[str, Mapping[str, float]]) -> Picture:
     respects = list(next(iter(rows.values())))
     width = 0.8 / len(rows)
     for number, ((name, shares), color) in enumerate(zip(rows.items(), (COLORS[3], *COLORS[:3]), strict=False)):
-        places = np.arange(len(respects)) + (number - (len(rows) - 1) / 2) * width
+        positions = np.arange(len(respects)) + (number - (len(rows) - 1) / 2) * width
         heights = [100 * shares[respect] for respect in respects]
-        axes.bar(places, heights, 0.92 * width, color=color, label=name)
-        for x, height in zip(places, heights, strict=True):
+        axes.bar(positions, heights, 0.92 * width, color=color, label=name)
+        for x, height in zip(positions, heights, strict=True):
             axes.text(x, height + 1.5, f"{height:.0f}", ha="center", fontsize=9, color=color)
     titles = {"sentences": "sentences possible\nin this world", "all": "stories right in\nevery respect"}
     axes.set_xticks(

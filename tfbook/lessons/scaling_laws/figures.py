@@ -1,4 +1,4 @@
-"""Pictures of lesson 10: costs, directions of a gradient, the race, the law of the losses, heads that copy."""
+"""Figures of lesson 10: costs, directions of a gradient, the race, the law of the losses, and induction heads."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
 
 def draw_budget(runs: DataFrame, law: Callable[[Any, Any], Any] | None = None) -> Picture:
-    """Held-out loss of models of different sizes that cost about the same, by their number of parameters.
+    """Held-out loss of models of different sizes at about the same cost, by their number of parameters.
 
-    A `law(N, D)` is drawn in place of notes, with the text of the sizes between the runs interpolated.
+    If a `law(N, D)` is given, it is drawn in place of notes, with the tokens of the sizes in between interpolated.
     """
     import matplotlib.pyplot as plt
 
@@ -36,7 +36,7 @@ def draw_budget(runs: DataFrame, law: Callable[[Any, Any], Any] | None = None) -
     best = runs["with"].iloc[runs["loss"].argmin()]
     look: dict[str, Any] = {"fontsize": 9, "color": SOFT, "textcoords": "offset points"}
     for size, tokens, loss in () if law else zip(runs["with"], runs["tokens"], runs["loss"], strict=True):
-        if size < best:  # labels keep to the outer side of the line
+        if size < best:  # labels stay on the outer side of the line
             place: dict[str, Any] = {"xytext": (0, 8), "ha": "center", "va": "bottom"}
         else:
             place = {"xytext": (8, -6), "ha": "left", "va": "top"}
@@ -67,7 +67,7 @@ def _law_at_equal_cost(axes: Axes, runs: DataFrame, law: Callable[[Any, Any], An
 
 
 def draw_six(W: Any, x: Any, g: Any) -> Picture:
-    """The three products that a training step makes with a matrix W: forward, and two in the backward pass."""
+    """The three products that a training step computes with a matrix W: one forward, two in the backward pass."""
     from tfbook.plot import Schematic
 
     W, x, g = (np.asarray(each, float) for each in (W, x, g))
@@ -101,13 +101,13 @@ def draw_six(W: Any, x: Any, g: Any) -> Picture:
     return picture.figure(), alt
 
 
-# ---- what makes a step count -------------------------------------------------------------------------------------
+# ---- what makes steps better -------------------------------------------------------------------------------------
 
 SHADES = {"0 rounds": COLORS[3], "1 round": COLORS[1], "3 rounds": COLORS[2], "5 rounds": COLORS[0]}
 
 
 def draw_directions(polynomial: Mapping[str, tuple[Any, Any]], values: Mapping[str, tuple[Any, Any]]) -> Picture:
-    """What the rounds make of any singular value, and of those of a gradient: one color for the same number."""
+    """The effect of the rounds on any singular value, and on those of a gradient: one color per number of rounds."""
     import matplotlib.pyplot as plt
 
     figure, (left, right) = plt.subplots(1, 2, figsize=(11.5, 4))
@@ -142,7 +142,7 @@ def _name_at(axes: Axes, name: str, line: tuple[Any, Any], height: float, *, rig
 
 
 def draw_rates(losses: Mapping[str, Mapping[float, float]]) -> Picture:
-    """The loss in the end by learning rate, a line for each optimizer, whose best rate is ringed."""
+    """Final loss by learning rate, one line per optimizer, its best rate ringed."""
     import matplotlib.pyplot as plt
 
     figure, axes = plt.subplots(figsize=(7, 3.8))
@@ -160,7 +160,7 @@ def draw_rates(losses: Mapping[str, Mapping[float, float]]) -> Picture:
 
 
 def draw_race(rows: Sequence[Mapping[str, Any]]) -> Picture:
-    """Seconds to about the same loss, a bar for each recipe, which adds a change to that of the bar above."""
+    """Seconds to about the same loss, one bar per recipe; each adds a change to the recipe above it."""
     import matplotlib.pyplot as plt
 
     figure, axes = plt.subplots(figsize=(9, 3.6))
@@ -181,7 +181,7 @@ def draw_race(rows: Sequence[Mapping[str, Any]]) -> Picture:
 
 
 def draw_power_law(sizes: Sequence[float], losses: Sequence[float], floors: Sequence[float]) -> Picture:
-    """Losses against sizes, and what lies above each of three floors on logarithmic axes: right, too low, too high."""
+    """Losses against sizes, and the excess over each of three floors on logarithmic axes: right, too low, too high."""
     import matplotlib.pyplot as plt
 
     figure, (left, right) = plt.subplots(1, 2, figsize=(11.5, 4))
@@ -211,7 +211,7 @@ def draw_power_law(sizes: Sequence[float], losses: Sequence[float], floors: Sequ
 
 
 def _shade(place: int, last: int) -> Any:
-    """The color of a size, from light to very dark blue; the last, which the law has not seen, is orange."""
+    """The color of a size, from light to very dark blue; the last size, which the law has not seen, is orange."""
     import matplotlib.pyplot as plt
 
     return COLORS[1] if place == last else plt.get_cmap("Blues")(0.4 + 0.2 * place)
@@ -222,11 +222,11 @@ def draw_prediction(
     predict: Callable[[float, float], tuple[float, float, float]],
     errors: Mapping[str, Sequence[float]],
 ) -> Picture:
-    """Losses by tokens for each size with the law's lines, and how far off predictions for the largest are.
+    """Losses by tokens for each size with the law's lines, and the errors of predictions for the largest size.
 
-    `predict(N, D)` takes the parameters in `frame["with"]` and tokens, and returns the law's loss and its range; the
-    largest size's line is dashed, with its range around it. The relative errors of three predictions, the law's first,
-    come in order of the number of tokens.
+    `predict(N, D)` takes the parameters in `frame["with"]` and tokens, and returns the law's loss and its interval; the
+    largest size's line is dashed, with its interval around it. The relative errors of three predictions, the law's
+    first, are in order of the number of tokens.
     """
     import matplotlib.pyplot as plt
 
@@ -273,7 +273,7 @@ def draw_prediction(
 
 
 def _name_ends(axes: Axes, names: Sequence[str], heights: Sequence[float], x: float, colors: Sequence[Any]) -> None:
-    """Writes names at x, beside the ends of lines, from above to below, so that none touches another."""
+    """Writes names at x beside the ends of lines, from top to bottom, so that none overlap."""
     low, high = axes.get_ylim()
     height = np.inf
     for name, own, color in sorted(zip(names, heights, colors, strict=True), key=lambda each: -each[1]):
@@ -282,9 +282,9 @@ def _name_ends(axes: Axes, names: Sequence[str], heights: Sequence[float], x: fl
 
 
 def draw_frontier(frame: DataFrame, spent: Sequence[float], optima: Sequence[tuple[float, float, float]]) -> Picture:
-    """Losses by compute for each size, with the law's best; the best size and text for each compute.
+    """Losses by compute for each size, with the law's optimum; the best size and number of tokens by compute.
 
-    `optima` are the best N and D for each of `spent`, and the loss. What lies beyond the frame's N or D is dashed.
+    `optima` are the best N and D for each of `spent`, and the loss. Beyond the frame's N or D, the lines are dashed.
     """
     import matplotlib.pyplot as plt
 
@@ -331,13 +331,13 @@ def _within(number: float, column: Any) -> bool:
 
 
 def _loss_by_compute(frame: DataFrame, size: float) -> tuple[np.ndarray, np.ndarray]:
-    """6 N D and the mean loss of each run of a size, in order of their tokens."""
+    """6 N D and the mean loss of each run of a size, sorted by number of tokens."""
     losses = frame[frame["with"] == size].groupby("tokens")["loss"].mean()
     return 6 * size * losses.index.to_numpy(float), losses.to_numpy(float)
 
 
 def _between(x: np.ndarray, xs: np.ndarray, ys: np.ndarray) -> np.ndarray:
-    """Heights at x of straight lines through points on a logarithmic axis; infinite beyond the outer points."""
+    """Linear interpolation at x between points on a logarithmic axis; infinite beyond the outer points."""
     return np.interp(np.log(x), np.log(xs), ys, left=np.inf, right=np.inf)
 
 
@@ -355,7 +355,7 @@ Curve = tuple[Sequence[float], Sequence[float], Sequence[float]]
 
 
 def draw_circuit(text: str) -> Picture:
-    """Two heads that copy together, on a text whose last character occurred before: what each reads and writes."""
+    """Two heads that copy together, on a text whose last character has occurred before: what each reads and writes."""
     from tfbook.plot import Schematic
 
     text = text.replace(" ", "␣")
@@ -382,7 +382,7 @@ def draw_circuit(text: str) -> Picture:
 
 
 def draw_head_maps(text: str, weights: Mapping[str, Any]) -> Picture:
-    """Attention weights of heads over the characters of a text, a map for each."""
+    """Attention weights of heads over the characters of a text, one map per head."""
     import matplotlib.pyplot as plt
     from matplotlib.transforms import ScaledTranslation
 
@@ -390,7 +390,7 @@ def draw_head_maps(text: str, weights: Mapping[str, Any]) -> Picture:
     up = ScaledTranslation(0, 4 / 72, figure.dpi_scale_trans)
     for axes, (name, table) in zip(panels[0], weights.items(), strict=True):
         shown = np.asarray(table, float)
-        # The first places have little to choose from, so their weights would make all others pale.
+        # The first queries have few keys, so their large weights would make all others pale.
         top = np.ceil(10 * np.sort(shown[len(text) // 8 :].ravel())[-3]) / 10
         image = axes.imshow(shown, cmap="Purples", vmin=0, vmax=top)
         bar = figure.colorbar(image, ax=axes, fraction=0.046, pad=0.03, extend="neither" if top >= 1 else "max")
@@ -400,7 +400,7 @@ def draw_head_maps(text: str, weights: Mapping[str, Any]) -> Picture:
         for label, character in zip(axes.get_yticklabels(), text, strict=True):
             if character == " ":
                 label.set(color=COLORS[1], fontweight="bold", fontsize=11)
-                label.set_transform(label.get_transform() + up)  # the sign stands low in its line
+                label.set_transform(label.get_transform() + up)  # the glyph sits low in its line
         axes.grid(visible=False)
         axes.set(title=name, xlabel="looks at", ylabel="at this character")
     alt = f"Attention weights of {' and '.join(weights)} over a text that repeats, {text!r}."
@@ -408,7 +408,7 @@ def draw_head_maps(text: str, weights: Mapping[str, Any]) -> Picture:
 
 
 def draw_copying(losses: Mapping[str, Curve], looks: Mapping[str, Curve]) -> Picture:
-    """Loss on what is read again, and the scores of heads, while models of one and two blocks are trained."""
+    """Loss on repeated text and scores of heads during the training of models of one and two blocks."""
     import matplotlib.pyplot as plt
 
     figure, (left, right) = plt.subplots(1, 2, figsize=(12, 4))

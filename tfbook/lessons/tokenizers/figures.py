@@ -1,4 +1,4 @@
-"""Pictures of lesson 07, each with its description: cuts, merges, what a script costs, vocabularies, word vectors."""
+"""Figures of lesson 07, each with its alt text: splits, merges, costs by script, vocabularies, and word vectors."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 Pair = tuple[str, str]
 Words = Mapping[tuple[str, ...], int]
-Cut = tuple[Sequence[str], Sequence[float]]  # the tokens of a word, and the value of each
+Cut = tuple[Sequence[str], Sequence[float]]  # the tokens of a word, and the contribution of each
 LOST = frozenset({"<unk>", "�"})
 SOFT = "#59636e"
 
@@ -58,7 +58,7 @@ def draw_job(text: str, pieces: Sequence[str], ids: Sequence[int], vectors: Tens
 
 
 def draw_cuts(rows: Mapping[str, Sequence[str]], title: str, lost: AbstractSet[str] = LOST) -> Picture:
-    """One text cut in several ways, a row of boxes for each; what is `lost` stands out."""
+    """One text split in several ways, one row of boxes for each; `lost` text stands out."""
     import matplotlib.pyplot as plt
 
     figure, axes = plt.subplots()
@@ -69,7 +69,7 @@ def draw_cuts(rows: Mapping[str, Sequence[str]], title: str, lost: AbstractSet[s
 
 
 def draw_merging(words: Words, history: Sequence[tuple[Pair, int, Words]]) -> Picture:
-    """The words as letters and after each merge, letters of one token in one box; new tokens are purple."""
+    """The words as letters and after each merge, the letters of one token in one box; new tokens are purple."""
     import matplotlib.pyplot as plt
 
     figure, axes = plt.subplots(figsize=(9, 0.75 * len(history) + 1.3))
@@ -108,7 +108,7 @@ def _box(axes: Axes, x: float, y: float, token: str, role: str) -> None:
 
 
 def draw_training(words: Words, counts: Mapping[Pair, int], merges: Sequence[Pair]) -> Picture:
-    """The training loop: pairs are counted, as in round 1; the best joins the merges and is merged everywhere."""
+    """The training loop: pairs are counted, as in round 1; the best one joins the merges and is merged everywhere."""
     from tfbook.plot import Schematic
 
     picture = Schematic("Training: count, choose, merge, repeat", gap=(48, 40))
@@ -136,11 +136,11 @@ def draw_training(words: Words, counts: Mapping[Pair, int], merges: Sequence[Pai
     return picture.figure(), alt
 
 
-# ---- what is unusual ---------------------------------------------------------------------------------------------
+# ---- unusual scripts ---------------------------------------------------------------------------------------------
 
 
 def draw_languages(before: Mapping[str, int], after: Mapping[str, int], cured: str) -> Picture:
-    """Tokens of one sentence in several languages; a gray bar where a tokenizer that has read `cured`, too, differs."""
+    """Tokens of one sentence by language, with a gray bar for a tokenizer that has also read the `cured` ones."""
     import matplotlib.pyplot as plt
 
     figure, axes = plt.subplots(figsize=(8, 0.55 * len(before) + 1.1))
@@ -163,9 +163,9 @@ def draw_languages(before: Mapping[str, int], after: Mapping[str, int], cured: s
 
 
 def draw_counters(letter: str, of_tokens: Mapping[str, Sequence[Cut]]) -> Picture:
-    """What the tokens of some words add to the count of a letter, words in groups; a line at the true count.
+    """Contribution of each token to the count of a letter, for groups of words, with a line at the true count.
 
-    A word is a bar with a segment for each of its tokens that adds anything.
+    A word is a bar with a segment for each token that contributes.
     """
     import matplotlib.pyplot as plt
 
@@ -201,7 +201,7 @@ def _counted(axes: Axes, place: float, values: Sequence[float], true: int, color
 
 
 def draw_sizes(lengths: Mapping[int, float], bits: Mapping[str, Mapping[int, Sequence[float]]]) -> Picture:
-    """Bytes per token by size of the vocabulary, and bits per byte of models by size, each dot a run."""
+    """Bytes per token by size of the vocabulary, and bits per byte of models by size, one dot per run."""
     import matplotlib.pyplot as plt
 
     figure, (left, right) = plt.subplots(1, 2, figsize=(11.5, 4.1))
@@ -214,7 +214,7 @@ def draw_sizes(lengths: Mapping[int, float], bits: Mapping[str, Mapping[int, Seq
     )
     names = {"tokens": "tokens read", "bytes": "text read", "operations": "compute"}
     for place, (what, found) in enumerate(bits.items()):
-        aside = 2 ** (0.1 * (place - 1))  # so that the runs of lines that meet can be told apart
+        aside = 2 ** (0.1 * (place - 1))  # so that runs of overlapping lines can be told apart
         sizes, means = [size * aside for size in found], [mean(runs) for runs in found.values()]
         right.plot(sizes, means, color=COLORS[place], marker="none")
         dots = [(size * aside, run) for size, runs in found.items() for run in runs]
@@ -268,7 +268,7 @@ def draw_map(vectors: Tensor, words: Sequence[str], kind_of: Mapping[str, str]) 
 
 
 def _with_room(points: Mapping[str, Sequence[float]]) -> dict[str, tuple[float, float]]:
-    """Words whose names touch no name before them and hide no point."""
+    """Words whose labels neither overlap an earlier label nor hide a point."""
     named: dict[str, tuple[float, float]] = {}
     for word, (x, y) in points.items():
         end = x + 0.08 + 0.043 * len(word)
