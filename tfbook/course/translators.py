@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from tfbook import runtime, training
 from tfbook.course.cost import in_turns
-from tfbook.course.metrics import alignment_error_rate, bleu, exact_match, hard_alignment
+from tfbook.course.metrics import Link, alignment_error_rate, bleu, exact_match, hard_alignment
 from tfbook.data.translation import Translations
 from tfbook.generation.search import translate
 from tfbook.models.seq2seq import RecurrentDecoder, RecurrentEncoder, Seq2SeqConfig, Translator
@@ -106,7 +106,12 @@ def forced_weights(model: Translator, pairs: Sequence[Pair], task: Task) -> list
 def alignment_error(model: Translator, pairs: Sequence[Pair], task: Task) -> float:
     """Alignment error rate of the largest weights against the gold links of `pairs`."""
     found = [hard_alignment(weights) for weights in forced_weights(model, pairs, task)]
-    return alignment_error_rate(found, [set(pair.sure) for pair in pairs], [set(pair.possible) for pair in pairs])
+    return alignment_error_rate(found, *gold_links(pairs))
+
+
+def gold_links(pairs: Sequence[Pair]) -> tuple[list[set[Link]], list[set[Link]]]:
+    """The sure and the possible links of each pair, as `alignment_error_rate` takes them."""
+    return [set(pair.sure) for pair in pairs], [set(pair.possible) for pair in pairs]
 
 
 # ---- recurrent translators ---------------------------------------------------------------------------------------

@@ -24,6 +24,7 @@ from tfbook.course.translators import (
     Task,
     alignment_error,
     by_length,
+    gold_links,
     lead_at_equal_seconds,
     quality,
     random_batch,
@@ -125,7 +126,7 @@ def verdicts(
 
 def alignment_errors(maps: Sequence[Float[Tensor, "target source"]], pairs: Sequence[Pair]) -> tuple[float, float]:
     """The alignment error rate of each map's largest weights, and that of the diagonal."""
-    gold = [set(pair.sure) for pair in pairs], [set(pair.possible) for pair in pairs]
+    gold = gold_links(pairs)
     diagonal = [{(min(t, len(pair.source) - 1), t) for t in range(len(pair.target))} for pair in pairs]
     found = [hard_alignment(weights) for weights in maps]
     return alignment_error_rate(found, *gold), alignment_error_rate(diagonal, *gold)

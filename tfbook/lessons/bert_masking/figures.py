@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tfbook.plot.bars import grouped_bars
 from tfbook.plot.house import COLORS, INK, MARKERS, ROLES, SOFT
 
 if TYPE_CHECKING:
@@ -133,13 +134,7 @@ def draw_filled(rows: Mapping[str, Mapping[str, float]], counts: Mapping[str, in
 
     figure, axes = plt.subplots(figsize=(10, 3.9))
     kinds = list(next(iter(rows.values())))
-    width = 0.84 / len(rows)
-    for number, ((name, shares), color) in enumerate(zip(rows.items(), (*COLORS[::-1],), strict=False)):
-        positions = np.arange(len(kinds)) + (number - (len(rows) - 1) / 2) * width
-        heights = [100 * shares[kind] for kind in kinds]
-        axes.bar(positions, heights, 0.92 * width, color=color, label=name)
-        for x, height in zip(positions, heights, strict=True):
-            axes.text(x, height + 1.5, f"{height:.0f}", ha="center", fontsize=9, color=color)
+    grouped_bars(axes, rows, COLORS[::-1], width=0.84)
     number_of = {"all": sum(counts.values()), **counts}
     axes.set_xticks(
         range(len(kinds)), [f"{'all blanks' if kind == 'all' else kind}\n({number_of[kind]})" for kind in kinds]

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tfbook.plot.bars import grouped_bars
 from tfbook.plot.curves import lines
 from tfbook.plot.house import COLORS, EDGE, INK, SOFT
 
@@ -249,13 +250,7 @@ def draw_judged(rows: Mapping[str, Mapping[str, float]]) -> Picture:
 
     figure, axes = plt.subplots(figsize=(10, 3.9))
     respects = list(next(iter(rows.values())))
-    width = 0.8 / len(rows)
-    for number, ((name, shares), color) in enumerate(zip(rows.items(), (COLORS[3], *COLORS[:3]), strict=False)):
-        positions = np.arange(len(respects)) + (number - (len(rows) - 1) / 2) * width
-        heights = [100 * shares[respect] for respect in respects]
-        axes.bar(positions, heights, 0.92 * width, color=color, label=name)
-        for x, height in zip(positions, heights, strict=True):
-            axes.text(x, height + 1.5, f"{height:.0f}", ha="center", fontsize=9, color=color)
+    grouped_bars(axes, rows, (COLORS[3], *COLORS[:3]))
     titles = {"sentences": "sentences possible\nin this world", "all": "stories right in\nevery respect"}
     axes.set_xticks(
         range(len(respects)), [titles.get(each, f"stories with no\nwrong {each[:-1]}") for each in respects]

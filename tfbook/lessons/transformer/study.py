@@ -21,7 +21,7 @@ from tfbook.course.cost import parameters
 from tfbook.course.experiments import experiment
 from tfbook.course.metrics import alignment_error_rate, hard_alignment
 from tfbook.course.summaries import unnest
-from tfbook.course.translators import Task, by_length, quality
+from tfbook.course.translators import Task, by_length, gold_links, quality
 from tfbook.lessons.transformer.claims import CLAIMS as CLAIMS
 from tfbook.lessons.transformer.stacks import (
     StackVariant as StackVariant,
@@ -333,7 +333,7 @@ def cross_maps(
 def head_errors(model: Transformer, pairs: Sequence[Pair], task: Task) -> Float[Tensor, "layer head"]:
     """Alignment error rate of each cross-attention head's largest weights, as in `alignment_error`."""
     maps = cross_maps(model, pairs, task)
-    gold = [set(pair.sure) for pair in pairs], [set(pair.possible) for pair in pairs]
+    gold = gold_links(pairs)
     layers, heads = maps[0].shape[:2]
     errors = [
         alignment_error_rate([hard_alignment(weights[layer, head]) for weights in maps], *gold)
