@@ -1,4 +1,4 @@
-"""What was solved on this machine. Nothing leaves it, and no name is kept.
+"""The exercises solved on this machine. Nothing leaves it, and no name is kept.
 
 The file is the one that TFBOOK_PROGRESS names, else lies in TFBOOK_DATA or in the platform's folder for user data.
 """

@@ -31,7 +31,7 @@ def attention_map(
     gold: Set[tuple[int, int]] = frozenset(),
     bar: bool = True,
 ) -> None:
-    """Attention weights (target × source), 0 to 1, with a row per target word; rings mark gold links (source, target).
+    """Attention weights (target × source), 0 to 1, one row per target word; rings mark gold links (source, target).
 
     Raises ValueError when the numbers of words do not match the weights.
     """
@@ -62,7 +62,7 @@ def _cells(
     blocked: Tensor | None = None,
     bar: bool = False,
 ) -> None:
-    """A cell for each weight, colored from 0 to 1; blocked cells are left out and show the hatched background."""
+    """One cell per weight, colored from 0 to 1; blocked cells are left out, so the hatched background shows."""
     import seaborn as sns
 
     sns.heatmap(
@@ -99,10 +99,10 @@ def head_maps(
     mask: Tensor | None = None,
     columns: int = 4,
 ) -> None:
-    """A map for each head of the weights (head × query × key), on the same scale from 0 to 1, blocked cells hatched.
+    """One map per head of the weights (head × query × key), on one scale from 0 to 1, with blocked cells hatched.
 
-    Keys default to the queries, names to "head 1", "head 2", …; the mask is True where a query may attend.
-    Raises ValueError when tokens or names do not match the weights, and what `blocked_cells` raises.
+    Keys default to the queries, names to "head 1", "head 2", …; the mask is True where a query may attend. Raises
+    ValueError when tokens or names do not match the weights, and the errors of `blocked_cells`.
     """
     keys = queries if keys is None else keys
     if weights.ndim != 3 or weights.shape[1:] != (len(queries), len(keys)):
@@ -158,10 +158,10 @@ def mask_picture(
     *,
     title: str,
 ) -> None:
-    """Which query (row) may attend to which key (column): filled where the mask (query × key) is True, else hatched.
+    """The keys (columns) that each query (row) may attend to: filled where the mask (query × key) is True.
 
-    Keys default to the queries; without either, rows and columns are positions from 0. Raises TypeError when the mask
-    is not Boolean, and ValueError when it is not a matrix or the tokens do not match it.
+    Keys default to the queries; without either, rows and columns are positions from 0. Other cells are hatched. Raises
+    TypeError when the mask is not Boolean, and ValueError when it is not a matrix or the tokens do not match it.
     """
     from matplotlib.colors import ListedColormap
 
@@ -208,11 +208,11 @@ def bipartite(
     focus: int | None = None,
     threshold: float = 0.02,
 ) -> None:
-    """Queries on the left, keys on the right, and between them lines whose width and darkness show the weights.
+    """Queries on the left, keys on the right, and lines between them whose width and darkness show the weights.
 
-    `weights` is (query × key); below `threshold` there is no line. Keys default to the queries. `focus`, the position
-    of a query, highlights its lines and shows its weights. Raises ValueError when tokens or `focus` do not match the
-    weights.
+    `weights` is (query × key); lines below `threshold` are not drawn. Keys default to the queries. `focus`, the
+    position of a query, highlights its lines and shows its weights. Raises ValueError when tokens or `focus` do not
+    match the weights.
     """
     from matplotlib.collections import LineCollection
 
@@ -244,13 +244,13 @@ def bipartite(
 
 
 def _curve(start: float, end: float) -> np.ndarray:
-    """Points from x = 0 to 1, horizontal at both ends."""
+    """Points from x = 0 to 1 on a curve that is horizontal at both ends."""
     x = np.linspace(0, 1, 40)
     return np.column_stack([x, start + (end - start) * x**2 * (3 - 2 * x)])
 
 
 def _line_color(weight: float, focused: bool | None) -> tuple[float, float, float, float]:
-    """Darker for larger weights; `focused` is None when no query is in focus."""
+    """A darker color for larger weights; `focused` is None when no query is in focus."""
     from matplotlib.colors import to_rgba
 
     if focused is None:
@@ -261,7 +261,7 @@ def _line_color(weight: float, focused: bool | None) -> tuple[float, float, floa
 def _name_side(
     axes: Axes, side: str, tokens: Iterable[tuple[str, float]], *, x: float, points: float, chosen: int | None = None
 ) -> None:
-    """The name of a side above its tokens; the chosen token has the accent color."""
+    """Writes the name of a side above its tokens; the chosen token has the accent color."""
     _beside(axes, side, (x, -1), points, color=COLORS[3])
     for place, (token, y) in enumerate(tokens):
         look = {"color": COLORS[1], "fontweight": "bold"} if place == chosen else {"color": INK}
@@ -269,6 +269,6 @@ def _name_side(
 
 
 def _beside(axes: Axes, text: str, place: tuple[float, float], points: float, **look: Any) -> None:
-    """A text at a distance in points to the right of a place, or to its left when negative."""
+    """Writes a text this many points to the right of a position, or to its left when negative."""
     side = "left" if points > 0 else "right"
     axes.annotate(text, place, (points, 0), textcoords="offset points", ha=side, va="center", **look)

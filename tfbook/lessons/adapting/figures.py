@@ -24,7 +24,7 @@ LOOKS = {  # color, marker, and offsets in points: of a rate from its point, of 
     "last": (COLORS[2], MARKERS[2], (3, 10), (-16, 50)),
 }
 
-# ---- fine-tuning -------------------------------------------------------------------------------------------------
+# ---- fine-tuning -----------------------------------------------------------------------------------------------------
 
 
 def draw_curves(curve: Sequence[tuple[int, float, float]], even: float) -> Picture:
@@ -180,7 +180,7 @@ def _bold(color: str) -> dict[str, Any]:
     return {"color": color, "ha": "center", "va": "center", "fontsize": 11, "weight": "bold"}
 
 
-# ---- judging -----------------------------------------------------------------------------------------------------
+# ---- judging ---------------------------------------------------------------------------------------------------------
 
 INPUTS = {
     "one text": (["Start", "text", "Extract"],),
@@ -247,7 +247,7 @@ def draw_judging(frame: DataFrame) -> Picture:
     return figure, f"Accuracy against the number of labels, means: {said}; always yes {yes:.0%}."
 
 
-# ---- examples in the prompt --------------------------------------------------------------------------------------
+# ---- examples in the prompt ------------------------------------------------------------------------------------------
 
 
 def draw_shots(frame: DataFrame, perfect: Sequence[float]) -> Picture:
@@ -279,7 +279,7 @@ def draw_shots(frame: DataFrame, perfect: Sequence[float]) -> Picture:
     return figure, f"Accuracy against the number of examples; with {len(perfect) - 1} examples: {said}."
 
 
-# ---- a mixture of experts ----------------------------------------------------------------------------------------
+# ---- a mixture of experts --------------------------------------------------------------------------------------------
 
 
 def draw_routing(words: Sequence[str], probabilities: Sequence[Sequence[float]]) -> Picture:
@@ -309,7 +309,7 @@ def draw_routing(words: Sequence[str], probabilities: Sequence[Sequence[float]])
     return picture.figure(), f"Probabilities of a router for each token and expert; the largest is outlined: {said}."
 
 
-# ---- spans -------------------------------------------------------------------------------------------------------
+# ---- spans -----------------------------------------------------------------------------------------------------------
 
 
 def draw_spans(words: Sequence[str], cut: Sequence[bool], source: Sequence[str], target: Sequence[str]) -> Picture:
@@ -328,7 +328,7 @@ def draw_spans(words: Sequence[str], cut: Sequence[bool], source: Sequence[str],
     return picture.figure(), alt
 
 
-# ---- three tasks as texts ----------------------------------------------------------------------------------------
+# ---- three tasks as texts --------------------------------------------------------------------------------------------
 
 PANELS = {
     "answer": ("answer a question", "right answers"),

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 
-# ---- live: plays after tales -------------------------------------------------------------------
+# ---- live: plays after tales -----------------------------------------------------------------------------------------
 
 
 def write(teller: Storyteller, model: Gpt, beginning: str, *, seed: int = 1) -> str:
@@ -96,7 +96,7 @@ def trained(model: Gpt) -> int:
     return finetune.changed_count(model, "full" if every else "rows")
 
 
-# ---- stored: three methods ---------------------------------------------------------------------------------------
+# ---- stored: three methods -------------------------------------------------------------------------------------------
 
 GRID = (
     *(("full", lr) for lr in (3e-4, 1e-3, 3e-3, 6e-3, 1.2e-2)),
@@ -241,7 +241,7 @@ def forgotten_at(frame: DataFrame, new: float, seed: Any) -> float:
     return float(np.interp(new, runs["new"], runs["old"]))
 
 
-# ---- does it end well? -------------------------------------------------------------------------------------------
+# ---- does it end well? -----------------------------------------------------------------------------------------------
 
 
 def unfinished(split: str, count: int, *, first: int = 0) -> tuple[list[list[str]], Int64[Tensor, " count"]]:
@@ -327,7 +327,7 @@ def claims_of_judging(frame: DataFrame) -> dict[int, float]:
     return {5: means["λ = 0"] - means["from scratch"], 6: abs(means["λ = 0.5"] - means["λ = 0"])}
 
 
-# ---- experts -----------------------------------------------------------------------------------------------------
+# ---- experts ---------------------------------------------------------------------------------------------------------
 
 
 def package_experts(plain: Any) -> Callable[[Tensor, str], Tensor]:
@@ -347,7 +347,7 @@ def package_experts(plain: Any) -> Callable[[Tensor, str], Tensor]:
     return run
 
 
-# ---- stored: examples in the prompt ------------------------------------------------------------------------------
+# ---- stored: examples in the prompt ----------------------------------------------------------------------------------
 
 THINGS, PLACES, LINES = 4, 6, 12
 MOMENTS = (0, 200, 400, 600, 1000)  # steps of pretraining

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 
-# ---- three tasks -------------------------------------------------------------------------------------------------
+# ---- three tasks -----------------------------------------------------------------------------------------------------
 
 TASKS = ("answer", "restore", "retell")
 WORDS = 28  # of a story, extended to the end of the sentence
@@ -105,7 +105,7 @@ def texts(split: str, numbers: Sequence[int]) -> Texts:
     return Texts(source, torch.tensor([len(pair[0]) for pair in pairs]), target)
 
 
-# ---- three models of equal size ----------------------------------------------------------------------------------
+# ---- three models of equal size --------------------------------------------------------------------------------------
 
 SIZES: dict[str, Any] = {"d_model": 64, "heads": 4, "position": POSITIONS["rotary"]}
 DECODER = Config(**SIZES, d_ff=256, layers=4)
@@ -159,7 +159,7 @@ MODELS: dict[str, Callable[[], Any]] = {
     "encoder–decoder": TwoStacks,
 }
 
-# ---- training and scores -----------------------------------------------------------------------------------------
+# ---- training and scores ---------------------------------------------------------------------------------------------
 
 STEPS, BATCH, JUDGED = 300, 24, 600  # each batch has this many examples, evenly over the tasks
 PAIRS = 3000  # examples in which pairs of consecutive words are counted

@@ -53,7 +53,7 @@ DECODERS = {
     "fixed context": seq2seq.FixedContextDecoder,
 }
 
-# ---- stored: three decoders, several seeds -----------------------------------------------------------------------
+# ---- stored: three decoders, several seeds ---------------------------------------------------------------------------
 
 
 @experiment
@@ -132,7 +132,7 @@ def alignment_errors(maps: Sequence[Float[Tensor, "target source"]], pairs: Sequ
     return alignment_error_rate(found, *gold), alignment_error_rate(diagonal, *gold)
 
 
-# ---- live: plain equals package ----------------------------------------------------------------------------------
+# ---- live: plain equals package --------------------------------------------------------------------------------------
 
 
 def prove_package_equal(fixed: nn.Module, attention: nn.Module, corpus: Translations, batch: Batch) -> None:
@@ -150,7 +150,7 @@ def prove_package_equal(fixed: nn.Module, attention: nn.Module, corpus: Translat
     prove_equal(attention, package, inputs, rename=names, outputs=["logits", "weights"])
 
 
-# ---- stored: attention against the plain average of all states ---------------------------------------------------
+# ---- stored: attention against the plain average of all states -------------------------------------------------------
 
 
 class AverageDecoder(FixedContextDecoder):
@@ -173,7 +173,7 @@ def average(seeds: Sequence[int] = (1, 2, 3), *, width: int = 192, steps: int = 
     return rows
 
 
-# ---- live: the reader's own sentence -----------------------------------------------------------------------------
+# ---- live: the reader's own sentence ---------------------------------------------------------------------------------
 
 SENTENCE = "The happy king eats a red apple in the garden."
 
@@ -198,7 +198,7 @@ def likeliest(scores: Float[Tensor, "target words"], vocabulary: Vocabulary) -> 
     return [[(vocabulary.tokens[i], p) for i, p in zip(*step, strict=True)] for step in steps]
 
 
-# ---- live: which words are forgotten -----------------------------------------------------------------------------
+# ---- live: which words are forgotten ---------------------------------------------------------------------------------
 
 
 def recall_by_position(
@@ -220,7 +220,7 @@ def recall_by_position(
     return kept / count
 
 
-# ---- live: gradients, time and memory ----------------------------------------------------------------------------
+# ---- live: gradients, time and memory --------------------------------------------------------------------------------
 
 
 def gradient_reach(*, length: int, width: int = 64, relative: bool = True) -> dict[str, Float[Tensor, " distance"]]:
@@ -277,7 +277,7 @@ def kept_for_backward(decoder: type[RecurrentDecoder], *, words: int) -> int:
     return kept_bytes(model, lambda: translation_loss(model, batch).mean)
 
 
-# ---- stored: real sentences --------------------------------------------------------------------------------------
+# ---- stored: real sentences ------------------------------------------------------------------------------------------
 
 
 @experiment

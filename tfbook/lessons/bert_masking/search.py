@@ -29,31 +29,6 @@ class Passage(NamedTuple):
     text: str
 
 
-# Questions, and the numbers of the lessons that answer them; written before any search was tried.
-QUESTIONS: dict[str, tuple[int, ...]] = {
-    "Why are long sentences translated badly if all must fit into one vector?": (1,),
-    "How can I see which source word a translated word came from?": (1,),
-    "Why divide the products by a root before the softmax?": (2,),
-    "What goes wrong when nearly all of the weight is on one item?": (2,),
-    "How do I keep a word from looking at the words that come after it?": (3,),
-    "Why use several heads and not one big one?": (3,),
-    "What happens if I shuffle the words and nothing tells their order?": (3, 4),
-    "How can a model read texts longer than those it was trained on?": (4,),
-    "Why does the learning rate rise slowly at the beginning?": (5,),
-    "What is the sense of adding a layer's input to its output?": (5,),
-    "Where should the normalization stand in a block?": (5,),
-    "How do I search for a good translation without trying all of them?": (6,),
-    "Why does generated text repeat itself?": (6,),
-    "How do I avoid computing the keys of old words again and again?": (6,),
-    "What does temperature do to the choice of the next word?": (6, 9),
-    "How are rare words cut into pieces?": (7,),
-    "Does an emoji or a Chinese letter break the tokenizer?": (7,),
-    "How good is a language model, as one number?": (7, 9),
-    "What loss should an untrained model have?": (9,),
-    "Can a model tell stories without contradicting itself?": (9,),
-}
-
-
 def course_passages(notebooks: Path = NOTEBOOKS) -> list[Passage]:
     """The paragraphs of the other lessons' main sections; without a clone, the package's docstrings instead."""
     lessons = [lesson for lesson in LESSONS if lesson.number != OWN]
@@ -133,6 +108,29 @@ def _words(text: str) -> list[str]:
 # ---- stored: search --------------------------------------------------------------------------------------------------
 
 
+# Questions, and the numbers of the lessons that answer them; written before any search was tried.
+QUESTIONS: dict[str, tuple[int, ...]] = {
+    "Why are long sentences translated badly if all must fit into one vector?": (1,),
+    "How can I see which source word a translated word came from?": (1,),
+    "Why divide the products by a root before the softmax?": (2,),
+    "What goes wrong when nearly all of the weight is on one item?": (2,),
+    "How do I keep a word from looking at the words that come after it?": (3,),
+    "Why use several heads and not one big one?": (3,),
+    "What happens if I shuffle the words and nothing tells their order?": (3, 4),
+    "How can a model read texts longer than those it was trained on?": (4,),
+    "Why does the learning rate rise slowly at the beginning?": (5,),
+    "What is the sense of adding a layer's input to its output?": (5,),
+    "Where should the normalization stand in a block?": (5,),
+    "How do I search for a good translation without trying all of them?": (6,),
+    "Why does generated text repeat itself?": (6,),
+    "How do I avoid computing the keys of old words again and again?": (6,),
+    "What does temperature do to the choice of the next word?": (6, 9),
+    "How are rare words cut into pieces?": (7,),
+    "Does an emoji or a Chinese letter break the tokenizer?": (7,),
+    "How good is a language model, as one number?": (7, 9),
+    "What loss should an untrained model have?": (9,),
+    "Can a model tell stories without contradicting itself?": (9,),
+}
 EXAMPLE = "How can I make generated text less boring?"
 
 

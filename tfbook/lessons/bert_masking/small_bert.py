@@ -41,7 +41,7 @@ RARE = 1e-3  # the frequency up to which a token is masked at the full rate
 OFTEN = Masking(rate=0.6)  # of the rare tokens; two in five of all tokens
 MASK_ONLY = Masking(mask=1.0, random=0.0)  # for evaluation: every selected token becomes [MASK]
 
-# ---- texts as tokens ----------------------------------------------------------------------------------------------
+# ---- texts as tokens -------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -146,7 +146,7 @@ def seeded(*numbers: int) -> torch.Generator:
     return torch.Generator().manual_seed(number)
 
 
-# ---- pretraining --------------------------------------------------------------------------------------------------
+# ---- pretraining -----------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -268,7 +268,7 @@ def scores(logits: Float[Tensor, "token vocab"], targets: Int[Tensor, " token"])
     }
 
 
-# ---- fine-tuning --------------------------------------------------------------------------------------------------
+# ---- fine-tuning -----------------------------------------------------------------------------------------------------
 
 FINE = training.Recipe(steps=60, lr=2e-3, schedule=training.warmup_cosine(10, final=0.0), mixed_precision=False)
 

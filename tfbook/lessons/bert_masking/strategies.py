@@ -36,7 +36,7 @@ DRAWS = 2  # random selections of labeled texts per pretrained model
 FEW = 8  # texts per label where only one number is tried
 JUDGED = ("nats", "right", "rare in ten")  # the scores of a pretrained model in a row
 
-# ---- stored: which tokens are masked, and how --------------------------------------------------------------------
+# ---- stored: which tokens are masked, and how ------------------------------------------------------------------------
 
 STRATEGIES: dict[str, dict[str, Any]] = {  # differences from the defaults of `Pretraining`, the first row
     "rare first, 60%": {},
@@ -83,7 +83,7 @@ def few_labels(start: MaskedLanguageModel | Bert, reading: Reading, *, seed: int
     return fmean(accuracy(model, reading.test) for model in tuned)
 
 
-# ---- stored: smaller models --------------------------------------------------------------------------------------
+# ---- stored: smaller models ------------------------------------------------------------------------------------------
 
 SHARING: dict[str, tuple[int, Callable[[int, Any], Bert]]] = {  # blocks, and how the body is built
     "BERT, 4 blocks": (4, Bert),

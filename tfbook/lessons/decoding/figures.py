@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     Picture = tuple[Figure, str]
 
 
-# ---- the loop ----------------------------------------------------------------------------------------------------
+# ---- the loop --------------------------------------------------------------------------------------------------------
 
 
 def draw_loop(text: Sequence[str], share: Tensor, words: Sequence[str]) -> Picture:
@@ -56,7 +56,7 @@ def draw_loop(text: Sequence[str], share: Tensor, words: Sequence[str]) -> Pictu
     return picture.figure(), alt
 
 
-# ---- the cache ---------------------------------------------------------------------------------------------------
+# ---- the cache -------------------------------------------------------------------------------------------------------
 
 
 def draw_cache(x: Tensor, W_Q: Tensor, W_K: Tensor, W_V: Tensor, words: Sequence[str]) -> Picture:
@@ -123,7 +123,7 @@ def draw_times(frame: DataFrame) -> Picture:
     return figure, alt
 
 
-# ---- filters -----------------------------------------------------------------------------------------------------
+# ---- filters ---------------------------------------------------------------------------------------------------------
 
 Filtered = Callable[[Tensor], Tensor]
 
@@ -178,7 +178,7 @@ def draw_flaws(flaws: Mapping[str, tuple[float, float]], reference: str) -> Pict
     return figure, "; ".join(points) + "."
 
 
-# ---- likely text -------------------------------------------------------------------------------------------------
+# ---- likely text -----------------------------------------------------------------------------------------------------
 
 
 def draw_likelihood(frame: DataFrame) -> Picture:
@@ -215,7 +215,7 @@ def draw_likelihood(frame: DataFrame) -> Picture:
     return figure, alt
 
 
-# ---- beams -------------------------------------------------------------------------------------------------------
+# ---- beams -----------------------------------------------------------------------------------------------------------
 
 
 def draw_tree(after: Mapping[str, tuple[float, Mapping[str, float]]], width: int) -> Picture:
@@ -304,7 +304,7 @@ def draw_searches(frame: DataFrame) -> Picture:
     return figure, alt
 
 
-# ---- calibration -------------------------------------------------------------------------------------------------
+# ---- calibration -----------------------------------------------------------------------------------------------------
 
 
 def draw_reliability(frame: DataFrame) -> Picture:

@@ -70,7 +70,7 @@ def claims_of_smoothing(frame: DataFrame) -> dict[int, float]:
     return {8: perplexities, 9: (error[hard] - error[smooth]).min(), 10: many["calibration error"][smooth].mean()}
 
 
-# ---- flaws of a text -----------------------------------------------------------------------------------------------
+# ---- flaws of a text -------------------------------------------------------------------------------------------------
 
 
 def pairs_of(texts: Sequence[Sequence[str]]) -> set[tuple[str, str]]:
@@ -84,7 +84,7 @@ def flaws(texts: Sequence[Sequence[str]], known: AbstractSet[tuple[str, str]]) -
     return repeated(texts, size=3), sum(pair not in known for pair in pairs) / len(pairs)
 
 
-# ---- a small translator --------------------------------------------------------------------------------------------
+# ---- a small translator ----------------------------------------------------------------------------------------------
 
 LEARNER = Variant(config=SMALL, tied=False, lr=5e-3, warmup=40)
 LONGEST = 9  # words in the source
@@ -164,7 +164,7 @@ TOY = {  # two-word texts that greedy decoding gets wrong: first word, its proba
     "C": (0.1, {"x": 1.0}),
 }
 
-# ---- stored: what a cache saves ------------------------------------------------------------------------------------
+# ---- stored: what a cache saves --------------------------------------------------------------------------------------
 
 TIMED = Config(d_model=256, heads=4, d_ff=1024, layers=4)
 
@@ -191,7 +191,7 @@ def times(
     return rows
 
 
-# ---- stored: why likely text is dull --------------------------------------------------------------------------------
+# ---- stored: why likely text is dull ---------------------------------------------------------------------------------
 
 READ, WRITE = 64, 128  # characters of the prompt, and of what follows
 WRITER = Config(d_model=64, heads=4, d_ff=256, layers=2, position=POSITIONS["rotary"])
@@ -273,7 +273,7 @@ def repeated(texts: Sequence[Sequence[Any]], *, size: int) -> float:
     return sum(shares) / len(shares)
 
 
-# ---- stored: beams of several widths, on real sentences ------------------------------------------------------------
+# ---- stored: beams of several widths, on real sentences --------------------------------------------------------------
 
 
 def searched(
@@ -355,7 +355,7 @@ def _judged(model: Transformer, pairs: Sequence[Pair], task: Task) -> dict[str, 
     }
 
 
-# ---- how good, and how sure ---------------------------------------------------------------------------------------
+# ---- how good, and how sure ------------------------------------------------------------------------------------------
 
 
 def text_scores(model: nn.Module, pairs: Sequence[Pair], task: Task) -> Float[Tensor, " pair"]:

@@ -29,7 +29,7 @@ from tfbook.course.experiments import experiment
 
 Key = TypeVar("Key", bound=Hashable)
 
-# ---- operations: the table of Vaswani et al. (2017) --------------------------------------------------------------
+# ---- operations: the table of Vaswani et al. (2017) ------------------------------------------------------------------
 
 
 def restrict(n: int, d: int, r: int = 32) -> Callable[[], Tensor]:
@@ -65,7 +65,7 @@ def cost_exponents(config: Sequence[int] = (64, 128, 256, 512), fixed: int = 64)
     return found
 
 
-# ---- stored: seconds and bytes of implementations -------------------------------------------------------------------
+# ---- stored: seconds and bytes of implementations --------------------------------------------------------------------
 
 
 def strided(blocks: int) -> Bool[Tensor, "block block"]:
@@ -214,6 +214,8 @@ def memory(lengths: Sequence[int] = (1024, 2048, 4096, 8192, 16384)) -> list[dic
     runs = [(name, n) for n in lengths for name in _up_to(n)]
     return [{"implementation": name, "n": n, "bytes": peaks([name], [n])[name][0]} for name, n in runs]
 
+
+# ---- tables of the stored rows ---------------------------------------------------------------------------------------
 
 STORED = {"window": "banded", "dense, window": "dense, banded"}  # the lesson's name: the name in the rows
 

@@ -27,7 +27,7 @@ from tfbook.models.blocks import Config, alternate
 from tfbook.models.feed_forward import FeedForward
 from tfbook.models.language_model import BidirectionalModel, LanguageModel
 
-# ---- stored: a task that needs long range ------------------------------------------------------------------------
+# ---- stored: a task that needs long range ----------------------------------------------------------------------------
 
 KEYS, VALUES, NOISE = 8, 8, 8  # kinds of each
 QUESTION = KEYS * VALUES  # the first id of each kind of token; facts begin at 0

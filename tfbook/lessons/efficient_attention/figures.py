@@ -28,7 +28,7 @@ METHODS = {  # one look for each kind of attention, in all figures of the lesson
 }
 GRAYS = ("#1f2328", "#717b86", "#b4bcc5", "#e2e6ea")  # for everything that is not a kind of attention
 
-# ---- tiles -------------------------------------------------------------------------------------------------------
+# ---- tiles -----------------------------------------------------------------------------------------------------------
 
 
 def draw_tiles(scores: Tensor, values: Tensor, tile: int) -> Figure:
@@ -119,7 +119,7 @@ def draw_traffic() -> Figure:
     return picture.figure()
 
 
-# ---- two orders of the same product ------------------------------------------------------------------------------
+# ---- two orders of the same product ----------------------------------------------------------------------------------
 
 
 def draw_orders(n: int = 8, d: int = 2) -> Figure:
@@ -153,7 +153,7 @@ def draw_orders(n: int = 8, d: int = 2) -> Figure:
     return picture.figure()
 
 
-# ---- patterns ----------------------------------------------------------------------------------------------------
+# ---- patterns --------------------------------------------------------------------------------------------------------
 
 INGREDIENTS = {"window": METHODS["window"].color, "global": "#bd1f01", "random": "#ffa90e"}
 
@@ -217,7 +217,7 @@ def _paint(axes: Axes, layers: Sequence[tuple[Tensor, tuple[float, float, float]
     axes.set(xticks=[0.5, size - 0.5], yticks=[0.5, size - 0.5], xticklabels=[0, size - 1], yticklabels=[0, size - 1])
 
 
-# ---- hashing -----------------------------------------------------------------------------------------------------
+# ---- hashing ---------------------------------------------------------------------------------------------------------
 
 
 def draw_hashing(vectors: Tensor, rotation: Tensor, buckets: Tensor, window: int = 2) -> Figure:
@@ -319,7 +319,7 @@ def draw_distances(curves: Mapping[str, tuple[Sequence[float], ...]], reach: int
     return figure
 
 
-# ---- costs -------------------------------------------------------------------------------------------------------
+# ---- costs -----------------------------------------------------------------------------------------------------------
 
 
 def draw_memory(lengths: Sequence[int], dense: Sequence[float], tiled: Sequence[float], goal: int) -> Figure:

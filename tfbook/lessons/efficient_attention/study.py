@@ -35,7 +35,7 @@ from tfbook.lessons.efficient_attention.facts import (
     far_answers as far_answers,
 )
 
-# ---- a secret in a book ------------------------------------------------------------------------------------------
+# ---- a secret in a book ----------------------------------------------------------------------------------------------
 
 CONTEXT = 8  # characters that identify a position in a text
 D_HEAD = 64
@@ -109,7 +109,7 @@ def megabytes(attend: Callable[[Tensor, Tensor, Tensor], Tensor], book: Book) ->
     return peak_memory(partial(attend, book.x, book.x, book.v)) / 1e6
 
 
-# ---- the online softmax ------------------------------------------------------------------------------------------
+# ---- the online softmax ----------------------------------------------------------------------------------------------
 
 State = tuple[Tensor, Tensor, Tensor]  # of the online softmax: maximum, sum of weights, weighted sum of values
 
@@ -144,7 +144,7 @@ def two_machines(book: Book, merge: Callable[[State, State], State]) -> Float[Te
     return output
 
 
-# ---- patterns ----------------------------------------------------------------------------------------------------
+# ---- patterns --------------------------------------------------------------------------------------------------------
 
 
 def layers_until_met(layout: Bool[Tensor, "block block"]) -> int:
@@ -157,7 +157,7 @@ def layers_until_met(layout: Bool[Tensor, "block block"]) -> int:
         reach, layers = further, layers + 1
 
 
-# ---- random features ---------------------------------------------------------------------------------------------
+# ---- random features -------------------------------------------------------------------------------------------------
 
 
 class Errors(NamedTuple):
@@ -204,7 +204,7 @@ def _rms(x: Tensor) -> float:
     return float(x.square().mean().sqrt())
 
 
-# ---- hashing -----------------------------------------------------------------------------------------------------
+# ---- hashing ---------------------------------------------------------------------------------------------------------
 
 
 def clustered(n: int, noise: float, *, d: int = 32, kinds: int = 32, seed: int = 0) -> Float[Tensor, "1 1 n d"]:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 CHIP = 62  # pixels of a token
 
-# ---- the question and the model ------------------------------------------------------------------------------------
+# ---- the question and the model --------------------------------------------------------------------------------------
 
 
 def draw_questions(words: Sequence[str], shares: Sequence[float]) -> Picture:
@@ -94,7 +94,28 @@ def _branch(picture: Schematic, row: int, text: str, note: str, role: str = "pla
     return layer, norm, add
 
 
-# ---- counting and training -----------------------------------------------------------------------------------------
+# ---- before training: the residual stream ----------------------------------------------------------------------------
+
+
+def draw_variance(variance: Mapping[tuple[int, bool], Sequence[float]]) -> Picture:
+    """Variance of the residual stream after each block, by (layers, scaled), one panel per number of layers."""
+    import matplotlib.pyplot as plt
+
+    depths = list(dict.fromkeys(layers for layers, _ in variance))
+    figure, panels = plt.subplots(1, len(depths), figsize=(10.5, 3.8), sharey=True)
+    for axes, layers in zip(panels, depths, strict=True):
+        curves = {
+            name: (range(layers + 1), variance[layers, scaled])
+            for name, scaled in (("unscaled", False), ("scaled", True))
+        }
+        axes.set_yscale("log")  # before the labels are placed
+        lines(axes, curves, title=f"{layers} blocks", x="after block (0: embedding)", y="variance (logarithmic)")
+    last = ", ".join(f"{layers} blocks {variance[layers, False][-1]:.3f}" for layers in depths)
+    alt = f"Unscaled, the variance after the last block grows with depth ({last}); scaled, it does not."
+    return figure, alt
+
+
+# ---- counting and training -------------------------------------------------------------------------------------------
 
 
 def draw_counting(losses: Sequence[float], bound: float) -> Picture:
@@ -156,7 +177,7 @@ def draw_training(losses: Sequence[float], levels: Mapping[str, float], shown: S
     return figure, f"The loss falls from {losses[0]:.1f} steeply at first and slowly later; dashed lines: {names}."
 
 
-# ---- what was learned ----------------------------------------------------------------------------------------------
+# ---- what was learned ------------------------------------------------------------------------------------------------
 
 KIND_LOOKS = {  # color, number of words of the kind, and where the label of its uniform guess stands
     "pronouns": (COLORS[3], 2, "bottom"),
@@ -260,21 +281,3 @@ def draw_judged(rows: Mapping[str, Mapping[str, float]]) -> Picture:
     axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=len(rows), frameon=False)
     said = "; ".join(f"{name}: " + ", ".join(f"{k} {v:.0%}" for k, v in row.items()) for name, row in rows.items())
     return figure, f"Shares of sentences and stories that are right. {said}."
-
-
-def draw_variance(variance: Mapping[tuple[int, bool], Sequence[float]]) -> Picture:
-    """Variance of the residual stream after each block, by (layers, scaled), one panel per number of layers."""
-    import matplotlib.pyplot as plt
-
-    depths = list(dict.fromkeys(layers for layers, _ in variance))
-    figure, panels = plt.subplots(1, len(depths), figsize=(10.5, 3.8), sharey=True)
-    for axes, layers in zip(panels, depths, strict=True):
-        curves = {
-            name: (range(layers + 1), variance[layers, scaled])
-            for name, scaled in (("unscaled", False), ("scaled", True))
-        }
-        axes.set_yscale("log")  # before the labels are placed
-        lines(axes, curves, title=f"{layers} blocks", x="after block (0: embedding)", y="variance (logarithmic)")
-    last = ", ".join(f"{layers} blocks {variance[layers, False][-1]:.3f}" for layers in depths)
-    alt = f"Unscaled, the variance after the last block grows with depth ({last}); scaled, it does not."
-    return figure, alt

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 Predict = Callable[[Sequence[Sequence[str]]], list[list[tuple[str, float]]]]
 
-# ---- the lesson's model in the package -----------------------------------------------------------------------------
+# ---- the lesson's model in the package -------------------------------------------------------------------------------
 
 RENAME = {"blocks.": "stack.blocks.", "norm.": "stack.norm."}
 SIZES = (128, 4, 256, 2)  # d_model, heads, d_ff and layers of the stored runs

@@ -58,7 +58,7 @@ def draw_places() -> Figure:
     return picture.figure()
 
 
-# ---- waves and clocks --------------------------------------------------------------------------------------------
+# ---- waves and clocks ------------------------------------------------------------------------------------------------
 
 
 def draw_clocks(speeds: Mapping[str, float], count: int = 8) -> Figure:
@@ -138,7 +138,7 @@ def draw_peaks(slopes: Sequence[float], query: int, count: int) -> Figure:
     return figure
 
 
-# ---- distances ---------------------------------------------------------------------------------------------------
+# ---- distances -------------------------------------------------------------------------------------------------------
 
 
 def draw_table(rows: Tensor, reach: int) -> Figure:
@@ -186,7 +186,7 @@ def draw_ramp(scores: Tensor, bias: Tensor) -> Figure:
     return picture.figure()
 
 
-# ---- rotary ------------------------------------------------------------------------------------------------------
+# ---- rotary ----------------------------------------------------------------------------------------------------------
 
 
 def draw_turns(query: Tensor, key: Tensor, theta: float, places: Sequence[tuple[int, int]]) -> Figure:
@@ -235,7 +235,7 @@ def _draw_vector(axes: Axes, angle: float, color: str, *, faint: bool = False) -
     axes.annotate("", (np.cos(angle), np.sin(angle)), (0, 0), arrowprops=look)
 
 
-# ---- measurements ------------------------------------------------------------------------------------------------
+# ---- measurements ----------------------------------------------------------------------------------------------------
 
 
 def draw_right(found: Mapping[str, Sequence[tuple[float, float]]], title: str) -> Figure:

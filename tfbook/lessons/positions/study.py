@@ -33,7 +33,7 @@ from tfbook.models.language_model import BidirectionalModel, LanguageModel
 from tfbook.text.windows import Windows
 from tfbook.training.losses import next_token_loss
 
-# ---- language models on short windows of text --------------------------------------------------------------------
+# ---- language models on short windows of text ------------------------------------------------------------------------
 
 TRAINED = 64  # characters per window in training
 LENGTHS = (64, 96, 128, 192, 256, 512)
@@ -134,7 +134,7 @@ def position_probes(model: LanguageModel, text: Text, *, count: int = 256) -> li
     return list(probe_layers(model, ids, y=positions, layers=layers).values())
 
 
-# ---- stored: beyond the trained length, and probes in every layer ------------------------------------------------
+# ---- stored: beyond the trained length, and probes in every layer ----------------------------------------------------
 
 TUNED = 256  # the length to which a rotary model is fine-tuned
 
@@ -202,7 +202,7 @@ def control(seeds: Sequence[int] = (1, 2), *, steps: int = 800) -> list[dict[str
     return rows
 
 
-# ---- stored: additions longer than those in training -------------------------------------------------------------
+# ---- stored: additions longer than those in training -----------------------------------------------------------------
 
 COLUMNS = 8  # digits of the numbers in training
 TESTED = (4, 8, 9, 10, 12, 14, 16)

@@ -27,7 +27,7 @@ from tfbook.text.vocabulary import BOS, EOS, PAD, Vocabulary
 from tfbook.training import preferences
 from tfbook.training.ppo import generalized_advantages
 
-# ---- stories and what the reader prefers ---------------------------------------------------------------------------
+# ---- stories and what the reader prefers -----------------------------------------------------------------------------
 
 GIVING = frozenset({"give", "gift", "share"})  # events of the story world
 
@@ -167,7 +167,7 @@ def advantages(
     return generalized_advantages(rewards, values, torch.ones_like(values, dtype=torch.bool), gamma=gamma, lam=lam)
 
 
-# ---- reward models -------------------------------------------------------------------------------------------------
+# ---- reward models ---------------------------------------------------------------------------------------------------
 
 REWARD_STEPS, REWARD_LR, REWARD_PAIRS = 60, 1e-3, 12  # steps, learning rate, pairs per step
 

@@ -27,7 +27,7 @@ LOOKS = {  # one color and marker for each method, in every figure
     "SFT": (COLORS[3], MARKERS[3]),
 }
 
-# ---- schematics ----------------------------------------------------------------------------------------------------
+# ---- schematics ------------------------------------------------------------------------------------------------------
 
 
 def draw_pair(chosen: float, rejected: float) -> Picture:
@@ -96,7 +96,7 @@ def draw_four() -> Picture:
     return picture.figure(), alt
 
 
-# ---- losses as curves ----------------------------------------------------------------------------------------------
+# ---- losses as curves ------------------------------------------------------------------------------------------------
 
 
 def draw_clip(clip: float) -> Picture:
@@ -155,7 +155,7 @@ def draw_gap(betas: Sequence[float]) -> Picture:
     return figure, f"Two losses that fall from the left, pass ln 2 at 0 and flatten out toward 0: {found}."
 
 
-# ---- accuracy and training -----------------------------------------------------------------------------------------
+# ---- accuracy and training -------------------------------------------------------------------------------------------
 
 
 def draw_accuracy(frame: DataFrame) -> Picture:
@@ -200,7 +200,7 @@ def draw_margins(chosen: Sequence[float], rejected: Sequence[float], window: int
     return figure, alt
 
 
-# ---- stored runs against KL ----------------------------------------------------------------------------------------
+# ---- stored runs against KL ------------------------------------------------------------------------------------------
 
 ORANGES = ("#803300", LOOKS["PPO"][0], "#f0a868")  # PPO at several β: the smaller, the darker
 PAID = {  # who scores the stories at β = 0

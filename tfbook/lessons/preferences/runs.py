@@ -43,7 +43,7 @@ from tfbook.training.ppo import PpoRecipe, assess, ppo_update
 TOLD = 160  # stories on which a policy is evaluated
 READ, LEARN = 1, 3  # passes per story through the storyteller: to write or read it, to learn from it
 
-# ---- the start of every run ----------------------------------------------------------------------------------------
+# ---- the start of every run ------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ def _judged(start: Beginning, model: Gpt, seed: int, told: int) -> dict[str, flo
     return {"score": float(start.scores(new.ids).mean()), "kl": float(apart.mean()), **shares(new.stories)}
 
 
-# ---- PPO -----------------------------------------------------------------------------------------------------------
+# ---- PPO -------------------------------------------------------------------------------------------------------------
 
 PPO_LR, CRITIC_LR, MINIBATCH = 4e-4, 5e-4, 32
 SIZES = {"rounds": 6, "size": 64, "told": TOLD}  # rounds with the pool's; stories of each other, and at the end
@@ -185,7 +185,7 @@ def control(
     return ppo_runs(beginning(pool), rewards, [0.0], seeds, sizes)
 
 
-# ---- DPO, SFT, best of n -------------------------------------------------------------------------------------------
+# ---- DPO, SFT, best of n ---------------------------------------------------------------------------------------------
 
 DPO_LR, DPO_STEPS, DPO_PAIRS, DPO_BETA = 4e-4, 24, 24, 1.0
 SFT_LR, SFT_STEPS, SFT_STORIES, SHOWN = 6e-4, 16, 16, 128

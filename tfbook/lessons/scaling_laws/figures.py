@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     Picture = tuple[Figure, str]
 
 
-# ---- what a run costs --------------------------------------------------------------------------------------------
+# ---- what a run costs ------------------------------------------------------------------------------------------------
 
 
 def draw_budget(runs: DataFrame, law: Callable[[Any, Any], Any] | None = None) -> Picture:
@@ -101,7 +101,7 @@ def draw_six(W: Any, x: Any, g: Any) -> Picture:
     return picture.figure(), alt
 
 
-# ---- what makes steps better -------------------------------------------------------------------------------------
+# ---- what makes steps better -----------------------------------------------------------------------------------------
 
 SHADES = {"0 rounds": COLORS[3], "1 round": COLORS[1], "3 rounds": COLORS[2], "5 rounds": COLORS[0]}
 
@@ -177,7 +177,7 @@ def draw_race(rows: Sequence[Mapping[str, Any]]) -> Picture:
     return figure, f"Seconds to about the same loss, each bar adds a change to the one above: {said}."
 
 
-# ---- the law of the losses ---------------------------------------------------------------------------------------
+# ---- the law of the losses -------------------------------------------------------------------------------------------
 
 
 def draw_power_law(sizes: Sequence[float], losses: Sequence[float], floors: Sequence[float]) -> Picture:
@@ -349,7 +349,7 @@ def _solid_where(
     axes.plot(x, np.where(known, y, np.nan), "-", color=color, linewidth=width, marker="none")
 
 
-# ---- heads that copy ---------------------------------------------------------------------------------------------
+# ---- heads that copy -------------------------------------------------------------------------------------------------
 
 Curve = tuple[Sequence[float], Sequence[float], Sequence[float]]
 

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 
-# ---- the lesson's GPT --------------------------------------------------------------------------------------------
+# ---- the lesson's GPT ------------------------------------------------------------------------------------------------
 
 KINDS = 103  # distinct characters in the text of the stored runs
 CONTEXT, BATCH = 64, 16
@@ -54,7 +54,7 @@ def small(width: int, layers: int) -> Config:
     )
 
 
-# ---- stored: loss against parameters and tokens ------------------------------------------------------------------
+# ---- stored: loss against parameters and tokens ----------------------------------------------------------------------
 
 SHAPES = ((16, 2), (24, 2), (32, 3), (48, 3), (64, 4))  # width, blocks
 TOKENS = (2**16, 2**17, 2**18, 2**19, 2**20)  # the last is about three passes over the text
@@ -128,7 +128,7 @@ def same_budget(frame: DataFrame) -> DataFrame:
     return means.assign(compute=6 * means["with"] * means["tokens"])
 
 
-# ---- the law of the losses ---------------------------------------------------------------------------------------
+# ---- the law of the losses -------------------------------------------------------------------------------------------
 
 
 class Law(NamedTuple):
@@ -222,7 +222,7 @@ def claims_of_counting(frame: DataFrame, *, resamples: int = 60) -> dict[str, An
     return {"exponents": exponents, "nearer": float(np.percentile(nearer, 2.5))}
 
 
-# ---- the race to nanoGPT's loss ----------------------------------------------------------------------------------
+# ---- the race to nanoGPT's loss --------------------------------------------------------------------------------------
 
 
 def claims_of_race(rows: Sequence[dict[str, Any]]) -> dict[int, float]:
@@ -230,7 +230,7 @@ def claims_of_race(rows: Sequence[dict[str, Any]]) -> dict[int, float]:
     return {3: next(row["share"] for row in rows if row["by"] == "tfbook, nanoGPT's shape")}
 
 
-# ---- the directions of a gradient --------------------------------------------------------------------------------
+# ---- the directions of a gradient ------------------------------------------------------------------------------------
 
 
 class Spectra(NamedTuple):
@@ -263,7 +263,7 @@ def spectra(G: Float[Tensor, "rows columns"], orthogonal: Callable[..., Tensor])
     return Spectra(polynomial, values, float((after[before > 0.01] - 1).abs().max()))
 
 
-# ---- stored: heads that copy -------------------------------------------------------------------------------------
+# ---- stored: heads that copy -----------------------------------------------------------------------------------------
 
 PERIODS = (8, 32)  # shortest and longest passage that repeats, in characters
 FREQUENT = 48  # characters that random texts consist of; the others are rare in training

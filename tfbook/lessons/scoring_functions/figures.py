@@ -33,7 +33,7 @@ FORMULAS = {
     "location": r"$(q\,W^{\top})_j$",
 }
 
-# ---- the soft dictionary -----------------------------------------------------------------------------------------
+# ---- the soft dictionary ---------------------------------------------------------------------------------------------
 
 
 def draw_soft_dictionary(names: Sequence[str], query: Tensor, records: Tensor, keys: Tensor, values: Tensor) -> Picture:
@@ -68,7 +68,7 @@ def draw_soft_dictionary(names: Sequence[str], query: Tensor, records: Tensor, k
     )
 
 
-# ---- where the query meets the key -------------------------------------------------------------------------------
+# ---- where the query meets the key -----------------------------------------------------------------------------------
 
 
 class _Tower:
@@ -155,7 +155,14 @@ def draw_towers(
     )
 
 
-# ---- accuracies --------------------------------------------------------------------------------------------------
+def draw_meeting(names: Sequence[str], query: Tensor, keys: Tensor, learned: Mapping[str, Sequence[Tensor]]) -> Picture:
+    """The six scores of one query and a few keys, as six towers with the learned numbers of each."""
+    inputs = query[None, None], keys[None]
+    scores = {name: package_score(name)(*inputs, *weights)[0, 0].detach() for name, weights in learned.items()}
+    return draw_towers(names, query, keys, learned, scores)
+
+
+# ---- accuracies ------------------------------------------------------------------------------------------------------
 
 
 def draw_accuracies(frame: DataFrame, relations: Sequence[str], guess: float) -> Picture:
@@ -185,7 +192,7 @@ def draw_accuracies(frame: DataFrame, relations: Sequence[str], guess: float) ->
     )
 
 
-# ---- curves ------------------------------------------------------------------------------------------------------
+# ---- weights, training and costs -------------------------------------------------------------------------------------
 
 
 def draw_failure(
@@ -375,10 +382,3 @@ def draw_growth(frame: DataFrame, lengths: Sequence[int], widths: Sequence[int])
         "Two panels of accuracy for four scores, mean and range of three seeds. Left: from 4 to 64 pairs it falls "
         "slowly, and least for cosine. Right: from width 4 to 32 it rises to 100% for all four."
     )
-
-
-def draw_meeting(names: Sequence[str], query: Tensor, keys: Tensor, learned: Mapping[str, Sequence[Tensor]]) -> Picture:
-    """The six scores of one query and a few keys, as six towers with the learned numbers of each."""
-    inputs = query[None, None], keys[None]
-    scores = {name: package_score(name)(*inputs, *weights)[0, 0].detach() for name, weights in learned.items()}
-    return draw_towers(names, query, keys, learned, scores)

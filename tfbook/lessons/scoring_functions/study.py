@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 PAIRS, WIDTH, NOISE = 16, 16, 0.5  # of a memory: pairs, width of its keys, size of the query's noise
 
-# ---- an associative memory: pairs of a key and a value, and a query ----------------------------------------------
+# ---- an associative memory: pairs of a key and a value, and a query --------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -215,7 +215,7 @@ class _Learners(nn.Module):
         return self.look_up(batch.query, batch.keys, F.one_hot(batch.values).float(), self.W)
 
 
-# ---- stored: every score on every relation, all tuned alike --------------------------------------------------------
+# ---- stored: every score on every relation, all tuned alike ----------------------------------------------------------
 
 RECALL_RATES = (1e-3, 3e-3, 1e-2, 3e-2)  # learning rates to choose from, for each score
 
@@ -246,7 +246,7 @@ def _tuned_recall(
         yield {"seed": seed, "lr": best, "accuracy": judged(seed, best)}
 
 
-# ---- what a score costs ------------------------------------------------------------------------------------------
+# ---- what a score costs ----------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -284,7 +284,7 @@ def costs(*, pairs: int, width: int, rows: int = 8, rounds: int = 5) -> dict[str
     }
 
 
-# ---- projections before the score --------------------------------------------------------------------------------
+# ---- projections before the score ------------------------------------------------------------------------------------
 
 
 class ProjectedScore(Score):
@@ -344,7 +344,7 @@ def nonlinear(seeds: Sequence[int] = (1, 2, 3), *, steps: int = 600, pairs: int 
     return rows
 
 
-# ---- √d, temperature and norm ------------------------------------------------------------------------------------
+# ---- √d, temperature and norm ----------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -377,7 +377,7 @@ def spread(width: int, *, scaled: bool, keys: int = 32, rows: int = 1000, seed: 
     )
 
 
-# ---- stored: recall as memories and keys grow --------------------------------------------------------------------
+# ---- stored: recall as memories and keys grow ------------------------------------------------------------------------
 
 LENGTHS, WIDTHS = (4, 8, 16, 32, 64), (4, 8, 16, 32, 64)
 

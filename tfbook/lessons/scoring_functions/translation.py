@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 
-# ---- stored: every score in a recurrent translator ---------------------------------------------------------------
+# ---- stored: every score in a recurrent translator -------------------------------------------------------------------
 
 
 class ScaledGeneralScore(GeneralScore):
@@ -208,7 +208,7 @@ def words_after(frame: DataFrame, step: int, width: int = 128) -> dict[str, list
     return found
 
 
-# ---- tables ------------------------------------------------------------------------------------------------------
+# ---- tables ----------------------------------------------------------------------------------------------------------
 
 
 def bleu_table(frame: DataFrame, width: int = 128) -> DataFrame:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 CELL, SMALL = 31, 21  # pixels
 
-# ---- the layer ---------------------------------------------------------------------------------------------------
+# ---- the layer -------------------------------------------------------------------------------------------------------
 
 
 def draw_attention(
@@ -188,7 +188,7 @@ def _columns(matrix: Any, first: int, last: int) -> Any:
     return Region(matrix, (0, matrix.rows), (first, last))
 
 
-# ---- painted scenes ----------------------------------------------------------------------------------------------
+# ---- painted scenes --------------------------------------------------------------------------------------------------
 
 MARKERS = ("o", "^", "s", "*")
 SIZES = (330, 330, 290, 560)
@@ -246,7 +246,7 @@ def _draw_shape(axes: Axes, x: float, y: float, shape: int, parts: Sequence[floa
     axes.scatter([x], [y], s=size * SIZES[shape] * (0.75 if rim else 1), marker=MARKERS[shape], c=[inside], **look)
 
 
-# ---- maps --------------------------------------------------------------------------------------------------------
+# ---- maps ------------------------------------------------------------------------------------------------------------
 
 
 def draw_maps(scenes: Scenes, weights: Tensor, title: str) -> Figure:
@@ -277,7 +277,7 @@ def draw_maps(scenes: Scenes, weights: Tensor, title: str) -> Figure:
     return figure
 
 
-# ---- what it costs -----------------------------------------------------------------------------------------------
+# ---- what it costs ---------------------------------------------------------------------------------------------------
 
 
 def draw_cost(

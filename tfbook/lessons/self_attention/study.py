@@ -18,7 +18,7 @@ from tfbook.course.cost import attend, convolve, count_flops, exponent, in_turns
 from tfbook.course.experiments import experiment
 from tfbook.lessons.self_attention.claims import CLAIMS as CLAIMS
 
-# ---- shapes that must find their color ---------------------------------------------------------------------------
+# ---- shapes that must find their color -------------------------------------------------------------------------------
 
 SHAPES = ("●", "▲", "■", "★")
 GRAY = 0.5
@@ -132,7 +132,7 @@ class _AveragedHead(nn.Module):
             return self.model(kinds, colors)
 
 
-# ---- a word that is a noun or a verb -----------------------------------------------------------------------------
+# ---- a word that is a noun or a verb ---------------------------------------------------------------------------------
 
 TAGS = ("article", "adjective", "adverb", "pronoun", "noun", "verb")
 WORDS = {
@@ -180,7 +180,7 @@ def tagged_right(model: nn.Module) -> float:
     return float(right[tagged.either].float().mean())
 
 
-# ---- what it costs -----------------------------------------------------------------------------------------------
+# ---- what it costs ---------------------------------------------------------------------------------------------------
 
 
 COUNTED = {"self-attention": attend, "recurrent": recur, "convolution": convolve}

@@ -26,7 +26,7 @@ Cut = tuple[Sequence[str], Sequence[float]]  # the tokens of a word, and the con
 LOST = frozenset({"<unk>", "�"})
 SOFT = "#59636e"
 
-# ---- from text to vectors ----------------------------------------------------------------------------------------
+# ---- from text to vectors --------------------------------------------------------------------------------------------
 
 
 def draw_job(text: str, pieces: Sequence[str], ids: Sequence[int], vectors: Tensor, vocab: int) -> Picture:
@@ -54,7 +54,7 @@ def draw_job(text: str, pieces: Sequence[str], ids: Sequence[int], vectors: Tens
     return picture.figure(), alt
 
 
-# ---- cuts --------------------------------------------------------------------------------------------------------
+# ---- cuts ------------------------------------------------------------------------------------------------------------
 
 
 def draw_cuts(rows: Mapping[str, Sequence[str]], title: str, lost: AbstractSet[str] = LOST) -> Picture:
@@ -136,7 +136,7 @@ def draw_training(words: Words, counts: Mapping[Pair, int], merges: Sequence[Pai
     return picture.figure(), alt
 
 
-# ---- unusual scripts ---------------------------------------------------------------------------------------------
+# ---- unusual scripts -------------------------------------------------------------------------------------------------
 
 
 def draw_languages(before: Mapping[str, int], after: Mapping[str, int], cured: str) -> Picture:
@@ -197,7 +197,7 @@ def _counted(axes: Axes, place: float, values: Sequence[float], true: int, color
     axes.plot([true], [place], marker="|", color=INK, markersize=13, markeredgewidth=2.5)
 
 
-# ---- vocabularies ------------------------------------------------------------------------------------------------
+# ---- vocabularies ----------------------------------------------------------------------------------------------------
 
 
 def draw_sizes(lengths: Mapping[int, float], bits: Mapping[str, Mapping[int, Sequence[float]]]) -> Picture:
@@ -237,7 +237,7 @@ def draw_sizes(lengths: Mapping[int, float], bits: Mapping[str, Mapping[int, Seq
     return figure, f"Left: bytes per token, {grown}. Right: bits per byte with equal {'; '.join(said)}."
 
 
-# ---- vectors -----------------------------------------------------------------------------------------------------
+# ---- vectors ---------------------------------------------------------------------------------------------------------
 
 
 def draw_map(vectors: Tensor, words: Sequence[str], kind_of: Mapping[str, str]) -> Picture:

@@ -40,7 +40,7 @@ ARTICLE = {  # Universal Declaration of Human Rights, article 1, first sentence
     "Japanese": "すべての人間は、生れながらにして自由であり、かつ、尊厳と権利とについて平等である。",
 }
 
-# ---- live: the library in Rust, WordPiece by count ---------------------------------------------------------------
+# ---- live: the library in Rust, WordPiece by count -------------------------------------------------------------------
 
 
 def learned_by_library(text: str, vocab: int) -> tokenizers.Tokenizer:
@@ -69,7 +69,7 @@ def wordpiece_by_count(text: str, vocab: int) -> WordPiece:
     return WordPiece(sorted(library.get_vocab(), key=library.get_vocab().__getitem__))
 
 
-# ---- stored: vocabulary against the loss of a language model -----------------------------------------------------
+# ---- stored: vocabulary against the loss of a language model ---------------------------------------------------------
 
 VOCABULARIES = (256, 512, 1024, 2048, 4096)
 SIZES = Config(d_model=64, heads=4, d_ff=256, layers=2, position=POSITIONS["rotary"])
@@ -153,7 +153,7 @@ def at_equal(rows: Sequence[dict[str, Any]], what: str) -> dict[int, list[float]
     return found
 
 
-# ---- live: letter counters ---------------------------------------------------------------------------------------
+# ---- live: letter counters -------------------------------------------------------------------------------------------
 
 
 def divided(words: Sequence[str], most: int = 3000) -> tuple[list[str], list[str]]:
@@ -171,7 +171,7 @@ def worth(
     return [([tokenizer.decode([i]).strip() for i in ids], values[ids].tolist()) for ids in shown]
 
 
-# ---- live: vectors from neighbors --------------------------------------------------------------------------------
+# ---- live: vectors from neighbors ------------------------------------------------------------------------------------
 
 
 class Neighbors:

@@ -25,7 +25,7 @@ ROLE = {"Q": "query", "K": "key", "V": "value"}
 CHIP = 56  # pixels of a word
 STREAM = 4.0  # pixels of its line
 
-# ---- parts -------------------------------------------------------------------------------------------------------
+# ---- parts -----------------------------------------------------------------------------------------------------------
 
 
 def _stream(picture: Schematic, *nodes: Item) -> None:
@@ -59,7 +59,7 @@ def _branch(
     return layer, norm, add
 
 
-# ---- the residual stream and the block ---------------------------------------------------------------------------
+# ---- the residual stream and the block -------------------------------------------------------------------------------
 
 
 def draw_residual() -> Picture:
@@ -109,7 +109,7 @@ def draw_blocks() -> Picture:
     return picture.figure(), alt
 
 
-# ---- the whole machine -------------------------------------------------------------------------------------------
+# ---- the whole machine -----------------------------------------------------------------------------------------------
 
 
 def draw_transformer(source: Sequence[str], target: Sequence[str]) -> Picture:

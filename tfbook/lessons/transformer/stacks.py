@@ -44,7 +44,7 @@ DEEP = Config(d_model=32, heads=4, d_ff=128, layers=6, position=POSITIONS["sinus
 RATES = (1e-3, 3e-3, 1e-2, 3e-2)  # the same for every variant
 DIVERGED = 10.0  # nats per symbol: replaces every larger loss, infinite ones included
 
-# ---- variants ----------------------------------------------------------------------------------------------------
+# ---- variants --------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -151,7 +151,7 @@ def learned(runs: DataFrame) -> dict[int, float]:
     return {6: last["pre-norm"].groupby("lr").max().min(), 7: last["post-norm"].min()}
 
 
-# ---- before training ---------------------------------------------------------------------------------------------
+# ---- before training -------------------------------------------------------------------------------------------------
 
 
 ALPHABET = " abcdefghijklmnopqrstuvwxyz"

@@ -93,7 +93,7 @@ def trained(
     return model, training.fit(model, loss, batches, variant.recipe(), evaluate=evaluate)
 
 
-# ---- predictions, and scores of variants -------------------------------------------------------------------------
+# ---- predictions, and scores of variants -----------------------------------------------------------------------------
 
 
 class NextWords(NamedTuple):
@@ -156,7 +156,7 @@ def _compared(
     return rows
 
 
-# ---- stored: parts and regularizers -------------------------------------------------------------------------------
+# ---- stored: parts and regularizers ----------------------------------------------------------------------------------
 
 PARTS = {
     "as it is": Variant(),
@@ -186,7 +186,7 @@ def regularizers(seeds: Sequence[int] = (1, 2, 3), *, longest: int = 12, count: 
     return _compared(REGULARIZERS, filter_by_length(corpus["train"], 3, longest)[:count], task, seeds)
 
 
-# ---- stored: the recipe of 2017 -----------------------------------------------------------------------------------
+# ---- stored: the recipe of 2017 --------------------------------------------------------------------------------------
 
 _OURS = Variant(  # lesson 05's own sizes
     config=Config(d_model=96, heads=4, d_ff=384, layers=2, position=POSITIONS["sinusoidal"]), lr=5e-3, steps=700
@@ -219,7 +219,7 @@ def recipes(seeds: Sequence[int] = (1, 2, 3), *, longest: int = 12) -> list[dict
     return rows
 
 
-# ---- stored: against a recurrent translator with attention --------------------------------------------------------
+# ---- stored: against a recurrent translator with attention -----------------------------------------------------------
 
 LESSON = Variant(  # larger than lesson 05's own; lesson 06 decodes with it
     config=Config(d_model=128, heads=8, d_ff=512, layers=2, position=POSITIONS["rotary"]),
@@ -289,7 +289,7 @@ def against_lesson_01(race: DataFrame) -> dict[int, float]:
     return {3: max(time_to_match(race)), 4: leads[[3, 9, 15]].min().min(), 5: -leads[21].max()}
 
 
-# ---- live: plain equals package ------------------------------------------------------------------------------------
+# ---- live: plain equals package --------------------------------------------------------------------------------------
 
 # Prefixes of parameter names: the lesson's encoder and decoder own what the package keeps in a stack.
 RENAME = {f"{side}.{part}": f"{side}.stack.{part}" for side in ("encoder", "decoder") for part in ("blocks", "norm")}
@@ -303,7 +303,7 @@ def package_model(
     return Transformer(Encoder(source_words, config), Decoder(target_words, config))
 
 
-# ---- live: alignments of the heads ---------------------------------------------------------------------------------
+# ---- live: alignments of the heads -----------------------------------------------------------------------------------
 
 
 def crossing(pairs: Sequence[Pair], *, words: int = 7) -> Pair:

@@ -36,7 +36,7 @@ from tfbook.lessons.vit_patches.study import (
 )
 from tfbook.models.vit import Vit
 
-# ---- stored: learning rates, and the contest ---------------------------------------------------------------------
+# ---- stored: learning rates, and the contest -------------------------------------------------------------------------
 
 
 @experiment

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 LOOKS = {name: (COLORS[i], MARKERS[i]) for i, name in enumerate(("ViT", "CNN", "linear classifier", "MLP"))}
 
-# ---- images, and their patches -----------------------------------------------------------------------------------
+# ---- images, and their patches ---------------------------------------------------------------------------------------
 
 
 def draw_samples(images: Tensor, names: Sequence[str], patch: int) -> Figure:
@@ -54,7 +54,7 @@ def draw_training(at: Sequence[int], seen: Sequence[float], baselines: Mapping[s
     return figure
 
 
-# ---- looking inside ----------------------------------------------------------------------------------------------
+# ---- looking inside --------------------------------------------------------------------------------------------------
 
 
 def draw_positions(at: Tensor, along: Mapping[str, Tensor]) -> Figure:
@@ -173,7 +173,7 @@ def draw_judged(
     return figure
 
 
-# ---- measurements ------------------------------------------------------------------------------------------------
+# ---- measurements ----------------------------------------------------------------------------------------------------
 
 
 def draw_contest(

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-# ---- what pixels cost --------------------------------------------------------------------------------------------
+# ---- what pixels cost ------------------------------------------------------------------------------------------------
 
 
 def draw_memory(pixels: Mapping[int, float], patches: Mapping[int, float], goal: int) -> Figure:
@@ -42,7 +42,7 @@ def draw_memory(pixels: Mapping[int, float], patches: Mapping[int, float], goal:
     return figure
 
 
-# ---- patches, and the machine ------------------------------------------------------------------------------------
+# ---- patches, and the machine ----------------------------------------------------------------------------------------
 
 
 def draw_napkin(image: Tensor, patches: Tensor) -> Figure:

@@ -22,7 +22,7 @@ from tfbook.lessons.vit_patches.claims import CLAIMS as CLAIMS
 from tfbook.models.cnn import Cnn
 from tfbook.models.vit import LearnedGrid, Vit, VitConfig, patchify, rollout, unpatchify
 
-# ---- models and how they are trained -----------------------------------------------------------------------------
+# ---- models and how they are trained ---------------------------------------------------------------------------------
 
 MODELS = ("ViT", "CNN", "linear classifier")
 BAG = "ViT without positions"
@@ -201,7 +201,7 @@ def rest_of(images: Images, *, held: int = 5000) -> Images:
     return replace(images, train=images.train[:-held], test=images.train[-held:])
 
 
-# ---- stored: patches in another order ----------------------------------------------------------------------------
+# ---- stored: patches in another order --------------------------------------------------------------------------------
 
 ORDERS = ("in order", "one order", "an order each")
 
@@ -221,7 +221,7 @@ def random_orders(count: int, places: int, *, seed: int) -> Int64[Tensor, "count
     return torch.rand(count, places, generator=torch.Generator().manual_seed(seed)).argsort(dim=1)
 
 
-# ---- looking inside ----------------------------------------------------------------------------------------------
+# ---- looking inside --------------------------------------------------------------------------------------------------
 
 
 def megabytes(attend: Callable[[Tensor], Tensor], tokens: int, d_model: int = 64) -> float:
