@@ -151,7 +151,7 @@ def seeded(*numbers: int) -> torch.Generator:
 
 @dataclass(frozen=True, kw_only=True)
 class Pretraining:
-    """What to pretrain on, and how."""
+    """A pretraining run: the corpus, the steps, the masking, and the optimizer's settings."""
 
     config: Config = SMALL
     body: Callable[[int, Config], Bert] = Bert

@@ -1,4 +1,4 @@
-"""Figures of lesson 00."""
+"""Figures of lesson 00: softmax, broadcasting, a training step, mixtures of points, and surprises."""
 
 from __future__ import annotations
 
