@@ -161,7 +161,7 @@ MODELS: dict[str, Callable[[], Any]] = {
 
 # ---- training and scores ---------------------------------------------------------------------------------------------
 
-STEPS, BATCH, JUDGED = 300, 24, 600  # each batch has this many examples, evenly over the tasks
+STEPS, BATCH, JUDGED = 300, 24, 600  # a batch has equally many examples of every task
 PAIRS = 3000  # examples in which pairs of consecutive words are counted
 RATES = (0.01, 0.02)  # learning rates of Muon
 KINDS = {"causal": 1, "prefix": 1, "encoder–decoder": 2}  # × `STEPS`: an example costs an encoder–decoder half

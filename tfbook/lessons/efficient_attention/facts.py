@@ -53,17 +53,17 @@ class Facts(NamedTuple):
         """Random texts: each states one value per key in its first half, and every question follows its fact."""
         generator = torch.Generator().manual_seed(seed)
         ids = FIRST_NOISE + torch.randint(NOISE, (count, context), generator=generator)
-        place = torch.rand(count, context // 2, generator=generator).argsort(dim=1)[:, :KEYS].sort(dim=1).values
+        position = torch.rand(count, context // 2, generator=generator).argsort(dim=1)[:, :KEYS].sort(dim=1).values
         key = torch.rand(count, KEYS, generator=generator).argsort(dim=1)
         value = torch.randint(VALUES, (count, KEYS), generator=generator)
-        known = (place[:, None] < torch.arange(context)[:, None]).sum(dim=-1)  # facts before each position
+        known = (position[:, None] < torch.arange(context)[:, None]).sum(dim=-1)  # facts before each position
         about = (torch.rand(count, context, generator=generator) * known).long()
-        luck = torch.rand(count, context, generator=generator).masked_fill(known == 0, -1.0).scatter(1, place, -1.0)
+        luck = torch.rand(count, context, generator=generator).masked_fill(known == 0, -1.0).scatter(1, position, -1.0)
         asked = luck.argsort(dim=1, descending=True)[:, :questions]
         fact = about.gather(1, asked)
-        ids = ids.scatter(1, place, key * VALUES + value).scatter(1, asked, QUESTION + key.gather(1, fact))
+        ids = ids.scatter(1, position, key * VALUES + value).scatter(1, asked, QUESTION + key.gather(1, fact))
         answers = torch.full_like(ids, -100).scatter(1, asked, ANSWER + value.gather(1, fact))
-        return cls(ids, answers, torch.zeros_like(ids).scatter(1, asked, asked - place.gather(1, fact)))
+        return cls(ids, answers, torch.zeros_like(ids).scatter(1, asked, asked - position.gather(1, fact)))
 
     def to(self, device: torch.device | str) -> Facts:
         """The same texts on another device."""

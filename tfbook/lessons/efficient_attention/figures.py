@@ -237,9 +237,9 @@ def draw_hashing(vectors: Tensor, rotation: Tensor, buckets: Tensor, window: int
         x, y = (vector / vector.norm()).tolist()
         circle.plot(x, y, "o", color=BUCKETS[bucket], markersize=7)
         circle.text(1.2 * x, 1.2 * y, str(i), ha="center", va="center", fontsize=9)
-        place = order.tolist().index(i)
-        rows.plot([i, place], [0.89, 0.36], color=BUCKETS[bucket], linewidth=1.3, marker="none")
-        for column, height in ((i, 1.0), (place, 0.25)):
+        position = order.tolist().index(i)
+        rows.plot([i, position], [0.89, 0.36], color=BUCKETS[bucket], linewidth=1.3, marker="none")
+        for column, height in ((i, 1.0), (position, 0.25)):
             box = {"boxstyle": "square,pad=0.38", "facecolor": BUCKETS[bucket], "edgecolor": "white"}
             rows.text(column, height, f"{i}".rjust(2), ha="center", va="center", color="white", fontsize=9.5, bbox=box)
     start = window

@@ -81,7 +81,7 @@ def hide(secret: str, n: int = 16384, place: int = 1000, *, d_head: int = D_HEAD
     """
     secret = " ".join(secret.split())
     if not 24 <= len(secret) <= min(100, n // 4):
-        raise ValueError(f"the secret has {len(secret)} characters; expected 24 to {min(100, n // 4)}")
+        raise ValueError(f"secret has {len(secret)} characters; expected 24 to {min(100, n // 4)}")
     stories = ""
     for seed in count():
         if len(stories) >= n:

@@ -128,7 +128,7 @@ def pairs(pool: Pool, size: int, seed: int, most: int | None = None) -> Iterator
     `most` limits each kind to its first so many stories. Raises ValueError for a pool that lacks one of the two kinds.
     """
     if not len(pool.better) or not len(pool.worse):
-        raise ValueError(f"the pool has {len(pool.better)} better and {len(pool.worse)} worse stories; expected both")
+        raise ValueError(f"pool has {len(pool.better)} better and {len(pool.worse)} worse stories; expected both")
     generator = random.Random(seed)
 
     def rows(known: list[int]) -> Iterator[int]:

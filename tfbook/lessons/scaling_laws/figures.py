@@ -166,9 +166,9 @@ def draw_race(rows: Sequence[Mapping[str, Any]]) -> Picture:
     figure, axes = plt.subplots(figsize=(9, 3.6))
     seconds = [row["seconds"] for row in rows]
     axes.barh([row["by"] for row in rows], seconds, color=[COLORS[3]] + [COLORS[0]] * (len(rows) - 1))
-    for place, row in enumerate(rows):
+    for index, row in enumerate(rows):
         note = f"{row['seconds']:.0f} s, {row['characters read'] / 1000:,.0f}k characters"
-        axes.text(row["seconds"] + 1, place, note, va="center", fontsize=9.5)
+        axes.text(row["seconds"] + 1, index, note, va="center", fontsize=9.5)
     axes.invert_yaxis()
     axes.grid(axis="y")
     axes.set(title="The same loss, sooner and sooner", xlabel="seconds on two cores")
@@ -210,11 +210,11 @@ def draw_power_law(sizes: Sequence[float], losses: Sequence[float], floors: Sequ
     return figure, alt
 
 
-def _shade(place: int, last: int) -> Any:
+def _shade(index: int, last: int) -> Any:
     """The color of a size, from light to very dark blue; the last size, which the law has not seen, is orange."""
     import matplotlib.pyplot as plt
 
-    return COLORS[1] if place == last else plt.get_cmap("Blues")(0.4 + 0.2 * place)
+    return COLORS[1] if index == last else plt.get_cmap("Blues")(0.4 + 0.2 * index)
 
 
 def draw_prediction(
@@ -234,16 +234,16 @@ def draw_prediction(
     sizes = sorted(float(size) for size in frame["with"].unique())
     ticks, last = sorted(frame["tokens"].unique()), len(sizes) - 1
     tokens, ends = np.geomspace(ticks[0], ticks[-1], 50), []
-    for place, size in enumerate(sizes):
-        unseen, color = place == last, _shade(place, last)
+    for index, size in enumerate(sizes):
+        unseen, color = index == last, _shade(index, last)
         runs = frame[frame["with"] == size]
         predicted, low, high = np.array([predict(size, float(each)) for each in tokens]).T
         ends.append(predicted[-1])
         left.plot(tokens, predicted, "--" if unseen else "-", color=color, linewidth=1.8, marker="none")
         left.plot(runs["tokens"], runs["loss"], "*" if unseen else "o", color=color, markersize=11 if unseen else 5)
     left.fill_between(tokens, low, high, color=_shade(last, last), alpha=0.2, linewidth=0)
-    names = [f"{size:,.0f}{' (unseen)' * (place == last)}" for place, size in enumerate(sizes)]
-    _name_ends(left, names, ends, tokens[-1] * 1.14, [_shade(place, last) for place in range(len(sizes))])
+    names = [f"{size:,.0f}{' (unseen)' * (place == last)}" for index, size in enumerate(sizes)]
+    _name_ends(left, names, ends, tokens[-1] * 1.14, [_shade(index, last) for index in range(len(sizes))])
     left.set(title="Four sizes predict the fifth", ylabel="held-out loss (nats)")
     looks = (("--*", _shade(last, last)), ("-o", _shade(3, last)), ("-s", SOFT))
     for (name, each), (look, color) in zip(errors.items(), looks, strict=True):
@@ -293,10 +293,10 @@ def draw_frontier(frame: DataFrame, spent: Sequence[float], optima: Sequence[tup
     curves = [_loss_by_compute(frame, size) for size in sizes]
     fine = np.geomspace(curves[0][0][0], curves[-1][0][-1], 600)
     best = np.array([_between(fine, *curve) for curve in curves]).argmin(axis=0)
-    for place, (size, curve) in enumerate(zip(sizes, curves, strict=True)):
-        color, first = _shade(place, len(sizes) - 1), (curve[0][0], curve[1][0])
+    for index, (size, curve) in enumerate(zip(sizes, curves, strict=True)):
+        color, first = _shade(index, len(sizes) - 1), (curve[0][0], curve[1][0])
         left.plot(*curve, color=color, marker="o", markersize=4, linewidth=1.2)
-        strip = np.where(best == place, 1.13, np.nan)
+        strip = np.where(best == index, 1.13, np.nan)
         left.plot(fine, strip, color=color, linewidth=9, marker="none", solid_capstyle="butt")
         left.annotate(f"{size:,.0f}", first, (6, 2), textcoords="offset points", color=color, fontsize=9.5)
     left.set_ylim(1.07, 2.65)
@@ -368,8 +368,8 @@ def draw_circuit(text: str) -> Picture:
     picture.text(f"head of block 2:\nat the last {last}, look for\nits note and copy", (1, 0), color=SOFT, align="left")
     picture.text("written by the\nhead of block 1", (1, 1), color=SOFT, align="left")
     picture.text("the text", (1, 2), color=SOFT, align="left")
-    for place in range(1, len(text)):
-        picture.arrow(chips.column(place - 1), notes.column(place), role="key", sides=("top", "bottom"))
+    for position in range(1, len(text)):
+        picture.arrow(chips.column(position - 1), notes.column(position), role="key", sides=("top", "bottom"))
     picture.arrow(chips.column(len(text) - 1), asks, role="query", sides=("right", "right"))
     picture.arrow(asks, notes.column(earlier + 1), role="query", sides=("bottom", "top"))
     picture.outline(notes.column(earlier + 1), chips.column(earlier + 1))

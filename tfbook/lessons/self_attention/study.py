@@ -250,7 +250,7 @@ def layers_until_seen(n: int, window: int | None) -> int:
     Raises ValueError for a window of 0, which never gets there.
     """
     if window == 0 and n > 1:
-        raise ValueError("window is 0; expected 1 or more, or nothing is ever handed on")
+        raise ValueError("window is 0; expected 1 or more, or None for all positions")
     reach = torch.eye(n, dtype=torch.bool)
     allowed = torch.ones(n, n, dtype=torch.bool) if window is None else Band(window, window).dense(n, n)
     layers = 0

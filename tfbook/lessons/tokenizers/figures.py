@@ -103,8 +103,8 @@ def _box(axes: Axes, x: float, y: float, token: str, role: str) -> None:
     axes.add_patch(
         FancyBboxPatch((x + 0.06, y - 0.34), len(token) - 0.12, 0.68, boxstyle=shape, facecolor=fill, edgecolor=edge)
     )
-    for place, letter in enumerate(token):
-        axes.text(x + place + 0.5, y, letter, ha="center", va="center", fontsize=12, family="monospace", color=INK)
+    for index, letter in enumerate(token):
+        axes.text(x + index + 0.5, y, letter, ha="center", va="center", fontsize=12, family="monospace", color=INK)
 
 
 def draw_training(words: Words, counts: Mapping[Pair, int], merges: Sequence[Pair]) -> Picture:
@@ -145,14 +145,14 @@ def draw_languages(before: Mapping[str, int], after: Mapping[str, int], cured: s
 
     figure, axes = plt.subplots(figsize=(8, 0.55 * len(before) + 1.1))
     least = next(iter(before.values()))
-    for place, (name, count) in enumerate(before.items()):
+    for index, (name, count) in enumerate(before.items()):
         changed = after[name] != count
-        y = place - 0.19 if changed else place
-        axes.barh(y, count, 0.36, color=COLORS[1 if place else 0])
+        y = index - 0.19 if changed else index
+        axes.barh(y, count, 0.36, color=COLORS[1 if index else 0])
         axes.text(count + 1, y, f"{count}  ({count / least:.1f}×)", va="center", fontsize=9.5, color=INK)
         if changed:
-            axes.barh(place + 0.19, after[name], 0.36, color="#b9c4cf")
-            axes.text(after[name] + 1, place + 0.19, str(after[name]), va="center", fontsize=9.5, color=SOFT)
+            axes.barh(index + 0.19, after[name], 0.36, color="#b9c4cf")
+            axes.text(after[name] + 1, index + 0.19, str(after[name]), va="center", fontsize=9.5, color=SOFT)
     axes.set_yticks(range(len(before)), before)
     title = "One sentence, seven languages: English is cheap, the others pay"
     axes.set(xlabel=f"tokens (gray: a tokenizer that has also read {cured})", title=title)
@@ -213,16 +213,16 @@ def draw_sizes(lengths: Mapping[int, float], bits: Mapping[str, Mapping[int, Seq
         y="bytes per token, held-out text",
     )
     names = {"tokens": "tokens read", "bytes": "text read", "operations": "compute"}
-    for place, (what, found) in enumerate(bits.items()):
-        aside = 2 ** (0.1 * (place - 1))  # so that runs of overlapping lines can be told apart
+    for index, (what, found) in enumerate(bits.items()):
+        aside = 2 ** (0.1 * (index - 1))  # so that runs of overlapping lines can be told apart
         sizes, means = [size * aside for size in found], [mean(runs) for runs in found.values()]
-        right.plot(sizes, means, color=COLORS[place], marker="none")
+        right.plot(sizes, means, color=COLORS[index], marker="none")
         dots = [(size * aside, run) for size, runs in found.items() for run in runs]
-        right.scatter(*zip(*dots, strict=True), color=COLORS[place], marker=MARKERS[place], s=22, zorder=3)
+        right.scatter(*zip(*dots, strict=True), color=COLORS[index], marker=MARKERS[index], s=22, zorder=3)
         away, side = {"tokens": ((2, -16), "right"), "bytes": ((6, 8), "left")}.get(what, ((8, 11), "left"))
         label: dict[str, Any] = {"xytext": away, "textcoords": "offset points", "ha": side}
         spot = len(sizes) // 2
-        right.annotate(f"equal {names[what]}", (sizes[spot], means[spot]), color=COLORS[place], fontsize=10.5, **label)
+        right.annotate(f"equal {names[what]}", (sizes[spot], means[spot]), color=COLORS[index], fontsize=10.5, **label)
     start = next(iter(next(iter(bits.values())).items()))
     note: dict[str, Any] = {"xytext": (14, 14), "textcoords": "offset points", "fontsize": 9.5, "color": SOFT}
     right.annotate(f"the same {len(start[1])} runs", (start[0], max(start[1])), **note)

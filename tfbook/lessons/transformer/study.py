@@ -314,7 +314,7 @@ def crossing(pairs: Sequence[Pair], *, words: int = 7) -> Pair:
     for pair in pairs:
         if abs(len(pair.source) - words) < 2 and any((j + 1, t - 1) in pair.sure for j, t in pair.sure):
             return pair
-    raise ValueError(f"no pair of about {words} words has neighbors that change places; expected one or more")
+    raise ValueError(f"no pair of about {words} words has neighbors that swap; expected one or more")
 
 
 @torch.inference_mode()
