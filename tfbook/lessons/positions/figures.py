@@ -124,16 +124,16 @@ def draw_peaks(slopes: Sequence[float], query: int, count: int) -> Figure:
     codes = sinusoid(positions, 32)
     waves = (codes @ codes[query - 1]).softmax(dim=-1)
     figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3.3), sharey=True)
-    positions = range(count)
+    keys = range(count)
     integer, sinusoidal = METHODS["integer"], METHODS["sinusoidal"]
     for row, style in zip(line.tolist(), ("-", "--", ":", "-."), strict=False):
-        left.plot(positions, row, linestyle=style, color=integer.color, marker=integer.marker)
-    right.plot(positions, waves.tolist(), color=sinusoidal.color, marker=sinusoidal.marker)
+        left.plot(keys, row, linestyle=style, color=integer.color, marker=integer.marker)
+    right.plot(keys, waves.tolist(), color=sinusoidal.color, marker=sinusoidal.marker)
     for axes, title in ((left, "A line is highest at an end"), (right, "Waves can peak anywhere")):
         axes.axvline(query, color=SOFT, linestyle="--", linewidth=1)
         axes.annotate("the query", (query, 0.93), (5, 0), textcoords="offset points", color=SOFT, fontsize=9.5)
         axes.set(title=title, xlabel="position of the key", ylim=(-0.03, 1))
-        axes.set_xticks(list(positions))
+        axes.set_xticks(list(keys))
     left.set(ylabel="weight")
     return figure
 

@@ -242,7 +242,7 @@ def draw_prediction(
         left.plot(tokens, predicted, "--" if unseen else "-", color=color, linewidth=1.8, marker="none")
         left.plot(runs["tokens"], runs["loss"], "*" if unseen else "o", color=color, markersize=11 if unseen else 5)
     left.fill_between(tokens, low, high, color=_shade(last, last), alpha=0.2, linewidth=0)
-    names = [f"{size:,.0f}{' (unseen)' * (place == last)}" for index, size in enumerate(sizes)]
+    names = [f"{size:,.0f}{' (unseen)' * (index == last)}" for index, size in enumerate(sizes)]
     _name_ends(left, names, ends, tokens[-1] * 1.14, [_shade(index, last) for index in range(len(sizes))])
     left.set(title="Four sizes predict the fifth", ylabel="held-out loss (nats)")
     looks = (("--*", _shade(last, last)), ("-o", _shade(3, last)), ("-s", SOFT))
