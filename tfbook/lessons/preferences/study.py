@@ -111,7 +111,7 @@ def claims_of_dpo(methods: DataFrame) -> dict[int, float]:
 
 
 def claims_of_hacking(ppo: DataFrame, methods: DataFrame) -> dict[int, float]:
-    """Claims 5 to 7: the score's rise and consistency's fall without a penalty, and the share liked with one."""
+    """Claims 5 to 7: the score's rise and consistency's fall without a penalty, and the liked share that one saves."""
     start, free, held = start_of(methods), _end(ppo[ppo["beta"] == 0]), _end(ppo[ppo["beta"] == METHODS_BETA])
     return {
         5: free["score"] - start["score"],

@@ -41,8 +41,8 @@ def _branch(
     """A layer beside the stream in column left + 1, its norm, and the sum to which its output is added.
 
     The branch leaves the stream `row` rows above row zero. `reads` holds the letters among Q, K and V that come from
-    the stream, or a blank for one unlabeled arrow. Without `pre_norm`, the norm is on the stream after the sum, one row
-    above it.
+    the stream, or a blank for one unlabeled arrow. Without `pre_norm`, the norm is on the stream after the sum, in the
+    next row.
     """
     layer = picture.box(text, (left, -row - 1), "weight" if reads else "plain", note=note, width=136)
     fork, add = picture.point((left + 1, -row)), picture.circle("+", (left + 1, -row - 1))

@@ -87,7 +87,7 @@ def build(name: str, images: Images, *, patch: int = 7, tokens: int = 1, positio
     labels, pixels = len(images.labels), images.train.images[0].numel()
     if name == "linear classifier":
         return nn.Sequential(nn.Flatten(), nn.Linear(pixels, labels))
-    shape = config(images, patch=patch)
+    shape = config(images, patch=patch, tokens=tokens)
     if name in ("ViT", BAG):
         model = Vit(labels, shape)
         nn.init.normal_(model.get_parameter("stack.position.embedding"), std=positions)
