@@ -77,7 +77,10 @@ def speeds(rounds: int) -> dict[str, list[float]]:
     batch = LabeledImages(torch.rand(shape), torch.randint(LABELS, (BATCH,))).to(runtime.device())
     runs = {}
     for name, model in models().items():
-        optimizer = optimizers.adamw(model.parameters(), lr=1e-3, betas=(0.9, 0.999), weight_decay=0.05)
+        vectors = optimizers.added_vectors(model)
+        optimizer = optimizers.adamw(
+            model.parameters(), lr=1e-3, betas=(0.9, 0.999), weight_decay=0.05, vectors=vectors
+        )
         runs[name] = partial(train, model.train(), optimizer, batch)
     return {name: [STEPS * BATCH / each for each in seconds] for name, seconds in in_turns(runs, rounds).items()}
 

@@ -10,12 +10,15 @@ import ctypes
 import os
 import platform
 import random
+import re
 import sys
+import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeVar
 
@@ -89,15 +92,71 @@ def _seconds_per_product(dtype: torch.dtype, size: int = 512, repeats: int = 5) 
 
 @cache
 def precision() -> str:
-    """`bfloat16` where it is faster: on GPUs that support it, and on CPUs where a short timing shows it (AMX)."""
+    """`bfloat16` where it is faster: on GPUs that support it, and on CPUs where a short timing shows it (AMX).
+
+    What the timing says of a kind of CPU is kept in the cache folder: it is noisy, and a lesson's numbers depend on it.
+    """
     if chosen := _override("TFBOOK_PRECISION", tuple(PRECISIONS)):
         return chosen
     if device().type == "cuda":
         return "bfloat16" if torch.cuda.is_bf16_supported(including_emulation=False) else "float32"
     if device().type == "mps":
         return "float32"
+    return _remembered(_precision_file(), tuple(PRECISIONS), _faster_precision)
+
+
+def _faster_precision() -> str:
     speedup = _seconds_per_product(torch.float32) / _seconds_per_product(torch.bfloat16)
     return "bfloat16" if speedup >= BF16_MIN_SPEEDUP else "float32"
+
+
+def _precision_file() -> Path | None:
+    """One for each kind of CPU and version of torch, in the cache folder; None where there is no such folder."""
+    if not (folder := os.environ.get("TFBOOK_DATA")):
+        from platformdirs import user_cache_dir
+
+        folder = user_cache_dir("tfbook")
+    kind = re.sub(r"[^\w.]+", "-", f"{_cpu()} torch {torch.__version__}")
+    with suppress(RuntimeError):  # no home folder
+        return Path(folder).expanduser() / "precision" / kind
+    return None
+
+
+def _cpu() -> str:
+    """The name of the CPU's model, as the system tells it."""
+    with suppress(OSError):
+        if found := re.search(r"^model name\s*:\s*(.+)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE):
+            return found[1]
+    return f"{platform.processor()} {platform.machine()}"
+
+
+def _remembered(path: Path | None, choices: tuple[str, ...], measure: Callable[[], str]) -> str:
+    """The choice that the file at `path` holds, else the one that is measured, which the file then holds.
+
+    Of processes that measure at once the first decides. A folder that cannot be read or written is no error.
+    """
+    if path is None:
+        return measure()
+    if (known := _choice(path, choices)) is not None:
+        return known
+    measured = measure()
+    with suppress(OSError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=path.parent) as folder:
+            complete = Path(folder) / path.name
+            complete.write_text(measured)
+            with suppress(OSError):
+                os.link(complete, path)  # refused where there is a file, as that of a faster process
+            if _choice(path, choices) is None:  # a damaged file, or a disk without links
+                os.replace(complete, path)
+    return _choice(path, choices) or measured
+
+
+def _choice(path: Path, choices: tuple[str, ...]) -> str | None:
+    with suppress(OSError, ValueError):  # ValueError: not text
+        found = path.read_text().strip()
+        return found if found in choices else None
+    return None
 
 
 def autocast(enabled: bool = True) -> AbstractContextManager[None]:
@@ -182,7 +241,7 @@ def setup(number: int = 0) -> Runtime:
     return runtime
 
 
-# ---- edited classes and functions in place of the package's ------------------------------------------------------
+# ---- edited classes and functions replace the package's ----------------------------------------------------------
 
 _replaced: list[tuple[object, object]] = []  # (what the package held, what took its place)
 
@@ -201,8 +260,9 @@ def _put(new: object, old: object) -> None:
 def use(edited: T) -> T:
     """Puts an edited class or function in place of the package's object of the same name, in every tfbook module.
 
-    Models built afterwards use it; `restore()` undoes it. Raises LookupError when tfbook has no such name, or different
-    objects of that name (an exercise about it is neither class nor function, and stays).
+    Models built afterwards use it; `restore()` undoes it. Shortcuts that assume the package's own code leave it alone.
+    Raises LookupError when tfbook has no such name, or different objects of that name; exercises of that name do not
+    count, since they are neither class nor function.
     """
     name = getattr(edited, "__name__", None)
     if not isinstance(name, str) or not callable(edited):

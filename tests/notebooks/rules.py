@@ -7,6 +7,8 @@ gathers those of a lesson.
 from __future__ import annotations
 
 import ast
+import base64
+import io
 import re
 from collections.abc import Callable, Iterator
 from copy import deepcopy
@@ -25,8 +27,10 @@ import nbformat
 import tables
 import weave
 from nbformat import NotebookNode
+from PIL import Image
 
 import notebooks
+from tfbook.course import progress
 from tfbook.course.exercises import MARKS
 from tfbook.course.lessons import LESSONS
 
@@ -177,6 +181,23 @@ def has_clean_outputs(lesson: Lesson) -> Iterator[str]:
             yield f"cell {number}: writes to stderr: {output.text[:80]!r}"
         elif WARNING.search(text_of(output)):
             yield f"cell {number}: shows a warning"
+
+
+def shows_the_course_as_it_is(lesson: Lesson) -> Iterator[str]:
+    """With every lesson that is written; nbval leaves this cell out, since learners have solved some exercises."""
+    expected = "\n".join(progress.course_lines({}))
+    for number, cell in lesson.code:
+        if "print_course()" in cell.source and expected not in "".join(text_of(output) for output in cell.outputs):
+            yield f"cell {number}: its map of the course is out of date; run `make notebooks`"
+
+
+def has_figures_with_clear_corners(lesson: Lesson) -> Iterator[str]:
+    """A browser draws black what lies outside of a picture's palette."""
+    for number, output in lesson.outputs:
+        if png := output.get("data", {}).get("image/png"):
+            picture = Image.open(io.BytesIO(base64.b64decode(png)))
+            if picture.mode == "P" and picture.convert("RGBA").getpixel((0, 0))[3]:
+                yield f"cell {number}: the corners of its figure are not transparent; execute it again"
 
 
 def names_no_local_path(lesson: Lesson) -> Iterator[str]:
@@ -394,6 +415,8 @@ RULES: tuple[Rule, ...] = (
     has_clean_outputs,
     names_no_local_path,
     describes_its_images,
+    has_figures_with_clear_corners,
+    shows_the_course_as_it_is,
     shows_its_claims,
     has_short_paragraphs,
     avoids_forbidden_words,

@@ -6,6 +6,7 @@ import re
 from importlib import import_module
 
 import book
+import measure
 import pytest
 
 from tfbook.course.lessons import LESSONS, PARTS, Lesson, by_part, ready
@@ -34,6 +35,12 @@ def test_the_lessons_called_written_are_the_notebooks_that_exist() -> None:
 @pytest.mark.parametrize("lesson", WRITTEN, ids=lambda lesson: lesson.slug)
 def test_a_written_lesson_has_exercises_named_by_its_slug(lesson: Lesson) -> None:
     import_module(f"tfbook.lessons.{lesson.slug}.exercises")
+
+
+@pytest.mark.parametrize("lesson", WRITTEN, ids=lambda lesson: lesson.slug)
+def test_the_map_has_the_minutes_that_the_lesson_states(lesson: Lesson) -> None:
+    [path] = book.lessons([lesson.slug])
+    assert lesson.minutes == measure.stated_minutes(book.read(path))
 
 
 def test_parts_hold_every_lesson_once_as_the_figure_shows_them() -> None:

@@ -16,14 +16,15 @@ ROOT = Path(__file__).parents[2]
 ALLOWED: dict[str, set[str]] = {  # what a room may import besides itself
     "checks": set(),
     "files": set(),
+    "modes": set(),
     "parts": set(),
     "plot": set(),
     "runtime": {"checks"},
     "text": {"checks"},
     "attention": {"checks", "parts"},
-    "models": {"attention", "text", "checks", "parts"},
-    "training": {"runtime", "files", "checks", "text", "attention"},
-    "generation": {"models", "attention", "text", "checks", "parts", "runtime"},
+    "models": {"attention", "text", "checks", "parts", "modes"},
+    "training": {"runtime", "files", "checks", "text", "attention", "modes"},
+    "generation": {"models", "attention", "text", "checks", "parts", "runtime", "modes"},
     "data": {"text", "files", "checks"},
     "interop": {"models", "attention", "text", "data"},
 }

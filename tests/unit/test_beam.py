@@ -383,6 +383,15 @@ def test_the_search_runs_in_eval_mode_and_restores_the_mode(speaker: Model, trai
     assert {module.training for module in speaker.modules()} == {training}
 
 
+def test_a_penalty_that_is_nan_is_refused(speaker: Model) -> None:
+    """With NaN nothing can be compared: each text would count as the best."""
+    with pytest.raises(ValueError, match=r"penalty\(2\) is NaN; expected a number to divide log-probabilities by"):
+        beam_search(speaker, SOURCE, LENGTHS, max_length=4, penalty=lambda length: math.nan if length == 2 else 1.0)
+    for make in (gnmt_penalty, mean_penalty):
+        with pytest.raises(ValueError, match="alpha is nan; expected 0 or more"):
+            make(math.nan)
+
+
 def test_the_penalties_are_their_formulas() -> None:
     """GNMT's starts at 1 for one word; α = 0 changes nothing; Vaswani et al. took 0.6."""
     for length in (1, 2, 7, 50):

@@ -526,6 +526,17 @@ def test_generator_and_discriminator_have_one_table_of_words() -> None:
         Electra(model.generator, Bert(VOCAB, replace(SMALL, d_model=16)))
 
 
+def test_a_bert_that_becomes_a_discriminator_keeps_its_own_embedding() -> None:
+    """It may be part of another model; its other weights are those that are trained."""
+    bert = Bert(VOCAB, SMALL)
+    before, embedding = dict(bert.named_parameters()), bert.embed.weight
+    model = Electra(MaskedLanguageModel(Bert(VOCAB, replace(SMALL, layers=1))), bert)
+    assert bert.embed.weight is embedding
+    shared = dict(model.discriminator.bert.named_parameters())
+    assert all(shared[name] is weight for name, weight in before.items() if name != "embed.weight")
+    assert shared["embed.weight"] is model.generator.bert.embed.weight
+
+
 def test_electra_trains_on_where_nothing_was_drawn() -> None:
     """All tokens are original then, and that is what the discriminator learns."""
     model = electra()

@@ -47,6 +47,23 @@ def test_what_differs_is_said(capsys: pytest.CaptureFixture[str]) -> None:
     assert text.startswith("✗ Plain differs from PyTorch's Linear in case 2: the largest difference is ")
 
 
+@pytest.mark.parametrize(
+    ("one", "other", "difference"),
+    [
+        (torch.tensor([True, False]), torch.tensor([True, True]), "1"),
+        (torch.tensor([1, 2]), torch.tensor([4, 2]), "3"),
+        (torch.tensor(1.0, dtype=torch.float64), torch.tensor(1.5, dtype=torch.float32), "0.5"),
+        (torch.tensor(0.0), torch.tensor(torch.nan), "nan"),
+    ],
+)
+def test_results_of_any_type_are_compared(
+    capsys: pytest.CaptureFixture[str], one: Tensor, other: Tensor, difference: str
+) -> None:
+    """Masks and ids, too, which cannot be subtracted as they are; and functions without arguments."""
+    assert said(capsys, lambda: one, lambda: one, ()).startswith("✓")
+    assert said(capsys, lambda: one, lambda: other, ()).endswith(f"in case 1: the largest difference is {difference}")
+
+
 def test_functions_with_several_results_are_compared(capsys: pytest.CaptureFixture[str]) -> None:
     def twice(x: Tensor) -> tuple[Tensor, Tensor]:
         return x, x + x

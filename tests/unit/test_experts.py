@@ -224,6 +224,79 @@ def test_routes_are_recorded_and_have_gradients() -> None:
         pass
 
 
+# ---- padding -----------------------------------------------------------------------------------------------------
+
+
+def test_padding_changes_no_balance_and_takes_no_place() -> None:
+    """Two tokens that are shared evenly have balance 1, with eight pads as without; three pads first cost nothing."""
+    logits, pads = torch.tensor([[2.0, 0.0], [0.0, 2.0]]), torch.tensor([[3.0, 0.0]])
+    padded, real = torch.cat([logits, pads.repeat(8, 1)]), torch.arange(10) < 2
+    assert load_balance(top_experts(logits, 1)).item() == pytest.approx(1)
+    assert load_balance(top_experts(padded, 1, real=real)).item() == pytest.approx(1)
+    assert load_balance(top_experts(padded, 1)).item() > 1.4
+    padded, real = torch.cat([pads.repeat(3, 1), logits]), torch.arange(5) >= 3
+    found = gates(top_experts(padded, 1, real=real), 1)
+    torch.testing.assert_close(found[3:], gates(top_experts(logits, 1), 1))
+    assert not found[:3].any()
+    assert load_balance(top_experts(padded, 1, real=torch.zeros(5, dtype=torch.bool))).item() == 0
+
+
+@given(
+    real=st.lists(st.booleans(), min_size=1, max_size=12).filter(any),
+    k=st.integers(1, 2),
+    capacity=st.sampled_from([None, 1, 2]),
+)
+def test_padding_is_as_if_it_were_not_there(real: list[bool], k: int, capacity: int | None) -> None:
+    """Anywhere in the batch, for balance, its gradient and gates."""
+    mask = torch.tensor(real)
+    logits = torch.randn(len(real), 3, requires_grad=True)
+    padded, alone = top_experts(logits, k, real=mask), top_experts(logits[mask], k)
+    torch.testing.assert_close(load_balance(padded), load_balance(alone))
+    torch.testing.assert_close(*(torch.autograd.grad(load_balance(routes), logits)[0] for routes in (padded, alone)))
+    found = gates(padded, capacity)
+    torch.testing.assert_close(found[mask], gates(alone, capacity))
+    assert not found[~mask].any()
+
+
+def test_the_balance_without_padding_agrees_with_hugging_face() -> None:
+    mixtral = pytest.importorskip("transformers.models.mixtral.modeling_mixtral")
+    there = torch.tensor([[1, 1, 1, 0, 0], [1, 1, 1, 1, 1], [1, 0, 0, 0, 0]])
+    for k in (1, 2):
+        logits = torch.randn(15, 4)
+        theirs = mixtral.load_balancing_loss_func((logits,), 4, k, there)
+        torch.testing.assert_close(k * load_balance(top_experts(logits, k, real=there.flatten() > 0)), theirs)
+
+
+@pytest.mark.parametrize("factor", [None, 0.5, 1.0])
+def test_a_mixture_reads_a_padded_batch_as_the_same_tokens_without_padding(factor: float | None) -> None:
+    """The budget of an expert counts real tokens, too; padding gets 0."""
+    mixture = MixtureOfExperts(6, 5, experts=3, k=2, capacity_factor=factor)
+    x, real = torch.randn(2, 4, 6), torch.tensor([[False, True, True, True], [True, True, False, False]])
+    y = mixture(x, real=real)
+    torch.testing.assert_close(y[real], mixture(x[real][None])[0])
+    assert not y[~real].any()
+
+
+def test_recorded_routes_leave_padding_out_of_a_whole_model() -> None:
+    """A text behind which there is padding loses no place to it, and the balance is that of its tokens."""
+    mixture = partial(MixtureOfExperts, experts=3, k=2, capacity_factor=0.5)
+    model = Gpt(11, Config(d_model=8, heads=2, d_ff=6, feed_forward=mixture))
+    texts, padding = torch.randint(1, 11, (2, 4)), torch.zeros(2, 5, dtype=torch.int64)
+    ids = torch.cat([texts, padding], dim=1)
+    with record_routes(model) as alone:
+        expected = model(texts)
+    with record_routes(model, real=ids != 0) as padded:
+        found = model(ids)
+    torch.testing.assert_close(found[:, :4], expected)
+    for one, other in zip(alone.values(), padded.values(), strict=True):
+        torch.testing.assert_close(load_balance(other), load_balance(one))
+    with (
+        pytest.raises(ValueError, match="real has shape \\(2, 4\\); expected one value for each of 18 tokens"),
+        record_routes(model, real=ids[:, :4] != 0),
+    ):
+        model(ids)
+
+
 # ---- counts ------------------------------------------------------------------------------------------------------
 
 

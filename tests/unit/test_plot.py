@@ -135,6 +135,9 @@ def test_show_leaves_a_png_with_its_text_and_nothing_that_changes(monkeypatch: p
     assert 300 < rest["metadata"]["image/png"]["width"] < 1000
     assert image.data.startswith(b"\x89PNG")
     assert Image.open(io.BytesIO(image.data)).mode == "P", "a palette keeps notebooks small"
+    sizes = {name: len(content) for name, content in _chunks(image.data)}
+    assert sizes[b"PLTE"] == 3 * 256, "browsers draw an index beyond the palette black"
+    assert Image.open(io.BytesIO(image.data)).convert("RGBA").getpixel((0, 0))[3] == 0, "corners are transparent"
     texts = [content for name, content in _chunks(image.data) if name in (b"tEXt", b"iTXt", b"zTXt", b"tIME")]
     assert texts == []
     assert not plt.fignum_exists(axes.figure.number)

@@ -1,11 +1,15 @@
 """What `setup` chooses, random numbers, and edited code in the place of the package's."""
 
+import os
 import platform
 import random
 import re
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from types import ModuleType
 
 import numpy as np
@@ -19,6 +23,7 @@ from tfbook.lessons.bahdanau_attention import exercises as bahdanau_attention
 from tfbook.models import seq2seq
 
 CPU = torch.device("cpu")
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(autouse=True)
@@ -98,15 +103,97 @@ def test_an_empty_variable_is_as_none(monkeypatch: pytest.MonkeyPatch) -> None:
     ("bfloat16", "expected"), [(0.1, "bfloat16"), (0.39, "bfloat16"), (0.41, "float32"), (5.0, "float32")]
 )
 def test_a_cpu_computes_in_bfloat16_where_the_probe_says_that_it_pays(
-    monkeypatch: pytest.MonkeyPatch, bfloat16: float, expected: str
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, bfloat16: float, expected: str
 ) -> None:
     """A product in float32 takes 1; with AMX one in bfloat16 takes a fifth, without up to 25 times as long."""
+    monkeypatch.setenv("TFBOOK_DATA", str(tmp_path))
     seconds = {torch.float32: 1.0, torch.bfloat16: bfloat16}
     monkeypatch.setattr(runtime, "device", lambda: CPU)
     monkeypatch.setattr(runtime, "_seconds_per_product", lambda dtype: seconds[dtype])
     assert runtime.precision() == expected
     monkeypatch.setattr(runtime, "_seconds_per_product", lambda dtype: 1.0)
     assert runtime.precision() == expected, "it is measured once"
+
+
+def chosen_by_a_process(folder: Path | str, speedup: float, **variables: str) -> str:
+    """The precision that a new process chooses where the probe finds this speedup."""
+    code = (
+        "import torch\nfrom tfbook import runtime\n"
+        f"runtime._seconds_per_product = {{torch.float32: {speedup}, torch.bfloat16: 1.0}}.get\n"
+        "print(runtime.precision())"
+    )
+    free = {name: value for name, value in os.environ.items() if not name.startswith("TFBOOK_")}
+    own = {"TFBOOK_DATA": str(folder), "TFBOOK_DEVICE": "cpu"}
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=free | own | variables, capture_output=True)
+    assert done.returncode == 0, done.stderr.decode()
+    return done.stdout.decode().strip()
+
+
+def test_a_machine_keeps_its_precision_whatever_later_probes_find(tmp_path: Path) -> None:
+    """Each process measures anew and with noise; the first one decides, unless a variable says otherwise."""
+    assert chosen_by_a_process(tmp_path / "new", 9.0) == "bfloat16"
+    assert chosen_by_a_process(tmp_path / "new", 1.0) == "bfloat16"
+    assert chosen_by_a_process(tmp_path / "new", 1.0, TFBOOK_PRECISION="float32") == "float32"
+    assert [path.read_text() for path in (tmp_path / "new" / "precision").iterdir()] == ["bfloat16"]
+
+
+@pytest.mark.parametrize("folder", ["file", "file/below", "~nobody_of_this_name/cache"])
+def test_a_folder_that_cannot_be_written_is_no_error(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, folder: str
+) -> None:
+    """Then each process measures for itself, and nothing is left in the working directory."""
+    (tmp_path / "file").write_text("no folder")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TFBOOK_DATA", folder)
+    monkeypatch.setattr(runtime, "device", lambda: CPU)
+    monkeypatch.setattr(runtime, "_faster_precision", lambda: "bfloat16")
+    assert runtime.precision() == "bfloat16"
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+@pytest.mark.parametrize("content", [b"", b"float64", b"\xff\xfe\x00", b"float"])
+def test_a_damaged_note_is_written_anew(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "note"
+    path.write_bytes(content)
+    assert runtime._remembered(path, ("float32", "bfloat16"), lambda: "bfloat16") == "bfloat16"
+    assert runtime._remembered(path, ("float32", "bfloat16"), lambda: "float32") == "bfloat16"
+    assert [*tmp_path.iterdir()] == [path]
+
+
+def test_a_disk_without_links_keeps_the_note_as_well(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def link(source: Path, target: Path) -> None:
+        raise OSError("not supported")
+
+    monkeypatch.setattr(os, "link", link)
+    for measured in ("bfloat16", "float32"):
+        assert runtime._remembered(tmp_path / "note", ("float32", "bfloat16"), lambda m=measured: m) == "bfloat16"
+
+
+def test_all_that_measure_at_once_agree(tmp_path: Path) -> None:
+    """Eight that begin together, every other one with another result."""
+    together = threading.Barrier(8)
+
+    def choose(number: int) -> str:
+        def measure() -> str:
+            together.wait()
+            return ("float32", "bfloat16")[number % 2]
+
+        return runtime._remembered(tmp_path / "new" / "note", ("float32", "bfloat16"), measure)
+
+    with ThreadPoolExecutor(8) as pool:
+        assert len(set(pool.map(choose, range(8)))) == 1
+
+
+def test_the_note_is_one_for_each_cpu_and_version_of_torch(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("TFBOOK_DATA", str(tmp_path))
+    paths = set()
+    for cpu in ("Some(R) CPU/9 @ 2.00GHz", "Other"):
+        for version in ("2.6.0+cpu", "2.7.0"):
+            monkeypatch.setattr(runtime, "_cpu", lambda cpu=cpu: cpu)
+            monkeypatch.setattr(torch, "__version__", version)
+            paths.add(runtime._precision_file())
+    assert len(paths) == 4
+    assert {path.parent for path in paths} == {tmp_path / "precision"}
 
 
 @pytest.mark.parametrize("dtype", runtime.PRECISIONS.values(), ids=runtime.PRECISIONS)

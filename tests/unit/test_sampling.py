@@ -413,14 +413,14 @@ def test_a_model_that_sees_both_ways_is_refused(ids: Tensor) -> None:
         stream(BidirectionalModel(VOCAB, SIZES), ids, max_new_tokens=3)
 
 
-@pytest.mark.parametrize("value", [float("nan"), -float("inf")], ids=["no numbers", "nothing left"])
+@pytest.mark.parametrize("value", [float("nan"), -float("inf"), float("inf")], ids=["no numbers", "none", "no largest"])
 def test_logits_that_leave_no_token_are_refused(value: float, model: Gpt, ids: Tensor) -> None:
     """In one row of three."""
 
     def block(logits: Tensor, ids: Tensor) -> Tensor:
         return logits.index_fill(0, torch.tensor([1]), value)
 
-    with pytest.raises(ValueError, match="logits are −∞ for every token of a row, or NaN"):
+    with pytest.raises(ValueError, match="logits are −∞ for every token of a row, or NaN or \\+∞"):
         generate(model, ids, max_new_tokens=3, filters=[block])
 
 

@@ -3,6 +3,8 @@
 import math
 import random
 import signal
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -39,6 +41,7 @@ from tfbook.training import (
 
 pytestmark = pytest.mark.usefixtures("float32")
 
+ROOT = Path(__file__).parents[2]
 TRUTH = torch.tensor([[1.0, -2.0, 0.5]])
 
 
@@ -551,3 +554,26 @@ def test_a_recipe_may_do_without_mixed_precision(
 
     training.fit(nn.Linear(2, 2), loss, lambda step: torch.ones(1, 2), Recipe(steps=1, mixed_precision=mixed_precision))
     assert seen == [dtype]
+
+
+# ---- the progress bar --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("ipywidgets", [True, False])
+def test_a_notebook_trains_without_a_warning(ipywidgets: bool) -> None:
+    """As in a kernel of Jupyter's, with ipywidgets and in a base install, where a line of text takes their place."""
+    code = (
+        "import sys, types\n"
+        "import IPython\n"
+        "IPython.get_ipython = types.SimpleNamespace\n"
+        "sys.modules['ipykernel.zmqshell'] = types.ModuleType('ipykernel.zmqshell')\n"
+        f"if not {ipywidgets}: sys.modules['ipywidgets'] = None\n"
+        "from tfbook.training.progress import tqdm\n"
+        "print('tqdm.notebook' in {base.__module__ for base in tqdm.__mro__})\n"
+        "assert sum(tqdm(range(4), leave=False)) == 6\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split()[0] == str(ipywidgets)
+    assert "Warning" not in done.stderr
+    assert "ipywidgets" not in done.stderr

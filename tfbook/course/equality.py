@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+
+from tfbook.modes import evaluating
 
 TOLERANCE = 1e-5
 
@@ -21,9 +24,9 @@ def prove_equal(
     """Prints whether `plain` and `package` return the same for every case, a tuple of arguments.
 
     A case may end with a dictionary of keyword arguments, such as (x, {"mask": mask}).
-    Modules first share weights: `package` gets those of `plain`, matched by name, where `rename` says which beginning
-    of a name has become which, such as {"query.": "project.q."}. Both run without dropout. `outputs` names the fields
-    of the package's result that count, where it returns more than `plain`. Never raises for a difference.
+    Modules first share weights: `package` gets those of `plain`, matched by name; `rename` maps the beginnings of names
+    that differ, as in {"query.": "project.q."}. Both run without dropout. `outputs` names the fields of the package's
+    result to compare, where it returns more than `plain`. Never raises for a difference.
     """
     shared = _share_weights(plain, package, rename or {}) if isinstance(plain, nn.Module) else ""
     for number, case in enumerate(cases, start=1):
@@ -54,18 +57,11 @@ def renamed(name: str, rename: Mapping[str, str]) -> str:
 
 
 def _run(function: Callable[..., Any], case: tuple[Any, ...]) -> Any:
-    """The result without gradients; a module in evaluation mode, and afterwards in the mode that it was in."""
-    training = isinstance(function, nn.Module) and function.training
-    try:
-        if isinstance(function, nn.Module):
-            function.eval()
-        *arguments, last = case
-        keywords = last if isinstance(last, dict) else {}
-        with torch.no_grad():
-            return function(*(arguments if keywords else case), **keywords)
-    finally:
-        if isinstance(function, nn.Module):
-            function.train(training)
+    """The result without gradients; a module runs in eval mode."""
+    has_keywords = bool(case) and isinstance(case[-1], dict)
+    arguments, keywords = (case[:-1], case[-1]) if has_keywords else (case, {})
+    with evaluating(function) if isinstance(function, nn.Module) else nullcontext(), torch.no_grad():
+        return function(*arguments, **keywords)
 
 
 def _tensors(result: Any) -> Iterator[Tensor]:
@@ -78,13 +74,14 @@ def _tensors(result: Any) -> Iterator[Tensor]:
 
 
 def _difference(found: list[Tensor], expected: list[Tensor]) -> str:
-    """What distinguishes the results, in words; empty when nothing does."""
+    """The difference between the results, in words; empty when there is none."""
     if not found or len(found) != len(expected):
         return f"it returns {len(found)} tensors; expected {len(expected)}"
     for one, other in zip(found, expected, strict=True):
         if one.shape != other.shape:
             return f"the shape is {tuple(one.shape)}; expected {tuple(other.shape)}"
-        if not torch.allclose(one.float(), other.float(), rtol=TOLERANCE, atol=TOLERANCE, equal_nan=True):
+        one, other = one.cpu().double(), other.cpu().double()
+        if not torch.allclose(one, other, rtol=TOLERANCE, atol=TOLERANCE, equal_nan=True):
             return f"the largest difference is {(one - other).abs().max():.2g}"
     return ""
 

@@ -14,23 +14,25 @@ import torch
 from jaxtyping import Float, Real
 from torch import Tensor, nn
 
+from tfbook.modes import evaluating
+
 
 @torch.no_grad()
 def activations(model: nn.Module, *inputs: Any, layers: Sequence[str]) -> dict[str, Tensor]:
-    """Outputs of `layers` as the model reads `inputs` in eval mode; its own mode is restored afterwards.
+    """Outputs of `layers` as the model reads `inputs` in eval mode; afterwards each module is in its own mode again.
 
     Layers are named as in `model.named_modules()`. Raises ValueError for an unknown name, TypeError for a layer whose
     output is not a tensor, and RuntimeError for a layer that did not run.
     """
-    modules, training = dict(model.named_modules()), model.training
+    modules = dict(model.named_modules())
     if unknown := [name for name in layers if name not in modules]:
         raise ValueError(f"layers holds {unknown[0]!r}; {type(model).__name__} has {', '.join(filter(None, modules))}")
     outputs: dict[str, Tensor] = {}
     hooks = [modules[name].register_forward_hook(partial(_keep, outputs, name)) for name in layers]
     try:
-        model.eval()(*inputs)
+        with evaluating(model):
+            model(*inputs)
     finally:
-        model.train(training)
         for hook in hooks:
             hook.remove()
     if missing := [name for name in layers if name not in outputs]:

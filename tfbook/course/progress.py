@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from importlib import import_module
 
 from tfbook.course.exercises import Exercise
@@ -28,11 +29,13 @@ def lesson_line(lesson: Lesson, done: list[str]) -> str:
     return f"  {title:<26} {dots:<10} {count} of {len(names)}"
 
 
+def course_lines(known: Mapping[str, list[str]]) -> Iterator[str]:
+    """The map of the course, line by line, with the solved exercises of each slug."""
+    for part, name in PARTS.items():
+        yield name
+        yield from (lesson_line(lesson, known.get(lesson.slug, [])) for lesson in LESSONS if lesson.part == part)
+
+
 def print_course() -> None:
     """Prints the map of the course: every lesson with what is solved of it on this machine."""
-    known = solved()
-    for part, name in PARTS.items():
-        print(name)
-        for lesson in LESSONS:
-            if lesson.part == part:
-                print(lesson_line(lesson, known.get(lesson.slug, [])))
+    print(*course_lines(solved()), sep="\n")

@@ -13,8 +13,8 @@ from torch import Tensor
 
 from tfbook.attention.positions import Learned
 from tfbook.checks import check_ids, check_logits
-from tfbook.generation.search import evaluating
 from tfbook.models.language_model import LanguageModel
+from tfbook.modes import evaluating
 
 # ---- filters: from logits to logits ------------------------------------------------------------------------------
 
@@ -23,7 +23,7 @@ Filter = Callable[[Tensor, Tensor], Tensor]
 
 
 def greedy(logits: Float[Tensor, "batch vocab"], ids: Int[Tensor, "batch time"]) -> Float[Tensor, "batch vocab"]:
-    """Keeps only the most probable token, the first one in a tie.
+    """Keeps only the most probable token, the first of them in a tie.
 
     Raises ValueError for NaN or +∞, or when every token of a row has −∞.
     """
@@ -40,7 +40,7 @@ def temperature(t: float) -> Filter:
 
 
 def top_k(k: int) -> Filter:
-    """Keeps the k most probable tokens, and any that tie with the last of them (Fan et al., 2018, section 5.4).
+    """Keeps the k most probable tokens, and any that tie with the k-th (Fan et al., 2018, section 5.4).
 
     Raises ValueError when `k` < 1.
     """
@@ -63,7 +63,7 @@ def top_p(p: float) -> Filter:
         raise ValueError(f"p is {p}; expected 0 < p ≤ 1")
 
     def keep(logits: Float[Tensor, "batch vocab"], ids: Int[Tensor, "batch time"]) -> Float[Tensor, "batch vocab"]:
-        ordered, places = logits.sort(dim=-1)  # ascending, so that small numbers are not lost in the sum
+        ordered, places = logits.sort(dim=-1)  # ascending, so that the sum does not lose small numbers
         drop = ordered.softmax(dim=-1).cumsum(dim=-1) <= 1 - p
         drop[:, -1] = False
         return torch.empty_like(logits).scatter(-1, places, ordered.masked_fill(drop, -torch.inf))
@@ -80,8 +80,9 @@ def repetition_penalty(penalty: float) -> Filter:
         raise ValueError(f"penalty is {penalty}; expected more than 0; 1 changes nothing")
 
     def lower(logits: Float[Tensor, "batch vocab"], ids: Int[Tensor, "batch time"]) -> Float[Tensor, "batch vocab"]:
-        repeated = logits.gather(-1, ids)
-        return logits.scatter(-1, ids, torch.where(repeated < 0, repeated * penalty, repeated / penalty))
+        present = ids.long()
+        repeated = logits.gather(-1, present)
+        return logits.scatter(-1, present, torch.where(repeated < 0, repeated * penalty, repeated / penalty))
 
     return lower
 
@@ -101,9 +102,10 @@ def stream(
     """Continues each row of `ids`: samples a token from softmax(filtered logits), yields it, appends it, and repeats.
 
     A row that has generated one of the tokens `stop` repeats it until all rows have, which ends the stream. The filters
-    are applied in order and see the text so far. The model is in eval mode until the stream ends or is closed. Raises
-    ValueError, before the first token, for an empty prompt, `max_new_tokens` < 1, more positions than the model has
-    learned, a stop token outside the vocabulary, or a bidirectional model; and when the filters leave a row no token.
+    are applied in order and see the text so far. The model is in eval mode until the stream ends or is closed; then
+    each of its modules is in its own mode again. Raises ValueError, before the first token, for an empty prompt,
+    `max_new_tokens` < 1, more positions than the model has learned, a stop token outside the vocabulary, or a
+    bidirectional model; and when the filters leave a row no token, or NaN.
     """
     _check(model, ids, max_new_tokens, stop)
     stop_ids = torch.tensor([*stop], dtype=ids.dtype, device=ids.device)
@@ -111,7 +113,7 @@ def stream(
 
 
 def _check(model: LanguageModel, ids: Tensor, max_new_tokens: int, stop: Collection[int]) -> None:
-    """Not in the generator, which would raise only when it is asked for the first token."""
+    """Checks the arguments before the generator runs, which would raise only when asked for the first token."""
     if model.mask is None:
         raise ValueError(f"model is a bidirectional {type(model).__name__}; expected one that predicts the next token")
     if ids.ndim != 2 or not ids.numel():
@@ -146,8 +148,8 @@ def _stream(
                     logits = keep(logits, ids)
                 sampled = _sample(logits, generator)
                 new = sampled if ended is None else torch.where(ended, new[:, -1:], sampled)
-            yield new
             ids = torch.cat([ids, new], dim=1)
+            yield new.clone()  # outside of inference mode, so that it can be trained on
             if len(stop) and (ended := torch.isin(new, stop)).all():
                 return
 
@@ -155,13 +157,13 @@ def _stream(
 def _sample(logits: Float[Tensor, "batch vocab"], generator: torch.Generator | None) -> Int[Tensor, "batch 1"]:
     """One token per row with the probabilities p = softmax(logits).
 
-    If E_i is exponential with mean 1, then E_i / p_i is the smallest with probability p_i. `torch.multinomial` samples
-    in the same way, but its checks take longer than the sampling.
+    If the E_i are exponential with mean 1, then E_i / p_i is the smallest of them with probability p_i.
+    `torch.multinomial` samples in the same way, but its checks take longer than the sampling.
     """
     exponential = torch.empty_like(logits).exponential_(generator=generator)
     largest, sampled = (logits.softmax(dim=-1) / exponential).max(dim=-1, keepdim=True)
     if largest.isnan().any():  # 0/0 makes the whole row NaN
-        raise ValueError("logits are −∞ for every token of a row, or NaN; expected filters that leave one token")
+        raise ValueError("logits are −∞ for every token of a row, or NaN or +∞; expected filters that leave one token")
     return sampled
 
 
@@ -174,13 +176,13 @@ def generate(
     stop: Collection[int] = (),
     generator: torch.Generator | None = None,
 ) -> Int[Tensor, "batch longer"]:
-    """`ids` and the tokens that `stream` yields. Raises what `stream` raises."""
+    """The prompts `ids`, each followed by the tokens that `stream` yields. Raises what `stream` raises."""
     tokens = stream(model, ids, max_new_tokens=max_new_tokens, filters=filters, stop=stop, generator=generator)
     return torch.cat([ids, *tokens], dim=1)
 
 
 def print_text(tokens: Iterable[Int[Tensor, "1 1"]], decode: Callable[[list[int]], str]) -> None:
-    """Prints a text as it is generated; bytes that do not yet form a character, U+FFFD at the end, wait for the rest.
+    """Prints a text as it is generated; bytes that do not form a character yet (U+FFFD at the end) wait for the rest.
 
     Raises ValueError for a batch of several texts.
     """

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+import math
+from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
 import torch
@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from tfbook.checks import check_logits
 from tfbook.models.seq2seq import Translator
 from tfbook.models.transformer import Transformer
+from tfbook.modes import evaluating
 from tfbook.text.pairs import Pair, collate
 from tfbook.text.vocabulary import BOS, EOS, PAD, UNK, Sentence, Vocabulary
 
@@ -20,7 +21,7 @@ NEVER_GENERATED = [PAD, BOS, UNK]  # tokens that the model only reads
 
 
 class IncrementalDecoder(Protocol):
-    """A model in the course of decoding a batch of texts, whose rows can be reordered, dropped or duplicated."""
+    """The state of a model that is decoding a batch of texts; its rows can be reordered, dropped or duplicated."""
 
     weights: Tensor | None  # of the attention at the last word, where there is one
 
@@ -74,22 +75,12 @@ class UncachedDecoder:
         self.source, self.lengths, self.words = self.source[rows], self.lengths[rows], self.words[rows]
 
 
-@contextmanager
-def evaluating(model: nn.Module) -> Iterator[None]:
-    """Eval mode inside; afterwards the model is in its previous mode."""
-    training = model.training
-    model.eval()
-    try:
-        yield
-    finally:
-        model.train(training)
-
-
 def _without_never_generated(scores: Float[Tensor, "row vocab"]) -> Float[Tensor, "row vocab"]:
     """The scores with −∞ for tokens that the model only reads; raises ValueError when that leaves a row no token."""
-    scores[:, NEVER_GENERATED] = -torch.inf
-    check_logits(scores)
-    return scores
+    allowed = scores.clone()  # the decoder may keep its own
+    allowed[:, NEVER_GENERATED] = -torch.inf
+    check_logits(allowed)
+    return allowed
 
 
 def _check_length(max_length: int) -> None:
@@ -104,7 +95,6 @@ class Decoding(NamedTuple):
     weights: Float[Tensor, "batch target source"] | None
 
 
-@torch.inference_mode()
 def greedy_search(
     model: Translator | Transformer,
     source: Int[Tensor, "batch source"],
@@ -115,11 +105,11 @@ def greedy_search(
 ) -> Decoding:
     """y_t = argmax p(y | y_1 … y_{t−1}, source): the most probable word each time, until `<eos>` or `max_length` words.
 
-    Runs in eval mode and restores the model's mode. Raises ValueError when `max_length` < 1, and for logits
-    that are NaN or +∞, or −∞ for every word.
+    Runs in eval mode and restores each module's own. Raises ValueError when `max_length` < 1, and for logits that are
+    NaN or +∞, or −∞ for every word.
     """
     _check_length(max_length)
-    with evaluating(model):
+    with evaluating(model), torch.inference_mode():
         step, word = decoder(model, source, lengths), torch.full_like(source[:, :1], BOS)
         finished = torch.zeros_like(word, dtype=torch.bool)
         generated: list[tuple[Tensor, Tensor | None]] = []
@@ -130,7 +120,7 @@ def greedy_search(
             word = best.masked_fill(finished, PAD)
             finished = finished | (word == EOS)
             generated.append((word, step.weights))
-    tokens, weights = zip(*generated, strict=True)
+    tokens, weights = zip(*generated, strict=True)  # joined outside of inference mode, so that they can be trained on
     return Decoding(torch.cat(tokens, dim=1), None if weights[0] is None else torch.cat(weights, dim=1))
 
 
@@ -144,16 +134,23 @@ def gnmt_penalty(alpha: float = 0.6) -> Penalty:
 
     Raises ValueError when `alpha` is negative.
     """
-    if alpha < 0:
+    if not alpha >= 0:
         raise ValueError(f"alpha is {alpha}; expected 0 or more")
     return lambda length: ((5 + length) / 6) ** alpha
 
 
 def mean_penalty(alpha: float = 1.0) -> Penalty:
     """length^α: α = 1 compares mean log-probabilities per word. Raises ValueError when `alpha` is negative."""
-    if alpha < 0:
+    if not alpha >= 0:
         raise ValueError(f"alpha is {alpha}; expected 0 or more")
     return lambda length: length**alpha
+
+
+def _checked(penalty: Penalty, length: int) -> float:
+    """The divisor for this length; raises ValueError when it is NaN, with which nothing can be compared."""
+    if math.isnan(divisor := penalty(length)):
+        raise ValueError(f"penalty({length}) is NaN; expected a number to divide log-probabilities by")
+    return divisor
 
 
 VASWANI_PENALTY = gnmt_penalty(0.6)  # as in Vaswani et al. (2017, section 6.1)
@@ -178,7 +175,6 @@ class Beams(NamedTuple):
     ]  # log-probability / penalty; −∞, with padding only, where fewer texts were found
 
 
-@torch.inference_mode()
 def beam_search(
     model: Translator | Transformer,
     source: Int[Tensor, "batch source"],
@@ -192,14 +188,14 @@ def beam_search(
 ) -> Beams:
     """Keeps the `width` most probable unfinished texts at each step; stops when none can beat the finished ones.
 
-    Finished texts are compared by log-probability / `penalty`(length). Runs in eval mode and restores the model's mode;
-    `on_step` is called with each step. Raises ValueError when `width` or `max_length` < 1, and for logits
-    that are NaN or +∞, or −∞ for every word.
+    Finished texts are compared by log-probability / `penalty`(length). Runs in eval mode and restores each module's
+    own; `on_step` is called with each step. Raises ValueError when `width` or `max_length` < 1, for logits that are NaN
+    or +∞, or −∞ for every word, and for a penalty that is NaN.
     """
     _check_length(max_length)
     if width < 1:
         raise ValueError(f"width is {width}; expected 1 or more beams")
-    with evaluating(model):
+    with evaluating(model), torch.inference_mode():
         decode, batch = decoder(model, source, lengths), len(source)
         first = torch.arange(batch, device=source.device)[:, None] * width  # the row of each source's first beam
         decode.select(first.expand(-1, width).flatten() // width)
@@ -208,13 +204,16 @@ def beam_search(
         for length in range(1, max_length + 1):
             step = _candidates(decode(live.texts[:, :, -1].flatten()[:, None]), live)
             if on_step is not None:
-                on_step(step)
-            found = _best(found, _ended(step, live, penalty(length), max_length))
+                with torch.inference_mode(mode=False):
+                    on_step(BeamStep(*(values.clone() for values in step)))
+            found = _best(found, _ended(step, live, _checked(penalty, length), max_length))
             live = _continued(step, live)
             decode.select((first + _kept(step.parents, step)).flatten())
-            if (live.scores[:, 0] / penalty(max_length) <= found.scores[:, -1]).all():
-                return found
-    return _best(found, Beams(live.texts[:, :, 1:], live.scores / penalty(max_length)))
+            if (live.scores[:, 0] / _checked(penalty, max_length) <= found.scores[:, -1]).all():
+                break
+        else:
+            found = _best(found, Beams(live.texts[:, :, 1:], live.scores / penalty(max_length)))
+    return Beams(found.tokens.clone(), found.scores.clone())  # outside of inference mode, as in `greedy_search`
 
 
 class _Live(NamedTuple):
@@ -225,7 +224,7 @@ class _Live(NamedTuple):
 
 
 def _only_first(batch: int, width: int, device: torch.device) -> Float[Tensor, "batch beam"]:
-    """At the start all beams hold the same text, so only one of them counts."""
+    """Scores 0, −∞, −∞, …: all beams begin with the same text, so only one of them counts."""
     scores = torch.full((batch, width), -torch.inf, device=device)
     scores[:, 0] = 0
     return scores
@@ -267,7 +266,7 @@ def _ended(step: BeamStep, live: _Live, penalty: float, max_length: int) -> Beam
 
 
 def _best(some: Beams, others: Beams) -> Beams:
-    """The best of both, as many as the first one has."""
+    """The best texts of both, as many as `some` holds."""
     scores, order = torch.cat([some.scores, others.scores], dim=1).topk(some.scores.shape[1])
     tokens = torch.cat([some.tokens, others.tokens], dim=1)
     best = tokens.gather(1, order[:, :, None].expand(-1, -1, tokens.shape[2]))

@@ -1,12 +1,13 @@
 """Variants of BERT, each a small difference: ALBERT, ELECTRA and DistilBERT.
 
-Shapes: batch, time, d_model, label. RoBERTa's dynamic masks are `mask_tokens` anew for every batch.
+Shapes: batch, time, d_model, label. RoBERTa's dynamic masking is `mask_tokens`, called again for every batch.
 """
 
 from __future__ import annotations
 
 import copy
 from dataclasses import replace
+from typing import Any
 
 from jaxtyping import Float, Int
 from torch import Tensor, nn
@@ -23,12 +24,12 @@ class FactorizedEmbedding(nn.Embedding):
         self.up = nn.Linear(d_embed, d_model)
 
     def forward(self, ids: Int[Tensor, "batch time"]) -> Float[Tensor, "batch time d_model"]:
-        """As wide as the blocks."""
+        """The vector of each token, projected to the width of the blocks."""
         return self.up(super().forward(ids))
 
 
 class Albert(Bert):
-    """BERT with a factorized embedding and one block that is used `layers` times (Lan et al., 2020, section 3.1)."""
+    """BERT with a factorized embedding and one block that all layers share (Lan et al., 2020, section 3.1)."""
 
     def __init__(self, vocab: int, config: Config, *, d_embed: int, segments: int = 2):
         super().__init__(vocab, config, segments=segments)
@@ -37,9 +38,10 @@ class Albert(Bert):
 
 
 class Electra(nn.Module):
-    """A small generator fills in masked tokens; the discriminator says of every token if it was replaced.
+    """A small generator fills in masked tokens, and a discriminator tells which tokens were replaced.
 
-    (Clark et al., 2020, section 3.) Both share the embedding; raises ValueError when theirs differ in shape.
+    (Clark et al., 2020, section 3.) Both use the generator's embedding; all other weights are those of the models that
+    are given. Raises ValueError when their embeddings differ in shape.
     """
 
     def __init__(self, generator: MaskedLanguageModel, discriminator: Bert):
@@ -49,8 +51,8 @@ class Electra(nn.Module):
             message = f"the generator's embedding has shape {tuple(shared.shape)}, the discriminator's"
             raise ValueError(f"{message} {tuple(other.shape)}; expected one that both can share")
         self.generator = generator
-        self.discriminator = Tagger(discriminator, 1)
-        discriminator.embed.weight = shared
+        kept: dict[int, Any] = {id(weight): weight for weight in discriminator.parameters()}
+        self.discriminator = Tagger(copy.deepcopy(discriminator, kept | {id(other): shared}), 1)
 
 
 def student_of(teacher: Bert, layers: int) -> Bert:

@@ -1,4 +1,4 @@
-"""Mixture of experts: many feed-forward networks, of which each token goes through one or two.
+"""Mixture of experts: many feed-forward networks, of which each token uses one or two.
 
 Shapes: batch, time, d_model; token (batch · time), expert, choice (1 to k).
 """
@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -24,47 +24,55 @@ from tfbook.parts import Part
 
 
 class Routes(NamedTuple):
-    """Where each token goes, its first choice first."""
+    """The experts of each token, first choice first."""
 
     probabilities: Float[Tensor, "token expert"]  # softmax of the router's logits
     chosen: Int[Tensor, "token choice"]  # numbers of experts
-    weights: Float[Tensor, "token choice"]  # of what these answer
+    weights: Float[Tensor, "token choice"]  # of their outputs
+    real: Bool[Tensor, " token"] | None = None  # False at padding, which is not routed; None: no padding
 
 
-def top_experts(logits: Float[Tensor, "token expert"], k: int) -> Routes:
+def top_experts(logits: Float[Tensor, "token expert"], k: int, *, real: Bool[Tensor, " token"] | None = None) -> Routes:
     """The k experts of the largest probability p, weighted by p / Σ p over the k; a single one by p itself.
 
-    Several are GShard's (Lepikhin et al., 2021, algorithm 1). A single one is Switch's (Fedus et al., 2022, eq. 2): p
-    divided by itself would be 1 and teach the router nothing.
+    Several experts follow GShard (Lepikhin et al., 2021, algorithm 1), a single one Switch (Fedus et al., 2022, eq. 2):
+    p divided by itself would be 1 and give the router no gradient. `real` is False at padding.
     """
     probabilities = logits.float().softmax(dim=-1)
     weights, chosen = probabilities.topk(k, dim=-1)
-    return Routes(probabilities, chosen, weights if k == 1 else weights / weights.sum(dim=-1, keepdim=True))
+    return Routes(probabilities, chosen, weights if k == 1 else weights / weights.sum(dim=-1, keepdim=True), real)
 
 
-def gates(routes: Routes, capacity: int | None = None) -> Float[Tensor, "token expert"]:
-    """What each expert's answer to each token is multiplied by: 0 where the token does not go.
+def _sent(routes: Routes) -> Int[Tensor, "choice token expert"]:
+    """1 where a token is routed to an expert; padding is routed nowhere."""
+    sent = F.one_hot(routes.chosen.T.long(), routes.probabilities.shape[1])
+    return sent if routes.real is None else sent * routes.real[:, None]
 
-    An expert takes `capacity` tokens, first choices before second ones, earlier tokens before later ones; a token that
-    comes too late has gate 0 there, and where all its gates are 0 only the residual stream carries it on.
+
+def gates(routes: Routes, capacity: int | Tensor | None = None) -> Float[Tensor, "token expert"]:
+    """The factor on each expert's output for each token: 0 where the token is not routed.
+
+    An expert takes `capacity` tokens, first choices before second ones and earlier tokens before later ones. A token
+    beyond the capacity gets gate 0; if all its gates are 0, it passes through the residual stream only.
     """
-    experts = routes.probabilities.shape[1]
-    sent = F.one_hot(routes.chosen.T, experts)  # (choice, token, expert)
+    sent = _sent(routes)
     if capacity is not None:
-        place = sent.flatten(0, 1).cumsum(dim=0).unflatten(0, sent.shape[:2])  # 1 for an expert's first token
-        sent = sent * (place <= capacity)
+        position = sent.flatten(0, 1).cumsum(dim=0).unflatten(0, sent.shape[:2])  # in the expert's queue, from 1 on
+        sent = sent * (position <= capacity)
     return (sent * routes.weights.T[..., None]).sum(dim=0)
 
 
 def load_balance(routes: Routes) -> Float[Tensor, ""]:
-    """N Σ_i f_i P_i over the N experts: 1 when all are equally busy, N when one does everything.
+    """N Σ_i f_i P_i over the N experts: 1 when the load is balanced, N when one expert gets all tokens.
 
-    f_i is the share of choices that fall on expert i, without a gradient, and P_i its mean probability, which has one
-    (Fedus et al., 2022, eq. 4, there times α = 0.01).
+    f_i is the share of choices that fall on expert i, without a gradient, and P_i its mean probability, with one (Fedus
+    et al., 2022, eq. 4, there times α = 0.01). Padding is not counted; without any other tokens it is 0.
     """
-    count = routes.probabilities.shape[1]
-    busy = F.one_hot(routes.chosen.flatten(), count).float().mean(dim=0)
-    return count * (busy * routes.probabilities.mean(dim=0)).sum()
+    probabilities = routes.probabilities
+    real = probabilities.new_ones(len(probabilities)) if routes.real is None else routes.real.to(probabilities.dtype)
+    tokens = real.sum().clamp(min=1)
+    busy = _sent(routes).sum(dim=(0, 1)) / (tokens * routes.chosen.shape[1])
+    return probabilities.shape[1] * (busy * (real @ probabilities) / tokens).sum()
 
 
 # ---- dispatch: two ways to compute the same ----------------------------------------------------------------------
@@ -81,7 +89,7 @@ def dense_dispatch(
 def sparse_dispatch(
     x: Float[Tensor, "token d_model"], gates: Float[Tensor, "token expert"], experts: nn.ModuleList
 ) -> Float[Tensor, "token d_model"]:
-    """The same sum, where each expert sees only the tokens whose gate is not 0; its dropout draws for these alone."""
+    """The same sum, where each expert processes only the tokens whose gate is not 0, dropout included."""
     y = torch.zeros_like(x)
     for expert, gate in zip(experts, gates.T, strict=True):
         (tokens,) = gate.nonzero(as_tuple=True)
@@ -100,8 +108,8 @@ class MixtureOfExperts(Part):
 
     In a block: `Config(feed_forward=partial(MixtureOfExperts, experts=8, k=2))`; `expert` makes one of them, such as
     `GPT2.feed_forward`. With a `capacity_factor` c, an expert takes c · k · tokens / experts of a batch and drops the
-    rest (Fedus et al., 2022, eq. 3). What a token gets then depends on the others of its batch, so that decoding token
-    by token is not quite the same as reading all at once. Raises ValueError unless 1 ≤ k ≤ `experts`.
+    rest (Fedus et al., 2022, eq. 3). The output then depends on the other tokens of the batch, so decoding token by
+    token differs slightly from one parallel pass. Raises ValueError unless 1 ≤ k ≤ `experts`.
     """
 
     def __init__(
@@ -126,20 +134,25 @@ class MixtureOfExperts(Part):
         self.router = nn.Linear(d_model, experts, bias=False)
         self.experts: Any = nn.ModuleList(expert(d_model, d_ff, dropout=dropout) for _ in range(experts))
 
-    def forward(self, x: Float[Tensor, "batch time d_model"]) -> Float[Tensor, "batch time d_model"]:
-        """Each token's own experts, whichever sequence it stands in."""
+    def forward(
+        self, x: Float[Tensor, "batch time d_model"], *, real: Bool[Tensor, "batch time"] | None = None
+    ) -> Float[Tensor, "batch time d_model"]:
+        """Routes the tokens of all sequences together; padding, where `real` is False, gets 0."""
         tokens = x.flatten(0, 1)
-        return self.dispatch(tokens, gates(self.route(tokens), self.capacity(len(tokens))), self.experts).view_as(x)
+        routes = self.route(tokens, None if real is None else real.flatten())
+        count = len(tokens) if routes.real is None else routes.real.sum()
+        return self.dispatch(tokens, gates(routes, self.capacity(count)), self.experts).view_as(x)
 
-    def route(self, tokens: Float[Tensor, "token d_model"]) -> Routes:
+    def route(self, tokens: Float[Tensor, "token d_model"], real: Bool[Tensor, " token"] | None = None) -> Routes:
         """The k experts of each token."""
-        return top_experts(self.router(tokens), self.k)
+        return top_experts(self.router(tokens), self.k, real=real)
 
-    def capacity(self, tokens: int) -> int | None:
-        """How many of a batch's tokens an expert takes; None for all that come."""
+    def capacity(self, tokens: int | Tensor) -> int | Tensor | None:
+        """The number of a batch's tokens that an expert takes; None for no limit."""
         if self.capacity_factor is None:
             return None
-        return math.ceil(self.capacity_factor * self.k * tokens / len(self.experts))
+        share = self.capacity_factor * self.k * tokens / len(self.experts)
+        return share.ceil() if isinstance(share, Tensor) else math.ceil(share)
 
     @property
     def outputs(self) -> list[nn.Linear]:
@@ -151,28 +164,28 @@ class MixtureOfExperts(Part):
         return self.router.weight.numel() + sum(expert.parameter_count() for expert in self.experts)
 
     def flops(self, time: int) -> int:
-        """k experts and the router's 2 d_model · experts for each position, as many whatever the number of experts.
-
-        As sparse dispatch computes it when no token is dropped.
-        """
+        """k experts and the router's 2 d_model · experts for each position, for sparse dispatch that drops no token."""
         return 2 * time * self.router.weight.numel() + self.k * self.experts[0].flops(time)
 
 
 @contextmanager
-def record_routes(model: nn.Module) -> Iterator[dict[str, Routes]]:
-    """Inside the context, each mixture of experts in `model` puts its routes under its name, for gradients too.
+def record_routes(model: nn.Module, *, real: Bool[Tensor, "batch time"] | None = None) -> Iterator[dict[str, Routes]]:
+    """Records, inside the context, the routes of each mixture of experts in `model` under its name, with gradients.
 
     `with record_routes(model) as routes: loss = next_token_loss(model, ids)`, to which 0.01 times the mean of
-    `load_balance` over `routes.values()` is added. A mixture that is called twice keeps its last routes. Raises
-    ValueError when the model has none.
+    `load_balance` over `routes.values()` is added. A mixture that is called twice keeps its last routes. With padding,
+    `real=ids[:, :-1] != PAD` (what the model reads) keeps it out of routes, capacities and balance. Raises ValueError
+    when the model has no mixture, and for a `real` of another size than what a mixture reads.
     """
     mixtures = {name: part for name, part in model.named_modules() if isinstance(part, MixtureOfExperts)}
     if not mixtures:
         raise ValueError(f"model, a {type(model).__name__}, holds no mixture of experts")
     routes: dict[str, Routes] = {}
 
-    def seen(name: str, mixture: MixtureOfExperts, tokens: Tensor) -> Routes:
-        routes[name] = type(mixture).route(mixture, tokens)
+    def seen(name: str, mixture: MixtureOfExperts, tokens: Tensor, own: Tensor | None = None) -> Routes:
+        if real is not None and real.numel() != len(tokens):
+            raise ValueError(f"real has shape {tuple(real.shape)}; expected one value for each of {len(tokens)} tokens")
+        routes[name] = type(mixture).route(mixture, tokens, own if real is None else real.flatten())
         return routes[name]
 
     try:

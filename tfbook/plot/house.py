@@ -155,12 +155,14 @@ def show(figure: Figure, alt: str, caption: str = "", *, photograph: bool = Fals
 
 
 def _on_a_card(picture: Picture) -> Picture:
-    """The picture in 255 colors, with the color `TRANSPARENT` outside its rounded corners."""
+    """The picture in at most 255 colors, with the color `TRANSPARENT` outside its rounded corners."""
     from PIL import Image, ImageDraw
 
     outside = Image.new("L", picture.size, 255)
     right, bottom = picture.width - 1, picture.height - 1
     ImageDraw.Draw(outside).rounded_rectangle((0, 0, right, bottom), radius=CORNER, fill=0)
     palette = picture.quantize(TRANSPARENT, dither=Image.Dither.NONE)
+    colors = palette.getpalette() or []  # as many as the picture has; an index beyond the last one would be drawn black
+    palette.putpalette(colors + [255] * (3 * (TRANSPARENT + 1) - len(colors)))
     palette.paste(TRANSPARENT, mask=outside)
     return palette

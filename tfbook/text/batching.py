@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from itertools import chain
 
 import numpy as np
@@ -47,7 +46,7 @@ class LengthGroupedSampler:
         if size < 1:
             raise ValueError(f"size is {size}; expected 1 or more per batch")
         self.lengths, self.size, self.seed = lengths, size, seed
-        self._epoch = lru_cache(maxsize=2)(self._shuffled)
+        self._epochs: dict[int, list[Tensor]] = {}  # the newest two; a cache of functools would not pickle
 
     def __len__(self) -> int:
         return -(-len(self.lengths[0]) // self.size)
@@ -57,6 +56,11 @@ class LengthGroupedSampler:
             raise ValueError(f"step is {step}; expected 0 or more")
         epoch, place = divmod(step, len(self))
         return self._epoch(epoch)[place]
+
+    def _epoch(self, epoch: int) -> list[Int64[Tensor, " batch"]]:
+        if epoch not in self._epochs:
+            self._epochs = {**dict([*self._epochs.items()][-1:]), epoch: self._shuffled(epoch)}
+        return self._epochs[epoch]
 
     def _shuffled(self, epoch: int) -> list[Int64[Tensor, " batch"]]:
         """The rows of each batch of an epoch."""

@@ -8,14 +8,13 @@ from __future__ import annotations
 import numpy as np
 import torch
 from jaxtyping import Int64, Integer
-from numpy.lib.stride_tricks import sliding_window_view
 from torch import Tensor
 
 
 class Windows:
-    """`windows(step)` is the batch of that training step: `size` excerpts of `length` ids from random places of a text.
+    """`windows(step)` is the batch of that training step: `size` excerpts of `length` ids from a text.
 
-    It is the same each time, since the places are drawn from (seed, step). The ids may be memory-mapped, as those of
+    It is the same each time, since the excerpts are drawn from (seed, step). The ids may be memory-mapped, as those of
     `read_tokens` are. With several processes (`rank` of `ranks`), each takes its share of the batch that a single one
     would take. Raises ValueError when the text is shorter than a window or the shares are not equal.
     """
@@ -29,11 +28,12 @@ class Windows:
         if not 0 <= rank < ranks or size % ranks:
             raise ValueError(f"size is {size}, rank {rank} of {ranks}; expected 0 ≤ rank < ranks and equal shares")
         self.length, self.size, self.seed, self.share = length, size, seed, slice(rank, None, ranks)
-        self._windows = sliding_window_view(ids.numpy(), length)  # one row for each place, without a copy
+        self.ids = ids
 
     def __call__(self, step: int) -> Int64[Tensor, "batch time"]:
         if step < 0:
             raise ValueError(f"step is {step}; expected 0 or more")
         generator = torch.Generator().manual_seed((self.seed * 1_000_003 + step) % 2**32)
-        places = torch.randint(len(self._windows), (self.size,), generator=generator)[self.share]
-        return torch.from_numpy(self._windows[places.numpy()].astype(np.int64))
+        starts = torch.randint(len(self.ids) - self.length + 1, (self.size,), generator=generator)[self.share]
+        index = (starts[:, None] + torch.arange(self.length)).numpy()  # NumPy's indexing knows uint16
+        return torch.from_numpy(self.ids.numpy()[index].astype(np.int64))

@@ -1,8 +1,8 @@
-"""Data parallelism: each process has the gradient of its share of a batch, and all take the same step with their sum.
+"""Data parallelism: each process computes the gradient of its share of a batch, and all take a step with the sum.
 
-`torchrun --nproc-per-node 2 -m tfbook.pretrain` starts two. Without it there is one process, and nothing here costs
-anything. `DistributedDataParallel` averages gradients, which is exact where all shares are equally large; sums can be
-divided by what all processes counted.
+`torchrun --nproc-per-node 2 -m tfbook.pretrain` starts two. Without it there is one process, and nothing here takes any
+time. `DistributedDataParallel` averages gradients, which is exact only where all shares are equally large; a sum can be
+divided by the count over all processes.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tfbook import runtime
 
 @contextmanager
 def processes() -> Iterator[None]:
-    """Inside, the processes that `torchrun` started are one group, each with a GPU of its own where there are GPUs."""
+    """Makes the processes that `torchrun` started one group, each with a GPU of its own where there are GPUs."""
     if "WORLD_SIZE" not in os.environ:
         yield
         return
@@ -36,12 +36,12 @@ def processes() -> Iterator[None]:
 
 
 def world_size() -> int:
-    """How many processes train together."""
+    """The number of processes that train together."""
     return dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
 
 
 def rank() -> int:
-    """This one's number, from 0; number 0 writes files and prints."""
+    """The number of this process, from 0; process 0 writes files and prints."""
     return dist.get_rank() if world_size() > 1 else 0
 
 
@@ -68,7 +68,7 @@ def all_gathered(value: Any) -> list[Any]:
 
 @contextmanager
 def first_in_turn() -> Iterator[None]:
-    """Process 0 goes through the body before the others, which find the files that it wrote."""
+    """Process 0 runs the body before the others do, so that they find the files that it wrote."""
     if rank() > 0:
         dist.barrier()
     yield
@@ -84,7 +84,7 @@ def broadcast(model: nn.Module) -> None:
 
 
 def add_gradients(model: nn.Module) -> None:
-    """Every gradient becomes the sum over the processes, and where one process has none, its share is 0."""
+    """Every gradient becomes the sum over the processes; the share of a process without one is 0."""
     if world_size() == 1:
         return
     weights = [weight for weight in model.parameters() if weight.requires_grad]

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from tfbook import runtime
 from tfbook.attention.tuned import joined_projections
+from tfbook.modes import evaluating
 from tfbook.training import distributed, optimizers
 from tfbook.training.checkpoints import History, resume, save_checkpoint
 from tfbook.training.losses import Loss, at_least_one
@@ -37,9 +38,10 @@ Report = Callable[[History], None]
 class Recipe:
     """How long and how to train. `lr` is AdamW's learning rate; `clip` bounds the norm of the gradient.
 
-    `weight_decay` shrinks matrices, embeddings among them, and leaves biases and the weights of norms alone. The
-    optimizer "muon" takes the matrices of the blocks, with `momentum` and steps of size lr · `rms`, and leaves the rest
-    to AdamW. A step reads `accumulate` batches, as if they were one: for batches that do not fit into memory at once.
+    `weight_decay` shrinks matrices, embeddings among them, and leaves vectors alone: biases, the weights of norms,
+    class tokens and the positions of a grid. The optimizer "muon" takes the matrices of the blocks, with `momentum` and
+    steps of size lr · `rms`, and leaves the rest to AdamW. A step reads `accumulate` batches, as if they were one: for
+    batches that do not fit into memory at once.
 
     With `mixed_precision` matrix products run at `runtime.precision()`; steps of many small products, such as those of
     recurrent networks, gain nothing from it.
@@ -85,7 +87,7 @@ def running_mean(values: Sequence[float], window: int) -> list[float]:
 
 
 class NonFiniteLoss(FloatingPointError):
-    """The loss or its gradient became NaN or infinite. `history` holds the steps before; the weights are theirs."""
+    """The loss or its gradient became NaN or infinite. `history` and the weights are those of the last good step."""
 
     def __init__(self, loss: float, norm: float, history: History):
         found = f"the loss is {loss}" if not math.isfinite(loss) else f"the norm of the gradient is {norm}"
@@ -123,7 +125,8 @@ def _optimizer(model: nn.Module, recipe: Recipe) -> Optimizer:
     options = {name: getattr(recipe, name) for name in names}
     if recipe.optimizer == "muon":
         return optimizers.muon(model, **options, momentum=recipe.momentum, rms=recipe.rms)
-    return optimizers.adamw(parameters, **options, embeddings=optimizers.tied_embeddings(model))
+    tied, vectors = optimizers.tied_embeddings(model), optimizers.added_vectors(model)
+    return optimizers.adamw(parameters, **options, embeddings=tied, vectors=vectors)
 
 
 def _gradient(model: nn.Module, loss: LossFunction, batches: Callable[[int], Any], recipe: Recipe, step: int) -> float:
@@ -146,7 +149,7 @@ def _loss(model: nn.Module, loss: LossFunction, batch: Any, recipe: Recipe) -> L
 
 
 def _backward(found: Loss) -> Tensor:
-    """One batch: its counts are known before its gradient. Returns this process's share of the mean."""
+    """The gradient of one batch, whose counts are known before it. Returns this process's share of the mean."""
     share = found.over([distributed.total(count) for count in found.counts])
     share.backward()
     return share.detach()
@@ -161,7 +164,7 @@ class _Term:
     count: int | Tensor = 0
 
     def add(self, weights: list[nn.Parameter], total: Tensor, count: int | Tensor, *, last: bool) -> None:
-        """The total of one more batch; `last` unless other terms need its graph."""
+        """Adds the total of one more batch; `last` unless other terms need its graph."""
         for weight, gradient in zip(weights, self.gradients, strict=True):
             weight.grad = gradient  # to which `backward` adds
         total.backward(retain_graph=not last)
@@ -170,7 +173,7 @@ class _Term:
 
 
 def _accumulate(model: nn.Module, losses: Iterable[Loss]) -> Tensor:
-    """Several batches: until all are counted, each term has a gradient of its own. Returns what `_backward` does."""
+    """The gradient of several batches: each term has one of its own until all are counted. Returns as `_backward`."""
     weights = [weight for weight in model.parameters() if weight.requires_grad]
     terms: list[_Term] = []
     for found in losses:
@@ -193,7 +196,7 @@ def _described(value: object) -> str:
 
 
 def _step(model: nn.Module, value: float, optimizer: Optimizer, recipe: Recipe, history: History) -> None:
-    """One step, written down in `history`; the weights stay as they are when loss or gradient is not finite."""
+    """Takes one step and adds it to `history`; the weights stay as they are when loss or gradient is not finite."""
     for group in optimizer.param_groups:
         group["lr"] = recipe.lr * group.get("lr_factor", 1) * recipe.schedule(history.steps, recipe.steps)
     norm = nn.utils.clip_grad_norm_(model.parameters(), recipe.clip).item()
@@ -207,13 +210,11 @@ def _step(model: nn.Module, value: float, optimizer: Optimizer, recipe: Recipe, 
 
 
 def _evaluate(model: nn.Module, evaluate: Evaluate | None, report: Report | None, history: History) -> dict[str, float]:
-    """What `evaluate` says of the model in eval mode; whatever it draws at random, training goes on as without it."""
+    """The metrics that `evaluate` returns in eval mode; random numbers drawn there do not affect training."""
     if evaluate is None:
         return {}
-    model.eval()
-    with torch.no_grad(), runtime.fork_rng():
+    with evaluating(model), torch.no_grad(), runtime.fork_rng():
         metrics = evaluate(model)
-    model.train()
     history.evaluations.append({"step": history.steps, "seconds": history.elapsed, **metrics})
     if report is not None:
         report(history)
@@ -236,16 +237,24 @@ def fit(
     all processes. A loss may also return one number as a Tensor: it counts as 1, so that batches are averaged, large or
     small.
 
-    `batches` maps a number to a batch (a tensor, or what has `.to(device)`), the same whenever it is asked for, so that
-    a run resumed from `checkpoint` sees what it would have seen; step s reads batch s, or `accumulate` batches from
-    number s · `accumulate` on. `report` is called after each evaluation. The stop button ends training after the
-    current step. Inside `distributed.processes()` each process makes batches of its own. The model comes back in eval
-    mode. Raises NonFiniteLoss, CheckpointError, and ValueError when there is nothing to train.
+    `batches` maps a number to a batch (a tensor, or anything with `.to(device)`), always the same one, so that a run
+    resumed from `checkpoint` sees the batches that it would have seen; step s reads batch s, or `accumulate` batches
+    from number s · `accumulate` on. `report` is called after each evaluation. The stop button ends training after the
+    current step. Inside `distributed.processes()` each process makes batches of its own.
+
+    All of the model begins in train mode; a module that `loss` puts into eval mode, such as a frozen block, stays in
+    it. The model comes back in eval mode, however training ends. Raises NonFiniteLoss, CheckpointError, and ValueError
+    when there is nothing to train.
     """
     optimizer = _optimizer(model, recipe)
     history = History() if checkpoint is None else resume(checkpoint, model, optimizer)
     distributed.broadcast(model.train())
-    with joined_projections(model), _interrupt_as_flag() as stop, _progress(history.steps, recipe.steps) as bar:
+    with (
+        _ending_in_eval_mode(model),
+        joined_projections(model),
+        _interrupt_as_flag() as stop,
+        _progress(history.steps, recipe.steps) as bar,
+    ):
         last = history.steps >= recipe.steps
         while not last:
             start, before = time.perf_counter(), history.elapsed
@@ -261,11 +270,18 @@ def fit(
             bar.set_description(f"loss {history.loss[-1]:.3f}", refresh=False)
             bar.update()
     history.interrupted = history.steps < recipe.steps
-    model.eval()
     return history
 
 
+@contextmanager
+def _ending_in_eval_mode(model: nn.Module) -> Iterator[None]:
+    try:
+        yield
+    finally:
+        model.eval()
+
+
 def _progress(done: int, steps: int) -> Any:
-    from tqdm.auto import tqdm  # here, because it looks for a notebook when imported
+    from tfbook.training.progress import tqdm  # here, because it looks for a notebook when imported
 
     return tqdm(total=steps, initial=done, leave=False, unit="step", mininterval=0.5, disable=distributed.rank() > 0)

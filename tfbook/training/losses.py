@@ -5,7 +5,8 @@ Shapes: batch, time, vocab, label.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Protocol
 
 import torch
 from jaxtyping import Float, Int
@@ -21,10 +22,11 @@ from tfbook.text.vocabulary import PAD
 
 
 class Loss:
-    """A total over a batch and the count to divide it by: its `mean` is what is minimized.
+    """A total over a batch and the count to divide it by; training minimizes the `mean`.
 
-    Kept apart, they add up. Over batches and processes Σ total / Σ count is the mean over one large batch, however
-    uneven the parts. `a + b` is a loss with two terms, each with its own count; its mean is the sum of both means.
+    Kept separate, they can be summed: over batches and processes Σ total / Σ count is the mean over one large batch,
+    however uneven the parts. `a + b` is a loss with two terms, each with its own count; its mean is the sum of both
+    means.
     """
 
     def __init__(self, total: Float[Tensor, ""], count: int | Int[Tensor, ""]):
@@ -39,7 +41,7 @@ class Loss:
     def over(self, counts: Sequence[float | Tensor]) -> Float[Tensor, ""]:
         """The totals over other counts, such as those of all batches of a step."""
         shares = (total / at_least_one(count) for total, count in zip(self.totals, counts, strict=True))
-        return sum(shares)  # type: ignore[return-value] # there is one or more, so it is no 0
+        return sum(shares)  # type: ignore[return-value] # there is at least one term, so the sum is not the int 0
 
     def __add__(self, other: Loss) -> Loss:
         both = Loss(self.totals[0], self.counts[0])
@@ -48,23 +50,28 @@ class Loss:
 
 
 def at_least_one(count: float | Tensor) -> Tensor:
-    """The count to divide by, without waiting for the device that it lies on."""
+    """The count as a divisor, at least 1, without waiting for the device that holds it."""
     return torch.as_tensor(count).clamp(min=1)
+
+
+def weighted(weight: float, total: Float[Tensor, ""]) -> Float[Tensor, ""]:
+    """weight · total; a weight of 0 leaves out even an infinite term, since 0 · ∞ would be NaN."""
+    return weight * total if weight else torch.zeros_like(total)
 
 
 # ---- language models and translation -----------------------------------------------------------------------------
 
 
 def next_token_loss(model: nn.Module, ids: Int[Tensor, "batch time"], *, pad: int = IGNORE_INDEX) -> Loss:
-    """−log p of each id but the first, given those before it, in nats; counts these ids, those that are `pad` not."""
-    targets = ids[:, 1:].flatten()
+    """−log p of each id but the first, given those before it, in nats; counts these ids, excluding padding (`pad`)."""
+    targets = ids[:, 1:].flatten().long()
     logits = model(ids[:, :-1]).flatten(0, 1).float()
     total = F.cross_entropy(logits, targets, ignore_index=pad, reduction="sum")
     return Loss(total, (targets != pad).sum())
 
 
 def translation_loss(model: nn.Module, batch: Batch, *, smoothing: float = 0.0) -> Loss:
-    """−(1 − ε) log p(token) − ε mean_v log p(v), in nats; counts the target tokens without padding.
+    """−(1 − ε) log p(token) − ε mean_v log p(v), in nats; counts the target tokens, excluding padding.
 
     ε is `smoothing` (Szegedy et al., 2016, section 7); at 0 this is the cross-entropy. Raises ValueError unless
     0 ≤ ε < 1.
@@ -80,27 +87,65 @@ def translation_loss(model: nn.Module, batch: Batch, *, smoothing: float = 0.0) 
 # ---- BERT and ELECTRA --------------------------------------------------------------------------------------------
 
 
+if TYPE_CHECKING:
+
+    class MaskedModel(Protocol):
+        """A body and a head, as a `MaskedLanguageModel` has them."""
+
+        @property
+        def bert(self) -> Callable[..., Tensor]:
+            """From ids, lengths and segments to a vector for each token."""
+
+        @property
+        def head(self) -> Callable[[Tensor], Tensor]:
+            """From the vector of a token to its logits."""
+
+    class PretrainedModel(MaskedModel, Protocol):
+        """A masked model that also says whether the second sentence follows the first, as a `BertForPretraining`."""
+
+        @property
+        def next_sentence(self) -> Callable[[Tensor], Tensor]:
+            """From the vectors of all tokens to two logits."""
+
+    class ReplacedTokenModel(Protocol):
+        """A model that fills in masked tokens and one that finds them, as an `Electra` has them."""
+
+        @property
+        def generator(self) -> MaskedModel:
+            """Fills in masked tokens."""
+
+        @property
+        def discriminator(self) -> Callable[..., Tensor]:
+            """From ids and lengths to a logit for each token: was it replaced?"""
+
+        def parameters(self) -> Iterator[nn.Parameter]:
+            """The weights of both."""
+
+else:  # from Python 3.12 on, `isinstance` with a protocol does not find the submodules of a module
+    MaskedModel = PretrainedModel = ReplacedTokenModel = nn.Module
+
+
 def masked_token_loss(logits: Float[Tensor, "token vocab"], targets: Int[Tensor, " token"]) -> Loss:
     """−log p(target) in nats, from the logits at the masked tokens; counts these."""
-    return Loss(F.cross_entropy(logits.float(), targets, reduction="sum"), len(targets))
+    return Loss(F.cross_entropy(logits.float(), targets.long(), reduction="sum"), len(targets))
 
 
 def masked_loss(
-    model: nn.Module,
+    model: MaskedModel,
     masked: Masked,
     lengths: Int[Tensor, " batch"],
     segments: Int[Tensor, "batch time"] | None = None,
 ) -> Loss:
     """−log p(token | masked text) in nats, by a `MaskedLanguageModel`; counts the masked tokens.
 
-    Only their positions go through the head, which is the larger part of a small model's work.
+    Only their positions go through the head, which does most of a small model's work.
     """
     asked = masked.targets != IGNORE_INDEX
     return masked_token_loss(model.head(model.bert(masked.ids, lengths, segments)[asked]), masked.targets[asked])
 
 
 def pretraining_loss(
-    model: nn.Module,
+    model: PretrainedModel,
     masked: Masked,
     lengths: Int[Tensor, " batch"],
     segments: Int[Tensor, "batch time"],
@@ -108,34 +153,45 @@ def pretraining_loss(
 ) -> Loss:
     """`masked_loss` + next-sentence prediction, −log p(label | both sentences), which counts pairs (section A.2).
 
-    By a `BertForPretraining`, both tasks in one pass.
+    The model is a `BertForPretraining`; one pass serves both tasks.
     """
     asked = masked.targets != IGNORE_INDEX
     x = model.bert(masked.ids, lengths, segments)
-    next_sentence = F.cross_entropy(model.next_sentence(x).float(), labels, reduction="sum")
+    next_sentence = F.cross_entropy(model.next_sentence(x).float(), labels.long(), reduction="sum")
     return masked_token_loss(model.head(x[asked]), masked.targets[asked]) + Loss(next_sentence, len(labels))
 
 
-def electra_loss(model: nn.Module, masked: Masked, lengths: Int[Tensor, " batch"], *, weight: float = 50.0) -> Loss:
+def electra_loss(
+    model: ReplacedTokenModel, masked: Masked, lengths: Int[Tensor, " batch"], *, weight: float = 50.0
+) -> Loss:
     """Masked loss of the generator + `weight` · binary cross-entropy over all tokens (Clark et al., 2020, eq. 1).
 
-    What the generator of an `Electra` samples reaches the discriminator as ids, through which no gradient flows. Where
-    it samples the right token, nothing was replaced. Without any tokens it is 0.
+    The tokens that the generator samples reach the discriminator as ids, through which no gradient flows. Where it
+    samples the right token, nothing was replaced. Without any tokens the loss is 0.
     """
     if not masked.ids.numel():
         return Loss(next(model.parameters())[:0].sum(), 0)
     asked = masked.targets != IGNORE_INDEX
     targets = masked.targets[asked]
     logits = model.generator.head(model.generator.bert(masked.ids, lengths)[asked])
-    sampled = torch.multinomial(logits.detach().float().softmax(dim=-1), 1)[:, 0]
+    sampled = torch.multinomial(logits.detach().float().softmax(dim=-1), 1)[:, 0].to(targets.dtype)
     scores = model.discriminator(masked.ids.masked_scatter(asked, sampled), lengths)[..., 0].float()
     replaced = torch.zeros_like(scores).masked_scatter(asked, (sampled != targets).float())
     real = padding_mask(lengths, scores.shape[1])
     total = F.binary_cross_entropy_with_logits(scores[real], replaced[real], reduction="sum")
-    return masked_token_loss(logits, targets) + Loss(weight * total, real.sum())
+    return masked_token_loss(logits, targets) + Loss(weighted(weight, total), real.sum())
 
 
 # ---- distillation ------------------------------------------------------------------------------------------------
+
+
+def divergence(log_p: Float[Tensor, "*rows label"], log_q: Float[Tensor, "*rows label"]) -> Float[Tensor, "*rows"]:
+    """KL(p ‖ q) = Σ p (log p − log q), in nats, with 0 log 0 = 0: labels of probability 0 under p add nothing.
+
+    Infinite where q gives probability 0 to a label that has more under p.
+    """
+    p = log_p.exp()
+    return (p * torch.where(p > 0, log_p - log_q, 0.0)).sum(dim=-1)
 
 
 def distillation_loss(
@@ -148,8 +204,8 @@ def distillation_loss(
     if not temperature > 0:
         raise ValueError(f"temperature is {temperature}; expected more than 0")
     soft, own = (torch.log_softmax(logits.float() / temperature, dim=-1) for logits in (teacher.detach(), student))
-    divergence = (soft.exp() * (soft - own)).sum(dim=-1)
-    return Loss(temperature**2 * divergence.sum(), divergence.numel())
+    divergences = divergence(soft, own)
+    return Loss(temperature**2 * divergences.sum(), divergences.numel())
 
 
 def hard_distillation(
@@ -157,12 +213,12 @@ def hard_distillation(
     labels: Int[Tensor, " batch"],
     teacher: Float[Tensor, "batch label"],
 ) -> Loss:
-    """½ CE(first head, label) + ½ CE(second head, the teacher's first guess); counts images.
+    """½ CE(first head, label) + ½ CE(second head, the teacher's most probable label); counts images.
 
     `heads` are the logits of a `Deit`'s two heads, `teacher` those of its teacher (Touvron et al., 2021, eq. 3).
     """
     own, imitating = heads
-    total = F.cross_entropy(own.float(), labels, reduction="sum")
+    total = F.cross_entropy(own.float(), labels.long(), reduction="sum")
     imitated = F.cross_entropy(imitating.float(), teacher.argmax(dim=-1), reduction="sum")
     return Loss((total + imitated) / 2, len(labels))
 
@@ -183,5 +239,5 @@ def soft_distillation(
         raise ValueError(f"share is {share}; expected 0 to 1")
     own, imitating = heads
     (imitated,) = distillation_loss(imitating, teacher, temperature=temperature).totals
-    total = F.cross_entropy(own.float(), labels, reduction="sum")
-    return Loss((1 - share) * total + share * imitated, len(labels))
+    total = F.cross_entropy(own.float(), labels.long(), reduction="sum")
+    return Loss(weighted(1 - share, total) + weighted(share, imitated), len(labels))

@@ -1,4 +1,4 @@
-"""What turns gradients into steps: AdamW for every weight, or Muon for the matrices inside the blocks.
+"""Optimizers, from gradients to steps: AdamW for every weight, or Muon for the matrices inside the blocks.
 
 Shapes: batch, rows, columns of a matrix of weights.
 """
@@ -13,16 +13,28 @@ from typing import Any
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
+from torch.nn.modules.conv import _ConvNd
 from torch.optim import AdamW
 
 # ---- AdamW -------------------------------------------------------------------------------------------------------
 
 
 def tied_embeddings(model: nn.Module) -> set[nn.Parameter]:
-    """The embeddings that are tied to the output's matrix."""
+    """The embedding matrices that are output matrices, too."""
     outputs = {module.weight for module in model.modules() if isinstance(module, nn.Linear)}
     embeddings = {module.weight for module in model.modules() if isinstance(module, nn.Embedding)}
     return outputs & embeddings  # type: ignore[return-value] # PyTorch declares them as tensors
+
+
+def added_vectors(model: nn.Module) -> set[nn.Parameter]:
+    """Vectors in the shape of a batch of one: class tokens (1, 1, d_model), positions on a grid (1, time, d_model).
+
+    They are added to the vectors of each sequence or placed beside them, and no product uses them as a matrix, as a
+    convolution with one output channel uses its kernel.
+    """
+    others = [module for module in model.modules() if not isinstance(module, _ConvNd | nn.Bilinear)]
+    own = [parameter for module in others for parameter in module.parameters(recurse=False)]
+    return {parameter for parameter in own if parameter.ndim == 3 and parameter.shape[0] == 1}
 
 
 def decay_groups(
@@ -30,23 +42,29 @@ def decay_groups(
     weight_decay: float,
     *,
     embeddings: Collection[nn.Parameter] = (),
+    vectors: Collection[nn.Parameter] = (),
     embedding_lr_factor: float = 1,
     embedding_decay_factor: float = 1,
 ) -> list[dict[str, Any]]:
     """Groups for an optimizer: matrices shrink by `weight_decay`; vectors (biases, weights of norms) do not.
 
+    Embeddings are matrices, those of learned positions among them. `vectors` are parameters with more axes that do not
+    shrink either, such as `added_vectors` of a model (so in DeiT's code, Touvron et al., 2021).
+
     `embeddings` learn at the learning rate times `embedding_lr_factor` and shrink by `weight_decay` times
     `embedding_decay_factor`: a row of them has a gradient only where its token occurs, but shrinks at every step.
     """
     parameters, tied = list(parameters), set(embeddings)
+    staying = {p for p in parameters if p.ndim < 2} | set(vectors)
+    shrinking = [p for p in parameters if p not in tied and p not in staying]
     groups = [
-        {"params": [p for p in parameters if p.ndim >= 2 and p not in tied], "weight_decay": weight_decay},
+        {"params": shrinking, "weight_decay": weight_decay},
         {
             "params": [p for p in parameters if p in tied],
             "weight_decay": weight_decay * embedding_decay_factor,
             "lr_factor": embedding_lr_factor,
         },
-        {"params": [p for p in parameters if p.ndim < 2], "weight_decay": 0.0},
+        {"params": [p for p in parameters if p in staying], "weight_decay": 0.0},
     ]
     return [group for group in groups if group["params"]]
 
@@ -58,6 +76,7 @@ def adamw(
     betas: tuple[float, float],
     weight_decay: float,
     embeddings: Collection[nn.Parameter] = (),
+    vectors: Collection[nn.Parameter] = (),
     embedding_lr_factor: float = 1,
     embedding_decay_factor: float = 1,
 ) -> torch.optim.Optimizer:
@@ -66,6 +85,7 @@ def adamw(
         parameters,
         weight_decay,
         embeddings=embeddings,
+        vectors=vectors,
         embedding_lr_factor=embedding_lr_factor,
         embedding_decay_factor=embedding_decay_factor,
     )
@@ -75,16 +95,16 @@ def adamw(
 
 # ---- Muon --------------------------------------------------------------------------------------------------------
 
-QUINTIC = (3.4445, -4.7750, 2.0315)  # a, b, c: small singular values grow 3.4 times a step, none ends above 1.2
+QUINTIC = (3.4445, -4.7750, 2.0315)  # a, b, c: small singular values grow 3.4-fold per step, none ends above 1.2
 STEPS = 5
 
 
 def orthogonal(x: Float[Tensor, "batch rows columns"], steps: int = STEPS) -> Float[Tensor, "batch rows columns"]:
-    """About U Vᵀ for each matrix U S Vᵀ: all directions equally long (Jordan et al., 2024).
+    """Approximately U Vᵀ for each matrix U S Vᵀ: all directions equally long (Jordan et al., 2024).
 
-    Newton and Schulz's iteration x ← a x + b (x xᵀ) x + c (x xᵀ)² x acts on each singular
-    value alone, as the polynomial a s + b s³ + c s⁵. Five steps bring what lies above a
-    hundredth of the norm to between 0.68 and 1.13.
+    The Newton–Schulz iteration x ← a x + b (x xᵀ) x + c (x xᵀ)² x maps each singular value s
+    to the polynomial a s + b s³ + c s⁵. Five steps bring those above a hundredth of the norm
+    to between 0.68 and 1.13.
     """
     if x.shape[1] > x.shape[2]:
         return orthogonal(x.mT, steps).mT  # the products below are those of the short side
@@ -99,9 +119,9 @@ def orthogonal(x: Float[Tensor, "batch rows columns"], steps: int = STEPS) -> Fl
 class Muon(torch.optim.Optimizer):
     """m ← μ m + g, then W ← (1 − lr · decay) W − lr · rms · √max(rows, columns) · orthogonal(g + μ m).
 
-    Momentum as Nesterov's, with all its directions made equally long (Jordan et al., 2024). An orthogonal matrix has
-    entries of size 1 / √max(rows, columns), so those of a step have the size lr · `rms`; 0.2 is what AdamW's have,
-    whose learning rate then fits (Liu et al., 2025, section 2.2). The kernel of a convolution is a matrix with a row
+    Nesterov momentum, with all its directions made equally long (Jordan et al., 2024). An orthogonal matrix has entries
+    of size 1 / √max(rows, columns), so those of a step have the size lr · `rms`; with 0.2 it is that of AdamW's steps,
+    so AdamW's learning rate fits (Liu et al., 2025, section 2.2). The kernel of a convolution is a matrix with a row
     for each output channel. Raises ValueError for vectors.
     """
 
@@ -121,7 +141,7 @@ class Muon(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self, closure: None = None) -> None:  # type: ignore[override]
-        """One step. Matrices of one shape take it together, which small ones do in a third of the time."""
+        """Takes one step. Matrices of one shape take it together: three times as fast for small ones."""
         for group in self.param_groups:
             trained = [matrix for matrix in group["params"] if matrix.grad is not None]
             for shape, alike in groupby(trained, key=lambda matrix: tuple(matrix.flatten(1).shape)):
@@ -142,8 +162,7 @@ class Muon(torch.optim.Optimizer):
 
 
 def hidden_matrices(model: nn.Module) -> list[nn.Parameter]:
-    """The matrices and kernels inside the model's blocks, which are what stands in an `nn.ModuleList`, without
-    embeddings.
+    """The matrices and kernels inside the model's blocks (the modules of an `nn.ModuleList`), without embeddings.
 
     Raises ValueError when there are none.
     """
@@ -157,7 +176,7 @@ def hidden_matrices(model: nn.Module) -> list[nn.Parameter]:
 
 
 class ChainedOptimizer:
-    """Optimizers of different weights that take their steps together: what a training loop asks of one."""
+    """Optimizers of different weights that take their steps together, behind the interface of one."""
 
     def __init__(self, *parts: torch.optim.Optimizer):
         self.parts = parts
@@ -168,12 +187,12 @@ class ChainedOptimizer:
         return [group for part in self.parts for group in part.param_groups]
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """Forgets every gradient."""
+        """Clears every gradient."""
         for part in self.parts:
             part.zero_grad(set_to_none)
 
     def step(self) -> None:
-        """Every part takes its step."""
+        """Each optimizer takes its step."""
         for part in self.parts:
             part.step()
 
@@ -182,7 +201,7 @@ class ChainedOptimizer:
         return {"parts": [part.state_dict() for part in self.parts]}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Takes over what `state_dict` returned; changes nothing when it raises."""
+        """Restores the states that `state_dict` returned; changes nothing when it raises."""
         before = self.state_dict()
         try:
             for part, own in zip(self.parts, state["parts"], strict=True):
@@ -219,6 +238,7 @@ def muon(
             betas=betas,
             weight_decay=weight_decay,
             embeddings=tied_embeddings(model),
+            vectors=added_vectors(model),
             embedding_lr_factor=embedding_lr_factor,
             embedding_decay_factor=embedding_decay_factor,
         ),

@@ -1,4 +1,4 @@
-"""Proximal policy optimization of a language model: a token is an action, what was written so far is the state.
+"""Proximal policy optimization of a language model: a token is an action, the text so far is the state.
 
 Shapes: batch, time; next (the time − 1 tokens that have one before them), vocab. Position t of `next` is the choice of
 token t + 1: its log-probability, the value before it, its reward and its advantage.
@@ -6,6 +6,7 @@ token t + 1: its log-probability, the value before it, its reward and its advant
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -14,7 +15,7 @@ from torch import Tensor, nn
 
 from tfbook.checks import check_positive
 from tfbook.text.answers import Answers
-from tfbook.training.losses import Loss
+from tfbook.training.losses import Loss, divergence
 from tfbook.training.optimizers import Optimizer
 from tfbook.training.preferences import log_probs, token_log_probs
 
@@ -23,9 +24,9 @@ from tfbook.training.preferences import log_probs, token_log_probs
 class PpoRecipe:
     """How one batch of answers is turned into steps.
 
-    `beta` weighs the KL divergence from the reference, `gamma` discounts what is later and `lam` trades the variance of
-    advantages for bias. `clip` is how far a ratio of probabilities may move from 1. The answers are read `epochs`
-    times, `minibatch` of them a step.
+    `beta` weighs the KL divergence from the reference, `gamma` discounts later rewards, and `lam` trades the variance
+    of advantages for bias. `clip` is how far a ratio of probabilities may move from 1. The answers are read `epochs`
+    times, `minibatch` of them per step.
     """
 
     beta: float = 0.1
@@ -54,14 +55,13 @@ class PpoRecipe:
 
 
 def kl_estimate(log_probs: Float[Tensor, "*rows"], reference: Float[Tensor, "*rows"]) -> Float[Tensor, "*rows"]:
-    """log π(token) − log π_ref(token) of tokens drawn from π, in nats: KL(π ‖ π_ref) on average, noisy for each."""
+    """log π(token) − log π_ref(token) of tokens sampled from π, in nats: an unbiased estimate of KL(π ‖ π_ref)."""
     return log_probs - reference
 
 
 def exact_kl(logits: Float[Tensor, "*rows vocab"], reference: Float[Tensor, "*rows vocab"]) -> Float[Tensor, "*rows"]:
     """KL(π ‖ π_ref) = Σ_v π(v) (log π(v) − log π_ref(v)) over the whole vocabulary, in nats, from both's logits."""
-    log_p, log_q = (scores.float().log_softmax(dim=-1) for scores in (logits, reference))
-    return (log_p.exp() * (log_p - log_q)).sum(dim=-1)
+    return divergence(*(scores.float().log_softmax(dim=-1) for scores in (logits, reference)))
 
 
 def penalized_rewards(
@@ -76,7 +76,8 @@ def penalized_rewards(
     (Ziegler et al., 2019, eq. 2.)
     """
     last = answered & (answered.flip(1).cumsum(dim=1).flip(1) == 1)
-    return torch.where(answered, -beta * kl, 0.0) + last * scores[:, None]
+    penalty = torch.where(answered, beta * kl, 0.0) if beta else torch.zeros_like(kl)  # not 0 · ∞
+    return torch.where(last, scores[:, None], 0.0) - penalty
 
 
 # ---- advantages --------------------------------------------------------------------------------------------------
@@ -92,9 +93,9 @@ def generalized_advantages(
 ) -> Float[Tensor, "batch next"]:
     """Â_t = δ_t + γ λ Â_{t+1} with δ_t = r_t + γ V_{t+1} − V_t: Σ_l (γλ)^l δ_{t+l} (Schulman et al., 2016, eq. 16).
 
-    The value after the answer's last token is 0, since nothing comes any more. 0 outside the answer.
+    The value after the answer's last token is 0, since nothing follows. Outside the answer the advantage is 0.
     """
-    rewards, values = rewards * answered, values * answered
+    rewards, values = (torch.where(answered, numbers, 0.0) for numbers in (rewards, values))
     advantages = torch.zeros_like(values)
     later, value_after = torch.zeros_like(values[:, 0]), torch.zeros_like(values[:, 0])
     for t in reversed(range(values.shape[1])):
@@ -122,25 +123,27 @@ def clipped_objective(
 ) -> Float[Tensor, "*rows"]:
     """min(ρ Â, clip(ρ, 1 − ε, 1 + ε) Â) with the ratio ρ = π(token) / π_old(token) (Schulman et al., 2017, eq. 7).
 
-    Once a token is ε more likely than when it was drawn, or less, in the direction that Â asks for, its gradient is 0.
+    Once the ratio has passed the clip in the direction that Â favors, the gradient is 0.
     """
-    ratio = (log_probs - old).exp()
+    log_ratio = log_probs - old
+    bounded = log_ratio.clamp(max=math.log1p(clip) + 1)  # far past the clip the gradient is 0, but exp would overflow
+    ratio = torch.where(advantages > 0, bounded, torch.where(advantages < 0, log_ratio, 0.0)).exp()
     return torch.minimum(ratio * advantages, ratio.clamp(1 - clip, 1 + clip) * advantages)
 
 
 @dataclass(frozen=True)
 class Rollout:
-    """Answers that the policy has drawn, and what was thought of them then: nothing here has a gradient."""
+    """Answers that the policy sampled, with the estimates made at sampling time: nothing here has a gradient."""
 
     answers: Answers
-    log_probs: Float[Tensor, "batch next"]  # by the policy that drew them
-    kl: Float[Tensor, "batch next"]  # `kl_estimate` of it from the reference
+    log_probs: Float[Tensor, "batch next"]  # by the policy that sampled them
+    kl: Float[Tensor, "batch next"]  # its `kl_estimate` from the reference; 0 outside the answer
     advantages: Float[Tensor, "batch next"]
-    returns: Float[Tensor, "batch next"]  # what the critic should have said
+    returns: Float[Tensor, "batch next"]  # the targets of the critic
 
     @property
     def answered(self) -> Bool[Tensor, "batch next"]:
-        """Which choices were the policy's."""
+        """True at the tokens that the policy chose."""
         return self.answers.answered[:, 1:]
 
     def select(self, rows: Int[Tensor, " kept"]) -> Rollout:
@@ -158,13 +161,13 @@ def assess(
     scores: Float[Tensor, " batch"],
     recipe: PpoRecipe,
 ) -> Rollout:
-    """Log-probabilities, advantages and returns of answers that `policy` drew at temperature 1, without filters.
+    """Log-probabilities, advantages and returns of answers that `policy` sampled at temperature 1, without filters.
 
     `scores` are their rewards, `critic` a `ValueModel`. The advantages are standardized, the returns are not.
     """
     ids, answered = answers.ids, answers.answered[:, 1:]
     old = log_probs(policy, ids)
-    kl = kl_estimate(old, log_probs(reference, ids))
+    kl = torch.where(answered, kl_estimate(old, log_probs(reference, ids)), 0.0)
     rewards = penalized_rewards(scores, kl, answered, beta=recipe.beta)
     values = critic(ids[:, :-1]).float()
     advantages = generalized_advantages(rewards, values, answered, gamma=recipe.gamma, lam=recipe.lam)
@@ -174,13 +177,14 @@ def assess(
 def ppo_loss(policy: nn.Module, critic: nn.Module, rollout: Rollout, recipe: PpoRecipe) -> Loss:
     """−`clipped_objective` + c (V − return)² over the answers' tokens, c being `value_weight`; counts these tokens.
 
-    (Schulman et al., 2017, eq. 9, without the bonus for entropy, in whose place the KL penalty stands.)
+    (Schulman et al., 2017, eq. 9, with the KL penalty in place of the entropy bonus.)
     """
     ids, answered = rollout.answers.ids, rollout.answered
     new = token_log_probs(policy(ids[:, :-1]), ids[:, 1:])
-    objective = clipped_objective(new, rollout.log_probs, rollout.advantages, clip=recipe.clip)
-    error = (critic(ids[:, :-1]).float() - rollout.returns).square()
-    return Loss(((recipe.value_weight * error - objective) * answered).sum(), answered.sum())
+    advantages = torch.where(answered, rollout.advantages, 0.0)
+    objective = clipped_objective(new, rollout.log_probs, advantages, clip=recipe.clip)
+    error = torch.where(answered, critic(ids[:, :-1]).float() - rollout.returns, 0.0).square()
+    return Loss((recipe.value_weight * error - objective).sum(), answered.sum())
 
 
 def ppo_update(
@@ -192,9 +196,9 @@ def ppo_update(
     *,
     generator: torch.Generator | None = None,
 ) -> list[float]:
-    """Reads the answers `epochs` times in shuffled minibatches, a step of `optimizer` each; returns the losses.
+    """Reads the answers `epochs` times in shuffled minibatches, one step of `optimizer` for each; returns the losses.
 
-    `optimizer` holds the weights of both models. Their mode is left as it is: with dropout, the ratio would not begin
+    `optimizer` holds the weights of both models. Their modes stay as they are: with dropout, the ratio would not start
     at 1.
     """
     losses = []

@@ -1,10 +1,11 @@
-"""Learning what is preferred: demonstrations, a reward from pairs, and pairs without a reward (DPO).
+"""Learning from preferences: demonstrations, a reward learned from pairs, and pairs without a reward (DPO).
 
 Shapes: batch (texts, or pairs of them), time, next (the time − 1 tokens that have one before them), vocab.
 """
 
 from __future__ import annotations
 
+import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -12,14 +13,14 @@ from torch.nn import functional as F
 from tfbook.text.answers import Answers
 from tfbook.training.losses import Loss
 
-# ---- what a model thinks of a text -------------------------------------------------------------------------------
+# ---- log-probabilities of texts ----------------------------------------------------------------------------------
 
 
 def token_log_probs(
     logits: Float[Tensor, "batch next vocab"], tokens: Int[Tensor, "batch next"]
 ) -> Float[Tensor, "batch next"]:
     """log p(token) of each of these tokens, in nats, from the logits at the token before it."""
-    return -F.cross_entropy(logits.flatten(0, 1).float(), tokens.flatten(), reduction="none").view(tokens.shape)
+    return -F.cross_entropy(logits.flatten(0, 1).float(), tokens.flatten().long(), reduction="none").view(tokens.shape)
 
 
 def log_probs(model: nn.Module, ids: Int[Tensor, "batch time"]) -> Float[Tensor, "batch next"]:
@@ -29,11 +30,11 @@ def log_probs(model: nn.Module, ids: Int[Tensor, "batch time"]) -> Float[Tensor,
 
 def answer_log_probs(model: nn.Module, answers: Answers) -> Float[Tensor, " batch"]:
     """log p(answer | prompt) = Σ_t log p(token_t | before) over the answer's tokens, in nats."""
-    return (log_probs(model, answers.ids) * answers.answered[:, 1:]).sum(dim=1)
+    return torch.where(answers.answered[:, 1:], log_probs(model, answers.ids), 0.0).sum(dim=1)
 
 
 def answer_loss(model: nn.Module, answers: Answers) -> Loss:
-    """Supervised fine-tuning: −log p of the answers' tokens, in nats; counts these, not those of prompts.
+    """Supervised fine-tuning: −log p of the answers' tokens, in nats; counts these, excluding the prompts.
 
     (Ouyang et al., 2022, section 3.5.)
     """
@@ -62,8 +63,9 @@ def dpo_loss(
 ) -> Loss:
     """−log σ(β (log π/π_ref(chosen) − log π/π_ref(rejected))) of each pair, in nats; counts pairs.
 
-    What comes in are `answer_log_probs`, by the model π and by the frozen reference. It is `bradley_terry_loss` of the
-    rewards that the model implies, β log π/π_ref (Rafailov et al., 2023, eq. 7). Raises ValueError unless β > 0.
+    The arguments are `answer_log_probs` under the model π and under the frozen reference. The loss is
+    `bradley_terry_loss` of the rewards that the model implies, β log π/π_ref (Rafailov et al., 2023, eq. 7). Raises
+    ValueError unless β > 0.
     """
     return bradley_terry_loss(
         implied_rewards(chosen, reference_chosen, beta=beta), implied_rewards(rejected, reference_rejected, beta=beta)

@@ -1,0 +1,182 @@
+"""Weight decay: which parameters of each model shrink, by their names, whatever their shapes; and that they do."""
+
+import importlib
+import inspect
+import pkgutil
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+
+import pytest
+import torch
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
+from torch import Tensor, nn
+
+import tfbook.models
+from tfbook.attention import POSITIONS, GroupedQueryAttention
+from tfbook.attention.scoring import SCORES
+from tfbook.models.adapters import add_lora
+from tfbook.models.bert import BERT, Bert, BertForPretraining, Classifier, MaskedLanguageModel, Tagger
+from tfbook.models.bert_variants import Albert, Electra
+from tfbook.models.blocks import Config, PostNorm
+from tfbook.models.cnn import Cnn
+from tfbook.models.experts import MixtureOfExperts
+from tfbook.models.feed_forward import SwiGLU
+from tfbook.models.gpt import Gpt
+from tfbook.models.language_model import BidirectionalModel, LanguageModel
+from tfbook.models.norms import RMSNorm
+from tfbook.models.reward import RewardModel
+from tfbook.models.sentence_encoder import SentenceEncoder
+from tfbook.models.seq2seq import (
+    BahdanauDecoder,
+    FixedContextDecoder,
+    LuongDecoder,
+    RecurrentEncoder,
+    Seq2SeqConfig,
+    Translator,
+)
+from tfbook.models.transformer import Decoder, Encoder, Transformer
+from tfbook.models.vit import Deit, Vit, VitConfig
+from tfbook.parts import Part
+from tfbook.training import Recipe, added_vectors, decay_groups, fit
+
+SIZES = Config(d_model=8, heads=2, d_ff=8, layers=2, position=POSITIONS["learned"])
+LIKE_BERT = replace(BERT, d_model=8, heads=2, d_ff=8, layers=2, max_length=8)
+IMAGES = VitConfig(d_model=8, heads=2, d_ff=8, layers=2, height=8, width=8, patch=4, channels=1)
+RECURRENT = Seq2SeqConfig(source_vocab=9, target_vocab=9, d_embed=8, d_hidden=8, d_encoder=4)
+BIASES = r"(^|\.)(bias|b_\w+|bias_[ih]h\w*)$"
+NORMS = r"(^|\.)(norm|embed_norm)\.weight$"
+TOKENS_AND_GRID = r"^(tokens\.\d+|stack\.position\.embedding)$"
+
+
+def sentence_encoder() -> SentenceEncoder:
+    return SentenceEncoder(Bert(9, LIKE_BERT), Tokenizer(WordLevel({"a": 1})), max_length=4)
+
+
+def lora() -> Gpt:
+    return add_lora(Gpt(9, SIZES), rank=1, alpha=1.0)
+
+
+def electra() -> Electra:
+    return Electra(MaskedLanguageModel(Bert(9, LIKE_BERT)), Bert(9, LIKE_BERT))
+
+
+def recurrent(decoder: type, score: str) -> Translator:
+    return Translator(RecurrentEncoder(RECURRENT), decoder(RECURRENT, SCORES[score]))
+
+
+MODELS: dict[str, tuple[Callable[[], nn.Module], list[str]]] = {  # and the names of what stays as it is
+    "language model": (lambda: LanguageModel(9, SIZES), [BIASES, NORMS]),
+    "bidirectional": (lambda: BidirectionalModel(9, SIZES), [BIASES, NORMS]),
+    **{
+        f"GPT, {name}": (lambda name=name: Gpt(9, replace(SIZES, position=POSITIONS[name])), [BIASES, NORMS])
+        for name in POSITIONS
+    },
+    "GPT, other parts": (
+        lambda: Gpt(
+            9, replace(SIZES, norm=RMSNorm, feed_forward=SwiGLU, residual=PostNorm, mixer=GroupedQueryAttention)
+        ),
+        [BIASES, NORMS],
+    ),
+    "GPT, experts": (
+        lambda: Gpt(9, replace(SIZES, feed_forward=partial(MixtureOfExperts, experts=1))),
+        [BIASES, NORMS],
+    ),
+    "GPT, LoRA of rank 1": (lora, [BIASES, NORMS]),
+    "BERT": (lambda: BertForPretraining(Bert(9, LIKE_BERT)), [BIASES, NORMS]),
+    "classifier": (lambda: Classifier(Bert(9, LIKE_BERT), 1), [BIASES, NORMS]),
+    "tagger": (lambda: Tagger(Bert(9, LIKE_BERT), 1), [BIASES, NORMS]),
+    "ALBERT": (lambda: Albert(9, LIKE_BERT, d_embed=1), [BIASES, NORMS]),
+    "ELECTRA": (electra, [BIASES, NORMS]),
+    "sentence encoder": (sentence_encoder, [BIASES, NORMS]),
+    "reward": (lambda: RewardModel(LanguageModel(9, SIZES)), [BIASES, NORMS]),
+    "Transformer": (lambda: Transformer(Encoder(9, SIZES), Decoder(9, SIZES, tied=False)), [BIASES, NORMS]),
+    "fixed context": (lambda: Translator(RecurrentEncoder(RECURRENT), FixedContextDecoder(RECURRENT)), [BIASES]),
+    **{
+        f"{decoder.__name__}, {score}": (partial(recurrent, decoder, score), [BIASES, r"score\.log_sharpness$"])
+        for decoder in (BahdanauDecoder, LuongDecoder)
+        for score in SCORES
+    },
+    "ViT": (lambda: Vit(3, IMAGES), [BIASES, NORMS, TOKENS_AND_GRID]),
+    "ViT of one patch, no token": (
+        lambda: Vit(3, replace(IMAGES, height=4, width=4, tokens=0)),
+        [BIASES, NORMS, TOKENS_AND_GRID],
+    ),
+    "ViT, four tokens, rotary": (
+        lambda: Vit(3, replace(IMAGES, tokens=4, position=POSITIONS["rotary"])),
+        [BIASES, NORMS, TOKENS_AND_GRID],
+    ),
+    "DeiT": (lambda: Deit(3, IMAGES), [BIASES, NORMS, TOKENS_AND_GRID]),
+    "CNN": (lambda: Cnn(1, channels=1, width=1), [BIASES, r"(stem|layers\.\d+)\.1\.weight$"]),  # batch norms
+}
+
+
+def staying(model: nn.Module) -> set[str]:
+    """The names of what does not shrink."""
+    groups = decay_groups(model.parameters(), 0.1, vectors=added_vectors(model))
+    kept = {id(p) for group in groups if not group["weight_decay"] for p in group["params"]}
+    assert sum(len(group["params"]) for group in groups) == len(list(model.parameters()))
+    return {name for name, parameter in model.named_parameters() if id(parameter) in kept}
+
+
+@pytest.mark.parametrize(("make", "patterns"), MODELS.values(), ids=MODELS)
+def test_what_shrinks_is_decided_by_what_it_is(make: Callable[[], nn.Module], patterns: list[str]) -> None:
+    model = make()
+    expected = {name for name, _ in model.named_parameters() if any(re.search(p, name) for p in patterns)}
+    assert staying(model) == expected
+
+
+def test_every_model_is_in_the_list() -> None:
+    """And every part of one, but for classes that others derive from."""
+    modules = [
+        importlib.import_module(f"tfbook.models.{each.name}") for each in pkgutil.iter_modules(tfbook.models.__path__)
+    ]
+    classes = {
+        held
+        for module in modules
+        for held in vars(module).values()
+        if inspect.isclass(held) and issubclass(held, nn.Module) and held.__module__ == module.__name__
+    }
+    found = {base for make, _ in MODELS.values() for part in make().modules() for base in type(part).__mro__}
+    assert classes - found == set()
+    assert Part in found
+
+
+@pytest.mark.parametrize(
+    "layer",
+    [nn.Conv1d(3, 1, 2), nn.Conv2d(3, 1, 2), nn.Bilinear(2, 3, 1), nn.Linear(3, 1)],
+    ids=str,
+)
+def test_layers_with_one_output_have_a_matrix_all_the_same(layer: nn.Module) -> None:
+    assert staying(layer) == {"bias"}
+
+
+def test_biases_of_keys_and_values_are_vectors() -> None:
+    """PyTorch's have the shape (1, 1, d_model)."""
+    layer = nn.MultiheadAttention(4, 2, add_bias_kv=True)
+    assert staying(layer) == {"bias_k", "bias_v", "in_proj_bias", "out_proj.bias"}
+
+
+@pytest.mark.parametrize("optimizer", ["adamw", "muon"])
+def test_a_class_token_without_a_gradient_keeps_its_length(optimizer: str) -> None:
+    """Positions, too, over many steps; a matrix shrinks by 1 − lr · decay in each."""
+    torch.manual_seed(0)
+    model = Vit(3, IMAGES)
+    before = {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
+
+    def nothing(model: nn.Module, batch: Tensor) -> Tensor:
+        return sum(0 * parameter.sum() for parameter in model.parameters())
+
+    fit(
+        model,
+        nothing,
+        lambda step: torch.zeros(1),
+        Recipe(steps=50, lr=0.01, weight_decay=0.1, optimizer=optimizer, mixed_precision=False),
+    )
+    after = dict(model.named_parameters())
+    for name in ("tokens.0", "stack.position.embedding", "stack.norm.weight"):
+        torch.testing.assert_close(after[name].data, before[name], rtol=0, atol=0)
+    for name in ("head.weight", "patches.weight", "stack.blocks.0.mixer.branch.W_Q.weight"):
+        torch.testing.assert_close(after[name].data, before[name] * (1 - 0.001) ** 50)
