@@ -67,7 +67,6 @@ DRAWINGS: dict[str, Callable[[Axes], None]] = {
     "attention map": lambda axes: plot.attention_map(axes, WEIGHTS, SOURCE, TARGET, title="Who looks where"),
     "maps of heads": _heads,
     "picture of a mask": lambda axes: plot.mask_picture(axes, CAUSAL, TOKENS, title="Only the past"),
-    "lines between tokens": lambda axes: plot.bipartite(axes, HEADS[0], TOKENS, title="One head", focus=2),
     "tree of a beam": lambda axes: plot.beam_tree(axes, BEAM, WORDS.__getitem__, title="A beam of two"),
     "rows of tokens": lambda axes: plot.token_rows(axes, ROWS, title="Two ways of cutting"),
     "map of the course": lambda axes: plot.course_map(axes, PARTS, ready=["00"]),
@@ -353,56 +352,6 @@ def test_what_does_not_fit_the_mask_is_named(
 ) -> None:
     with pytest.raises(kind, match=message):
         plot.mask_picture(axes, mask, *tokens, title="")
-
-
-# ---- lines between tokens ----------------------------------------------------------------------------------------
-
-
-def _ends(axes: Axes) -> list[tuple[float, float, float]]:
-    """Start, end and width of each line, in the order of drawing."""
-    (curves,) = axes.collections
-    widths = curves.get_linewidths()
-    return [(line[0, 1], line[-1, 1], width) for line, width in zip(curves.get_segments(), widths, strict=True)]
-
-
-def test_a_line_is_as_wide_as_its_weight(axes: Axes) -> None:
-    """The shorter side stands in the middle of the longer; the strongest line lies on top."""
-    weights = torch.tensor([[0.7, 0.2, 0.09, 0.01], [0.0, 0.4, 0.55, 0.05]])
-    plot.bipartite(axes, weights, ["le", "chat"], SOURCE, title="Who looks where")
-    drawn = _ends(axes)
-    places = [(q, k) for q in range(2) for k in range(4) if weights[q, k] >= 0.02]
-    assert {(start, end) for start, end, _ in drawn} == {(q + 1.0, float(k)) for q, k in places}
-    widths = [width for _, _, width in drawn]
-    assert widths == sorted(widths)
-    assert (drawn[-1][:2], drawn[0][:2]) == ((1.0, 0.0), (2.0, 3.0))
-    words = {text.get_text(): text.get_ha() for text in axes.texts}
-    assert words == dict.fromkeys(("le", "chat", "query"), "right") | dict.fromkeys((*SOURCE, "key"), "left")
-
-
-def test_a_focus_stands_out_with_its_numbers(axes: Axes) -> None:
-    """In the accent color, above the others, which are gray."""
-    plot.bipartite(axes, HEADS[0], TOKENS, title="", focus=3)
-    accent = [to_hex(color) == plot.COLORS[1] for color in axes.collections[0].get_colors()]
-    assert accent == [start == 3 for start, _, _ in _ends(axes)]
-    assert accent == sorted(accent)
-    colored = [text.get_text() for text in axes.texts if to_hex(text.get_color()) == plot.COLORS[1]]
-    assert colored == ["me", *(f"{weight:.2f}" for weight in HEADS[0, 3].tolist())]
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"queries": TOKENS[:4]}, r"weights has shape \(5, 5\); expected 4 queries × 5 keys"),
-        ({"weights": HEADS}, r"weights has shape \(6, 5, 5\); expected 5 queries × 5 keys"),
-        ({"focus": 5}, "focus is 5; expected the position of a query, 0 to 4"),
-        ({"focus": -1}, "focus is -1; expected the position of a query, 0 to 4"),
-    ],
-    ids=["queries", "heads", "too large", "negative"],
-)
-def test_what_does_not_fit_the_lines_is_named(axes: Axes, change: dict[str, object], message: str) -> None:
-    given = {"weights": HEADS[0], "queries": TOKENS, "keys": TOKENS, "title": ""} | change
-    with pytest.raises(ValueError, match=message):
-        plot.bipartite(axes, **given)
 
 
 # ---- a beam as a tree --------------------------------------------------------------------------------------------

@@ -56,7 +56,7 @@ class Claim:
 
     @property
     def figures(self) -> tuple[str, str, str]:
-        """The measured number, the bound, and the source of the claim, in words."""
+        """The measured number, the required one and the source, in words."""
         required = f"required {SIGNS[self.relation]} {self.threshold:g}{self.unit}"
         return f"measured {self.measured:.3g}{self.unit}", required, self.source
 
@@ -68,7 +68,7 @@ class Claim:
 
     @property
     def record(self) -> dict[str, Any]:
-        """The claim for the ledger, ready for JSON, which has no NaN."""
+        """The claim for the ledger, as JSON, which has no NaN."""
         measured = self.measured if math.isfinite(self.measured) else None
         return asdict(self) | {"measured": measured, "lesson": self.lesson, "verdict": self.verdict}
 
@@ -78,7 +78,7 @@ class Claim:
 
 @dataclass(frozen=True)
 class Bound:
-    """A claim's statement, and the bound that the measured number must satisfy."""
+    """The statement of a claim, and the bound that a measured number must keep for it to hold."""
 
     statement: str
     relation: str  # ">=" or "<="
@@ -139,19 +139,3 @@ def _row(claim: Claim) -> str:
         f'{left}"><b>{html.escape(claim.statement)}</b><br>{html.escape(source)}</td>'
         f'{left}; white-space: nowrap">{html.escape(measured)}<br>{html.escape(required)}</td></tr>'
     )
-
-
-def claim(
-    key: str, statement: str, measured: float, relation: str, threshold: float, *, source: str, unit: str = ""
-) -> Claim:
-    """A measured claim as the last line of a cell: `claim("transformer.1", "…", bleu, ">=", 90, source="…")`.
-
-    It never raises for a number that fails: the printed verdict says so, and nbval compares verdicts.
-    """
-    figures: dict[str, Any] = {
-        "measured": float(measured),
-        "relation": relation,
-        "threshold": float(threshold),
-        "unit": unit,
-    }
-    return Claim(key=key, statement=statement, source=source, **figures)

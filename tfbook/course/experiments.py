@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from tfbook import runtime
+from tfbook import files, runtime
 from tfbook.course.lessons import LESSONS, slug_of
 from tfbook.data.download import SHIPPED
 
@@ -90,8 +90,7 @@ def store(name: str, rows: list[dict[str, Any]], *, command: str, commit: str, s
         seconds=round(seconds, 1),
     )
     path = _path(name)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(asdict(result), indent=1) + "\n", encoding="utf-8", newline="\n")
+    files.write_text(path, json.dumps(asdict(result), indent=1) + "\n")
     return path
 
 

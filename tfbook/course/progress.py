@@ -1,4 +1,4 @@
-"""The map of the course with what is solved: `print_course()` in a notebook, `python -m tfbook` in a terminal."""
+"""The map of the course with the solved exercises: `print_course()` in a notebook, `python -m tfbook` in a terminal."""
 
 from __future__ import annotations
 
@@ -37,5 +37,5 @@ def course_lines(known: Mapping[str, list[str]]) -> Iterator[str]:
 
 
 def print_course() -> None:
-    """Prints the map of the course: every lesson with what is solved of it on this machine."""
+    """Prints the map of the course: every lesson with the exercises solved on this machine."""
     print(*course_lines(solved()), sep="\n")

@@ -1,6 +1,6 @@
 """The figures of the course: style, curves, attention maps and masks, diagrams, tokens, beams, interactive views."""
 
-from tfbook.plot.attention import attention_map, bipartite, blocked_cells, head_maps, mask_picture
+from tfbook.plot.attention import attention_map, blocked_cells, head_maps, mask_picture
 from tfbook.plot.beam import beam_nodes, beam_tree
 from tfbook.plot.curves import label_ends, lines
 from tfbook.plot.diagrams import course_map
@@ -28,7 +28,6 @@ __all__ = [
     "attention_view",
     "beam_nodes",
     "beam_tree",
-    "bipartite",
     "blocked_cells",
     "bpe_view",
     "course_map",

@@ -8,6 +8,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 from jaxtyping import Int64, Integer
+from numpy.lib.stride_tricks import sliding_window_view
 from torch import Tensor
 
 
@@ -22,18 +23,20 @@ class Windows:
     def __init__(
         self, ids: Integer[Tensor, " time"], *, length: int, size: int, seed: int, rank: int = 0, ranks: int = 1
     ):
+        if ids.ndim != 1:
+            raise ValueError(f"ids has shape {tuple(ids.shape)}; expected the ids of one text, with one axis")
         if not 1 <= length <= len(ids) or size < 1:
             expected = f"1 ≤ length ≤ {len(ids)}, the length of the text, and size ≥ 1"
             raise ValueError(f"length is {length} and size is {size}; expected {expected}")
         if not 0 <= rank < ranks or size % ranks:
             raise ValueError(f"size is {size}, rank {rank} of {ranks}; expected 0 ≤ rank < ranks and equal shares")
         self.length, self.size, self.seed, self.share = length, size, seed, slice(rank, None, ranks)
-        self.ids = ids
+        self._ids = ids.numpy()
 
     def __call__(self, step: int) -> Int64[Tensor, "batch time"]:
         if step < 0:
             raise ValueError(f"step is {step}; expected 0 or more")
         generator = torch.Generator().manual_seed((self.seed * 1_000_003 + step) % 2**32)
-        starts = torch.randint(len(self.ids) - self.length + 1, (self.size,), generator=generator)[self.share]
-        index = (starts[:, None] + torch.arange(self.length)).numpy()  # NumPy's indexing knows uint16
-        return torch.from_numpy(self.ids.numpy()[index].astype(np.int64))
+        windows = sliding_window_view(self._ids, self.length)  # one row for each place, without a copy
+        places = torch.randint(len(windows), (self.size,), generator=generator)[self.share]
+        return torch.from_numpy(windows[places.numpy()].astype(np.int64))

@@ -156,7 +156,6 @@ class Box(Item):
         fitting = max(text_width, note_width) + 22
         super().__init__(at, role, width or fitting, text_height + 1.1 * note_height + 12)
         self.text, self.note, self.size = text, note, size
-        self.stretches = isinstance(at[0], tuple)
 
     def draw(self, axes: Axes) -> None:
         role, (x, y) = ROLES[self.role], self.rect.center
