@@ -1,4 +1,4 @@
-"""Attention: maps of the weights, pictures of masks, lines between tokens."""
+"""Attention: maps of the weights, and pictures of masks."""
 
 from __future__ import annotations
 
