@@ -21,6 +21,7 @@ from PIL import Image
 
 from tfbook import plot
 from tfbook.generation.search import BeamStep, gnmt_penalty
+from tfbook.plot.bars import grouped_bars
 
 SOURCE, TARGET = ("the", "black", "cat", "."), ("le", "chat", "noir")
 WEIGHTS = torch.softmax(3 * torch.randn(3, 4, generator=torch.Generator().manual_seed(0)), dim=-1)
@@ -174,6 +175,22 @@ def test_labels_of_lines_that_end_together_do_not_touch(axes: Axes) -> None:
     assert [text.get_text() for text in sorted(axes.texts, key=lambda t: t.get_window_extent().y0)] == list(ends)
     edge = axes.transData.transform((1, 0))[0]
     assert all(box.x0 > edge for box in boxes)
+
+
+# ---- bars --------------------------------------------------------------------------------------------------------
+
+
+def test_bars_of_a_group_stand_side_by_side_around_their_tick(axes: Axes) -> None:
+    rows = {"a": {"x": 0.1, "y": 0.25}, "b": {"x": 0.5, "y": 0.75}, "c": {"x": 1.0, "y": 0.0}}
+    grouped_bars(axes, rows, plot.COLORS, width=0.9)
+    groups = [[container.patches[i] for container in axes.containers] for i in range(2)]
+    for tick, (key, bars) in enumerate(zip("xy", groups, strict=True)):
+        assert [bar.get_height() for bar in bars] == [100 * shares[key] for shares in rows.values()]
+        assert np.mean([bar.get_center()[0] for bar in bars]) == pytest.approx(tick)
+        assert all(one.get_x() + one.get_width() < other.get_x() for one, other in pairwise(bars))
+        assert bars[-1].get_x() + bars[-1].get_width() - bars[0].get_x() < 0.9
+    assert axes.get_legend_handles_labels()[1] == ["a", "b", "c"]
+    assert [text.get_text() for text in axes.texts] == ["10", "25", "50", "75", "100", "0"]
 
 
 # ---- attention maps ----------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""What an exercise is: a solution, the cases it is tried on, and typical mistakes, each with its explanation."""
+"""Exercises: a solution, the cases it is tried on, and typical mistakes, each with its explanation."""
 
 from __future__ import annotations
 

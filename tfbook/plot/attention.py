@@ -1,4 +1,4 @@
-"""Attention: maps of the weights, pictures of masks, lines between tokens."""
+"""Attention: maps of the weights, and pictures of masks."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def attention_map(
     gold: Set[tuple[int, int]] = frozenset(),
     bar: bool = True,
 ) -> None:
-    """Attention weights (target × source), 0 to 1, with a row per target word; rings mark gold links (source, target).
+    """Attention weights (target × source), 0 to 1, one row per target word; rings mark gold links (source, target).
 
     Raises ValueError when the numbers of words do not match the weights.
     """
@@ -62,7 +62,7 @@ def _cells(
     blocked: Tensor | None = None,
     bar: bool = False,
 ) -> None:
-    """A cell for each weight, colored from 0 to 1; blocked cells are left out and show the hatched background."""
+    """One cell per weight, colored from 0 to 1; blocked cells are left out, so the hatched background shows."""
     import seaborn as sns
 
     sns.heatmap(
@@ -99,10 +99,10 @@ def head_maps(
     mask: Tensor | None = None,
     columns: int = 4,
 ) -> None:
-    """A map for each head of the weights (head × query × key), on the same scale from 0 to 1, blocked cells hatched.
+    """One map per head of the weights (head × query × key), on one scale from 0 to 1, with blocked cells hatched.
 
-    Keys default to the queries, names to "head 1", "head 2", …; the mask is True where a query may attend.
-    Raises ValueError when tokens or names do not match the weights, and what `blocked_cells` raises.
+    Keys default to the queries, names to "head 1", "head 2", …; the mask is True where a query may attend. Raises
+    ValueError when tokens or names do not match the weights, and the errors of `blocked_cells`.
     """
     keys = queries if keys is None else keys
     if weights.ndim != 3 or weights.shape[1:] != (len(queries), len(keys)):
@@ -158,10 +158,10 @@ def mask_picture(
     *,
     title: str,
 ) -> None:
-    """Which query (row) may attend to which key (column): filled where the mask (query × key) is True, else hatched.
+    """The keys (columns) that each query (row) may attend to: filled where the mask (query × key) is True.
 
-    Keys default to the queries; without either, rows and columns are positions from 0. Raises TypeError when the mask
-    is not Boolean, and ValueError when it is not a matrix or the tokens do not match it.
+    Keys default to the queries; without either, rows and columns are positions from 0. Other cells are hatched. Raises
+    TypeError when the mask is not Boolean, and ValueError when it is not a matrix or the tokens do not match it.
     """
     from matplotlib.colors import ListedColormap
 

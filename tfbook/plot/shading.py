@@ -1,4 +1,4 @@
-"""A text in lines whose words are shaded by attention weights."""
+"""A text in lines, its words shaded by attention weights."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ SAID = 0.15  # a weight that is written
 def shaded_text(
     words: Sequence[str], steps: Mapping[str, tuple[int, Sequence[float]]], *, per_line: int = 14
 ) -> Picture:
-    """A text in lines, once for each step: a word that reads, outlined, and every word shaded by its weight.
+    """A text in lines, repeated for each step: the reading word outlined, and every word shaded by its weight.
 
-    Large weights are written beside their words. Where the word most looked at is the one that reads in the next
-    step, an arrow leads from the one to the other.
+    Large weights are written beside their words. An arrow leads from a reading word to the word with its largest weight
+    if that is the reading word of the next step.
     """
     import matplotlib.pyplot as plt
     from matplotlib.patches import ConnectionPatch

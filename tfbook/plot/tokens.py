@@ -1,4 +1,4 @@
-"""Tokens of a text as boxes, with a row for each tokenizer."""
+"""Tokens of a text as boxes, with one row per tokenizer."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LETTER, ROW = 0.095, 0.36  # inches: the width of a letter, the height of a row
 
 
 def token_rows(axes: Axes, rows: Mapping[str, Sequence[str]], *, title: str, marked: Set[str] = frozenset()) -> None:
-    """Each entry of `rows` as a line of boxes, one per token and as wide as its letters; `marked` ones are highlighted.
+    """Each entry of `rows` as a line of boxes, one per token and as wide as its letters; `marked` ones stand out.
 
     Sets the size of the figure. Raises ValueError when there are no rows or a token is empty.
     """
@@ -42,7 +42,7 @@ def token_rows(axes: Axes, rows: Mapping[str, Sequence[str]], *, title: str, mar
 
 
 def visible(token: bytes) -> str:
-    """A token as a reader can see it: ␣ for a space, ↵ for a line feed, ⇥ for a tab; part of a character as hex."""
+    """A token with visible white space: ␣ for a space, ↵ for a line feed, ⇥ for a tab; part of a character as hex."""
     try:
         return token.decode().translate(SIGNS)
     except UnicodeDecodeError:
