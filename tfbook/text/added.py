@@ -10,6 +10,8 @@ from dataclasses import dataclass
 
 import regex
 
+Template = tuple[tuple[int, ...], tuple[int, ...]]  # the ids before and after a text
+
 SPACE = regex.compile(r"\p{White_Space}*")
 WORD = regex.compile(r"[\p{Alphabetic}\p{M}\p{Nd}\p{Pc}\p{Join_Control}]")  # a letter, digit or the like
 

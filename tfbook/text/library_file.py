@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol, runtime_checkable
 
 import regex
 
-from tfbook.text.added import AddedToken
+from tfbook.text.added import AddedToken, Template
 from tfbook.text.byte_level import BYTE_LETTERS, GPT2_PATTERN, bytes_to_letters, letters_to_bytes
-
-if TYPE_CHECKING:
-    from tfbook.text.tokenizer import Template, Tokenizer
 
 UNSUPPORTED = ("dropout", "continuing_subword_prefix", "end_of_word_suffix")  # options of a model
 WITHOUT_EFFECT = ("unk_token", "fuse_unk", "byte_fallback")  # since every byte is a token, nothing is unknown
@@ -23,6 +20,19 @@ FIELDS = {
 MODEL_FIELDS = {"type", "vocab", "merges", "ignore_merges", *UNSUPPORTED, *WITHOUT_EFFECT}
 SAME_MEANING = r"\\[pP]\{[^}]*\}|\\[^hHRXKGZ]|\[\^?\]?(?:\\[^hHRX]|\[:\^?\w+:\]|[^\]\\&]|&(?!&))*\]"  # escapes, sets
 BY_BYTES = {"type", "add_prefix_space", "trim_offsets", "use_regex"}  # fields of a ByteLevel
+
+
+@runtime_checkable
+class Contents(Protocol):
+    """The attributes of a `Tokenizer` that its file holds."""
+
+    tokens: dict[int, bytes]
+    merges: list[tuple[int, int]]
+    added: tuple[AddedToken, ...]
+    pattern: str
+    template: Template
+    whole_chunks: bool
+
 
 # ---- reading -----------------------------------------------------------------------------------------------------
 
@@ -171,7 +181,7 @@ def _around(pieces: Sequence[Any], specials: Any) -> Template:
 # ---- writing -----------------------------------------------------------------------------------------------------
 
 
-def file_content(tokenizer: Tokenizer) -> dict[str, Any]:
+def file_content(tokenizer: Contents) -> dict[str, Any]:
     """The content of the file. Raises ValueError when an added token is also how another token is written."""
     options = {"add_prefix_space": False, "trim_offsets": True}
     by_bytes = {"type": "ByteLevel", **options, "use_regex": tokenizer.pattern == GPT2_PATTERN}
@@ -198,7 +208,7 @@ def file_content(tokenizer: Tokenizer) -> dict[str, Any]:
     }
 
 
-def to_letters(tokenizer: Tokenizer) -> dict[str, int]:
+def to_letters(tokenizer: Contents) -> dict[str, int]:
     """The ids of all tokens as the files write them: in letters, added tokens by their names."""
     names = {token.content: token.id for token in tokenizer.added}
     letters = {bytes_to_letters(token): number for number, token in tokenizer.tokens.items()}
@@ -207,7 +217,7 @@ def to_letters(tokenizer: Tokenizer) -> dict[str, int]:
     return names | letters
 
 
-def _post_processor(tokenizer: Tokenizer) -> dict[str, Any] | None:
+def _post_processor(tokenizer: Contents) -> dict[str, Any] | None:
     before, after = tokenizer.template
     if not before and not after:
         return None

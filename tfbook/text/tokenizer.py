@@ -11,7 +11,7 @@ from sys import getsizeof
 
 from tfbook.files import atomic_write
 from tfbook.text import library_file
-from tfbook.text.added import AddedToken, AddedTokens
+from tfbook.text.added import AddedToken, AddedTokens, Template
 from tfbook.text.bpe import REMOVED, TokenPair, learn_merges
 from tfbook.text.byte_level import (
     BYTE_LETTERS,
@@ -24,7 +24,6 @@ from tfbook.text.byte_level import (
 )
 from tfbook.text.ids import Ids, id_list
 
-Template = tuple[tuple[int, ...], tuple[int, ...]]  # the ids before and after a text
 CACHED_BYTES = 2**26  # about as many bytes at most does a tokenizer keep of the chunks that it has encoded
 
 
