@@ -8,6 +8,7 @@ import pytest
 
 from tests.exercises.mutants import mutants, recompiled
 from tests.exercises.test_exercises import EXERCISES
+from tfbook.course import exercises as engine
 from tfbook.course.exercises import CheckResult
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # a mutant may do what PyTorch advises against

@@ -23,7 +23,7 @@ from tfbook.attention.efficient.performer import log_features
 from tfbook.course.exercises import CheckResult, Exercise, randn
 from tfbook.lessons.adapting import exercises as adapting
 from tfbook.lessons.bahdanau_attention import exercises as bahdanau_attention
-from tfbook.lessons.bert_masking import exercises as bert_masking
+from tfbook.lessons.bert_masking import exercises as bert_masking, first_exercises as bert_masking_first
 from tfbook.lessons.decoding import exercises as decoding
 from tfbook.lessons.efficient_attention import exercises as efficient_attention
 from tfbook.lessons.gpt_pretraining import exercises as gpt_pretraining
@@ -378,8 +378,8 @@ def hidden_loss_without_nan(logits: Tensor, targets: Tensor) -> Tensor:
 
 
 def pair_of_the_package(
-    documents: bert_masking.Documents, document: int, sentence: int, follows: bool, pick: float
-) -> bert_masking.Pair:
+    documents: list[list[list[int]]], document: int, sentence: int, follows: bool, pick: float
+) -> bert_masking_first.Pair:
     if follows:
         return *join_segments(*documents[document][sentence : sentence + 2]), 0
     others = [text for text in documents if text is not documents[document]]

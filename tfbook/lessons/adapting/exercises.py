@@ -37,6 +37,7 @@ def _layers() -> list[Layer]:
         "A weight is (d_out, d_in), so the frozen layer is `x @ W.T + b`. What is the shape of `x @ A.T`?",
         "The detour is `x @ A.T @ B.T`, times α divided by the rank, which is `len(A)`.",
     ],
+    differentiable=("x", "A", "B"),
 )
 def lora_forward(x: Tensor, W: Tensor, b: Tensor, A: Tensor, B: Tensor, alpha: float) -> Tensor:
     return x @ W.T + b + alpha / len(A) * (x @ A.T @ B.T)
@@ -148,6 +149,7 @@ def _merged() -> list[tuple[Tensor, Adapter, Adapter, float]]:
         "If both adapters have the same rank, the given code is right. What is different when they don't?",
         "Each adapter has a factor of its own, α divided by its own rank, `len(A)`.",
     ],
+    differentiable=False,
 )
 def switch(W: Tensor, old: Adapter, new: Adapter, alpha: float) -> Tensor:
     (A_old, B_old), (A_new, B_new) = old, new

@@ -220,6 +220,7 @@ def _choices() -> list[tuple[Callable[[Tensor], Tensor], Tensor, float]]:
         "Move one score up and down by ε and see how the output changes: (f(s + ε e_i) − f(s − ε e_i)) / 2ε.",
         "`scores.clone()` gives a copy to change. Fill a tensor of zeros, one entry a score.",
     ],
+    differentiable=False,
 )
 def estimate_gradient(f: Callable[[Tensor], Tensor], scores: Tensor, epsilon: float) -> Tensor:
     gradient = torch.zeros_like(scores)

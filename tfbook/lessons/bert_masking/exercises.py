@@ -41,6 +41,7 @@ def _model_and_batch() -> list[tuple[Bert, nn.Linear, Tensor, Tensor, Tensor, fl
         "`torch.optim.SGD` takes a list of parameters: `[*bert.parameters(), *head.parameters()]`. After `backward` "
         "and `step`, ask the model again.",
     ],
+    differentiable=False,
 )
 def fine_tune(bert: nn.Module, head: nn.Module, ids: Tensor, lengths: Tensor, labels: Tensor, rate: float) -> Tensor:
     optimizer = torch.optim.SGD([*bert.parameters(), *head.parameters()], lr=rate)
@@ -283,6 +284,7 @@ def _logits_words_and_weights() -> list[tuple[Tensor, Tensor, Tensor]]:
         "Change the logits where the weight is 0: does the loss change, and should it?",
         "Print the shapes: what comes out when (n,) is multiplied by (n, 1)?",
     ],
+    differentiable=("logits",),
 )
 def weighted_loss(logits: Tensor, words: Tensor, weights: Tensor) -> Tensor:
     losses = nn.functional.cross_entropy(logits.flatten(0, 1), words.flatten(), reduction="none")

@@ -151,6 +151,7 @@ def _logits_and_p() -> list[tuple[Tensor, float]]:
         "A token goes where the sum before it is p or more. `scatter` carries the decision back to the old order; "
         "`masked_fill` with −∞ makes a token impossible.",
     ],
+    differentiable=False,
 )
 def top_p(logits: Tensor, p: float) -> Tensor:
     ordered, places = logits.sort(dim=-1, descending=True, stable=True)
@@ -262,6 +263,7 @@ def _beams() -> list[tuple[Tensor, Tensor, int]]:
         "`totals.flatten().topk(width)` finds the best of all. A place p of the flat list belongs to beam p // vocab "
         "and word p % vocab.",
     ],
+    differentiable=False,
 )
 def beam_step(scores: Tensor, logp: Tensor, width: int) -> Step:
     totals, places = (scores[:, None] + logp).flatten().topk(width)

@@ -281,6 +281,7 @@ def _texts() -> list[tuple[Tensor, Tensor]]:
         "A text with mean loss l and c words takes l · c nats. Add these up, divide by all words, and only then take "
         "the exponential.",
     ],
+    differentiable=False,
 )
 def perplexity(losses: Tensor, counts: Tensor) -> Tensor:
     return ((losses * counts).sum() / counts.sum()).exp()

@@ -213,6 +213,7 @@ def _gaps() -> list[tuple[Tensor, float]]:
         "With two keys the weights' ratio is exp(gap / T). Which ratio do you want?",
         "share / (1 − share) = exp(gap / T): take the logarithm and solve for T.",
     ],
+    differentiable=False,
 )
 def temperature_for(gap: Tensor, share: float) -> Tensor:
     return gap / math.log(share / (1 - share))

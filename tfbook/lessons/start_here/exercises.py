@@ -77,6 +77,7 @@ def _positions() -> list[tuple[Tensor, Tensor]]:
         "The result has a row for each entry of `a` and a column for each entry of `b`. Which shape must `a` have?",
         "`a[:, None]` has shape (n, 1). Against (m,) it broadcasts to (n, m).",
     ],
+    differentiable=False,
 )
 def distances(a: Tensor, b: Tensor) -> Tensor:
     return (a[:, None] - b).abs()
@@ -163,6 +164,7 @@ def _regressions() -> list[tuple[Tensor, Tensor, Tensor, float, int]]:
         "Print `w.grad` at the first two steps. What should the second be, given the new `w`? What is it?",
         "`backward()` adds to `.grad`; it does not replace it.",
     ],
+    differentiable=False,
 )
 def descend(w: Tensor, x: Tensor, y: Tensor, lr: float, steps: int) -> Tensor:
     w = w.clone().requires_grad_()

@@ -346,13 +346,14 @@ three_masks.mistakes(
 Model = Callable[[Tensor, Tensor], Tensor]  # (source, inputs) → logits for the word after each of the inputs
 
 
+def _causal_model(source: Tensor, inputs: Tensor, table: Tensor) -> Tensor:
+    """Each row of logits depends on the source and on the inputs so far."""
+    return table[inputs].cumsum(dim=1) + table[source].mean(dim=1, keepdim=True)
+
+
 def _model_and_words() -> list[tuple[Model, Tensor, Tensor]]:
-    """A causal model: each row of logits depends on the source and on the inputs so far. 1 is <bos>, 2 is <eos>."""
-    table = 2 * randn(9, 9, seed=13)
-
-    def model(source: Tensor, inputs: Tensor) -> Tensor:
-        return table[inputs].cumsum(dim=1) + table[source].mean(dim=1, keepdim=True)
-
+    """1 is <bos>, 2 is <eos>; the model's table is what it learns."""
+    model = partial(_causal_model, table=2 * randn(9, 9, seed=13))
     return [
         (model, torch.tensor([[5, 6], [7, 8]]), torch.tensor([[1, 4, 5, 6, 2], [1, 7, 2, 0, 0]])),
         (model, torch.tensor([[8, 4, 5]]), torch.tensor([[1, 8, 8, 2]])),

@@ -28,6 +28,7 @@ def _images() -> list[tuple[Tensor, int]]:
         "together in a patch, and in which order does the text ask for them?",
         "`reshape(b, c, rows, p, columns, p)`, then `permute` to (b, rows, columns, p, p, c), then flatten twice.",
     ],
+    differentiable=False,
 )
 def cut(images: Tensor, p: int) -> Tensor:
     b, c, height, width = images.shape

@@ -1,0 +1,137 @@
+"""Whether training can learn through an answer: its gradients compared with those of the solution."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from tfbook.course.comparing import told_apart
+
+Case = Sequence[Any]
+JITTER = 1e-4  # by which arguments are moved to see whether a gradient jumps there
+NONE = (
+    "the result is right but carries no gradient: training could not learn through it "
+    "(is there a .detach(), .item(), no_grad or torch.tensor(…)?)"
+)
+LOST = "the result is right, but no gradient reaches {}: training could not learn through it (is there a .detach()?)"
+WRONG = "the result is right, but its gradient with respect to {} is not: at index {} it is {}; expected {}"
+
+
+@dataclass(frozen=True)
+class Slope:
+    """The gradient with respect to one tensor: where it should have which value, and whether it should exist."""
+
+    value: Tensor
+    fair: Tensor  # where the gradient is finite and does not jump
+    needed: bool
+
+
+def slopes(function: Callable[..., Any], case: Case, names: Sequence[str]) -> dict[str, Slope]:
+    """The gradients of a solution's first real-valued result; empty where it has none.
+
+    `names` has an entry for each argument, which is empty where its gradient does not matter.
+    The result is summed with random weights. At a tie or a kink, two right answers may have different gradients, so
+    what counts are entries that hardly change when the arguments move a little to either side.
+    """
+    found = _gradients(function, case, names)
+    if isinstance(found, str):
+        return {}
+    moved = [_nearby(function, case, names, step) for step in (JITTER, -JITTER)]
+    result = {}
+    for name, value in found.items():
+        if value is None:
+            continue
+        fair = value.isfinite()
+        for other in moved:
+            near = other.get(name)
+            fair &= torch.zeros_like(fair) if near is None else _close(value, near, 5e-2)
+        result[name] = Slope(value, fair, needed=bool((value.abs() > 1e-6).any()))
+    return result
+
+
+def _nearby(function: Callable[..., Any], case: Case, names: Sequence[str], step: float) -> dict[str, Tensor | None]:
+    """The gradients where the arguments are moved a little; none where the solution does not allow that."""
+    try:
+        found = _gradients(function, _moved(case, step), names)
+    except Exception:  # such as a probability above 1
+        return {}
+    return {} if isinstance(found, str) else found
+
+
+def is_real(result: Any) -> bool:
+    """Whether there is a real-valued tensor in a result, through which one could train."""
+    return any(True for _ in _tensors(result, ""))
+
+
+def gradient_difference(
+    function: Callable[..., Any], case: Case, names: Sequence[str], expected: Mapping[str, Slope]
+) -> str:
+    """Says how an answer's gradients differ from the solution's; empty when they don't."""
+    try:
+        found = _gradients(function, case, names)
+    except Exception as error:  # such as numpy() of a tensor that requires a gradient
+        return f"{NONE}; with a gradient asked for, it raises {type(error).__name__}: {str(error).splitlines()[0]}"
+    if isinstance(found, str):
+        return found
+    for name, slope in expected.items():
+        value = found.get(name)
+        if value is None and slope.needed:
+            return LOST.format(name)
+        if value is None or (_close(slope.value, value, 1e-2) | ~slope.fair).all():
+            continue
+        where = tuple(torch.nonzero(~_close(slope.value, value, 1e-2) & slope.fair)[0].tolist())
+        return WRONG.format(name, where, *told_apart(value[where].item(), slope.value[where].item()))
+    return ""
+
+
+def _close(expected: Tensor, found: Tensor, tolerance: float) -> Tensor:
+    """Relative to the largest entry as well, since sums in another order cancel differently."""
+    largest = expected[expected.isfinite()].abs().max().item() if expected.isfinite().any() else 0.0
+    return torch.isclose(found.to(expected.dtype), expected, rtol=tolerance, atol=0.1 * tolerance * largest + 1e-7)
+
+
+def _gradients(function: Callable[..., Any], case: Case, names: Sequence[str]) -> dict[str, Tensor | None] | str:
+    arguments = copy.deepcopy(case)
+    tensors = {
+        part: tensor.requires_grad_()
+        for name, argument in zip(names, arguments, strict=True)
+        if name
+        for part, tensor in _tensors(argument, name)
+    }
+    result = next((tensor for _, tensor in _tensors(function(*arguments), "")), None)
+    if result is None or not result.requires_grad:
+        return NONE
+    finite = result.detach().isfinite()
+    weights = torch.randn(result.shape, generator=torch.Generator().manual_seed(0), dtype=result.dtype)
+    gradients = torch.autograd.grad(result, [*tensors.values()], weights * finite, allow_unused=True)
+    return dict(zip(tensors, gradients, strict=True))
+
+
+def _tensors(value: Any, name: str) -> Iterator[tuple[str, Tensor]]:
+    """Every real-valued tensor in an argument or result: in tuples, in modules, and in what a `partial` holds."""
+    if isinstance(value, Tensor) and value.is_floating_point():
+        yield repr(name), value
+    elif isinstance(value, nn.Module):
+        yield from ((repr(f"{name}.{part}"), tensor) for part, tensor in value.named_parameters())
+    elif isinstance(value, partial):
+        yield from _tensors((*value.args, *value.keywords.values()), name)
+    elif isinstance(value, tuple | list):
+        for i, part in enumerate(value):
+            yield from _tensors(part, f"{name}[{i}]")
+
+
+def _moved(case: Case, step: float) -> Case:
+    """The case with each real number moved by a random multiple of `step`, relative to its size where it is large."""
+    moved, generator = copy.deepcopy(case), torch.Generator().manual_seed(1)
+    with torch.no_grad():
+        for _, tensor in _tensors(moved, ""):
+            noise = torch.randn(tensor.shape, generator=generator, dtype=tensor.dtype)
+            change = step * noise * tensor.abs().clamp(min=1)
+            tensor.set_(torch.where(tensor.isfinite(), tensor + change, tensor))
+    return moved
