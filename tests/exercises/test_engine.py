@@ -331,6 +331,7 @@ def test_a_check_restores_what_an_answer_sets(double: Exercise) -> None:
     """PyTorch's default dtype and device, its modes and threads; and the verdict does not depend on the dtype."""
 
     def answer(x: Tensor, notes: list[int]) -> Tensor:
+        result = x + x
         torch.set_default_dtype(torch.float64)
         torch.set_default_device("meta")
         torch.set_grad_enabled(False)
@@ -338,7 +339,7 @@ def test_a_check_restores_what_an_answer_sets(double: Exercise) -> None:
         torch.autograd.set_detect_anomaly(True)
         torch.use_deterministic_algorithms(True)
         torch.set_float32_matmul_precision("medium")
-        return x + x
+        return result
 
     threads = torch.get_num_threads()
 

@@ -14,6 +14,7 @@ import pytest
 import torch
 from einops import rearrange
 from torch import Tensor, nn
+from torch.func import functional_call
 from torch.nn import functional as F
 
 from tfbook.attention import POSITIONS, ALiBi, Causal, Lengths, MultiHeadAttention, Relative, Rotary, sinusoid
@@ -110,8 +111,9 @@ def step_sentence_by_sentence(
     """Of the words alone; what is padding has no score."""
     contexts, weights = [], torch.zeros(mask.shape)
     for row, (q, k, seen) in enumerate(zip(query, keys, mask, strict=True)):
-        weights[row, seen] = torch.softmax(torch.tanh(q + k[seen]) @ v, dim=0)
-        contexts.append(weights[row] @ values[row])
+        shares = torch.softmax(torch.tanh(q + k[seen]) @ v, dim=0)
+        weights[row, seen] = shares
+        contexts.append(shares @ values[row, seen])
     return torch.stack(contexts), weights
 
 
@@ -236,8 +238,9 @@ def alibi_of_the_package(scores: Tensor) -> Tensor:
 
 def relative_of_the_package(q: Tensor, table: Tensor) -> Tensor:
     relative = Relative(q.shape[-1], reach=len(table) // 2)
-    relative.embedding.weight = nn.Parameter(table)
-    return relative.bias(q, q.shape[2]).detach()
+    del relative.embedding.weight  # a parameter, which would be a leaf of its own
+    relative.embedding.weight = table
+    return relative.bias(q, q.shape[2])
 
 
 def probe_by_descent(states: Tensor, positions: Tensor, new_states: Tensor, new_positions: Tensor) -> Tensor:
@@ -535,8 +538,8 @@ def attend_head_by_head(layer: nn.Module, x: Tensor) -> Tensor:
 
 def attend_as_the_package(layer: nn.Module, x: Tensor) -> Tensor:
     package = MultiHeadAttention(x.shape[-1], layer.heads)
-    package.load_state_dict(layer.state_dict())
-    return package(x, mask=Causal(), position=Rotary(x.shape[-1] // layer.heads))
+    options = {"mask": Causal(), "position": Rotary(x.shape[-1] // layer.heads)}
+    return functional_call(package, dict(layer.named_parameters()), (x,), options)
 
 
 def top_p_from_the_rarest(logits: Tensor, p: float) -> Tensor:

@@ -87,9 +87,10 @@ class Exercise:
             return CheckResult("not attempted")
         if not callable(answer):
             return CheckResult("not quite", f"expected the function itself, got {type(answer).__name__}")
-        known = self._known()  # before the answer runs, which can replace what these results depend on
-        with default_settings(), functions_as_they_are():
-            return self._try(answer, known)
+        with default_settings():
+            known = self._known()  # before the answer runs, which can replace what these results depend on
+            with functions_as_they_are():
+                return self._try(answer, known)
 
     def _known(self) -> _Known:
         return _known(self.reference, self.cases, self.learns)
