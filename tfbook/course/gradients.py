@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from tfbook.course.comparing import told_apart
-from tfbook.course.trial import default_settings
+from tfbook.course.trial import default_settings, functions_as_they_are
 
 Case = Sequence[Any]
 JITTER = 1e-4  # by which arguments are moved to see whether a gradient jumps there
@@ -110,7 +110,7 @@ def _gradients(function: Callable[..., Any], case: Case, names: Sequence[str]) -
         if name
         for part, tensor in _tensors(argument, name)
     }
-    with default_settings():
+    with default_settings(), functions_as_they_are():
         result = next((tensor for _, tensor in _tensors(function(*arguments), "")), None)
     if result is None or not result.requires_grad:
         return NONE

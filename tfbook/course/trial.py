@@ -175,6 +175,13 @@ def functions_as_they_are() -> Iterator[None]:
         yield
     finally:
         for each, functions in zip(PATCHED, before, strict=True):
-            for name, function in functions.items():
-                if callable(function) and not name.startswith("_") and vars(each).get(name) is not function:
-                    setattr(each, name, function)
+            _put_back(each, functions)
+
+
+def _put_back(each: Any, functions: dict[str, Any]) -> None:
+    for name, function in functions.items():
+        if callable(function) and not name.startswith("_") and vars(each).get(name) is not function:
+            setattr(each, name, function)
+    if isinstance(each, type):  # where a new method hides an inherited one
+        for name in [name for name in vars(each) if name not in functions]:
+            delattr(each, name)
