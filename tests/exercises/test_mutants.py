@@ -27,7 +27,8 @@ def listed(lesson: str) -> dict[str, dict[str, dict[str, str]]]:
 def tried(name: str) -> tuple[list[str], int]:
     """The lines of the mutants that are accepted, and the number of all."""
     each = EXERCISES[name]
-    verdicts = [(line, each.judge(mutant).status) for line, mutant in mutants(each.reference)]
+    trained = any(each._known().slopes)
+    verdicts = [(line, each.judge(mutant).status) for line, mutant in mutants(each.reference, trained=trained)]
     return [line for line, status in verdicts if status == "correct"], len(verdicts)
 
 

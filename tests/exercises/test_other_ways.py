@@ -531,7 +531,8 @@ def attend_head_by_head(layer: nn.Module, x: Tensor) -> Tensor:
     v, heads = layer.split(layer.W_V(x)), []
     for number in range(v.shape[1]):
         scores = q[:, number] @ k[:, number].mT / v.shape[-1] ** 0.5
-        weights = scores.exp().tril()
+        scores = scores.masked_fill(torch.ones_like(scores).triu(1) > 0, -torch.inf)
+        weights = (scores - scores.amax(dim=-1, keepdim=True)).exp()
         heads.append(weights / weights.sum(dim=-1, keepdim=True) @ v[:, number])
     return layer.W_O(torch.cat(heads, dim=-1))
 

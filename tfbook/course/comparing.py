@@ -14,8 +14,8 @@ import torch
 
 
 def same(expected: Sequence[Any], results: Sequence[Any]) -> bool:
-    """Whether each result is as expected."""
-    return not any(difference(e, r) for e, r in zip(expected, results, strict=True))
+    """Whether there are as many results as expected, and each is as expected."""
+    return len(expected) == len(results) and not any(map(difference, expected, results))
 
 
 def difference(expected: Any, result: Any) -> str:

@@ -8,6 +8,7 @@ import linecache
 import textwrap
 import traceback
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache, partial
 from typing import Any
@@ -101,7 +102,7 @@ class Exercise:
                 for case in self.cases():
                     outcome = _call(answer, case, self.names, known.changes)
                     if isinstance(outcome, CheckResult):
-                        return outcome
+                        return self._mistake(results, known) or outcome
                     results.append(outcome.result)
                 if same(known.results, results):
                     return self._learnable(answer, known)
@@ -118,13 +119,20 @@ class Exercise:
                 return CheckResult("not quite", f"case {number} of {len(known.slopes)}: {found}")
         return CheckResult("correct")
 
+    def _mistake(self, results: list[Any], known: _Known) -> CheckResult | None:
+        """The typical mistake that gives these results, and that raises an error where the answer did."""
+        if same(known.results[: len(results)], results):
+            return None
+        matching = (text for text, wrong in self.wrong_answers.items() if same(self._results_of(wrong), results))
+        message = next(matching, None)
+        return CheckResult("not quite", message) if message else None
+
     def _refused(self, results: list[Any]) -> CheckResult:
         if self.start and same(self._results_of(self.start), results):
             return CheckResult("not yet", STILL_GIVEN.format(self.name))
-        for message, wrong in self.wrong_answers.items():
-            if same(self._results_of(wrong), results):
-                return CheckResult("not quite", message)
         expected = self._known().results
+        if mistake := self._mistake(results, self._known()):
+            return mistake
         differences = [difference(e, r) for e, r in zip(expected, results, strict=True)]
         case, found = next((i, found) for i, found in enumerate(differences) if found)
         message = f"case {case + 1} of {len(differences)}: {found}"
@@ -222,9 +230,12 @@ def _snapshot(value: Any) -> Any:
 
 @cache
 def _results(function: Answer, cases: Cases) -> list[Any]:
-    """The results of a typical mistake, which are the same at every check."""
-    with default_settings():
-        return [function(*case) for case in cases()]
+    """The results of a typical mistake, up to the case in which it raises; they are the same at every check."""
+    results: list[Any] = []
+    with default_settings(), suppress(Exception):
+        for case in cases():
+            results.append(function(*case))
+    return results
 
 
 @dataclass(frozen=True)

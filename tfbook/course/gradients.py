@@ -27,11 +27,16 @@ WRONG = "the result is right, but its gradient with respect to {} is not: at ind
 
 @dataclass(frozen=True)
 class Slope:
-    """The gradient with respect to one tensor: where it should have which value, and whether it should exist."""
+    """The gradient with respect to one tensor, and how much of it an answer has to agree with."""
 
     value: Tensor
-    fair: Tensor  # where the gradient is finite and does not jump
-    needed: bool
+    fair: Tensor  # where it is finite and does not jump
+    noise: float  # differences below this one come from rounding
+    needed: bool  # whether it is anything but 0
+
+    def agrees(self, other: Tensor, tolerance: float) -> Tensor:
+        """Where another gradient is the same, sums in another order included."""
+        return torch.isclose(other.to(self.value.dtype), self.value, rtol=tolerance, atol=tolerance * self.noise)
 
 
 def slopes(function: Callable[..., Any], case: Case, names: Sequence[str]) -> dict[str, Slope]:
@@ -45,16 +50,23 @@ def slopes(function: Callable[..., Any], case: Case, names: Sequence[str]) -> di
     if isinstance(found, str):
         return {}
     moved = [_nearby(function, case, names, step) for step in (JITTER, -JITTER)]
+    sizes = [_size(value) for value in found.values() if value is not None]
     result = {}
     for name, value in found.items():
-        if value is None:
-            continue
-        fair = value.isfinite()
-        for other in moved:
-            near = other.get(name)
-            fair &= torch.zeros_like(fair) if near is None else _close(value, near, 5e-2)
-        result[name] = Slope(value, fair, needed=bool((value.abs() > 1e-6).any()))
+        if value is not None:
+            noise = 0.1 * _size(value) + 1e-3 * max(sizes) + 1e-7
+            slope = Slope(value, value.isfinite(), noise, needed=_size(value) > 1e-5 * max(sizes))
+            for other in moved:
+                near = other.get(name)
+                slope.fair.logical_and_(torch.tensor(False) if near is None else slope.agrees(near, 5e-2))
+            result[name] = slope
     return result
+
+
+def _size(gradient: Tensor) -> float:
+    """The largest number in it that is finite."""
+    finite = gradient[gradient.isfinite()]
+    return finite.abs().max().item() if finite.numel() else 0.0
 
 
 def _nearby(function: Callable[..., Any], case: Case, names: Sequence[str], step: float) -> dict[str, Tensor | None]:
@@ -85,21 +97,15 @@ def gradient_difference(
         value = found.get(name)
         if value is None and slope.needed:
             return LOST.format(name)
-        if value is None:
-            continue
-        blocked = value.isnan() & (slope.value == 0)  # such as a row of scores that is blocked as a whole
-        wrong = ~_close(slope.value, value, 1e-2) & slope.fair & ~blocked
-        if not wrong.any():
-            continue
-        where = tuple(torch.nonzero(wrong)[0].tolist())
-        return WRONG.format(name, where, *told_apart(value[where].item(), slope.value[where].item()))
+        if value is not None and (wrong := _wrong(slope, value)).any():
+            where = tuple(torch.nonzero(wrong)[0].tolist())
+            return WRONG.format(name, where, *told_apart(value[where].item(), slope.value[where].item()))
     return ""
 
 
-def _close(expected: Tensor, found: Tensor, tolerance: float) -> Tensor:
-    """Relative to the largest entry as well, since sums in another order cancel differently."""
-    largest = expected[expected.isfinite()].abs().max().item() if expected.isfinite().any() else 0.0
-    return torch.isclose(found.to(expected.dtype), expected, rtol=tolerance, atol=0.1 * tolerance * largest + 1e-7)
+def _wrong(slope: Slope, value: Tensor) -> Tensor:
+    blocked = value.isnan() & (slope.value == 0)  # such as a row of scores that is blocked as a whole
+    return ~slope.agrees(value, 1e-2) & slope.fair & ~blocked
 
 
 def _gradients(function: Callable[..., Any], case: Case, names: Sequence[str]) -> dict[str, Tensor | None] | str:

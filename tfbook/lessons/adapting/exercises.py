@@ -77,6 +77,7 @@ def _sizes() -> list[tuple[int, int, int, int, list[str]]]:
         (12_288, 49_152, 96, 4, ["W_Q", "W_V"]),  # GPT-3, as Hu et al. (2021) adapt it
         (64, 100, 2, 3, ["up"]),
         (64, 100, 3, 1, ["W_O", "down"]),
+        (8, 20, 2, 3, []),
     ]
 
 
@@ -255,11 +256,12 @@ pair_inputs.mistakes(
 
 def _texts() -> list[tuple[list[int], list[bool], int]]:
     """Spans in the middle, at both ends, of one token and of more; sentinels from an id on."""
-    masks = ("0011000100", "1100001", "0101", "111", "0110111")
-    return [
+    masks = ("0011000100", "1100001", "0101", "111", "0110111", "000")
+    texts = [
         ([10 + (3 * i + 7 * n) % 40 for i in range(len(mask))], [c == "1" for c in mask], 100 + n)
         for n, mask in enumerate(masks)
     ]
+    return [*texts, ([5, 5, 6, 5, 5, 6], [True, False, True, False, True, True], 50)]  # ids that repeat
 
 
 @exercise(

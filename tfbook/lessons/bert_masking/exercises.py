@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import replace
@@ -31,7 +32,9 @@ def _model_and_batch() -> list[tuple[Bert, nn.Linear, Tensor, Tensor, Tensor, fl
     for seed, weights in enumerate([*bert.parameters(), *head.parameters()]):
         weights.data = 0.5 * randn(*weights.shape, seed=seed)
     ids = torch.tensor([[CLS, 5, 6, SEP, PAD, PAD], [CLS, 7, 8, 9, 10, SEP], [CLS, 11, 5, 5, SEP, PAD]])
-    return [(bert, head, ids, torch.tensor([4, 6, 5]), torch.tensor([2, 0, 1]), 0.1)]
+    lengths, labels = torch.tensor([4, 6, 5]), torch.tensor([2, 0, 1])
+    other = copy.deepcopy((bert, head))
+    return [(bert, head, ids, lengths, labels, 0.1), (*other, ids[1:], lengths[1:], labels[:2], 0.5)]
 
 
 @exercise(

@@ -31,6 +31,7 @@ def _new_and_past() -> list[tuple[Tensor, Tensor, Tensor, Tensor, Tensor]]:
     v = randn(1, 1, 4, 4, seed=29)
     return [
         *(inputs(3, 1, 21), inputs(0, 3, 23), inputs(2, 2, 25), inputs(2, 3, 27, d_head=5)),
+        (*randn(3, 1, 3, 4, 6, seed=47), *randn(2, 1, 3, 2, 6, seed=48)),
         (q, k[:, :, 1:], v[:, :, 1:], k[:, :, :1], v[:, :, :1]),
     ]
 

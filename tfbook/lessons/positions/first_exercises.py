@@ -93,6 +93,7 @@ def _heads_and_positions() -> list[tuple[Tensor, Tensor]]:
     return [
         (randn(2, 3, 3, 6, seed=1), torch.tensor([0.0, 1.0, 2.0])),
         (randn(1, 2, 2, 4, seed=2), torch.tensor([100.0, 4.0])),
+        (randn(2, 3, 5, 8, seed=12), torch.tensor([3.0, 0.0, 7.0, 2.0, 9.0])),
     ]
 
 

@@ -94,6 +94,7 @@ def _heads_that_look_back() -> list[tuple[Tensor, ...]]:
             tuple(randn(batch, heads, 4, 2, seed=seed + i) for i in range(3))
             for batch, heads, seed in ((2, 2, 20), (1, 3, 23))
         ),
+        tuple(randn(2, 3, 5, 4, seed=76 + i) for i in range(3)),
         (*with_scores(extreme.expand(1, 2, -1, -1)), randn(1, 2, 3, 4, seed=29)),
     ]
 
@@ -231,12 +232,14 @@ def _layers_and_inputs() -> list[tuple[_Layer, Tensor, Tensor | None, Tensor | N
     extreme, allowed = extreme_scores()
     q, k = (each.repeat(1, 1, 2) for each in with_scores(extreme[None, [0, 1, 3]]))  # as many queries as keys
     padding = torch.tensor([[True, True, True, True, False], [True, False, False, False, False]])[:, None, None]
+    some = (randn(4, 1, 5, 7, seed=68) > 0) | torch.eye(5, 7, dtype=torch.bool)
     return [
         (_Layer(8, 2, seed=40), randn(2, 5, 8, seed=60), None, None),
         (_Layer(8, 4, seed=41), randn(2, 5, 8, seed=61), None, causal),
         (_Layer(8, 2, seed=42), randn(2, 5, 8, seed=62), randn(2, 5, 8, seed=63), padding),
         (_Layer(8, 2, seed=43), randn(2, 5, 8, seed=64), randn(2, 3, 8, seed=65), None),
         (_plain_layer(8, 2), q, k, allowed[None, None, None]),
+        (_Layer(6, 3, seed=44), randn(4, 5, 6, seed=66), randn(4, 7, 6, seed=67), some),
     ]
 
 

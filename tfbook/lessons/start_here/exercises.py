@@ -155,7 +155,7 @@ surprise.mistakes(
 def _regressions() -> list[tuple[Tensor, Tensor, Tensor, float, int]]:
     x = torch.tensor([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]])
     y = x @ torch.tensor([2.0, -1.0])
-    return [(torch.zeros(2), x, y, 0.1, 1), (torch.zeros(2), x, y, 0.1, 20)]
+    return [(torch.zeros(2), x, y, 0.1, 1), (torch.zeros(2), x, y, 0.1, 20), (torch.ones(2), x, y, 0.02, 3)]
 
 
 @exercise(

@@ -123,7 +123,10 @@ def _norm(weight: float) -> Layer:
 
 
 def _x_and_layers() -> list[tuple[Tensor, Layer, Layer, Layer, Layer]]:
-    return [(3 * randn(2, 3, 4, seed=7), _attention, _feed_forward, _norm(0.5), _norm(2.0))]
+    return [
+        (3 * randn(2, 3, 4, seed=7), _attention, _feed_forward, _norm(0.5), _norm(2.0)),
+        (randn(3, 5, 2, seed=8), _feed_forward, _attention, _norm(1.5), _norm(0.3)),
+    ]
 
 
 @exercise(

@@ -193,6 +193,7 @@ def _read() -> list[tuple[Tensor, Tensor, Tensor, Tensor, Tensor, str]]:
         (several, token, registers, positions, head, "mean"),
         (randn(1, 3, 4, seed=34), token, registers[:1], randn(4, 4, seed=35), head, "mean"),
         (randn(2, 3, 4, seed=37), token, registers[:0], randn(4, 4, seed=38), head, "mean"),
+        (8 * randn(3, 5, 4, seed=39), token, registers, randn(6, 4, seed=40), head, "token"),  # exp overflows
     ]
 
 
