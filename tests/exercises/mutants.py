@@ -3,7 +3,7 @@
 import ast
 import copy
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
 import torch
@@ -63,18 +63,18 @@ BY_HAND = {  # stable functions and what overflows in their place
 }
 
 
-def mutants(function: Callable[..., Any], *, trained: bool = False) -> Iterator[tuple[str, Callable[..., Any]]]:
+def mutants(function: Callable[..., Any], *, trained: Collection[str] = ()) -> Iterator[tuple[str, Callable[..., Any]]]:
     """Each mutant with the statement that differs, such as "return x - y"; those that do not compile are left out.
 
-    Of what is `trained`, gradients are cut off as well: those of the result and those of each argument.
+    Where arguments are `trained`, gradients are cut off as well: those of the result and those of each of them.
     """
     tree = _tree(function)
     body = tree.body[0]
     assert isinstance(body, ast.FunctionDef)
-    seen = {ast.unparse(tree)}
+    seen, sizes = {ast.unparse(tree)}, set(_read_for_size(body))
     for number, node in enumerate(ast.walk(body)):
-        parameters = [each.arg for each in body.args.args]
-        for change in [*_changes(node, parameters), *(_cuts(node, parameters) if trained else ())]:
+        cuts = _cuts(node, trained) if trained and id(node) not in sizes else ()
+        for change in [*_changes(node, [each.arg for each in body.args.args]), *cuts]:
             text = ast.unparse(_changed(tree, number, change))
             if text in seen:
                 continue
@@ -184,7 +184,18 @@ def _changes(node: ast.AST, parameters: list[str]) -> Iterator[Change]:
                     yield _dropping("body", i)
 
 
-def _cuts(node: ast.AST, parameters: list[str]) -> Iterator[Change]:
+def _read_for_size(body: ast.AST) -> Iterator[int]:
+    """What is read for its size, its type or its best place alone, which have no gradient."""
+    for node in ast.walk(body):
+        if isinstance(node, ast.Attribute) and node.attr in {"shape", "ndim", "dtype", "new_zeros", "argmax"}:
+            yield id(node.value)
+        elif isinstance(node, ast.Compare) and isinstance(node.ops[0], ast.Is | ast.IsNot):
+            yield id(node.left)
+        elif isinstance(node, ast.Call) and ast.unparse(node.func) in {"len", "torch.zeros_like", "torch.ones_like"}:
+            yield from map(id, node.args)
+
+
+def _cuts(node: ast.AST, parameters: Collection[str]) -> Iterator[Change]:
     """Without the gradient of a result, or of an argument where it is read."""
     result = isinstance(node, ast.Return) and node.value is not None
     if result or (isinstance(node, ast.Name) and node.id in parameters and isinstance(node.ctx, ast.Load)):

@@ -202,6 +202,7 @@ class AttentionByPytorch(nn.Module):
         super().__init__()
         self.heads = heads
         self.W_O, self.W_V, self.W_K, self.W_Q = (nn.Linear(d_model, d_model) for _ in range(4))
+        self.register_buffer("heads_left", torch.ones(heads))
 
     def forward(self, x: Tensor, context: Tensor | None = None, mask: Tensor | None = None) -> Tensor:
         vectors = (self.W_Q(x), *(W(x if context is None else context) for W in (self.W_K, self.W_V)))

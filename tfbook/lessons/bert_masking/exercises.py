@@ -118,6 +118,7 @@ def _start_and_end() -> list[tuple[Tensor, Tensor, int]]:
         (torch.tensor([4.0, 0.0, 3.5, 0.0, 0.0]), torch.tensor([0.0, 0.0, 0.0, 0.0, 4.0]), 3),  # not from 0 to 4
         (torch.tensor([-2.0, -1.5, -4.0]), torch.tensor([-4.0, -2.0, -3.0]), 2),  # logits may be negative
         (torch.tensor([6.0, 3.0, 0.0, 0.0]), torch.tensor([-9.0, -9.0, -9.0, 5.0]), 3),  # a good start without an end
+        (torch.tensor([-1.0, -3.0, -2.0]), torch.tensor([-5.0, -1.0, -4.0]), 2),
         (torch.tensor([1.0, 3.0, 0.0]), torch.tensor([5.0, 0.5, 4.0]), 9),  # longer than the text
     ]
 

@@ -210,7 +210,7 @@ soft_lookup.mistakes(
 
 
 def _gaps() -> list[tuple[Tensor, float]]:
-    return [(torch.tensor([1.0, 2.0, 8.0]), 0.9), (torch.tensor([0.5, 3.0]), 0.99), (torch.tensor([0.01]), 0.51)]
+    return [(torch.tensor([2.0, 1.0, 8.0]), 0.9), (torch.tensor([0.5, 3.0]), 0.99), (torch.tensor([0.01]), 0.51)]
 
 
 @exercise(

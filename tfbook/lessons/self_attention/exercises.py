@@ -29,8 +29,10 @@ def _one_head_of_each() -> list[tuple[Tensor, ...]]:
     padded = torch.tensor([[True, True, True, False], [True, True, False, False]])[:, None]
     causal = torch.ones(4, 4, dtype=torch.bool).tril()
     extreme, allowed = extreme_scores()
+    some = torch.tensor([[True, False, True, True], [False, True, False, True]])[:, None]
+    masks = ((13, padded), (16, causal), (82, some))
     return [
-        *((*(randn(2, 4, 3, seed=seed + i) for i in range(3)), mask) for seed, mask in ((13, padded), (16, causal))),
+        *((*(randn(2, 4, 3, seed=seed + i) for i in range(3)), mask) for seed, mask in masks),
         (*with_scores(extreme[None]), randn(1, 3, 4, seed=19), allowed[None, None]),
     ]
 

@@ -212,6 +212,7 @@ def _spelled_words() -> list[tuple[list[str], str, str]]:
         (["a a a a a", "aa a a"], "a", "a"),
         ([". e s", "a e . b", "e . . e"], "e", "."),
         (["1 21 11 2 1 2", "1"], "1", "2"),
+        (["b a", "a b", "b a"], "b", "a"),  # a word that repeats
     ]
 
 

@@ -19,7 +19,7 @@ def _vectors_weight_and_bias() -> list[tuple[Tensor, Tensor, Tensor, float]]:
     def inputs(size: int, epsilon: float, seed: int) -> tuple[Tensor, Tensor, Tensor, float]:
         x = 1 + randn(size, size, size, seed=seed)
         x[0, 0] = 0.5  # a vector of equal entries has variance 0
-        return x, 1 + randn(size, seed=seed + 1), randn(size, seed=seed + 2), epsilon
+        return x, randn(size, seed=seed + 1), randn(size, seed=seed + 2), epsilon
 
     return [inputs(3, 0.1, 1), inputs(4, 1e-3, 4)]
 
