@@ -244,7 +244,7 @@ class _Known:
 
     results: list[Any]
     changes: Collection[str]
-    slopes: list[Mapping[str, Slope]]
+    slopes: Sequence[Mapping[str, Slope]]
 
 
 @cache

@@ -157,5 +157,5 @@ def _moved(case: Case, step: float) -> Case:
         for _, tensor in _tensors(moved, ""):
             noise = torch.randn(tensor.shape, generator=generator, dtype=tensor.dtype)
             change = step * noise * tensor.abs().clamp(min=1)
-            tensor.set_(torch.where(tensor.isfinite(), tensor + change, tensor))
+            tensor.data = torch.where(tensor.isfinite(), tensor + change, tensor)
     return moved
