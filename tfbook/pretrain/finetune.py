@@ -24,7 +24,7 @@ from tfbook.models.adapters import add_lora, lora_state, trained_count
 from tfbook.models.gpt import Gpt
 from tfbook.pretrain import driver
 from tfbook.pretrain.options import MOST, RunOptions, check_seed, option
-from tfbook.pretrain.storyteller import MODELS, check_model, load_storyteller, story_loss
+from tfbook.pretrain.storyteller import MODELS, check_model_name, load_storyteller, story_loss
 from tfbook.text.vocabulary import Vocabulary
 
 PLAYS = replace(WORLD, dialect="play")
@@ -49,7 +49,7 @@ class Finetuning(RunOptions):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_model("model", self.model)
+        check_model_name("model", self.model)
         if self.method not in RATES:
             raise ValueError(f"method is {self.method!r}; expected one of {', '.join(map(repr, RATES))}")
         if self.lr is not None and not self.lr > 0:

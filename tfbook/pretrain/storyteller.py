@@ -56,7 +56,7 @@ def load_storyteller(name: str = "storyteller") -> Storyteller:
     """The trained model "storyteller", or its small relative "draft". Raises ValueError for another name."""
     from safetensors.torch import load_file
 
-    check_model("name", name)
+    check_model_name("name", name)
     teller = untrained(name)
     weights = load_file(fetch(File(path=f"storyteller/{name}.safetensors")))
     teller.model.load_state_dict({key: weight.float() for key, weight in weights.items()}, strict=False)
@@ -64,7 +64,7 @@ def load_storyteller(name: str = "storyteller") -> Storyteller:
     return Storyteller(teller.model.to(runtime.device()).eval(), teller.vocabulary)
 
 
-def check_model(argument: str, name: str) -> None:
+def check_model_name(argument: str, name: str) -> None:
     """Raises ValueError for a name that is none of `MODELS`."""
     if name not in MODELS:
         raise ValueError(f"{argument} is {name!r}; expected one of {', '.join(map(repr, MODELS))}")
@@ -147,7 +147,7 @@ class Telling(RunOptions):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_model("model", self.model)
+        check_model_name("model", self.model)
 
 
 def train(options: Telling) -> training.History:
