@@ -233,7 +233,7 @@ def main() -> int:
     parser.add_argument("--out", type=Path, help="a JSON file for rows, machine and date")
     parser.add_argument("--store", metavar="NAME", help="a stored result for a lesson, under data/results")
     arguments = parser.parse_args()
-    given = arguments.text and data.Text.split(arguments.text.stem, arguments.text.read_text(encoding="utf-8"))
+    given = arguments.text and data.Text.split(arguments.text.stem, data.read_text_file(arguments.text))
     text, entrants = given or data.load("tiny-shakespeare"), FACTORS if arguments.factors else ENTRANTS
     commit, start = current_commit(), time.perf_counter()
     found = rows(race(arguments.nanogpt, text, arguments.rounds, entrants))

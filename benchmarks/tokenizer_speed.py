@@ -103,7 +103,7 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--out", type=Path, help="a JSON file for rows, machine and date")
     arguments = parser.parse_args()
-    text = arguments.text.read_text(encoding="utf-8") if arguments.text else whole(data.load("tiny-shakespeare"))
+    text = data.read_text_file(arguments.text) if arguments.text else whole(data.load("tiny-shakespeare"))
     seconds = {"learn": learning(text, arguments.rounds), "encode": encoding(text, arguments.rounds)}
     if arguments.minbpe:
         for task, time_taken in minbpe_seconds(arguments.minbpe, text).items():

@@ -1,4 +1,4 @@
-"""Checks of arguments that many modules share: each raises ValueError, names the argument and says what it expected."""
+"""Checks that many modules share: each raises ValueError that names the argument, what came and what was expected."""
 
 from __future__ import annotations
 
@@ -9,28 +9,28 @@ from torch import Tensor
 
 
 def check_positive(**settings: int | float | None) -> None:
-    """Each setting is 1 or more, if it is set at all."""
+    """Checks that each setting is None or at least 1."""
     for name, value in settings.items():
         if value is not None and value < 1:
             raise ValueError(f"{name} is {value}; expected 1 or more")
 
 
 def check_dropout(dropout: float) -> None:
-    """A share of numbers, less than all of them."""
+    """Checks that a dropout probability is at least 0 and less than 1."""
     if not 0 <= dropout < 1:
         raise ValueError(f"dropout is {dropout}; expected 0 ≤ dropout < 1")
 
 
 def check_heads(d_model: int, heads: int) -> None:
-    """The heads cut the width into equal pieces."""
+    """Checks that the heads divide the width."""
     if heads < 1 or d_model < 1 or d_model % heads:
         raise ValueError(f"heads is {heads} and d_model is {d_model}; expected heads to divide d_model")
 
 
 def check_ids(name: str, ids: Tensor, vocab: int) -> None:
-    """One token or more in every row, each id below `vocab`."""
+    """Checks for at least one token per row, each id from 0 to `vocab` − 1."""
     if ids.ndim != 2 or not ids.numel() or ids.is_floating_point():
-        expected = f"ids of shape (batch, {name}), one word or more a row"
+        expected = f"ids of shape (batch, {name}), at least one token per row"
         raise ValueError(f"{name} has shape {tuple(ids.shape)}, {ids.dtype}; expected {expected}")
     low, high = map(int, ids.aminmax())
     if low < 0 or high >= vocab:
@@ -38,19 +38,19 @@ def check_ids(name: str, ids: Tensor, vocab: int) -> None:
 
 
 def check_lengths(lengths: Tensor, rows: int, of: str) -> None:
-    """One length for each of the rows."""
+    """Checks for one length per row."""
     if len(lengths) != rows:
         raise ValueError(f"lengths holds {len(lengths)} numbers; expected one for each of {rows} {of}")
 
 
 def check_rows(target: Tensor, rows: int) -> None:
-    """One target for each source sentence."""
+    """Checks for one target per source sentence."""
     if len(target) != rows:
         raise ValueError(f"target has {len(target)} rows; expected {rows}, one for each source sentence")
 
 
 def check_scores(scores: Tensor, mask: Tensor | None) -> None:
-    """Floating-point scores, and a Boolean mask that broadcasts to their shape. Raises TypeError for another dtype."""
+    """Checks for floating-point scores and a Boolean mask that broadcasts to them; TypeError for other dtypes."""
     if not scores.is_floating_point():
         raise TypeError(f"scores has dtype {scores.dtype}; expected floating-point numbers")
     if mask is None:
@@ -63,7 +63,7 @@ def check_scores(scores: Tensor, mask: Tensor | None) -> None:
 
 
 def check_logits(logits: Tensor) -> None:
-    """Each row can be chosen from: no NaN, no +∞, and one finite number or more; −∞ forbids a token."""
+    """Checks that each row has a finite maximum: no NaN, no +∞, and not −∞ alone, which forbids a token."""
     highest = logits.amax(dim=-1)
     if not highest.isfinite().all():
         row = int(highest.isfinite().int().argmin())
@@ -72,6 +72,6 @@ def check_logits(logits: Tensor) -> None:
 
 
 def broadcasts(tensor: Tensor, shape: Sequence[int]) -> bool:
-    """Whether the tensor broadcasts to this shape and not to more than that."""
+    """Whether the tensor broadcasts to this shape without enlarging it."""
     pairs = zip(tensor.shape[::-1], shape[::-1], strict=False)
     return tensor.ndim <= len(shape) and all(n in (1, m) for n, m in pairs)

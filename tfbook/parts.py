@@ -1,20 +1,49 @@
-"""What every part of a block can say of itself, so that no count of a model is written down twice."""
+"""Parts of a block: each reports its own counts, so that none is written down twice. And whose code a part runs."""
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from torch import nn
 
+# ---- the package's own code, or a reader's -----------------------------------------------------------------------
+
+
+def packaged(thing: Any) -> bool:
+    """Whether a class or function is the package's own or PyTorch's, not a reader's that `runtime.use` put there."""
+    return thing.__module__.partition(".")[0] in ("tfbook", "torch")
+
+
+def exactly(thing: object, *kinds: type) -> bool:
+    """Whether the type of `thing` is one of `kinds` as the package defines it: no subclass, no edited copy.
+
+    Every shortcut asks this, because a subclass or an edited class may compute anything.
+    """
+    return type(thing) in kinds and packaged(type(thing))
+
+
+def in_use(make: Callable[..., Any]) -> Callable[..., Any]:
+    """The class or function that `runtime.use` has put in its place, also inside a `partial`; otherwise itself."""
+    if isinstance(make, partial):
+        return partial(in_use(make.func), *make.args, **make.keywords)
+    home = sys.modules.get(make.__module__) if packaged(make) else None
+    return getattr(home, getattr(make, "__qualname__", ""), make)
+
+
+# ---- parts -------------------------------------------------------------------------------------------------------
+
 
 class Part(nn.Module):
-    """A part of a block: it makes its own empty cache, and reports its parameters and its floating-point operations.
+    """A part of a block, which makes its own empty cache and counts its parameters and floating-point operations.
 
-    The counts are formulas of the part's own sizes; a test compares them with what PyTorch counts.
+    The counts are formulas in the part's own sizes; a test compares them with PyTorch's counts.
     """
 
     def new_cache(self) -> Any:
-        """An empty cache for decoding piece by piece; None for a part that looks at one position at a time."""
+        """An empty cache for incremental decoding; None for a part that looks at one position at a time."""
         return None
 
     @property
@@ -24,29 +53,29 @@ class Part(nn.Module):
 
     @property
     def outputs(self) -> list[nn.Linear]:
-        """`output`, or all of them where a part has several, of which some write at a time."""
+        """`output` in a list; a part with several such layers lists them all."""
         return [] if self.output is None else [self.output]
 
     def parameter_count(self) -> int:
-        """How many numbers are trained."""
+        """The number of trained parameters."""
         raise NotImplementedError
 
     def flops(self, time: int, *args: Any, **context: Any) -> int:
-        """Floating-point operations of the matrix products for one sequence; a product and a sum are two."""
+        """Floating-point operations of the matrix products for one sequence; a multiply-add counts as two."""
         raise NotImplementedError
 
 
 class Identity(Part):
-    """Does nothing, in the place of a part that a model does not have."""
+    """Returns its input: a stand-in for a part that a model does not have."""
 
     def forward(self, x: Any) -> Any:
         """x itself."""
         return x
 
     def parameter_count(self) -> int:
-        """None."""
+        """0."""
         return 0
 
     def flops(self, time: int) -> int:
-        """None."""
+        """0."""
         return 0

@@ -241,7 +241,7 @@ def setup(number: int = 0) -> Runtime:
     return runtime
 
 
-# ---- edited classes and functions in place of the package's ------------------------------------------------------
+# ---- edited classes and functions replace the package's ----------------------------------------------------------
 
 _replaced: list[tuple[object, object]] = []  # (what the package held, what took its place)
 
@@ -260,8 +260,9 @@ def _put(new: object, old: object) -> None:
 def use(edited: T) -> T:
     """Puts an edited class or function in place of the package's object of the same name, in every tfbook module.
 
-    Models built afterwards use it; `restore()` undoes it. Raises LookupError when tfbook has no such name, or different
-    objects of that name (an exercise about it is neither class nor function, and stays).
+    Models built afterwards use it; `restore()` undoes it. Shortcuts that assume the package's own code leave it alone.
+    Raises LookupError when tfbook has no such name, or different objects of that name; exercises of that name do not
+    count, since they are neither class nor function.
     """
     name = getattr(edited, "__name__", None)
     if not isinstance(name, str) or not callable(edited):

@@ -11,10 +11,15 @@ from __future__ import annotations
 
 import argparse
 import re
+import sys
 import tomllib
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))  # for the tfbook of this tree, whether or not one is installed
+
+from tfbook.files import write_text  # noqa: E402
+
 PLACES = (
     "*.md",
     "*.toml",
@@ -97,7 +102,7 @@ def main(arguments: list[str] | None = None) -> None:
     for path, text in changes.items():
         print(path.relative_to(ROOT))
         if not options.check:
-            path.write_text(text, encoding="utf-8", newline="\n")
+            write_text(path, text)
     if options.check and changes:
         raise SystemExit(f"the files above do not point to https://github.com/{new}: run `python tools/address.py`")
 

@@ -1,4 +1,4 @@
-"""What the tools share: the folders, kinds of cells, and how to find, read, execute and write notebooks."""
+"""Shared by the tools: the folders, kinds of cells, and how to find, read, execute and write notebooks."""
 
 from __future__ import annotations
 
@@ -17,6 +17,8 @@ from nbformat import NotebookNode
 ROOT = Path(__file__).resolve().parents[1]
 NOTEBOOKS = ROOT / "notebooks"
 sys.path.insert(0, str(ROOT))  # the tools use the tfbook of this tree, whether or not one is installed
+
+from tfbook import files  # noqa: E402
 
 EXECUTION_ERRORS = (CellExecutionError, CellTimeoutError, DeadKernelError)
 
@@ -52,7 +54,7 @@ def read(path: Path) -> NotebookNode:
 
 def write(path: Path, notebook: NotebookNode) -> None:
     """Writes the notebook as Jupyter does, on every system: indented by 1, sorted keys, a newline at the end."""
-    path.write_text(nbformat.writes(notebook) + "\n", encoding="utf-8", newline="\n")
+    files.write_text(path, nbformat.writes(notebook) + "\n")
 
 
 def first_line(cell: NotebookNode) -> str:

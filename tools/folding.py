@@ -34,7 +34,7 @@ def fold(notebook: NotebookNode) -> None:
 
 
 def title(cell: NotebookNode) -> str | None:
-    """What stands for the cell's source while it is collapsed; None for a source that is shown."""
+    """The line that stands for the cell's source while it is collapsed; None for a source that is shown."""
     if woven := WOVEN.fullmatch(first_line(cell)):
         return woven[1] if cell.source.count("\n") >= LONG else None
     if first_line(cell).startswith(SETUP):

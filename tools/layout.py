@@ -27,7 +27,7 @@ def laid_out(source: str) -> str:
 
 
 def _format(text: str, name: str) -> str:
-    """What ruff makes of a file with this name."""
+    """The source as ruff formats a file with this name."""
     command = [sys.executable, "-m", "ruff", "format", f"--line-length={COLUMNS}", f"--stdin-filename={name}", "-"]
     ruff = subprocess.run(command, cwd=ROOT, input=text, capture_output=True, encoding="utf-8", check=False)
     if ruff.returncode:

@@ -19,6 +19,7 @@ from book import ROOT, lessons, read
 from nbformat import NotebookNode
 
 from tfbook.course.claims import MIME, SIGNS
+from tfbook.files import write_text
 
 LEDGER = ROOT / "CLAIMS.md"
 COLUMNS = ("Claim", "Source", "Measured", "Required", "Verdict")
@@ -95,7 +96,7 @@ def main(arguments: list[str] | None = None) -> None:
     options = parser.parse_args(arguments)
     text = ledger(lessons())
     if not options.check:
-        LEDGER.write_text(text, encoding="utf-8", newline="\n")
+        write_text(LEDGER, text)
         return
     written = LEDGER.read_text(encoding="utf-8") if LEDGER.exists() else ""
     if differing := differences(written, text):

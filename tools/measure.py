@@ -33,7 +33,7 @@ ROUND_TO = 5  # minutes
 
 @dataclass(frozen=True)
 class Measure:
-    """What a part of a lesson holds."""
+    """The contents of a part of a lesson, counted."""
 
     words: int
     lines: int  # of code that is not collapsed

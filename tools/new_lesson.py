@@ -20,6 +20,7 @@ import tables
 import weave
 
 from tfbook.course.lessons import LESSONS, Lesson
+from tfbook.files import write_text
 
 SKELETON = Path(__file__).parent / "skeleton"
 MINUTES = 5  # that reading the skeleton takes; `python tools/measure.py --write` counts them anew
@@ -74,8 +75,7 @@ def make(lesson: Lesson) -> None:
     weave.weave(notebook)
     book.write(targets.pop("notebook.ipynb"), notebook)
     for name, path in targets.items():
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(filled((SKELETON / name).read_text(encoding="utf-8"), lesson), encoding="utf-8", newline="\n")
+        write_text(path, filled((SKELETON / name).read_text(encoding="utf-8"), lesson))
     others = [each for each in LESSONS if each.slug != lesson.slug]
     tables.write(sorted([*others, lesson], key=lambda each: each.number))
 

@@ -21,6 +21,7 @@ import ledger
 import tables
 
 from tfbook.course.lessons import LESSONS, Lesson
+from tfbook.files import write_text
 
 PLACES = (*address.PLACES, "benchmarks/*", "tests/exercises/*.py", "tests/invariants/*.py", "tests/unit/*.py")
 SINGULAR = re.compile(r"\b([Ll]esson\s+)(\d\d)\b")
@@ -66,7 +67,8 @@ def renumber(old: Sequence[Lesson], new: Sequence[Lesson]) -> None:
         if path.suffix == ".ipynb":
             text = TITLE.sub(target.name[:2], text, count=1)
         if text != before or target != path:
-            path.rename(target).write_text(text, encoding="utf-8", newline="\n")
+            write_text(path, text)
+            path.rename(target)
             print(target.relative_to(book.ROOT))
     tables.write(new)
     ledger.main([])

@@ -19,6 +19,7 @@ import book
 import nbformat
 
 from tfbook.course.lessons import LESSONS, Lesson
+from tfbook.files import write_text
 
 TABLE = re.compile(r"(?<=<!-- lessons -->\n\n).*?(?=\n\n<!-- end of lessons -->)", re.DOTALL)
 NEXT = "<!-- next -->"
@@ -36,7 +37,7 @@ def readme_table(lessons: Sequence[Lesson]) -> str:
 
 
 def start_table(lessons: Sequence[Lesson]) -> str:
-    """What lesson 00 shows: linked lessons are ready, the others planned."""
+    """The table in lesson 00: linked lessons are ready, the others planned."""
     lines = ["| | lesson | question | |", "|---|---|---|---|"]
     for lesson in lessons:
         state = "ready" if lesson.written else "planned"
@@ -45,7 +46,7 @@ def start_table(lessons: Sequence[Lesson]) -> str:
 
 
 def next_line(lessons: Sequence[Lesson], number: int) -> str:
-    """What ends lesson `number`: a link to the next lesson that is written and, except in lesson 00, one to the map."""
+    """The last line of lesson `number`: links to the next written lesson and, except in lesson 00, to the map."""
     later = next((lesson for lesson in lessons if lesson.written and lesson.number > number), None)
     links = [f"**Next:** [{later.number:02} · {later.title}]({later.name}.ipynb) {later.question}"] if later else []
     return " · ".join([*links, *([f"[All lessons]({lessons[0].name}.ipynb)"] if number else [])])
@@ -87,7 +88,7 @@ def write(lessons: Sequence[Lesson]) -> None:
     block = "".join(f"    Lesson({', '.join(each)}),\n" for each in fields)
     text = MAP.sub(lambda _: block, course_map.read_text(encoding="utf-8"))
     for path, new in {course_map: text, **outdated(lessons)}.items():
-        path.write_text(new, encoding="utf-8", newline="\n")
+        write_text(path, new)
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -98,7 +99,7 @@ def main(arguments: list[str] | None = None) -> None:
     for path, text in changes.items():
         print(path.relative_to(book.ROOT))
         if not options.check:
-            path.write_text(text, encoding="utf-8", newline="\n")
+            write_text(path, text)
     if options.check and changes:
         raise SystemExit("the files above differ from tfbook/course/lessons.py: run `python tools/tables.py`")
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import json
 import re
-import shutil
 from collections.abc import Iterator
 from datetime import date
 from hashlib import sha256
@@ -22,6 +21,8 @@ from pathlib import Path
 import address
 import book
 import nbformat
+
+from tfbook.files import atomic_write, write_text
 
 WORK = book.ROOT / "work"
 PAGES = ("README.md", "CLAIMS.md")
@@ -59,29 +60,34 @@ def digest(original: Path) -> str:
 
 
 def record() -> dict[str, str]:
-    """The digests of the lessons as they were when they were copied."""
+    """The digests of the lessons as they were when they were copied; none where the file is missing or damaged."""
     file = WORK / RECORD
-    return json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+    try:
+        found = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+    except (ValueError, RecursionError):
+        found = {}
+    return {name: each for name, each in found.items() if isinstance(each, str)} if isinstance(found, dict) else {}
 
 
 def place(originals: list[Path]) -> None:
-    """Copies the lessons, over what is there."""
+    """Copies the lessons, replacing earlier copies."""
     WORK.mkdir(exist_ok=True)
     for original in originals:
-        (WORK / original.name).write_text(copied(original), encoding="utf-8", newline="\n")
+        write_text(WORK / original.name, copied(original))
     known = record() | {original.name: digest(original) for original in originals}
-    (WORK / RECORD).write_text(json.dumps(known, indent=1) + "\n", encoding="utf-8")
+    write_text(WORK / RECORD, json.dumps(known, indent=1) + "\n")
 
 
 def update() -> Iterator[str]:
-    """Adds what is missing and renews the pages; yields what there is to say."""
+    """Adds missing lessons and renews the pages; yields messages for the learner."""
     missing = [original for original in book.lessons() if not (WORK / original.name).exists()]
     place(missing)
     for page in PAGES:
         text = (book.ROOT / page).read_text(encoding="utf-8")
-        (WORK / page).write_text(relinked(text, book.ROOT), encoding="utf-8", newline="\n")
+        write_text(WORK / page, relinked(text, book.ROOT))
     for picture in PICTURES:
-        shutil.copy(book.ROOT / picture, WORK)
+        with atomic_write(WORK / Path(picture).name) as file:
+            file.write((book.ROOT / picture).read_bytes())
     if missing:
         yield f"copied into work/, to read and to change: {', '.join(original.name for original in missing)}"
     known = record()
@@ -92,7 +98,7 @@ def update() -> Iterator[str]:
 
 
 def refresh(name: str) -> str:
-    """Puts a fresh copy of a lesson into work/ and renames the old one; returns what there is to say."""
+    """Puts a fresh copy of a lesson into work/ and renames the old one; returns a message for the learner."""
     original = book.NOTEBOOKS / book.lessons([name])[0].name
     copy = WORK / original.name
     if copy.is_file() and copy.read_text(encoding="utf-8") == copied(original):

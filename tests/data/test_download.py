@@ -25,6 +25,7 @@ from loopback import Reply, Server, answer, babble, endless, hang_up, redirect, 
 from tfbook.data import download
 from tfbook.data.download import DataUnavailable, File, RetryPolicy, cache_folder, can_fetch, fetch
 
+ROOT = Path(__file__).parents[2]
 BODY = bytes(range(256)) * 1000
 WRONG = b"X" + BODY[1:]
 SHA256 = hashlib.sha256(BODY).hexdigest()
@@ -548,19 +549,21 @@ class TestDisk:
             raise KeyboardInterrupt
 
         server.replies = [GOOD]
-        monkeypatch.setattr(download._Progress, "update", interrupted)
+        monkeypatch.setattr("tfbook.data.transfer.tqdm.update", interrupted)
         with pytest.raises(KeyboardInterrupt):
             fetch(a_file(server.url()), retry=HASTE)
         assert contents(cache) == set()
 
 
-# The file is run by itself, since importing the package would import torch, which takes seconds.
+# The package itself is left out, since importing it would import torch, which takes seconds.
 CHILD = f"""
-import runpy, sys
-download = runpy.run_path({download.__file__!r})
+import sys, types
+package = sys.modules["tfbook.data"] = types.ModuleType("tfbook.data")
+package.__path__ = [{str(Path(download.__file__).parent)!r}]
+from tfbook.data.download import File, fetch
 print("ready", flush=True)
 sys.stdin.readline()
-print(download["fetch"](download["File"](path="kind/file.bin", urls=(sys.argv[1],), sha256="{SHA256}")))
+print(fetch(File(path="kind/file.bin", urls=(sys.argv[1],), sha256="{SHA256}")))
 """
 
 
@@ -573,7 +576,7 @@ class TestTogether:
         def child() -> subprocess.Popen[str]:
             command = [sys.executable, "-c", CHILD, server.url()]
             pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-            children.append(subprocess.Popen(command, **pipes))
+            children.append(subprocess.Popen(command, cwd=ROOT, **pipes))
             return children[-1]
 
         yield child

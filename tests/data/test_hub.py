@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-import huggingface_hub
 import pytest
 import tokenizers
 import torch
@@ -25,7 +24,8 @@ from torch.nn import functional as F
 
 from tfbook.data.download import DataUnavailable
 from tfbook.interop import hub
-from tfbook.interop.hub import MINILM, HubFile, HubModel, hub_cache, load_gpt2, load_minilm, load_vit_b16
+from tfbook.interop.hub import MINILM, HubFile, HubModel, load_gpt2, load_minilm, load_vit_b16
+from tfbook.interop.hub_files import hub_cache
 from tfbook.models.sentence_encoder import SemanticIndex, SentenceEncoder, mean_pooled
 from tfbook.text import Tokenizer
 
@@ -398,10 +398,10 @@ class TestDisk:
             load_minilm(small.model)
 
     def test_a_full_disk_is_reported_as_such(self, served: Hub, small: Small, monkeypatch: pytest.MonkeyPatch) -> None:
-        def full(*arguments: object, **options: object) -> str:
+        def full(file: object, data: bytes) -> int:
             raise OSError(errno.ENOSPC, "No space left on device")
 
-        monkeypatch.setattr(huggingface_hub, "hf_hub_download", full)
+        monkeypatch.setattr("tfbook.data.transfer._Limited.write", full)
         with pytest.raises(DataUnavailable, match=r"^no space left on the disk for .*: free some, or set TFBOOK_DATA"):
             load_minilm(small.model)
 

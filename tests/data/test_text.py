@@ -9,9 +9,9 @@ import pytest
 import torch
 from hypothesis import given, strategies as st
 
-from tfbook import data
+from tfbook import data, pretrain
 from tfbook.data.registry import DATASETS
-from tfbook.data.text import Text, read_tiny_shakespeare
+from tfbook.data.text import Text, read_text_file, read_tiny_shakespeare
 from tfbook.text import CharacterVocabulary, Windows
 
 
@@ -96,6 +96,52 @@ class TestWindows:
     def test_a_negative_step_is_refused(self) -> None:
         with pytest.raises(ValueError, match="step is -1; expected 0 or more"):
             Windows(torch.arange(10), length=2, size=1, seed=0)(-1)
+
+
+TEXT = "Erste Zeile – äé漢🙂\n\nzweite\tZeile\x0cnach\u2028Umbruch\x85.\n"
+
+
+class TestTextFiles:
+    """As editors and systems write them."""
+
+    @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-16-le", "utf-16-be", "utf-32"])
+    @pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
+    def test_marks_and_line_ends_leave_no_trace(self, tmp_path: Path, encoding: str, end: str) -> None:
+        """And all else that some call a line end stays as it is."""
+        mark = b"" if encoding == "utf-8" else "\ufeff".encode(encoding.removesuffix("-sig"))[-4:]
+        content = mark * encoding.endswith(("le", "be")) + TEXT.replace("\n", end).encode(encoding)
+        (tmp_path / "text.txt").write_bytes(content)
+        assert read_text_file(tmp_path / "text.txt") == TEXT
+        assert read_tiny_shakespeare(tmp_path / "text.txt").train == Text.split("", TEXT).train
+
+    def test_marks_between_joined_files_vanish_too(self, tmp_path: Path) -> None:
+        (tmp_path / "text.txt").write_bytes("one\n".encode("utf-8-sig") + "two\n".encode("utf-8-sig"))
+        assert read_text_file(tmp_path / "text.txt") == "one\ntwo\n"
+        assert "\ufeff" not in pretrain.load_text(str(tmp_path / "text.txt")).characters.tokens
+
+    @pytest.mark.parametrize(
+        ("content", "message"),
+        [
+            (b"", "text.txt: the text is empty; expected at least one character"),
+            ("\ufeff".encode(), "text.txt: the text is empty; expected at least one character"),
+            (b"caf\xe9", r"text.txt is not a UTF-8 text \(.*position 3.*\); save it as UTF-8"),
+            (b"\xed\xa0\x80", r"text.txt is not a UTF-8 text"),  # a lone surrogate
+            (b"\xff\xfea", r"text.txt is not a UTF-16-LE text"),
+            (b"\xff\xfe\x00\xd8a\x00", r"text.txt is not a UTF-16-LE text"),
+            ("text".encode("utf-16-le"), "text.txt holds a NUL character at 1; expected a text in UTF-8, not binary"),
+            (b"text\0", "text.txt holds a NUL character at 4"),
+            (b"\x89PNG\r\n\x1a\n", r"text.txt is not a UTF-8 text"),
+        ],
+    )
+    def test_what_is_no_text_is_refused_in_one_sentence(self, tmp_path: Path, content: bytes, message: str) -> None:
+        (tmp_path / "text.txt").write_bytes(content)
+        for read in (read_text_file, read_tiny_shakespeare, lambda path: pretrain.load_text(str(path))):
+            with pytest.raises(ValueError, match=message):
+                read(tmp_path / "text.txt")
+
+    def test_lone_surrogates_are_refused(self) -> None:
+        with pytest.raises(ValueError, match=r"text holds a lone surrogate, U\+D800 at 1"):
+            CharacterVocabulary("a\ud800")
 
 
 class TestPythonReference:

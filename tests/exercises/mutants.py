@@ -3,8 +3,10 @@
 import ast
 import copy
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import Any
+
+import torch
 
 from tfbook.course.exercises import source_of
 
@@ -53,16 +55,26 @@ NAMES = {
 }
 BOUNDS = {"max", "min", "maximum", "minimum"}
 FINITE = 20.0  # what attention masks with in the place of infinity, where nobody looked twice
+BY_HAND = {  # stable functions and what overflows in their place
+    "softmax": "({x}).exp() / ({x}).exp().sum(-1, True)",
+    "log_softmax": "({x}) - ({x}).exp().sum(-1, True).log()",
+    "logsumexp": "({x}).exp().sum(-1).log()",
+    "logsigmoid": "({x}).sigmoid().log()",
+}
 
 
-def mutants(function: Callable[..., Any]) -> Iterator[tuple[str, Callable[..., Any]]]:
-    """Each mutant with the statement that differs, such as "return x - y"; those that do not compile are left out."""
+def mutants(function: Callable[..., Any], *, trained: Collection[str] = ()) -> Iterator[tuple[str, Callable[..., Any]]]:
+    """Each mutant with the statement that differs, such as "return x - y"; those that do not compile are left out.
+
+    Where arguments are `trained`, gradients are cut off as well: those of the result and those of each of them.
+    """
     tree = _tree(function)
     body = tree.body[0]
     assert isinstance(body, ast.FunctionDef)
-    seen = {ast.unparse(tree)}
+    seen, sizes = {ast.unparse(tree)}, set(_read_for_size(body))
     for number, node in enumerate(ast.walk(body)):
-        for change in _changes(node, [each.arg for each in body.args.args]):
+        cuts = _cuts(node, trained) if trained and id(node) not in sizes else ()
+        for change in [*_changes(node, [each.arg for each in body.args.args]), *cuts]:
             text = ast.unparse(_changed(tree, number, change))
             if text in seen:
                 continue
@@ -88,6 +100,7 @@ def _tree(function: Callable[..., Any]) -> ast.Module:
 
 def _compiled(text: str, function: Callable[..., Any]) -> Callable[..., Any]:
     names = dict(inspect.unwrap(function).__globals__)  # those of its module, not of what checks its signature in tests
+    names["_detached"] = detached
     exec(compile(text, f"<mutant of {function.__name__}>", "exec"), names)
     return names[function.__name__]
 
@@ -154,6 +167,7 @@ def _changes(node: ast.AST, parameters: list[str]) -> Iterator[Change]:
             yield _setting(id=NAMES[name])
         case ast.Name(id=name, ctx=ast.Load()) if name in parameters and len(parameters) > 1:
             yield _setting(id=parameters[parameters.index(name) - 1])
+            yield lambda node: ast.Constant(1.0)  # the argument is ignored
         case ast.Call():
             yield from _changes_of_call(node)
         case ast.IfExp():
@@ -170,6 +184,26 @@ def _changes(node: ast.AST, parameters: list[str]) -> Iterator[Change]:
                     yield _dropping("body", i)
 
 
+def _read_for_size(body: ast.AST) -> Iterator[int]:
+    """What is read for its size, its type or its best place alone, which have no gradient."""
+    for node in ast.walk(body):
+        if isinstance(node, ast.Attribute) and node.attr in {"shape", "ndim", "dtype", "new_zeros", "argmax"}:
+            yield id(node.value)
+        elif isinstance(node, ast.Compare) and isinstance(node.ops[0], ast.Is | ast.IsNot):
+            yield id(node.left)
+        elif isinstance(node, ast.Call) and ast.unparse(node.func) in {"len", "torch.zeros_like", "torch.ones_like"}:
+            yield from map(id, node.args)
+
+
+def _cuts(node: ast.AST, parameters: Collection[str]) -> Iterator[Change]:
+    """Without the gradient of a result, or of an argument where it is read."""
+    result = isinstance(node, ast.Return) and node.value is not None
+    if result or (isinstance(node, ast.Name) and node.id in parameters and isinstance(node.ctx, ast.Load)):
+        text = f"_detached({ast.unparse(node.value if isinstance(node, ast.Return) else node)})"
+        call = ast.parse(text, mode="eval").body
+        yield _setting(value=call) if result else lambda node: call
+
+
 def _changes_of_call(node: ast.Call) -> Iterator[Change]:
     """Without one of its options, with two neighbors of its arguments exchanged, or not called at all."""
     name = getattr(node.func, "attr", getattr(node.func, "id", ""))
@@ -183,8 +217,25 @@ def _changes_of_call(node: ast.Call) -> Iterator[Change]:
         yield lambda node: node.func.value
     elif node.args and not isinstance(node.args[0], ast.Starred | ast.GeneratorExp):
         yield lambda node: node.args[0]
+    if name in BY_HAND and (of := _operand(node, method)):
+        text = BY_HAND[name].format(x=ast.unparse(of))
+        yield lambda node: ast.parse(text, mode="eval").body
     if name in BOUNDS and len(node.args) > 1:
         yield lambda node: node.args[1]
+
+
+def _operand(node: ast.Call, method: bool) -> ast.expr | None:
+    """The tensor that a function is applied to, whether as its method or as its first argument."""
+    if method and isinstance(node.func, ast.Attribute):
+        return node.func.value
+    return node.args[0] if node.args else None
+
+
+def detached(result: Any) -> Any:
+    """A result without its gradients, as `no_grad` leaves it; a module or a function as it is."""
+    if isinstance(result, tuple | list):
+        return type(result)(map(detached, result))
+    return result.detach() if isinstance(result, torch.Tensor) else result
 
 
 def _setting(**values: Any) -> Change:

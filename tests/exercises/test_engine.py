@@ -1,20 +1,24 @@
 """The engine of the exercises: every answer, however strange, gets a verdict with a message and never a traceback."""
 
+import copy
 import random
 import sys
 import textwrap
 import time
+from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from fractions import Fraction
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from tfbook.course.exercises import CheckResult, Exercise, exercise, source_of
+from tfbook.course import exercises as engine
+from tfbook.course.exercises import CheckResult, Exercise, exercise, randn, source_of
 
 
 def _made() -> Exercise:
@@ -54,7 +58,12 @@ def judge(exercise: Exercise, answer: object, capsys: pytest.CaptureFixture[str]
 
 def test_the_reference_and_whatever_equals_it_are_correct(double: Exercise, capsys: pytest.CaptureFixture[str]) -> None:
     """To the precision of float32, sums taken in another order."""
-    for answer in (double.reference, lambda x, notes: 2 * x, lambda x, notes: (x + x) * (1 + 1e-6)):
+    for answer in (
+        double.reference,
+        lambda x, notes: 2 * x,
+        lambda x, notes: (x + x) * (1 + 1e-6),
+        lambda x, notes: 2 * x.double(),
+    ):
         assert judge(double, answer, capsys) == "✓ correct"
 
 
@@ -91,7 +100,6 @@ def test_a_known_mistake_gets_its_message(double: Exercise, capsys: pytest.Captu
         (lambda x, notes: 2 * x if len(x) == 2 else -x, "case 2 of 2: at index (0,) the result is -0.5; expected 1"),
         (lambda x, notes: x * torch.nan, "case 1 of 2: the result holds NaN or infinity"),
         (lambda x, notes: 2 * x[None], "case 1 of 2: the result has shape (1, 2); expected (2,)"),
-        (lambda x, notes: 2 * x.double(), "case 1 of 2: the result has dtype torch.float64; expected torch.float32"),
         (lambda x, notes: (2 * x).long(), "case 1 of 2: the result has dtype torch.int64; expected torch.float32"),
         (lambda x, notes: (2 * x).to("meta"), "case 1 of 2: the result has device meta; expected cpu"),
         (lambda x, notes: (2 * x).to_sparse(), "case 1 of 2: the result has layout torch.sparse_coo; expected torch."),
@@ -105,7 +113,6 @@ def test_a_known_mistake_gets_its_message(double: Exercise, capsys: pytest.Captu
         "second case",
         "NaN",
         "shape",
-        "double",
         "integers",
         "other device",
         "sparse",
@@ -253,6 +260,66 @@ def test_an_answer_that_changes_its_argument_is_told_which(
     assert judge(double, double.reference, capsys) == "✓ correct", "the cases are made afresh"
 
 
+def _first(x: Tensor) -> Tensor:
+    return x + 1
+
+
+def _second(x: Tensor) -> Tensor:
+    return x * 2
+
+
+CONTAINERS: dict[str, Callable[[list, nn.Module, partial], object]] = {
+    "functions": lambda functions, module, bound: functions.reverse(),
+    "module": lambda functions, module, bound: module.weight.data.zero_(),
+    "bound": lambda functions, module, bound: bound.args[0].add_(1),
+}
+
+
+@pytest.mark.parametrize("name", CONTAINERS)
+def test_changes_inside_an_argument_are_seen(name: str) -> None:
+    """The order of functions in a list, the weights of a module, and what a `partial` holds."""
+
+    def total(functions: list, module: nn.Module, bound: partial) -> Tensor:
+        return functions[0](module(torch.ones(2))) + bound(torch.ones(2))
+
+    def answer(functions: list, module: nn.Module, bound: partial) -> Tensor:
+        result = total(functions, module, bound)
+        CONTAINERS[name](functions, module, bound)
+        return result
+
+    case = [_first, _second], nn.Linear(2, 2), partial(torch.add, torch.ones(2))
+    each = exercise(cases=lambda: [copy.deepcopy(case)], hints=["+"])(total)
+    assert each.judge(total) == CheckResult("correct")
+    assert each.judge(answer) == CheckResult(
+        "not quite", f"your function changes its argument {name!r}; leave it as it came"
+    ), name
+
+
+def test_what_the_solution_changes_an_answer_may_change() -> None:
+    """Such as a model that both train."""
+
+    def trained(module: nn.Module) -> Tensor:
+        module.weight.data.add_(1)
+        return module.weight.detach().clone()
+
+    module = nn.Linear(2, 2)
+    each = exercise(cases=lambda: [(copy.deepcopy(module),)], hints=["+"])(trained)
+    assert each.judge(trained) == CheckResult("correct")
+
+
+def test_a_mistake_is_named_where_it_raises_in_a_later_case() -> None:
+    """A transposed matrix fits as long as it is square."""
+
+    @exercise(cases=lambda: [(randn(2, 2, seed=1),), (randn(2, 3, seed=2),)], hints=["@"])
+    def product(x: Tensor) -> Tensor:
+        return x @ torch.ones(x.shape[1], 1)
+
+    product.mistakes({"rows and columns are exchanged": lambda x: x.mT @ torch.ones(x.shape[1], 1)})
+    answer = lambda x: x.T @ torch.ones(x.shape[1], 1)  # noqa: E731
+    assert product.judge(answer) == CheckResult("not quite", "rows and columns are exchanged")
+    assert product.judge(lambda x: x @ torch.ones(2, 1)).status == "raised an error", "its first result is right"
+
+
 def test_a_check_leaves_the_random_numbers_alone(double: Exercise) -> None:
     """Whatever the answer draws or seeds."""
 
@@ -327,6 +394,7 @@ def test_a_check_restores_what_an_answer_sets(double: Exercise) -> None:
     """PyTorch's default dtype and device, its modes and threads; and the verdict does not depend on the dtype."""
 
     def answer(x: Tensor, notes: list[int]) -> Tensor:
+        result = x + x
         torch.set_default_dtype(torch.float64)
         torch.set_default_device("meta")
         torch.set_grad_enabled(False)
@@ -334,7 +402,7 @@ def test_a_check_restores_what_an_answer_sets(double: Exercise) -> None:
         torch.autograd.set_detect_anomaly(True)
         torch.use_deterministic_algorithms(True)
         torch.set_float32_matmul_precision("medium")
-        return x + x
+        return result
 
     threads = torch.get_num_threads()
 
@@ -417,6 +485,10 @@ def _returning(expected: object) -> Exercise:
         ([torch.ones(2), "a"], [torch.ones(2), "a"]),
         (torch.tensor([True, False]), torch.tensor([True, False])),
         (torch.tensor(3), torch.tensor(3)),
+        (torch.tensor(3), torch.tensor(3, dtype=torch.int32)),
+        (torch.tensor([0.5]), torch.tensor([0.5], dtype=torch.float64)),
+        (3, np.int64(3)),
+        ({"a": 2}, Counter("aa")),
         (torch.tensor([torch.nan, 1.0]), torch.tensor([torch.nan, 1.0])),
     ],
     ids=str,
@@ -440,6 +512,12 @@ def test_numbers_sets_and_tuples_are_compared_by_value(expected: object, result:
         ((torch.ones(2), 0.5), (torch.ones(2), 0.7), "item 1: the result is 0.7; expected 0.5"),
         ((torch.ones(2), 0.5), (torch.ones(2),), "the result has 1 items; expected 2"),
         ([torch.ones(2)], [torch.ones(3)], "item 0: the result has shape (3,); expected (2,)"),
+        (-1.607, -1.60704, "the result is -1.60704; expected -1.607"),
+        (torch.tensor([1.607]), torch.tensor([1.6075]), "at index (0,) the result is 1.6075; expected 1.607"),
+        (["W_Q", "W_K", "W_V"], ["W_Q", "W_V", "W_K"], "the items of the result are right, but in another order, from"),
+        ([1, 2], [2, 1], "the items of the result are right, but in another order, from item 0 on"),
+        ([1, 2], [2, 2], "item 0: the result is 2; expected 1"),
+        (torch.tensor([True]), torch.tensor([1]), "the result has dtype torch.int64; expected torch.bool"),
         (torch.tensor([True]), torch.tensor([False]), "at index (0,) the result is 0; expected 1"),
         (torch.tensor(3.0), torch.tensor(4.0), "at index () the result is 4; expected 3"),
         (torch.tensor([torch.nan, 1.0]), torch.tensor([torch.nan, 2.0]), "at index (1,) the result is 2; expected 1"),
@@ -447,7 +525,9 @@ def test_numbers_sets_and_tuples_are_compared_by_value(expected: object, result:
     ids=str,
 )
 def test_what_differs_is_described(expected: object, result: object, message: str) -> None:
-    assert _returning(expected).judge(lambda: result) == CheckResult("not quite", f"case 1 of 1: {message}")
+    verdict = _returning(expected).judge(lambda: result)
+    assert verdict.status == "not quite"
+    assert verdict.message.startswith(f"case 1 of 1: {message}")
 
 
 # ---- hints and solution ------------------------------------------------------------------------------------------

@@ -8,7 +8,8 @@ import pytest
 
 from tests.exercises.mutants import mutants, recompiled
 from tests.exercises.test_exercises import EXERCISES
-from tfbook.course.exercises import CheckResult
+from tfbook.course import exercises as engine
+from tfbook.course.exercises import CheckResult, Exercise
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # a mutant may do what PyTorch advises against
 FOLDER = Path(__file__).parent / "survivors"
@@ -22,11 +23,16 @@ def listed(lesson: str) -> dict[str, dict[str, dict[str, str]]]:
     return tomllib.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
 
 
+def trained(each: Exercise) -> set[str]:
+    """The arguments that have a gradient."""
+    return {part.strip("'") for slopes in each._known().slopes for part in slopes}
+
+
 @cache
 def tried(name: str) -> tuple[list[str], int]:
     """The lines of the mutants that are accepted, and the number of all."""
     each = EXERCISES[name]
-    verdicts = [(line, each.judge(mutant).status) for line, mutant in mutants(each.reference)]
+    verdicts = [(line, each.judge(mutant).status) for line, mutant in mutants(each.reference, trained=trained(each))]
     return [line for line, status in verdicts if status == "correct"], len(verdicts)
 
 

@@ -14,6 +14,7 @@ import pytest
 import torch
 from einops import rearrange
 from torch import Tensor, nn
+from torch.func import functional_call
 from torch.nn import functional as F
 
 from tfbook.attention import POSITIONS, ALiBi, Causal, Lengths, MultiHeadAttention, Relative, Rotary, sinusoid
@@ -23,7 +24,7 @@ from tfbook.attention.efficient.performer import log_features
 from tfbook.course.exercises import CheckResult, Exercise, randn
 from tfbook.lessons.adapting import exercises as adapting
 from tfbook.lessons.bahdanau_attention import exercises as bahdanau_attention
-from tfbook.lessons.bert_masking import exercises as bert_masking
+from tfbook.lessons.bert_masking import exercises as bert_masking, first_exercises as bert_masking_first
 from tfbook.lessons.decoding import exercises as decoding
 from tfbook.lessons.efficient_attention import exercises as efficient_attention
 from tfbook.lessons.gpt_pretraining import exercises as gpt_pretraining
@@ -110,8 +111,9 @@ def step_sentence_by_sentence(
     """Of the words alone; what is padding has no score."""
     contexts, weights = [], torch.zeros(mask.shape)
     for row, (q, k, seen) in enumerate(zip(query, keys, mask, strict=True)):
-        weights[row, seen] = torch.softmax(torch.tanh(q + k[seen]) @ v, dim=0)
-        contexts.append(weights[row] @ values[row])
+        shares = torch.softmax(torch.tanh(q + k[seen]) @ v, dim=0)
+        weights[row, seen] = shares
+        contexts.append(shares @ values[row, seen])
     return torch.stack(contexts), weights
 
 
@@ -200,6 +202,7 @@ class AttentionByPytorch(nn.Module):
         super().__init__()
         self.heads = heads
         self.W_O, self.W_V, self.W_K, self.W_Q = (nn.Linear(d_model, d_model) for _ in range(4))
+        self.register_buffer("heads_left", torch.ones(heads))
 
     def forward(self, x: Tensor, context: Tensor | None = None, mask: Tensor | None = None) -> Tensor:
         vectors = (self.W_Q(x), *(W(x if context is None else context) for W in (self.W_K, self.W_V)))
@@ -236,8 +239,9 @@ def alibi_of_the_package(scores: Tensor) -> Tensor:
 
 def relative_of_the_package(q: Tensor, table: Tensor) -> Tensor:
     relative = Relative(q.shape[-1], reach=len(table) // 2)
-    relative.embedding.weight = nn.Parameter(table)
-    return relative.bias(q, q.shape[2]).detach()
+    del relative.embedding.weight  # a parameter, which would be a leaf of its own
+    relative.embedding.weight = table
+    return relative.bias(q, q.shape[2])
 
 
 def probe_by_descent(states: Tensor, positions: Tensor, new_states: Tensor, new_positions: Tensor) -> Tensor:
@@ -378,8 +382,8 @@ def hidden_loss_without_nan(logits: Tensor, targets: Tensor) -> Tensor:
 
 
 def pair_of_the_package(
-    documents: bert_masking.Documents, document: int, sentence: int, follows: bool, pick: float
-) -> bert_masking.Pair:
+    documents: list[list[list[int]]], document: int, sentence: int, follows: bool, pick: float
+) -> bert_masking_first.Pair:
     if follows:
         return *join_segments(*documents[document][sentence : sentence + 2]), 0
     others = [text for text in documents if text is not documents[document]]
@@ -528,15 +532,16 @@ def attend_head_by_head(layer: nn.Module, x: Tensor) -> Tensor:
     v, heads = layer.split(layer.W_V(x)), []
     for number in range(v.shape[1]):
         scores = q[:, number] @ k[:, number].mT / v.shape[-1] ** 0.5
-        weights = scores.exp().tril()
+        scores = scores.masked_fill(torch.ones_like(scores).triu(1) > 0, -torch.inf)
+        weights = (scores - scores.amax(dim=-1, keepdim=True)).exp()
         heads.append(weights / weights.sum(dim=-1, keepdim=True) @ v[:, number])
     return layer.W_O(torch.cat(heads, dim=-1))
 
 
 def attend_as_the_package(layer: nn.Module, x: Tensor) -> Tensor:
     package = MultiHeadAttention(x.shape[-1], layer.heads)
-    package.load_state_dict(layer.state_dict())
-    return package(x, mask=Causal(), position=Rotary(x.shape[-1] // layer.heads))
+    options = {"mask": Causal(), "position": Rotary(x.shape[-1] // layer.heads)}
+    return functional_call(package, dict(layer.named_parameters()), (x,), options)
 
 
 def top_p_from_the_rarest(logits: Tensor, p: float) -> Tensor:

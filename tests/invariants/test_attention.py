@@ -23,9 +23,9 @@ from tfbook.attention import (
     MultiHeadAttention,
     Supports,
     attention_weights,
+    declares,
     fastest,
     fused,
-    implementation,
     softmax,
 )
 from tfbook.course import invariants
@@ -284,7 +284,7 @@ def _dense(mask: Mask | None, q: Tensor, k: Tensor) -> Tensor:
 def _written(weights: Callable[[Tensor, Tensor], Tensor], exact: bool = True) -> Callable[..., Tensor]:
     """An implementation from weights(scores, allowed)."""
 
-    @implementation(Supports(exact=exact))
+    @declares(Supports(exact=exact))
     def wrong(
         q: Tensor, k: Tensor, v: Tensor, mask: Mask | None = None, bias: Tensor | None = None, dropout: float = 0.0
     ) -> Tensor:
@@ -421,7 +421,7 @@ def test_blocked_rows_knows_each_way_to_fail() -> None:
     x, mask = torch.randn(2, 1, 3, 2), Lengths(torch.tensor([3, 0]))
     values = x[1].abs().max().item()
 
-    @implementation(Supports())
+    @declares(Supports())
     def hidden_nan(q: Tensor, k: Tensor, v: Tensor, mask: Mask, *rest: object) -> Tensor:
         allowed = _dense(mask, q, k)
         weights = (q @ k.mT).masked_fill(~allowed, -torch.inf).softmax(dim=-1)

@@ -30,6 +30,7 @@ from nbformat import NotebookNode
 from PIL import Image
 
 import notebooks
+from tfbook.course import progress
 from tfbook.course.exercises import MARKS
 from tfbook.course.lessons import LESSONS
 
@@ -180,6 +181,14 @@ def has_clean_outputs(lesson: Lesson) -> Iterator[str]:
             yield f"cell {number}: writes to stderr: {output.text[:80]!r}"
         elif WARNING.search(text_of(output)):
             yield f"cell {number}: shows a warning"
+
+
+def shows_the_course_as_it_is(lesson: Lesson) -> Iterator[str]:
+    """With every lesson that is written; nbval leaves this cell out, since learners have solved some exercises."""
+    expected = "\n".join(progress.course_lines({}))
+    for number, cell in lesson.code:
+        if "print_course()" in cell.source and expected not in "".join(text_of(output) for output in cell.outputs):
+            yield f"cell {number}: its map of the course is out of date; run `make notebooks`"
 
 
 def has_figures_with_clear_corners(lesson: Lesson) -> Iterator[str]:
@@ -407,6 +416,7 @@ RULES: tuple[Rule, ...] = (
     names_no_local_path,
     describes_its_images,
     has_figures_with_clear_corners,
+    shows_the_course_as_it_is,
     shows_its_claims,
     has_short_paragraphs,
     avoids_forbidden_words,

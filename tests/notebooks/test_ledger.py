@@ -10,24 +10,18 @@ import pytest
 from nbformat import NotebookNode
 from samples import code, mimebundle, notebook, prose, save
 
-from tfbook.course.claims import claim
+from tfbook.course.claims import Bound, Claims
 
 
 def lesson(measured: float) -> NotebookNode:
     """A notebook that has shown two claims, through the package's own display."""
-    claims = [
-        claim(
-            "attention.1",
-            "Attention | fixed",
-            measured,
-            ">=",
-            80.0,
-            source="Bahdanau et al. (2015), Fig. 2",
-            unit=" BLEU",
-        ),
-        claim("attention.12", "Errors are few", 0.1234, "<=", 0.15, source="Och & Ney (2003)"),
-    ]
-    shown = [code("claim(…)", mimebundle(each._repr_mimebundle_())) for each in claims]
+    bounds = {
+        1: Bound("Attention | fixed", ">=", 80.0, "Bahdanau et al. (2015), Fig. 2", " BLEU"),
+        12: Bound("Errors are few", "<=", 0.15, "Och & Ney (2003)"),
+    }
+    claims = Claims("attention", bounds)
+    verdicts = [claims.check({number: value}) for number, value in ((1, measured), (12, 0.1234))]
+    shown = [code("CLAIMS.check(…)", mimebundle(each._repr_mimebundle_())) for each in verdicts]
     return notebook(prose("# Can a decoder look back?\n\nText."), *shown)
 
 

@@ -16,21 +16,21 @@ import pytest
 from nbformat import NotebookNode
 from samples import IGNORED, NEVER, WIDGET, code, display, mimebundle, notebook, result, save, stream
 
-from tfbook.course.claims import claim
+from tfbook.course.claims import Bound, Claims
 
 ROOT = Path(__file__).resolve().parents[2]
 CLAIM = """
-from tfbook.course.claims import claim
-claim("sample.1", "Attention holds on long sentences.", {measured}, ">=", 80, source="Bahdanau et al. (2015)")
+from tfbook.course.claims import Bound, Claims
+bound = Bound("Attention holds on long sentences.", ">=", 80, "Bahdanau et al. (2015)")
+Claims("sample", {{1: bound}}).check({{1: {measured}}})
 """
 
 
 def claim_output(verdict: str, measured: float) -> NotebookNode:
     """What such a cell has stored."""
-    stored = claim(
-        "sample.1", "Attention holds on long sentences.", measured, ">=", 80, source="Bahdanau et al. (2015)"
-    )
-    assert stored.verdict == verdict
+    bound = Bound("Attention holds on long sentences.", ">=", 80, "Bahdanau et al. (2015)")
+    stored = Claims("sample", {1: bound}).check({1: measured})
+    assert stored.claims[0].verdict == verdict
     return mimebundle(stored._repr_mimebundle_())
 
 

@@ -60,7 +60,7 @@ def good() -> NotebookNode:
         code(f"# {woven}\n{weave.source_of(woven)}"),
         code("print(steps)  # (batch, word)", "2\n"),
         code("plot.bars(steps)", display({"image/png": {"alt": "two bars"}}, image_png=png(), text_plain="<Figure>")),
-        code('claim("sample.1", "…", 1, ">=", 0)', mimebundle({MIME: [dict(RECORD)], "text/plain": "Claim 1 holds"})),
+        code("study.CLAIMS.check({1: 1})", mimebundle({MIME: [dict(RECORD)], "text/plain": "Claim 1 holds"})),
         prose("## Exercises"),
         *(cell for number in range(1, 5) for cell in exercise(number, "write it")),
         *exercise(5, "find the bug"),

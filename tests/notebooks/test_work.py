@@ -97,6 +97,33 @@ def test_a_fresh_copy_keeps_every_old_one(tree: Path, capsys: pytest.CaptureFixt
     assert said(capsys, "--refresh", "01") == ["work/01_next.ipynb is the lesson as it stands; nothing to do"]
 
 
+@pytest.mark.parametrize("text", ["", "{", "[1]", "null", '{"01_next.ipynb": 3}', "[" * 100_000, "\ufffe"])
+def test_a_damaged_record_is_made_anew(tree: Path, capsys: pytest.CaptureFixture[str], text: str) -> None:
+    """It says where copies come from and no more."""
+    said(capsys)
+    (tree / "work/.copied.json").write_text(text, encoding="utf-16" if text == "\ufffe" else "utf-8")
+    (tree / "work/01_next.ipynb").unlink()
+    assert said(capsys) == ["copied into work/, to read and to change: 01_next.ipynb"]
+    assert said(capsys) == []
+    assert json.loads((tree / "work/.copied.json").read_text(encoding="utf-8")).keys() == {"01_next.ipynb"}
+
+
+def test_a_copy_that_fails_half_way_is_no_copy(
+    tree: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on a full disk; the next call makes it."""
+
+    def full(file: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("tfbook.files.os.fsync", full)
+        with pytest.raises(OSError, match="No space left"):
+            work.main([])
+    assert visible(tree) == []
+    assert said(capsys) == ["copied into work/, to read and to change: 00_start.ipynb, 01_next.ipynb"]
+
+
 def test_a_lesson_that_was_never_copied_can_be_refreshed(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert said(capsys, "--refresh", "01") == ["work/01_next.ipynb is fresh"]
     with pytest.raises(SystemExit, match="there is no lesson '77'"):

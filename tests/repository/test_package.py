@@ -1,9 +1,11 @@
 """The package as others get it: quick and light to import, whole in its wheel, checked while it is tested."""
 
+import ast
 import statistics
 import subprocess
 import sys
 import zipfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -37,6 +39,39 @@ def test_nothing_heavy_is_imported() -> None:
     """Not even by every module together: plots, downloads, metrics and images load their libraries where needed."""
     loaded = python(f"import torch, sys; before = set(sys.modules)\n{IMPORT_ALL}\nprint(*set(sys.modules) - before)")
     assert HEAVY & {name.partition(".")[0] for name in loaded.split()} == set()
+
+
+def public_docstrings(path: Path) -> Iterator[tuple[str, str]]:
+    """Yield the docstring of a module and those of its public classes, functions and methods, each with its name."""
+
+    def walk(node: ast.Module | ast.ClassDef | ast.FunctionDef, name: str) -> Iterator[tuple[str, str]]:
+        yield name, ast.get_docstring(node) or ""
+        for child in node.body:
+            if isinstance(child, ast.ClassDef | ast.FunctionDef) and not child.name.startswith("_"):
+                yield from walk(child, f"{name}.{child.name}")
+
+    return walk(ast.parse(path.read_text(encoding="utf-8")), path.relative_to(ROOT).as_posix())
+
+
+def test_public_docstrings_name_what_they_describe() -> None:
+    """None begins with "What"; mistakes in exercises may, since a learner reads their docstrings as explanations."""
+    paths = [path for path in (ROOT / "tfbook").rglob("*.py") if not path.stem.endswith("exercises")]
+    assert len(paths) > 200
+    found = [name for path in paths for name, text in public_docstrings(path) if text.startswith("What ")]
+    assert found == []
+
+
+def test_a_docstring_that_begins_with_what_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of modules, classes, methods and functions, unless they are private."""
+    (tmp_path / "a.py").write_text(
+        '"""What is here."""\n\nclass A:\n    """Good."""\n\n    def f(self):\n        """What f does."""\n\n'
+        'def _g():\n    """What is private."""\n'
+    )
+    monkeypatch.setattr(sys.modules[__name__], "ROOT", tmp_path)
+    assert [name for name, text in public_docstrings(tmp_path / "a.py") if text.startswith("What ")] == [
+        "a.py",
+        "a.py.A.f",
+    ]
 
 
 @pytest.fixture(scope="module")

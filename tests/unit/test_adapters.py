@@ -18,9 +18,7 @@ from tfbook.models.adapters import (
     add_lora,
     load_lora,
     lora_state,
-    merge_lora,
     trained_count,
-    unmerge_lora,
 )
 from tfbook.models.bert_variants import Albert
 from tfbook.models.blocks import Config
@@ -75,7 +73,7 @@ def test_a_layer_is_the_formula(d_in: int, d_out: int, rank: int, alpha: float, 
         for r in range(rank):
             expected[i] = expected[i] + alpha / rank * layer.B[i, r] * (layer.A[r] @ x)
     torch.testing.assert_close(layer(x), expected)
-    merged = nn.functional.linear(x, frozen.weight + layer.change(), frozen.bias)
+    merged = nn.functional.linear(x, frozen.weight + layer.scale * layer.B @ layer.A, frozen.bias)
     torch.testing.assert_close(layer(x), merged)
 
 
@@ -203,32 +201,9 @@ def test_blocks_that_are_one_share_their_adapter() -> None:
     assert len(lora_state(model)) == 2 * 3
 
 
-# ---- merging -----------------------------------------------------------------------------------------------------
-
-
-def test_merged_and_unmerged_compute_the_same(plain: Gpt, adapted: Gpt, ids: Tensor) -> None:
-    """To 1e-6, and a merged model is a plain one: of the same types and names, and it freezes."""
-    expected, state = adapted(ids), lora_state(adapted)
-    assert (expected - plain(ids)).abs().max() > 0.1
-    merged = merge_lora(copy.deepcopy(adapted))
-    torch.testing.assert_close(merged(ids), expected, atol=1e-6, rtol=1e-6)
-    assert [type(part) for part in merged.modules()] == [type(part) for part in plain.modules()]
-    assert merged.state_dict().keys() == plain.state_dict().keys()
-    assert merged.unembed.weight is merged.embed.weight
-    torch.testing.assert_close(Frozen(merged)(ids), expected, atol=1e-5, rtol=1e-5)
-    apart = unmerge_lora(merged, state)
-    torch.testing.assert_close(apart(ids), expected, atol=1e-6, rtol=1e-6)
-    for name, weight in apart.state_dict().items():
-        torch.testing.assert_close(weight, adapted.state_dict()[name], atol=1e-6, rtol=1e-6)
-
-
-def test_a_model_with_adapters_is_not_frozen_before_they_are_merged(adapted: Gpt) -> None:
-    with pytest.raises(ValueError, match="a linear layer is a LoraLinear; a frozen model knows Linear alone"):
+def test_a_model_with_adapters_is_not_frozen(adapted: Gpt) -> None:
+    with pytest.raises(ValueError, match="a linear layer is a LoraLinear; a frozen model supports Linear only"):
         Frozen(adapted)
-
-
-def test_merging_a_model_without_adapters_does_nothing(plain: Gpt, ids: Tensor) -> None:
-    assert torch.equal(merge_lora(copy.deepcopy(plain))(ids), plain(ids))
 
 
 # ---- saving ------------------------------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ import math
 
 import pytest
 
-from tfbook.course.claims import MIME, Bound, Claim, Claims, claim
+from tfbook.course.claims import MIME, Bound, Claim, Claims
 
 
 @pytest.fixture(autouse=True)
@@ -14,8 +14,10 @@ def scale(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _claim(measured: float = 92.0, relation: str = ">=", threshold: float = 90, **rest: str) -> Claim:
-    statement = rest.pop("statement", "Attention cures the bottleneck")
-    return claim("transformer.2", statement, measured, relation, threshold, source="Bahdanau et al., 2015", **rest)
+    """As a lesson's `CLAIMS.check` makes it."""
+    statement, source = rest.pop("statement", "Attention cures the bottleneck"), "Bahdanau et al., 2015"
+    bound = Bound(statement, relation, threshold, source, **rest)
+    return Claims("transformer", {2: bound}).check({2: measured}).claims[0]
 
 
 @pytest.mark.parametrize(
@@ -95,7 +97,7 @@ def test_text_is_escaped_in_html() -> None:
 )
 def test_a_key_is_slug_and_number(key: str) -> None:
     with pytest.raises(ValueError, match=f"key is {key!r}; expected slug and number such as 'transformer.12'"):
-        claim(key, "s", 1.0, ">=", 0, source="p")
+        Claim(key=key, statement="s", source="p", measured=1.0, relation=">=", threshold=0)
 
 
 def test_a_relation_is_one_of_two() -> None:

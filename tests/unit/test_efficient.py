@@ -2,14 +2,13 @@
 
 import math
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 
 import pytest
 import torch
 from hypothesis import given, settings, strategies as st
-from torch import Tensor, nn
+from torch import Tensor
 
 from tfbook.attention import (
     LOWEST,
@@ -25,7 +24,7 @@ from tfbook.attention import (
     softmax,
 )
 from tfbook.attention.efficient.banded import Banded
-from tfbook.attention.efficient.base import EfficientAttention, Visibility, resample
+from tfbook.attention.efficient.base import EfficientAttention, Visibility
 from tfbook.attention.efficient.bigbird import BigBird
 from tfbook.attention.efficient.block_sparse import Blocks, BlockSparse, similar_rows
 from tfbook.attention.efficient.linear import Linear
@@ -469,16 +468,3 @@ def test_layers_take_the_implementations_in_turn() -> None:
     seen = [(weights[0, 0] > 0).sum().item() for weights in maps.values()]
     assert seen == [21, 11, 21]
     torch.testing.assert_close(model(ids), recorded)
-
-
-def test_resample_gives_each_seeded_implementation_its_next_sample() -> None:
-    layers = nn.ModuleList(
-        MultiHeadAttention(4, 1, implementation=implementation)
-        for implementation in (Performer(8), Banded(2), fastest, Lsh())
-    )
-    x = torch.randn(1, 5, 4)
-    before = layers[0](x)
-    resample(layers)
-    assert [layer.implementation for layer in layers] == [Performer(8, seed=1), Banded(2), fastest, Lsh(seed=1)]
-    assert not torch.equal(layers[0](x), before)
-    assert replace(layers[0].implementation, seed=0) == Performer(8)

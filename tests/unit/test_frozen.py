@@ -9,6 +9,7 @@ from drawn_configs import ACTIVATIONS, configs
 from hypothesis import given, settings, strategies as st
 from torch import nn
 
+from tfbook import runtime
 from tfbook.attention import POSITIONS, Causal, fused, softmax
 from tfbook.attention.efficient.banded import Banded
 from tfbook.course import invariants
@@ -17,6 +18,7 @@ from tfbook.generation.frozen import Frozen, FrozenBlock, Product
 from tfbook.models.blocks import Block, Config, PostNorm
 from tfbook.models.gpt import GPT2, Gpt
 from tfbook.models.language_model import BidirectionalModel, LanguageModel
+from tfbook.models.norms import LayerNorm
 
 VOCAB = 11
 SIZES = replace(GPT2, d_model=16, heads=2, d_ff=24, layers=2, max_length=24, dropout=0.3)
@@ -119,6 +121,29 @@ def test_the_model_stays_as_it_was_and_the_copy_follows_no_training() -> None:
     assert torch.equal(swift(ids), before)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_its_state_is_complete(dtype: torch.dtype) -> None:
+    """Every matrix, bias and norm of another model goes in by `load_state_dict`, and the logits with them."""
+    model, other, ids = drawn(), drawn(), torch.randint(VOCAB, (1, 5))
+    swift, target = Frozen(model, dtype), Frozen(other, dtype)
+    state = swift.state_dict()
+    count = sum(weight.numel() for weight in model.parameters()) + model.unembed.weight.numel()  # no longer tied
+    assert sum(tensor.numel() for tensor in state.values()) == count
+    assert not torch.equal(swift(ids), target(ids))
+    target.load_state_dict(state)
+    assert torch.equal(swift(ids), target(ids))
+    assert {tensor.dtype for name, tensor in state.items() if "product" in name} == {dtype}
+
+
+def test_a_model_that_moves_computes_as_before() -> None:
+    """Also where its tensors are replaced by others, as `to` does between devices."""
+    swift, ids = Frozen(drawn()), torch.randint(VOCAB, (1, 5))
+    expected = swift(ids)
+    swift._apply(lambda tensor: tensor.clone())
+    torch.testing.assert_close(swift(ids), expected)
+    torch.testing.assert_close(swift.double()(ids), expected.double(), atol=1e-5, rtol=1e-5)
+
+
 # ---- refused -----------------------------------------------------------------------------------------------------
 
 
@@ -137,8 +162,22 @@ def test_a_narrower_mask_is_refused() -> None:
         Frozen(model)
 
 
+def test_an_edited_mask_or_layer_in_the_packages_place_is_refused() -> None:
+    """`runtime.use` makes it what the package calls by that name, so its name alone says nothing."""
+    edited_mask = type("Causal", (Causal,), {"__module__": "__main__"})
+    edited_layer = type("LayerNorm", (LayerNorm,), {"__module__": "__main__"})
+    for edited, message in ((edited_mask, "has the mask"), (edited_layer, "norm is an edited LayerNorm")):
+        runtime.use(edited)
+        try:
+            with pytest.raises(ValueError, match=message):
+                Frozen(drawn(LanguageModel))
+        finally:
+            runtime.restore()
+    Frozen(drawn(LanguageModel))
+
+
 def test_norms_after_the_sums_and_memories_are_refused() -> None:
-    with pytest.raises(ValueError, match="a residual branch is a PostNorm; a frozen model knows PreNorm alone"):
+    with pytest.raises(ValueError, match="a residual branch is a PostNorm; a frozen model supports PreNorm only"):
         FrozenBlock(Block(replace(SIZES, residual=PostNorm)), torch.float32)
     with pytest.raises(ValueError, match="block reads a memory; expected one without cross-attention"):
         FrozenBlock(Block(SIZES, cross=True), torch.float32)

@@ -1,7 +1,10 @@
 """GPT-2's size, work and beginning. That it computes what Hugging Face's does is tested in `test_hugging_face.py`."""
 
 import math
+import subprocess
+import sys
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -111,7 +114,7 @@ def test_a_published_utilisation_comes_out() -> None:
         (lambda: flops(VOCAB, GPT2_SMALL, 0), "time is 0; expected 1 or more"),
         (
             lambda: utilization(1.0, VOCAB, GPT2_SMALL, 8, peak=0.0),
-            "peak is 0.0; expected more than 0 operations a second",
+            "peak is 0.0; expected more than 0 operations per second",
         ),
         (lambda: utilization(1.0, VOCAB, GPT2_SMALL, 8, peak=math.nan), "peak is nan; expected more than 0"),
     ],
@@ -202,7 +205,7 @@ def test_dropout_acts_on_embeddings_weights_and_branches_in_training_alone() -> 
     [
         ([[0, 20]], "ids holds ids from 0 to 20; expected 0 to 19, the model's vocabulary"),
         ([[-1, 3]], "ids holds ids from -1 to 3"),
-        ([[]], r"ids has shape \(1, 0\), torch.int64; expected ids of shape \(batch, ids\), one word or more a row"),
+        ([[]], r"ids has shape \(1, 0\), torch.int64; expected ids of shape \(batch, ids\), at least one token"),
         ([3, 4], r"ids has shape \(2,\)"),
         ([[1] * 13], "the sequence ends at position 12; learned positions end at 11"),
     ],
@@ -210,3 +213,53 @@ def test_dropout_acts_on_embeddings_weights_and_branches_in_training_alone() -> 
 def test_ids_that_it_cannot_read_are_refused(ids: list, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         Gpt(20, TINY)(torch.tensor(ids, dtype=torch.int64))
+
+
+# ---- how far the ids travel --------------------------------------------------------------------------------------
+
+FRAMES = """
+import sys
+from dataclasses import replace
+from pathlib import Path
+import tfbook
+import torch
+from tfbook.models.gpt import GPT2, Gpt
+
+OWN, found = str(Path(tfbook.__file__).parent), []
+
+def watch(frame, event, called):
+    if event != "c_call" or getattr(called, "__name__", "") != "scaled_dot_product_attention":
+        return
+    names = []
+    while frame is not None:
+        if frame.f_code.co_filename.startswith(OWN):
+            names.append(frame.f_code.co_qualname)
+        frame = frame.f_back
+    found.append(names[::-1])
+
+model = Gpt(11, replace(GPT2, d_model=16, heads=2, d_ff=24, position=sys.argv[1]))
+cache = model.eval().new_cache() if sys.argv[2] == "cache" else None
+ids = torch.randint(11, (1, 5))
+sys.setprofile(watch)
+model(ids, cache=cache)
+model(ids[:, :1], cache=cache)
+sys.setprofile(None)
+assert len(found) == 4, found  # two layers, two calls
+print(*max(found, key=len))
+"""
+
+
+@pytest.mark.parametrize("cache", ["cache", "no cache"])
+@pytest.mark.parametrize("position", ["learned", "rotary"])
+def test_ids_pass_six_functions_of_ours_before_the_kernel(position: str, cache: str) -> None:
+    """The deepest stack of the package's functions at the call, without the tests' checks of signatures."""
+    command = [sys.executable, "-c", FRAMES, position, cache]
+    done = subprocess.run(command, cwd=Path(__file__).parents[2], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == [
+        "LanguageModel.forward",
+        "Stack.forward",
+        "Block.forward",
+        "PreNorm.forward",
+        "MultiHeadAttention.forward",
+        "fastest",
+    ]

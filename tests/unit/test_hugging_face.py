@@ -151,7 +151,7 @@ def test_the_same_weights_give_the_same_numbers(
     torch.manual_seed(seed)
     theirs = random(peer.theirs, config)
     ours = built(peer, theirs.state_dict(), config.num_attention_heads)
-    assert load_hugging_face(ours, theirs.state_dict()) == Loaded((), peer.unexpected)
+    assert load_hugging_face(ours, theirs.state_dict(), settings=config.to_dict()) == Loaded((), peer.unexpected)
     batch = texts(config, rows, data.draw(st.integers(1, config.max_position_embeddings)))
     for own, other in zip(said(peer, ours, batch), they_said(theirs, batch), strict=True):
         torch.testing.assert_close(own, other, rtol=1e-5, atol=1e-5 * max(1.0, float(other.std(correction=0))))

@@ -20,9 +20,9 @@ from tfbook.attention import (
     Mask,
     Supports,
     attention_weights,
+    declares,
     fastest,
     fused,
-    implementation,
     implementations,
     masked_softmax,
     merge_heads,
@@ -214,11 +214,16 @@ def test_the_fastest_kernel_is_chosen_by_precision_and_length(
     dtype: torch.dtype, keys: int, chosen: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     called = []
-    for name in ("softmax", "fused"):
-        monkeypatch.setattr(implementations, name, lambda *inputs, name=name: called.append(name) or inputs[0])
+    for where, function, name in (
+        (implementations, "softmax", "softmax"),
+        (implementations.F, "scaled_dot_product_attention", "fused"),
+    ):
+        monkeypatch.setattr(where, function, lambda *inputs, name=name: called.append(name) or inputs[0])
     q, k = torch.randn(1, 1, 1, 2, dtype=dtype), torch.randn(1, 1, keys, 2, dtype=dtype)
     fastest(q, k, k)
     assert called == [chosen]
+    fused(q, k, k)
+    assert called[1:] == ["fused"], "always"
 
 
 # ---- blocked rows ------------------------------------------------------------------------------------------------
@@ -310,7 +315,7 @@ def test_the_written_out_kernel_shows_the_weights_that_it_applies() -> None:
 def only_causal() -> Implementation:
     """An implementation that takes the causal mask and nothing else, as a fast one might."""
 
-    @implementation(Supports(masks=(Causal,), bias=False, dropout=False))
+    @declares(Supports(masks=(Causal,), bias=False, dropout=False))
     def running_mean(
         q: Tensor, k: Tensor, v: Tensor, mask: Mask | None = None, bias: Tensor | None = None, dropout: float = 0.0
     ) -> Tensor:

@@ -99,6 +99,15 @@ def test_an_mlp_reads_all_pixels_through_two_hidden_layers(corners: Images) -> N
     assert study.parameters(mlp) <= study.parameters(study.build("ViT", corners))
 
 
+def test_without_a_class_token_the_head_reads_the_mean_of_the_patches(corners: Images) -> None:
+    """The untrained model has one position per patch and no other, with and without positions."""
+    vit, bag = (study.build(name, corners, tokens=0) for name in ("ViT", study.BAG))
+    assert isinstance(vit, Vit)
+    assert isinstance(bag, Vit)
+    assert vit.config.tokens == bag.config.tokens == 0
+    assert vit.get_parameter("stack.position.embedding").shape[1] == (SIDE // 7) ** 2
+
+
 def test_positions_begin_as_large_as_it_is_said(corners: Images) -> None:
     model = study.build("ViT", corners)
     assert float(model.stack.position.embedding.detach().std()) == pytest.approx(study.POSITIONS_STD, rel=0.1)

@@ -26,14 +26,17 @@ from tfbook.attention import (
     MultiHeadAttention,
     Position,
     Supports,
+    declares,
     fastest,
     fused,
-    implementation,
+    masks,
     merge_heads,
     record,
     softmax,
     split_heads,
 )
+from tfbook.models.blocks import Config
+from tfbook.models.language_model import LanguageModel
 
 IMPLEMENTATIONS = {"softmax": softmax, "fused": fused, "fastest": fastest}
 every_kernel = pytest.mark.parametrize("implementation", IMPLEMENTATIONS.values(), ids=IMPLEMENTATIONS)
@@ -547,7 +550,7 @@ def test_any_layer_with_a_kernel_has_a_record() -> None:
 def test_an_approximation_has_no_record(wrap: Callable[[Implementation], Implementation]) -> None:
     """The written-out weights would not be those that it applied. Nothing is changed by the attempt."""
 
-    @implementation(Supports(exact=False))
+    @declares(Supports(exact=False))
     def mean(q: Tensor, k: Tensor, v: Tensor, mask: Mask | None, bias: Tensor | None, dropout: float) -> Tensor:
         return v.mean(dim=2, keepdim=True).expand_as(q)
 
@@ -558,6 +561,27 @@ def test_an_approximation_has_no_record(wrap: Callable[[Implementation], Impleme
         pass
     assert model.attention.implementation is fastest
     assert model(torch.randn(1, 4, 8), torch.randn(1, 2, 3)).isfinite().all()
+
+
+def test_an_edited_mask_takes_effect_in_the_package() -> None:
+    """Not only its name: the shortcuts for a causal mask, and for the newest position, know the package's own class."""
+
+    class Causal(masks.Causal):
+        def dense(self, queries: int, keys: int, device: torch.device | str | None = None) -> Tensor:
+            return torch.eye(keys, dtype=torch.bool, device=device)[keys - queries :]
+
+    x = torch.randn(1, 4, 8)
+    runtime.use(Causal)
+    try:
+        layer = MultiHeadAttention(8, 2)
+        alone = layer.W_O(layer.W_V(x))
+        torch.testing.assert_close(layer(x, mask=Causal()), alone)
+        torch.testing.assert_close(layer(x[:, -1:], x, mask=Causal()), alone[:, -1:])
+        model = LanguageModel(9, Config(d_model=8, heads=2))
+        assert type(model.mask) is Causal
+    finally:
+        runtime.restore()
+    assert type(LanguageModel(9, Config(d_model=8, heads=2)).mask) is masks.Causal
 
 
 def test_the_same_word_twice_gets_the_same_weight_twice() -> None:

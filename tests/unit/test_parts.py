@@ -21,9 +21,9 @@ from tfbook.attention import (
     Lengths,
     MultiHeadAttention,
     Rotary,
+    positions,
     record,
     softmax,
-    tuned,
 )
 from tfbook.course.invariants import TOLERANCE, attention_report, language_model_report
 from tfbook.generation.frozen import Frozen
@@ -128,7 +128,7 @@ def _counted(run: Callable[[], Tensor], model: nn.Module) -> int:
     for layer in model.modules():
         if isinstance(layer, MultiHeadAttention):
             layer.implementation = softmax
-    plain = mock.patch.object(tuned, "PLAIN_ROTATION", None)  # a decoder's rotations are products, for fewer calls
+    plain = mock.patch.object(positions, "packaged", return_value=False)  # a decoder's rotations are products
     with plain, FlopCounterMode(display=False) as counter, torch.no_grad():
         run()
     return counter.get_total_flops()
@@ -230,15 +230,15 @@ class _Squared(FeedForward):
 @pytest.mark.parametrize(
     ("choices", "message"),
     [
-        ({"mixer": _Convolution}, "a mixer is a _Convolution; a frozen model knows MultiHeadAttention alone"),
+        ({"mixer": _Convolution}, "a mixer is a _Convolution; a frozen model supports MultiHeadAttention only"),
         ({"mixer": GroupedQueryAttention}, "a mixer is a GroupedQueryAttention"),
-        ({"feed_forward": SwiGLU}, "a feed-forward network is a SwiGLU; a frozen model knows FeedForward alone"),
+        ({"feed_forward": SwiGLU}, "a feed-forward network is a SwiGLU; a frozen model supports FeedForward only"),
         ({"feed_forward": _Squared}, "a feed-forward network is a _Squared"),
         (
             {"norm": type("Edited", (LayerNorm,), {})},
-            "norm is a Edited; a frozen model knows LayerNorm or RMSNorm alone",
+            "norm is a Edited; a frozen model supports LayerNorm or RMSNorm only",
         ),
-        ({"residual": type("Halved", (PreNorm,), {})}, "a residual branch is a Halved; a frozen model knows PreNorm"),
+        ({"residual": type("Halved", (PreNorm,), {})}, "a residual branch is a Halved; a frozen model supports"),
     ],
     ids=["mixer", "grouped", "feed-forward", "subclass", "norm", "branch"],
 )
@@ -251,11 +251,11 @@ def test_a_frozen_model_refuses_a_norm_of_the_embeddings_and_a_block_of_ones_own
     """Once they were left out without a word."""
     model = LanguageModel(11, SMALL)
     model.stack.embed_norm = LayerNorm(16)
-    with pytest.raises(ValueError, match="the norm of the embeddings is a LayerNorm; a frozen model knows Identity"):
+    with pytest.raises(ValueError, match="the norm of the embeddings is a LayerNorm; a frozen model supports Identity"):
         Frozen(model)
     model = LanguageModel(11, SMALL)
     model.stack.blocks[1].__class__ = type("Edited", (Block,), {})
-    with pytest.raises(ValueError, match="a block is a Edited; a frozen model knows Block alone"):
+    with pytest.raises(ValueError, match="a block is a Edited; a frozen model supports Block only"):
         Frozen(model)
 
 
@@ -292,9 +292,9 @@ def test_more_queries_than_keys_have_no_bias_by_position(name: str) -> None:
 
 def test_a_model_that_sees_both_ways_has_no_cache() -> None:
     model, ids = BidirectionalModel(11, SMALL), torch.randint(11, (1, 4))
-    with pytest.raises(ValueError, match="a BidirectionalModel sees both ways and has no cache"):
+    with pytest.raises(ValueError, match="a BidirectionalModel is bidirectional and has no cache"):
         model.new_cache()
-    with pytest.raises(ValueError, match="cache is given; a model that sees both ways has to read the whole text"):
+    with pytest.raises(ValueError, match="cache is given; a bidirectional model has to read the whole text"):
         model(ids, cache=LanguageModel(11, SMALL).new_cache())
 
 

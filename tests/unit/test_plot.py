@@ -12,6 +12,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 import torch
+from matplotlib import cbook
 from matplotlib.axes import Axes
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
@@ -20,6 +21,7 @@ from PIL import Image
 
 from tfbook import plot
 from tfbook.generation.search import BeamStep, gnmt_penalty
+from tfbook.plot.bars import grouped_bars
 
 SOURCE, TARGET = ("the", "black", "cat", "."), ("le", "chat", "noir")
 WEIGHTS = torch.softmax(3 * torch.randn(3, 4, generator=torch.Generator().manual_seed(0)), dim=-1)
@@ -66,7 +68,6 @@ DRAWINGS: dict[str, Callable[[Axes], None]] = {
     "attention map": lambda axes: plot.attention_map(axes, WEIGHTS, SOURCE, TARGET, title="Who looks where"),
     "maps of heads": _heads,
     "picture of a mask": lambda axes: plot.mask_picture(axes, CAUSAL, TOKENS, title="Only the past"),
-    "lines between tokens": lambda axes: plot.bipartite(axes, HEADS[0], TOKENS, title="One head", focus=2),
     "tree of a beam": lambda axes: plot.beam_tree(axes, BEAM, WORDS.__getitem__, title="A beam of two"),
     "rows of tokens": lambda axes: plot.token_rows(axes, ROWS, title="Two ways of cutting"),
     "map of the course": lambda axes: plot.course_map(axes, PARTS, ready=["00"]),
@@ -174,6 +175,22 @@ def test_labels_of_lines_that_end_together_do_not_touch(axes: Axes) -> None:
     assert [text.get_text() for text in sorted(axes.texts, key=lambda t: t.get_window_extent().y0)] == list(ends)
     edge = axes.transData.transform((1, 0))[0]
     assert all(box.x0 > edge for box in boxes)
+
+
+# ---- bars --------------------------------------------------------------------------------------------------------
+
+
+def test_bars_of_a_group_stand_side_by_side_around_their_tick(axes: Axes) -> None:
+    rows = {"a": {"x": 0.1, "y": 0.25}, "b": {"x": 0.5, "y": 0.75}, "c": {"x": 1.0, "y": 0.0}}
+    grouped_bars(axes, rows, plot.COLORS, width=0.9)
+    groups = [[container.patches[i] for container in axes.containers] for i in range(2)]
+    for tick, (key, bars) in enumerate(zip("xy", groups, strict=True)):
+        assert [bar.get_height() for bar in bars] == [100 * shares[key] for shares in rows.values()]
+        assert np.mean([bar.get_center()[0] for bar in bars]) == pytest.approx(tick)
+        assert all(one.get_x() + one.get_width() < other.get_x() for one, other in pairwise(bars))
+        assert bars[-1].get_x() + bars[-1].get_width() - bars[0].get_x() < 0.9
+    assert axes.get_legend_handles_labels()[1] == ["a", "b", "c"]
+    assert [text.get_text() for text in axes.texts] == ["10", "25", "50", "75", "100", "0"]
 
 
 # ---- attention maps ----------------------------------------------------------------------------------------------
@@ -338,56 +355,6 @@ def test_what_does_not_fit_the_mask_is_named(
         plot.mask_picture(axes, mask, *tokens, title="")
 
 
-# ---- lines between tokens ----------------------------------------------------------------------------------------
-
-
-def _ends(axes: Axes) -> list[tuple[float, float, float]]:
-    """Start, end and width of each line, in the order of drawing."""
-    (curves,) = axes.collections
-    widths = curves.get_linewidths()
-    return [(line[0, 1], line[-1, 1], width) for line, width in zip(curves.get_segments(), widths, strict=True)]
-
-
-def test_a_line_is_as_wide_as_its_weight(axes: Axes) -> None:
-    """The shorter side stands in the middle of the longer; the strongest line lies on top."""
-    weights = torch.tensor([[0.7, 0.2, 0.09, 0.01], [0.0, 0.4, 0.55, 0.05]])
-    plot.bipartite(axes, weights, ["le", "chat"], SOURCE, title="Who looks where")
-    drawn = _ends(axes)
-    places = [(q, k) for q in range(2) for k in range(4) if weights[q, k] >= 0.02]
-    assert {(start, end) for start, end, _ in drawn} == {(q + 1.0, float(k)) for q, k in places}
-    widths = [width for _, _, width in drawn]
-    assert widths == sorted(widths)
-    assert (drawn[-1][:2], drawn[0][:2]) == ((1.0, 0.0), (2.0, 3.0))
-    words = {text.get_text(): text.get_ha() for text in axes.texts}
-    assert words == dict.fromkeys(("le", "chat", "query"), "right") | dict.fromkeys((*SOURCE, "key"), "left")
-
-
-def test_a_focus_stands_out_with_its_numbers(axes: Axes) -> None:
-    """In the accent color, above the others, which are gray."""
-    plot.bipartite(axes, HEADS[0], TOKENS, title="", focus=3)
-    accent = [to_hex(color) == plot.COLORS[1] for color in axes.collections[0].get_colors()]
-    assert accent == [start == 3 for start, _, _ in _ends(axes)]
-    assert accent == sorted(accent)
-    colored = [text.get_text() for text in axes.texts if to_hex(text.get_color()) == plot.COLORS[1]]
-    assert colored == ["me", *(f"{weight:.2f}" for weight in HEADS[0, 3].tolist())]
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"queries": TOKENS[:4]}, r"weights has shape \(5, 5\); expected 4 queries × 5 keys"),
-        ({"weights": HEADS}, r"weights has shape \(6, 5, 5\); expected 5 queries × 5 keys"),
-        ({"focus": 5}, "focus is 5; expected the position of a query, 0 to 4"),
-        ({"focus": -1}, "focus is -1; expected the position of a query, 0 to 4"),
-    ],
-    ids=["queries", "heads", "too large", "negative"],
-)
-def test_what_does_not_fit_the_lines_is_named(axes: Axes, change: dict[str, object], message: str) -> None:
-    given = {"weights": HEADS[0], "queries": TOKENS, "keys": TOKENS, "title": ""} | change
-    with pytest.raises(ValueError, match=message):
-        plot.bipartite(axes, **given)
-
-
 # ---- a beam as a tree --------------------------------------------------------------------------------------------
 
 
@@ -480,3 +447,36 @@ def test_a_token_is_as_wide_as_it_has_letters_and_an_unknown_one_stands_out(axes
 def test_a_row_of_tokens_needs_letters(axes: Axes, rows: dict[str, list[str]]) -> None:
     with pytest.raises(ValueError, match="rows is empty or holds an empty token"):
         plot.token_rows(axes, rows, title="")
+
+
+READERS_WORDS = ["$$", r"\frac", "$5", "or", "$6", "a_b^c"]
+N = len(READERS_WORDS)
+WITH_WORDS: dict[str, Callable[[Axes], object]] = {
+    "map": lambda axes: plot.attention_map(axes, torch.full((N, N), 1 / N), READERS_WORDS, READERS_WORDS, title=""),
+    "mask": lambda axes: plot.mask_picture(axes, torch.ones(N, N, dtype=torch.bool), READERS_WORDS, title=""),
+    "tokens": lambda axes: plot.token_rows(axes, {"row": READERS_WORDS}, title=""),
+    "beam": lambda axes: plot.beam_tree(axes, BEAM, READERS_WORDS[:1].__mul__(9).__getitem__, title=""),
+}
+
+
+def drawn_words(figure: Figure) -> list[str]:
+    """The texts of the figure as they are drawn; matplotlib fails where one begins a formula and is none."""
+    figure.canvas.draw()
+    texts = [text.get_text() for text in figure.findobj(mpl.text.Text)]
+    assert not any(cbook.is_math_text(text) for text in texts)
+    return [text.replace(r"\$", "$") for text in texts]
+
+
+@pytest.mark.parametrize("draw", WITH_WORDS.values(), ids=WITH_WORDS)
+def test_a_readers_words_are_drawn_letter_by_letter(draw: Callable[[Axes], object], axes: Axes) -> None:
+    draw(axes)
+    assert "$$" in drawn_words(axes.figure)
+
+
+def test_a_readers_words_are_no_formulas_in_shaded_texts_and_schematics() -> None:
+    shaded, _ = plot.shaded_text(READERS_WORDS, {"a step": (0, [1 / N] * N)})
+    picture = plot.Schematic("words")
+    picture.tokens(READERS_WORDS, (0, 0))
+    chips = picture.figure()
+    assert {"$5 0.17", r"\frac 0.17"} <= set(drawn_words(shaded))
+    assert set(READERS_WORDS) <= set(drawn_words(chips))

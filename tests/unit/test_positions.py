@@ -16,6 +16,7 @@ from transformers.models.gptj import modeling_gptj as gptj
 from transformers.models.llama import modeling_llama as llama
 from transformers.models.mpt.modeling_mpt import build_mpt_alibi_tensor
 
+from tfbook import runtime
 from tfbook.attention import (
     POSITIONS,
     ALiBi,
@@ -31,6 +32,7 @@ from tfbook.attention import (
     sinusoid,
     turned,
 )
+from tfbook.attention.positions import AHEAD, Rotation
 
 D_MODEL, HEADS, LONGEST = 8, 2, 12
 D_HEAD = D_MODEL // HEADS
@@ -317,10 +319,10 @@ def test_alibi_is_its_formula_in_both_directions() -> None:
         (lambda: sinusoid(torch.zeros(1), 0), "d_model is 0; expected an even number"),
         (lambda: Sinusoidal(5), "d_model is 5; expected an even number"),
         (lambda: Learned(0, 4), "max_length is 0; expected 1 or more positions"),
-        (lambda: Rotary(3), "d_head is 3; expected an even number, since pairs of coordinates are turned"),
+        (lambda: Rotary(3), "d_head is 3; expected an even number, since pairs of coordinates are rotated"),
         (lambda: Rotary(0), "d_head is 0; expected an even number"),
         (lambda: InterpolatedRotary(5, stretch=2.0), "d_head is 5; expected an even number"),
-        (lambda: InterpolatedRotary(4, stretch=0.5), "stretch is 0.5; expected 1 or more, the new length beside the"),
+        (lambda: InterpolatedRotary(4, stretch=0.5), "stretch is 0.5; expected 1 or more: the new length over the"),
         (lambda: Relative(4, reach=0), "reach is 0; expected 1 or more positions"),
         (lambda: alibi_slopes(0), "heads is 0; expected 1 or more"),
         (lambda: ALiBi(-1), "heads is -1; expected 1 or more"),
@@ -329,3 +331,54 @@ def test_alibi_is_its_formula_in_both_directions() -> None:
 def test_an_impossible_size_is_refused_at_once(build: Callable[[], object], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         build()
+
+
+# ---- rotations computed once for all layers ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("position", [Rotary(8), InterpolatedRotary(8, stretch=2.0)], ids=["rotary", "interpolated"])
+@pytest.mark.parametrize("start", [0, 7])
+def test_a_prepared_rotation_rotates_as_the_encoding_does(position: Rotary, start: int) -> None:
+    x = torch.randn(2, 3, 5, 8)
+    rotation = position.prepared(start, 5, x.device)
+    assert isinstance(rotation, Rotation)
+    torch.testing.assert_close(rotation.rotate(x, start), position.rotate(x, start))
+    torch.testing.assert_close(rotation.rotate(x[:, :, 2:], start + 2), position.rotate(x[:, :, 2:], start + 2))
+    assert rotation.rotate(x.bfloat16(), start).dtype == torch.bfloat16
+
+
+@pytest.mark.parametrize("position", [Rotary(8), InterpolatedRotary(8, stretch=2.0)], ids=["rotary", "interpolated"])
+def test_rotations_computed_ahead_rotate_as_the_encoding_does_and_are_renewed(position: Rotary) -> None:
+    x, kept = torch.randn(2, 3, 1, 8), None
+    for start in (5, 6, 4 + AHEAD, 5 + AHEAD, 2):  # the last two are out of reach
+        earlier, kept = kept, position.prepared(start, 1, x.device, kept)
+        torch.testing.assert_close(kept.rotate(x, start), position.rotate(x, start))
+        assert (kept is earlier) == (start in (6, 4 + AHEAD))
+    assert kept is not None
+    assert kept.rotate(x.bfloat16(), 2).dtype == torch.bfloat16
+    assert Rotary(8).prepared(2, 1, x.device, kept) is not kept
+
+
+def test_an_edited_rotation_is_not_passed_over() -> None:
+    """Neither that of a subclass nor that of a class which took the package's place."""
+
+    class Backwards(Rotary):
+        def rotate(self, x: Tensor, start: int = 0) -> Tensor:
+            return super().rotate(x.flip(-1), start)
+
+    edited = Backwards(8)
+    assert edited.prepared(0, 4) is edited
+    Backwards.__name__ = "Rotary"
+    runtime.use(Backwards)
+    try:
+        position = POSITIONS["rotary"](16, 2, 4)
+        assert type(position) is Backwards
+        assert position.prepared(0, 4) is position
+    finally:
+        runtime.restore()
+
+
+@pytest.mark.parametrize("name", sorted(set(POSITIONS) - {"rotary"}))
+def test_other_encodings_have_nothing_to_prepare(name: str) -> None:
+    position = POSITIONS[name](16, 2, 4)
+    assert position.prepared(0, 4) is position

@@ -101,6 +101,21 @@ def test_bits_a_byte_do_not_depend_on_the_tokens() -> None:
     assert found == pytest.approx(8 + math.log2(total) * (ids.shape[1] - 1) / sizes[ids[0, 1:]].sum().item(), rel=1e-4)
 
 
+@pytest.mark.parametrize("specials", [0, 4])
+def test_special_tokens_weigh_nothing_in_bits_a_byte(specials: int) -> None:
+    """A uniform model over 260 tokens needs log₂ 260 bits for each byte, whatever stands between the bytes."""
+    names = [f"<|special number {number}|>" for number in range(4)]
+    tokenizer = Tokenizer.learn(["none"], 260, specials=names)
+    text = "an umbrella" + "".join(names[:specials]) * 3 + " and a hat"
+    ids = torch.tensor([tokenizer.encode(text, specials=True)])
+    model = Bigrams([[1 / 260] * 260] * 260)
+    found = score(model, ids, byte_counts(tokenizer))
+    assert byte_counts(tokenizer).tolist() == [0] * 4 + [1] * 256
+    assert found["bits_per_byte"] == pytest.approx(math.log2(260), rel=1e-5)  # 8.022
+    assert found["valid_loss"] == pytest.approx(math.log(260), rel=1e-5)
+    assert math.isnan(score(model, torch.tensor([[5, 0, 1]]), byte_counts(tokenizer))["bits_per_byte"])
+
+
 @given(length=st.integers(4, 60), context=st.integers(1, 9), most=st.integers(1, 30))
 def test_windows_guess_no_token_twice(length: int, context: int, most: int) -> None:
     """All but the rest of a window if there is room; else some from the beginning to the end."""

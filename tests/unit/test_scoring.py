@@ -225,5 +225,5 @@ def test_location_refuses_what_it_has_no_row_for() -> None:
 
     score = Short(3, 4, 2)
     assert score(torch.randn(1, 2, 3), score.project(torch.randn(1, 5, 4))).shape == (1, 2, 5)
-    with pytest.raises(ValueError, match="keys has 6 positions; this LocationScore knows 5 at most"):
+    with pytest.raises(ValueError, match="keys has 6 positions; this LocationScore has 5 at most"):
         score.project(torch.randn(1, 6, 4))

@@ -196,7 +196,7 @@ def test_a_location_score_refuses_a_longer_sentence(config: Seq2SeqConfig) -> No
     model = Translator(RecurrentEncoder(config), LuongDecoder(config, score=SCORES["location"]))
     source, target = torch.ones(1, 65, dtype=torch.int64), torch.ones(1, 2, dtype=torch.int64)
     assert model(source[:, 1:], torch.tensor([64]), target).weights.shape == (1, 2, 64)
-    with pytest.raises(ValueError, match="keys has 65 positions; this LocationScore knows 64 at most"):
+    with pytest.raises(ValueError, match="keys has 65 positions; this LocationScore has 64 at most"):
         model(source, torch.tensor([65]), target)
 
 
@@ -239,7 +239,7 @@ def test_dropout_acts_in_training_alone(translator: Translator, batch: Batch) ->
 @pytest.mark.parametrize(
     ("target", "message"),
     [
-        (torch.ones(4, 0, dtype=torch.int64), r"target has shape \(4, 0\), .*; expected ids .* one word or more a row"),
+        (torch.ones(4, 0, dtype=torch.int64), r"target has shape \(4, 0\), .*; expected .* at least one token per row"),
         (torch.full((4, 1), 14), "target holds ids from 14 to 14; expected 0 to 13, the model's vocabulary"),
         (torch.ones(3, 2, dtype=torch.int64), "target has 3 rows; expected 4, one for each source sentence"),
         (torch.ones(4, 2), r"target has shape \(4, 2\), torch.float32; expected ids of shape \(batch, target\)"),

@@ -399,6 +399,40 @@ class TestJson:
         with pytest.raises(ValueError, match="whole_chunks is True, which GPT-2's files cannot say"):
             mine.save_gpt2(tmp_path)
 
+    def test_an_added_token_takes_its_whitespace_along(self, tmp_path: Path) -> None:
+        """RoBERTa's `<mask>`."""
+        made = trained(corpus("english")[:2000], 261)
+        made.add_special_tokens([tokenizers.AddedToken("<mask>", lstrip=True)])
+        made.save(str(tmp_path / "file.json"))
+        mine, text = Tokenizer.load(tmp_path / "file.json"), "of <mask> a<mask>b"
+        assert mine.encode(text, specials=True) == made.encode(text).ids
+        plain = Tokenizer(mine.tokens, mine.merges, mine.specials)
+        assert len(mine.encode(text, specials=True)) == len(plain.encode(text, specials=True)) - 1
+
+    def test_a_known_word_may_be_added(self, tmp_path: Path) -> None:
+        """It keeps its id, merges still lead to it, and it is found within words; a byte may be added, too."""
+        made = trained(corpus("english"), 700, SPECIALS)
+        assert made.add_tokens(["the", "e", "a new one"]) == 3
+        made.save(str(tmp_path / "file.json"))
+        mine = Tokenizer.load(tmp_path / "file.json")
+        text = "the other theme<pad> then a new one here"
+        assert mine.encode(text, specials=True) == made.encode(text).ids
+        assert mine.decode(made.encode(text).ids) == text
+        assert mine.specials == {"<pad>": 0, "<|endoftext|>": 1}
+
+    def test_what_a_post_processor_adds_is_added_with_specials(self, tmp_path: Path) -> None:
+        """Llama 3's beginning of a text."""
+        made = trained(corpus("english"), 400, SPECIALS)
+        template = tokenizers.processors.TemplateProcessing(
+            single="<|endoftext|> $A", pair="$A $B", special_tokens=[("<|endoftext|>", 1)]
+        )
+        made.post_processor = template
+        made.save(str(tmp_path / "file.json"))
+        mine = Tokenizer.load(tmp_path / "file.json")
+        assert mine.encode("the", specials=True) == made.encode("the").ids == [1, *mine.encode("the")]
+        with pytest.raises(ValueError, match="added or template says more than GPT-2's files can"):
+            mine.save_gpt2(tmp_path)
+
     DAMAGES: ClassVar[dict[str, tuple[Callable[[str], str], str]]] = {
         "cut off": (lambda text: text[:-20], "Expecting"),
         "a list": (lambda text: "[1]", "list indices"),

@@ -440,7 +440,9 @@ def test_sizes_name_what_is_impossible(change: dict[str, object], message: str) 
 @pytest.mark.usefixtures("unchecked")
 def test_a_part_that_makes_nothing_is_refused() -> None:
     """The name of a part, say, in the place of what makes it."""
-    with pytest.raises(TypeError, match="mixer is 'attention'; expected a class or function that makes the part"):
+    with pytest.raises(
+        ValueError, match="mixer is 'attention'; expected a class or function that makes the part, or its"
+    ):
         replace(SMALL, mixer="attention")
 
 

@@ -4,8 +4,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from tfbook.attention import Causal, GroupedQueryAttention, InterpolatedRotary, MultiHeadAttention, Rotary
-from tfbook.attention.tuned import AHEAD, PLAIN_ROTATION, Rotation, joined_projections, placed, placed_ahead
+from tfbook import attention, runtime
+from tfbook.attention import Causal, GroupedQueryAttention, MultiHeadAttention, tuned
+from tfbook.attention.tuned import joined_projections
 from tfbook.models.blocks import Config
 from tfbook.models.gpt import Gpt
 
@@ -67,34 +68,18 @@ def test_joined_projections_end_with_an_error() -> None:
     assert all("project" not in vars(layer) for layer in model.modules())
 
 
-@pytest.mark.parametrize("position", [Rotary(8), InterpolatedRotary(8, stretch=2.0)], ids=["rotary", "interpolated"])
-@pytest.mark.parametrize("start", [0, 7])
-def test_a_placed_rotation_turns_as_the_encoding_does(position: Rotary, start: int) -> None:
-    x = torch.randn(2, 3, 5, 8)
-    rotation = placed(position, start, 5, x.device)
-    assert isinstance(rotation, Rotation)
-    torch.testing.assert_close(rotation.rotate(x, start), position.rotate(x, start))
-    torch.testing.assert_close(rotation.rotate(x[:, :, 2:], start + 2), position.rotate(x[:, :, 2:], start + 2))
-    assert rotation.rotate(x.bfloat16(), start).dtype == torch.bfloat16
+def test_an_edited_layer_that_takes_the_packages_place_is_left_alone() -> None:
+    """Then it is the one that the module calls `MultiHeadAttention`, and projects as it says."""
 
+    class MultiHeadAttention(attention.MultiHeadAttention):
+        def project(self, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+            q, k, v = super().project(query, key, value)
+            return q, k, 0 * v
 
-@pytest.mark.parametrize("position", [Rotary(8), InterpolatedRotary(8, stretch=2.0)], ids=["rotary", "interpolated"])
-def test_rotations_computed_ahead_turn_as_the_encoding_does_and_are_renewed(position: Rotary) -> None:
-    x, kept = torch.randn(2, 3, 1, 8), None
-    for start in (5, 6, 4 + AHEAD, 5 + AHEAD, 2):  # the last two are out of reach
-        earlier, kept = kept, placed_ahead(position, start, x.device, kept)
-        torch.testing.assert_close(kept.rotate(x, start), position.rotate(x, start))
-        assert (kept is earlier) == (start in (6, 4 + AHEAD))
-    assert kept is not None
-    assert kept.rotate(x.bfloat16(), 2).dtype == torch.bfloat16
-    assert placed_ahead(Rotary(8), 2, x.device, kept) is not kept
-
-
-def test_an_edited_rotation_is_not_passed_over() -> None:
-    class Backwards(Rotary):
-        def rotate(self, x: Tensor, start: int = 0) -> Tensor:
-            return super().rotate(x.flip(-1), start)
-
-    edited = Backwards(8)
-    assert placed(edited, 0, 4, torch.device("cpu")) is edited
-    assert PLAIN_ROTATION is Rotary.rotate
+    runtime.use(MultiHeadAttention)
+    try:
+        layer, x = tuned.MultiHeadAttention(16, 4), torch.randn(2, 5, 16)
+        with joined_projections(layer), torch.autocast("cpu", dtype=torch.bfloat16):
+            assert torch.equal(layer(x), layer.W_O(torch.zeros(2, 5, 16)))
+    finally:
+        runtime.restore()

@@ -6,6 +6,8 @@ That the models compute what torchvision's and Hugging Face's do is tested in `t
 import math
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
+from typing import Any
 
 import pytest
 import torch
@@ -14,7 +16,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.flop_counter import FlopCounterMode
 
-from tfbook.attention import POSITIONS, record, softmax
+from tfbook.attention import POSITIONS, GroupedQueryAttention, record, softmax
+from tfbook.models.experts import MixtureOfExperts
 from tfbook.models.vit import (
     VIT_BASE,
     VIT_HUGE,
@@ -90,17 +93,22 @@ def test_linear_layer_and_convolution_are_one(cut: tuple[Tensor, int], d_model: 
     convolution.load_state_dict(ours.state_dict())
     found = ours(images)
     torch.testing.assert_close(linear(patchify(images, p)), found)
-    torch.testing.assert_close(ours.convolved(images), found)
     torch.testing.assert_close(convolution(images).flatten(2).mT, found)
     ours.load_state_dict({"weight": linear.weight.unflatten(1, ours.weight.shape[1:]), "bias": linear.bias})
     assert torch.equal(ours(images), found)
+
+
+def _convolved(embedding: PatchEmbedding, images: Tensor) -> Tensor:
+    """By PyTorch's convolution, as the paper's code and torchvision have it."""
+    return nn.Conv2d.forward(embedding, images).flatten(2).mT
 
 
 def test_their_gradients_are_one_as_well() -> None:
     embedding, image = PatchEmbedding(2, 2, 8), IMAGES.clone().requires_grad_()
     inputs = (image, embedding.weight, embedding.bias)
     one, other = (
-        torch.autograd.grad(embed(image).square().sum(), inputs) for embed in (embedding, embedding.convolved)
+        torch.autograd.grad(embed(image).square().sum(), inputs)
+        for embed in (embedding, lambda image: _convolved(embedding, image))
     )
     for own, theirs in zip(one, other, strict=True):
         torch.testing.assert_close(own, theirs)
@@ -213,7 +221,7 @@ def test_tokens_stand_before_the_patches_under_the_positions_of_the_grid() -> No
     model.stack.blocks[0].register_forward_pre_hook(lambda block, inputs: seen.append(inputs[0]))
     model(IMAGES)
     first, second = (token.expand(5, 1, 8) for token in model.tokens)
-    patches = model.patches.convolved(IMAGES)
+    patches = _convolved(model.patches, IMAGES)
     torch.testing.assert_close(seen[0], torch.cat([first, second, patches], dim=1) + model.stack.position.embedding)
 
 
@@ -384,6 +392,31 @@ def test_the_formula_counts_the_operations(heads: int, grid: tuple[int, int], la
     with record(model) as weights:
         model(images)
     assert sum(layer.numel() for layer in weights.values()) == found.weights
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        {"feed_forward": "SwiGLU"},
+        {"mixer": partial(GroupedQueryAttention, groups=1)},
+        {"feed_forward": partial(MixtureOfExperts, experts=3, k=2)},
+        {"position": "relative"},
+    ],
+    ids=lambda parts: next(iter(parts)),
+)
+@torch.no_grad()
+def test_other_parts_are_asked_what_they_cost(parts: dict[str, Any]) -> None:
+    """Counted by PyTorch at two sizes, whose squares and numbers of positions the two terms go with."""
+    config = replace(LITTLE, d_model=8, heads=2, tokens=0, **parts)
+    for size in (2, 4):
+        found = cost(replace(config, height=size, width=size))
+        model = Vit(LABELS, replace(config, height=size, width=size))
+        for block in model.stack.blocks:
+            block.mixer.branch.implementation = softmax
+        with FlopCounterMode(display=False) as counter:
+            model.stack(torch.randn(1, found.time, 8))
+        assert counter.get_total_flops() == found.attention + found.matrices
+        assert found.attention == 4 * config.layers * found.time**2 * 8
 
 
 def test_a_pixel_a_word_costs_65_thousand_times_the_weights() -> None:

@@ -1,4 +1,4 @@
-"""What an attention layer keeps from one decoding step to the next, so that each key and value is computed once."""
+"""The cache of keys and values, so that decoding computes each of them once."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from torch import Tensor
 class Cache:
     """The keys and values that one attention layer has seen so far, in memory that doubles when it is full.
 
-    For decoding, without gradients: a step writes behind the `length` positions that are there. `queries` counts the
-    positions that have asked, which in cross-attention are others than the keys.
+    For decoding, without gradients: each step appends to the `length` positions already there. `queries` counts the
+    query positions so far, which in cross-attention differ from the keys.
     """
 
     def __init__(self) -> None:
@@ -21,9 +21,9 @@ class Cache:
     def extend(
         self, k: Float[Tensor, "batch head new d_head"], v: Float[Tensor, "batch head new d_head"]
     ) -> tuple[Float[Tensor, "batch head key d_head"], Float[Tensor, "batch head key d_head"]]:
-        """Appends the new positions and returns all. Raises ValueError when they belong to another batch.
+        """Appends the new positions and returns all. Raises ValueError when their batch size differs.
 
-        The length changes last: if the call is interrupted, nothing has been appended.
+        The length is updated last, so an interrupted call appends nothing.
         """
         if self._kept and self._kept[0].shape[0] != k.shape[0]:
             raise ValueError(f"k holds {k.shape[0]} sequences; the cache holds {self._kept[0].shape[0]}")
@@ -49,5 +49,5 @@ class Cache:
         return keys[:, :, : self.length], values[:, :, : self.length]
 
     def select(self, rows: Int[Tensor, " kept"]) -> None:
-        """Keeps the sequences `rows`, in that order; one may be kept several times, as a beam's parent is."""
+        """Keeps the sequences `rows`, in that order; beam search may keep one several times."""
         self._kept = tuple(kept[rows] for kept in self._kept)

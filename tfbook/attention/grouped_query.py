@@ -10,7 +10,6 @@ from typing import Any
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from tfbook.attention.masks import Mask
 from tfbook.attention.multi_head import MultiHeadAttention, split_heads
 
 
@@ -18,7 +17,7 @@ class GroupedQueryAttention(MultiHeadAttention):
     """Multi-head attention in which heads / groups heads share their keys and values (Ainslie et al., 2023, figure 2).
 
     With as many groups as heads it is multi-head attention; with one group it is multi-query attention (Shazeer, 2019).
-    The cache holds groups / heads of what it would. `options` are those of `MultiHeadAttention`. Raises ValueError when
+    The cache holds groups / heads as many numbers. `options` are those of `MultiHeadAttention`. Raises ValueError when
     `groups` does not divide `heads`.
     """
 
@@ -44,9 +43,6 @@ class GroupedQueryAttention(MultiHeadAttention):
         q, k, v = self.W_Q(query), self.W_K(key), self.W_V(value)
         return split_heads(q, self.heads), split_heads(k, self.groups), split_heads(v, self.groups)
 
-    def attend(
-        self, q: Tensor, k: Tensor, v: Tensor, mask: Mask | Tensor | None, bias: Tensor | None
-    ) -> Float[Tensor, "batch head query d_head"]:
-        """Each group's keys and values, once for every head that shares them."""
-        k, v = (x.repeat_interleave(self.heads // self.groups, dim=1) for x in (k, v))
-        return super().attend(q, k, v, mask, bias)
+    def for_every_head(self, x: Float[Tensor, "batch group key d_head"]) -> Float[Tensor, "batch head key d_head"]:
+        """Each group's keys or values, repeated for the heads that share them."""
+        return x.repeat_interleave(self.heads // self.groups, dim=1)

@@ -1,7 +1,7 @@
 """The masked softmax, and attention implementations built on it.
 
 Shapes: batch, head, query and key (positions), d_model = head · d_head. An implementation computes attention from
-queries, keys and values that are already split into heads; all have one signature, so a model swaps them by one word.
+queries, keys and values that are already split into heads; all have one signature, so they are interchangeable.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from torch.nn import functional as F
 
 from tfbook.attention.masks import Both, Causal, Dense, Mask, as_mask
 from tfbook.checks import broadcasts, check_scores
+from tfbook.parts import exactly
 
 
 def masked_softmax(scores: Float[Tensor, "*rows key"], mask: Bool[Tensor, "..."] | None) -> Float[Tensor, "*rows key"]:
@@ -42,7 +43,7 @@ def masked_softmax(scores: Float[Tensor, "*rows key"], mask: Bool[Tensor, "..."]
 
 @dataclass(frozen=True, kw_only=True)
 class Supports:
-    """What an implementation can do. What it cannot, it refuses."""
+    """The masks and options that an implementation supports; it refuses all others."""
 
     masks: tuple[type[Mask], ...] | None = None  # alone and joined by &; None: every mask
     bias: bool = True
@@ -63,15 +64,12 @@ class Supports:
             raise NotImplementedError(f"the implementation {name} supports no dropout; got {dropout}")
 
 
+EVERYTHING = Supports()
 Implementation = Callable[..., Tensor]  # implementation(q, k, v, mask=None, bias=None, dropout=0.0)
 
 
-def implementation(supports: Supports) -> Callable[[Implementation], Implementation]:
-    """Makes a function an attention implementation: it declares what it supports, and what comes in is checked.
-
-    A Boolean tensor becomes a mask, and so does −∞ in a bias, which gets four axes and finite numbers (`finite_bias`).
-    Raises ValueError for shapes that do not fit and NotImplementedError for what `supports` leaves out.
-    """
+def declares(supports: Supports) -> Callable[[Implementation], Implementation]:
+    """Makes a function an attention implementation: it declares what it supports, and `admit` checks its inputs."""
 
     def declare(compute: Implementation) -> Implementation:
         @wraps(compute)
@@ -84,10 +82,8 @@ def implementation(supports: Supports) -> Callable[[Implementation], Implementat
             dropout: float = 0.0,
             **options: object,
         ) -> Float[Tensor, "batch head query d_value"]:
-            rule = admit(compute.__name__, supports, q, k, v, mask, bias, dropout)
-            if bias is None:
-                return compute(q, k, v, rule, None, dropout, **options)
-            return compute(q, k, v, without_blocked(rule, bias), finite_bias(bias, q.dtype), dropout, **options)
+            mask, bias = admit(compute.__name__, supports, q, k, v, mask, bias, dropout)
+            return compute(q, k, v, mask, bias, dropout, **options)
 
         checked.supports = supports  # type: ignore[attr-defined] # functions have attributes
         return checked
@@ -104,17 +100,21 @@ def admit(
     mask: Mask | Tensor | None,
     bias: Tensor | None,
     dropout: float,
-) -> Mask | None:
-    """The mask as a rule, once the inputs fit one another and the implementation called `name` supports them.
+) -> tuple[Mask | None, Float[Tensor, "#batch #head #query #key"] | None]:
+    """Mask and bias as an implementation reads them, once the inputs fit one another and it supports them.
 
-    Raises ValueError for shapes that do not fit and NotImplementedError for what `supports` leaves out.
+    A Boolean tensor becomes a mask, and so does −∞ in a bias, which gets four axes and finite numbers (`finite_bias`).
+    `name` is the implementation's, for errors. Raises ValueError for shapes that do not fit and NotImplementedError for
+    what `supports` leaves out.
     """
     _check_shapes(q, k, v)
     if bias is not None and not broadcasts(bias, _shape(q, k)):
         raise ValueError(f"bias has shape {tuple(bias.shape)}; expected one that broadcasts to {_shape(q, k)}")
     rule = as_mask(mask)
     supports.refuse(name, rule, bias, dropout)
-    return rule
+    if bias is None:
+        return rule, None
+    return without_blocked(rule, bias), finite_bias(bias, q.dtype)
 
 
 def _check_shapes(q: Tensor, k: Tensor, v: Tensor) -> None:
@@ -132,15 +132,12 @@ def _shape(q: Tensor, k: Tensor) -> tuple[int, ...]:
     return (*q.shape[:3], k.shape[2])
 
 
-PLAIN_CAUSAL = Causal  # by this name, so that a subclass or an edited `Causal` takes the long way and has its effect
-
-
 def dense_mask(mask: Mask | None, q: Tensor, k: Tensor) -> Bool[Tensor, "..."] | None:
     """The mask's matrix with four axes; None where every query may attend to every key.
 
     Raises ValueError when it does not broadcast to (batch, head, query, key).
     """
-    if mask is None or (type(mask) is PLAIN_CAUSAL and q.shape[2] == 1 <= k.shape[2]):  # the last position sees all
+    if mask is None or (exactly(mask, Causal) and q.shape[2] == 1 <= k.shape[2]):  # the last position sees all
         return None
     allowed = mask.dense(q.shape[2], k.shape[2], q.device)
     if not broadcasts(allowed, _shape(q, k)):
@@ -152,7 +149,7 @@ LOWEST = -1e30  # a score whose weight is 0 beside any other; finite, and so is 
 
 
 def without_blocked(mask: Mask | None, bias: Float[Tensor, "..."]) -> Mask | None:
-    """The mask without the pairs whose bias is −∞: where nothing else is visible, the output is 0 as for any mask."""
+    """The mask without pairs whose bias is −∞, so that a row of such pairs has output 0, as under a mask."""
     allowed = ~bias.isneginf()
     if allowed.all():
         return mask
@@ -160,7 +157,7 @@ def without_blocked(mask: Mask | None, bias: Float[Tensor, "..."]) -> Mask | Non
 
 
 def finite_bias(bias: Float[Tensor, "..."], dtype: torch.dtype) -> Float[Tensor, "#batch #head #query #key"]:
-    """The bias with four axes and at least `LOWEST` / 10: less could be −∞ in `dtype`, and 0/0 alone."""
+    """The bias with four axes, at least `LOWEST` / 10: a lower one could be −∞ in `dtype` and give 0/0."""
     lowest = max(LOWEST / 10, torch.finfo(dtype).min / 4)
     return bias[(None,) * (4 - bias.ndim)].clamp(min=lowest).to(dtype)
 
@@ -182,7 +179,7 @@ def attention_weights(
     return masked_softmax(scores, dense_mask(mask, q, k))
 
 
-@implementation(Supports())
+@declares(EVERYTHING)
 def softmax(
     q: Tensor,
     k: Tensor,
@@ -192,19 +189,35 @@ def softmax(
     dropout: float = 0.0,
     seen: Callable[[Tensor], None] | None = None,
 ) -> Tensor:
-    """softmax(q kᵀ / √d_head + bias) v, written out; `seen` is shown the weights that are applied to the values."""
+    """softmax(q kᵀ / √d_head + bias) v, written out; `seen` is called with the weights that multiply the values."""
     weights = F.dropout(attention_weights(q, k, mask, bias), dropout)
     if seen is not None:
         seen(weights.detach())
     return weights @ v
 
 
-@implementation(Supports())
-def fused(
-    q: Tensor, k: Tensor, v: Tensor, mask: Mask | None = None, bias: Tensor | None = None, dropout: float = 0.0
-) -> Tensor:
-    """The same by PyTorch's `scaled_dot_product_attention`, which keeps no matrix of weights for the gradient."""
-    if bias is None and type(mask) is PLAIN_CAUSAL and q.shape[2] == k.shape[2]:
+SHORT = 1024  # keys; below, the backward pass of the CPU's fused implementation is slow in bfloat16
+
+
+def fastest(
+    q: Float[Tensor, "batch head query d_head"],
+    k: Float[Tensor, "batch head key d_head"],
+    v: Float[Tensor, "batch head key d_value"],
+    mask: Mask | Bool[Tensor, "..."] | None = None,
+    bias: Float[Tensor, "..."] | None = None,
+    dropout: float = 0.0,
+    *,
+    short: int = SHORT,
+) -> Float[Tensor, "batch head query d_value"]:
+    """The same by PyTorch's `scaled_dot_product_attention`, which keeps no matrix of weights for the gradient.
+
+    Where gradients of fewer than `short` keys in bfloat16 are needed on a CPU, `softmax` is faster
+    (benchmarks/attention_speed.py) and takes over.
+    """
+    if k.shape[-2] < short and q.dtype == torch.bfloat16 and q.device.type == "cpu" and torch.is_grad_enabled():
+        return softmax(q, k, v, mask, bias, dropout)
+    mask, bias = admit("fastest", EVERYTHING, q, k, v, mask, bias, dropout)
+    if bias is None and exactly(mask, Causal) and q.shape[2] == k.shape[2]:
         return F.scaled_dot_product_attention(q, k, v, dropout_p=dropout, is_causal=True)
     allowed = dense_mask(mask, q, k)
     if allowed is None:
@@ -215,18 +228,12 @@ def fused(
     return F.scaled_dot_product_attention(q, k, v, added, dropout).masked_fill(~some, 0.0)
 
 
-SHORT = 1024  # keys; below, the backward pass of the CPU's fused implementation is slow in bfloat16
-
-
-def fastest(
+def fused(
     q: Tensor, k: Tensor, v: Tensor, mask: Mask | Tensor | None = None, bias: Tensor | None = None, dropout: float = 0.0
 ) -> Tensor:
-    """`softmax` where gradients of short bfloat16 sequences are wanted on a CPU, `fused` otherwise.
-
-    As benchmarks/attention_speed.py found.
-    """
-    short = q.device.type == "cpu" and q.dtype == torch.bfloat16 and k.shape[-2] < SHORT
-    return (softmax if short and torch.is_grad_enabled() else fused)(q, k, v, mask, bias, dropout)
+    """`scaled_dot_product_attention` at every length and precision."""
+    return fastest(q, k, v, mask, bias, dropout, short=0)
 
 
-fastest.supports = Supports()  # type: ignore[attr-defined] # without `implementation` around it: the one that it calls checks
+for _each in (fastest, fused):  # without `declares` around them, since `fastest` admits its inputs itself: a call less
+    _each.supports = EVERYTHING  # type: ignore[attr-defined] # functions have attributes

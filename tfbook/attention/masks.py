@@ -12,7 +12,7 @@ from torch import Tensor
 def padding_mask(lengths: Int[Tensor, " batch"], size: int) -> Bool[Tensor, "batch key"]:
     """True at position j of row i when j < lengths[i]: real words may be attended to, padding may not.
 
-    Raises ValueError when `lengths` is not one integer a row, or a length is negative or larger than `size`.
+    Raises ValueError unless `lengths` holds one integer per row, each from 0 to `size`.
     """
     if lengths.ndim != 1 or lengths.is_floating_point():
         raise ValueError(
@@ -27,7 +27,7 @@ class Mask:
     """A rule for which query may attend to which key; `a & b` allows what both allow.
 
     It is lazy: the n × n matrix is built only when `dense` is called. Where there are fewer queries than keys, the
-    queries are the last positions, so that a decoder that keeps its keys may ask with its newest position alone.
+    queries are the last positions, so that a decoder with a cache can pass its newest position alone.
     """
 
     def dense(
@@ -78,7 +78,7 @@ def _last(queries: int, keys: int, device: torch.device | str | None) -> Bool[Te
 
 @dataclass(frozen=True, eq=False)
 class Lengths(Mask):
-    """Every query may attend to the first `lengths[b]` keys of its sequence b: padding is never read."""
+    """Every query may attend to the first `lengths[b]` keys of its sequence b, excluding padding."""
 
     lengths: Int[Tensor, " batch"]
 
@@ -93,8 +93,8 @@ class Lengths(Mask):
 class Prefix(Mask):
     """Query i may attend to the keys 0 … i, and to all of the first `lengths[b]` keys of its sequence b.
 
-    The prefix reads itself both ways, and what follows is predicted token by token: a prefix language model (Raffel et
-    al., 2020, figure 3). A cache has to be given a whole prefix at once.
+    Attention is bidirectional within the prefix and causal after it: a prefix language model (Raffel et al., 2020,
+    figure 3). A cache has to be given a whole prefix at once.
     """
 
     lengths: Int[Tensor, " batch"]
@@ -108,7 +108,7 @@ class Prefix(Mask):
 
 @dataclass(frozen=True, eq=False)
 class Dense(Mask):
-    """A Boolean matrix as a mask, for a rule without a name; raises TypeError when it is not Boolean."""
+    """A mask given as a Boolean matrix. Raises TypeError when it is not Boolean."""
 
     allowed: Bool[Tensor, "..."]
 
@@ -123,7 +123,7 @@ class Dense(Mask):
 
 @dataclass(frozen=True, eq=False)
 class Both(Mask):
-    """What two masks allow."""
+    """The intersection of two masks."""
 
     first: Mask
     second: Mask

@@ -14,7 +14,7 @@ from tfbook.parts import Part
 
 
 def split_heads(x: Float[Tensor, "batch time d_model"], heads: int) -> Float[Tensor, "batch head time d_head"]:
-    """Cuts each vector into `heads` pieces of width d_head = d_model / heads."""
+    """Splits each vector into `heads` pieces of width d_head = d_model / heads."""
     return x.unflatten(-1, (heads, -1)).transpose(1, 2)
 
 
@@ -26,9 +26,8 @@ def merge_heads(x: Float[Tensor, "batch head time d_head"]) -> Float[Tensor, "ba
 class MultiHeadAttention(Part):
     """[head_1; …; head_h] W_O with head_i = Attention(Q W_Qi, K W_Ki, V W_Vi) (Vaswani et al., 2017, section 3.2.2).
 
-    `d_key` is the width of what comes in as keys where it differs from `d_model`, `d_value` that of the values where it
-    differs from the keys'; `dropout` drops weights in train mode. Raises ValueError when `heads` does not divide
-    `d_model`.
+    `d_key` is the width of the keys that come in (by default `d_model`), `d_value` that of the values (by default the
+    keys'). In train mode `dropout` is applied to the weights. Raises ValueError when `heads` does not divide `d_model`.
     """
 
     def __init__(
@@ -62,11 +61,11 @@ class MultiHeadAttention(Part):
         position: Position = NOWHERE,
         cache: Cache | None = None,
     ) -> Float[Tensor, "batch query d_model"]:
-        """Self-attention of `query`; with `key` cross-attention to it; `value` is `key` unless it is given.
+        """Self-attention of `query`, or cross-attention to `key`; `value` is `key` unless it is given.
 
-        `position` turns queries and keys or biases scores. With a `cache`, `query` continues what earlier calls have
-        read; in cross-attention the first call fills it. Raises ValueError for widths, batches or lengths that do not
-        fit.
+        `position` rotates queries and keys or biases scores. With a `cache`, `query` continues the sequence that
+        earlier calls have read; in cross-attention the first call fills it. Raises ValueError for widths, batches or
+        lengths that do not fit.
         """
         crosses = key is not None
         start = 0 if cache is None else cache.queries if crosses else cache.length  # the position of the first query
@@ -82,9 +81,11 @@ class MultiHeadAttention(Part):
         q = position.rotate(q, start)
         if cache is not None:
             cache.queries += query.shape[1]
-        placed = position.bias(q, k.shape[2], start)
-        bias = placed if bias is None else bias if placed is None else bias + placed
-        return self.W_O(merge_heads(self.attend(q, k, v, mask, bias)))
+        by_position = position.bias(q, k.shape[2], start)
+        bias = by_position if bias is None else bias if by_position is None else bias + by_position
+        k, v = self.for_every_head(k), self.for_every_head(v)
+        dropout = self.dropout if self.training else 0.0
+        return self.W_O(merge_heads(self.implementation(q, k, v, mask=mask, bias=bias, dropout=dropout)))
 
     def project(
         self, query: Tensor, key: Tensor, value: Tensor
@@ -97,11 +98,9 @@ class MultiHeadAttention(Part):
         q, k, v = self.W_Q(query), self.W_K(key), self.W_V(value)
         return split_heads(q, self.heads), split_heads(k, self.heads), split_heads(v, self.heads)
 
-    def attend(
-        self, q: Tensor, k: Tensor, v: Tensor, mask: Mask | Tensor | None, bias: Tensor | None
-    ) -> Float[Tensor, "batch head query d_head"]:
-        """Attention within each head, by the layer's implementation."""
-        return self.implementation(q, k, v, mask=mask, bias=bias, dropout=self.dropout if self.training else 0.0)
+    def for_every_head(self, x: Float[Tensor, "batch kv_head key d_head"]) -> Float[Tensor, "batch head key d_head"]:
+        """Keys or values for each head of queries: here they have heads of their own."""
+        return x
 
     def new_cache(self) -> Cache:
         """An empty cache of keys and values."""
@@ -118,10 +117,10 @@ class MultiHeadAttention(Part):
         return sum(layer.out_features * (layer.in_features + (layer.bias is not None)) for layer in layers)
 
     def flops(self, time: int, *, past: int = 0, source: int | None = None, position: Position = NOWHERE) -> int:
-        """8 d_model² a position, and 4 d_model a pair of positions: scores, and the mixture of values.
+        """8 d_model² per position, and 4 d_model per pair of positions for scores and weighted values.
 
-        The queries are `time` positions behind `past` that are cached, or read `source` positions of another sequence.
-        Every pair counts, also those that a mask blocks, as is the convention.
+        The queries are `time` positions after `past` cached ones, or attend to `source` positions of another sequence.
+        By convention every pair counts, even if a mask blocks it.
         """
         keys, new = (past + time, time) if source is None else (source, source)
         d_q, d_k, d_v = self.W_Q.weight.numel(), self.W_K.weight.numel(), self.W_V.weight.numel()

@@ -1,8 +1,8 @@
-"""Where a token stands: five encodings of positions behind one interface, and none.
+"""Positional encodings: five of them behind one interface, and none.
 
-An encoding acts in one of three places: it adds a vector to each embedding, rotates queries and keys, or biases the
-scores. Positions count from 0; `start` is the position of the first one given, so that a decoder which keeps its keys
-may ask for its newest position alone. Shapes: batch, head, time (query, key), d_model = head · d_head.
+An encoding acts in one of three ways: it adds a vector to each embedding, rotates queries and keys, or biases the
+scores. Positions count from 0; `start` is the position of the first one given, so that a decoder with a cache can pass
+its newest position alone. Shapes: batch, head, time (query, key), d_model = head · d_head.
 """
 
 from __future__ import annotations
@@ -14,31 +14,42 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from tfbook.parts import packaged
+
 
 class Position(nn.Module):
-    """No encoding: attention alone sees a set. Each encoding overrides one of the three methods."""
+    """No encoding: attention alone sees a set. Each encoding overrides `add`, `rotate` or `bias`."""
 
     def add(self, x: Float[Tensor, "batch time d_model"], start: int = 0) -> Float[Tensor, "batch time d_model"]:
-        """The embeddings of the positions `start`, `start` + 1, …, with what says where they stand."""
+        """The embeddings at positions `start`, `start` + 1, …, with their positions encoded."""
         return x
 
     def rotate(
         self, x: Float[Tensor, "batch head time d_head"], start: int = 0
     ) -> Float[Tensor, "batch head time d_head"]:
-        """Queries or keys of the positions `start`, `start` + 1, …, turned by their position."""
+        """Queries or keys at positions `start`, `start` + 1, …, rotated by their positions."""
         return x
 
     def bias(
         self, q: Float[Tensor, "batch head query d_head"], keys: int, start: int | None = None
     ) -> Float[Tensor, "#batch head query key"] | None:
-        """What is added to the scores of queries at `start`, `start` + 1, … and keys at 0, 1, …; None for nothing.
+        """A bias on the scores of queries at `start`, `start` + 1, … and keys at 0, 1, …; None for no bias.
 
         Without a `start` the queries are the last of the keys' positions; then more queries than keys raise ValueError.
         """
         return None
 
+    def prepared(
+        self, start: int, time: int, device: torch.device | None = None, earlier: Position | None = None
+    ) -> Position:
+        """The same encoding for `time` positions from `start` on, with work that all layers share done once.
+
+        `earlier` is the result of the call before, which may be reused. Most encodings have nothing to prepare.
+        """
+        return self
+
     def flops(self, time: int, heads: int) -> int:
-        """Floating-point operations of the matrix products for `time` queries in one layer: most have none."""
+        """Floating-point operations of matrix products for `time` queries in one layer; 0 for most encodings."""
         return 0
 
 
@@ -61,16 +72,16 @@ def sinusoid(positions: Float[Tensor, " time"], d_model: int) -> Float[Tensor, "
 
 
 class Sinusoidal(Position):
-    """Adds waves of d_model / 2 frequencies; has no parameters and no end (Vaswani et al., 2017, section 3.5)."""
+    """Adds sine and cosine waves of d_model / 2 frequencies, for any length (Vaswani et al., 2017, section 3.5)."""
 
     def __init__(self, d_model: int):
         super().__init__()
-        sinusoid(torch.zeros(1), d_model)  # refuses an odd width at once
+        sinusoid(torch.zeros(1), d_model)  # raises at once for an odd width
         self.d_model = d_model
 
     def add(self, x: Float[Tensor, "batch time d_model"], start: int = 0) -> Float[Tensor, "batch time d_model"]:
         """x + PE."""
-        return x + sinusoid(places(start, x.shape[1], x.device), self.d_model).to(x.dtype)
+        return x + sinusoid(position_range(start, x.shape[1], x.device), self.d_model).to(x.dtype)
 
 
 class Learned(Position):
@@ -84,7 +95,7 @@ class Learned(Position):
         nn.init.normal_(self.embedding.weight, std=0.02)
 
     def add(self, x: Float[Tensor, "batch time d_model"], start: int = 0) -> Float[Tensor, "batch time d_model"]:
-        """x + embedding. Raises ValueError for a position beyond the last one that could be trained."""
+        """x + embedding. Raises ValueError for a position at or beyond `max_length`."""
         end, last = start + x.shape[1], self.embedding.num_embeddings
         if end > last:
             raise ValueError(f"the sequence ends at position {end - 1}; learned positions end at {last - 1}")
@@ -97,23 +108,23 @@ class Learned(Position):
 def turned(
     x: Float[Tensor, "*rows time d_head"], angles: Float[Tensor, "time half"]
 ) -> Float[Tensor, "*rows time d_head"]:
-    """Turns the pair (x_i, x_{i + d_head / 2}) of each position by its i-th angle."""
+    """Rotates the pair (x_i, x_{i + d_head / 2}) of each position by its i-th angle."""
     first, second = x.chunk(2, dim=-1)
     cos, sin = angles.cos().to(x.dtype), angles.sin().to(x.dtype)
     return torch.cat([first * cos - second * sin, second * cos + first * sin], dim=-1)
 
 
 class Rotary(Position):
-    """Turns pair i of q_m and k_n by m θ_i and n θ_i: their product depends on m − n alone (Su et al., 2021, eq. 16).
+    """Rotates pair i of q_m and k_n by m θ_i and n θ_i: their product depends on m − n alone (Su et al., 2021, eq. 16).
 
-    θ_i = base^(−2i / d_head). The paper pairs neighbours, x_2i with x_2i+1; halves, as here and in LLaMA, are the same
-    after one permutation of the outputs of W_Q and W_K. Raises ValueError when `d_head` is odd.
+    θ_i = base^(−2i / d_head). The paper pairs neighbors, x_2i with x_2i+1; pairs of halves, as here and in LLaMA, are
+    equivalent up to a permutation of the outputs of W_Q and W_K. Raises ValueError when `d_head` is odd.
     """
 
     def __init__(self, d_head: int, *, base: float = 10_000.0):
         super().__init__()
         if d_head < 2 or d_head % 2:
-            raise ValueError(f"d_head is {d_head}; expected an even number, since pairs of coordinates are turned")
+            raise ValueError(f"d_head is {d_head}; expected an even number, since pairs of coordinates are rotated")
         self.d_head, self.base = d_head, base
 
     def angles(self, positions: Float[Tensor, " time"]) -> Float[Tensor, "time half"]:
@@ -124,20 +135,32 @@ class Rotary(Position):
     def rotate(
         self, x: Float[Tensor, "batch head time d_head"], start: int = 0
     ) -> Float[Tensor, "batch head time d_head"]:
-        """Each head is turned by the same angles."""
-        return turned(x, self.angles(places(start, x.shape[2], x.device)))
+        """The same angles for every head."""
+        return turned(x, self.angles(position_range(start, x.shape[2], x.device)))
+
+    def prepared(
+        self, start: int, time: int, device: torch.device | None = None, earlier: Position | None = None
+    ) -> Position:
+        """The rotations with cosines and sines computed once for all layers, or as matrices where a decoder steps."""
+        if type(self).rotate is not Rotary.rotate or not packaged(Rotary.rotate):  # it may rotate in another way
+            return self
+        if time > 1 or not start:
+            return Rotation(self.angles(position_range(start, time, device)), start)
+        if isinstance(earlier, RotationAhead) and earlier.covers(self, start):
+            return earlier
+        return RotationAhead(self, start, device)
 
 
 class InterpolatedRotary(Rotary):
     """Rotary positions divided by `stretch`, so that a longer text fits the trained angles (Chen et al., 2023, eq. 4).
 
-    The factor is fixed: one that grew with the text would not fit the keys that were kept.
+    The factor is fixed: if it grew with the text, cached keys would have been rotated by another one.
     """
 
     def __init__(self, d_head: int, *, stretch: float, base: float = 10_000.0):
         super().__init__(d_head, base=base)
         if stretch < 1:
-            raise ValueError(f"stretch is {stretch}; expected 1 or more, the new length beside the trained one")
+            raise ValueError(f"stretch is {stretch}; expected 1 or more: the new length over the trained one")
         self.stretch = stretch
 
     def angles(self, positions: Float[Tensor, " time"]) -> Float[Tensor, "time half"]:
@@ -145,14 +168,57 @@ class InterpolatedRotary(Rotary):
         return super().angles(positions / self.stretch)
 
 
+class Rotation(Position):
+    """Rotary positions from `start` on, with their cosines and sines computed."""
+
+    def __init__(self, angles: Float[Tensor, "time half"], start: int):
+        super().__init__()
+        self.start = start
+        cos, sin = angles.cos(), angles.sin()
+        self.cos, self.sin = torch.cat([cos, cos], dim=-1), torch.cat([-sin, sin], dim=-1)
+
+    def rotate(
+        self, x: Float[Tensor, "batch head time d_head"], start: int = 0
+    ) -> Float[Tensor, "batch head time d_head"]:
+        """`turned`, as x · cos + (x with its halves exchanged) · sin."""
+        cos, sin, time = self.cos.to(x.dtype), self.sin.to(x.dtype), x.shape[2]
+        if start != self.start or time != len(cos):  # a slice costs as much as a product
+            rows = slice(start - self.start, start - self.start + time)
+            cos, sin = cos[rows], sin[rows]
+        return torch.addcmul(x * cos, x.roll(x.shape[-1] // 2, dims=-1), sin)
+
+
+AHEAD = 64  # positions that a decoder's rotations are computed for at once
+
+
+class RotationAhead(Position):
+    """The rotations of the next positions as matrices: in decoding, one product per layer instead of four calls."""
+
+    def __init__(self, rotary: Rotary, start: int, device: torch.device | None = None):
+        super().__init__()
+        self.rotary, self.start = rotary, start
+        angles = rotary.angles(position_range(start, AHEAD, device)).repeat(1, 2)[:, None]
+        keep = torch.eye(angles.shape[-1], device=device)
+        first, second = keep.chunk(2)
+        self.matrices = keep * angles.cos() + torch.cat([second, -first]) * angles.sin()
+
+    def rotate(self, x: Float[Tensor, "batch head 1 d_head"], start: int = 0) -> Float[Tensor, "batch head 1 d_head"]:
+        """`turned` for the single position `start`, as a product from the right."""
+        return x @ self.matrices[start - self.start].to(x.dtype)
+
+    def covers(self, position: Position, start: int) -> bool:
+        """Whether it holds that encoding's rotation for position `start`."""
+        return self.rotary is position and self.start <= start < self.start + AHEAD
+
+
 # ---- scores biased -----------------------------------------------------------------------------------------------
 
 
 class Relative(Position):
-    """Adds q_i · a_{j−i} / √d_head to the score of j for i: a learned vector a distance (Shaw et al., 2018, eq. 4).
+    """Adds q_i · a_{j−i} / √d_head to the score of j for i, a learned vector per distance (Shaw et al., 2018, eq. 4).
 
-    Distances beyond `reach` share the vector of `reach`. One table serves all heads and layers, where the
-    paper has one each; the values get none (its Table 3 suggests that keys may suffice).
+    Distances beyond `reach` share the vector of `reach`. All heads and layers share one embedding, where the paper has
+    one per layer; values get none (its Table 3 suggests that keys may suffice).
     """
 
     def __init__(self, d_head: int, *, reach: int = 16):
@@ -166,7 +232,7 @@ class Relative(Position):
     def bias(
         self, q: Float[Tensor, "batch head query d_head"], keys: int, start: int | None = None
     ) -> Float[Tensor, "batch head query key"]:
-        """Scores of all 2 · reach + 1 vectors, from which each query and key picks that of their distance."""
+        """Scores of all 2 · reach + 1 vectors, from which each pair picks the one of its distance."""
         row = distances(q, keys, start).clamp(-self.reach, self.reach) + self.reach
         scores = (q / math.sqrt(q.shape[-1])) @ self.embedding.weight.T.to(q.dtype)
         return scores.gather(-1, row.expand(*q.shape[:2], *row.shape))
@@ -179,7 +245,7 @@ class Relative(Position):
 def alibi_slopes(heads: int) -> Float[Tensor, " head"]:
     """2^(−8/h), 2^(−16/h), …, 2^(−8) (Press et al., 2022, section 3).
 
-    Where h is no power of two: those of the power below, then every other slope of the power above, as in their code.
+    If h is not a power of two: those of the power below, then every other slope of the power above, as in their code.
     """
     if heads < 1:
         raise ValueError(f"heads is {heads}; expected 1 or more")
@@ -190,11 +256,11 @@ def alibi_slopes(heads: int) -> Float[Tensor, " head"]:
 
 
 class ALiBi(Position):
-    """Adds −slope_h · |i − j| to the scores of head h: what is far counts less (Press et al., 2022, section 3)."""
+    """Adds −slope_h · |i − j| to the scores of head h: distant keys count less (Press et al., 2022, section 3)."""
 
     def __init__(self, heads: int):
         super().__init__()
-        alibi_slopes(heads)  # refuses what has no slopes at once
+        alibi_slopes(heads)  # raises at once where there are no slopes
         self.heads = heads
 
     def bias(
@@ -208,7 +274,7 @@ class ALiBi(Position):
 # ---- helpers and the list ----------------------------------------------------------------------------------------
 
 
-def places(start: int, count: int, device: torch.device | None = None) -> Float[Tensor, " time"]:
+def position_range(start: int, count: int, device: torch.device | None = None) -> Float[Tensor, " time"]:
     """The positions `start` … `start` + `count` − 1 as numbers, in float32 however coarse the embeddings are."""
     return torch.arange(start, start + count, dtype=torch.float32, device=device)
 
@@ -228,11 +294,37 @@ def distances(
 
 
 MakePosition = Callable[[int, int, int], Position]  # (d_model, heads, max_length) → an encoding for one stack
-POSITIONS: dict[str, MakePosition] = {
-    "none": lambda d_model, heads, max_length: Position(),
-    "sinusoidal": lambda d_model, heads, max_length: Sinusoidal(d_model),
-    "learned": lambda d_model, heads, max_length: Learned(max_length, d_model),
-    "relative": lambda d_model, heads, max_length: Relative(d_model // heads),
-    "rotary": lambda d_model, heads, max_length: Rotary(d_model // heads),
-    "ALiBi": lambda d_model, heads, max_length: ALiBi(heads),
+
+
+def _none(d_model: int, heads: int, max_length: int) -> Position:
+    return Position()
+
+
+def _sinusoidal(d_model: int, heads: int, max_length: int) -> Position:
+    return Sinusoidal(d_model)
+
+
+def _learned(d_model: int, heads: int, max_length: int) -> Position:
+    return Learned(max_length, d_model)
+
+
+def _relative(d_model: int, heads: int, max_length: int) -> Position:
+    return Relative(d_model // heads)
+
+
+def _rotary(d_model: int, heads: int, max_length: int) -> Position:
+    return Rotary(d_model // heads)
+
+
+def _alibi(d_model: int, heads: int, max_length: int) -> Position:
+    return ALiBi(heads)
+
+
+POSITIONS: dict[str, MakePosition] = {  # by functions, which pickle and look their class up when they are called
+    "none": _none,
+    "sinusoidal": _sinusoidal,
+    "learned": _learned,
+    "relative": _relative,
+    "rotary": _rotary,
+    "ALiBi": _alibi,
 }

@@ -1,4 +1,4 @@
-"""What a model attends to: the weights of every attention layer, recorded as they are applied."""
+"""Attention weights of every layer of a model, recorded as they multiply the values."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from typing import Any
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from tfbook.attention.implementations import Implementation, Supports, implementation, softmax
+from tfbook.attention.implementations import EVERYTHING, Implementation, Supports, declares, softmax
 from tfbook.attention.masks import Mask
 
 
 def supports_of(layer: nn.Module) -> Supports | None:
-    """What the layer's implementation supports, also through a `partial` with options; None where there is none."""
+    """The `Supports` of the layer's implementation, also inside a `partial`; None for a layer without one."""
     used = getattr(layer, "implementation", None)
     return getattr(getattr(used, "func", used), "supports", None)
 
 
 def written_out(used: Implementation, seen: Callable[[Tensor], None]) -> Implementation:
-    """`softmax` that shows its weights, under the mask that `used` narrows its mask to, where it has such a method."""
+    """`softmax`, which calls `seen` with its weights, under the narrower mask of a sparse implementation `used`."""
     narrowed = getattr(used, "mask", lambda q, k, mask: mask)
 
-    @implementation(Supports())
+    @declares(EVERYTHING)
     def shown(
         q: Tensor, k: Tensor, v: Tensor, mask: Mask | None = None, bias: Tensor | None = None, dropout: float = 0.0
     ) -> Tensor:
@@ -36,11 +36,11 @@ def written_out(used: Implementation, seen: Callable[[Tensor], None]) -> Impleme
 
 @contextmanager
 def record(model: nn.Module) -> Iterator[dict[str, Float[Tensor, "batch head query key"]]]:
-    """Inside the context, each layer of `model` that has an `implementation` puts its weights under its name.
+    """Records, inside the context, the attention weights of each layer under the layer's name in the model.
 
-    What is recorded is what multiplied the values: the same mask, bias and dropout, through `softmax`, and no key that
-    a sparse implementation leaves out. A layer that is called twice keeps its last weights. Raises ValueError when
-    `model` has no such layer, or one whose implementation is not exact.
+    They are the weights that multiply the values: with the same mask, bias and dropout, computed by `softmax`, and
+    without the keys that a sparse implementation leaves out. A layer that is called twice keeps its last weights.
+    Raises ValueError when `model` has no attention, or a layer whose implementation is not exact.
     """
     layers: dict[str, Any] = {name: layer for name, layer in model.named_modules() if supports_of(layer)}
     if not layers:

@@ -1,7 +1,7 @@
 """Six alignment scores: how well a query q matches a key k. `SCORES` lists them; weights are their masked softmax.
 
-All have one interface: a constructor (d_query, d_key, d_score), `project(keys)` for what does not depend on the query,
-and `score(query, projected)` for every query against every key of its own sentence.
+All have one interface: a constructor (d_query, d_key, d_score), `project(keys)` for the part without the query,
+and `score(query, projected)` for every query against every key of the same sentence.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class AdditiveScore(nn.Module):
 
 
 class Score(nn.Module):
-    """What the other scores share: after `project`, the score is the dot product q · projected.
+    """The base of the other scores: after `project`, the score is the dot product q · projected.
 
     Raises ValueError when a width is below 1.
     """
@@ -51,7 +51,7 @@ class Score(nn.Module):
             raise ValueError(f"d_query, d_key, d_score are {d_query}, {d_key}, {d_score}; expected 1 or more each")
 
     def project(self, keys: Float[Tensor, "batch key d_key"]) -> Float[Tensor, "batch key d_projected"]:
-        """What the score needs of every key, computed once a sentence: here the keys themselves."""
+        """The part of the score that depends on keys only, computed once per sentence: here the keys themselves."""
         return keys
 
     def forward(
@@ -76,7 +76,7 @@ class GeneralScore(Score):
 class DotScore(Score):
     """score(q, k) = qᵀ k: W is the identity, so q and k must be equally wide (Luong et al., 2015, section 3.1).
 
-    Nothing is learned here; whatever made q and k has to make them match. Raises ValueError when the widths differ.
+    It has no parameters, so the layers that produce q and k learn to match. Raises ValueError when the widths differ.
     """
 
     def __init__(self, d_query: int, d_key: int, d_score: int):
@@ -97,10 +97,10 @@ class ScaledDotScore(DotScore):
 
 
 class CosineScore(DotScore):
-    """score(q, k) = β cos(q, k): the direction counts, the length does not (Graves et al., 2014, section 3.3.1).
+    """score(q, k) = β cos(q, k): only directions matter, not lengths (Graves et al., 2014, section 3.3.1).
 
-    The sharpness β > 0 is learned as its logarithm. It begins at √d, where vectors of independent entries get scores
-    of variance 1. A vector of zeros has cosine 0 with every other.
+    The sharpness β > 0 is learned as its logarithm and starts at √d, where vectors of independent entries get scores
+    of variance 1. A zero vector has cosine 0 with every other.
     """
 
     def __init__(self, d_query: int, d_key: int, d_score: int):
@@ -119,7 +119,7 @@ class CosineScore(DotScore):
 
 
 class LocationScore(Score):
-    """score(q, j) = (W q)_j: one score a position, whatever stands there (Luong et al., 2015, section 3.1).
+    """score(q, j) = (W q)_j: one score per position, independent of the keys (Luong et al., 2015, section 3.1).
 
     W has one row for each of `longest` positions; a subclass may set more. Longer sentences raise ValueError.
     """
@@ -131,15 +131,15 @@ class LocationScore(Score):
         self.W = nn.Linear(d_query, self.longest, bias=False)
 
     def project(self, keys: Float[Tensor, "batch key d_key"]) -> Float[Tensor, "batch key 0"]:
-        """Nothing of the keys but how many there are: their width becomes 0."""
+        """Only the number of keys: their width becomes 0."""
         if keys.shape[1] > self.longest:
-            raise ValueError(f"keys has {keys.shape[1]} positions; this LocationScore knows {self.longest} at most")
+            raise ValueError(f"keys has {keys.shape[1]} positions; this LocationScore has {self.longest} at most")
         return keys[..., :0]
 
     def forward(
         self, query: Float[Tensor, "batch query d_query"], projected: Float[Tensor, "batch key 0"]
     ) -> Float[Tensor, "batch query key"]:
-        """W q, as far as the sentence goes."""
+        """W q, cut to the length of the sentence."""
         return self.W(query)[..., : projected.shape[1]]
 
 

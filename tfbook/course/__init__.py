@@ -1,1 +1,1 @@
-"""What the course itself needs: claims, exercises, experiments, invariants, probes, metrics, the machine check."""
+"""Shared parts of the course: claims, exercises, experiments, invariants, probes, metrics, the machine check."""

@@ -1,4 +1,4 @@
-"""Batches of stories of about the same length, which lessons 08 and 09 train on."""
+"""Batches of stories of similar length, used in lessons 08 and 09."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tfbook.text.vocabulary import PAD
 
 
 class SortedBatches:
-    """`batches(step)`: `size` rows of about the same length, padded; in another order in each epoch."""
+    """`batches(step)` is a padded batch of `size` rows of similar length, in a new order in each epoch."""
 
     def __init__(self, rows: Sequence[Tensor], *, size: int, seed: int):
         self.rows, self.size, self.seed = rows, size, seed
@@ -26,9 +26,9 @@ class SortedBatches:
         return pad_sequence(self.batches[number], batch_first=True, padding_value=PAD)
 
     def _shuffled(self, epoch: int) -> list[list[Tensor]]:
-        dice = random.Random(1000 * self.seed + epoch)
-        order = dice.sample(self.rows, len(self.rows))
+        generator = random.Random(1000 * self.seed + epoch)
+        order = generator.sample(self.rows, len(self.rows))
         near = [sorted(order[i : i + 16 * self.size], key=len) for i in range(0, len(order), 16 * self.size)]
         batches = [part[j : j + self.size] for part in near for j in range(0, len(part), self.size)]
         batches = [batch for batch in batches if len(batch) == self.size]
-        return dice.sample(batches, len(batches))
+        return generator.sample(batches, len(batches))

@@ -1,4 +1,4 @@
-"""Claims of papers, measured: each prints its verdict, and `CLAIMS.md` collects them from the executed notebooks."""
+"""Measured claims, mostly of papers: each shows its verdict, and `CLAIMS.md` collects them from executed notebooks."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from tfbook import runtime
 RELATIONS = {">=": operator.ge, "<=": operator.le}
 SIGNS = {">=": "≥", "<=": "≤"}
 MIME = "application/vnd.tfbook.claim+json"
-CHIPS = {"holds": "#1a7f37", "does not hold": "#b42318"}  # white on either has a contrast above 4.5 on any page
+CHIPS = {"holds": "#1a7f37", "does not hold": "#b42318"}  # white on either has a contrast ratio above 4.5
 
 
 @dataclass(frozen=True, kw_only=True)
 class Claim:
-    """A statement with the number that was measured for it. Displays itself in a notebook."""
+    """A statement with the number measured for it, displayed in a notebook."""
 
     key: str  # the lesson's slug and the number within it, such as "transformer.12"
     statement: str
@@ -38,7 +38,7 @@ class Claim:
 
     @property
     def lesson(self) -> str:
-        """The slug of the lesson that makes the claim."""
+        """The slug of the claim's lesson."""
         return self.key.partition(".")[0]
 
     @property
@@ -56,7 +56,7 @@ class Claim:
 
     @property
     def figures(self) -> tuple[str, str, str]:
-        """What was measured, what is required, and where the claim comes from, in words."""
+        """The measured number, the required one and the source, in words."""
         required = f"required {SIGNS[self.relation]} {self.threshold:g}{self.unit}"
         return f"measured {self.measured:.3g}{self.unit}", required, self.source
 
@@ -68,7 +68,7 @@ class Claim:
 
     @property
     def record(self) -> dict[str, Any]:
-        """What the ledger needs, as JSON, which knows no NaN."""
+        """The claim for the ledger, as JSON, which has no NaN."""
         measured = self.measured if math.isfinite(self.measured) else None
         return asdict(self) | {"measured": measured, "lesson": self.lesson, "verdict": self.verdict}
 
@@ -78,7 +78,7 @@ class Claim:
 
 @dataclass(frozen=True)
 class Bound:
-    """What a claim says, and the bound that a measured number has to keep for it to hold."""
+    """The statement of a claim, and the bound that a measured number must keep for it to hold."""
 
     statement: str
     relation: str  # ">=" or "<="
@@ -89,7 +89,7 @@ class Bound:
 
 @dataclass(frozen=True)
 class Verdicts:
-    """Claims that were measured together. Displays itself in a notebook as one small table."""
+    """Claims that were measured together, displayed in a notebook as one small table."""
 
     claims: tuple[Claim, ...]
 
@@ -102,7 +102,7 @@ class Verdicts:
 
 
 class Claims:
-    """The claims of a lesson by number, stated beside the experiments that measure them."""
+    """The claims of a lesson by number, stated next to the experiments that measure them."""
 
     def __init__(self, lesson: str, bounds: Mapping[int, Bound]):
         self.lesson, self.bounds = lesson, dict(bounds)
@@ -110,8 +110,8 @@ class Claims:
     def check(self, measured: Mapping[int, float]) -> Verdicts:
         """The verdicts, as the last line of a cell: `study.CLAIMS.check({2: gain, 3: growth})`.
 
-        A number that fails raises nothing: the verdict says so. Raises ValueError for a number that is
-        none of the lesson's claims.
+        A number that misses its bound raises nothing: the verdict says so. Raises ValueError for a number that is not
+        one of the lesson's claims.
         """
         if unknown := measured.keys() - self.bounds.keys():
             known = ", ".join(map(str, self.bounds))
@@ -139,19 +139,3 @@ def _row(claim: Claim) -> str:
         f'{left}"><b>{html.escape(claim.statement)}</b><br>{html.escape(source)}</td>'
         f'{left}; white-space: nowrap">{html.escape(measured)}<br>{html.escape(required)}</td></tr>'
     )
-
-
-def claim(
-    key: str, statement: str, measured: float, relation: str, threshold: float, *, source: str, unit: str = ""
-) -> Claim:
-    """A measured claim as the last line of a cell: `claim("transformer.1", "…", bleu, ">=", 90, source="…")`.
-
-    It never raises for a number that fails: the printed verdict says so, and nbval compares verdicts.
-    """
-    figures: dict[str, Any] = {
-        "measured": float(measured),
-        "relation": relation,
-        "threshold": float(threshold),
-        "unit": unit,
-    }
-    return Claim(key=key, statement=statement, source=source, **figures)

@@ -1,4 +1,4 @@
-"""What computing costs: seconds, bytes, operations and parameters, and how they grow with a size."""
+"""Costs of a computation: seconds, bytes, operations and parameters, and their growth with a size."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Key = TypeVar("Key", bound=Hashable)
 
 
 def in_turns(runs: Mapping[Key, Callable[[], object]], rounds: int) -> dict[Key, list[float]]:
-    """Seconds of each of `runs` in each round: they take turns, so that what disturbs one disturbs all.
+    """Seconds of each of `runs` in each of `rounds` rounds; they take turns, so that a disturbance affects all of them.
 
     One more round, which is not counted, warms up.
     """
@@ -40,16 +40,16 @@ def in_turns(runs: Mapping[Key, Callable[[], object]], rounds: int) -> dict[Key,
 
 
 def peak_memory(run: Callable[[], object]) -> int:
-    """The most bytes that tensors made in `run` take at once, as PyTorch's allocator counts them.
+    """Peak bytes of the tensors allocated in `run`, as counted by PyTorch's allocator.
 
-    Exact and the same at every call, whereas the size of the process depends on what its memory was used for before.
+    Exact and reproducible, unlike the size of the process, which depends on its earlier use of memory.
     """
     if runtime.device().type == "cuda":
         torch.cuda.reset_peak_memory_stats()
         before = torch.cuda.memory_allocated()
         run()
         return torch.cuda.max_memory_allocated() - before
-    os.environ.setdefault("KINETO_LOG_LEVEL", "9")  # otherwise the profiler reports that it starts
+    os.environ.setdefault("KINETO_LOG_LEVEL", "9")  # otherwise the profiler logs its start
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
         run()
     with tempfile.TemporaryDirectory() as folder:
@@ -61,7 +61,7 @@ def peak_memory(run: Callable[[], object]) -> int:
 
 
 def kept_bytes(model: nn.Module, compute: Callable[[], Tensor]) -> int:
-    """Bytes that `compute()` keeps for its backward pass, not counting the parameters of `model`."""
+    """Bytes that `compute()` keeps for its backward pass, without the parameters of `model`."""
     weights = {parameter.untyped_storage().data_ptr() for parameter in model.parameters()}
     kept: dict[int, int] = {}
 
@@ -72,7 +72,7 @@ def kept_bytes(model: nn.Module, compute: Callable[[], Tensor]) -> int:
         return tensor
 
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-        loss = compute()  # alive while we count, so that no address is used twice
+        loss = compute()  # kept alive while we count, so that no address is reused
     return sum(kept.values()) if loss.isfinite() else 0
 
 
@@ -86,12 +86,12 @@ def count_flops(run: Callable[[], object]) -> int:
 
 
 def parameters(model: nn.Module) -> int:
-    """How many numbers are trained; a tied matrix counts once."""
+    """Number of trainable parameters; a tied matrix counts once."""
     return sum(weight.numel() for weight in model.parameters())
 
 
 def exponent(sizes: Sequence[int], costs: Sequence[float]) -> float:
-    """The p of cost ∝ sizeᵖ: the slope of a straight line through the logarithms."""
+    """p in cost ∝ sizeᵖ: the slope of a least-squares line through the logarithms."""
     return float(np.polyfit(np.log(sizes), np.log(costs), 1)[0])
 
 
@@ -99,7 +99,7 @@ def exponent(sizes: Sequence[int], costs: Sequence[float]) -> float:
 
 
 def attend(n: int, d: int) -> Callable[[], Tensor]:
-    """Scores and mixture of one head, without projections."""
+    """Scores and weighted sum of one attention head, without projections."""
     x = torch.randn(1, 1, n, d)
     return lambda: attention_weights(x, x) @ x
 

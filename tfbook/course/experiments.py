@@ -19,25 +19,25 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from tfbook import runtime
+from tfbook import files, runtime
 from tfbook.course.lessons import LESSONS, slug_of
 from tfbook.data.download import SHIPPED
 
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-Experiment = Callable[..., list[dict[str, Any]]]  # returns rows; what is stored comes from its default arguments
+Experiment = Callable[..., list[dict[str, Any]]]  # returns rows; stored results come from its default arguments
 _REGISTERED: dict[str, Experiment] = {}
 
 
 def experiment(run: Experiment) -> Experiment:
-    """Registers a function whose rows are stored, under the lesson's slug and its own name: `positions.addition`."""
+    """Registers a function whose rows are stored under the lesson's slug and its own name: `positions.addition`."""
     _REGISTERED[f"{slug_of(run)}.{run.__name__}"] = run
     return run
 
 
 def registered() -> dict[str, Experiment]:
-    """Every experiment by its name, from all lessons."""
+    """All experiments of all lessons, by name."""
     for lesson in LESSONS:
         if lesson.written:
             folder = import_module(f"tfbook.lessons.{lesson.slug}")
@@ -48,7 +48,7 @@ def registered() -> dict[str, Experiment]:
 
 @dataclass(frozen=True, kw_only=True)
 class Result:
-    """What an experiment returned, and where it comes from."""
+    """The rows that an experiment returned, and their provenance."""
 
     rows: list[dict[str, Any]]
     command: str
@@ -59,7 +59,7 @@ class Result:
 
     @property
     def frame(self) -> DataFrame:
-        """The rows as a table of pandas."""
+        """The rows as a DataFrame."""
         import pandas as pd
 
         return pd.DataFrame(self.rows)
@@ -69,7 +69,7 @@ class Result:
 
 
 def stored(name: str) -> Result:
-    """The stored result called `name`, printed with where it comes from. Raises KeyError when there is none."""
+    """The stored result called `name`; prints its provenance. Raises KeyError when there is none."""
     path = _path(name)
     if not path.is_file():
         known = sorted(file.stem for file in path.parent.glob("*.json"))
@@ -80,7 +80,7 @@ def stored(name: str) -> Result:
 
 
 def store(name: str, rows: list[dict[str, Any]], *, command: str, commit: str, seconds: float) -> Path:
-    """Writes the rows of an experiment with their provenance; the folder is the checkout's `data/results`."""
+    """Writes the rows of an experiment with their provenance to the checkout's `data/results`."""
     result = Result(
         rows=rows,
         command=command,
@@ -90,13 +90,12 @@ def store(name: str, rows: list[dict[str, Any]], *, command: str, commit: str, s
         seconds=round(seconds, 1),
     )
     path = _path(name)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(asdict(result), indent=1) + "\n", encoding="utf-8", newline="\n")
+    files.write_text(path, json.dumps(asdict(result), indent=1) + "\n")
     return path
 
 
 def machine() -> str:
-    """What computed a result: processor or GPU, threads, precision and version of torch."""
+    """The machine that computed a result: processor or GPU, threads, precision, and version of torch."""
     device = runtime.device()
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else _processor()
     threads = torch.get_num_threads()
@@ -104,7 +103,7 @@ def machine() -> str:
 
 
 def current_commit() -> str:
-    """The checkout's commit; ask before an experiment begins, since others may commit while it runs."""
+    """The checkout's commit; ask before an experiment starts, since others may commit while it runs."""
     here = Path(__file__).parent
     asked = subprocess.run(
         ["git", "rev-parse", "--short", "HEAD"], cwd=here, capture_output=True, text=True, check=False
@@ -113,7 +112,7 @@ def current_commit() -> str:
 
 
 def markdown(rows: Sequence[Mapping[str, Any]]) -> str:
-    """The rows as a table in Markdown, with the keys of the first as its head."""
+    """The rows as a Markdown table, headed by the keys of the first row."""
     heads = list(rows[0])
     lines = ["| " + " | ".join(heads) + " |", "|" + "---|" * len(heads)]
     return "\n".join([*lines, *("| " + " | ".join(str(row[head]) for head in heads) + " |" for row in rows)])

@@ -1,4 +1,4 @@
-"""The map of the course. A lesson's number stands here and in the file name of its notebook; all else goes by slug."""
+"""The map of the course: a lesson's number is only here and in its notebook's file name; all else goes by its slug."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Lesson:
 
     @property
     def written(self) -> bool:
-        """Whether there is a notebook. A test compares this with the files, which an installed package lacks."""
+        """Whether its notebook exists. A test compares this with the files, which an installed package lacks."""
         return self.minutes is not None
 
 
@@ -57,12 +57,12 @@ LESSONS = (
 
 
 def slug_of(function: Callable[..., Any]) -> str:
-    """The slug of the lesson whose folder defines a function: "decoding" for one of `tfbook.lessons.decoding.study`."""
+    """The slug of the lesson whose folder defines a function: "decoding" for `tfbook.lessons.decoding.study`."""
     return function.__module__.split(".")[-2]
 
 
 def by_part() -> dict[str, list[str]]:
-    """The lessons of each part, such as "08 BERT masking", as `plot.course_map` takes them."""
+    """The lessons of each part, such as "08 BERT masking", in the format of `plot.course_map`."""
     return {
         name: [f"{lesson.number:02} {lesson.title}" for lesson in LESSONS if lesson.part == part]
         for part, name in PARTS.items()
@@ -70,5 +70,5 @@ def by_part() -> dict[str, list[str]]:
 
 
 def ready() -> list[str]:
-    """The numbers of the lessons that are written, such as "08"."""
+    """The numbers of the written lessons, such as "08"."""
     return [f"{lesson.number:02}" for lesson in LESSONS if lesson.written]

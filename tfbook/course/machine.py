@@ -1,4 +1,4 @@
-"""Checks the machine that the lessons run on: `machine.check()` prints a line per check, and how to fix a problem.
+"""Checks of the machine that runs the lessons: `machine.check()` prints one line per check, and how to fix a problem.
 
 Each check imports what it needs, so that a missing package is a finding and not an error.
 """
@@ -58,13 +58,13 @@ VARIABLES = (
     "TFBOOK_CHECK",
 )
 MIN_FREE_GB = 1.0  # the size of the real corpora of all lessons, unpacked
-MAX_SLOWDOWN = 2.0  # of all threads over one; with another program on the cores it was 3 to 20
+MAX_SLOWDOWN = 2.0  # time with all threads ÷ with one; it is 3 to 20 with another program on the cores
 TIMEOUT_S = 1.5  # for each address of a corpus
 
 
 @dataclass(frozen=True)
 class Finding:
-    """The verdict of one check, a key of `MARKS`; `fix` says what to do when it is not "ok"."""
+    """The result of a check: a key of `MARKS`, and in `fix` what to do unless it is "ok"."""
 
     verdict: str
     text: str
@@ -75,7 +75,7 @@ Check = Callable[[], Finding]
 
 
 def check() -> None:
-    """Prints what each of `CHECKS` finds: ✓ works, ○ lessons can do without it, ✗ has to be fixed. Never raises."""
+    """Prints the result of each of `CHECKS`: ✓ works, ○ optional for lessons, ✗ must be fixed. Never raises."""
     width, problems = max(map(len, CHECKS)), 0
     for name, one in CHECKS.items():
         finding = examine(one)
@@ -88,7 +88,7 @@ def check() -> None:
 
 
 def examine(one: Check) -> Finding:
-    """What the check finds; an error inside it becomes a problem with a message, without a traceback."""
+    """The finding of a check; an exception inside it becomes a problem with a message, without a traceback."""
     try:
         return one()
     except Exception as error:  # a broken installation can raise anything
@@ -166,7 +166,7 @@ def compute_device() -> Finding:
 
 
 def _nvidia_gpu() -> str:
-    """The first GPU's name according to the NVIDIA driver; empty when there is none."""
+    """The first GPU's name according to the NVIDIA driver; empty if there is none."""
     command = ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"]
     if not shutil.which(command[0]):
         return ""
@@ -184,7 +184,7 @@ def _how_to_use_gpu(cuda: str | None) -> str:
 
 
 def threads() -> Finding:
-    """All threads together are not slower than one, as they are when another program keeps a core busy."""
+    """All threads together are not slower than one, as they would be with another program on a core."""
     import torch
 
     count = torch.get_num_threads()
@@ -198,7 +198,7 @@ def threads() -> Finding:
 
 
 def _seconds_per_product(threads: int, repeats: int = 15) -> float:
-    """The median time of a matrix product as small as a lesson's."""
+    """Median seconds of a matrix product of the size used in lessons."""
     import torch
 
     before, seconds = torch.get_num_threads(), []
@@ -218,7 +218,7 @@ def _seconds_per_product(threads: int, repeats: int = 15) -> float:
 
 
 def settings() -> Finding:
-    """Every variable TFBOOK_… that is set exists and has a valid value."""
+    """Every TFBOOK_… variable that is set exists and has a valid value."""
     from tfbook import runtime
 
     given = sorted(name for name, value in os.environ.items() if name.startswith("TFBOOK_") and value)
@@ -254,12 +254,12 @@ def data_folder() -> Finding:
 
 
 def _short(path: Path) -> str:
-    """The path with ~ for the home folder: shorter, and without the user's name."""
+    """The path with ~ for the home folder: shorter, and without the user name."""
     return f"~/{path.relative_to(Path.home()).as_posix()}" if path.is_relative_to(Path.home()) else str(path)
 
 
 def free_disk() -> Finding:
-    """The disk of the data folder has room for the real corpora."""
+    """The disk with the data folder has room for the real corpora."""
     from tfbook.data.download import cache_folder
 
     folder = cache_folder().absolute()
@@ -271,7 +271,7 @@ def free_disk() -> Finding:
 
 
 def shipped_corpora() -> Finding:
-    """The corpora that come with tfbook are in their place."""
+    """The corpora that ship with tfbook are present."""
     names = _corpora(shipped=True)
     if missing := [name for name in names if not _is_available(name)]:
         fix = "Reinstall tfbook, or clone the whole repository: they are in its folder data."
@@ -280,7 +280,7 @@ def shipped_corpora() -> Finding:
 
 
 def real_corpora() -> Finding:
-    """The public corpora are in the data folder already, or a mirror or the network has them."""
+    """The public corpora are in the data folder, or available from a mirror or the network."""
     names = _corpora(shipped=False)
     with ThreadPoolExecutor() as pool:  # in parallel, so that a dead network costs one timeout
         found = list(pool.map(_is_available, names))

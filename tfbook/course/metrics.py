@@ -1,4 +1,4 @@
-"""Metrics of translations (BLEU, exact match) and of word alignments (AER)."""
+"""Metrics for translations (BLEU, exact match) and for word alignments (AER)."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def bleu(hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> Bleu
 
 
 def exact_match(hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> float:
-    """Share of hypotheses that equal one of their references, 0 to 1. Raises ValueError as `bleu` does."""
+    """Share of hypotheses, 0 to 1, that equal one of their references. Raises ValueError as `bleu` does."""
     _check_corpus(hypotheses, references)
     return sum(h in row for h, row in zip(hypotheses, references, strict=True)) / len(hypotheses)
 

@@ -1,4 +1,4 @@
-"""What information do a model's vectors hold? Linear probes on frozen activations, for any layer of any model.
+"""Linear probes on frozen activations: the information that a model's vectors hold, for any layer of any model.
 
 A probe is a linear regression from the vectors of a layer to a property of their tokens (Alain & Bengio, 2017). What it
 predicts is linearly encoded there; what it cannot predict may still be there in another form.
@@ -19,7 +19,7 @@ from tfbook.modes import evaluating
 
 @torch.no_grad()
 def activations(model: nn.Module, *inputs: Any, layers: Sequence[str]) -> dict[str, Tensor]:
-    """The outputs of `layers` when the model reads `inputs` in eval mode; afterwards each module is in its own mode.
+    """Outputs of `layers` as the model reads `inputs` in eval mode; afterwards each module is in its own mode again.
 
     Layers are named as in `model.named_modules()`. Raises ValueError for an unknown name, TypeError for a layer whose
     output is not a tensor, and RuntimeError for a layer that did not run.
@@ -47,11 +47,11 @@ def _keep(outputs: dict[str, Tensor], name: str, module: nn.Module, inputs: obje
 
 
 def probe(x: Float[Tensor, "row *tokens width"], y: Real[Tensor, "row *tokens"], *, ridge: float = 1e-3) -> float:
-    """R² of a linear regression from x to y, fitted to the first half of the rows and evaluated on the second.
+    """R² of a linear regression from x to y, fitted on the first half of the rows and evaluated on the second.
 
-    w = (XᵀX / n + ridge · I)⁻¹ Xᵀy / n with X standardized. 1 is perfect, the mean of y reaches 0, and a fit that does
-    not generalize can be below 0. The tokens of a row are never in both halves. Raises ValueError for fewer than two
-    rows.
+    w = (XᵀX / n + ridge · I)⁻¹ Xᵀy / n with X standardized. 1 is perfect, predicting the mean of y scores 0, and a fit
+    that does not generalize can be below 0. The tokens of a row are never in both halves. Raises ValueError for fewer
+    than two rows.
     """
     if len(x) < 2:
         raise ValueError(f"x has {len(x)} row; expected 2 or more, half to fit and half to evaluate")

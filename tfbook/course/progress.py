@@ -1,7 +1,8 @@
-"""The map of the course with what is solved: `print_course()` in a notebook, `python -m tfbook` in a terminal."""
+"""The map of the course with the solved exercises: `print_course()` in a notebook, `python -m tfbook` in a terminal."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from importlib import import_module
 
 from tfbook.course.exercises import Exercise
@@ -28,11 +29,13 @@ def lesson_line(lesson: Lesson, done: list[str]) -> str:
     return f"  {title:<26} {dots:<10} {count} of {len(names)}"
 
 
-def print_course() -> None:
-    """Prints the map of the course: every lesson with what is solved of it on this machine."""
-    known = solved()
+def course_lines(known: Mapping[str, list[str]]) -> Iterator[str]:
+    """The map of the course, line by line, with the solved exercises of each slug."""
     for part, name in PARTS.items():
-        print(name)
-        for lesson in LESSONS:
-            if lesson.part == part:
-                print(lesson_line(lesson, known.get(lesson.slug, [])))
+        yield name
+        yield from (lesson_line(lesson, known.get(lesson.slug, [])) for lesson in LESSONS if lesson.part == part)
+
+
+def print_course() -> None:
+    """Prints the map of the course: every lesson with the exercises solved on this machine."""
+    print(*course_lines(solved()), sep="\n")

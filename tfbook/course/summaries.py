@@ -1,4 +1,4 @@
-"""What stored results say over seeds: tables, intervals, and curves with their bands."""
+"""Summaries of stored results over seeds: tables, intervals, and curves with bands."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Curve = tuple[list[float], list[float], list[float]]  # x, mean and half-width o
 
 
 class Interval(NamedTuple):
-    """A mean and the half-width of what is around it. `f"{interval:.1f}"` is such as "5.7 ± 0.8"."""
+    """A mean and the half-width of the interval around it. `f"{interval:.1f}"` gives, for example, "5.7 ± 0.8"."""
 
     mean: float
     half: float
@@ -35,15 +35,15 @@ def interval(values: Collection[float]) -> Interval:
 
 
 def half_range(values: Collection[float]) -> Interval:
-    """The mean and half the distance from the lowest value to the highest."""
+    """The mean, and half the distance from the lowest to the highest value."""
     return Interval(fmean(values), (max(values) - min(values)) / 2)
 
 
 def unnest(frame: DataFrame, column: str, names: Sequence[str] | None = None) -> DataFrame:
-    """A row for each point of the lists in `column`, beside what else stands in the list's row.
+    """One row per point of the lists in `column`, with the other columns of the list's row repeated.
 
-    A point that is a dictionary has its own keys; `names` are for those of a tuple or for a single number. `place`
-    counts the points of a list from 0.
+    Dictionary points keep their own keys; `names` are the columns for tuples or single numbers. The column `place` is
+    the index of a point in its list, from 0.
     """
     import pandas as pd
 
@@ -63,9 +63,9 @@ def bands(
     at: str | None = None,
     around: Callable[[Collection[float]], Interval] = half_range,
 ) -> dict[str, Curve]:
-    """A curve for each value of `by`: the mean of `y` over seeds at each `x`, with what is `around` it.
+    """One curve per value of `by`: the mean of `y` over seeds at each `x`, with the interval `around` it.
 
-    Where x differs between seeds, as seconds do, points that agree in `at` belong together and x is averaged, too.
+    Where x differs between seeds, as seconds do, points that agree in `at` are grouped and x is averaged, too.
     """
 
     def curve(runs: DataFrame) -> Curve:
@@ -77,7 +77,7 @@ def bands(
 
 
 def mean_and_range(values: Collection[float], digits: int = 1) -> str:
-    """Such as "65.0 (60.0–70.0)"; one number where all are the same, as sizes are, and – where there is none."""
+    """Text such as "65.0 (60.0–70.0)"; one number if all values are the same, and – if there is none."""
     known = [value for value in values if not math.isnan(value)]
     if not known:
         return "–"
@@ -86,14 +86,14 @@ def mean_and_range(values: Collection[float], digits: int = 1) -> str:
 
 
 def ranges(frame: DataFrame, by: str, digits: Mapping[str, int]) -> DataFrame:
-    """`mean_and_range` for each value of `by`, over its seeds, of the columns that `digits` gives their decimals."""
+    """`mean_and_range` over seeds for each value of `by`, for the columns in `digits`, which gives their decimals."""
     cells = {column: partial(mean_and_range, digits=count) for column, count in digits.items()}
     return frame.groupby(by, sort=False).agg(cells).rename_axis(None)
 
 
 def formatted(frame: DataFrame, spec: str) -> DataFrame:
-    """The numbers as text in a format such as ".1f", and nothing where there is none.
+    """The numbers as text in a format such as ".1f", empty where there is none.
 
-    The noise of adding floats is rounded away first, so that every version of pandas gives the same text.
+    Floating-point noise is rounded away first, so that every version of pandas gives the same text.
     """
     return frame.map(lambda value: "" if math.isnan(value) else format(round(value, 9), spec))

@@ -1,11 +1,11 @@
-"""What several lessons do with translators: the task, recurrent translators, quality, alignment and time."""
+"""Translators in several lessons: the task, recurrent translators, quality, alignment, and time."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 import numpy as np
 import torch
@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from tfbook import runtime, training
 from tfbook.course.cost import in_turns
-from tfbook.course.metrics import alignment_error_rate, bleu, exact_match, hard_alignment
+from tfbook.course.metrics import Link, alignment_error_rate, bleu, exact_match, hard_alignment
 from tfbook.data.translation import Translations
 from tfbook.generation.search import translate
 from tfbook.models.seq2seq import RecurrentDecoder, RecurrentEncoder, Seq2SeqConfig, Translator
@@ -32,7 +32,7 @@ LEARNING_RATE = 7e-3  # of the recurrent translators
 
 @dataclass(frozen=True)
 class Task:
-    """A corpus and the vocabularies through which a model reads and writes it."""
+    """A corpus, and the vocabularies through which a model reads and writes it."""
 
     corpus: Translations
     source_vocab: Vocabulary
@@ -40,7 +40,7 @@ class Task:
 
     @classmethod
     def of(cls, corpus: Translations, pairs: Sequence[Pair], *, min_count: int = 1) -> Task:
-        """The vocabularies of the words that occur at least `min_count` times in `pairs`."""
+        """The task with vocabularies of the words that occur at least `min_count` times in `pairs`."""
         source = Vocabulary((pair.source for pair in pairs), min_count=min_count)
         return cls(corpus, source, Vocabulary((pair.target for pair in pairs), min_count=min_count))
 
@@ -73,13 +73,14 @@ class Quality(NamedTuple):
 
 
 def quality(model: nn.Module, pairs: Sequence[Pair], task: Task) -> Quality:
-    """Translates the sources of `pairs` greedily and compares with all references that the corpus has for them."""
-    translations = translate(model, pairs, task.source_vocab, task.target_vocab, max_length=80)
+    """Quality of greedy translations of the sources of `pairs`, against all references in the corpus."""
+    translator = cast(Translator, model)  # or a Transformer; callbacks of training are typed for any module
+    translations = translate(translator, pairs, task.source_vocab, task.target_vocab, max_length=80)
     return quality_of([translation.words for translation in translations], pairs, task.corpus)
 
 
 def quality_of(translations: Sequence[Sentence], pairs: Sequence[Pair], corpus: Translations) -> Quality:
-    """Compares translations of the sources of `pairs` with all references that the corpus has for them."""
+    """Quality of translations of the sources of `pairs`, against all references in the corpus."""
     write = partial(detokenize, language=corpus.target_language)
     hypotheses = [write(words) for words in translations]
     references = [[write(words) for words in corpus.references[pair.source]] for pair in pairs]
@@ -88,14 +89,14 @@ def quality_of(translations: Sequence[Sentence], pairs: Sequence[Pair], corpus: 
 
 
 def by_length(model: nn.Module, task: Task, count: int) -> dict[tuple[int, int], Quality]:
-    """Quality in each bucket of `LENGTHS`, on `count` held-out sentences per bucket."""
+    """Quality in each length range of `LENGTHS`, on up to `count` held-out sentences each."""
     held_out = [*task.corpus["test"], *task.corpus["long"]]
     return {length: quality(model, filter_by_length(held_out, *length)[:count], task) for length in LENGTHS}
 
 
 @torch.inference_mode()
 def forced_weights(model: Translator, pairs: Sequence[Pair], task: Task) -> list[Float[Tensor, "target source"]]:
-    """Attention weights for each word of the true translations, under teacher forcing; `<eos>` is left out."""
+    """Attention weights for each word of the true translations, under teacher forcing, without `<eos>`."""
     model.eval()
     batch = collate(pairs, task.source_vocab, task.target_vocab).to(runtime.device())
     weights = model(batch.source, batch.source_lengths, batch.target_in).weights.float().cpu()
@@ -105,7 +106,12 @@ def forced_weights(model: Translator, pairs: Sequence[Pair], task: Task) -> list
 def alignment_error(model: Translator, pairs: Sequence[Pair], task: Task) -> float:
     """Alignment error rate of the largest weights against the gold links of `pairs`."""
     found = [hard_alignment(weights) for weights in forced_weights(model, pairs, task)]
-    return alignment_error_rate(found, [set(pair.sure) for pair in pairs], [set(pair.possible) for pair in pairs])
+    return alignment_error_rate(found, *gold_links(pairs))
+
+
+def gold_links(pairs: Sequence[Pair]) -> tuple[list[set[Link]], list[set[Link]]]:
+    """The sure and the possible links of each pair, as `alignment_error_rate` takes them."""
+    return [set(pair.sure) for pair in pairs], [set(pair.possible) for pair in pairs]
 
 
 # ---- recurrent translators ---------------------------------------------------------------------------------------
@@ -123,7 +129,7 @@ def trained(
     d_encoder: int | None = None,
     evaluate: training.Evaluate | None = None,
 ) -> tuple[Translator, training.History]:
-    """A translator trained on `pairs` by the recipe of all stored comparisons, and its history."""
+    """A translator trained on `pairs` with the recipe of all stored comparisons, and its history."""
     runtime.seed(seed)
     model = task.translator(decoder, width=width, d_encoder=d_encoder, dropout=dropout)
     batches = Batches(pairs, task.source_vocab, task.target_vocab, size=128, seed=seed)
@@ -145,7 +151,7 @@ def random_translator(decoder: type[RecurrentDecoder], width: int, vocabulary: i
 
 
 def training_seconds(models: Mapping[str, nn.Module], batch: Batch, rounds: int) -> dict[str, list[float]]:
-    """Seconds of a training step of each model on `batch`, one a round: they take turns, the first round warms up."""
+    """Seconds per training step of each model on `batch`, one per round; they take turns, after a round to warm up."""
     optimizers = {name: torch.optim.AdamW(model.parameters(), fused=True) for name, model in models.items()}
 
     def step(name: str) -> None:
@@ -159,7 +165,7 @@ def training_seconds(models: Mapping[str, nn.Module], batch: Batch, rounds: int)
 
 
 def lead_at_equal_seconds(points: DataFrame, by: str, one: str, other: str) -> list[float]:
-    """For each seed: validation BLEU of `one` minus that of `other`, when the first of the two is done.
+    """For each seed: validation BLEU of `one` minus that of `other`, at the time when the first of them finishes.
 
     `points` are unnested learning curves; `by` is the column that names the two.
     """

@@ -4,7 +4,7 @@ from tfbook.data.download import DataUnavailable
 from tfbook.data.images import ImageBatches, Images, LabeledImages, Photographs
 from tfbook.data.registry import available, load
 from tfbook.data.sentences import LabeledText, LabeledTexts
-from tfbook.data.text import Text
+from tfbook.data.text import Text, read_text_file
 from tfbook.data.tokens import Tokens, read_tokens, write_tokens
 from tfbook.data.translation import Translations
 
@@ -21,6 +21,7 @@ __all__ = [
     "Translations",
     "available",
     "load",
+    "read_text_file",
     "read_tokens",
     "write_tokens",
 ]

@@ -1,11 +1,32 @@
-"""Archives, unpacked up to a size: by mistake or malice, a few megabytes can hold many gigabytes."""
+"""Files that may be damaged or unpack to more than they should, since a few megabytes can hold many gigabytes."""
 
 from __future__ import annotations
 
 import gzip
 import io
+from collections.abc import Callable
+from functools import wraps
 from pathlib import Path
+from typing import TypeVar
 from zipfile import ZIP_DEFLATED, ZIP_STORED, ZipFile
+
+Data = TypeVar("Data")
+
+
+def reader(read: Callable[..., Data]) -> Callable[..., Data]:
+    """Wraps a function that reads files: any error that their content causes becomes a ValueError that names them."""
+
+    @wraps(read)
+    def named(*paths: str | Path) -> Data:
+        try:
+            return read(*paths)
+        except Exception as error:  # a damaged file can raise anything
+            if type(error) is ValueError or (isinstance(error, OSError) and error.errno):
+                raise
+            names = ", ".join(map(str, paths))
+            raise ValueError(f"{names}: damaged or another file ({type(error).__name__}: {error})") from error
+
+    return named
 
 
 def read_member(archive: ZipFile, name: str, *, most: int) -> bytes:
@@ -28,7 +49,7 @@ class Unpacked(io.RawIOBase):
         self.stream = gzip.GzipFile(path)
 
     def readable(self) -> bool:
-        """True, which readers ask."""
+        """True; a reader asks before it reads."""
         return True
 
     def readinto(self, buffer: bytearray | memoryview) -> int:  # type: ignore[override] # where it is any buffer

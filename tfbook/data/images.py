@@ -10,6 +10,7 @@ import shutil
 import tarfile
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -18,7 +19,7 @@ import torch
 from jaxtyping import Float, Int64, UInt8
 from torch import Tensor
 
-from tfbook.data.archives import Unpacked
+from tfbook.data.archives import Unpacked, reader
 from tfbook.text.batching import LengthGroupedSampler
 
 TEST_SHARE = 0.25  # of the digits
@@ -27,16 +28,20 @@ MOST = 1 << 28  # bytes of a file, unpacked; CIFAR-10, the largest, has 186 mill
 
 @dataclass(frozen=True)
 class LabeledImages:
-    """Images and the number of each one's label."""
+    """Images and the number of each one's label. Raises ValueError unless there are as many of both."""
 
     images: Float[Tensor, "batch channel height width"]
     labels: Int64[Tensor, " batch"]
+
+    def __post_init__(self) -> None:
+        if len(self.images) != len(self.labels):
+            raise ValueError(f"labels holds {len(self.labels)} for {len(self.images)} images; expected one for each")
 
     @classmethod
     def from_pixels(
         cls, pixels: UInt8[Tensor, "batch channel height width"], labels: Int64[Tensor, " batch"], *, white: int = 255
     ) -> LabeledImages:
-        """From whole numbers between 0 and `white`."""
+        """Converts integers from 0 to `white` to numbers from 0 to 1."""
         return cls(pixels.contiguous().float() / white, labels)
 
     def __len__(self) -> int:
@@ -157,17 +162,19 @@ def read_photographs() -> Photographs:
 
 def unpacked_to(sha256: str) -> Callable[[Path], None]:
     """A check of a gzipped file by its content, since the same content can be compressed in several ways."""
-
-    def check(path: Path) -> None:
-        with Unpacked(path, most=MOST) as content:
-            found = hashlib.file_digest(content, "sha256").hexdigest()
-        if found != sha256:
-            raise ValueError(f"sha256 of what it holds is {found}; expected {sha256}")
-
-    check.__qualname__ = f"unpacked_to.{sha256}"  # which the stamp of a verified file in the cache names
+    check = partial(_check_unpacked, sha256=sha256)
+    vars(check)["__qualname__"] = f"unpacked_to.{sha256}"  # which the stamp of a verified file in the cache names
     return check
 
 
+def _check_unpacked(path: Path, *, sha256: str) -> None:
+    with Unpacked(path, most=MOST) as content:
+        found = hashlib.file_digest(content, "sha256").hexdigest()
+    if found != sha256:
+        raise ValueError(f"sha256 of what it holds is {found}; expected {sha256}")
+
+
+@reader
 def read_fashion_mnist(*paths: str | Path) -> Images:
     """Gray pictures of clothes, 28 × 28 pixels (Xiao et al., 2017), from its four gzipped files."""
     from torchvision.datasets import FashionMNIST
@@ -184,6 +191,7 @@ def read_fashion_mnist(*paths: str | Path) -> Images:
     return Images(name="fashion-mnist", labels=tuple(train.classes), **images)
 
 
+@reader
 def read_cifar10(path: str | Path) -> Images:
     """Color pictures of vehicles and animals, 32 × 32 pixels (Krizhevsky, 2009), from the archive for Python."""
     from torchvision.datasets import CIFAR10

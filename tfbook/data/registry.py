@@ -179,7 +179,7 @@ def load(name: str, *, fallback: str | None = None) -> Any:
 
 
 def _read(dataset: Dataset) -> Any:
-    """What its reader returns; files in the cache that were damaged after they were verified are fetched again."""
+    """The data set as its reader returns it; files in the cache that were damaged since are fetched again."""
     paths = [fetch(file) for file in dataset.files]
     try:
         return dataset.reader(*paths)

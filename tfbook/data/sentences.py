@@ -13,8 +13,9 @@ from zipfile import ZipFile
 
 import numpy as np
 
-from tfbook.data.archives import read_member
+from tfbook.data.archives import read_member, reader
 from tfbook.data.download import DataUnavailable
+from tfbook.text.byte_level import check_characters
 
 TEST_SHARE = 0.25  # of the labeled texts
 MODULES = ("asyncio", "email", "http", "importlib", "logging", "multiprocessing", "unittest", "xml")
@@ -49,10 +50,11 @@ class LabeledTexts:
     ) -> LabeledTexts:
         """Splits by a hash of the text, so that equal texts end up on the same side, whatever their order.
 
-        A text with two different labels is left out. `others` have no label.
+        A text with two different labels is left out. `others` have no label. Raises ValueError for a lone surrogate.
         """
         labels_of: dict[str, set[int]] = {}
         for text, label in labeled:
+            check_characters(text)
             labels_of.setdefault(text, set()).add(label)
         unambiguous = [LabeledText(text, label) for text, (label, *more) in labels_of.items() if not more]
         test = tuple(item for item in unambiguous if _is_test(item.text))
@@ -129,12 +131,14 @@ def _docstrings(path: Path) -> Iterator[str]:
 # ---- movie reviews -----------------------------------------------------------------------------------------------
 
 
+@reader
 def read_sentence_polarity(path: str | Path) -> LabeledTexts:
     """Sentences from movie reviews, half of them from reviews that recommend the movie (Pang & Lee, 2005)."""
     files = {"negative": "sentence_polarity/rt-polarity.neg", "positive": "sentence_polarity/rt-polarity.pos"}
     return _read_lines("sentence-polarity", path, files)
 
 
+@reader
 def read_subjectivity(path: str | Path) -> LabeledTexts:
     """Sentences from movie reviews, taken as subjective, and plot summaries, taken as objective (Pang & Lee, 2004)."""
     files = {"subjective": "subjectivity/quote.tok.gt9.5000", "objective": "subjectivity/plot.tok.gt9.5000"}
@@ -144,6 +148,6 @@ def read_subjectivity(path: str | Path) -> LabeledTexts:
 def _read_lines(name: str, path: str | Path, files: dict[str, str]) -> LabeledTexts:
     """A zip archive with one file per label and one text per line. Raises ValueError beyond `MOST` bytes."""
     with ZipFile(path) as archive:
-        lines = [read_member(archive, file, most=MOST).decode("latin-1").splitlines() for file in files.values()]
+        lines = [read_member(archive, file, most=MOST).decode("latin-1").split("\n") for file in files.values()]
     texts = ((" ".join(line.split()), label) for label, texts in enumerate(lines) for line in texts)
     return LabeledTexts.split(name, tuple(files), (LabeledText(text, label) for text, label in texts if text))

@@ -34,6 +34,10 @@ def write_tokens(path: str | Path, ids: Int[Tensor, " time"], vocab: int) -> Non
 
     Raises ValueError when there are none, or one is outside the vocabulary.
     """
+    if ids.ndim != 1 or not 0 < vocab < 2**32:
+        raise ValueError(
+            f"ids has shape {tuple(ids.shape)} and vocab is {vocab}; expected one axis, 1 to 2³² − 1 tokens"
+        )
     if not len(ids):
         raise ValueError("ids is empty; expected one or more")
     if ids.min() < 0 or ids.max() >= vocab:
@@ -55,6 +59,8 @@ def read_tokens(path: str | Path) -> Tokens:
     found, expected = path.stat().st_size, HEADER.size + count * _dtype(vocab).itemsize
     if found != expected:
         raise ValueError(f"{path} is damaged: it holds {found:,} bytes; expected {expected:,}")
+    if not count:
+        raise ValueError(f"{path} is damaged: it holds no ids; expected one or more")
     ids = np.memmap(path, _dtype(vocab), mode="c", offset=HEADER.size)
     if zlib.crc32(ids.data, vocab) != checksum:
         raise ValueError(f"{path} is damaged: the checksum of its ids is wrong; delete it and write it again")

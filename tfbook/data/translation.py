@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from tfbook.data.archives import Unpacked, read_member
+from tfbook.data.archives import Unpacked, read_member, reader
+from tfbook.data.text import decode_text
 from tfbook.text.pairs import Links, Pair
 from tfbook.text.vocabulary import Sentence
 from tfbook.text.words import tokenize
@@ -39,10 +40,12 @@ class Translations:
         return f"{self.name}: {self.source_language} to {self.target_language}, {sizes}"
 
 
+@reader
 def read_english_french(path: str | Path) -> Translations:
     """The generated corpus that ships with tfbook: a gzipped TSV with `COLUMNS`, tokens separated by spaces.
 
-    Raises ValueError for other columns, when there are no pairs, and when it unpacks to more than `MOST` bytes.
+    Raises ValueError for other columns, a link beyond its sentences, when there are no pairs, and when it unpacks to
+    more than `MOST` bytes.
     """
     splits: dict[str, list[Pair]] = {}
     with io.TextIOWrapper(io.BufferedReader(Unpacked(path, most=MOST)), encoding="utf-8", newline="\n") as lines:
@@ -53,6 +56,8 @@ def read_english_french(path: str | Path) -> Translations:
             if number > 1:
                 split, template, english, french, alignment = columns
                 pair = Pair(tuple(english.split()), tuple(french.split()), *_links(alignment), template)
+                if not all(i < len(pair.source) and j < len(pair.target) for i, j in pair.possible):
+                    raise ValueError(f"line {number} of {path} links {alignment}; expected words of both sentences")
                 splits.setdefault(split, []).append(pair)
     held_out = [pair for split, pairs in splits.items() if split != "train" for pair in pairs]
     return _english_french("english-french", splits, _references(held_out))
@@ -89,6 +94,7 @@ def _english_french(
     return Translations(name=name, splits=splits, references=references, **languages)
 
 
+@reader
 def read_tatoeba(path: str | Path) -> Translations:
     """Tatoeba's English–French pairs, from the zip of manythings.org: 96% train, 2% valid, 2% test by English sentence.
 
@@ -127,7 +133,7 @@ def _tatoeba_lines(path: str | Path) -> Iterator[tuple[str, str]]:
         members = [name for name in archive.namelist() if Path(name).name == "fra.txt"]
         if not members:
             raise ValueError(f"{path} holds no fra.txt")
-        text = read_member(archive, members[0], most=MOST).decode("utf-8")
+        text = decode_text(read_member(archive, members[0], most=MOST), members[0])
     for number, line in enumerate(text.removesuffix("\n").split("\n"), start=1):
         columns = line.split("\t")
         if len(columns) < 2:

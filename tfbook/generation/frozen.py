@@ -1,8 +1,8 @@
 """A language model for generating alone: the same function without what only training needs.
 
-A token of a small model costs calls more than arithmetic, and one of a large model costs the reading of its weights
-from memory more than either. So a frozen model makes fewer calls and larger products, and may keep its matrices in
-fewer bits. Shapes: batch, time, d_model.
+For a small model a token takes more time in calls than in arithmetic, and for a large one most of the time goes into
+reading weights from memory. So a frozen model makes fewer calls and larger products, and can keep its matrices in fewer
+bits. Shapes: batch, time, d_model.
 """
 
 from __future__ import annotations
@@ -16,67 +16,75 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from tfbook.attention.cache import Cache
-from tfbook.attention.implementations import PLAIN_CAUSAL, fastest, fused, softmax
-from tfbook.attention.masks import Causal
+from tfbook.attention.implementations import fastest, fused, softmax
+from tfbook.attention.masks import Causal, Mask
 from tfbook.attention.multi_head import MultiHeadAttention, merge_heads
-from tfbook.attention.positions import Position
+from tfbook.attention.positions import NOWHERE, Position
 from tfbook.models.blocks import Block, BlockCache, PreNorm, Stack, StackCache
 from tfbook.models.feed_forward import FeedForward
 from tfbook.models.language_model import LanguageModel
 from tfbook.models.norms import LayerNorm, RMSNorm
-from tfbook.parts import Identity
+from tfbook.parts import Identity, exactly
 
 
 class Frozen(LanguageModel):
-    """A copy of `model` that generates faster: for the device it is on, without gradients, deaf to later training.
+    """A copy of `model` that generates faster: on the model's device, without gradients, independent of the original.
 
-    Its matrices are kept and multiplied in `dtype`, all else in float32. Half the bits are half of what a token reads
-    from memory: float16 keeps 11 bits of a number and ends at 65,504, bfloat16 keeps 8 and float32's range. Raises
-    ValueError for a model that sees both ways, and for a part of another type than those that are rewritten here.
+    Its matrices are kept and multiplied in `dtype`, everything else in float32. Half the bits are half the memory to
+    read per token: float16 has 11 bits of precision and ends at 65,504, bfloat16 has 8 and float32's range. Raises
+    ValueError for a model without a causal mask, and for any part that is not one of the package's that it rewrites.
     """
 
     def __init__(self, model: LanguageModel, dtype: torch.dtype = torch.float32):
         nn.Module.__init__(self)
-        if type(model.mask) is not PLAIN_CAUSAL:  # one query alone sees all
+        if not exactly(model.mask, Causal):  # the newest position sees all only under this one
             raise ValueError(f"model, a {type(model).__name__}, has the mask {model.mask}; expected Causal()")
+        self.mask = model.mask
         self.embed = copy.deepcopy(model.embed).requires_grad_(requires_grad=False)
-        stack = copy.deepcopy(model.stack).requires_grad_(requires_grad=False)
-        self.stack = cast(Stack, FrozenStack(stack, dtype))  # in its place
+        self.stack = FrozenStack(copy.deepcopy(model.stack).requires_grad_(requires_grad=False), dtype)
         self.unembed = cast(nn.Linear, Product(model.unembed, dtype=dtype))
         self.eval()
 
 
-def expect(what: str, part: Any, *kinds: type) -> None:
-    """Raises ValueError unless the part is of one of these types itself; a subclass may compute anything."""
-    if type(part) not in kinds:
+def expect(role: str, part: object, *kinds: type) -> None:
+    """Raises ValueError unless the part is exactly of one of these types; a subclass may compute anything."""
+    if not exactly(part, *kinds):
+        edited = "an edited " if type(part) in kinds else "a "
         known = " or ".join(kind.__name__ for kind in kinds)
-        raise ValueError(f"{what} is a {type(part).__name__}; a frozen model knows {known} alone")
+        raise ValueError(f"{role} is {edited}{type(part).__name__}; a frozen model supports {known} only")
 
 
 class Product(nn.Module):
-    """x Wᵀ + b with W and b kept in `dtype`, whatever x comes in; layers that read the same x are one product."""
+    """x Wᵀ + b with W and b kept in `dtype`; layers that read the same x are joined in one product."""
+
+    weight: Tensor
+    bias: Tensor | None
 
     def __init__(self, *layers: nn.Linear, dtype: torch.dtype):
         super().__init__()
         for layer in layers:
             expect("a linear layer", layer, nn.Linear)
         self.out_features = sum(layer.out_features for layer in layers)
-        self.weight = torch.cat([layer.weight for layer in layers]).detach().to(dtype)
-        self.bias = None if layers[0].bias is None else torch.cat([layer.bias for layer in layers]).detach().to(dtype)
+        self.register_buffer("weight", torch.cat([layer.weight for layer in layers]).detach().to(dtype))
+        bias = None if layers[0].bias is None else torch.cat([layer.bias for layer in layers]).detach().to(dtype)
+        self.register_buffer("bias", bias)
 
     def forward(self, x: Float[Tensor, "batch time d_in"]) -> Float[Tensor, "batch time d_out"]:
-        """Multiplied in `dtype`, handed back in x's."""
-        return F.linear(x.to(self.weight.dtype), self.weight, self.bias).to(x.dtype)
+        """The product in `dtype`, converted back to x's dtype."""
+        buffers: dict[str, Any] = self._buffers  # `self.weight` would take longer to find it
+        weight, bias = buffers["weight"], buffers["bias"]
+        return F.linear(x.to(weight.dtype), weight, bias).to(x.dtype)
 
 
-class FrozenBlock:
-    """What a `Block` computes in eval mode: one product for queries, keys and values, no dropout, no checks.
+class FrozenBlock(nn.Module):
+    """The function of a `Block` in eval mode: one product for queries, keys and values, no dropout, no checks.
 
-    Raises ValueError when the block reads a memory, and for a part or an implementation of attention that it does not
+    Raises ValueError when the block has cross-attention, and for a part or an attention implementation that it does not
     know.
     """
 
     def __init__(self, block: Block, dtype: torch.dtype):
+        super().__init__()
         expect("a block", block, Block)
         if block.cross is not None:
             raise ValueError("block reads a memory; expected one without cross-attention")
@@ -91,54 +99,60 @@ class FrozenBlock:
             found = f"block has the implementation {attention.implementation}"
             raise ValueError(f"{found}; expected fastest, fused or softmax")
         self.heads, self.activation = attention.heads, feed_forward.activation
-        self.norms = block.mixer.norm, block.feed_forward.norm
+        self.norms = nn.ModuleList([block.mixer.norm, block.feed_forward.norm])
+        linears = (
+            (attention.W_Q, attention.W_K, attention.W_V),
+            (attention.W_O,),
+            (feed_forward.up,),
+            (feed_forward.down,),
+        )
+        self.products = nn.ModuleList(Product(*layers, dtype=dtype) for layers in linears)
         # `forward` itself, since to call a module takes as long as a small product
-        self.read = Product(attention.W_Q, attention.W_K, attention.W_V, dtype=dtype).forward
-        self.write = Product(attention.W_O, dtype=dtype).forward
-        self.up = Product(feed_forward.up, dtype=dtype).forward
-        self.down = Product(feed_forward.down, dtype=dtype).forward
+        self._norm, self._feed_forward_norm = (norm.forward for norm in self.norms)
+        self._read, self._write, self._up, self._down = (product.forward for product in self.products)
 
     def forward(
-        self, x: Float[Tensor, "batch time d_model"], mask: Causal, position: Position, cache: Cache
+        self,
+        x: Float[Tensor, "batch time d_model"],
+        mask: Mask | None = None,
+        *,
+        memory: None = None,
+        memory_mask: None = None,
+        position: Position = NOWHERE,
+        cache: BlockCache | None = None,
     ) -> Float[Tensor, "batch time d_model"]:
-        """x continues what the cache has read."""
-        (batch, time, _), start = x.shape, cache.length
-        heads = self.read(self.norms[0].forward(x)).view(batch, time, 3 * self.heads, -1).transpose(1, 2)
+        """As `Block.forward`; there is never a memory."""
+        past = Cache() if cache is None else cache.past
+        (batch, time, _), start = x.shape, past.length
+        heads = self._read(self._norm(x)).view(batch, time, 3 * self.heads, -1).transpose(1, 2)
         qk, v = heads.split((2 * self.heads, self.heads), dim=1)
         q, k = position.rotate(qk, start).chunk(2, dim=1)
-        k, v = cache.extend(k, v)
+        k, v = past.extend(k, v)
         bias = position.bias(q, k.shape[2])
         alone = time == 1  # the newest position sees all
         mixed = F.scaled_dot_product_attention(q, k, v, bias) if alone else fastest(q, k, v, mask, bias)
-        x = x + self.write(merge_heads(mixed))
-        return x + self.down(self.activation(self.up(self.norms[1].forward(x))))
+        x = x + self._write(merge_heads(mixed))
+        return x + self._down(self.activation(self._up(self._feed_forward_norm(x))))
 
 
-class FrozenStack(nn.Module):
-    """`Stack` with its blocks frozen; raises ValueError for what `FrozenBlock` refuses and for a norm it lacks."""
+class FrozenStack(Stack):
+    """`Stack` with frozen blocks. Raises ValueError for an unknown part, and for post-norm blocks."""
 
     def __init__(self, stack: Stack, dtype: torch.dtype):
-        super().__init__()
+        nn.Module.__init__(self)
         expect("the stack", stack, Stack)
         expect("the norm of the embeddings", stack.embed_norm, Identity)
         expect("the last norm", stack.norm, LayerNorm, RMSNorm)
         self.position, self.norm = stack.position, stack.norm
-        self.blocks = [FrozenBlock(block, dtype) for block in stack.blocks]
-
-    def forward(
-        self, x: Float[Tensor, "batch time d_model"], mask: Causal, *, cache: StackCache | None = None
-    ) -> Float[Tensor, "batch time d_model"]:
-        """As `Stack.forward`."""
-        cache = self.new_cache() if cache is None else cache
-        position = cache.placed(self.position, x.shape[1], x.device)
-        x = self.position.add(x, cache.length)
-        cache.begin()
-        for block, kept in zip(self.blocks, cache.blocks, strict=True):
-            x = block.forward(x, mask, position, kept.past)
-        x = self.norm(x)
-        cache.finish(x.shape[1])
-        return x
+        self.frozen = nn.ModuleList(FrozenBlock(block, dtype) for block in stack.blocks)
+        self.blocks = [block.forward for block in self.frozen]
+        self.embed_norm = self.dropout = cast(Any, unchanged)  # no modules either
 
     def new_cache(self) -> StackCache:
         """An empty cache, as that of `Stack`."""
         return StackCache([BlockCache(Cache(), None) for _ in self.blocks])
+
+
+def unchanged(x: Float[Tensor, "batch time d_model"]) -> Float[Tensor, "batch time d_model"]:
+    """x itself."""
+    return x

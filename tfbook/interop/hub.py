@@ -1,8 +1,9 @@
 """Published weights from the Hugging Face hub, in our own models: MiniLM for search, GPT-2, ViT-B/16.
 
 A revision and the SHA-256 of each file are fixed here, so the same bytes come from the hub, from a server that stands
-in for it and from the cache, or an error. `huggingface_hub` downloads, since it knows the hub's storage and shares its
-cache; it checks sizes and no hashes, so each file is hashed before it is read, and one that differs leaves the cache.
+in for it and from the cache, or an error. `huggingface_hub` says where the hub and its cache are. It does not download,
+since it would put files where the server's headers say, of any size and in any time, and compare no hash; so bytes
+come by `tfbook.data.transfer`, are hashed before they are read, and lie in the cache under that hash.
 
 The cache is that of `huggingface_hub`, so that what transformers or sentence-transformers have fetched is not fetched
 again; where TFBOOK_DATA names a folder for all data of the course, its subfolder `huggingface` is used instead.
@@ -17,18 +18,14 @@ again; where TFBOOK_DATA names a folder for all data of the course, its subfolde
 
 from __future__ import annotations
 
-import errno
-import os
 from collections.abc import Callable
-from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
 
-from tfbook.data.download import DataUnavailable
+from tfbook.interop.hub_files import HubFile, HubModel, fetch_from_hub
 from tfbook.interop.hugging_face import bert_config, gpt_config, load_hugging_face, vit_config
 from tfbook.models.bert import Bert
 from tfbook.models.gpt import Gpt
@@ -36,42 +33,7 @@ from tfbook.models.sentence_encoder import SentenceEncoder
 from tfbook.models.vit import Vit
 from tfbook.text.tokenizer import Tokenizer
 
-_PATIENCE = 10.0  # seconds for a server to say how large a file is
-_ATTEMPTS = 2  # at a file whose bytes turn out wrong
-_OF_THE_DISK = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST, errno.ENOSPC, errno.EDQUOT}
-_ADVICE = """{what} is not in the cache {cache} and could not be fetched. Tried:
-{tried}
-Connect to the network and call again, which fetches only what is missing; or copy the cache's folder {folder} from a \
-machine that has it; or set HF_ENDPOINT to a server that offers it."""
-
 M = TypeVar("M", bound=nn.Module)
-
-
-# ---- what is published -------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, kw_only=True)
-class HubFile:
-    """A file of a repository, its size in bytes and its hash."""
-
-    name: str
-    size: int
-    sha256: str
-
-
-@dataclass(frozen=True, kw_only=True)
-class HubModel:
-    """A repository of the hub at one commit, the files that are read, and the heads, which no file of weights tells."""
-
-    repository: str
-    revision: str
-    license: str
-    heads: int
-    files: tuple[HubFile, ...]
-
-    def __str__(self) -> str:
-        return f"{self.repository} ({_megabytes(self.files)}, {self.license})"
-
 
 MINILM = HubModel(
     repository="sentence-transformers/all-MiniLM-L6-v2",
@@ -186,145 +148,3 @@ def _filled(build: Callable[[], M], state: dict[str, Tensor]) -> M:
     if missing := load_hugging_face(model, state).missing:
         raise ValueError(f"the file lacks {', '.join(missing)}; expected every weight of a {type(model).__name__}")
     return model.eval()
-
-
-# ---- files -------------------------------------------------------------------------------------------------------
-
-
-def hub_cache() -> Path:
-    """The folder `huggingface` in `TFBOOK_DATA`, where that is set, else the cache of `huggingface_hub`."""
-    if folder := os.environ.get("TFBOOK_DATA"):
-        return Path(folder).expanduser() / "huggingface"
-    from huggingface_hub import constants
-
-    return Path(constants.HF_HUB_CACHE)
-
-
-def fetch_from_hub(model: HubModel) -> dict[str, Path]:
-    """Local paths that hold the verified files, by their names.
-
-    What the cache lacks, or holds damaged, is fetched, with a line before that says how much and from where, and a
-    progress bar. Raises DataUnavailable, which says what was tried and what to do.
-    """
-    paths = {file.name: path for file in model.files if (path := _cached(model, file))}
-    missing = [file for file in model.files if file.name not in paths]
-    if not missing:
-        return paths
-    if reason := _forbidden():
-        raise _unavailable(model, f"  nothing: {reason} forbids the network")
-    for file in missing:
-        _check_offered(model, file)
-    size, where = _megabytes(missing), f"from {_endpoint()} into {hub_cache()}"
-    print(f"{model.repository} (license {model.license}): fetching {size} {where}, once")
-    return paths | {file.name: _downloaded(model, file) for file in missing}
-
-
-def _cached(model: HubModel, file: HubFile) -> Path | None:
-    """Where the cache has the file, at this commit or another; one that is damaged is removed from it."""
-    snapshots = hub_cache() / _folder(model) / "snapshots"
-    path = snapshots / model.revision / file.name
-    for each in (path, *snapshots.glob(f"*/{file.name}")):
-        if each.is_file() and each.stat().st_size == file.size and _sha256(each) == file.sha256:
-            return each
-    _remove(path)
-    return None
-
-
-def _check_offered(model: HubModel, file: HubFile) -> None:
-    """Asks how large the file is, so that no server is waited for long and no wrong file fetched in vain."""
-    from huggingface_hub import get_hf_file_metadata
-
-    url = _url(model, file)
-    try:
-        found = get_hf_file_metadata(url, token=False, timeout=_PATIENCE)
-    except Exception as error:  # whatever the library's own library raises, which changes with its versions
-        raise _unavailable(model, f"  {url}: {_reason(error)}") from None
-    etag = found.etag or ""
-    if len(etag) == len(file.sha256) and etag != file.sha256:  # that of a small file is another hash
-        raise _unavailable(model, f"  {url}: refused, its sha256 is {etag}; expected {file.sha256}")
-    if found.size not in (None, file.size):
-        raise _unavailable(model, f"  {url}: refused, it has {found.size:,} bytes; expected {file.size:,}")
-
-
-def _downloaded(model: HubModel, file: HubFile) -> Path:
-    """The path of a fresh download; wrong bytes are removed and fetched once more."""
-    from huggingface_hub import hf_hub_download
-
-    target: dict[str, Any] = {"revision": model.revision, "cache_dir": hub_cache(), "endpoint": _endpoint()}
-    target["token"] = False  # the files are public, and one that has expired would be refused
-    tried = f"  {_url(model, file)}: "
-    for _ in range(_ATTEMPTS):
-        try:
-            path = Path(hf_hub_download(model.repository, file.name, **target))
-            if (found := _sha256(path)) == file.sha256:
-                return path
-            _remove(path)
-        except Exception as error:
-            if isinstance(error, OSError) and error.errno in _OF_THE_DISK:
-                raise DataUnavailable(_cache_problem(error)) from error
-            raise _unavailable(model, f"{tried}{_reason(error)}") from None
-    raise _unavailable(model, f"{tried}refused, sha256 is {found}; expected {file.sha256}")
-
-
-def _url(model: HubModel, file: HubFile) -> str:
-    from huggingface_hub import hf_hub_url
-
-    return hf_hub_url(model.repository, file.name, revision=model.revision, endpoint=_endpoint())
-
-
-def _endpoint() -> str:
-    """The server, by the variable as it is now; the library reads it once, when it is imported."""
-    from huggingface_hub import constants
-
-    return (os.environ.get("HF_ENDPOINT") or constants.ENDPOINT).rstrip("/")
-
-
-def _forbidden() -> str:
-    """The variable that forbids the network, if one does."""
-    from huggingface_hub import constants
-
-    if os.environ.get("TFBOOK_OFFLINE", "0") not in ("", "0"):
-        return "TFBOOK_OFFLINE"
-    return "HF_HUB_OFFLINE" if constants.HF_HUB_OFFLINE else ""
-
-
-def _sha256(path: Path) -> str:
-    from pooch import file_hash
-
-    return file_hash(path)
-
-
-def _remove(path: Path) -> None:
-    """Removes a file of the cache and the link to it, so that the library fetches it anew."""
-    for each in (path.resolve(), path):
-        with suppress(OSError):  # in a read-only cache, where it is never taken for right either
-            each.unlink()
-
-
-def _folder(model: HubModel) -> str:
-    """What the cache calls a repository."""
-    return f"models--{model.repository.replace('/', '--')}"
-
-
-def _megabytes(files: tuple[HubFile, ...] | list[HubFile]) -> str:
-    total = sum(file.size for file in files)
-    return f"{total / 1e6:,.0f} MB" if total >= 1e6 else f"{total / 1e3:,.1f} kB"
-
-
-def _unavailable(model: HubModel, tried: str) -> DataUnavailable:
-    return DataUnavailable(_ADVICE.format(what=model, cache=hub_cache(), tried=tried, folder=_folder(model)))
-
-
-def _reason(error: BaseException) -> str:
-    """The first line of what the lowest cause says, such as "Connection refused", below the libraries in between."""
-    seen = [error]
-    while (below := seen[-1].__cause__ or seen[-1].__context__) and below not in seen:
-        seen.append(below)
-    said = [str(each).strip().partition("\n")[0].partition(" for url")[0] for each in reversed(seen)]
-    return next(filter(None, said), type(error).__name__)
-
-
-def _cache_problem(error: OSError) -> str:
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return f"no space left on the disk for {hub_cache()}: free some, or set TFBOOK_DATA to a folder on another disk"
-    return f"the cache folder {hub_cache()} cannot be written ({error}): set TFBOOK_DATA to a folder that can"

@@ -1,4 +1,4 @@
-"""Weights of Hugging Face's models by name: which of theirs is which of ours, what is missing and what is left over.
+"""Weights of Hugging Face's models by name: which of theirs is which of ours, which are missing or left over.
 
 Theirs differ from ours in more than names. GPT-2 keeps W_Q, W_K and W_V side by side in one matrix, and all matrices of
 its blocks as (in, out), where PyTorch's `Linear` has (out, in). `torch_vision` does the same for another library.
@@ -12,106 +12,28 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import chain
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor, nn
 
+from tfbook.interop import families
+from tfbook.interop.families import Family, Settings
+from tfbook.interop.names import NAMES, VIT_IN_MEMORY, Rules
 from tfbook.models.bert import BERT
 from tfbook.models.blocks import Config
+from tfbook.models.feed_forward import FeedForward
 from tfbook.models.gpt import GPT2
 from tfbook.models.norms import LayerNorm
 from tfbook.models.vit import VitConfig
 
+C = TypeVar("C", bound=Config)
+
 # ---- names -------------------------------------------------------------------------------------------------------
-
-Rules = Mapping[str, tuple[str, ...]]  # their layer, {} for the number of a block → ours; several lie side by side
-
-_BERT_BODY = {
-    "embeddings.word_embeddings": ("embed",),
-    "embeddings.token_type_embeddings": ("segments",),
-    "embeddings.position_embeddings": ("stack.position.embedding",),
-    "embeddings.LayerNorm": ("stack.embed_norm",),
-    "encoder.layer.{}.attention.self.query": ("stack.blocks.{}.mixer.branch.W_Q",),
-    "encoder.layer.{}.attention.self.key": ("stack.blocks.{}.mixer.branch.W_K",),
-    "encoder.layer.{}.attention.self.value": ("stack.blocks.{}.mixer.branch.W_V",),
-    "encoder.layer.{}.attention.output.dense": ("stack.blocks.{}.mixer.branch.W_O",),
-    "encoder.layer.{}.attention.output.LayerNorm": ("stack.blocks.{}.mixer.norm",),
-    "encoder.layer.{}.intermediate.dense": ("stack.blocks.{}.feed_forward.branch.up",),
-    "encoder.layer.{}.output.dense": ("stack.blocks.{}.feed_forward.branch.down",),
-    "encoder.layer.{}.output.LayerNorm": ("stack.blocks.{}.feed_forward.norm",),
-}
-_BERT = {f"bert.{theirs}": tuple(f"bert.{name}" for name in ours) for theirs, ours in _BERT_BODY.items()}
-_WORD_HEAD = {
-    "cls.predictions.transform.dense": ("head.layer",),
-    "cls.predictions.transform.LayerNorm": ("head.norm",),
-    "cls.predictions.decoder": ("head.unembed",),
-    "cls.predictions.bias": ("head.unembed.bias",),
-}
-_GPT = {
-    "transformer.wte": ("embed",),
-    "transformer.wpe": ("stack.position.embedding",),
-    "transformer.h.{}.ln_1": ("stack.blocks.{}.mixer.norm",),
-    "transformer.h.{}.attn.c_attn": tuple("stack.blocks.{}.mixer.branch.W_" + name for name in "QKV"),
-    "transformer.h.{}.attn.c_proj": ("stack.blocks.{}.mixer.branch.W_O",),
-    "transformer.h.{}.ln_2": ("stack.blocks.{}.feed_forward.norm",),
-    "transformer.h.{}.mlp.c_fc": ("stack.blocks.{}.feed_forward.branch.up",),
-    "transformer.h.{}.mlp.c_proj": ("stack.blocks.{}.feed_forward.branch.down",),
-    "transformer.ln_f": ("stack.norm",),
-    "lm_head": ("unembed",),
-}
-_BLOCK = (
-    "stack.blocks.{}.mixer.norm",
-    *("stack.blocks.{}.mixer.branch.W_" + name for name in "QKVO"),
-    "stack.blocks.{}.feed_forward.norm",
-    "stack.blocks.{}.feed_forward.branch.up",
-    "stack.blocks.{}.feed_forward.branch.down",
-)
-
-
-def _block(prefix: str, *theirs: str) -> Rules:
-    """Their layers of a block, in the order of ours."""
-    return {f"{prefix}.{{}}.{name}": (ours,) for name, ours in zip(theirs, _BLOCK, strict=True)}
-
-
-_VIT_BODY = {
-    "embeddings.cls_token": ("tokens.0",),
-    "embeddings.position_embeddings": ("stack.position.embedding",),
-    "embeddings.patch_embeddings.projection": ("patches",),
-    "layernorm": ("stack.norm",),
-    **_block(
-        "encoder.layer",
-        *("layernorm_before", "attention.attention.query", "attention.attention.key", "attention.attention.value"),
-        *("attention.output.dense", "layernorm_after", "intermediate.dense", "output.dense"),
-    ),
-}
-_VIT_IN_MEMORY = _block(  # since transformers 5, whose files keep the names above
-    "layers",
-    *("layernorm_before", "attention.q_proj", "attention.k_proj", "attention.v_proj", "attention.o_proj"),
-    *("layernorm_after", "mlp.fc1", "mlp.fc2"),
-)
-_VIT, _DEIT = ({f"{kind}.{theirs}": ours for theirs, ours in _VIT_BODY.items()} for kind in ("vit", "deit"))
-NAMES: dict[str, Rules] = {  # by the name of the class, so that one edited in a notebook is known as well
-    "Bert": _BERT_BODY,
-    "MaskedLanguageModel": _BERT | _WORD_HEAD,
-    "BertForPretraining": _BERT
-    | _WORD_HEAD
-    | {"bert.pooler.dense": ("next_sentence.pool",), "cls.seq_relationship": ("next_sentence.label",)},
-    "Classifier": _BERT | {"bert.pooler.dense": ("head.pool",), "classifier": ("head.label",)},
-    "Tagger": _BERT | {"classifier": ("head.1",)},
-    "Gpt": _GPT,
-    "Vit": _VIT | {"classifier": ("head",)},
-    "Deit": _DEIT
-    | {
-        "deit.embeddings.distillation_token": ("tokens.1",),
-        "cls_classifier": ("head",),
-        "distillation_classifier": ("imitation",),
-    },
-}
 
 
 class Library(NamedTuple):
-    """What a library calls the layers of our models, by the name of our class."""
+    """A library's names for the layers of our models, by the name of our class."""
 
     names: Mapping[str, Rules]
     also: Mapping[str, Rules]  # further names, which are read and never written
@@ -128,7 +50,7 @@ class Library(NamedTuple):
         return self.names[kind]
 
 
-HUGGING_FACE = Library(NAMES, dict.fromkeys(("Vit", "Deit"), _VIT_IN_MEMORY))
+HUGGING_FACE = Library(NAMES, dict.fromkeys(("Vit", "Deit"), VIT_IN_MEMORY))
 _NUMBER = re.compile(r"(?<=[._])\d+(?=\.)")  # of a block
 _NORM = re.compile(r"(LayerNorm|layernorm(_\w+)?|\bln(_\w)?)$")
 _OF_A_NORM = {"gamma": "weight", "beta": "bias"}  # in old files
@@ -141,7 +63,7 @@ def _bare(theirs: str) -> str:
 
 
 def our_names(theirs: str, rules: Rules) -> tuple[str, ...]:
-    """What we call a weight of theirs, or those that lie in it side by side; none where it has no place here."""
+    """Our names for a weight of theirs, or for those that lie in it side by side; none where it has no place here."""
     number = _NUMBER.search(theirs)
     general = _bare(_NUMBER.sub("{}", theirs, count=1))
     layer, _, last = general.rpartition(".")
@@ -190,11 +112,22 @@ def _places(theirs: Iterable[str], rules: Rules, own: Mapping[str, Tensor]) -> d
     return {name: ours for name in theirs if (ours := our_names(name, rules)) and own.keys() >= {*ours}}
 
 
+def _check_halves(own: Iterable[str], filled: Iterable[str]) -> None:
+    """Raises ValueError where the state has only half of a layer in every block: weights without biases, or these."""
+    there = {_NUMBER.sub("{}", name, count=1) for name in filled}
+    for name in own:
+        kind = _NUMBER.sub("{}", name, count=1)
+        layer, _, half = kind.rpartition(".")
+        other = {"weight": "bias", "bias": "weight"}.get(half)
+        if "{}" in kind and kind not in there and f"{layer}.{other}" in there:
+            raise ValueError(f"state has a {other} and no {half} for {layer}, so it is another family's")
+
+
 # ---- from theirs to ours and back --------------------------------------------------------------------------------
 
 
 class Loaded(NamedTuple):
-    """What a file left open."""
+    """The weights on which a file and a model disagree."""
 
     missing: tuple[str, ...]  # weights of ours that it does not hold; they stay as they were
     unexpected: tuple[str, ...]  # its names that stand for nothing here
@@ -206,19 +139,33 @@ class Loaded(NamedTuple):
 
 
 @torch.no_grad()
-def load_hugging_face(model: nn.Module, state: Mapping[str, Tensor], library: Library = HUGGING_FACE) -> Loaded:
+def load_hugging_face(
+    model: nn.Module,
+    state: Mapping[str, Tensor],
+    library: Library = HUGGING_FACE,
+    *,
+    settings: Settings | None = None,
+) -> Loaded:
     """Copies a state dict of the library's into one of our models of the same shape, name by name.
 
-    Raises TypeError for a model without a list of names and for what is not a tensor, such as an array; and ValueError
-    for a weight of another shape, for two that differ where the model has one, for anything but finite floating-point
-    numbers in memory, and where the state or the model is quantized. Then no weight has changed.
+    `settings`, the library's config.json, says what no weight shows, such as the activation. Raises TypeError for a
+    model without a list of names and for anything but a tensor, such as an array; and ValueError for a weight of
+    another shape, for two that differ where the model has one, for anything but finite floating-point numbers in
+    memory, where the state or the model is quantized, and for another family's state or settings. Then no weight has
+    changed.
     """
     own = model.state_dict(keep_vars=True)  # the parameters themselves: those that are tied are the same object
     rules = library.read(model)
+    if settings is not None:
+        families.check_model(model, settings)
     places = _places(state, rules, own)
     _check_form("model", own, chain.from_iterable(places.values()))
     _check_form("state", state, places)
     _check_not_quantized(state, rules)
+    if places:
+        families.check_names(type(model).__name__, map(_bare, state), lambda name: bool(our_names(name, rules)))
+    if settings is None:
+        families.check_positions(type(model).__name__, state)
     given: dict[int, tuple[str, Tensor]] = {}
     for theirs, names in places.items():
         shape, ours = tuple(state[theirs].shape), tuple(_joined(theirs, [own[name] for name in names]).shape)
@@ -231,6 +178,7 @@ def load_hugging_face(model: nn.Module, state: Mapping[str, Tensor], library: Li
             if same is not weight and not torch.equal(same, weight):
                 raise ValueError(f"{first} and {theirs} differ; the model has one weight, {name}, for both")
     filled = {name: given[id(weight)][1] for name, weight in own.items() if id(weight) in given}
+    _check_halves(own, filled)
     model.load_state_dict(filled, strict=False)
     left_over = (theirs for theirs in state if theirs not in places and not _MASK.search(theirs))
     return Loaded(tuple(name for name in own if name not in filled), tuple(left_over))
@@ -240,11 +188,13 @@ def load_hugging_face(model: nn.Module, state: Mapping[str, Tensor], library: Li
 def save_hugging_face(model: nn.Module, library: Library = HUGGING_FACE) -> dict[str, Tensor]:
     """The model's weights under the library's names, as in a file of their model with the same sizes.
 
-    Tied weights stand under each of their names, as in a state dict of theirs. Raises TypeError for a model without a
+    Tied weights stand under each of their names, as in a state dict of theirs, and no two share memory, which files of
+    safetensors refuse. Raises TypeError for a model without a
     list of names, and ValueError for one that lacks a layer of theirs, as it does without learned positions.
     """
-    rules, own = library.written(model), model.state_dict()
+    rules, own = library.written(model), model.state_dict(keep_vars=True)
     found: dict[str, Tensor] = {}
+    given: set[int] = set()
     blocks = dict.fromkeys(number for name in own for number in re.findall(r"\.blocks\.(\d+)\.", name))
     for layer, ours in rules.items():
         for number in blocks if "{}" in layer else [""]:
@@ -252,25 +202,40 @@ def save_hugging_face(model: nn.Module, library: Library = HUGGING_FACE) -> dict
             places = _places(spelled, rules, own)
             if not places:
                 raise ValueError(f"model has no {' or '.join(ours)}; theirs expects it as {layer}")
-            found |= {theirs: _joined(theirs, [own[name] for name in names]) for theirs, names in places.items()}
+            for theirs, names in places.items():
+                joined = _joined(theirs, [own[name].detach() for name in names])
+                found[theirs] = joined.clone() if id(own[names[0]]) in given else joined
+                given |= {id(own[name]) for name in names}
     return found
 
 
 # ---- sizes -------------------------------------------------------------------------------------------------------
 
 
-def bert_config(state: Mapping[str, Tensor], *, heads: int) -> tuple[int, Config]:
-    """Vocabulary and sizes of a BERT-shaped state dict; the number of heads is in no shape and has to be said.
+def bert_config(state: Mapping[str, Tensor], *, heads: int, settings: Settings | None = None) -> tuple[int, Config]:
+    """Vocabulary and sizes of a BERT-shaped state dict; the number of heads is in no shape and has to be given.
 
-    Raises ValueError when the state dict is not BERT-shaped, and TypeError when it holds more than tensors.
+    ε and the activation are those of `settings`, the library's config.json, or else those of the published BERT. Raises
+    ValueError when the state dict is not BERT-shaped or the settings are another family's, and TypeError when the state
+    holds more than tensors.
     """
     words, positions = "embeddings.word_embeddings.weight", "embeddings.position_embeddings.weight"
-    return _config("BERT", BERT, heads, state, words, positions, "encoder.layer.0.intermediate.dense.bias")
+    wide = "encoder.layer.0.intermediate.dense.bias"
+    vocab, config = _config("BERT", BERT, heads, state, words, positions, wide)
+    return vocab, config if settings is None else _following(families.BERT, settings, config)
 
 
-def gpt_config(state: Mapping[str, Tensor], *, heads: int) -> tuple[int, Config]:
-    """The same of a GPT-2-shaped state dict."""
-    return _config("GPT-2", GPT2, heads, state, "wte.weight", "wpe.weight", "h.0.mlp.c_fc.bias")
+def gpt_config(state: Mapping[str, Tensor], *, heads: int, settings: Settings | None = None) -> tuple[int, Config]:
+    """The same for a GPT-2-shaped state dict."""
+    vocab, config = _config("GPT-2", GPT2, heads, state, "wte.weight", "wpe.weight", "h.0.mlp.c_fc.bias")
+    return vocab, config if settings is None else _following(families.GPT, settings, config)
+
+
+def _following(family: Family, settings: Settings, config: C) -> C:
+    """The config with the ε and the activation of the library's."""
+    epsilon, activation = families.read_settings(family, settings, config.heads)
+    norm = partial(LayerNorm, eps=epsilon)
+    return replace(config, norm=norm, feed_forward=partial(FeedForward, activation=activation))
 
 
 def _config(
@@ -278,21 +243,29 @@ def _config(
 ) -> tuple[int, Config]:
     _check_form("state", state, ())
     shapes = {_bare(name): tuple(weight.shape) for name, weight in state.items()}
-    try:
-        (vocab, d_model), (max_length, _), (d_ff,) = shapes[words], shapes[positions], shapes[wide]
-    except KeyError as error:
-        raise ValueError(f"state lacks {error}, which every {kind} has") from None
+    for name, axes in ((words, 2), (positions, 2), (wide, 1)):
+        if name not in shapes:
+            raise ValueError(f"state lacks {name!r}, which every {kind} has")
+        if len(shapes[name]) != axes:
+            raise ValueError(f"{name} has shape {shapes[name]}; expected {axes} axes")
+    (vocab, d_model), (max_length, _), (d_ff,) = shapes[words], shapes[positions], shapes[wide]
     layers = 1 + max(int(number) for name in shapes for number in re.findall(r"^(?:encoder\.layer|h)\.(\d+)\.", name))
     return vocab, replace(default, d_model=d_model, heads=heads, d_ff=d_ff, layers=layers, max_length=max_length)
 
 
 def vit_config(
-    state: Mapping[str, Tensor], *, heads: int, library: Library = HUGGING_FACE, eps: float = 1e-12
+    state: Mapping[str, Tensor],
+    *,
+    heads: int,
+    library: Library = HUGGING_FACE,
+    eps: float = 1e-12,
+    settings: Settings | None = None,
 ) -> VitConfig:
     """Sizes of a ViT-shaped or DeiT-shaped state dict of square images.
 
-    The heads and what is added to variances are in no shape. Raises ValueError when the state dict has another form,
-    and TypeError when it holds more than tensors.
+    The heads and the ε that is added to variances are in no shape; `settings`, the library's config.json, has both.
+    Raises ValueError when the state dict has another form or the settings are another family's, and TypeError when the
+    state holds more than tensors.
     """
     rules = {**library.names.get("Deit", {}), **library.names["Vit"], **library.also["Vit"]}
     _check_form("state", state, ())
@@ -300,6 +273,11 @@ def vit_config(
     needed = ("patches.weight", "stack.position.embedding", "stack.blocks.0.feed_forward.branch.up.bias")
     if lacking := [name for name in needed if name not in shapes]:
         raise ValueError(f"state has nothing for {lacking[0]}, which every ViT has")
+    if [len(shapes[name]) for name in needed] != [4, 3, 1] or shapes[needed[0]][2] != shapes[needed[0]][3]:
+        found = " and ".join(str(shapes[name]) for name in needed[:2])
+        raise ValueError(
+            f"state has patches and positions of shapes {found}; expected (d, channels, p, p), (1, time, d)"
+        )
     (d_model, channels, patch, _), (_, time, _), (d_ff,) = (shapes[name] for name in needed)
     tokens = sum(name.startswith("tokens.") for name in shapes)
     side = math.isqrt(time - tokens)
@@ -313,4 +291,12 @@ def vit_config(
         "layers": layers,
         "norm": partial(LayerNorm, eps=eps),
     }
-    return VitConfig(**sizes, height=side * patch, width=side * patch, channels=channels, patch=patch, tokens=tokens)
+    square: dict[str, Any] = {
+        "height": side * patch,
+        "width": side * patch,
+        "channels": channels,
+        "patch": patch,
+        "tokens": tokens,
+    }
+    config = VitConfig(**sizes, **square)
+    return config if settings is None else _following(families.VIT, settings, config)

@@ -39,7 +39,7 @@ TORCHVISION = Library({"Vit": _VIT}, {"Vit": _OLD})
 def load_torchvision(model: nn.Module, state: Mapping[str, Tensor]) -> Loaded:
     """Copies a state dict of torchvision's into a `Vit` of the same shape, name by name.
 
-    Raises TypeError for another model and for what is not a tensor, and ValueError for a weight of another shape and
+    Raises TypeError for another model and for anything but a tensor, and ValueError for a weight of another shape and
     for one that is not finite floating-point numbers, as `load_hugging_face` does; then no weight has changed.
     """
     return hugging_face.load_hugging_face(model, state, TORCHVISION)
@@ -54,7 +54,7 @@ def save_torchvision(model: nn.Module) -> dict[str, Tensor]:
 
 
 def torchvision_config(state: Mapping[str, Tensor], *, heads: int) -> VitConfig:
-    """Sizes of a state dict of torchvision's; the number of heads is in no shape and has to be said.
+    """Sizes of a state dict of torchvision's; the number of heads is in no shape and has to be given.
 
     Raises ValueError when the state dict has another form.
     """

@@ -1,1 +1,1 @@
-"""The lessons: a folder each, named by its slug, with its exercises, study, figures and claims."""
+"""The lessons, one folder each, named by its slug: exercises, study, figures and claims."""

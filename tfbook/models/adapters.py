@@ -1,4 +1,4 @@
-"""Low-rank adapters (LoRA): a trained model learns something new in two thin matrices beside each frozen one.
+"""Low-rank adapters (LoRA): a trained model learns a new task in two thin matrices beside each frozen one.
 
 Shapes: d_in, d_out and rank of a linear layer.
 """
@@ -22,17 +22,17 @@ Model = TypeVar("Model", bound=nn.Module)
 class LoraLinear(nn.Linear):
     """x Wᵀ + b + (α / rank) x Aᵀ Bᵀ, with W and b of `layer`, frozen; A and B are trained (Hu et al., 2021, eq. 3).
 
-    A begins normal with variance 1 / d_in and B at 0, so nothing changes before the first step (section 4.1). Its
-    weight keeps its name, so what counts a model's parameters or loads its state finds those of the model below.
+    A starts normal with variance 1 / d_in and B at 0, so the output is unchanged before the first step (section 4.1).
+    W keeps its name `weight`, so the model's parameter counts and state dicts still work.
     """
 
     A: Float[Tensor, "rank d_in"]
     B: Float[Tensor, "d_out rank"]
-    scale: Float[Tensor, ""]  # saved with A and B, which mean nothing without it
+    scale: Float[Tensor, ""]  # saved with A and B, which are meaningless without it
 
     def __init__(self, layer: nn.Linear, *, rank: int, alpha: float):
         check_positive(rank=rank)
-        nn.Module.__init__(self)  # not nn.Linear's, which would draw weights
+        nn.Module.__init__(self)  # not nn.Linear's, which would initialize weights
         self.in_features, self.out_features = layer.in_features, layer.out_features
         self.weight, self.bias = layer.weight, layer.bias
         self.A = nn.Parameter(layer.weight.new_empty(rank, layer.in_features))
@@ -42,24 +42,20 @@ class LoraLinear(nn.Linear):
         layer.requires_grad_(requires_grad=False)
 
     def forward(self, x: Float[Tensor, "*rows d_in"]) -> Float[Tensor, "*rows d_out"]:
-        """The frozen layer, and what the adapter adds to it; B A is never built, as the thin products are cheaper."""
+        """The frozen layer plus the adapter's output; B A is never built, since two thin products are cheaper."""
         return F.linear(x, self.weight, self.bias) + self.scale * F.linear(F.linear(x, self.A), self.B)
 
-    def change(self) -> Float[Tensor, "d_out d_in"]:
-        """(α / rank) B A: what the adapter adds to W."""
-        return self.scale * self.B @ self.A
 
-
-# ---- into a model and out of it ----------------------------------------------------------------------------------
+# ---- into a model ------------------------------------------------------------------------------------------------
 
 
 def add_lora(model: Model, *, rank: int, alpha: float, where: Collection[str] = ("W_Q", "W_V")) -> Model:
-    """Freezes `model` and gives its linear layers of the names `where` an adapter each; returns the model, changed.
+    """Freezes `model` in place, gives each linear layer whose name is in `where` an adapter, and returns the model.
 
-    `where` holds last names, as in "stack.blocks.0.mixer.branch.W_Q"; queries and values are what Hu et al. (2021)
-    adapt (section 7.1). What else should be trained, such as a new head, is unfrozen afterwards. Raises TypeError for a
-    single string, and ValueError for a rank below 1, for a name that no linear layer has, and for a layer whose weight
-    is tied to another's, as that of an embedding; then nothing has changed.
+    `where` holds last names, as in "stack.blocks.0.mixer.branch.W_Q"; Hu et al. (2021, section 7.1) adapt queries and
+    values. Unfreeze whatever else should be trained, such as a new head, afterwards. Raises TypeError for a single
+    string, and ValueError for a rank below 1, for a name that no linear layer has, and for a layer whose weight is tied
+    to another's, such as an embedding's; then nothing has changed.
     """
     check_positive(rank=rank)
     if isinstance(where, str):
@@ -79,15 +75,15 @@ def add_lora(model: Model, *, rank: int, alpha: float, where: Collection[str] = 
 
 
 def lora_state(model: nn.Module) -> dict[str, Tensor]:
-    """The adapters alone, A, B and scale of each: what has to be saved besides the model that they were added to."""
+    """The adapters alone, A, B and scale of each: all that has to be saved beside the original model."""
     layers = _layers(model, LoraLinear)
     return {f"{name}.{key}": getattr(layer, key).detach() for name, layer in layers.items() for key in _KEYS}
 
 
 def load_lora(model: Model, state: Mapping[str, Tensor]) -> Model:
-    """Gives `model` the adapters that `lora_state` returned, in place of those that it has; returns the model, changed.
+    """Replaces the adapters of `model`, in place, by those that `lora_state` returned, and returns the model.
 
-    Raises ValueError when there are none, or they do not fit a linear layer of the model.
+    Raises ValueError when `state` has none, or one that does not fit a linear layer of the model.
     """
     adapters = _adapters(model, state)
     _drop(model)
@@ -101,30 +97,8 @@ def load_lora(model: Model, state: Mapping[str, Tensor]) -> Model:
     return model
 
 
-@torch.no_grad()
-def merge_lora(model: Model) -> Model:
-    """W ← W + (α / rank) B A in every layer with an adapter, which is a plain linear layer again; returns the model.
-
-    It computes the same as with its adapters, at the cost of the model without them (Hu et al., 2021, section 4.1).
-    """
-    for layer in _layers(model, LoraLinear).values():
-        layer.weight += layer.change()
-    return _drop(model)
-
-
-@torch.no_grad()
-def unmerge_lora(model: Model, state: Mapping[str, Tensor]) -> Model:
-    """Takes merged adapters, those of `state`, out of the weights again, and leaves them beside; returns the model.
-
-    Raises ValueError when they do not fit the model.
-    """
-    for layer in _layers(load_lora(model, state), LoraLinear).values():
-        layer.weight -= layer.change()
-    return model
-
-
 def trained_count(model: nn.Module) -> int:
-    """How many numbers of the model a step changes: those of the parameters that require a gradient."""
+    """The number of trained parameters: those that require a gradient."""
     return sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
 
 
@@ -134,7 +108,7 @@ _KEYS = ("A", "B", "scale")
 
 
 def _layers(model: nn.Module, kind: type[nn.Module]) -> dict[str, Any]:
-    """The layers of exactly this type, by their names; what stands in the model twice is there once."""
+    """The layers of exactly this type, by name; a layer that is used twice is listed once."""
     return {name: layer for name, layer in model.named_modules() if type(layer) is kind}
 
 
@@ -148,8 +122,8 @@ def _put(model: nn.Module, name: str, layer: nn.Module) -> None:
 
 
 def _plain(layer: Any) -> nn.Linear:
-    """A linear layer of the same weights, not a copy."""
-    with torch.device("meta"):  # where nothing is drawn
+    """A linear layer that shares these weights."""
+    with torch.device("meta"):  # so that no weights are initialized
         plain = nn.Linear(layer.in_features, layer.out_features, bias=layer.bias is not None)
     plain.weight, plain.bias = layer.weight, layer.bias
     return plain

@@ -1,4 +1,4 @@
-"""BERT: blocks that read both ways, and the head that each task adds.
+"""BERT: bidirectional blocks, and the head that each task adds.
 
 Shapes: batch, time, d_model, vocab, label.
 """
@@ -6,6 +6,7 @@ Shapes: batch, time, d_model, vocab, label.
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import torch
 from jaxtyping import Float, Int
@@ -13,18 +14,17 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from tfbook.attention.masks import Lengths
-from tfbook.attention.positions import POSITIONS
 from tfbook.checks import check_ids, check_lengths
 from tfbook.models.blocks import Config, PostNorm, Stack, init_weights
 from tfbook.models.feed_forward import FeedForward
 from tfbook.models.norms import LayerNorm
 
 BERT = Config(
-    position=POSITIONS["learned"],
+    position="learned",
     max_length=512,
-    feed_forward=lambda d_model, d_ff, dropout: FeedForward(d_model, d_ff, activation=F.gelu, dropout=dropout),
-    norm=lambda d_model: LayerNorm(d_model, eps=1e-12),
-    residual=lambda branch, norm, dropout: PostNorm(branch, norm, dropout),
+    feed_forward=partial(FeedForward, activation=F.gelu),
+    norm=partial(LayerNorm, eps=1e-12),
+    residual=PostNorm,
     dropout=0.1,
 )
 BERT_BASE = replace(BERT, d_model=768, heads=12, d_ff=3072, layers=12)  # 110 million parameters with 30,522 words
@@ -35,14 +35,14 @@ BERT_LARGE = replace(BERT, d_model=1024, heads=16, d_ff=4096, layers=24)  # 340 
 
 
 class Bert(nn.Module):
-    """Tokens, segments and positions, summed and normalized; then blocks that see all (Devlin et al., 2019)."""
+    """Token, segment and position embeddings, summed and normalized, then unmasked blocks (Devlin et al., 2019)."""
 
     def __init__(self, vocab: int, config: Config, *, segments: int = 2):
         super().__init__()
         self.config = config
         self.embed = nn.Embedding(vocab, config.d_model)
         self.segments = nn.Embedding(segments, config.d_model)
-        self.stack = Stack(config, embed_norm=config.norm(config.d_model))
+        self.stack = Stack(config, embed_norm=config.make("norm", config.d_model))
         self.apply(init_weights)
 
     def forward(
@@ -51,9 +51,9 @@ class Bert(nn.Module):
         lengths: Int[Tensor, " batch"],
         segments: Int[Tensor, "batch time"] | None = None,
     ) -> Float[Tensor, "batch time d_model"]:
-        """A vector for each token that has read all others; all are of segment 0 unless `segments` says otherwise.
+        """A contextual vector for each token; all tokens belong to segment 0 unless `segments` is given.
 
-        Raises ValueError for ids or segments out of range, for texts longer than the positions that it has, and unless
+        Raises ValueError for ids or segments out of range, for texts longer than the learned positions, and unless
         there is one length for each text.
         """
         segments = torch.zeros_like(ids) if segments is None else segments
@@ -67,19 +67,19 @@ class Bert(nn.Module):
 
 
 class MaskedTokenHead(nn.Module):
-    """Logits of the token at a position: a layer, a norm, and the embedding again as the output's matrix."""
+    """Logits of the token at a position: a layer, a norm, and an output matrix that is tied to the embedding."""
 
     def __init__(self, bert: Bert):
         super().__init__()
         vocab, width = bert.embed.weight.shape
         self.layer = nn.Linear(bert.config.d_model, width)
-        self.norm = bert.config.norm(width)
+        self.norm = bert.config.make("norm", width)
         self.unembed = nn.Linear(width, vocab)
         self.apply(init_weights)
         self.unembed.weight = bert.embed.weight
 
     def forward(self, x: Float[Tensor, "*rows d_model"]) -> Float[Tensor, "*rows vocab"]:
-        """From the vector at a position to a score for each token."""
+        """From the vector at each position to a logit for each token."""
         return self.unembed(self.norm(F.gelu(self.layer(x))))
 
 
@@ -94,12 +94,12 @@ class PooledHead(nn.Module):
         self.apply(init_weights)
 
     def forward(self, x: Float[Tensor, "batch time d_model"]) -> Float[Tensor, "batch label"]:
-        """From the vector of `[CLS]` alone."""
+        """From the vector of `[CLS]`, the first token."""
         return self.label(self.dropout(torch.tanh(self.pool(x[:, 0]))))
 
 
 class MaskedLanguageModel(nn.Module):
-    """What was the token at each position? (Devlin et al., 2019, section 3.1, task 1)."""
+    """Predicts the token at each position (Devlin et al., 2019, section 3.1, task 1)."""
 
     def __init__(self, bert: Bert):
         super().__init__()
@@ -112,12 +112,12 @@ class MaskedLanguageModel(nn.Module):
         lengths: Int[Tensor, " batch"],
         segments: Int[Tensor, "batch time"] | None = None,
     ) -> Float[Tensor, "batch time vocab"]:
-        """Logits at every position; the loss counts the masked ones."""
+        """Logits at every position; the loss uses those of the masked tokens."""
         return self.head(self.bert(ids, lengths, segments))
 
 
 class Classifier(nn.Module):
-    """Which label does the text have? Fine-tuning trains all of it (Devlin et al., 2019, section 3.2)."""
+    """Predicts a label for a text; fine-tuning trains all weights (Devlin et al., 2019, section 3.2)."""
 
     def __init__(self, bert: Bert, labels: int):
         super().__init__()
@@ -130,12 +130,12 @@ class Classifier(nn.Module):
         lengths: Int[Tensor, " batch"],
         segments: Int[Tensor, "batch time"] | None = None,
     ) -> Float[Tensor, "batch label"]:
-        """One row of logits a text."""
+        """One row of logits per text."""
         return self.head(self.bert(ids, lengths, segments))
 
 
 class Tagger(nn.Module):
-    """Which label does each token have? Two labels, start and end, find a span (Devlin et al., 2019, section 4.2)."""
+    """Predicts labels for each token; two logits, start and end, find a span (Devlin et al., 2019, section 4.2)."""
 
     def __init__(self, bert: Bert, labels: int):
         super().__init__()
@@ -149,12 +149,12 @@ class Tagger(nn.Module):
         lengths: Int[Tensor, " batch"],
         segments: Int[Tensor, "batch time"] | None = None,
     ) -> Float[Tensor, "batch time label"]:
-        """One row of logits a token."""
+        """One row of logits per token."""
         return self.head(self.bert(ids, lengths, segments))
 
 
 class BertForPretraining(MaskedLanguageModel):
-    """Both tasks of BERT: what was masked, and does the second segment follow? (section 3.1, tasks 1 and 2)."""
+    """BERT's two tasks: masked tokens and next-sentence prediction (Devlin et al., 2019, section 3.1)."""
 
     def __init__(self, bert: Bert):
         super().__init__(bert)

@@ -1,6 +1,6 @@
 """Variants of BERT, each a small difference: ALBERT, ELECTRA and DistilBERT.
 
-Shapes: batch, time, d_model, label. RoBERTa's dynamic masks are `mask_tokens` anew for every batch.
+Shapes: batch, time, d_model, label. RoBERTa's dynamic masking is `mask_tokens`, called again for every batch.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ class FactorizedEmbedding(nn.Embedding):
         self.up = nn.Linear(d_embed, d_model)
 
     def forward(self, ids: Int[Tensor, "batch time"]) -> Float[Tensor, "batch time d_model"]:
-        """As wide as the blocks."""
+        """The vector of each token, projected to the width of the blocks."""
         return self.up(super().forward(ids))
 
 
 class Albert(Bert):
-    """BERT with a factorized embedding and one block that is used `layers` times (Lan et al., 2020, section 3.1)."""
+    """BERT with a factorized embedding and one block that all layers share (Lan et al., 2020, section 3.1)."""
 
     def __init__(self, vocab: int, config: Config, *, d_embed: int, segments: int = 2):
         super().__init__(vocab, config, segments=segments)
@@ -38,7 +38,7 @@ class Albert(Bert):
 
 
 class Electra(nn.Module):
-    """A small generator fills in masked tokens; the discriminator says of every token if it was replaced.
+    """A small generator fills in masked tokens, and a discriminator tells which tokens were replaced.
 
     (Clark et al., 2020, section 3.) Both use the generator's embedding; all other weights are those of the models that
     are given. Raises ValueError when their embeddings differ in shape.

@@ -22,9 +22,9 @@ def convolution(before: int, after: int, stride: int = 1) -> nn.Sequential:
 
 
 class Cnn(nn.Module):
-    """Stages of two convolutions, each twice as wide as the one before and half as high; then the mean over places.
+    """Stages of two convolutions, each with twice the channels and half the resolution; then global average pooling.
 
-    The first convolution moves by `stem` pixels: with 2 all images are half as high, and the work is a quarter.
+    The first convolution has stride `stem`: 2 halves the resolution everywhere, which quarters the work.
     """
 
     def __init__(self, labels: int, *, channels: int = 3, width: int = 32, stages: int = 3, stem: int = 1):
@@ -38,10 +38,10 @@ class Cnn(nn.Module):
 
     @classmethod
     def of_size(cls, parameters: int, labels: int, *, channels: int = 3, stages: int = 3, stem: int = 1) -> Cnn:
-        """The widest that has no more than so many parameters. Raises ValueError when even the narrowest has more."""
+        """The widest network with at most `parameters`. Raises ValueError when even the narrowest has more."""
 
         def count(width: int) -> int:
-            with torch.device("meta"):  # shapes alone, nothing is drawn
+            with torch.device("meta"):  # shapes only, no memory
                 model = cls(labels, channels=channels, width=width, stages=stages)
             return sum(weight.numel() for weight in model.parameters())
 
@@ -51,7 +51,7 @@ class Cnn(nn.Module):
         return cls(labels, channels=channels, width=width, stages=stages, stem=stem)
 
     def forward(self, images: Float[Tensor, "batch channel height width"]) -> Float[Tensor, "batch label"]:
-        """One row of logits an image."""
+        """One row of logits per image."""
         x = self.stem(images)
         for layer in self.layers:
             x = layer(x)

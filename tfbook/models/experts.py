@@ -1,4 +1,4 @@
-"""Mixture of experts: many feed-forward networks, of which each token goes through one or two.
+"""Mixture of experts: many feed-forward networks, of which each token uses one or two.
 
 Shapes: batch, time, d_model; token (batch · time), expert, choice (1 to k).
 """
@@ -24,19 +24,19 @@ from tfbook.parts import Part
 
 
 class Routes(NamedTuple):
-    """Where each token goes, its first choice first."""
+    """The experts of each token, first choice first."""
 
     probabilities: Float[Tensor, "token expert"]  # softmax of the router's logits
     chosen: Int[Tensor, "token choice"]  # numbers of experts
     weights: Float[Tensor, "token choice"]  # of their outputs
-    real: Bool[Tensor, " token"] | None = None  # False at padding, which goes nowhere; None: there is none
+    real: Bool[Tensor, " token"] | None = None  # False at padding, which is not routed; None: no padding
 
 
 def top_experts(logits: Float[Tensor, "token expert"], k: int, *, real: Bool[Tensor, " token"] | None = None) -> Routes:
     """The k experts of the largest probability p, weighted by p / Σ p over the k; a single one by p itself.
 
-    Several are GShard's (Lepikhin et al., 2021, algorithm 1). A single one is Switch's (Fedus et al., 2022, eq. 2): p
-    divided by itself would be 1 and teach the router nothing. `real` is False at padding.
+    Several experts follow GShard (Lepikhin et al., 2021, algorithm 1), a single one Switch (Fedus et al., 2022, eq. 2):
+    p divided by itself would be 1 and give the router no gradient. `real` is False at padding.
     """
     probabilities = logits.float().softmax(dim=-1)
     weights, chosen = probabilities.topk(k, dim=-1)
@@ -44,29 +44,29 @@ def top_experts(logits: Float[Tensor, "token expert"], k: int, *, real: Bool[Ten
 
 
 def _sent(routes: Routes) -> Int[Tensor, "choice token expert"]:
-    """1 where a token goes to an expert; padding goes nowhere."""
+    """1 where a token is routed to an expert; padding is routed nowhere."""
     sent = F.one_hot(routes.chosen.T.long(), routes.probabilities.shape[1])
     return sent if routes.real is None else sent * routes.real[:, None]
 
 
 def gates(routes: Routes, capacity: int | Tensor | None = None) -> Float[Tensor, "token expert"]:
-    """The factor of each expert's output for each token: 0 where the token does not go.
+    """The factor on each expert's output for each token: 0 where the token is not routed.
 
-    An expert takes `capacity` tokens, first choices before second ones, earlier tokens before later ones; a token that
-    comes too late has gate 0 there, and where all its gates are 0 only the residual stream carries it on.
+    An expert takes `capacity` tokens, first choices before second ones and earlier tokens before later ones. A token
+    beyond the capacity gets gate 0; if all its gates are 0, it passes through the residual stream only.
     """
     sent = _sent(routes)
     if capacity is not None:
-        place = sent.flatten(0, 1).cumsum(dim=0).unflatten(0, sent.shape[:2])  # 1 for an expert's first token
-        sent = sent * (place <= capacity)
+        position = sent.flatten(0, 1).cumsum(dim=0).unflatten(0, sent.shape[:2])  # in the expert's queue, from 1 on
+        sent = sent * (position <= capacity)
     return (sent * routes.weights.T[..., None]).sum(dim=0)
 
 
 def load_balance(routes: Routes) -> Float[Tensor, ""]:
-    """N Σ_i f_i P_i over the N experts: 1 when all are equally busy, N when one does everything.
+    """N Σ_i f_i P_i over the N experts: 1 when the load is balanced, N when one expert gets all tokens.
 
-    f_i is the share of choices that fall on expert i, without a gradient, and P_i its mean probability, which has one
-    (Fedus et al., 2022, eq. 4, there times α = 0.01). Padding is not counted; without any other tokens it is 0.
+    f_i is the share of choices that fall on expert i, without a gradient, and P_i its mean probability, with one (Fedus
+    et al., 2022, eq. 4, there times α = 0.01). Padding is not counted; without any other tokens it is 0.
     """
     probabilities = routes.probabilities
     real = probabilities.new_ones(len(probabilities)) if routes.real is None else routes.real.to(probabilities.dtype)
@@ -89,7 +89,7 @@ def dense_dispatch(
 def sparse_dispatch(
     x: Float[Tensor, "token d_model"], gates: Float[Tensor, "token expert"], experts: nn.ModuleList
 ) -> Float[Tensor, "token d_model"]:
-    """The same sum, where each expert sees only the tokens whose gate is not 0; its dropout draws for these alone."""
+    """The same sum, where each expert processes only the tokens whose gate is not 0, dropout included."""
     y = torch.zeros_like(x)
     for expert, gate in zip(experts, gates.T, strict=True):
         (tokens,) = gate.nonzero(as_tuple=True)
@@ -108,8 +108,8 @@ class MixtureOfExperts(Part):
 
     In a block: `Config(feed_forward=partial(MixtureOfExperts, experts=8, k=2))`; `expert` makes one of them, such as
     `GPT2.feed_forward`. With a `capacity_factor` c, an expert takes c · k · tokens / experts of a batch and drops the
-    rest (Fedus et al., 2022, eq. 3). What a token gets then depends on the others of its batch, so that decoding token
-    by token is not quite the same as reading all at once. Raises ValueError unless 1 ≤ k ≤ `experts`.
+    rest (Fedus et al., 2022, eq. 3). The output then depends on the other tokens of the batch, so decoding token by
+    token differs slightly from one parallel pass. Raises ValueError unless 1 ≤ k ≤ `experts`.
     """
 
     def __init__(
@@ -137,7 +137,7 @@ class MixtureOfExperts(Part):
     def forward(
         self, x: Float[Tensor, "batch time d_model"], *, real: Bool[Tensor, "batch time"] | None = None
     ) -> Float[Tensor, "batch time d_model"]:
-        """Each token's own experts, in whichever sequence it is; padding, where `real` is False, gets 0."""
+        """Routes the tokens of all sequences together; padding, where `real` is False, gets 0."""
         tokens = x.flatten(0, 1)
         routes = self.route(tokens, None if real is None else real.flatten())
         count = len(tokens) if routes.real is None else routes.real.sum()
@@ -148,7 +148,7 @@ class MixtureOfExperts(Part):
         return top_experts(self.router(tokens), self.k, real=real)
 
     def capacity(self, tokens: int | Tensor) -> int | Tensor | None:
-        """The number of a batch's tokens that an expert takes; None for all that come."""
+        """The number of a batch's tokens that an expert takes; None for no limit."""
         if self.capacity_factor is None:
             return None
         share = self.capacity_factor * self.k * tokens / len(self.experts)
@@ -164,16 +164,13 @@ class MixtureOfExperts(Part):
         return self.router.weight.numel() + sum(expert.parameter_count() for expert in self.experts)
 
     def flops(self, time: int) -> int:
-        """k experts and the router's 2 d_model · experts for each position, as many whatever the number of experts.
-
-        As sparse dispatch computes it when no token is dropped.
-        """
+        """k experts and the router's 2 d_model · experts for each position, for sparse dispatch that drops no token."""
         return 2 * time * self.router.weight.numel() + self.k * self.experts[0].flops(time)
 
 
 @contextmanager
 def record_routes(model: nn.Module, *, real: Bool[Tensor, "batch time"] | None = None) -> Iterator[dict[str, Routes]]:
-    """Inside the context, each mixture of experts in `model` puts its routes under its name, for gradients too.
+    """Records, inside the context, the routes of each mixture of experts in `model` under its name, with gradients.
 
     `with record_routes(model) as routes: loss = next_token_loss(model, ids)`, to which 0.01 times the mean of
     `load_balance` over `routes.values()` is added. A mixture that is called twice keeps its last routes. With padding,

@@ -1,4 +1,4 @@
-"""Feed-forward networks: what a block does with each position alone. Shapes: batch, time, d_model, d_ff."""
+"""Feed-forward networks, applied to each position independently. Shapes: batch, time, d_model, d_ff."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class FeedForward(Part):
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, x: Float[Tensor, "batch time d_model"]) -> Float[Tensor, "batch time d_model"]:
-        """No position sees another: what moves information between positions is attention alone."""
+        """Positions do not interact: only attention moves information between them."""
         return self.down(self.dropout(self.activation(self.up(x))))
 
     @property
@@ -44,9 +44,9 @@ class FeedForward(Part):
 
 
 class SwiGLU(Part):
-    """(swish(x W_gate) ⊙ x W_up) W_down: one projection opens and closes the other (Shazeer, 2020, eq. 6).
+    """(swish(x W_gate) ⊙ x W_up) W_down: one projection gates the other (Shazeer, 2020, eq. 6).
 
-    Three matrices instead of two, without biases; with d_ff two thirds as large the parameters are as many.
+    Three matrices instead of two, without biases; reducing d_ff by a third keeps the number of parameters.
     """
 
     def __init__(self, d_model: int, d_ff: int, *, dropout: float = 0.0):
@@ -57,7 +57,7 @@ class SwiGLU(Part):
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, x: Float[Tensor, "batch time d_model"]) -> Float[Tensor, "batch time d_model"]:
-        """No position sees another."""
+        """Positions do not interact."""
         return self.down(self.dropout(F.silu(self.gate(x)) * self.up(x)))
 
     @property

@@ -1,4 +1,4 @@
-"""Norms: each vector of the residual stream is brought to one size. Shapes: d_model."""
+"""Norms: each vector of the residual stream is rescaled to a fixed size. Shapes: d_model."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class LayerNorm(Part):
         self.eps = eps
 
     def forward(self, x: Float[Tensor, "*rows d_model"]) -> Float[Tensor, "*rows d_model"]:
-        """Each vector gets mean 0 and variance 1, then a scale and a bias for each coordinate."""
+        """Normalizes each vector to mean 0 and variance 1, then applies a scale and a bias per coordinate."""
         return F.layer_norm(x, self.weight.shape, self.weight, self.bias, self.eps)
 
     def parameter_count(self) -> int:
@@ -40,7 +40,7 @@ class LayerNorm(Part):
         return 2 * len(self.weight)
 
     def flops(self, time: int) -> int:
-        """No matrix products."""
+        """0: no matrix products."""
         return 0
 
 
@@ -53,7 +53,7 @@ class RMSNorm(Part):
         self.eps = eps
 
     def forward(self, x: Float[Tensor, "*rows d_model"]) -> Float[Tensor, "*rows d_model"]:
-        """Each vector gets a mean square of 1, then a scale for each coordinate."""
+        """Normalizes each vector to mean square 1, then applies a scale per coordinate."""
         return F.rms_norm(x, self.weight.shape, self.weight, self.eps)
 
     def parameter_count(self) -> int:
@@ -61,5 +61,5 @@ class RMSNorm(Part):
         return len(self.weight)
 
     def flops(self, time: int) -> int:
-        """No matrix products."""
+        """0: no matrix products."""
         return 0

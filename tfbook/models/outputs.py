@@ -1,4 +1,4 @@
-"""What a decoder returns."""
+"""The output of a decoder."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from torch import Tensor
 
 
 class Decoded(NamedTuple):
-    """What a decoder returns for the words it was given."""
+    """Logits for the given words, with attention weights and the decoder's state."""
 
     logits: Float[Tensor, "batch target vocab"]
-    weights: Float[Tensor, "batch target source"] | None  # attention; None where the decoder has none of its own
-    state: Any  # what the decoder has read: a `DecoderState` or a `StackCache`
+    weights: Float[Tensor, "batch target source"] | None  # attention; None for a decoder without recorded attention
+    state: Any  # after the given words: a `DecoderState` or a `StackCache`

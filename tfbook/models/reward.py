@@ -1,4 +1,4 @@
-"""A scalar in place of the next token: a reward for a whole text, or a value for every prefix of one.
+"""Scalar heads on a language model: a reward for a whole text, or a value for each of its prefixes.
 
 Shapes: batch, time, d_model.
 """
@@ -14,10 +14,10 @@ from tfbook.models.language_model import LanguageModel
 
 
 class ValueModel(nn.Module):
-    """v_t = w · h_t + b from the last layer of a language model: what is to come after the first t tokens.
+    """v_t = w · h_t + b from the last layer of a language model: the return expected after the first t tokens.
 
-    PPO's critic (Schulman et al., 2017, section 5). The embedding and the blocks are those of `body` itself: give it a
-    copy (`copy.deepcopy`) of a model that is used otherwise. w begins with variance 1 / (d_model + 1) and b at 0
+    PPO's critic (Schulman et al., 2017, section 5). It shares the embedding and blocks of `body`, so pass a copy
+    (`copy.deepcopy`) of a model that is also used elsewhere. w starts with variance 1 / (d_model + 1) and b at 0
     (Stiennon et al., 2020, appendix B.1).
     """
 
@@ -30,19 +30,19 @@ class ValueModel(nn.Module):
         nn.init.zeros_(self.head.bias)
 
     def forward(self, ids: Int[Tensor, "batch time"]) -> Float[Tensor, "batch time"]:
-        """A value at each token, which has seen those before it."""
+        """A value at each token, given the tokens up to it."""
         return self.head(self.stack(self.embed(ids), self.mask))[..., 0]
 
 
 class RewardModel(nn.Module):
-    """r(text): the value at the text's last token, which has read all of it (Ouyang et al., 2022, section 3.5)."""
+    """r(text): the value at the last token, which attends to the whole text (Ouyang et al., 2022, section 3.5)."""
 
     def __init__(self, body: LanguageModel):
         super().__init__()
         self.value = ValueModel(body)
 
     def forward(self, ids: Int[Tensor, "batch time"], lengths: Int[Tensor, " batch"]) -> Float[Tensor, " batch"]:
-        """One number for each text, read up to its length: what stands behind it changes nothing.
+        """One number for each text, excluding padding.
 
         Raises ValueError unless there is one length for each text, from 1 to the width of `ids`.
         """

@@ -1,4 +1,4 @@
-"""A text as one vector, the mean of what BERT says of its tokens; and search by the angle between such vectors.
+"""Sentence embeddings, the mean of BERT's token vectors, and semantic search by cosine similarity.
 
 Shapes: batch, time, d_model; text, one row for each text.
 """
@@ -26,16 +26,16 @@ if TYPE_CHECKING:
 def mean_pooled(
     x: Float[Tensor, "batch time d_model"], lengths: Int[Tensor, " batch"]
 ) -> Float[Tensor, "batch d_model"]:
-    """The mean over the first `lengths` positions of each row: what stands in the padding does not count."""
+    """The mean over the first `lengths` positions of each row, excluding padding."""
     there = torch.arange(x.shape[1], device=x.device) < lengths[:, None]
     return (x * there[:, :, None]).sum(dim=1) / lengths[:, None]
 
 
 class SentenceEncoder(nn.Module):
-    """Texts to vectors of length 1, whose products are the cosines of their angles (Reimers and Gurevych, 2019).
+    """Texts to unit vectors, whose dot products are cosine similarities (Reimers and Gurevych, 2019).
 
-    Trained so that texts of similar meaning get similar vectors. `tokenizer` is one of the `tokenizers` library, which
-    adds [CLS] and [SEP]; a text of more than `max_length` tokens, these included, is cut.
+    Training gives texts of similar meaning similar vectors. `tokenizer` is one of the `tokenizers` library that adds
+    [CLS] and [SEP]; a text of more than `max_length` tokens, these included, is cut.
     """
 
     def __init__(self, bert: Bert, tokenizer: Tokenizer, *, max_length: int):
@@ -48,14 +48,14 @@ class SentenceEncoder(nn.Module):
         self.tokenizer.enable_truncation(max_length)
 
     def forward(self, ids: Int[Tensor, "batch time"], lengths: Int[Tensor, " batch"]) -> Float[Tensor, "batch d_model"]:
-        """Bert's vectors, averaged over the tokens of each text and divided by the length of that mean."""
+        """BERT's vectors, averaged over the tokens of each text and normalized to length 1."""
         return F.normalize(mean_pooled(self.bert(ids, lengths), lengths), dim=-1)
 
     def encode(self, texts: Sequence[str], *, batch: int = 32) -> Float[Tensor, "text d_model"]:
-        """The vector of each text, without dropout and gradients; texts of similar length share a batch.
+        """The vector of each text, without dropout or gradients; texts of similar length share a batch.
 
-        A text alone or in a batch gets the same vector up to rounding. Warns when texts are cut. Raises TypeError
-        unless `texts` is a list or so of str, and ValueError when `batch` < 1.
+        The vector of a text does not depend on its batch, up to rounding. Warns when texts are cut. Raises TypeError
+        unless `texts` is a sequence of str, and ValueError when `batch` < 1.
         """
         check_positive(batch=batch)
         ids = self._tokens(texts)
@@ -79,7 +79,7 @@ class SentenceEncoder(nn.Module):
         return [encoding.ids for encoding in encodings]
 
     def _padded(self, ids: list[list[int]]) -> tuple[Int[Tensor, "batch time"], Int[Tensor, " batch"]]:
-        """One batch on the model's device. What fills the shorter rows is never read."""
+        """One batch on the model's device; padding is never read."""
         device = self.bert.embed.weight.device
         rows = [torch.tensor(row) for row in ids]
         padded = nn.utils.rnn.pad_sequence(rows, batch_first=True)
@@ -87,15 +87,15 @@ class SentenceEncoder(nn.Module):
 
 
 class Found(NamedTuple):
-    """A text that a search found."""
+    """A search result."""
 
-    score: float  # the cosine of its angle to the query: 1 for the same direction
-    place: int  # in the list that was searched
+    score: float  # cosine similarity to the query: 1 for the same direction
+    place: int  # index in the searched texts
     text: str
 
 
 class SemanticIndex:
-    """Texts with their vectors, to be searched by meaning: `SemanticIndex(encoder, texts).nearest("a question")`.
+    """Texts and their vectors, searched by meaning: `SemanticIndex(encoder, texts).nearest("a question")`.
 
     Raises ValueError when there are no texts.
     """
@@ -107,7 +107,7 @@ class SemanticIndex:
         self.vectors = encoder.encode(texts)
 
     def nearest(self, query: str, count: int = 3) -> list[Found]:
-        """The `count` texts at the smallest angles to the query, nearest first; all, where there are fewer."""
+        """The `count` texts most similar to the query, best first; all texts if there are fewer."""
         check_positive(count=count)
         scores = self.vectors @ self.encoder.encode([query])[0]
         best = scores.topk(min(count, len(self.texts)))

@@ -17,13 +17,14 @@ from tfbook.attention.implementations import masked_softmax
 from tfbook.attention.masks import padding_mask
 from tfbook.attention.scoring import AdditiveScore
 from tfbook.checks import check_dropout, check_ids, check_lengths, check_positive, check_rows
+from tfbook.models.config import Savable
 from tfbook.models.outputs import Decoded
 from tfbook.text.vocabulary import PAD
 
 
 @dataclass(frozen=True, kw_only=True)
-class Seq2SeqConfig:
-    """Sizes of a translator; `source_vocab` and `target_vocab` count words, the rest are widths."""
+class Seq2SeqConfig(Savable):
+    """Sizes of a translator: `source_vocab` and `target_vocab` count tokens, the rest are widths."""
 
     source_vocab: int
     target_vocab: int
@@ -44,11 +45,11 @@ class Seq2SeqConfig:
 
 
 class Annotations(NamedTuple):
-    """What the encoder leaves for the decoder."""
+    """The encoder's output for the decoder."""
 
-    states: Float[Tensor, "batch source d_memory"]  # one annotation h_j a word
+    states: Float[Tensor, "batch source d_memory"]  # one annotation h_j per word
     summary: Float[Tensor, "batch d_memory"]  # the whole sentence in one vector
-    mask: Bool[Tensor, "batch source"]  # True where there is a word
+    mask: Bool[Tensor, "batch source"]  # True for words, False for padding
 
     def select(self, rows: Int[Tensor, " kept"]) -> Annotations:
         """The memory of the sentences `rows`, in that order."""
@@ -56,10 +57,10 @@ class Annotations(NamedTuple):
 
 
 class DecoderState(NamedTuple):
-    """What a decoder carries from one word to the next."""
+    """The state that a decoder carries from one word to the next."""
 
     hidden: Float[Tensor, "batch d_hidden"]
-    keys: Float[Tensor, "batch source d_score"] | None  # the source as the score sees it, computed once
+    keys: Float[Tensor, "batch source d_score"] | None  # projected by the score, once per sentence
 
     def select(self, rows: Int[Tensor, " kept"]) -> DecoderState:
         """The state of the sentences `rows`, in that order."""
@@ -93,7 +94,7 @@ class RecurrentEncoder(nn.Module):
 
 
 class RecurrentDecoder(nn.Module):
-    """What all decoders share: word in, state and context, word out. A subclass says how to `unroll` over time."""
+    """The base of the recurrent decoders; a subclass defines how to `unroll` over time."""
 
     def __init__(self, config: Seq2SeqConfig):
         super().__init__()
@@ -114,7 +115,7 @@ class RecurrentDecoder(nn.Module):
         raise NotImplementedError
 
     def forward(self, target: Int[Tensor, "batch target"], memory: Annotations, state: DecoderState) -> Decoded:
-        """Scores for the word after each word of `target`: all at once when training, one a call when decoding.
+        """Logits for the word after each word of `target`: all at once in training, one per call in decoding.
 
         Raises ValueError when `target` holds no words, an id outside the vocabulary or not one row for each source.
         """
@@ -134,7 +135,7 @@ class FixedContextDecoder(RecurrentDecoder):
         self.gru = nn.GRU(config.d_embed + config.d_memory, config.d_hidden, batch_first=True)
 
     def unroll(self, words: Tensor, memory: Annotations, state: DecoderState) -> tuple[Tensor, Tensor, None]:
-        """One call of the fused kernel, since no step has to look anything up."""
+        """One call of PyTorch's GRU, since no step attends to anything."""
         context = memory.summary[:, None].expand(-1, words.shape[1], -1)
         hidden, _ = self.gru(torch.cat([words, context], dim=-1), state.hidden[None].contiguous())
         return hidden, context, None
@@ -202,6 +203,6 @@ class Translator(nn.Module):
     def forward(
         self, source: Int[Tensor, "batch source"], lengths: Int[Tensor, " batch"], target: Int[Tensor, "batch target"]
     ) -> Decoded:
-        """Teacher forcing: each step is given the true word before it, whatever the model would have said."""
+        """Teacher forcing: each step is given the true previous word, not the model's own prediction."""
         memory = self.encoder(source, lengths)
         return self.decoder(target, memory, self.decoder.start(memory))

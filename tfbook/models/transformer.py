@@ -15,7 +15,7 @@ from tfbook.models.outputs import Decoded
 
 
 class Memory(NamedTuple):
-    """What the encoder leaves for the decoder: a vector for each source word, and how many there are."""
+    """The encoder's output for the decoder: a vector for each source word, and the number of words."""
 
     states: Float[Tensor, "batch source d_model"]
     lengths: Int[Tensor, " batch"]
@@ -26,7 +26,7 @@ class Memory(NamedTuple):
 
 
 class Encoder(nn.Module):
-    """Every source word reads every other (Vaswani et al., 2017, section 3.1)."""
+    """Every source word attends to every other (Vaswani et al., 2017, section 3.1)."""
 
     def __init__(self, vocab: int, config: Config):
         super().__init__()
@@ -43,9 +43,9 @@ class Encoder(nn.Module):
 
 
 class Decoder(nn.Module):
-    """Every target word reads those before it and all of the source (Vaswani et al., 2017, section 3.1).
+    """Every target word attends to those before it and to the whole source (Vaswani et al., 2017, section 3.1).
 
-    `tied`: the embedding is the output's matrix as well (Press & Wolf, 2017).
+    If `tied`, the output matrix is the embedding (Press & Wolf, 2017).
     """
 
     def __init__(self, vocab: int, config: Config, *, tied: bool = True):
@@ -61,9 +61,9 @@ class Decoder(nn.Module):
         return self.stack.new_cache()
 
     def forward(self, target: Int[Tensor, "batch target"], memory: Memory, state: StackCache | None = None) -> Decoded:
-        """Logits for the word after each of `target`; with a state, `target` continues what that has read.
+        """Logits for the word after each of `target`; with a state, `target` continues the text that it has read.
 
-        Raises ValueError when there is not one row for each source sentence.
+        Raises ValueError unless there is one row for each source sentence.
         """
         check_rows(target, len(memory.lengths))
         seen = Lengths(memory.lengths)
@@ -72,7 +72,7 @@ class Decoder(nn.Module):
 
 
 class Transformer(nn.Module):
-    """An encoder and a decoder: p(target | source), all words of a target at once when training."""
+    """An encoder and a decoder: p(target | source), all target words in parallel in training."""
 
     def __init__(self, encoder: Encoder, decoder: Decoder):
         super().__init__()
@@ -82,5 +82,5 @@ class Transformer(nn.Module):
     def forward(
         self, source: Int[Tensor, "batch source"], lengths: Int[Tensor, " batch"], target: Int[Tensor, "batch target"]
     ) -> Decoded:
-        """Teacher forcing: each position is given the true words before it."""
+        """Teacher forcing: each position is given the true previous words."""
         return self.decoder(target, self.encoder(source, lengths))

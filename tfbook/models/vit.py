@@ -1,14 +1,15 @@
-"""ViT: an image as a sequence of patches, read by the shared blocks; DeiT, which imitates a teacher; attention rollout.
+"""ViT: an image as a sequence of patches for the shared blocks; DeiT, which distills a teacher; attention rollout.
 
 Shapes: batch, channel, height, width of images; patch (row by row) and pixel, the channel · p · p numbers of one;
-time, the patches with the tokens that stand before them; d_model, label.
+time, the class tokens and patches; d_model, label.
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -18,10 +19,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from tfbook.attention.positions import POSITIONS, MakePosition, Position
-from tfbook.models.blocks import Config, Stack
+from tfbook.models.blocks import Config, MakePart, Stack, on_paper
 from tfbook.models.feed_forward import FeedForward
 from tfbook.models.norms import LayerNorm
-from tfbook.parts import Part
 
 # ---- patches -----------------------------------------------------------------------------------------------------
 
@@ -34,7 +34,7 @@ def grid_of(height: int, width: int, patch: int) -> tuple[int, int]:
 
 
 def patchify(images: Float[Tensor, "batch channel height width"], patch: int) -> Float[Tensor, "batch patch pixel"]:
-    """Cuts images into squares of `patch` × `patch`, row by row; each as one vector, channel by channel.
+    """Cuts images into patches of `patch` × `patch` pixels, row by row, each one vector, channel by channel.
 
     Raises ValueError when `patch` does not divide both sides.
     """
@@ -46,9 +46,9 @@ def patchify(images: Float[Tensor, "batch channel height width"], patch: int) ->
 def unpatchify(
     patches: Float[Tensor, "batch patch pixel"], patch: int, grid: tuple[int, int]
 ) -> Float[Tensor, "batch channel height width"]:
-    """Puts the squares of `patchify` together again.
+    """The inverse of `patchify`.
 
-    Raises ValueError when they are no squares of side `patch` or do not fill the rows and columns of `grid`.
+    Raises ValueError when the patches do not have side `patch` or do not fill the rows and columns of `grid`.
     """
     count, pixels = patches.shape[1:]
     if count != grid[0] * grid[1] or pixels % patch**2:
@@ -59,10 +59,10 @@ def unpatchify(
 
 
 class PatchEmbedding(nn.Conv2d):
-    """x_p E + b for each patch (Dosovitskiy et al., 2021, eq. 1): a convolution whose windows touch and do not overlap.
+    """x_p E + b for each patch (Dosovitskiy et al., 2021, eq. 1): a convolution whose stride is its kernel size.
 
-    It has the weights of one, (d_model, channel, p, p), which laid flat are those of a linear layer. As that it is
-    computed, since unfolding and one product take less time on a CPU.
+    Its weights, (d_model, channel, p, p), are those of a linear layer once flattened, and it is computed as one:
+    unfolding and one product take less time on a CPU.
     """
 
     def __init__(self, channels: int, patch: int, d_model: int):
@@ -70,12 +70,8 @@ class PatchEmbedding(nn.Conv2d):
         self.patch = patch
 
     def forward(self, images: Float[Tensor, "batch channel height width"]) -> Float[Tensor, "batch patch d_model"]:
-        """One product for all patches. Raises ValueError when the patches do not fill the images."""
+        """One product for all patches. Raises ValueError when the patch does not divide the image."""
         return F.linear(patchify(images, self.patch), self.weight.flatten(1), self.bias)
-
-    def convolved(self, images: Float[Tensor, "batch channel height width"]) -> Float[Tensor, "batch patch d_model"]:
-        """The same by the convolution, as the paper's code and torchvision have it."""
-        return super().forward(images).flatten(2).mT
 
 
 # ---- positions on a grid -----------------------------------------------------------------------------------------
@@ -84,21 +80,21 @@ class PatchEmbedding(nn.Conv2d):
 def interpolated(
     table: Float[Tensor, "1 time d_model"], old: tuple[int, int], new: tuple[int, int], *, corners: bool = False
 ) -> Float[Tensor, "1 other d_model"]:
-    """Vectors of an `old` grid of patches for a `new` one, each coordinate a bicubic surface over the image.
+    """Embeddings of an `old` grid of patches resized to a `new` one by bicubic interpolation.
 
-    Rows of the table before the grid's belong to tokens and stay. The outer edges of both grids fall together, as in
-    DINO's code (Caron et al., 2021); with `corners` the centres of the corner patches do, as in torchvision's.
+    Rows before the grid's belong to class tokens and are kept. The outer edges of both grids are aligned, as in DINO's
+    code (Caron et al., 2021); with `corners`, the centers of the corner patches, as in torchvision's.
     """
-    tokens, places = table.split([table.shape[1] - old[0] * old[1], old[0] * old[1]], dim=1)
-    surface = rearrange(places, "1 (row column) d_model -> 1 d_model row column", row=old[0])
+    tokens, patches = table.split([table.shape[1] - old[0] * old[1], old[0] * old[1]], dim=1)
+    surface = rearrange(patches, "1 (row column) d_model -> 1 d_model row column", row=old[0])
     surface = F.interpolate(surface, size=new, mode="bicubic", align_corners=corners)
     return torch.cat([tokens, rearrange(surface, "1 d_model row column -> 1 (row column) d_model")], dim=1)
 
 
 class LearnedGrid(Position):
-    """Adds a trained vector for each token in front and each patch of a grid (Dosovitskiy et al., 2021, section 3.1).
+    """Adds a trained vector for each class token and each patch of a grid (Dosovitskiy et al., 2021, section 3.1).
 
-    No vector is told where in the grid it stands: rows and columns have to be learned.
+    The vectors are independent of one another, so the model has to learn rows and columns.
     """
 
     def __init__(self, grid: tuple[int, int], d_model: int, *, tokens: int = 0):
@@ -109,12 +105,12 @@ class LearnedGrid(Position):
     def add(self, x: Float[Tensor, "batch time d_model"], start: int = 0) -> Float[Tensor, "batch time d_model"]:
         """x + embedding. Raises ValueError unless x holds the tokens and the whole grid."""
         if start or x.shape[1] != self.embedding.shape[1]:
-            places = f"{self.embedding.shape[1]} positions from 0 on, {self.grid[0]} × {self.grid[1]} of them patches"
-            raise ValueError(f"x holds {x.shape[1]} positions from {start} on; expected {places}")
+            expected = f"{self.embedding.shape[1]} positions from 0 on, {self.grid[0]} × {self.grid[1]} of them patches"
+            raise ValueError(f"x holds {x.shape[1]} positions from {start} on; expected {expected}")
         return x + self.embedding.to(x.dtype)
 
     def resized(self, grid: tuple[int, int], *, corners: bool = False) -> LearnedGrid:
-        """The encoding of another grid, by `interpolated`."""
+        """The encoding for another grid, by `interpolated`."""
         other = copy.deepcopy(self)
         other.grid = grid
         other.embedding = nn.Parameter(interpolated(self.embedding.detach(), self.grid, grid, corners=corners))
@@ -124,23 +120,24 @@ class LearnedGrid(Position):
 # ---- ViT ---------------------------------------------------------------------------------------------------------
 
 
+_FEED_FORWARD, _NORM = partial(FeedForward, activation=F.gelu), partial(LayerNorm, eps=1e-6)
+
+
 @dataclass(frozen=True, kw_only=True)
 class VitConfig(Config):
-    """Sizes of the images, of their patches and of the blocks that read them.
+    """Sizes of the images, of their patches and of the blocks.
 
-    Learned positions are those of the grid of patches; any other encoding takes the patches row by row.
+    Learned positions are a `LearnedGrid`; any other encoding numbers the patches row by row.
     """
 
     height: int = 32
     width: int = 32
     channels: int = 3
     patch: int = 4
-    tokens: int = 1  # learned vectors before the patches, the first of which is read at the end; 0: the patches' mean
-    position: MakePosition = POSITIONS["learned"]
-    feed_forward: Callable[..., Part] = lambda d_model, d_ff, dropout: FeedForward(
-        d_model, d_ff, activation=F.gelu, dropout=dropout
-    )
-    norm: Callable[[int], Part] = lambda d_model: LayerNorm(d_model, eps=1e-6)
+    tokens: int = 1  # class tokens, the first of which is classified; 0: the mean of the patches
+    position: MakePosition | str = "learned"
+    feed_forward: MakePart | str = _FEED_FORWARD
+    norm: MakePart | str = _NORM
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -156,35 +153,27 @@ class VitConfig(Config):
 
     @property
     def time(self) -> int:
-        """Positions that the blocks read: tokens and patches."""
+        """The number of positions: tokens and patches."""
         return self.tokens + self.grid[0] * self.grid[1]
 
     def encoding(self) -> Position:
-        """A new encoding of positions for one stack."""
+        """A new positional encoding for one stack."""
         if self.position is POSITIONS["learned"]:
             return LearnedGrid(self.grid, self.d_model, tokens=self.tokens)
-        return self.position(self.d_model, self.heads, self.time)
+        return self.make("position", self.d_model, self.heads, self.time)
 
 
 VIT_BASE = VitConfig(d_model=768, heads=12, d_ff=3072, layers=12, height=224, width=224, patch=16)  # 86 million
-
-
 VIT_TINY = replace(VIT_BASE, d_model=192, heads=3, d_ff=768)  # 6 million, as in DeiT
-
-
 VIT_SMALL = replace(VIT_BASE, d_model=384, heads=6, d_ff=1536)  # 22 million, as in DeiT
-
-
 VIT_LARGE = replace(VIT_BASE, d_model=1024, heads=16, d_ff=4096, layers=24)  # 304 million
-
-
 VIT_HUGE = replace(VIT_BASE, d_model=1280, heads=16, d_ff=5120, layers=32, patch=14)  # 632 million
 
 
 class Vit(nn.Module):
-    """Patches and a token before them through blocks that see all; the token's vector tells the label.
+    """A class token and patches through blocks without a mask; the token's vector is classified.
 
-    (Dosovitskiy et al., 2021, section 3.1.) With `config.tokens` = 0 the mean over the patches takes its place.
+    (Dosovitskiy et al., 2021, section 3.1.) With `config.tokens` = 0 the mean over the patches is classified instead.
     """
 
     def __init__(self, labels: int, config: VitConfig):
@@ -198,9 +187,9 @@ class Vit(nn.Module):
     def representations(
         self, images: Float[Tensor, "batch channel height width"]
     ) -> Float[Tensor, "batch time d_model"]:
-        """A vector for each token, then one for each patch, after the last norm.
+        """A vector for each class token, then one for each patch, after the last norm.
 
-        Raises ValueError for images of another size than the model's.
+        Raises ValueError for images whose size is not the model's.
         """
         expected = (self.config.channels, self.config.height, self.config.width)
         if tuple(images.shape[1:]) != expected:
@@ -210,14 +199,14 @@ class Vit(nn.Module):
         return self.stack(torch.cat([*tokens, self.patches(images)], dim=1))
 
     def forward(self, images: Float[Tensor, "batch channel height width"]) -> Float[Tensor, "batch label"]:
-        """One row of logits an image."""
+        """One row of logits per image."""
         x = self.representations(images)
         return self.head(x[:, 0] if self.config.tokens else x.mean(dim=1))
 
     def at(self, height: int, width: int, *, corners: bool = False) -> Vit:
-        """A copy for images of another size, learned positions interpolated (section 3.2; `corners` as there).
+        """A copy for images of another size, with learned positions `interpolated` (section 3.2).
 
-        Raises ValueError when patches do not fill the size.
+        Raises ValueError when the patch does not divide the size.
         """
         model = copy.deepcopy(self)
         model.config = replace(self.config, height=height, width=width)
@@ -230,38 +219,38 @@ class Vit(nn.Module):
 
 
 class Heads(NamedTuple):
-    """What the two tokens of a `Deit` say."""
+    """Logits from the two tokens of a `Deit`."""
 
     label: Float[Tensor, "batch label"]
-    teacher: Float[Tensor, "batch label"]  # what the teacher would say
+    teacher: Float[Tensor, "batch label"]  # trained on the teacher's answer
 
 
 class Deit(Vit):
-    """ViT with a second token and a head of its own, which imitates a teacher (Touvron et al., 2021, section 4)."""
+    """ViT with a distillation token and its own head, which imitate a teacher (Touvron et al., 2021, section 4)."""
 
     def __init__(self, labels: int, config: VitConfig):
         super().__init__(labels, replace(config, tokens=2))
         self.imitation = nn.Linear(config.d_model, labels)
 
     def heads(self, images: Float[Tensor, "batch channel height width"]) -> Heads:
-        """Both answers, for training."""
+        """The logits of both heads, for training."""
         x = self.representations(images)
         return Heads(self.head(x[:, 0]), self.imitation(x[:, 1]))
 
     def forward(self, images: Float[Tensor, "batch channel height width"]) -> Float[Tensor, "batch label"]:
-        """The mean of both heads' logits, as in the paper's code; its text adds their probabilities."""
+        """The mean of both heads' logits, as in the paper's code; the paper's text adds their probabilities."""
         label, teacher = self.heads(images)
         return (label + teacher) / 2
 
 
-# ---- looking inside, and what it costs ---------------------------------------------------------------------------
+# ---- rollout and cost ----------------------------------------------------------------------------------------------
 
 
 def rollout(weights: Iterable[Float[Tensor, "batch head query key"]]) -> Float[Tensor, "batch query key"]:
     """Ã_L ⋯ Ã_1 with Ã = (Ā + I) / 2, where Ā is the mean over heads (Abnar & Zuidema, 2020, section 3).
 
-    How much of each position below is in each position above, were values passed on as they are; I is the residual sum.
-    Takes the weights of `attention.record`, the first layer's first. Raises ValueError when there are none.
+    An estimate of how much each input contributes to each output if values were passed on unchanged; I is the residual
+    stream. Takes the weights of `attention.record`, first layer first. Raises ValueError when there are none.
     """
     reached = None
     for layer in weights:
@@ -274,20 +263,22 @@ def rollout(weights: Iterable[Float[Tensor, "batch head query key"]]) -> Float[T
 
 
 class Cost(NamedTuple):
-    """What one image costs on its way through the blocks."""
+    """The cost of one image in the blocks."""
 
     time: int  # positions
     weights: int  # attention weights: layers · heads · time²
-    attention: int  # floating-point operations between queries, keys and values: 4 · layers · time² · d_model
-    matrices: int  # those of the blocks' matrices: 2 · layers · time · (4 d_model² + 2 d_model · d_ff)
+    attention: int  # operations that grow with time²: scores and weighted values, 4 · layers · time² · d_model
+    matrices: int  # those that grow with time: 2 · layers · time · (4 d_model² + 2 d_model · d_ff) for plain parts
 
 
 def cost(config: VitConfig) -> Cost:
-    """By formula; a product and a sum are two operations. With a patch of 1 every pixel is a position."""
-    n, d = config.time, config.d_model
+    """The floating-point operations that the blocks report; with a patch of 1 every pixel is a position."""
+    n, stack = config.time, on_paper(lambda: Stack(config))
+    one, two = stack.flops(1), stack.flops(2)
+    pair = (two - 2 * one) // 2  # one position costs linear + pair, two cost 2 linear + 4 pair
     return Cost(
         time=n,
         weights=config.layers * config.heads * n * n,
-        attention=4 * config.layers * n * n * d,
-        matrices=2 * config.layers * n * (4 * d * d + 2 * d * config.d_ff),
+        attention=pair * n * n,
+        matrices=(one - pair) * n,
     )

@@ -1,11 +1,12 @@
 """The figures of the course: style, curves, attention maps and masks, diagrams, tokens, beams, interactive views."""
 
-from tfbook.plot.attention import attention_map, bipartite, blocked_cells, head_maps, mask_picture
+from tfbook.plot.attention import attention_map, blocked_cells, head_maps, mask_picture
 from tfbook.plot.beam import beam_nodes, beam_tree
 from tfbook.plot.curves import label_ends, lines
 from tfbook.plot.diagrams import course_map
 from tfbook.plot.house import COLORS, EDGE, FAINT, INK, MARKERS, show, style
 from tfbook.plot.schematic import Schematic
+from tfbook.plot.shading import shaded_text
 from tfbook.plot.tokens import token_rows, visible
 from tfbook.plot.views import (
     attention_view,
@@ -28,7 +29,6 @@ __all__ = [
     "attention_view",
     "beam_nodes",
     "beam_tree",
-    "bipartite",
     "blocked_cells",
     "bpe_view",
     "course_map",
@@ -41,6 +41,7 @@ __all__ = [
     "next_token_view",
     "rotary_view",
     "sampling_view",
+    "shaded_text",
     "show",
     "style",
     "token_rows",

@@ -1,15 +1,15 @@
-"""Attention: maps of the weights, pictures of masks, lines between tokens."""
+"""Attention: maps of the weights, and pictures of masks."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence, Set
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence, Set
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from tfbook.plot.house import COLORS, EDGE, FAINT, INK
+from tfbook.plot.house import FAINT, literal
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -31,7 +31,7 @@ def attention_map(
     gold: Set[tuple[int, int]] = frozenset(),
     bar: bool = True,
 ) -> None:
-    """Attention weights (target × source), 0 to 1, with a row per target word; rings mark gold links (source, target).
+    """Attention weights (target × source), 0 to 1, one row per target word; rings mark gold links (source, target).
 
     Raises ValueError when the numbers of words do not match the weights.
     """
@@ -62,7 +62,7 @@ def _cells(
     blocked: Tensor | None = None,
     bar: bool = False,
 ) -> None:
-    """A cell for each weight, colored from 0 to 1; blocked cells are left out and show the hatched background."""
+    """One cell per weight, colored from 0 to 1; blocked cells are left out, so the hatched background shows."""
     import seaborn as sns
 
     sns.heatmap(
@@ -77,15 +77,15 @@ def _cells(
         square=True,
         linewidths=0.5,
         linecolor="#555555",
-        xticklabels=keys,
-        yticklabels=queries,
+        xticklabels=[*map(literal, keys)],
+        yticklabels=[*map(literal, queries)],
     )
     if blocked is not None:
         axes.patch.set(**BLOCKED)
     axes.grid(False)
     axes.tick_params(length=0)
-    axes.set_xticklabels(keys, rotation=45, ha="right", rotation_mode="anchor")
-    axes.set_yticklabels(queries, rotation=0)
+    axes.set_xticklabels([*map(literal, keys)], rotation=45, ha="right", rotation_mode="anchor")
+    axes.set_yticklabels([*map(literal, queries)], rotation=0)
 
 
 def head_maps(
@@ -99,10 +99,10 @@ def head_maps(
     mask: Tensor | None = None,
     columns: int = 4,
 ) -> None:
-    """A map for each head of the weights (head × query × key), on the same scale from 0 to 1, blocked cells hatched.
+    """One map per head of the weights (head × query × key), on one scale from 0 to 1, with blocked cells hatched.
 
-    Keys default to the queries, names to "head 1", "head 2", …; the mask is True where a query may attend.
-    Raises ValueError when tokens or names do not match the weights, and what `blocked_cells` raises.
+    Keys default to the queries, names to "head 1", "head 2", …; the mask is True where a query may attend. Raises
+    ValueError when tokens or names do not match the weights, and the errors of `blocked_cells`.
     """
     keys = queries if keys is None else keys
     if weights.ndim != 3 or weights.shape[1:] != (len(queries), len(keys)):
@@ -158,10 +158,10 @@ def mask_picture(
     *,
     title: str,
 ) -> None:
-    """Which query (row) may attend to which key (column): filled where the mask (query × key) is True, else hatched.
+    """The keys (columns) that each query (row) may attend to: filled where the mask (query × key) is True.
 
-    Keys default to the queries; without either, rows and columns are positions from 0. Raises TypeError when the mask
-    is not Boolean, and ValueError when it is not a matrix or the tokens do not match it.
+    Keys default to the queries; without either, rows and columns are positions from 0. Other cells are hatched. Raises
+    TypeError when the mask is not Boolean, and ValueError when it is not a matrix or the tokens do not match it.
     """
     from matplotlib.colors import ListedColormap
 
@@ -183,7 +183,7 @@ def mask_picture(
     _name_cells(axes.yaxis, queries, mask.shape[0], "query")
     _name_cells(axes.xaxis, keys, mask.shape[1], "key")
     if keys is not None:
-        axes.set_xticklabels(keys, rotation=45, ha="right", rotation_mode="anchor")
+        axes.set_xticklabels([*map(literal, keys)], rotation=45, ha="right", rotation_mode="anchor")
 
 
 def _name_cells(axis: Axis, tokens: Sequence[str] | None, size: int, side: str) -> None:
@@ -193,82 +193,6 @@ def _name_cells(axis: Axis, tokens: Sequence[str] | None, size: int, side: str) 
     places = np.arange(size)
     if tokens is None and size > MAX_CELLS:
         places = np.array([place for place in MaxNLocator(8, integer=True).tick_values(0, size) if place < size])
-    axis.set_ticks(places + 0.5, [f"{place:.0f}" for place in places] if tokens is None else tokens)
+    axis.set_ticks(places + 0.5, [f"{place:.0f}" for place in places] if tokens is None else [*map(literal, tokens)])
     axis.set_tick_params(length=0 if tokens else 3)
     axis.set_label_text(side if tokens else f"{side} (position)")
-
-
-def bipartite(
-    axes: Axes,
-    weights: Tensor,
-    queries: Sequence[str],
-    keys: Sequence[str] | None = None,
-    *,
-    title: str,
-    focus: int | None = None,
-    threshold: float = 0.02,
-) -> None:
-    """Queries on the left, keys on the right, and between them lines whose width and darkness show the weights.
-
-    `weights` is (query × key); below `threshold` there is no line. Keys default to the queries. `focus`, the position
-    of a query, highlights its lines and shows its weights. Raises ValueError when tokens or `focus` do not match the
-    weights.
-    """
-    from matplotlib.collections import LineCollection
-
-    keys = queries if keys is None else keys
-    if tuple(weights.shape) != (len(queries), len(keys)):
-        raise ValueError(
-            f"weights has shape {tuple(weights.shape)}; expected {len(queries)} queries × {len(keys)} keys"
-        )
-    if focus is not None and not 0 <= focus < len(queries):
-        raise ValueError(f"focus is {focus}; expected the position of a query, 0 to {len(queries) - 1}")
-    middle = max(len(queries), len(keys)) / 2
-    left, right = (np.arange(len(side)) + middle - len(side) / 2 for side in (queries, keys))
-    lines = [(w, q, k) for q, row in enumerate(weights.tolist()) for k, w in enumerate(row) if w >= threshold]
-    lines.sort(key=lambda line: (line[1] == focus, line[0]))  # the strongest on top
-    axes.add_collection(
-        LineCollection(
-            [_curve(left[q], right[k]) for _, q, k in lines],
-            linewidths=[0.5 + 6 * w for w, _, _ in lines],
-            colors=[_line_color(w, None if focus is None else q == focus) for w, q, _ in lines],
-        )
-    )
-    _name_side(axes, "query", zip(queries, left, strict=True), x=0, points=-8, chosen=focus)
-    _name_side(axes, "key", zip(keys, right, strict=True), x=1, points=8 if focus is None else 44)
-    if focus is not None:
-        for weight, y in zip(weights[focus].tolist(), right, strict=True):
-            _beside(axes, f"{weight:.2f}", (1, y), 8, color=COLORS[1])
-    axes.set(xlim=(0, 1), ylim=(2 * middle - 0.4, -1.4), title=title)
-    axes.axis("off")
-
-
-def _curve(start: float, end: float) -> np.ndarray:
-    """Points from x = 0 to 1, horizontal at both ends."""
-    x = np.linspace(0, 1, 40)
-    return np.column_stack([x, start + (end - start) * x**2 * (3 - 2 * x)])
-
-
-def _line_color(weight: float, focused: bool | None) -> tuple[float, float, float, float]:
-    """Darker for larger weights; `focused` is None when no query is in focus."""
-    from matplotlib.colors import to_rgba
-
-    if focused is None:
-        return to_rgba(COLORS[0], 0.15 + 0.85 * weight)
-    return to_rgba(COLORS[1], 0.3 + 0.7 * weight) if focused else to_rgba(EDGE, 0.1 + 0.3 * weight)
-
-
-def _name_side(
-    axes: Axes, side: str, tokens: Iterable[tuple[str, float]], *, x: float, points: float, chosen: int | None = None
-) -> None:
-    """The name of a side above its tokens; the chosen token has the accent color."""
-    _beside(axes, side, (x, -1), points, color=COLORS[3])
-    for place, (token, y) in enumerate(tokens):
-        look = {"color": COLORS[1], "fontweight": "bold"} if place == chosen else {"color": INK}
-        _beside(axes, token, (x, y), points, **look)
-
-
-def _beside(axes: Axes, text: str, place: tuple[float, float], points: float, **look: Any) -> None:
-    """A text at a distance in points to the right of a place, or to its left when negative."""
-    side = "left" if points > 0 else "right"
-    axes.annotate(text, place, (points, 0), textcoords="offset points", ha=side, va="center", **look)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from torch import Tensor
 
-from tfbook.plot.house import COLORS, EDGE, INK
+from tfbook.plot.house import COLORS, EDGE, INK, literal
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -19,7 +19,7 @@ Step = tuple[Tensor, Tensor, Tensor, Tensor, Tensor]
 
 
 class Node(NamedTuple):
-    """A text that the search kept or ended, one word longer than its parent."""
+    """A text that the search kept or finished, one word longer than its parent."""
 
     length: int  # words so far
     parent: int  # index in the list of nodes; −1 for a text of one word
@@ -29,7 +29,7 @@ class Node(NamedTuple):
 
 
 def beam_nodes(steps: Sequence[Step], row: int = 0) -> list[Node]:
-    """The texts that the steps of a search kept or ended for the source `row`, shortest first."""
+    """The texts that a search kept or finished for the source `row`, from its steps, shortest first."""
     nodes: list[Node] = []
     kept: list[int] = []  # the nodes that `parents` of the next step index
     for length, step in enumerate(steps, start=1):
@@ -50,11 +50,11 @@ def beam_tree(
     title: str,
     penalty: Callable[[int], float] = lambda length: 1.0,
 ) -> None:
-    """A column for each word and a line from each text to its continuations; the best finished text is highlighted.
+    """One column per word, and a line from each text to its continuations; the best finished text is highlighted.
 
-    Below each word is its probability after the text before it. Finished texts are labeled with log-probability /
-    `penalty`(length), by which they are compared; `word` gives the word of an id.
-    Raises ValueError when no text has ended.
+    Below each word is its probability given the text before it. Finished texts are labeled with log-probability /
+    `penalty`(length), by which they are ranked; `word` maps an id to its word. Raises ValueError when no text has
+    finished.
     """
     nodes = beam_nodes(steps)
     ended = [place for place, node in enumerate(nodes) if node.ended]
@@ -67,7 +67,7 @@ def beam_tree(
         start = (ends[node.length - 1], heights[node.parent] if node.parent >= 0 else heights[-1])
         _branch(axes, start, (ends[node.length], heights[place]), COLORS[1] if place in won else EDGE)
         look: dict[str, Any] = {"color": color, "fontweight": "bold" if place in won else "normal", "fontsize": 10.5}
-        axes.text(ends[node.length], heights[place] - 0.12, word(node.word), ha="right", va="bottom", **look)
+        axes.text(ends[node.length], heights[place] - 0.12, literal(word(node.word)), ha="right", va="bottom", **look)
         before = nodes[node.parent].score if node.parent >= 0 else 0.0
         share = f"{math.exp(node.score - before):.2f}"
         axes.text(ends[node.length], heights[place] + 0.1, share, ha="right", va="top", color=color, fontsize=8.5)
@@ -86,7 +86,7 @@ def _path(nodes: Sequence[Node], place: int) -> Iterator[int]:
 
 
 def _heights(nodes: Sequence[Node]) -> dict[int, float]:
-    """A height for each node, −1 for the root: each leaf has a row, and a parent has the height of its best child."""
+    """A height for each node, −1 for the root: each leaf has its own row, a parent the height of its best child."""
     children: dict[int, list[int]] = {}
     for place in sorted(range(len(nodes)), key=lambda place: -nodes[place].score):
         children.setdefault(nodes[place].parent, []).append(place)
@@ -103,14 +103,14 @@ def _heights(nodes: Sequence[Node]) -> dict[int, float]:
 
 
 def _column_ends(nodes: Sequence[Node], word: Callable[[int], str]) -> list[int]:
-    """Where the column of each word ends, in characters: a little wider than its longest word."""
+    """The right end of each word's column in characters: a little wider than its longest word."""
     depth = max(node.length for node in nodes)
     longest = [max(len(word(node.word)) for node in nodes if node.length == column + 1) for column in range(depth)]
     return [0, *accumulate(length + 3 for length in longest)]
 
 
 def _branch(axes: Axes, start: tuple[float, float], end: tuple[float, float], color: str) -> None:
-    """Down at first, then horizontal under the word."""
+    """A line that goes down at first, then horizontally below the word."""
     bend = start[0] + 0.4
     xs, ys = (start[0], bend, bend, end[0]), (start[1], start[1], end[1], end[1])
     axes.plot(xs, ys, color=color, linewidth=1.6, marker="none", zorder=2 if color == EDGE else 3)

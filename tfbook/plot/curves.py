@@ -16,7 +16,7 @@ MAX_MARKERS = 60  # a line with more points has no markers
 
 
 def label_ends(axes: Axes, gap: float = 0.05) -> None:
-    """Writes each line's label next to its last point, in its color, and moves labels apart that would overlap."""
+    """Writes each line's label next to its last point, in its color, and moves apart labels that would overlap."""
     lines = [line for line in axes.get_lines() if not str(line.get_label()).startswith("_")]
     low, high = axes.get_ylim()
     ends = sorted(
@@ -52,7 +52,7 @@ def lines(
 ) -> None:
     """A labeled line for each entry of `series`: (x, y), or (x, y, half-width of its band).
 
-    A method of `METHODS` has its color and marker in every figure.
+    A method in `METHODS` has its color and marker from there, the same in every figure.
     """
     for label, (xs, ys, *band) in series.items():
         (line,) = axes.plot(xs, ys, label=label)

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def course_map(axes: Axes, parts: Mapping[str, Sequence[str]], ready: Collection[str]) -> None:
-    """Lessons such as "08 GPT pretraining" as boxes, filled when `ready` has their number, in a band for each part.
+    """Lessons such as "08 GPT pretraining" as boxes, filled if `ready` contains their number, in one band per part.
 
     The first two parts are the trunk, one row each; the others branch off side by side, two lessons per row.
     """
@@ -43,7 +43,7 @@ def _band(
     columns: int,
     rows: int = 1,
 ) -> None:
-    """One part of the map: its name, and its lessons in boxes of one unit, row by row."""
+    """One part of the map: its name, and its lessons in boxes of unit size, row by row."""
     from matplotlib.patches import FancyBboxPatch
 
     def box(x: float, y: float, width: float, height: float, **look: Any) -> None:

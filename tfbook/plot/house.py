@@ -1,4 +1,4 @@
-"""The style of every figure, and its alt text for readers who cannot see it."""
+"""The style of all figures, and their alt text for readers who cannot see them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TRANSPARENT = 255  # the last color of a picture's palette
 
 
 class Role(NamedTuple):
-    """The colors of one thing in all schematics and maps."""
+    """The colors of one role in all schematics and maps."""
 
     fill: str  # of boxes
     edge: str  # of lines and letters
@@ -26,11 +26,11 @@ class Role(NamedTuple):
 
     @property
     def ink(self) -> str:
-        """The color of a text in a box."""
+        """The color of text in a box."""
         return INK if self.fill == "white" else self.edge
 
     def shade(self, share: float) -> tuple[str, str]:
-        """A color between white and `dark`, and black or white, whichever is legible on it."""
+        """A color between white and `dark`, and black or white for text on it, whichever is more legible."""
         from matplotlib.colors import to_hex, to_rgb
 
         depth = 0.06 + 0.94 * min(max(share, 0.0), 1.0)
@@ -53,7 +53,7 @@ ROLES = {
 
 
 class Method(NamedTuple):
-    """How the curve of a method looks in every figure."""
+    """The look of a method's curve in every figure."""
 
     color: str
     marker: str
@@ -98,7 +98,7 @@ html[theme="dark"] .output_png img[alt] { filter: invert(0.9) hue-rotate(180deg)
 
 
 def style() -> None:
-    """Sets the style of the figures in this notebook, and makes their PNGs the same on every run."""
+    """Sets the style of the figures in this notebook, and makes their PNGs identical on every run."""
     import matplotlib as mpl
     import seaborn as sns
     from cycler import cycler
@@ -125,7 +125,7 @@ def style() -> None:
 def show(figure: Figure, alt: str, caption: str = "", *, photograph: bool = False) -> None:
     """Displays a figure on a card with alt text, and below it a caption that says what to look at.
 
-    On a dark page light and dark are exchanged, except in a `photograph`. The PNG has a palette of 256 colors, which
+    On a dark page light and dark are swapped, except in a `photograph`. The PNG has a palette of 256 colors, which
     looks the same and takes a third of the space. Raises ValueError when `alt` is empty.
     """
     import html
@@ -154,8 +154,13 @@ def show(figure: Figure, alt: str, caption: str = "", *, photograph: bool = Fals
         display(HTML(f'<p class="tfbook-caption">{html.escape(caption, quote=False)}</p>'))
 
 
+def literal(text: str) -> str:
+    """The text as matplotlib draws it letter by letter: a dollar sign in a reader's words starts no formula."""
+    return text.replace("$", r"\$")
+
+
 def _on_a_card(picture: Picture) -> Picture:
-    """The picture in at most 255 colors and, outside its round corners, the color `TRANSPARENT`."""
+    """The picture in at most 255 colors, with the color `TRANSPARENT` outside its rounded corners."""
     from PIL import Image, ImageDraw
 
     outside = Image.new("L", picture.size, 255)

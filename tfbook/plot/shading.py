@@ -1,4 +1,4 @@
-"""A text in lines whose words are shaded by attention weights."""
+"""A text in lines, its words shaded by attention weights."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tfbook.plot.house import ROLES
+from tfbook.plot.house import ROLES, literal
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -23,10 +23,10 @@ SAID = 0.15  # a weight that is written
 def shaded_text(
     words: Sequence[str], steps: Mapping[str, tuple[int, Sequence[float]]], *, per_line: int = 14
 ) -> Picture:
-    """A text in lines, once for each step: a word that reads, outlined, and every word shaded by its weight.
+    """A text in lines, repeated for each step: the reading word outlined, and every word shaded by its weight.
 
-    Large weights are written beside their words. Where the word most looked at is the one that reads in the next
-    step, an arrow leads from the one to the other.
+    Large weights are written beside their words. An arrow leads from a reading word to the word with its largest weight
+    if that is the reading word of the next step.
     """
     import matplotlib.pyplot as plt
     from matplotlib.patches import ConnectionPatch
@@ -39,7 +39,7 @@ def shaded_text(
             fill, ink = ROLES["weight"].shade(float(weight))
             edge = ROLES["query"].edge if number == reader else "none"
             y, x = divmod(number, per_line)
-            said = f"{word} {weight:.2f}" if weight >= SAID else word
+            said = literal(f"{word} {weight:.2f}" if weight >= SAID else word)
             box = {"boxstyle": "round,pad=0.25", "facecolor": fill, "edgecolor": edge, "linewidth": 2.2}
             axes.text(x, -y, said, ha="center", va="center", color=ink, fontsize=11, bbox=box)
         axes.set(xlim=(-0.6, per_line - 0.4), ylim=(0.6 - rows, 0.6))

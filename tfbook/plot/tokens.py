@@ -1,11 +1,11 @@
-"""Tokens of a text as boxes, with a row for each tokenizer."""
+"""Tokens of a text as boxes, with one row per tokenizer."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence, Set
 from typing import TYPE_CHECKING, Any
 
-from tfbook.plot.house import COLORS, INK
+from tfbook.plot.house import COLORS, INK, literal
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -16,7 +16,7 @@ LETTER, ROW = 0.095, 0.36  # inches: the width of a letter, the height of a row
 
 
 def token_rows(axes: Axes, rows: Mapping[str, Sequence[str]], *, title: str, marked: Set[str] = frozenset()) -> None:
-    """Each entry of `rows` as a line of boxes, one per token and as wide as its letters; `marked` ones are highlighted.
+    """Each entry of `rows` as a line of boxes, one per token and as wide as its letters; `marked` ones stand out.
 
     Sets the size of the figure. Raises ValueError when there are no rows or a token is empty.
     """
@@ -28,8 +28,8 @@ def token_rows(axes: Axes, rows: Mapping[str, Sequence[str]], *, title: str, mar
             color = COLORS[1] if token in marked else TINTS[number % 2]
             axes.barh(place, len(token) + 0.4, left=left, height=0.78, color=color)
             ink = "white" if token in marked else INK
-            middle = left + len(token) / 2 + 0.2
-            axes.text(middle, place, token, ha="center", va="center", family="monospace", fontsize=10, color=ink)
+            look: dict[str, Any] = {"family": "monospace", "fontsize": 10, "color": ink}
+            axes.text(left + len(token) / 2 + 0.2, place, literal(token), ha="center", va="center", **look)
             left += len(token) + 0.6
     axes.set_yticks(range(len(rows)), [f"{name} · {len(tokens)}" for name, tokens in rows.items()])
     longest = max(sum(len(token) + 0.6 for token in tokens) for tokens in rows.values())
@@ -42,7 +42,7 @@ def token_rows(axes: Axes, rows: Mapping[str, Sequence[str]], *, title: str, mar
 
 
 def visible(token: bytes) -> str:
-    """A token as a reader can see it: ␣ for a space, ↵ for a line feed, ⇥ for a tab; part of a character as hex."""
+    """A token with visible white space: ␣ for a space, ↵ for a line feed, ⇥ for a tab; part of a character as hex."""
     try:
         return token.decode().translate(SIGNS)
     except UnicodeDecodeError:

@@ -13,12 +13,13 @@ import torch
 from jaxtyping import Int64, Integer
 from torch import Tensor
 
-from tfbook import data
-from tfbook.data.text import Text
+from tfbook import data, files
+from tfbook.data.text import Text, read_text_file
 from tfbook.text.tokenizer import Tokenizer
 from tfbook.text.vocabulary import CharacterVocabulary
 
 CORPORA = ("tiny-shakespeare", "python-reference")
+FILES = ("vocabulary.json", "train.tokens", "valid.tokens")  # in the folder of a run
 
 TextVocabulary = CharacterVocabulary | Tokenizer
 
@@ -34,26 +35,24 @@ class Corpus(NamedTuple):
 def load_text(corpus: str) -> Text:
     """One of `CORPORA`, or a text file; the second corpus when the first is not available.
 
-    Raises ValueError when `corpus` is neither, and for a file that is not UTF-8.
+    Raises ValueError when `corpus` is neither, and as `read_text_file` does.
     """
     if corpus in CORPORA:
         return data.load(corpus, fallback=CORPORA[1] if corpus == CORPORA[0] else None)
     path = Path(corpus)
     if not path.is_file():
         raise ValueError(f"corpus is {corpus!r}; expected {', '.join(CORPORA)} or the path of a text file")
-    try:
-        text = Text.split(path.name, path.read_text(encoding="utf-8"))
-    except UnicodeDecodeError as error:
-        raise ValueError(f"corpus {corpus!r} is not a UTF-8 text ({error})") from None
+    text = Text.split(path.name, read_text_file(path))
     print(text)
     return text
 
 
 def byte_counts(vocabulary: TextVocabulary) -> Int64[Tensor, " vocab"]:
-    """The number of UTF-8 bytes of each token."""
+    """The number of UTF-8 bytes that each token stands for in a text: 0 for a special one, whose name is not text."""
     if isinstance(vocabulary, CharacterVocabulary):
         return torch.tensor([len(character.encode()) for character in vocabulary.tokens])
-    return torch.tensor([len(vocabulary.decode_bytes([token])) for token in range(len(vocabulary))])
+    tokens, special = range(len(vocabulary)), {*vocabulary.specials.values()} - vocabulary.tokens.keys()
+    return torch.tensor([0 if token in special else len(vocabulary.decode_bytes(token)) for token in tokens])
 
 
 def write_corpus(folder: str | Path, text: Text, vocab: int, *, context: int = 0) -> None:
@@ -74,12 +73,12 @@ def write_corpus(folder: str | Path, text: Text, vocab: int, *, context: int = 0
     if isinstance(vocabulary, Tokenizer):
         vocabulary.save(_vocabulary(folder))
     else:
-        characters = json.dumps({"characters": "".join(vocabulary.tokens)})
-        _vocabulary(folder).write_text(characters, encoding="utf-8")
+        with files.atomic_write(_vocabulary(folder)) as file:
+            file.write(json.dumps({"characters": "".join(vocabulary.tokens)}).encode())
 
 
 def read_corpus(folder: str | Path) -> Corpus:
-    """What `write_corpus` wrote, the ids memory-mapped.
+    """The corpus that `write_corpus` wrote, its ids memory-mapped.
 
     Raises FileNotFoundError, and ValueError for a damaged file and for ids of another vocabulary.
     """

@@ -9,19 +9,21 @@ import math
 import time
 
 import torch
-from jaxtyping import Int, Int64, Integer
+from jaxtyping import Float, Int, Int64, Integer
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from tfbook import runtime
-from tfbook.training.losses import next_token_loss
+from tfbook.checks import check_positive
 
 
 def evaluation_windows(ids: Integer[Tensor, " time"], context: int, *, limit: int) -> Int64[Tensor, "window longer"]:
     """Windows of `context` + 1 ids, one after the other, or at most `limit` of them, spread evenly over the text.
 
     Each starts with the last id of the one before, so that no id is predicted twice. Raises ValueError when the text is
-    shorter than a window.
+    shorter than a window, and when `context` or `limit` is less than 1.
     """
+    check_positive(context=context, limit=limit)
     count = (len(ids) - 1) // context
     if count < 1:
         raise ValueError(f"the text has {len(ids)} tokens; expected context + 1 = {context + 1} or more")
@@ -35,15 +37,20 @@ def score(
 ) -> dict[str, float]:
     """Loss in nats per token, perplexity exp(loss), and bits per byte: −Σ log₂ p(token | before) / Σ bytes of a token.
 
-    Bits per byte can be compared between tokenizers; `token_bytes` is the number of bytes of each token.
+    Bits per byte can be compared between tokenizers; `token_bytes` is the number of bytes of each token. Special
+    tokens, which have 0 bytes, count in the loss and not in the bits, since other tokenizers do not have them.
     """
-    device, nats = next(model.parameters()).device, 0.0
-    for ids in windows.split(batch):
-        nats += next_token_loss(model, ids.to(device)).mean.item() * ids[:, 1:].numel()
-    targets = windows[:, 1:]
-    loss, total_bytes = nats / targets.numel(), token_bytes[targets].sum().item()
+    device, sizes = next(model.parameters()).device, token_bytes[windows[:, 1:].long()]
+    losses = torch.cat([_token_losses(model, ids.to(device)).cpu() for ids in windows.split(batch)]).double()
+    loss, text = losses.mean().item(), losses[sizes > 0].sum().item()
     perplexity = torch.tensor(loss, dtype=torch.float64).exp().item()  # inf where `math.exp` would raise
-    return {"valid_loss": loss, "perplexity": perplexity, "bits_per_byte": nats / math.log(2) / total_bytes}
+    bits_per_byte = text / math.log(2) / sizes.sum().item() if sizes.any() else math.nan
+    return {"valid_loss": loss, "perplexity": perplexity, "bits_per_byte": bits_per_byte}
+
+
+def _token_losses(model: nn.Module, ids: Int[Tensor, "window time"]) -> Float[Tensor, "window predicted"]:
+    """−log p of each id but the first, given those before it, in nats."""
+    return F.cross_entropy(model(ids[:, :-1]).float().mT, ids[:, 1:].long(), reduction="none")
 
 
 def matmul_peak(*, mixed_precision: bool = True, repeats: int = 8) -> float:

@@ -1,9 +1,14 @@
-"""The options of a pretraining run."""
+"""Options: a field of a dataclass is an option of the command line and an entry of a run's `options.json`."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields, replace
-from typing import Any
+import json
+import math
+from argparse import ArgumentParser, RawDescriptionHelpFormatter
+from dataclasses import asdict, dataclass, field, fields, replace
+from pathlib import Path
+from types import NoneType
+from typing import Any, TypeVar, get_args, get_type_hints
 
 from tfbook import training
 from tfbook.attention.positions import POSITIONS
@@ -11,54 +16,139 @@ from tfbook.models import gpt
 from tfbook.models.blocks import Config, on_paper
 
 SEEDS = 2**63  # PyTorch's generators take no larger ones
+MOST = 10**9  # of whatever is counted one by one: layers, steps, tokens, stories
 
 
-def _option(default: Any, meaning: str, choices: tuple[str, ...] | None = None) -> Any:
-    return field(default=default, metadata={"help": meaning, "choices": choices})
+R = TypeVar("R", bound="RunOptions")
+
+
+def option(
+    default: Any, meaning: str, *, least: int | None = None, most: float | None = None, choices: Any = None
+) -> Any:
+    """A field with its help; `least` and `most` bound its number, and `choices` are all that the command line takes."""
+    return field(default=default, metadata={"help": meaning, "least": least, "most": most, "choices": choices})
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options:
-    """The options of a run; the defaults are nanoGPT's published ones for a small CPU."""
+class RunOptions:
+    """The options that runs share. Raises ValueError for a number that is out of bounds or infinite."""
 
-    corpus: str = _option("tiny-shakespeare", "tiny-shakespeare, python-reference or the path of a text file")
-    vocab: int = _option(0, "size of a byte-pair vocabulary; 0: characters")
-    layers: int = _option(4, "blocks")
-    heads: int = _option(4, "attention heads per block")
-    d_model: int = _option(128, "width of the residual stream; feed-forward layers are four times as wide")
-    position: str = _option("learned", "positional encoding", tuple(POSITIONS))
-    dropout: float = _option(0.0, "dropout probability")
-    context: int = _option(64, "tokens that the model sees at once")
-    batch: int = _option(12, "windows per batch, over all processes")
-    accumulate: int = _option(1, "batches per step")
-    steps: int = _option(2000, "steps in total, including those before an interruption")
-    lr: float = _option(1e-3, "peak learning rate")
-    embedding_lr_factor: float = _option(1.0, "factor on it for the tied embedding")
-    warmup: int = _option(100, "steps over which the learning rate rises")
-    final: float = _option(0.1, "final learning rate as a share of the peak")
-    beta2: float = _option(0.99, "AdamW's decay rate of squared gradients")
-    weight_decay: float = _option(0.1, "weight decay of matrices")
-    clip: float = _option(1.0, "maximum norm of the gradient")
-    optimizer: str = _option("adamw", "muon: for the matrices of the blocks", ("adamw", "muon"))
-    precision: str = _option(
-        "auto", "of matrix products; auto: the faster one on this machine", ("auto", "float32", "bfloat16")
-    )
-    evaluate_every: int = _option(250, "steps between evaluations")
-    evaluate_on: int = _option(100_000, "validation tokens per evaluation, at most")
-    checkpoint_every: int = _option(250, "steps between checkpoints")
-    sample: int = _option(300, "tokens to generate at the end")
-    seed: int = _option(0, "seed of weights and batches")
-    out: str = _option("pretrained", "folder of the run; a run that is there is resumed")
+    out: str = option("run", "folder of the run; a run that is there is resumed")
+
+    may_change = frozenset({"out"})  # when a run is resumed
+    log = "log.jsonl"  # the file in the folder, a line per evaluation
 
     def __post_init__(self) -> None:
-        for name in ("context", "batch", "evaluate_on"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} is {getattr(self, name)}; expected 1 or more")
-        for name in ("vocab", "sample"):
-            if getattr(self, name) < 0:
-                raise ValueError(f"{name} is {getattr(self, name)}; expected 0 or more")
-        if not 0 <= self.seed < SEEDS:
-            raise ValueError(f"seed is {self.seed}; expected 0 to 2⁶³ − 1")
+        for option in fields(self):
+            value, bounds = getattr(self, option.name), option.metadata
+            if bounds["least"] is not None and value is not None and value < bounds["least"]:
+                raise ValueError(f"{option.name} is {value}; expected {bounds['least']} or more")
+            if bounds["most"] is not None and value is not None and value > bounds["most"]:
+                raise ValueError(f"{option.name} is {value}; expected at most {bounds['most']:,}")
+            if value == math.inf and bounds["most"] != math.inf:
+                raise ValueError(f"{option.name} is inf; expected a finite number")
+
+    @property
+    def folder(self) -> Path:
+        """The folder `out`. Raises ValueError for an empty name and for `~` with an unknown user."""
+        if not self.out:
+            raise ValueError("out is ''; expected a folder, new or that of a run")
+        try:
+            return Path(self.out).expanduser()
+        except RuntimeError as error:
+            raise ValueError(f"out is {self.out!r}; expected a folder ({error})") from None
+
+    @property
+    def fixed(self) -> dict[str, Any]:
+        """The options that a run keeps for good."""
+        return {name: value for name, value in asdict(self).items() if name not in self.may_change}
+
+
+def parser_of(options: type[RunOptions], prog: str, description: str | None) -> ArgumentParser:
+    """A parser with an argument for each option."""
+    parser = ArgumentParser(prog=prog, description=description, formatter_class=RawDescriptionHelpFormatter)
+    kinds = _kinds(options)
+    for option in fields(options):
+        kind, choices = kinds[option.name][0], option.metadata["choices"]
+        default = "" if option.default is None else f" ({option.default})"
+        parser.add_argument(
+            f"--{option.name.replace('_', '-')}",
+            type=kind,
+            default=option.default,
+            choices=choices,
+            metavar=None if choices else kind.__name__,
+            help=option.metadata["help"] + default,
+        )
+    return parser
+
+
+def read(kind: type[R], path: Path) -> R:
+    """The options in a file. Raises FileNotFoundError, and ValueError for anything but options of this kind."""
+    try:
+        return kind(**check_kinds(kind, json.loads(path.read_text(encoding="utf-8"))))
+    except (ValueError, TypeError, RecursionError) as error:
+        raise ValueError(f"{path} does not hold the options of a run ({error})") from error
+
+
+def _kinds(options: type[RunOptions]) -> dict[str, tuple[type, ...]]:
+    """The types of each option, the one that the command line reads first."""
+    hints = get_type_hints(options)
+    return {option.name: get_args(hints[option.name]) or (hints[option.name],) for option in fields(options)}
+
+
+def check_kinds(options: type[RunOptions], content: Any) -> dict[str, Any]:
+    """Returns the values of some options. Raises ValueError for anything but an object of values of their types."""
+    if not isinstance(content, dict):
+        raise ValueError(f"it is a {type(content).__name__}; expected an object")
+    for name, allowed in _kinds(options).items():
+        value = content.get(name, allowed[0]())
+        if type(value) not in allowed and not (float in allowed and type(value) is int):
+            expected = " or ".join(kind.__name__ for kind in allowed if kind is not NoneType)
+            raise ValueError(f"{name} is {value!r}; expected {expected}")
+    return content
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options(RunOptions):
+    """The options of a pretraining run; the defaults are nanoGPT's published ones for a small CPU."""
+
+    corpus: str = option("tiny-shakespeare", "tiny-shakespeare, python-reference or the path of a text file")
+    vocab: int = option(0, "size of a byte-pair vocabulary; 0: characters", least=0, most=MOST)
+    layers: int = option(4, "blocks", most=MOST)
+    heads: int = option(4, "attention heads per block")
+    d_model: int = option(128, "width of the residual stream; feed-forward layers are four times as wide", most=MOST)
+    position: str = option("learned", "positional encoding", choices=tuple(POSITIONS))
+    dropout: float = option(0.0, "dropout probability")
+    context: int = option(64, "tokens that the model sees at once", least=1)
+    batch: int = option(12, "windows per batch, over all processes", least=1, most=MOST)
+    accumulate: int = option(1, "batches per step", most=MOST)
+    steps: int = option(2000, "steps in total, including those before an interruption", most=MOST)
+    lr: float = option(1e-3, "peak learning rate")
+    embedding_lr_factor: float = option(1.0, "factor on it for the tied embedding")
+    warmup: int = option(100, "steps over which the learning rate rises")
+    final: float = option(0.1, "final learning rate as a fraction of the peak")
+    beta2: float = option(0.99, "AdamW's decay rate of squared gradients")
+    weight_decay: float = option(0.1, "weight decay of matrices")
+    clip: float = option(1.0, "maximum norm of the gradient", most=math.inf)
+    optimizer: str = option("adamw", "muon: for the matrices of the blocks", choices=("adamw", "muon"))
+    precision: str = option(
+        "auto",
+        "of matrix products; auto: the faster one on this machine",
+        choices=("auto", "float32", "bfloat16"),
+    )
+    evaluate_every: int = option(250, "steps between evaluations")
+    evaluate_on: int = option(100_000, "validation tokens per evaluation, at most", least=1)
+    checkpoint_every: int = option(250, "steps between checkpoints")
+    sample: int = option(300, "tokens to generate at the end", least=0, most=MOST)
+    seed: int = option(0, "seed of weights and batches")
+    out: str = option("pretrained", "folder of the run; a run that is there is resumed")
+
+    may_change = frozenset({"steps", "evaluate_every", "checkpoint_every", "sample", "out"})
+    log = "history.json"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_seed(self.seed)
         _ = self.recipe  # it checks the options of training, and the config those of the model
         on_paper(replace(self.config, max_length=1).encoding)  # some encodings need an even width
 
@@ -77,3 +167,9 @@ class Options:
         return training.Recipe(
             **{name: getattr(self, name) for name in names}, schedule=schedule, betas=(0.9, self.beta2)
         )
+
+
+def check_seed(seed: int) -> None:
+    """Raises ValueError for a seed that PyTorch's generators do not take."""
+    if not 0 <= seed < SEEDS:
+        raise ValueError(f"seed is {seed}; expected 0 to 2⁶³ − 1")

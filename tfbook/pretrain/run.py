@@ -1,26 +1,26 @@
-"""A pretraining run: its folder, its progress, and the model that it produces.
+"""A pretraining run: its corpus, its progress, and the model that it produces.
 
 Shapes: time.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext, suppress
-from dataclasses import asdict
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Int64
 from torch import Tensor
 
-from tfbook import files, runtime, training
+from tfbook import runtime
 from tfbook.attention.positions import Learned
 from tfbook.generation import sampling
 from tfbook.models import gpt
+from tfbook.pretrain import driver
 from tfbook.pretrain.corpus import (
+    FILES,
     Corpus,
     TextVocabulary,
     byte_counts,
@@ -30,13 +30,11 @@ from tfbook.pretrain.corpus import (
     write_corpus,
 )
 from tfbook.pretrain.measure import evaluation_windows, matmul_peak, score
-from tfbook.pretrain.options import Options
+from tfbook.pretrain.options import Options, read
 from tfbook.text.windows import Windows
 from tfbook.training import checkpoints, distributed
 from tfbook.training.checkpoints import History
 from tfbook.training.losses import next_token_loss
-
-MAY_CHANGE = {"steps", "evaluate_every", "checkpoint_every", "sample", "out"}  # when a run is resumed
 
 
 class Pretrained(NamedTuple):
@@ -46,100 +44,36 @@ class Pretrained(NamedTuple):
     vocabulary: TextVocabulary
 
 
-# ---- the folder of a run -----------------------------------------------------------------------------------------
-
-
 def load_pretrained(folder: str | Path) -> Pretrained:
     """The model of a run's newest intact checkpoint, in eval mode, for `sampling.generate`.
 
-    Raises FileNotFoundError when there is none, and CheckpointError or ValueError when a file is damaged.
+    Raises FileNotFoundError when there is none, and CheckpointError or ValueError when a file is damaged or another
+    run's.
     """
     options, vocabulary = read_options(folder), read_vocabulary(folder)
     model = gpt.Gpt(len(vocabulary), options.config).to(runtime.device())
-    checkpoints.load_weights(_checkpoint(folder), model)
+    about = driver.about(replace(options, out=str(folder)), FILES)
+    checkpoints.load_weights(driver.checkpoint(folder), model, about=about)
     return Pretrained(model.eval(), vocabulary)
 
 
 def read_options(folder: str | Path) -> Options:
     """The options of the run in `folder`. Raises FileNotFoundError, and ValueError when the file is damaged."""
-    path = _options(folder)
-    try:
-        return Options(**json.loads(path.read_text(encoding="utf-8")))
-    except (ValueError, TypeError) as error:
-        raise ValueError(f"{path} does not hold the options of a run ({error})") from error
+    return read(Options, driver.options_file(folder))
 
 
 def prepare_corpus(options: Options) -> Corpus:
     """The corpus of the run in `options.out`: a new run writes it, and a resumed run reads it again.
 
-    A folder without a checkpoint has nothing to resume, whatever a run that failed early left there. Raises ValueError
-    when the folder holds a run with other options, and, before anything is written, when the text is too short.
+    Raises ValueError when the folder holds a run with other options, and, before anything is written, when the text is
+    too short.
     """
-    with distributed.first_in_turn():
-        if distributed.rank() == 0:
-            _check_or_write(options)
-        return read_corpus(options.out)
+    driver.begin_run(options, partial(_write_corpus, options))
+    return read_corpus(options.folder)
 
 
-def _check_or_write(options: Options) -> None:
-    saved = _checkpoint(options.out)
-    if saved.exists() or files.previous(saved).exists():
-        _check_same(options, read_options(options.out))
-    else:
-        write_corpus(options.out, load_text(options.corpus), options.vocab, context=options.context)
-        _history(options.out).unlink(missing_ok=True)  # that of a run which never saved
-    _write_json(_options(options.out), asdict(options))
-
-
-@contextmanager
-def alone_in(folder: Path) -> Iterator[None]:
-    """Keeps a second run out of the folder; the system releases the lock of a process that dies, even by kill −9.
-
-    Raises ValueError when another run holds it, or the path is no folder.
-    """
-    from filelock import FileLock, Timeout
-
-    if folder.exists() and not folder.is_dir():
-        raise ValueError(f"out is {str(folder)!r}, which is a file; expected a folder, new or that of a run")
-    folder.mkdir(parents=True, exist_ok=True)
-    lock = FileLock(folder / "run.lock")
-    try:
-        with suppress(NotImplementedError):  # some network drives have no locks
-            lock.acquire(timeout=0)
-    except Timeout:
-        raise ValueError(f"another run is using {folder}; wait until it ends, or give another folder") from None
-    try:
-        yield
-    finally:
-        if lock.is_locked:
-            with suppress(OSError):  # Windows deletes it on release
-                Path(lock.lock_file).unlink()
-            lock.release()
-
-
-def _check_same(options: Options, before: Options) -> None:
-    was = asdict(before)
-    for name, now in asdict(options).items():
-        if name not in MAY_CHANGE and was[name] != now:
-            found = f"{options.out} holds a run with {name} {was[name]!r}, and {name} is {now!r}"
-            raise ValueError(f"{found}; give the same options to resume it, or another folder")
-
-
-def _checkpoint(folder: str | Path) -> Path:
-    return Path(folder, "checkpoint.pt")
-
-
-def _options(folder: str | Path) -> Path:
-    return Path(folder, "options.json")
-
-
-def _history(folder: str | Path) -> Path:
-    return Path(folder, "history.json")
-
-
-def _write_json(path: Path, content: dict[str, Any]) -> None:
-    with files.atomic_write(path) as file:
-        file.write((json.dumps(content, indent=1) + "\n").encode())
+def _write_corpus(options: Options) -> None:
+    write_corpus(options.folder, load_text(options.corpus), options.vocab, context=options.context)
 
 
 # ---- the run -----------------------------------------------------------------------------------------------------
@@ -149,34 +83,38 @@ def pretrain(options: Options) -> History:
     """Trains a `Gpt` as the options say, or resumes the run in `options.out`; in the end it prints a sampled text.
 
     With several processes (`distributed.processes()`), each reads its share of a batch. Raises ValueError for options
-    that do not match the text or the folder and while another run uses the folder, OSError where it cannot be written,
-    and whatever `training.fit` raises.
+    that do not match the text, the folder or the machine, and what `driver.run` raises.
     """
     runtime.keep_memory()
     if options.batch % (ranks := distributed.world_size()):
         raise ValueError(f"batch is {options.batch}; expected a multiple of {ranks}, the number of processes")
-    with alone_in(Path(options.out)) if distributed.rank() == 0 else nullcontext():
-        return _pretrain(options)
+    driver.check_memory(_least_memory(options))
+    return driver.run(options, partial(_set_up, options), partial(_write_corpus, options))
 
 
-def _pretrain(options: Options) -> History:
-    corpus = prepare_corpus(options)
+def _least_memory(options: Options) -> int:
+    """Bytes of weights with their gradients and moments, of a batch's residual stream, and of the sample's cache."""
+    weights = 12 * options.layers * options.d_model**2  # of the blocks: counting them all would build them all
+    stream = options.batch // distributed.world_size() * options.context * options.layers * options.d_model
+    return 16 * weights + 2 * stream + 4 * options.sample * options.layers * options.d_model
+
+
+def _set_up(options: Options) -> driver.Job:
+    corpus = read_corpus(options.folder)
     runtime.seed(options.seed)
     model = gpt.Gpt(len(corpus.vocabulary), options.config).to(runtime.device())
     runtime.seed(options.seed + distributed.rank())  # so that dropout differs between processes
     batches, progress = _batches(options, corpus), Progress(options, corpus)
-    history = training.fit(
-        model,
-        next_token_loss,
-        batches,
-        options.recipe,
+    return driver.Job(
+        model=model,
+        loss=next_token_loss,
+        batches=batches,
+        recipe=options.recipe,
         evaluate=progress.evaluate,
-        checkpoint=_checkpoint(options.out),
         report=progress.report,
+        finish=partial(_print_sample, options, Pretrained(model, corpus.vocabulary), corpus.valid[:1].long()),
+        files=FILES,
     )
-    if distributed.rank() == 0:
-        _conclude(options, Pretrained(model, corpus.vocabulary), corpus.valid[:1].long(), history)
-    return history
 
 
 def _batches(options: Options, corpus: Corpus) -> Windows:
@@ -186,16 +124,14 @@ def _batches(options: Options, corpus: Corpus) -> Windows:
 
 
 class Progress:
-    """Evaluates a run; the first process writes and prints a line for each evaluation."""
+    """Evaluates a run; the first process prints a line for each evaluation."""
 
     def __init__(self, options: Options, corpus: Corpus):
         self.options, self.vocab = options, len(corpus.vocabulary)
         limit = max(1, options.evaluate_on // options.context)
         self.windows = evaluation_windows(corpus.valid, options.context, limit=limit)
         self.token_bytes = byte_counts(corpus.vocabulary)
-        self.peak = (
-            distributed.mean(matmul_peak()) * distributed.world_size()
-        )  # of all processes, which measure at the same time
+        self.peak = distributed.mean(matmul_peak()) * distributed.world_size()  # all measure at the same time
         if distributed.rank() == 0:
             self._print_setup(corpus)
 
@@ -225,8 +161,7 @@ class Progress:
             tokens / seconds, self.vocab, self.options.config, self.options.context, peak=self.peak
         )
         if distributed.rank() == 0:
-            _write_json(_history(self.options.out), asdict(history))
-            _print_above_the_bar(_line(row))
+            driver.say(_line(row))
 
 
 def _line(row: dict[str, float]) -> str:
@@ -236,16 +171,8 @@ def _line(row: dict[str, float]) -> str:
     return f"step {row['step']:>6,}  {losses}  {units}  {speed}"
 
 
-def _print_above_the_bar(line: str) -> None:
-    from tqdm.auto import tqdm  # here, because its import looks for a notebook
-
-    tqdm.write(line)
-
-
-def _conclude(options: Options, pretrained: Pretrained, start: Tensor, history: History) -> None:
-    state = "stopped; the same command resumes the run" if history.interrupted else "done"
-    print(f"{history.steps:,} steps in {history.elapsed:,.1f} s: {state}")
-    if options.sample and not history.interrupted:
+def _print_sample(options: Options, pretrained: Pretrained, start: Tensor) -> None:
+    if options.sample:
         print(sample_text(pretrained, start, options.sample, options.seed))
 
 

@@ -1,18 +1,16 @@
-"""The storyteller: a GPT trained on the story world, whose weights come with tfbook. This command trained it.
+"""Trains the storyteller: a GPT of the story world, whose weights come with tfbook and were trained by this command.
 
 python -m tfbook.pretrain.storyteller --out run                    an hour on one core, minutes on a GPU; resumes
 python -m tfbook.pretrain.storyteller --model draft --out draft    a small one of the same vocabulary, in minutes
-python -m tfbook.pretrain.storyteller --judge 1000                 how many stories of the weights that ship are right
+python -m tfbook.pretrain.storyteller --judge 1000                 the share of right stories by the weights that ship
 
 Shapes: batch, time.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
 import math
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -28,6 +26,8 @@ from tfbook.data.stories import Story, StoryBatches, check_story, story_ids, sum
 from tfbook.generation import sampling
 from tfbook.models.blocks import Config
 from tfbook.models.gpt import GPT2, Gpt
+from tfbook.pretrain import driver
+from tfbook.pretrain.options import MOST, RunOptions, option
 from tfbook.text.vocabulary import BOS, EOS, PAD, Vocabulary
 from tfbook.training.losses import next_token_loss
 
@@ -56,13 +56,18 @@ def load_storyteller(name: str = "storyteller") -> Storyteller:
     """The trained model "storyteller", or its small relative "draft". Raises ValueError for another name."""
     from safetensors.torch import load_file
 
-    if name not in MODELS:
-        raise ValueError(f"name is {name!r}; expected one of {', '.join(map(repr, MODELS))}")
+    check_model("name", name)
     teller = untrained(name)
     weights = load_file(fetch(File(path=f"storyteller/{name}.safetensors")))
     teller.model.load_state_dict({key: weight.float() for key, weight in weights.items()}, strict=False)
     teller.model.unembed.weight = teller.model.embed.weight
     return Storyteller(teller.model.to(runtime.device()).eval(), teller.vocabulary)
+
+
+def check_model(argument: str, name: str) -> None:
+    """Raises ValueError for a name that is none of `MODELS`."""
+    if name not in MODELS:
+        raise ValueError(f"{argument} is {name!r}; expected one of {', '.join(map(repr, MODELS))}")
 
 
 def untrained(name: str) -> Storyteller:
@@ -90,7 +95,7 @@ def save_storyteller(teller: Storyteller, path: str | Path) -> None:
 def tell(
     teller: Storyteller, count: int, *, temperature: float = 1.0, seed: int = 0, beginning: str = ""
 ) -> list[list[str]]:
-    """`count` stories in words, sampled from `beginning` on; one that does not end is cut at `LONGEST` tokens."""
+    """Samples `count` stories, in words, from `beginning` on; one that does not end is cut at `LONGEST` tokens."""
     prompt = [BOS, *teller.vocabulary.encode(words_of(beginning))]
     device = next(teller.model.parameters()).device
     ids = torch.tensor([prompt] * count, device=device)
@@ -107,18 +112,18 @@ def tell(
 
 
 def entropy_bound(stories: list[Story]) -> float:
-    """Nats per token: no less than what a model that knows the world needs, since the draws of a story tell it all."""
+    """Nats per token, at least as many as a model that knows the world needs: a story follows from its draws."""
     return math.log(2) * sum(story.bits for story in stories) / sum(len(story.words) + 1 for story in stories)
 
 
 def judge(teller: Storyteller, count: int, *, temperature: float, seed: int = 0) -> dict[str, float]:
-    """Which share of `count` sampled stories is right in which respect (`tfbook.data.stories.summary`)."""
+    """The shares of `count` sampled stories that are right, by respect (`tfbook.data.stories.summary`)."""
     return summary([check_story(words) for words in tell(teller, count, temperature=temperature, seed=seed)])
 
 
 @torch.no_grad()
 def evaluate(teller: Storyteller, ids: Int64[Tensor, "batch time"], *, seed: int = 0) -> dict[str, float]:
-    """Loss on held-out stories, and which share of sampled ones, at temperature 0.7, is right in which respect."""
+    """Loss on held-out stories, and the shares of stories sampled at temperature 0.7 that are right, by respect."""
     device = next(teller.model.parameters()).device
     loss = float(story_loss(teller.model, ids.to(device)).mean)
     return {"loss": loss, **judge(teller, len(ids) // 2, temperature=0.7, seed=seed)}
@@ -127,15 +132,55 @@ def evaluate(teller: Storyteller, ids: Int64[Tensor, "batch time"], *, seed: int
 # ---- training --------------------------------------------------------------------------------------------------------
 
 
-def train(name: str, out: Path, steps: int) -> Storyteller:
-    """Trains a model, or resumes its run in `out`; a line of log for each evaluation, the weights at the end."""
+@dataclass(frozen=True, kw_only=True)
+class Telling(RunOptions):
+    """The options of the command. Raises ValueError for an unknown model, and for numbers out of bounds."""
+
+    model: str = option("storyteller", "model to train or judge", choices=tuple(MODELS))
+    steps: int | None = option(
+        None, f"steps of {BATCH} stories ({STEPS['storyteller']}; draft {STEPS['draft']})", least=1, most=MOST
+    )
+    judge: int | None = option(None, "instead, judge that many stories of the weights that ship", least=1, most=MOST)
+    out: str = option("storyteller", "folder of the run; a run that is there is resumed")
+
+    may_change = frozenset({"steps", "judge", "out"})
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_model("model", self.model)
+
+
+def train(options: Telling) -> training.History:
+    """Trains a model, or resumes its run in `options.out`: a line of log per evaluation, the weights at the end.
+
+    Raises what `driver.run` raises.
+    """
+    folder = options.folder
+    if driver.checkpoint(folder).exists() and not driver.options_file(folder).exists():
+        driver.save_options(options)  # a folder of an earlier release has none
+    return driver.run(options, partial(_set_up, options))
+
+
+def _set_up(options: Telling) -> driver.Job:
     runtime.seed(0)
-    out.mkdir(parents=True, exist_ok=True)
-    teller = untrained(name)
+    teller = untrained(options.model)
     teller.model.to(runtime.device())
     held_out = [told("valid", number) for number in range(HELD_OUT)]
     ids = story_ids([story.words for story in held_out], teller.vocabulary)
-    recipe = training.Recipe(
+    print(f"{teller.model.parameter_count():,} parameters; entropy bound {entropy_bound(held_out):.4f} nats per token")
+    return driver.Job(
+        model=teller.model,
+        loss=story_loss,
+        batches=StoryBatches(size=BATCH),
+        recipe=_recipe(options.steps or STEPS[options.model]),
+        evaluate=lambda model: evaluate(Storyteller(model, teller.vocabulary), ids),
+        report=_report,
+        finish=partial(save_storyteller, teller, options.folder / f"{options.model}.safetensors"),
+    )
+
+
+def _recipe(steps: int) -> training.Recipe:
+    return training.Recipe(
         steps=steps,
         optimizer="muon",
         lr=0.01,
@@ -149,50 +194,27 @@ def train(name: str, out: Path, steps: int) -> Storyteller:
         checkpoint_every=100,
     )
 
-    def log(history: training.History) -> None:
-        row = {name: round(value, 4) for name, value in history.evaluations[-1].items()}
-        line = json.dumps(row | {"minutes": round(history.elapsed / 60, 1)})
-        with (out / "log.jsonl").open("a", encoding="utf-8") as file:
-            file.write(line + "\n")
-        print(line, flush=True)
 
-    print(f"{teller.model.parameter_count():,} parameters; entropy bound {entropy_bound(held_out):.4f} nats per token")
-    training.fit(
-        teller.model,
-        story_loss,
-        StoryBatches(size=BATCH),
-        recipe,
-        evaluate=lambda model: evaluate(Storyteller(model, teller.vocabulary), ids),
-        checkpoint=out / "checkpoint.pt",
-        report=log,
-    )
-    save_storyteller(teller, out / f"{name}.safetensors")
-    return teller
+def _report(history: training.History) -> None:
+    for row in history.evaluations:
+        row["minutes"] = round(row["seconds"] / 60, 1)
+    driver.say_row(history)
+
+
+def _start(options: Telling) -> None:
+    if options.judge is None:
+        train(options)
+        return
+    config = MODELS[options.model]
+    driver.check_memory(4 * options.judge * LONGEST * config.layers * config.d_model)
+    for temperature in (1.0, 0.7):
+        found = judge(load_storyteller(options.model), options.judge, temperature=temperature)
+        print(f"temperature {temperature}:", *(f"{name} {share:.3f}" for name, share in found.items()))
 
 
 def run_command(arguments: list[str] | None = None) -> None:
-    """Trains as the command line says."""
-    parser = argparse.ArgumentParser(
-        prog="python -m tfbook.pretrain.storyteller",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("--model", choices=tuple(MODELS), default="storyteller")
-    parser.add_argument("--steps", type=int, help="of 32 stories (4000; draft 1500)")
-    parser.add_argument("--out", type=Path, default=Path("storyteller"), help="folder of the run (storyteller)")
-    parser.add_argument(
-        "--judge", type=int, metavar="COUNT", help="instead, judge so many stories of the weights that ship"
-    )
-    options = parser.parse_args(arguments)
-    try:
-        if options.judge:
-            for temperature in (1.0, 0.7):
-                found = judge(load_storyteller(options.model), options.judge, temperature=temperature)
-                print(f"temperature {temperature}:", *(f"{name} {share:.3f}" for name, share in found.items()))
-        else:
-            train(options.model, options.out, options.steps or STEPS[options.model])
-    except (ValueError, OSError, training.CheckpointError, training.NonFiniteLoss) as error:
-        parser.exit(2, f"{parser.prog}: error: {error}\n")
+    """Trains or judges as the command line says; an error is one line."""
+    driver.run_command_line(Telling, _start, "python -m tfbook.pretrain.storyteller", __doc__, arguments)
 
 
 if __name__ == "__main__":

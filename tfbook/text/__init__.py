@@ -1,7 +1,7 @@
 """From text to batches of ids: words, vocabularies, tokenizers, sentence pairs, masked tokens, answers."""
 
+from tfbook.text.added import AddedToken
 from tfbook.text.answers import Answers, Comparison, generated_answers, join_answers
-from tfbook.text.batching import TextBatch, TextBatches
 from tfbook.text.bpe import TokenPair, learn_merges
 from tfbook.text.byte_level import GPT2_PATTERN, bytes_to_letters, letters_to_bytes, pre_tokenize
 from tfbook.text.masking import (
@@ -39,6 +39,7 @@ __all__ = [
     "SEP",
     "SPECIALS",
     "UNK",
+    "AddedToken",
     "Answers",
     "Batch",
     "Batches",
@@ -52,8 +53,6 @@ __all__ = [
     "Pair",
     "Sentence",
     "SpanCorruption",
-    "TextBatch",
-    "TextBatches",
     "TokenPair",
     "Tokenizer",
     "Unigram",

@@ -15,9 +15,9 @@ from tfbook.text.vocabulary import EOS, PAD
 
 @dataclass(frozen=True)
 class Answers:
-    """Texts of a prompt and an answer; True in `answered` at the answer's tokens, its `<eos>` among them.
+    """Texts of a prompt and an answer; `answered` is True at the answer's tokens, including its `<eos>`.
 
-    A loss counts these alone: neither prompts nor padding.
+    A loss counts these tokens only, not prompts or padding.
     """
 
     ids: Int[Tensor, "batch time"]
@@ -25,13 +25,13 @@ class Answers:
 
     @property
     def lengths(self) -> Int[Tensor, " batch"]:
-        """Of prompt and answer together; 0 where there is no answer."""
+        """The length of prompt and answer together; 0 where there is no answer."""
         places = torch.arange(1, self.ids.shape[1] + 1, device=self.ids.device)
         return (self.answered * places).amax(dim=1)
 
     @property
     def prompts(self) -> Int[Tensor, " batch"]:
-        """Lengths of the prompts; `Prefix(answers.prompts)` is the mask under which each is read both ways."""
+        """The lengths of the prompts; under the mask `Prefix(answers.prompts)`, each is read in both directions."""
         return self.answered.int().argmax(dim=1)
 
     def __len__(self) -> int:
@@ -47,7 +47,7 @@ class Answers:
 
 
 def join_answers(prompts: Sequence[Sequence[int]], answers: Sequence[Sequence[int]], *, pad: int = PAD) -> Answers:
-    """Each prompt and its answer in a row, padded up to the longest; the ids are taken as they are, `<eos>` included.
+    """Puts each prompt and its answer in a row, padded to the longest; the ids are used as they are, `<eos>` included.
 
     Raises ValueError for an empty prompt or answer, and unless there is one answer for each prompt.
     """
@@ -62,7 +62,12 @@ def join_answers(prompts: Sequence[Sequence[int]], answers: Sequence[Sequence[in
 
 
 def generated_answers(ids: Int[Tensor, "batch time"], start: int, *, stop: int = EOS) -> Answers:
-    """What `generate` returned for prompts of `start` tokens: an answer ends with its first `stop`, or with the row."""
+    """The answers that `generate` gave to prompts of `start` tokens: each ends at its first `stop`, or with its row.
+
+    Raises ValueError unless `start` is 0 to the length of the rows.
+    """
+    if not 0 <= start <= ids.shape[1]:
+        raise ValueError(f"start is {start}; expected 0 to {ids.shape[1]}, the length of the rows")
     time = torch.arange(ids.shape[1], device=ids.device)
     stopped = ((ids == stop) & (time >= start)).int()
     before = stopped.cumsum(dim=1) - stopped

@@ -6,8 +6,6 @@ Shapes: row (one for each sequence), batch, time (padded on the right). Every id
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import lru_cache
 from itertools import chain
 
 import numpy as np
@@ -47,7 +45,7 @@ class LengthGroupedSampler:
         if size < 1:
             raise ValueError(f"size is {size}; expected 1 or more per batch")
         self.lengths, self.size, self.seed = lengths, size, seed
-        self._epoch = lru_cache(maxsize=2)(self._shuffled)
+        self._epochs: dict[int, list[Tensor]] = {}  # the batches of the two epochs asked for last
 
     def __len__(self) -> int:
         return -(-len(self.lengths[0]) // self.size)
@@ -56,7 +54,9 @@ class LengthGroupedSampler:
         if step < 0:
             raise ValueError(f"step is {step}; expected 0 or more")
         epoch, place = divmod(step, len(self))
-        return self._epoch(epoch)[place]
+        if epoch not in self._epochs:
+            self._epochs = dict([*self._epochs.items()][-1:]) | {epoch: self._shuffled(epoch)}
+        return self._epochs[epoch][place]
 
     def _shuffled(self, epoch: int) -> list[Int64[Tensor, " batch"]]:
         """The rows of each batch of an epoch."""
@@ -68,50 +68,3 @@ class LengthGroupedSampler:
             key = key * width + lengths[rows]
         batches = rows[key.argsort(stable=True)].split(self.size)
         return [batches[place] for place in torch.randperm(len(batches), generator=generator)]
-
-
-@dataclass(frozen=True, kw_only=True)
-class TextBatch:
-    """Texts as ids, and the class of each if they have one."""
-
-    ids: Int64[Tensor, "batch time"]
-    lengths: Int64[Tensor, " batch"]
-    labels: Int64[Tensor, " batch"] | None = None
-
-    def to(self, device: torch.device | str) -> TextBatch:
-        """The same batch on another device."""
-        moved = {name: tensor.to(device) for name, tensor in vars(self).items() if tensor is not None}
-        return TextBatch(**moved)
-
-
-class TextBatches:
-    """`batches(step)` is the batch of that training step, with texts of similar length (see `LengthGroupedSampler`).
-
-    `labels` are their classes, if they have any; `pad` fills the shorter rows and does not count in the lengths. Raises
-    ValueError when there are no texts, one is empty, or the number of labels differs from the number of texts.
-    """
-
-    def __init__(
-        self,
-        sequences: Sequence[Sequence[int]],
-        labels: Sequence[int] | None = None,
-        *,
-        size: int,
-        seed: int,
-        pad: int = 0,
-    ):
-        if not sequences or not all(map(len, sequences)):
-            raise ValueError("sequences is empty or holds an empty one; expected at least one, each of at least one id")
-        if labels is not None and len(labels) != len(sequences):
-            raise ValueError(f"labels holds {len(labels):,} for {len(sequences):,} sequences; expected one for each")
-        self._texts = Sequences(sequences, pad=pad)
-        self._labels = None if labels is None else torch.tensor(labels, dtype=torch.int64)
-        self._rows = LengthGroupedSampler(self._texts.lengths, size=size, seed=seed)
-
-    def __len__(self) -> int:
-        return len(self._rows)
-
-    def __call__(self, step: int) -> TextBatch:
-        rows = self._rows(step)
-        labels = None if self._labels is None else self._labels[rows]
-        return TextBatch(ids=self._texts.padded(rows), lengths=self._texts.lengths[rows], labels=labels)

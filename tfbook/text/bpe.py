@@ -10,6 +10,7 @@ from itertools import chain, pairwise
 from tfbook.text.byte_level import BYTE_ID, BYTES, GPT2_PATTERN, check_texts, pre_tokenize
 
 TokenPair = tuple[int, int]  # two adjacent tokens
+REMOVED = -1  # in place of a token that was merged into the one before it
 
 # ---- naive, to read ----------------------------------------------------------------------------------------------
 
@@ -102,7 +103,7 @@ class _PairIndex:
         heapq.heapify(self.heap)
 
     def most_frequent(self) -> TokenPair | None:
-        """The pair with the highest count, in a tie the smaller ids; corrects old counts."""
+        """The most frequent pair, the smaller ids in a tie; updates stale counts."""
         while self.heap:
             count, pair = heapq.heappop(self.heap)
             if count == -self.counts[pair]:
@@ -121,17 +122,19 @@ class _PairIndex:
             while i < len(word) - 1:
                 if word[i] == first and word[i + 1] == second:
                     if i:
-                        counts[word[i - 1], first] -= frequency
-                        counts[word[i - 1], token] += frequency
-                        words_with[word[i - 1], token].add(number)
-                        created.add((word[i - 1], token))
+                        before = token if word[i - 1] == REMOVED else word[i - 1]
+                        counts[before, first] -= frequency
+                        counts[before, token] += frequency
+                        words_with[before, token].add(number)
+                        created.add((before, token))
                     if i + 2 < len(word):
                         counts[second, word[i + 2]] -= frequency
                         counts[token, word[i + 2]] += frequency
                         words_with[token, word[i + 2]].add(number)
                         created.add((token, word[i + 2]))
-                    word[i : i + 2] = [token]
+                    word[i], word[i + 1] = token, REMOVED
                 i += 1
+            self.words[number] = [kept for kept in word if kept != REMOVED]
         counts[pair] = 0
         for changed in created:
             heapq.heappush(self.heap, (-counts[changed], changed))

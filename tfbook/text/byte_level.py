@@ -22,11 +22,7 @@ def pre_tokenize(text: str, pattern: str = GPT2_PATTERN) -> list[str]:
 
     Raises ValueError for an invalid pattern, for one that does not match all of the text, and for a lone surrogate.
     """
-    try:
-        text.encode("utf-8")
-    except UnicodeEncodeError as error:
-        found = f"U+{ord(text[error.start]):04X} at {error.start}"
-        raise ValueError(f"text holds a lone surrogate, {found}: half a character, which UTF-8 cannot write") from None
+    check_characters(text)
     try:
         compiled = regex.compile(pattern)
     except regex.error as error:
@@ -50,8 +46,21 @@ def letters_to_bytes(letters: str) -> bytes:
     return bytes(_BYTE_OF[letter] for letter in letters)
 
 
-def check_texts(texts: Iterable[str]) -> Iterable[str]:
+def check_characters(text: str, name: str = "text") -> None:
+    """Raises TypeError for anything but a str, and ValueError for a lone surrogate, half of a character."""
+    if not isinstance(text, str):
+        raise TypeError(f"{name} is a {type(text).__name__}; expected a str")
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError as error:
+        found = f"U+{ord(text[error.start]):04X} at {error.start}"
+        raise ValueError(
+            f"{name} holds a lone surrogate, {found}: half a character, which UTF-8 cannot write"
+        ) from None
+
+
+def check_texts(texts: Iterable[str], name: str = "texts") -> Iterable[str]:
     """The texts. Raises TypeError for a single string, which would be read as many texts of one letter each."""
     if isinstance(texts, str):
-        raise TypeError(f"texts is the string {texts[:40]!r}; expected several texts, or one in a list")
+        raise TypeError(f"{name} is the string {texts[:40]!r}; expected several {name}, or one in a list")
     return texts

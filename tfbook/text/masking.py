@@ -60,9 +60,11 @@ def mask_tokens(
     """Selects each token with probability `rate`, and replaces the selected ones as `masking` says.
 
     `weights` multiplies the rate of each token of the vocabulary. Special tokens (the first ids) are neither selected
-    nor used as replacements. Calling it anew for each batch is RoBERTa's dynamic masking (Liu et al., 2019, section
-    4.1); for static masking, keep what it returns.
+    nor used as replacements. Calling it again for each batch is RoBERTa's dynamic masking (Liu et al., 2019, section
+    4.1); for static masking, keep what it returns. Raises ValueError for a vocabulary of special tokens only.
     """
+    if vocab <= len(BERT_SPECIALS):
+        raise ValueError(f"vocab is {vocab}; expected more than the {len(BERT_SPECIALS)} special tokens")
     probability = masking.rate if weights is None else masking.rate * weights.to(ids.device)[ids]
 
     def uniform() -> Tensor:
@@ -96,7 +98,7 @@ class NextSentence(NamedTuple):
 
 
 def next_sentence_pairs(documents: Sequence[Sequence[Sequence[int]]], *, seed: int) -> list[NextSentence]:
-    """Each sentence but a document's last, paired half of the time with the next one, else with a random other one.
+    """Pairs each sentence except a document's last with the next one or, half of the time, with a random one.
 
     The random sentence comes from another document. Raises ValueError unless two documents have sentences.
     """

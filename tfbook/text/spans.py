@@ -14,8 +14,6 @@ import torch
 from jaxtyping import Bool
 from torch import Tensor
 
-from tfbook.checks import check_positive
-
 
 @dataclass(frozen=True, kw_only=True)
 class SpanCorruption:
@@ -31,7 +29,8 @@ class SpanCorruption:
     def __post_init__(self) -> None:
         if not 0 < self.rate < 1:
             raise ValueError(f"rate is {self.rate}; expected a share between 0 and 1")
-        check_positive(mean_length=self.mean_length)
+        if not self.mean_length >= 1:  # which NaN is not
+            raise ValueError(f"mean_length is {self.mean_length}; expected 1 or more")
 
     def counts(self, time: int) -> tuple[int, int]:
         """How many tokens of a text are cut, and in how many spans: the same for all texts of that length.
@@ -55,9 +54,9 @@ class Corrupted(NamedTuple):
 def span_mask(
     time: int, corruption: SpanCorruption, *, generator: torch.Generator | None = None
 ) -> Bool[Tensor, " time"]:
-    """True at the tokens to cut. Of all masks with so many tokens cut in so many spans, each is equally likely.
+    """True at the tokens to cut; every mask with this many cut tokens and spans is equally likely.
 
-    T5's own, made for texts that are joined, always keeps the first token and cuts the last.
+    T5's own function, made for joined texts, always keeps the first token and cuts the last.
     """
     cut, spans = corruption.counts(time)
     kept_runs = _composition(time - cut + 2, spans + 1, generator)
@@ -103,7 +102,7 @@ def corrupt_spans(
 def restore_spans(source: Sequence[int], target: Sequence[int], first_sentinel: int) -> list[int]:
     """The text again: each sentinel of the source is replaced by what follows it in the target, up to the next one.
 
-    A sentinel that the target, which may be a model's, does not have stands for nothing.
+    A sentinel that is missing from the target, which a model may have written, stands for nothing.
     """
     spans: dict[int, list[int]] = {}
     span: list[int] = []  # what comes before the first sentinel belongs nowhere

@@ -3,36 +3,61 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
-from functools import lru_cache
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from heapq import heapify, heappop, heappush
 from itertools import chain, pairwise
 from pathlib import Path
-from typing import Any
+from sys import getsizeof
 
-import regex
-
-from tfbook.text.bpe import TokenPair, learn_merges
+from tfbook.files import atomic_write
+from tfbook.text import library_file
+from tfbook.text.added import AddedToken, AddedTokens, Template
+from tfbook.text.bpe import REMOVED, TokenPair, learn_merges
 from tfbook.text.byte_level import (
     BYTE_LETTERS,
     BYTES,
     GPT2_PATTERN,
     bytes_to_letters,
-    letters_to_bytes,
+    check_characters,
+    check_texts,
     pre_tokenize,
 )
+from tfbook.text.ids import Ids, id_list
 
-UNSUPPORTED = ("dropout", "continuing_subword_prefix", "end_of_word_suffix")  # options of a model
-REMOVED = -1  # in place of a token that was merged into the one before it
+CACHED_BYTES = 2**26  # about as many bytes at most does a tokenizer keep of the chunks that it has encoded
+
+
+class _Chunks(dict[str, tuple[int, ...]]):
+    """The ids of each chunk, kept since a text repeats most of its chunks; emptied before it takes too much memory."""
+
+    def __init__(self, encode: Callable[[str], tuple[int, ...]]):
+        super().__init__()
+        self.encode, self.bytes = encode, 0
+
+    def __missing__(self, chunk: str) -> tuple[int, ...]:
+        ids = self.encode(chunk)
+        size = getsizeof(chunk) + getsizeof(ids) + 32 * len(ids) + 100  # 100: its share of the table
+        if self.bytes + size > CACHED_BYTES:
+            self.clear()
+            self.bytes = 0
+        if size <= CACHED_BYTES:
+            self[chunk] = ids
+            self.bytes += size
+        return ids
+
+    def __reduce__(self) -> tuple[type[_Chunks], tuple[Callable[[str], tuple[int, ...]]]]:
+        """Pickled and copied empty."""
+        return _Chunks, (self.encode,)
 
 
 class Tokenizer:
     """Byte-pair encoding with given merges: text to ids and back.
 
     `tokens` maps each id to its bytes, `merges` holds pairs of ids in the order in which they were learned, `specials`
-    maps the names of special tokens to their ids. With `whole_chunks`, a chunk that is a token is never cut, whether or
-    not merges lead to it (Llama 3). Raises ValueError when a byte or the result of a merge is not among the tokens, or
-    a special token has no name or shares its id.
+    maps the names of special tokens to their ids, and `added` holds those with options. With `whole_chunks`, a chunk
+    that is a token is never cut, whether or not merges lead to it (Llama 3). `template` holds the ids that are put
+    before and after a text where special tokens are asked for. Raises ValueError when a byte or the result of a merge
+    is not among the tokens, or a special token has no name or shares the id of another one.
     """
 
     def __init__(
@@ -42,18 +67,24 @@ class Tokenizer:
         specials: Mapping[str, int] | None = None,
         pattern: str = GPT2_PATTERN,
         *,
+        added: Iterable[AddedToken] = (),
         whole_chunks: bool = False,
+        template: Template = ((), ()),
     ):
-        self.whole_chunks = whole_chunks
+        self.whole_chunks, self.pattern, self.template = whole_chunks, pattern, template
         self.tokens, self.merges = dict(tokens), list(merges)
-        self.specials, self.pattern = dict(specials or {}), pattern
+        self.added = (*(AddedToken(content=text, id=number) for text, number in (specials or {}).items()), *added)
+        self.specials = {token.content: token.id for token in self.added if token.special}
         self._id_of = {token: number for number, token in self.tokens.items()}
-        _check(self.tokens, self.specials, self._id_of)
-        self._bytes = self.tokens | {number: text.encode() for text, number in self.specials.items()}
+        _check(self.tokens, self.added, self._id_of)
+        self._added = AddedTokens(self.added)
+        self._bytes = {token.id: token.content.encode() for token in self.added} | self.tokens
+        if unknown := {*template[0], *template[1]} - self._bytes.keys():
+            raise ValueError(f"template holds {min(unknown)}, which is not the id of a token")
         self._ranked: dict[TokenPair, tuple[int, int]] = {}  # pair → (rank, id of the merged token)
         for rank, pair in enumerate(self.merges):
             self._ranked.setdefault(pair, (rank, self._merged_id(pair)))
-        self._encode_chunk = lru_cache(maxsize=2**20)(self._merge_chunk)  # a text repeats most of its chunks
+        self._ids_of = _Chunks(self._merge_chunk)
 
     @classmethod
     def learn(
@@ -61,8 +92,10 @@ class Tokenizer:
     ) -> Tokenizer:
         """Learns merges until there are `vocab` tokens; special tokens get the first ids.
 
-        Raises ValueError when `vocab` has no room for the bytes and the special tokens, or one of these appears twice.
+        Raises ValueError when `vocab` has no room for the bytes and the special tokens, or one of these appears twice,
+        and TypeError for a single string in place of several.
         """
+        check_texts(specials, "specials")
         if vocab < len(BYTES) + len(specials):
             expected = f"{len(BYTES)} or more, one token for each byte, and {len(specials)} specials"
             raise ValueError(f"vocab is {vocab}; expected {expected}")
@@ -79,29 +112,30 @@ class Tokenizer:
     def encode(self, text: str, *, specials: bool = False) -> list[int]:
         """The ids of a text; with `specials`, the names of special tokens become their ids, else they are plain text.
 
-        Raises ValueError as `pre_tokenize` does.
+        `specials` also puts the ids of the template around the text. Raises ValueError as `pre_tokenize` does.
         """
-        if specials and self.specials:
-            names = "|".join(map(regex.escape, sorted(self.specials, key=len, reverse=True)))
-            parts = regex.split(f"({names})", text)
-            ids = ([self.specials[part]] if part in self.specials else self.encode(part) for part in parts)
-            return list(chain.from_iterable(ids))
-        return list(chain.from_iterable(map(self._encode_chunk, pre_tokenize(text, self.pattern))))
+        check_characters(text)
+        before, after = self.template if specials else ((), ())
+        parts = self._added.split(text, specials=specials)
+        ids = ([part] if isinstance(part, int) else self._encode(part) for part in parts)
+        return [*before, *chain.from_iterable(ids), *after]
+
+    def _encode(self, text: str) -> Iterator[int]:
+        return chain.from_iterable(map(self._ids_of.__getitem__, pre_tokenize(text, self.pattern)))
 
     def _merge_chunk(self, chunk: str) -> tuple[int, ...]:
         if self.whole_chunks and (whole := self._id_of.get(chunk.encode())) is not None:
             return (whole,)
         return _merge_by_rank([self._id_of[bytes([byte])] for byte in chunk.encode()], self._ranked)
 
-    def decode_bytes(self, ids: Iterable[int]) -> bytes:
+    def decode_bytes(self, ids: Ids) -> bytes:
         """The bytes of the tokens, exactly. Raises ValueError for an unknown id."""
-        ids = list(ids)
         try:
-            return b"".join([self._bytes[number] for number in ids])
+            return b"".join([self._bytes[number] for number in id_list(ids)])
         except KeyError as error:
             raise ValueError(f"ids holds {error}; expected ids of this tokenizer's {len(self):,} tokens") from None
 
-    def decode(self, ids: Iterable[int]) -> str:
+    def decode(self, ids: Ids) -> str:
         """The text of the tokens; bytes that do not form a character become U+FFFD."""
         return self.decode_bytes(ids).decode("utf-8", errors="replace")
 
@@ -119,75 +153,38 @@ class Tokenizer:
 
         Raises ValueError when the name of a special token is also how an ordinary token is written.
         """
-        Path(path).write_text(json.dumps(self._to_json(), ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
-
-    def _to_json(self) -> dict[str, Any]:
-        options = {"add_prefix_space": False, "trim_offsets": True}
-        by_bytes = {"type": "ByteLevel", **options, "use_regex": self.pattern == GPT2_PATTERN}
-        split = {"type": "Split", "pattern": {"Regex": self.pattern}, "behavior": "Isolated", "invert": False}
-        flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
-        return {
-            "version": "1.0",
-            "truncation": None,
-            "padding": None,
-            "added_tokens": [
-                {"id": number, "content": text, **flags, "special": True} for text, number in self.specials.items()
-            ],
-            "normalizer": None,
-            "pre_tokenizer": by_bytes
-            if by_bytes["use_regex"]
-            else {"type": "Sequence", "pretokenizers": [split, by_bytes]},
-            "post_processor": None,
-            "decoder": {"type": "ByteLevel", **options, "use_regex": True},
-            "model": {
-                "type": "BPE",
-                **dict.fromkeys(("dropout", "unk_token", "continuing_subword_prefix", "end_of_word_suffix")),
-                **dict.fromkeys(("fuse_unk", "byte_fallback"), False),
-                "ignore_merges": self.whole_chunks,
-                "vocab": self._vocabulary(),
-                "merges": [[bytes_to_letters(self.tokens[number]) for number in pair] for pair in self.merges],
-            },
-        }
-
-    def _vocabulary(self) -> dict[str, int]:
-        """The ids of all tokens as the files write them: in letters, special tokens by their names."""
-        letters = {bytes_to_letters(token): number for number, token in self.tokens.items()}
-        if both := letters.keys() & self.specials.keys():
-            raise ValueError(f"specials {sorted(both)} are tokens too; expected names that a file can tell from tokens")
-        return self.specials | letters
+        _write(path, json.dumps(library_file.file_content(self), ensure_ascii=False, indent=1) + "\n")
 
     @classmethod
     def load(cls, path: str | Path) -> Tokenizer:
         """Reads a byte-level BPE from the JSON of the `tokenizers` library.
 
         Its pre-tokenizer is ByteLevel, alone or after one split by a pattern. Raises ValueError for a file that is not
-        such a BPE or that has a normalizer, dropout or marks at the ends of words: its ids would be others here.
+        such a BPE, and for a field that would give other ids here, such as a normalizer or dropout.
         """
         try:
-            content = json.loads(Path(path).read_text(encoding="utf-8"))
-            model, specials = content["model"], {added["content"]: added["id"] for added in content["added_tokens"]}
-            _check_supported(content)
-            merges = [pair.split(" ") if isinstance(pair, str) else pair for pair in model["merges"]]
-            pattern, whole = _pattern_of(content["pre_tokenizer"]), bool(model.get("ignore_merges"))
-            return cls._from_letters(model["vocab"], merges, specials, pattern, whole_chunks=whole)
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            return cls(**library_file.tokenizer_arguments(json.loads(Path(path).read_text(encoding="utf-8"))))
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise ValueError(f"{path} is not a byte-level BPE of the tokenizers library ({error})") from error
 
     def save_gpt2(self, folder: str | Path) -> None:
         """Writes GPT-2's two files: `encoder.json`, letters → id, and `vocab.bpe`, one merge per line.
 
-        Raises ValueError as `save` does, and for what these files cannot hold: `whole_chunks`, or another pattern than
-        GPT-2's.
+        Raises ValueError as `save` does, and for what these files cannot hold: `whole_chunks`, another pattern than
+        GPT-2's, added tokens that are more than special, and a template.
         """
         if self.whole_chunks:
             raise ValueError("whole_chunks is True, which GPT-2's files cannot say; use save()")
         if self.pattern != GPT2_PATTERN:
             raise ValueError(f"pattern is {self.pattern!r}; GPT-2's files imply its own, so use save()")
-        vocabulary = self._vocabulary()
+        plain = tuple(AddedToken(content=text, id=number) for text, number in self.specials.items())
+        if self.added != plain or any(self.template):
+            raise ValueError("added or template says more than GPT-2's files can; use save()")
+        vocabulary = library_file.to_letters(self)
         letters = {number: text for text, number in vocabulary.items()}
         lines = ["#version: 0.2", *(" ".join(letters[number] for number in pair) for pair in self.merges)]
-        Path(folder, "encoder.json").write_text(json.dumps(vocabulary), encoding="utf-8")
-        Path(folder, "vocab.bpe").write_text("\n".join(lines) + "\n", encoding="utf-8", newline="\n")
+        _write(Path(folder, "encoder.json"), json.dumps(vocabulary))
+        _write(Path(folder, "vocab.bpe"), "\n".join(lines) + "\n")
 
     @classmethod
     def load_gpt2(cls, folder: str | Path) -> Tokenizer:
@@ -197,38 +194,28 @@ class Tokenizer:
             lines = Path(folder, "vocab.bpe").read_text(encoding="utf-8").split("\n")
             merges = [line.split(" ") for line in lines if line and not line.startswith("#version")]
             ordinary = {*BYTE_LETTERS, *("".join(pair) for pair in merges)}
-            return cls._from_letters(vocabulary, merges, {t: i for t, i in vocabulary.items() if t not in ordinary})
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            specials = [AddedToken(content=t, id=i) for t, i in vocabulary.items() if t not in ordinary]
+            return cls(**library_file.from_letters(vocabulary, merges, specials))
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise ValueError(f"{folder} does not hold GPT-2's two files ({error})") from error
 
-    @classmethod
-    def _from_letters(
-        cls,
-        vocabulary: Mapping[str, int],
-        merges: Sequence[Sequence[str]],
-        specials: Mapping[str, int],
-        pattern: str = GPT2_PATTERN,
-        *,
-        whole_chunks: bool = False,
-    ) -> Tokenizer:
-        unknown = [part for pair in merges for part in pair if part not in vocabulary]
-        if unknown:
-            raise ValueError(f"a merge holds {unknown[0]!r}, which is not a token")
-        tokens = {number: letters_to_bytes(text) for text, number in vocabulary.items() if text not in specials}
-        pairs = [(vocabulary[a], vocabulary[b]) for a, b in merges]
-        return cls(tokens, pairs, specials, pattern, whole_chunks=whole_chunks)
+
+def _write(path: str | Path, text: str) -> None:
+    with atomic_write(path) as file:
+        file.write(text.encode())
 
 
-def _check(tokens: Mapping[int, bytes], specials: Mapping[str, int], id_of: Mapping[bytes, int]) -> None:
+def _check(tokens: Mapping[int, bytes], added: Sequence[AddedToken], id_of: Mapping[bytes, int]) -> None:
     missing = [byte for byte in BYTES if byte not in id_of]
     if missing:
         found = f"tokens lacks {len(missing)} of the 256 bytes, such as {missing[0]!r}"
         raise ValueError(f"{found}; expected all of them, so that no text fails")
     if len(id_of) < len(tokens):
         raise ValueError(f"tokens spells {len(tokens) - len(id_of)} byte strings twice; expected one id for each")
-    unique = set(specials.values()) - tokens.keys()
-    if "" in specials or len(unique) < len(specials):
-        raise ValueError(f"specials is {dict(specials)}; expected names, each with an id of its own")
+    names = {token.content: token.id for token in added}
+    others = [number for name, number in names.items() if bytes_to_letters(tokens.get(number, b"")) not in ("", name)]
+    if "" in names or others or not len(set(names.values())) == len(names) == len(added):
+        raise ValueError(f"specials is {names}; expected names, each with an id of its own")
 
 
 def _merge_by_rank(ids: list[int], ranked: Mapping[TokenPair, tuple[int, int]]) -> tuple[int, ...]:
@@ -253,31 +240,3 @@ def _merge_by_rank(ids: list[int], ranked: Mapping[TokenPair, tuple[int, int]]) 
             if first >= 0 and second < end and (new := (ids[first], ids[second])) in ranked:
                 heappush(heap, (ranked[new][0], first, new))
     return tuple(number for number in ids if number != REMOVED)
-
-
-def _check_supported(content: Mapping[str, Any]) -> None:
-    """Raises ValueError when a file asks for something that would give other ids here."""
-    model = {"type": "BPE", **content["model"]}
-    options = {"normalizer": content["normalizer"], **{name: model.get(name) for name in UNSUPPORTED}}
-    unsupported = {name: value for name, value in options.items() if value}
-    if model["type"] != "BPE":
-        unsupported["type"] = model["type"]
-    if unsupported:
-        raise ValueError(f"it asks for {unsupported}, which this tokenizer does not support")
-
-
-def _pattern_of(pre_tokenizer: Any) -> str:
-    """The pattern of a byte-level pre-tokenizer: GPT-2's, or that of a split before it."""
-    match pre_tokenizer:
-        case {"type": "ByteLevel", "add_prefix_space": False, **options} if options.get("use_regex", True):
-            return GPT2_PATTERN
-        case {
-            "type": "Sequence",
-            "pretokenizers": [
-                {"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": False}
-                | {"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Removed", "invert": True},
-                {"type": "ByteLevel", "add_prefix_space": False, "use_regex": False},
-            ],
-        }:
-            return pattern
-    raise ValueError(f"its pre-tokenizer is {pre_tokenizer}; expected ByteLevel, alone or after one Split by a pattern")

@@ -11,6 +11,7 @@ from itertools import chain, pairwise
 from math import inf, log
 
 from tfbook.text.byte_level import GPT2_PATTERN, check_texts, pre_tokenize
+from tfbook.text.ids import Ids, ids_below
 
 
 class Unigram:
@@ -92,9 +93,12 @@ class Unigram:
             ids += [number for before, number in pairwise((-1, *numbers)) if before or number]  # one <unk> for a run
         return ids
 
-    def decode(self, ids: Iterable[int]) -> str:
-        """The pieces, joined: the original text when all of its characters are known."""
-        return "".join(self.pieces[number] for number in ids)
+    def decode(self, ids: Ids) -> str:
+        """The pieces, joined: the original text when all of its characters are known.
+
+        Raises ValueError for an unknown id.
+        """
+        return "".join(self.pieces[number] for number in ids_below(len(self.pieces), ids))
 
 
 def _substrings(chunks: Mapping[str, int], max_length: int, count: int) -> Counter[str]:

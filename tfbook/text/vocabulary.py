@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from itertools import takewhile
 
 import torch
 from jaxtyping import Int64
 from torch import Tensor
+
+from tfbook.text.byte_level import check_characters
+from tfbook.text.ids import Ids, id_list, ids_below
 
 PAD, BOS, EOS, UNK = range(4)
 SPECIALS = ("<pad>", "<bos>", "<eos>", "<unk>")
@@ -47,27 +51,22 @@ class Vocabulary:
             raise TypeError(f"tokens is the string {tokens!r}; expected a sequence of tokens")
         return [self._ids.get(token, UNK) for token in tokens]
 
-    def decode(self, ids: Iterable[int] | Tensor) -> Sentence:
-        """The tokens up to the first `<eos>`, without `<pad>` and `<bos>`."""
-        if isinstance(ids, Tensor) and ids.ndim != 1:
-            raise ValueError(f"ids has shape {tuple(ids.shape)}; expected the ids of one sentence, such as ids[0]")
-        words = []
-        for index in ids.tolist() if isinstance(ids, Tensor) else ids:
-            if not 0 <= index < len(self):
-                raise ValueError(f"ids holds {index}; expected 0 to {len(self) - 1}")
-            if index == EOS:
-                break
-            if index not in (PAD, BOS):
-                words.append(self.tokens[index])
-        return tuple(words)
+    def decode(self, ids: Ids) -> Sentence:
+        """The tokens up to the first `<eos>`, without `<pad>` and `<bos>`. Raises ValueError for an unknown id."""
+        sentence = takewhile(lambda number: number != EOS, id_list(ids))  # `<eos>` may be followed by anything
+        return tuple(self.tokens[number] for number in ids_below(len(self), sentence) if number not in (PAD, BOS))
 
 
 class CharacterVocabulary:
-    """The characters of a text and their ids, in Unicode order."""
+    """The characters of a text and their ids, in Unicode order.
+
+    Raises ValueError for an empty text and for one with a lone surrogate.
+    """
 
     def __init__(self, text: str):
         if not text:
             raise ValueError("text is empty; expected at least one character")
+        check_characters(text)
         self.tokens = tuple(sorted(set(text)))
         self._ids = {character: index for index, character in enumerate(self.tokens)}
 
@@ -80,6 +79,6 @@ class CharacterVocabulary:
             raise ValueError(f"text holds {min(unknown)!r}, which is none of the {len(self)} characters")
         return torch.tensor([self._ids[character] for character in text], dtype=torch.int64)
 
-    def decode(self, ids: Int64[Tensor, " time"] | Sequence[int]) -> str:
-        """The text of these ids."""
-        return "".join(self.tokens[index] for index in torch.as_tensor(ids).tolist())
+    def decode(self, ids: Ids) -> str:
+        """The text of these ids. Raises ValueError for an unknown one."""
+        return "".join(self.tokens[number] for number in ids_below(len(self), ids))

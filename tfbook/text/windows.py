@@ -13,9 +13,9 @@ from torch import Tensor
 
 
 class Windows:
-    """`windows(step)` is the batch of that training step: `size` excerpts of `length` ids from random places of a text.
+    """`windows(step)` is the batch of that training step: `size` excerpts of `length` ids from a text.
 
-    It is the same each time, since the places are drawn from (seed, step). The ids may be memory-mapped, as those of
+    It is the same each time, since the excerpts are drawn from (seed, step). The ids may be memory-mapped, as those of
     `read_tokens` are. With several processes (`rank` of `ranks`), each takes its share of the batch that a single one
     would take. Raises ValueError when the text is shorter than a window or the shares are not equal.
     """
@@ -23,17 +23,20 @@ class Windows:
     def __init__(
         self, ids: Integer[Tensor, " time"], *, length: int, size: int, seed: int, rank: int = 0, ranks: int = 1
     ):
+        if ids.ndim != 1:
+            raise ValueError(f"ids has shape {tuple(ids.shape)}; expected the ids of one text, with one axis")
         if not 1 <= length <= len(ids) or size < 1:
             expected = f"1 ≤ length ≤ {len(ids)}, the length of the text, and size ≥ 1"
             raise ValueError(f"length is {length} and size is {size}; expected {expected}")
         if not 0 <= rank < ranks or size % ranks:
             raise ValueError(f"size is {size}, rank {rank} of {ranks}; expected 0 ≤ rank < ranks and equal shares")
         self.length, self.size, self.seed, self.share = length, size, seed, slice(rank, None, ranks)
-        self._windows = sliding_window_view(ids.numpy(), length)  # one row for each place, without a copy
+        self._ids = ids.numpy()
 
     def __call__(self, step: int) -> Int64[Tensor, "batch time"]:
         if step < 0:
             raise ValueError(f"step is {step}; expected 0 or more")
         generator = torch.Generator().manual_seed((self.seed * 1_000_003 + step) % 2**32)
-        places = torch.randint(len(self._windows), (self.size,), generator=generator)[self.share]
-        return torch.from_numpy(self._windows[places.numpy()].astype(np.int64))
+        windows = sliding_window_view(self._ids, self.length)  # one row for each place, without a copy
+        places = torch.randint(len(windows), (self.size,), generator=generator)[self.share]
+        return torch.from_numpy(windows[places.numpy()].astype(np.int64))

@@ -12,7 +12,8 @@ from itertools import chain, pairwise
 import regex
 
 from tfbook.text.bpe import TokenPair, merge
-from tfbook.text.byte_level import check_texts
+from tfbook.text.byte_level import check_characters, check_texts
+from tfbook.text.ids import Ids, ids_below
 
 WORD = r"\w+|[^\w\s]"  # words and punctuation; the spaces between them are dropped
 CONTINUATION = "##"  # marks a piece that continues a word
@@ -29,6 +30,7 @@ class WordPiece:
     def __init__(self, pieces: Iterable[str]):
         self.pieces = tuple(dict.fromkeys((self.UNK, *pieces)))
         self._ids = {piece: number for number, piece in enumerate(self.pieces)}
+        self._max_piece = max(map(len, self.pieces))  # so that a word of any length takes time in proportion to it
 
     @classmethod
     def learn(cls, texts: Iterable[str], vocab: int, *, min_count: int = 10) -> WordPiece:
@@ -43,14 +45,15 @@ class WordPiece:
         return cls(index.names)
 
     def encode(self, text: str) -> list[int]:
-        """The ids of a text."""
+        """The ids of a text. Raises ValueError for a lone surrogate."""
+        check_characters(text)
         return [number for word in regex.findall(WORD, text) for number in self._longest_match(word)]
 
     def _longest_match(self, word: str) -> list[int]:
         ids, start = [], 0
         while start < len(word):
             mark = CONTINUATION if start else ""
-            ends = range(len(word), start, -1)
+            ends = range(min(start + self._max_piece, len(word)), start, -1)
             end = next((end for end in ends if mark + word[start:end] in self._ids), None)
             if end is None:
                 return [self._ids[self.UNK]]
@@ -58,9 +61,11 @@ class WordPiece:
             start = end
         return ids
 
-    def decode(self, ids: Iterable[int]) -> str:
-        """The words, separated by single spaces; the original spacing is lost."""
-        return " ".join(self.pieces[number] for number in ids).replace(f" {CONTINUATION}", "")
+    def decode(self, ids: Ids) -> str:
+        """The words, separated by single spaces; the original spacing is lost. Raises ValueError for an unknown id."""
+        return " ".join(self.pieces[number] for number in ids_below(len(self.pieces), ids)).replace(
+            f" {CONTINUATION}", ""
+        )
 
 
 class _PieceIndex:

@@ -6,6 +6,7 @@ from tfbook.training.checkpoints import (
     History,
     load_checkpoint,
     load_weights,
+    read_about,
     resume,
     save_checkpoint,
 )
@@ -110,6 +111,7 @@ __all__ = [
     "ppo_loss",
     "ppo_update",
     "pretraining_loss",
+    "read_about",
     "resume",
     "running_mean",
     "save_checkpoint",

@@ -1,10 +1,12 @@
-"""What a run leaves behind: its history, and checkpoints from which it goes on bit for bit."""
+"""The record of a run: its history, and checkpoints from which it goes on bit for bit."""
 
 from __future__ import annotations
 
+import json
 import os
 import warnings
 import zipfile
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -16,18 +18,18 @@ from torch import nn
 from tfbook import files, runtime
 from tfbook.attention.positions import Position
 from tfbook.training import distributed
-from tfbook.training.optimizers import ChainedOptimizer, Optimizer
+from tfbook.training.optimizers import ChainedOptimizer, Muon, Optimizer
 
 
 @dataclass
 class History:
-    """What happened at each step; `seconds` counts training alone, evaluation and checkpoints left out."""
+    """The numbers of each step; `seconds` counts training alone, without evaluation and checkpoints."""
 
     loss: list[float] = field(default_factory=list)
     lr: list[float] = field(default_factory=list)
     grad_norm: list[float] = field(default_factory=list)
     seconds: list[float] = field(default_factory=list)  # since the start of training, at the end of each step
-    evaluations: list[dict[str, float]] = field(default_factory=list)  # step, seconds and what `evaluate` returned
+    evaluations: list[dict[str, float]] = field(default_factory=list)  # step, seconds and the metrics of `evaluate`
     interrupted: bool = False
 
     @property
@@ -59,10 +61,17 @@ class DamagedCheckpoint(CheckpointError):
     """A file that is cut, changed or no checkpoint at all."""
 
 
-def save_checkpoint(path: str | Path, model: nn.Module, optimizer: Optimizer, history: History) -> None:
+About = Mapping[str, Any]  # what a checkpoint is and belongs to, such as options or a model's config, as JSON holds it
+
+
+def save_checkpoint(
+    path: str | Path, model: nn.Module, optimizer: Optimizer, history: History, *, about: About | None = None
+) -> None:
     """Writes weights, optimizer, history and random state to `path` atomically: a crash leaves the old file.
 
-    The checkpoint before it stays beside it, as `path`.previous. Of several processes the first writes.
+    The checkpoint before it stays beside it, as `path`.previous. Of several processes the first writes. `about` says
+    what the checkpoint is, such as the model's config; `read_about` reads it. Raises TypeError or ValueError for one
+    that JSON cannot hold, and OSError where `path` is no regular file.
     """
     content: dict[str, Any] = {
         "model": model.state_dict(),
@@ -70,6 +79,7 @@ def save_checkpoint(path: str | Path, model: nn.Module, optimizer: Optimizer, hi
         "history": asdict(history),
         "unshaped": _unshaped(model),
         "optimizers": _kinds(optimizer),
+        "about": None if about is None else json.dumps(dict(about), allow_nan=False),
     }
     content["random"] = distributed.all_gathered(runtime.random_state())
     if distributed.rank() == 0:
@@ -87,15 +97,22 @@ def load_checkpoint(path: str | Path, model: nn.Module, optimizer: Optimizer) ->
     return _restore(path, _read_checkpoint(path), model, optimizer)
 
 
-def resume(path: str | Path, model: nn.Module, optimizer: Optimizer) -> History:
+def read_about(path: str | Path) -> dict[str, Any] | None:
+    """The `about` that a checkpoint was saved with; None for one without. Raises what `load_checkpoint` raises."""
+    return _read_checkpoint(path)["about"]
+
+
+def resume(path: str | Path, model: nn.Module, optimizer: Optimizer, *, about: About | None = None) -> History:
     """Restores the checkpoint at `path`, or the one before it where that is damaged; without any, an empty history.
 
-    A warning names the damaged file, which is kept as `path`.damaged. Raises CheckpointError as `load_checkpoint` does.
+    A warning names the damaged file, which is kept as `path`.damaged. Raises CheckpointError as `load_checkpoint` does,
+    and for a checkpoint that was saved with another `about`.
     """
     try:
         found, content = _read_newest(path)
     except FileNotFoundError:
         return History()
+    _check_about(found, content, about)
     history = _restore(found, content, model, optimizer)
     if found != Path(path) and distributed.rank() == 0:  # the next save must not put it in the place of a sound one
         with suppress(FileNotFoundError):
@@ -103,24 +120,33 @@ def resume(path: str | Path, model: nn.Module, optimizer: Optimizer) -> History:
     return history
 
 
-def load_weights(path: str | Path, model: nn.Module) -> None:
-    """Gives the model the weights of the checkpoint that `resume` would take. Raises what `load_checkpoint` raises."""
+def load_weights(path: str | Path, model: nn.Module, *, about: About | None = None) -> None:
+    """Gives the model the weights of the checkpoint that `resume` would take. Raises what `resume` raises."""
     found, content = _read_newest(path)
+    _check_about(found, content, about)
     _check_model(found, content, model)
-    model.load_state_dict(content["model"])
+    try:
+        model.load_state_dict(content["model"])
+    except Exception as error:
+        raise CheckpointError(f"checkpoint {path} does not fit this model ({error!r})") from error
 
 
 def _restore(path: str | Path, content: dict[str, Any], model: nn.Module, optimizer: Optimizer) -> History:
     _check_model(path, content, model)
     _check_optimizer(path, content, optimizer)
     before, states = runtime.random_state(), content["random"]
+    saved = states[distributed.rank() % len(states)]
+    moments, groups = optimizer.state_dict(), [*map(dict, optimizer.param_groups)]
     try:
-        runtime.set_random_state(states[distributed.rank() % len(states)])
-        optimizer.load_state_dict(content["optimizer"])  # changes nothing when it raises
-    except Exception as error:
+        runtime.set_random_state(saved)
+        optimizer.load_state_dict(content["optimizer"])
+        _check_loaded(optimizer, groups)
+        model.load_state_dict(content["model"])  # last, since after `_check_model` it fits
+        runtime.set_random_state(saved)  # whatever may have drawn from it meanwhile
+    except Exception as error:  # a crafted state can raise anything
         runtime.set_random_state(before)
+        optimizer.load_state_dict(moments)
         raise CheckpointError(f"checkpoint {path} does not fit this optimizer or machine ({error!r})") from error
-    model.load_state_dict(content["model"])
     return content["history"]
 
 
@@ -139,18 +165,95 @@ def _read_newest(path: str | Path) -> tuple[Path, dict[str, Any]]:
 
 
 def _read_checkpoint(path: str | Path) -> dict[str, Any]:
+    if Path(path).exists() and not Path(path).is_file():  # opening a named pipe would wait for ever
+        raise CheckpointError(f"checkpoint {path} is not a regular file")
     with Path(path).open("rb") as file:
         try:
-            if zipfile.ZipFile(file).testzip():  # torch.load does not look at the checksums
-                raise ValueError("a checksum is wrong")
-            file.seek(0)
-            content = torch.load(file, map_location="cpu", weights_only=True)
-            parts = {name: content[name] for name in ("model", "optimizer", "random")}
-            parts |= {name: content.get(name) for name in ("unshaped", "optimizers")}  # which old files lack
-            return parts | {"history": History(**content["history"])}
+            _check_archive(file)
+            content = torch.load(file, map_location="cpu", weights_only=True)  # which runs no code of the file
+            return _parts(content)
         except Exception as error:  # a cut or foreign file makes the reader raise nearly anything
             message = f"checkpoint {path} is damaged ({type(error).__name__}); delete it to start over"
             raise DamagedCheckpoint(message) from error
+
+
+def _check_archive(file: BinaryIO) -> None:
+    """Raises ValueError for a wrong checksum, at which torch.load does not look, and for more content than file."""
+    archive = zipfile.ZipFile(file)
+    if sum(part.file_size for part in archive.infolist()) > file.seek(0, os.SEEK_END):  # torch.save compresses nothing
+        raise ValueError("its parts are larger than the file")
+    if archive.testzip():
+        raise ValueError("a checksum is wrong")
+    file.seek(0)
+
+
+def _parts(content: Any) -> dict[str, Any]:
+    """The parts of a checkpoint. Raises TypeError where one has another form than `save_checkpoint` gives it."""
+    parts = {name: content[name] for name in ("model", "optimizer", "random")}
+    parts |= {name: content.get(name) for name in ("unshaped", "optimizers", "about")}  # which old files lack
+    history, about = History(**content["history"]), parts["about"]
+    sound = {
+        "model": isinstance(parts["model"], dict) and all(isinstance(name, str) for name in parts["model"]),
+        "optimizer": isinstance(parts["optimizer"], dict),
+        "random": _is_list(parts["random"], dict) and parts["random"] != [],
+        "unshaped": parts["unshaped"] is None or _is_names(parts["unshaped"]),
+        "optimizers": parts["optimizers"] is None or _is_list(parts["optimizers"], str),
+        "about": about is None or isinstance(about, str),
+        "history": _is_history(history),
+    }
+    if not all(sound.values()):
+        raise TypeError(", ".join(name for name, is_sound in sound.items() if not is_sound))
+    parts["about"] = about and json.loads(about)
+    if not isinstance(parts["about"], dict | None):
+        raise TypeError("about")
+    return parts | {"history": history}
+
+
+def _is_list(found: Any, kind: type) -> bool:
+    return isinstance(found, list) and all(isinstance(each, kind) for each in found)
+
+
+def _is_names(found: Any) -> bool:
+    names = isinstance(found, dict) and all(isinstance(name, str) for name in found)
+    return names and all(isinstance(value, int | str) for value in found.values())
+
+
+def _is_history(found: History) -> bool:
+    steps = (found.loss, found.lr, found.grad_norm, found.seconds)
+    numbers = all(isinstance(each, list) and all(isinstance(x, int | float) for x in each) for each in steps)
+    rows = _is_list(found.evaluations, dict) and all(row.keys() >= {"step", "seconds"} for row in found.evaluations)
+    return numbers and rows and isinstance(found.interrupted, bool)
+
+
+_LIKE_WEIGHTS = ("exp_avg", "exp_avg_sq", "max_exp_avg_sq", "momentum_buffer", "momentum")  # of each weight
+_ALIKE = (torch.optim.Adam, torch.optim.AdamW, torch.optim.SGD, Muon)  # keep the same for every weight
+_BY_MACHINE = ("fused", "foreach")  # settings that change with the device
+
+
+def _check_loaded(optimizer: Optimizer, groups: list[dict[str, Any]]) -> None:
+    """Raises ValueError for a state that an optimizer takes over without a word and with which its next step fails."""
+    for part in optimizer.parts if isinstance(optimizer, ChainedOptimizer) else (optimizer,):
+        if isinstance(part, _ALIKE) and len({frozenset(state) for state in part.state.values() if state}) > 1:
+            raise ValueError("some weights have moments that others lack")
+        for weight, state in part.state.items():
+            moments = [_shape(state[name]) for name in _LIKE_WEIGHTS if state.get(name) is not None]
+            if any(moment != tuple(weight.shape) for moment in moments):
+                raise ValueError("a moment has another shape than its weight")
+            if isinstance(part, _ALIKE) and _shape(state.get("step", 0)) not in ((), "int", "float"):
+                raise ValueError("a number of steps is none")
+    for before, after in zip(groups, optimizer.param_groups, strict=True):
+        for name, value in before.items():
+            if name not in ("params", *_BY_MACHINE) and not _is_alike(value, after.get(name)):
+                raise ValueError(f"{name} is {after.get(name)!r}; expected one like {value!r}")
+
+
+def _is_alike(value: Any, other: Any) -> bool:
+    """Whether a setting of an optimizer is the same switch, or a number, or as many numbers."""
+    if isinstance(value, tuple):
+        return isinstance(other, tuple | list) and len(value) == len(other) and all(map(_is_alike, value, other))
+    if isinstance(value, float | int) and not isinstance(value, bool):
+        return isinstance(other, float | int) and not isinstance(other, bool)
+    return type(value) is type(other) and (not isinstance(value, bool) or value == other)
 
 
 def _save(content: dict[str, Any], file: BinaryIO) -> None:
@@ -161,6 +264,16 @@ def _save(content: dict[str, Any], file: BinaryIO) -> None:
         if isinstance(error.__context__, OSError):
             raise error.__context__ from None
         raise
+
+
+def _check_about(path: str | Path, content: dict[str, Any], about: About | None) -> None:
+    there = content["about"]
+    here = None if about is None else json.loads(json.dumps(dict(about)))  # in which a tuple is a list
+    if here is None or there in (None, here):
+        return
+    name = next(name for name in {**here, **there} if here.get(name) != there.get(name))
+    message = f"checkpoint {path} belongs to another run; its {name} is {there.get(name)!r}"
+    raise CheckpointError(f"{message}; expected {here.get(name)!r}")
 
 
 def _check_model(path: str | Path, content: dict[str, Any], model: nn.Module) -> None:
@@ -182,12 +295,20 @@ def _check_optimizer(path: str | Path, content: dict[str, Any], optimizer: Optim
         raise CheckpointError(f"{message}; expected {' with '.join(here)}")
 
 
-def _shapes(weights: dict[str, Any]) -> dict[str, tuple[int, ...]]:
-    return {name: tuple(getattr(weight, "shape", ())) for name, weight in weights.items()}
+def _shapes(weights: dict[str, Any]) -> dict[str, tuple[int, ...] | str]:
+    """By name the shape of a plain tensor, and the kind of anything else, which fits nothing but its like."""
+    return {name: _shape(weight) for name, weight in weights.items()}
+
+
+def _shape(weight: Any) -> tuple[int, ...] | str:
+    if not isinstance(weight, torch.Tensor):
+        return type(weight).__name__
+    plain = weight.layout == torch.strided and not weight.is_quantized
+    return tuple(weight.shape) if plain else f"{weight.layout} {weight.dtype}"
 
 
 def _unshaped(model: nn.Module) -> dict[str, int | str]:
-    """What no shape of a weight shows, by the names of the parts: numbers of heads and encodings of positions."""
+    """Numbers of heads and encodings of positions, which no shape of a weight shows, by the names of the parts."""
     found: dict[str, int | str] = {}
     for name, part in model.named_modules():
         if isinstance(part, Position):

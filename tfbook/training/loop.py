@@ -20,7 +20,7 @@ from tfbook import runtime
 from tfbook.attention.tuned import joined_projections
 from tfbook.modes import evaluating
 from tfbook.training import distributed, optimizers
-from tfbook.training.checkpoints import History, resume, save_checkpoint
+from tfbook.training.checkpoints import About, History, resume, save_checkpoint
 from tfbook.training.losses import Loss, at_least_one
 from tfbook.training.optimizers import Optimizer
 from tfbook.training.schedules import Schedule, constant
@@ -230,6 +230,7 @@ def fit(
     evaluate: Evaluate | None = None,
     checkpoint: str | Path | None = None,
     report: Report | None = None,
+    about: About | None = None,
 ) -> History:
     """Minimizes `loss(model, batches(number))` for `recipe.steps` steps and returns the history.
 
@@ -239,15 +240,16 @@ def fit(
 
     `batches` maps a number to a batch (a tensor, or anything with `.to(device)`), always the same one, so that a run
     resumed from `checkpoint` sees the batches that it would have seen; step s reads batch s, or `accumulate` batches
-    from number s · `accumulate` on. `report` is called after each evaluation. The stop button ends training after the
-    current step. Inside `distributed.processes()` each process makes batches of its own.
+    from number s · `accumulate` on. A checkpoint says what it is `about`, and one about something else is refused.
+    `report` is called after each evaluation. The stop button ends training after the current step. Inside
+    `distributed.processes()` each process makes batches of its own.
 
     All of the model begins in train mode; a module that `loss` puts into eval mode, such as a frozen block, stays in
     it. The model comes back in eval mode, however training ends. Raises NonFiniteLoss, CheckpointError, and ValueError
     when there is nothing to train.
     """
     optimizer = _optimizer(model, recipe)
-    history = History() if checkpoint is None else resume(checkpoint, model, optimizer)
+    history = History() if checkpoint is None else resume(checkpoint, model, optimizer, about=about)
     distributed.broadcast(model.train())
     with (
         _ending_in_eval_mode(model),
@@ -266,7 +268,7 @@ def fit(
             if history.steps % recipe.evaluate_every == 0 or last:
                 bar.set_postfix(_evaluate(model, evaluate, report, history), refresh=False)
             if checkpoint is not None and (history.steps % recipe.checkpoint_every == 0 or last):
-                save_checkpoint(checkpoint, model, optimizer, history)
+                save_checkpoint(checkpoint, model, optimizer, history, about=about)
             bar.set_description(f"loss {history.loss[-1]:.3f}", refresh=False)
             bar.update()
     history.interrupted = history.steps < recipe.steps

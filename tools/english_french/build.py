@@ -48,7 +48,9 @@ def generate(seed: int = SEED) -> list[Row]:
 def write(path: Path = PATH) -> None:
     """Generate the corpus and write it; gzip gets no time stamp, so that the file depends on the corpus alone."""
     text = "".join("\t".join(row) + "\n" for row in [Row(*Row._fields), *generate()])
-    path.write_bytes(gzip.compress(text.encode(), compresslevel=9, mtime=0))
+    unfinished = path.with_name(f"{path.name}.part")  # by itself, since this tool needs no tfbook
+    unfinished.write_bytes(gzip.compress(text.encode(), compresslevel=9, mtime=0))
+    unfinished.replace(path)
 
 
 class _Corpus:

@@ -1,18 +1,16 @@
 """Attention for long sequences: implementations that build no n × n matrix, each with settings.
 
 `MultiHeadAttention(128, 4, implementation=Banded(256))`. Exact under a mask: `Banded`, `BlockSparse`, `BigBird`,
-`Tiled`. Approximate: `Lsh`, `Performer`. Something else in place of the softmax: `Linear`.
+`Tiled`. Approximate: `Lsh`, `Performer`. With another weighting than the softmax: `Linear`.
 """
 
 from tfbook.attention.efficient.banded import Banded
 from tfbook.attention.efficient.base import (
     NARROWED_BY,
     EfficientAttention,
-    Seeded,
     Visibility,
     check_same_length,
     in_float32,
-    resample,
 )
 from tfbook.attention.efficient.bigbird import BigBird, random_scores
 from tfbook.attention.efficient.block_sparse import BlockAttention, Blocks, BlockSparse, similar_rows
@@ -68,7 +66,6 @@ __all__ = [
     "Lsh",
     "Performer",
     "PerformerState",
-    "Seeded",
     "Tiled",
     "Visibility",
     "all_at_once",
@@ -90,7 +87,6 @@ __all__ = [
     "projection",
     "random_scores",
     "relative_queries",
-    "resample",
     "similar_rows",
     "slices",
     "sort_by_bucket",

@@ -1,4 +1,4 @@
-"""Restricted attention: each position sees its neighborhood."""
+"""Local attention: each position sees a window around it."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from tfbook.checks import check_positive
 class Banded(EfficientAttention):
     """Softmax attention to the keys less than `window` positions away: O(n · window) instead of O(n²).
 
-    Under a causal mask these are a token and the `window` − 1 before it, otherwise as many on each side (Vaswani et
-    al., 2017, Table 1, "restricted"). The queries of a `block` read whole blocks of keys: small blocks compute
-    fewer pairs that are then masked, large ones take fewer products. Raises ValueError when `window` or `block` < 1.
+    Under a causal mask these are a token and the `window` − 1 before it, otherwise `window` − 1 on each side, too
+    (Vaswani et al., 2017, Table 1, "restricted"). A `block` of queries reads whole blocks of keys: small blocks compute
+    fewer masked pairs, large ones need fewer products. Raises ValueError when `window` or `block` < 1.
     """
 
     window: int

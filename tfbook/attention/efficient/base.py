@@ -1,4 +1,4 @@
-"""What every efficient implementation is: settings, the call of `tfbook.attention`, and a mask read as numbers.
+"""The base of all efficient implementations: settings, the common signature, and a mask read as numbers.
 
 Shapes: batch, head, query and key (positions), d_head, d_value. None builds a matrix of queries × keys.
 """
@@ -6,20 +6,19 @@ Shapes: batch, head, query and key (positions), d_head, d_value. None builds a m
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from functools import wraps
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int
-from torch import Tensor, nn
+from torch import Tensor
 
 from tfbook.attention.implementations import Supports, admit
 from tfbook.attention.masks import Band, Both, Causal, Lengths, Mask, padding_mask
 
 
 class Visibility(NamedTuple):
-    """A mask as numbers: a query sees `before` keys behind it and `after` ahead of it, of the first `lengths` only.
+    """A mask as numbers: a query sees `before` keys to its left and `after` to its right, of the first `lengths` only.
 
     The queries are the last of the keys' positions, as in `tfbook.attention.masks`.
     """
@@ -32,7 +31,7 @@ class Visibility(NamedTuple):
 
     @classmethod
     def of(cls, mask: Mask | None, q: Tensor, k: Tensor) -> Visibility:
-        """The narrowest of the rules that `mask` joins.
+        """The intersection of all rules in `mask`.
 
         Raises NotImplementedError for a kind of mask that is not one of `tfbook.attention.masks` itself, and ValueError
         when there are more queries than keys under a rule by position, or the lengths do not fit the batch.
@@ -41,7 +40,7 @@ class Visibility(NamedTuple):
         return cls(q.shape[2], k.shape[2], everything, everything).under(mask, len(q))
 
     def under(self, mask: Mask | None, batch: int) -> Visibility:
-        """What is left under one more mask."""
+        """The visibility under one more mask."""
         if mask is None:
             return self
         narrow = NARROWED_BY.get(type(mask))
@@ -51,14 +50,14 @@ class Visibility(NamedTuple):
         return narrow(self, mask, batch)
 
     def narrowed(self, before: int, after: int) -> Visibility:
-        """At most `before` keys behind and `after` ahead."""
+        """At most `before` keys to the left and `after` to the right."""
         if self.queries > self.keys:
             counts = f"there are {self.queries} queries and {self.keys} keys"
             raise ValueError(f"{counts}; a mask by position expects queries ≤ keys")
         return self._replace(before=min(self.before, before), after=min(self.after, after))
 
     def shortened(self, lengths: Int[Tensor, " batch"], batch: int) -> Visibility:
-        """No key at or behind `lengths`."""
+        """Only the first `lengths` keys of each sequence."""
         padding_mask(lengths, self.keys)  # refuses impossible lengths
         if len(lengths) not in (1, batch):
             raise ValueError(f"mask holds {len(lengths)} lengths; expected one for each of {batch} sequences")
@@ -72,7 +71,7 @@ class Visibility(NamedTuple):
 
     @property
     def causal(self) -> bool:
-        """Whether no query sees a key ahead of it."""
+        """Whether no query sees a later key."""
         return self.after == 0
 
     def allows(
@@ -90,7 +89,7 @@ class Visibility(NamedTuple):
         return None if self.lengths is None else padding_mask(self.lengths.to(device), self.keys)
 
 
-NARROWED_BY = {  # kind of mask → what it leaves visible; a subclass may mean anything, so it is not looked up here
+NARROWED_BY = {  # kind of mask → what stays visible; a subclass may mean anything, so it is not found here
     Causal: lambda visibility, mask, batch: visibility.narrowed(visibility.before, 0),
     Band: lambda visibility, mask, batch: visibility.narrowed(mask.before, mask.after),
     Lengths: lambda visibility, mask, batch: visibility.shortened(mask.lengths, batch),
@@ -116,7 +115,7 @@ class EfficientAttention:
 
         Raises ValueError for shapes that do not fit and NotImplementedError for what `supports` leaves out.
         """
-        rule = admit(type(self).__name__, self.supports, q, k, v, mask, bias, dropout)
+        rule, _ = admit(type(self).__name__, self.supports, q, k, v, mask, bias, dropout)
         visibility = Visibility.of(rule, q, k)
         if not (visibility.queries and visibility.keys):
             return q @ k.mT @ v  # nothing, or zeros
@@ -127,27 +126,8 @@ class EfficientAttention:
         raise NotImplementedError
 
 
-class Seeded:
-    """An implementation that samples something from its `seed`: directions, rotations or random blocks."""
-
-    seed: int
-
-    def resampled(self) -> Seeded:
-        """The same implementation with the next seed, so that training does not come to depend on a single sample."""
-        return replace(self, seed=self.seed + 1)  # type: ignore[type-var] # subclasses are dataclasses
-
-
-def resample(model: nn.Module) -> None:
-    """Gives every implementation in the model that samples something its next sample."""
-    layer: Any
-    for layer in model.modules():
-        used = getattr(layer, "implementation", None)
-        if isinstance(used, Seeded):
-            layer.implementation = used.resampled()
-
-
 def in_float32(attend: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """Makes `attend` compute in float32 or better, since half precision loses small terms of a long sum."""
+    """Makes `attend` compute in at least float32, since half precision loses small terms of a long sum."""
 
     @wraps(attend)
     def precise(

@@ -8,18 +8,17 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from tfbook.attention.efficient.base import Seeded
 from tfbook.attention.efficient.block_sparse import BlockAttention
 from tfbook.checks import check_positive
 
 
 @dataclass(frozen=True)
-class BigBird(Seeded, BlockAttention):
+class BigBird(BlockAttention):
     """Each block sees `window` blocks around it, the `global_blocks` and `random_blocks` others (Zaheer et al., 2020).
 
-    The global blocks are the first ones, and see all. Under a causal mask the random blocks are sampled from the past,
-    and a longer text gets the same ones. Raises ValueError for an even `window`, which has no middle, and for numbers
-    out of range.
+    The global blocks are the first ones, and see every block. Under a causal mask the random blocks are sampled from
+    the past and do not change when the text grows. Raises ValueError for an even `window`, which has no middle, and for
+    numbers out of range.
     """
 
     window: int = 3
@@ -48,7 +47,7 @@ class BigBird(Seeded, BlockAttention):
 
 
 def random_scores(blocks: int, seed: int) -> Float[Tensor, "block block"]:
-    """A random number for each pair of blocks; on and below the diagonal it does not depend on `blocks`."""
+    """A random number for each pair of blocks, independent of `blocks` on and below the diagonal."""
     generator, scores = torch.Generator().manual_seed(seed), torch.empty(blocks, blocks)
     for offset, triangle in ((0, torch.tril_indices), (1, torch.triu_indices)):
         rows, columns = triangle(blocks, blocks, offset)

@@ -19,7 +19,7 @@ from tfbook.checks import check_positive
 
 @dataclass(frozen=True, eq=False)
 class Blocks(Mask):
-    """A query may attend to a key when the layout lets its block of `size` positions see the key's."""
+    """A query may attend to a key if the layout lets the query's block of `size` positions see the key's."""
 
     layout: Bool[Tensor, "block block"]
     size: int
@@ -33,7 +33,7 @@ class Blocks(Mask):
 
 
 class BlockAttention(EfficientAttention):
-    """Softmax attention between the pairs of blocks that `layout` allows, and in them what the mask allows."""
+    """Softmax attention between the pairs of blocks that `layout` allows, subject to the mask."""
 
     block: int
     supports: ClassVar[Supports] = Supports(masks=(Causal, Lengths), bias=False)
@@ -70,8 +70,8 @@ def similar_rows(
 ) -> Iterator[tuple[Int[Tensor, " some"], Int[Tensor, "some slot"]]]:
     """Groups of rows with about as many blocks each, and lists of the numbers of these blocks, filled up with −1.
 
-    The first group has rows with at most the median number of blocks, the next at most twice, four times, … as many, so
-    that a few rows that see everything do not lengthen the lists of all.
+    The first group has rows with at most the median number of blocks, the next ones at most twice, four times, … as
+    many, so that a few rows that see everything do not lengthen all lists.
     """
     counts = layout.sum(dim=1).clamp(min=1)
     group = (counts / counts.median()).log2().ceil().clamp(min=0)

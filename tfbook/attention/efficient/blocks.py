@@ -23,7 +23,7 @@ def in_blocks(x: Shaped[Tensor, "batch head time d"], size: int) -> Shaped[Tenso
 def gather_blocks(
     blocks: Float[Tensor, "batch head block size d"], lists: Int[Tensor, "row slot"]
 ) -> Float[Tensor, "batch head row listed d"]:
-    """The blocks on each row's list, side by side; some other block in place of one that does not exist."""
+    """The blocks on each row's list, side by side; an arbitrary block where one does not exist."""
     index = lists.clamp(0, blocks.shape[2] - 1)
     return blocks.index_select(2, index.flatten()).unflatten(2, lists.shape).flatten(3, 4)
 
@@ -37,10 +37,10 @@ def attend_rows(
     visibility: Visibility,
     dropout: float = 0.0,
 ) -> Float[Tensor, "batch head row size d_value"]:
-    """Softmax attention of the query blocks numbered `rows` to the key blocks on their lists, as far as allowed.
+    """Softmax attention of the query blocks `rows` to the key blocks on their lists, where visible.
 
-    All blocks go through one call of `fastest`, as if they were heads. The number of a block that does not exist adds
-    nothing to a list.
+    All blocks go through one call of `fastest`, as if they were sequences. The number of a block that does not exist
+    is ignored.
     """
     inside = torch.arange(q.shape[3], device=q.device)
     query = visibility.start + rows[:, None] * len(inside) + inside

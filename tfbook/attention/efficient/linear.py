@@ -1,4 +1,4 @@
-"""Linear attention: a product of features takes the softmax's place, so the keys can be summed up before any query.
+"""Linear attention: a product of features replaces the softmax, so the keys can be summed before any query.
 
 Shapes: batch, head, query and key (positions), chunk (of positions), feature, d_head, d_value.
 """
@@ -33,7 +33,7 @@ def all_at_once(
     k: Float[Tensor, "batch head key feature"],
     v: Float[Tensor, "batch head key d_value"],
 ) -> Float[Tensor, "batch head query d_value"]:
-    """q (kᵀ v): a matrix of feature × d_value holds everything that a query can ask for."""
+    """q (kᵀ v): one feature × d_value matrix summarizes all keys and values."""
     return q @ (k.mT @ v)
 
 
@@ -57,7 +57,7 @@ def causal_sums(
 
 
 class LinearState(NamedTuple):
-    """What linear attention remembers of all keys so far: as much after a million as after one."""
+    """The state of linear attention after all keys so far, whose size does not depend on their number."""
 
     sums: Float[Tensor, "batch head feature d_value"]  # Σ φ(k) vᵀ
     total: Float[Tensor, "batch head feature"]  # Σ φ(k)
@@ -69,7 +69,7 @@ def step(
     k: Float[Tensor, "batch head feature"],
     v: Float[Tensor, "batch head d_value"],
 ) -> tuple[Float[Tensor, "batch head d_value"], LinearState]:
-    """One position, as a recurrent network takes it: adds the key, answers the query (Katharopoulos et al., eq. 16–20).
+    """One step of the recurrent form: adds the key, then answers the query (Katharopoulos et al., eq. 16–20).
 
     q and k are features; None is the state before the first position.
     """
@@ -83,7 +83,7 @@ def step(
 class Linear(EfficientAttention):
     """Σ_j φ(q_i) · φ(k_j) v_j / Σ_j φ(q_i) · φ(k_j) with φ = `elu_plus_one`: O(n) time (Katharopoulos et al., 2020).
 
-    This is not an approximation of the softmax but another weight for each pair. Under a causal mask the sums go from
+    This is not an approximation of the softmax but another weighting of the pairs. Under a causal mask the sums go from
     one `chunk` of positions to the next. Raises ValueError when `chunk` < 1.
     """
 
@@ -110,9 +110,9 @@ class Linear(EfficientAttention):
 
     @in_float32
     def attend(self, q: Tensor, k: Tensor, v: Tensor, visibility: Visibility, dropout: float) -> Tensor:
-        """A last column of ones beside the values sums up the weights.
+        """A column of ones beside the values sums the weights.
 
-        Where the sum is so small that the gradient of a quotient would overflow, the output is 0, as where it is 0.
+        Where the sum is 0, or so small that the gradient of the quotient would overflow, the output is 0.
         """
         counted = torch.cat([v, torch.ones_like(v[..., :1])], dim=-1)
         mixed, total = self.sums(q, k, counted, visibility).split([v.shape[-1], 1], dim=-1)

@@ -15,7 +15,7 @@ from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 from torch.nn import functional as F
 
-from tfbook.attention.efficient.base import EfficientAttention, Seeded, Visibility, check_same_length, in_float32
+from tfbook.attention.efficient.base import EfficientAttention, Visibility, check_same_length, in_float32
 from tfbook.attention.efficient.blocks import in_blocks
 from tfbook.attention.implementations import LOWEST, Supports
 from tfbook.attention.masks import Causal, Dense, Lengths, Mask
@@ -38,10 +38,10 @@ def hashed(
 def sort_by_bucket(
     buckets: Int[Tensor, "batch head round item"], width: int
 ) -> tuple[Int[Tensor, "batch head round item"], Int[Tensor, "batch head round item"]]:
-    """Sorts the items of each round by bucket, then by position: the item that comes first, second, … and item → place.
+    """Sorts the items of each round by bucket, then by position; returns the items in that order, and each item's rank.
 
-    Neighbors in a bucket are one place apart, and between buckets there is a gap of `width`. Places begin at `width`,
-    so that 0 is in nobody's window.
+    Ranks of neighbors in a bucket differ by 1, with a gap of `width` between buckets. They start at `width`, so that
+    rank 0 is in nobody's window.
     """
     items = torch.arange(buckets.shape[-1], device=buckets.device)
     order = (buckets * len(items) + items).argsort(dim=-1)
@@ -52,7 +52,7 @@ def sort_by_bucket(
 def in_window(
     query: Int[Tensor, "*#pairs"], key: Int[Tensor, "*#pairs"], width: int, causal: bool
 ) -> Bool[Tensor, "*pairs"]:
-    """Whether two places are less than `width` apart; causal: with the key not behind the query."""
+    """Whether two ranks differ by less than `width`; causal: and the key does not come after the query."""
     ahead = query - key
     return (ahead >= 0) & (ahead < width) if causal else ahead.abs() < width
 
@@ -60,20 +60,20 @@ def in_window(
 def with_neighbors(
     blocks: Shaped[Tensor, "batch row block size d"], causal: bool
 ) -> Shaped[Tensor, "batch row block several d"]:
-    """Each block behind the one before it, and before the one after it unless causal; zeros beyond the ends."""
+    """Each block with the one before it and, unless causal, the one after it; zeros beyond the ends."""
     padded, count = F.pad(blocks, (0, 0, 0, 0, 1, 1)), blocks.shape[2]
     return torch.cat([padded[:, :, first : first + count] for first in range(2 if causal else 3)], dim=3)
 
 
 class Items(NamedTuple):
-    """What is sorted: positions, or, where keys differ from queries, the key and the query of each position in turn."""
+    """The sorted items: positions or, where keys differ from queries, each position's key and query in turn."""
 
     q: Float[Tensor, "batch head item d_head"]
     k: Float[Tensor, "batch head item d_head"]
     v: Float[Tensor, "batch head item d_value"]
-    order: Int[Tensor, "batch head round item"]  # the item that comes first, second, …
-    place: Int[Tensor, "batch head round item"]  # where each item comes
-    key_place: Int[Tensor, "batch head round item"]  # the same for those that may be attended to; 0 for the others
+    order: Int[Tensor, "batch head round item"]  # the items in sorted order
+    rank: Int[Tensor, "batch head round item"]  # of each item in that order
+    key_rank: Int[Tensor, "batch head round item"]  # the same for items that may be attended to; 0 for the others
 
 
 def window_scores(
@@ -81,25 +81,25 @@ def window_scores(
 ) -> tuple[Float[Tensor, "batch row block size several"], Float[Tensor, "batch row block several d_value"]]:
     """Scores of each item with the keys in its window, round by round and sorted, and the values that belong to them.
 
-    A round looks at its own places alone, so that several rounds cost as much as so many calls with one.
+    Each round compares its own ranks only, so the cost is linear in the number of rounds.
     """
     order = items.order[..., None]
 
     def sort(x: Shaped[Tensor, "batch head #round item d"]) -> Shaped[Tensor, "batch row block size d"]:
         return in_blocks(torch.take_along_dim(x, order, dim=3).flatten(1, 2), width)
 
-    q, place = sort(items.q[:, :, None] / math.sqrt(items.q.shape[-1])), sort(items.place[..., None])
-    keys = items.k[:, :, None], items.v[:, :, None], items.key_place[..., None]
-    k, v, key_place = (with_neighbors(sort(x), causal) for x in keys)
-    scores = (q @ k.mT).masked_fill(place == key_place.mT, SELF_SCORE)
-    return scores.masked_fill(~in_window(place, key_place.mT, width, causal), LOWEST), v
+    q, rank = sort(items.q[:, :, None] / math.sqrt(items.q.shape[-1])), sort(items.rank[..., None])
+    keys = items.k[:, :, None], items.v[:, :, None], items.key_rank[..., None]
+    k, v, key_rank = (with_neighbors(sort(x), causal) for x in keys)
+    scores = (q @ k.mT).masked_fill(rank == key_rank.mT, SELF_SCORE)
+    return scores.masked_fill(~in_window(rank, key_rank.mT, width, causal), LOWEST), v
 
 
 def attend_in_window(items: Items, width: int, causal: bool) -> Float[Tensor, "batch head item d_value"]:
     """Softmax attention of each item to the keys in its window; to itself only if alone.
 
-    Each round counts by its sum of exponentials: together they are one softmax over all
-    meetings, in which a pair that meets in three rounds counts three times.
+    Rounds are weighted by their sums of exponentials, so together they are one softmax over
+    all meetings, in which a pair that meets in three rounds counts three times.
     """
     scores, v = window_scores(items, width, causal)
     rounds, order = items.order.shape[2], items.order[..., None]
@@ -111,24 +111,25 @@ def attend_in_window(items: Items, width: int, causal: bool) -> Float[Tensor, "b
 
 
 def interleave(first: Tensor, second: Tensor, dim: int = -1) -> Tensor:
-    """The first of one, the first of the other, the second of one, … along a dimension."""
+    """The first of both, the second of both, … along a dimension."""
     dim %= first.ndim
     return torch.stack([first, second], dim=dim + 1).flatten(dim, dim + 1)
 
 
 @dataclass(frozen=True)
-class Lsh(Seeded, EfficientAttention):
+class Lsh(EfficientAttention):
     """Softmax attention to those of the nearest `window` positions in the same bucket, in any of some `rounds`.
 
-    (Kitaev et al., 2020.) `shared`, as there: k is not read, a query's key is the query divided by its length, and no
-    position attends to itself unless it meets no other. Otherwise keys and queries are hashed and sorted together.
+    (Kitaev et al., 2020.) With `shared`, as in the paper, k is ignored, a query's key is the query divided by its
+    length, and a position attends to itself only if it meets no other. Otherwise keys and queries are hashed and sorted
+    together.
 
-    A pair counts as often as it meets. The paper divides by that number (appendix A), for which every round has to be
-    compared with every other; here the cost is linear in the rounds.
+    A pair counts once per meeting. The paper divides by the number of meetings (appendix A), for which every round has
+    to be compared with every other; here the cost is linear in the rounds.
 
-    The paper cuts what it sorted into chunks, each of which sees itself and the one before. Even under a causal mask,
-    later positions then decide where chunks begin, and so what earlier ones see; a window around each position leaks
-    nothing. Raises ValueError for an odd number of `buckets`, since they come in opposite pairs.
+    The paper cuts the sorted items into chunks, each of which sees itself and the one before. Even under a causal mask,
+    later positions then decide where chunks begin, and so what earlier ones see; a window around each position does not
+    leak. Raises ValueError for an odd number of `buckets`, since they come in opposite pairs.
     """
 
     buckets: int = 64
@@ -149,7 +150,7 @@ class Lsh(Seeded, EfficientAttention):
         return self.window if self.shared else 2 * self.window
 
     def items(self, q: Tensor, k: Tensor, v: Tensor, visibility: Visibility) -> Items:
-        """The items with their places; padding gets a last bucket of its own, which has no keys."""
+        """The items with their ranks; padding gets a last bucket of its own, which has no keys."""
         generator = torch.Generator().manual_seed(self.seed)
         rotations = torch.randn(self.rounds, q.shape[-1], self.buckets // 2, generator=generator).to(q)
         shown = visibility.shown(q.device)
@@ -160,18 +161,18 @@ class Lsh(Seeded, EfficientAttention):
             is_key, buckets = interleave(shown, shown & False), interleave(hashed(k, rotations), hashed(q, rotations))
             shown, q = interleave(shown, shown), interleave(torch.zeros_like(q), q, dim=2)
             k, v = (interleave(x, torch.zeros_like(x), dim=2) for x in (k, v))
-        order, place = sort_by_bucket(buckets.masked_fill(~shown[:, None, None], self.buckets), self.width)
-        return Items(q, k, v, order, place, place * is_key[:, None, None])
+        order, rank = sort_by_bucket(buckets.masked_fill(~shown[:, None, None], self.buckets), self.width)
+        return Items(q, k, v, order, rank, rank * is_key[:, None, None])
 
     def meetings(self, q: Tensor, k: Tensor, mask: Mask | None = None) -> Float[Tensor, "batch head query key"]:
-        """In how many rounds each pair meets: dense attention that adds its logarithm to the scores is the same.
+        """The number of rounds in which each pair meets; its logarithm, added to dense scores, gives the same output.
 
-        (`shared`: with the keys that it makes, and without a position's meetings with itself if there are others.)
+        With `shared`, a position's meetings with itself count only if it meets no other.
         """
         visibility, step = Visibility.of(mask, q, k), 1 if self.shared else 2
         items = self.items(q, k, k, visibility)
-        place, key_place = items.place[..., step - 1 :: step, None], items.key_place[..., None, ::step]
-        count = in_window(place, key_place, self.width, visibility.causal).sum(dim=2).to(q.dtype)
+        rank, key_rank = items.rank[..., step - 1 :: step, None], items.key_rank[..., None, ::step]
+        count = in_window(rank, key_rank, self.width, visibility.causal).sum(dim=2).to(q.dtype)
         others = count.masked_fill(torch.eye(visibility.keys, dtype=torch.bool, device=q.device), 0)
         return torch.where(others.any(dim=-1, keepdim=True), others, count) if self.shared else count
 

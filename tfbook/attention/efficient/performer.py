@@ -1,4 +1,4 @@
-"""Random features whose products are, on average, the softmax's exponentials (FAVOR+).
+"""Random features whose products are unbiased estimates of the softmax's exponentials (FAVOR+).
 
 Shapes: batch, head, query and key (positions), feature, d_head, d_value. Features are kept as logarithms, since their
 exponentials leave the range of float32 as soon as queries or keys are long.
@@ -16,7 +16,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional as F
 
-from tfbook.attention.efficient.base import Seeded, Visibility
+from tfbook.attention.efficient.base import Visibility
 from tfbook.attention.efficient.linear import Linear
 from tfbook.attention.efficient.tiled import FLOOR
 from tfbook.attention.implementations import LOWEST
@@ -26,10 +26,10 @@ from tfbook.checks import check_positive
 def projection(
     features: int, d_head: int, generator: torch.Generator, *, orthogonal: bool = True
 ) -> Float[Tensor, "feature d_head"]:
-    """Directions whose entries are standard normal; `orthogonal`: each d_head of them in turn are perpendicular.
+    """Standard normal directions; if `orthogonal`, every d_head consecutive ones are perpendicular.
 
-    (Choromanski et al., 2021, section 2.4.) Each has the length of a normal vector of its own, so that a single
-    direction is distributed as before.
+    (Choromanski et al., 2021, section 2.4.) Their lengths are those of independent normal vectors, so that each single
+    direction is distributed as a normal vector.
     """
     normal = torch.randn(features, d_head, generator=generator)
     if not orthogonal:
@@ -57,7 +57,7 @@ RISE = 40.0  # how far the maximum of a feature may rise within a chunk: e⁻⁴
 
 
 class PerformerState(NamedTuple):
-    """What is remembered of all keys so far. Each feature has a maximum of its own, and its sums are relative to it."""
+    """The state after all keys so far: the maximum of each feature, and sums relative to it."""
 
     highest: Float[Tensor, "batch head 1 feature"]  # max log φ(k)
     sums: Float[Tensor, "batch head feature d_value"]  # Σ φ(k) vᵀ / exp(highest)
@@ -66,7 +66,7 @@ class PerformerState(NamedTuple):
     def of(
         cls, log_k: Float[Tensor, "batch head key feature"], v: Float[Tensor, "batch head key d_value"]
     ) -> PerformerState:
-        """The state after these keys, of which there may be none."""
+        """The state after these keys; there may be none."""
         highest = F.pad(log_k.detach(), (0, 0, 1, 0), value=FLOOR).amax(dim=2, keepdim=True)
         return cls(highest, torch.exp(log_k - highest).mT @ v)
 
@@ -125,7 +125,7 @@ def stable_causal_sums(
 
 
 @dataclass(frozen=True)
-class Performer(Seeded, Linear):
+class Performer(Linear):
     """Linear attention that approximates softmax attention by random features (Choromanski et al., 2021).
 
     The more `features`, the closer: the error falls as their number to the −½. They are sampled from `seed`, the same

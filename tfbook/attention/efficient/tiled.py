@@ -1,4 +1,4 @@
-"""Exact attention in memory that grows with the length alone: tiles of keys, one after the other (FlashAttention).
+"""Exact attention with memory linear in the length: tiles of keys, one after the other (FlashAttention).
 
 Shapes: batch, head, query, key, d_head, d_value; a tile is some queries with some keys.
 """
@@ -26,7 +26,7 @@ FLOOR = -1e15  # where the running maximum begins: below every score, above a bl
 def online_softmax(
     tiles: Iterable[tuple[Float[Tensor, "*rows _"], Float[Tensor, "*#rows _ d_value"]]],
 ) -> tuple[Float[Tensor, "*rows d_value"], Float[Tensor, "*rows 1"]]:
-    """softmax(s) v and log Σ exp(s), where scores s and values v come a tile of keys at a time and each is seen once.
+    """softmax(s) v and log Σ exp(s), for scores s and values v that come one tile of keys at a time, each seen once.
 
     Sums so far are relative to the highest score so far; when a higher one comes they shrink (Milakov & Gimelshein,
     2018, algorithm 3). A row of blocked scores, `LOWEST`, gives 0 and 0. Raises ValueError when there is no tile.
@@ -53,7 +53,7 @@ def slices(length: int, tile: int) -> Iterator[slice]:
 
 
 def attended(queries: slice, tile: int, visibility: Visibility) -> Iterator[slice]:
-    """The tiles of keys of which these queries may see something."""
+    """The tiles of keys that these queries may partly see."""
     first = visibility.start + queries.start - visibility.before
     last = visibility.start + queries.stop - 1 + visibility.after
     return (keys for keys in slices(visibility.keys, tile) if keys.stop > first and keys.start <= last)
@@ -102,7 +102,7 @@ def gradients(
     visibility: Visibility,
     tile: int,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Those of q, k and v from that of the output: weights p = exp(s − normalizer) are computed again, tile by tile.
+    """Gradients of q, k and v from the output's: weights p = exp(s − normalizer) are recomputed tile by tile.
 
     ∂s = p (∂p − Σ p ∂p), and the sum over all keys is ∂output · output (Dao et al., 2022, algorithm 4).
     """
@@ -119,7 +119,7 @@ def gradients(
 
 
 class _Tiles(torch.autograd.Function):
-    """`attend_by_tiles`, which keeps the output and one number a query for `gradients` instead of all weights."""
+    """`attend_by_tiles`, which saves the output and one number per query for `gradients` instead of all weights."""
 
     @staticmethod
     def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, visibility: Visibility, tile: int) -> Tensor:

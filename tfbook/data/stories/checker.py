@@ -48,7 +48,7 @@ _KIND_OF = {predicate: kind for kind, predicates in KINDS.items() for predicate 
 
 
 class Fault(NamedTuple):
-    """What is wrong and where; kinds are those of `KINDS`, and "pronoun" and "use"."""
+    """A fault with its location; its kind is one of `KINDS`, "pronoun" or "use"."""
 
     kind: str
     words: str
@@ -56,7 +56,7 @@ class Fault(NamedTuple):
 
 @dataclass(frozen=True)
 class Verdict:
-    """What was read in a story."""
+    """The events and faults read from a story."""
 
     told: tuple[Told, ...]
     faults: tuple[Fault, ...]
@@ -67,11 +67,11 @@ class Verdict:
 
     @property
     def consistent(self) -> bool:
-        """Every sentence read, nothing contradicted, and an end."""
+        """True if every sentence could be read, nothing is contradicted, and the story has an end."""
         return self.ended and not self.faults and not self.unread
 
     def free_of(self, *kinds: str) -> bool:
-        """Whether it has no fault of these kinds."""
+        """True if the story has no fault of these kinds."""
         return not any(fault.kind in kinds for fault in self.faults)
 
 
@@ -166,7 +166,7 @@ def _patterns() -> list[tuple[Event, Wording, re.Pattern[str]]]:
 
 
 class Reading(NamedTuple):
-    """One meaning of the words up to `end`: who plays which role, and what is wrong then."""
+    """One reading of the words up to `end`: who plays which role, and the faults it implies."""
 
     event: Event
     wording: Wording
@@ -176,7 +176,7 @@ class Reading(NamedTuple):
 
 
 def _readings(text: str, at: int, state: State) -> Iterator[Reading]:
-    """The meanings of the longest run of words that the world could have told."""
+    """The readings of the longest run of words that the world could have told."""
     found = [(match, event, wording) for event, wording, pattern in _patterns() if (match := pattern.match(text, at))]
     longest = max((match.end() for match, _, _ in found), default=at)
     for match, event, wording in found:
@@ -190,7 +190,7 @@ def _readings(text: str, at: int, state: State) -> Iterator[Reading]:
 
 
 class _Names:
-    """Finds out who and what the slots of a wording name, and notes what does not agree."""
+    """Resolves whom and what the slots of a wording name, and records disagreements."""
 
     def __init__(self, event: Event, state: State):
         self.state, self.roles, self.faults = state, dict[str, Value](), list[str]()
@@ -200,7 +200,7 @@ class _Names:
         self.uses = list[tuple[str, str]]()
 
     def hear(self, slot: Slot, words: str) -> None:
-        """What one slot says."""
+        """Resolves one slot."""
         if slot.role in PEOPLE:
             self._person(slot, words)
         elif slot.role in THINGS:
@@ -275,7 +275,7 @@ class _Names:
             self._agree(slot.role, known or Thing(noun, look), "thing")
 
     def finished(self) -> dict[str, Value]:
-        """Who and what was named, newcomers with what is said of them."""
+        """The characters and objects named, new ones with their description."""
         for role, (trait, species) in self.described.items():
             person = self.roles.get(role)
             if isinstance(person, Person) and person.species == "?":
@@ -291,7 +291,7 @@ class _Names:
 
 
 def _completed(event: Event, roles: dict[str, Value], state: State) -> tuple[dict[str, Value], list[Need]]:
-    """Roles that the words leave open are played by whom and what the needs suggest: the fewest of them broken."""
+    """Fills the roles that the words leave open so that the fewest needs are violated."""
     unsaid = sorted({role for need in (*event.needs, *event.changes) for role in need.roles} - roles.keys())
     taken = {key(value) for value in roles.values()}
     best: tuple[dict[str, Value], list[Need]] | None = None
@@ -308,7 +308,7 @@ def _completed(event: Event, roles: dict[str, Value], state: State) -> tuple[dic
 
 
 def _candidates(role: str, state: State, taken: set[str]) -> list[Value]:
-    """Whom and what the story knows, those spoken of last first."""
+    """The known characters and objects, most recently mentioned first."""
     values: list[Value]
     if role in PEOPLE:
         values = [state.people[name] for name in sorted(state.people, key=lambda name: name != state.subject)]

@@ -18,6 +18,7 @@ from jaxtyping import Int64
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
+from tfbook import files
 from tfbook.checks import check_positive
 from tfbook.data.archives import Unpacked
 from tfbook.data.stories.lexicon import (
@@ -40,7 +41,8 @@ from tfbook.text.vocabulary import BOS, EOS, PAD, Vocabulary
 
 WORLD = World(names=12, places=12, things=16)
 SPLITS = {"train": 16_000, "valid": 500, "test": 500, "rare": 500}  # stories in the file
-_FIRST_SEED = {split: 10_000_000 * number for number, split in enumerate(SPLITS)}
+SEEDS = {split: range(10_000_000 * number, 10_000_000 * (number + 1)) for number, split in enumerate(SPLITS)}
+BEYOND = 100_000_000  # every seed from here on is for training: those of all held-out splits are below
 MOST = 1 << 25  # bytes of the corpus, unpacked; it has 7 million
 _FIXED = ("a", "an", "the", "she", "he", "her", "him", "his", "it", "of", "end")
 _NAMED = (*NAMES, *NOUNS, *PLACES, *SPECIES, *ADJECTIVES, *PREPOSITIONS.values(), *USES.values(), *_FIXED)
@@ -61,7 +63,7 @@ def world_words() -> list[str]:
 
 
 def words_of_plays_alone() -> list[str]:
-    """The words that plays are told in and tales never, such as "enter", in alphabetical order."""
+    """The words that only plays use, such as "enter", in alphabetical order."""
     return sorted(_forms("play") - _forms("tale") - set(_NAMED))
 
 
@@ -107,7 +109,8 @@ class StoryBatches:
     """`batches(step)` is the batch of that training step: the ids of `size` stories, each with `<bos>` and `<eos>`.
 
     Shorter ones are padded to the longest of their batch. The stories are those of the training split, told again from
-    their seeds, and those that would come after them: no story is seen twice. Raises ValueError when `size` < 1.
+    their seeds, and those that would come after them: no story is seen twice, and none is held out. Raises ValueError
+    when `size` < 1, and for a negative step.
     """
 
     def __init__(self, *, size: int, first: int = 0, split: str = "train"):
@@ -127,8 +130,26 @@ def story_ids(stories: Sequence[Sequence[str]], vocabulary: Vocabulary) -> Int64
 
 
 def told(split: str, number: int) -> Story:
-    """The story of this number in a split of the corpus, told again from its seed; there are as many as asked for."""
-    return story(_FIRST_SEED[split] + number, replace(WORLD, rare=split == "rare"))
+    """The story of this number in a split of the corpus, told again from its seed.
+
+    There are far more than in the file: 10 million of each held-out split, of "train" any number. Raises ValueError as
+    `split_seed` does.
+    """
+    return story(split_seed(SEEDS, split, number), replace(WORLD, rare=split == "rare"))
+
+
+def split_seed(seeds: Mapping[str, range], split: str, number: int) -> int:
+    """The seed of a split's story of this number; where those of "train" end, it goes on with those `BEYOND`.
+
+    Raises ValueError for a negative number, and for one that a held-out split does not have.
+    """
+    block = seeds[split]
+    if 0 <= number < len(block):
+        return block[number]
+    if number < 0 or split != "train":
+        expected = "0 or more" if split == "train" else f"0 to {len(block) - 1:,}"
+        raise ValueError(f"number is {number}; expected {expected} in the split {split!r}")
+    return BEYOND + number - len(block)
 
 
 def read_stories(path: str | Path) -> Stories:
@@ -145,10 +166,10 @@ def read_stories(path: str | Path) -> Stories:
 
 
 def write_stories(path: str | Path) -> None:
-    """Tells the corpus again and writes it, always the same bytes."""
+    """Tells the corpus again and writes it, always the same bytes; interrupted, it leaves the file as it was."""
     texts = (told(split, number).text for split, count in SPLITS.items() for number in range(count))
     with (
-        open(path, "wb") as file,
+        files.atomic_write(path) as file,
         gzip.GzipFile(fileobj=file, mode="wb", filename="", mtime=0, compresslevel=9) as packed,
     ):
         packed.writelines(f"{text}\n".encode() for text in texts)

@@ -139,12 +139,12 @@ class Person(NamedTuple):
 
     @property
     def key(self) -> str:
-        """What facts call it."""
+        """Its identifier in facts."""
         return self.name
 
     @property
     def rare(self) -> bool:
-        """Whether no training story has this name and species together."""
+        """True if no training story combines this name and species."""
         return _rare(self.name, self.species)
 
 
@@ -156,12 +156,12 @@ class Thing(NamedTuple):
 
     @property
     def key(self) -> str:
-        """What facts call it."""
+        """Its identifier in facts."""
         return self.noun
 
     @property
     def rare(self) -> bool:
-        """Whether no training story has this look and noun together."""
+        """True if no training story combines this look and noun."""
         return _rare(self.look, self.noun)
 
 
@@ -169,13 +169,13 @@ Value = Person | Thing | str  # what a role of an event stands for; places, spot
 
 
 def key(value: Value) -> str:
-    """What facts call a value."""
+    """The identifier of a value in facts."""
     return value if isinstance(value, str) else value.key
 
 
 @cache
 def _rare(first: str, second: str) -> bool:
-    """One combination in eight, always the same ones."""
+    """True for one combination in eight, chosen by a hash and so always the same."""
     return crc32(f"{first} {second}".encode()) % 8 == 0
 
 

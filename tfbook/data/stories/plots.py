@@ -29,7 +29,7 @@ def begin_with(t: Teller, of: Collection[str] = NOUNS) -> tuple[Person, str, Thi
 
 
 def end(t: Teller, A: Person, B: Person | None = None) -> None:
-    """The ending that the facts ask for; a good one may be shared with a friend."""
+    """The ending that follows from the facts; a good one may be shared with a friend."""
     if t.state.facts.get(("trouble", A.name)):
         if ("mood", A.name) not in t.state.facts and t.chance(0.5):
             t.say("sad", A=A)

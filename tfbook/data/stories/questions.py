@@ -68,7 +68,7 @@ def _about_the_end(story: Story) -> Question:
 
 
 def _last_change(story: Story, predicate: str, of: str, *, before: int) -> int:
-    """The last event before one of this number that made a fact."""
+    """The last event before this number that established a fact."""
     return max(
         number
         for number, told in enumerate(story.told[:before])

@@ -38,7 +38,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, kw_only=True)
 class World:
-    """How hard the world is, and how it talks. Raises ValueError for sizes that leave no story.
+    """The difficulty of the world and its style of telling. Raises ValueError for sizes that leave no story.
 
     More names and places are harder to keep apart; `by_species` is how often a character is called "the fox" instead of
     by its name; `rare` tells stories whose characters and things are all combinations (name and species, look and noun)
@@ -72,7 +72,7 @@ class World:
 
 @dataclass(frozen=True)
 class Story:
-    """A story and the facts behind it, as they are at its end."""
+    """A story with its facts as of its end."""
 
     words: tuple[str, ...]
     plot: str
@@ -82,12 +82,12 @@ class Story:
 
     @property
     def text(self) -> str:
-        """As a person would write it."""
+        """The text with capitals and spacing as a person would write it."""
         return written(self.words)
 
     @property
     def happy(self) -> bool:
-        """Whether it ends well."""
+        """True if the story ends well."""
         return "happy" in (value for (predicate, _), value in self.state.facts.items() if predicate == "end")
 
 
@@ -170,7 +170,7 @@ class Teller:
         self.told.append(Told(name, {role: key(value) for role, value in roles.items()}, begin, len(self.words)))
 
     def _fits(self, wording: Wording, roles: Mapping[str, Value]) -> bool:
-        """Every role is given, and a pronoun before its name can only mean who was spoken of."""
+        """True if every role is filled and a pronoun that precedes its name is unambiguous."""
         return wording.roles <= roles.keys() and all(
             self.state.may_mean(slot.part, key(roles[slot.role])) for slot in wording.leans
         )
@@ -189,7 +189,7 @@ class Teller:
         return words
 
     def _phrase(self, value: Value, part: str, free: bool) -> Sequence[str]:
-        """What a slot says; `free` to be a pronoun."""
+        """The words for one slot; `free` allows a pronoun."""
         if isinstance(value, Person):
             if not part and free and value.name == self.state.subject and self.chance(0.5):
                 part = "he"

@@ -1,4 +1,4 @@
-"""The physics of the story world: events with needs and changes, facts, and what has been spoken of.
+"""The physics of the story world: events with needs and changes, facts, and recent mentions.
 
 The events stand in `events.txt`, which says how they are written. The teller and the checker share this module: one
 table is both grammar and physics, so a story that is told by it can be read by it.
@@ -31,12 +31,12 @@ class Need:
 
     @cached_property
     def roles(self) -> set[str]:
-        """The roles that it speaks of."""
+        """The roles it refers to."""
         return {name for name in (self.of, self.value) if len(name) == 1}
 
 
 class Slot(NamedTuple):
-    """A place in a wording for what plays a role."""
+    """A slot in a wording, filled by whatever plays a role."""
 
     role: str
     part: str
@@ -141,7 +141,7 @@ EVENTS = _read(Path(__file__).with_name("events.txt"))
 
 @dataclass
 class State:
-    """The facts of a story so far, who and what is known, and who and what was spoken of last."""
+    """The facts of a story so far, the known characters and objects, and the most recent mentions."""
 
     facts: dict[Fact, str] = field(default_factory=dict)
     people: dict[str, Person] = field(default_factory=dict)
@@ -151,7 +151,7 @@ class State:
     spoken: frozenset[str] = frozenset()
 
     def unmet(self, event: Event, roles: Mapping[str, Value]) -> list[Need]:
-        """What the event needs that is not so; needs that speak of roles not given are passed over."""
+        """The needs of the event that do not hold; needs about roles that are not given are skipped."""
         return [need for need in event.needs if need.roles <= roles.keys() and not self._holds(need, roles)]
 
     def _holds(self, need: Need, roles: Mapping[str, Value]) -> bool:
@@ -186,7 +186,7 @@ class State:
         return "mean" if self.people[name].trait in MEAN else "kind"
 
     def apply(self, event: Event, roles: Mapping[str, Value], wording: Wording) -> None:
-        """What the event changes, and whom its wording spoke of."""
+        """Applies the event's changes and updates who was mentioned last."""
         for value in roles.values():
             if isinstance(value, Person):
                 self.people.setdefault(value.name, value)

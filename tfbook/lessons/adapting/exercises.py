@@ -37,6 +37,7 @@ def _layers() -> list[Layer]:
         "A weight is (d_out, d_in), so the frozen layer is `x @ W.T + b`. What is the shape of `x @ A.T`?",
         "The detour is `x @ A.T @ B.T`, times α divided by the rank, which is `len(A)`.",
     ],
+    differentiable=("x", "A", "B"),
 )
 def lora_forward(x: Tensor, W: Tensor, b: Tensor, A: Tensor, B: Tensor, alpha: float) -> Tensor:
     return x @ W.T + b + alpha / len(A) * (x @ A.T @ B.T)
@@ -76,6 +77,7 @@ def _sizes() -> list[tuple[int, int, int, int, list[str]]]:
         (12_288, 49_152, 96, 4, ["W_Q", "W_V"]),  # GPT-3, as Hu et al. (2021) adapt it
         (64, 100, 2, 3, ["up"]),
         (64, 100, 3, 1, ["W_O", "down"]),
+        (8, 20, 2, 3, []),
     ]
 
 
@@ -148,6 +150,7 @@ def _merged() -> list[tuple[Tensor, Adapter, Adapter, float]]:
         "If both adapters have the same rank, the given code is right. What is different when they don't?",
         "Each adapter has a factor of its own, α divided by its own rank, `len(A)`.",
     ],
+    differentiable=False,
 )
 def switch(W: Tensor, old: Adapter, new: Adapter, alpha: float) -> Tensor:
     (A_old, B_old), (A_new, B_new) = old, new
@@ -200,7 +203,12 @@ switch.mistakes(
 
 
 def _pairs() -> list[tuple[list[int], list[int], int, int, int]]:
-    return [([5, 6, 7], [8, 9], 1, 2, 3), ([4], [4, 5], 0, 9, 8), ([6, 5], [7, 8, 9, 10], 3, 1, 2)]
+    return [
+        ([5, 6, 7], [8, 9], 1, 2, 3),
+        ([4], [4, 5], 0, 9, 8),
+        ([6, 5], [7, 8, 9, 10], 3, 1, 2),
+        ([7, 5, 7], [9, 4, 9], 1, 2, 3),
+    ]
 
 
 @exercise(
@@ -253,11 +261,12 @@ pair_inputs.mistakes(
 
 def _texts() -> list[tuple[list[int], list[bool], int]]:
     """Spans in the middle, at both ends, of one token and of more; sentinels from an id on."""
-    masks = ("0011000100", "1100001", "0101", "111", "0110111")
-    return [
+    masks = ("0011000100", "1100001", "0101", "111", "0110111", "000")
+    texts = [
         ([10 + (3 * i + 7 * n) % 40 for i in range(len(mask))], [c == "1" for c in mask], 100 + n)
         for n, mask in enumerate(masks)
     ]
+    return [*texts, ([5, 5, 6, 5, 5, 6], [True, False, True, False, True, True], 50)]  # ids that repeat
 
 
 @exercise(

@@ -1,4 +1,4 @@
-"""Pictures of lesson 11: LoRA's detour, gain against forgetting, GPT-1's inputs, prompts, routing, spans."""
+"""Figures of lesson 11: LoRA, gain against forgetting, GPT-1's input formats, few-shot prompts, routing and spans."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ if TYPE_CHECKING:
 
 
 NAMES = {"full": "full", "last": "last layer", "lora": "LoRA"}
-LOOKS = {  # color, marker, and where, in points from its point, a rate stands, and from the first point the name
+LOOKS = {  # color, marker, and offsets in points: of a rate from its point, of the name from the first point
     "full": (COLORS[0], MARKERS[0], (-11, -3), (-4, -16)),
     "lora": (COLORS[1], MARKERS[1], (11, -1), (24, -15)),
     "last": (COLORS[2], MARKERS[2], (3, 10), (-16, 50)),
 }
 
-# ---- fine-tuning -------------------------------------------------------------------------------------------------
+# ---- fine-tuning -----------------------------------------------------------------------------------------------------
 
 
 def draw_curves(curve: Sequence[tuple[int, float, float]], even: float) -> Picture:
-    """Losses on plays and on tales during fine-tuning; the first values are written where the axis ends."""
+    """Losses on plays and on tales during fine-tuning; first values beyond the axis are written at its edge."""
     import matplotlib.pyplot as plt
 
     steps, new, old = (list(each) for each in zip(*curve, strict=True))
@@ -53,7 +53,7 @@ def draw_curves(curve: Sequence[tuple[int, float, float]], even: float) -> Pictu
 
 
 def draw_lora() -> Picture:
-    """Input, frozen matrix, two thin matrices beside it, and the sum."""
+    """The input, the frozen matrix, the two thin matrices of LoRA beside it, and the sum of the two paths."""
     from tfbook.plot import Schematic
 
     picture = Schematic("LoRA: a narrow detour around a frozen matrix", gap=(46, 34))
@@ -77,17 +77,18 @@ def draw_lora() -> Picture:
 
 
 def undominated(runs: DataFrame) -> DataFrame:
-    """The runs that no other beats in both losses, by their loss on plays."""
+    """The runs that no other run beats on both losses, sorted by their loss on plays."""
     runs = runs.sort_values("new")
     return runs[runs["old"] <= runs["old"].cummin()]
 
 
 def draw_frontier(frame: DataFrame) -> Picture:
-    """Loss on tales against loss on plays, a line per method from its lowest learning rate to its best one.
+    """Loss on tales against loss on plays: one line per method, from its lowest learning rate to its best one.
 
-    Every run is a small dot, each rate's mean a marker: full up to the best rate, which is ringed, and hollow beyond.
-    Of new words alone, the baseline, the best rate is shown. A vertical line marks LoRA's lowest loss on plays,
-    and an arrow on it how much more LoRA forgets there than full fine-tuning, between two of whose rates it is.
+    Every run is a small dot, and the mean at each rate a marker: filled up to the best rate, which is ringed, and
+    hollow beyond. The baseline that trains only the new words appears at its best rate alone. A vertical line marks
+    LoRA's lowest loss on plays, and an arrow on it shows how much more LoRA forgets there than full fine-tuning,
+    interpolated between two of its rates.
     """
     import matplotlib.pyplot as plt
 
@@ -98,17 +99,17 @@ def draw_frontier(frame: DataFrame) -> Picture:
     axes.set(xscale="log", yscale="log", xlim=(0.4, 10.5), ylim=(0.42, 14))
     said = []
     for name in LOOKS:
-        runs, (color, marker, beside, place) = frame[frame["method"] == name], LOOKS[name]
+        runs, (color, marker, beside, offset) = frame[frame["method"] == name], LOOKS[name]
         means, best = by_rate[name], by_rate[name]["new"].idxmin()
         up, beyond = means.loc[:best], means[means.index > best]
         axes.scatter(runs["new"], runs["old"], color=color, s=7, alpha=0.5, linewidths=0)
         axes.plot(up["new"], up["old"], color=color, marker=marker, markersize=6, linewidth=1.8)
         axes.plot(beyond["new"], beyond["old"], color=color, marker=marker, mfc="none", markersize=6, linestyle="none")
-        axes.scatter(*means.loc[best], s=150, facecolors="none", edgecolors=color, linewidths=1.8)
+        axes.scatter(means["new"][best], means["old"][best], s=150, facecolors="none", edgecolors=color, linewidths=1.8)
         for lr, point in means.iterrows():
-            look = {"ha": "left" if beside[0] > 0 else "right", "va": "center", "color": color, "fontsize": 8.5}
-            axes.annotate(f"{lr:g}", tuple(point), xytext=beside, textcoords="offset points", **look)
-        axes.annotate(NAMES[name], tuple(up.iloc[0]), xytext=place, textcoords="offset points", **_bold(color))
+            label = axes.annotate(f"{lr:g}", tuple(point), xytext=beside, textcoords="offset points", fontsize=8.5)
+            label.set(ha="left" if beside[0] > 0 else "right", va="center", color=color)
+        axes.annotate(NAMES[name], tuple(up.iloc[0]), xytext=offset, textcoords="offset points", **_bold(color))
         said += [f"{NAMES[name]} at {lr:g}: plays {x:.2f}, tales {y:.2f}" for lr, (x, y) in means.iterrows()]
     said.append(_draw_gap(axes, undominated(by_rate["full"]), lora))
     for point, name, color, marker in ((words, "new words alone", SOFT, "d"), (before, "before", INK, "*")):
@@ -125,9 +126,9 @@ def draw_frontier(frame: DataFrame) -> Picture:
 
 
 def _draw_gap(axes: Axes, full: DataFrame, lora: Series) -> str:
-    """A vertical line at LoRA's lowest loss on plays, and an arrow on it from full fine-tuning's curve up to LoRA."""
+    """A vertical line at LoRA's lowest loss on plays, and an arrow from full fine-tuning's curve up to LoRA."""
     equal, top = float(lora["new"]), float(lora["old"])
-    gap = top - float(np.interp(equal, full["new"], full["old"]))  # as claim 4: less than on the drawn, bent line
+    gap = top - float(np.interp(equal, full["new"], full["old"]))  # linear, as in claim 4
     bottom = float(np.exp(np.interp(np.log(equal), np.log(full["new"]), np.log(full["old"]))))
     arrow = {"arrowstyle": "<->", "color": INK, "linewidth": 1.3, "shrinkA": 0, "shrinkB": 0}
     axes.axvline(equal, color=SOFT, linestyle="--", linewidth=1.2, zorder=0)
@@ -138,9 +139,10 @@ def _draw_gap(axes: Axes, full: DataFrame, lora: Series) -> str:
 
 
 def draw_ranks(ranks: DataFrame, dialect: DataFrame) -> Picture:
-    """LoRA's losses on plays and on tales by rank, each rank at its best rate: marks are seeds, lines means.
+    """LoRA's losses on plays and on tales by rank, each at its best learning rate: marks are seeds, lines are means.
 
-    Dashed, full fine-tuning: the mean at its best rate, and its loss on tales, `full`, at LoRA's loss on plays.
+    Dashed lines show full fine-tuning: its mean at its best rate, and its loss on tales, `full`, at LoRA's loss on
+    plays.
     """
     import matplotlib.pyplot as plt
 
@@ -178,7 +180,7 @@ def _bold(color: str) -> dict[str, Any]:
     return {"color": color, "ha": "center", "va": "center", "fontsize": 11, "weight": "bold"}
 
 
-# ---- judging -----------------------------------------------------------------------------------------------------
+# ---- judging ---------------------------------------------------------------------------------------------------------
 
 INPUTS = {
     "one text": (["Start", "text", "Extract"],),
@@ -189,7 +191,7 @@ INPUTS = {
 
 
 def draw_transformations() -> Picture:
-    """GPT-1's four ways to write a task as texts, and where the head reads (Radford et al., 2018, figure 1)."""
+    """GPT-1's four ways to write a task as text, and where the head reads (Radford et al., 2018, figure 1)."""
     from tfbook.plot import Schematic
 
     picture = Schematic("Every task becomes texts that end with Extract", gap=(34, 16))
@@ -217,7 +219,7 @@ def draw_transformations() -> Picture:
 
 
 def draw_judging(frame: DataFrame) -> Picture:
-    """Accuracy by the number of labels, from scratch and pretrained, with the range over seeds and λ."""
+    """Accuracy by number of labels, from scratch and pretrained, with the range over seeds and λ."""
     import matplotlib.pyplot as plt
 
     from tfbook.plot.curves import label_ends
@@ -245,11 +247,11 @@ def draw_judging(frame: DataFrame) -> Picture:
     return figure, f"Accuracy against the number of labels, means: {said}; always yes {yes:.0%}."
 
 
-# ---- examples in the prompt --------------------------------------------------------------------------------------
+# ---- examples in the prompt ------------------------------------------------------------------------------------------
 
 
 def draw_shots(frame: DataFrame, perfect: Sequence[float]) -> Picture:
-    """Accuracy by the number of lines before the question: means early in pretraining, and each run at its end."""
+    """Accuracy by number of lines before the question: means early in pretraining, and each run at its end."""
     import matplotlib.pyplot as plt
 
     figure, axes = plt.subplots(figsize=(8, 4.4))
@@ -277,11 +279,11 @@ def draw_shots(frame: DataFrame, perfect: Sequence[float]) -> Picture:
     return figure, f"Accuracy against the number of examples; with {len(perfect) - 1} examples: {said}."
 
 
-# ---- a mixture of experts ----------------------------------------------------------------------------------------
+# ---- a mixture of experts --------------------------------------------------------------------------------------------
 
 
 def draw_routing(words: Sequence[str], probabilities: Sequence[Sequence[float]]) -> Picture:
-    """Tokens, the router's probabilities with each first choice outlined, and experts that take their tokens."""
+    """Tokens, the router's probabilities with each first choice outlined, and the experts that process the tokens."""
     from tfbook.plot import Schematic
 
     table = np.asarray(probabilities, float)
@@ -307,11 +309,11 @@ def draw_routing(words: Sequence[str], probabilities: Sequence[Sequence[float]])
     return picture.figure(), f"Probabilities of a router for each token and expert; the largest is outlined: {said}."
 
 
-# ---- spans -------------------------------------------------------------------------------------------------------
+# ---- spans -----------------------------------------------------------------------------------------------------------
 
 
 def draw_spans(words: Sequence[str], cut: Sequence[bool], source: Sequence[str], target: Sequence[str]) -> Picture:
-    """A text whose spans are cut, the text with sentinels, and what has to be written."""
+    """A text with spans to cut, the text with sentinels in their place, and the target that must be written."""
     from tfbook.plot import Schematic
 
     picture = Schematic("T5 cuts spans and asks for them", gap=(24, 30))
@@ -326,7 +328,7 @@ def draw_spans(words: Sequence[str], cut: Sequence[bool], source: Sequence[str],
     return picture.figure(), alt
 
 
-# ---- three tasks as texts ----------------------------------------------------------------------------------------
+# ---- three tasks as texts --------------------------------------------------------------------------------------------
 
 PANELS = {
     "answer": ("answer a question", "right answers"),
@@ -336,7 +338,7 @@ PANELS = {
 
 
 def draw_texts(frame: DataFrame) -> Picture:
-    """Scores of each reader on three tasks, a dot per seed; dashed, what needs no reading."""
+    """Scores of each model on three tasks, one dot per seed; dashed lines mark baselines that need no reading."""
     import matplotlib.pyplot as plt
 
     blind, runs = frame.iloc[0], frame.iloc[1:]

@@ -1,4 +1,4 @@
-"""What lesson 11 measures: what adapting gains and forgets, labels that a head needs, what examples are worth."""
+"""Study of lesson 11: what fine-tuning gains and forgets, how many labels a head needs, what in-prompt examples add."""
 
 from __future__ import annotations
 
@@ -35,31 +35,35 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 
-# ---- the other dialect: what the lesson prints -------------------------------------------------------------------
+# ---- live: plays after tales -----------------------------------------------------------------------------------------
 
 
 def write(teller: Storyteller, model: Gpt, beginning: str, *, seed: int = 1) -> str:
-    """What `model` makes of a beginning, at temperature 0.4."""
+    """The text that `model` writes after a beginning, sampled at temperature 0.4."""
     model.eval()
     return written(tell(teller._replace(model=model), 1, temperature=0.4, seed=seed, beginning=beginning)[0])
 
 
 @torch.no_grad()
 def loss_after(teller: Storyteller, count: int, *, words: int = 60) -> dict[str, float]:
-    """Nats per token of the first words of plays alone, after as many of a tale, and after as many of another play.
+    """Nats per token on the first words of plays: alone, after as many words of a tale, and after another play.
 
-    Two texts as a whole would be longer than anything that the storyteller has read.
+    Two whole texts would be longer than any sequence that the storyteller was trained on.
     """
     numbers = range(count)
     plays = [finetune.play("valid", number)[:words] for number in numbers]
     others = [finetune.play("valid", count + number)[:words] for number in numbers]
     tales = [told("valid", number).words[:words] for number in numbers]
-    examples = {"after nothing": [()] * count, "after a tale": tales, "after another play": others}
+    examples: dict[str, Sequence[Sequence[str]]] = {
+        "after nothing": [()] * count,
+        "after a tale": tales,
+        "after another play": others,
+    }
     return {name: round(_second(teller, each, plays), 2) for name, each in examples.items()}
 
 
 def _second(teller: Storyteller, first: Sequence[Sequence[str]], second: Sequence[Sequence[str]]) -> float:
-    """Mean loss of the second texts alone, each behind a first one; each side has texts of one length."""
+    """Mean loss on the second texts alone, each preceded by a first one; all texts of one side have the same length."""
     ids = torch.tensor([[BOS, *teller.vocabulary.encode([*a, *b])] for a, b in zip(first, second, strict=True)])
     return float(F.cross_entropy(teller.model(ids[:, :-1]).mT[..., len(first[0]) :], ids[:, 1 + len(first[0]) :]))
 
@@ -67,7 +71,7 @@ def _second(teller: Storyteller, first: Sequence[Sequence[str]], second: Sequenc
 def table(
     curves: Mapping[str, Sequence[tuple[int, float, float]]], models: Mapping[str, Gpt], rates: Mapping[str, float]
 ) -> DataFrame:
-    """Per method: trained parameters, rate, losses before and after, and the share of full fine-tuning's gain."""
+    """For each method: trained parameters, learning rate, losses before and after, share of full fine-tuning's gain."""
     import pandas as pd
 
     start, end = curves["full"][0], curves["full"][-1]
@@ -87,12 +91,12 @@ def table(
 
 
 def trained(model: Gpt) -> int:
-    """How many numbers training changes; of an embedding beside frozen blocks only the new words' rows."""
+    """Number of trained parameters; of an embedding beside frozen blocks, only the rows of the new words count."""
     every = all(parameter.requires_grad for parameter in model.parameters())
     return finetune.changed_count(model, "full" if every else "rows")
 
 
-# ---- stored: three methods ---------------------------------------------------------------------------------------
+# ---- stored: three methods -------------------------------------------------------------------------------------------
 
 GRID = (
     *(("full", lr) for lr in (3e-4, 1e-3, 3e-3, 6e-3, 1.2e-2)),
@@ -104,7 +108,7 @@ GRID = (
 
 @experiment
 def dialect(seeds: Sequence[int] = (1, 2, 3), *, steps: int = 60) -> list[dict[str, Any]]:
-    """Losses on plays (`new`) and tales (`old`) before and after the storyteller read 8 plays per step."""
+    """Losses on plays (`new`) and tales (`old`) before and after the storyteller is trained on 8 plays per step."""
     teller = load_storyteller()
     before = finetune.losses(teller.model, teller.vocabulary)
     rows: list[dict[str, Any]] = [{"method": "before", "lr": 0.0, "seed": 0, "share": 0.0, **_rounded(before)}]
@@ -133,7 +137,7 @@ RANKS = (1, 2, 4, 8, 16, 32)
 
 @experiment
 def ranks(seeds: Sequence[int] = (1, 2, 3), *, steps: int = 60) -> list[dict[str, Any]]:
-    """The same losses after LoRA of several ranks, all with one α, each at several rates."""
+    """The same losses for LoRA at several ranks, all with the same α, each at several learning rates."""
     runs = [
         finetune.Finetuning(method="lora", lr=lr, rank=rank, seed=seed, steps=steps)
         for seed, rank, lr in product(seeds, RANKS, (2e-2, 4e-2, 8e-2))
@@ -147,7 +151,7 @@ WAYS = ("discriminative", "gradual")
 
 @experiment
 def unfreezing(seeds: Sequence[int] = (1, 2, 3), *, steps: int = 60) -> list[dict[str, Any]]:
-    """The same losses after ULMFiT's two ways to train all weights, at rates around full fine-tuning's best."""
+    """The same losses for ULMFiT's two ways to train all weights, at rates around full fine-tuning's best."""
     return [
         {"method": way, "lr": lr, "seed": seed, **_rounded(_thawed(way, lr, seed, steps))}
         for seed, way, lr in product(seeds, WAYS, (3e-3, 6e-3, 1.2e-2))
@@ -155,12 +159,12 @@ def unfreezing(seeds: Sequence[int] = (1, 2, 3), *, steps: int = 60) -> list[dic
 
 
 def _thawed(way: str, lr: float, seed: int, steps: int) -> dict[str, float]:
-    """As `_adapted`, with a group of weights per depth: a lower rate for each, or a later start."""
+    """Like `_adapted`, with one parameter group per depth: a lower learning rate for each, or a later start."""
     runtime.seed(seed)
     options = finetune.Finetuning(method="full", lr=lr, seed=seed, steps=steps)
     teller, recipe = load_storyteller(options.model), finetune.recipe(options)
     batches = finetune.batches(options, teller.vocabulary)
-    teller.model.cpu()  # as the texts are
+    teller.model.cpu()  # where the texts are
     optimizer = torch.optim.AdamW([{"params": group} for group in by_depth(teller.model)], weight_decay=0)
     for step in range(steps):
         factors = depth_factors(way, step, steps, len(optimizer.param_groups))
@@ -174,26 +178,26 @@ def _thawed(way: str, lr: float, seed: int, steps: int) -> dict[str, float]:
 
 
 def beside_full(runs: DataFrame, dialect: DataFrame) -> DataFrame:
-    """The runs with full fine-tuning's loss on tales at each one's loss on plays, in a column `full`."""
+    """The runs, and in a column `full` full fine-tuning's loss on tales at the same loss on plays."""
     return runs.assign(full=[forgotten_at(dialect, run.new, run.seed) for run in runs.itertuples()])
 
 
 def against_full(unfreezing: DataFrame, dialect: DataFrame) -> DataFrame:
-    """Per way and rate the mean losses, and full fine-tuning's loss on tales at each seed's loss on plays."""
+    """Mean losses by method and rate, beside full fine-tuning's loss on tales at each seed's loss on plays."""
     means = beside_full(unfreezing, dialect).groupby(["method", "lr"])[["new", "old", "full"]].mean().round(2)
     return means.set_axis(["loss on plays", "loss on tales", "full fine-tuning's at that loss on plays"], axis=1)
 
 
 def claims_of_unfreezing(unfreezing: DataFrame, dialect: DataFrame) -> dict[int, float]:
-    """How much less the tales suffer, at equal loss on plays: the largest mean over seeds of any way and rate."""
+    """How much less is forgotten at equal loss on plays: the largest mean over seeds of any method and rate."""
     means = against_full(unfreezing, dialect)
     return {9: (means.iloc[:, 2] - means.iloc[:, 1]).max()}
 
 
 def depth_factors(way: str, step: int, steps: int, depths: int) -> list[float]:
-    """What the learning rate is multiplied by from the top down: less and less, or 0 until the depth's turn comes.
+    """Factors on the learning rate from the top layer down: ever smaller ones, or 0 until a layer is unfrozen.
 
-    Every tenth of the steps one more depth is trained (Howard and Ruder, 2018, sections 3.2 and 3.3).
+    One more layer is unfrozen every tenth of the steps (Howard and Ruder, 2018, sections 3.2 and 3.3).
     """
     if way == "discriminative":
         return [SHRINK**-depth for depth in range(depths)]
@@ -201,22 +205,23 @@ def depth_factors(way: str, step: int, steps: int, depths: int) -> list[float]:
 
 
 def by_depth(model: Gpt) -> list[list[nn.Parameter]]:
-    """What stands outside of the blocks, the output above all, and then the blocks from the last to the first."""
+    """Parameters from the top down: first those outside the blocks, then each block from the last to the first."""
     blocks = [list(block.parameters()) for block in reversed(model.stack.blocks)]
     inside = {id(parameter) for block in blocks for parameter in block}
     return [[parameter for parameter in model.parameters() if id(parameter) not in inside], *blocks]
 
 
 def best_rates(frame: DataFrame) -> dict[str, float]:
-    """The learning rate of each method whose mean loss on plays is lowest."""
+    """For each method, the learning rate with the lowest mean loss on plays."""
     means = frame[frame["method"] != "before"].groupby(["method", "lr"])["new"].mean()
     return {str(method): float(means[method].idxmin()) for method in means.index.get_level_values(0).unique()}
 
 
 def claims_of_dialect(frame: DataFrame) -> dict[int, float]:
-    """LoRA's share of full fine-tuning's gain, of the parameters, and what it forgets at both ones' best, by seed.
+    """LoRA's smallest share of the gain, its largest share of the parameters, and how much more it forgets, over seeds.
 
-    The last compares at equal loss on plays: LoRA at its best, and full fine-tuning between two of its rates.
+    The gain is full fine-tuning's. Forgetting is compared with both methods at their best rates (3), and at equal loss
+    on plays (4), where full fine-tuning is interpolated between two of its rates.
     """
     start, rates = float(frame["new"].iloc[0]), best_rates(frame)
     full, lora = (
@@ -228,31 +233,31 @@ def claims_of_dialect(frame: DataFrame) -> dict[int, float]:
 
 
 def forgotten_at(frame: DataFrame, new: float, seed: Any) -> float:
-    """Full fine-tuning's loss on tales where its loss on plays is `new`: on the line between the seed's two rates.
+    """Full fine-tuning's loss on tales where its loss on plays is `new`, interpolated between a seed's two rates.
 
-    A run that has a higher loss on both than another of the seed's is left out.
+    Runs that another run of the same seed beats on both losses are left out.
     """
     runs = undominated(frame[(frame["method"] == "full") & (frame["seed"] == seed)])
     return float(np.interp(new, runs["new"], runs["old"]))
 
 
-# ---- does it end well? -------------------------------------------------------------------------------------------
+# ---- does it end well? -----------------------------------------------------------------------------------------------
 
 
 def unfinished(split: str, count: int, *, first: int = 0) -> tuple[list[list[str]], Int64[Tensor, " count"]]:
-    """The words of stories without their last event, and 1 for those that end well."""
+    """The words of stories without their last event, and a label for each: 1 if it ends well."""
     stories = [told(split, first + number) for number in range(count)]
     return [words_of(endings(story).beginning) for story in stories], torch.tensor([int(s.happy) for s in stories])
 
 
 def bag(texts: Sequence[Sequence[str]], vocabulary: Vocabulary) -> Float[Tensor, "count vocab"]:
-    """1 for each word that occurs in a text."""
+    """Bag of words: 1 for each word of the vocabulary that occurs in a text."""
     ids = (torch.tensor(vocabulary.encode(words)) for words in texts)
     return torch.stack([torch.bincount(row, minlength=len(vocabulary)).clamp(max=1).float() for row in ids])
 
 
 def fresh(teller: Storyteller) -> Gpt:
-    """A model of the same sizes with random weights."""
+    """A model with the same config and new random weights."""
     torch.manual_seed(0)
     same = next(name for name, sizes in MODELS.items() if sizes.d_model == teller.model.embed.embedding_dim)
     return untrained(same).model.eval()
@@ -268,7 +273,7 @@ KINDS: dict[str, tuple[bool, float, float]] = {  # pretrained, learning rate, λ
 
 
 class Judge(nn.Module):
-    """A GPT whose vector at `<eos>` is mapped to two labels, as GPT-1's classifier."""
+    """A GPT with a linear head that maps its vector at `<eos>` to two labels, as in GPT-1's classifier."""
 
     def __init__(self, model: Gpt):
         super().__init__()
@@ -277,8 +282,8 @@ class Judge(nn.Module):
     def forward(self, ids: Int64[Tensor, "batch time"]) -> tuple[Tensor, Tensor]:
         """Logits of the labels, (batch, 2), and of the next tokens, (batch, time, vocab)."""
         states = self.body.stack(self.body.embed(ids), self.body.mask)
-        place = (ids == EOS).int().argmax(dim=1)
-        return self.head(states[torch.arange(len(ids)), place]), self.body.unembed(states)
+        position = (ids == EOS).int().argmax(dim=1)
+        return self.head(states[torch.arange(len(ids)), position]), self.body.unembed(states)
 
 
 @experiment
@@ -298,7 +303,7 @@ def _trained_judge(seed: int, labels: int, kind: tuple[bool, float, float], step
     pretrained, lr, weight = kind
     runtime.seed(seed)
     teller = load_storyteller("draft") if pretrained else untrained("draft")
-    judge = Judge(teller.model.cpu())  # as the texts are
+    judge = Judge(teller.model.cpu())  # where the texts are
     texts, targets = unfinished("train", labels, first=100_000 + 1000 * seed)
     ids = story_ids(texts, teller.vocabulary)
     optimizer = torch.optim.AdamW(judge.parameters(), lr=lr, weight_decay=0.01)
@@ -317,16 +322,16 @@ def _trained_judge(seed: int, labels: int, kind: tuple[bool, float, float], step
 
 
 def claims_of_judging(frame: DataFrame) -> dict[int, float]:
-    """With the fewest labels: what pretraining adds, and what the auxiliary loss changes."""
+    """With the fewest labels: the accuracy that pretraining adds, and the change due to the auxiliary loss."""
     means = frame[frame["labels"] == LABELS[0]].groupby("kind")["accuracy"].mean()
     return {5: means["λ = 0"] - means["from scratch"], 6: abs(means["λ = 0.5"] - means["λ = 0"])}
 
 
-# ---- experts -----------------------------------------------------------------------------------------------------
+# ---- experts ---------------------------------------------------------------------------------------------------------
 
 
 def package_experts(plain: Any) -> Callable[[Tensor, str], Tensor]:
-    """The package's mixture with the weights of the lesson's; the second argument says "sparse" or "dense"."""
+    """The package's mixture of experts with the lesson's weights; the second argument is "sparse" or "dense"."""
     d_model, d_ff, count = plain.router.in_features, plain.up[0].out_features, len(plain.up)
     mixture = MixtureOfExperts(d_model, d_ff, experts=count, k=plain.k)
     mixture.router.load_state_dict(plain.router.state_dict())
@@ -342,16 +347,16 @@ def package_experts(plain: Any) -> Callable[[Tensor, str], Tensor]:
     return run
 
 
-# ---- stored: examples in the prompt ------------------------------------------------------------------------------
+# ---- stored: examples in the prompt ----------------------------------------------------------------------------------
 
 THINGS, PLACES, LINES = 4, 6, 12
 MOMENTS = (0, 200, 400, 600, 1000)  # steps of pretraining
 
 
 def lists(count: int, generator: torch.Generator) -> Int64[Tensor, "count time"]:
-    """`LINES` lines of a thing and its place each; where the things are is drawn anew for each list.
+    """Lists of `LINES` lines, each naming a thing and its place; every list draws the places anew.
 
-    Things are the ids from 0, places those from `THINGS`.
+    Things have ids from 0, places ids from `THINGS`.
     """
     places = torch.randint(PLACES, (count, THINGS), generator=generator)
     things = torch.randint(THINGS, (count, LINES), generator=generator)
@@ -359,14 +364,14 @@ def lists(count: int, generator: torch.Generator) -> Int64[Tensor, "count time"]
 
 
 def perfect_reader(lines: int) -> float:
-    """How often someone is right who remembers all lines so far, and otherwise guesses."""
+    """Expected accuracy, after so many lines, of a reader that remembers all of them and otherwise guesses."""
     new = (1 - 1 / THINGS) ** lines
     return 1 - new + new / PLACES
 
 
 @experiment
 def shots(seeds: Sequence[int] = (1, 2, 3), *, moments: Sequence[int] = MOMENTS) -> list[dict[str, Any]]:
-    """Accuracy by the number of lines before the question, at moments of the pretraining of a GPT of two blocks."""
+    """Accuracy by number of lines before the question, at several points in the pretraining of a two-block GPT."""
     return [row for seed in seeds for row in _grown(seed, moments)]
 
 
@@ -409,12 +414,12 @@ def _grown(seed: int, moments: Sequence[int]) -> list[dict[str, Any]]:
 
 
 def _loss_of_places(model: nn.Module, ids: Int64[Tensor, "batch time"]) -> Tensor:
-    """Of the places alone: which thing comes next is a throw of the dice."""
+    """Loss on the places alone: which thing comes next is random."""
     return F.cross_entropy(model(ids)[:, ::2].flatten(0, 1), ids[:, 1::2].flatten())
 
 
 def claims_of_shots(frame: DataFrame) -> dict[int, float]:
-    """What examples add after pretraining and before it."""
+    """The accuracy that in-context examples add after pretraining, and before it."""
     wide = frame.pivot_table(index=["step", "seed"], columns="shots", values="accuracy")
     added = (wide[LINES - 1] - wide[0]).unstack("step")
     return {7: added[added.columns.max()].min(), 8: added[0].max()}

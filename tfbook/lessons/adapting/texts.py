@@ -1,4 +1,4 @@
-"""Lesson 11's text-to-text: three tasks as texts, read under a causal mask, under a prefix mask, or by an encoder.
+"""Lesson 11's text-to-text tasks: three tasks as texts, read under a causal mask, a prefix mask, or by an encoder.
 
 Shapes: batch; source and target, whose sum is time; vocab.
 """
@@ -31,16 +31,16 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 
-# ---- three tasks -------------------------------------------------------------------------------------------------
+# ---- three tasks -----------------------------------------------------------------------------------------------------
 
 TASKS = ("answer", "restore", "retell")
-WORDS = 28  # of a story, and up to the end of the sentence
+WORDS = 28  # of a story, extended to the end of the sentence
 SPANS = SpanCorruption(rate=0.15, mean_length=3.0)  # T5's
 SENTINELS = 8
 
 
 def beginning(story: Story) -> list[str]:
-    """The first sentences of a story, `WORDS` words or a few more."""
+    """The first sentences of a story, up to the end of the sentence that reaches `WORDS` words."""
     words: list[str] = []
     for sentence in sentences(story.words):
         if len(words) < WORDS:
@@ -49,7 +49,7 @@ def beginning(story: Story) -> list[str]:
 
 
 def task_texts(story: Story, task: str, *, seed: int = 0) -> tuple[list[str], list[str]]:
-    """What is read and what has to be written, in words; sentinels are ⟨0⟩, ⟨1⟩ and so on."""
+    """Source and target of a task as words; the sentinels are ⟨0⟩, ⟨1⟩ and so on."""
     words = beginning(story)
     if task == "retell":
         return [*words_of("play:"), *words], as_play(story)
@@ -65,7 +65,7 @@ def task_texts(story: Story, task: str, *, seed: int = 0) -> tuple[list[str], li
 
 
 def as_play(story: Story) -> list[str]:
-    """How a play would begin that tells this story: where it begins, and who enters."""
+    """The opening of a play that would tell this story: its setting, and who enters."""
     roles = story.told[0].roles
     hero, place = story.state.people[roles["A"]], roles["p"]
     who = f"{article(hero.trait)} {hero.trait} {hero.species}"
@@ -73,14 +73,14 @@ def as_play(story: Story) -> list[str]:
 
 
 class Texts(NamedTuple):
-    """A batch: what is read, how long each is, and `<bos>`, what has to be written and `<eos>`, padded."""
+    """A padded batch: sources, their lengths, and targets that begin with `<bos>` and end with `<eos>`."""
 
     source: Int64[Tensor, "batch source"]
     lengths: Int64[Tensor, " batch"]
     target: Int64[Tensor, "batch target"]
 
     def to(self, device: torch.device | str) -> Texts:
-        """On another device."""
+        """The same batch on another device."""
         return Texts(*(part.to(device) for part in self))
 
 
@@ -92,28 +92,28 @@ _told = lru_cache(maxsize=1)(told)
 
 @cache
 def example(split: str, number: int) -> tuple[list[int], list[int]]:
-    """The ids of one example; the tasks take turns."""
+    """Source and target ids of one example; consecutive numbers cycle through the tasks."""
     story, task = _told(split, number // len(TASKS)), TASKS[number % len(TASKS)]
     source, target = task_texts(story, task, seed=number // len(TASKS))
     return VOCABULARY.encode(source), [BOS, *VOCABULARY.encode(target), EOS]
 
 
 def texts(split: str, numbers: Sequence[int]) -> Texts:
-    """The examples of these numbers as a batch."""
+    """The examples with these numbers as one batch."""
     pairs = [[torch.tensor(ids) for ids in example(split, number)] for number in numbers]
     source, target = (pad_sequence(list(s), batch_first=True, padding_value=PAD) for s in zip(*pairs, strict=True))
     return Texts(source, torch.tensor([len(pair[0]) for pair in pairs]), target)
 
 
-# ---- three readers of equal size ---------------------------------------------------------------------------------
+# ---- three models of equal size --------------------------------------------------------------------------------------
 
-SIZES = {"d_model": 64, "heads": 4, "position": POSITIONS["rotary"]}
+SIZES: dict[str, Any] = {"d_model": 64, "heads": 4, "position": POSITIONS["rotary"]}
 DECODER = Config(**SIZES, d_ff=256, layers=4)
-HALF = Config(**SIZES, d_ff=192, layers=2)  # of an encoder–decoder: cross-attention costs what d_ff lacks
+HALF = Config(**SIZES, d_ff=192, layers=2)  # half of an encoder–decoder; the smaller d_ff makes up for cross-attention
 
 
 class OneStack(nn.Module):
-    """Source and target in one row, target behind source, under a causal mask or one that shows the source whole."""
+    """A decoder of source and target as one sequence, under a causal mask or one that shows the whole source."""
 
     def __init__(self, mask: str):
         super().__init__()
@@ -121,21 +121,21 @@ class OneStack(nn.Module):
         self.embed, self.stack = ScaledEmbedding(len(VOCABULARY), DECODER.d_model), Stack(DECODER)
 
     def forward(self, batch: Texts) -> Float[Tensor, "batch target vocab"]:
-        """Logits for the token after each of the target."""
+        """Logits for the token after each target token."""
         ids = F.pad(batch.source, (0, batch.target.shape[1]), value=PAD)
-        places = batch.lengths[:, None] + torch.arange(batch.target.shape[1], device=ids.device)
-        ids = ids.scatter(1, places, batch.target)
+        positions = batch.lengths[:, None] + torch.arange(batch.target.shape[1], device=ids.device)
+        ids = ids.scatter(1, positions, batch.target)
         states = self.stack(self.embed(ids), Prefix(batch.lengths) if self.mask == "prefix" else Causal())
-        written = states.gather(1, places[..., None].expand(-1, -1, states.shape[-1]))
+        written = states.gather(1, positions[..., None].expand(-1, -1, states.shape[-1]))
         return written @ self.embed.weight.T
 
     def flops(self, source: int, target: int) -> int:
-        """Of one example on the way forward; the output's matrix is needed for the target alone."""
+        """Operations of one example's forward pass; only target positions go through the output matrix."""
         return self.stack.flops(source + target) + 2 * target * self.embed.weight.numel()
 
 
 class TwoStacks(nn.Module):
-    """An encoder that reads the source both ways and a decoder that reads the encoder, of half the blocks each."""
+    """An encoder that reads the source in both directions and a decoder that attends to it, half the blocks each."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -143,11 +143,11 @@ class TwoStacks(nn.Module):
         self.model.encoder.embed = self.model.decoder.embed
 
     def forward(self, batch: Texts) -> Float[Tensor, "batch target vocab"]:
-        """Logits for the token after each of the target."""
+        """Logits for the token after each target token."""
         return self.model(batch.source, batch.lengths, batch.target).logits
 
     def flops(self, source: int, target: int) -> int:
-        """Of one example on the way forward."""
+        """Operations of one example's forward pass."""
         encoder, decoder = self.model.encoder, self.model.decoder
         work = encoder.stack.flops(source) + decoder.stack.flops(target, source=source)
         return work + 2 * target * decoder.embed.weight.numel()
@@ -159,17 +159,17 @@ MODELS: dict[str, Callable[[], Any]] = {
     "encoder–decoder": TwoStacks,
 }
 
-# ---- trained and judged ------------------------------------------------------------------------------------------
+# ---- training and scores ---------------------------------------------------------------------------------------------
 
-STEPS, BATCH, JUDGED = 300, 24, 600  # a batch has as many examples of each task
-PAIRS = 3000  # examples in which words are counted that follow each other
-RATES = (0.01, 0.02)  # Muon's
-KINDS = {"causal": 1, "prefix": 1, "encoder–decoder": 2}  # how many times `STEPS`: an example costs the last half
+STEPS, BATCH, JUDGED = 300, 24, 600  # a batch has equally many examples of every task
+PAIRS = 3000  # examples in which pairs of consecutive words are counted
+RATES = (0.01, 0.02)  # learning rates of Muon
+KINDS = {"causal": 1, "prefix": 1, "encoder–decoder": 2}  # × `STEPS`: an example costs an encoder–decoder half
 
 
 @experiment
 def text_to_text(seeds: Sequence[int] = (1, 2, 3), *, steps: int = STEPS, judged: int = JUDGED) -> list[dict[str, Any]]:
-    """Scores on three tasks that one model learns together: each rate with the first seed, the best with all seeds."""
+    """Scores on three tasks that one model learns: every rate with the first seed, the best rate with all seeds."""
     held_out = texts("valid", range(judged))
     simple = _scores(_word_pairs(held_out), held_out) | {"answer": first_named(range(0, judged, len(TASKS)))}
     rows = [{"kind": "baseline", "lr": 0.0, "seed": 0, **_rounded(simple)}]
@@ -205,12 +205,12 @@ def _run(kind: str, lr: float, seed: int, steps: int, held_out: Texts) -> dict[s
 
 
 def text_loss(model: nn.Module, batch: Texts) -> Tensor:
-    """Nats per token of what has to be written; what is read costs nothing."""
+    """Mean cross-entropy of the target tokens, in nats; source tokens add nothing to the loss."""
     return F.cross_entropy(model(_shifted(batch)).flatten(0, 1), batch.target[:, 1:].flatten(), ignore_index=PAD)
 
 
 def mean_lengths(batch: Texts) -> tuple[int, int]:
-    """How many tokens an example is read and written in, on average and rounded."""
+    """Mean number of source and of target tokens per example, rounded."""
     return round(float(batch.lengths.float().mean())), round(
         float((batch.target[:, 1:] != PAD).sum() / len(batch.target))
     )
@@ -221,9 +221,10 @@ def _shifted(batch: Texts) -> Texts:
 
 
 def _scores(predicted: Int64[Tensor, "batch written"], batch: Texts) -> dict[str, float]:
-    """Per task the share of texts that are written without a fault; of cut spans the share of words.
+    """For each task the share of targets without an error; for cut spans, the share of correct words.
 
-    Each word is predicted after the true ones. That a whole text is right in this way is what greedy decoding needs.
+    Every word is predicted given the true words before it. If all of them are right, greedy decoding would write the
+    whole target.
     """
     wanted = batch.target[:, 1:]
     right, marks = predicted == wanted, torch.tensor([PAD, EOS, *VOCABULARY.encode(MARKS)])
@@ -239,7 +240,7 @@ def _scores(predicted: Int64[Tensor, "batch written"], batch: Texts) -> dict[str
 
 
 def _word_pairs(batch: Texts) -> Int64[Tensor, "batch written"]:
-    """The word that follows the last one most often in what other examples of the task have to write."""
+    """A baseline: the word that follows the previous one most often in the targets of the same task."""
     wanted = torch.empty_like(batch.target[:, 1:])
     for number in range(len(TASKS)):
         seen = texts("train", range(number, PAIRS, len(TASKS))).target
@@ -251,7 +252,7 @@ def _word_pairs(batch: Texts) -> Int64[Tensor, "batch written"]:
 
 
 def first_named(numbers: Sequence[int]) -> float:
-    """How often the answer is the first animal, or the first place, that a held-out story names."""
+    """A baseline: how often the answer is the first animal, or the first place, that a held-out story names."""
     right = []
     for number in numbers:
         words, target = (VOCABULARY.decode(ids) for ids in example("valid", number))
@@ -265,13 +266,13 @@ def _rounded(values: dict[str, float]) -> dict[str, float]:
 
 
 def best_runs(frame: DataFrame) -> DataFrame:
-    """The runs at each kind's rate of which there are most seeds, and the baseline."""
+    """For each kind of model the runs at the rate that has the most seeds, and the baseline."""
     counts = frame.groupby(["kind", "lr"])["seed"].transform("count")
     return frame[counts == counts.groupby(frame["kind"]).transform("max")]
 
 
 def claims_of_texts(frame: DataFrame) -> dict[int, float]:
-    """Restored words: the encoder–decoder's lead over both decoders, and what the mask changes."""
+    """On restored words: the encoder–decoder's lead over both decoders, and the effect of the mask."""
     means = best_runs(frame).groupby("kind")["restore"].mean()
     lead = means["encoder–decoder"] - means[["causal", "prefix"]].max()
     return {10: lead, 11: abs(means["prefix"] - means["causal"])}

@@ -61,7 +61,7 @@ additive_score.mistakes(
 
 def _masked_scores() -> list[tuple[Tensor, Tensor]]:
     mask = torch.tensor([[True, True, True, False], [True, False, False, False], [True, True, True, True]])
-    blocked = torch.tensor([[True, True, False], [False, False, False]])
+    blocked = torch.tensor([[False, True, True], [False, False, False]])
     extreme, allowed = extreme_scores()
     return [(randn(3, 4, seed=6), mask), (randn(2, 3, seed=7) * 4, blocked), (extreme, allowed.expand_as(extreme))]
 
@@ -129,7 +129,8 @@ masked_softmax.mistakes(
 
 def _weights_and_states() -> list[tuple[Tensor, Tensor]]:
     # as many target as source words, so that a mixed-up index gives a wrong number and not an error about shapes
-    return [(torch.softmax(randn(2, n, n, seed=8), dim=-1), randn(2, n, 3, seed=9)) for n in (3, 5)]
+    square = [(torch.softmax(randn(2, n, n, seed=8), dim=-1), randn(2, n, 3, seed=9)) for n in (3, 5)]
+    return [*square, (randn(3, 2, 4, seed=11), randn(3, 4, 5, seed=12))]
 
 
 @exercise(
@@ -169,6 +170,7 @@ def _alignments() -> list[tuple[Links, Links, Links]]:
         ({(0, 0), (1, 1), (2, 2), (3, 2)}, {(0, 0), (1, 1)}, {(0, 0), (1, 1), (2, 2), (3, 1)}),
         ({(0, 1)}, {(0, 0), (1, 1), (2, 2)}, {(0, 0), (1, 1), (2, 2), (0, 1)}),
         ({(0, 0), (1, 2)}, set(), {(0, 0), (1, 1)}),
+        (set(), {(0, 0)}, {(0, 0), (1, 1)}),
     ]
 
 
@@ -220,6 +222,7 @@ def _choices() -> list[tuple[Callable[[Tensor], Tensor], Tensor, float]]:
         "Move one score up and down by ε and see how the output changes: (f(s + ε e_i) − f(s − ε e_i)) / 2ε.",
         "`scores.clone()` gives a copy to change. Fill a tensor of zeros, one entry a score.",
     ],
+    differentiable=False,
 )
 def estimate_gradient(f: Callable[[Tensor], Tensor], scores: Tensor, epsilon: float) -> Tensor:
     gradient = torch.zeros_like(scores)

@@ -1,4 +1,4 @@
-"""Pictures of lesson 01, each with its description: bottleneck, attention, one step of it, and what is measured."""
+"""Figures of lesson 01, each with its alt text: the bottleneck, attention, one of its steps, and the measurements."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ VECTOR: dict[str, Any] = {"cell": (26.0, 14.0), "darkest": 1.0}
 
 
 def bottleneck(source: Sequence[str], target: Sequence[str], width: int) -> Picture:
-    """Encoder and decoder with a fixed context of `width` numbers between them."""
+    """Encoder and decoder with only a fixed context of `width` numbers between them."""
     picture = Schematic("A fixed context: one vector carries the whole sentence", gap=(13, 34))
     states, values = _draw_encoder(picture, source)
     summary = torch.cat([values[-1, :2], values[0, 2:]])
@@ -51,7 +51,7 @@ def bottleneck(source: Sequence[str], target: Sequence[str], width: int) -> Pict
 
 
 def attention(source: Sequence[str], target: Sequence[str], weights: Tensor) -> Picture:
-    """The same picture with attention: `weights` (target, source) mix the context of each step."""
+    """The same schematic with attention: `weights` (target, source) mix the context of each step."""
     picture = Schematic("Attention: every step mixes a context of its own", gap=(13, 34))
     states, values = _draw_encoder(picture, source)
     contexts, first = _draw_decoder(picture, len(source), target, weights @ values)
@@ -73,7 +73,7 @@ def attention(source: Sequence[str], target: Sequence[str], weights: Tensor) -> 
 
 
 def _draw_encoder(picture: Schematic, source: Sequence[str]) -> tuple[list[Any], Tensor]:
-    """A state for each word, read from both ends; also their values, which are made up."""
+    """One state per word, connected in both directions; returns the nodes and their made-up values."""
     values = torch.rand(len(source), 4, generator=torch.Generator().manual_seed(3))
     states: list[Any] = []
     for j, word in enumerate(source):
@@ -87,7 +87,7 @@ def _draw_encoder(picture: Schematic, source: Sequence[str]) -> tuple[list[Any],
 
 
 def _draw_decoder(picture: Schematic, left: int, target: Sequence[str], contexts: Tensor) -> tuple[list[Any], Any]:
-    """From column `left` on the states, for each step the word read, its context, and the word written."""
+    """The states from column `left` on, and for each step the input word, its context and the output word."""
     values = torch.rand(len(target) + 1, 3, generator=torch.Generator().manual_seed(4))
     state = first = picture.matrix(values[0][:, None], (left, 1), "query", label="$s_0$", **VECTOR)
     drawn = []
@@ -118,7 +118,7 @@ PARTS: dict[str, Any] = {"numbers": "{:.2f}", "darkest": 1.4}
 def one_step(words: Sequence[str], written: tuple[str, str], query: Tensor, states: Tensor, v: Tensor) -> Picture:
     """One step of additive attention with its numbers; the states (source, d) are both keys and values.
 
-    `written` is the last word and the next one.
+    `written` holds the previous word and the next one.
     """
     inner = torch.tanh(query + states)
     scores = inner @ v
@@ -157,7 +157,7 @@ def one_step(words: Sequence[str], written: tuple[str, str], query: Tensor, stat
 def _draw_decoder_step(
     picture: Schematic, column: int, written: tuple[str, str], query: Tensor, context: Tensor
 ) -> Any:
-    """The decoder's side of a step, from `column` on; returns the drawn query."""
+    """The decoder's side of one step, from `column` on; returns the node of the query."""
     asked = picture.matrix(query[:, None], (column, 2), "query", label="query $q$", **WHOLE)
     last = picture.box(written[0], (column, 3), "stream", note="previous word")
     mixed = picture.matrix(context[:, None], (column, 5), "value", label="$c_t$", cell=(78.0, 20.0), **PARTS)
@@ -174,11 +174,11 @@ def _draw_decoder_step(
     return asked
 
 
-# ---- what is measured ------------------------------------------------------------------------------------------------
+# ---- measurements ----------------------------------------------------------------------------------------------------
 
 
 def bleu(curves: Mapping[str, Mapping[tuple[int, int], float]], title: str) -> Picture:
-    """BLEU by length for each model, the lengths beyond training shaded."""
+    """BLEU by sentence length for each model, with the lengths beyond training shaded."""
     from matplotlib import pyplot as plt
 
     figure, axes = plt.subplots(figsize=(7, 3.6))
@@ -191,7 +191,7 @@ def bleu(curves: Mapping[str, Mapping[tuple[int, int], float]], title: str) -> P
 
 
 def _draw_by_length(axes: Any, series: Mapping[str, Any], title: str, beyond: str) -> None:
-    """BLEU against the length of the sentence; the lengths `beyond` training are shaded."""
+    """BLEU against sentence length, with the lengths `beyond` training shaded."""
     axes.axvspan(20.5, 50, color=FAINT, zorder=0)
     axes.text(21.2, 93, beyond, fontsize=9.5, color=SOFT)
     axes.set(xlim=(0, 50), ylim=(0, 102), xticks=range(0, 51, 10))
@@ -214,7 +214,7 @@ def losses(curves: Mapping[str, Sequence[float]]) -> Picture:
 
 
 def seeds(runs: DataFrame, points: DataFrame) -> Picture:
-    """Runs of three seeds: BLEU by length at the end, and validation BLEU against the seconds of training."""
+    """Runs with three seeds: BLEU by length after training, and validation BLEU against training time in seconds."""
     from matplotlib import pyplot as plt
 
     figure, (left, right) = plt.subplots(1, 2, figsize=(11, 3.8), sharey=True)
@@ -235,7 +235,7 @@ def seeds(runs: DataFrame, points: DataFrame) -> Picture:
 
 
 def alignment(weights: Tensor, pair: Pair, title: str) -> Picture:
-    """The weights of a pair of sentences with rings at its gold links."""
+    """The weights of one sentence pair, with rings on its gold links."""
     from matplotlib import pyplot as plt
 
     figure, axes = plt.subplots(figsize=(6.8, 5.6))
@@ -251,7 +251,7 @@ def alignment(weights: Tensor, pair: Pair, title: str) -> Picture:
 
 
 def gradient_curves(reach: Mapping[str, Tensor]) -> Picture:
-    """What is left of the gradient by distance, on a logarithmic scale; numbers below 1e-9 are left out."""
+    """The gradient that is left, by distance, on a logarithmic scale; values below 1e-9 are left out."""
     from matplotlib import pyplot as plt
 
     figure, axes = plt.subplots(figsize=(7, 3.6))
@@ -268,15 +268,15 @@ def gradient_curves(reach: Mapping[str, Tensor]) -> Picture:
 
 
 def recall(shares: Mapping[str, Tensor]) -> Picture:
-    """The share of words that are translated, by position."""
+    """The share of source words that are translated, by position in the sentence."""
     from matplotlib import pyplot as plt
 
     figure, axes = plt.subplots(figsize=(7, 3.4))
-    places = ["first fifth", "second", "middle", "fourth", "last fifth"]
+    parts = ["first fifth", "second", "middle", "fourth", "last fifth"]
     title = "A fixed context keeps a little of the beginning"
-    series = {name: (range(len(places)), values.tolist()) for name, values in shares.items()}
+    series = {name: (range(len(parts)), values.tolist()) for name, values in shares.items()}
     plot.lines(axes, series, title=title, x="position in the sentence", y="share of words translated")
-    axes.set(ylim=(0, 1), xticks=range(len(places)), xticklabels=places)
+    axes.set(ylim=(0, 1), xticks=range(len(parts)), xticklabels=parts)
     alt = (
         "Share of words whose translation is written, in five parts of the sentence. The fixed context has some in the "
         "first part and few in all others. Attention has most of them everywhere."

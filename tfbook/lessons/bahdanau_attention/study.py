@@ -1,11 +1,11 @@
-"""Translators with and without attention: claims, drawings, quality by length, gradients, time and memory."""
+"""Study of lesson 01: translators with and without attention, their quality by length, gradients, time and memory."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from difflib import get_close_matches
 from statistics import median
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from jaxtyping import Float
@@ -24,6 +24,7 @@ from tfbook.course.translators import (
     Task,
     alignment_error,
     by_length,
+    gold_links,
     lead_at_equal_seconds,
     quality,
     random_batch,
@@ -52,12 +53,12 @@ DECODERS = {
     "fixed context": seq2seq.FixedContextDecoder,
 }
 
-# ---- stored: three decoders, several seeds -----------------------------------------------------------------------
+# ---- stored: three decoders, several seeds ---------------------------------------------------------------------------
 
 
 @experiment
 def bottleneck(seeds: Sequence[int] = (1, 2, 3), *, width: int = 192, steps: int = 1500) -> list[dict[str, Any]]:
-    """Trains with and without attention, on the same batches: learning curve, quality by length, alignment error."""
+    """Trains with and without attention on the same batches: learning curve, quality by length, alignment error."""
     corpus = data.load("english-french")
     task = Task.of(corpus, corpus["train"])
     return [
@@ -86,12 +87,12 @@ def _run(name: str, seed: int, task: Task, width: int, steps: int) -> dict[str, 
 
 
 def _quality_by_length(model: nn.Module, task: Task) -> list[list[float]]:
-    """Rows of shortest, longest, BLEU and share of exact translations."""
+    """Rows of shortest length, longest length, BLEU, and share of exact translations."""
     return [[*length, round(q.bleu, 2), round(q.exact, 4)] for length, q in by_length(model, task, 250).items()]
 
 
 def summary_table(frame: DataFrame) -> DataFrame:
-    """For each decoder: parameters, BLEU by length and on new constructions, and alignment error, over the seeds."""
+    """For each decoder, over seeds: parameters, BLEU by length and on new constructions, and alignment error."""
     buckets = {f"{low}–{high} words": frame["by_length"].str[i].str[2] for i, (low, high) in enumerate(LENGTHS)}
     named = frame.assign(**buckets).rename(columns={"template": "new constructions"})
     scores = dict.fromkeys([*buckets, "new constructions"], 1)
@@ -99,7 +100,7 @@ def summary_table(frame: DataFrame) -> DataFrame:
 
 
 def growth_of_the_gain(frame: DataFrame) -> list[float]:
-    """For each seed: what attention gains over the fixed context at 15–20 words, minus what it gains at 3–8 words."""
+    """For each seed: attention's gain over the fixed context at 15–20 words, minus its gain at 3–8 words."""
     grown = []
     for _, runs in frame.groupby("seed"):
         ours, theirs = (runs[runs["decoder"] == name]["by_length"].iloc[0] for name in COMPARED)
@@ -111,7 +112,7 @@ def growth_of_the_gain(frame: DataFrame) -> list[float]:
 def verdicts(
     attention: Mapping[tuple[int, int], float], fixed: Mapping[tuple[int, int], float], frame: DataFrame
 ) -> dict[int, float]:
-    """What claims 1 to 4 are about: BLEU by length of the live run, and the stored result of three seeds."""
+    """The numbers of claims 1 to 4, from BLEU by length in the live run and from the stored result of three seeds."""
     gains = [attention[length] - fixed[length] for length in LENGTHS[:3]]
     ours = frame[frame["decoder"] == "attention"]
     leads = lead_at_equal_seconds(unnest(frame, "curve"), "decoder", *COMPARED)
@@ -124,22 +125,22 @@ def verdicts(
 
 
 def alignment_errors(maps: Sequence[Float[Tensor, "target source"]], pairs: Sequence[Pair]) -> tuple[float, float]:
-    """The alignment error rate of each map's brightest cells, and that of the diagonal."""
-    gold = [set(pair.sure) for pair in pairs], [set(pair.possible) for pair in pairs]
+    """The alignment error rate of each map's largest weights, and that of the diagonal."""
+    gold = gold_links(pairs)
     diagonal = [{(min(t, len(pair.source) - 1), t) for t in range(len(pair.target))} for pair in pairs]
     found = [hard_alignment(weights) for weights in maps]
     return alignment_error_rate(found, *gold), alignment_error_rate(diagonal, *gold)
 
 
-# ---- live: plain equals package ----------------------------------------------------------------------------------
+# ---- live: plain equals package --------------------------------------------------------------------------------------
 
 
 def prove_package_equal(fixed: nn.Module, attention: nn.Module, corpus: Translations, batch: Batch) -> None:
-    """Copies the weights of the lesson's two translators into the package's, and prints whether all outputs agree."""
+    """Copies the weights of the lesson's two translators into the package's and prints whether all outputs agree."""
     batch = batch.to(runtime.device())
     inputs = batch.source, batch.source_lengths, batch.target_in
     task = Task.of(corpus, corpus["train"])
-    width = fixed.get_submodule("decoder.cell").hidden_size
+    width = cast("nn.GRUCell", fixed.get_submodule("decoder.cell")).hidden_size
     cell = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
     names = {f"decoder.cell.{name}": f"decoder.gru.{name}_l0" for name in cell}
     package = task.translator(FixedContextDecoder, width=width)
@@ -149,11 +150,11 @@ def prove_package_equal(fixed: nn.Module, attention: nn.Module, corpus: Translat
     prove_equal(attention, package, inputs, rename=names, outputs=["logits", "weights"])
 
 
-# ---- stored: is it the looking, or only the average of all states? -----------------------------------------------
+# ---- stored: attention against the plain average of all states -------------------------------------------------------
 
 
 class AverageDecoder(FixedContextDecoder):
-    """The context is the plain average of all states, the same at every step: attention with equal weights."""
+    """A decoder whose context is the plain mean of all states at every step: attention with equal weights."""
 
     def unroll(self, words: Tensor, memory: Annotations, state: DecoderState) -> tuple[Tensor, Tensor, None]:
         average = memory.states.sum(dim=1) / memory.mask.sum(dim=1, keepdim=True)  # states of padding are 0
@@ -162,7 +163,7 @@ class AverageDecoder(FixedContextDecoder):
 
 @experiment
 def average(seeds: Sequence[int] = (1, 2, 3), *, width: int = 192, steps: int = 1500) -> list[dict[str, Any]]:
-    """Trains `AverageDecoder` by the recipe of `bottleneck`: quality by length, to stand beside its results."""
+    """Trains `AverageDecoder` with the recipe of `bottleneck` and measures its quality by length, for comparison."""
     corpus = data.load("english-french")
     task = Task.of(corpus, corpus["train"])
     rows = []
@@ -172,13 +173,13 @@ def average(seeds: Sequence[int] = (1, 2, 3), *, width: int = 192, steps: int = 
     return rows
 
 
-# ---- live: a sentence of the reader's ----------------------------------------------------------------------------
+# ---- live: the reader's own sentence ---------------------------------------------------------------------------------
 
 SENTENCE = "The happy king eats a red apple in the garden."
 
 
 def known_words(sentence: str, vocabulary: Vocabulary) -> Sentence:
-    """The words of an English sentence; prints which of them the vocabulary lacks, and then takes `SENTENCE`."""
+    """The words of an English sentence; if the vocabulary lacks any, prints them and returns `SENTENCE`'s words."""
     words = tuple(tokenize(sentence, "english"))
     unknown = [word for word in words if word not in vocabulary]
     if words and not unknown:
@@ -191,47 +192,47 @@ def known_words(sentence: str, vocabulary: Vocabulary) -> Sentence:
 
 
 def likeliest(scores: Float[Tensor, "target words"], vocabulary: Vocabulary) -> list[list[tuple[str, float]]]:
-    """For each step the three likeliest next words with their probabilities."""
+    """The three likeliest next words at each step, with their probabilities."""
     best = torch.softmax(scores.float(), dim=-1).topk(3)
     steps = zip(best.indices.tolist(), best.values.tolist(), strict=True)
     return [[(vocabulary.tokens[i], p) for i, p in zip(*step, strict=True)] for step in steps]
 
 
-# ---- live: which words are forgotten -----------------------------------------------------------------------------
+# ---- live: which words are forgotten ---------------------------------------------------------------------------------
 
 
 def recall_by_position(
     pairs: Sequence[Pair], translations: Sequence[Sentence], common: Collection[str], *, bins: int = 5
 ) -> Float[Tensor, " position"]:
-    """The share of source words whose translation is written, by their relative position in the sentence.
+    """The share of source words whose translation is written, by relative position in the sentence.
 
-    Source words count if one of the words that they are surely linked to is not `common`; it may stand anywhere in the
-    translation.
+    A source word counts if one of the words with a sure link to it is not `common`; its translation may stand anywhere
+    in the output.
     """
     kept, count = torch.zeros(bins), torch.zeros(bins)
     for pair, words in zip(pairs, translations, strict=True):
         for j in range(len(pair.source)):
             wanted = {pair.target[t] for i, t in pair.sure if i == j} - set(common)
             if wanted:
-                place = j * bins // len(pair.source)
-                kept[place] += bool(wanted & set(words))
-                count[place] += 1
+                part = j * bins // len(pair.source)
+                kept[part] += bool(wanted & set(words))
+                count[part] += 1
     return kept / count
 
 
-# ---- live: gradients, time and memory ----------------------------------------------------------------------------
+# ---- live: gradients, time and memory --------------------------------------------------------------------------------
 
 
 def gradient_reach(*, length: int, width: int = 64, relative: bool = True) -> dict[str, Float[Tensor, " distance"]]:
     """‖∂ output at the last step / ∂ input k steps earlier‖ of untrained networks, k = 0 … length − 1, batch mean.
 
-    The LSTM's forget gates start open (bias 1, Jozefowicz et al., 2015); attention reads the states of the GRU and asks
-    with the last one.
+    The LSTM's forget gates start open (bias 1, Jozefowicz et al., 2015). Attention reads the states of the GRU, with
+    the last one as its query.
     """
     rnn, gru = nn.RNN(width, width, batch_first=True), nn.GRU(width, width, batch_first=True)
     lstm = nn.LSTM(width, width, batch_first=True)
     with torch.no_grad():
-        lstm.bias_hh_l0[width : 2 * width] = 1.0
+        lstm.get_parameter("bias_hh_l0")[width : 2 * width] = 1.0
     score = AdditiveScore(width, width, width)
 
     def attend(x: Tensor) -> Tensor:
@@ -264,7 +265,7 @@ def step_seconds(
 
 
 def step_cost(**config: int) -> dict[str, float]:
-    """Time of a training step of `step_seconds` beside the fixed context's: median of the ratios of each round."""
+    """Time of a training step relative to the fixed context's: the median over rounds of the ratios."""
     seconds = step_seconds(**config)
     base = seconds.pop("fixed context")
     return {name: median(t / b for t, b in zip(times, base, strict=True)) for name, times in seconds.items()}
@@ -276,7 +277,7 @@ def kept_for_backward(decoder: type[RecurrentDecoder], *, words: int) -> int:
     return kept_bytes(model, lambda: translation_loss(model, batch).mean)
 
 
-# ---- stored: real sentences --------------------------------------------------------------------------------------
+# ---- stored: real sentences ------------------------------------------------------------------------------------------
 
 
 @experiment

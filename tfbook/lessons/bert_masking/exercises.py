@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import replace
@@ -31,7 +32,9 @@ def _model_and_batch() -> list[tuple[Bert, nn.Linear, Tensor, Tensor, Tensor, fl
     for seed, weights in enumerate([*bert.parameters(), *head.parameters()]):
         weights.data = 0.5 * randn(*weights.shape, seed=seed)
     ids = torch.tensor([[CLS, 5, 6, SEP, PAD, PAD], [CLS, 7, 8, 9, 10, SEP], [CLS, 11, 5, 5, SEP, PAD]])
-    return [(bert, head, ids, torch.tensor([4, 6, 5]), torch.tensor([2, 0, 1]), 0.1)]
+    lengths, labels = torch.tensor([4, 6, 5]), torch.tensor([2, 0, 1])
+    other = copy.deepcopy((bert, head))
+    return [(bert, head, ids, lengths, labels, 0.1), (*other, ids[1:], lengths[1:], labels[:2], 0.5)]
 
 
 @exercise(
@@ -41,6 +44,7 @@ def _model_and_batch() -> list[tuple[Bert, nn.Linear, Tensor, Tensor, Tensor, fl
         "`torch.optim.SGD` takes a list of parameters: `[*bert.parameters(), *head.parameters()]`. After `backward` "
         "and `step`, ask the model again.",
     ],
+    differentiable=False,
 )
 def fine_tune(bert: nn.Module, head: nn.Module, ids: Tensor, lengths: Tensor, labels: Tensor, rate: float) -> Tensor:
     optimizer = torch.optim.SGD([*bert.parameters(), *head.parameters()], lr=rate)
@@ -114,6 +118,7 @@ def _start_and_end() -> list[tuple[Tensor, Tensor, int]]:
         (torch.tensor([4.0, 0.0, 3.5, 0.0, 0.0]), torch.tensor([0.0, 0.0, 0.0, 0.0, 4.0]), 3),  # not from 0 to 4
         (torch.tensor([-2.0, -1.5, -4.0]), torch.tensor([-4.0, -2.0, -3.0]), 2),  # logits may be negative
         (torch.tensor([6.0, 3.0, 0.0, 0.0]), torch.tensor([-9.0, -9.0, -9.0, 5.0]), 3),  # a good start without an end
+        (torch.tensor([-1.0, -3.0, -2.0]), torch.tensor([-5.0, -1.0, -4.0]), 2),
         (torch.tensor([1.0, 3.0, 0.0]), torch.tensor([5.0, 0.5, 4.0]), 9),  # longer than the text
     ]
 
@@ -283,6 +288,7 @@ def _logits_words_and_weights() -> list[tuple[Tensor, Tensor, Tensor]]:
         "Change the logits where the weight is 0: does the loss change, and should it?",
         "Print the shapes: what comes out when (n,) is multiplied by (n, 1)?",
     ],
+    differentiable=("logits",),
 )
 def weighted_loss(logits: Tensor, words: Tensor, weights: Tensor) -> Tensor:
     losses = nn.functional.cross_entropy(logits.flatten(0, 1), words.flatten(), reduction="none")

@@ -1,12 +1,13 @@
-"""Pictures of lesson 08, each with its description: masking, the input, heads, filled blanks, tags, labels."""
+"""Figures of lesson 08, each with its alt text: masking, the input, task heads, filled blanks, tags, few labels."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tfbook.plot.bars import grouped_bars
 from tfbook.plot.house import COLORS, INK, MARKERS, ROLES, SOFT
 
 if TYPE_CHECKING:
@@ -22,11 +23,11 @@ CHIP = 60  # pixels of a token
 
 
 def draw_sides(words: Sequence[str], masked: int) -> Picture:
-    """One sentence twice: a GPT reads to the left and is asked everywhere, BERT reads all and is asked once."""
+    """One sentence twice: a GPT reads to the left and predicts every word; BERT reads everything and predicts one."""
     from tfbook.plot import Schematic
 
     picture = Schematic("BERT reads both sides, and is asked only where a word was selected", gap=(10, 26))
-    look = {"width": 68.0}
+    look: dict[str, Any] = {"width": 68.0}
     columns = range(1, len(words) + 1)
     for row, (name, says) in {1: ("GPT", "loss at\nevery word"), 4: ("BERT", "loss at\none word")}.items():
         picture.text(f"{name}\n{says}", (0, row), color=SOFT)
@@ -34,8 +35,8 @@ def draw_sides(words: Sequence[str], masked: int) -> Picture:
     asked = [picture.box(word, (column, 0), "key", **look) for column, word in zip(columns, words[1:], strict=False)]
     for box in read[:masked]:
         picture.arrow(box, asked[masked - 1], role="key", sides=("top", "bottom"), thickness=2)
-    shown = ["[MASK]" if place == masked else word for place, word in enumerate(words)]
-    roles = ["value" if place == masked else "stream" for place in range(len(words))]
+    shown = ["[MASK]" if position == masked else word for position, word in enumerate(words)]
+    roles = ["value" if position == masked else "stream" for position in range(len(words))]
     read = [picture.box(word, (c, 4), role, **look) for c, word, role in zip(columns, shown, roles, strict=True)]
     answer = picture.box(words[masked], (masked + 1, 3), "value", **look)
     for box in read:
@@ -49,7 +50,7 @@ def draw_sides(words: Sequence[str], masked: int) -> Picture:
 
 
 def draw_masking(rate: float, mask: float, random: float) -> Picture:
-    """What happens to 100 words: how many are selected, and what becomes of these."""
+    """Masking of 100 words: how many are selected, and what replaces each of them."""
     from tfbook.plot import Schematic
 
     selected = 100 * rate
@@ -78,7 +79,7 @@ def draw_masking(rate: float, mask: float, random: float) -> Picture:
 
 
 def draw_input(tokens: Sequence[str], segments: Sequence[int], d_model: int) -> Picture:
-    """Three rows of embeddings, one column per token, that are added up."""
+    """The input as the sum of three rows of embeddings, one column per token."""
     from tfbook.plot import Schematic
 
     picture = Schematic("The input of BERT: a sum of three embeddings", gap=(18, 16))
@@ -86,7 +87,7 @@ def draw_input(tokens: Sequence[str], segments: Sequence[int], d_model: int) -> 
     rows = {
         "token": (tokens, "value"),
         "segment": (["AB"[segment] for segment in segments], "key"),
-        "position": ([str(place) for place in range(n)], "query"),
+        "position": ([str(position) for position in range(n)], "query"),
     }
     chips = []
     for row, (name, (words, role)) in enumerate(rows.items()):
@@ -103,7 +104,7 @@ def draw_input(tokens: Sequence[str], segments: Sequence[int], d_model: int) -> 
 
 
 def draw_task_heads(tokens: Sequence[str]) -> Picture:
-    """One body, and above it three heads, each reading its positions."""
+    """One body with three heads on top, each reading its own positions."""
     from tfbook.plot import Schematic
 
     picture = Schematic("One body, and a small head for each task", gap=(30, 30))
@@ -128,18 +129,12 @@ def draw_task_heads(tokens: Sequence[str]) -> Picture:
 
 
 def draw_filled(rows: Mapping[str, Mapping[str, float]], counts: Mapping[str, int]) -> Picture:
-    """Shares of blanks filled correctly, a group of bars for each kind, of which there are `counts`."""
+    """Shares of blanks filled correctly, a group of bars per kind; `counts` is the number of blanks of each."""
     import matplotlib.pyplot as plt
 
     figure, axes = plt.subplots(figsize=(10, 3.9))
     kinds = list(next(iter(rows.values())))
-    width = 0.84 / len(rows)
-    for number, ((name, shares), color) in enumerate(zip(rows.items(), (*COLORS[::-1],), strict=False)):
-        places = np.arange(len(kinds)) + (number - (len(rows) - 1) / 2) * width
-        heights = [100 * shares[kind] for kind in kinds]
-        axes.bar(places, heights, 0.92 * width, color=color, label=name)
-        for x, height in zip(places, heights, strict=True):
-            axes.text(x, height + 1.5, f"{height:.0f}", ha="center", fontsize=9, color=color)
+    grouped_bars(axes, rows, COLORS[::-1], width=0.84)
     number_of = {"all": sum(counts.values()), **counts}
     axes.set_xticks(
         range(len(kinds)), [f"{'all blanks' if kind == 'all' else kind}\n({number_of[kind]})" for kind in kinds]
@@ -153,9 +148,9 @@ def draw_filled(rows: Mapping[str, Mapping[str, float]], counts: Mapping[str, in
 
 
 def draw_asked(frame: DataFrame, levels: Mapping[str, Mapping[str, float]]) -> Picture:
-    """Blanks filled correctly during training, by what a run masks, a line per run: all of them, and three kinds.
+    """Blanks filled correctly during training, by what is masked, one line per run: overall and for three kinds.
 
-    `levels` has a name for each horizontal line, and its share of each kind.
+    `levels` maps the name of each horizontal line to its share for each kind.
     """
     import matplotlib.pyplot as plt
 
@@ -189,9 +184,9 @@ TAG_ROLES = ("query", "key", "value", "weight")  # one for each tag
 def draw_tags(
     words: Sequence[str], tags: Sequence[str], right: Sequence[int], guesses: Mapping[str, Sequence[int]]
 ) -> Picture:
-    """A text once for each tagger, its tagged words colored by the guess, struck through where it is wrong.
+    """A text once per tagger, its tagged words colored by the predicted tag and struck through where it is wrong.
 
-    `right` has a negative number for each word that has no tag.
+    `right` has a negative number for each word without a tag.
     """
     import matplotlib.pyplot as plt
 
@@ -200,14 +195,14 @@ def draw_tags(
     figure, panels = plt.subplots(len(guesses), 1, figsize=(11, (0.36 * rows + 0.5) * len(guesses)))
     said = []
     for axes, (name, guessed) in zip(np.atleast_1d(panels), guesses.items(), strict=True):
-        wrong = [place for place, tag in enumerate(right) if tag >= 0 and tag != guessed[place]]
-        for place, word in enumerate(words):
-            y, x = divmod(place, per_line)
+        wrong = [position for position, tag in enumerate(right) if tag >= 0 and tag != guessed[position]]
+        for position, word in enumerate(words):
+            y, x = divmod(position, per_line)
             box = None
-            if right[place] >= 0:
-                role = ROLES[TAG_ROLES[guessed[place]]]
+            if right[position] >= 0:
+                role = ROLES[TAG_ROLES[guessed[position]]]
                 box = {"boxstyle": "round,pad=0.25", "facecolor": role.fill, "edgecolor": role.edge, "linewidth": 1.2}
-            text = f"{word} ✗" if place in wrong else word
+            text = f"{word} ✗" if position in wrong else word
             axes.text(x, -y, text, ha="center", va="center", fontsize=11, color=INK if box else SOFT, bbox=box)
         axes.set(xlim=(-0.6, per_line - 0.4), ylim=(0.6 - rows, 0.6))
         count = sum(tag >= 0 for tag in right)
@@ -241,7 +236,7 @@ STARTS = {  # how each start is drawn
 
 
 def draw_few_labels(tasks: dict[str, DataFrame]) -> Picture:
-    """Right tags against the number of labels, a panel for each task: a mark per seed, lines of means."""
+    """Share of correct tags against the number of labels, one panel per task: a mark per seed, lines through means."""
     import matplotlib.pyplot as plt
 
     figure, panels = plt.subplots(1, len(tasks), figsize=(10, 3.7), sharey=True)
@@ -253,8 +248,8 @@ def draw_few_labels(tasks: dict[str, DataFrame]) -> Picture:
             rows = frame[frame["start"] == start]
             means = [100 * rows[rows["labels"] == count]["all"].mean() for count in counts]
             (handles[name],) = axes.plot(range(len(counts)), means, color=color, marker=marker)
-            places = [counts.index(count) for count in rows["labels"]]
-            axes.plot(places, 100 * rows["all"], color=color, linestyle="none", marker=marker, alpha=0.35)
+            positions = [counts.index(count) for count in rows["labels"]]
+            axes.plot(positions, 100 * rows["all"], color=color, linestyle="none", marker=marker, alpha=0.35)
             shares = ", ".join(f"{mean:.0f}% with {count}" for mean, count in zip(means, counts, strict=True))
             said.append(f"{title}, {name} {shares}")
         axes.set_title(title, fontsize=12)

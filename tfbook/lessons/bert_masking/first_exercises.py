@@ -230,6 +230,7 @@ def _documents_and_draws() -> list[tuple[Documents, int, int, bool, float]]:
         (documents, 0, 0, False, 0.1),
         (documents, 2, 1, False, 0.99),
         (documents, 1, 0, False, 0.0),
+        (documents[::-1], 0, 1, False, 0.5),
     ]
 
 

@@ -1,4 +1,4 @@
-"""BERT on the story world: words that a story determines, and models that fill them in.
+"""BERT on the story world: blanks that the rest of a story determines, and models that fill them in.
 
 Shapes: batch, time, d_model, vocab.
 """
@@ -32,7 +32,7 @@ from tfbook.text.masking import BERT_SPECIALS, CLS, MASK, SEP, Masking, mask_tok
 from tfbook.text.vocabulary import BOS, PAD
 from tfbook.training.losses import Loss, masked_loss
 
-# ---- words that a story determines -----------------------------------------------------------------------------------
+# ---- blanks that a story determines ----------------------------------------------------------------------------------
 
 KINDS: dict[str, tuple[str, ...]] = {
     "names": NAMES[: WORLD.names],
@@ -41,13 +41,13 @@ KINDS: dict[str, tuple[str, ...]] = {
     "pronouns": ("he", "she", "him", "her", "his"),
 }
 KIND_OF = {word: kind for kind, words in KINDS.items() for word in words}
-STORIES, TRIED = 400, 3  # held-out stories, and words of each that are tried
+STORIES, TRIED = 400, 3  # held-out stories, and words tried in each
 
-held_out = cache(partial(told, "valid"))  # a story of that number, told once
+held_out = cache(partial(told, "valid"))  # the story of that number, generated once
 
 
 class Blank(NamedTuple):
-    """A word that the rest of its story determines: its story in the split "valid", its place among the words."""
+    """A word that the rest of its story determines: its story in the split "valid", and its position in it."""
 
     story: int
     place: int
@@ -55,14 +55,14 @@ class Blank(NamedTuple):
 
 
 def determined(words: Sequence[str], place: int) -> bool:
-    """Whether every other word of the vocabulary, in this place, contradicts something in the story or in grammar."""
-    others = dict.fromkeys((*KIND_OF, *world_words()))  # the likeliest to fit come first
+    """Whether every other word of the vocabulary, at this position, contradicts the story or the grammar."""
+    others = dict.fromkeys((*KIND_OF, *world_words()))  # those most likely to fit come first
     others.pop(words[place], None)
     return not any(check_story([*words[:place], word, *words[place + 1 :]]).consistent for word in others)
 
 
 def find_blanks(numbers: Sequence[int]) -> list[Blank]:
-    """Of `TRIED` names, things, places and pronouns of each of these held-out stories, those that are determined."""
+    """The determined ones among `TRIED` names, things, places and pronouns of each of these held-out stories."""
     found = []
     for number in numbers:
         words = held_out(number).words
@@ -74,7 +74,7 @@ def find_blanks(numbers: Sequence[int]) -> list[Blank]:
 
 @experiment
 def blanks(count: int = STORIES) -> list[dict[str, Any]]:
-    """The blanks by which models are judged, one row per kind: "story:place" of each."""
+    """The blanks used for evaluation, one row per kind: "story:position" of each."""
     found = find_blanks(range(count))
     return [
         {"kind": kind, "where": " ".join(f"{each.story}:{each.place}" for each in found if each.kind == kind)}
@@ -83,7 +83,7 @@ def blanks(count: int = STORIES) -> list[dict[str, Any]]:
 
 
 def load_blanks(rows: Sequence[Mapping[str, str]]) -> list[Blank]:
-    """From the rows that `blanks` returned, in the order of the stories."""
+    """The blanks from the rows that `blanks` returned, in the order of the stories."""
     pairs = [(row["kind"], where.split(":")) for row in rows for where in row["where"].split()]
     return sorted(Blank(int(story), int(place), kind) for kind, (story, place) in pairs)
 
@@ -92,7 +92,7 @@ Guess = Callable[[list[list[str]], Sequence[Blank]], Sequence[str]]  # texts wit
 
 
 def share_right(guess: Guess, of: Sequence[Blank]) -> dict[str, float]:
-    """Which share of all blanks, and of those of each kind, a guesser fills with the right word."""
+    """Share of blanks that a guesser fills with the right word, overall and for each kind."""
     hits: dict[str, list[bool]] = {"all": [], **{kind: [] for kind in KINDS}}
     for start in range(0, len(of), 64):
         part = of[start : start + 64]
@@ -107,7 +107,7 @@ def share_right(guess: Guess, of: Sequence[Blank]) -> dict[str, float]:
 
 
 def baselines(texts: Sequence[Sequence[str]]) -> dict[str, Guess]:
-    """Guessers that are told the kind of a blank: its most frequent word in `texts`, or the story's first of it."""
+    """Guessers that are told the blank's kind: its most frequent word in `texts`, or the first one in the story."""
     counts = Counter(word for words in texts for word in words)
     often = {kind: max(words, key=counts.__getitem__) for kind, words in KINDS.items()}
 
@@ -121,7 +121,7 @@ def baselines(texts: Sequence[Sequence[str]]) -> dict[str, Guess]:
 
 
 def comes_later(blank: Blank) -> bool:
-    """Whether the story says this word after the blank and not before."""
+    """Whether the story has this word after the blank but not before."""
     words = held_out(blank.story).words
     word = words[blank.place]
     return word in words[blank.place + 1 :] and word not in words[: blank.place]
@@ -139,13 +139,13 @@ def left_guesses(before: str, count: int = 5) -> list[tuple[str, float]]:
 
 @torch.no_grad()
 def left_to_right(of: Sequence[Blank]) -> dict[str, float]:
-    """The same for the storyteller, a GPT that has read more and sees what stands before a blank, and no more."""
+    """`share_right` for the storyteller, a GPT that has read more text but sees only the words before a blank."""
     teller = load_storyteller()
     numbers = sorted({blank.story for blank in of})
     ids = story_ids([held_out(number).words for number in numbers], teller.vocabulary)
     guessed = [teller.model(part.to(runtime.device())).argmax(dim=-1).cpu() for part in ids.split(50)]
     row = dict(zip(numbers, torch.cat(guessed), strict=True))
-    # the id at position `place` is the word before, since ids begin with `<bos>`
+    # the output at position `place` predicts that word, since ids begin with `<bos>`
     return share_right(lambda texts, part: [teller.vocabulary.tokens[row[b.story][b.place]] for b in part], of)
 
 
@@ -164,7 +164,7 @@ RENAME = {
 
 
 class LearnedAndRotary(Learned):
-    """Both: a learned vector for each position, as in BERT, and queries and keys that are turned."""
+    """Both encodings: a learned vector per position, as in BERT, and rotated queries and keys."""
 
     def __init__(self, d_model: int, heads: int, max_length: int):
         super().__init__(max_length, d_model)
@@ -173,12 +173,12 @@ class LearnedAndRotary(Learned):
     def rotate(
         self, x: Float[Tensor, "batch head time d_head"], start: int = 0
     ) -> Float[Tensor, "batch head time d_head"]:
-        """As `Rotary` does."""
+        """x rotated by the angles of its positions, as in `Rotary`."""
         return self.rotary.rotate(x, start)
 
 
 def package_bert(d_model: int, heads: int, d_ff: int, layers: int, body: type[Bert] = Bert) -> Bert:
-    """The package's BERT with the lesson's parts: both kinds of positions, norms before the layers, no dropout."""
+    """The package's BERT with the lesson's parts: both kinds of positions, pre-norm, no dropout."""
     config = replace(
         BERT,
         d_model=d_model,
@@ -192,12 +192,12 @@ def package_bert(d_model: int, heads: int, d_ff: int, layers: int, body: type[Be
         dropout=0.0,
     )
     bert = body(len(TOKENS), config)
-    nn.init.zeros_(bert.stack.position.embedding.weight)
+    nn.init.zeros_(bert.get_parameter("stack.position.embedding.weight"))
     return bert
 
 
 def seeded(function: Callable[..., Any], *more: Any) -> Callable[..., Any]:
-    """The same function, which always draws the same random numbers; `more` comes behind its inputs."""
+    """The same function with a fixed seed before every call; `more` is appended to its inputs."""
 
     @wraps(function)
     def same(*inputs: Any) -> Any:
@@ -208,7 +208,7 @@ def seeded(function: Callable[..., Any], *more: Any) -> Callable[..., Any]:
 
 
 class ReadsPadding(Bert):
-    """The same, which reads the lengths off the padding, as the page's class does."""
+    """The same model, which infers the lengths from the padding, as the lesson's class does."""
 
     def forward(self, ids: Tensor, segments: Tensor | None = None) -> Tensor:  # type: ignore[override]
         """A vector for each token."""
@@ -216,7 +216,7 @@ class ReadsPadding(Bert):
 
 
 class WordHead(nn.Linear):
-    """Scores of the words from a vector: the embedding again, and a bias."""
+    """Scores of the words from a vector: the transposed embedding, and a bias."""
 
     def __init__(self, bert: Bert):
         super().__init__(bert.config.d_model, bert.embed.num_embeddings)
@@ -225,27 +225,27 @@ class WordHead(nn.Linear):
 
 
 def package_filler(layers: int = SIZES[-1]) -> MaskedLanguageModel:
-    """The lesson's model: this BERT, and a head that is the embedding alone."""
+    """The lesson's model: this BERT with the tied embedding as its head."""
     model = MaskedLanguageModel(package_bert(*SIZES[:-1], layers))
     model.head = WordHead(model.bert)  # type: ignore[assignment]
     return model
 
 
 def encode(words: Sequence[str]) -> Tensor:
-    """`[CLS]`, the words, `[SEP]`."""
+    """The ids of `[CLS]`, the words, `[SEP]`."""
     return torch.tensor([CLS, *(IDS[word] for word in words), SEP])
 
 
 @torch.no_grad()
 def fill(model: MaskedLanguageModel, texts: Sequence[Sequence[str]]) -> list[str]:
-    """The likeliest word for the one `[MASK]` of each text."""
+    """The likeliest word for the one `[MASK]` in each text."""
     ids, lengths = padded([encode(words) for words in texts])
     vectors = model.bert(ids, lengths)[ids == MASK]
     return [TOKENS[best] for best in model.head(vectors).argmax(dim=-1).tolist()]
 
 
 def padded(rows: Sequence[Tensor]) -> tuple[Int[Tensor, "batch time"], Int[Tensor, " batch"]]:
-    """One batch on the chosen device, with the lengths of its rows."""
+    """The rows as one padded batch on the chosen device, with their lengths."""
     ids = pad_sequence(list(rows), batch_first=True, padding_value=PAD).to(runtime.device())
     return ids, torch.tensor([len(row) for row in rows], device=ids.device)
 
@@ -263,12 +263,12 @@ RUNS = (  # what is masked, steps, seeds
 
 
 def blank_rates(kind: float, other: float) -> Float[Tensor, " vocab"]:
-    """How often each word is masked: those of the four kinds, and all other words."""
+    """Masking rate of every word: one for the words of the four kinds, one for all others."""
     return torch.tensor([kind if token in KIND_OF else other for token in TOKENS])
 
 
 def filler_loss(model: MaskedLanguageModel, ids: Int[Tensor, "batch time"], rates: Float[Tensor, " vocab"]) -> Loss:
-    """Masked language modeling with a rate for each word of the vocabulary."""
+    """Masked language modeling with a separate masking rate for each word of the vocabulary."""
     masked = mask_tokens(ids, len(TOKENS), Masking(rate=1.0), weights=rates)
     return masked_loss(model, masked, (ids != PAD).sum(dim=1))
 
@@ -276,7 +276,7 @@ def filler_loss(model: MaskedLanguageModel, ids: Int[Tensor, "batch time"], rate
 def pretrain(
     rates: tuple[float, float], steps: int, *, seed: int, of: Sequence[Blank], every: int, layers: int = SIZES[-1]
 ) -> tuple[MaskedLanguageModel, list[dict[str, float]]]:
-    """A model, and which shares of the blanks it fills correctly during training."""
+    """A pretrained model, and the shares of blanks that it fills correctly during training."""
     runtime.seed(seed)
     rows = [encode(words_of(text)) for text in data.load("stories")["train"]]
     model = package_filler(layers).to(runtime.device())
@@ -306,7 +306,7 @@ LONGER = 6000  # steps of a model with twice as many blocks
 
 @experiment
 def longer(seeds: Sequence[int] = (1,), *, steps: int = LONGER, every: int = 200) -> list[dict[str, Any]]:
-    """The same with four blocks and for longer."""
+    """The same run with four blocks and more steps."""
     of = load_blanks(stored("bert_masking.blanks").rows)
     runs = {seed: pretrain(RATES[FAVORED], steps, seed=seed, of=of, every=every, layers=DEEPER) for seed in seeds}
     return [{"seed": seed, "curve": curve} for seed, (_, curve) in runs.items()]
@@ -314,7 +314,7 @@ def longer(seeds: Sequence[int] = (1,), *, steps: int = LONGER, every: int = 200
 
 @experiment
 def pretraining(runs: Sequence[tuple[str, int, Sequence[int]]] = RUNS, *, every: int = 200) -> list[dict[str, Any]]:
-    """The lesson's run with both ways to choose what is masked: blanks filled correctly over time."""
+    """The lesson's run with both masking recipes: share of blanks filled correctly over time."""
     of = load_blanks(stored("bert_masking.blanks").rows)
     return [
         {"masked": masked, "seed": seed, "curve": pretrain(RATES[masked], steps, seed=seed, of=of, every=every)[1]}

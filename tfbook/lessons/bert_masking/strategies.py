@@ -1,4 +1,4 @@
-"""What choices in BERT's pretraining change on Python's docstrings: what is masked, shared blocks, a teacher."""
+"""Choices in BERT's pretraining, tried on Python's docstrings: which tokens are masked, shared blocks, distillation."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ from tfbook.models.bert_variants import Albert, student_of
 from tfbook.text.masking import IGNORE_INDEX, Masking
 from tfbook.training.losses import Loss, distillation_loss
 
-DRAWS = 2  # of the few texts with a label, for each pretraining
-FEW = 8  # texts of each label, wherever one number has to do
-JUDGED = ("nats", "right", "rare in ten")  # what a row holds about a pretrained model
+DRAWS = 2  # random selections of labeled texts per pretrained model
+FEW = 8  # texts per label where only one number is tried
+JUDGED = ("nats", "right", "rare in ten")  # the scores of a pretrained model in a row
 
-# ---- stored: which tokens are masked, and how --------------------------------------------------------------------
+# ---- stored: which tokens are masked, and how ------------------------------------------------------------------------
 
-STRATEGIES: dict[str, dict[str, Any]] = {  # how each differs from the defaults of `Pretraining`, the first row
+STRATEGIES: dict[str, dict[str, Any]] = {  # differences from the defaults of `Pretraining`, the first row
     "rare first, 60%": {},
     "even, 60%": {"even": True},
     "even, 15%": {"even": True, "masking": Masking()},
@@ -53,9 +53,9 @@ STRATEGIES: dict[str, dict[str, Any]] = {  # how each differs from the defaults 
 
 @experiment
 def strategies(seeds: Sequence[int] = (1, 2, 3), *, steps: int = 1000) -> list[dict[str, Any]]:
-    """Which tokens are masked, how many, and shares of [MASK] / the same / a random one (Devlin et al., 2019, table 8).
+    """Quality by masked tokens: which, how many, and [MASK] / unchanged / random shares (Devlin et al., 2019, table 8).
 
-    Then the same tokens in every epoch (Liu et al., 2019, section 4.1), and pairs for next-sentence prediction as well.
+    Then the same tokens in every epoch (Liu et al., 2019, section 4.1), and pairs for next-sentence prediction.
     """
     reading = Reading(data.load("docstrings"))
     return [
@@ -66,7 +66,7 @@ def strategies(seeds: Sequence[int] = (1, 2, 3), *, steps: int = 1000) -> list[d
 
 
 def _worth(plan: Pretraining, reading: Reading, seed: int) -> dict[str, Any]:
-    """How well a pretrained model predicts masked tokens, and what it is worth with few labels."""
+    """How well a pretrained model predicts masked tokens, and its accuracy after fine-tuning on few labels."""
     model, history = pretrained(plan, reading, seed=seed)
     return {
         "seed": seed,
@@ -78,12 +78,12 @@ def _worth(plan: Pretraining, reading: Reading, seed: int) -> dict[str, Any]:
 
 
 def few_labels(start: MaskedLanguageModel | Bert, reading: Reading, *, seed: int) -> float:
-    """Mean test accuracy over `DRAWS` draws of `FEW` texts of each label."""
+    """Mean test accuracy over `DRAWS` random selections of `FEW` texts per label."""
     tuned = (fine_tuned(start, reading, FEW, seed=10 * seed + draw)[0] for draw in range(DRAWS))
     return fmean(accuracy(model, reading.test) for model in tuned)
 
 
-# ---- stored: smaller models --------------------------------------------------------------------------------------
+# ---- stored: smaller models ------------------------------------------------------------------------------------------
 
 SHARING: dict[str, tuple[int, Callable[[int, Any], Bert]]] = {  # blocks, and how the body is built
     "BERT, 4 blocks": (4, Bert),
@@ -95,7 +95,7 @@ SHARING: dict[str, tuple[int, Callable[[int, Any], Bert]]] = {  # blocks, and ho
 
 @experiment
 def sharing(seeds: Sequence[int] = (1, 2, 3), *, steps: int = 1500) -> list[dict[str, Any]]:
-    """Parameters against quality: four blocks, one, one that is used four times, and narrow embeddings before it."""
+    """Parameters against quality: four blocks, one, one used four times, and that with factorized embeddings."""
     reading = Reading(data.load("docstrings"))
     plans = {
         name: Pretraining(config=replace(SMALL, layers=layers), body=body, steps=steps)
@@ -108,7 +108,8 @@ def sharing(seeds: Sequence[int] = (1, 2, 3), *, steps: int = 1500) -> list[dict
 def distilled(seeds: Sequence[int] = (1, 2, 3), *, steps: int = 1500) -> list[dict[str, Any]]:
     """A teacher of four blocks, its student of two, and two blocks without a teacher: size, speed and quality.
 
-    The student is initialized with blocks of its teacher, and so is one of the others; the last one is random.
+    The student starts from blocks of its teacher, and so does one of the others; the last one starts from random
+    weights.
     """
     reading = Reading(data.load("docstrings"))
     plan = Pretraining(config=replace(SMALL, layers=4), steps=steps)
@@ -144,7 +145,7 @@ def student(
     seed: int,
     distill: bool = True,
 ) -> MaskedLanguageModel:
-    """A model that starts with blocks of its teacher and, with `distill`, imitates its output (Sanh et al., 2019)."""
+    """A model that starts from blocks of its teacher and, with `distill`, imitates its output (Sanh et al., 2019)."""
     runtime.seed(seed)
     model = MaskedLanguageModel(student_of(teacher.bert, layers)).to(runtime.device())
     model.head.load_state_dict(teacher.head.state_dict())

@@ -1,4 +1,4 @@
-"""Lesson 08: a trained BERT looked at from inside, and words and stories that it is taught to label.
+"""Study of lesson 08: a trained BERT's attention, fine-tuning on few labels, and the numbers of the stored runs.
 
 Shapes: batch, time, d_model, vocab.
 """
@@ -61,14 +61,7 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 
-def claims_of_runs(frame: DataFrame, longer: DataFrame) -> dict[int, float]:
-    """Claims 3 to 5: the lowest last share of the favored runs, that of the longer one; the two recipes' means."""
-    last = {name: [curve[-1]["all"] for curve in part["curve"]] for name, part in frame.groupby("masked")}
-    difference = fmean(last[FAVORED]) - fmean(last["15% of all words"])
-    return {3: min(last[FAVORED]), 4: longer["curve"][0][-1]["all"], 5: difference}
-
-
-# ---- stories without their end ---------------------------------------------------------------------------------------
+# ---- stories without their last event --------------------------------------------------------------------------------
 
 
 def ending_stories(split: str, numbers: Sequence[int]) -> tuple[list[list[str]], list[int]]:
@@ -77,26 +70,33 @@ def ending_stories(split: str, numbers: Sequence[int]) -> tuple[list[list[str]],
     return [list(story.words[: story.told[-1].begin]) for story in stories], [int(story.happy) for story in stories]
 
 
-# ---- where it looks --------------------------------------------------------------------------------------------------
+def ending_batch(split: str, numbers: range) -> tuple[Int[Tensor, "batch time"], Int[Tensor, " batch"]]:
+    """Ids of stories without their last event, and 1 for those that end well."""
+    texts, labels = ending_stories(split, numbers)
+    ids, _ = padded([encoded(words) for words in texts])
+    return ids, torch.tensor(labels, device=ids.device)
+
+
+# ---- live: where it looks --------------------------------------------------------------------------------------------
 
 
 @torch.no_grad()
 def looks_of_blank(bert: nn.Module, ids: Int[Tensor, " time"], answer: int) -> dict[str, tuple[int, list[float]]]:
-    """Where the blank is, and its weights on all positions in the last block.
+    """The position of the blank, and its weights on all positions in the last block.
 
-    They are those of the head that puts the largest weight on the id `answer`; the title names it.
+    They come from the head with the largest weight on the id `answer`; the title names it.
     """
-    place = ids.tolist().index(MASK)
+    position = ids.tolist().index(MASK)
     with record(bert) as weights:
         bert(ids[None])
-    rows = list(weights.values())[-1][0, :, place].float().cpu()  # (head, time)
+    rows = list(weights.values())[-1][0, :, position].float().cpu()  # (head, time)
     head = int(rows[:, ids.cpu() == answer].sum(dim=1).argmax())
-    return {f"block {len(weights)}, head {head + 1}: weights of the blank": (place, rows[head].tolist())}
+    return {f"block {len(weights)}, head {head + 1}: weights of the blank": (position, rows[head].tolist())}
 
 
 @contextmanager
 def cut(block: nn.Module, ids: Int[Tensor, " time"], answer: int) -> Iterator[None]:
-    """Inside the context, the blank of this text cannot read the id `answer` in `block`, by all of its heads.
+    """A context in which the blank of this text cannot attend to the id `answer` in any head of `block`.
 
     The block takes a Boolean mask, (batch, 1, 1, time) or wider, as its second input.
     """
@@ -108,38 +108,38 @@ def cut(block: nn.Module, ids: Int[Tensor, " time"], answer: int) -> Iterator[No
         handle.remove()
 
 
+# ---- texts with tags -------------------------------------------------------------------------------------------------
+
 TAGS = ("name", "animal", "thing", "place")
 ROLES = ("hero", "other")
 _WORDS = {"name": KINDS["names"], "animal": SPECIES, "thing": KINDS["things"], "place": KINDS["places"]}
 TAG_OF = {word: TAGS.index(kind) for kind, words in _WORDS.items() for word in words}
-FIRST = 100_000  # the number of the first labeled story; the corpus, which a model has read, ends before it
-
-# ---- texts with tags -------------------------------------------------------------------------------------------------
+FIRST = 100_000  # number of the first labeled story; the pretraining corpus ends before it
 
 
 class Tagged(NamedTuple):
-    """A text and the number of each word's tag, `IGNORE_INDEX` where none is given."""
+    """A text and the index of each word's tag, `IGNORE_INDEX` where it has none."""
 
     words: list[str]
     tags: list[int]
 
 
 def tagged(words: Sequence[str]) -> Tagged:
-    """The kind of each word that has one; in this world it never depends on the context."""
+    """A text with the kind of each word that has one; in this world it never depends on the context."""
     return Tagged(list(words), [TAG_OF.get(word, IGNORE_INDEX) for word in words])
 
 
 def roles(words: Sequence[str]) -> Tagged:
-    """Whether a name is the story's hero, who is named first, or another; from where a second name has appeared."""
-    names = {place: word for place, word in enumerate(words) if word in KINDS["names"]}
+    """A text with the role of each name: the hero, who is named first, or another, from the second name on."""
+    names = {position: word for position, word in enumerate(words) if word in KINDS["names"]}
     hero = next(iter(names.values()))
-    start = next((place for place, name in names.items() if name != hero), len(words))
-    after = {place: int(name != hero) for place, name in names.items() if place > start}
-    return Tagged(list(words), [after.get(place, IGNORE_INDEX) for place in range(len(words))])
+    start = next((position for position, name in names.items() if name != hero), len(words))
+    after = {position: int(name != hero) for position, name in names.items() if position > start}
+    return Tagged(list(words), [after.get(position, IGNORE_INDEX) for position in range(len(words))])
 
 
 def labeled_words(count: int, *, seed: int) -> list[Tagged]:
-    """Sentences of stories that pretraining has not read, with the kind of one word each; the four kinds take turns."""
+    """Sentences that pretraining has not read, with the kind of one word each; the four kinds take turns."""
     return _labeled(count, lambda words: [tagged(sentence) for sentence in sentences(words)], len(TAGS), seed)
 
 
@@ -149,16 +149,16 @@ def labeled_names(count: int, *, seed: int) -> list[Tagged]:
 
 
 def _labeled(count: int, texts_of: Callable[[Sequence[str]], list[Tagged]], kinds: int, seed: int) -> list[Tagged]:
-    """Texts with one tag each. Stories without the tag that is due are passed over."""
+    """Texts with one tag each. Stories without the tag whose turn it is are skipped."""
     found: list[Tagged] = []
     number = FIRST + 1000 * seed
     while len(found) < count:
         due, drawn = len(found) % kinds, random.Random(number)
         texts = texts_of(told("train", number).words)
-        places = [(words, i) for words, tags in texts for i, tag in enumerate(tags) if tag == due]
-        if places:
-            words, place = drawn.choice(places)
-            found.append(Tagged(words, [due if i == place else IGNORE_INDEX for i in range(len(words))]))
+        positions = [(words, i) for words, tags in texts for i, tag in enumerate(tags) if tag == due]
+        if positions:
+            words, position = drawn.choice(positions)
+            found.append(Tagged(words, [due if i == position else IGNORE_INDEX for i in range(len(words))]))
         number += 1
     return found
 
@@ -174,7 +174,7 @@ def hero_stories(count: int) -> list[Tagged]:
 
 
 def look_up(labeled: Sequence[Tagged]) -> Callable[[Sequence[str]], list[int]]:
-    """A tagger that needs no network: a word's own tag, or the commonest tag after the word before it, or "name"."""
+    """A tagger without a network: a word's own tag, or the most common tag after the previous word, or "name"."""
     of_word: dict[str, int] = {}
     after: dict[str, Counter[int]] = defaultdict(Counter)
     for words, tags in labeled:
@@ -190,13 +190,13 @@ def look_up(labeled: Sequence[Tagged]) -> Callable[[Sequence[str]], list[int]]:
 
 
 def majority(labeled: Sequence[Tagged]) -> Callable[[Sequence[str]], list[int]]:
-    """A tagger that always gives the commonest tag of the labels, the first where several are."""
+    """A tagger that always returns the most common tag of the labels, the first one if several are equally common."""
     counts = Counter(tag for _, tags in labeled for tag in tags if tag != IGNORE_INDEX)
     return lambda words: [max(sorted(counts), key=counts.__getitem__)] * len(words)
 
 
 def score(guessed: Sequence[Sequence[int]], texts: Sequence[Tagged], labeled: Sequence[Tagged]) -> dict[str, float]:
-    """Shares of right tags: over all words that have one, and over those of them that were never labeled."""
+    """Shares of right tags: over all words that have one, and over those among them that were never labeled."""
     known = {word for text in labeled for word, tag in zip(*text, strict=True) if tag != IGNORE_INDEX}
     hits = [
         (word, tag == guess)
@@ -219,12 +219,12 @@ class Head(nn.Module):
         self.body, self.linear = body, nn.Linear(d_model, labels)
 
     def forward(self, ids: Int[Tensor, "batch time"]) -> Float[Tensor, "batch time label"]:
-        """Scores at every position."""
+        """Scores of the labels at every position."""
         return self.linear(self.body(ids))
 
 
 class Whole(nn.Module):
-    """A body that reads the lengths of its texts off the padding."""
+    """A body that infers the lengths of its texts from the padding."""
 
     def __init__(self, bert: Bert):
         super().__init__()
@@ -235,7 +235,7 @@ class Whole(nn.Module):
         return self.bert(ids, (ids != PAD).sum(dim=1))
 
 
-STARTS: dict[str, Callable[[Bert], nn.Module]] = {  # what of a pretrained or fresh model is below the head
+STARTS: dict[str, Callable[[Bert], nn.Module]] = {  # the body below the head, from a pretrained model or a new one
     "pretrained": Whole,
     "from scratch": lambda bert: Whole(package_filler().to(runtime.device()).bert),
     "embeddings alone": lambda bert: bert.embed,
@@ -250,16 +250,16 @@ def tag_batch(texts: Sequence[Tagged]) -> tuple[Int[Tensor, "batch time"], Int[T
 
 
 class Plan(NamedTuple):
-    """How a model is fine-tuned."""
+    """Hyperparameters of fine-tuning: learning rate and steps."""
 
     rate: float
     steps: int = 60
 
 
 def tuned(body: nn.Module, ids: Tensor, labels: Tensor, *, kinds: int, plan: Plan, seed: int) -> Head:
-    """A copy of the body under a new head, all of it trained on up to 16 texts per step.
+    """A copy of the body under a new head, both fine-tuned with up to 16 texts per step.
 
-    `labels` is (batch, time), or (batch,) where the vector at `[CLS]` tells the label of a text.
+    `labels` is (batch, time), or (batch,) if the vector at `[CLS]` predicts the label of a text.
     """
     torch.manual_seed(seed)
     copied = copy.deepcopy(body)
@@ -290,7 +290,7 @@ def tags_of(model: Callable[[Tensor], Tensor], texts: Sequence[Tagged]) -> list[
     return rows
 
 
-# ---- stored ----------------------------------------------------------------------------------------------------------
+# ---- stored: few labels ----------------------------------------------------------------------------------------------
 
 TESTED = 100  # stories
 COUNTS = (4, 16, 64)  # labeled words
@@ -299,10 +299,10 @@ ENDINGS, ENDING_PLANS = (64, 200), (Plan(0.001), Plan(0.003))  # labeled and tes
 
 
 class Task(NamedTuple):
-    """What few labels teach: tags, labeled and tested texts, and a baseline's name and its tagger."""
+    """A task for few labels: its tags, labeled and test texts, and the name and the tagger of a baseline."""
 
     tags: tuple[str, ...]
-    labeled: Callable[..., list[Tagged]]  # of a count and a seed
+    labeled: Callable[..., list[Tagged]]  # from a count and a seed
     tested: Callable[[int], list[Tagged]]
     baseline: str
     tagger: Callable[[Sequence[Tagged]], Callable[[Sequence[str]], list[int]]]
@@ -316,9 +316,9 @@ TASKS = {
 
 @experiment
 def few_labels(seeds: Sequence[int] = (1, 2, 3), *, steps: int = LIVE) -> list[dict[str, Any]]:
-    """Fine-tuning on few labels: tags of words, and at `[CLS]` whether a story without its last event ends well.
+    """Fine-tuning on few labels: tags of words, and from `[CLS]` whether a story without its last event ends well.
 
-    A row for each model, number of labels and plan.
+    One row per model, number of labels, and plan.
     """
     return [
         {"seed": seed, **row}
@@ -329,7 +329,7 @@ def few_labels(seeds: Sequence[int] = (1, 2, 3), *, steps: int = LIVE) -> list[d
 
 @experiment
 def heroes(seeds: Sequence[int] = (1, 2, 3), *, steps: int = LIVE) -> list[dict[str, Any]]:
-    """Fine-tuning on few labels where the word is not enough: is a name that of its story's hero? Rows as above."""
+    """Fine-tuning on few labels where context matters: is a name that of the story's hero? Rows as in `few_labels`."""
     return [{"seed": seed, **row} for seed, bert in _pretrained(seeds, steps) for row in _tag_rows(bert, seed, "roles")]
 
 
@@ -374,15 +374,18 @@ def _ending_rows(bert: Bert, seed: int) -> list[dict[str, Any]]:
     ]
 
 
-def ending_batch(split: str, numbers: range) -> tuple[Int[Tensor, "batch time"], Int[Tensor, " batch"]]:
-    """Ids of stories without their last event, and 1 for those that end well."""
-    texts, labels = ending_stories(split, numbers)
-    ids, _ = padded([encoded(words) for words in texts])
-    return ids, torch.tensor(labels, device=ids.device)
+# ---- numbers of the stored runs --------------------------------------------------------------------------------------
+
+
+def claims_of_runs(frame: DataFrame, longer: DataFrame) -> dict[int, float]:
+    """Claims 3 to 5: the favored runs' lowest final share, the longer run's, and the recipes' difference."""
+    last = {name: [curve[-1]["all"] for curve in part["curve"]] for name, part in frame.groupby("masked")}
+    difference = fmean(last[FAVORED]) - fmean(last["15% of all words"])
+    return {3: min(last[FAVORED]), 4: longer["curve"][0][-1]["all"], 5: difference}
 
 
 def at_best_plans(frame: DataFrame, task: str) -> DataFrame:
-    """Of each model and number of labels the rows of the plan whose mean share over seeds is best."""
+    """For each model and number of labels, the rows of the plan with the highest mean share over seeds."""
     rows = frame[frame["task"] == task]
     keys = ["labels", "start", "rate", "steps"]
     means = rows.groupby(keys)["all"].mean()
@@ -391,6 +394,6 @@ def at_best_plans(frame: DataFrame, task: str) -> DataFrame:
 
 
 def gain(rows: DataFrame, count: int, score: str, *, over: str = "from scratch") -> Interval:
-    """Points that pretraining adds with so many labels to another start, with its 95% interval over seeds."""
+    """Points that pretraining adds over another start with `count` labels, with the 95% interval over seeds."""
     shares = 100 * rows[rows["labels"] == count].pivot_table(index="seed", columns="start", values=score)
     return interval(shares["pretrained"] - shares[over])

@@ -1,9 +1,9 @@
-"""Pictures of lesson 06, each with its description: the loop, the cache, filters, trees of texts, what was measured."""
+"""Figures of lesson 06, each with its alt text: the loop, the cache, filters, search trees, and the measurements."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -29,11 +29,11 @@ if TYPE_CHECKING:
     Picture = tuple[Figure, str]
 
 
-# ---- the loop ----------------------------------------------------------------------------------------------------
+# ---- the loop --------------------------------------------------------------------------------------------------------
 
 
 def draw_loop(text: Sequence[str], share: Tensor, words: Sequence[str]) -> Picture:
-    """The text so far → the model → its five likeliest next words → the first of them, which joins the text."""
+    """The text so far → the model → its five likeliest next words → the first of them, appended to the text."""
     from tfbook.plot import Schematic
 
     picture = Schematic("One word at a time: read, choose, append", gap=(46, 34))
@@ -56,11 +56,11 @@ def draw_loop(text: Sequence[str], share: Tensor, words: Sequence[str]) -> Pictu
     return picture.figure(), alt
 
 
-# ---- the cache ---------------------------------------------------------------------------------------------------
+# ---- the cache -------------------------------------------------------------------------------------------------------
 
 
 def draw_cache(x: Tensor, W_Q: Tensor, W_K: Tensor, W_V: Tensor, words: Sequence[str]) -> Picture:
-    """Causal attention over all words but the last at once, and then the last one with the cache."""
+    """Causal attention over all words but the last at once, and then for the last one with the cache."""
     from tfbook.plot import Schematic
 
     picture = Schematic("Keys and values are computed once and kept", gap=(17, 30))
@@ -77,7 +77,7 @@ def draw_cache(x: Tensor, W_Q: Tensor, W_K: Tensor, W_V: Tensor, words: Sequence
 def _draw_step(
     picture: Schematic, column: int, new: range, numbers: Sequence[Tensor], words: Sequence[str], title: str
 ) -> None:
-    """The `new` words ask, and join a cache with room for two words more than there are."""
+    """Queries of the `new` words, whose keys and values join a cache with room for two more words."""
     x, W_Q, W_K, W_V = numbers
     q, k, v = x[new.start : new.stop] @ W_Q, x[: new.stop] @ W_K, x[: new.stop] @ W_V
     visible = torch.ones(len(new), new.stop, dtype=torch.bool).tril(new.start)
@@ -94,7 +94,7 @@ def _draw_step(
         weights, (column + 2, 2), "weight", cell=cell, label="weights", allowed=visible, darkest=1, align="left"
     )
     mixed = picture.matrix(weights @ v, (column + 3, 2), "value", cell=cell, label="output")
-    above = picture.point((column, 0))  # room for the arrow to the values
+    above = picture.point((column, 0))  # leaves room for the arrow to the values
     picture.frame([above, read, asks, keys, values, shown, mixed], title, pad=14)
     picture.arrow(read, asks, role="query")
     picture.arrow(read, keys, "append", "key", sides=("top", "left"))
@@ -107,7 +107,7 @@ def _draw_step(
 
 
 def draw_times(frame: DataFrame) -> Picture:
-    """Milliseconds for one more token against the length of the text, with a cache and without."""
+    """Milliseconds for one more token against the length of the text, with and without a cache."""
     import matplotlib.pyplot as plt
 
     figure, axes = plt.subplots(figsize=(7, 3.6))
@@ -123,13 +123,13 @@ def draw_times(frame: DataFrame) -> Picture:
     return figure, alt
 
 
-# ---- filters -----------------------------------------------------------------------------------------------------
+# ---- filters ---------------------------------------------------------------------------------------------------------
 
 Filtered = Callable[[Tensor], Tensor]
 
 
 def draw_filters(rows: Mapping[str, Tensor], ways: Mapping[str, Filtered], words: Sequence[str]) -> Picture:
-    """For each context its row of logits under each way: probabilities of the likeliest words, gray where removed."""
+    """For each context a row of logits under each filter: the likeliest words' probabilities, removed ones in gray."""
     import matplotlib.pyplot as plt
 
     shown = min(12, len(words))
@@ -148,9 +148,9 @@ def draw_filters(rows: Mapping[str, Tensor], ways: Mapping[str, Filtered], words
 
 
 def _bars(axes: Axes, shares: Tensor, names: Sequence[str], top: float) -> None:
-    places = range(len(names))
-    axes.bar(places, shares.tolist(), color=ROLES["weight"].dark)
-    axes.set(xticks=places, ylim=(0, top))
+    positions = range(len(names))
+    axes.bar(positions, shares.tolist(), color=ROLES["weight"].dark)
+    axes.set(xticks=positions, ylim=(0, top))
     axes.set_xticklabels(names, rotation=60, ha="right", rotation_mode="anchor", fontsize=9)
     for label, share in zip(axes.get_xticklabels(), shares.tolist(), strict=True):
         label.set_color(INK if share else "#b5b5b5")
@@ -158,7 +158,7 @@ def _bars(axes: Axes, shares: Tensor, names: Sequence[str], top: float) -> None:
 
 
 def draw_flaws(flaws: Mapping[str, tuple[float, float]], reference: str) -> Picture:
-    """Each way to choose as a point: how much it repeats, how often it puts words together that nobody did."""
+    """Each decoding method as a point: how much it repeats, against how many of its word pairs nobody wrote."""
     import matplotlib.pyplot as plt
 
     figure, axes = plt.subplots(figsize=(7.5, 4.2))
@@ -166,10 +166,10 @@ def draw_flaws(flaws: Mapping[str, tuple[float, float]], reference: str) -> Pict
         true = name == reference
         axes.scatter(100 * repeats, 100 * odd, s=110 if true else 50, marker="*" if true else "o", zorder=3)
         axes.collections[-1].set_color(COLORS[1] if true else COLORS[0])
-        left = true or name.startswith("top-p")  # these two lie near each other, and the temperatures do
+        left = true or name.startswith("top-p")  # two pairs of close points: true text and top-p, and the temperatures
         group = [each for each in flaws if each.startswith("top-p" if left else "temperature")] + [reference] * left
         up = name not in group or odd >= max(flaws[each][1] for each in group)
-        away = {"xytext": (-9 if left else 7, 6 if up else -14), "ha": "right" if left else "left"}
+        away: dict[str, Any] = {"xytext": (-9 if left else 7, 6 if up else -14), "ha": "right" if left else "left"}
         axes.annotate(name, (100 * repeats, 100 * odd), **away, textcoords="offset points", fontsize=10)
     axes.set(xlabel="three-word sequences seen before in the text (%)", ylabel="odd word pairs (%)")
     axes.set(title="Near the star is where text should be")
@@ -178,11 +178,11 @@ def draw_flaws(flaws: Mapping[str, tuple[float, float]], reference: str) -> Pict
     return figure, "; ".join(points) + "."
 
 
-# ---- likely text -------------------------------------------------------------------------------------------------
+# ---- likely text -----------------------------------------------------------------------------------------------------
 
 
 def draw_likelihood(frame: DataFrame) -> Picture:
-    """How often human and likely text surprise, and nats per character of every way to write."""
+    """Surprise per character of human and of likely text, and nats per character of every decoding method."""
     import matplotlib.pyplot as plt
 
     figure, (left, right) = plt.subplots(1, 2, figsize=(12, 3.9))
@@ -199,11 +199,11 @@ def draw_likelihood(frame: DataFrame) -> Picture:
     left.margins(y=0.1)
     left.grid(visible=False, axis="x")
     means = frame.groupby("way", sort=False)["nats"].mean().sort_values()
-    for place, (name, nats) in enumerate(means.items()):
+    for position, (name, nats) in enumerate(means.items()):
         seeds = frame[frame["way"] == name]["nats"]
         color = COLORS[1] if name == "human" else COLORS[0]
-        right.barh(place, nats, color=color, alpha=0.8)
-        right.plot(seeds, [place] * len(seeds), color=INK, marker="|", linestyle="none", markersize=9)
+        right.barh(position, nats, color=color, alpha=0.8)
+        right.plot(seeds, [position] * len(seeds), color=INK, marker="|", linestyle="none", markersize=9)
     right.set_yticks(range(len(means)), ["Shakespeare" if name == "human" else name for name in means.index])
     right.set(xlabel="nats per character", title="Full-softmax samples surprise it as much")
     right.grid(visible=False, axis="y")
@@ -215,7 +215,7 @@ def draw_likelihood(frame: DataFrame) -> Picture:
     return figure, alt
 
 
-# ---- beams -------------------------------------------------------------------------------------------------------
+# ---- beams -----------------------------------------------------------------------------------------------------------
 
 
 def draw_tree(after: Mapping[str, tuple[float, Mapping[str, float]]], width: int) -> Picture:
@@ -226,7 +226,7 @@ def draw_tree(after: Mapping[str, tuple[float, Mapping[str, float]]], width: int
     kept = sorted(after, key=lambda word: -after[word][0])[:width]
     leaves = [(first, word, p, q) for first, (p, rest) in after.items() for word, q in rest.items()]
     totals = [p * q if first in kept else 0.0 for first, _, p, q in leaves]
-    best = sorted(range(len(leaves)), key=lambda place: -totals[place])[:width]
+    best = sorted(range(len(leaves)), key=lambda position: -totals[position])[:width]
     middle = (len(leaves) - 1) / 2
     _node(axes, (0, middle), "start", INK)
     for first, (p, _) in after.items():
@@ -281,7 +281,7 @@ def draw_search(model: Transformer, pair: Pair, task: Task, *, width: int) -> Pi
 
 
 def draw_searches(frame: DataFrame) -> Picture:
-    """What a wider beam finds, without a length penalty and with one: log-probability, length and BLEU."""
+    """Results of wider beams, without a length penalty and with one: log-probability, length and BLEU."""
     import matplotlib.pyplot as plt
 
     panels = {
@@ -304,11 +304,11 @@ def draw_searches(frame: DataFrame) -> Picture:
     return figure, alt
 
 
-# ---- calibration -------------------------------------------------------------------------------------------------
+# ---- calibration -----------------------------------------------------------------------------------------------------
 
 
 def draw_reliability(frame: DataFrame) -> Picture:
-    """Accuracy against confidence, with and without label smoothing; a dot is as large as its share of the words."""
+    """Accuracy against confidence, with and without label smoothing; the area of a dot is its share of the words."""
     import matplotlib.pyplot as plt
 
     amounts = list(dict.fromkeys(frame["sentences"]))

@@ -31,6 +31,7 @@ def _new_and_past() -> list[tuple[Tensor, Tensor, Tensor, Tensor, Tensor]]:
     v = randn(1, 1, 4, 4, seed=29)
     return [
         *(inputs(3, 1, 21), inputs(0, 3, 23), inputs(2, 2, 25), inputs(2, 3, 27, d_head=5)),
+        (*randn(3, 1, 3, 4, 6, seed=47), *randn(2, 1, 3, 2, 6, seed=48)),
         (q, k[:, :, 1:], v[:, :, 1:], k[:, :, :1], v[:, :, :1]),
     ]
 
@@ -151,6 +152,7 @@ def _logits_and_p() -> list[tuple[Tensor, float]]:
         "A token goes where the sum before it is p or more. `scatter` carries the decision back to the old order; "
         "`masked_fill` with −∞ makes a token impossible.",
     ],
+    differentiable=False,
 )
 def top_p(logits: Tensor, p: float) -> Tensor:
     ordered, places = logits.sort(dim=-1, descending=True, stable=True)
@@ -262,6 +264,7 @@ def _beams() -> list[tuple[Tensor, Tensor, int]]:
         "`totals.flatten().topk(width)` finds the best of all. A place p of the flat list belongs to beam p // vocab "
         "and word p % vocab.",
     ],
+    differentiable=False,
 )
 def beam_step(scores: Tensor, logp: Tensor, width: int) -> Step:
     totals, places = (scores[:, None] + logp).flatten().topk(width)

@@ -1,4 +1,4 @@
-"""How a trained model writes: what each way to choose costs, what a cache saves, how sure a model is of its words."""
+"""Study of lesson 06: how decoding methods write, how much time a cache saves, and how well a model is calibrated."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 
 def claims_of_times(frame: DataFrame) -> dict[int, float]:
-    """Claims 1 and 2: a word behind the longest text, without a cache and behind the shortest."""
+    """Claims 1 and 2: recomputed ÷ cached time at the longest text; cached time at the longest ÷ at the shortest."""
     first, last = frame.iloc[0], frame.iloc[-1]
     return {1: last["recomputed"] / last["cached"], 2: last["cached"] / first["cached"]}
 
@@ -52,7 +52,7 @@ def claims_of_likelihood(frame: DataFrame) -> dict[int, float]:
 
 
 def claims_of_searches(frame: DataFrame) -> dict[int, float]:
-    """Claims 6 and 7: how wide beams shorten, and what a beam of 4 gains, both without a penalty."""
+    """Claims 6 and 7: how much wide beams shorten, and the gain of a beam of 4, both without a penalty."""
     table = frame.pivot_table(index=["penalty", "width"], columns="seed", values=["bleu", "length"])
     plain = table.loc["none"]
     shrunk = (plain.loc[16, "length"] / plain.loc[1, "length"]).mean()
@@ -60,7 +60,7 @@ def claims_of_searches(frame: DataFrame) -> dict[int, float]:
 
 
 def claims_of_smoothing(frame: DataFrame) -> dict[int, float]:
-    """Claims 8 to 10: perplexity with many sentences, calibration with few, and with many."""
+    """Claims 8 to 10: perplexity with many sentences, calibration with few, and calibration with many."""
     table = frame.pivot_table(index=["sentences", "seed"], columns="variant", values=["loss", "calibration error"])
     hard, smooth = SMOOTHING
     many, few = (table.loc[amount] for amount in AMOUNTS)
@@ -70,7 +70,7 @@ def claims_of_smoothing(frame: DataFrame) -> dict[int, float]:
     return {8: perplexities, 9: (error[hard] - error[smooth]).min(), 10: many["calibration error"][smooth].mean()}
 
 
-# ---- flaws of a text -----------------------------------------------------------------------------------------------
+# ---- flaws of a text -------------------------------------------------------------------------------------------------
 
 
 def pairs_of(texts: Sequence[Sequence[str]]) -> set[tuple[str, str]]:
@@ -79,19 +79,19 @@ def pairs_of(texts: Sequence[Sequence[str]]) -> set[tuple[str, str]]:
 
 
 def flaws(texts: Sequence[Sequence[str]], known: AbstractSet[tuple[str, str]]) -> tuple[float, float]:
-    """The share of three-word pieces that a text has had before, and of word pairs that are not among the `known`."""
+    """Share of three-word sequences that the text has had before, and of word pairs that are not `known`."""
     pairs = [pair for text in texts for pair in pairwise(text)]
     return repeated(texts, size=3), sum(pair not in known for pair in pairs) / len(pairs)
 
 
-# ---- a small translator --------------------------------------------------------------------------------------------
+# ---- a small translator ----------------------------------------------------------------------------------------------
 
 LEARNER = Variant(config=SMALL, tied=False, lr=5e-3, warmup=40)
 LONGEST = 9  # words in the source
 
 
 def train_translator(steps: int, seed: int = 1) -> tuple[Transformer, Task, list[Pair]]:
-    """A Transformer that still makes mistakes, its task, and held-out sentences of the lengths that it has learned."""
+    """A Transformer that still makes mistakes, its task, and held-out sentences of the lengths it was trained on."""
     corpus = data.load("english-french")
     pairs, held_out = (filter_by_length(corpus[split], 3, LONGEST) for split in ("train", "test"))
     task = Task.of(corpus, corpus["train"])
@@ -105,7 +105,7 @@ Ids = list[int]
 def translating(
     model: Transformer, task: Task
 ) -> tuple[Callable[[Sequence[str], list[Ids]], Tensor], Callable[[Ids], str]]:
-    """Two functions: log-probabilities of every word after each of some texts, (text, vocab), and ids as a sentence."""
+    """Two functions: log-probabilities of the next word after each text, (text, vocab), and ids as a sentence."""
     device = next(model.parameters()).device
 
     @torch.no_grad()
@@ -123,11 +123,11 @@ def translating(
     return next_logp, spelled
 
 
-Found = tuple[Pair, list[int], list[int]]  # a sentence, its greedy translation and the beam's
+Found = tuple[Pair, list[int], list[int]]  # a sentence, the ids of its greedy translation and of the beam's
 
 
 def clearest(found: Sequence[Found], spelled: Callable[[list[int]], str], count: int) -> list[Found]:
-    """The sentences whose translations differ, those first that the beam alone translates as the corpus does."""
+    """The sentences whose translations differ, those first that only the beam translates as the corpus does."""
     differing = [each for each in found if each[1] != each[2]] or list(found)
 
     def order(each: Found) -> tuple[bool, int]:
@@ -138,15 +138,18 @@ def clearest(found: Sequence[Found], spelled: Callable[[list[int]], str], count:
 
 
 def tally(found: Sequence[Found], spelled: Callable[[list[int]], str]) -> tuple[int, int, int]:
-    """How many translations differ, and how many the greedy loop and the beam get right, word for word."""
+    """How many translations differ, and how many match the corpus word for word: greedy decoding's, the beam's."""
     differ = sum(greedy != beam for _, greedy, beam in found)
     goals = [detokenize(pair.target, "french") for pair, _, _ in found]
-    right = [sum(spelled(each[way]) == goal for each, goal in zip(found, goals, strict=True)) for way in (1, 2)]
-    return differ, right[0], right[1]
+    by_greedy, by_beam = (
+        sum(spelled(ids) == goal for ids, goal in zip(texts, goals, strict=True))
+        for texts in ([greedy for _, greedy, _ in found], [beam for _, _, beam in found])
+    )
+    return differ, by_greedy, by_beam
 
 
 def examples(found: Sequence[Found], spelled: Callable[[list[int]], str], count: int) -> str:
-    """Sentences whose translations differ, with both translations and the corpus's, the `clearest` first."""
+    """Sentences whose translations differ, with both translations and the corpus's; the `clearest` come first."""
     blocks = [
         f"  {detokenize(pair.source, 'english')}\n    greedy   {spelled(greedy)}\n    beam     {spelled(beam)}\n"
         f"    correct  {detokenize(pair.target, 'french')}"
@@ -155,13 +158,13 @@ def examples(found: Sequence[Found], spelled: Callable[[list[int]], str], count:
     return "\n\n".join(blocks)
 
 
-TOY = {  # texts of two words that greedy decoding gets wrong: the first word, its probability, what follows it
+TOY = {  # two-word texts that greedy decoding gets wrong: first word, its probability, and what may follow it
     "A": (0.55, {"x": 0.38, "y": 0.34, "z": 0.28}),
     "B": (0.35, {"x": 0.8, "y": 0.2}),
     "C": (0.1, {"x": 1.0}),
 }
 
-# ---- stored: what a cache saves ------------------------------------------------------------------------------------
+# ---- stored: what a cache saves --------------------------------------------------------------------------------------
 
 TIMED = Config(d_model=256, heads=4, d_ff=1024, layers=4)
 
@@ -170,7 +173,7 @@ TIMED = Config(d_model=256, heads=4, d_ff=1024, layers=4)
 def times(
     lengths: Sequence[int] = (64, 128, 256, 512, 1024), *, rounds: int = 7, vocab: int = 500
 ) -> list[dict[str, Any]]:
-    """Milliseconds for one more token behind texts of several lengths, with a cache and without; medians of rounds."""
+    """Milliseconds for one more token after texts of several lengths, with and without a cache: medians of rounds."""
     runtime.seed(1)
     model = LanguageModel(vocab, TIMED).to(runtime.device()).eval()
     rows = []
@@ -180,7 +183,7 @@ def times(
             cache = model.new_cache()
             model(ids[:, :-1], cache=cache)
             ways: dict[str, Callable[[], object]] = {
-                "cached": partial(model, ids[:, -1:], cache=cache),  # a token longer in each round
+                "cached": partial(model, ids[:, -1:], cache=cache),  # the cache grows by one token per round
                 "recomputed": partial(model, ids),
             }
             seconds = in_turns(ways, rounds)
@@ -188,7 +191,7 @@ def times(
     return rows
 
 
-# ---- stored: why likely text is dull --------------------------------------------------------------------------------
+# ---- stored: why likely text is dull ---------------------------------------------------------------------------------
 
 READ, WRITE = 64, 128  # characters of the prompt, and of what follows
 WRITER = Config(d_model=64, heads=4, d_ff=256, layers=2, position=POSITIONS["rotary"])
@@ -202,9 +205,9 @@ WAYS: dict[str, Sequence[Filter]] = {
 
 @experiment
 def likelihood(seeds: Sequence[int] = (1, 2, 3), *, steps: int = 1000, count: int = 64) -> list[dict[str, Any]]:
-    """How likely a model of Shakespeare's characters finds what it writes, and what Shakespeare wrote.
+    """The likelihood that a model of Shakespeare's characters assigns to its own texts and to Shakespeare's.
 
-    Nats per character, the share of pieces that repeat, and for one text the log-probability of each character.
+    Nats per character, the share of sequences that repeat, and for one text the log-probability of each character.
     """
     text = data.load("tiny-shakespeare")
     rows = []
@@ -244,25 +247,25 @@ def log_probabilities(model: LanguageModel, ids: Int[Tensor, "batch time"]) -> F
 def likely(
     model: LanguageModel, ids: Int[Tensor, "batch time"], new: int, *, width: int
 ) -> Int[Tensor, "batch longer"]:
-    """A beam search without an end: the likeliest continuation by `new` tokens that `width` beams find."""
+    """A beam search without `<eos>`: the likeliest continuation by `new` tokens that `width` beams find."""
     batch, vocab = len(ids), model.unembed.out_features
     cache, texts = model.new_cache(), ids.repeat_interleave(width, dim=0)
     scores = torch.full((batch, width), -torch.inf, device=ids.device)
-    scores[:, 0] = 0  # at first all beams are the same
+    scores[:, 0] = 0  # at first, all beams hold the same text
     logits = model(texts, cache=cache)[:, -1]
     first = torch.arange(batch, device=ids.device)[:, None] * width
     for step in range(new):
         totals = scores[:, :, None] + logits.float().log_softmax(dim=-1).view(batch, width, vocab)
-        scores, places = totals.flatten(1).topk(width)
-        rows = (first + places // vocab).flatten()
-        texts = torch.cat([texts[rows], (places % vocab).flatten()[:, None]], dim=1)
+        scores, candidates = totals.flatten(1).topk(width)
+        rows = (first + candidates // vocab).flatten()
+        texts = torch.cat([texts[rows], (candidates % vocab).flatten()[:, None]], dim=1)
         if step < new - 1:
             logits = model(texts[:, -1:], cache=cache.select(rows))[:, -1]
     return texts.view(batch, width, -1)[:, 0]
 
 
 def repeated(texts: Sequence[Sequence[Any]], *, size: int) -> float:
-    """The share of the pieces of `size` tokens that a text has had before, as a mean over texts."""
+    """Share of the sequences of `size` tokens that have occurred before in their text, averaged over texts."""
     shares = []
     for text in texts:
         pieces = Counter(tuple(text[i : i + size]) for i in range(len(text) - size + 1))
@@ -270,16 +273,16 @@ def repeated(texts: Sequence[Sequence[Any]], *, size: int) -> float:
     return sum(shares) / len(shares)
 
 
-# ---- stored: beams of several widths, on real sentences ------------------------------------------------------------
+# ---- stored: beams of several widths, on real sentences --------------------------------------------------------------
 
 
 def searched(
     model: Transformer, pairs: Sequence[Pair], task: Task, *, width: int, penalty: Penalty
 ) -> dict[str, float]:
-    """What a beam of `width` finds: BLEU, the model's mean log-probability of it, and its length ÷ the reference's.
+    """Results of a beam of `width`: BLEU, mean log-probability of its translations, and length ÷ the reference's.
 
-    The reference's own log-probability is given as well: where it is higher than that of the text that was found, the
-    search has missed something, and where it is lower, the model prefers another text.
+    The reference's own log-probability is included: where it is higher than that of the translation found, the search
+    has missed something; where it is lower, the model prefers another text.
     """
     search = partial(beam_search, width=width, penalty=penalty)
     found = translate(model, pairs, task.source_vocab, task.target_vocab, max_length=80, search=search)
@@ -295,7 +298,7 @@ def searched(
 
 
 def bleu_of(translations: Sequence[Pair], task: Task) -> float:
-    """BLEU of the targets of `translations` with all references that the corpus has for their sources."""
+    """BLEU of `translations` against all references that the corpus has for their sources."""
     write = partial(detokenize, language=task.corpus.target_language)
     references = [[write(words) for words in task.corpus.references[pair.source]] for pair in translations]
     return bleu([write(pair.target) for pair in translations], references).score
@@ -308,7 +311,7 @@ PENALTIES = {"none": gnmt_penalty(0.0), "GNMT, α = 0.6": gnmt_penalty(0.6), "me
 def searches(
     seeds: Sequence[int] = (1, 2), *, widths: Sequence[int] = (1, 2, 4, 8, 16), count: int = 1000, steps: int = 800
 ) -> list[dict[str, Any]]:
-    """Beams of several widths under several penalties, on Tatoeba sentences of 3 to 8 words."""
+    """Beams of several widths with several length penalties, on Tatoeba sentences of 3 to 8 words."""
     corpus = data.load("tatoeba")
     pairs, held_out = filter_by_length(corpus["train"], 3, 8), filter_by_length(corpus["test"], 3, 8)[:count]
     task = Task.of(corpus, pairs, min_count=8)
@@ -329,7 +332,7 @@ AMOUNTS = {"all sentences": None, "1,500 sentences": 1500}
 
 @experiment
 def smoothing(seeds: Sequence[int] = (1, 2, 3), *, longest: int = 12) -> list[dict[str, Any]]:
-    """Translators with and without label smoothing, trained on all sentences of up to `longest` words and on few."""
+    """Translators with and without label smoothing, trained on many sentences of up to `longest` words and on few."""
     corpus = data.load("english-french")
     task = Task.of(corpus, corpus["train"])
     pairs, test = (filter_by_length(corpus[split], 3, longest) for split in ("train", "test"))
@@ -352,7 +355,7 @@ def _judged(model: Transformer, pairs: Sequence[Pair], task: Task) -> dict[str, 
     }
 
 
-# ---- how good, and how sure ---------------------------------------------------------------------------------------
+# ---- how good, and how sure ------------------------------------------------------------------------------------------
 
 
 def text_scores(model: nn.Module, pairs: Sequence[Pair], task: Task) -> Float[Tensor, " pair"]:
@@ -367,10 +370,10 @@ def text_scores(model: nn.Module, pairs: Sequence[Pair], task: Task) -> Float[Te
 def reliability(
     confidence: Float[Tensor, " word"], right: Bool[Tensor, " word"], *, bins: int = 10
 ) -> Float[Tensor, "bin 3"]:
-    """Share of the words, mean confidence and accuracy, in each of `bins` equal intervals of confidence."""
-    place = (confidence * bins).long().clamp(max=bins - 1)
-    count = torch.zeros(bins).index_add(0, place, torch.ones_like(confidence))
-    sums = [torch.zeros(bins).index_add(0, place, part.float()) for part in (confidence, right)]
+    """Share of the words, mean confidence, and accuracy in each of `bins` equal intervals of confidence."""
+    interval = (confidence * bins).long().clamp(max=bins - 1)
+    count = torch.zeros(bins).index_add(0, interval, torch.ones_like(confidence))
+    sums = [torch.zeros(bins).index_add(0, interval, part.float()) for part in (confidence, right)]
     return torch.stack([count / count.sum(), *(total / count.clamp(min=1) for total in sums)], dim=1)
 
 

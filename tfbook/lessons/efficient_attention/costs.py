@@ -1,4 +1,4 @@
-"""Time and memory of the implementations of attention: stored measurements of lesson 15."""
+"""Costs of attention's implementations: exponents of operations, and stored seconds, shares of time, and memory."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ from tfbook.course.experiments import experiment
 
 Key = TypeVar("Key", bound=Hashable)
 
-# ---- operations: the table of Vaswani et al. (2017) --------------------------------------------------------------
+# ---- operations: the table of Vaswani et al. (2017) ------------------------------------------------------------------
 
 
 def restrict(n: int, d: int, r: int = 32) -> Callable[[], Tensor]:
-    """Scores and mixture of one head, each of n vectors of width d with the r up to itself."""
+    """Scores and weighted sum of one head: each of n vectors of width d attends to the last r, itself included."""
     x = torch.randn(n, d)
 
     def run() -> Tensor:
@@ -50,12 +50,12 @@ LAYERS: dict[str, Callable[..., Callable[[], Tensor]]] = {
     "convolution": partial(convolve, k=4),
     "restricted": restrict,
 }
-REACH = {"convolution": "k", "restricted": "r"}  # the third size of a layer, as its argument is called
+REACH = {"convolution": "k", "restricted": "r"}  # a layer's argument for its third size
 
 
 @torch.no_grad()
 def cost_exponents(config: Sequence[int] = (64, 128, 256, 512), fixed: int = 64) -> dict[str, dict[str, float]]:
-    """For each of `LAYERS` the exponents of its operations in n, in d and, where it has one, in its reach k or r."""
+    """Exponents of the operations of each of `LAYERS` in n, in d and, where it has one, in its reach k or r."""
     found = {}
     for name, layer in LAYERS.items():
         runs = {"n": [layer(n, fixed) for n in config], "d": [layer(fixed, d) for d in config]}
@@ -65,11 +65,11 @@ def cost_exponents(config: Sequence[int] = (64, 128, 256, 512), fixed: int = 64)
     return found
 
 
-# ---- seconds and bytes of the implementations --------------------------------------------------------------------
+# ---- stored: seconds and bytes of implementations --------------------------------------------------------------------
 
 
 def strided(blocks: int) -> Bool[Tensor, "block block"]:
-    """√blocks neighbors and every √blocks-th of the others (Child et al., 2019, section 4.2)."""
+    """Layout of √blocks neighbors and every √blocks-th of the other blocks (Child et al., 2019, section 4.2)."""
     stride, number = math.isqrt(blocks), torch.arange(blocks)
     away = number[:, None] - number
     return (away.abs() < stride) | (away % stride == 0)
@@ -97,7 +97,7 @@ def forward_backward(name: str, n: int) -> Callable[[], None]:
 
 
 def with_gradient(attend: Callable[..., Tensor], n: int) -> Callable[[], None]:
-    """The same for any function of queries, keys and values."""
+    """A run of `attend` on random queries, keys and values of n positions, and the gradient of its output's sum."""
     generator, shape = torch.Generator().manual_seed(0), (1, HEADS, n, D_HEAD)
     qkv = [torch.randn(shape, generator=generator).to(runtime.device()).requires_grad_() for _ in range(3)]
 
@@ -108,7 +108,7 @@ def with_gradient(attend: Callable[..., Tensor], n: int) -> Callable[[], None]:
 
 
 def seconds(names: Sequence[str], lengths: Sequence[int], rounds: int = 3) -> dict[str, list[float]]:
-    """Least seconds of `forward_backward` over some rounds, for each name a number for each length."""
+    """Least seconds of `forward_backward` over `rounds`, as one number per name and length."""
     found: dict[str, list[float]] = {name: [] for name in names}
     for n in lengths:
         times = in_turns({name: forward_backward(name, n) for name in names}, rounds)
@@ -118,11 +118,11 @@ def seconds(names: Sequence[str], lengths: Sequence[int], rounds: int = 3) -> di
 
 
 def peaks(names: Sequence[str], lengths: Sequence[int]) -> dict[str, list[int]]:
-    """Bytes at the peak of `forward_backward` beyond those of the inputs, for each name a number for each length."""
+    """Peak memory of `forward_backward` in bytes, inputs excluded, as one number per name and length."""
     return {name: [peak_memory(forward_backward(name, n)) for n in lengths] for name in names}
 
 
-LONGEST_WRITTEN_OUT = 4096  # beyond, the matrices of weights take gigabytes
+LONGEST_WRITTEN_OUT = 4096  # beyond this, the matrices of weights take gigabytes
 
 
 def _up_to(n: int) -> list[str]:
@@ -131,16 +131,13 @@ def _up_to(n: int) -> list[str]:
 
 @experiment
 def times(lengths: Sequence[int] = (128, 256, 512, 1024, 2048, 4096, 8192), rounds: int = 3) -> list[dict[str, Any]]:
-    """The least seconds of each implementation at each length."""
+    """Least seconds of each implementation at each length."""
     found = {n: seconds(_up_to(n), [n], rounds) for n in lengths}
     return [{"implementation": name, "n": n, "seconds": found[n][name][0]} for n in lengths for name in found[n]]
 
 
-ROUNDS = (1, 2, 4, 8)  # of hashing
-
-
 def processor_seconds(runs: Mapping[Key, Callable[[], object]], turns: int) -> dict[Key, float]:
-    """The least seconds that the processor spends on each of `runs`, which take turns: waiting does not count."""
+    """Least processor seconds of each of `runs`, which take turns; time spent waiting does not count."""
     found: dict[Key, list[float]] = {key: [] for key in runs}
     for _ in range(turns + 1):  # the first warms up
         for key, run in runs.items():
@@ -150,9 +147,12 @@ def processor_seconds(runs: Mapping[Key, Callable[[], object]], turns: int) -> d
     return {key: min(seconds[1:]) for key, seconds in found.items()}
 
 
+ROUNDS = (1, 2, 4, 8)  # of hashing
+
+
 @experiment
 def rounds_of_hashing(n: int = 2048, turns: int = 5) -> list[dict[str, Any]]:
-    """Seconds of the processor for hashing, forward and backward, with each number of rounds."""
+    """Processor seconds of LSH attention, forward and backward, for each number of hashing rounds."""
     runs = {r: with_gradient(partial(Lsh(rounds=r), mask=Causal()), n) for r in ROUNDS}
     return [{"rounds": r, "n": n, "seconds": spent} for r, spent in processor_seconds(runs, turns).items()]
 
@@ -161,7 +161,7 @@ def rounds_of_hashing(n: int = 2048, turns: int = 5) -> list[dict[str, Any]]:
 def hashing_against_dense(
     lengths: Sequence[int] = (512, 1024, 2048, 4096, 8192), turns: int = 3
 ) -> list[dict[str, Any]]:
-    """Seconds of the processor for hashing with four rounds and for PyTorch's dense attention, at each length."""
+    """Processor seconds of LSH attention with four rounds and of PyTorch's dense attention, at each length."""
     rows = []
     for n in lengths:
         spent = processor_seconds({name: forward_backward(name, n) for name in ("LSH", FUSED)}, turns)
@@ -169,7 +169,7 @@ def hashing_against_dense(
     return rows
 
 
-KINDS = {  # of operations, by what their names contain; the first kind that fits
+KINDS = {  # operations by what their names contain; the first match counts
     "matrix products": ("mm", "scaled_dot_product", "flash_attention"),
     "sort, gather, copy": (
         "sort",
@@ -192,7 +192,7 @@ PROFILED = ("tiled", "banded", "LSH", "linear")
 
 @experiment
 def profiles(n: int = 4096) -> list[dict[str, Any]]:
-    """The share of the time that each kind of operation takes, forward and backward, of each of `PROFILED`."""
+    """Share of time, forward and backward, of each kind of operation in each of `PROFILED`."""
     rows = []
     for name in PROFILED:
         run = forward_backward(name, n)
@@ -210,21 +210,23 @@ def profiles(n: int = 4096) -> list[dict[str, Any]]:
 
 @experiment
 def memory(lengths: Sequence[int] = (1024, 2048, 4096, 8192, 16384)) -> list[dict[str, Any]]:
-    """The bytes at the peak of each implementation at each length."""
+    """Peak memory in bytes of each implementation at each length."""
     runs = [(name, n) for n in lengths for name in _up_to(n)]
     return [{"implementation": name, "n": n, "bytes": peaks([name], [n])[name][0]} for name, n in runs]
 
 
-STORED = {"window": "banded", "dense, window": "dense, banded"}  # what the rows call what the lesson names so
+# ---- tables of the stored rows ---------------------------------------------------------------------------------------
+
+STORED = {"window": "banded", "dense, window": "dense, banded"}  # the lesson's name: the name in the rows
 
 
 def shown(name: str) -> str:
-    """What the lesson calls an implementation."""
+    """The lesson's name of an implementation."""
     return {stored: name for name, stored in STORED.items()}.get(name, name)
 
 
 def time_ratios(times: Any, names: Sequence[str]) -> dict[str, tuple[list[int], list[float]]]:
-    """Lengths, and seconds over those of PyTorch's dense attention, by name; from rows of `times`."""
+    """For each name its lengths and its seconds ÷ those of PyTorch's dense attention, from the rows of `times`."""
     table = times.pivot(index="n", columns="implementation", values="seconds")
     columns = {name: table[STORED.get(name, name)] for name in names}
     return {name: (table.index.tolist(), (column / table[FUSED]).tolist()) for name, column in columns.items()}

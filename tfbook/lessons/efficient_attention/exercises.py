@@ -67,6 +67,7 @@ def _tiles() -> list[tuple[State, Tensor, Tensor, Tensor, Tensor]]:
         "A query that has seen nothing has m_new = −∞, and −∞ − (−∞) is NaN. Its total and mixture are 0, its weights "
         "should be 0: `nan_to_num()` after exp makes them so.",
     ],
+    differentiable=False,
 )
 def tile_step(
     state: State,
@@ -140,6 +141,7 @@ tile_step.mistakes(
         "mixture both hold exponentials, so both are multiplied by it; then add.",
         "Where neither machine has a key, −∞ − (−∞) is NaN. The sums there are 0, so any finite factor will do.",
     ],
+    differentiable=False,
 )
 def merge(one: State, other: State) -> State:
     higher = one[0].maximum(other[0])
@@ -407,6 +409,7 @@ def _vectors() -> list[tuple[Tensor, Tensor]]:
         "φ(x) = exp(w · x − ‖x‖² / 2) for each w, and the sum over m of them is to be a mean. For q · k / √d each of "
         "the two is divided by √√d first, and the length is that of the divided vector.",
     ],
+    differentiable=("x",),
 )
 def positive_features(x: Float[Tensor, "n d"], directions: Float[Tensor, "m d"]) -> Float[Tensor, "n m"]:
     x = x / x.shape[1] ** 0.25

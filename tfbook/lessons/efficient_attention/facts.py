@@ -1,4 +1,4 @@
-"""Facts far apart: what each attention can learn to find, stored runs of lesson 15."""
+"""Facts far apart: a retrieval task that needs long range, and stored runs of each attention on it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tfbook.models.blocks import Config, alternate
 from tfbook.models.feed_forward import FeedForward
 from tfbook.models.language_model import BidirectionalModel, LanguageModel
 
-# ---- stored: a task that needs long range ------------------------------------------------------------------------
+# ---- stored: a task that needs long range ----------------------------------------------------------------------------
 
 KEYS, VALUES, NOISE = 8, 8, 8  # kinds of each
 QUESTION = KEYS * VALUES  # the first id of each kind of token; facts begin at 0
@@ -38,7 +38,7 @@ CONTEXT, QUESTIONS = 256, 64
 BAND = 32  # the window of the banded layers of the stored models
 GELU = partial(FeedForward, activation=F.gelu)
 SIZES = Config(d_model=32, heads=2, d_ff=128, layers=2, position=POSITIONS["none"], feed_forward=GELU)
-BEYOND = SIZES.layers * (BAND - 1)  # no farther than this do they see through all layers
+BEYOND = SIZES.layers * (BAND - 1)  # the farthest that all banded layers together can see
 
 
 class Facts(NamedTuple):
@@ -50,20 +50,20 @@ class Facts(NamedTuple):
 
     @classmethod
     def draw(cls, count: int, seed: int, *, context: int = CONTEXT, questions: int = QUESTIONS) -> Facts:
-        """Each text states one value of each key, somewhere in its first half; every question follows its fact."""
+        """Random texts: each states one value per key in its first half, and every question follows its fact."""
         generator = torch.Generator().manual_seed(seed)
         ids = FIRST_NOISE + torch.randint(NOISE, (count, context), generator=generator)
-        place = torch.rand(count, context // 2, generator=generator).argsort(dim=1)[:, :KEYS].sort(dim=1).values
+        position = torch.rand(count, context // 2, generator=generator).argsort(dim=1)[:, :KEYS].sort(dim=1).values
         key = torch.rand(count, KEYS, generator=generator).argsort(dim=1)
         value = torch.randint(VALUES, (count, KEYS), generator=generator)
-        known = (place[:, None] < torch.arange(context)[:, None]).sum(dim=-1)  # facts before each position
+        known = (position[:, None] < torch.arange(context)[:, None]).sum(dim=-1)  # facts before each position
         about = (torch.rand(count, context, generator=generator) * known).long()
-        luck = torch.rand(count, context, generator=generator).masked_fill(known == 0, -1.0).scatter(1, place, -1.0)
+        luck = torch.rand(count, context, generator=generator).masked_fill(known == 0, -1.0).scatter(1, position, -1.0)
         asked = luck.argsort(dim=1, descending=True)[:, :questions]
         fact = about.gather(1, asked)
-        ids = ids.scatter(1, place, key * VALUES + value).scatter(1, asked, QUESTION + key.gather(1, fact))
+        ids = ids.scatter(1, position, key * VALUES + value).scatter(1, asked, QUESTION + key.gather(1, fact))
         answers = torch.full_like(ids, -100).scatter(1, asked, ANSWER + value.gather(1, fact))
-        return cls(ids, answers, torch.zeros_like(ids).scatter(1, asked, asked - place.gather(1, fact)))
+        return cls(ids, answers, torch.zeros_like(ids).scatter(1, asked, asked - position.gather(1, fact)))
 
     def to(self, device: torch.device | str) -> Facts:
         """The same texts on another device."""
@@ -71,7 +71,7 @@ class Facts(NamedTuple):
 
 
 def answer_loss(model: LanguageModel, facts: Facts) -> Float[Tensor, ""]:
-    """Mean cross-entropy of the answers, in nats; nothing else is asked of the model."""
+    """Mean cross-entropy of the answers, in nats; no other token adds to the loss."""
     return F.cross_entropy(model(facts.ids).flatten(0, 1).float(), facts.answers.flatten())
 
 
@@ -80,7 +80,7 @@ EDGES = (1, 16, 32, 48, BEYOND + 1, 96, 128, 160, 192, CONTEXT)  # of the bins o
 
 @torch.inference_mode()
 def right(model: LanguageModel, facts: Facts) -> dict[str, Any]:
-    """Share of right answers: of all, by distance, and of those beyond the reach of two banded layers."""
+    """Share of right answers: overall, by distance, and for facts beyond the reach of two banded layers."""
     facts = facts.to(runtime.device())
     hit = (model(facts.ids).argmax(dim=-1) == facts.answers).float()
     asked, away = facts.answers >= 0, facts.distance
@@ -88,14 +88,14 @@ def right(model: LanguageModel, facts: Facts) -> dict[str, Any]:
     return {"all": float(hit[asked].mean()), "far": float(hit[away > BEYOND].mean()), "bins": bins}
 
 
-ALSO_TRAINED = {  # what the table calls it: the stored experiment
+ALSO_TRAINED = {  # name in the table: the stored experiment
     "dense, both ways": "both_directions",
     "BigBird, both ways": "layouts",
 }
 
 
 def by_distance(runs: Any, names: Sequence[str]) -> dict[str, tuple[list[float], ...]]:
-    """For each name the middles of the bins of distance, mean right answers, the least and the greatest over seeds."""
+    """For each name: the middles of the bins of distance, and the mean, lowest and highest accuracy over seeds."""
     middle = [(low + high - 1) / 2 for low, high in pairwise(EDGES)]
     curves: dict[str, tuple[list[float], ...]] = {}
     for name in names:
@@ -111,12 +111,12 @@ def by_distance(runs: Any, names: Sequence[str]) -> dict[str, tuple[list[float],
 
 
 def far_answers(runs: Any) -> dict[str, tuple[float, float]]:
-    """For each implementation the least and the greatest share of right answers beyond the windows' reach."""
+    """For each implementation, the lowest and highest share of right answers beyond the windows' reach."""
     far = runs.groupby("implementation", sort=False)["far"]
     return {shown(name): (float(values.min()), float(values.max())) for name, values in far}
 
 
-MODELS: dict[str, tuple[Implementation, ...]] = {  # of the layers, in turn
+MODELS: dict[str, tuple[Implementation, ...]] = {  # implementations of the layers, in turn
     "dense": (fastest,),
     "banded": (Banded(BAND, block=BAND),),
     "dense, banded": (fastest, Banded(BAND, block=BAND)),
@@ -125,14 +125,14 @@ MODELS: dict[str, tuple[Implementation, ...]] = {  # of the layers, in turn
     "linear": (Linear(),),
     "Performer": (Performer(64),),
 }
-TESTED = 128  # texts
+TESTED = 128  # texts to evaluate
 
 
 @experiment
 def long_range(seeds: Sequence[int] = (1, 2, 3), *, steps: int = 400, batch: int = 16) -> list[dict[str, Any]]:
-    """Answers of the same small model with each of `MODELS`, and with the weights that it learned with dense attention.
+    """Accuracy of a small model trained with each of `MODELS`, and of the dense model with its attention replaced.
 
-    `trained` is False for the latter: the implementation was put into the finished model.
+    `trained` is False for the latter: the implementation was put into the model after its training.
     """
     test, rows = Facts.draw(TESTED, seed=10**6), []
     for seed in seeds:
@@ -140,7 +140,8 @@ def long_range(seeds: Sequence[int] = (1, 2, 3), *, steps: int = 400, batch: int
             model, curve, spent = trained_on_facts(implementations, seed, steps, batch, test)
             rows.append({"implementation": name, "seed": seed, "trained": True, "curve": curve, "seconds": spent})
             rows[-1] |= right(model, test)
-            dense = model if name == "dense" else dense
+            if name == "dense":
+                dense = model
             alternate(dense.stack, *implementations)
             rows.append({"implementation": name, "seed": seed, "trained": False, **right(dense, test)})
     return rows
@@ -148,18 +149,18 @@ def long_range(seeds: Sequence[int] = (1, 2, 3), *, steps: int = 400, batch: int
 
 @experiment
 def layouts(seeds: Sequence[int] = (1, 2, 3, 4), *, steps: int = 400, batch: int = 16) -> list[dict[str, Any]]:
-    """Answers with BigBird, bidirectional as in the paper, with a layout and a start of its own for each seed."""
+    """Accuracy with BigBird, bidirectional as in the paper, with a new layout and initialization for each seed."""
     return both_ways({seed: BigBird(block=16, seed=seed) for seed in seeds}, steps, batch)
 
 
 @experiment
 def both_directions(seeds: Sequence[int] = (1, 2), *, steps: int = 400, batch: int = 16) -> list[dict[str, Any]]:
-    """Answers of the same model with dense attention in both directions, to compare with `layouts`."""
+    """Accuracy of the same model with dense bidirectional attention, for comparison with `layouts`."""
     return both_ways(dict.fromkeys(seeds, fastest), steps, batch)
 
 
 def both_ways(implementations: Mapping[int, Implementation], steps: int, batch: int) -> list[dict[str, Any]]:
-    """A row for each seed: a bidirectional model with this implementation in all layers, trained, and its answers."""
+    """One row per seed: the accuracy of a bidirectional model trained with this implementation in all layers."""
     test, rows = Facts.draw(TESTED, seed=10**6), []
     for seed, implementation in implementations.items():
         model, curve, spent = trained_on_facts((implementation,), seed, steps, batch, test, BidirectionalModel)
@@ -175,7 +176,7 @@ def trained_on_facts(
     test: Facts,
     kind: type[LanguageModel] = LanguageModel,
 ) -> tuple[LanguageModel, list[dict[str, float]], float]:
-    """The trained model with these layers, how its answers improved, and the seconds."""
+    """A model trained with these layers, the accuracy during its training, and the seconds."""
     runtime.seed(seed)
     model = kind(VOCABULARY, SIZES).to(runtime.device())
     alternate(model.stack, *implementations)

@@ -1,4 +1,4 @@
-"""The pictures of lesson 15: tiles, two memories, two orders of a product, windows, BigBird, hashing, costs."""
+"""Figures of lesson 15: tiles, two memories, two orders of a product, windows, BigBird, hashing, and costs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-METHODS = {  # each kind of attention looks the same in all figures of the lesson
+METHODS = {  # one look for each kind of attention, in all figures of the lesson
     "dense": Method("#e76300", "s"),
     "tiled": Method("#3f90da", "o"),
     "window": Method("#832db6", "^"),
@@ -26,13 +26,13 @@ METHODS = {  # each kind of attention looks the same in all figures of the lesso
     "BigBird": Method("#717581", "X"),
     "LSH": Method("#b9ac70", "v"),
 }
-GRAYS = ("#1f2328", "#717b86", "#b4bcc5", "#e2e6ea")  # of what is no kind of attention
+GRAYS = ("#1f2328", "#717b86", "#b4bcc5", "#e2e6ea")  # for everything that is not a kind of attention
 
-# ---- tiles -------------------------------------------------------------------------------------------------------
+# ---- tiles -----------------------------------------------------------------------------------------------------------
 
 
 def draw_tiles(scores: Tensor, values: Tensor, tile: int) -> Figure:
-    """Scores (query, key) and values (key, d): what runs along while tiles of keys pass by a block of queries."""
+    """Scores (query, key) and values (key, d), and the running state while tiles of keys pass a block of queries."""
     from tfbook.plot import Schematic
 
     picture = Schematic("Tiles of keys pass by; only three small things stay", gap=(44, 16))
@@ -55,8 +55,8 @@ def draw_tiles(scores: Tensor, values: Tensor, tile: int) -> Figure:
         shrink, weights = torch.exp(highest - higher), torch.exp(s - higher)
         highest, total, mixture = higher, shrink * total + weights.sum(1, keepdim=True), shrink * mixture + weights @ v
         tiles.append([v, s, highest, weights, shrink, total, mixture])
-    darkest = [float(torch.cat(row).max()) for row in zip(*tiles, strict=True)]  # one scale along each row
-    darkest[3] = darkest[4] = 4.0  # weights and factors are at most 1: they stay pale, their numbers legible
+    darkest = [float(torch.cat(row).max()) for row in zip(*tiles, strict=True)]  # one color scale per row
+    darkest[3] = darkest[4] = 4.0  # weights and factors are at most 1, so they stay pale and legible
     roles = ("value", "weight", "weight", "weight", "plain", "weight", "value")
     numbers = ("{:.0f}", "{:.1f}", "{:.1f}", "{:.2f}", "{:.2f}", "{:.2f}", "{:.2f}")
     before: list[Any] = []
@@ -83,7 +83,7 @@ QKV = ("query", "key", "value")
 
 
 def draw_traffic() -> Figure:
-    """What travels between the two memories: with the scores stored, and with tiles."""
+    """Traffic between the two memories: with the scores stored, and with tiles."""
     from tfbook.plot import Schematic
 
     picture = Schematic("Tiles keep the scores out of the slow memory", gap=(18, 56))
@@ -119,11 +119,11 @@ def draw_traffic() -> Figure:
     return picture.figure()
 
 
-# ---- two orders of the same product ------------------------------------------------------------------------------
+# ---- two orders of the same product ----------------------------------------------------------------------------------
 
 
 def draw_orders(n: int = 8, d: int = 2) -> Figure:
-    """(Q Kᵀ) V with its n × n matrix above Q (Kᵀ V) with its d × d one."""
+    """(Q Kᵀ) V with its n × n matrix, above Q (Kᵀ V) with its d × d matrix."""
     from tfbook.plot import Schematic
 
     picture = Schematic("The same three matrices, multiplied in two orders", gap=(30, 40))
@@ -153,25 +153,25 @@ def draw_orders(n: int = 8, d: int = 2) -> Figure:
     return picture.figure()
 
 
-# ---- patterns ----------------------------------------------------------------------------------------------------
+# ---- patterns --------------------------------------------------------------------------------------------------------
 
 INGREDIENTS = {"window": METHODS["window"].color, "global": "#bd1f01", "random": "#ffa90e"}
 
 
 def draw_reach(window: int = 4, layers: int = 3, tokens: int = 14) -> Figure:
-    """Which tokens can reach the last one through layers whose windows hold `window` tokens, itself included."""
+    """The tokens that can reach the last one through layers whose windows hold `window` tokens, itself included."""
     import matplotlib.pyplot as plt
 
     figure, axes = plt.subplots(figsize=(8.4, 3.0))
     color = METHODS["window"].color
     for layer in range(layers + 1):
         first = tokens - 1 - (layers - layer) * (window - 1)
-        for place in range(tokens):
-            seen = place >= first
-            look = {"facecolor": color if seen else "white", "edgecolor": color if seen else EDGE}
-            axes.scatter(place, layer, s=110, linewidth=1.3, zorder=3, **look)
-            for source in range(max(0, place - window + 1), place + 1) if layer and seen else ():
-                axes.plot([source, place], [layer - 1, layer], color=color, alpha=0.45, linewidth=0.9, marker="none")
+        for position in range(tokens):
+            seen = position >= first
+            look: dict[str, Any] = {"facecolor": color if seen else "white", "edgecolor": color if seen else EDGE}
+            axes.scatter(position, layer, s=110, linewidth=1.3, zorder=3, **look)
+            for source in range(max(0, position - window + 1), position + 1) if layer and seen else ():
+                axes.plot([source, position], [layer - 1, layer], color=color, alpha=0.45, linewidth=0.9, marker="none")
     names = ["tokens", *(f"layer {layer}" for layer in range(1, layers + 1))]
     axes.set(yticks=range(layers + 1), yticklabels=names, xticks=[tokens - 1], xticklabels=["last token"])
     title = f"{layers} layers with a window of {window} reach {layers * (window - 1)} tokens back"
@@ -183,7 +183,7 @@ def draw_reach(window: int = 4, layers: int = 3, tokens: int = 14) -> Figure:
 
 
 def draw_ingredients(window: Tensor, everywhere: Tensor, random: Tensor) -> Figure:
-    """Three layouts (block, block), each in its color, and all of them together."""
+    """Three layouts (block, block), each in its color, and their union."""
     import matplotlib.pyplot as plt
     from matplotlib.colors import to_rgb
 
@@ -201,7 +201,7 @@ def draw_ingredients(window: Tensor, everywhere: Tensor, random: Tensor) -> Figu
 
 
 def _paint(axes: Axes, layers: Sequence[tuple[Tensor, tuple[float, float, float]]]) -> None:
-    """Blocks that are seen in their color, later layers on top."""
+    """Draws the blocks that are visible in their colors, later layers on top."""
     from matplotlib.colors import to_rgb
 
     size = len(layers[0][0])
@@ -217,11 +217,11 @@ def _paint(axes: Axes, layers: Sequence[tuple[Tensor, tuple[float, float, float]
     axes.set(xticks=[0.5, size - 0.5], yticks=[0.5, size - 0.5], xticklabels=[0, size - 1], yticklabels=[0, size - 1])
 
 
-# ---- hashing -----------------------------------------------------------------------------------------------------
+# ---- hashing ---------------------------------------------------------------------------------------------------------
 
 
 def draw_hashing(vectors: Tensor, rotation: Tensor, buckets: Tensor, window: int = 2) -> Figure:
-    """Vectors of two numbers in their sectors; sorted by bucket; what the second block of `window` reads."""
+    """Two-dimensional vectors in their sectors, then sorted by bucket, and the keys that the second `window` reads."""
     import matplotlib.pyplot as plt
 
     figure, (circle, rows) = plt.subplots(1, 2, figsize=(9, 3.9), width_ratios=(1, 2.1))
@@ -237,9 +237,9 @@ def draw_hashing(vectors: Tensor, rotation: Tensor, buckets: Tensor, window: int
         x, y = (vector / vector.norm()).tolist()
         circle.plot(x, y, "o", color=BUCKETS[bucket], markersize=7)
         circle.text(1.2 * x, 1.2 * y, str(i), ha="center", va="center", fontsize=9)
-        place = order.tolist().index(i)
-        rows.plot([i, place], [0.89, 0.36], color=BUCKETS[bucket], linewidth=1.3, marker="none")
-        for column, height in ((i, 1.0), (place, 0.25)):
+        position = order.tolist().index(i)
+        rows.plot([i, position], [0.89, 0.36], color=BUCKETS[bucket], linewidth=1.3, marker="none")
+        for column, height in ((i, 1.0), (position, 0.25)):
             box = {"boxstyle": "square,pad=0.38", "facecolor": BUCKETS[bucket], "edgecolor": "white"}
             rows.text(column, height, f"{i}".rjust(2), ha="center", va="center", color="white", fontsize=9.5, bbox=box)
     start = window
@@ -264,7 +264,7 @@ BUCKETS = ("#0066a1", "#b55a00", "#00735a", "#7a2a70")  # dark enough for white 
 
 
 def _span(axes: Axes, first: int, end: int, height: float, text: str) -> None:
-    """A bracket below the places from `first` up to, without, `end`, and a text below it."""
+    """A bracket below the positions from `first` up to but excluding `end`, with a text below it."""
     left, right = first - 0.42, end - 0.58
     axes.plot(
         [left, left, right, right],
@@ -277,7 +277,7 @@ def _span(axes: Axes, first: int, end: int, height: float, text: str) -> None:
 
 
 def draw_recall(met: Mapping[str, Sequence[Any]], rounds: Sequence[int]) -> Figure:
-    """The share of the top keys that hashing meets, by kind of vectors, with the share of all pairs."""
+    """Share of the top keys that hashing finds, by kind of vectors, beside the share of all pairs that meet."""
     import matplotlib.pyplot as plt
 
     figure, axes = plt.subplots(figsize=(7.4, 3.8))
@@ -293,9 +293,9 @@ def draw_recall(met: Mapping[str, Sequence[Any]], rounds: Sequence[int]) -> Figu
 
 
 def draw_distances(curves: Mapping[str, tuple[Sequence[float], ...]], reach: int, guess: float) -> Figure:
-    """Right answers against the distance of the fact: (distance, mean, least, greatest) for each attention.
+    """Accuracy against distance of the fact: (distance, mean, lowest, highest) for each kind of attention.
 
-    The lines are interrupted at `reach`, where nothing was measured in between.
+    The lines are interrupted at `reach`, around which nothing was measured.
     """
     import matplotlib.pyplot as plt
 
@@ -319,11 +319,11 @@ def draw_distances(curves: Mapping[str, tuple[Sequence[float], ...]], reach: int
     return figure
 
 
-# ---- costs -------------------------------------------------------------------------------------------------------
+# ---- costs -----------------------------------------------------------------------------------------------------------
 
 
 def draw_memory(lengths: Sequence[int], dense: Sequence[float], tiled: Sequence[float], goal: int) -> Figure:
-    """Megabytes against the length, the dense ones drawn on to `goal` along n²."""
+    """Megabytes against length, with the dense curves extrapolated to `goal` along n²."""
     import matplotlib.pyplot as plt
 
     figure, axes = plt.subplots(figsize=(7.4, 3.9))
@@ -348,7 +348,7 @@ def draw_memory(lengths: Sequence[int], dense: Sequence[float], tiled: Sequence[
 
 
 def draw_ratios(ratios: Mapping[str, tuple[Sequence[int], Sequence[float]]], title: str) -> Figure:
-    """How many times as long as PyTorch's dense attention each takes, against the length."""
+    """Time relative to PyTorch's dense attention, against length."""
     import matplotlib.pyplot as plt
 
     figure, axes = plt.subplots(figsize=(8.4, 4.4))

@@ -1,13 +1,14 @@
-"""Pictures of lesson 09, each with its description: the question, the model, counting, training, what was learned."""
+"""Figures of lesson 09, each with its alt text: the questions, the model, counting, training, and what was learned."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tfbook.plot.bars import grouped_bars
 from tfbook.plot.curves import lines
 from tfbook.plot.house import COLORS, EDGE, INK, SOFT
 
@@ -19,16 +20,15 @@ if TYPE_CHECKING:
     from tfbook.plot.schematic.nodes import Item
 
     Picture = tuple[Figure, str]
-    Picture = tuple[Figure, str]
 
 
 CHIP = 62  # pixels of a token
 
-# ---- the question and the model ------------------------------------------------------------------------------------
+# ---- the question and the model --------------------------------------------------------------------------------------
 
 
 def draw_questions(words: Sequence[str], shares: Sequence[float]) -> Picture:
-    """A row for each question that a text asks: what is read, the next word with its probability, and what it costs."""
+    """One row per question that a text poses: the words read, the next word with its probability, and its loss."""
     from tfbook.plot import Schematic
 
     picture = Schematic(f"{len(shares)} questions: which word comes next?", gap=(34, 16))
@@ -48,12 +48,13 @@ def draw_questions(words: Sequence[str], shares: Sequence[float]) -> Picture:
 
 
 def draw_gpt(words: Sequence[str], sizes: tuple[int, int, int, int], vocab: int) -> Picture:
-    """The whole model from the bottom to the top, with shapes; `sizes` are d_model, heads, d_ff and layers."""
+    """The whole model from bottom to top, with shapes; `sizes` are d_model, heads, d_ff and layers."""
     from tfbook.plot import Schematic
 
     (d_model, heads, d_ff, layers), n = sizes, len(words) - 1
     picture = Schematic("A GPT, from words to next words", gap=(26, 18))
-    up, thick = ("top", "bottom"), {"role": "stream", "thickness": 5}
+    up = ("top", "bottom")
+    thick: dict[str, Any] = {"role": "stream", "thickness": 5}
     read = picture.tokens(words[:-1], ((1, 2), 0), "stream", width=CHIP, label=f"{n} words read")
     table = picture.box("embedding", ((1, 2), -1), "parameter", note=f"{vocab} × {d_model}")
     attend, first, low = _branch(picture, -3, "self-attention", f"{heads} heads, rotary positions", "weight")
@@ -83,7 +84,7 @@ def draw_gpt(words: Sequence[str], sizes: tuple[int, int, int, int], vocab: int)
 
 
 def _branch(picture: Schematic, row: int, text: str, note: str, role: str = "plain") -> tuple[Item, Item, Item]:
-    """A layer with its norm beside the stream, and the sum to which it is added."""
+    """A layer with its norm beside the residual stream, and the sum to which its output is added."""
     layer = picture.box(text, (1, row), role, note=note, width=190)
     norm = picture.box("norm", (1, row + 1), width=70)
     fork, add = picture.point((2, row + 1)), picture.circle("+", (2, row))
@@ -93,11 +94,32 @@ def _branch(picture: Schematic, row: int, text: str, note: str, role: str = "pla
     return layer, norm, add
 
 
-# ---- counting and training -----------------------------------------------------------------------------------------
+# ---- before training: the residual stream ----------------------------------------------------------------------------
+
+
+def draw_variance(variance: Mapping[tuple[int, bool], Sequence[float]]) -> Picture:
+    """Variance of the residual stream after each block, by (layers, scaled), one panel per number of layers."""
+    import matplotlib.pyplot as plt
+
+    depths = list(dict.fromkeys(layers for layers, _ in variance))
+    figure, panels = plt.subplots(1, len(depths), figsize=(10.5, 3.8), sharey=True)
+    for axes, layers in zip(panels, depths, strict=True):
+        curves = {
+            name: (range(layers + 1), variance[layers, scaled])
+            for name, scaled in (("unscaled", False), ("scaled", True))
+        }
+        axes.set_yscale("log")  # before the labels are placed
+        lines(axes, curves, title=f"{layers} blocks", x="after block (0: embedding)", y="variance (logarithmic)")
+    last = ", ".join(f"{layers} blocks {variance[layers, False][-1]:.3f}" for layers in depths)
+    alt = f"Unscaled, the variance after the last block grows with depth ({last}); scaled, it does not."
+    return figure, alt
+
+
+# ---- counting and training -------------------------------------------------------------------------------------------
 
 
 def draw_counting(losses: Sequence[float], bound: float) -> Picture:
-    """Loss of counting against how many words it looks back, beside the bound on a perfect model's loss."""
+    """Loss of counting against the number of words it looks back, beside the lower bound on a perfect model's loss."""
     import matplotlib.pyplot as plt
 
     figure, axes = plt.subplots(figsize=(8, 3.4))
@@ -117,10 +139,10 @@ def draw_counting(losses: Sequence[float], bound: float) -> Picture:
 
 
 def draw_training(losses: Sequence[float], levels: Mapping[str, float], shown: Sequence[int]) -> Picture:
-    """The loss of each batch, pale, and its mean over recent ones, steps logarithmic: all of it, and the last nat.
+    """Loss of each batch, pale, and its running mean, over logarithmic steps: the whole run, and its last nat.
 
-    Dots are the batches at which samples were taken. Of the `levels`, from the highest, the first belongs to the whole
-    and up to two more to the last nat.
+    Dots are the batches at which samples were taken. Of the `levels`, sorted from the highest, the first belongs to the
+    whole run and up to two more to the last nat.
     """
     import matplotlib.pyplot as plt
 
@@ -140,12 +162,12 @@ def draw_training(losses: Sequence[float], levels: Mapping[str, float], shown: S
     left, right = panels
     left.set(title="Training loss: all of it", ylabel="loss (nats per word)", ylim=(0, 7.2))
     right.set(title="The last nat", ylim=(0.3, 1.6))
-    places = (
+    positions = (
         (left, len(losses), "right", "top"),
         (right, len(losses), "right", "bottom"),
         (right, last, "left", "top"),
     )
-    for (name, height), (axes, x, across, up) in zip(levels.items(), places, strict=False):  # where the curve is not
+    for (name, height), (axes, x, across, up) in zip(levels.items(), positions, strict=False):  # clear of the curve
         axes.axhline(height, color=INK, linestyle="--", linewidth=1.4)
         gap = {"top": -3, "bottom": 3}[up]
         axes.annotate(
@@ -155,22 +177,22 @@ def draw_training(losses: Sequence[float], levels: Mapping[str, float], shown: S
     return figure, f"The loss falls from {losses[0]:.1f} steeply at first and slowly later; dashed lines: {names}."
 
 
-# ---- what was learned ----------------------------------------------------------------------------------------------
+# ---- what was learned ------------------------------------------------------------------------------------------------
 
-KIND_LOOKS = {  # color, number of words of the kind, and where its label stands beside the line of an even guess
+KIND_LOOKS = {  # color, number of words of the kind, and where the label of its uniform guess stands
     "pronouns": (COLORS[3], 2, "bottom"),
     "things": (COLORS[1], 16, "top"),
     "names": (COLORS[0], 12, "bottom"),
 }
 
-FLAT = 0.15  # a probability that changes less does not rise
+FLAT = 0.15  # a probability that changes by less does not count as rising
 
 
 def draw_growth(frame: DataFrame, first_loss: float, optimizer: str = "Muon") -> Picture:
-    """The probability of the right word of each kind in each run, the first one enlarged and below its loss.
+    """Probability of the right word of each kind in each run, the first run enlarged and below its loss.
 
-    `first_loss` is that before the first step. A dashed line marks where nine tenths of the loss's drop are done,
-    dotted ones an even guess among the words of a kind.
+    `first_loss` is the loss before the first step. A dashed line marks where the loss has done nine tenths of its drop,
+    dotted lines mark a uniform guess among the words of a kind.
     """
     import matplotlib.pyplot as plt
 
@@ -179,11 +201,12 @@ def draw_growth(frame: DataFrame, first_loss: float, optimizer: str = "Muon") ->
     same = len(set(chosen["lr"])) == 1
     titles = [f"Run {i}" if same else f"Learning rate {lr:g}" for i, lr in enumerate(chosen["lr"], 1)]
     figure = plt.figure(figsize=(11, 6.2))
-    large, small = figure.add_gridspec(1, 2, width_ratios=(1.8, 1))
-    above, below = large.subgridspec(2, 1, height_ratios=(1, 2.6))
-    loss = figure.add_subplot(above)
-    others = [figure.add_subplot(place) for place in small.subgridspec(max(1, len(runs) - 1), 1)]
-    panels = [figure.add_subplot(below), *others]
+    columns = figure.add_gridspec(1, 2, width_ratios=(1.8, 1))
+    left = columns[0].subgridspec(2, 1, height_ratios=(1, 2.6))
+    right = columns[1].subgridspec(max(1, len(runs) - 1), 1)
+    loss = figure.add_subplot(left[0])
+    others = [figure.add_subplot(right[row]) for row in range(right.nrows)]
+    panels = [figure.add_subplot(left[1]), *others]
     loss.plot(*zip(*((point["step"], point["loss"]) for point in runs[0]), strict=True), color=INK, marker="none")
     loss.set(title=f"{titles[0]} (before training, the loss is {first_loss:.1f})", ylabel="loss (nats)", ylim=(0, None))
     for axes, curve in zip(panels, runs, strict=False):
@@ -234,7 +257,7 @@ def draw_growth(frame: DataFrame, first_loss: float, optimizer: str = "Muon") ->
 
 
 def _passes(curve: Sequence[Mapping[str, float]], kind: str) -> str:
-    """The step at which a kind is halfway between its lowest and its highest value, if these are far apart."""
+    """The step at which a kind's probability is halfway between its lowest and highest value, or "never"."""
     values = [point[kind] for point in curve]
     if max(values) - min(values) < FLAT:
         return "never"
@@ -243,18 +266,12 @@ def _passes(curve: Sequence[Mapping[str, float]], kind: str) -> str:
 
 
 def draw_judged(rows: Mapping[str, Mapping[str, float]]) -> Picture:
-    """Shares of stories that are right in each respect, a group of bars for each respect."""
+    """Shares of stories that are right in each respect, as one group of bars per respect."""
     import matplotlib.pyplot as plt
 
     figure, axes = plt.subplots(figsize=(10, 3.9))
     respects = list(next(iter(rows.values())))
-    width = 0.8 / len(rows)
-    for number, ((name, shares), color) in enumerate(zip(rows.items(), (COLORS[3], *COLORS[:3]), strict=False)):
-        places = np.arange(len(respects)) + (number - (len(rows) - 1) / 2) * width
-        heights = [100 * shares[respect] for respect in respects]
-        axes.bar(places, heights, 0.92 * width, color=color, label=name)
-        for x, height in zip(places, heights, strict=True):
-            axes.text(x, height + 1.5, f"{height:.0f}", ha="center", fontsize=9, color=color)
+    grouped_bars(axes, rows, (COLORS[3], *COLORS[:3]))
     titles = {"sentences": "sentences possible\nin this world", "all": "stories right in\nevery respect"}
     axes.set_xticks(
         range(len(respects)), [titles.get(each, f"stories with no\nwrong {each[:-1]}") for each in respects]
@@ -264,21 +281,3 @@ def draw_judged(rows: Mapping[str, Mapping[str, float]]) -> Picture:
     axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=len(rows), frameon=False)
     said = "; ".join(f"{name}: " + ", ".join(f"{k} {v:.0%}" for k, v in row.items()) for name, row in rows.items())
     return figure, f"Shares of sentences and stories that are right. {said}."
-
-
-def draw_variance(variance: Mapping[tuple[int, bool], Sequence[float]]) -> Picture:
-    """Variance of the residual stream after each block, by (layers, scaled), a panel for each number of layers."""
-    import matplotlib.pyplot as plt
-
-    depths = list(dict.fromkeys(layers for layers, _ in variance))
-    figure, panels = plt.subplots(1, len(depths), figsize=(10.5, 3.8), sharey=True)
-    for axes, layers in zip(panels, depths, strict=True):
-        curves = {
-            name: (range(layers + 1), variance[layers, scaled])
-            for name, scaled in (("unscaled", False), ("scaled", True))
-        }
-        axes.set_yscale("log")  # before the labels find their places
-        lines(axes, curves, title=f"{layers} blocks", x="after block (0: embedding)", y="variance (logarithmic)")
-    last = ", ".join(f"{layers} blocks {variance[layers, False][-1]:.3f}" for layers in depths)
-    alt = f"Unscaled, the variance after the last block grows with depth ({last}); scaled, it does not."
-    return figure, alt

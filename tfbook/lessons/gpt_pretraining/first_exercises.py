@@ -13,6 +13,7 @@ from torch.nn import functional as F
 
 from tfbook.attention.positions import Rotary
 from tfbook.course.exercises import exercise, randn
+from tfbook.course.extremes import BY_HAND, Softmax, filled
 
 # ---- shift the targets -------------------------------------------------------------------------------------------
 
@@ -90,6 +91,7 @@ def _streams() -> list[tuple[_Attention, Tensor]]:
         (_layer(12, 3, seed=10), randn(2, 5, 12, seed=1)),
         (_layer(16, 4, seed=20), randn(3, 4, 16, seed=2)),  # as many words as heads: wrong axes still fit
         (_layer(8, 2, seed=30), randn(1, 1, 8, seed=3)),
+        (_layer(8, 2, seed=40), 8 * randn(2, 4, 8, seed=4)),  # scores that no exp and no −20 bears
     ]
 
 
@@ -153,6 +155,11 @@ def _without_output(layer: Any, x: Tensor) -> Tensor:
     return _merged(_causal(rotated(q), rotated(k), v))
 
 
+def _weighed(q: Tensor, k: Tensor, v: Tensor, *, weigh: Softmax) -> Tensor:
+    scores = rotated(q) @ rotated(k).mT / math.sqrt(q.shape[-1])
+    return weigh(scores, torch.ones(q.shape[2], q.shape[2], dtype=torch.bool).tril()) @ v
+
+
 MIXED_WRONGLY: dict[str, Callable[[Tensor, Tensor, Tensor], Tensor]] = {
     (
         "nothing is masked: each position reads the words that it has to predict. In training the loss falls below "
@@ -178,6 +185,10 @@ MIXED_WRONGLY: dict[str, Callable[[Tensor, Tensor, Tensor], Tensor]] = {
     "divided by √d_head twice: `scaled_dot_product_attention` does it already": (
         lambda q, k, v: _causal(rotated(q), rotated(k), v, scale=1 / q.shape[-1])
     ),
+    "a blocked score of −20 is not low enough, since allowed scores can be lower: block with −∞": partial(
+        _weighed, weigh=filled(-20.0)
+    ),
+    **{message: partial(_weighed, weigh=weigh) for message, weigh in BY_HAND.items()},
 }
 attend.mistakes(
     {message: partial(_with, mix=mix) for message, mix in MIXED_WRONGLY.items()}

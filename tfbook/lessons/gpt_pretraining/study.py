@@ -1,4 +1,4 @@
-"""A GPT on the story world: counting words beside it, what it learns first, and where it looks when it writes a name.
+"""Study of lesson 09: a GPT on the story world beside counting words, what it learns first, and how it picks a name.
 
 Shapes: batch, time, d_model, vocab.
 """
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 Predict = Callable[[Sequence[Sequence[str]]], list[list[tuple[str, float]]]]
 
-# ---- the lesson's model in the package -----------------------------------------------------------------------------
+# ---- the lesson's model in the package -------------------------------------------------------------------------------
 
 RENAME = {"blocks.": "stack.blocks.", "norm.": "stack.norm."}
 SIZES = (128, 4, 256, 2)  # d_model, heads, d_ff and layers of the stored runs
@@ -67,7 +67,7 @@ def package_gpt(vocab: int, d_model: int, heads: int, d_ff: int, layers: int) ->
 
 
 def for_package(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The weights of the lesson's own model under the names that they have in `package_gpt`."""
+    """The weights of the lesson's own model, renamed for `package_gpt`."""
     return {renamed(name, RENAME): weight for name, weight in weights.items()}
 
 
@@ -77,15 +77,15 @@ def story_rows(texts: Sequence[str], vocabulary: Vocabulary) -> list[Tensor]:
 
 
 def judged(texts: Sequence[Sequence[str]]) -> dict[str, float]:
-    """Shares of the sentences that the world can say, of stories without a wrong name, and of those wholly right."""
+    """Shares of sentences that the world allows, of stories without a wrong name, and of entirely right stories."""
     found = summary([check_story(list(words)) for words in texts])
     return {"sentences": found["sentences"], "names": found["names"], "all": found["consistent"]}
 
 
 def first_mistakes(texts: Sequence[Sequence[str]]) -> dict[str, int]:
-    """How many stories go wrong first in what respect, the most frequent one first.
+    """Number of stories by the kind of their first mistake, the most frequent kind first.
 
-    A story without a contradiction is wrong all the same where it has no end, or a sentence that the world never tells.
+    A story without a contradiction still counts as wrong if it has no ending, or a sentence that the world never tells.
     """
     verdicts = [check_story(list(words)) for words in texts]
     return dict(Counter(_first_mistake(verdict) for verdict in verdicts if not verdict.consistent).most_common())
@@ -98,9 +98,9 @@ def _first_mistake(verdict: Verdict) -> str:
 
 
 def predictor(model: nn.Module, vocabulary: Vocabulary, start: str, *, count: int = 12) -> Predict:
-    """For `plot.next_token_view`: the likeliest next pieces of several texts that continue `start`.
+    """The `predict` function for `plot.next_token_view`: likeliest next pieces for several texts that continue `start`.
 
-    A piece is what a token adds to the written text, such as " fox". Where a story is most likely over, there is none.
+    A piece is the text that a token appends, such as " fox". Where a story is most likely over, there is none.
     """
 
     @torch.no_grad()
@@ -123,14 +123,14 @@ def _pieces(words: list[str], shares: Tensor, vocabulary: Vocabulary, count: int
 
 
 def counting_loss(counted: Callable[[list[int], int], Tensor], rows: Sequence[Tensor], longest: int) -> float:
-    """Mean of −ln p of every word but the first, by a function that counts: `counted(ids before it, longest)`."""
+    """Mean −ln p of every word but the first, where `counted(ids before it, longest)` gives the probabilities."""
     texts = [ids.tolist() for ids in rows]
     return fmean(-math.log(counted(ids[:t], longest)[ids[t]]) for ids in texts for t in range(1, len(ids)))
 
 
 @torch.no_grad()
 def loss_by_position(model: nn.Module, ids: Int[Tensor, "batch time"], starts: Sequence[int]) -> dict[str, float]:
-    """Mean loss of the words from each of `starts` to before the next, counted from 1 (`<bos>` is 0), to 0.01."""
+    """Mean loss of the words in each range that begins at one of `starts` (the first word is 1), rounded to 0.01."""
     logp = model(ids[:, :-1]).float().log_softmax(dim=-1).gather(-1, ids[:, 1:, None])[..., 0]
     parts = {f"{a}–{b - 1}": (a, b) for a, b in pairwise(starts)} | {f"{starts[-1]}–": (starts[-1], None)}
     counts = ids != PAD
@@ -149,24 +149,24 @@ KINDS: dict[str, tuple[str, ...]] = {
 
 
 def determined(story: Story) -> dict[str, list[int]]:
-    """Where a story leaves no choice: positions at which every other word of the kind contradicts what came before.
+    """Positions where a story leaves no choice: every other word of the kind contradicts what came before.
 
-    The checker reads each story up to the end of the event, with every other word of that kind in its place.
+    The checker reads each story up to the end of the event, with each alternative word of that kind in turn.
     """
     found: dict[str, list[int]] = {kind: [] for kind in KINDS}
     for event in story.told:
         words = list(story.words[: event.end])
-        for place in range(event.begin, event.end):
+        for i in range(event.begin, event.end):
             for kind, alike in KINDS.items():
-                if words[place] in alike and all(_contradicts(words, place, other) for other in alike):
-                    found[kind].append(place)
+                if words[i] in alike and all(_contradicts(words, i, other) for other in alike):
+                    found[kind].append(i)
     return found
 
 
-def _contradicts(words: Sequence[str], place: int, other: str) -> bool:
-    if words[place] == other:
+def _contradicts(words: Sequence[str], i: int, other: str) -> bool:
+    if words[i] == other:
         return True
-    verdict = check_story([*words[:place], other, *words[place + 1 :]])
+    verdict = check_story([*words[:i], other, *words[i + 1 :]])
     return bool(verdict.faults or verdict.unread)
 
 
@@ -174,9 +174,9 @@ def _contradicts(words: Sequence[str], place: int, other: str) -> bool:
 def right_share(
     model: nn.Module, ids: Int[Tensor, "batch time"], places: Mapping[str, Sequence[tuple[int, int]]], vocab: Vocabulary
 ) -> dict[str, float]:
-    """For each kind, how probable the right word is among the words of its kind, on average over (row, place) in `ids`.
+    """For each kind, the probability of the right word among all words of its kind, averaged over (row, position).
 
-    A model that knows that a name comes, and nothing of the story, gives it 1 / number of names, or a little more.
+    A model that knows only that a name must follow gives it about 1 / number of names.
     """
     logp = model(ids).float().log_softmax(dim=-1)
     shares = {}
@@ -197,14 +197,14 @@ RUNS = (  # optimizer, learning rate, seeds
 )
 BATCH, STEPS, WARMUP = 16, 1000, 20
 HELD_OUT, SAMPLES = 60, 200
-FIRST_LOSS = math.log(len(world_words()) + 4)  # an even guess among the words and the four special tokens
+FIRST_LOSS = math.log(len(world_words()) + 4)  # a uniform guess over the words and the four special tokens
 
 
 @experiment
 def growth(
     runs: Sequence[tuple[str, float, Sequence[int]]] = RUNS, *, steps: int = STEPS, every: int = 20
 ) -> list[dict[str, Any]]:
-    """The lesson's run with Muon and with AdamW: loss and right words of each kind on the way, stories at the end."""
+    """The lesson's run with Muon and with AdamW: loss and right words by kind during training, stories at the end."""
     corpus = data.load("stories")
     vocabulary, stories = corpus.vocabulary, [told("valid", number) for number in range(HELD_OUT)]
     places, rows = _places(stories), story_rows(corpus["train"], vocabulary)
@@ -228,7 +228,7 @@ def growth(
 
 
 def _places(stories: Sequence[Story]) -> dict[str, list[tuple[int, int]]]:
-    """(story, position in its ids) of what is `determined`; ids begin with `<bos>`."""
+    """(story, position in its ids) of the `determined` words, by kind; ids begin with `<bos>`."""
     found = [determined(story) for story in stories]
     return {kind: [(row, at + 1) for row, each in enumerate(found) for at in each[kind]] for kind in KINDS}
 
@@ -253,7 +253,7 @@ def _recipe(optimizer: str, lr: float, steps: int, every: int) -> training.Recip
 
 
 def claims_of_growth(frame: DataFrame, counting: float, bound: float) -> dict[int, float]:
-    """Claims 3, 4, 5 and 7: the last losses of the runs with Muon, their stories, and the plateau of the things."""
+    """Claims 3, 4, 5 and 7: final losses of the runs with Muon, their stories, and the plateau for things."""
     muon = frame[frame["optimizer"] == "Muon"]
     losses = [curve[-1]["loss"] for curve in muon["curve"]]
     return {
@@ -265,22 +265,22 @@ def claims_of_growth(frame: DataFrame, counting: float, bound: float) -> dict[in
 
 
 def claim_of_adamw(frame: DataFrame) -> dict[int, float]:
-    """Claim 6: the right stories of the worst run with Muon and of the best one with AdamW."""
+    """Claim 6: right stories of the worst run with Muon minus those of the best run with AdamW."""
     muon, adamw = (frame[frame["optimizer"] == name]["all"] for name in ("Muon", "AdamW"))
     return {6: muon.min() - adamw.max()}
 
 
 def share_at(curve: Sequence[Mapping[str, float]], kind: str, drop: float = 0.9) -> float:
-    """The right word's share at the first point of a curve by which the loss has done this part of its drop."""
+    """The right word's share at the first point of a curve where the loss has done this part of its drop."""
     first, last = FIRST_LOSS, curve[-1]["loss"]
     return next(point[kind] for point in curve if first - point["loss"] >= drop * (first - last))
 
 
-# ---- more of it ------------------------------------------------------------------------------------------------------
+# ---- a larger run ----------------------------------------------------------------------------------------------------
 
 
 def price(small: gpt.Gpt, large: gpt.Gpt, stories: int, judged: Mapping[str, Mapping[str, float]], samples: int) -> str:
-    """What the storyteller's training cost and bought, beside a GPT that read so many `stories`.
+    """The cost and the gain of the storyteller's training, compared with a GPT trained on `stories` stories.
 
     `judged` are the shares of right stories, of `samples` by the GPT and twice as many by the storyteller.
     """
@@ -294,20 +294,20 @@ def price(small: gpt.Gpt, large: gpt.Gpt, stories: int, judged: Mapping[str, Map
     )
 
 
-# ---- what else it can say --------------------------------------------------------------------------------------------
+# ---- probabilities of whole stories ----------------------------------------------------------------------------------
 
 
 @torch.no_grad()
 def log_probability(model: nn.Module, ids: Int[Tensor, "batch time"]) -> Tensor:
-    """log p of each row, its first id taken as given; padding does not count."""
+    """log p of each row given its first id, without padding."""
     logp = model(ids[:, :-1]).float().log_softmax(dim=-1).gather(-1, ids[:, 1:, None])[..., 0]
     return (logp * (ids[:, 1:] != PAD)).sum(dim=1).cpu()
 
 
 def compare_names(model: nn.Module, rows: Sequence[Tensor], vocabulary: Vocabulary) -> dict[str, float]:
-    """Shares of stories: found more probable than with another last name, first name guessed from the left, from both.
+    """Shares of stories: preferred over a wrong last name; first name guessed from the left; guessed from both sides.
 
-    The blank is the first place of the first name; the same name may come again after it.
+    The blank is the first occurrence of the first name; the same name may occur again after it.
     """
     names, device = vocabulary.encode(KINDS["names"]), next(model.parameters()).device
     found: dict[str, list[float]] = {"prefers": [], "left": [], "both": []}
@@ -333,7 +333,7 @@ def compare_names(model: nn.Module, rows: Sequence[Tensor], vocabulary: Vocabula
 
 @torch.no_grad()
 def looks(model: nn.Module, ids: Int[Tensor, " time"], head: str, at: int = -1) -> Float[Tensor, " time"]:
-    """The weights of a head, "block.head", over all of `ids` when position `at` is read; later ones get 0."""
+    """The weights of a head, "block.head", from position `at` to all of `ids`; later positions get 0."""
     with record(model) as weights:
         model(ids[None].to(next(model.parameters()).device))
     block, number = (int(part) - 1 for part in head.split("."))
@@ -342,7 +342,7 @@ def looks(model: nn.Module, ids: Int[Tensor, " time"], head: str, at: int = -1) 
 
 @torch.no_grad()
 def head_output(model: gpt.Gpt, ids: Int[Tensor, " time"], head: str, at: int) -> Float[Tensor, " d_head"]:
-    """What a head, "block.head", hands on at position `at`, before `W_O`."""
+    """The output of a head, "block.head", at position `at`, before `W_O`."""
     attention, number = _attention_of(model, head)
     found: list[Tensor] = []
     handle = attention.W_O.register_forward_pre_hook(lambda _, inputs: found.append(inputs[0]))
@@ -357,14 +357,14 @@ def head_output(model: gpt.Gpt, ids: Int[Tensor, " time"], head: str, at: int) -
 def without(
     model: gpt.Gpt, head: str, at: Sequence[int] | None = None, *, instead: float | Float[Tensor, " d_head"] = 0.0
 ) -> Iterator[None]:
-    """In a `with`: a head's output is `instead` at these positions, or at all; a `head` of "" changes nothing."""
+    """A context in which a head's output is `instead` at these positions, or at all; a `head` of "" changes nothing."""
     if not head:
         yield
         return
     attention, number = _attention_of(model, head)
 
     def replace_output(_: nn.Module, inputs: tuple[Tensor]) -> tuple[Tensor]:
-        outputs = inputs[0].clone()  # batch, time, d_model: the heads lie side by side
+        outputs = inputs[0].clone()  # (batch, time, d_model): heads are concatenated
         of_head = outputs.chunk(attention.heads, dim=-1)[number]
         of_head[:, slice(None) if at is None else list(at)] = instead
         return (outputs,)
@@ -377,14 +377,14 @@ def without(
 
 
 def _attention_of(model: gpt.Gpt, head: str) -> tuple[Any, int]:
-    """The attention layer of a head, "block.head" counted from 1, and the head's number in it, from 0."""
+    """The attention layer of a head, "block.head" counted from 1, and the head's index in it, from 0."""
     block, number = (int(part) - 1 for part in head.split("."))
     return model.stack.blocks[block].mixer.branch, number
 
 
 @torch.no_grad()
 def names_without(model: gpt.Gpt, head: str, rows: Sequence[Tensor], vocabulary: Vocabulary) -> float:
-    """How probable the right name is among all names where one comes again, `without` this head."""
+    """Probability of the right name among all names, where a name recurs, `without` this head."""
     names = vocabulary.encode(NAMES)
     ids = pad_sequence(list(rows), batch_first=True, padding_value=PAD)
     again = [

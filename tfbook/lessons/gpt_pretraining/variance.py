@@ -1,4 +1,4 @@
-"""The residual stream before training."""
+"""The variance of the residual stream before training, with and without the scaled initialization."""
 
 from __future__ import annotations
 
@@ -17,15 +17,14 @@ from tfbook.course.probing import activations
 from tfbook.models import gpt
 from tfbook.training.losses import next_token_loss
 
-# ---- before training: the variance of the residual stream --------------------------------------------------------
-
 
 def residual(
     depths: Sequence[int] = (2, 4, 8, 16, 32, 48), *, d_model: int = 128, vocab: int = 100, seed: int = 1
 ) -> list[dict[str, Any]]:
-    """Variance of the residual stream before the first block and after each, and the first loss; nothing is trained.
+    """Variance of the residual stream before the first block and after each, and the initial loss, without training.
 
-    With the matrices that write into the stream as `Gpt` draws them, and √(2 · layers) times larger, like all others.
+    The matrices that write into the stream are initialized as in `Gpt`, and then √(2 · layers) times larger, like all
+    other matrices.
     """
     ids = torch.randint(vocab, (8, 65), generator=torch.Generator().manual_seed(seed)).to(runtime.device())
     rows = []
@@ -42,14 +41,14 @@ def residual(
 
 @torch.no_grad()
 def unscale(model: gpt.Gpt) -> None:
-    """Gives the matrices that write into the residual stream the size of the others, 0.02 for any number of blocks."""
+    """Rescales the matrices that write into the residual stream to standard deviation 0.02, like all others."""
     for block in model.stack.blocks:
         for writes in (block.mixer.branch.W_O, block.feed_forward.branch.down):
             writes.weight.mul_(math.sqrt(2 * len(model.stack.blocks)))
 
 
 def residual_variance(model: gpt.Gpt, ids: Int64[Tensor, "batch time"]) -> list[float]:
-    """Mean square of the numbers in the residual stream, before the first block and after each."""
+    """Mean square of the residual stream's entries, before the first block and after each."""
     layers = ["stack.dropout", *(f"stack.blocks.{i}" for i in range(len(model.stack.blocks)))]
     return [float(x.square().mean()) for x in activations(model, ids, layers=layers).values()]
 

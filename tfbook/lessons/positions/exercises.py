@@ -22,7 +22,7 @@ from tfbook.lessons.positions.first_exercises import (
 
 
 def _queries_and_tables() -> list[tuple[Tensor, Tensor]]:
-    sizes = [(2, 2, 5, 4, 2), (1, 3, 4, 2, 1), (1, 1, 2, 3, 3)]  # batch, head, time, d_head, reach
+    sizes = [(2, 2, 5, 4, 2), (1, 3, 4, 2, 1), (1, 1, 2, 3, 3), (2, 3, 6, 5, 2)]  # batch, head, time, d_head, reach
     return [
         (randn(b, h, t, d, seed=7 + 2 * i), randn(2 * reach + 1, d, seed=8 + 2 * i))
         for i, (b, h, t, d, reach) in enumerate(sizes)
@@ -191,6 +191,7 @@ def _newest_and_past() -> list[tuple[object, ...]]:
     values = randn(1, 1, 4, 4, seed=70)
     return [
         *((*inputs(2, 2, past, new, 10 * past + 20), _turn) for past, new in ((0, 3), (3, 1), (4, 2))),
+        (*inputs(3, 1, 2, 4, 80), _turn),
         (q, keys[:, :, 1:], values[:, :, 1:], keys[:, :, :1], values[:, :, :1], lambda x, start=0: x),
     ]
 

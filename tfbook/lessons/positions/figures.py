@@ -1,4 +1,4 @@
-"""The pictures of lesson 04: where positions act, clocks, turned vectors, a ramp, and what became of longer texts."""
+"""Figures of lesson 04: where positions act, clocks, rotated vectors, a ramp, and results on longer texts."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ FAINT = "#d8dce0"
 
 
 def draw_places() -> Figure:
-    """An attention layer, and the three places in it where a position can be told."""
+    """An attention layer, and the three points at which position information can enter it."""
     from tfbook.plot import Schematic
 
     picture = Schematic("Three places where a position can act", gap=(26, 18))
@@ -58,11 +58,11 @@ def draw_places() -> Figure:
     return picture.figure()
 
 
-# ---- waves and clocks --------------------------------------------------------------------------------------------
+# ---- waves and clocks ------------------------------------------------------------------------------------------------
 
 
 def draw_clocks(speeds: Mapping[str, float], count: int = 8) -> Figure:
-    """The digits of 0, 1, … in binary, and below them a clock for each speed (radians per position)."""
+    """The binary digits of 0, 1, …, and below them one clock per speed (radians per position)."""
     import matplotlib.pyplot as plt
 
     rows = len(speeds)
@@ -96,7 +96,7 @@ def draw_clocks(speeds: Mapping[str, float], count: int = 8) -> Figure:
 
 
 def _draw_clock(axes: Axes, center: tuple[float, float], angle: float, color: str) -> None:
-    """A clock whose hand has turned by `angle` from noon, as the sine and cosine of the angle say."""
+    """A clock whose hand has turned by `angle` from noon, given its sine and cosine."""
     from matplotlib.patches import Circle
 
     radius = 0.42
@@ -113,7 +113,7 @@ def _draw_clock(axes: Axes, center: tuple[float, float], angle: float, color: st
 
 
 def draw_peaks(slopes: Sequence[float], query: int, count: int) -> Figure:
-    """What positions alone can weigh, for a query among `count` keys: straight lines, and waves one position back.
+    """Attention from positions alone, for a query among `count` keys: straight lines, and waves one position back.
 
     The waves are the dot product of the sinusoid one position before the query with that of each key.
     """
@@ -124,25 +124,25 @@ def draw_peaks(slopes: Sequence[float], query: int, count: int) -> Figure:
     codes = sinusoid(positions, 32)
     waves = (codes @ codes[query - 1]).softmax(dim=-1)
     figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3.3), sharey=True)
-    places = range(count)
+    keys = range(count)
     integer, sinusoidal = METHODS["integer"], METHODS["sinusoidal"]
     for row, style in zip(line.tolist(), ("-", "--", ":", "-."), strict=False):
-        left.plot(places, row, linestyle=style, color=integer.color, marker=integer.marker)
-    right.plot(places, waves.tolist(), color=sinusoidal.color, marker=sinusoidal.marker)
+        left.plot(keys, row, linestyle=style, color=integer.color, marker=integer.marker)
+    right.plot(keys, waves.tolist(), color=sinusoidal.color, marker=sinusoidal.marker)
     for axes, title in ((left, "A line is highest at an end"), (right, "Waves can peak anywhere")):
         axes.axvline(query, color=SOFT, linestyle="--", linewidth=1)
         axes.annotate("the query", (query, 0.93), (5, 0), textcoords="offset points", color=SOFT, fontsize=9.5)
         axes.set(title=title, xlabel="position of the key", ylim=(-0.03, 1))
-        axes.set_xticks(list(places))
+        axes.set_xticks(list(keys))
     left.set(ylabel="weight")
     return figure
 
 
-# ---- distances ---------------------------------------------------------------------------------------------------
+# ---- distances -------------------------------------------------------------------------------------------------------
 
 
 def draw_table(rows: Tensor, reach: int) -> Figure:
-    """Which row of the table of learned vectors each query and key use; one diagonal is outlined."""
+    """The row of the table of learned vectors that each query–key pair uses; one diagonal is outlined."""
     from tfbook.plot import Schematic
 
     size = len(rows)
@@ -162,7 +162,7 @@ def draw_table(rows: Tensor, reach: int) -> Figure:
 
 
 def draw_ramp(scores: Tensor, bias: Tensor) -> Figure:
-    """Scores plus the ramp of ALiBi, and the softmax under a causal mask."""
+    """Scores plus ALiBi's ramp, and their softmax under a causal mask."""
     from tfbook.plot import Schematic
 
     size = len(scores)
@@ -186,17 +186,17 @@ def draw_ramp(scores: Tensor, bias: Tensor) -> Figure:
     return picture.figure()
 
 
-# ---- rotary ------------------------------------------------------------------------------------------------------
+# ---- rotary ----------------------------------------------------------------------------------------------------------
 
 
 def draw_turns(query: Tensor, key: Tensor, theta: float, places: Sequence[tuple[int, int]]) -> Figure:
-    """A query turned by m θ and a key turned by n θ, for each (m, n), with the angle from the key to the query."""
+    """A query rotated by m θ and a key rotated by n θ for each (m, n), with the angle from the key to the query."""
     import matplotlib.pyplot as plt
 
     figure, panels = plt.subplots(1, len(places), figsize=(3.1 * len(places), 2.75))
     angles = [float(torch.atan2(vector[1], vector[0])) for vector in (query, key)]
     for axes, (m, n) in zip(panels, places, strict=True):
-        turned = [start + place * theta for start, place in zip(angles, (m, n), strict=True)]
+        turned = [start + position * theta for start, position in zip(angles, (m, n), strict=True)]
         axes.add_patch(plt.Circle((0, 0), 1, fill=False, edgecolor=FAINT))
         for start, end, role, name in zip(
             angles, turned, ("query", "key"), (f"q, m = {m}", f"k, n = {n}"), strict=True
@@ -235,11 +235,11 @@ def _draw_vector(axes: Axes, angle: float, color: str, *, faint: bool = False) -
     axes.annotate("", (np.cos(angle), np.sin(angle)), (0, 0), arrowprops=look)
 
 
-# ---- what became of them -----------------------------------------------------------------------------------------
+# ---- measurements ----------------------------------------------------------------------------------------------------
 
 
 def draw_right(found: Mapping[str, Sequence[tuple[float, float]]], title: str) -> Figure:
-    """What share of both questions each encoding gets right, a dot for each run."""
+    """Accuracy on both questions for each encoding, one dot per run."""
     import matplotlib.pyplot as plt
 
     height = 0.36 * len(found) + 1.2
@@ -273,7 +273,7 @@ def draw_right(found: Mapping[str, Sequence[tuple[float, float]]], title: str) -
 def _lengths(axes: Axes, lengths: Sequence[int], trained: int) -> None:
     axes.set(xscale="log", yscale="log")
     axes.axvline(trained, color="#9a9a9a", linestyle="--", linewidth=1)
-    axes.set_xticks(lengths, lengths)
+    axes.set_xticks(lengths, [str(length) for length in lengths])
     axes.set_yticks([6, 10, 20, 40], ["6", "10", "20", "40"])
     axes.minorticks_off()
     axes.set(xlabel=f"characters in the window (dashed: training, {trained})", ylabel="perplexity (lower is better)")
@@ -297,14 +297,14 @@ def draw_lengths(curves: Mapping[str, Curve], lengths: Sequence[int], trained: i
         look = METHODS[name]
         xs, ys, _ = curves[name]
         axes.plot(xs, ys, color=look.color, marker=look.marker, markersize=8)
-        said = {"color": look.color, "fontsize": 10.5, "ha": "right", "va": "center"}
+        said: dict[str, Any] = {"color": look.color, "fontsize": 10.5, "ha": "right", "va": "center"}
         axes.annotate(f"{name}\nends here", (xs[0], ys[0]), (-9, 0), textcoords="offset points", **said)
         axes.set_xlim(left=xs[0] * 0.7)
     return figure
 
 
 BROWN = "#a96b59"
-STRETCHED = {  # model → label, style and color of its line: dashed where it was tuned, a color for what is divided
+STRETCHED = {  # model → label, style and color of its line: dashed if fine-tuned, one color per way to divide
     "rotary": ("as it is", "-", METHODS["rotary"].color),
     "interpolated, all pairs": ("all pairs divided", "-", BROWN),
     "interpolated, slow pairs": ("slow pairs divided", "-", INK),
@@ -314,7 +314,7 @@ STRETCHED = {  # model → label, style and color of its line: dashed where it w
 
 
 def draw_stretched(curves: Mapping[str, Curve], lengths: Sequence[int], trained: int) -> Figure:
-    """Perplexity by length of a rotary model as it is, with positions divided, and tuned."""
+    """Perplexity by length of a rotary model: unchanged, with positions divided, and fine-tuned."""
     import matplotlib.pyplot as plt
 
     figure, axes = plt.subplots(figsize=(8.4, 4.6))
@@ -331,7 +331,7 @@ def draw_stretched(curves: Mapping[str, Curve], lengths: Sequence[int], trained:
 def draw_curves(
     curves: Mapping[str, Curve], title: str, x: str, y: str, ticks: Sequence[float], *, trained: float | None = None
 ) -> Figure:
-    """A line for each encoding in its color."""
+    """One line per encoding, in its color."""
     import matplotlib.pyplot as plt
 
     figure, axes = plt.subplots(figsize=(7.6, 4))

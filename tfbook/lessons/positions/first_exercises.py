@@ -24,6 +24,7 @@ def _positions_and_widths() -> list[tuple[Tensor, int]]:
         "`torch.outer(positions, frequencies)` is (time, d_model / 2). Its sines go to the columns `0::2`, its cosines "
         "to `1::2`.",
     ],
+    differentiable=False,
 )
 def waves(positions: Tensor, d_model: int) -> Tensor:
     frequencies = 10_000 ** (-torch.arange(0, d_model, 2) / d_model)
@@ -92,6 +93,7 @@ def _heads_and_positions() -> list[tuple[Tensor, Tensor]]:
     return [
         (randn(2, 3, 3, 6, seed=1), torch.tensor([0.0, 1.0, 2.0])),
         (randn(1, 2, 2, 4, seed=2), torch.tensor([100.0, 4.0])),
+        (randn(2, 3, 5, 8, seed=12), torch.tensor([3.0, 0.0, 7.0, 2.0, 9.0])),
     ]
 
 
@@ -103,6 +105,7 @@ def _heads_and_positions() -> list[tuple[Tensor, Tensor]]:
         "(a, b) turned by φ is (a cos φ − b sin φ, a sin φ + b cos φ). `torch.stack([…], dim=-1).flatten(-2)` puts "
         "pairs side by side again.",
     ],
+    differentiable=("x",),
 )
 def rotary(x: Tensor, positions: Tensor) -> Tensor:
     d_head = x.shape[-1]
@@ -191,6 +194,7 @@ def _matrices_and_heads() -> list[tuple[Tensor, int]]:
         "First all first partners, then all second ones: 0, 2, 4, 1, 3, 5. Cut the rows into (heads, d_head / 2, 2) "
         "and exchange the last two of these axes.",
     ],
+    differentiable=False,
 )
 def pair_up(W: Tensor, heads: int) -> Tensor:
     pairs = W.view(heads, -1, 2, W.shape[1])

@@ -1,4 +1,4 @@
-"""Sentences about who does what to whom, and a reader with two questions about them: the world of lesson 04."""
+"""Sentences about who does what to whom, and a model that answers two questions about them: the world of lesson 04."""
 
 from __future__ import annotations
 
@@ -20,30 +20,30 @@ if TYPE_CHECKING:
 
 NOUNS, VERBS = ("dog", "man", "cat", "girl", "bear", "boy"), ("bites", "sees", "hears", "follows")
 WORDS = (*NOUNS, *VERBS, "old", "young", "big", "often", "rarely", "today", "again", "there")
-TEST = 10**6  # the seed of the sentences on which readers are judged, to which their length is added
+TEST = 10**6  # seed of the test sentences, plus their length
 
-Answer = Callable[[Tensor], tuple[Tensor, Tensor]]  # ids → logits of the two roles, and of the word before
+Answer = Callable[[Tensor], tuple[Tensor, Tensor]]  # ids → logits of the two roles, and of the previous word
 
 
 def sentences(count: int, words: int, seed: int) -> Int[Tensor, "3 count word"]:
-    """Sentences such as "old dog often bites man": ids; roles, 0 who does it and 1 to whom; the word before each.
+    """Sentences such as "old dog often bites man": ids; roles, 0 for the agent and 1 for the target; previous words.
 
-    Roles of other words, and what stands before the first, are −100, which the loss leaves out.
+    Roles of other words, and the word before the first, are −100, which the loss ignores.
     """
     generator = torch.Generator().manual_seed(seed)
     ids = torch.randint(len(NOUNS + VERBS), len(WORDS), (count, words), generator=generator)
-    places = torch.rand(count, words, generator=generator).argsort(dim=1)[:, :3].sort(dim=1).values
+    positions = torch.rand(count, words, generator=generator).argsort(dim=1)[:, :3].sort(dim=1).values
     does, suffers = torch.rand(count, len(NOUNS), generator=generator).argsort(dim=1)[:, :2].T
     verb = torch.randint(len(NOUNS), len(NOUNS + VERBS), (count,), generator=generator)
-    ids.scatter_(1, places, torch.stack([does, verb, suffers], dim=1))
-    roles = torch.full_like(ids, -100).scatter_(1, places[:, ::2], torch.tensor([0, 1]).expand(count, 2))
+    ids.scatter_(1, positions, torch.stack([does, verb, suffers], dim=1))
+    roles = torch.full_like(ids, -100).scatter_(1, positions[:, ::2], torch.tensor([0, 1]).expand(count, 2))
     return torch.stack([ids, roles, F.pad(ids[:, :-1], (1, 0), value=-100)])
 
 
 class Reader(nn.Module):
     """One layer of self-attention and a feed-forward layer, which answer two questions about each word.
 
-    Does it or is its target? Which word stands before it?
+    Is it the one that acts or the target? Which word comes before it?
     """
 
     def __init__(self, position: Position, *, d_model: int = 32, heads: int = 2):
@@ -57,7 +57,7 @@ class Reader(nn.Module):
     def forward(
         self, ids: Int[Tensor, "batch word"]
     ) -> tuple[Float[Tensor, "batch word role"], Float[Tensor, "batch word vocab"]]:
-        """Logits of the two roles and of the word before."""
+        """Logits of the two roles and of the previous word."""
         x = self.position.add(self.embed(ids))
         x = x + self.attention(x, position=self.position)
         x = x + self.feed_forward(x)
@@ -66,7 +66,7 @@ class Reader(nn.Module):
 
 @torch.no_grad()
 def answered(model: Answer, words: int, *, count: int = 500) -> tuple[float, float]:
-    """Shares of right answers on new sentences of so many words: who does it, and which word stands before."""
+    """Accuracy on new sentences of this many words: who acts, and which word comes before."""
     ids, *right = sentences(count, words, seed=TEST + words)
     pairs = zip(model(ids), right, strict=True)
     role, before = (float((logits.argmax(dim=-1) == one)[one >= 0].float().mean()) for logits, one in pairs)
@@ -74,24 +74,24 @@ def answered(model: Answer, words: int, *, count: int = 500) -> tuple[float, flo
 
 
 def judge(models: Mapping[str, Sequence[Answer]], words: int) -> dict[str, list[tuple[float, float]]]:
-    """What `answered` says of each run of each model."""
+    """The results of `answered` for each run of each model."""
     return {name: [answered(model, words) for model in runs] for name, runs in models.items()}
 
 
 def shares(found: Mapping[str, Sequence[tuple[float, float]]]) -> DataFrame:
-    """What `judge` found as a table: a row for each model, its runs side by side."""
+    """The results of `judge` as a table: one row per model, its runs side by side."""
     import pandas as pd
 
     questions = ("who does it", "word before")
     rows = {
-        name: {question: "  ".join(f"{run[place]:.0%}" for run in runs) for place, question in enumerate(questions)}
+        name: {question: "  ".join(f"{run[i]:.0%}" for run in runs) for i, question in enumerate(questions)}
         for name, runs in found.items()
     }
     return pd.DataFrame.from_dict(rows, orient="index")
 
 
 def ids_of(sentence: str) -> Int[Tensor, "1 word"]:
-    """The ids of a sentence. Raises ValueError for a word that the reader does not know."""
+    """The ids of a sentence. Raises ValueError for a word outside the reader's vocabulary."""
     words = sentence.lower().split()
     if unknown := [word for word in words if word not in WORDS]:
         raise ValueError(f"the reader does not know {unknown[0]!r}; its words are {', '.join(WORDS)}")
@@ -100,7 +100,7 @@ def ids_of(sentence: str) -> Int[Tensor, "1 word"]:
 
 @torch.no_grad()
 def news(model: Answer, *sentences: str) -> DataFrame:
-    """The probability that each noun is the one who does it: a row for each sentence, a column for each noun."""
+    """The probability that each noun is the one that acts: one row per sentence, one column per noun."""
     import pandas as pd
 
     rows = {}
@@ -113,7 +113,7 @@ def news(model: Answer, *sentences: str) -> DataFrame:
 
 @torch.no_grad()
 def answers(models: Mapping[str, Answer], sentence: str) -> DataFrame:
-    """What each model says of each word: whether a noun does it or is the target, and which word stands before."""
+    """Each model's answer for each word: whether a noun acts or is the target, and which word comes before."""
     import pandas as pd
 
     words, rows = sentence.lower().split(), {}

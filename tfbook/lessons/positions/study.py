@@ -1,4 +1,4 @@
-"""What positions are good for, what they do beyond the trained length, and where models represent them."""
+"""Study of lesson 04: encodings of positions beyond the trained length, where models represent them, and addition."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import copy
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import torch
 from jaxtyping import Float, Int
@@ -33,9 +33,9 @@ from tfbook.models.language_model import BidirectionalModel, LanguageModel
 from tfbook.text.windows import Windows
 from tfbook.training.losses import next_token_loss
 
-# ---- language models on short pieces of text ---------------------------------------------------------------------
+# ---- language models on short windows of text ------------------------------------------------------------------------
 
-TRAINED = 64  # characters that a model sees in training
+TRAINED = 64  # characters per window in training
 LENGTHS = (64, 96, 128, 192, 256, 512)
 JUDGED = 32  # the last characters of each window
 SIZES = Config(d_model=64, heads=4, d_ff=256, layers=4, max_length=TRAINED)
@@ -43,11 +43,11 @@ BATCH = 32
 
 Loss = Callable[[nn.Module, Tensor], Tensor]
 
-MASKED = 0.15  # the share of characters that a bidirectional model has to predict
+MASKED = 0.15  # share of characters that a bidirectional model must predict
 
 
 def masked_character_loss(model: BidirectionalModel, ids: Int[Tensor, "batch time"]) -> Float[Tensor, ""]:
-    """Mean cross-entropy of masked characters, given all the others; the last id is the mask."""
+    """Mean cross-entropy of the masked characters given all the others; the last id is the mask."""
     masked = torch.rand(ids.shape, device=ids.device) < MASKED
     logits = model(ids.masked_fill(masked, model.unembed.out_features - 1))
     return F.cross_entropy(logits[masked].float(), ids[masked])
@@ -62,7 +62,7 @@ def trained(
     kind: type[LanguageModel] = LanguageModel,
     loss: training.LossFunction = next_token_loss,
 ) -> tuple[LanguageModel, training.History]:
-    """A small model of the characters of `text` that never saw more than `TRAINED` of them at once, and its history."""
+    """A small model of the characters of `text`, trained on windows of `TRAINED` characters, and its history."""
     runtime.seed(seed)
     model = kind(len(text.characters) + 1, replace(SIZES, position=POSITIONS[position])).to(runtime.device())
     return model, tuned(model, text, seed, steps=steps, length=TRAINED, lr=3e-3, loss=loss)
@@ -78,7 +78,7 @@ def tuned(
     lr: float,
     loss: training.LossFunction = next_token_loss,
 ) -> training.History:
-    """Trains `model` further on windows of `length`, as many characters a step whatever the length."""
+    """Trains `model` further on windows of `length`, with the same number of characters per step at any length."""
     ids = text.characters.encode(text.train)
     windows = Windows(ids, length=length + 1, size=BATCH * TRAINED // length, seed=seed)
     return training.fit(
@@ -87,7 +87,7 @@ def tuned(
 
 
 def windows_ending_together(text: Text, length: int, count: int) -> Int[Tensor, "count time"]:
-    """`length` + 1 ids before each of `count` places of the validation text: the same places for every length."""
+    """`length` + 1 ids before each of `count` positions of the validation text, the same positions for every length."""
     ids = text.characters.encode(text.valid)
     ends = torch.linspace(max(LENGTHS) + 1, len(ids), count).long()
     return ids[ends[:, None] + torch.arange(-length - 1, 0)]
@@ -95,7 +95,7 @@ def windows_ending_together(text: Text, length: int, count: int) -> Int[Tensor, 
 
 @torch.inference_mode()
 def perplexity(model: LanguageModel, text: Text, length: int, *, count: int = 128) -> float:
-    """exp of the mean loss on the last `JUDGED` characters of windows of `length`: equal characters at every length."""
+    """exp of the mean loss on the last `JUDGED` characters of windows of `length`, the same ones at every length."""
     model.eval()
     losses = []
     for ids in windows_ending_together(text, length, count).to(runtime.device()).split(32):
@@ -105,9 +105,10 @@ def perplexity(model: LanguageModel, text: Text, length: int, *, count: int = 12
 
 
 class SlowPairsInterpolated(InterpolatedRotary):
-    """Interpolates the pairs alone that never went once around the circle in training (Peng et al., 2024, section 3.2).
+    """Interpolates only the pairs that never complete a circle in training (Peng et al., 2024, section 3.2).
 
-    Without their gradual transition. A pair that did has met all angles, and tells neighbors apart.
+    Without the paper's gradual transition. A pair that completes the circle has met all angles, and tells neighbors
+    apart.
     """
 
     def angles(self, positions: Float[Tensor, " time"]) -> Float[Tensor, "time half"]:
@@ -121,29 +122,29 @@ def interpolate_positions(
 ) -> LanguageModel:
     """A copy of a rotary model whose positions are divided by `stretch`."""
     changed = copy.deepcopy(model)
-    changed.stack.position = kind(model.stack.position.d_head, stretch=stretch)
+    changed.stack.position = kind(cast(Rotary, model.stack.position).d_head, stretch=stretch)
     return changed
 
 
 def position_probes(model: LanguageModel, text: Text, *, count: int = 256) -> list[float]:
-    """R² of probes for each character's position: on what enters the first block, then after each block."""
+    """R² of linear probes for each character's position: at the input of the first block, then after each block."""
     ids = windows_ending_together(text, TRAINED, count)[:, :-1].to(runtime.device())
     layers = ["stack.dropout", *(f"stack.blocks.{i}" for i in range(len(model.stack.blocks)))]
-    places = torch.arange(TRAINED, device=ids.device).expand(ids.shape)
-    return list(probe_layers(model, ids, y=places, layers=layers).values())
+    positions = torch.arange(TRAINED, device=ids.device).expand(ids.shape)
+    return list(probe_layers(model, ids, y=positions, layers=layers).values())
 
 
-# ---- stored: beyond the trained length, and probes in every layer ------------------------------------------------
+# ---- stored: beyond the trained length, and probes in every layer ----------------------------------------------------
 
-TUNED = 256  # the length to which a rotary model is tuned
+TUNED = 256  # the length to which a rotary model is fine-tuned
 
 
 @experiment
 def lengths(seeds: Sequence[int] = (1, 2), *, steps: int = 800) -> list[dict[str, Any]]:
-    """Perplexity at each length, and what probes read in each layer, of causal models with every encoding.
+    """Perplexity at each length, and probes in each layer, for causal models with every encoding.
 
-    A rotary model is judged again: interpolated, all pairs or the slow ones; and tuned for a tenth of the steps to
-    `TUNED` characters, with all pairs interpolated or none.
+    A rotary model is evaluated again: interpolated, with all pairs or only the slow ones; and fine-tuned for a tenth of
+    the steps to `TUNED` characters, with all pairs interpolated or none.
     """
     text = data.load("tiny-shakespeare", fallback="python-reference")
     rows = []
@@ -172,7 +173,7 @@ def _rounded(values: Sequence[float]) -> list[float]:
 
 
 def _stretched(model: LanguageModel, text: Text, seed: int, steps: int) -> dict[str, Points]:
-    """Stretched to each length without training; tuned to one length."""
+    """Perplexities of a rotary model stretched to each length without training, and fine-tuned to one length."""
     found = {
         f"interpolated, {pairs}": [
             (length, round(perplexity(interpolate_positions(model, length / TRAINED, kind), text, length), 4))
@@ -201,17 +202,17 @@ def control(seeds: Sequence[int] = (1, 2), *, steps: int = 800) -> list[dict[str
     return rows
 
 
-# ---- stored: additions longer than those of the training ---------------------------------------------------------
+# ---- stored: additions longer than those in training -----------------------------------------------------------------
 
-COLUMNS = 8  # digits that the numbers of the training have
+COLUMNS = 8  # digits of the numbers in training
 TESTED = (4, 8, 9, 10, 12, 14, 16)
 ADDERS = (*POSITIONS, "sinusoidal, random start", "learned, random start")
 
 
 def sums(count: int, columns: int, seed: int) -> Int[Tensor, "count digit"]:
-    """Additions as at school, column by column from the right: a digit of a, one of b, and that of a + b below them.
+    """Additions as in school, column by column from the right: a digit of a, one of b, and that of a + b below them.
 
-    785 359 is 37 + 58 = 95; what the last column carries is left out.
+    785 359 is 37 + 58 = 95; the carry of the last column is left out.
     """
     generator = torch.Generator().manual_seed(seed)
     a, b = torch.randint(10, (2, count, columns), generator=generator)
@@ -224,24 +225,24 @@ def sums(count: int, columns: int, seed: int) -> Int[Tensor, "count digit"]:
 
 
 def sum_digits(model: LanguageModel, ids: Int[Tensor, "batch digit"]) -> Float[Tensor, "batch column vocab"]:
-    """The logits for each third digit, given all before it."""
+    """Logits for every third digit, given all digits before it."""
     return model(ids[:, :-1])[:, 1::3]
 
 
 def sum_loss(model: LanguageModel, ids: Int[Tensor, "batch digit"]) -> Float[Tensor, ""]:
-    """Mean cross-entropy of the answers' digits."""
+    """Mean cross-entropy of the answer's digits."""
     return F.cross_entropy(sum_digits(model, ids).flatten(0, 1).float(), ids[:, 2::3].flatten())
 
 
 class RandomStart(Position):
-    """In training, the text begins anywhere from position 0 to `latest`, so that late positions are trained as well."""
+    """In training, texts start at a random position from 0 to `latest`, so that late positions are trained, too."""
 
     def __init__(self, encoding: Position, latest: int):
         super().__init__()
         self.encoding, self.latest = encoding, latest
 
     def add(self, x: Float[Tensor, "batch time d_model"], start: int = 0) -> Float[Tensor, "batch time d_model"]:
-        """What the encoding adds there."""
+        """x plus the encoding, from the random start on in training."""
         return self.encoding.add(x, start + int(torch.randint(self.latest + 1, ())) if self.training else start)
 
 
@@ -260,7 +261,7 @@ def adder(name: str, seed: int, *, steps: int) -> LanguageModel:
 
 @torch.inference_mode()
 def right(model: LanguageModel, columns: int, *, count: int = 500) -> tuple[float, float]:
-    """Of new additions with so many columns: the share that is right, and the share of digits that are."""
+    """On new additions with this many columns: the share that is entirely right, and the share of right digits."""
     ids = sums(count, columns, seed=columns).to(runtime.device())
     digits = sum_digits(model.eval(), ids).argmax(dim=-1) == ids[:, 2::3]
     return float(digits.all(dim=1).float().mean()), float(digits.float().mean())

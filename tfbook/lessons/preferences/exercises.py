@@ -25,6 +25,7 @@ def _scores() -> list[tuple[Tensor, int]]:
         "Give the scores two axes: `scores.view(-1, n)` has a row for each prompt.",
         "`max(dim=1)` gives the largest number of each row and its place there. Where does row i begin in the list?",
     ],
+    differentiable=False,
 )
 def best_rows(scores: Tensor, n: int) -> tuple[Tensor, Tensor]:
     best, places = scores.view(-1, n).max(dim=1)
@@ -130,6 +131,7 @@ def _log_probs() -> list[tuple[Tensor, Tensor, Tensor]]:
         "log-probability of a story, given those of its tokens?",
         "Multiply the difference by `answered`, sum over the tokens (dim 1), and take the mean over the stories.",
     ],
+    differentiable=False,
 )
 def estimated_kl(policy: Tensor, reference: Tensor, answered: Tensor) -> Tensor:
     return ((policy - reference) * answered).sum(dim=1).mean()
@@ -184,6 +186,7 @@ def _surprises() -> list[tuple[Tensor, Tensor, float, float]]:
         "First the surprises δ_t = r_t + γ V_{t+1} − V_t. What is V after the last token, when nothing comes any more?",
         "Go from the last token to the first: A_t = δ_t + γ λ A_{t+1}.",
     ],
+    differentiable=False,
 )
 def advantages(rewards: Tensor, values: Tensor, gamma: float, lam: float) -> Tensor:
     later = after = values.new_zeros(len(values))
@@ -262,6 +265,7 @@ def _ratios() -> list[tuple[Tensor, Tensor, Tensor, float]]:
         "down, or is its gradient 0?",
         "Compare ratio · advantage with its clipped version, token by token, and keep the smaller of the two.",
     ],
+    differentiable=("new",),
 )
 def clipped(new: Tensor, old: Tensor, advantages: Tensor, clip: float) -> Tensor:
     ratio = (new - old).exp()
@@ -328,6 +332,7 @@ def _answers() -> list[tuple[Tensor, Tensor, Tensor, Tensor, float]]:
         "The implied reward of an answer is β (log π − log π_ref). DPO's loss is the loss of a pair for these rewards.",
         "Two differences, one for the chosen and one for the rejected answer, then `-F.logsigmoid(…).mean()`.",
     ],
+    differentiable=("chosen", "rejected"),
 )
 def dpo_loss(chosen: Tensor, rejected: Tensor, ref_chosen: Tensor, ref_rejected: Tensor, beta: float) -> Tensor:
     margin = (chosen - ref_chosen) - (rejected - ref_rejected)

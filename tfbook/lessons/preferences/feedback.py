@@ -1,4 +1,4 @@
-"""Lesson 12: stories in which somebody gives something; a reward from pairs, PPO, DPO and best of n on the storyteller.
+"""Lesson 12: stories in which somebody gives something; preference pairs, losses, and reward models on the storyteller.
 
 Shapes: batch (stories), time; all begin with `<bos>`, end with `<eos>` if they ended, and are padded.
 """
@@ -27,7 +27,7 @@ from tfbook.text.vocabulary import BOS, EOS, PAD, Vocabulary
 from tfbook.training import preferences
 from tfbook.training.ppo import generalized_advantages
 
-# ---- stories and what the reader prefers ---------------------------------------------------------------------------
+# ---- stories and what the reader prefers -----------------------------------------------------------------------------
 
 GIVING = frozenset({"give", "gift", "share"})  # events of the story world
 
@@ -38,7 +38,7 @@ def generous(words: Sequence[str]) -> bool:
 
 
 def shares(stories: Sequence[Sequence[str]]) -> dict[str, float]:
-    """Which share of the stories is generous, which consistent, and which both: these the reader likes."""
+    """Shares of the stories that are generous, that are consistent, and that are both, which the reader likes."""
     verdicts = [check_story(list(words)) for words in stories]
     found = [(_gives(verdict), verdict.consistent) for verdict in verdicts]
     given, right = zip(*found, strict=True)
@@ -50,14 +50,14 @@ def shares(stories: Sequence[Sequence[str]]) -> dict[str, float]:
 
 
 def demonstrations(number: int) -> list[tuple[str, ...]]:
-    """Generous stories that the world tells, of which no model has heard: those of the split "test"."""
+    """Generous stories from the split "test", which no model has read."""
     found = (told("test", i) for i in count())
     kind = (story.words for story in found if any(event.event in GIVING for event in story.told))
     return [next(kind) for _ in range(number)]
 
 
 def sample(model: Gpt, number: int, seed: int) -> Int[Tensor, "batch time"]:
-    """Stories that the model writes at temperature 1, on the CPU; what follows an `<eos>` is padding."""
+    """Stories that the model writes at temperature 1, on the CPU; everything after an `<eos>` is padding."""
     device = next(model.parameters()).device
     start = torch.full((number, 1), BOS, device=device)
     generator = torch.Generator(device).manual_seed(seed)
@@ -66,7 +66,7 @@ def sample(model: Gpt, number: int, seed: int) -> Int[Tensor, "batch time"]:
 
 
 def as_answers(ids: Int[Tensor, "batch time"]) -> Answers:
-    """Stories as the package's losses want them: everything but `<bos>` is the answer."""
+    """Stories in the format of the package's losses: everything but `<bos>` is the answer."""
     return Answers(ids, generated_answers(ids, 1).answered & (ids != PAD))
 
 
@@ -77,44 +77,44 @@ def two_of(stories: Sequence[Sequence[str]]) -> str:
 
 @dataclass(frozen=True)
 class Pool:
-    """Stories of the storyteller, and what the reader thinks of each."""
+    """Stories by the storyteller, and the reader's verdict on each."""
 
     ids: Int[Tensor, "batch time"]
     vocabulary: Vocabulary
 
     @cached_property
     def stories(self) -> list[tuple[str, ...]]:
-        """In words."""
+        """The stories as words."""
         return [self.vocabulary.decode(row) for row in self.ids]
 
     @cached_property
     def verdicts(self) -> list[Verdict]:
-        """What the checker reads in each story."""
+        """The checker's verdict on each story."""
         return [check_story(list(words)) for words in self.stories]
 
     @cached_property
     def generous(self) -> Bool[Tensor, " batch"]:
-        """Whether somebody gives or shares something."""
+        """Whether somebody gives or shares something, per story."""
         return torch.tensor([_gives(verdict) for verdict in self.verdicts])
 
     @cached_property
     def consistent(self) -> Bool[Tensor, " batch"]:
-        """Whether nothing is contradicted, every sentence can be read, and the story ends."""
+        """Whether nothing is contradicted, every sentence can be read, and the story ends, per story."""
         return torch.tensor([verdict.consistent for verdict in self.verdicts])
 
     @property
     def liked(self) -> Bool[Tensor, " batch"]:
-        """What the reader wants: generous and consistent."""
+        """Whether the reader likes it, per story: generous and consistent."""
         return self.generous & self.consistent
 
     @property
     def better(self) -> Int[Tensor, " better"]:
-        """The rows of stories that the reader holds up as good ones, which are liked."""
+        """The rows of the preferred stories, which the reader likes."""
         return self.liked.nonzero()[:, 0]
 
     @property
     def worse(self) -> Int[Tensor, " worse"]:
-        """The rows of stories in which nobody gives anything."""
+        """The rows of the rejected stories, in which nobody gives anything."""
         return (~self.generous).nonzero()[:, 0]
 
 
@@ -123,13 +123,12 @@ def _gives(verdict: Verdict) -> bool:
 
 
 def pairs(pool: Pool, size: int, seed: int, most: int | None = None) -> Iterator[tuple[Tensor, Tensor]]:
-    """Forever `size` rows of better stories of the pool and as many of worse, each row once before any comes again.
+    """Endless batches of `size` rows of better stories and as many of worse ones, each row once per epoch.
 
-    `most` limits how many different stories of each kind are drawn from, the first ones.
-    Raises ValueError for a pool that lacks one of the two.
+    `most` limits each kind to its first so many stories. Raises ValueError for a pool that lacks one of the two kinds.
     """
     if not len(pool.better) or not len(pool.worse):
-        raise ValueError(f"the pool has {len(pool.better)} better and {len(pool.worse)} worse stories; expected both")
+        raise ValueError(f"pool has {len(pool.better)} better and {len(pool.worse)} worse stories; expected both")
     generator = random.Random(seed)
 
     def rows(known: list[int]) -> Iterator[int]:
@@ -142,7 +141,7 @@ def pairs(pool: Pool, size: int, seed: int, most: int | None = None) -> Iterator
         yield torch.tensor(drawn[0]), torch.tensor(drawn[1])
 
 
-# ---- the lesson's own answers to exercises that it goes on with ------------------------------------------------------
+# ---- the exercises' answers that the lesson builds on ----------------------------------------------------------------
 
 
 def pair_loss(chosen: Float[Tensor, " batch"], rejected: Float[Tensor, " batch"]) -> Float[Tensor, ""]:
@@ -164,17 +163,17 @@ def dpo_loss(
 def advantages(
     rewards: Float[Tensor, "batch next"], values: Float[Tensor, "batch next"], gamma: float, lam: float
 ) -> Float[Tensor, "batch next"]:
-    """`generalized_advantages` of texts without padding."""
+    """`generalized_advantages` for texts without padding."""
     return generalized_advantages(rewards, values, torch.ones_like(values, dtype=torch.bool), gamma=gamma, lam=lam)
 
 
-# ---- reward models -------------------------------------------------------------------------------------------------
+# ---- reward models ---------------------------------------------------------------------------------------------------
 
-REWARD_STEPS, REWARD_LR, REWARD_PAIRS = 60, 1e-3, 12  # pairs in a step
+REWARD_STEPS, REWARD_LR, REWARD_PAIRS = 60, 1e-3, 12  # steps, learning rate, pairs per step
 
 
 def trained_reward(pool: Pool, seed: int, most: int | None = None) -> RewardModel:
-    """A reward model on the body of the draft, trained with pairs of the pool."""
+    """A reward model on the body of the draft, trained on pairs from the pool."""
     runtime.seed(seed)
     model = RewardModel(load_storyteller("draft").model.cpu())
     optimizer = torch.optim.AdamW(model.parameters(), lr=REWARD_LR)
@@ -189,19 +188,19 @@ def trained_reward(pool: Pool, seed: int, most: int | None = None) -> RewardMode
 
 
 def right_order(scores: Float[Tensor, " batch"], pool: Pool) -> float:
-    """In which share of all pairs of a better and a worse story the better one has the larger score."""
+    """Share of all pairs of a better and a worse story in which the better one has the higher score."""
     return float((scores[pool.better][:, None] > scores[pool.worse]).float().mean())
 
 
 @torch.no_grad()
 def scores_of(model: RewardModel, ids: Int[Tensor, "batch time"]) -> Float[Tensor, " batch"]:
-    """What a reward model says of stories."""
+    """The reward model's scores of stories."""
     answers = as_answers(ids)
     return model(answers.ids, answers.lengths)
 
 
 def critic_of(model: RewardModel, mean: float, std: float) -> ValueModel:
-    """A critic that begins as the reward model, its scores standardized: it says at once how a story may end.
+    """A critic initialized with the reward model, its scores standardized, so that it predicts endings from the start.
 
     (Stiennon et al., 2020, appendix B.1.)
     """
@@ -212,14 +211,14 @@ def critic_of(model: RewardModel, mean: float, std: float) -> ValueModel:
     return critic
 
 
-# ---- stored: accuracy ------------------------------------------------------------------------------------------------
+# ---- pools of stories ------------------------------------------------------------------------------------------------
 
-POOL, HELD_OUT = 384, 160  # stories to learn from, and to judge a reward model
+POOL, HELD_OUT = 384, 160  # stories for training, and for evaluating a reward model
 SEEDS = (1, 2, 3)
 
 
 def pool_of(number: int, seed: int) -> tuple[Pool, Storyteller]:
-    """Stories of the storyteller, and the storyteller itself on the CPU."""
+    """A pool of the storyteller's stories, and the storyteller itself on the CPU."""
     teller = load_storyteller()
     model = teller.model.cpu()
     return Pool(sample(model, number, seed), teller.vocabulary), Storyteller(model, teller.vocabulary)

@@ -1,10 +1,10 @@
-"""Pictures of lesson 12: a pair and its loss, four models, two loss curves, the reward model's and DPO's training."""
+"""Figures of lesson 12: a pair and its loss, PPO's four models, two loss curves, accuracy, and the stored runs."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -27,11 +27,11 @@ LOOKS = {  # one color and marker for each method, in every figure
     "SFT": (COLORS[3], MARKERS[3]),
 }
 
-# ---- schematics ----------------------------------------------------------------------------------------------------
+# ---- schematics ------------------------------------------------------------------------------------------------------
 
 
 def draw_pair(chosen: float, rejected: float) -> Picture:
-    """Two stories pass through one reward model; the difference of its two numbers becomes a probability and a loss."""
+    """Two stories pass through one reward model; the difference of their scores gives a probability and a loss."""
     from tfbook.plot import Schematic
 
     picture = Schematic("One model scores both stories; only the difference counts", gap=(20, 22))
@@ -62,7 +62,7 @@ def draw_pair(chosen: float, rejected: float) -> Picture:
 
 
 def draw_four() -> Picture:
-    """Policy and critic are trained, reference and reward model are frozen; PPO's steps go back to the first two."""
+    """Policy and critic are trained, reference and reward model are frozen; PPO's steps go to the former two."""
     from tfbook.plot import Schematic
 
     picture = Schematic("Four models around one story: two learn, two are frozen", gap=(34, 20))
@@ -96,11 +96,11 @@ def draw_four() -> Picture:
     return picture.figure(), alt
 
 
-# ---- losses as curves ----------------------------------------------------------------------------------------------
+# ---- losses as curves ------------------------------------------------------------------------------------------------
 
 
 def draw_clip(clip: float) -> Picture:
-    """The clipped objective of one token against the ratio of probabilities, for advantages of 1 and −1."""
+    """The clipped objective of one token against the probability ratio, for advantages of 1 and −1."""
     import matplotlib.pyplot as plt
 
     figure, panels = plt.subplots(1, 2, figsize=(9.5, 3.4), sharex=True)
@@ -129,7 +129,7 @@ def draw_clip(clip: float) -> Picture:
 
 
 def draw_gap(betas: Sequence[float]) -> Picture:
-    """DPO's loss of one pair against how much further the policy has raised the chosen answer than the rejected."""
+    """DPO's loss of one pair against how much more the policy has raised the chosen answer than the rejected one."""
     import matplotlib.pyplot as plt
 
     figure, axes = plt.subplots(figsize=(7, 3.4))
@@ -155,11 +155,11 @@ def draw_gap(betas: Sequence[float]) -> Picture:
     return figure, f"Two losses that fall from the left, pass ln 2 at 0 and flatten out toward 0: {found}."
 
 
-# ---- accuracy and training -----------------------------------------------------------------------------------------
+# ---- accuracy and training -------------------------------------------------------------------------------------------
 
 
 def draw_accuracy(frame: DataFrame) -> Picture:
-    """The reward model's accuracy on held-out pairs against the better stories it has seen, and as many worse."""
+    """The reward model's accuracy on held-out pairs by number of better stories in training, and as many worse."""
     import matplotlib.pyplot as plt
 
     figure, axes = plt.subplots(figsize=(7, 3.6))
@@ -181,7 +181,7 @@ def draw_accuracy(frame: DataFrame) -> Picture:
 
 
 def draw_margins(chosen: Sequence[float], rejected: Sequence[float], window: int = 9) -> Picture:
-    """How far DPO has moved the log-probability of both stories of a pair: each batch faint, a running mean bold."""
+    """How far DPO has moved the log-probability of both stories of a pair: batches faint, running mean bold."""
     import matplotlib.pyplot as plt
 
     figure, axes = plt.subplots(figsize=(7.4, 3.4))
@@ -200,14 +200,16 @@ def draw_margins(chosen: Sequence[float], rejected: Sequence[float], window: int
     return figure, alt
 
 
+# ---- stored runs against KL ------------------------------------------------------------------------------------------
+
 ORANGES = ("#803300", LOOKS["PPO"][0], "#f0a868")  # PPO at several β: the smaller, the darker
 PAID = {  # who scores the stories at β = 0
     "reward model": ("the reward model", ORANGES[0], "s"),
     "reader": ("the reader herself", "#1b9e77", "o"),
     "shuffled": ("the reward model, shuffled", INK, "v"),
 }
-TELLING = 1000  # stories that a method tells after its training, whose passes count, too
-NEW = 768  # stories that best of n chooses among
+TELLING = 1000  # stories that a method writes after training, whose passes count, too
+NEW = 768  # stories from which best of n chooses
 
 
 def _ends(runs: DataFrame) -> DataFrame:
@@ -215,19 +217,19 @@ def _ends(runs: DataFrame) -> DataFrame:
 
 
 def smooth(rounds: DataFrame) -> DataFrame:
-    """Each round the mean of itself and its neighbors; the end, which more stories have judged, as it is."""
+    """Running mean of three rounds; the last round, evaluated on more stories, is left unchanged."""
     mean = rounds.rolling(3, min_periods=1, center=True).mean()
     mean.iloc[-1] = rounds.iloc[-1]
     return mean
 
 
 def error(share: float, stories: float) -> float:
-    """Two standard errors of a share of so many separate stories, in percent."""
+    """Two standard errors of a share among this many independent stories, in percent."""
     return 200 * math.sqrt(share * (1 - share) / stories)
 
 
 def _against_kl(axes: Axes, most: float) -> None:
-    """KL up to `most`, on an axis on which a nat is wider near 0 (as in Gao et al.)."""
+    """An axis of KL up to `most` that widens near 0, by the square root (as in Gao et al.)."""
     axes.set_xscale("function", functions=(lambda kl: np.sqrt(np.clip(kl, 0, None)), np.square))
     axes.set_xlim(0, 1.1 * most)
     axes.set_xticks([tick for tick in (0, 1, 2, 4, 8, 16, 32, 64) if tick <= most])
@@ -235,21 +237,21 @@ def _against_kl(axes: Axes, most: float) -> None:
 
 
 def _storyteller(axes: Axes, height: float) -> None:
-    """A dashed line where every method begins."""
+    """A dashed line at the starting point of every method."""
     axes.axhline(height, color=EDGE, linestyle="--", linewidth=1.2)
     _name(axes, "storyteller", (1, height), (-2, 9), SOFT, xycoords=("axes fraction", "data"), fontsize=10)
 
 
 def _name(
-    axes: Axes, text: str, at: tuple[float, float], off: tuple[float, float], color: str = INK, **more: object
+    axes: Axes, text: str, at: tuple[float, float], off: tuple[float, float], color: str = INK, **more: Any
 ) -> None:
-    """A label `off` points beside a mark."""
+    """A label `off` points away from a mark."""
     ha = "left" if off[0] > 0 else "right" if off[0] < 0 else "center"
     axes.annotate(text, at, off, textcoords="offset points", ha=ha, va="center", color=color, **more)
 
 
 def draw_betas(ppo: DataFrame, start: Series) -> Picture:
-    """PPO at several β against KL: the reward model's score, which it optimizes, beside what the reader likes."""
+    """PPO at several β against KL: the score that it optimizes, beside the share of stories that the reader likes."""
     import matplotlib.pyplot as plt
 
     figure, panels = plt.subplots(1, 2, figsize=(10, 4.2))
@@ -281,7 +283,13 @@ def draw_control(ppo: DataFrame, control: DataFrame, start: Series) -> Picture:
     for who, (name, color, marker) in PAID.items():
         ends = _ends(paid[who]).sort_values("kl")
         bars = [error(share, TOLD) for share in ends["consistent"]]
-        look = {"color": color, "marker": marker, "markersize": 8, "linestyle": "none", "elinewidth": 1.2}
+        look: dict[str, Any] = {
+            "color": color,
+            "marker": marker,
+            "markersize": 8,
+            "linestyle": "none",
+            "elinewidth": 1.2,
+        }
         look |= {"markerfacecolor": "white"} if who == "shuffled" else {}
         axes.errorbar(ends["kl"], 100 * ends["consistent"], bars, label=name, **look)
         said.append(
@@ -300,7 +308,7 @@ def draw_control(ppo: DataFrame, control: DataFrame, start: Series) -> Picture:
 
 
 def draw_frontier(methods: DataFrame, rounds: DataFrame, start: Series) -> Picture:
-    """What the reader likes against compute and against KL: PPO's mean run, DPO, SFT, best of n."""
+    """Share that the reader likes against compute and against KL: PPO's mean run, DPO, SFT, best of n."""
     import matplotlib.pyplot as plt
 
     figure, panels = plt.subplots(1, 2, figsize=(10, 4.4), sharey=True)
@@ -317,7 +325,7 @@ def draw_frontier(methods: DataFrame, rounds: DataFrame, start: Series) -> Pictu
             (color, marker), end, more = LOOKS[name], ends[name], TELLING if across == "compute" else 0
             if name != "DPO":
                 axes.plot(more + path[across], 100 * path["liked"], color=color, marker=marker, markersize=4, alpha=0.6)
-            elif across == "kl":  # at several β, which cost the same
+            elif across == "kl":  # several β, at the same cost
                 axes.plot(path[across], 100 * path["liked"], "o", color=color, markersize=5)
             at, bar = (more + end[across], 100 * end["liked"]), error(end["liked"], judged[name])
             axes.errorbar(*at, bar, color=color, marker=marker, markersize=10, elinewidth=1.4)

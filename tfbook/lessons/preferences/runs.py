@@ -1,4 +1,4 @@
-"""Lesson 12's stored runs: PPO at several β and on other rewards, DPO at several β, imitation, and best of n.
+"""Stored runs of lesson 12: PPO at several β and on other rewards, DPO at several β, SFT, and best of n.
 
 Shapes: batch (stories), time.
 """
@@ -40,15 +40,15 @@ from tfbook.pretrain.storyteller import Storyteller
 from tfbook.training import preferences
 from tfbook.training.ppo import PpoRecipe, assess, ppo_update
 
-TOLD = 160  # stories that judge a policy
-READ, LEARN = 1, 3  # passes of a story through the storyteller: writing or reading it, and learning from it
+TOLD = 160  # stories on which a policy is evaluated
+READ, LEARN = 1, 3  # passes per story through the storyteller: to write or read it, to learn from it
 
-# ---- what every run begins with ------------------------------------------------------------------------------------
+# ---- the start of every run ------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Beginning:
-    """The storyteller, its pool of stories, and the reward model that was trained on them, with its scale."""
+    """The storyteller, its pool of stories, and the reward model trained on them, with the scale of its scores."""
 
     pool: Pool
     teller: Storyteller
@@ -57,17 +57,17 @@ class Beginning:
     std: float
 
     def scores(self, ids: Int[Tensor, "batch time"]) -> Float[Tensor, " batch"]:
-        """What the reward model says, in standard deviations above the pool's mean."""
+        """The reward model's scores, in standard deviations above the pool's mean."""
         return (scores_of(self.reward, ids) - self.mean) / self.std
 
     def liked(self, pool: Pool) -> Float[Tensor, " batch"]:
-        """What the reader says, 1 or 0, on the same kind of scale."""
+        """The reader's own verdict, 1 or 0, standardized in the same way."""
         known = self.pool.liked.float()
         return (pool.liked.float() - known.mean()) / known.std()
 
 
 def beginning(size: int = POOL) -> Beginning:
-    """The same pool and reward model for all runs."""
+    """The pool and the reward model, the same for all runs."""
     pool, teller = pool_of(size, seed=200)
     reward = trained_reward(pool, seed=1)
     scores = scores_of(reward, pool.ids)
@@ -75,7 +75,7 @@ def beginning(size: int = POOL) -> Beginning:
 
 
 def _judged(start: Beginning, model: Gpt, seed: int, told: int) -> dict[str, float]:
-    """Score, KL and shares of new stories that the model tells."""
+    """Score, KL, and shares of new stories that the model writes."""
     new = Pool(sample(model, told, seed), start.teller.vocabulary)
     answers = as_answers(new.ids)
     with torch.no_grad():
@@ -83,10 +83,10 @@ def _judged(start: Beginning, model: Gpt, seed: int, told: int) -> dict[str, flo
     return {"score": float(start.scores(new.ids).mean()), "kl": float(apart.mean()), **shares(new.stories)}
 
 
-# ---- PPO -----------------------------------------------------------------------------------------------------------
+# ---- PPO -------------------------------------------------------------------------------------------------------------
 
 PPO_LR, CRITIC_LR, MINIBATCH = 4e-4, 5e-4, 32
-SIZES = {"rounds": 6, "size": 64, "told": TOLD}  # rounds with the pool's; stories of each other, and of the end
+SIZES = {"rounds": 6, "size": 64, "told": TOLD}  # rounds with the pool's; stories of each other, and at the end
 WARM_STEPS, WARM_LR, WARM_STORIES = 30, 1e-3, 48
 
 Reward = Callable[[Beginning, Pool], Float[Tensor, " batch"]]
@@ -98,7 +98,7 @@ REWARDS: dict[str, Reward] = {
 
 
 def warmed_critic(start: Beginning, rewards: Float[Tensor, " pool"]) -> ValueModel:
-    """A critic that has learned to guess the reward of the pool's stories from each of their beginnings."""
+    """A critic trained to predict the reward of the pool's stories from each of their prefixes."""
     critic = critic_of(start.reward, start.mean, start.std)
     optimizer = torch.optim.AdamW(critic.parameters(), lr=WARM_LR, weight_decay=0)
     answers = as_answers(start.pool.ids)
@@ -114,7 +114,7 @@ def warmed_critic(start: Beginning, rewards: Float[Tensor, " pool"]) -> ValueMod
 
 @dataclass
 class Learner:
-    """What PPO trains, and how many passes it has paid so far."""
+    """The models that PPO trains, and the passes spent so far."""
 
     policy: Gpt
     critic: ValueModel
@@ -123,7 +123,7 @@ class Learner:
 
 
 def first_round(start: Beginning, reward: str, seed: int) -> Learner:
-    """After the round whose stories are the pool. It serves every β: the policy is still the reference, so KL is 0."""
+    """The state after the round on the pool, which serves every β: the policy is still the reference, so KL is 0."""
     runtime.seed(seed)
     rewards = REWARDS[reward](start, start.pool)
     policy, critic = copy.deepcopy(start.teller.model), warmed_critic(start, rewards)
@@ -138,7 +138,7 @@ def first_round(start: Beginning, reward: str, seed: int) -> Learner:
 def later_rounds(
     start: Beginning, learner: Learner, reward: str, beta: float, seed: int, *, rounds: int, size: int, told: int
 ) -> Iterator[dict[str, Any]]:
-    """PPO on stories of its own, `size` a round: score, KL and shares of each; then of the end, with some texts."""
+    """PPO on `size` new stories per round: score, KL and shares of each round; then of the end, with some texts."""
     runtime.seed(seed)
     recipe = PpoRecipe(beta=beta, epochs=2, minibatch=MINIBATCH)
     policy, run = learner.policy, {"reward": reward, "beta": beta, "seed": seed}
@@ -159,7 +159,7 @@ def later_rounds(
 def ppo_runs(
     start: Beginning, rewards: Sequence[str], betas: Sequence[float], seeds: Sequence[int], sizes: Mapping[str, int]
 ) -> list[dict[str, Any]]:
-    """The rows of all runs; those of one reward and seed share their first round."""
+    """The rows of all runs; runs with the same reward and seed share their first round."""
     rows: list[dict[str, Any]] = []
     for seed in seeds:
         for reward in rewards:
@@ -181,19 +181,19 @@ def ppo(
 def control(
     rewards: Sequence[str] = ("reader", "shuffled"), seeds: Sequence[int] = SEEDS, pool: int = POOL, **sizes: int
 ) -> list[dict[str, Any]]:
-    """PPO with β = 0 on the reader's own word, and on the reward model's scores in random order: as `ppo` otherwise."""
+    """PPO with β = 0 on the reader's verdict, and on the reward model's scores in random order; else like `ppo`."""
     return ppo_runs(beginning(pool), rewards, [0.0], seeds, sizes)
 
 
-# ---- DPO, imitation, best of n -------------------------------------------------------------------------------------
+# ---- DPO, SFT, best of n ---------------------------------------------------------------------------------------------
 
 DPO_LR, DPO_STEPS, DPO_PAIRS, DPO_BETA = 4e-4, 24, 24, 1.0
 SFT_LR, SFT_STEPS, SFT_STORIES, SHOWN = 6e-4, 16, 16, 128
-NUMBERS = (1, 2, 4, 8, 16)  # of stories to choose from
+NUMBERS = (1, 2, 4, 8, 16)  # stories to choose from
 
 
 def trained_dpo(teller: Storyteller, pool: Pool, *, beta: float, seed: int, steps: int = DPO_STEPS) -> Gpt:
-    """A copy of the storyteller after DPO with pairs of the pool; the learning rate falls to 0."""
+    """A copy of the storyteller after DPO on pairs from the pool; the learning rate falls to 0."""
     runtime.seed(seed)
     policy, answers = copy.deepcopy(teller.model), as_answers(pool.ids)
     with torch.no_grad():
@@ -214,7 +214,7 @@ def trained_dpo(teller: Storyteller, pool: Pool, *, beta: float, seed: int, step
 
 
 def trained_sft(teller: Storyteller, *, seed: int, steps: int = SFT_STEPS) -> Gpt:
-    """A copy of the storyteller after imitating generous stories of the world."""
+    """A copy of the storyteller after supervised fine-tuning on generous stories of the world."""
     runtime.seed(seed)
     policy = copy.deepcopy(teller.model)
     answers = as_answers(story_ids(demonstrations(SHOWN), teller.vocabulary))
@@ -228,9 +228,9 @@ def trained_sft(teller: Storyteller, *, seed: int, steps: int = SFT_STEPS) -> Gp
 
 
 def best_by_score(scores: Float[Tensor, " pool"], good: Bool[Tensor, " pool"], numbers: Sequence[int]) -> list[float]:
-    """For each n, in which share of all choices of n stories the one with the largest score is good.
+    """For each n, the share of all choices of n stories whose highest-scoring one is good.
 
-    As `expected_best`, with another number in the place of the score.
+    Like `expected_best`, with another quantity in place of the score.
     """
     size, ordered = len(scores), good.double()[scores.argsort()]
     weights = [[comb(i, n - 1) / comb(size, n) for i in range(size)] for n in numbers]
@@ -238,7 +238,7 @@ def best_by_score(scores: Float[Tensor, " pool"], good: Bool[Tensor, " pool"], n
 
 
 def _best_of_n(start: Beginning, new: Pool) -> list[dict[str, Any]]:
-    """The shares of the best of several n, chosen by the reward model among stories that it has not seen."""
+    """Shares of best of n for several n, chosen by the reward model from stories that it has not seen."""
     scores = start.scores(new.ids)
     kinds = {"generous": new.generous, "consistent": new.consistent, "liked": new.liked}
     found = {kind: best_by_score(scores, good, NUMBERS) for kind, good in kinds.items()}
@@ -254,7 +254,7 @@ def methods(
     told: int = TOLD,
     new: int = 768,
 ) -> list[dict[str, Any]]:
-    """The storyteller and best of n on new stories, then imitation and DPO, judged by stories of their own."""
+    """The storyteller and best of n on new stories, then SFT and DPO, each evaluated on its own stories."""
     start = beginning(pool)
     reader = Pool(sample(start.teller.model, new, seed=201), start.teller.vocabulary)
     score = float(start.scores(reader.ids).mean())

@@ -1,4 +1,4 @@
-"""Pictures of lesson 12's stored runs: PPO at several β, PPO on other rewards, and the methods side by side."""
+"""Study of lesson 12: the reward model's accuracy, and the numbers and tables made from the stored runs."""
 
 from __future__ import annotations
 
@@ -36,11 +36,14 @@ if TYPE_CHECKING:
     from pandas import DataFrame, Series
 
 
+# ---- stored: accuracy of the reward model ----------------------------------------------------------------------------
+
+
 @experiment
 def accuracy(
     sizes: Sequence[int] = (1, 4, 16, 64), seeds: Sequence[int] = SEEDS, pool: int = 512, held_out: int = HELD_OUT
 ) -> list[dict[str, Any]]:
-    """The reward model's accuracy on pairs of stories that it has not seen, by better stories in training."""
+    """The reward model's accuracy on pairs of unseen stories, by number of better stories in training."""
     known, teller = pool_of(pool, seed=100)
     new = Pool(sample(teller.model, held_out, seed=101), teller.vocabulary)
     rows = []
@@ -51,11 +54,11 @@ def accuracy(
     return rows
 
 
-# ---- what the lesson shows -------------------------------------------------------------------------------------------
+# ---- live: stories ---------------------------------------------------------------------------------------------------
 
 
 def side_by_side(before: Sequence[Sequence[str]], after: Sequence[Sequence[str]]) -> HTML:
-    """Stories in two columns, the first word of each with whether it is generous and consistent."""
+    """Stories in two columns, each headed by whether it is generous and consistent."""
     from IPython.display import HTML
 
     style = 'style="width:50%; text-align:left; vertical-align:top; white-space:normal"'
@@ -73,17 +76,19 @@ def _label(words: Sequence[str]) -> str:
     return ", ".join(names)
 
 
-METHODS_BETA = 0.1  # of PPO's runs that are compared with the other methods
+# ---- claims and tables from the stored runs --------------------------------------------------------------------------
+
+METHODS_BETA = 0.1  # of the PPO runs that are compared with other methods
 MEASURED = ["kl", "score", "generous", "consistent", "liked"]
 
 
 def start_of(methods: DataFrame) -> Series:
-    """The storyteller's row."""
+    """The row of the storyteller, from which all methods start."""
     return methods[methods["method"] == "storyteller"].iloc[0]
 
 
 def mean_run(runs: DataFrame) -> DataFrame:
-    """Rounds of PPO, each the mean over the runs."""
+    """PPO's rounds, averaged over runs."""
     return runs.groupby("round", as_index=False)[["compute", *MEASURED]].mean()
 
 
@@ -96,7 +101,7 @@ def _dpo(methods: DataFrame) -> DataFrame:
 
 
 def claims_of_dpo(methods: DataFrame) -> dict[int, float]:
-    """What DPO's stored runs gain, lose and pay."""
+    """Claims 2 to 4: generosity that DPO gains, consistency that it loses, and its KL."""
     start, after = start_of(methods), _dpo(methods)
     return {
         2: after["generous"].min() - start["generous"],
@@ -106,7 +111,7 @@ def claims_of_dpo(methods: DataFrame) -> dict[int, float]:
 
 
 def claims_of_hacking(ppo: DataFrame, methods: DataFrame) -> dict[int, float]:
-    """How far the score rises and consistency falls without a penalty, and what the reader likes with a small one."""
+    """Claims 5 to 7: the score's rise and consistency's fall without a penalty, and the liked share that one saves."""
     start, free, held = start_of(methods), _end(ppo[ppo["beta"] == 0]), _end(ppo[ppo["beta"] == METHODS_BETA])
     return {
         5: free["score"] - start["score"],
@@ -116,7 +121,7 @@ def claims_of_hacking(ppo: DataFrame, methods: DataFrame) -> dict[int, float]:
 
 
 def claims_of_methods(methods: DataFrame, ppo: DataFrame) -> dict[int, float]:
-    """DPO beside PPO's round of the nearest compute, and beside best of the largest n whose KL is not above DPO's."""
+    """Claims 8 and 9: DPO against PPO at about the same compute, and against best of n at no higher KL."""
     after, rounds = _dpo(methods)[["compute", *MEASURED]].mean(), mean_run(ppo[ppo["beta"] == METHODS_BETA])
     at = (rounds["compute"] - after["compute"]).abs().idxmin()
     best = methods[(methods["method"] == "best of n") & (methods["kl"] <= after["kl"])].iloc[-1]
@@ -124,7 +129,7 @@ def claims_of_methods(methods: DataFrame, ppo: DataFrame) -> dict[int, float]:
 
 
 def _in_percent(kinds: dict[str, DataFrame]) -> DataFrame:
-    """A row for each kind, in percent and nats: means over its runs."""
+    """One row per kind, in percent and nats: means over its runs."""
     from pandas import DataFrame
 
     means = {name: frame[["kl", "generous", "consistent", "liked"]].mean() for name, frame in kinds.items()}
@@ -148,18 +153,18 @@ def table(methods: DataFrame, ppo: DataFrame) -> DataFrame:
 
 
 def ends_by_beta(methods: DataFrame, ppo: DataFrame) -> DataFrame:
-    """The storyteller, and where PPO ends at each β."""
+    """The storyteller, and the last round of PPO at each β."""
     start = {"storyteller": methods[methods["method"] == "storyteller"]}
     return _in_percent(start | {f"β = {beta:g}": end for beta, end in _ends(ppo, "beta").items()})
 
 
 def ends_by_reward(ppo: DataFrame, control: DataFrame) -> DataFrame:
-    """Where PPO without a penalty ends, by who scored the stories."""
+    """The last round of PPO without a penalty, by who scored the stories."""
     return _in_percent(_ends(ppo[ppo["beta"] == 0], "reward") | _ends(control, "reward"))
 
 
 def hacked(ppo: DataFrame, number: int = 3) -> None:
-    """Prints the first stories of the run without a penalty that has drifted furthest, each with score and verdict."""
+    """Prints stories of the run without a penalty that has drifted furthest, each with its score and verdict."""
     ends = ppo[(ppo["beta"] == 0) & (ppo["round"] == ppo["round"].max())]
     last = ends.loc[ends["kl"].idxmax()]
     for text, score in list(zip(last["stories"], last["scores"], strict=True))[:number]:

@@ -103,6 +103,7 @@ def _weight_and_batches() -> list[tuple[Tensor, Batches]]:
         "Count the targets that are not −100 in all batches first; then let each batch add its sum of losses, "
         "`reduction='sum'`, divided by that number.",
     ],
+    differentiable=False,
 )
 def accumulated_gradient(weight: Tensor, batches: Batches) -> Tensor:
     weight = weight.clone().requires_grad_()
@@ -167,13 +168,8 @@ accumulated_gradient.mistakes(
 
 
 def _matrices() -> list[tuple[Tensor]]:
-    """A single one, a batch, and a tall one, none with a singular value above 1.
-
-    The batch is a cube, so that reversing its dimensions, as `X.T` does, goes through and can be told what is wrong.
-    """
-    shapes = ((3, 5), (4, 4, 4), (6, 3))
-    matrices = (randn(*shape, seed=number) for number, shape in enumerate(shapes))
-    return [(X / X.norm(dim=(-2, -1), keepdim=True),) for X in matrices]
+    """None with a singular value above 1. The batch is a cube, so that `X.T`, which reverses its axes, goes through."""
+    return [(0.2 * randn(*shape, seed=number),) for number, shape in enumerate(((3, 5), (4, 4, 4), (6, 3)))]
 
 
 @exercise(
@@ -183,6 +179,7 @@ def _matrices() -> list[tuple[Tensor]]:
         "(X Xᵀ)² from it?",
         "(X Xᵀ)² is `square @ square`. Multiply q · square + r · (X Xᵀ)² by X from the right, and add p · X.",
     ],
+    differentiable=False,
 )
 def one_round(X: Tensor) -> Tensor:
     square = X @ X.mT
@@ -246,6 +243,7 @@ def _runs() -> list[Runs]:
         "Stack `torch.ones_like(N)`, `N**-alpha` and `D**-beta` along dim=1. `torch.linalg.lstsq(columns, "
         "loss[:, None]).solution` is (3, 1).",
     ],
+    differentiable=False,
 )
 def fit_terms(N: Tensor, D: Tensor, loss: Tensor, alpha: float, beta: float) -> Tensor:
     columns = torch.stack([torch.ones_like(N), N**-alpha, D**-beta], dim=1)
@@ -407,6 +405,7 @@ def _copiers() -> list[tuple[Tensor, int]]:
         "That place is `period − 1` back. For each place t of the second reading take "
         "`weights[:, t, t − (period − 1)]`, and take the mean over t.",
     ],
+    differentiable=False,
 )
 def prefix_scores(weights: Tensor, period: int) -> Tensor:
     second = torch.arange(period, 2 * period)

@@ -1,4 +1,4 @@
-"""Pictures of lesson 10: costs, directions of a gradient, the race, the law of the losses, heads that copy."""
+"""Figures of lesson 10: costs, directions of a gradient, the race, the law of the losses, and induction heads."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
     Picture = tuple[Figure, str]
 
 
-# ---- what a run costs --------------------------------------------------------------------------------------------
+# ---- what a run costs ------------------------------------------------------------------------------------------------
 
 
 def draw_budget(runs: DataFrame, law: Callable[[Any, Any], Any] | None = None) -> Picture:
-    """Held-out loss of models of different sizes that cost about the same, by their number of parameters.
+    """Held-out loss of models of different sizes at about the same cost, by their number of parameters.
 
-    A `law(N, D)` is drawn in place of notes, with the text of the sizes between the runs interpolated.
+    If a `law(N, D)` is given, it is drawn in place of notes, with the tokens of the sizes in between interpolated.
     """
     import matplotlib.pyplot as plt
 
@@ -36,7 +36,7 @@ def draw_budget(runs: DataFrame, law: Callable[[Any, Any], Any] | None = None) -
     best = runs["with"].iloc[runs["loss"].argmin()]
     look: dict[str, Any] = {"fontsize": 9, "color": SOFT, "textcoords": "offset points"}
     for size, tokens, loss in () if law else zip(runs["with"], runs["tokens"], runs["loss"], strict=True):
-        if size < best:  # labels keep to the outer side of the line
+        if size < best:  # labels stay on the outer side of the line
             place: dict[str, Any] = {"xytext": (0, 8), "ha": "center", "va": "bottom"}
         else:
             place = {"xytext": (8, -6), "ha": "left", "va": "top"}
@@ -61,13 +61,13 @@ def _law_at_equal_cost(axes: Axes, runs: DataFrame, law: Callable[[Any, Any], An
     sizes = np.geomspace(runs["with"].min(), runs["with"].max(), 200)
     tokens = np.exp(np.interp(np.log(sizes), np.log(runs["with"]), np.log(runs["tokens"])))
     axes.plot(sizes, law(sizes, tokens), "--", color=COLORS[1], marker="none")
-    place, look = len(sizes) * 9 // 10, {"color": COLORS[1], "fontsize": 10.5, "ha": "right"}
-    height = law(sizes[place], tokens[place])
-    axes.annotate("the law", (sizes[place], height), (-8, 4), textcoords="offset points", **look)
+    i = len(sizes) * 9 // 10
+    end = sizes[i], law(sizes[i], tokens[i])
+    axes.annotate("the law", end, (-8, 4), textcoords="offset points", color=COLORS[1], fontsize=10.5, ha="right")
 
 
 def draw_six(W: Any, x: Any, g: Any) -> Picture:
-    """The three products that a training step makes with a matrix W: forward, and two in the backward pass."""
+    """The three products that a training step computes with a matrix W: one forward, two in the backward pass."""
     from tfbook.plot import Schematic
 
     W, x, g = (np.asarray(each, float) for each in (W, x, g))
@@ -101,13 +101,13 @@ def draw_six(W: Any, x: Any, g: Any) -> Picture:
     return picture.figure(), alt
 
 
-# ---- what makes a step count -------------------------------------------------------------------------------------
+# ---- what makes steps better -----------------------------------------------------------------------------------------
 
 SHADES = {"0 rounds": COLORS[3], "1 round": COLORS[1], "3 rounds": COLORS[2], "5 rounds": COLORS[0]}
 
 
 def draw_directions(polynomial: Mapping[str, tuple[Any, Any]], values: Mapping[str, tuple[Any, Any]]) -> Picture:
-    """What the rounds make of any singular value, and of those of a gradient: one color for the same number."""
+    """The effect of the rounds on any singular value, and on those of a gradient: one color per number of rounds."""
     import matplotlib.pyplot as plt
 
     figure, (left, right) = plt.subplots(1, 2, figsize=(11.5, 4))
@@ -142,7 +142,7 @@ def _name_at(axes: Axes, name: str, line: tuple[Any, Any], height: float, *, rig
 
 
 def draw_rates(losses: Mapping[str, Mapping[float, float]]) -> Picture:
-    """The loss in the end by learning rate, a line for each optimizer, whose best rate is ringed."""
+    """Final loss by learning rate, one line per optimizer, its best rate ringed."""
     import matplotlib.pyplot as plt
 
     figure, axes = plt.subplots(figsize=(7, 3.8))
@@ -160,15 +160,15 @@ def draw_rates(losses: Mapping[str, Mapping[float, float]]) -> Picture:
 
 
 def draw_race(rows: Sequence[Mapping[str, Any]]) -> Picture:
-    """Seconds to about the same loss, a bar for each recipe, which adds a change to that of the bar above."""
+    """Seconds to about the same loss, one bar per recipe; each adds a change to the recipe above it."""
     import matplotlib.pyplot as plt
 
     figure, axes = plt.subplots(figsize=(9, 3.6))
     seconds = [row["seconds"] for row in rows]
     axes.barh([row["by"] for row in rows], seconds, color=[COLORS[3]] + [COLORS[0]] * (len(rows) - 1))
-    for place, row in enumerate(rows):
+    for index, row in enumerate(rows):
         note = f"{row['seconds']:.0f} s, {row['characters read'] / 1000:,.0f}k characters"
-        axes.text(row["seconds"] + 1, place, note, va="center", fontsize=9.5)
+        axes.text(row["seconds"] + 1, index, note, va="center", fontsize=9.5)
     axes.invert_yaxis()
     axes.grid(axis="y")
     axes.set(title="The same loss, sooner and sooner", xlabel="seconds on two cores")
@@ -177,11 +177,11 @@ def draw_race(rows: Sequence[Mapping[str, Any]]) -> Picture:
     return figure, f"Seconds to about the same loss, each bar adds a change to the one above: {said}."
 
 
-# ---- the law of the losses ---------------------------------------------------------------------------------------
+# ---- the law of the losses -------------------------------------------------------------------------------------------
 
 
 def draw_power_law(sizes: Sequence[float], losses: Sequence[float], floors: Sequence[float]) -> Picture:
-    """Losses against sizes, and what lies above each of three floors on logarithmic axes: right, too low, too high."""
+    """Losses against sizes, and the excess over each of three floors on logarithmic axes: right, too low, too high."""
     import matplotlib.pyplot as plt
 
     figure, (left, right) = plt.subplots(1, 2, figsize=(11.5, 4))
@@ -210,11 +210,11 @@ def draw_power_law(sizes: Sequence[float], losses: Sequence[float], floors: Sequ
     return figure, alt
 
 
-def _shade(place: int, last: int) -> Any:
-    """The color of a size, from light to very dark blue; the last, which the law has not seen, is orange."""
+def _shade(index: int, last: int) -> Any:
+    """The color of a size, from light to very dark blue; the last size, which the law has not seen, is orange."""
     import matplotlib.pyplot as plt
 
-    return COLORS[1] if place == last else plt.get_cmap("Blues")(0.4 + 0.2 * place)
+    return COLORS[1] if index == last else plt.get_cmap("Blues")(0.4 + 0.2 * index)
 
 
 def draw_prediction(
@@ -222,11 +222,11 @@ def draw_prediction(
     predict: Callable[[float, float], tuple[float, float, float]],
     errors: Mapping[str, Sequence[float]],
 ) -> Picture:
-    """Losses by tokens for each size with the law's lines, and how far off predictions for the largest are.
+    """Losses by tokens for each size with the law's lines, and the errors of predictions for the largest size.
 
-    `predict(N, D)` takes the parameters in `frame["with"]` and tokens, and returns the law's loss and its range; the
-    largest size's line is dashed, with its range around it. The relative errors of three predictions, the law's first,
-    come in order of the number of tokens.
+    `predict(N, D)` takes the parameters in `frame["with"]` and tokens, and returns the law's loss and its interval; the
+    largest size's line is dashed, with its interval around it. The relative errors of three predictions, the law's
+    first, are in order of the number of tokens.
     """
     import matplotlib.pyplot as plt
 
@@ -234,16 +234,16 @@ def draw_prediction(
     sizes = sorted(float(size) for size in frame["with"].unique())
     ticks, last = sorted(frame["tokens"].unique()), len(sizes) - 1
     tokens, ends = np.geomspace(ticks[0], ticks[-1], 50), []
-    for place, size in enumerate(sizes):
-        unseen, color = place == last, _shade(place, last)
+    for index, size in enumerate(sizes):
+        unseen, color = index == last, _shade(index, last)
         runs = frame[frame["with"] == size]
         predicted, low, high = np.array([predict(size, float(each)) for each in tokens]).T
         ends.append(predicted[-1])
         left.plot(tokens, predicted, "--" if unseen else "-", color=color, linewidth=1.8, marker="none")
         left.plot(runs["tokens"], runs["loss"], "*" if unseen else "o", color=color, markersize=11 if unseen else 5)
     left.fill_between(tokens, low, high, color=_shade(last, last), alpha=0.2, linewidth=0)
-    names = [f"{size:,.0f}{' (unseen)' * (place == last)}" for place, size in enumerate(sizes)]
-    _name_ends(left, names, ends, tokens[-1] * 1.14, [_shade(place, last) for place in range(len(sizes))])
+    names = [f"{size:,.0f}{' (unseen)' * (index == last)}" for index, size in enumerate(sizes)]
+    _name_ends(left, names, ends, tokens[-1] * 1.14, [_shade(index, last) for index in range(len(sizes))])
     left.set(title="Four sizes predict the fifth", ylabel="held-out loss (nats)")
     looks = (("--*", _shade(last, last)), ("-o", _shade(3, last)), ("-s", SOFT))
     for (name, each), (look, color) in zip(errors.items(), looks, strict=True):
@@ -273,7 +273,7 @@ def draw_prediction(
 
 
 def _name_ends(axes: Axes, names: Sequence[str], heights: Sequence[float], x: float, colors: Sequence[Any]) -> None:
-    """Writes names at x, beside the ends of lines, from above to below, so that none touches another."""
+    """Writes names at x beside the ends of lines, from top to bottom, so that none overlap."""
     low, high = axes.get_ylim()
     height = np.inf
     for name, own, color in sorted(zip(names, heights, colors, strict=True), key=lambda each: -each[1]):
@@ -282,9 +282,9 @@ def _name_ends(axes: Axes, names: Sequence[str], heights: Sequence[float], x: fl
 
 
 def draw_frontier(frame: DataFrame, spent: Sequence[float], optima: Sequence[tuple[float, float, float]]) -> Picture:
-    """Losses by compute for each size, with the law's best; the best size and text for each compute.
+    """Losses by compute for each size, with the law's optimum; the best size and number of tokens by compute.
 
-    `optima` are the best N and D for each of `spent`, and the loss. What lies beyond the frame's N or D is dashed.
+    `optima` are the best N and D for each of `spent`, and the loss. Beyond the frame's N or D, the lines are dashed.
     """
     import matplotlib.pyplot as plt
 
@@ -293,10 +293,10 @@ def draw_frontier(frame: DataFrame, spent: Sequence[float], optima: Sequence[tup
     curves = [_loss_by_compute(frame, size) for size in sizes]
     fine = np.geomspace(curves[0][0][0], curves[-1][0][-1], 600)
     best = np.array([_between(fine, *curve) for curve in curves]).argmin(axis=0)
-    for place, (size, curve) in enumerate(zip(sizes, curves, strict=True)):
-        color, first = _shade(place, len(sizes) - 1), (curve[0][0], curve[1][0])
+    for index, (size, curve) in enumerate(zip(sizes, curves, strict=True)):
+        color, first = _shade(index, len(sizes) - 1), (curve[0][0], curve[1][0])
         left.plot(*curve, color=color, marker="o", markersize=4, linewidth=1.2)
-        strip = np.where(best == place, 1.13, np.nan)
+        strip = np.where(best == index, 1.13, np.nan)
         left.plot(fine, strip, color=color, linewidth=9, marker="none", solid_capstyle="butt")
         left.annotate(f"{size:,.0f}", first, (6, 2), textcoords="offset points", color=color, fontsize=9.5)
     left.set_ylim(1.07, 2.65)
@@ -331,13 +331,13 @@ def _within(number: float, column: Any) -> bool:
 
 
 def _loss_by_compute(frame: DataFrame, size: float) -> tuple[np.ndarray, np.ndarray]:
-    """6 N D and the mean loss of each run of a size, in order of their tokens."""
+    """6 N D and the mean loss of each run of a size, sorted by number of tokens."""
     losses = frame[frame["with"] == size].groupby("tokens")["loss"].mean()
     return 6 * size * losses.index.to_numpy(float), losses.to_numpy(float)
 
 
 def _between(x: np.ndarray, xs: np.ndarray, ys: np.ndarray) -> np.ndarray:
-    """Heights at x of straight lines through points on a logarithmic axis; infinite beyond the outer points."""
+    """Linear interpolation at x between points on a logarithmic axis; infinite beyond the outer points."""
     return np.interp(np.log(x), np.log(xs), ys, left=np.inf, right=np.inf)
 
 
@@ -349,13 +349,13 @@ def _solid_where(
     axes.plot(x, np.where(known, y, np.nan), "-", color=color, linewidth=width, marker="none")
 
 
-# ---- heads that copy ---------------------------------------------------------------------------------------------
+# ---- heads that copy -------------------------------------------------------------------------------------------------
 
 Curve = tuple[Sequence[float], Sequence[float], Sequence[float]]
 
 
 def draw_circuit(text: str) -> Picture:
-    """Two heads that copy together, on a text whose last character occurred before: what each reads and writes."""
+    """Two heads that copy together, on a text whose last character has occurred before: what each reads and writes."""
     from tfbook.plot import Schematic
 
     text = text.replace(" ", "␣")
@@ -368,8 +368,8 @@ def draw_circuit(text: str) -> Picture:
     picture.text(f"head of block 2:\nat the last {last}, look for\nits note and copy", (1, 0), color=SOFT, align="left")
     picture.text("written by the\nhead of block 1", (1, 1), color=SOFT, align="left")
     picture.text("the text", (1, 2), color=SOFT, align="left")
-    for place in range(1, len(text)):
-        picture.arrow(chips.column(place - 1), notes.column(place), role="key", sides=("top", "bottom"))
+    for position in range(1, len(text)):
+        picture.arrow(chips.column(position - 1), notes.column(position), role="key", sides=("top", "bottom"))
     picture.arrow(chips.column(len(text) - 1), asks, role="query", sides=("right", "right"))
     picture.arrow(asks, notes.column(earlier + 1), role="query", sides=("bottom", "top"))
     picture.outline(notes.column(earlier + 1), chips.column(earlier + 1))
@@ -382,7 +382,7 @@ def draw_circuit(text: str) -> Picture:
 
 
 def draw_head_maps(text: str, weights: Mapping[str, Any]) -> Picture:
-    """Attention weights of heads over the characters of a text, a map for each."""
+    """Attention weights of heads over the characters of a text, one map per head."""
     import matplotlib.pyplot as plt
     from matplotlib.transforms import ScaledTranslation
 
@@ -390,7 +390,7 @@ def draw_head_maps(text: str, weights: Mapping[str, Any]) -> Picture:
     up = ScaledTranslation(0, 4 / 72, figure.dpi_scale_trans)
     for axes, (name, table) in zip(panels[0], weights.items(), strict=True):
         shown = np.asarray(table, float)
-        # The first places have little to choose from, so their weights would make all others pale.
+        # The first queries have few keys, so their large weights would make all others pale.
         top = np.ceil(10 * np.sort(shown[len(text) // 8 :].ravel())[-3]) / 10
         image = axes.imshow(shown, cmap="Purples", vmin=0, vmax=top)
         bar = figure.colorbar(image, ax=axes, fraction=0.046, pad=0.03, extend="neither" if top >= 1 else "max")
@@ -400,7 +400,7 @@ def draw_head_maps(text: str, weights: Mapping[str, Any]) -> Picture:
         for label, character in zip(axes.get_yticklabels(), text, strict=True):
             if character == " ":
                 label.set(color=COLORS[1], fontweight="bold", fontsize=11)
-                label.set_transform(label.get_transform() + up)  # the sign stands low in its line
+                label.set_transform(label.get_transform() + up)  # the glyph sits low in its line
         axes.grid(visible=False)
         axes.set(title=name, xlabel="looks at", ylabel="at this character")
     alt = f"Attention weights of {' and '.join(weights)} over a text that repeats, {text!r}."
@@ -408,7 +408,7 @@ def draw_head_maps(text: str, weights: Mapping[str, Any]) -> Picture:
 
 
 def draw_copying(losses: Mapping[str, Curve], looks: Mapping[str, Curve]) -> Picture:
-    """Loss on what is read again, and the scores of heads, while models of one and two blocks are trained."""
+    """Loss on repeated text and scores of heads during the training of models of one and two blocks."""
     import matplotlib.pyplot as plt
 
     figure, (left, right) = plt.subplots(1, 2, figsize=(12, 4))

@@ -1,4 +1,4 @@
-"""What a loss costs in parameters and tokens, the law that the losses follow, and heads that copy."""
+"""Study of lesson 10: loss by parameters and tokens, its law, the directions of a gradient, and induction heads."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 
-# ---- the lesson's GPT --------------------------------------------------------------------------------------------
+# ---- the lesson's GPT ------------------------------------------------------------------------------------------------
 
-KINDS = 103  # different characters in the text of the stored runs
+KINDS = 103  # distinct characters in the text of the stored runs
 CONTEXT, BATCH = 64, 16
 
 
 def small(width: int, layers: int) -> Config:
-    """Lesson 09's GPT in small: rotary positions, two heads, texts of `CONTEXT` tokens."""
+    """A small version of lesson 09's GPT: rotary positions, two heads, texts of `CONTEXT` tokens."""
     named: dict[str, Any] = {"d_model": width, "d_ff": 4 * width, "layers": layers, "max_length": CONTEXT}
     return replace(
         gpt.GPT2,
@@ -54,17 +54,17 @@ def small(width: int, layers: int) -> Config:
     )
 
 
-# ---- stored: loss against parameters and tokens ------------------------------------------------------------------
+# ---- stored: loss against parameters and tokens ----------------------------------------------------------------------
 
 SHAPES = ((16, 2), (24, 2), (32, 3), (48, 3), (64, 4))  # width, blocks
-TOKENS = (2**16, 2**17, 2**18, 2**19, 2**20)  # the last is three times the text
+TOKENS = (2**16, 2**17, 2**18, 2**19, 2**20)  # the last is about three passes over the text
 
 
 @experiment
 def scaling(seeds: Sequence[int] = (1, 2), *, tokens: Sequence[int] = TOKENS) -> list[dict[str, Any]]:
-    """Validation loss of a GPT of each of `SHAPES` on each number of tokens, by a schedule that ends there.
+    """Validation loss of a GPT of each of `SHAPES` on each number of tokens, with a schedule that ends there.
 
-    Characters of Python's language reference; `parameters` are the numbers in the matrices of the blocks.
+    Characters of Python's language reference; `parameters` counts the numbers in the blocks' matrices.
     """
     text = data.load("python-reference")
     grid = product(tokens, seeds, SHAPES)
@@ -72,7 +72,7 @@ def scaling(seeds: Sequence[int] = (1, 2), *, tokens: Sequence[int] = TOKENS) ->
 
 
 def trained(text: Text, width: int, layers: int, tokens: int, seed: int) -> dict[str, Any]:
-    """A row of `scaling`: a GPT of this size, trained on so many characters, and its held-out loss."""
+    """A row of `scaling`: a GPT of this size, trained on this many characters, and its held-out loss."""
     config, steps = small(width, layers), tokens // (BATCH * CONTEXT)
     runtime.seed(seed)
     model = gpt.Gpt(len(text.characters), config).to(runtime.device())
@@ -90,19 +90,19 @@ def trained(text: Text, width: int, layers: int, tokens: int, seed: int) -> dict
 
 
 def _recipe(steps: int) -> training.Recipe:
-    """That of the race: one learning rate for every width, since Muon's updates fit the size of each matrix."""
+    """The race's recipe: one learning rate for every width, since Muon's updates fit the size of each matrix."""
     schedule = training.warmup_cosine(20)
     return training.Recipe(steps=steps, optimizer="muon", lr=0.03, momentum=0.9, betas=(0.9, 0.99), schedule=schedule)
 
 
 def short(optimizer: str, lr: float, steps: int) -> training.Recipe:
-    """What compares optimizers: all is the same but their names and learning rates."""
+    """The short runs that compare optimizers: all is the same but their names and learning rates."""
     schedule = training.warmup_cosine(steps // 4)
     return replace(_recipe(steps), optimizer=optimizer.lower(), lr=lr, schedule=schedule)
 
 
 def counted(frame: DataFrame) -> DataFrame:
-    """The runs with three counts of N: the blocks' matrices, `with` the embedding, and all `work` per token, over 2."""
+    """The runs with three counts of N: the blocks' matrices, `with` the embedding, and half of all `work` per token."""
     sizes = [small(width, layers) for width, layers in zip(frame["width"], frame["layers"], strict=True)]
     counts = {
         "without": [gpt.matrix_count(0, each) for each in sizes],
@@ -113,14 +113,14 @@ def counted(frame: DataFrame) -> DataFrame:
 
 
 def near_budget(frame: DataFrame, compute: float, within: float = 0.15) -> DataFrame:
-    """Of the grid, what costs nearly `compute`: sizes, tokens, mean loss over seeds, and `cost`, the ratio."""
+    """The grid's runs that cost nearly `compute`: sizes, tokens, mean loss over seeds, and `cost` as a ratio."""
     means = frame.groupby(["with", "tokens"], as_index=False)["loss"].mean()
     means = means.assign(cost=6 * means["with"] * means["tokens"] / compute)
     return means[means["cost"].between(1 - within, 1 + within)]
 
 
 def same_budget(frame: DataFrame) -> DataFrame:
-    """A run of each size, the smaller the longer, so that all cost about the same; means over seeds, in order of N."""
+    """One run per size, smaller ones longer, all at about the same cost; means over seeds, sorted by N."""
     sizes = sorted(frame["with"].unique())
     tokens = dict(zip(sizes, sorted(frame["tokens"].unique(), reverse=True), strict=True))
     runs = frame[frame["tokens"] == frame["with"].map(tokens)]
@@ -128,51 +128,51 @@ def same_budget(frame: DataFrame) -> DataFrame:
     return means.assign(compute=6 * means["with"] * means["tokens"])
 
 
-# ---- the law of the losses ---------------------------------------------------------------------------------------
+# ---- the law of the losses -------------------------------------------------------------------------------------------
 
 
 class Law(NamedTuple):
     """L(N, D) = E + A / N^α + B / D^β, for N parameters and D tokens (Hoffmann et al., 2022, equation 2)."""
 
-    E: float  # what no model and no text would bring down
+    E: float  # the irreducible loss
     A: float
     alpha: float
     B: float
     beta: float
 
     def loss(self, parameters: float, tokens: float) -> float:
-        """The loss in nats that it predicts."""
+        """The predicted loss in nats."""
         return self.E + self.A / parameters**self.alpha + self.B / tokens**self.beta
 
     @property
     def exponent(self) -> float:
-        """a in N_opt ∝ C^a: β / (α + β). Parameters and tokens grow alike at 0.5."""
+        """a in N_opt ∝ C^a: β / (α + β). Parameters and tokens grow at the same rate when it is 0.5."""
         return self.beta / (self.alpha + self.beta)
 
     def optimum(self, compute: float) -> tuple[float, float]:
-        """The N and D of lowest loss with 6 N D = `compute` operations (Hoffmann et al., 2022, equation 4)."""
+        """The N and D with the lowest loss at 6 N D = `compute` operations (Hoffmann et al., 2022, equation 4)."""
         ratio = (self.alpha * self.A / (self.beta * self.B)) ** (1 / (self.alpha + self.beta))
         parameters = ratio * (compute / 6) ** self.exponent
         return parameters, compute / 6 / parameters
 
 
 class Fit(NamedTuple):
-    """The law of all runs, and those of as many runs drawn from them with replacement."""
+    """The law fitted to all runs, and the laws fitted to bootstrap resamples of the runs."""
 
     law: Law
     resampled: list[Law]
 
     def interval(self, of: Callable[[Law], float]) -> tuple[float, float]:
-        """From the 2.5th to the 97.5th percentile of `of` over the resampled laws (Efron's bootstrap)."""
+        """The 2.5th and 97.5th percentile of `of` over the resampled laws (Efron's bootstrap)."""
         low, high = np.percentile([of(law) for law in self.resampled], [2.5, 97.5])
         return float(low), float(high)
 
 
 def fit_scaling(frame: DataFrame, *, resamples: int = 200, seed: int = 0) -> Fit:
-    """The law with the least Huber loss between log L and the logarithms of the losses measured.
+    """The law with the least Huber loss between its log L and the logarithms of the measured losses.
 
-    (Hoffmann et al., 2022, section 3.3, whose threshold is 10⁻³.) Raises ValueError for fewer than three sizes or
-    numbers of tokens, since each term takes two numbers and E one.
+    (Hoffmann et al., 2022, section 3.3, with its threshold of 10⁻³.) Raises ValueError for fewer than three sizes or
+    numbers of tokens, since each term has two parameters and E is one.
     """
     for key in ("parameters", "tokens"):
         if (found := frame[key].nunique()) < 3:
@@ -186,7 +186,7 @@ def fit_scaling(frame: DataFrame, *, resamples: int = 200, seed: int = 0) -> Fit
 
 
 def _minimum(points: np.ndarray, starts: Sequence[np.ndarray]) -> np.ndarray:
-    """log E, log of both terms at the mean of log N and log D, and their exponents."""
+    """log E, the logarithms of both terms at the mean of log N and log D, and their exponents."""
     from scipy.optimize import least_squares
 
     n, d, measured = np.log(points).T
@@ -208,9 +208,9 @@ def _law(points: np.ndarray, x: np.ndarray) -> Law:
 
 
 def claims_of_counting(frame: DataFrame, *, resamples: int = 60) -> dict[str, Any]:
-    """Exponents by what is counted as N, with 95% intervals, and how much nearer to 0.5 all of the work brings them.
+    """Exponents by what counts as N, with 95% intervals, and how much closer to 0.5 counting all work brings them.
 
-    The last number is the lower end of the interval of the difference, over the same draws.
+    The last number is the lower end of the difference's interval, over the same bootstrap samples.
     """
     fits = {
         name: fit_scaling(frame.assign(parameters=frame[name]), resamples=resamples)
@@ -222,30 +222,30 @@ def claims_of_counting(frame: DataFrame, *, resamples: int = 60) -> dict[str, An
     return {"exponents": exponents, "nearer": float(np.percentile(nearer, 2.5))}
 
 
-# ---- the race to nanoGPT's loss ----------------------------------------------------------------------------------
+# ---- the race to nanoGPT's loss --------------------------------------------------------------------------------------
 
 
 def claims_of_race(rows: Sequence[dict[str, Any]]) -> dict[int, float]:
-    """The share of nanoGPT's time that our recipe takes with the same shape."""
+    """Our recipe's time as a share of nanoGPT's, for the same model shape."""
     return {3: next(row["share"] for row in rows if row["by"] == "tfbook, nanoGPT's shape")}
 
 
-# ---- the directions of a gradient --------------------------------------------------------------------------------
+# ---- the directions of a gradient ------------------------------------------------------------------------------------
 
 
 class Spectra(NamedTuple):
-    """What 1, 3 and 5 rounds make of a singular value, and of those of a gradient; "0 rounds" is what is there before.
+    """Singular values after 1, 3 and 5 rounds: any value's, and those of a gradient; "0 rounds" is the input.
 
-    Both dictionaries have the same names: x and y of a line each.
+    Both dictionaries have the same keys: x and y of one line each.
     """
 
     polynomial: dict[str, tuple[list[float], list[float]]]
     values: dict[str, tuple[range, list[float]]]
-    farthest: float  # from 1, of those above a hundredth of the norm
+    farthest: float  # largest distance from 1, of values above a hundredth of the norm
 
 
 def spectra(G: Float[Tensor, "rows columns"], orthogonal: Callable[..., Tensor]) -> Spectra:
-    """Of a gradient, before and after 1, 3 and 5 rounds of `orthogonal`, along its own directions."""
+    """The spectra of a gradient before and after 1, 3 and 5 rounds of `orthogonal`, in its singular directions."""
     U, own, Vh = torch.linalg.svd(G, full_matrices=False)
     before, s = own / own.norm(), torch.logspace(-4, 0, 200)
     kept = int((before > 1e-4).sum())
@@ -263,19 +263,19 @@ def spectra(G: Float[Tensor, "rows columns"], orthogonal: Callable[..., Tensor])
     return Spectra(polynomial, values, float((after[before > 0.01] - 1).abs().max()))
 
 
-# ---- stored: heads that copy -------------------------------------------------------------------------------------
+# ---- stored: heads that copy -----------------------------------------------------------------------------------------
 
-PERIODS = (8, 32)  # the fewest and the most characters that are read again
-FREQUENT = 48  # the characters of which random texts are made; the others are rare in training, too
-COPIERS = ((2, 64), (1, 64), (1, 88))  # blocks and width; the last has nearly the parameters of the first
+PERIODS = (8, 32)  # shortest and longest passage that repeats, in characters
+FREQUENT = 48  # characters that random texts consist of; the others are rare in training
+COPIERS = ((2, 64), (1, 64), (1, 88))  # blocks and width; the last has almost as many parameters as the first
 
 
 @experiment
 def induction(seeds: Sequence[int] = (1, 2, 3), *, steps: int = 400) -> list[dict[str, Any]]:
-    """Where each head looks, and losses early, late and on random text, as GPTs of two blocks and of one are trained.
+    """Head scores, and losses early, late and on random text, during the training of GPTs of two blocks and of one.
 
-    On passages of Python's language reference, 8 to 32 characters each, that are read again and again. What is measured
-    of heads is measured on random characters read twice, and so is the loss `random`, in the second reading.
+    The training text is passages of Python's language reference, 8 to 32 characters each, repeated again and again.
+    Heads are scored on random characters repeated once, and so is the loss `random`, on the second half.
     """
     text = data.load("python-reference")
     return [
@@ -301,7 +301,7 @@ def _copying(text: Text, width: int, layers: int, seed: int, steps: int) -> list
 def copier(
     text: Text, width: int, layers: int, seed: int, steps: int, evaluate: Callable[[gpt.Gpt], dict[str, float]]
 ) -> tuple[gpt.Gpt, training.History]:
-    """A GPT of four heads per block, trained on passages of `text` that are read again and again, and its history."""
+    """A GPT of four heads per block, trained on passages of `text` that repeat, and its history."""
     runtime.seed(seed)
     model = gpt.Gpt(len(text.characters), replace(small(width, layers), heads=4)).to(runtime.device())
     ids = text.characters.encode(text.train)
@@ -311,7 +311,7 @@ def copier(
 
 
 def read_again(windows: Windows) -> Callable[[int], Int64[Tensor, "batch time"]]:
-    """Batches in which each row repeats its first tokens, a number drawn anew from `PERIODS`, to the end."""
+    """Batches whose rows repeat their first tokens, a number drawn anew from `PERIODS`, to the end."""
 
     def batch(step: int) -> Int64[Tensor, "batch time"]:
         ids, generator = windows(step), torch.Generator().manual_seed(step)
@@ -322,7 +322,7 @@ def read_again(windows: Windows) -> Callable[[int], Int64[Tensor, "batch time"]]
 
 
 def random_twice(ids: Int64[Tensor, " text"], *, count: int, seed: int) -> Int64[Tensor, "count time"]:
-    """Rows of `CONTEXT` / 2 different tokens in random order, and the same again: only copying predicts them.
+    """Rows of `CONTEXT` / 2 distinct tokens in random order, repeated once: only copying predicts the second half.
 
     They are drawn from the `FREQUENT` most frequent of `ids`.
     """
@@ -333,16 +333,16 @@ def random_twice(ids: Int64[Tensor, " text"], *, count: int, seed: int) -> Int64
 
 
 def heads_that_copy(model: gpt.Gpt, twice: Int64[Tensor, "batch time"]) -> dict[str, float]:
-    """The prefix-matching score of each head, called "block.head": from 1 on (Olsson et al., 2022).
+    """The prefix-matching score of each head, named "block.head" from 1 on (Olsson et al., 2022).
 
-    Mean weight that a token of the second reading gives to the one after its first occurrence: what comes next.
+    The mean weight from a token of the second half to the one after its first occurrence, which is what comes next.
     """
     return heads_that_look_back(model, twice, twice.shape[1] // 2 - 1)
 
 
 @torch.no_grad()
 def heads_that_look_back(model: gpt.Gpt, twice: Int64[Tensor, "batch time"], distance: int) -> dict[str, float]:
-    """Mean weight of each head that a token of the second reading gives to the one `distance` before it."""
+    """Mean weight of each head from a token of the second half to the one `distance` before it."""
     half = twice.shape[1] // 2
     second = torch.arange(half, 2 * half - 1, device=twice.device)
     with record(model) as weights:
@@ -353,22 +353,24 @@ def heads_that_look_back(model: gpt.Gpt, twice: Int64[Tensor, "batch time"], dis
 
 @torch.no_grad()
 def second_loss(model: gpt.Gpt, twice: Int64[Tensor, "batch time"]) -> float:
-    """Mean loss in the second reading, of all tokens but its first, which nothing predicts."""
+    """Mean loss on the second half, except its first token, which nothing predicts."""
     half = twice.shape[1] // 2
     return float(F.cross_entropy(model(twice[:, :-1]).mT[..., half:], twice[:, half + 1 :]))
 
 
 @torch.no_grad()
 def early_and_late(model: gpt.Gpt, ids: Int64[Tensor, "batch time"]) -> dict[str, float]:
-    """Mean loss before anything is read again, and in the last quarter, where all is; their difference is learning in
-    context (Olsson et al., 2022)."""
+    """Mean loss before anything repeats, and in the last quarter, where everything does.
+
+    Their difference measures in-context learning (Olsson et al., 2022).
+    """
     losses = F.cross_entropy(model(ids[:, :-1]).mT, ids[:, 1:], reduction="none")
     early, late = losses[:, PERIODS[0] // 2 : PERIODS[0] - 1], losses[:, -CONTEXT // 4 :]
     return {"early": float(early.mean()), "late": float(late.mean())}
 
 
 class Copying(NamedTuple):
-    """Curves of the stored runs, by name, mean losses on random text in the end, and the numbers of three claims."""
+    """Curves of the stored runs by name, final mean losses on random text, and the numbers of three claims."""
 
     losses: dict[str, tuple[list[float], list[float], list[float]]]
     looks: dict[str, tuple[list[float], list[float], list[float]]]

@@ -21,6 +21,7 @@ def _directions() -> list[tuple[Tensor, Tensor, float]]:
     return [
         (3 * randn(3, 3, seed=1), randn(3, 3, 3, seed=2), 5.0),
         (0.2 * randn(1, 4, seed=3), 0.3 * randn(1, 6, 4, seed=4), 0.5),  # shorter than 1
+        (randn(2, 5, seed=26), randn(2, 4, 5, seed=27), 2.0),
     ]
 
 
@@ -113,7 +114,12 @@ general_score.mistakes(
 
 
 def _queries_and_keys() -> list[tuple[Tensor, Tensor]]:
-    return [(randn(2, 3, 4, seed=11), randn(2, 3, 4, seed=12)), (randn(1, 2, 9, seed=13), randn(1, 6, 9, seed=14))]
+    square = randn(2, 3, 4, seed=11), randn(2, 3, 4, seed=12)
+    return [
+        square,
+        (randn(1, 2, 9, seed=13), randn(1, 6, 9, seed=14)),
+        (randn(3, 2, 5, seed=28), randn(3, 4, 5, seed=29)),
+    ]
 
 
 @exercise(
@@ -204,7 +210,7 @@ soft_lookup.mistakes(
 
 
 def _gaps() -> list[tuple[Tensor, float]]:
-    return [(torch.tensor([1.0, 2.0, 8.0]), 0.9), (torch.tensor([0.5, 3.0]), 0.99), (torch.tensor([0.01]), 0.51)]
+    return [(torch.tensor([2.0, 1.0, 8.0]), 0.9), (torch.tensor([0.5, 3.0]), 0.99), (torch.tensor([0.01]), 0.51)]
 
 
 @exercise(
@@ -213,6 +219,7 @@ def _gaps() -> list[tuple[Tensor, float]]:
         "With two keys the weights' ratio is exp(gap / T). Which ratio do you want?",
         "share / (1 − share) = exp(gap / T): take the logarithm and solve for T.",
     ],
+    differentiable=False,
 )
 def temperature_for(gap: Tensor, share: float) -> Tensor:
     return gap / math.log(share / (1 - share))

@@ -1,4 +1,4 @@
-"""Drawings of the lesson on scoring functions, from numbers that the lesson has computed."""
+"""Figures of lesson 02: the soft dictionary, towers of the six scores, accuracies, and curves."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ FORMULAS = {
     "location": r"$(q\,W^{\top})_j$",
 }
 
-# ---- the soft dictionary -----------------------------------------------------------------------------------------
+# ---- the soft dictionary ---------------------------------------------------------------------------------------------
 
 
 def draw_soft_dictionary(names: Sequence[str], query: Tensor, records: Tensor, keys: Tensor, values: Tensor) -> Picture:
-    """A row for each record: what it stores, its key, score and weight, its value; below, the query and the answer."""
+    """One row per record: its features, key, score, weight and value; below, the query and the answer."""
     scores = keys @ query
     weights = torch.softmax(scores, dim=-1)
     picture = Schematic("A soft dictionary: each row is one record, from left to right", gap=(26, 26))
@@ -68,11 +68,11 @@ def draw_soft_dictionary(names: Sequence[str], query: Tensor, records: Tensor, k
     )
 
 
-# ---- where the query meets the key -------------------------------------------------------------------------------
+# ---- where the query meets the key -----------------------------------------------------------------------------------
 
 
 class _Tower:
-    """One score from top to bottom: query and keys, what maps them, where they meet, what follows, and the scores."""
+    """One score from top to bottom: query and keys, their maps, the node where they meet, and the scores."""
 
     def __init__(self, picture: Schematic, place: int, names: Sequence[str], query: Tensor, keys: Tensor):
         self.picture, self.names = picture, names
@@ -93,7 +93,7 @@ class _Tower:
         return self.keep(self.picture.box(text, (self.left + column, self.top + row), role))
 
     def down(self, start: Any, end: Any, role: str) -> Any:
-        """An arrow; returns its end."""
+        """Draws an arrow down and returns its end."""
         self.picture.arrow(start, end, "", role)
         return end
 
@@ -105,7 +105,7 @@ class _Tower:
         return circle
 
     def end(self, last: Any, scores: Tensor, name: str, *, column: float = 0.5, rows: Sequence[str] = ()) -> None:
-        """The scores, the largest outlined, and a frame around the whole tower."""
+        """The scores, the largest one outlined, and a frame around the whole tower."""
         found = self.numbers(scores[:, None], column, 5, "weight", rows=rows or self.names, cell=(42, 22))
         self.picture.arrow(last, found, "", "weight", sides=("bottom", "top"))
         self.picture.outline(found.cell(int(scores.argmax()), 0))
@@ -155,11 +155,18 @@ def draw_towers(
     )
 
 
-# ---- accuracies --------------------------------------------------------------------------------------------------
+def draw_meeting(names: Sequence[str], query: Tensor, keys: Tensor, learned: Mapping[str, Sequence[Tensor]]) -> Picture:
+    """The six scores of one query and a few keys, as six towers with the learned numbers of each."""
+    inputs = query[None, None], keys[None]
+    scores = {name: package_score(name)(*inputs, *weights)[0, 0].detach() for name, weights in learned.items()}
+    return draw_towers(names, query, keys, learned, scores)
+
+
+# ---- accuracies ------------------------------------------------------------------------------------------------------
 
 
 def draw_accuracies(frame: DataFrame, relations: Sequence[str], guess: float) -> Picture:
-    """A panel for each relation, a bar for each score: mean accuracy, a dot for each seed, a line for guessing."""
+    """One panel per relation, one bar per score: mean accuracy, a dot per seed, and a line for chance."""
     import matplotlib.pyplot as plt
 
     names = [name for name in METHODS if name in set(frame["score"])]
@@ -185,7 +192,7 @@ def draw_accuracies(frame: DataFrame, relations: Sequence[str], guess: float) ->
     )
 
 
-# ---- curves ------------------------------------------------------------------------------------------------------
+# ---- weights, training and costs -------------------------------------------------------------------------------------
 
 
 def draw_failure(
@@ -194,7 +201,7 @@ def draw_failure(
     asking: Mapping[str, Sequence[float]],
     stored: Tensor,
 ) -> Picture:
-    """What lookups answer as the query slides from one key to another, and while gradient descent improves it."""
+    """Answers of lookups as the query slides from one key to another, and as gradient descent improves it."""
     import matplotlib.pyplot as plt
 
     figure, (left, right) = plt.subplots(1, 2, figsize=(10, 3.6), sharey=True)
@@ -228,7 +235,7 @@ def draw_temperature(temperatures: Tensor, weights: Mapping[str, Tensor]) -> Pic
 
 
 def draw_recall(memory: Any, maps: Mapping[str, Tensor]) -> Picture:
-    """Maps of the weights (memory, pair), by title; a ring marks the pair that is meant."""
+    """Maps of the weights (memory, pair), by title; a ring marks the right pair."""
     import matplotlib.pyplot as plt
 
     meant = (memory.values == memory.answer[:, None]).int().argmax(dim=1)
@@ -248,7 +255,7 @@ def draw_recall(memory: Any, maps: Mapping[str, Tensor]) -> Picture:
 
 
 def draw_widths(plain: Sequence[Any], scaled: Sequence[Any], keys: int) -> Picture:
-    """Spread of the scores, effective number of keys and gradient of the softmax against the width."""
+    """Spread of the scores, effective number of keys, and gradient of the softmax against the width."""
     import matplotlib.pyplot as plt
 
     figure, panels = plt.subplots(1, 3, figsize=(12, 3.6))
@@ -285,9 +292,9 @@ def draw_widths(plain: Sequence[Any], scaled: Sequence[Any], keys: int) -> Pictu
 
 
 def draw_collapse(frame: DataFrame, width: int, equal: Mapping[str, float]) -> Picture:
-    """How many words the weights look at during training, and how much weight is on right words; bands are seeds.
+    """Number of words that the weights look at during training, and weight on right words; bands span the seeds.
 
-    Dashed: what `equal` weights look at.
+    Dashed: the number that `equal` weights look at.
     """
     import matplotlib.pyplot as plt
 
@@ -311,7 +318,7 @@ def draw_collapse(frame: DataFrame, width: int, equal: Mapping[str, float]) -> P
 
 
 def draw_early_maps(frame: DataFrame, width: int, steps: Sequence[int], *, seed: int = 1) -> Picture:
-    """Weights of one sentence: a row of maps for each score, a column for each step, rings on the true links."""
+    """Weights for one sentence: a row of maps per score, a column per step, rings on the true links."""
     import matplotlib.pyplot as plt
 
     runs = frame[(frame["width"] == width) & (frame["seed"] == seed)].set_index("score")["example"]
@@ -356,9 +363,9 @@ def draw_costs(by_length: Mapping[int, Mapping[str, Any]], by_width: Mapping[int
 
 
 def draw_growth(frame: DataFrame, lengths: Sequence[int], widths: Sequence[int]) -> Picture:
-    """Accuracy against the length of a memory and the width of its keys; bands are seeds.
+    """Accuracy against the length of a memory and the width of its keys; bands span the seeds.
 
-    Location, which guesses, and scaled dot, which finds what dot finds, are left out.
+    Location, which is at chance, and scaled dot, which equals dot, are left out.
     """
     import matplotlib.pyplot as plt
 
@@ -380,10 +387,3 @@ def draw_growth(frame: DataFrame, lengths: Sequence[int], widths: Sequence[int])
         "Two panels of accuracy for four scores, mean and range of three seeds. Left: from 4 to 64 pairs it falls "
         "slowly, and least for cosine. Right: from width 4 to 32 it rises to 100% for all four."
     )
-
-
-def draw_meeting(names: Sequence[str], query: Tensor, keys: Tensor, learned: Mapping[str, Sequence[Tensor]]) -> Picture:
-    """The six scores of one query and a few keys, drawn as six towers, with the learned numbers of each."""
-    inputs = query[None, None], keys[None]
-    scores = {name: package_score(name)(*inputs, *weights)[0, 0].detach() for name, weights in learned.items()}
-    return draw_towers(names, query, keys, learned, scores)

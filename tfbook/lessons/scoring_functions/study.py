@@ -1,4 +1,4 @@
-"""Six scores in one associative memory and in a recurrent translator; what width, norm and √d do to them."""
+"""Study of lesson 02: six scores in an associative memory, their costs, and the effects of width, norm and √d."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 
-PAIRS, WIDTH, NOISE = 16, 16, 0.5  # of a memory: how many pairs, how wide its keys, how inexact the question
+PAIRS, WIDTH, NOISE = 16, 16, 0.5  # of a memory: pairs, width of its keys, size of the query's noise
 
-# ---- an associative memory: pairs of a key and a value, and a question -------------------------------------------
+# ---- an associative memory: pairs of a key and a value, and a query --------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Recall:
-    """A batch of memories, each with a question. The values of a memory are 0 … pairs − 1 in random order."""
+    """A batch of memories, each with a query. The values of a memory are 0 … pairs − 1 in random order."""
 
     query: Float[Tensor, "batch d"]
     keys: Float[Tensor, "batch pair d"]
@@ -47,82 +47,82 @@ class Recall:
     answer: Int[Tensor, " batch"]
 
     def to(self, device: torch.device | str) -> Recall:
-        """The same on another device."""
+        """The same batch on another device."""
         return Recall(*(part.to(device) for part in vars(self).values()))
 
 
-Relation = Callable[[Tensor, Tensor, torch.Generator], tuple[Tensor, Tensor]]  # keys, place → query, keys
+Relation = Callable[[Tensor, Tensor, torch.Generator], tuple[Tensor, Tensor]]  # keys, index → query, keys
 
 
-def _at(place: Tensor, rows: Tensor) -> Tensor:
-    """The row of each memory at its place."""
-    return rows[torch.arange(len(rows)), place]
+def _at(index: Tensor, rows: Tensor) -> Tensor:
+    """The row of each memory at its index."""
+    return rows[torch.arange(len(rows)), index]
 
 
 @cache
 def turn(width: int) -> Float[Tensor, "d d"]:
-    """The fixed rotation (with or without a reflection) of the relation "turned", the same in every memory."""
+    """The fixed orthogonal matrix of the relation "turned": a rotation, perhaps with a reflection."""
     return torch.linalg.qr(torch.randn(width, width, generator=torch.Generator().manual_seed(width)))[0]
 
 
 @cache
-def _codes(width: int) -> Float[Tensor, "place d"]:
-    """A fixed random vector for each place of a memory."""
+def _codes(width: int) -> Float[Tensor, "index d"]:
+    """A fixed random vector for each index of a memory."""
     return torch.randn(1024, width, generator=torch.Generator().manual_seed(width))
 
 
-def _same(keys: Tensor, place: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    return _at(place, keys), keys
+def _same(keys: Tensor, index: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    return _at(index, keys), keys
 
 
-def _stretched(keys: Tensor, place: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    return _at(place, keys), keys * torch.exp(torch.randn(*keys.shape[:2], 1, generator=generator))
+def _stretched(keys: Tensor, index: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    return _at(index, keys), keys * torch.exp(torch.randn(*keys.shape[:2], 1, generator=generator))
 
 
-def _turned(keys: Tensor, place: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    return _at(place, keys) @ turn(keys.shape[-1]).T, keys
+def _turned(keys: Tensor, index: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    return _at(index, keys) @ turn(keys.shape[-1]).T, keys
 
 
-def _squared(keys: Tensor, place: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    return _at(place, keys**2 - 1), keys
+def _squared(keys: Tensor, index: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    return _at(index, keys**2 - 1), keys
 
 
-def _place(keys: Tensor, place: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    return _codes(keys.shape[-1])[place], keys
+def _place(keys: Tensor, index: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    return _codes(keys.shape[-1])[index], keys
 
 
-def _marked(keys: Tensor, place: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+def _marked(keys: Tensor, index: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
     codes = _codes(keys.shape[-1])
-    return codes[place], keys + codes[: keys.shape[1]]
+    return codes[index], keys + codes[: keys.shape[1]]
 
 
 RELATIONS: dict[str, Relation] = {
     "same": _same,  # the query is the key
-    "stretched": _stretched,  # every key has a length of its own, from about 1/7 to 7 times as long
+    "stretched": _stretched,  # every key is rescaled at random, by about 1/7 to 7
     "turned": _turned,  # the query is the key in other coordinates
-    "squared": _squared,  # the query has the squares of the key's entries, and so not their signs
-    "place": _place,  # the query names a place
-    "marked place": _marked,  # the query names a place, and every key has the code of its place added
+    "squared": _squared,  # the query holds the squares of the key's entries, without their signs
+    "place": _place,  # the query names an index
+    "marked place": _marked,  # the query names an index, and every key has the code of its index added
 }
 
 
 def recall(relation: str, *, seed: int, pairs: int = PAIRS, width: int = WIDTH, rows: int = 128) -> Recall:
-    """Fresh memories with a noisy question each; the keys are normal random vectors that no training has seen."""
+    """New memories with one noisy query each; the keys are standard normal vectors that no training has seen."""
     generator = torch.Generator().manual_seed(seed)
     keys = torch.randn(rows, pairs, width, generator=generator)
-    place = torch.randint(pairs, (rows,), generator=generator)
-    query, keys = RELATIONS[relation](keys, place, generator)
+    index = torch.randint(pairs, (rows,), generator=generator)
+    query, keys = RELATIONS[relation](keys, index, generator)
     values = torch.rand(rows, pairs, generator=generator).argsort(dim=1)
     noise = NOISE * torch.randn(query.shape, generator=generator)
-    return Recall(query + noise, keys, values, _at(place, values))
+    return Recall(query + noise, keys, values, _at(index, values))
 
 
 class Recaller(nn.Module):
-    """p(value) = Σ_j α_j [value of pair j] with α = softmax_j score(query, key_j). Nothing but the score is learned."""
+    """p(value) = Σ_j α_j [value of pair j] with α = softmax_j score(query, key_j). Only the score is learned."""
 
     def __init__(self, score: nn.Module):
         super().__init__()
-        self.score = score
+        self.score: Any = score  # with a method `project`, like the package's scores
 
     def forward(self, batch: Recall) -> Float[Tensor, "batch value"]:
         """The probability of each value."""
@@ -131,13 +131,13 @@ class Recaller(nn.Module):
 
 
 def recall_loss(model: nn.Module, batch: Recall) -> Float[Tensor, ""]:
-    """Mean −log p(answer) in nats; a probability that rounds to 0 counts as 1e-9."""
+    """Mean −log p(answer) in nats, computed as −log(p + 1e-9) so that it stays finite."""
     found = model(batch).gather(1, batch.answer[:, None])
     return -(found + 1e-9).log().mean()
 
 
 def learn(score: nn.Module, relation: str, *, steps: int, seed: int = 1, lr: float = 1e-2, **config: int) -> Recaller:
-    """Trains the score's parameters, if it has any, on fresh memories at every step."""
+    """Trains the score's parameters, if it has any, on new memories at every step."""
     model = Recaller(score).to(runtime.device())
     if list(score.parameters()):
         _fit(model, relation, steps=steps, seed=seed, lr=lr, **config)
@@ -146,7 +146,7 @@ def learn(score: nn.Module, relation: str, *, steps: int, seed: int = 1, lr: flo
 
 def _fit(model: nn.Module, relation: str, *, steps: int, seed: int, lr: float, **config: int) -> None:
     schedule = training.warmup_cosine(30)
-    recipe = training.Recipe(steps=steps, lr=lr, schedule=schedule, mixed_precision=False)  # a loss of log p
+    recipe = training.Recipe(steps=steps, lr=lr, schedule=schedule, mixed_precision=False)  # log p needs float32
     training.fit(model, recall_loss, lambda step: recall(relation, seed=10**6 * seed + step, **config), recipe)
 
 
@@ -158,13 +158,13 @@ def accuracy(model: nn.Module, relation: str, *, seed: int = 1, **config: int) -
 
 
 def make(name: str, *, width: int = WIDTH, pairs: int = PAIRS) -> nn.Module:
-    """The score called `name`, all three widths equal; a location score has exactly as many places as `pairs`."""
+    """The score called `name`, with all three widths equal; a location score has exactly `pairs` positions."""
     kind = type("LocationScore", (LocationScore,), {"longest": pairs}) if name == "location" else SCORES[name]
     return kind(width, width, width)
 
 
 def package_score(name: str) -> Callable[..., Tensor]:
-    """tfbook's score as a function of queries, keys and the learned numbers of the lesson's formula, in its order."""
+    """tfbook's score as a function of queries, keys, and the learned numbers in the order of the lesson's formula."""
 
     def score(query: Tensor, keys: Tensor, *weights: Tensor) -> Tensor:
         made = _with_weights(name, query.shape[-1], keys.shape[-1], *weights)
@@ -211,18 +211,18 @@ class _Learners(nn.Module):
         self.W = nn.Parameter(torch.randn(WIDTH, WIDTH, generator=torch.Generator().manual_seed(0)) / math.sqrt(WIDTH))
 
     def forward(self, batch: Recall) -> Any:
-        """What the function returns for values as one-hot vectors: the probability of each."""
+        """The function's output for one-hot values: the probability of each value."""
         return self.look_up(batch.query, batch.keys, F.one_hot(batch.values).float(), self.W)
 
 
-# ---- stored: every score on every relation, all tuned alike --------------------------------------------------------
+# ---- stored: every score on every relation, all tuned alike ----------------------------------------------------------
 
-RECALL_RATES = (1e-3, 3e-3, 1e-2, 3e-2)  # learning rates among which each score has its best
+RECALL_RATES = (1e-3, 3e-3, 1e-2, 3e-2)  # learning rates to choose from, for each score
 
 
 @experiment
 def relations(seeds: Sequence[int] = (1, 2, 3), *, steps: int = 600) -> list[dict[str, Any]]:
-    """Accuracy of each of the six scores on each relation, at the learning rate that is best for it with seed 0."""
+    """Accuracy of each of the six scores on each relation, at its best learning rate for seed 0."""
     return [
         {"score": name, "relation": relation, **row}
         for name in SCORES
@@ -246,12 +246,12 @@ def _tuned_recall(
         yield {"seed": seed, "lr": best, "accuracy": judged(seed, best)}
 
 
-# ---- what a score costs ------------------------------------------------------------------------------------------
+# ---- what a score costs ----------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, kw_only=True)
 class Cost:
-    """Parameters of a score, least seconds of a pass forward and backward, bytes kept for the backward pass."""
+    """A score's number of parameters, least seconds forward and backward, and bytes kept for the backward pass."""
 
     parameters: int
     seconds: float
@@ -259,18 +259,21 @@ class Cost:
 
 
 def costs(*, pairs: int, width: int, rows: int = 8, rounds: int = 5) -> dict[str, Cost]:
-    """Every query against every key, softmax, mixture and gradient, with as many queries as keys, for all six scores.
+    """Costs of all six scores for `pairs` queries and as many keys: scores, softmax, weighted sum and gradient.
 
-    The scores take turns in `rounds` rounds after one to warm up.
+    The scores take turns in `rounds` rounds, after one to warm up.
     """
     inputs = [torch.randn(rows, pairs, width, device=runtime.device(), requires_grad=True) for _ in range(2)]
     scores = {name: make(name, width=width, pairs=pairs).to(runtime.device()) for name in SCORES}
 
-    def attend(score: nn.Module) -> Tensor:
+    def attend(score: Any) -> Tensor:
         query, keys = inputs
         return (masked_softmax(score(query, score.project(keys)), None) @ keys).sum()
 
-    seconds = in_turns({name: lambda score=score: attend(score).backward() for name, score in scores.items()}, rounds)
+    def forward_backward(score: nn.Module) -> None:
+        attend(score).backward()
+
+    seconds = in_turns({name: partial(forward_backward, score) for name, score in scores.items()}, rounds)
     return {
         name: Cost(
             parameters=parameters(score),
@@ -281,11 +284,11 @@ def costs(*, pairs: int, width: int, rows: int = 8, rounds: int = 5) -> dict[str
     }
 
 
-# ---- keys and queries that are made to match ---------------------------------------------------------------------
+# ---- projections before the score ------------------------------------------------------------------------------------
 
 
 class ProjectedScore(Score):
-    """score(q, k) = f(q)ᵀ g(k) / √d_score. Linear f and g make it (W₁ q)ᵀ (W₂ k): a W = W₁ᵀ W₂ of rank d_score."""
+    """score(q, k) = f(q)ᵀ g(k) / √d_score. With linear f and g, it is general with W = W₁ᵀ W₂ of rank d_score."""
 
     def __init__(self, d_query: int, d_key: int, d_score: int, hidden: int | None = None):
         super().__init__(d_query, d_key, d_score)
@@ -298,18 +301,18 @@ class ProjectedScore(Score):
         return nn.Sequential(nn.Linear(d_in, hidden), nn.GELU(), nn.Linear(hidden, d_out))
 
     def project(self, keys: Float[Tensor, "batch key d_key"]) -> Float[Tensor, "batch key d_score"]:
-        """g of every key."""
+        """g(k) for every key."""
         return self.g(keys)
 
     def forward(
         self, query: Float[Tensor, "batch query d_query"], projected: Float[Tensor, "batch key d_score"]
     ) -> Float[Tensor, "batch query key"]:
-        """The scaled dot product of every f(q) and every g(k)."""
+        """The scaled dot product of every f(q) with every g(k)."""
         return super().forward(self.f(query) / math.sqrt(projected.shape[-1]), projected)
 
 
 def by_key_width(widths: Sequence[int], *, steps: int) -> dict[int, float]:
-    """Accuracy on turned keys when the score sees queries and keys through as many numbers as each of `widths`."""
+    """Accuracy on turned keys when the score projects queries and keys to each of `widths`."""
     found = {}
     for d_score in widths:
         runtime.seed(1)
@@ -317,7 +320,7 @@ def by_key_width(widths: Sequence[int], *, steps: int) -> dict[int, float]:
     return found
 
 
-SIZES: dict[str, Callable[[], nn.Module]] = {  # two sizes of both, with about as many parameters
+SIZES: dict[str, Callable[[], nn.Module]] = {  # two sizes of both, matched in parameters
     "additive, width 16": lambda: SCORES["additive"](WIDTH, WIDTH, 16),
     "network before dot, hidden 8": lambda: ProjectedScore(WIDTH, WIDTH, 16, 8),
     "additive, width 125": lambda: SCORES["additive"](WIDTH, WIDTH, 125),
@@ -327,25 +330,26 @@ SIZES: dict[str, Callable[[], nn.Module]] = {  # two sizes of both, with about a
 
 @experiment
 def nonlinear(seeds: Sequence[int] = (1, 2, 3), *, steps: int = 600, pairs: int = 256) -> list[dict[str, Any]]:
-    """The additive score and a dot product behind small networks on *squared*, at equal parameters, each tuned.
+    """Additive score and a dot product after small networks on *squared*, at equal parameters, each tuned.
 
-    `kept` are the bytes that `pairs` queries against as many keys keep for the backward pass.
+    `kept` is the number of bytes that `pairs` queries and as many keys keep for the backward pass.
     """
     rows = []
     for name, build in SIZES.items():
-        score, inputs = build(), [torch.randn(1, pairs, WIDTH) for _ in range(2)]
-        kept = kept_bytes(score, lambda: score(inputs[0], score.project(inputs[1])).sum())  # noqa: B023
+        score: Any = build()
+        query, keys = (torch.randn(1, pairs, WIDTH) for _ in range(2))
+        kept = kept_bytes(score, lambda: score(query, score.project(keys)).sum())  # noqa: B023
         size = {"score": name, "parameters": parameters(score), "kept": kept}
         rows += [size | row for row in _tuned_recall(build, "squared", seeds, steps)]
     return rows
 
 
-# ---- √d, temperature and norm ------------------------------------------------------------------------------------
+# ---- √d, temperature and norm ----------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, kw_only=True)
 class Spread:
-    """A softmax over scores of random queries and keys: variance of the scores, mean entropy, median gradient."""
+    """A softmax over scores of random queries and keys: score variance, mean entropy, and median gradient."""
 
     width: int
     variance: float
@@ -354,12 +358,12 @@ class Spread:
 
     @property
     def looked_at(self) -> float:
-        """The effective number of keys: as many keys with equal weights have this entropy."""
+        """The effective number of keys, exp(entropy): this many equal weights have the same entropy."""
         return math.exp(self.entropy)
 
 
 def spread(width: int, *, scaled: bool, keys: int = 32, rows: int = 1000, seed: int = 1) -> Spread:
-    """Draws queries and keys with independent standard normal entries and looks at the softmax of their products."""
+    """The softmax over dot products of queries and keys with independent standard normal entries."""
     generator = torch.Generator().manual_seed(seed)
     query, key = torch.randn(rows, 1, width, generator=generator), torch.randn(rows, keys, width, generator=generator)
     scores = (query @ key.mT)[:, 0] / (math.sqrt(width) if scaled else 1)
@@ -373,16 +377,16 @@ def spread(width: int, *, scaled: bool, keys: int = 32, rows: int = 1000, seed: 
     )
 
 
-# ---- stored: recall as memories and keys grow --------------------------------------------------------------------
+# ---- stored: recall as memories and keys grow ------------------------------------------------------------------------
 
 LENGTHS, WIDTHS = (4, 8, 16, 32, 64), (4, 8, 16, 32, 64)
 
 
 @experiment
 def growth(seeds: Sequence[int] = (1, 2, 3), *, steps: int = 300) -> list[dict[str, Any]]:
-    """Accuracy of each score where query and key are the same but for noise, by length of memory and by width.
+    """Accuracy of each score on noisy copies of a key, by length of memory and by width.
 
-    Each width is a training of its own; the lengths are tests of one score that was trained on `PAIRS` pairs.
+    Each width is a separate training run; the lengths are tests of one score trained on `PAIRS` pairs.
     """
     rows = []
     for seed in seeds:
@@ -399,7 +403,7 @@ def growth(seeds: Sequence[int] = (1, 2, 3), *, steps: int = 300) -> list[dict[s
 
 
 def nonlinear_table(frame: DataFrame) -> DataFrame:
-    """Parameters, accuracy in percent and kept kilobytes of the scores with a nonlinearity."""
+    """Parameters, accuracy in percent, and kilobytes kept, for the scores with a nonlinearity."""
     shown = frame.assign(accuracy=100 * frame["accuracy"], kept=frame["kept"] / 1024)
     names = {"accuracy": "right on squared (%)", "kept": "kept for 256 × 256 pairs (kB)"}
     return ranges(shown, "score", {"parameters": 0, "accuracy": 0, "kept": 0}).rename(columns=names)

@@ -1,4 +1,4 @@
-"""Scores in translators: stored runs of lesson 02, and the tables made of them."""
+"""Scores in recurrent translators: stored runs of lesson 02, and the tables made from them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from statistics import mean
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from jaxtyping import Float
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 
-# ---- stored: every score in a recurrent translator ---------------------------------------------------------------
+# ---- stored: every score in a recurrent translator -------------------------------------------------------------------
 
 
 class ScaledGeneralScore(GeneralScore):
@@ -36,12 +36,12 @@ class ScaledGeneralScore(GeneralScore):
     def forward(
         self, query: Float[Tensor, "batch query d_query"], projected: Float[Tensor, "batch key d_query"]
     ) -> Float[Tensor, "batch query key"]:
-        """The general score over √d_query."""
+        """The general score, divided by √d_query."""
         return super().forward(query, projected) / math.sqrt(query.shape[-1])
 
 
 class EqualScore(Score):
-    """score(q, k) = 0 for every key: equal weights, so the context is the average of the states. A trivial baseline."""
+    """score(q, k) = 0 for every key: equal weights, so the context is the mean of the states. A trivial baseline."""
 
     def forward(
         self, query: Float[Tensor, "batch query d_query"], projected: Float[Tensor, "batch key d_key"]
@@ -51,19 +51,20 @@ class EqualScore(Score):
 
 
 class HeadedDecoder(LuongDecoder):
-    """Attends several times at once: each head compares its part of q and W k, and mixes its part of the values h."""
+    """Attention with several heads: each compares its part of q with W k and mixes its part of the values h."""
 
     heads = 4
-    shown: int | None = None  # the head whose weights are returned; None: the mean of all
+    shown: int | None = None  # the head whose weights are returned; None for the mean of all
 
     def __init__(self, config: Seq2SeqConfig):
         super().__init__(config, ScaledGeneralScore)
 
     def unroll(self, words: Tensor, memory: Annotations, state: DecoderState) -> tuple[Tensor, Tensor, Tensor]:
-        """As Luong's, once for each head."""
+        """Luong's attention, once per head."""
         hidden, _ = self.gru(words, state.hidden[None].contiguous())
         contexts, weights = [], []
-        parts = (tensor.chunk(self.heads, dim=-1) for tensor in (hidden, state.keys, memory.states))
+        keyed = cast(Tensor, state.keys)  # `start` has projected them
+        parts = (tensor.chunk(self.heads, dim=-1) for tensor in (hidden, keyed, memory.states))
         for query, keys, values in zip(*parts, strict=True):
             weights.append(masked_softmax(self.score(query, keys), memory.mask[:, None]))
             contexts.append(weights[-1] @ values)
@@ -78,20 +79,20 @@ TRANSLATORS: dict[str, Callable[[Seq2SeqConfig], RecurrentDecoder]] = {
     EQUAL: partial(LuongDecoder, score=EqualScore),
     HEADS: HeadedDecoder,
 }
-RATES = (3e-3, 1e-2, 3e-2)  # learning rates among which each score has its best
+RATES = (3e-3, 1e-2, 3e-2)  # learning rates to choose from, for each score
 PAIR_OF_SCORES = ("general", "general / √d")
-LONGEST, BATCH = 10, 64  # words in a sentence of training; sentences in a batch
-WATCHED, DRAWN = 64, (0, 15, 400)  # validation sentences that are watched; steps at which one of them is drawn
+LONGEST, BATCH = 10, 64  # words per training sentence; sentences per batch
+WATCHED, DRAWN = 64, (0, 15, 400)  # validation sentences to watch; steps at which one of them is drawn
 LOOKS = ("words", "right", "end")
 EXAMPLE = ("there", "was", "a", "strong", "black", "cat", ".")
 
 
 @experiment
 def translators(seeds: Sequence[int] = (1, 2, 3), *, width: int = 128, steps: int = 400) -> list[dict[str, Any]]:
-    """A small recurrent translator in Luong's order with each score; `collapse` has the general ones.
+    """A small recurrent translator in Luong's order with each score; the general ones are in `collapse`.
 
-    Sentences of training have 3 to 10 words, `long` is the BLEU of sentences of 11 to 20. Each direction of the encoder
-    is half as wide as the decoder, so that states and annotations can be multiplied. Each score has the learning rate
+    Training sentences have 3 to 10 words; `long` is the BLEU on sentences of 11 to 20. Each direction of the encoder is
+    half as wide as the decoder, so that states and annotations can be multiplied. Each score uses the learning rate
     that is best for it with seed 0, by BLEU on validation sentences.
     """
     names = [name for name in TRANSLATORS if name not in PAIR_OF_SCORES]
@@ -102,17 +103,17 @@ def translators(seeds: Sequence[int] = (1, 2, 3), *, width: int = 128, steps: in
 def collapse(
     seeds: Sequence[int] = (1, 2, 3), *, widths: Sequence[int] = (16, 32, 64, 128), steps: int = 400
 ) -> list[dict[str, Any]]:
-    """The translators of `translators` with the general score and with the same over √d, by width.
+    """Like `translators`, with the general score and with the same over √d, by width.
 
-    `curve` has the step, how many words the weights look at (the exponential of their entropy), and which shares of the
-    weight lie on words that the true alignment allows and on `<eos>`, on validation sentences. `example` has the maps
-    of one sentence at the steps `DRAWN`; the last column is `<eos>`.
+    `curve` holds, on validation sentences, the step, the number of words that the weights look at (the exponential of
+    their entropy), and the shares of weight on words that the true alignment allows and on `<eos>`. `example` holds the
+    maps of one sentence at the steps `DRAWN`; the last column is `<eos>`.
     """
     return [row for width in widths for name in PAIR_OF_SCORES for row in _tuned(name, seeds, width, steps, curve=True)]
 
 
 def _tuned(name: str, seeds: Sequence[int], width: int, steps: int, *, curve: bool = False) -> Iterator[dict[str, Any]]:
-    """A translator for each seed at the best of `RATES`; `tried` has the BLEU of seed 0 at each of them."""
+    """One translator per seed at the best of `RATES`; `tried` holds the BLEU of seed 0 at each rate."""
     corpus = data.load("english-french")
     task = Task.of(corpus, filter_by_length(corpus["train"], 3, LONGEST))
     tried = {lr: _translate(name, task, 0, lr, width, steps, curve=False)["valid"] for lr in RATES}
@@ -140,7 +141,7 @@ def _translate(name: str, task: Task, seed: int, lr: float, width: int, steps: i
     history = training.fit(model, translation_loss, batches, recipe, evaluate=look if curve else None)
     test, long = short["test"][:300], filter_by_length(task.corpus["test"], LONGEST + 1, 20)[:200]
     made: dict[str, Any] = {
-        "parameters": parameters(model.decoder.score),
+        "parameters": parameters(model.decoder.get_submodule("score")),
         "seconds": round(history.seconds[-1], 1),
         "loss": round(mean(history.loss[-20:]), 4),
         "valid": round(quality(model, short["valid"][:200], task).bleu, 2),
@@ -164,13 +165,13 @@ def _translate(name: str, task: Task, seed: int, lr: float, width: int, steps: i
 
 
 def _maps(model: Translator, pairs: Sequence[Pair], task: Task) -> list[Float[Tensor, "target source"]]:
-    """Weights for each word of the true translations; unlike in `forced_weights`, the last column is of `<eos>`."""
+    """Weights for each word of the true translations; unlike in `forced_weights`, the last column is `<eos>`."""
     maps = forced_weights(model, pairs, task)
     return [torch.cat([weights, 1 - weights.sum(dim=-1, keepdim=True)], dim=-1).clamp(min=0) for weights in maps]
 
 
 def _looks(maps: Sequence[Tensor], pairs: Sequence[Pair]) -> dict[str, float]:
-    """How many words a row of weights looks at, and its shares on words that may be linked and on `<eos>`."""
+    """Number of words that a row of weights looks at, and its shares on words that may be linked and on `<eos>`."""
     counts, shares, ends = [], [], []
     for weights, pair in zip(maps, pairs, strict=True):
         allowed = torch.zeros_like(weights)
@@ -184,7 +185,7 @@ def _looks(maps: Sequence[Tensor], pairs: Sequence[Pair]) -> dict[str, float]:
 
 
 def equal_weights() -> dict[str, float]:
-    """The same on the sentences of `collapse`, for weights that are equal."""
+    """The same quantities on the sentences of `collapse`, for equal weights."""
     pairs = filter_by_length(data.load("english-french")["valid"], 3, LONGEST)[:WATCHED]
     return _looks([torch.full((len(p.target), len(p.source) + 1), 1 / (len(p.source) + 1)) for p in pairs], pairs)
 
@@ -199,7 +200,7 @@ def _error_of_head(model: Translator, head: int, pairs: Sequence[Pair], task: Ta
 
 
 def words_after(frame: DataFrame, step: int, width: int = 128) -> dict[str, list[float]]:
-    """How many words the weights of each score look at after so many steps, one number per seed."""
+    """Number of words that the weights of each score look at after this many steps, one value per seed."""
     runs = frame[frame["width"] == width]
     found: dict[str, list[float]] = {name: [] for name in runs["score"]}
     for name, curve in zip(runs["score"], runs["curve"], strict=True):
@@ -207,13 +208,13 @@ def words_after(frame: DataFrame, step: int, width: int = 128) -> dict[str, list
     return found
 
 
-# ---- tables ------------------------------------------------------------------------------------------------------
+# ---- tables ----------------------------------------------------------------------------------------------------------
 
 
 def bleu_table(frame: DataFrame, width: int = 128) -> DataFrame:
     """BLEU of the general scores and of equal weights by the translator's width: mean, lowest and highest seed.
 
-    Below it, for one width, the BLEU of seed 0 on validation sentences at each learning rate that was tried.
+    Below it, for one width, the BLEU of seed 0 on validation sentences at each learning rate tried.
     """
     import pandas as pd
 
@@ -221,14 +222,14 @@ def bleu_table(frame: DataFrame, width: int = 128) -> DataFrame:
     table = shown.pivot_table(index="width", columns="score", values="bleu", aggfunc=mean_and_range)
     table.index = [f"width {size}, best learning rate" for size in table.index]
     tried = shown[shown["width"] == width].groupby("score")["tried"].first()
-    for place, lr in enumerate(RATES):
-        table.loc[f"width {width}, learning rate {lr:g}"] = [f"{tried[name][place]:.1f}" for name in table.columns]
+    for i, lr in enumerate(RATES):
+        table.loc[f"width {width}, learning rate {lr:g}"] = [f"{tried[name][i]:.1f}" for name in table.columns]
     order = [name for name in (EQUAL, *PAIR_OF_SCORES) if name in table.columns]
     return pd.DataFrame(table[order]).fillna("").rename_axis(columns="BLEU")
 
 
 def translator_table(frame: DataFrame, width: int = 128) -> DataFrame:
-    """What each score does in the translator of one width, the best BLEU first; the decoder with heads is left out."""
+    """Results of each score in the translator of one width, highest BLEU first, without the multi-head decoder."""
     rows = frame[(frame["width"] == width) & (frame["score"] != HEADS)]
     order = rows.groupby("score")["bleu"].mean().sort_values(ascending=False).index
     columns = {"parameters": 0, "bleu": 1, "long": 1, "alignment error": 2}
@@ -237,7 +238,7 @@ def translator_table(frame: DataFrame, width: int = 128) -> DataFrame:
 
 
 def heads_table(frame: DataFrame, single: DataFrame, width: int = 128) -> DataFrame:
-    """One head against four: BLEU, and the alignment error of the mean of the heads, of the best and of the worst."""
+    """One head against four: BLEU, and the alignment error of the heads' mean, of the best and of the worst head."""
     many = frame[frame["score"] == HEADS]
     one = single[(single["score"] == "general / √d") & (single["width"] == width)]
     errors = {

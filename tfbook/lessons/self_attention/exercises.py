@@ -8,6 +8,7 @@ from functools import partial
 
 import torch
 from torch import Tensor, nn
+from torch.func import functional_call
 
 from tfbook.course.exercises import Answer, Cases, CheckResult, Exercise, exercise, randn
 from tfbook.course.extremes import BY_HAND, FILLED, Softmax, extreme_scores, filled, with_scores
@@ -28,8 +29,10 @@ def _one_head_of_each() -> list[tuple[Tensor, ...]]:
     padded = torch.tensor([[True, True, True, False], [True, True, False, False]])[:, None]
     causal = torch.ones(4, 4, dtype=torch.bool).tril()
     extreme, allowed = extreme_scores()
+    some = torch.tensor([[True, False, True, True], [False, True, False, True]])[:, None]
+    masks = ((13, padded), (16, causal), (82, some))
     return [
-        *((*(randn(2, 4, 3, seed=seed + i) for i in range(3)), mask) for seed, mask in ((13, padded), (16, causal))),
+        *((*(randn(2, 4, 3, seed=seed + i) for i in range(3)), mask) for seed, mask in masks),
         (*with_scores(extreme[None]), randn(1, 3, 4, seed=19), allowed[None, None]),
     ]
 
@@ -93,6 +96,7 @@ def _heads_that_look_back() -> list[tuple[Tensor, ...]]:
             tuple(randn(batch, heads, 4, 2, seed=seed + i) for i in range(3))
             for batch, heads, seed in ((2, 2, 20), (1, 3, 23))
         ),
+        tuple(randn(2, 3, 5, 4, seed=76 + i) for i in range(3)),
         (*with_scores(extreme.expand(1, 2, -1, -1)), randn(1, 2, 3, 4, seed=29)),
     ]
 
@@ -211,8 +215,7 @@ class _Built:
             raise AttributeError(
                 f"found weights in {names}; expected W_Q, W_K, W_V, W_O, each nn.Linear(d_model, d_model)"
             )
-        built.load_state_dict(layer.state_dict())
-        return built(x, context, mask)
+        return functional_call(built, expected, (x, context, mask))
 
 
 class _LayerExercise(Exercise):
@@ -231,12 +234,14 @@ def _layers_and_inputs() -> list[tuple[_Layer, Tensor, Tensor | None, Tensor | N
     extreme, allowed = extreme_scores()
     q, k = (each.repeat(1, 1, 2) for each in with_scores(extreme[None, [0, 1, 3]]))  # as many queries as keys
     padding = torch.tensor([[True, True, True, True, False], [True, False, False, False, False]])[:, None, None]
+    some = (randn(4, 1, 5, 7, seed=68) > 0) | torch.eye(5, 7, dtype=torch.bool)
     return [
         (_Layer(8, 2, seed=40), randn(2, 5, 8, seed=60), None, None),
         (_Layer(8, 4, seed=41), randn(2, 5, 8, seed=61), None, causal),
         (_Layer(8, 2, seed=42), randn(2, 5, 8, seed=62), randn(2, 5, 8, seed=63), padding),
         (_Layer(8, 2, seed=43), randn(2, 5, 8, seed=64), randn(2, 3, 8, seed=65), None),
         (_plain_layer(8, 2), q, k, allowed[None, None, None]),
+        (_Layer(6, 3, seed=44), randn(4, 5, 6, seed=66), randn(4, 7, 6, seed=67), some),
     ]
 
 

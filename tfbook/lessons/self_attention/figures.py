@@ -1,4 +1,4 @@
-"""The pictures of lesson 03: the layer, its heads, painted scenes and maps of the weights, from the numbers given."""
+"""Figures of lesson 03: the layer, its heads, painted scenes, attention maps, and costs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 CELL, SMALL = 31, 21  # pixels
 
-# ---- the layer ---------------------------------------------------------------------------------------------------
+# ---- the layer -------------------------------------------------------------------------------------------------------
 
 
 def draw_attention(
@@ -38,7 +38,7 @@ def draw_attention(
     mask: Tensor | None = None,
     row: int = -1,
 ) -> Figure:
-    """X → Q, K and V → scores → weights → Y, with numbers; the query of `row` meets the key that it weighs most.
+    """X → Q, K and V → scores → weights → Y, with numbers; the query of `row` meets the key with its largest weight.
 
     With `context`, keys and values come from it: cross-attention. With `mask`, True where a query may attend, the
     masked scores have a panel of their own. `features` names the columns of X.
@@ -62,7 +62,7 @@ def draw_attention(
 
     picture = Schematic(title, gap=(20 if mask is None else 16, 34))
     steps = 1 if mask is None else 2  # columns between scores and Y
-    whole = {"cell": CELL, "numbers": "{:g}"}
+    whole: dict[str, Any] = {"cell": CELL, "numbers": "{:g}"}
     tenths: dict[str, Any] = {"cell": (37, CELL), "numbers": "{:.1f}"}
     hundredths: dict[str, Any] = {"cell": (44, CELL), "numbers": "{:.2f}"}
     source = picture.matrix(
@@ -124,9 +124,9 @@ def _size(matrix: Tensor) -> str:
 
 
 def draw_heads(q: Tensor, k: Tensor, v: Tensor, W_O: Tensor) -> Figure:
-    """Q, K and V cut into heads (head × token × d_head), attention in each, the results side by side, and W_O.
+    """Q, K and V split into heads (head × token × d_head), attention in each, the outputs concatenated, and W_O.
 
-    In each head: Qₕ Kₕᵀ, by a softmax the weights Aₕ; Aₕ Vₕ is the result Yₕ.
+    In each head: the weights Aₕ are the softmax of the scaled Qₕ Kₕᵀ, and the output is Yₕ = Aₕ Vₕ.
     """
     from tfbook.plot import Schematic
 
@@ -139,9 +139,9 @@ def draw_heads(q: Tensor, k: Tensor, v: Tensor, W_O: Tensor) -> Figure:
     picture = Schematic(f"{heads} heads: the same attention on slices of Q, K and V", gap=(16, 18))
     whole = [
         picture.matrix(
-            _merged(x), (0, place * middle), role, cell=SMALL, label=f"${name}$", shape=_size(_merged(x)), beside="left"
+            _merged(x), (0, index * middle), role, cell=SMALL, label=f"${name}$", shape=_size(_merged(x)), beside="left"
         )
-        for place, (name, (x, role)) in enumerate(whole_of.items())
+        for index, (name, (x, role)) in enumerate(whole_of.items())
     ]
     frames = [_draw_head(picture, head, parts) for head in range(heads)]
     joined = picture.matrix(
@@ -160,17 +160,17 @@ def draw_heads(q: Tensor, k: Tensor, v: Tensor, W_O: Tensor) -> Figure:
 
 
 def _draw_head(picture: Schematic, head: int, parts: Mapping[str, tuple[Tensor, str]]) -> Any:
-    """A frame with what one head computes."""
+    """A frame with the computation of one head."""
     drawn = {
         name: picture.matrix(
             x[head],
-            (place, head),
+            (index, head),
             role,
             cell=SMALL,
             label=rf"${name}_{head + 1}^{{\top}}$" if name == "K" else f"${name}_{head + 1}$",
             shape=_size(x[head]),
         )
-        for place, (name, (x, role)) in enumerate(parts.items(), start=3)
+        for index, (name, (x, role)) in enumerate(parts.items(), start=3)
     }
     picture.arrow(drawn["K"], drawn["A"], "", "weight")
     picture.arrow(drawn["V"], drawn["Y"], "", "value")
@@ -178,7 +178,7 @@ def _draw_head(picture: Schematic, head: int, parts: Mapping[str, tuple[Tensor, 
 
 
 def _merged(x: Tensor) -> Tensor:
-    """(head, token, d_head) as (token, d_model)."""
+    """(head, token, d_head) reshaped to (token, d_model)."""
     return x.transpose(0, 1).flatten(1)
 
 
@@ -188,7 +188,7 @@ def _columns(matrix: Any, first: int, last: int) -> Any:
     return Region(matrix, (0, matrix.rows), (first, last))
 
 
-# ---- painted scenes ----------------------------------------------------------------------------------------------
+# ---- painted scenes --------------------------------------------------------------------------------------------------
 
 MARKERS = ("o", "^", "s", "*")
 SIZES = (330, 330, 290, 560)
@@ -198,7 +198,7 @@ GUESS = 25  # percent
 def draw_paintings(
     scenes: Scenes, models: Mapping[str, Sequence[nn.Module]], right: Mapping[str, Sequence[float]], title: str
 ) -> Figure:
-    """The first scene, its right answer, what the first run of each model paints, and how much of all runs is right."""
+    """The first scene, its right answer, the first run's painting for each model, and the accuracy of all runs."""
     import matplotlib.pyplot as plt
 
     rows = {"the scene": scenes.colors.repeat(1, 1, scenes.target.shape[-1] // 3), "right answer": scenes.target}
@@ -209,12 +209,12 @@ def draw_paintings(
         1, 2, figsize=(8.8, height), width_ratios=(2.9, 1), sharey=True, layout="none"
     )
     figure.subplots_adjust(left=0.16, right=0.98, bottom=0.55 / height, top=1 - 0.35 / height, wspace=0.06)
-    for place, (name, painting) in enumerate(rows.items()):
-        _paint_row(picture, scenes, painting, -place, judged=name in models, seen=place == 0)
+    for index, (name, painting) in enumerate(rows.items()):
+        _paint_row(picture, scenes, painting, -index, judged=name in models, seen=index == 0)
         values = [100 * share for share in right.get(name, ())]
-        shares.plot(values, [-place] * len(values), "o", color=INK, alpha=0.6, markersize=7, clip_on=False)
+        shares.plot(values, [-index] * len(values), "o", color=INK, alpha=0.6, markersize=7, clip_on=False)
     picture.set(xlim=(-0.6, 7.6), ylim=(0.45 - len(rows), 0.6), xticks=[])
-    picture.set_yticks([-place for place in range(len(rows))], list(rows))
+    picture.set_yticks([-index for index in range(len(rows))], list(rows))
     shares.axvline(GUESS, color=SOFT, linestyle="--", linewidth=1.2)
     shares.annotate("a guess", (GUESS, 0), (5, 0), textcoords="offset points", color=SOFT, fontsize=9.5, va="center")
     shares.set(xlim=(-3, 103), xticks=[0, 25, 50, 75, 100])
@@ -240,17 +240,17 @@ def _paint_row(axes: Axes, scenes: Scenes, painting: Tensor, y: float, *, judged
 
 
 def _draw_shape(axes: Axes, x: float, y: float, shape: int, parts: Sequence[float], size: float = 1.0) -> None:
-    """A shape whose inside, and rim if there are six numbers, have these colors."""
+    """A shape with this inside color, and with a rim if there are six numbers."""
     inside, rim = parts[:3], parts[3:]
     look: dict[str, Any] = {"edgecolors": [rim or INK], "linewidths": 3.4 if rim else 0.8, "clip_on": False}
     axes.scatter([x], [y], s=size * SIZES[shape] * (0.75 if rim else 1), marker=MARKERS[shape], c=[inside], **look)
 
 
-# ---- maps --------------------------------------------------------------------------------------------------------
+# ---- maps ------------------------------------------------------------------------------------------------------------
 
 
 def draw_maps(scenes: Scenes, weights: Tensor, title: str) -> Figure:
-    """Weights (head × query × key) in the first scene; rows and columns are named by the shapes themselves."""
+    """Weights (head × query × key) in the first scene, with rows and columns labeled by the shapes themselves."""
     import matplotlib.pyplot as plt
     from matplotlib.colors import LinearSegmentedColormap
 
@@ -264,8 +264,8 @@ def draw_maps(scenes: Scenes, weights: Tensor, title: str) -> Figure:
                 if weight >= 0.05:
                     ink = "white" if weight > 0.5 else INK
                     axes.text(j + 0.5, i + 0.5, f"{weight:.2f}", ha="center", va="center", fontsize=8.5, color=ink)
-        for place, (kind, color) in enumerate(zip(scenes.kinds[0].tolist(), scenes.colors[0].tolist(), strict=True)):
-            for x, y in ((-0.5, place + 0.5), (place + 0.5, 8.5)):
+        for index, (kind, color) in enumerate(zip(scenes.kinds[0].tolist(), scenes.colors[0].tolist(), strict=True)):
+            for x, y in ((-0.5, index + 0.5), (index + 0.5, 8.5)):
                 _draw_shape(axes, x, y, kind % 4, color, size=0.6)
         axes.set(xlim=(0, 8), ylim=(8, 0), aspect="equal", xticks=[], yticks=[])
         axes.set_xlabel("key: who is looked at", labelpad=32, fontsize=10.5)
@@ -277,13 +277,13 @@ def draw_maps(scenes: Scenes, weights: Tensor, title: str) -> Figure:
     return figure
 
 
-# ---- what it costs -----------------------------------------------------------------------------------------------
+# ---- what it costs ---------------------------------------------------------------------------------------------------
 
 
 def draw_cost(
     lengths: Sequence[int], operations: Mapping[str, Sequence[float]], seconds: Mapping[str, Sequence[float]]
 ) -> Figure:
-    """Operations and time of a layer against the length, on logarithmic axes, with the fitted exponents."""
+    """Operations and time of a layer against length, on logarithmic axes, with the fitted exponents."""
     import matplotlib.pyplot as plt
 
     from tfbook.course.cost import exponent

@@ -17,7 +17,8 @@ from tfbook.course.extremes import BY_HAND, FILLED, Softmax, extreme_scores, wit
 
 def _lengths() -> list[tuple[Tensor, int]]:
     # as many sequences as positions, so that a mask with its axes in the wrong place raises no error
-    return [(torch.tensor([3, 1, 4, 2]), 4), (torch.tensor([2, 0, 3]), 3), (torch.tensor([2, 1, 3, 0]), 4)]
+    square = [(torch.tensor([3, 1, 4, 2]), 4), (torch.tensor([2, 0, 3]), 3), (torch.tensor([2, 1, 3, 0]), 4)]
+    return [*square, (torch.tensor([2, 5]), 7)]
 
 
 @exercise(
@@ -73,7 +74,8 @@ def _look_back(x: Tensor) -> Tensor:
 
 
 def _vectors_and_heads() -> list[tuple[Tensor, int, Callable[[Tensor], Tensor]]]:
-    return [(2 * randn(2, 4, 12, seed=1), 2, _look_back), (2 * randn(1, 4, 16, seed=2), 4, _look_back)]
+    sizes = [(2, 4, 12, 2), (1, 4, 16, 4), (3, 5, 8, 2)]  # batch, n, d_model, heads
+    return [(2 * randn(b, n, d, seed=i), heads, _look_back) for i, (b, n, d, heads) in enumerate(sizes, start=1)]
 
 
 @exercise(

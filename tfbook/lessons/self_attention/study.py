@@ -1,4 +1,4 @@
-"""Shapes that must find their color: what self-attention does that an average cannot, what heads add, what it costs."""
+"""Study of lesson 03: shapes that must find their color, a word that can be a noun or a verb, and a layer's cost."""
 
 from __future__ import annotations
 
@@ -18,10 +18,12 @@ from tfbook.course.cost import attend, convolve, count_flops, exponent, in_turns
 from tfbook.course.experiments import experiment
 from tfbook.lessons.self_attention.claims import CLAIMS as CLAIMS
 
+# ---- shapes that must find their color -------------------------------------------------------------------------------
+
 SHAPES = ("●", "▲", "■", "★")
 GRAY = 0.5
-NEAR = 0.25  # between two colors (red, green and blue from 0 to 1); those of a scene are farther from each other
-TEST = 10**6  # the seed of the scenes on which models are judged
+NEAR = 0.25  # distance of RGB values from 0 to 1; the colors of a scene are farther apart
+TEST = 10**6  # the seed of the test data
 
 
 class Scenes(NamedTuple):
@@ -29,21 +31,21 @@ class Scenes(NamedTuple):
 
     kinds: Int[Tensor, "scene token"]  # 0 to 3: the shape with its color; 4 to 7: the same shape in gray
     colors: Float[Tensor, "scene token rgb"]  # what is seen
-    target: Float[Tensor, "scene token number"]  # what is to be painted: the inside, then the rim if there is one
+    target: Float[Tensor, "scene token number"]  # to be painted: the inside, then the rim if there is one
     palette: Float[Tensor, "scene shape rgb"]  # the color of each shape
 
     def names(self, scene: int = 0) -> list[str]:
-        """The tokens of a scene, such as "▲" and, in gray, "▲?"."""
+        """The tokens of a scene, such as "▲" and, for the gray one, "▲?"."""
         return [SHAPES[kind % 4] + "?" * (kind >= 4) for kind in self.kinds[scene].tolist()]
 
 
 def twins(count: int, seed: int) -> Scenes:
-    """Scenes in which every token is to be painted in the color of its shape."""
+    """Scenes in which every token should be painted in the color of its shape."""
     return _scenes(count, seed, lambda shape: [shape])
 
 
 def rims(count: int, seed: int) -> Scenes:
-    """The same scenes; now a shape has a rim, in the color of the next shape in ● → ▲ → ■ → ★ → ●."""
+    """Scenes in which a shape also has a rim, in the color of the next shape in ● → ▲ → ■ → ★ → ●."""
     return _scenes(count, seed, lambda shape: [shape, (shape + 1) % 4])
 
 
@@ -61,12 +63,12 @@ def _of_shapes(palette: Tensor, shapes: Tensor) -> Float[Tensor, "scene token rg
 
 
 def _seen(palette: Tensor, kinds: Tensor) -> Float[Tensor, "scene token rgb"]:
-    """The same, and gray where the token is."""
+    """The visible color of each token: its shape's color, or gray."""
     return _of_shapes(palette, kinds % 4).masked_fill((kinds >= 4)[..., None], GRAY)
 
 
 def _vivid(count: int, generator: torch.Generator) -> Float[Tensor, "scene shape rgb"]:
-    """Four colors of one brightness, in random order, their hues at least 30° apart."""
+    """Four equally bright colors in random order, with hues at least 30° apart."""
     gaps = torch.rand(count, 4, generator=generator).sort(dim=1).values * 240 + 30 * torch.arange(4)
     hues = gaps + 360 * torch.rand(count, 1, generator=generator)
     hues = hues.gather(1, torch.rand(count, 4, generator=generator).argsort(dim=1))
@@ -75,7 +77,7 @@ def _vivid(count: int, generator: torch.Generator) -> Float[Tensor, "scene shape
 
 
 def is_right(scenes: Scenes, painting: Float[Tensor, "scene token number"]) -> Bool[Tensor, "scene token part"]:
-    """Whether what was painted is nearer than `NEAR` to the right color, for each part."""
+    """Whether each painted part is within `NEAR` of the right color."""
     return (painting - scenes.target).unflatten(-1, (-1, 3)).norm(dim=-1) < NEAR
 
 
@@ -87,26 +89,23 @@ def exchange(scenes: Scenes, one: str, other: str) -> Scenes:
     return Scenes(scenes.kinds, _seen(palette, scenes.kinds), _of_shapes(palette, scenes.kinds % 4), palette)
 
 
-# ---- shapes that must find their color ---------------------------------------------------------------------------
-
-
 @torch.no_grad()
 def painted_right(model: Callable[[Tensor, Tensor], Tensor], draw: Callable[[int, int], Scenes]) -> float:
-    """The share of parts of gray shapes that get the right color, in 500 new scenes."""
+    """The share of parts of gray shapes painted in the right color, over 500 new scenes."""
     scenes = draw(500, TEST)
     return float(is_right(scenes, model(scenes.kinds, scenes.colors))[scenes.kinds >= 4].float().mean())
 
 
 def judge(models: Mapping[str, Sequence[nn.Module]], draw: Callable[[int, int], Scenes]) -> dict[str, list[float]]:
-    """What `painted_right` says of each run of each model."""
+    """The value of `painted_right` for each run of each model."""
     return {name: [painted_right(model, draw) for model in runs] for name, runs in models.items()}
 
 
 def averaged_head(model: nn.Module, head: int) -> nn.Module:
-    """A copy in which a head gives each token the average of what it gives to tokens of that kind, over 500 scenes.
+    """A copy in which a head gives each token its mean output for tokens of that kind, over 500 scenes.
 
-    So the head says of every scene the same. Setting it to zero would take away more than the colors that it fetches:
-    what it says about the kind, too, which the other heads and the last layer count on.
+    The head then says the same about every scene. Setting its output to zero would remove more than the colors that it
+    fetches: also what it says about the kind, on which the other heads and the last layer rely.
     """
     return _AveragedHead(deepcopy(model), head)
 
@@ -114,14 +113,14 @@ def averaged_head(model: nn.Module, head: int) -> nn.Module:
 class _AveragedHead(nn.Module):
     def __init__(self, model: nn.Module, head: int):
         super().__init__()
-        layer, scenes, seen = model.mix, twins(500, TEST + 1), []
-        heads: int = layer.heads  # type: ignore[assignment]
+        scenes, seen = twins(500, TEST + 1), []
+        layer: Any = model.mix
         with layer.W_O.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0])), torch.no_grad():
             model(scenes.kinds, scenes.colors)
-        width = seen[0].shape[-1] // heads
-        self.piece = slice(head * width, (head + 1) * width)  # of what the heads have found, side by side
+        width = seen[0].shape[-1] // layer.heads
+        self.piece = slice(head * width, (head + 1) * width)  # of the heads' concatenated outputs
         self.means = torch.stack([seen[0][scenes.kinds == kind].mean(dim=0) for kind in range(8)])
-        self.model = model
+        self.model: Any = model
 
     def forward(self, kinds: Tensor, colors: Tensor) -> Tensor:
         def average(_: nn.Module, inputs: tuple[Tensor]) -> tuple[Tensor]:
@@ -133,7 +132,7 @@ class _AveragedHead(nn.Module):
             return self.model(kinds, colors)
 
 
-# ---- a word that is a noun or a verb -----------------------------------------------------------------------------
+# ---- a word that is a noun or a verb ---------------------------------------------------------------------------------
 
 TAGS = ("article", "adjective", "adverb", "pronoun", "noun", "verb")
 WORDS = {
@@ -150,14 +149,14 @@ FORMS = {"noun": ("article", "adjective", "either", "verb"), "verb": ("pronoun",
 
 
 class Tagged(NamedTuple):
-    """Sentences of four words, one of which can be a noun or a verb, and is a noun in half of them."""
+    """Sentences of four words, one of which can be a noun or a verb and is a noun in half of them."""
 
     ids: Int[Tensor, "sentence word"]
     tags: Int[Tensor, "sentence word"]  # indices into TAGS
 
     @property
     def either(self) -> Tensor:
-        """True at the words that can be both."""
+        """True at the words that can be either."""
         return self.ids >= len(VOCABULARY) - len(EITHER)
 
 
@@ -175,20 +174,20 @@ def sentences(count: int, seed: int) -> Tagged:
 
 @torch.no_grad()
 def tagged_right(model: nn.Module) -> float:
-    """The share of right tags among the words that can be both, in 500 sentences with nouns and 500 with verbs."""
+    """The share of right tags on the ambiguous words, in 500 sentences with nouns and 500 with verbs."""
     tagged = sentences(500, TEST)
     right = model(tagged.ids).argmax(dim=-1) == tagged.tags
     return float(right[tagged.either].float().mean())
 
 
-# ---- what it costs -----------------------------------------------------------------------------------------------
+# ---- what it costs ---------------------------------------------------------------------------------------------------
 
 
 COUNTED = {"self-attention": attend, "recurrent": recur, "convolution": convolve}
 
 
 def attention_layer(n: int, d: int, implementation: Implementation | None = None) -> Callable[[], Tensor]:
-    """A whole layer of self-attention with one head, projections included; older PyTorch counts no fused operations."""
+    """A whole self-attention layer with one head, projections included; old PyTorch does not count fused operations."""
     layer, x = MultiHeadAttention(d, 1, implementation=implementation), torch.randn(1, n, d)
     return lambda: layer(x)
 
@@ -222,7 +221,7 @@ def cost_exponents(sizes: Sequence[int] = (64, 128, 256, 512), fixed: int = 64) 
 
 @torch.no_grad()
 def seconds(lengths: Sequence[int], d: int = 64, rounds: int = 5) -> dict[str, list[float]]:
-    """Seconds of each of `TIMED` by length: median over `rounds`, in which the layers take turns."""
+    """Seconds of each of `TIMED` by length: the median over `rounds`, in which the layers take turns."""
     runs = {(name, n): layer(n, d) for n in lengths for name, layer in TIMED.items()}
     times = in_turns(runs, rounds)
     return {name: [median(times[name, n]) for n in lengths] for name in TIMED}
@@ -230,7 +229,7 @@ def seconds(lengths: Sequence[int], d: int = 64, rounds: int = 5) -> dict[str, l
 
 @experiment
 def times(lengths: Sequence[int] = (64, 128, 256, 512, 1024), d: int = 64, rounds: int = 100) -> list[dict[str, Any]]:
-    """What `seconds` measures. Run it with OMP_NUM_THREADS=1: other work on the machine disturbs one thread least."""
+    """The measurement of `seconds`. Run it with OMP_NUM_THREADS=1: other processes disturb a single thread least."""
     measured = seconds(lengths, d, rounds)
     return [
         {"layer": name, "tokens": n, "seconds": taken}
@@ -240,15 +239,18 @@ def times(lengths: Sequence[int] = (64, 128, 256, 512, 1024), d: int = 64, round
 
 
 def by_length(rows: Sequence[Mapping[str, Any]], lengths: Sequence[int]) -> dict[str, list[float]]:
-    """Rows of `times` in the form of `seconds`."""
+    """Rows of `times` in the format of `seconds`."""
     found = {(row["layer"], row["tokens"]): row["seconds"] for row in rows}
     return {name: [found[name, n] for n in lengths] for name in TIMED}
 
 
 def layers_until_seen(n: int, window: int | None) -> int:
-    """Layers of attention to `window` neighbors on each side (None: to all) until the last position sees the first."""
+    """Layers of attention to `window` neighbors per side (None: to all) until the last position sees the first.
+
+    Raises ValueError for a window of 0, which never gets there.
+    """
     if window == 0 and n > 1:
-        raise ValueError("window is 0; expected 1 or more, or nothing is ever handed on")
+        raise ValueError("window is 0; expected 1 or more, or None for all positions")
     reach = torch.eye(n, dtype=torch.bool)
     allowed = torch.ones(n, n, dtype=torch.bool) if window is None else Band(window, window).dense(n, n)
     layers = 0

@@ -5,13 +5,13 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from tfbook.course.exercises import exercise
+from tfbook.course.exercises import exercise, randn
 
 
 def _scores() -> list[tuple[Tensor]]:
     small = torch.tensor([[1.0, 2.0, 3.0], [0.0, 0.0, 0.0]])
     large = torch.tensor([[1000.0, 1001.0], [-1000.0, -1002.0], [5.0, -5.0], [0.0, 150.0]])
-    return [(small,), (large,), (torch.tensor([[1000.0, 0.0, 0.0], [0.0, -1000.0, -1000.0]]),)]
+    return [(small,), (large,), (torch.tensor([[1000.0, 0.0, 0.0], [0.0, -1000.0, -1000.0]]),), (randn(4, 5, seed=7),)]
 
 
 @exercise(
@@ -68,7 +68,7 @@ softmax.mistakes(
 
 def _positions() -> list[tuple[Tensor, Tensor]]:
     three, two, one = torch.tensor([0.0, 1.0, 5.0]), torch.tensor([2.0, 1.0]), torch.tensor([-1.0])
-    return [(three, two), (two, two), (two, three), (one, three)]
+    return [(three, two), (two, two), (two, three), (one, three), (randn(3, seed=1), randn(4, seed=2))]
 
 
 @exercise(
@@ -77,6 +77,7 @@ def _positions() -> list[tuple[Tensor, Tensor]]:
         "The result has a row for each entry of `a` and a column for each entry of `b`. Which shape must `a` have?",
         "`a[:, None]` has shape (n, 1). Against (m,) it broadcasts to (n, m).",
     ],
+    differentiable=False,
 )
 def distances(a: Tensor, b: Tensor) -> Tensor:
     return (a[:, None] - b).abs()
@@ -103,7 +104,9 @@ distances.mistakes(
 def _predictions() -> list[tuple[Tensor, Tensor]]:
     logits = torch.tensor([[2.0, 1.0, 0.0], [0.0, 0.0, 3.0]])
     large = torch.tensor([[0.0, 200.0], [1.0, 1.0]])
-    return [(logits, torch.tensor([1, 2])), *((large, torch.tensor(target)) for target in ([0, 1], [1, 0]))]
+    far = torch.tensor([[-300.0, 0.0, -290.0]]), torch.tensor([0])
+    drawn = randn(4, 3, seed=6), torch.tensor([2, 0, 1, 0])
+    return [(logits, torch.tensor([1, 2])), far, drawn, *((large, torch.tensor(target)) for target in ([0, 1], [1, 0]))]
 
 
 @exercise(
@@ -154,7 +157,11 @@ surprise.mistakes(
 def _regressions() -> list[tuple[Tensor, Tensor, Tensor, float, int]]:
     x = torch.tensor([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]])
     y = x @ torch.tensor([2.0, -1.0])
-    return [(torch.zeros(2), x, y, 0.1, 1), (torch.zeros(2), x, y, 0.1, 20)]
+    return [
+        (torch.zeros(2), x, y, 0.1, 1),
+        (torch.zeros(2), x, y, 0.1, 20),
+        (randn(2, seed=3), randn(5, 2, seed=4), randn(5, seed=5), 0.02, 3),
+    ]
 
 
 @exercise(
@@ -163,6 +170,7 @@ def _regressions() -> list[tuple[Tensor, Tensor, Tensor, float, int]]:
         "Print `w.grad` at the first two steps. What should the second be, given the new `w`? What is it?",
         "`backward()` adds to `.grad`; it does not replace it.",
     ],
+    differentiable=False,
 )
 def descend(w: Tensor, x: Tensor, y: Tensor, lr: float, steps: int) -> Tensor:
     w = w.clone().requires_grad_()

@@ -1,4 +1,4 @@
-"""Figures of lesson 00."""
+"""Figures of lesson 00: softmax, broadcasting, a training step, mixtures of points, and surprises."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def draw_softmax(scores: Tensor) -> Schematic:
-    """Scores, their exponentials and the weights as bars; both are (score)."""
+    """Scores (n,), their exponentials, and their softmax weights (n,), as bars."""
     exponentials = scores.exp()
     weights = exponentials / exponentials.sum()
     picture = Schematic("Softmax: exponentiate, then divide by the sum", gap=(60, 20))
@@ -47,7 +47,7 @@ def draw_broadcast(table: Tensor) -> Schematic:
 
 
 def _draw_division(picture: Schematic, row: int, title: str, table: Tensor, divisor: Tensor) -> None:
-    """`table` ÷ `divisor`, which is a row or a column, = result; outlined is what becomes of the first row."""
+    """`table` ÷ `divisor`, a row or a column, = result, with the fate of the first row outlined."""
     look: dict[str, Any] = {"cell": 34, "numbers": "{:.0f}"}
     shape = "(3,): repeated downward" if len(divisor) == 1 else "(3, 1): repeated across"
     picture.text(title, (0, row), size=10.5, weight="bold")
@@ -63,7 +63,7 @@ def _draw_division(picture: Schematic, row: int, title: str, table: Tensor, divi
 
 
 def draw_training_step() -> Schematic:
-    """One step of training: forward along the top, the gradient back below."""
+    """One training step: forward along the top, the gradient back below."""
     picture = Schematic("One training step", gap=(34, 46))
     batch = picture.box("batch", (0, 0), "stream", note="inputs and targets")
     model = picture.box("model", (1, 0), "parameter", note="with parameters θ")
@@ -82,7 +82,7 @@ def draw_training_step() -> Schematic:
 
 
 def draw_mixtures(axes: Axes, weights: Tensor, points: Tensor, mixed: Tensor) -> None:
-    """A triangle of `points` (key, xy), and each of its mixtures (query, xy) with its weights (query, key)."""
+    """A triangle of `points` (key, xy) and mixtures of them (query, xy) with their weights (query, key)."""
     axes.fill(*points.T, color=FAINT, edgecolor=EDGE)
     axes.plot(*points.T, "o", color=COLORS[3], markersize=9)
     axes.plot(*mixed.T, "D", color=COLORS[1], markersize=7)
@@ -96,7 +96,7 @@ def draw_mixtures(axes: Axes, weights: Tensor, points: Tensor, mixed: Tensor) ->
 
 
 def draw_surprises(axes: Axes, surprises: Tensor, names: Sequence[str], uniform: float) -> None:
-    """A bar for each letter, the highest in another color, and a line for a model that knows nothing."""
+    """One bar per letter, the highest in another color, and a line for a model that knows nothing."""
     colors = [COLORS[1] if x == surprises.max() else COLORS[0] for x in surprises]
     axes.bar(range(len(surprises)), surprises, color=colors)
     axes.axhline(uniform, color=COLORS[3], linestyle="--")

@@ -1,4 +1,4 @@
-"""The weights of padding, which lesson 00 looks at."""
+"""Study of lesson 00: the attention weights of padding."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tfbook.models.seq2seq import BahdanauDecoder, RecurrentEncoder, Seq2SeqConf
 
 
 def weights_with_padding() -> Tensor:
-    """The attention of an untrained translator (source) over two words and two padding tokens."""
+    """Attention weights (source,) of an untrained translator over two words and two padding tokens."""
     with runtime.fork_rng():
         torch.manual_seed(0)
         config = Seq2SeqConfig(source_vocab=9, target_vocab=9, d_embed=8, d_hidden=8)

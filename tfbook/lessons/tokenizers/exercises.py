@@ -115,7 +115,7 @@ learned.mistakes(
 
 
 def _streams() -> list[tuple[list[bytes]]]:
-    robot, tea = "🤖".encode(), "thé".encode()
+    robot, tea, euro = "🤖".encode(), "thé".encode(), "€".encode()
     return [
         ([b"I ", robot[:2], robot[2:3], robot[3:], b"!"],),
         ([tea[:3], tea[3:] + b" ", robot[:1], robot[1:] + robot[:3], robot[3:]],),
@@ -123,6 +123,9 @@ def _streams() -> list[tuple[list[bytes]]]:
         ([b"end ", robot[:3]],),
         ([b"\xff" + robot[:2], robot[2:]],),
         ([b"", robot[:3], b"", robot[3:]],),
+        ([euro[:1], euro[1:2], euro[2:] + euro[:2], b"."],),  # three bytes
+        ([b"a\xa9", b"\x80b", tea[3:4], b"\x80\xbf"],),  # continuation bytes that continue nothing
+        ([b"\xc0", b"\xafx", b"\xc1\x81", b"\xf5", b"\x80"],),  # bytes that start no character
     ]
 
 
@@ -209,6 +212,7 @@ def _spelled_words() -> list[tuple[list[str], str, str]]:
         (["a a a a a", "aa a a"], "a", "a"),
         ([". e s", "a e . b", "e . . e"], "e", "."),
         (["1 21 11 2 1 2", "1"], "1", "2"),
+        (["b a", "a b", "b a"], "b", "a"),  # a word that repeats
     ]
 
 

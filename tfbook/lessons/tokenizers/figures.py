@@ -1,4 +1,4 @@
-"""Pictures of lesson 07, each with its description: cuts, merges, what a script costs, vocabularies, word vectors."""
+"""Figures of lesson 07, each with its alt text: splits, merges, costs by script, vocabularies, and word vectors."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 
 Pair = tuple[str, str]
 Words = Mapping[tuple[str, ...], int]
-Cut = tuple[Sequence[str], Sequence[float]]  # the tokens of a word, and the value of each
+Cut = tuple[Sequence[str], Sequence[float]]  # the tokens of a word, and the contribution of each
 LOST = frozenset({"<unk>", "�"})
 SOFT = "#59636e"
 
-# ---- from text to vectors ----------------------------------------------------------------------------------------
+# ---- from text to vectors --------------------------------------------------------------------------------------------
 
 
 def draw_job(text: str, pieces: Sequence[str], ids: Sequence[int], vectors: Tensor, vocab: int) -> Picture:
@@ -54,11 +54,11 @@ def draw_job(text: str, pieces: Sequence[str], ids: Sequence[int], vectors: Tens
     return picture.figure(), alt
 
 
-# ---- cuts --------------------------------------------------------------------------------------------------------
+# ---- cuts ------------------------------------------------------------------------------------------------------------
 
 
 def draw_cuts(rows: Mapping[str, Sequence[str]], title: str, lost: AbstractSet[str] = LOST) -> Picture:
-    """One text cut in several ways, a row of boxes for each; what is `lost` stands out."""
+    """One text split in several ways, one row of boxes for each; `lost` text stands out."""
     import matplotlib.pyplot as plt
 
     figure, axes = plt.subplots()
@@ -69,7 +69,7 @@ def draw_cuts(rows: Mapping[str, Sequence[str]], title: str, lost: AbstractSet[s
 
 
 def draw_merging(words: Words, history: Sequence[tuple[Pair, int, Words]]) -> Picture:
-    """The words as letters and after each merge, letters of one token in one box; new tokens are purple."""
+    """The words as letters and after each merge, the letters of one token in one box; new tokens are purple."""
     import matplotlib.pyplot as plt
 
     figure, axes = plt.subplots(figsize=(9, 0.75 * len(history) + 1.3))
@@ -103,12 +103,12 @@ def _box(axes: Axes, x: float, y: float, token: str, role: str) -> None:
     axes.add_patch(
         FancyBboxPatch((x + 0.06, y - 0.34), len(token) - 0.12, 0.68, boxstyle=shape, facecolor=fill, edgecolor=edge)
     )
-    for place, letter in enumerate(token):
-        axes.text(x + place + 0.5, y, letter, ha="center", va="center", fontsize=12, family="monospace", color=INK)
+    for index, letter in enumerate(token):
+        axes.text(x + index + 0.5, y, letter, ha="center", va="center", fontsize=12, family="monospace", color=INK)
 
 
 def draw_training(words: Words, counts: Mapping[Pair, int], merges: Sequence[Pair]) -> Picture:
-    """The training loop: pairs are counted, as in round 1; the best joins the merges and is merged everywhere."""
+    """The training loop: pairs are counted, as in round 1; the best one joins the merges and is merged everywhere."""
     from tfbook.plot import Schematic
 
     picture = Schematic("Training: count, choose, merge, repeat", gap=(48, 40))
@@ -136,23 +136,23 @@ def draw_training(words: Words, counts: Mapping[Pair, int], merges: Sequence[Pai
     return picture.figure(), alt
 
 
-# ---- what is unusual ---------------------------------------------------------------------------------------------
+# ---- unusual scripts -------------------------------------------------------------------------------------------------
 
 
 def draw_languages(before: Mapping[str, int], after: Mapping[str, int], cured: str) -> Picture:
-    """Tokens of one sentence in several languages; a gray bar where a tokenizer that has read `cured`, too, differs."""
+    """Tokens of one sentence by language, with a gray bar for a tokenizer that has also read the `cured` ones."""
     import matplotlib.pyplot as plt
 
     figure, axes = plt.subplots(figsize=(8, 0.55 * len(before) + 1.1))
     least = next(iter(before.values()))
-    for place, (name, count) in enumerate(before.items()):
+    for index, (name, count) in enumerate(before.items()):
         changed = after[name] != count
-        y = place - 0.19 if changed else place
-        axes.barh(y, count, 0.36, color=COLORS[1 if place else 0])
+        y = index - 0.19 if changed else index
+        axes.barh(y, count, 0.36, color=COLORS[1 if index else 0])
         axes.text(count + 1, y, f"{count}  ({count / least:.1f}×)", va="center", fontsize=9.5, color=INK)
         if changed:
-            axes.barh(place + 0.19, after[name], 0.36, color="#b9c4cf")
-            axes.text(after[name] + 1, place + 0.19, str(after[name]), va="center", fontsize=9.5, color=SOFT)
+            axes.barh(index + 0.19, after[name], 0.36, color="#b9c4cf")
+            axes.text(after[name] + 1, index + 0.19, str(after[name]), va="center", fontsize=9.5, color=SOFT)
     axes.set_yticks(range(len(before)), before)
     title = "One sentence, seven languages: English is cheap, the others pay"
     axes.set(xlabel=f"tokens (gray: a tokenizer that has also read {cured})", title=title)
@@ -163,9 +163,9 @@ def draw_languages(before: Mapping[str, int], after: Mapping[str, int], cured: s
 
 
 def draw_counters(letter: str, of_tokens: Mapping[str, Sequence[Cut]]) -> Picture:
-    """What the tokens of some words add to the count of a letter, words in groups; a line at the true count.
+    """Contribution of each token to the count of a letter, for groups of words, with a line at the true count.
 
-    A word is a bar with a segment for each of its tokens that adds anything.
+    A word is a bar with a segment for each token that contributes.
     """
     import matplotlib.pyplot as plt
 
@@ -197,11 +197,11 @@ def _counted(axes: Axes, place: float, values: Sequence[float], true: int, color
     axes.plot([true], [place], marker="|", color=INK, markersize=13, markeredgewidth=2.5)
 
 
-# ---- vocabularies ------------------------------------------------------------------------------------------------
+# ---- vocabularies ----------------------------------------------------------------------------------------------------
 
 
 def draw_sizes(lengths: Mapping[int, float], bits: Mapping[str, Mapping[int, Sequence[float]]]) -> Picture:
-    """Bytes per token by size of the vocabulary, and bits per byte of models by size, each dot a run."""
+    """Bytes per token by size of the vocabulary, and bits per byte of models by size, one dot per run."""
     import matplotlib.pyplot as plt
 
     figure, (left, right) = plt.subplots(1, 2, figsize=(11.5, 4.1))
@@ -213,16 +213,16 @@ def draw_sizes(lengths: Mapping[int, float], bits: Mapping[str, Mapping[int, Seq
         y="bytes per token, held-out text",
     )
     names = {"tokens": "tokens read", "bytes": "text read", "operations": "compute"}
-    for place, (what, found) in enumerate(bits.items()):
-        aside = 2 ** (0.1 * (place - 1))  # so that the runs of lines that meet can be told apart
+    for index, (what, found) in enumerate(bits.items()):
+        aside = 2 ** (0.1 * (index - 1))  # so that runs of overlapping lines can be told apart
         sizes, means = [size * aside for size in found], [mean(runs) for runs in found.values()]
-        right.plot(sizes, means, color=COLORS[place], marker="none")
+        right.plot(sizes, means, color=COLORS[index], marker="none")
         dots = [(size * aside, run) for size, runs in found.items() for run in runs]
-        right.scatter(*zip(*dots, strict=True), color=COLORS[place], marker=MARKERS[place], s=22, zorder=3)
+        right.scatter(*zip(*dots, strict=True), color=COLORS[index], marker=MARKERS[index], s=22, zorder=3)
         away, side = {"tokens": ((2, -16), "right"), "bytes": ((6, 8), "left")}.get(what, ((8, 11), "left"))
         label: dict[str, Any] = {"xytext": away, "textcoords": "offset points", "ha": side}
         spot = len(sizes) // 2
-        right.annotate(f"equal {names[what]}", (sizes[spot], means[spot]), color=COLORS[place], fontsize=10.5, **label)
+        right.annotate(f"equal {names[what]}", (sizes[spot], means[spot]), color=COLORS[index], fontsize=10.5, **label)
     start = next(iter(next(iter(bits.values())).items()))
     note: dict[str, Any] = {"xytext": (14, 14), "textcoords": "offset points", "fontsize": 9.5, "color": SOFT}
     right.annotate(f"the same {len(start[1])} runs", (start[0], max(start[1])), **note)
@@ -237,7 +237,7 @@ def draw_sizes(lengths: Mapping[int, float], bits: Mapping[str, Mapping[int, Seq
     return figure, f"Left: bytes per token, {grown}. Right: bits per byte with equal {'; '.join(said)}."
 
 
-# ---- vectors -----------------------------------------------------------------------------------------------------
+# ---- vectors ---------------------------------------------------------------------------------------------------------
 
 
 def draw_map(vectors: Tensor, words: Sequence[str], kind_of: Mapping[str, str]) -> Picture:
@@ -268,7 +268,7 @@ def draw_map(vectors: Tensor, words: Sequence[str], kind_of: Mapping[str, str]) 
 
 
 def _with_room(points: Mapping[str, Sequence[float]]) -> dict[str, tuple[float, float]]:
-    """Words whose names touch no name before them and hide no point."""
+    """Words whose labels neither overlap an earlier label nor hide a point."""
     named: dict[str, tuple[float, float]] = {}
     for word, (x, y) in points.items():
         end = x + 0.08 + 0.043 * len(word)

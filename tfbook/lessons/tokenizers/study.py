@@ -1,4 +1,4 @@
-"""What a vocabulary does to a language model, peers of the tokenizer, and word vectors learned from neighbors."""
+"""Study of lesson 07: vocabulary size against a language model's loss, other tokenizers, letter counts, and vectors."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ ARTICLE = {  # Universal Declaration of Human Rights, article 1, first sentence
     "Japanese": "すべての人間は、生れながらにして自由であり、かつ、尊厳と権利とについて平等である。",
 }
 
-# ---- peers: the library in Rust, WordPiece by count --------------------------------------------------------------
+# ---- live: the library in Rust, WordPiece by count -------------------------------------------------------------------
 
 
 def learned_by_library(text: str, vocab: int) -> tokenizers.Tokenizer:
-    """What the library `tokenizers` learns from a text, with GPT-2's splitting and all bytes at the beginning."""
+    """The tokenizer that the library `tokenizers` trains on a text, with GPT-2's splitting and initially all bytes."""
     import tokenizers
     from tokenizers import decoders, models, pre_tokenizers, trainers
 
@@ -58,7 +58,7 @@ def learned_by_library(text: str, vocab: int) -> tokenizers.Tokenizer:
 
 
 def wordpiece_by_count(text: str, vocab: int) -> WordPiece:
-    """WordPiece with the pieces that the library's trainer finds: it merges the most frequent pair, as BPE does."""
+    """WordPiece with the library trainer's pieces: it merges the most frequent pair, as BPE does."""
     import tokenizers
     from tokenizers import Regex, models, pre_tokenizers, trainers
 
@@ -69,20 +69,21 @@ def wordpiece_by_count(text: str, vocab: int) -> WordPiece:
     return WordPiece(sorted(library.get_vocab(), key=library.get_vocab().__getitem__))
 
 
-# ---- stored: vocabulary against the loss of a language model -----------------------------------------------------
+# ---- stored: vocabulary against the loss of a language model ---------------------------------------------------------
 
 VOCABULARIES = (256, 512, 1024, 2048, 4096)
 SIZES = Config(d_model=64, heads=4, d_ff=256, layers=2, position=POSITIONS["rotary"])
-WINDOW = 128  # tokens that a model reads at once
+WINDOW = 128  # tokens of context
 BATCH = 16
 JUDGED = 2**15  # characters of validation text
 
 
 @torch.inference_mode()
 def bits_per_byte(model: LanguageModel, text: str, tokenizer: Tokenizer) -> float:
-    """−log₂ p of the tokens of `text` over the bytes that they spell, each with half a window or more before it.
+    """−log₂ p of the tokens of `text` ÷ the number of their bytes, each given at least half a window of context.
 
-    Windows overlap by half, and of each the second half is judged. Raises ValueError when there is no whole window.
+    Windows overlap by half, and only the second half of each is scored. Raises ValueError if the text does not fill a
+    window.
     """
     ids = torch.tensor(tokenizer.encode(text))
     if len(ids) <= WINDOW:
@@ -98,10 +99,10 @@ def bits_per_byte(model: LanguageModel, text: str, tokenizer: Tokenizer) -> floa
 
 @experiment
 def vocabularies(seeds: Sequence[int] = (1, 2), *, steps: int = 800) -> list[dict[str, Any]]:
-    """Bits per byte while small language models learn the same text, cut into tokens of each of `VOCABULARIES`.
+    """Bits per byte as small language models learn the same text, split with each of `VOCABULARIES`.
 
-    A step is as many tokens for all of them, so that larger vocabularies read more bytes per step. The learning
-    rate depends on the step alone: each point of a curve is a run that ends there.
+    Steps have the same number of tokens for all of them, so larger vocabularies read more bytes per step. The learning
+    rate depends on the step alone: each point of a curve is a complete run that ends there.
     """
     text = data.load("tiny-shakespeare", fallback="python-reference")
     tokenizers = [Tokenizer.learn([text.train], vocab) for vocab in VOCABULARIES]
@@ -127,10 +128,10 @@ def _run(tokenizer: Tokenizer, text: Text, seed: int, steps: int) -> dict[str, A
 
 
 def learning_curve(row: dict[str, Any], what: str) -> tuple[list[float], list[float]]:
-    """What a run of `vocabularies` had spent at each evaluation, and its bits per byte there.
+    """The cumulative `what` of a run of `vocabularies` at each evaluation, and its bits per byte there.
 
-    `what` is "tokens", "bytes" or "operations", six for each parameter and token (Kaplan et al., 2020, section 2.1).
-    Raises ValueError for anything else.
+    `what` is "tokens", "bytes" or "operations", six per parameter and token (Kaplan et al., 2020, section 2.1). Raises
+    ValueError for anything else.
     """
     per_token = {"tokens": 1, "bytes": row["bytes a token"], "operations": 6 * row["parameters"]}
     if what not in per_token:
@@ -140,7 +141,7 @@ def learning_curve(row: dict[str, Any], what: str) -> tuple[list[float], list[fl
 
 
 def at_equal(rows: Sequence[dict[str, Any]], what: str) -> dict[int, list[float]]:
-    """Bits per byte, one for each seed, where every run has spent as many `what` as the one that spent fewest in all.
+    """Bits per byte, one per seed, at the point where every run has spent as many `what` as the smallest total.
 
     Raises ValueError as `learning_curve` does.
     """
@@ -152,11 +153,11 @@ def at_equal(rows: Sequence[dict[str, Any]], what: str) -> dict[int, list[float]
     return found
 
 
-# ---- live: letter counters ---------------------------------------------------------------------------------------
+# ---- live: letter counters -------------------------------------------------------------------------------------------
 
 
 def divided(words: Sequence[str], most: int = 3000) -> tuple[list[str], list[str]]:
-    """Up to `most` words in random order, the same at every call: those to learn from, and a seventh that is new."""
+    """Up to `most` words in a fixed random order: words for training, and a seventh held out."""
     order = torch.randperm(len(words), generator=torch.Generator().manual_seed(0)).tolist()[:most]
     new = len(order) // 7
     return [words[i] for i in order[new:]], [words[i] for i in order[:new]]
@@ -165,22 +166,22 @@ def divided(words: Sequence[str], most: int = 3000) -> tuple[list[str], list[str
 def worth(
     words: Sequence[str], letter: str, tokenizer: Tokenizer, values: Float[Tensor, " token"], count: int = 4
 ) -> list[tuple[list[str], list[float]]]:
-    """The tokens of the first short words that have the letter, as they follow a space, and the value of each token."""
+    """The tokens of the first short words that contain the letter, after a space, and the value of each token."""
     shown = [tokenizer.encode(f" {word}") for word in words if letter in word and len(word) < 9][:count]
     return [([tokenizer.decode([i]).strip() for i in ids], values[ids].tolist()) for ids in shown]
 
 
-# ---- live: vectors from neighbors --------------------------------------------------------------------------------
+# ---- live: vectors from neighbors ------------------------------------------------------------------------------------
 
 
 class Neighbors:
-    """`neighbors(step)` is a batch of rows: a word, one of the `window` words on each side, `negatives` random words.
+    """Batches of rows: a word, one of the `window` words on each side of it, and `negatives` random words.
 
-    Pairs of frequent words are left out at random, random words are drawn by frequency^¾ (ibid., sections 2.2 and 2.3;
-    there a frequent word leaves the text, here it leaves pairs).
+    Pairs of frequent words are dropped at random, and random words are drawn in proportion to frequency^¾ (Mikolov et
+    al., 2013, sections 2.2 and 2.3; the paper drops frequent words from the text, here they are dropped from pairs).
     """
 
-    RARE = 1e-3  # the share of the text up to which a word keeps all of its pairs
+    RARE = 1e-3  # frequency up to which a word keeps all of its pairs
 
     def __init__(
         self,
@@ -211,13 +212,13 @@ class Neighbors:
 
 
 def _pairs_at(ids: Int64[Tensor, " time"], sentence: Int64[Tensor, " time"], distance: int) -> Int64[Tensor, "pair 2"]:
-    """Words of one sentence `distance` apart, both ways round."""
+    """Pairs of words of one sentence that are `distance` apart, in both orders."""
     together = sentence[distance:] == sentence[:-distance]
     pairs = torch.stack([ids[:-distance], ids[distance:]], dim=1)[together]
     return torch.cat([pairs, pairs.flip(1)])
 
 
-# Nouns of the generated corpus whose kind its grammar knows, singular and plural where training shows both.
+# Nouns of the generated corpus by the kind in its grammar, singular and plural if both occur in training.
 _NOUNS = {
     "person": """
         man/men woman/women boy/boys girl/girls child/children guest/guests father/fathers mother/mothers
@@ -244,7 +245,7 @@ NOUNS = {kind: [noun.split("/") for noun in nouns.split()] for kind, nouns in _N
 
 
 def nearest(vectors: Float[Tensor, "word width"], words: Sequence[str], word: str, count: int = 5) -> list[str]:
-    """The words whose vectors make the smallest angles with that of `word`. Raises ValueError for a word not there."""
+    """The words whose vectors have the largest cosine with that of `word`. Raises ValueError for an unknown word."""
     if word not in words:
         raise ValueError(f"word is {word!r}, which is none of the {len(words)} words")
     unit = F.normalize(vectors, dim=-1)

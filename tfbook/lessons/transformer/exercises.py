@@ -19,7 +19,7 @@ def _vectors_weight_and_bias() -> list[tuple[Tensor, Tensor, Tensor, float]]:
     def inputs(size: int, epsilon: float, seed: int) -> tuple[Tensor, Tensor, Tensor, float]:
         x = 1 + randn(size, size, size, seed=seed)
         x[0, 0] = 0.5  # a vector of equal entries has variance 0
-        return x, 1 + randn(size, seed=seed + 1), randn(size, seed=seed + 2), epsilon
+        return x, randn(size, seed=seed + 1), randn(size, seed=seed + 2), epsilon
 
     return [inputs(3, 0.1, 1), inputs(4, 1e-3, 4)]
 
@@ -123,7 +123,10 @@ def _norm(weight: float) -> Layer:
 
 
 def _x_and_layers() -> list[tuple[Tensor, Layer, Layer, Layer, Layer]]:
-    return [(3 * randn(2, 3, 4, seed=7), _attention, _feed_forward, _norm(0.5), _norm(2.0))]
+    return [
+        (3 * randn(2, 3, 4, seed=7), _attention, _feed_forward, _norm(0.5), _norm(2.0)),
+        (randn(3, 5, 2, seed=8), _feed_forward, _attention, _norm(1.5), _norm(0.3)),
+    ]
 
 
 @exercise(
@@ -346,13 +349,14 @@ three_masks.mistakes(
 Model = Callable[[Tensor, Tensor], Tensor]  # (source, inputs) → logits for the word after each of the inputs
 
 
+def _causal_model(source: Tensor, inputs: Tensor, table: Tensor) -> Tensor:
+    """Each row of logits depends on the source and on the inputs so far."""
+    return table[inputs].cumsum(dim=1) + table[source].mean(dim=1, keepdim=True)
+
+
 def _model_and_words() -> list[tuple[Model, Tensor, Tensor]]:
-    """A causal model: each row of logits depends on the source and on the inputs so far. 1 is <bos>, 2 is <eos>."""
-    table = 2 * randn(9, 9, seed=13)
-
-    def model(source: Tensor, inputs: Tensor) -> Tensor:
-        return table[inputs].cumsum(dim=1) + table[source].mean(dim=1, keepdim=True)
-
+    """1 is <bos>, 2 is <eos>; the model's table is what it learns."""
+    model = partial(_causal_model, table=2 * randn(9, 9, seed=13))
     return [
         (model, torch.tensor([[5, 6], [7, 8]]), torch.tensor([[1, 4, 5, 6, 2], [1, 7, 2, 0, 0]])),
         (model, torch.tensor([[8, 4, 5]]), torch.tensor([[1, 8, 8, 2]])),

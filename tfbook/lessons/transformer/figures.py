@@ -1,4 +1,4 @@
-"""The pictures of lesson 05: the residual stream, blocks, the whole machine, and what was measured."""
+"""Figures of lesson 05: training, norms, the comparison with lesson 01, activations, and published results."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ if TYPE_CHECKING:
     Picture = tuple[Figure, str]
 
 
-# ---- training ----------------------------------------------------------------------------------------------------
+# ---- training --------------------------------------------------------------------------------------------------------
 
 
 def draw_spreads(spreads: Mapping[str, Sequence[float]]) -> Picture:
-    """How much differs between positions after each layer."""
+    """How much positions differ from one another after each layer."""
     import matplotlib.pyplot as plt
 
     figure, axes = plt.subplots(figsize=(7, 3.6))
@@ -78,7 +78,7 @@ def draw_spelling(losses: Mapping[str, Sequence[float]]) -> Picture:
 
 
 def draw_training(losses: Sequence[float]) -> Picture:
-    """The loss of the translator."""
+    """The translator's training loss."""
     import matplotlib.pyplot as plt
 
     figure, axes = plt.subplots(figsize=(7, 3.4))
@@ -94,7 +94,7 @@ def draw_training(losses: Sequence[float]) -> Picture:
 
 
 def draw_alignment(weights: Tensor, pair: Pair, place: tuple[int, int]) -> Picture:
-    """Weights (target, source) of one head, a row for each word that is written, with the gold links."""
+    """Weights (target, source) of one head, one row per word written, with rings on the gold links."""
     import matplotlib.pyplot as plt
 
     layer, head = place
@@ -109,14 +109,14 @@ def draw_alignment(weights: Tensor, pair: Pair, place: tuple[int, int]) -> Pictu
     return figure, alt
 
 
-# ---- norms -------------------------------------------------------------------------------------------------------
+# ---- norms -----------------------------------------------------------------------------------------------------------
 
 
-TOP = 3.0  # nats: where runs are drawn whose loss is larger
+TOP = 3.0  # nats: larger losses are drawn here
 
 
 def _sweep(axes: Axes, runs: DataFrame, variant: str, title: str, color: str) -> None:
-    """The last loss of each run of a variant; a cross at the top for one that exploded."""
+    """The final loss of each run of a variant, with a cross at the top for each one that diverged."""
     rows = runs[runs["variant"] == variant]
     for level in (KNOWING_NOTHING, NOT_WHERE):
         axes.axhline(level, color=SOFT, linestyle="--", linewidth=1.1)
@@ -133,7 +133,7 @@ def _sweep(axes: Axes, runs: DataFrame, variant: str, title: str, color: str) ->
 
 
 def draw_norms(runs: DataFrame) -> Picture:
-    """Stacks with layer norm and without, from the same small weights, at each learning rate."""
+    """Stacks with and without layer norm, from the same small initialization, at each learning rate."""
     names = {"pre-norm, small weights": "with layer norm", "no norms, small weights": "without"}
     alt = (
         "Final loss against learning rate, a dot for each run. With layer norm and without, losses are near 0 at 0.003 "
@@ -143,7 +143,7 @@ def draw_norms(runs: DataFrame) -> Picture:
 
 
 def draw_sweep(runs: DataFrame) -> Picture:
-    """Pre- and post-norm, with and without warm-up, and post-norm with small weights."""
+    """Pre-norm and post-norm, with and without warm-up, and post-norm with a small initialization."""
     names = {
         "pre-norm": "pre-norm",
         "pre-norm, warm-up": "pre-norm,\nwarm-up",
@@ -160,7 +160,7 @@ def draw_sweep(runs: DataFrame) -> Picture:
 
 
 def _panels(runs: DataFrame, names: Mapping[str, str], title: str) -> Figure:
-    """A panel for each variant, by its name in `runs`, with its title."""
+    """One panel with a title for each variant, by its name in `runs`."""
     import matplotlib.pyplot as plt
 
     size = (1.6 * len(names) + 2.2, 4.0)
@@ -178,7 +178,7 @@ def _panels(runs: DataFrame, names: Mapping[str, str], title: str) -> Figure:
 def draw_first_step(
     gradients: Mapping[str, Sequence[float]], depths: Sequence[int], moved: Mapping[str, Sequence[float]]
 ) -> Picture:
-    """Gradients by block before training, and how far one step of Adam moves the output, against depth."""
+    """Gradients by block before training, and the output's change in one step of Adam, against depth."""
     import matplotlib.pyplot as plt
 
     figure, (left, right) = plt.subplots(1, 2, figsize=(11, 3.8))
@@ -207,11 +207,11 @@ def draw_first_step(
     return figure, alt
 
 
-# ---- against lesson 01 -------------------------------------------------------------------------------------------
+# ---- against lesson 01 -----------------------------------------------------------------------------------------------
 
 
 LONGEST = 20  # words in a sentence of the training set
-_NAMES = {"Transformer": "smaller Transformer"}  # as the figure calls a stored model
+_NAMES = {"Transformer": "smaller Transformer"}  # a stored model's name in the figure
 
 
 def draw_lengths(race: DataFrame) -> Picture:
@@ -241,15 +241,15 @@ def draw_lengths(race: DataFrame) -> Picture:
 
 def _broken(curve: Curve, at: float) -> Curve:
     """The curve with a gap at x = `at`, so that no line joins the points on its two sides."""
-    (xs, means, halves), place = curve, bisect(curve[0], at)
+    (xs, means, halves), i = curve, bisect(curve[0], at)
     return (
-        [*xs[:place], at, *xs[place:]],
-        [*means[:place], nan, *means[place:]],
-        [*halves[:place], nan, *halves[place:]],
+        [*xs[:i], at, *xs[i:]],
+        [*means[:i], nan, *means[i:]],
+        [*halves[:i], nan, *halves[i:]],
     )
 
 
-# ---- further -----------------------------------------------------------------------------------------------------
+# ---- context ---------------------------------------------------------------------------------------------------------
 
 
 def draw_activations() -> Picture:
@@ -297,11 +297,11 @@ PUBLISHED = {  # Vaswani et al. (2017), Table 2: BLEU on newstest2014, and train
     },
 }
 FINDINGS = {"English to German": "better and cheaper", "English to French": "cheaper, and best when big"}
-LABELED_LEFT = ("MoE", "ConvS2S, ensemble")  # their neighbors stand on the right
+LABELED_LEFT = ("MoE", "ConvS2S, ensemble")  # their neighbors are labeled on the right
 
 
 def draw_published() -> Picture:
-    """Quality against the cost of training, as published."""
+    """Translation quality against training cost, as published."""
     import matplotlib.pyplot as plt
 
     figure, panels = plt.subplots(1, 2, figsize=(12, 4.4))

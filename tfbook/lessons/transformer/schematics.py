@@ -1,4 +1,4 @@
-"""Schematics of lesson 05: the residual stream, blocks, the whole Transformer, its masks."""
+"""Schematics of lesson 05: the residual stream, blocks, the whole Transformer, and its masks."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ROLE = {"Q": "query", "K": "key", "V": "value"}
 CHIP = 56  # pixels of a word
 STREAM = 4.0  # pixels of its line
 
-# ---- parts -------------------------------------------------------------------------------------------------------
+# ---- parts -----------------------------------------------------------------------------------------------------------
 
 
 def _stream(picture: Schematic, *nodes: Item) -> None:
@@ -38,11 +38,11 @@ def _stream(picture: Schematic, *nodes: Item) -> None:
 def _branch(
     picture: Schematic, row: int, text: str, note: str, left: int, reads: str = "", *, pre_norm: bool = True
 ) -> tuple[Item, Item, Item]:
-    """A layer beside the stream in column left + 1, its norm, and the sum to which it is added.
+    """A layer beside the stream in column left + 1, its norm, and the sum to which its output is added.
 
-    The branch leaves the stream `row` rows above the picture's zero. `reads` are the letters among Q, K and V that come
-    from the stream, or a blank for one arrow without a letter. Without `pre_norm` the norm lies on the stream behind
-    the sum, in the row after it.
+    The branch leaves the stream `row` rows above row zero. `reads` holds the letters among Q, K and V that come from
+    the stream, or a blank for one unlabeled arrow. Without `pre_norm`, the norm is on the stream after the sum, in the
+    next row.
     """
     layer = picture.box(text, (left, -row - 1), "weight" if reads else "plain", note=note, width=136)
     fork, add = picture.point((left + 1, -row)), picture.circle("+", (left + 1, -row - 1))
@@ -59,7 +59,7 @@ def _branch(
     return layer, norm, add
 
 
-# ---- the residual stream and the block ---------------------------------------------------------------------------
+# ---- the residual stream and the block -------------------------------------------------------------------------------
 
 
 def draw_residual() -> Picture:
@@ -90,7 +90,7 @@ def draw_residual() -> Picture:
 
 
 def draw_blocks() -> Picture:
-    """The block of 2017, whose norms lie on the stream, beside a pre-norm block."""
+    """The block of 2017, with norms on the stream, beside a pre-norm block."""
     picture = Schematic("Where the norm goes", gap=(26, 20))
     for left, pre_norm, title in ((0, False, "2017: post-norm"), (3, True, "2019 (GPT-2): pre-norm")):
         start, end = picture.point((left + 1, 0)), picture.point((left + 1, -7))
@@ -109,11 +109,11 @@ def draw_blocks() -> Picture:
     return picture.figure(), alt
 
 
-# ---- the whole machine -------------------------------------------------------------------------------------------
+# ---- the whole machine -----------------------------------------------------------------------------------------------
 
 
 def draw_transformer(source: Sequence[str], target: Sequence[str]) -> Picture:
-    """Encoder and decoder with everything that they need, on a pair of sentences; `target` without `<bos>`."""
+    """The complete encoder and decoder on a pair of sentences; `target` comes without `<bos>`."""
     picture = Schematic("The Transformer: branches read the gray stream and add to it", gap=(22, 14))
     words = picture.tokens(source, ((1, 2), 0), label="source: $n$ words", width=CHIP)
     wanted = picture.tokens(target, ((5, 6), 0), label="target: $m$ words", width=CHIP)
@@ -162,17 +162,17 @@ def draw_transformer(source: Sequence[str], target: Sequence[str]) -> Picture:
 
 
 def _embedding(picture: Schematic, words: Item, left: int, row: int) -> tuple[Item, Item]:
-    """The embedding of the words, and the sum with the positions, where the stream begins."""
+    """The embedding of the words and its sum with the positions, where the stream begins."""
     table = picture.box(r"embedding $\cdot \sqrt{d}$", ((left, left + 1), -row), "parameter")
-    add, places = picture.circle("+", (left + 1, -row - 1)), picture.box("positions", (left, -row - 1), width=100)
+    add, positions = picture.circle("+", (left + 1, -row - 1)), picture.box("positions", (left, -row - 1), width=100)
     picture.arrow(words, table, sides=("top", "bottom"))
     picture.arrow(table, add, role="stream", thickness=STREAM, head=False, sides=("top", "bottom"))
-    picture.arrow(places, add)
+    picture.arrow(positions, add)
     return table, add
 
 
 def _tie(picture: Schematic, table: Item, logits: Item) -> None:
-    """A line from the decoder's embedding to the matrix of its output: they are the same."""
+    """A line from the decoder's embedding to its output matrix: they are tied."""
     low, high = picture.point((8, -2)), picture.point((8, -11))
     picture.arrow(table, low, role="parameter", head=False, sides=("right", "left"))
     picture.arrow(low, high, role="parameter", head=False, sides=("top", "bottom"))
@@ -187,7 +187,7 @@ def _mask(picture: Schematic, allowed: np.ndarray, place: tuple[float, float], n
 def draw_masks(
     source: Sequence[str], target: Sequence[str], encoder: Tensor, decoder: Tensor, cross: Tensor
 ) -> Picture:
-    """The masks of the three attentions, each (query, key)."""
+    """The masks of the three kinds of attention, each (query, key)."""
     import matplotlib.pyplot as plt
 
     figure, panels = plt.subplots(1, 3, figsize=(12, 4))

@@ -1,4 +1,4 @@
-"""What norms do in a deep stack, and where they stand: a small task, every variant with the same learning rates."""
+"""Norms in a deep stack, and where they go: a small task with the same learning rates for every variant."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 
 
 def xavier(model: nn.Module) -> None:
-    """Weights of variance 2 / (inputs + outputs) and biases 0: larger than PyTorch's own (Glorot & Bengio, 2010).
+    """Weights of variance 2 / (inputs + outputs), larger than PyTorch's default, and biases 0 (Glorot & Bengio, 2010).
 
-    The embedding matrix, which may be tied to the output's, stays as it is.
+    The embedding matrix, which may be tied to the output, is left unchanged.
     """
     for module in model.modules():
         if isinstance(module, nn.Linear) and module.bias is not None:
@@ -37,24 +37,24 @@ def xavier(model: nn.Module) -> None:
             nn.init.zeros_(module.bias)
 
 
-SYMBOLS, LENGTH = 10, 8  # rows of eight symbols out of ten, to be read backwards
+SYMBOLS, LENGTH = 10, 8  # rows of eight symbols out of ten, to be reversed
 KNOWING_NOTHING = math.log(SYMBOLS)  # nats per symbol
-NOT_WHERE = 1.65  # of a model that knows which symbols a row holds, and not where: a mean over random rows
+NOT_WHERE = 1.65  # for a model that knows a row's symbols but not their order: a mean over random rows
 DEEP = Config(d_model=32, heads=4, d_ff=128, layers=6, position=POSITIONS["sinusoidal"])
 RATES = (1e-3, 3e-3, 1e-2, 3e-2)  # the same for every variant
-DIVERGED = 10.0  # nats per symbol: stands for every larger loss, infinite ones among them
+DIVERGED = 10.0  # nats per symbol: replaces every larger loss, infinite ones included
 
-# ---- variants ----------------------------------------------------------------------------------------------------
+# ---- variants --------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, kw_only=True)
 class StackVariant:
-    """A stack of blocks, and whether its learning rate warms up."""
+    """A stack of blocks, and whether its learning rate is warmed up."""
 
     config: Config = DEEP
     branch_norms: bool = True
     last_norm: bool = True  # at the end of the stack
-    xavier: bool = True  # else PyTorch's initialization, whose matrices are smaller
+    xavier: bool = True  # or PyTorch's initialization, whose matrices are smaller
     warmup: int = 1  # steps until the learning rate is reached
 
     def build(self) -> BidirectionalModel:
@@ -68,7 +68,7 @@ class StackVariant:
         return model.to(runtime.device())
 
     def trained(self, *, lr: float, steps: int, seed: int) -> list[float]:
-        """The loss of each step of Adam; shorter where the loss became infinite, which ends the run."""
+        """The loss at each step of Adam; training ends early if the loss becomes infinite."""
         runtime.seed(seed)
         model, losses = self.build(), []
         optimizer = torch.optim.Adam(model.parameters(), lr, betas=(0.9, 0.98))
@@ -85,7 +85,7 @@ class StackVariant:
 
 
 def reversal(step: int, *, rows: int = 32) -> Int[Tensor, "row length"]:
-    """Random rows of symbols, the same whenever the step is asked for; a model has to reverse them."""
+    """Random rows of symbols to reverse, always the same for a given step."""
     return torch.randint(SYMBOLS, (rows, LENGTH), generator=torch.Generator().manual_seed(step))
 
 
@@ -109,7 +109,7 @@ VARIANTS = {
 
 @experiment
 def norms(seeds: Sequence[int] = (1, 2, 3), *, steps: int = 200) -> list[dict[str, Any]]:
-    """Every variant with every learning rate: the loss before any step, and the mean of the last twenty."""
+    """Every variant at every learning rate: the loss before training, and the mean over the last twenty steps."""
     rows = []
     for seed, (name, variant), lr in product(seeds, VARIANTS.items(), RATES):
         losses = variant.trained(lr=lr, steps=steps, seed=seed)
@@ -120,7 +120,7 @@ def norms(seeds: Sequence[int] = (1, 2, 3), *, steps: int = 200) -> list[dict[st
 
 @experiment
 def patience(seeds: Sequence[int] = (1, 2, 3), *, at: Sequence[int] = (200, 400, 600)) -> list[dict[str, Any]]:
-    """Where the two norms are after more steps, at the two smallest rates: the mean loss of the twenty before each."""
+    """Both norms after more steps, at the two smallest rates: the mean loss over the twenty steps before each count."""
     rows = []
     for seed, lr, name in product(seeds, RATES[:2], ("pre-norm", "post-norm", "post-norm, warm-up")):
         losses = VARIANTS[name].trained(lr=lr, steps=max(at), seed=seed)
@@ -138,7 +138,7 @@ def patience(seeds: Sequence[int] = (1, 2, 3), *, at: Sequence[int] = (200, 400,
 
 
 def with_patience(runs: DataFrame) -> DataFrame:
-    """The losses of `patience`, mean and range over seeds: a row for each variant and rate, a column for each count."""
+    """The losses of `patience`, mean and range over seeds: one row per variant and rate, one column per count."""
     row = runs["variant"] + ", rate " + runs["lr"].astype(str)
     losses = runs.assign(row=row).groupby(["row", "steps"], sort=False)["loss"]
     cells = losses.apply(partial(mean_and_range, digits=2)).unstack("steps")
@@ -146,21 +146,21 @@ def with_patience(runs: DataFrame) -> DataFrame:
 
 
 def learned(runs: DataFrame) -> dict[int, float]:
-    """Claims 6 and 7, without warm-up: the worst run of pre-norm at its best rate, and the best of all of post-norm."""
+    """Claims 6 and 7, without warm-up: pre-norm's worst run at its best rate, and post-norm's best run overall."""
     last = runs.set_index(["variant", "lr", "seed"])["last"]
     return {6: last["pre-norm"].groupby("lr").max().min(), 7: last["post-norm"].min()}
 
 
-# ---- before training ---------------------------------------------------------------------------------------------
+# ---- before training -------------------------------------------------------------------------------------------------
 
 
 ALPHABET = " abcdefghijklmnopqrstuvwxyz"
 
 
 def backwards(model: nn.Module, word: str, *, length: int = 12) -> str:
-    """What the model makes of a word: it reads the ids of `length` letters, padded with spaces, and scores letters.
+    """The model's output for a word: it reads the ids of `length` letters, padded with spaces, and scores letters.
 
-    Raises ValueError for a word that is too long or has other letters than a to z.
+    Raises ValueError for a word that is too long or contains anything but the letters a to z.
     """
     if len(word) > length or not set(word) <= set(ALPHABET):
         raise ValueError(f"word is {word!r}; expected at most {length} letters from a to z")
@@ -170,9 +170,9 @@ def backwards(model: nn.Module, word: str, *, length: int = 12) -> str:
 
 
 def spreads(make: Callable[[], nn.Module], depth: int, width: int, *, positions: int = 12) -> dict[str, list[float]]:
-    """What differs between positions, ‖X − mean‖ / ‖X‖, before and after each of `depth` untrained layers.
+    """How much positions differ, ‖X − mean‖ / ‖X‖, before and after each of `depth` untrained layers.
 
-    Once each layer replaces its input, and once the same layers are added to it.
+    The layers are used twice: once each replaces its input, and once each is added to it.
     """
     chain = stream = torch.randn(1, positions, width)
     found = {"attention alone": [_spread(chain)], "with residuals": [_spread(stream)]}
@@ -189,7 +189,7 @@ def _spread(x: Float[Tensor, "1 position width"]) -> float:
 
 
 def untrained(layers: int, residual: type[PreNorm], *, symbols: int = 100) -> tuple[LanguageModel, Int[Tensor, "r t"]]:
-    """An untrained language model with Xavier's weights, as in Xiong et al. (2020), and random text."""
+    """An untrained language model with Xavier initialization, as in Xiong et al. (2020), and random text."""
     config = Config(d_model=64, heads=4, d_ff=256, layers=layers, position=DEEP.position, residual=residual)
     model = LanguageModel(symbols, config).to(runtime.device())
     xavier(model)
@@ -205,9 +205,9 @@ def gradient_by_layer(layers: int, residual: type[PreNorm], *, seed: int = 1) ->
 
 
 def change_by_step(layers: int, residual: type[PreNorm], *, lr: float = 1e-4, seed: int = 1) -> float:
-    """How far the first step of Adam on the blocks moves the stack's output: its change ÷ its size, on other text.
+    """‖change‖ / ‖output‖ of the stack on other text after the blocks' first step of Adam.
 
-    The step has the same size for every weight, whatever the gradients are. The embedding stays as it is.
+    The step has the same size for every weight, whatever its gradient. The embedding is left unchanged.
     """
     runtime.seed(seed)
     model, ids = untrained(layers, residual)
@@ -221,12 +221,12 @@ def change_by_step(layers: int, residual: type[PreNorm], *, lr: float = 1e-4, se
 
 
 def mean_change(layers: int, residual: type[PreNorm], *, seeds: Sequence[int] = (1, 2, 3)) -> float:
-    """`change_by_step`, a mean over models."""
+    """`change_by_step`, averaged over models."""
     return fmean(change_by_step(layers, residual, seed=seed) for seed in seeds)
 
 
 def first_loss(variant: StackVariant, *, seeds: Sequence[int] = (1, 2, 3)) -> float:
-    """The loss before any step, in nats per symbol, a mean over models."""
+    """The loss before training in nats per symbol, averaged over models."""
     losses = []
     for seed in seeds:
         runtime.seed(seed)

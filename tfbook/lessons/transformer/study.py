@@ -1,4 +1,4 @@
-"""A Transformer against a recurrent translator with attention, and with its parts changed one at a time."""
+"""Study of lesson 05: a Transformer against the recurrent translator, its parts and recipe, and its alignments."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tfbook.course.cost import parameters
 from tfbook.course.experiments import experiment
 from tfbook.course.metrics import alignment_error_rate, hard_alignment
 from tfbook.course.summaries import unnest
-from tfbook.course.translators import Task, by_length, quality
+from tfbook.course.translators import Task, by_length, gold_links, quality
 from tfbook.lessons.transformer.claims import CLAIMS as CLAIMS
 from tfbook.lessons.transformer.stacks import (
     StackVariant as StackVariant,
@@ -50,16 +50,16 @@ SMALL = Config(d_model=64, heads=4, d_ff=256, layers=2, position=POSITIONS["rota
 
 @dataclass(frozen=True, kw_only=True)
 class Variant:
-    """One translator of a comparison: what it is, and how it is trained."""
+    """One translator of a comparison: its model and its training recipe."""
 
     config: Config = SMALL
     tied: bool = True
-    xavier: bool = False  # starts with the larger weights of `xavier`
+    xavier: bool = False  # the larger initialization of `xavier`
     smoothing: float = 0.0
     weight_decay: float = 0.0
     lr: float = 4e-3
     warmup: int = 150
-    inverse_sqrt: bool = False  # after the warm-up the rate falls as in 2017, not along half a cosine to 0
+    inverse_sqrt: bool = False  # decay after the warm-up as in 2017, or along half a cosine to 0
     steps: int = 800
 
     def build(self, task: Task) -> Transformer:
@@ -72,7 +72,7 @@ class Variant:
         return model.to(runtime.device())
 
     def recipe(self) -> training.Recipe:
-        """A warm-up, then a fall."""
+        """A warm-up, then a decay of the learning rate."""
         if self.inverse_sqrt:
             schedule = training.inverse_sqrt(self.warmup)
         else:
@@ -85,7 +85,7 @@ class Variant:
 def trained(
     variant: Variant, task: Task, pairs: Sequence[Pair], *, seed: int, evaluate: training.Evaluate | None = None
 ) -> tuple[Transformer, training.History]:
-    """A translator trained on `pairs`, 64 per batch, and its history."""
+    """A translator trained on `pairs` in batches of 64, and its history."""
     runtime.seed(seed)
     model = variant.build(task)
     batches = Batches(pairs, task.source_vocab, task.target_vocab, size=64, seed=seed)
@@ -93,7 +93,7 @@ def trained(
     return model, training.fit(model, loss, batches, variant.recipe(), evaluate=evaluate)
 
 
-# ---- how good, and how sure ---------------------------------------------------------------------------------------
+# ---- predictions, and scores of variants -----------------------------------------------------------------------------
 
 
 class NextWords(NamedTuple):
@@ -101,17 +101,17 @@ class NextWords(NamedTuple):
 
     logp: Float[Tensor, " word"]  # of the true word
     confidence: Float[Tensor, " word"]  # probability of the likeliest word
-    right: Bool[Tensor, " word"]  # whether that is the true one
+    right: Bool[Tensor, " word"]  # whether the likeliest is the true one
 
 
 def next_words(model: nn.Module, pairs: Sequence[Pair], task: Task) -> NextWords:
-    """Every word of the targets of `pairs`, `<eos>` included, under teacher forcing."""
+    """Predictions for every word of the targets of `pairs`, `<eos>` included, under teacher forcing."""
     parts = []
     for logp, batch in forced(model, pairs, task):
         words = batch.target_out != PAD
-        best, place = logp.max(dim=-1)
+        best, likeliest = logp.max(dim=-1)
         true = logp.gather(-1, batch.target_out[..., None])[..., 0]
-        parts.append([part[words].cpu() for part in (true, best.exp(), place == batch.target_out)])
+        parts.append([part[words].cpu() for part in (true, best.exp(), likeliest == batch.target_out)])
     return NextWords(*(torch.cat(part) for part in zip(*parts, strict=True)))
 
 
@@ -138,7 +138,7 @@ def _judged(model: Transformer, pairs: Sequence[Pair], task: Task) -> dict[str, 
 def _compared(
     variants: Mapping[str, Variant], pairs: Sequence[Pair], task: Task, seeds: Sequence[int]
 ) -> list[dict[str, Any]]:
-    """Each variant trained on `pairs` with each seed, judged on sentences of the same lengths."""
+    """Each variant trained on `pairs` with each seed, evaluated on sentences of the same lengths."""
     longest = max(len(pair.source) for pair in pairs)
     valid, test = (filter_by_length(task.corpus[split], 3, longest) for split in ("valid", "test"))
 
@@ -156,7 +156,7 @@ def _compared(
     return rows
 
 
-# ---- stored: parts and regularizers -------------------------------------------------------------------------------
+# ---- stored: parts and regularizers ----------------------------------------------------------------------------------
 
 PARTS = {
     "as it is": Variant(),
@@ -172,7 +172,7 @@ REGULARIZERS = {
 
 @experiment
 def parts(seeds: Sequence[int] = (1, 2, 3), *, longest: int = 12) -> list[dict[str, Any]]:
-    """Tied and untied, on all sentences of up to `longest` words."""
+    """Tied and untied embeddings, on all sentences of up to `longest` words."""
     corpus = data.load("english-french")
     task = Task.of(corpus, corpus["train"])
     return _compared(PARTS, filter_by_length(corpus["train"], 3, longest), task, seeds)
@@ -180,13 +180,13 @@ def parts(seeds: Sequence[int] = (1, 2, 3), *, longest: int = 12) -> list[dict[s
 
 @experiment
 def regularizers(seeds: Sequence[int] = (1, 2, 3), *, longest: int = 12, count: int = 1500) -> list[dict[str, Any]]:
-    """Dropout and weight decay where `count` sentences are seen again and again."""
+    """Dropout and weight decay on `count` sentences that are repeated many times."""
     corpus = data.load("english-french")
     task = Task.of(corpus, corpus["train"])
     return _compared(REGULARIZERS, filter_by_length(corpus["train"], 3, longest)[:count], task, seeds)
 
 
-# ---- stored: the recipe of 2017 -----------------------------------------------------------------------------------
+# ---- stored: the recipe of 2017 --------------------------------------------------------------------------------------
 
 _OURS = Variant(  # lesson 05's own sizes
     config=Config(d_model=96, heads=4, d_ff=384, layers=2, position=POSITIONS["sinusoidal"]), lr=5e-3, steps=700
@@ -198,7 +198,7 @@ RECIPES = {
         config=replace(_OURS.config, residual=PostNorm, dropout=0.1),
         xavier=True,
         smoothing=0.1,
-        lr=(_OURS.config.d_model * 300) ** -0.5,  # the peak of their formula with 300 steps of warm-up
+        lr=(_OURS.config.d_model * 300) ** -0.5,  # the paper's peak rate with 300 steps of warm-up
         warmup=300,
         inverse_sqrt=True,
     ),
@@ -207,7 +207,7 @@ RECIPES = {
 
 @experiment
 def recipes(seeds: Sequence[int] = (1, 2, 3), *, longest: int = 12) -> list[dict[str, Any]]:
-    """Lesson 05's recipe and that of Vaswani et al. (2017), whole, on sentences of up to `longest` words."""
+    """Lesson 05's recipe against that of Vaswani et al. (2017), on sentences of up to `longest` words."""
     corpus = data.load("english-french")
     task, pairs = Task.of(corpus, corpus["train"]), filter_by_length(corpus["train"], 3, longest)
     held_out = filter_by_length(corpus["test"], 3, longest)[:300]
@@ -219,7 +219,7 @@ def recipes(seeds: Sequence[int] = (1, 2, 3), *, longest: int = 12) -> list[dict
     return rows
 
 
-# ---- stored: against a recurrent translator with attention --------------------------------------------------------
+# ---- stored: against a recurrent translator with attention -----------------------------------------------------------
 
 LESSON = Variant(  # larger than lesson 05's own; lesson 06 decodes with it
     config=Config(d_model=128, heads=8, d_ff=512, layers=2, position=POSITIONS["rotary"]),
@@ -237,7 +237,7 @@ RIVALS = {
 def against_recurrence(seeds: Sequence[int] = (1, 2), *, recurrent_steps: int = 1500) -> list[dict[str, Any]]:
     """The recurrent translator with attention, then `RIVALS`, on the same corpus: validation BLEU against seconds.
 
-    Each with the recipe of its lesson. Seconds matter: run it on an idle machine.
+    Each uses the recipe of its lesson. Run it on an idle machine, since it compares times.
     """
     corpus = data.load("english-french")
     task, pairs = Task.of(corpus, corpus["train"]), corpus["train"]
@@ -258,7 +258,7 @@ def against_recurrence(seeds: Sequence[int] = (1, 2), *, recurrent_steps: int = 
 
 
 def _raced(model: nn.Module, history: training.History, task: Task) -> dict[str, Any]:
-    """Curve and final quality, over the whole test set and by length."""
+    """Learning curve and final quality, over the whole test set and by length."""
     return {
         "parameters": parameters(model),
         "curve": [{key: round(value, 3) for key, value in point.items()} for point in history.evaluations],
@@ -269,9 +269,9 @@ def _raced(model: nn.Module, history: training.History, task: Task) -> dict[str,
 
 
 def time_to_match(frame: DataFrame, rival: str = "Transformer") -> list[float]:
-    """For each seed: seconds until the rival has the recurrent translator's last validation BLEU, ÷ its seconds.
+    """For each seed: seconds until the rival reaches the recurrent translator's final BLEU, ÷ the latter's seconds.
 
-    Infinite where the rival never has it.
+    BLEU is on validation sentences. Infinite where the rival never reaches it.
     """
     shares = []
     for _, runs in unnest(frame, "curve").groupby("seed"):
@@ -282,44 +282,46 @@ def time_to_match(frame: DataFrame, rival: str = "Transformer") -> list[float]:
 
 
 def against_lesson_01(race: DataFrame) -> dict[int, float]:
-    """Claims 3 to 5: the share of time, the smallest lead up to 20 words and the smallest lag at 21 to 30 words."""
+    """Claims 3 to 5: share of time, smallest lead up to 20 words, and smallest lag at 21 to 30 words."""
     by_length = unnest(race, "by_length", ["from", "to", "bleu"])
     table = by_length.pivot(index=["seed", "from"], columns="model", values="bleu")
     leads = (table["Transformer"] - table["recurrent"]).unstack("from")
     return {3: max(time_to_match(race)), 4: leads[[3, 9, 15]].min().min(), 5: -leads[21].max()}
 
 
-# Beginnings of the names of weights: the lesson's encoder and decoder hold what a stack holds in the package.
+# ---- live: plain equals package --------------------------------------------------------------------------------------
+
+# Prefixes of parameter names: the lesson's encoder and decoder own what the package keeps in a stack.
 RENAME = {f"{side}.{part}": f"{side}.stack.{part}" for side in ("encoder", "decoder") for part in ("blocks", "norm")}
 
 
 def package_model(
     source_words: int, target_words: int, d_model: int, heads: int, d_ff: int, layers: int
 ) -> Transformer:
-    """The package's Transformer with the parts of lesson 05: sinusoids, pre-norm, tied embeddings."""
+    """The package's Transformer with lesson 05's parts: sinusoids, pre-norm, tied embeddings."""
     config = Config(d_model=d_model, heads=heads, d_ff=d_ff, layers=layers, position=POSITIONS["sinusoidal"])
     return Transformer(Encoder(source_words, config), Decoder(target_words, config))
 
 
+# ---- live: alignments of the heads -----------------------------------------------------------------------------------
+
+
 def crossing(pairs: Sequence[Pair], *, words: int = 7) -> Pair:
-    """The first pair of about `words` words, source and target, in which two neighbors change places.
+    """The first pair of about `words` words, source and target, in which two neighbors swap.
 
     Raises ValueError when there is none.
     """
     for pair in pairs:
         if abs(len(pair.source) - words) < 2 and any((j + 1, t - 1) in pair.sure for j, t in pair.sure):
             return pair
-    raise ValueError(f"no pair of about {words} words has neighbors that change places; expected one or more")
-
-
-# ---- who looks where -------------------------------------------------------------------------------------------
+    raise ValueError(f"no pair of about {words} words has neighbors that swap; expected one or more")
 
 
 @torch.inference_mode()
 def cross_maps(
     model: Transformer, pairs: Sequence[Pair], task: Task
 ) -> list[Float[Tensor, "layer head target source"]]:
-    """Weights of every cross-attention for each word of the true translations; `<eos>` is left out."""
+    """Weights of every cross-attention for each word of the true translations, without `<eos>`."""
     model.eval()
     batch = collate(pairs, task.source_vocab, task.target_vocab).to(runtime.device())
     with record(model) as maps:
@@ -329,9 +331,9 @@ def cross_maps(
 
 
 def head_errors(model: Transformer, pairs: Sequence[Pair], task: Task) -> Float[Tensor, "layer head"]:
-    """Alignment error rate of the largest weights of each head of the cross-attentions, as in `alignment_error`."""
+    """Alignment error rate of each cross-attention head's largest weights, as in `alignment_error`."""
     maps = cross_maps(model, pairs, task)
-    gold = [set(pair.sure) for pair in pairs], [set(pair.possible) for pair in pairs]
+    gold = gold_links(pairs)
     layers, heads = maps[0].shape[:2]
     errors = [
         alignment_error_rate([hard_alignment(weights[layer, head]) for weights in maps], *gold)
@@ -341,7 +343,7 @@ def head_errors(model: Transformer, pairs: Sequence[Pair], task: Task) -> Float[
 
 
 class Head(NamedTuple):
-    """The head of the cross-attentions that aligns best, and its weights for one pair."""
+    """The cross-attention head with the best alignments, and its weights for one pair."""
 
     place: tuple[int, int]  # layer and head, from 0
     errors: list[float]  # alignment error rates of all heads
@@ -349,13 +351,13 @@ class Head(NamedTuple):
     weights: Float[Tensor, "target source"]
 
     def misses(self) -> list[str]:
-        """The words whose largest weight lies on a word to which the gold alignment has no sure link."""
+        """The words whose largest weight is on a word without a sure link to them in the gold alignment."""
         looked_at = self.weights.argmax(dim=-1).tolist()
         return [word for t, word in enumerate(self.pair.target) if (looked_at[t], t) not in self.pair.sure]
 
 
 def best_head(model: Transformer, pairs: Sequence[Pair], task: Task) -> Head:
-    """The head with the lowest alignment error rate on `pairs`, shown on one in which words change places."""
+    """The head with the lowest alignment error rate on `pairs`, shown on a pair in which words swap."""
     errors, pair = head_errors(model, pairs, task), crossing(pairs)
     layer, head = divmod(int(errors.argmin()), errors.shape[1])
     return Head((layer, head), errors.flatten().tolist(), pair, cross_maps(model, [pair], task)[0][layer, head])

@@ -1,4 +1,4 @@
-"""Stored runs of lesson 13: models side by side, by rate, by size of the patches, with shuffled patches."""
+"""Stored runs of lesson 13: models by learning rate, the contest, data sizes, patch sizes, and shuffled patches."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ from tfbook.lessons.vit_patches.study import (
 )
 from tfbook.models.vit import Vit
 
-# ---- stored: learning rates, and the contest ---------------------------------------------------------------------
+# ---- stored: learning rates, and the contest -------------------------------------------------------------------------
 
 
 @experiment
 def rates(models: Sequence[str] = MODELS, *, steps: int = 500, seed: int = 11) -> list[dict[str, Any]]:
-    """Accuracy on 5,000 held-out training images by learning rate, the same rates for each model, one run each."""
+    """Accuracy on 5,000 held-out training images by learning rate: the same rates for each model, one run each."""
     images, rows = rest_of(data.load("fashion-mnist").standardized()), []
     for name, lr in product(models, RATES):
         model = trained(partial(build, name, images), images.train, recipe(name, steps, lr), seed=seed)
@@ -53,9 +53,9 @@ def rates(models: Sequence[str] = MODELS, *, steps: int = 500, seed: int = 11) -
 def contest(
     seeds: Sequence[int] = (1, 2, 3, 4, 5), models: Sequence[str] = MODELS, *, steps: int = 3000
 ) -> list[dict[str, Any]]:
-    """Test accuracy of the three models, each at its best rate, with their parameters and operations per image.
+    """Test accuracy of the three models, each at its best rate, with parameters and operations per image.
 
-    The row of the first ViT also holds what training has added to its patch filters.
+    The row of the first ViT also holds the change of its patch filters during training.
     """
     images, rows = data.load("fashion-mnist").standardized(), []
     for seed, name in product(seeds, models):
@@ -67,7 +67,7 @@ def contest(
 
 
 def _added(model: Vit, images: Images, seed: int) -> list[list[float]]:
-    """Each patch filter minus what it was before training."""
+    """Each patch filter minus its initial value."""
     runtime.seed(seed)
     start: Any = build("ViT", images)
     return _rounded((model.patches.weight.cpu() - start.patches.weight).flatten(1))
@@ -79,13 +79,13 @@ def _rounded(table: Float[Tensor, "row column"]) -> list[list[float]]:
 
 @experiment
 def mlp_rates() -> list[dict[str, Any]]:
-    """The same rates for an MLP, which has as much to tune and no attention."""
+    """The same rates for an MLP, which has as many parameters to train but no attention."""
     return rates(("MLP",))
 
 
 @experiment
 def mlp_contest() -> list[dict[str, Any]]:
-    """The contest's MLP, with the same seeds."""
+    """The contest for the MLP, with the same seeds."""
     return contest(models=("MLP",))
 
 
@@ -97,7 +97,7 @@ def bag_rates() -> list[dict[str, Any]]:
 
 @experiment
 def bag_contest() -> list[dict[str, Any]]:
-    """The contest's ViT without positions, with the first three of its seeds."""
+    """The contest for the ViT without positions, with the first three seeds."""
     return contest((1, 2, 3), models=(BAG,))
 
 
@@ -109,9 +109,9 @@ def growth(
     counts: Sequence[int] = (1000, 5000, 30_000),
     steps: int = 500,
 ) -> list[dict[str, Any]]:
-    """Test accuracy after as many steps on more and more training images, as many of each label.
+    """Test accuracy after the same number of steps on more and more training images, equally many per label.
 
-    `fitted` is the accuracy on a thousand of the images that were trained on. The rates are those of the contest.
+    `fitted` is the accuracy on a thousand of the training images. The learning rates are those of the contest.
     """
     images, rows = data.load("fashion-mnist").standardized(), []
     for seed, count, name in product(seeds, counts, models):
@@ -126,9 +126,9 @@ def growth(
 def patch_sizes(
     seeds: Sequence[int] = (1, 2, 3), patches: Sequence[int] = (14, 7, 4), *, steps: int = 300
 ) -> list[dict[str, Any]]:
-    """Test accuracy, operations and time of ViTs by the side of their patches, at the rate that suits patches of 7.
+    """Test accuracy, operations and time of ViTs by side of their patches, at the best rate for patches of 7.
 
-    `seconds` are the processor's for the whole training, which other programs on the machine hardly change.
+    `seconds` is the processor time of the whole training run, which other programs hardly affect.
     """
     images, rows = data.load("fashion-mnist").standardized(), []
     for seed, patch in product(seeds, patches):
@@ -142,7 +142,7 @@ def patch_sizes(
 
 @experiment
 def grids(seeds: Sequence[int] = (1, 2, 3), *, patch: int = 4, steps: int = 500) -> list[dict[str, Any]]:
-    """Similarities of the position vectors of ViTs whose positions begin faint, as the paper's do."""
+    """Similarities of the position vectors of ViTs whose positions start small, as in the paper."""
     images, rows = data.load("fashion-mnist").standardized(), []
     for seed in seeds:
         make = partial(build, "ViT", images, patch=patch, positions=0.02)
@@ -157,14 +157,15 @@ def grids(seeds: Sequence[int] = (1, 2, 3), *, patch: int = 4, steps: int = 500)
 def shuffles(
     seeds: Sequence[int] = (1, 2, 3, 4), models: Sequence[str] = MODELS, *, patch: int = 7, steps: int = 300
 ) -> list[dict[str, Any]]:
-    """Test accuracy with patches in order, in one other order for all images, and in an order drawn for each image.
+    """Test accuracy with patches in order, in one fixed other order, and in a new order for each image.
 
-    The same in training and test. Runs of one seed differ in the order alone, so their differences are paired.
+    Training and test use the same kind of order. Runs with one seed differ only in the order, so differences are
+    paired.
     """
     images, rows = data.load("fashion-mnist").standardized(), []
-    places = config(images, patch=patch).time - 1
+    patches = config(images, patch=patch).time - 1
     for seed, name in product(seeds, models):
-        orders = (torch.arange(places)[None], random_orders(1, places, seed=seed), None)
+        orders = (torch.arange(patches)[None], random_orders(1, patches, seed=seed), None)
         for order, chosen in zip(ORDERS, orders, strict=True):
             change = partial(_shuffled, patch=patch, order=chosen)
             make = partial(build, name, images, patch=patch)
@@ -175,7 +176,7 @@ def shuffles(
 
 
 def _shuffled(part: LabeledImages, step: int, *, patch: int, order: Int[Tensor, "1 patch"] | None) -> LabeledImages:
-    """In this order or, without one, each image in its own, drawn anew for each step."""
+    """Batches with patches in this order or, if it is None, in a new order for each image at each step."""
     if order is None:
         height, width = part.images.shape[2:]
         order = random_orders(len(part), (height // patch) * (width // patch), seed=step)

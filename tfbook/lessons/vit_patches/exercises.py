@@ -37,6 +37,7 @@ def _tables() -> list[tuple[Tensor, tuple[int, int], tuple[int, int], int]]:
         '`F.interpolate(picture, size=new, mode="bicubic", align_corners=False)` takes (batch, channel, height, width).'
         " Row i · columns + j of the table is the pixel at (i, j).",
     ],
+    differentiable=False,
 )
 def interpolate_positions(table: Tensor, old: tuple[int, int], new: tuple[int, int], tokens: int) -> Tensor:
     places, behind = table[: len(table) - tokens], table[len(table) - tokens :]
@@ -104,6 +105,7 @@ def _layers() -> list[tuple[list[Tensor], float]]:
         "Mean over heads, (1 − keep) A + keep I, then matrix products with the last layer's at the left; row 0 without "
         "its first column, divided by its sum.",
     ],
+    differentiable=False,
 )
 def roll(layers: list[Tensor], keep: float) -> Tensor:
     shares = torch.eye(layers[0].shape[-1])[:1].expand(len(layers[0]), -1, -1)  # the class token's row
@@ -191,6 +193,7 @@ def _read() -> list[tuple[Tensor, Tensor, Tensor, Tensor, Tensor, str]]:
         (several, token, registers, positions, head, "mean"),
         (randn(1, 3, 4, seed=34), token, registers[:1], randn(4, 4, seed=35), head, "mean"),
         (randn(2, 3, 4, seed=37), token, registers[:0], randn(4, 4, seed=38), head, "mean"),
+        (8 * randn(3, 5, 4, seed=39), token, registers, randn(6, 4, seed=40), head, "token"),  # exp overflows
     ]
 
 

@@ -1,4 +1,4 @@
-"""The pictures of lesson 13: what pixels cost, patches, the ViT, what it has learned, the contest, shuffles."""
+"""Figures of lesson 13: images, training, what the ViT has learned, the contest, patch sizes, and shuffles."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 
 LOOKS = {name: (COLORS[i], MARKERS[i]) for i, name in enumerate(("ViT", "CNN", "linear classifier", "MLP"))}
 
-# ---- images, and their patches -----------------------------------------------------------------------------------
+# ---- images, and their patches ---------------------------------------------------------------------------------------
 
 
 def draw_samples(images: Tensor, names: Sequence[str], patch: int) -> Figure:
-    """Images (image, 1, height, width), one of each label, with the lines along which they are cut."""
+    """Images (image, 1, height, width), one per label, with the lines along which they are cut."""
     import matplotlib.pyplot as plt
 
     figure, panels = plt.subplots(2, 5, figsize=(8.4, 4.0))
@@ -40,7 +40,7 @@ def draw_samples(images: Tensor, names: Sequence[str], patch: int) -> Figure:
 
 
 def draw_training(at: Sequence[int], seen: Sequence[float], baselines: Mapping[str, float]) -> Figure:
-    """Accuracy while a ViT is trained, and that of baselines when they are ready."""
+    """Accuracy during the training of a ViT, and that of the baselines after theirs."""
     import matplotlib.pyplot as plt
 
     figure, axes = plt.subplots(figsize=(7.6, 4.0))
@@ -54,11 +54,11 @@ def draw_training(at: Sequence[int], seen: Sequence[float], baselines: Mapping[s
     return figure
 
 
-# ---- inside ------------------------------------------------------------------------------------------------------
+# ---- looking inside --------------------------------------------------------------------------------------------------
 
 
 def draw_positions(at: Tensor, along: Mapping[str, Tensor]) -> Figure:
-    """Left, mean similarity by rows and columns between two patches; right, along an axis: {name: (seed, distance)}."""
+    """Left, mean similarity of two patches by row and column offset; right, along an axis: {name: (seed, distance)}."""
     import matplotlib.pyplot as plt
 
     figure, (left, right) = plt.subplots(1, 2, figsize=(9.4, 4.1), width_ratios=(1, 1.25))
@@ -81,7 +81,7 @@ def draw_positions(at: Tensor, along: Mapping[str, Tensor]) -> Figure:
 
 
 def draw_patterns(patterns: Tensor, shares: Sequence[float]) -> Figure:
-    """Square patterns (pattern, pixel) that filters are made of, and the share of their variance that each explains."""
+    """Square patterns (pattern, pixel) that make up the filters, and the share of variance that each explains."""
     import matplotlib.pyplot as plt
 
     side = round(patterns.shape[1] ** 0.5)
@@ -98,18 +98,18 @@ def draw_patterns(patterns: Tensor, shares: Sequence[float]) -> Figure:
 
 
 def draw_rollout(image: Tensor, blocks: Sequence[Tensor], arrived: Tensor) -> Figure:
-    """The product of two blocks' matrices (token, token), the class token's row of it, and that row over the image."""
+    """The product of two blocks' matrices (token, token), its row for the class token, and that row over the image."""
     import matplotlib.pyplot as plt
     from matplotlib.patches import Rectangle
 
     figure, panels = plt.subplots(1, 4, figsize=(9.4, 3.0))
     words = ("second block", "first block", "arrived")
     off_diagonal = ~torch.eye(len(arrived), dtype=torch.bool)
-    most = max(float(values[off_diagonal].max()) for values in (*blocks, arrived))  # the diagonal is darker than dark
+    most = max(float(values[off_diagonal].max()) for values in (*blocks, arrived))  # the diagonal may exceed the scale
     for axes, values, name in zip(panels, (*reversed(blocks), arrived), words, strict=False):
         axes.imshow(values, cmap="Purples", vmin=0, vmax=most)
         axes.set_title(name, fontsize=10.5, loc="center", fontweight="normal")
-    for axes in (panels[0], panels[2]):  # the class token's row of the left matrix makes that of the product
+    for axes in (panels[0], panels[2]):  # the class token's row of the left matrix determines the product's
         axes.add_patch(Rectangle((-0.5, -0.5), len(arrived), 1, fill=False, edgecolor=INK, linewidth=1.6))
     for axes, sign in zip(panels, "×=→", strict=False):
         axes.annotate(sign, (1.06, 0.5), xycoords="axes fraction", fontsize=15, ha="left", va="center")
@@ -126,7 +126,7 @@ def draw_rollout(image: Tensor, blocks: Sequence[Tensor], arrived: Tensor) -> Fi
 
 
 def _overlay(axes: Axes, image: Tensor, values: Tensor, most: float) -> Any:
-    """A map (patch) in orange over a gray image (1, height, width): the more opaque, the nearer to `most`."""
+    """A map (patch) in orange over a gray image (1, height, width), more opaque for values closer to `most`."""
     from matplotlib.colors import LinearSegmentedColormap, to_rgba
 
     clear, full = to_rgba(COLORS[1], 0.0), to_rgba(COLORS[1], 0.75)
@@ -150,7 +150,7 @@ def draw_judged(
     curves: Mapping[str, Sequence[float]],
     counts: Sequence[int],
 ) -> Figure:
-    """Left, maps (image, patch) over images, a row for each kind of map; right, accuracy by the patches hidden."""
+    """Left, maps (image, patch) over images, one row per kind of map; right, accuracy by number of hidden patches."""
     import matplotlib.pyplot as plt
 
     figure = plt.figure(figsize=(9.8, 4.3))
@@ -173,13 +173,13 @@ def draw_judged(
     return figure
 
 
-# ---- what was measured -------------------------------------------------------------------------------------------
+# ---- measurements ----------------------------------------------------------------------------------------------------
 
 
 def draw_contest(
     growth: Mapping[str, Mapping[int, Sequence[float]]], runs: Mapping[str, tuple[float, Sequence[float]]]
 ) -> Figure:
-    """Left, accuracy by the number of training images; right, runs on all of them by MFLOPs per image."""
+    """Left, accuracy by number of training images; right, runs on all of them by MFLOPs per image."""
     import matplotlib.pyplot as plt
 
     figure, (left, right) = plt.subplots(1, 2, figsize=(9.6, 4.4))
@@ -213,7 +213,7 @@ def draw_contest(
 
 
 def draw_sizes(sizes: Mapping[int, tuple[float, Sequence[float]]]) -> Figure:
-    """Accuracy of ViTs by processor seconds of training, one group of runs for each side of a patch in pixels."""
+    """Accuracy of ViTs by processor seconds of training, one group of runs per patch side in pixels."""
     import matplotlib.pyplot as plt
 
     figure, axes = plt.subplots(figsize=(7.4, 3.9))
@@ -235,7 +235,7 @@ def draw_sizes(sizes: Mapping[int, tuple[float, Sequence[float]]]) -> Figure:
 def draw_shuffles(
     changes: Mapping[str, Mapping[str, Sequence[float]]], pictures: Sequence[Tensor], patch: int
 ) -> Figure:
-    """Points gained or lost, one mark per seed: {what was changed: {model: differences}}.
+    """Points gained or lost, one mark per seed: {change: {model: differences}}.
 
     `pictures` holds images (image, 1, height, width) for each change, which are drawn above it.
     """
@@ -245,16 +245,16 @@ def draw_shuffles(
     figure = plt.figure(figsize=(8.8, 5.6))
     group = [*(1 for _ in range(count)), 0.35]  # images, and a gap before those of the next change
     grid = figure.add_gridspec(2, len(changes) * (count + 1), height_ratios=(1, 2.6), width_ratios=group * len(changes))
-    for place, images in enumerate(pictures):
+    for index, images in enumerate(pictures):
         for turn, image in enumerate(images):
-            _cut_image(figure.add_subplot(grid[0, place * (count + 1) + turn]), image, patch)
+            _cut_image(figure.add_subplot(grid[0, index * (count + 1) + turn]), image, patch)
     axes = figure.add_subplot(grid[1, :])
-    for place, models in enumerate(changes.values()):
+    for index, models in enumerate(changes.values()):
         for turn, (name, points) in enumerate(models.items()):
             color, marker = LOOKS[name]
-            x = place + 0.24 * (turn - (len(models) - 1) / 2)
+            x = index + 0.24 * (turn - (len(models) - 1) / 2)
             spots = [x + 0.03 * (i - (len(points) - 1) / 2) for i in range(len(points))]
-            label = name if not place else "_"
+            label = name if not index else "_"
             axes.plot(spots, points, marker, color=color, markersize=6, alpha=0.8, label=label)
             mean = sum(points) / len(points)
             axes.plot([x - 0.1, x + 0.1], [mean, mean], color=color, linewidth=2, marker="none")
@@ -276,7 +276,7 @@ def _cut_image(axes: Axes, image: Tensor, patch: int) -> None:
 
 
 def draw_resized(curves: Mapping[str, Sequence[float]], cells: Sequence[int], trained: int) -> Figure:
-    """Accuracy against the patches along each side, for several ways to get positions."""
+    """Accuracy against the number of patches per side, for several ways to obtain positions."""
     import matplotlib.pyplot as plt
 
     figure, axes = plt.subplots(figsize=(7.6, 3.9))
@@ -290,7 +290,7 @@ def draw_resized(curves: Mapping[str, Sequence[float]], cells: Sequence[int], tr
 
 
 def draw_photograph(image: Tensor, maps: Mapping[str, Tensor]) -> Figure:
-    """A photograph (3, height, width), and maps (row, column) laid over it in gray."""
+    """A photograph (3, height, width), and maps (row, column) over it in gray."""
     import matplotlib.pyplot as plt
 
     figure, panels = plt.subplots(1, 1 + len(maps), figsize=(9, 3.4))

@@ -18,7 +18,8 @@ from tfbook.course.exercises import exercise, randn
 
 
 def _images() -> list[tuple[Tensor, int]]:
-    return [(randn(2, 3, 4, 6, seed=1), 2), (randn(1, 2, 6, 3, seed=2), 3), (randn(1, 1, 2, 3, seed=3), 1)]
+    sizes = [(2, 3, 4, 6, 2), (1, 2, 6, 3, 3), (1, 1, 2, 3, 1), (3, 2, 6, 9, 3)]  # batch, channel, height, width, p
+    return [(randn(*size, seed=seed), p) for seed, (*size, p) in enumerate(sizes, start=1)]
 
 
 @exercise(
@@ -28,6 +29,7 @@ def _images() -> list[tuple[Tensor, int]]:
         "together in a patch, and in which order does the text ask for them?",
         "`reshape(b, c, rows, p, columns, p)`, then `permute` to (b, rows, columns, p, p, c), then flatten twice.",
     ],
+    differentiable=False,
 )
 def cut(images: Tensor, p: int) -> Tensor:
     b, c, height, width = images.shape

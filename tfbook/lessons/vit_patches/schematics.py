@@ -1,4 +1,4 @@
-"""Schematics of lesson 13: memory, a napkin's image, a filter, the ViT."""
+"""Schematics of lesson 13: memory by image size, a worked example's image, a patch filter, and the ViT."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-# ---- what pixels cost --------------------------------------------------------------------------------------------
+# ---- what pixels cost ------------------------------------------------------------------------------------------------
 
 
 def draw_memory(pixels: Mapping[int, float], patches: Mapping[int, float], goal: int) -> Figure:
-    """Megabytes by the side of the image: every pixel a token, drawn on to `goal` as its fourth power, and patches."""
+    """Megabytes by side of the image: a token per pixel, extrapolated to `goal` as its fourth power, or per patch."""
     import matplotlib.pyplot as plt
 
     figure, axes = plt.subplots(figsize=(7.6, 4.1))
@@ -42,7 +42,7 @@ def draw_memory(pixels: Mapping[int, float], patches: Mapping[int, float], goal:
     return figure
 
 
-# ---- patches, and the machine ------------------------------------------------------------------------------------
+# ---- patches, and the machine ----------------------------------------------------------------------------------------
 
 
 def draw_napkin(image: Tensor, patches: Tensor) -> Figure:
@@ -58,7 +58,7 @@ def draw_napkin(image: Tensor, patches: Tensor) -> Figure:
         )
     picture.arrow(whole, picture.frame(rows, pad=4))
     figure = picture.figure()
-    for i, node in enumerate(rows):  # the same color lies behind a square and behind its row
+    for i, node in enumerate(rows):  # the same color is behind a square and behind its row
         row, column = divmod(i, 2)
         _tint(figure.axes[0], whole, row * side, column * side, side, node)
     return figure
@@ -80,7 +80,7 @@ def _tint(axes: Axes, whole: Any, row: int, column: int, side: int, node: Any) -
 
 
 def draw_filter(image: Tensor, patch: Tensor, kernel: Tensor, answers: Tensor, place: tuple[int, int]) -> Figure:
-    """A filter (row, column) on one patch of a gray image, and its answers (row, column), one for each patch."""
+    """A filter (row, column) on one patch of a gray image, and its outputs (row, column), one per patch."""
     import matplotlib.pyplot as plt
     from matplotlib.patches import Rectangle
 
@@ -106,9 +106,9 @@ def draw_filter(image: Tensor, patch: Tensor, kernel: Tensor, answers: Tensor, p
 
 
 def draw_vit(image: Tensor, patches: Mapping[int, Tensor]) -> Figure:
-    """The ViT with an actual image: cut, embedded, a class token in front, positions, blocks, and the head.
+    """The ViT on an actual image: patches, their embeddings, a class token in front, positions, blocks, and head.
 
-    `patches` are some of its squares (channel, height, width) by their number in the sequence.
+    `patches` holds some of the patches (channel, height, width) by their index in the sequence.
     """
     picture = Schematic("A ViT reads an image as a sequence of patches", gap=(17, 12))
     last, cells = len(patches), (8, 20)
@@ -119,7 +119,7 @@ def draw_vit(image: Tensor, patches: Mapping[int, Tensor]) -> Figure:
     vectors = [picture.matrix((1, 6), (3, i + 1), "stream", cell=cells) for i in range(last)]
     picture.text("class token, learned", ((1, 2), 0), align="right")
     adds = [picture.circle("+", (4, i)) for i in range(last + 1)]
-    places = [picture.matrix((1, 6), (5, i), "parameter", cell=cells) for i in range(last + 1)]
+    positions = [picture.matrix((1, 6), (5, i), "parameter", cell=cells) for i in range(last + 1)]
     numbers = [picture.text(f"{number}", (6, i), size=9, color=SOFT) for i, number in enumerate((0, *patches))]
     blocks = picture.box("blocks", (7, (0, last)), "weight", note="each token\nreads all others", width=104)
     outputs = [picture.matrix((1, 6), (8, i), "stream", cell=cells) for i in range(last + 1)]
@@ -132,10 +132,10 @@ def draw_vit(image: Tensor, patches: Mapping[int, Tensor]) -> Figure:
     picture.arrow(photo, ground)
     picture.arrow(ground, embed)
     picture.arrow(embed, picture.frame(vectors, pad=6))
-    for one, add, place in zip([token, *vectors], adds, places, strict=True):
+    for one, add, position in zip([token, *vectors], adds, positions, strict=True):
         picture.arrow(one, add, head=False)
-        picture.arrow(place, add, head=False)
-    picture.arrow(picture.frame([*adds, *places, *numbers], pad=6), blocks)
+        picture.arrow(position, add, head=False)
+    picture.arrow(picture.frame([*adds, *positions, *numbers], pad=6), blocks)
     picture.arrow(blocks, picture.frame(outputs, pad=6))
     picture.arrow(outputs[0], head)
     picture.arrow(head, label)
@@ -148,7 +148,7 @@ def draw_vit(image: Tensor, patches: Mapping[int, Tensor]) -> Figure:
 
 
 def _photograph(axes: Axes, node: Any, pixels: Tensor) -> None:
-    """Pixels (channel, height, width) in the place of a node."""
+    """Pixels (channel, height, width) in place of a node."""
     box, limits = node.rect, (axes.get_xlim(), axes.get_ylim())
     extent = (box.left, box.right, box.bottom, box.top)
     axes.imshow(pixels.permute(1, 2, 0).numpy(), extent=extent, aspect="auto", zorder=6)

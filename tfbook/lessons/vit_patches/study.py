@@ -1,4 +1,4 @@
-"""What a ViT learns from images, and what it is worth: against a CNN and a linear classifier, under one optimizer."""
+"""Study of lesson 13: a ViT against a CNN, an MLP and a linear classifier, shuffled patches, and looks inside."""
 
 from __future__ import annotations
 
@@ -22,31 +22,41 @@ from tfbook.lessons.vit_patches.claims import CLAIMS as CLAIMS
 from tfbook.models.cnn import Cnn
 from tfbook.models.vit import LearnedGrid, Vit, VitConfig, patchify, rollout, unpatchify
 
-# ---- models and how they are trained -----------------------------------------------------------------------------
+# ---- models and how they are trained ---------------------------------------------------------------------------------
 
 MODELS = ("ViT", "CNN", "linear classifier")
 BAG = "ViT without positions"
 RATES = (0.0005, 0.001, 0.002, 0.004, 0.008, 0.016)
-TIE = 0.003  # of 5,000 held-out images, too little to tell two rates apart
-BEST = {  # lowest of those that tie for the best
+TIE = 0.003  # in accuracy on 5,000 held-out images: too little to tell two rates apart
+BEST = {  # the lowest of the rates that tie for the best
     "ViT": 0.002,
     "CNN": 0.004,
     "MLP": 0.004,
     "linear classifier": 0.008,
     BAG: 0.002,
 }
-POSITIONS_STD = 0.3  # at the start, about as large as the patch vectors
+POSITIONS_STD = 0.3  # initially, about as large as the patch vectors
 
 
 def config(images: Images, *, patch: int, tokens: int = 1) -> VitConfig:
-    """The lesson's ViT, width 64 and two blocks, for these images."""
+    """The lesson's ViT for these images: width 64, two blocks."""
     channels, height, width = images.train.images.shape[1:]
-    shape = {"height": height, "width": width, "channels": channels, "patch": patch, "tokens": tokens}
-    return VitConfig(d_model=64, heads=4, d_ff=256, layers=2, dropout=0.0, **shape)
+    return VitConfig(
+        height=height,
+        width=width,
+        channels=channels,
+        patch=patch,
+        tokens=tokens,
+        d_model=64,
+        heads=4,
+        d_ff=256,
+        layers=2,
+        dropout=0.0,
+    )
 
 
 class Mlp(nn.Module):
-    """A network of two hidden layers that reads all pixels at once: it has no patches and no attention."""
+    """A network with two hidden layers that reads all pixels at once, without patches or attention."""
 
     def __init__(self, pixels: int, width: int, labels: int):
         super().__init__()
@@ -56,7 +66,7 @@ class Mlp(nn.Module):
 
     @classmethod
     def of_size(cls, parameters: int, pixels: int, labels: int) -> Mlp:
-        """The widest that has no more than so many parameters: width² + (pixels + labels + 2) · width + labels."""
+        """The widest one of at most this many parameters: width² + (pixels + labels + 2) · width + labels."""
         linear = pixels + labels + 2
         return cls(pixels, (math.isqrt(linear**2 + 4 * (parameters - labels)) - linear) // 2, labels)
 
@@ -69,17 +79,18 @@ class Mlp(nn.Module):
 
 
 def build(name: str, images: Images, *, patch: int = 7, tokens: int = 1, positions: float = POSITIONS_STD) -> nn.Module:
-    """An untrained model by its name; CNN and MLP are the widest that have no more parameters than the ViT.
+    """An untrained model by its name; CNN and MLP are the widest with no more parameters than the ViT.
 
-    `positions` is the standard deviation with which those of a ViT begin; without `tokens` it reads its patches' mean.
+    `positions` is the initial standard deviation of a ViT's positions; with 0 `tokens` its head reads the patches'
+    mean.
     """
     labels, pixels = len(images.labels), images.train.images[0].numel()
     if name == "linear classifier":
         return nn.Sequential(nn.Flatten(), nn.Linear(pixels, labels))
-    shape = config(images, patch=patch)
+    shape = config(images, patch=patch, tokens=tokens)
     if name in ("ViT", BAG):
         model = Vit(labels, shape)
-        nn.init.normal_(model.stack.position.embedding, std=positions)
+        nn.init.normal_(model.get_parameter("stack.position.embedding"), std=positions)
         return model if name == "ViT" else without_positions(model)
     with torch.device("meta"):
         count = parameters(Vit(labels, shape))
@@ -90,16 +101,16 @@ def build(name: str, images: Images, *, patch: int = 7, tokens: int = 1, positio
 
 
 def without_positions(model: Vit) -> Vit:
-    """The same weights without those of the positions; an image is a bag of patches to it."""
+    """A copy of the weights without the positions, to which an image is a bag of patches."""
     bag = Vit(model.head.out_features, replace(model.config, position=POSITIONS["none"]))
     bag.load_state_dict(model.state_dict(), strict=False)
     return bag
 
 
 def recipe(name: str, steps: int, lr: float, *, evaluations: int = 1) -> training.Recipe:
-    """Muon: a warm-up over the first twentieth of the steps, then a cosine down to 0.
+    """Muon with a warm-up over the first twentieth of the steps, then a cosine down to 0.
 
-    Muon trains hidden matrices and kernels, and AdamW the rest, which is all that a linear classifier has.
+    Muon trains hidden matrices and convolution filters, and AdamW the rest, which is all of a linear classifier.
     """
     return training.Recipe(
         steps=steps,
@@ -120,7 +131,7 @@ def mean_vit(
     norm: Callable[[Tensor], Tensor],
     head: Callable[[Tensor], Tensor],
 ) -> Float[Tensor, "batch label"]:
-    """A ViT's forward pass without a class token: the head reads the mean of the patches, after the norm."""
+    """A ViT's forward pass without a class token: the head reads the mean of the patches after the norm."""
     x = embed(images) + positions
     for block in blocks:
         x = block(x)
@@ -128,19 +139,19 @@ def mean_vit(
 
 
 def loss(model: nn.Module, part: LabeledImages) -> Float[Tensor, ""]:
-    """Cross-entropy of the labels."""
+    """Mean cross-entropy of the labels, in nats."""
     return F.cross_entropy(model(part.images).float(), part.labels)
 
 
 @torch.no_grad()
 def predictions(model: nn.Module, images: Float[Tensor, "batch channel height width"]) -> Float[Tensor, "batch label"]:
-    """The model's probabilities, in pieces that fit into memory."""
+    """The model's probabilities, computed in pieces that fit into memory."""
     pieces = images.to(runtime.device()).split(500)
     return torch.cat([model(piece).float().softmax(dim=-1) for piece in pieces]).cpu()
 
 
 def accuracy(model: nn.Module, part: LabeledImages) -> float:
-    """The share of images whose label has the highest probability."""
+    """Share of images whose true label has the highest probability."""
     right = predictions(model, part.images).argmax(dim=-1) == part.labels.cpu()
     return round(float(right.float().mean()), 4)
 
@@ -150,9 +161,9 @@ Change = Callable[[LabeledImages, int], LabeledImages]  # a batch and the number
 
 @dataclass(frozen=True)
 class Changed:
-    """Batches whose images are changed on their way: `change(batch, step)`."""
+    """Batches whose images are transformed: `change(batch, step)`."""
 
-    batches: ImageBatches
+    batches: Callable[[int], LabeledImages]
     change: Change
 
     def __call__(self, step: int) -> LabeledImages:
@@ -168,7 +179,7 @@ def trained(
     batch: int = 64,
     change: Change | None = None,
 ) -> Any:
-    """A model after its training on `part`: weights, batches and their order follow from `seed`."""
+    """A model trained on `part`; weights, batches and their order follow from `seed`."""
     runtime.seed(seed)
     model = make().to(runtime.device())
     batches: Callable[[int], LabeledImages] = ImageBatches(part, size=batch, seed=seed)
@@ -179,18 +190,18 @@ def trained(
 
 
 def flops(model: nn.Module, images: Images) -> int:
-    """Floating-point operations on one image; a product and a sum are two."""
+    """Floating-point operations for one image; one multiplication and one addition count as two."""
     one = images.test.images[:1].to(next(model.parameters()).device)
-    with torch.no_grad(), sdpa_kernel(SDPBackend.MATH):  # whose products every version of PyTorch counts
+    with torch.no_grad(), sdpa_kernel(SDPBackend.MATH):  # every version of PyTorch counts its products
         return count_flops(lambda: model(one))
 
 
 def rest_of(images: Images, *, held: int = 5000) -> Images:
-    """The last `held` images of the training part judge, and the test stays unseen: for choosing how to train."""
+    """The images with the last `held` training images as the test set: for tuning without the real test set."""
     return replace(images, train=images.train[:-held], test=images.train[-held:])
 
 
-# ---- stored: patches in another order ----------------------------------------------------------------------------
+# ---- stored: patches in another order --------------------------------------------------------------------------------
 
 ORDERS = ("in order", "one order", "an order each")
 
@@ -198,23 +209,23 @@ ORDERS = ("in order", "one order", "an order each")
 def reordered(
     images: Float[Tensor, "batch channel height width"], patch: int, order: Int[Tensor, "#batch patch"]
 ) -> Float[Tensor, "batch channel height width"]:
-    """Each image with patch `order[i]` at place i; one order for all images or one for each."""
+    """Each image with patch `order[i]` at position i; one order for all images, or one for each."""
     pieces = patchify(images, patch)
-    places = order.to(images.device).expand(len(images), -1)[..., None].expand_as(pieces)
+    indices = order.to(images.device).expand(len(images), -1)[..., None].expand_as(pieces)
     grid = images.shape[2] // patch, images.shape[3] // patch
-    return unpatchify(pieces.gather(1, places), patch, grid)
+    return unpatchify(pieces.gather(1, indices), patch, grid)
 
 
 def random_orders(count: int, places: int, *, seed: int) -> Int64[Tensor, "count places"]:
-    """`count` permutations of as many places, all equally likely."""
+    """`count` uniformly random permutations of `places` positions."""
     return torch.rand(count, places, generator=torch.Generator().manual_seed(seed)).argsort(dim=1)
 
 
-# ---- looking inside ----------------------------------------------------------------------------------------------
+# ---- looking inside --------------------------------------------------------------------------------------------------
 
 
 def megabytes(attend: Callable[[Tensor], Tensor], tokens: int, d_model: int = 64) -> float:
-    """The most that tensors take at once while `attend` reads so many tokens of one image."""
+    """Peak memory of the tensors while `attend` reads this many tokens of one image, in millions of bytes."""
     x = torch.randn(tokens, d_model, generator=torch.Generator().manual_seed(0))
     return peak_memory(lambda: attend(x)) / 1e6
 
@@ -225,7 +236,7 @@ def hidden(
     patch: int,
     mean: Float[Tensor, "channel height width"],
 ) -> Float[Tensor, "batch channel height width"]:
-    """The images with the patches that are `gone` replaced by those of the mean image."""
+    """The images with the patches `gone` replaced by those of the mean image."""
     grid = images.shape[2] // patch, images.shape[3] // patch
     whole = patchify(mean[None], patch), patchify(images, patch)
     return unpatchify(torch.where(gone[..., None], *whole), patch, grid)
@@ -234,14 +245,14 @@ def hidden(
 def accuracy_without(
     model: nn.Module, part: LabeledImages, score: Float[Tensor, "batch patch"], count: int, patch: int, mean: Tensor
 ) -> float:
-    """Accuracy when the `count` patches with the highest score are hidden in each image."""
+    """Accuracy with the `count` highest-scoring patches of each image hidden."""
     highest = score.argsort(dim=1, descending=True)[:, :count]
     gone = torch.zeros(score.shape, dtype=torch.bool).scatter(1, highest, True)
     return accuracy(model, replace(part, images=hidden(part.images, gone, patch, mean)))
 
 
 def accuracy_at(model: Vit, part: LabeledImages, cells: int, table: Float[Tensor, "1 time d_model"]) -> float:
-    """Accuracy on images enlarged to cells × cells patches, read by a copy of the model with these positions."""
+    """Accuracy on images enlarged to cells × cells patches, with a copy of the model that has these positions."""
     side = cells * model.config.patch
     other = model.at(side, side)
     other.stack.position.embedding = nn.Parameter(table.to(model.head.weight.device))
@@ -250,7 +261,7 @@ def accuracy_at(model: Vit, part: LabeledImages, cells: int, table: Float[Tensor
 
 
 class Look(NamedTuple):
-    """What a pretrained ViT says about a photograph, and two maps (row, column) of where it looks."""
+    """A pretrained ViT's prediction for a photograph, and two maps (row, column) of where it looks."""
 
     label: int
     sure: float
@@ -260,7 +271,7 @@ class Look(NamedTuple):
 
 @torch.no_grad()
 def look_at(photograph: Float[Tensor, "3 height width"], state: Mapping[str, Tensor], *, heads: int = 12) -> Look:
-    """Loads torchvision's weights; colors are standardized as for ImageNet, and hidden patches are mid-gray."""
+    """The `Look` of torchvision's pretrained ViT; colors are standardized as for ImageNet, hidden patches mid-gray."""
     shape = torch_vision.torchvision_config(state, heads=heads)
     model = Vit(len(state["heads.head.bias"]), replace(shape, dropout=0.0)).eval()
     torch_vision.load_torchvision(model, state)
@@ -278,7 +289,7 @@ def look_at(photograph: Float[Tensor, "3 height width"], state: Mapping[str, Ten
 
 @torch.no_grad()
 def similarities(model: Vit) -> Float[Tensor, "patch patch"]:
-    """Cosine between the position vectors of each two patches, minus their mean (Dosovitskiy et al., 2021, figure 7).
+    """Cosine between all pairs of position vectors minus their mean (Dosovitskiy et al., 2021, figure 7).
 
     Raises ValueError when positions are not learned.
     """
@@ -290,17 +301,17 @@ def similarities(model: Vit) -> Float[Tensor, "patch patch"]:
 
 @torch.no_grad()
 def cosines(table: Float[Tensor, "patch d_model"]) -> Float[Tensor, "patch patch"]:
-    """Cosine between each two vectors, their mean taken off first."""
+    """Cosine between all pairs of vectors, after their mean is subtracted."""
     directions = F.normalize(table - table.mean(dim=0), dim=-1).cpu()
     return directions @ directions.T
 
 
 def by_offset(similar: Float[Tensor, "patch patch"]) -> Float[Tensor, "rows columns"]:
-    """Mean similarity of all pairs of patches so many rows and columns apart; the middle entry is that of no offset."""
+    """Mean similarity of all pairs of patches by row and column offset; the middle entry is offset zero."""
     side = round(len(similar) ** 0.5)
     total, pairs = torch.zeros(2, 2 * side - 1, 2 * side - 1)
-    for place, values in enumerate(similar.view(-1, side, side)):
-        row, column = divmod(place, side)
+    for i, values in enumerate(similar.view(-1, side, side)):
+        row, column = divmod(i, side)
         here = slice(side - 1 - row, 2 * side - 1 - row), slice(side - 1 - column, 2 * side - 1 - column)
         total[here] += values
         pairs[here] += 1

@@ -50,7 +50,7 @@ MAX_WIDTH = 900.0  # pixels that a notebook shows
 
 @dataclass(eq=False)
 class Frame:
-    """A gray ground behind some nodes."""
+    """A gray background behind some nodes."""
 
     nodes: Sequence[Item]
     label: str
@@ -76,7 +76,7 @@ End = Item | Region | Frame
 
 @dataclass(eq=False)
 class Arrow:
-    """A line from one thing to another round corners, its label beside the longest stretch."""
+    """A line from one thing to another with rounded corners, its label beside the longest segment."""
 
     start: End
     end: End
@@ -124,14 +124,14 @@ class Arrow:
 
 
 def _edge_point(end: End, side: str) -> Point:
-    """The middle of a side, outside of the labels that stand there."""
+    """The midpoint of a side, outside any labels on it."""
     x, y = end.rect.middle(side)
     edge = end.outer[list(OUTWARD).index(side)]
     return (edge, y) if is_level(side) else (x, edge)
 
 
 def _aligned(start: Point, end: Point, one: Rect, other: Rect, axis: int) -> tuple[Point, Point]:
-    """A straight line where one end lies within the other's side."""
+    """A straight line if one end lies within the extent of the other's side."""
     if one[axis] <= end[axis] <= one[axis + 2]:
         start = (end[0], start[1]) if axis == 0 else (start[0], end[1])
     elif other[axis] <= start[axis] <= other[axis + 2]:
@@ -197,10 +197,11 @@ class Outline:
 
 
 class Schematic:
-    """A picture of a mechanism. Nothing is placed by coordinates: a node says its column and its row.
+    """A picture of a mechanism, without coordinates: each node names its column and its row.
 
-    Both may be fractions, or (first, last) to span several. `gap` lies between columns and between rows, wider where an
-    arrow's label needs it. `role` colors a node or an arrow: query, key, value, weight, stream, parameter, plain.
+    Both may be fractions, or (first, last) to span several. `gap` is the space between columns and between rows, wider
+    where an arrow's label needs it. `role` colors a node or an arrow: query, key, value, weight, stream, parameter,
+    plain.
     """
 
     def __init__(self, title: str = "", *, gap: tuple[float, float] = (30, 24)):
@@ -218,7 +219,7 @@ class Schematic:
         return node
 
     def point(self, at: At) -> Item:
-        """A place where lines meet."""
+        """A point where lines meet."""
         return self._add(Item(at, "plain"))
 
     def text(
@@ -230,7 +231,7 @@ class Schematic:
     def box(
         self, text: str, at: At, role: str = "plain", *, note: str = "", width: float | None = None, size: float = 10.5
     ) -> Box:
-        """A text with a small note below it; over several columns the box fills them."""
+        """A text with a small note below it; a box that spans columns fills them."""
         return self._add(Box(text, at, role, note=note, width=width, size=size))
 
     def circle(self, symbol: str, at: At) -> Circle:
@@ -262,10 +263,10 @@ class Schematic:
     ) -> Matrix:
         """A grid of numbers, or of `values = (rows, columns)` plain cells; `numbers` such as "{:.1f}" writes them.
 
-        Cells are darker where the number is larger in size, up to `darkest`. Where `allowed` is False they are hatched,
-        where the value is NaN dashed. The label stands above and the shape below, or both `beside`, "left" or "right".
-        `rows` and `columns` name the rows and the columns. Raises ValueError when `allowed` does not fit the values or
-        the role is unknown.
+        Cells are darker for larger magnitudes, up to `darkest`. They are hatched where `allowed` is False, and dashed
+        where the value is NaN. The label is above and the shape below, or both are `beside`, "left" or "right". `rows`
+        and `columns` name the rows and the columns. Raises ValueError when `allowed` does not fit the values or the
+        role is unknown.
         """
         table = np.full(values, 0.3) if isinstance(values, tuple) else np.atleast_2d(np.asarray(values, float))
         width, height = np.broadcast_to(cell, 2).tolist()
@@ -328,12 +329,12 @@ class Schematic:
     ) -> None:
         """From one node, part or frame to another, leaving and arriving at `sides` such as ("right", "left").
 
-        Without `sides` it takes those that face each other. `lane` moves it sideways, in pixels.
+        Without `sides`, the facing sides are used. `lane` shifts it sideways, in pixels.
         """
         self.marks.append(Arrow(start, end, label, role, sides, lane, thickness, head, label_side))
 
     def frame(self, nodes: Sequence[Item], label: str = "", *, pad: float = 12) -> Frame:
-        """A gray ground behind nodes, its label in the upper left corner."""
+        """A gray background behind nodes, its label in the upper left corner."""
         self.frames.append(Frame(nodes, label, pad))
         return self.frames[-1]
 
@@ -379,7 +380,7 @@ class Schematic:
                 grid.place(node)
 
     def _frame_room(self) -> dict[Item, list[float]]:
-        """What frames add around the outermost of their nodes."""
+        """The space that frames add around the outermost of their nodes."""
         extra: dict[Item, list[float]] = {}
         for frame in self.frames:
             for axis in (0, 1):
@@ -392,7 +393,7 @@ class Schematic:
         return extra
 
     def _label_room(self, axis: int) -> dict[tuple[int, int], float]:
-        """What labels of arrows need between neighboring columns (axis 0) or rows (axis 1)."""
+        """The space that arrow labels need between neighboring columns (axis 0) or rows (axis 1)."""
         room: dict[tuple[int, int], float] = {}
         for mark in self.marks:
             if isinstance(mark, Arrow) and mark.label:
@@ -412,7 +413,7 @@ def _node(end: End) -> Item | None:
 
 
 def _are_neighbors(pair: Sequence[Place]) -> bool:
-    """Whether two places are whole numbers, one next to the other."""
+    """Whether two positions are consecutive whole numbers."""
     flat = [place for place in pair if not isinstance(place, tuple) and place == int(place)]
     return len(flat) == 2 and flat[1] - flat[0] == 1
 

@@ -1,4 +1,4 @@
-"""Rectangles, the size of a text, and the way of an arrow. One unit is a pixel of the notebook; y grows downward."""
+"""Rectangles, the size of a text, and the path of an arrow. One unit is a pixel of the notebook; y grows downward."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Rect(NamedTuple):
 
     @classmethod
     def around(cls, rects: Iterable[Rect]) -> Rect:
-        """The smallest rectangle that holds them all."""
+        """The smallest rectangle that contains all of them."""
         left, top, right, bottom = zip(*rects, strict=True)
         return cls(min(left), min(top), max(right), max(bottom))
 
@@ -50,7 +50,7 @@ class Rect(NamedTuple):
         return (self.left + self.right) / 2, (self.top + self.bottom) / 2
 
     def middle(self, side: str) -> Point:
-        """The middle of a side."""
+        """The midpoint of a side."""
         (x, y), (dx, dy) = self.center, OUTWARD[side]
         return x + dx * self.width / 2, y + dy * self.height / 2
 
@@ -73,7 +73,7 @@ def text_size(text: str, size: float) -> Point:
 
 
 def facing_sides(start: Rect, end: Rect) -> tuple[str, str]:
-    """The sides of two rectangles between which there is the most room."""
+    """The sides of two rectangles with the most space between them."""
     room = {
         "right": end.left - start.right,
         "left": start.left - end.right,
@@ -90,7 +90,7 @@ def is_level(side: str) -> bool:
 
 
 def way_between(start: Point, leave: str, end: Point, arrive: str) -> list[Point]:
-    """Start, corners and end of a way of level and upright lines; it leaves and arrives square to the sides."""
+    """Start, corners and end of a path of horizontal and vertical lines, perpendicular to the sides at both ends."""
     if is_level(leave) != is_level(arrive):
         corner = (end[0], start[1]) if is_level(leave) else (start[0], end[1])
         return [start, corner, end]
@@ -107,7 +107,7 @@ def way_between(start: Point, leave: str, end: Point, arrive: str) -> list[Point
 
 
 def longest_stretch(way: list[Point]) -> tuple[Point, Point]:
-    """The longest straight piece of a way."""
+    """The longest straight segment of a path."""
     return max(pairwise(way), key=lambda ends: math.dist(*ends))
 
 
@@ -117,7 +117,7 @@ def _toward(start: Point, end: Point, by: float) -> Point:
 
 
 def rounded(way: list[Point], gap: float) -> Path:
-    """The way with round corners, ending `gap` before its end."""
+    """The path with rounded corners, stopping `gap` before its end."""
     from matplotlib.path import Path
 
     points, codes = [way[0]], [Path.MOVETO]

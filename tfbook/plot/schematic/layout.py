@@ -1,4 +1,4 @@
-"""The grid of a schematic: each column and row takes the room that its nodes and the labels of its arrows need."""
+"""The grid of a schematic: each column and row takes the space that its nodes and its arrows' labels need."""
 
 from __future__ import annotations
 
@@ -13,14 +13,15 @@ Room = Mapping[tuple[int, int], float]  # neighboring columns or rows → pixels
 
 
 def ends(place: Place) -> tuple[float, float]:
-    """The first and the last column or row of a place."""
+    """The first and the last column or row of a span."""
     return place if isinstance(place, tuple) else (place, place)
 
 
 class Grid:
-    """The columns (axis 0) or the rows (axis 1) of a schematic, each with its center and its reach to both sides.
+    """The columns (axis 0) or the rows (axis 1) of a schematic, each with its center and its extent to both sides.
 
-    `padding` is what frames need around a node: left, top, right, bottom. `room` is what labels need between lines.
+    `padding` is the space that frames need around a node: left, top, right, bottom. `room` is the space that labels
+    need between lines.
     """
 
     def __init__(self, axis: int, nodes: Sequence[Item], padding: Mapping[Item, list[float]], gap: float, room: Room):
@@ -33,7 +34,7 @@ class Grid:
         self.centers = self._centers(gap, room)
 
     def place(self, node: Item) -> None:
-        """Gives a node its center along this axis; a box that spans columns grows as wide as they are."""
+        """Centers a node along this axis; a box that spans columns grows to their width."""
         first, last = ends(node.at[self.axis])
         low, high = (float(np.interp(end, self.lines, self.centers)) for end in (first, last))
         if first == last:
@@ -53,7 +54,7 @@ class Grid:
             self.after[int(first)] = max(self.after[int(first)], high)
 
     def _reach(self, node: Item) -> tuple[float, float]:
-        """How far a node reaches to both sides of its center, with its labels and what frames need."""
+        """A node's extent to both sides of its center, with its labels and the space that frames need."""
         margins = [one + other for one, other in zip(node.margins, self.padding.get(node, [0.0] * 4), strict=True)]
         half = (node.height if self.axis else node.width) / 2
         return half + margins[self.axis], half + margins[self.axis + 2]
@@ -66,7 +67,7 @@ class Grid:
         return centers
 
     def _shift(self, node: Item) -> float:
-        """What moves an aligned node from the middle of its column or row to one of its edges."""
+        """The offset that moves an aligned node from the middle of its column or row to one of its edges."""
         line = ends(node.at[self.axis])[0]
         low, high = self._reach(node)
         if line in self.lines and node.align == ("left", "top")[self.axis]:

@@ -1,4 +1,4 @@
-"""What stands on the grid of a schematic: boxes, tokens, matrices, bars. Each knows its size and draws itself."""
+"""The nodes of a schematic: boxes, tokens, matrices, bars. Each knows its size and draws itself."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tfbook.plot.house import INK, ROLES, SOFT
+from tfbook.plot.house import INK, ROLES, SOFT, literal
 from tfbook.plot.schematic.geometry import FONT, OUTWARD, Point, Rect, text_size
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ BLOCKED, BLOCKED_EDGE = "#f3f5f7", "#c4cad1"
 def write(
     axes: Axes, x: float, y: float, text: str, size: float, color: str = INK, align: str = "center", **look: Any
 ) -> None:
-    """A text centered on y; capitals of neighbors stand on one line."""
+    """Writes a text centered on y, with the capitals of neighbors on one line."""
     flat = "\n" not in text
     look = {"va": "baseline" if flat else "center", "ha": align, "zorder": 6, **FONT, **look}
     axes.text(x, y + 0.5 * size * flat, text, size=size, color=color, **look)
@@ -50,7 +50,7 @@ class Label:
 
     @property
     def room(self) -> float:
-        """Pixels that the label takes on its side."""
+        """Pixels that the label takes up on its side."""
         width, height = text_size(self.text, self.size)
         beside = self.side in ("left", "right")
         return (width + 8 if beside else height + 5 + abs(self.down)) if self.text else 0.0
@@ -76,7 +76,7 @@ class Item:
 
     @property
     def margins(self) -> list[float]:
-        """Left, top, right, bottom: the room that the labels take, also where they are wider than the node."""
+        """Left, top, right, bottom: the space that labels take up, including where they are wider than the node."""
         room = [0.0] * 4
         for label in self.labels:
             room[list(OUTWARD).index(label.side)] = max(room[list(OUTWARD).index(label.side)], label.room)
@@ -87,7 +87,7 @@ class Item:
 
     @property
     def outer(self) -> Rect:
-        """With its labels."""
+        """The rectangle with the labels included."""
         return self.rect.grown(*self.margins)
 
     def row(self, i: int) -> Region:
@@ -109,12 +109,12 @@ class Item:
             write(axes, x + 7 * dx + label.across, y, label.text, label.size, label.color, align)
 
     def draw(self, axes: Axes) -> None:
-        """Draws nothing: a place for lines to meet."""
+        """Draws nothing: a point where lines meet."""
 
 
 @dataclass(frozen=True)
 class Region:
-    """Some rows and columns of a node, which arrows and outlines can point to."""
+    """Some rows and columns of a node, to which arrows and outlines can point."""
 
     node: Item
     rows: tuple[int, int]
@@ -156,7 +156,6 @@ class Box(Item):
         fitting = max(text_width, note_width) + 22
         super().__init__(at, role, width or fitting, text_height + 1.1 * note_height + 12)
         self.text, self.note, self.size = text, note, size
-        self.stretches = isinstance(at[0], tuple)
 
     def draw(self, axes: Axes) -> None:
         role, (x, y) = ROLES[self.role], self.rect.center
@@ -183,7 +182,7 @@ class Chips(Item):
     """Words in a row of equal chips."""
 
     def __init__(self, words: Sequence[str], at: tuple[Place, Place], role: str, *, label: str, width: float | None):
-        each = width or max(text_size(word, 10)[0] for word in words) + 19
+        each = width or max(text_size(literal(word), 10)[0] for word in words) + 19
         labels = [Label("bottom", label, 9)] if label else []
         super().__init__(at, role, len(words) * each, 26, columns=len(words), labels=labels)
         self.words = words
@@ -193,11 +192,11 @@ class Chips(Item):
         for j, word in enumerate(self.words):
             chip = self.column(j).rect.grown(-2.5, 0, -2.5, 0)
             rectangle(axes, chip, role.fill, role.edge, 0.9, radius=6)
-            write(axes, *chip.center, word, 10)
+            write(axes, *chip.center, literal(word), 10)
 
 
 class Matrix(Item):
-    """A grid of cells, darker where the number is larger in size; hatched where a mask blocks, dashed where NaN."""
+    """A grid of cells, darker for larger magnitudes; hatched where a mask blocks, dashed where NaN."""
 
     def __init__(
         self,
@@ -239,14 +238,14 @@ class Matrix(Item):
             write(axes, *spot.center, self.texts[i][j], self.size, ink)
 
     def _share(self, value: float) -> float:
-        """How dark a cell is, 0 to 1: by its size, and for scores, which may be negative, from the lowest up."""
+        """Darkness of a cell, 0 to 1: by magnitude or, for scores, which may be negative, from the lowest up."""
         if self.lightest:
             return (value - self.lightest) / (self.darkest - self.lightest)
         return abs(value) / self.darkest
 
 
 class Bars(Item):
-    """Bars from zero, each with its number above; names below."""
+    """Bars from zero, each with its number above and its name below."""
 
     STEP, HEADROOM = 40.0, 18.0
 
@@ -286,5 +285,5 @@ class Bars(Item):
 
 
 def _with_minus(text: str) -> str:
-    """A minus as wide as a plus, and none before a zero."""
+    """The number with a minus sign as wide as a plus, and none before a zero."""
     return text.replace("-", "−" if any(digit in text for digit in "123456789") else "")

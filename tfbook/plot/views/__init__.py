@@ -1,4 +1,4 @@
-"""Interactive views for notebooks and HTML pages: they need no network, kernel or widget, and leave a table without."""
+"""Interactive views for notebooks and HTML pages, without network, kernel or widgets, and tables without JavaScript."""
 
 from tfbook.plot.views.attention import attention_view
 from tfbook.plot.views.bpe import bpe_view

@@ -18,7 +18,7 @@ BLOCKED_BYTE = 255  # the byte of a cell that the mask blocks; the others hold h
 
 @dataclass(frozen=True, eq=False)
 class AttentionView:
-    """What `attention_view` returns; a notebook displays it when it is the last line of a cell."""
+    """The view returned by `attention_view`, which a notebook displays when it is the last line of a cell."""
 
     layers: Sequence[str]
     heads: Sequence[str]  # the last one is their mean where there are several
@@ -32,7 +32,7 @@ class AttentionView:
         return f"AttentionView({sizes})"
 
     def _repr_html_(self) -> str:
-        """A table, and a script that replaces it by the view; without JavaScript the table stays."""
+        """A table, and a script that replaces it with the view; without JavaScript the table stays."""
         names = {"layers": self.layers, "heads": self.heads, "queries": self.queries, "keys": self.keys}
         return base.embed("attention", names | {"cells": base.encoded(self.cells)}, self._table())
 
@@ -97,7 +97,7 @@ def _layers(weights: Tensor | Sequence[Tensor] | Mapping[str, Tensor]) -> tuple[
 
 
 def _hundredths(weights: Tensor, blocked: Tensor | None) -> Tensor:
-    """The weights as bytes, `BLOCKED_BYTE` where blocked. Raises ValueError when they are too many or not weights."""
+    """The weights as bytes, `BLOCKED_BYTE` where blocked. Raises ValueError for too many, or one outside 0 to 1."""
     layers, heads, queries, keys = weights.shape
     if max(queries, keys) > MAX_TOKENS or weights.numel() > MAX_CELLS:
         found = f"{layers} layers × {heads} maps (heads and their mean) × {queries} queries × {keys} keys"

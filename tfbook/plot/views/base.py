@@ -1,4 +1,4 @@
-"""What the views share: HTML that stands alone, tables for readers without JavaScript, weights as bytes."""
+"""Shared parts of the views: standalone HTML, tables for readers without JavaScript, weights as bytes."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ STRONGEST = 0.6  # how opaque a full cell is: the page's ink stays readable on i
 
 
 def embed(kind: str, data: Mapping[str, object], static: str, *, uses: Sequence[str] = ()) -> str:
-    """`static`, and a script that replaces it by the view named `kind`; without JavaScript `static` stays.
+    """`static`, and a script that replaces it with the view named `kind`; without JavaScript `static` stays.
 
-    The script is base.js and `kind`.js, between them what it `uses`; its style is base.css and `kind`.css. `data` is
-    what the view shows.
+    The script is base.js and `kind`.js, with the files that it `uses` in between; its style is base.css and `kind`.css.
+    `data` is the view's content.
     """
     script = _joined("js", "base", *uses, kind)
     style = _joined("css", "base", kind)
@@ -47,7 +47,7 @@ def table(columns: Sequence[str], rows: Iterable[tuple[str, Iterable[str]]]) -> 
 
 
 def cell(text: str, share: float = 0) -> str:
-    """A cell of a static table, the more colored the larger `share`, 0 to 1."""
+    """A cell of a static table, more strongly colored for a larger `share`, 0 to 1."""
     colored = share >= COLORED_FROM
     color = f' style="background:rgba({TINT},{STRONGEST * share:.2f})"' if colored else ""
     return f"<td{color}>{html.escape(text)}</td>"
@@ -62,5 +62,5 @@ def hundredths(weights: Tensor) -> Tensor:
 
 
 def encoded(cells: Tensor) -> str:
-    """Bytes as text, which `bytesOf` in base.js reads."""
+    """Bytes as text, which `bytesOf` in base.js decodes."""
     return base64.b64encode(cells.numpy().tobytes()).decode()

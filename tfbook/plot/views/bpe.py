@@ -21,7 +21,7 @@ LISTED = 12  # steps in the table
 
 @dataclass(frozen=True)
 class BpeView:
-    """What `bpe_view` returns; a notebook displays it when it is the last line of a cell."""
+    """The view returned by `bpe_view`, which a notebook displays when it is the last line of a cell."""
 
     tokens: Sequence[bytes]
     merges: Sequence[tuple[int, int]]
@@ -31,7 +31,7 @@ class BpeView:
         return f"BpeView(merges={len(self.merges)}, text={self.text!r})"
 
     def _repr_html_(self) -> str:
-        """A table, and a script that replaces it by the view; without JavaScript the table stays."""
+        """A table, and a script that replaces it with the view; without JavaScript the table stays."""
         data = {
             "text": self.text,
             "most": MAX_TEXT,
@@ -41,7 +41,7 @@ class BpeView:
         return base.embed("bpe", data, self._table())
 
     def _table(self) -> str:
-        """The text at some of the steps, the first and the last among them."""
+        """The text at some of the steps, including the first and the last."""
         every = [*steps(self.tokens, self.merges, self.text)]
         last = len(every) - 1
         chosen = sorted({round(i * last / (LISTED - 1)) for i in range(LISTED)})
@@ -51,7 +51,7 @@ class BpeView:
 
 
 def _cells(made: int | None, words: Sequence[Sequence[int]], tokens: Sequence[bytes]) -> Iterator[str]:
-    """The token that was made, how many there are, and all of them with a bar between any two."""
+    """The token that was created, the number of tokens, and all of them separated by bars."""
     ids = [*chain.from_iterable(words)]
     yield base.cell("bytes" if made is None else visible(tokens[made]))
     yield base.cell(str(len(ids)))
@@ -61,7 +61,7 @@ def _cells(made: int | None, words: Sequence[Sequence[int]], tokens: Sequence[by
 def steps(
     tokens: Sequence[bytes], merges: Sequence[tuple[int, int]], text: str
 ) -> Iterator[tuple[int | None, list[list[int]]]]:
-    """The chunks of the text as ids after each merge that changes one of them, with the token that it makes."""
+    """The chunks of the text as ids after each merge that changes one of them, with the token that it creates."""
     number = {token[0]: i for i, token in enumerate(tokens[:BYTES])}
     words = [[number[byte] for byte in chunk.encode()] for chunk in regex.findall(PATTERN, text)]
     yield None, words

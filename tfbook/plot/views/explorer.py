@@ -1,4 +1,4 @@
-"""A view in which the reader writes on with a language model, token by token, from what it finds likely."""
+"""A view in which the reader continues a text with a language model, token by token, from its likeliest choices."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Predict = Callable[[list[Pieces]], Sequence[Sequence[tuple[str, SupportsFloat]]]
 
 @dataclass(frozen=True, eq=False)
 class NextTokenView:
-    """What `next_token_view` returns; a notebook displays it when it is the last line of a cell."""
+    """The view returned by `next_token_view`, which a notebook displays when it is the last line of a cell."""
 
     start: str
     tree: dict[Pieces, Choices]  # empty: the text is complete; no entry: it was too unlikely to be worked out
@@ -31,14 +31,14 @@ class NextTokenView:
         return f"NextTokenView(choices={len(self.tree[()])}, texts={len(self.tree)})"
 
     def _repr_html_(self) -> str:
-        """A table, and a script that replaces it by the view; without JavaScript the table stays."""
+        """A table, and a script that replaces it with the view; without JavaScript the table stays."""
         pieces = list(dict.fromkeys(piece for choices in self.tree.values() for piece, _ in choices))
         places = {piece: place for place, piece in enumerate(pieces)}
         data = {"start": self.start, "pieces": pieces, "spaces": self._splits_words(), "bars": self._bars((), places)}
         return base.embed("explorer", data, self._table(), uses=["chance"])
 
     def _bars(self, before: Pieces, places: dict[str, int]) -> list[list[object]]:
-        """For each choice its piece and its surprise in thousandths, and the bars behind it where the tree goes on."""
+        """For each choice its piece, its surprise in thousandths, and the bars after it where the tree continues."""
         bars: list[list[object]] = []
         for piece, share in self.tree[before]:
             after = (*before, piece)
@@ -47,7 +47,7 @@ class NextTokenView:
         return bars
 
     def _splits_words(self) -> bool:
-        """Whether some token continues a word, so that a space in front of others has to be seen."""
+        """Whether some token continues a word, so that the space before other tokens must be visible."""
         return any(
             (self.start + "".join(before))[-1:].isalnum() and piece[0].isalnum()
             for before, choices in self.tree.items()
@@ -55,7 +55,7 @@ class NextTokenView:
         )
 
     def _table(self) -> str:
-        """The first choices, and how the text goes on where each token is the likeliest."""
+        """The first choices, and how the text continues if each choice is the likeliest."""
         where = f"After “{self.start}”" if self.start else "At the beginning"
         lead = f"{where}: the likeliest next tokens, their probabilities, and how surprising each would be."
         table = base.table(["probability", "surprise −ln p (nats)"], self._rows())
@@ -76,7 +76,7 @@ class NextTokenView:
 
 
 def _label(piece: str, spaces: bool) -> str:
-    """A piece as a table names it: without the space before a word unless `spaces`; blanks are always seen."""
+    """A piece as named in a table: without the space before a word unless `spaces`; blank pieces are always visible."""
     return piece.replace(" ", "␣").replace("\n", "↵") if spaces or not piece.strip() else piece.strip()
 
 
@@ -88,22 +88,22 @@ def next_token_view(
     depth: int = 12,
     limit: int | None = None,
 ) -> NextTokenView:
-    """A view of a text and its likeliest next tokens, in which the reader chooses one, and the next, and the next.
+    """A view of a text and its likeliest next tokens, in which the reader chooses one after another.
 
-    A token is known by its piece: the letters that it appends to the text, with the space before it if there is one, as
-    in " fox". `predict` is given texts, each as the tuple of pieces that were appended to `start`, and returns for each
-    of them pieces with their probabilities, in any order: all tokens or only the likeliest, of which the `breadth`
-    likeliest are shown, and the rest of the probability as "everything else". No pieces at all say that the text is
-    complete. Tokens that may follow the same text need different pieces.
+    A token is known by its piece: the letters that it appends to the text, including the space before them, as in "
+    fox". `predict` takes texts, each as the tuple of pieces appended to `start`, and returns for each of them pieces
+    with their probabilities, in any order: all tokens or only the likeliest. The `breadth` likeliest are shown, and the
+    rest of the probability as "everything else". No pieces at all mean that the text is complete. Tokens that may
+    follow the same text need different pieces.
 
-    All that the reader may see is computed here: `predict` is called at most `depth` times, first with `start` alone,
-    [()], then with texts one token longer than before, so a model can read each list as one batch. Instead of every
-    text up to a length, the tree holds the `limit` likeliest by the product of the tokens' probabilities, or as many as
-    fit on a page: it is deep where the model is sure. The texts of one token are always among them, so that every first
-    choice leads on. The reader can choose at most `depth` tokens.
+    Everything that the reader may see is computed here: `predict` is called at most `depth` times, first with `start`
+    alone, [()], then with texts one token longer than before, so a model can read each list as one batch. Instead of
+    every text up to a length, the tree holds the `limit` likeliest by the product of the tokens' probabilities, or as
+    many as fit on a page: it is deep where the model is sure. It always includes the texts of one token, so that every
+    first choice leads on. The reader can choose at most `depth` tokens.
 
-    Raises ValueError when `start`, `breadth`, `depth` or `limit` is too small or does not fit on a page, and when what
-    `predict` returns is not one list for each text, names no token after `start` or the same piece twice, has an empty
+    Raises ValueError when `start`, `breadth`, `depth` or `limit` is too small or does not fit on a page, and when the
+    result of `predict` is not one list per text, names no token after `start` or the same piece twice, has an empty
     piece, or holds probabilities that are not numbers from 0 to 1 with a sum above 0 and up to 1.
     """
     limit = _checked_limit(start, breadth, depth, limit)
@@ -126,7 +126,7 @@ def next_token_view(
 
 
 def _checked_limit(start: str, breadth: int, depth: int, limit: int | None) -> int:
-    """How many texts the tree holds. Raises ValueError for sizes that make no tree or do not fit on a page."""
+    """The number of texts in the tree. Raises ValueError for sizes that make no tree or do not fit on a page."""
     if len(start) > MAX_START:
         raise ValueError(f"start holds {len(start)} letters; expected at most {MAX_START}, which fit on a page")
     if not 2 <= breadth <= MAX_BREADTH:
@@ -140,7 +140,7 @@ def _checked_limit(start: str, breadth: int, depth: int, limit: int | None) -> i
 
 
 def _asked(predict: Predict, texts: list[Pieces], start: str, breadth: int) -> list[Choices]:
-    """What `predict` says of each text: checked, the likeliest `breadth`, ties in the order that they came in."""
+    """The checked result of `predict` for each text: the `breadth` likeliest pieces, ties in their original order."""
     found = predict(list(texts))
     if len(found) != len(texts):
         raise ValueError(f"predict returned {len(found)} lists for {len(texts)} texts; expected one for each")

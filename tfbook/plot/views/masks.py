@@ -16,7 +16,7 @@ DECIMALS = 3  # of the scores that the view computes with
 
 @dataclass(frozen=True, eq=False)
 class MaskView:
-    """What `mask_view` returns; a notebook displays it when it is the last line of a cell."""
+    """The view returned by `mask_view`, which a notebook displays when it is the last line of a cell."""
 
     tokens: Sequence[str]
     scores: Tensor  # (query, key), rounded
@@ -25,12 +25,12 @@ class MaskView:
         return f"MaskView(tokens={len(self.tokens)})"
 
     def _repr_html_(self) -> str:
-        """Three tables, and a script that replaces them by the view; without JavaScript the tables stay."""
+        """Three tables, and a script that replaces them with the view; without JavaScript the tables stay."""
         rows = [[round(score, DECIMALS) for score in row] for row in self.scores.tolist()]
         return base.embed("masks", {"tokens": self.tokens, "scores": rows}, self._tables())
 
     def _tables(self) -> str:
-        """Scores, masked scores and weights under the mask with which the view begins, the causal one."""
+        """Scores, masked scores and weights under the initial, causal mask."""
         allowed = torch.ones_like(self.scores, dtype=torch.bool).tril()
         low, high = self.scores.min(), self.scores.max()
         scores = _cells(self.scores, (self.scores - low) / (high - low).clamp(min=1e-9), "z.1f")

@@ -1,4 +1,4 @@
-"""A view in which the reader moves two tokens and sees their turned query and key, and the score."""
+"""A view in which the reader moves two tokens and sees their rotated query and key, and the score."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ DECIMALS = 4  # of the numbers that the view computes with
 
 @dataclass(frozen=True, eq=False)
 class RotaryView:
-    """What `rotary_view` returns; a notebook displays it when it is the last line of a cell."""
+    """The view returned by `rotary_view`, which a notebook displays when it is the last line of a cell."""
 
     tokens: Sequence[str]
     query: Tensor  # (pair, 2), before it is turned
@@ -27,13 +27,13 @@ class RotaryView:
         return f"RotaryView(tokens={len(self.tokens)}, pairs={len(self.speeds)})"
 
     def _repr_html_(self) -> str:
-        """A table of all scores, and a script that replaces it by the view; without JavaScript the table stays."""
+        """A table of all scores, and a script that replaces it with the view; without JavaScript the table stays."""
         vectors = {"query": self.query, "key": self.key, "speeds": self.speeds}
         rounded = {name: _rounded(numbers.tolist()) for name, numbers in vectors.items()}
         return base.embed("rotary", {"tokens": self.tokens, **rounded}, self._table())
 
     def _table(self) -> str:
-        """The score of each token's query with each token's key, if all tokens had this query and this key."""
+        """The score of every pair of positions, if every token had this query and this key."""
         scores = rotary_scores(self.query, self.key, self.speeds, len(self.tokens))
         low, high = scores.min(), scores.max()
         shares = (scores - low) / (high - low).clamp(min=1e-9)
@@ -48,14 +48,14 @@ class RotaryView:
 
 
 def rotary_scores(query: Tensor, key: Tensor, speeds: Tensor, size: int) -> Tensor:
-    """The dot product of the query turned to position m with the key turned to n: (m, n), both below `size`."""
+    """The dot product of the query rotated to position m and the key rotated to n: (m, n), both below `size`."""
     angles = torch.outer(torch.arange(size, dtype=torch.float64), speeds.double())
     turned_query, turned_key = (_turned(vector.double(), angles) for vector in (query, key))
     return turned_query @ turned_key.T
 
 
 def _turned(vector: Tensor, angles: Tensor) -> Tensor:
-    """(position, 2 · pair): each pair of the vector turned by its angle at each position."""
+    """(position, 2 · pair): each pair of the vector rotated by its angle at each position."""
     x, y = vector.T
     return torch.cat([x * angles.cos() - y * angles.sin(), x * angles.sin() + y * angles.cos()], dim=1)
 
@@ -67,9 +67,9 @@ def _rounded(numbers: list[float] | list[list[float]]) -> list[object]:
 def rotary_view(tokens: Sequence[str], query: Tensor, key: Tensor, speeds: Sequence[float] | Tensor) -> RotaryView:
     """A view of rotary positions: the reader moves a query and a key along `tokens` and watches angle and score.
 
-    `query` and `key` are (pair, 2) and stay the same wherever they stand, so that what changes comes from the positions
-    alone; pair i turns by `speeds[i]` radians per position. Raises ValueError when there are more tokens or pairs than
-    fit on a page, when the shapes do not agree, and for numbers that are not finite.
+    `query` and `key` are (pair, 2) and the same at every position, so that all changes come from the positions alone;
+    pair i turns by `speeds[i]` radians per position. Raises ValueError when there are more tokens or pairs than fit on
+    a page, when the shapes do not agree, and for numbers that are not finite.
     """
     if not 2 <= len(tokens) <= MAX_TOKENS:
         raise ValueError(f"tokens holds {len(tokens)}; expected 2 to {MAX_TOKENS}, which fit on a page")

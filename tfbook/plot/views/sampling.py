@@ -18,7 +18,7 @@ DECIMALS = 2  # of the logits that the view computes with
 
 @dataclass(frozen=True, eq=False)
 class SamplingView:
-    """What `sampling_view` returns; a notebook displays it when it is the last line of a cell."""
+    """The view returned by `sampling_view`, which a notebook displays when it is the last line of a cell."""
 
     contexts: Sequence[str]
     tokens: Sequence[str]
@@ -28,7 +28,7 @@ class SamplingView:
         return f"SamplingView(contexts={len(self.contexts)}, tokens={len(self.tokens)})"
 
     def _repr_html_(self) -> str:
-        """A table, and a script that replaces it by the view; without JavaScript the table stays."""
+        """A table, and a script that replaces it with the view; without JavaScript the table stays."""
         rows = [[round(logit, DECIMALS) for logit in row] for row in self.logits.tolist()]
         data = {"contexts": self.contexts, "tokens": self.tokens, "logits": rows}
         return base.embed("sampling", data, self._table(), uses=["chance"])
@@ -60,11 +60,11 @@ def filtered(logits: Tensor, *, t: float = 1.0, k: int | None = None, p: float =
 
 
 def sampling_view(logits: Mapping[str, Tensor], tokens: Sequence[str]) -> SamplingView:
-    """A view of the next token's distribution after each context, whose temperature, k and p the reader chooses.
+    """A view of the next token's distribution after each context, with temperature, k and p chosen by the reader.
 
     `logits` maps a context to a row of logits, one for each of `tokens`. Temperature comes first, then top-k, then
-    top-p; the reader can sample from what is left and count. Raises ValueError when there are no contexts or more
-    than fit, when a row does not match the tokens or is not finite, and when the vocabulary is too large for a page.
+    top-p; the reader can sample from what is left and count. Raises ValueError when there are no contexts or more than
+    fit, when a row does not match the tokens or is not finite, and when the vocabulary is too large for a page.
     """
     if not 1 <= len(logits) <= MAX_CONTEXTS:
         raise ValueError(f"logits holds {len(logits)} contexts; expected 1 to {MAX_CONTEXTS}")

@@ -16,7 +16,7 @@ ROUNDING = 0.02  # how far from 1 a row of weights may add up in half precision
 
 @dataclass(frozen=True, eq=False)
 class DecodingView:
-    """What `decoding_view` returns; a notebook displays it when it is the last line of a cell."""
+    """The view returned by `decoding_view`, which a notebook displays when it is the last line of a cell."""
 
     source: Sequence[str]
     target: Sequence[str]
@@ -27,7 +27,7 @@ class DecodingView:
         return f"DecodingView(source={len(self.source)}, target={len(self.target)})"
 
     def _repr_html_(self) -> str:
-        """A table, and a script that replaces it by the view; without JavaScript the table stays."""
+        """A table, and a script that replaces it with the view; without JavaScript the table stays."""
         words = {"source": self.source, "target": self.target, "candidates": self.candidates}
         return base.embed("stepper", words | {"weights": base.encoded(self.cells)}, self._table())
 

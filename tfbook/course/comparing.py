@@ -1,0 +1,145 @@
+"""What distinguishes a result from the expected one, in words, and how a value is shown in one line."""
+
+from __future__ import annotations
+
+import inspect
+import math
+import reprlib
+import textwrap
+from collections.abc import Sequence
+from numbers import Integral, Real
+from typing import Any
+
+import torch
+
+
+def same(expected: Sequence[Any], results: Sequence[Any]) -> bool:
+    """Whether there are as many results as expected, and each is as expected."""
+    return len(expected) == len(results) and not any(map(difference, expected, results))
+
+
+def difference(expected: Any, result: Any) -> str:
+    """Says what distinguishes `result` from `expected`; empty when nothing does."""
+    try:
+        return _described(expected, result)
+    except Exception as error:  # such as the comparison with an object that refuses to be compared
+        return f"the result, a {type(result).__name__}, can't be compared: it raises {type(error).__name__}"
+
+
+def _described(expected: Any, result: Any) -> str:
+    if isinstance(expected, torch.Tensor):
+        return _tensor_difference(expected, result)
+    if isinstance(expected, float):
+        return _number_difference(expected, result)
+    if not _counts_as(result, type(expected)):
+        return f"the result is {type(result).__name__}; expected {type(expected).__name__}"
+    if isinstance(expected, tuple | list):
+        return _items_difference(expected, result)
+    return "" if result == expected else f"the result is {result!r}; expected {expected!r}"
+
+
+def _counts_as(result: Any, kind: type) -> bool:
+    """Whether a result may stand for one of this type: a `Counter` for a dict, an integer of NumPy for an int."""
+    if kind is int:
+        return isinstance(result, Integral) and not isinstance(result, bool)
+    return isinstance(result, kind)
+
+
+def _number_difference(expected: float, result: Any) -> str:
+    if isinstance(result, torch.Tensor) and result.numel() == 1:
+        result = result.item()
+    if isinstance(result, bool) or not isinstance(result, Real):
+        return f"the result is {type(result).__name__}; expected a number"
+    if math.isclose(result, expected, rel_tol=1e-5, abs_tol=1e-5):
+        return ""
+    return "the result is {}; expected {}".format(*told_apart(float(result), expected))
+
+
+def _items_difference(expected: Sequence[Any], result: Sequence[Any]) -> str:
+    if len(result) != len(expected):
+        return f"the result has {len(result)} items; expected {len(expected)}"
+    differences = [difference(e, r) for e, r in zip(expected, result, strict=True)]
+    if not any(differences):
+        return ""
+    first, found = next((i, found) for i, found in enumerate(differences) if found)
+    if _reordered(expected, result):
+        return f"the items of the result are right, but in another order, from item {first} on"
+    return f"item {first}: {found}"
+
+
+def _reordered(expected: Sequence[Any], result: Sequence[Any]) -> bool:
+    """Whether the result holds the expected items in another order; they have to be of one kind."""
+    if any(type(item) is not type(expected[0]) for item in expected):
+        return False
+    left = list(result)
+    for item in expected:
+        place = next((i for i, other in enumerate(left) if not difference(item, other)), None)
+        if place is None:
+            return False
+        del left[place]
+    return True
+
+
+def _tensor_difference(expected: torch.Tensor, result: Any) -> str:
+    if not isinstance(result, torch.Tensor):
+        return f"the result is {type(result).__name__}; expected a torch.Tensor"
+    if result.is_nested:
+        return "the result is a nested tensor; expected one of a single shape"
+    if result.shape != expected.shape:
+        return f"the result has shape {tuple(result.shape)}; expected {tuple(expected.shape)}"
+    for trait in ("device", "layout"):
+        if (found := getattr(result, trait)) != (wanted := getattr(expected, trait)):
+            return f"the result has {trait} {found}; expected {wanted}"
+    if _kind(result) != _kind(expected):
+        return f"the result has dtype {result.dtype}; expected {expected.dtype}"
+    result = result.to(expected.dtype)
+    close = torch.isclose(result, expected, rtol=1e-4, atol=1e-5, equal_nan=True)
+    if close.all():
+        return ""
+    if not result.isfinite().all() and expected.isfinite().all():
+        return "the result holds NaN or infinity"
+    where = tuple(torch.nonzero(~close)[0].tolist())
+    shown = told_apart(result[where].item(), expected[where].item())
+    return "at index {} the result is {}; expected {}".format(where, *shown)
+
+
+def _kind(tensor: torch.Tensor) -> str:
+    """Whether it holds real numbers, integers or truth values; their precision is nobody's business."""
+    if tensor.is_floating_point():
+        return "real"
+    integers = not tensor.is_complex() and not tensor.is_quantized and tensor.dtype != torch.bool
+    return "integer" if integers else str(tensor.dtype)
+
+
+def told_apart(one: float, other: float) -> tuple[str, str]:
+    """Both numbers, with four digits or as many as it takes to see that they differ."""
+    for digits in range(4, 18):
+        shown = f"{one:.{digits}g}", f"{other:.{digits}g}"
+        if shown[0] != shown[1]:
+            break
+    return shown
+
+
+_SHORT = reprlib.Repr()
+_SHORT.maxstring = _SHORT.maxother = 60
+
+
+def shortened(value: Any) -> str:
+    """A value in one line of at most about 100 characters; its type where it cannot be shown."""
+    try:
+        return _in_short(value)
+    except Exception:  # such as a number of more digits than Python prints
+        return f"a value of type {type(value).__name__}"
+
+
+def _in_short(value: Any) -> str:
+    if isinstance(value, torch.Tensor) and not value.is_nested and value.device.type != "meta":
+        entries = value.detach().to_dense().flatten()[:8].tolist()
+        numbers = ", ".join(f"{entry:.4g}" if isinstance(entry, float) else str(entry) for entry in entries)
+        more = ", …" if value.numel() > len(entries) else ""
+        return f"tensor of shape {tuple(value.shape)}: {numbers}{more}"
+    if isinstance(value, list | tuple) and any(isinstance(each, torch.Tensor) for each in value):
+        return "; ".join(map(_in_short, value))
+    if inspect.isroutine(value):
+        return f"a function, {value.__name__.strip('_')}"
+    return textwrap.shorten(_SHORT.repr(value), 100, placeholder=" …")
