@@ -228,6 +228,19 @@ def test_the_tree_says_what_greedy_misses() -> None:
     assert alt == "Greedy decoding says A y, with probability 0.3; the best text is B x, with 0.4."
 
 
+def test_greedy_decoding_misses_the_best_text_of_the_lessons_tree_and_a_beam_of_two_finds_it() -> None:
+    first = {word: p for word, (p, _) in study.TOY.items()}
+    texts = {(a, b): first[a] * q for a, (_, after) in study.TOY.items() for b, q in after.items()}
+    assert sum(first.values()) == pytest.approx(1)
+    assert sum(texts.values()) == pytest.approx(1)
+    likeliest, second, _ = sorted(first, key=lambda word: -first[word])
+    best = max(texts, key=lambda text: texts[text])
+    assert best[0] == second != likeliest
+    assert figures.draw_tree(study.TOY, width=2)[1] == (
+        "Greedy decoding says A x, with probability 0.209; the best text is B x, with 0.28."
+    )
+
+
 def test_the_cache_picture_draws_the_numbers_given() -> None:
     x, W = torch.randn(4, 3), torch.randn(3, 3, 2)
     figure, alt = figures.draw_cache(x, *W, ["a", "b", "c", "d"])

@@ -204,7 +204,7 @@ def losses(curves: Mapping[str, Sequence[float]]) -> Picture:
 
     figure, axes = plt.subplots(figsize=(7, 3.6))
     smooth = {name: (range(len(values)), running_mean(values, 20)) for name, values in curves.items()}
-    plot.lines(axes, smooth, title="Attention takes a while, and then takes off", x="step", y="loss (nats per word)")
+    plot.lines(axes, smooth, title="Attention pulls ahead after about 100 steps", x="step", y="loss (nats per word)")
     axes.set_ylim(bottom=0)
     alt = (
         "Two loss curves that fall alike at first. Then the one with attention falls much faster and ends far lower, "
@@ -258,7 +258,7 @@ def gradient_curves(reach: Mapping[str, Tensor]) -> Picture:
     axes.set_yscale("log")
     shown = {name: values[values > 1e-9].tolist() for name, values in reach.items()}
     series = {name: (range(len(values)), values) for name, values in shown.items()}
-    title = "The gradient fades in recurrent networks, but not with attention"
+    title = "In untrained networks, attention keeps the gradient"
     plot.lines(axes, series, title=title, x="distance k (steps)", y="gradient, relative to k = 0")
     alt = (
         "Gradient against distance on a logarithmic scale. RNN and GRU fall along nearly straight lines by many orders "

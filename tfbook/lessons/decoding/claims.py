@@ -32,7 +32,7 @@ CLAIMS = Claims(
             "Text sampled from the full softmax surprises the model about as much as real text does (difference)",
             "<=",
             0.15,
-            "Stored result, decoding.likelihood, largest of three runs; Holtzman et al. (2020), Table 1",
+            "Stored result, decoding.likelihood, largest of three runs; unlike Holtzman et al. (2020), Table 1",
             " nats",
         ),
         5: Bound(

@@ -159,8 +159,8 @@ def examples(found: Sequence[Found], spelled: Callable[[list[int]], str], count:
 
 
 TOY = {  # two-word texts that greedy decoding gets wrong: first word, its probability, and what may follow it
-    "A": (0.5, {"x": 0.4, "y": 0.35, "z": 0.25}),
-    "B": (0.4, {"x": 0.9, "y": 0.1}),
+    "A": (0.55, {"x": 0.38, "y": 0.34, "z": 0.28}),
+    "B": (0.35, {"x": 0.8, "y": 0.2}),
     "C": (0.1, {"x": 1.0}),
 }
 

@@ -289,7 +289,7 @@ def draw_lengths(curves: Mapping[str, Curve], lengths: Sequence[int], trained: i
     lines(
         axes,
         whole,
-        title="Relative positions and ALiBi stay level on longer texts",
+        title="Relative positions and ALiBi stay nearly level",
         x=axes.get_xlabel(),
         y=axes.get_ylabel(),
     )

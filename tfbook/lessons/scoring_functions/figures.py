@@ -266,8 +266,13 @@ def draw_widths(plain: Sequence[Any], scaled: Sequence[Any], keys: int) -> Pictu
     panels[0].set(yscale="log", ylim=(0.6, 80))
     quantities: list[tuple[str, str, list[float], Callable[[Any], float]]] = [
         ("Scores grow with √d", "standard deviation of a score", [1, 2, 4, 8, 16, 32], lambda row: row.variance**0.5),
-        ("The softmax sees one key", "effective number of keys", [1, 8, 16, 24, keys], lambda row: row.looked_at),
-        ("The gradient fades at large d", "median norm of ∂α/∂e", [0, 0.1, 0.2, 0.3, 0.4], lambda row: row.gradient),
+        (
+            "Unscaled, the softmax sees one key",
+            "effective number of keys",
+            [1, 8, 16, 24, keys],
+            lambda row: row.looked_at,
+        ),
+        ("Unscaled, the gradient fades", "median norm of ∂α/∂e", [0, 0.1, 0.2, 0.3, 0.4], lambda row: row.gradient),
     ]
     for axes, (title, y, ticks, quantity) in zip(panels, quantities, strict=True):
         axes.set_xscale("log")
