@@ -23,6 +23,7 @@ from tfbook.attention.masks import Band, Causal, Dense, Lengths, Mask, padding_m
 from tfbook.attention.multi_head import MultiHeadAttention, merge_heads, split_heads
 from tfbook.attention.positions import Position
 from tfbook.attention.recording import record, supports_of
+from tfbook.models.blocks import Stack
 from tfbook.models.language_model import LanguageModel
 from tfbook.models.seq2seq import Translator
 from tfbook.models.transformer import Transformer
@@ -175,9 +176,21 @@ def missing_gradients(model: nn.Module, loss: Callable[[Any], Tensor], without_e
     return 1 - sum(healthy) / len(healthy)
 
 
-def _key_biases(model: nn.Module) -> set[str]:
-    """The biases of W_K: unless positions rotate them, they add a constant to the scores of a query, to no effect."""
-    return {name for name, _ in model.named_parameters() if name.endswith("W_K.bias")}
+def idle_key_biases(model: nn.Module) -> set[str]:
+    """Names of the key biases that cannot change the loss: those of keys that no position rotates.
+
+    q · (k_j + b) adds the same q · b to all scores of a query, which the softmax ignores; rotated, it differs from key
+    to key. Whether keys are rotated is asked of the encoding of each stack; those of cross-attention never are.
+    """
+    rotating = [stack for stack in model.modules() if isinstance(stack, Stack) and _rotates(stack.position)]
+    turned = {id(weight) for stack in rotating for block in stack.blocks for weight in block.mixer.parameters()}
+    named = model.named_parameters()
+    return {name for name, weight in named if name.endswith("W_K.bias") and id(weight) not in turned}
+
+
+def _rotates(position: Position) -> bool:
+    """Whether the encoding is of a kind that turns keys."""
+    return type(position).rotate is not Position.rotate
 
 
 @torch.no_grad()
@@ -229,7 +242,7 @@ def translator_report(model: Translator | Transformer, batch: Batch) -> dict[str
     )
     model.train()  # since the fused recurrent CUDA kernels have a backward pass only there
     found["every parameter gets a finite gradient"] = missing_gradients(
-        model, lambda m: translation_loss(m, batch).mean, without_effect=_key_biases(model)
+        model, lambda m: translation_loss(m, batch).mean, without_effect=idle_key_biases(model)
     )
     model.train(training)
     return found
@@ -303,7 +316,7 @@ def language_model_report(model: LanguageModel, ids: Int[Tensor, "batch time"]) 
     found["a saved model computes the same"] = round_trip_gap(model, lambda m: m(ids))
     model.train()
     found["every parameter gets a finite gradient"] = missing_gradients(
-        model, lambda m: _next_word_loss(m, ids), without_effect=_key_biases(model)
+        model, lambda m: _next_word_loss(m, ids), without_effect=idle_key_biases(model)
     )
     found["tied weights stay tied"] = tying_gap(
         model, lambda m: _next_word_loss(m, ids), lambda m: (m.embed.weight, m.unembed.weight)
@@ -365,7 +378,7 @@ def attention_report(
     found["a saved layer computes the same"] = round_trip_gap(layer, lambda m: m(x, mask=mask))
     layer.train()
     found["every parameter gets a finite gradient"] = missing_gradients(
-        layer, lambda m: m(x, mask=mask).square().mean(), without_effect=_key_biases(layer)
+        layer, lambda m: m(x, mask=mask).square().mean(), without_effect=idle_key_biases(layer)
     )
     layer.train(training)
     return found
