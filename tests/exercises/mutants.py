@@ -7,52 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from tfbook.course.exercises.engine import source_of
-
-OPERATORS: dict[type[ast.operator], tuple[type[ast.operator], ...]] = {
-    ast.Add: (ast.Sub,),
-    ast.Sub: (ast.Add,),
-    ast.Mult: (ast.Div,),
-    ast.Div: (ast.Mult,),
-    ast.FloorDiv: (ast.Mult,),
-    ast.Mod: (ast.Mult,),
-    ast.Pow: (ast.Mult,),
-    ast.BitAnd: (ast.BitOr,),
-    ast.BitOr: (ast.BitAnd,),
-}
-COMPARISONS: dict[type[ast.cmpop], tuple[type[ast.cmpop], ...]] = {
-    ast.Lt: (ast.LtE, ast.Gt),
-    ast.LtE: (ast.Lt, ast.GtE),
-    ast.Gt: (ast.GtE, ast.Lt),
-    ast.GtE: (ast.Gt, ast.LtE),
-    ast.Eq: (ast.NotEq,),
-    ast.NotEq: (ast.Eq,),
-    ast.In: (ast.NotIn,),
-    ast.NotIn: (ast.In,),
-    ast.Is: (ast.IsNot,),
-    ast.IsNot: (ast.Is,),
-}
-NAMES = {
-    one: other
-    for pair in [
-        ("max", "min"),
-        ("amax", "amin"),
-        ("maximum", "minimum"),
-        ("argmax", "argmin"),
-        ("mean", "sum"),
-        ("tril", "triu"),
-        ("zeros", "ones"),
-        ("zeros_like", "ones_like"),
-        ("cos", "sin"),
-        ("exp", "log"),
-        ("softmax", "log_softmax"),
-        ("any", "all"),
-        ("repeat", "repeat_interleave"),
-        ("cat", "stack"),
-    ]
-    for one, other in (pair, pair[::-1])
-}
-BOUNDS = {"max", "min", "maximum", "minimum"}
-FINITE = 20.0  # what attention masks with in the place of infinity, where nobody looked twice
+from tools.mutations import Change, changes, dropping, setting
 
 
 def mutants(function: Callable[..., Any]) -> Iterator[tuple[str, Callable[..., Any]]]:
@@ -92,9 +47,6 @@ def _compiled(text: str, function: Callable[..., Any]) -> Callable[..., Any]:
     return names[function.__name__]
 
 
-Change = Callable[[Any], ast.AST]  # a node → what stands in its place, itself or another
-
-
 def _changed(tree: ast.Module, number: int, change: Change) -> ast.AST:
     """A copy of the tree in which the function's node with this number is changed."""
     mutant = copy.deepcopy(tree)
@@ -117,97 +69,10 @@ def _changed_line(before: str, after: str) -> str:
 
 def _changes(node: ast.AST, parameters: list[str]) -> Iterator[Change]:
     """What can be done to a node of this kind, in a function of these parameters."""
-    match node:
-        case ast.BinOp() | ast.AugAssign():
-            for operator in OPERATORS.get(type(node.op), ()):
-                yield _setting(op=operator())
-            if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Sub | ast.Div | ast.MatMult):
-                yield _swapping("left", "right")
-        case ast.Compare(ops=[op]):
-            for comparison in COMPARISONS[type(op)]:
-                yield _setting(ops=[comparison()])
-        case ast.BoolOp():
-            yield _setting(op=ast.Or() if isinstance(node.op, ast.And) else ast.And())
-        case ast.UnaryOp(op=ast.Not() | ast.USub() | ast.Invert()):
-            yield lambda node: node.operand
-        case ast.Constant(value=bool()):
-            yield _setting(value=not node.value)
-        case ast.Constant(value=int()):
-            yield _setting(value=node.value + 1)
-            yield _setting(value=node.value - 1)
-        case ast.Constant(value=float()):
-            yield _setting(value=node.value * 2 + 0.1)
-        case ast.Slice():
-            for bound in ("lower", "upper", "step"):
-                if getattr(node, bound) and ast.unparse(getattr(node, bound)) != "0":
-                    yield _setting(**{bound: None})
-        case ast.Tuple(ctx=ast.Load()) if len(node.elts) > 1:
-            for i in range(len(node.elts) - 1):
-                yield _exchanging("elts", i)
-        case ast.Attribute(attr="inf"):
-            yield lambda node: ast.Constant(FINITE)
-        case ast.Attribute(attr="T" | "mT"):
-            yield lambda node: node.value
-        case ast.Attribute(attr=name) if name in NAMES:
-            yield _setting(attr=NAMES[name])
-        case ast.Name(id=name) if name in {"max", "min", "any", "all"}:
-            yield _setting(id=NAMES[name])
-        case ast.Name(id=name, ctx=ast.Load()) if name in parameters and len(parameters) > 1:
-            yield _setting(id=parameters[parameters.index(name) - 1])
-        case ast.Call():
-            yield from _changes_of_call(node)
-        case ast.IfExp():
-            yield lambda node: node.body
-            yield lambda node: node.orelse
-        case ast.comprehension():
-            for i in range(len(node.ifs)):
-                yield _dropping("ifs", i)
-        case ast.FunctionDef() | ast.For() | ast.While() | ast.If() | ast.With():
-            if isinstance(node, ast.If):
-                yield _setting(test=ast.Constant(True))
-            for i, statement in enumerate(node.body):
-                if not isinstance(statement, ast.Return | ast.FunctionDef) and len(node.body) > 1:
-                    yield _dropping("body", i)
-
-
-def _changes_of_call(node: ast.Call) -> Iterator[Change]:
-    """Without one of its options, with two neighbors of its arguments exchanged, or not called at all."""
-    name = getattr(node.func, "attr", getattr(node.func, "id", ""))
-    for i in range(len(node.keywords)):
-        yield _dropping("keywords", i)
-    for i in range(len(node.args) - 1):
-        if name != "transpose":  # whose axes have no order
-            yield _exchanging("args", i)
-    method = isinstance(node.func, ast.Attribute) and ast.unparse(node.func.value) not in {"torch", "F", "math", "nn"}
-    if method:
-        yield lambda node: node.func.value
-    elif node.args and not isinstance(node.args[0], ast.Starred | ast.GeneratorExp):
-        yield lambda node: node.args[0]
-    if name in BOUNDS and len(node.args) > 1:
-        yield lambda node: node.args[1]
-
-
-def _setting(**values: Any) -> Change:
-    def change(node: ast.AST) -> ast.AST:
-        for name, value in values.items():
-            setattr(node, name, value)
-        return node
-
-    return change
-
-
-def _swapping(one: str, other: str) -> Change:
-    return lambda node: _setting(**{one: getattr(node, other), other: getattr(node, one)})(node)
-
-
-def _dropping(name: str, index: int) -> Change:
-    return lambda node: _setting(**{name: [each for i, each in enumerate(getattr(node, name)) if i != index]})(node)
-
-
-def _exchanging(name: str, index: int) -> Change:
-    def change(node: ast.AST) -> ast.AST:
-        items = getattr(node, name)
-        items[index : index + 2] = items[index + 1], items[index]
-        return node
-
-    return change
+    yield from changes(node, parameters)
+    if isinstance(node, ast.FunctionDef | ast.For | ast.While | ast.If | ast.With):
+        if isinstance(node, ast.If):
+            yield setting(test=ast.Constant(True))
+        for i, statement in enumerate(node.body):
+            if not isinstance(statement, ast.Return | ast.FunctionDef) and len(node.body) > 1:
+                yield dropping("body", i)

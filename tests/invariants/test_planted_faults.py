@@ -4,10 +4,8 @@ The suites beside this file have the faults of attention layers, translators and
 function by itself, and of what an invariant must not excuse.
 """
 
-import inspect
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import pytest
@@ -15,15 +13,15 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from tfbook.attention import POSITIONS, Causal, Lengths, Mask, MultiHeadAttention, attention_weights, softmax
+from tfbook.attention import POSITIONS
 from tfbook.course import invariants
-from tfbook.course.invariants import TOLERANCE, idle_key_biases, language_model_report, missing_gradients
+from tfbook.course.invariants import idle_key_biases, language_model_report, missing_gradients
 from tfbook.models.bert import BERT, Bert, Tagger
 from tfbook.models.blocks import Config, Stack
 from tfbook.models.gpt import Gpt
 from tfbook.models.transformer import Decoder, Encoder, Transformer
 from tfbook.models.vit import Vit, VitConfig
-from tfbook.text import Batch, Pair, Vocabulary, collate
+from tfbook.text import Pair, Vocabulary, collate
 from tfbook.training import translation_loss
 
 VOCAB = 11
