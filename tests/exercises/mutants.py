@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from tfbook.course.exercises.engine import source_of
-from tools.mutations import Change, changes, dropping, setting
+from tools.mutation.changes import Change, changes, dropping, setting
 
 
 def mutants(function: Callable[..., Any]) -> Iterator[tuple[str, Callable[..., Any]]]:
