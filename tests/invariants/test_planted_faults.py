@@ -6,6 +6,7 @@ function by itself, and of what an invariant must not excuse.
 
 from collections.abc import Callable
 from dataclasses import replace
+from inspect import getmembers, isfunction, signature
 from typing import Any
 
 import pytest
@@ -13,15 +14,16 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from tfbook.attention import POSITIONS
+from tfbook.attention import POSITIONS, Causal, Lengths, Mask, MultiHeadAttention, Supports, implementation, softmax
 from tfbook.course import invariants
-from tfbook.course.invariants import idle_key_biases, language_model_report, missing_gradients
+from tfbook.course.invariants import TOLERANCE, idle_key_biases, language_model_report, missing_gradients
 from tfbook.models.bert import BERT, Bert, Tagger
 from tfbook.models.blocks import Config, Stack
 from tfbook.models.gpt import Gpt
 from tfbook.models.transformer import Decoder, Encoder, Transformer
 from tfbook.models.vit import Vit, VitConfig
-from tfbook.text import Pair, Vocabulary, collate
+from tfbook.text import PAD, Batch, Pair, Vocabulary, collate
+from tfbook.training import Loss as TotalAndCount
 from tfbook.training import translation_loss
 
 VOCAB = 11
@@ -129,3 +131,191 @@ def test_a_block_that_one_rotary_stack_uses_is_rotated() -> None:
     stacks[0].blocks = stacks[1].blocks
     assert idle_key_biases(stacks) == set()
     assert idle_key_biases(stacks[0]) == {f"blocks.{i}.mixer.branch.W_K.bias" for i in range(2)}
+
+
+# ---- every function by itself: 0 without a fault, far from it with one -------------------------------------------
+
+X = torch.randn(2, 6, 8, generator=torch.Generator().manual_seed(0))
+WEIGHTS = torch.tensor([[[1.0, 0.0, 0.0], [0.5, 0.5, 0.0], [0.2, 0.3, 0.5]]])
+SEEN = torch.ones(3, 3, dtype=torch.bool).tril()[None]
+PADDED = torch.tensor([6, 3])
+
+
+def running_mean(x: Tensor) -> Tensor:
+    """Sees no later position."""
+    return x.double().cumsum(1) / torch.arange(1, x.shape[1] + 1)
+
+
+def mean_of(x: Tensor, lengths: Tensor) -> Tensor:
+    """Sees no padding."""
+    there = torch.arange(x.shape[1]) < lengths[:, None]
+    return ((x * there[..., None]).sum(1) / lengths[:, None])[:, None]
+
+
+def shuffled(layer: nn.Module) -> nn.Module:
+    """With an order of its inputs, drawn at random, that the state dict does not hold."""
+    layer.order = torch.randperm(layer.in_features)
+    return layer
+
+
+def late(model: Any, stack: Stack, by: int) -> Any:
+    """The model, whose caches count this many positions too many at each step."""
+    make = stack.new_cache
+
+    def new_cache() -> Any:
+        cache = make()
+        finish = cache.finish
+        cache.finish = lambda new=0: finish(new + by)
+        return cache
+
+    stack.new_cache = new_cache
+    return model.eval()
+
+
+def cached_gap(by: int) -> float:
+    model = gpt("learned")
+    return invariants.cached_gap(late(model, model.stack, by), IDS)
+
+
+def stepwise_gap(by: int) -> float:
+    model = transformer("sinusoidal")
+    return invariants.stepwise_gap(late(model, model.decoder.stack, by), BATCH)
+
+
+def loss_on_padding(loss: Callable[[Tensor, Batch], TotalAndCount]) -> float:
+    """Of a loss made from the negative log-likelihood of each target, padding included."""
+
+    def made(model: Any, batch: Batch) -> TotalAndCount:
+        logits = model(batch.source, batch.source_lengths, batch.target_in).logits
+        return loss(F.cross_entropy(logits.mT, batch.target_out, reduction="none"), batch)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(invariants, "translation_loss", made)
+        return invariants.loss_on_padding(transformer("sinusoidal").eval(), BATCH)
+
+
+def untied() -> Gpt:
+    model = gpt("none")
+    model.unembed.weight = nn.Parameter(model.embed.weight.detach().clone())
+    return model
+
+
+def tables(model: Any) -> tuple[Tensor, Tensor]:
+    return model.embed.weight, model.unembed.weight
+
+
+def recording_its_queries(scale: float) -> MultiHeadAttention:
+    """A layer whose weights are those of queries that are `scale` as large as recorded."""
+
+    @implementation(Supports())
+    def attend(q: Tensor, k: Tensor, v: Tensor, mask: Mask | None = None, *rest: object, **options: object) -> Tensor:
+        return softmax(scale * q, k, v, mask)
+
+    return MultiHeadAttention(8, 2, implementation=attend)
+
+
+def forgetful(q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Tensor:
+    """Lets a query without any key see all of them."""
+    return softmax(q, k, v, None)
+
+
+Gap = Callable[[], float]
+FAULTS: dict[str, tuple[Gap, list[Gap]]] = {  # of each function: without a fault, and with each
+    "convexity": (
+        lambda: invariants.convexity(WEIGHTS, SEEN),
+        [
+            lambda: invariants.convexity(WEIGHTS * 0.9, SEEN),  # not normalized
+            lambda: invariants.convexity(WEIGHTS.flip(-1), SEEN),  # of what is masked
+            lambda: invariants.convexity(4 * WEIGHTS - 3 * SEEN / SEEN.sum(-1, keepdim=True), SEEN),  # negative
+            lambda: invariants.convexity(WEIGHTS.mT, SEEN),  # over the queries
+            lambda: invariants.convexity(WEIGHTS / 0 * 0, SEEN),
+        ],
+    ),
+    "future_leak": (
+        lambda: invariants.future_leak(running_mean, IDS, VOCAB),
+        [
+            lambda: invariants.future_leak(lambda x: running_mean(x).roll(-1, 1), IDS, VOCAB),  # by one position
+            lambda: invariants.future_leak(lambda x: running_mean(x) + x[:, -1:] / 100, IDS, VOCAB),  # of the last
+            lambda: invariants.future_leak(lambda x: running_mean(x) / x.double().std(), IDS, VOCAB),  # a batch norm
+        ],
+    ),
+    "padding_effect": (
+        lambda: invariants.padding_effect(mean_of, X, PADDED),
+        [
+            lambda: invariants.padding_effect(lambda x, n: mean_of(x, torch.full_like(n, x.shape[1])), X, PADDED),
+            lambda: invariants.padding_effect(lambda x, n: mean_of(x, n) * x.shape[1], X, PADDED),  # its length
+            lambda: invariants.padding_effect(lambda x, n: mean_of(x, n) - mean_of(x, n).mean(0), X, PADDED),
+        ],
+    ),
+    "permutation_gap": (
+        lambda: invariants.permutation_gap(lambda x: x - x.mean(1, keepdim=True), X),
+        [
+            lambda: invariants.permutation_gap(lambda x: x + torch.arange(6)[:, None] / 100, X),
+            lambda: invariants.permutation_gap(lambda x: x.cumsum(1), X),
+        ],
+    ),
+    "blocked_rows": (
+        lambda: invariants.blocked_rows(softmax, X[:, None], Lengths(torch.tensor([6, 0]))),
+        [lambda: invariants.blocked_rows(forgetful, X[:, None], Lengths(torch.tensor([6, 0])))],
+    ),
+    "stepwise_gap": (lambda: stepwise_gap(0), [lambda: stepwise_gap(1)]),
+    "round_trip_gap": (
+        lambda: invariants.round_trip_gap(nn.Linear(8, 2), lambda m: m(X)),
+        [
+            lambda: invariants.round_trip_gap(shuffled(nn.Linear(8, 2)), lambda m: m(X[..., m.order])),
+        ],
+    ),
+    "missing_gradients": (
+        lambda: missing_gradients(nn.Linear(8, 2), lambda m: m(X).square().sum()),
+        [
+            lambda: missing_gradients(nn.Linear(8, 2), lambda m: F.linear(X, m.weight.detach(), m.bias).square().sum()),
+            lambda: missing_gradients(nn.Linear(8, 2), lambda m: F.linear(X, m.weight).square().sum()),
+            lambda: missing_gradients(nn.Linear(8, 2), lambda m: (m(X).square() / 0).sum()),
+        ],
+    ),
+    "loss_on_padding": (
+        lambda: loss_on_padding(lambda each, batch: TotalAndCount(each[batch.target_out != PAD].sum(), batch.tokens)),
+        [
+            lambda: loss_on_padding(lambda each, batch: TotalAndCount(each.sum(), batch.tokens)),  # reads it
+            lambda: loss_on_padding(  # counts it
+                lambda each, batch: TotalAndCount(each[batch.target_out != PAD].sum(), each.numel())
+            ),
+        ],
+    ),
+    "cached_gap": (lambda: cached_gap(0), [lambda: cached_gap(1), lambda: cached_gap(-1)]),
+    "shift_gap": (
+        lambda: invariants.shift_gap(gpt("rotary").eval(), IDS),
+        [
+            lambda: invariants.shift_gap(large(gpt("sinusoidal")).eval(), IDS),
+            lambda: invariants.shift_gap(large(gpt("learned")).eval(), IDS),
+        ],
+    ),
+    "tying_gap": (
+        lambda: invariants.tying_gap(gpt("none"), next_token, tables),
+        [lambda: invariants.tying_gap(untied(), next_token, tables)],
+    ),
+    "unused_mask": (
+        lambda: invariants.unused_mask(lambda mask: MULTI(X, mask=mask), Causal()),
+        [lambda: invariants.unused_mask(lambda mask: MULTI(X), Causal())],
+    ),
+    "record_gap": (
+        lambda: invariants.record_gap(recording_its_queries(1.0), X, Causal()),
+        [lambda: invariants.record_gap(recording_its_queries(3.0), X, Causal())],
+    ),
+}
+MULTI = MultiHeadAttention(8, 2)
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_planted_fault_is_found(name: str) -> None:
+    """Each of them, by more than ten times the tolerance."""
+    right, wrong = FAULTS[name]
+    assert right() <= TOLERANCE
+    assert [i for i, gap in enumerate(wrong) if not gap() > 10 * TOLERANCE] == []
+
+
+def test_every_invariant_has_a_planted_fault() -> None:
+    """All public functions that return a violation."""
+    public = {name for name, each in getmembers(invariants, isfunction) if each.__module__ == invariants.__name__}
+    violations = {name for name in public if signature(getattr(invariants, name)).return_annotation == "float"}
+    assert {name for name in violations if not name.startswith("_")} == FAULTS.keys()

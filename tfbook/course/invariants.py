@@ -146,14 +146,15 @@ def stepwise_gap(model: Translator | Transformer, batch: Batch) -> float:
 def round_trip_gap(model: nn.Module, forward: Callable[[Any], Tensor]) -> float:
     """A copy with other weights that loads the model's state dict must compute the same: the state must be complete.
 
-    Registered buffers keep their values, since those outside the state dict are constants from the constructor.
+    Indices are reversed, so that an order drawn at random counts as a weight. Registered buffers keep their values,
+    since those outside the state dict are constants from the constructor.
     """
     copied: dict[int, object] = {}
     twin = copy.deepcopy(model, copied)
     buffers = set(map(id, twin.buffers()))
     for tensor in copied.values():
-        if isinstance(tensor, Tensor) and tensor.is_floating_point() and id(tensor) not in buffers:
-            tensor.add_(1.0)
+        if isinstance(tensor, Tensor) and id(tensor) not in buffers:
+            tensor.copy_(tensor + 1 if tensor.is_floating_point() else tensor.flip(-1) if tensor.ndim else tensor)
     twin.load_state_dict(model.state_dict())
     return _largest(float((forward(twin) - forward(model)).abs().max()))
 
@@ -195,10 +196,24 @@ def _rotates(position: Position) -> bool:
 
 @torch.no_grad()
 def loss_on_padding(model: Translator | Transformer, batch: Batch) -> float:
-    """How much the loss changes when padded target words change: it must ignore them."""
+    """How much padded target words change the loss: it must neither read nor count them.
+
+    They are changed, and left away: the mean must be that of the sentences alone, each counted by its words.
+    """
     mask = batch.target_out == PAD
     other = replace(batch, target_in=batch.target_in.masked_fill(mask, EOS))
-    return _largest(float((translation_loss(model, batch).mean - translation_loss(model, other).mean).abs()))
+    loss, *means = (translation_loss(model, each).mean for each in (batch, other))
+    if mask.any():
+        lengths = (~mask).sum(dim=1)
+        alone = [translation_loss(model, _row(batch, row, length)).mean for row, length in enumerate(lengths.tolist())]
+        means.append((lengths * torch.stack(alone)).sum() / lengths.sum())
+    return _largest(*(float((mean - loss).abs()) for mean in means))
+
+
+def _row(batch: Batch, row: int, length: int) -> Batch:
+    """One pair, its target cut to this length."""
+    one = {name: tensor[row : row + 1] for name, tensor in vars(batch).items()}
+    return Batch(**one | {name: one[name][:, :length] for name in ("target_in", "target_out")})
 
 
 @torch.no_grad()
