@@ -29,9 +29,6 @@ from mutation.reach import ROOMS, Tests
 from mutation.trial import imported, in_place, judge
 
 EQUAL = ROOT / "tests/mutants.toml"
-BUDGET = 60.0  # seconds of tests, as measured without a mutant, that each has to survive
-FIRST = 5.0  # seconds of tests in the first of two batches, which few survive
-MEMORY = 12 * 2**30  # bytes that a mutant may allocate
 Key = tuple[str, ...]
 
 
@@ -40,9 +37,6 @@ def every_mutant(seed: int) -> list[Mutant]:
     paths = sorted(path for room in ROOMS for path in room.rglob("*.py"))
     found = [each for path in paths for each in mutants(path.relative_to(ROOT).as_posix(), path.read_bytes())]
     return sorted(found, key=lambda each: hashlib.sha256(f"{seed} {each.key}".encode()).digest())
-
-
-# ---- the command -------------------------------------------------------------------------------------------------
 
 
 def verdicts(path: Path) -> dict[Key, dict[str, Any]]:
@@ -59,28 +53,32 @@ def equal() -> set[Key]:
 
 def report(chosen: list[Mutant], found: dict[Key, dict[str, Any]]) -> None:
     """Prints the survivors and the share of the others."""
-    counts = Counter[str]()
+    counts, listed = Counter[str](), equal()
     for mutant in chosen:
         verdict = found[mutant.key]["verdict"] if mutant.key in found else "not tried"
-        verdict = "equal" if verdict != "found" and mutant.key in equal() else verdict
+        verdict = "equal" if verdict != "found" and mutant.key in listed else verdict
         counts[verdict] += 1
-        if verdict != "found" and verdict != "equal":
+        if verdict not in {"found", "equal"}:
             place = f"{mutant.module}:{mutant.lines.start} {mutant.function}"
             print(f"{verdict}: {place}\n  - {mutant.before}\n  + {mutant.after}")
     share = counts["found"] / max(1, counts.total() - counts["equal"])
     print(f"{dict(counts)}: {share:.1%} of those that differ are found")
 
 
-def work(todo: list[Mutant], tests: Tests, path: Path, *, fresh: bool) -> None:
-    """Tries the mutants in place and those for which that is not possible, or all, by importing the package anew."""
-    known: dict[Key, Any] = {}
-    if not fresh:
-        wait(forked(lambda: in_place(todo, tests, path)), math.inf)
-        known = verdicts(path)
+def work(todo: list[Mutant], tests: Tests, path: Path) -> None:
+    """Tries the mutants in place, then those for which that is not possible."""
+    wait(forked(lambda: in_place(todo, tests, path)), math.inf)
     tests.import_all()
+    known = verdicts(path)
     for mutant in todo:
         if mutant.key not in known:
             judge(mutant, tests.of(mutant), path, imported)
+
+
+def forget_survivors(path: Path) -> None:
+    """Leaves only those in the results that were found."""
+    rows = [json.dumps(row) + "\n" for row in verdicts(path).values() if row["verdict"] == "found"]
+    path.write_text("".join(rows), encoding="utf-8")
 
 
 def main() -> None:
@@ -96,13 +94,15 @@ def main() -> None:
     arguments.results.mkdir(exist_ok=True)
     sys.pycache_prefix = str(arguments.results / "pycache")
     path = arguments.results / "results.jsonl"
+    if arguments.again:
+        forget_survivors(path)
     chosen, known = every_mutant(arguments.seed)[: arguments.number], verdicts(path)
-    open_ = {"survived", "not run"} if arguments.again else set()
-    todo = [each for each in chosen if each.key not in known or known[each.key]["verdict"] in open_]
+    todo = [each for each in chosen if each.key not in known]
     if todo:
         tests = Tests(arguments.results)
+        print(f"trying {len(todo)} mutants; each adds a line to {path}", flush=True)
         parts = [todo[i :: arguments.jobs] for i in range(arguments.jobs)]
-        for process in [forked(lambda part=part: work(part, tests, path, fresh=arguments.again)) for part in parts]:
+        for process in [forked(lambda part=part: work(part, tests, path)) for part in parts]:
             wait(process, math.inf)
     report(chosen, verdicts(path))
 

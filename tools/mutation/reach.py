@@ -24,6 +24,7 @@ from .mutants import Mutant
 from .processes import ROOT, forked, run_pytest, wait
 
 ROOMS = [ROOT / "tfbook" / room for room in ("attention", "models", "training", "generation", "text")]
+SUITES = ("unit", "invariants", "data")
 LEFT_OUT = ("test_experiments", "test_random_cases")  # tests of lessons, and random cases, which take minutes
 OWN = {"tfbook", "tests", "tools", "__main__"}
 
@@ -31,7 +32,7 @@ OWN = {"tfbook", "tests", "tools", "__main__"}
 def _test_files() -> list[Path]:
     """Those that import the rooms, themselves or by one step."""
     found = []
-    for path in sorted(path for suite in ("unit", "invariants") for path in (ROOT / "tests" / suite).glob("test_*.py")):
+    for path in sorted(path for suite in SUITES for path in (ROOT / "tests" / suite).glob("test_*.py")):
         imported = _imports(path)
         near = imported.union(*(_imports(each) for each in map(_file, imported) if each))
         if any(_is_in_rooms(each) for each in near) and not path.stem.startswith(LEFT_OUT):

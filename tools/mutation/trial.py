@@ -6,6 +6,7 @@ What is not in a function is imported anew, in a fork of a process that has not 
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import json
 import resource
@@ -64,6 +65,11 @@ def batches(tests: Timed) -> Iterator[Timed]:
     yield from (batch for batch in (first, rest) if batch)
 
 
+def _limit_memory() -> None:
+    with contextlib.suppress(ValueError):  # macOS has no such limit
+        resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+
+
 # ---- in place ----------------------------------------------------------------------------------------------------
 
 
@@ -87,7 +93,7 @@ class InPlace:
 
     def attempt(self, mutant: Mutant, tests: list[str], failed: Path) -> int:
         self.failed = failed
-        resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+        _limit_memory()
         if not swap(mutant, self.functions):
             return ELSEWHERE
         for item, following in pairwise([*(self.items[test] for test in tests), None]):
@@ -173,7 +179,7 @@ class Chosen:
 def imported(mutant: Mutant, tests: list[str], failed: Path) -> int:
     """The attempt in which the package is imported with the mutant."""
     sys.dont_write_bytecode = True
-    resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+    _limit_memory()
     substitute(mutant.module, mutant.source)
     return run_pytest(["-x", *dict.fromkeys(test.partition("::")[0] for test in tests)], Chosen(tests, failed))
 
