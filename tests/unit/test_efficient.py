@@ -483,3 +483,11 @@ def test_resample_gives_each_seeded_implementation_its_next_sample() -> None:
     assert [layer.implementation for layer in layers] == [Performer(8, seed=1), Banded(2), fastest, Lsh(seed=1)]
     assert not torch.equal(layers[0](x), before)
     assert replace(layers[0].implementation, seed=0) == Performer(8)
+
+
+@pytest.mark.parametrize("window", [1, 3, 5, 9])
+def test_bigbirds_window_reaches_half_of_it_to_each_side(window: int) -> None:
+    """(window − 1) / 2 blocks before and after, and itself (Zaheer et al., 2020, section 2)."""
+    number = torch.arange(12)
+    near = 2 * (number[:, None] - number).abs() <= window - 1
+    assert torch.equal(BigBird(window=window, global_blocks=0, random_blocks=0).layout(12, causal=False), near)

@@ -98,3 +98,15 @@ def test_an_edited_rotation_is_not_passed_over() -> None:
     edited = Backwards(8)
     assert placed(edited, 0, 4, torch.device("cpu")) is edited
     assert PLAIN_ROTATION is Rotary.rotate
+
+
+def test_joined_projections_split_heads_as_the_layer_does() -> None:
+    """Three heads of width 4, where exchanging heads and widths would show."""
+    layer, x = MultiHeadAttention(12, 3), torch.randn(2, 5, 12)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        plain = layer.project(x, x, x)
+        with joined_projections(layer):
+            joined = layer.project(x, x, x)
+    for one, other in zip(plain, joined, strict=True):
+        assert one.shape == (2, 3, 5, 4)
+        torch.testing.assert_close(other, one, rtol=0.02, atol=0.02)

@@ -167,3 +167,19 @@ def test_both_read_the_chunks_of_byte_pair_encoding() -> None:
     within = set(pre_tokenize(TEXT))
     for piece in Unigram.learn([TEXT], 300).scores:
         assert any(piece in chunk for chunk in within)
+
+
+def test_unigram_keeps_three_quarters_a_round(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the pieces that are left, down to those that fit beside <unk>."""
+    counted, pruned = Unigram._piece_counts, Unigram._most_needed
+    before: list[int] = []
+    after: list[int] = []
+    monkeypatch.setattr(
+        Unigram, "_piece_counts", lambda self, chunks: [after.append(len(self.scores)), counted(self, chunks)][1]
+    )
+    monkeypatch.setattr(
+        Unigram, "_most_needed", lambda self, counts: [before.append(len(self.scores)), pruned(self, counts)][1]
+    )
+    Unigram.learn([TEXT], 300)
+    assert len(before) > 3
+    assert after[1:] == [max(299, 3 * size // 4) for size in before]
