@@ -59,9 +59,9 @@ class Recorder:
     @pytest.hookimpl(hookwrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
         self.switch(item.nodeid)
-        begin = time.perf_counter()
+        begin = time.process_time()
         yield
-        self.seconds[item.nodeid] = time.perf_counter() - begin
+        self.seconds[item.nodeid] = time.process_time() - begin
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if not report.passed:
