@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from hypothesis import given
@@ -34,6 +35,7 @@ from tfbook.training import (
     inverse_sqrt,
     load_checkpoint,
     next_token_loss,
+    running_mean,
     translation_loss,
     warmup_cosine,
 )
@@ -552,3 +554,16 @@ def test_a_recipe_may_do_without_mixed_precision(
 
     training.fit(nn.Linear(2, 2), loss, lambda step: torch.ones(1, 2), Recipe(steps=1, mixed_precision=mixed_precision))
     assert seen == [dtype]
+
+
+@pytest.mark.parametrize("window", [1, 2, 3, 10])
+def test_a_running_mean_is_that_of_pandas(window: int) -> None:
+    """Over as many values as there are at the beginning."""
+    values = torch.randn(7, dtype=torch.float64).tolist()
+    expected = pd.Series(values).rolling(window, min_periods=1).mean().tolist()
+    assert running_mean(values, window) == pytest.approx(expected)
+
+
+def test_a_running_mean_of_no_values_is_refused() -> None:
+    with pytest.raises(ValueError, match="window is 0; expected 1 or more"):
+        running_mean([1.0], 0)
