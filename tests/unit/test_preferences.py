@@ -329,3 +329,15 @@ def test_an_impossible_n_is_refused(model: Gpt) -> None:
     for function in (best_of_n_kl, lambda n: best_of_n(model, torch.ones(1, 1).long(), len, n, max_new_tokens=1)):
         with pytest.raises(ValueError, match="n is 0; expected 1 or more"):
             function(0)
+
+
+@pytest.mark.parametrize("start", [1, 3])
+@pytest.mark.parametrize("stop", [EOS, 7])
+def test_an_answer_ends_with_its_first_stop(start: int, stop: int) -> None:
+    """Written as a loop over the tokens; a stop in the prompt ends nothing."""
+    ids = torch.randint(9, (20, 8))
+    ids[:, 0] = stop
+    found = generated_answers(ids, start, stop=stop).answered
+    for row, answered in zip(ids.tolist(), found.tolist(), strict=True):
+        end = next((time + 1 for time in range(start, 8) if row[time] == stop), 8)
+        assert answered == [start <= time < end for time in range(8)]

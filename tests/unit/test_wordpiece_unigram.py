@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from tfbook import data
 from tfbook.text import Unigram, WordPiece, pre_tokenize
+from tfbook.text import unigram as unigram_module
 from tfbook.text.bpe import count_pairs, merge
 from tfbook.text.wordpiece import WORD
 
@@ -183,3 +184,17 @@ def test_unigram_keeps_three_quarters_a_round(monkeypatch: pytest.MonkeyPatch) -
     Unigram.learn([TEXT], 300)
     assert len(before) > 3
     assert after[1:] == [max(299, 3 * size // 4) for size in before]
+
+
+@pytest.mark.parametrize(("longest", "count"), [(2, 3), (4, 5), (4, 100)])
+def test_unigram_starts_from_the_substrings_that_cover_most(longest: int, count: int) -> None:
+    """Occurrences × length, of those that occur more than once; all single characters whatever they cover."""
+    chunks = {"abab": 3, "abcd": 2, "bcdx": 1, "zz": 1}
+    parts = Counter[str]()
+    for chunk, times in chunks.items():
+        for size in range(1, longest + 1):
+            for start in range(len(chunk) - size + 1):
+                parts[chunk[start : start + size]] += times
+    longer = sorted((-times * len(part), part) for part, times in parts.items() if len(part) > 1 and times > 1)
+    kept = {part for _, part in longer[:count]} | set("abcdxz")
+    assert unigram_module._substrings(chunks, longest, count) == {part: parts[part] for part in kept}
