@@ -97,7 +97,7 @@ def main() -> None:
     if arguments.again:
         forget_survivors(path)
     chosen, known = every_mutant(arguments.seed)[: arguments.number], verdicts(path)
-    todo = [each for each in chosen if each.key not in known]
+    todo = [each for each in chosen if each.key not in known.keys() | equal()]
     if todo:
         tests = Tests(arguments.results)
         print(f"trying {len(todo)} mutants; each adds a line to {path}", flush=True)

@@ -36,12 +36,19 @@ Attempt = Callable[[Mutant, list[str], Path], int]  # 0 when all of the tests pa
 
 def judge(mutant: Mutant, tests: Timed, results: Path, attempt: Attempt) -> None:
     """Adds a line to the results, unless the mutant has to be tried elsewhere."""
+
+    def limited(batch: Timed, seconds: int) -> int:
+        with contextlib.suppress(ValueError):  # macOS has no limit of memory
+            resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))  # a loop without end, however busy the machine
+            resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+        return attempt(mutant, [test for test, _ in batch], failed)
+
     begin, verdict, by = time.monotonic(), "survived" if tests else "not run", ""
     with tempfile.TemporaryDirectory() as scratch:
         failed = Path(scratch) / "failed"
         for batch in batches(tests):
-            limit = 60 + 10 * sum(seconds for _, seconds in batch)
-            status = wait(forked(lambda batch=batch: attempt(mutant, [test for test, _ in batch], failed)), limit)
+            limit = int(30 + 5 * sum(seconds for _, seconds in batch))
+            status = wait(forked(lambda batch=batch, limit=limit: limited(batch, limit)), 20 * limit)
             if status == ELSEWHERE:
                 return
             if status != 0:
@@ -63,11 +70,6 @@ def batches(tests: Timed) -> Iterator[Timed]:
         elif total <= BUDGET:
             rest.append((test, seconds))
     yield from (batch for batch in (first, rest) if batch)
-
-
-def _limit_memory() -> None:
-    with contextlib.suppress(ValueError):  # macOS has no such limit
-        resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
 
 
 # ---- in place ----------------------------------------------------------------------------------------------------
@@ -93,7 +95,6 @@ class InPlace:
 
     def attempt(self, mutant: Mutant, tests: list[str], failed: Path) -> int:
         self.failed = failed
-        _limit_memory()
         if not swap(mutant, self.functions):
             return ELSEWHERE
         for item, following in pairwise([*(self.items[test] for test in tests), None]):
@@ -179,7 +180,6 @@ class Chosen:
 def imported(mutant: Mutant, tests: list[str], failed: Path) -> int:
     """The attempt in which the package is imported with the mutant."""
     sys.dont_write_bytecode = True
-    _limit_memory()
     substitute(mutant.module, mutant.source)
     return run_pytest(["-x", *dict.fromkeys(test.partition("::")[0] for test in tests)], Chosen(tests, failed))
 
