@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
+from collections import OrderedDict
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -273,15 +274,16 @@ def test_the_first_goes_first(monkeypatch: pytest.MonkeyPatch, rank: int, order:
 def test_shares_of_gradients_are_added_weight_by_weight(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where one process has none, its share is 0; where neither has, there is none; frozen weights have no share."""
     peer = Peer(monkeypatch)
-    model = nn.ParameterList([torch.zeros(2, 2), torch.zeros(3), torch.zeros(1), torch.zeros(5)])
-    model[3].requires_grad_(False)
-    model[0].grad = torch.tensor([[1.0, 2.0], [3.0, 4.0]])
+    sizes = {"mine": (2, 2), "theirs": (3,), "nobody's": (1,), "frozen": (5,)}
+    model = nn.ParameterDict(OrderedDict((name, torch.zeros(size)) for name, size in sizes.items()))
+    model["frozen"].requires_grad_(False)
+    model["mine"].grad = torch.tensor([[1.0, 2.0], [3.0, 4.0]])
     peer.numbers = [torch.tensor([1, 1, 0]), torch.tensor([10.0, 20.0, 30.0, 40.0, 5.0, 6.0, 7.0])]
     distributed.add_gradients(model)
-    assert torch.equal(model[0].grad, torch.tensor([[11.0, 22.0], [33.0, 44.0]]))
-    assert torch.equal(model[1].grad, torch.tensor([5.0, 6.0, 7.0]))
-    assert model[2].grad is None
-    assert model[3].grad is None
+    assert torch.equal(model["mine"].grad, torch.tensor([[11.0, 22.0], [33.0, 44.0]]))
+    assert torch.equal(model["theirs"].grad, torch.tensor([5.0, 6.0, 7.0]))
+    assert model["nobody's"].grad is None
+    assert model["frozen"].grad is None
 
 
 def test_every_weight_comes_from_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
