@@ -26,7 +26,7 @@ from .mutants import Mutant
 from .processes import ROOT, forked, run_pytest, wait
 from .reach import Tests
 
-BUDGET = 120.0  # seconds of the processor for tests, as measured without a mutant, that each has to survive
+BUDGET = 60.0  # seconds of the processor for tests, as measured without a mutant, that each has to survive
 FIRST = 5.0  # seconds of tests in the first of two batches, which few survive
 MEMORY = 12 * 2**30  # bytes that a mutant may allocate
 ELSEWHERE = 99  # the exit status for a mutant that cannot be tried in place
@@ -47,7 +47,7 @@ def judge(mutant: Mutant, tests: Timed, results: Path, attempt: Attempt) -> None
     with tempfile.TemporaryDirectory() as scratch:
         failed = Path(scratch) / "failed"
         for batch in batches(tests):
-            limit = int(30 + 5 * sum(seconds for _, seconds in batch))
+            limit = int(20 + 3 * sum(seconds for _, seconds in batch))
             status = wait(forked(lambda batch=batch, limit=limit: limited(batch, limit)), 20 * limit)
             if status == ELSEWHERE:
                 return
