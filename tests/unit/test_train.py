@@ -567,3 +567,16 @@ def test_a_running_mean_is_that_of_pandas(window: int) -> None:
 def test_a_running_mean_of_no_values_is_refused() -> None:
     with pytest.raises(ValueError, match="window is 0; expected 1 or more"):
         running_mean([1.0], 0)
+
+
+def test_a_weight_that_a_step_does_not_use_stays() -> None:
+    """An expert that no token comes to, say: it neither decays nor goes on by its momentum."""
+    model, seen = nn.ParameterList([torch.ones(2, 2), torch.ones(2, 2)]), []
+
+    def first_then_second(model: nn.Module, step: Tensor) -> Tensor:
+        seen.append(model[0].detach().clone())
+        return model[min(int(step), 1)].square().sum()
+
+    fit(model, first_then_second, torch.tensor, Recipe(steps=4, lr=0.1, weight_decay=0.5))
+    assert not torch.equal(seen[0], seen[1])
+    assert all(torch.equal(each, seen[1]) for each in (*seen[2:], model[0]))
