@@ -9,52 +9,8 @@ from typing import Any
 import torch
 
 from tfbook.course.exercises import source_of
+from tools.mutation.changes import Change, changes, dropping, setting
 
-OPERATORS: dict[type[ast.operator], tuple[type[ast.operator], ...]] = {
-    ast.Add: (ast.Sub,),
-    ast.Sub: (ast.Add,),
-    ast.Mult: (ast.Div,),
-    ast.Div: (ast.Mult,),
-    ast.FloorDiv: (ast.Mult,),
-    ast.Mod: (ast.Mult,),
-    ast.Pow: (ast.Mult,),
-    ast.BitAnd: (ast.BitOr,),
-    ast.BitOr: (ast.BitAnd,),
-}
-COMPARISONS: dict[type[ast.cmpop], tuple[type[ast.cmpop], ...]] = {
-    ast.Lt: (ast.LtE, ast.Gt),
-    ast.LtE: (ast.Lt, ast.GtE),
-    ast.Gt: (ast.GtE, ast.Lt),
-    ast.GtE: (ast.Gt, ast.LtE),
-    ast.Eq: (ast.NotEq,),
-    ast.NotEq: (ast.Eq,),
-    ast.In: (ast.NotIn,),
-    ast.NotIn: (ast.In,),
-    ast.Is: (ast.IsNot,),
-    ast.IsNot: (ast.Is,),
-}
-NAMES = {
-    one: other
-    for pair in [
-        ("max", "min"),
-        ("amax", "amin"),
-        ("maximum", "minimum"),
-        ("argmax", "argmin"),
-        ("mean", "sum"),
-        ("tril", "triu"),
-        ("zeros", "ones"),
-        ("zeros_like", "ones_like"),
-        ("cos", "sin"),
-        ("exp", "log"),
-        ("softmax", "log_softmax"),
-        ("any", "all"),
-        ("repeat", "repeat_interleave"),
-        ("cat", "stack"),
-    ]
-    for one, other in (pair, pair[::-1])
-}
-BOUNDS = {"max", "min", "maximum", "minimum"}
-FINITE = 20.0  # what attention masks with in the place of infinity, where nobody looked twice
 BY_HAND = {  # stable functions and what overflows in their place
     "softmax": "({x}).exp() / ({x}).exp().sum(-1, True)",
     "log_softmax": "({x}) - ({x}).exp().sum(-1, True).log()",
@@ -105,9 +61,6 @@ def _compiled(text: str, function: Callable[..., Any]) -> Callable[..., Any]:
     return names[function.__name__]
 
 
-Change = Callable[[Any], ast.AST]  # a node → what stands in its place, itself or another
-
-
 def _changed(tree: ast.Module, number: int, change: Change) -> ast.AST:
     """A copy of the tree in which the function's node with this number is changed."""
     mutant = copy.deepcopy(tree)
@@ -129,59 +82,34 @@ def _changed_line(before: str, after: str) -> str:
 
 
 def _changes(node: ast.AST, parameters: list[str]) -> Iterator[Change]:
-    """What can be done to a node of this kind, in a function of these parameters."""
+    """The changes for a node of this kind, in a function of these parameters."""
+    yield from changes(node, parameters)
     match node:
-        case ast.BinOp() | ast.AugAssign():
-            for operator in OPERATORS.get(type(node.op), ()):
-                yield _setting(op=operator())
-            if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Sub | ast.Div | ast.MatMult):
-                yield _swapping("left", "right")
-        case ast.Compare(ops=[op]):
-            for comparison in COMPARISONS[type(op)]:
-                yield _setting(ops=[comparison()])
-        case ast.BoolOp():
-            yield _setting(op=ast.Or() if isinstance(node.op, ast.And) else ast.And())
-        case ast.UnaryOp(op=ast.Not() | ast.USub() | ast.Invert()):
-            yield lambda node: node.operand
-        case ast.Constant(value=bool()):
-            yield _setting(value=not node.value)
-        case ast.Constant(value=int()):
-            yield _setting(value=node.value + 1)
-            yield _setting(value=node.value - 1)
-        case ast.Constant(value=float()):
-            yield _setting(value=node.value * 2 + 0.1)
-        case ast.Slice():
-            for bound in ("lower", "upper", "step"):
-                if getattr(node, bound) and ast.unparse(getattr(node, bound)) != "0":
-                    yield _setting(**{bound: None})
-        case ast.Tuple(ctx=ast.Load()) if len(node.elts) > 1:
-            for i in range(len(node.elts) - 1):
-                yield _exchanging("elts", i)
-        case ast.Attribute(attr="inf"):
-            yield lambda node: ast.Constant(FINITE)
-        case ast.Attribute(attr="T" | "mT"):
-            yield lambda node: node.value
-        case ast.Attribute(attr=name) if name in NAMES:
-            yield _setting(attr=NAMES[name])
-        case ast.Name(id=name) if name in {"max", "min", "any", "all"}:
-            yield _setting(id=NAMES[name])
         case ast.Name(id=name, ctx=ast.Load()) if name in parameters and len(parameters) > 1:
-            yield _setting(id=parameters[parameters.index(name) - 1])
             yield lambda node: ast.Constant(1.0)  # the argument is ignored
         case ast.Call():
-            yield from _changes_of_call(node)
-        case ast.IfExp():
-            yield lambda node: node.body
-            yield lambda node: node.orelse
-        case ast.comprehension():
-            for i in range(len(node.ifs)):
-                yield _dropping("ifs", i)
+            yield from _by_hand(node)
         case ast.FunctionDef() | ast.For() | ast.While() | ast.If() | ast.With():
             if isinstance(node, ast.If):
-                yield _setting(test=ast.Constant(True))
+                yield setting(test=ast.Constant(True))
             for i, statement in enumerate(node.body):
                 if not isinstance(statement, ast.Return | ast.FunctionDef) and len(node.body) > 1:
-                    yield _dropping("body", i)
+                    yield dropping("body", i)
+
+
+def _by_hand(node: ast.Call) -> Iterator[Change]:
+    """A stable function of the library written by hand, so that it overflows."""
+    name = getattr(node.func, "attr", getattr(node.func, "id", ""))
+    if name in BY_HAND and (of := _operand(node)):
+        text = BY_HAND[name].format(x=ast.unparse(of))
+        yield lambda node: ast.parse(text, mode="eval").body
+
+
+def _operand(node: ast.Call) -> ast.expr | None:
+    """The tensor that a function is applied to, whether as its method or as its first argument."""
+    if isinstance(node.func, ast.Attribute) and ast.unparse(node.func.value) not in {"torch", "F", "math", "nn"}:
+        return node.func.value
+    return node.args[0] if node.args else None
 
 
 def _read_for_size(body: ast.AST) -> Iterator[int]:
@@ -201,34 +129,7 @@ def _cuts(node: ast.AST, parameters: Collection[str]) -> Iterator[Change]:
     if result or (isinstance(node, ast.Name) and node.id in parameters and isinstance(node.ctx, ast.Load)):
         text = f"_detached({ast.unparse(node.value if isinstance(node, ast.Return) else node)})"
         call = ast.parse(text, mode="eval").body
-        yield _setting(value=call) if result else lambda node: call
-
-
-def _changes_of_call(node: ast.Call) -> Iterator[Change]:
-    """Without one of its options, with two neighbors of its arguments exchanged, or not called at all."""
-    name = getattr(node.func, "attr", getattr(node.func, "id", ""))
-    for i in range(len(node.keywords)):
-        yield _dropping("keywords", i)
-    for i in range(len(node.args) - 1):
-        if name != "transpose":  # whose axes have no order
-            yield _exchanging("args", i)
-    method = isinstance(node.func, ast.Attribute) and ast.unparse(node.func.value) not in {"torch", "F", "math", "nn"}
-    if method:
-        yield lambda node: node.func.value
-    elif node.args and not isinstance(node.args[0], ast.Starred | ast.GeneratorExp):
-        yield lambda node: node.args[0]
-    if name in BY_HAND and (of := _operand(node, method)):
-        text = BY_HAND[name].format(x=ast.unparse(of))
-        yield lambda node: ast.parse(text, mode="eval").body
-    if name in BOUNDS and len(node.args) > 1:
-        yield lambda node: node.args[1]
-
-
-def _operand(node: ast.Call, method: bool) -> ast.expr | None:
-    """The tensor that a function is applied to, whether as its method or as its first argument."""
-    if method and isinstance(node.func, ast.Attribute):
-        return node.func.value
-    return node.args[0] if node.args else None
+        yield setting(value=call) if result else lambda node: call
 
 
 def detached(result: Any) -> Any:
@@ -236,29 +137,3 @@ def detached(result: Any) -> Any:
     if isinstance(result, tuple | list):
         return type(result)(map(detached, result))
     return result.detach() if isinstance(result, torch.Tensor) else result
-
-
-def _setting(**values: Any) -> Change:
-    def change(node: ast.AST) -> ast.AST:
-        for name, value in values.items():
-            setattr(node, name, value)
-        return node
-
-    return change
-
-
-def _swapping(one: str, other: str) -> Change:
-    return lambda node: _setting(**{one: getattr(node, other), other: getattr(node, one)})(node)
-
-
-def _dropping(name: str, index: int) -> Change:
-    return lambda node: _setting(**{name: [each for i, each in enumerate(getattr(node, name)) if i != index]})(node)
-
-
-def _exchanging(name: str, index: int) -> Change:
-    def change(node: ast.AST) -> ast.AST:
-        items = getattr(node, name)
-        items[index : index + 2] = items[index + 1], items[index]
-        return node
-
-    return change

@@ -9,7 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from tfbook.course.invariants import TOLERANCE, missing_gradients, padding_effect, round_trip_gap
+from tfbook.attention import POSITIONS
+from tfbook.course.invariants import TOLERANCE, idle_key_biases, missing_gradients, padding_effect, round_trip_gap
 from tfbook.models.bert import BERT, Bert, BertForPretraining, Classifier, MaskedLanguageModel, Tagger
 from tfbook.models.bert_variants import Albert, Electra, student_of
 from tfbook.text import BERT_SPECIALS, IGNORE_INDEX, Masked, Masking, mask_tokens
@@ -50,6 +51,7 @@ MODELS: dict[str, tuple[Callable[[], nn.Module], Callable[[nn.Module], Tensor]]]
     "ALBERT, pretrained": (lambda: BertForPretraining(albert()), both),
     "ALBERT, classifier": (lambda: Classifier(albert(), LABELS), labelled),
     "student": (lambda: BertForPretraining(student_of(Bert(VOCAB, SIZES), 2)), both),
+    "rotary": (lambda: Tagger(Bert(VOCAB, replace(SIZES, position=POSITIONS["rotary"])), LABELS), labelled),
     "student of ALBERT": (lambda: Tagger(student_of(albert(), 2), LABELS), labelled),
 }
 every_model = pytest.mark.parametrize(("build", "loss"), MODELS.values(), ids=MODELS)
@@ -68,11 +70,6 @@ def electra() -> Electra:
     """Generator and discriminator of different depth."""
     generator = MaskedLanguageModel(Bert(VOCAB, replace(SIZES, layers=1)))
     return drawn(Electra(generator, Bert(VOCAB, SIZES)))
-
-
-def keys_bias(model: nn.Module) -> set[str]:
-    """A vector added to all keys adds the same to all scores of a query, which the softmax takes away again."""
-    return {name for name, _ in model.named_parameters() if name.endswith("W_K.bias")}
 
 
 # ---- every model -------------------------------------------------------------------------------------------------
@@ -101,7 +98,7 @@ def test_a_saved_model_computes_the_same(build: Build, loss: Loss) -> None:
 def test_every_weight_gets_a_finite_gradient(build: Build, loss: Loss, precision: str) -> None:
     """In training, with dropout, in each precision; the bias of the keys alone may have none."""
     model = drawn(build())
-    assert missing_gradients(model, loss, keys_bias(model)) == 0
+    assert missing_gradients(model, loss, idle_key_biases(model)) == 0
 
 
 @every_model
@@ -174,7 +171,7 @@ def test_a_shared_block_stays_one_block(name: str, after: Callable[..., nn.Modul
 def test_electra_has_the_properties_of_its_parts(precision: str) -> None:
     """Both trained at once: a finite gradient for every weight, the same numbers from a saved copy."""
     model = electra()
-    idle = keys_bias(model)
+    idle = idle_key_biases(model)
     assert missing_gradients(model, lambda m: electra_loss(m, MASKED, LENGTHS).mean, idle) == 0
     model.eval()
     assert round_trip_gap(model, lambda m: m.discriminator(IDS, LENGTHS) + m.generator(IDS, LENGTHS)) == 0

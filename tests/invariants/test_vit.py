@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from tfbook.attention import POSITIONS, record
-from tfbook.course.invariants import TOLERANCE, convexity, missing_gradients, round_trip_gap
+from tfbook.course.invariants import TOLERANCE, convexity, idle_key_biases, missing_gradients, round_trip_gap
 from tfbook.models.blocks import PostNorm
 from tfbook.models.cnn import Cnn
 from tfbook.models.vit import Deit, LearnedGrid, Vit, VitConfig
@@ -57,13 +57,6 @@ def drawn(model: nn.Module) -> nn.Module:
     return model
 
 
-def keys_bias(model: nn.Module) -> set[str]:
-    """A vector added to all keys adds the same to all scores of a query, unless it is turned with them."""
-    if getattr(model, "sizes", SIZES).position == "rotary":
-        return set()
-    return {name for name, _ in model.named_parameters() if name.endswith("W_K.bias")}
-
-
 def neighbour_gap(model: nn.Module) -> float:
     """How much what is said of an image depends on the others in its batch."""
     with torch.no_grad():
@@ -88,7 +81,7 @@ def test_a_saved_model_computes_the_same(build: Build, loss: Loss) -> None:
 def test_every_weight_gets_a_finite_gradient(build: Build, loss: Loss, precision: str) -> None:
     """In training, with dropout, in each precision; the bias of the keys alone may have none."""
     model = drawn(build())
-    assert missing_gradients(model, loss, keys_bias(model)) == 0
+    assert missing_gradients(model, loss, idle_key_biases(model)) == 0
 
 
 @every_model
@@ -174,5 +167,7 @@ def test_a_number_outside_the_state_dict_is_found() -> None:
 def test_a_head_that_nothing_trains_is_found() -> None:
     """A DeiT trained on labels through its first head alone: weight and bias of the other."""
     model = drawn(Deit(LABELS, SIZES))
-    found = missing_gradients(model, lambda m: F.cross_entropy(m.heads(IMAGES).label.float(), RIGHT), keys_bias(model))
+    found = missing_gradients(
+        model, lambda m: F.cross_entropy(m.heads(IMAGES).label.float(), RIGHT), idle_key_biases(model)
+    )
     assert found == pytest.approx(2 / len(list(model.parameters())))

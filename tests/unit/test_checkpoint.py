@@ -33,6 +33,7 @@ from tfbook.training import (
     Recipe,
     adamw,
     decay_groups,
+    distributed,
     fit,
     load_checkpoint,
     load_weights,
@@ -584,3 +585,20 @@ def test_weights_alone_are_those_of_the_newest_sound_checkpoint(tmp_path: Path) 
     assert path.exists()
     with pytest.raises(FileNotFoundError, match=r"missing\.pt"):
         load_weights(tmp_path / "missing.pt", model)
+
+
+@pytest.mark.parametrize(("saved", "rank", "own"), [(1, 0, 0), (1, 1, 0), (2, 1, 1), (2, 3, 1), (3, 2, 2)])
+def test_each_process_goes_on_with_its_random_state(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, saved: int, rank: int, own: int
+) -> None:
+    """Where more processes go on than have saved, they take the states in turn."""
+    model, optimizer, history = _trained()
+    states = []
+    for seed in range(saved):
+        runtime.seed(seed)
+        states.append((runtime.random_state(), _draws()))
+    monkeypatch.setattr(distributed, "all_gathered", lambda state: [state for state, _ in states])
+    save_checkpoint(tmp_path / "run.pt", model, optimizer, history)
+    monkeypatch.setattr(distributed, "rank", lambda: rank)
+    load_checkpoint(tmp_path / "run.pt", model, optimizer)
+    assert _draws() == states[own][1]

@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch import nn
 
+from tfbook.models import cnn
 from tfbook.models.cnn import Cnn, convolution
 
 
@@ -72,3 +73,11 @@ def test_fewer_parameters_than_there_can_be_are_refused() -> None:
     assert count(Cnn.of_size(smallest, 10)) == smallest
     with pytest.raises(ValueError, match=f"parameters is {smallest - 1}; expected {smallest} or more"):
         Cnn.of_size(smallest - 1, 10)
+
+
+def test_the_widest_of_all_is_still_built(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many parameters are allowed."""
+    monkeypatch.setattr(cnn, "WIDEST", 4)
+    for width in (3, 4):
+        assert Cnn.of_size(by_formula(10, 3, width, 3), 10).stem[0].out_channels == width
+    assert Cnn.of_size(10**9, 10).stem[0].out_channels == 4

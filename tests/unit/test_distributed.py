@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
+from collections import OrderedDict
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -229,3 +230,68 @@ def test_a_batch_that_cannot_be_shared_is_refused(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(torch.distributed, "barrier", lambda: None)
     with pytest.raises(ValueError, match="batch is 4; expected a multiple of 3, the number of processes"):
         pretrain.pretrain(_options(str(tmp_path), "run"))
+
+
+# ---- the functions, where the other process is a stand-in --------------------------------------------------------
+
+
+class Peer:
+    """The second of two processes: it adds its numbers, sends its objects, and notes who waits."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, rank: int = 0):
+        self.waits: list[str] = []
+        self.numbers: list[Tensor] = []
+        monkeypatch.setattr(distributed, "world_size", lambda: 2)
+        monkeypatch.setattr(distributed, "rank", lambda: rank)
+        monkeypatch.setattr(torch.distributed, "all_reduce", lambda tensor: tensor.add_(self.numbers.pop(0)))
+        monkeypatch.setattr(torch.distributed, "barrier", lambda: self.waits.append("barrier"))
+        monkeypatch.setattr(torch.distributed, "all_gather_object", self.gather)
+
+    def gather(self, values: list[Any], value: Any) -> None:
+        values[:] = [value, "theirs"]
+
+
+def test_totals_and_means_are_over_both(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a process gives stays as it is."""
+    peer = Peer(monkeypatch)
+    mine = torch.tensor([1.0, 2.0])
+    peer.numbers = [torch.tensor([10.0, 20.0]), torch.tensor(4, dtype=torch.float64), torch.tensor(5)]
+    assert torch.equal(distributed.total(mine), torch.tensor([11.0, 22.0]))
+    assert torch.equal(mine, torch.tensor([1.0, 2.0]))
+    assert distributed.mean(1.0) == 2.5
+    assert distributed.total(7) == 12
+    assert distributed.all_gathered("mine") == ["mine", "theirs"]
+
+
+@pytest.mark.parametrize(("rank", "order"), [(0, ["body", "barrier"]), (1, ["barrier", "body"])])
+def test_the_first_goes_first(monkeypatch: pytest.MonkeyPatch, rank: int, order: list[str]) -> None:
+    peer = Peer(monkeypatch, rank)
+    with distributed.first_in_turn():
+        peer.waits.append("body")
+    assert peer.waits == order
+
+
+def test_shares_of_gradients_are_added_weight_by_weight(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where one process has none, its share is 0; where neither has, there is none; frozen weights have no share."""
+    peer = Peer(monkeypatch)
+    sizes = {"mine": (2, 2), "theirs": (3,), "nobody's": (1,), "frozen": (5,)}
+    model = nn.ParameterDict(OrderedDict((name, torch.zeros(size)) for name, size in sizes.items()))
+    model["frozen"].requires_grad_(False)
+    model["mine"].grad = torch.tensor([[1.0, 2.0], [3.0, 4.0]])
+    peer.numbers = [torch.tensor([1, 1, 0]), torch.tensor([10.0, 20.0, 30.0, 40.0, 5.0, 6.0, 7.0])]
+    distributed.add_gradients(model)
+    assert torch.equal(model["mine"].grad, torch.tensor([[11.0, 22.0], [33.0, 44.0]]))
+    assert torch.equal(model["theirs"].grad, torch.tensor([5.0, 6.0, 7.0]))
+    assert model["nobody's"].grad is None
+    assert model["frozen"].grad is None
+
+
+def test_every_weight_comes_from_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Buffers, too."""
+    Peer(monkeypatch)
+    sent = []
+    monkeypatch.setattr(
+        torch.distributed, "broadcast", lambda tensor, source: sent.append((tuple(tensor.shape), source))
+    )
+    distributed.broadcast(nn.BatchNorm1d(3))
+    assert sent == [((3,), 0)] * 4 + [((), 0)]

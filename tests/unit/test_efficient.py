@@ -468,3 +468,11 @@ def test_layers_take_the_implementations_in_turn() -> None:
     seen = [(weights[0, 0] > 0).sum().item() for weights in maps.values()]
     assert seen == [21, 11, 21]
     torch.testing.assert_close(model(ids), recorded)
+
+
+@pytest.mark.parametrize("window", [1, 3, 5, 9])
+def test_bigbirds_window_reaches_half_of_it_to_each_side(window: int) -> None:
+    """(window − 1) / 2 blocks before and after, and itself (Zaheer et al., 2020, section 2)."""
+    number = torch.arange(12)
+    near = 2 * (number[:, None] - number).abs() <= window - 1
+    assert torch.equal(BigBird(window=window, global_blocks=0, random_blocks=0).layout(12, causal=False), near)

@@ -392,3 +392,10 @@ def test_gradients_of_linear_attention_are_finite_where_its_weights_vanish(causa
         output = Linear(chunk=2)(*inputs, torch.full((1, 1, 3, 2), 30.0, dtype=dtype), Causal() if causal else None)
         gradients = torch.autograd.grad(output.square().sum(), inputs)
         assert all(tensor.isfinite().all() for tensor in (output, *gradients))
+
+
+@pytest.mark.parametrize("options", [{"features": 0}, {"chunk": 0}], ids=str)
+def test_a_performer_without_features_or_chunks_is_refused(options: dict[str, int]) -> None:
+    (name,) = options
+    with pytest.raises(ValueError, match=f"{name} is 0"):
+        Performer(**{"features": 4, "chunk": 4} | options)

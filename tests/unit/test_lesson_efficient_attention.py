@@ -202,8 +202,17 @@ def test_restricted_attention_is_dense_attention_in_a_band_with_keys_of_zero_bef
 
 
 @pytest.mark.parametrize("name", costs.IMPLEMENTATIONS)
-def test_every_implementation_runs_forward_and_backward(name: str) -> None:
+def test_every_implementation_runs_forward_and_backward(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each query's weights sum to 1, so the gradients of the values sum to the number of queries in each coordinate."""
+    kept, grad = [], torch.autograd.grad
+    monkeypatch.setattr(torch.autograd, "grad", lambda *inputs, **options: kept.append(grad(*inputs, **options)))
     costs.forward_backward(name, 70)()
+    ((of_q, of_k, of_v),) = kept
+    shape = (1, costs.HEADS, 70, costs.D_HEAD)
+    assert (of_k is None) == (name == "LSH"), "shared-key LSH reads no keys"
+    assert all(each.shape == shape and each.isfinite().all() for each in (of_q, of_v, of_q if of_k is None else of_k))
+    assert of_q.any()
+    torch.testing.assert_close(of_v.sum(dim=2), torch.full((1, costs.HEADS, costs.D_HEAD), 70.0), rtol=1e-4, atol=0)
 
 
 def test_stored_rows_name_implementation_length_and_result(monkeypatch: pytest.MonkeyPatch) -> None:

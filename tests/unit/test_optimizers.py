@@ -280,3 +280,17 @@ def test_fit_learns_a_text_with_either(optimizer: str) -> None:
     history = fit(model, loss, lambda step: ids, Recipe(steps=60, lr=0.02, optimizer=optimizer))
     assert history.loss[0] == pytest.approx(2.2, abs=0.2)
     assert history.loss[-1] < 0.05
+
+
+def test_every_option_of_muon_reaches_its_part() -> None:
+    """None of them is the default of a part."""
+    options = {"lr": 0.03, "weight_decay": 0.3, "momentum": 0.6, "rms": 0.5}
+    optimizer = muon(
+        LanguageModel(9, SIZES), **options, betas=(0.7, 0.8), embedding_lr_factor=2, embedding_decay_factor=3
+    )
+    (hidden,), rest = optimizer.parts[0].param_groups, optimizer.parts[1].param_groups
+    assert {name: hidden[name] for name in options} == options
+    assert {group["betas"] for group in rest} == {(0.7, 0.8)}
+    assert {group["lr"] for group in rest} == {0.03}
+    found = {(round(group["weight_decay"], 9), group.get("lr_factor", 1)) for group in rest}
+    assert found == {(0.3, 1), (0.9, 2), (0.0, 1)}, "positions, tied embeddings, vectors"

@@ -301,3 +301,24 @@ def test_an_update_changes_policy_and_critic_and_nothing_else(
 def test_an_impossible_recipe_is_refused(options: dict, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         PpoRecipe(**options)
+
+
+@pytest.mark.parametrize("max_norm", [0.1, 1e6], ids=["clipped", "whole"])
+def test_an_update_takes_the_steps_written_out(
+    policy: Gpt, reference: Gpt, critic: ValueModel, answers: Answers, max_norm: float
+) -> None:
+    """w ← w − rate · g · min(1, max_norm / ‖g‖) with the gradient of that step alone, all answers in one minibatch."""
+    recipe = PpoRecipe(epochs=3, minibatch=3, max_norm=max_norm)
+    rollout = assess(policy, reference, critic, answers, torch.randn(3), recipe)
+    pair = copy.deepcopy((policy, critic))
+    weights = [*dict.fromkeys(weight for model in pair for weight in model.parameters())]
+    for _ in range(3):
+        gradients = torch.autograd.grad(ppo_loss(*pair, rollout, recipe).mean, weights, allow_unused=True)
+        norm = math.sqrt(sum(float(each.square().sum()) for each in gradients if each is not None))
+        for weight, gradient in zip(weights, gradients, strict=True):
+            if gradient is not None:
+                weight.data -= 0.5 * min(1, max_norm / norm) * gradient
+    optimizer = torch.optim.SGD([*dict.fromkeys([*policy.parameters(), *critic.parameters()])], lr=0.5)
+    ppo_update(policy, critic, optimizer, rollout, recipe)
+    for model, expected in zip((policy, critic), pair, strict=True):
+        torch.testing.assert_close(model.state_dict(), expected.state_dict(), rtol=1e-3, atol=1e-4)

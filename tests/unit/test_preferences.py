@@ -10,7 +10,7 @@ from hypothesis import given, settings, strategies as st
 from torch import Tensor, nn
 
 from tfbook.attention import Prefix
-from tfbook.course.invariants import TOLERANCE, future_leak, missing_gradients, round_trip_gap
+from tfbook.course.invariants import TOLERANCE, future_leak, idle_key_biases, missing_gradients, round_trip_gap
 from tfbook.generation.best_of_n import best_of_n, best_of_n_kl, expected_best
 from tfbook.models.blocks import Config
 from tfbook.models.gpt import Gpt
@@ -154,8 +154,8 @@ def test_a_reward_is_read_at_the_last_token(model: Gpt, answers: Answers) -> Non
         hidden = rewards.value.stack(rewards.value.embed(alone), model.mask)[0, -1]
         torch.testing.assert_close(rewards.value.head(hidden), found[row : row + 1])
     assert round_trip_gap(rewards, lambda m: m(answers.ids, answers.lengths)) <= TOLERANCE
-    biases = {name for name, _ in rewards.named_parameters() if name.endswith("W_K.bias")}
-    assert missing_gradients(rewards, lambda m: m(answers.ids, answers.lengths).sin().sum(), biases) == 0
+    idle = idle_key_biases(rewards)
+    assert missing_gradients(rewards, lambda m: m(answers.ids, answers.lengths).sin().sum(), idle) == 0
 
 
 def test_a_value_sees_no_later_token(model: Gpt) -> None:
@@ -328,3 +328,15 @@ def test_an_impossible_n_is_refused(model: Gpt) -> None:
     for function in (best_of_n_kl, lambda n: best_of_n(model, torch.ones(1, 1).long(), len, n, max_new_tokens=1)):
         with pytest.raises(ValueError, match="n is 0; expected 1 or more"):
             function(0)
+
+
+@pytest.mark.parametrize("start", [1, 3])
+@pytest.mark.parametrize("stop", [EOS, 7])
+def test_an_answer_ends_with_its_first_stop(start: int, stop: int) -> None:
+    """Written as a loop over the tokens; a stop in the prompt ends nothing."""
+    ids = torch.randint(9, (20, 8))
+    ids[:, 0] = stop
+    found = generated_answers(ids, start, stop=stop).answered
+    for row, answered in zip(ids.tolist(), found.tolist(), strict=True):
+        end = next((time + 1 for time in range(start, 8) if row[time] == stop), 8)
+        assert answered == [start <= time < end for time in range(8)]

@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from hypothesis import given, strategies as st
@@ -35,6 +36,7 @@ from tfbook.training import (
     inverse_sqrt,
     load_checkpoint,
     next_token_loss,
+    running_mean,
     translation_loss,
     warmup_cosine,
 )
@@ -577,3 +579,29 @@ def test_a_notebook_trains_without_a_warning(ipywidgets: bool) -> None:
     assert done.stdout.split()[0] == str(ipywidgets)
     assert "Warning" not in done.stderr
     assert "ipywidgets" not in done.stderr
+
+
+@pytest.mark.parametrize("window", [1, 2, 3, 10])
+def test_a_running_mean_is_that_of_pandas(window: int) -> None:
+    """Over as many values as there are at the beginning."""
+    values = torch.randn(7, dtype=torch.float64).tolist()
+    expected = pd.Series(values).rolling(window, min_periods=1).mean().tolist()
+    assert running_mean(values, window) == pytest.approx(expected)
+
+
+def test_a_running_mean_of_no_values_is_refused() -> None:
+    with pytest.raises(ValueError, match="window is 0; expected 1 or more"):
+        running_mean([1.0], 0)
+
+
+def test_a_weight_that_a_step_does_not_use_stays() -> None:
+    """An expert that no token comes to, say: it neither decays nor goes on by its momentum."""
+    model, seen = nn.ParameterList([torch.ones(2, 2), torch.ones(2, 2)]), []
+
+    def first_then_second(model: nn.Module, step: Tensor) -> Tensor:
+        seen.append(model[0].detach().clone())
+        return model[min(int(step), 1)].square().sum()
+
+    fit(model, first_then_second, torch.tensor, Recipe(steps=4, lr=0.1, weight_decay=0.5))
+    assert not torch.equal(seen[0], seen[1])
+    assert all(torch.equal(each, seen[1]) for each in (*seen[2:], model[0]))

@@ -83,3 +83,15 @@ def test_an_edited_layer_that_takes_the_packages_place_is_left_alone() -> None:
             assert torch.equal(layer(x), layer.W_O(torch.zeros(2, 5, 16)))
     finally:
         runtime.restore()
+
+
+def test_joined_projections_split_heads_as_the_layer_does() -> None:
+    """Three heads of width 4, where exchanging heads and widths would show."""
+    layer, x = MultiHeadAttention(12, 3), torch.randn(2, 5, 12)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        plain = layer.project(x, x, x)
+        with joined_projections(layer):
+            joined = layer.project(x, x, x)
+    for one, other in zip(plain, joined, strict=True):
+        assert one.shape == (2, 3, 5, 4)
+        torch.testing.assert_close(other, one, rtol=0.02, atol=0.02)

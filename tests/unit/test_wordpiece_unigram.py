@@ -11,7 +11,7 @@ import tokenizers
 from hypothesis import given, settings, strategies as st
 
 from tfbook import data
-from tfbook.text import Unigram, WordPiece, pre_tokenize
+from tfbook.text import Unigram, WordPiece, pre_tokenize, unigram as unigram_module
 from tfbook.text.bpe import count_pairs, merge
 from tfbook.text.wordpiece import WORD
 
@@ -166,3 +166,33 @@ def test_both_read_the_chunks_of_byte_pair_encoding() -> None:
     within = set(pre_tokenize(TEXT))
     for piece in Unigram.learn([TEXT], 300).scores:
         assert any(piece in chunk for chunk in within)
+
+
+def test_unigram_keeps_three_quarters_a_round(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the pieces that are left, down to those that fit beside <unk>."""
+    counted, pruned = Unigram._piece_counts, Unigram._most_needed
+    before: list[int] = []
+    after: list[int] = []
+    monkeypatch.setattr(
+        Unigram, "_piece_counts", lambda self, chunks: [after.append(len(self.scores)), counted(self, chunks)][1]
+    )
+    monkeypatch.setattr(
+        Unigram, "_most_needed", lambda self, counts: [before.append(len(self.scores)), pruned(self, counts)][1]
+    )
+    Unigram.learn([TEXT], 300)
+    assert len(before) > 3
+    assert after[1:] == [max(299, 3 * size // 4) for size in before]
+
+
+@pytest.mark.parametrize(("longest", "count"), [(2, 3), (4, 5), (4, 100)])
+def test_unigram_starts_from_the_substrings_that_cover_most(longest: int, count: int) -> None:
+    """Occurrences × length, of those that occur more than once; all single characters whatever they cover."""
+    chunks = {"abab": 3, "abcd": 2, "bcdx": 1, "zz": 1}
+    parts = Counter[str]()
+    for chunk, times in chunks.items():
+        for size in range(1, longest + 1):
+            for start in range(len(chunk) - size + 1):
+                parts[chunk[start : start + size]] += times
+    longer = sorted((-times * len(part), part) for part, times in parts.items() if len(part) > 1 and times > 1)
+    kept = {part for _, part in longer[:count]} | set("abcdxz")
+    assert unigram_module._substrings(chunks, longest, count) == {part: parts[part] for part in kept}

@@ -23,6 +23,7 @@ from tfbook.attention.masks import Band, Causal, Dense, Lengths, Mask, padding_m
 from tfbook.attention.multi_head import MultiHeadAttention, merge_heads, split_heads
 from tfbook.attention.positions import Position
 from tfbook.attention.recording import record, supports_of
+from tfbook.models.blocks import Stack
 from tfbook.models.language_model import LanguageModel
 from tfbook.models.seq2seq import Translator
 from tfbook.models.transformer import Transformer
@@ -145,14 +146,15 @@ def stepwise_gap(model: Translator | Transformer, batch: Batch) -> float:
 def round_trip_gap(model: nn.Module, forward: Callable[[Any], Tensor]) -> float:
     """A copy with other weights that loads the model's state dict must compute the same: the state must be complete.
 
-    Registered buffers keep their values, since those outside the state dict are constants from the constructor.
+    Indices are reversed, so that an order drawn at random counts as a weight. Registered buffers keep their values,
+    since those outside the state dict are constants from the constructor.
     """
     copied: dict[int, object] = {}
     twin = copy.deepcopy(model, copied)
     buffers = set(map(id, twin.buffers()))
     for tensor in copied.values():
-        if isinstance(tensor, Tensor) and tensor.is_floating_point() and id(tensor) not in buffers:
-            tensor.add_(1.0)
+        if isinstance(tensor, Tensor) and id(tensor) not in buffers:
+            tensor.copy_(tensor + 1 if tensor.is_floating_point() else tensor.flip(-1) if tensor.ndim else tensor)
     twin.load_state_dict(model.state_dict())
     return _largest(float((forward(twin) - forward(model)).abs().max()))
 
@@ -175,17 +177,43 @@ def missing_gradients(model: nn.Module, loss: Callable[[Any], Tensor], without_e
     return 1 - sum(healthy) / len(healthy)
 
 
-def _key_biases(model: nn.Module) -> set[str]:
-    """The biases of W_K: unless positions rotate them, they add a constant to the scores of a query, to no effect."""
-    return {name for name, _ in model.named_parameters() if name.endswith("W_K.bias")}
+def idle_key_biases(model: nn.Module) -> set[str]:
+    """Names of the key biases that cannot change the loss: those of keys that no position rotates.
+
+    q · (k_j + b) adds the same q · b to all scores of a query, which the softmax ignores; rotated, it differs from key
+    to key. Whether keys are rotated is asked of the encoding of each stack; those of cross-attention never are.
+    """
+    rotating = [stack for stack in model.modules() if isinstance(stack, Stack) and _rotates(stack.position)]
+    turned = {id(weight) for stack in rotating for block in stack.blocks for weight in block.mixer.parameters()}
+    named = model.named_parameters()
+    return {name for name, weight in named if name.endswith("W_K.bias") and id(weight) not in turned}
+
+
+def _rotates(position: Position) -> bool:
+    """Whether the encoding is of a kind that turns keys."""
+    return type(position).rotate is not Position.rotate
 
 
 @torch.no_grad()
 def loss_on_padding(model: Translator | Transformer, batch: Batch) -> float:
-    """How much the loss changes when padded target words change: it must ignore them."""
+    """How much padded target words change the loss: it must neither read nor count them.
+
+    They are changed, and left away: the mean must be that of the sentences alone, each counted by its words.
+    """
     mask = batch.target_out == PAD
     other = replace(batch, target_in=batch.target_in.masked_fill(mask, EOS))
-    return _largest(float((translation_loss(model, batch).mean - translation_loss(model, other).mean).abs()))
+    loss, *means = (translation_loss(model, each).mean for each in (batch, other))
+    if mask.any():
+        lengths = (~mask).sum(dim=1)
+        alone = [translation_loss(model, _row(batch, row, length)).mean for row, length in enumerate(lengths.tolist())]
+        means.append((lengths * torch.stack(alone)).sum() / lengths.sum())
+    return _largest(*(float((mean - loss).abs()) for mean in means))
+
+
+def _row(batch: Batch, row: int, length: int) -> Batch:
+    """One pair, its target cut to this length."""
+    one = {name: tensor[row : row + 1] for name, tensor in vars(batch).items()}
+    return Batch(**one | {name: one[name][:, :length] for name in ("target_in", "target_out")})
 
 
 @torch.no_grad()
@@ -229,7 +257,7 @@ def translator_report(model: Translator | Transformer, batch: Batch) -> dict[str
     )
     model.train()  # since the fused recurrent CUDA kernels have a backward pass only there
     found["every parameter gets a finite gradient"] = missing_gradients(
-        model, lambda m: translation_loss(m, batch).mean, without_effect=_key_biases(model)
+        model, lambda m: translation_loss(m, batch).mean, without_effect=idle_key_biases(model)
     )
     model.train(training)
     return found
@@ -303,7 +331,7 @@ def language_model_report(model: LanguageModel, ids: Int[Tensor, "batch time"]) 
     found["a saved model computes the same"] = round_trip_gap(model, lambda m: m(ids))
     model.train()
     found["every parameter gets a finite gradient"] = missing_gradients(
-        model, lambda m: _next_word_loss(m, ids), without_effect=_key_biases(model)
+        model, lambda m: _next_word_loss(m, ids), without_effect=idle_key_biases(model)
     )
     found["tied weights stay tied"] = tying_gap(
         model, lambda m: _next_word_loss(m, ids), lambda m: (m.embed.weight, m.unembed.weight)
@@ -365,7 +393,7 @@ def attention_report(
     found["a saved layer computes the same"] = round_trip_gap(layer, lambda m: m(x, mask=mask))
     layer.train()
     found["every parameter gets a finite gradient"] = missing_gradients(
-        layer, lambda m: m(x, mask=mask).square().mean(), without_effect=_key_biases(layer)
+        layer, lambda m: m(x, mask=mask).square().mean(), without_effect=idle_key_biases(layer)
     )
     layer.train(training)
     return found
