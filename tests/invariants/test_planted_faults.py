@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from tfbook.attention import POSITIONS, Causal, Lengths, Mask, MultiHeadAttention, Supports, implementation, softmax
+from tfbook.attention import POSITIONS, Causal, Lengths, Mask, MultiHeadAttention, Supports, declares, softmax
 from tfbook.course import invariants
 from tfbook.course.invariants import TOLERANCE, idle_key_biases, language_model_report, missing_gradients
 from tfbook.models.bert import BERT, Bert, Tagger
@@ -206,7 +206,7 @@ def tables(model: Any) -> tuple[Tensor, Tensor]:
 def recording_its_queries(scale: float) -> MultiHeadAttention:
     """A layer whose weights are those of queries that are `scale` as large as recorded."""
 
-    @implementation(Supports())
+    @declares(Supports())
     def attend(q: Tensor, k: Tensor, v: Tensor, mask: Mask | None = None, *rest: object, **options: object) -> Tensor:
         return softmax(scale * q, k, v, mask)
 

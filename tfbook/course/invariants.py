@@ -10,6 +10,7 @@ import copy
 import math
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import replace
+from functools import wraps
 from typing import Any
 
 import torch
@@ -27,6 +28,7 @@ from tfbook.models.blocks import Stack
 from tfbook.models.language_model import LanguageModel
 from tfbook.models.seq2seq import Translator
 from tfbook.models.transformer import Transformer
+from tfbook.modes import evaluating
 from tfbook.text.pairs import Batch
 from tfbook.text.vocabulary import EOS, PAD
 from tfbook.training.losses import translation_loss
@@ -232,9 +234,24 @@ def _maps(model: Translator | Transformer, batch: Batch) -> Iterator[tuple[Tenso
             yield weights, padding_mask(batch.source_lengths, batch.source.shape[1])[:, None]
 
 
+Report = Callable[..., dict[str, float]]  # of a model and its inputs
+
+
+def _modes_kept(report: Report) -> Report:
+    """The report, after which each module of the model is in its own mode again."""
+
+    @wraps(report)
+    def keeping(model: nn.Module, *args: Any, **options: Any) -> dict[str, float]:
+        with evaluating(model):
+            return report(model, *args, **options)
+
+    return keeping
+
+
+@_modes_kept
 def translator_report(model: Translator | Transformer, batch: Batch) -> dict[str, float]:
     """Every invariant of a sequence-to-sequence model on one batch: name → largest violation."""
-    training, vocabulary = model.training, model.decoder.unembed.out_features
+    vocabulary = model.decoder.unembed.out_features
 
     def teacher_forced(target: Tensor) -> Tensor:
         return model(batch.source, batch.source_lengths, target).logits
@@ -259,7 +276,6 @@ def translator_report(model: Translator | Transformer, batch: Batch) -> dict[str
     found["every parameter gets a finite gradient"] = missing_gradients(
         model, lambda m: translation_loss(m, batch).mean, without_effect=idle_key_biases(model)
     )
-    model.train(training)
     return found
 
 
@@ -307,13 +323,14 @@ def _next_word_loss(model: LanguageModel, ids: Int[Tensor, "batch time"]) -> Flo
     return F.cross_entropy(model(ids[:, :-1]).flatten(0, 1), ids[:, 1:].flatten())
 
 
+@_modes_kept
 def language_model_report(model: LanguageModel, ids: Int[Tensor, "batch time"]) -> dict[str, float]:
     """Every invariant of a language model on one batch: name → largest violation.
 
     A bidirectional model is exempt from those of causal ones. When no position is added to the embeddings, shifting a
     text must change nothing; without any positions, its order must not matter.
     """
-    training, encoding, found = model.training, type(model.stack.position), {}
+    encoding, found = type(model.stack.position), {}
     if model.mask is not None:
         vocabulary = model.unembed.out_features
         found["no word sees a later one (train)"] = future_leak(model.train(), ids, vocabulary)
@@ -336,7 +353,6 @@ def language_model_report(model: LanguageModel, ids: Int[Tensor, "batch time"]) 
     found["tied weights stay tied"] = tying_gap(
         model, lambda m: _next_word_loss(m, ids), lambda m: (m.embed.weight, m.unembed.weight)
     )
-    model.train(training)
     return found
 
 
@@ -361,6 +377,7 @@ def record_gap(layer: MultiHeadAttention, x: Float[Tensor, "batch time d_model"]
     return _largest(float((layer(x, mask=mask) - by_hand).abs().max()))
 
 
+@_modes_kept
 def attention_report(
     layer: MultiHeadAttention, x: Float[Tensor, "batch time d_model"], lengths: Int[Tensor, " batch"]
 ) -> dict[str, float]:
@@ -369,7 +386,7 @@ def attention_report(
     `x` needs two positions or more, and one sequence that is padded. An implementation that approximates its weights
     has no record of them.
     """
-    training, time, mask = layer.training, x.shape[1], Causal() & Lengths(lengths)
+    time, mask = x.shape[1], Causal() & Lengths(lengths)
 
     def causal(changed: Tensor) -> Tensor:
         return layer(torch.where(changed[..., None] > 0, x + 1, x), mask=Causal())
@@ -395,5 +412,4 @@ def attention_report(
     found["every parameter gets a finite gradient"] = missing_gradients(
         layer, lambda m: m(x, mask=mask).square().mean(), without_effect=idle_key_biases(layer)
     )
-    layer.train(training)
     return found

@@ -25,7 +25,7 @@ from .processes import ROOT, forked, run_pytest, wait
 
 ROOMS = [ROOT / "tfbook" / room for room in ("attention", "models", "training", "generation", "text")]
 SUITES = ("unit", "invariants", "data")
-LEFT_OUT = ("test_experiments", "test_random_cases")  # tests of lessons, and random cases, which take minutes
+LEFT_OUT = ("test_lesson_", "test_random_cases")  # tests of lessons, and random cases, which take minutes
 OWN = {"tfbook", "tests", "tools", "__main__"}
 
 
