@@ -346,7 +346,7 @@ def test_what_it_is_about_is_kept(tmp_path: Path) -> None:
     assert read_about(tmp_path / "next.pt") is None
 
 
-def test_a_checkpoint_of_before_descriptions_is_read(tmp_path: Path) -> None:
+def test_a_checkpoint_without_it_is_read(tmp_path: Path) -> None:
     path = tmp_path / "run.pt"
     saved(path, "SGD")
     content = torch.load(path)
@@ -357,10 +357,10 @@ def test_a_checkpoint_of_before_descriptions_is_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("about", [{"a": torch.ones(2)}, {"a": float("nan")}, {"a": {1, 2}}, {"a": build}])
-def test_a_description_that_json_cannot_hold_is_refused(tmp_path: Path, description: dict[str, Any]) -> None:
+def test_what_json_cannot_hold_is_refused(tmp_path: Path, about: dict[str, Any]) -> None:
     path = tmp_path / "run.pt"
     model, optimizer = saved(path, "SGD")
     before = path.read_bytes()
     with pytest.raises((TypeError, ValueError), match="JSON"):
-        save_checkpoint(path, model, optimizer, History(), about=description)
+        save_checkpoint(path, model, optimizer, History(), about=about)
     assert path.read_bytes() == before

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import count, product
@@ -39,9 +40,10 @@ if TYPE_CHECKING:
 
 
 def write(teller: Storyteller, model: Gpt, beginning: str, *, seed: int = 1) -> str:
-    """The text that `model` writes after a beginning, sampled at temperature 0.4."""
+    """The text that `model` writes after a beginning, sampled at temperature 0.4, in lines of 95 characters at most."""
     model.eval()
-    return written(tell(teller._replace(model=model), 1, temperature=0.4, seed=seed, beginning=beginning)[0])
+    (words,) = tell(teller._replace(model=model), 1, temperature=0.4, seed=seed, beginning=beginning)
+    return textwrap.fill(written(words), 95)
 
 
 @torch.no_grad()

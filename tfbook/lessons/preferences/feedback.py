@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import copy
 import random
+import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -71,8 +72,8 @@ def as_answers(ids: Int[Tensor, "batch time"]) -> Answers:
 
 
 def two_of(stories: Sequence[Sequence[str]]) -> str:
-    """The first two stories as text."""
-    return "\n\n".join(written(words) for words in stories[:2])
+    """The first two stories as text, in lines of at most 95 characters."""
+    return "\n\n".join(textwrap.fill(written(words), 95) for words in stories[:2])
 
 
 @dataclass(frozen=True)

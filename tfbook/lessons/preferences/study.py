@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 from html import escape
 from typing import TYPE_CHECKING, Any
@@ -171,4 +172,5 @@ def hacked(ppo: DataFrame, number: int = 3) -> None:
         verdict = check_story(text)
         wrong = len(verdict.faults) + len(verdict.unread)
         kind = "generous" if generous(words_of(text)) else "not generous"
-        print(f"score {score:.1f}, {kind}, {wrong} contradictions or sentences that make no sense:\n{text}\n")
+        print(f"score {score:.1f}, {kind}, {wrong} contradictions or sentences that make no sense:")
+        print(textwrap.fill(text, 95), "\n", sep="")

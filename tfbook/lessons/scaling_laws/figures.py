@@ -75,8 +75,8 @@ def draw_six(W: Any, x: Any, g: Any) -> Picture:
     picture = Schematic("One matrix, one token: 2 + 4 operations for every weight", gap=(26, 30))
     looks: dict[str, Any] = {"numbers": "{:g}", "cell": 26}
     products = (
-        ("forward", "sums", (W, "parameter", "W"), (x[:, None], "stream", "x"), ("stream", "Wx")),
-        ("back to the input", "sums", (W.T, "parameter", "Wᵀ"), (g[:, None], "weight", "g"), ("weight", "Wᵀg")),
+        ("forward", "additions", (W, "parameter", "W"), (x[:, None], "stream", "x"), ("stream", "Wx")),
+        ("back to the input", "additions", (W.T, "parameter", "Wᵀ"), (g[:, None], "weight", "g"), ("weight", "Wᵀg")),
         (
             "back to the weights",
             "additions to\nthe running gradient",

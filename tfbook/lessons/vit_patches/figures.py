@@ -75,7 +75,9 @@ def draw_positions(at: Tensor, along: Mapping[str, Tensor]) -> Figure:
         for each in seeds:
             right.plot(steps, each, marker, color=color, markersize=4, alpha=0.5)
     right.axhline(0, color=EDGE, linewidth=1.2)
-    right.set(title="2. Alike: columns, and ends of rows", xlabel="distance (patches)", ylabel="cosine similarity")
+    right.set(
+        title="2. Alike: neighbors in a column, ends of rows", xlabel="distance (patches)", ylabel="cosine similarity"
+    )
     right.legend(loc="upper center", frameon=False)
     return figure
 
@@ -208,7 +210,7 @@ def draw_contest(
     right.set_ylim(lowest - 0.6, highest + 1.6)
     right.set_xticks([0.01, 0.1, 1, 10], ["0.01", "0.1", "1", "10"])
     right.minorticks_off()
-    right.set(title="2. The CNN wins with half the work", xlabel="MFLOPs per image", ylabel="test images right (%)")
+    right.set(title="2. The CNN leads with half the work", xlabel="MFLOPs per image", ylabel="test images right (%)")
     return figure
 
 
