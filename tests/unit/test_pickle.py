@@ -119,7 +119,6 @@ MODULES: dict[type, tuple[Callable[[], Any], Use]] = {
     blocks.PostNorm: (lambda: BERT.branch(feed_forward.FeedForward(8, 12)), lambda m: m(X)),
     blocks.Block: (lambda: blocks.Block(SMALL), lambda m: m(X)),
     blocks.Stack: (lambda: blocks.Stack(SMALL), lambda m: m(X)),
-    language_model.TokenEmbedding: (lambda: language_model.TokenEmbedding(9, 8), lambda m: m(IDS)),
     language_model.ScaledEmbedding: (lambda: language_model.ScaledEmbedding(9, 8), lambda m: m(IDS)),
     language_model.LanguageModel: (lambda: language_model.LanguageModel(9, SMALL), lambda m: m(IDS)),
     language_model.BidirectionalModel: (lambda: language_model.BidirectionalModel(9, SMALL), lambda m: m(IDS)),

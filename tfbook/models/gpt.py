@@ -12,7 +12,7 @@ from tfbook.checks import check_positive
 from tfbook.models.blocks import Config, Stack, init_weights, on_paper
 from tfbook.models.config import WithOptions
 from tfbook.models.feed_forward import FeedForward
-from tfbook.models.language_model import LanguageModel, TokenEmbedding
+from tfbook.models.language_model import LanguageModel
 
 GELU = WithOptions(F.gelu, approximate="tanh")
 GPT2 = Config(
@@ -36,7 +36,7 @@ class Gpt(LanguageModel):
 
     def __init__(self, vocab: int, config: Config):
         super().__init__(vocab, config)
-        self.embed = TokenEmbedding(vocab, config.d_model)
+        self.embed = nn.Embedding(vocab, config.d_model)  # not scaled by √d_model
         self.unembed.weight = self.embed.weight
         self.apply(init_weights)
         for block in self.stack.blocks:

@@ -12,16 +12,7 @@ from tfbook.checks import check_ids
 from tfbook.models.blocks import Config, Stack, StackCache
 
 
-class TokenEmbedding(nn.Embedding):
-    """E[id], for ids that are checked."""
-
-    def forward(self, ids: Int[Tensor, "batch time"]) -> Float[Tensor, "batch time d_model"]:
-        """The vector of each token. Raises ValueError for ids outside the vocabulary."""
-        check_ids("ids", ids, self.num_embeddings)
-        return super().forward(ids)
-
-
-class ScaledEmbedding(TokenEmbedding):
+class ScaledEmbedding(nn.Embedding):
     """√d_model · E[id], where E starts with variance 1 / d_model, so that it can be tied to the output's matrix.
 
     (Vaswani et al., 2017, section 3.4.)
@@ -32,7 +23,7 @@ class ScaledEmbedding(TokenEmbedding):
         nn.init.normal_(self.weight, std=d_model**-0.5)
 
     def forward(self, ids: Int[Tensor, "batch time"]) -> Float[Tensor, "batch time d_model"]:
-        """The scaled vector of each token. Raises ValueError for ids outside the vocabulary."""
+        """The scaled vector of each token."""
         return math.sqrt(self.embedding_dim) * super().forward(ids)
 
 
@@ -54,6 +45,7 @@ class LanguageModel(nn.Module):
 
         Raises ValueError for ids outside the vocabulary and for texts longer than learned positions reach.
         """
+        check_ids("ids", ids, self.embed.num_embeddings)
         return self.unembed(self.stack(self.embed(ids), self.mask, cache=cache))
 
     def new_cache(self) -> StackCache:

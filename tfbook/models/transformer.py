@@ -8,7 +8,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from tfbook.attention.masks import Causal, Lengths
-from tfbook.checks import check_lengths, check_rows
+from tfbook.checks import check_ids, check_lengths, check_rows
 from tfbook.models.blocks import Config, Stack, StackCache
 from tfbook.models.language_model import ScaledEmbedding
 from tfbook.models.outputs import Decoded
@@ -36,9 +36,11 @@ class Encoder(nn.Module):
     def forward(self, source: Int[Tensor, "batch source"], lengths: Int[Tensor, " batch"]) -> Memory:
         """Reads each sentence up to its length.
 
-        Raises ValueError unless there is one length for each, from 0 to the width of `source`.
+        Raises ValueError unless there is one length for each, from 0 to the width of `source`, and for ids outside the
+        vocabulary.
         """
         check_lengths(lengths, len(source), "sentences")
+        check_ids("ids", source, self.embed.num_embeddings)
         return Memory(self.stack(self.embed(source), Lengths(lengths)), lengths)
 
 
@@ -63,9 +65,10 @@ class Decoder(nn.Module):
     def forward(self, target: Int[Tensor, "batch target"], memory: Memory, state: StackCache | None = None) -> Decoded:
         """Logits for the word after each of `target`; with a state, `target` continues the text that it has read.
 
-        Raises ValueError unless there is one row for each source sentence.
+        Raises ValueError unless there is one row for each source sentence, and for ids outside the vocabulary.
         """
         check_rows(target, len(memory.lengths))
+        check_ids("ids", target, self.embed.num_embeddings)
         seen = Lengths(memory.lengths)
         x = self.stack(self.embed(target), Causal(), memory=memory.states, memory_mask=seen, cache=state)
         return Decoded(self.unembed(x), None, state)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import warnings
 import zipfile
@@ -79,7 +80,7 @@ def save_checkpoint(
         "history": asdict(history),
         "unshaped": _unshaped(model),
         "optimizers": _kinds(optimizer),
-        "about": None if about is None else json.dumps(dict(about), allow_nan=False),
+        "about": None if about is None else _as_json(about),
     }
     content["random"] = distributed.all_gathered(runtime.random_state())
     if distributed.rank() == 0:
@@ -226,7 +227,9 @@ def _is_history(found: History) -> bool:
 
 
 _LIKE_WEIGHTS = ("exp_avg", "exp_avg_sq", "max_exp_avg_sq", "momentum_buffer", "momentum")  # of each weight
+_REQUIRED = {"exp_avg", "exp_avg_sq"}  # while a momentum may be None, before its first step
 _ALIKE = (torch.optim.Adam, torch.optim.AdamW, torch.optim.SGD, Muon)  # keep the same for every weight
+_INFINITE = (math.inf, -math.inf)
 _BY_MACHINE = ("fused", "foreach")  # settings that change with the device
 
 
@@ -236,7 +239,8 @@ def _check_loaded(optimizer: Optimizer, groups: list[dict[str, Any]]) -> None:
         if isinstance(part, _ALIKE) and len({frozenset(state) for state in part.state.values() if state}) > 1:
             raise ValueError("some weights have moments that others lack")
         for weight, state in part.state.items():
-            moments = [_shape(state[name]) for name in _LIKE_WEIGHTS if state.get(name) is not None]
+            kept = [name for name in _LIKE_WEIGHTS if state.get(name) is not None or name in _REQUIRED & state.keys()]
+            moments = [_shape(state[name]) for name in kept]
             if any(moment != tuple(weight.shape) for moment in moments):
                 raise ValueError("a moment has another shape than its weight")
             if isinstance(part, _ALIKE) and _shape(state.get("step", 0)) not in ((), "int", "float"):
@@ -252,7 +256,11 @@ def _is_alike(value: Any, other: Any) -> bool:
     if isinstance(value, tuple):
         return isinstance(other, tuple | list) and len(value) == len(other) and all(map(_is_alike, value, other))
     if isinstance(value, float | int) and not isinstance(value, bool):
-        return isinstance(other, float | int) and not isinstance(other, bool)
+        return (
+            isinstance(other, float | int)
+            and not isinstance(other, bool)
+            and (other in _INFINITE or abs(other) < 1e300)
+        )
     return type(value) is type(other) and (not isinstance(value, bool) or value == other)
 
 
@@ -266,9 +274,22 @@ def _save(content: dict[str, Any], file: BinaryIO) -> None:
         raise
 
 
+def _as_json(about: About) -> str:
+    text = json.dumps(dict(about))
+    json.loads(text, parse_constant=_infinity)
+    return text
+
+
+def _infinity(name: str) -> float:
+    """A limit of ∞ is one; NaN, which equals nothing, would make every checkpoint another run's."""
+    if name == "NaN":
+        raise ValueError("about holds NaN; expected what JSON can hold and compare")
+    return float(name)
+
+
 def _check_about(path: str | Path, content: dict[str, Any], about: About | None) -> None:
     there = content["about"]
-    here = None if about is None else json.loads(json.dumps(dict(about)))  # in which a tuple is a list
+    here = None if about is None else json.loads(_as_json(about))  # in which a tuple is a list
     if here is None or there in (None, here):
         return
     name = next(name for name in {**here, **there} if here.get(name) != there.get(name))
