@@ -1,7 +1,8 @@
 """Measures the lessons: words, visible lines of code, cells, figures, schematics, claims and minutes of reading.
 
     python tools/measure.py            a table with a line for the core of each lesson and one for what follows it
-    python tools/measure.py 01 --write also writes the minutes of the core into the line of facts under the title
+    python tools/measure.py 01 --write also writes the minutes of the core into the line of facts under the title,
+                                       from where they have to go to tfbook/course/lessons.py
 
 The core is what comes before `## Exercises` or `## Going further`, without the exercises that stand between its
 sections. Reading takes a minute for 200 words, one for each figure and one for each visible code cell.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import torch
+
 from tfbook.lessons.LESSON_SLUG.claims import CLAIMS as CLAIMS
 
 
