@@ -18,6 +18,7 @@ import rules
 import tables
 import weave
 from nbformat import NotebookNode
+from PIL import Image
 from rules import Lesson, Rule
 from samples import IGNORED, WIDGET, code, display, mimebundle, notebook, prose, save, stream
 
@@ -121,6 +122,13 @@ def answer(output: NotebookNode) -> Break:
     return cell(5, outputs=[output], metadata={"collapsed": True})
 
 
+def opaque() -> str:
+    """A picture with a palette and without a transparent color."""
+    file = io.BytesIO()
+    Image.new("P", (4, 4)).save(file, format="PNG")
+    return base64.b64encode(file.getvalue()).decode()
+
+
 BROKEN: list[tuple[Rule, Break, str]] = [
     (rules.begins_with_title_and_badge, replace("# 01", "01"), "begins with the title"),
     (rules.begins_with_title_and_badge, replace("notebooks/01_", "notebooks/02_"), "expected the badge"),
@@ -154,6 +162,12 @@ BROKEN: list[tuple[Rule, Break, str]] = [
     (rules.names_no_local_path, cell(5, source="open('/tmp/x')"), "/tmp/x"),
     (rules.describes_its_images, show(display(image_png="")), "cell 5: the figure has no alt text"),
     (rules.describes_its_images, say("![](cat.png)"), "an image has no alt text"),
+    (rules.has_figures_with_clear_corners, show(display(image_png=opaque())), "cell 5: the corners of its figure"),
+    (
+        rules.shows_the_course_as_it_is,
+        lambda book: book.cells.insert(-1, code("progress.print_course()", "I · Attention\n")),
+        "its map of the course is out of date",
+    ),
     (rules.describes_its_images, say('<img src="cat.png" alt="">'), "an <img> has no alt text"),
     (rules.shows_its_claims, cell(7, outputs=[]), "cell 7: measures a claim but shows none"),
     (rules.shows_its_claims, cell(7, metadata=IGNORED), "cell that is not compared"),

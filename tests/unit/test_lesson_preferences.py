@@ -268,7 +268,7 @@ def test_claims_are_differences(capsys: pytest.CaptureFixture[str]) -> None:
     assert study.claims_of_hacking(_ppo(), _methods()) == pytest.approx({5: 1.6, 6: 0.4, 7: 0.0})
     assert study.claims_of_methods(_methods(), _ppo()) == pytest.approx({8: 0.4 - 0.14, 9: 0.2 - 0.8})
     study.hacked(_ppo())
-    said = capsys.readouterr().out
+    said = " ".join(capsys.readouterr().out.split())  # the story is wrapped
     assert STORY in said
     assert "score 1.5, not generous" in said
 

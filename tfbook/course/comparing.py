@@ -1,4 +1,4 @@
-"""What distinguishes a result from the expected one, in words, and how a value is shown in one line."""
+"""Compares a result with the expected one, in words, and shows a value in one line."""
 
 from __future__ import annotations
 
