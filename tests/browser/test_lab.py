@@ -72,6 +72,7 @@ def page(browser: Chrome, lab: str) -> Chrome:
     browser.get(lab.format(NAME))
     idle = ".jp-Notebook-ExecutionIndicator[data-status=idle]"
     wait(browser, lambda: browser.find_elements(By.CSS_SELECTOR, idle))
+    wait(browser, lambda: len(browser.find_elements(By.CSS_SELECTOR, ".jp-Notebook-cell")) == len(CELLS))
     return browser
 
 

@@ -106,6 +106,11 @@ def _replace_environment(value: dict[str, str]) -> None:
     os.environ.update(value)
 
 
+def _set_default_device(device: torch.device) -> None:
+    """None where it is the CPU: any other value, "cpu" included, lets each call of PyTorch pass a mode."""
+    torch.set_default_device(None if device == torch.device("cpu") else device)
+
+
 def _folder() -> str | None:
     try:
         return os.getcwd()
@@ -131,7 +136,7 @@ def _flushes_denormals() -> bool:
 # How to read and how to write each setting of the process, of PyTorch and of NumPy that an answer could change.
 SETTINGS: list[tuple[Callable[[], Any], Callable[[Any], Any]]] = [
     (torch.get_default_dtype, torch.set_default_dtype),
-    (torch.get_default_device, torch.set_default_device),
+    (torch.get_default_device, _set_default_device),
     (torch.get_num_threads, torch.set_num_threads),
     (torch.is_anomaly_enabled, torch.autograd.set_detect_anomaly),
     (torch.are_deterministic_algorithms_enabled, torch.use_deterministic_algorithms),
