@@ -235,7 +235,7 @@ count_parameters.mistakes(
         "biases and layer norms are missing: small beside the matrices, but they are there": (
             partial(_counted, bias=0, first_norm=0, norms=0)
         ),
-        "one layer norm is missing: the sum of the three tables is normalised before the first block": (
+        "one layer norm is missing: the sum of the three tables is normalized before the first block": (
             partial(_counted, first_norm=0)
         ),
         "a block has two layer norms, one after attention and one after the feed-forward net": (

@@ -328,7 +328,7 @@ def _(layout: Tensor, size: int, n: int) -> Tensor:
 
 block_mask.mistakes(
     {
-        "no leak, and too little: the blocks on the diagonal are gone, with every position's neighbours": (
+        "no leak, and too little: the blocks on the diagonal are gone, with every position's neighbors": (
             lambda layout, size, n: block_mask.reference(layout.tril(-1), size, n)
         ),
         "a position does not see itself any more: the diagonal of positions stays": (

@@ -50,7 +50,7 @@ def _a_frequency_a_column(positions: Tensor, d_model: int) -> Tensor:
 
 
 def _apart(x: Tensor) -> Tensor:
-    """All first ones of the pairs of neighbours, then all second ones."""
+    """All first ones of the pairs of neighbors, then all second ones."""
     return x.unflatten(-1, (-1, 2)).mT.flatten(-2)
 
 
@@ -140,15 +140,15 @@ def _partners_of_halves(x: Tensor, positions: Tensor) -> Tensor:
 
 rotary.mistakes(
     {
-        "these pairs are halves, x_i and x_{i + d_head/2}, as in the package; here neighbours are turned together": (
+        "these pairs are halves, x_i and x_{i + d_head/2}, as in the package; here neighbors are turned together": (
             lambda x, positions: _apart(rotary.reference(x.unflatten(-1, (2, -1)).mT.flatten(-2), positions))
         ),
         "the right pairs, turned, but all first coordinates come before all second ones: put them side by side again": (
             lambda x, positions: _apart(rotary.reference(x, positions))
         ),
-        "the partners are neighbours, but the angles are laid out for halves: "
+        "the partners are neighbors, but the angles are laid out for halves: "
         "both of a pair turn by the same angle": _angles_of_halves,
-        "the angles are laid out for neighbours, but the partners stand half a head away: "
+        "the angles are laid out for neighbors, but the partners stand half a head away: "
         "change one of the two": _partners_of_halves,
         "turned backwards: the minus belongs to the first coordinate, a cos φ − b sin φ": (
             lambda x, positions: rotary.reference(x, -positions)
@@ -178,7 +178,7 @@ rotary.mistakes(
     }
 )
 
-# ---- neighbours and halves ---------------------------------------------------------------------------------------
+# ---- neighbors and halves ---------------------------------------------------------------------------------------
 
 
 def _matrices_and_heads() -> list[tuple[Tensor, int]]:
@@ -206,7 +206,7 @@ pair_up.mistakes(
         "the rows are as they came: the package would turn coordinate 0 together with d_head/2, not with 1": (
             lambda W, heads: W.clone()
         ),
-        "this is the inverse: it brings rows that were trained as halves to neighbours; "
+        "this is the inverse: it brings rows that were trained as halves to neighbors; "
         "here row 2i of a head goes to i": (
             lambda W, heads: W.view(heads, 2, -1, W.shape[1]).transpose(1, 2).reshape(W.shape)
         ),
@@ -214,7 +214,7 @@ pair_up.mistakes(
         "every pair turns backwards, and scores depend on n − m instead of m − n": (
             lambda W, heads: W.view(heads, -1, 2, W.shape[1]).flip(2).transpose(1, 2).reshape(W.shape)
         ),
-        "the halves of each head are exchanged, and neighbours are as far from their partners' places as before": (
+        "the halves of each head are exchanged, and neighbors are as far from their partners' places as before": (
             lambda W, heads: W.view(heads, 2, -1, W.shape[1]).flip(1).reshape(W.shape)
         ),
         "the order runs through all rows, so that those of one head end up in others; "
@@ -297,7 +297,7 @@ alibi_bias.mistakes(
             lambda scores: alibi_bias.reference(scores).flip(0)
         ),
         "right for as many queries as keys; fewer queries are the last positions, and yours begin at 0: "
-        "the newest word would favour the first": lambda scores: (
+        "the newest word would favor the first": lambda scores: (
             -_slopes(scores) * (torch.arange(scores.shape[3]) - torch.arange(scores.shape[2])[:, None]).abs()
         ),
         "the future is blocked as well: that is the mask's job, and an encoder has no such mask": (

@@ -81,7 +81,7 @@ interpolate_positions.mistakes(
         "rows and columns of the old grid are exchanged: `old` is (rows, columns)": (
             lambda table, old, new, tokens: _interpolated(table, old[::-1], new, tokens)
         ),
-        "along one line of patches: the end of one row is no neighbour of the next one's start": (
+        "along one line of patches: the end of one row is no neighbor of the next one's start": (
             lambda table, old, new, tokens: _interpolated(
                 table, (1, math.prod(old)), (1, math.prod(new)), tokens, mode="bilinear"
             )

@@ -226,7 +226,7 @@ ORDERS = ("one, in the test alone", "one, in training and test", "one per image,
     cases=lambda: list(product(READERS, ORDERS)),
     hints=[
         "A ViT without positions sees a set of patches. A learned position is the name of a place, and nobody told the "
-        "model which places are neighbours. A linear classifier has a weight for each pixel of each label.",
+        "model which places are neighbors. A linear classifier has a weight for each pixel of each label.",
         "Ask two questions. Does the model use places at all? And if it has to learn them: is a place the same one in "
         "every image that it is trained and tested on?",
     ],
@@ -258,10 +258,10 @@ hurts.mistakes(
         "an order for each image hurts a ViT without positions? It sees a set of patches in any case": (
             lambda reader, order: order == ORDERS[2] or (reader != "ViT without positions" and order == ORDERS[0])
         ),
-        "a linear classifier has no idea of neighbours: one order for all images exchanges its weights, and no more": (
+        "a linear classifier has no idea of neighbors: one order for all images exchanges its weights, and no more": (
             lambda reader, order: reader == "linear classifier" or (reader == "ViT" and order != ORDERS[1])
         ),
-        "a linear classifier knows no neighbours, but it knows places: each pixel of a place has a weight of its own": (
+        "a linear classifier knows no neighbors, but it knows places: each pixel of a place has a weight of its own": (
             lambda reader, order: reader == "ViT" and order != "one, in training and test"
         ),
     }
