@@ -308,3 +308,10 @@ def test_what_only_looks_like_a_mask_is_refused_at_once() -> None:
 
     with pytest.raises(TypeError, match=r"mask is Duck; expected a Mask such as Causal\(\), or a Boolean tensor"):
         MultiHeadAttention(8, 2)(torch.randn(1, 3, 8), mask=Duck())
+
+
+def test_rms_norm_adds_1e_5_unless_told_otherwise() -> None:
+    """As PyTorch's with the same ε, on vectors so small that it shows."""
+    x = 1e-3 * torch.randn(4, 8)
+    expected = torch.nn.functional.rms_norm(x, (8,), eps=1e-5)
+    torch.testing.assert_close(RMSNorm(8)(x), expected)

@@ -382,3 +382,8 @@ def test_an_edited_rotation_is_not_passed_over() -> None:
 def test_other_encodings_have_nothing_to_prepare(name: str) -> None:
     position = POSITIONS[name](16, 2, 4)
     assert position.prepared(0, 4) is position
+
+
+def test_relative_embeddings_start_small() -> None:
+    """With a standard deviation of 0.02, as BERT's and GPT-2's embeddings do."""
+    assert Relative(64, reach=50).embedding.weight.std().item() == pytest.approx(0.02, rel=0.1)

@@ -605,3 +605,8 @@ def test_a_weight_that_a_step_does_not_use_stays() -> None:
     fit(model, first_then_second, torch.tensor, Recipe(steps=4, lr=0.1, weight_decay=0.5))
     assert not torch.equal(seen[0], seen[1])
     assert all(torch.equal(each, seen[1]) for each in (*seen[2:], model[0]))
+
+
+def test_a_recipe_has_the_learning_rate_of_adam() -> None:
+    """Kingma & Ba (2015), algorithm 1: 0.001."""
+    assert Recipe(steps=1).lr == 0.001
