@@ -116,18 +116,18 @@ def _precision_file() -> Path | None:
         from platformdirs import user_cache_dir
 
         folder = user_cache_dir("tfbook")
-    kind = re.sub(r"[^\w.]+", "-", f"{_cpu()} torch {torch.__version__}")
+    kind = re.sub(r"[^\w.]+", "-", f"{cpu_name()} torch {torch.__version__}")
     with suppress(RuntimeError):  # no home folder
         return Path(folder).expanduser() / "precision" / kind
     return None
 
 
-def _cpu() -> str:
-    """The name of the CPU's model, as the system tells it."""
+def cpu_name() -> str:
+    """The CPU's model, as the system names it."""
     with suppress(OSError):
         if found := re.search(r"^model name\s*:\s*(.+)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE):
             return found[1]
-    return f"{platform.processor()} {platform.machine()}"
+    return platform.processor() or platform.machine()
 
 
 def _remembered(path: Path | None, choices: tuple[str, ...], measure: Callable[[], str]) -> str:

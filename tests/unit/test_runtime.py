@@ -189,7 +189,7 @@ def test_the_note_is_one_for_each_cpu_and_version_of_torch(monkeypatch: pytest.M
     paths = set()
     for cpu in ("Some(R) CPU/9 @ 2.00GHz", "Other"):
         for version in ("2.6.0+cpu", "2.7.0"):
-            monkeypatch.setattr(runtime, "_cpu", lambda cpu=cpu: cpu)
+            monkeypatch.setattr(runtime, "cpu_name", lambda cpu=cpu: cpu)
             monkeypatch.setattr(torch, "__version__", version)
             paths.add(runtime._precision_file())
     assert len(paths) == 4

@@ -110,7 +110,7 @@ class Exercise:
             number = min(len(results) + 1, len(known.results))
             message = f"case {number} did not finish within {TIME_LIMIT:g} seconds; does a loop never end?"
             return CheckResult("not quite", message)
-        return self._refused(results)
+        return self._refused(results, known)
 
     def _learnable(self, answer: Answer, known: _Known) -> CheckResult:
         """The verdict on an answer whose results are right: its gradients have to be, too, where there are any."""
@@ -127,24 +127,23 @@ class Exercise:
         message = next(matching, None)
         return CheckResult("not quite", message) if message else None
 
-    def _refused(self, results: list[Any]) -> CheckResult:
+    def _refused(self, results: list[Any], known: _Known) -> CheckResult:
         if self.start and same(self._results_of(self.start), results):
             return CheckResult("not yet", STILL_GIVEN.format(self.name))
-        expected = self._known().results
-        if mistake := self._mistake(results, self._known()):
+        if mistake := self._mistake(results, known):
             return mistake
-        differences = [difference(e, r) for e, r in zip(expected, results, strict=True)]
+        differences = [difference(e, r) for e, r in zip(known.results, results, strict=True)]
         case, found = next((i, found) for i, found in enumerate(differences) if found)
         message = f"case {case + 1} of {len(differences)}: {found}"
-        return CheckResult("not quite", message, self._show(case, results[case]))
+        return CheckResult("not quite", message, self._show(case, results[case], known.results[case]))
 
     def _results_of(self, function: Answer) -> list[Any]:
         return _results(function, self.cases)
 
-    def _show(self, number: int, result: Any) -> tuple[str, ...]:
+    def _show(self, number: int, result: Any, expected: Any) -> tuple[str, ...]:
         """A case, what came out and what should have, a line each."""
         shown = dict(zip(self.names, self.cases()[number], strict=True))
-        shown |= {"your result": result, "expected": self._known().results[number]}
+        shown |= {"your result": result, "expected": expected}
         return tuple(f"{name}: {shortened(value)}" for name, value in shown.items())
 
     def hint(self) -> None:

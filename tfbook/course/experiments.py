@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import pkgutil
-import platform
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -97,7 +96,7 @@ def store(name: str, rows: list[dict[str, Any]], *, command: str, commit: str, s
 def machine() -> str:
     """The machine that computed a result: processor or GPU, threads, precision, and version of torch."""
     device = runtime.device()
-    name = torch.cuda.get_device_name(device) if device.type == "cuda" else _processor()
+    name = torch.cuda.get_device_name(device) if device.type == "cuda" else runtime.cpu_name()
     threads = torch.get_num_threads()
     return f"{name}, {threads} thread{'s' if threads != 1 else ''}, {runtime.precision()}, torch {torch.__version__}"
 
@@ -121,10 +120,3 @@ def markdown(rows: Sequence[Mapping[str, Any]]) -> str:
 def _path(name: str) -> Path:
     folder = next(folder for folder in SHIPPED if folder.is_dir())
     return folder / "results" / f"{name}.json"
-
-
-def _processor() -> str:
-    cpus = Path("/proc/cpuinfo")
-    lines = cpus.read_text(encoding="utf-8").splitlines() if cpus.exists() else []
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.processor() or platform.machine()

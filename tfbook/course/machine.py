@@ -304,7 +304,9 @@ def _is_available(name: str) -> bool:
 
 
 def _how_to_get_corpora() -> str:
-    if os.environ.get("TFBOOK_OFFLINE", "0") not in ("", "0"):
+    from tfbook.data.download import is_offline
+
+    if is_offline():
         return "TFBOOK_OFFLINE forbids the network: unset it, or set TFBOOK_MIRROR to a folder that has them."
     if mirror := os.environ.get("TFBOOK_MIRROR"):
         return f"TFBOOK_MIRROR, {mirror}, does not have them, and no public address answers."

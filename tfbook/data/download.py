@@ -95,7 +95,7 @@ def fetch(file: File, *, retry: RetryPolicy = _RETRY) -> Path:
     except DataUnavailable:
         raise
     except OSError as error:
-        raise DataUnavailable(_cache_problem(error, target)) from error
+        raise DataUnavailable(cache_problem(error, target, cache_folder())) from error
     return target
 
 
@@ -110,6 +110,11 @@ def can_fetch(file: File, *, seconds: float = 3.0) -> bool:
             return True
         return _any_answers([source for source in sources if isinstance(source, str)], seconds)
     return False
+
+
+def is_offline() -> bool:
+    """Whether `TFBOOK_OFFLINE` forbids the network."""
+    return os.environ.get("TFBOOK_OFFLINE", "0") not in ("", "0")
 
 
 def _shipped(file: File) -> Path:
@@ -193,8 +198,7 @@ def _sources(file: File) -> list[Path | str]:
         mirror = url2pathname(mirror.removeprefix("file://")) if mirror.startswith("file://") else mirror
         folder = Path(os.path.expanduser(mirror))  # which leaves an unknown user's ~ as it is
         sources.insert(0, f"{mirror.rstrip('/')}/{file.path}" if "://" in mirror else folder / file.path)
-    offline = os.environ.get("TFBOOK_OFFLINE", "0") not in ("", "0")
-    return [source for source in sources if isinstance(source, Path) or not offline]
+    return [source for source in sources if isinstance(source, Path) or not is_offline()]
 
 
 def _fill(file: File, target: Path, retry: RetryPolicy) -> None:
@@ -231,7 +235,8 @@ def _any_answers(urls: list[str], seconds: float) -> bool:
     return in_time(seconds * len(urls), ask)
 
 
-def _cache_problem(error: OSError, target: Path) -> str:
+def cache_problem(error: OSError, target: Path, folder: Path) -> str:
+    """Says why `target` could not be written in the cache `folder`, and what to do."""
     if error.errno in DISK_FULL:
         return f"no space left on the disk for {target}: free some, or set TFBOOK_DATA to a folder on another disk"
-    return f"the cache folder {cache_folder()} cannot be written ({error}): set TFBOOK_DATA to a folder that can"
+    return f"the cache folder {folder} cannot be written ({error}): set TFBOOK_DATA to a folder that can"

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -17,6 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from tfbook.models.feed_forward import FeedForward
+from tfbook.models.gpt import GELU
 from tfbook.models.norms import LayerNorm
 
 Settings = Mapping[str, Any]  # a config.json
@@ -77,12 +77,11 @@ VIT = Family(
     activation="hidden_act",
     default="gelu",
 )
-_GELU_BY_TANH = partial(F.gelu, approximate="tanh")
 ACTIVATIONS: Mapping[str, Callable[[Tensor], Tensor]] = {
     "gelu": F.gelu,
     "gelu_python": F.gelu,
-    "gelu_new": _GELU_BY_TANH,
-    "gelu_pytorch_tanh": _GELU_BY_TANH,
+    "gelu_new": GELU,
+    "gelu_pytorch_tanh": GELU,
     "relu": F.relu,
     "silu": F.silu,
     "swish": F.silu,

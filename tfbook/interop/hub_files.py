@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from urllib.parse import urljoin, urlsplit
 
-from tfbook.data.download import DataUnavailable, File, cache_folder, locked
-from tfbook.data.transfer import DISK_FULL, HEADERS, RetryPolicy, SourceFailed, fill, in_time, lowest_cause
+from tfbook.data.download import DataUnavailable, File, cache_folder, cache_problem, is_offline, locked
+from tfbook.data.transfer import HEADERS, RetryPolicy, SourceFailed, fill, in_time, lowest_cause
 
 _PATIENCE = 10.0  # seconds for a server to say how large a file is
 _DOWNLOAD = 1800.0  # seconds that a file may take, or more for one that takes longer at
@@ -172,7 +172,7 @@ def _downloaded(model: HubModel, file: HubFile) -> Path:
     except SourceFailed as failure:
         raise _unavailable(model, f"  {url}: {failure}") from None
     except OSError as error:
-        raise DataUnavailable(_cache_problem(error)) from error
+        raise DataUnavailable(cache_problem(error, hub_cache(), hub_cache())) from error
 
 
 def _linked(path: Path, blob: Path) -> Path:
@@ -207,7 +207,7 @@ def _forbidden() -> str:
     """The variable that forbids the network, if one does."""
     from huggingface_hub import constants
 
-    if os.environ.get("TFBOOK_OFFLINE", "0") not in ("", "0"):
+    if is_offline():
         return "TFBOOK_OFFLINE"
     return "HF_HUB_OFFLINE" if constants.HF_HUB_OFFLINE else ""
 
@@ -239,9 +239,3 @@ def _megabytes(files: tuple[HubFile, ...] | list[HubFile]) -> str:
 
 def _unavailable(model: HubModel, tried: str) -> DataUnavailable:
     return DataUnavailable(_ADVICE.format(what=model, cache=hub_cache(), tried=tried, folder=_folder(model)))
-
-
-def _cache_problem(error: OSError) -> str:
-    if error.errno in DISK_FULL:
-        return f"no space left on the disk for {hub_cache()}: free some, or set TFBOOK_DATA to a folder on another disk"
-    return f"the cache folder {hub_cache()} cannot be written ({error}): set TFBOOK_DATA to a folder that can"

@@ -73,8 +73,7 @@ def write_corpus(folder: str | Path, text: Text, vocab: int, *, context: int = 0
     if isinstance(vocabulary, Tokenizer):
         vocabulary.save(_vocabulary(folder))
     else:
-        with files.atomic_write(_vocabulary(folder)) as file:
-            file.write(json.dumps({"characters": "".join(vocabulary.tokens)}).encode())
+        files.write_text(_vocabulary(folder), json.dumps({"characters": "".join(vocabulary.tokens)}))
 
 
 def read_corpus(folder: str | Path) -> Corpus:

@@ -85,7 +85,7 @@ def run(options: RunOptions, set_up: Callable[[], Job], write: Callable[[], None
 
 def say(text: str) -> None:
     """Prints a line above the progress bar."""
-    from tqdm.auto import tqdm  # here, because its import looks for a notebook
+    from tfbook.training.progress import tqdm  # here, because it looks for a notebook when imported
 
     tqdm.write(text)
     print(end="", flush=True)
@@ -217,5 +217,4 @@ def _lines(history: History) -> list[str]:
 
 
 def _write(path: Path, lines: Sequence[str]) -> None:
-    with files.atomic_write(path) as file:
-        file.writelines(f"{line}\n".encode() for line in lines)
+    files.write_text(path, "".join(f"{line}\n" for line in lines))

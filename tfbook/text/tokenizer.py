@@ -9,7 +9,7 @@ from itertools import chain, pairwise
 from pathlib import Path
 from sys import getsizeof
 
-from tfbook.files import atomic_write
+from tfbook.files import write_text
 from tfbook.text import library_file
 from tfbook.text.added import AddedToken, AddedTokens, Template
 from tfbook.text.bpe import REMOVED, TokenPair, learn_merges
@@ -153,7 +153,7 @@ class Tokenizer:
 
         Raises ValueError when the name of a special token is also how an ordinary token is written.
         """
-        _write(path, json.dumps(library_file.file_content(self), ensure_ascii=False, indent=1) + "\n")
+        write_text(path, json.dumps(library_file.file_content(self), ensure_ascii=False, indent=1) + "\n")
 
     @classmethod
     def load(cls, path: str | Path) -> Tokenizer:
@@ -183,8 +183,8 @@ class Tokenizer:
         vocabulary = library_file.to_letters(self)
         letters = {number: text for text, number in vocabulary.items()}
         lines = ["#version: 0.2", *(" ".join(letters[number] for number in pair) for pair in self.merges)]
-        _write(Path(folder, "encoder.json"), json.dumps(vocabulary))
-        _write(Path(folder, "vocab.bpe"), "\n".join(lines) + "\n")
+        write_text(Path(folder, "encoder.json"), json.dumps(vocabulary))
+        write_text(Path(folder, "vocab.bpe"), "\n".join(lines) + "\n")
 
     @classmethod
     def load_gpt2(cls, folder: str | Path) -> Tokenizer:
@@ -198,11 +198,6 @@ class Tokenizer:
             return cls(**library_file.from_letters(vocabulary, merges, specials))
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise ValueError(f"{folder} does not hold GPT-2's two files ({error})") from error
-
-
-def _write(path: str | Path, text: str) -> None:
-    with atomic_write(path) as file:
-        file.write(text.encode())
 
 
 def _check(tokens: Mapping[int, bytes], added: Sequence[AddedToken], id_of: Mapping[bytes, int]) -> None:
