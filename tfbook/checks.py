@@ -2,10 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 
 import torch
 from torch import Tensor
+
+_TRUSTED = ContextVar("trusted", default=False)
+
+
+@contextmanager
+def trusted() -> Iterator[None]:
+    """Inside, the values of tensors are not checked: each look at one waits for the device that holds it.
+
+    For the steps of a loop whose first inputs were checked; shapes and types are checked as ever.
+    """
+    before = _TRUSTED.set(True)
+    try:
+        yield
+    finally:
+        _TRUSTED.reset(before)
+
+
+def may_look() -> bool:
+    """Whether the values of tensors may be looked at: neither inside `trusted` nor while a graph is traced."""
+    return not (torch.compiler.is_compiling() or _TRUSTED.get())
+
+
+def surely_all(condition: Tensor) -> bool:
+    """Whether a condition is known to hold everywhere, which takes a look; False where none may be taken."""
+    return may_look() and bool(condition.all())
 
 
 def check_positive(**settings: int | float | None) -> None:
@@ -28,10 +55,12 @@ def check_heads(d_model: int, heads: int) -> None:
 
 
 def check_ids(name: str, ids: Tensor, vocab: int) -> None:
-    """Checks for at least one token per row, each id from 0 to `vocab` − 1."""
+    """Checks for at least one token per row and, where `may_look`, that each id is one from 0 to `vocab` − 1."""
     if ids.ndim != 2 or not ids.numel() or ids.is_floating_point():
         expected = f"ids of shape (batch, {name}), at least one token per row"
         raise ValueError(f"{name} has shape {tuple(ids.shape)}, {ids.dtype}; expected {expected}")
+    if not may_look():
+        return
     low, high = map(int, ids.aminmax())
     if low < 0 or high >= vocab:
         raise ValueError(f"{name} holds ids from {low} to {high}; expected 0 to {vocab - 1}, the model's vocabulary")

@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from tfbook.attention.masks import Both, Causal, Dense, Mask, as_mask
-from tfbook.checks import broadcasts, check_scores
+from tfbook.checks import broadcasts, check_scores, surely_all
 from tfbook.parts import exactly
 
 
@@ -35,7 +35,7 @@ def masked_softmax(scores: Float[Tensor, "*rows key"], mask: Bool[Tensor, "..."]
     some = mask.any(dim=-1, keepdim=True)  # a row with only blocked keys would be 0/0
     blocked = torch.zeros_like(mask, dtype=scores.dtype).masked_fill(some & ~mask, -torch.inf)
     weights = torch.softmax(scores + blocked, dim=-1)
-    return weights if some.all() else weights * some
+    return weights if surely_all(some) else weights * some
 
 
 # ---- attention implementations -----------------------------------------------------------------------------------
@@ -150,10 +150,10 @@ LOWEST = -1e30  # a score whose weight is 0 beside any other; finite, and so is 
 
 def without_blocked(mask: Mask | None, bias: Float[Tensor, "..."]) -> Mask | None:
     """The mask without pairs whose bias is −∞, so that a row of such pairs has output 0, as under a mask."""
-    allowed = ~bias.isneginf()
-    if allowed.all():
+    allowed = bias != -torch.inf
+    if surely_all(allowed):
         return mask
-    return Dense(allowed) if mask is None else mask & allowed
+    return Dense(allowed) if mask is None else Both(mask, Dense(allowed))  # `&` with a tensor is not traced
 
 
 def finite_bias(bias: Float[Tensor, "..."], dtype: torch.dtype) -> Float[Tensor, "#batch #head #query #key"]:

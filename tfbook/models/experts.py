@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from tfbook.checks import check_positive
 from tfbook.models.feed_forward import FeedForward
@@ -45,7 +44,8 @@ def top_experts(logits: Float[Tensor, "token expert"], k: int, *, real: Bool[Ten
 
 def _sent(routes: Routes) -> Int[Tensor, "choice token expert"]:
     """1 where a token is routed to an expert; padding is routed nowhere."""
-    sent = F.one_hot(routes.chosen.T.long(), routes.probabilities.shape[1])
+    experts = torch.arange(routes.probabilities.shape[1], device=routes.chosen.device)
+    sent = (routes.chosen.T[..., None] == experts).long()
     return sent if routes.real is None else sent * routes.real[:, None]
 
 

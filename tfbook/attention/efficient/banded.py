@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from operator import sub
 from typing import ClassVar
 
 import torch
@@ -48,10 +49,10 @@ class Banded(EfficientAttention):
         """Each block of queries reads the blocks of keys that overlap its band."""
         visibility = visibility.narrowed(self.window - 1, self.window - 1)
         q, k, v = (in_blocks(x, self.block) for x in (q, k, v))
-        rows = torch.arange(q.shape[2], device=q.device)
-        begin = visibility.start + rows * self.block
-        first = ((begin - visibility.before) // self.block).clamp(min=0)
-        last = ((begin + self.block - 1 + visibility.after) // self.block).clamp(max=k.shape[2] - 1)
-        slots = torch.arange(int((last - first).max()) + 1, device=q.device)
-        mixed = attend_rows(q, k, v, rows, first[:, None] + slots, visibility, dropout)
+        begins = [visibility.start + row * self.block for row in range(q.shape[2])]
+        first = [max((begin - visibility.before) // self.block, 0) for begin in begins]
+        last = [min((begin + self.block - 1 + visibility.after) // self.block, k.shape[2] - 1) for begin in begins]
+        slots = torch.arange(max(map(sub, last, first)) + 1, device=q.device)
+        lists = torch.tensor(first, device=q.device)[:, None] + slots
+        mixed = attend_rows(q, k, v, torch.arange(q.shape[2], device=q.device), lists, visibility, dropout)
         return mixed.flatten(2, 3)[:, :, : visibility.queries]

@@ -47,6 +47,12 @@ class BlockAttention(EfficientAttention):
         squares = Blocks(self.layout(-(-k.shape[2] // self.block), Visibility.of(mask, q, k).causal), self.block)
         return squares if mask is None else mask & squares
 
+    @torch.compiler.assume_constant_result  # a compiled model holds the groups as constants
+    def groups(self, blocks: int, causal: bool) -> list[tuple[Int[Tensor, " some"], Int[Tensor, "some slot"]]]:
+        """The `similar_rows` of the layout, on the CPU."""
+        layout = self.layout(blocks, causal)
+        return list(similar_rows(layout.tril() if causal else layout))
+
     def attend(
         self,
         q: Float[Tensor, "batch head query d_head"],
@@ -58,8 +64,7 @@ class BlockAttention(EfficientAttention):
         """One call for each group of similar rows. Raises ValueError when queries are missing."""
         check_same_length(self, visibility)
         q, k, v = (in_blocks(x, self.block) for x in (q, k, v))
-        layout = self.layout(q.shape[2], visibility.causal).to(q.device)
-        groups = list(similar_rows(layout.tril() if visibility.causal else layout))
+        groups = [(rows.to(q.device), lists.to(q.device)) for rows, lists in self.groups(q.shape[2], visibility.causal)]
         mixed = [attend_rows(q.index_select(2, rows), k, v, rows, lists, visibility, dropout) for rows, lists in groups]
         order = torch.cat([rows for rows, _ in groups]).argsort()
         return torch.cat(mixed, dim=2).index_select(2, order).flatten(2, 3)[:, :, : visibility.queries]

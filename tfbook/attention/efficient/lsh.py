@@ -149,10 +149,15 @@ class Lsh(EfficientAttention):
         """`window` in items."""
         return self.window if self.shared else 2 * self.window
 
+    @torch.compiler.assume_constant_result
+    def rotations(self, d_head: int) -> Float[Tensor, "round d_head half"]:
+        """The random rotations of each round, on the CPU."""
+        generator = torch.Generator().manual_seed(self.seed)
+        return torch.randn(self.rounds, d_head, self.buckets // 2, generator=generator)
+
     def items(self, q: Tensor, k: Tensor, v: Tensor, visibility: Visibility) -> Items:
         """The items with their ranks; padding gets a last bucket of its own, which has no keys."""
-        generator = torch.Generator().manual_seed(self.seed)
-        rotations = torch.randn(self.rounds, q.shape[-1], self.buckets // 2, generator=generator).to(q)
+        rotations = self.rotations(q.shape[-1]).to(q)
         shown = visibility.shown(q.device)
         shown = torch.ones(1, visibility.keys, dtype=torch.bool, device=q.device) if shown is None else shown
         if self.shared:

@@ -139,6 +139,7 @@ class Performer(Linear):
     def __post_init__(self) -> None:
         check_positive(features=self.features, chunk=self.chunk)
 
+    @torch.compiler.assume_constant_result
     def directions(self, d_head: int) -> Float[Tensor, "feature d_head"]:
         """The directions of the features, on the CPU."""
         generator = torch.Generator().manual_seed(self.seed)
