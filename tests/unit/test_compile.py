@@ -4,12 +4,11 @@ import json
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 from torch import Tensor, nn
-from torch.utils._python_dispatch import TorchDispatchMode
 from traced_models import CASES, IDS, VOCAB, gpt, only_output
+from waiting import Looks
 
 from tfbook.checks import may_look, trusted
 
@@ -35,24 +34,9 @@ def test_a_model_is_one_graph(differences: dict[str, float | str], name: str) ->
 
 def looks(model: nn.Module, inputs: tuple[Tensor, ...]) -> int:
     """How often a forward and a backward pass read a value from a tensor."""
-    counted = Looks()
-    with counted:
+    with Looks() as counted:
         only_output(model(*inputs)).sum().backward()
     return counted.count
-
-
-class Looks(TorchDispatchMode):
-    """Counts what makes a program wait for an accelerator: values that are read, and shapes that depend on values."""
-
-    WAITING = ("_local_scalar_dense", "item", "nonzero", "equal", "is_nonzero", "unique", "masked_select")
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.count = 0
-
-    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        self.count += any(word in function.name().partition(".")[0] for word in self.WAITING)
-        return function(*args, **(kwargs or {}))
 
 
 @pytest.mark.parametrize("name", [name for name in CASES if name not in ("block-sparse", "BigBird")])

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from tfbook.attention import POSITIONS, MultiHeadAttention, fused, softmax
 from tfbook.attention.efficient import Banded, BigBird, BlockSparse, Linear, Lsh, Performer, Tiled
 from tfbook.attention.grouped_query import GroupedQueryAttention
+from tfbook.generation.captured import Captured, can_be_captured
 from tfbook.models.bert import BERT, Bert, Classifier, MaskedLanguageModel, Tagger
 from tfbook.models.bert_variants import Albert
 from tfbook.models.blocks import Config, PostNorm
@@ -101,10 +102,21 @@ def outcome(name: str) -> float | str:
     model = make().double().eval()
     inputs = tuple(x.double() if x.is_floating_point() else x for x in inputs)
     try:
+        if name in LANGUAGE_MODELS and can_be_captured(model):
+            decode(model)
         traced = results(torch.compile(model, fullgraph=True, backend="eager"), model, inputs)
     except Exception as error:
         return f"{type(error).__name__}: {error}"
     return max(float((a - b).abs().max()) for a, b in zip(traced, results(model, model, inputs), strict=True))
+
+
+def decode(model: nn.Module) -> None:
+    """Reads a prompt and three tokens, each in one graph; raises AssertionError unless the logits are the model's."""
+    read = Captured(model, 16, record=lambda step: torch.compile(step, fullgraph=True, backend="eager"))
+    with torch.inference_mode():
+        for end in (9, 10, 11, 12):
+            logits = read(IDS[:, :9] if end == 9 else IDS[:, end - 1 : end])
+            torch.testing.assert_close(logits, model(IDS[:, :end])[:, -1], rtol=0, atol=1e-6)
 
 
 def results(run: Callable[..., Any], model: nn.Module, inputs: tuple[Tensor, ...]) -> list[Tensor]:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
@@ -14,7 +17,7 @@ class Cache:
     """
 
     def __init__(self) -> None:
-        self.length = 0
+        self.length: Any = 0
         self.queries = 0
         self._kept: tuple[Tensor, ...] = ()
 
@@ -51,3 +54,29 @@ class Cache:
     def select(self, rows: Int[Tensor, " kept"]) -> None:
         """Keeps the sequences `rows`, in that order; beam search may keep one several times."""
         self._kept = tuple(kept[rows] for kept in self._kept)
+
+
+class FixedCache(Cache):
+    """The same in memory of one size, so that every step is the same program, which a CUDA graph can replay.
+
+    `length` lies on the device and belongs to whoever shares it between layers: `extend` writes from there on without
+    changing it. Positions beyond it hold zeros or what was there before, and a mask has to hide them.
+    """
+
+    def __init__(self, room: Float[Tensor, "batch head longest d_head"], length: Int[Tensor, ""]):
+        super().__init__()
+        self.length = length
+        self._kept = room, torch.zeros_like(room)
+
+    def extend(
+        self, k: Float[Tensor, "batch head new d_head"], v: Float[Tensor, "batch head new d_head"]
+    ) -> tuple[Float[Tensor, "batch head longest d_head"], Float[Tensor, "batch head longest d_head"]]:
+        """Writes the new positions and returns the whole memory."""
+        places = self.length + torch.arange(k.shape[2], device=k.device)
+        keys, values = self._kept
+        return keys.index_copy_(2, places, k), values.index_copy_(2, places, v)
+
+    def seen(self) -> tuple[Float[Tensor, "batch head longest d_head"], Float[Tensor, "batch head longest d_head"]]:
+        """The whole memory."""
+        keys, values = self._kept
+        return keys, values

@@ -16,22 +16,24 @@ from torch import Tensor, nn
 
 from tfbook.parts import packaged
 
+Start = int | Int[Tensor, ""]  # a position on a device is never looked at: that would wait for the device
+
 
 class Position(nn.Module):
     """No encoding: attention alone sees a set. Each encoding overrides `add`, `rotate` or `bias`."""
 
-    def add(self, x: Float[Tensor, "batch time d_model"], start: int = 0) -> Float[Tensor, "batch time d_model"]:
+    def add(self, x: Float[Tensor, "batch time d_model"], start: Start = 0) -> Float[Tensor, "batch time d_model"]:
         """The embeddings at positions `start`, `start` + 1, …, with their positions encoded."""
         return x
 
     def rotate(
-        self, x: Float[Tensor, "batch head time d_head"], start: int = 0
+        self, x: Float[Tensor, "batch head time d_head"], start: Start = 0
     ) -> Float[Tensor, "batch head time d_head"]:
         """Queries or keys at positions `start`, `start` + 1, …, rotated by their positions."""
         return x
 
     def bias(
-        self, q: Float[Tensor, "batch head query d_head"], keys: int, start: int | None = None
+        self, q: Float[Tensor, "batch head query d_head"], keys: int, start: Start | None = None
     ) -> Float[Tensor, "#batch head query key"] | None:
         """A bias on the scores of queries at `start`, `start` + 1, … and keys at 0, 1, …; None for no bias.
 
@@ -40,7 +42,7 @@ class Position(nn.Module):
         return None
 
     def prepared(
-        self, start: int, time: int, device: torch.device | None = None, earlier: Position | None = None
+        self, start: Start, time: int, device: torch.device | None = None, earlier: Position | None = None
     ) -> Position:
         """The same encoding for `time` positions from `start` on, with work that all layers share done once.
 
@@ -79,7 +81,7 @@ class Sinusoidal(Position):
         sinusoid(torch.zeros(1), d_model)  # raises at once for an odd width
         self.d_model = d_model
 
-    def add(self, x: Float[Tensor, "batch time d_model"], start: int = 0) -> Float[Tensor, "batch time d_model"]:
+    def add(self, x: Float[Tensor, "batch time d_model"], start: Start = 0) -> Float[Tensor, "batch time d_model"]:
         """x + PE."""
         return x + sinusoid(position_range(start, x.shape[1], x.device), self.d_model).to(x.dtype)
 
@@ -94,8 +96,10 @@ class Learned(Position):
         self.embedding = nn.Embedding(max_length, d_model)
         nn.init.normal_(self.embedding.weight, std=0.02)
 
-    def add(self, x: Float[Tensor, "batch time d_model"], start: int = 0) -> Float[Tensor, "batch time d_model"]:
+    def add(self, x: Float[Tensor, "batch time d_model"], start: Start = 0) -> Float[Tensor, "batch time d_model"]:
         """x + embedding. Raises ValueError for a position at or beyond `max_length`."""
+        if isinstance(start, Tensor):
+            return x + self.embedding(start + torch.arange(x.shape[1], device=x.device)).to(x.dtype)
         end, last = start + x.shape[1], self.embedding.num_embeddings
         if end > last:
             raise ValueError(f"the sequence ends at position {end - 1}; learned positions end at {last - 1}")
@@ -133,18 +137,18 @@ class Rotary(Position):
         return torch.outer(positions, theta)
 
     def rotate(
-        self, x: Float[Tensor, "batch head time d_head"], start: int = 0
+        self, x: Float[Tensor, "batch head time d_head"], start: Start = 0
     ) -> Float[Tensor, "batch head time d_head"]:
         """The same angles for every head."""
         return turned(x, self.angles(position_range(start, x.shape[2], x.device)))
 
     def prepared(
-        self, start: int, time: int, device: torch.device | None = None, earlier: Position | None = None
+        self, start: Start, time: int, device: torch.device | None = None, earlier: Position | None = None
     ) -> Position:
         """The rotations with cosines and sines computed once for all layers, or as matrices where a decoder steps."""
         if type(self).rotate is not Rotary.rotate or not packaged(Rotary.rotate):  # it may rotate in another way
             return self
-        if time > 1 or not start:
+        if isinstance(start, Tensor) or time > 1 or not start:
             return Rotation(self.angles(position_range(start, time, device)), start)
         if isinstance(earlier, RotationAhead) and earlier.covers(self, start):
             return earlier
@@ -171,18 +175,18 @@ class InterpolatedRotary(Rotary):
 class Rotation(Position):
     """Rotary positions from `start` on, with their cosines and sines computed."""
 
-    def __init__(self, angles: Float[Tensor, "time half"], start: int):
+    def __init__(self, angles: Float[Tensor, "time half"], start: Start):
         super().__init__()
         self.start = start
         cos, sin = angles.cos(), angles.sin()
         self.cos, self.sin = torch.cat([cos, cos], dim=-1), torch.cat([-sin, sin], dim=-1)
 
     def rotate(
-        self, x: Float[Tensor, "batch head time d_head"], start: int = 0
+        self, x: Float[Tensor, "batch head time d_head"], start: Start = 0
     ) -> Float[Tensor, "batch head time d_head"]:
         """`turned`, as x · cos + (x with its halves exchanged) · sin."""
         cos, sin, time = self.cos.to(x.dtype), self.sin.to(x.dtype), x.shape[2]
-        if start != self.start or time != len(cos):  # a slice costs as much as a product
+        if start is not self.start and (start != self.start or time != len(cos)):  # a slice costs as much as a product
             rows = slice(start - self.start, start - self.start + time)
             cos, sin = cos[rows], sin[rows]
         return torch.addcmul(x * cos, x.roll(x.shape[-1] // 2, dims=-1), sin)
@@ -202,7 +206,7 @@ class RotationAhead(Position):
         first, second = keep.chunk(2)
         self.matrices = keep * angles.cos() + torch.cat([second, -first]) * angles.sin()
 
-    def rotate(self, x: Float[Tensor, "batch head 1 d_head"], start: int = 0) -> Float[Tensor, "batch head 1 d_head"]:
+    def rotate(self, x: Float[Tensor, "batch head 1 d_head"], start: Start = 0) -> Float[Tensor, "batch head 1 d_head"]:
         """`turned` for the single position `start`, as a product from the right."""
         return x @ self.matrices[start - self.start].to(x.dtype)
 
@@ -230,7 +234,7 @@ class Relative(Position):
         nn.init.normal_(self.embedding.weight, std=0.02)
 
     def bias(
-        self, q: Float[Tensor, "batch head query d_head"], keys: int, start: int | None = None
+        self, q: Float[Tensor, "batch head query d_head"], keys: int, start: Start | None = None
     ) -> Float[Tensor, "batch head query key"]:
         """Scores of all 2 · reach + 1 vectors, from which each pair picks the one of its distance."""
         row = distances(q, keys, start).clamp(-self.reach, self.reach) + self.reach
@@ -242,7 +246,7 @@ class Relative(Position):
         return 2 * time * heads * self.embedding.weight.numel()
 
 
-def alibi_slopes(heads: int) -> Float[Tensor, " head"]:
+def alibi_slopes(heads: int, device: torch.device | None = None) -> Float[Tensor, " head"]:
     """2^(−8/h), 2^(−16/h), …, 2^(−8) (Press et al., 2022, section 3).
 
     If h is not a power of two: those of the power below, then every other slope of the power above, as in their code.
@@ -250,8 +254,8 @@ def alibi_slopes(heads: int) -> Float[Tensor, " head"]:
     if heads < 1:
         raise ValueError(f"heads is {heads}; expected 1 or more")
     below = 2 ** int(math.log2(heads))
-    slopes = 2.0 ** (-8 / below * torch.arange(1, below + 1))
-    between = 2.0 ** (-4 / below * (2 * torch.arange(heads - below) + 1))
+    slopes = 2.0 ** (-8 / below * torch.arange(1, below + 1, device=device))
+    between = 2.0 ** (-4 / below * (2 * torch.arange(heads - below, device=device) + 1))
     return torch.cat([slopes, between])
 
 
@@ -264,23 +268,23 @@ class ALiBi(Position):
         self.heads = heads
 
     def bias(
-        self, q: Float[Tensor, "batch head query d_head"], keys: int, start: int | None = None
+        self, q: Float[Tensor, "batch head query d_head"], keys: int, start: Start | None = None
     ) -> Float[Tensor, "1 head query key"]:
         """The same for every sequence."""
-        slopes = alibi_slopes(self.heads).to(q.device)
+        slopes = alibi_slopes(self.heads, q.device)
         return -(slopes[:, None, None] * distances(q, keys, start).abs())[None].to(q.dtype)
 
 
 # ---- helpers and the list ----------------------------------------------------------------------------------------
 
 
-def position_range(start: int, count: int, device: torch.device | None = None) -> Float[Tensor, " time"]:
+def position_range(start: Start, count: int, device: torch.device | None = None) -> Float[Tensor, " time"]:
     """The positions `start` … `start` + `count` − 1 as numbers, in float32 however coarse the embeddings are."""
-    return torch.arange(start, start + count, dtype=torch.float32, device=device)
+    return start + torch.arange(count, dtype=torch.float32, device=device)
 
 
 def distances(
-    q: Float[Tensor, "batch head query d_head"], keys: int, start: int | None = None
+    q: Float[Tensor, "batch head query d_head"], keys: int, start: Start | None = None
 ) -> Int[Tensor, "query key"]:
     """j − i for queries i = `start`, `start` + 1, … and keys j = 0, 1, …
 
@@ -290,7 +294,7 @@ def distances(
     if start is None and queries > keys:
         raise ValueError(f"there are {queries} queries and {keys} keys; a bias by position expects queries ≤ keys")
     first = keys - queries if start is None else start
-    return torch.arange(keys, device=q.device) - torch.arange(first, first + queries, device=q.device)[:, None]
+    return torch.arange(keys, device=q.device) - (first + torch.arange(queries, device=q.device))[:, None]
 
 
 MakePosition = Callable[[int, int, int], Position]  # (d_model, heads, max_length) → an encoding for one stack

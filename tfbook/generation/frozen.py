@@ -17,7 +17,7 @@ from torch.nn import functional as F
 
 from tfbook.attention.cache import Cache
 from tfbook.attention.implementations import fastest, fused, softmax
-from tfbook.attention.masks import Causal, Mask
+from tfbook.attention.masks import Causal, Dense, Mask
 from tfbook.attention.multi_head import MultiHeadAttention, merge_heads
 from tfbook.attention.positions import NOWHERE, Position
 from tfbook.models.blocks import Block, BlockCache, PreNorm, Stack, StackCache
@@ -128,11 +128,19 @@ class FrozenBlock(nn.Module):
         qk, v = heads.split((2 * self.heads, self.heads), dim=1)
         q, k = position.rotate(qk, start).chunk(2, dim=1)
         k, v = past.extend(k, v)
-        bias = position.bias(q, k.shape[2])
-        alone = time == 1  # the newest position sees all
-        mixed = F.scaled_dot_product_attention(q, k, v, bias) if alone else fastest(q, k, v, mask, bias)
+        bias = position.bias(q, k.shape[2], start)
+        if time > 1:
+            mixed = fastest(q, k, v, mask, bias)
+        else:  # the newest position sees all that the cache holds, unless that has empty room
+            added = shown(mask, bias) if isinstance(mask, Dense) else bias
+            mixed = F.scaled_dot_product_attention(q, k, v, added)
         x = x + self._write(merge_heads(mixed))
         return x + self._down(self.activation(self._up(self._feed_forward_norm(x))))
+
+
+def shown(mask: Dense, bias: Float[Tensor, "..."] | None) -> Tensor:
+    """Mask and bias in one, as `scaled_dot_product_attention` takes them."""
+    return mask.allowed if bias is None else bias.masked_fill(~mask.allowed, -torch.inf)
 
 
 class FrozenStack(Stack):

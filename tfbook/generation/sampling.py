@@ -6,13 +6,15 @@ Shapes: batch, time, vocab.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import nullcontext
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from tfbook.attention.positions import Learned
-from tfbook.checks import check_ids, check_logits
+from tfbook.checks import check_ids, check_logits, trusted
+from tfbook.generation.captured import Captured, can_be_captured
 from tfbook.models.language_model import LanguageModel
 from tfbook.modes import evaluating
 
@@ -29,7 +31,7 @@ def greedy(logits: Float[Tensor, "batch vocab"], ids: Int[Tensor, "batch time"])
     """
     check_logits(logits)
     best = logits.argmax(dim=-1, keepdim=True)
-    return torch.full_like(logits, -torch.inf).scatter(-1, best, 0.0)
+    return torch.full_like(logits, -torch.inf).scatter(-1, best, logits.gather(-1, best))
 
 
 def temperature(t: float) -> Filter:
@@ -109,7 +111,7 @@ def stream(
     """
     _check(model, ids, max_new_tokens, stop)
     stop_ids = torch.tensor([*stop], dtype=ids.dtype, device=ids.device)
-    return _stream(model, ids, max_new_tokens, filters, stop_ids, generator)
+    return _stream(model, ids, max_new_tokens, filters, stop_ids, generator, every=1)
 
 
 def _check(model: LanguageModel, ids: Tensor, max_new_tokens: int, stop: Collection[int]) -> None:
@@ -138,33 +140,61 @@ def _stream(
     filters: Sequence[Filter],
     stop: Tensor,
     generator: torch.Generator | None,
+    *,
+    every: int = 1,
 ) -> Iterator[Tensor]:
+    """Looks at what was sampled every so many tokens: each look waits for the device."""
     with evaluating(model):
-        cache, new, ended = model.new_cache(), ids, None
-        for _ in range(max_new_tokens):
-            with torch.inference_mode():  # not around `yield`, where other code runs
-                logits = model(new, cache=cache)[:, -1].float()
+        read, new, ended, failed = _reader(model, ids, max_new_tokens), ids, None, None
+        for count in range(1, max_new_tokens + 1):
+            trust = trusted() if on_gpu(ids) else nullcontext()
+            with torch.inference_mode(), trust:  # not around `yield`, where other code runs
+                logits = read(new).float()
                 for keep in filters:
                     logits = keep(logits, ids)
-                sampled = _sample(logits, generator)
+                sampled, unusable = _sample(logits, generator)
                 new = sampled if ended is None else torch.where(ended, new[:, -1:], sampled)
+                failed = unusable if failed is None else failed | unusable
+            looks = count % every == 0 or count == max_new_tokens
+            if looks and failed:
+                raise ValueError(NO_TOKEN)
             ids = torch.cat([ids, new], dim=1)
             yield new.clone()  # outside of inference mode, so that it can be trained on
-            if len(stop) and (ended := torch.isin(new, stop)).all():
+            ended = torch.isin(new, stop) if len(stop) else None
+            if looks and ended is not None and ended.all():
                 return
 
 
-def _sample(logits: Float[Tensor, "batch vocab"], generator: torch.Generator | None) -> Int[Tensor, "batch 1"]:
-    """One token per row with the probabilities p = softmax(logits).
+NO_TOKEN = "logits are −∞ for every token of a row, or NaN or +∞; expected filters that leave one token"
+
+
+def _reader(model: LanguageModel, ids: Tensor, max_new_tokens: int) -> Callable[[Tensor], Tensor]:
+    """Reads the tokens that follow and returns the logits after the last one: on a GPU by one graph where it can."""
+    if on_gpu(ids) and can_be_captured(model):
+        return Captured(model, ids.shape[1] + max_new_tokens - 1)
+    cache = model.new_cache()
+    return lambda new: model(new, cache=cache)[:, -1]
+
+
+def _sample(
+    logits: Float[Tensor, "batch vocab"], generator: torch.Generator | None
+) -> tuple[Int[Tensor, "batch 1"], Bool[Tensor, ""]]:
+    """One token per row with the probabilities p = softmax(logits), and whether a row has no token to sample.
 
     If the E_i are exponential with mean 1, then E_i / p_i is the smallest of them with probability p_i.
     `torch.multinomial` samples in the same way, but its checks take longer than the sampling.
     """
     exponential = torch.empty_like(logits).exponential_(generator=generator)
     largest, sampled = (logits.softmax(dim=-1) / exponential).max(dim=-1, keepdim=True)
-    if largest.isnan().any():  # 0/0 makes the whole row NaN
-        raise ValueError("logits are −∞ for every token of a row, or NaN or +∞; expected filters that leave one token")
-    return sampled
+    return sampled, largest.isnan().any()  # 0/0 makes the whole row NaN
+
+
+def on_gpu(ids: Tensor) -> bool:
+    """Whether a look at these tokens has to wait for a device that runs ahead."""
+    return ids.is_cuda
+
+
+LOOK_EVERY = 16  # tokens on a GPU, which generates on while nobody looks
 
 
 def generate(
@@ -177,8 +207,17 @@ def generate(
     generator: torch.Generator | None = None,
 ) -> Int[Tensor, "batch longer"]:
     """The prompts `ids`, each followed by the tokens that `stream` yields. Raises what `stream` raises."""
-    tokens = stream(model, ids, max_new_tokens=max_new_tokens, filters=filters, stop=stop, generator=generator)
-    return torch.cat([ids, *tokens], dim=1)
+    _check(model, ids, max_new_tokens, stop)
+    stop_ids = torch.tensor([*stop], dtype=ids.dtype, device=ids.device)
+    every = LOOK_EVERY if on_gpu(ids) else 1
+    tokens = [*_stream(model, ids, max_new_tokens, filters, stop_ids, generator, every=every)]
+    return torch.cat([ids, _until_all_end(torch.cat(tokens, dim=1), stop_ids)], dim=1)
+
+
+def _until_all_end(tokens: Int[Tensor, "batch new"], stop: Int[Tensor, " some"]) -> Int[Tensor, "batch fewer"]:
+    """The tokens up to the first place where every row has ended; all where there is none."""
+    ended = torch.isin(tokens, stop).all(dim=0)
+    return tokens[:, : int((~ended).sum()) + 1]
 
 
 def print_text(tokens: Iterable[Int[Tensor, "1 1"]], decode: Callable[[list[int]], str]) -> None:

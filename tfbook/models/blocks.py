@@ -183,8 +183,13 @@ class StackCache:
     """
 
     def __init__(self, blocks: list[BlockCache]):
-        self.blocks, self.length, self._changing = blocks, 0, False
+        self.blocks, self._changing = blocks, False
+        self.length: Any = 0
         self.position: Position | None = None  # of the last call, with what was computed ahead
+
+    def mask(self, mask: Mask | None, time: int) -> Mask | None:
+        """The mask of `time` new positions: the one that is given."""
+        return mask
 
     def begin(self) -> None:
         """Called before the first block changes. Raises ValueError when an earlier change did not reach the last."""
@@ -237,6 +242,7 @@ class Stack(nn.Module):
         position = self.position.prepared(start, x.shape[1], x.device, earlier)
         x = self.dropout(self.embed_norm(self.position.add(x, start)))
         if cache is not None:
+            mask = cache.mask(mask, x.shape[1])
             cache.begin()
         for block, kept in zip(self.blocks, caches, strict=True):
             x = block(x, mask, memory=memory, memory_mask=memory_mask, position=position, cache=kept)

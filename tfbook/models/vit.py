@@ -18,7 +18,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from tfbook.attention.positions import POSITIONS, MakePosition, Position
+from tfbook.attention.positions import POSITIONS, MakePosition, Position, Start
 from tfbook.models.blocks import Config, MakePart, Stack, on_paper
 from tfbook.models.feed_forward import FeedForward
 from tfbook.models.norms import LayerNorm
@@ -102,7 +102,7 @@ class LearnedGrid(Position):
         self.grid = grid
         self.embedding = nn.Parameter(0.02 * torch.randn(1, tokens + grid[0] * grid[1], d_model))
 
-    def add(self, x: Float[Tensor, "batch time d_model"], start: int = 0) -> Float[Tensor, "batch time d_model"]:
+    def add(self, x: Float[Tensor, "batch time d_model"], start: Start = 0) -> Float[Tensor, "batch time d_model"]:
         """x + embedding. Raises ValueError unless x holds the tokens and the whole grid."""
         if start or x.shape[1] != self.embedding.shape[1]:
             expected = f"{self.embedding.shape[1]} positions from 0 on, {self.grid[0]} × {self.grid[1]} of them patches"

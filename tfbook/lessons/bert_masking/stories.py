@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
 from tfbook import data, runtime, training
-from tfbook.attention.positions import Learned, Rotary
+from tfbook.attention.positions import Learned, Rotary, Start
 from tfbook.course.batches import SortedBatches
 from tfbook.course.experiments import experiment, stored
 from tfbook.data.stories import WORLD, check_story, story_ids, told, words_of, world_words
@@ -171,7 +171,7 @@ class LearnedAndRotary(Learned):
         self.rotary = Rotary(d_model // heads)
 
     def rotate(
-        self, x: Float[Tensor, "batch head time d_head"], start: int = 0
+        self, x: Float[Tensor, "batch head time d_head"], start: Start = 0
     ) -> Float[Tensor, "batch head time d_head"]:
         """x rotated by the angles of its positions, as in `Rotary`."""
         return self.rotary.rotate(x, start)

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from tfbook import data, runtime, training
-from tfbook.attention.positions import POSITIONS, InterpolatedRotary, Learned, Position, Rotary
+from tfbook.attention.positions import POSITIONS, InterpolatedRotary, Learned, Position, Rotary, Start
 from tfbook.course.experiments import experiment
 from tfbook.course.probing import probe_layers
 from tfbook.data.text import Text
@@ -241,7 +241,7 @@ class RandomStart(Position):
         super().__init__()
         self.encoding, self.latest = encoding, latest
 
-    def add(self, x: Float[Tensor, "batch time d_model"], start: int = 0) -> Float[Tensor, "batch time d_model"]:
+    def add(self, x: Float[Tensor, "batch time d_model"], start: Start = 0) -> Float[Tensor, "batch time d_model"]:
         """x plus the encoding, from the random start on in training."""
         return self.encoding.add(x, start + int(torch.randint(self.latest + 1, ())) if self.training else start)
 
