@@ -31,6 +31,16 @@ def band_without_zeros(q: Tensor, k: Tensor, reach: int) -> Tensor:
     return torch.where(scores == 0, -torch.inf, scores)
 
 
+def mask_of_equal_blocks(layout: Tensor, size: int, n: int) -> Tensor:
+    block = torch.arange(n) * layout.shape[0] // n
+    return torch.tril(layout[block][:, block])
+
+
+def mask_of_both_ways(layout: Tensor, size: int, n: int) -> Tensor:
+    both = torch.logical_or(layout, layout.T)
+    return both.repeat_interleave(size, dim=0).repeat_interleave(size, dim=1)[:n, :n].tril()
+
+
 def operations_in_32_bits(layout: Tensor, size: int, d: int) -> int:
     pairs = layout.to(torch.int32).sum(dtype=torch.int32) * size**2
     return int(pairs * 4 * d)
@@ -48,6 +58,8 @@ def features_of_two_exponentials(x: Tensor, directions: Tensor) -> Tensor:
 
 WRONG: list[tuple[Exercise, Callable[..., Any], str]] = [
     (band_scores, band_without_zeros, "a key that exists may have the score 0"),
+    (block_mask, mask_of_equal_blocks, "however long the text is"),
+    (block_mask, mask_of_both_ways, "may read it back"),
     (operations, operations_in_32_bits, "do not fit into 32 bits"),
     (operations, operations_in_floats, "case 5 of 5"),
     (positive_features, features_of_two_exponentials, "overflows where x is long"),

@@ -142,9 +142,10 @@ causal_linear.mistakes(
 
 
 def _layouts() -> list[tuple[Tensor, int, int]]:
-    strided = torch.tensor([[1, 0, 1, 0], [1, 1, 0, 1], [1, 1, 1, 0], [0, 1, 1, 1]], dtype=torch.bool)
+    """Where a block may read a later one but not the other way round, and where the text ends early in its block."""
+    strided = torch.tensor([[1, 0, 1, 1], [1, 1, 0, 1], [1, 1, 1, 0], [0, 1, 1, 1]], dtype=torch.bool)
     ones, eye = torch.ones(2, 2, dtype=torch.bool), torch.eye(3, dtype=torch.bool)
-    return [(strided, 3, 11), (ones, 2, 4), (eye, 2, 6), (~eye, 2, 5)]
+    return [(strided, 4, 13), (ones, 2, 4), (eye, 2, 6), (~eye, 2, 5)]
 
 
 @exercise(
@@ -184,6 +185,15 @@ block_mask.mistakes(
         ),
         "the layout is forgotten: this is the mask of dense causal attention": (
             lambda layout, size, n: torch.ones(n, n, dtype=torch.bool).tril()
+        ),
+        "blocks have `size` positions each, however long the text is: it may end early in the last one": (
+            lambda layout, size, n: (
+                layout[(place := torch.arange(n) * len(layout) // n)[:, None], place]
+                & torch.ones(n, n, dtype=torch.bool).tril()
+            )
+        ),
+        "row i of the layout says what block i may read; that a later block may read it back does not count": (
+            lambda layout, size, n: block_mask.reference(layout | layout.T, size, n)
         ),
         "the other half: `triu` keeps what comes later, and nothing else": (
             lambda layout, size, n: layout.repeat_interleave(size, 0).repeat_interleave(size, 1)[:n, :n].triu()
