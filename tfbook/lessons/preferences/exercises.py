@@ -93,7 +93,7 @@ pair_loss.mistakes(
         "backward: this trains the model to prefer the rejected text": (
             lambda chosen, rejected: -F.logsigmoid(rejected - chosen).mean()
         ),
-        "σ underflows to 0 where a pair is far off, and log 0 is −∞: use `F.logsigmoid`": (
+        "where a pair is far off, σ underflows to 0 and exp overflows, so this loss is infinite: use `F.logsigmoid`": (
             lambda chosen, rejected: -torch.sigmoid(chosen - rejected).log().mean()
         ),
         "this is the probability of the wrong order, not its surprise: its gradient vanishes where it is most needed": (
@@ -396,7 +396,7 @@ dpo_loss.mistakes(
                 beta * ((chosen - ref_chosen) - (rejected - ref_rejected))
             ).mean()
         ),
-        "σ underflows to 0 where a pair is far off, and log 0 is −∞: use `F.logsigmoid`": (
+        "where a pair is far off, σ underflows to 0 and exp overflows, so this loss is infinite: use `F.logsigmoid`": (
             lambda chosen, rejected, ref_chosen, ref_rejected, beta: (
                 -torch.sigmoid(beta * ((chosen - ref_chosen) - (rejected - ref_rejected))).log().mean()
             )
