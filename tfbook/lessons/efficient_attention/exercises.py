@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from functools import partial
 
 import torch
@@ -12,173 +11,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from tfbook.course.exercises import exercise, randn
-
-State = tuple[Tensor, Tensor, Tensor]  # of the online softmax: highest and total (query, 1), mixture (query, d)
-
-
-def _state(keys: int, shift: float, seed: int) -> State:
-    """Of three queries and some keys; without any key, of what has not begun."""
-    scores, values = randn(3, keys, seed=seed) + shift, randn(keys, 2, seed=seed + 10)
-    if not keys:
-        return torch.full((3, 1), -torch.inf), torch.zeros(3, 1), torch.zeros(3, 2)
-    highest = scores.amax(dim=-1, keepdim=True)
-    weights = torch.exp(scores - highest)
-    return highest, weights.sum(dim=-1, keepdim=True), weights @ values
-
-
-def _states() -> list[tuple[State, State]]:
-    """Where either holds the highest score, where one or both have seen nothing, and where exp(score) is infinite."""
-    return [
-        (_state(5, 0.0, 1), _state(4, 3.0, 21)),
-        (_state(4, 0.0, 2), _state(6, -3.0, 22)),
-        (_state(0, 0.0, 3), _state(3, 0.0, 23)),
-        (_state(3, 0.0, 5), _state(0, 0.0, 25)),
-        (_state(0, 0.0, 6), _state(0, 0.0, 26)),
-        (_state(3, 200.0, 4), _state(5, 203.0, 24)),
-    ]
-
-
-# ---- one step of the online softmax ------------------------------------------------------------------------------
-
-
-def _tiles() -> list[tuple[State, Tensor, Tensor, Tensor, Tensor]]:
-    """Where all is seen, and nothing came before; a triangle; a query that sees nothing, now or ever; large scores."""
-    part = torch.ones(3, 4, dtype=torch.bool).tril(1)
-    hidden = torch.tensor([[0, 0, 0, 0], [1, 0, 1, 0], [1, 1, 1, 1]], dtype=torch.bool)
-    kinds = [
-        (_state(0, 0.0, 1), 1.0, part | True),
-        (_state(5, 0.0, 2), 1.0, part),
-        (_state(4, -3.0, 3), 1.0, hidden),
-        (_state(0, 0.0, 4), 1.0, hidden),
-        (_state(5, 200.0, 5), 20.0, part),
-    ]
-    return [
-        (state, size * randn(3, 5, seed=i + 30), size * randn(4, 5, seed=i + 40), randn(4, 2, seed=i + 50), seen)
-        for i, (state, size, seen) in enumerate(kinds)
-    ]
-
-
-@exercise(
-    cases=_tiles,
-    hints=[
-        "These are the five lines of the formula. Scores that are not seen become −∞ before the maximum is taken.",
-        "`m.maximum(scores.amax(dim=-1, keepdim=True))` is the new maximum; c = exp(m − m_new) shrinks the total and "
-        "the mixture that are there, and exp(scores − m_new) are the weights of the new keys.",
-        "A query that has seen nothing has m_new = −∞, and −∞ − (−∞) is NaN. Its total and mixture are 0, its weights "
-        "should be 0: `nan_to_num()` after exp makes them so.",
-    ],
-    differentiable=False,
-)
-def tile_step(
-    state: State,
-    Q: Float[Tensor, "query d"],
-    K: Float[Tensor, "key d"],
-    V: Float[Tensor, "key d_v"],
-    seen: Bool[Tensor, "query key"],
-) -> State:
-    m, total, mixture = state
-    scores = (Q @ K.T / math.sqrt(Q.shape[-1])).masked_fill(~seen, -torch.inf)
-    m_new = m.maximum(scores.amax(dim=-1, keepdim=True))
-    c, weights = (torch.exp(x - m_new).nan_to_num() for x in (m, scores))
-    return m_new, c * total + weights.sum(dim=-1, keepdim=True), c * mixture + weights @ V
-
-
-def _stepped(state: State, Q: Tensor, K: Tensor, V: Tensor, seen: Tensor, kind: str, fill: float = -torch.inf) -> State:
-    """One step with a mistake of some kind."""
-    m, total, mixture = state
-    scale = 1.0 if kind == "scale" else math.sqrt(Q.shape[-1])
-    scores = (Q @ K.T / scale).masked_fill(~seen, fill)
-    highest = scores.amax(dim=-1, keepdim=True)
-    m_new = highest if kind == "own maximum" else m.maximum(highest)
-    exponents = {"upside down": m_new - m}.get(kind, m - m_new)
-    c, weights = (torch.exp(x) if kind == "nan" else torch.exp(x).nan_to_num() for x in (exponents, scores - m_new))
-    c_total, c_mixture = (torch.ones_like(c) if kind in (part, "none") else c for part in ("total", "mixture"))
-    after = c_total * total + weights.sum(dim=-1, keepdim=True), c_mixture * mixture + weights @ V
-    return m_new, after[0], after[1] / after[0] if kind == "divided" else after[1]
-
-
-tile_step.mistakes(
-    {
-        "nothing shrinks: when the maximum rises, total and mixture are multiplied by c": partial(
-            _stepped, kind="none"
-        ),
-        "the total shrinks, the mixture does not: multiply both by c": partial(_stepped, kind="mixture"),
-        "the mixture shrinks, the total does not: multiply both by c": partial(_stepped, kind="total"),
-        "the factor is upside down: c = exp(m_old − m_new) is at most 1": partial(_stepped, kind="upside down"),
-        "this maximum is the tile's own: the new one is the larger of it and the one before": partial(
-            _stepped, kind="own maximum"
-        ),
-        "divided too early: the mixture stays a sum, and is divided by the total after the last tile": partial(
-            _stepped, kind="divided"
-        ),
-        "scores are divided by √d, in a tile as anywhere": partial(_stepped, kind="scale"),
-        "a key that is not seen has the score 0 here, and e⁰ = 1 gives it weight. Use −∞": partial(
-            _stepped, kind="", fill=0.0
-        ),
-        "a query that sees nothing must keep its state; yours averages hidden keys, since −1e9 is a score like any "
-        "other where no score is larger. Use −∞": partial(_stepped, kind="", fill=-1e9),
-        "a query that sees nothing must keep its state; yours averages hidden keys, since the lowest float is a score "
-        "like any other where no score is larger. Use −∞": partial(
-            _stepped, kind="", fill=torch.finfo(torch.float32).min
-        ),
-        "`seen` is not used: a key that is not seen gets the score −∞": (
-            lambda state, Q, K, V, seen: tile_step.reference(state, Q, K, V, seen | True)
-        ),
-        "a query that has seen nothing gives NaN, since −∞ − (−∞) is NaN: its total and mixture stay 0": partial(
-            _stepped, kind="nan"
-        ),
-    }
-)
-
-# ---- two states of the online softmax, merged --------------------------------------------------------------------
-
-
-@exercise(
-    cases=_states,
-    hints=[
-        "What is exp(s − new) when you have exp(s − old)? The two differ by one factor for all the keys of a machine.",
-        "With `higher`, the maximum of the two, that factor is exp(highest − higher), one for each machine. Total and "
-        "mixture both hold exponentials, so both are multiplied by it; then add.",
-        "Where neither machine has a key, −∞ − (−∞) is NaN. The sums there are 0, so any finite factor will do.",
-    ],
-    differentiable=False,
-)
-def merge(one: State, other: State) -> State:
-    higher = one[0].maximum(other[0])
-    first, second = (torch.exp(highest - higher).nan_to_num() for highest, _, _ in (one, other))
-    return higher, first * one[1] + second * other[1], first * one[2] + second * other[2]
-
-
-def _merged(one: State, other: State, first: Callable = torch.exp, second: Callable = torch.exp) -> State:
-    """With factors that are other functions of how far each state's maximum is from the higher one, a number ≤ 0."""
-    higher = one[0].maximum(other[0])
-    a, b = first(one[0] - higher), second(other[0] - higher)
-    return higher, a * one[1] + b * other[1], a * one[2] + b * other[2]
-
-
-merge.mistakes(
-    {
-        "each is relative to its own maximum: both have to be brought to the higher of the two before you add": (
-            partial(_merged, first=torch.ones_like, second=torch.ones_like)
-        ),
-        "one of them only is brought to the common maximum: either machine may have seen the higher score": (
-            partial(_merged, second=torch.ones_like)
-        ),
-        "the factors are upside down: what is lower shrinks by exp(highest − higher)": (
-            partial(_merged, first=lambda below: torch.exp(-below), second=lambda below: torch.exp(-below))
-        ),
-        "the totals shrink, the mixtures do not: both are sums of exponentials relative to an old maximum": (
-            lambda one, other: (*_merged(one, other)[:2], one[2] + other[2])
-        ),
-        "divided too early: the mixture stays a sum, and is divided by the total once, at the very end": (
-            lambda one, other: (*(state := _merged(one, other))[:2], state[2] / state[1])
-        ),
-        "two machines without keys give NaN, since −∞ − (−∞) is NaN: together they still have −∞, 0, and 0": _merged,
-        "two machines without keys have a highest score of −∞; yours became a number": (
-            lambda one, other: (merge.reference(one, other)[0].nan_to_num(), *merge.reference(one, other)[1:])
-        ),
-    }
-)
+from tfbook.lessons.efficient_attention.first_exercises import merge as merge, tile_step as tile_step
 
 # ---- a band without n × n ----------------------------------------------------------------------------------------
 
@@ -191,6 +24,7 @@ def _bands() -> list[tuple[Tensor, Tensor, int]]:
         (randn(6, 4, seed=1), randn(6, 4, seed=2), 2),
         (randn(5, 2, seed=3), randn(5, 2, seed=4), 0),
         (long, long, 1),
+        (torch.eye(3, 4), torch.eye(3, 4).flip(0), 3),  # as many keys on either side as there are; scores of 0
     ]
 
 
@@ -228,6 +62,11 @@ band_scores.mistakes(
         ),
         "the columns run backwards: the first is to be the key farthest before the query": (
             lambda q, k, reach: band_scores.reference(q, k, reach).flip(1)
+        ),
+        "a key that exists may have the score 0: find those that don't by their place, not by their score": (
+            lambda q, k, reach: (scores := band_scores.reference(q, k, reach).nan_to_num(neginf=0.0)).masked_fill(
+                scores == 0, -torch.inf
+            )
         ),
         "the width is 2 · reach + 1: the query's own key stands in the middle": (
             lambda q, k, reach: band_scores.reference(q, k, reach)[:, 1:]
@@ -303,9 +142,10 @@ causal_linear.mistakes(
 
 
 def _layouts() -> list[tuple[Tensor, int, int]]:
-    strided = torch.tensor([[1, 0, 1, 0], [1, 1, 0, 1], [1, 1, 1, 0], [0, 1, 1, 1]], dtype=torch.bool)
+    """Where a block may read a later one but not the other way round, and where the text ends early in its block."""
+    strided = torch.tensor([[1, 0, 1, 1], [1, 1, 0, 1], [1, 1, 1, 0], [0, 1, 1, 1]], dtype=torch.bool)
     ones, eye = torch.ones(2, 2, dtype=torch.bool), torch.eye(3, dtype=torch.bool)
-    return [(strided, 3, 11), (ones, 2, 4), (eye, 2, 6), (~eye, 2, 5)]
+    return [(strided, 4, 13), (ones, 2, 4), (eye, 2, 6), (~eye, 2, 5)]
 
 
 @exercise(
@@ -346,6 +186,15 @@ block_mask.mistakes(
         "the layout is forgotten: this is the mask of dense causal attention": (
             lambda layout, size, n: torch.ones(n, n, dtype=torch.bool).tril()
         ),
+        "blocks have `size` positions each, however long the text is: it may end early in the last one": (
+            lambda layout, size, n: (
+                layout[(place := torch.arange(n) * len(layout) // n)[:, None], place]
+                & torch.ones(n, n, dtype=torch.bool).tril()
+            )
+        ),
+        "row i of the layout says what block i may read; that a later block may read it back does not count": (
+            lambda layout, size, n: block_mask.reference(layout | layout.T, size, n)
+        ),
         "the other half: `triu` keeps what comes later, and nothing else": (
             lambda layout, size, n: layout.repeat_interleave(size, 0).repeat_interleave(size, 1)[:n, :n].triu()
         ),
@@ -359,7 +208,9 @@ block_mask.mistakes(
 
 
 def _patterns() -> list[tuple[Tensor, int, int]]:
-    return [(layout, size, d) for (layout, size, _), d in zip(_layouts(), (8, 5, 2, 1), strict=True)]
+    """Also of about 2,000 positions, whose operations are more than an int32 holds, or a float32 tells apart."""
+    small = [(layout, size, d) for (layout, size, _), d in zip(_layouts(), (8, 5, 2, 1), strict=True)]
+    return [*small, (torch.ones(8, 8, dtype=torch.bool).tril(), 251, 299)]
 
 
 @exercise(
@@ -388,6 +239,9 @@ operations.mistakes(
         "only the allowed half of a causal pattern: whole blocks are multiplied, and masked afterwards": (
             lambda layout, size, d: 4 * d * int(block_mask.reference(layout, size, size * len(layout)).sum())
         ),
+        "so many operations do not fit into 32 bits: count in Python's integers, as with `int(layout.sum())`": (
+            lambda layout, size, d: (layout.sum().int() * torch.tensor(4 * d * size**2, dtype=torch.int32)).item()
+        ),
         "pairs, not operations: each takes 2 d for its score and 2 d for its part of the mixture": (
             lambda layout, size, d: size**2 * int(layout.sum())
         ),
@@ -398,7 +252,10 @@ operations.mistakes(
 
 
 def _vectors() -> list[tuple[Tensor, Tensor]]:
-    return [(randn(n, d, seed=n), randn(m, d, seed=m)) for n, d, m in ((4, 3, 5), (2, 16, 7), (6, 2, 1))]
+    """Also of a long vector along which directions lie, where exp(w · x) alone overflows."""
+    along = F.normalize(randn(1, 4, seed=8), dim=1)
+    some = [(randn(n, d, seed=n), randn(m, d, seed=m)) for n, d, m in ((4, 3, 5), (2, 16, 7), (6, 2, 1))]
+    return [*some, (18.4 * along, torch.tensor([[6.9], [7.0], [7.1]]) * along)]
 
 
 @exercise(
@@ -430,6 +287,11 @@ positive_features.mistakes(
         "the wrong sign: half of the squared length is taken off, not added": partial(_phi, half=-0.5),
         "this estimates exp(q · k): both are divided by √√d, so that their product is by √d": partial(_phi, power=0.0),
         "divided twice: queries and keys by √d each makes q · k / d; take √√d": partial(_phi, power=0.5),
+        "exp(w · x) overflows where x is long: subtract ‖x‖² / 2 first, then take exp": (
+            lambda x, directions: (
+                _phi(x, directions, half=0.0) * (-x.square().sum(1, True) / 2 / x.shape[1] ** 0.5).exp()
+            )
+        ),
         "a sum over m features, not a mean: each is divided by √m, so that products are by m": (
             partial(_phi, m_power=0.0)
         ),

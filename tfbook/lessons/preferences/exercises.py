@@ -16,6 +16,7 @@ def _scores() -> list[tuple[Tensor, int]]:
         (torch.tensor([0.1, 0.9, 0.3, 2.0, -1.0, 0.5]), 3),
         (torch.tensor([-5.0, -2.0, -3.0, -4.0, -9.0, -1.0]), 2),
         (randn(20, seed=3), 4),
+        (torch.tensor([0.0, 1.0, 1.0, 0.5, 0.5, 0.0]), 2),  # the best of one prompt is another's, too
     ]
 
 
@@ -53,6 +54,12 @@ best_rows.mistakes(
         "these are the best of all answers together: each prompt needs one of its own": (
             lambda scores, n: tuple(scores.topk(len(scores) // n))
         ),
+        "two prompts may have the same best score: look for it among a prompt's own answers, not in the whole list": (
+            lambda scores, n: (
+                best := scores.view(-1, n).amax(dim=1),
+                torch.stack([(scores == each).nonzero()[0, 0] for each in best]),
+            )
+        ),
     }
 )
 
@@ -86,7 +93,7 @@ pair_loss.mistakes(
         "backward: this trains the model to prefer the rejected text": (
             lambda chosen, rejected: -F.logsigmoid(rejected - chosen).mean()
         ),
-        "σ underflows to 0 where a pair is far off, and log 0 is −∞: use `F.logsigmoid`": (
+        "where a pair is far off, σ underflows to 0 and exp overflows, so this loss is infinite: use `F.logsigmoid`": (
             lambda chosen, rejected: -torch.sigmoid(chosen - rejected).log().mean()
         ),
         "this is the probability of the wrong order, not its surprise: its gradient vanishes where it is most needed": (
@@ -121,6 +128,7 @@ def _log_probs() -> list[tuple[Tensor, Tensor, Tensor]]:
             torch.tensor([[True, True], [True, False]]),
         ),
         (policy, reference, answered),
+        (policy - 120, reference - 121, answered),  # exp underflows
     ]
 
 
@@ -158,6 +166,11 @@ estimated_kl.mistakes(
         ),
         "a token may well be less likely under π than under the reference: without its sign, KL comes out too large": (
             lambda policy, reference, answered: ((policy - reference).abs() * answered).sum(dim=1).mean()
+        ),
+        "exp underflows to 0 where a token is unlikely: stay with the logarithms and subtract them": (
+            lambda policy, reference, answered: (
+                (policy.exp() / reference.exp()).log().masked_fill(~answered, 0.0).sum(dim=1).mean()
+            )
         ),
         "this is the sum over the stories; we want their mean": (
             lambda policy, reference, answered: ((policy - reference) * answered).sum()
@@ -255,7 +268,11 @@ def _ratios() -> list[tuple[Tensor, Tensor, Tensor, float]]:
     old = torch.tensor([-1.0, -1.0, -1.0, -1.0, -1.0, -1.0])
     ratio = torch.tensor([1.5, 0.5, 1.5, 0.5, 1.1, 0.9])
     gains = torch.tensor([2.0, 2.0, -2.0, -2.0, 1.0, -1.0])
-    return [(old + ratio.log(), old, gains, 0.2), (randn(4, 3, seed=1), randn(4, 3, seed=2), randn(4, 3, seed=3), 0.1)]
+    return [
+        (old + ratio.log(), old, gains, 0.2),
+        (randn(4, 3, seed=1), randn(4, 3, seed=2), randn(4, 3, seed=3), 0.1),
+        (old + ratio.log() - 120, old - 120, gains, 0.2),  # exp underflows
+    ]
 
 
 @exercise(
@@ -301,6 +318,11 @@ clipped.mistakes(
         "this ratio is upside down: π(token) / π_old(token), the new one on top": (
             lambda new, old, advantages, clip: torch.minimum(
                 (old - new).exp() * advantages, (old - new).exp().clamp(1 - clip, 1 + clip) * advantages
+            )
+        ),
+        "exp(new) and exp(old) underflow to 0 where a token is unlikely: subtract the logarithms, then take exp": (
+            lambda new, old, advantages, clip: torch.minimum(
+                new.exp() / old.exp() * advantages, (new.exp() / old.exp()).clamp(1 - clip, 1 + clip) * advantages
             )
         ),
         "a difference of logarithms is the logarithm of the ratio: `exp` is missing": (
@@ -374,7 +396,7 @@ dpo_loss.mistakes(
                 beta * ((chosen - ref_chosen) - (rejected - ref_rejected))
             ).mean()
         ),
-        "σ underflows to 0 where a pair is far off, and log 0 is −∞: use `F.logsigmoid`": (
+        "where a pair is far off, σ underflows to 0 and exp overflows, so this loss is infinite: use `F.logsigmoid`": (
             lambda chosen, rejected, ref_chosen, ref_rejected, beta: (
                 -torch.sigmoid(beta * ((chosen - ref_chosen) - (rejected - ref_rejected))).log().mean()
             )

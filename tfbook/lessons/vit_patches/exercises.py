@@ -26,6 +26,7 @@ def _tables() -> list[tuple[Tensor, tuple[int, int], tuple[int, int], int]]:
         (randn(1 + 6, 4, seed=7), (2, 3), (4, 5), 1),
         (randn(2 + 9, 3, seed=8), (3, 3), (2, 6), 2),
         (randn(4, 5, seed=9), (2, 2), (3, 3), 0),
+        (randn(1 + 12, 2, seed=10), (2, 6), (3, 4), 1),  # as many places as before, in another shape
     ]
 
 
@@ -77,6 +78,11 @@ interpolate_positions.mistakes(
         ),
         "`reshape` without turning mixes places and coordinates: d_model is the channel": (
             partial(_interpolated, turned=lambda places: places)
+        ),
+        "as many places as before are not the same places: (2, 6) and (3, 4) are two grids": (
+            lambda table, old, new, tokens: (
+                table if math.prod(old) == math.prod(new) else _interpolated(table, old, new, tokens)
+            )
         ),
         "rows and columns of the old grid are exchanged: `old` is (rows, columns)": (
             lambda table, old, new, tokens: _interpolated(table, old[::-1], new, tokens)

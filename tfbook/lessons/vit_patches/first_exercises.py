@@ -138,7 +138,8 @@ def _parts() -> list[tuple]:
         matrix, out = randn(5, 6, seed=seed), randn(6, 3, seed=seed + 10)
         embed = partial(torch.matmul, other=matrix)
         blocks = [_mixing(seed + 20 + layer) for layer in range(layers)]
-        norm, head = partial(F.layer_norm, normalized_shape=(6,)), partial(torch.matmul, other=out)
+        norm = partial(F.layer_norm, normalized_shape=(6,), weight=randn(6, seed=seed + 50), bias=randn(6, seed=seed))
+        head = partial(torch.matmul, other=out)
         cases.append((randn(2, count, 5, seed=seed + 30), embed, randn(count, 6, seed=seed + 40), blocks, norm, head))
     return cases
 
@@ -199,6 +200,9 @@ mean_vit.mistakes(
         ),
         "the mean comes before the norm here: normalize each patch first, then take the mean": (
             partial(_mean_vit, read=lambda x, norm: norm(x.mean(dim=1)))
+        ),
+        "the norm is applied twice: once is enough, after the last block": (
+            partial(_mean_vit, read=lambda x, norm: norm(norm(x)).mean(dim=1))
         ),
         "this reads the first vector, as with a class token: there is none, so take the mean of all": (
             partial(_mean_vit, read=lambda x, norm: norm(x)[:, 0])

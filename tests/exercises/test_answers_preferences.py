@@ -1,0 +1,119 @@
+"""Lesson 12's exercises: wrong answers that once passed and what they are told, and right ones in other styles."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from tfbook.course.exercises import CheckResult, Exercise
+from tfbook.lessons.preferences.exercises import (
+    advantages,
+    best_rows,
+    clipped,
+    dpo_loss,
+    estimated_kl,
+    pair_loss,
+)
+
+# ---- wrong -------------------------------------------------------------------------------------------------------
+
+
+def first_place_of_that_score(scores: Tensor, n: int) -> tuple[Tensor, Tensor]:
+    best = torch.stack([group.max() for group in scores.split(n)])
+    return best, torch.tensor([scores.tolist().index(score) for score in best.tolist()])
+
+
+def clipped_ratio_of_probabilities(new: Tensor, old: Tensor, advantages: Tensor, clip: float) -> Tensor:
+    ratio = torch.exp(new) / torch.exp(old)
+    return torch.min(ratio * advantages, ratio.clip(1 - clip, 1 + clip) * advantages)
+
+
+def kl_of_probabilities(policy: Tensor, reference: Tensor, answered: Tensor) -> Tensor:
+    ratio = torch.exp(policy) / torch.exp(reference)
+    return torch.where(answered, ratio.log(), 0).sum() / len(policy)
+
+
+WRONG: list[tuple[Exercise, Callable[..., Any], str]] = [
+    (best_rows, first_place_of_that_score, "two prompts may have the same best score"),
+    (clipped, clipped_ratio_of_probabilities, "underflow to 0 where a token is unlikely"),
+    (estimated_kl, kl_of_probabilities, "underflows to 0 where a token is unlikely"),
+]
+
+
+@pytest.mark.parametrize(("exercise", "answer", "gist"), WRONG, ids=[answer.__name__ for _, answer, _ in WRONG])
+def test_what_once_passed_is_told_what_is_wrong(exercise: Exercise, answer: Callable[..., Any], gist: str) -> None:
+    verdict = exercise.judge(answer)
+    assert verdict.status == "not quite"
+    assert gist in verdict.message
+
+
+# ---- right -------------------------------------------------------------------------------------------------------
+
+
+def best_rows_in_double(scores: Tensor, n: int) -> tuple[Tensor, Tensor]:
+    best, places = scores.double().reshape(-1, n).max(dim=1)
+    return best, (places + n * torch.arange(len(places))).int()
+
+
+def best_rows_by_sorting(scores: Tensor, n: int) -> tuple[Tensor, Tensor]:
+    rows = scores.unflatten(0, (-1, n)).argsort(dim=1, descending=True)[:, 0] + torch.arange(0, len(scores), n)
+    return scores[rows], rows
+
+
+def pair_loss_by_cross_entropy(chosen: Tensor, rejected: Tensor) -> Tensor:
+    return F.cross_entropy(torch.stack([chosen, rejected], dim=1), torch.zeros(len(chosen), dtype=torch.long))
+
+
+def pair_loss_by_logaddexp(chosen: Tensor, rejected: Tensor) -> Tensor:
+    return (torch.logaddexp(chosen, rejected) - chosen).mean()
+
+
+class PairLoss:
+    def __call__(self, chosen: Tensor, rejected: Tensor) -> Tensor:
+        return F.binary_cross_entropy_with_logits(chosen.double() - rejected, torch.ones_like(chosen).double())
+
+
+def kl_by_einsum(policy: Tensor, reference: Tensor, answered: Tensor) -> Tensor:
+    return torch.einsum("bt,bt->", policy.double() - reference.double(), answered.double()) / len(answered)
+
+
+def kl_of_two_sums(policy: Tensor, reference: Tensor, answered: Tensor) -> Tensor:
+    return (policy[answered].sum() - reference[answered].sum()) / policy.shape[0]
+
+
+def clipped_logarithm(new: Tensor, old: Tensor, advantages: Tensor, clip: float) -> Tensor:
+    low, high = torch.tensor([1 - clip, 1 + clip]).log()
+    return torch.min((new - old).exp() * advantages, (new - old).clamp(low, high).exp() * advantages)
+
+
+def dpo_by_softplus(chosen: Tensor, rejected: Tensor, ref_chosen: Tensor, ref_rejected: Tensor, beta: float) -> Tensor:
+    return F.softplus(beta * ((rejected - ref_rejected) - (chosen - ref_chosen))).sum() / chosen.numel()
+
+
+def advantages_by_matrix(rewards: Tensor, values: Tensor, gamma: float, lam: float) -> Tensor:
+    surprises = rewards + gamma * F.pad(values, (0, 1))[:, 1:] - values
+    time = torch.arange(rewards.shape[1])
+    later = time[:, None] - time
+    return surprises @ torch.where(later >= 0, torch.tensor(gamma * lam) ** later.clamp(min=0), 0.0)
+
+
+RIGHT: list[tuple[Exercise, Callable[..., Any]]] = [
+    (best_rows, best_rows_in_double),
+    (best_rows, best_rows_by_sorting),
+    (pair_loss, pair_loss_by_cross_entropy),
+    (pair_loss, pair_loss_by_logaddexp),
+    (pair_loss, PairLoss()),
+    (estimated_kl, kl_by_einsum),
+    (estimated_kl, kl_of_two_sums),
+    (clipped, clipped_logarithm),
+    (dpo_loss, dpo_by_softplus),
+    (advantages, advantages_by_matrix),
+]
+
+
+@pytest.mark.parametrize(("exercise", "answer"), RIGHT, ids=[getattr(way, "__name__", "PairLoss") for _, way in RIGHT])
+def test_another_right_way_is_right(exercise: Exercise, answer: Callable[..., Any]) -> None:
+    assert exercise.judge(answer) == CheckResult("correct")
