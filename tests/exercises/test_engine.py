@@ -483,6 +483,7 @@ def _returning(expected: object) -> Exercise:
         ({(0, 1)}, {(0, 1)}),
         ((torch.ones(2), 0.5), (torch.ones(2), 0.5 + 1e-9)),
         ([torch.ones(2), "a"], [torch.ones(2), "a"]),
+        ((torch.ones(2), 3), [torch.ones(2), 3]),
         (torch.tensor([True, False]), torch.tensor([True, False])),
         (torch.tensor(3), torch.tensor(3)),
         (torch.tensor(3), torch.tensor(3, dtype=torch.int32)),

@@ -100,6 +100,7 @@ RIGHT: dict[str, tuple[Callable[[Tensor], Tensor], Callable[[Tensor], Tensor], T
     "root at 0": (lambda x: x.abs().sqrt(), lambda x: (x * x) ** 0.25, torch.tensor([0.0, 1.0])),
     "own copy in place": (lambda x: x * 2, lambda x: x.clone().mul_(2), torch.tensor([1.0, 2.0])),
     "double": (lambda x: x * 2, lambda x: x.double() * 2, torch.tensor([1.0, 2.0])),
+    "double, many numbers": (lambda x: x * 2, lambda x: x.double() * 2, torch.arange(16.0)),
     "a blocked row": (
         lambda x: x.masked_fill(torch.ones(2) > 0, -torch.inf).softmax(-1).nan_to_num(),
         lambda x: (x - torch.inf).softmax(-1).nan_to_num(),

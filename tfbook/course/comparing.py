@@ -7,6 +7,7 @@ import math
 import reprlib
 import textwrap
 from collections.abc import Sequence
+from functools import partial
 from numbers import Integral, Real
 from typing import Any
 
@@ -19,7 +20,9 @@ def same(expected: Sequence[Any], results: Sequence[Any]) -> bool:
 
 
 def difference(expected: Any, result: Any) -> str:
-    """Says what distinguishes `result` from `expected`; empty when nothing does."""
+    """Says what distinguishes `result` from `expected`; empty when nothing does. A list may stand for a tuple."""
+    if isinstance(expected, tuple) and type(result) is list:  # here, not inside: a tuple there may be a key
+        result = tuple(result)
     try:
         return _described(expected, result)
     except Exception as error:  # such as the comparison with an object that refuses to be compared
@@ -58,7 +61,7 @@ def _number_difference(expected: float, result: Any) -> str:
 def _items_difference(expected: Sequence[Any], result: Sequence[Any]) -> str:
     if len(result) != len(expected):
         return f"the result has {len(result)} items; expected {len(expected)}"
-    differences = [difference(e, r) for e, r in zip(expected, result, strict=True)]
+    differences = [_described(e, r) for e, r in zip(expected, result, strict=True)]
     if not any(differences):
         return ""
     first, found = next((i, found) for i, found in enumerate(differences) if found)
@@ -73,7 +76,7 @@ def _reordered(expected: Sequence[Any], result: Sequence[Any]) -> bool:
         return False
     left = list(result)
     for item in expected:
-        place = next((i for i, other in enumerate(left) if not difference(item, other)), None)
+        place = next((i for i, other in enumerate(left) if not _described(item, other)), None)
         if place is None:
             return False
         del left[place]
@@ -140,6 +143,11 @@ def _in_short(value: Any) -> str:
         return f"tensor of shape {tuple(value.shape)}: {numbers}{more}"
     if isinstance(value, list | tuple) and any(isinstance(each, torch.Tensor) for each in value):
         return "; ".join(map(_in_short, value))
+    if isinstance(value, partial):
+        return _in_short(value.func)
     if inspect.isroutine(value):
-        return f"a function, {value.__name__.strip('_')}"
+        name = value.__name__.strip("_")
+        return "a function" if name == "<lambda>" else f"a function, {name}"
+    if isinstance(value, list | tuple) and any(inspect.isroutine(each) for each in value):
+        return "; ".join(map(_in_short, value))
     return textwrap.shorten(_SHORT.repr(value), 100, placeholder=" …")
