@@ -18,6 +18,12 @@ def lookup_up_to_temperature_1(scores: Tensor, values: Tensor, temperature: floa
     return torch.softmax(scores / min(temperature, 1.0), dim=-1) @ values
 
 
+def lookup_that_is_hard_when_cold(scores: Tensor, values: Tensor, temperature: float) -> Tensor:
+    if temperature < 0.005:
+        return values[scores.argmax(dim=-1)]
+    return torch.softmax(scores / temperature, dim=-1) @ values
+
+
 def general_with_a_transposed_matrix(query: Tensor, keys: Tensor, W: Tensor) -> Tensor:
     return torch.einsum("bqd,ed,bke->bqk", query, W, keys)
 
@@ -58,7 +64,8 @@ def lookup_by_the_library(query: Tensor, keys: Tensor, values: Tensor, W: Tensor
 
 
 WRONG: list[tuple[Exercise, Callable[..., Any], str]] = [
-    (ex.soft_lookup, lookup_up_to_temperature_1, "case 5 of 6"),
+    (ex.soft_lookup, lookup_up_to_temperature_1, "case 5 of 7"),
+    (ex.soft_lookup, lookup_that_is_hard_when_cold, "a small temperature is not 0"),
     (ex.general_score, general_with_a_transposed_matrix, "W is transposed"),
     (ex.general_score, general_by_key, "rows and columns are exchanged"),
     (ex.scaled_dot_score, scaled_by_key, "rows and columns are exchanged"),

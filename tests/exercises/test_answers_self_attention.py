@@ -56,6 +56,12 @@ def masked_too_late(q: Tensor, k: Tensor, mask: Tensor) -> Tensor:
     return (q @ k.mT / math.sqrt(q.shape[-1])).softmax(dim=-1) * mask
 
 
+def one_mask_for_all_heads(q: Tensor, k: Tensor, mask: Tensor) -> Tensor:
+    if mask.ndim == 4:
+        mask = mask[:, 0].unsqueeze(1)
+    return (q @ k.mT / math.sqrt(q.shape[-1])).masked_fill(~mask, -torch.inf).softmax(dim=-1)
+
+
 # ---- many paths, and other edges ---------------------------------------------------------------------------------
 
 
@@ -96,6 +102,14 @@ def called_to_look_first(x: Tensor, heads: int, attend: Attend) -> Tensor:
     split = x.unflatten(-1, (heads, -1)).transpose(1, 2)
     assert attend(split).shape == split.shape
     return attend(split).transpose(1, 2).flatten(2)
+
+
+def called_on_one_head(x: Tensor, heads: int, attend: Attend) -> Tensor:
+    return attend(x.unsqueeze(1)).squeeze(1)
+
+
+def called_never(x: Tensor, heads: int, attend: Attend) -> Tensor:
+    return x.unflatten(-1, (heads, -1)).transpose(1, 2).transpose(1, 2).flatten(2)
 
 
 def called_with_heads_first(x: Tensor, heads: int, attend: Attend) -> Tensor:
@@ -155,6 +169,7 @@ WRONG: list[tuple[Exercise, Callable[..., Any], str]] = [
     (ex.causal_heads, heads_where_not_0, "score can be 0, too"),
     (ex.multi_head, layer_with(blocked_where_0), "score can be 0, too"),
     (ex.multi_head, layer_with(masked_too_late), "the mask comes after the softmax"),
+    (ex.multi_head, layer_with(one_mask_for_all_heads), "the first head's mask is used for all"),
     (ex.reach, reach_by_power, "the number of paths outgrows"),
     (ex.reach, reach_by_counts(torch.int64), "the number of paths outgrows"),
     (ex.reach, reach_by_counts(torch.uint8), "the number of paths outgrows"),
@@ -162,6 +177,8 @@ WRONG: list[tuple[Exercise, Callable[..., Any], str]] = [
     (ex.causal_heads, heads_without_a_mask, "the mask is gone"),
     (ex.prune_heads, prune_some, "index_fill"),
     (ex.attend_per_head, called_to_look_first, "called twice"),
+    (ex.attend_per_head, called_on_one_head, "one head of full width"),
+    (ex.attend_per_head, called_never, "never called"),
     (ex.attend_per_head, called_with_heads_first, "the heads come before the batch"),
     (ex.attend_per_head, called_with_heads_in_the_batch, "folded into the batch"),
 ]

@@ -168,7 +168,8 @@ scaled_dot_score.mistakes(
 def _lookups() -> list[tuple[Tensor, Tensor, float]]:
     scores, values = randn(3, 4, seed=15), randn(4, 2, seed=16)
     close = torch.tensor([[0.0, 1e-20, -1.0, -2.0], [-3.0, 1e-20, 0.0, -1.0]])
-    return [*((scores, values, temperature) for temperature in (1.0, 0.2, 0.01, 0.0, 5.0)), (close, values, 0.0)]
+    cold = torch.tensor([[0.0, 1e-3, -1.0, -2.0]]), values, 1e-3
+    return [*((scores, values, temperature) for temperature in (1.0, 0.2, 0.01, 0.0, 5.0)), (close, values, 0.0), cold]
 
 
 @exercise(
@@ -208,6 +209,11 @@ soft_lookup.mistakes(
         ),
         "a temperature that is a little above 0 is not 0: two scores that are close enough still share the weight": (
             lambda scores, values, temperature: torch.softmax(scores / max(temperature, 0.01), dim=-1) @ values
+        ),
+        "a small temperature is not 0: above 0, scores that are as close as it is small still share the weight": (
+            lambda scores, values, temperature: soft_lookup.reference(
+                scores, values, temperature * (temperature > 2e-3)
+            )
         ),
         "at low temperatures exp overflows: subtract the row's largest score first, as torch.softmax does": (
             partial(_warm, weigh=lambda scores, temperature: unshifted(scores / temperature, torch.tensor(True)))

@@ -243,7 +243,7 @@ def _layers_and_inputs() -> list[tuple[_Layer, Tensor, Tensor | None, Tensor | N
     extreme, allowed = extreme_scores()
     q, k = (each.repeat(1, 1, 2) for each in with_scores(extreme[None, [0, 1, 3]]))  # as many queries as keys
     padding = torch.tensor([[True, True, True, True, False], [True, False, False, False, False]])[:, None, None]
-    some = (randn(4, 1, 5, 7, seed=68) > 0) | torch.eye(5, 7, dtype=torch.bool)
+    some = (randn(4, 3, 5, 7, seed=68) > 0) | torch.eye(5, 7, dtype=torch.bool)
     return [
         (_Layer(8, 2, seed=40), randn(2, 5, 8, seed=60), None, None),
         (_Layer(8, 4, seed=41), randn(2, 5, 8, seed=61), None, causal),
@@ -251,7 +251,7 @@ def _layers_and_inputs() -> list[tuple[_Layer, Tensor, Tensor | None, Tensor | N
         (_Layer(8, 2, seed=43), randn(2, 5, 8, seed=64), randn(2, 3, 8, seed=65), None),
         (_plain_layer(8, 2), q, k, allowed[None, None, None]),
         (_plain_layer(8, 2), torch.zeros(1, 3, 8), k, allowed[None, None, None]),  # all scores are 0
-        (_Layer(6, 3, seed=44), randn(4, 5, 6, seed=66), randn(4, 7, 6, seed=67), some),
+        (_Layer(6, 3, seed=44), randn(4, 5, 6, seed=66), randn(4, 7, 6, seed=67), some),  # another mask for each head
     ]
 
 
@@ -338,5 +338,10 @@ multi_head.mistakes(
             _split_and_merge, weigh=lambda scores, mask: scores.softmax(dim=-1) * mask
         ),
         ZERO_IS_BLOCKED: partial(_split_and_merge, weigh=zero_is_blocked),
+        "the first head's mask is used for all: heads may have masks of their own, (batch, head, query, key)": (
+            lambda layer, x, context, mask: multi_head.reference(
+                layer, x, context, mask[:, :1] if mask is not None and mask.ndim == 4 else mask
+            )
+        ),
     }
 )

@@ -145,9 +145,13 @@ attend_per_head.mistakes(
         "heads is how many there are, not how wide each is: its width is d_model // heads": (
             lambda x, heads, attend: attend_per_head.reference(x, x.shape[-1] // heads, attend)
         ),
-        "this is one head of full width: the weights are shared by all entries of a position": (
+        "this is one head of full width, without an axis for heads: all entries of a position share its weights": (
             lambda x, heads, attend: attend(x)
         ),
+        "this is one head of full width: the weights are shared by all entries of a position": (
+            lambda x, heads, attend: attend(x[:, None])[:, 0]
+        ),
+        "`attend` is never called: splitting and merging alone give x back": lambda x, heads, attend: x.clone(),
     }
 )
 
