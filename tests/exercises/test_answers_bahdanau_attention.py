@@ -46,6 +46,13 @@ def step_that_reads_padding(
     return torch.einsum("bs,bsd->bd", weights, values), weights
 
 
+def step_without_axes_of_size_1(
+    query: Tensor, keys: Tensor, values: Tensor, mask: Tensor, v: Tensor
+) -> tuple[Tensor, Tensor]:
+    weights = (torch.tanh(query[:, None] + keys) @ v).masked_fill(~mask, -torch.inf).softmax(dim=1)
+    return (weights[:, None] @ values).squeeze(), weights
+
+
 def gradient_of_three_scores(f: Callable[[Tensor], Tensor], scores: Tensor, epsilon: float) -> Tensor:
     steps = epsilon * torch.eye(3)
     return torch.stack([(f(scores + step) - f(scores - step)) / (2 * epsilon) for step in steps])
@@ -100,6 +107,7 @@ WRONG: list[tuple[Exercise, Callable[..., Any], str]] = [
     (ex.attention_step, step_where_not_0, "score can be 0, too"),
     (ex.attend, contexts_over_targets, "the softmax runs over the target words"),
     (ex.attention_step, step_that_reads_padding, "the mask is the wrong way around"),
+    (ex.attention_step, step_without_axes_of_size_1, "the result has shape (4,); expected (1, 4)"),
     (ex.estimate_gradient, gradient_of_three_scores, "must match the size"),
 ]
 RIGHT: list[tuple[Exercise, Callable[..., Any]]] = [

@@ -24,6 +24,18 @@ def lookup_that_is_hard_when_cold(scores: Tensor, values: Tensor, temperature: f
     return torch.softmax(scores / temperature, dim=-1) @ values
 
 
+def temperature_by_bisection(highest: float) -> Callable[[Tensor, float], Tensor]:
+    def temperature_for(gap: Tensor, share: float) -> Tensor:
+        low, high = torch.full_like(gap, 1e-6), torch.full_like(gap, highest)
+        for _ in range(60):
+            middle = (low + high) / 2
+            too_cold = torch.sigmoid(gap / middle) > share
+            low, high = torch.where(too_cold, middle, low), torch.where(too_cold, high, middle)
+        return middle
+
+    return temperature_for
+
+
 def general_with_a_transposed_matrix(query: Tensor, keys: Tensor, W: Tensor) -> Tensor:
     return torch.einsum("bqd,ed,bke->bqk", query, W, keys)
 
@@ -66,6 +78,7 @@ def lookup_by_the_library(query: Tensor, keys: Tensor, values: Tensor, W: Tensor
 WRONG: list[tuple[Exercise, Callable[..., Any], str]] = [
     (ex.soft_lookup, lookup_up_to_temperature_1, "case 5 of 7"),
     (ex.soft_lookup, lookup_that_is_hard_when_cold, "a small temperature is not 0"),
+    (ex.temperature_for, temperature_by_bisection(100.0), "the result is 100; expected 1233"),
     (ex.general_score, general_with_a_transposed_matrix, "W is transposed"),
     (ex.general_score, general_by_key, "rows and columns are exchanged"),
     (ex.scaled_dot_score, scaled_by_key, "rows and columns are exchanged"),
@@ -75,6 +88,7 @@ WRONG: list[tuple[Exercise, Callable[..., Any], str]] = [
 RIGHT: list[tuple[Exercise, Callable[..., Any]]] = [
     (ex.soft_lookup, lookup_row_by_row),
     (ex.temperature_for, temperature_by_logit),
+    (ex.temperature_for, temperature_by_bisection(1e4)),
     (ex.scaled_dot_score, scaled_by_fourth_roots),
     (ex.general_lookup, lookup_by_the_library),
 ]

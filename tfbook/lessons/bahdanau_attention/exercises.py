@@ -342,14 +342,14 @@ def _steps() -> list[tuple[Tensor, ...]]:
     # makes scores of −2000 for words, lower than most numbers put in place of −∞, and of ±2000 for padding
     keys, low = torch.tensor([[9.0, 1.0], [9.0, -1.0], [9.0, 3.0]]).repeat(2, 1, 1), torch.tensor([-2000.0, 0.5])
     keys[1, 2, 0] = -9.0
-    query = randn(2, 3, seed=25)
-    opposite = randn(2, 3, 3, seed=26).index_copy(1, torch.tensor(0), -query[:, None])  # its score is 0
+    query = randn(1, 3, seed=25)
+    opposite = randn(1, 3, 3, seed=26).index_copy(1, torch.tensor(0), -query[:, None])  # its score is 0
     return [
         (randn(len(m), d, seed=20), randn(*m.shape, d, seed=21), randn(*m.shape, w, seed=22), m, 2 * randn(d, seed=23))
         for m, d, w in sizes
     ] + [
         (torch.zeros(2, 2), keys, randn(2, 3, 4, seed=24), torch.tensor([[True, True, False]] * 2), low),
-        (query, opposite, randn(2, 3, 4, seed=27), two, randn(3, seed=28)),
+        (query, opposite, randn(1, 3, 4, seed=27), two[1:], randn(3, seed=28)),
     ]
 
 

@@ -225,7 +225,8 @@ soft_lookup.mistakes(
 
 
 def _gaps() -> list[tuple[Tensor, float]]:
-    return [(torch.tensor([2.0, 1.0, 8.0]), 0.9), (torch.tensor([0.5, 3.0]), 0.99), (torch.tensor([0.01]), 0.51)]
+    pairs = [([2.0, 1.0, 8.0], 0.9), ([0.5, 3.0], 0.99), ([0.01], 0.51), ([500.0, 0.02], 0.6)]
+    return [(torch.tensor(gaps), share) for gaps, share in pairs]
 
 
 @exercise(
