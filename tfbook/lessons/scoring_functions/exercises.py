@@ -208,6 +208,9 @@ soft_lookup.mistakes(
             partial(_warm, weigh=lambda scores, temperature: torch.softmax(scores, dim=-1) / temperature)
         ),
         "a temperature that is a little above 0 is not 0: two scores that are close enough still share the weight": (
+            lambda scores, values, temperature: torch.softmax(scores / max(temperature, 1e-4), dim=-1) @ values
+        ),
+        "a lowest temperature of 0.01 is not 0, and every lookup colder than that comes out too soft": (
             lambda scores, values, temperature: torch.softmax(scores / max(temperature, 0.01), dim=-1) @ values
         ),
         "a small temperature is not 0: above 0, scores that are as close as it is small still share the weight": (
