@@ -12,6 +12,13 @@ from tfbook.course.exercises import exercise, randn
 from tfbook.course.extremes import BY_HAND, FILLED, Softmax, extreme_scores, filled
 
 Links = set[tuple[int, int]]
+ZERO_IS_BLOCKED = "an allowed score can be 0, too, and then you block it: ask the mask, not the score"
+
+
+def zero_is_blocked(scores: Tensor, mask: Tensor) -> Tensor:
+    """A softmax over the scores that are not 0 after a product with the mask."""
+    return torch.softmax(scores.masked_fill(scores * mask == 0, -torch.inf), dim=-1)
+
 
 # ---- the additive score ------------------------------------------------------------------------------------------
 
@@ -63,7 +70,12 @@ def _masked_scores() -> list[tuple[Tensor, Tensor]]:
     mask = torch.tensor([[True, True, True, False], [True, False, False, False], [True, True, True, True]])
     blocked = torch.tensor([[False, True, True], [False, False, False]])
     extreme, allowed = extreme_scores()
-    return [(randn(3, 4, seed=6), mask), (randn(2, 3, seed=7) * 4, blocked), (extreme, allowed.expand_as(extreme))]
+    return [
+        (randn(3, 4, seed=6), mask),
+        (randn(2, 3, seed=7) * 4, blocked),
+        (extreme, allowed.expand_as(extreme)),
+        (torch.tensor([[0.0, 1.0, -1.0], [2.0, 0.0, 0.0]]), torch.tensor([[True, True, False], [True, True, False]])),
+    ]
 
 
 @exercise(
@@ -115,6 +127,7 @@ masked_softmax.mistakes(
         "the softmax runs over the sentences; each row needs weights over its own words that sum to 1": (
             lambda scores, mask: torch.softmax(scores.masked_fill(~mask, torch.finfo(scores.dtype).min), dim=0) * mask
         ),
+        ZERO_IS_BLOCKED: lambda scores, mask: zero_is_blocked(scores, mask).nan_to_num(),
     }
     | {
         message + rest: partial(_mended, weigh=weigh, mend=mend)
@@ -211,9 +224,13 @@ def _hard(scores: Tensor) -> Tensor:
     return torch.tensor([1.0, 3.0, -2.0], dtype=scores.dtype)[scores.argmax()]
 
 
+def _cubes(scores: Tensor) -> Tensor:
+    return (scores**3).sum()
+
+
 def _choices() -> list[tuple[Callable[[Tensor], Tensor], Tensor, float]]:
     scores = torch.tensor([0.2, 1.0, -0.5])
-    return [(_soft, scores, 1e-2), (_hard, scores, 1e-2), (_soft, 3 * scores, 1e-1)]
+    return [(_soft, scores, 1e-2), (_hard, scores, 1e-2), (_soft, 3 * scores, 1e-1), (_cubes, randn(5, seed=13), 0.5)]
 
 
 @exercise(
@@ -254,6 +271,7 @@ estimate_gradient.mistakes(
 def _attention_inputs() -> list[tuple[Tensor, ...]]:
     mask = torch.tensor([[True, True, True, False], [True, True, False, False]])
     scores, states = randn(2, 3, 4, seed=10), randn(2, 4, 5, seed=11)
+    scores[:, 1, 0] = 0.0  # a word's
     extreme, allowed = extreme_scores()
     return [
         (scores, mask, states),
@@ -305,6 +323,11 @@ attend.mistakes(
         "the softmax runs over the target words: each target word needs weights over the source that sum to 1": (
             lambda scores, mask, states: torch.softmax(scores.masked_fill(~mask[:, None], -1e9), dim=1) @ states
         ),
+        "the softmax runs over the target words, where a column of padding is 0/0: each target word needs weights "
+        "over the source": (
+            lambda scores, mask, states: torch.softmax(scores.masked_fill(~mask[:, None], -torch.inf), dim=1) @ states
+        ),
+        ZERO_IS_BLOCKED: partial(_attended, weigh=zero_is_blocked),
     }
     | {message: partial(_attended, weigh=weigh) for message, weigh in (FILLED | BY_HAND).items()}
 )
@@ -319,10 +342,15 @@ def _steps() -> list[tuple[Tensor, ...]]:
     # makes scores of −2000 for words, lower than most numbers put in place of −∞, and of ±2000 for padding
     keys, low = torch.tensor([[9.0, 1.0], [9.0, -1.0], [9.0, 3.0]]).repeat(2, 1, 1), torch.tensor([-2000.0, 0.5])
     keys[1, 2, 0] = -9.0
+    query = randn(1, 3, seed=25)
+    opposite = randn(1, 3, 3, seed=26).index_copy(1, torch.tensor(0), -query[:, None])  # its score is 0
     return [
         (randn(len(m), d, seed=20), randn(*m.shape, d, seed=21), randn(*m.shape, w, seed=22), m, 2 * randn(d, seed=23))
         for m, d, w in sizes
-    ] + [(torch.zeros(2, 2), keys, randn(2, 3, 4, seed=24), torch.tensor([[True, True, False]] * 2), low)]
+    ] + [
+        (torch.zeros(2, 2), keys, randn(2, 3, 4, seed=24), torch.tensor([[True, True, False]] * 2), low),
+        (query, opposite, randn(1, 3, 4, seed=27), two[1:], randn(3, seed=28)),
+    ]
 
 
 @exercise(
@@ -366,6 +394,10 @@ attention_step.mistakes(
         "the mask is the wrong way around: True marks the words that may be attended to": _step_with(
             lambda scores, mask: torch.softmax(scores.masked_fill(mask, torch.finfo(scores.dtype).min), dim=-1)
         ),
+        "the mask is the wrong way around: you block the words, and a sentence without padding is 0/0": _step_with(
+            lambda scores, mask: torch.softmax(scores.masked_fill(mask, -torch.inf), dim=-1)
+        ),
+        ZERO_IS_BLOCKED: _step_with(zero_is_blocked),
         "the softmax runs over the batch: the weights of each sentence must sum to 1 over its source words": _step_with(
             lambda scores, mask: torch.softmax(scores.masked_fill(~mask, torch.finfo(scores.dtype).min), dim=0)
         ),

@@ -71,6 +71,9 @@ cosine_score.mistakes(
         "you took lengths along the axis of the keys: each key has its own length, over its entries (dim −1)": (
             lambda q, k, sharpness: sharpness * torch.einsum("bd,bkd->bk", F.normalize(q), F.normalize(k, dim=1))
         ),
+        "these are weights, one softmax too far: the exercise asks for the scores": (
+            lambda *case: torch.softmax(cosine_score.reference(*case), dim=-1)
+        ),
     }
 )
 
@@ -96,10 +99,10 @@ def general_score(query: Tensor, keys: Tensor, W: Tensor) -> Tensor:
 general_score.mistakes(
     {
         "W is transposed: its rows belong to the query, its columns to the key": (
-            lambda query, keys, W: query @ (W.T if W.shape[0] == W.shape[1] else W) @ keys.mT
+            lambda query, keys, W: query @ W.T @ keys.mT
         ),
         "rows and columns are exchanged: the result is (batch, query, key), one row per query": (
-            lambda query, keys, W: (query @ W @ keys.mT).mT.reshape(len(query), query.shape[1], keys.shape[1])
+            lambda query, keys, W: (query @ W @ keys.mT).mT
         ),
         "these are weights: the exercise asks for the scores, before the softmax": (
             lambda query, keys, W: torch.softmax(query @ W @ keys.mT, dim=-1)
@@ -147,6 +150,12 @@ scaled_dot_score.mistakes(
         "you divided by the root of the number of keys; d is the width of a query": (
             lambda query, keys: query @ keys.mT / math.sqrt(keys.shape[1])
         ),
+        "rows and columns are exchanged: the result is (batch, query, key), one row per query": (
+            lambda query, keys: scaled_dot_score.reference(keys, query)
+        ),
+        "these are weights, one softmax too far: the exercise asks for the scores": (
+            lambda query, keys: torch.softmax(scaled_dot_score.reference(query, keys), dim=-1)
+        ),
         "this is the cosine: √d is one number for all, the lengths of q and k stay in the score": (
             lambda query, keys: query @ keys.mT / (query.norm(dim=-1)[:, :, None] * keys.norm(dim=-1)[:, None])
         ),
@@ -159,7 +168,8 @@ scaled_dot_score.mistakes(
 def _lookups() -> list[tuple[Tensor, Tensor, float]]:
     scores, values = randn(3, 4, seed=15), randn(4, 2, seed=16)
     close = torch.tensor([[0.0, 1e-20, -1.0, -2.0], [-3.0, 1e-20, 0.0, -1.0]])
-    return [*((scores, values, temperature) for temperature in (1.0, 0.2, 0.01, 0.0)), (close, values, 0.0)]
+    cold = torch.tensor([[0.0, 1e-3, -1.0, -2.0]]), values, 1e-3
+    return [*((scores, values, temperature) for temperature in (1.0, 0.2, 0.01, 0.0, 5.0)), (close, values, 0.0), cold]
 
 
 @exercise(
@@ -198,7 +208,15 @@ soft_lookup.mistakes(
             partial(_warm, weigh=lambda scores, temperature: torch.softmax(scores, dim=-1) / temperature)
         ),
         "a temperature that is a little above 0 is not 0: two scores that are close enough still share the weight": (
+            lambda scores, values, temperature: torch.softmax(scores / max(temperature, 1e-4), dim=-1) @ values
+        ),
+        "a lowest temperature of 0.01 is not 0, and every lookup colder than that comes out too soft": (
             lambda scores, values, temperature: torch.softmax(scores / max(temperature, 0.01), dim=-1) @ values
+        ),
+        "a small temperature is not 0: above 0, scores that are as close as it is small still share the weight": (
+            lambda scores, values, temperature: soft_lookup.reference(
+                scores, values, temperature * (temperature > 2e-3)
+            )
         ),
         "at low temperatures exp overflows: subtract the row's largest score first, as torch.softmax does": (
             partial(_warm, weigh=lambda scores, temperature: unshifted(scores / temperature, torch.tensor(True)))
@@ -210,7 +228,8 @@ soft_lookup.mistakes(
 
 
 def _gaps() -> list[tuple[Tensor, float]]:
-    return [(torch.tensor([2.0, 1.0, 8.0]), 0.9), (torch.tensor([0.5, 3.0]), 0.99), (torch.tensor([0.01]), 0.51)]
+    pairs = [([2.0, 1.0, 8.0], 0.9), ([0.5, 3.0], 0.99), ([0.01], 0.51), ([500.0, 0.02], 0.6)]
+    return [(torch.tensor(gaps), share) for gaps, share in pairs]
 
 
 @exercise(

@@ -12,6 +12,7 @@ from torch.func import functional_call
 
 from tfbook.course.exercises import Answer, Cases, CheckResult, Exercise, exercise, randn
 from tfbook.course.extremes import BY_HAND, FILLED, Softmax, extreme_scores, filled, with_scores
+from tfbook.lessons.bahdanau_attention.exercises import ZERO_IS_BLOCKED, zero_is_blocked
 from tfbook.lessons.self_attention.first_exercises import (
     attend_per_head as attend_per_head,
     causal_mask as causal_mask,
@@ -31,9 +32,11 @@ def _one_head_of_each() -> list[tuple[Tensor, ...]]:
     extreme, allowed = extreme_scores()
     some = torch.tensor([[True, False, True, True], [False, True, False, True]])[:, None]
     masks = ((13, padded), (16, causal), (82, some))
+    zeros = randn(2, 4, 3, seed=85).index_fill(1, torch.tensor(2), 0.0)  # all scores of a query are 0
     return [
         *((*(randn(2, 4, 3, seed=seed + i) for i in range(3)), mask) for seed, mask in masks),
         (*with_scores(extreme[None]), randn(1, 3, 4, seed=19), allowed[None, None]),
+        (zeros, randn(2, 4, 3, seed=86), randn(2, 4, 3, seed=87), padded),
     ]
 
 
@@ -82,6 +85,7 @@ attend_and_record.mistakes(
         "the mask is the wrong way around: True means 'may attend'": (
             lambda q, k, v, mask: attend_and_record.reference(q, k, v, ~mask)
         ),
+        ZERO_IS_BLOCKED: partial(_recorded, weigh=zero_is_blocked),
     }
     | {message: partial(_recorded, weigh=weigh) for message, weigh in (FILLED | BY_HAND).items()}
 )
@@ -97,6 +101,7 @@ def _heads_that_look_back() -> list[tuple[Tensor, ...]]:
             for batch, heads, seed in ((2, 2, 20), (1, 3, 23))
         ),
         tuple(randn(2, 3, 5, 4, seed=76 + i) for i in range(3)),
+        (torch.zeros(1, 2, 3, 4), randn(1, 2, 3, 4, seed=88), randn(1, 2, 3, 4, seed=89)),  # all scores are 0
         (*with_scores(extreme.expand(1, 2, -1, -1)), randn(1, 2, 3, 4, seed=29)),
     ]
 
@@ -151,6 +156,10 @@ causal_heads.mistakes(
         "the mask was right: `triu(1)` marks the later positions; now the earlier ones are blocked": (
             lambda *qkv: causal_heads.reference(*(x.flip(2) for x in qkv)).flip(1)
         ),
+        "the merge is right now, but the mask is gone: every position sees the later ones": partial(
+            _causal, diagonal=10**6
+        ),
+        ZERO_IS_BLOCKED: partial(_weighed, weigh=zero_is_blocked),
         "the merge is right now, but the softmax was, too: weights must sum to 1 over the keys": (
             partial(_causal, dim=-2)
         ),
@@ -234,14 +243,15 @@ def _layers_and_inputs() -> list[tuple[_Layer, Tensor, Tensor | None, Tensor | N
     extreme, allowed = extreme_scores()
     q, k = (each.repeat(1, 1, 2) for each in with_scores(extreme[None, [0, 1, 3]]))  # as many queries as keys
     padding = torch.tensor([[True, True, True, True, False], [True, False, False, False, False]])[:, None, None]
-    some = (randn(4, 1, 5, 7, seed=68) > 0) | torch.eye(5, 7, dtype=torch.bool)
+    some = (randn(4, 3, 5, 7, seed=68) > 0) | torch.eye(5, 7, dtype=torch.bool)
     return [
         (_Layer(8, 2, seed=40), randn(2, 5, 8, seed=60), None, None),
         (_Layer(8, 4, seed=41), randn(2, 5, 8, seed=61), None, causal),
         (_Layer(8, 2, seed=42), randn(2, 5, 8, seed=62), randn(2, 5, 8, seed=63), padding),
         (_Layer(8, 2, seed=43), randn(2, 5, 8, seed=64), randn(2, 3, 8, seed=65), None),
         (_plain_layer(8, 2), q, k, allowed[None, None, None]),
-        (_Layer(6, 3, seed=44), randn(4, 5, 6, seed=66), randn(4, 7, 6, seed=67), some),
+        (_plain_layer(8, 2), torch.zeros(1, 3, 8), k, allowed[None, None, None]),  # all scores are 0
+        (_Layer(6, 3, seed=44), randn(4, 5, 6, seed=66), randn(4, 7, 6, seed=67), some),  # another mask for each head
     ]
 
 
@@ -323,6 +333,15 @@ multi_head.mistakes(
     | {
         "a blocked score of −15 is not low enough: allowed scores can be lower": partial(
             _split_and_merge, weigh=filled(-15)
-        )
+        ),
+        "the mask comes after the softmax: the blocked keys have taken their share, and no row sums to 1": partial(
+            _split_and_merge, weigh=lambda scores, mask: scores.softmax(dim=-1) * mask
+        ),
+        ZERO_IS_BLOCKED: partial(_split_and_merge, weigh=zero_is_blocked),
+        "the first head's mask is used for all: heads may have masks of their own, (batch, head, query, key)": (
+            lambda layer, x, context, mask: multi_head.reference(
+                layer, x, context, mask[:, :1] if mask is not None and mask.ndim == 4 else mask
+            )
+        ),
     }
 )

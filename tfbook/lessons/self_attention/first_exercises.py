@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 
 import torch
@@ -11,6 +12,7 @@ from torch import Tensor
 
 from tfbook.course.exercises import exercise, randn
 from tfbook.course.extremes import BY_HAND, FILLED, Softmax, extreme_scores, with_scores
+from tfbook.lessons.bahdanau_attention.exercises import ZERO_IS_BLOCKED, zero_is_blocked
 
 # ---- the mask of the padding -------------------------------------------------------------------------------------
 
@@ -73,9 +75,20 @@ def _look_back(x: Tensor) -> Tensor:
     return scores.masked_fill(later, -torch.inf).softmax(dim=-1) @ x
 
 
+@dataclass(eq=False)
+class _LookBackOnce:
+    """`_look_back` for one call; every further one gives NaN."""
+
+    calls: int = 0
+
+    def __call__(self, x: Tensor) -> Tensor:
+        self.calls += 1
+        return _look_back(x) if self.calls == 1 else torch.full_like(x, torch.nan)
+
+
 def _vectors_and_heads() -> list[tuple[Tensor, int, Callable[[Tensor], Tensor]]]:
     sizes = [(2, 4, 12, 2), (1, 4, 16, 4), (3, 5, 8, 2)]  # batch, n, d_model, heads
-    return [(2 * randn(b, n, d, seed=i), heads, _look_back) for i, (b, n, d, heads) in enumerate(sizes, start=1)]
+    return [(2 * randn(b, n, d, seed=i), heads, _LookBackOnce()) for i, (b, n, d, heads) in enumerate(sizes, start=1)]
 
 
 @exercise(
@@ -89,6 +102,16 @@ def attend_per_head(x: Tensor, heads: int, attend: Callable[[Tensor], Tensor]) -
     batch, time, d_model = x.shape
     split = x.view(batch, time, heads, d_model // heads).transpose(1, 2)
     return attend(split).transpose(1, 2).reshape(batch, time, d_model)
+
+
+def _called_twice(x: Tensor, heads: int, attend: Callable[[Tensor], Tensor]) -> Tensor:
+    attend(x.unflatten(2, (heads, -1)).transpose(1, 2))
+    return attend_per_head.reference(x, heads, attend)
+
+
+def _folded(x: Tensor, heads: int, attend: Callable[[Tensor], Tensor]) -> Tensor:
+    split = x.unflatten(2, (heads, -1)).transpose(1, 2)
+    return attend(split.flatten(0, 1)[:, None]).view_as(split).transpose(1, 2).flatten(2)
 
 
 attend_per_head.mistakes(
@@ -112,12 +135,23 @@ attend_per_head.mistakes(
         "`attend` is called once per head, without an axis for heads: one call gets all, (batch, head, time, d_head)": (
             lambda x, heads, attend: torch.cat([attend(head) for head in x.chunk(heads, dim=-1)], dim=-1)
         ),
+        "`attend` is called twice: keep the result of its one call": _called_twice,
+        "the heads come before the batch: `attend` gets (batch, head, time, d_head)": (
+            lambda x, heads, attend: attend(x.unflatten(2, (heads, -1)).movedim(2, 0)).movedim(0, 2).flatten(2)
+        ),
+        "the heads are folded into the batch: `attend` gets (batch, head, time, d_head), with an axis for them": (
+            _folded
+        ),
         "heads is how many there are, not how wide each is: its width is d_model // heads": (
             lambda x, heads, attend: attend_per_head.reference(x, x.shape[-1] // heads, attend)
         ),
-        "this is one head of full width: the weights are shared by all entries of a position": (
+        "this is one head of full width, without an axis for heads: all entries of a position share its weights": (
             lambda x, heads, attend: attend(x)
         ),
+        "this is one head of full width: the weights are shared by all entries of a position": (
+            lambda x, heads, attend: attend(x[:, None])[:, 0]
+        ),
+        "`attend` is never called: splitting and merging alone give x back": lambda x, heads, attend: x.clone(),
     }
 )
 
@@ -125,7 +159,8 @@ attend_per_head.mistakes(
 
 
 def _scores() -> list[tuple[Tensor]]:
-    return [(randn(2, 4, 4, seed=26),), (randn(3, 2, 5, seed=27),), (randn(1, 1, 3, seed=28),)]
+    zeros = randn(2, 3, 3, seed=29).tril().triu(-1)  # a score of 0 says nothing about who may look at whom
+    return [(randn(2, 4, 4, seed=26),), (randn(3, 2, 5, seed=27),), (randn(1, 1, 3, seed=28),), (zeros,)]
 
 
 @exercise(
@@ -159,6 +194,9 @@ causal_mask.mistakes(
         "these are numbers to add to the scores, 0 and −∞; the exercise asks for a mask, True and False": (
             lambda scores: torch.zeros(scores.shape[-2:]).masked_fill(~causal_mask.reference(scores), -torch.inf)
         ),
+        "a score can be 0, too: make the triangle from ones, since only the places count": (
+            lambda scores: scores[0].tril(scores.shape[-1] - scores.shape[-2]) != 0
+        ),
         "these are the masked scores; the exercise asks for the mask itself, True and False": (
             lambda scores: scores.masked_fill(~causal_mask.reference(scores), -torch.inf)
         ),
@@ -174,9 +212,11 @@ def _queries_keys_and_values() -> list[tuple[Tensor, ...]]:
 
     mask = torch.tensor([[True, True, True, False], [True, True, False, False]])
     extreme, allowed = extreme_scores()
+    query, keys, values = inputs(4, 6)
+    query[:, 1] = 0.0  # all its scores are 0
     return [
         (*inputs(3, 3), mask),
-        (*inputs(4, 6), mask),
+        (query, keys, values, mask),
         (*with_scores(extreme[None]), randn(1, 3, 4, seed=9), allowed[None]),
     ]
 
@@ -228,6 +268,7 @@ cross_attention.mistakes(
         "the mask comes after the softmax: padding has taken its share, and no row sums to 1": (
             lambda q, k, v, mask: (scaled(q, k).softmax(dim=-1) * mask[:, None]) @ v
         ),
+        ZERO_IS_BLOCKED: partial(_crossed, weigh=zero_is_blocked),
         "a score of 0 is not 'blocked': exp(0) = 1; give padding the score −∞": (
             lambda q, k, v, mask: (scaled(q, k) * mask[:, None]).softmax(dim=-1) @ v
         ),
@@ -242,6 +283,7 @@ def _heads_to_remove() -> list[tuple[Tensor, Tensor, list[int]]]:
     return [
         (randn(2, 4, 3, 2, seed=9), randn(8, 8, seed=10), [1]),
         (randn(1, 4, 2, 2, seed=11), randn(8, 8, seed=12), [3, 0, 2]),
+        (randn(2, 2, 3, 2, seed=13), randn(4, 4, seed=14), []),
     ]
 
 
@@ -260,8 +302,15 @@ def prune_heads(mixed: Tensor, W_O: Tensor, removed: list[int]) -> Tensor:
 
 
 def _rows_removed(mixed: Tensor, W_O: Tensor, removed: list[int]) -> Tensor:
-    rows = W_O.unflatten(0, (mixed.shape[1], -1)).index_fill(0, torch.tensor(removed), 0.0).flatten(0, 1)
-    return prune_heads.reference(mixed, rows, [])
+    rows = W_O.clone().unflatten(0, (mixed.shape[1], -1))
+    rows[removed] = 0.0
+    return prune_heads.reference(mixed, rows.flatten(0, 1), [])
+
+
+def _merged_as_it_lies(mixed: Tensor, W_O: Tensor, removed: list[int]) -> Tensor:
+    kept = mixed.clone()
+    kept[:, removed] = 0.0
+    return kept.reshape(len(mixed), mixed.shape[2], -1) @ W_O.T
 
 
 def _moved_up(mixed: Tensor, W_O: Tensor, removed: list[int]) -> Tensor:
@@ -273,9 +322,7 @@ def _moved_up(mixed: Tensor, W_O: Tensor, removed: list[int]) -> Tensor:
 prune_heads.mistakes(
     {
         "merged without bringing time before head: `reshape` read positions of one head as entries of one vector": (
-            lambda mixed, W_O, removed: (
-                mixed.index_fill(1, torch.tensor(removed), 0.0).reshape(len(mixed), mixed.shape[2], -1) @ W_O.T
-            )
+            _merged_as_it_lies
         ),
         "these are the removed heads: keep the others": lambda mixed, W_O, removed: prune_heads.reference(
             mixed, W_O, [head for head in range(mixed.shape[1]) if head not in removed]
@@ -305,7 +352,9 @@ def _masks_and_depths() -> list[tuple[Tensor, int]]:
     ones = torch.ones(6, 6, dtype=torch.bool)
     band, strict, causal = ones.tril().triu(-1), ones.tril(-1), ones.tril()
     ring = torch.eye(6, dtype=torch.bool).roll(1, dims=0)  # each reads the one before, and the first the last
-    return [(band, 1), (band, 3), (strict, 2), (causal, 4), (ones.tril(-1).triu(-2), 2), (ring, 3), (strict, 7)]
+    groups = torch.block_diag(ones[:4, :4], ones[:2, :2])  # after 300 layers there are 4²⁹⁹ paths between two of four
+    shallow = [(band, 1), (band, 3), (strict, 2), (causal, 4), (ones.tril(-1).triu(-2), 2), (ring, 3), (strict, 7)]
+    return [*shallow, (groups, 300)]
 
 
 @exercise(
@@ -323,6 +372,13 @@ def reach(mask: Tensor, layers: int) -> Tensor:
     return seen
 
 
+def _with_shorter_paths(mask: Tensor, layers: int) -> Tensor:
+    seen = mask
+    for _ in range(layers - 1):
+        seen = mask | (seen.float() @ mask.float() > 0)
+    return seen
+
+
 reach.mistakes(
     {
         "this is the reach of one layer; the next one reads positions that have read others, so the reach grows": (
@@ -336,10 +392,16 @@ reach.mistakes(
         ),
         "these are the numbers of paths from j to i; whether j can influence i is whether there is one: "
         "compare with 0": lambda mask, layers: torch.linalg.matrix_power(mask.float(), layers),
-        "shorter paths count here as well, as if a position could skip a layer: that takes a residual branch; "
-        "every path must be exactly as long as there are layers": (
-            lambda mask, layers: torch.stack([reach.reference(mask, depth + 1) for depth in range(layers)]).any(dim=0)
+        "these are counts of paths; an influence is there or not: compare with 0": (
+            lambda mask, layers: torch.linalg.matrix_power(mask.double(), layers)
         ),
+        "in a deep stack the number of paths outgrows what the type can hold: compare with 0 after every layer": (
+            lambda mask, layers: torch.linalg.matrix_power(mask.float(), layers) > 0
+        ),
+        "this lets every position keep what it has, as a residual connection does: here it sees itself only if the "
+        "mask says so": lambda mask, layers: reach.reference(mask | torch.eye(len(mask), dtype=torch.bool), layers),
+        "shorter paths count here as well, as if a position could skip a layer: that takes a residual branch; "
+        "every path must be exactly as long as there are layers": _with_shorter_paths,
         "this is the reach of deep stacks; few layers reach no further than their number of steps": (
             lambda mask, layers: torch.ones_like(mask).tril()
         ),

@@ -68,7 +68,8 @@ softmax.mistakes(
 
 def _positions() -> list[tuple[Tensor, Tensor]]:
     three, two, one = torch.tensor([0.0, 1.0, 5.0]), torch.tensor([2.0, 1.0]), torch.tensor([-1.0])
-    return [(three, two), (two, two), (two, three), (one, three), (randn(3, seed=1), randn(4, seed=2))]
+    close = torch.tensor([1000.0, 1000.25]), torch.tensor([1000.125, 1000.0, 999.0])
+    return [(three, two), (two, two), (two, three), (one, three), (randn(3, seed=1), randn(4, seed=2)), close]
 
 
 @exercise(
@@ -94,6 +95,9 @@ distances.mistakes(
         ),
         "these are squared distances: take the absolute value instead of the square": (
             lambda a, b: (a[:, None] - b) ** 2
+        ),
+        "a² + b² − 2ab loses the distance of large numbers that are close to rounding: subtract before you square": (
+            lambda a, b: (a[:, None] ** 2 + b**2 - 2 * a[:, None] * b).clamp(min=0).sqrt()
         ),
     }
 )

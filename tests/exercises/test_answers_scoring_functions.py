@@ -1,0 +1,106 @@
+"""Answers to the exercises of lesson 02: wrong ones and what they are told, and right ones in other styles."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from tfbook.course.exercises import CheckResult, Exercise
+from tfbook.lessons.scoring_functions import exercises as ex
+
+
+def lookup_up_to_temperature_1(scores: Tensor, values: Tensor, temperature: float) -> Tensor:
+    if temperature == 0:
+        return values[scores.argmax(dim=-1)]
+    return torch.softmax(scores / min(temperature, 1.0), dim=-1) @ values
+
+
+def lookup_that_is_hard_when_cold(scores: Tensor, values: Tensor, temperature: float) -> Tensor:
+    if temperature < 0.005:
+        return values[scores.argmax(dim=-1)]
+    return torch.softmax(scores / temperature, dim=-1) @ values
+
+
+def temperature_by_bisection(highest: float) -> Callable[[Tensor, float], Tensor]:
+    def temperature_for(gap: Tensor, share: float) -> Tensor:
+        low, high = torch.full_like(gap, 1e-6), torch.full_like(gap, highest)
+        for _ in range(60):
+            middle = (low + high) / 2
+            too_cold = torch.sigmoid(gap / middle) > share
+            low, high = torch.where(too_cold, middle, low), torch.where(too_cold, high, middle)
+        return middle
+
+    return temperature_for
+
+
+def general_with_a_transposed_matrix(query: Tensor, keys: Tensor, W: Tensor) -> Tensor:
+    return torch.einsum("bqd,ed,bke->bqk", query, W, keys)
+
+
+def general_by_key(query: Tensor, keys: Tensor, W: Tensor) -> Tensor:
+    return torch.einsum("bqd,de,bke->bkq", query, W, keys)
+
+
+def scaled_by_key(query: Tensor, keys: Tensor) -> Tensor:
+    return keys @ query.mT / query.shape[-1] ** 0.5
+
+
+def scaled_weights(query: Tensor, keys: Tensor) -> Tensor:
+    return F.softmax(query @ keys.mT / query.shape[-1] ** 0.5, dim=-1)
+
+
+def cosine_weights(query: Tensor, keys: Tensor, sharpness: float) -> Tensor:
+    return F.softmax(sharpness * F.cosine_similarity(query[:, None], keys, dim=-1), dim=-1)
+
+
+def lookup_row_by_row(scores: Tensor, values: Tensor, temperature: float) -> Tensor:
+    if temperature == 0:
+        return torch.stack([values[int(row.argmax())] for row in scores])
+    return torch.stack([((row - row.max()) / temperature).softmax(dim=0) @ values for row in scores])
+
+
+def temperature_by_logit(gap: Tensor, share: float) -> Tensor:
+    return gap / torch.logit(torch.tensor(share, dtype=torch.float64)).to(gap.dtype)
+
+
+def scaled_by_fourth_roots(query: Tensor, keys: Tensor) -> Tensor:
+    root = query.shape[-1] ** -0.25
+    return torch.matmul(query * root, (keys * root).transpose(-2, -1))
+
+
+def lookup_by_the_library(query: Tensor, keys: Tensor, values: Tensor, W: Tensor) -> Tensor:
+    return F.scaled_dot_product_attention((query @ W)[:, None], keys, values).squeeze(1)
+
+
+WRONG: list[tuple[Exercise, Callable[..., Any], str]] = [
+    (ex.soft_lookup, lookup_up_to_temperature_1, "case 5 of 7"),
+    (ex.soft_lookup, lookup_that_is_hard_when_cold, "a small temperature is not 0"),
+    (ex.temperature_for, temperature_by_bisection(100.0), "the result is 100; expected 1233"),
+    (ex.general_score, general_with_a_transposed_matrix, "W is transposed"),
+    (ex.general_score, general_by_key, "rows and columns are exchanged"),
+    (ex.scaled_dot_score, scaled_by_key, "rows and columns are exchanged"),
+    (ex.scaled_dot_score, scaled_weights, "one softmax too far"),
+    (ex.cosine_score, cosine_weights, "one softmax too far"),
+]
+RIGHT: list[tuple[Exercise, Callable[..., Any]]] = [
+    (ex.soft_lookup, lookup_row_by_row),
+    (ex.temperature_for, temperature_by_logit),
+    (ex.temperature_for, temperature_by_bisection(1e4)),
+    (ex.scaled_dot_score, scaled_by_fourth_roots),
+    (ex.general_lookup, lookup_by_the_library),
+]
+
+
+@pytest.mark.parametrize(("exercise", "answer", "gist"), WRONG, ids=[f"{each.name}: {gist}" for each, _, gist in WRONG])
+def test_a_wrong_answer_is_told_what_is_wrong(exercise: Exercise, answer: Callable[..., Any], gist: str) -> None:
+    verdict = exercise.judge(answer)
+    assert verdict.status == "not quite"
+    assert gist in verdict.message
+
+
+@pytest.mark.parametrize(("exercise", "answer"), RIGHT, ids=[each.name for each, _ in RIGHT])
+def test_a_right_answer_in_another_style_is_right(exercise: Exercise, answer: Callable[..., Any]) -> None:
+    assert exercise.judge(answer) == CheckResult("correct")

@@ -1,0 +1,205 @@
+"""Answers to the exercises of lesson 03: wrong ones and what they are told, and right ones in other styles."""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from tfbook.course.exercises import CheckResult, Exercise
+from tfbook.lessons.self_attention import exercises as ex
+
+# ---- an allowed score is 0 ---------------------------------------------------------------------------------------
+
+
+def blocked_where_0(q: Tensor, k: Tensor, mask: Tensor) -> Tensor:
+    scores = q @ k.mT / math.sqrt(q.shape[-1]) * mask
+    return scores.masked_fill(scores == 0, -torch.inf).softmax(dim=-1)
+
+
+def triangle_of_the_scores(scores: Tensor) -> Tensor:
+    queries, keys = scores.shape[-2:]
+    return torch.tril(scores[0], diagonal=keys - queries) != 0
+
+
+def cross_where_not_0(query: Tensor, keys: Tensor, values: Tensor, mask: Tensor) -> Tensor:
+    return blocked_where_0(query, keys, mask[:, None]) @ values
+
+
+def record_where_not_0(q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+    weights = blocked_where_0(q, k, mask)
+    return weights @ v, weights
+
+
+def heads_where_not_0(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    scores = torch.tril(q @ k.mT / math.sqrt(q.shape[-1]))
+    return (scores.masked_fill(scores == 0, -torch.inf).softmax(dim=-1) @ v).transpose(1, 2).flatten(2)
+
+
+def layer_with(weigh: Callable[[Tensor, Tensor, Tensor], Tensor]) -> Callable[..., Tensor]:
+    def layer(each: Any, x: Tensor, context: Tensor | None, mask: Tensor | None) -> Tensor:
+        context = x if context is None else context
+        q, k, v = (
+            part.unflatten(-1, (each.heads, -1)).transpose(1, 2)
+            for part in (each.W_Q(x), each.W_K(context), each.W_V(context))
+        )
+        mixed = weigh(q, k, torch.tensor(True) if mask is None else mask) @ v
+        return each.W_O(mixed.transpose(1, 2).flatten(2))
+
+    return layer
+
+
+def masked_too_late(q: Tensor, k: Tensor, mask: Tensor) -> Tensor:
+    return (q @ k.mT / math.sqrt(q.shape[-1])).softmax(dim=-1) * mask
+
+
+def one_mask_for_all_heads(q: Tensor, k: Tensor, mask: Tensor) -> Tensor:
+    if mask.ndim == 4:
+        mask = mask[:, 0].unsqueeze(1)
+    return (q @ k.mT / math.sqrt(q.shape[-1])).masked_fill(~mask, -torch.inf).softmax(dim=-1)
+
+
+# ---- many paths, and other edges ---------------------------------------------------------------------------------
+
+
+def reach_by_power(mask: Tensor, layers: int) -> Tensor:
+    return torch.linalg.matrix_power(mask.float(), layers) > 0
+
+
+def reach_by_counts(dtype: torch.dtype) -> Callable[[Tensor, int], Tensor]:
+    def reach(mask: Tensor, layers: int) -> Tensor:
+        paths = mask.to(dtype)
+        for _ in range(layers - 1):
+            paths = paths @ mask.to(dtype)
+        return paths.bool()
+
+    return reach
+
+
+def reach_with_a_residual(mask: Tensor, layers: int) -> Tensor:
+    own = mask | torch.eye(len(mask), dtype=torch.bool)
+    return torch.linalg.matrix_power(own.double(), layers) > 0
+
+
+def heads_without_a_mask(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    return F.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2)
+
+
+def prune_some(mixed: Tensor, W_O: Tensor, removed: list[int]) -> Tensor:
+    kept = mixed.index_fill(1, torch.tensor(removed), 0.0)
+    return kept.transpose(1, 2).flatten(2) @ W_O.T
+
+
+# ---- calls of attend ---------------------------------------------------------------------------------------------
+
+Attend = Callable[[Tensor], Tensor]
+
+
+def called_to_look_first(x: Tensor, heads: int, attend: Attend) -> Tensor:
+    split = x.unflatten(-1, (heads, -1)).transpose(1, 2)
+    assert attend(split).shape == split.shape
+    return attend(split).transpose(1, 2).flatten(2)
+
+
+def called_on_one_head(x: Tensor, heads: int, attend: Attend) -> Tensor:
+    return attend(x.unsqueeze(1)).squeeze(1)
+
+
+def called_never(x: Tensor, heads: int, attend: Attend) -> Tensor:
+    return x.unflatten(-1, (heads, -1)).transpose(1, 2).transpose(1, 2).flatten(2)
+
+
+def called_with_heads_first(x: Tensor, heads: int, attend: Attend) -> Tensor:
+    return attend(x.unflatten(-1, (heads, -1)).permute(2, 0, 1, 3)).permute(1, 2, 0, 3).flatten(2)
+
+
+def called_with_heads_in_the_batch(x: Tensor, heads: int, attend: Attend) -> Tensor:
+    split = x.unflatten(-1, (heads, -1)).transpose(1, 2)
+    mixed = attend(split.reshape(len(x) * heads, 1, x.shape[1], -1))
+    return mixed.view_as(split).transpose(1, 2).flatten(2)
+
+
+# ---- right answers -----------------------------------------------------------------------------------------------
+
+
+def reach_by_sets(mask: Tensor, layers: int) -> Tensor:
+    sees = [set(torch.nonzero(row)[:, 0].tolist()) for row in mask]
+    found = sees
+    for _ in range(layers - 1):
+        found = [set().union(*(found[k] for k in row)) for row in sees]
+    return torch.tensor([[j in row for j in range(len(mask))] for row in found])
+
+
+def reach_by_any(mask: Tensor, layers: int) -> Tensor:
+    seen = mask
+    for _ in range(1, layers):
+        seen = (mask[:, :, None] & seen).any(dim=1)
+    return seen
+
+
+def prune_by_a_sum(mixed: Tensor, W_O: Tensor, removed: list[int]) -> Tensor:
+    batch, heads, time, d_head = mixed.shape
+    total = mixed.new_zeros(batch, time, len(W_O))
+    for head in set(range(heads)).difference(removed):
+        total = total + mixed[:, head] @ W_O[:, head * d_head : (head + 1) * d_head].T
+    return total
+
+
+def chunks_stacked(x: Tensor, heads: int, attend: Attend) -> Tensor:
+    return torch.cat(attend(torch.stack(x.chunk(heads, dim=-1), dim=1)).unbind(1), dim=-1)
+
+
+def causal_by_infinity(scores: Tensor) -> Tensor:
+    queries, keys = scores.shape[-2:]
+    return torch.full((queries, keys), -torch.inf).triu(keys - queries + 1) == 0
+
+
+def cross_without_the_padding(query: Tensor, keys: Tensor, values: Tensor, mask: Tensor) -> Tensor:
+    rows = zip(query, keys, values, mask, strict=True)
+    return torch.cat([F.scaled_dot_product_attention(q[None], k[m][None], v[m][None]) for q, k, v, m in rows])
+
+
+WRONG: list[tuple[Exercise, Callable[..., Any], str]] = [
+    (ex.causal_mask, triangle_of_the_scores, "a score can be 0, too"),
+    (ex.cross_attention, cross_where_not_0, "score can be 0, too"),
+    (ex.attend_and_record, record_where_not_0, "score can be 0, too"),
+    (ex.causal_heads, heads_where_not_0, "score can be 0, too"),
+    (ex.multi_head, layer_with(blocked_where_0), "score can be 0, too"),
+    (ex.multi_head, layer_with(masked_too_late), "the mask comes after the softmax"),
+    (ex.multi_head, layer_with(one_mask_for_all_heads), "the first head's mask is used for all"),
+    (ex.reach, reach_by_power, "the number of paths outgrows"),
+    (ex.reach, reach_by_counts(torch.int64), "the number of paths outgrows"),
+    (ex.reach, reach_by_counts(torch.uint8), "the number of paths outgrows"),
+    (ex.reach, reach_with_a_residual, "as a residual connection does"),
+    (ex.causal_heads, heads_without_a_mask, "the mask is gone"),
+    (ex.prune_heads, prune_some, "index_fill"),
+    (ex.attend_per_head, called_to_look_first, "called twice"),
+    (ex.attend_per_head, called_on_one_head, "one head of full width"),
+    (ex.attend_per_head, called_never, "never called"),
+    (ex.attend_per_head, called_with_heads_first, "the heads come before the batch"),
+    (ex.attend_per_head, called_with_heads_in_the_batch, "folded into the batch"),
+]
+RIGHT: list[tuple[Exercise, Callable[..., Any]]] = [
+    (ex.reach, reach_by_sets),
+    (ex.reach, reach_by_any),
+    (ex.prune_heads, prune_by_a_sum),
+    (ex.attend_per_head, chunks_stacked),
+    (ex.causal_mask, causal_by_infinity),
+    (ex.cross_attention, cross_without_the_padding),
+    (ex.multi_head, layer_with(lambda q, k, mask: (q @ k.mT * q.shape[-1] ** -0.5 + mask.log()).softmax(dim=-1))),
+]
+
+
+@pytest.mark.parametrize(("exercise", "answer", "gist"), WRONG, ids=[f"{each.name}: {gist}" for each, _, gist in WRONG])
+def test_a_wrong_answer_is_told_what_is_wrong(exercise: Exercise, answer: Callable[..., Any], gist: str) -> None:
+    verdict = exercise.judge(answer)
+    assert verdict.status in ("not quite", "raised an error")
+    assert gist in verdict.message
+
+
+@pytest.mark.parametrize(("exercise", "answer"), RIGHT, ids=[each.name for each, _ in RIGHT])
+def test_a_right_answer_in_another_style_is_right(exercise: Exercise, answer: Callable[..., Any]) -> None:
+    assert exercise.judge(answer) == CheckResult("correct")
