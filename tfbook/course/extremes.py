@@ -58,3 +58,11 @@ BY_HAND: dict[str, Softmax] = {
     "the largest score of a row can be a blocked one, and next to it every other exp is 0: "
     "subtract the largest allowed score": shifted_by_any,
 }
+
+
+ZERO_IS_BLOCKED = "an allowed score can be 0, too, and then you block it: ask the mask, not the score"
+
+
+def zero_is_blocked(scores: Tensor, mask: Tensor) -> Tensor:
+    """A softmax over the scores that are not 0 after a product with the mask."""
+    return torch.softmax(scores.masked_fill(scores * mask == 0, -torch.inf), dim=-1)

@@ -9,17 +9,9 @@ import torch
 from torch import Tensor
 
 from tfbook.course.exercises import exercise, randn
-from tfbook.course.extremes import BY_HAND, FILLED, Softmax, extreme_scores, filled
+from tfbook.course.extremes import BY_HAND, FILLED, ZERO_IS_BLOCKED, Softmax, extreme_scores, filled, zero_is_blocked
 
 Links = set[tuple[int, int]]
-ZERO_IS_BLOCKED = "an allowed score can be 0, too, and then you block it: ask the mask, not the score"
-
-
-def zero_is_blocked(scores: Tensor, mask: Tensor) -> Tensor:
-    """A softmax over the scores that are not 0 after a product with the mask."""
-    return torch.softmax(scores.masked_fill(scores * mask == 0, -torch.inf), dim=-1)
-
-
 # ---- the additive score ------------------------------------------------------------------------------------------
 
 

@@ -11,8 +11,16 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from tfbook.course.exercises import Answer, Cases, CheckResult, Exercise, exercise, randn
-from tfbook.course.extremes import BY_HAND, FILLED, Softmax, extreme_scores, filled, with_scores
-from tfbook.lessons.bahdanau_attention.exercises import ZERO_IS_BLOCKED, zero_is_blocked
+from tfbook.course.extremes import (
+    BY_HAND,
+    FILLED,
+    ZERO_IS_BLOCKED,
+    Softmax,
+    extreme_scores,
+    filled,
+    with_scores,
+    zero_is_blocked,
+)
 from tfbook.lessons.self_attention.first_exercises import (
     attend_per_head as attend_per_head,
     causal_mask as causal_mask,

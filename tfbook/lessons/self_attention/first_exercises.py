@@ -11,8 +11,15 @@ import torch
 from torch import Tensor
 
 from tfbook.course.exercises import exercise, randn
-from tfbook.course.extremes import BY_HAND, FILLED, Softmax, extreme_scores, with_scores
-from tfbook.lessons.bahdanau_attention.exercises import ZERO_IS_BLOCKED, zero_is_blocked
+from tfbook.course.extremes import (
+    BY_HAND,
+    FILLED,
+    ZERO_IS_BLOCKED,
+    Softmax,
+    extreme_scores,
+    with_scores,
+    zero_is_blocked,
+)
 
 # ---- the mask of the padding -------------------------------------------------------------------------------------
 
