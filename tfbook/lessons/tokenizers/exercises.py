@@ -32,6 +32,9 @@ def _words_and_counts() -> list[tuple[Words, int]]:
         ({tuple("aba"): 1, tuple("abc"): 1, tuple("bc"): 1, tuple("cab"): 1}, 3),
         ({tuple("ab"): 2}, 3),  # no pair is left after the first merge
         ({tuple("ab"): 1}, 0),
+        ({}, 2),
+        ({tuple("Ac"): 1, tuple("Ab"): 1, tuple("ab"): 1}, 1),  # a tie that only the whole pair decides
+        ({("ab", "c"): 2, ("a", "bc"): 1, ("a", "!"): 3}, 3),  # the second pair is not the first, though spelled alike
         ({tuple("abab"): 1, tuple("ab"): 1, tuple("xy"): 2, tuple("xyz"): 1}, 2),
     ]
 
@@ -126,6 +129,8 @@ def _streams() -> list[tuple[list[bytes]]]:
         ([euro[:1], euro[1:2], euro[2:] + euro[:2], b"."],),  # three bytes
         ([b"a\xa9", b"\x80b", tea[3:4], b"\x80\xbf"],),  # continuation bytes that continue nothing
         ([b"\xc0", b"\xafx", b"\xc1\x81", b"\xf5", b"\x80"],),  # bytes that start no character
+        ([b"\xef\xbb", b"\xbf\r", b"\n\0\xef\xbf\xbd"],),  # a byte-order mark, a line's end and U+FFFD are characters
+        ([],),
     ]
 
 
@@ -213,6 +218,8 @@ def _spelled_words() -> list[tuple[list[str], str, str]]:
         ([". e s", "a e . b", "e . . e"], "e", "."),
         (["1 21 11 2 1 2", "1"], "1", "2"),
         (["b a", "a b", "b a"], "b", "a"),  # a word that repeats
+        ([r"\ n a", r"a \ n"], "\\", "n"),
+        (["a bc ab c", "AB c"], "ab", "c"),  # a, bc and AB, c are other pairs
     ]
 
 
@@ -265,6 +272,11 @@ merged_words.mistakes(
         ],
         "the bounds are right; but a full stop in a pattern is any character: `re.escape` the tokens": (
             _joined(lambda first, second: rf"(?<!\S){first} {second}(?!\S)")
+        ),
+        "the bounds are right; but `re.sub` reads a backslash in the replacement: give it a function that returns it": (
+            lambda words, first, second: [
+                re.sub(rf"(?<!\S){re.escape(first)} {re.escape(second)}(?!\S)", first + second, word) for word in words
+            ]
         ),
         "all spaces are gone, so each word is one token: only the two of the pair are joined": (
             lambda words, first, second: [word.replace(" ", "") for word in words]
