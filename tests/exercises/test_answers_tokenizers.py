@@ -151,6 +151,21 @@ def streamed_without_a_check_for_none(tokens: list[bytes]) -> list[str]:
     return texts
 
 
+def encoded_with_one_place_per_merge(word: list[str], merges: list[Pair]) -> list[str]:
+    tokens = list(word)
+    for _ in merges:
+        places = [(merges.index(pair), i) for i, pair in enumerate(pairwise(tokens)) if pair in merges]
+        if places:
+            _, i = min(places)
+            tokens[i : i + 2] = [tokens[i] + tokens[i + 1]]
+    return tokens
+
+
+def streamed_without_empty_tokens(tokens: list[bytes]) -> list[str]:
+    decoder = codecs.getincrementaldecoder("utf-8")("replace")
+    return [decoder.decode(token, i == len(tokens) - 1) if token else "" for i, token in enumerate(tokens)]
+
+
 def streamed_without_the_mark(tokens: list[bytes]) -> list[str]:
     return decode_with(codecs.getincrementaldecoder("utf-8-sig")("replace"), tokens)
 
@@ -190,6 +205,8 @@ WRONG: list[tuple[Exercise, Callable[..., Any], str]] = [
     (tokenizers.encoded, partial(encode, merge=merge_in_any_order), "has 3 items"),
     (tokenizers.encoded, encoded_in_lowercase, "has 3 items"),
     (tokenizers.streamed, streamed_without_a_check_for_none, "IndexError"),
+    (tokenizers.encoded, encoded_with_one_place_per_merge, "has 5 items"),
+    (tokenizers.streamed, streamed_without_empty_tokens, "expected '�'"),
     (tokenizers.streamed, streamed_without_the_mark, "'\\ufeff"),
     (tokenizers.streamed, streamed_with_one_line_end, "expected '\\ufeff\\r'"),
     (tokenizers.streamed, streamed_without_line_ends, "expected '\\ufeff\\r'"),

@@ -124,6 +124,7 @@ def _streams() -> list[tuple[list[bytes]]]:
         ([tea[:3], tea[3:] + b" ", robot[:1], robot[1:] + robot[:3], robot[3:]],),
         ([b"a", b"\xff", b"b", robot[:2], b"c"],),
         ([b"end ", robot[:3]],),
+        ([robot[:2], b""],),  # unfinished at the end, and nothing new
         ([b"\xff" + robot[:2], robot[2:]],),
         ([b"", robot[:3], b"", robot[3:]],),
         ([euro[:1], euro[1:2], euro[2:] + euro[:2], b"."],),  # three bytes

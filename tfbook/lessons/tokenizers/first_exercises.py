@@ -291,6 +291,7 @@ def _words_and_merges() -> list[tuple[list[str], list[Pair]]]:
         (list("ab"), []),
         (list("abc"), [("b", "c"), ("a", "b"), ("ab", "c")]),  # a, bc is not in the list, though it spells ab, c
         (list("Abba"), [("a", "b")]),  # neither capitals nor the other order
+        (list("ababab"), [("a", "b")]),  # more places than merges
     ]
 
 
