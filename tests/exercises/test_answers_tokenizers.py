@@ -151,6 +151,11 @@ def streamed_without_a_check_for_none(tokens: list[bytes]) -> list[str]:
     return texts
 
 
+def merged_as_bytes(word: list[int], pair: tuple[int, int], token: int) -> list[int]:
+    small = bytes(each % 256 for each in word).replace(bytes(pair), bytes([token % 256]))
+    return [token if each == token % 256 else each for each in small]
+
+
 def encoded_with_one_place_per_merge(word: list[str], merges: list[Pair]) -> list[str]:
     tokens = list(word)
     for _ in merges:
@@ -164,6 +169,11 @@ def encoded_with_one_place_per_merge(word: list[str], merges: list[Pair]) -> lis
 def streamed_without_empty_tokens(tokens: list[bytes]) -> list[str]:
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
     return [decoder.decode(token, i == len(tokens) - 1) if token else "" for i, token in enumerate(tokens)]
+
+
+def streamed_until_the_last_token(tokens: list[bytes]) -> list[str]:
+    decoder = codecs.getincrementaldecoder("utf-8")("replace")
+    return [decoder.decode(token, token == tokens[-1]) for token in tokens]
 
 
 def streamed_without_the_mark(tokens: list[bytes]) -> list[str]:
@@ -190,6 +200,7 @@ def once_per_word(word: Iterable[str]) -> set[Pair]:
 WRONG: list[tuple[Exercise, Callable[..., Any], str]] = [
     (tokenizers.counted_pairs, ten_most_frequent, "has 10 items"),
     (tokenizers.counted_pairs, pairs_in_lowercase, "has 32 items"),
+    (tokenizers.merged, merged_as_bytes, "has 2 items"),
     (tokenizers.next_merge, partial(next_pair, of=once_per_word), "once a word"),
     (tokenizers.next_merge, partial(next_pair, of=without_overlap), "expected 'a'"),
     (tokenizers.next_merge, partial(next_pair, merge=merge_from_the_right), "the result is 'aa'"),
@@ -207,6 +218,7 @@ WRONG: list[tuple[Exercise, Callable[..., Any], str]] = [
     (tokenizers.streamed, streamed_without_a_check_for_none, "IndexError"),
     (tokenizers.encoded, encoded_with_one_place_per_merge, "has 5 items"),
     (tokenizers.streamed, streamed_without_empty_tokens, "expected '�'"),
+    (tokenizers.streamed, streamed_until_the_last_token, "expected ''"),
     (tokenizers.streamed, streamed_without_the_mark, "'\\ufeff"),
     (tokenizers.streamed, streamed_with_one_line_end, "expected '\\ufeff\\r'"),
     (tokenizers.streamed, streamed_without_line_ends, "expected '\\ufeff\\r'"),
@@ -223,6 +235,48 @@ def test_a_wrong_answer_is_told_why(exercise: Exercise, answer: Callable[..., An
     verdict = exercise.judge(answer)
     assert verdict.status in ("not quite", "raised an error")
     assert gist in verdict.message
+
+
+def merged_at_the_beginning(word: list[int], pair: tuple[int, int], token: int) -> list[int]:
+    return [*tokenizers.merged.reference(word[:9], pair, token), *word[9:]]
+
+
+def next_from_the_beginning(text: str, merges: list[Pair]) -> Pair:
+    return next_pair(" ".join(text.split()[:8]), merges)
+
+
+def learned_at_the_beginning(words: Words, count: int) -> list[Pair]:
+    return learn(words, min(count, 6))
+
+
+def encoded_at_the_beginning(word: list[str], merges: list[Pair]) -> list[str]:
+    return [*encode(word[:9], merges), *word[9:]]
+
+
+def streamed_at_the_beginning(tokens: list[bytes]) -> list[str]:
+    later = [token.decode(errors="replace") for token in tokens[8:]]
+    return decode_with(codecs.getincrementaldecoder("utf-8")("replace"), tokens[:8]) + later
+
+
+def words_at_the_beginning(words: list[str], first: str, second: str) -> list[str]:
+    return merge_words(words[:4], first, second) + words[4:]
+
+
+BEGINNINGS: list[tuple[Exercise, Callable[..., Any]]] = [
+    (tokenizers.merged, merged_at_the_beginning),
+    (tokenizers.next_merge, next_from_the_beginning),
+    (tokenizers.learned, learned_at_the_beginning),
+    (tokenizers.encoded, encoded_at_the_beginning),
+    (tokenizers.streamed, streamed_at_the_beginning),
+    (tokenizers.merged_words, words_at_the_beginning),
+]
+
+
+@pytest.mark.parametrize(("exercise", "answer"), BEGINNINGS, ids=[answer.__name__ for _, answer in BEGINNINGS])
+def test_an_answer_that_is_right_for_short_inputs_alone_is_refused(
+    exercise: Exercise, answer: Callable[..., Any]
+) -> None:
+    assert exercise.judge(answer).status == "not quite"
 
 
 # ---- right -------------------------------------------------------------------------------------------------------

@@ -14,6 +14,7 @@ from tfbook.lessons.tokenizers.first_exercises import (
     Pair,
     Words,
     counted_pairs,
+    drawn,
     encoded,
     merged as merged,
     merged_once,
@@ -35,6 +36,7 @@ def _words_and_counts() -> list[tuple[Words, int]]:
         ({}, 2),
         ({tuple("Ac"): 1, tuple("Ab"): 1, tuple("ab"): 1}, 1),  # a tie that only the whole pair decides
         ({("ab", "c"): 2, ("a", "bc"): 1, ("a", "!"): 3}, 3),  # the second pair is not the first, though spelled alike
+        ({tuple(drawn("aAb", 6, seed)): 1 + seed % 3 for seed in range(8)}, 12),
         ({tuple("abab"): 1, tuple("ab"): 1, tuple("xy"): 2, tuple("xyz"): 1}, 2),
     ]
 
@@ -117,6 +119,21 @@ learned.mistakes(
 # ---- decode a stream ---------------------------------------------------------------------------------------------
 
 
+# characters of one to four bytes, beginnings of such, and bytes that begin none
+_PIECES = [
+    b"a",
+    "é".encode(),
+    "€".encode(),
+    "🤖".encode(),
+    b"\xc3",
+    b"\xe2",
+    b"\xe2\x82",
+    b"\xf0\x9f",
+    b"\xa4",
+    b"\xff",
+]
+
+
 def _streams() -> list[tuple[list[bytes]]]:
     robot, tea, euro = "🤖".encode(), "thé".encode(), "€".encode()
     return [
@@ -125,12 +142,14 @@ def _streams() -> list[tuple[list[bytes]]]:
         ([b"a", b"\xff", b"b", robot[:2], b"c"],),
         ([b"end ", robot[:3]],),
         ([robot[:2], b""],),  # unfinished at the end, and nothing new
+        ([euro[:2], euro[2:], euro[:2]],),  # the last token stands there before
         ([b"\xff" + robot[:2], robot[2:]],),
         ([b"", robot[:3], b"", robot[3:]],),
         ([euro[:1], euro[1:2], euro[2:] + euro[:2], b"."],),  # three bytes
         ([b"a\xa9", b"\x80b", tea[3:4], b"\x80\xbf"],),  # continuation bytes that continue nothing
         ([b"\xc0", b"\xafx", b"\xc1\x81", b"\xf5", b"\x80"],),  # bytes that start no character
         ([b"\xef\xbb", b"\xbf\r", b"\n\0\xef\xbf\xbd"],),  # a byte-order mark, a line's end and U+FFFD are characters
+        ([b"".join(drawn(_PIECES, 3, seed)) for seed in range(30)],),
         ([],),
     ]
 
@@ -221,6 +240,7 @@ def _spelled_words() -> list[tuple[list[str], str, str]]:
         (["b a", "a b", "b a"], "b", "a"),  # a word that repeats
         ([r"\ n a", r"a \ n"], "\\", "n"),
         (["a bc ab c", "AB c"], "ab", "c"),  # a, bc and AB, c are other pairs
+        ([" ".join(drawn(["a", "b", "ab"], 12, seed)) for seed in range(6)], "a", "b"),
     ]
 
 

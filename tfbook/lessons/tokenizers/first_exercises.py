@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial, reduce
 from itertools import pairwise
-from typing import Any
+from random import Random
+from typing import Any, TypeVar
 
 from tfbook.course.exercises import exercise
 
 Pair = tuple[str, str]
 Words = dict[tuple[str, ...], int]
+Item = TypeVar("Item")
+
+
+def drawn(choices: Sequence[Item], count: int, seed: int) -> list[Item]:
+    """Random choices for a case, the same at every check."""
+    return Random(seed).choices(choices, k=count)
+
 
 # ---- count pairs -------------------------------------------------------------------------------------------------
 
@@ -24,6 +32,7 @@ def _words() -> list[tuple[Words]]:
         ({("a", "c"): 1, ("a", "b"): 1, ("ab", "a"): 1, ("a", "bc"): 1},),  # ties that only the whole pair decides
         ({tuple("Thequickbrownfoxjumpsoverthelazydog"): 2},),  # many pairs, and a capital
         ({},),
+        ({tuple(drawn("aAb!", 6, seed)): 1 + seed % 3 for seed in range(8)},),
     ]
 
 
@@ -100,7 +109,9 @@ def _word_pair_and_token() -> list[tuple[list[int], tuple[int, int], int]]:
         ([5, 3, 3, 5, 6], (3, 5), 7),
         ([1, 2], (2, 1), 3),
         ([1, 21, 11, 2, 1, 2], (1, 2), 5),  # the digits of 1 2 also stand in 1 21 and in 11 2
+        ([257, 2, 1, 2], (1, 2), 300),  # no bytes, in which 257 would be 1
         ([], (1, 2), 3),
+        (drawn([0, 1, 300], 40, seed=1), (1, 1), 2),
     ]
 
 
@@ -190,6 +201,7 @@ def _texts_and_merges() -> list[tuple[str, list[Pair]]]:
         ("aaa aaa ab ab ab", []),  # aaa holds aa twice
         ("aaab", [("a", "a")]),  # of three, the first two are merged
         ("abc xy", [("b", "c"), ("a", "b"), ("ab", "c")]),  # a, bc is not merged, though it spells ab, c
+        (" ".join("".join(drawn("aAb", 6, seed)) for seed in range(12)), [("a", "b"), ("ab", "a")]),
     ]
 
 
@@ -292,6 +304,7 @@ def _words_and_merges() -> list[tuple[list[str], list[Pair]]]:
         (list("abc"), [("b", "c"), ("a", "b"), ("ab", "c")]),  # a, bc is not in the list, though it spells ab, c
         (list("Abba"), [("a", "b")]),  # neither capitals nor the other order
         (list("ababab"), [("a", "b")]),  # more places than merges
+        (drawn("ab", 40, seed=3), [("a", "b"), ("b", "b"), ("ab", "a"), ("a", "a"), ("ab", "ab"), ("bb", "ab")]),
     ]
 
 
