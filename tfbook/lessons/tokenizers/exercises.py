@@ -119,19 +119,8 @@ learned.mistakes(
 # ---- decode a stream ---------------------------------------------------------------------------------------------
 
 
-# characters of one to four bytes, beginnings of such, and bytes that begin none
-_PIECES = [
-    b"a",
-    "é".encode(),
-    "€".encode(),
-    "🤖".encode(),
-    b"\xc3",
-    b"\xe2",
-    b"\xe2\x82",
-    b"\xf0\x9f",
-    b"\xa4",
-    b"\xff",
-]
+# characters of one to four bytes, beginnings of such, and a byte that begins none
+_PIECES = [b"a", *map(str.encode, "é€🤖"), b"\xc3", b"\xe2", b"\xe2\x82", b"\xf0\x9f", b"\xa4"]
 
 
 def _streams() -> list[tuple[list[bytes]]]:
