@@ -26,9 +26,16 @@ def step_without_an_order(scores: Tensor, logp: Tensor, width: int) -> Step:
     return flat // logp.shape[1], flat % logp.shape[1], best
 
 
+def step_of_beams_near_the_best(scores: Tensor, logp: Tensor, width: int) -> Step:
+    near = torch.where(scores < scores.max() - 1, -torch.inf, scores)
+    best, flat = torch.topk((near[:, None] + logp).reshape(-1), width)
+    return flat // logp.shape[1], flat % logp.shape[1], best
+
+
 WRONG: list[tuple[Exercise, Callable[..., Any], str]] = [
     (decoding.beam_step, step_through_probabilities, "stay with logarithms"),
-    (decoding.beam_step, step_without_an_order, "at index (0,)"),
+    (decoding.beam_step, step_without_an_order, "case 5 of 5: item 0"),
+    (decoding.beam_step, step_of_beams_near_the_best, "case 5 of 5"),
 ]
 
 
@@ -72,7 +79,8 @@ def top_p_token_by_token(logits: Tensor, p: float) -> Tensor:
 def step_in_double_precision(scores: Tensor, logp: Tensor, width: int) -> Step:
     totals = scores.double()[:, None] + logp.double()
     flat = totals.flatten().argsort(descending=True, stable=True)[:width]
-    return *torch.unravel_index(flat, totals.shape), totals.flatten()[flat]
+    beams, words = torch.unravel_index(flat, totals.shape)
+    return beams, words, totals.flatten()[flat]
 
 
 def smoothed_by_one_hot(logits: Tensor, targets: Tensor, epsilon: float, pad: int) -> Tensor:
