@@ -254,6 +254,7 @@ def _beams() -> list[tuple[Tensor, Tensor, int]]:
         inputs([-2.0, -2.1], 4, 2, 11),
         inputs([0.0, -torch.inf, -torch.inf], 5, 3, 12),  # the first step: all beams are the same text, one counts
         inputs([-1.5, -1.0, -2.5, -2.0], 3, 2, 14),  # fewer texts are kept than there were beams
+        inputs([-300.0, -301.5, -302.0], 40, 8, 39),  # long texts, whose probability is 0 in float32; each is continued
     ]
 
 
@@ -315,6 +316,9 @@ beam_step.mistakes(
         ): lambda scores, logp, width: beam_step.reference(torch.zeros_like(scores), logp, width),
         "logarithms are multiplied: probabilities multiply, so their logarithms add": (
             lambda scores, logp, width: _best(scores[:, None] * logp, width)
+        ),
+        "a long text's probability is 0 in float32: stay with logarithms, whose sum ranks the texts just as well": (
+            lambda scores, logp, width: _best((scores.exp()[:, None] * logp.exp()).log(), width)
         ),
         "the words are places in the flat list of all continuations: word p % vocab of beam p // vocab": (
             _changed_step(lambda parents, words, scores, logp: (parents, parents * logp.shape[1] + words, scores))

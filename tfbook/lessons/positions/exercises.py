@@ -97,7 +97,9 @@ def _states_and_positions() -> list[tuple[Tensor, ...]]:
         positions = 10 + 3 * states[:, 0] - 2 * states[:, 1] + randn(count, seed=seed + 1)
         return states, positions
 
-    return [(*sample(30, 4, 11), *sample(20, 4, 13)), (*sample(12, 3, 15), *sample(25, 3, 17))]
+    states, positions = sample(20, 3, 19)
+    misled = states, positions, sample(20, 3, 21)[0], positions  # the positions are those of other states: R² < 0
+    return [(*sample(30, 4, 11), *sample(20, 4, 13)), (*sample(12, 3, 15), *sample(25, 3, 17)), misled]
 
 
 @exercise(
@@ -147,6 +149,9 @@ linear_probe.mistakes(
         "the probe says the mean of the positions, whatever it reads: if you train it, "
         "is one side of its loss (count, 1)?": lambda x, y, new_x, new_y: _explained(new_y, y.mean()),
         "this is the share that is left unexplained; R² is 1 minus it": lambda *case: 1 - linear_probe.reference(*case),
+        "R² falls below 0 where the mean would predict better than the probe: leave it negative": (
+            lambda *case: max(0.0, linear_probe.reference(*case))
+        ),
         "this is the mean squared error; R² compares it with the variance of the positions": (
             partial(_scored, score=lambda p, t, y: (t - p).square().mean())
         ),

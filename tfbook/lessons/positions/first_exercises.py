@@ -14,7 +14,8 @@ from tfbook.course.exercises import exercise, randn
 
 
 def _positions_and_widths() -> list[tuple[Tensor, int]]:
-    return [(torch.tensor([0.0, 1.0, 2.0, 3.0]), 8), (torch.tensor([100.0, 7.0]), 6), (torch.tensor([5.0]), 2)]
+    far = torch.tensor([5.0, 40_000.0])  # beyond any table; with the one frequency of width 2, which is 1, still exact
+    return [(torch.tensor([0.0, 1.0, 2.0, 3.0]), 8), (torch.tensor([100.0, 7.0]), 6), (far, 2)]
 
 
 @exercise(
@@ -94,6 +95,7 @@ def _heads_and_positions() -> list[tuple[Tensor, Tensor]]:
         (randn(2, 3, 3, 6, seed=1), torch.tensor([0.0, 1.0, 2.0])),
         (randn(1, 2, 2, 4, seed=2), torch.tensor([100.0, 4.0])),
         (randn(2, 3, 5, 8, seed=12), torch.tensor([3.0, 0.0, 7.0, 2.0, 9.0])),
+        (randn(1, 2, 2, 2, seed=18), torch.tensor([40_000.0, 5.0])),  # beyond any table
     ]
 
 

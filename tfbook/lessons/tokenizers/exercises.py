@@ -14,6 +14,7 @@ from tfbook.lessons.tokenizers.first_exercises import (
     Pair,
     Words,
     counted_pairs,
+    drawn,
     encoded,
     merged as merged,
     merged_once,
@@ -32,6 +33,10 @@ def _words_and_counts() -> list[tuple[Words, int]]:
         ({tuple("aba"): 1, tuple("abc"): 1, tuple("bc"): 1, tuple("cab"): 1}, 3),
         ({tuple("ab"): 2}, 3),  # no pair is left after the first merge
         ({tuple("ab"): 1}, 0),
+        ({}, 2),
+        ({tuple("Ac"): 1, tuple("Ab"): 1, tuple("ab"): 1}, 1),  # a tie that only the whole pair decides
+        ({("ab", "c"): 2, ("a", "bc"): 1, ("a", "!"): 3}, 3),  # the second pair is not the first, though spelled alike
+        ({tuple(drawn("aAb", 6, seed)): 1 + seed % 3 for seed in range(8)}, 12),
         ({tuple("abab"): 1, tuple("ab"): 1, tuple("xy"): 2, tuple("xyz"): 1}, 2),
     ]
 
@@ -114,6 +119,10 @@ learned.mistakes(
 # ---- decode a stream ---------------------------------------------------------------------------------------------
 
 
+# characters of one to four bytes, beginnings of such, and a byte that begins none
+_PIECES = [b"a", *map(str.encode, "é€🤖"), b"\xc3", b"\xe2", b"\xe2\x82", b"\xf0\x9f", b"\xa4"]
+
+
 def _streams() -> list[tuple[list[bytes]]]:
     robot, tea, euro = "🤖".encode(), "thé".encode(), "€".encode()
     return [
@@ -121,11 +130,16 @@ def _streams() -> list[tuple[list[bytes]]]:
         ([tea[:3], tea[3:] + b" ", robot[:1], robot[1:] + robot[:3], robot[3:]],),
         ([b"a", b"\xff", b"b", robot[:2], b"c"],),
         ([b"end ", robot[:3]],),
+        ([robot[:2], b""],),  # unfinished at the end, and nothing new
+        ([euro[:2], euro[2:], euro[:2]],),  # the last token stands there before
         ([b"\xff" + robot[:2], robot[2:]],),
         ([b"", robot[:3], b"", robot[3:]],),
         ([euro[:1], euro[1:2], euro[2:] + euro[:2], b"."],),  # three bytes
         ([b"a\xa9", b"\x80b", tea[3:4], b"\x80\xbf"],),  # continuation bytes that continue nothing
         ([b"\xc0", b"\xafx", b"\xc1\x81", b"\xf5", b"\x80"],),  # bytes that start no character
+        ([b"\xef\xbb", b"\xbf\r", b"\n\0\xef\xbf\xbd"],),  # a byte-order mark, a line's end and U+FFFD are characters
+        ([b"".join(drawn(_PIECES, 3, seed)) for seed in range(30)],),
+        ([],),
     ]
 
 
@@ -213,6 +227,9 @@ def _spelled_words() -> list[tuple[list[str], str, str]]:
         ([". e s", "a e . b", "e . . e"], "e", "."),
         (["1 21 11 2 1 2", "1"], "1", "2"),
         (["b a", "a b", "b a"], "b", "a"),  # a word that repeats
+        ([r"\ n a", r"a \ n"], "\\", "n"),
+        (["a bc ab c", "AB c"], "ab", "c"),  # a, bc and AB, c are other pairs
+        ([" ".join(drawn(["a", "b", "ab"], 12, seed)) for seed in range(6)], "a", "b"),
     ]
 
 
@@ -265,6 +282,11 @@ merged_words.mistakes(
         ],
         "the bounds are right; but a full stop in a pattern is any character: `re.escape` the tokens": (
             _joined(lambda first, second: rf"(?<!\S){first} {second}(?!\S)")
+        ),
+        "the bounds are right; but `re.sub` reads a backslash in the replacement: give it a function that returns it": (
+            lambda words, first, second: [
+                re.sub(rf"(?<!\S){re.escape(first)} {re.escape(second)}(?!\S)", first + second, word) for word in words
+            ]
         ),
         "all spaces are gone, so each word is one token: only the two of the pair are joined": (
             lambda words, first, second: [word.replace(" ", "") for word in words]

@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial, reduce
 from itertools import pairwise
-from typing import Any
+from random import Random
+from typing import Any, TypeVar
 
 from tfbook.course.exercises import exercise
 
 Pair = tuple[str, str]
 Words = dict[tuple[str, ...], int]
+Item = TypeVar("Item")
+
+
+def drawn(choices: Sequence[Item], count: int, seed: int) -> list[Item]:
+    """Random choices for a case, the same at every check."""
+    return Random(seed).choices(choices, k=count)
+
 
 # ---- count pairs -------------------------------------------------------------------------------------------------
 
@@ -22,7 +30,9 @@ def _words() -> list[tuple[Words]]:
         ({tuple("aaab"): 3, tuple("ba"): 4, tuple("c"): 9},),
         ({("lo", "w"): 1, ("n", "e", "w"): 2, ("w", "e"): 2},),
         ({("a", "c"): 1, ("a", "b"): 1, ("ab", "a"): 1, ("a", "bc"): 1},),  # ties that only the whole pair decides
+        ({tuple("Thequickbrownfoxjumpsoverthelazydog"): 2},),  # many pairs, and a capital
         ({},),
+        ({tuple(drawn("aAb!", 6, seed)): 1 + seed % 3 for seed in range(8)},),
     ]
 
 
@@ -99,7 +109,9 @@ def _word_pair_and_token() -> list[tuple[list[int], tuple[int, int], int]]:
         ([5, 3, 3, 5, 6], (3, 5), 7),
         ([1, 2], (2, 1), 3),
         ([1, 21, 11, 2, 1, 2], (1, 2), 5),  # the digits of 1 2 also stand in 1 21 and in 11 2
+        ([257, 2, 1, 2], (1, 2), 300),  # no bytes, in which 257 would be 1
         ([], (1, 2), 3),
+        (drawn([0, 1, 300], 40, seed=1), (1, 1), 2),
     ]
 
 
@@ -183,6 +195,13 @@ def _texts_and_merges() -> list[tuple[str, list[Pair]]]:
         ("ac ab", []),  # ties that only the whole pair decides
         ("aba abc", [("b", "c"), ("a", "b")]),
         ("ban ban xy", [("b", "a"), ("a", "n")]),  # no a is left for the second merge
+        ("anan anan Bcx Bcx Bcx", []),  # a pair that stands twice in a word
+        ("Bcx bcx Bcx", [("c", "x")]),  # a capital is another letter
+        ("ba! ba! xy", [("a", "b")]),  # neither is a merge in the other order made, nor a mark left out
+        ("aaa aaa ab ab ab", []),  # aaa holds aa twice
+        ("aaab", [("a", "a")]),  # of three, the first two are merged
+        ("abc xy", [("b", "c"), ("a", "b"), ("ab", "c")]),  # a, bc is not merged, though it spells ab, c
+        (" ".join("".join(drawn("aAb", 6, seed)) for seed in range(12)), [("a", "b"), ("ab", "a")]),
     ]
 
 
@@ -253,6 +272,9 @@ next_merge.mistakes(
         "each different word is counted once; its pairs are as frequent as the word is": (
             lambda text, merges: counted_pairs.reference(dict.fromkeys(_split(text, merges), 1))[0][0]
         ),
+        "each pair is counted once a word; 'anan' holds 'an' twice": (
+            lambda text, merges: _sorted(pairs(_split(text, merges), lambda word: set(pairwise(word))))[0][0]
+        ),
         "this is the rarest pair, which is not worth a token": (
             lambda text, merges: _sorted(pairs(_split(text, merges)), sign=1)[0][0]
         ),
@@ -279,6 +301,10 @@ def _words_and_merges() -> list[tuple[list[str], list[Pair]]]:
         (list("xyz"), dance),
         (list("a"), dance),
         (list("ab"), []),
+        (list("abc"), [("b", "c"), ("a", "b"), ("ab", "c")]),  # a, bc is not in the list, though it spells ab, c
+        (list("Abba"), [("a", "b")]),  # neither capitals nor the other order
+        (list("ababab"), [("a", "b")]),  # more places than merges
+        (drawn("ab", 40, seed=3), [("a", "b"), ("b", "b"), ("ab", "a"), ("a", "a"), ("ab", "ab"), ("bb", "ab")]),
     ]
 
 
@@ -335,6 +361,11 @@ encoded.mistakes(
         ),
         "merging ends after the first pair that was found; go on until the word holds no pair of the list": (
             lambda word, merges: encoded.reference(word, [pair for pair in merges if pair in pairwise(word)][:1])
+        ),
+        "a merge is known by its pair, not by its token: a, bc is not in the list because ab, c is": (
+            lambda word, merges: encoded.reference(
+                word, [(token[:i], token[i:]) for token in map("".join, merges) for i in range(1, len(token))]
+            )
         ),
         "each merge is made in one place only; it may fit in several": partial(_merge_by_merge, merge=merged_once),
         (

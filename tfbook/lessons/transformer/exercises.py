@@ -21,7 +21,8 @@ def _vectors_weight_and_bias() -> list[tuple[Tensor, Tensor, Tensor, float]]:
         x[0, 0] = 0.5  # a vector of equal entries has variance 0
         return x, randn(size, seed=seed + 1), randn(size, seed=seed + 2), epsilon
 
-    return [inputs(3, 0.1, 1), inputs(4, 1e-3, 4)]
+    far = 5000 + torch.tensor([[[-3.0, -1.0, 1.0, 3.0]]])  # float32 holds these and their mean, but not their squares
+    return [inputs(3, 0.1, 1), inputs(4, 1e-3, 4), (far, *inputs(4, 1e-5, 16)[1:])]
 
 
 @exercise(
@@ -73,6 +74,9 @@ normalize.mistakes(
         ),
         "the variance divides by d_model − 1, as `var` and `std` do unless told `correction=0`": (
             _divided(lambda x, epsilon: (x.var(dim=-1, keepdim=True) + epsilon).sqrt())
+        ),
+        "E[x²] − E[x]² loses the variance to rounding where the mean is large: subtract the mean before you square": (
+            _divided(lambda x, epsilon: (x.square().mean(-1, True) - x.mean(-1, True).square() + epsilon).sqrt())
         ),
         "ε stands outside the root: it is added to the variance, not to the standard deviation": (
             _divided(lambda x, epsilon: x.std(dim=-1, keepdim=True, correction=0) + epsilon)
@@ -198,7 +202,7 @@ pre_norm_block.mistakes(
 
 
 def _steps_width_and_warmup() -> list[tuple[Tensor, int, int]]:
-    return [(torch.arange(12), 16, 4), (torch.tensor([0, 9, 10, 11, 400]), 64, 10), (torch.tensor([3, 0]), 4, 1)]
+    return [(torch.arange(12), 16, 4), (torch.tensor([0, 9, 10, 11, 100_000]), 64, 10), (torch.tensor([3, 0]), 4, 1)]
 
 
 @exercise(

@@ -1,0 +1,110 @@
+"""A stranger's answers to lesson 05: the wrong ones are refused, the right ones in other styles accepted."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from tfbook.course.exercises import CheckResult, Exercise
+from tfbook.lessons.transformer import exercises as transformer
+from tfbook.text import PAD
+
+Model = Callable[[Tensor, Tensor], Tensor]
+
+# ---- wrong -------------------------------------------------------------------------------------------------------
+
+
+def normalized_by_mean_of_squares(x: Tensor, weight: Tensor, bias: Tensor, epsilon: float) -> Tensor:
+    mean = x.mean(dim=-1, keepdim=True)
+    variance = (x * x).mean(dim=-1, keepdim=True) - mean * mean
+    return weight * (x - mean) / torch.sqrt(variance + epsilon) + bias
+
+
+def rates_from_a_table(steps: Tensor, d_model: int, warmup: int) -> Tensor:
+    t = torch.arange(1, 50_001)
+    return (d_model**-0.5 * torch.minimum(t**-0.5, t * warmup**-1.5))[steps]
+
+
+WRONG: list[tuple[Exercise, Callable[..., Any], str]] = [
+    (transformer.normalize, normalized_by_mean_of_squares, "subtract the mean before you square"),
+    (transformer.learning_rate, rates_from_a_table, "index 100000 is out of bounds"),
+]
+
+
+@pytest.mark.parametrize(("exercise", "answer", "gist"), WRONG, ids=[answer.__name__ for _, answer, _ in WRONG])
+def test_a_wrong_answer_is_told_why(exercise: Exercise, answer: Callable[..., Any], gist: str) -> None:
+    verdict = exercise.judge(answer)
+    assert verdict.status in ("not quite", "raised an error")
+    assert gist in verdict.message
+
+
+# ---- right -------------------------------------------------------------------------------------------------------
+
+
+def normalized_by_pytorch(x: Tensor, weight: Tensor, bias: Tensor, epsilon: float) -> Tensor:
+    return F.layer_norm(x, x.shape[-1:], weight, bias, epsilon)
+
+
+def normalized_in_one_product(x: Tensor, weight: Tensor, bias: Tensor, epsilon: float) -> Tensor:
+    variance, mean = torch.var_mean(x, -1, correction=0, keepdim=True)
+    return torch.addcmul(bias, (x - mean) * torch.rsqrt(variance + epsilon), weight)
+
+
+def normalized_as_a_batch_of_rows(x: Tensor, weight: Tensor, bias: Tensor, epsilon: float) -> Tensor:
+    rows = x.flatten(0, 1)[None]  # batch norm over one "sentence" of so many channels
+    rows = F.batch_norm(rows, None, None, None, None, training=True, momentum=0.0, eps=epsilon)
+    return rows[0].view(x.shape) * weight + bias
+
+
+class Block:
+    def __call__(self, x: Tensor, *layers: Callable[[Tensor], Tensor]) -> Tensor:
+        attention, feed_forward, *norms = layers
+        for layer, norm in zip((attention, feed_forward), norms, strict=True):
+            x = x.add(layer(norm(x)))
+        return x
+
+
+def masks_by_loops(source_lengths: Tensor, target_lengths: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    batch, source, target = len(source_lengths), int(source_lengths.max()), int(target_lengths.max())
+    shapes = (batch, source, source), (batch, target, target), (batch, target, source)
+    encoder, decoder, cross = (torch.zeros(shape, dtype=torch.bool) for shape in shapes)
+    for i, (words, said) in enumerate(zip(source_lengths.tolist(), target_lengths.tolist(), strict=True)):
+        encoder[i, :, :words] = cross[i, :, :words] = True
+        for query in range(target):
+            decoder[i, query, : min(query + 1, said)] = True
+    return encoder, decoder, cross
+
+
+def loss_of_the_whole_target(model: Model, source: Tensor, target: Tensor) -> Tensor:
+    return nn.CrossEntropyLoss(ignore_index=PAD)(model(source, target)[:, :-1].transpose(1, 2), target[:, 1:])
+
+
+def loss_by_hand(model: Model, source: Tensor, target: Tensor) -> Tensor:
+    words = target[:, 1:]
+    logp, keep = model(source, target[:, :-1]).log_softmax(dim=-1), words != PAD
+    return -(logp.gather(-1, words[..., None])[..., 0] * keep).sum() / keep.sum()
+
+
+def rates_by_cases(steps: Tensor, d_model: int, warmup: int) -> Tensor:
+    t = steps.double() + 1
+    return torch.where(t < warmup, t / warmup**1.5, t.rsqrt()) / d_model**0.5
+
+
+RIGHT: list[tuple[Exercise, Callable[..., Any]]] = [
+    (transformer.normalize, normalized_by_pytorch),
+    (transformer.normalize, normalized_in_one_product),
+    (transformer.normalize, normalized_as_a_batch_of_rows),
+    (transformer.pre_norm_block, Block()),
+    (transformer.three_masks, masks_by_loops),
+    (transformer.training_loss, loss_of_the_whole_target),
+    (transformer.training_loss, loss_by_hand),
+    (transformer.learning_rate, rates_by_cases),
+]
+
+
+@pytest.mark.parametrize(("exercise", "answer"), RIGHT, ids=[getattr(way, "__name__", "Block") for _, way in RIGHT])
+def test_another_right_answer_is_accepted(exercise: Exercise, answer: Callable[..., Any]) -> None:
+    assert exercise.judge(answer) == CheckResult("correct")
