@@ -148,6 +148,7 @@ def _logits_and_targets() -> list[tuple[Tensor, Tensor]]:
         (randn(1, 3, 6, seed=5), torch.full((1, 3), IGNORE_INDEX)),
         (torch.tensor([[[0.0, -200.0, -1.0]]]), torch.tensor([[1]])),  # a probability of 0 in float32
         (torch.tensor([[[200.0, 199.0, 198.0]]]), torch.tensor([[1]])),  # exp overflows
+        (torch.tensor([[[199.0, 200.0, 198.0], [-200.0, -201.0, -199.0]]]), torch.tensor([[2, 0]])),  # far apart
     ]
 
 
@@ -178,6 +179,10 @@ def _at_targets(values: Tensor, targets: Tensor) -> Tensor:
     return -right.sum() / max(1, len(right))
 
 
+def _naive_log_softmax(logits: Tensor) -> Tensor:
+    return logits - logits.exp().sum(dim=-1, keepdim=True).log()
+
+
 hidden_loss.mistakes(
     {
         "tokens that were not masked count as well, as if each were token 0: drop the targets IGNORE_INDEX": (
@@ -205,7 +210,10 @@ hidden_loss.mistakes(
             lambda logits, targets: _at_targets(logits.softmax(dim=-1).log(), targets)
         ),
         "exp(200) overflows in log Σ exp: torch.logsumexp and torch.log_softmax subtract the row's maximum first": (
-            lambda logits, targets: _at_targets(logits - logits.exp().sum(dim=-1, keepdim=True).log(), targets)
+            lambda logits, targets: _at_targets(_naive_log_softmax(logits), targets)
+        ),
+        "one maximum for all positions: where all logits are far below it, each exp is 0; subtract each row's own": (
+            lambda logits, targets: _at_targets(_naive_log_softmax(logits - logits.max()), targets)
         ),
         "these are logits at the targets, not log-probabilities: `torch.log_softmax` comes first": _at_targets,
         "these are probabilities: the loss is −log p": (
@@ -222,6 +230,7 @@ Pair = tuple[list[int], list[int], int]
 
 def _documents_and_draws() -> list[tuple[Documents, int, int, bool, float]]:
     documents = [[[5, 6], [7, 8, 9], [10]], [[11], [12, 13]], [[14, 15, 16], [17, 18], [19]]]
+    twins = [[[5, 6], [7]], [[8, 9], [7], [10]], [[5, 6], [7]]]  # two documents of the same words
     return [
         (documents, 0, 1, True, 0.3),
         (documents, 2, 0, True, 0.9),
@@ -231,6 +240,8 @@ def _documents_and_draws() -> list[tuple[Documents, int, int, bool, float]]:
         (documents, 2, 1, False, 0.99),
         (documents, 1, 0, False, 0.0),
         (documents[::-1], 0, 1, False, 0.5),
+        (twins, 0, 0, False, 0.45),
+        (twins, 0, 0, False, 0.7),
     ]
 
 
@@ -277,12 +288,22 @@ def _pair(
     return left + right, segments([0] * len(left) + [1] * len(right)), label(0 if follows else 1)
 
 
+def _without_its_sentences(documents: Documents, own: int) -> Documents:
+    return [[sentence for sentence in text if sentence not in documents[own]] for text in documents]
+
+
 sentence_pair.mistakes(
     {
         "a sentence that does not follow may come from the same document here: it is on the same subject, and may even "
         "be the next one; draw from the other documents": partial(_pair, drawn=lambda documents, own: documents),
         "a sentence that does not follow must come from another document, and yours come from this one": (
             partial(_pair, drawn=lambda documents, own: [documents[own]])
+        ),
+        "another document with the same words is another document: leave out the one of this number": (
+            partial(_pair, drawn=lambda documents, own: [text for text in documents if text != documents[own]])
+        ),
+        "a sentence of another document counts even if this one has it, too: leave out a document, not its words": (
+            partial(_pair, drawn=_without_its_sentences)
         ),
         "the labels are flipped: 0 means that the second sentence follows, 1 that it does not": (
             partial(_pair, label=lambda right: 1 - right)

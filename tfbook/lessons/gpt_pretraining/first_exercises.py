@@ -19,7 +19,9 @@ from tfbook.course.extremes import BY_HAND, Softmax, filled
 
 
 def _ids() -> list[tuple[Tensor]]:
-    return [(torch.tensor([[3, 1, 4, 1, 5], [9, 2, 6, 5, 3], [5, 8, 9, 7, 9]]),), (torch.tensor([[2, 7]]),)]
+    several = torch.tensor([[3, 1, 4, 1, 5], [9, 2, 6, 5, 3], [5, 8, 9, 7, 9]])
+    padded = torch.tensor([[1, 4, 6, 3], [1, 3, 0, 0]])
+    return [(several,), (torch.tensor([[2, 7]]),), (padded,)]
 
 
 @exercise(
@@ -54,6 +56,9 @@ shift.mistakes(
         ): lambda ids: (ids[:, :-2], ids[:, 2:]),
         "shifted over the batch: time is the second axis, and row i + 1 is another text": (
             lambda ids: (ids[:-1], ids[1:])
+        ),
+        "padding is shifted like any other id: that it does not count is for the loss to say": (
+            lambda ids: (ids[:, :-1], ids[:, 1:].masked_fill(ids[:, 1:] == 0, -100))
         ),
     }
 )
