@@ -65,7 +65,22 @@ def span_above(least: float, start: Tensor, end: Tensor, longest: int) -> tuple[
     return span
 
 
+def hide_in_another_word(ids: Tensor, vocab: int, draw: Tensor, kind: Tensor, other: Tensor) -> tuple[Tensor, Tensor]:
+    hidden, targets = hide_with_multiplications(ids, vocab, draw, kind, other)
+    same = (hidden == ids) & (targets != IGNORE_INDEX) & (kind < 0.9)
+    hidden[same] = torch.where(ids[same] + 1 == vocab, 5, ids[same] + 1)
+    return hidden, targets
+
+
+def pair_labeled_by_words(documents: Documents, document: int, sentence: int, follows: bool, pick: float) -> Pair:
+    ids, segments, _ = pair_from_slices(documents, document, sentence, follows, pick)
+    own, second = documents[document], ids[segments.count(0) : -1]
+    return ids, segments, int(sentence + 1 == len(own) or second != own[sentence + 1])
+
+
 WRONG: list[tuple[Exercise, Callable[..., Any], str]] = [
+    (bert_masking.hide, hide_in_another_word, "a swapped word may come out as itself"),
+    (bert_masking.sentence_pair, pair_labeled_by_words, "the label is what `follows` says"),
     (bert_masking.hidden_loss, partial(hidden_loss_relative_to_all, (0, 1, 2)), "one maximum for all positions"),
     (bert_masking.hidden_loss, partial(hidden_loss_relative_to_all, (1, 2)), "one maximum for all positions"),
     (bert_masking.weighted_loss, loss_with_transposed_weights, "the weights are transposed"),

@@ -13,6 +13,7 @@ from torch.nn.utils import parameters_to_vector
 
 from tfbook.course.exercises import CheckResult, Exercise
 from tfbook.lessons.gpt_pretraining import exercises as gpt_pretraining
+from tfbook.lessons.gpt_pretraining.first_exercises import rotated
 
 # ---- wrong ones --------------------------------------------------------------------------------------------------
 
@@ -21,6 +22,13 @@ def shift_without_padding(ids: Tensor) -> tuple[Tensor, Tensor]:
     targets = ids[:, 1:].clone()
     targets[targets == 0] = -100
     return ids[:, :-1], targets
+
+
+def attend_where_scores_are_not_0(layer: Any, x: Tensor) -> Tensor:
+    q, k, v = (layer.split(linear(x)) for linear in (layer.W_Q, layer.W_K, layer.W_V))
+    scores = torch.tril(rotated(q) @ rotated(k).transpose(2, 3)) * q.size(-1) ** -0.5
+    weights = scores.masked_fill(scores == 0, -math.inf).softmax(3)
+    return layer.W_O((weights @ v).permute(0, 2, 1, 3).reshape(x.shape))
 
 
 def loss_where(counts: Callable[[Tensor, int], Tensor], logits: Tensor, ids: Tensor, pad: int) -> Tensor:
@@ -57,6 +65,7 @@ def finish_steps(
 
 WRONG: list[tuple[Exercise, Callable[..., Any], str]] = [
     (gpt_pretraining.shift, shift_without_padding, "padding is shifted like any other id"),
+    (gpt_pretraining.attend, attend_where_scores_are_not_0, "mask by position"),
     (gpt_pretraining.story_loss, partial(loss_where, lambda targets, pad: targets > pad), "only if it equals `pad`"),
     (gpt_pretraining.story_loss, partial(loss_where, lambda targets, pad: targets != 0), "`pad` is given"),
     (gpt_pretraining.story_loss, loss_relative_to_all, "one maximum for all positions"),
@@ -75,6 +84,15 @@ def test_what_once_passed_is_told_what_is_wrong(exercise: Exercise, answer: Call
 
 
 # ---- right ones --------------------------------------------------------------------------------------------------
+
+
+def attend_word_by_word(layer: Any, x: Tensor) -> Tensor:
+    q, k, v = (layer.split(linear(x)) for linear in (layer.W_Q, layer.W_K, layer.W_V))
+    q, k, mixed = rotated(q), rotated(k), []
+    for t in range(x.size(1)):
+        weights = (q[:, :, t : t + 1] @ k[:, :, : t + 1].mT * q.size(-1) ** -0.5).softmax(-1)
+        mixed.append((weights @ v[:, :, : t + 1]).flatten(1))
+    return layer.W_O(torch.stack(mixed, dim=1))
 
 
 def loss_in_float64(logits: Tensor, ids: Tensor, pad: int) -> Tensor:
@@ -100,6 +118,7 @@ def finish_as_asked(*run: Any) -> Tensor:
 
 
 RIGHT: list[tuple[Exercise, Callable[..., Any]]] = [
+    (gpt_pretraining.attend, attend_word_by_word),
     (gpt_pretraining.story_loss, loss_in_float64),
     (gpt_pretraining.story_loss, loss_by_maxima),
     (gpt_pretraining.bits_per_byte, bits_by_log2),

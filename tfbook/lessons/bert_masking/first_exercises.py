@@ -25,6 +25,7 @@ def _texts_and_dice() -> list[tuple[Tensor, int, Tensor, Tensor, Tensor]]:
         draw, kind, other = torch.rand(3, *ids.shape, generator=generator, dtype=torch.float64)
         draw[0], draw[1, 1:6] = 0.0, 0.15  # row 0 draws every token it may, row 1 just misses five
         kind[0, 1:6] = torch.tensor([0.0, 0.8, 0.8, 0.9, 0.9], dtype=torch.float64)
+        ids[0, 3] = len(BERT_SPECIALS) + int(other[0, 3] * (vocab - len(BERT_SPECIALS)))  # swapped for itself
         return ids, vocab, draw, kind, other
 
     return [inputs(30, 1), inputs(12, 2)]
@@ -77,6 +78,13 @@ def _asked(
     return hidden, targets(ids, hidden, right)
 
 
+def _never_itself(ids: Tensor, vocab: int, draw: Tensor, kind: Tensor, other: Tensor) -> tuple[Tensor, Tensor]:
+    hidden, targets = hide.reference(ids, vocab, draw, kind, other)
+    itself = (targets == hidden) & (kind >= 0.8) & (kind < 0.9)
+    following = len(BERT_SPECIALS) + (ids + 1 - len(BERT_SPECIALS)) % (vocab - len(BERT_SPECIALS))
+    return torch.where(itself, following, hidden), targets
+
+
 def _words_and(specials: list[int], ids: Tensor) -> Tensor:
     return (ids >= len(BERT_SPECIALS)) | torch.isin(ids, torch.tensor(specials))
 
@@ -123,6 +131,7 @@ hide.mistakes(
         "the first word that is no special token has the id `len(BERT_SPECIALS)`: add it to `int(other * n)`": (
             partial(_hidden, first=0)
         ),
+        "a swapped word may come out as itself, with probability 1/n: take the one that `other` says": (_never_itself),
         "every selected word became `[MASK]`, which no text has when the model is used: 10% are swapped, 10% stay": (
             partial(_hidden, masked=1.0, swapped=0.0)
         ),
@@ -242,6 +251,7 @@ def _documents_and_draws() -> list[tuple[Documents, int, int, bool, float]]:
         (documents[::-1], 0, 1, False, 0.5),
         (twins, 0, 0, False, 0.45),
         (twins, 0, 0, False, 0.7),
+        (twins, 0, 0, False, 0.99),  # the words of the next sentence, from another document
     ]
 
 
@@ -288,6 +298,11 @@ def _pair(
     return left + right, segments([0] * len(left) + [1] * len(right)), label(0 if follows else 1)
 
 
+def _labeled_by_words(following: list[list[int]], ids: list[int], segments: list[int], label: int) -> Pair:
+    second = [token for token, segment in zip(ids, segments, strict=True) if segment][:-1]
+    return ids, segments, 0 if second in following else 1
+
+
 def _without_its_sentences(documents: Documents, own: int) -> Documents:
     return [[sentence for sentence in text if sentence not in documents[own]] for text in documents]
 
@@ -310,6 +325,12 @@ sentence_pair.mistakes(
         ),
         "the choice is flipped: where `follows` is True the next sentence stands, with label 0": (
             lambda documents, document, sentence, follows, pick: _pair(documents, document, sentence, not follows, pick)
+        ),
+        "the label is what `follows` says: another document may hold the very words that follow here": (
+            lambda documents, document, sentence, *rest: _labeled_by_words(
+                documents[document][sentence + 1 : sentence + 2],
+                *sentence_pair.reference(documents, document, sentence, *rest),
+            )
         ),
         "every label is the same, whatever `follows` says": partial(_pair, label=lambda right: 0),
         "the sentence that follows stands at `sentence + 1`; yours stands before": partial(_pair, further=-1),
