@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 from tfbook.course.exercises import CheckResult, Exercise
@@ -78,8 +78,30 @@ def pair_labeled_by_words(documents: Documents, document: int, sentence: int, fo
     return ids, segments, int(sentence + 1 == len(own) or second != own[sentence + 1])
 
 
+def hide_rounding_up(ids: Tensor, vocab: int, draw: Tensor, kind: Tensor, other: Tensor) -> tuple[Tensor, Tensor]:
+    return hide_with_multiplications(ids, vocab, draw, kind, ((other * (vocab - 5)).ceil() - 1).clamp(0) / (vocab - 5))
+
+
+def span_of_the_best(count: int, start: Tensor, end: Tensor, longest: int) -> tuple[int, int]:
+    starts, ends = (scores.argsort(descending=True)[:count].tolist() for scores in (start, end))
+    spans = [(i, j) for i in starts for j in ends if i <= j < i + longest] or [(0, 0)]
+    return max(spans, key=lambda span: start[span[0]].item() + end[span[1]].item())
+
+
+def step_for_several(
+    bert: nn.Module, head: nn.Module, ids: Tensor, lengths: Tensor, labels: Tensor, rate: float
+) -> Tensor:
+    optimizer = torch.optim.SGD([*bert.parameters(), *head.parameters()], lr=rate)
+    F.cross_entropy(head(bert(ids, lengths)[:, 0]), labels).backward()
+    optimizer.step()
+    return head(bert(ids, lengths)[:, 0]).squeeze()
+
+
 WRONG: list[tuple[Exercise, Callable[..., Any], str]] = [
     (bert_masking.hide, hide_in_another_word, "a swapped word may come out as itself"),
+    (bert_masking.hide, hide_rounding_up, "the result is 9; expected 10"),
+    (bert_masking.best_span, partial(span_of_the_best, 2), "only the two best starts and ends"),
+    (bert_masking.fine_tune, step_for_several, "has shape (3,); expected (1, 3)"),
     (bert_masking.sentence_pair, pair_labeled_by_words, "the label is what `follows` says"),
     (bert_masking.hidden_loss, partial(hidden_loss_relative_to_all, (0, 1, 2)), "one maximum for all positions"),
     (bert_masking.hidden_loss, partial(hidden_loss_relative_to_all, (1, 2)), "one maximum for all positions"),

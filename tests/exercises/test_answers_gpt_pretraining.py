@@ -71,6 +71,7 @@ WRONG: list[tuple[Exercise, Callable[..., Any], str]] = [
     (gpt_pretraining.story_loss, loss_relative_to_all, "one maximum for all positions"),
     (gpt_pretraining.bits_per_byte, partial(bits_of, str.strip), "strip nothing"),
     (gpt_pretraining.bits_per_byte, partial(bits_of, partial(unicodedata.normalize, "NFC")), "normalizing the text"),
+    (gpt_pretraining.bits_per_byte, partial(bits_of, str.lower), "case 4 of 4"),
     (gpt_pretraining.finish, partial(finish_steps, lambda done, steps: range(done, steps + 1)), "one step too many"),
     (gpt_pretraining.finish, partial(finish_steps, lambda done, steps: range(done + 1, steps)), "one step is left out"),
 ]

@@ -1,6 +1,7 @@
 """Answers to lesson 10: wrong ones that once passed and what they are told, right ones that look different."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -33,9 +34,29 @@ def gradient_from_probabilities(weight: Tensor, batches: Batches) -> Tensor:
     return weight.grad
 
 
+def round_matrix_by_matrix(X: Tensor) -> Tensor:
+    if X.ndim > 2:
+        return torch.stack([round_matrix_by_matrix(matrix) for matrix in X.reshape(-1, *X.shape[-2:])])
+    return X @ (3.4445 * torch.eye(X.size(1)) - 4.775 * X.T @ X + 2.0315 * X.T @ X @ X.T @ X)
+
+
+def round_of_normalized(least: float, X: Tensor) -> Tensor:
+    X = X / X.square().sum((-2, -1), keepdim=True).sqrt().clamp(min=least)
+    S = X @ X.transpose(-2, -1)
+    return 3.4445 * X - 4.775 * S @ X + 2.0315 * S @ S @ X
+
+
+def scores_of_several(weights: Tensor, period: int) -> Tensor:
+    return weights[:, period:, 1:].diagonal(dim1=1, dim2=2)[:, :period].mean(1).squeeze()
+
+
 WRONG: list[tuple[Exercise, Callable[..., Any], str]] = [
     (scaling_laws.fit_terms, terms_cut_at_0, "cut nothing off at 0"),
     (scaling_laws.accumulated_gradient, gradient_from_probabilities, "its logarithm is −∞"),
+    (scaling_laws.one_round, round_matrix_by_matrix, "has shape (2, 3, 4); expected (1, 2, 3, 4)"),
+    (scaling_laws.one_round, partial(round_of_normalized, 1.0), "divided by its norm where that is above 1"),
+    (scaling_laws.one_round, partial(round_of_normalized, 0.0), "divided by its norm: that comes once"),
+    (scaling_laws.prefix_scores, scores_of_several, "has shape (); expected (1,)"),
 ]
 
 
@@ -88,10 +109,21 @@ def gradient_of_weighted_means(weight: Tensor, batches: Batches) -> Tensor:
     return weight.grad
 
 
+def round_by_einsum(X: Tensor) -> Tensor:
+    cube = torch.einsum("...ij,...kj,...kl->...il", X, X, X)
+    return 3.4445 * X - 4.775 * cube + 2.0315 * torch.einsum("...ij,...kj,...kl->...il", X, X, cube)
+
+
+def scores_head_by_head(weights: Tensor, period: int) -> Tensor:
+    return torch.stack([sum(head[t, t - period + 1] for t in range(period, 2 * period)) / period for head in weights])
+
+
 RIGHT: list[tuple[Exercise, Callable[..., Any]]] = [
     (scaling_laws.fit_terms, terms_by_pseudoinverse),
     (scaling_laws.fit_terms, terms_by_qr),
     (scaling_laws.accumulated_gradient, gradient_in_closed_form),
+    (scaling_laws.one_round, round_by_einsum),
+    (scaling_laws.prefix_scores, scores_head_by_head),
     (scaling_laws.accumulated_gradient, gradient_of_weighted_means),
 ]
 

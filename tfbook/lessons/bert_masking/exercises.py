@@ -34,7 +34,7 @@ def _model_and_batch() -> list[tuple[Bert, nn.Linear, Tensor, Tensor, Tensor, fl
     ids = torch.tensor([[CLS, 5, 6, SEP, PAD, PAD], [CLS, 7, 8, 9, 10, SEP], [CLS, 11, 5, 5, SEP, PAD]])
     lengths, labels = torch.tensor([4, 6, 5]), torch.tensor([2, 0, 1])
     other = copy.deepcopy((bert, head))
-    return [(bert, head, ids, lengths, labels, 0.1), (*other, ids[1:], lengths[1:], labels[:2], 0.5)]
+    return [(bert, head, ids, lengths, labels, 0.1), (*other, ids[1:2], lengths[1:2], labels[:1], 0.5)]
 
 
 @exercise(
@@ -121,6 +121,11 @@ def _start_and_end() -> list[tuple[Tensor, Tensor, int]]:
         (torch.tensor([-1.0, -3.0, -2.0]), torch.tensor([-5.0, -1.0, -4.0]), 2),
         (torch.tensor([1.0, 3.0, 0.0]), torch.tensor([5.0, 0.5, 4.0]), 9),  # longer than the text
         (torch.tensor([-3000.0, -2000.0, -4000.0]), torch.tensor([-5000.0, -2500.0, -2400.0]), 2),  # all far below 0
+        (
+            torch.tensor([-9.0, -9.0, 3.0, 9.0, 8.0]),
+            torch.tensor([9.0, 8.0, 3.0, -9.0, -9.0]),
+            2,
+        ),  # neither is the best
     ]
 
 
@@ -161,8 +166,15 @@ def _end_first(start: Tensor, end: Tensor, longest: int) -> tuple[int, int]:
     return begin + int(start[begin : j + 1].argmax()), j
 
 
+def _of_the_two_best(start: Tensor, end: Tensor, longest: int) -> tuple[int, int]:
+    starts, ends = (scores.topk(min(2, len(scores))).indices.tolist() for scores in (start, end))
+    spans = [(i, j) for i in starts for j in ends if 0 <= j - i < longest]
+    return max(spans, key=lambda span: float(start[span[0]] + end[span[1]]), default=(0, 0))
+
+
 best_span.mistakes(
     {
+        "only the two best starts and ends are paired: the best span may have neither": _of_the_two_best,
         "each is the best by itself, and together they may end before they start: choose the pair": (
             lambda start, end, longest: (int(start.argmax()), int(end.argmax()))
         ),

@@ -25,6 +25,7 @@ def _texts_and_dice() -> list[tuple[Tensor, int, Tensor, Tensor, Tensor]]:
         draw, kind, other = torch.rand(3, *ids.shape, generator=generator, dtype=torch.float64)
         draw[0], draw[1, 1:6] = 0.0, 0.15  # row 0 draws every token it may, row 1 just misses five
         kind[0, 1:6] = torch.tensor([0.0, 0.8, 0.8, 0.9, 0.9], dtype=torch.float64)
+        other[0, 2] = 0.2  # of 25 words, exactly number 5
         ids[0, 3] = len(BERT_SPECIALS) + int(other[0, 3] * (vocab - len(BERT_SPECIALS)))  # swapped for itself
         return ids, vocab, draw, kind, other
 

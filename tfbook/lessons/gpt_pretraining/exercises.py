@@ -31,7 +31,7 @@ def _losses() -> list[tuple[float, int, str]]:
         (3.1, 9, "To be, or not to be: that is the question."),
         (2.2, 40, "Où est-il allé ? À l'école, naturellement."),
         (1.4, 30, "5 € ≈ 6 $, 今日は"),
-        (2.0, 11, "\tUn cafe\u0301 🙂 \n"),  # an accent of its own, and spaces at both ends
+        (2.0, 11, "\tUn cafe\u0301, İstanbul 🙂 \n"),  # an accent of its own, spaces at both ends
     ]
 
 

@@ -20,8 +20,9 @@ from tfbook.lessons.scaling_laws.first_exercises import (
 
 
 def _matrices() -> list[tuple[Tensor]]:
-    """None with a singular value above 1. The batch is a cube, so that `X.T`, which reverses its axes, goes through."""
-    return [(0.2 * randn(*shape, seed=number),) for number, shape in enumerate(((3, 5), (4, 4, 4), (6, 3)))]
+    """Small ones, and some of a norm above 1. A batch is a cube, so that `X.T`, which reverses its axes, works."""
+    small = [(0.2 * randn(*shape, seed=number),) for number, shape in enumerate(((3, 5), (4, 4, 4), (6, 3)))]
+    return [*small, (0.45 * randn(1, 2, 3, 4, seed=3),)]
 
 
 @exercise(
@@ -59,6 +60,12 @@ one_round.mistakes(
         (
             "`X.T` reverses all dimensions of a batch, so its matrices get mixed up: `X.mT` transposes each of them"
         ): _round(3.4445, -4.775, 2.0315, lambda X: X.permute(*reversed(range(X.ndim)))),
+        "divided by its norm: that comes once, before all rounds; return one round of X as it is": (
+            lambda X: one_round.reference(X / X.norm(dim=(-2, -1), keepdim=True))
+        ),
+        "divided by its norm where that is above 1: return one round of X as it is": (
+            lambda X: one_round.reference(X / X.norm(dim=(-2, -1), keepdim=True).clamp(min=1))
+        ),
         "q has lost its sign: it is −4.775": _round(3.4445, 4.775, 2.0315),
         "q and r have changed places: q belongs to the third power and r to the fifth": _round(3.4445, 2.0315, -4.775),
         "the first term, p X, is missing": _round(0, -4.775, 2.0315),
@@ -255,6 +262,7 @@ def _copiers() -> list[tuple[Tensor, int]]:
         (_looks(4, 6, (0, 1, 6.0), (1, 6, 6.0), (2, 5, 5.0), (3, 7, 6.0), seed=1), 6),
         (_looks(3, 10, (0, 9, 3.0), (1, 10, 5.0), seed=2), 10),
         (_looks(2, 2, (1, 1, 4.0), seed=3), 2),
+        (_looks(1, 5, (0, 4, 4.0), seed=4), 5),  # a block with one head
     ]
 
 
