@@ -9,123 +9,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from tfbook.course.exercises import exercise, randn
-
-# ---- LoRA's forward pass -----------------------------------------------------------------------------------------
-
-Layer = tuple[Tensor, Tensor, Tensor, Tensor, Tensor, float]
-
-
-def _layers() -> list[Layer]:
-    """x, W, b, A, B and α, with shapes that all differ, and a square case in which a wrong order still fits."""
-    shapes = ((2, 3, 5, 4, 2, 6.0), (1, 2, 4, 4, 1, 0.5), (3, 1, 3, 6, 4, 4.0))
-    return [
-        (
-            randn(batch, time, d_in, seed=i),
-            randn(d_out, d_in, seed=i + 10),
-            randn(d_out, seed=i + 20),
-            randn(rank, d_in, seed=i + 30),
-            randn(d_out, rank, seed=i + 40),
-            alpha,
-        )
-        for i, (batch, time, d_in, d_out, rank, alpha) in enumerate(shapes)
-    ]
-
-
-@exercise(
-    cases=_layers,
-    hints=[
-        "A weight is (d_out, d_in), so the frozen layer is `x @ W.T + b`. What is the shape of `x @ A.T`?",
-        "The detour is `x @ A.T @ B.T`, times α divided by the rank, which is `len(A)`.",
-    ],
-    differentiable=("x", "A", "B"),
-)
-def lora_forward(x: Tensor, W: Tensor, b: Tensor, A: Tensor, B: Tensor, alpha: float) -> Tensor:
-    return x @ W.T + b + alpha / len(A) * (x @ A.T @ B.T)
-
-
-def _detour(scale: Callable[[Tensor, Tensor, float], float], *, layer: float = 1, bias: float = 1) -> Callable:
-    def forward(x: Tensor, W: Tensor, b: Tensor, A: Tensor, B: Tensor, alpha: float) -> Tensor:
-        return layer * (x @ W.T) + bias * b + scale(A, B, alpha) * (x @ A.T @ B.T)
-
-    return forward
-
-
-lora_forward.mistakes(
-    {
-        "the detour is added without its factor: multiply it by α / r": _detour(lambda A, B, alpha: 1),
-        "α is there, but it is not divided by the rank": _detour(lambda A, B, alpha: alpha),
-        "divided by the rank, but not multiplied by α": _detour(lambda A, B, alpha: 1 / len(A)),
-        "α is divided by d_out; the rank is the number of A's rows": _detour(lambda A, B, alpha: alpha / len(B)),
-        "α is divided by d_in; the rank is the number of A's rows": _detour(lambda A, B, alpha: alpha / A.shape[1]),
-        "the factor is applied twice: α / r once is enough": _detour(lambda A, B, alpha: (alpha / len(A)) ** 2),
-        "this is the detour alone: the frozen layer, W x + b, is missing": _detour(
-            lambda A, B, alpha: alpha / len(A), layer=0, bias=0
-        ),
-        "the bias b of the frozen layer is missing": _detour(lambda A, B, alpha: alpha / len(A), bias=0),
-        "this is the frozen layer alone: the detour is missing": _detour(lambda A, B, alpha: 0),
-        "the detour is subtracted: add it": _detour(lambda A, B, alpha: -alpha / len(A)),
-    }
-)
-
-# ---- how many numbers --------------------------------------------------------------------------------------------
-
-
-def _sizes() -> list[tuple[int, int, int, int, list[str]]]:
-    every = ["W_Q", "W_K", "W_V", "W_O", "up", "down"]
-    return [
-        (192, 768, 4, 2, every),
-        (12_288, 49_152, 96, 4, ["W_Q", "W_V"]),  # GPT-3, as Hu et al. (2021) adapt it
-        (64, 100, 2, 3, ["up"]),
-        (64, 100, 3, 1, ["W_O", "down"]),
-        (8, 20, 2, 3, []),
-    ]
-
-
-@exercise(
-    cases=_sizes,
-    hints=[
-        "An adapter beside a matrix of d_out × d_in has r · d_in numbers in A and d_out · r in B. "
-        "What are d_in and d_out of `up`?",
-        "W_Q, W_K, W_V and W_O are square: 2 · d_model · r each. `up` and `down` have (d_model + d_ff) · r "
-        "each. Add up over `names`, times the layers.",
-    ],
-)
-def count_adapters(d_model: int, d_ff: int, layers: int, rank: int, names: list[str]) -> int:
-    sides = [d_model + (d_ff if name in ("up", "down") else d_model) for name in names]
-    return layers * rank * sum(sides)
-
-
-def _counted(square: Callable[[int], int], other: Callable[[int, int], int], *, per_layer: bool = False) -> Callable:
-    def count(d_model: int, d_ff: int, layers: int, rank: int, names: list[str]) -> int:
-        each = [other(d_model, d_ff) if name in ("up", "down") else square(d_model) for name in names]
-        return (1 if per_layer else layers) * rank * sum(each)
-
-    return count
-
-
-count_adapters.mistakes(
-    {
-        "this is one block: multiply by the number of layers": _counted(
-            lambda d: 2 * d, lambda d, d_ff: d + d_ff, per_layer=True
-        ),
-        "each adapter has two matrices, A and B; here is one of them": _counted(lambda d: d, lambda d, d_ff: d),
-        "each adapter has two factors, beside a square matrix as well: 2 · d_model · r": _counted(
-            lambda d: d, lambda d, d_ff: d + d_ff
-        ),
-        "all are counted as square; up and down have d_ff on one side": _counted(
-            lambda d: 2 * d, lambda d, d_ff: 2 * d
-        ),
-        "up and down have d_ff on one side only: d_model + d_ff, not 2 · d_ff": _counted(
-            lambda d: 2 * d, lambda d, d_ff: 2 * d_ff
-        ),
-        "the rank is missing: A has r rows and B r columns": lambda d_model, d_ff, layers, rank, names: (
-            count_adapters.reference(d_model, d_ff, layers, 1, names)
-        ),
-        "these are the frozen matrices themselves": lambda d_model, d_ff, layers, rank, names: (
-            layers * sum(d_model * (d_ff if name in ("up", "down") else d_model) for name in names)
-        ),
-    }
-)
+from tfbook.lessons.adapting.first_exercises import count_adapters as count_adapters, lora_forward as lora_forward
 
 # ---- find the bug ------------------------------------------------------------------------------------------------
 
@@ -208,6 +92,7 @@ def _pairs() -> list[tuple[list[int], list[int], int, int, int]]:
         ([4], [4, 5], 0, 9, 8),
         ([6, 5], [7, 8, 9, 10], 3, 1, 2),
         ([7, 5, 7], [9, 4, 9], 1, 2, 3),
+        ([5, 6], [5, 6], 1, 2, 3),  # the same sentence twice
     ]
 
 
@@ -233,6 +118,9 @@ pair_inputs.mistakes(
         ),
         "both rows have the same order: the second begins with b": lambda a, b, start, delim, extract: (
             [[start, *a, delim, *b, extract]] * 2
+        ),
+        "two equal sentences make two rows as well: every pair has as many": lambda a, b, *special: (
+            pair_inputs.reference(a, b, *special)[: 1 if a == b else 2]
         ),
         "the delimiter is missing: the model could not tell where b begins": _rows(
             lambda a, b, start, delim, extract: [start, *a, *b, extract]
@@ -261,7 +149,7 @@ pair_inputs.mistakes(
 
 def _texts() -> list[tuple[list[int], list[bool], int]]:
     """Spans in the middle, at both ends, of one token and of more; sentinels from an id on."""
-    masks = ("0011000100", "1100001", "0101", "111", "0110111", "000")
+    masks = ("0011000100", "1100001", "0101", "111", "0110111", "000", "01111101111111")
     texts = [
         ([10 + (3 * i + 7 * n) % 40 for i in range(len(mask))], [c == "1" for c in mask], 100 + n)
         for n, mask in enumerate(masks)
@@ -323,6 +211,18 @@ def _token_by_token(ids: list[int], cut: list[bool], sentinel: int) -> tuple[lis
     return source, [*target, sentinel]
 
 
+def _cut_short(ids: list[int], cut: list[bool], sentinel: int) -> tuple[list[int], list[int]]:
+    """With a new sentinel after three tokens of a span."""
+    source: list[int] = []
+    target: list[int] = []
+    for gone, run in _spans(ids, cut, sentinel):
+        for part in [run[i : i + 3] for i in range(0, len(run), 3)] if gone else [run]:
+            source += [sentinel] if gone else part
+            target += [sentinel, *part] if gone else []
+            sentinel += gone
+    return source, [*target, sentinel]
+
+
 def _edited(change: Callable[[list[int], list[int], int], tuple[list[int], list[int]]]) -> Callable:
     return lambda ids, cut, sentinel: change(*span_targets.reference(ids, cut, sentinel), sentinel)
 
@@ -332,6 +232,7 @@ span_targets.mistakes(
         "the last sentinel is missing: it tells the model where to stop": _edited(lambda s, t, first: (s, t[:-1])),
         "each cut token has a sentinel of its own: one for a whole span": _token_by_token,
         "all spans have the same sentinel: count up, so that they can be told apart": _one_sentinel,
+        "a long span has several sentinels: neighbors belong to one span, however many they are": _cut_short,
         "source and target have changed places": _edited(lambda s, t, first: (t, s)),
         "the target has no sentinels: nobody could tell which span is which": _edited(
             lambda s, t, first: (s, [token for token in t if token < first])
@@ -347,8 +248,8 @@ span_targets.mistakes(
 
 def _routers() -> list[tuple[Tensor, int]]:
     cases = [(randn(12, 4, seed=1).softmax(dim=-1), 1), (randn(9, 3, seed=2).softmax(dim=-1), 2)]
-    one = torch.tensor([[0.9, 0.05, 0.05]]).repeat(6, 1)
-    return [*cases, (one, 1), ((2 * randn(7, 5, seed=3)).softmax(dim=-1), 3)]
+    one, tied = (torch.tensor([row]).repeat(6, 1) for row in ([0.9, 0.05, 0.05], [0.4, 0.4, 0.2]))
+    return [*cases, (one, 1), ((2 * randn(7, 5, seed=3)).softmax(dim=-1), 3), (tied, 1)]
 
 
 @exercise(
@@ -382,6 +283,9 @@ balance.mistakes(
         ),
         "f is not a share: divide by all choices, tokens times k": lambda p, k: balance.reference(p, k) * k,
         "f is a count: divide by all choices, tokens times k": lambda p, k: balance.reference(p, k) * k * len(p),
+        "more than k experts are counted where probabilities are equal: each token makes k choices": lambda p, k: (
+            p.shape[1] / k * ((p >= p.topk(k).values[:, -1:]).float().mean(dim=0) * p.mean(dim=0)).sum()
+        ),
         "this is N Σ P²: f counts what was chosen": lambda p, k: p.shape[1] * (p.mean(dim=0) ** 2).sum(),
         "this is N Σ f², which has no gradient: multiply f by the mean probability P": lambda p, k: (
             p.shape[1] * (_balanced(p, k)[0] ** 2).sum()

@@ -34,7 +34,7 @@ def _model_and_batch() -> list[tuple[Bert, nn.Linear, Tensor, Tensor, Tensor, fl
     ids = torch.tensor([[CLS, 5, 6, SEP, PAD, PAD], [CLS, 7, 8, 9, 10, SEP], [CLS, 11, 5, 5, SEP, PAD]])
     lengths, labels = torch.tensor([4, 6, 5]), torch.tensor([2, 0, 1])
     other = copy.deepcopy((bert, head))
-    return [(bert, head, ids, lengths, labels, 0.1), (*other, ids[1:], lengths[1:], labels[:2], 0.5)]
+    return [(bert, head, ids, lengths, labels, 0.1), (*other, ids[1:2], lengths[1:2], labels[:1], 0.5)]
 
 
 @exercise(
@@ -120,6 +120,12 @@ def _start_and_end() -> list[tuple[Tensor, Tensor, int]]:
         (torch.tensor([6.0, 3.0, 0.0, 0.0]), torch.tensor([-9.0, -9.0, -9.0, 5.0]), 3),  # a good start without an end
         (torch.tensor([-1.0, -3.0, -2.0]), torch.tensor([-5.0, -1.0, -4.0]), 2),
         (torch.tensor([1.0, 3.0, 0.0]), torch.tensor([5.0, 0.5, 4.0]), 9),  # longer than the text
+        (torch.tensor([-3000.0, -2000.0, -4000.0]), torch.tensor([-5000.0, -2500.0, -2400.0]), 2),  # all far below 0
+        (
+            torch.tensor([-9.0, -9.0, 3.0, 9.0, 8.0]),
+            torch.tensor([9.0, 8.0, 3.0, -9.0, -9.0]),
+            2,
+        ),  # neither is the best
     ]
 
 
@@ -143,10 +149,10 @@ def _best(
     return max(spans, key=lambda span: float(operation(start[span[0]], end[span[1]])))
 
 
-def _above_zero(start: Tensor, end: Tensor, longest: int) -> tuple[int, int]:
-    """Where no sum is above 0, what the search began with."""
+def _above(least: float, start: Tensor, end: Tensor, longest: int) -> tuple[int, int]:
+    """Where no sum is above `least`, what the search began with."""
     i, j = best_span.reference(start, end, longest)
-    return (i, j) if start[i] + end[j] > 0 else (0, 0)
+    return (i, j) if start[i] + end[j] > least else (0, 0)
 
 
 def _start_first(start: Tensor, end: Tensor, longest: int) -> tuple[int, int]:
@@ -160,8 +166,15 @@ def _end_first(start: Tensor, end: Tensor, longest: int) -> tuple[int, int]:
     return begin + int(start[begin : j + 1].argmax()), j
 
 
+def _of_the_two_best(start: Tensor, end: Tensor, longest: int) -> tuple[int, int]:
+    starts, ends = (scores.topk(min(2, len(scores))).indices.tolist() for scores in (start, end))
+    spans = [(i, j) for i in starts for j in ends if 0 <= j - i < longest]
+    return max(spans, key=lambda span: float(start[span[0]] + end[span[1]]), default=(0, 0))
+
+
 best_span.mistakes(
     {
+        "only the two best starts and ends are paired: the best span may have neither": _of_the_two_best,
         "each is the best by itself, and together they may end before they start: choose the pair": (
             lambda start, end, longest: (int(start.argmax()), int(end.argmax()))
         ),
@@ -180,7 +193,10 @@ best_span.mistakes(
         "the best start first, then the best end for it: another start may have a far better end": _start_first,
         "the best end first, then the best start for it: another end may have a far better start": _end_first,
         "a search that begins with a best sum of 0 never finds a negative one: begin with −∞, or with the first span": (
-            _above_zero
+            partial(_above, 0.0)
+        ),
+        "the search begins with a sum that all spans may be below: begin with −∞, or with the first span": (
+            partial(_above, -1000.0)
         ),
         "logits are added: they are log-probabilities up to a constant, and two negative ones have a product > 0": (
             partial(_best, operation=torch.mul)
@@ -275,10 +291,12 @@ def _logits_words_and_weights() -> list[tuple[Tensor, Tensor, Tensor]]:
     weights = torch.tensor([[1.0, 1.0, 1.0, 0.0], [1.0, 0.0, 0.0, 0.0]])
     words = torch.tensor([[3, 1, 4, 0], [5, 0, 0, 0]])
     scattered = torch.tensor([[0, 2, 3, 1]]), torch.tensor([[1.0, 0.0, 1.0, 0.0]])
+    uneven = torch.tensor([[2, 0, 5], [1, 4, 3]]), torch.tensor([[0.0, 1.0, 1.0], [1.0, 0.0, 0.0]])
     return [
         (2 * randn(2, 4, 6, seed=6), words, weights),
         (2 * randn(1, 4, 6, seed=7), words[:1], weights[:1]),
         (2 * randn(1, 4, 6, seed=8), *scattered),
+        (100 * randn(2, 3, 6, seed=9), *uneven),  # probabilities of 0 in float32
     ]
 
 
@@ -322,6 +340,14 @@ weighted_loss.mistakes(
         ),
         "word 0 is left out here, but it is a word like any other: the weights say what counts": (
             lambda logits, words, weights: F.cross_entropy(logits.mT, words, ignore_index=0)
+        ),
+        "the weights are transposed: `words.flatten()` goes text by text, and so must the weights": (
+            lambda logits, words, weights: (losses(logits, words).flatten() * weights.T.flatten()).sum() / weights.sum()
+        ),
+        "a probability can be 0 in float32, and its logarithm is −∞: use log_softmax or cross_entropy": (
+            lambda logits, words, weights: F.nll_loss(logits.softmax(dim=-1).log().mT, words, reduction="none")[
+                weights > 0
+            ].mean()
         ),
         "the weights are the wrong way round: 1 stands where a word was hidden": (
             lambda logits, words, weights: (losses(logits, words) * (1 - weights)).sum() / weights.sum()

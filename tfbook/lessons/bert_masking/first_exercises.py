@@ -25,6 +25,8 @@ def _texts_and_dice() -> list[tuple[Tensor, int, Tensor, Tensor, Tensor]]:
         draw, kind, other = torch.rand(3, *ids.shape, generator=generator, dtype=torch.float64)
         draw[0], draw[1, 1:6] = 0.0, 0.15  # row 0 draws every token it may, row 1 just misses five
         kind[0, 1:6] = torch.tensor([0.0, 0.8, 0.8, 0.9, 0.9], dtype=torch.float64)
+        other[0, 2] = 0.2  # of 25 words, exactly number 5
+        ids[0, 3] = len(BERT_SPECIALS) + int(other[0, 3] * (vocab - len(BERT_SPECIALS)))  # swapped for itself
         return ids, vocab, draw, kind, other
 
     return [inputs(30, 1), inputs(12, 2)]
@@ -77,6 +79,13 @@ def _asked(
     return hidden, targets(ids, hidden, right)
 
 
+def _never_itself(ids: Tensor, vocab: int, draw: Tensor, kind: Tensor, other: Tensor) -> tuple[Tensor, Tensor]:
+    hidden, targets = hide.reference(ids, vocab, draw, kind, other)
+    itself = (targets == hidden) & (kind >= 0.8) & (kind < 0.9)
+    following = len(BERT_SPECIALS) + (ids + 1 - len(BERT_SPECIALS)) % (vocab - len(BERT_SPECIALS))
+    return torch.where(itself, following, hidden), targets
+
+
 def _words_and(specials: list[int], ids: Tensor) -> Tensor:
     return (ids >= len(BERT_SPECIALS)) | torch.isin(ids, torch.tensor(specials))
 
@@ -123,6 +132,7 @@ hide.mistakes(
         "the first word that is no special token has the id `len(BERT_SPECIALS)`: add it to `int(other * n)`": (
             partial(_hidden, first=0)
         ),
+        "a swapped word may come out as itself, with probability 1/n: take the one that `other` says": (_never_itself),
         "every selected word became `[MASK]`, which no text has when the model is used: 10% are swapped, 10% stay": (
             partial(_hidden, masked=1.0, swapped=0.0)
         ),
@@ -148,6 +158,7 @@ def _logits_and_targets() -> list[tuple[Tensor, Tensor]]:
         (randn(1, 3, 6, seed=5), torch.full((1, 3), IGNORE_INDEX)),
         (torch.tensor([[[0.0, -200.0, -1.0]]]), torch.tensor([[1]])),  # a probability of 0 in float32
         (torch.tensor([[[200.0, 199.0, 198.0]]]), torch.tensor([[1]])),  # exp overflows
+        (torch.tensor([[[199.0, 200.0, 198.0], [-200.0, -201.0, -199.0]]]), torch.tensor([[2, 0]])),  # far apart
     ]
 
 
@@ -178,6 +189,10 @@ def _at_targets(values: Tensor, targets: Tensor) -> Tensor:
     return -right.sum() / max(1, len(right))
 
 
+def _naive_log_softmax(logits: Tensor) -> Tensor:
+    return logits - logits.exp().sum(dim=-1, keepdim=True).log()
+
+
 hidden_loss.mistakes(
     {
         "tokens that were not masked count as well, as if each were token 0: drop the targets IGNORE_INDEX": (
@@ -205,7 +220,10 @@ hidden_loss.mistakes(
             lambda logits, targets: _at_targets(logits.softmax(dim=-1).log(), targets)
         ),
         "exp(200) overflows in log Σ exp: torch.logsumexp and torch.log_softmax subtract the row's maximum first": (
-            lambda logits, targets: _at_targets(logits - logits.exp().sum(dim=-1, keepdim=True).log(), targets)
+            lambda logits, targets: _at_targets(_naive_log_softmax(logits), targets)
+        ),
+        "one maximum for all positions: where all logits are far below it, each exp is 0; subtract each row's own": (
+            lambda logits, targets: _at_targets(_naive_log_softmax(logits - logits.max()), targets)
         ),
         "these are logits at the targets, not log-probabilities: `torch.log_softmax` comes first": _at_targets,
         "these are probabilities: the loss is −log p": (
@@ -222,6 +240,7 @@ Pair = tuple[list[int], list[int], int]
 
 def _documents_and_draws() -> list[tuple[Documents, int, int, bool, float]]:
     documents = [[[5, 6], [7, 8, 9], [10]], [[11], [12, 13]], [[14, 15, 16], [17, 18], [19]]]
+    twins = [[[5, 6], [7]], [[8, 9], [7], [10]], [[5, 6], [7]]]  # two documents of the same words
     return [
         (documents, 0, 1, True, 0.3),
         (documents, 2, 0, True, 0.9),
@@ -231,6 +250,9 @@ def _documents_and_draws() -> list[tuple[Documents, int, int, bool, float]]:
         (documents, 2, 1, False, 0.99),
         (documents, 1, 0, False, 0.0),
         (documents[::-1], 0, 1, False, 0.5),
+        (twins, 0, 0, False, 0.45),
+        (twins, 0, 0, False, 0.7),
+        (twins, 0, 0, False, 0.99),  # the words of the next sentence, from another document
     ]
 
 
@@ -277,6 +299,15 @@ def _pair(
     return left + right, segments([0] * len(left) + [1] * len(right)), label(0 if follows else 1)
 
 
+def _labeled_by_words(following: list[list[int]], ids: list[int], segments: list[int], label: int) -> Pair:
+    second = [token for token, segment in zip(ids, segments, strict=True) if segment][:-1]
+    return ids, segments, 0 if second in following else 1
+
+
+def _without_its_sentences(documents: Documents, own: int) -> Documents:
+    return [[sentence for sentence in text if sentence not in documents[own]] for text in documents]
+
+
 sentence_pair.mistakes(
     {
         "a sentence that does not follow may come from the same document here: it is on the same subject, and may even "
@@ -284,11 +315,23 @@ sentence_pair.mistakes(
         "a sentence that does not follow must come from another document, and yours come from this one": (
             partial(_pair, drawn=lambda documents, own: [documents[own]])
         ),
+        "another document with the same words is another document: leave out the one of this number": (
+            partial(_pair, drawn=lambda documents, own: [text for text in documents if text != documents[own]])
+        ),
+        "a sentence of another document counts even if this one has it, too: leave out a document, not its words": (
+            partial(_pair, drawn=_without_its_sentences)
+        ),
         "the labels are flipped: 0 means that the second sentence follows, 1 that it does not": (
             partial(_pair, label=lambda right: 1 - right)
         ),
         "the choice is flipped: where `follows` is True the next sentence stands, with label 0": (
             lambda documents, document, sentence, follows, pick: _pair(documents, document, sentence, not follows, pick)
+        ),
+        "the label is what `follows` says: another document may hold the very words that follow here": (
+            lambda documents, document, sentence, *rest: _labeled_by_words(
+                documents[document][sentence + 1 : sentence + 2],
+                *sentence_pair.reference(documents, document, sentence, *rest),
+            )
         ),
         "every label is the same, whatever `follows` says": partial(_pair, label=lambda right: 0),
         "the sentence that follows stands at `sentence + 1`; yours stands before": partial(_pair, further=-1),

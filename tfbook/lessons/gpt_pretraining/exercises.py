@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+import unicodedata
 from collections.abc import Callable
 from functools import partial
 from itertools import combinations
@@ -30,6 +31,7 @@ def _losses() -> list[tuple[float, int, str]]:
         (3.1, 9, "To be, or not to be: that is the question."),
         (2.2, 40, "Où est-il allé ? À l'école, naturellement."),
         (1.4, 30, "5 € ≈ 6 $, 今日は"),
+        (2.0, 11, "\tUn cafe\u0301, İstanbul 🙂 \n"),  # an accent of its own, spaces at both ends
     ]
 
 
@@ -64,6 +66,12 @@ bits_per_byte.mistakes(
             lambda loss, tokens, text: math.log2(loss) * tokens / len(text.encode())
         ),
         "bits of the whole text: divide by its bytes": lambda loss, tokens, text: loss * tokens / math.log(2),
+        "spaces and line ends at the edges are bytes, too: strip nothing": lambda loss, tokens, text: (
+            bits_per_byte.reference(loss, tokens, text.strip())
+        ),
+        "normalizing the text changes its bytes: e and ´ have three together, é has two": lambda loss, tokens, text: (
+            bits_per_byte.reference(loss, tokens, unicodedata.normalize("NFC", text))
+        ),
     }
 )
 
@@ -95,7 +103,7 @@ def _batch(step: int) -> Tensor:
 
 
 def _rate(step: int, steps: int) -> float:
-    return 0.05 * (1 + math.cos(math.pi * step / steps))
+    return 0.05 * (1.1 + math.cos(math.pi * step / steps))  # not 0 at the end, so a step too many is seen
 
 
 def _train(model: nn.Module, optimizer: torch.optim.Optimizer, step: int, rate: float) -> None:
@@ -190,6 +198,12 @@ finish.mistakes(
         "this trains anew from the first step: the result is nearly the same, but what was done is done twice": (
             partial(_finished, forgets=("optimizer", "random"), left=lambda done, steps: range(steps))
         ),
+        "one step too many: they count from 0, so the last is number `steps − 1`": (
+            partial(_finished, left=lambda done, steps: range(done, steps + 1))
+        ),
+        "one step is left out: they count from 0, so the first that was not done is number `saved['step']`": (
+            partial(_finished, left=lambda done, steps: range(done + 1, steps))
+        ),
     }
 )
 
@@ -200,10 +214,11 @@ PAD = 0
 
 def _padded() -> list[tuple[Tensor, Tensor, int]]:
     ids = torch.tensor([[1, 4, 2, 5, 3], [1, 5, 3, 0, 0], [1, 2, 3, 0, 0]])
-    large = torch.tensor([[2, 4, 4, 1], [2, 3, 1, 1]])
+    large = torch.tensor([[2, 0, 4, 1], [2, 3, 1, 1]])
+    apart = torch.tensor([0.0, -900.0])[:, None, None]
     return [
         (randn(3, 5, 6, seed=1), ids, PAD),
-        (200 * randn(2, 4, 5, seed=2), large, 1),  # logits so large that exp overflows
+        (200 * randn(2, 4, 5, seed=2) + apart, large, 1),  # exp overflows in one text and is 0 in the other
         (randn(1, 3, 4, seed=3), torch.tensor([[3, 1, 2]]), PAD),
     ]
 
@@ -232,6 +247,12 @@ def _mean_of_rows(logits: Tensor, ids: Tensor, pad: int) -> Tensor:
     return ((_surprises(logits[:, :-1], ids[:, 1:]) * counts).sum(dim=1) / counts.sum(dim=1)).mean()
 
 
+def _after_exp(logits: Tensor, ids: Tensor, pad: int) -> Tensor:
+    """The loss with log Σ exp taken as it stands."""
+    logp = logits - logits.exp().sum(dim=-1, keepdim=True).log()
+    return -logp[:, :-1].gather(-1, ids[:, 1:, None])[..., 0][ids[:, 1:] != pad].mean()
+
+
 story_loss.mistakes(
     {
         "nothing is shifted: position t has read word t, so its logits belong to word t + 1": (
@@ -257,6 +278,15 @@ story_loss.mistakes(
         ),
         "the sign: log-probabilities are negative, and the loss should fall as they rise": (
             lambda logits, ids, pad: -story_loss.reference(logits, ids, pad)
+        ),
+        "`pad` is given and need not be 0, which is a word here like any other": (
+            lambda logits, ids, pad: story_loss.reference(logits, ids, 0)
+        ),
+        "ids below `pad` are left out, too: a target is padding only if it equals `pad`": (
+            lambda logits, ids, pad: _surprises(logits[:, :-1], ids[:, 1:])[ids[:, 1:] > pad].mean()
+        ),
+        "one maximum for all positions: where all logits are far below it, each exp is 0; subtract each row's own": (
+            lambda logits, ids, pad: _after_exp(logits - logits.max(), ids, pad)
         ),
         "these are bits: use the natural logarithm": (
             lambda logits, ids, pad: story_loss.reference(logits, ids, pad) / math.log(2)

@@ -19,7 +19,9 @@ from tfbook.course.extremes import BY_HAND, Softmax, filled
 
 
 def _ids() -> list[tuple[Tensor]]:
-    return [(torch.tensor([[3, 1, 4, 1, 5], [9, 2, 6, 5, 3], [5, 8, 9, 7, 9]]),), (torch.tensor([[2, 7]]),)]
+    several = torch.tensor([[3, 1, 4, 1, 5], [9, 2, 6, 5, 3], [5, 8, 9, 7, 9]])
+    padded = torch.tensor([[1, 4, 6, 3], [1, 3, 0, 0]])
+    return [(several,), (torch.tensor([[2, 7]]),), (padded,)]
 
 
 @exercise(
@@ -55,6 +57,9 @@ shift.mistakes(
         "shifted over the batch: time is the second axis, and row i + 1 is another text": (
             lambda ids: (ids[:-1], ids[1:])
         ),
+        "padding is shifted like any other id: that it does not count is for the loss to say": (
+            lambda ids: (ids[:, :-1], ids[:, 1:].masked_fill(ids[:, 1:] == 0, -100))
+        ),
     }
 )
 
@@ -87,11 +92,16 @@ def _layer(d_model: int, heads: int, seed: int) -> _Attention:
 
 
 def _streams() -> list[tuple[_Attention, Tensor]]:
+    without_bias, silent = _layer(8, 2, seed=50), randn(2, 4, 8, seed=5)
+    for linear in (without_bias.W_Q, without_bias.W_K):
+        nn.init.zeros_(linear.bias)
+    silent[:, 2] = 0
     return [
         (_layer(12, 3, seed=10), randn(2, 5, 12, seed=1)),
         (_layer(16, 4, seed=20), randn(3, 4, 16, seed=2)),  # as many words as heads: wrong axes still fit
         (_layer(8, 2, seed=30), randn(1, 1, 8, seed=3)),
         (_layer(8, 2, seed=40), 8 * randn(2, 4, 8, seed=4)),  # scores that no exp and no −20 bears
+        (without_bias, silent),  # scores that are 0 by themselves
     ]
 
 
@@ -184,6 +194,9 @@ MIXED_WRONGLY: dict[str, Callable[[Tensor, Tensor, Tensor], Tensor]] = {
     ),
     "divided by √d_head twice: `scaled_dot_product_attention` does it already": (
         lambda q, k, v: _causal(rotated(q), rotated(k), v, scale=1 / q.shape[-1])
+    ),
+    "masked wherever a score is 0, and a score can be 0 by itself: mask by position": partial(
+        _weighed, weigh=lambda scores, mask: (scores * mask).masked_fill(scores * mask == 0, -math.inf).softmax(dim=-1)
     ),
     "a blocked score of −20 is not low enough, since allowed scores can be lower: block with −∞": partial(
         _weighed, weigh=filled(-20.0)
