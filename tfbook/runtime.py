@@ -18,9 +18,10 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
+from operator import index
 from pathlib import Path
 from types import ModuleType
-from typing import Any, TypeVar
+from typing import Any, SupportsIndex, TypeVar
 
 import numpy as np
 import torch
@@ -188,8 +189,9 @@ def keep_memory(block: int = 1 << 28, total: int = 1 << 30) -> bool:
 # ---- random numbers ----------------------------------------------------------------------------------------------
 
 
-def seed(number: int) -> None:
+def seed(number: SupportsIndex) -> None:
     """Seeds Python, NumPy and PyTorch; call it once per notebook. Raises ValueError when `number` is negative."""
+    number = index(number)  # Python's generator takes no integers of NumPy
     if number < 0:
         raise ValueError(f"number is {number}; a seed must be 0 or more")
     random.seed(number)

@@ -3,6 +3,7 @@
 import random
 from collections import Counter
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, strategies as st
@@ -77,3 +78,10 @@ class TestLengthGroupedSampler:
             LengthGroupedSampler(torch.tensor([1]), size=0, seed=0)
         with pytest.raises(ValueError, match="step is -1; expected 0 or more"):
             LengthGroupedSampler(torch.tensor([1]), size=2, seed=0)(-1)
+
+
+def test_an_integer_of_numpy_is_a_seed() -> None:
+    """Also a large one: it is no 64-bit product that overflows."""
+    for seed in (3, 2**60):
+        one, other = (LengthGroupedSampler(torch.arange(9), size=4, seed=kind(seed)) for kind in (int, np.int64))
+        assert torch.equal(one(5), other(5))

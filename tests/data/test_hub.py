@@ -465,6 +465,17 @@ class TestEncoder:
         x = torch.tensor([[[1.0, 2.0], [3.0, 4.0], [100.0, 100.0]], [[5.0, 6.0], [7.0, 8.0], [9.0, 10.0]]])
         expected = torch.tensor([[2.0, 3.0], [7.0, 8.0]])
         torch.testing.assert_close(mean_pooled(x, torch.tensor([2, 3])), expected)
+        x[0, 2] = torch.nan  # what stands in padding does not matter
+        torch.testing.assert_close(mean_pooled(x, torch.tensor([2, 3])), expected)
+
+    def test_the_mean_of_no_token_is_0(self) -> None:
+        """And not 0/0, of which every later number would be NaN."""
+        x = torch.ones(2, 3, 4, requires_grad=True)
+        pooled = mean_pooled(x, torch.tensor([0, 2]))
+        assert pooled.tolist() == [[0.0] * 4, [1.0] * 4]
+        F.normalize(pooled, dim=-1).sum().backward()
+        assert x.grad is not None
+        assert x.grad.isfinite().all()
 
     def test_a_long_text_is_cut_and_this_is_said(self, encoder: SentenceEncoder) -> None:
         """[CLS] and [SEP] count; what comes later changes nothing."""

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from sklearn.preprocessing import StandardScaler
 from torch import Tensor
 
 from tfbook import data
@@ -64,6 +65,12 @@ class TestImages:
         assert all(one < two for one, two in draws)
         assert len({frozenset(one) for one, _ in draws}) > 1
 
+    def test_an_integer_of_numpy_is_a_seed(self, images: Images) -> None:
+        one, other = (images.few_shot(1, seed=seed).labels for seed in (3, np.int64(3)))
+        assert torch.equal(one, other)
+        batches = (ImageBatches(part(list(range(9))), size=4, seed=seed) for seed in (3, np.int64(3)))
+        assert torch.equal(*(batch(0).labels for batch in batches))
+
     @pytest.mark.parametrize("count", [0, 3])
     def test_more_than_there_are_cannot_be_drawn(self, images: Images, count: int) -> None:
         message = f"count is {count}; expected 1 to 2, the images of the rarest label"
@@ -84,6 +91,20 @@ class TestImages:
             mean, deviation = train[:, channel].mean(), train[:, channel].std()
             torch.testing.assert_close(after.test.images[:, channel], (test[:, channel] - mean) / deviation)
         assert before.train.images is train
+
+    def test_standardised_a_constant_channel_is_0(self) -> None:
+        """As scikit-learn's scaler has it, though rounding gives the same number 50 times a deviation of 2 · 10⁻⁹."""
+        train, test = torch.rand(50, 2, 4, 4), torch.rand(5, 2, 4, 4)
+        train[:, 1] = 0.1
+        parts = [LabeledImages(pixels, torch.zeros(len(pixels), dtype=torch.int64)) for pixels in (train, test)]
+        after = Images(name="toy", labels=("a",), train=parts[0], test=parts[1]).standardized()
+        scaler = StandardScaler().fit(train.movedim(1, -1).flatten(0, -2).double().numpy())
+        for pixels, found in zip((train, test), (after.train, after.test), strict=True):
+            rows = scaler.transform(pixels.movedim(1, -1).flatten(0, -2).double().numpy())
+            torch.testing.assert_close(
+                found.images.movedim(1, -1).flatten(0, -2), torch.from_numpy(rows).float(), atol=1e-3, rtol=1e-3
+            )
+        assert not after.train.images[:, 1].any()
 
     def test_it_says_its_size(self, images: Images) -> None:
         assert str(images) == "toy: 9 images train, 3 test, each 2 × 2 × 3; labels cat, dog, fox"

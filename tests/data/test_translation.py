@@ -68,6 +68,13 @@ class TestVocabulary:
     def test_a_special_in_the_text_gets_no_second_id(self) -> None:
         assert Vocabulary([["<unk>", "a"]]).tokens == ("<pad>", "<bos>", "<eos>", "<unk>", "a")
 
+    def test_a_special_s_name_in_the_text_is_no_special(self) -> None:
+        """Else a text that quotes it would end there."""
+        vocabulary = Vocabulary([["a", "<eos>", "b"]])
+        assert vocabulary.encode(["a", "<eos>", "<pad>", "<bos>", "<unk>", "b"]) == [4, UNK, UNK, UNK, UNK, 5]
+        assert vocabulary.decode(vocabulary.encode(["a", "<eos>", "b"])) == ("a", "<unk>", "b")
+        assert "<eos>" in vocabulary
+
     def test_the_order_of_the_corpus_does_not_matter(self) -> None:
         assert Vocabulary([["a", "b"], ["c"]]).tokens == Vocabulary([["c"], ["b", "a"]]).tokens
 

@@ -48,7 +48,7 @@ def ids() -> Tensor:
     return torch.randint(11, (2, 7))
 
 
-def stirred(model: Gpt) -> Gpt:
+def stirred(model: Any) -> Any:
     for name, parameter in model.named_parameters():
         if name.endswith(".B"):
             nn.init.normal_(parameter)
@@ -201,6 +201,33 @@ def test_blocks_that_are_one_share_their_adapter() -> None:
     assert len(lora_state(model)) == 2 * 3
 
 
+class Twice(nn.Module):
+    """One linear layer under two names."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.ModuleDict({"linear": nn.Linear(4, 4)})
+        self.second = nn.ModuleDict({"linear": self.first["linear"]})
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.second["linear"](torch.tanh(self.first["linear"](x)))
+
+
+def test_a_layer_of_two_names_has_one_adapter_under_both() -> None:
+    """Else one of them alone would be adapted, and the other would stay frozen."""
+    x, before = torch.randn(3, 4), Twice()
+    model = stirred(add_lora(copy.deepcopy(before), rank=2, alpha=3, where=["linear"]))
+    layer = model.first["linear"]
+    assert model.second["linear"] is layer
+    merged = copy.deepcopy(before)
+    with torch.no_grad():
+        merged.first["linear"].weight += layer.scale * layer.B @ layer.A
+    torch.testing.assert_close(model(x), merged(x))
+    loaded = load_lora(copy.deepcopy(before), lora_state(model))
+    assert torch.equal(loaded(x), model(x))
+    assert torch.equal(load_lora(model, lora_state(loaded))(x), loaded(x))
+
+
 def test_a_model_with_adapters_is_not_frozen(adapted: Gpt) -> None:
     with pytest.raises(ValueError, match="a linear layer is a LoraLinear; a frozen model supports Linear only"):
         Frozen(adapted)
@@ -222,6 +249,14 @@ def test_the_adapters_alone_are_saved(plain: Gpt, adapted: Gpt, ids: Tensor, tmp
     other = stirred(add_lora(copy.deepcopy(plain), rank=3, alpha=1))
     assert torch.equal(load_lora(loaded, lora_state(other))(ids), other(ids))
     assert torch.equal(load_lora(loaded, load_file(path))(ids), adapted(ids))
+
+
+def test_what_was_saved_stays_as_the_model_is_trained_further(adapted: Gpt, ids: Tensor) -> None:
+    """So that one can go back to it (pytorch issue 34765)."""
+    state, before = lora_state(adapted), adapted(ids)
+    stirred(adapted)
+    assert not torch.equal(adapted(ids), before)
+    assert torch.equal(load_lora(adapted, state)(ids), before)
 
 
 def test_a_state_of_a_model_loads_into_one_with_adapters(plain: Gpt, adapted: Gpt) -> None:

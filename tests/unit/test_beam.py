@@ -238,6 +238,34 @@ def test_a_longer_text_may_still_win_after_a_short_one_has_ended() -> None:
     _assert_equal(_row(search(max_length=1, penalty=mean_penalty(1.0)), 0), [((EOS,), math.log(0.5))])
 
 
+class Detour(Bigrams):
+    """Ends early with little probability, and after three words with nearly all of it."""
+
+    def __init__(self, *ignored: object):
+        self.chances = torch.full((TOY, TOY), 1e-9)
+        following = {BOS: {4: 0.97, EOS: 0.018, 5: 0.012}, 4: {5: 0.9, EOS: 0.08, 4: 0.02}, 5: {EOS: 0.98, 5: 0.02}}
+        for word, after in following.items():
+            self.chances[word, list(after)] = torch.tensor(list(after.values()))
+
+
+def test_a_penalty_may_fall_with_the_length() -> None:
+    """Then the next word bounds what can be reached, not the longest text (transformers issue 20901)."""
+
+    def penalty(length: int) -> float:
+        return 1 / length
+
+    logp, every = Detour().chances.log().log_softmax(dim=-1), []
+    for length in range(5):
+        for words in itertools.product((4, 5), repeat=length):
+            text = (BOS, *words, EOS)
+            every.append((text[1:], sum(float(logp[pair]) for pair in itertools.pairwise(text)) / penalty(length + 1)))
+    source, lengths = torch.tensor([[5, EOS]]), torch.tensor([2])
+    found = beam_search(
+        _toys()["Transformer"], source, lengths, width=2, max_length=50, penalty=penalty, decoder=Detour
+    )
+    _assert_equal(_row(found, 0), sorted(every, key=lambda text: -text[1])[:2])
+
+
 # ---- against Hugging Face ----------------------------------------------------------------------------------------
 
 

@@ -8,7 +8,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
+import torch
 
 from tfbook.course import experiments
 from tfbook.course.experiments import markdown, registered, store, stored
@@ -29,6 +31,18 @@ def test_a_result_is_stored_with_its_origin(
     assert "abc" in printed
     with pytest.raises(KeyError, match=r"no result is called 'other'; known: toy\.sum"):
         stored("other")
+
+
+def test_numbers_of_numpy_and_of_pytorch_are_stored(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    """Hours of an experiment would end in a TypeError (transformers issue 10299); what JSON cannot hold is named."""
+    monkeypatch.setattr(experiments, "SHIPPED", (tmp_path,))
+    row = {"a": np.float32(0.5), "b": np.int64(3), "c": torch.tensor(1.5), "d": [np.bool_(True)], "e": np.ones(2)}
+    store("toy.sum", [row], command="python toy", commit="abc", seconds=1.0)
+    assert stored("toy.sum").rows == [{"a": 0.5, "b": 3, "c": 1.5, "d": [True], "e": [1.0, 1.0]}]
+    with pytest.raises(TypeError, match=r"rows hold \{1\}, a set; expected what JSON can hold"):
+        store("toy.sum", [{"a": {1}}], command="python toy", commit="abc", seconds=1.0)
 
 
 def commands() -> dict[str, list[str]]:
@@ -67,3 +81,9 @@ def test_the_tool_lists_every_experiment() -> None:
 def test_the_table_is_markdown() -> None:
     rows = [{"a": 1, "b": "x"}, {"a": 2, "b": "y"}]
     assert markdown(rows).splitlines() == ["| a | b |", "|---|---|", "| 1 | x |", "| 2 | y |"]
+
+
+def test_a_cell_of_the_table_ends_where_its_text_ends() -> None:
+    """A bar or a line end in it would begin another cell or row (python-tabulate issue 241)."""
+    lines = markdown([{"a|b": "x|y", "c": "1\n2"}]).splitlines()
+    assert lines == [r"| a\|b | c |", "|---|---|", r"| x\|y | 1 2 |"]

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from fractions import Fraction
 from functools import partial
 
 import pytest
@@ -148,6 +149,16 @@ def test_the_capacity_is_the_formula(tokens: int, k: int, factor: float, expecte
     """Tokens per expert times the factor, rounded up (Fedus et al., 2022, equation 3)."""
     assert MixtureOfExperts(4, 4, experts=8, k=k, capacity_factor=factor).capacity(tokens) == expected
     assert MixtureOfExperts(4, 4, experts=8, k=k).capacity(tokens) is None
+
+
+@pytest.mark.parametrize("factor", ["1.1", "1.25", "0.7", "2.3"])
+def test_the_capacity_is_rounded_up_once(factor: str) -> None:
+    """As in exact arithmetic, where 1.1 · 50 is 55; and the same for a count of real tokens, which is a tensor."""
+    for experts, k in ((2, 2), (3, 1), (10, 1), (11, 2)):
+        mixture = MixtureOfExperts(2, 2, experts=experts, k=k, capacity_factor=float(factor))
+        for tokens in (*range(1, 100, 7), 110, 4096, 10**6):
+            exact = math.ceil(Fraction(factor) * k * tokens / experts)
+            assert (mixture.capacity(tokens), mixture.capacity(torch.tensor(tokens))) == (exact, exact)
 
 
 def test_with_a_capacity_a_later_token_can_push_an_earlier_one_out() -> None:

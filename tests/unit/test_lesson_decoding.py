@@ -137,6 +137,13 @@ def test_repetition_by_hand() -> None:
     assert study.repeated(["ababa", "xyz"], size=2) == (2 / 4 + 0) / 2
 
 
+def test_a_text_too_short_for_a_repetition_has_none() -> None:
+    """And no share of 0/0 (GEM-metrics pull request 31)."""
+    assert study.repeated(["ab", "", "xyxy"], size=3) == 0
+    assert study.repeated(["ab", "aaaa"], size=3) == (0 + 1 / 2) / 2
+    assert study.flaws(["a"], set()) == (0, 0)
+
+
 def test_flaws_by_hand() -> None:
     """abcabc has four pieces of three, one of them twice; ca is the only pair that nobody wrote."""
     known = study.pairs_of(["abc"])

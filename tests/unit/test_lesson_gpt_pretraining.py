@@ -8,6 +8,7 @@ import math
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 import torch
@@ -179,6 +180,13 @@ def test_an_epoch_reads_every_row_once_and_neighbors_are_alike() -> None:
     spread = [int((batch > 0).sum(dim=1).max() - (batch > 0).sum(dim=1).min()) for batch in read]
     assert max(spread) <= 2
     assert any(not torch.equal(sorted_rows(step), read[step - 16]) for step in range(16, 32))
+
+
+@pytest.mark.parametrize("size", [0, 4])
+def test_three_rows_fill_a_batch_of_one_to_three(size: int) -> None:
+    with pytest.raises(ValueError, match=f"size is {size}; expected 1 to 3, the number of rows"):
+        batches.SortedBatches([torch.arange(2)] * 3, size=size, seed=0)
+    assert batches.SortedBatches([torch.arange(2)] * 3, size=3, seed=np.int64(0))(5).shape == (3, 2)
 
 
 def test_a_run_reports_its_curve_and_its_stories(monkeypatch: pytest.MonkeyPatch) -> None:

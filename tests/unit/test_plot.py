@@ -177,6 +177,16 @@ def test_labels_of_lines_that_end_together_do_not_touch(axes: Axes) -> None:
     assert all(box.x0 > edge for box in boxes)
 
 
+def test_a_line_that_ends_without_a_value_is_labeled_where_it_was_drawn_last(axes: Axes) -> None:
+    """As a loss that became NaN; the labels of other lines stay where they belong."""
+    nan = float("nan")
+    lines = {"lost": ([1, 2, 3], [1.0, 2.0, nan]), "whole": ([1, 2, 3], [3.0, 2.5, 0.0]), "never": ([1], [nan])}
+    plot.lines(axes, lines | {"empty": ([], [])}, title="", x="", y="")
+    axes.figure.canvas.draw()
+    assert {text.get_text(): text.xy for text in axes.texts} == {"lost": (2, 2.0), "whole": (3, 0.0)}
+    assert all(np.isfinite(text.get_window_extent().get_points()).all() for text in axes.texts)
+
+
 # ---- bars --------------------------------------------------------------------------------------------------------
 
 

@@ -23,6 +23,7 @@ from tfbook.data.text import Text
 from tfbook.data.tokens import write_tokens
 from tfbook.generation import sampling
 from tfbook.models import gpt
+from tfbook.pretrain import driver
 from tfbook.pretrain.__main__ import main
 from tfbook.pretrain.corpus import byte_counts, write_corpus
 from tfbook.pretrain.measure import evaluation_windows, matmul_peak, score
@@ -599,3 +600,20 @@ def test_precision_is_set_for_the_run(options: Options, monkeypatch: pytest.Monk
     runtime.precision.cache_clear()
     main([*_arguments(options), "--precision", "bfloat16"])
     assert "machine: 1 process on cpu, bfloat16" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("log", ["history.json", "log.jsonl"])
+def test_a_log_is_json_whatever_was_measured(log: str, tmp_path: Path) -> None:
+    """Which has no NaN, as of bits per byte where there is no text, and no infinity, as of a perplexity."""
+
+    def refuse(name: str) -> None:
+        raise AssertionError(f"{name} is not JSON")
+
+    history = History(evaluations=[{"step": 1, "seconds": 2.0, "perplexity": math.inf, "bits_per_byte": math.nan}])
+    options = Options(out=str(tmp_path))
+    object.__setattr__(options, "log", log)
+    driver._write_log(options, history)
+    found = json.loads((tmp_path / log).read_text(), parse_constant=refuse)
+    row = found["evaluations"][0] if log == "history.json" else found
+    assert row == {"step": 1, "seconds": 2.0, "perplexity": None, "bits_per_byte": None}
+    assert math.isnan(history.evaluations[0]["bits_per_byte"]), "the history itself keeps what it holds"

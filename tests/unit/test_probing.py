@@ -46,6 +46,13 @@ class TestActivations:
         assert model.training
         assert not any(module._forward_hooks for module in model.modules())
 
+    def test_a_layer_that_works_in_place_changes_no_earlier_one(self) -> None:
+        """What `nn.ReLU(inplace=True)` makes of a layer's output is its own (captum issue 156)."""
+        layer, x = nn.Linear(4, 6), torch.randn(5, 4)
+        seen = activations(nn.Sequential(layer, nn.ReLU(inplace=True)), x, layers=["0", "1"])
+        assert torch.equal(seen["0"], layer(x))
+        assert torch.equal(seen["1"], layer(x).relu())
+
     def test_a_model_of_several_inputs(self) -> None:
         model = nn.Bilinear(2, 3, 4)
         inputs = torch.randn(5, 2), torch.randn(5, 3)
@@ -69,7 +76,29 @@ class TestActivations:
             activations(Idle(), torch.randn(1, 2), layers=["idle"])
 
 
+class OnMps(Tensor):
+    """A tensor on a device that lacks float64, as Apple's."""
+
+    def double(self) -> Tensor:
+        """Raises PyTorch's error."""
+        raise TypeError("Cannot convert a MPS Tensor to float64 dtype as the MPS framework doesn't support float64.")
+
+    def cpu(self) -> Tensor:
+        """An ordinary tensor."""
+        return self.as_subclass(Tensor)
+
+
 class TestProbe:
+    def test_a_device_may_lack_float64(self) -> None:
+        x, y = torch.randn(8, 3), torch.randn(8)
+        assert probe(x.as_subclass(OnMps), y.as_subclass(OnMps)) == probe(x, y)
+
+    @pytest.mark.parametrize("first", [torch.ones(4), torch.tensor([1.0, 2.0, 3.0, 4.0])], ids=["constant", "other"])
+    def test_a_constant_cannot_be_predicted_better_than_by_its_mean(self, first: Tensor) -> None:
+        """R² would be 0/0 or −∞ (scikit-learn issue 16857)."""
+        with pytest.raises(ValueError, match="y is 1 throughout its second half; expected values that differ"):
+            probe(torch.randn(8, 3), torch.cat([first, torch.ones(4)]))
+
     @pytest.mark.parametrize("ridge", [1e-6, 0.1, 10.0])
     def test_it_is_scikit_learn_s_ridge_regression(self, ridge: float) -> None:
         x, y = 3 + 2 * torch.randn(10, 7, 5), torch.randn(10, 7)

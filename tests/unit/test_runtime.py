@@ -312,6 +312,14 @@ def test_a_seed_fixes_every_generator(number: int) -> None:
     assert all(a != b for a, b in zip(_draws(), first, strict=True))
 
 
+def test_an_integer_of_numpy_is_a_seed() -> None:
+    """As in `for seed in np.arange(3)`; Python's own generator refuses it."""
+    runtime.seed(3)
+    first = _draws()
+    runtime.seed(np.int64(3))
+    assert _draws() == first
+
+
 def test_a_seed_is_not_negative() -> None:
     with pytest.raises(ValueError, match="number is -1; a seed must be 0 or more"):
         runtime.seed(-1)

@@ -424,6 +424,23 @@ def test_logits_that_leave_no_token_are_refused(value: float, model: Gpt, ids: T
         generate(model, ids, max_new_tokens=3, filters=[block])
 
 
+@pytest.mark.parametrize("zero", [0.0, -0.0], ids=str)
+def test_a_device_may_draw_exponentials_of_exactly_0(
+    zero: float, model: Gpt, ids: Tensor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As Apple's do (pytorch issue 192577): 0/0 at a token that a filter has left out chooses nothing."""
+
+    def only_token_3(logits: Tensor, ids: Tensor) -> Tensor:
+        return torch.full_like(logits, -torch.inf).index_fill(-1, torch.tensor([3]), 1.0)
+
+    def draw(exponential: Tensor, generator: torch.Generator | None = None) -> Tensor:
+        return exponential.fill_(zero).index_fill_(-1, torch.tensor([3]), 1.0)
+
+    monkeypatch.setattr(Tensor, "exponential_", draw)
+    written = generate(model, ids, max_new_tokens=4, filters=[only_token_3])
+    assert (written[:, ids.shape[1] :] == 3).all()
+
+
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")], ids=str)
 def test_logits_without_a_largest_finite_one_are_refused_by_greedy(value: float, model: Gpt, ids: Tensor) -> None:
     """NaN and +∞ would win; a row of −∞ would say token 0. In one row of three, for one token or for all."""

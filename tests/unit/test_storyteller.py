@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
 from tfbook.data.stories import check_story, story_ids, summary, told
 from tfbook.pretrain import storyteller
@@ -41,6 +42,16 @@ def test_the_weights_that_ship_are_small_and_load_the_same_each_time(name: str) 
     for (key, weight), again in zip(first.state_dict().items(), second.state_dict().values(), strict=True):
         assert torch.equal(weight, again), key
         assert torch.equal(weight, weight.half().float()), key  # as they are stored
+
+
+def test_a_file_of_other_weights_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A weight that is missing would stay random without a word (pytorch issue 141256)."""
+    weights = load_file(SHIPPED / "draft.safetensors")
+    weights["other"] = weights.pop(query := "stack.blocks.0.mixer.branch.W_Q.weight")
+    save_file(weights, tmp_path / "draft.safetensors")
+    monkeypatch.setattr(storyteller, "fetch", lambda file: tmp_path / "draft.safetensors")
+    with pytest.raises(ValueError, match=rf"another model's; these weights differ: other, {query}"):
+        load_storyteller("draft")
 
 
 def test_an_unknown_name_is_refused() -> None:

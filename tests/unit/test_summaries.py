@@ -74,6 +74,14 @@ class TestUnnest:
         frame = pd.DataFrame([{"model": "a", "probes": [1.0, 2.0]}, {"model": "b", "probes": None}])
         assert unnest(frame, "probes", ["R²"])["model"].tolist() == ["a", "a"]
 
+    def test_a_list_without_points_has_no_row(self) -> None:
+        """Where pandas makes one of NaN (pandas issue 39915)."""
+        frame = pd.DataFrame({"seed": [1, 2], "pairs": [[], [[10, 0.5], [20, None]]]})
+        points = unnest(frame, "pairs", ["step", "bleu"])
+        assert points["seed"].tolist() == [2, 2]
+        assert points["step"].tolist() == [10, 20]
+        assert points["place"].tolist() == [0, 1]
+
     def test_a_point_overrules_its_row(self) -> None:
         frame = pd.DataFrame([{"seconds": 9.0, "curve": [{"seconds": 1.0}, {"seconds": 2.0}]}])
         assert unnest(frame, "curve")["seconds"].tolist() == [1.0, 2.0]

@@ -67,6 +67,13 @@ def test_the_lead_is_taken_when_the_first_is_done() -> None:
     assert translators.lead_at_equal_seconds(points, "model", "fixed context", "attention") == pytest.approx([-10, -30])
 
 
+def test_the_order_of_the_points_does_not_matter() -> None:
+    """`np.interp` takes rising times alone and says nothing about others (numpy issue 10448)."""
+    points = pd.DataFrame(curve("attention", 1, [10.0, 20.0], 1.0) + curve("fixed context", 1, [4.0, 5.0], 1.0))
+    for order in (points, points[::-1]):
+        assert translators.lead_at_equal_seconds(order, "model", "attention", "fixed context") == pytest.approx([15])
+
+
 def test_whichever_is_done_first_decides() -> None:
     """After 15 seconds the recurrent translator is half way from its first point to its second."""
     slow, fast = curve("recurrent", 1, [20.0, 60.0, 80.0], pace=10.0), curve("Transformer", 1, [50.0, 80.0, 90.0], 5.0)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from operator import index
+from typing import SupportsIndex
 
 from jaxtyping import Int
 from torch import Tensor
@@ -13,10 +15,15 @@ from tfbook.text.vocabulary import PAD
 
 
 class SortedBatches:
-    """`batches(step)` is a padded batch of `size` rows of similar length, in a new order in each epoch."""
+    """`batches(step)` is a padded batch of `size` rows of similar length, in a new order in each epoch.
 
-    def __init__(self, rows: Sequence[Tensor], *, size: int, seed: int):
-        self.rows, self.size, self.seed = rows, size, seed
+    Rows that do not fill a batch wait for another epoch. Raises ValueError when there are fewer than `size`.
+    """
+
+    def __init__(self, rows: Sequence[Tensor], *, size: int, seed: SupportsIndex):
+        if not 1 <= size <= len(rows):
+            raise ValueError(f"size is {size}; expected 1 to {len(rows)}, the number of rows")
+        self.rows, self.size, self.seed = rows, size, index(seed)
         self.epoch, self.batches = -1, list[list[Tensor]]()
 
     def __call__(self, step: int) -> Int[Tensor, "batch time"]:

@@ -89,8 +89,15 @@ def store(name: str, rows: list[dict[str, Any]], *, command: str, commit: str, s
         seconds=round(seconds, 1),
     )
     path = _path(name)
-    files.write_text(path, json.dumps(asdict(result), indent=1) + "\n")
+    files.write_text(path, json.dumps(asdict(result), indent=1, default=_plain) + "\n")
     return path
+
+
+def _plain(number: Any) -> Any:
+    """A number of NumPy or PyTorch as one of Python's, which JSON can hold, and an array as a list."""
+    if not hasattr(number, "tolist"):
+        raise TypeError(f"rows hold {number!r}, a {type(number).__name__}; expected what JSON can hold")
+    return number.tolist()
 
 
 def machine() -> str:
@@ -113,8 +120,12 @@ def current_commit() -> str:
 def markdown(rows: Sequence[Mapping[str, Any]]) -> str:
     """The rows as a Markdown table, headed by the keys of the first row."""
     heads = list(rows[0])
-    lines = ["| " + " | ".join(heads) + " |", "|" + "---|" * len(heads)]
-    return "\n".join([*lines, *("| " + " | ".join(str(row[head]) for head in heads) + " |" for row in rows)])
+    return "\n".join([_line(heads), "|" + "---|" * len(heads), *(_line([row[head] for head in heads]) for row in rows)])
+
+
+def _line(cells: Sequence[Any]) -> str:
+    """A line of the table: no `|` and no line end of a cell's text ends the cell."""
+    return "| " + " | ".join(str(cell).replace("|", r"\|").replace("\n", " ") for cell in cells) + " |"
 
 
 def _path(name: str) -> Path:

@@ -43,7 +43,7 @@ def activations(model: nn.Module, *inputs: Any, layers: Sequence[str]) -> dict[s
 def _keep(outputs: dict[str, Tensor], name: str, module: nn.Module, inputs: object, output: object) -> None:
     if not isinstance(output, Tensor):
         raise TypeError(f"the layer {name!r} returns a {type(output).__name__}; a probe needs a Tensor")
-    outputs[name] = output.detach()
+    outputs[name] = output.detach().clone()  # the next layer may work in place, as nn.ReLU(inplace=True) does
 
 
 def probe(x: Float[Tensor, "row *tokens width"], y: Real[Tensor, "row *tokens"], *, ridge: float = 1e-3) -> float:
@@ -51,16 +51,18 @@ def probe(x: Float[Tensor, "row *tokens width"], y: Real[Tensor, "row *tokens"],
 
     w = (XᵀX / n + ridge · I)⁻¹ Xᵀy / n with X standardized. 1 is perfect, predicting the mean of y scores 0, and a fit
     that does not generalize can be below 0. The tokens of a row are never in both halves. Raises ValueError for fewer
-    than two rows.
+    than two rows, and where y is constant in the second half, so that there is nothing to predict.
     """
     if len(x) < 2:
         raise ValueError(f"x has {len(x)} row; expected 2 or more, half to fit and half to evaluate")
-    half = len(x) // 2
+    half, x, y = len(x) // 2, x.cpu(), y.cpu()  # some devices lack float64
     fit_x, test_x = (part.flatten(0, -2).double() for part in (x[:half], x[half:]))
     fit_y, test_y = (part.flatten().double() for part in (y[:half], y[half:]))
+    if test_y.min() == test_y.max():
+        raise ValueError(f"y is {test_y[0]:g} throughout its second half; expected values that differ")
     mean, std = fit_x.mean(dim=0), fit_x.std(dim=0, correction=0).clamp(min=1e-12)
     fit_x, test_x = (fit_x - mean) / std, (test_x - mean) / std
-    covariance = fit_x.T @ fit_x / len(fit_x) + ridge * torch.eye(fit_x.shape[1], dtype=fit_x.dtype, device=x.device)
+    covariance = fit_x.T @ fit_x / len(fit_x) + ridge * torch.eye(fit_x.shape[1], dtype=fit_x.dtype)
     weights = torch.linalg.solve(covariance, fit_x.T @ (fit_y - fit_y.mean()) / len(fit_x))
     residuals = test_y - fit_y.mean() - test_x @ weights
     return 1 - float(residuals.square().mean() / test_y.var(correction=0))

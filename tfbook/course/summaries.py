@@ -43,11 +43,12 @@ def unnest(frame: DataFrame, column: str, names: Sequence[str] | None = None) ->
     """One row per point of the lists in `column`, with the other columns of the list's row repeated.
 
     Dictionary points keep their own keys; `names` are the columns for tuples or single numbers. The column `place` is
-    the index of a point in its list, from 0.
+    the index of a point in its list, from 0. A list without points has no row.
     """
     import pandas as pd
 
-    rows = frame.dropna(subset=column).explode(column)
+    listed = frame.dropna(subset=column)
+    rows = listed[listed[column].map(len) > 0].explode(column)  # which makes NaN of an empty list
     points = pd.DataFrame(rows[column].tolist(), columns=names, index=rows.index)
     points["place"] = rows.groupby(level=0).cumcount()
     rest = rows.drop(columns=[column, *points.columns], errors="ignore")

@@ -171,7 +171,7 @@ def lead_at_equal_seconds(points: DataFrame, by: str, one: str, other: str) -> l
     """
     leads = []
     for _, runs in points.groupby("seed"):
-        curves = [runs[runs[by] == name] for name in (one, other)]
+        curves = [runs[runs[by] == name].sort_values("seconds") for name in (one, other)]  # as `np.interp` expects
         end = min(curve["seconds"].max() for curve in curves)
         ours, theirs = (float(np.interp(end, curve["seconds"], curve["bleu"])) for curve in curves)
         leads.append(ours - theirs)

@@ -11,8 +11,10 @@ import tarfile
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
+from operator import index
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import SupportsIndex
 
 import numpy as np
 import torch
@@ -65,7 +67,7 @@ class Images:
     train: LabeledImages
     test: LabeledImages
 
-    def few_shot(self, count: int, *, seed: int) -> LabeledImages:
+    def few_shot(self, count: int, *, seed: SupportsIndex) -> LabeledImages:
         """`count` images of each label, sampled from `train`. Raises ValueError when a label has fewer.
 
         With the same seed, a larger sample contains the smaller ones.
@@ -74,13 +76,18 @@ class Images:
         smallest = min(map(len, by_label))
         if not 1 <= count <= smallest:
             raise ValueError(f"count is {count}; expected 1 to {smallest}, the images of the rarest label")
-        generator = torch.Generator().manual_seed(seed)
+        generator = torch.Generator().manual_seed(index(seed))
         chosen = [rows[torch.randperm(len(rows), generator=generator)[:count]] for rows in by_label]
         return self.train[torch.cat(chosen)]
 
     def standardized(self) -> Images:
-        """Each channel with mean 0 and standard deviation 1 in `train`; `test` is scaled by the same numbers."""
+        """Each channel with mean 0 and standard deviation 1 in `train`; `test` is scaled by the same numbers.
+
+        A channel that is constant in `train` is only shifted.
+        """
+        low, high = (bound(self.train.images, dim=(0, 2, 3), keepdim=True) for bound in (torch.amin, torch.amax))
         deviation, mean = torch.std_mean(self.train.images, dim=(0, 2, 3), keepdim=True)
+        deviation, mean = torch.where(low == high, 1.0, deviation), torch.where(low == high, low, mean)
 
         def scaled(part: LabeledImages) -> LabeledImages:
             return replace(part, images=(part.images - mean) / deviation)
@@ -100,7 +107,7 @@ class ImageBatches:
     ValueError when there are no images or `size` < 1.
     """
 
-    def __init__(self, part: LabeledImages, *, size: int, seed: int):
+    def __init__(self, part: LabeledImages, *, size: int, seed: SupportsIndex):
         if not len(part):
             raise ValueError("part is empty; expected at least one image")
         self._part = part

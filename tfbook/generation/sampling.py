@@ -185,6 +185,7 @@ def _sample(
     `torch.multinomial` samples in the same way, but its checks take longer than the sampling.
     """
     exponential = torch.empty_like(logits).exponential_(generator=generator)
+    exponential.clamp_(min=torch.finfo(logits.dtype).tiny)  # some devices draw 0, and 0/0 is NaN
     largest, sampled = (logits.softmax(dim=-1) / exponential).max(dim=-1, keepdim=True)
     return sampled, largest.isnan().any()  # 0/0 makes the whole row NaN
 

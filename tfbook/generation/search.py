@@ -209,7 +209,8 @@ def beam_search(
             found = _best(found, _ended(step, live, _checked(penalty, length), max_length))
             live = _continued(step, live)
             decode.select((first + _kept(step.parents, step)).flatten())
-            if (live.scores[:, 0] / _checked(penalty, max_length) <= found.scores[:, -1]).all():
+            later = (_checked(penalty, n) for n in range(min(length + 1, max_length), max_length + 1))
+            if (live.scores[:, 0] / max(later) <= found.scores[:, -1]).all():  # no word adds to a log-probability
                 break
         else:
             found = _best(found, Beams(live.texts[:, :, 1:], live.scores / penalty(max_length)))

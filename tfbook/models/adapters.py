@@ -75,9 +75,9 @@ def add_lora(model: Model, *, rank: int, alpha: float, where: Collection[str] = 
 
 
 def lora_state(model: nn.Module) -> dict[str, Tensor]:
-    """The adapters alone, A, B and scale of each: all that has to be saved beside the original model."""
+    """A copy of the adapters alone, A, B and scale of each: all that has to be saved beside the original model."""
     layers = _layers(model, LoraLinear)
-    return {f"{name}.{key}": getattr(layer, key).detach() for name, layer in layers.items() for key in _KEYS}
+    return {f"{name}.{key}": getattr(layer, key).detach().clone() for name, layer in layers.items() for key in _KEYS}
 
 
 def load_lora(model: Model, state: Mapping[str, Tensor]) -> Model:
@@ -117,8 +117,11 @@ def _last(name: str) -> str:
 
 
 def _put(model: nn.Module, name: str, layer: nn.Module) -> None:
-    parent, _, own = name.rpartition(".")
-    setattr(model.get_submodule(parent), own, layer)
+    """Puts a layer in the place of the one of this name, under all of its names."""
+    old = model.get_submodule(name)
+    for each in [each for each, part in model.named_modules(remove_duplicate=False) if part is old]:
+        parent, _, own = each.rpartition(".")
+        setattr(model.get_submodule(parent), own, layer)
 
 
 def _plain(layer: Any) -> nn.Linear:

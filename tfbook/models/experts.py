@@ -5,9 +5,9 @@ Shapes: batch, time, d_model; token (batch · time), expert, choice (1 to k).
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from fractions import Fraction
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -151,8 +151,8 @@ class MixtureOfExperts(Part):
         """The number of a batch's tokens that an expert takes; None for no limit."""
         if self.capacity_factor is None:
             return None
-        share = self.capacity_factor * self.k * tokens / len(self.experts)
-        return share.ceil() if isinstance(share, Tensor) else math.ceil(share)
+        share = Fraction(self.capacity_factor).limit_denominator(10**9) * self.k / len(self.experts)
+        return -(-share.numerator * tokens // share.denominator)  # rounded up in integers: 1.1 · 50 is no more than 55
 
     @property
     def outputs(self) -> list[nn.Linear]:

@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 def mean_pooled(
     x: Float[Tensor, "batch time d_model"], lengths: Int[Tensor, " batch"]
 ) -> Float[Tensor, "batch d_model"]:
-    """The mean over the first `lengths` positions of each row, excluding padding."""
+    """The mean over the first `lengths` positions of each row, excluding padding; 0 for a row that has none."""
     there = torch.arange(x.shape[1], device=x.device) < lengths[:, None]
-    return (x * there[:, :, None]).sum(dim=1) / lengths[:, None]
+    return torch.where(there[:, :, None], x, 0.0).sum(dim=1) / lengths[:, None].clamp(min=1)
 
 
 class SentenceEncoder(nn.Module):

@@ -11,26 +11,27 @@ from tfbook.plot.house import METHODS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.lines import Line2D
 
 MAX_MARKERS = 60  # a line with more points has no markers
 
 
 def label_ends(axes: Axes, gap: float = 0.05) -> None:
-    """Writes each line's label next to its last point, in its color, and moves apart labels that would overlap."""
+    """Writes each line's label next to its last finite point, in its color, and moves apart labels that would overlap.
+
+    A line without any such point has no label.
+    """
     lines = [line for line in axes.get_lines() if not str(line.get_label()).startswith("_")]
     low, high = axes.get_ylim()
-    ends = sorted(
-        ((axes.transData.transform((0, np.asarray(line.get_ydata())[-1]))[1], line) for line in lines),
-        key=lambda e: e[0],
-    )
+    last = [(xy[-1], line) for line in lines if len(xy := _finite(line))]
+    ends = sorted(((axes.transData.transform((0, xy[1]))[1], xy, line) for xy, line in last), key=lambda e: e[0])
     bottom, top = axes.transData.transform((0, low))[1], axes.transData.transform((0, high))[1]
     place = -np.inf
-    for y, line in ends:
+    for y, xy, line in ends:
         place = max(y, place + gap * (top - bottom))
-        xy = (np.asarray(line.get_xdata())[-1], np.asarray(line.get_ydata())[-1])
         axes.annotate(
             str(line.get_label()),
-            xy,
+            tuple(xy),
             xytext=(8, (place - y) * 72 / axes.figure.dpi),
             textcoords="offset points",
             color=line.get_color(),
@@ -38,6 +39,12 @@ def label_ends(axes: Axes, gap: float = 0.05) -> None:
             fontsize=10.5,
             annotation_clip=False,
         )
+
+
+def _finite(line: Line2D) -> np.ndarray:
+    """The points (x, y) of a line that are drawn: none that is NaN, as where a metric has no value."""
+    points = np.asarray(line.get_xydata(), dtype=float)
+    return points[np.isfinite(points).all(axis=1)]
 
 
 def lines(

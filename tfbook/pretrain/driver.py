@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
@@ -208,12 +209,18 @@ def _log(options: RunOptions) -> Path:
 
 def _write_log(options: RunOptions, history: History) -> None:
     """The whole log, each time: it repeats nothing when a run is resumed from before its last line."""
-    whole = json.dumps(asdict(history), indent=1)
+    rows = [{name: _finite(value) for name, value in row.items()} for row in history.evaluations]
+    whole = json.dumps(asdict(history) | {"evaluations": rows}, indent=1)
     _write(_log(options), [whole] if options.log.endswith(".json") else _lines(history))
 
 
 def _lines(history: History) -> list[str]:
-    return [json.dumps({name: round(value, 4) for name, value in row.items()}) for row in history.evaluations]
+    return [json.dumps({name: _finite(round(value, 4)) for name, value in row.items()}) for row in history.evaluations]
+
+
+def _finite(value: float) -> float | None:
+    """The number, or None for NaN and infinity, which JSON does not have."""
+    return value if math.isfinite(value) else None
 
 
 def _write(path: Path, lines: Sequence[str]) -> None:

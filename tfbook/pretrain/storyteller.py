@@ -53,14 +53,18 @@ class Storyteller(NamedTuple):
 
 
 def load_storyteller(name: str = "storyteller") -> Storyteller:
-    """The trained model "storyteller", or its small relative "draft". Raises ValueError for another name."""
+    """The trained model "storyteller", or its small relative "draft".
+
+    Raises ValueError for another name, and for a file that lacks some of the weights or holds others.
+    """
     from safetensors.torch import load_file
 
     check_model_name("name", name)
     teller = untrained(name)
     weights = load_file(fetch(File(path=f"storyteller/{name}.safetensors")))
-    teller.model.load_state_dict({key: weight.float() for key, weight in weights.items()}, strict=False)
-    teller.model.unembed.weight = teller.model.embed.weight
+    found = teller.model.load_state_dict({key: weight.float() for key, weight in weights.items()}, strict=False)
+    if wrong := {*found.missing_keys, *found.unexpected_keys} - {"unembed.weight"}:  # which is the embedding
+        raise ValueError(f"{name}.safetensors is another model's; these weights differ: {', '.join(sorted(wrong))}")
     return Storyteller(teller.model.to(runtime.device()).eval(), teller.vocabulary)
 
 

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import chain
+from operator import index
+from typing import SupportsIndex
 
 import numpy as np
 import torch
@@ -41,10 +43,10 @@ class LengthGroupedSampler:
 
     POOL = 50
 
-    def __init__(self, *lengths: Int64[Tensor, " row"], size: int, seed: int):
+    def __init__(self, *lengths: Int64[Tensor, " row"], size: int, seed: SupportsIndex):
         if size < 1:
             raise ValueError(f"size is {size}; expected 1 or more per batch")
-        self.lengths, self.size, self.seed = lengths, size, seed
+        self.lengths, self.size, self.seed = lengths, size, index(seed)
         self._epochs: dict[int, list[Tensor]] = {}  # the batches of the two epochs asked for last
 
     def __len__(self) -> int:

@@ -9,7 +9,8 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import NamedTuple
+from operator import index
+from typing import NamedTuple, SupportsIndex
 
 import torch
 from jaxtyping import Float, Int
@@ -97,7 +98,7 @@ class NextSentence(NamedTuple):
     label: int
 
 
-def next_sentence_pairs(documents: Sequence[Sequence[Sequence[int]]], *, seed: int) -> list[NextSentence]:
+def next_sentence_pairs(documents: Sequence[Sequence[Sequence[int]]], *, seed: SupportsIndex) -> list[NextSentence]:
     """Pairs each sentence except a document's last with the next one or, half of the time, with a random one.
 
     The random sentence comes from another document. Raises ValueError unless two documents have sentences.
@@ -106,7 +107,7 @@ def next_sentence_pairs(documents: Sequence[Sequence[Sequence[int]]], *, seed: i
     if len(documents) < 2:
         found = f"documents holds {len(documents)} with sentences"
         raise ValueError(f"{found}; expected two or more, so that a sentence can come from another one")
-    rng, pairs = random.Random(seed), []
+    rng, pairs = random.Random(index(seed)), []
     for number, document in enumerate(documents):
         for first, second in pairwise(document):
             other = documents[(number + rng.randrange(1, len(documents))) % len(documents)]

@@ -5,7 +5,7 @@ Shapes: batch, source and target (tokens, padded on the right). Every id tensor 
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, SupportsIndex
 
 import torch
 from jaxtyping import Int64
@@ -92,7 +92,13 @@ class Batches:
     """
 
     def __init__(
-        self, pairs: Sequence[Pair], source_vocab: Vocabulary, target_vocab: Vocabulary, *, size: int, seed: int
+        self,
+        pairs: Sequence[Pair],
+        source_vocab: Vocabulary,
+        target_vocab: Vocabulary,
+        *,
+        size: int,
+        seed: SupportsIndex,
     ):
         self._pairs = _EncodedPairs(pairs, source_vocab, target_vocab)
         self._rows = LengthGroupedSampler(self._pairs.source.lengths, self._pairs.target.lengths, size=size, seed=seed)

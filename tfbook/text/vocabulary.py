@@ -34,19 +34,22 @@ class Vocabulary:
             raise ValueError("sentences holds no tokens; expected at least one sentence")
         kept = (token for token, count in counts.items() if count >= min_count and token not in SPECIALS)
         self.tokens = (*SPECIALS, *sorted(kept, key=lambda token: (-counts[token], token)))
-        self._ids = {token: index for index, token in enumerate(self.tokens)}
+        self._ids = {token: index for index, token in enumerate(self.tokens) if token not in SPECIALS}
 
     def __len__(self) -> int:
         return len(self.tokens)
 
     def __contains__(self, token: object) -> bool:
-        return token in self._ids
+        return token in self._ids or token in SPECIALS
 
     def __repr__(self) -> str:
         return f"Vocabulary of {len(self):,} tokens"
 
     def encode(self, tokens: Sequence[str]) -> list[int]:
-        """The id of each token, `UNK` for an unknown one; adds neither `<bos>` nor `<eos>`."""
+        """The id of each token; adds neither `<bos>` nor `<eos>`.
+
+        It is `UNK` for an unknown token, and for a special one's name: what stands in a text does not end it.
+        """
         if isinstance(tokens, str):
             raise TypeError(f"tokens is the string {tokens!r}; expected a sequence of tokens")
         return [self._ids.get(token, UNK) for token in tokens]

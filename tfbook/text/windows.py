@@ -5,6 +5,9 @@ Shapes: batch, time. Every id tensor is int64.
 
 from __future__ import annotations
 
+from operator import index
+from typing import SupportsIndex
+
 import numpy as np
 import torch
 from jaxtyping import Int64, Integer
@@ -21,7 +24,14 @@ class Windows:
     """
 
     def __init__(
-        self, ids: Integer[Tensor, " time"], *, length: int, size: int, seed: int, rank: int = 0, ranks: int = 1
+        self,
+        ids: Integer[Tensor, " time"],
+        *,
+        length: int,
+        size: int,
+        seed: SupportsIndex,
+        rank: int = 0,
+        ranks: int = 1,
     ):
         if ids.ndim != 1:
             raise ValueError(f"ids has shape {tuple(ids.shape)}; expected the ids of one text, with one axis")
@@ -30,7 +40,7 @@ class Windows:
             raise ValueError(f"length is {length} and size is {size}; expected {expected}")
         if not 0 <= rank < ranks or size % ranks:
             raise ValueError(f"size is {size}, rank {rank} of {ranks}; expected 0 ≤ rank < ranks and equal shares")
-        self.length, self.size, self.seed, self.share = length, size, seed, slice(rank, None, ranks)
+        self.length, self.size, self.seed, self.share = length, size, index(seed), slice(rank, None, ranks)
         self._ids = ids.numpy()
 
     def __call__(self, step: int) -> Int64[Tensor, "batch time"]:

@@ -81,7 +81,7 @@ def pairs_of(texts: Sequence[Sequence[str]]) -> set[tuple[str, str]]:
 def flaws(texts: Sequence[Sequence[str]], known: AbstractSet[tuple[str, str]]) -> tuple[float, float]:
     """Share of three-word sequences that the text has had before, and of word pairs that are not `known`."""
     pairs = [pair for text in texts for pair in pairwise(text)]
-    return repeated(texts, size=3), sum(pair not in known for pair in pairs) / len(pairs)
+    return repeated(texts, size=3), sum(pair not in known for pair in pairs) / max(1, len(pairs))
 
 
 # ---- a small translator ----------------------------------------------------------------------------------------------
@@ -265,11 +265,14 @@ def likely(
 
 
 def repeated(texts: Sequence[Sequence[Any]], *, size: int) -> float:
-    """Share of the sequences of `size` tokens that have occurred before in their text, averaged over texts."""
+    """Share of the sequences of `size` tokens that have occurred before in their text, averaged over texts.
+
+    In a text of fewer tokens nothing is repeated.
+    """
     shares = []
     for text in texts:
         pieces = Counter(tuple(text[i : i + size]) for i in range(len(text) - size + 1))
-        shares.append(1 - len(pieces) / pieces.total())
+        shares.append(1 - len(pieces) / pieces.total() if pieces else 0.0)
     return sum(shares) / len(shares)
 
 
