@@ -5,6 +5,9 @@ from __future__ import annotations
 import copy
 import json
 import math
+from collections import Counter, defaultdict
+from fractions import Fraction
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -46,14 +49,43 @@ def rows(vocabulary: Vocabulary) -> list[torch.Tensor]:
 # ---- the lesson's page ---------------------------------------------------------------------------------------------
 
 
+def page() -> list[str]:
+    """The sources of the notebook's cells."""
+    notebook = Path(__file__).parents[2] / "notebooks" / "09_gpt_pretraining.ipynb"
+    return ["".join(cell["source"]) for cell in json.loads(notebook.read_text(encoding="utf-8"))["cells"]]
+
+
 def test_the_version_that_the_lesson_unfolds_is_right() -> None:
     """The code in its `<details>`, run with the names of the page, passes the check of the exercise."""
-    page = Path(__file__).parents[2] / "notebooks" / "09_gpt_pretraining.ipynb"
-    cells = ["".join(cell["source"]) for cell in json.loads(page.read_text(encoding="utf-8"))["cells"]]
-    (shown,) = [text for text in cells if text.startswith("<details><summary>The lesson's own version")]
+    (shown,) = [text for text in page() if text.startswith("<details><summary>The lesson's own version")]
     names: dict[str, Any] = {"F": functional, "rotated": first_exercises.rotated}
     exec(shown.partition("```python\n")[2].partition("```")[0], names)
     assert exercises.attend.judge(names["attend"]).status == "correct"
+
+
+def witten_bell(text: list[int], ids: list[int], longest: int, vocab: int) -> list[Fraction]:
+    """Witten and Bell (1991), as the page says it: a context weighs n / (n + k), shorter ones the rest."""
+    p = [Fraction(1, vocab)] * vocab
+    for size in range(min(longest, len(ids)) + 1):
+        context = ids[len(ids) - size :]
+        if after := [text[i + size] for i in range(len(text) - size) if text[i : i + size] == context]:
+            weight = Fraction(len(after), len(after) + len(set(after)))
+            p = [weight * Fraction(after.count(w), len(after)) + (1 - weight) * p[w] for w in range(vocab)]
+    return p
+
+
+def test_the_page_counts_as_it_says_and_each_context_once() -> None:
+    """Its cell on a text of five words, of which one never appears, against fractions."""
+    (cell,) = [source for source in page() if "def counted(" in source]
+    text = [1, 2, 3, 1, 2, 4, 1, 2, 3, 3, 2, 4]
+    names: dict[str, Any] = {"text": text, "back": 4, "vocabulary": range(5), "torch": torch, "cache": cache}
+    names |= {"Counter": Counter, "defaultdict": defaultdict}
+    exec(cell[cell.index("followers =") :], names)
+    for ids in ([], [1], [4], [0], [1, 2], [3, 3], [2, 3, 1, 2], [4, 0, 1, 2], [0, 2, 3, 1, 2]):
+        for longest in range(5):
+            found = names["counted"](ids, longest)
+            assert found.tolist() == pytest.approx([float(p) for p in witten_bell(text, ids, longest, 5)])
+        assert names["counted"](ids) is names["counted"](ids), "worked out once"
 
 
 def test_weights_take_the_names_of_the_package(model: Any) -> None:

@@ -1,19 +1,25 @@
 """What lesson 12 measures: who gives, pairs, best of n by a proxy, the critic's start, small runs, pictures."""
 
 import copy
+from collections.abc import Iterator
+from io import StringIO
 from itertools import combinations
+from typing import Any
 
 import pandas as pd
 import pytest
 import torch
+from torch import Tensor
+from tqdm import tqdm
 
 from tfbook.course.experiments import stored
 from tfbook.data.stories import story_ids, told, words_of
 from tfbook.generation.best_of_n import best_of_n_kl
+from tfbook.generation.sampling import generate
 from tfbook.lessons.preferences import claims, feedback, figures, runs, study
 from tfbook.models.gpt import Gpt
 from tfbook.models.reward import RewardModel
-from tfbook.pretrain.storyteller import MODELS, Storyteller, load_storyteller
+from tfbook.pretrain.storyteller import LONGEST, MODELS, Storyteller, load_storyteller
 from tfbook.text.vocabulary import BOS, EOS, PAD
 from tfbook.training.ppo import PpoRecipe, assess
 
@@ -58,6 +64,23 @@ def test_only_stories_that_are_both_are_liked(draft: Storyteller) -> None:
     assert pool.generous.tolist() == [True, True, False]
     assert pool.consistent.tolist() == [True, False, True]
     assert pool.liked.tolist() == [True, False, False]
+
+
+def test_samples_are_those_of_generate_and_a_bar_counts_their_tokens(
+    draft: Storyteller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bars: list[tqdm] = []
+
+    def watched(tokens: Iterator[Tensor], **options: Any) -> tqdm:
+        bars.append(tqdm(tokens, file=StringIO(), **options))
+        return bars[-1]
+
+    monkeypatch.setattr("tfbook.training.progress.tqdm", watched)
+    ids = feedback.sample(draft.model.cpu(), 3, seed=5)
+    start, generator = torch.full((3, 1), BOS), torch.Generator().manual_seed(5)
+    same = generate(draft.model, start, max_new_tokens=LONGEST - 1, stop=[EOS], generator=generator)
+    assert torch.equal(ids, same.masked_fill((same == EOS).cumsum(dim=1) > 1, PAD))
+    assert [(bar.total, bar.n) for bar in bars] == [(LONGEST - 1, same.shape[1] - 1)]
 
 
 def test_samples_are_padded_after_their_end() -> None:

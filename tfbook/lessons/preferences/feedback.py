@@ -19,7 +19,7 @@ from torch import Tensor
 
 from tfbook import runtime
 from tfbook.data.stories import Verdict, check_story, told, written
-from tfbook.generation.sampling import generate
+from tfbook.generation.sampling import stream
 from tfbook.models.gpt import Gpt
 from tfbook.models.reward import RewardModel, ValueModel
 from tfbook.pretrain.storyteller import LONGEST, Storyteller, load_storyteller
@@ -59,10 +59,13 @@ def demonstrations(number: int) -> list[tuple[str, ...]]:
 
 def sample(model: Gpt, number: int, seed: int) -> Int[Tensor, "batch time"]:
     """Stories that the model writes at temperature 1, on the CPU; everything after an `<eos>` is padding."""
+    from tfbook.training.progress import tqdm  # here, because it looks for a notebook when imported
+
     device = next(model.parameters()).device
     start = torch.full((number, 1), BOS, device=device)
     generator = torch.Generator(device).manual_seed(seed)
-    ids = generate(model, start, max_new_tokens=LONGEST - 1, stop=[EOS], generator=generator).cpu()
+    tokens = stream(model, start, max_new_tokens=LONGEST - 1, stop=[EOS], generator=generator)
+    ids = torch.cat([start, *tqdm(tokens, total=LONGEST - 1, unit="token", leave=False)], dim=1).cpu()
     return ids.masked_fill((ids == EOS).cumsum(dim=1) > 1, PAD)
 
 

@@ -133,13 +133,14 @@ function scene({ source, target }, weights, state) {
   const past = slots.map((x, step) => trace(x, keys, weights[step]));
   const lines = keys.map(() => draw("path", { class: "line" }));
   const query = draw("g", { class: "query" }, ...pill());
-  const drawing = draw("svg", { width, height: ROWS.height, role: "img" }, ...names(), ...past, ...lines, ...bars);
-  drawing.append(...numbers, ...sources, ...written, query);
+  const drawing = draw("svg", { viewBox: `0 0 ${width} ${ROWS.height}`, role: "img" }, ...names(), ...past, ...lines);
+  drawing.append(...bars, ...numbers, ...sources, ...written, query);
   const element = make("div", { class: "scene" }, drawing);
+  element.style.setProperty("--width", `${width}px`);
 
   const show = ({ x, row }) => {
     query.setAttribute("transform", `translate(${x} 0)`);
-    element.scrollLeft = x - element.clientWidth / 2;
+    element.scrollLeft = (x * element.scrollWidth) / width - element.clientWidth / 2;
     row.forEach((weight, i) => {
       const top = ROWS.bars - BAR * weight;
       filled(bars[i], { y: top, height: BAR * weight }, []);
