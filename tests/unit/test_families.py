@@ -172,7 +172,7 @@ def test_bodies_whose_positions_begin_at_2(kind: str, positions: int, sign: str,
 
 @pytest.mark.parametrize("positions", [130, 514, 4098])
 def test_a_padding_position_that_was_not_kept_at_zero(positions: int) -> None:
-    """As in the library's versions before 4.3, which drew it, too."""
+    """As where the whole matrix was drawn."""
     theirs = drawn(config_of("roberta", type_vocab_size=2, max_position_embeddings=positions), transformers.AutoModel)
     state = theirs.state_dict()
     with pytest.raises(ValueError, match=f"state has {positions} positions and names without a prefix"):
