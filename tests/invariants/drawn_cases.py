@@ -3,7 +3,6 @@
 Shapes: batch, head, query and key (positions), time, source, d_model.
 """
 
-from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from itertools import pairwise
@@ -11,38 +10,41 @@ from typing import Any, NamedTuple
 
 import torch
 from drawn_configs import configs_of_every_part
+from drawn_subjects import (
+    WITHOUT_CACHE,
+    BertSubject,
+    Choices,
+    FrozenSubject,
+    LanguageSubject,
+    StackSubject,
+    Subject,
+    TransformerSubject,
+    TranslatorSubject,
+    ValueSubject,
+    VitSubject,
+)
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from tfbook.attention import (
     POSITIONS,
-    SCORES,
     Band,
     Causal,
     Dense,
     Implementation,
+    InterpolatedRotary,
     Lengths,
     Mask,
+    Position,
+    Relative,
+    Rotary,
     fastest,
     fused,
     softmax,
 )
-from tfbook.attention.efficient import Banded, BigBird, BlockAttention, BlockSparse, Linear, Lsh, Performer, Tiled
-from tfbook.models.bert import Bert, MaskedLanguageModel, Tagger
-from tfbook.models.bert_variants import Albert
-from tfbook.models.blocks import Config, Stack
-from tfbook.models.gpt import Gpt
-from tfbook.models.language_model import LanguageModel
-from tfbook.models.seq2seq import (
-    BahdanauDecoder,
-    FixedContextDecoder,
-    LuongDecoder,
-    RecurrentEncoder,
-    Seq2SeqConfig,
-    Translator,
-)
-from tfbook.models.transformer import Decoder, Encoder, Transformer
-from tfbook.models.vit import Deit, Vit, VitConfig, unpatchify
+from tfbook.attention.efficient import Banded, BigBird, BlockSparse, Linear, Lsh, Performer, Tiled
+from tfbook.models.blocks import Config
+from tfbook.models.experts import MixtureOfExperts, dense_dispatch
 
 DTYPES = [torch.float64, torch.float32, torch.bfloat16, torch.float16]
 SCALES = [0.1, 1.0, 8.0, 30.0]
@@ -84,7 +86,6 @@ IMPLEMENTATIONS: st.SearchStrategy[Any] = st.one_of(
     st.builds(BlockSparse, st.sampled_from([strided, sees_all, sees_nothing]), SMALL),
     st.builds(Lsh, st.sampled_from([2, 4]), SMALL, SMALL, st.booleans(), SEEDS),
 )
-WITHOUT_CACHE = BlockAttention | Lsh  # these need as many queries as keys
 
 
 class AttentionCase(NamedTuple):
@@ -135,200 +136,30 @@ def attention_cases(draw: st.DrawFn) -> AttentionCase:
 
 # ---- models ------------------------------------------------------------------------------------------------------
 
-VOCAB = 7
+KINDS = [
+    StackSubject,
+    StackSubject,
+    LanguageSubject,
+    FrozenSubject,
+    BertSubject,
+    ValueSubject,
+    VitSubject,
+    TransformerSubject,
+    TranslatorSubject,
+]
+ADAPTED = [(), (), ("W_Q", "W_V"), ("W_O",), ("W_K", "up", "down")]
 
 
-class Choices(NamedTuple):
-    """What is drawn for a model."""
-
-    config: Config
-    own: Implementation  # of self-attention
-    other: Implementation  # of cross-attention
-    batch: int
-    time: int
-    source: int
-    option: int  # a number from which each kind of model chooses what it alone has
-    dropout: float
+def short_reach(d_model: int, heads: int, max_length: int) -> Position:
+    return Relative(d_model // heads, reach=2)
 
 
-def use(model: nn.Module, choices: Choices) -> None:
-    """Gives the attention layers of each stack their implementation."""
-    for stack in model.modules():
-        for block in stack.blocks if isinstance(stack, Stack) else ():
-            block.mixer.branch.implementation = choices.own
-            if block.cross is not None:
-                block.cross.branch.implementation = choices.other
+def fast_rotary(d_model: int, heads: int, max_length: int) -> Position:
+    return Rotary(d_model // heads, base=50.0)
 
 
-class Subject:
-    """A model with what it reads, and how it reads it: at once, or piece by piece."""
-
-    causal = True
-    lengths: Tensor | None = None  # of x, where its padding is masked
-    sources: Tensor | None = None  # lengths of what else is read
-    model: Any
-    x: Tensor  # (batch, time, …): tokens, or vectors in float32
-
-    def whole(self, x: Tensor, rows: Tensor, source: int | None = None) -> Tensor:
-        """Its output for x, which are the beginnings of `rows`; of what else is read, `source` positions."""
-        raise NotImplementedError
-
-    def start(self, rows: Tensor) -> Any:
-        """What has been read before the first piece; None for a model that reads all at once."""
-        return None
-
-    def step(self, piece: Tensor, rows: Tensor, state: Any) -> tuple[Tensor, Any]:
-        """Its output for the next piece of `rows`, and the next state."""
-        raise NotImplementedError
-
-
-class StackSubject(Subject):
-    """Vectors, of which there may be none, and in half of the cases a memory, which may be empty."""
-
-    def __init__(self, choices: Choices):
-        config, own, batch = choices.config, choices.own, choices.batch
-        cross, padded, self.causal, banded = (bool(choices.option >> bit & 1) for bit in range(4))
-        if not self.causal and isinstance(own, BigBird):  # its random blocks depend on how many there are
-            choices = choices._replace(own=replace(own, random_blocks=0))
-        self.model = Stack(config, cross=cross)
-        use(self.model, choices)
-        self.x = torch.randn(batch, choices.time, config.d_model)
-        self.mask: Mask | None = Causal() if self.causal else None
-        if self.causal and banded and own.supports.masks in (None, Banded.supports.masks):
-            self.mask = Band(2, 0)
-        if padded:
-            self.lengths = torch.randint(choices.time + 1, (batch,))
-        if cross:
-            self.memory = torch.randn(batch, choices.source, config.d_model)
-            self.sources = torch.randint(choices.source + 1, (batch,))
-        self.cached = self.causal and not isinstance(own, WITHOUT_CACHE)
-
-    def _read(self, x: Tensor, rows: Tensor, mask: Mask | None, source: int | None, **options: Any) -> Tensor:
-        dtype = next(self.model.parameters()).dtype
-        if self.sources is not None:
-            options["memory"] = self.memory[rows, :source].to(dtype)
-            options["memory_mask"] = Lengths(self.sources[rows])
-        return self.model(x.to(dtype), mask, **options)
-
-    def whole(self, x: Tensor, rows: Tensor, source: int | None = None) -> Tensor:
-        if self.lengths is None:
-            return self._read(x, rows, self.mask, source)
-        padding = Lengths(self.lengths[rows])
-        return self._read(x, rows, padding if self.mask is None else self.mask & padding, source)
-
-    def start(self, rows: Tensor) -> Any:
-        return self.model.new_cache() if self.cached and self.lengths is None else None
-
-    def step(self, piece: Tensor, rows: Tensor, state: Any) -> tuple[Tensor, Any]:
-        return self._read(piece, rows, self.mask, None, cache=state), state
-
-
-class LanguageSubject(Subject):
-    """`LanguageModel` or `Gpt`."""
-
-    def __init__(self, choices: Choices):
-        self.model = (LanguageModel, Gpt)[choices.option % 2](VOCAB, choices.config)
-        use(self.model, choices)
-        self.x = torch.randint(VOCAB, (choices.batch, max(1, choices.time)))
-        self.cached = not isinstance(choices.own, WITHOUT_CACHE)
-
-    def whole(self, x: Tensor, rows: Tensor, source: int | None = None) -> Tensor:
-        return self.model(x)
-
-    def start(self, rows: Tensor) -> Any:
-        return self.model.new_cache() if self.cached else None
-
-    def step(self, piece: Tensor, rows: Tensor, state: Any) -> tuple[Tensor, Any]:
-        return self.model(piece, cache=state), state
-
-
-class BertSubject(Subject):
-    """BERT or ALBERT with one of the heads that have an output for each token; texts of length 0 among them."""
-
-    causal = False
-
-    def __init__(self, choices: Choices):
-        if isinstance(choices.own, BigBird):
-            choices = choices._replace(own=replace(choices.own, random_blocks=0))
-        bert = (Bert, partial(Albert, d_embed=3))[choices.option % 2](VOCAB, choices.config)
-        heads: list[Callable[[Bert], nn.Module]] = [
-            lambda bert: bert,
-            MaskedLanguageModel,
-            lambda bert: Tagger(bert, 3),
-        ]
-        self.model = heads[choices.option // 2 % 3](bert)
-        use(self.model, choices)
-        self.x = torch.randint(VOCAB, (choices.batch, max(1, choices.time)))
-        self.segments = torch.randint(2, self.x.shape)
-        self.lengths = torch.randint(self.x.shape[1] + 1, (choices.batch,))
-
-    def whole(self, x: Tensor, rows: Tensor, source: int | None = None) -> Tensor:
-        return self.model(x, self.lengths[rows], self.segments[rows, : x.shape[1]])
-
-
-class VitSubject(Subject):
-    """ViT or DeiT, without the head, as a reader of patches: of four numbers each, in a row of squares."""
-
-    causal = False
-
-    def __init__(self, choices: Choices):
-        patches = max(1, choices.time)
-        tokens = choices.option // 2 % 3
-        size = {"height": 2, "width": 2 * patches, "channels": 1, "patch": 2, "tokens": tokens}
-        self.model = (Vit, Deit)[choices.option % 2](3, VitConfig(**vars(choices.config), **size))
-        use(self.model, choices)
-        self.x = torch.randn(choices.batch, patches, 4)
-
-    def whole(self, x: Tensor, rows: Tensor, source: int | None = None) -> Tensor:
-        images = unpatchify(x, 2, (1, x.shape[1])).to(next(self.model.parameters()).dtype)
-        return self.model.representations(images)[:, self.model.config.tokens :]
-
-
-class TransformerSubject(Subject):
-    """A Transformer, its output tied or not; sources of length 0 among them."""
-
-    shortest = 0
-
-    def __init__(self, choices: Choices):
-        if isinstance(choices.own, BigBird):
-            choices = choices._replace(own=replace(choices.own, random_blocks=0))
-        self.model = self.build(choices)
-        use(self.model, choices)
-        self.x = torch.randint(VOCAB, (choices.batch, max(1, choices.time)))
-        self.source = torch.randint(VOCAB, (choices.batch, max(1, choices.source)))
-        self.sources = torch.randint(self.shortest, self.source.shape[1] + 1, (choices.batch,))
-        self.cached = not isinstance(choices.own, WITHOUT_CACHE)
-
-    def build(self, choices: Choices) -> nn.Module:
-        decoder = Decoder(VOCAB, choices.config, tied=bool(choices.option % 2))
-        return Transformer(Encoder(VOCAB, choices.config), decoder)
-
-    def whole(self, x: Tensor, rows: Tensor, source: int | None = None) -> Tensor:
-        width = None if source is None else max(1, source)
-        return self.model(self.source[rows, :width], self.sources[rows], x).logits
-
-    def start(self, rows: Tensor) -> Any:
-        self.memory = self.model.encoder(self.source[rows], self.sources[rows])
-        return self.model.decoder.start(self.memory) if self.cached else None
-
-    def step(self, piece: Tensor, rows: Tensor, state: Any) -> tuple[Tensor, Any]:
-        decoded = self.model.decoder(piece, self.memory.select(rows), state)
-        return decoded.logits, decoded.state
-
-
-class TranslatorSubject(TransformerSubject):
-    """A recurrent translator with each decoder and score; every source has a word."""
-
-    shortest = 1
-
-    def build(self, choices: Choices) -> nn.Module:
-        sizes = Seq2SeqConfig(
-            source_vocab=VOCAB, target_vocab=VOCAB, d_embed=3, d_hidden=4, d_encoder=2, dropout=choices.dropout
-        )
-        scores: list[Any] = [*SCORES.values()]
-        decoder = (FixedContextDecoder, BahdanauDecoder, LuongDecoder)[choices.option % 3]
-        options = {} if decoder is FixedContextDecoder else {"score": scores[choices.option // 3 % len(scores)]}
-        return Translator(RecurrentEncoder(sizes), decoder(sizes, **options))
+def stretched_rotary(d_model: int, heads: int, max_length: int) -> Position:
+    return InterpolatedRotary(d_model // heads, stretch=2.5)
 
 
 class ModelCase(NamedTuple):
@@ -342,19 +173,37 @@ class ModelCase(NamedTuple):
     cut: int  # what comes after this many positions may change
 
 
+def has_experts(config: Config) -> bool:
+    return isinstance(config.feed_forward, partial) and config.feed_forward.func is MixtureOfExperts
+
+
 @st.composite
 def choices_of_parts(draw: st.DrawFn) -> Choices:
     """Parts that fit: biases of positions and dropout only where the implementation supports them, so half of all
-    layers have one that supports everything."""
+    layers have one that supports everything. Experts draw their dropout in an order of their own."""
     own = draw(DENSE if draw(st.booleans()) else IMPLEMENTATIONS)
     config = draw(configs_of_every_part(dropout=st.sampled_from([0.0, 0.3]), max_length=st.just(8)))
-    if not own.supports.bias and config.position in (POSITIONS["relative"], POSITIONS["ALiBi"]):
+    with_options = draw(st.sampled_from([None, None, short_reach, fast_rotary, stretched_rotary]))
+    config = replace(config, position=with_options or config.position)
+    if not own.supports.bias and config.position in (POSITIONS["relative"], POSITIONS["ALiBi"], short_reach):
         config = replace(config, position=POSITIONS["rotary"])
-    if not own.supports.dropout:
+    if not own.supports.dropout or has_experts(config):
         config = replace(config, dropout=0.0)
+    if has_experts(config) and draw(st.booleans()):
+        config = replace(config, feed_forward=partial(config.feed_forward, dispatch=dense_dispatch))
     other = draw(DENSE if config.dropout else DENSE | LINEAR | st.builds(Tiled, SMALL))
-    batch, time, source = draw(st.integers(1, 3)), draw(st.integers(0, 7)), draw(st.integers(0, 5))
-    return Choices(config, own, other, batch, time, source, draw(st.integers(0, 63)), draw(st.sampled_from([0.0, 0.3])))
+    return Choices(
+        config=config,
+        own=own,
+        between=draw(st.none() | DENSE),
+        other=other,
+        batch=draw(st.integers(1, 3)),
+        time=draw(st.integers(0, 7)),
+        source=draw(st.integers(0, 5)),
+        option=draw(st.integers(0, 63)),
+        dropout=draw(st.sampled_from([0.0, 0.3])),
+        adapted=draw(st.sampled_from(ADAPTED)),
+    )
 
 
 @torch.no_grad()
@@ -370,21 +219,13 @@ def scale_weights(model: nn.Module, scale: float) -> None:
 @st.composite
 def model_cases(draw: st.DrawFn) -> ModelCase:
     """Float16 ends at 65,504, so its weights stay small and dropout blanks no vector of it, whose gradient each norm
-    multiplies by 1/√ε; the recurrent layers of the CPU have float32 and float64."""
-    kind = draw(
-        st.sampled_from(
-            [
-                StackSubject,
-                LanguageSubject,
-                StackSubject,
-                BertSubject,
-                VitSubject,
-                TransformerSubject,
-                TranslatorSubject,
-            ]
-        )
-    )
-    choices, dtype = draw(choices_of_parts()), draw(st.sampled_from(DTYPES[: 2 if kind is TranslatorSubject else 4]))
+    multiplies by 1/√ε; the recurrent layers of the CPU have float32 and float64. Rounding makes a router choose another
+    expert, so models with experts have float64."""
+    kind = draw(st.sampled_from(KINDS))
+    choices = draw(choices_of_parts())
+    dtype = draw(st.sampled_from(DTYPES[: 2 if kind is TranslatorSubject else 4]))
+    if has_experts(choices.config):
+        dtype = torch.float64
     scale = draw(st.sampled_from(SCALES[: 2 if dtype == torch.float16 else 4]))
     if dtype == torch.float16:
         choices = choices._replace(config=replace(choices.config, dropout=0.0))

@@ -65,7 +65,7 @@ def test_what_a_workflow_calls_exists(path: Path) -> None:
     jobs = yaml.safe_load(path.read_text(encoding="utf-8"))["jobs"].values()
     lines = "\n".join(step.get("run", "") for job in jobs for step in job.get("steps", []))
     assert set(re.findall(r"\bmake ([a-z-]+)", lines)) <= commands
-    assert [script for script in re.findall(r"\b(\w+/\w+\.py)\b", lines) if not (ROOT / script).is_file()] == []
+    assert [script for script in re.findall(r"\b((?:\w+/)+\w+\.py)\b", lines) if not (ROOT / script).is_file()] == []
 
 
 def load(name: str) -> dict[Any, Any]:
@@ -98,6 +98,13 @@ def test_each_week_runs_the_unit_tests_in_all_eighteen() -> None:
     assert {key: len(set(values)) for key, values in full.items()} == {"os": 3, "python": 3, "packages": 2}
     assert {os.partition("-")[0] for os in full["os"]} == {"ubuntu", "macos", "windows"}
     assert set(full["packages"]) == {"lowest-direct", "highest"}
+
+
+def test_every_week_thousands_of_random_models_are_tried() -> None:
+    """In `make test` it is a few hundred, the same ones each time."""
+    steps = load("weekly.yml")["jobs"]["random"]["steps"]
+    assert steps[-1]["run"].endswith("tests/invariants/test_random_cases.py")
+    assert int(steps[-1]["env"]["TFBOOK_CASES"]) >= 2000
 
 
 def test_the_unit_tests_run_only_when_called_and_in_one_job() -> None:

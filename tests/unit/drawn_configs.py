@@ -9,11 +9,13 @@ from torch.nn import functional as F
 
 from tfbook.attention import POSITIONS, GroupedQueryAttention, MultiHeadAttention
 from tfbook.models.blocks import Config, PostNorm, PreNorm
+from tfbook.models.experts import MixtureOfExperts
 from tfbook.models.feed_forward import FeedForward, SwiGLU
+from tfbook.models.gpt import GPT2
 from tfbook.models.norms import LayerNorm, RMSNorm
 
 ACTIVATIONS = [partial(FeedForward, activation=activation) for activation in (F.relu, F.gelu)]
-FEED_FORWARDS = [*ACTIVATIONS, SwiGLU]
+FEED_FORWARDS: list[Any] = [*ACTIVATIONS, partial(FeedForward, activation=F.silu), GPT2.feed_forward, SwiGLU]
 NORMS = [LayerNorm, partial(LayerNorm, eps=1e-2), RMSNorm]
 RESIDUALS = [PreNorm, PostNorm]
 
@@ -33,9 +35,20 @@ def configs(draw: st.DrawFn, **choices: SearchStrategy) -> Config:
 
 
 @st.composite
+def feed_forwards(draw: st.DrawFn) -> Any:
+    """One network, or several of them as experts, whose capacity, where there is one, is enough for all tokens."""
+    one = draw(st.sampled_from(FEED_FORWARDS))
+    experts = draw(st.sampled_from([0, 0, 0, 1, 3]))
+    if not experts:
+        return one
+    k, factor = draw(st.integers(1, experts)), draw(st.sampled_from([None, float(experts)]))
+    return partial(MixtureOfExperts, experts=experts, k=k, capacity_factor=factor, expert=one)
+
+
+@st.composite
 def configs_of_every_part(draw: st.DrawFn, **choices: SearchStrategy) -> Config:
     """The same with every mixer, feed-forward network, norm and place of it."""
-    config = draw(configs(feed_forward=st.sampled_from(FEED_FORWARDS), norm=st.sampled_from(NORMS), **choices))
+    config = draw(configs(feed_forward=feed_forwards(), norm=st.sampled_from(NORMS), **choices))
     mixers: list[Any] = [partial(MultiHeadAttention, bias=bias) for bias in (True, False)]
     groups = [group for group in range(1, config.heads + 1) if config.heads % group == 0]
     mixers += [partial(GroupedQueryAttention, groups=group, bias=bias) for group in groups for bias in (True, False)]

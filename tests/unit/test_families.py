@@ -142,6 +142,60 @@ def test_bodies_with_two_types_of_tokens(kind: str, tmp_path: Path) -> None:
         assert close(bert_of(state)(IDS, LENGTHS), theirs(IDS).last_hidden_state)
 
 
+def trained(config: Any) -> nn.Module:
+    """A body after three steps from the library's initialization, which leave the vector of padding as it was."""
+    model = transformers.AutoModel.from_config(config)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for _ in range(3):
+        output = model(IDS).last_hidden_state
+        (output * torch.randn_like(output)).sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    return model.eval()
+
+
+@pytest.mark.parametrize(
+    ("kind", "positions", "sign"),
+    [
+        *((kind, 20, "zeros as position 1") for kind in ("roberta", "xlm-roberta", "camembert", "data2vec-text")),
+        ("mra", 512, "514 positions"),  # which adds 2 itself
+        ("yoso", 512, "514 positions"),
+    ],
+)
+def test_bodies_whose_positions_begin_at_2(kind: str, positions: int, sign: str, tmp_path: Path) -> None:
+    """Two types of tokens, the default of RoBERTa's config in the library, do not make it a BERT."""
+    theirs = trained(config_of(kind, type_vocab_size=2, max_position_embeddings=positions))
+    for state in states(theirs, tmp_path):
+        with pytest.raises(ValueError, match=f"state has {sign} and names without a prefix.*begin at 2"):
+            load_hugging_face(bert(state, None), state)
+
+
+@pytest.mark.parametrize("positions", [130, 514, 4098])
+def test_a_padding_position_that_was_not_kept_at_zero(positions: int) -> None:
+    """As where the whole matrix was drawn."""
+    theirs = drawn(config_of("roberta", type_vocab_size=2, max_position_embeddings=positions), transformers.AutoModel)
+    state = theirs.state_dict()
+    with pytest.raises(ValueError, match=f"state has {positions} positions and names without a prefix"):
+        load_hugging_face(bert(state, None), state)
+
+
+@pytest.mark.parametrize("positions", [18, 512, 515, 1024])
+def test_a_bert_of_any_other_length_is_none_of_these(positions: int) -> None:
+    theirs = drawn(config_of("bert", type_vocab_size=2, max_position_embeddings=positions), transformers.AutoModel)
+    state = theirs.state_dict()
+    assert close(bert_of(state)(IDS, LENGTHS), theirs(IDS).last_hidden_state)
+    state["embeddings.position_embeddings.weight"].zero_()  # as some begin: BERT's vector of padding is no other's
+    assert close(bert_of(state)(IDS, LENGTHS), theirs(IDS).last_hidden_state)
+
+
+def test_settings_say_that_a_bert_of_514_positions_is_one() -> None:
+    config = config_of("bert", type_vocab_size=2, max_position_embeddings=514)
+    theirs = drawn(config, transformers.AutoModel)
+    ours = bert(theirs.state_dict(), config.to_dict())
+    load_hugging_face(ours, theirs.state_dict(), settings=config.to_dict())
+    assert close(ours(IDS, LENGTHS), theirs(IDS).last_hidden_state)
+
+
 def bert_of(state: dict[str, Tensor]) -> Bert:
     ours = bert(state, None)
     assert load_hugging_face(ours, state).missing == ()

@@ -90,6 +90,7 @@ ACTIVATIONS: Mapping[str, Callable[[Tensor], Tensor]] = {
 _OF_BERT = ("Bert", "MaskedLanguageModel", "BertForPretraining", "Classifier", "Tagger")
 FAMILIES = dict.fromkeys(_OF_BERT, BERT) | {"Gpt": GPT, "Vit": VIT, "Deit": VIT}  # by the name of our class
 
+_PADDING = 1  # RoBERTa's id of it, and its position
 _FROM_2 = "whose positions begin at 2, behind those of padding"
 _BECAUSE = {
     **dict.fromkeys(("roberta", "xlm-roberta", "camembert", "data2vec-text", "mra", "yoso", "nystromformer"), _FROM_2),
@@ -151,11 +152,24 @@ def check_names(kind: str, bare: Iterable[str], known: Callable[[str], bool]) ->
 
 
 def check_positions(kind: str, state: Mapping[str, Tensor]) -> None:
-    """Raises ValueError for the body of a BERT or a RoBERTa: without a prefix no name and no shape tells them apart.
+    """Raises ValueError for a body that shows a sign of RoBERTa, since without a prefix no name tells it from BERT.
 
-    BERT has two types of tokens, RoBERTa and its kin have one.
+    RoBERTa and its kin have one type of tokens unless told otherwise, a position for padding, whose vector stays 0,
+    and two positions more than the longest text, 514 or 4,098.
     """
-    types = state.get("embeddings.token_type_embeddings.weight")
-    if kind in _OF_BERT and types is not None and len(types) == 1:
-        found = "state has one type of tokens and names without a prefix, as RoBERTa, XLM-R and CamemBERT have"
+    if kind in _OF_BERT and (sign := _sign_of_roberta(state)):
+        found = f"state has {sign} and names without a prefix, as RoBERTa, XLM-R and CamemBERT have"
         raise ValueError(f"{found}, {_FROM_2}; expected its config.json as settings, to say that it is BERT's")
+
+
+def _sign_of_roberta(state: Mapping[str, Tensor]) -> str | None:
+    types = state.get("embeddings.token_type_embeddings.weight")
+    if types is not None and types.shape[:1] == (1,):
+        return "one type of tokens"
+    positions = state.get("embeddings.position_embeddings.weight")
+    if positions is None or positions.ndim != 2 or len(positions) < 3:
+        return None
+    if positions.any() and not positions[_PADDING].any():
+        return f"zeros as position {_PADDING}"
+    longest = len(positions) - 2
+    return f"{len(positions)} positions" if longest >= 128 and longest.bit_count() == 1 else None

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 # ---- schematics ------------------------------------------------------------------------------------------------------
 
 VECTOR: dict[str, Any] = {"cell": (26.0, 14.0), "darkest": 1.0}
+STATE: dict[str, Any] = VECTOR | {"cell": (46.0, 14.0)}  # of the decoder
+PAST_CONTEXT = 18.0  # pixels: the arrow from the last word passes the narrower context
 
 
 def bottleneck(source: Sequence[str], target: Sequence[str], width: int) -> Picture:
@@ -60,7 +62,7 @@ def attention(source: Sequence[str], target: Sequence[str], weights: Tensor) -> 
     for j, state in enumerate(states):
         picture.arrow(state, grid.column(j), role="key")
     picture.arrow(first, grid.row(0), "query", "query", sides=("bottom", "right"), label_side="right")
-    picture.arrow(grid, picture.frame(contexts, pad=7), "mix", "value", sides=("right", "left"), label_side="bottom")
+    picture.arrow(grid, picture.frame(contexts, pad=12), "mix", "value", sides=("right", "left"), label_side="bottom")
     picture.text("row $t$: how much each source word\ncounts at step $t$ (dark = a lot)", (columns, 3))
     picture.outline(grid.row(0))
     picture.outline(contexts[0])
@@ -89,16 +91,16 @@ def _draw_encoder(picture: Schematic, source: Sequence[str]) -> tuple[list[Any],
 def _draw_decoder(picture: Schematic, left: int, target: Sequence[str], contexts: Tensor) -> tuple[list[Any], Any]:
     """The states from column `left` on, and for each step the input word, its context and the output word."""
     values = torch.rand(len(target) + 1, 3, generator=torch.Generator().manual_seed(4))
-    state = first = picture.matrix(values[0][:, None], (left, 1), "query", label="$s_0$", **VECTOR)
+    state = first = picture.matrix(values[0][:, None], (left, 1), "query", label="$s_0$", **STATE)
     drawn = []
     for t, (last, word) in enumerate(zip(["<bos>", *target], target, strict=False), start=1):
-        before, state = state, picture.matrix(values[t][:, None], (left + t, 1), "query", **VECTOR)
+        before, state = state, picture.matrix(values[t][:, None], (left + t, 1), "query", **STATE)
         drawn.append(picture.matrix(contexts[t - 1][:, None], (left + t, 2), "value", **VECTOR))
         written = picture.box(word, (left + t, 0), "stream", width=54, size=9.5)
         read = picture.box(last, (left + t, 3), "stream", width=54, size=9.5)
         picture.arrow(before, state, role="query")
         picture.arrow(drawn[-1], state, role="value")
-        picture.arrow(read, drawn[-1], role="stream")
+        picture.arrow(read, state, role="stream", lane=PAST_CONTEXT)
         picture.arrow(state, written, f"$s_{t}$", "query")
     return drawn, first
 
