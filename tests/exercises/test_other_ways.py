@@ -483,9 +483,9 @@ def encoded_by_rank(word: list[str], merges: list[tokenizers.Pair]) -> list[str]
 def streamed_by_hand(tokens: list[bytes]) -> list[str]:
     def unfinished(kept: bytes) -> int:
         for count, byte in enumerate(reversed(kept[-3:]), start=1):
-            if byte < 0x80:
+            if byte < 0x80 or byte > 0xF4:
                 return 0
-            if 0xC2 <= byte <= 0xF4:  # the first byte of a character says how many it has
+            if byte >= 0xC2:  # the first byte of a character says how many it has
                 return count if count < 2 + (byte >= 0xE0) + (byte >= 0xF0) else 0
         return 0
 

@@ -7,7 +7,6 @@ is a wrapper around a tensor here, and a dispatch mode runs each operation on wh
 
 from __future__ import annotations
 
-import types
 from typing import Any
 
 import torch

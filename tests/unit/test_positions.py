@@ -29,6 +29,7 @@ from tfbook.attention import (
     Sinusoidal,
     alibi_slopes,
     attention_weights,
+    position_range,
     sinusoid,
     turned,
 )
@@ -387,3 +388,23 @@ def test_other_encodings_have_nothing_to_prepare(name: str) -> None:
 def test_relative_embeddings_start_small() -> None:
     """With a standard deviation of 0.02, as BERT's and GPT-2's embeddings do."""
     assert Relative(64, reach=50).embedding.weight.std().item() == pytest.approx(0.02, rel=0.1)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64])
+def test_the_default_dtype_changes_no_frequency(dtype: torch.dtype) -> None:
+    """In bfloat16, positions beyond 256 would share their angles and distances (transformers issue 25681)."""
+    positions = position_range(0, 600)
+
+    def made() -> list[Tensor]:
+        bias = ALiBi(12).bias(torch.zeros(1, 12, 1, 4, dtype=torch.float32), 600)
+        return [sinusoid(positions, 8), Rotary(8).angles(positions), alibi_slopes(12), bias]
+
+    expected = made()
+    torch.set_default_dtype(dtype)
+    try:
+        found = made()
+    finally:
+        torch.set_default_dtype(torch.float32)
+    for one, other in zip(found, expected, strict=True):
+        assert one.dtype == torch.float32
+        assert torch.equal(one, other)

@@ -68,7 +68,7 @@ def sinusoid(positions: Float[Tensor, " time"], d_model: int) -> Float[Tensor, "
     """
     if d_model < 2 or d_model % 2:
         raise ValueError(f"d_model is {d_model}; expected an even number, a sine and a cosine for each frequency")
-    frequencies = 10_000.0 ** (-torch.arange(0, d_model, 2, device=positions.device) / d_model)
+    frequencies = 10_000.0 ** (-torch.arange(0, d_model, 2, dtype=positions.dtype, device=positions.device) / d_model)
     angles = torch.outer(positions, frequencies)
     return torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(1)
 
@@ -133,8 +133,8 @@ class Rotary(Position):
 
     def angles(self, positions: Float[Tensor, " time"]) -> Float[Tensor, "time half"]:
         """p θ_i for each position p."""
-        theta = self.base ** (-torch.arange(0, self.d_head, 2, device=positions.device) / self.d_head)
-        return torch.outer(positions, theta)
+        pairs = torch.arange(0, self.d_head, 2, dtype=positions.dtype, device=positions.device)
+        return torch.outer(positions, self.base ** (-pairs / self.d_head))
 
     def rotate(
         self, x: Float[Tensor, "batch head time d_head"], start: Start = 0
@@ -254,8 +254,9 @@ def alibi_slopes(heads: int, device: torch.device | None = None) -> Float[Tensor
     if heads < 1:
         raise ValueError(f"heads is {heads}; expected 1 or more")
     below = 2 ** int(math.log2(heads))
-    slopes = 2.0 ** (-8 / below * torch.arange(1, below + 1, device=device))
-    between = 2.0 ** (-4 / below * (2 * torch.arange(heads - below, device=device) + 1))
+    number = torch.arange(heads, dtype=torch.float32, device=device)
+    slopes = 2.0 ** (-8 / below * (number[:below] + 1))
+    between = 2.0 ** (-4 / below * (2 * number[: heads - below] + 1))
     return torch.cat([slopes, between])
 
 

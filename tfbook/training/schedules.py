@@ -16,6 +16,8 @@ def constant(step: int, steps: int) -> float:
 def warmup_cosine(warmup: int, final: float = 0.1) -> Schedule:
     """Rises linearly over `warmup` steps, then falls along half a cosine to `final` (Loshchilov & Hutter, 2017).
 
+    Beyond the last step it stays there.
+
     Raises ValueError when `warmup` is negative or `final` lies outside 0 to 1.
     """
     if warmup < 0 or not 0 <= final <= 1:
@@ -24,7 +26,7 @@ def warmup_cosine(warmup: int, final: float = 0.1) -> Schedule:
     def factor(step: int, steps: int) -> float:
         if step < warmup:
             return (step + 1) / warmup
-        progress = (step - warmup) / max(1, steps - warmup)
+        progress = min(1.0, (step - warmup) / max(1, steps - warmup))
         return final + (1 - final) * (1 + math.cos(math.pi * progress)) / 2
 
     return factor

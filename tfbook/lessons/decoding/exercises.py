@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from tfbook.course.exercises import exercise, randn
-from tfbook.course.extremes import BY_HAND, Softmax, filled, unshifted
+from tfbook.course.extremes import BY_HAND, ZERO_IS_BLOCKED, Softmax, filled, unshifted, zero_is_blocked
 from tfbook.lessons.decoding.first_exercises import (
     beam_step as beam_step,
     cached_attention as cached_attention,
@@ -138,7 +138,9 @@ def _ids_past_and_tables() -> list[tuple[Tensor, Tensor, Tensor, Tensor]]:
 
     long = F.pad(torch.tensor([[1.0], [1e6]]), (0, 3))  # token 1 points where token 0 does, a million times as far
     drawn = inputs(3, [[5], [1]], 31), inputs(0, [[4, 2, 6]], 33), inputs(2, [[1, 3, 0], [6, 6, 2]], 35)
-    return [*drawn, (torch.tensor([[0, 1]]), torch.zeros(1, 0, 4), long, torch.zeros(9, 4))]
+    nowhere = torch.zeros(1, 0, 4), torch.zeros(9, 4)
+    at_right_angles = torch.eye(7, 4)  # scores of 0 that are allowed
+    return [*drawn, *((torch.tensor([[0, 1]]), nowhere[0], E, nowhere[1]) for E in (long, at_right_angles))]
 
 
 @exercise(
@@ -218,6 +220,7 @@ read_on.mistakes(
         "the mask was right: a new token must not see the new tokens after it": _without_mask,
     }
     | {message: partial(_read_with, weigh=weigh) for message, weigh in BY_HAND.items()}
+    | {ZERO_IS_BLOCKED: partial(_read_with, weigh=zero_is_blocked)}
     | {
         f"the mask was right: a blocked score of −{fill} leaves some weight, which shows where a vector is long": (
             partial(_read_with, weigh=filled(-fill))

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from tfbook.course.exercises import exercise, randn
-from tfbook.course.extremes import BY_HAND, FILLED, Softmax, with_scores
+from tfbook.course.extremes import BY_HAND, FILLED, ZERO_IS_BLOCKED, Softmax, with_scores, zero_is_blocked
 
 # ---- attention with a cache --------------------------------------------------------------------------------------
 
@@ -29,10 +29,12 @@ def _new_and_past() -> list[tuple[Tensor, Tensor, Tensor, Tensor, Tensor]]:
     extreme = torch.tensor([[-40.0, -41.0, -90.0, -90.0], [-2000.0, -2001.0, -2002.0, 5.0], [200.0, 199.0, 5.0, 4.0]])
     q, k = with_scores(extreme[None, None])
     v = randn(1, 1, 4, 4, seed=29)
+    zero, keys = with_scores(torch.tensor([[[[0.0, 1.0]]]]))  # an allowed score may be 0
     return [
         *(inputs(3, 1, 21), inputs(0, 3, 23), inputs(2, 2, 25), inputs(2, 3, 27, d_head=5)),
         (*randn(3, 1, 3, 4, 6, seed=47), *randn(2, 1, 3, 2, 6, seed=48)),
         (q, k[:, :, 1:], v[:, :, 1:], k[:, :, :1], v[:, :, :1]),
+        (zero, keys[:, :, 1:], v[:, :, 1:2], keys[:, :, :1], v[:, :, :1]),
     ]
 
 
@@ -130,6 +132,7 @@ cached_attention.mistakes(
         ),
     }
     | {message: partial(_weighed, weigh=weigh) for message, weigh in (FILLED | BY_HAND).items()}
+    | {ZERO_IS_BLOCKED: partial(_weighed, weigh=zero_is_blocked)}
 )
 
 # ---- top-p -------------------------------------------------------------------------------------------------------

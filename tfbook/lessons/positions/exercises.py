@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from tfbook.course.exercises import exercise, randn
-from tfbook.course.extremes import BY_HAND, FILLED, Softmax, with_scores
+from tfbook.course.extremes import BY_HAND, FILLED, ZERO_IS_BLOCKED, Softmax, with_scores, zero_is_blocked
 from tfbook.lessons.positions.first_exercises import (
     alibi_bias as alibi_bias,
     pair_up as pair_up,
@@ -198,7 +198,15 @@ def _newest_and_past() -> list[tuple[object, ...]]:
         *((*inputs(2, 2, past, new, 10 * past + 20), _turn) for past, new in ((0, 3), (3, 1), (4, 2))),
         (*inputs(3, 1, 2, 4, 80), _turn),
         (q, keys[:, :, 1:], values[:, :, 1:], keys[:, :, :1], values[:, :, :1], lambda x, start=0: x),
+        (*_zero_and_one(), lambda x, start=0: x),
     ]
+
+
+def _zero_and_one() -> tuple[Tensor, ...]:
+    """A query whose allowed scores are 0 and 1, with one key in the cache."""
+    q, keys = with_scores(torch.tensor([[[[0.0, 1.0]]]]))
+    values = randn(1, 1, 2, 4, seed=71)
+    return q, keys[:, :, 1:], values[:, :, 1:], keys[:, :, :1], values[:, :, :1]
 
 
 @exercise(
@@ -289,4 +297,5 @@ attend_with_past.mistakes(
         ),
     }
     | {message: partial(_weighed, weigh=weigh) for message, weigh in (FILLED | BY_HAND).items()}
+    | {ZERO_IS_BLOCKED: partial(_weighed, weigh=zero_is_blocked)}
 )

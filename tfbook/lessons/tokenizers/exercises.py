@@ -120,7 +120,7 @@ learned.mistakes(
 
 
 # characters of one to four bytes, beginnings of such, and a byte that begins none
-_PIECES = [b"a", *map(str.encode, "é€🤖"), b"\xc3", b"\xe2", b"\xe2\x82", b"\xf0\x9f", b"\xa4"]
+_PIECES = [b"a", b"\xff", *map(str.encode, "é€🤖"), b"\xc3", b"\xe2", b"\xe2\x82", b"\xf0\x9f", b"\xa4"]
 
 
 def _streams() -> list[tuple[list[bytes]]]:
