@@ -228,6 +228,7 @@ def seeds(runs: DataFrame, points: DataFrame) -> Picture:
     curves = bands(points, "decoder", "seconds", "bleu", at="step")
     title = "Attention also leads after the same time"
     plot.lines(right, curves, title=title, x="seconds of training", y="validation BLEU")
+    right.tick_params(labelleft=True)
     alt = (
         "Left: BLEU by length of the sentence. Attention stays level up to twenty words; the plain average of all "
         "states and the fixed context fall from the shortest sentences on. Right: validation BLEU against seconds. "

@@ -20,7 +20,7 @@ CLAIMS = Claims(
             "measured here, worst of three runs",
         ),
         3: Bound(
-            "With two colors to fetch, one head misses many of them",
+            "With two colors to fetch and a linear map after it, one head misses many of them",
             "<=",
             0.7,
             "measured here, best of three runs",

@@ -212,7 +212,8 @@ def draw_paintings(
     for index, (name, painting) in enumerate(rows.items()):
         _paint_row(picture, scenes, painting, -index, judged=name in models, seen=index == 0)
         values = [100 * share for share in right.get(name, ())]
-        shares.plot(values, [-index] * len(values), "o", color=INK, alpha=0.6, markersize=7, clip_on=False)
+        heights = [-index + 0.18 * (run - (len(values) - 1) / 2) for run in range(len(values))]  # none hidden
+        shares.plot(values, heights, "o", color=INK, alpha=0.6, markersize=6, clip_on=False)
     picture.set(xlim=(-0.6, 7.6), ylim=(0.45 - len(rows), 0.6), xticks=[])
     picture.set_yticks([-index for index in range(len(rows))], list(rows))
     shares.axvline(GUESS, color=SOFT, linestyle="--", linewidth=1.2)
@@ -285,6 +286,7 @@ def draw_cost(
 ) -> Figure:
     """Operations and time of a layer against length, on logarithmic axes, with the fitted exponents."""
     import matplotlib.pyplot as plt
+    from matplotlib.ticker import LogLocator
 
     from tfbook.course.cost import exponent
 
@@ -300,5 +302,7 @@ def draw_cost(
         axes.set_xlabel("length n (tokens of width 64)")
         label_ends(axes, gap=0.08)
     work.set(title="Work: attention grows fastest", ylabel="million operations")
-    time.set(title="Time: the recurrent layer has to wait", ylabel="milliseconds")
+    time.set(title="Time: the recurrent layer takes longest", ylabel="milliseconds")
+    time.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    time.yaxis.set_major_formatter("{x:g}")
     return figure
