@@ -11,14 +11,14 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache, partial
-from typing import Any
+from typing import Any, cast
 
 import torch
 
 from tfbook.course.comparing import difference, same, shortened
 from tfbook.course.gradients import Slope, gradient_difference, is_real, slopes
 from tfbook.course.lessons import slug_of
-from tfbook.course.solved import note
+from tfbook.course.solved import keep, note
 from tfbook.course.trial import TookTooLong, default_settings, functions_as_they_are, time_limit
 
 Answer = Callable[..., Any]
@@ -70,11 +70,13 @@ class Exercise:
         return start
 
     def check(self, answer: object) -> None:
-        """Prints whether `answer` is right and, if not, what is wrong with it. Never raises; notes what was solved."""
+        """Prints whether `answer` is right and, if not, what is wrong with it. Never raises; keeps what was solved."""
         verdict = self.judge(answer)
         print(verdict)
         if verdict.status == "correct":
-            note(slug_of(self.reference), self.name)
+            lesson = slug_of(self.reference)
+            note(lesson, self.name)
+            keep(lesson, self.name, cast(Answer, answer))
 
     def pick(self, answer: Answer, otherwise: Answer) -> Answer:
         """The answer if it is right, else the lesson's own version; prints which of them the lesson goes on with."""

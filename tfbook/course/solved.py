@@ -1,22 +1,21 @@
-"""Solved exercises, remembered on this machine. Nothing leaves it, and no name is kept.
+"""Solved exercises, remembered on this machine with the answers that solved them. Nothing leaves it.
 
-The file is the one that TFBOOK_PROGRESS names, else lies in TFBOOK_DATA or in the platform's folder for user data.
+The file is the one that TFBOOK_PROGRESS names, else lies in TFBOOK_DATA or in the platform's folder for user data; the
+answers lie beside it, in `answers.json`.
 """
 
 from __future__ import annotations
 
+import inspect
 import json
-import os
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from itertools import count
+import textwrap
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any
 
+from tfbook.course import notes
 from tfbook.files import chosen_path, write_text
-
-_PATIENCE = 10.0  # seconds for other processes to finish their notes
-_MOST = 1 << 20  # bytes of a file that is read; the whole course takes 4,000
 
 
 def progress_file() -> Path:
@@ -30,68 +29,88 @@ def progress_file() -> Path:
     return user_data_path("tfbook", appauthor=False) / "progress.json"
 
 
+def answers_file() -> Path:
+    """Where the answers are kept: beside the notes of what was solved."""
+    return progress_file().with_name("answers.json")
+
+
 def solved() -> dict[str, list[str]]:
     """Slug of a lesson → names of its solved exercises; empty where nothing legible was noted."""
     with suppress(OSError):
-        return _read(progress_file()).known
+        return notes.read(progress_file(), _lists_of_names)[0]
     return {}
 
 
 def note(lesson: str, exercise: str) -> None:
-    """Notes that an exercise was solved. A folder that cannot be written is no reason to fail.
-
-    Processes that note at once wait for one another. A file that is not legible throughout is kept, as
-    `progress.json.damaged`.
-    """
+    """Notes that an exercise was solved. A folder that cannot be written is no reason to fail."""
     with suppress(OSError):
         if exercise in solved().get(lesson, ()):
             return
-        path = Path(os.path.realpath(progress_file()))
-        if os.path.lexists(path) and not path.is_file():
-            return
-        with _locked(path):
-            known, whole = _read(path)
+
+        def add(known: notes.Notes) -> None:
             known[lesson] = sorted({*known.get(lesson, ()), exercise})
-            if not whole:
-                os.replace(path, _free_name(path))
-            write_text(path, json.dumps(known, indent=1))
+
+        notes.update(progress_file(), _lists_of_names, add)
 
 
-class _Notes(NamedTuple):
-    known: dict[str, list[str]]
-    whole: bool  # whether all of the file is in `known`
+# ---- answers -----------------------------------------------------------------------------------------------------
 
 
-def _read(path: Path) -> _Notes:
-    """The legible notes of a file. Raises OSError where it exists and cannot be read."""
-    if not path.is_file():  # a named pipe would be waited for
-        return _Notes({}, True)
-    try:
-        if path.stat().st_size > _MOST:
-            return _Notes({}, False)
-        found = json.loads(path.read_text(encoding="utf-8-sig"))
-    except (ValueError, RecursionError):
-        return _Notes({}, False)
+def answers() -> dict[str, dict[str, str]]:
+    """Slug of a lesson → exercise → the source of the last answer that was right; empty where none was kept."""
+    with suppress(OSError):
+        return notes.read(answers_file(), _sources)[0]
+    return {}
+
+
+def keep(lesson: str, exercise: str, answer: Callable[..., Any]) -> None:
+    """Keeps the source of a right answer; one without a source, or a folder that cannot be written, is left alone."""
+    with suppress(OSError, TypeError):
+        source = textwrap.dedent(inspect.getsource(answer))
+        if source.startswith("def ") and answers().get(lesson, {}).get(exercise) != source:
+            notes.update(
+                answers_file(), _sources, lambda known: known.setdefault(lesson, {}).update({exercise: source})
+            )
+
+
+def save_answers(path: str | Path = "my_answers.json") -> None:
+    """Writes all kept answers to one file, to take along: from Colab, whose machine is forgotten, or to another one."""
+    write_text(path, json.dumps(answers(), indent=1))
+    print(f"{sum(map(len, answers().values()))} answers saved in {path}")
+
+
+def load_answers(path: str | Path = "my_answers.json") -> None:
+    """Adds the answers of such a file to those kept here, in place of earlier ones, and notes them as solved.
+
+    Raises ValueError for a file that `save_answers` did not write, and OSError where it cannot be read.
+    """
+    found, whole = notes.read(Path(path), _sources)
+    if not whole or not Path(path).is_file():
+        raise ValueError(f"{path} holds no answers; expected a file that save_answers has written")
+
+    def add(known: notes.Notes) -> None:
+        for lesson, sources in found.items():
+            known[lesson] = known.get(lesson, {}) | sources
+
+    notes.update(answers_file(), _sources, add)
+    for lesson, sources in found.items():
+        for exercise in sources:
+            note(lesson, exercise)
+    print(f"{sum(map(len, found.values()))} answers loaded from {path}")
+
+
+# ---- what the files should hold ----------------------------------------------------------------------------------
+
+
+def _lists_of_names(found: Any) -> notes.Notes:
     lessons = found.items() if isinstance(found, dict) else ()
-    known = {slug: [each for each in names if isinstance(each, str)] for slug, names in lessons if type(names) is list}
-    return _Notes(known, known == found)
+    return {slug: [each for each in names if isinstance(each, str)] for slug, names in lessons if type(names) is list}
 
 
-def _free_name(path: Path) -> Path:
-    names = (path.with_name(f"{path.name}.damaged{f'-{n}' if n > 1 else ''}") for n in count(1))
-    return next(name for name in names if not os.path.lexists(name))
-
-
-@contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    """One process or thread at a time; where locking fails, as on some network drives, none waits."""
-    from filelock import FileLock
-
-    lock = FileLock(path.with_name(f"{path.name}.lock"))
-    with suppress(OSError, NotImplementedError):  # filelock's Timeout is an OSError
-        path.parent.mkdir(parents=True, exist_ok=True)
-        lock.acquire(timeout=_PATIENCE)
-    try:
-        yield
-    finally:
-        lock.release()
+def _sources(found: Any) -> notes.Notes:
+    lessons = found.items() if isinstance(found, dict) else ()
+    return {
+        slug: {name: source for name, source in sources.items() if isinstance(source, str)}
+        for slug, sources in lessons
+        if type(sources) is dict
+    }
