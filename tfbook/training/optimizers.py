@@ -138,10 +138,12 @@ class Muon(torch.optim.Optimizer):
         if other := [tuple(matrix.shape) for matrix in matrices if matrix.ndim < 2]:
             raise ValueError(f"matrices holds a parameter of shape {other[0]}; expected rows and columns")
         super().__init__(matrices, {"lr": lr, "momentum": momentum, "weight_decay": weight_decay, "rms": rms})
+        self.found_inf: Tensor | None = None  # as PyTorch's fused optimizers have it, see `skippable`
 
     @torch.no_grad()
     def step(self, closure: None = None) -> None:  # type: ignore[override]
-        """Takes one step. Matrices of one shape take it together: three times as fast for small ones."""
+        """Takes one step, or none if `found_inf` is 1. Matrices of one shape take it together: faster for small ones.
+        """
         for group in self.param_groups:
             trained = [matrix for matrix in group["params"] if matrix.grad is not None]
             for shape, alike in groupby(trained, key=lambda matrix: tuple(matrix.flatten(1).shape)):
@@ -149,16 +151,23 @@ class Muon(torch.optim.Optimizer):
 
     def _step(self, matrices: list[nn.Parameter], scale: float, group: dict[str, Any]) -> None:
         steps = [self._nesterov(matrix, group["momentum"]).flatten(1) for matrix in matrices]
-        for matrix, direction in zip(matrices, orthogonal(torch.stack(steps)), strict=True):
-            direction = direction.reshape(matrix.shape)
-            matrix.mul_(1 - group["lr"] * group["weight_decay"]).sub_(direction, alpha=group["lr"] * scale)
+        directions = self._unless_skipped(orthogonal(torch.stack(steps)), 0.0)
+        kept = self._unless_skipped(1 - group["lr"] * group["weight_decay"], 1.0)
+        for matrix, direction in zip(matrices, directions, strict=True):
+            matrix.mul_(kept).sub_(direction.reshape(matrix.shape), alpha=group["lr"] * scale)
 
     def _nesterov(self, matrix: nn.Parameter, momentum: float) -> Tensor:
         state = self.state[matrix]
         if "momentum" not in state:
             state["momentum"] = torch.zeros_like(matrix)
         assert matrix.grad is not None  # `step` takes no other
-        return matrix.grad.add(state["momentum"].mul_(momentum).add_(matrix.grad), alpha=momentum)
+        gradient = self._unless_skipped(matrix.grad, 0.0)
+        state["momentum"].mul_(self._unless_skipped(momentum, 1.0)).add_(gradient)
+        return gradient.add(state["momentum"], alpha=momentum)
+
+    def _unless_skipped(self, value: Any, otherwise: float) -> Any:
+        """The device chooses, without a word to the host; without `found_inf` no step is skipped."""
+        return value if self.found_inf is None else torch.where(self.found_inf == 1, otherwise, value)
 
 
 def hidden_matrices(model: nn.Module) -> list[nn.Parameter]:
@@ -213,6 +222,23 @@ class ChainedOptimizer:
 
 
 Optimizer = torch.optim.Optimizer | ChainedOptimizer  # what `fit` and checkpoints work with
+
+
+def members(optimizer: Optimizer) -> tuple[torch.optim.Optimizer, ...]:
+    """The optimizers in a chain, or the one."""
+    return optimizer.parts if isinstance(optimizer, ChainedOptimizer) else (optimizer,)
+
+
+def skippable(optimizer: Optimizer, device: torch.device) -> Float[Tensor, ""]:
+    """A number on the device, 0 at first: while it is 1, steps change neither weights nor the optimizer's state.
+
+    Nothing waits for it. It is `found_inf`, by which PyTorch's GradScaler has a fused AdamW skip a step; Muon does the
+    same.
+    """
+    skips = torch.zeros((), device=device)
+    for part in members(optimizer):
+        part.found_inf = skips  # type: ignore[union-attr]
+    return skips
 
 
 def muon(

@@ -210,5 +210,5 @@ def ppo_update(
             weights = [weight for group in optimizer.param_groups for weight in group["params"]]
             nn.utils.clip_grad_norm_(weights, recipe.max_norm)
             optimizer.step()
-            losses.append(float(loss.detach()))
-    return losses
+            losses.append(loss.detach())
+    return [float(loss) for loss in losses]  # here, since a look at one waits for the device
