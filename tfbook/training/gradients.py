@@ -19,9 +19,7 @@ from tfbook.training.recipe import Recipe
 LossFunction = Callable[[Any, Any], Loss | Tensor]  # of the model, of any class, and a batch
 
 
-def gradient(
-    model: nn.Module, loss: LossFunction, batches: Callable[[int], Any], recipe: Recipe, step: int
-) -> Tensor:
+def gradient(model: nn.Module, loss: LossFunction, batches: Callable[[int], Any], recipe: Recipe, step: int) -> Tensor:
     """Σ total / Σ count over the batches of a step in all processes; its gradient is left in the weights.
 
     Nothing here waits for the device. Raises ValueError for a loss that cannot be minimized.

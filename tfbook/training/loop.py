@@ -158,6 +158,10 @@ def fit(
     `report` is called after each evaluation. The stop button ends training after the current step. Inside
     `distributed.processes()` each process makes batches of its own.
 
+    On CUDA the host runs ahead of the device: it looks at losses and norms where it evaluates, saves or ends, and every
+    `LOOK_EVERY` steps. NonFiniteLoss then comes late, with the history and the weights of the last good step all the
+    same; `seconds` are exact at the looks.
+
     All of the model begins in train mode; a module that `loss` puts into eval mode, such as a frozen block, stays in
     it. The model comes back in eval mode, however training ends. Raises NonFiniteLoss, CheckpointError, and ValueError
     when there is nothing to train.
@@ -182,14 +186,13 @@ def fit(
             _step(model, value, optimizer, recipe, unseen, done)
             done += 1
             last = done == recipe.steps or distributed.mean(stop.is_set()) > 0
-            evaluates = done % recipe.evaluate_every == 0 or last
-            saves = checkpoint is not None and (done % recipe.checkpoint_every == 0 or last)
+            evaluates, saves = (last or done % each == 0 for each in (recipe.evaluate_every, recipe.checkpoint_every))
             if evaluates or saves or done % LOOK_EVERY == 0:
                 unseen.look()
             history.seconds.append(before + time.perf_counter() - start)
             if evaluates:
                 bar.set_postfix(_evaluate(model, evaluate, report, history), refresh=False)
-            if saves:
+            if checkpoint is not None and saves:
                 save_checkpoint(checkpoint, model, optimizer, history, about=about)
             if history.loss:
                 bar.set_description(f"loss {history.loss[-1]:.3f}", refresh=False)

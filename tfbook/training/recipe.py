@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 from dataclasses import dataclass
 
 from torch import nn
+from torch.utils._triton import has_triton
 
 from tfbook.training.schedules import Schedule, constant
 
@@ -62,11 +65,16 @@ class Recipe:
     def compiles(self, model: nn.Module, steps: int) -> bool:
         """Whether to compile the loss for so many steps of this model: what `compile` says.
 
-        If it is None, on CUDA, from `COMPILED_WEIGHTS` weights and `COMPILED_STEPS` steps on; with less, compiling takes
-        longer than it saves.
+        If it is None, on CUDA where Triton works, from `COMPILED_WEIGHTS` weights and `COMPILED_STEPS` steps on; with
+        less, compiling takes longer than it saves.
         """
         if self.compile is not None:
             return self.compile
         weights = list(model.parameters())
         large = sum(weight.numel() for weight in weights) >= COMPILED_WEIGHTS
-        return weights[0].device.type == "cuda" and large and steps >= COMPILED_STEPS
+        return weights[0].device.type == "cuda" and large and steps >= COMPILED_STEPS and _has_compilers()
+
+
+def _has_compilers() -> bool:
+    """Whether Triton is there and knows the GPU, and the compiler of C that it calls."""
+    return has_triton() and any(map(shutil.which, (os.environ.get("CC", "cc"), "gcc", "clang")))
