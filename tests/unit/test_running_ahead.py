@@ -201,7 +201,7 @@ class Moves(TorchDispatchMode):
         self.found: list[dict[str, Any]] = []
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if func.overloadpacket is aten._to_copy:
+        if func.overloadpacket is torch.ops.aten._to_copy:
             self.found.append(kwargs)
         return func(*args, **kwargs or {})
 
