@@ -232,6 +232,21 @@ def test_what_is_pinned_or_on_a_device_is_sent_as_it_is(monkeypatch: pytest.Monk
     assert [move.get("non_blocking", False) for move in moves.found] == [False, False]
 
 
+@pytest.mark.parametrize(
+    "send",
+    [
+        lambda x: x.to("meta", None, True),
+        lambda x: x.to("meta", non_blocking=True),
+        lambda x: x.to(torch.ones(1, device="meta"), True),
+    ],
+)
+def test_a_batch_that_says_how_it_is_sent_is_sent_so(send: Callable[[Tensor], Tensor]) -> None:
+    """Pinning would fail here, where there is no CUDA."""
+    with Moves() as moves, gradients.Pinned():
+        assert send(torch.ones(2)).device.type == "meta"
+    assert [move["non_blocking"] for move in moves.found] == [True]
+
+
 class Asked:
     """A batch that tells which mode it is sent in."""
 

@@ -51,15 +51,20 @@ class Pinned(TorchFunctionMode):
     """Inside, `tensor.to(device)` copies from pinned memory, from which CUDA reads by itself while the host goes on.
 
     It is so wherever it is called, as in the `to` of a batch of several tensors. A tensor that is pinned may be filled
-    anew for the next batch, so its copy is waited for.
+    anew for the next batch, so its copy is waited for, unless the call itself says `non_blocking`.
     """
 
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Calls the function; `Tensor.to` with a pinned copy, without waiting."""
         kwargs = kwargs or {}
-        if function is Tensor.to and args[0].device.type == "cpu" and not args[0].is_pinned():
-            return function(args[0].pin_memory(), *args[1:], **kwargs | {"non_blocking": True})
+        if function is Tensor.to and _waits(*args, **kwargs):
+            return function(args[0].pin_memory(), *args[1:], **kwargs, non_blocking=True)
         return function(*args, **kwargs)
+
+
+def _waits(tensor: Tensor, *args: Any, **kwargs: Any) -> bool:
+    chosen = "non_blocking" in kwargs or bool in map(type, args)
+    return tensor.device.type == "cpu" and not tensor.is_pinned() and not chosen
 
 
 def _backward(found: Loss) -> Tensor:
