@@ -58,7 +58,7 @@ class Pinned(TorchFunctionMode):
         """Calls the function; `Tensor.to` with a pinned copy, without waiting."""
         kwargs = kwargs or {}
         if function is Tensor.to and _waits(*args, **kwargs):
-            return function(args[0].pin_memory(), *args[1:], **kwargs, non_blocking=True)
+            return function(args[0].pin_memory(), *args[1:], **kwargs | {"non_blocking": True})
         return function(*args, **kwargs)
 
 
