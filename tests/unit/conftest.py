@@ -23,6 +23,7 @@ from tfbook.models.seq2seq import (
 )
 from tfbook.models.transformer import Decoder, Encoder as Reader, Transformer
 from tfbook.text import EOS, Batch, Pair, Vocabulary, collate
+from tfbook.training import loop
 
 sys.path.insert(0, str(Path(__file__).parent))  # for the modules beside the tests
 from toy_translators import SHORT, toy_corpus
@@ -42,6 +43,13 @@ def float32(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     runtime.precision.cache_clear()
     yield
     runtime.precision.cache_clear()
+
+
+@pytest.fixture
+def ahead(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In training, the host runs ahead of the CPU as it does of CUDA, and looks every third step."""
+    monkeypatch.setattr(loop, "RUNS_AHEAD", ("cpu",))
+    monkeypatch.setattr(loop, "LOOK_EVERY", 3)
 
 
 @pytest.fixture(scope="session")

@@ -10,7 +10,8 @@ from tfbook.training.checkpoints import (
     resume,
     save_checkpoint,
 )
-from tfbook.training.loop import Evaluate, LossFunction, NonFiniteLoss, Recipe, Report, fit, running_mean
+from tfbook.training.gradients import LossFunction
+from tfbook.training.loop import Evaluate, NonFiniteLoss, Report, fit, running_mean
 from tfbook.training.losses import (
     Loss,
     distillation_loss,
@@ -59,6 +60,7 @@ from tfbook.training.preferences import (
     log_probs,
     token_log_probs,
 )
+from tfbook.training.recipe import Recipe
 from tfbook.training.schedules import Schedule, constant, inverse_sqrt, warmup_cosine
 
 __all__ = [

@@ -19,7 +19,7 @@ from torch import nn
 from tfbook import files, runtime
 from tfbook.attention.positions import Position
 from tfbook.training import distributed
-from tfbook.training.optimizers import ChainedOptimizer, Muon, Optimizer
+from tfbook.training.optimizers import Muon, Optimizer, members
 
 
 @dataclass
@@ -235,7 +235,7 @@ _BY_MACHINE = ("fused", "foreach")  # settings that change with the device
 
 def _check_loaded(optimizer: Optimizer, groups: list[dict[str, Any]]) -> None:
     """Raises ValueError for a state that an optimizer takes over without a word and with which its next step fails."""
-    for part in optimizer.parts if isinstance(optimizer, ChainedOptimizer) else (optimizer,):
+    for part in members(optimizer):
         if isinstance(part, _ALIKE) and len({frozenset(state) for state in part.state.values() if state}) > 1:
             raise ValueError("some weights have moments that others lack")
         for weight, state in part.state.items():
@@ -340,5 +340,4 @@ def _unshaped(model: nn.Module) -> dict[str, int | str]:
 
 
 def _kinds(optimizer: Optimizer) -> list[str]:
-    parts = optimizer.parts if isinstance(optimizer, ChainedOptimizer) else (optimizer,)
-    return [type(part).__name__ for part in parts]
+    return [type(part).__name__ for part in members(optimizer)]

@@ -11,24 +11,29 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import compress
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, distributed as dist, nn
 
 from tfbook import runtime
 
+T = TypeVar("T", bound=float | Tensor)
+
 
 @contextmanager
 def processes() -> Iterator[None]:
-    """Makes the processes that `torchrun` started one group, each with a GPU of its own where there are GPUs."""
+    """Makes the processes that `torchrun` started one group, each with a GPU of its own where there are GPUs.
+
+    What the hosts have to agree on, such as a stop, then goes from host to host, and no GPU is waited for.
+    """
     if "WORLD_SIZE" not in os.environ:
         yield
         return
     on_gpu = runtime.device().type == "cuda"
     if on_gpu:
         torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
-    dist.init_process_group("nccl" if on_gpu else "gloo")
+    dist.init_process_group("cpu:gloo,cuda:nccl" if on_gpu else "gloo")
     try:
         yield
     finally:
@@ -47,15 +52,16 @@ def rank() -> int:
 
 def mean(value: float) -> float:
     """Mean over the processes, the same number in each."""
-    return float(total(torch.tensor(value, dtype=torch.float64))) / world_size()
+    return float(total(torch.tensor(value, dtype=torch.float64))) / world_size() if world_size() > 1 else float(value)
 
 
-def total(value: float | Tensor) -> float | Tensor:
-    """Sum over the processes, the same in each."""
-    if world_size() > 1:
-        value = torch.as_tensor(value, device=runtime.device()).clone()
-        dist.all_reduce(value)
-    return value
+def total(value: T) -> T | Tensor:
+    """Sum over the processes, the same in each; of tensors where they are, of other numbers on the CPU."""
+    if world_size() == 1:
+        return value
+    everywhere = torch.as_tensor(value).clone()
+    dist.all_reduce(everywhere)
+    return everywhere
 
 
 def all_gathered(value: Any) -> list[Any]:
@@ -88,8 +94,8 @@ def add_gradients(model: nn.Module) -> None:
     if world_size() == 1:
         return
     weights = [weight for weight in model.parameters() if weight.requires_grad]
-    present = total(torch.tensor([weight.grad is not None for weight in weights], device=weights[0].device).int())
-    weights = list(compress(weights, torch.as_tensor(present).tolist()))
+    present = total(torch.tensor([weight.grad is not None for weight in weights]).int())
+    weights = list(compress(weights, present.tolist()))
     shares = [torch.zeros_like(weight) if weight.grad is None else weight.grad for weight in weights]
     together = nn.utils.parameters_to_vector(shares)  # one message instead of one for each weight
     dist.all_reduce(together)

@@ -7,9 +7,8 @@ import signal
 import statistics
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,62 +20,16 @@ from tfbook.attention.tuned import joined_projections
 from tfbook.modes import evaluating
 from tfbook.training import distributed, optimizers
 from tfbook.training.checkpoints import About, History, resume, save_checkpoint
-from tfbook.training.losses import Loss, at_least_one
+from tfbook.training.gradients import LossFunction, gradient
 from tfbook.training.optimizers import Optimizer
-from tfbook.training.schedules import Schedule, constant
-
-LossFunction = Callable[[Any, Any], Loss | Tensor]  # of the model, of any class, and a batch
-
+from tfbook.training.recipe import Recipe
 
 Evaluate = Callable[[Any], dict[str, float]]  # of the model
 
-
 Report = Callable[[History], None]
 
-
-@dataclass(frozen=True, kw_only=True)
-class Recipe:
-    """How long and how to train. `lr` is AdamW's learning rate; `clip` bounds the norm of the gradient.
-
-    `weight_decay` shrinks matrices, embeddings among them, and leaves vectors alone: biases, the weights of norms,
-    class tokens and the positions of a grid. The optimizer "muon" takes the matrices of the blocks, with `momentum` and
-    steps of size lr · `rms`, and leaves the rest to AdamW. A step reads `accumulate` batches, as if they were one: for
-    batches that do not fit into memory at once.
-
-    With `mixed_precision` matrix products run at `runtime.precision()`; steps of many small products, such as those of
-    recurrent networks, gain nothing from it.
-    """
-
-    steps: int
-    lr: float = 1e-3
-    embedding_lr_factor: float = 1.0  # on the learning rate of an embedding that is tied to the output's matrix
-    embedding_decay_factor: float = 1.0  # on its weight decay
-    schedule: Schedule = constant
-    betas: tuple[float, float] = (0.9, 0.999)
-    weight_decay: float = 0.0
-    clip: float = 1.0
-    optimizer: str = "adamw"  # or "muon"
-    momentum: float = 0.95  # Muon's
-    rms: float = 0.2  # Muon's, 0.2 being what AdamW's steps have
-    accumulate: int = 1
-    evaluate_every: int = 100
-    checkpoint_every: int = 100
-    mixed_precision: bool = True
-
-    def __post_init__(self) -> None:
-        positive = ("steps", "lr", "embedding_lr_factor", "clip", "rms", "accumulate")
-        for name in (*positive, "evaluate_every", "checkpoint_every"):
-            if not getattr(self, name) > 0:
-                raise ValueError(f"{name} is {getattr(self, name)}; expected more than 0")
-        if not all(0 <= beta < 1 for beta in self.betas):
-            raise ValueError(f"betas is {self.betas}; expected 0 ≤ beta < 1 for both")
-        for name in ("weight_decay", "embedding_decay_factor"):
-            if not getattr(self, name) >= 0:
-                raise ValueError(f"{name} is {getattr(self, name)}; expected 0 or more")
-        if not 0 <= self.momentum < 1:
-            raise ValueError(f"momentum is {self.momentum}; expected 0 ≤ momentum < 1")
-        if self.optimizer not in ("adamw", "muon"):
-            raise ValueError(f"optimizer is {self.optimizer!r}; expected 'adamw' or 'muon'")
+RUNS_AHEAD = ("cuda",)  # kinds of devices that work on their own, and that only a look at a value stops
+LOOK_EVERY = 50  # steps there: the device then stands still for about a millisecond
 
 
 def running_mean(values: Sequence[float], window: int) -> list[float]:
@@ -129,84 +82,45 @@ def _optimizer(model: nn.Module, recipe: Recipe) -> Optimizer:
     return optimizers.adamw(parameters, **options, embeddings=tied, vectors=vectors)
 
 
-def _gradient(model: nn.Module, loss: LossFunction, batches: Callable[[int], Any], recipe: Recipe, step: int) -> float:
-    """Σ total / Σ count over the batches of a step in all processes; its gradient is left in the weights."""
-    numbers = range(step * recipe.accumulate, (step + 1) * recipe.accumulate)
-    losses = (_loss(model, loss, batches(number), recipe) for number in numbers)
-    value = _backward(next(losses)) if recipe.accumulate == 1 else _accumulate(model, losses)
-    distributed.add_gradients(model)
-    return float(distributed.total(value))
+class _Unseen:
+    """Losses and norms of steps that the host has not looked at: to look at them is to wait for the device.
+
+    Where the host runs ahead, `spoiled` is 1 from the first step on in which one is not finite, and the steps of the
+    optimizer change nothing from then on. Elsewhere each is looked at before its step.
+    """
+
+    def __init__(self, history: History, optimizer: Optimizer, device: torch.device):
+        self.history, self.device, self.pairs = history, device, list[Tensor]()
+        self.spoiled = optimizers.skippable(optimizer, device) if device.type in RUNS_AHEAD else None
+
+    def add(self, value: Tensor, norm: Tensor) -> None:
+        """Keeps loss and norm of a step, whose update follows."""
+        self.pairs.append(torch.stack((value.to(self.device), norm.to(self.device))))
+        if self.spoiled is None:
+            self.look()
+        else:
+            self.spoiled.logical_or_(~self.pairs[-1].isfinite().all())
+
+    def look(self) -> None:
+        """Waits, and adds them to the history. Raises NonFiniteLoss, with the history up to the last good step."""
+        pairs, self.pairs = torch.stack(self.pairs).tolist() if self.pairs else [], []
+        for value, norm in pairs:
+            if not math.isfinite(value) or not math.isfinite(norm):
+                good = self.history.steps
+                del self.history.lr[good:], self.history.seconds[good:]
+                raise NonFiniteLoss(value, norm, self.history)
+            self.history.loss.append(value)
+            self.history.grad_norm.append(norm)
 
 
-def _loss(model: nn.Module, loss: LossFunction, batch: Any, recipe: Recipe) -> Loss:
-    with runtime.autocast(recipe.mixed_precision):
-        found = loss(model, batch.to(next(model.parameters()).device))
-    totals = found.totals if isinstance(found, Loss) else [found]
-    if not all(isinstance(total, Tensor) and not total.shape and total.requires_grad for total in totals):
-        expected = "a Loss, or a Tensor of shape (), that depends on the model's weights"
-        raise ValueError(f"loss returned {_described(found)}; expected {expected}")
-    return found if isinstance(found, Loss) else Loss(found, 1)
-
-
-def _backward(found: Loss) -> Tensor:
-    """The gradient of one batch, whose counts are known before it. Returns this process's share of the mean."""
-    share = found.over([distributed.total(count) for count in found.counts])
-    share.backward()
-    return share.detach()
-
-
-@dataclass
-class _Term:
-    """One term of a loss, summed over batches, and its gradient."""
-
-    gradients: list[Tensor | None]
-    total: float | Tensor = 0.0
-    count: int | Tensor = 0
-
-    def add(self, weights: list[nn.Parameter], total: Tensor, count: int | Tensor, *, last: bool) -> None:
-        """Adds the total of one more batch; `last` unless other terms need its graph."""
-        for weight, gradient in zip(weights, self.gradients, strict=True):
-            weight.grad = gradient  # to which `backward` adds
-        total.backward(retain_graph=not last)
-        self.gradients = [weight.grad for weight in weights]
-        self.total, self.count = self.total + total.detach(), self.count + count
-
-
-def _accumulate(model: nn.Module, losses: Iterable[Loss]) -> Tensor:
-    """The gradient of several batches: each term has one of its own until all are counted. Returns as `_backward`."""
-    weights = [weight for weight in model.parameters() if weight.requires_grad]
-    terms: list[_Term] = []
-    for found in losses:
-        terms = terms or [_Term([None] * len(weights)) for _ in found.totals]
-        for number, (term, total, count) in enumerate(zip(terms, found.totals, found.counts, strict=True), 1):
-            term.add(weights, total, count, last=number == len(terms))
-        del found, total  # the graph that they hold, before the next batch makes one
-    counts = [at_least_one(distributed.total(term.count)) for term in terms]
-    for weight, *gradients in zip(weights, *(term.gradients for term in terms), strict=True):
-        shares = [gradient / count for gradient, count in zip(gradients, counts, strict=True) if gradient is not None]
-        weight.grad = sum(shares) if shares else None
-    return sum(term.total / count for term, count in zip(terms, counts, strict=True))  # type: ignore[return-value]
-
-
-def _described(value: object) -> str:
-    if isinstance(value, Loss):
-        return f"a Loss of {' + '.join(map(_described, value.totals))}"
-    form = f" of shape {tuple(value.shape)}, requires_grad {value.requires_grad}" if isinstance(value, Tensor) else ""
-    return f"a {type(value).__name__}{form}"
-
-
-def _step(model: nn.Module, value: float, optimizer: Optimizer, recipe: Recipe, history: History) -> None:
-    """Takes one step and adds it to `history`; the weights stay as they are when loss or gradient is not finite."""
+def _step(model: nn.Module, value: Tensor, optimizer: Optimizer, recipe: Recipe, unseen: _Unseen, number: int) -> None:
+    """Takes step `number`; the weights stay as they are when loss or gradient is not finite."""
     for group in optimizer.param_groups:
-        group["lr"] = recipe.lr * group.get("lr_factor", 1) * recipe.schedule(history.steps, recipe.steps)
-    norm = nn.utils.clip_grad_norm_(model.parameters(), recipe.clip).item()
-    if not math.isfinite(value) or not math.isfinite(norm):
-        raise NonFiniteLoss(value, norm, history)
+        group["lr"] = recipe.lr * group.get("lr_factor", 1) * recipe.schedule(number, recipe.steps)
+    unseen.add(value, nn.utils.clip_grad_norm_(model.parameters(), recipe.clip))
     with runtime.autocast(recipe.mixed_precision):  # for the products of Muon
         optimizer.step()
-    history.loss.append(value)
-    history.grad_norm.append(norm)
-    history.lr.append(optimizer.param_groups[0]["lr"])
+    unseen.history.lr.append(optimizer.param_groups[0]["lr"])
 
 
 def _evaluate(model: nn.Module, evaluate: Evaluate | None, report: Report | None, history: History) -> dict[str, float]:
@@ -244,6 +158,10 @@ def fit(
     `report` is called after each evaluation. The stop button ends training after the current step. Inside
     `distributed.processes()` each process makes batches of its own.
 
+    On CUDA the host runs ahead of the device: it looks at losses and norms where it evaluates, saves or ends, and every
+    `LOOK_EVERY` steps. NonFiniteLoss then comes late, with the history and the weights of the last good step all the
+    same; `seconds` are exact at the looks.
+
     All of the model begins in train mode; a module that `loss` puts into eval mode, such as a frozen block, stays in
     it. The model comes back in eval mode, however training ends. Raises NonFiniteLoss, CheckpointError, and ValueError
     when there is nothing to train.
@@ -251,25 +169,33 @@ def fit(
     optimizer = _optimizer(model, recipe)
     history = History() if checkpoint is None else resume(checkpoint, model, optimizer, about=about)
     distributed.broadcast(model.train())
+    unseen = _Unseen(history, optimizer, next(model.parameters()).device)
+    if recipe.compiles(model, recipe.steps - history.steps):
+        loss = torch.compile(loss)
     with (
         _ending_in_eval_mode(model),
         joined_projections(model),
         _interrupt_as_flag() as stop,
         _progress(history.steps, recipe.steps) as bar,
     ):
-        last = history.steps >= recipe.steps
+        done, last = history.steps, history.steps >= recipe.steps
         while not last:
             start, before = time.perf_counter(), history.elapsed
             optimizer.zero_grad(set_to_none=True)
-            value = _gradient(model, loss, batches, recipe, history.steps)
-            _step(model, value, optimizer, recipe, history)
+            value = gradient(model, loss, batches, recipe, done)
+            _step(model, value, optimizer, recipe, unseen, done)
+            done += 1
+            last = done == recipe.steps or distributed.mean(stop.is_set()) > 0
+            evaluates, saves = (last or done % each == 0 for each in (recipe.evaluate_every, recipe.checkpoint_every))
+            if evaluates or saves or done % LOOK_EVERY == 0:
+                unseen.look()
             history.seconds.append(before + time.perf_counter() - start)
-            last = history.steps == recipe.steps or distributed.mean(stop.is_set()) > 0
-            if history.steps % recipe.evaluate_every == 0 or last:
+            if evaluates:
                 bar.set_postfix(_evaluate(model, evaluate, report, history), refresh=False)
-            if checkpoint is not None and (history.steps % recipe.checkpoint_every == 0 or last):
+            if checkpoint is not None and saves:
                 save_checkpoint(checkpoint, model, optimizer, history, about=about)
-            bar.set_description(f"loss {history.loss[-1]:.3f}", refresh=False)
+            if history.loss:
+                bar.set_description(f"loss {history.loss[-1]:.3f}", refresh=False)
             bar.update()
     history.interrupted = history.steps < recipe.steps
     return history

@@ -191,7 +191,7 @@ def divergence(log_p: Float[Tensor, "*rows label"], log_q: Float[Tensor, "*rows 
     Infinite where q gives probability 0 to a label that has more under p.
     """
     p = log_p.exp()
-    return (p * torch.where(p > 0, log_p - log_q, 0.0)).sum(dim=-1)
+    return (p * (log_p - log_q).masked_fill(~(p > 0), 0.0)).sum(dim=-1)
 
 
 def distillation_loss(

@@ -11,7 +11,7 @@ from itertools import groupby
 from typing import Any
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.nn.modules.conv import _ConvNd
 from torch.optim import AdamW
@@ -138,27 +138,44 @@ class Muon(torch.optim.Optimizer):
         if other := [tuple(matrix.shape) for matrix in matrices if matrix.ndim < 2]:
             raise ValueError(f"matrices holds a parameter of shape {other[0]}; expected rows and columns")
         super().__init__(matrices, {"lr": lr, "momentum": momentum, "weight_decay": weight_decay, "rms": rms})
+        self.found_inf: Tensor | None = None  # as PyTorch's fused optimizers have it, see `skippable`
 
     @torch.no_grad()
     def step(self, closure: None = None) -> None:  # type: ignore[override]
-        """Takes one step. Matrices of one shape take it together: three times as fast for small ones."""
+        """Takes one step; while `found_inf` is 1, it changes nothing.
+
+        Matrices of one shape take it together: three times as fast for small ones.
+        """
         for group in self.param_groups:
             trained = [matrix for matrix in group["params"] if matrix.grad is not None]
             for shape, alike in groupby(trained, key=lambda matrix: tuple(matrix.flatten(1).shape)):
                 self._step(list(alike), group["rms"] * math.sqrt(max(shape)), group)
 
     def _step(self, matrices: list[nn.Parameter], scale: float, group: dict[str, Any]) -> None:
-        steps = [self._nesterov(matrix, group["momentum"]).flatten(1) for matrix in matrices]
-        for matrix, direction in zip(matrices, orthogonal(torch.stack(steps)), strict=True):
-            direction = direction.reshape(matrix.shape)
-            matrix.mul_(1 - group["lr"] * group["weight_decay"]).sub_(direction, alpha=group["lr"] * scale)
+        skip = None if self.found_inf is None else self.found_inf == 1
+        fading = _unless(skip, group["momentum"], 1.0)
+        steps = [self._nesterov(matrix, fading, group["momentum"], skip).flatten(1) for matrix in matrices]
+        directions = _unless(skip, orthogonal(torch.stack(steps)), 0.0)
+        kept = _unless(skip, 1 - group["lr"] * group["weight_decay"], 1.0)
+        for matrix, direction in zip(matrices, directions, strict=True):
+            matrix.mul_(kept).sub_(direction.reshape(matrix.shape), alpha=group["lr"] * scale)
 
-    def _nesterov(self, matrix: nn.Parameter, momentum: float) -> Tensor:
+    def _nesterov(
+        self, matrix: nn.Parameter, fading: float | Tensor, momentum: float, skip: Bool[Tensor, ""] | None
+    ) -> Tensor:
         state = self.state[matrix]
         if "momentum" not in state:
             state["momentum"] = torch.zeros_like(matrix)
-        assert matrix.grad is not None  # `step` takes no other
-        return matrix.grad.add(state["momentum"].mul_(momentum).add_(matrix.grad), alpha=momentum)
+        gradient = _unless(skip, matrix.grad, 0.0)
+        return gradient.add(state["momentum"].mul_(fading).add_(gradient), alpha=momentum)
+
+
+def _unless(skip: Bool[Tensor, ""] | None, value: Any, otherwise: float) -> Any:
+    """`value`, or `otherwise` if `skip`; the device chooses alone, while `torch.where` would wait to send a number."""
+    if skip is None:
+        return value
+    value = value if isinstance(value, Tensor) else torch.full((), value, device=skip.device)
+    return value.masked_fill(skip, otherwise)
 
 
 def hidden_matrices(model: nn.Module) -> list[nn.Parameter]:
@@ -213,6 +230,23 @@ class ChainedOptimizer:
 
 
 Optimizer = torch.optim.Optimizer | ChainedOptimizer  # what `fit` and checkpoints work with
+
+
+def members(optimizer: Optimizer) -> tuple[torch.optim.Optimizer, ...]:
+    """The optimizers in a chain, or the one."""
+    return optimizer.parts if isinstance(optimizer, ChainedOptimizer) else (optimizer,)
+
+
+def skippable(optimizer: Optimizer, device: torch.device) -> Float[Tensor, ""]:
+    """A number on the device, 0 at first: while it is 1, steps change neither weights nor the optimizer's state.
+
+    Nothing waits for it. It is `found_inf`, by which PyTorch's GradScaler has a fused AdamW skip a step; Muon does the
+    same.
+    """
+    skips = torch.zeros((), device=device)
+    for part in members(optimizer):
+        part.found_inf = skips  # type: ignore[attr-defined] # which PyTorch reads where it is
+    return skips
 
 
 def muon(

@@ -76,8 +76,8 @@ def penalized_rewards(
     (Ziegler et al., 2019, eq. 2.)
     """
     last = answered & (answered.flip(1).cumsum(dim=1).flip(1) == 1)
-    penalty = torch.where(answered, beta * kl, 0.0) if beta else torch.zeros_like(kl)  # not 0 · ∞
-    return torch.where(last, scores[:, None], 0.0) - penalty
+    penalty = (beta * kl).masked_fill(~answered, 0.0) if beta else torch.zeros_like(kl)  # not 0 · ∞
+    return torch.where(last, scores[:, None], torch.zeros_like(penalty)) - penalty
 
 
 # ---- advantages --------------------------------------------------------------------------------------------------
@@ -95,7 +95,7 @@ def generalized_advantages(
 
     The value after the answer's last token is 0, since nothing follows. Outside the answer the advantage is 0.
     """
-    rewards, values = (torch.where(answered, numbers, 0.0) for numbers in (rewards, values))
+    rewards, values = (numbers.masked_fill(~answered, 0.0) for numbers in (rewards, values))
     advantages = torch.zeros_like(values)
     later, value_after = torch.zeros_like(values[:, 0]), torch.zeros_like(values[:, 0])
     for t in reversed(range(values.shape[1])):
@@ -108,7 +108,7 @@ def generalized_advantages(
 def standardized(x: Float[Tensor, "batch next"], answered: Bool[Tensor, "batch next"]) -> Float[Tensor, "batch next"]:
     """(x − mean) / standard deviation over the answers' tokens; 0 elsewhere."""
     inside = x[answered]
-    return torch.where(answered, (x - inside.mean()) / (inside.std(correction=0) + 1e-8), 0.0)
+    return ((x - inside.mean()) / (inside.std(correction=0) + 1e-8)).masked_fill(~answered, 0.0)
 
 
 # ---- the two losses ----------------------------------------------------------------------------------------------
@@ -127,7 +127,7 @@ def clipped_objective(
     """
     log_ratio = log_probs - old
     bounded = log_ratio.clamp(max=math.log1p(clip) + 1)  # far past the clip the gradient is 0, but exp would overflow
-    ratio = torch.where(advantages > 0, bounded, torch.where(advantages < 0, log_ratio, 0.0)).exp()
+    ratio = torch.where(advantages > 0, bounded, log_ratio.masked_fill(~(advantages < 0), 0.0)).exp()
     return torch.minimum(ratio * advantages, ratio.clamp(1 - clip, 1 + clip) * advantages)
 
 
@@ -167,7 +167,7 @@ def assess(
     """
     ids, answered = answers.ids, answers.answered[:, 1:]
     old = log_probs(policy, ids)
-    kl = torch.where(answered, kl_estimate(old, log_probs(reference, ids)), 0.0)
+    kl = kl_estimate(old, log_probs(reference, ids)).masked_fill(~answered, 0.0)
     rewards = penalized_rewards(scores, kl, answered, beta=recipe.beta)
     values = critic(ids[:, :-1]).float()
     advantages = generalized_advantages(rewards, values, answered, gamma=recipe.gamma, lam=recipe.lam)
@@ -181,9 +181,9 @@ def ppo_loss(policy: nn.Module, critic: nn.Module, rollout: Rollout, recipe: Ppo
     """
     ids, answered = rollout.answers.ids, rollout.answered
     new = token_log_probs(policy(ids[:, :-1]), ids[:, 1:])
-    advantages = torch.where(answered, rollout.advantages, 0.0)
+    advantages = rollout.advantages.masked_fill(~answered, 0.0)
     objective = clipped_objective(new, rollout.log_probs, advantages, clip=recipe.clip)
-    error = torch.where(answered, critic(ids[:, :-1]).float() - rollout.returns, 0.0).square()
+    error = (critic(ids[:, :-1]).float() - rollout.returns).masked_fill(~answered, 0.0).square()
     return Loss((recipe.value_weight * error - objective).sum(), answered.sum())
 
 
@@ -210,5 +210,5 @@ def ppo_update(
             weights = [weight for group in optimizer.param_groups for weight in group["params"]]
             nn.utils.clip_grad_norm_(weights, recipe.max_norm)
             optimizer.step()
-            losses.append(float(loss.detach()))
-    return losses
+            losses.append(loss.detach())
+    return [float(loss) for loss in losses]  # here, since a look at one waits for the device

@@ -5,7 +5,6 @@ Shapes: batch (texts, or pairs of them), time, next (the time − 1 tokens that 
 
 from __future__ import annotations
 
-import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -30,7 +29,7 @@ def log_probs(model: nn.Module, ids: Int[Tensor, "batch time"]) -> Float[Tensor,
 
 def answer_log_probs(model: nn.Module, answers: Answers) -> Float[Tensor, " batch"]:
     """log p(answer | prompt) = Σ_t log p(token_t | before) over the answer's tokens, in nats."""
-    return torch.where(answers.answered[:, 1:], log_probs(model, answers.ids), 0.0).sum(dim=1)
+    return log_probs(model, answers.ids).masked_fill(~answers.answered[:, 1:], 0.0).sum(dim=1)
 
 
 def answer_loss(model: nn.Module, answers: Answers) -> Loss:
