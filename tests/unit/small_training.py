@@ -32,7 +32,7 @@ def texts(number: int) -> Tensor:
 def pairs(number: int) -> Batch:
     """Sentences of which half end early."""
     ids, lengths = texts(number), torch.tensor([6, 6, 3, 4])
-    ids = torch.where(torch.arange(6) < lengths[:, None], ids, PAD)
+    ids = ids.masked_fill(torch.arange(6) >= lengths[:, None], PAD)
     return Batch(source=ids, source_lengths=lengths, target_in=ids, target_out=ids, target_lengths=lengths)
 
 

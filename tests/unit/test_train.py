@@ -1,5 +1,6 @@
 """The training loop: schedules, recipe, history, evaluation, stopping, and what it refuses."""
 
+import json
 import math
 import random
 import signal
@@ -7,8 +8,10 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -610,3 +613,41 @@ def test_a_weight_that_a_step_does_not_use_stays() -> None:
 def test_a_recipe_has_the_learning_rate_of_adam() -> None:
     """Kingma & Ba (2015), algorithm 1: 0.001."""
     assert Recipe(steps=1).lr == 0.001
+
+
+@pytest.mark.parametrize("steps", [1, 50, 100])
+def test_after_its_last_step_a_cosine_stays_where_it_ended(steps: int) -> None:
+    """And does not rise again, as half a period later (nanoGPT keeps the minimum, too)."""
+    factor = warmup_cosine(10, 0.1)
+    assert [factor(step, steps) for step in (max(steps, 11), 150, 190)] == pytest.approx([0.1] * 3)
+
+
+@pytest.mark.parametrize("optimizer", ["adamw", "muon"])
+def test_a_resumed_run_follows_the_recipe_that_it_is_given(optimizer: str, tmp_path: Path) -> None:
+    """Weight decay, betas and momentum, too, not only the learning rate (ipex-llm issue 347)."""
+    model, path = Gpt(9, Config(d_model=8, heads=2, d_ff=16, layers=1)), tmp_path / "run.pt"
+    recipe = Recipe(steps=1, optimizer=optimizer, weight_decay=0.1, momentum=0.9)
+    for each in (recipe, replace(recipe, steps=2, weight_decay=0.5, betas=(0.8, 0.9), momentum=0.5)):
+        fit(model, next_token_loss, lambda step: torch.arange(8)[None], each, checkpoint=path)
+    state = torch.load(path, weights_only=True)["optimizer"]
+    groups = [group for part in state.get("parts", [state]) for group in part["param_groups"]]
+    assert {group["weight_decay"] for group in groups} == {0.5, 0.0}
+    assert all(group.get("betas", (0.8, 0.9)) == (0.8, 0.9) for group in groups)
+    assert all(group.get("momentum", 0.5) == 0.5 for group in groups)
+
+
+@pytest.mark.parametrize("kind", [np.float32, np.float64, torch.tensor, int])
+def test_metrics_may_be_numbers_of_numpy_or_pytorch(kind: Callable[[float], Any], tmp_path: Path) -> None:
+    """A checkpoint that holds NumPy's cannot be read again (coqui-ai-Trainer pull request 19)."""
+    model = Gpt(9, Config(d_model=8, heads=2, d_ff=16, layers=1))
+    for steps in (1, 2):
+        history = fit(
+            model,
+            next_token_loss,
+            lambda step: torch.arange(8)[None],
+            Recipe(steps=steps),
+            checkpoint=tmp_path / "run.pt",
+            evaluate=lambda model: {"right": kind(1)},
+        )
+    assert [row["right"] for row in history.evaluations] == [1.0, 1.0]
+    assert json.loads(json.dumps(history.evaluations)) == history.evaluations

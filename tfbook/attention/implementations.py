@@ -224,7 +224,7 @@ def fastest(
         return F.scaled_dot_product_attention(q, k, v, bias, dropout)
     some = allowed.any(dim=-1, keepdim=True)
     allowed = allowed | ~some  # a row of blocked keys would be 0/0
-    added = allowed if bias is None else torch.where(allowed, bias, -torch.inf)
+    added = allowed if bias is None else torch.where(allowed, bias, bias.new_full((), -torch.inf))
     return F.scaled_dot_product_attention(q, k, v, added, dropout).masked_fill(~some, 0.0)
 
 

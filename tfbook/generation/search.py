@@ -263,7 +263,7 @@ def _ended(step: BeamStep, live: _Live, penalty: float, max_length: int) -> Beam
     """The candidates that ended; the score of the others is −∞."""
     texts = _texts(step.parents, step.words, live)[:, :, 1:]
     texts = nn.functional.pad(texts, (0, max_length - texts.shape[2]), value=PAD)
-    return Beams(texts, torch.where(step.ended, step.scores / penalty, -torch.inf))
+    return Beams(texts, (step.scores / penalty).masked_fill(~step.ended, -torch.inf))
 
 
 def _best(some: Beams, others: Beams) -> Beams:

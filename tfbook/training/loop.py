@@ -8,7 +8,7 @@ import statistics
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from tfbook import runtime
 from tfbook.attention.tuned import joined_projections
+from tfbook.checks import trusted
 from tfbook.modes import evaluating
 from tfbook.training import distributed, optimizers
 from tfbook.training.checkpoints import About, History, resume, save_checkpoint
@@ -101,6 +102,10 @@ class _Unseen:
         else:
             self.spoiled.logical_or_(~self.pairs[-1].isfinite().all())
 
+    def trust(self) -> AbstractContextManager[None]:
+        """Where the host runs ahead, models check the values of the first batch alone: to check is to wait."""
+        return trusted() if self.spoiled is not None and (self.pairs or self.history.loss) else nullcontext()
+
     def look(self) -> None:
         """Waits, and adds them to the history. Raises NonFiniteLoss, with the history up to the last good step."""
         pairs, self.pairs = torch.stack(self.pairs).tolist() if self.pairs else [], []
@@ -128,7 +133,7 @@ def _evaluate(model: nn.Module, evaluate: Evaluate | None, report: Report | None
     if evaluate is None:
         return {}
     with evaluating(model), torch.no_grad(), runtime.fork_rng():
-        metrics = evaluate(model)
+        metrics = {name: float(value) for name, value in evaluate(model).items()}  # which checkpoints and JSON can hold
     history.evaluations.append({"step": history.steps, "seconds": history.elapsed, **metrics})
     if report is not None:
         report(history)
@@ -167,7 +172,10 @@ def fit(
     when there is nothing to train.
     """
     optimizer = _optimizer(model, recipe)
+    settings = [{name: value for name, value in group.items() if name != "params"} for group in optimizer.param_groups]
     history = History() if checkpoint is None else resume(checkpoint, model, optimizer, about=about)
+    for group, own in zip(optimizer.param_groups, settings, strict=True):
+        group.update(own)  # the recipe's, where a checkpoint holds those of an earlier one
     distributed.broadcast(model.train())
     unseen = _Unseen(history, optimizer, next(model.parameters()).device)
     if recipe.compiles(model, recipe.steps - history.steps):
@@ -182,7 +190,8 @@ def fit(
         while not last:
             start, before = time.perf_counter(), history.elapsed
             optimizer.zero_grad(set_to_none=True)
-            value = gradient(model, loss, batches, recipe, done)
+            with unseen.trust():
+                value = gradient(model, loss, batches, recipe, done)
             _step(model, value, optimizer, recipe, unseen, done)
             done += 1
             last = done == recipe.steps or distributed.mean(stop.is_set()) > 0

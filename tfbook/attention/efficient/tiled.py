@@ -43,8 +43,8 @@ def online_softmax(
     if not isinstance(total, Tensor):
         raise ValueError("tiles is empty; expected one or more pairs of scores and values")
     some = total > 0
-    total = total.where(some, 1.0)
-    return mixture / total, torch.where(some, highest + total.log(), 0.0)
+    total = total.masked_fill(~some, 1.0)
+    return mixture / total, (highest + total.log()).masked_fill(~some, 0.0)
 
 
 def slices(length: int, tile: int) -> Iterator[slice]:
