@@ -85,7 +85,7 @@ class Peer:
 # ---- the peers ---------------------------------------------------------------------------------------------------
 
 
-def nanogpt(config: Config, folder: Path, *, vocab: int = VOCAB, spoken: int = SPOKEN) -> Peer:
+def nanogpt(config: Config, folder: Path, *, vocab: int = 0, spoken: int = 0) -> Peer:
     """Karpathy's, with the optimiser that it configures itself."""
     if str(folder.resolve()) not in sys.path:
         sys.path.insert(0, str(folder.resolve()))
@@ -97,14 +97,14 @@ def nanogpt(config: Config, folder: Path, *, vocab: int = VOCAB, spoken: int = S
         "block_size": config.max_length,
     }
     with redirect_stdout(StringIO()):  # it prints its size
-        config = theirs.GPTConfig(**names, vocab_size=vocab, dropout=0.0, bias=True)
+        config = theirs.GPTConfig(**names, vocab_size=vocab or VOCAB, dropout=0.0, bias=True)
         model = theirs.GPT(config).to(runtime.device())
         optimizer = model.configure_optimizers(0.1, 1e-3, (0.9, 0.99), runtime.device().type)
     return Peer(
         model=model,
         loss=lambda ids: model(ids[:, :-1].contiguous(), ids[:, 1:].contiguous())[1],
         optimizer=optimizer,
-        speak=lambda ids: model.generate(ids, spoken),
+        speak=lambda ids: model.generate(ids, spoken or SPOKEN),
     )
 
 
@@ -117,7 +117,7 @@ def written_out(peer: Peer) -> Peer:
     return peer
 
 
-def hugging_face(config: Config, *, vocab: int = VOCAB, spoken: int = SPOKEN, **options: Any) -> Peer:
+def hugging_face(config: Config, *, vocab: int = 0, spoken: int = 0, **options: Any) -> Peer:
     """GPT2LMHeadModel with its fused attention, and the cache that `generate` uses unless `options` choose another."""
     from transformers import GPT2Config, GPT2LMHeadModel
 
@@ -129,13 +129,13 @@ def hugging_face(config: Config, *, vocab: int = VOCAB, spoken: int = SPOKEN, **
     }
     drops = dict.fromkeys(("resid_pdrop", "embd_pdrop", "attn_pdrop"), 0.0)
     tokens = dict.fromkeys(("bos_token_id", "eos_token_id", "pad_token_id"))
-    config = GPT2Config(**names, **drops, **tokens, vocab_size=vocab, activation_function="gelu")
+    config = GPT2Config(**names, **drops, **tokens, vocab_size=vocab or VOCAB, activation_function="gelu")
     model = GPT2LMHeadModel(config).to(runtime.device())
     return Peer(
         model=model,
         loss=lambda ids: F.cross_entropy(model(ids[:, :-1]).logits.flatten(0, 1).float(), ids[:, 1:].flatten()),
         optimizer=fused_adamw(model),
-        speak=lambda ids: model.generate(ids, max_new_tokens=spoken, do_sample=True, top_k=0, **options),
+        speak=lambda ids: model.generate(ids, max_new_tokens=spoken or SPOKEN, do_sample=True, top_k=0, **options),
     )
 
 

@@ -1,0 +1,81 @@
+"""The benchmark of a GPU, in its smallest size on the CPU: every task runs, and ratios, bars and shares are right."""
+
+import json
+import runpy
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+SCRIPT = Path(__file__).parents[2] / "benchmarks/gpu.py"
+
+
+@pytest.fixture
+def script(monkeypatch: pytest.MonkeyPatch, float32: None) -> dict[str, Any]:
+    """Without peers, and without compiling, which takes a minute for each model."""
+    monkeypatch.syspath_prepend(str(SCRIPT.parent))  # for the benchmark that it shares the peers with
+    inside = runpy.run_path(str(SCRIPT))["main"].__globals__
+    monkeypatch.setitem(inside, "find_spec", lambda name: None)
+    monkeypatch.setattr(torch, "compile", lambda function: function)
+    return inside
+
+
+def test_everything_runs_in_the_smallest_size(
+    script: dict[str, Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["gpu.py", "--size", "tiny", "--out", str(tmp_path / "gpu.json")])
+    assert script["main"]() == 0
+    out = capsys.readouterr().out
+    for row in ("| training | tiny | tfbook, compiled |", "| generating, batch 2 | tiny | tfbook, frozen |"):
+        assert row in out
+    figures = json.loads((tmp_path / "gpu.json").read_text(encoding="utf-8"))["figures"]
+    assert len(figures) == 2 + 2 * 2 + 2
+    assert all(figure["per_second"] > 0 for figure in figures)
+
+
+def test_when_the_minutes_are_over_the_rest_is_named(script: dict[str, Any]) -> None:
+    figures, left_out = script["measure"](script["TINY"], None, "training", 0.0)
+    assert figures == []
+    assert left_out == ["training tiny, tfbook, compiled", "training tiny, tfbook"]
+
+
+@pytest.mark.parametrize(
+    ("name", "peak"),
+    [("NVIDIA H100 80GB HBM3", 989e12), ("NVIDIA H100 PCIe", 756e12), ("NVIDIA A100-SXM4", 312e12), ("Tesla T4", None)],
+)
+def test_the_peak_of_a_gpu(script: dict[str, Any], name: str, peak: float | None) -> None:
+    assert script["peak_of"](name) == peak
+
+
+def test_ratios_and_bars(script: dict[str, Any]) -> None:
+    figure, size = script["Figure"], script["FULL"]
+    figures = [
+        figure("training", "124M", "tfbook", 300.0, 0, 0.30),
+        figure("training", "124M", "tfbook, compiled", 400.0, 2_000_000_000, 0.40),
+        figure("training", "124M", "nanoGPT, compiled", 500.0, 0, 0.50),
+        figure("generating, batch 1", "124M", "tfbook, frozen", 1000.0, 0),
+        figure("generating, batch 1", "124M", "transformers", 150.0, 0),
+        figure("generating, batch 64", "124M", "transformers, static cache", 150.0, 0),
+    ]
+    rows = script["rows"](figures, size)
+    assert [row["ours ÷ this"] for row in rows[:5]] == [1.33, 1.0, 0.8, 1.0, 6.67]
+    assert [row["bar"] for row in rows] == ["", "", "≥ 1.0", "", "≥ 5.0", "≥ 2.0"]
+    assert rows[1]["share of the peak"] == "40%"
+    assert rows[1]["memory, GB"] == "2.0"
+    missed = script["missed"](figures, size)
+    assert missed[0] == "training, 124M: 0.80 times nanoGPT, compiled, below 1.0"
+    assert "nan times transformers, static cache, below 2.0" in missed[1], "what we did not measure is no success"
+    assert len(missed) == 2
+
+
+def test_the_share_of_the_peak_is_that_of_the_models_operations(
+    script: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """GPT-2 small at nanoGPT's speed on an H100: 6 N + 12 · layers · d · time operations a token."""
+    monkeypatch.setitem(script, "machine_peak", lambda: 989e12)
+    matrices = 12 * 12 * 768**2 + 50_304 * 768
+    expected = 436_331 * (6 * matrices + 12 * 12 * 768 * 1024) / 989e12
+    assert script["utilization"](436_331, script["FULL"].texts["124M"]) == pytest.approx(expected, rel=1e-3)
+    assert expected == pytest.approx(0.378, abs=0.002)
