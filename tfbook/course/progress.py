@@ -7,7 +7,9 @@ from importlib import import_module
 
 from tfbook.course.exercises import Exercise
 from tfbook.course.lessons import LESSONS, PARTS, Lesson
-from tfbook.course.solved import solved
+from tfbook.course.solved import load_answers, save_answers, solved
+
+__all__ = ["course_lines", "exercises_of", "lesson_line", "load_answers", "print_course", "save_answers"]
 
 SOLVED, OPEN = "●", "○"
 
