@@ -39,10 +39,39 @@ def balance_by_threshold(p: Tensor, k: int) -> Tensor:
     return p.size(1) * torch.dot(f, p.mean(0))
 
 
+def lora_by_root(x: Tensor, W: Tensor, b: Tensor, A: Tensor, B: Tensor, alpha: float) -> Tensor:
+    return x @ (W + alpha / A.shape[0] ** 0.5 * B @ A).T + b
+
+
+def adapters_with_biases(d_model: int, d_ff: int, layers: int, rank: int, names: list[str]) -> int:
+    sides = {"up": (d_model, d_ff), "down": (d_ff, d_model)}
+    each = [sides.get(name, (d_model, d_model)) for name in names]
+    return layers * sum(rank * d_in + d_out * rank + d_out for d_in, d_out in each)
+
+
+def spans_that_other_tokens_end(ids: list[int], cut: list[bool], sentinel: int) -> tuple[list[int], list[int]]:
+    source: list[int] = []
+    target: list[int] = []
+    span: list[int] = []
+    for token, gone in zip(ids, cut, strict=True):
+        if gone:
+            span.append(token)
+            continue
+        if span:
+            source.append(sentinel)
+            target += [sentinel, *span]
+            sentinel, span = sentinel + 1, []
+        source.append(token)
+    return source, [*target, sentinel]
+
+
 WRONG: list[tuple[Exercise, Callable[..., Any], str]] = [
     (adapting.pair_inputs, one_row_for_equal_sentences, "two equal sentences make two rows"),
     (adapting.span_targets, spans_of_up_to_three, "a long span"),
     (adapting.balance, balance_by_threshold, "each token makes k choices"),
+    (adapting.lora_forward, lora_by_root, "divided by √r"),
+    (adapting.count_adapters, adapters_with_biases, "biases are counted"),
+    (adapting.span_targets, spans_that_other_tokens_end, "a span at the end of the text is lost"),
 ]
 
 

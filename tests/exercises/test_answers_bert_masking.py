@@ -97,6 +97,35 @@ def step_for_several(
     return head(bert(ids, lengths)[:, 0]).squeeze()
 
 
+def loss_from_raised_probabilities(least: float, logits: Tensor, targets: Tensor) -> Tensor:
+    asked = targets != IGNORE_INDEX
+    if not asked.any():
+        return logits.sum() * 0
+    return -logits.softmax(-1)[asked].gather(1, targets[asked][:, None]).clamp(min=least).log().mean()
+
+
+def step_on_probabilities(
+    bert: nn.Module, head: nn.Module, ids: Tensor, lengths: Tensor, labels: Tensor, rate: float
+) -> Tensor:
+    both = nn.ModuleList([bert, head])
+    optimizer = torch.optim.SGD(both.parameters(), lr=rate)
+    F.cross_entropy(F.softmax(head(bert(ids, lengths)[:, 0]), dim=1), labels).backward()
+    optimizer.step()
+    return head(bert(ids, lengths)[:, 0])
+
+
+def loss_of_weighted_logits(logits: Tensor, words: Tensor, weights: Tensor) -> Tensor:
+    logp = (logits * weights.unsqueeze(2)).log_softmax(2)
+    return -logp.gather(2, words.unsqueeze(2)).sum() / weights.sum()
+
+
+def parameters_with_pooler(
+    vocab: int, longest: int, segments: int, d_model: int, heads: int, d_ff: int, layers: int
+) -> int:
+    block = 4 * (d_model + 1) * d_model + (d_model + 1) * d_ff + (d_ff + 1) * d_model + 4 * d_model
+    return (vocab + longest + segments + 2) * d_model + layers * block + (d_model + 1) * d_model
+
+
 WRONG: list[tuple[Exercise, Callable[..., Any], str]] = [
     (bert_masking.hide, hide_in_another_word, "a swapped word may come out as itself"),
     (bert_masking.hide, hide_rounding_up, "the result is 9; expected 10"),
@@ -113,6 +142,10 @@ WRONG: list[tuple[Exercise, Callable[..., Any], str]] = [
         (bert_masking.best_span, partial(span_above, least), "begin with −∞, or with the first span")
         for least in (-10.0, -100.0, -1000.0)
     ),
+    (bert_masking.hidden_loss, partial(loss_from_raised_probabilities, 1e-9), "1e-09 beside a probability of 0"),
+    (bert_masking.fine_tune, step_on_probabilities, "applies it itself"),
+    (bert_masking.weighted_loss, loss_of_weighted_logits, "multiply the losses"),
+    (bert_masking.count_parameters, parameters_with_pooler, "the pooler is counted"),
 ]
 
 

@@ -56,6 +56,30 @@ def features_of_two_exponentials(x: Tensor, directions: Tensor) -> Tensor:
     return (x @ directions.T).exp() / (lengths / 2).exp() / math.sqrt(len(directions))
 
 
+def mask_of_all_times(layout: Tensor, size: int, n: int) -> Tensor:
+    place = torch.arange(n) // size
+    return layout[place][:, place]
+
+
+def operations_of_lower_blocks(layout: Tensor, size: int, d: int) -> int:
+    return sum(4 * d * size**2 for i, row in enumerate(layout.tolist()) for allowed in row[: i + 1] if allowed)
+
+
+def band_of_later_keys(q: Tensor, k: Tensor, reach: int) -> Tensor:
+    columns = []
+    for offset in range(1 - reach, reach + 2):
+        key = torch.arange(len(q)) + offset
+        scores = (q * k[key.clamp(0, len(k) - 1)]).sum(dim=1) / math.sqrt(q.shape[1])
+        columns.append(scores.masked_fill((key < 0) | (key >= len(k)), -math.inf))
+    return torch.stack(columns, dim=1)
+
+
+def features_below_a_maximum(x: Tensor, directions: Tensor) -> Tensor:
+    x = x / x.shape[1] ** 0.25
+    exponents = x @ directions.T - (x**2).sum(1, keepdim=True) / 2
+    return (exponents - exponents.max(1, keepdim=True).values).exp() / len(directions) ** 0.5
+
+
 WRONG: list[tuple[Exercise, Callable[..., Any], str]] = [
     (band_scores, band_without_zeros, "a key that exists may have the score 0"),
     (block_mask, mask_of_equal_blocks, "however long the text is"),
@@ -63,6 +87,10 @@ WRONG: list[tuple[Exercise, Callable[..., Any], str]] = [
     (operations, operations_in_32_bits, "do not fit into 32 bits"),
     (operations, operations_in_floats, "case 5 of 5"),
     (positive_features, features_of_two_exponentials, "overflows where x is long"),
+    (block_mask, mask_of_all_times, "nothing is causal"),
+    (operations, operations_of_lower_blocks, "blocks above the diagonal count as well"),
+    (band_scores, band_of_later_keys, "one key too late"),
+    (positive_features, features_below_a_maximum, "a row's maximum was subtracted"),
 ]
 
 

@@ -63,6 +63,27 @@ def finish_steps(
     return parameters_to_vector(model.parameters()).detach()
 
 
+def attend_by_hand(
+    weigh: Callable[[Tensor, Tensor], Tensor], width: Callable[[Any], int], layer: Any, x: Tensor
+) -> Tensor:
+    q, k, v = (layer.split(project(x)) for project in (layer.W_Q, layer.W_K, layer.W_V))
+    scores = torch.einsum("bhqd,bhkd->bhqk", rotated(q), rotated(k)) / math.sqrt(width(layer))
+    mixed = weigh(scores, torch.ones(scores.shape[-2:]).tril()) @ v
+    return layer.W_O(mixed.permute(0, 2, 1, 3).reshape(x.shape))
+
+
+def causal_softmax(scores: Tensor, mask: Tensor) -> Tensor:
+    return scores.masked_fill(mask == 0, -math.inf).softmax(-1)
+
+
+def d_model(layer: Any) -> int:
+    return layer.W_Q.in_features
+
+
+def d_head(layer: Any) -> int:
+    return layer.W_Q.in_features // layer.heads
+
+
 WRONG: list[tuple[Exercise, Callable[..., Any], str]] = [
     (gpt_pretraining.shift, shift_without_padding, "padding is shifted like any other id"),
     (gpt_pretraining.attend, attend_where_scores_are_not_0, "mask by position"),
@@ -74,6 +95,14 @@ WRONG: list[tuple[Exercise, Callable[..., Any], str]] = [
     (gpt_pretraining.bits_per_byte, partial(bits_of, str.lower), "case 4 of 4"),
     (gpt_pretraining.finish, partial(finish_steps, lambda done, steps: range(done, steps + 1)), "one step too many"),
     (gpt_pretraining.finish, partial(finish_steps, lambda done, steps: range(done + 1, steps)), "one step is left out"),
+    (gpt_pretraining.attend, partial(attend_by_hand, causal_softmax, d_model), "divided by √d_model"),
+    (
+        gpt_pretraining.attend,
+        partial(attend_by_hand, lambda s, mask: s.softmax(-1) * mask, d_head),
+        "after the softmax",
+    ),
+    (gpt_pretraining.attend, partial(attend_by_hand, lambda s, mask: (s * mask).softmax(-1), d_head), "e⁰ = 1"),
+    (gpt_pretraining.finish, partial(finish_steps, lambda done, steps: range(steps - done)), "numbered from 0 again"),
 ]
 
 

@@ -36,10 +36,30 @@ def kl_of_probabilities(policy: Tensor, reference: Tensor, answered: Tensor) -> 
     return torch.where(answered, ratio.log(), 0).sum() / len(policy)
 
 
+def best_of_columns(scores: Tensor, n: int) -> tuple[Tensor, Tensor]:
+    best, places = scores.reshape(-1, n).max(dim=0)
+    return best, places * n + torch.arange(n)
+
+
+def surprise_at_the_mean(chosen: Tensor, rejected: Tensor) -> Tensor:
+    return -(1 / (1 + (rejected - chosen).exp())).mean().log()
+
+
+def normalized_advantages(rewards: Tensor, values: Tensor, gamma: float, lam: float) -> Tensor:
+    after, found = F.pad(values[:, 1:], (0, 1)), torch.zeros_like(values)
+    for t in reversed(range(values.shape[1])):
+        later = found[:, t + 1] if t + 1 < values.shape[1] else 0
+        found[:, t] = rewards[:, t] + gamma * after[:, t] - values[:, t] + gamma * lam * later
+    return (found - found.mean()) / found.std()
+
+
 WRONG: list[tuple[Exercise, Callable[..., Any], str]] = [
     (best_rows, first_place_of_that_score, "two prompts may have the same best score"),
     (clipped, clipped_ratio_of_probabilities, "underflow to 0 where a token is unlikely"),
     (estimated_kl, kl_of_probabilities, "underflows to 0 where a token is unlikely"),
+    (best_rows, best_of_columns, "look along dim 1"),
+    (pair_loss, surprise_at_the_mean, "the mean comes last"),
+    (advantages, normalized_advantages, "normalized"),
 ]
 
 

@@ -50,6 +50,23 @@ def scores_of_several(weights: Tensor, period: int) -> Tensor:
     return weights[:, period:, 1:].diagonal(dim1=1, dim2=2)[:, :period].mean(1).squeeze()
 
 
+def tokens_of_whole_budget(compute: float, A: float, alpha: float, B: float, beta: float) -> tuple[float, float]:
+    N = (alpha * A / (beta * B)) ** (1 / (alpha + beta)) * (compute / 6) ** (beta / (alpha + beta))
+    return N, compute / N
+
+
+def twenty_tokens_each(compute: float, A: float, alpha: float, B: float, beta: float) -> tuple[float, float]:
+    N = (compute / 6 / 20) ** 0.5
+    return N, 20 * N
+
+
+def share_with_three_matrices(
+    vocab: int, d_model: int, d_ff: int, layers: int, context: int, tokens_per_second: float, peak: float
+) -> float:
+    numbers = layers * d_model * (3 * d_model + 2 * d_ff) + vocab * d_model
+    return (6 * numbers + 12 * layers * context * d_model) * tokens_per_second / peak
+
+
 WRONG: list[tuple[Exercise, Callable[..., Any], str]] = [
     (scaling_laws.fit_terms, terms_cut_at_0, "cut nothing off at 0"),
     (scaling_laws.accumulated_gradient, gradient_from_probabilities, "its logarithm is −∞"),
@@ -57,6 +74,9 @@ WRONG: list[tuple[Exercise, Callable[..., Any], str]] = [
     (scaling_laws.one_round, partial(round_of_normalized, 1.0), "divided by its norm where that is above 1"),
     (scaling_laws.one_round, partial(round_of_normalized, 0.0), "divided by its norm: that comes once"),
     (scaling_laws.prefix_scores, scores_of_several, "has shape (); expected (1,)"),
+    (scaling_laws.best_size, tokens_of_whole_budget, "N is right but D is not"),
+    (scaling_laws.best_size, twenty_tokens_each, "20 tokens per parameter"),
+    (scaling_laws.utilization, share_with_three_matrices, "attention has four matrices"),
 ]
 
 

@@ -40,9 +40,28 @@ def mean_vit_with_two_norms(
     return head(torch.mean(norm(x), dim=-2))
 
 
+def cut_into_a_grid(images: Tensor, p: int) -> Tensor:
+    return images.unfold(2, p, p).unfold(3, p, p).permute(0, 2, 3, 4, 5, 1).flatten(3)
+
+
+def mean_vit_with_two_sums(
+    images: Tensor, embed: Callable, positions: Tensor, blocks: list[Callable], norm: Callable, head: Callable
+) -> Tensor:
+    return head(norm(reduce(lambda x, block: x + block(x), blocks, embed(images) + positions)).mean(1))
+
+
+def table_of_columns_and_rows(table: Tensor, old: tuple[int, int], new: tuple[int, int], tokens: int) -> Tensor:
+    picture = table[: old[0] * old[1]].reshape(1, *old, -1).permute(0, 3, 1, 2)
+    picture = F.interpolate(picture, (new[1], new[0]), mode="bicubic")
+    return torch.cat([picture.flatten(2)[0].T, table[old[0] * old[1] :]])
+
+
 WRONG: list[tuple[Exercise, Callable[..., Any], str]] = [
     (interpolate_positions, table_of_as_many_places, "are two grids"),
     (mean_vit, mean_vit_with_two_norms, "the norm is applied twice"),
+    (cut, cut_into_a_grid, "the grid still has two axes"),
+    (mean_vit, mean_vit_with_two_sums, "x is added to what a block returns"),
+    (interpolate_positions, table_of_columns_and_rows, "rows and columns of the new grid"),
 ]
 
 

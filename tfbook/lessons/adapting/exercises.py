@@ -80,6 +80,12 @@ switch.mistakes(
         "no factor at all: each product is multiplied by α / r": _switched(
             lambda alpha, old, new: 1, lambda alpha, old, new: 1
         ),
+        "α is divided by the width of W, not by a rank: the rank is the number of A's rows, `len(A)`": (
+            lambda W, old, new, alpha: W + alpha / W.shape[1] * (new[1] @ new[0] - old[1] @ old[0])
+        ),
+        "α is divided by the height of W, not by a rank: B is (d_out, r), so `len(B)` is d_out": (
+            lambda W, old, new, alpha: W + alpha / len(W) * (new[1] @ new[0] - old[1] @ old[0])
+        ),
     }
 )
 
@@ -140,6 +146,9 @@ pair_inputs.mistakes(
                 [start, *a, delim, *b, extract],
                 [start, *b[::-1], delim, *a[::-1], extract],
             ]
+        ),
+        "both orders are joined into one list: return two, a text each": (
+            lambda *pair: [token for row in pair_inputs.reference(*pair) for token in row]
         ),
     }
 )
@@ -223,6 +232,12 @@ def _cut_short(ids: list[int], cut: list[bool], sentinel: int) -> tuple[list[int
     return source, [*target, sentinel]
 
 
+def _without_last_span(ids: list[int], cut: list[bool]) -> tuple[list[int], list[bool]]:
+    """Without the cut tokens at the end."""
+    kept = max((i + 1 for i, gone in enumerate(cut) if not gone), default=0)
+    return ids[:kept], cut[:kept]
+
+
 def _edited(change: Callable[[list[int], list[int], int], tuple[list[int], list[int]]]) -> Callable:
     return lambda ids, cut, sentinel: change(*span_targets.reference(ids, cut, sentinel), sentinel)
 
@@ -239,6 +254,15 @@ span_targets.mistakes(
         ),
         "the source has no sentinels: the model could not see where something is missing": _edited(
             lambda s, t, first: ([token for token in s if token < first], t)
+        ),
+        "the last sentinel is the one before it again: it needs an id of its own, one higher": _edited(
+            lambda s, t, first: (s, [*t[:-1], t[-1] - 1])
+        ),
+        "the sentinels count down, as in T5's own vocabulary: here they are `sentinel`, `sentinel + 1`, and so on": (
+            _edited(lambda s, t, first: tuple([min(token, 2 * first - token) for token in ids] for ids in (s, t)))
+        ),
+        "a span at the end of the text is lost: what is still open when the loop ends has to be written, too": (
+            lambda ids, cut, sentinel: span_targets.reference(*_without_last_span(ids, cut), sentinel)
         ),
     }
 )

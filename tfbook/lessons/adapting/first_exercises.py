@@ -62,6 +62,15 @@ lora_forward.mistakes(
         "the bias b of the frozen layer is missing": _detour(lambda A, B, alpha: alpha / len(A), bias=0),
         "this is the frozen layer alone: the detour is missing": _detour(lambda A, B, alpha: 0),
         "the detour is subtracted: add it": _detour(lambda A, B, alpha: -alpha / len(A)),
+        "divided by √r, as a variant does (rsLoRA): LoRA's factor is α / r": _detour(
+            lambda A, B, alpha: alpha / len(A) ** 0.5
+        ),
+        "b is multiplied by α / r: it belongs to the frozen layer, which stays as it is": (
+            lambda x, W, b, A, B, alpha: x @ W.T + alpha / len(A) * (x @ A.T @ B.T + b)
+        ),
+        "the frozen layer is multiplied by α / r, too: only the detour has a factor": (
+            lambda x, W, b, A, B, alpha: alpha / len(A) * (x @ W.T + b + x @ A.T @ B.T)
+        ),
     }
 )
 
@@ -121,6 +130,12 @@ count_adapters.mistakes(
         ),
         "these are the frozen matrices themselves": lambda d_model, d_ff, layers, rank, names: (
             layers * sum(d_model * (d_ff if name in ("up", "down") else d_model) for name in names)
+        ),
+        "biases are counted: an adapter is two matrices, A and B, and has none": (
+            lambda d_model, d_ff, layers, rank, names: (
+                count_adapters.reference(d_model, d_ff, layers, rank, names)
+                + layers * sum(d_ff if name == "up" else d_model for name in names)
+            )
         ),
     }
 )

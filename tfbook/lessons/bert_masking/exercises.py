@@ -68,13 +68,17 @@ def _tuned(
     *,
     summary: Callable[[Tensor, Tensor], Tensor] = lambda states, lengths: states[:, 0],
     trained: Iterable[nn.Module] = (),
+    read: Callable[[Tensor], Tensor] = lambda scores: scores,
+    optimizer: Callable = torch.optim.SGD,
     reduction: str = "mean",
     uphill: bool = False,
 ) -> Tensor:
-    """One step on the modules `trained`, both when left out, with another `summary` of a text or another mean."""
+    """One step on the modules `trained`, both when left out, with another `summary` of a text, `read`ing of its scores,
+    `optimizer` or mean."""
     parameters = [p for module in (trained or (bert, head)) for p in module.parameters()]
-    F.cross_entropy(head(summary(bert(ids, lengths), lengths)), labels, reduction=reduction).backward()
-    torch.optim.SGD(parameters, lr=rate, maximize=uphill).step()
+    scores = read(head(summary(bert(ids, lengths), lengths)))
+    F.cross_entropy(scores, labels, reduction=reduction).backward()
+    optimizer(parameters, lr=rate, maximize=uphill).step()
     return head(summary(bert(ids, lengths), lengths))
 
 
@@ -104,6 +108,18 @@ fine_tune.mistakes(
         "the step goes uphill: the gradient is subtracted": partial(_tuned, uphill=True),
         "the loss is a sum over the texts, so the step grows with the batch: take the mean": (
             partial(_tuned, reduction="sum")
+        ),
+        "a softmax comes before `cross_entropy`, which takes scores and applies it itself": (
+            partial(_tuned, read=lambda scores: scores.softmax(dim=-1))
+        ),
+        "this is AdamW's step: plain gradient descent is `torch.optim.SGD`": (
+            partial(_tuned, optimizer=torch.optim.AdamW)
+        ),
+        "this is Adam's step: plain gradient descent is `torch.optim.SGD`": partial(_tuned, optimizer=torch.optim.Adam),
+        "every text is said to be as long as the batch, so padding is read like words: pass on `lengths`": (
+            lambda bert, head, ids, lengths, *rest: _tuned(
+                bert, head, ids, torch.full_like(lengths, ids.shape[1]), *rest
+            )
         ),
     }
 )
@@ -281,6 +297,12 @@ count_parameters.mistakes(
         "a matrix for the output is counted: it belongs to a head, and is the table of words again": (
             lambda vocab, *rest: count_parameters.reference(2 * vocab, *rest)
         ),
+        "one norm too many: BERT's stand after the layers, so the last block ends with one, and none comes behind it": (
+            lambda *sizes: count_parameters.reference(*sizes) + 2 * sizes[3]
+        ),
+        "the pooler is counted, a layer of d_model × d_model behind `[CLS]`: the body ends with the last block": (
+            lambda *sizes: count_parameters.reference(*sizes) + sizes[3] * (sizes[3] + 1)
+        ),
     }
 )
 
@@ -354,6 +376,12 @@ weighted_loss.mistakes(
         ),
         "the mask works, but each text has its own mean: all hidden words of the batch count the same": (
             lambda logits, words, weights: ((losses(logits, words) * weights).sum(dim=1) / weights.sum(dim=1)).mean()
+        ),
+        "divided by the number of texts: divide by the number of positions that count, the sum of the weights": (
+            lambda logits, words, weights: (losses(logits, words) * weights).sum() / len(weights)
+        ),
+        "the weights multiply the logits: where all are 0, a loss is still ln(vocab); multiply the losses": (
+            lambda logits, words, weights: losses(logits * weights[..., None], words).sum() / weights.sum()
         ),
     }
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from functools import partial
 
@@ -138,6 +139,13 @@ hide.mistakes(
         ),
         "the other 20% are all swapped: a tenth of the selected words stays as it is": partial(_hidden, swapped=0.2),
         "the other 20% all stay: a tenth of the selected words is swapped for another": partial(_hidden, swapped=0.0),
+        "a selected word that stays is a target, too: what was selected is asked for, whatever became of it": (
+            lambda ids, vocab, draw, kind, other: (
+                (right := hide.reference(ids, vocab, draw, kind, other))[0],
+                right[1].where(kind < 0.9, IGNORE_INDEX),
+            )
+        ),
+        "a draw of exactly 0.15 is not below 0.15: select where `draw < 0.15`": partial(_hidden, share=0.15 + 1e-12),
     }
     | {
         f"`{'`, `'.join(drawn)}` can be selected here: every special token, all of BERT_SPECIALS, stays": partial(
@@ -189,6 +197,11 @@ def _at_targets(values: Tensor, targets: Tensor) -> Tensor:
     return -right.sum() / max(1, len(right))
 
 
+def _with_least(least: float, logits: Tensor, targets: Tensor) -> Tensor:
+    """The loss with a small constant added to each probability."""
+    return _at_targets((logits.softmax(dim=-1) + least).log(), targets)
+
+
 def _naive_log_softmax(logits: Tensor) -> Tensor:
     return logits - logits.exp().sum(dim=-1, keepdim=True).log()
 
@@ -229,6 +242,17 @@ hidden_loss.mistakes(
         "these are probabilities: the loss is −log p": (
             lambda logits, targets: _at_targets(logits.softmax(dim=-1), targets)
         ),
+        "a softmax over the positions: at each position, the probabilities of all words sum to 1, so take dim=-1": (
+            lambda logits, targets: _at_targets(logits.log_softmax(dim=1), targets)
+        ),
+        "targets of 0 are left out, but token 0 is one like any other: what does not count is IGNORE_INDEX": (
+            lambda logits, targets: hidden_loss.reference(logits, targets.masked_fill(targets == 0, IGNORE_INDEX))
+        ),
+    }
+    | {
+        f"{least} beside a probability of 0 makes its loss {-math.log(least):.1f}, where it should be 200: use "
+        "log_softmax, not the logarithm of a softmax": partial(_with_least, least)
+        for least in (1e-8, 1e-9, 1e-10, 1e-12)
     }
 )
 
@@ -354,5 +378,15 @@ sentence_pair.mistakes(
         "no `[SEP]` between the sentences: where does the first one end?": partial(_pair, end=()),
         "`[CLS]` is missing: the label is read from its vector": partial(_pair, begin=()),
         "the second sentence begins with another `[CLS]`: one stands for both": partial(_pair, begin_second=(CLS,)),
+        "drawn in two steps, a document and then one of its sentences: make one list of all sentences, and draw once": (
+            lambda documents, document, sentence, follows, pick: _pair(
+                documents,
+                document,
+                sentence,
+                follows,
+                pick,
+                drawn=lambda texts, own: [(others := texts[:own] + texts[own + 1 :])[int(pick * len(others))]],
+            )
+        ),
     }
 )

@@ -75,6 +75,15 @@ band_scores.mistakes(
         "scores are divided by √d, in a band as anywhere": (
             lambda q, k, reach: band_scores.reference(q, k, reach) * math.sqrt(q.shape[1])
         ),
+        "one key too late: column c of row i is key i − reach + c, so the query's own stands in the middle": (
+            lambda q, k, reach: band_scores.reference(q, k, reach + 1)[:, 2:]
+        ),
+        "one key too early: column c of row i is key i − reach + c, so the query's own stands in the middle": (
+            lambda q, k, reach: band_scores.reference(q, k, reach + 1)[:, :-2]
+        ),
+        "−1e9 stands where no key exists: the score asked for is −∞": (
+            lambda q, k, reach: band_scores.reference(q, k, reach).nan_to_num(neginf=-1e9)
+        ),
     }
 )
 
@@ -134,6 +143,12 @@ causal_linear.mistakes(
         ),
         "a softmax over q · k: these are features already, and their products the weights": (
             lambda q, k, v: F.scaled_dot_product_attention(q, k, v, is_causal=True, scale=1.0)
+        ),
+        "φ is applied once more: q and k are features already": (
+            lambda q, k, v: causal_linear.reference(F.elu(q) + 1, F.elu(k) + 1, v)
+        ),
+        "a position does not see itself: the sum runs over j ≤ i. The first then sees nothing at all": (
+            lambda q, k, v: (weights := (q @ k.mT).tril(-1)) @ v / weights.sum(dim=1, keepdim=True).clamp(min=1e-12)
         ),
     }
 )
@@ -201,6 +216,9 @@ block_mask.mistakes(
         "`repeat` lays copies of the layout side by side; `repeat_interleave` makes each entry a square": (
             lambda layout, size, n: layout.repeat(size, size)[:n, :n].tril()
         ),
+        "nothing is causal: wherever the layout allows it, a position sees later ones": (
+            lambda layout, size, n: layout.repeat_interleave(size, 0).repeat_interleave(size, 1)[:n, :n]
+        ),
     }
 )
 
@@ -244,6 +262,12 @@ operations.mistakes(
         ),
         "pairs, not operations: each takes 2 d for its score and 2 d for its part of the mixture": (
             lambda layout, size, d: size**2 * int(layout.sum())
+        ),
+        "half of each block: a block is multiplied as a whole, whatever a mask hides in it afterwards": (
+            lambda layout, size, d: 2 * d * size * (size + 1) * int(layout.sum())
+        ),
+        "blocks above the diagonal count as well, if the layout allows them: it need not be causal": (
+            lambda layout, size, d: operations.reference(layout.tril(), size, d)
         ),
     }
 )
@@ -296,5 +320,18 @@ positive_features.mistakes(
             partial(_phi, m_power=0.0)
         ),
         "divided by m: a product of two features is then divided by m²; take √m": partial(_phi, m_power=1.0),
+        "the length is not squared: what has to be taken off is ‖x‖² / 2": (
+            lambda x, directions: (
+                ((scaled := x / x.shape[1] ** 0.25) @ directions.T - scaled.norm(dim=1, keepdim=True) / 2).exp()
+                / math.sqrt(len(directions))
+            )
+        ),
+        "a row's maximum was subtracted: it cancels in attention's quotient, but the features alone become smaller": (
+            lambda x, directions: (
+                (features := positive_features.reference(x, directions))
+                / features.amax(dim=1, keepdim=True)
+                / math.sqrt(len(directions))
+            )
+        ),
     }
 )

@@ -176,5 +176,18 @@ merge.mistakes(
         "two machines without keys have a highest score of −∞; yours became a number": (
             lambda one, other: (merge.reference(one, other)[0].nan_to_num(), *merge.reference(one, other)[1:])
         ),
+        "the mixtures shrink, the totals do not: both are sums of exponentials relative to an old maximum": (
+            lambda one, other: (
+                (right := merge.reference(one, other))[0],
+                one[1] + other[1],
+                right[2],
+            )
+        ),
+        "everything is added, the maxima as well: the highest score of all keys is the larger of the two": (
+            lambda one, other: tuple(a + b for a, b in zip(one, other, strict=True))
+        ),
+        "divided too early: mixtures stay sums until the very end; and without any key, this is 0 divided by 0": (
+            lambda one, other: (*(state := merge.reference(one, other))[:2], state[2] / state[1])
+        ),
     }
 )

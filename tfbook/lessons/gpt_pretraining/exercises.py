@@ -164,7 +164,8 @@ def _(load: Callable, make: Callable, batch: Callable, rate: Callable, steps: in
 
 
 def _finished(*run: Any, forgets: tuple[str, ...] = (), left: Callable[[int, int], range] = range) -> Tensor:
-    """Finishes a run, the steps `left(done, all)`, with all of a checkpoint but what is named in `forgets`."""
+    """Finishes a run, the steps `left(done, all)`, with all of a checkpoint but what is named in `forgets`; without its
+    "end", the rate takes the number of steps that are left for that of all."""
     load, make, _, rate, steps = run
     saved, (model, optimizer) = load(), make()
     model.load_state_dict(saved["model"])
@@ -175,7 +176,7 @@ def _finished(*run: Any, forgets: tuple[str, ...] = (), left: Callable[[int, int
     for step in left(saved["step"], steps):
         before = saved["step"] if "schedule" in forgets else 0
         read = step - saved["step"] if "batches" in forgets else step
-        _train(model, optimizer, read, rate(step - before, steps - before))
+        _train(model, optimizer, read, rate(step - before, steps - (saved["step"] if "end" in forgets else before)))
     return parameters_to_vector(model.parameters()).detach()
 
 
@@ -203,6 +204,15 @@ finish.mistakes(
         ),
         "one step is left out: they count from 0, so the first that was not done is number `saved['step']`": (
             partial(_finished, left=lambda done, steps: range(done + 1, steps))
+        ),
+        "the rate is told how many steps are left, not how many there are: `rate(step, steps)`": (
+            partial(_finished, forgets=("end",))
+        ),
+        "the steps are numbered from 0 again: batch and rate belong to a step's number in the whole run": (
+            partial(_finished, left=lambda done, steps: range(steps - done))
+        ),
+        "the model is in eval mode, so nothing is dropped: the run that nobody cut short trained with dropout": (
+            lambda load, make, *rest: finish.reference(load, lambda: ((made := make())[0].eval(), made[1]), *rest)
         ),
     }
 )

@@ -201,6 +201,18 @@ MIXED_WRONGLY: dict[str, Callable[[Tensor, Tensor, Tensor], Tensor]] = {
     "a blocked score of −20 is not low enough, since allowed scores can be lower: block with −∞": partial(
         _weighed, weigh=filled(-20.0)
     ),
+    "divided by √d_model: each head computes its own scores, so divide by the root of a head's width, d_head": (
+        lambda q, k, v: _causal(rotated(q), rotated(k), v, scale=(q.shape[1] * q.shape[3]) ** -0.5)
+    ),
+    "a blocked score of 0 is a score like any other, and e⁰ = 1 gives it weight: block with −∞": partial(
+        _weighed, weigh=filled(0.0)
+    ),
+    "masked after the softmax: the weights that are left don't sum to 1; mask the scores with −∞ before it": partial(
+        _weighed, weigh=lambda scores, mask: scores.softmax(dim=-1) * mask
+    ),
+    "a position cannot read itself here, so the first has nothing to read: mask only what comes after": partial(
+        _weighed, weigh=lambda scores, mask: scores.masked_fill(~mask.tril(-1), -math.inf).softmax(dim=-1)
+    ),
     **{message: partial(_weighed, weigh=weigh) for message, weigh in BY_HAND.items()},
 }
 attend.mistakes(
@@ -284,6 +296,12 @@ NOT_COUNTED: dict[str, Callable[[int, int, int, int, int, int], int]] = {
     "each head is d_model / heads wide: all heads together are d_model wide, however many there are": (
         lambda vocab, context, d, heads, d_ff, layers: -layers * 3 * (heads - 1) * (d * d + d)
     ),
+    "a layer norm has a shift as well as a gain: 2 · d_model numbers": (
+        lambda vocab, context, d, heads, d_ff, layers: (2 * layers + 1) * d
+    ),
+    "d_ff is given and need not be 4 · d_model": (
+        lambda vocab, context, d, heads, d_ff, layers: layers * (2 * d + 1) * (d_ff - 4 * d)
+    ),
 }
 count_parameters.mistakes({message: partial(_count, but=but) for message, but in NOT_COUNTED.items()})
 
@@ -330,6 +348,9 @@ first_loss.mistakes(
         ),
         "the sign: guesses that differ by chance are worse than equal ones, not better": (
             lambda vocab, d_model, std: math.log(vocab) - d_model * std**2 / 2
+        ),
+        "√d_model · std is the standard deviation of a logit: the mean of e^z takes half of its square, the variance": (
+            lambda vocab, d_model, std: math.log(vocab) + math.sqrt(d_model) * std / 2
         ),
     }
 )

@@ -60,6 +60,18 @@ best_rows.mistakes(
                 torch.stack([(scores == each).nonzero()[0, 0] for each in best]),
             )
         ),
+        "the maximum is taken over the prompts: a row of `view(-1, n)` is a prompt, so look along dim 1": (
+            lambda scores, n: (
+                scores.view(-1, n).amax(dim=0),
+                scores.view(-1, n).argmax(dim=0) * n + torch.arange(n),
+            )
+        ),
+        "row i begins at i · n in the list, not at i times the number of prompts": (
+            lambda scores, n: (
+                best_rows.reference(scores, n)[0],
+                scores.view(-1, n).argmax(dim=1) + torch.arange(len(scores) // n) * (len(scores) // n),
+            )
+        ),
     }
 )
 
@@ -111,6 +123,12 @@ pair_loss.mistakes(
         "return the mean over the pairs, one number": lambda chosen, rejected: -F.logsigmoid(chosen - rejected),
         "this is the sum over the pairs; we want their mean": (
             lambda chosen, rejected: -F.logsigmoid(chosen - rejected).sum()
+        ),
+        "the mean comes last: average the losses of the pairs, not their probabilities": (
+            lambda chosen, rejected: -torch.sigmoid(chosen - rejected).mean().log()
+        ),
+        "this is a hinge loss, which is 0 from a margin of 1 on: Bradley and Terry's is −log σ of the margin": (
+            lambda chosen, rejected: F.relu(1 - (chosen - rejected)).mean()
         ),
     }
 )
@@ -177,6 +195,11 @@ estimated_kl.mistakes(
         ),
         "return the mean over the stories, one number": (
             lambda policy, reference, answered: ((policy - reference) * answered).sum(dim=1)
+        ),
+        "this estimates KL in another way, by e^x − 1 − x with x = log π_ref − log π: take the mean of −x": (
+            lambda policy, reference, answered: (
+                (((reference - policy).exp() - 1 - (reference - policy)) * answered).sum(dim=1).mean()
+            )
         ),
     }
 )
@@ -257,6 +280,9 @@ advantages.mistakes(
         ),
         "the sign: what is better than the critic expected has a positive advantage": (
             lambda rewards, values, gamma, lam: -_gae(rewards, values, _after(values), gamma, gamma * lam)
+        ),
+        "normalized: many do so before the loss, but here the advantages are returned as they are": (
+            lambda *episode: ((found := advantages.reference(*episode)) - found.mean()) / (found.std() + 1e-8)
         ),
     }
 )
@@ -409,6 +435,11 @@ dpo_loss.mistakes(
         "this is the sum over the pairs; we want their mean": (
             lambda chosen, rejected, ref_chosen, ref_rejected, beta: (
                 -F.logsigmoid(beta * ((chosen - ref_chosen) - (rejected - ref_rejected))).sum()
+            )
+        ),
+        "β multiplies both differences, that of the rejected answer as well": (
+            lambda chosen, rejected, ref_chosen, ref_rejected, beta: (
+                -F.logsigmoid(beta * (chosen - ref_chosen) - (rejected - ref_rejected)).mean()
             )
         ),
     }

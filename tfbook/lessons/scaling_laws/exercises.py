@@ -74,6 +74,9 @@ one_round.mistakes(
         "these are five rounds: return a single one": lambda X: reduce(
             lambda Y, _: one_round.reference(Y), range(5), X
         ),
+        "divided by the norm of the whole batch: return one round of X as it is": (
+            lambda X: one_round.reference(X / X.norm())
+        ),
     }
 )
 
@@ -239,6 +242,13 @@ best_size.mistakes(
         "D is right but N is not: N · D should be C / 6": lambda compute, *law: (
             6 * best_size.reference(compute, *law)[0],
             best_size.reference(compute, *law)[1],
+        ),
+        "N is right but D is not: from 6 N D = C follows D = C / (6 N)": lambda compute, *law: (
+            best_size.reference(compute, *law)[0],
+            compute / best_size.reference(compute, *law)[0],
+        ),
+        "20 tokens per parameter is what came out for other runs: here the law that is given decides": (
+            lambda compute, *law: (math.sqrt(compute / 120), 20 * math.sqrt(compute / 120))
         ),
     }
 )

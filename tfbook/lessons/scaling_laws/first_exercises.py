@@ -81,6 +81,15 @@ utilization.mistakes(
             lambda *training: 1 / utilization.reference(*training)
         ),
         "this is in percent: return the share, such as 0.4": lambda *training: 100 * utilization.reference(*training),
+        "attention's way back takes 8 · layers · context · d_model; the way forward, 4 more, comes on top": (
+            partial(_used, attention=8)
+        ),
+        "attention has four matrices: queries, keys, values, and W_O, which mixes what the heads found": (
+            lambda vocab, d_model, d_ff, layers, context, speed, peak: (
+                utilization.reference(vocab, d_model, d_ff, layers, context, speed, peak)
+                - 6 * layers * d_model**2 * speed / peak
+            )
+        ),
     }
 )
 

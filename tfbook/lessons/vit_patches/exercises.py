@@ -92,6 +92,14 @@ interpolate_positions.mistakes(
                 table, (1, math.prod(old)), (1, math.prod(new)), tokens, mode="bilinear"
             )
         ),
+        "rows and columns of the new grid are exchanged: `new` is (rows, columns)": (
+            lambda table, old, new, tokens: _interpolated(table, old, new[::-1], tokens)
+        ),
+        "without tokens, `table[-tokens:]` is the whole table: count the places from the front": (
+            lambda table, old, new, tokens: torch.cat(
+                [interpolate_positions.reference(table, old, new, tokens)[: math.prod(new)], table[-tokens:]]
+            )
+        ),
     }
 )
 
@@ -280,6 +288,11 @@ classify.mistakes(
         ),
         "both bugs are gone. The scale 1/√d is missing on purpose: leave attention as it was given": (
             lambda *inputs: _classified(*inputs, scale=inputs[0].shape[-1] ** -0.5)
+        ),
+        "both bugs are gone, but the registers have a position now: they belong to no place, so they get none": (
+            lambda patches, token, registers, positions, *rest: classify.reference(
+                patches, token, registers + positions[:1], positions, *rest
+            )
         ),
     }
 )

@@ -69,6 +69,9 @@ cut.mistakes(
         "pixels of a patch lie far apart: p is the inner of the two axes that a side is split into": (
             partial(_cut, order="row column p q c", split="(p row) (q column)")
         ),
+        "the grid still has two axes, rows and columns: flatten them into one, (batch, patch, p · p · channel)": (
+            lambda images, p: cut.reference(images, p).unflatten(1, (images.shape[2] // p, -1))
+        ),
     }
 )
 
@@ -217,6 +220,14 @@ mean_vit.mistakes(
         "the mean leaves out the first patch: there is no class token in front": (
             partial(_mean_vit, read=lambda x, norm: norm(x)[:, 1:].mean(dim=1) if x.shape[1] > 1 else norm(x)[:, 0])
         ),
+        "x is added to what a block returns: a block has its residual sum inside, so x = block(x)": (
+            lambda images, embed, positions, blocks, norm, head: mean_vit.reference(
+                images, embed, positions, [lambda x, block=block: x + block(x) for block in blocks], norm, head
+            )
+        ),
+        "these are probabilities: return the logits, as `head` gives them": (
+            lambda *parts: mean_vit.reference(*parts).softmax(dim=-1)
+        ),
     }
 )
 
@@ -267,6 +278,12 @@ hurts.mistakes(
         ),
         "a linear classifier knows no neighbors, but it knows places: each pixel of a place has a weight of its own": (
             lambda reader, order: reader == "ViT" and order != "one, in training and test"
+        ),
+        "an order in the test alone hurts whoever has learned what stands where: the places have new tenants": (
+            lambda reader, order: reader != "ViT without positions" and order == ORDERS[2]
+        ),
+        "an order per image hurts the ViT as well: its positions then say nothing about where a patch came from": (
+            lambda reader, order: (reader, order) in (("ViT", ORDERS[0]), *product(READERS[2:], ORDERS[::2]))
         ),
     }
 )
