@@ -81,10 +81,13 @@ def _learned(
     best: Callable[[Counter[Pair]], Pair] = lambda counts: min(counts, key=lambda pair: (-counts[pair], pair)),
     merge: Callable[..., list[str]] = lambda word, pair, new: encoded.reference(word, [pair]),
     weigh: Callable[[int], int] = lambda times: times,
+    least: int = 1,
 ) -> list[Pair]:
     merges: list[Pair] = []
     while len(merges) < count and (counts := pairs({word: weigh(times) for word, times in words.items()})):
         pair = best(counts)
+        if counts[pair] < least:
+            break
         words = {tuple(merge(list(word), pair, "".join(pair))): times for word, times in words.items()}
         merges.append(pair)
     return merges
@@ -109,6 +112,9 @@ learned.mistakes(
         ),
         "these are the tokens; return the pairs that they are made of, or an encoder will not know what to merge": (
             lambda words, count: list(map("".join, learned.reference(words, count)))
+        ),
+        "you stop where the best pair occurs only once; stop early only where no pair is left": (
+            partial(_learned, least=2)
         ),
         "one merge is missing at the end: `count` merges, if there are that many": (
             lambda words, count: learned.reference(words, count - 1)
@@ -202,6 +208,9 @@ streamed.mistakes(
             "an unfinished character at the end of a token holds back the whole ones before it: print 'th' while 'é' "
             "is half there"
         ): partial(_held_back, waits=lambda kept: _Decoder("replace").decode(kept) != kept.decode("utf-8", "replace")),
+        "what cannot become a character is left out: each byte of that kind and each broken start is one U+FFFD": (
+            lambda tokens: list(map(_Decoder("ignore").decode, tokens))
+        ),
         "each byte of a broken character is one U+FFFD; its start, however many bytes, is one in all": (
             _replaced_byte_by_byte
         ),
@@ -280,6 +289,11 @@ merged_words.mistakes(
         ): lambda words, first, second: [
             f" {word} ".replace(f" {first} {second} ", f" {first}{second} ").strip(" ") for word in words
         ],
+        "the bounds are right, but only the first place in each word is joined; there may be several": (
+            lambda words, first, second: [
+                " ".join(merged_once(word.split(" "), (first, second), first + second)) for word in words
+            ]
+        ),
         "the bounds are right; but a full stop in a pattern is any character: `re.escape` the tokens": (
             _joined(lambda first, second: rf"(?<!\S){first} {second}(?!\S)")
         ),
