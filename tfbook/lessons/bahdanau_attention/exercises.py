@@ -256,12 +256,23 @@ def estimate_gradient(f: Callable[[Tensor], Tensor], scores: Tensor, epsilon: fl
     return gradient
 
 
+def _never_moved_back(f: Callable[[Tensor], Tensor], scores: Tensor, epsilon: float) -> Tensor:
+    gradient, moved = torch.zeros_like(scores), scores.clone()
+    for i in range(len(scores)):
+        moved[i] += epsilon
+        above = f(moved)
+        moved[i] -= 2 * epsilon
+        gradient[i] = (above - f(moved)) / (2 * epsilon)
+    return gradient
+
+
 estimate_gradient.mistakes(
     {
         "twice too large: up and down together are 2ε apart": lambda *case: 2 * estimate_gradient.reference(*case),
         "this is the difference; divide by the distance 2ε to get a slope": (
             lambda f, scores, epsilon: 2 * epsilon * estimate_gradient.reference(f, scores, epsilon)
         ),
+        "each score stays moved down while the next ones are tried: bring it back first": _never_moved_back,
         "the sign: it is the output above minus the output below": lambda *case: -estimate_gradient.reference(*case),
         "a one-sided difference is off by a term in ε: go up and down, and divide by 2ε": lambda f, scores, epsilon: (
             torch.stack([(f(scores + step) - f(scores)) / epsilon for step in epsilon * torch.eye(len(scores))])

@@ -223,6 +223,14 @@ read_on.mistakes(
         "the logits are right, but only the new vectors are handed back: the next step needs all that was read": (
             lambda ids, past, E, P: (read_on.reference(ids, past, E, P)[0], E[ids] + P[past.shape[1] :][: ids.shape[1]])
         ),
+        "the mask was right: with a triangle that is one key longer each new token sees the next one": (
+            partial(
+                _read_with,
+                weigh=lambda scores, mask: filled(-math.inf)(
+                    scores, torch.ones_like(mask).tril(mask.shape[1] - mask.shape[0] + 1)
+                ),
+            )
+        ),
         "the mask was right: with `tril()` the first new token would see the first one in the cache alone": (
             partial(_read_with, weigh=lambda scores, mask: filled(-math.inf)(scores, torch.ones_like(mask).tril()))
         ),

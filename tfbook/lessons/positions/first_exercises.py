@@ -83,6 +83,9 @@ waves.mistakes(
         "you counted the rows: `positions` says where each one stands, and the second case begins at 100": (
             lambda positions, d_model: waves.reference(torch.arange(len(positions)).float(), d_model)
         ),
+        "`//` rounds 2i / d_model down to 0, so that all frequencies are 1: divide with `/`": (
+            lambda positions, d_model: _waves(positions, d_model, steepness=0.0)
+        ),
         "you subtracted the first position: `positions` need not start at 0, and 100 is a position like any other": (
             lambda positions, d_model: waves.reference(positions - positions[0], d_model)
         ),

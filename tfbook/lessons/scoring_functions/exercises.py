@@ -74,6 +74,9 @@ cosine_score.mistakes(
         "you took lengths along the axis of the keys: each key has its own length, over its entries (dim −1)": (
             lambda q, k, sharpness: sharpness * torch.einsum("bd,bkd->bk", F.normalize(q), F.normalize(k, dim=1))
         ),
+        "you divided by the squares of the lengths: a length is the root of the sum of squares": (
+            lambda q, k, *rest: cosine_score.reference(q, k, *rest) / (q.norm(dim=-1)[:, None] * k.norm(dim=-1))
+        ),
         "these are weights, one softmax too far: the exercise asks for the scores": (
             lambda *case: torch.softmax(cosine_score.reference(*case), dim=-1)
         ),

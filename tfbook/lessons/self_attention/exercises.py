@@ -351,6 +351,9 @@ multi_head.mistakes(
         "a score of 0 does not block: exp(0) = 1; fill with −∞ before the softmax": (
             partial(_split_and_merge, weigh=filled(0.0))
         ),
+        "the mask is not used where there is a context: padding of the other sequence takes part": (
+            lambda layer, x, context, mask: multi_head.reference(layer, x, context, mask if context is None else None)
+        ),
         "x is added to the result: the residual connection belongs to the block around this layer": (
             lambda layer, x, *rest: x + multi_head.reference(layer, x, *rest)
         ),

@@ -343,6 +343,9 @@ prune_heads.mistakes(
         "merged without bringing time before head: `reshape` read positions of one head as entries of one vector": (
             _merged_as_it_lies
         ),
+        "only the first head of the list is removed": (
+            lambda mixed, W_O, removed: prune_heads.reference(mixed, W_O, removed[:1])
+        ),
         "these are the removed heads: keep the others": lambda mixed, W_O, removed: prune_heads.reference(
             mixed, W_O, [head for head in range(mixed.shape[1]) if head not in removed]
         ),

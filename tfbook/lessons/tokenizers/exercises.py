@@ -116,6 +116,9 @@ learned.mistakes(
         "you stop where the best pair occurs only once; stop early only where no pair is left": (
             partial(_learned, least=2)
         ),
+        "ties are broken by the joined string: compare the pairs themselves, in which ('a', 'bc') < ('ab', 'a')": (
+            partial(_learned, best=lambda counts: min(counts, key=lambda pair: (-counts[pair], "".join(pair))))
+        ),
         "one merge is missing at the end: `count` merges, if there are that many": (
             lambda words, count: learned.reference(words, count - 1)
         ),
@@ -183,6 +186,12 @@ def _replaced_byte_by_byte(tokens: list[bytes]) -> list[str]:
     return [decoder.decode(token, final=i == len(tokens) - 1).translate(single) for i, token in enumerate(tokens)]
 
 
+def _with_the_rest_apart(tokens: list[bytes]) -> list[str]:
+    decoder = _Decoder("replace")
+    texts = [*map(decoder.decode, tokens), decoder.decode(b"", final=True)]
+    return texts if texts[-1] else texts[:-1]
+
+
 def _cut_off_by_length(tokens: list[bytes]) -> list[str]:
     texts = [b"".join(tokens[:end]).decode("utf-8", errors="replace") for end in range(len(tokens) + 1)]
     return [text[len(before) :] for before, text in pairwise(texts)]
@@ -213,6 +222,9 @@ streamed.mistakes(
         ),
         "each byte of a broken character is one U+FFFD; its start, however many bytes, is one in all": (
             _replaced_byte_by_byte
+        ),
+        "one string for each token: what is left at the end belongs to the last one, not into a string of its own": (
+            _with_the_rest_apart
         ),
         "the bytes that are left at the end are lost: nothing follows, so they become U+FFFD": (
             lambda tokens: list(map(_Decoder("replace").decode, tokens))

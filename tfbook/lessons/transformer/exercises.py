@@ -410,6 +410,9 @@ training_loss.mistakes(
             "inputs and targets are still the same words, now with `<bos>`: the word to predict is the one after the "
             "last word read"
         ): lambda model, source, target: _loss(model(source, target), target),
+        "the logits are one place too late: those at `<bos>` are for the first word, so leave out the last ones": (
+            lambda model, source, target: _loss(model(source, target)[:, 1:], target[:, 1:])
+        ),
         "the wrong direction: the decoder reads a word and predicts the one before it, which it has read already": (
             lambda model, source, target: _loss(model(source, target[:, 1:]), target[:, :-1])
         ),
