@@ -101,6 +101,29 @@ class CountedErrorRate:
         return 1.0 - hits / (len(found) + len(sure))
 
 
+def score_with_two_tanhs(query: Tensor, keys: Tensor, W: Tensor, U: Tensor, v: Tensor) -> Tensor:
+    return (torch.tanh(query @ W.T).unsqueeze(1) + torch.tanh(keys @ U.T)) @ v
+
+
+def contexts_after_another_softmax(weights: Tensor, states: Tensor) -> Tensor:
+    return torch.einsum("bts,bsd->btd", torch.softmax(weights, dim=2), states)
+
+
+def error_rate_of_sets_apart(found: ex.Links, sure: ex.Links, possible: ex.Links) -> float:
+    hits = sum(link in sure or link in possible for link in found)
+    return 1 - hits / (len(found) + len(sure))
+
+
+def gradient_that_moves_on(f: Callable[[Tensor], Tensor], scores: Tensor, epsilon: float) -> Tensor:
+    scores, slopes = scores.clone(), []
+    for i in range(len(scores)):
+        scores[i] += epsilon
+        above = f(scores)
+        scores[i] -= 2 * epsilon
+        slopes.append((above - f(scores)) / (2 * epsilon))
+    return torch.stack(slopes)
+
+
 WRONG: list[tuple[Exercise, Callable[..., Any], str]] = [
     (ex.attend, contexts_where_not_0, "score can be 0, too"),
     (ex.masked_softmax, softmax_where_not_0, "score can be 0, too"),
@@ -109,6 +132,10 @@ WRONG: list[tuple[Exercise, Callable[..., Any], str]] = [
     (ex.attention_step, step_that_reads_padding, "the mask is the wrong way around"),
     (ex.attention_step, step_without_axes_of_size_1, "the result has shape (4,); expected (1, 4)"),
     (ex.estimate_gradient, gradient_of_three_scores, "must match the size"),
+    (ex.additive_score, score_with_two_tanhs, "add them first"),
+    (ex.context, contexts_after_another_softmax, "one softmax too far"),
+    (ex.alignment_error_rate, error_rate_of_sets_apart, "in yours it counts once"),
+    (ex.estimate_gradient, gradient_that_moves_on, "bring it back first"),
 ]
 RIGHT: list[tuple[Exercise, Callable[..., Any]]] = [
     (ex.masked_softmax, softmax_of_what_is_allowed),

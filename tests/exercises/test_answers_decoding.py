@@ -32,10 +32,32 @@ def step_of_beams_near_the_best(scores: Tensor, logp: Tensor, width: int) -> Ste
     return flat // logp.shape[1], flat % logp.shape[1], best
 
 
+def cache_behind_the_new(q: Tensor, k: Tensor, v: Tensor, keys: Tensor, values: Tensor) -> Step:
+    mask = torch.ones(q.shape[2], q.shape[2] + keys.shape[2], dtype=torch.bool).tril(keys.shape[2])
+    keys, values = torch.cat([k, keys], dim=2), torch.cat([v, values], dim=2)
+    return F.scaled_dot_product_attention(q, keys, values, attn_mask=mask), keys, values
+
+
+def nucleus_by_gather(logits: Tensor, p: float) -> Tensor:
+    probabilities, places = logits.softmax(dim=-1).sort(dim=-1, descending=True, stable=True)
+    drop = probabilities.cumsum(dim=-1) - probabilities >= p
+    return logits.masked_fill(drop.gather(-1, places), -torch.inf)
+
+
+def vectors_of_the_new_alone(ids: Tensor, past: Tensor, E: Tensor, P: Tensor) -> tuple[Tensor, Tensor]:
+    x = E[ids] + P[past.shape[1] : past.shape[1] + ids.shape[1]]
+    seen = torch.cat([past, x], dim=1)
+    visible = torch.ones(ids.shape[1], seen.shape[1], dtype=torch.bool).tril(past.shape[1])
+    return F.scaled_dot_product_attention(x, seen, seen, attn_mask=visible, scale=1.0) @ E.T, x
+
+
 WRONG: list[tuple[Exercise, Callable[..., Any], str]] = [
     (decoding.beam_step, step_through_probabilities, "stay with logarithms"),
     (decoding.beam_step, step_without_an_order, "case 5 of 5: item 0"),
     (decoding.beam_step, step_of_beams_near_the_best, "case 5 of 5"),
+    (decoding.cached_attention, cache_behind_the_new, "where the mask takes them for old"),
+    (decoding.top_p, nucleus_by_gather, "carried back with `gather`"),
+    (decoding.read_on, vectors_of_the_new_alone, "only the new vectors are handed back"),
 ]
 
 

@@ -39,10 +39,31 @@ def probe_clamped(states: Tensor, places: Tensor, new_states: Tensor, new_places
     return float((1 - errors / new_places.var(correction=0)).clamp(min=0))
 
 
+def cache_without_a_mask(
+    q: Tensor, k: Tensor, v: Tensor, past_k: Tensor, past_v: Tensor, turn: Callable[..., Tensor]
+) -> tuple[Tensor, Tensor, Tensor]:
+    start = past_k.shape[2]
+    k, v = torch.cat([past_k, turn(k, start)], dim=2), torch.cat([past_v, v], dim=2)
+    return F.scaled_dot_product_attention(turn(q, start), k, v), k, v
+
+
+def waves_by_whole_division(positions: Tensor, d_model: int) -> Tensor:
+    angles = positions[:, None] / 10_000 ** (torch.arange(0, d_model, 2) // d_model)
+    return torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(1)
+
+
+def waves_from_the_first_position(positions: Tensor, d_model: int) -> Tensor:
+    angles = torch.outer(positions - positions[0], 10_000 ** (-torch.arange(0, d_model, 2) / d_model))
+    return torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(1)
+
+
 WRONG: list[tuple[Exercise, Callable[..., Any], str]] = [
     (positions.waves, waves_from_a_table, "index 40000 is out of bounds"),
     (positions.rotary, rotary_from_a_table, "index 40000 is out of bounds"),
     (positions.linear_probe, probe_clamped, "leave it negative"),
+    (positions.attend_with_past, cache_without_a_mask, "the mask is gone"),
+    (positions.waves, waves_by_whole_division, "`//` rounds"),
+    (positions.waves, waves_from_the_first_position, "you subtracted the first position"),
 ]
 
 

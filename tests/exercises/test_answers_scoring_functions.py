@@ -75,6 +75,24 @@ def lookup_by_the_library(query: Tensor, keys: Tensor, values: Tensor, W: Tensor
     return F.scaled_dot_product_attention((query @ W)[:, None], keys, values).squeeze(1)
 
 
+def lookup_at_temperature_1(scores: Tensor, values: Tensor, temperature: float) -> Tensor:
+    weights = torch.softmax(scores, dim=1) if temperature else F.one_hot(scores.argmax(dim=1), scores.shape[1]).float()
+    return weights @ values
+
+
+def cosine_of_short_keys(query: Tensor, keys: Tensor, sharpness: float) -> Tensor:
+    return sharpness * (keys @ F.normalize(query, dim=-1).unsqueeze(-1)).squeeze(-1)
+
+
+def cosine_by_squares(query: Tensor, keys: Tensor, sharpness: float) -> Tensor:
+    lengths = query.square().sum(dim=-1, keepdim=True) * keys.square().sum(dim=-1)
+    return sharpness * torch.einsum("bd,bkd->bk", query, keys) / lengths
+
+
+def general_score_with_a_scale(query: Tensor, keys: Tensor, W: Tensor) -> Tensor:
+    return torch.einsum("bqd,de,bke->bqk", query, W, keys) / W.shape[1] ** 0.5
+
+
 WRONG: list[tuple[Exercise, Callable[..., Any], str]] = [
     (ex.soft_lookup, lookup_up_to_temperature_1, "case 5 of 7"),
     (ex.soft_lookup, lookup_that_is_hard_when_cold, "a small temperature is not 0"),
@@ -84,6 +102,10 @@ WRONG: list[tuple[Exercise, Callable[..., Any], str]] = [
     (ex.scaled_dot_score, scaled_by_key, "rows and columns are exchanged"),
     (ex.scaled_dot_score, scaled_weights, "one softmax too far"),
     (ex.cosine_score, cosine_weights, "one softmax too far"),
+    (ex.soft_lookup, lookup_at_temperature_1, "the temperature is not used"),
+    (ex.cosine_score, cosine_of_short_keys, "the keys' lengths are still in the score"),
+    (ex.cosine_score, cosine_by_squares, "a length is the root"),
+    (ex.general_score, general_score_with_a_scale, "the general score has no scale"),
 ]
 RIGHT: list[tuple[Exercise, Callable[..., Any]]] = [
     (ex.soft_lookup, lookup_row_by_row),

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 from tfbook.course.exercises import CheckResult, Exercise
@@ -162,6 +162,74 @@ def cross_without_the_padding(query: Tensor, keys: Tensor, values: Tensor, mask:
     return torch.cat([F.scaled_dot_product_attention(q[None], k[m][None], v[m][None]) for q, k, v, m in rows])
 
 
+class Heads(nn.Module):
+    """A right layer; its parts can be changed."""
+
+    def __init__(self, d_model: int, heads: int, bias: bool = True):
+        super().__init__()
+        self.heads = heads
+        for name in ("W_Q", "W_K", "W_V", "W_O"):
+            setattr(self, name, nn.Linear(d_model, d_model, bias=bias))
+
+    def scale(self, d_model: int) -> float:
+        return math.sqrt(d_model // self.heads)
+
+    def forward(self, x: Tensor, context: Tensor | None = None, mask: Tensor | None = None) -> Tensor:
+        context = x if context is None else context
+        layers = (self.W_Q, x), (self.W_K, context), (self.W_V, context)
+        q, k, v = (W(each).unflatten(-1, (self.heads, -1)).transpose(1, 2) for W, each in layers)
+        scores = q @ k.mT / self.scale(x.shape[-1])
+        weights = (scores if mask is None else self.blocked(scores, mask)).softmax(dim=-1)
+        return self.W_O((weights @ v).transpose(1, 2).flatten(2))
+
+    def blocked(self, scores: Tensor, mask: Tensor) -> Tensor:
+        return torch.where(mask, scores, -torch.inf)
+
+
+class HeadsDividedByTheModelsWidth(Heads):
+    def scale(self, d_model: int) -> float:
+        return math.sqrt(d_model)
+
+
+class HeadsThatBlockWith0(Heads):
+    def blocked(self, scores: Tensor, mask: Tensor) -> Tensor:
+        return torch.where(mask, scores, 0.0)
+
+
+class HeadsWithoutBiases(Heads):
+    def __init__(self, d_model: int, heads: int):
+        super().__init__(d_model, heads, bias=False)
+
+
+class HeadsOfAnotherWidth(Heads):
+    def __init__(self, d_model: int, heads: int):
+        super().__init__(d_model, heads)
+        self.W_O = nn.Linear(d_model // heads, d_model)
+
+
+def heads_side_by_side(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    return F.scaled_dot_product_attention(q, k, v, is_causal=True)
+
+
+def heads_before_the_batch(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+    return mixed.transpose(0, 1).reshape(q.shape[0], q.shape[2], -1)
+
+
+def triangle_of_all_keys(scores: Tensor) -> Tensor:
+    keys = torch.arange(scores.shape[2])
+    return keys <= keys[:, None]
+
+
+def triangle_for_each_item(scores: Tensor) -> Tensor:
+    return torch.ones_like(scores, dtype=torch.bool).tril(scores.shape[2] - scores.shape[1])
+
+
+def mask_of_integers(lengths: Tensor, size: int) -> Tensor:
+    rows = [[1] * int(n) + [0] * (size - int(n)) for n in lengths]
+    return torch.tensor(rows)[:, None, None]
+
+
 WRONG: list[tuple[Exercise, Callable[..., Any], str]] = [
     (ex.causal_mask, triangle_of_the_scores, "a score can be 0, too"),
     (ex.cross_attention, cross_where_not_0, "score can be 0, too"),
@@ -181,6 +249,15 @@ WRONG: list[tuple[Exercise, Callable[..., Any], str]] = [
     (ex.attend_per_head, called_never, "never called"),
     (ex.attend_per_head, called_with_heads_first, "the heads come before the batch"),
     (ex.attend_per_head, called_with_heads_in_the_batch, "folded into the batch"),
+    (ex.multi_head, HeadsDividedByTheModelsWidth, "you divided by √d_model"),
+    (ex.multi_head, HeadsThatBlockWith0, "a score of 0 does not block"),
+    (ex.multi_head, HeadsWithoutBiases, "there is no W_Q.bias, W_K.bias, W_V.bias, W_O.bias; expected weight and bias"),
+    (ex.multi_head, HeadsOfAnotherWidth, "W_O.weight has shape (8, 4); expected (8, 8)"),
+    (ex.causal_heads, heads_side_by_side, "the heads are not merged"),
+    (ex.causal_heads, heads_before_the_batch, "you exchanged batch and heads"),
+    (ex.causal_mask, triangle_of_all_keys, "keep the rows of the queries"),
+    (ex.causal_mask, triangle_for_each_item, "once for each item of the batch"),
+    (ex.mask_from_lengths, mask_of_integers, "these are the integers 1 and 0"),
 ]
 RIGHT: list[tuple[Exercise, Callable[..., Any]]] = [
     (ex.reach, reach_by_sets),

@@ -50,8 +50,31 @@ def descend_by_the_formula(w: Tensor, x: Tensor, y: Tensor, lr: float, steps: in
     return w
 
 
+def surprise_with_an_axis_of_length_1(logits: Tensor, target: Tensor) -> Tensor:
+    return -F.log_softmax(logits, dim=-1).gather(1, target[:, None])
+
+
+def surprise_in_bits(logits: Tensor, target: Tensor) -> Tensor:
+    return surprise_by_one_hot(logits, target) * torch.tensor(torch.e).log2()
+
+
+def descend_without_the_factor_2(w: Tensor, x: Tensor, y: Tensor, lr: float, steps: int) -> Tensor:
+    for _ in range(steps):
+        w = w - lr * x.T @ (x @ w - y) / len(y)
+    return w
+
+
+def descend_to_the_end(w: Tensor, x: Tensor, y: Tensor, lr: float, steps: int) -> Tensor:
+    return torch.linalg.inv(x.T @ x) @ x.T @ y
+
+
 WRONG: list[tuple[Exercise, Callable[..., Any], str]] = [
     (ex.distances, distances_by_the_binomial_formula, "subtract before you square"),
+    (ex.softmax, nn.LogSoftmax(dim=-1), "these are the logarithms of the weights"),
+    (ex.surprise, surprise_with_an_axis_of_length_1, "take it away with `[:, 0]`"),
+    (ex.surprise, surprise_in_bits, "these are bits"),
+    (ex.descend, descend_without_the_factor_2, "the derivative of a square has a factor 2"),
+    (ex.descend, descend_to_the_end, "this is the exact solution"),
 ]
 RIGHT: list[tuple[Exercise, Callable[..., Any]]] = [
     (ex.softmax, nn.Softmax(dim=-1)),

@@ -197,6 +197,46 @@ def once_per_word(word: Iterable[str]) -> set[Pair]:
     return set(pairwise(word))
 
 
+def learned_while_pairs_repeat(words: Words, count: int) -> list[Pair]:
+    merges: list[Pair] = []
+    while len(merges) < count:
+        counts: Counter[Pair] = Counter()
+        for word, times in words.items():
+            for pair in pairwise(word):
+                counts[pair] += times
+        best = min(counts, key=lambda pair: (-counts[pair], pair), default=None)
+        if best is None or counts[best] < 2:
+            break
+        merges.append(best)
+        words = {tuple(tokenizers.encoded.reference([*word], [best])): times for word, times in words.items()}
+    return merges
+
+
+def encoded_from_the_left(word: list[str], merges: list[Pair]) -> list[str]:
+    tokens = list(word)
+    while known := [pair for pair in pairwise(tokens) if pair in merges]:
+        tokens = tokenizers.encoded.reference(tokens, known[:1])
+    return tokens
+
+
+def streamed_with_the_rest_at_the_end(tokens: list[bytes]) -> list[str]:
+    decoder = codecs.getincrementaldecoder("utf-8")("replace")
+    texts = [decoder.decode(token) for token in tokens]
+    if rest := decoder.decode(b"", final=True):
+        texts.append(rest)
+    return texts
+
+
+def streamed_without_what_is_broken(tokens: list[bytes]) -> list[str]:
+    decoder = codecs.getincrementaldecoder("utf-8")("ignore")
+    return [decoder.decode(token, i == len(tokens) - 1) for i, token in enumerate(tokens)]
+
+
+def joined_once_in_each_word(words: list[str], first: str, second: str) -> list[str]:
+    pair = re.compile(rf"(?<!\S){re.escape(first)} {re.escape(second)}(?!\S)")
+    return [pair.sub(lambda _: first + second, word, count=1) for word in words]
+
+
 WRONG: list[tuple[Exercise, Callable[..., Any], str]] = [
     (tokenizers.counted_pairs, ten_most_frequent, "has 10 items"),
     (tokenizers.counted_pairs, pairs_in_lowercase, "has 32 items"),
@@ -225,6 +265,12 @@ WRONG: list[tuple[Exercise, Callable[..., Any], str]] = [
     (tokenizers.merged_words, words_with_a_raw_replacement, "reads a backslash"),
     (tokenizers.merged_words, partial(merge_words, merge=merge_by_spelling), "the result is 'abc abc'"),
     (tokenizers.merged_words, partial(merge_words, merge=merge_ignoring_case), "the result is 'ABc'"),
+    (tokenizers.counted_pairs, lambda words: dict(tokenizers.counted_pairs.reference(words)), "this is a dict"),
+    (tokenizers.learned, learned_while_pairs_repeat, "you stop where the best pair occurs only once"),
+    (tokenizers.encoded, encoded_from_the_left, "the leftmost pair is merged"),
+    (tokenizers.streamed, streamed_with_the_rest_at_the_end, "not into a string of its own"),
+    (tokenizers.streamed, streamed_without_what_is_broken, "what cannot become a character is left out"),
+    (tokenizers.merged_words, joined_once_in_each_word, "only the first place in each word is joined"),
 ]
 
 

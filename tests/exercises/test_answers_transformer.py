@@ -28,9 +28,39 @@ def rates_from_a_table(steps: Tensor, d_model: int, warmup: int) -> Tensor:
     return (d_model**-0.5 * torch.minimum(t**-0.5, t * warmup**-1.5))[steps]
 
 
+def loss_as_a_sum(model: Model, source: Tensor, target: Tensor) -> Tensor:
+    logits, words = model(source, target[:, :-1]).transpose(1, 2), target[:, 1:]
+    return F.cross_entropy(logits, words, ignore_index=PAD, reduction="sum")
+
+
+def loss_sentence_by_sentence(model: Model, source: Tensor, target: Tensor) -> Tensor:
+    logits = model(source, target[:, :-1])
+    losses = [F.cross_entropy(*each, ignore_index=PAD) for each in zip(logits, target[:, 1:], strict=True)]
+    return torch.stack(losses).mean()
+
+
+def loss_one_place_too_late(model: Model, source: Tensor, target: Tensor) -> Tensor:
+    return F.cross_entropy(model(source, target)[:, 1:].mT, target[:, 1:], ignore_index=PAD)
+
+
+def masks_without_padded_queries_in_cross_attention(source: Tensor, target: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    encoder, decoder, cross = masks_by_loops(source, target)
+    queries = torch.arange(cross.shape[1]) < target[:, None]
+    return encoder, decoder, cross & queries[:, :, None]
+
+
+def rates_of_the_first_steps(steps: Tensor, d_model: int, warmup: int) -> Tensor:
+    return rates_by_cases(torch.arange(len(steps)), d_model, warmup)
+
+
 WRONG: list[tuple[Exercise, Callable[..., Any], str]] = [
     (transformer.normalize, normalized_by_mean_of_squares, "subtract the mean before you square"),
     (transformer.learning_rate, rates_from_a_table, "index 100000 is out of bounds"),
+    (transformer.training_loss, loss_as_a_sum, "this is the sum over the words"),
+    (transformer.training_loss, loss_sentence_by_sentence, "words of short ones would weigh more"),
+    (transformer.training_loss, loss_one_place_too_late, "one place too late"),
+    (transformer.three_masks, masks_without_padded_queries_in_cross_attention, "cross-attention blocks padded queries"),
+    (transformer.learning_rate, rates_of_the_first_steps, "you counted the entries"),
 ]
 
 

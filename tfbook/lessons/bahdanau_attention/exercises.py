@@ -43,6 +43,9 @@ additive_score.mistakes(
         "you multiplied W q with U k; the additive score adds them before the tanh": (
             lambda query, keys, W, U, v: torch.tanh((query @ W.T)[:, None] * (keys @ U.T)) @ v
         ),
+        "W q and U k each have a tanh of their own: add them first, one tanh is around the sum": (
+            lambda query, keys, W, U, v: (torch.tanh(query @ W.T)[:, None] + torch.tanh(keys @ U.T)) @ v
+        ),
         "the tanh is outside: it squashes the score; put it around W q + U k, before v": (
             lambda query, keys, W, U, v: torch.tanh(((query @ W.T)[:, None] + keys @ U.T) @ v)
         ),
@@ -157,6 +160,12 @@ context.mistakes(
         "the states are not weighted: this is their plain sum, the same for every step": (
             lambda weights, states: torch.einsum("btj,bkd->btd", torch.ones_like(weights) / weights.shape[2], states)
         ),
+        "one softmax too far: these are weights already, and c_t = Σ_j α_tj h_j takes them as they are": (
+            lambda weights, states: weights.softmax(dim=-1) @ states
+        ),
+        "you divided by the number of words; the weights of a step sum to 1 already, so the sum is the mean": (
+            lambda weights, states: weights @ states / states.shape[1]
+        ),
         "the steps are mixed up: you summed over t as well, which leaves one context a sentence": (
             partial(torch.einsum, "btj,bjd->bd")
         ),
@@ -198,6 +207,11 @@ alignment_error_rate.mistakes(
         ),
         "links that are possible but not sure should count as half right: the term |A ∩ P| is missing": (
             lambda found, sure, possible: 1 - 2 * len(found & sure) / (len(found) + len(sure))
+        ),
+        "a sure link is possible, too, and counts in both |A ∩ S| and |A ∩ P|; in yours it counts once": (
+            lambda found, sure, possible: (
+                1 - (len(found & sure) + len(found & (possible - sure))) / (len(found) + len(sure))
+            )
         ),
         "this only asks how many found links are possible; a model that finds one link would be perfect": (
             lambda found, sure, possible: 1 - len(found & possible) / len(found)
@@ -242,12 +256,24 @@ def estimate_gradient(f: Callable[[Tensor], Tensor], scores: Tensor, epsilon: fl
     return gradient
 
 
+def _never_moved_back(f: Callable[[Tensor], Tensor], scores: Tensor, epsilon: float) -> Tensor:
+    gradient, moved = torch.zeros_like(scores), scores.clone()
+    for i in range(len(scores)):
+        moved[i] += epsilon
+        above = f(moved)
+        moved[i] -= 2 * epsilon
+        gradient[i] = (above - f(moved)) / (2 * epsilon)
+    return gradient
+
+
 estimate_gradient.mistakes(
     {
         "twice too large: up and down together are 2ε apart": lambda *case: 2 * estimate_gradient.reference(*case),
         "this is the difference; divide by the distance 2ε to get a slope": (
             lambda f, scores, epsilon: 2 * epsilon * estimate_gradient.reference(f, scores, epsilon)
         ),
+        "each score stays moved down while the next ones are tried: bring it back first": _never_moved_back,
+        "the sign: it is the output above minus the output below": lambda *case: -estimate_gradient.reference(*case),
         "a one-sided difference is off by a term in ε: go up and down, and divide by 2ε": lambda f, scores, epsilon: (
             torch.stack([(f(scores + step) - f(scores)) / epsilon for step in epsilon * torch.eye(len(scores))])
         ),
@@ -390,6 +416,9 @@ attention_step.mistakes(
             lambda scores, mask: torch.softmax(scores.masked_fill(mask, -torch.inf), dim=-1)
         ),
         ZERO_IS_BLOCKED: _step_with(zero_is_blocked),
+        "the softmax runs over the batch, dim=0: each sentence needs weights over its own words, dim=-1": _step_with(
+            lambda scores, mask: torch.softmax(scores.masked_fill(~mask, -torch.inf), dim=0)
+        ),
         "the softmax runs over the batch: the weights of each sentence must sum to 1 over its source words": _step_with(
             lambda scores, mask: torch.softmax(scores.masked_fill(~mask, torch.finfo(scores.dtype).min), dim=0)
         ),
@@ -404,6 +433,9 @@ attention_step.mistakes(
         ),
         "weights and context are the wrong way around: return the context first": (
             lambda *case: attention_step.reference(*case)[::-1]
+        ),
+        "this is the context alone: the weights are asked for, too; return (context, weights)": (
+            lambda *case: attention_step.reference(*case)[0]
         ),
         "these are the weights alone: mix the values with them, and return (context, weights)": (
             lambda *case: attention_step.reference(*case)[1]

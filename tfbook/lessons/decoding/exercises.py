@@ -104,6 +104,9 @@ smoothed_loss.mistakes(
         "exp(200) overflows in log Σ exp: torch.logsumexp and torch.log_softmax subtract the row's maximum first": (
             lambda logits, *rest: _smoothed(logits - logits.exp().sum(dim=-1, keepdim=True).log(), *rest)
         ),
+        "the padding is `pad`, which need not be 0: with another one, padding counts and a word does not": (
+            lambda logits, targets, epsilon, pad: smoothed_loss.reference(logits, targets, epsilon, 0)
+        ),
         "padding is counted: the model would be trained to say it": (
             lambda logits, targets, epsilon, pad: smoothed_loss.reference(logits, targets, epsilon, -1)
         ),
@@ -216,6 +219,20 @@ read_on.mistakes(
         ),
         "without positions the cached text agrees with nothing that was trained: the new tokens need theirs": (
             _without_positions
+        ),
+        "the logits are right, but only the new vectors are handed back: the next step needs all that was read": (
+            lambda ids, past, E, P: (read_on.reference(ids, past, E, P)[0], E[ids] + P[past.shape[1] :][: ids.shape[1]])
+        ),
+        "the mask was right: with a triangle that is one key longer each new token sees the next one": (
+            partial(
+                _read_with,
+                weigh=lambda scores, mask: filled(-math.inf)(
+                    scores, torch.ones_like(mask).tril(mask.shape[1] - mask.shape[0] + 1)
+                ),
+            )
+        ),
+        "the mask was right: with `tril()` the first new token would see the first one in the cache alone": (
+            partial(_read_with, weigh=lambda scores, mask: filled(-math.inf)(scores, torch.ones_like(mask).tril()))
         ),
         "the mask was right: a new token must not see the new tokens after it": _without_mask,
     }

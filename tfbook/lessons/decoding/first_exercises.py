@@ -90,6 +90,12 @@ def _changed_cache(change: Callable[..., tuple[Tensor, Tensor]]) -> Callable[...
     )
 
 
+def _new_ones_in_front(q: Tensor, k: Tensor, v: Tensor, keys: Tensor, values: Tensor) -> Cached:
+    new, past = k.shape[2], keys.shape[2]
+    keys, values = torch.cat([k, keys], dim=2), torch.cat([v, values], dim=2)
+    return _mixed(q, keys, values, torch.ones(new, new + past, dtype=torch.bool).tril(past)), keys, values
+
+
 cached_attention.mistakes(
     {
         "the new tokens see each other's future: the causal mask is missing": (_masked_by(lambda new, total: total)),
@@ -122,6 +128,9 @@ cached_attention.mistakes(
         ),
         "nothing is kept: the old keys and values are missing everywhere": (
             lambda q, k, v, keys, values: cached_attention.reference(q, k, v, keys[:, :, :0], values[:, :, :0])
+        ),
+        "the new keys stand in front of the old ones, where the mask takes them for old: append them behind": (
+            _new_ones_in_front
         ),
         "the new keys stand in front of the old ones: append them behind": (
             lambda q, k, v, keys, values: (
@@ -187,6 +196,11 @@ def _exponentials(logits: Tensor, p: float, *, drop: Callable[[Tensor, float], T
     return logits.masked_fill(torch.zeros_like(dropped).scatter(-1, places, dropped), -torch.inf)
 
 
+def _kept_by_gather(logits: Tensor, p: float) -> Tensor:
+    ordered, places = logits.sort(dim=-1, descending=True, stable=True)
+    return logits.masked_fill(top_p.reference(ordered, p).isinf().gather(-1, places), -torch.inf)
+
+
 top_p.mistakes(
     {
         "the token that brings the sum to p goes, too; where the first has more than p, none is left to draw": (
@@ -208,6 +222,15 @@ top_p.mistakes(
         ),
         "the right tokens, in sorted order: a token is known by its place, so put each back into its own": (
             lambda logits, p: top_p.reference(logits, p).sort(dim=-1, descending=True).values
+        ),
+        "carried back with `gather`, which looks up places; `scatter` writes each decision to the place it is about": (
+            _kept_by_gather
+        ),
+        "these are log-probabilities of what stays: a token that stays keeps the logit that it had": (
+            lambda logits, p: top_p.reference(logits, p).log_softmax(dim=-1)
+        ),
+        "the token that brings the sum to p goes, too, even where the sum is exactly p": (
+            _kept(lambda each, total, p: total < p)
         ),
         "tokens as probable as the last one kept stay, too, which can be too many: cut by place, not by value": (
             lambda logits, p: logits.masked_fill(

@@ -289,6 +289,16 @@ attend_with_past.mistakes(
                 q, k, turn(v, past_k.shape[2]), past_k, past_v, turn
             )
         ),
+        "the positions are right now, but the mask is gone: new words must not see the new words after them": (
+            partial(_weighed, weigh=lambda scores, seen: scores.softmax(dim=-1))
+        ),
+        "what is found is right, but only the new keys and values are kept: the next step needs the old ones as well": (
+            lambda q, k, v, past_k, past_v, turn: (
+                attend_with_past.reference(q, k, v, past_k, past_v, turn)[0],
+                turn(k, past_k.shape[2]),
+                v,
+            )
+        ),
         "the positions are right now, but the mask was, too: with `triu(1)` the newest word sees the first alone": (
             partial(_under_square_mask, placed=True)
         ),

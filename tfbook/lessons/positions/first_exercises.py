@@ -69,6 +69,9 @@ waves.mistakes(
         "the frequencies fall twice as fast as they should: `torch.arange(0, d_model, 2)` holds 2i already": (
             partial(_waves, steepness=2.0)
         ),
+        "the exponents are 2i / d_model, not 2i / (d_model − 2): the last frequency only comes near 1/10000": (
+            lambda positions, d_model: _waves(positions, d_model, steepness=d_model / max(d_model - 2, 1))
+        ),
         "you multiplied by 10000^(2i / d_model): the waves must get slower from left to right, so divide": (
             partial(_waves, steepness=-1.0)
         ),
@@ -79,6 +82,12 @@ waves.mistakes(
         ),
         "you counted the rows: `positions` says where each one stands, and the second case begins at 100": (
             lambda positions, d_model: waves.reference(torch.arange(len(positions)).float(), d_model)
+        ),
+        "`//` rounds 2i / d_model down to 0, so that all frequencies are 1: divide with `/`": (
+            lambda positions, d_model: _waves(positions, d_model, steepness=0.0)
+        ),
+        "you subtracted the first position: `positions` need not start at 0, and 100 is a position like any other": (
+            lambda positions, d_model: waves.reference(positions - positions[0], d_model)
         ),
         "the angles are in radians already: nothing here is a degree": (
             lambda positions, d_model: waves.reference(positions.deg2rad(), d_model)

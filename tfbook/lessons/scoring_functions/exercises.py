@@ -45,6 +45,9 @@ cosine_score.mistakes(
         "the query's length is still in the score: a longer query would make the choice sharper": (
             lambda query, *rest: cosine_score.reference(query, *rest) * query.norm(dim=-1, keepdim=True)
         ),
+        "the keys' lengths are still in the score: a key gets a larger score by being longer": (
+            lambda query, keys, sharpness: cosine_score.reference(query, keys, sharpness) * keys.norm(dim=-1)
+        ),
         "you took one length for the whole batch: each query and each key has its own, over its entries (dim=-1)": (
             lambda query, keys, sharpness: (
                 sharpness * torch.einsum("bd,bkd->bk", query, keys) / (query.norm() * keys.norm(dim=-1))
@@ -70,6 +73,9 @@ cosine_score.mistakes(
         ),
         "you took lengths along the axis of the keys: each key has its own length, over its entries (dim −1)": (
             lambda q, k, sharpness: sharpness * torch.einsum("bd,bkd->bk", F.normalize(q), F.normalize(k, dim=1))
+        ),
+        "you divided by the squares of the lengths: a length is the root of the sum of squares": (
+            lambda q, k, *rest: cosine_score.reference(q, k, *rest) / (q.norm(dim=-1)[:, None] * k.norm(dim=-1))
         ),
         "these are weights, one softmax too far: the exercise asks for the scores": (
             lambda *case: torch.softmax(cosine_score.reference(*case), dim=-1)
@@ -103,6 +109,9 @@ general_score.mistakes(
         ),
         "rows and columns are exchanged: the result is (batch, query, key), one row per query": (
             lambda query, keys, W: (query @ W @ keys.mT).mT
+        ),
+        "you divided by √d: the general score has no scale, and W can learn one": (
+            lambda query, keys, W: query @ W @ keys.mT / math.sqrt(keys.shape[-1])
         ),
         "these are weights: the exercise asks for the scores, before the softmax": (
             lambda query, keys, W: torch.softmax(query @ W @ keys.mT, dim=-1)
@@ -200,6 +209,9 @@ soft_lookup.mistakes(
         ),
         "at temperatures above 0 you multiplied by it: a cold lookup should be sharp, yours becomes even": (
             partial(_warm, weigh=lambda scores, temperature: torch.softmax(scores * temperature, dim=-1))
+        ),
+        "the temperature is not used above 0: divide the scores by it": (
+            partial(_warm, weigh=lambda scores, temperature: torch.softmax(scores, dim=-1))
         ),
         "this takes the best value at every temperature: nothing soft is left": (
             lambda scores, values, temperature: values[scores.argmax(dim=-1)]
@@ -359,6 +371,9 @@ attend.mistakes(
         ),
         "now the scale is the square root of the number of queries: look at the shape of the scores again": (
             lambda query, keys, values: torch.softmax(query @ keys.mT / math.sqrt(query.shape[1]), dim=-1) @ values
+        ),
+        "this is the root of the width of the values; d is the width of queries and keys": (
+            lambda query, keys, values: torch.softmax(query @ keys.mT / math.sqrt(values.shape[-1]), dim=-1) @ values
         ),
         "right number, but take its square root: 1/d makes the weights nearly even at large d": (
             lambda query, keys, values: torch.softmax(query @ keys.mT / query.shape[-1], dim=-1) @ values

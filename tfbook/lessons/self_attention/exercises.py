@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 import torch
@@ -171,6 +171,17 @@ causal_heads.mistakes(
         "the merge is right now, but the softmax was, too: weights must sum to 1 over the keys": (
             partial(_causal, dim=-2)
         ),
+        "the heads are not merged: put them side by side in the last axis, (batch, time, heads · d_head)": (
+            lambda q, k, v: causal_heads.reference(q, k, v).unflatten(2, (q.shape[1], -1)).transpose(1, 2)
+        ),
+        "you exchanged batch and heads: bring the time before the heads, `transpose(1, 2)`": (
+            lambda q, k, v: (
+                causal_heads.reference(q, k, v)
+                .unflatten(2, (q.shape[1], -1))
+                .permute(2, 0, 1, 3)
+                .reshape(len(q), q.shape[2], -1)
+            )
+        ),
         "the leak is closed by averaging the heads; they belong side by side, each in its own entries": (
             lambda q, k, v: (
                 causal_heads.reference(q, k, v).unflatten(2, (q.shape[1], -1)).mean(dim=2).repeat(1, 1, q.shape[1])
@@ -227,12 +238,20 @@ class _Built:
         found, expected = dict(built.named_parameters()), dict(layer.named_parameters())
         if not found:  # a blank
             return ...
-        if {name: w.shape for name, w in found.items()} != {name: w.shape for name, w in expected.items()}:
-            names = ", ".join(sorted({name.partition(".")[0] for name in found}))
-            raise AttributeError(
-                f"found weights in {names}; expected W_Q, W_K, W_V, W_O, each nn.Linear(d_model, d_model)"
-            )
+        if found.keys() != expected.keys() or any(found[name].shape != w.shape for name, w in expected.items()):
+            raise AttributeError(_unlike(found, expected))
         return functional_call(built, expected, (x, context, mask))
+
+
+def _unlike(found: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> str:
+    """Says which weights a layer has in the place of those expected."""
+    layers, wanted = (list(dict.fromkeys(name.partition(".")[0] for name in names)) for names in (found, expected))
+    if sorted(layers) != sorted(wanted):
+        return f"found weights in {', '.join(layers)}; expected {', '.join(wanted)}, each nn.Linear(d_model, d_model)"
+    if missing := [name for name in expected if name not in found]:
+        return f"there is no {', '.join(missing)}; expected weight and bias in each nn.Linear(d_model, d_model)"
+    name = next(name for name in expected if found[name].shape != expected[name].shape)
+    return f"{name} has shape {tuple(found[name].shape)}; expected {tuple(expected[name].shape)}"
 
 
 class _LayerExercise(Exercise):
@@ -317,7 +336,7 @@ multi_head.mistakes(
             partial(_split_and_merge, scale=1.0)
         ),
         "you divided by √d_model; each head compares vectors of width d_head = d_model / heads, so divide by √d_head": (
-            partial(_split_and_merge, scale=8.0)
+            lambda layer, *rest: _split_and_merge(layer, *rest, scale=float(layer.d_model))
         ),
         "W_O is missing: the heads lie side by side, and nothing has mixed them yet": (
             partial(_split_and_merge, output=False)
@@ -328,6 +347,15 @@ multi_head.mistakes(
         "the mask is not used": lambda layer, x, context, mask: multi_head.reference(layer, x, context, None),
         "the mask is the wrong way around: True means 'may attend', so block where it is False": (
             lambda layer, x, context, mask: multi_head.reference(layer, x, context, None if mask is None else ~mask)
+        ),
+        "a score of 0 does not block: exp(0) = 1; fill with −∞ before the softmax": (
+            partial(_split_and_merge, weigh=filled(0.0))
+        ),
+        "the mask is not used where there is a context: padding of the other sequence takes part": (
+            lambda layer, x, context, mask: multi_head.reference(layer, x, context, mask if context is None else None)
+        ),
+        "x is added to the result: the residual connection belongs to the block around this layer": (
+            lambda layer, x, *rest: x + multi_head.reference(layer, x, *rest)
         ),
         "the split mixes tokens and heads: cut the width into (heads, d_head) first, then transpose": (
             partial(_split_and_merge, split=False)

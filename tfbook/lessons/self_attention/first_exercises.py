@@ -65,6 +65,12 @@ mask_from_lengths.mistakes(
         "padded queries are blocked as well; leave them alone: nobody reads their outputs, and the loss drops them": (
             lambda lengths, size: (keys := mask_from_lengths.reference(lengths, size)) & keys.mT
         ),
+        "these are the integers 1 and 0; a mask is Boolean, True and False": (
+            lambda lengths, size: mask_from_lengths.reference(lengths, size).long()
+        ),
+        "the padding stands in front here; each sequence's words come first, and its padding behind them": (
+            lambda lengths, size: mask_from_lengths.reference(lengths, size).flip(-1)
+        ),
         "these are the numbers 1.0 and 0.0; a mask is Boolean, True and False": (
             lambda lengths, size: mask_from_lengths.reference(lengths, size).float()
         ),
@@ -201,6 +207,12 @@ causal_mask.mistakes(
         "these are numbers to add to the scores, 0 and −∞; the exercise asks for a mask, True and False": (
             lambda scores: torch.zeros(scores.shape[-2:]).masked_fill(~causal_mask.reference(scores), -torch.inf)
         ),
+        "the mask has a row for every key: keep the rows of the queries, which are the last ones": (
+            lambda scores: torch.ones(scores.shape[-1], scores.shape[-1], dtype=torch.bool).tril()
+        ),
+        "the mask is right, once for each item of the batch: it is the same for all, (query, key)": (
+            lambda scores: causal_mask.reference(scores).expand_as(scores)
+        ),
         "a score can be 0, too: make the triangle from ones, since only the places count": (
             lambda scores: scores[0].tril(scores.shape[-1] - scores.shape[-2]) != 0
         ),
@@ -330,6 +342,9 @@ prune_heads.mistakes(
     {
         "merged without bringing time before head: `reshape` read positions of one head as entries of one vector": (
             _merged_as_it_lies
+        ),
+        "only the first head of the list is removed": (
+            lambda mixed, W_O, removed: prune_heads.reference(mixed, W_O, removed[:1])
         ),
         "these are the removed heads: keep the others": lambda mixed, W_O, removed: prune_heads.reference(
             mixed, W_O, [head for head in range(mixed.shape[1]) if head not in removed]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -33,6 +35,9 @@ softmax.mistakes(
         ),
         "each row should sum to 1: your columns do; sum over the last dimension, dim=-1": (
             lambda scores: torch.softmax(scores, dim=0)
+        ),
+        "these are the logarithms of the weights: log_softmax stops before the exp that makes weights of them": (
+            lambda scores: torch.log_softmax(scores, dim=-1)
         ),
         "the whole matrix sums to 1: sum over the last dimension only, with dim=-1 and keepdim=True": (
             lambda scores: torch.softmax(scores.flatten(), dim=0).view_as(scores)
@@ -149,6 +154,12 @@ surprise.mistakes(
         "this picks every target in every row: index with torch.arange(len(target)) and target together": (
             lambda logits, target: -torch.log_softmax(logits, dim=-1)[:, target]
         ),
+        "these are bits: the surprise is −ln p, with the natural logarithm, and `log2` makes it 1.44 times as large": (
+            lambda logits, target: surprise.reference(logits, target) / math.log(2)
+        ),
+        "the right numbers, with an axis of length 1 behind the rows: after `gather`, take it away with `[:, 0]`": (
+            lambda logits, target: surprise.reference(logits, target)[:, None]
+        ),
         "this is the mean, the loss of the batch: the exercise asks for the surprise of each row": (
             lambda logits, target: surprise.reference(logits, target).mean()
         ),
@@ -205,6 +216,12 @@ descend.mistakes(
         ),
         "`w` never moves: clear the gradient before `backward`, not between `backward` and the update": (
             lambda w, *_: w.clone()
+        ),
+        "every step is half as long as it should be: the derivative of a square has a factor 2": (
+            lambda w, x, y, lr, steps: descend.reference(w, x, y, lr / 2, steps)
+        ),
+        "this is the exact solution: the exercise asks where `steps` steps from `w` lead": (
+            lambda w, x, y, lr, steps: torch.linalg.lstsq(x, y[:, None]).solution[:, 0]
         ),
         "one step too few: the update of the last step is missing": (
             lambda w, x, y, lr, steps: descend.reference(w, x, y, lr, steps - 1)

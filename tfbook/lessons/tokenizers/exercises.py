@@ -81,10 +81,13 @@ def _learned(
     best: Callable[[Counter[Pair]], Pair] = lambda counts: min(counts, key=lambda pair: (-counts[pair], pair)),
     merge: Callable[..., list[str]] = lambda word, pair, new: encoded.reference(word, [pair]),
     weigh: Callable[[int], int] = lambda times: times,
+    least: int = 1,
 ) -> list[Pair]:
     merges: list[Pair] = []
     while len(merges) < count and (counts := pairs({word: weigh(times) for word, times in words.items()})):
         pair = best(counts)
+        if counts[pair] < least:
+            break
         words = {tuple(merge(list(word), pair, "".join(pair))): times for word, times in words.items()}
         merges.append(pair)
     return merges
@@ -109,6 +112,12 @@ learned.mistakes(
         ),
         "these are the tokens; return the pairs that they are made of, or an encoder will not know what to merge": (
             lambda words, count: list(map("".join, learned.reference(words, count)))
+        ),
+        "you stop where the best pair occurs only once; stop early only where no pair is left": (
+            partial(_learned, least=2)
+        ),
+        "ties are broken by the joined string: compare the pairs themselves, in which ('a', 'bc') < ('ab', 'a')": (
+            partial(_learned, best=lambda counts: min(counts, key=lambda pair: (-counts[pair], "".join(pair))))
         ),
         "one merge is missing at the end: `count` merges, if there are that many": (
             lambda words, count: learned.reference(words, count - 1)
@@ -177,6 +186,12 @@ def _replaced_byte_by_byte(tokens: list[bytes]) -> list[str]:
     return [decoder.decode(token, final=i == len(tokens) - 1).translate(single) for i, token in enumerate(tokens)]
 
 
+def _with_the_rest_apart(tokens: list[bytes]) -> list[str]:
+    decoder = _Decoder("replace")
+    texts = [*map(decoder.decode, tokens), decoder.decode(b"", final=True)]
+    return texts if texts[-1] else texts[:-1]
+
+
 def _cut_off_by_length(tokens: list[bytes]) -> list[str]:
     texts = [b"".join(tokens[:end]).decode("utf-8", errors="replace") for end in range(len(tokens) + 1)]
     return [text[len(before) :] for before, text in pairwise(texts)]
@@ -202,8 +217,14 @@ streamed.mistakes(
             "an unfinished character at the end of a token holds back the whole ones before it: print 'th' while 'é' "
             "is half there"
         ): partial(_held_back, waits=lambda kept: _Decoder("replace").decode(kept) != kept.decode("utf-8", "replace")),
+        "what cannot become a character is left out: each byte of that kind and each broken start is one U+FFFD": (
+            lambda tokens: list(map(_Decoder("ignore").decode, tokens))
+        ),
         "each byte of a broken character is one U+FFFD; its start, however many bytes, is one in all": (
             _replaced_byte_by_byte
+        ),
+        "one string for each token: what is left at the end belongs to the last one, not into a string of its own": (
+            _with_the_rest_apart
         ),
         "the bytes that are left at the end are lost: nothing follows, so they become U+FFFD": (
             lambda tokens: list(map(_Decoder("replace").decode, tokens))
@@ -280,6 +301,11 @@ merged_words.mistakes(
         ): lambda words, first, second: [
             f" {word} ".replace(f" {first} {second} ", f" {first}{second} ").strip(" ") for word in words
         ],
+        "the bounds are right, but only the first place in each word is joined; there may be several": (
+            lambda words, first, second: [
+                " ".join(merged_once(word.split(" "), (first, second), first + second)) for word in words
+            ]
+        ),
         "the bounds are right; but a full stop in a pattern is any character: `re.escape` the tokens": (
             _joined(lambda first, second: rf"(?<!\S){first} {second}(?!\S)")
         ),

@@ -68,6 +68,9 @@ counted_pairs.mistakes(
         "each word is counted once; its pairs stand in the text as often as the word does": (
             lambda words: counted_pairs.reference(dict.fromkeys(words, 1))
         ),
+        "this is a dict, in the right order: return a list of (pair, count)": (
+            lambda words: dict(counted_pairs.reference(words))
+        ),
         "the pairs are right and so are their counts; the most frequent comes first": (
             lambda words: _sorted(pairs(words), sign=1)
         ),
@@ -275,6 +278,9 @@ next_merge.mistakes(
         "each pair is counted once a word; 'anan' holds 'an' twice": (
             lambda text, merges: _sorted(pairs(_split(text, merges), lambda word: set(pairwise(word))))[0][0]
         ),
+        "only the last merge was applied: all merges so far count, in their order": (
+            lambda text, merges: next_merge.reference(text, merges[-1:])
+        ),
         "this is the rarest pair, which is not worth a token": (
             lambda text, merges: _sorted(pairs(_split(text, merges)), sign=1)[0][0]
         ),
@@ -327,12 +333,22 @@ def encoded(word: list[str], merges: list[Pair]) -> list[str]:
     return tokens
 
 
-def _encoded(word: list[str], merges: list[Pair], *, rank: Callable[[Pair], int]) -> list[str]:
+def _merged_everywhere(word: list[Any], pair: tuple[Any, Any], token: Any) -> list[Any]:
+    return _merged(word, [pair], token, stop=len(word))
+
+
+def _encoded(
+    word: list[str],
+    merges: list[Pair],
+    *,
+    rank: Callable[[Pair], int],
+    merge: Callable[..., list[str]] = merged_once,
+) -> list[str]:
     """One merge at a time: of the pairs that the word holds now, the first of the smallest rank."""
     tokens = list(word)
     while known := [pair for pair in pairwise(tokens) if pair in merges]:
         pair = min(known, key=rank)
-        tokens = merged_once(tokens, pair, "".join(pair))
+        tokens = merge(tokens, pair, "".join(pair))
     return tokens
 
 
@@ -352,6 +368,12 @@ encoded.mistakes(
     {
         "merged in the order of the word; the merge that was learned first goes first, wherever in the word it is": (
             lambda word, merges: _encoded(word, merges, rank=lambda pair: 0)
+        ),
+        "the leftmost pair is merged, in all its places; the one that was learned first goes first": (
+            partial(_encoded, rank=lambda pair: 0, merge=_merged_everywhere)
+        ),
+        "the last merge goes first, in all its places; begin with the one that was learned first": (
+            lambda word, merges: _encoded(word, merges, rank=lambda pair: -merges.index(pair), merge=_merged_everywhere)
         ),
         "the longest token that fits is taken from the left, as WordPiece does; here the merges decide, in order": (
             _longest_known

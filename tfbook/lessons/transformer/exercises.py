@@ -237,6 +237,9 @@ learning_rate.mistakes(
         "it rises and then stays: after the warm-up the rate falls with t^(−1/2)": (
             lambda steps, d_model, warmup: (d_model * warmup) ** -0.5 * ((steps + 1) / warmup).clamp(max=1)
         ),
+        "you counted the entries: `steps` says which steps are asked for, in any order": (
+            lambda steps, *rest: learning_rate.reference(torch.arange(len(steps)), *rest)
+        ),
         "there is no warm-up: it begins at its highest": partial(_rates, of=lambda root, line: root),
         "there is only the warm-up: it rises forever": partial(_rates, of=lambda root, line: line),
         "d_model is missing: wider models train at smaller rates": (
@@ -333,6 +336,12 @@ three_masks.mistakes(
         "one position too many: positions count from 0, so the last of 3 words stands at 2": (
             lambda source, target: tuple(mask[:, :-1, :-1] for mask in three_masks.reference(source + 1, target + 1))
         ),
+        "cross-attention blocks padded queries as well; leave their rows like the others": (
+            _changed(cross=lambda mask, words: mask & words.mT)
+        ),
+        "the encoder blocks padded queries as well; leave their rows like the others": (
+            _changed(encoder=lambda mask, words: mask & mask.mT)
+        ),
         "padded queries are blocked as well; leave them alone: nobody reads what they find": _changed(
             encoder=lambda mask, words: mask & mask.mT,
             decoder=lambda mask, words: mask & words.mT,
@@ -401,6 +410,9 @@ training_loss.mistakes(
             "inputs and targets are still the same words, now with `<bos>`: the word to predict is the one after the "
             "last word read"
         ): lambda model, source, target: _loss(model(source, target), target),
+        "the logits are one place too late: those at `<bos>` are for the first word, so leave out the last ones": (
+            lambda model, source, target: _loss(model(source, target)[:, 1:], target[:, 1:])
+        ),
         "the wrong direction: the decoder reads a word and predicts the one before it, which it has read already": (
             lambda model, source, target: _loss(model(source, target[:, 1:]), target[:, :-1])
         ),
@@ -409,6 +421,14 @@ training_loss.mistakes(
         ),
         "rolled round: a sentence begins with its own last word, `<eos>` or padding, in the place of `<bos>`": (
             lambda model, source, target: _loss(model(source, target[:, 1:].roll(1, dims=1)), target[:, 1:])
+        ),
+        "nothing leaks now, but this is the sum over the words: the loss was their mean": (
+            lambda model, source, target: training_loss.reference(model, source, target) * (target[:, 1:] != PAD).sum()
+        ),
+        "nothing leaks now, but first comes a mean in each sentence: words of short ones would weigh more": (
+            lambda model, source, target: torch.stack(
+                [training_loss.reference(model, *(x[None] for x in pair)) for pair in zip(source, target, strict=True)]
+            ).mean()
         ),
         "nothing leaks now, but padding counts as a word to predict: `ignore_index` was right": (
             lambda model, source, target: _loss(model(source, target[:, :-1]), target[:, 1:], ignore=-100)
