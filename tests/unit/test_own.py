@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import torch
 
-from tfbook.__main__ import map_command
+from tfbook.__main__ import course_command
 from tfbook.course import my_gpt, own, solved
 from tfbook.lessons.start_here import exercises as start_here
 
@@ -130,7 +130,7 @@ def test_an_answer_takes_its_place_and_runs(tmp_path: Path, capsys: pytest.Captu
     """Under another name, too."""
     source = MINE.replace("softmax", "my_softmax")
     start_here.softmax.check(written(tmp_path, source, "my_softmax"))
-    map_command(["own"])
+    course_command(["own"])
     assert "● start_here.softmax" in capsys.readouterr().out
     text = Path("my_gpt.py").read_text(encoding="utf-8")
     assert "# start_here.softmax: yours\ndef my_softmax(scores):" in text
@@ -144,7 +144,7 @@ def test_an_answer_that_needs_more_than_the_file_has_stays_out(
 ) -> None:
     source = "helper = torch.softmax\ndef softmax(scores):\n    return helper(scores, -1)\n"
     start_here.softmax.check(written(tmp_path, source, "softmax"))
-    map_command(["own"])
+    course_command(["own"])
     assert "○ start_here.softmax           the lesson's; yours, alone in a file," in capsys.readouterr().out
     assert "helper" not in Path("my_gpt.py").read_text(encoding="utf-8").partition("def softmax")[2][:100]
 
@@ -152,10 +152,10 @@ def test_an_answer_that_needs_more_than_the_file_has_stays_out(
 def test_a_file_is_not_replaced_unasked(capsys: pytest.CaptureFixture[str]) -> None:
     Path("my_gpt.py").write_text("my own work", encoding="utf-8")
     with pytest.raises(SystemExit):
-        map_command(["own"])
+        course_command(["own"])
     assert "my_gpt.py exists; give another name with --out, or --replace" in capsys.readouterr().err
     assert Path("my_gpt.py").read_text(encoding="utf-8") == "my own work"
-    map_command(["own", "--replace"])
+    course_command(["own", "--replace"])
     assert "class GPT" in Path("my_gpt.py").read_text(encoding="utf-8")
 
 
@@ -184,7 +184,7 @@ def test_the_check_finds_a_fault(before: str, after: str, capsys: pytest.Capture
 def test_it_learns_from_a_text_and_writes(capfd: pytest.CaptureFixture[str]) -> None:
     """As a program, in a folder with nothing else."""
     Path("book.txt").write_text("\n\n".join([STORIES] * 60), encoding="utf-8")
-    map_command(["own"])
+    course_command(["own"])
     subprocess.run([sys.executable, "my_gpt.py", "book.txt", "--seconds", "2"], check=True)
     subprocess.run([sys.executable, "my_gpt.py", "--load", "my_gpt.pt", "--start", "The cat"], check=True)
     out = capfd.readouterr().out

@@ -6,6 +6,7 @@ which exercise asks for the function below it.
 
 from __future__ import annotations
 
+import argparse
 import ast
 import re
 import sys
@@ -21,7 +22,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from tfbook.course import my_gpt
+from tfbook import console
 from tfbook.course.invariants import TOLERANCE, future_leak, language_model_report
 from tfbook.course.solved import answers
 from tfbook.files import write_text
@@ -32,7 +33,7 @@ from tfbook.models.gpt import Gpt
 PIECE = re.compile(
     r"^# piece: (?P<lesson>\w+)\.(?P<exercise>\w+)\n(?P<source>def .*?)(?=\n\n\n)", re.MULTILINE | re.DOTALL
 )
-PLAIN = Path(my_gpt.__file__)
+PLAIN = Path(__file__).with_name("my_gpt.py")
 
 
 # ---- the file ----------------------------------------------------------------------------------------------------
@@ -65,7 +66,7 @@ def _piece(match: re.Match[str], answer: str | None) -> Piece:
     try:
         source = renamed(answer, match["exercise"])
         exercise = getattr(import_module(f"tfbook.lessons.{match['lesson']}.exercises"), match["exercise"])
-        namespace = vars(my_gpt) | {"rotated": vars(sys.modules[exercise.reference.__module__]).get("rotated")}
+        namespace = vars(loaded(PLAIN)) | {"rotated": vars(sys.modules[exercise.reference.__module__]).get("rotated")}
         exec(compile(source, name, "exec"), namespace)  # the learner's own code, on their own machine
         verdict = exercise.judge(namespace[match["exercise"]])
     except Exception as error:  # such as a syntax of a newer Python
@@ -89,6 +90,19 @@ def text_of(found: list[Piece]) -> str:
     sources = {piece.name: f"# {piece.name}: {piece.note}\n{piece.source}" for piece in found}
     plain = PLAIN.read_text(encoding="utf-8")
     return PIECE.sub(lambda match: sources[f"{match['lesson']}.{match['exercise']}"], plain)
+
+
+def own_command(arguments: list[str] | None = None) -> None:
+    """`python -m tfbook own`; an error is one line."""
+    parser = argparse.ArgumentParser(
+        prog="python -m tfbook own",
+        description="Write a GPT of your own in one file: your answers, and the lessons' pieces where one is missing.",
+    )
+    parser.add_argument("--out", type=Path, default=Path("my_gpt.py"), help="the file; my_gpt.py by default")
+    parser.add_argument("--replace", action="store_true", help="replace a file of that name")
+    with console.command(parser, ValueError, OSError):
+        options = parser.parse_args(arguments)
+        write_file(options.out, replace=options.replace)
 
 
 def write_file(path: Path, *, replace: bool = False) -> None:
