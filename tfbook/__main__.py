@@ -1,17 +1,32 @@
-"""`python -m tfbook`: the map of the course with what is solved on this machine."""
+"""`python -m tfbook`: the map of the course with what is solved on this machine; `python -m tfbook page` and the like."""
 
 from __future__ import annotations
 
 import argparse
+import sys
 
 from tfbook import console
 from tfbook.course import progress
+from tfbook.page.command import page_command
+
+COMMANDS = {"page": page_command}  # name → function of the arguments behind the name
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Runs the command that the first argument names; otherwise prints the map."""
+    first, *rest = (sys.argv[1:] if arguments is None else arguments) or [""]
+    if first in COMMANDS:
+        COMMANDS[first](rest)
+    else:
+        map_command(arguments)
 
 
 def map_command(arguments: list[str] | None = None) -> None:
     """Prints the map; an error is one line."""
     parser = argparse.ArgumentParser(
-        prog="python -m tfbook", description="Print the map of the course with what you have solved on this machine."
+        prog="python -m tfbook",
+        description="Print the map of the course with what you have solved on this machine.",
+        epilog=f"Commands, each with --help: {', '.join(COMMANDS)}.",
     )
     with console.command(parser, ValueError, OSError):
         parser.parse_args(arguments)
@@ -19,4 +34,4 @@ def map_command(arguments: list[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    map_command()
+    main()
