@@ -1,4 +1,4 @@
-"""`python -m tfbook`: the map of the course with what is solved on this machine; `python -m tfbook page` and the like."""
+"""`python -m tfbook`: the map of the course with what is solved on this machine, or the command that is named."""
 
 from __future__ import annotations
 

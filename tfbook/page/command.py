@@ -15,7 +15,7 @@ def page_command(arguments: list[str] | None = None) -> None:
     """Writes the page as the command line says; an error is one line."""
     parser = argparse.ArgumentParser(
         prog="python -m tfbook page",
-        description="Write a language model as one HTML file that computes in any browser, without a server or network.",
+        description="Write a language model as one HTML file that computes in any browser, without a server.",
     )
     parser.add_argument(
         "run",

@@ -16,14 +16,14 @@ from tfbook.text.tokenizer import Tokenizer
 from tfbook.text.vocabulary import BOS, EOS, UNK, CharacterVocabulary, Vocabulary
 
 START = (
-    "Once there was a shy fox named Lily who lived by the river. Lily had a red kite. One day, the wind blew it to the very "
-    "top of a tall tree. “I cannot do it,” said"
+    "Once there was a shy fox named Lily who lived by the river. Lily had a red kite. One day, the wind blew it to the "
+    "very top of a tall tree. “I cannot do it,” said"
 )
 
 TIPS = (
     "Try it: head 3.1 looks for the one who speaks. Silence it, and “Lily” falls from 99% to 5%.",
-    "Try it: press “Implant”, then “Write on”. The story goes on with Mia, whom your text never mentions: one vector at the "
-    "first “Lily” is enough.",
+    "Try it: press “Implant”, then “Write on”. The story goes on with Mia, whom your text never mentions: one vector at "
+    "the first “Lily” is enough.",
 )
 
 
@@ -49,7 +49,7 @@ def storyteller() -> Subject:
         vocabulary=teller.vocabulary,
         longest=stories.MODELS["storyteller"].max_length,
         title="A language model in a page",
-        lead="This small GPT knows one thing: how stories of a little world go on. Begin one, let it write, and look inside.",
+        lead="This small GPT knows how stories of a little world go on. Begin one, let it write, and look inside.",
         start=START,
         other=START.replace("Lily", "Mia"),
         head=(2, 0),
