@@ -12,7 +12,7 @@ from tfbook.page.command import page_command
 COMMANDS = {"page": page_command}  # name → function of the arguments behind the name
 
 
-def main(arguments: list[str] | None = None) -> None:
+def course_command(arguments: list[str] | None = None) -> None:
     """Runs the command that the first argument names; otherwise prints the map."""
     first, *rest = (sys.argv[1:] if arguments is None else arguments) or [""]
     if first in COMMANDS:
@@ -34,4 +34,4 @@ def map_command(arguments: list[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    course_command()

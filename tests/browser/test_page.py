@@ -73,7 +73,7 @@ def test_an_implant_goes_with_the_text_before_it(story: Opened) -> None:
 
 def test_a_word_is_chosen_by_click_and_by_key(story: Opened) -> None:
     story.browser.find_elements("css selector", "#words [role=option]")[9].click()
-    assert "At place 10 of 45, “who”" in story.text("status")
+    assert "Place 10 of 45, “who”." in story.text("status")
     assert story.text("next-lead") == "After “… shy fox named Lily who”"
     for key, place in (
         (Keys.ARROW_LEFT, 9),
@@ -83,7 +83,7 @@ def test_a_word_is_chosen_by_click_and_by_key(story: Opened) -> None:
         (Keys.ARROW_DOWN, 2),
     ):
         story.press(key)
-        assert f"At place {place} of 45" in story.text("status")
+        assert f"Place {place} of 45" in story.text("status")
         chosen = story.run("return document.activeElement.getAttribute('aria-selected')")
         assert chosen == "true"
 
@@ -147,7 +147,7 @@ def test_unknown_words_and_characters_are_named(browser: Chrome, written_pages: 
     other = Opened(browser, *written_pages["characters"])
     before = other.ids
     other.type("start", "Xylophon")
-    assert other.text("notice").startswith("The text holds “X”, which is none of the ")
+    assert other.text("notice").startswith("The text holds “X”, none of the ")
     assert other.ids == before
     other.type("start", "")
     assert other.text("status") == "Write something for the model to go on from."
@@ -160,7 +160,7 @@ def test_a_story_ends_where_the_model_has_seen_no_more(story: Opened) -> None:
     story.type("start", "Once there was a fox. " * 40)
     assert len(story.ids) == story.subject.longest
     assert story.ids[0] == BOS
-    assert "the most that the model has seen in training" in story.text("status")
+    assert "128 tokens are the most that the model can read." in story.text("status")
     assert story.run("return session.step()") is False
 
 
@@ -195,7 +195,7 @@ def test_the_cache_fills_from_left_to_right(story: Opened) -> None:
 def test_a_row_of_the_map_chooses_its_place(story: Opened) -> None:
     chart = story.browser.find_element("id", "map")
     ActionChains(story.browser).move_to_element_with_offset(chart, 0, 0).click().perform()
-    assert "At place 23 of 45" in story.text("status")
+    assert "Place 23 of 45" in story.text("status")
 
 
 # ---- for every reader ------------------------------------------------------------------------------------------------

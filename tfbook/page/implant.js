@@ -25,7 +25,7 @@ function implants(session, start, changed) {
     const other = session.model.read(donor);
     const [from, place] = [Number(source.value), Number(target.value)];
     const { layer, head } = chosenVector(vector.value);
-    const said = `${nameOf(vector)} at ${nameOf(target)}: from ${nameOf(source)} of the other text`;
+    const said = `Implanted: ${nameOf(vector)} at ${nameOf(target)}: from ${nameOf(source)} of the other text`;
     session.implant({ layer, head, place, vector: vectorOf(session.model, other, layer, head, from), said });
     changed();
   }
@@ -99,7 +99,8 @@ function effectOf(session) {
     const best = ranked(shares)[0];
     return [make("strong", {}, `“${session.tokenizer.named(best)}”`), ` ${percent(shares[best])}`];
   });
-  return [`After “${tailOf(session)}” the likeliest next token was `, ...before, "; with your changes it is ", ...now, "."];
+  const place = `After “${tailOf(session)}” the likeliest next token was `;
+  return [place, ...before, "; with your changes it is ", ...now, "."];
 }
 
 function changesOf(session, changed) {
@@ -114,9 +115,6 @@ function changesOf(session, changed) {
     const [layer, head] = key.split(".").map(Number);
     return row(`Block ${layer + 1}, head ${head + 1} is silenced.`, () => session.toggleSilence(layer, head));
   });
-  return [...silent, ...session.implants.map((one) => row(`${capitalized(one.said)}.`, () => session.removeImplant(one)))];
-}
-
-function capitalized(text) {
-  return text[0].toUpperCase() + text.slice(1);
+  const implanted = session.implants.map((one) => row(`${one.said}.`, () => session.removeImplant(one)));
+  return [...silent, ...implanted];
 }

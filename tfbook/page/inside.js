@@ -84,7 +84,9 @@ function heads(session, choose, silence) {
     S: silenceChosen,
   });
   $("silence").addEventListener("click", silenceChosen);
-  $("map").addEventListener("click", ({ offsetY }) => choose(session.chosen.layer, session.chosen.head, rowAt(offsetY)));
+  $("map").addEventListener("click", ({ offsetY }) => {
+    choose(session.chosen.layer, session.chosen.head, rowAt(offsetY));
+  });
   const rowAt = (y) => inside(Math.floor((y / $("map").clientHeight) * session.length), session.length);
 
   function update() {
@@ -136,7 +138,8 @@ function lens(session) {
   function row(layer, shares, winner) {
     const name = layer ? `after block ${layer}` : "embedding";
     const said = ranked(shares).slice(0, SAID).map((id) => cellOf(session.tokenizer.named(id), shares[id]));
-    return make("tr", {}, make("th", { scope: "row" }, name), ...said, cellOf(session.tokenizer.named(winner), shares[winner]));
+    const end = cellOf(session.tokenizer.named(winner), shares[winner]);
+    return make("tr", {}, make("th", { scope: "row" }, name), ...said, end);
   }
 
   function update() {
@@ -165,7 +168,8 @@ function cache(session) {
         const lengths = vectors[layer].map((vector) => headLengths(vector, headWidth));
         const most = Math.max(...lengths.flat(), 1e-9);
         for (const [x, each] of lengths.entries()) {
-          for (const [head, one] of each.entries()) yield [x, (2 * layer + kind) * (count + 1) + head, 0.2 + (0.8 * one) / most, colors[kind]];
+          const top = (2 * layer + kind) * (count + 1); // an empty row between keys and values
+          for (const [head, one] of each.entries()) yield [x, top + head, 0.2 + (0.8 * one) / most, colors[kind]];
         }
       }
     }

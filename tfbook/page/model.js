@@ -1,6 +1,6 @@
-// A GPT in plain JavaScript: pre-norm blocks, learned or rotary positions, tied embeddings. It reads one token at a time
-// and keeps in a "reading" its cache of keys and values, and all that the page shows. The names are those of tfbook's
-// weights, the arithmetic is that of tfbook.models; weights come in half precision, and numbers are float32.
+// A GPT in plain JavaScript: pre-norm blocks, learned or rotary positions, tied embeddings. It reads one token at a
+// time and keeps in a "reading" its cache of keys and values, and all that the page shows. The names are those of
+// tfbook's weights, the arithmetic is that of tfbook.models; weights come in half precision, and numbers are float32.
 
 const GELU_SCALE = Math.sqrt(2 / Math.PI);
 
@@ -48,7 +48,7 @@ function dot(a, aStart, b, bStart, count) {
   return sum;
 }
 
-// y = matrix · x, four rows at a time: a number of x is loaded once for four products, which takes two thirds of the time.
+// y = matrix · x, four rows at a time: a number of x is loaded once for four products, which saves a third of the time.
 function product(matrix, x) {
   const count = x.length;
   const y = new Float32Array(matrix.length / count);

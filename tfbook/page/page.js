@@ -10,12 +10,15 @@ function openPage({ start, other, head, vocabulary, ...model }) {
     refresh();
   };
   const choosePlace = (place) => change(() => (session.at = place));
-  const chooseHead = (layer, head, at = session.at) => change(() => Object.assign(session, { chosen: { layer, head }, at }));
+  const chooseHead = (layer, head, at = session.at) => {
+    change(() => Object.assign(session, { chosen: { layer, head }, at }));
+  };
+  const chooseNext = (id) => change(() => session.chooseNext(id));
   const silence = (layer, head) => change(() => session.toggleSilence(layer, head));
 
   const rewriting = implants(session, other, () => change(() => {}));
   const quick = [written, tokens(session, choosePlace), cache(session)];
-  const slow = [nextBars(session, (id) => change(() => session.chooseNext(id))), heads(session, chooseHead, silence), lens(session), rewriting];
+  const slow = [nextBars(session, chooseNext), heads(session, chooseHead, silence), lens(session), rewriting];
 
   // While the model writes, only what is quick to draw follows.
   function refresh({ writing = false, speed = null } = {}) {
@@ -36,17 +39,18 @@ function openPage({ start, other, head, vocabulary, ...model }) {
   return session;
 }
 
-// The sentence that a screen reader hears after each change.
+// The sentences that a screen reader hears after each change.
 function statusOf(session, speed) {
   const { reading, at, ids, tokenizer, length, model } = session;
   if (!length) return "Write something for the model to go on from.";
-  const shares = softmax(reading.logits[at]);
-  const best = ranked(shares)[0];
-  const found = `At place ${at + 1} of ${length}, “${session.labels()[at]}”: most likely next is “${tokenizer.named(best)}”, ${percent(shares[best])}.`;
-  const given = at ? ` The model gave “${tokenizer.named(ids[at])}” itself ${percent(softmax(reading.logits[at - 1])[ids[at]])}.` : "";
-  const ended = session.hasEnded ? " The text ends here." : "";
-  const full = session.isFull && session.isFinite ? ` It has ${model.longest} tokens, the most that the model has seen in training.` : "";
-  return found + given + ended + full + (speed ? ` ${Math.round(speed)} tokens per second.` : "");
+  const said = (id, place) => `“${tokenizer.named(id)}” ${percent(softmax(reading.logits[place])[id])}`;
+  const best = ranked(reading.logits[at])[0];
+  const sentences = [`Place ${at + 1} of ${length}, “${session.labels()[at]}”. Most likely next: ${said(best, at)}.`];
+  if (at) sentences.push(`When the model came here, it gave ${said(ids[at], at - 1)}.`);
+  if (session.hasEnded) sentences.push("The text ends here.");
+  if (session.isFull && session.isFinite) sentences.push(`${model.longest} tokens are the most that the model can read.`);
+  if (speed) sentences.push(`${Math.round(speed)} tokens per second.`);
+  return sentences.join(" ");
 }
 
 // The page follows the system's theme until the reader chooses.

@@ -1,4 +1,4 @@
-// From logits to the next token, with the filters of tfbook.generation.sampling in this order: temperature, top-k, top-p.
+// From logits to the next token, with the filters of tfbook.generation.sampling: temperature, then top-k, then top-p.
 
 // Ids of the likeliest tokens first; ties in the order of their ids.
 function ranked(scores) {

@@ -1,4 +1,4 @@
-// What the reader works on: a text as tokens, what is changed inside the model, and what the model computed of the text.
+// What the reader works on: a text as tokens, what is changed inside the model, and what it computed of the text.
 // The model reads a token once and goes on from its cache; a change inside it makes it read the text again.
 
 class Session {
@@ -70,9 +70,14 @@ class Session {
     this.accept(id);
   }
 
-  // Samples a token and appends it; false once the text has ended or the model sees no further.
+  // Whether a token can follow: neither has the text ended, nor sees the model no further.
+  get canGoOn() {
+    return this.length > 0 && !this.hasEnded && !(this.isFull && this.isFinite);
+  }
+
+  // Samples a token and appends it; false once the text has ended.
   step() {
-    if (this.hasEnded || !this.length || (this.isFull && this.isFinite)) return false;
+    if (!this.canGoOn) return false;
     this.accept(drawFrom(filtered(this.reading.logits.at(-1), this.settings), this.random()));
     return !this.hasEnded;
   }

@@ -22,8 +22,8 @@ START = (
 
 TIPS = (
     "Try it: head 3.1 looks for the one who speaks. Silence it, and “Lily” falls from 99% to 5%.",
-    "Try it: press “Implant”, then “Write on”. The story goes on with Mia, whom your text never mentions: one vector at "
-    "the first “Lily” is enough.",
+    "Try it: press “Implant”, then “Write on”. The story goes on with Mia, whom your text never mentions: one vector "
+    "at the first “Lily” is enough.",
 )
 
 

@@ -14,27 +14,37 @@ function say(id, ...parts) {
 // ---- writing ----
 
 function writer(session, changed) {
-  const state = { running: false };
+  let current = null; // the run in progress; one that is stopped notices that it is another's turn, or nobody's
 
   async function run(most) {
-    state.running = true;
+    const mine = {};
+    current = mine;
     const begun = performance.now();
-    const count = await appended(session, most, () => state.running, changed);
-    state.running = false;
+    const count = await appended(session, most, () => current === mine, changed);
+    if (current !== mine) return;
+    stop();
     changed({ speed: count / ((performance.now() - begun) / 1000) });
   }
 
-  const toggle = () => (state.running ? (state.running = false) : run(Infinity));
-  const stop = () => (state.running = false);
+  function stop() {
+    current = null;
+  }
+
+  function toggle() {
+    if (!current) return run(Infinity);
+    stop();
+    return changed();
+  }
+
+  function update() {
+    $("write").textContent = current ? "Stop" : "Write on";
+    $("write").setAttribute("aria-disabled", !current && !session.canGoOn);
+    $("one").setAttribute("aria-disabled", Boolean(current) || !session.canGoOn);
+  }
+
   $("write").addEventListener("click", toggle);
-  $("one").addEventListener("click", () => state.running || run(1));
-  const update = () => {
-    $("write").textContent = state.running ? "Stop" : "Write on";
-    const still = session.hasEnded || (session.isFull && session.isFinite) || !session.length;
-    $("write").setAttribute("aria-disabled", still && !state.running);
-    $("one").setAttribute("aria-disabled", still || state.running);
-  };
-  return { update, stop, isRunning: () => state.running };
+  $("one").addEventListener("click", () => current ?? run(1));
+  return { update, stop };
 }
 
 // Appends sampled tokens and draws the page in between; resolves to their number.
@@ -90,8 +100,8 @@ function textBox(box, notice, read) {
 function strangersOf(tokenizer, text) {
   const words = tokenizer.strangers(text);
   if (!words.length) return "";
-  const some = words.slice(0, 5).map((word) => `“${word}”`).join(", ");
-  return `The model has never met ${some}${words.length > 5 ? " and more" : ""}; it reads ${tokenizer.named(tokenizer.unknown)} there.`;
+  const some = words.slice(0, 5).map((word) => `“${word}”`).join(", ") + (words.length > 5 ? " and more" : "");
+  return `The model has never met ${some}; it reads ${tokenizer.named(tokenizer.unknown)} there.`;
 }
 
 // ---- the tokens ----
@@ -111,9 +121,10 @@ function tokens(session, choose) {
 
   function option(label, place, weights) {
     const chosen = place === session.at;
-    const attributes = { role: "option", "aria-selected": chosen, tabindex: chosen ? 0 : -1, title: `place ${place + 1}` };
-    if (session.ids[place] === session.tokenizer.bos) attributes.class = "sign";
+    const attributes = { role: "option", "aria-selected": chosen, title: `place ${place + 1}` };
     const element = make("span", attributes, label);
+    element.tabIndex = chosen ? 0 : -1;
+    element.classList.toggle("sign", session.ids[place] === session.tokenizer.bos);
     element.style.setProperty("--weight", weights[place] ?? 0);
     return element;
   }

@@ -2,7 +2,8 @@
 // text that cannot be read, pieces(ids), the text that each token adds, and named(id), a token as a bar names it.
 
 function tokenizerOf(vocabulary) {
-  return new { words: WordTokenizer, characters: CharacterTokenizer, bytes: BytePairTokenizer }[vocabulary.kind](vocabulary);
+  const kinds = { words: WordTokenizer, characters: CharacterTokenizer, bytes: BytePairTokenizer };
+  return new kinds[vocabulary.kind](vocabulary);
 }
 
 // Blanks are made visible where a token is named on its own.
@@ -50,7 +51,8 @@ class WordTokenizer {
   }
 
   named(id) {
-    return { [this.bos]: "⟨start⟩", [this.eos]: "⟨end⟩", [this.unknown]: "⟨unknown⟩" }[id] ?? this.tokens[id];
+    const signs = { [this.bos]: "⟨start⟩", [this.eos]: "⟨end⟩", [this.unknown]: "⟨unknown⟩" };
+    return signs[id] ?? this.tokens[id];
   }
 }
 
@@ -65,7 +67,8 @@ class CharacterTokenizer {
   encode(text) {
     const characters = [...text];
     const unknown = characters.filter((one) => !this.ids.has(one)).sort((a, b) => a.codePointAt(0) - b.codePointAt(0));
-    if (unknown.length) throw new Error(`The text holds “${unknown[0]}”, which is none of the ${this.tokens.length} characters that this model knows.`);
+    const count = this.tokens.length;
+    if (unknown.length) throw new Error(`The text holds “${unknown[0]}”, none of the ${count} characters of this model.`);
     return characters.map((one) => this.ids.get(one));
   }
 
@@ -84,9 +87,11 @@ class CharacterTokenizer {
 
 // ---- byte-pair encoding with GPT-2's pattern ----
 
-// Contractions; letters, digits or punctuation after a space; whitespace. Python's \s is White_Space, JavaScript's is not.
-const CHUNKS =
-  /'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\p{White_Space}\p{L}\p{N}]+|\p{White_Space}+(?!\P{White_Space})|\p{White_Space}+/gu;
+// Contractions; letters, digits or punctuation after a space; whitespace. The \s of Python is White_Space, that of
+// JavaScript is not quite.
+const WORDS = /'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\p{White_Space}\p{L}\p{N}]+/u;
+const SPACES = /\p{White_Space}+(?!\P{White_Space})|\p{White_Space}+/u;
+const CHUNKS = new RegExp(`${WORDS.source}|${SPACES.source}`, "gu");
 
 class BytePairTokenizer {
   // A token is a string with a letter for each byte; a merge is a pair of ids, the first learned first.
