@@ -179,6 +179,15 @@ def test_endless_text_goes_on_with_the_newer_half(browser: Chrome, written_pages
     torch.testing.assert_close(found, traced(model, opened.ids, [(0, 0)]).logits, atol=CLOSE, rtol=0)
 
 
+def test_blanks_are_seen_and_break_the_line(browser: Chrome, written_pages: dict[str, Any]) -> None:
+    opened = Opened(browser, *written_pages["characters"])
+    opened.type("start", "es\ni  st")
+    assert opened.run("return $('words').textContent") == "es↵\ni␣␣st"
+    opened.run("$('words').children[2].click()")
+    assert opened.text("next-lead") == "After “es↵”"
+    assert opened.text("status").startswith("Place 3 of 8, “↵”.")
+
+
 def test_the_cache_fills_from_left_to_right(story: Opened) -> None:
     script = """const { width, height } = $("cache");
     const pixels = $("cache").getContext("2d").getImageData(0, 0, width, height).data;
@@ -275,6 +284,7 @@ def test_axe_finds_nothing(any_page: Opened, axe: str, emulated: None, theme: st
     emulate(any_page.browser, theme=theme)
     any_page.run("for (const one of document.querySelectorAll('details')) one.open = true")
     any_page.run("$('implant').click(); $('silence').click()")
+    any_page.write_on()
     any_page.run(axe)
     script = "const done = arguments[0]; axe.run().then(({ violations }) => done(violations))"
     violations = any_page.browser.execute_async_script(script)

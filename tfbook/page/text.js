@@ -113,8 +113,8 @@ function tokens(session, choose) {
     const had = list.contains(document.activeElement);
     const weights = lookedAt(session);
     const pieces = session.tokenizer.pieces(session.ids);
-    const labels = session.labels();
-    list.replaceChildren(...labels.flatMap((label, place) => [gap(pieces[place]), option(label, place, weights)]));
+    const options = session.labels().map((label, place) => option(label, place, weights));
+    list.replaceChildren(...options.flatMap((one, place) => [gap(pieces[place]), one, lineBreak(pieces[place])]));
     $("past").textContent = session.past;
     if (had) list.children[session.at]?.focus({ preventScroll: true });
   }
@@ -151,6 +151,11 @@ function tokens(session, choose) {
 // The white space before a token, as far as its label leaves it out.
 function gap(piece) {
   return piece.trim() ? piece.match(/^\s*/)[0] : "";
+}
+
+// A token that is blank is shown by its name, and breaks the line where it would.
+function lineBreak(piece) {
+  return piece.trim() ? "" : piece.replace(/[^\n]/g, "");
 }
 
 // The weights with which the chosen head looks from the chosen place.
@@ -197,5 +202,6 @@ function nextBars(session, choose) {
 // The last few tokens up to the chosen place.
 function tailOf({ tokenizer, ids, at }) {
   const tail = tokenizer.pieces(ids.slice(0, at + 1)).slice(-5).join("");
-  return (at > 4 ? "… " : "") + (tail.trim().replaceAll("\n", "↵") || labelsOf([ids[at]], tokenizer)[0]);
+  const shown = tail.trimStart().replace(/\s+$/, visible).replaceAll("\n", "↵");
+  return (at > 4 ? "… " : "") + (shown || labelsOf([ids[at]], tokenizer)[0]);
 }
