@@ -368,8 +368,8 @@ def test_what_is_no_run_or_no_path_is_refused_in_a_line(folder: Path, capsys: py
     assert "No such file" in refused(["half"], capsys)
     assert refused(["--out="], capsys) == "out is ''; expected a path"
     assert refused(["--out", "~nobody_x/a"], capsys).startswith("out is '~nobody_x/a'; expected a path (")
-    assert "Not a regular file" in refused(["--out", "damaged"], capsys)
-    assert "text.txt" in refused(["--out", "text.txt/model.html"], capsys)
+    for path in ("damaged", "text.txt/model.html", "a" * 300):
+        assert refused(["--out", path], capsys).startswith(f"out is {path!r}, which cannot be written: ")
     assert "null" in refused(["--out", "a\0b"], capsys)
 
 

@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 
 from tfbook import console
-from tfbook.page.subjects import from_run, storyteller
+from tfbook.page.subjects import Subject, from_run, storyteller
 from tfbook.page.writing import write_page
 from tfbook.training import CheckpointError
 
@@ -27,9 +27,16 @@ def page_command(arguments: list[str] | None = None) -> None:
     with console.command(parser, ValueError, OSError, CheckpointError):
         chosen = parser.parse_args(arguments)
         subject = storyteller() if chosen.run is None else from_run(_expanded("RUN", chosen.run))
-        path = _expanded("out", chosen.out)
-        size = write_page(subject, path)
-        print(f"{path}: {size / 1e6:.1f} MB; open it in a browser")
+        print(f"{chosen.out}: {_write(subject, chosen.out) / 1e6:.1f} MB; open it in a browser")
+
+
+def _write(subject: Subject, out: str) -> int:
+    """The size of the page in bytes. Raises ValueError, which names the path, where it cannot be written."""
+    path = _expanded("out", out)
+    try:
+        return write_page(subject, path)
+    except OSError as error:
+        raise ValueError(f"out is {out!r}, which cannot be written: {error}") from None
 
 
 def _expanded(name: str, path: str) -> Path:
