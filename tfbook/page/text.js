@@ -116,6 +116,7 @@ function tokens(session, choose) {
     const options = session.labels().map((label, place) => option(label, place, weights));
     list.replaceChildren(...options.flatMap((one, place) => [gap(pieces[place]), one, lineBreak(pieces[place])]));
     $("past").textContent = session.past;
+    $("past").scrollTop = $("past").scrollHeight; // its end is what the text goes on from
     if (had) list.children[session.at]?.focus({ preventScroll: true });
   }
 
