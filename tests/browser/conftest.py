@@ -11,6 +11,7 @@ import urllib.request
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 from selenium import webdriver
@@ -118,3 +119,38 @@ def wait_for(url: str, server: subprocess.Popen[bytes], log: Path) -> None:
         except OSError:
             time.sleep(0.2)
     pytest.fail(f"JupyterLab does not answer:\n{log.read_text()}")
+
+
+# ---- pages of a model -----------------------------------------------------------------------------------------------
+
+PAGES = ("words", "characters", "bytes")  # by the kind of their vocabularies
+
+
+@pytest.fixture(scope="session")
+def written_pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Any, Path]]:
+    """The page of each model of `opened_page`, with what it was made of."""
+    from opened_page import subjects  # here, because it loads the package, which other tests do not need
+
+    from tfbook import page
+
+    folder, found = tmp_path_factory.mktemp("pages"), {}
+    for name, subject in subjects().items():
+        page.write_page(subject, folder / f"{name}.html")
+        found[name] = subject, folder / f"{name}.html"
+    return found
+
+
+@pytest.fixture
+def story(browser: webdriver.Chrome, written_pages: dict[str, tuple[Any, Path]]) -> Any:
+    """The page of the storyteller, opened."""
+    from opened_page import Opened
+
+    return Opened(browser, *written_pages["words"])
+
+
+@pytest.fixture(params=PAGES)
+def any_page(request: pytest.FixtureRequest, browser: webdriver.Chrome, written_pages: dict[str, Any]) -> Any:
+    """The page of each kind of vocabulary, opened."""
+    from opened_page import Opened
+
+    return Opened(browser, *written_pages[request.param])
