@@ -8,11 +8,9 @@ import sys
 from tfbook import console
 from tfbook.course import progress
 from tfbook.course.own import own_command
-
-COMMANDS = {"own": own_command}  # name → function of the arguments behind the name
 from tfbook.page.command import page_command
 
-COMMANDS = {"page": page_command}  # name → function of the arguments behind the name
+COMMANDS = {"own": own_command, "page": page_command}  # name → function of the arguments behind the name
 
 
 def course_command(arguments: list[str] | None = None) -> None:

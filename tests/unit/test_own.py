@@ -112,7 +112,7 @@ def test_the_plain_file_is_short_and_alone() -> None:
     source = own.PLAIN.read_text(encoding="utf-8")
     assert len(source.splitlines()) <= 400
     assert [line for line in source.splitlines() if "tfbook" in line and "import" in line] == [
-        "        from tfbook.course.own import check"
+        "        from tfbook.course.own import check_file"
     ]
     assert len(own.pieces()) == source.count("# piece: ") == 10
 
@@ -135,7 +135,7 @@ def test_an_answer_takes_its_place_and_runs(tmp_path: Path, capsys: pytest.Captu
     text = Path("my_gpt.py").read_text(encoding="utf-8")
     assert "# start_here.softmax: yours\ndef my_softmax(scores):" in text
     assert "softmax = my_softmax" in text
-    own.check("my_gpt.py")
+    own.check_file("my_gpt.py")
     assert "✗" not in capsys.readouterr().out
 
 
@@ -174,7 +174,7 @@ def test_the_check_finds_a_fault(before: str, after: str, capsys: pytest.Capture
     assert before in source
     Path("broken.py").write_text(source.replace(before, after), encoding="utf-8")
     with pytest.raises(SystemExit):
-        own.check("broken.py")
+        own.check_file("broken.py")
     assert "✗" in capsys.readouterr().out
 
 

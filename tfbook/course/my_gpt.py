@@ -372,9 +372,9 @@ def main() -> None:
     options = parser.parse_args()
     torch.manual_seed(0)
     if options.check:
-        from tfbook.course.own import check
+        from tfbook.course.own import check_file
 
-        check(__file__)
+        check_file(__file__)
         return
     if options.gpt2 or options.load:
         model, tokenizer = gpt2(options.gpt2) if options.gpt2 else load(options.load)

@@ -19,7 +19,7 @@ Notes = dict[str, Any]
 Legible = Callable[[Any], Notes]  # the part of a JSON value that is as it should be
 
 
-def read(path: Path, legible: Legible) -> tuple[Notes, bool]:
+def read_notes(path: Path, legible: Legible) -> tuple[Notes, bool]:
     """The legible notes of a file, and whether these are all of it. Raises OSError where it cannot be read."""
     if not path.is_file():  # a named pipe would be waited for
         return {}, True
@@ -33,7 +33,7 @@ def read(path: Path, legible: Legible) -> tuple[Notes, bool]:
     return known, known == found
 
 
-def update(path: Path, legible: Legible, change: Callable[[Notes], None]) -> None:
+def update_notes(path: Path, legible: Legible, change: Callable[[Notes], None]) -> None:
     """Changes the notes of a file in place.
 
     Processes that do so at once wait for one another. A file that is not legible throughout is kept, as
@@ -43,7 +43,7 @@ def update(path: Path, legible: Legible, change: Callable[[Notes], None]) -> Non
     if os.path.lexists(path) and not path.is_file():
         return
     with _locked(path):
-        known, whole = read(path, legible)
+        known, whole = read_notes(path, legible)
         change(known)
         if not whole:
             os.replace(path, _free_name(path))

@@ -64,7 +64,7 @@ def _piece(match: re.Match[str], answer: str | None) -> Piece:
     if answer is None:
         return Piece(name, match["source"], "the lesson's")
     try:
-        source = renamed(answer, match["exercise"])
+        source = under_name(answer, match["exercise"])
         exercise = getattr(import_module(f"tfbook.lessons.{match['lesson']}.exercises"), match["exercise"])
         namespace = vars(loaded(PLAIN)) | {"rotated": vars(sys.modules[exercise.reference.__module__]).get("rotated")}
         exec(compile(source, name, "exec"), namespace)  # the learner's own code, on their own machine
@@ -76,7 +76,7 @@ def _piece(match: re.Match[str], answer: str | None) -> Piece:
     return Piece(name, match["source"], f"the lesson's; yours, alone in a file, is {verdict.status}: {verdict.message}")
 
 
-def renamed(source: str, name: str) -> str:
+def under_name(source: str, name: str) -> str:
     """An answer under the name of its exercise. Raises ValueError where it defines no function."""
     defined = [node for node in ast.parse(source).body if isinstance(node, ast.FunctionDef)]
     if not defined:
@@ -120,7 +120,7 @@ def write_file(path: Path, *, replace: bool = False) -> None:
 # ---- the check ---------------------------------------------------------------------------------------------------
 
 
-def check(file: str | Path) -> None:
+def check_file(file: str | Path) -> None:
     """Compares a file with the package and prints a line for each property; exit status 1 when one does not hold."""
     mine, failed = loaded(file), 0
     for name, holds, detail in outcomes(mine):

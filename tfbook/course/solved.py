@@ -37,7 +37,7 @@ def answers_file() -> Path:
 def solved() -> dict[str, list[str]]:
     """Slug of a lesson → names of its solved exercises; empty where nothing legible was noted."""
     with suppress(OSError):
-        return notes.read(progress_file(), _lists_of_names)[0]
+        return notes.read_notes(progress_file(), _lists_of_names)[0]
     return {}
 
 
@@ -50,7 +50,7 @@ def note(lesson: str, exercise: str) -> None:
         def add(known: notes.Notes) -> None:
             known[lesson] = sorted({*known.get(lesson, ()), exercise})
 
-        notes.update(progress_file(), _lists_of_names, add)
+        notes.update_notes(progress_file(), _lists_of_names, add)
 
 
 # ---- answers -----------------------------------------------------------------------------------------------------
@@ -59,7 +59,7 @@ def note(lesson: str, exercise: str) -> None:
 def answers() -> dict[str, dict[str, str]]:
     """Slug of a lesson → exercise → the source of the last answer that was right; empty where none was kept."""
     with suppress(OSError):
-        return notes.read(answers_file(), _sources)[0]
+        return notes.read_notes(answers_file(), _sources)[0]
     return {}
 
 
@@ -68,7 +68,7 @@ def keep(lesson: str, exercise: str, answer: Callable[..., Any]) -> None:
     with suppress(OSError, TypeError):
         source = textwrap.dedent(inspect.getsource(answer))
         if source.startswith("def ") and answers().get(lesson, {}).get(exercise) != source:
-            notes.update(
+            notes.update_notes(
                 answers_file(), _sources, lambda known: known.setdefault(lesson, {}).update({exercise: source})
             )
 
@@ -84,7 +84,7 @@ def load_answers(path: str | Path = "my_answers.json") -> None:
 
     Raises ValueError for a file that `save_answers` did not write, and OSError where it cannot be read.
     """
-    found, whole = notes.read(Path(path), _sources)
+    found, whole = notes.read_notes(Path(path), _sources)
     if not whole or not Path(path).is_file():
         raise ValueError(f"{path} holds no answers; expected a file that save_answers has written")
 
@@ -92,7 +92,7 @@ def load_answers(path: str | Path = "my_answers.json") -> None:
         for lesson, sources in found.items():
             known[lesson] = known.get(lesson, {}) | sources
 
-    notes.update(answers_file(), _sources, add)
+    notes.update_notes(answers_file(), _sources, add)
     for lesson, sources in found.items():
         for exercise in sources:
             note(lesson, exercise)
