@@ -120,7 +120,7 @@ def test_the_plain_file_is_short_and_alone() -> None:
 @pytest.mark.parametrize("piece", own.pieces(), ids=lambda piece: piece.name)
 def test_each_plain_piece_solves_its_exercise(piece: own.Piece) -> None:
     lesson, _, exercise = piece.name.partition(".")
-    solved.notes.update(
+    solved.notes.update_notes(
         solved.answers_file(), solved._sources, lambda known: known.update({lesson: {exercise: piece.source}})
     )
     assert next(each for each in own.pieces() if each.name == piece.name).yours
