@@ -42,7 +42,7 @@ def random_gpt(vocab: int, config: Config) -> Gpt:
 
 
 def subjects() -> dict[str, Subject]:
-    characters, bytes_ = CharacterVocabulary(PROSE), Tokenizer.learn([PROSE * 3], 300)
+    characters, bytes_ = CharacterVocabulary(PROSE), Tokenizer.learn([PROSE * 3, "oho oooo " * 9], 300)
     common = {"title": "A <model>", "lead": "Of & in a test.", "longest": 32}
     return {
         "words": page.storyteller(),

@@ -105,6 +105,19 @@ def test_the_text_shows_where_the_chosen_head_looks(story: Opened) -> None:
         assert name == f"block {layer + 1}, head {head + 1}"
 
 
+def test_tab_reaches_the_text_and_the_heads_once_each(story: Opened) -> None:
+    """Each is one stop, at what is chosen in it."""
+    story.focus("#start")
+    stops = []
+    while not stops or stops[-1] != "implant":
+        story.press(Keys.TAB)
+        stops.append(story.run("const one = document.activeElement; return one.id || one.getAttribute('role')"))
+    assert [stops.count(role) for role in ("option", "radio")] == [1, 1]
+    assert {"write", "one", "again", "temperature", "k", "p", "silence", "other", "vector", "source", "target"} <= {
+        *stops
+    }
+
+
 def test_s_silences_the_chosen_head(story: Opened) -> None:
     story.focus("#heads [aria-checked=true]")
     story.press("s")
@@ -177,6 +190,17 @@ def test_endless_text_goes_on_with_the_newer_half(browser: Chrome, written_pages
     assert opened.run("return $('past').textContent") == past
     found = torch.tensor(opened.run("return session.reading.logits.map((row) => [...row])"))
     torch.testing.assert_close(found, traced(model, opened.ids, [(0, 0)]).logits, atol=CLOSE, rtol=0)
+
+
+def test_what_is_forgotten_is_the_older_half(browser: Chrome, written_pages: dict[str, Any]) -> None:
+    opened = Opened(browser, *written_pages["characters"])
+    text = "Wer reitet so spät durch Nacht und Wind?"
+    opened.type("start", text)
+    vocabulary, longest = opened.subject.vocabulary, opened.subject.longest
+    assert opened.ids == vocabulary.encode(text[-longest:]).tolist()
+    opened.click("one")
+    assert opened.ids[:-1] == vocabulary.encode(text[-longest // 2 :]).tolist()
+    assert opened.run("return session.past") == text[: -longest // 2]
 
 
 def test_blanks_are_seen_and_break_the_line(browser: Chrome, written_pages: dict[str, Any]) -> None:

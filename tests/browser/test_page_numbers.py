@@ -170,6 +170,7 @@ def test_byte_pairs_are_those_of_python(browser: Chrome, written_pages: dict[str
         *drawn_texts(PROSE, 300),
         *drawn_texts(f"{spaces} der 12½²'s'LL", 500),
         *drawn_texts("日本語é́😀👩‍🚀 ", 200),
+        *drawn_texts("oooh ", 200),  # where equal pairs overlap, the left one is merged
     ]
     expected = [tokenizer.encode(text) for text in texts]
     assert opened.run("return arguments[0].map((text) => session.tokenizer.encode(text))", texts) == expected
