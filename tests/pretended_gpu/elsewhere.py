@@ -13,18 +13,19 @@ import recurrent_cells
 import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._mode_utils import no_dispatch
+from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 from torch.utils.backend_registration import _DummyBackendModule, _setup_privateuseone_for_python_backend
 
 NAME = "elsewhere"
 aten = torch.ops.aten
-MOVES = (aten._to_copy, aten.copy_)  # may read from one side and write to the other
+MOVES = (aten._to_copy, aten.copy_, aten._has_compatible_shallow_copy_type)  # from one side to the other
 INDEXES = (aten.index, aten.index_put, aten.index_put_, aten._unsafe_index)  # CUDA, too, takes indices from the CPU
 LENGTHS = {  # the place of an argument that has to lie on the CPU
     aten._pack_padded_sequence.default: 1,
     aten._pack_padded_sequence_backward.default: 2,
+    aten._pad_packed_sequence.default: 1,
     aten.gru.data: 1,
     aten.lstm.data: 1,
     aten.rnn_tanh.data: 1,
@@ -69,7 +70,9 @@ class Elsewhere(Tensor):
 
     def numpy(self, **_: Any) -> Any:
         """Raises TypeError, as for a CUDA tensor."""
-        raise TypeError(f"can't convert {NAME}:0 device type tensor to numpy. Use Tensor.cpu() to copy the tensor first.")
+        raise TypeError(
+            f"can't convert {NAME}:0 device type tensor to numpy. Use Tensor.cpu() to copy the tensor first."
+        )
 
     __array__ = numpy
 
@@ -116,13 +119,16 @@ def run(function: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     if torch.Tag.inplace_view in function.tags and isinstance(args[0], Elsewhere):
         with no_dispatch():
             function(*args, **kwargs)  # the wrapper's shape changes, too
-    if _writes(function) and not isinstance(output, tuple | list):
+    alias = function._schema.returns[0].alias_info if function._schema.returns else None
+    if alias is not None and alias.is_write and not isinstance(output, tuple | list):
         return kwargs.get("out", args[0] if args else output)  # in place: what the caller holds
     if not goes_there(flat, kwargs):
         return output
-    if function is aten._pack_padded_sequence.default:
-        return _outside(output[0]), output[1]
-    return tree_map(_outside, output)
+    if function in (aten._pack_padded_sequence.default, aten._pad_packed_sequence.default):
+        return _outside(output[0]), output[1]  # lengths, which stay here
+    inference = torch.is_inference_mode_enabled() and alias is None  # a view is what its base is
+    with torch.inference_mode(inference):
+        return tree_map(_outside, output)
 
 
 def goes_there(flat: list[Any], kwargs: dict[str, Any]) -> bool:
@@ -161,11 +167,6 @@ def _outside(x: Any) -> Any:
     return Elsewhere(x) if isinstance(x, Tensor) and not isinstance(x, Elsewhere) else x
 
 
-def _writes(function: Any) -> bool:
-    returns = function._schema.returns
-    return bool(returns and returns[0].alias_info is not None and returns[0].alias_info.is_write)
-
-
 class Pretended(TorchDispatchMode):
     """Runs operations without a tensor of either side, such as `torch.zeros(3, device="elsewhere")`."""
 
@@ -174,21 +175,40 @@ class Pretended(TorchDispatchMode):
 
 
 class Calls(TorchFunctionMode):
-    """Looks at what PyTorch does not show to the other mode: generators, and places where it asks for real memory."""
+    """Looks at what the other mode is not shown: generators, and calls that ask for memory of the device."""
 
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         if isinstance(generator := kwargs.get("generator"), torch._C.Generator):
-            there = goes_there(tree_flatten((args, kwargs))[0], kwargs)
-            if isinstance(generator, Generator) != there:
-                wanted = NAME if there else "cpu"
-                raise RuntimeError(f"Expected a '{wanted}' device type for generator but found '{generator.device.type}'")
-        if function is torch.tensor and goes_there([], kwargs):
-            device, requires_grad = kwargs.pop("device"), kwargs.pop("requires_grad", False)
-            return torch.tensor(*args, **kwargs).to(device).requires_grad_(requires_grad)
+            _refuse_generator(generator, goes_there(tree_flatten((args, kwargs))[0], kwargs))
+        if function in (torch.tensor, torch.as_tensor) and goes_there([], kwargs):
+            return _made_here(function, *args, **kwargs)
+        if function is Tensor.new_tensor and isinstance(args[0], Elsewhere):
+            return _made_here(torch.tensor, *args[1:], **{"dtype": args[0].dtype, "device": args[0].device} | kwargs)
+        if function in (Tensor.__getitem__, Tensor.__setitem__) and isinstance(args[0], Elsewhere):
+            args = (args[0], _listed(args[1]), *args[2:])
         if function is Tensor.pin_memory:
             return args[0]
         return function(*args, **kwargs)
+
+
+def _listed(index: Any) -> Any:
+    """An index in which lists of numbers are tensors of the CPU."""
+    if isinstance(index, tuple):
+        return tuple(map(_listed, index))
+    return torch.tensor(index) if isinstance(index, list) else index
+
+
+def _refuse_generator(generator: torch.Generator, there: bool) -> None:
+    """Raises RuntimeError for a generator of the other side, as CUDA does."""
+    if isinstance(generator, Generator) != there:
+        wanted = NAME if there else "cpu"
+        raise RuntimeError(f"Expected a '{wanted}' device type for generator but found '{generator.device.type}'")
+
+
+def _made_here(function: Any, *args: Any, device: Any, requires_grad: bool = False, **options: Any) -> Tensor:
+    """A tensor made of numbers, then moved."""
+    return function(*args, **options).to(device).requires_grad_(requires_grad)
 
 
 class Backend(_DummyBackendModule):

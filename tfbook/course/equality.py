@@ -67,16 +67,15 @@ def _run(function: Callable[..., Any], case: tuple[Any, ...]) -> Any:
 
 @contextmanager
 def _without_tf32() -> Iterator[None]:
-    """A GPU's products in float32 keep all 24 bits inside; TF32 keeps 11, which looks like a difference."""
-    backends = torch.backends.cuda.matmul, torch.backends.cudnn
-    before = [backend.allow_tf32 for backend in backends]
+    """Products and convolutions of float32 keep its 24 bits inside; TF32 keeps 11, which looks like a difference."""
+    products, convolutions = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
+    torch.set_float32_matmul_precision("highest")
+    torch.backends.cudnn.allow_tf32 = False
     try:
-        for backend in backends:
-            backend.allow_tf32 = False
         yield
     finally:
-        for backend, allowed in zip(backends, before, strict=True):
-            backend.allow_tf32 = allowed
+        torch.set_float32_matmul_precision(products)
+        torch.backends.cudnn.allow_tf32 = convolutions
 
 
 def _tensors(result: Any) -> Iterator[Tensor]:
