@@ -105,7 +105,7 @@ class Generator(torch.Generator):
     """A generator of the CPU that says that it lies elsewhere."""
 
     @property
-    def device(self) -> torch.device:  # type: ignore[override]
+    def device(self) -> torch.device:
         """Where its numbers go."""
         return torch.device(NAME, 0)
 
@@ -222,7 +222,7 @@ class Backend(_DummyBackendModule):
         return [torch.bfloat16, torch.float16]
 
 
-class _AnyGenerator(type(torch.Generator)):  # type: ignore[misc]
+class _AnyGenerator(type(torch.Generator)):
     """The class that `torch.Generator` names: makes one of either side, and counts both as its own."""
 
     def __call__(cls, device: Any = "cpu") -> torch.Generator:
@@ -245,13 +245,13 @@ def _keep_tied_weights() -> None:
         finally:
             torch.__future__.set_swap_module_params_on_conversion(before)
 
-    torch.nn.Module._apply = swapping  # type: ignore[method-assign]
+    torch.nn.Module._apply = swapping
 
 
 def install() -> None:
     """Makes the device known, for the rest of the process; to be called before tfbook is imported."""
     _setup_privateuseone_for_python_backend(NAME, backend_module=Backend())
-    torch.Generator = _AnyGenerator("Generator", (torch._C.Generator,), {})  # type: ignore[misc]
+    torch.Generator = _AnyGenerator("Generator", (torch._C.Generator,), {})
     _keep_tied_weights()
     Pretended().__enter__()
     Calls().__enter__()
