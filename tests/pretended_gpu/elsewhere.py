@@ -7,6 +7,7 @@ tensor there is a wrapper around a tensor here, and a dispatch mode runs each op
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import recurrent_cells
@@ -15,7 +16,6 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 from torch.utils._mode_utils import no_dispatch
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 from torch.utils.backend_registration import _DummyBackendModule, _setup_privateuseone_for_python_backend
 
 NAME = "elsewhere"
@@ -112,9 +112,8 @@ class Generator(torch.Generator):
 
 def run(function: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     """The operation on what lies inside; raises RuntimeError where tensors of both sides meet."""
-    flat, spec = tree_flatten((args, kwargs))
     _refuse_mixtures(function, args, kwargs)
-    inside, options = tree_unflatten([_inside(x) for x in flat], spec)
+    inside, options = _mapped(_inside, args), _mapped(_inside, kwargs)
     output = CELLS.get(function.overloadpacket, function)(*inside, **options)
     if torch.Tag.inplace_view in function.tags and isinstance(args[0], Elsewhere):
         with no_dispatch():
@@ -122,20 +121,20 @@ def run(function: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     alias = function._schema.returns[0].alias_info if function._schema.returns else None
     if alias is not None and alias.is_write and not isinstance(output, tuple | list):
         return kwargs.get("out", args[0] if args else output)  # in place: what the caller holds
-    if not goes_there(flat, kwargs):
+    if not goes_there(args, kwargs):
         return output
     if function in (aten._pack_padded_sequence.default, aten._pad_packed_sequence.default):
         return _outside(output[0]), output[1]  # lengths, which stay here
     inference = torch.is_inference_mode_enabled() and alias is None  # a view is what its base is
     with torch.inference_mode(inference):
-        return tree_map(_outside, output)
+        return _mapped(_outside, output)
 
 
-def goes_there(flat: list[Any], kwargs: dict[str, Any]) -> bool:
+def goes_there(args: Any, kwargs: dict[str, Any]) -> bool:
     """Whether the result lies elsewhere: where the caller wants it, or where an argument lies."""
     target = kwargs.get("device")
     if target is None:
-        return any(isinstance(x, Elsewhere) for x in flat)
+        return any(isinstance(x, Elsewhere) for x in _items((args, kwargs)))
     return torch.device(target).type == NAME
 
 
@@ -146,7 +145,7 @@ def _refuse_mixtures(function: Any, args: Any, kwargs: dict[str, Any]) -> None:
         if isinstance(args[place], Elsewhere):
             raise RuntimeError(f"lengths must be on the CPU, but got a {NAME}:0 Long tensor (in {function})")
         args = (*args[:place], *args[place + 1 :])
-    tensors = [x for x in tree_flatten((args, kwargs))[0] if isinstance(x, Tensor)]
+    tensors = [x for x in _items((args, kwargs)) if isinstance(x, Tensor)]
     away = any(isinstance(x, Elsewhere) for x in tensors)
     least = 0 if function.overloadpacket in JOINS else 1
     near = any(not isinstance(x, Elsewhere) and x.dim() >= least for x in tensors)
@@ -155,6 +154,22 @@ def _refuse_mixtures(function: Any, args: Any, kwargs: dict[str, Any]) -> None:
             "Expected all tensors to be on the same device, but found at least two devices, "
             f"{NAME}:0 and cpu! (in {function})"
         )
+
+
+def _items(value: Any) -> Iterator[Any]:
+    """What tuples, lists and dictionaries hold."""
+    if isinstance(value, tuple | list | dict):
+        for item in value.values() if isinstance(value, dict) else value:
+            yield from _items(item)
+    else:
+        yield value
+
+
+def _mapped(change: Callable[[Any], Any], value: Any) -> Any:
+    """The value, with what tuples, lists and dictionaries hold changed."""
+    if isinstance(value, dict):
+        return {key: _mapped(change, item) for key, item in value.items()}
+    return type(value)([_mapped(change, x) for x in value]) if isinstance(value, tuple | list) else change(value)
 
 
 def _inside(x: Any) -> Any:
@@ -180,8 +195,8 @@ class Calls(TorchFunctionMode):
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         if isinstance(generator := kwargs.get("generator"), torch._C.Generator):
-            _refuse_generator(generator, goes_there(tree_flatten((args, kwargs))[0], kwargs))
-        if function in (torch.tensor, torch.as_tensor) and goes_there([], kwargs):
+            _refuse_generator(generator, goes_there(args, kwargs))
+        if function in (torch.tensor, torch.as_tensor) and goes_there((), kwargs):
             return _made_here(function, *args, **kwargs)
         if function is Tensor.new_tensor and isinstance(args[0], Elsewhere):
             return _made_here(torch.tensor, *args[1:], **{"dtype": args[0].dtype, "device": args[0].device} | kwargs)
