@@ -41,7 +41,7 @@ JUPYTERLAB = echo "JupyterLab prints its address below; it runs until you press 
 .NOTPARALLEL:
 .DEFAULT_GOAL := help
 .PHONY: help lab refresh edit test test-units test-notebooks test-real test-real-units test-real-notebooks \
-    lesson notebooks weave tidy lint clean
+    pretended-gpu lesson notebooks weave tidy lint clean
 
 help: ## List these commands
 	@echo "usage: make COMMAND [VARIABLE=value]"
@@ -76,6 +76,10 @@ test-real-units: $(VENV)/test.stamp
 
 test-real-notebooks: $(VENV)/test.stamp
 	@$(REAL); $(REAL_BUDGET); $(NBVAL)
+
+pretended-gpu: $(VENV)/test.stamp ## Run every lesson, small, as on a GPU, which this machine need not have
+	@$(OFFLINE); export TFBOOK_PRETENDED=1 OMP_NUM_THREADS=1; \
+	    $(PY) -m pytest -n $(UNIT_WORKERS) --dist worksteal $(PYTEST_ARGS) tests/pretended_gpu/test_lessons.py
 
 lesson: $(VENV)/test.stamp ## Execute one lesson and time its cells (N=01)
 	@test -n "$(N)" || { echo "Say which lesson, for example: make lesson N=01" >&2; exit 1; }

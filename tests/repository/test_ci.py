@@ -67,23 +67,33 @@ def test_without_a_mirror_it_says_what_it_skips(clone: Path) -> None:
     assert "make --keep-going test with" in result.stdout
 
 
-def test_with_a_mirror_it_runs_both(clone: Path) -> None:
+def test_with_a_mirror_it_runs_all_three(clone: Path) -> None:
     """The mirror's address is absolute, so that kernels in other folders find it."""
     folder = mirror(clone)
     result = ci(clone)
     assert result.returncode == 0
     assert f"make --keep-going test-real with {folder}" in result.stdout
-    assert result.stdout.splitlines()[-2:] == ["==== 3 passed in 0.1s ===="] * 2
+    assert "== make pretended-gpu" in result.stdout
+    assert result.stdout.splitlines()[-3:] == ["==== 3 passed in 0.1s ===="] * 3
 
 
-@pytest.mark.parametrize("failing", ["test", "test-real"])
-def test_a_failure_in_either_fails_the_whole(clone: Path, failing: str) -> None:
-    """The other still runs, and the closing lines show both."""
+def test_without_twenty_minutes_left_it_says_what_it_skips(clone: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that lessons as on a GPU never end what came before them."""
+    monkeypatch.setenv("CI_LIMIT_S", "1100")
+    result = ci(clone)
+    assert result.returncode == 0
+    assert "== make pretended-gpu" not in result.stdout
+    assert "== skipped: make pretended-gpu (less than 20 minutes are left)" in result.stdout
+
+
+@pytest.mark.parametrize("failing", ["test", "test-real", "pretended-gpu"])
+def test_a_failure_in_any_fails_the_whole(clone: Path, failing: str) -> None:
+    """The others still run, and the closing lines show all."""
     mirror(clone)
     result = ci(clone, failing)
     assert result.returncode == 1
-    closing = result.stdout.splitlines()[-2:]
-    assert sorted(closing) == ["==== 1 failed, 2 passed in 0.1s ====", "==== 3 passed in 0.1s ===="]
+    closing = result.stdout.splitlines()[-3:]
+    assert sorted(closing) == ["==== 1 failed, 2 passed in 0.1s ====", *["==== 3 passed in 0.1s ===="] * 2]
 
 
 def test_a_run_without_tests_fails(clone: Path) -> None:

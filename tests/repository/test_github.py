@@ -84,11 +84,17 @@ def matrix(name: str) -> dict[str, Any]:
 def test_each_push_runs_the_unit_tests_in_four_jobs() -> None:
     """Each system with the newest packages, and Linux with the oldest."""
     assert load("tests.yml")[True].keys() == {"push", "pull_request"}
-    assert load("tests.yml")["jobs"].keys() == {"tests"}
+    assert load("tests.yml")["jobs"].keys() == {"tests", "pretended-gpu"}
     assert matrix("tests.yml").keys() == {"include"}
     jobs = [(job["os"].partition("-")[0], job["packages"]) for job in matrix("tests.yml")["include"]]
     newest = [("macos", "highest"), ("ubuntu", "highest"), ("windows", "highest")]
     assert sorted(jobs) == sorted([("ubuntu", "lowest-direct"), *newest])
+
+
+def test_each_push_runs_the_lessons_as_on_a_gpu() -> None:
+    """A mistake that only a GPU shows is found before one is at hand."""
+    steps = load("tests.yml")["jobs"]["pretended-gpu"]["steps"]
+    assert [step["run"] for step in steps if "run" in step] == ["make pretended-gpu"]
 
 
 def test_each_week_runs_the_unit_tests_in_all_eighteen() -> None:

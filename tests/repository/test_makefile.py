@@ -11,7 +11,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 COMMANDS = {"help", "lab", "refresh", "edit", "test", "test-units", "test-notebooks", "test-real"}
-COMMANDS |= {"lesson", "notebooks", "weave", "tidy", "lint", "clean"}
+COMMANDS |= {"pretended-gpu", "lesson", "notebooks", "weave", "tidy", "lint", "clean"}
 RECORDER = """#!/bin/sh
 { printf '%s\\n' "$*"; env | grep -E '^(TFBOOK|NB)_' | sort; echo; } >> "$RECORD"
 """
@@ -116,6 +116,19 @@ def test_test_real_offers_the_real_corpora(clone: Path) -> None:
     expected = ["TFBOOK_DATA=/my/cache", "TFBOOK_MIRROR=/a/mirror", "TFBOOK_REAL=1", "TFBOOK_SCALE=cpu"]
     assert units[1:] == expected
     assert notebooks[1:] == ["NB_BUDGET_S=180", "NB_CELL_BUDGET_S=60", *expected]
+
+
+def test_lessons_as_on_a_gpu_run_two_at_a_time(clone: Path) -> None:
+    """Without network, and only when asked for: `make test` leaves them out."""
+    make(clone, "pretended-gpu", TFBOOK_MIRROR="/a/mirror")
+    [call] = calls(clone)
+    assert call[0] == "-m pytest -n 2 --dist worksteal tests/pretended_gpu/test_lessons.py"
+    assert call[1:] == [
+        f"TFBOOK_DATA={clone}/.venv/no-data",
+        "TFBOOK_OFFLINE=1",
+        "TFBOOK_PRETENDED=1",
+        "TFBOOK_SCALE=cpu",
+    ]
 
 
 def test_lab_opens_copies_of_the_lessons(clone: Path) -> None:

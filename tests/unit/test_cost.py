@@ -44,3 +44,13 @@ def test_what_is_kept_are_activations_and_no_parameters() -> None:
     """A square keeps its input; a linear layer keeps its input as well, but not its weights."""
     layer, x = nn.Linear(8, 4), torch.randn(5, 8)
     assert cost.kept_bytes(layer, lambda: layer(x).square().sum()) == 4 * (5 * 8 + 5 * 4)
+
+
+@pytest.mark.parametrize("on_gpu", [0, 5000])
+def test_the_peak_counts_both_allocators_where_there_is_a_gpu(monkeypatch: pytest.MonkeyPatch, on_gpu: int) -> None:
+    """Lessons measure tensors of the CPU there, too; counted on the GPU alone, their growth was 0/0."""
+    monkeypatch.setattr("tfbook.runtime.device", lambda: torch.device("cuda"))
+    monkeypatch.setattr("torch.cuda.reset_peak_memory_stats", lambda: None)
+    monkeypatch.setattr("torch.cuda.memory_allocated", lambda: 100)
+    monkeypatch.setattr("torch.cuda.max_memory_allocated", lambda: 100 + on_gpu)
+    assert cost.peak_memory(lambda: torch.zeros(1000)) == 4000 + on_gpu

@@ -1,5 +1,6 @@
 """`prove_equal` says that two versions agree, or in which case they do not; it never raises for a difference."""
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import pytest
@@ -62,6 +63,63 @@ def test_results_of_any_type_are_compared(
     """Masks and ids, too, which cannot be subtracted as they are; and functions without arguments."""
     assert said(capsys, lambda: one, lambda: one, ()).startswith("✓")
     assert said(capsys, lambda: one, lambda: other, ()).endswith(f"in case 1: the largest difference is {difference}")
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "mark"),
+    [
+        ([20.0, 0.001], [20.0, 0.001 + 1.6e-5], "✓"),  # sums of numbers around 20 are rounded so
+        ([20.0, 0.001], [20.0, 0.002], "✗"),
+        ([0.5, 0.001], [0.5, 0.001 + 1.6e-5], "✗"),
+        ([torch.inf, 0.001], [torch.inf, 0.001 + 1.6e-5], "✗"),  # infinity is no excuse
+    ],
+)
+def test_rounding_is_relative_to_the_largest_entry(
+    capsys: pytest.CaptureFixture[str], one: list[float], other: list[float], mark: str
+) -> None:
+    """Logits of a trained model, around 20, differed by 1.6e-5 when sums were taken in another order."""
+    assert said(capsys, lambda: torch.tensor(one), lambda: torch.tensor(other), ()).startswith(mark)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_the_precision_decides_how_much_is_rounding(capsys: pytest.CaptureFixture[str], dtype: torch.dtype) -> None:
+    """A product in half precision equals one in float32 to its own precision, and no further."""
+    a, b = torch.randn(8, 16), torch.randn(16, 8)
+    product = (a.to(dtype) @ b.to(dtype)).float()
+    assert said(capsys, lambda: product.to(dtype), lambda: a @ b, ()).startswith("✓")
+    assert said(capsys, lambda: product, lambda: a @ b, ()).startswith("✗")
+    assert said(capsys, lambda: 1.1 * product.to(dtype), lambda: a @ b, ()).startswith("✗")
+
+
+def test_large_integers_are_compared_exactly(capsys: pytest.CaptureFixture[str]) -> None:
+    ids = torch.tensor([250_000, 3])
+    assert said(capsys, lambda: ids, lambda: ids + torch.tensor([1, 0]), ()).startswith("✗")
+
+
+@pytest.fixture
+def tf32() -> Iterator[None]:
+    """TF32 in products and in convolutions."""
+    torch.set_float32_matmul_precision("medium")
+    torch.backends.cudnn.allow_tf32 = True
+    yield
+    torch.set_float32_matmul_precision("highest")
+
+
+@pytest.mark.usefixtures("tf32")
+def test_tf32_is_off_inside_and_as_before_afterwards(capsys: pytest.CaptureFixture[str]) -> None:
+    """On a GPU its 11 bits made two proofs print ✗; also restored when a function raises."""
+
+    def settings() -> Tensor:
+        return torch.tensor([torch.get_float32_matmul_precision() == "highest", not torch.backends.cudnn.allow_tf32])
+
+    def raising() -> Tensor:
+        raise ArithmeticError
+
+    assert said(capsys, settings, lambda: torch.tensor([True, True]), ()).startswith("✓")
+    with pytest.raises(ArithmeticError):
+        prove_equal(settings, raising, ())
+    assert torch.get_float32_matmul_precision() == "medium"
+    assert torch.backends.cudnn.allow_tf32
 
 
 def test_functions_with_several_results_are_compared(capsys: pytest.CaptureFixture[str]) -> None:

@@ -40,15 +40,18 @@ def in_turns(runs: Mapping[Key, Callable[[], object]], rounds: int) -> dict[Key,
 
 
 def peak_memory(run: Callable[[], object]) -> int:
-    """Peak bytes of the tensors allocated in `run`, as counted by PyTorch's allocator.
+    """Peak bytes of the tensors allocated in `run`, as counted by PyTorch's allocators: the CPU's plus a GPU's.
 
     Exact and reproducible, unlike the size of the process, which depends on its earlier use of memory.
     """
-    if runtime.device().type == "cuda":
-        torch.cuda.reset_peak_memory_stats()
-        before = torch.cuda.memory_allocated()
-        run()
-        return torch.cuda.max_memory_allocated() - before
+    if runtime.device().type != "cuda":
+        return _peak_on_cpu(run)
+    torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_allocated()
+    return _peak_on_cpu(run) + torch.cuda.max_memory_allocated() - before
+
+
+def _peak_on_cpu(run: Callable[[], object]) -> int:
     os.environ.setdefault("KINETO_LOG_LEVEL", "9")  # otherwise the profiler logs its start
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
         run()
@@ -56,7 +59,8 @@ def peak_memory(run: Callable[[], object]) -> int:
         path = Path(folder) / "trace.json"
         profiler.export_chrome_trace(str(path))
         events = json.loads(path.read_text(encoding="utf-8"))["traceEvents"]
-    changes = sorted((event["ts"], event["args"]["Bytes"]) for event in events if event.get("name") == "[memory]")
+    memory = [event for event in events if event.get("name") == "[memory]"]
+    changes = sorted((event["ts"], event["args"]["Bytes"]) for event in memory if event["args"]["Device Type"] == 0)
     return max(accumulate((size for _, size in changes), initial=0))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from tfbook.modes import evaluating
 
-TOLERANCE = 1e-5
+TOLERANCE = {torch.bfloat16: 2e-2, torch.float16: 2e-3, torch.float32: 1e-5, torch.float64: 1e-5}  # else exact
 
 
 def prove_equal(
@@ -25,8 +25,9 @@ def prove_equal(
 
     A case may end with a dictionary of keyword arguments, such as (x, {"mask": mask}).
     Modules first share weights: `package` gets those of `plain`, matched by name; `rename` maps the beginnings of names
-    that differ, as in {"query.": "project.q."}. Both run without dropout. `outputs` names the fields of the package's
-    result to compare, where it returns more than `plain`. Never raises for a difference.
+    that differ, as in {"query.": "project.q."}. Both run without dropout and without TF32. `outputs` names the fields
+    of the package's result to compare, where it returns more than `plain`. Rounding counts as equal: a difference up to
+    `TOLERANCE` of 1 + the largest entry. Never raises for a difference.
     """
     shared = _share_weights(plain, package, rename or {}) if isinstance(plain, nn.Module) else ""
     for number, case in enumerate(cases, start=1):
@@ -60,8 +61,21 @@ def _run(function: Callable[..., Any], case: tuple[Any, ...]) -> Any:
     """The result without gradients; a module runs in eval mode."""
     has_keywords = bool(case) and isinstance(case[-1], dict)
     arguments, keywords = (case[:-1], case[-1]) if has_keywords else (case, {})
-    with evaluating(function) if isinstance(function, nn.Module) else nullcontext(), torch.no_grad():
+    with evaluating(function) if isinstance(function, nn.Module) else nullcontext(), torch.no_grad(), _without_tf32():
         return function(*arguments, **keywords)
+
+
+@contextmanager
+def _without_tf32() -> Iterator[None]:
+    """Products and convolutions of float32 keep its 24 bits inside; TF32 keeps 11, which looks like a difference."""
+    products, convolutions = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
+    torch.set_float32_matmul_precision("highest")
+    torch.backends.cudnn.allow_tf32 = False
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(products)
+        torch.backends.cudnn.allow_tf32 = convolutions
 
 
 def _tensors(result: Any) -> Iterator[Tensor]:
@@ -80,8 +94,10 @@ def _difference(found: list[Tensor], expected: list[Tensor]) -> str:
     for one, other in zip(found, expected, strict=True):
         if one.shape != other.shape:
             return f"the shape is {tuple(one.shape)}; expected {tuple(other.shape)}"
+        tolerance = max(TOLERANCE.get(one.dtype, 0.0), TOLERANCE.get(other.dtype, 0.0))
         one, other = one.cpu().double(), other.cpu().double()
-        if not torch.allclose(one, other, rtol=TOLERANCE, atol=TOLERANCE, equal_nan=True):
+        largest = other[other.isfinite()].abs().max() if other.isfinite().any() else torch.tensor(0.0)
+        if not torch.allclose(one, other, rtol=0.0, atol=tolerance * (1 + float(largest)), equal_nan=True):
             return f"the largest difference is {(one - other).abs().max():.2g}"
     return ""
 

@@ -121,7 +121,7 @@ def _gradients(function: Callable[..., Any], case: Case, names: Sequence[str]) -
     if result is None or not result.requires_grad:
         return NONE
     finite = result.detach().isfinite()
-    weights = torch.randn(result.shape, generator=torch.Generator().manual_seed(0)).to(result.dtype)  # the same in each
+    weights = torch.randn(result.shape, generator=torch.Generator().manual_seed(0)).to(result)  # the same in each
     gradients = torch.autograd.grad(result, [*tensors.values()], weights * finite, allow_unused=True)
     return {
         name: gradient if gradient is None else _within(tensor.detach(), gradient)
