@@ -17,7 +17,7 @@ SEED = f"# tfbook.runtime.seed\n{inspect.getsource(runtime.seed).rstrip()}"
 
 
 def test_a_function_a_class_a_method_and_a_cached_function_are_woven() -> None:
-    assert weave.source_of("tfbook.runtime.seed").startswith("def seed(number: int) -> None:")
+    assert weave.source_of("tfbook.runtime.seed").startswith("def seed(number: SupportsIndex) -> None:")
     assert weave.source_of("tfbook.runtime.Runtime").startswith("@dataclass(frozen=True, kw_only=True)\nclass Runtime:")
     assert weave.source_of("tfbook.runtime.Runtime.__str__").startswith("def __str__(self) -> str:\n    name")
     assert weave.source_of("tfbook.runtime.device").startswith("@cache\ndef device()")

@@ -163,7 +163,7 @@ def test_a_file_is_not_replaced_unasked(capsys: pytest.CaptureFixture[str]) -> N
     ("before", "after"),
     [
         ("is_causal=True", "is_causal=False"),
-        ("targets = ids[:, 1:]", "targets = ids[:, :-1]"),
+        ("ids[:, 1:].flatten()", "ids[:, :-1].flatten()"),
         ("first * cos - second * sin", "first * cos + second * sin"),
         ("weight * centered /", "weight * x /"),
         ("x = x + attention(attention_norm(x))", "x = x + attention(x)"),

@@ -33,7 +33,7 @@ class Size:
     vocab: int = 0
     d: int = 128
     heads: int = 4
-    d_ff: int = 256
+    d_ff: int = 128
     layers: int = 2
     context: int = 128
     gpt2: bool = False  # learned positions instead of rotary ones, and GPT-2's GELU
@@ -233,10 +233,7 @@ class GPT(nn.Module):
 # piece: gpt_pretraining.story_loss
 def story_loss(logits: Tensor, ids: Tensor, pad: int) -> Tensor:
     """The mean of −ln p of each token given those before it; `pad` is not counted."""
-    targets = ids[:, 1:]
-    logp = logits[:, :-1].log_softmax(dim=-1).gather(-1, targets[..., None])[..., 0]
-    counts = targets != pad
-    return -logp[counts].sum() / counts.sum()
+    return F.cross_entropy(logits[:, :-1].flatten(0, 1), ids[:, 1:].flatten(), ignore_index=pad)
 
 
 # piece: scaling_laws.one_round
@@ -255,24 +252,29 @@ class Muon(torch.optim.Optimizer):
     @torch.no_grad()
     def step(self) -> None:  # type: ignore[override]
         for group in self.param_groups:
-            for weight in group["params"]:
-                velocity = self.state[weight].setdefault("velocity", torch.zeros_like(weight))
-                velocity.lerp_(weight.grad, 1 - group["momentum"])
-                X = weight.grad.lerp(velocity, group["momentum"])
-                X = X / (X.norm() + 1e-7)
+            for shape in {weight.shape for weight in group["params"]}:  # matrices of one size go together
+                weights = [weight for weight in group["params"] if weight.shape == shape]
+                X = torch.stack([self.direction(weight, group["momentum"]) for weight in weights])
+                X = X / (X.norm(dim=(1, 2), keepdim=True) + 1e-7)
                 for _ in range(5):
                     X = one_round(X)
-                weight.sub_(group["lr"] * group["rms"] * max(X.shape) ** 0.5 * X)
+                for weight, step in zip(weights, group["lr"] * group["rms"] * max(shape) ** 0.5 * X, strict=True):
+                    weight.sub_(step)
+
+    def direction(self, weight: Any, momentum: float) -> Tensor:
+        """The gradient and its running mean, mixed."""
+        mean = self.state[weight].setdefault("mean", torch.zeros_like(weight)).lerp_(weight.grad, 1 - momentum)
+        return weight.grad.lerp(mean, momentum)
 
 
-def train(model: GPT, stream: Tensor, seconds: float, lr: float = 0.02, batch: int = 16) -> float:
+def train(model: GPT, stream: Tensor, seconds: float, lr: float = 0.03, batch: int = 16) -> float:
     """Trains for so many seconds and returns the last losses' mean. Ctrl-C ends it sooner."""
     matrices = [weight for weight in model.blocks.parameters() if weight.ndim == 2]
     rest = [weight for weight in model.parameters() if not any(weight is matrix for matrix in matrices)]
     optimizers = [Muon(matrices, lr), torch.optim.AdamW(rest, lr, betas=(0.9, 0.99), weight_decay=0)]
     row, began, losses = torch.arange(model.size.context + 1), time.monotonic(), [float("nan")]
-    starts = torch.cat([(stream == END).nonzero()[:, 0], torch.arange(0, len(stream), len(row))])  # of rows
-    starts = starts[starts <= len(stream) - len(row)]
+    ends = [0, *(stream == END).nonzero()[:, 0].tolist()]  # a row begins there, and goes on where a document is longer
+    starts = torch.tensor([i for a, b in pairwise(ends) for i in range(a, b, len(row)) if i + len(row) <= len(stream)])
     try:
         while (done := (time.monotonic() - began) / seconds) < 1:
             ids = stream[starts[torch.randint(len(starts), (batch,))][:, None] + row]

@@ -60,7 +60,7 @@ def matmul_peak(*, mixed_precision: bool = True, repeats: int = 8) -> float:
     Model-FLOPs utilization is relative to it, since few machines reach the number on their data sheet.
     """
     device = runtime.device()
-    size = 1024 if device.type == "cpu" else 8192
+    size = 8192 if device.type == "cuda" else 1024
     a, seconds = torch.randn(size, size, device=device), []
     with runtime.autocast(mixed_precision):
         a = a.to((a[:1, :1] @ a[:1, :1]).dtype)  # so that the cast is not timed
