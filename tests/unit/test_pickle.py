@@ -22,6 +22,7 @@ from torch import Tensor, nn
 
 from tfbook import attention, models
 from tfbook.attention import efficient, scoring
+from tfbook.attention.cache import FixedCache
 from tfbook.attention.efficient.linear import LinearState
 from tfbook.attention.efficient.lsh import Items
 from tfbook.attention.efficient.performer import PerformerState
@@ -184,6 +185,7 @@ VALUES: dict[type, tuple[Callable[[], Any], Use]] = {
     LinearState: (lambda: LinearState(X, X), list),
     PerformerState: (lambda: PerformerState(X, X), list),
     attention.Cache: (lambda: _used(gpt.Gpt(9, SMALL)).blocks[0].past, lambda m: m.seen()),
+    FixedCache: (lambda: FixedCache(torch.randn(1, 2, 3, 4), torch.tensor(1)), lambda m: (m.length, *m.seen())),
     attention.Supports: (lambda: attention.Supports(masks=(attention.Causal,)), lambda m: [torch.tensor(m.bias)]),
     blocks.BlockCache: (lambda: _used(gpt.Gpt(9, SMALL)).blocks[0], lambda m: m.past.seen()),
     blocks.StackCache: (

@@ -54,8 +54,9 @@ VARIABLES = (
     "TFBOOK_MIRROR",
     "TFBOOK_OFFLINE",
     "TFBOOK_PROGRESS",
-    "TFBOOK_REAL",  # the last two concern the tests
+    "TFBOOK_REAL",  # the last three concern the tests
     "TFBOOK_CHECK",
+    "TFBOOK_PRETENDED",
 )
 MIN_FREE_GB = 1.0  # the size of the real corpora of all lessons, unpacked
 MAX_SLOWDOWN = 2.0  # time with all threads ÷ with one; it is 3 to 20 with another program on the cores
