@@ -31,6 +31,7 @@ import torch
 from gpt_speed import Peer, hugging_face, nanogpt
 from torch import Tensor, nn
 from torch.nn import functional as F
+from vit_speed import simple_vit
 
 from tfbook import runtime, training
 from tfbook.attention import MultiHeadAttention
@@ -120,15 +121,6 @@ def timm_vit(config: VitConfig) -> nn.Module:
     )
 
 
-def simple_vit(config: VitConfig) -> nn.Module:
-    """vit-pytorch's, in the same sizes."""
-    from vit_pytorch.simple_vit import SimpleViT
-
-    blocks = {"dim": config.d_model, "depth": config.layers, "heads": config.heads, "mlp_dim": config.d_ff}
-    shape = {"image_size": config.height, "patch_size": config.patch, "channels": config.channels}
-    return SimpleViT(**blocks, **shape, dim_head=config.d_model // config.heads, num_classes=LABELS)
-
-
 LABELS = 1000
 FIVE = {("transformers", 1): 5.0, ("nanoGPT", 1): 5.0, ("transformers, static cache", 64): 2.0}
 SMALL = replace(GPT2_SMALL, layers=6, d_model=384, heads=6, d_ff=1536, max_length=512, dropout=0.0)
@@ -142,7 +134,7 @@ FULL = Size(
     },
     images={
         "B/16, 224 × 224": Images(VIT_BASE, 128, timm_vit, "timm", "timm", 1.0),
-        "32 × 32": Images(SQUARES, 512, simple_vit, "SimpleViT", "vit_pytorch", 1.0),
+        "32 × 32": Images(SQUARES, 512, partial(simple_vit, labels=LABELS), "SimpleViT", "vit_pytorch", 1.0),
     },
     steps=20,
     generated=256,
@@ -152,7 +144,7 @@ _TINY = replace(SMALL, layers=1, d_model=32, heads=2, d_ff=64, max_length=64)
 _TINY_IMAGES = replace(SQUARES, layers=1, d_model=32, heads=2, d_ff=64)
 TINY = Size(
     texts={"tiny": Text(_TINY, 64, 2, 16, {"nanoGPT, compiled": 0.0}, {("transformers", 1): 0.0}, utilization=0.0)},
-    images={"tiny": Images(_TINY_IMAGES, 2, simple_vit, "SimpleViT", "vit_pytorch", 0.0)},
+    images={"tiny": Images(_TINY_IMAGES, 2, partial(simple_vit, labels=LABELS), "SimpleViT", "vit_pytorch", 0.0)},
     steps=2,
     generated=5,
     batches=(1, 2),
@@ -186,11 +178,6 @@ def peak_of(name: str) -> float | None:
 def machine_peak() -> float | None:
     """That of the GPU in use."""
     return peak_of(torch.cuda.get_device_name()) if runtime.device().type == "cuda" else None
-
-
-def compiled(model: nn.Module, compiles: bool) -> Callable[..., Any]:
-    """The model, or its graph."""
-    return torch.compile(model) if compiles else model
 
 
 # ---- a GPT is trained --------------------------------------------------------------------------------------------
@@ -332,7 +319,7 @@ def train_images(
     batch = LabeledImages(torch.rand(shape), torch.randint(LABELS, (images.batch,))).to(runtime.device())
     model = make().to(runtime.device()).train()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, weight_decay=0.05, fused=True)
-    classify = compiled(model, compiles)
+    classify = torch.compile(model) if compiles else model
 
     def run() -> None:
         for _ in range(size.steps):

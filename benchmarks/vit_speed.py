@@ -39,13 +39,13 @@ SAME_SHAPE = "tfbook, SimpleViT's shape"
 SIZES = VitConfig(d_model=128, heads=4, d_ff=512, layers=4, height=32, width=32, patch=4)
 
 
-def simple_vit() -> nn.Module:
+def simple_vit(sizes: VitConfig = SIZES, *, labels: int = LABELS) -> nn.Module:
     """vit-pytorch's, in the same sizes."""
     from vit_pytorch.simple_vit import SimpleViT
 
-    blocks = {"dim": SIZES.d_model, "depth": SIZES.layers, "heads": SIZES.heads, "mlp_dim": SIZES.d_ff}
-    shape = {"image_size": SIZES.height, "patch_size": SIZES.patch, "channels": SIZES.channels}
-    return SimpleViT(**blocks, **shape, dim_head=SIZES.d_model // SIZES.heads, num_classes=LABELS)
+    blocks = {"dim": sizes.d_model, "depth": sizes.layers, "heads": sizes.heads, "mlp_dim": sizes.d_ff}
+    shape = {"image_size": sizes.height, "patch_size": sizes.patch, "channels": sizes.channels}
+    return SimpleViT(**blocks, **shape, dim_head=sizes.d_model // sizes.heads, num_classes=labels)
 
 
 def models() -> dict[str, nn.Module]:

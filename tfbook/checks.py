@@ -13,12 +13,12 @@ _TRUSTED = ContextVar("trusted", default=False)
 
 
 @contextmanager
-def trusted() -> Iterator[None]:
-    """Inside, the values of tensors are not checked: each look at one waits for the device that holds it.
+def trusted(applies: bool = True) -> Iterator[None]:
+    """Inside, if it `applies`, the values of tensors are not checked: each look waits for the device that holds them.
 
     For the steps of a loop whose first inputs were checked; shapes and types are checked as ever.
     """
-    before = _TRUSTED.set(True)
+    before = _TRUSTED.set(_TRUSTED.get() or applies)
     try:
         yield
     finally:

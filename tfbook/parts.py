@@ -25,6 +25,17 @@ def exactly(thing: object, *kinds: type) -> bool:
     return type(thing) in kinds and packaged(type(thing))
 
 
+def expect(support: str, role: str, part: object, *kinds: type) -> None:
+    """Raises ValueError unless the part is exactly of one of these types; a subclass may compute anything.
+
+    `support` says who asks, as in "a frozen model supports".
+    """
+    if not exactly(part, *kinds):
+        edited = "an edited " if type(part) in kinds else "a "
+        known = " or ".join(kind.__name__ for kind in kinds)
+        raise ValueError(f"{role} is {edited}{type(part).__name__}; {support} {known} only")
+
+
 def in_use(make: Callable[..., Any]) -> Callable[..., Any]:
     """The class or function that `runtime.use` has put in its place, also inside a `partial`; otherwise itself."""
     if isinstance(make, partial):

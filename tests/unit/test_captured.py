@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 from traced_models import SMALL, VOCAB, attending, gpt
-from waiting import Looks
+from waiting import Waits
 
 from tfbook.attention import POSITIONS, MultiHeadAttention, record
 from tfbook.attention.efficient import Banded
@@ -63,9 +63,9 @@ def test_the_step_does_not_look_at_values() -> None:
         read = Captured(model, 8, record=as_it_is)
         read(PROMPT)
         read(PROMPT[:, :1])
-        with Looks() as looks:
+        with Waits() as waits:
             read(PROMPT[:, 1:2])
-    assert looks.count == 0
+    assert waits.found == []
 
 
 # ---- which models ------------------------------------------------------------------------------------------------

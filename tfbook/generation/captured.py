@@ -82,11 +82,6 @@ class FixedCaches(StackCache):
         places = torch.arange(self.longest, device=self.length.device)
         return Dense(places <= (self.length + places[:time])[:, None])
 
-    def finish(self, new: int = 0) -> None:
-        """Moves the length, which all layers share, in place."""
-        self.length.add_(new)
-        self._changing = False
-
 
 Record = Callable[[Callable[[], None]], Callable[[], None]]  # a step → what repeats it
 

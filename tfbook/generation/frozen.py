@@ -24,7 +24,7 @@ from tfbook.models.blocks import Block, BlockCache, PreNorm, Stack, StackCache
 from tfbook.models.feed_forward import FeedForward
 from tfbook.models.language_model import LanguageModel
 from tfbook.models.norms import LayerNorm, RMSNorm
-from tfbook.parts import Identity, exactly
+from tfbook.parts import Identity, exactly, expect
 
 
 class Frozen(LanguageModel):
@@ -46,14 +46,6 @@ class Frozen(LanguageModel):
         self.eval()
 
 
-def expect(role: str, part: object, *kinds: type) -> None:
-    """Raises ValueError unless the part is exactly of one of these types; a subclass may compute anything."""
-    if not exactly(part, *kinds):
-        edited = "an edited " if type(part) in kinds else "a "
-        known = " or ".join(kind.__name__ for kind in kinds)
-        raise ValueError(f"{role} is {edited}{type(part).__name__}; a frozen model supports {known} only")
-
-
 class Product(nn.Module):
     """x Wᵀ + b with W and b kept in `dtype`; layers that read the same x are joined in one product."""
 
@@ -63,7 +55,7 @@ class Product(nn.Module):
     def __init__(self, *layers: nn.Linear, dtype: torch.dtype):
         super().__init__()
         for layer in layers:
-            expect("a linear layer", layer, nn.Linear)
+            expect("a frozen model supports", "a linear layer", layer, nn.Linear)
         self.out_features = sum(layer.out_features for layer in layers)
         self.register_buffer("weight", torch.cat([layer.weight for layer in layers]).detach().to(dtype))
         bias = None if layers[0].bias is None else torch.cat([layer.bias for layer in layers]).detach().to(dtype)
@@ -85,14 +77,14 @@ class FrozenBlock(nn.Module):
 
     def __init__(self, block: Block, dtype: torch.dtype):
         super().__init__()
-        expect("a block", block, Block)
+        expect("a frozen model supports", "a block", block, Block)
         if block.cross is not None:
             raise ValueError("block reads a memory; expected one without cross-attention")
         for branch in (block.mixer, block.feed_forward):
-            expect("a residual branch", branch, PreNorm)
-            expect("a norm", branch.norm, LayerNorm, RMSNorm)
-        expect("a mixer", block.mixer.branch, MultiHeadAttention)
-        expect("a feed-forward network", block.feed_forward.branch, FeedForward)
+            expect("a frozen model supports", "a residual branch", branch, PreNorm)
+            expect("a frozen model supports", "a norm", branch.norm, LayerNorm, RMSNorm)
+        expect("a frozen model supports", "a mixer", block.mixer.branch, MultiHeadAttention)
+        expect("a frozen model supports", "a feed-forward network", block.feed_forward.branch, FeedForward)
         attention = cast(MultiHeadAttention, block.mixer.branch)
         feed_forward = cast(FeedForward, block.feed_forward.branch)
         if attention.implementation not in (fastest, fused, softmax):
@@ -148,9 +140,9 @@ class FrozenStack(Stack):
 
     def __init__(self, stack: Stack, dtype: torch.dtype):
         nn.Module.__init__(self)
-        expect("the stack", stack, Stack)
-        expect("the norm of the embeddings", stack.embed_norm, Identity)
-        expect("the last norm", stack.norm, LayerNorm, RMSNorm)
+        expect("a frozen model supports", "the stack", stack, Stack)
+        expect("a frozen model supports", "the norm of the embeddings", stack.embed_norm, Identity)
+        expect("a frozen model supports", "the last norm", stack.norm, LayerNorm, RMSNorm)
         self.position, self.norm = stack.position, stack.norm
         self.frozen = nn.ModuleList(FrozenBlock(block, dtype) for block in stack.blocks)
         self.blocks = [block.forward for block in self.frozen]

@@ -6,7 +6,6 @@ Shapes: batch, time, vocab.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from contextlib import nullcontext
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -109,13 +108,12 @@ def stream(
     `max_new_tokens` < 1, more positions than the model has learned, a stop token outside the vocabulary, or a
     bidirectional model; and when the filters leave a row no token, or NaN.
     """
-    _check(model, ids, max_new_tokens, stop)
-    stop_ids = torch.tensor([*stop], dtype=ids.dtype, device=ids.device)
+    stop_ids = _checked_stop(model, ids, max_new_tokens, stop)
     return _stream(model, ids, max_new_tokens, filters, stop_ids, generator, every=1)
 
 
-def _check(model: LanguageModel, ids: Tensor, max_new_tokens: int, stop: Collection[int]) -> None:
-    """Checks the arguments before the generator runs, which would raise only when asked for the first token."""
+def _checked_stop(model: LanguageModel, ids: Tensor, max_new_tokens: int, stop: Collection[int]) -> Tensor:
+    """The stop tokens, once all arguments are checked; a generator would raise only when asked for its first token."""
     if model.mask is None:
         raise ValueError(f"model is a bidirectional {type(model).__name__}; expected one that predicts the next token")
     if ids.ndim != 2 or not ids.numel():
@@ -131,6 +129,7 @@ def _check(model: LanguageModel, ids: Tensor, max_new_tokens: int, stop: Collect
         learned = f"the model has learned {position.embedding.num_embeddings} positions"
         needed = f"a prompt of {ids.shape[1]} tokens and max_new_tokens {max_new_tokens} need {read} positions"
         raise ValueError(f"{needed}; {learned}")
+    return torch.tensor([*stop], dtype=ids.dtype, device=ids.device)
 
 
 def _stream(
@@ -141,14 +140,13 @@ def _stream(
     stop: Tensor,
     generator: torch.Generator | None,
     *,
-    every: int = 1,
+    every: int,
 ) -> Iterator[Tensor]:
     """Looks at what was sampled every so many tokens: each look waits for the device."""
     with evaluating(model):
         read, new, ended, failed = _reader(model, ids, max_new_tokens), ids, None, None
         for count in range(1, max_new_tokens + 1):
-            trust = trusted() if on_gpu(ids) else nullcontext()
-            with torch.inference_mode(), trust:  # not around `yield`, where other code runs
+            with torch.inference_mode(), trusted(on_gpu(ids)):  # not around `yield`, where other code runs
                 logits = read(new).float()
                 for keep in filters:
                     logits = keep(logits, ids)
@@ -208,8 +206,7 @@ def generate(
     generator: torch.Generator | None = None,
 ) -> Int[Tensor, "batch longer"]:
     """The prompts `ids`, each followed by the tokens that `stream` yields. Raises what `stream` raises."""
-    _check(model, ids, max_new_tokens, stop)
-    stop_ids = torch.tensor([*stop], dtype=ids.dtype, device=ids.device)
+    stop_ids = _checked_stop(model, ids, max_new_tokens, stop)
     every = LOOK_EVERY if on_gpu(ids) else 1
     tokens = [*_stream(model, ids, max_new_tokens, filters, stop_ids, generator, every=every)]
     return torch.cat([ids, _until_all_end(torch.cat(tokens, dim=1), stop_ids)], dim=1)

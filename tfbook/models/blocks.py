@@ -200,7 +200,7 @@ class StackCache:
 
     def finish(self, new: int = 0) -> None:
         """Called after the last block has changed, with `new` more positions read."""
-        self.length += new
+        self.length += new  # in place where it is a tensor that the layers share
         self._changing = False
 
     def select(self, rows: Int[Tensor, " kept"]) -> StackCache:

@@ -8,7 +8,7 @@ import statistics
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -104,7 +104,7 @@ class _Unseen:
 
     def trust(self) -> AbstractContextManager[None]:
         """Where the host runs ahead, models check the values of the first batch alone: to check is to wait."""
-        return trusted() if self.spoiled is not None and (self.pairs or self.history.loss) else nullcontext()
+        return trusted(self.spoiled is not None and bool(self.pairs or self.history.loss))
 
     def look(self) -> None:
         """Waits, and adds them to the history. Raises NonFiniteLoss, with the history up to the last good step."""
