@@ -53,6 +53,19 @@ def write_text(path: str | Path, text: str) -> None:
         file.write(text.encode())
 
 
+def expanded(name: str, path: str, expected: str = "a path") -> Path:
+    """A path that somebody typed, with `~` expanded.
+
+    Raises ValueError, which calls it `name`, for an empty one and for `~` with an unknown user.
+    """
+    try:
+        if path:
+            return Path(path).expanduser()
+    except RuntimeError as error:
+        raise ValueError(f"{name} is {path!r}; expected {expected} ({error})") from None
+    raise ValueError(f"{name} is ''; expected {expected}")
+
+
 def chosen_path(variable: str) -> Path | None:
     """The path in an environment variable, with `~` expanded; None where the variable is unset or empty.
 

@@ -160,6 +160,13 @@ def test_a_file_is_not_replaced_unasked(capsys: pytest.CaptureFixture[str]) -> N
     assert "class GPT" in Path("my_gpt.py").read_text(encoding="utf-8")
 
 
+@pytest.mark.parametrize("out", ["", "~nobody_x/my_gpt.py"])
+def test_a_path_that_is_none_is_refused(out: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        course_command(["own", "--out", out])
+    assert f"out is {out!r}; expected a path" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("before", "after"),
     [

@@ -25,7 +25,7 @@ from torch.nn import functional as F
 from tfbook import console
 from tfbook.course.invariants import TOLERANCE, future_leak, language_model_report
 from tfbook.course.solved import answers
-from tfbook.files import write_text
+from tfbook.files import expanded, write_text
 from tfbook.models.blocks import Config
 from tfbook.models.feed_forward import FeedForward
 from tfbook.models.gpt import Gpt
@@ -98,11 +98,11 @@ def own_command(arguments: list[str] | None = None) -> None:
         prog="python -m tfbook own",
         description="Write a GPT of your own in one file: your answers, and the lessons' pieces where one is missing.",
     )
-    parser.add_argument("--out", type=Path, default=Path("my_gpt.py"), help="the file; my_gpt.py by default")
+    parser.add_argument("--out", default="my_gpt.py", help="the file; my_gpt.py by default")
     parser.add_argument("--replace", action="store_true", help="replace a file of that name")
     with console.command(parser, ValueError, OSError):
         options = parser.parse_args(arguments)
-        write_file(options.out, replace=options.replace)
+        write_file(expanded("out", options.out), replace=options.replace)
 
 
 def write_file(path: Path, *, replace: bool = False) -> None:

@@ -28,7 +28,7 @@ def mean_pooled(
 ) -> Float[Tensor, "batch d_model"]:
     """The mean over the first `lengths` positions of each row, excluding padding; 0 for a row that has none."""
     there = torch.arange(x.shape[1], device=x.device) < lengths[:, None]
-    return torch.where(there[:, :, None], x, 0.0).sum(dim=1) / lengths[:, None].clamp(min=1)
+    return x.masked_fill(~there[:, :, None], 0.0).sum(dim=1) / lengths[:, None].clamp(min=1)
 
 
 class SentenceEncoder(nn.Module):

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 
 from tfbook import console
+from tfbook.files import expanded
 from tfbook.page.subjects import Subject, from_run, storyteller
 from tfbook.page.writing import write_page
 from tfbook.training import CheckpointError
@@ -26,24 +26,14 @@ def page_command(arguments: list[str] | None = None) -> None:
     parser.add_argument("--out", default="model.html", help="file to write (model.html)")
     with console.command(parser, ValueError, OSError, CheckpointError):
         chosen = parser.parse_args(arguments)
-        subject = storyteller() if chosen.run is None else from_run(_expanded("RUN", chosen.run))
+        subject = storyteller() if chosen.run is None else from_run(expanded("RUN", chosen.run))
         print(f"{chosen.out}: {_write(subject, chosen.out) / 1e6:.1f} MB; open it in a browser")
 
 
 def _write(subject: Subject, out: str) -> int:
     """The size of the page in bytes. Raises ValueError, which names the path, where it cannot be written."""
-    path = _expanded("out", out)
+    path = expanded("out", out)
     try:
         return write_page(subject, path)
     except OSError as error:
         raise ValueError(f"out is {out!r}, which cannot be written: {error}") from None
-
-
-def _expanded(name: str, path: str) -> Path:
-    """The path with `~` expanded. Raises ValueError for an empty one and for `~` with an unknown user."""
-    if not path:
-        raise ValueError(f"{name} is ''; expected a path")
-    try:
-        return Path(path).expanduser()
-    except RuntimeError as error:
-        raise ValueError(f"{name} is {path!r}; expected a path ({error})") from None

@@ -12,6 +12,7 @@ from typing import Any, TypeVar, get_args, get_type_hints
 
 from tfbook import training
 from tfbook.attention.positions import POSITIONS
+from tfbook.files import expanded
 from tfbook.models import gpt
 from tfbook.models.blocks import Config, on_paper
 
@@ -51,12 +52,7 @@ class RunOptions:
     @property
     def folder(self) -> Path:
         """The folder `out`. Raises ValueError for an empty name and for `~` with an unknown user."""
-        if not self.out:
-            raise ValueError("out is ''; expected a folder, new or that of a run")
-        try:
-            return Path(self.out).expanduser()
-        except RuntimeError as error:
-            raise ValueError(f"out is {self.out!r}; expected a folder ({error})") from None
+        return expanded("out", self.out, "a folder" if self.out else "a folder, new or that of a run")
 
     @property
     def fixed(self) -> dict[str, Any]:

@@ -118,4 +118,4 @@ class Linear(EfficientAttention):
         mixed, total = self.sums(q, k, counted, visibility).split([v.shape[-1], 1], dim=-1)
         precision = torch.finfo(total.dtype)
         some = total > precision.tiny / precision.eps
-        return mixed / total.where(some, 1.0) * some
+        return mixed / total.masked_fill(~some, 1.0) * some
