@@ -4,12 +4,11 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-import pytest
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from tfbook.course.exercises import CheckResult, Exercise
+from tfbook.course.exercises import Exercise
 from tfbook.lessons.efficient_attention.exercises import (
     band_scores,
     block_mask,
@@ -94,13 +93,6 @@ WRONG: list[tuple[Exercise, Callable[..., Any], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("exercise", "answer", "gist"), WRONG, ids=[answer.__name__ for _, answer, _ in WRONG])
-def test_what_once_passed_is_told_what_is_wrong(exercise: Exercise, answer: Callable[..., Any], gist: str) -> None:
-    verdict = exercise.judge(answer)
-    assert verdict.status == "not quite"
-    assert gist in verdict.message
-
-
 # ---- right -------------------------------------------------------------------------------------------------------
 
 
@@ -168,8 +160,3 @@ RIGHT: list[tuple[Exercise, Callable[..., Any]]] = [
     (operations, operations_of_a_mask),
     (positive_features, features_in_one_exponent),
 ]
-
-
-@pytest.mark.parametrize(("exercise", "answer"), RIGHT, ids=[answer.__name__ for _, answer in RIGHT])
-def test_another_right_way_is_right(exercise: Exercise, answer: Callable[..., Any]) -> None:
-    assert exercise.judge(answer) == CheckResult("correct")

@@ -5,12 +5,11 @@ from collections.abc import Callable
 from functools import reduce
 from typing import Any
 
-import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from tfbook.course.exercises import CheckResult, Exercise
+from tfbook.course.exercises import Exercise
 from tfbook.lessons.vit_patches.exercises import (
     classify,
     count_weights,
@@ -63,13 +62,6 @@ WRONG: list[tuple[Exercise, Callable[..., Any], str]] = [
     (mean_vit, mean_vit_with_two_sums, "x is added to what a block returns"),
     (interpolate_positions, table_of_columns_and_rows, "rows and columns of the new grid"),
 ]
-
-
-@pytest.mark.parametrize(("exercise", "answer", "gist"), WRONG, ids=[answer.__name__ for _, answer, _ in WRONG])
-def test_what_once_passed_is_told_what_is_wrong(exercise: Exercise, answer: Callable[..., Any], gist: str) -> None:
-    verdict = exercise.judge(answer)
-    assert verdict.status == "not quite"
-    assert gist in verdict.message
 
 
 # ---- right -------------------------------------------------------------------------------------------------------
@@ -137,8 +129,3 @@ RIGHT: list[tuple[Exercise, Callable[..., Any]]] = [
     (interpolate_positions, positions_by_upsample),
     (classify, classify_by_pytorch),
 ]
-
-
-@pytest.mark.parametrize(("exercise", "answer"), RIGHT, ids=[answer.__name__ for _, answer in RIGHT])
-def test_another_right_way_is_right(exercise: Exercise, answer: Callable[..., Any]) -> None:
-    assert exercise.judge(answer) == CheckResult("correct")

@@ -9,9 +9,7 @@ from functools import partial
 from itertools import pairwise
 from typing import Any
 
-import pytest
-
-from tfbook.course.exercises import CheckResult, Exercise
+from tfbook.course.exercises import Exercise
 from tfbook.lessons.tokenizers import exercises as tokenizers
 from tfbook.lessons.tokenizers.exercises import Pair, Words
 
@@ -274,15 +272,6 @@ WRONG: list[tuple[Exercise, Callable[..., Any], str]] = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("exercise", "answer", "gist"), WRONG, ids=[f"{each.name} {i}: {gist}" for i, (each, _, gist) in enumerate(WRONG)]
-)
-def test_a_wrong_answer_is_told_why(exercise: Exercise, answer: Callable[..., Any], gist: str) -> None:
-    verdict = exercise.judge(answer)
-    assert verdict.status in ("not quite", "raised an error")
-    assert gist in verdict.message
-
-
 def merged_at_the_beginning(word: list[int], pair: tuple[int, int], token: int) -> list[int]:
     return [*tokenizers.merged.reference(word[:9], pair, token), *word[9:]]
 
@@ -316,13 +305,6 @@ BEGINNINGS: list[tuple[Exercise, Callable[..., Any]]] = [
     (tokenizers.streamed, streamed_at_the_beginning),
     (tokenizers.merged_words, words_at_the_beginning),
 ]
-
-
-@pytest.mark.parametrize(("exercise", "answer"), BEGINNINGS, ids=[answer.__name__ for _, answer in BEGINNINGS])
-def test_an_answer_that_is_right_for_short_inputs_alone_is_refused(
-    exercise: Exercise, answer: Callable[..., Any]
-) -> None:
-    assert exercise.judge(answer).status == "not quite"
 
 
 # ---- right -------------------------------------------------------------------------------------------------------
@@ -373,8 +355,3 @@ RIGHT: list[tuple[Exercise, Callable[..., Any]]] = [
     (tokenizers.merged_words, merge_words),
     (tokenizers.merged_words, words_by_a_pattern),
 ]
-
-
-@pytest.mark.parametrize(("exercise", "answer"), RIGHT, ids=[answer.__name__ for _, answer in RIGHT])
-def test_another_right_answer_is_accepted(exercise: Exercise, answer: Callable[..., Any]) -> None:
-    assert exercise.judge(answer) == CheckResult("correct")

@@ -3,12 +3,11 @@
 from collections.abc import Callable
 from typing import Any
 
-import pytest
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from tfbook.course.exercises import CheckResult, Exercise
+from tfbook.course.exercises import Exercise
 from tfbook.lessons.positions import exercises as positions
 
 # ---- wrong -------------------------------------------------------------------------------------------------------
@@ -65,13 +64,6 @@ WRONG: list[tuple[Exercise, Callable[..., Any], str]] = [
     (positions.waves, waves_by_whole_division, "`//` rounds"),
     (positions.waves, waves_from_the_first_position, "you subtracted the first position"),
 ]
-
-
-@pytest.mark.parametrize(("exercise", "answer", "gist"), WRONG, ids=[answer.__name__ for _, answer, _ in WRONG])
-def test_a_wrong_answer_is_told_why(exercise: Exercise, answer: Callable[..., Any], gist: str) -> None:
-    verdict = exercise.judge(answer)
-    assert verdict.status in ("not quite", "raised an error")
-    assert gist in verdict.message
 
 
 # ---- right -------------------------------------------------------------------------------------------------------
@@ -140,8 +132,3 @@ RIGHT: list[tuple[Exercise, Callable[..., Any]]] = [
     (positions.linear_probe, probe_centered_in_double_precision),
     (positions.linear_probe, probe_by_pseudoinverse),
 ]
-
-
-@pytest.mark.parametrize(("exercise", "answer"), RIGHT, ids=[answer.__name__ for _, answer in RIGHT])
-def test_another_right_answer_is_accepted(exercise: Exercise, answer: Callable[..., Any]) -> None:
-    assert exercise.judge(answer) == CheckResult("correct")
