@@ -98,10 +98,10 @@ def mounted(browser: Chrome, kind: str, count: int = 1) -> list[Mounted]:
 
 
 def requested(browser: Chrome) -> set[str]:
-    """Addresses asked for since the last call, data in the page aside."""
+    """Addresses asked for since the last call, aside from data in the page and the browser's own pictures."""
     messages = [json.loads(entry["message"])["message"] for entry in browser.get_log("performance")]
     urls = {m["params"]["request"]["url"] for m in messages if m["method"] == "Network.requestWillBeSent"}
-    return {url for url in urls if not url.startswith("data:")}
+    return {url for url in urls if not url.startswith(("data:", "chrome:"))}
 
 
 def said(browser: Chrome) -> list[str]:

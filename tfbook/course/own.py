@@ -55,18 +55,20 @@ class Piece:
 
 def pieces() -> list[Piece]:
     """The functions that exercises ask for, in the order of the file."""
-    kept, plain = answers(), PLAIN.read_text(encoding="utf-8")
-    return [_piece(match, kept.get(match["lesson"], {}).get(match["exercise"])) for match in PIECE.finditer(plain)]
+    kept, plain, names = answers(), PLAIN.read_text(encoding="utf-8"), vars(loaded(PLAIN))
+    found = PIECE.finditer(plain)
+    return [_piece(match, kept.get(match["lesson"], {}).get(match["exercise"]), names) for match in found]
 
 
-def _piece(match: re.Match[str], answer: str | None) -> Piece:
+def _piece(match: re.Match[str], answer: str | None, names: dict[str, Any]) -> Piece:
+    """An answer takes the place of the plain piece if it is right with the `names` that the file has."""
     name = f"{match['lesson']}.{match['exercise']}"
     if answer is None:
         return Piece(name, match["source"], "the lesson's")
     try:
         source = under_name(answer, match["exercise"])
         exercise = getattr(import_module(f"tfbook.lessons.{match['lesson']}.exercises"), match["exercise"])
-        namespace = vars(loaded(PLAIN)) | {"rotated": vars(sys.modules[exercise.reference.__module__]).get("rotated")}
+        namespace = names | {"rotated": vars(sys.modules[exercise.reference.__module__]).get("rotated")}
         exec(compile(source, name, "exec"), namespace)  # the learner's own code, on their own machine
         verdict = exercise.judge(namespace[match["exercise"]])
     except Exception as error:  # such as a syntax of a newer Python
