@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -88,12 +89,15 @@ METHODS = {
     "ALiBi": Method("#bd1f01", "P"),
 }
 
-# What JupyterLab and Colab need to show captions, and figures that suit their dark themes: light and dark exchanged,
-# hues kept, photographs left as they are.
+# With each figure, since Colab shows each output in a frame of its own. On a dark page light and dark are exchanged and
+# hues kept; photographs are left as they are.
 STYLESHEET = """<style>
-.tfbook-caption { max-width: 60em; margin: 0.2em 0 1em; font-size: 0.93em; opacity: 0.85 }
-[data-jp-theme-light="false"] .jp-RenderedImage img[alt]:not(.jp-needs-light-background),
-html[theme="dark"] .output_png img[alt] { filter: invert(0.9) hue-rotate(180deg) }
+.tfbook-figure { margin: 0 0 1em }
+.tfbook-figure img { max-width: 100%; height: auto }
+.tfbook-figure figcaption { max-width: 60em; margin-top: 0.2em; font-size: 0.93em }
+:is([data-jp-theme-light="false"], html[theme="dark"], .vscode-dark) .tfbook-figure:not(.photograph) img {
+  filter: invert(0.9) hue-rotate(180deg);
+}
 </style>"""
 
 
@@ -102,9 +106,7 @@ def style() -> None:
     import matplotlib as mpl
     import seaborn as sns
     from cycler import cycler
-    from IPython.display import HTML, display
 
-    display(HTML(STYLESHEET))
     sns.set_theme(context="notebook", style="ticks", rc={"figure.figsize": (7, 4), "figure.dpi": 100})
     mpl.rcParams |= {
         "axes.prop_cycle": cycler(color=COLORS) + cycler(marker=MARKERS),
@@ -125,33 +127,38 @@ def style() -> None:
 def show(figure: Figure, alt: str, caption: str = "", *, photograph: bool = False) -> None:
     """Displays a figure on a card with alt text, and below it a caption that says what to look at.
 
-    On a dark page light and dark are swapped, except in a `photograph`. The PNG has a palette of 256 colors, which
-    looks the same and takes a third of the space. Raises ValueError when `alt` is empty.
+    All of it is HTML, because JupyterLab shows no alt text of a bare image. On a dark page light and dark are swapped,
+    except in a `photograph`. The PNG has a palette of 256 colors, which looks the same and takes a third of the space.
+    Raises ValueError when `alt` is empty.
     """
-    import html
     import io
 
     import matplotlib.pyplot as plt
-    from IPython.display import HTML, Image, display
+    from IPython.display import display
     from PIL import Image as Picture
 
     if not alt.strip():
         raise ValueError("alt is empty; describe what the figure shows in a sentence")
-    rendered, file = io.BytesIO(), io.BytesIO()
+    rendered = io.BytesIO()
     figure.savefig(rendered, format="png", bbox_inches="tight", pad_inches=0.14, dpi=SHARPNESS * figure.dpi)
     plt.close(figure)
     picture = _on_a_card(Picture.open(rendered).convert("RGB"))
+    kinds = {"schematic": figure.get_label() == "schematic", "photograph": photograph}
+    names = " ".join(["tfbook-figure", *(kind for kind, applies in kinds.items() if applies)])
+    below = f"<figcaption>{html.escape(caption, quote=False)}</figcaption>\n" if caption else ""
+    page = f'<figure class="{names}">\n{_img(picture, alt)}\n{below}</figure>{STYLESHEET}'
+    display({"text/html": page, "text/plain": alt}, raw=True)
+
+
+def _img(picture: Picture, alt: str) -> str:
+    """The picture itself as an element of HTML."""
+    import base64
+    import io
+
+    file = io.BytesIO()
     picture.save(file, format="PNG", optimize=True, transparency=TRANSPARENT)
-    look = {
-        "alt": alt,
-        "width": round(picture.width / SHARPNESS),
-        "needs_background": "light" if photograph else None,
-        "schematic": figure.get_label() == "schematic",
-    }
-    metadata = {name: value for name, value in look.items() if value}
-    display(Image(file.getvalue()), metadata={"image/png": metadata})
-    if caption:
-        display(HTML(f'<p class="tfbook-caption">{html.escape(caption, quote=False)}</p>'))
+    source = f"data:image/png;base64,{base64.b64encode(file.getvalue()).decode()}"
+    return f'<img alt="{html.escape(alt)}" width="{round(picture.width / SHARPNESS)}" src="{source}">'
 
 
 def literal(text: str) -> str:
