@@ -9,10 +9,12 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from PIL.Image import Image as Picture
 
-# Four of Petroff's ten colors (2021), distinct for the color-blind; markers and labels tell lines apart in gray.
-COLORS = ("#3f90da", "#e76300", "#832db6", "#717581")
+# Four of Petroff's ten colors (2021), dark enough for letters on white: contrast at least 4.5, as WCAG asks of text.
+# Distinct for the color-blind; markers and labels tell lines apart in gray.
+COLORS = ("#2d78bf", "#c04c00", "#5e1a8c", "#717581")
+GREEN, KHAKI, BROWN, RED = "#14785a", "#7f7330", "#9a5c4a", "#bd1f01"  # where four are too few
 MARKERS = ("o", "s", "^", "D")
-INK, SOFT, FAINT, EDGE = "#1f2328", "#59636e", "#f2f2f2", "#9a9a9a"
+INK, SOFT, FAINT, EDGE = "#1f2328", "#59636e", "#f2f2f2", "#868686"
 SHARPNESS = 1.5  # pixels of the file for one on the page
 CORNER = 14  # radius of a card's corners
 TRANSPARENT = 255  # the last color of a picture's palette
@@ -44,7 +46,7 @@ class Role(NamedTuple):
 # The same thing has the same color in every lesson; each bears its letter, too.
 ROLES = {
     "query": Role("#d3e7f5", "#0066a1", "#2b8ccb"),
-    "key": Role("#fde6c0", "#b55a00", "#f0a02a"),
+    "key": Role("#fde6c0", "#9c4d00", "#f0a02a"),
     "value": Role("#cdeee2", "#00735a", "#12a37c"),
     "weight": Role("#f0deee", "#7a2a70", "#8c3280"),
     "stream": Role("#e6e9ed", "#59636e", "#9aa3ad"),
@@ -72,21 +74,21 @@ METHODS = {
     "plain average": Method(COLORS[2], "^"),
     "RNN": Method(COLORS[2], "^"),
     "GRU": Method(COLORS[3], "D"),
-    "scaled dot": Method("#3f90da", "o"),
-    "dot": Method("#e76300", "s"),
-    "general": Method("#832db6", "^"),
-    "general / √d": Method("#3f90da", "o"),
-    "additive": Method("#1b9e77", "D"),
-    "cosine": Method("#b9ac70", "v"),
-    "location": Method("#717581", "X"),
-    "none": Method("#717581", "X"),
-    "none, both sides": Method("#a96b59", "v"),
-    "integer": Method("#b9ac70", "v"),
-    "sinusoidal": Method("#3f90da", "o"),
-    "learned": Method("#e76300", "s"),
-    "relative": Method("#1b9e77", "D"),
-    "rotary": Method("#832db6", "^"),
-    "ALiBi": Method("#bd1f01", "P"),
+    "scaled dot": Method(COLORS[0], "o"),
+    "dot": Method(COLORS[1], "s"),
+    "general": Method(COLORS[2], "^"),
+    "general / √d": Method(COLORS[0], "o"),
+    "additive": Method(GREEN, "D"),
+    "cosine": Method(KHAKI, "v"),
+    "location": Method(COLORS[3], "X"),
+    "none": Method(COLORS[3], "X"),
+    "none, both sides": Method(BROWN, "v"),
+    "integer": Method(KHAKI, "v"),
+    "sinusoidal": Method(COLORS[0], "o"),
+    "learned": Method(COLORS[1], "s"),
+    "relative": Method(GREEN, "D"),
+    "rotary": Method(COLORS[2], "^"),
+    "ALiBi": Method(RED, "P"),
 }
 
 # With each figure, since Colab shows each output in a frame of its own. On a dark page light and dark are exchanged and
