@@ -12,7 +12,7 @@ from torch.nn.utils import parameters_to_vector
 
 from tfbook.course.exercises import Exercise
 from tfbook.lessons.gpt_pretraining import exercises as gpt_pretraining
-from tfbook.lessons.gpt_pretraining.first_exercises import rotated
+from tfbook.lessons.gpt_pretraining.attention_exercise import rotated
 
 # ---- wrong ones --------------------------------------------------------------------------------------------------
 

@@ -1,307 +1,21 @@
-"""Exercises of lesson 09: targets, attention, the loss, counting, bits per byte, resuming, perplexity."""
+"""Exercises of lesson 09: the loss, sampling, attention, a residual branch, perplexity, counting, bits per byte."""
 
 from __future__ import annotations
 
-import copy
 import math
 import unicodedata
 from collections.abc import Callable
 from functools import partial
-from itertools import combinations
-from typing import Any
 
 import torch
-from torch import Tensor, nn
-from torch.nn import functional as F
-from torch.nn.utils import parameters_to_vector
+from torch import Tensor
 
-from tfbook.course.exercises import exercise, randn
+from tfbook.course.exercises import exercise
+from tfbook.lessons.gpt_pretraining.attention_exercise import attend as attend
 from tfbook.lessons.gpt_pretraining.first_exercises import (
-    attend as attend,
-    count_parameters as count_parameters,
-    first_loss as first_loss,
-    shift as shift,
-)
-
-# ---- bits a byte -------------------------------------------------------------------------------------------------
-
-
-def _losses() -> list[tuple[float, int, str]]:
-    return [
-        (3.1, 9, "To be, or not to be: that is the question."),
-        (2.2, 40, "Où est-il allé ? À l'école, naturellement."),
-        (1.4, 30, "5 € ≈ 6 $, 今日は"),
-        (2.0, 11, "\tUn cafe\u0301, İstanbul 🙂 \n"),  # an accent of its own, spaces at both ends
-    ]
-
-
-@exercise(
-    cases=_losses,
-    hints=[
-        "How many nats does the whole text take? Then change the unit: one bit is ln 2 nats.",
-        "`text.encode()` gives the bytes of UTF-8, of which é has two and 今 three.",
-    ],
-)
-def bits_per_byte(loss: float, tokens: int, text: str) -> float:
-    bits = loss * tokens / math.log(2)
-    return bits / len(text.encode())
-
-
-bits_per_byte.mistakes(
-    {
-        "these are characters: é has two bytes, € three": lambda loss, tokens, text: (
-            loss * tokens / math.log(2) / len(text)
-        ),
-        "these are nats a byte: divide by ln 2": lambda loss, tokens, text: loss * tokens / len(text.encode()),
-        "a nat is more than a bit, 1 / ln 2 = 1.44 of them: divide by ln 2 instead of multiplying": (
-            lambda loss, tokens, text: loss * tokens * math.log(2) / len(text.encode())
-        ),
-        "bits a token, which depend on how the text is cut: times tokens, divided by bytes": (
-            lambda loss, tokens, text: loss / math.log(2)
-        ),
-        "bytes and tokens are exchanged: the whole text takes loss · tokens": (
-            lambda loss, tokens, text: loss * len(text.encode()) / tokens / math.log(2)
-        ),
-        "this is log₂ of the loss, which is a logarithm already: change its unit, dividing by ln 2": (
-            lambda loss, tokens, text: math.log2(loss) * tokens / len(text.encode())
-        ),
-        "bits of the whole text: divide by its bytes": lambda loss, tokens, text: loss * tokens / math.log(2),
-        "spaces and line ends at the edges are bytes, too: strip nothing": lambda loss, tokens, text: (
-            bits_per_byte.reference(loss, tokens, text.strip())
-        ),
-        "normalizing the text changes its bytes: e and ´ have three together, é has two": lambda loss, tokens, text: (
-            bits_per_byte.reference(loss, tokens, unicodedata.normalize("NFC", text))
-        ),
-    }
-)
-
-# ---- resume exactly ----------------------------------------------------------------------------------------------
-
-Saved = dict[str, Any]
-
-
-class _Guesser(nn.Module):
-    """Guesses each id from the one before, with dropout; gives out its loss."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.embed, self.drop, self.out = nn.Embedding(8, 6), nn.Dropout(0.3), nn.Linear(6, 8)
-
-    def forward(self, ids: Tensor) -> Tensor:
-        inputs, targets = ids[:, :-1], ids[:, 1:]
-        return F.cross_entropy(self.out(self.drop(self.embed(inputs))).flatten(0, 1), targets.flatten())
-
-
-def _made() -> tuple[nn.Module, torch.optim.Optimizer]:
-    torch.manual_seed(0)  # as at the beginning of every run
-    model = _Guesser()
-    return model, torch.optim.AdamW(model.parameters(), lr=0.0)
-
-
-def _batch(step: int) -> Tensor:
-    return torch.randint(8, (4, 7), generator=torch.Generator().manual_seed(step))
-
-
-def _rate(step: int, steps: int) -> float:
-    return 0.05 * (1.1 + math.cos(math.pi * step / steps))  # not 0 at the end, so a step too many is seen
-
-
-def _train(model: nn.Module, optimizer: torch.optim.Optimizer, step: int, rate: float) -> None:
-    optimizer.param_groups[0]["lr"] = rate
-    optimizer.zero_grad()
-    model(_batch(step)).backward()
-    optimizer.step()
-
-
-def _cut_short() -> list[tuple[Callable, Callable, Callable, Callable, int]]:
-    def saved(stop: int, steps: int) -> Saved:
-        model, optimizer = _made()
-        for step in range(stop):
-            _train(model, optimizer, step, _rate(step, steps))
-        states = {"model": model.state_dict(), "optimizer": optimizer.state_dict()}
-        return states | {"random": torch.get_rng_state(), "step": stop}
-
-    return [(partial(copy.deepcopy, saved(stop, 12)), _made, _batch, _rate, 12) for stop in (3, 8)] + [
-        (partial(copy.deepcopy, saved(4, 9)), _made, _batch, _rate, 9)
-    ]
-
-
-@exercise(
-    cases=_cut_short,
-    hints=[
-        "What does a step depend on? The weights, and what else: what does AdamW remember, where does dropout get its "
-        "numbers from, which batch is read, and how large is the learning rate?",
-        "`optimizer.load_state_dict`, `torch.set_rng_state` after `make()`, which draws weights of its own, and a loop "
-        "over the steps that are left, under their own numbers.",
-    ],
-)
-def finish(load: Callable, make: Callable, batch: Callable, rate: Callable, steps: int) -> Tensor:
-    model, optimizer = make()
-    saved = load()
-    model.load_state_dict(saved["model"])
-    optimizer.load_state_dict(saved["optimizer"])
-    torch.set_rng_state(saved["random"])
-    for step in range(saved["step"], steps):
-        optimizer.param_groups[0]["lr"] = rate(step, steps)
-        optimizer.zero_grad()
-        model(batch(step)).backward()
-        optimizer.step()
-    return parameters_to_vector(model.parameters()).detach()
-
-
-@finish.given
-def _(load: Callable, make: Callable, batch: Callable, rate: Callable, steps: int) -> Tensor:
-    model, optimizer = make()
-    saved = load()
-    model.load_state_dict(saved["model"])
-    left = steps - saved["step"]
-    for step in range(left):
-        optimizer.param_groups[0]["lr"] = rate(step, left)
-        optimizer.zero_grad()
-        model(batch(step)).backward()
-        optimizer.step()
-    return parameters_to_vector(model.parameters()).detach()
-
-
-def _finished(*run: Any, forgets: tuple[str, ...] = (), left: Callable[[int, int], range] = range) -> Tensor:
-    """Finishes a run, the steps `left(done, all)`, with all of a checkpoint but what is named in `forgets`; without its
-    "end", the rate takes the number of steps that are left for that of all."""
-    load, make, _, rate, steps = run
-    saved, (model, optimizer) = load(), make()
-    model.load_state_dict(saved["model"])
-    if "optimizer" not in forgets:
-        optimizer.load_state_dict(saved["optimizer"])
-    if "random" not in forgets:
-        torch.set_rng_state(saved["random"])
-    for step in left(saved["step"], steps):
-        before = saved["step"] if "schedule" in forgets else 0
-        read = step - saved["step"] if "batches" in forgets else step
-        _train(model, optimizer, read, rate(step - before, steps - (saved["step"] if "end" in forgets else before)))
-    return parameters_to_vector(model.parameters()).detach()
-
-
-FORGOTTEN = {
-    "optimizer": "AdamW begins without what it remembers of earlier gradients",
-    "random": "dropout draws other numbers than it would have (the random state counts after `make()`, which seeds)",
-    "batches": "the text is read from its beginning again: the next batch is number `saved['step']`",
-    "schedule": "the learning rate starts over: it belongs to the number of the step and to all `steps`",
-}
-finish.mistakes(
-    {
-        "; ".join(FORGOTTEN[name] for name in forgets): partial(_finished, forgets=forgets)
-        for number in (1, 2, 3)
-        for forgets in combinations(FORGOTTEN, number)
-    }
-    | {
-        "`steps` counts the whole run: those before the interruption are done, and yours trains longer": (
-            partial(_finished, left=lambda done, steps: range(done, done + steps))
-        ),
-        "this trains anew from the first step: the result is nearly the same, but what was done is done twice": (
-            partial(_finished, forgets=("optimizer", "random"), left=lambda done, steps: range(steps))
-        ),
-        "one step too many: they count from 0, so the last is number `steps − 1`": (
-            partial(_finished, left=lambda done, steps: range(done, steps + 1))
-        ),
-        "one step is left out: they count from 0, so the first that was not done is number `saved['step']`": (
-            partial(_finished, left=lambda done, steps: range(done + 1, steps))
-        ),
-        "the rate is told how many steps are left, not how many there are: `rate(step, steps)`": (
-            partial(_finished, forgets=("end",))
-        ),
-        "the steps are numbered from 0 again: batch and rate belong to a step's number in the whole run": (
-            partial(_finished, left=lambda done, steps: range(steps - done))
-        ),
-        "the model is in eval mode, so nothing is dropped: the run that nobody cut short trained with dropout": (
-            lambda load, make, *rest: finish.reference(load, lambda: ((made := make())[0].eval(), made[1]), *rest)
-        ),
-    }
-)
-
-# ---- the loss of a batch of stories ------------------------------------------------------------------------------
-
-PAD = 0
-
-
-def _padded() -> list[tuple[Tensor, Tensor, int]]:
-    ids = torch.tensor([[1, 4, 2, 5, 3], [1, 5, 3, 0, 0], [1, 2, 3, 0, 0]])
-    large = torch.tensor([[2, 0, 4, 1], [2, 3, 1, 1]])
-    apart = torch.tensor([0.0, -900.0])[:, None, None]
-    return [
-        (randn(3, 5, 6, seed=1), ids, PAD),
-        (200 * randn(2, 4, 5, seed=2) + apart, large, 1),  # exp overflows in one text and is 0 in the other
-        (randn(1, 3, 4, seed=3), torch.tensor([[3, 1, 2]]), PAD),
-    ]
-
-
-@exercise(
-    cases=_padded,
-    hints=[
-        "Which logits predict which ids? Cut both so that position t of the logits stands beside word t + 1.",
-        "`logits.log_softmax(-1).gather(-1, targets[..., None])[..., 0]` is the log-probability of each target. Sum it "
-        "where the target is not `pad`, and divide by how many those are.",
-    ],
-)
-def story_loss(logits: Tensor, ids: Tensor, pad: int) -> Tensor:
-    targets = ids[:, 1:]
-    logp = logits[:, :-1].log_softmax(dim=-1).gather(-1, targets[..., None])[..., 0]
-    counts = targets != pad
-    return -logp[counts].sum() / counts.sum()
-
-
-def _surprises(logits: Tensor, targets: Tensor) -> Tensor:
-    return -logits.log_softmax(dim=-1).gather(-1, targets[..., None])[..., 0]
-
-
-def _mean_of_rows(logits: Tensor, ids: Tensor, pad: int) -> Tensor:
-    counts = ids[:, 1:] != pad
-    return ((_surprises(logits[:, :-1], ids[:, 1:]) * counts).sum(dim=1) / counts.sum(dim=1)).mean()
-
-
-def _after_exp(logits: Tensor, ids: Tensor, pad: int) -> Tensor:
-    """The loss with log Σ exp taken as it stands."""
-    logp = logits - logits.exp().sum(dim=-1, keepdim=True).log()
-    return -logp[:, :-1].gather(-1, ids[:, 1:, None])[..., 0][ids[:, 1:] != pad].mean()
-
-
-story_loss.mistakes(
-    {
-        "nothing is shifted: position t has read word t, so its logits belong to word t + 1": (
-            lambda logits, ids, pad: _surprises(logits, ids)[ids != pad].mean()
-        ),
-        "shifted the wrong way: this asks each position for the word before it, which it has already read": (
-            lambda logits, ids, pad: _surprises(logits[:, 1:], ids[:, :-1])[ids[:, :-1] != pad].mean()
-        ),
-        "padding counts: leave out the targets that are `pad`, or the model is trained to predict them": (
-            lambda logits, ids, pad: _surprises(logits[:, :-1], ids[:, 1:]).mean()
-        ),
-        "divided by all positions: padding adds nothing to the sum, and should not count in the mean either": (
-            lambda logits, ids, pad: (_surprises(logits[:, :-1], ids[:, 1:]) * (ids[:, 1:] != pad)).mean()
-        ),
-        "left out by what is read, not by the target: the last word of a story still has `pad` as its target": (
-            lambda logits, ids, pad: _surprises(logits[:, :-1], ids[:, 1:])[ids[:, :-1] != pad].mean()
-        ),
-        "a mean for each story, and then their mean: words of short stories count more. Divide once, by all words": (
-            _mean_of_rows
-        ),
-        "the sum over all words: divide by how many count, or long batches take larger steps": (
-            lambda logits, ids, pad: _surprises(logits[:, :-1], ids[:, 1:])[ids[:, 1:] != pad].sum()
-        ),
-        "the sign: log-probabilities are negative, and the loss should fall as they rise": (
-            lambda logits, ids, pad: -story_loss.reference(logits, ids, pad)
-        ),
-        "`pad` is given and need not be 0, which is a word here like any other": (
-            lambda logits, ids, pad: story_loss.reference(logits, ids, 0)
-        ),
-        "ids below `pad` are left out, too: a target is padding only if it equals `pad`": (
-            lambda logits, ids, pad: _surprises(logits[:, :-1], ids[:, 1:])[ids[:, 1:] > pad].mean()
-        ),
-        "one maximum for all positions: where all logits are far below it, each exp is 0; subtract each row's own": (
-            lambda logits, ids, pad: _after_exp(logits - logits.max(), ids, pad)
-        ),
-        "these are bits: use the natural logarithm": (
-            lambda logits, ids, pad: story_loss.reference(logits, ids, pad) / math.log(2)
-        ),
-    }
+    next_word as next_word,
+    residual as residual,
+    story_loss as story_loss,
 )
 
 # ---- find the bug: perplexity of several texts ---------------------------------------------------------------------
@@ -353,6 +67,185 @@ perplexity.mistakes(
         ),
         "divided by the number of texts instead of the number of words": (
             lambda losses, counts: ((losses * counts).sum() / len(counts)).exp()
+        ),
+    }
+)
+
+
+# ---- how many numbers does GPT-2 have? ---------------------------------------------------------------------------
+
+
+def _sizes() -> list[tuple[int, int, int, int, int, int]]:
+    return [(50_257, 1024, 768, 12, 3072, 12), (50_257, 1024, 1600, 25, 6400, 48), (11, 7, 6, 3, 5, 2)]
+
+
+@exercise(
+    cases=_sizes,
+    hints=[
+        "A linear layer from n to m has n · m + m numbers, a layer norm 2 · d_model. Each block begins both branches "
+        "with a norm; what comes after the last block?",
+        "Two tables, `layers` blocks of four matrices of attention, two of the feed-forward net and two norms, and one "
+        "norm at the end. The output's matrix is the table of words again.",
+    ],
+)
+def count_parameters(vocab: int, context: int, d_model: int, heads: int, d_ff: int, layers: int) -> int:
+    norm = 2 * d_model
+    attention = 4 * (d_model * d_model + d_model)
+    feed_forward = (d_model * d_ff + d_ff) + (d_ff * d_model + d_model)
+    return (vocab + context) * d_model + layers * (norm + attention + norm + feed_forward) + norm
+
+
+def _count(*sizes: int, but: Callable[[int, int, int, int, int, int], int]) -> int:
+    """The right count less what `but` says."""
+    return count_parameters.reference(*sizes) - but(*sizes)
+
+
+NOT_COUNTED: dict[str, Callable[[int, int, int, int, int, int], int]] = {
+    "the output's matrix is counted as well: it is the table of words once more, and learned once": (
+        lambda vocab, context, d, heads, d_ff, layers: -vocab * d
+    ),
+    "positions have a table, too, a vector for each that the model can read": (
+        lambda vocab, context, d, heads, d_ff, layers: context * d
+    ),
+    "the table of words is missing, which in the smallest GPT-2 is a third of the whole": (
+        lambda vocab, context, d, heads, d_ff, layers: vocab * d
+    ),
+    "the norm after the last block is missing: the residual stream that reaches the output has to be normalized once": (
+        lambda vocab, context, d, heads, d_ff, layers: 2 * d
+    ),
+    "the layer norms are missing: two per block and one at the end, a weight and a bias each": (
+        lambda vocab, context, d, heads, d_ff, layers: (2 * layers + 1) * 2 * d
+    ),
+    "a block has two layer norms, one before attention and one before the feed-forward net": (
+        lambda vocab, context, d, heads, d_ff, layers: layers * 2 * d
+    ),
+    "the biases are missing: every linear layer of GPT-2 has one, as wide as its output": (
+        lambda vocab, context, d, heads, d_ff, layers: layers * (5 * d + d_ff)
+    ),
+    "biases and layer norms are missing: 12 · layers · d² and the tables are near, but asked for is all of it": (
+        lambda vocab, context, d, heads, d_ff, layers: layers * (5 * d + d_ff) + (2 * layers + 1) * 2 * d
+    ),
+    "this is `matrix_count`, what a token is multiplied by: positions, biases and norms are learned as well": (
+        lambda vocab, context, d, heads, d_ff, layers: context * d + layers * (5 * d + d_ff) + (2 * layers + 1) * 2 * d
+    ),
+    "attention has four matrices: queries, keys, values, and W_O, which mixes what the heads found": (
+        lambda vocab, context, d, heads, d_ff, layers: layers * (d * d + d)
+    ),
+    "the feed-forward net has two matrices: one widens to d_ff, one narrows to d_model again": (
+        lambda vocab, context, d, heads, d_ff, layers: layers * (d_ff * d + d)
+    ),
+    "each head is d_model / heads wide: all heads together are d_model wide, however many there are": (
+        lambda vocab, context, d, heads, d_ff, layers: -layers * 3 * (heads - 1) * (d * d + d)
+    ),
+    "a layer norm has a bias as well as a weight: 2 · d_model numbers": (
+        lambda vocab, context, d, heads, d_ff, layers: (2 * layers + 1) * d
+    ),
+    "d_ff is given and need not be 4 · d_model": (
+        lambda vocab, context, d, heads, d_ff, layers: layers * (2 * d + 1) * (d_ff - 4 * d)
+    ),
+}
+count_parameters.mistakes({message: partial(_count, but=but) for message, but in NOT_COUNTED.items()})
+
+
+# ---- the first loss ----------------------------------------------------------------------------------------------
+
+
+def _beginnings() -> list[tuple[int, int, float]]:
+    return [(50_257, 768, 0.02), (65, 128, 0.02), (103, 64, 0.1), (1000, 64, 0.0)]
+
+
+@exercise(
+    cases=_beginnings,
+    hints=[
+        "The loss is log Σ e^z minus the target's logit z. What is the mean of that logit, if the model knows nothing? "
+        "And what would the sum be, were all logits 0?",
+        "A logit is the dot product of a vector of length √d_model with a row of d_model numbers of standard deviation "
+        "std. What is its variance s²? A normal z with mean 0 has the mean of e^z at e^{s²/2}.",
+    ],
+)
+def first_loss(vocab: int, d_model: int, std: float) -> float:
+    variance = d_model * std**2
+    return math.log(vocab) + variance / 2
+
+
+first_loss.mistakes(
+    {
+        "ln(vocab) is what equal logits give; these differ by chance, and their spread costs a little more": (
+            lambda vocab, d_model, std: math.log(vocab)
+        ),
+        "this is in bits: a loss is in nats, so take the natural logarithm": (
+            lambda vocab, d_model, std: math.log2(vocab) + d_model * std**2 / 2
+        ),
+        "the mean of e^z is e to half the variance: divide by 2": (
+            lambda vocab, d_model, std: math.log(vocab) + d_model * std**2
+        ),
+        "std is a standard deviation: the variance is its square": (
+            lambda vocab, d_model, std: math.log(vocab) + d_model * std / 2
+        ),
+        "one product has this variance; a logit is the sum of d_model of them": (
+            lambda vocab, d_model, std: math.log(vocab) + std**2 / 2
+        ),
+        "a variance does not grow with d_model²: d_model products that do not depend on each other add up": (
+            lambda vocab, d_model, std: math.log(vocab) + (d_model * std) ** 2 / 2
+        ),
+        "the sign: guesses that differ by chance are worse than equal ones, not better": (
+            lambda vocab, d_model, std: math.log(vocab) - d_model * std**2 / 2
+        ),
+        "√d_model · std is the standard deviation of a logit: the mean of e^z takes half of its square, the variance": (
+            lambda vocab, d_model, std: math.log(vocab) + math.sqrt(d_model) * std / 2
+        ),
+    }
+)
+
+
+# ---- bits per byte -------------------------------------------------------------------------------------------------
+
+
+def _losses() -> list[tuple[float, int, str]]:
+    return [
+        (3.1, 9, "To be, or not to be: that is the question."),
+        (2.2, 40, "Où est-il allé ? À l'école, naturellement."),
+        (1.4, 30, "5 € ≈ 6 $, 今日は"),
+        (2.0, 11, "\tUn cafe\u0301, İstanbul 🙂 \n"),  # an accent of its own, spaces at both ends
+    ]
+
+
+@exercise(
+    cases=_losses,
+    hints=[
+        "How many nats does the whole text take? Then change the unit: one bit is ln 2 nats.",
+        "`text.encode()` gives the bytes of UTF-8, of which é has two and 今 three.",
+    ],
+)
+def bits_per_byte(loss: float, tokens: int, text: str) -> float:
+    bits = loss * tokens / math.log(2)
+    return bits / len(text.encode())
+
+
+bits_per_byte.mistakes(
+    {
+        "these are characters: é has two bytes, € three": lambda loss, tokens, text: (
+            loss * tokens / math.log(2) / len(text)
+        ),
+        "these are nats per byte: divide by ln 2": lambda loss, tokens, text: loss * tokens / len(text.encode()),
+        "a nat is more than a bit, 1 / ln 2 = 1.44 of them: divide by ln 2 instead of multiplying": (
+            lambda loss, tokens, text: loss * tokens * math.log(2) / len(text.encode())
+        ),
+        "bits per token, which depend on how the text is cut: times tokens, divided by bytes": (
+            lambda loss, tokens, text: loss / math.log(2)
+        ),
+        "bytes and tokens are exchanged: the whole text takes loss · tokens": (
+            lambda loss, tokens, text: loss * len(text.encode()) / tokens / math.log(2)
+        ),
+        "this is log₂ of the loss, which is a logarithm already: change its unit, dividing by ln 2": (
+            lambda loss, tokens, text: math.log2(loss) * tokens / len(text.encode())
+        ),
+        "bits of the whole text: divide by its bytes": lambda loss, tokens, text: loss * tokens / math.log(2),
+        "spaces and line ends at the edges are bytes, too: strip nothing": lambda loss, tokens, text: (
+            bits_per_byte.reference(loss, tokens, text.strip())
+        ),
+        "normalizing the text changes its bytes: e and ´ have three together, é has two": lambda loss, tokens, text: (
+            bits_per_byte.reference(loss, tokens, unicodedata.normalize("NFC", text))
         ),
     }
 )

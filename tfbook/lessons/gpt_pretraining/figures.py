@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tfbook.plot.bars import grouped_bars
 from tfbook.plot.curves import lines
 from tfbook.plot.house import COLORS, EDGE, INK, SOFT
 
@@ -118,24 +117,52 @@ def draw_variance(variance: Mapping[tuple[int, bool], Sequence[float]]) -> Pictu
 # ---- counting and training -------------------------------------------------------------------------------------------
 
 
-def draw_counting(losses: Sequence[float], bound: float) -> Picture:
-    """Loss of counting against the number of words it looks back, beside the lower bound on a perfect model's loss."""
+def draw_ladder(losses: Mapping[str, Sequence[float]], guides: Mapping[str, float]) -> Picture:
+    """Loss on held-out stories of each stage, a dot for each run, with dashed lines at `guides`."""
     import matplotlib.pyplot as plt
 
-    figure, axes = plt.subplots(figsize=(8, 3.4))
-    back = range(len(losses))
-    axes.plot(back, losses)
-    for x, loss in zip(back, losses, strict=True):
-        axes.annotate(f"{loss:.2f}", (x, loss), xytext=(7, 5), textcoords="offset points", fontsize=10, color=INK)
-    axes.axhline(bound, color=EDGE, linestyle="--", linewidth=1.2)
-    axes.text(0, bound - 0.1, f"a perfect model: {bound:.2f} or less", va="top", color=SOFT, fontsize=10)
-    axes.set(title="Each further word helps less", xlabel="words looked back", ylabel="loss (nats per word)")
-    axes.set(xticks=list(back), xlim=(-0.2, len(losses) - 0.6), ylim=(-0.3, 1.1 * losses[0]))
-    alt = (
-        f"The loss falls from {losses[0]:.1f} to {losses[-1]:.2f} as counting looks back up to {len(losses) - 1} "
-        f"words; a perfect model has {bound:.2f} or less."
+    figure, axes = plt.subplots(figsize=(10, 4.4))
+    for row, runs in enumerate(losses.values()):
+        axes.plot(runs, [row] * len(runs), linestyle="none", marker="o", color=COLORS[0], markersize=8, alpha=0.7)
+        mean = sum(runs) / len(runs)
+        axes.annotate(
+            f"{mean:.2f}", (max(runs), row), xytext=(9, 0), textcoords="offset points", va="center", color=INK
+        )
+    for name, loss in guides.items():
+        axes.axvline(loss, color=EDGE, linestyle="--", linewidth=1.2)
+        axes.annotate(name, (loss, len(losses) - 0.45), ha="center", va="bottom", color=SOFT, fontsize=10)
+    axes.set_yticks(range(len(losses)), list(losses))
+    axes.set(ylim=(len(losses) - 0.5, -0.6), xlabel="loss on held-out stories (nats per word)")
+    axes.set_xlim(0.35, 1.15 * max(max(runs) for runs in losses.values()))
+    axes.set_title("What each part is worth")
+    said = "; ".join(f"{name} {sum(runs) / len(runs):.2f}" for name, runs in losses.items())
+    return figure, f"Loss on held-out stories of models that have one part more each, mean of three runs: {said}."
+
+
+def draw_overfit(curves: Sequence[Sequence[Mapping[str, float]]]) -> Picture:
+    """Losses on the stories that were read and on others during training, a pair of curves for each run."""
+    import matplotlib.pyplot as plt
+
+    figure, axes = plt.subplots(figsize=(8, 3.6))
+    looks = {
+        "held out": (COLORS[1], "stories that it has not read"),
+        "train": (COLORS[0], "the 100 stories that it reads"),
+    }
+    for name, (color, title) in looks.items():
+        for curve in curves:
+            steps, losses = zip(*((point["step"], point[name]) for point in curve), strict=True)
+            axes.plot(steps, losses, color=color, marker="none")
+        above = {"held out": 8, "train": 8}[name]
+        axes.annotate(
+            title, (steps[-1], losses[-1]), xytext=(0, above), textcoords="offset points", ha="right", color=color
+        )
+    axes.set(xlabel="step", ylabel="loss (nats per word)", ylim=(0, None))
+    axes.set_title("Two losses, one model")
+    ends = ", ".join(f"{title} {curves[0][-1][name]:.2f}" for name, (_, title) in looks.items())
+    return (
+        figure,
+        f"On few stories, the loss on these falls to the end and that on others rises again. At the end: {ends}.",
     )
-    return figure, alt
 
 
 def draw_training(losses: Sequence[float], levels: Mapping[str, float], shown: Sequence[int]) -> Picture:
@@ -154,7 +181,15 @@ def draw_training(losses: Sequence[float], levels: Mapping[str, float], shown: S
     for axes, begin in zip(panels, (1, max(1, last)), strict=True):
         axes.plot(steps, losses, color=COLORS[0], marker="none", linewidth=0.8, alpha=0.4)
         axes.plot(steps, smooth, color=COLORS[0], marker="none")
-        axes.plot(steps[at], [losses[step] for step in at], color=COLORS[1], linestyle="none", marker="o", markersize=7)
+        axes.plot(
+            steps[at],
+            [losses[step] for step in at],
+            color=COLORS[1],
+            linestyle="none",
+            marker="o",
+            markersize=7,
+            clip_on=False,
+        )
         axes.set(xscale="log", xlim=(0.9 * begin, 1.15 * len(losses)), xlabel="step (logarithmic)")
         ticks = [tick for tick in (1, 3, 10, 30, 100, 300, 1000) if begin <= tick <= len(losses)]
         axes.set_xticks(ticks, [str(tick) for tick in ticks])
@@ -207,8 +242,9 @@ def draw_growth(frame: DataFrame, first_loss: float, optimizer: str = "Muon") ->
     loss = figure.add_subplot(left[0])
     others = [figure.add_subplot(right[row]) for row in range(right.nrows)]
     panels = [figure.add_subplot(left[1]), *others]
-    loss.plot(*zip(*((point["step"], point["loss"]) for point in runs[0]), strict=True), color=INK, marker="none")
-    loss.set(title=f"{titles[0]} (before training, the loss is {first_loss:.1f})", ylabel="loss (nats)", ylim=(0, None))
+    steps_of, losses = zip((0, first_loss), *((point["step"], point["loss"]) for point in runs[0]), strict=True)
+    loss.plot(steps_of, losses, color=INK, marker="none")
+    loss.set(title=titles[0], ylabel="loss (nats)", ylim=(0, 7))
     for axes, curve in zip(panels, runs, strict=False):
         for kind, (color, words, _) in KIND_LOOKS.items():
             steps, values = zip(*((point["step"], point[kind]) for point in curve), strict=True)
@@ -263,21 +299,3 @@ def _passes(curve: Sequence[Mapping[str, float]], kind: str) -> str:
         return "never"
     middle = (min(values) + max(values)) / 2
     return f"{next(point['step'] for point in curve if point[kind] >= middle):g}"
-
-
-def draw_judged(rows: Mapping[str, Mapping[str, float]]) -> Picture:
-    """Shares of stories that are right in each respect, as one group of bars per respect."""
-    import matplotlib.pyplot as plt
-
-    figure, axes = plt.subplots(figsize=(10, 3.9))
-    respects = list(next(iter(rows.values())))
-    grouped_bars(axes, rows, (COLORS[3], *COLORS[:3]))
-    titles = {"sentences": "sentences possible\nin this world", "all": "stories right in\nevery respect"}
-    axes.set_xticks(
-        range(len(respects)), [titles.get(each, f"stories with no\nwrong {each[:-1]}") for each in respects]
-    )
-    axes.set(ylabel="%", ylim=(0, 112), title="Who keeps the facts of a story?")
-    axes.grid(visible=False)
-    axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=len(rows), frameon=False)
-    said = "; ".join(f"{name}: " + ", ".join(f"{k} {v:.0%}" for k, v in row.items()) for name, row in rows.items())
-    return figure, f"Shares of sentences and stories that are right. {said}."

@@ -6,7 +6,7 @@ Shapes: batch, n (words), heads, d_head, d_model, vocab.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -18,12 +18,12 @@ from torch.nn.utils.rnn import pad_sequence
 from tfbook import data, runtime
 from tfbook.course.batches import SortedBatches
 from tfbook.course.experiments import experiment
-from tfbook.data.stories import told
-from tfbook.lessons.gpt_pretraining.first_exercises import attend, rotated as rotated
+from tfbook.data.stories import written
+from tfbook.lessons.gpt_pretraining.attention_exercise import attend
 from tfbook.lessons.gpt_pretraining.stories import judged, story_rows
-from tfbook.pretrain.storyteller import Storyteller, tell
-from tfbook.text.vocabulary import PAD
-from tfbook.training.optimizers import muon
+from tfbook.pretrain.storyteller import LONGEST
+from tfbook.text.vocabulary import BOS, EOS, PAD
+from tfbook.training.optimizers import Optimizer, adamw, muon
 
 WIDTH, HEADS, BATCH, WARMUP = 128, 4, 16, 20
 
@@ -110,7 +110,6 @@ STAGES: dict[str, Callable[[int], Sequence[nn.Module]]] = {
     "residual and norm": lambda d: [block(d, HEADS), nn.LayerNorm(d)],
     "two blocks": lambda d: [block(d, HEADS), block(d, HEADS), nn.LayerNorm(d)],
     "two blocks, neither residual nor norm": lambda d: [_bare(d, HEADS), _bare(d, HEADS)],
-    "three blocks": lambda d: [*(block(d, HEADS) for _ in range(3)), nn.LayerNorm(d)],
 }
 
 
@@ -125,7 +124,14 @@ def story_loss(model: nn.Module, ids: Int[Tensor, "batch time"]) -> Tensor:
     return F.cross_entropy(logits.flatten(0, 1), ids[:, 1:].flatten(), ignore_index=PAD)
 
 
-def fit(model: GPT, optimizer: torch.optim.Optimizer, lr: float, batches: Callable[[int], Tensor], steps: int) -> None:
+def optimizer_of(name: str, model: nn.Module, lr: float) -> Optimizer:
+    """Muon for the matrices of the layers and AdamW for the rest, or AdamW for all."""
+    if name == "Muon":
+        return muon(model, lr=lr, momentum=0.9, betas=(0.9, 0.99), weight_decay=0.0, rms=0.2)
+    return adamw(model.parameters(), lr=lr, betas=(0.9, 0.99), weight_decay=0.0)
+
+
+def fit(model: nn.Module, optimizer: Optimizer, lr: float, batches: Callable[[int], Tensor], steps: int) -> None:
     """The loop of the page."""
     for step in range(steps):
         for group in optimizer.param_groups:
@@ -135,3 +141,98 @@ def fit(model: GPT, optimizer: torch.optim.Optimizer, lr: float, batches: Callab
         loss.backward()
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
+
+
+# ---- stored: every stage, with tuned rates and three seeds -------------------------------------------------------
+
+STEPS, HELD_OUT, SAMPLES = 600, 100, 100
+SEEDS = (1, 2, 3)
+RATES = {"Muon": (0.01, 0.02, 0.04), "AdamW": (0.003, 0.01, 0.03)}
+RUNGS = (*((name, "Muon") for name in STAGES), ("two blocks", "AdamW"))
+
+
+@experiment
+def ladder(rungs: Sequence[tuple[str, str]] = RUNGS, *, steps: int = STEPS) -> list[dict[str, Any]]:
+    """Each stage with the best of three learning rates, which seed 1 chose by the loss on stories held out.
+
+    Stories are judged for the best rate alone.
+    """
+    return [row for name, optimizer in rungs for row in rung(name, optimizer, steps)]
+
+
+def rung(name: str, optimizer: str, steps: int) -> list[dict[str, Any]]:
+    """The rows of one stage: all rates with the first seed, and the best rate with the others."""
+    tried = {lr: _run(name, optimizer, lr, SEEDS[0], steps) for lr in RATES[optimizer]}
+    best = min(tried, key=lambda lr: tried[lr][1]["loss"])
+    others = [_run(name, optimizer, best, seed, steps) for seed in SEEDS[1:]]
+    judged_rows = [row | _stories(model) | {"best": True} for model, row in (tried.pop(best), *others)]
+    return [*judged_rows, *(row | {"best": False} for _, row in tried.values())]
+
+
+def _run(name: str, optimizer: str, lr: float, seed: int, steps: int) -> tuple[GPT, dict[str, Any]]:
+    corpus = data.load("stories")
+    train, valid = (story_rows(part, corpus.vocabulary) for part in (corpus["train"], corpus["valid"][:HELD_OUT]))
+    runtime.seed(seed)
+    model = stage(name, len(corpus.vocabulary)).to(runtime.device())
+    fit(model, optimizer_of(optimizer, model, lr), lr, SortedBatches(train, size=BATCH, seed=seed), steps)
+    loss = _held_out_loss(model, valid)
+    return model, {"stage": name, "optimizer": optimizer, "lr": lr, "seed": seed, "loss": round(loss, 4)}
+
+
+@torch.no_grad()
+def _held_out_loss(model: nn.Module, rows: Sequence[Tensor]) -> float:
+    ids = pad_sequence(list(rows), batch_first=True, padding_value=PAD).to(runtime.device())
+    return float(story_loss(model, ids))
+
+
+def _stories(model: GPT) -> dict[str, Any]:
+    """Shares of right stories, and the first of them."""
+    texts = written_by(model, SAMPLES)
+    return {name: round(share, 4) for name, share in judged(texts).items()} | {"sample": written(texts[0])}
+
+
+@torch.no_grad()
+def written_by(model: nn.Module, count: int, *, temperature: float = 0.7, seed: int = 0) -> list[list[str]]:
+    """Stories by a model of the page, word by word, cut where the storyteller's are."""
+    vocabulary, device = data.load("stories").vocabulary, runtime.device()
+    generator = torch.Generator(device).manual_seed(seed)
+    ids = torch.full((count, 1), BOS, device=device)
+    while ids.shape[1] < LONGEST and not (ids == EOS).any(dim=1).all():
+        logits = model(ids)[:, -1] / temperature
+        logits[:, [PAD, BOS]] = -math.inf
+        ids = torch.cat([ids, torch.multinomial(logits.softmax(dim=-1), 1, generator=generator)], dim=1)
+    return [list(vocabulary.decode(row)) for row in ids]
+
+
+# ---- stored: learned by heart ------------------------------------------------------------------------------------
+
+FEW = 100  # stories
+EVERY = 50
+
+
+@experiment
+def overfit(*, steps: int = STEPS, seeds: Sequence[int] = SEEDS) -> list[dict[str, Any]]:
+    """The model of two blocks on 100 stories, read again and again: losses on these and on others, and how many of its
+    stories stand in the text word for word."""
+    corpus = data.load("stories")
+    known = corpus["train"][:FEW]
+    train, valid = (story_rows(part, corpus.vocabulary) for part in (known, corpus["valid"][:HELD_OUT]))
+    found = []
+    for seed in seeds:
+        runtime.seed(seed)
+        model = stage("two blocks", len(corpus.vocabulary)).to(runtime.device())
+        curve: list[dict[str, float]] = []
+        batches = SortedBatches(train, size=BATCH, seed=seed)
+
+        def watched(step: int, model: GPT = model, curve: list = curve, batches: SortedBatches = batches) -> Tensor:
+            if step % EVERY == 0:
+                losses = {"train": _held_out_loss(model, train), "held out": _held_out_loss(model, valid)}
+                curve.append({"step": step} | {name: round(loss, 4) for name, loss in losses.items()})
+            return batches(step)
+
+        fit(model, optimizer_of("Muon", model, 0.02), 0.02, watched, steps)
+        watched(steps)
+        texts = written_by(model, SAMPLES)
+        recited = sum(written(words) in known for words in texts) / len(texts)
+        found.append({"seed": seed, "curve": curve, "recited": recited})
+    return found

@@ -6,33 +6,43 @@ Shapes: batch, time, d_model, vocab.
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import pairwise
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Int
 from torch import Tensor, nn
-from torch.nn import functional as F
 from torch.nn.utils.rnn import pad_sequence
 
 from tfbook import data, runtime, training
-from tfbook.attention.positions import POSITIONS
-from tfbook.attention.recording import record
 from tfbook.course.batches import SortedBatches
-from tfbook.course.equality import renamed
 from tfbook.course.experiments import experiment
-from tfbook.data.stories import WORLD, Story, Verdict, check_story, summary, told, words_of, world_words, written
-from tfbook.data.stories.lexicon import NAMES, NOUNS, PLACES
+from tfbook.data.stories import Story, told, words_of, world_words, written
+from tfbook.lessons.gpt_pretraining.answers import answer as answer
 from tfbook.lessons.gpt_pretraining.claims import CLAIMS as CLAIMS
+from tfbook.lessons.gpt_pretraining.determined import KINDS, determined, right_share
+from tfbook.lessons.gpt_pretraining.heads import (
+    SPEAKING as SPEAKING,
+    for_package as for_package,
+    head_output as head_output,
+    looks as looks,
+    names_without as names_without,
+    notes as notes,
+    package_gpt as package_gpt,
+    rename as rename,
+    without as without,
+)
+from tfbook.lessons.gpt_pretraining.ladder import STAGES as STAGES, ladder as ladder, overfit as overfit
+from tfbook.lessons.gpt_pretraining.stories import (
+    first_mistakes as first_mistakes,
+    judged as judged,
+    story_rows as story_rows,
+)
 from tfbook.lessons.gpt_pretraining.variance import residual as residual
 from tfbook.models import gpt
-from tfbook.models.feed_forward import FeedForward
 from tfbook.pretrain.storyteller import BATCH as TOLD_AT_ONCE, STEPS as STEPS_OF, Storyteller, tell
 from tfbook.text.vocabulary import BOS, EOS, PAD, UNK, Vocabulary
 from tfbook.training.losses import next_token_loss
@@ -43,58 +53,7 @@ if TYPE_CHECKING:
 
 Predict = Callable[[Sequence[Sequence[str]]], list[list[tuple[str, float]]]]
 
-# ---- the lesson's model in the package -------------------------------------------------------------------------------
-
-RENAME = {"blocks.": "stack.blocks.", "norm.": "stack.norm."}
-SIZES = (128, 4, 256, 2)  # d_model, heads, d_ff and layers of the stored runs
-LONGEST = 128  # positions
-
-
-def package_gpt(vocab: int, d_model: int, heads: int, d_ff: int, layers: int) -> gpt.Gpt:
-    """The package's GPT with the lesson's parts: rotary positions, GELU, no dropout."""
-    config = replace(
-        gpt.GPT2,
-        d_model=d_model,
-        heads=heads,
-        d_ff=d_ff,
-        layers=layers,
-        max_length=LONGEST,
-        position=POSITIONS["rotary"],
-        feed_forward=partial(FeedForward, activation=F.gelu),
-        dropout=0.0,
-    )
-    return gpt.Gpt(vocab, config).eval()
-
-
-def for_package(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The weights of the lesson's own model, renamed for `package_gpt`."""
-    return {renamed(name, RENAME): weight for name, weight in weights.items()}
-
-
-def story_rows(texts: Sequence[str], vocabulary: Vocabulary) -> list[Tensor]:
-    """A row of ids per story, `<bos>` first and `<eos>` last."""
-    return [torch.tensor([BOS, *vocabulary.encode(words_of(text)), EOS]) for text in texts]
-
-
-def judged(texts: Sequence[Sequence[str]]) -> dict[str, float]:
-    """Shares of sentences that the world allows, of stories without a wrong name, and of entirely right stories."""
-    found = summary([check_story(list(words)) for words in texts])
-    return {"sentences": found["sentences"], "names": found["names"], "all": found["consistent"]}
-
-
-def first_mistakes(texts: Sequence[Sequence[str]]) -> dict[str, int]:
-    """Number of stories by the kind of their first mistake, the most frequent kind first.
-
-    A story without a contradiction still counts as wrong if it has no ending, or a sentence that the world never tells.
-    """
-    verdicts = [check_story(list(words)) for words in texts]
-    return dict(Counter(_first_mistake(verdict) for verdict in verdicts if not verdict.consistent).most_common())
-
-
-def _first_mistake(verdict: Verdict) -> str:
-    if verdict.faults:
-        return verdict.faults[0].kind
-    return "sentence" if verdict.unread else "no end"
+# ---- what comes next ---------------------------------------------------------------------------------------------
 
 
 def predictor(model: nn.Module, vocabulary: Vocabulary, start: str, *, count: int = 12) -> Predict:
@@ -138,58 +97,9 @@ def loss_by_position(model: nn.Module, ids: Int[Tensor, "batch time"], starts: S
     return {name: round(float(mean), 2) for name, mean in means.items()}
 
 
-# ---- words that a story determines -----------------------------------------------------------------------------------
-
-KINDS: dict[str, tuple[str, ...]] = {
-    "names": NAMES[: WORLD.names],
-    "things": tuple(NOUNS[: WORLD.things]),
-    "places": tuple(PLACES[: WORLD.places]),
-    "pronouns": ("he", "she"),
-}
-
-
-def determined(story: Story) -> dict[str, list[int]]:
-    """Positions where a story leaves no choice: every other word of the kind contradicts what came before.
-
-    The checker reads each story up to the end of the event, with each alternative word of that kind in turn.
-    """
-    found: dict[str, list[int]] = {kind: [] for kind in KINDS}
-    for event in story.told:
-        words = list(story.words[: event.end])
-        for i in range(event.begin, event.end):
-            for kind, alike in KINDS.items():
-                if words[i] in alike and all(_contradicts(words, i, other) for other in alike):
-                    found[kind].append(i)
-    return found
-
-
-def _contradicts(words: Sequence[str], i: int, other: str) -> bool:
-    if words[i] == other:
-        return True
-    verdict = check_story([*words[:i], other, *words[i + 1 :]])
-    return bool(verdict.faults or verdict.unread)
-
-
-@torch.no_grad()
-def right_share(
-    model: nn.Module, ids: Int[Tensor, "batch time"], places: Mapping[str, Sequence[tuple[int, int]]], vocab: Vocabulary
-) -> dict[str, float]:
-    """For each kind, the probability of the right word among all words of its kind, averaged over (row, position).
-
-    A model that knows only that a name must follow gives it about 1 / number of names.
-    """
-    logp = model(ids).float().log_softmax(dim=-1)
-    shares = {}
-    for kind, where in places.items():
-        rows, columns = torch.tensor(where, device=ids.device).T
-        of_kind = logp[rows, columns - 1][:, vocab.encode(KINDS[kind])].log_softmax(dim=-1)
-        right = torch.tensor([KINDS[kind].index(vocab.tokens[i]) for i in ids[rows, columns].tolist()])
-        shares[kind] = float(of_kind.gather(1, right.to(ids.device)[:, None]).exp().mean())
-    return shares
-
-
 # ---- stored: what is learned first -----------------------------------------------------------------------------------
 
+SIZES = (128, 4, 256, 2)  # d_model, heads, d_ff and layers
 RUNS = (  # optimizer, learning rate, seeds
     ("Muon", 0.02, (1, 2, 3)),
     ("AdamW", 0.002, (1,)),
@@ -252,28 +162,106 @@ def _recipe(optimizer: str, lr: float, steps: int, every: int) -> training.Recip
     )
 
 
-def claims_of_growth(frame: DataFrame, counting: float, bound: float) -> dict[int, float]:
-    """Claims 3, 4, 5 and 7: final losses of the runs with Muon, their stories, and the plateau for things."""
+def claims_of_growth(frame: DataFrame) -> dict[int, float]:
+    """Claim 7: the plateau for things."""
     muon = frame[frame["optimizer"] == "Muon"]
-    losses = [curve[-1]["loss"] for curve in muon["curve"]]
-    return {
-        3: counting - max(losses),
-        4: max(losses) - bound,
-        5: muon["all"].min(),
-        7: max(share_at(curve, "things") for curve in muon["curve"]),
-    }
-
-
-def claim_of_adamw(frame: DataFrame) -> dict[int, float]:
-    """Claim 6: right stories of the worst run with Muon minus those of the best run with AdamW."""
-    muon, adamw = (frame[frame["optimizer"] == name]["all"] for name in ("Muon", "AdamW"))
-    return {6: muon.min() - adamw.max()}
+    return {7: max(share_at(curve, "things") for curve in muon["curve"])}
 
 
 def share_at(curve: Sequence[Mapping[str, float]], kind: str, drop: float = 0.9) -> float:
     """The right word's share at the first point of a curve where the loss has done this part of its drop."""
     first, last = FIRST_LOSS, curve[-1]["loss"]
     return next(point[kind] for point in curve if first - point["loss"] >= drop * (first - last))
+
+
+# ---- stored: the ladder ----------------------------------------------------------------------------------------------
+
+
+def best_runs(frame: DataFrame, optimizer: str = "Muon") -> DataFrame:
+    """The three runs of each stage with its best learning rate."""
+    return frame[frame["best"] & (frame["optimizer"] == optimizer)]
+
+
+def scores(frame: DataFrame, optimizer: str = "Muon") -> dict[str, dict[str, float]]:
+    """Mean loss and shares of right stories by stage."""
+    means = best_runs(frame, optimizer).groupby("stage", sort=False)[["loss", "sentences", "names", "all"]].mean()
+    return {str(stage): row.to_dict() for stage, row in means.iterrows()}
+
+
+def claims_of_ladder(frame: DataFrame, one_back: float) -> dict[int, float]:
+    """Claims 3 and 5: one word beside counting, and two blocks without a stream beside one with it."""
+    muon = best_runs(frame)
+    losses = {stage: runs["loss"] for stage, runs in muon.groupby("stage")}
+    bare, one = losses["two blocks, neither residual nor norm"], losses["residual and norm"]
+    return {
+        3: abs(float(losses["one word"].mean()) - one_back),
+        5: float(bare.min() - one.max()),
+    }
+
+
+def claim_of_adamw(frame: DataFrame) -> dict[int, float]:
+    """Claim 6: right stories of the worst of three runs with Muon minus those of the best of three with AdamW."""
+    muon, adamw = (best_runs(frame, name).query("stage == 'two blocks'")["all"] for name in ("Muon", "AdamW"))
+    return {6: float(muon.min() - adamw.max())}
+
+
+def rates(frame: DataFrame) -> DataFrame:
+    """Loss on held-out stories of the whole model by optimizer and learning rate, of the first seed."""
+    first = frame[(frame["stage"] == "two blocks") & (frame["seed"] == 1)].sort_values(["optimizer", "lr"])
+    return first[["optimizer", "lr", "loss"]].reset_index(drop=True)
+
+
+def scoreboard(rows: Mapping[str, Mapping[str, float]]) -> DataFrame:
+    """The loss and the shares of right stories of all that was tried, in percent."""
+    import pandas as pd
+
+    table = pd.DataFrame(
+        {
+            name: {
+                "loss (nats per word)": f"{row['loss']:.2f}" if "loss" in row else "",
+                "possible sentences": f"{row['sentences']:.0%}",
+                "stories with right names": f"{row['names']:.0%}",
+                "stories right in every respect": f"{row['all']:.0%}",
+            }
+            for name, row in rows.items()
+        }
+    )
+    return table.T
+
+
+def claim_of_overfit(frame: DataFrame) -> dict[int, float]:
+    """Claim 8: how far the loss on other stories has risen from its lowest point, in the run where it rose least."""
+    curves = [[point["held out"] for point in curve] for curve in frame["curve"]]
+    return {8: min(curve[-1] - min(curve) for curve in curves)}
+
+
+def claim_of_stories(frame: DataFrame) -> dict[int, float]:
+    """Claim 4: the share of right stories in the worst of three runs like the page's."""
+    return {4: min(shares["all"] for shares in frame["stories"])}
+
+
+def table_of_notes(frame: DataFrame) -> DataFrame:
+    """For each run: names without the heads that are needed most, and who speaks before and after the patch."""
+    import pandas as pd
+
+    rows = [
+        {
+            "all heads": run["names"],
+            "without one of block 1": run["without"][run["first"]],
+            "without one of block 2": run["without"][run["second"]],
+            "patched at": run["place"],
+            "Anna before": run["as it stands"][0],
+            "Lucy after": run["patched"][1],
+        }
+        for run in frame.to_dict("records")
+    ]
+    return pd.DataFrame(rows, index=[f"run {seed}" for seed in frame["seed"]]).round(2)
+
+
+def claims_of_notes(frame: DataFrame) -> dict[int, float]:
+    """Claims 9 and 10: names without the needed head of block 1, and the new name's share; the worst of three runs."""
+    missing = [row["without"][row["first"]] for _, row in frame.iterrows()]
+    return {9: max(missing), 10: min(shares[1] for shares in frame["patched"])}
 
 
 # ---- a larger run ----------------------------------------------------------------------------------------------------
@@ -326,72 +314,3 @@ def compare_names(model: nn.Module, rows: Sequence[Tensor], vocabulary: Vocabula
         found["left"].append(float(left.argmax() == right))
         found["both"].append(float(logp.argmax() == right))
     return {name: fmean(values) for name, values in found.items()}
-
-
-# ---- where it looks --------------------------------------------------------------------------------------------------
-
-
-@torch.no_grad()
-def looks(model: nn.Module, ids: Int[Tensor, " time"], head: str, at: int = -1) -> Float[Tensor, " time"]:
-    """The weights of a head, "block.head", from position `at` to all of `ids`; later positions get 0."""
-    with record(model) as weights:
-        model(ids[None].to(next(model.parameters()).device))
-    block, number = (int(part) - 1 for part in head.split("."))
-    return list(weights.values())[block][0, number, at].cpu()
-
-
-@torch.no_grad()
-def head_output(model: gpt.Gpt, ids: Int[Tensor, " time"], head: str, at: int) -> Float[Tensor, " d_head"]:
-    """The output of a head, "block.head", at position `at`, before `W_O`."""
-    attention, number = _attention_of(model, head)
-    found: list[Tensor] = []
-    handle = attention.W_O.register_forward_pre_hook(lambda _, inputs: found.append(inputs[0]))
-    try:
-        model(ids[None].to(next(model.parameters()).device))
-    finally:
-        handle.remove()
-    return found[0][0, at].chunk(attention.heads, dim=-1)[number]
-
-
-@contextmanager
-def without(
-    model: gpt.Gpt, head: str, at: Sequence[int] | None = None, *, instead: float | Float[Tensor, " d_head"] = 0.0
-) -> Iterator[None]:
-    """A context in which a head's output is `instead` at these positions, or at all; a `head` of "" changes nothing."""
-    if not head:
-        yield
-        return
-    attention, number = _attention_of(model, head)
-
-    def replace_output(_: nn.Module, inputs: tuple[Tensor]) -> tuple[Tensor]:
-        outputs = inputs[0].clone()  # (batch, time, d_model): heads are concatenated
-        of_head = outputs.chunk(attention.heads, dim=-1)[number]
-        of_head[:, slice(None) if at is None else list(at)] = instead
-        return (outputs,)
-
-    handle = attention.W_O.register_forward_pre_hook(replace_output)
-    try:
-        yield
-    finally:
-        handle.remove()
-
-
-def _attention_of(model: gpt.Gpt, head: str) -> tuple[Any, int]:
-    """The attention layer of a head, "block.head" counted from 1, and the head's index in it, from 0."""
-    block, number = (int(part) - 1 for part in head.split("."))
-    return model.stack.blocks[block].mixer.branch, number
-
-
-@torch.no_grad()
-def names_without(model: gpt.Gpt, head: str, rows: Sequence[Tensor], vocabulary: Vocabulary) -> float:
-    """Probability of the right name among all names, where a name recurs, `without` this head."""
-    names = vocabulary.encode(NAMES)
-    ids = pad_sequence(list(rows), batch_first=True, padding_value=PAD)
-    again = [
-        (row, t)
-        for row, text in enumerate(ids.tolist())
-        for t, word in enumerate(text)
-        if word in names and word in text[:t]
-    ]
-    with without(model, head):
-        return right_share(model, ids.to(next(model.parameters()).device), {"names": again}, vocabulary)["names"]

@@ -1,0 +1,61 @@
+"""What lesson 09 says once a prediction has been made."""
+
+from __future__ import annotations
+
+from tfbook.course.predictions import Answers
+
+answer = Answers(
+    {
+        "counting": """
+Any few neighboring words look fine, and often a whole sentence does. But names and things appear out of nowhere and are
+soon forgotten. The checker's numbers are the sentences that are possible in this world, the stories without a wrong
+name, and the stories right in **every** respect.
+""",
+        "one word": """
+Before training, the loss is close to $\\ln V$, that of an even guess. Look at this number first in any run. Far above
+it, the model starts out confidently wrong, usually because its initial weights are too large. Far below it, the
+measurement is wrong, or the weights are not fresh. And a network that sees one word can at best know what counting one
+word back knows: that is where it is heading.
+""",
+        "ladder": """LADDER_TEXT""",
+        "training": """
+First come frequent words, then words that follow each other, then whole sentences that don't belong together. Only
+after that do the stories start to make sense. Nobody told it any of this; it all pays off in one number.
+""",
+        "growth": """
+By then (dashed), pronouns and names are hardly better than an even guess, and a thing gets at most 2.4 times its even
+share: the sentences are fluent, but about no particular kite. Later, each kind rises within a few hundred steps. Names
+are last in all three runs; in run 3, things come before pronouns.
+
+All of this barely moves the loss: one word in 25 is a determined name, and an even guess at it costs
+$\\ln 12 \\approx 2.5$ nats, or 0.1 per word of the story. With the other kinds it is about 0.15 of the six nats by
+which the loss falls. And yet it decides whether a story is right: one wrong word spoils it.
+""",
+        "overfit": """OVERFIT_TEXT""",
+        "adamw": """ADAMW_TEXT""",
+        "looks": """LOOKS_TEXT""",
+        "patch": """
+Lucy speaks, whom this text never mentions. A vector of 32 numbers at one word has renamed the speaker: you have
+rewritten the model's memory of who was introduced.
+""",
+        "hours": """HOURS_TEXT""",
+        "places": """
+The *park*, because she is there already, and in this world nobody walks to where she is. Yet the park keeps its place on
+the list, and the list hardly changes. No story has two moves in a row, so the model was never asked this. After *one*
+move it does look at her home, but it seems to have learned a shortcut: it avoids all places that take the same
+preposition as her home, such as *on the hill* for somebody who lives *on the farm*.
+
+What it has missed is a rule about what *never* happens, and no sentence states it. The loss hardly shows it: ruling out
+a place with a share of 0.16 would save $-\\ln(1 - 0.16) = 0.17$ nats, at one word in a hundred or so. A checker that
+knows the facts does.
+""",
+        "blank": """
+From both sides it is nearly always right. In each of these stories the hidden name recurs further right, so finding it
+is no feat, but the model was trained to read from the left only.
+""",
+        "variance": """
+Unscaled, the variance grows about in proportion to the depth (independent additions of one size would give 4); scaled,
+the final variance doesn't depend on the depth. With our two blocks it hardly matters.
+""",
+    }
+)
