@@ -8,19 +8,12 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn.utils import parameters_to_vector
 
 from tfbook.course.exercises import Exercise
 from tfbook.lessons.gpt_pretraining import exercises as gpt_pretraining
 from tfbook.lessons.gpt_pretraining.attention_exercise import rotated
 
 # ---- wrong ones --------------------------------------------------------------------------------------------------
-
-
-def shift_without_padding(ids: Tensor) -> tuple[Tensor, Tensor]:
-    targets = ids[:, 1:].clone()
-    targets[targets == 0] = -100
-    return ids[:, :-1], targets
 
 
 def attend_where_scores_are_not_0(layer: Any, x: Tensor) -> Tensor:
@@ -46,22 +39,6 @@ def bits_of(change: Callable[[str], str], loss: float, tokens: int, text: str) -
     return loss * tokens / math.log(2) / len(change(text).encode("utf-8"))
 
 
-def finish_steps(
-    numbers: Callable[[int, int], range], load: Callable, make: Callable, batch: Callable, rate: Callable, steps: int
-) -> Tensor:
-    saved, (model, optimizer) = load(), make()
-    model.load_state_dict(saved["model"])
-    optimizer.load_state_dict(saved["optimizer"])
-    torch.set_rng_state(saved["random"])
-    for step in numbers(saved["step"], steps):
-        for group in optimizer.param_groups:
-            group["lr"] = rate(step, steps)
-        model(batch(step)).backward()
-        optimizer.step()
-        optimizer.zero_grad()
-    return parameters_to_vector(model.parameters()).detach()
-
-
 def attend_by_hand(
     weigh: Callable[[Tensor, Tensor], Tensor], width: Callable[[Any], int], layer: Any, x: Tensor
 ) -> Tensor:
@@ -83,17 +60,56 @@ def d_head(layer: Any) -> int:
     return layer.W_Q.in_features // layer.heads
 
 
+def post_norm(x: Tensor, branch: Any, norm: Any) -> Tensor:
+    return norm(branch(x) + x)
+
+
+def normalized_stream(x: Tensor, branch: Any, norm: Any) -> Tensor:
+    y = norm(x)
+    return y + branch(y)
+
+
+def step_by_powers(logits: Tensor, temperature: float, never: list[int]) -> Tensor:
+    p = torch.softmax(logits[:, -1, :], dim=1) ** (1 / temperature)
+    p[:, never] = 0.0
+    return p
+
+
+def step_blocked_by(score: float, logits: Tensor, temperature: float, never: list[int]) -> Tensor:
+    last = (logits / temperature)[:, -1].clone()
+    last[:, never] = score
+    return torch.nn.functional.softmax(last, dim=1)
+
+
+def step_over_texts(logits: Tensor, temperature: float, never: list[int]) -> Tensor:
+    last = logits[:, -1].clone()
+    last[:, never] = -torch.inf
+    return (last / temperature).softmax(0)
+
+
+def step_hotter(logits: Tensor, temperature: float, never: list[int]) -> Tensor:
+    last = logits[:, -1] * temperature
+    last[:, never] = -torch.inf
+    return last.softmax(-1)
+
+
 WRONG: list[tuple[Exercise, Callable[..., Any], str]] = [
-    (gpt_pretraining.shift, shift_without_padding, "padding is shifted like any other id"),
     (gpt_pretraining.attend, attend_where_scores_are_not_0, "mask by position"),
+    (gpt_pretraining.residual, post_norm, "the norm comes after the sum"),
+    (gpt_pretraining.residual, normalized_stream, "the normalized stream is added"),
+    (gpt_pretraining.residual, lambda x, branch, norm: x + norm(branch(x)), "what the branch finds is normalized"),
+    (gpt_pretraining.residual, lambda x, branch, norm: branch(norm(x)), "the stream is missing"),
+    (gpt_pretraining.residual, lambda x, branch, norm: x + branch(x), "the branch reads x as it is"),
+    (gpt_pretraining.next_word, step_by_powers, "powers of the shares"),
+    (gpt_pretraining.next_word, partial(step_blocked_by, 0.0), "a score of 0"),
+    (gpt_pretraining.next_word, step_over_texts, "over the texts of the batch"),
+    (gpt_pretraining.next_word, step_hotter, "multiplied by the temperature"),
     (gpt_pretraining.story_loss, partial(loss_where, lambda targets, pad: targets > pad), "only if it equals `pad`"),
     (gpt_pretraining.story_loss, partial(loss_where, lambda targets, pad: targets != 0), "`pad` is given"),
     (gpt_pretraining.story_loss, loss_relative_to_all, "one maximum for all positions"),
     (gpt_pretraining.bits_per_byte, partial(bits_of, str.strip), "strip nothing"),
     (gpt_pretraining.bits_per_byte, partial(bits_of, partial(unicodedata.normalize, "NFC")), "normalizing the text"),
     (gpt_pretraining.bits_per_byte, partial(bits_of, str.lower), "case 4 of 4"),
-    (gpt_pretraining.finish, partial(finish_steps, lambda done, steps: range(done, steps + 1)), "one step too many"),
-    (gpt_pretraining.finish, partial(finish_steps, lambda done, steps: range(done + 1, steps)), "one step is left out"),
     (gpt_pretraining.attend, partial(attend_by_hand, causal_softmax, d_model), "divided by √d_model"),
     (
         gpt_pretraining.attend,
@@ -101,7 +117,6 @@ WRONG: list[tuple[Exercise, Callable[..., Any], str]] = [
         "after the softmax",
     ),
     (gpt_pretraining.attend, partial(attend_by_hand, lambda s, mask: (s * mask).softmax(-1), d_head), "e⁰ = 1"),
-    (gpt_pretraining.finish, partial(finish_steps, lambda done, steps: range(steps - done)), "numbered from 0 again"),
 ]
 
 
@@ -135,14 +150,31 @@ def bits_by_log2(loss: float, tokens: int, text: str) -> float:
     return tokens / len(bytes(text, "utf-8")) * loss * math.log2(math.e)
 
 
-def finish_as_asked(*run: Any) -> Tensor:
-    return finish_steps(range, *run)
+def residual_in_steps(x: Tensor, branch: Any, norm: Any) -> Tensor:
+    found = branch(norm(x))
+    return torch.add(found, x)
+
+
+def step_with_a_mask(logits: Tensor, temperature: float, never: list[int]) -> Tensor:
+    last = logits[:, -1, :]
+    blocked = torch.zeros(last.shape[1], dtype=torch.bool)
+    for i in never:
+        blocked[i] = True
+    return torch.softmax(last.masked_fill(blocked, float("-inf")) / temperature, dim=-1)
+
+
+def step_renormalized(logits: Tensor, temperature: float, never: list[int]) -> Tensor:
+    p = (logits[:, -1].double() / temperature).softmax(-1)
+    p[:, never] = 0
+    return (p / p.sum(-1, keepdim=True)).float()
 
 
 RIGHT: list[tuple[Exercise, Callable[..., Any]]] = [
+    (gpt_pretraining.residual, residual_in_steps),
+    (gpt_pretraining.next_word, step_with_a_mask),
+    (gpt_pretraining.next_word, step_renormalized),
     (gpt_pretraining.attend, attend_word_by_word),
     (gpt_pretraining.story_loss, loss_in_float64),
     (gpt_pretraining.story_loss, loss_by_maxima),
     (gpt_pretraining.bits_per_byte, bits_by_log2),
-    (gpt_pretraining.finish, finish_as_asked),
 ]

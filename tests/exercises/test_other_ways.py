@@ -506,10 +506,6 @@ def words_merged_by_pattern(words: list[str], first: str, second: str) -> list[s
 # ---- lesson 09 ---------------------------------------------------------------------------------------------------
 
 
-def shift_by_windows(ids: Tensor) -> tuple[Tensor, Tensor]:
-    return tuple(ids.unfold(1, 2, 1).unbind(dim=-1))
-
-
 def attend_by_hand(layer: nn.Module, x: Tensor) -> Tensor:
     """Scores, a mask of −∞ and a softmax, written out; pairs of coordinates turn as complex numbers."""
 
@@ -597,21 +593,6 @@ def first_loss_from_a_distribution(vocab: int, d_model: int, std: float) -> Tens
 
 def bits_by_power(loss: float, tokens: int, text: str) -> float:
     return tokens * math.log2(math.exp(loss)) / sum(len(character.encode()) for character in text)
-
-
-def finish_in_another_order(load: Callable, make: Callable, batch: Callable, rate: Callable, steps: int) -> Tensor:
-    model, optimizer = make()
-    step = load()["step"]
-    optimizer.load_state_dict(load()["optimizer"])
-    model.load_state_dict(load()["model"])
-    torch.random.set_rng_state(load()["random"])
-    while step < steps:
-        optimizer.param_groups[0].update(lr=rate(step, steps))
-        model(batch(step)).backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        step += 1
-    return torch.cat([parameter.data.flatten() for parameter in model.parameters()])
 
 
 def gradient_of_one_batch(weight: Tensor, batches: scaling_laws.Batches) -> Tensor:
@@ -953,7 +934,6 @@ WAYS: list[tuple[Exercise, Callable[..., Any]]] = [
     (bert_masking.best_span, span_by_search),
     (bert_masking.count_parameters, count_a_model),
     (bert_masking.weighted_loss, loss_by_index),
-    (gpt_pretraining.shift, shift_by_windows),
     (gpt_pretraining.attend, attend_by_hand),
     (gpt_pretraining.attend, attend_head_by_head),
     (gpt_pretraining.attend, attend_as_the_package),
@@ -965,7 +945,6 @@ WAYS: list[tuple[Exercise, Callable[..., Any]]] = [
     (scaling_laws.utilization, utilisation_by_the_package),
     (gpt_pretraining.first_loss, first_loss_from_a_distribution),
     (gpt_pretraining.bits_per_byte, bits_by_power),
-    (gpt_pretraining.finish, finish_in_another_order),
     (scaling_laws.accumulated_gradient, gradient_of_one_batch),
     (scaling_laws.one_round, round_by_values),
     (scaling_laws.fit_terms, terms_by_normal_equations),

@@ -6,6 +6,7 @@ import copy
 import json
 import math
 from collections import Counter, defaultdict
+from collections.abc import Callable
 from fractions import Fraction
 from functools import cache
 from pathlib import Path
@@ -19,11 +20,13 @@ from torch import nn
 from torch.nn import functional
 
 from tfbook import data
+from tfbook.attention.recording import record
 from tfbook.course import batches
 from tfbook.data.stories import check_story, told, words_of
-from tfbook.lessons.gpt_pretraining import exercises, figures, first_exercises, study
+from tfbook.lessons.gpt_pretraining import attention_exercise, determined, exercises, figures, heads, ladder, study
 from tfbook.plot import shading
 from tfbook.text import BOS, EOS, PAD, Vocabulary
+from tfbook.training.optimizers import Muon
 
 pytestmark = pytest.mark.usefixtures("float32")
 
@@ -55,12 +58,81 @@ def page() -> list[str]:
     return ["".join(cell["source"]) for cell in json.loads(notebook.read_text(encoding="utf-8"))["cells"]]
 
 
-def test_the_version_that_the_lesson_unfolds_is_right() -> None:
+@pytest.mark.parametrize("name", ["story_loss", "next_word", "attend"])
+def test_the_version_that_the_lesson_unfolds_is_right(name: str) -> None:
     """The code in its `<details>`, run with the names of the page, passes the check of the exercise."""
-    (shown,) = [text for text in page() if text.startswith("<details><summary>The lesson's own version")]
-    names: dict[str, Any] = {"F": functional, "rotated": first_exercises.rotated}
+    (shown,) = [text for text in page() if f"```python\ndef {name}(" in text]
+    names: dict[str, Any] = {"F": functional, "math": math, "rotated": attention_exercise.rotated}
     exec(shown.partition("```python\n")[2].partition("```")[0], names)
-    assert exercises.attend.judge(names["attend"]).status == "correct"
+    assert getattr(exercises, name).judge(names[name]).status == "correct"
+
+
+# ---- the models of the page ----------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def plain(vocabulary: Vocabulary) -> dict[str, Any]:
+    """The names that the page's cells define, from the frame of a GPT to the block."""
+    names: dict[str, Any] = {"torch": torch, "nn": nn, "F": functional, "math": math, "d_model": 128, "heads": 4}
+    names |= {"vocabulary": vocabulary, "attend": exercises.attend.reference, "residual": exercises.residual.reference}
+    for cell in page():
+        if cell.startswith(("class GPT", "def rotated", "class FeedForward", "class Residual", "def orthogonal")):
+            exec(cell.partition("\n\ngrow(")[0].partition("\n\n\nG =")[0], names)
+        if cell.startswith("class Muon"):
+            exec(cell, names)
+    return names
+
+
+LAYERS: dict[str, Callable[[dict[str, Any]], list[nn.Module]]] = {
+    "one word": lambda page: [nn.Linear(128, 128)],
+    "one head": lambda page: [page["Attention"](1)],
+    "four heads": lambda page: [page["Attention"](4)],
+    "feed-forward": lambda page: [page["Attention"](4), page["FeedForward"]()],
+    "residual and norm": lambda page: [page["block"](), nn.LayerNorm(128)],
+    "two blocks": lambda page: [page["block"](), page["block"](), nn.LayerNorm(128)],
+}
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_a_stage_of_the_page_is_the_one_that_was_run(name: str, plain: dict[str, Any], vocabulary: Vocabulary) -> None:
+    """Same weights, same logits as `ladder.stage`."""
+    of_page, of_study = plain["GPT"](*LAYERS[name](plain)), ladder.stage(name, len(vocabulary))
+    weights = of_page.state_dict()
+    del weights["unembed.weight"]  # the embedding
+    of_study.load_state_dict(weights)
+    ids = torch.randint(len(vocabulary), (2, 9), generator=torch.Generator().manual_seed(1))
+    assert torch.allclose(of_page(ids), of_study(ids), atol=1e-5)
+
+
+def test_the_pages_muon_takes_the_packages_steps(plain: dict[str, Any], vocabulary: Vocabulary) -> None:
+    """Three steps of each, on the same gradients."""
+    of_page, of_package = ladder.stage("two blocks", len(vocabulary)), ladder.stage("two blocks", len(vocabulary))
+    of_package.load_state_dict(of_page.state_dict())
+    matrices = [weight for weight in of_page.layers.parameters() if weight.ndim == 2]
+    others = [weight for weight in of_package.layers.parameters() if weight.ndim == 2]
+    mine, theirs = plain["Muon"](matrices), Muon(others, lr=0.03, momentum=0.9, rms=0.2)
+    for step in range(3):
+        for number, (one, other) in enumerate(zip(matrices, others, strict=True)):
+            one.grad = torch.randn(one.shape, generator=torch.Generator().manual_seed(100 * step + number))
+            other.grad = one.grad.clone()
+        mine.step(0.03)
+        theirs.step()
+    for one, other in zip(matrices, others, strict=True):
+        assert torch.allclose(one, other, atol=1e-5)
+
+
+def test_muon_makes_all_directions_about_equally_long(plain: dict[str, Any]) -> None:
+    matrices = torch.randn(3, 16, 16, generator=torch.Generator().manual_seed(2))
+    lengths = torch.linalg.svdvals(plain["orthogonal"](matrices))
+    assert float(lengths.max()) < 1.25
+    assert float(lengths.median()) > 0.6
+
+
+def test_a_model_of_the_page_goes_into_the_package(plain: dict[str, Any], vocabulary: Vocabulary) -> None:
+    model = plain["GPT"](plain["block"](), plain["block"](), nn.LayerNorm(128))
+    package = study.for_package(model, len(vocabulary), 128, 4, 128, 2)
+    ids = torch.tensor([[BOS, 7, 8, 9]])
+    assert torch.allclose(model(ids), package(ids), atol=1e-5)
 
 
 def witten_bell(text: list[int], ids: list[int], longest: int, vocab: int) -> list[Fraction]:
@@ -86,13 +158,6 @@ def test_the_page_counts_as_it_says_and_each_context_once() -> None:
             found = names["counted"](ids, longest)
             assert found.tolist() == pytest.approx([float(p) for p in witten_bell(text, ids, longest, 5)])
         assert names["counted"](ids) is names["counted"](ids), "worked out once"
-
-
-def test_weights_take_the_names_of_the_package(model: Any) -> None:
-    """Names of the page, made by undoing the renaming, are the package's again."""
-    weights = model.state_dict()
-    plain = {name.removeprefix("stack."): weight for name, weight in weights.items()}
-    assert study.for_package(plain).keys() == weights.keys()
 
 
 # ---- stories -----------------------------------------------------------------------------------------------------
@@ -156,20 +221,20 @@ def test_a_story_that_is_over_has_no_next_piece(vocabulary: Vocabulary) -> None:
 
 def test_determined_words_are_those_that_nothing_can_replace() -> None:
     story = told("valid", 3)
-    found = study.determined(story)
+    found = determined.determined(story)
     assert sum(map(len, found.values())) > 5
     for kind, places in found.items():
         for place in places:
             word = story.words[place]
             event = next(each for each in story.told if each.begin <= place < each.end)
-            for other in study.KINDS[kind]:
+            for other in determined.KINDS[kind]:
                 verdict = check_story([*story.words[:place], other, *story.words[place + 1 : event.end]])
                 assert (not verdict.faults and not verdict.unread) == (other == word)
 
 
 def test_the_first_name_and_the_first_place_are_free() -> None:
     story = told("valid", 3)
-    found, first = study.determined(story), story.told[0]
+    found, first = determined.determined(story), story.told[0]
     assert all(place >= first.end for place in (*found["names"], *found["places"]))
 
 
@@ -184,8 +249,8 @@ def test_the_right_word_competes_with_its_kind_alone(vocabulary: Vocabulary) -> 
             return logits
 
     ids = torch.tensor([[BOS, cat, tim]])
-    share = study.right_share(Fixed(), ids, {"names": [(0, 2)]}, vocabulary)
-    assert share == {"names": pytest.approx(2 / (len(study.KINDS["names"]) + 1))}
+    share = determined.right_share(Fixed(), ids, {"names": [(0, 2)]}, vocabulary)
+    assert share == {"names": pytest.approx(2 / (len(determined.KINDS["names"]) + 1))}
 
 
 def test_losses_by_position_add_up_to_the_loss(model: Any, rows: list[torch.Tensor]) -> None:
@@ -229,25 +294,100 @@ def test_a_run_reports_its_curve_and_its_stories(monkeypatch: pytest.MonkeyPatch
     assert [(row["optimizer"], row["seed"]) for row in found] == [("Muon", 1), ("Muon", 2), ("AdamW", 1)]
     for row in found:
         assert [point["step"] for point in row["curve"]] == [2, 4]
-        assert row["curve"][0].keys() >= {"loss", *study.KINDS}
+        assert row["curve"][0].keys() >= {"loss", *determined.KINDS}
         assert row.keys() >= {"sentences", "names", "all"}
 
 
-def test_claims_of_growth_by_hand() -> None:
+def test_the_plateau_by_hand() -> None:
     def curve(last: float) -> list[dict[str, float]]:
         return [{"loss": 5.0, "things": 0.1}, {"loss": 1.0, "things": 0.3}, {"loss": last, "things": 0.9}]
 
-    frame = pd.DataFrame(
-        [
-            {"optimizer": "Muon", "lr": 1, "seed": 1, "curve": curve(0.5), "all": 0.5},
-            {"optimizer": "Muon", "lr": 1, "seed": 2, "curve": curve(0.6), "all": 0.6},
-            {"optimizer": "AdamW", "lr": 1, "seed": 1, "curve": curve(0.8), "all": 0.1},
-            {"optimizer": "AdamW", "lr": 2, "seed": 1, "curve": curve(0.8), "all": 0.2},
+    frame = pd.DataFrame([{"optimizer": "Muon", "curve": curve(0.5)}, {"optimizer": "AdamW", "curve": curve(0.8)}])
+    assert study.claims_of_growth(frame) == pytest.approx({7: 0.3})
+
+
+@pytest.fixture
+def rungs() -> pd.DataFrame:
+    """Three stages with two runs each at the best rate, and one at another."""
+
+    def rows(stage: str, optimizer: str, losses: list[float], shares: list[float]) -> list[dict[str, Any]]:
+        runs = enumerate(zip(losses, shares, strict=True), 1)
+        best = [{"loss": loss, "all": share, "names": share, "sentences": 1.0, "seed": i} for i, (loss, share) in runs]
+        same = {"stage": stage, "optimizer": optimizer}
+        return [row | same | {"best": True, "lr": 0.1} for row in best] + [
+            same | {"loss": 9.0, "seed": 1, "best": False, "lr": 0.2}
         ]
+
+    return pd.DataFrame(
+        rows("one word", "Muon", [2.2, 2.4], [0.0, 0.0])
+        + rows("residual and norm", "Muon", [0.8, 0.9], [0.0, 0.1])
+        + rows("two blocks", "Muon", [0.5, 0.6], [0.4, 0.5])
+        + rows("two blocks, neither residual nor norm", "Muon", [1.2, 1.1], [0.0, 0.0])
+        + rows("two blocks", "AdamW", [0.7, 0.8], [0.1, 0.0])
     )
-    found = study.claims_of_growth(frame, counting=1.0, bound=0.5)
-    assert found == pytest.approx({3: 0.4, 4: 0.1, 5: 0.5, 7: 0.3})
-    assert study.claim_of_adamw(frame) == pytest.approx({6: 0.3})
+
+
+def test_claims_of_the_ladder_by_hand(rungs: pd.DataFrame) -> None:
+    assert study.claims_of_ladder(rungs, one_back=2.25) == pytest.approx({3: 0.05, 5: 0.2})
+    assert study.claim_of_adamw(rungs) == pytest.approx({6: 0.3})
+    assert study.scores(rungs)["two blocks"] == pytest.approx(
+        {"loss": 0.55, "sentences": 1, "names": 0.45, "all": 0.45}
+    )
+    assert study.rates(rungs).to_dict("list") == {
+        "optimizer": ["AdamW", "AdamW", "Muon", "Muon"],
+        "lr": [0.1, 0.2, 0.1, 0.2],
+        "loss": [0.7, 9.0, 0.5, 9.0],
+    }
+
+
+def test_a_scoreboard_says_what_has_no_loss() -> None:
+    shares = {"sentences": 0.5, "names": 0.25, "all": 0.0}
+    table = study.scoreboard({"counting": shares, "GPT": shares | {"loss": 0.5}})
+    assert list(table["loss (nats per word)"]) == ["", "0.50"]
+    assert list(table["stories with right names"]) == ["25%", "25%"]
+
+
+def test_claims_of_notes_and_of_overfitting_by_hand() -> None:
+    run = {"names": 0.9, "without": {"1.1": 0.1, "1.2": 0.8, "2.1": 0.4}, "first": "1.1", "second": "2.1", "place": "."}
+    run |= {"as it stands": [0.9, 0.0], "patched": [0.0, 0.8], "stories": {"all": 0.5}}
+    frame = pd.DataFrame([run | {"seed": 1}, run | {"seed": 2, "patched": [0.1, 0.7], "stories": {"all": 0.4}}])
+    assert study.claims_of_notes(frame) == pytest.approx({9: 0.1, 10: 0.7})
+    assert study.claim_of_stories(frame) == pytest.approx({4: 0.4})
+    assert list(study.table_of_notes(frame)["Lucy after"]) == [0.8, 0.7]
+    curves = [[{"held out": loss} for loss in losses] for losses in ([6.0, 1.0, 2.0], [6.0, 1.5, 1.8])]
+    assert study.claim_of_overfit(pd.DataFrame({"curve": curves})) == pytest.approx({8: 0.3})
+
+
+def test_each_stage_runs_and_the_best_rate_is_judged(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ladder, "HELD_OUT", 2)
+    monkeypatch.setattr(ladder, "SAMPLES", 2)
+    found = ladder.ladder((("one word", "Muon"), ("one head", "AdamW")), steps=1)
+    assert [row["seed"] for row in found] == [1, 2, 3, 1, 1] * 2
+    best = [row for row in found if row["best"]]
+    assert all({"sentences", "names", "all", "sample"} <= row.keys() for row in best)
+    assert all(row["loss"] >= best[0]["loss"] for row in found[:5] if row["seed"] == 1)
+
+
+def test_few_stories_are_watched_with_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, number in {"HELD_OUT": 2, "SAMPLES": 2, "FEW": 16, "EVERY": 1}.items():
+        monkeypatch.setattr(ladder, name, number)
+    (run,) = ladder.overfit(steps=2, seeds=(1,))
+    assert [point["step"] for point in run["curve"]] == [0, 1, 2]
+    assert run["recited"] == 0
+
+
+def test_a_vector_of_another_story_is_put_where_it_renames_most(model: Any, vocabulary: Vocabulary) -> None:
+    """By trying every word, and with the head cut there."""
+    found = heads.patched(model, vocabulary, "1.2")
+    ids = [torch.tensor([BOS, *vocabulary.encode(words_of(study.SPEAKING.format(name)))]) for name in heads.PAIR]
+    lucy = vocabulary.encode(["Lucy"])
+
+    def share(place: int) -> float:
+        note = study.head_output(model, ids[1], "1.2", place)
+        with study.without(model, "1.2", [place], instead=note), torch.no_grad():
+            return float(model(ids[0][None])[0, -1].softmax(dim=-1)[lucy])
+
+    assert found["patched"][1] == pytest.approx(max(map(share, range(1, len(ids[0])))), abs=1e-4)
 
 
 def test_a_price_counts_parameters_stories_and_what_they_buy(model: Any, vocabulary: Vocabulary) -> None:
@@ -269,7 +409,7 @@ def test_a_head_looks_back_and_never_ahead(model: Any, rows: list[torch.Tensor])
     weights = study.looks(model, rows[0], "2.1", at=5)
     assert float(weights.sum()) == pytest.approx(1, abs=1e-5)
     assert float(weights[6:].sum()) == 0
-    with study.record(model) as recorded, torch.no_grad():
+    with record(model) as recorded, torch.no_grad():
         model(rows[0][None])
     assert torch.equal(weights, list(recorded.values())[1][0, 0, 5])
 
@@ -352,18 +492,17 @@ def test_a_model_that_wants_what_was_said_fills_blanks(rows: list[torch.Tensor],
 
 def test_every_picture_has_an_alt_text() -> None:
     words = words_of("Tim had a red kite.")
-    curve = [{"step": s, "loss": 1 / s} | dict.fromkeys(study.KINDS, 1 - 1 / s) for s in (1, 2, 4, 8, 16)]
+    curve = [{"step": s, "loss": 1 / s} | dict.fromkeys(determined.KINDS, 1 - 1 / s) for s in (1, 2, 4, 8, 16)]
     frame = pd.DataFrame([{"optimizer": "Muon", "lr": 0.02, "seed": seed, "curve": curve} for seed in (1, 2)])
-    judged = {name: {"sentences": 0.5, "names": 0.0, "all": 0.0} for name in ("counting", "GPT")}
     variance = {(layers, scaled): [1.0] * (layers + 1) for layers in (2, 4) for scaled in (False, True)}
     pictures = [
         figures.draw_questions(["Tim", "had", "a"], [0.5, 0.25]),
         figures.draw_gpt(words, SIZES, 681),
-        figures.draw_counting([6.0, 2.0, 1.0], 0.5),
+        figures.draw_ladder({"one": [2.0, 2.1], "two": [1.0]}, {"counting": 1.5}),
+        figures.draw_overfit([[{"step": s, "train": 1 / s, "held out": 1.0} for s in (1, 2)]]),
         figures.draw_training([6.0, 3.0, 1.0], {"even": 6.5}, [0, 1]),
         figures.draw_growth(frame, 6.5),
         figures.draw_growth(frame.assign(lr=[0.1, 0.2], optimizer="AdamW"), 6.5, "AdamW"),
-        figures.draw_judged(judged),
         shading.shaded_text(words, {"2.1": (3, [0.0, 0.1, 0.9, 0.0, 0.0, 0.0]), "1.1": (2, [0.2] * len(words))}),
         figures.draw_variance(variance),
     ]
