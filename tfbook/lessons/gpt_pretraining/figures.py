@@ -130,9 +130,9 @@ def draw_ladder(losses: Mapping[str, Sequence[float]], guides: Mapping[str, floa
         )
     for name, loss in guides.items():
         axes.axvline(loss, color=EDGE, linestyle="--", linewidth=1.2)
-        axes.annotate(name, (loss, len(losses) - 0.45), ha="center", va="bottom", color=SOFT, fontsize=10)
+        axes.annotate(name, (loss, -0.7), ha="center", va="center", color=SOFT, fontsize=10)
     axes.set_yticks(range(len(losses)), list(losses))
-    axes.set(ylim=(len(losses) - 0.5, -0.6), xlabel="loss on held-out stories (nats per word)")
+    axes.set(ylim=(len(losses) - 0.5, -1.2), xlabel="loss on held-out stories (nats per word)")
     axes.set_xlim(0.35, 1.15 * max(max(runs) for runs in losses.values()))
     axes.set_title("What each part is worth")
     said = "; ".join(f"{name} {sum(runs) / len(runs):.2f}" for name, runs in losses.items())
@@ -176,9 +176,9 @@ def draw_training(losses: Sequence[float], levels: Mapping[str, float], shown: S
     figure, panels = plt.subplots(1, 2, figsize=(11, 4))
     smooth = [float(np.mean(losses[max(0, i - i // 20) : i + 1])) for i in range(len(losses))]
     steps = np.arange(1, len(losses) + 1)
-    at = [step for step in shown if step < len(losses)]
     last = len(losses) // 20  # the second panel begins here
     for axes, begin in zip(panels, (1, max(1, last)), strict=True):
+        at = [step for step in shown if begin <= step + 1 <= len(losses)]
         axes.plot(steps, losses, color=COLORS[0], marker="none", linewidth=0.8, alpha=0.4)
         axes.plot(steps, smooth, color=COLORS[0], marker="none")
         axes.plot(
