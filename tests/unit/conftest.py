@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,8 @@ from tfbook import runtime
 from tfbook.attention import POSITIONS
 from tfbook.course.translators import Task
 from tfbook.data.translation import Translations
+from tfbook.generation import sampling
+from tfbook.generation.captured import Captured
 from tfbook.models.blocks import Config, PostNorm, PreNorm
 from tfbook.models.seq2seq import (
     BahdanauDecoder,
@@ -26,6 +29,7 @@ from tfbook.text import EOS, Batch, Pair, Vocabulary, collate
 from tfbook.training import loop
 
 sys.path.insert(0, str(Path(__file__).parent))  # for the modules beside the tests
+from recorded import as_it_is
 from toy_translators import SHORT, toy_corpus
 
 PAIRS = [
@@ -50,6 +54,13 @@ def ahead(monkeypatch: pytest.MonkeyPatch) -> None:
     """In training, the host runs ahead of the CPU as it does of CUDA, and looks every third step."""
     monkeypatch.setattr(loop, "RUNS_AHEAD", ("cpu",))
     monkeypatch.setattr(loop, "LOOK_EVERY", 3)
+
+
+@pytest.fixture
+def as_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Generating takes a fixed memory, and looks every few tokens."""
+    monkeypatch.setattr(sampling, "on_gpu", lambda ids: True)
+    monkeypatch.setattr(sampling, "Captured", partial(Captured, record=as_it_is))
 
 
 @pytest.fixture(scope="session")
