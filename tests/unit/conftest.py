@@ -26,7 +26,7 @@ from tfbook.models.seq2seq import (
 )
 from tfbook.models.transformer import Decoder, Encoder as Reader, Transformer
 from tfbook.text import EOS, Batch, Pair, Vocabulary, collate
-from tfbook.training import loop
+from tfbook.training import loop, vocabulary
 
 sys.path.insert(0, str(Path(__file__).parent))  # for the modules beside the tests
 from recorded import as_it_is
@@ -51,9 +51,11 @@ def float32(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.fixture
 def ahead(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In training, the host runs ahead of the CPU as it does of CUDA, and looks every third step."""
+    """In training, the host runs ahead of the CPU as it does of CUDA, looks every third step, and pads vocabularies."""
     monkeypatch.setattr(loop, "RUNS_AHEAD", ("cpu",))
     monkeypatch.setattr(loop, "LOOK_EVERY", 3)
+    monkeypatch.setattr(vocabulary, "PADDED_ON", ("cpu",))
+    monkeypatch.setattr(vocabulary, "SMALLEST", 2)
 
 
 @pytest.fixture
