@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -41,7 +42,7 @@ def padded_vocabulary(model: nn.Module) -> Iterator[None]:
 
 def _output_layers(model: nn.Module) -> Iterator[nn.Linear]:
     for part in model.modules():
-        layer = getattr(part, "unembed", None)
+        layer: Any = getattr(part, "unembed", None)
         if exactly(layer, nn.Linear) and "forward" not in vars(layer):
             yield layer
 
