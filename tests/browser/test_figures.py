@@ -21,9 +21,14 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.remote.webelement import WebElement
 from selenium.webdriver.support.ui import WebDriverWait
 
+sys.path.insert(0, str(Path(__file__).parents[2] / "tools"))
+from figures import figures
+
 pytestmark = pytest.mark.slow
 
-SETTINGS = Path(__file__).parents[2] / "tools" / "jupyterlab"
+ROOT = Path(__file__).parents[2]
+SETTINGS = ROOT / "tools" / "jupyterlab"
+LESSONS = ("02_scoring_functions", "15_efficient_attention")
 THEMES = ("light", "dark")
 CELLS = [
     """import matplotlib.pyplot as plt
@@ -44,9 +49,12 @@ plot.show(figure, "A board of two by two.", photograph=True)""",
 ALTS = ["A line that falls from 3 to 1.5 & more.", "A board of two by two."]
 SUMMARY = "2 claims of this section: 1 holds, 1 fails"
 FILTERS = {"light": ["none", "none"], "dark": ["invert(0.9) hue-rotate(180deg)", "none"]}
-AXE = """const [done] = [...arguments].slice(-1);
-const options = { rules: { "link-in-text-block": { enabled: false } } }; // the theme's color of links
-const found = axe.run({ include: [arguments[0]] }, options);
+OUTPUTS = (".jp-OutputArea-output",)
+CONTENTS = (*OUTPUTS, ".jp-RenderedMarkdown")
+AXE = """const [selectors, done] = arguments;
+const context = { include: selectors.map((selector) => [selector]), exclude: [[".highlight"], [".cm-editor"]] };
+const options = { rules: { "link-in-text-block": { enabled: false } } }; // the theme's colors of code and of links
+const found = axe.run(context, options);
 found.then(({ violations }) => done(violations), (error) => done(String(error)));"""
 
 
@@ -68,10 +76,10 @@ def filters(browser: Chrome) -> list[str]:
     return [image.value_of_css_property("filter") for image in images(browser)]
 
 
-def serious(browser: Chrome, axe: str, selector: str) -> dict[str, list[str]]:
-    """What axe finds wrong, minor things aside, in the parts of the page that `selector` names."""
+def serious(browser: Chrome, axe: str, selectors: tuple[str, ...]) -> dict[str, list[str]]:
+    """What axe finds wrong, minor things aside, in the parts of the page that are selected."""
     browser.execute_script(axe)
-    violations: Any = browser.execute_async_script(AXE, selector)
+    violations: Any = browser.execute_async_script(AXE, selectors)
     assert not isinstance(violations, str), violations
     grave = [one for one in violations if one["impact"] in ("serious", "critical")]
     return {one["id"]: [node["html"][:200] for node in one["nodes"]] for one in grave}
@@ -89,11 +97,32 @@ def test_an_exported_page_can_be_read(
     assert [image.get_attribute("alt") for image in images(browser)] == ALTS
     assert filters(browser) == FILTERS[theme]
     browser.find_element(By.CSS_SELECTOR, "details.tfbook-claims summary").click()
-    found = serious(browser, axe, ".jp-OutputArea-output")
+    found = serious(browser, axe, OUTPUTS)
+    assert found == {}, json.dumps(found, indent=1)
+
+
+@pytest.mark.parametrize("theme", THEMES)
+@pytest.mark.parametrize("lesson", LESSONS)
+def test_axe_finds_nothing_serious_in_an_exported_lesson(
+    browser: Chrome, axe: str, tmp_path: Path, lesson: str, theme: str
+) -> None:
+    page, _ = HTMLExporter(theme=theme).from_filename(str(ROOT / "notebooks" / f"{lesson}.ipynb"))
+    (tmp_path / "page.html").write_text(page, encoding="utf-8")
+    browser.get((tmp_path / "page.html").as_uri())
+    browser.execute_script("for (const each of document.querySelectorAll('details')) each.open = true")
+    found = serious(browser, axe, CONTENTS)
     assert found == {}, json.dumps(found, indent=1)
 
 
 # ---- JupyterLab --------------------------------------------------------------------------------------------------
+
+
+def unfolded(lesson: str) -> NotebookNode:
+    """A stored lesson with every cell in sight, since JupyterLab does not draw what is folded away."""
+    stored = nbformat.read(ROOT / "notebooks" / f"{lesson}.ipynb", as_version=4)
+    for cell in stored.cells:
+        cell.metadata = NotebookNode()
+    return stored
 
 
 @pytest.fixture(scope="module", params=THEMES)
@@ -103,7 +132,7 @@ def lab(
     notebook: NotebookNode,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[tuple[str, str]]:
-    """A theme, and the address of a JupyterLab in it that holds the notebook twice: trusted.ipynb and foreign.ipynb."""
+    """A theme, and the address of a JupyterLab in it with trusted.ipynb, foreign.ipynb and two lessons."""
     folder = tmp_path_factory.mktemp("lab")
     shutil.copytree(SETTINGS, folder / "settings")
     settings = json.loads((SETTINGS / "overrides.json").read_text("utf-8"))
@@ -111,6 +140,8 @@ def lab(
     (folder / "settings" / "overrides.json").write_text(json.dumps(settings), encoding="utf-8")
     for name in ("notebooks", "DATA"):
         (folder / name).mkdir()
+    for lesson in LESSONS:
+        nbformat.write(unfolded(lesson), folder / "notebooks" / f"{lesson}.ipynb")
     for name in ("trusted", "foreign"):
         copy = nbformat.from_dict(notebook)
         copy.cells.insert(0, nbformat.v4.new_markdown_cell(name))  # a signature is of the contents, so they must differ
@@ -131,7 +162,7 @@ def opened(browser: Chrome, address: str, name: str) -> None:
     browser.get(address.format(name))
     idle = ".jp-Notebook-ExecutionIndicator[data-status=idle]"
     WebDriverWait(browser, 60).until(lambda page: page.find_elements(By.CSS_SELECTOR, idle))
-    WebDriverWait(browser, 60).until(lambda page: len(images(page)) == len(ALTS))
+    WebDriverWait(browser, 60).until(images)
 
 
 @pytest.mark.parametrize("name", ["trusted.ipynb", "foreign.ipynb"])
@@ -149,7 +180,21 @@ def test_in_jupyterlab_figures_have_their_alt_texts_and_claims_are_closed(
     details.find_element(By.TAG_NAME, "summary").send_keys(Keys.ENTER)
     WebDriverWait(browser, 10).until(lambda _: "1. It is large" in details.text)
     assert details.find_element(By.CSS_SELECTOR, "tbody tr").text == "1. It is large holds 2 ≥ 1 A paper"
-    found = serious(browser, axe, ".jp-OutputArea-output")
+    found = serious(browser, axe, OUTPUTS)
+    assert found == {}, json.dumps(found, indent=1)
+
+
+@pytest.mark.parametrize("lesson", LESSONS)
+def test_in_jupyterlab_every_figure_of_a_lesson_has_its_alt_text(
+    browser: Chrome, lab: tuple[str, str], axe: str, lesson: str
+) -> None:
+    """And axe finds nothing serious in the texts and outputs."""
+    _, address = lab
+    count = sum(len(figures(output)) for cell in unfolded(lesson).cells for output in cell.get("outputs", ()))
+    opened(browser, address, f"{lesson}.ipynb")
+    WebDriverWait(browser, 60).until(lambda page: len(images(page)) == count > 5)
+    assert all(image.get_attribute("alt").strip() for image in images(browser))
+    found = serious(browser, axe, CONTENTS)
     assert found == {}, json.dumps(found, indent=1)
 
 
