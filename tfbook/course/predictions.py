@@ -56,7 +56,7 @@ class Printed(Shown):
         print(self.data["text/plain"], end="")
 
 
-class Answers:
+class PredictionAnswers:
     """The answers of a lesson by key: `with answer("gradient"):` shows what runs inside and its explanation, closed."""
 
     def __init__(self, explanations: Mapping[str, str]):
@@ -88,8 +88,11 @@ class Answers:
         publisher.publish(_bundle(gathered.outputs, self.explanations[key]))
 
 
+Answers = PredictionAnswers  # as a lesson's answers.py calls it; tfbook.text.Answers are a model's
+
+
 class Gathered:
-    """What is printed and displayed, in order; takes the place of IPython's publisher and of standard output."""
+    """Keeps all that is printed and displayed, in order, in place of IPython's publisher and of standard output."""
 
     def __init__(self, publisher: Any):
         self.publisher = publisher
