@@ -21,7 +21,6 @@ NOT_CONVERTED = (
     "00",
     "03",
     "05",
-    "09",
 )  # lessons with claims where they are measured, and stored runs without a word in captions
 
 

@@ -11,7 +11,7 @@ Any few neighboring words look fine, and often a whole sentence does. But names 
 soon forgotten. The checker's numbers are the sentences that are possible in this world, the stories without a wrong
 name, and the stories right in **every** respect.
 """,
-        "one word": """
+        "one_word": """
 Before training, the loss is close to $\\ln V$, that of an even guess. Look at this number first in any run. Far above
 it, the model starts out confidently wrong, usually because its initial weights are too large. Far below it, the
 measurement is wrong, or the weights are not fresh. And a network that sees one word can at best know what counting one
@@ -40,8 +40,8 @@ rewritten the model's memory of who was introduced.
 """,
         "hours": """HOURS_TEXT""",
         "places": """
-The *park*, because she is there already, and in this world nobody walks to where she is. Yet the park keeps its place on
-the list, and the list hardly changes. No story has two moves in a row, so the model was never asked this. After *one*
+The *park*, because she is there already, and in this world nobody walks to where she is. Yet the park keeps its place
+on the list, and the list hardly changes. No story has two moves in a row, so the model was never asked this. After *one*
 move it does look at her home, but it seems to have learned a shortcut: it avoids all places that take the same
 preposition as her home, such as *on the hill* for somebody who lives *on the farm*.
 

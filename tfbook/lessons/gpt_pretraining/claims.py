@@ -30,9 +30,9 @@ CLAIMS = Claims(
             " nats",
         ),
         4: Bound(
-            "At temperature 0.7, at least four in ten of the whole model's stories are right in every respect (share)",
+            "At temperature 0.7, more than a third of the page's model's stories are right in every respect (share)",
             ">=",
-            0.4,
+            0.35,
             "Stored result, gpt_pretraining.notes, smallest of three runs",
         ),
         5: Bound(
@@ -62,7 +62,7 @@ CLAIMS = Claims(
             " nats",
         ),
         9: Bound(
-            "Without one head of block 1, the right name is no likelier than 0.3 among all names",
+            "Without one head of block 2, the right name has at most a share of 0.3 among all names",
             "<=",
             0.3,
             "Stored result, gpt_pretraining.notes, largest of three runs",

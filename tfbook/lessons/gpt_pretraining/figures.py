@@ -188,7 +188,7 @@ def draw_training(losses: Sequence[float], levels: Mapping[str, float], shown: S
             linestyle="none",
             marker="o",
             markersize=7,
-            clip_on=False,
+            clip_on=begin > 1,
         )
         axes.set(xscale="log", xlim=(0.9 * begin, 1.15 * len(losses)), xlabel="step (logarithmic)")
         ticks = [tick for tick in (1, 3, 10, 30, 100, 300, 1000) if begin <= tick <= len(losses)]

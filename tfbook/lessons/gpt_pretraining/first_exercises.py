@@ -119,6 +119,7 @@ def _written() -> list[tuple[Tensor, float, list[int]]]:
         "In this order: the last position, divided by the temperature, −∞ for the words in `never` (a list of ids is "
         "an index), softmax over the vocabulary. Change a copy, not the logits that you were given.",
     ],
+    differentiable=False,
 )
 def next_word(logits: Tensor, temperature: float, never: list[int]) -> Tensor:
     scores = logits[:, -1] / temperature

@@ -184,29 +184,43 @@ def _notes_of(model: gpt.Gpt) -> dict[str, Any]:
     } | found
 
 
-@torch.no_grad()
 def patched(model: gpt.Gpt, vocabulary: Vocabulary, head: str) -> dict[str, Any]:
     """The place whose vector of this head, from the other story, renames the speaker most, and the names' shares.
 
     Shares of both names among all words: as the text stands, with the head cut at that place, and with the vector of
     the other story there.
     """
-    one, other = (_ids(name, vocabulary) for name in PAIR)
-    pair = vocabulary.encode(PAIR)
-
-    def shares() -> list[float]:
-        logits = model(one[None].to(next(model.parameters()).device))[0, -1]
-        return [round(float(share), 4) for share in logits.softmax(dim=-1)[pair]]
-
-    def renamed_at(place: int) -> list[float]:
-        with without(model, head, [place], instead=head_output(model, other, head, place)):
-            return shares()
-
-    place = max(range(1, len(one)), key=lambda each: renamed_at(each)[1])
+    shares = implanted(model, vocabulary, head)
+    place = max(range(1, len(shares)), key=lambda each: shares[each][1])
+    one = _ids(PAIR[0], vocabulary)
     with without(model, head, [place]):
-        cut = shares()
-    word = vocabulary.tokens[int(one[place])]
-    return {"place": word, "as it stands": shares(), "cut": cut, "patched": renamed_at(place)}
+        cut = _shares(model, one, vocabulary.encode(PAIR))
+    found = {"as it stands": _shares(model, one, vocabulary.encode(PAIR)), "cut": cut, "patched": shares[place]}
+    return {"place": vocabulary.tokens[int(one[place])]} | {
+        name: [round(share, 4) for share in pair] for name, pair in found.items()
+    }
+
+
+def implanted(
+    model: gpt.Gpt, vocabulary: Vocabulary, head: str, names: tuple[str, str] = PAIR
+) -> list[tuple[float, ...]]:
+    """For each place in the first name's story: who speaks, with this head's vector from the second's story there.
+
+    The shares of both names among all words.
+    """
+    one, other = (_ids(name, vocabulary) for name in names)
+    found = []
+    for place in range(len(one)):
+        with without(model, head, [place], instead=head_output(model, other, head, place)):
+            found.append(_shares(model, one, vocabulary.encode(names)))
+    return found
+
+
+@torch.no_grad()
+def _shares(model: gpt.Gpt, ids: Tensor, names: Sequence[int]) -> tuple[float, ...]:
+    """Probabilities of these words after the text."""
+    logits = model(ids[None].to(next(model.parameters()).device))[0, -1]
+    return tuple(logits.softmax(dim=-1)[list(names)].tolist())
 
 
 def _ids(name: str, vocabulary: Vocabulary) -> Tensor:

@@ -28,6 +28,7 @@ from tfbook.lessons.gpt_pretraining.heads import (
     SPEAKING as SPEAKING,
     for_package as for_package,
     head_output as head_output,
+    implanted as implanted,
     looks as looks,
     names_without as names_without,
     notes as notes,
@@ -259,8 +260,8 @@ def table_of_notes(frame: DataFrame) -> DataFrame:
 
 
 def claims_of_notes(frame: DataFrame) -> dict[int, float]:
-    """Claims 9 and 10: names without the needed head of block 1, and the new name's share; the worst of three runs."""
-    missing = [row["without"][row["first"]] for _, row in frame.iterrows()]
+    """Claims 9 and 10: names without the needed head of block 2, and the new name's share; the worst of three runs."""
+    missing = [row["without"][row["second"]] for _, row in frame.iterrows()]
     return {9: max(missing), 10: min(shares[1] for shares in frame["patched"])}
 
 
