@@ -369,7 +369,7 @@ def test_each_stage_runs_and_the_best_rate_is_judged(monkeypatch: pytest.MonkeyP
 
 
 def test_few_stories_are_watched_with_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, number in {"HELD_OUT": 2, "SAMPLES": 2, "FEW": 16, "EVERY": 1}.items():
+    for name, number in {"HELD_OUT": 2, "SAMPLES": 2, "FEW": 20, "EVERY": 1}.items():
         monkeypatch.setattr(ladder, name, number)
     (run,) = ladder.overfit(steps=2, seeds=(1,))
     assert [point["step"] for point in run["curve"]] == [0, 1, 2]

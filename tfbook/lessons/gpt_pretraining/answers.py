@@ -32,13 +32,23 @@ $\\ln 12 \\approx 2.5$ nats, or 0.1 per word of the story. With the other kinds 
 which the loss falls. And yet it decides whether a story is right: one wrong word spoils it.
 """,
         "overfit": """OVERFIT_TEXT""",
-        "adamw": """ADAMW_TEXT""",
-        "looks": """LOOKS_TEXT""",
+        "adamw": """
+With its best rate, AdamW ends at 0.86 to 0.90 nats, about 0.3 above Muon, and **none** of its stories is right in every
+respect: within 600 steps, its names never leave the even guess. More steps may well get it there; in the same time,
+though, this optimizer decides more than any part of the model after the first head.
+""",
+        "looks": """
+In the run that you see published here, it looks at the **period** after her name, and hardly at anything else. (From
+other random weights, it may be *Anna* herself.) Why at a period, which says nothing?
+""",
         "patch": """
 Lucy speaks, whom this text never mentions. A vector of 32 numbers at one word has renamed the speaker: you have
 rewritten the model's memory of who was introduced.
 """,
-        "hours": """HOURS_TEXT""",
+        "hours": """
+About nine in ten. All that extra work buys 40 to 50 more right stories per 100, for 0.05 nats per word. And one story in
+ten still contradicts itself.
+""",
         "places": """
 The *park*, because she is there already, and in this world nobody walks to where she is. Yet the park keeps its place
 on the list, and the list hardly changes. No story has two moves in a row, so the model was never asked this. After *one*

@@ -130,11 +130,21 @@ def draw_ladder(losses: Mapping[str, Sequence[float]], guides: Mapping[str, floa
         )
     for name, loss in guides.items():
         axes.axvline(loss, color=EDGE, linestyle="--", linewidth=1.2)
-        axes.annotate(name, (loss, -0.7), ha="center", va="center", color=SOFT, fontsize=10)
+        axes.annotate(
+            name,
+            (loss, 1.0),
+            xycoords=("data", "axes fraction"),
+            xytext=(0, 3),
+            textcoords="offset points",
+            ha="center",
+            va="bottom",
+            color=SOFT,
+            fontsize=10,
+        )
     axes.set_yticks(range(len(losses)), list(losses))
-    axes.set(ylim=(len(losses) - 0.5, -1.2), xlabel="loss on held-out stories (nats per word)")
+    axes.set(ylim=(len(losses) - 0.5, -0.6), xlabel="loss on held-out stories (nats per word)")
     axes.set_xlim(0.35, 1.15 * max(max(runs) for runs in losses.values()))
-    axes.set_title("What each part is worth")
+    axes.set_title("What each part is worth", pad=22)
     said = "; ".join(f"{name} {sum(runs) / len(runs):.2f}" for name, runs in losses.items())
     return figure, f"Loss on held-out stories of models that have one part more each, mean of three runs: {said}."
 

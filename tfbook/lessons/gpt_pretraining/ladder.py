@@ -212,12 +212,12 @@ def written_by(model: nn.Module, count: int, *, temperature: float = 0.7, seed: 
 
 # ---- stored: learned by heart ------------------------------------------------------------------------------------
 
-FEW = 100  # stories
-EVERY = 50
+FEW, AT_ONCE = 100, 20  # stories, and how many in a batch, so that an epoch reads all of them
+EVERY, READINGS = 40, 80  # steps between evaluations, and epochs
 
 
 @experiment
-def overfit(*, steps: int = STEPS, seeds: Sequence[int] = SEEDS) -> list[dict[str, Any]]:
+def overfit(*, steps: int = READINGS * FEW // AT_ONCE, seeds: Sequence[int] = SEEDS) -> list[dict[str, Any]]:
     """The model of two blocks on 100 stories, read again and again: losses on these and on others, and how many of its
     stories stand in the text word for word."""
     corpus = data.load("stories")
@@ -228,7 +228,7 @@ def overfit(*, steps: int = STEPS, seeds: Sequence[int] = SEEDS) -> list[dict[st
         runtime.seed(seed)
         model = stage("two blocks", len(corpus.vocabulary)).to(runtime.device())
         curve: list[dict[str, float]] = []
-        batches = SortedBatches(train, size=BATCH, seed=seed)
+        batches = SortedBatches(train, size=AT_ONCE, seed=seed)
 
         def watched(step: int, model: GPT = model, curve: list = curve, batches: SortedBatches = batches) -> Tensor:
             if step % EVERY == 0:
