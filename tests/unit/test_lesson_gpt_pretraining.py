@@ -10,7 +10,7 @@ from collections.abc import Callable
 from fractions import Fraction
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pandas as pd
@@ -24,7 +24,9 @@ from tfbook.attention.recording import record
 from tfbook.course import batches
 from tfbook.data.stories import check_story, told, words_of
 from tfbook.lessons.gpt_pretraining import attention_exercise, determined, exercises, figures, heads, ladder, study
+from tfbook.models.gpt import Gpt
 from tfbook.plot import shading
+from tfbook.pretrain.storyteller import Storyteller
 from tfbook.text import BOS, EOS, PAD, Vocabulary
 from tfbook.training.optimizers import Muon
 
@@ -462,6 +464,23 @@ def test_a_head_hands_on_its_part_of_what_w_o_reads(model: Any, rows: list[torch
     assert not torch.allclose(own, foreign, atol=1e-3)
     assert torch.allclose(patched[:, :4], whole[:, :4], atol=1e-6)
     assert not torch.allclose(patched[:, 4], whole[:, 4], atol=1e-6)
+
+
+def test_places_are_compared_by_the_preposition_of_home(vocabulary: Vocabulary) -> None:
+    """A model that avoids whatever follows the first home's preposition, told by the ids that it reads."""
+    on, hill, farm, park = vocabulary.encode(["on", "hill", "farm", "park"])
+
+    class Shy(nn.Linear):
+        def forward(self, ids: torch.Tensor) -> torch.Tensor:
+            logits = torch.zeros(*ids.shape, len(vocabulary))
+            logits[..., [hill, farm]] -= 9.0 * (ids == on).any(dim=1).float()[:, None, None]
+            logits[..., park] -= 9.0 * (ids == park).any(dim=1).float()[:, None]
+            return logits
+
+    found = study.places_by_home(Storyteller(cast(Gpt, Shy(1, 1)), vocabulary))
+    even = 1 / len(vocabulary)
+    assert list(found.loc["on the hill"]) == pytest.approx([0, 0, even], abs=2e-4)
+    assert list(found.loc["in the park"]) == pytest.approx([0, even, even], abs=2e-4)
 
 
 # ---- going further -----------------------------------------------------------------------------------------------

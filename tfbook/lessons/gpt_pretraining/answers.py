@@ -31,11 +31,16 @@ All of this barely moves the loss: one word in 25 is a determined name, and an e
 $\\ln 12 \\approx 2.5$ nats, or 0.1 per word of the story. With the other kinds it is about 0.15 of the six nats by
 which the loss falls. And yet it decides whether a story is right: one wrong word spoils it.
 """,
-        "overfit": """OVERFIT_TEXT""",
+        "overfit": """
+The first curve falls to 0.047. The second one turns after a few dozen steps and climbs above 4, two thirds of an even
+guess: the model **overfits**. And it recites: every story that it writes is one of the 100, word for word. The number
+0.047 says the same: choosing one story of 100 takes $\\ln 100 = 4.6$ nats, once in some 98 words, and the rest comes by
+heart. That is why one looks at held-out text, stops when its loss turns, and, better, gets more text.
+""",
         "adamw": """
-With its best rate, AdamW ends at 0.86 to 0.90 nats, about 0.3 above Muon, and **none** of its stories is right in every
-respect: within 600 steps, its names never leave the even guess. More steps may well get it there; in the same time,
-though, this optimizer decides more than any part of the model after the first head.
+With its best rate, AdamW ends at 0.86 to 0.90 nats, about 0.3 above Muon, and **none** of its stories is right in
+every respect, since nearly all have a wrong name. More steps may well get it there. In the same 600 steps, though, the
+optimizer decides as much as the whole growth of the model from its first head on.
 """,
         "looks": """
 In the run that you see published here, it looks at the **period** after her name, and hardly at anything else. (From
@@ -46,18 +51,18 @@ Lucy speaks, whom this text never mentions. A vector of 32 numbers at one word h
 rewritten the model's memory of who was introduced.
 """,
         "hours": """
-About nine in ten. All that extra work buys 40 to 50 more right stories per 100, for 0.05 nats per word. And one story in
-ten still contradicts itself.
+About nine in ten. All that extra work buys 40 to 50 more right stories per 100, for 0.05 nats per word. And one story
+in ten still contradicts itself.
 """,
         "places": """
-The *park*, because she is there already, and in this world nobody walks to where she is. Yet the park keeps its place
-on the list, and the list hardly changes. No story has two moves in a row, so the model was never asked this. After *one*
-move it does look at her home, but it seems to have learned a shortcut: it avoids all places that take the same
-preposition as her home, such as *on the hill* for somebody who lives *on the farm*.
+The hill gets 0.04 where it is her home and 0.12 where her home is in the park or by the river. So the model knows where
+she lives? No: it gets the same 0.04 if she lives *on* the farm. In every row the first two columns agree. The model
+avoids not her home but all places that take the **same preposition** as her home: a shortcut, right about home, and
+wrong about the farm.
 
-What it has missed is a rule about what *never* happens, and no sentence states it. The loss hardly shows it: ruling out
-a place with a share of 0.16 would save $-\\ln(1 - 0.16) = 0.17$ nats, at one word in a hundred or so. A checker that
-knows the facts does.
+It never had to learn better. Ruling out home and nothing else would save about 0.06 nats at a few words in a hundred,
+and no story complains. A good loss cannot tell you that a fact was learned; a question that separates the fact from its
+shortcut can.
 """,
         "blank": """
 From both sides it is nearly always right. In each of these stories the hidden name recurs further right, so finding it

@@ -37,6 +37,7 @@ from tfbook.lessons.gpt_pretraining.heads import (
     without as without,
 )
 from tfbook.lessons.gpt_pretraining.ladder import STAGES as STAGES, ladder as ladder, overfit as overfit
+from tfbook.lessons.gpt_pretraining.places import places_by_home as places_by_home
 from tfbook.lessons.gpt_pretraining.stories import (
     first_mistakes as first_mistakes,
     judged as judged,
