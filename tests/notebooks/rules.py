@@ -28,6 +28,7 @@ import tables
 import weave
 from nbformat import NotebookNode
 from PIL import Image
+from solutions import hides_its_solutions
 
 import notebooks
 from tfbook.course import progress
@@ -436,6 +437,7 @@ LESSON_RULES: tuple[Rule, ...] = (
     ends_with_summary,
     has_exercises,
     has_blank_stubs,
+    hides_its_solutions,
 )
 
 
