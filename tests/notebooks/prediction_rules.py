@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from rules import Lesson
 
 PREDICTIONS = 3
-OLD_ANSWERS = tuple(f"{number:02}" for number in range(16))  # lessons whose answers stand in the notebook
+OLD_ANSWERS = ("00", "03", "05", "09")  # lessons whose answers stand in the notebook
 BOX = re.compile(r"^> \*\*Predict\*\*", re.MULTILINE)
 KEY = re.compile(re.escape(ANSWERS) + r'"(\w+)"\):$', re.MULTILINE)
 
@@ -27,7 +27,7 @@ def asks_for_predictions(lesson: Lesson) -> Iterator[str]:
 
 
 def answers_its_predictions(lesson: Lesson) -> Iterator[str]:
-    """Each box ends its cell, and its answer is the first that is shown after it; each text of answers.py is used once."""
+    """Each box ends its cell, its answer is the first that is shown after it, and each text is used once."""
     if lesson.path.name.startswith(OLD_ANSWERS) and not lesson.answers:
         return
     cells = lesson.notebook.cells
