@@ -37,6 +37,8 @@ fails first, we have not tested. (Bahdanau et al., with far more and longer trai
         "changed_order": """
 For two rows they run backward. To write *université*, the decoder looks past *grey*, and then it comes back for
 it.
+
+The model found most of the gold links from translations alone.
 """,
         "gradient": """
 At 20 steps, about a ten-millionth is left in the RNN, and less than a ten-thousandth in the GRU. (Orthogonal

@@ -10,9 +10,14 @@ $16{,}384^2 \cdot 4$ bytes, which is more than a gigabyte, for one head of one l
 softmax exist at the same time, hence the two gigabytes in the figure. As for time, the pairs ($2n^2d$
 multiplications) overtake the four projections ($4nd^2$, with $d$ the width of the model) only beyond $n = 2d$,
 and a whole layer's products, feed-forward network included ($12nd^2$), beyond $n = 6d$.
+
+On logarithmic axes a power of $n$ is a straight line, and its slope is the exponent.
 """,
         "tiles": """
 A few megabytes, and the sentence is there.
+
+The distance at the right end is what the tiles save. What is left: a few tiles of fixed size, and the output,
+twice (as blocks, and joined), which grows with $n$.
 """,
         "window": """
 One percent of the pairs, and an empty answer (“·” is a row of zeros): within the window, each query matches only

@@ -39,6 +39,9 @@ tuning would close part of the gap. And Muon's steps cost more, here about 11%.)
 
 Why is a rate ten times higher best, if the steps are equally long? A likely reason: AdamW puts most of that
 length into a few directions and soon overshoots along them. Muon spreads it over nearly all.
+
+These losses are not to be compared with the grid: they are of the first 4,096 held-out characters, which are
+harder. Over all of them, Muon at 0.03 ends at 2.34, not 2.57.
 """,
         "distance": """
 At distance 31: the same character stands 32 places back, and what followed it is one place closer. The mean

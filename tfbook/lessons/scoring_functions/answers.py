@@ -8,6 +8,8 @@ answer = Answers(
 Hot means even: at $T = 10$ each animal has about a third. Cold means hard: at $T = 0.01$ the parrot has nearly
 all the weight, and we are almost back at the dictionary that cannot learn. The cat never wins, because dividing
 all scores by the same positive number keeps their order. No temperature repairs that: we need another score.
+
+Cooling exaggerates the lead of the winner, whoever that is.
 """,
         "relations": """
 No score wins everywhere. Dot and scaled dot are reliable only on *same*, and they agree in every panel, because
@@ -41,11 +43,15 @@ not that a variance of 1 is best, but that the softmax behaves in the same way a
 Within 15 steps, the unscaled score looks at **one** word, and from then on at hardly more than one at a time. In
 the end the scaled version, too, looks at fewer than two words, but about 80% of its weight is on the right ones,
 against roughly a third.
+
+Both versions end up sure of themselves, but only one of them looked around first.
 """,
         "additive_cost": """
 On our machine, the additive score takes more than ten times as long and keeps 44 times as much. (Not 65 times,
 because both also keep the queries and keys.) Every score needs time and memory for every pair (lesson 15 is
 about that), but additive needs a whole hidden layer for each.
+
+Its memory grows with length × length × width.
 """,
         "narrow_keys": """
 About half is left. A narrow key can tell fewer items apart, which limits the heads of a Transformer, too

@@ -33,6 +33,8 @@ start, 0, which is right only where there is no r.
 The informative row is the third: in a new word of seen tokens the values add up, usually to the right number.
 (*feverous* gets only half an r: in this small training set, `ever` came only with `who`, and the two share the
 credit.)
+
+A new token has kept its 0.
 """,
         "vocabulary_size": """
 Sixteen times as many tokens in the vocabulary cut Shakespeare's length in tokens to about a third: each further

@@ -10,6 +10,8 @@ store them, as lesson 15 shows, but the number of operations grows so in any cas
 times the tokens, and four times the tokens mean 16 times the pairs. An image of 224 × 224 has 50,176 pixels,
 which make 2.5 billion pairs. The paper's ViT-Base computes a weight for every pair 144 times per image, in 12
 heads of 12 layers.
+
+The blue line starts flatter because the vectors of a few patches take more memory than the weights between them.
 """,
         "vit": """
 On Fashion-MNIST, the ViT ends about four points above the linear classifier, or nearly 400 more test images
