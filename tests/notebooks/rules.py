@@ -29,6 +29,8 @@ from output_rules import (
     describes_its_images,
     has_sound_figures,
     has_tables_of_claims,
+    numbers_its_claims_in_order,
+    says_what_is_stored,
     shows_its_claims,
 )
 from prediction_rules import KEY, answers_its_predictions, asks_for_predictions
@@ -388,6 +390,8 @@ RULES: tuple[Rule, ...] = (
     shows_the_course_as_it_is,
     shows_its_claims,
     has_tables_of_claims,
+    numbers_its_claims_in_order,
+    says_what_is_stored,
     has_short_paragraphs,
     avoids_forbidden_words,
     has_links_that_resolve,
