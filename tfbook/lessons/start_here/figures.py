@@ -124,7 +124,7 @@ def draw_surprises(letters: str, surprises: Sequence[float], uniform: float) -> 
     figure, axes = plt.subplots(figsize=(9, 3.1))
     axes.bar(range(len(letters)), surprises, color=COLORS[0])
     axes.axhline(uniform, color=COLORS[3], linestyle="--")
-    axes.text(len(letters) - 0.5, uniform + 0.08, "a model that knows nothing", ha="right", color=COLORS[3])
+    axes.text(len(letters) - 0.1, uniform, "a model that\nknows nothing", va="center", color=COLORS[3])
     axes.set_xticks(range(len(letters)), letters.replace(" ", "␣"))
     axes.grid(False, axis="x")
     axes.set(title="Surprise, letter by letter", ylabel="surprise (nats)", xlabel="the letter that came")

@@ -5,10 +5,12 @@ Shapes: batch, context.
 
 from __future__ import annotations
 
+import io
 import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from contextlib import redirect_stdout
 from itertools import pairwise, permutations
 from typing import Any, TypeVar
 
@@ -20,7 +22,7 @@ from torch.nn import functional as F
 from tfbook import data, runtime
 from tfbook.course import translators
 from tfbook.course.experiments import experiment
-from tfbook.data.stories import words_of, written
+from tfbook.data.stories import Stories, words_of, written
 from tfbook.generation.search import translate
 from tfbook.lessons.start_here import exercises as ex
 from tfbook.lessons.start_here.answers import answer as answer
@@ -72,9 +74,15 @@ def table_losses(seen: str, judged: str, contexts: Iterable[int]) -> list[float]
 SPLIT, NUMBER, GIVEN, TO_GUESS = "valid", 6, 33, 53  # the story of the game, and its letters
 
 
+def _stories() -> Stories:
+    """The corpus, without the line of its size that `data.load` prints."""
+    with redirect_stdout(io.StringIO()):
+        return data.load("stories")
+
+
 def guessing_game() -> GuessingView:
     """Shannon's game on a story that no model has seen, beside a table of pairs and lesson 09's model."""
-    corpus = data.load("stories")
+    corpus = _stories()
     story = corpus[SPLIT][NUMBER]
     text, end = letters_of(story), GIVEN + TO_GUESS
     seen = letters_of(corpus["train"], LETTERS)[: LETTERS // 2]
@@ -109,7 +117,7 @@ def letter_surprises(teller: Storyteller, story: str) -> list[float]:
 def storyteller_loss(stories: int = 40) -> float:
     """Nats per letter of lesson 09's model on stories that nobody has seen, punctuation included."""
     teller = load_storyteller()
-    surprises = [nats for story in data.load("stories")[SPLIT][:stories] for nats in letter_surprises(teller, story)]
+    surprises = [nats for story in _stories()[SPLIT][:stories] for nats in letter_surprises(teller, story)]
     return sum(surprises) / len(surprises)
 
 
@@ -123,7 +131,7 @@ def tell_on(beginning: str) -> str:
 
 
 class Network(nn.Module):
-    """Predicts a letter from the last `context` letters (Bengio et al., 2003): embed, one hidden layer, logits."""
+    """Logits of the next letter from the last `context` letters (Bengio et al., 2003)."""
 
     def __init__(self, context: int, width: int, hidden: int):
         super().__init__()
