@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from tfbook.course.exercises import exercise, randn
-from tfbook.lessons.start_here.first_exercises import distances as distances, shares as shares, softmax as softmax
+from tfbook.lessons.start_here.first_exercises import shares as shares, softmax as softmax
 
 # ---- cross-entropy -----------------------------------------------------------------------------------------------
 
@@ -204,11 +204,8 @@ def _trained(
 
 
 def _loss_after_the_step(model: nn.Module, batches: Batches, lr: float) -> list[float]:
-    after = []
-    for x, y in batches:
-        after.append((x, y))
     losses, optimizer = [], torch.optim.AdamW(model.parameters(), lr=lr)
-    for x, y in after:
+    for x, y in batches:
         optimizer.zero_grad()
         F.cross_entropy(model(x), y).backward()
         optimizer.step()
@@ -246,8 +243,50 @@ train.mistakes(
         "this is the last loss alone: append the loss of every batch to a list, and return the list": (
             lambda *case: train.reference(*case)[-1]
         ),
+        "the losses of the first batches alone: `return` stands inside the loop, so it ends too early": (
+            lambda *case: train.reference(*case)[:1]
+        ),
         "this is the mean of all losses: return the list of them, one for each batch": (
             lambda *case: sum(losses := train.reference(*case)) / len(losses)
+        ),
+    }
+)
+
+# ---- all distances at once -------------------------------------------------------------------------------------------
+
+
+def _positions() -> list[tuple[Tensor, Tensor]]:
+    three, two, one = torch.tensor([0.0, 1.0, 5.0]), torch.tensor([2.0, 1.0]), torch.tensor([-1.0])
+    close = torch.tensor([1000.0, 1000.25]), torch.tensor([1000.125, 1000.0, 999.0])
+    return [(three, two), (two, two), (two, three), (one, three), (randn(3, seed=1), randn(4, seed=2)), close]
+
+
+@exercise(
+    cases=_positions,
+    hints=[
+        "The result has a row for each entry of `a` and a column for each entry of `b`. Which shape must `a` have?",
+        "`a[:, None]` has shape (n, 1). Against (m,) it broadcasts to (n, m).",
+    ],
+    differentiable=False,
+)
+def distances(a: Tensor, b: Tensor) -> Tensor:
+    return (a[:, None] - b).abs()
+
+
+distances.mistakes(
+    {
+        "rows and columns are swapped: a row belongs to an entry of a, so write a[:, None]": (
+            lambda a, b: (a - b[:, None]).abs()
+        ),
+        "a distance has no sign: take the absolute value": lambda a, b: a[:, None] - b,
+        "a distance has no sign, and b − a is the difference the other way around: take the absolute value": (
+            lambda a, b: b - a[:, None]
+        ),
+        "these are squared distances: take the absolute value instead of the square": (
+            lambda a, b: (a[:, None] - b) ** 2
+        ),
+        "a² + b² − 2ab loses the distance of large numbers that are close to rounding: subtract before you square": (
+            lambda a, b: (a[:, None] ** 2 + b**2 - 2 * a[:, None] * b).clamp(min=0).sqrt()
         ),
     }
 )

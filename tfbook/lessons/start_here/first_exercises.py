@@ -1,4 +1,4 @@
-"""The first exercises of lesson 00: rows that sum to 1, softmax, and all distances at once."""
+"""The first exercises of lesson 00: rows that sum to 1, and softmax."""
 
 from __future__ import annotations
 
@@ -47,6 +47,9 @@ shares.mistakes(
         ),
         "a row sums to more than 1: divide by the sums of the counts with `extra`, not of the bare counts": (
             lambda counts, extra: (counts + extra) / counts.sum(dim=1, keepdim=True)
+        ),
+        "this adds `extra` once to each sum, but each of the row's counts has one: sum the counts with `extra`": (
+            lambda counts, extra: (counts + extra) / (counts.sum(dim=1, keepdim=True) + extra)
         ),
         "a row sums to less than 1: `extra` is in the sums, but not in the counts above them": (
             lambda counts, extra: counts / (counts + extra).sum(dim=1, keepdim=True)
@@ -118,45 +121,6 @@ softmax.mistakes(
         ),
         "rows far below the largest score of all become 0/0: subtract each row's own largest score": (
             lambda scores: (scores - scores.max()).exp() / (scores - scores.max()).exp().sum(dim=-1, keepdim=True)
-        ),
-    }
-)
-
-# ---- all distances at once -------------------------------------------------------------------------------------------
-
-
-def _positions() -> list[tuple[Tensor, Tensor]]:
-    three, two, one = torch.tensor([0.0, 1.0, 5.0]), torch.tensor([2.0, 1.0]), torch.tensor([-1.0])
-    close = torch.tensor([1000.0, 1000.25]), torch.tensor([1000.125, 1000.0, 999.0])
-    return [(three, two), (two, two), (two, three), (one, three), (randn(3, seed=1), randn(4, seed=2)), close]
-
-
-@exercise(
-    cases=_positions,
-    hints=[
-        "The result has a row for each entry of `a` and a column for each entry of `b`. Which shape must `a` have?",
-        "`a[:, None]` has shape (n, 1). Against (m,) it broadcasts to (n, m).",
-    ],
-    differentiable=False,
-)
-def distances(a: Tensor, b: Tensor) -> Tensor:
-    return (a[:, None] - b).abs()
-
-
-distances.mistakes(
-    {
-        "rows and columns are swapped: a row belongs to an entry of a, so write a[:, None]": (
-            lambda a, b: (a - b[:, None]).abs()
-        ),
-        "a distance has no sign: take the absolute value": lambda a, b: a[:, None] - b,
-        "a distance has no sign, and b − a is the difference the other way around: take the absolute value": (
-            lambda a, b: b - a[:, None]
-        ),
-        "these are squared distances: take the absolute value instead of the square": (
-            lambda a, b: (a[:, None] - b) ** 2
-        ),
-        "a² + b² − 2ab loses the distance of large numbers that are close to rounding: subtract before you square": (
-            lambda a, b: (a[:, None] ** 2 + b**2 - 2 * a[:, None] * b).clamp(min=0).sqrt()
         ),
     }
 )
