@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 IMAGE = re.compile(r"!\[([^\]]*)\]\([^)]*\)")
 WITHOUT_ALT = re.compile(r"<img\b(?![^>]*\balt=\"[^\"]+\")")
 NOT_CONVERTED = (
-    "00",
     "03",
     "05",
     "09",

@@ -4,6 +4,7 @@ from tfbook.plot.views.attention import attention_view
 from tfbook.plot.views.bpe import bpe_view
 from tfbook.plot.views.breaking import break_view
 from tfbook.plot.views.explorer import next_token_view
+from tfbook.plot.views.guessing import guessing_view
 from tfbook.plot.views.masks import mask_view
 from tfbook.plot.views.rotary import rotary_view
 from tfbook.plot.views.sampling import sampling_view
@@ -14,6 +15,7 @@ __all__ = [
     "bpe_view",
     "break_view",
     "decoding_view",
+    "guessing_view",
     "mask_view",
     "next_token_view",
     "rotary_view",
