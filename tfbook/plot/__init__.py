@@ -14,6 +14,7 @@ from tfbook.plot.views import (
     decoding_view,
     mask_view,
     next_token_view,
+    painter_view,
     rotary_view,
     sampling_view,
 )
@@ -39,6 +40,7 @@ __all__ = [
     "mask_picture",
     "mask_view",
     "next_token_view",
+    "painter_view",
     "rotary_view",
     "sampling_view",
     "shaded_text",

@@ -4,6 +4,7 @@ from tfbook.plot.views.attention import attention_view
 from tfbook.plot.views.bpe import bpe_view
 from tfbook.plot.views.explorer import next_token_view
 from tfbook.plot.views.masks import mask_view
+from tfbook.plot.views.painter import painter_view
 from tfbook.plot.views.rotary import rotary_view
 from tfbook.plot.views.sampling import sampling_view
 from tfbook.plot.views.stepper import decoding_view
@@ -14,6 +15,7 @@ __all__ = [
     "decoding_view",
     "mask_view",
     "next_token_view",
+    "painter_view",
     "rotary_view",
     "sampling_view",
 ]
