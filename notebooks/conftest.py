@@ -22,7 +22,9 @@ from collections import defaultdict
 from collections.abc import Generator, Iterator
 from pathlib import Path
 from queue import Empty
+from tempfile import TemporaryDirectory
 from typing import Any
+from unittest.mock import patch
 
 import nbval.plugin
 import pytest
@@ -144,8 +146,14 @@ class StrictNotebook(IPyNbFile):
 
     def setup(self) -> None:
         test = os.environ.pop("PYTEST_CURRENT_TEST")  # ipykernel would not capture what other processes print
-        super().setup()
+        self.nothing_solved = TemporaryDirectory()  # else kept answers would run in place of the page's pieces
+        with patch.dict(os.environ, TFBOOK_PROGRESS=str(Path(self.nothing_solved.name) / "progress.json")):
+            super().setup()
         os.environ["PYTEST_CURRENT_TEST"] = test
+
+    def teardown(self) -> None:
+        super().teardown()
+        self.nothing_solved.cleanup()
 
 
 @pytest.hookimpl(wrapper=True)

@@ -31,7 +31,7 @@ def map_command(arguments: list[str] | None = None) -> None:
     )
     with console.command(parser, ValueError, OSError):
         parser.parse_args(arguments)
-        progress.print_course()
+        print(*progress.course_lines(progress.solved()), sep="\n")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,8 @@
 """The engine of the exercises: every answer, however strange, gets a verdict with a message and never a traceback."""
 
 import copy
+import inspect
+import json
 import random
 import sys
 import textwrap
@@ -10,6 +12,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from fractions import Fraction
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,7 +20,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from tfbook.course import exercises as engine
+from tfbook.course import exercises as engine, solved
 from tfbook.course.exercises import CheckResult, Exercise, exercise, randn, source_of
 
 
@@ -567,4 +570,111 @@ def test_otherwise_it_goes_on_with_its_own(
     double: Exercise, answer: Callable[..., Any], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert double.pick(answer, double.reference) is double.reference
+    assert capsys.readouterr().out == "The lesson goes on with its own version.\n"
+
+
+BLANK = [lambda x, notes: ..., lambda x, notes: x + 1, None]  # the second is the given code
+
+
+@pytest.fixture
+def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Keeps a source as an earlier session would have."""
+    monkeypatch.setenv("TFBOOK_PROGRESS", str(tmp_path / "progress.json"))
+
+    def keep(source: str) -> None:
+        solved.answers_file().write_text(json.dumps({"exercises": {"double": source}}), encoding="utf-8")
+
+    return keep
+
+
+@pytest.mark.parametrize("blank", BLANK)
+@pytest.mark.parametrize(
+    "source",
+    [
+        "def double(x, notes):\n    return 2 * x\n",
+        "def mine(x, notes):\n    return 2 * x\n",
+        "def double(x, notes):\n    return torch.add(x, x)\n",
+        "def double(x, notes):\n    return BLANK and 2 * x\n",
+    ],
+)
+def test_a_kept_answer_runs_where_none_was_attempted(
+    double: Exercise, kept: Callable[[str], None], blank: Any, source: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Under another name, too, and with the names of the exercise's module and of the page."""
+    kept(source)
+    chosen = double.pick(blank, double.reference)
+    assert chosen is not double.reference
+    assert chosen(torch.tensor([3.0]), [1]) == 6
+    assert capsys.readouterr().out == "The lesson goes on with your version from before.\n"
+    assert inspect.getsource(chosen).startswith(source.splitlines()[0]), "tracebacks show its lines"
+
+
+def test_an_attempt_goes_before_a_kept_answer(
+    double: Exercise, kept: Callable[[str], None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    kept("def double(x, notes):\n    return 2 * x\n")
+    assert double.pick(lambda x, notes: 3 * x, double.reference) is double.reference
+
+    def own(x: Tensor, notes: list[int]) -> Tensor:
+        return x + x
+
+    assert double.pick(own, double.reference) is own
+    assert "before" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("source", "why"),
+    [
+        ("def double(x, notes):\n    return 3 * x\n", "not quite: case 1 of 2: at index (0,) the result is 3"),
+        ("def double(x):\n    return 2 * x\n", "raised an error: TypeError"),
+        ("def double(x, notes):\n    return lost(x)\n", "raised an error: NameError: name 'lost' is not defined"),
+        ("def double(x, notes=lost):\n    return 2 * x\n", "raised an error: NameError: name 'lost' is not defined"),
+        ("def double(x, notes=exit()):\n    return 2 * x\n", "raised an error: SystemExit"),
+        ("def double(x, notes):\n    exit()\n", "raised an error: SystemExit"),
+        ("def double(x, notes:\n    return 2 * x\n", "raised an error: SyntaxError"),
+        ("double = 3\n", "raised an error: ValueError: the answer defines no function"),
+        ("\0", "raised an error: "),
+        ("", "raised an error: ValueError"),
+        ("def double(x, notes):\n    while True: pass\n", "not quite: case 1 did not finish"),
+        ("while True: pass\ndef double(x, notes): pass\n", "not quite: its definition does not finish"),
+    ],
+)
+def test_a_kept_answer_that_does_not_pass_harms_nothing(
+    double: Exercise,
+    kept: Callable[[str], None],
+    source: str,
+    why: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Such as one from before the exercise was changed; one line says why."""
+    monkeypatch.setattr(engine, "TIME_LIMIT", 0.2)
+    kept(source)
+    before = solved.answers_file().read_text(encoding="utf-8")
+    assert double.pick(BLANK[0], double.reference) is double.reference
+    printed = capsys.readouterr().out
+    assert printed.startswith("The lesson goes on with its own version, since yours from before does not pass here (")
+    assert why in printed
+    assert printed.count("\n") == 1
+    assert solved.answers_file().read_text(encoding="utf-8") == before
+
+
+def test_a_kept_answer_leaves_the_page_alone(double: Exercise, kept: Callable[[str], None]) -> None:
+    kept("BLANK = 3\ndef double(x, notes):\n    global BLANK\n    BLANK = 4\n    return 2 * x\n")
+    double.pick(BLANK[0], double.reference)
+    assert len(BLANK) == 3
+
+
+def test_the_stop_button_stops_a_kept_answer(double: Exercise, kept: Callable[[str], None]) -> None:
+    kept("def double(x, notes=(_ for _ in ()).throw(KeyboardInterrupt)): return 2 * x\n")
+    with pytest.raises(KeyboardInterrupt):
+        double.pick(BLANK[0], double.reference)
+
+
+@pytest.mark.parametrize("damage", ["", "[]", "{", '{"exercises": {"double": 3}}', '{"exercises": ["double"]}'])
+def test_a_damaged_file_of_answers_counts_as_none(
+    double: Exercise, kept: Callable[[str], None], damage: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    solved.answers_file().write_text(damage, encoding="utf-8")
+    assert double.pick(BLANK[0], double.reference) is double.reference
     assert capsys.readouterr().out == "The lesson goes on with its own version.\n"

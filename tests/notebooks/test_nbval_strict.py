@@ -47,6 +47,9 @@ PASSES = {
     "stored stderr": code("print(1)", "1\n", stream("UserWarning: old\n", "stderr")),
     "widget": code("from IPython.display import display\ndisplay({'" + WIDGET + "': {}}, raw=True)"),
     "address in memory": code("print('<f at 0x7f0000000000>')", "<f at 0x7fedcba98765>\n"),
+    "no notes of a learner": code(
+        "import os\nprint(os.listdir(os.path.dirname(os.environ['TFBOOK_PROGRESS'])))", "[]\n"
+    ),
     "tagged": code("print('here')", "there\n", metadata=IGNORED),
     "another number of a claim": code(CLAIM.format(measured=91.5), claim_output("holds", 93.1)),
 }

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from tfbook.course import progress
+from tfbook.__main__ import course_command
+from tfbook.course import progress, solved as session
 from tfbook.course.solved import note, progress_file, solved
 from tfbook.lessons.decoding import exercises as decoding
 from tfbook.lessons.start_here import exercises as start_here
@@ -60,3 +61,24 @@ def test_the_map_shows_every_lesson_with_what_is_solved(capsys: pytest.CaptureFi
     assert lines[0] == "I · Attention"
     assert lines[1].split() == ["00", "Start", "here", "●○○○", "1", "of", "4"]
     assert sum("not written yet" in line for line in lines) == sum(not each.written for each in progress.LESSONS)
+
+
+def test_the_map_says_whose_pieces_ran_and_how_answers_travel(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(session, "_running", {})
+    progress.print_course()
+    shown = capsys.readouterr().out
+    assert "Pieces" not in shown
+    assert "progress.save_answers()" in shown
+    assert "progress.load_answers()" in shown
+    start_here.softmax.pick(start_here.softmax.reference, lambda scores: scores)
+    decoding.beam_step.pick(lambda *arguments: None, decoding.beam_step.reference)
+    decoding.beam_step.pick(lambda *arguments: None, decoding.beam_step.reference)
+    progress.print_course()
+    assert "\nPieces in this page's run: softmax yours, beam_step the page's.\n" in capsys.readouterr().out
+
+
+def test_the_command_prints_the_map_alone(capsys: pytest.CaptureFixture[str]) -> None:
+    course_command([])
+    assert capsys.readouterr().out == "\n".join(progress.course_lines({})) + "\n"

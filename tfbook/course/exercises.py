@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import inspect
 import linecache
+import sys
 import textwrap
 import traceback
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -18,7 +19,7 @@ import torch
 from tfbook.course.comparing import difference, same, shortened
 from tfbook.course.gradients import Slope, gradient_difference, is_real, slopes
 from tfbook.course.lessons import slug_of
-from tfbook.course.solved import keep, note
+from tfbook.course.solved import answers, keep, note, note_piece, recalled
 from tfbook.course.trial import TookTooLong, default_settings, functions_as_they_are, time_limit
 
 Answer = Callable[..., Any]
@@ -37,9 +38,13 @@ class CheckResult:
     message: str = ""
     details: tuple[str, ...] = field(default=(), compare=False)
 
+    @property
+    def reason(self) -> str:
+        """Status and message in one line."""
+        return f"{self.status}: {self.message}" if self.message else self.status
+
     def __str__(self) -> str:
-        first = f"{MARKS[self.status]} {self.status}" + (f": {self.message}" if self.message else "")
-        return "\n    ".join([first, *self.details])
+        return "\n    ".join([f"{MARKS[self.status]} {self.reason}", *self.details])
 
 
 class Exercise:
@@ -60,6 +65,11 @@ class Exercise:
         self.start: Answer | None = None
         self._hints_shown = 0
 
+    @property
+    def lesson(self) -> str:
+        """The slug of its lesson."""
+        return slug_of(self.reference)
+
     def mistakes(self, wrong_answers: Mapping[str, Answer]) -> None:
         """Registers typical wrong answers, message → answer: whoever gives the same results is told the message."""
         self.wrong_answers |= wrong_answers
@@ -74,15 +84,43 @@ class Exercise:
         verdict = self.judge(answer)
         print(verdict)
         if verdict.status == "correct":
-            lesson = slug_of(self.reference)
-            note(lesson, self.name)
-            keep(lesson, self.name, cast(Answer, answer))
+            note(self.lesson, self.name)
+            keep(self.lesson, self.name, cast(Answer, answer))
 
-    def pick(self, answer: Answer, otherwise: Answer) -> Answer:
-        """The answer if it is right, else the lesson's own version; prints which of them the lesson goes on with."""
-        right = self.judge(answer).status == "correct"
-        print("The lesson goes on with your version." if right else "The lesson goes on with its own version.")
-        return answer if right else otherwise
+    def pick(self, answer: object, otherwise: Answer) -> Answer:
+        """The answer if it is right, else the lesson's own version; prints which of them the lesson goes on with.
+
+        Where the stub is as it came, a right answer that was kept in an earlier session takes its place.
+        """
+        status, source = self.judge(answer).status, answers().get(self.lesson, {}).get(self.name)
+        if status == "correct":
+            return self._goes_on(cast(Answer, answer), "yours", "your version")
+        if status not in ("not attempted", "not yet") or source is None:
+            return self._goes_on(otherwise, "the page's", "its own version")
+        around = vars(sys.modules[self.reference.__module__]) | getattr(answer, "__globals__", {})
+        kept, verdict = self.recall(source, around)
+        if kept is not None and verdict.status == "correct":
+            return self._goes_on(kept, "yours, from before", "your version from before")
+        why = f"its own version, since yours from before does not pass here ({verdict.reason})"
+        return self._goes_on(otherwise, "the page's", why)
+
+    def _goes_on(self, chosen: Answer, whose: str, version: str) -> Answer:
+        note_piece(self.lesson, self.name, whose)
+        print(f"The lesson goes on with {version}.")
+        return chosen
+
+    def recall(self, source: str, names: Mapping[str, Any]) -> tuple[Answer | None, CheckResult]:
+        """The function of a kept answer, which sees `names`, and the verdict on it. Never raises."""
+        try:
+            with default_settings(), time_limit(TIME_LIMIT):
+                answer = recalled(source, self.name, names)
+        except KeyboardInterrupt:
+            raise
+        except TookTooLong:
+            return None, CheckResult("not quite", f"its definition does not finish within {TIME_LIMIT:g} seconds")
+        except BaseException as error:  # such as a syntax of a newer Python
+            return None, CheckResult("raised an error", _where(error, None))
+        return answer, self.judge(answer)
 
     def judge(self, answer: object) -> CheckResult:
         """The verdict that `check` prints. Whatever the answer does to PyTorch's settings and generators is undone."""
@@ -261,7 +299,7 @@ def _known(reference: Answer, cases: Cases, learns: tuple[str, ...]) -> _Known:
     return _Known(results, changes, found)
 
 
-def _where(error: BaseException, answer: Answer) -> str:
+def _where(error: BaseException, answer: Answer | None) -> str:
     """The error's first line, and the last line of the answer's own that it came through."""
     try:
         text = f"{type(error).__name__}: {error}".partition("\n")[0].rstrip(": ")

@@ -7,7 +7,6 @@ which exercise asks for the function below it.
 from __future__ import annotations
 
 import argparse
-import ast
 import re
 import sys
 from collections.abc import Callable, Iterator
@@ -24,7 +23,7 @@ from torch.nn import functional as F
 
 from tfbook import console
 from tfbook.course.invariants import TOLERANCE, future_leak, language_model_report
-from tfbook.course.solved import answers
+from tfbook.course.solved import answers, under_name
 from tfbook.files import expanded, write_text
 from tfbook.models.blocks import Config
 from tfbook.models.feed_forward import FeedForward
@@ -65,26 +64,12 @@ def _piece(match: re.Match[str], answer: str | None, names: dict[str, Any]) -> P
     name = f"{match['lesson']}.{match['exercise']}"
     if answer is None:
         return Piece(name, match["source"], "the lesson's")
-    try:
-        source = under_name(answer, match["exercise"])
-        exercise = getattr(import_module(f"tfbook.lessons.{match['lesson']}.exercises"), match["exercise"])
-        namespace = names | {"rotated": vars(sys.modules[exercise.reference.__module__]).get("rotated")}
-        exec(compile(source, name, "exec"), namespace)  # the learner's own code, on their own machine
-        verdict = exercise.judge(namespace[match["exercise"]])
-    except Exception as error:  # such as a syntax of a newer Python
-        return Piece(name, match["source"], f"the lesson's; yours raises {type(error).__name__}: {error}")
+    exercise = getattr(import_module(f"tfbook.lessons.{match['lesson']}.exercises"), match["exercise"])
+    names = names | {"rotated": vars(sys.modules[exercise.reference.__module__]).get("rotated")}
+    _, verdict = exercise.recall(answer, names)
     if verdict.status == "correct":
-        return Piece(name, source.rstrip(), "yours")
-    return Piece(name, match["source"], f"the lesson's; yours, alone in a file, is {verdict.status}: {verdict.message}")
-
-
-def under_name(source: str, name: str) -> str:
-    """An answer under the name of its exercise. Raises ValueError where it defines no function."""
-    defined = [node for node in ast.parse(source).body if isinstance(node, ast.FunctionDef)]
-    if not defined:
-        raise ValueError("the answer defines no function")
-    last = defined[-1].name
-    return source if last == name else f"{source.rstrip()}\n\n\n{name} = {last}\n"
+        return Piece(name, under_name(answer, match["exercise"]).rstrip(), "yours")
+    return Piece(name, match["source"], f"the lesson's; yours, alone in a file, does not pass ({verdict.reason})")
 
 
 def text_of(found: list[Piece]) -> str:

@@ -7,7 +7,7 @@ from importlib import import_module
 
 from tfbook.course.exercises import Exercise
 from tfbook.course.lessons import LESSONS, PARTS, Lesson
-from tfbook.course.solved import load_answers, save_answers, solved
+from tfbook.course.solved import load_answers, pieces_line, save_answers, solved
 
 __all__ = ["course_lines", "exercises_of", "lesson_line", "load_answers", "print_course", "save_answers"]
 
@@ -38,6 +38,12 @@ def course_lines(known: Mapping[str, list[str]]) -> Iterator[str]:
         yield from (lesson_line(lesson, known.get(lesson.slug, [])) for lesson in LESSONS if lesson.part == part)
 
 
+TO_TAKE_ALONG = """\
+progress.save_answers() writes your answers to my_answers.json, to take along (Colab forgets them: download the file);
+progress.load_answers() brings them back, and the pages run them."""
+
+
 def print_course() -> None:
-    """Prints the map of the course: every lesson with the exercises solved on this machine."""
+    """Prints the map of the course with what is solved on this machine, whose pieces ran, and how answers travel."""
     print(*course_lines(solved()), sep="\n")
+    print("", *filter(None, [pieces_line()]), TO_TAKE_ALONG, sep="\n")

@@ -6,10 +6,12 @@ answers lie beside it, in `answers.json`.
 
 from __future__ import annotations
 
+import ast
 import inspect
 import json
+import linecache
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -73,6 +75,27 @@ def keep(lesson: str, exercise: str, answer: Callable[..., Any]) -> None:
             )
 
 
+def recalled(source: str, name: str, names: Mapping[str, Any]) -> Callable[..., Any]:
+    """A kept answer as a function again, which sees `names`; its lines are shown where it raises.
+
+    Raises ValueError where the source defines no function, and whatever the source raises.
+    """
+    source, file = under_name(source, name), f"<your {name} from before>"
+    linecache.cache[file] = len(source), None, source.splitlines(keepends=True), file
+    namespace = dict(names)
+    exec(compile(source, file, "exec"), namespace)  # the learner's own code, on their own machine
+    return namespace[name]
+
+
+def under_name(source: str, name: str) -> str:
+    """An answer under the name of its exercise. Raises ValueError where it defines no function."""
+    defined = [node for node in ast.parse(source).body if isinstance(node, ast.FunctionDef)]
+    if not defined:
+        raise ValueError("the answer defines no function")
+    last = defined[-1].name
+    return source if last == name else f"{source.rstrip()}\n\n\n{name} = {last}\n"
+
+
 def save_answers(path: str | Path = "my_answers.json") -> None:
     """Writes all kept answers to one file, to take along: from Colab, whose machine is forgotten, or to another one."""
     write_text(path, json.dumps(answers(), indent=1))
@@ -97,6 +120,22 @@ def load_answers(path: str | Path = "my_answers.json") -> None:
         for exercise in sources:
             note(lesson, exercise)
     print(f"{sum(map(len, found.values()))} answers loaded from {path}")
+
+
+# ---- pieces of a page --------------------------------------------------------------------------------------------
+
+_running: dict[tuple[str, str], str] = {}
+
+
+def note_piece(lesson: str, exercise: str, whose: str) -> None:
+    """Notes for this session, and nowhere else, whose version of a piece a page runs."""
+    _running[lesson, exercise] = whose
+
+
+def pieces_line() -> str:
+    """One line on whose pieces this session's page runs; empty where it has asked for none."""
+    pieces = ", ".join(f"{exercise} {whose}" for (_, exercise), whose in _running.items())
+    return f"Pieces in this page's run: {pieces}." if pieces else ""
 
 
 # ---- what the files should hold ----------------------------------------------------------------------------------
