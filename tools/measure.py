@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from book import lessons, read, write
+from figures import figures
 from folding import title
 from nbformat import NotebookNode
 
@@ -30,6 +31,7 @@ NOT_WORDS = re.compile(  # fenced code, formulas, links' addresses, comments, ro
 FACTS = re.compile(r"^\*(?:Reading|Core:?) (\d+) minutes", re.MULTILINE)
 WORDS_PER_MINUTE = 200
 ROUND_TO = 5  # minutes
+TABLE = "study.CLAIMS.table()"  # a cell that shows a closed table is no code to read
 
 
 @dataclass(frozen=True)
@@ -63,18 +65,18 @@ def measure(cells: Iterable[NotebookNode]) -> Measure:
     cells = list(cells)
     prose = [NOT_WORDS.sub(" ", cell.source) for cell in cells if cell.cell_type == "markdown"]
     code = [cell for cell in cells if cell.cell_type == "code"]
-    visible = [cell for cell in code if title(cell) is None]
+    visible = [cell for cell in code if title(cell) is None and cell.source != TABLE]
     outputs = [output for cell in code for output in cell.outputs]
-    figures = [output for output in outputs if "image/png" in output.get("data", {})]
+    shown = [figure for output in outputs for figure in figures(output)]
     words = sum(len(re.findall(r"[^\W_]+(?:['’-][^\W_]+)*", text)) for text in prose)
     return Measure(
         words=words,
         lines=sum(len(cell.source.splitlines()) for cell in visible),
         cells=len(cells),
-        figures=len(figures),
-        schematics=sum("schematic" in figure.get("metadata", {}).get("image/png", {}) for figure in figures),
+        figures=len(shown),
+        schematics=sum(figure.schematic for figure in shown),
         claims=sum(len(output.get("data", {}).get(MIME, [])) for output in outputs),
-        minutes=round(words / WORDS_PER_MINUTE) + len(figures) + len(visible),
+        minutes=round(words / WORDS_PER_MINUTE) + len(shown) + len(visible),
     )
 
 

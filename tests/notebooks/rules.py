@@ -7,8 +7,6 @@ gathers those of a lesson.
 from __future__ import annotations
 
 import ast
-import base64
-import io
 import re
 from collections.abc import Callable, Iterator
 from copy import deepcopy
@@ -21,13 +19,17 @@ import address
 import book
 import folding
 import layout
-import ledger
 import measure
 import nbformat
 import tables
 import weave
 from nbformat import NotebookNode
-from PIL import Image
+from output_rules import (
+    describes_its_images,
+    has_sound_figures,
+    has_tables_of_claims,
+    shows_its_claims,
+)
 
 import notebooks
 from tfbook.course import progress
@@ -46,7 +48,7 @@ ENDING = ["What to remember", "Common mistakes", "References"]
 FORBIDDEN = re.compile(r"\b(simply|just|obviously|(?:it is|it's) easy to see)\b", re.IGNORECASE)
 HEADING = re.compile(r"^(#{1,6}) +(.+?) *$", re.MULTILINE)
 EXERCISE = re.compile(r"Exercise (\d+)\b")
-IMAGE = re.compile(r"!\[([^\]]*)\]\([^)]*\)")
+PIXELS = re.compile(r'"data:image/png;base64,[^"]*"')
 LINK = re.compile(r"(?<!!)\[(?:[^\[\]]|!?\[[^\]]*\]\([^)]*\))*\]\(([^)\s]+)[^)]*\)")
 LOCAL_PATH = re.compile(
     r"(?<![\w.:/~-])/(?:home|root|Users|tmp|private|var|opt|mnt|work|content)/\S+|\b[A-Z]:\\Users\\"
@@ -191,15 +193,6 @@ def shows_the_course_as_it_is(lesson: Lesson) -> Iterator[str]:
             yield f"cell {number}: its map of the course is out of date; run `make notebooks`"
 
 
-def has_figures_with_clear_corners(lesson: Lesson) -> Iterator[str]:
-    """A browser draws black what lies outside of a picture's palette."""
-    for number, output in lesson.outputs:
-        if png := output.get("data", {}).get("image/png"):
-            picture = Image.open(io.BytesIO(base64.b64decode(png)))
-            if picture.mode == "P" and picture.convert("RGBA").getpixel((0, 0))[3]:
-                yield f"cell {number}: the corners of its figure are not transparent; execute it again"
-
-
 def names_no_local_path(lesson: Lesson) -> Iterator[str]:
     texts = [(number, cell.source) for number, cell in enumerate(lesson.notebook.cells)]
     for number, text in [*texts, *((number, text_of(output)) for number, output in lesson.outputs)]:
@@ -207,41 +200,11 @@ def names_no_local_path(lesson: Lesson) -> Iterator[str]:
             yield f"cell {number}: names a path of one machine, {path[0]}"
 
 
-def describes_its_images(lesson: Lesson) -> Iterator[str]:
-    for number, output in lesson.outputs:
-        for mime in output.get("data", {}):
-            if mime.startswith("image/") and not output.metadata.get(mime, {}).get("alt", "").strip():
-                yield f"cell {number}: the figure has no alt text"
-    for number, text in lesson.prose:
-        for alt in IMAGE.findall(text):
-            if not alt.strip():
-                yield f"cell {number}: an image has no alt text"
-        if re.search(r"<img\b(?![^>]*\balt=\"[^\"]+\")", text):
-            yield f"cell {number}: an <img> has no alt text"
-
-
-def shows_its_claims(lesson: Lesson) -> Iterator[str]:
-    """Each claim has its output, in a cell that is compared, and its key belongs to the lesson."""
-    seen: set[str] = set()
-    for number, cell in lesson.code:
-        shown = (output.get("data", {}).get(ledger.MIME, []) for output in cell.outputs)
-        records = [record for records in shown for record in records]
-        if re.search(r"\bclaim\(|\bCLAIMS\.check\(", cell.source) and not records and not book.is_woven(cell):
-            yield f"cell {number}: measures a claim but shows none"
-        if records and "nbval-ignore-output" in cell.metadata.get("tags", ()):
-            yield f"cell {number}: a claim is in a cell that is not compared"
-        for record in records:
-            if record["verdict"] == "not enforced":
-                yield f"cell {number}: claim {record['key']} is not enforced; execute at scale cpu"
-            if record["lesson"] != lesson.path.stem[3:] or record["key"] in seen:
-                yield f"cell {number}: the key {record['key']} is another lesson's or used twice"
-            seen.add(record["key"])
-
-
 def text_of(output: NotebookNode) -> str:
     """All that an output says in text, whatever its kind."""
     data = output.get("data", {})
-    return "\n".join([output.get("text", ""), *(data[mime] for mime in data if mime.startswith("text/"))])
+    texts = [output.get("text", ""), *(data[mime] for mime in data if mime.startswith("text/"))]
+    return PIXELS.sub('""', "\n".join(texts))
 
 
 # ---- prose -------------------------------------------------------------------------------------------------------
@@ -415,9 +378,10 @@ RULES: tuple[Rule, ...] = (
     has_clean_outputs,
     names_no_local_path,
     describes_its_images,
-    has_figures_with_clear_corners,
+    has_sound_figures,
     shows_the_course_as_it_is,
     shows_its_claims,
+    has_tables_of_claims,
     has_short_paragraphs,
     avoids_forbidden_words,
     has_links_that_resolve,

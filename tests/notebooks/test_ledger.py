@@ -20,9 +20,11 @@ def lesson(measured: float) -> NotebookNode:
         12: Bound("Errors are few", "<=", 0.15, "Och & Ney (2003)"),
     }
     claims = Claims("attention", bounds)
-    verdicts = [claims.check({number: value}) for number, value in ((1, measured), (12, 0.1234))]
-    shown = [code("CLAIMS.check(…)", mimebundle(each._repr_mimebundle_())) for each in verdicts]
-    return notebook(prose("# Can a decoder look back?\n\nText."), *shown)
+    cells = []
+    for number, value in ((1, measured), (12, 0.1234)):
+        claims.check({number: value})
+        cells.append(code("CLAIMS.table()", mimebundle(claims.table()._repr_mimebundle_())))
+    return notebook(prose("# Can a decoder look back?\n\nText."), *cells)
 
 
 @pytest.fixture

@@ -4,17 +4,19 @@ from pathlib import Path
 
 import measure
 import pytest
+from figures import Figure, figures
 from nbformat import NotebookNode
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output, writes
 
 from tfbook.course.claims import MIME
 
-PNG = {"data": {"image/png": "", "text/plain": ""}, "metadata": {"image/png": {"alt": "a", "schematic": True}}}
+PICTURE = '<figure class="tfbook-figure{}"><img alt="a &amp; b" src="data:image/png;base64,QUJD"></figure>'
+BARE = {"data": {"image/png": "QUJD"}, "metadata": {"image/png": {"alt": "a & b", "schematic": True}}}
 
 
 def lesson() -> NotebookNode:
     """A core of 10 words, a figure that was drawn, a claim and a visible cell; then exercises."""
-    figure = new_output("display_data", **PNG)
+    figure = new_output("display_data", data={"text/html": PICTURE.format(" schematic"), "text/plain": "a & b"})
     claims = new_output("display_data", data={MIME: [{}, {}], "text/plain": ""})
     return new_notebook(
         cells=[
@@ -25,7 +27,8 @@ def lesson() -> NotebookNode:
             ),
             new_code_cell("width = runtime.pick(quick=1, cpu=2)"),
             new_markdown_cell("## One\n$x = y$ and\n\n```\ncode here\n```\n| a | table |"),
-            new_code_cell("x = 1\ny = 2", outputs=[figure, claims]),
+            new_code_cell("x = 1\ny = 2", outputs=[figure]),
+            new_code_cell("study.CLAIMS.table()", outputs=[claims]),
             new_markdown_cell("### Exercise 1 · Words\nnot of the core"),
             new_code_cell("ex.check()"),
             new_markdown_cell("## Two\nmore"),
@@ -38,7 +41,7 @@ def lesson() -> NotebookNode:
 def test_the_core_is_counted_without_what_is_collapsed_and_without_exercises() -> None:
     core, rest = map(measure.measure, measure.core_and_rest(lesson()))
     words = 18  # of the title, the line of facts, the text and two headings
-    assert core == measure.Measure(words, lines=2, cells=7, figures=1, schematics=1, claims=2, minutes=2)
+    assert core == measure.Measure(words, lines=2, cells=8, figures=1, schematics=1, claims=2, minutes=2)
     assert (rest.cells, rest.figures, rest.claims) == (4, 0, 0)
 
 
@@ -51,3 +54,12 @@ def test_the_minutes_are_written_under_the_title(tmp_path: Path, capsys: pytest.
     assert "*Reading 10 minutes · runs in a minute*" in path.read_text(encoding="utf-8")
     assert measure.stated_minutes(measure.read(path)) == 10
     assert "01_a" in capsys.readouterr().out
+
+
+def test_figures_are_found_in_html_and_as_images() -> None:
+    """An answer that is folded away may hold several, and text between them."""
+    several = f"<details>{PICTURE.format('')}<p>text</p>{PICTURE.format(' schematic')}</details>"
+    found = figures(new_output("display_data", data={"text/html": several}))
+    assert found == [Figure("a & b", b"ABC", schematic=False), Figure("a & b", b"ABC", schematic=True)]
+    assert figures(new_output("display_data", **BARE)) == [Figure("a & b", b"ABC", schematic=True)]
+    assert figures(new_output("stream", text="<img>")) == []

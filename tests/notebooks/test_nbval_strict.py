@@ -17,21 +17,42 @@ from nbformat import NotebookNode
 from samples import IGNORED, NEVER, WIDGET, code, display, mimebundle, notebook, result, save, stream
 
 from tfbook.course.claims import Bound, Claims
+from tfbook.plot.house import STYLESHEET
 
 ROOT = Path(__file__).resolve().parents[2]
 CLAIM = """
 from tfbook.course.claims import Bound, Claims
 bound = Bound("Attention holds on long sentences.", ">=", 80, "Bahdanau et al. (2015)")
-Claims("sample", {{1: bound}}).check({{1: {measured}}})
+claims = Claims("sample", {{1: bound}})
+claims.check({{1: {measured}}})
+claims.table()
 """
 
 
 def claim_output(verdict: str, measured: float) -> NotebookNode:
     """What such a cell has stored."""
     bound = Bound("Attention holds on long sentences.", ">=", 80, "Bahdanau et al. (2015)")
-    stored = Claims("sample", {1: bound}).check({1: measured})
+    claims = Claims("sample", {1: bound})
+    claims.check({1: measured})
+    stored = claims.table()
     assert stored.claims[0].verdict == verdict
     return mimebundle(stored._repr_mimebundle_())
+
+
+FIGURE = """
+import matplotlib.pyplot as plt
+from tfbook import plot
+plt.plot([1, {end}])
+plot.show(plt.gcf(), "the {alt}", "{caption}")
+"""
+
+
+def figure_output(alt: str, caption: str) -> NotebookNode:
+    """What such a cell has stored, with other pixels and another width."""
+    img = f'<img alt="the {alt}" width="7" src="data:image/png;base64,QUJD+/=">'
+    below = f"<figcaption>{caption}</figcaption>"
+    page = f'<figure class="tfbook-figure">\n{img}\n{below}\n</figure>{STYLESHEET}'
+    return mimebundle({"text/html": page, "text/plain": f"the {alt}"})
 
 
 def shown(**data: Any) -> str:
@@ -51,6 +72,7 @@ PASSES = {
         "import os\nprint(os.listdir(os.path.dirname(os.environ['TFBOOK_PROGRESS'])))", "[]\n"
     ),
     "tagged": code("print('here')", "there\n", metadata=IGNORED),
+    "another drawing": code(FIGURE.format(end=2, alt="line", caption="Up."), figure_output("line", "Up.")),
     "another number of a claim": code(CLAIM.format(measured=91.5), claim_output("holds", 93.1)),
 }
 if sys.platform != "win32":  # where ipykernel does not capture what other processes print
@@ -67,6 +89,11 @@ FAILS = {
     "lost image": (code(shown(text_plain="figure"), display(text_plain="figure", image_png="AAAA")), "kinds of output"),
     "new image": (code(shown(text_plain="figure", image_png="AAAA"), display(text_plain="figure")), "kinds of output"),
     "lost output": (code("a = 1", "1\n"), "kinds of output: ['stdout'] are stored, [] came now"),
+    "alt text": (code(FIGURE.format(end=2, alt="line", caption="Up."), figure_output("bar", "Up.")), "outputs differ"),
+    "caption": (
+        code(FIGURE.format(end=2, alt="line", caption="Up."), figure_output("line", "Down.")),
+        "outputs differ",
+    ),
     "error": (code("1 / 0"), "ZeroDivisionError"),
     "error in a tagged cell": (code("1 / 0", metadata=IGNORED), "ZeroDivisionError"),
     "another verdict of a claim": (code(CLAIM.format(measured=79.9), claim_output("holds", 93.1)), "outputs differ"),

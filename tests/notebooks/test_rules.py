@@ -6,12 +6,11 @@ import base64
 import io
 from collections.abc import Callable
 from copy import deepcopy
-from functools import cache
 from pathlib import Path
+from typing import Any
 
 import address
 import folding
-import matplotlib.figure
 import nbformat
 import pytest
 import rules
@@ -30,7 +29,7 @@ BADGE = address.badge(NAME)
 ENDING = "## What to remember\n\n## Common mistakes"
 REFERENCES = f"## References\n\n{tables.NEXT}\n\n{tables.next_line(LESSONS, 1)}"
 RECORD = {"key": "sample.1", "lesson": "sample", "verdict": "holds"}
-
+TABLE = {MIME: [dict(RECORD)], "text/plain": "1 claim"}
 
 ALL = rules.RULES + rules.LESSON_RULES
 
@@ -43,11 +42,20 @@ def exercise(number: int, heading: str) -> list[NotebookNode]:
     ]
 
 
-@cache
-def png() -> str:
-    file = io.BytesIO()
-    matplotlib.figure.Figure(figsize=(0.1, 0.1)).savefig(file, format="png", metadata={"Software": None})
+def painted(index: int, **options: Any) -> str:
+    """A picture of one color of a palette that has 17."""
+    file, picture = io.BytesIO(), Image.new("P", (4, 4), index)
+    picture.putpalette([255] * 3 * 17)
+    picture.save(file, format="PNG", **options)
     return base64.b64encode(file.getvalue()).decode()
+
+
+PNG = painted(1, transparency=1)
+
+
+def figure(png: str | None = None, alt: str = "two bars") -> str:
+    """As `plot.show` writes it."""
+    return f'<figure class="tfbook-figure">\n<img alt="{alt}" src="data:image/png;base64,{png or PNG}"></figure>'
 
 
 def good() -> NotebookNode:
@@ -60,8 +68,8 @@ def good() -> NotebookNode:
         prose("## First section\n\n> **Predict** a.\n\n> **Predict** b.\n\n> **Predict** c.\n\n![a cat](../README.md)"),
         code(f"# {woven}\n{weave.source_of(woven)}"),
         code("print(steps)  # (batch, word)", "2\n"),
-        code("plot.bars(steps)", display({"image/png": {"alt": "two bars"}}, image_png=png(), text_plain="<Figure>")),
-        code("study.CLAIMS.check({1: 1})", mimebundle({MIME: [dict(RECORD)], "text/plain": "Claim 1 holds"})),
+        code("plot.bars(steps)", display(text_html=figure(), text_plain="two bars")),
+        code("study.CLAIMS.check({1: 1})\nstudy.CLAIMS.table()", mimebundle(TABLE)),
         prose("## Exercises"),
         *(cell for number in range(1, 5) for cell in exercise(number, "write it")),
         *exercise(5, "find the bug"),
@@ -122,13 +130,6 @@ def answer(output: NotebookNode) -> Break:
     return cell(5, outputs=[output], metadata={"collapsed": True})
 
 
-def opaque() -> str:
-    """A picture with a palette and without a transparent color."""
-    file = io.BytesIO()
-    Image.new("P", (4, 4)).save(file, format="PNG")
-    return base64.b64encode(file.getvalue()).decode()
-
-
 BROKEN: list[tuple[Rule, Break, str]] = [
     (rules.begins_with_title_and_badge, replace("# 01", "01"), "begins with the title"),
     (rules.begins_with_title_and_badge, replace("notebooks/01_", "notebooks/02_"), "expected the badge"),
@@ -161,15 +162,20 @@ BROKEN: list[tuple[Rule, Break, str]] = [
     (rules.names_no_local_path, show(display(text_html="<i>C:\\Users\\ada</i>")), "C:\\Users"),
     (rules.names_no_local_path, cell(5, source="open('/tmp/x')"), "/tmp/x"),
     (rules.describes_its_images, show(display(image_png="")), "cell 5: the figure has no alt text"),
+    (rules.describes_its_images, show(display(text_html=figure(alt=""))), "cell 5: the figure has no alt text"),
     (rules.describes_its_images, say("![](cat.png)"), "an image has no alt text"),
-    (rules.has_figures_with_clear_corners, show(display(image_png=opaque())), "cell 5: the corners of its figure"),
+    (rules.has_sound_figures, show(display(image_png=painted(1))), "cell 5: the corners of its figure"),
+    (rules.has_sound_figures, show(display(text_html=figure(painted(1)))), "cell 5: the corners of its figure"),
+    (rules.has_sound_figures, show(display(text_html=figure(painted(17)))), "paints color 17, and its palette has 17"),
     (
         rules.shows_the_course_as_it_is,
         lambda book: book.cells.insert(-1, code("progress.print_course()", "I · Attention\n")),
         "its map of the course is out of date",
     ),
     (rules.describes_its_images, say('<img src="cat.png" alt="">'), "an <img> has no alt text"),
-    (rules.shows_its_claims, cell(7, outputs=[]), "cell 7: measures a claim but shows none"),
+    (rules.shows_its_claims, cell(7, outputs=[]), "cell 7: its table shows no claim"),
+    (rules.has_tables_of_claims, cell(7, source="study.CLAIMS.check({1: 1})"), "cell 7: measures claims; end the"),
+    (rules.has_tables_of_claims, lambda book: book.cells.append(code("study.CLAIMS.check({1: 1})")), "measures claims"),
     (rules.shows_its_claims, cell(7, metadata=IGNORED), "cell that is not compared"),
     (rules.shows_its_claims, show(mimebundle({MIME: [RECORD | {"verdict": "not enforced"}]})), "is not enforced"),
     (rules.shows_its_claims, show(mimebundle({MIME: [RECORD]})), "used twice"),

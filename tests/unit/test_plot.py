@@ -1,5 +1,7 @@
 """Figures: drawn headless, the same bytes every time, with the text for whoever cannot see them."""
 
+import base64
+import html
 import io
 import math
 import struct
@@ -12,6 +14,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 import torch
+from html_pages import Page
 from matplotlib import cbook
 from matplotlib.axes import Axes
 from matplotlib.colors import to_hex
@@ -117,30 +120,80 @@ def test_a_figure_is_the_same_bytes_every_time_and_not_empty(draw: Callable[[Axe
 
 
 def test_lines_differ_in_color_and_in_marker() -> None:
-    """Four of Petroff's ten colors, made for the color-blind; the markers are for print in gray."""
+    """The markers are for print in gray; `test_contrast.py` looks at the colors."""
     cycle = list(mpl.rcParams["axes.prop_cycle"])
     assert [step["color"] for step in cycle] == list(plot.COLORS)
     assert len({step["marker"] for step in cycle}) == len({step["color"] for step in cycle}) == 4
-    assert set(plot.COLORS) <= set(mpl.style.library["petroff10"]["axes.prop_cycle"].by_key()["color"])
 
 
-def test_show_leaves_a_png_with_its_text_and_nothing_that_changes(monkeypatch: pytest.MonkeyPatch, axes: Axes) -> None:
-    """The text reaches HTML by metadata; no Software chunk, and the figure is closed, so it is not shown twice."""
-    shown = []
-    monkeypatch.setattr(IPython.display, "display", lambda image, **rest: shown.append((image, rest)))
+@pytest.fixture
+def shown(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, str]]:
+    """What is displayed, by kind of text."""
+    found: list[dict[str, str]] = []
+    monkeypatch.setattr(IPython.display, "display", lambda data, *, raw: found.append(data))
+    return found
+
+
+def _picture(page: str) -> bytes:
+    """The PNG in a page of HTML."""
+    return base64.b64decode(page.partition("data:image/png;base64,")[2].partition('"')[0])
+
+
+def test_show_leaves_a_png_with_its_text_and_nothing_that_changes(shown: list[dict[str, str]], axes: Axes) -> None:
+    """As HTML, which every front end shows with the text; the figure is closed, so it is not shown twice."""
     DRAWINGS["lines"](axes)
-    plot.show(axes.figure, "BLEU falls from 90 to 10 without attention.")
-    [(image, rest)] = shown
-    assert rest["metadata"]["image/png"]["alt"] == "BLEU falls from 90 to 10 without attention."
-    assert 300 < rest["metadata"]["image/png"]["width"] < 1000
-    assert image.data.startswith(b"\x89PNG")
-    assert Image.open(io.BytesIO(image.data)).mode == "P", "a palette keeps notebooks small"
-    sizes = {name: len(content) for name, content in _chunks(image.data)}
-    assert sizes[b"PLTE"] == 3 * 256, "browsers draw an index beyond the palette black"
-    assert Image.open(io.BytesIO(image.data)).convert("RGBA").getpixel((0, 0))[3] == 0, "corners are transparent"
-    texts = [content for name, content in _chunks(image.data) if name in (b"tEXt", b"iTXt", b"zTXt", b"tIME")]
+    plot.show(axes.figure, "BLEU falls from 90 to 10 without attention.", "Look at the end.")
+    [data] = shown
+    assert data.keys() == {"text/html", "text/plain"}
+    assert data["text/plain"] == "BLEU falls from 90 to 10 without attention."
+    page = data["text/html"]
+    assert page.startswith('<figure class="tfbook-figure">\n<img alt="BLEU falls from 90 to 10 without attention." ')
+    assert 300 < int(page.partition('width="')[2].partition('"')[0]) < 1000
+    assert "<figcaption>Look at the end.</figcaption>" in page
+    png = _picture(page)
+    assert Image.open(io.BytesIO(png)).mode == "P", "a palette keeps notebooks small"
+    texts = [content for name, content in _chunks(png) if name in (b"tEXt", b"iTXt", b"zTXt", b"tIME")]
     assert texts == []
     assert not plt.fignum_exists(axes.figure.number)
+
+
+@pytest.mark.parametrize("draw", DRAWINGS.values(), ids=DRAWINGS)
+def test_a_shown_figure_is_a_valid_png_with_clear_corners(
+    shown: list[dict[str, str]], axes: Axes, draw: Callable[[Axes], None]
+) -> None:
+    """Browsers draw black what lies beyond the palette: every index that is painted has a color."""
+    figure = axes.figure
+    draw(axes)
+    plot.show(figure, "a figure")
+    png = _picture(shown[0]["text/html"])
+    picture = Image.open(io.BytesIO(png))
+    picture.load()
+    colors = len(dict(_chunks(png))[b"PLTE"]) // 3
+    assert picture.getextrema()[1] < colors <= 256
+    corners = [(x, y) for x in (0, picture.width - 1) for y in (0, picture.height - 1)]
+    assert [picture.convert("RGBA").getpixel(corner)[3] for corner in corners] == [0] * 4
+    assert picture.convert("RGBA").getpixel((picture.width // 2, 2)) == (255, 255, 255, 255)
+
+
+@pytest.mark.parametrize("text", ['say "q·k" & <b>', "a > b, it's"])
+def test_the_texts_of_a_figure_are_no_markup(shown: list[dict[str, str]], axes: Axes, text: str) -> None:
+    plot.show(axes.figure, text, text)
+    page = shown[0]["text/html"]
+    assert [found["alt"] for tag, found in Page(page).tags if tag == "img"] == [text]
+    caption = page.partition("<figcaption>")[2].partition("</figcaption>")[0]
+    assert "<" not in caption
+    assert html.unescape(caption) == text
+
+
+def test_a_figure_says_whether_it_was_drawn_or_photographed(shown: list[dict[str, str]], axes: Axes) -> None:
+    """A photograph keeps its colors on a dark page."""
+    axes.figure.set_label("schematic")
+    plot.show(axes.figure, "a drawing")
+    plot.show(plt.figure(), "a photograph", photograph=True)
+    drawn, photographed = (data["text/html"].partition("\n")[0] for data in shown)
+    assert drawn == '<figure class="tfbook-figure schematic">'
+    assert photographed == '<figure class="tfbook-figure photograph">'
+    assert ":not(.photograph) img" in shown[0]["text/html"]
 
 
 @pytest.mark.parametrize("alt", ["", "  \n"])

@@ -1,4 +1,4 @@
-"""Measured claims, mostly of papers: each shows its verdict, and `CLAIMS.md` collects them from executed notebooks."""
+"""Measured claims, mostly of papers: tables show their verdicts; `CLAIMS.md` collects them from executed notebooks."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import html
 import math
 import operator
 import re
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -16,11 +17,18 @@ RELATIONS = {">=": operator.ge, "<=": operator.le}
 SIGNS = {">=": "≥", "<=": "≤"}
 MIME = "application/vnd.tfbook.claim+json"
 CHIPS = {"holds": "#1a7f37", "does not hold": "#b42318"}  # white on either has a contrast ratio above 4.5
+STYLESHEET = """<style>
+.tfbook-claims { margin: 0.4em 0; font-size: 0.93em }
+.tfbook-claims summary { cursor: pointer }
+.tfbook-claims table :is(th, td) { text-align: left; vertical-align: top }
+.tfbook-claims td:nth-child(-n + 4) { white-space: nowrap }
+.tfbook-claims span { color: white; border-radius: 0.7em; padding: 0.1em 0.6em }
+</style>"""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Claim:
-    """A statement with the number measured for it, displayed in a notebook."""
+    """A statement with the number measured for it."""
 
     key: str  # the lesson's slug and the number within it, such as "transformer.12"
     statement: str
@@ -55,25 +63,24 @@ class Claim:
         return "holds" if holds else "does not hold"
 
     @property
-    def figures(self) -> tuple[str, str, str]:
-        """The measured number, the required one and the source, in words."""
-        required = f"required {SIGNS[self.relation]} {self.threshold:g}{self.unit}"
-        return f"measured {self.measured:.3g}{self.unit}", required, self.source
+    def number_measured(self) -> str:
+        """The measured number with its unit."""
+        return f"{self.measured:.3g}{self.unit}"
+
+    @property
+    def required(self) -> str:
+        """The bound with its unit."""
+        return f"{SIGNS[self.relation]} {self.threshold:g}{self.unit}"
 
     def __repr__(self) -> str:
-        return f"Claim {self.number} {self.verdict}: {self.statement}\n  {' · '.join(self.figures)}"
-
-    def _repr_html_(self) -> str:
-        return _table([self])
+        details = f"measured {self.number_measured} · required {self.required} · {self.source}"
+        return f"Claim {self.number} {self.verdict}: {self.statement}\n  {details}"
 
     @property
     def record(self) -> dict[str, Any]:
         """The claim for the ledger, as JSON, which has no NaN."""
         measured = self.measured if math.isfinite(self.measured) else None
         return asdict(self) | {"measured": measured, "lesson": self.lesson, "verdict": self.verdict}
-
-    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, object]:
-        return {"text/plain": repr(self), "text/html": self._repr_html_(), MIME: [self.record]}
 
 
 @dataclass(frozen=True)
@@ -89,26 +96,59 @@ class Bound:
 
 @dataclass(frozen=True)
 class Verdicts:
-    """Claims that were measured together, displayed in a notebook as one small table."""
+    """Claims that were measured together. A notebook shows them in the table of their section, not here."""
 
     claims: tuple[Claim, ...]
 
     def __repr__(self) -> str:
         return "\n".join(map(repr, self.claims))
 
+    def _ipython_display_(self) -> None:
+        """Shows nothing where the verdicts are a cell's last line."""
+
+
+@dataclass(frozen=True)
+class Table:
+    """The claims of a section, displayed in a notebook as a closed table."""
+
+    claims: tuple[Claim, ...]
+
+    @property
+    def summary(self) -> str:
+        """How many claims there are, and how many of them hold."""
+        if not self.claims:
+            return "No claim of this section has been measured yet: run its cells first"
+        counts = Counter(claim.verdict for claim in self.claims)
+        verdicts = ", ".join(_counted(count, verdict) for verdict, count in sorted(counts.items(), reverse=True))
+        return f"{len(self.claims)} claim{'s' * (len(self.claims) > 1)} of this section: {verdicts}"
+
+    def __repr__(self) -> str:
+        return "\n".join([self.summary, *map(repr, self.claims)])
+
+    def _repr_html_(self) -> str:
+        head = "".join(
+            f'<th scope="col">{name}</th>' for name in ("Claim", "Verdict", "Measured", "Required", "Source")
+        )
+        table = f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(map(_row, self.claims))}</tbody></table>"
+        summary = f"<summary>{html.escape(self.summary)}</summary>"
+        return f'<details class="tfbook-claims">{summary}{STYLESHEET}{table if self.claims else ""}</details>'
+
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, object]:
         records = [claim.record for claim in self.claims]
-        return {"text/plain": repr(self), "text/html": _table(self.claims), MIME: records}
+        return {"text/plain": repr(self), "text/html": self._repr_html_(), MIME: records}
 
 
 class Claims:
-    """The claims of a lesson by number, stated next to the experiments that measure them."""
+    """The claims of a lesson by number: cells measure them, and a table at the end of each section shows them."""
 
     def __init__(self, lesson: str, bounds: Mapping[int, Bound]):
         self.lesson, self.bounds = lesson, dict(bounds)
+        self._measured: dict[int, Claim] = {}
+        self._fresh: set[int] = set()  # the numbers that were measured since the last table
+        self._sections: list[set[int]] = []  # the numbers of each table, the latest first
 
     def check(self, measured: Mapping[int, float]) -> Verdicts:
-        """The verdicts, as the last line of a cell: `study.CLAIMS.check({2: gain, 3: growth})`.
+        """Measures claims, as the last line of a cell: `study.CLAIMS.check({2: gain, 3: growth})`.
 
         A number that misses its bound raises nothing: the verdict says so. Raises ValueError for a number that is not
         one of the lesson's claims.
@@ -116,26 +156,38 @@ class Claims:
         if unknown := measured.keys() - self.bounds.keys():
             known = ", ".join(map(str, self.bounds))
             raise ValueError(f"{self.lesson} has no claim {min(unknown)}; expected some of {known}")
-        claims = (
-            Claim(key=f"{self.lesson}.{number}", measured=float(value), **asdict(self.bounds[number]))
+        claims = {
+            number: Claim(key=f"{self.lesson}.{number}", measured=float(value), **asdict(self.bounds[number]))
             for number, value in measured.items()
-        )
-        return Verdicts(tuple(claims))
+        }
+        self._measured |= claims
+        self._fresh |= claims.keys()
+        return Verdicts(tuple(claims.values()))
+
+    def table(self) -> Table:
+        """The table of the claims that were measured since the last table, by number: `study.CLAIMS.table()`.
+
+        Where all of these have been in one table before, because cells run again, that table comes again.
+        """
+        section = next((numbers for numbers in self._sections if self._fresh <= numbers), self._fresh)
+        self._sections = [section, *(numbers for numbers in self._sections if numbers != section)]
+        self._fresh = set()
+        return Table(tuple(self._measured[number] for number in sorted(section)))
 
 
-def _table(claims: Sequence[Claim]) -> str:
-    rows = "".join(map(_row, claims))
-    return f'<table style="font-size: 0.93em; margin: 0.4em 0"><tbody>{rows}</tbody></table>'
+def _counted(count: int, verdict: str) -> str:
+    """The verdict on so many claims, as in "2 hold"."""
+    words = {"holds": ("holds", "hold"), "does not hold": ("fails", "fail")}.get(verdict, (verdict, verdict))
+    return f"{count} {words[count > 1]}"
 
 
 def _row(claim: Claim) -> str:
-    chip = (
-        f"background: {CHIPS.get(claim.verdict, '#59636e')}; color: white; border-radius: 0.7em; padding: 0.1em 0.6em"
+    chip = f'<span style="background: {CHIPS.get(claim.verdict, "#59636e")}">{claim.verdict}</span>'
+    cells = (
+        f'<th scope="row">{claim.number}. {html.escape(claim.statement)}</th>',
+        f"<td>{chip}</td>",
+        f'<td class="measured">{html.escape(claim.number_measured)}</td>',
+        f"<td>{html.escape(claim.required)}</td>",
+        f"<td>{html.escape(claim.source)}</td>",
     )
-    measured, required, source = claim.figures
-    left = '<td style="text-align: left'
-    return (
-        f'<tr><td style="white-space: nowrap">Claim {claim.number} <span style="{chip}">{claim.verdict}</span></td>'
-        f'{left}"><b>{html.escape(claim.statement)}</b><br>{html.escape(source)}</td>'
-        f'{left}; white-space: nowrap">{html.escape(measured)}<br>{html.escape(required)}</td></tr>'
-    )
+    return f"<tr>{''.join(cells)}</tr>"

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import html
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from PIL.Image import Image as Picture
 
-# Four of Petroff's ten colors (2021), distinct for the color-blind; markers and labels tell lines apart in gray.
-COLORS = ("#3f90da", "#e76300", "#832db6", "#717581")
+# Four of Petroff's ten colors (2021), dark enough for letters on white: contrast at least 4.5, as WCAG asks of text.
+# Distinct for the color-blind; markers and labels tell lines apart in gray.
+COLORS = ("#2d78bf", "#c04c00", "#5e1a8c", "#717581")
+GREEN, KHAKI, BROWN, RED = "#14785a", "#7f7330", "#9a5c4a", "#bd1f01"  # where four are too few
 MARKERS = ("o", "s", "^", "D")
-INK, SOFT, FAINT, EDGE = "#1f2328", "#59636e", "#f2f2f2", "#9a9a9a"
+INK, SOFT, FAINT, EDGE = "#1f2328", "#59636e", "#f2f2f2", "#868686"
 SHARPNESS = 1.5  # pixels of the file for one on the page
 CORNER = 14  # radius of a card's corners
 TRANSPARENT = 255  # the last color of a picture's palette
@@ -43,7 +46,7 @@ class Role(NamedTuple):
 # The same thing has the same color in every lesson; each bears its letter, too.
 ROLES = {
     "query": Role("#d3e7f5", "#0066a1", "#2b8ccb"),
-    "key": Role("#fde6c0", "#b55a00", "#f0a02a"),
+    "key": Role("#fde6c0", "#9c4d00", "#f0a02a"),
     "value": Role("#cdeee2", "#00735a", "#12a37c"),
     "weight": Role("#f0deee", "#7a2a70", "#8c3280"),
     "stream": Role("#e6e9ed", "#59636e", "#9aa3ad"),
@@ -71,29 +74,32 @@ METHODS = {
     "plain average": Method(COLORS[2], "^"),
     "RNN": Method(COLORS[2], "^"),
     "GRU": Method(COLORS[3], "D"),
-    "scaled dot": Method("#3f90da", "o"),
-    "dot": Method("#e76300", "s"),
-    "general": Method("#832db6", "^"),
-    "general / √d": Method("#3f90da", "o"),
-    "additive": Method("#1b9e77", "D"),
-    "cosine": Method("#b9ac70", "v"),
-    "location": Method("#717581", "X"),
-    "none": Method("#717581", "X"),
-    "none, both sides": Method("#a96b59", "v"),
-    "integer": Method("#b9ac70", "v"),
-    "sinusoidal": Method("#3f90da", "o"),
-    "learned": Method("#e76300", "s"),
-    "relative": Method("#1b9e77", "D"),
-    "rotary": Method("#832db6", "^"),
-    "ALiBi": Method("#bd1f01", "P"),
+    "scaled dot": Method(COLORS[0], "o"),
+    "dot": Method(COLORS[1], "s"),
+    "general": Method(COLORS[2], "^"),
+    "general / √d": Method(COLORS[0], "o"),
+    "additive": Method(GREEN, "D"),
+    "cosine": Method(KHAKI, "v"),
+    "location": Method(COLORS[3], "X"),
+    "none": Method(COLORS[3], "X"),
+    "none, both sides": Method(BROWN, "v"),
+    "integer": Method(KHAKI, "v"),
+    "sinusoidal": Method(COLORS[0], "o"),
+    "learned": Method(COLORS[1], "s"),
+    "relative": Method(GREEN, "D"),
+    "rotary": Method(COLORS[2], "^"),
+    "ALiBi": Method(RED, "P"),
 }
 
-# What JupyterLab and Colab need to show captions, and figures that suit their dark themes: light and dark exchanged,
-# hues kept, photographs left as they are.
+# With each figure, since Colab shows each output in a frame of its own. On a dark page light and dark are exchanged and
+# hues kept; photographs are left as they are.
 STYLESHEET = """<style>
-.tfbook-caption { max-width: 60em; margin: 0.2em 0 1em; font-size: 0.93em; opacity: 0.85 }
-[data-jp-theme-light="false"] .jp-RenderedImage img[alt]:not(.jp-needs-light-background),
-html[theme="dark"] .output_png img[alt] { filter: invert(0.9) hue-rotate(180deg) }
+.tfbook-figure { margin: 0 0 1em }
+.tfbook-figure img { max-width: 100%; height: auto }
+.tfbook-figure figcaption { max-width: 60em; margin-top: 0.2em; font-size: 0.93em }
+:is([data-jp-theme-light="false"], html[theme="dark"], .vscode-dark) .tfbook-figure:not(.photograph) img {
+  filter: invert(0.9) hue-rotate(180deg);
+}
 </style>"""
 
 
@@ -102,9 +108,7 @@ def style() -> None:
     import matplotlib as mpl
     import seaborn as sns
     from cycler import cycler
-    from IPython.display import HTML, display
 
-    display(HTML(STYLESHEET))
     sns.set_theme(context="notebook", style="ticks", rc={"figure.figsize": (7, 4), "figure.dpi": 100})
     mpl.rcParams |= {
         "axes.prop_cycle": cycler(color=COLORS) + cycler(marker=MARKERS),
@@ -125,33 +129,38 @@ def style() -> None:
 def show(figure: Figure, alt: str, caption: str = "", *, photograph: bool = False) -> None:
     """Displays a figure on a card with alt text, and below it a caption that says what to look at.
 
-    On a dark page light and dark are swapped, except in a `photograph`. The PNG has a palette of 256 colors, which
-    looks the same and takes a third of the space. Raises ValueError when `alt` is empty.
+    All of it is HTML, because JupyterLab shows no alt text of a bare image. On a dark page light and dark are swapped,
+    except in a `photograph`. The PNG has a palette of 256 colors, which looks the same and takes a third of the space.
+    Raises ValueError when `alt` is empty.
     """
-    import html
     import io
 
     import matplotlib.pyplot as plt
-    from IPython.display import HTML, Image, display
+    from IPython.display import display
     from PIL import Image as Picture
 
     if not alt.strip():
         raise ValueError("alt is empty; describe what the figure shows in a sentence")
-    rendered, file = io.BytesIO(), io.BytesIO()
+    rendered = io.BytesIO()
     figure.savefig(rendered, format="png", bbox_inches="tight", pad_inches=0.14, dpi=SHARPNESS * figure.dpi)
     plt.close(figure)
     picture = _on_a_card(Picture.open(rendered).convert("RGB"))
+    kinds = {"schematic": figure.get_label() == "schematic", "photograph": photograph}
+    names = " ".join(["tfbook-figure", *(kind for kind, applies in kinds.items() if applies)])
+    below = f"<figcaption>{html.escape(caption, quote=False)}</figcaption>\n" if caption else ""
+    page = f'<figure class="{names}">\n{_img(picture, alt)}\n{below}</figure>{STYLESHEET}'
+    display({"text/html": page, "text/plain": alt}, raw=True)
+
+
+def _img(picture: Picture, alt: str) -> str:
+    """The picture itself as an element of HTML."""
+    import base64
+    import io
+
+    file = io.BytesIO()
     picture.save(file, format="PNG", optimize=True, transparency=TRANSPARENT)
-    look = {
-        "alt": alt,
-        "width": round(picture.width / SHARPNESS),
-        "needs_background": "light" if photograph else None,
-        "schematic": figure.get_label() == "schematic",
-    }
-    metadata = {name: value for name, value in look.items() if value}
-    display(Image(file.getvalue()), metadata={"image/png": metadata})
-    if caption:
-        display(HTML(f'<p class="tfbook-caption">{html.escape(caption, quote=False)}</p>'))
+    source = f"data:image/png;base64,{base64.b64encode(file.getvalue()).decode()}"
+    return f'<img alt="{html.escape(alt)}" width="{round(picture.width / SHARPNESS)}" src="{source}">'
 
 
 def literal(text: str) -> str:

@@ -257,7 +257,7 @@ def draw_shots(frame: DataFrame, perfect: Sequence[float]) -> Picture:
     figure, axes = plt.subplots(figsize=(8, 4.4))
     moments = sorted(frame["step"].unique())
     early, last = moments[:3], moments[-1]
-    shades = [plt.get_cmap("Blues")(depth) for depth in np.linspace(0.5, 0.75, len(early))]
+    shades = [plt.get_cmap("Blues")(depth) for depth in np.linspace(0.6, 0.85, len(early))]
     for step, color in zip(early, shades, strict=True):
         mean = frame[frame["step"] == step].groupby("shots")["accuracy"].mean()
         axes.plot(mean.index, mean, color=color, marker="o", label=f"{step:,} steps", markersize=4)

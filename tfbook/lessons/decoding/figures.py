@@ -15,7 +15,7 @@ from tfbook.generation.search import BeamStep, beam_search, gnmt_penalty
 from tfbook.models.transformer import Transformer
 from tfbook.plot.beam import beam_tree
 from tfbook.plot.curves import lines
-from tfbook.plot.house import COLORS, FAINT, INK, ROLES
+from tfbook.plot.house import COLORS, EDGE, FAINT, INK, ROLES
 from tfbook.text.pairs import Pair, collate
 from tfbook.text.words import detokenize
 
@@ -153,7 +153,7 @@ def _bars(axes: Axes, shares: Tensor, names: Sequence[str], top: float) -> None:
     axes.set(xticks=positions, ylim=(0, top))
     axes.set_xticklabels(names, rotation=60, ha="right", rotation_mode="anchor", fontsize=9)
     for label, share in zip(axes.get_xticklabels(), shares.tolist(), strict=True):
-        label.set_color(INK if share else "#b5b5b5")
+        label.set_color(INK if share else COLORS[3])
     axes.grid(visible=False, axis="x")
 
 
@@ -232,12 +232,12 @@ def draw_tree(after: Mapping[str, tuple[float, Mapping[str, float]]], width: int
     for first, (p, _) in after.items():
         rows = [i for i, leaf in enumerate(leaves) if leaf[0] == first]
         height = sum(rows) / len(rows)
-        color = COLORS[0] if first in kept else "#a0a0a0"
+        color = COLORS[0] if first in kept else EDGE
         _edge(axes, (0, middle), (1, height), f"{p:g}", color)
         _node(axes, (1, height), first, color)
         for i in rows:
             _, word, _, q = leaves[i]
-            shade = COLORS[1] if i == best[0] else COLORS[0] if i in best else "#a0a0a0"
+            shade = COLORS[1] if i == best[0] else COLORS[0] if i in best else EDGE
             _edge(axes, (1, height), (2, i), f"{q:g}", shade)
             _node(axes, (2, i), f"{first} {word}", shade)
             total = f"{p:g} × {q:g} = {p * q:g}" if first in kept else "dropped"
@@ -314,7 +314,7 @@ def draw_reliability(frame: DataFrame) -> Picture:
     amounts = list(dict.fromkeys(frame["sentences"]))
     figure, panels = plt.subplots(1, len(amounts), figsize=(10, 4.2), sharey=True)
     for axes, amount in zip(panels, amounts, strict=True):
-        axes.plot([0, 1], [0, 1], color="#b5b5b5", linestyle="--", marker="none", linewidth=1.5)
+        axes.plot([0, 1], [0, 1], color=EDGE, linestyle="--", marker="none", linewidth=1.5)
         some = frame[frame["sentences"] == amount]
         series = {}
         for name, runs in some.groupby("variant", sort=False):

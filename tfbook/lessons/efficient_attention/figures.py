@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from tfbook.plot.curves import label_ends
-from tfbook.plot.house import EDGE, FAINT, INK, MARKERS, SOFT, Method
+from tfbook.plot.house import BROWN, COLORS, EDGE, FAINT, GREEN, INK, KHAKI, MARKERS, RED, SOFT, Method
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 
 
 METHODS = {  # one look for each kind of attention, in all figures of the lesson
-    "dense": Method("#e76300", "s"),
-    "tiled": Method("#3f90da", "o"),
-    "window": Method("#832db6", "^"),
-    "linear": Method("#1b9e77", "D"),
-    "dense, window": Method("#a96b59", "P"),
-    "BigBird": Method("#717581", "X"),
-    "LSH": Method("#b9ac70", "v"),
+    "dense": Method(COLORS[1], "s"),
+    "tiled": Method(COLORS[0], "o"),
+    "window": Method(COLORS[2], "^"),
+    "linear": Method(GREEN, "D"),
+    "dense, window": Method(BROWN, "P"),
+    "BigBird": Method(COLORS[3], "X"),
+    "LSH": Method(KHAKI, "v"),
 }
 GRAYS = ("#1f2328", "#717b86", "#b4bcc5", "#e2e6ea")  # for everything that is not a kind of attention
 
@@ -155,7 +155,7 @@ def draw_orders(n: int = 8, d: int = 2) -> Figure:
 
 # ---- patterns --------------------------------------------------------------------------------------------------------
 
-INGREDIENTS = {"window": METHODS["window"].color, "global": "#bd1f01", "random": "#ffa90e"}
+INGREDIENTS = {"window": METHODS["window"].color, "global": RED, "random": "#c07a00"}
 
 
 def draw_reach(window: int = 4, layers: int = 3, tokens: int = 14) -> Figure:
@@ -260,7 +260,7 @@ def draw_hashing(vectors: Tensor, rotation: Tensor, buckets: Tensor, window: int
     return figure
 
 
-BUCKETS = ("#0066a1", "#b55a00", "#00735a", "#7a2a70")  # dark enough for white numbers
+BUCKETS = ("#0066a1", "#9c4d00", "#00735a", "#7a2a70")  # dark enough for white numbers
 
 
 def _span(axes: Axes, first: int, end: int, height: float, text: str) -> None:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from tfbook.attention.positions import sinusoid
 from tfbook.plot.curves import label_ends, lines
-from tfbook.plot.house import INK, METHODS, ROLES, SOFT
+from tfbook.plot.house import BROWN, EDGE, INK, METHODS, ROLES, SOFT
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -100,7 +100,7 @@ def _draw_clock(axes: Axes, center: tuple[float, float], angle: float, color: st
     from matplotlib.patches import Circle
 
     radius = 0.42
-    axes.add_patch(Circle(center, radius, facecolor="white", edgecolor="#9a9a9a", linewidth=1))
+    axes.add_patch(Circle(center, radius, facecolor="white", edgecolor=EDGE, linewidth=1))
     x, y = center[0] + 0.9 * radius * np.sin(angle), center[1] + 0.9 * radius * np.cos(angle)
     look = {
         "arrowstyle": "-|>,head_width=0.16,head_length=0.3",
@@ -272,7 +272,7 @@ def draw_right(found: Mapping[str, Sequence[tuple[float, float]]], title: str) -
 
 def _lengths(axes: Axes, lengths: Sequence[int], trained: int) -> None:
     axes.set(xscale="log", yscale="log")
-    axes.axvline(trained, color="#9a9a9a", linestyle="--", linewidth=1)
+    axes.axvline(trained, color=EDGE, linestyle="--", linewidth=1)
     axes.set_xticks(lengths, [str(length) for length in lengths])
     axes.set_yticks([6, 10, 20, 40], ["6", "10", "20", "40"])
     axes.minorticks_off()
@@ -303,7 +303,6 @@ def draw_lengths(curves: Mapping[str, Curve], lengths: Sequence[int], trained: i
     return figure
 
 
-BROWN = "#a96b59"
 STRETCHED = {  # model → label, style and color of its line: dashed if fine-tuned, one color per way to divide
     "rotary": ("as it is", "-", METHODS["rotary"].color),
     "interpolated, all pairs": ("all pairs divided", "-", BROWN),
@@ -336,7 +335,7 @@ def draw_curves(
 
     figure, axes = plt.subplots(figsize=(7.6, 4))
     if trained is not None:
-        axes.axvline(trained, color="#9a9a9a", linestyle="--", linewidth=1)
+        axes.axvline(trained, color=EDGE, linestyle="--", linewidth=1)
     lines(axes, curves, title=title, x=x, y=y)
     axes.set_xticks(ticks)
     return figure

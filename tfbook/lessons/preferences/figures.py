@@ -10,7 +10,7 @@ import numpy as np
 
 from tfbook.lessons.preferences.runs import DPO_BETA, TOLD
 from tfbook.lessons.preferences.study import mean_run
-from tfbook.plot.house import COLORS, EDGE, INK, MARKERS, SOFT
+from tfbook.plot.house import COLORS, EDGE, GREEN, INK, MARKERS, SOFT
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -202,10 +202,10 @@ def draw_margins(chosen: Sequence[float], rejected: Sequence[float], window: int
 
 # ---- stored runs against KL ------------------------------------------------------------------------------------------
 
-ORANGES = ("#803300", LOOKS["PPO"][0], "#f0a868")  # PPO at several β: the smaller, the darker
+ORANGES = ("#803300", LOOKS["PPO"][0], "#d9772a")  # PPO at several β: the smaller, the darker
 PAID = {  # who scores the stories at β = 0
     "reward model": ("the reward model", ORANGES[0], "s"),
-    "reader": ("the reader herself", "#1b9e77", "o"),
+    "reader": ("the reader herself", GREEN, "o"),
     "shuffled": ("the reward model, shuffled", INK, "v"),
 }
 TELLING = 1000  # stories that a method writes after training, whose passes count, too

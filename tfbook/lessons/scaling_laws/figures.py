@@ -211,10 +211,10 @@ def draw_power_law(sizes: Sequence[float], losses: Sequence[float], floors: Sequ
 
 
 def _shade(index: int, last: int) -> Any:
-    """The color of a size, from light to very dark blue; the last size, which the law has not seen, is orange."""
+    """The color of a size, from middle to very dark blue; the last size, which the law has not seen, is orange."""
     import matplotlib.pyplot as plt
 
-    return COLORS[1] if index == last else plt.get_cmap("Blues")(0.4 + 0.2 * index)
+    return COLORS[1] if index == last else plt.get_cmap("Blues")(0.73 + 0.09 * index)
 
 
 def draw_prediction(

@@ -151,7 +151,7 @@ def draw_languages(before: Mapping[str, int], after: Mapping[str, int], cured: s
         axes.barh(y, count, 0.36, color=COLORS[1 if index else 0])
         axes.text(count + 1, y, f"{count}  ({count / least:.1f}×)", va="center", fontsize=9.5, color=INK)
         if changed:
-            axes.barh(index + 0.19, after[name], 0.36, color="#b9c4cf")
+            axes.barh(index + 0.19, after[name], 0.36, color="#8a939d")
             axes.text(after[name] + 1, index + 0.19, str(after[name]), va="center", fontsize=9.5, color=SOFT)
     axes.set_yticks(range(len(before)), before)
     title = "One sentence, seven languages: English is cheap, the others pay"
