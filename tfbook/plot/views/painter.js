@@ -5,7 +5,7 @@ const LEVELS = [
   { name: "inside and rim: one head", parts: ["inside", "rim"], heads: 1 },
   { name: "inside and rim: two heads", parts: ["inside", "rim"], heads: 2 },
 ];
-const STEPS = 300; // of training
+const STEPS = 30; // of training
 const RATE = 0.1;
 const LARGEST = 9; // number that can be set
 
@@ -225,8 +225,9 @@ function painting(tokens, scene, number, state, game) {
       shape.setAttribute("class", rim ? "rimmed" : "");
       shape.setAttribute("stroke", rim ? css(rim) : "currentColor");
       const right = gray ? parts.filter((part) => game.isRight(painted[part][place], game.target(scene, place, part))) : [];
-      says.textContent = !gray ? "given" : right.length ? right.map((part) => `${part} ✓`).join(" ") : "not yet";
-      picture.setAttribute("aria-label", `${tokens[place]} of scene ${number + 1}: ${says.textContent}`);
+      const marks = gray ? right.map((part) => `${part} ✓`) : ["given"];
+      says.replaceChildren(...(marks.length ? marks : ["not yet"]).map((mark) => make("span", {}, mark)));
+      picture.setAttribute("aria-label", `${tokens[place]} of scene ${number + 1}: ${marks.join(", ") || "not yet"}`);
     }
   };
   return { element, update };
@@ -245,7 +246,12 @@ function summary(state, game) {
     if (!state.trained) return;
     const its = game.judge(state.trained);
     element.append(...said(`Training, ${STEPS} steps:`, its));
-    element.append(yours.error < its.error ? "You beat the training." : yours.error > its.error ? "Training is ahead." : "It is a tie.");
+    element.append(outcome(yours.error - its.error));
   };
   return { element, update };
+}
+
+function outcome(difference) {
+  if (Math.abs(difference) < 5e-5) return "It is a tie."; // as far as the digits show
+  return difference < 0 ? "Your error is smaller: you beat the training." : "Its error is smaller.";
 }

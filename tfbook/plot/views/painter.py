@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Real
 from torch import Tensor
 
 from tfbook.plot.views import base
@@ -51,7 +51,7 @@ def tokens_of(scene: str) -> list[list[int]]:
 
 
 def painter_weights(
-    W_Q: Float[Tensor, "feature width"], W_K: Float[Tensor, "feature width"], scene: str
+    W_Q: Real[Tensor, "feature width"], W_K: Real[Tensor, "feature width"], scene: str
 ) -> list[list[float]]:
     """The attention weights of a scene, softmax(Q Kᵀ / √width): a row for each query."""
     x = torch.tensor(tokens_of(scene), dtype=torch.float64)
