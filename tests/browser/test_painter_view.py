@@ -111,7 +111,9 @@ def test_two_views_are_independent(browser: Chrome, show: Callable[..., None]) -
 
 def test_what_is_painted_is_said(view: Mounted) -> None:
     labels = [picture.get_attribute("aria-label") for picture in view.all("svg")]
-    assert labels[:4] == [f"{token} of scene 1: {said}" for token, said in zip(TOKENS, view.texts(".mark"), strict=False)]
+    assert labels[:4] == [
+        f"{token} of scene 1: {said}" for token, said in zip(TOKENS, view.texts(".mark"), strict=False)
+    ]
 
 
 @pytest.mark.parametrize(("ink", "ground"), [("#222", "#fff"), ("#e6e6e6", "#111"), ("#d5d5d5", "#383838")], ids=str)

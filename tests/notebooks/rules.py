@@ -28,6 +28,8 @@ from output_rules import (
     describes_its_images,
     has_sound_figures,
     has_tables_of_claims,
+    numbers_its_claims_in_order,
+    says_what_is_stored,
     shows_its_claims,
 )
 
@@ -382,6 +384,8 @@ RULES: tuple[Rule, ...] = (
     shows_the_course_as_it_is,
     shows_its_claims,
     has_tables_of_claims,
+    numbers_its_claims_in_order,
+    says_what_is_stored,
     has_short_paragraphs,
     avoids_forbidden_words,
     has_links_that_resolve,

@@ -174,6 +174,8 @@ BROKEN: list[tuple[Rule, Break, str]] = [
     ),
     (rules.describes_its_images, say('<img src="cat.png" alt="">'), "an <img> has no alt text"),
     (rules.shows_its_claims, cell(7, outputs=[]), "cell 7: its table shows no claim"),
+    (rules.says_what_is_stored, cell(5, source='plot.show(stored("a.b").frame, "a line")'), "cell 5: draws stored"),
+    (rules.numbers_its_claims_in_order, show(mimebundle({MIME: [RECORD | {"key": "sample.2"}]})), "order [2, 1]"),
     (rules.has_tables_of_claims, cell(7, source="study.CLAIMS.check({1: 1})"), "cell 7: measures claims; end the"),
     (rules.has_tables_of_claims, lambda book: book.cells.append(code("study.CLAIMS.check({1: 1})")), "measures claims"),
     (rules.shows_its_claims, cell(7, metadata=IGNORED), "cell that is not compared"),

@@ -27,8 +27,9 @@ def test_a_result_is_stored_with_its_origin(
     assert json.loads(path.read_text())["seconds"] == 90.0
     assert (result := stored("toy.sum")).rows == [{"x": 1}]
     assert result.frame.to_dict("records") == [{"x": 1}]
-    assert "python toy" in (printed := capsys.readouterr().out)
-    assert "abc" in printed
+    assert capsys.readouterr().out == "", "a figure's caption says that its runs are stored"
+    assert str(result).startswith("stored: python toy · ")
+    assert " · abc · " in str(result)
     with pytest.raises(KeyError, match=r"no result is called 'other'; known: toy\.sum"):
         stored("other")
 

@@ -187,7 +187,7 @@ def test_claims_of_runs_by_hand() -> None:
         ]
     )
     longer = pd.DataFrame([{"curve": curve(0.9)}])
-    assert study.claims_of_runs(frame, longer) == pytest.approx({3: 0.7, 4: 0.9, 5: 0.35})
+    assert study.claims_of_runs(frame, longer) == pytest.approx({2: 0.7, 3: 0.9, 4: 0.35})
 
 
 # ---- endings and weights ---------------------------------------------------------------------------------------------

@@ -163,7 +163,7 @@ def test_counting_more_work_brings_the_exponent_down() -> None:
 
 def test_the_race_is_claimed_for_the_same_shape() -> None:
     rows = [{"by": "tfbook", "share": 0.1}, {"by": "tfbook, nanoGPT's shape", "share": 0.2}]
-    assert study.claims_of_race(rows) == {3: 0.2}
+    assert study.claims_of_race(rows) == {5: 0.2}
 
 
 # ---- directions of a gradient ------------------------------------------------------------------------------------
@@ -219,10 +219,10 @@ def test_every_picture_has_an_alt_text() -> None:
 def test_the_stored_runs_give_the_claims_of_heads_that_copy() -> None:
     copying = study.copying_curves(stored("scaling_laws.induction").rows)
     claims = copying.claims
-    assert claims.keys() == {5, 6, 7}
-    assert claims[5] > 0.4 > 0.1 > claims[6]
-    assert claims[7] < 1.5
-    assert copying.random["two blocks"] <= claims[7] < math.log(study.KINDS) < copying.random["one wide block"]
+    assert claims.keys() == {6, 7, 8}
+    assert claims[6] > 0.4 > 0.1 > claims[7]
+    assert claims[8] < 1.5
+    assert copying.random["two blocks"] <= claims[8] < math.log(study.KINDS) < copying.random["one wide block"]
 
 
 # ---- heads that copy ---------------------------------------------------------------------------------------------

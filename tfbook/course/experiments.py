@@ -68,14 +68,15 @@ class Result:
 
 
 def stored(name: str) -> Result:
-    """The stored result called `name`; prints its provenance. Raises KeyError when there is none."""
+    """The stored result called `name`. Raises KeyError when there is none.
+
+    Nothing is printed: the last words of a figure's caption say that its runs are stored, and `print` tells the rest.
+    """
     path = _path(name)
     if not path.is_file():
         known = sorted(file.stem for file in path.parent.glob("*.json"))
         raise KeyError(f"no result is called {name!r}; known: {', '.join(known) or 'none'}")
-    result = Result(**json.loads(path.read_text(encoding="utf-8")))
-    print(result)
-    return result
+    return Result(**json.loads(path.read_text(encoding="utf-8")))
 
 
 def store(name: str, rows: list[dict[str, Any]], *, command: str, commit: str, seconds: float) -> Path:

@@ -8,62 +8,44 @@ CLAIMS = Claims(
     "efficient_attention",
     {
         1: Bound(
-            "The memory of written-out attention grows with the square of the length: distance of the exponent from 2",
-            "<=",
-            0.1,
-            "Counted exactly",
-        ),
-        2: Bound(
             "Tiled attention reads 16,384 tokens in at most 50 MB, where one matrix of weights takes 1,074",
             "<=",
             50,
             "Dao et al. (2022), Theorem 1; counted exactly",
             " MB",
         ),
-        3: Bound(
-            "With eight rounds, hashing meets most of the 8 top keys of tight clusters: recall",
-            ">=",
-            0.85,
-            "Measured here",
-        ),
-        4: Bound(
-            "Without structure, four rounds miss many of the top keys: recall",
-            "<=",
-            0.6,
-            "Measured here",
-        ),
-        5: Bound(
+        2: Bound(
             "Windowed layers alone only guess beyond their reach: right answers minus guessing, best of three seeds",
             "<=",
             0.03,
             "Stored result, efficient_attention.long_range",
         ),
-        6: Bound(
+        3: Bound(
             "One dense and one windowed layer answer the far questions: right answers, worst of three seeds",
             ">=",
             0.97,
             "Stored result; Brown et al. (2020), Section 2.1",
         ),
-        7: Bound(
+        4: Bound(
             "At 8,192 tokens a window of 256 is much faster than PyTorch's dense attention",
             ">=",
             5,
             "Stored result, efficient_attention.times",
             " ×",
         ),
-        8: Bound(
-            "The error of products of random features falls as 1/√m: distance of the exponent from −½",
-            "<=",
-            0.1,
-            "Choromanski et al. (2021); exact for independent directions",
+        5: Bound(
+            "With eight rounds, hashing meets most of the 8 top keys of tight clusters: recall",
+            ">=",
+            0.85,
+            "Measured here",
         ),
-        9: Bound(
-            "The products are unbiased: distance of the mean over 400 draws, in standard errors",
+        6: Bound(
+            "Without structure, four rounds miss many of the top keys: recall",
             "<=",
-            2,
-            "Choromanski et al. (2021), Lemma 1",
+            0.6,
+            "Measured here",
         ),
-        10: Bound(
+        7: Bound(
             "The quotient of attention is biased: bias over what chance alone would show, 8 features",
             ">=",
             1.5,

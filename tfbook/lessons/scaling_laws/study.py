@@ -227,7 +227,7 @@ def claims_of_counting(frame: DataFrame, *, resamples: int = 60) -> dict[str, An
 
 def claims_of_race(rows: Sequence[dict[str, Any]]) -> dict[int, float]:
     """Our recipe's time as a share of nanoGPT's, for the same model shape."""
-    return {3: next(row["share"] for row in rows if row["by"] == "tfbook, nanoGPT's shape")}
+    return {5: next(row["share"] for row in rows if row["by"] == "tfbook, nanoGPT's shape")}
 
 
 # ---- the directions of a gradient ------------------------------------------------------------------------------------
@@ -400,9 +400,9 @@ def copying_curves(rows: Sequence[dict[str, Any]]) -> Copying:
         "looks one back, first of two": curve("two blocks", highest("looks back 1")),
     }
     claims = {
-        5: ends("two blocks", copies).min(),
-        6: max(ends(name, copies).max() for name in ("one block", "one wide block")),
-        7: ends("two blocks", random).max(),
+        6: ends("two blocks", copies).min(),
+        7: max(ends(name, copies).max() for name in ("one block", "one wide block")),
+        8: ends("two blocks", random).max(),
     }
     means = {name: float(ends(name, random).mean()) for name in shapes}
     return Copying({name: curve(name, late) for name in shapes}, looks, means, claims)

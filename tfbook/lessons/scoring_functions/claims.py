@@ -38,25 +38,19 @@ CLAIMS = Claims(
             "measured here; the score is defined in Bahdanau et al. (2015), A.1.2",
         ),
         6: Bound(
-            "The variance of q·k is the width d (largest relative error over five widths)",
-            "<=",
-            0.1,
-            "Vaswani et al. (2017), footnote 4",
-        ),
-        7: Bound(
             "After 15 steps, the unscaled general score looks at far fewer words than the scaled one (ratio)",
             "<=",
             0.5,
             "Stored result, scoring_functions.collapse; width 128",
         ),
-        8: Bound(
+        7: Bound(
             "Dividing the general score by √d improves the translator (worst seed with it minus best seed without)",
             ">=",
             15,
             "Stored result, scoring_functions.collapse; width 128",
             " BLEU",
         ),
-        9: Bound(
+        8: Bound(
             "The additive score keeps many times as much memory for the backward pass as a dot product",
             ">=",
             15,

@@ -45,9 +45,7 @@ def draw_attention(
     picture = Schematic("Every token asks, every token answers", gap=(16, 34))
     whole: dict[str, Any] = {"cell": CELL, "numbers": "{:g}"}
     hundredths: dict[str, Any] = {"cell": (44, CELL), "numbers": "{:.2f}"}
-    source = picture.matrix(
-        x, (0, 0), "stream", label="$X$", shape=_size(x), rows=names, columns=features, **whole
-    )
+    source = picture.matrix(x, (0, 0), "stream", label="$X$", shape=_size(x), rows=names, columns=features, **whole)
     queries = picture.matrix(q, (0, 1), "query", label="$Q$", shape=_size(q), rows=names, **whole)
     keys = picture.matrix(
         k.T,
@@ -60,7 +58,13 @@ def draw_attention(
         columns=[name.split()[-1] for name in names],
     )
     shown = picture.matrix(
-        scores, (1, 1), "weight", cell=(37, CELL), numbers="{:g}", label=r"$QK^{\!\top}$", shape=f"scores: {_size(scores)}"
+        scores,
+        (1, 1),
+        "weight",
+        cell=(37, CELL),
+        numbers="{:g}",
+        label=r"$QK^{\!\top}$",
+        shape=f"scores: {_size(scores)}",
     )
     applied = picture.matrix(
         weights, (2, 1), "weight", label="weights $A$", shape="each row sums to 1", darkest=1, **hundredths
@@ -254,10 +258,17 @@ def draw_pointing(sentences: Sequence[str], weights: Tensor, word: int, title: s
             bold = "bold" if place == word or weight >= 0.5 else "normal"
             axes.text(place, 0, text, ha="center", va="center", fontsize=12, color=INK, fontweight=bold)
             if weight >= 0.05:
-                axes.text(place, -0.42, f"{weight:.2f}", ha="center", va="center", fontsize=9.5, color=ROLES["weight"].dark)
+                axes.text(
+                    place, -0.42, f"{weight:.2f}", ha="center", va="center", fontsize=9.5, color=ROLES["weight"].dark
+                )
             if weight >= 0.05 and place != word:
                 bend = 0.35 if place < word else -0.35
-                look: dict[str, Any] = {"color": ROLES["weight"].dark, "linewidth": 4 * weight, "shrinkA": 3, "shrinkB": 3}
+                look: dict[str, Any] = {
+                    "color": ROLES["weight"].dark,
+                    "linewidth": 4 * weight,
+                    "shrinkA": 3,
+                    "shrinkB": 3,
+                }
                 arc = f"arc3,rad={bend}"
                 axes.add_patch(
                     FancyArrowPatch(
@@ -282,7 +293,9 @@ def draw_depth(found: Mapping[tuple[int, bool], Sequence[float]], title: str) ->
         means = [100 * sum(values) / len(values) for values in runs]
         axes.plot(range(len(depths)), means, color=look.color, marker=look.marker, linestyle=dashes, label=name)
         for x, values in enumerate(runs):
-            axes.plot([x] * len(values), [100 * v for v in values], "o", color=look.color, fillstyle="none", markersize=5)
+            axes.plot(
+                [x] * len(values), [100 * v for v in values], "o", color=look.color, fillstyle="none", markersize=5
+            )
     axes.axhline(50, color=SOFT, linestyle=":", linewidth=1.2)
     axes.annotate("one of the two animals", (0, 50), (4, 4), textcoords="offset points", color=SOFT, fontsize=9.5)
     axes.set_xticks(range(len(depths)), [f"{layers} layers" for layers in depths])

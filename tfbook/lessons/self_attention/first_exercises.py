@@ -201,8 +201,8 @@ causal_mask.mistakes(
         "the mask is the wrong way around: True means 'may attend', and here it is True for the future": (
             lambda scores: ~causal_mask.reference(scores)
         ),
-        "the mask is the wrong way around, True for the future; and with fewer queries than keys it starts at the wrong "
-        "position": lambda scores: torch.ones(scores.shape[-2:], dtype=torch.bool).triu(1),
+        "the mask is the wrong way around, True for the future; and with fewer queries than keys it starts at the "
+        "wrong position": lambda scores: torch.ones(scores.shape[-2:], dtype=torch.bool).triu(1),
         "this is the upper triangle, itself and the future; and with fewer queries than keys it starts at the wrong "
         "position": lambda scores: torch.ones(scores.shape[-2:], dtype=torch.bool).triu(),
         "this is the upper triangle: every position sees itself and the future, and never the past": (

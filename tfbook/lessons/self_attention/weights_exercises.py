@@ -118,15 +118,9 @@ attention_weights.mistakes(
         "a score of 0 does not block: exp(0) = 1; fill with −∞ before the softmax": partial(_changed, weigh=_nothing),
         "these are the masked scores; their softmax is missing": partial(_changed, weigh=_masked_scores),
         ZERO_IS_BLOCKED: partial(_changed, weigh=zero_is_blocked),
-        f"two slips: {UNSCALED}; and the mask is not used": (
-            lambda q, k, mask: _changed(q, k, None, scale=1.0)
-        ),
-        f"two slips: {UNSCALED}; and the mask comes after the softmax": (
-            partial(_changed, scale=1.0, weigh=_too_late)
-        ),
-        f"two slips: {UNSCALED}; and the mask is the wrong way around": (
-            partial(_changed, scale=1.0, weigh=_inverted)
-        ),
+        f"two slips: {UNSCALED}; and the mask is not used": (lambda q, k, mask: _changed(q, k, None, scale=1.0)),
+        f"two slips: {UNSCALED}; and the mask comes after the softmax": (partial(_changed, scale=1.0, weigh=_too_late)),
+        f"two slips: {UNSCALED}; and the mask is the wrong way around": (partial(_changed, scale=1.0, weigh=_inverted)),
         f"two slips: {UNSCALED}; and the softmax runs over the queries": (
             partial(_changed, scale=1.0, weigh=_over_queries)
         ),

@@ -28,7 +28,9 @@ class Pronouns(NamedTuple):
 def pronouns(count: int, seed: int, *, unseen: bool = False) -> Pronouns:
     """`count` sentences; with `unseen`, of two animals that meet in no other sentence (a quarter of the pairs)."""
     generator = torch.Generator().manual_seed(seed)
-    pairs = [(a, b) for a in range(len(ANIMALS)) for b in range(len(ANIMALS)) if a != b and ((a + b) % 4 == 0) == unseen]
+    pairs = [
+        (a, b) for a in range(len(ANIMALS)) for b in range(len(ANIMALS)) if a != b and ((a + b) % 4 == 0) == unseen
+    ]
     chosen = torch.tensor(pairs)[torch.randint(len(pairs), (count,), generator=generator)]
     verbs = torch.randint(len(VERBS), (count,), generator=generator)
     reasons = torch.randint(len(FORM[REASON]), (count,), generator=generator)
