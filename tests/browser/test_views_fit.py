@@ -24,6 +24,19 @@ QUERY, KEY = torch.tensor([[0.0, 1.0], [0.8, 0.6]]), torch.tensor([[1.0, 0.0], [
 VIEWS = {  # as large as in the lessons, or a little larger
     "attention_view": ("attention", plot.attention_view(WEIGHTS[..., :8, :8].softmax(dim=-1), ENGLISH[:8])),
     "bpe_view": ("bpe", plot.bpe_view([*LEARNED.tokens.values()], LEARNED.merges, TEXT)),
+    "break_view": (
+        "breaking",
+        plot.break_view(
+            "the happy king eats a red apple in the garden .",
+            {
+                "the whole machine": lambda text: "le roi heureux mange une pomme rouge dans le jardin .",
+                "no residuals": lambda text: "le le le " * 12,
+                "no feed-forward": lambda text: "le roi mange extraordinairement une pomme",
+            },
+            {"the whole machine": 87.6, "no residuals": 0.1, "no feed-forward": 79.4},
+            unit="BLEU on unseen sentences",
+        ),
+    ),
     "decoding_view": (
         "stepper",
         plot.decoding_view(ENGLISH, FRENCH, WEIGHTS[0, 0], [[("heureux", 0.9), ("le", 0.1)]] * 12),

@@ -11,6 +11,7 @@ from tfbook.plot.tokens import token_rows, visible
 from tfbook.plot.views import (
     attention_view,
     bpe_view,
+    break_view,
     decoding_view,
     mask_view,
     next_token_view,
@@ -32,6 +33,7 @@ __all__ = [
     "beam_tree",
     "blocked_cells",
     "bpe_view",
+    "break_view",
     "course_map",
     "decoding_view",
     "head_maps",

@@ -24,6 +24,7 @@ from tfbook.training.checkpoints import About, History, resume, save_checkpoint
 from tfbook.training.gradients import LossFunction, gradient
 from tfbook.training.optimizers import Optimizer
 from tfbook.training.recipe import Recipe
+from tfbook.training.vocabulary import padded_vocabulary
 
 Evaluate = Callable[[Any], dict[str, float]]  # of the model
 
@@ -183,6 +184,7 @@ def fit(
     with (
         _ending_in_eval_mode(model),
         joined_projections(model),
+        padded_vocabulary(model),
         _interrupt_as_flag() as stop,
         _progress(history.steps, recipe.steps) as bar,
     ):

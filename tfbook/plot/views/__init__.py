@@ -2,6 +2,7 @@
 
 from tfbook.plot.views.attention import attention_view
 from tfbook.plot.views.bpe import bpe_view
+from tfbook.plot.views.breaking import break_view
 from tfbook.plot.views.explorer import next_token_view
 from tfbook.plot.views.masks import mask_view
 from tfbook.plot.views.painter import painter_view
@@ -12,6 +13,7 @@ from tfbook.plot.views.stepper import decoding_view
 __all__ = [
     "attention_view",
     "bpe_view",
+    "break_view",
     "decoding_view",
     "mask_view",
     "next_token_view",
