@@ -34,6 +34,7 @@ from output_rules import (
     shows_its_claims,
 )
 from prediction_rules import KEY, answers_its_predictions, asks_for_predictions
+from solutions import hides_its_solutions
 
 import notebooks
 from tfbook.course import progress
@@ -411,6 +412,7 @@ LESSON_RULES: tuple[Rule, ...] = (
     ends_with_summary,
     has_exercises,
     has_blank_stubs,
+    hides_its_solutions,
 )
 
 

@@ -249,6 +249,12 @@ BROKEN: list[tuple[Rule, Break, str]] = [
     (rules.has_exercises, replace("ex.answer_2.check", "print"), "cell 11: no cell checks"),
     (rules.has_blank_stubs, cell(10, outputs=[stream("✓ correct")]), "says '✓ correct', expected not attempted"),
     (rules.has_blank_stubs, cell(5, source="ex.answer_2.solution()"), "gives the solution away"),
+    (
+        rules.hides_its_solutions,
+        cell(5, source="def answer_2(x):\n    return 2 * x"),
+        "ex.answer_2 stands open above it",
+    ),
+    (rules.hides_its_solutions, say("### Exercise 6\nWrite it from memory."), "'from memory' says that a solution"),
 ]
 
 
@@ -257,6 +263,28 @@ def test_a_broken_lesson_is_refused(tmp_path: Path, rule: Rule, damage: Break, m
     book = good()
     damage(book)
     assert message in complaints(tmp_path, rule, book)
+
+
+@pytest.mark.parametrize(
+    ("code_above", "complaint"),
+    [
+        ("def general(q, K, W):\n    return q @ W @ K.mT", "the solution of ex.general_score stands open above it"),
+        ("class Score:\n    def forward(self, q, K, W):\n        return q @ W @ K.mT", "ex.general_score stands open"),
+        ("def general(q, K, W):\n    return q @ W.mT @ K.mT", ""),
+        ("%time\ndef general(q, K, W):\n    return q @ W @ K.mT", ""),
+    ],
+)
+def test_a_solution_in_other_names_is_known(tmp_path: Path, code_above: str, complaint: str) -> None:
+    stub = "def general_score(query, keys, W):\n    return ...\n\n\nex.general_score.check(general_score)"
+    path = tmp_path / "02_scoring_functions.ipynb"
+    for cells, expected in (
+        ([code(code_above), code(stub)], complaint),
+        ([code(stub), code(code_above)], ""),
+        ([code(code_above, metadata={"jupyter": {"source_hidden": True}}), code(stub)], ""),
+    ):
+        found = "".join(rules.hides_its_solutions(Lesson(path, notebook(*cells))))
+        assert expected in found
+        assert bool(found) == bool(expected)
 
 
 def test_every_rule_has_been_broken() -> None:
