@@ -49,6 +49,7 @@ VIEWS = {  # as large as in the lessons, or a little larger
     ),
     "mask_view": ("masks", plot.mask_view(WEIGHTS[0, 0, :6, :6], ENGLISH[:6])),
     "next_token_view": ("explorer", plot.next_token_view("Once", lambda texts: [NEXT] * len(texts))),
+    "painter_view": ("painter", plot.painter_view()),
     "rotary_view": ("rotary", plot.rotary_view(ENGLISH[:8], QUERY, KEY, [1.0, 0.3])),
     "sampling_view": (
         "sampling",

@@ -6,6 +6,7 @@ from tfbook.plot.views.breaking import break_view
 from tfbook.plot.views.explorer import next_token_view
 from tfbook.plot.views.guessing import guessing_view
 from tfbook.plot.views.masks import mask_view
+from tfbook.plot.views.painter import painter_view
 from tfbook.plot.views.rotary import rotary_view
 from tfbook.plot.views.sampling import sampling_view
 from tfbook.plot.views.stepper import decoding_view
@@ -18,6 +19,7 @@ __all__ = [
     "guessing_view",
     "mask_view",
     "next_token_view",
+    "painter_view",
     "rotary_view",
     "sampling_view",
 ]
