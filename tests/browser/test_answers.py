@@ -84,6 +84,8 @@ def test_a_click_opens_outputs_and_explanation_together(page: Chrome) -> None:
     first.find_element(By.TAG_NAME, "summary").click()
     assert shown(first) == [True] * 3
     assert first.find_element(By.CSS_SELECTOR, "em").text == "grows"
+    letters = first.find_element(By.TAG_NAME, "pre").value_of_css_property("font-family")
+    assert "monospace" in letters
     assert page.execute_script("return arguments[0].scrollWidth <= arguments[0].clientWidth", first)
 
 
