@@ -1,7 +1,6 @@
 """What every notebook must be like: each rule yields a complaint for each place that breaks it.
 
-A rule is a function of a `Lesson`. `RULES` hold for every notebook, `LESSON_RULES` from lesson 01 on; `rules_for`
-gathers those of a lesson.
+A rule is a function of a `Lesson`, and `RULES` are all of them.
 """
 
 from __future__ import annotations
@@ -404,8 +403,6 @@ RULES: tuple[Rule, ...] = (
     keeps_its_answers,
     has_narrow_code,
     leads_to_the_next_lesson,
-)
-LESSON_RULES: tuple[Rule, ...] = (
     has_sizes_cell,
     asks_for_predictions,
     answers_its_predictions,
@@ -414,9 +411,3 @@ LESSON_RULES: tuple[Rule, ...] = (
     has_blank_stubs,
     hides_its_solutions,
 )
-
-
-def rules_for(path: Path) -> tuple[Rule, ...]:
-    """The rules that the notebook at `path` has to keep."""
-    later = () if path.name.startswith("00") else LESSON_RULES
-    return RULES + later

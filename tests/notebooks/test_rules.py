@@ -31,8 +31,6 @@ REFERENCES = f"## References\n\n{tables.NEXT}\n\n{tables.next_line(LESSONS, 1)}"
 RECORD = {"key": "sample.1", "lesson": "sample", "verdict": "holds"}
 TABLE = {MIME: [dict(RECORD)], "text/plain": "1 claim"}
 
-ALL = rules.RULES + rules.LESSON_RULES
-
 
 def exercise(number: int, heading: str) -> list[NotebookNode]:
     check = f"def answer_{number}(x):\n    return ...\n\n\nex.answer_{number}.check(answer_{number})"
@@ -104,7 +102,7 @@ def complaints(folder: Path, rule: Rule, book: NotebookNode) -> str:
     return "\n".join(rule(Lesson(path, nbformat.read(path, as_version=4))))
 
 
-@pytest.mark.parametrize("rule", ALL)
+@pytest.mark.parametrize("rule", rules.RULES)
 def test_a_good_lesson_passes(tmp_path: Path, rule: Rule) -> None:
     (tmp_path / "notebooks").mkdir()
     for linked in ("README.md", *(f"notebooks/{lesson.name}.ipynb" for lesson in LESSONS)):
@@ -288,7 +286,7 @@ def test_a_solution_in_other_names_is_known(tmp_path: Path, code_above: str, com
 
 
 def test_every_rule_has_been_broken() -> None:
-    assert {rule for rule, _, _ in BROKEN} == set(ALL)
+    assert {rule for rule, _, _ in BROKEN} == set(rules.RULES)
 
 
 @pytest.mark.parametrize(
@@ -318,8 +316,3 @@ def test_anchors_follow_github_in_markdown_and_jupyter_in_notebooks(tmp_path: Pa
     save(path, notebook(prose("# What's new?")))
     assert rules.anchors(readme, Lesson(path, notebook())) == {"whats-new", "two-words"}
     assert rules.anchors(path, Lesson(readme, notebook())) == {"What's-new?"}
-
-
-def test_exercises_and_predictions_are_asked_for_from_lesson_01_on() -> None:
-    assert rules.rules_for(Path(NAME)) == ALL
-    assert rules.rules_for(Path("00_sample.ipynb")) == rules.RULES

@@ -32,7 +32,7 @@ class Lesson:
 
 
 LESSONS = (
-    Lesson(0, "start_here", "Start here", "Is everything ready, and how does the course work?", 50, 1),
+    Lesson(0, "start_here", "Start here", "Can you guess the next letter?", 35, 1),
     Lesson(1, "bahdanau_attention", "Bahdanau attention", "Can a decoder look back?", 55, 1),
     Lesson(2, "scoring_functions", "Scoring functions", "What makes a key match a query?", 55, 1),
     Lesson(3, "self_attention", "Self-attention", "What if every token looks at every token?", 60, 1),

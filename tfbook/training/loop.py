@@ -51,7 +51,7 @@ class NonFiniteLoss(FloatingPointError):
 
 
 @contextmanager
-def _interrupt_as_flag() -> Iterator[threading.Event]:
+def interrupt_as_flag() -> Iterator[threading.Event]:
     """Turns the first stop signal into a flag, so that a step is never cut in half; the second one raises as usual."""
     stop = threading.Event()
     if threading.current_thread() is not threading.main_thread():
@@ -185,7 +185,7 @@ def fit(
         _ending_in_eval_mode(model),
         joined_projections(model),
         padded_vocabulary(model),
-        _interrupt_as_flag() as stop,
+        interrupt_as_flag() as stop,
         _progress(history.steps, recipe.steps) as bar,
     ):
         done, last = history.steps, history.steps >= recipe.steps

@@ -4,6 +4,7 @@ from tfbook.plot.views.attention import attention_view
 from tfbook.plot.views.bpe import bpe_view
 from tfbook.plot.views.breaking import break_view
 from tfbook.plot.views.explorer import next_token_view
+from tfbook.plot.views.guessing import guessing_view
 from tfbook.plot.views.masks import mask_view
 from tfbook.plot.views.painter import painter_view
 from tfbook.plot.views.rotary import rotary_view
@@ -15,6 +16,7 @@ __all__ = [
     "bpe_view",
     "break_view",
     "decoding_view",
+    "guessing_view",
     "mask_view",
     "next_token_view",
     "painter_view",
