@@ -203,7 +203,8 @@ def _verdict(right: Sequence[bool]) -> str:
     """Which parts of a shape are right, in a word, for readers who cannot tell the colors apart."""
     if len(right) == 1:
         return "right" if right[0] else "wrong"
-    return {(True, True): "both right", (True, False): "inside", (False, True): "rim"}.get(tuple(right), "neither")
+    inside, rim = right
+    return "both right" if inside and rim else "inside" if inside else "rim" if rim else "neither"
 
 
 def _draw_shape(axes: Axes, x: float, y: float, shape: int, parts: Sequence[float], size: float = 1.0) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from functools import partial
 
 import torch
@@ -87,43 +88,43 @@ def _masked_scores(scores: Tensor, mask: Tensor) -> Tensor:
 
 UNSCALED = "the scores are not divided by √d, so they spread with the width and the softmax hardens"
 
+MISTAKES: dict[str, Callable[..., Tensor]] = {
+    UNSCALED: partial(_changed, scale=1.0),
+    "you divided by d; the standard deviation of a sum of d products is √d": (
+        lambda q, k, mask: _changed(q, k, mask, scale=float(q.shape[-1]))
+    ),
+    "you divided by the root of the number of keys; d is the width of a query, the last axis of q": (
+        lambda q, k, mask: _changed(q, k, mask, scale=math.sqrt(k.shape[-2]))
+    ),
+    "you multiplied by √d, where you have to divide": (
+        lambda q, k, mask: _changed(q, k, mask, scale=1 / math.sqrt(q.shape[-1]))
+    ),
+    "√d divides the weights, after the softmax: it belongs to the scores, before it": (
+        lambda q, k, mask: _changed(q, k, mask, scale=1.0) / math.sqrt(q.shape[-1])
+    ),
+    "the softmax runs over the queries; each query needs weights over the keys that sum to 1, `dim=-1`": (
+        partial(_changed, weigh=_over_queries)
+    ),
+    "the mask is not used": lambda q, k, mask: attention_weights.reference(q, k, None),
+    "the mask is the wrong way around: True means 'may attend', so block where it is False": (
+        partial(_changed, weigh=_inverted)
+    ),
+    "the mask comes after the softmax: the blocked keys have taken their share, and the rows no longer sum to 1": (
+        partial(_changed, weigh=_too_late)
+    ),
+    "the mask lies on the wrong axes: its rows are queries, its columns keys": (
+        partial(_changed, weigh=_on_the_queries)
+    ),
+    "a score of 0 does not block: exp(0) = 1; fill with −∞ before the softmax": partial(_changed, weigh=_nothing),
+    "these are the masked scores; their softmax is missing": partial(_changed, weigh=_masked_scores),
+    ZERO_IS_BLOCKED: partial(_changed, weigh=zero_is_blocked),
+    f"two slips: {UNSCALED}; and the mask is not used": (lambda q, k, mask: _changed(q, k, None, scale=1.0)),
+    f"two slips: {UNSCALED}; and the mask comes after the softmax": (partial(_changed, scale=1.0, weigh=_too_late)),
+    f"two slips: {UNSCALED}; and the mask is the wrong way around": (partial(_changed, scale=1.0, weigh=_inverted)),
+    f"two slips: {UNSCALED}; and the softmax runs over the queries": (
+        partial(_changed, scale=1.0, weigh=_over_queries)
+    ),
+}
 attention_weights.mistakes(
-    {
-        UNSCALED: partial(_changed, scale=1.0),
-        "you divided by d; the standard deviation of a sum of d products is √d": (
-            lambda q, k, mask: _changed(q, k, mask, scale=float(q.shape[-1]))
-        ),
-        "you divided by the root of the number of keys; d is the width of a query, the last axis of q": (
-            lambda q, k, mask: _changed(q, k, mask, scale=math.sqrt(k.shape[-2]))
-        ),
-        "you multiplied by √d, where you have to divide": (
-            lambda q, k, mask: _changed(q, k, mask, scale=1 / math.sqrt(q.shape[-1]))
-        ),
-        "√d divides the weights, after the softmax: it belongs to the scores, before it": (
-            lambda q, k, mask: _changed(q, k, mask, scale=1.0) / math.sqrt(q.shape[-1])
-        ),
-        "the softmax runs over the queries; each query needs weights over the keys that sum to 1, `dim=-1`": (
-            partial(_changed, weigh=_over_queries)
-        ),
-        "the mask is not used": lambda q, k, mask: attention_weights.reference(q, k, None),
-        "the mask is the wrong way around: True means 'may attend', so block where it is False": (
-            partial(_changed, weigh=_inverted)
-        ),
-        "the mask comes after the softmax: the blocked keys have taken their share, and the rows no longer sum to 1": (
-            partial(_changed, weigh=_too_late)
-        ),
-        "the mask lies on the wrong axes: its rows are queries, its columns keys": (
-            partial(_changed, weigh=_on_the_queries)
-        ),
-        "a score of 0 does not block: exp(0) = 1; fill with −∞ before the softmax": partial(_changed, weigh=_nothing),
-        "these are the masked scores; their softmax is missing": partial(_changed, weigh=_masked_scores),
-        ZERO_IS_BLOCKED: partial(_changed, weigh=zero_is_blocked),
-        f"two slips: {UNSCALED}; and the mask is not used": (lambda q, k, mask: _changed(q, k, None, scale=1.0)),
-        f"two slips: {UNSCALED}; and the mask comes after the softmax": (partial(_changed, scale=1.0, weigh=_too_late)),
-        f"two slips: {UNSCALED}; and the mask is the wrong way around": (partial(_changed, scale=1.0, weigh=_inverted)),
-        f"two slips: {UNSCALED}; and the softmax runs over the queries": (
-            partial(_changed, scale=1.0, weigh=_over_queries)
-        ),
-    }
-    | {message: partial(_changed, weigh=weigh) for message, weigh in (FILLED | BY_HAND).items()}
+    MISTAKES | {message: partial(_changed, weigh=weigh) for message, weigh in (FILLED | BY_HAND).items()}
 )
