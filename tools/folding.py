@@ -16,6 +16,7 @@ from nbformat import NotebookNode
 LONG = 20  # lines: a woven cell with more is collapsed
 FURTHER = "Going further"
 PREDICT = re.compile(r"^> \*\*Predict\*\*.*(?:\n>.*)*\s*\Z", re.MULTILINE)  # the box that ends a Markdown cell
+ANSWERS = "with study.answer("  # begins what shows its outputs closed
 SECTION = re.compile(r"(##|###) +(.+?) *$", re.MULTILINE)
 COLLAPSED = ("jupyter", "collapsed", "cellView", "jp-MarkdownHeadingCollapsed")
 
@@ -65,11 +66,13 @@ def _fold_source(cell: NotebookNode) -> None:
 
 
 def _answers(notebook: NotebookNode) -> Iterator[NotebookNode]:
-    """After each Predict box the first cell that shows something, unless it shows an error or text comes before."""
+    """After each Predict box the first cell that shows something openly, unless an error or after other text."""
     asked = False
     for cell in notebook.cells:
         if cell.cell_type == "markdown":
             asked = PREDICT.search(cell.source) is not None
+        elif asked and ANSWERS in cell.source:
+            asked = False
         elif asked and cell.outputs:
             asked = False
             if all(output.output_type != "error" for output in cell.outputs):

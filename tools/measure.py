@@ -11,6 +11,7 @@ sections. Reading takes a minute for 200 words, one for each figure and one for 
 from __future__ import annotations
 
 import argparse
+import html
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -27,6 +28,10 @@ HEADING = re.compile(r"^#{2,} +(.+)$", re.MULTILINE)
 CORE_ENDS = ("Exercises", "Going further")
 NOT_WORDS = re.compile(  # fenced code, formulas, links' addresses, comments, rows of tables
     r"```.*?```|\$\$.*?\$\$|\$[^$]*\$|\]\([^)]*\)|<!--.*?-->|^\|[^\n]*$", re.DOTALL | re.MULTILINE
+)
+EXPLANATION = re.compile(r'<div class="tfbook-explanation">(.*)</div></details>', re.DOTALL)
+NOT_SAID = re.compile(  # formulas, tables and tags in HTML
+    r'<(span|div) class="math">.*?</\1>|<table>.*?</table>|<[^>]*>', re.DOTALL
 )
 FACTS = re.compile(r"^\*(?:Reading|Core:?) (\d+) minutes", re.MULTILINE)
 WORDS_PER_MINUTE = 200
@@ -68,7 +73,8 @@ def measure(cells: Iterable[NotebookNode]) -> Measure:
     visible = [cell for cell in code if title(cell) is None and cell.source != TABLE]
     outputs = [output for cell in code for output in cell.outputs]
     shown = [figure for output in outputs for figure in figures(output)]
-    words = sum(len(re.findall(r"[^\W_]+(?:['’-][^\W_]+)*", text)) for text in prose)
+    explanations = [text for output in outputs for text in explained(output)]
+    words = sum(len(re.findall(r"[^\W_]+(?:['’-][^\W_]+)*", text)) for text in [*prose, *explanations])
     return Measure(
         words=words,
         lines=sum(len(cell.source.splitlines()) for cell in visible),
@@ -78,6 +84,12 @@ def measure(cells: Iterable[NotebookNode]) -> Measure:
         claims=sum(len(output.get("data", {}).get(MIME, [])) for output in outputs),
         minutes=round(words / WORDS_PER_MINUTE) + len(shown) + len(visible),
     )
+
+
+def explained(output: NotebookNode) -> list[str]:
+    """The words that explain the answer to a prediction, which stand in its output."""
+    pages = EXPLANATION.findall(output.get("data", {}).get("text/html", ""))
+    return [html.unescape(NOT_SAID.sub(" ", page)) for page in pages]
 
 
 def stated_minutes(notebook: NotebookNode) -> int | None:

@@ -30,6 +30,7 @@ PLACES = {
     "exercises.py": "tfbook/lessons/{0.slug}/exercises.py",
     "study.py": "tfbook/lessons/{0.slug}/study.py",
     "figures.py": "tfbook/lessons/{0.slug}/figures.py",
+    "answers.py": "tfbook/lessons/{0.slug}/answers.py",
     "claims.py": "tfbook/lessons/{0.slug}/claims.py",
     "test_lesson.py": "tests/unit/test_lesson_{0.slug}.py",
 }

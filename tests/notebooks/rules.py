@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import re
+import runpy
 from collections.abc import Callable, Iterator
 from copy import deepcopy
 from dataclasses import dataclass
@@ -32,6 +33,7 @@ from output_rules import (
     says_what_is_stored,
     shows_its_claims,
 )
+from prediction_rules import KEY, answers_its_predictions, asks_for_predictions
 
 import notebooks
 from tfbook.course import progress
@@ -41,7 +43,6 @@ from tfbook.course.lessons import LESSONS
 MAX_BYTES = 1_000_000
 MAX_PARAGRAPH = 600  # characters: about five lines
 MAX_LINES = 25  # of code in a cell
-PREDICTIONS = 3
 EXERCISES = 5
 TAGS = {"nbval-ignore-output"}
 COLAB = {"provenance": [], "toc_visible": True}
@@ -73,12 +74,23 @@ class Lesson:
         return [(number, cell) for number, cell in enumerate(self.notebook.cells) if cell.cell_type == "code"]
 
     @cached_property
+    def answers(self) -> dict[str, str]:
+        """The texts that explain the answers to its predictions, by key."""
+        path = self.path.parents[1] / "tfbook" / "lessons" / self.path.stem[3:] / "answers.py"
+        return runpy.run_path(str(path))["answer"].explanations if path.exists() else {}
+
+    @cached_property
     def prose(self) -> list[tuple[int, str]]:
-        """The texts of the Markdown cells, without fenced code, with their positions."""
+        """The texts of the Markdown cells and of the answers, without fenced code, with their positions."""
+        texts = [
+            (number, cell.source) for number, cell in enumerate(self.notebook.cells) if cell.cell_type == "markdown"
+        ]
+        answers = [
+            (number, self.answers.get(key, "")) for number, cell in self.code for key in KEY.findall(cell.source)
+        ]
         return [
-            (number, re.sub(r"^```.*?^```", "", cell.source, flags=re.DOTALL | re.MULTILINE))
-            for number, cell in enumerate(self.notebook.cells)
-            if cell.cell_type == "markdown"
+            (number, re.sub(r"^```.*?^```", "", text, flags=re.DOTALL | re.MULTILINE))
+            for number, text in sorted(texts + answers)
         ]
 
     @cached_property
@@ -249,12 +261,6 @@ def anchors(path: Path, lesson: Lesson) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", text.lower()).replace(" ", "-") for text in headings}
 
 
-def asks_for_predictions(lesson: Lesson) -> Iterator[str]:
-    boxes = sum(len(re.findall(r"^> \*\*Predict\*\*", text, re.MULTILINE)) for _, text in lesson.prose)
-    if boxes < PREDICTIONS:
-        yield f"{boxes} quoted boxes begin with **Predict**; expected at least {PREDICTIONS}"
-
-
 def ends_with_summary(lesson: Lesson) -> Iterator[str]:
     sections = [text for _, marks, text in lesson.headings if marks == "##"]
     if [text for text in sections if text in ENDING] != ENDING or sections[-1:] != ENDING[-1:]:
@@ -401,6 +407,7 @@ RULES: tuple[Rule, ...] = (
 LESSON_RULES: tuple[Rule, ...] = (
     has_sizes_cell,
     asks_for_predictions,
+    answers_its_predictions,
     ends_with_summary,
     has_exercises,
     has_blank_stubs,

@@ -68,10 +68,19 @@ def test_the_answer_to_a_prediction_is_collapsed_and_nothing_else() -> None:
     [
         (prose(f"{PREDICT}\n\nMore text."), code("1", "1\n")),
         (prose(PREDICT), prose("Text."), code("1", "1\n")),
+        (prose(PREDICT), code('with study.answer("a"):\n    print(1)', "1\n")),
+        (prose(PREDICT), code('with study.answer("a"):\n    print(1)'), code("1", "1\n")),
         (prose("> Predict"), code("1", "1\n")),
         (prose(PREDICT), code("1 / 0", nbformat.v4.new_output("error", ename="ZeroDivisionError"))),
     ],
-    ids=["the box does not end its cell", "text comes between", "another box", "an error"],
+    ids=[
+        "the box does not end its cell",
+        "text comes between",
+        "it is closed itself",
+        "it was closed before",
+        "another box",
+        "an error",
+    ],
 )
 def test_other_outputs_are_shown(cells: tuple[NotebookNode, ...]) -> None:
     cells[-1].metadata.update(HIDDEN_OUTPUT)

@@ -63,3 +63,16 @@ def test_figures_are_found_in_html_and_as_images() -> None:
     assert found == [Figure("a & b", b"ABC", schematic=False), Figure("a & b", b"ABC", schematic=True)]
     assert figures(new_output("display_data", **BARE)) == [Figure("a & b", b"ABC", schematic=True)]
     assert figures(new_output("stream", text="<img>")) == []
+
+
+def test_the_words_and_figures_of_an_answer_are_counted() -> None:
+    """The explanation without its formulas and tables, and not what the cell printed."""
+    explanation = (
+        '<p>It <em>grows</em> &amp; falls, <span class="math">\\(a + b\\)</span> so</p>'
+        "<table><tr><td>1</td></tr></table>"
+        '<div class="math">$$\nx\n$$</div>\n<ul>\n<li>far.</li></ul>\n'
+    )
+    page = f'<details><pre>not these</pre>{PICTURE}<div class="tfbook-explanation">\n{explanation}</div></details>'
+    output = new_output("display_data", data={"text/html": page, "text/plain": "not these"})
+    found = measure.measure([new_code_cell('with study.answer("a"):\n    print(1)', outputs=[output])])
+    assert (found.words, found.figures, found.lines) == (5, 1, 2)

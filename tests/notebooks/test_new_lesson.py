@@ -13,9 +13,10 @@ from samples import run_python, run_tool
 from tfbook.course.lessons import LESSONS
 
 PLANNED = next(lesson for lesson in LESSONS if not lesson.written)
+FOLDER = ("__init__", "exercises", "study", "figures", "answers", "claims")
 FILES = [
     f"notebooks/{PLANNED.name}.ipynb",
-    *(f"tfbook/lessons/{PLANNED.slug}/{name}.py" for name in ("__init__", "exercises", "study", "figures", "claims")),
+    *(f"tfbook/lessons/{PLANNED.slug}/{name}.py" for name in FOLDER),
     f"tests/unit/test_lesson_{PLANNED.slug}.py",
 ]
 

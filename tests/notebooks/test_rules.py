@@ -42,6 +42,17 @@ def exercise(number: int, heading: str) -> list[NotebookNode]:
     ]
 
 
+def prediction(key: str) -> list[NotebookNode]:
+    bundle = {"text/html": f"<details>{key}</details>", "text/plain": f"1\n\nIt is {key}."}
+    shown = code(f'with study.answer("{key}"):\n    print(1)', mimebundle(bundle))
+    return [prose(f"> **Predict** {key}."), shown]
+
+
+ANSWERS = """from types import SimpleNamespace
+answer = SimpleNamespace(explanations={"a": "It is a. It is so.", "b": "It is b.", "c": "It is c."})
+"""
+
+
 def painted(index: int, **options: Any) -> str:
     """A picture of one color of a palette that has 17."""
     file, picture = io.BytesIO(), Image.new("P", (4, 4), index)
@@ -65,7 +76,7 @@ def good() -> NotebookNode:
         prose(f"# 01 · Can it pass?\n\n{BADGE}\n\n*Reading 5 minutes · runs at once*"),
         code(weave.SETUP_CELL.read_text(encoding="utf-8").rstrip()),
         code("steps = runtime.pick(quick=1, cpu=2, gpu=3)"),
-        prose("## First section\n\n> **Predict** a.\n\n> **Predict** b.\n\n> **Predict** c.\n\n![a cat](../README.md)"),
+        prose("## First section\n\n![a cat](../README.md)"),
         code(f"# {woven}\n{weave.source_of(woven)}"),
         code("print(steps)  # (batch, word)", "2\n"),
         code("plot.bars(steps)", display(text_html=figure(), text_plain="two bars")),
@@ -74,6 +85,7 @@ def good() -> NotebookNode:
         *(cell for number in range(1, 5) for cell in exercise(number, "write it")),
         *exercise(5, "find the bug"),
         prose(ENDING),
+        *(cell for key in "abc" for cell in prediction(key)),
         prose("## Going further\n\nThe [first section](#First-section)."),
         prose("### More"),
         prose(REFERENCES),
@@ -84,7 +96,11 @@ def good() -> NotebookNode:
 
 
 def complaints(folder: Path, rule: Rule, book: NotebookNode) -> str:
-    path = save(folder / NAME, book)
+    written = folder / "tfbook" / "lessons" / "sample" / "answers.py"
+    written.parent.mkdir(parents=True)
+    written.write_text(ANSWERS, encoding="utf-8")
+    (folder / "notebooks").mkdir(exist_ok=True)
+    path = save(folder / "notebooks" / NAME, book)
     return "\n".join(rule(Lesson(path, nbformat.read(path, as_version=4))))
 
 
@@ -93,7 +109,7 @@ def test_a_good_lesson_passes(tmp_path: Path, rule: Rule) -> None:
     (tmp_path / "notebooks").mkdir()
     for linked in ("README.md", *(f"notebooks/{lesson.name}.ipynb" for lesson in LESSONS)):
         (tmp_path / linked).touch()
-    assert complaints(tmp_path / "notebooks", rule, good()) == ""
+    assert complaints(tmp_path, rule, good()) == ""
 
 
 Break = Callable[[NotebookNode], object]
@@ -193,6 +209,18 @@ BROKEN: list[tuple[Rule, Break, str]] = [
     (rules.has_links_that_resolve, say("[lost](../lost.md)"), "links to ../lost.md, which does not exist"),
     (rules.has_links_that_resolve, say("[lost](#Lost)"), "links to #Lost, but 01_sample.ipynb has no such heading"),
     (rules.asks_for_predictions, replace("> **Predict** c", "> Predict c"), "2 quoted boxes"),
+    (rules.answers_its_predictions, replace("Predict** a.", "Predict** a.\n\nThen."), "a Predict box ends its cell"),
+    (rules.answers_its_predictions, replace("> **Predict** b", "> **Predict** b\n\n> **Predict** d"), "box ends its"),
+    (
+        rules.answers_its_predictions,
+        replace('with study.answer("a")', "if True"),
+        "expected its answer in the next cell",
+    ),
+    (rules.answers_its_predictions, say("> **Predict** d."), "expected its answer in the next cell"),
+    (rules.answers_its_predictions, replace('answer("a")', 'answer("b")'), "'b' is used 2 times and has 1 texts"),
+    (rules.answers_its_predictions, replace('answer("a")', 'answer("d")'), "'d' is used 1 times and has 0 texts"),
+    (rules.answers_its_predictions, replace('answer("a")', 'answer("d")'), "'a' is used 0 times and has 1 texts"),
+    (rules.answers_its_predictions, replace("> **Predict** b", "It is a. > **Predict** b"), "repeats the answer 'a'"),
     (rules.ends_with_summary, replace("## Common mistakes", "## Mistakes"), "must include What to remember, Common"),
     (rules.ends_with_summary, say("## References\n\n## More"), "must include"),
     (rules.has_short_cells, cell(5, source="x = 1\n" * 26), "cell 5: 27 lines; at most 25"),

@@ -39,7 +39,7 @@ MODULES = {
     for path in (ROOT / "tfbook").rglob("*.py")
 }
 FOLDERS = {lesson.slug: lesson.number for lesson in LESSONS if lesson.written}
-OWN = ("figures", "schematics", "claims")  # files of a lesson that no other lesson may import
+OWN = ("figures", "schematics", "claims", "answers")  # files of a lesson that no other lesson may import
 
 
 def run_time(node: ast.AST) -> Iterator[ast.AST]:
@@ -99,7 +99,7 @@ def test_files_of_lessons_are_short() -> None:
 
 
 def wrong_arrow(importer: str, name: str) -> bool:
-    """Whether a lesson's module imports one of a later lesson, or another lesson's figures or claims."""
+    """Whether a lesson's module imports one of a later lesson, or another lesson's figures, claims or answers."""
     (own, _), (other, file) = (module.split(".")[2:4] for module in (importer, name))
     return own != other and (FOLDERS[other] > FOLDERS[own] or file in OWN)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 
+from tfbook.lessons.LESSON_SLUG.answers import answer as answer
 from tfbook.lessons.LESSON_SLUG.claims import CLAIMS as CLAIMS
 
 

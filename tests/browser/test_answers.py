@@ -1,0 +1,136 @@
+"""The closed answer to a prediction in JupyterLab: opened by mouse and by key, closed again when its cell has run."""
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+import nbformat
+import pytest
+from nbclient import NotebookClient
+from nbformat import NotebookNode
+from nbformat.sign import NotebookNotary
+from selenium.common.exceptions import StaleElementReferenceException
+from selenium.webdriver import Chrome, Keys
+from selenium.webdriver.common.by import By
+from selenium.webdriver.remote.webelement import WebElement
+from selenium.webdriver.support.ui import WebDriverWait
+
+pytestmark = pytest.mark.slow
+
+SETTINGS = Path(__file__).parents[2] / "tools" / "jupyterlab"
+CELLS = [
+    """import torch
+from IPython.display import display
+from tfbook import plot
+from tfbook.course.predictions import Answers
+import matplotlib.pyplot as plt
+answer = Answers({"why": "It *grows*, because $x^2$ does.", "look": "One by one."})""",
+    """figure, axes = plt.subplots(figsize=(2, 1))
+with answer("why"):
+    print("word " * 40)
+    plot.show(figure, "a square")""",
+    """with answer("look"):
+    display(plot.attention_view(torch.eye(2)[None], ["a", "b"]))""",
+]
+ACTIVE_CELL = "return [...document.querySelectorAll('.jp-Cell')].findIndex(c => c.classList.contains('jp-mod-active'))"
+
+
+@pytest.fixture(scope="module")
+def lab(serve: Callable[..., AbstractContextManager[str]], tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of a JupyterLab with the notebook, trusted and executed."""
+    folder = tmp_path_factory.mktemp("lab")
+    for name in ("notebooks", "DATA"):
+        (folder / name).mkdir()
+    book = executed()
+    nbformat.write(book, folder / "notebooks" / "answers.ipynb")
+    NotebookNotary(data_dir=str(folder / "DATA")).sign(book)
+    fixed = [f"--LabApp.app_settings_dir={SETTINGS}", f"--ServerApp.root_dir={folder / 'notebooks'}"]
+
+    def command(port: int, options: str) -> list[str]:
+        return [sys.executable, "-m", "jupyterlab", f"--port={port}", *options.split(), *fixed]
+
+    with serve(folder, command) as address:
+        yield address
+
+
+def executed() -> NotebookNode:
+    kernel = {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}
+    book = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(source) for source in CELLS], metadata=kernel)
+    NotebookClient(book, timeout=120).execute()
+    return book
+
+
+@pytest.fixture
+def page(browser: Chrome, lab: str) -> Chrome:
+    browser.get(lab.format("answers.ipynb"))
+    idle = ".jp-Notebook-ExecutionIndicator[data-status=idle]"  # until then JupyterLab may draw outputs anew
+    WebDriverWait(browser, 60).until(lambda page: page.find_elements(By.CSS_SELECTOR, idle) and len(answers(page)) == 2)
+    return browser
+
+
+def answers(page: Chrome) -> list[WebElement]:
+    return page.find_elements(By.CSS_SELECTOR, "details.tfbook-answer")
+
+
+def shown(answer: WebElement) -> list[bool]:
+    """Whether what was printed, the figure and the explanation can be seen."""
+    return [answer.find_element(By.CSS_SELECTOR, part).is_displayed() for part in ("pre", "img", ".tfbook-explanation")]
+
+
+def test_a_click_opens_outputs_and_explanation_together(page: Chrome) -> None:
+    first = answers(page)[0]
+    assert shown(first) == [False] * 3
+    first.find_element(By.TAG_NAME, "summary").click()
+    assert shown(first) == [True] * 3
+    assert first.find_element(By.CSS_SELECTOR, "em").text == "grows"
+    assert page.execute_script("return arguments[0].scrollWidth <= arguments[0].clientWidth", first)
+
+
+def test_enter_opens_and_closes_it_and_the_notebook_stays_where_it_is(page: Chrome) -> None:
+    first = answers(page)[0]
+    selected = page.execute_script(ACTIVE_CELL)
+    summary = first.find_element(By.TAG_NAME, "summary")
+    for opened in (True, False):
+        page.execute_script("arguments[0].focus()", summary)
+        summary.send_keys(Keys.ENTER)
+        assert shown(first) == [opened] * 3
+    assert page.execute_script(ACTIVE_CELL) == selected
+
+
+def test_a_formula_is_typeset(page: Chrome) -> None:
+    first = answers(page)[0]
+    first.find_element(By.TAG_NAME, "summary").click()
+    WebDriverWait(page, 60).until(lambda _: first.find_elements(By.TAG_NAME, "mjx-container"))
+
+
+def test_a_view_inside_works_once_it_is_opened(page: Chrome) -> None:
+    second = answers(page)[1]
+    second.find_element(By.TAG_NAME, "summary").click()
+    [view] = second.find_elements(By.CSS_SELECTOR, ".tfbook-attention[data-mounted]")
+    assert view.shadow_root.find_element(By.CSS_SELECTOR, ".matrix button").is_displayed()
+
+
+def test_it_is_closed_after_run_all(page: Chrome) -> None:
+    for answer in answers(page):
+        answer.find_element(By.TAG_NAME, "summary").click()
+    before = answers(page)[0]
+    assert page.execute_script("return document.querySelectorAll('details.tfbook-answer[open]').length") == 2
+    run_all(page)
+    WebDriverWait(page, 120).until(lambda _: gone(before) and len(answers(page)) == 2)
+    assert page.find_elements(By.CSS_SELECTOR, "details.tfbook-answer[open]") == []
+
+
+def run_all(page: Chrome) -> None:
+    """By the menu, as a reader would."""
+    page.find_element(By.XPATH, "//div[contains(@class,'lm-MenuBar-itemLabel') and text()='Run']").click()
+    entry = "//li[@data-command='runmenu:run-all']"
+    WebDriverWait(page, 30).until(lambda _: page.find_elements(By.XPATH, entry))[0].click()
+
+
+def gone(element: WebElement) -> bool:
+    try:
+        element.is_displayed()
+    except StaleElementReferenceException:
+        return True
+    return False

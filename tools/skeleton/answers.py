@@ -1,0 +1,11 @@
+"""Answers to the predictions of lesson LESSON_NUMBER."""
+
+from tfbook.course.predictions import Answers
+
+answer = Answers(
+    {
+        "runs": "One sentence on what happened, and why.",
+        "change": "One sentence on what changed, and why.",
+        "scale": "One sentence on what was measured, and why.",
+    }
+)
