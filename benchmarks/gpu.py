@@ -1,7 +1,8 @@
 """What one GPU does in a second with a GPT and a ViT, ours and those of the projects that people take for it.
 
-    git clone https://github.com/karpathy/nanoGPT && pip install transformers timm vit-pytorch
-    python benchmarks/gpu.py --nanogpt nanoGPT [--only training] [--minutes 6] [--out gpu.json]
+    git clone https://github.com/karpathy/nanoGPT && git clone https://github.com/karpathy/nanochat
+    pip install transformers timm vit-pytorch filelock tiktoken rustbpe
+    python benchmarks/gpu.py --nanogpt nanoGPT --nanochat nanochat [--only training] [--minutes 6] [--out gpu.json]
 
 Everything computes in bfloat16. Training is loss, gradient, clipping and AdamW, ours by `training.fit`; generating adds
 256 tokens to a prompt of 16, ours by `sampling.generate`, with the model as it was trained and frozen; classifying is
@@ -28,7 +29,8 @@ from statistics import median
 from typing import Any, NamedTuple
 
 import torch
-from gpt_speed import Peer, hugging_face, nanogpt
+from gpt_speed import Peer
+from text_peers import Folders, nanochat_speaks, text_peers
 from torch import Tensor, nn
 from torch.nn import functional as F
 from vit_speed import simple_vit
@@ -69,6 +71,7 @@ class Text(NamedTuple):
     training: dict[str, float]
     generating: dict[tuple[str, int], float]  # by peer and batch
     utilization: float | None = None
+    lean: str | None = None  # the peer whose memory in training is not exceeded
 
 
 class Images(NamedTuple):
@@ -128,7 +131,14 @@ SQUARES = VitConfig(d_model=128, heads=4, d_ff=512, layers=4, tokens=0, mixer=pa
 FULL = Size(
     texts={
         "124M": Text(
-            replace(GPT2_SMALL, dropout=0.0), 50_304, 16, 1024, {"nanoGPT, compiled": 1.0}, FIVE, utilization=0.39
+            replace(GPT2_SMALL, dropout=0.0),
+            50_304,
+            16,
+            1024,
+            {"nanoGPT, compiled": 1.0},
+            FIVE,
+            utilization=0.39,
+            lean="nanoGPT, compiled",
         ),
         "6 × 384": Text(SMALL, 50_304, 64, 256, {"nanoGPT, compiled": 1.0}, {("transformers", 1): 5.0}),
     },
@@ -185,17 +195,12 @@ def machine_peak() -> float | None:
 Job = tuple[str, Callable[[], Figure]]
 
 
-def training_jobs(name: str, text: Text, size: Size, folder: Path | None) -> Iterator[Job]:
+def training_jobs(name: str, text: Text, size: Size, folders: Folders) -> Iterator[Job]:
     """Ours compiled and as it is, and the peers."""
     for compiles in (True, False):
         by = f"{OURS}, compiled" if compiles else OURS
         yield by, partial(train_ours, name, text, size, by, compiles=compiles)
-    others: dict[str, Callable[[], Peer]] = {}
-    if folder is not None:
-        others["nanoGPT"] = partial(nanogpt, text.config, folder, vocab=text.vocab)
-    if find_spec("transformers"):
-        others["transformers"] = partial(hugging_face, text.config, vocab=text.vocab)
-    for by, make in others.items():
+    for by, make in text_peers(text.config, text.vocab, folders).items():
         yield by, partial(train_peer, name, text, size, by, make, compiles=False)
         yield f"{by}, compiled", partial(train_peer, name, text, size, f"{by}, compiled", make, compiles=True)
 
@@ -253,20 +258,18 @@ def utilization(speed: float, text: Text) -> float | None:
 # ---- a GPT generates ---------------------------------------------------------------------------------------------
 
 
-def generating_jobs(name: str, text: Text, size: Size, folder: Path | None) -> Iterator[Job]:
+def generating_jobs(name: str, text: Text, size: Size, folders: Folders) -> Iterator[Job]:
     """Ours as it was trained and frozen, and the peers with weights in bfloat16, for each batch."""
-    options = {"vocab": text.vocab, "spoken": size.generated}
     for batch in size.batches:
         for by, frozen in ((f"{OURS}, frozen", True), (OURS, False)):
             yield f"{by}, batch {batch}", partial(generate_ours, name, text, size, by, batch, frozen=frozen)
-        others: dict[str, Callable[[], Peer]] = {}
-        if find_spec("transformers"):
-            others["transformers"] = partial(hugging_face, text.config, **options)
-            others["transformers, static cache"] = partial(
-                hugging_face, text.config, **options, cache_implementation="static"
-            )
-        if folder is not None and batch == size.batches[0]:
-            others["nanoGPT"] = partial(nanogpt, text.config, folder, **options)
+        others = text_peers(text.config, text.vocab, folders, spoken=size.generated)
+        if "transformers" in others:
+            others["transformers, static cache"] = partial(others["transformers"], cache_implementation="static")
+        if batch != size.batches[0]:
+            others.pop("nanoGPT", None)  # which has no cache
+        if not nanochat_speaks():
+            others.pop("nanochat", None)
         for by, make in others.items():
             yield f"{by}, batch {batch}", partial(generate_peer, name, text, size, by, batch, make)
 
@@ -337,22 +340,22 @@ def train_images(
 # ---- the command -------------------------------------------------------------------------------------------------
 
 
-def jobs(size: Size, folder: Path | None, only: str | None) -> Iterator[tuple[str, Job]]:
+def jobs(size: Size, folders: Folders, only: str | None) -> Iterator[tuple[str, Job]]:
     """Everything that is measured, what a bar depends on first."""
     for name, text in size.texts.items():
         if only in (None, "training"):
-            yield from ((f"training {name}", job) for job in training_jobs(name, text, size, folder))
+            yield from ((f"training {name}", job) for job in training_jobs(name, text, size, folders))
         if only in (None, "generating"):
-            yield from ((f"generating {name}", job) for job in generating_jobs(name, text, size, folder))
+            yield from ((f"generating {name}", job) for job in generating_jobs(name, text, size, folders))
     for name, images in size.images.items():
         if only in (None, "classifying"):
             yield from ((f"classifying {name}", job) for job in image_jobs(name, images, size))
 
 
-def measure(size: Size, folder: Path | None, only: str | None, minutes: float) -> tuple[list[Figure], list[str]]:
+def measure(size: Size, folders: Folders, only: str | None, minutes: float) -> tuple[list[Figure], list[str]]:
     """A figure for each job until the minutes are over, and the jobs that are left out."""
     end, figures, left_out = time.monotonic() + 60 * minutes, [], []
-    for kind, (by, job) in jobs(size, folder, only):
+    for kind, (by, job) in jobs(size, folders, only):
         if time.monotonic() > end:
             left_out.append(f"{kind}, {by}")
             continue
@@ -411,6 +414,9 @@ def missed(figures: list[Figure], size: Size) -> list[str]:
         reached = max((peak for peak in peaks if peak is not None), default=None)
         if text.utilization is not None and reached is not None and reached < text.utilization:
             found.append(f"training, {name}: {reached:.0%} of the peak, below {text.utilization:.0%}")
+        memory = {each.by: each.memory for each in figures if each[:2] == ("training", name)}
+        if text.lean in memory and memory.get(f"{OURS}, compiled", 0) > memory[text.lean]:
+            found.append(f"training, {name}: more memory than {text.lean}")
     return found
 
 
@@ -418,6 +424,7 @@ def main() -> int:
     """Measures, prints the table and where it comes from; exit status 1 when a bar is missed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--nanogpt", type=Path, help="the folder of a clone of karpathy/nanoGPT")
+    parser.add_argument("--nanochat", type=Path, help="the folder of a clone of karpathy/nanochat")
     parser.add_argument("--only", choices=("training", "generating", "classifying"))
     parser.add_argument("--size", choices=("full", "tiny"), default="full")
     parser.add_argument("--minutes", type=float, default=6.0)
@@ -425,7 +432,7 @@ def main() -> int:
     arguments = parser.parse_args()
     runtime.setup(0)
     size = FULL if arguments.size == "full" else TINY
-    figures, left_out = measure(size, arguments.nanogpt, arguments.only, arguments.minutes)
+    figures, left_out = measure(size, Folders(arguments.nanogpt, arguments.nanochat), arguments.only, arguments.minutes)
     where = {"machine": machine(), "date": datetime.now(UTC).date().isoformat()}
     print("\n".join([f"{markdown(rows(figures, size))}\n", " · ".join(where.values()), *missed(figures, size)]))
     print("".join(f"left out, the minutes are over: {each}\n" for each in left_out), end="")

@@ -121,6 +121,23 @@ def wait_for(url: str, server: subprocess.Popen[bytes], log: Path) -> None:
     pytest.fail(f"JupyterLab does not answer:\n{log.read_text()}")
 
 
+@pytest.fixture(scope="session")
+def axe(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The script of axe-core, which is fetched for these tests alone."""
+    npm, folder = shutil.which("npm"), tmp_path_factory.mktemp("axe")
+    if npm is None:
+        pytest.skip("needs npm, which fetches axe-core")
+    command = [npm, "install", "--prefix", str(folder), "--fetch-retries=0", "--fetch-timeout=20000", "axe-core@4"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=90)
+    except subprocess.TimeoutExpired:
+        pytest.skip("npm does not get axe-core in 90 seconds")
+    script = folder / "node_modules" / "axe-core" / "axe.min.js"
+    if done.returncode or not script.exists():
+        pytest.skip(f"npm does not get axe-core: {done.stderr.strip().splitlines()[-1:]}")
+    return script.read_text(encoding="utf-8")
+
+
 # ---- pages of a model -----------------------------------------------------------------------------------------------
 
 PAGES = ("words", "characters", "bytes")  # by the kind of their vocabularies

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
-import subprocess
 from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any
@@ -284,23 +282,6 @@ def test_headings_go_down_one_by_one(story: Opened) -> None:
     levels = story.run("return [...document.querySelectorAll('h1, h2, h3')].map((one) => Number(one.tagName[1]))")
     assert levels[0] == 1
     assert all(after <= before + 1 for before, after in pairwise(levels))
-
-
-@pytest.fixture(scope="module")
-def axe(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The script of axe-core, which is fetched for this test alone."""
-    npm, folder = shutil.which("npm"), tmp_path_factory.mktemp("axe")
-    if npm is None:
-        pytest.skip("needs npm, which fetches axe-core")
-    command = [npm, "install", "--prefix", str(folder), "--fetch-retries=0", "--fetch-timeout=20000", "axe-core@4"]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=90)
-    except subprocess.TimeoutExpired:
-        pytest.skip("npm does not get axe-core in 90 seconds")
-    script = folder / "node_modules" / "axe-core" / "axe.min.js"
-    if done.returncode or not script.exists():
-        pytest.skip(f"npm does not get axe-core: {done.stderr.strip().splitlines()[-1:]}")
-    return script.read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])

@@ -24,7 +24,7 @@ ALLOWED: dict[str, set[str]] = {  # what a room may import besides itself
     "text": {"checks", "files"},
     "attention": {"checks", "parts"},
     "models": {"attention", "text", "checks", "parts", "modes"},
-    "training": {"runtime", "files", "checks", "text", "attention", "modes"},
+    "training": {"runtime", "files", "checks", "text", "attention", "modes", "parts"},
     "generation": {"models", "attention", "text", "checks", "parts", "runtime", "modes"},
     "data": {"text", "files", "checks", "console"},
     "interop": {"models", "attention", "text", "data"},

@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,8 @@ from tfbook import runtime
 from tfbook.attention import POSITIONS
 from tfbook.course.translators import Task
 from tfbook.data.translation import Translations
+from tfbook.generation import sampling
+from tfbook.generation.captured import Captured
 from tfbook.models.blocks import Config, PostNorm, PreNorm
 from tfbook.models.seq2seq import (
     BahdanauDecoder,
@@ -23,9 +26,10 @@ from tfbook.models.seq2seq import (
 )
 from tfbook.models.transformer import Decoder, Encoder as Reader, Transformer
 from tfbook.text import EOS, Batch, Pair, Vocabulary, collate
-from tfbook.training import loop
+from tfbook.training import loop, vocabulary
 
 sys.path.insert(0, str(Path(__file__).parent))  # for the modules beside the tests
+from recorded import as_it_is
 from toy_translators import SHORT, toy_corpus
 
 PAIRS = [
@@ -47,9 +51,18 @@ def float32(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.fixture
 def ahead(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In training, the host runs ahead of the CPU as it does of CUDA, and looks every third step."""
+    """In training, the host runs ahead of the CPU as it does of CUDA, looks every third step, and pads vocabularies."""
     monkeypatch.setattr(loop, "RUNS_AHEAD", ("cpu",))
     monkeypatch.setattr(loop, "LOOK_EVERY", 3)
+    monkeypatch.setattr(vocabulary, "PADDED_ON", ("cpu",))
+    monkeypatch.setattr(vocabulary, "SMALLEST", 2)
+
+
+@pytest.fixture
+def as_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Generating takes a fixed memory, and looks every few tokens."""
+    monkeypatch.setattr(sampling, "on_gpu", lambda ids: True)
+    monkeypatch.setattr(sampling, "Captured", partial(Captured, record=as_it_is))
 
 
 @pytest.fixture(scope="session")

@@ -6,6 +6,7 @@ That the models compute what Hugging Face's do is tested in `test_hugging_face.p
 import copy
 import math
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import TypeVar
 
@@ -16,6 +17,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from tfbook.attention import padding_mask
+from tfbook.checks import trusted
 from tfbook.models.bert import (
     BERT,
     BERT_BASE,
@@ -45,7 +47,7 @@ from tfbook.text import (
     mask_tokens,
     next_sentence_pairs,
 )
-from tfbook.training import distillation_loss, electra_loss, masked_loss, masked_token_loss, pretraining_loss
+from tfbook.training import distillation_loss, electra_loss, losses, masked_loss, masked_token_loss, pretraining_loss
 
 VOCAB = 20
 SMALL = replace(BERT, d_model=8, heads=2, d_ff=12, layers=2, max_length=10, dropout=0.0)
@@ -306,6 +308,13 @@ def test_shares_that_are_none_are_refused(shares: dict[str, float], message: str
 # ---- losses ------------------------------------------------------------------------------------------------------
 
 
+@pytest.fixture(params=[False, True], ids=["masked tokens are counted", "no value is looked at"])
+def either_way(request: pytest.FixtureRequest) -> Iterator[None]:
+    """The second as in a step of training on CUDA."""
+    with trusted(request.param):
+        yield
+
+
 def by_hand(model: MaskedLanguageModel, masked: Masked, segments: Tensor | None) -> float:
     """Word by word: −log of the probability that the softmax of all logits gives to the word that was there."""
     logits, losses = model(masked.ids, LENGTHS, segments), []
@@ -318,6 +327,7 @@ def by_hand(model: MaskedLanguageModel, masked: Masked, segments: Tensor | None)
 
 
 @pytest.mark.parametrize("segments", [None, SEGMENTS], ids=["one segment", "two"])
+@pytest.mark.usefixtures("either_way")
 @torch.no_grad()
 def test_the_loss_is_the_one_worked_out_by_hand(segments: Tensor | None) -> None:
     """Over the four words that were drawn, one of them swapped and one left, and no other position."""
@@ -325,6 +335,7 @@ def test_the_loss_is_the_one_worked_out_by_hand(segments: Tensor | None) -> None
     assert float(masked_loss(model, MASKED, LENGTHS, segments).mean) == pytest.approx(by_hand(model, MASKED, segments))
 
 
+@pytest.mark.usefixtures("either_way")
 @torch.no_grad()
 def test_both_losses_are_added() -> None:
     """The second is −mean log p(label)."""
@@ -335,6 +346,7 @@ def test_both_losses_are_added() -> None:
     assert found == pytest.approx(by_hand(model, MASKED, SEGMENTS) + second)
 
 
+@pytest.mark.usefixtures("either_way")
 def test_where_nothing_was_drawn_the_loss_is_0_and_its_gradient_finite() -> None:
     """A short text among few has no hidden word now and then: 0/0 would end the training."""
     model = drawn(MaskedLanguageModel(Bert(VOCAB, SMALL)))
@@ -344,6 +356,25 @@ def test_where_nothing_was_drawn_the_loss_is_0_and_its_gradient_finite() -> None
     gradients = [weight.grad for weight in model.parameters() if weight.grad is not None]
     assert gradients
     assert not any(gradient.any() for gradient in gradients)  # NaN is True
+
+
+def test_gradients_do_not_depend_on_a_look() -> None:
+    """Of three texts, the third has no masked token."""
+    model, found = drawn(MaskedLanguageModel(Bert(VOCAB, SMALL))).double(), []
+    for looks in (True, False):
+        with trusted(not looks):
+            loss = masked_loss(model, MASKED, LENGTHS)
+        assert list(map(int, loss.counts)) == [4]
+        found.append(torch.autograd.grad(loss.mean, [*model.parameters()]))
+    torch.testing.assert_close(*found, rtol=1e-5, atol=1e-7)
+
+
+def test_tokens_are_drawn_as_multinomial_draws_them() -> None:
+    logits = torch.randn(500, VOCAB)
+    torch.manual_seed(0)
+    expected = torch.multinomial(logits.softmax(dim=-1), 1)[:, 0]
+    torch.manual_seed(0)
+    assert torch.equal(losses._drawn(logits), expected)
 
 
 def test_the_loss_is_computed_in_float32() -> None:
@@ -475,6 +506,7 @@ def says_always(model: Electra, word: int) -> None:
         model.generator.head.unembed.bias.copy_(F.one_hot(torch.tensor(word), VOCAB) * 200.0)
 
 
+@pytest.mark.usefixtures("either_way")
 @torch.no_grad()
 def test_what_the_generator_guesses_right_was_not_replaced() -> None:
     """It fills 7 in everywhere, which is right in one of four places; all tokens count, padding does not."""
@@ -491,6 +523,7 @@ def test_what_the_generator_guesses_right_was_not_replaced() -> None:
     torch.testing.assert_close(electra_loss(model, MASKED, LENGTHS).mean, default)
 
 
+@pytest.mark.usefixtures("either_way")
 @torch.no_grad()
 def test_what_stands_in_is_drawn_from_the_generator() -> None:
     """Not its best guess: where it gives a word probability 1/4, it stands there in a quarter of the draws."""
@@ -505,6 +538,7 @@ def test_what_stands_in_is_drawn_from_the_generator() -> None:
     assert far(filled[:, asked][:, :2].eq(6).all(dim=1).sum(), 1000, 1 / 16) < 5
 
 
+@pytest.mark.usefixtures("either_way")
 def test_no_gradient_flows_through_the_draw() -> None:
     """What is the generator's alone learns from its own loss, however much weight the discriminator's has."""
     model = electra()
@@ -538,6 +572,7 @@ def test_a_bert_that_becomes_a_discriminator_keeps_its_own_embedding() -> None:
     assert shared["embed.weight"] is model.generator.bert.embed.weight
 
 
+@pytest.mark.usefixtures("either_way")
 def test_electra_trains_on_where_nothing_was_drawn() -> None:
     """All tokens are original then, and that is what the discriminator learns."""
     model = electra()

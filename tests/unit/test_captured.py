@@ -6,44 +6,21 @@ from typing import Any
 
 import pytest
 import torch
+from recorded import MODELS, as_it_is
 from torch import nn
 from traced_models import SMALL, VOCAB, attending, gpt
 from waiting import Waits
 
-from tfbook.attention import POSITIONS, MultiHeadAttention, record
+from tfbook.attention import MultiHeadAttention, record
 from tfbook.attention.efficient import Banded
-from tfbook.attention.grouped_query import GroupedQueryAttention
 from tfbook.generation import sampling
 from tfbook.generation.captured import Captured, can_be_captured
-from tfbook.generation.frozen import Frozen
 from tfbook.generation.sampling import generate, greedy, repetition_penalty, stream, temperature, top_k, top_p
 from tfbook.models.adapters import add_lora
-from tfbook.models.blocks import PostNorm
 from tfbook.models.experts import MixtureOfExperts
-from tfbook.models.feed_forward import SwiGLU
 from tfbook.models.language_model import BidirectionalModel, LanguageModel
-from tfbook.models.norms import RMSNorm
 
 PROMPT = torch.arange(15).view(3, 5)
-MODELS: dict[str, Callable[[], LanguageModel]] = {
-    **{name: partial(gpt, position=name) for name in POSITIONS},
-    **{f"frozen, {name}": lambda name=name: Frozen(gpt(position=name)) for name in POSITIONS},
-    "grouped queries": partial(
-        gpt,
-        position="rotary",
-        mixer=partial(GroupedQueryAttention, groups=2),
-        feed_forward=SwiGLU,
-        norm=RMSNorm,
-        residual=PostNorm,
-    ),
-}
-
-
-def as_it_is(step: Callable[[], None]) -> Callable[[], None]:
-    """In place of a CUDA graph: a few runs, as recording takes, and the step itself."""
-    for _ in range(3):
-        step()
-    return step
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -112,13 +89,6 @@ FILTERS: dict[str, list[sampling.Filter]] = {
     "mixed": [temperature(0.7), top_k(20), top_p(0.9), repetition_penalty(1.2)],
     "a reader's": [lambda logits, ids: logits.masked_fill(logits < logits.mean(), -torch.inf)],
 }
-
-
-@pytest.fixture
-def as_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A fixed memory, and a look every few tokens."""
-    monkeypatch.setattr(sampling, "on_gpu", lambda ids: True)
-    monkeypatch.setattr(sampling, "Captured", partial(Captured, record=as_it_is))
 
 
 @pytest.mark.parametrize("name", FILTERS)

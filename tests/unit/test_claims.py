@@ -149,8 +149,10 @@ def test_a_table_shows_what_was_measured_since_the_last(lesson: Claims) -> None:
     bundle = first._repr_mimebundle_()
     assert [record["key"] for record in bundle[MIME]] == ["transformer.1", "transformer.2"]
     page = bundle["text/html"]
-    assert page.startswith('<details class="tfbook-claims"><summary>2 claims of this section: 1 holds, 1 fails</s')
-    assert page.count('<th scope="row">') == 2
+    assert page.startswith(
+        '<details class="tfbook-claims"><summary style="cursor: pointer">2 claims of this section: 1 holds, 1 fails</s'
+    )
+    assert page.count('<th scope="row"') == 2
     assert [claim.number for claim in lesson.table().claims] == [3]
 
 

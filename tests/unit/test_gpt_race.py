@@ -90,6 +90,17 @@ def test_theirs_runs_as_from_the_command_line(
     assert (Path.cwd(), sys.path, sys.argv) == (where, path, arguments)
 
 
+def test_on_a_gpu_it_is_nanogpts_published_setting(script: dict[str, Any], peer: Path) -> None:
+    """2,000 steps of 64 × 256 characters, and a model of ours that is no larger than nanoGPT's 10.8 million."""
+    setting = script["SETTINGS"]["gpu"]
+    outcome = script["theirs"](peer, data.Text.split("cats", "the cat and the dog and the bird " * 100), setting)
+    assert (outcome.parameters, outcome.read) == (3, 2001 * 64 * 256)
+    (entrant,) = setting.entrants.values()
+    theirs = 6 * (12 * 384**2 + 2 * 384) + 384 + (65 + 256) * 384
+    assert script["weights_of"](Gpt(65, entrant.config)) <= theirs
+    assert (entrant.batch, entrant.config.max_length, entrant.config.dropout) == (64, 256, 0.2)
+
+
 def test_the_loss_is_the_mean_over_all_that_follows(script: dict[str, Any]) -> None:
     ids = torch.arange(2 * 64 + 1) % 5
     right = script["loss_on"](ids, guess(lambda read: (read + 1) % 5))
@@ -105,7 +116,7 @@ def guess(following: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
 def test_both_take_turns_in_changing_order(script: dict[str, Any], tiny: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     order: list[str] = []
     inside = script["main"].__globals__
-    monkeypatch.setitem(inside, "theirs", lambda folder, text: order.append("nanoGPT"))
+    monkeypatch.setitem(inside, "theirs", lambda folder, text, setting: order.append("nanoGPT"))
     monkeypatch.setitem(inside, "ours", lambda one, text, seed: order.append(f"tfbook {seed}"))
     outcomes = script["race"](Path(), TEXT, rounds=2, entrants={"tfbook": tiny})
     assert order == ["nanoGPT", "tfbook 0", "tfbook 1", "nanoGPT"]

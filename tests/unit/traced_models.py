@@ -104,6 +104,7 @@ def outcome(name: str) -> float | str:
     try:
         if name in LANGUAGE_MODELS and can_be_captured(model):
             decode(model)
+            decode_padded(model)
         traced = results(torch.compile(model, fullgraph=True, backend="eager"), model, inputs)
     except Exception as error:
         return f"{type(error).__name__}: {error}"
@@ -117,6 +118,18 @@ def decode(model: nn.Module) -> None:
         for end in (9, 10, 11, 12):
             logits = read(IDS[:, :9] if end == 9 else IDS[:, end - 1 : end])
             torch.testing.assert_close(logits, model(IDS[:, :end])[:, -1], rtol=0, atol=1e-6)
+
+
+def decode_padded(model: nn.Module) -> None:
+    """The same after prompts of 9, 7 and 4 tokens, each read alone."""
+    padding = torch.tensor([0, 2, 5])
+    compiled = partial(torch.compile, fullgraph=True, backend="eager")
+    read = Captured(model, 16, padding=padding, record=compiled)
+    with torch.inference_mode():
+        for end in (9, 10, 11, 12):
+            logits = read(IDS[:, :9] if end == 9 else IDS[:, end - 1 : end])
+            alone = [model(row[None, first:end])[:, -1] for row, first in zip(IDS, padding.tolist(), strict=True)]
+            torch.testing.assert_close(logits, torch.cat(alone), rtol=0, atol=1e-5)
 
 
 def results(run: Callable[..., Any], model: nn.Module, inputs: tuple[Tensor, ...]) -> list[Tensor]:

@@ -10,6 +10,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 aten = torch.ops.aten
 ASKING = {  # their result on the host, or its shape, depends on values
     *(aten._local_scalar_dense, aten.item, aten.is_nonzero, aten.equal, aten.nonzero, aten.masked_select),
+    aten.multinomial,  # looks at its probabilities
     *(aten._unique2, aten.unique_dim, aten.unique_consecutive, aten.repeat_interleave),
 }
 READING = {Tensor.tolist, Tensor.numpy, Tensor.cpu, Tensor.__array__}  # of which no operator of a CPU tensor tells

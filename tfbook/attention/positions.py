@@ -17,13 +17,17 @@ from torch import Tensor, nn
 from tfbook.parts import packaged
 
 Start = int | Int[Tensor, ""]  # a position on a device is never looked at: that would wait for the device
+Starts = Start | Int[Tensor, "batch 1"]  # of each sequence its own
 
 
 class Position(nn.Module):
     """No encoding: attention alone sees a set. Each encoding overrides `add`, `rotate` or `bias`."""
 
-    def add(self, x: Float[Tensor, "batch time d_model"], start: Start = 0) -> Float[Tensor, "batch time d_model"]:
-        """The embeddings at positions `start`, `start` + 1, …, with their positions encoded."""
+    def add(self, x: Float[Tensor, "batch time d_model"], start: Starts = 0) -> Float[Tensor, "batch time d_model"]:
+        """The embeddings at positions `start`, `start` + 1, …, with their positions encoded.
+
+        Positions below 0 are padding in front of a sequence, where anything may be added.
+        """
         return x
 
     def rotate(
@@ -81,9 +85,10 @@ class Sinusoidal(Position):
         sinusoid(torch.zeros(1), d_model)  # raises at once for an odd width
         self.d_model = d_model
 
-    def add(self, x: Float[Tensor, "batch time d_model"], start: Start = 0) -> Float[Tensor, "batch time d_model"]:
+    def add(self, x: Float[Tensor, "batch time d_model"], start: Starts = 0) -> Float[Tensor, "batch time d_model"]:
         """x + PE."""
-        return x + sinusoid(position_range(start, x.shape[1], x.device), self.d_model).to(x.dtype)
+        positions = position_range(start, x.shape[1], x.device)
+        return x + sinusoid(positions.flatten(), self.d_model).unflatten(0, positions.shape).to(x.dtype)
 
 
 class Learned(Position):
@@ -96,10 +101,10 @@ class Learned(Position):
         self.embedding = nn.Embedding(max_length, d_model)
         nn.init.normal_(self.embedding.weight, std=0.02)
 
-    def add(self, x: Float[Tensor, "batch time d_model"], start: Start = 0) -> Float[Tensor, "batch time d_model"]:
+    def add(self, x: Float[Tensor, "batch time d_model"], start: Starts = 0) -> Float[Tensor, "batch time d_model"]:
         """x + embedding. Raises ValueError for a position at or beyond `max_length`."""
         if isinstance(start, Tensor):
-            return x + self.embedding(start + torch.arange(x.shape[1], device=x.device)).to(x.dtype)
+            return x + self.embedding((start + torch.arange(x.shape[1], device=x.device)).clamp(min=0)).to(x.dtype)
         end, last = start + x.shape[1], self.embedding.num_embeddings
         if end > last:
             raise ValueError(f"the sequence ends at position {end - 1}; learned positions end at {last - 1}")
@@ -279,7 +284,7 @@ class ALiBi(Position):
 # ---- helpers and the list ----------------------------------------------------------------------------------------
 
 
-def position_range(start: Start, count: int, device: torch.device | None = None) -> Float[Tensor, " time"]:
+def position_range(start: Starts, count: int, device: torch.device | None = None) -> Float[Tensor, "*batch time"]:
     """The positions `start` … `start` + `count` − 1 as numbers, in float32 however coarse the embeddings are."""
     return start + torch.arange(count, dtype=torch.float32, device=device)
 

@@ -17,13 +17,8 @@ RELATIONS = {">=": operator.ge, "<=": operator.le}
 SIGNS = {">=": "≥", "<=": "≤"}
 MIME = "application/vnd.tfbook.claim+json"
 CHIPS = {"holds": "#1a7f37", "does not hold": "#b42318"}  # white on either has a contrast ratio above 4.5
-STYLESHEET = """<style>
-.tfbook-claims { margin: 0.4em 0; font-size: 0.93em }
-.tfbook-claims summary { cursor: pointer }
-.tfbook-claims table :is(th, td) { text-align: left; vertical-align: top }
-.tfbook-claims td:nth-child(-n + 4) { white-space: nowrap }
-.tfbook-claims span { color: white; border-radius: 0.7em; padding: 0.1em 0.6em }
-</style>"""
+LEFT = "text-align: left; vertical-align: top"  # with each cell, since JupyterLab takes style sheets from foreign pages
+CHIP = "color: white; border-radius: 0.7em; padding: 0.1em 0.6em; white-space: nowrap"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,11 +122,12 @@ class Table:
 
     def _repr_html_(self) -> str:
         head = "".join(
-            f'<th scope="col">{name}</th>' for name in ("Claim", "Verdict", "Measured", "Required", "Source")
+            f'<th scope="col" style="{LEFT}">{name}</th>'
+            for name in ("Claim", "Verdict", "Measured", "Required", "Source")
         )
         table = f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(map(_row, self.claims))}</tbody></table>"
-        summary = f"<summary>{html.escape(self.summary)}</summary>"
-        return f'<details class="tfbook-claims">{summary}{STYLESHEET}{table if self.claims else ""}</details>'
+        summary = f'<summary style="cursor: pointer">{html.escape(self.summary)}</summary>'
+        return f'<details class="tfbook-claims">{summary}{table if self.claims else ""}</details>'
 
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, object]:
         records = [claim.record for claim in self.claims]
@@ -182,12 +178,12 @@ def _counted(count: int, verdict: str) -> str:
 
 
 def _row(claim: Claim) -> str:
-    chip = f'<span style="background: {CHIPS.get(claim.verdict, "#59636e")}">{claim.verdict}</span>'
+    chip = f'<span style="background: {CHIPS.get(claim.verdict, "#59636e")}; {CHIP}">{claim.verdict}</span>'
     cells = (
-        f'<th scope="row">{claim.number}. {html.escape(claim.statement)}</th>',
-        f"<td>{chip}</td>",
-        f'<td class="measured">{html.escape(claim.number_measured)}</td>',
-        f"<td>{html.escape(claim.required)}</td>",
-        f"<td>{html.escape(claim.source)}</td>",
+        f'<th scope="row" style="{LEFT}; font-weight: normal">{claim.number}. {html.escape(claim.statement)}</th>',
+        f'<td style="{LEFT}">{chip}</td>',
+        f'<td style="{LEFT}" class="measured">{html.escape(claim.number_measured)}</td>',
+        f'<td style="{LEFT}; white-space: nowrap">{html.escape(claim.required)}</td>',
+        f'<td style="{LEFT}">{html.escape(claim.source)}</td>',
     )
     return f"<tr>{''.join(cells)}</tr>"

@@ -33,19 +33,21 @@ def best_of_n(
     score: Callable[[Answers], Float[Tensor, " answer"]],
     n: int,
     *,
+    lengths: Int[Tensor, " batch"] | None = None,
     max_new_tokens: int,
     stop: int = EOS,
     **options: Any,
 ) -> Best:
     """Samples n answers to each prompt and keeps the one with the largest score (Stiennon et al., 2020, appendix G.3).
 
-    `score` is called once with all n · batch answers; `options` are those of `generate`. Raises ValueError when `n` < 1
-    or a score is NaN, and what `generate` raises.
+    `score` is called once with all n · batch answers; `lengths` and `options` are those of `generate`. Raises
+    ValueError when `n` < 1 or a score is NaN, and what `generate` raises.
     """
     check_positive(n=n)
     repeated = prompts.repeat_interleave(n, dim=0)
-    ids = generate(model, repeated, max_new_tokens=max_new_tokens, stop=[stop], **options)
-    answers = generated_answers(ids, prompts.shape[1], stop=stop)
+    starts = None if lengths is None else lengths.repeat_interleave(n)
+    ids = generate(model, repeated, lengths=starts, max_new_tokens=max_new_tokens, stop=[stop], **options)
+    answers = generated_answers(ids, prompts.shape[1] if starts is None else starts, stop=stop)
     scores = _checked(score(answers), len(answers)).view(len(prompts), n)
     first = torch.arange(len(prompts), device=ids.device) * n
     return Best(answers.select(first + scores.argmax(dim=1)), scores)

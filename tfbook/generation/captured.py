@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from tfbook.attention.cache import FixedCache
 from tfbook.attention.grouped_query import GroupedQueryAttention
 from tfbook.attention.implementations import fastest, fused, softmax
-from tfbook.attention.masks import Causal, Dense, Mask
+from tfbook.attention.masks import Causal, Mask
 from tfbook.attention.multi_head import MultiHeadAttention
 from tfbook.attention.positions import (
     ALiBi,
@@ -75,12 +75,13 @@ class FixedCaches(StackCache):
         for block, (k, v) in zip(fixed.blocks, kept, strict=True):
             block.past.extend(k, v)
         fixed.length.fill_(cache.length)
+        fixed.padding = cache.padding
         return fixed
 
     def mask(self, mask: Mask | None, time: int) -> Mask:
         """Causal, for queries that begin at the length: a position sees itself and those before it, no empty room."""
         places = torch.arange(self.longest, device=self.length.device)
-        return Dense(places <= (self.length + places[:time])[:, None])
+        return self.without_padding(places <= (self.length + places[:time])[:, None])
 
 
 Record = Callable[[Callable[[], None]], Callable[[], None]]  # a step → what repeats it
@@ -112,12 +113,20 @@ def cuda_graph(step: Callable[[], None]) -> Callable[[], None]:
 class Captured:
     """Reads a prompt and then one token at a time, by one recorded step; returns the logits after the last token.
 
-    `longest` positions fit. The logits of a call are overwritten by the next one.
+    `longest` positions fit. The logits of a call are overwritten by the next one. `padding` is that of a `StackCache`.
     """
 
-    def __init__(self, model: LanguageModel, longest: int, record: Record = cuda_graph):
+    def __init__(
+        self,
+        model: LanguageModel,
+        longest: int,
+        *,
+        padding: Int[Tensor, " batch"] | None = None,
+        record: Record = cuda_graph,
+    ):
         self.model, self.longest, self.record = model, longest, record
         self.cache = model.new_cache()
+        self.cache.padding = padding
         self.step: Callable[[], None] | None = None
 
     def __call__(self, new: Int[Tensor, "batch new"]) -> Float[Tensor, "batch vocab"]:

@@ -6,11 +6,14 @@ Shapes: batch, time, vocab.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from tfbook.attention.cache import Cache
+from tfbook.attention.masks import Band, Causal
 from tfbook.attention.positions import Learned
 from tfbook.checks import check_ids, check_logits, trusted
 from tfbook.generation.captured import Captured, can_be_captured
@@ -19,7 +22,8 @@ from tfbook.modes import evaluating
 
 # ---- filters: from logits to logits ------------------------------------------------------------------------------
 
-# logits (batch, vocab), ids so far (batch, time) → logits; a token with −∞ is never sampled
+# logits (batch, vocab), ids so far (batch, time) → logits; a token with −∞ is never sampled. Where texts differ in
+# length, all end together, and in front a shorter one repeats its first token.
 Filter = Callable[[Tensor, Tensor], Tensor]
 
 
@@ -95,6 +99,7 @@ def stream(
     model: LanguageModel,
     ids: Int[Tensor, "batch time"],
     *,
+    lengths: Int[Tensor, " batch"] | None = None,
     max_new_tokens: int,
     filters: Sequence[Filter] = (),
     stop: Collection[int] = (),
@@ -102,14 +107,51 @@ def stream(
 ) -> Iterator[Int[Tensor, "batch 1"]]:
     """Continues each row of `ids`: samples a token from softmax(filtered logits), yields it, appends it, and repeats.
 
-    A row that has generated one of the tokens `stop` repeats it until all rows have, which ends the stream. The filters
+    With `lengths`, row b is a prompt of its first `lengths[b]` tokens; the rest is padding, which nothing sees. A row
+    that has generated one of the tokens `stop` repeats it until all rows have, which ends the stream. The filters
     are applied in order and see the text so far. The model is in eval mode until the stream ends or is closed; then
     each of its modules is in its own mode again. Raises ValueError, before the first token, for an empty prompt,
-    `max_new_tokens` < 1, more positions than the model has learned, a stop token outside the vocabulary, or a
-    bidirectional model; and when the filters leave a row no token, or NaN.
+    `max_new_tokens` < 1, more positions than the model has learned, a stop token outside the vocabulary, a
+    bidirectional model, or prompts of different lengths for one that mixes by more than attention; and when the
+    filters leave a row no token, or NaN.
     """
-    stop_ids = _checked_stop(model, ids, max_new_tokens, stop)
-    return _stream(model, ids, max_new_tokens, filters, stop_ids, generator, every=1)
+    prompts = _prompts(model, ids, lengths)
+    stop_ids = _checked_stop(model, prompts.ids, max_new_tokens, stop)
+    return _stream(model, prompts, max_new_tokens, filters, stop_ids, generator, every=1)
+
+
+class _Prompts(NamedTuple):
+    """Prompts that end together: in front of each are `padding` positions, where it repeats its first token."""
+
+    ids: Int[Tensor, "batch time"]
+    padding: Int[Tensor, " batch"] | None = None
+
+
+def _prompts(model: LanguageModel, ids: Tensor, lengths: Tensor | None) -> _Prompts:
+    if lengths is None or ids.ndim != 2 or not ids.numel():
+        return _Prompts(ids)
+    if lengths.shape != ids.shape[:1] or lengths.is_floating_point():
+        expected = f"one integer for each of {len(ids)} prompts"
+        raise ValueError(f"lengths has shape {tuple(lengths.shape)}, {lengths.dtype}; expected {expected}")
+    shortest, longest = map(int, lengths.aminmax())
+    if shortest < 1 or longest > ids.shape[1]:
+        raise ValueError(f"lengths run from {shortest} to {longest}; expected 1 to {ids.shape[1]}, the rows of ids")
+    if shortest == longest:
+        return _Prompts(ids[:, :longest])
+    _check_sees_no_padding(model)
+    padding = (longest - lengths).to(ids.device)
+    places = torch.arange(longest, device=ids.device) - padding[:, None]
+    return _Prompts(ids.gather(1, places.clamp(min=0)), padding)
+
+
+def _check_sees_no_padding(model: LanguageModel) -> None:
+    """Raises ValueError unless the model mixes by attention alone, and its mask does not count from the beginning."""
+    if not isinstance(model.mask, Causal | Band):
+        raise ValueError(f"lengths differ and the model's mask is {model.mask}; expected Causal() or a Band")
+    for block in model.new_cache().blocks:
+        if not isinstance(block.past, Cache):
+            found = f"a mixer of the model keeps a {type(block.past).__name__}"
+            raise ValueError(f"lengths differ and {found}; expected attention, whose mask hides the padding")
 
 
 def _checked_stop(model: LanguageModel, ids: Tensor, max_new_tokens: int, stop: Collection[int]) -> Tensor:
@@ -134,7 +176,7 @@ def _checked_stop(model: LanguageModel, ids: Tensor, max_new_tokens: int, stop: 
 
 def _stream(
     model: LanguageModel,
-    ids: Tensor,
+    prompts: _Prompts,
     max_new_tokens: int,
     filters: Sequence[Filter],
     stop: Tensor,
@@ -144,7 +186,8 @@ def _stream(
 ) -> Iterator[Tensor]:
     """Looks at what was sampled every so many tokens: each look waits for the device."""
     with evaluating(model):
-        read, new, ended, failed = _reader(model, ids, max_new_tokens), ids, None, None
+        ids = new = prompts.ids
+        read, ended, failed = _reader(model, prompts, max_new_tokens), None, None
         for count in range(1, max_new_tokens + 1):
             with torch.inference_mode(), trusted(on_gpu(ids)):  # not around `yield`, where other code runs
                 logits = read(new).float()
@@ -166,11 +209,14 @@ def _stream(
 NO_TOKEN = "logits are −∞ for every token of a row, or NaN or +∞; expected filters that leave one token"
 
 
-def _reader(model: LanguageModel, ids: Tensor, max_new_tokens: int) -> Callable[[Tensor], Tensor]:
+def _reader(model: LanguageModel, prompts: _Prompts, max_new_tokens: int) -> Callable[[Tensor], Tensor]:
     """Reads the tokens that follow and returns the logits after the last one: on a GPU by one graph where it can."""
+    ids, padding = prompts
     if on_gpu(ids) and can_be_captured(model):
-        return Captured(model, ids.shape[1] + max_new_tokens - 1)
+        return Captured(model, ids.shape[1] + max_new_tokens - 1, padding=padding)
     cache = model.new_cache()
+    if padding is not None:
+        cache.padding = padding
     return lambda new: model(new, cache=cache)[:, -1]
 
 
@@ -200,16 +246,31 @@ def generate(
     model: LanguageModel,
     ids: Int[Tensor, "batch time"],
     *,
+    lengths: Int[Tensor, " batch"] | None = None,
     max_new_tokens: int,
     filters: Sequence[Filter] = (),
     stop: Collection[int] = (),
     generator: torch.Generator | None = None,
 ) -> Int[Tensor, "batch longer"]:
-    """The prompts `ids`, each followed by the tokens that `stream` yields. Raises what `stream` raises."""
-    stop_ids = _checked_stop(model, ids, max_new_tokens, stop)
+    """The prompts `ids`, each followed by the tokens that `stream` yields. Raises what `stream` raises.
+
+    With `lengths`, a row holds its prompt, what was generated, then its padding, up to that of the longest prompt.
+    """
+    prompts = _prompts(model, ids, lengths)
+    stop_ids = _checked_stop(model, prompts.ids, max_new_tokens, stop)
     every = LOOK_EVERY if on_gpu(ids) else 1
-    tokens = [*_stream(model, ids, max_new_tokens, filters, stop_ids, generator, every=every)]
-    return torch.cat([ids, _until_all_end(torch.cat(tokens, dim=1), stop_ids)], dim=1)
+    tokens = torch.cat([*_stream(model, prompts, max_new_tokens, filters, stop_ids, generator, every=every)], dim=1)
+    texts = torch.cat([ids[:, : prompts.ids.shape[1]], _until_all_end(tokens, stop_ids)], dim=1)
+    return texts if prompts.padding is None else _padding_last(texts, prompts.ids.shape[1], prompts.padding)
+
+
+def _padding_last(
+    texts: Int[Tensor, "batch longer"], longest: int, padding: Int[Tensor, " batch"]
+) -> Int[Tensor, "batch longer"]:
+    """Rows of prompt, padding and new tokens as rows of prompt, new tokens and padding."""
+    places = torch.arange(texts.shape[1], device=texts.device)
+    is_padding = (places < longest) & (places >= longest - padding[:, None])
+    return texts.gather(1, is_padding.int().argsort(dim=1, stable=True))
 
 
 def _until_all_end(tokens: Int[Tensor, "batch new"], stop: Int[Tensor, " some"]) -> Int[Tensor, "batch fewer"]:

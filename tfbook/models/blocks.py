@@ -14,13 +14,13 @@ from itertools import cycle
 from typing import Any
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from tfbook.attention.implementations import Implementation
-from tfbook.attention.masks import Mask
+from tfbook.attention.masks import Dense, Mask
 from tfbook.attention.multi_head import MultiHeadAttention
-from tfbook.attention.positions import NOWHERE, MakePosition, Position
+from tfbook.attention.positions import NOWHERE, MakePosition, Position, Starts
 from tfbook.checks import check_dropout, check_heads, check_positive
 from tfbook.models.config import Savable, as_part
 from tfbook.models.feed_forward import FeedForward
@@ -180,16 +180,33 @@ class StackCache:
 
     The blocks change one after the other, so a call that stops halfway (an error, Ctrl-C) leaves caches of different
     lengths. Later calls then refuse the cache instead of computing wrong results.
+
+    Texts of different lengths end together: `padding` positions in front of each belong to none and are seen by none.
     """
 
     def __init__(self, blocks: list[BlockCache]):
         self.blocks, self._changing = blocks, False
         self.length: Any = 0
         self.position: Position | None = None  # of the last call, with what was computed ahead
+        self.padding: Int[Tensor, " batch"] | None = None
+
+    def start(self) -> Starts:
+        """The position of the next token in its text, which does not count the padding."""
+        return self.length if self.padding is None else self.length - self.padding[:, None]
 
     def mask(self, mask: Mask | None, time: int) -> Mask | None:
-        """The mask of `time` new positions: the one that is given."""
-        return mask
+        """The mask of `time` new positions: the one that is given, and no padding."""
+        if mask is None or self.padding is None:
+            return mask
+        keys = self.length + time
+        return self.without_padding(mask.dense(time, keys, self.padding.device))
+
+    def without_padding(self, allowed: Bool[Tensor, "*#batch query key"]) -> Dense:
+        """What is allowed, for each sequence without its padding."""
+        if self.padding is None:
+            return Dense(allowed)
+        places = torch.arange(allowed.shape[-1], device=allowed.device)
+        return Dense(allowed & (places >= self.padding[:, None])[:, None, None])
 
     def begin(self) -> None:
         """Called before the first block changes. Raises ValueError when an earlier change did not reach the last."""
@@ -208,6 +225,7 @@ class StackCache:
         self.begin()
         for block in self.blocks:
             block.select(rows)
+        self.padding = None if self.padding is None else self.padding[rows]
         self.finish()
         return self
 
@@ -240,7 +258,7 @@ class Stack(nn.Module):
         start, earlier = (0, None) if cache is None else (cache.length, cache.position)
         caches = [None] * len(self.blocks) if cache is None else cache.blocks
         position = self.position.prepared(start, x.shape[1], x.device, earlier)
-        x = self.dropout(self.embed_norm(self.position.add(x, start)))
+        x = self.dropout(self.embed_norm(self.position.add(x, start if cache is None else cache.start())))
         if cache is not None:
             mask = cache.mask(mask, x.shape[1])
             cache.begin()

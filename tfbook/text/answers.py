@@ -61,17 +61,23 @@ def join_answers(prompts: Sequence[Sequence[int]], answers: Sequence[Sequence[in
     return Answers(ids, (starts <= time) & (time < ends))
 
 
-def generated_answers(ids: Int[Tensor, "batch time"], start: int, *, stop: int = EOS) -> Answers:
+def generated_answers(
+    ids: Int[Tensor, "batch time"], start: int | Int[Tensor, " batch"], *, stop: int = EOS
+) -> Answers:
     """The answers that `generate` gave to prompts of `start` tokens: each ends at its first `stop`, or with its row.
 
-    Raises ValueError unless `start` is 0 to the length of the rows.
+    With a start for each row, a row ends with padding where its prompt was shorter than others. Raises ValueError
+    unless `start` is 0 to the length of the rows.
     """
-    if not 0 <= start <= ids.shape[1]:
-        raise ValueError(f"start is {start}; expected 0 to {ids.shape[1]}, the length of the rows")
-    time = torch.arange(ids.shape[1], device=ids.device)
-    stopped = ((ids == stop) & (time >= start)).int()
+    first, last = (int(start.min()), int(start.max())) if isinstance(start, Tensor) else (start, start)
+    if not 0 <= first <= last <= ids.shape[1]:
+        found = str(first) if first == last else f"{first} to {last}"
+        raise ValueError(f"start is {found}; expected 0 to {ids.shape[1]}, the length of the rows")
+    since = torch.arange(ids.shape[1], device=ids.device) - torch.as_tensor(start, device=ids.device).view(-1, 1)
+    generated = (since >= 0) & (since < ids.shape[1] - last)
+    stopped = ((ids == stop) & generated).int()
     before = stopped.cumsum(dim=1) - stopped
-    return Answers(ids, (time >= start) & (before == 0))
+    return Answers(ids, generated & (before == 0))
 
 
 @dataclass(frozen=True)

@@ -74,7 +74,7 @@ def mask_tokens(
     selected = (uniform() < probability) & (ids >= len(BERT_SPECIALS))
     u = uniform()
     random_ids = torch.randint(len(BERT_SPECIALS), vocab, ids.shape, generator=generator).to(ids.device)
-    masked = torch.where(selected & (u < masking.mask), MASK, ids)
+    masked = ids.masked_fill(selected & (u < masking.mask), MASK)
     randomized = selected & (u >= masking.mask) & (u < masking.mask + masking.random)
     return Masked(torch.where(randomized, random_ids, masked), ids.masked_fill(~selected, IGNORE_INDEX))
 

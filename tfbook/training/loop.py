@@ -24,6 +24,7 @@ from tfbook.training.checkpoints import About, History, resume, save_checkpoint
 from tfbook.training.gradients import LossFunction, gradient
 from tfbook.training.optimizers import Optimizer
 from tfbook.training.recipe import Recipe
+from tfbook.training.vocabulary import padded_vocabulary
 
 Evaluate = Callable[[Any], dict[str, float]]  # of the model
 
@@ -50,7 +51,7 @@ class NonFiniteLoss(FloatingPointError):
 
 
 @contextmanager
-def _interrupt_as_flag() -> Iterator[threading.Event]:
+def interrupt_as_flag() -> Iterator[threading.Event]:
     """Turns the first stop signal into a flag, so that a step is never cut in half; the second one raises as usual."""
     stop = threading.Event()
     if threading.current_thread() is not threading.main_thread():
@@ -183,7 +184,8 @@ def fit(
     with (
         _ending_in_eval_mode(model),
         joined_projections(model),
-        _interrupt_as_flag() as stop,
+        padded_vocabulary(model),
+        interrupt_as_flag() as stop,
         _progress(history.steps, recipe.steps) as bar,
     ):
         done, last = history.steps, history.steps >= recipe.steps

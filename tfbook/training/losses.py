@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from tfbook.attention.masks import padding_mask
+from tfbook.checks import may_look
 from tfbook.text.masking import IGNORE_INDEX, Masked
 from tfbook.text.pairs import Batch
 from tfbook.text.vocabulary import PAD
@@ -126,8 +127,22 @@ else:  # from Python 3.12 on, `isinstance` with a protocol does not find the sub
 
 
 def masked_token_loss(logits: Float[Tensor, "token vocab"], targets: Int[Tensor, " token"]) -> Loss:
-    """−log p(target) in nats, from the logits at the masked tokens; counts these."""
-    return Loss(F.cross_entropy(logits.float(), targets.long(), reduction="sum"), len(targets))
+    """−log p(target) in nats, from the logits at the masked tokens; counts these.
+
+    Tokens whose target is `IGNORE_INDEX` are left out.
+    """
+    total = F.cross_entropy(logits.float(), targets.long(), ignore_index=IGNORE_INDEX, reduction="sum")
+    return Loss(total, (targets != IGNORE_INDEX).sum())
+
+
+def _at_masked(
+    x: Float[Tensor, "batch time d_model"], targets: Int[Tensor, "batch time"]
+) -> tuple[Float[Tensor, "token d_model"], Int[Tensor, " token"]]:
+    """Vectors and targets of the masked tokens; all tokens' unless `may_look`."""
+    if not may_look():
+        return x.flatten(0, 1), targets.flatten()
+    asked = targets != IGNORE_INDEX
+    return x[asked], targets[asked]
 
 
 def masked_loss(
@@ -138,10 +153,11 @@ def masked_loss(
 ) -> Loss:
     """−log p(token | masked text) in nats, by a `MaskedLanguageModel`; counts the masked tokens.
 
-    Only their positions go through the head, which does most of a small model's work.
+    Only their positions go through the head, which does most of a small model's work; where a device runs ahead, all
+    do, since to count them is to wait.
     """
-    asked = masked.targets != IGNORE_INDEX
-    return masked_token_loss(model.head(model.bert(masked.ids, lengths, segments)[asked]), masked.targets[asked])
+    x, targets = _at_masked(model.bert(masked.ids, lengths, segments), masked.targets)
+    return masked_token_loss(model.head(x), targets)
 
 
 def pretraining_loss(
@@ -155,10 +171,10 @@ def pretraining_loss(
 
     The model is a `BertForPretraining`; one pass serves both tasks.
     """
-    asked = masked.targets != IGNORE_INDEX
-    x = model.bert(masked.ids, lengths, segments)
-    next_sentence = F.cross_entropy(model.next_sentence(x).float(), labels.long(), reduction="sum")
-    return masked_token_loss(model.head(x[asked]), masked.targets[asked]) + Loss(next_sentence, len(labels))
+    vectors = model.bert(masked.ids, lengths, segments)
+    x, targets = _at_masked(vectors, masked.targets)
+    next_sentence = F.cross_entropy(model.next_sentence(vectors).float(), labels.long(), reduction="sum")
+    return masked_token_loss(model.head(x), targets) + Loss(next_sentence, len(labels))
 
 
 def electra_loss(
@@ -171,15 +187,31 @@ def electra_loss(
     """
     if not masked.ids.numel():
         return Loss(next(model.parameters())[:0].sum(), 0)
-    asked = masked.targets != IGNORE_INDEX
-    targets = masked.targets[asked]
-    logits = model.generator.head(model.generator.bert(masked.ids, lengths)[asked])
-    sampled = torch.multinomial(logits.detach().float().softmax(dim=-1), 1)[:, 0].to(targets.dtype)
-    scores = model.discriminator(masked.ids.masked_scatter(asked, sampled), lengths)[..., 0].float()
-    replaced = torch.zeros_like(scores).masked_scatter(asked, (sampled != targets).float())
-    real = padding_mask(lengths, scores.shape[1])
-    total = F.binary_cross_entropy_with_logits(scores[real], replaced[real], reduction="sum")
+    x, targets = _at_masked(model.generator.bert(masked.ids, lengths), masked.targets)
+    logits = model.generator.head(x)
+    ids = _filled(masked, _drawn(logits.detach()))
+    real = padding_mask(lengths, ids.shape[1])
+    scores = model.discriminator(ids, lengths)[..., 0].float().masked_fill(~real, 0.0)
+    replaced = (masked.targets != IGNORE_INDEX) & (ids != masked.targets)
+    total = F.binary_cross_entropy_with_logits(scores, replaced.float(), weight=real.float(), reduction="sum")
     return masked_token_loss(logits, targets) + Loss(weighted(weight, total), real.sum())
+
+
+def _drawn(logits: Float[Tensor, "token vocab"]) -> Int[Tensor, " token"]:
+    """A token for each row with the probabilities softmax(logits), as `torch.multinomial`, which waits, draws them.
+
+    If the E_i are exponential with mean 1, then p_i / E_i is the largest of them with probability p_i.
+    """
+    p = logits.float().softmax(dim=-1)
+    return (p / torch.empty_like(p).exponential_().clamp_(min=torch.finfo(p.dtype).tiny)).argmax(dim=-1)
+
+
+def _filled(masked: Masked, drawn: Int[Tensor, " token"]) -> Int[Tensor, "batch time"]:
+    """The ids with the tokens drawn at `_at_masked` in the place of masked ones."""
+    asked, drawn = masked.targets != IGNORE_INDEX, drawn.to(masked.ids.dtype)
+    if len(drawn) == asked.numel():
+        return torch.where(asked, drawn.view_as(masked.ids), masked.ids)
+    return masked.ids.masked_scatter(asked, drawn)
 
 
 # ---- distillation ------------------------------------------------------------------------------------------------
