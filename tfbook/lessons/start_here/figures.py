@@ -88,7 +88,7 @@ def draw_preview(translation: Mapping[str, Any], similarities: Tensor, patches: 
     import matplotlib.pyplot as plt
 
     figure = plt.figure(figsize=(11, 4.6))
-    left, right = figure.subfigures(1, 2, width_ratios=[1.5, 1])
+    left, right = figure.subfigures(1, 2, width_ratios=[1.5, 1], squeeze=False)[0]
     source, target = ([*translation[side]] for side in ("source", "target"))
     weights = torch.tensor(translation["weights"])[: len(target), : len(source)]
     links = frozenset((i, j) for i, j in translation["links"])
