@@ -265,6 +265,8 @@ def test_drawings_are_figures_that_fit() -> None:
         figures.draw_attention(x, *W, names, ["a", "b", "c", "d"]),
         figures.draw_heads(*torch.randn(3, 2, 3, 2), torch.randn(4, 4)),
         figures.draw_paintings(scenes, {"a": [Painter(nn.Identity(), 6)]}, {"a": [0.5]}, "a"),
+        figures.draw_first_tries(scenes, {"a": [Painter(nn.Identity(), 6)]}, {"a": [0.5]})[0],
+        figures.draw_rims(scenes, {"a": [Painter(nn.Identity(), 6)]}, {"a": [0.5]})[0],
         figures.draw_maps(scenes, torch.full((2, 8, 8), 1 / 8), "a"),
         figures.draw_pointing(["a cat naps"] * 2, torch.tensor([[0.9, 0.1, 0], [0, 0.5, 0.5]]), 1, "a"),
         figures.draw_depth(found, "a"),

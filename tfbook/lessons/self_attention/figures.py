@@ -179,7 +179,7 @@ def draw_paintings(
     shares.axvline(GUESS, color=SOFT, linestyle="--", linewidth=1.2)
     shares.annotate("a guess", (GUESS, 0), (5, 0), textcoords="offset points", color=SOFT, fontsize=9.5, va="center")
     shares.set(xlim=(-3, 103), xticks=[0, 25, 50, 75, 100])
-    shares.set_xlabel("% right (a dot per run)", fontsize=10.5)
+    shares.set_xlabel("% right (a circle per run)", fontsize=10.5)
     for axes in (picture, shares):
         axes.tick_params(axis="y", length=0)
         axes.grid(visible=False)
@@ -187,6 +187,25 @@ def draw_paintings(
     shares.spines["bottom"].set_visible(True)
     figure.suptitle(title, x=0.01, ha="left", fontsize=12, fontweight="bold")
     return figure
+
+
+def draw_first_tries(
+    scenes: Scenes, models: Mapping[str, Sequence[Painter]], right: Mapping[str, Sequence[float]]
+) -> tuple[Figure, str]:
+    """The paintings of tokens alone and of the average, and their alt text."""
+    alt = "The scene, the right answer, and what two models painted: every gray shape is mud."
+    return draw_paintings(scenes, models, right, "Two models paint the same scene"), alt
+
+
+def draw_rims(
+    scenes: Scenes, models: Mapping[str, Sequence[Painter]], right: Mapping[str, Sequence[float]]
+) -> tuple[Figure, str]:
+    """The paintings of one head and of two, and their alt text."""
+    alt = (
+        "The scene, the right answer with insides and rims, and three paintings. One head leaves many colors muddy, "
+        "with or without a network; with two heads nearly all are right."
+    )
+    return draw_paintings(scenes, models, right, "Insides and rims"), alt
 
 
 def _paint_row(axes: Axes, scenes: Scenes, painting: Tensor, y: float, *, judged: bool, seen: bool) -> None:
