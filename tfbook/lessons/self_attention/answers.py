@@ -12,8 +12,8 @@ answer = Answers(
             " the average fail?"
         ),
         "unscaled": (
-            "**Hardly any, in the runs printed above: training has stalled.** The idea is right, since numbers set by hand do work, and so"
-            " is the loop. The trouble is the size of the scores."
+            "**Hardly any, in the runs printed above: training has stalled.** The idea is right, since numbers set "
+            "by hand do work, and so is the loop. The trouble is the size of the scores."
         ),
         "mask": (
             "**The first rows sum to less than 1**: the blocked keys have already taken their share. Divided by"

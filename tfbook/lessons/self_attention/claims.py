@@ -56,7 +56,7 @@ CLAIMS = Claims(
             "measured here, median of three runs",
         ),
         9: Bound(
-            "A stack of twelve attention layers learns the sentences reliably only with residual connections (share gained)",
+            "Twelve attention layers learn the sentences reliably only with residual connections (share gained)",
             ">=",
             0.4,
             "Stored result, self_attention.depth, mean of three runs, each stack at its best learning rate",
