@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from tfbook.attention import MultiHeadAttention, softmax
 from tfbook.course.cost import attend, count_flops
-from tfbook.lessons.self_attention import figures, study, words
+from tfbook.lessons.self_attention import captions, figures, study, words
 from tfbook.lessons.self_attention.depth import Stack
 from tfbook.lessons.self_attention.study import (
     EITHER,
@@ -277,6 +277,41 @@ def test_drawings_are_figures_that_fit() -> None:
         assert 5 <= figure.get_figwidth() <= 9.3
         plt.close(figure)
     assert [figure.get_label() for figure in pictures].count("schematic") == 2
+
+
+# ---- captions ----------------------------------------------------------------------------------------------------
+
+
+def test_a_caption_names_the_word_with_the_largest_weight() -> None:
+    sentences, weights = ["a cat naps", "a cat eats"], torch.tensor([[0.9, 0.1, 0], [0, 0.3, 0.7]])
+    assert captions.describe_pointing(sentences, weights, 1) == (
+        "In the sentence that ends with “naps”, “cat” looks most at “a” (0.90). "
+        "In the sentence that ends with “eats”, “cat” looks most at “eats” (0.70)."
+    )
+
+
+def test_a_caption_says_where_the_gray_shapes_look() -> None:
+    scenes = study.twins(1, seed=40)
+    assert scenes.names() == ["●", "■", "■?", "▲?", "★", "▲", "★?", "●?"]
+    twins = torch.eye(8)[[0, 1, 1, 5, 4, 5, 4, 0]]
+    one = captions.describe_maps(scenes, twins[None])
+    assert one == (
+        "■ in gray looks most at ■ (1.00); ▲ in gray looks most at ▲ (1.00); "
+        "★ in gray looks most at ★ (1.00); ● in gray looks most at ● (1.00)."
+    )
+    astray = twins.clone()
+    astray[6] = torch.eye(8)[7]
+    assert captions.describe_maps(scenes, torch.stack([twins, astray])) == (
+        f"Head 1: {one} Head 2: {one.replace('★ in gray looks most at ★', '★ in gray looks most at ● in gray')}"
+    )
+
+
+def test_a_caption_counts_the_right_parts_of_the_first_run_s_first_scene() -> None:
+    scenes = study.rims(2, seed=1)
+    inside_only = scenes.target.clone()
+    inside_only[..., 3:] = study.GRAY
+    models = {"all": [lambda kinds, colors: scenes.target], "half": [lambda kinds, colors: inside_only] * 2}
+    assert captions.describe_paintings(scenes, models) == "Right in the gray shapes: all, 8 of 8; half, 4 of 8."
 
 
 # ---- what it costs -----------------------------------------------------------------------------------------------

@@ -12,8 +12,8 @@ answer = Answers(
             " the average fail?"
         ),
         "unscaled": (
-            "**Hardly any: training has stalled.** The idea is right, since numbers set by hand do work, and so"
-            " is the loop. The trouble is the size of the scores."
+            "**Hardly any, in the runs printed above: training has stalled.** The idea is right, since numbers set "
+            "by hand do work, and so is the loop. The trouble is the size of the scores."
         ),
         "mask": (
             "**The first rows sum to less than 1**: the blocked keys have already taken their share. Divided by"
@@ -26,15 +26,17 @@ answer = Answers(
             "head *and* the linear map: a small network gets more out of the blend."
         ),
         "layers": (
-            "**One layer stays at half or below; two layers get nearly all, as long as they know the places.** "
+            "**One layer never gets beyond about half; two layers get nearly all, as long as they know the places.**"
+            " (A run far below half has stalled: it has not even found that one of the two animals is meant.) "
             "The query of *it* comes from the word *it* alone, so one layer asks the same question in every "
             "sentence, whatever the reason is. The average knows the animals, but not which one."
         ),
         "reading": (
             "**Hiding it from the animals hurts, hiding it from *it* hardly does.** We would have bet on *it*. "
-            "But the animals read the reason in the first layer, and their vectors are nudged: one of them now "
-            "says *I am the one*. In the second layer *it* finds that one by its key. (In one of six other "
-            "runs, neither mask hurt: it had found another way.)"
+            "But the animals read the reason in the first layer, and their vectors are nudged. Where *it* looks "
+            "in the second layer depends on these vectors, through their keys. In a run whose share above is "
+            "near 100% *it* looks at the right animal itself; in others another word can stand in for an "
+            "animal. (In one of six other runs, neither mask hurt: it had found another way.)"
         ),
     }
 )

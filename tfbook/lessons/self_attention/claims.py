@@ -38,7 +38,7 @@ CLAIMS = Claims(
             "Vaswani et al. (2017), section 3.2.2; measured here, median of three runs",
         ),
         6: Bound(
-            "Two layers name the animal that *it* is, for pairs of animals that never met in training",
+            "Two layers name the animal that “it” is, for pairs of animals that never met in training",
             ">=",
             0.95,
             "measured here, median of three runs",
@@ -50,13 +50,13 @@ CLAIMS = Claims(
             "measured here, best of three runs",
         ),
         8: Bound(
-            "*It* need not read the reason itself: hidden from it in the first layer, the answers are still right",
+            "“It” need not read the reason itself: hidden from it in the first layer, the answers are still right",
             ">=",
             0.9,
             "measured here, median of three runs",
         ),
         9: Bound(
-            "A stack of twelve attention layers learns the sentences only with residual connections (share gained)",
+            "Twelve attention layers learn the sentences reliably only with residual connections (share gained)",
             ">=",
             0.4,
             "Stored result, self_attention.depth, mean of three runs, each stack at its best learning rate",
