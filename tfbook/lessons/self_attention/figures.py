@@ -9,6 +9,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from tfbook.lessons.self_attention.captions import (
+    describe_maps as describe_maps,
+    describe_paintings as describe_paintings,
+    describe_pointing as describe_pointing,
+)
 from tfbook.lessons.self_attention.study import Scenes, is_right
 from tfbook.plot.curves import label_ends
 from tfbook.plot.house import INK, METHODS, ROLES, SOFT
@@ -193,7 +198,7 @@ def draw_first_tries(
     scenes: Scenes, models: Mapping[str, Sequence[Painter]], right: Mapping[str, Sequence[float]]
 ) -> tuple[Figure, str]:
     """The paintings of tokens alone and of the average, and their alt text."""
-    alt = "The scene, the right answer, and what two models painted: every gray shape is mud."
+    alt = f"The scene, the right answer, and what two models painted. {describe_paintings(scenes, models)}"
     return draw_paintings(scenes, models, right, "Two models paint the same scene"), alt
 
 
@@ -201,10 +206,8 @@ def draw_rims(
     scenes: Scenes, models: Mapping[str, Sequence[Painter]], right: Mapping[str, Sequence[float]]
 ) -> tuple[Figure, str]:
     """The paintings of one head and of two, and their alt text."""
-    alt = (
-        "The scene, the right answer with insides and rims, and three paintings. One head leaves many colors muddy, "
-        "with or without a network; with two heads nearly all are right."
-    )
+    shown = describe_paintings(scenes, models)
+    alt = f"The scene, the right answer with insides and rims, and three paintings. {shown}"
     return draw_paintings(scenes, models, right, "Insides and rims"), alt
 
 
