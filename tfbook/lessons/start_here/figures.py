@@ -88,7 +88,8 @@ def draw_preview(translation: Mapping[str, Any], similarities: Tensor, patches: 
     import matplotlib.pyplot as plt
 
     figure = plt.figure(figsize=(11, 4.6))
-    left, right = figure.subfigures(1, 2, width_ratios=[1.5, 1])
+    parts: Any = figure.subfigures(1, 2, width_ratios=[1.5, 1])  # typed as one SubFigure
+    left, right = parts
     source, target = ([*translation[side]] for side in ("source", "target"))
     weights = torch.tensor(translation["weights"])[: len(target), : len(source)]
     links = frozenset((i, j) for i, j in translation["links"])
@@ -142,6 +143,19 @@ def draw_contexts(contexts: Sequence[int], losses: Mapping[str, Sequence[float]]
     axes.set(title="Two halves of one text", xlabel="letters of context", ylabel="nats per letter", ylim=(0, None))
     axes.set_xticks(contexts)
     label_ends(axes)
+    return figure
+
+
+def draw_training(losses: Sequence[float], unseen: float) -> Figure:
+    """The loss of each batch, and a line for the loss on unseen text after the last one."""
+    import matplotlib.pyplot as plt
+
+    figure, axes = plt.subplots(figsize=(7.4, 3.1))
+    axes.plot(range(len(losses)), losses, ".", markersize=3, color=COLORS[0])
+    axes.axhline(unseen, color=COLORS[3], linestyle="--")
+    axes.text(len(losses) * 1.02, unseen, "other half,\nafter training", va="center", color=COLORS[3])
+    axes.set(title="The network learns", xlabel="step", ylabel="nats per letter", ylim=(0, None))
+    axes.set_xlim(0, len(losses))
     return figure
 
 
