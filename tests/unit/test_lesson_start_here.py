@@ -46,6 +46,29 @@ def test_losses_are_means_of_surprises() -> None:
     assert loss == pytest.approx(statistics.fmean(study.table_surprises("she sells sea shells", "he sees", 2)))
 
 
+def test_counts_that_fall_back_give_what_a_recursion_by_hand_gives() -> None:
+    """p_n = (count + T p_{n-1}) / (N + T), from 1/27 down, for a context that came, and for one that did not."""
+    none = (3 + 3 / 27) / (6 + 3)  # three a among six letters of three kinds
+    after_b = (1 + 1 * none) / (1 + 1)  # b came before one letter, an a
+    assert math.exp(-study.backoff_loss("abacab", "ba", 1)) == pytest.approx(after_b)
+    assert math.exp(-study.backoff_loss("abacab", "xa", 1)) == pytest.approx(none)
+
+
+@pytest.mark.parametrize("past", ["", "n", "a t", "xyz"])
+def test_probabilities_of_counts_that_fall_back_sum_to_1(past: str) -> None:
+    seen = "once upon a time there was a once"
+    losses = [study.backoff_loss(seen, past + letter, len(past)) for letter in study.ALPHABET]
+    assert math.fsum(math.exp(-loss) for loss in losses) == pytest.approx(1)
+
+
+def test_counts_that_fall_back_do_best_with_seven_letters_and_better_than_the_network() -> None:
+    text = study.letters_of(data.load("stories")["train"], study.LETTERS)
+    half = study.LETTERS // 2
+    six, seven, eight = (study.backoff_loss(text[:half], text[half:], context) for context in (6, 7, 8))
+    assert seven < min(six, eight)
+    assert seven < min(row["network"] for row in stored("start_here.networks").rows) - 0.05
+
+
 def test_the_games_text_is_no_story_that_a_model_has_learned() -> None:
     corpus, view = data.load("stories"), study.guessing_game()
     learned = study.letters_of(corpus["train"], study.LETTERS)

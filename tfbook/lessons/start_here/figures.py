@@ -145,6 +145,19 @@ def draw_contexts(contexts: Sequence[int], losses: Mapping[str, Sequence[float]]
     return figure
 
 
+def draw_training(losses: Sequence[float], unseen: float) -> Figure:
+    """The loss of each batch, and a line for the loss on unseen text after the last one."""
+    import matplotlib.pyplot as plt
+
+    figure, axes = plt.subplots(figsize=(7.4, 3.1))
+    axes.plot(range(len(losses)), losses, ".", markersize=3, color=COLORS[0])
+    axes.axhline(unseen, color=COLORS[3], linestyle="--")
+    axes.text(len(losses) * 1.02, unseen, "other half,\nafter training", va="center", color=COLORS[3])
+    axes.set(title="The network learns", xlabel="step", ylabel="nats per letter", ylim=(0, None))
+    axes.set_xlim(0, len(losses))
+    return figure
+
+
 def draw_scores(scores: Mapping[str, float], yours: Sequence[str]) -> Figure:
     """Nats per letter of everybody, worst first; those in `yours` in another color."""
     import matplotlib.pyplot as plt

@@ -32,7 +32,7 @@ from tfbook.plot.views.guessing import ALPHABET, GuessingView, guessing_view
 from tfbook.pretrain.storyteller import Storyteller, load_storyteller, tell
 from tfbook.text.pairs import filter_by_length
 from tfbook.text.vocabulary import BOS
-from tfbook.training.loop import interrupt_as_flag
+from tfbook.training.stopping import stop_flag
 
 LETTERS = 200_000  # of the corpus: one half to count, one half to judge
 EXTRA = 0.01  # added to every count, so that no letter is impossible
@@ -67,6 +67,23 @@ def table_losses(seen: str, judged: str, contexts: Iterable[int]) -> list[float]
     """Nats per letter of `judged` by tables of the counts of `seen`, one for each length of context."""
     surprises = (table_surprises(seen, judged, context) for context in contexts)
     return [sum(row) / len(row) for row in surprises]
+
+
+def backoff_loss(seen: str, judged: str, context: int) -> float:
+    """Nats per letter of `judged` by the counts of `seen`, blended with those of shorter contexts (Witten and Bell).
+
+    The first `context` letters are not judged.
+    """
+    p = [1 / len(ALPHABET)] * (len(judged) - context)  # of each letter: all alike before any counts
+    for n in range(context + 1):
+        runs = Counter(seen[i - n : i + 1] for i in range(n, len(seen)))
+        pasts = Counter(seen[i - n : i] for i in range(n, len(seen)))
+        kinds = Counter(run[:n] for run in runs)  # how many different letters follow
+        for i in range(len(p)):
+            run = judged[i + context - n : i + context + 1]
+            if (past := run[:n]) in pasts:
+                p[i] = (runs[run] + kinds[past] * p[i]) / (pasts[past] + kinds[past])
+    return sum(-math.log(each) for each in p) / len(p)
 
 
 # ---- the game --------------------------------------------------------------------------------------------------------
@@ -159,7 +176,7 @@ def drawn(x: Tensor, y: Tensor, size: int, steps: int) -> Iterator[tuple[Tensor,
 
 def until_stopped(batches: Iterable[Item]) -> Iterator[Item]:
     """The batches, until somebody presses the stop button: a loop over them then ends with what it has learned."""
-    with interrupt_as_flag() as stop:
+    with stop_flag() as stop:
         for batch in batches:
             if stop.is_set():
                 return
@@ -174,7 +191,7 @@ def loss_on(model: nn.Module, x: Tensor, y: Tensor) -> float:
 
 @experiment
 def networks(seeds: Iterable[int] = (1, 2, 3)) -> list[dict[str, Any]]:
-    """The lesson's network and the best table of counts on the same half, judged on the other."""
+    """The lesson's network and the best fixed-length table of counts on the same half, judged on the other."""
     text = letters_of(data.load("stories")["train"], LETTERS)
     seen, unseen = text[: LETTERS // 2], text[LETTERS // 2 :]
     best = min(table_losses(seen, unseen, range(1, 11)))
