@@ -187,7 +187,8 @@ def test_three_maps_are_rows_of_weights_with_their_words(task: Task) -> None:
     model, pair = built("the whole machine", task), task.corpus["train"][0]
     encoder, decoder, cross = inside.three_maps(model, pair, task, (1, 0))
     assert encoder.keys == encoder.queries == [*pair.source, "<eos>"]
-    assert decoder.keys == decoder.queries == cross.queries == ["<bos>", *pair.target]
+    assert decoder.keys == decoder.queries == ["<bos>", *pair.target]
+    assert cross.queries == [*pair.target, "<eos>"]
     assert cross.keys == encoder.keys
     for found in (encoder, decoder, cross):
         assert found.weights.shape == (len(found.queries), len(found.keys))

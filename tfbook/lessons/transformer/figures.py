@@ -82,13 +82,13 @@ def draw_three_attentions(maps: Sequence[AttentionMap], pair: Pair) -> Picture:
 
     figure, panels = plt.subplots(1, 3, figsize=(13, 4.6), layout="constrained")
     for axes, found in zip(panels, maps, strict=True):
-        gold = {(j, t + 1) for j, t in pair.sure} if found is maps[-1] else set()
+        gold = set(pair.sure) if found is maps[-1] else set()
         plot.attention_map(axes, found.weights, found.keys, found.queries, gold=gold, title=found.title, bar=False)
         axes.set(xlabel="looked at (key)", ylabel="looks (query)")
     alt = (
         "Three maps of attention weights on one sentence, a row for each word that looks. Encoder: any source word "
         "may look at any other. Decoder: nothing right of the diagonal. Cross-attention: each target word looks at the "
-        "source; rings mark gold alignments of the word that was read last."
+        "source; rings mark gold alignments."
     )
     return figure, alt
 

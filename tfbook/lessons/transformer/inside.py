@@ -12,8 +12,8 @@ from tfbook import runtime
 from tfbook.attention import POSITIONS
 from tfbook.attention.recording import record
 from tfbook.course.translators import Task
+from tfbook.models import transformer
 from tfbook.models.blocks import Config
-from tfbook.models.transformer import Decoder, Encoder, Transformer
 from tfbook.text.pairs import Pair, collate
 from tfbook.text.vocabulary import PAD
 
@@ -61,7 +61,7 @@ def shapes(model: nn.Module, source: Int[Tensor, "batch source"], target: Int[Te
 # ---- the same in the package -----------------------------------------------------------------------------------------
 
 
-class Called(Transformer):
+class Transformer(transformer.Transformer):
     """The package's Transformer, called as the page calls its own."""
 
     def forward(  # type: ignore[override]
@@ -72,10 +72,12 @@ class Called(Transformer):
         return logits
 
 
-def package_model(source_words: int, target_words: int, d_model: int, heads: int, d_ff: int, layers: int) -> Called:
+def package_model(
+    source_words: int, target_words: int, d_model: int, heads: int, d_ff: int, layers: int
+) -> Transformer:
     """The package's Transformer with lesson 05's parts: sinusoids, pre-norm, tied embeddings."""
     config = Config(d_model=d_model, heads=heads, d_ff=d_ff, layers=layers, position=POSITIONS["sinusoidal"])
-    return Called(Encoder(source_words, config), Decoder(target_words, config))
+    return Transformer(transformer.Encoder(source_words, config), transformer.Decoder(target_words, config))
 
 
 def parameter_names(layers: int) -> dict[str, str]:
@@ -112,11 +114,11 @@ class AttentionMap(NamedTuple):
 
 
 @torch.inference_mode()
-def three_maps(model: Transformer, pair: Pair, task: Task, cross: tuple[int, int]) -> list[AttentionMap]:
+def three_maps(model: transformer.Transformer, pair: Pair, task: Task, cross: tuple[int, int]) -> list[AttentionMap]:
     """A head of each of the three attentions on one true pair: `cross`, a layer and a head from 0, and the sharpest.
 
     The sharpest self-attention head has the largest weights on average, the first row left out, in which the decoder
-    has no choice.
+    has no choice. A row of cross-attention is labeled with the word that is written there.
     """
     model.eval()
     batch = collate([pair], task.source_vocab, task.target_vocab).to(runtime.device())
@@ -124,6 +126,7 @@ def three_maps(model: Transformer, pair: Pair, task: Task, cross: tuple[int, int
         model.decoder(batch.target_in, model.encoder(batch.source, batch.source_lengths))
     source = [task.source_vocab.tokens[i] for i in batch.source[0].tolist()]
     target = [task.target_vocab.tokens[i] for i in batch.target_in[0].tolist()]
+    written = [task.target_vocab.tokens[i] for i in batch.target_out[0].tolist()]
 
     def layers(side: str, part: str) -> list[Float[Tensor, "head query key"]]:
         return [w[0].float().cpu() for name, w in maps.items() if name.startswith(side) and part in name]
@@ -136,5 +139,5 @@ def three_maps(model: Transformer, pair: Pair, task: Task, cross: tuple[int, int
     return [
         AttentionMap("Encoder: source to source", sharpest("encoder."), source, source),
         AttentionMap("Decoder: to earlier words", sharpest("decoder."), target, target),
-        AttentionMap("Cross: target to source", layers("decoder.", ".cross.")[layer][head], target, source),
+        AttentionMap("Cross: target to source", layers("decoder.", ".cross.")[layer][head], written, source),
     ]
