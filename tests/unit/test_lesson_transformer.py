@@ -374,6 +374,16 @@ def test_every_picture_is_drawn_and_described(name: str) -> None:
     assert alt.endswith(".")
 
 
+def test_a_ring_stands_in_the_row_of_the_word_that_is_written() -> None:
+    """Link (source 2, target 0): the row that reads `<bos>` and writes the first word."""
+    pair = Pair(("a", "b", "c"), ("x", "y"), frozenset({(2, 0), (0, 1)}))
+    cross = study.AttentionMap("cross", torch.full((3, 4), 0.25), ["x", "y", "<eos>"], ["a", "b", "c", "<eos>"])
+    others = [study.AttentionMap("self", torch.eye(3), SOURCE, SOURCE)] * 2
+    figure, _ = figures.draw_three_attentions([*others, cross], pair)
+    rings = [{tuple(line.get_xydata()[0] - 0.5) for line in axes.lines} for axes in figure.axes[:3]]
+    assert rings == [set(), set(), {(2, 0), (0, 1)}]
+
+
 def test_the_machine_is_complete() -> None:
     """Seven norms, three attentions, two feed-forward layers, masks, and targets that are shifted by one."""
     figure, _ = schematics.draw_transformer(SOURCE, TARGET)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,11 +15,13 @@ from toy_translators import TINY
 
 from tfbook import data, runtime
 from tfbook.attention import POSITIONS
+from tfbook.course.cost import parameters
+from tfbook.course.experiments import stored
 from tfbook.course.translators import Quality, Task
 from tfbook.data.translation import Translations
 from tfbook.lessons.transformer import ablation, broken, inside
 from tfbook.models.transformer import Transformer
-from tfbook.text import collate
+from tfbook.text import collate, filter_by_length
 
 pytestmark = pytest.mark.usefixtures("float32")
 SMALL = replace(TINY, layers=2, position=POSITIONS["sinusoidal"])
@@ -150,11 +153,11 @@ def test_the_stored_translators_are_as_good_as_their_runs(monkeypatch: pytest.Mo
 
 RUNS = pd.DataFrame(
     [
-        {"machine": "no residuals", "lr": 0.1, "seed": 1, "valid": 1.0, "bleu": 2.0},
-        {"machine": "no residuals", "lr": 0.2, "seed": 1, "valid": 0.0, "bleu": 90.0},
-        {"machine": "the whole machine", "lr": 0.1, "seed": 1, "valid": 70.0, "bleu": 70.0},
-        {"machine": "the whole machine", "lr": 0.2, "seed": 1, "valid": 80.0, "bleu": 60.0},
-        {"machine": "the whole machine", "lr": 0.2, "seed": 2, "valid": 10.0, "bleu": 80.0},
+        {"machine": "no residuals", "lr": 0.1, "seed": 1, "loss": 4.8, "valid": 1.0, "bleu": 2.0},
+        {"machine": "no residuals", "lr": 0.2, "seed": 1, "loss": 4.3, "valid": 0.0, "bleu": 90.0},
+        {"machine": "the whole machine", "lr": 0.1, "seed": 1, "loss": 0.1, "valid": 70.0, "bleu": 70.0},
+        {"machine": "the whole machine", "lr": 0.2, "seed": 1, "loss": 0.2, "valid": 80.0, "bleu": 60.0},
+        {"machine": "the whole machine", "lr": 0.2, "seed": 2, "loss": 0.4, "valid": 10.0, "bleu": 80.0},
     ]
 )
 
@@ -162,8 +165,33 @@ RUNS = pd.DataFrame(
 def test_a_machine_is_judged_at_the_rate_that_is_best_on_validation_sentences() -> None:
     assert broken.scores(RUNS) == {"the whole machine": 70.0, "no residuals": 2.0}
     table = broken.scoreboard(RUNS)
-    assert table.loc["the whole machine"].tolist() == ["70.0 (60.0–80.0)", "0.2", 2]
-    assert table.loc["no residuals"].tolist() == ["2.0", "0.1", 1]
+    assert table.loc["the whole machine"].tolist() == ["70.0 (60.0–80.0)", "0.2", 2, 2]
+    assert table.loc["no residuals"].tolist() == ["2.0", "0.1", 2, 1]
+
+
+def test_losses_are_those_of_the_runs_on_the_scoreboard() -> None:
+    """Not the lowest ones, which another rate may have reached."""
+    assert broken.losses(RUNS).to_dict() == {"the whole machine": pytest.approx(0.3), "no residuals": 4.8}
+
+
+def test_without_residuals_the_loss_is_just_below_the_entropy_of_single_words() -> None:
+    """As the lesson says of the stored runs: 5.3 nats for a word, `<eos>` included, in sentences of training."""
+    pairs = filter_by_length(data.load("english-french")["train"], 3, ablation.LONGEST)
+    counts = Counter(word for pair in pairs for word in (*pair.target, "<eos>"))
+    shares = torch.tensor(list(counts.values())) / counts.total()
+    entropy = -float(shares @ shares.log())
+    assert entropy == pytest.approx(5.26, abs=0.01)
+    assert 3 < broken.losses(stored("transformer.ablation").frame)["no residuals"] < entropy
+
+
+def test_feed_forward_layers_hold_57_percent_of_the_blocks_matrices(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
+    corpus = data.load("english-french")
+    model = built("the whole machine", Task.of(corpus, corpus["train"]))
+    matrices = {name: w.numel() for name, w in model.named_parameters() if "blocks" in name and w.ndim == 2}
+    feed_forward = sum(size for name, size in matrices.items() if "feed_forward" in name)
+    assert feed_forward / sum(matrices.values()) == pytest.approx(0.57, abs=0.005)
+    assert feed_forward / parameters(model) == pytest.approx(0.4, abs=0.01)
 
 
 # ---- inside ------------------------------------------------------------------------------------------------------

@@ -17,14 +17,16 @@ title to match: *Attention is not all you need*. (PyTorch's small initial weight
 All three come out the same: layer norm removes size and offset, and keeps the pattern.
 """,
         "first loss": """
-The one without the causal mask: its loss falls to almost 0, and its BLEU is 0. In training the answer to each position stands one place to the right, in the decoder's own input, and copying it is far easier than translating. When
-the model writes, there is nothing to copy. A low loss proves nothing until you know what the model was allowed to see.
+The one without the causal mask: its loss falls to almost 0, and its BLEU is 0. In training the answer to each position
+stands one place to the right, in the decoder's own input, and copying it is far easier than translating. When the model
+writes, there is nothing to copy. A low loss proves nothing until you know what the model was allowed to see.
 """,
         "lengths": """
 Within the lengths of training both Transformers win. The smaller one has two thirds of the recurrent translator's
 weights and needs about a quarter of its time to reach the same quality. Past 20 words both fall steeply and end up 14
-to 25 points behind. That fits lesson 04's warning: their attention meets distances between words that training never
-showed, while a recurrent network takes one more step of the same kind.
+to 25 points behind: at 31 to 40 words they reach 20 to 30 BLEU, and the recurrent translator 47 to 48. That fits lesson
+04's warning: their attention meets distances between words that training never showed, while a recurrent network takes
+one more step of the same kind.
 """,
     }
 )

@@ -20,7 +20,7 @@ from tfbook.text.pairs import Pair
 from tfbook.text.words import detokenize, tokenize
 
 if TYPE_CHECKING:
-    from pandas import DataFrame
+    from pandas import DataFrame, Series
 
 WHOLE = "the whole machine"
 TIED = "decoder.unembed.weight"  # is the decoder's embedding
@@ -105,13 +105,19 @@ def scores(runs: DataFrame) -> dict[str, float]:
     return {str(name): float(mean) for name, mean in means.items()}
 
 
+def losses(runs: DataFrame) -> Series:
+    """Mean training loss of each machine in the runs that `scores` takes."""
+    return best_runs(runs).groupby("machine", sort=False)["loss"].mean().rename_axis(None)
+
+
 def scoreboard(runs: DataFrame) -> DataFrame:
-    """BLEU of each machine, mean and range over its runs at its best rate, with that rate and the number of runs."""
+    """BLEU of each machine, mean and range over its runs at its best rate; this rate; how many rates and runs."""
     import pandas as pd
 
     from tfbook.course.summaries import mean_and_range
 
     grouped = best_runs(runs).groupby("machine", sort=False)
     table = grouped["bleu"].apply(partial(mean_and_range, digits=1)).to_frame("BLEU")
-    table["best rate"], table["runs"] = grouped["lr"].first().map("{:g}".format), grouped.size()
+    table["best rate"] = grouped["lr"].first().map("{:g}".format)
+    table["rates tried"], table["runs at best"] = runs.groupby("machine")["lr"].nunique(), grouped.size()
     return pd.DataFrame(table).rename_axis(None)

@@ -6,7 +6,7 @@ from tfbook.course.claims import Bound, Claims
 
 _XIONG = "Xiong et al. (2020)"
 _RACE = "stored, transformer.against_recurrence, worse of two runs"
-_PARTS = "stored, transformer.ablation, mean of three runs at the best of three rates"
+_PARTS = "stored, transformer.ablation, mean of the runs at the best rate"
 CLAIMS = Claims(
     "transformer",
     {

@@ -24,7 +24,12 @@ from tfbook.course.summaries import unnest
 from tfbook.course.translators import Task, by_length, gold_links, quality
 from tfbook.lessons.transformer.ablation import ablation as ablation
 from tfbook.lessons.transformer.answers import answer as answer
-from tfbook.lessons.transformer.broken import scoreboard as scoreboard, scores as scores, versions as versions
+from tfbook.lessons.transformer.broken import (
+    losses as losses,
+    scoreboard as scoreboard,
+    scores as scores,
+    versions as versions,
+)
 from tfbook.lessons.transformer.claims import CLAIMS as CLAIMS
 from tfbook.lessons.transformer.inside import (
     AttentionMap as AttentionMap,
@@ -197,7 +202,7 @@ def regularizers(seeds: Sequence[int] = (1, 2, 3), *, longest: int = 12, count: 
 
 # ---- stored: the recipe of 2017 --------------------------------------------------------------------------------------
 
-_OURS = Variant(  # lesson 05's own sizes
+_OURS = Variant(  # larger than lesson 05's own
     config=Config(d_model=96, heads=4, d_ff=384, layers=2, position=POSITIONS["sinusoidal"]), lr=5e-3, steps=700
 )
 RECIPES = {
@@ -246,7 +251,7 @@ RIVALS = {
 def against_recurrence(seeds: Sequence[int] = (1, 2), *, recurrent_steps: int = 1500) -> list[dict[str, Any]]:
     """The recurrent translator with attention, then `RIVALS`, on the same corpus: validation BLEU against seconds.
 
-    Each uses the recipe of its lesson. Run it on an idle machine, since it compares times.
+    The recurrent one has lesson 01's recipe, the rivals their own. Run it on an idle machine, since it compares times.
     """
     corpus = data.load("english-french")
     task, pairs = Task.of(corpus, corpus["train"]), corpus["train"]
