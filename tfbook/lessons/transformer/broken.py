@@ -106,12 +106,13 @@ def scores(runs: DataFrame) -> dict[str, float]:
 
 
 def scoreboard(runs: DataFrame) -> DataFrame:
-    """BLEU of each machine, mean and range over its runs at its best rate, with that rate and the number of runs."""
-    import pandas as pd
-
+    """BLEU of each machine: one run at each rate, then the mean and range of all runs at its best rate."""
     from tfbook.course.summaries import mean_and_range
 
-    grouped = best_runs(runs).groupby("machine", sort=False)
-    table = grouped["bleu"].apply(partial(mean_and_range, digits=1)).to_frame("BLEU")
-    table["best rate"], table["runs"] = grouped["lr"].first().map("{:g}".format), grouped.size()
-    return pd.DataFrame(table).rename_axis(None)
+    first = runs[runs["seed"] == runs["seed"].min()]
+    table = first.pivot(index="machine", columns="lr", values="bleu").map("{:.1f}".format)
+    table.columns = [f"rate {rate:g}" for rate in table.columns]
+    best = best_runs(runs).groupby("machine", sort=False)["bleu"]
+    summary = best.apply(partial(mean_and_range, digits=1))
+    name = f"best rate, {best.size().min()} runs"
+    return summary.to_frame(name).join(table)[[*table.columns, name]].rename_axis(None)
