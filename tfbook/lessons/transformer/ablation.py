@@ -15,7 +15,7 @@ from tfbook.attention import POSITIONS
 from tfbook.attention.masks import Causal
 from tfbook.course.experiments import experiment
 from tfbook.course.translators import Task, quality
-from tfbook.models.blocks import Block, Config
+from tfbook.models.blocks import Config
 from tfbook.models.transformer import Decoder, Encoder, Transformer
 from tfbook.text.pairs import Batches, Pair, filter_by_length
 from tfbook.training.losses import translation_loss
@@ -55,7 +55,7 @@ class Unmasked(nn.Module):
         return self.attention.new_cache()
 
 
-def _blocks(model: Transformer) -> Iterator[Block]:
+def _blocks(model: Transformer) -> Iterator[Any]:
     yield from model.encoder.stack.blocks
     yield from model.decoder.stack.blocks
 
