@@ -39,8 +39,8 @@ def hides_its_solutions(lesson: Lesson) -> Iterator[str]:
 
 
 def references(slug: str) -> dict[str, ast.FunctionDef]:
-    """The solutions of a lesson's exercises by name; none for a lesson that isn't of the course."""
-    if slug not in [lesson.slug for lesson in LESSONS]:
+    """The solutions of a lesson's exercises by name; none for a lesson that the course does not have yet."""
+    if slug not in [lesson.slug for lesson in LESSONS if lesson.written]:
         return {}
     exercises = vars(import_module(f"tfbook.lessons.{slug}.exercises")).values()
     return {each.name: parsed(each.reference) for each in exercises if isinstance(each, Exercise)}
