@@ -16,7 +16,7 @@ title to match: *Attention is not all you need*. (PyTorch's small initial weight
         "normalized": """
 All three come out the same: layer norm removes size and offset, and keeps the pattern.
 """,
-        "first loss": """
+        "first_loss": """
 The one without the causal mask: its loss falls to almost 0, and its BLEU is 0. In training the answer to each position
 stands one place to the right, in the decoder's own input, and copying it is far easier than translating. When the model
 writes, there is nothing to copy. A low loss proves nothing until you know what the model was allowed to see.

@@ -111,13 +111,9 @@ def losses(runs: DataFrame) -> Series:
 
 
 def scoreboard(runs: DataFrame) -> DataFrame:
-    """BLEU of each machine, mean and range over its runs at its best rate; this rate; how many rates and runs."""
-    import pandas as pd
-
+    """BLEU of each machine at each rate: one run, or the mean and range of several."""
     from tfbook.course.summaries import mean_and_range
 
-    grouped = best_runs(runs).groupby("machine", sort=False)
-    table = grouped["bleu"].apply(partial(mean_and_range, digits=1)).to_frame("BLEU")
-    table["best rate"] = grouped["lr"].first().map("{:g}".format)
-    table["rates tried"], table["runs at best"] = runs.groupby("machine")["lr"].nunique(), grouped.size()
-    return pd.DataFrame(table).rename_axis(None)
+    cells = runs.groupby(["machine", "lr"])["bleu"].apply(partial(mean_and_range, digits=1)).unstack("lr")
+    cells.columns = [f"rate {rate:g}" for rate in cells.columns]
+    return cells.loc[best_runs(runs)["machine"].unique()].rename_axis(None)
