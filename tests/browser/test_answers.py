@@ -84,17 +84,20 @@ def test_a_click_opens_outputs_and_explanation_together(page: Chrome) -> None:
     first.find_element(By.TAG_NAME, "summary").click()
     assert shown(first) == [True] * 3
     assert first.find_element(By.CSS_SELECTOR, "em").text == "grows"
+    letters = first.find_element(By.TAG_NAME, "pre").value_of_css_property("font-family")
+    assert "monospace" in letters
     assert page.execute_script("return arguments[0].scrollWidth <= arguments[0].clientWidth", first)
 
 
 def test_enter_opens_and_closes_it_and_the_notebook_stays_where_it_is(page: Chrome) -> None:
     first = answers(page)[0]
-    selected = page.execute_script(ACTIVE_CELL)
     summary = first.find_element(By.TAG_NAME, "summary")
+    page.execute_script("arguments[0].focus()", summary)
+    selected = page.execute_script(ACTIVE_CELL)
     for opened in (True, False):
-        page.execute_script("arguments[0].focus()", summary)
         summary.send_keys(Keys.ENTER)
         assert shown(first) == [opened] * 3
+        assert page.find_elements(By.CSS_SELECTOR, ".jp-mod-editMode") == []
     assert page.execute_script(ACTIVE_CELL) == selected
 
 

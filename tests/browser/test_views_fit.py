@@ -41,8 +41,15 @@ VIEWS = {  # as large as in the lessons, or a little larger
         "stepper",
         plot.decoding_view(ENGLISH, FRENCH, WEIGHTS[0, 0], [[("heureux", 0.9), ("le", 0.1)]] * 12),
     ),
+    "guessing_view": (
+        "guessing",
+        plot.guessing_view(
+            "a " * 100, 20, {"a model that knows nothing": [3.3] * 180, "a table": [0.5] * 180}, " a" * 90
+        ),
+    ),
     "mask_view": ("masks", plot.mask_view(WEIGHTS[0, 0, :6, :6], ENGLISH[:6])),
     "next_token_view": ("explorer", plot.next_token_view("Once", lambda texts: [NEXT] * len(texts))),
+    "painter_view": ("painter", plot.painter_view()),
     "rotary_view": ("rotary", plot.rotary_view(ENGLISH[:8], QUERY, KEY, [1.0, 0.3])),
     "sampling_view": (
         "sampling",

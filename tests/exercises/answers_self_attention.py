@@ -61,6 +61,59 @@ def one_mask_for_all_heads(q: Tensor, k: Tensor, mask: Tensor) -> Tensor:
     return (q @ k.mT / math.sqrt(q.shape[-1])).masked_fill(~mask, -torch.inf).softmax(dim=-1)
 
 
+# ---- the weights alone -------------------------------------------------------------------------------------------
+
+
+def weights_by_columns(q: Tensor, k: Tensor, mask: Tensor | None = None) -> Tensor:
+    scores = q @ k.mT / math.sqrt(q.shape[-1])
+    return F.softmax(scores if mask is None else scores.where(mask, -torch.inf), dim=-2)
+
+
+def weights_masked_afterwards(q: Tensor, k: Tensor, mask: Tensor | None = None) -> Tensor:
+    weights = torch.softmax(q @ k.mT * q.size(-1) ** -0.5, -1)
+    return weights if mask is None else weights.masked_fill(~mask, 0.0)
+
+
+def weights_of_scores_as_they_are(q: Tensor, k: Tensor, mask: Tensor | None = None) -> Tensor:
+    scores = torch.einsum("...id,...jd->...ij", q, k)
+    return (scores if mask is None else scores.masked_fill(mask.logical_not(), -math.inf)).softmax(-1)
+
+
+def weights_blocked_where_true(q: Tensor, k: Tensor, mask: Tensor | None = None) -> Tensor:
+    scores = q @ k.mT / math.sqrt(q.shape[-1])
+    if mask is not None and not mask.all():
+        scores = scores.masked_fill(mask, -torch.inf)
+    return scores.softmax(dim=-1)
+
+
+def weights_renormalized(q: Tensor, k: Tensor, mask: Tensor | None = None) -> Tensor:
+    scores = q @ k.mT / math.sqrt(q.shape[-1])
+    if mask is None:
+        return scores.softmax(dim=-1)
+    allowed = scores.where(mask, -torch.inf)
+    shares = (allowed - allowed.amax(dim=-1, keepdim=True)).exp()
+    return shares / shares.sum(dim=-1, keepdim=True)
+
+
+def weights_of_a_bias(q: Tensor, k: Tensor, mask: Tensor | None = None) -> Tensor:
+    bias = 0 if mask is None else torch.zeros(mask.shape).masked_fill(~mask, -math.inf)
+    return torch.softmax((q / q.shape[-1] ** 0.5) @ k.transpose(-2, -1) + bias, dim=-1)
+
+
+def cross_with_a_mask_of_queries(query: Tensor, keys: Tensor, values: Tensor, mask: Tensor) -> Tensor:
+    scores = query @ keys.mT / math.sqrt(query.shape[-1])
+    return scores.masked_fill(~mask.unsqueeze(-1), -math.inf).softmax(-1) @ values
+
+
+def cross_without_an_axis(query: Tensor, keys: Tensor, values: Tensor, mask: Tensor) -> Tensor:
+    scores = query @ keys.mT / math.sqrt(query.shape[-1])
+    return scores.masked_fill(~mask, -math.inf).softmax(-1) @ values
+
+
+def future_alone(scores: Tensor) -> Tensor:
+    return torch.triu(torch.ones(scores.shape[1:]), 1) > 0
+
+
 # ---- many paths, and other edges ---------------------------------------------------------------------------------
 
 
@@ -232,6 +285,13 @@ def mask_of_integers(lengths: Tensor, size: int) -> Tensor:
 WRONG: list[tuple[Exercise, Callable[..., Any], str]] = [
     (ex.causal_mask, triangle_of_the_scores, "a score can be 0, too"),
     (ex.cross_attention, cross_where_not_0, "score can be 0, too"),
+    (ex.attention_weights, weights_by_columns, "the softmax runs over the queries"),
+    (ex.attention_weights, weights_masked_afterwards, "the mask comes after the softmax"),
+    (ex.attention_weights, weights_of_scores_as_they_are, "the scores are not divided by √d"),
+    (ex.attention_weights, weights_blocked_where_true, "the mask is the wrong way around"),
+    (ex.cross_attention, cross_with_a_mask_of_queries, "the mask lies on the queries"),
+    (ex.cross_attention, cross_without_an_axis, "the mask has no axis for the queries"),
+    (ex.causal_mask, future_alone, "the mask is the wrong way around, True for the future"),
     (ex.attend_and_record, record_where_not_0, "score can be 0, too"),
     (ex.causal_heads, heads_where_not_0, "score can be 0, too"),
     (ex.multi_head, layer_with(blocked_where_0), "score can be 0, too"),
@@ -259,6 +319,8 @@ WRONG: list[tuple[Exercise, Callable[..., Any], str]] = [
     (ex.mask_from_lengths, mask_of_integers, "these are the integers 1 and 0"),
 ]
 RIGHT: list[tuple[Exercise, Callable[..., Any]]] = [
+    (ex.attention_weights, weights_renormalized),
+    (ex.attention_weights, weights_of_a_bias),
     (ex.reach, reach_by_sets),
     (ex.reach, reach_by_any),
     (ex.prune_heads, prune_by_a_sum),

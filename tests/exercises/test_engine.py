@@ -164,7 +164,7 @@ def test_long_inputs_are_shortened(capsys: pytest.CaptureFixture[str]) -> None:
     def zero(numbers: Tensor, text: str, items: list, tensors: list, function: Any, empty: Tensor) -> float:
         return 0.0
 
-    details = zero.judge(lambda *arguments: 1.0).details
+    details = zero.judge(lambda *arguments: 1.25).details
     assert all(len(line) <= 120 for line in details), details
     assert details[0] == "numbers: tensor of shape (1000,): 0, 1, 2, 3, 4, 5, 6, 7, …"
     assert details[4] == "function: a function, len"

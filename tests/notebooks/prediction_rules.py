@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import takewhile
 from typing import TYPE_CHECKING
 
 from folding import ANSWERS
+from nbformat import NotebookNode
 
 if TYPE_CHECKING:
     from rules import Lesson
 
 PREDICTIONS = 3
-OLD_ANSWERS = tuple(f"{number:02}" for number in range(16))  # lessons whose answers stand in the notebook
+OLD_ANSWERS = ("00", "03")  # lessons whose answers stand in the notebook
 BOX = re.compile(r"^> \*\*Predict\*\*", re.MULTILINE)
 KEY = re.compile(re.escape(ANSWERS) + r'"(\w+)"\):$', re.MULTILINE)
 
@@ -25,7 +27,7 @@ def asks_for_predictions(lesson: Lesson) -> Iterator[str]:
 
 
 def answers_its_predictions(lesson: Lesson) -> Iterator[str]:
-    """Each box ends its cell, and the next cell opens its answer; each text of answers.py is used once."""
+    """Each box ends its cell, its answer is the first that is shown after it, and each text is used once."""
     if lesson.path.name.startswith(OLD_ANSWERS) and not lesson.answers:
         return
     cells = lesson.notebook.cells
@@ -33,7 +35,7 @@ def answers_its_predictions(lesson: Lesson) -> Iterator[str]:
         boxes = [match.start() for match in BOX.finditer(text)]
         if len(boxes) > 1 or (boxes and re.search(r"^[^>]", text[boxes[0] :], re.MULTILINE)):
             yield f"cell {number}: a Predict box ends its cell"
-        if boxes and not (cells[number + 1 : number + 2] and KEY.search(cells[number + 1].source)):
+        if boxes and not _is_answered(cells[number + 1 :]):
             yield f"cell {number}: expected its answer in the next cell, `{ANSWERS}…):`"
     keys = [(number, key) for number, cell in lesson.code for key in KEY.findall(cell.source)]
     uses = Counter(key for _, key in keys)
@@ -45,6 +47,14 @@ def answers_its_predictions(lesson: Lesson) -> Iterator[str]:
         following = next((cell.source for cell in cells[number + 1 :] if cell.cell_type == "markdown"), "")
         if following.startswith(_first_sentence(lesson.answers.get(key, "?"))):
             yield f"cell {number}: the text after it repeats the answer {key!r}"
+
+
+def _is_answered(cells: Sequence[NotebookNode]) -> bool:
+    """Whether an answer is the first that these cells show: what it needs may be computed before."""
+    for cell in takewhile(lambda cell: cell.cell_type == "code", cells):
+        if KEY.search(cell.source) or cell.outputs:
+            return KEY.search(cell.source) is not None
+    return False
 
 
 def _first_sentence(text: str) -> str:

@@ -1,7 +1,6 @@
 """What every notebook must be like: each rule yields a complaint for each place that breaks it.
 
-A rule is a function of a `Lesson`. `RULES` hold for every notebook, `LESSON_RULES` from lesson 01 on; `rules_for`
-gathers those of a lesson.
+A rule is a function of a `Lesson`, and `RULES` are all of them.
 """
 
 from __future__ import annotations
@@ -34,6 +33,7 @@ from output_rules import (
     shows_its_claims,
 )
 from prediction_rules import KEY, answers_its_predictions, asks_for_predictions
+from solutions import hides_its_solutions
 
 import notebooks
 from tfbook.course import progress
@@ -403,18 +403,11 @@ RULES: tuple[Rule, ...] = (
     keeps_its_answers,
     has_narrow_code,
     leads_to_the_next_lesson,
-)
-LESSON_RULES: tuple[Rule, ...] = (
     has_sizes_cell,
     asks_for_predictions,
     answers_its_predictions,
     ends_with_summary,
     has_exercises,
     has_blank_stubs,
+    hides_its_solutions,
 )
-
-
-def rules_for(path: Path) -> tuple[Rule, ...]:
-    """The rules that the notebook at `path` has to keep."""
-    later = () if path.name.startswith("00") else LESSON_RULES
-    return RULES + later

@@ -7,7 +7,7 @@ from pathlib import Path
 import book
 import new_lesson
 import pytest
-from rules import LESSON_RULES, RULES, Lesson
+from rules import RULES, Lesson
 from samples import run_python, run_tool
 
 from tfbook.course.lessons import LESSONS
@@ -28,7 +28,7 @@ def test_a_planned_lesson_is_begun(copy: Path) -> None:
     run_tool(copy, "ledger")
     path = copy / FILES[0]
     lesson = Lesson(path, book.read(path))
-    assert [complaint for rule in RULES + LESSON_RULES for complaint in rule(lesson)] == []
+    assert [complaint for rule in RULES for complaint in rule(lesson)] == []
     assert lesson.notebook.cells[0].source.startswith(f"# {PLANNED.number:02} · {PLANNED.question}\n")
     assert f"({FILES[0]}) | {PLANNED.question} | 5 min |" in (copy / "README.md").read_text(encoding="utf-8")
     for tool, *names in (["tables"], ["ledger"], ["weave", PLANNED.slug]):

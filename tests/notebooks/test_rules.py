@@ -31,8 +31,6 @@ REFERENCES = f"## References\n\n{tables.NEXT}\n\n{tables.next_line(LESSONS, 1)}"
 RECORD = {"key": "sample.1", "lesson": "sample", "verdict": "holds"}
 TABLE = {MIME: [dict(RECORD)], "text/plain": "1 claim"}
 
-ALL = rules.RULES + rules.LESSON_RULES
-
 
 def exercise(number: int, heading: str) -> list[NotebookNode]:
     check = f"def answer_{number}(x):\n    return ...\n\n\nex.answer_{number}.check(answer_{number})"
@@ -104,7 +102,7 @@ def complaints(folder: Path, rule: Rule, book: NotebookNode) -> str:
     return "\n".join(rule(Lesson(path, nbformat.read(path, as_version=4))))
 
 
-@pytest.mark.parametrize("rule", ALL)
+@pytest.mark.parametrize("rule", rules.RULES)
 def test_a_good_lesson_passes(tmp_path: Path, rule: Rule) -> None:
     (tmp_path / "notebooks").mkdir()
     for linked in ("README.md", *(f"notebooks/{lesson.name}.ipynb" for lesson in LESSONS)):
@@ -249,6 +247,12 @@ BROKEN: list[tuple[Rule, Break, str]] = [
     (rules.has_exercises, replace("ex.answer_2.check", "print"), "cell 11: no cell checks"),
     (rules.has_blank_stubs, cell(10, outputs=[stream("✓ correct")]), "says '✓ correct', expected not attempted"),
     (rules.has_blank_stubs, cell(5, source="ex.answer_2.solution()"), "gives the solution away"),
+    (
+        rules.hides_its_solutions,
+        cell(5, source="def answer_2(x):\n    return 2 * x"),
+        "ex.answer_2 stands open above it",
+    ),
+    (rules.hides_its_solutions, say("### Exercise 6\nWrite it from memory."), "'from memory' says that a solution"),
 ]
 
 
@@ -259,8 +263,30 @@ def test_a_broken_lesson_is_refused(tmp_path: Path, rule: Rule, damage: Break, m
     assert message in complaints(tmp_path, rule, book)
 
 
+@pytest.mark.parametrize(
+    ("code_above", "complaint"),
+    [
+        ("def general(q, K, W):\n    return q @ W @ K.mT", "the solution of ex.general_score stands open above it"),
+        ("class Score:\n    def forward(self, q, K, W):\n        return q @ W @ K.mT", "ex.general_score stands open"),
+        ("def general(q, K, W):\n    return q @ W.mT @ K.mT", ""),
+        ("%time\ndef general(q, K, W):\n    return q @ W @ K.mT", ""),
+    ],
+)
+def test_a_solution_in_other_names_is_known(tmp_path: Path, code_above: str, complaint: str) -> None:
+    stub = "def general_score(query, keys, W):\n    return ...\n\n\nex.general_score.check(general_score)"
+    path = tmp_path / "02_scoring_functions.ipynb"
+    for cells, expected in (
+        ([code(code_above), code(stub)], complaint),
+        ([code(stub), code(code_above)], ""),
+        ([code(code_above, metadata={"jupyter": {"source_hidden": True}}), code(stub)], ""),
+    ):
+        found = "".join(rules.hides_its_solutions(Lesson(path, notebook(*cells))))
+        assert expected in found
+        assert bool(found) == bool(expected)
+
+
 def test_every_rule_has_been_broken() -> None:
-    assert {rule for rule, _, _ in BROKEN} == set(ALL)
+    assert {rule for rule, _, _ in BROKEN} == set(rules.RULES)
 
 
 @pytest.mark.parametrize(
@@ -290,8 +316,3 @@ def test_anchors_follow_github_in_markdown_and_jupyter_in_notebooks(tmp_path: Pa
     save(path, notebook(prose("# What's new?")))
     assert rules.anchors(readme, Lesson(path, notebook())) == {"whats-new", "two-words"}
     assert rules.anchors(path, Lesson(readme, notebook())) == {"What's-new?"}
-
-
-def test_exercises_and_predictions_are_asked_for_from_lesson_01_on() -> None:
-    assert rules.rules_for(Path(NAME)) == ALL
-    assert rules.rules_for(Path("00_sample.ipynb")) == rules.RULES

@@ -9,10 +9,10 @@ import address
 import book
 import ledger
 import pytest
-from rules import Lesson, Rule, rules_for, text_of
+from rules import RULES, Lesson, Rule, text_of
 
 NOTEBOOKS = sorted(book.NOTEBOOKS.glob("*.ipynb"))
-CASES = [pytest.param(path, rule, id=f"{path.stem}-{rule.__name__}") for path in NOTEBOOKS for rule in rules_for(path)]
+CASES = [pytest.param(path, rule, id=f"{path.stem}-{rule.__name__}") for path in NOTEBOOKS for rule in RULES]
 
 
 def test_there_are_lessons_numbered_from_zero_each_number_once() -> None:
@@ -29,18 +29,13 @@ def test_notebook(path: Path, rule: Rule) -> None:
     assert not complaints, "\n".join([path.name, *complaints])
 
 
-FAILURES_ON_PURPOSE = {"00_start_here": ["✗ not quite: scores of 1000 give NaN"]}  # an exercise refuses a first try
-
-
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_what_a_lesson_proves_and_claims_holds(path: Path) -> None:
     """In its stored outputs: `prove_equal` prints ✗ for what is not equal, and a claim's verdict can be against it."""
     lesson = book.read(path)
     outputs = [output for cell in lesson.cells for output in cell.get("outputs", ())]
     failed = [line for output in outputs for line in text_of(output).splitlines() if line.startswith("✗")]
-    on_purpose = FAILURES_ON_PURPOSE.get(path.stem, [])
-    assert len(failed) == len(on_purpose), failed
-    assert all(map(str.startswith, failed, on_purpose)), failed
+    assert failed == []
     assert [claim["key"] for claim in ledger.claims(lesson) if claim["verdict"] != "holds"] == []
 
 

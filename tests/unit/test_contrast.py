@@ -4,7 +4,7 @@ import re
 from itertools import combinations
 from pathlib import Path
 
-import matplotlib as mpl
+import matplotlib.style
 import numpy as np
 import pytest
 from matplotlib.colors import to_hex, to_rgb
@@ -88,7 +88,7 @@ def test_the_color_blind_tell_lines_apart_as_with_petroff_s_colors(kind: str) ->
         seen = [lab(np.array(SEEN[kind]) @ linear(color)) for color in colors]
         return min(float(np.linalg.norm(one - other)) for one, other in combinations(seen, 2))
 
-    petroff = mpl.style.library["petroff10"]["axes.prop_cycle"].by_key()["color"]
+    petroff = matplotlib.style.library["petroff10"]["axes.prop_cycle"].by_key()["color"]
     chosen = ("#3f90da", "#e76300", "#832db6", "#717581")
     assert set(chosen) <= set(petroff)
     assert closest(house.COLORS) >= 0.75 * closest(chosen)

@@ -11,8 +11,21 @@ from torch.nn import functional as F
 
 from tfbook.attention import MultiHeadAttention, softmax
 from tfbook.course.cost import attend, count_flops
-from tfbook.lessons.self_attention import figures, study
-from tfbook.lessons.self_attention.study import EITHER, NEAR, SHAPES, TAGS, VOCABULARY, Scenes
+from tfbook.lessons.self_attention import captions, figures, study, words
+from tfbook.lessons.self_attention.depth import Stack
+from tfbook.lessons.self_attention.study import (
+    EITHER,
+    FIRST,
+    IT,
+    LEXICON,
+    NEAR,
+    REASON,
+    SECOND,
+    SHAPES,
+    TAGS,
+    VOCABULARY,
+    Scenes,
+)
 
 
 class Painter(nn.Module):
@@ -24,23 +37,8 @@ class Painter(nn.Module):
         self.paint = nn.Linear(16, numbers)
 
     def forward(self, kinds: Tensor, colors: Tensor) -> Tensor:
-        return self.paint(self.mix(self.kind(kinds) + self.color(colors)))
-
-
-class MultiHead(nn.Module):
-    """The lesson's layer."""
-
-    def __init__(self, d_model: int, heads: int) -> None:
-        super().__init__()
-        self.heads = heads
-        self.W_Q, self.W_K, self.W_V, self.W_O = (nn.Linear(d_model, d_model) for _ in range(4))
-
-    def split(self, x: Tensor) -> Tensor:
-        return x.unflatten(-1, (self.heads, -1)).transpose(1, 2)
-
-    def forward(self, x: Tensor) -> Tensor:
-        q, k, v = (self.split(project(x)) for project in (self.W_Q, self.W_K, self.W_V))
-        return self.W_O(F.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2))
+        x = self.kind(kinds) + self.color(colors)
+        return self.paint(x + self.mix(x))
 
 
 # ---- shapes that must find their color ---------------------------------------------------------------------------
@@ -135,31 +133,13 @@ def test_attention_learns_what_the_average_cannot() -> None:
     torch.manual_seed(0)
     painter = Painter(MultiHeadAttention(16, 1))
     optimizer = torch.optim.Adam(painter.parameters(), lr=0.01)
-    for step in range(150):
+    for step in range(300):
         batch = study.twins(64, seed=step)
         loss = F.mse_loss(painter(batch.kinds, batch.colors), batch.target)
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
     assert study.painted_right(painter, study.twins) > 0.5
-
-
-def test_an_averaged_head_says_the_same_of_every_scene() -> None:
-    torch.manual_seed(0)
-    model = Painter(MultiHead(16, 2), 6)
-    given = []
-    model.mix.W_O.register_forward_hook(lambda _, inputs, output: given.append(inputs[0].detach()))
-    averaged, scenes = study.averaged_head(model, 1), study.rims(40, seed=9)
-    with torch.no_grad():
-        model(scenes.kinds, scenes.colors)
-        averaged(scenes.kinds, scenes.colors)
-        whole, without = given[-2:]
-    assert torch.equal(without[..., :8], whole[..., :8])
-    for kind in range(8):
-        said = without[scenes.kinds == kind][:, 8:]
-        torch.testing.assert_close(said, said[:1].expand_as(said))
-        torch.testing.assert_close(said[0], whole[scenes.kinds == kind][:, 8:].mean(dim=0), atol=0.1, rtol=0)
-    assert not averaged.model.mix.W_O._forward_pre_hooks
 
 
 # ---- a word that is a noun or a verb -----------------------------------------------------------------------------
@@ -184,27 +164,154 @@ def test_always_noun_is_right_in_half() -> None:
     assert study.tagged_right(AlwaysNoun()) == 0.5
 
 
+# ---- whom "it" means ---------------------------------------------------------------------------------------------
+
+
+def test_the_last_word_says_which_animal_it_is() -> None:
+    drawn = study.pronouns(200, seed=1)
+    for ids, target, place in zip(drawn.ids.tolist(), drawn.target.tolist(), drawn.place.tolist(), strict=True):
+        sentence = [LEXICON[i] for i in ids]
+        assert place == (FIRST if sentence[REASON] in words.OF_THE_FIRST else SECOND)
+        assert LEXICON[target] == sentence[place]
+        assert sentence[FIRST] != sentence[SECOND]
+        assert {sentence[FIRST], sentence[SECOND]} <= {*words.ANIMALS}
+        assert sentence[IT] == "it"
+        assert torch.equal(study.encode(" ".join(sentence)), torch.tensor([ids]))
+
+
+def test_unseen_pairs_meet_nowhere_else_and_every_animal_is_in_both() -> None:
+    seen, unseen = (study.pronouns(3000, seed=2, unseen=unseen).ids[:, [FIRST, SECOND]] for unseen in (False, True))
+    pairs = [{tuple(pair) for pair in ids.tolist()} for ids in (seen, unseen)]
+    assert not pairs[0] & pairs[1]
+    assert len(pairs[0] | pairs[1]) == 12 * 11
+    assert all(set(ids[:, column].tolist()) == set(ids[:, 0].tolist()) for ids in (seen, unseen) for column in (0, 1))
+    assert len(set(unseen[:, 0].tolist())) == 12
+
+
+def test_no_bag_of_words_can_tell_which_animal_it_is() -> None:
+    """Two sentences with the same words in another order have other answers."""
+    ids = study.encode("the dog chased the cat because it was hungry")
+    other = ids[:, [0, 4, 2, 3, 1, 5, 6, 7, 8]]
+    assert torch.equal(ids.sort().values, other.sort().values)
+
+    class FirstNoun(nn.Module):
+        def forward(self, ids: Tensor) -> Tensor:
+            return F.one_hot(ids[:, FIRST], len(LEXICON)).float()
+
+    rules = study.rules_of_thumb()
+    assert abs(study.named_right(FirstNoun()) - rules["the first noun"]) < 1e-6
+    assert sum(rules.values()) == pytest.approx(1)
+    assert max(rules.values()) < 0.55
+
+
+@pytest.mark.parametrize(
+    ("sentence", "message"),
+    [
+        ("the dog sleeps", "the sentence has 3 words; expected 9, such as 'the dog chased"),
+        ("the dog ate the cat because it was hungry", "found 'ate' where one of these words can stand: chased"),
+        ("The dog chased the cat because he was hungry.", "found 'he' where one of these words can stand: it"),
+    ],
+)
+def test_a_sentence_of_another_form_is_refused_with_the_words_to_choose_from(sentence: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        study.encode(sentence)
+
+
+# ---- depth -------------------------------------------------------------------------------------------------------
+
+
+def test_stacks_of_each_depth_are_trained_both_ways_at_every_rate() -> None:
+    rows = study.depth(layers=(1, 2), rates=(0.001, 0.01), seeds=(0,), steps=2)
+    assert len(rows) == 8
+    best = study.at_best_rates(rows)
+    assert best.keys() == {(layers, residual) for layers in (1, 2) for residual in (True, False)}
+    for (layers, residual), shares in best.items():
+        of_this = [row["right"] for row in rows if (row["layers"], row["residual"]) == (layers, residual)]
+        assert shares == [max(of_this)]
+
+
+def test_a_residual_stack_whose_layers_give_nothing_passes_words_on() -> None:
+    """And one without passes nothing on."""
+    ids = study.pronouns(4, seed=3).ids
+    for residual in (True, False):
+        stack = Stack(3, residual=residual)
+        for layer in stack.layers:
+            nn.init.zeros_(layer.W_O.weight)
+            nn.init.zeros_(layer.W_O.bias)
+        x = stack.word(ids) + stack.place.weight
+        expected = stack.name(x[:, IT] if residual else torch.zeros_like(x[:, IT]))
+        torch.testing.assert_close(stack(ids), expected)
+
+
+def test_the_layer_is_pytorch_s() -> None:
+    layer, x, context = study.MultiHead(8, 2), torch.randn(2, 3, 8), torch.randn(2, 5, 8)
+    other = nn.MultiheadAttention(8, 2, batch_first=True)
+    projections = (layer.W_Q, layer.W_K, layer.W_V)
+    state = {f"in_proj_{part}": torch.cat([getattr(W, part) for W in projections]) for part in ("weight", "bias")}
+    other.load_state_dict(state | {f"out_proj.{name}": w for name, w in layer.W_O.state_dict().items()})
+    mask = torch.tensor([[True, True, False, True, False]]).expand(3, -1)
+    torch.testing.assert_close(layer(x), other(x, x, x)[0])
+    torch.testing.assert_close(layer(x, context, mask), other(x, context, context, attn_mask=~mask)[0])
+
+
 # ---- drawings ----------------------------------------------------------------------------------------------------
 
 
 def test_drawings_are_figures_that_fit() -> None:
     x, W = torch.randn(3, 4), torch.randn(3, 4, 2)
     names, scenes = ["red ●", "blue ▲", "gray ▲?"], study.rims(2, seed=1)
-    causal = torch.ones(3, 3, dtype=torch.bool).tril()
+    found = {(layers, residual): [0.5, 1.0] for layers in (2, 12) for residual in (True, False)}
     pictures = [
         figures.draw_attention(x, *W, names, ["a", "b", "c", "d"]),
-        figures.draw_attention(x, *W, names, ["a", "b", "c", "d"], mask=causal, row=0),
-        figures.draw_attention(x, *W, names, context=torch.randn(2, 4), context_names=["I", "you"]),
         figures.draw_heads(*torch.randn(3, 2, 3, 2), torch.randn(4, 4)),
         figures.draw_paintings(scenes, {"a": [Painter(nn.Identity(), 6)]}, {"a": [0.5]}, "a"),
+        figures.draw_first_tries(scenes, {"a": [Painter(nn.Identity(), 6)]}, {"a": [0.5]})[0],
+        figures.draw_rims(scenes, {"a": [Painter(nn.Identity(), 6)]}, {"a": [0.5]})[0],
         figures.draw_maps(scenes, torch.full((2, 8, 8), 1 / 8), "a"),
+        figures.draw_pointing(["a cat naps"] * 2, torch.tensor([[0.9, 0.1, 0], [0, 0.5, 0.5]]), 1, "a"),
+        figures.draw_depth(found, "a"),
         figures.draw_cost((4, 8), study.operations((4, 8), 4), study.seconds((4, 8), 4, rounds=1)),
     ]
     for figure in pictures:
         figure.canvas.draw()
         assert 5 <= figure.get_figwidth() <= 9.3
         plt.close(figure)
-    assert [figure.get_label() for figure in pictures].count("schematic") == 4
+    assert [figure.get_label() for figure in pictures].count("schematic") == 2
+
+
+# ---- captions ----------------------------------------------------------------------------------------------------
+
+
+def test_a_caption_names_the_word_with_the_largest_weight() -> None:
+    sentences, weights = ["a cat naps", "a cat eats"], torch.tensor([[0.9, 0.1, 0], [0, 0.3, 0.7]])
+    assert captions.describe_pointing(sentences, weights, 1) == (
+        "In the sentence that ends with “naps”, “cat” looks most at “a” (0.90). "
+        "In the sentence that ends with “eats”, “cat” looks most at “eats” (0.70)."
+    )
+
+
+def test_a_caption_says_where_the_gray_shapes_look() -> None:
+    scenes = study.twins(1, seed=40)
+    assert scenes.names() == ["●", "■", "■?", "▲?", "★", "▲", "★?", "●?"]
+    twins = torch.eye(8)[[0, 1, 1, 5, 4, 5, 4, 0]]
+    one = captions.describe_maps(scenes, twins[None])
+    assert one == (
+        "■ in gray looks most at ■ (1.00); ▲ in gray looks most at ▲ (1.00); "
+        "★ in gray looks most at ★ (1.00); ● in gray looks most at ● (1.00)."
+    )
+    astray = twins.clone()
+    astray[6] = torch.eye(8)[7]
+    assert captions.describe_maps(scenes, torch.stack([twins, astray])) == (
+        f"Head 1: {one} Head 2: {one.replace('★ in gray looks most at ★', '★ in gray looks most at ● in gray')}"
+    )
+
+
+def test_a_caption_counts_the_right_parts_of_the_first_run_s_first_scene() -> None:
+    scenes = study.rims(2, seed=1)
+    inside_only = scenes.target.clone()
+    inside_only[..., 3:] = study.GRAY
+    models = {"all": [lambda kinds, colors: scenes.target], "half": [lambda kinds, colors: inside_only] * 2}
+    assert captions.describe_paintings(scenes, models) == "Right in the gray shapes: all, 8 of 8; half, 4 of 8."
 
 
 # ---- what it costs -----------------------------------------------------------------------------------------------

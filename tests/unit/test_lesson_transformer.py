@@ -158,7 +158,7 @@ def test_claims_against_lesson_01_take_the_worse_run() -> None:
         row | {"by_length": [[*length, b] for length, b in zip(lengths, bleu[row["model"], row["seed"]], strict=True)]}
         for row in RACE
     ]
-    assert study.against_lesson_01(pd.DataFrame(rows)) == {3: math.inf, 4: 2, 5: 10}
+    assert study.against_lesson_01(pd.DataFrame(rows)) == {6: math.inf, 7: 2, 8: 10}
 
 
 # ---- deep stacks -------------------------------------------------------------------------------------------------
@@ -208,16 +208,7 @@ def test_what_is_learned_is_read_from_the_right_rows() -> None:
         for lr, losses in rates.items()
         for seed, last in enumerate(losses)
     ]
-    assert stacks.learned(pd.DataFrame(rows)) == {6: 0.4, 7: 1.5}
-
-
-def test_a_word_is_read_and_written_letter_by_letter() -> None:
-    model = nn.Module()
-    model.forward = lambda letters: F.one_hot(letters.flip(1), 27).float()
-    assert stacks.backwards(model, "abc") == "cba"
-    for wrong in ("a word that is too long", "Abc"):
-        with pytest.raises(ValueError, match="at most 12 letters from a to z"):
-            stacks.backwards(model, wrong)
+    assert stacks.learned(pd.DataFrame(rows)) == {9: 0.4, 10: 1.5}
 
 
 def test_adding_keeps_what_differs_between_positions() -> None:
@@ -364,15 +355,14 @@ PICTURES: dict[str, Callable[[], tuple[Figure, str]]] = {
     "the whole machine": lambda: schematics.draw_transformer(SOURCE, TARGET),
     "masks": lambda: schematics.draw_masks(SOURCE, TARGET, *[torch.ones(3, 3).tril().bool()] * 3),
     "spreads": lambda: figures.draw_spreads({"attention alone": [1.0, 0.1]}),
-    "spelling": lambda: figures.draw_spelling({"attention alone": [3.0, 1.0]}),
-    "training": lambda: figures.draw_training([3.0, 1.0]),
-    "alignment": lambda: figures.draw_alignment(torch.eye(3), Pair(tuple(SOURCE), tuple(TARGET)), (0, 1)),
+    "training": lambda: figures.draw_training([3.0, 1.0], 9),
+    "three attentions": lambda: figures.draw_three_attentions(
+        [study.AttentionMap("title", torch.eye(3), SOURCE, SOURCE)] * 3, Pair(tuple(SOURCE), tuple(TARGET))
+    ),
     "norms": lambda: figures.draw_norms(RUNS),
     "sweep": lambda: figures.draw_sweep(RUNS),
     "first step": lambda: figures.draw_first_step({"pre-norm": [1.0, 2.0]}, (2, 4), {"pre-norm": [0.1, 0.2]}),
     "lengths": lambda: figures.draw_lengths(LENGTHS),
-    "activations": figures.draw_activations,
-    "published": figures.draw_published,
 }
 
 
@@ -382,6 +372,16 @@ def test_every_picture_is_drawn_and_described(name: str) -> None:
     figure.canvas.draw()
     assert len(alt.split()) > 10
     assert alt.endswith(".")
+
+
+def test_a_ring_stands_in_the_row_of_the_word_that_is_written() -> None:
+    """Link (source 2, target 0): the row that reads `<bos>` and writes the first word."""
+    pair = Pair(("a", "b", "c"), ("x", "y"), frozenset({(2, 0), (0, 1)}))
+    cross = study.AttentionMap("cross", torch.full((3, 4), 0.25), ["x", "y", "<eos>"], ["a", "b", "c", "<eos>"])
+    others = [study.AttentionMap("self", torch.eye(3), SOURCE, SOURCE)] * 2
+    figure, _ = figures.draw_three_attentions([*others, cross], pair)
+    rings = [{tuple(line.get_xydata()[0] - 0.5) for line in axes.lines} for axes in figure.axes[:3]]
+    assert rings == [set(), set(), {(2, 0), (0, 1)}]
 
 
 def test_the_machine_is_complete() -> None:

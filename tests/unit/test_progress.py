@@ -59,7 +59,7 @@ def test_the_map_shows_every_lesson_with_what_is_solved(capsys: pytest.CaptureFi
     progress.print_course()
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "I · Attention"
-    assert lines[1].split() == ["00", "Start", "here", "●○○○", "1", "of", "4"]
+    assert lines[1].split() == ["00", "Start", "here", "○●○○○○", "1", "of", "6"]
     assert sum("not written yet" in line for line in lines) == sum(not each.written for each in progress.LESSONS)
 
 

@@ -126,6 +126,28 @@ def told_apart(one: float, other: float) -> tuple[str, str]:
     return shown
 
 
+def shown_apart(result: Any, expected: Any) -> tuple[str, str]:
+    """Both values, a line each, with the digits and from the entry on that it takes to see how they differ."""
+    try:
+        return _apart(result, expected)
+    except Exception:  # such as a comparison that raises
+        return shortened(result), shortened(expected)
+
+
+def _apart(result: Any, expected: Any) -> tuple[str, str]:
+    start = 0
+    if isinstance(expected, torch.Tensor) and isinstance(result, torch.Tensor) and result.shape == expected.shape:
+        off = ~torch.isclose(result.to(expected), expected, rtol=1e-4, atol=1e-5, equal_nan=True)
+        start = max(0, int(off.flatten().int().argmax()) - 7) if off.any() else 0
+    elif isinstance(expected, list | tuple | str) and isinstance(result, type(expected)):
+        start = next((i for i, pair in enumerate(zip(result, expected, strict=False)) if _described(*pair[::-1])), 0)
+    for digits in range(4, 18):
+        shown = _in_short(result, digits, start), _in_short(expected, digits, start)
+        if shown[0] != shown[1]:
+            break
+    return shown
+
+
 _SHORT = reprlib.Repr()
 _SHORT.maxstring = _SHORT.maxother = 60
 
@@ -138,12 +160,13 @@ def shortened(value: Any) -> str:
         return f"a value of type {type(value).__name__}"
 
 
-def _in_short(value: Any) -> str:
+def _in_short(value: Any, digits: int = 4, start: int = 0) -> str:
+    """A value from entry `start` on, real numbers with so many digits."""
     if isinstance(value, torch.Tensor) and not value.is_nested and value.device.type != "meta":
-        entries = value.detach().to_dense().flatten()[:8].tolist()
-        numbers = ", ".join(f"{entry:.4g}" if isinstance(entry, float) else str(entry) for entry in entries)
-        more = ", …" if value.numel() > len(entries) else ""
-        return f"tensor of shape {tuple(value.shape)}: {numbers}{more}"
+        entries = value.detach().to_dense().flatten()[start : start + 8].tolist()
+        numbers = ", ".join(f"{entry:.{digits}g}" if isinstance(entry, float) else str(entry) for entry in entries)
+        before, more = "…, " if start else "", ", …" if value.numel() > start + len(entries) else ""
+        return f"tensor of shape {tuple(value.shape)}: {before}{numbers}{more}"
     if isinstance(value, list | tuple) and any(isinstance(each, torch.Tensor) for each in value):
         return "; ".join(map(_in_short, value))
     if isinstance(value, partial):
@@ -153,4 +176,5 @@ def _in_short(value: Any) -> str:
         return "a function" if name == "<lambda>" else f"a function, {name}"
     if isinstance(value, list | tuple) and any(inspect.isroutine(each) for each in value):
         return "; ".join(map(_in_short, value))
-    return textwrap.shorten(_SHORT.repr(value), 100, placeholder=" …")
+    from_there = value[start:] if start > 3 and isinstance(value, list | tuple | str) else value
+    return ("" if from_there is value else "… ") + textwrap.shorten(_SHORT.repr(from_there), 100, placeholder=" …")

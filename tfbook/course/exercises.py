@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import copy
 import inspect
-import linecache
+import re
 import sys
 import textwrap
-import traceback
+import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -16,9 +16,12 @@ from typing import Any, cast
 
 import torch
 
-from tfbook.course.comparing import difference, same, shortened
+from tfbook.course.comparing import difference, same, shortened, shown_apart
+from tfbook.course.errors import told
 from tfbook.course.gradients import Slope, gradient_difference, is_real, slopes
 from tfbook.course.lessons import slug_of
+from tfbook.course.relations import relation, sizes_of, tensors_of
+from tfbook.course.slips import variants
 from tfbook.course.solved import answers, keep, note, note_piece, recalled
 from tfbook.course.trial import TookTooLong, default_settings, functions_as_they_are, time_limit
 
@@ -26,6 +29,8 @@ Answer = Callable[..., Any]
 Cases = Callable[[], Sequence[tuple[Any, ...]]]  # made afresh for each check, so that nobody can spoil them
 
 TIME_LIMIT = 10.0  # seconds that an answer may take for all its cases
+SEARCH = 1.0  # seconds in which words for a wrong result are looked for
+OF_ANOTHER_KIND = re.compile(r"the result (is [A-Za-z_]\w*|has (dtype|device|layout) .*); expected ")
 MARKS = {"correct": "✓", "not attempted": "○", "not yet": "○", "raised an error": "✗", "not quite": "✗"}
 STILL_GIVEN = "this is still the given code with its bug, or does the same. For a hint, run ex.{}.hint()"
 
@@ -119,7 +124,7 @@ class Exercise:
         except TookTooLong:
             return None, CheckResult("not quite", f"its definition does not finish within {TIME_LIMIT:g} seconds")
         except BaseException as error:  # such as a syntax of a newer Python
-            return None, CheckResult("raised an error", _where(error, None))
+            return None, CheckResult("raised an error", told(error, None))
         return answer, self.judge(answer)
 
     def judge(self, answer: object) -> CheckResult:
@@ -175,16 +180,53 @@ class Exercise:
         differences = [difference(e, r) for e, r in zip(known.results, results, strict=True)]
         case, found = next((i, found) for i, found in enumerate(differences) if found)
         message = f"case {case + 1} of {len(differences)}: {found}"
+        if words := "" if OF_ANOTHER_KIND.search(found) else self._words(results, case, known):
+            return CheckResult("not quite", f"{message}. In words: {words}")
         return CheckResult("not quite", message, self._show(case, results[case], known.results[case]))
+
+    def _words(self, results: list[Any], differing: int, known: _Known) -> str:
+        """What is wrong with results, apart from the numbers; empty where nothing is found in time."""
+        try:
+            with time_limit(2 * SEARCH):
+                return self._relation(results, known) or self._slip(results, differing, known)
+        except (TookTooLong, Exception):  # such as the comparison with an object that refuses to be compared
+            return ""
+
+    def _relation(self, results: list[Any], known: _Known) -> str:
+        """How the results are related to the expected ones, in words."""
+        pairs, sizes = [], []
+        for case, expected, found in zip(self.cases(), known.results, results, strict=True):
+            of_expected, of_found = tensors_of(expected), tensors_of(found)
+            if of_expected is None or of_found is None or len(of_expected) != len(of_found):
+                return ""
+            differing = [pair for pair in zip(of_expected, of_found, strict=True) if difference(*pair)]
+            pairs += differing
+            sizes += [sizes_of(self.names, case)] * len(differing)
+        return relation(pairs, sizes) if pairs else ""
+
+    def _slip(self, results: list[Any], differing: int, known: _Known) -> str:
+        """The slip, or two at once, with which the solution gives these results, if it can be found in time."""
+        if known.changes or not inspect.isfunction(solution := inspect.unwrap(self.reference)):
+            return ""
+        cases = [*zip(self.cases(), results, strict=True)]
+        cases.insert(0, cases.pop(differing))  # the one that tells most slips apart
+        source, end = source_of(self.reference), time.monotonic() + SEARCH
+        for words, variant in (each for n in (1, 2) for each in variants(source, solution.__globals__, slips=n)):
+            if all(_gives(variant, case, result) for case, result in cases):
+                return words
+            if time.monotonic() > end:
+                break
+        return ""
 
     def _results_of(self, function: Answer) -> list[Any]:
         return _results(function, self.cases)
 
     def _show(self, number: int, result: Any, expected: Any) -> tuple[str, ...]:
         """A case, what came out and what should have, a line each."""
-        shown = dict(zip(self.names, self.cases()[number], strict=True))
-        shown |= {"your result": result, "expected": expected}
-        return tuple(f"{name}: {shortened(value)}" for name, value in shown.items())
+        arguments = zip(self.names, self.cases()[number], strict=True)
+        found, right = shown_apart(result, expected)
+        shown = [f"{name}: {shortened(value)}" for name, value in arguments]
+        return (*shown, f"your result: {found}", f"expected: {right}")
 
     def hint(self) -> None:
         """Prints the next hint; after the last one it begins again."""
@@ -240,7 +282,7 @@ def _call(answer: Answer, case: tuple[Any, ...], names: Sequence[str], may_chang
     except BaseException as error:
         if type(error) is NotImplementedError and not error.args:  # PyTorch's own say what is not implemented
             return CheckResult("not attempted")
-        return CheckResult("raised an error", _where(error, answer))
+        return CheckResult("raised an error", told(error, answer))
     if result is None or result is ...:
         return CheckResult("not attempted", "the function returns nothing yet")
     if changed := [name for name in _changed(names, before, arguments) if name not in may_change]:
@@ -265,6 +307,14 @@ def _snapshot(value: Any) -> Any:
     if isinstance(value, torch.Tensor):
         return value.detach().clone()
     return id(value) if callable(value) else copy.deepcopy(value)
+
+
+def _gives(function: Answer, case: tuple[Any, ...], result: Any) -> bool:
+    """Whether a function gives this result for a case."""
+    try:
+        return not difference(function(*case), result)
+    except Exception:
+        return False
 
 
 @cache
@@ -297,18 +347,3 @@ def _known(reference: Answer, cases: Cases, learns: tuple[str, ...]) -> _Known:
         learnable = any(learns) and any(map(is_real, results))
         found = [slopes(reference, case, learns) if learnable else {} for case in cases()]
     return _Known(results, changes, found)
-
-
-def _where(error: BaseException, answer: Answer | None) -> str:
-    """The error's first line, and the last line of the answer's own that it came through."""
-    try:
-        text = f"{type(error).__name__}: {error}".partition("\n")[0].rstrip(": ")
-    except Exception:  # its own text may raise
-        text = type(error).__name__
-    code = getattr(answer, "__code__", None)
-    lines = [line for frame, line in traceback.walk_tb(error.__traceback__) if frame.f_code is code]
-    if code is None or not lines:
-        return text
-    source = linecache.getline(code.co_filename, lines[-1]).strip()
-    name = getattr(answer, "__name__", code.co_name)
-    return f"{text} (line {lines[-1] - code.co_firstlineno + 1} of {name}{source and f': {source}'})"

@@ -16,7 +16,9 @@ STYLESHEET = """<style>
 .tfbook-answer > summary { cursor: pointer; width: fit-content; padding: 0.3em 0.8em; border: 1px solid #7f8790;
   border-radius: 0.4em; font-weight: bold }
 .tfbook-answer > summary:focus-visible { outline: 2px solid #3f90da; outline-offset: 2px }
-.tfbook-answer pre { max-width: 95ch; white-space: pre-wrap; overflow-wrap: break-word }
+.tfbook-answer > div { margin: 0.6em 0 }
+.tfbook-answer > div > pre { font-family: var(--jp-code-font-family, monospace); font-size: 0.93em; max-width: 95ch;
+  white-space: pre-wrap; overflow-wrap: break-word }
 .tfbook-explanation { max-width: 60em }
 </style>"""
 

@@ -13,7 +13,7 @@ import math
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Int64
@@ -95,24 +95,37 @@ def save_storyteller(teller: Storyteller, path: str | Path) -> None:
 # ---- telling and judging ---------------------------------------------------------------------------------------------
 
 
-@torch.no_grad()
 def tell(
     teller: Storyteller, count: int, *, temperature: float = 1.0, seed: int = 0, beginning: str = ""
 ) -> list[list[str]]:
-    """Samples `count` stories, in words, from `beginning` on; one that does not end is cut at `LONGEST` tokens."""
+    """Samples `count` stories, in words, from `beginning` on; one that does not end is cut at `LONGEST` tokens.
+
+    It shows a progress bar, and the stop button cuts the stories where they are.
+    """
+    from tfbook.training.progress import tqdm  # here, because it looks for a notebook when imported
+
+    ids, options = _request(teller, count, temperature, seed, beginning)
+    tokens = sampling.stream(teller.model, ids, **options)
+    shown = tqdm(tokens, total=options["max_new_tokens"], unit="token", leave=False)
+    return _decoded(teller, torch.cat([ids, *shown], dim=1))
+
+
+def _request(
+    teller: Storyteller, count: int, temperature: float, seed: int, beginning: str = ""
+) -> tuple[Int64[Tensor, "batch time"], dict[str, Any]]:
+    """The prompts, and the options of sampling."""
     prompt = [BOS, *teller.vocabulary.encode(words_of(beginning))]
     device = next(teller.model.parameters()).device
-    ids = torch.tensor([prompt] * count, device=device)
-    generator = torch.Generator(device).manual_seed(seed)
-    generated = sampling.generate(
-        teller.model,
-        ids,
-        max_new_tokens=LONGEST - len(prompt),
-        filters=[sampling.temperature(temperature)],
-        stop=[EOS],
-        generator=generator,
-    )
-    return [list(teller.vocabulary.decode(row)) for row in generated]
+    return torch.tensor([prompt] * count, device=device), {
+        "max_new_tokens": LONGEST - len(prompt),
+        "filters": [sampling.temperature(temperature)],
+        "stop": [EOS],
+        "generator": torch.Generator(device).manual_seed(seed),
+    }
+
+
+def _decoded(teller: Storyteller, ids: Int64[Tensor, "batch time"]) -> list[list[str]]:
+    return [list(teller.vocabulary.decode(row)) for row in ids]
 
 
 def entropy_bound(stories: list[Story]) -> float:
@@ -121,8 +134,13 @@ def entropy_bound(stories: list[Story]) -> float:
 
 
 def judge(teller: Storyteller, count: int, *, temperature: float, seed: int = 0) -> dict[str, float]:
-    """The shares of `count` sampled stories that are right, by respect (`tfbook.data.stories.summary`)."""
-    return summary([check_story(words) for words in tell(teller, count, temperature=temperature, seed=seed)])
+    """The shares of `count` sampled stories that are right, by respect (`tfbook.data.stories.summary`).
+
+    Unlike those of `tell`, no story is cut by the stop button.
+    """
+    ids, options = _request(teller, count, temperature, seed)
+    stories = _decoded(teller, sampling.generate(teller.model, ids, **options))
+    return summary([check_story(words) for words in stories])
 
 
 @torch.no_grad()

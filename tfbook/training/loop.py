@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import math
-import signal
 import statistics
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -24,6 +22,7 @@ from tfbook.training.checkpoints import About, History, resume, save_checkpoint
 from tfbook.training.gradients import LossFunction, gradient
 from tfbook.training.optimizers import Optimizer
 from tfbook.training.recipe import Recipe
+from tfbook.training.stopping import stop_flag
 from tfbook.training.vocabulary import padded_vocabulary
 
 Evaluate = Callable[[Any], dict[str, float]]  # of the model
@@ -48,26 +47,6 @@ class NonFiniteLoss(FloatingPointError):
         found = f"the loss is {loss}" if not math.isfinite(loss) else f"the norm of the gradient is {norm}"
         super().__init__(f"{found} at step {history.steps + 1}; lower lr or look for a division by zero")
         self.history = history
-
-
-@contextmanager
-def _interrupt_as_flag() -> Iterator[threading.Event]:
-    """Turns the first stop signal into a flag, so that a step is never cut in half; the second one raises as usual."""
-    stop = threading.Event()
-    if threading.current_thread() is not threading.main_thread():
-        yield stop  # signals reach the main thread only
-        return
-
-    def on_interrupt(number: int, frame: object) -> None:
-        if stop.is_set():
-            raise KeyboardInterrupt
-        stop.set()
-
-    previous = signal.signal(signal.SIGINT, on_interrupt)
-    try:
-        yield stop
-    finally:
-        signal.signal(signal.SIGINT, previous)
 
 
 def _optimizer(model: nn.Module, recipe: Recipe) -> Optimizer:
@@ -185,7 +164,7 @@ def fit(
         _ending_in_eval_mode(model),
         joined_projections(model),
         padded_vocabulary(model),
-        _interrupt_as_flag() as stop,
+        stop_flag() as stop,
         _progress(history.steps, recipe.steps) as bar,
     ):
         done, last = history.steps, history.steps >= recipe.steps
@@ -208,6 +187,8 @@ def fit(
             if history.loss:
                 bar.set_description(f"loss {history.loss[-1]:.3f}", refresh=False)
             bar.update()
+        if done < recipe.steps:
+            bar.say_stopped(done)
     history.interrupted = history.steps < recipe.steps
     return history
 

@@ -18,6 +18,7 @@ from tfbook import runtime, training
 from tfbook.attention.positions import POSITIONS
 from tfbook.course.experiments import experiment
 from tfbook.data.stories import endings, story_ids, told, words_of, written
+from tfbook.lessons.adapting.answers import answer as answer
 from tfbook.lessons.adapting.claims import CLAIMS as CLAIMS
 from tfbook.lessons.adapting.figures import undominated
 from tfbook.lessons.adapting.texts import (

@@ -28,6 +28,12 @@ VECTOR: dict[str, Any] = {"cell": (26.0, 14.0), "darkest": 1.0}
 STATE: dict[str, Any] = VECTOR | {"cell": (46.0, 14.0)}  # of the decoder
 PAST_CONTEXT = 18.0  # pixels: the arrow from the last word passes the narrower context
 
+TITLES = {  # of the figures that answer predictions: a lesson's code does not give them away
+    "length": "A fixed context loses quality with length",
+    "long_sentences": "Attention loses little up to the lengths it was trained on",
+    "changed_order": "Where two words change places, the map steps backward",
+}
+
 
 def bottleneck(source: Sequence[str], target: Sequence[str], width: int) -> Picture:
     """Encoder and decoder with only a fixed context of `width` numbers between them."""

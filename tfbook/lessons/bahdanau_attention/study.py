@@ -32,6 +32,7 @@ from tfbook.course.translators import (
     trained,
     training_seconds,
 )
+from tfbook.lessons.bahdanau_attention.answers import answer as answer
 from tfbook.lessons.bahdanau_attention.claims import CLAIMS as CLAIMS
 from tfbook.models import seq2seq
 from tfbook.models.seq2seq import Annotations, DecoderState, FixedContextDecoder, RecurrentDecoder

@@ -26,6 +26,7 @@ from tfbook.course.experiments import experiment, stored
 from tfbook.course.summaries import Interval, interval
 from tfbook.data.stories import sentences, told
 from tfbook.data.stories.lexicon import SPECIES
+from tfbook.lessons.bert_masking.answers import answer as answer
 from tfbook.lessons.bert_masking.claims import CLAIMS as CLAIMS
 from tfbook.lessons.bert_masking.search import (
     EXAMPLE as EXAMPLE,

@@ -23,6 +23,7 @@ from tfbook.course.metrics import bleu
 from tfbook.course.translators import Task, quality
 from tfbook.generation.sampling import Filter, generate, greedy, temperature, top_p
 from tfbook.generation.search import NEVER_GENERATED, Penalty, beam_search, gnmt_penalty, mean_penalty, translate
+from tfbook.lessons.decoding.answers import answer as answer
 from tfbook.lessons.decoding.claims import CLAIMS as CLAIMS
 from tfbook.lessons.transformer.study import LESSON, SMALL, Variant, forced, next_words, trained
 from tfbook.models.blocks import Config

@@ -30,6 +30,25 @@ GRAYS = ("#1f2328", "#717b86", "#b4bcc5", "#e2e6ea")  # for everything that is n
 
 # ---- tiles -----------------------------------------------------------------------------------------------------------
 
+ALTS = {  # of the figures that answer predictions: a lesson's code does not give them away
+    "twice_the_length": (
+        "Megabytes against the number of tokens on logarithmic axes: a straight line of slope two that is "
+        "continued, dashed, to more than two thousand megabytes at 16,384 tokens."
+    ),
+    "tiles": (
+        "The steep line of dense attention from before, and a flatter line for tiles that rises from three to "
+        "nine megabytes at 16,384 tokens."
+    ),
+    "distances": (
+        "Right answers against distance. The windowed model answers everything near, fades before 62 tokens "
+        "and guesses beyond. One dense and one windowed layer stay at one."
+    ),
+    "recall": (
+        "Recall against rounds, one to eight, for three kinds of vectors: tight clusters rise from about one "
+        "half to above nine tenths, no structure from about a seventh to two thirds; random keys stay below."
+    ),
+}
+
 
 def draw_tiles(scores: Tensor, values: Tensor, tile: int) -> Figure:
     """Scores (query, key) and values (key, d), and the running state while tiles of keys pass a block of queries."""

@@ -20,6 +20,7 @@ from tfbook.attention.implementations import attention_weights, softmax
 from tfbook.attention.masks import Causal
 from tfbook.course.cost import peak_memory
 from tfbook.data.stories import story
+from tfbook.lessons.efficient_attention.answers import answer as answer
 from tfbook.lessons.efficient_attention.claims import CLAIMS as CLAIMS
 from tfbook.lessons.efficient_attention.costs import (
     ROUNDS,

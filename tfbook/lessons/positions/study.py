@@ -18,6 +18,7 @@ from tfbook.attention.positions import POSITIONS, InterpolatedRotary, Learned, P
 from tfbook.course.experiments import experiment
 from tfbook.course.probing import probe_layers
 from tfbook.data.text import Text
+from tfbook.lessons.positions.answers import answer as answer
 from tfbook.lessons.positions.claims import CLAIMS as CLAIMS
 from tfbook.lessons.positions.reading import (
     WORDS as WORDS,

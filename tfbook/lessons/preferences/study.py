@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from tfbook.course.experiments import experiment
 from tfbook.data.stories import check_story, words_of, written
+from tfbook.lessons.preferences.answers import answer as answer
 from tfbook.lessons.preferences.claims import CLAIMS as CLAIMS
 from tfbook.lessons.preferences.feedback import (
     HELD_OUT,

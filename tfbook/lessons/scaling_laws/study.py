@@ -21,6 +21,7 @@ from tfbook.attention.positions import POSITIONS
 from tfbook.attention.recording import record
 from tfbook.course.experiments import experiment
 from tfbook.data.text import Text
+from tfbook.lessons.scaling_laws.answers import answer as answer
 from tfbook.lessons.scaling_laws.claims import CLAIMS as CLAIMS
 from tfbook.models import gpt
 from tfbook.models.blocks import Config

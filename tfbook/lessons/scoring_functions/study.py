@@ -19,6 +19,7 @@ from tfbook.attention.scoring import SCORES, LocationScore, Score
 from tfbook.course.cost import in_turns, kept_bytes, parameters
 from tfbook.course.experiments import experiment
 from tfbook.course.summaries import ranges
+from tfbook.lessons.scoring_functions.answers import answer as answer
 from tfbook.lessons.scoring_functions.claims import CLAIMS as CLAIMS
 from tfbook.lessons.scoring_functions.translation import (
     bleu_table as bleu_table,

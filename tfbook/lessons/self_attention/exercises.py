@@ -30,6 +30,7 @@ from tfbook.lessons.self_attention.first_exercises import (
     reach as reach,
     scaled,
 )
+from tfbook.lessons.self_attention.weights_exercises import attention_weights as attention_weights
 
 # ---- find the bug: the picture -----------------------------------------------------------------------------------
 

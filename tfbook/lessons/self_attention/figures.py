@@ -1,17 +1,24 @@
-"""Figures of lesson 03: the layer, its heads, painted scenes, attention maps, and costs."""
+"""Figures of lesson 03: the layer, its heads, painted scenes, attention maps, words, and costs."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
+from tfbook.lessons.self_attention.captions import (
+    describe_maps as describe_maps,
+    describe_paintings as describe_paintings,
+    describe_pointing as describe_pointing,
+)
 from tfbook.lessons.self_attention.study import Scenes, is_right
 from tfbook.plot.curves import label_ends
 from tfbook.plot.house import INK, METHODS, ROLES, SOFT
+
+Painter = Callable[[Tensor, Tensor], Tensor]  # (kinds, colors) → what is painted
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -26,95 +33,53 @@ CELL, SMALL = 31, 21  # pixels
 
 
 def draw_attention(
-    x: Tensor,
-    W_Q: Tensor,
-    W_K: Tensor,
-    W_V: Tensor,
-    names: Sequence[str],
-    features: Sequence[str] = (),
-    *,
-    context: Tensor | None = None,
-    context_names: Sequence[str] = (),
-    mask: Tensor | None = None,
-    row: int = -1,
+    x: Tensor, W_Q: Tensor, W_K: Tensor, W_V: Tensor, names: Sequence[str], features: Sequence[str] = (), row: int = -1
 ) -> Figure:
     """X → Q, K and V → scores → weights → Y, with numbers; the query of `row` meets the key with its largest weight.
 
-    With `context`, keys and values come from it: cross-attention. With `mask`, True where a query may attend, the
-    masked scores have a panel of their own. `features` names the columns of X.
+    `features` names the columns of X.
     """
     from tfbook.plot import Schematic
 
-    read = x if context is None else context
-    read_names = names if context is None else context_names
-    q, k, v = x @ W_Q, read @ W_K, read @ W_V
-    scores = q @ k.T / q.shape[-1] ** 0.5
-    allowed = torch.ones_like(scores, dtype=torch.bool) if mask is None else mask
-    weights = scores.masked_fill(~allowed, -torch.inf).softmax(dim=-1)
+    q, k, v = x @ W_Q, x @ W_K, x @ W_V
+    scores = q @ k.T
+    weights = scores.softmax(dim=-1)
+    y = weights @ v
     row %= len(names)
     column = int(weights[row].argmax())
-    title = (
-        "Every token asks, every token answers"
-        if context is None
-        else "Queries from one sequence, keys and values from another"
-    )
-    title = title if mask is None else "Under a causal mask no token sees a later one"
-
-    picture = Schematic(title, gap=(20 if mask is None else 16, 34))
-    steps = 1 if mask is None else 2  # columns between scores and Y
+    picture = Schematic("Every token asks, every token answers", gap=(16, 34))
     whole: dict[str, Any] = {"cell": CELL, "numbers": "{:g}"}
-    tenths: dict[str, Any] = {"cell": (37, CELL), "numbers": "{:.1f}"}
     hundredths: dict[str, Any] = {"cell": (44, CELL), "numbers": "{:.2f}"}
-    source = picture.matrix(
-        read,
-        (0, 0),
-        "stream" if context is None else "key",
-        label="$X$" if context is None else "$C$",
-        shape=f"{_size(read)}",
-        rows=read_names,
-        columns=features,
-        **whole,
-    )
+    source = picture.matrix(x, (0, 0), "stream", label="$X$", shape=_size(x), rows=names, columns=features, **whole)
     queries = picture.matrix(q, (0, 1), "query", label="$Q$", shape=_size(q), rows=names, **whole)
-    short = [name.split()[-1] for name in read_names]
     keys = picture.matrix(
-        k.T, (1, 0), "key", cell=(37, CELL), numbers="{:g}", label=r"$K^{\!\top}$", shape=_size(k.T), columns=short
+        k.T,
+        (1, 0),
+        "key",
+        cell=(37, CELL),
+        numbers="{:g}",
+        label=r"$K^{\!\top}$",
+        shape=_size(k.T),
+        columns=[name.split()[-1] for name in names],
     )
     shown = picture.matrix(
         scores,
         (1, 1),
         "weight",
-        label=rf"$QK^{{\!\top}}\!/\sqrt{{{q.shape[-1]}}}$",
+        cell=(37, CELL),
+        numbers="{:g}",
+        label=r"$QK^{\!\top}$",
         shape=f"scores: {_size(scores)}",
-        **tenths,
     )
-    before = shown
-    if mask is not None:
-        before = picture.matrix(
-            scores, (2, 1), "weight", label="masked", shape=r"hatched: $-\infty$", allowed=allowed, **tenths
-        )
-        picture.arrow(shown, before, "mask", "weight")
     applied = picture.matrix(
-        weights,
-        (1 + steps, 1),
-        "weight",
-        label="weights $A$",
-        shape="each row sums to 1",
-        allowed=allowed,
-        darkest=1,
-        **hundredths,
+        weights, (2, 1), "weight", label="weights $A$", shape="each row sums to 1", darkest=1, **hundredths
     )
-    values = picture.matrix(v, (2 + steps, 0), "value", label="$V$", shape=_size(v), rows=read_names, **whole)
-    y = weights @ v
-    mixed = picture.matrix(y, (2 + steps, 1), "value", label="$Y=AV$", shape=_size(y), **hundredths)
-    if context is None:
-        picture.arrow(source, queries, "$W_Q$", "query")
-    else:
-        asking = picture.matrix(x, (0, 2), "query", label="$X$", shape=_size(x), rows=names, **whole)
-        picture.arrow(asking, queries, "$W_Q$", "query")
+    values = picture.matrix(v, (3, 0), "value", label="$V$", shape=_size(v), rows=names, **whole)
+    mixed = picture.matrix(y, (3, 1), "value", label="$Y=AV$", shape=_size(y), **hundredths)
+    picture.arrow(source, queries, "$W_Q$", "query")
     picture.arrow(source, keys, "$W_K$", "key")
     picture.arrow(source, values, "$W_V$", "value", sides=("top", "top"))
-    picture.arrow(before, applied, "softmax", "weight")
+    picture.arrow(shown, applied, "softmax", "weight")
     picture.outline(queries.row(row), keys.column(column), shown.cell(row, column), applied.row(row), mixed.row(row))
     return picture.figure()
 
@@ -196,7 +161,7 @@ GUESS = 25  # percent
 
 
 def draw_paintings(
-    scenes: Scenes, models: Mapping[str, Sequence[nn.Module]], right: Mapping[str, Sequence[float]], title: str
+    scenes: Scenes, models: Mapping[str, Sequence[Painter]], right: Mapping[str, Sequence[float]], title: str
 ) -> Figure:
     """The first scene, its right answer, the first run's painting for each model, and the accuracy of all runs."""
     import matplotlib.pyplot as plt
@@ -204,7 +169,7 @@ def draw_paintings(
     rows = {"the scene": scenes.colors.repeat(1, 1, scenes.target.shape[-1] // 3), "right answer": scenes.target}
     with torch.no_grad():
         rows |= {name: runs[0](scenes.kinds, scenes.colors) for name, runs in models.items()}
-    height = 0.6 * len(rows) + 1
+    height = 0.74 * len(rows) + 1
     figure, (picture, shares) = plt.subplots(
         1, 2, figsize=(8.8, height), width_ratios=(2.9, 1), sharey=True, layout="none"
     )
@@ -213,13 +178,13 @@ def draw_paintings(
         _paint_row(picture, scenes, painting, -index, judged=name in models, seen=index == 0)
         values = [100 * share for share in right.get(name, ())]
         heights = [-index + 0.18 * (run - (len(values) - 1) / 2) for run in range(len(values))]  # none hidden
-        shares.plot(values, heights, "o", color=INK, alpha=0.6, markersize=6, clip_on=False)
-    picture.set(xlim=(-0.6, 7.6), ylim=(0.45 - len(rows), 0.6), xticks=[])
+        shares.plot(values, heights, "o", color=INK, markersize=6, fillstyle="none", clip_on=False)
+    picture.set(xlim=(-0.6, 7.6), ylim=(0.4 - len(rows), 0.5), xticks=[])
     picture.set_yticks([-index for index in range(len(rows))], list(rows))
     shares.axvline(GUESS, color=SOFT, linestyle="--", linewidth=1.2)
     shares.annotate("a guess", (GUESS, 0), (5, 0), textcoords="offset points", color=SOFT, fontsize=9.5, va="center")
     shares.set(xlim=(-3, 103), xticks=[0, 25, 50, 75, 100])
-    shares.set_xlabel("% right (a dot per run)", fontsize=10.5)
+    shares.set_xlabel("% right (a circle per run)", fontsize=10.5)
     for axes in (picture, shares):
         axes.tick_params(axis="y", length=0)
         axes.grid(visible=False)
@@ -229,15 +194,39 @@ def draw_paintings(
     return figure
 
 
+def draw_first_tries(
+    scenes: Scenes, models: Mapping[str, Sequence[Painter]], right: Mapping[str, Sequence[float]]
+) -> tuple[Figure, str]:
+    """The paintings of tokens alone and of the average, and their alt text."""
+    alt = f"The scene, the right answer, and what two models painted. {describe_paintings(scenes, models)}"
+    return draw_paintings(scenes, models, right, "Two models paint the same scene"), alt
+
+
+def draw_rims(
+    scenes: Scenes, models: Mapping[str, Sequence[Painter]], right: Mapping[str, Sequence[float]]
+) -> tuple[Figure, str]:
+    """The paintings of one head and of two, and their alt text."""
+    shown = describe_paintings(scenes, models)
+    alt = f"The scene, the right answer with insides and rims, and three paintings. {shown}"
+    return draw_paintings(scenes, models, right, "Insides and rims"), alt
+
+
 def _paint_row(axes: Axes, scenes: Scenes, painting: Tensor, y: float, *, judged: bool, seen: bool) -> None:
-    found = is_right(scenes, painting).all(dim=-1)[0].tolist() if judged else []
+    found = is_right(scenes, painting)[0].tolist() if judged else []
     for x, (kind, parts) in enumerate(zip(scenes.kinds[0].tolist(), painting[0].clamp(0, 1).tolist(), strict=True)):
         _draw_shape(axes, x, y, kind % 4, parts)
         if seen and kind >= 4:
             axes.text(x, y, "?", ha="center", va="center", fontsize=10, color="white", weight="bold")
         if judged and kind >= 4:
-            mark, color = ("✓", "#1a7f37") if found[x] else ("✗", "#b42318")
-            axes.annotate(mark, (x, y), (13, -10), textcoords="offset points", ha="left", fontsize=11, color=color)
+            axes.text(x, y - 0.44, _verdict(found[x]), ha="center", va="center", fontsize=8.5, color=INK)
+
+
+def _verdict(right: Sequence[bool]) -> str:
+    """Which parts of a shape are right, in a word, for readers who cannot tell the colors apart."""
+    if len(right) == 1:
+        return "right" if right[0] else "wrong"
+    inside, rim = right
+    return "both right" if inside and rim else "inside" if inside else "rim" if rim else "neither"
 
 
 def _draw_shape(axes: Axes, x: float, y: float, shape: int, parts: Sequence[float], size: float = 1.0) -> None:
@@ -275,6 +264,66 @@ def draw_maps(scenes: Scenes, weights: Tensor, title: str) -> Figure:
         axes.spines[["left", "bottom"]].set_visible(False)
     panels[0, 0].set_ylabel("query: who looks", labelpad=32, fontsize=10.5)
     figure.suptitle(title, x=0.01, ha="left", fontsize=12, fontweight="bold")
+    return figure
+
+
+# ---- words -----------------------------------------------------------------------------------------------------------
+
+
+def draw_pointing(sentences: Sequence[str], weights: Tensor, word: int, title: str) -> Figure:
+    """For each sentence an arc from one word to every other, as thick as its weight: `weights` is (sentence, key)."""
+    import matplotlib.pyplot as plt
+    from matplotlib.patches import FancyArrowPatch
+
+    figure, rows = plt.subplots(len(sentences), 1, figsize=(8.8, 1.75 * len(sentences)), squeeze=False)
+    for axes, sentence, row in zip(rows[:, 0], sentences, weights.tolist(), strict=True):
+        for place, (text, weight) in enumerate(zip(sentence.split(), row, strict=True)):
+            bold = "bold" if place == word or weight >= 0.5 else "normal"
+            axes.text(place, 0, text, ha="center", va="center", fontsize=12, color=INK, fontweight=bold)
+            if weight >= 0.05:
+                axes.text(
+                    place, -0.42, f"{weight:.2f}", ha="center", va="center", fontsize=9.5, color=ROLES["weight"].dark
+                )
+            if weight >= 0.05 and place != word:
+                bend = 0.35 if place < word else -0.35
+                look: dict[str, Any] = {
+                    "color": ROLES["weight"].dark,
+                    "linewidth": 4 * weight,
+                    "shrinkA": 3,
+                    "shrinkB": 3,
+                }
+                arc = f"arc3,rad={bend}"
+                axes.add_patch(
+                    FancyArrowPatch(
+                        (word, 0.22), (place, 0.22), connectionstyle=arc, arrowstyle="-|>", mutation_scale=14, **look
+                    )
+                )
+        axes.set(xlim=(-0.6, len(row) - 0.4), ylim=(-0.65, 1.5))
+        axes.axis("off")
+    figure.suptitle(title, x=0.01, ha="left", fontsize=12, fontweight="bold")
+    return figure
+
+
+def draw_depth(found: Mapping[tuple[int, bool], Sequence[float]], title: str) -> Figure:
+    """The share of right answers by number of layers, with and without residual connections, a dot per run."""
+    import matplotlib.pyplot as plt
+
+    figure, axes = plt.subplots(figsize=(6.4, 3.6))
+    depths = sorted({layers for layers, _ in found})
+    looks = {True: ("added to x", METHODS["self-attention"], "-"), False: ("in place of x", METHODS["recurrent"], "--")}
+    for residual, (name, look, dashes) in looks.items():
+        runs = [found[layers, residual] for layers in depths]
+        means = [100 * sum(values) / len(values) for values in runs]
+        axes.plot(range(len(depths)), means, color=look.color, marker=look.marker, linestyle=dashes, label=name)
+        for x, values in enumerate(runs):
+            axes.plot(
+                [x] * len(values), [100 * v for v in values], "o", color=look.color, fillstyle="none", markersize=5
+            )
+    axes.axhline(50, color=SOFT, linestyle=":", linewidth=1.2)
+    axes.annotate("one of the two animals", (0, 50), (4, 4), textcoords="offset points", color=SOFT, fontsize=9.5)
+    axes.set_xticks(range(len(depths)), [f"{layers} layers" for layers in depths])
+    axes.set(ylim=(-3, 105), yticks=[0, 25, 50, 75, 100], ylabel="% right", title=title)
+    label_ends(axes, gap=0.08)
     return figure
 
 

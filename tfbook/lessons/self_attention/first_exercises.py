@@ -201,6 +201,10 @@ causal_mask.mistakes(
         "the mask is the wrong way around: True means 'may attend', and here it is True for the future": (
             lambda scores: ~causal_mask.reference(scores)
         ),
+        "the mask is the wrong way around, True for the future; and with fewer queries than keys it starts at the "
+        "wrong position": lambda scores: torch.ones(scores.shape[-2:], dtype=torch.bool).triu(1),
+        "this is the upper triangle, itself and the future; and with fewer queries than keys it starts at the wrong "
+        "position": lambda scores: torch.ones(scores.shape[-2:], dtype=torch.bool).triu(),
         "this is the upper triangle: every position sees itself and the future, and never the past": (
             lambda scores: torch.ones(scores.shape[-2:], dtype=torch.bool).triu(scores.shape[-1] - scores.shape[-2])
         ),
@@ -230,12 +234,14 @@ def _queries_keys_and_values() -> list[tuple[Tensor, ...]]:
         return randn(2, queries, 5, seed=seed), randn(2, 4, 5, seed=seed + 1), randn(2, 4, 5, seed=seed + 2)
 
     mask = torch.tensor([[True, True, True, False], [True, True, False, False]])
+    four = torch.arange(4) < torch.tensor([[4], [2], [3], [1]])
     extreme, allowed = extreme_scores()
     query, keys, values = inputs(4, 6)
     query[:, 1] = 0.0  # all its scores are 0
     return [
-        (*inputs(3, 3), mask),
+        (*(randn(4, 4, 5, seed=seed) for seed in (70, 71, 72)), four),  # a mask on the wrong axes raises no error
         (query, keys, values, mask),
+        (*inputs(3, 3), mask),
         (*with_scores(extreme[None]), randn(1, 3, 4, seed=9), allowed[None]),
     ]
 
@@ -283,6 +289,13 @@ cross_attention.mistakes(
         ),
         "the mask is the wrong way around: True means 'may attend', so block where it is False": (
             lambda q, k, v, mask: cross_attention.reference(q, k, v, ~mask)
+        ),
+        "the mask lies on the queries: it says which keys are words, so it needs an axis for the queries, "
+        "`mask[:, None]`": (
+            lambda q, k, v, mask: scaled(q, k).masked_fill(~mask[:, :, None], -torch.inf).softmax(dim=-1) @ v
+        ),
+        "the mask has no axis for the queries: (batch, key) lines up with (query, key); give it one, `mask[:, None]`": (
+            lambda q, k, v, mask: scaled(q, k).masked_fill(~mask, -torch.inf).softmax(dim=-1) @ v
         ),
         "the mask comes after the softmax: padding has taken its share, and no row sums to 1": (
             lambda q, k, v, mask: (scaled(q, k).softmax(dim=-1) * mask[:, None]) @ v

@@ -1,9 +1,8 @@
-"""Study of lesson 03: shapes that must find their color, a word that can be a noun or a verb, and a layer's cost."""
+"""Study of lesson 03: shapes that must find their color, words that mean another one, and a layer's cost."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from copy import deepcopy
 from statistics import median
 from typing import Any, NamedTuple
 
@@ -16,7 +15,21 @@ from tfbook.attention.masks import Band
 from tfbook.attention.multi_head import MultiHeadAttention
 from tfbook.course.cost import attend, convolve, count_flops, exponent, in_turns, recur
 from tfbook.course.experiments import experiment
+from tfbook.lessons.self_attention.answers import answer as answer
 from tfbook.lessons.self_attention.claims import CLAIMS as CLAIMS
+from tfbook.lessons.self_attention.depth import at_best_rates as at_best_rates, depth as depth
+from tfbook.lessons.self_attention.layer import MultiHead as MultiHead, attention_weights as attention_weights
+from tfbook.lessons.self_attention.words import (
+    FIRST as FIRST,
+    IT as IT,
+    LEXICON as LEXICON,
+    REASON as REASON,
+    SECOND as SECOND,
+    encode as encode,
+    named_right as named_right,
+    pronouns as pronouns,
+    rules_of_thumb as rules_of_thumb,
+)
 
 # ---- shapes that must find their color -------------------------------------------------------------------------------
 
@@ -99,37 +112,6 @@ def painted_right(model: Callable[[Tensor, Tensor], Tensor], draw: Callable[[int
 def judge(models: Mapping[str, Sequence[nn.Module]], draw: Callable[[int, int], Scenes]) -> dict[str, list[float]]:
     """The value of `painted_right` for each run of each model."""
     return {name: [painted_right(model, draw) for model in runs] for name, runs in models.items()}
-
-
-def averaged_head(model: nn.Module, head: int) -> nn.Module:
-    """A copy in which a head gives each token its mean output for tokens of that kind, over 500 scenes.
-
-    The head then says the same about every scene. Setting its output to zero would remove more than the colors that it
-    fetches: also what it says about the kind, on which the other heads and the last layer rely.
-    """
-    return _AveragedHead(deepcopy(model), head)
-
-
-class _AveragedHead(nn.Module):
-    def __init__(self, model: nn.Module, head: int):
-        super().__init__()
-        scenes, seen = twins(500, TEST + 1), []
-        layer: Any = model.mix
-        with layer.W_O.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0])), torch.no_grad():
-            model(scenes.kinds, scenes.colors)
-        width = seen[0].shape[-1] // layer.heads
-        self.piece = slice(head * width, (head + 1) * width)  # of the heads' concatenated outputs
-        self.means = torch.stack([seen[0][scenes.kinds == kind].mean(dim=0) for kind in range(8)])
-        self.model: Any = model
-
-    def forward(self, kinds: Tensor, colors: Tensor) -> Tensor:
-        def average(_: nn.Module, inputs: tuple[Tensor]) -> tuple[Tensor]:
-            found = inputs[0].clone()
-            found[..., self.piece] = self.means[kinds][..., self.piece]
-            return (found,)
-
-        with self.model.mix.W_O.register_forward_pre_hook(average):
-            return self.model(kinds, colors)
 
 
 # ---- a word that is a noun or a verb ---------------------------------------------------------------------------------

@@ -1,111 +1,16 @@
-"""Exercises of lesson 00: softmax, broadcasting, cross-entropy, and the bug that every training loop once had."""
+"""Exercises of lesson 00: a table, softmax, cross-entropy, the bug of many training loops, and the loop itself."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterable
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn import functional as F
 
 from tfbook.course.exercises import exercise, randn
-
-
-def _scores() -> list[tuple[Tensor]]:
-    small = torch.tensor([[1.0, 2.0, 3.0], [0.0, 0.0, 0.0]])
-    large = torch.tensor([[1000.0, 1001.0], [-1000.0, -1002.0], [5.0, -5.0], [0.0, 150.0]])
-    return [(small,), (large,), (torch.tensor([[1000.0, 0.0, 0.0], [0.0, -1000.0, -1000.0]]),), (randn(4, 5, seed=7),)]
-
-
-@exercise(
-    cases=_scores,
-    hints=[
-        "Exponentiate every score, then divide each row by its sum. `keepdim=True` lets the division broadcast.",
-        "exp(1000) is infinite. Subtracting one number from a whole row changes nothing: which number helps?",
-    ],
-)
-def softmax(scores: Tensor) -> Tensor:
-    weights = torch.exp(scores - scores.max(dim=-1, keepdim=True).values)
-    return weights / weights.sum(dim=-1, keepdim=True)
-
-
-softmax.mistakes(
-    {
-        "each row should sum to 1: you exponentiated but did not divide by the sum": (
-            lambda scores: torch.exp(scores - scores.max(dim=-1, keepdim=True).values)
-        ),
-        "each row should sum to 1: your columns do; sum over the last dimension, dim=-1": (
-            lambda scores: torch.softmax(scores, dim=0)
-        ),
-        "these are the logarithms of the weights: log_softmax stops before the exp that makes weights of them": (
-            lambda scores: torch.log_softmax(scores, dim=-1)
-        ),
-        "the whole matrix sums to 1: sum over the last dimension only, with dim=-1 and keepdim=True": (
-            lambda scores: torch.softmax(scores.flatten(), dim=0).view_as(scores)
-        ),
-        "scores of 1000 give NaN: exp overflows; subtract each row's largest score first": (
-            lambda scores: scores.exp() / scores.exp().sum(dim=-1, keepdim=True)
-        ),
-        "you subtract each row's smallest score, so exp(150) still overflows: subtract the largest": (
-            lambda scores: (
-                (weights := (scores - scores.amin(dim=-1, keepdim=True)).exp()) / weights.sum(dim=-1, keepdim=True)
-            )
-        ),
-        "a row far above its own mean overflows: subtract each row's largest score, not its mean": (
-            lambda scores: (
-                torch.exp(scores - scores.mean(dim=-1, keepdim=True))
-                / torch.exp(scores - scores.mean(dim=-1, keepdim=True)).sum(dim=-1, keepdim=True)
-            )
-        ),
-        "you divide by the sum of the whole matrix: give each row its own, with dim=-1 and keepdim=True": (
-            lambda scores: scores.exp() / scores.exp().sum()
-        ),
-        "you divide by the sum of each column: give each row its own, with dim=-1 and keepdim=True": (
-            lambda scores: scores.exp() / scores.exp().sum(dim=0)
-        ),
-        "rows far below the largest score of all become 0/0: subtract each row's own largest score": (
-            lambda scores: (scores - scores.max()).exp() / (scores - scores.max()).exp().sum(dim=-1, keepdim=True)
-        ),
-    }
-)
-
-# ---- broadcasting ------------------------------------------------------------------------------------------------
-
-
-def _positions() -> list[tuple[Tensor, Tensor]]:
-    three, two, one = torch.tensor([0.0, 1.0, 5.0]), torch.tensor([2.0, 1.0]), torch.tensor([-1.0])
-    close = torch.tensor([1000.0, 1000.25]), torch.tensor([1000.125, 1000.0, 999.0])
-    return [(three, two), (two, two), (two, three), (one, three), (randn(3, seed=1), randn(4, seed=2)), close]
-
-
-@exercise(
-    cases=_positions,
-    hints=[
-        "The result has a row for each entry of `a` and a column for each entry of `b`. Which shape must `a` have?",
-        "`a[:, None]` has shape (n, 1). Against (m,) it broadcasts to (n, m).",
-    ],
-    differentiable=False,
-)
-def distances(a: Tensor, b: Tensor) -> Tensor:
-    return (a[:, None] - b).abs()
-
-
-distances.mistakes(
-    {
-        "rows and columns are swapped: a row belongs to an entry of a, so write a[:, None]": (
-            lambda a, b: (a - b[:, None]).abs()
-        ),
-        "a distance has no sign: take the absolute value": lambda a, b: a[:, None] - b,
-        "a distance has no sign, and b − a is the difference the other way around: take the absolute value": (
-            lambda a, b: b - a[:, None]
-        ),
-        "these are squared distances: take the absolute value instead of the square": (
-            lambda a, b: (a[:, None] - b) ** 2
-        ),
-        "a² + b² − 2ab loses the distance of large numbers that are close to rounding: subtract before you square": (
-            lambda a, b: (a[:, None] ** 2 + b**2 - 2 * a[:, None] * b).clamp(min=0).sqrt()
-        ),
-    }
-)
+from tfbook.lessons.start_here.first_exercises import shares as shares, softmax as softmax
 
 # ---- cross-entropy -----------------------------------------------------------------------------------------------
 
@@ -228,6 +133,160 @@ descend.mistakes(
         ),
         "the gradient is that of the sum, not of the mean: keep the loss as it was": (
             lambda w, x, y, lr, steps: descend.reference(w, x, y, lr * len(y), steps)
+        ),
+    }
+)
+
+# ---- the training loop -------------------------------------------------------------------------------------------
+
+Batches = Iterable[tuple[Tensor, Tensor]]
+
+
+def _trainings() -> list[tuple[nn.Module, list[tuple[Tensor, Tensor]], float]]:
+    return [(_model(seed), _batches(seed, count), lr) for seed, count, lr in ((1, 1, 0.1), (2, 6, 0.1), (3, 12, 0.02))]
+
+
+def _model(seed: int) -> nn.Module:
+    """From three letters to three logits each; the weights are large, so that weight decay shows."""
+    model = nn.Embedding(3, 3)
+    model.weight.data = 4 * randn(3, 3, seed=seed)
+    return model
+
+
+def _batches(seed: int, count: int) -> list[tuple[Tensor, Tensor]]:
+    pairs = [torch.randint(3, (2, 5), generator=torch.Generator().manual_seed(100 * seed + i)) for i in range(count)]
+    return [(x, y) for x, y in pairs]
+
+
+@exercise(
+    cases=_trainings,
+    hints=[
+        "Before the loop: `optimizer = torch.optim.AdamW(model.parameters(), lr=lr)` and an empty list of losses.",
+        "For each `x, y` of `batches`: the loss is `F.cross_entropy(model(x), y)`. Then three lines: clear the old "
+        "gradient, compute the new one, move.",
+        "`optimizer.zero_grad()`, `loss.backward()`, `optimizer.step()`; and `loss.item()` is the number to append.",
+    ],
+    differentiable=False,
+)
+def train(model: nn.Module, batches: Batches, lr: float) -> list[float]:
+    optimizer = torch.optim.AdamW(model.parameters(), lr=lr)
+    losses = []
+    for x, y in batches:
+        loss = F.cross_entropy(model(x), y)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    return losses
+
+
+def _trained(
+    model: nn.Module,
+    batches: Batches,
+    lr: float,
+    *,
+    order: str = "zero backward step",
+    optimizer: Callable[..., torch.optim.Optimizer] = torch.optim.AdamW,
+    loss_of: Callable[[Tensor, Tensor], Tensor] = F.cross_entropy,
+    renew: bool = False,
+) -> list[float]:
+    """The losses of a loop that makes one mistake: another order of its lines, optimizer or loss."""
+    moves, losses = optimizer(model.parameters(), lr=lr), []
+    for x, y in batches:
+        if renew:
+            moves = optimizer(model.parameters(), lr=lr)
+        loss = loss_of(model(x), y)
+        actions = {"zero": moves.zero_grad, "backward": loss.backward, "step": moves.step}
+        for action in order.split():
+            actions[action]()
+        losses.append(loss.item())
+    return losses
+
+
+def _loss_after_the_step(model: nn.Module, batches: Batches, lr: float) -> list[float]:
+    losses, optimizer = [], torch.optim.AdamW(model.parameters(), lr=lr)
+    for x, y in batches:
+        optimizer.zero_grad()
+        F.cross_entropy(model(x), y).backward()
+        optimizer.step()
+        losses.append(F.cross_entropy(model(x), y).item())
+    return losses
+
+
+train.mistakes(
+    {
+        "the gradients of all batches pile up: `backward` adds to `.grad`, so call `optimizer.zero_grad()` each time": (
+            lambda *case: _trained(*case, order="backward step")
+        ),
+        "the model never moves: `optimizer.step()` is missing, or `zero_grad` stands between `backward` and it": (
+            lambda *case: _trained(*case, order="zero backward")
+        ),
+        "a new optimizer in every step forgets the gradients that it has seen: make it once, before the loop": (
+            lambda *case: _trained(*case, renew=True)
+        ),
+        "`F.cross_entropy` takes logits and applies the softmax itself: give it `model(x)`": (
+            lambda *case: _trained(*case, loss_of=lambda logits, y: F.cross_entropy(logits.softmax(dim=-1), y))
+        ),
+        "this is the sum of the surprises of a batch: the loss is their mean": (
+            lambda *case: _trained(*case, loss_of=lambda logits, y: F.cross_entropy(logits, y, reduction="sum"))
+        ),
+        "this is Adam, or AdamW without its weight decay: `torch.optim.AdamW(model.parameters(), lr=lr)`": (
+            lambda *case: _trained(*case, optimizer=torch.optim.Adam)
+        ),
+        "this is plain gradient descent: take `torch.optim.AdamW`": (
+            lambda *case: _trained(*case, optimizer=torch.optim.SGD)
+        ),
+        "`lr` is not used, so AdamW takes its own, 0.001: pass `lr=lr`": (
+            lambda model, batches, lr: _trained(model, batches, 0.001)
+        ),
+        "these are the losses after each step: append the loss that you computed before it": _loss_after_the_step,
+        "this is the last loss alone: append the loss of every batch to a list, and return the list": (
+            lambda *case: train.reference(*case)[-1]
+        ),
+        "the losses of the first batches alone: `return` stands inside the loop, so it ends too early": (
+            lambda *case: train.reference(*case)[:1]
+        ),
+        "this is the mean of all losses: return the list of them, one for each batch": (
+            lambda *case: sum(losses := train.reference(*case)) / len(losses)
+        ),
+    }
+)
+
+# ---- all distances at once -------------------------------------------------------------------------------------------
+
+
+def _positions() -> list[tuple[Tensor, Tensor]]:
+    three, two, one = torch.tensor([0.0, 1.0, 5.0]), torch.tensor([2.0, 1.0]), torch.tensor([-1.0])
+    close = torch.tensor([1000.0, 1000.25]), torch.tensor([1000.125, 1000.0, 999.0])
+    return [(three, two), (two, two), (two, three), (one, three), (randn(3, seed=1), randn(4, seed=2)), close]
+
+
+@exercise(
+    cases=_positions,
+    hints=[
+        "The result has a row for each entry of `a` and a column for each entry of `b`. Which shape must `a` have?",
+        "`a[:, None]` has shape (n, 1). Against (m,) it broadcasts to (n, m).",
+    ],
+    differentiable=False,
+)
+def distances(a: Tensor, b: Tensor) -> Tensor:
+    return (a[:, None] - b).abs()
+
+
+distances.mistakes(
+    {
+        "rows and columns are swapped: a row belongs to an entry of a, so write a[:, None]": (
+            lambda a, b: (a - b[:, None]).abs()
+        ),
+        "a distance has no sign: take the absolute value": lambda a, b: a[:, None] - b,
+        "a distance has no sign, and b − a is the difference the other way around: take the absolute value": (
+            lambda a, b: b - a[:, None]
+        ),
+        "these are squared distances: take the absolute value instead of the square": (
+            lambda a, b: (a[:, None] - b) ** 2
+        ),
+        "a² + b² − 2ab loses the distance of large numbers that are close to rounding: subtract before you square": (
+            lambda a, b: (a[:, None] ** 2 + b**2 - 2 * a[:, None] * b).clamp(min=0).sqrt()
         ),
     }
 )

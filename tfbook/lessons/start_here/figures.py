@@ -1,18 +1,20 @@
-"""Figures of lesson 00: softmax, broadcasting, a training step, mixtures of points, and surprises."""
+"""Figures of lesson 00: what the course builds, tables of letters, softmax, a training step, and the final scores."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
-from tfbook.plot.house import COLORS, EDGE, FAINT
+from tfbook.plot.attention import attention_map
+from tfbook.plot.curves import label_ends
+from tfbook.plot.house import COLORS, EDGE, FAINT, INK
 from tfbook.plot.schematic import Schematic
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 
 def draw_softmax(scores: Tensor) -> Schematic:
@@ -81,26 +83,92 @@ def draw_training_step() -> Schematic:
     return picture
 
 
-def draw_mixtures(axes: Axes, weights: Tensor, points: Tensor, mixed: Tensor) -> None:
-    """A triangle of `points` (key, xy) and mixtures of them (query, xy) with their weights (query, key)."""
-    axes.fill(*points.T, color=FAINT, edgecolor=EDGE)
-    axes.plot(*points.T, "o", color=COLORS[3], markersize=9)
-    axes.plot(*mixed.T, "D", color=COLORS[1], markersize=7)
-    for (x, y), row in zip(mixed.tolist(), weights.tolist(), strict=True):
-        average = " + ".join(f"{w:.1f} {name}" for w, name in zip(row, "ABC", strict=True) if w)
-        axes.text(x + 0.14, y + 0.12, average, bbox={"facecolor": "white", "edgecolor": "none", "pad": 1.5})
-    for (x, y), name, side in zip(points.tolist(), "ABC", (-0.35, 0.2, -0.35), strict=True):
-        axes.text(x + side, y - 0.08, name, fontweight="bold", color=COLORS[3])
-    axes.set(title="A mixture stays between the things it mixes", xlim=(-0.6, 4.6), ylim=(-0.4, 3.4), aspect="equal")
-    axes.axis("off")
+def draw_preview(translation: Mapping[str, Any], similarities: Tensor, patches: Sequence[int]) -> Figure:
+    """Left, where a translator looked; right, for some patches of a 7 × 7 grid, how alike a ViT finds all others."""
+    import matplotlib.pyplot as plt
+
+    figure = plt.figure(figsize=(11, 4.6))
+    left, right = figure.subfigures(1, 2, width_ratios=[1.5, 1], squeeze=False)[0]
+    source, target = ([*translation[side]] for side in ("source", "target"))
+    weights = torch.tensor(translation["weights"])[: len(target), : len(source)]
+    links = frozenset((i, j) for i, j in translation["links"])
+    attention_map(left.subplots(), weights, source, target, title="Lesson 01: where it looked", gold=links)
+    for axes, patch in zip(right.subplots(2, 2).flat, patches, strict=True):
+        axes.imshow(similarities[patch].view(7, 7), cmap="cividis", vmin=-1, vmax=1)
+        axes.plot(patch % 7, patch // 7, "o", markersize=11, markerfacecolor="none", markeredgecolor="#ff5e5e", mew=2)
+        axes.set(xticks=[], yticks=[])
+        axes.grid(False)
+    right.suptitle("Lesson 13: what lies beside what", fontsize=12, fontweight="bold")
+    return figure
 
 
-def draw_surprises(axes: Axes, surprises: Tensor, names: Sequence[str], uniform: float) -> None:
-    """One bar per letter, the highest in another color, and a line for a model that knows nothing."""
-    colors = [COLORS[1] if x == surprises.max() else COLORS[0] for x in surprises]
-    axes.bar(range(len(surprises)), surprises, color=colors)
-    axes.axhline(uniform, color=COLORS[3], linestyle="--")
-    axes.text(len(names) - 0.5, uniform - 0.08, "uniform model", ha="right", va="top")
+def draw_table(table: Tensor, names: Sequence[str], title: str) -> Figure:
+    """Probabilities (letter, next) as a grid; hatched where there is practically none."""
+    import matplotlib.pyplot as plt
+
+    figure, axes = plt.subplots(figsize=(7.6, 6.4))
+    axes.patch.set(facecolor=FAINT, edgecolor="#b8b8b8", hatch="////")
+    image = axes.imshow(table.where(table > 0.001, torch.nan), cmap="cividis", vmin=0, vmax=1)
+    axes.set(title=title, xlabel="next letter", ylabel="current letter")
     axes.set_xticks(range(len(names)), names)
+    axes.set_yticks(range(len(names)), names)
+    axes.grid(False)
+    figure.colorbar(image, label="probability of the next letter", shrink=0.8)
+    return figure
+
+
+def draw_surprises(letters: str, surprises: Sequence[float], uniform: float) -> Figure:
+    """One bar per letter, and a line for a model that knows nothing."""
+    import matplotlib.pyplot as plt
+
+    figure, axes = plt.subplots(figsize=(9, 3.1))
+    axes.bar(range(len(letters)), surprises, color=COLORS[0])
+    axes.axhline(uniform, color=COLORS[3], linestyle="--")
+    axes.text(len(letters) - 0.1, uniform, "a model that\nknows nothing", va="center", color=COLORS[3])
+    axes.set_xticks(range(len(letters)), letters.replace(" ", "␣"))
     axes.grid(False, axis="x")
-    axes.set(title="The a of sea is the biggest surprise", ylabel="surprise (nats)", xlabel="letter that came")
+    axes.set(title="Surprise, letter by letter", ylabel="surprise (nats)", xlabel="the letter that came")
+    axes.set_xlim(-0.7, len(letters) - 0.3)
+    return figure
+
+
+def draw_contexts(contexts: Sequence[int], losses: Mapping[str, Sequence[float]]) -> Figure:
+    """Nats per letter against the letters that a table sees, for each text that it is judged on."""
+    import matplotlib.pyplot as plt
+
+    figure, axes = plt.subplots(figsize=(7.4, 3.7))
+    for (name, row), color in zip(losses.items(), (INK, COLORS[0]), strict=True):
+        axes.plot(contexts, row, label=name, color=color)
+    axes.set(title="Two halves of one text", xlabel="letters of context", ylabel="nats per letter", ylim=(0, None))
+    axes.set_xticks(contexts)
+    label_ends(axes)
+    return figure
+
+
+def draw_training(losses: Sequence[float], unseen: float) -> Figure:
+    """The loss of each batch, and a line for the loss on unseen text after the last one."""
+    import matplotlib.pyplot as plt
+
+    figure, axes = plt.subplots(figsize=(7.4, 3.1))
+    axes.plot(range(len(losses)), losses, ".", markersize=3, color=COLORS[0])
+    axes.axhline(unseen, color=COLORS[3], linestyle="--")
+    axes.text(len(losses) * 1.02, unseen, "other half,\nafter training", va="center", color=COLORS[3])
+    axes.set(title="The network learns", xlabel="step", ylabel="nats per letter", ylim=(0, None))
+    axes.set_xlim(0, len(losses))
+    return figure
+
+
+def draw_scores(scores: Mapping[str, float], yours: Sequence[str]) -> Figure:
+    """Nats per letter of everybody, worst first; those in `yours` in another color."""
+    import matplotlib.pyplot as plt
+
+    ranked = sorted(scores.items(), key=lambda item: item[1])
+    names, values = zip(*ranked, strict=True)
+    figure, axes = plt.subplots(figsize=(8.2, 0.5 * len(names) + 1.1))
+    colors = [COLORS[1] if name in yours else COLORS[0] for name in names]
+    axes.barh(names, values, color=colors, edgecolor=EDGE)
+    for place, value in enumerate(values):
+        axes.text(value + 0.04, place, f"{value:.2f}", va="center")
+    axes.grid(False, axis="y")
+    axes.set(title="Everybody's surprise", xlabel="nats per letter (shorter is better)", xlim=(0, max(values) * 1.12))
+    return figure

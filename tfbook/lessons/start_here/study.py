@@ -1,20 +1,235 @@
-"""Study of lesson 00: the attention weights of padding."""
+"""Study of lesson 00: stories as letters, tables of counts, a small network, and what models of later lessons do.
+
+Shapes: batch, context.
+"""
 
 from __future__ import annotations
 
+import io
+import math
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from contextlib import redirect_stdout
+from itertools import pairwise, permutations
+from typing import Any, TypeVar
+
 import torch
-from torch import Tensor
+from jaxtyping import Float, Int64
+from torch import Tensor, nn
+from torch.nn import functional as F
 
-from tfbook import runtime
+from tfbook import data, runtime
+from tfbook.course import translators
+from tfbook.course.experiments import experiment
+from tfbook.data.stories import Stories, words_of, written
+from tfbook.generation.search import translate
+from tfbook.lessons.start_here import exercises as ex
+from tfbook.lessons.start_here.answers import answer as answer
 from tfbook.lessons.start_here.claims import CLAIMS as CLAIMS
-from tfbook.models.seq2seq import BahdanauDecoder, RecurrentEncoder, Seq2SeqConfig, Translator
+from tfbook.models.seq2seq import BahdanauDecoder
+from tfbook.plot.views.guessing import ALPHABET, GuessingView, guessing_view
+from tfbook.pretrain.storyteller import Storyteller, load_storyteller, tell
+from tfbook.text.pairs import filter_by_length
+from tfbook.text.vocabulary import BOS
+from tfbook.training.stopping import stop_flag
+
+LETTERS = 200_000  # of the corpus: one half to count, one half to judge
+EXTRA = 0.01  # added to every count, so that no letter is impossible
+CONTEXT, WIDTH, HIDDEN = 10, 16, 256  # of the network
+STEPS, BATCH, RATE = 2000, 512, 4e-3  # of its training
+Item = TypeVar("Item")
+
+# ---- letters and tables of counts ------------------------------------------------------------------------------------
 
 
-def weights_with_padding() -> Tensor:
-    """Attention weights (source,) of an untrained translator over two words and two padding tokens."""
-    with runtime.fork_rng():
-        torch.manual_seed(0)
-        config = Seq2SeqConfig(source_vocab=9, target_vocab=9, d_embed=8, d_hidden=8)
-        translator = Translator(RecurrentEncoder(config), BahdanauDecoder(config)).eval()
-    padded, length, target = torch.tensor([[4, 5, 0, 0]]), torch.tensor([2]), torch.tensor([[1]])
-    return translator(padded, length, target).weights.squeeze()
+def letters_of(stories: str | Iterable[str], most: int | None = None) -> str:
+    """The first `most` letters of the stories, in Shannon's alphabet: a to z, and one space for all else."""
+    text = stories if isinstance(stories, str) else " ".join(stories)
+    return re.sub("[^a-z]+", " ", text.lower())[:most]
+
+
+def ids_of(text: str) -> Int64[Tensor, "time"]:
+    """The place of each letter in the alphabet, 0 for the space."""
+    return torch.tensor([ALPHABET.index(letter) for letter in text])
+
+
+def table_surprises(seen: str, judged: str, context: int, extra: float = EXTRA) -> list[float]:
+    """−ln p of each letter of `judged` after the first `context`, by the counts of `seen`, each plus `extra`."""
+    pasts = Counter(seen[i - context : i] for i in range(context, len(seen)))
+    runs = Counter(seen[i - context : i + 1] for i in range(context, len(seen)))
+    total = extra * len(ALPHABET)
+    pairs = ((judged[i - context : i], judged[i - context : i + 1]) for i in range(context, len(judged)))
+    return [-math.log((runs[run] + extra) / (pasts[past] + total)) for past, run in pairs]
+
+
+def table_losses(seen: str, judged: str, contexts: Iterable[int]) -> list[float]:
+    """Nats per letter of `judged` by tables of the counts of `seen`, one for each length of context."""
+    surprises = (table_surprises(seen, judged, context) for context in contexts)
+    return [sum(row) / len(row) for row in surprises]
+
+
+def backoff_loss(seen: str, judged: str, context: int) -> float:
+    """Nats per letter of `judged` by the counts of `seen`, blended with those of shorter contexts (Witten and Bell).
+
+    The first `context` letters are not judged.
+    """
+    p = [1 / len(ALPHABET)] * (len(judged) - context)  # of each letter: all alike before any counts
+    for n in range(context + 1):
+        runs = Counter(seen[i - n : i + 1] for i in range(n, len(seen)))
+        pasts = Counter(seen[i - n : i] for i in range(n, len(seen)))
+        kinds = Counter(run[:n] for run in runs)  # how many different letters follow
+        for i in range(len(p)):
+            run = judged[i + context - n : i + context + 1]
+            if (past := run[:n]) in pasts:
+                p[i] = (runs[run] + kinds[past] * p[i]) / (pasts[past] + kinds[past])
+    return sum(-math.log(each) for each in p) / len(p)
+
+
+# ---- the game --------------------------------------------------------------------------------------------------------
+
+SPLIT, NUMBER, GIVEN, TO_GUESS = "valid", 6, 33, 53  # the story of the game, and its letters
+
+
+def _stories() -> Stories:
+    """The corpus, without the line of its size that `data.load` prints."""
+    with redirect_stdout(io.StringIO()):
+        return data.load("stories")
+
+
+def guessing_game() -> GuessingView:
+    """Shannon's game on a story that no model has seen, beside a table of pairs and lesson 09's model."""
+    corpus = _stories()
+    story = corpus[SPLIT][NUMBER]
+    text, end = letters_of(story), GIVEN + TO_GUESS
+    seen = letters_of(corpus["train"], LETTERS)[: LETTERS // 2]
+    players = {
+        "a model that knows nothing": [math.log(len(ALPHABET))] * TO_GUESS,
+        "a table of letter pairs": table_surprises(seen, text[:end], 1)[GIVEN - 1 :],
+        "lesson 09's model": letter_surprises(load_storyteller(), story)[GIVEN:end],
+    }
+    rarest_first = reversed(Counter(pairwise(seen)).most_common())
+    favorites = dict(pair for pair, _ in rarest_first)  # the last of each letter stays: the most frequent
+    return guessing_view(text[:end], GIVEN, players, "".join(favorites[letter] for letter in text[GIVEN - 1 : end - 1]))
+
+
+@torch.no_grad()
+def letter_surprises(teller: Storyteller, story: str) -> list[float]:
+    """−ln p in nats at each letter: the surprise of a word, and of marks before it, shared equally by its letters.
+
+    A word's share includes the space after it.
+    """
+    words = words_of(story)
+    ids = torch.tensor([BOS, *teller.vocabulary.encode(words)], device=next(teller.model.parameters()).device)
+    logits = teller.model(ids[None, :-1])[0]
+    carried, letters = 0.0, list[float]()
+    for word, nats in zip(words, F.cross_entropy(logits, ids[1:], reduction="none").tolist(), strict=True):
+        carried += nats
+        if count := len(letters_of(word).strip()):
+            letters += [carried / (count + 1)] * (count + 1)
+            carried = 0.0
+    return letters
+
+
+def storyteller_loss(stories: int = 40) -> float:
+    """Nats per letter of lesson 09's model on stories that nobody has seen, punctuation included."""
+    teller = load_storyteller()
+    surprises = [nats for story in _stories()[SPLIT][:stories] for nats in letter_surprises(teller, story)]
+    return sum(surprises) / len(surprises)
+
+
+def tell_on(beginning: str) -> str:
+    """A story by lesson 09's model that begins as the reader says."""
+    (words,) = tell(load_storyteller(), 1, temperature=0.7, beginning=beginning)
+    return written(words)
+
+
+# ---- a network -------------------------------------------------------------------------------------------------------
+
+
+class Network(nn.Module):
+    """Logits of the next letter from the last `context` letters (Bengio et al., 2003)."""
+
+    def __init__(self, context: int, width: int, hidden: int):
+        super().__init__()
+        self.embed = nn.Embedding(27, width)
+        self.hidden = nn.Linear(context * width, hidden)
+        self.out = nn.Linear(hidden, 27)
+
+    def forward(self, letters: Int64[Tensor, "batch context"]) -> Float[Tensor, "batch 27"]:
+        x = self.embed(letters).flatten(1)  # (batch, context · width)
+        return self.out(torch.relu(self.hidden(x)))
+
+
+def windows(ids: Int64[Tensor, "time"], context: int) -> tuple[Tensor, Tensor]:
+    """Every run of `context` letters, (batch, context), and the letter after each, (batch)."""
+    runs = ids.unfold(0, context + 1, 1)
+    return runs[:, :-1], runs[:, -1]
+
+
+def drawn(x: Tensor, y: Tensor, size: int, steps: int) -> Iterator[tuple[Tensor, Tensor]]:
+    """`steps` batches of `size` examples, drawn at random."""
+    for _ in range(steps):
+        rows = torch.randint(len(x), (size,)).to(x.device)
+        yield x[rows], y[rows]
+
+
+def until_stopped(batches: Iterable[Item]) -> Iterator[Item]:
+    """The batches, until somebody presses the stop button: a loop over them then ends with what it has learned."""
+    with stop_flag() as stop:
+        for batch in batches:
+            if stop.is_set():
+                return
+            yield batch
+
+
+@torch.no_grad()
+def loss_on(model: nn.Module, x: Tensor, y: Tensor) -> float:
+    """Nats per letter over all examples."""
+    return F.cross_entropy(model(x), y).item()
+
+
+@experiment
+def networks(seeds: Iterable[int] = (1, 2, 3)) -> list[dict[str, Any]]:
+    """The lesson's network and the best fixed-length table of counts on the same half, judged on the other."""
+    text = letters_of(data.load("stories")["train"], LETTERS)
+    seen, unseen = text[: LETTERS // 2], text[LETTERS // 2 :]
+    best = min(table_losses(seen, unseen, range(1, 11)))
+    return [{"seed": seed, "table": round(best, 4), "network": _network_loss(seed, seen, unseen)} for seed in seeds]
+
+
+def _network_loss(seed: int, seen: str, unseen: str) -> float:
+    runtime.seed(seed)
+    model = Network(CONTEXT, WIDTH, HIDDEN)
+    ex.train.reference(model, drawn(*windows(ids_of(seen), CONTEXT), BATCH, STEPS), RATE)
+    return round(loss_on(model, *windows(ids_of(unseen), CONTEXT)), 4)
+
+
+# ---- a translation ---------------------------------------------------------------------------------------------------
+
+
+CROSSINGS = 4  # pairs of words that change places
+
+
+@experiment
+def translation(seed: int = 1, *, width: int = 128, steps: int = 600) -> list[dict[str, Any]]:
+    """Translates held-out sentences with lesson 01's model; keeps right ones in which words change places."""
+    corpus = data.load("english-french")
+    task = translators.Task.of(corpus, corpus["train"])
+    model, _ = translators.trained(BahdanauDecoder, seed, task, corpus["train"], width=width, steps=steps, dropout=0.1)
+    pairs = [pair for pair in filter_by_length(corpus["test"], 9, 12) if crossings(pair.sure) >= CROSSINGS]
+    found = zip(pairs, translate(model, pairs, task.source_vocab, task.target_vocab), strict=True)
+    return [
+        {"source": pair.source, "target": said.words, "weights": _rounded(said.weights), "links": sorted(pair.sure)}
+        for pair, said in found
+        if said.weights is not None and tuple(said.words) == tuple(pair.target)
+    ][:12]
+
+
+def crossings(links: Iterable[tuple[int, int]]) -> int:
+    """How many pairs of links (source, target) cross, as where an adjective moves behind its noun."""
+    return sum(target > other for (source, target), (last, other) in permutations(links, 2) if source < last)
+
+
+def _rounded(weights: Tensor) -> list[list[float]]:
+    return [[round(weight, 3) for weight in row] for row in weights.tolist()]

@@ -28,6 +28,10 @@ SOFT = "#59636e"
 
 # ---- from text to vectors --------------------------------------------------------------------------------------------
 
+TITLES = {  # of the figures that answer predictions: a lesson's code does not give them away
+    "three_alphabets": "Words and characters have gaps; bytes are many",
+}
+
 
 def draw_job(text: str, pieces: Sequence[str], ids: Sequence[int], vectors: Tensor, vocab: int) -> Picture:
     """A text, its tokens, their ids, and the rows of the embedding that a Transformer reads."""

@@ -18,6 +18,7 @@ from tfbook.attention.positions import POSITIONS
 from tfbook.course.cost import parameters
 from tfbook.course.experiments import experiment
 from tfbook.data.text import Text
+from tfbook.lessons.tokenizers.answers import answer as answer
 from tfbook.lessons.tokenizers.claims import CLAIMS as CLAIMS
 from tfbook.models.blocks import Config
 from tfbook.models.language_model import LanguageModel

@@ -1,16 +1,15 @@
-"""Figures of lesson 05: training, norms, the comparison with lesson 01, activations, and published results."""
+"""Figures of lesson 05: training, attention, norms, and the comparison with lesson 01."""
 
 from __future__ import annotations
 
 from bisect import bisect
 from collections.abc import Mapping, Sequence
-from math import nan
+from math import log, nan
 from typing import TYPE_CHECKING
-
-from torch import Tensor
 
 from tfbook import plot
 from tfbook.course.summaries import Curve, bands, unnest
+from tfbook.lessons.transformer.inside import AttentionMap
 from tfbook.lessons.transformer.schematics import (
     draw_blocks as draw_blocks,
     draw_masks as draw_masks,
@@ -56,29 +55,8 @@ def draw_spreads(spreads: Mapping[str, Sequence[float]]) -> Picture:
     return figure, alt
 
 
-def draw_spelling(losses: Mapping[str, Sequence[float]]) -> Picture:
-    """Losses of stacks that learn to spell backwards."""
-    import matplotlib.pyplot as plt
-
-    figure, axes = plt.subplots(figsize=(7, 3.4))
-    smooth = {name: running_mean(values, 10) for name, values in losses.items()}
-    plot.lines(
-        axes,
-        {name: (range(len(values)), values) for name, values in smooth.items()},
-        title="One plus sign per layer makes the stack trainable",
-        x="training step",
-        y="loss (nats per letter)",
-    )
-    axes.set_ylim(bottom=-0.15)
-    alt = (
-        "Training loss of six attention layers alone, which ends only a little below 3.3, the loss of knowing "
-        "nothing; of six with residual connections, which falls to nearly 0; and of one layer alone, which falls, too."
-    )
-    return figure, alt
-
-
-def draw_training(losses: Sequence[float]) -> Picture:
-    """The translator's training loss."""
+def draw_training(losses: Sequence[float], words: int) -> Picture:
+    """The translator's training loss, and the loss of a model that finds all `words` equally likely."""
     import matplotlib.pyplot as plt
 
     figure, axes = plt.subplots(figsize=(7, 3.4))
@@ -86,25 +64,31 @@ def draw_training(losses: Sequence[float]) -> Picture:
     smooth = running_mean(losses, 10)
     title = "The loss falls about a hundredfold"
     plot.lines(axes, {"": (range(len(smooth)), smooth)}, title=title, x="training step", y="loss (nats per word)")
-    axes.set_yticks((0.1, 0.3, 1, 3), ("0.1", "0.3", "1", "3"))
+    axes.axhline(log(words), color=SOFT, linestyle="--", linewidth=1.1)
+    axes.text(
+        len(smooth), 1.1 * log(words), f"knowing nothing: ln {words} = {log(words):.1f}", fontsize=9.5, ha="right"
+    )
+    axes.set_yticks((0.1, 0.3, 1, 3, 10), ("0.1", "0.3", "1", "3", "10"))
     alt = (
-        "Training loss against steps, on a logarithmic axis: it falls from above 6 nats per word to less than a tenth."
+        "Training loss against steps, on a logarithmic axis: it falls from that of knowing nothing, nearly 7 nats per "
+        "word, to about a tenth of a nat."
     )
     return figure, alt
 
 
-def draw_alignment(weights: Tensor, pair: Pair, place: tuple[int, int]) -> Picture:
-    """Weights (target, source) of one head, one row per word written, with rings on the gold links."""
+def draw_three_attentions(maps: Sequence[AttentionMap], pair: Pair) -> Picture:
+    """One head of each attention, a row per query, with rings on the gold links in the last map."""
     import matplotlib.pyplot as plt
 
-    layer, head = place
-    figure, axes = plt.subplots(figsize=(6.4, 5))
-    title = f"A head that aligns: layer {layer + 1}, head {head + 1}"
-    plot.attention_map(axes, weights, pair.source, pair.target, gold=set(pair.sure), title=title)
-    axes.set_ylabel("word that is written")
+    figure, panels = plt.subplots(1, 3, figsize=(13, 4.6), layout="constrained")
+    for axes, found in zip(panels, maps, strict=True):
+        gold = set(pair.sure) if found is maps[-1] else set()
+        plot.attention_map(axes, found.weights, found.keys, found.queries, gold=gold, title=found.title, bar=False)
+        axes.set(xlabel="looked at (key)", ylabel="looks (query)")
     alt = (
-        "Weights of one head of cross-attention: a row for each French word that is written, a column for "
-        "each English word. Rings mark gold alignments."
+        "Three maps of attention weights on one sentence, a row for each word that looks. Encoder: any source word "
+        "may look at any other. Decoder: nothing right of the diagonal. Cross-attention: each target word looks at the "
+        "source while it is written; rings mark gold alignments."
     )
     return figure, alt
 
@@ -153,8 +137,9 @@ def draw_sweep(runs: DataFrame) -> Picture:
     }
     alt = (
         "Final loss against learning rate in five panels, a dot for each run. Pre-norm, with and without warm-up, "
-        "reaches losses near 0 at three of the four rates. Post-norm stays above 1.6 at every rate: with warm-up, near "
-        "1.7 at three rates; without, near 1.7 at two rates and at 2.3 at the others; small weights change little."
+        "reaches losses near 0 at three of the four rates, but for one of three runs at 0.03 without warm-up, which "
+        "ends at 2.1. Post-norm stays above 1.6 at every rate: with warm-up, near 1.7 at three rates; without, near "
+        "1.7 at two rates and at 2.3 at the others; small weights change little."
     )
     return _panels(runs, names, "In 200 steps six pre-norm blocks learn, and six post-norm blocks do not"), alt
 
@@ -247,77 +232,3 @@ def _broken(curve: Curve, at: float) -> Curve:
         [*means[:i], nan, *means[i:]],
         [*halves[:i], nan, *halves[i:]],
     )
-
-
-# ---- context ---------------------------------------------------------------------------------------------------------
-
-
-def draw_activations() -> Picture:
-    """ReLU and GELU, and their derivatives."""
-    import matplotlib.pyplot as plt
-    import torch
-    from torch.nn import functional as F
-
-    figure, panels = plt.subplots(1, 2, figsize=(10, 3.4))
-    x = torch.linspace(-4, 4, 161, requires_grad=True)
-    curves = {"ReLU": F.relu(x), "GELU": F.gelu(x)}
-    slopes = {name: torch.autograd.grad(y.sum(), x)[0] for name, y in curves.items()}
-    slopes["ReLU"][x.abs() < 1e-6] = nan  # a jump is drawn as a gap
-    shown = ((curves, "GELU is a smooth ReLU", "output"), (slopes, "Its slope has no jump", "derivative"))
-    for axes, (table, title, label) in zip(panels, shown, strict=True):
-        series = {name: (x.tolist(), y.tolist()) for name, y in table.items()}
-        plot.lines(axes, series, title=title, x="input", y=label)
-    alt = (
-        "Left: ReLU and GELU, which agree far from zero; GELU dips slightly below zero. Right: the derivative "
-        "of ReLU jumps from 0 to 1, that of GELU rises smoothly and overshoots a little."
-    )
-    return figure, alt
-
-
-PUBLISHED = {  # Vaswani et al. (2017), Table 2: BLEU on newstest2014, and training cost in floating-point operations
-    "English to German": {
-        "GNMT + RL": (24.6, 2.3e19),
-        "ConvS2S": (25.16, 9.6e18),
-        "MoE": (26.03, 2.0e19),
-        "GNMT + RL, ensemble": (26.30, 1.8e20),
-        "ConvS2S, ensemble": (26.36, 7.7e19),
-        "Transformer (base)": (27.3, 3.3e18),
-        "Transformer (big)": (28.4, 2.3e19),
-    },
-    "English to French": {
-        "Deep-Att + PosUnk": (39.2, 1.0e20),
-        "GNMT + RL": (39.92, 1.4e20),
-        "ConvS2S": (40.46, 1.5e20),
-        "MoE": (40.56, 1.2e20),
-        "Deep-Att, ensemble": (40.4, 8.0e20),
-        "GNMT + RL, ensemble": (41.16, 1.1e21),
-        "ConvS2S, ensemble": (41.29, 1.2e21),
-        "Transformer (base)": (38.1, 3.3e18),
-        "Transformer (big)": (41.8, 2.3e19),
-    },
-}
-FINDINGS = {"English to German": "better and cheaper", "English to French": "cheaper, and best when big"}
-LABELED_LEFT = ("MoE", "ConvS2S, ensemble")  # their neighbors are labeled on the right
-
-
-def draw_published() -> Picture:
-    """Translation quality against training cost, as published."""
-    import matplotlib.pyplot as plt
-
-    figure, panels = plt.subplots(1, 2, figsize=(12, 4.4))
-    for axes, (pair, table) in zip(panels, PUBLISHED.items(), strict=True):
-        title = f"{pair}: {FINDINGS[pair]}"
-        axes.set(xscale="log", xlabel="training cost (floating-point operations)", ylabel="BLEU", title=title)
-        for name, (score, cost) in table.items():
-            color = COLORS[1] if name.startswith("Transformer") else COLORS[3]
-            axes.plot(cost, score, marker="o", color=color)
-            left = name in LABELED_LEFT
-            look = {"color": color, "fontsize": 9.5, "ha": "right" if left else "left"}
-            axes.annotate(name, (cost, score), (-6 if left else 6, -3), textcoords="offset points", **look)
-        axes.set_xlim(2e18, 1.5e22)
-    alt = (
-        "BLEU against training cost on a logarithmic axis. To German the base Transformer is above all "
-        "earlier models at a third of the cheapest one's cost, and the big one is higher still. To French the "
-        "base model is below the others at a thirtieth of their cost."
-    )
-    return figure, alt

@@ -142,10 +142,12 @@ def draw_transformer(source: Sequence[str], target: Sequence[str]) -> Picture:
     picture.arrow(softmax, written, "the next words", sides=("top", "bottom"), label_side="right")
     _tie(picture, tied, logits)
 
-    real, causal = np.tile(np.arange(5) < 4, (5, 1)), np.tri(5, dtype=bool)
+    words_only = np.array([word != "<pad>" for word in source])
+    real, over_words = (np.tile(words_only, (rows, 1)) for rows in (len(source), len(target)))
+    causal = np.tri(len(target), dtype=bool)
     for allowed, place, layer, name in ((real, (0, -4), read[0], "padding"), (causal, (4, -5), past[0], "causal")):
         picture.arrow(_mask(picture, allowed, place, name), layer, role="weight", sides=("right", "left"))
-    over = _mask(picture, real, (4, -8.4), "padding")
+    over = _mask(picture, over_words, (4, -8.4), "padding")
     picture.arrow(over, look[0], role="weight", sides=("right", "top"), lane=-44)
     encoder = picture.frame([read[1], think[0], think[2]], "encoder block", pad=9)
     decoder = picture.frame([past[1], decide[0], decide[2]], "decoder block", pad=9)
@@ -181,7 +183,7 @@ def _tie(picture: Schematic, table: Item, logits: Item) -> None:
 
 
 def _mask(picture: Schematic, allowed: np.ndarray, place: tuple[float, float], name: str) -> Item:
-    return picture.matrix((5, 5), place, "weight", cell=9, allowed=allowed, shape=name)
+    return picture.matrix(allowed.shape, place, "weight", cell=9, allowed=allowed, shape=name)
 
 
 def draw_masks(

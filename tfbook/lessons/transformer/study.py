@@ -22,10 +22,24 @@ from tfbook.course.experiments import experiment
 from tfbook.course.metrics import alignment_error_rate, hard_alignment
 from tfbook.course.summaries import unnest
 from tfbook.course.translators import Task, by_length, gold_links, quality
+from tfbook.lessons.transformer.ablation import ablation as ablation
+from tfbook.lessons.transformer.answers import answer as answer
+from tfbook.lessons.transformer.broken import (
+    losses as losses,
+    scoreboard as scoreboard,
+    scores as scores,
+    versions as versions,
+)
 from tfbook.lessons.transformer.claims import CLAIMS as CLAIMS
+from tfbook.lessons.transformer.inside import (
+    AttentionMap as AttentionMap,
+    package_model as package_model,
+    parameter_names as parameter_names,
+    shapes as shapes,
+    three_maps as three_maps,
+)
 from tfbook.lessons.transformer.stacks import (
     StackVariant as StackVariant,
-    backwards as backwards,
     first_loss as first_loss,
     gradient_by_layer as gradient_by_layer,
     learned as learned,
@@ -188,7 +202,7 @@ def regularizers(seeds: Sequence[int] = (1, 2, 3), *, longest: int = 12, count: 
 
 # ---- stored: the recipe of 2017 --------------------------------------------------------------------------------------
 
-_OURS = Variant(  # lesson 05's own sizes
+_OURS = Variant(  # larger than lesson 05's own
     config=Config(d_model=96, heads=4, d_ff=384, layers=2, position=POSITIONS["sinusoidal"]), lr=5e-3, steps=700
 )
 RECIPES = {
@@ -237,7 +251,7 @@ RIVALS = {
 def against_recurrence(seeds: Sequence[int] = (1, 2), *, recurrent_steps: int = 1500) -> list[dict[str, Any]]:
     """The recurrent translator with attention, then `RIVALS`, on the same corpus: validation BLEU against seconds.
 
-    Each uses the recipe of its lesson. Run it on an idle machine, since it compares times.
+    The recurrent one has lesson 01's recipe, the rivals their own. Run it on an idle machine, since it compares times.
     """
     corpus = data.load("english-french")
     task, pairs = Task.of(corpus, corpus["train"]), corpus["train"]
@@ -282,25 +296,11 @@ def time_to_match(frame: DataFrame, rival: str = "Transformer") -> list[float]:
 
 
 def against_lesson_01(race: DataFrame) -> dict[int, float]:
-    """Claims 3 to 5: share of time, smallest lead up to 20 words, and smallest lag at 21 to 30 words."""
+    """Claims 6 to 8: share of time, smallest lead up to 20 words, and smallest lag at 21 to 30 words."""
     by_length = unnest(race, "by_length", ["from", "to", "bleu"])
     table = by_length.pivot(index=["seed", "from"], columns="model", values="bleu")
     leads = (table["Transformer"] - table["recurrent"]).unstack("from")
-    return {3: max(time_to_match(race)), 4: leads[[3, 9, 15]].min().min(), 5: -leads[21].max()}
-
-
-# ---- live: plain equals package --------------------------------------------------------------------------------------
-
-# Prefixes of parameter names: the lesson's encoder and decoder own what the package keeps in a stack.
-RENAME = {f"{side}.{part}": f"{side}.stack.{part}" for side in ("encoder", "decoder") for part in ("blocks", "norm")}
-
-
-def package_model(
-    source_words: int, target_words: int, d_model: int, heads: int, d_ff: int, layers: int
-) -> Transformer:
-    """The package's Transformer with lesson 05's parts: sinusoids, pre-norm, tied embeddings."""
-    config = Config(d_model=d_model, heads=heads, d_ff=d_ff, layers=layers, position=POSITIONS["sinusoidal"])
-    return Transformer(Encoder(source_words, config), Decoder(target_words, config))
+    return {6: max(time_to_match(race)), 7: leads[[3, 9, 15]].min().min(), 8: -leads[21].max()}
 
 
 # ---- live: alignments of the heads -----------------------------------------------------------------------------------
@@ -325,7 +325,7 @@ def cross_maps(
     model.eval()
     batch = collate(pairs, task.source_vocab, task.target_vocab).to(runtime.device())
     with record(model) as maps:
-        model(batch.source, batch.source_lengths, batch.target_in)
+        model.decoder(batch.target_in, model.encoder(batch.source, batch.source_lengths))
     weights = torch.stack([layer for name, layer in maps.items() if ".cross." in name], dim=1).float().cpu()
     return [weights[i, ..., : len(pair.target), : len(pair.source)] for i, pair in enumerate(pairs)]
 

@@ -26,6 +26,44 @@ LOOKS = {name: (COLORS[i], MARKERS[i]) for i, name in enumerate(("ViT", "CNN", "
 
 # ---- images, and their patches ---------------------------------------------------------------------------------------
 
+ALTS = {  # of the figures that answer predictions: a lesson's code does not give them away
+    "twice_the_side": (
+        "Megabytes against the side of the image. With every pixel a token, the line rises to more than ten "
+        "thousand at 224 pixels; with patches of 16 by 16 it stays below one."
+    ),
+    "vit": (
+        "Test accuracy of the ViT against training steps, with dashed lines for the linear classifier and the "
+        "MLP. The ViT crosses the line of the linear classifier early."
+    ),
+    "neighbors": (
+        "Left, 13 by 13 offsets: red in the middle, above and below it, and along both sides. Right, cosine "
+        "against distance: down a column it falls from 0.56; along a row it starts at 0.19, falls below 0 and "
+        "ends at 0.47."
+    ),
+    "four_orders": (
+        "Left, three images under maps in orange: rollout marks many patches, ablation one or two or none. "
+        "Right, accuracy against hidden patches: it falls slowest at random, fastest by ablation; rollout and "
+        "its mean map lie between."
+    ),
+    "contest": (
+        "Left, accuracy against training images: with 1,000 the MLP is best; with 30,000 the CNN, then MLP, "
+        "ViT, linear classifier. Right, accuracy against work, the CNN on top."
+    ),
+    "new_orders": (
+        "Changes in points below two images in each order. With one order, ViT and linear classifier stay "
+        "near 0, the CNN loses about 1. With a new order per image, the ViT loses about 5, the CNN over 20, "
+        "the linear classifier over 30. Without positions: about 3."
+    ),
+    "patch_size": (
+        "Accuracy against seconds of training for three sizes of patches, three marks each. Those of 14 by 14 "
+        "pixels are highest and furthest left, those of 4 by 4 lowest and right."
+    ),
+    "enlarged": (
+        "Accuracy against patches along each side, 4 to 8, for three ways to get positions. Interpolated "
+        "positions stay highest; one line and the mean drop further."
+    ),
+}
+
 
 def draw_samples(images: Tensor, names: Sequence[str], patch: int) -> Figure:
     """Images (image, 1, height, width), one per label, with the lines along which they are cut."""

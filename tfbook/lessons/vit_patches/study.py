@@ -18,6 +18,7 @@ from tfbook.attention import POSITIONS, record
 from tfbook.course.cost import count_flops, parameters, peak_memory
 from tfbook.data.images import ImageBatches, Images, LabeledImages
 from tfbook.interop import torch_vision
+from tfbook.lessons.vit_patches.answers import answer as answer
 from tfbook.lessons.vit_patches.claims import CLAIMS as CLAIMS
 from tfbook.models.cnn import Cnn
 from tfbook.models.vit import LearnedGrid, Vit, VitConfig, patchify, rollout, unpatchify

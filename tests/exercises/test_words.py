@@ -1,0 +1,146 @@
+"""A wrong answer is told what is wrong in words, also where nobody has foreseen it, and numbers can be told apart."""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from tfbook.course import exercises as engine
+from tfbook.course.comparing import shown_apart
+from tfbook.course.exercises import Exercise, exercise, randn
+
+
+@pytest.fixture(autouse=True)
+def patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine that is busy, and checks of signatures, make the search slow."""
+    monkeypatch.setattr(engine, "SEARCH", 10.0)
+
+
+def _inputs() -> list[tuple[Tensor, ...]]:
+    found = []
+    for b, h, n, m, d in ((2, 3, 4, 5, 2), (1, 2, 3, 3, 5)):
+        mask = torch.arange(m) < torch.tensor([m - 1, 2])[:b, None]
+        found.append((randn(b, h, n, d, seed=1), randn(b, h, m, d, seed=2), randn(b, h, m, 3, seed=3), mask))
+    return found
+
+
+@exercise(cases=_inputs, hints=["None."])
+def attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Tensor:
+    scores = q @ k.mT / math.sqrt(q.shape[-1])
+    scores = scores.masked_fill(~mask[:, None, None], -torch.inf)
+    return torch.softmax(scores, dim=-1) @ v
+
+
+@exercise(cases=_inputs, hints=["None."])
+def weigh(q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Tensor:
+    scores = q @ k.mT / math.sqrt(q.shape[-1])
+    return torch.softmax(scores.masked_fill(~mask[:, None, None], -torch.inf), dim=-1)
+
+
+def _weights(q: Tensor, k: Tensor, mask: Tensor, scale: float, dim: int = -1) -> Tensor:
+    return torch.einsum("bhnd,bhmd->bhnm", q, k).div(scale).masked_fill(~mask[:, None, None], -1e30).softmax(dim)
+
+
+def _root(q: Tensor) -> float:
+    return q.shape[-1] ** 0.5
+
+
+def _after(q: Tensor, k: Tensor, mask: Tensor) -> Tensor:
+    return _weights(q, k, torch.ones_like(mask), _root(q)) * mask[:, None, None]
+
+
+SLIPS: list[tuple[Exercise, Callable[..., Any], str]] = [
+    (attend, lambda q, k, v, m: _weights(q, k, ~m, _root(q)) @ v, "the other way round"),
+    (attend, lambda q, k, v, m: _weights(q, k, torch.ones_like(m), _root(q)) @ v, "is not used"),
+    (attend, lambda q, k, v, m: _weights(q, k, m, 1.0) @ v, "a square root is missing (of q)"),
+    (attend, lambda q, k, v, m: _weights(q, k, m, q.shape[-1]) @ v, "the size itself where its square root belongs"),
+    (attend, lambda q, k, v, m: _weights(q, k, m, _root(q) * q.shape[1] ** 0.5) @ v, "that of d_model, all heads"),
+    (attend, lambda q, k, v, m: _weights(q, k, m, k.shape[2] ** 0.5) @ v, "that of another size, k.shape[-2]"),
+    (
+        attend,
+        lambda q, k, v, m: (_after(q, k, m)[..., None] * v[:, :, None]).sum(dim=3),
+        "each row is a multiple of the expected one: are there weights that do not sum to 1?",
+    ),
+    (attend, lambda q, k, v, m: attend.reference(q, k, v, m).mT, "the axes are in another order"),
+    (attend, lambda q, k, v, m: -attend.reference(q, k, v, m), "the sign is the other way round"),
+    (attend, lambda q, k, v, m: attend.reference(q, k, v, m) / q.shape[1], "it is 1/(q.shape[1]) times the expected"),
+    (attend, lambda q, k, v, m: attend.reference(q, k, v, m)[:, None], "an axis of length 1 is missing or too many"),
+    (attend, lambda q, k, v, m: attend.reference(q, k, v, m).flip(2), "in reverse order along axis 2"),
+    (
+        attend,
+        lambda q, k, v, m: _weights(q, k, ~m, 1.0) @ v,
+        "a square root is missing (of q)",  # two slips at once
+    ),
+    (weigh, lambda q, k, v, m: _after(q, k, m), "block before the softmax, not after it"),
+    (weigh, lambda q, k, v, m: _weights(q, k, torch.ones_like(m), _root(q), dim=-2), "sum to 1 along axis -2"),
+    (weigh, lambda q, k, v, m: _weights(q, k, m, _root(q)).log_softmax(-1), "one log_softmax too many"),
+]
+
+
+@pytest.mark.parametrize(("asked", "answer", "words"), SLIPS, ids=[f"{e.name}: {words}" for e, _, words in SLIPS])
+def test_a_slip_is_told_in_words(asked: Exercise, answer: Callable[..., Any], words: str) -> None:
+    verdict = asked.judge(answer)
+    assert verdict.status == "not quite"
+    assert words in verdict.message
+    assert not verdict.details, "numbers would only distract"
+
+
+def test_two_slips_at_once_are_both_told() -> None:
+    message = attend.judge(lambda q, k, v, m: _weights(q, k, ~m, 1.0) @ v).message
+    assert "the other way round" in message
+    assert "; and " in message
+
+
+def test_words_are_looked_for_in_time_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine, "SEARCH", 0.0)
+    verdict = attend.judge(lambda q, k, v, m: _weights(q, k, m, 1.0) @ v)
+    assert "In words" not in verdict.message
+    assert verdict.details[-1].startswith("expected: tensor of shape")
+
+
+def test_what_is_not_related_is_shown_in_numbers() -> None:
+    verdict = attend.judge(lambda q, k, v, m: attend.reference(q, k, v, m) + torch.arange(3) ** 2 / 7)
+    assert "In words" not in verdict.message
+    assert len(verdict.details) == 6
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        (
+            lambda q, k, v, m: (q @ k.mT).masked_fill(~m, 0.0),
+            "v has shape (2, 3, 5, 3) and m has shape (2, 5); is an axis of length 1 missing, as by [:, None]?",
+        ),
+        (
+            lambda q, k, v, m: q[0, 0] @ k[0, 0],
+            "v has shape (2, 3, 5, 3) and m has shape (2, 5); is a transpose missing",
+        ),
+        (lambda q, k, v, m: q.sum(dim=7), "IndexError: Dimension out of range"),
+    ],
+)
+def test_an_error_of_pytorch_is_told_with_the_shapes_that_met(answer: Callable[..., Any], words: str) -> None:
+    verdict = attend.judge(answer)
+    assert verdict.status == "raised an error"
+    assert words in verdict.message
+    assert "here q has shape (2, 3, 4, 2)" in verdict.message
+
+
+@pytest.mark.parametrize(
+    ("result", "expected"),
+    [
+        (torch.tensor([1.0, 2.0001]), torch.tensor([1.0, 2.0])),
+        (torch.cat([torch.zeros(100), torch.ones(1)]), torch.zeros(101)),
+        (torch.tensor([123456, 1]), torch.tensor([123456, 2])),
+        ([0] * 500 + [1], [0] * 501),
+        ("a" * 500 + "b", "a" * 501),
+        (torch.zeros(3), torch.zeros(4)),
+        (0.123456789, 0.123456788),
+    ],
+)
+def test_two_values_never_look_the_same(result: Any, expected: Any) -> None:
+    shown = shown_apart(result, expected)
+    assert shown[0] != shown[1]
+    assert all(len(line) < 250 for line in shown)

@@ -1,0 +1,225 @@
+"""The translator without its parts: what is really gone, what ships, and what the tables of its runs say."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+import torch
+from torch import Tensor
+from toy_translators import TINY
+
+from tfbook import data, runtime
+from tfbook.attention import POSITIONS
+from tfbook.course.cost import parameters
+from tfbook.course.experiments import stored
+from tfbook.course.translators import Quality, Task
+from tfbook.data.translation import Translations
+from tfbook.lessons.transformer import ablation, broken, inside
+from tfbook.models.transformer import Transformer
+from tfbook.text import collate, filter_by_length
+
+pytestmark = pytest.mark.usefixtures("float32")
+SMALL = replace(TINY, layers=2, position=POSITIONS["sinusoidal"])
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ablation, "PAGE", SMALL)
+
+
+def built(name: str, task: Task) -> Transformer:
+    runtime.seed(1)
+    return ablation.MACHINES[name].build(task)
+
+
+def scores(model: Transformer, task: Task) -> Tensor:
+    batch = collate(task.corpus["train"][:2], task.source_vocab, task.target_vocab)
+    with torch.no_grad():
+        return model(batch.source, batch.source_lengths, batch.target_in).logits
+
+
+# ---- what is gone ------------------------------------------------------------------------------------------------
+
+
+def test_every_machine_computes_something_else_but_for_the_schedule(task: Task) -> None:
+    whole = scores(built("the whole machine", task), task)
+    same = [name for name in ablation.MACHINES if torch.equal(scores(built(name, task), task), whole)]
+    assert same == ["the whole machine", "no warm-up"]
+
+
+def test_without_residuals_a_branch_that_finds_nothing_leaves_nothing(task: Task) -> None:
+    model = built("no residuals", task)
+    down = model.encoder.stack.blocks[0].feed_forward.branch.down
+    torch.nn.init.zeros_(down.weight), torch.nn.init.zeros_(down.bias)
+    x = model.encoder.stack.blocks[0](torch.randn(1, 3, SMALL.d_model))
+    assert not x.any()
+
+
+def test_without_norms_only_the_last_one_of_each_stack_is_left(task: Task) -> None:
+    kept = [name for name, _ in built("no norms", task).named_parameters() if name.endswith("norm.weight")]
+    assert kept == ["encoder.stack.norm.weight", "decoder.stack.norm.weight"]
+
+
+def test_without_feed_forward_two_thirds_of_an_encoder_block_are_gone(task: Task) -> None:
+    def count(name: str) -> int:
+        return sum(w.numel() for n, w in built(name, task).encoder.stack.blocks.named_parameters() if "weight" in n)
+
+    attention, feed_forward = 4 * SMALL.d_model**2, 2 * SMALL.d_model * SMALL.d_ff
+    assert count("the whole machine") - count("no feed-forward") == 2 * (feed_forward + SMALL.d_model)
+    assert count("no feed-forward") == 2 * (attention + SMALL.d_model)
+
+
+def test_without_the_mask_and_only_then_a_word_changes_the_scores_before_it(task: Task) -> None:
+    source, lengths = torch.tensor([[4, 5]]), torch.tensor([2])
+    one, other = torch.tensor([[1, 4, 5]]), torch.tensor([[1, 4, 6]])
+    for name, leaks in (("the whole machine", False), ("no causal mask", True)):
+        model = built(name, task)
+        with torch.no_grad():
+            first, second = (model(source, lengths, target).logits[:, :2] for target in (one, other))
+        assert torch.allclose(first, second, atol=1e-6) != leaks
+
+
+def test_the_rate_goes_up_a_ramp_and_down_to_nothing() -> None:
+    recipe = ablation.MACHINES["the whole machine"].recipe(1.0, 700)
+    assert [recipe.schedule(step, 700) for step in (0, 115, 116, 408)] == pytest.approx([1 / 116, 1, 1, 0.5])
+    assert ablation.MACHINES["no warm-up"].recipe(1.0, 700).schedule(0, 700) == 1
+
+
+def test_runs_sweep_the_rates_with_one_seed_and_take_the_best_with_the_others(
+    corpus: Translations, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(data, "load", lambda name: corpus)
+    names = ("the whole machine", "no residuals")
+    monkeypatch.setattr(ablation, "MACHINES", {name: ablation.MACHINES[name] for name in names})
+
+    def trained(machine: Any, task: Task, pairs: Any, *, lr: float, seed: int, steps: int) -> tuple[Transformer, float]:
+        model = machine.build(task)
+        best = 2e-3 if machine is ablation.MACHINES["no residuals"] else 5e-3
+        model.score = 50.0 if lr == best else 10.0
+        return model, 0.0
+
+    def judged(model: Any, pairs: Any, task: Any) -> Quality:
+        return Quality(model.score, 0.0, "")
+
+    monkeypatch.setattr(ablation, "trained", trained)
+    monkeypatch.setattr(ablation, "quality", judged)
+    found = [(row["machine"], row["lr"], row["seed"]) for row in ablation.ablation((1, 2), (5e-3, 2e-3))]
+    sweep = [(name, lr, 1) for lr in (5e-3, 2e-3) for name in names]
+    assert found == [*sweep, ("the whole machine", 5e-3, 2), ("no residuals", 2e-3, 2)]
+
+
+# ---- what ships --------------------------------------------------------------------------------------------------
+
+
+def test_weights_in_8_bits_are_off_by_half_a_step(task: Task) -> None:
+    model = built("the whole machine", task)
+    weights = model.state_dict()
+    found = broken.unpacked(broken.packed(weights))
+    assert found.keys() == weights.keys()
+    for name, weight in weights.items():
+        if weight.ndim == 2:
+            step = weight.abs().amax(dim=1, keepdim=True) / 127
+            assert ((found[name] - weight).abs() <= 0.51 * step + 1e-3 * weight.abs()).all(), name
+        else:
+            torch.testing.assert_close(found[name], weight, rtol=1e-3, atol=1e-6)
+
+
+def test_saved_models_come_back(task: Task, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    models = {name: built(name, task) for name in ablation.MACHINES}
+    broken.save(models, tmp_path / "all.safetensors")
+    monkeypatch.setattr(broken, "fetch", lambda file: tmp_path / "all.safetensors")
+    for name, model in broken.load(task).items():
+        torch.testing.assert_close(scores(model, task), scores(models[name], task), atol=0.1, rtol=0.05)
+    english = " ".join(task.corpus["train"][0].source)
+    assert all(isinstance(version(english), str) for version in broken.versions(task).values())
+
+
+def test_the_stored_translators_are_as_good_as_their_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On the first test sentences, within what so few of them say."""
+    monkeypatch.undo()
+    corpus = data.load("english-french")
+    versions = broken.versions(Task.of(corpus, corpus["train"]))
+    assert versions.keys() == ablation.MACHINES.keys()
+    assert versions[broken.WHOLE]("the small red house is very old.") == "la petite maison rouge est très vieille."
+    assert versions["no residuals"]("the small red house is very old.") != "la petite maison rouge est très vieille."
+
+
+# ---- tables ------------------------------------------------------------------------------------------------------
+
+RUNS = pd.DataFrame(
+    [
+        {"machine": "no residuals", "lr": 0.1, "seed": 1, "loss": 4.8, "valid": 1.0, "bleu": 2.0},
+        {"machine": "no residuals", "lr": 0.2, "seed": 1, "loss": 4.3, "valid": 0.0, "bleu": 90.0},
+        {"machine": "the whole machine", "lr": 0.1, "seed": 1, "loss": 0.1, "valid": 70.0, "bleu": 70.0},
+        {"machine": "the whole machine", "lr": 0.2, "seed": 1, "loss": 0.2, "valid": 80.0, "bleu": 60.0},
+        {"machine": "the whole machine", "lr": 0.2, "seed": 2, "loss": 0.4, "valid": 10.0, "bleu": 80.0},
+    ]
+)
+
+
+def test_a_machine_is_judged_at_the_rate_that_is_best_on_validation_sentences() -> None:
+    assert broken.scores(RUNS) == {"the whole machine": 70.0, "no residuals": 2.0}
+    table = broken.scoreboard(RUNS)
+    assert table.columns.tolist() == ["rate 0.1", "rate 0.2"]
+    assert table.loc["the whole machine"].tolist() == ["70.0", "70.0 (60.0–80.0)"]
+    assert table.loc["no residuals"].tolist() == ["2.0", "90.0"]
+
+
+def test_losses_are_those_of_the_runs_on_the_scoreboard() -> None:
+    """Not the lowest ones, which another rate may have reached."""
+    assert broken.losses(RUNS).to_dict() == {"the whole machine": pytest.approx(0.3), "no residuals": 4.8}
+
+
+def test_without_residuals_the_loss_is_just_below_the_entropy_of_single_words() -> None:
+    """As the lesson says of the stored runs: 5.3 nats for a word, `<eos>` included, in sentences of training."""
+    pairs = filter_by_length(data.load("english-french")["train"], 3, ablation.LONGEST)
+    counts = Counter(word for pair in pairs for word in (*pair.target, "<eos>"))
+    shares = torch.tensor(list(counts.values())) / counts.total()
+    entropy = -float(shares @ shares.log())
+    assert entropy == pytest.approx(5.26, abs=0.01)
+    assert 3 < broken.losses(stored("transformer.ablation").frame)["no residuals"] < entropy
+
+
+def test_feed_forward_layers_hold_57_percent_of_the_blocks_matrices(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
+    corpus = data.load("english-french")
+    model = built("the whole machine", Task.of(corpus, corpus["train"]))
+    matrices = {name: w.numel() for name, w in model.named_parameters() if "blocks" in name and w.ndim == 2}
+    feed_forward = sum(size for name, size in matrices.items() if "feed_forward" in name)
+    assert feed_forward / sum(matrices.values()) == pytest.approx(0.57, abs=0.005)
+    assert feed_forward / parameters(model) == pytest.approx(0.4, abs=0.01)
+
+
+# ---- inside ------------------------------------------------------------------------------------------------------
+
+
+def test_names_of_the_page_lead_to_every_parameter_of_the_package() -> None:
+    model = inside.package_model(7, 9, 8, 2, 16, 12)
+    prefixes = inside.parameter_names(12).values()
+    names = [name for name, _ in model.named_parameters() if "embed" not in name]
+    assert all(sum(name.startswith(prefix) for prefix in prefixes) == 1 for name in names)
+
+
+def test_the_package_is_called_as_the_page_calls_its_own() -> None:
+    model = inside.package_model(7, 9, 8, 2, 16, 1)
+    source, target = torch.tensor([[4, 5, 0]]), torch.tensor([[1, 4]])
+    expected = Transformer.forward(model, source, torch.tensor([2]), target).logits
+    torch.testing.assert_close(model(source, target), expected)
+
+
+def test_three_maps_are_rows_of_weights_with_their_words(task: Task) -> None:
+    model, pair = built("the whole machine", task), task.corpus["train"][0]
+    encoder, decoder, cross = inside.three_maps(model, pair, task, (1, 0))
+    assert encoder.keys == encoder.queries == [*pair.source, "<eos>"]
+    assert decoder.keys == decoder.queries == ["<bos>", *pair.target]
+    assert cross.queries == [*pair.target, "<eos>"]
+    assert cross.keys == encoder.keys
+    for found in (encoder, decoder, cross):
+        assert found.weights.shape == (len(found.queries), len(found.keys))
+        torch.testing.assert_close(found.weights.sum(dim=-1), torch.ones(len(found.queries)))
+    assert not decoder.weights.triu(1).any()
