@@ -70,16 +70,17 @@ def table_losses(seen: str, judged: str, contexts: Iterable[int]) -> list[float]
 
 
 def backoff_loss(seen: str, judged: str, context: int) -> float:
-    """Nats per letter of `judged` by the counts of `seen`, blended with those of shorter contexts (Witten and Bell).
+    """Nats per letter of `judged` by counts of `seen`, blended with those of shorter contexts.
 
-    The first `context` letters are not judged.
+    Witten and Bell (1991), method C. The first `context` letters are not judged.
     """
-    p = [1 / len(ALPHABET)] * (len(judged) - context)  # of each letter: all alike before any counts
+    letters = range(len(judged) - context)
+    p = [1 / len(ALPHABET) for _ in letters]  # before any counts, all letters are alike
     for n in range(context + 1):
         runs = Counter(seen[i - n : i + 1] for i in range(n, len(seen)))
         pasts = Counter(seen[i - n : i] for i in range(n, len(seen)))
         kinds = Counter(run[:n] for run in runs)  # how many different letters follow
-        for i in range(len(p)):
+        for i in letters:
             run = judged[i + context - n : i + context + 1]
             if (past := run[:n]) in pasts:
                 p[i] = (runs[run] + kinds[past] * p[i]) / (pasts[past] + kinds[past])
