@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 IMAGE = re.compile(r"!\[([^\]]*)\]\([^)]*\)")
 WITHOUT_ALT = re.compile(r"<img\b(?![^>]*\balt=\"[^\"]+\")")
-NOT_CONVERTED = ("09",)  # claims where they are measured, and stored runs without a word in captions
+NOT_CONVERTED = ("09",)  # its answers and claims stand where they are measured, captions do not say what is stored
 
 
 def has_sound_figures(lesson: Lesson) -> Iterator[str]:

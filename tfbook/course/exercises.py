@@ -97,10 +97,12 @@ class Exercise:
 
         Where the stub is as it came, a right answer that was kept in an earlier session takes its place.
         """
-        status, source = self.judge(answer).status, answers().get(self.lesson, {}).get(self.name)
+        status = self.judge(answer).status
         if status == "correct":
             return self._goes_on(cast(Answer, answer), "yours", "your version")
-        if status not in ("not attempted", "not yet") or source is None:
+        untouched = status in ("not attempted", "not yet")
+        source = answers().get(self.lesson, {}).get(self.name) if untouched else None
+        if source is None:
             return self._goes_on(otherwise, "the page's", "its own version")
         around = vars(sys.modules[self.reference.__module__]) | getattr(answer, "__globals__", {})
         kept, verdict = self.recall(source, around)

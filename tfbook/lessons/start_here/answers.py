@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from tfbook.course.predictions import Answers
+from tfbook.course.predictions import PredictionAnswers
 
-answer = Answers(
+answer = PredictionAnswers(
     {
         "axes": """\
 Not the rows. Shapes line up at the last axis, so the sums of shape (27,) are taken for a row, which is
