@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -42,6 +43,18 @@ def in_use(make: Callable[..., Any]) -> Callable[..., Any]:
         return partial(in_use(make.func), *make.args, **make.keywords)
     home = sys.modules.get(make.__module__) if packaged(make) else None
     return getattr(home, getattr(make, "__qualname__", ""), make)
+
+
+@contextmanager
+def method_in_place(layers: Sequence[nn.Module], name: str, function: Callable[..., Any]) -> Iterator[None]:
+    """Inside, `layer.name(…)` is `function(layer, …)` for each of these layers."""
+    for layer in layers:
+        setattr(layer, name, partial(function, layer))
+    try:
+        yield
+    finally:
+        for layer in layers:
+            delattr(layer, name)
 
 
 # ---- parts -------------------------------------------------------------------------------------------------------

@@ -1,15 +1,13 @@
 """The closed answer to a prediction in JupyterLab: opened by mouse and by key, closed again when its cell has run."""
 
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
-from pathlib import Path
 
 import nbformat
 import pytest
+from lab import lab_with, open_in_lab
 from nbclient import NotebookClient
 from nbformat import NotebookNode
-from nbformat.sign import NotebookNotary
 from selenium.common.exceptions import StaleElementReferenceException
 from selenium.webdriver import Chrome, Keys
 from selenium.webdriver.common.by import By
@@ -18,14 +16,13 @@ from selenium.webdriver.support.ui import WebDriverWait
 
 pytestmark = pytest.mark.slow
 
-SETTINGS = Path(__file__).parents[2] / "tools" / "jupyterlab"
 CELLS = [
     """import torch
 from IPython.display import display
 from tfbook import plot
-from tfbook.course.predictions import Answers
+from tfbook.course.predictions import PredictionAnswers
 import matplotlib.pyplot as plt
-answer = Answers({"why": "It *grows*, because $x^2$ does.", "look": "One by one."})""",
+answer = PredictionAnswers({"why": "It *grows*, because $x^2$ does.", "look": "One by one."})""",
     """figure, axes = plt.subplots(figsize=(2, 1))
 with answer("why"):
     print("word " * 40)
@@ -40,17 +37,7 @@ ACTIVE_CELL = "return [...document.querySelectorAll('.jp-Cell')].findIndex(c => 
 def lab(serve: Callable[..., AbstractContextManager[str]], tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The address of a JupyterLab with the notebook, trusted and executed."""
     folder = tmp_path_factory.mktemp("lab")
-    for name in ("notebooks", "DATA"):
-        (folder / name).mkdir()
-    book = executed()
-    nbformat.write(book, folder / "notebooks" / "answers.ipynb")
-    NotebookNotary(data_dir=str(folder / "DATA")).sign(book)
-    fixed = [f"--LabApp.app_settings_dir={SETTINGS}", f"--ServerApp.root_dir={folder / 'notebooks'}"]
-
-    def command(port: int, options: str) -> list[str]:
-        return [sys.executable, "-m", "jupyterlab", f"--port={port}", *options.split(), *fixed]
-
-    with serve(folder, command) as address:
+    with serve(folder, lab_with(folder, {"answers": executed()}, trusted=["answers"])) as address:
         yield address
 
 
@@ -63,9 +50,8 @@ def executed() -> NotebookNode:
 
 @pytest.fixture
 def page(browser: Chrome, lab: str) -> Chrome:
-    browser.get(lab.format("answers.ipynb"))
-    idle = ".jp-Notebook-ExecutionIndicator[data-status=idle]"  # until then JupyterLab may draw outputs anew
-    WebDriverWait(browser, 60).until(lambda page: page.find_elements(By.CSS_SELECTOR, idle) and len(answers(page)) == 2)
+    open_in_lab(browser, lab.format("answers.ipynb"))
+    WebDriverWait(browser, 60).until(lambda page: len(answers(page)) == 2)
     return browser
 
 

@@ -11,10 +11,10 @@ from typing import Any
 
 import nbformat
 import pytest
+from lab import SETTINGS, headed, lab_with, open_in_lab
 from nbclient import NotebookClient
 from nbconvert import HTMLExporter
 from nbformat import NotebookNode
-from nbformat.sign import NotebookNotary
 from PIL import Image
 from selenium.webdriver import Chrome, Keys
 from selenium.webdriver.common.by import By
@@ -27,7 +27,6 @@ from figures import figures
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[2]
-SETTINGS = ROOT / "tools" / "jupyterlab"
 LESSONS = ("02_scoring_functions", "15_efficient_attention")
 THEMES = ("light", "dark")
 CELLS = [
@@ -138,30 +137,15 @@ def lab(
     settings = json.loads((SETTINGS / "overrides.json").read_text("utf-8"))
     settings["@jupyterlab/apputils-extension:themes"] = {"theme": f"JupyterLab {request.param.title()}"}
     (folder / "settings" / "overrides.json").write_text(json.dumps(settings), encoding="utf-8")
-    for name in ("notebooks", "DATA"):
-        (folder / name).mkdir()
-    for lesson in LESSONS:
-        nbformat.write(unfolded(lesson), folder / "notebooks" / f"{lesson}.ipynb")
-    for name in ("trusted", "foreign"):
-        copy = nbformat.from_dict(notebook)
-        copy.cells.insert(0, nbformat.v4.new_markdown_cell(name))  # a signature is of the contents, so they must differ
-        nbformat.write(copy, folder / "notebooks" / f"{name}.ipynb")
-        if name == "trusted":
-            NotebookNotary(data_dir=str(folder / "DATA")).sign(copy)
-    fixed = [f"--LabApp.app_settings_dir={folder / 'settings'}", f"--ServerApp.root_dir={folder / 'notebooks'}"]
-
-    def command(port: int, options: str) -> list[str]:
-        return [sys.executable, "-m", "jupyterlab", f"--port={port}", *options.split(), *fixed]
-
-    with serve(folder, command) as address:
+    notebooks = {name: headed(notebook, name) for name in ("trusted", "foreign")}
+    notebooks |= {lesson: unfolded(lesson) for lesson in LESSONS}
+    with serve(folder, lab_with(folder, notebooks, trusted=["trusted"], settings=folder / "settings")) as address:
         yield request.param, address
 
 
 def opened(browser: Chrome, address: str, name: str) -> None:
     """The notebook, as soon as JupyterLab draws no output anew."""
-    browser.get(address.format(name))
-    idle = ".jp-Notebook-ExecutionIndicator[data-status=idle]"
-    WebDriverWait(browser, 60).until(lambda page: page.find_elements(By.CSS_SELECTOR, idle))
+    open_in_lab(browser, address.format(name))
     WebDriverWait(browser, 60).until(images)
 
 

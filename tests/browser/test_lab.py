@@ -11,6 +11,7 @@ from typing import Any
 
 import nbformat
 import pytest
+from lab import open_in_lab
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 from selenium.common.exceptions import ElementClickInterceptedException, StaleElementReferenceException
 from selenium.webdriver import ActionChains, Chrome
@@ -69,9 +70,7 @@ def lab(serve: Callable[..., AbstractContextManager[str]], course: Path) -> Iter
 def page(browser: Chrome, lab: str) -> Chrome:
     """The browser, in which the lesson was opened a moment ago."""
     browser.get_log("performance")
-    browser.get(lab.format(NAME))
-    idle = ".jp-Notebook-ExecutionIndicator[data-status=idle]"
-    wait(browser, lambda: browser.find_elements(By.CSS_SELECTOR, idle))
+    open_in_lab(browser, lab.format(NAME))
     wait(browser, lambda: len(browser.find_elements(By.CSS_SELECTOR, ".jp-Notebook-cell")) == len(CELLS))
     return browser
 

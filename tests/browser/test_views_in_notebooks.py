@@ -1,24 +1,21 @@
 """The views where readers meet them: in a page that nbconvert makes, and in JupyterLab, trusted and not."""
 
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
-from pathlib import Path
 
 import nbformat
 import pytest
+from lab import headed, lab_with, open_in_lab
 from mounted import mounted, requested, said
 from nbclient import NotebookClient
 from nbconvert import HTMLExporter
 from nbformat import NotebookNode
-from nbformat.sign import NotebookNotary
 from selenium.webdriver import Chrome, Keys
 from selenium.webdriver.common.by import By
 from selenium.webdriver.support.ui import WebDriverWait
 
 pytestmark = pytest.mark.slow
 
-SETTINGS = Path(__file__).parents[2] / "tools" / "jupyterlab"
 
 CELLS = [
     """import torch
@@ -114,29 +111,15 @@ def lab(
 ) -> Iterator[str]:
     """The address of a JupyterLab that holds the notebook twice: trusted.ipynb and foreign.ipynb."""
     folder = tmp_path_factory.mktemp("lab")
-    for name in ("notebooks", "DATA"):
-        (folder / name).mkdir()
-    for name in ("trusted", "foreign"):
-        copy = nbformat.from_dict(notebook)
-        copy.cells.insert(0, nbformat.v4.new_markdown_cell(name))  # a signature is of the contents, so they must differ
-        nbformat.write(copy, folder / "notebooks" / f"{name}.ipynb")
-        if name == "trusted":
-            NotebookNotary(data_dir=str(folder / "DATA")).sign(copy)
-    fixed = [f"--LabApp.app_settings_dir={SETTINGS}", f"--ServerApp.root_dir={folder / 'notebooks'}"]
-
-    def command(port: int, options: str) -> list[str]:
-        return [sys.executable, "-m", "jupyterlab", f"--port={port}", *options.split(), *fixed]
-
-    with serve(folder, command) as address:
+    copies = {name: headed(notebook, name) for name in ("trusted", "foreign")}
+    with serve(folder, lab_with(folder, copies, trusted=["trusted"])) as address:
         yield address
 
 
 def test_in_jupyterlab_the_views_mount_and_keep_their_keys(browser: Chrome, lab: str) -> None:
     """Keys move in the view, not from cell to cell; nothing but this server is asked; no script complains."""
     requested(browser), said(browser)
-    browser.get(lab.format("trusted.ipynb"))
-    idle = ".jp-Notebook-ExecutionIndicator[data-status=idle]"  # until then JupyterLab may draw outputs anew
-    WebDriverWait(browser, 60).until(lambda page: page.find_elements(By.CSS_SELECTOR, idle))
+    open_in_lab(browser, lab.format("trusted.ipynb"))
     attention, stepper, masks, sampling, explorer = (mounted(browser, kind)[0] for kind in KINDS)
 
     attention.all(".matrix button")[0].click()

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 
 from folding import ANSWERS
 from nbformat import NotebookNode
+from output_rules import NOT_CONVERTED
 
 if TYPE_CHECKING:
     from rules import Lesson
 
 PREDICTIONS = 3
-OLD_ANSWERS = ("00", "03")  # lessons whose answers stand in the notebook
 BOX = re.compile(r"^> \*\*Predict\*\*", re.MULTILINE)
 KEY = re.compile(re.escape(ANSWERS) + r'"(\w+)"\):$', re.MULTILINE)
 
@@ -28,7 +28,7 @@ def asks_for_predictions(lesson: Lesson) -> Iterator[str]:
 
 def answers_its_predictions(lesson: Lesson) -> Iterator[str]:
     """Each box ends its cell, its answer is the first that is shown after it, and each text is used once."""
-    if lesson.path.name.startswith(OLD_ANSWERS) and not lesson.answers:
+    if lesson.path.name.startswith(NOT_CONVERTED) and not lesson.answers:
         return
     cells = lesson.notebook.cells
     for number, text in lesson.prose:

@@ -340,13 +340,3 @@ def test_stored_times_by_length() -> None:
     assert len(rows) == 2 * len(study.TIMED)
     found = study.by_length(rows, (8, 4))
     assert found["recurrent"] == [row["seconds"] for row in rows if row["layer"] == "recurrent"][::-1]
-
-
-@pytest.mark.parametrize(("n", "window", "layers"), [(64, None, 1), (64, 1, 63), (16, 3, 5), (17, 3, 6), (1, None, 0)])
-def test_a_window_hands_information_on(n: int, window: int | None, layers: int) -> None:
-    assert study.layers_until_seen(n, window) == layers
-
-
-def test_what_would_never_end_is_refused() -> None:
-    with pytest.raises(ValueError, match="window is 0; expected 1 or more"):
-        study.layers_until_seen(4, 0)

@@ -1,9 +1,7 @@
 """The study of lesson 00: letters, tables of counts, windows, and what later lessons' models say about letters."""
 
 import math
-import signal
 import statistics
-from collections.abc import Iterator
 
 import pytest
 import torch
@@ -116,20 +114,6 @@ def test_batches_are_drawn_together() -> None:
     batches = list(study.drawn(x, y, 7, 3))
     assert [len(target) for _, target in batches] == [7, 7, 7]
     assert all((inputs[:, -1] + 1 == target).all() for inputs, target in batches)
-
-
-def test_the_stop_button_ends_a_loop_with_what_it_has_learned() -> None:
-    before = signal.getsignal(signal.SIGINT)
-
-    def batches() -> Iterator[int]:
-        for number in range(10):
-            if number == 4:
-                signal.raise_signal(signal.SIGINT)
-            yield number
-
-    assert list(study.until_stopped(batches())) == [0, 1, 2, 3]
-    assert signal.getsignal(signal.SIGINT) is before
-    assert list(study.until_stopped(range(3))) == [0, 1, 2]
 
 
 def test_the_network_learns_what_a_table_cannot_see() -> None:

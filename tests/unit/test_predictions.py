@@ -15,9 +15,9 @@ from IPython.core.interactiveshell import InteractiveShell
 from IPython.display import HTML, Image, Markdown, clear_output, display
 
 from tfbook import plot
-from tfbook.course.predictions import WIDGET, Answers
+from tfbook.course.predictions import WIDGET, PredictionAnswers
 
-ANSWER = Answers({"growth": "It *grows*: $a_i * b_i * c$.\n\n- `twice`\n- [so](#So)", "other": "No."})
+ANSWER = PredictionAnswers({"growth": "It *grows*: $a_i * b_i * c$.\n\n- `twice`\n- [so](#So)", "other": "No."})
 
 
 class Publisher(CapturingDisplayPublisher):

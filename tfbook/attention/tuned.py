@@ -5,16 +5,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from functools import partial
+from contextlib import AbstractContextManager
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from tfbook.attention.multi_head import MultiHeadAttention, split_heads
-from tfbook.parts import exactly
+from tfbook.parts import exactly, method_in_place
 
 
 def project_together(
@@ -36,20 +34,13 @@ def project_together(
     return q, k, v
 
 
-@contextmanager
-def joined_projections(model: nn.Module) -> Iterator[None]:
+def joined_projections(model: nn.Module) -> AbstractContextManager[None]:
     """Inside, the multi-head attention layers of `model` project by `project_together`.
 
     Only layers of the package's own class with ordinary linear layers: a subclass or an edited one keeps its `project`.
     """
     known = [layer for layer in model.modules() if isinstance(layer, MultiHeadAttention) and _plain(layer)]
-    for layer in known:
-        layer.project = partial(project_together, layer)  # type: ignore[method-assign]
-    try:
-        yield
-    finally:
-        for layer in known:
-            del layer.project
+    return method_in_place(known, "project", project_together)
 
 
 def _plain(layer: MultiHeadAttention) -> bool:

@@ -17,7 +17,7 @@ ERRORS = {  # what PyTorch says → what to look for
 }
 
 
-def told(error: BaseException, answer: Callable[..., Any] | None) -> str:
+def error_line(error: BaseException, answer: Callable[..., Any] | None) -> str:
     """The error's first line, the last line of the answer's own that it came through, and the shapes that met there."""
     try:
         text = f"{type(error).__name__}: {error}".partition("\n")[0].rstrip(": ")

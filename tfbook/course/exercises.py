@@ -17,7 +17,7 @@ from typing import Any, cast
 import torch
 
 from tfbook.course.comparing import difference, same, shortened, shown_apart
-from tfbook.course.errors import told
+from tfbook.course.errors import error_line
 from tfbook.course.gradients import Slope, gradient_difference, is_real, slopes
 from tfbook.course.lessons import slug_of
 from tfbook.course.relations import relation, sizes_of, tensors_of
@@ -97,10 +97,12 @@ class Exercise:
 
         Where the stub is as it came, a right answer that was kept in an earlier session takes its place.
         """
-        status, source = self.judge(answer).status, answers().get(self.lesson, {}).get(self.name)
+        status = self.judge(answer).status
         if status == "correct":
             return self._goes_on(cast(Answer, answer), "yours", "your version")
-        if status not in ("not attempted", "not yet") or source is None:
+        untouched = status in ("not attempted", "not yet")
+        source = answers().get(self.lesson, {}).get(self.name) if untouched else None
+        if source is None:
             return self._goes_on(otherwise, "the page's", "its own version")
         around = vars(sys.modules[self.reference.__module__]) | getattr(answer, "__globals__", {})
         kept, verdict = self.recall(source, around)
@@ -124,7 +126,7 @@ class Exercise:
         except TookTooLong:
             return None, CheckResult("not quite", f"its definition does not finish within {TIME_LIMIT:g} seconds")
         except BaseException as error:  # such as a syntax of a newer Python
-            return None, CheckResult("raised an error", told(error, None))
+            return None, CheckResult("raised an error", error_line(error, None))
         return answer, self.judge(answer)
 
     def judge(self, answer: object) -> CheckResult:
@@ -282,7 +284,7 @@ def _call(answer: Answer, case: tuple[Any, ...], names: Sequence[str], may_chang
     except BaseException as error:
         if type(error) is NotImplementedError and not error.args:  # PyTorch's own say what is not implemented
             return CheckResult("not attempted")
-        return CheckResult("raised an error", told(error, answer))
+        return CheckResult("raised an error", error_line(error, answer))
     if result is None or result is ...:
         return CheckResult("not attempted", "the function returns nothing yet")
     if changed := [name for name in _changed(names, before, arguments) if name not in may_change]:

@@ -41,6 +41,7 @@ PACKAGES = {  # the name for pip: the name for Python
     "filelock": "filelock",
     "scikit-learn": "sklearn",
     "sacrebleu": "sacrebleu",
+    "mistune": "mistune",
     "tokenizers": "tokenizers",
     "regex": "regex",
     "huggingface_hub": "huggingface_hub",

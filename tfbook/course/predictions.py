@@ -90,9 +90,6 @@ class PredictionAnswers:
         publisher.publish(_bundle(gathered.outputs, self.explanations[key]))
 
 
-Answers = PredictionAnswers  # as a lesson's answers.py calls it; tfbook.text.Answers are a model's
-
-
 class Gathered:
     """Keeps all that is printed and displayed, in order, in place of IPython's publisher and of standard output."""
 
@@ -175,10 +172,9 @@ def _preformatted(text: str) -> str:
 
 
 def _picture(png: bytes | str, look: Mapping[str, Any]) -> str:
-    """A bare image with its alt text and width."""
+    """A bare image, whose bytes may come in base 64, with its alt text and width."""
     import base64
 
-    encoded = png if isinstance(png, str) else base64.b64encode(png).decode()
-    width = f'width="{look["width"]}" ' if "width" in look else ""
-    alt = html.escape(str(look.get("alt", "")))
-    return f'<img alt="{alt}" {width}src="data:image/png;base64,{encoded.strip()}">'
+    from tfbook.plot.house import image_element
+
+    return image_element(base64.b64decode(png) if isinstance(png, str) else png, look.get("alt", ""), look.get("width"))

@@ -207,7 +207,7 @@ def tensors_of(value: Any) -> list[Tensor] | None:
 
 
 def sizes_of(names: Sequence[str], case: Sequence[Any]) -> dict[str, float]:
-    """What the sizes of a case are called: an argument that is a number, and the axes of those that are tensors."""
+    """The names of the sizes of a case: of arguments that are numbers, and of the axes of tensors."""
     found: dict[str, float] = {}
     for name, value in zip(names, case, strict=True):
         if isinstance(value, int | float) and not isinstance(value, bool):

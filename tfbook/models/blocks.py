@@ -202,7 +202,7 @@ class StackCache:
         return self.without_padding(mask.dense(time, keys, self.padding.device))
 
     def without_padding(self, allowed: Bool[Tensor, "*#batch query key"]) -> Dense:
-        """What is allowed, for each sequence without its padding."""
+        """The allowed keys of each sequence, without its padding."""
         if self.padding is None:
             return Dense(allowed)
         places = torch.arange(allowed.shape[-1], device=allowed.device)

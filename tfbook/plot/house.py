@@ -141,26 +141,25 @@ def show(figure: Figure, alt: str, caption: str = "", *, photograph: bool = Fals
 
     if not alt.strip():
         raise ValueError("alt is empty; describe what the figure shows in a sentence")
-    rendered = io.BytesIO()
+    rendered, file = io.BytesIO(), io.BytesIO()
     figure.savefig(rendered, format="png", bbox_inches="tight", pad_inches=0.14, dpi=SHARPNESS * figure.dpi)
     plt.close(figure)
     picture = _on_a_card(Picture.open(rendered).convert("RGB"))
+    picture.save(file, format="PNG", optimize=True, transparency=TRANSPARENT)
+    image = image_element(file.getvalue(), alt, round(picture.width / SHARPNESS))
     kinds = {"schematic": figure.get_label() == "schematic", "photograph": photograph}
     names = " ".join(["tfbook-figure", *(kind for kind, applies in kinds.items() if applies)])
     below = f"<figcaption>{html.escape(caption, quote=False)}</figcaption>\n" if caption else ""
-    page = f'<figure class="{names}">\n{_img(picture, alt)}\n{below}</figure>{STYLESHEET}'
+    page = f'<figure class="{names}">\n{image}\n{below}</figure>{STYLESHEET}'
     display({"text/html": page, "text/plain": alt}, raw=True)
 
 
-def _img(picture: Picture, alt: str) -> str:
-    """The picture itself as an element of HTML."""
+def image_element(png: bytes, alt: str, width: int | None = None) -> str:
+    """A picture as an element of HTML that holds all of it; `width` is in pixels of the page."""
     import base64
-    import io
 
-    file = io.BytesIO()
-    picture.save(file, format="PNG", optimize=True, transparency=TRANSPARENT)
-    source = f"data:image/png;base64,{base64.b64encode(file.getvalue()).decode()}"
-    return f'<img alt="{html.escape(alt)}" width="{round(picture.width / SHARPNESS)}" src="{source}">'
+    size = "" if width is None else f'width="{width}" '
+    return f'<img alt="{html.escape(alt)}" {size}src="data:image/png;base64,{base64.b64encode(png).decode()}">'
 
 
 def literal(text: str) -> str:

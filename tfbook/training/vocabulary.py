@@ -8,8 +8,7 @@ that they have without it. Shapes: batch, time, d_model, vocab.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
-from functools import partial
+from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
@@ -17,27 +16,20 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from tfbook.parts import exactly
+from tfbook.parts import exactly, method_in_place
 
 MULTIPLE = 64
 PADDED_ON = ("cuda",)  # on a CPU a step of 50,257 logits takes 1.14 times as long (benchmarks/README.md)
 SMALLEST = 4096  # tokens, by estimate: below, the calls that pad take longer than the product
 
 
-@contextmanager
-def padded_vocabulary(model: nn.Module) -> Iterator[None]:
+def padded_vocabulary(model: nn.Module) -> AbstractContextManager[None]:
     """Inside, the output matrices of `model`, by the name of `unembed`, multiply by `padded_product` where it pays.
 
     Only ordinary linear layers: a subclass or an edited one keeps its `forward`.
     """
     layers = [layer for layer in dict.fromkeys(_output_layers(model)) if _pays(layer)]
-    for layer in layers:
-        layer.forward = partial(padded_product, layer)  # type: ignore[method-assign]
-    try:
-        yield
-    finally:
-        for layer in layers:
-            del layer.forward
+    return method_in_place(layers, "forward", padded_product)
 
 
 def _output_layers(model: nn.Module) -> Iterator[nn.Linear]:

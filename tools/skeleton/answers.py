@@ -1,8 +1,8 @@
 """Answers to the predictions of lesson LESSON_NUMBER."""
 
-from tfbook.course.predictions import Answers
+from tfbook.course.predictions import PredictionAnswers
 
-answer = Answers(
+answer = PredictionAnswers(
     {
         "runs": "One sentence on what happened, and why.",
         "change": "One sentence on what changed, and why.",

@@ -1,8 +1,8 @@
 """Answers to the predictions of lesson 11: what came out, and why."""
 
-from tfbook.course.predictions import Answers
+from tfbook.course.predictions import PredictionAnswers
 
-answer = Answers(
+answer = PredictionAnswers(
     {
         "first_play": """
 Above 6.5: it does worse than a uniform guess. Words such as *Scene* and *Enter* never occurred in a tale, so the

@@ -1,8 +1,8 @@
 """Answers to the predictions of lesson 01: what came out, and why."""
 
-from tfbook.course.predictions import Answers
+from tfbook.course.predictions import PredictionAnswers
 
-answer = Answers(
+answer = PredictionAnswers(
     {
         "length": """
 It falls from the start. Even sentences of 9 to 14 words, the most frequent length in training, come out far

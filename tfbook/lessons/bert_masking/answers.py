@@ -1,8 +1,8 @@
 """Answers to the predictions of lesson 08: what came out, and why."""
 
-from tfbook.course.predictions import Answers
+from tfbook.course.predictions import PredictionAnswers
 
-answer = Answers(
+answer = PredictionAnswers(
     {
         "guessers": """
 Repeating the first word of the kind is right surprisingly often. Many stories have two characters, so for names

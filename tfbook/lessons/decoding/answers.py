@@ -1,8 +1,8 @@
 """Answers to the predictions of lesson 06: what came out, and why."""
 
-from tfbook.course.predictions import Answers
+from tfbook.course.predictions import PredictionAnswers
 
-answer = Answers(
+answer = PredictionAnswers(
     {
         "six_texts": """
 The greedy texts are dull. Only a few words ever appear, and sooner or later a text repeats itself, sometimes

@@ -1,8 +1,8 @@
 """Answers to the predictions of lesson 15: what came out, and why."""
 
-from tfbook.course.predictions import Answers
+from tfbook.course.predictions import PredictionAnswers
 
-answer = Answers(
+answer = PredictionAnswers(
     {
         "twice_the_length": r"""
 Four times as much: the weights are a matrix of $n \times n$ numbers. For our book a single such matrix takes

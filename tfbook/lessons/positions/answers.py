@@ -1,8 +1,8 @@
 """Answers to the predictions of lesson 04: what came out, and why."""
 
-from tfbook.course.predictions import Answers
+from tfbook.course.predictions import PredictionAnswers
 
-answer = Answers(
+answer = PredictionAnswers(
     {
         "no_positions": """
 It is not sure either way, and above all, the two rows are the same. No amount of training could make them

@@ -1,8 +1,8 @@
 """Answers to the predictions of lesson 12: what came out, and why."""
 
-from tfbook.course.predictions import Answers
+from tfbook.course.predictions import PredictionAnswers
 
-answer = Answers(
+answer = PredictionAnswers(
     {
         "request": """
 More stories are generous, but asking for a race works at least as well, so the storyteller hasn't understood. It

@@ -1,8 +1,8 @@
 """Answers to the predictions of lesson 10: what came out, and why."""
 
-from tfbook.course.predictions import Answers
+from tfbook.course.predictions import PredictionAnswers
 
-answer = Answers(
+answer = PredictionAnswers(
     {
         "five_models": """
 The best ones are in between. The largest is the worst by far. We think that it read too little (warmup takes

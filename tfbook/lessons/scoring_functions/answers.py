@@ -1,8 +1,8 @@
 """Answers to the predictions of lesson 02: what came out, and why."""
 
-from tfbook.course.predictions import Answers
+from tfbook.course.predictions import PredictionAnswers
 
-answer = Answers(
+answer = PredictionAnswers(
     {
         "temperature": """
 Hot means even: at $T = 10$ each animal has about a third. Cold means hard: at $T = 0.01$ the parrot has nearly

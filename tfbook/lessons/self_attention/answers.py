@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from tfbook.course.predictions import Answers
+from tfbook.course.predictions import PredictionAnswers
 
-answer = Answers(
+answer = PredictionAnswers(
     {
         "average": (
             "**Practically none, with either model.** Both paint mud: under the squared error a color in the "

@@ -11,7 +11,6 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from tfbook.attention.implementations import Implementation
-from tfbook.attention.masks import Band
 from tfbook.attention.multi_head import MultiHeadAttention
 from tfbook.course.cost import attend, convolve, count_flops, exponent, in_turns, recur
 from tfbook.course.experiments import experiment
@@ -224,19 +223,3 @@ def by_length(rows: Sequence[Mapping[str, Any]], lengths: Sequence[int]) -> dict
     """Rows of `times` in the format of `seconds`."""
     found = {(row["layer"], row["tokens"]): row["seconds"] for row in rows}
     return {name: [found[name, n] for n in lengths] for name in TIMED}
-
-
-def layers_until_seen(n: int, window: int | None) -> int:
-    """Layers of attention to `window` neighbors per side (None: to all) until the last position sees the first.
-
-    Raises ValueError for a window of 0, which never gets there.
-    """
-    if window == 0 and n > 1:
-        raise ValueError("window is 0; expected 1 or more, or None for all positions")
-    reach = torch.eye(n, dtype=torch.bool)
-    allowed = torch.ones(n, n, dtype=torch.bool) if window is None else Band(window, window).dense(n, n)
-    layers = 0
-    while not reach[-1, 0]:
-        reach = (allowed.float() @ reach.float()) > 0
-        layers += 1
-    return layers

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from tfbook.course.predictions import Answers
+from tfbook.course.predictions import PredictionAnswers
 
-answer = Answers(
+answer = PredictionAnswers(
     {
         "axes": """\
 Not the rows. Shapes line up at the last axis, so the sums of shape (27,) are taken for a row, which is
@@ -26,8 +26,9 @@ the weights. With differences ten times as large, the winner takes practically e
 It starts at $\\ln 27 = 3.30$, since equal logits mean equal probabilities: **where the logits start out nearly
 equal, the loss starts at $\\ln(\\text{number of classes})$**, and a first loss far above that says that the model
 is sure of something before it has learned anything. (So it would be here without the zeros: an `nn.Embedding`
-starts with random numbers around 0 that are mostly between −2 and 2, and the loss near 3.7.) Training ends close
-to counting. On the text that was counted, no table of single letters can beat the shares of the letters that
-follow; on the other half nothing forbids it, but the two halves are much alike.""",
+starts with random numbers around 0 that are mostly between −2 and 2, and the loss near 3.7.)
+
+Training ends close to counting. On the text that was counted, no table of single letters can beat the shares of
+the letters that follow; on the other half nothing forbids it, but the two halves are much alike.""",
     }
 )

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import redirect_stdout
 from itertools import pairwise, permutations
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 from jaxtyping import Float, Int64
@@ -32,13 +32,11 @@ from tfbook.plot.views.guessing import ALPHABET, GuessingView, guessing_view
 from tfbook.pretrain.storyteller import Storyteller, load_storyteller, tell
 from tfbook.text.pairs import filter_by_length
 from tfbook.text.vocabulary import BOS
-from tfbook.training.stopping import stop_flag
 
 LETTERS = 200_000  # of the corpus: one half to count, one half to judge
 EXTRA = 0.01  # added to every count, so that no letter is impossible
 CONTEXT, WIDTH, HIDDEN = 10, 16, 256  # of the network
 STEPS, BATCH, RATE = 2000, 512, 4e-3  # of its training
-Item = TypeVar("Item")
 
 # ---- letters and tables of counts ------------------------------------------------------------------------------------
 
@@ -70,16 +68,17 @@ def table_losses(seen: str, judged: str, contexts: Iterable[int]) -> list[float]
 
 
 def backoff_loss(seen: str, judged: str, context: int) -> float:
-    """Nats per letter of `judged` by the counts of `seen`, blended with those of shorter contexts (Witten and Bell).
+    """Nats per letter of `judged` by counts of `seen`, blended with those of shorter contexts.
 
-    The first `context` letters are not judged.
+    Witten and Bell (1991), method C. The first `context` letters are not judged.
     """
-    p = [1 / len(ALPHABET)] * (len(judged) - context)  # of each letter: all alike before any counts
+    letters = range(len(judged) - context)
+    p = [1 / len(ALPHABET) for _ in letters]  # before any counts, all letters are alike
     for n in range(context + 1):
         runs = Counter(seen[i - n : i + 1] for i in range(n, len(seen)))
         pasts = Counter(seen[i - n : i] for i in range(n, len(seen)))
         kinds = Counter(run[:n] for run in runs)  # how many different letters follow
-        for i in range(len(p)):
+        for i in letters:
             run = judged[i + context - n : i + context + 1]
             if (past := run[:n]) in pasts:
                 p[i] = (runs[run] + kinds[past] * p[i]) / (pasts[past] + kinds[past])
@@ -172,15 +171,6 @@ def drawn(x: Tensor, y: Tensor, size: int, steps: int) -> Iterator[tuple[Tensor,
     for _ in range(steps):
         rows = torch.randint(len(x), (size,)).to(x.device)
         yield x[rows], y[rows]
-
-
-def until_stopped(batches: Iterable[Item]) -> Iterator[Item]:
-    """The batches, until somebody presses the stop button: a loop over them then ends with what it has learned."""
-    with stop_flag() as stop:
-        for batch in batches:
-            if stop.is_set():
-                return
-            yield batch
 
 
 @torch.no_grad()

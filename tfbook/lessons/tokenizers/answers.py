@@ -1,8 +1,8 @@
 """Answers to the predictions of lesson 07: what came out, and why."""
 
-from tfbook.course.predictions import Answers
+from tfbook.course.predictions import PredictionAnswers
 
-answer = Answers(
+answer = PredictionAnswers(
     {
         "three_alphabets": """
 Only the bytes lose nothing, whatever you type, but no row is longer. Words lose whatever occurs fewer than two

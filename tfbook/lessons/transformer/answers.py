@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from tfbook.course.predictions import Answers
+from tfbook.course.predictions import PredictionAnswers
 
-answer = Answers(
+answer = PredictionAnswers(
     {
         "spread": """
 After a few layers of attention alone, all twelve positions hold practically the same vector, because every layer

@@ -1,8 +1,8 @@
 """Answers to the predictions of lesson 13: what came out, and why."""
 
-from tfbook.course.predictions import Answers
+from tfbook.course.predictions import PredictionAnswers
 
-answer = Answers(
+answer = PredictionAnswers(
     {
         "twice_the_side": """
 Sixteen times as much: if all weights are stored, memory grows with the fourth power of the side. (It needn't
