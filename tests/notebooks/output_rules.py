@@ -74,7 +74,7 @@ def shows_its_claims(lesson: Lesson) -> Iterator[str]:
 def numbers_its_claims_in_order(lesson: Lesson) -> Iterator[str]:
     """A reader meets claim 1 first, then claim 2."""
     numbers = [int(claim["key"].partition(".")[2]) for claim in ledger.claims(lesson.notebook)]
-    if not lesson.path.name.startswith(NOT_CONVERTED) and numbers != list(range(1, len(numbers) + 1)):
+    if numbers != list(range(1, len(numbers) + 1)):
         yield f"shows its claims in the order {numbers}; number them in the order of reading"
 
 
@@ -90,8 +90,6 @@ def says_what_is_stored(lesson: Lesson) -> Iterator[str]:
 
 def has_tables_of_claims(lesson: Lesson) -> Iterator[str]:
     """A section, `## …` or `### …`, that measures claims shows them in a table after the last of them."""
-    if lesson.path.name.startswith(NOT_CONVERTED):
-        return
     sections = {number for number, marks, _ in lesson.headings if marks in ("##", "###")}
     waiting: int | None = None  # the cell that measures claims which no table shows yet
     for number, cell in enumerate([*lesson.notebook.cells, None]):

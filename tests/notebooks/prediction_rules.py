@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 from folding import ANSWERS
 from nbformat import NotebookNode
-from output_rules import NOT_CONVERTED
 
 if TYPE_CHECKING:
     from rules import Lesson
@@ -28,8 +27,6 @@ def asks_for_predictions(lesson: Lesson) -> Iterator[str]:
 
 def answers_its_predictions(lesson: Lesson) -> Iterator[str]:
     """Each box ends its cell, its answer is the first that is shown after it, and each text is used once."""
-    if lesson.path.name.startswith(NOT_CONVERTED) and not lesson.answers:
-        return
     cells = lesson.notebook.cells
     for number, text in lesson.prose:
         boxes = [match.start() for match in BOX.finditer(text)]
