@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from tfbook.course.predictions import Answers
+from tfbook.course.predictions import PredictionAnswers
 
-answer = Answers(
+answer = PredictionAnswers(
     {
         "counting": """
 Any few neighboring words look fine, and often a whole sentence does. But names and things appear out of nowhere and are
