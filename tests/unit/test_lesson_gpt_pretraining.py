@@ -370,6 +370,13 @@ def test_each_stage_runs_and_the_best_rate_is_judged(monkeypatch: pytest.MonkeyP
     assert all(row["loss"] >= best[0]["loss"] for row in found[:5] if row["seed"] == 1)
 
 
+def test_a_rate_that_diverged_is_never_the_best() -> None:
+    """NaN compares as false with every number, whichever comes first."""
+    for losses in ((math.nan, 0.9, 0.8), (0.9, 0.8, math.nan), (0.8, math.nan, 0.9)):
+        tried = dict(zip((1.0, 2.0, 3.0), (({}, {"loss": loss}) for loss in losses), strict=True))
+        assert tried[ladder._best(tried)][1]["loss"] == 0.8  # noqa: SLF001
+
+
 def test_few_stories_are_watched_with_others(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, number in {"HELD_OUT": 2, "SAMPLES": 2, "FEW": 20, "EVERY": 1}.items():
         monkeypatch.setattr(ladder, name, number)

@@ -17,7 +17,16 @@ it, the model starts out confidently wrong, usually because its initial weights 
 measurement is wrong, or the weights are not fresh. And a network that sees one word can at best know what counting one
 word back knows: that is where it is heading.
 """,
-        "ladder": """LADDER_TEXT""",
+        "ladder": """
+Attention, by far. One head that sees the whole story so far takes the loss from 2.35 to 0.72, below that of counting
+four words back. Three more heads, with the same number of weights, take off another 0.10, and the second block 0.05
+after that.
+
+The feed-forward network shows why the order of the parts matters. Put in a row behind the four heads, it makes the loss
+*worse* (0.69 instead of 0.62), and two such blocks in a row end at 0.81, above a single head, with no story right.
+Beside a residual stream, the same layers reach 0.60 and 0.55. So the stream is not only quicker, as in the short runs:
+what stands beside it gets better with depth, and what stands in a row gets worse, at least in 600 steps.
+""",
         "training": """
 First come frequent words, then words that follow each other, then whole sentences that don't belong together. Only
 after that do the stories start to make sense. Nobody told it any of this; it all pays off in one number.

@@ -172,7 +172,8 @@ def rung(name: str, optimizer: str, steps: int) -> list[dict[str, Any]]:
 
 
 def _best(tried: Mapping[float, tuple[GPT, dict[str, Any]]]) -> float:
-    return min(tried, key=lambda lr: tried[lr][1]["loss"])
+    losses = {lr: row["loss"] for lr, (_, row) in tried.items()}
+    return min(losses, key=lambda lr: losses[lr] if math.isfinite(losses[lr]) else math.inf)
 
 
 def _run(name: str, optimizer: str, lr: float, seed: int, steps: int) -> tuple[GPT, dict[str, Any]]:
