@@ -374,7 +374,7 @@ def test_a_rate_that_diverged_is_never_the_best() -> None:
     """NaN compares as false with every number, whichever comes first."""
     for losses in ((math.nan, 0.9, 0.8), (0.9, 0.8, math.nan), (0.8, math.nan, 0.9)):
         tried = dict(zip((1.0, 2.0, 3.0), (({}, {"loss": loss}) for loss in losses), strict=True))
-        assert tried[ladder._best(tried)][1]["loss"] == 0.8  # noqa: SLF001
+        assert tried[ladder._best(tried)][1]["loss"] == 0.8
 
 
 def test_few_stories_are_watched_with_others(monkeypatch: pytest.MonkeyPatch) -> None:
