@@ -165,9 +165,9 @@ def _recipe(optimizer: str, lr: float, steps: int, every: int) -> training.Recip
 
 
 def claims_of_growth(frame: DataFrame) -> dict[int, float]:
-    """Claim 7: the plateau for things."""
+    """Claim 6: the plateau for things."""
     muon = frame[frame["optimizer"] == "Muon"]
-    return {7: max(share_at(curve, "things") for curve in muon["curve"])}
+    return {6: max(share_at(curve, "things") for curve in muon["curve"])}
 
 
 def share_at(curve: Sequence[Mapping[str, float]], kind: str, drop: float = 0.9) -> float:
@@ -191,20 +191,20 @@ def scores(frame: DataFrame, optimizer: str = "Muon") -> dict[str, dict[str, flo
 
 
 def claims_of_ladder(frame: DataFrame, one_back: float) -> dict[int, float]:
-    """Claims 3 and 5: one word beside counting, and two blocks without a stream beside one with it."""
+    """Claims 3 and 4: one word beside counting, and two blocks without a stream beside one with it."""
     muon = best_runs(frame)
     losses = {stage: runs["loss"] for stage, runs in muon.groupby("stage")}
     bare, one = losses["two blocks, neither residual nor norm"], losses["residual and norm"]
     return {
         3: abs(float(losses["one word"].mean()) - one_back),
-        5: float(bare.min() - one.max()),
+        4: float(bare.min() - one.max()),
     }
 
 
 def claim_of_adamw(frame: DataFrame) -> dict[int, float]:
-    """Claim 6: right stories of the worst of three runs with Muon minus those of the best of three with AdamW."""
+    """Claim 8: right stories of the worst of three runs with Muon minus those of the best of three with AdamW."""
     muon, adamw = (best_runs(frame, name).query("stage == 'two blocks'")["all"] for name in ("Muon", "AdamW"))
-    return {6: float(muon.min() - adamw.max())}
+    return {8: float(muon.min() - adamw.max())}
 
 
 def rates(frame: DataFrame) -> DataFrame:
@@ -232,14 +232,14 @@ def scoreboard(rows: Mapping[str, Mapping[str, float]]) -> DataFrame:
 
 
 def claim_of_overfit(frame: DataFrame) -> dict[int, float]:
-    """Claim 8: how far the loss on other stories has risen from its lowest point, in the run where it rose least."""
+    """Claim 7: how far the loss on other stories has risen from its lowest point, in the run where it rose least."""
     curves = [[point["held out"] for point in curve] for curve in frame["curve"]]
-    return {8: min(curve[-1] - min(curve) for curve in curves)}
+    return {7: min(curve[-1] - min(curve) for curve in curves)}
 
 
 def claim_of_stories(frame: DataFrame) -> dict[int, float]:
-    """Claim 4: the share of right stories in the worst of three runs like the page's."""
-    return {4: min(shares["all"] for shares in frame["stories"])}
+    """Claim 5: the share of right stories in the worst of three runs like the page's."""
+    return {5: min(shares["all"] for shares in frame["stories"])}
 
 
 def table_of_notes(frame: DataFrame) -> DataFrame:
