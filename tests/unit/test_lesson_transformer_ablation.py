@@ -182,7 +182,8 @@ def test_without_residuals_the_loss_is_just_below_the_entropy_of_single_words() 
     shares = torch.tensor(list(counts.values())) / counts.total()
     entropy = -float(shares @ shares.log())
     assert entropy == pytest.approx(5.26, abs=0.01)
-    assert 3 < broken.losses(stored("transformer.ablation").frame)["no residuals"] < entropy
+    runs = broken.best_runs(stored("transformer.ablation").frame)
+    assert runs.query("machine == 'no residuals'")["loss"].between(3, entropy).tolist() == [True] * 3
 
 
 def test_feed_forward_layers_hold_57_percent_of_the_blocks_matrices(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -223,3 +224,13 @@ def test_three_maps_are_rows_of_weights_with_their_words(task: Task) -> None:
         assert found.weights.shape == (len(found.queries), len(found.keys))
         torch.testing.assert_close(found.weights.sum(dim=-1), torch.ones(len(found.queries)))
     assert not decoder.weights.triu(1).any()
+
+
+def test_what_the_lesson_says_of_ranges_holds_for_the_stored_runs() -> None:
+    """Below all runs of the whole machine without feed-forward layers, among them without norms or warm-up."""
+    runs = broken.best_runs(stored("transformer.ablation").frame).groupby("machine")["bleu"]
+    low, high = runs.min(), runs.max()
+    assert high["no feed-forward"] < low["the whole machine"]
+    for part in ("no norms", "no warm-up"):
+        assert low["the whole machine"] < high[part]
+        assert low[part] < high["the whole machine"]
