@@ -286,3 +286,19 @@ def test_what_the_lesson_says_of_ranges_holds_for_the_stored_runs() -> None:
     for part in ("no norms", "no warm-up"):
         assert low["the whole machine"] < high[part]
         assert low[part] < high["the whole machine"]
+
+
+def test_what_the_lesson_says_of_attention_holds_for_the_stored_runs() -> None:
+    whole = (
+        broken.best_runs(stored("transformer.ablation").frame).groupby("machine")["bleu"].agg(["min", "max", "mean"])
+    )
+    more = (
+        broken.best_runs(stored("transformer.attentions").frame).groupby("machine")["bleu"].agg(["min", "max", "mean"])
+    )
+    lost = whole["mean"]["the whole machine"] - more["mean"]
+    assert round(lost["no self-attention"]) == 6
+    assert round(lost["no positions"]) == 24
+    assert more["max"]["no self-attention"] < whole["min"]["the whole machine"]
+    assert more["max"]["no cross-attention"] < 1
+    assert more["min"]["no feed-forward, five blocks"] < whole["mean"]["the whole machine"]
+    assert more["max"]["no feed-forward, five blocks"] > whole["mean"]["the whole machine"]
