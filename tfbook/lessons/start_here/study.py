@@ -33,7 +33,7 @@ from tfbook.models.seq2seq import BahdanauDecoder
 from tfbook.plot.views.guessing import ALPHABET, GuessingView, guessing_view
 from tfbook.pretrain.storyteller import Storyteller, load_storyteller, tell
 from tfbook.text.pairs import filter_by_length
-from tfbook.text.vocabulary import BOS
+from tfbook.text.vocabulary import BOS, Vocabulary
 
 LETTERS = 200_000  # of the corpus: half of them to learn from, a quarter to choose on, a quarter to judge
 EXTRA = 0.01  # added to every count, so that no letter is impossible
@@ -45,7 +45,7 @@ STEPS, BATCH, RATE, ROUNDS = (
     8e-3,
     10,
 )  # of its training: the rate, chosen on the second part, falls by rounds
-WIDER, WIDER_STEPS, DROPOUT = 512, 3200, 0.3  # of the wider network, chosen on the second part
+WIDER, WIDER_STEPS, WIDER_RATE, DROPOUT = 512, 3200, 4e-3, 0.3  # of the wider network, chosen on the second part
 
 # ---- letters and tables of counts ------------------------------------------------------------------------------------
 
@@ -163,9 +163,20 @@ def storyteller_loss(stories: int = 40) -> float:
 
 
 def tell_on(beginning: str) -> str:
-    """A story by lesson 09's model that begins as the reader says."""
-    (words,) = tell(load_storyteller(), 1, temperature=0.7, beginning=beginning)
+    """A story by lesson 09's model that begins as the reader says; prints what of the beginning it does not know."""
+    teller = load_storyteller()
+    if unknown := unknown_in(beginning, teller.vocabulary):
+        print("The model does not know", ", ".join(unknown))
+    (words,) = tell(teller, 1, temperature=0.7, beginning=beginning)
     return written(words)
+
+
+def unknown_in(beginning: str, vocabulary: Vocabulary) -> list[str]:
+    """The words that become `<unk>`, and the characters that are left out, such as digits."""
+    words = words_of(beginning)
+    read = "".join(words).lower()
+    strange = [letter for letter in beginning.lower() if letter not in read and not letter.isspace()]
+    return [*dict.fromkeys(word for word in [*words, *strange] if word not in vocabulary)]
 
 
 # ---- a network -------------------------------------------------------------------------------------------------------
@@ -197,11 +208,11 @@ def loss_on(model: nn.Module, x: Tensor, y: Tensor) -> float:
     return F.cross_entropy(model(x), y).item()
 
 
-def trained(model: nn.Module, seen: str, steps: int) -> nn.Module:
+def trained(model: nn.Module, seen: str, steps: int, lr: float) -> nn.Module:
     """The model after the lesson's training on `seen`, in rounds of a falling learning rate; in eval mode."""
     x, y = ex.windows.reference(ids_of(seen), CONTEXT)
     for k in range(ROUNDS):
-        ex.train.reference(model, draw(x, y, BATCH, steps // ROUNDS), RATE * (1 - k / ROUNDS))
+        ex.train.reference(model, draw(x, y, BATCH, steps // ROUNDS), lr * (1 - k / ROUNDS))
     return model.eval()
 
 
@@ -213,9 +224,9 @@ def networks(seeds: Iterable[int] = (1, 2, 3)) -> list[dict[str, Any]]:
     rows = []
     for seed in seeds:
         runtime.seed(seed)
-        network = trained(Network(CONTEXT, WIDTH, HIDDEN), seen, STEPS)
+        network = trained(Network(CONTEXT, WIDTH, HIDDEN), seen, STEPS, RATE)
         runtime.seed(seed)
-        wider = trained(wider_network(), seen, WIDER_STEPS)
+        wider = trained(wider_network(), seen, WIDER_STEPS, WIDER_RATE)
         losses = {"network": loss_on(network, *examples), "wider": loss_on(wider, *examples)}
         rows.append({"seed": seed, **{name: round(loss, 4) for name, loss in losses.items()}})
     return rows
