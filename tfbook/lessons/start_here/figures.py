@@ -159,11 +159,12 @@ def draw_contexts(contexts: Sequence[int], losses: Mapping[str, Sequence[float]]
     return figure
 
 
-def draw_training(losses: Sequence[float], held_out: Sequence[float]) -> Figure:
+def draw_training(losses: Sequence[float | Tensor], held_out: Sequence[float]) -> Figure:
     """The loss of each batch, and that on held-out text after each round of as many batches."""
     import matplotlib.pyplot as plt
 
     figure, axes = plt.subplots(figsize=(7.4, 3.5))
+    losses = [torch.as_tensor(loss).item() for loss in losses]
     steps = [len(losses) * (k + 1) / len(held_out) for k in range(len(held_out))]
     axes.plot(range(len(losses)), losses, ".", markersize=3, color=COLORS[0], label="batches of\nthe first half")
     axes.plot(steps, held_out, "o-", color=COLORS[3], label="valid")
