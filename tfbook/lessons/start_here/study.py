@@ -234,7 +234,7 @@ def networks(seeds: Iterable[int] = (1, 2, 3)) -> list[dict[str, Any]]:
 
 # ---- what is left to learn -------------------------------------------------------------------------------------------
 
-MANY, LONG = 2_000_000, 12  # letters to count, and the letters of context that do best with so many
+MANY, LONG = 2_000_000, 12  # letters to count, and letters of context
 
 
 @experiment
