@@ -101,6 +101,13 @@ def test_names_return_within_a_story_only() -> None:
     assert study.returning_names(stories)[0][0] == len("mia saw leo ")
 
 
+def test_nine_in_ten_returning_names_were_last_said_out_of_sight() -> None:
+    stories = data.load("stories")["valid"][:100]
+    text = "".join(map(study.letters_of, stories))
+    out_of_sight = [text[i:j] not in text[i - study.LONG : i] for i, j in study.returning_names(stories)]
+    assert statistics.fmean(out_of_sight) > 0.9
+
+
 def test_the_storytellers_surprises_lie_where_the_letters_do() -> None:
     """So that the places of names hold for its surprises, too."""
     teller, stories = load_storyteller(), data.load("stories")["valid"][:10]

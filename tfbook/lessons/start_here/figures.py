@@ -93,7 +93,7 @@ def draw_preview(translation: Mapping[str, Any], similarities: Tensor, patches: 
     weights = torch.tensor(translation["weights"])[: len(target), : len(source)]
     links = frozenset((i, j) for i, j in translation["links"])
     attention_map(left.subplots(), weights, source, target, title="Lesson 01: where it looked", gold=links, bar=False)
-    _color_bar(left, (0, 1), "share of the row's look")
+    _color_bar(left, (0, 1), "how much it looked at the English word")
     for axes, patch in zip(right.subplots(2, 2).flat, patches, strict=True):
         axes.imshow(similarities[patch].view(7, 7), cmap="cividis", vmin=-1, vmax=1)
         axes.plot(patch % 7, patch // 7, "o", markersize=11, markerfacecolor="none", markeredgecolor="#ff5e5e", mew=2)
@@ -110,7 +110,8 @@ def _color_bar(figure: SubFigure, limits: tuple[float, float], label: str) -> No
     from matplotlib.colors import Normalize
 
     scale = ScalarMappable(Normalize(*limits), "cividis")
-    figure.colorbar(scale, ax=figure.axes, label=label, location="bottom", fraction=0.05, aspect=30, pad=0.04)
+    look: dict[str, Any] = {"location": "bottom", "fraction": 0.05, "aspect": 30, "pad": 0.04, "shrink": 0.75}
+    figure.colorbar(scale, ax=figure.axes, label=label, ticks=[limits[0], sum(limits) / 2, limits[1]], **look)
 
 
 def draw_table(table: Tensor, counts: Tensor, names: Sequence[str]) -> Figure:
@@ -166,11 +167,11 @@ def draw_training(losses: Sequence[float | Tensor], held_out: Sequence[float]) -
     figure, axes = plt.subplots(figsize=(7.4, 3.5))
     losses = [torch.as_tensor(loss).item() for loss in losses]
     steps = [len(losses) * (k + 1) / len(held_out) for k in range(len(held_out))]
-    axes.plot(range(len(losses)), losses, ".", markersize=3, color=COLORS[0], label="batches of\nthe first half")
+    axes.plot(range(len(losses)), losses, ".", markersize=3, color=COLORS[0], label="batches")
     axes.plot(steps, held_out, "o-", color=COLORS[3], label="valid")
     axes.set(title="The gap to text that it has not seen widens", xlabel="step", ylabel="nats per letter")
     axes.set(xlim=(0, len(losses)), ylim=(0, None))
-    label_ends(axes)
+    label_ends(axes, gap=0.1)
     return figure
 
 
