@@ -130,7 +130,7 @@ def test_an_error_of_pytorch_is_told_with_the_shapes_that_met(answer: Callable[.
     assert "here q has shape (2, 3, 4, 2)" in verdict.message
 
 
-def step_of(change: Callable[[Tensor, float], Tensor]) -> Callable[..., Tensor]:
+def step_of(change: Callable[[Any, float], Any]) -> Callable[..., Tensor]:
     """Gradient descent with another way to change the weights."""
 
     def descend(w: Tensor, x: Tensor, y: Tensor, lr: float, steps: int) -> Tensor:
@@ -143,22 +143,22 @@ def step_of(change: Callable[[Tensor, float], Tensor]) -> Callable[..., Tensor]:
     return descend
 
 
-def made_anew(w: Tensor, lr: float) -> Tensor:
+def made_anew(w: Any, lr: float) -> Any:
     with torch.no_grad():
         return w - lr * w.grad
 
 
-def in_place_while_recording(w: Tensor, lr: float) -> Tensor:
+def in_place_while_recording(w: Any, lr: float) -> Any:
     w -= lr * w.grad
     return w
 
 
-def cleared_as_a_module(w: Tensor, lr: float) -> Tensor:
+def cleared_as_a_module(w: Any, lr: float) -> Any:
     w.zero_grad()
     return w
 
 
-def cleared_before_it_is_there(w: Tensor, lr: float) -> Tensor:
+def cleared_before_it_is_there(w: Any, lr: float) -> Any:
     w = w.detach().clone().requires_grad_()
     w.grad.zero_()
     return w
@@ -173,7 +173,7 @@ def cleared_before_it_is_there(w: Tensor, lr: float) -> Tensor:
         (cleared_before_it_is_there, "before the first `backward()` there is no `.grad`"),
     ],
 )
-def test_an_error_of_autograd_is_told_with_what_helps(change: Callable[[Tensor, float], Tensor], words: str) -> None:
+def test_an_error_of_autograd_is_told_with_what_helps(change: Callable[[Any, float], Any], words: str) -> None:
     verdict = descend.judge(step_of(change))
     assert verdict.status == "raised an error"
     assert words in verdict.message

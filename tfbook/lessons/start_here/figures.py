@@ -165,9 +165,9 @@ def draw_training(losses: Sequence[float | Tensor], held_out: Sequence[float]) -
     import matplotlib.pyplot as plt
 
     figure, axes = plt.subplots(figsize=(7.4, 3.5))
-    losses = [torch.as_tensor(loss).item() for loss in losses]
+    numbers = [torch.as_tensor(loss).item() for loss in losses]
     steps = [len(losses) * (k + 1) / len(held_out) for k in range(len(held_out))]
-    axes.plot(range(len(losses)), losses, ".", markersize=3, color=COLORS[0], label="batches")
+    axes.plot(range(len(numbers)), numbers, ".", markersize=3, color=COLORS[0], label="batches")
     axes.plot(steps, held_out, "o-", color=COLORS[3], label="valid")
     axes.set(title="The gap to text that it has not seen widens", xlabel="step", ylabel="nats per letter")
     axes.set(xlim=(0, len(losses)), ylim=(0, None))
