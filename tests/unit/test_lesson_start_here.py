@@ -2,9 +2,11 @@
 
 import math
 import statistics
+from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
 from torch.nn import functional as F
 
 from tfbook import data
@@ -193,17 +195,17 @@ def test_the_wider_network_has_the_same_layers_and_leaves_out_hidden_numbers_in_
 def test_pairs_without_a_count_are_hatched_and_others_are_not() -> None:
     """Also in the row of a letter that came rarely, where smoothing makes every pair likelier than in others."""
     counts = torch.tensor([[0.0, 90.0], [1.0, 0.0]])
-    image = figures.draw_table(ex.shares.reference(counts, 0.5), counts, ["a", "b"]).axes[0].images[0]
+    image: Any = figures.draw_table(ex.shares.reference(counts, 0.5), counts, ["a", "b"]).axes[0].images[0]
     assert image.get_array().mask.tolist() == [[True, False], [False, True]]
     assert image.norm(0.25) == pytest.approx(0.5), "colors follow the square root"
 
 
 def test_held_out_losses_are_drawn_where_their_rounds_end() -> None:
     """And a loop that returns its losses as tensors can be drawn, too."""
-    losses = [torch.tensor(3.0, requires_grad=True), 2.0, 2.0, 1.0]
-    dots, line = figures.draw_training(losses, [2.5, 2.0]).axes[0].get_lines()
-    assert [*dots.get_ydata()] == [3, 2, 2, 1]
-    assert [*line.get_xdata()] == [2, 4]
+    losses: list[float | Tensor] = [torch.tensor(3.0, requires_grad=True), 2.0, 2.0, 1.0]
+    lines: list[Any] = figures.draw_training(losses, [2.5, 2.0]).axes[0].get_lines()
+    assert [*lines[0].get_ydata()] == [3, 2, 2, 1]
+    assert [*lines[1].get_xdata()] == [2, 4]
 
 
 def test_the_figure_of_contexts_says_where_they_begin_to_hurt() -> None:
