@@ -105,28 +105,6 @@ def train_that_returns_at_once(model: nn.Module, batches: ex.Batches, lr: float)
     return losses
 
 
-def distances_by_the_binomial_formula(a: Tensor, b: Tensor) -> Tensor:
-    squares = a.square()[:, None] + b.square()[None] - 2 * torch.outer(a, b)
-    return squares.clamp_min(0).sqrt()
-
-
-def distances_by_larger_and_smaller(a: Tensor, b: Tensor) -> Tensor:
-    return torch.maximum(a[:, None], b) - torch.minimum(a[:, None], b)
-
-
-def distances_by_the_binomial_formula_in_double_precision(a: Tensor, b: Tensor) -> Tensor:
-    return distances_by_the_binomial_formula(a.double(), b.double())
-
-
-def distances_by_roots_of_squares(a: Tensor, b: Tensor) -> Tensor:
-    x, y = torch.meshgrid(a, b, indexing="ij")
-    return F.mse_loss(x, y, reduction="none").sqrt()
-
-
-def surprise_by_one_hot(logits: Tensor, target: Tensor) -> Tensor:
-    return -(F.one_hot(target, logits.shape[-1]) * F.log_softmax(logits, dim=-1)).sum(dim=-1)
-
-
 def descend_with_an_optimizer(w: Tensor, x: Tensor, y: Tensor, lr: float, steps: int) -> Tensor:
     weight = nn.Parameter(w.clone())
     optimizer = torch.optim.SGD([weight], lr)
@@ -143,14 +121,6 @@ def descend_by_the_formula(w: Tensor, x: Tensor, y: Tensor, lr: float, steps: in
     return w
 
 
-def surprise_with_an_axis_of_length_1(logits: Tensor, target: Tensor) -> Tensor:
-    return -F.log_softmax(logits, dim=-1).gather(1, target[:, None])
-
-
-def surprise_in_bits(logits: Tensor, target: Tensor) -> Tensor:
-    return surprise_by_one_hot(logits, target) * torch.tensor(torch.e).log2()
-
-
 def descend_without_the_factor_2(w: Tensor, x: Tensor, y: Tensor, lr: float, steps: int) -> Tensor:
     for _ in range(steps):
         w = w - lr * x.T @ (x @ w - y) / len(y)
@@ -161,6 +131,61 @@ def descend_to_the_end(w: Tensor, x: Tensor, y: Tensor, lr: float, steps: int) -
     return torch.linalg.inv(x.T @ x) @ x.T @ y
 
 
+def descend_by_steps_that_get_shorter(w: Tensor, x: Tensor, y: Tensor, lr: float, steps: int) -> Tensor:
+    return descend_with_an_optimizer(w, x, y, lr / steps, steps)
+
+
+def descend_with_a_cleared_gradient(w: Tensor, x: Tensor, y: Tensor, lr: float, steps: int) -> Tensor:
+    w = w.clone().requires_grad_()
+    for _ in range(steps):
+        ((x @ w - y) ** 2).mean().backward()
+        assert w.grad is not None
+        w.data -= lr * w.grad
+        w.grad.zero_()
+    return w.detach()
+
+
+def windows_in_a_loop(ids: Tensor, context: int) -> tuple[Tensor, Tensor]:
+    x, y = [], []
+    for end in range(context, len(ids)):
+        x.append(ids[end - context : end].tolist())
+        y.append(ids[end].item())
+    return torch.tensor(x), torch.tensor(y)
+
+
+def windows_by_broadcasting(ids: Tensor, context: int) -> list[Tensor]:
+    first = torch.arange(len(ids) - context)
+    return [ids[first[:, None] + torch.arange(context)], ids[first + context]]
+
+
+def windows_with_their_last_letter_as_target(ids: Tensor, context: int) -> tuple[Tensor, Tensor]:
+    x = torch.stack([ids[i : i + context] for i in range(len(ids) - context)])
+    return x, x[:, -1]
+
+
+def windows_up_to_the_end(ids: Tensor, context: int) -> tuple[Tensor, Tensor]:
+    return torch.stack([ids[i : i + context] for i in range(len(ids) - context + 1)]), ids[context:]
+
+
+def forward_by_matrices(network: Any, letters: Tensor) -> Tensor:
+    x = network.embed.weight[letters].reshape(len(letters), -1)
+    hidden = (x @ network.hidden.weight.T + network.hidden.bias).clamp(min=0)
+    return hidden @ network.out.weight.T + network.out.bias
+
+
+def forward_letter_by_letter(network: Any, letters: Tensor) -> Tensor:
+    x = torch.cat([network.embed(column) for column in letters.T], dim=1)
+    return network.out(F.relu(network.hidden(x)))
+
+
+def forward_without_relu(network: Any, letters: Tensor) -> Tensor:
+    return network.out(network.hidden(network.embed(letters).flatten(1)))
+
+
+def forward_to_probabilities(network: Any, letters: Tensor) -> Tensor:
+    return F.softmax(forward_by_matrices(network, letters), dim=1)
+
+
 WRONG: list[tuple[Exercise, Callable[..., Any], str]] = [
     (ex.shares, shares_with_extra_in_the_sum_once, "`extra` once to each sum"),
     (ex.shares, shares_along_the_wrong_axis_with_keepdim, "each column sums to 1"),
@@ -168,11 +193,13 @@ WRONG: list[tuple[Exercise, Callable[..., Any], str]] = [
     (ex.train, train_that_clears_too_late, "the model never moves"),
     (ex.train, train_on_probabilities, "takes logits and applies the softmax itself"),
     (ex.train, train_that_returns_at_once, "the losses of the first batches alone"),
-    (ex.distances, distances_by_the_binomial_formula, "subtract before you square"),
     (ex.softmax, nn.LogSoftmax(dim=-1), "these are the logarithms of the weights"),
-    (ex.surprise, surprise_with_an_axis_of_length_1, "take it away with `[:, 0]`"),
-    (ex.surprise, surprise_in_bits, "these are bits"),
     (ex.descend, descend_without_the_factor_2, "the derivative of a square has a factor 2"),
+    (ex.windows, windows_with_their_last_letter_as_target, "the last letter of its own context"),
+    (ex.windows, windows_up_to_the_end, "leave that run out"),
+    (ex.forward, forward_without_relu, "the `relu` is missing"),
+    (ex.forward, forward_to_probabilities, "these are probabilities"),
+    (ex.descend, descend_by_steps_that_get_shorter, "the step gets shorter"),
     (ex.descend, descend_to_the_end, "this is the exact solution"),
 ]
 RIGHT: list[tuple[Exercise, Callable[..., Any]]] = [
@@ -183,10 +210,11 @@ RIGHT: list[tuple[Exercise, Callable[..., Any]]] = [
     (ex.train, train_with_set_to_none),
     (ex.train, train_that_clears_at_the_end),
     (ex.softmax, nn.Softmax(dim=-1)),
-    (ex.distances, distances_by_larger_and_smaller),
-    (ex.distances, distances_by_the_binomial_formula_in_double_precision),
-    (ex.distances, distances_by_roots_of_squares),
-    (ex.surprise, surprise_by_one_hot),
+    (ex.windows, windows_in_a_loop),
+    (ex.windows, windows_by_broadcasting),
+    (ex.forward, forward_by_matrices),
+    (ex.forward, forward_letter_by_letter),
+    (ex.descend, descend_with_a_cleared_gradient),
     (ex.descend, descend_with_an_optimizer),
     (ex.descend, descend_by_the_formula),
 ]

@@ -19,7 +19,6 @@ from tfbook.lessons.efficient_attention import exercises as efficient_attention
 from tfbook.lessons.positions import exercises as positions
 from tfbook.lessons.scoring_functions import exercises as scoring_functions
 from tfbook.lessons.self_attention import exercises as self_attention
-from tfbook.lessons.start_here import exercises as start_here
 from tfbook.lessons.tokenizers import exercises as tokenizers
 from tfbook.lessons.vit_patches import exercises as vit_patches
 from tfbook.text import CLS, IGNORE_INDEX, MASK, PAD, SEP
@@ -197,10 +196,6 @@ def attend_to_all(query: Tensor, keys: Tensor, values: Tensor) -> Tensor:
     return torch.bmm(e, values) / e.sum(2, keepdim=True)
 
 
-def surprise(logits: Tensor, target: Tensor) -> Tensor:
-    return torch.log(torch.exp(logits).sum(1)) - logits.gather(1, target.unsqueeze(1)).squeeze(1)
-
-
 def hidden_loss(logits: Tensor, targets: Tensor) -> Tensor:
     total, count = torch.zeros(()), 0
     for row, target in zip(logits.flatten(0, 1), targets.flatten().tolist(), strict=True):
@@ -335,7 +330,6 @@ FALSE_ACCEPTS: list[tuple[Exercise, Callable[..., Any], str]] = [
     *((each, partial(way, relative_to_all), "subtract the largest allowed") for each, way in [*MASKED[1:], READ_ON]),
     (bahdanau_attention.masked_softmax, with_a_small_divisor, "subtract the largest allowed score"),
     (scoring_functions.attend, attend_to_all, "exp overflows"),
-    (start_here.surprise, surprise, "exp(200) overflows"),
     (bert_masking.hidden_loss, hidden_loss, "exp(200) overflows"),
     (decoding.smoothed_loss, smoothed, "exp(200) overflows"),
     *((scoring_functions.soft_lookup, partial(lookup_above, least), "is not 0") for least in (0.01, 1e-4, 1e-8)),

@@ -54,14 +54,6 @@ def softmax_by_logarithm(scores: Tensor) -> Tensor:
     return (scores - scores.logsumexp(dim=-1, keepdim=True)).exp()
 
 
-def distances_by_cdist(a: Tensor, b: Tensor) -> Tensor:
-    return torch.cdist(a[:, None], b[:, None], p=1)
-
-
-def surprise_row_by_row(logits: Tensor, target: Tensor) -> Tensor:
-    return torch.stack([row.logsumexp(dim=0) - row[each] for row, each in zip(logits, target, strict=True)])
-
-
 # ---- lesson 01 ---------------------------------------------------------------------------------------------------
 
 
@@ -868,8 +860,6 @@ def features_of_the_package(x: Tensor, directions: Tensor) -> Tensor:
 
 WAYS: list[tuple[Exercise, Callable[..., Any]]] = [
     (start_here.softmax, softmax_by_logarithm),
-    (start_here.distances, distances_by_cdist),
-    (start_here.surprise, surprise_row_by_row),
     (bahdanau_attention.masked_softmax, masked_softmax_row_by_row),
     (bahdanau_attention.masked_softmax, masked_softmax_without_nan),
     (bahdanau_attention.masked_softmax, masked_softmax_by_exponentials),

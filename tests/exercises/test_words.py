@@ -1,6 +1,7 @@
 """A wrong answer is told what is wrong in words, also where nobody has foreseen it, and numbers can be told apart."""
 
 import math
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -11,6 +12,7 @@ from torch import Tensor
 from tfbook.course import exercises as engine
 from tfbook.course.comparing import shown_apart
 from tfbook.course.exercises import Exercise, exercise, randn
+from tfbook.lessons.start_here.exercises import descend
 
 
 @pytest.fixture(autouse=True)
@@ -126,6 +128,69 @@ def test_an_error_of_pytorch_is_told_with_the_shapes_that_met(answer: Callable[.
     assert verdict.status == "raised an error"
     assert words in verdict.message
     assert "here q has shape (2, 3, 4, 2)" in verdict.message
+
+
+def step_of(change: Callable[[Any, float], Any]) -> Callable[..., Tensor]:
+    """Gradient descent with another way to change the weights."""
+
+    def descend(w: Tensor, x: Tensor, y: Tensor, lr: float, steps: int) -> Tensor:
+        w = w.clone().requires_grad_()
+        for _ in range(steps):
+            ((x @ w - y) ** 2).mean().backward()
+            w = change(w, lr)
+        return w.detach()
+
+    return descend
+
+
+def made_anew(w: Any, lr: float) -> Any:
+    with torch.no_grad():
+        return w - lr * w.grad
+
+
+def in_place_while_recording(w: Any, lr: float) -> Any:
+    w -= lr * w.grad
+    return w
+
+
+def cleared_as_a_module(w: Any, lr: float) -> Any:
+    w.zero_grad()
+    return w
+
+
+def cleared_before_it_is_there(w: Any, lr: float) -> Any:
+    w = w.detach().clone().requires_grad_()
+    w.grad.zero_()
+    return w
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (made_anew, "`name -= …` keeps the old one"),
+        (in_place_while_recording, "inside `with torch.no_grad():`"),
+        (cleared_as_a_module, "`.grad = None` or `.grad.zero_()`"),
+        (cleared_before_it_is_there, "before the first `backward()` there is no `.grad`"),
+    ],
+)
+def test_an_error_of_autograd_is_told_with_what_helps(change: Callable[[Any, float], Any], words: str) -> None:
+    verdict = descend.judge(step_of(change))
+    assert verdict.status == "raised an error"
+    assert words in verdict.message
+
+
+def test_a_gradient_of_a_tensor_made_anew_is_none_and_told_so() -> None:
+    with pytest.warns(UserWarning, match="not a leaf"):  # by PyTorch, about the learner's own line
+        verdict = descend.judge(step_of(lambda w, lr: w - lr * w.grad))
+    assert "a tensor made anew by `name = …` has no `.grad`" in verdict.message
+
+
+def test_looking_for_words_warns_of_nothing() -> None:
+    """Otherwise the learner reads warnings about code that they did not write."""
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        assert descend.judge(lambda w, *_: w + 7.123).status == "not quite"
+    assert not said
 
 
 @pytest.mark.parametrize(

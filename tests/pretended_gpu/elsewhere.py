@@ -236,6 +236,14 @@ class Backend(_DummyBackendModule):
         """The precisions of autocast."""
         return [torch.bfloat16, torch.float16]
 
+    def get_rng_state(self, device: Any = None) -> Tensor:
+        """The state of the generator of both sides, which is the CPU's."""
+        return torch.get_rng_state()
+
+    def set_rng_state(self, state: Tensor, device: Any = None) -> None:
+        """Restores what `get_rng_state` returned."""
+        torch.set_rng_state(state)
+
 
 class _AnyGenerator(type(torch.Generator)):
     """The class that `torch.Generator` names: makes one of either side, and counts both as its own."""

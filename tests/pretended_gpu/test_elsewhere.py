@@ -51,6 +51,11 @@ RIGHT = {
             weight = nn.Linear(2, 2).to(there).weight
             assert (weight[0] * weight.view(4)[:2]).shape == (2,)
     """,
+    "sampling can be undone": """
+        with torch.random.fork_rng():
+            once = torch.rand(3, device=there)
+        assert torch.equal(once.cpu(), torch.rand(3, device=there).cpu())
+    """,
     "views share memory": """
         x = torch.zeros(2, 3, device=there)
         x.T[0] = 1

@@ -2,15 +2,17 @@
 
 import math
 import statistics
+from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
 from torch.nn import functional as F
 
 from tfbook import data
 from tfbook.course.experiments import stored
 from tfbook.data.stories import words_of
-from tfbook.lessons.start_here import exercises as ex, study
+from tfbook.lessons.start_here import exercises as ex, figures, study
 from tfbook.pretrain.storyteller import load_storyteller
 from tfbook.text.vocabulary import BOS
 
@@ -44,27 +46,84 @@ def test_losses_are_means_of_surprises() -> None:
     assert loss == pytest.approx(statistics.fmean(study.table_surprises("she sells sea shells", "he sees", 2)))
 
 
-def test_counts_that_fall_back_give_what_a_recursion_by_hand_gives() -> None:
+def probability(seen: str, judged: str, context: int) -> float:
+    """Of the last letter of `judged`, by blended counts."""
+    return math.exp(-study.blended_surprises(seen, judged, context)[-1])
+
+
+def test_blended_counts_give_what_a_recursion_by_hand_gives() -> None:
     """p_n = (count + T p_{n-1}) / (N + T), from 1/27 down, for a context that came, and for one that did not."""
     none = (3 + 3 / 27) / (6 + 3)  # three a among six letters of three kinds
     after_b = (1 + 1 * none) / (1 + 1)  # b came before one letter, an a
-    assert math.exp(-study.backoff_loss("abacab", "ba", 1)) == pytest.approx(after_b)
-    assert math.exp(-study.backoff_loss("abacab", "xa", 1)) == pytest.approx(none)
+    assert probability("abacab", "ba", 1) == pytest.approx(after_b)
+    assert probability("abacab", "xa", 1) == pytest.approx(none)
 
 
 @pytest.mark.parametrize("past", ["", "n", "a t", "xyz"])
-def test_probabilities_of_counts_that_fall_back_sum_to_1(past: str) -> None:
+def test_probabilities_of_blended_counts_sum_to_1(past: str) -> None:
     seen = "once upon a time there was a once"
-    losses = [study.backoff_loss(seen, past + letter, len(past)) for letter in study.ALPHABET]
-    assert math.fsum(math.exp(-loss) for loss in losses) == pytest.approx(1)
+    found = [probability(seen, past + letter, len(past)) for letter in study.ALPHABET]
+    assert math.fsum(found) == pytest.approx(1)
 
 
-def test_counts_that_fall_back_do_best_with_seven_letters_and_better_than_the_network() -> None:
-    text = study.letters_of(data.load("stories")["train"], study.LETTERS)
-    half = study.LETTERS // 2
-    six, seven, eight = (study.backoff_loss(text[:half], text[half:], context) for context in (6, 7, 8))
+def test_the_loss_of_blended_counts_is_the_mean_of_their_surprises() -> None:
+    surprises = study.blended_surprises("she sells sea shells", "he sees", 2)
+    assert len(surprises) == 5
+    assert study.blended_loss("she sells sea shells", "he sees", 2) == pytest.approx(statistics.fmean(surprises))
+
+
+def test_the_text_is_cut_into_a_half_and_two_quarters() -> None:
+    assert study.parts("abcdefgh") == ("abcd", "ef", "gh")
+    assert [*map(len, study.corpus_letters())] == [100_000, 50_000, 50_000]
+
+
+def test_the_lengths_of_context_are_the_best_on_the_second_part() -> None:
+    seen, valid, _ = study.corpus_letters()
+    losses = study.table_losses(seen, valid, range(1, 11))
+    assert losses.index(min(losses)) + 1 == study.BEST_TABLE
+    six, seven, eight = (study.blended_loss(seen, valid, context) for context in (6, 7, 8))
+    assert study.BEST_BLEND == 7
     assert seven < min(six, eight)
-    assert seven < min(row["network"] for row in stored("start_here.networks").rows) - 0.05
+
+
+def test_stored_networks_stand_on_both_sides_of_blended_counts() -> None:
+    """As the page says: the best table, the network, blended counts, a wider network with dropout."""
+    seen, _, judged = study.corpus_letters()
+    (table,) = study.table_losses(seen, judged, [study.BEST_TABLE])
+    blended, rows = study.blended_loss(seen, judged, study.BEST_BLEND), stored("start_here.networks").rows
+    assert [row["seed"] for row in rows] == [1, 2, 3]
+    for row in rows:
+        assert row["wider"] < blended < row["network"] < table
+
+
+def test_names_return_within_a_story_only() -> None:
+    stories = ["Mia saw Leo. Mia ran, and Leo ran.", "Leo saw Mia."]
+    text = "".join(map(study.letters_of, stories))
+    assert [text[i:j] for i, j in study.returning_names(stories)] == ["mia ", "leo "]
+    assert study.returning_names(stories)[0][0] == len("mia saw leo ")
+
+
+def test_nine_in_ten_returning_names_were_last_said_out_of_sight() -> None:
+    stories = data.load("stories")["valid"][:100]
+    text = "".join(map(study.letters_of, stories))
+    out_of_sight = [text[i:j] not in text[i - study.LONG : i] for i, j in study.returning_names(stories)]
+    assert statistics.fmean(out_of_sight) > 0.9
+
+
+def test_the_storytellers_surprises_lie_where_the_letters_do() -> None:
+    """So that the places of names hold for its surprises, too."""
+    teller, stories = load_storyteller(), data.load("stories")["valid"][:10]
+    for story in stories:
+        assert len(study.letter_surprises(teller, story)) == len(study.letters_of(story))
+
+
+def test_what_the_model_does_not_know_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    vocabulary = load_storyteller().vocabulary
+    assert study.unknown_in("Mia met a dinosaur, aged 7 @ home; a dinosaur!", vocabulary)[0] == "dinosaur"
+    assert {"7", "@", ";"} <= {*study.unknown_in("Mia met a dinosaur, aged 7 @ home;", vocabulary)}
+    assert study.unknown_in("Once upon a time, a shy dragon lived in the castle.\n", vocabulary) == []
+    study.tell_on("A dinosaur sat.")
+    assert "does not know dinosaur" in capsys.readouterr().out
 
 
 def test_the_games_text_is_no_story_that_a_model_has_learned() -> None:
@@ -103,15 +162,9 @@ def test_a_story_begins_as_the_reader_says() -> None:
     assert study.tell_on(beginning).startswith(beginning)
 
 
-def test_windows_are_runs_and_the_letter_after_each() -> None:
-    x, y = study.windows(torch.arange(6), 3)
-    assert x.tolist() == [[0, 1, 2], [1, 2, 3], [2, 3, 4]]
-    assert y.tolist() == [3, 4, 5]
-
-
 def test_batches_are_drawn_together() -> None:
-    x, y = study.windows(torch.arange(100), 2)
-    batches = list(study.drawn(x, y, 7, 3))
+    x, y = ex.windows.reference(torch.arange(100), 2)
+    batches = list(study.draw(x, y, 7, 3))
     assert [len(target) for _, target in batches] == [7, 7, 7]
     assert all((inputs[:, -1] + 1 == target).all() for inputs, target in batches)
 
@@ -122,11 +175,42 @@ def test_the_network_learns_what_a_table_cannot_see() -> None:
     ids = torch.randint(1, 3, (400,))
     for place in range(2, 400):
         ids[place] = ids[place - 2] if place % 50 else ids[place]
-    x, y = study.windows(ids, 2)
+    x, y = ex.windows.reference(ids, 2)
     model = study.Network(2, 4, 16)
-    losses = ex.train.reference(model, study.drawn(x, y, 64, 150), 0.02)
+    losses = ex.train.reference(model, study.draw(x, y, 64, 150), 0.02)
     assert losses[0] == pytest.approx(math.log(27), abs=0.5)
     assert losses[-1] < 0.2
+
+
+def test_the_wider_network_has_the_same_layers_and_leaves_out_hidden_numbers_in_training_only() -> None:
+    torch.manual_seed(0)
+    model, letters = study.wider_network(), torch.randint(27, (8, study.CONTEXT))
+    assert model(letters).shape == (8, 27)
+    assert not torch.equal(model(letters), model(letters))
+    embed, _, hidden, _, _, out = model.eval()
+    expected = out(torch.relu(hidden(embed(letters).flatten(1))))
+    torch.testing.assert_close(model(letters), expected)
+
+
+def test_pairs_without_a_count_are_hatched_and_others_are_not() -> None:
+    """Also in the row of a letter that came rarely, where smoothing makes every pair likelier than in others."""
+    counts = torch.tensor([[0.0, 90.0], [1.0, 0.0]])
+    image: Any = figures.draw_table(ex.shares.reference(counts, 0.5), counts, ["a", "b"]).axes[0].images[0]
+    assert image.get_array().mask.tolist() == [[True, False], [False, True]]
+    assert image.norm(0.25) == pytest.approx(0.5), "colors follow the square root"
+
+
+def test_held_out_losses_are_drawn_where_their_rounds_end() -> None:
+    """And a loop that returns its losses as tensors can be drawn, too."""
+    losses: list[float | Tensor] = [torch.tensor(3.0, requires_grad=True), 2.0, 2.0, 1.0]
+    lines: list[Any] = figures.draw_training(losses, [2.5, 2.0]).axes[0].get_lines()
+    assert [*lines[0].get_ydata()] == [3, 2, 2, 1]
+    assert [*lines[1].get_xdata()] == [2, 4]
+
+
+def test_the_figure_of_contexts_says_where_they_begin_to_hurt() -> None:
+    figure = figures.draw_contexts([1, 2, 3], {"seen": [3, 2, 1], "valid": [3, 2, 2.5]})
+    assert "more than 2 letters" in figure.axes[0].get_title()
 
 
 def test_crossings_count_pairs_of_links_that_change_places() -> None:
@@ -145,12 +229,3 @@ def test_the_stored_translations_are_right_ones_in_which_words_change_places() -
         assert study.crossings([tuple(link) for link in row["links"]]) >= study.CROSSINGS
         weights = torch.tensor(row["weights"])
         assert weights.sum(dim=1).tolist() == pytest.approx([1] * len(weights), abs=0.02)
-
-
-def test_the_stored_table_is_the_best_table_that_the_page_counts() -> None:
-    rows = stored("start_here.networks").rows
-    assert [row["seed"] for row in rows] == [1, 2, 3]
-    text = study.letters_of(data.load("stories")["train"], study.LETTERS)
-    half = study.LETTERS // 2
-    best = min(study.table_losses(text[:half], text[half:], [5]))
-    assert best == pytest.approx(rows[0]["table"], abs=1e-3)

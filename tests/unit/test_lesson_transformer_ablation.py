@@ -34,7 +34,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def built(name: str, task: Task) -> Transformer:
     runtime.seed(1)
-    return ablation.MACHINES[name].build(task)
+    return (ablation.MACHINES | ablation.WITHOUT_ATTENTION)[name].build(task)
 
 
 def scores(model: Transformer, task: Task) -> Tensor:
@@ -82,6 +82,58 @@ def test_without_the_mask_and_only_then_a_word_changes_the_scores_before_it(task
         with torch.no_grad():
             first, second = (model(source, lengths, target).logits[:, :2] for target in (one, other))
         assert torch.allclose(first, second, atol=1e-6) != leaks
+
+
+SOURCE, TARGET = torch.tensor([[4, 5, 6]]), torch.tensor([[1, 4, 5]])
+
+
+def last_scores(model: Transformer, source: Tensor, target: Tensor) -> Tensor:
+    with torch.no_grad():
+        return model(source, torch.tensor([source.shape[1]]), target).logits[:, -1]
+
+
+def test_without_cross_attention_and_only_then_the_source_does_not_matter(task: Task) -> None:
+    for name in ("the whole machine", "no self-attention", "no positions", "no cross-attention"):
+        model = built(name, task)
+        first, second = (last_scores(model, source, TARGET) for source in (SOURCE, SOURCE.flip(1)[:, :2]))
+        assert torch.allclose(first, second, atol=1e-6) == (name == "no cross-attention"), name
+
+
+def test_without_self_attention_the_words_before_the_last_do_not_matter(task: Task) -> None:
+    for name, matter in (("the whole machine", True), ("no self-attention", False)):
+        model = built(name, task)
+        first, second = (last_scores(model, SOURCE, target) for target in (TARGET, torch.tensor([[1, 6, 5]])))
+        assert torch.allclose(first, second, atol=1e-6) != matter
+
+
+def test_without_positions_the_order_of_the_source_does_not_matter(task: Task) -> None:
+    for name, matters in (("the whole machine", True), ("no positions", False)):
+        model = built(name, task)
+        first, second = (last_scores(model, source, TARGET) for source in (SOURCE, SOURCE.flip(1)))
+        assert torch.allclose(first, second, atol=1e-5) != matters
+
+
+def test_five_blocks_without_feed_forward_have_about_as_many_weights(
+    task: Task, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.undo()
+
+    def matrices(name: str) -> int:
+        return sum(w.numel() for n, w in built(name, task).named_parameters() if "blocks" in n and w.ndim == 2)
+
+    assert matrices("no feed-forward, five blocks") / matrices("the whole machine") == pytest.approx(60 / 56)
+
+
+@pytest.mark.parametrize("name", list(ablation.WITHOUT_ATTENTION))
+def test_a_machine_without_a_part_still_writes_word_by_word(name: str, task: Task) -> None:
+    """Decoding with caches gives the scores of one pass."""
+    model = built(name, task).eval()
+    with torch.no_grad():
+        whole = model(SOURCE, torch.tensor([3]), TARGET).logits
+        memory = model.encoder(SOURCE, torch.tensor([3]))
+        state = model.decoder.start(memory)
+        steps = [model.decoder(TARGET[:, t : t + 1], memory, state).logits for t in range(3)]
+    torch.testing.assert_close(torch.cat(steps, dim=1), whole, atol=1e-5, rtol=1e-4)
 
 
 def test_the_rate_goes_up_a_ramp_and_down_to_nothing() -> None:
@@ -182,7 +234,8 @@ def test_without_residuals_the_loss_is_just_below_the_entropy_of_single_words() 
     shares = torch.tensor(list(counts.values())) / counts.total()
     entropy = -float(shares @ shares.log())
     assert entropy == pytest.approx(5.26, abs=0.01)
-    assert 3 < broken.losses(stored("transformer.ablation").frame)["no residuals"] < entropy
+    runs = broken.best_runs(stored("transformer.ablation").frame)
+    assert runs.query("machine == 'no residuals'")["loss"].between(3, entropy).tolist() == [True] * 3
 
 
 def test_feed_forward_layers_hold_57_percent_of_the_blocks_matrices(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -223,3 +276,29 @@ def test_three_maps_are_rows_of_weights_with_their_words(task: Task) -> None:
         assert found.weights.shape == (len(found.queries), len(found.keys))
         torch.testing.assert_close(found.weights.sum(dim=-1), torch.ones(len(found.queries)))
     assert not decoder.weights.triu(1).any()
+
+
+def test_what_the_lesson_says_of_ranges_holds_for_the_stored_runs() -> None:
+    """Below all runs of the whole machine without feed-forward layers, among them without norms or warm-up."""
+    runs = broken.best_runs(stored("transformer.ablation").frame).groupby("machine")["bleu"]
+    low, high = runs.min(), runs.max()
+    assert high["no feed-forward"] < low["the whole machine"]
+    for part in ("no norms", "no warm-up"):
+        assert low["the whole machine"] < high[part]
+        assert low[part] < high["the whole machine"]
+
+
+def test_what_the_lesson_says_of_attention_holds_for_the_stored_runs() -> None:
+    whole = (
+        broken.best_runs(stored("transformer.ablation").frame).groupby("machine")["bleu"].agg(["min", "max", "mean"])
+    )
+    more = (
+        broken.best_runs(stored("transformer.attentions").frame).groupby("machine")["bleu"].agg(["min", "max", "mean"])
+    )
+    lost = whole["mean"]["the whole machine"] - more["mean"]
+    assert round(lost["no self-attention"]) == 6
+    assert round(lost["no positions"]) == 24
+    assert more["max"]["no self-attention"] < whole["min"]["the whole machine"]
+    assert more["max"]["no cross-attention"] < 1
+    assert more["min"]["no feed-forward, five blocks"] < whole["mean"]["the whole machine"]
+    assert more["max"]["no feed-forward, five blocks"] > whole["mean"]["the whole machine"]

@@ -194,8 +194,8 @@ def _with_weights(name: str, d_query: int, d_key: int, *weights: Tensor) -> Any:
 
 def train_lookup(look_up: Callable[..., Any], *, steps: int, relation: str = "turned") -> None:
     """Trains the W of a learner's `look_up(query, keys, values, W)` and prints its accuracy before and after."""
-    model = _Learners(look_up)
-    if not isinstance(model(recall(relation, seed=0)), Tensor):
+    model = _Learners(look_up).to(runtime.device())
+    if not isinstance(model(recall(relation, seed=0).to(runtime.device())), Tensor):
         print(f"○ write {look_up.__name__} first, then run this cell again")
         return
     before = accuracy(model, relation)

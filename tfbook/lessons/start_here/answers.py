@@ -7,17 +7,18 @@ from tfbook.course.predictions import PredictionAnswers
 answer = PredictionAnswers(
     {
         "axes": """\
-Not the rows. Shapes line up at the last axis, so the sums of shape (27,) are taken for a row, which is
+Not the rows. Shapes line up at the last axis, so the sums of shape (27,) are treated as a row, which is
 repeated downward: *column* $j$ gets divided by the total of letter $j$. The columns come out (almost) right,
 because in a running text each letter begins as many pairs as it ends, except for the first and the last one.
 So the careless table isn't nonsense, which makes it worse: it says how probable the *current* letter is,
-given the next one. It is a language model that runs backward.""",
+given the next one. It is a language model that runs backward. With `keepdim=True` the sums are a column, which is
+repeated across, and each row meets its own sum.""",
         "contexts": """\
 More letters help, and then they hurt. On the text that we counted the loss keeps
-falling: the longer a context, the more often a single letter was all that ever followed it. On the other half
+falling: the longer a context, the more often a single letter was all that ever followed it. On `valid`
 it turns around after five letters: more and more contexts were never seen, and for those the table can only
 shrug and give every letter the same probability. A model that keeps improving on the text it has seen while
-getting worse on unseen text is **overfitting**. That is why we judge on the half that was not counted.""",
+getting worse on unseen text is **overfitting**. That is why we choose, and judge, on text that was not counted.""",
         "rows": """\
 The first two rows get the same weights, since only differences between scores matter: adding 80 to every
 score multiplies every exponential by the same $e^{80}$, which cancels. Multiplying the scores does change
@@ -26,9 +27,9 @@ the weights. With differences ten times as large, the winner takes practically e
 It starts at $\\ln 27 = 3.30$, since equal logits mean equal probabilities: **where the logits start out nearly
 equal, the loss starts at $\\ln(\\text{number of classes})$**, and a first loss far above that says that the model
 is sure of something before it has learned anything. (So it would be here without the zeros: an `nn.Embedding`
-starts with random numbers around 0 that are mostly between −2 and 2, and the loss near 3.7.)
+starts with random numbers around 0 that are mostly between −2 and 2, and the loss near 3.8.)
 
-Training ends close to counting. On the text that was counted, no table of single letters can beat the shares of
-the letters that follow; on the other half nothing forbids it, but the two halves are much alike.""",
+Training ends close to counting. On the text that was counted, no table of single letters can beat the relative
+frequencies of the next letters. On other text nothing forbids it, but the parts of our text are much alike.""",
     }
 )

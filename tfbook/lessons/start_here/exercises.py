@@ -1,138 +1,101 @@
-"""Exercises of lesson 00: a table, softmax, cross-entropy, the bug of many training loops, and the loop itself."""
+"""Exercises of lesson 00: a table, softmax, a network and its examples, the training loop, and a bug."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from tfbook.course.exercises import exercise, randn
-from tfbook.lessons.start_here.first_exercises import shares as shares, softmax as softmax
+from tfbook.lessons.start_here.first_exercises import shares as shares, softmax as softmax, windows as windows
 
-# ---- cross-entropy -----------------------------------------------------------------------------------------------
-
-
-def _predictions() -> list[tuple[Tensor, Tensor]]:
-    logits = torch.tensor([[2.0, 1.0, 0.0], [0.0, 0.0, 3.0]])
-    large = torch.tensor([[0.0, 200.0], [1.0, 1.0]])
-    far = torch.tensor([[-300.0, 0.0, -290.0]]), torch.tensor([0])
-    drawn = randn(4, 3, seed=6), torch.tensor([2, 0, 1, 0])
-    return [(logits, torch.tensor([1, 2])), far, drawn, *((large, torch.tensor(target)) for target in ([0, 1], [1, 0]))]
+# ---- the network -------------------------------------------------------------------------------------------------
 
 
-@exercise(
-    cases=_predictions,
-    hints=[
-        "For each row: take the softmax of its logits, pick the entry that `target` names, and minus its logarithm.",
-        "`log_probabilities[torch.arange(len(target)), target]` picks one entry of each row.",
-        "A probability of exp(−200) is 0 in float32, and its logarithm −∞. `torch.log_softmax` never computes it.",
-    ],
-)
-def surprise(logits: Tensor, target: Tensor) -> Tensor:
-    log_probabilities = torch.log_softmax(logits, dim=-1)
-    return -log_probabilities[torch.arange(len(target)), target]
+class Parts(nn.Module):
+    """The layers of the lesson's network (Bengio et al., 2003), before its `forward` is written."""
+
+    def __init__(self, context: int, width: int, hidden: int):
+        super().__init__()
+        self.embed = nn.Embedding(27, width)
+        self.hidden = nn.Linear(context * width, hidden)
+        self.out = nn.Linear(hidden, 27)
 
 
-surprise.mistakes(
-    {
-        "an unlikely letter has an infinite surprise: use log_softmax, not the logarithm of a softmax": (
-            lambda logits, target: -torch.softmax(logits, dim=-1)[torch.arange(len(target)), target].log()
-        ),
-        "exp(200) overflows in log Σ exp: torch.logsumexp and torch.log_softmax subtract the row's maximum first": (
-            lambda logits, target: logits.exp().sum(dim=-1).log() - logits[torch.arange(len(target)), target]
-        ),
-        "the sign is missing: a probability is at most 1, so its logarithm is negative and a surprise is not": (
-            lambda logits, target: -surprise.reference(logits, target)
-        ),
-        "these are the logits of the targets: they become log-probabilities by a log_softmax over each row": (
-            lambda logits, target: -logits[torch.arange(len(target)), target]
-        ),
-        "these are probabilities: the surprise is minus their logarithm": (
-            lambda logits, target: torch.softmax(logits, dim=-1)[torch.arange(len(target)), target]
-        ),
-        "the softmax runs down the columns, over the batch: each row is a prediction of its own, dim=-1": (
-            lambda logits, target: -torch.log_softmax(logits, dim=0)[torch.arange(len(target)), target]
-        ),
-        "this picks every target in every row: index with torch.arange(len(target)) and target together": (
-            lambda logits, target: -torch.log_softmax(logits, dim=-1)[:, target]
-        ),
-        "these are bits: the surprise is −ln p, with the natural logarithm, and `log2` makes it 1.44 times as large": (
-            lambda logits, target: surprise.reference(logits, target) / math.log(2)
-        ),
-        "the right numbers, with an axis of length 1 behind the rows: after `gather`, take it away with `[:, 0]`": (
-            lambda logits, target: surprise.reference(logits, target)[:, None]
-        ),
-        "this is the mean, the loss of the batch: the exercise asks for the surprise of each row": (
-            lambda logits, target: surprise.reference(logits, target).mean()
-        ),
-    }
-)
-
-# ---- find the bug ------------------------------------------------------------------------------------------------
-
-
-def _regressions() -> list[tuple[Tensor, Tensor, Tensor, float, int]]:
-    x = torch.tensor([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]])
-    y = x @ torch.tensor([2.0, -1.0])
-    return [
-        (torch.zeros(2), x, y, 0.1, 1),
-        (torch.zeros(2), x, y, 0.1, 20),
-        (randn(2, seed=3), randn(5, 2, seed=4), randn(5, seed=5), 0.02, 3),
+def _networks() -> list[tuple[Parts, Tensor]]:
+    sizes = [
+        ((3, 2, 6), [[1, 0, 26], [5, 5, 2]]),
+        ((2, 4, 5), [[7, 3]]),
+        ((4, 4, 8), [[1, 2, 3, 4]] * 3 + [[4, 3, 2, 1]]),
     ]
+    return [(_parts(*size, seed=seed), torch.tensor(letters)) for seed, (size, letters) in enumerate(sizes)]
+
+
+def _parts(context: int, width: int, hidden: int, *, seed: int) -> Parts:
+    """Its numbers are large, so that what a nonlinearity does shows."""
+    network = Parts(context, width, hidden)
+    for number, parameter in enumerate(network.parameters()):
+        parameter.data = 2 * randn(*parameter.shape, seed=10 * seed + number)
+    return network
 
 
 @exercise(
-    cases=_regressions,
+    cases=_networks,
     hints=[
-        "Print `w.grad` at the first two steps. What should the second be, given the new `w`? What is it?",
-        "`backward()` adds to `.grad`; it does not replace it.",
+        "`network.embed(letters)` has shape (batch, context, width); `network.hidden` takes (batch, context · width).",
+        "`.flatten(1)` joins all axes from axis 1 on: it puts the vectors of one context side by side.",
+        "Three steps: embed and flatten; then `torch.relu(network.hidden(…))`; then `network.out(…)`, and that is all.",
     ],
-    differentiable=False,
 )
-def descend(w: Tensor, x: Tensor, y: Tensor, lr: float, steps: int) -> Tensor:
-    w = w.clone().requires_grad_()
-    for _ in range(steps):
-        w.grad = None
-        loss = ((x @ w - y) ** 2).mean()
-        loss.backward()
-        with torch.no_grad():
-            w -= lr * w.grad
-    return w.detach()
+def forward(network: Any, letters: Tensor) -> Tensor:
+    x = network.embed(letters).flatten(1)  # (batch, context · width)
+    return network.out(torch.relu(network.hidden(x)))
 
 
-@descend.given
-def _(w: Tensor, x: Tensor, y: Tensor, lr: float, steps: int) -> Tensor:
-    w = w.clone().requires_grad_()
-    for _ in range(steps):
-        loss = ((x @ w - y) ** 2).mean()
-        loss.backward()
-        with torch.no_grad():
-            w -= lr * w.grad
-    return w.detach()
+def _forward(
+    network: Any,
+    letters: Tensor,
+    *,
+    join: Callable[[Tensor], Tensor] = lambda x: x.flatten(1),
+    bend: Callable[[Tensor], Tensor] = torch.relu,
+) -> Tensor:
+    return network.out(bend(network.hidden(join(network.embed(letters)))))
 
 
-descend.mistakes(
+forward.mistakes(
     {
-        "the loss goes up: you now add the gradient; descending means subtracting it": (
-            lambda w, x, y, lr, steps: descend.reference(w, x, y, -lr, steps)
+        "the `relu` is missing: without it two `nn.Linear` in a row can do no more than one": (
+            lambda *case: _forward(*case, bend=lambda x: x)
         ),
-        "`w` never moves: clear the gradient before `backward`, not between `backward` and the update": (
-            lambda w, *_: w.clone()
+        "a `relu` after the last layer makes every negative logit 0: logits can be any numbers": (
+            lambda *case: torch.relu(forward.reference(*case))
         ),
-        "every step is half as long as it should be: the derivative of a square has a factor 2": (
-            lambda w, x, y, lr, steps: descend.reference(w, x, y, lr / 2, steps)
+        "these are probabilities: return the logits, since the loss applies the softmax itself": (
+            lambda *case: forward.reference(*case).softmax(dim=-1)
         ),
-        "this is the exact solution: the exercise asks where `steps` steps from `w` lead": (
-            lambda w, x, y, lr, steps: torch.linalg.lstsq(x, y[:, None]).solution[:, 0]
+        "these are log-probabilities: return the logits, since the loss applies the softmax itself": (
+            lambda *case: forward.reference(*case).log_softmax(dim=-1)
         ),
-        "one step too few: the update of the last step is missing": (
-            lambda w, x, y, lr, steps: descend.reference(w, x, y, lr, steps - 1)
+        "the `relu` stands before the hidden layer, on the letters' vectors: apply it to what `hidden` returns": (
+            lambda *case: _forward(*case, join=lambda x: torch.relu(x).flatten(1), bend=lambda x: x)
         ),
-        "the gradient is that of the sum, not of the mean: keep the loss as it was": (
-            lambda w, x, y, lr, steps: descend.reference(w, x, y, lr * len(y), steps)
+        "the negative numbers of the letters' vectors are lost: one `relu`, after the hidden layer, is enough": (
+            lambda *case: _forward(*case, join=lambda x: torch.relu(x).flatten(1))
+        ),
+        "the numbers of different letters are interleaved: flatten (batch, context, width) as it is, from axis 1 on": (
+            lambda *case: _forward(*case, join=lambda x: x.transpose(1, 2).flatten(1))
+        ),
+        "the letters are in reverse order: the first letter's vector comes first": (
+            lambda *case: _forward(*case, join=lambda x: x.flip(1).flatten(1))
+        ),
+        "this is the hidden layer: `network.out` makes 27 logits of it": (
+            lambda network, letters: torch.relu(network.hidden(network.embed(letters).flatten(1)))
+        ),
+        "tanh, as in Bengio's paper, in place of relu: both can learn, but here it is `torch.relu`": (
+            lambda *case: _forward(*case, bend=torch.tanh)
         ),
     }
 )
@@ -252,41 +215,85 @@ train.mistakes(
     }
 )
 
-# ---- all distances at once -------------------------------------------------------------------------------------------
+# ---- find the bug ------------------------------------------------------------------------------------------------
 
 
-def _positions() -> list[tuple[Tensor, Tensor]]:
-    three, two, one = torch.tensor([0.0, 1.0, 5.0]), torch.tensor([2.0, 1.0]), torch.tensor([-1.0])
-    close = torch.tensor([1000.0, 1000.25]), torch.tensor([1000.125, 1000.0, 999.0])
-    return [(three, two), (two, two), (two, three), (one, three), (randn(3, seed=1), randn(4, seed=2)), close]
+def _regressions() -> list[tuple[Tensor, Tensor, Tensor, float, int]]:
+    x = torch.tensor([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]])
+    y = x @ torch.tensor([2.0, -1.0])
+    return [
+        (torch.zeros(2), x, y, 0.1, 1),
+        (torch.zeros(2), x, y, 0.1, 20),
+        (randn(2, seed=3), randn(5, 2, seed=4), randn(5, seed=5), 0.02, 3),
+    ]
 
 
 @exercise(
-    cases=_positions,
+    cases=_regressions,
     hints=[
-        "The result has a row for each entry of `a` and a column for each entry of `b`. Which shape must `a` have?",
-        "`a[:, None]` has shape (n, 1). Against (m,) it broadcasts to (n, m).",
+        "Print `w.grad` at the first two steps. What should the second be, given the new `w`? What is it?",
+        "`backward()` adds to `.grad`; it does not replace it.",
     ],
     differentiable=False,
 )
-def distances(a: Tensor, b: Tensor) -> Tensor:
-    return (a[:, None] - b).abs()
+def descend(w: Tensor, x: Tensor, y: Tensor, lr: float, steps: int) -> Tensor:
+    w = w.clone().requires_grad_()
+    for _ in range(steps):
+        w.grad = None
+        loss = ((x @ w - y) ** 2).mean()
+        loss.backward()
+        with torch.no_grad():
+            w -= lr * w.grad
+    return w.detach()
 
 
-distances.mistakes(
+@descend.given
+def _(w: Tensor, x: Tensor, y: Tensor, lr: float, steps: int) -> Tensor:
+    w = w.clone().requires_grad_()
+    for _ in range(steps):
+        loss = ((x @ w - y) ** 2).mean()
+        loss.backward()
+        with torch.no_grad():
+            w -= lr * w.grad
+    return w.detach()
+
+
+def _by_the_mean_gradient(w: Tensor, x: Tensor, y: Tensor, lr: float, steps: int) -> Tensor:
+    gradient = torch.zeros_like(w)
+    for step in range(1, steps + 1):
+        gradient = gradient + 2 * x.T @ (x @ w - y) / len(y)
+        w = w - lr * gradient / step
+    return w
+
+
+descend.mistakes(
     {
-        "rows and columns are swapped: a row belongs to an entry of a, so write a[:, None]": (
-            lambda a, b: (a - b[:, None]).abs()
+        "the loss goes up: you now add the gradient; descending means subtracting it": (
+            lambda w, x, y, lr, steps: descend.reference(w, x, y, -lr, steps)
         ),
-        "a distance has no sign: take the absolute value": lambda a, b: a[:, None] - b,
-        "a distance has no sign, and b − a is the difference the other way around: take the absolute value": (
-            lambda a, b: b - a[:, None]
+        "`w` never moves: clear the gradient before `backward`, not between `backward` and the update": (
+            lambda w, *_: w.clone()
         ),
-        "these are squared distances: take the absolute value instead of the square": (
-            lambda a, b: (a[:, None] - b) ** 2
+        "every step is half as long as it should be: the derivative of a square has a factor 2": (
+            lambda w, x, y, lr, steps: descend.reference(w, x, y, lr / 2, steps)
         ),
-        "a² + b² − 2ab loses the distance of large numbers that are close to rounding: subtract before you square": (
-            lambda a, b: (a[:, None] ** 2 + b**2 - 2 * a[:, None] * b).clamp(min=0).sqrt()
+        "this is the exact solution: the exercise asks where `steps` steps from `w` lead": (
+            lambda w, x, y, lr, steps: torch.linalg.lstsq(x, y[:, None]).solution[:, 0]
+        ),
+        "one step too few: the update of the last step is missing": (
+            lambda w, x, y, lr, steps: descend.reference(w, x, y, lr, steps - 1)
+        ),
+        "the gradient is that of the sum, not of the mean: keep the loss as it was": (
+            lambda w, x, y, lr, steps: descend.reference(w, x, y, lr * len(y), steps)
+        ),
+        "the step gets shorter with the number of steps: each is `lr * w.grad`, and the gradient has to be cleared": (
+            lambda w, x, y, lr, steps: descend.reference(w, x, y, lr / steps, steps)
+        ),
+        "the step gets shorter with the number of steps, and the gradients still pile up: clear them instead": (
+            lambda w, x, y, lr, steps: descend.start(w, x, y, lr / steps, steps)
+        ),
+        "this divides what piles up by its number: the mean of all gradients so far is not the gradient here": (
+            _by_the_mean_gradient
         ),
     }
 )

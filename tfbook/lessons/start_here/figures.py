@@ -14,7 +14,7 @@ from tfbook.plot.house import COLORS, EDGE, FAINT, INK
 from tfbook.plot.schematic import Schematic
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+    from matplotlib.figure import Figure, SubFigure
 
 
 def draw_softmax(scores: Tensor) -> Schematic:
@@ -66,19 +66,19 @@ def _draw_division(picture: Schematic, row: int, title: str, table: Tensor, divi
 
 def draw_training_step() -> Schematic:
     """One training step: forward along the top, the gradient back below."""
-    picture = Schematic("One training step", gap=(34, 46))
+    picture = Schematic("One training step", gap=(40, 50))
     batch = picture.box("batch", (0, 0), "stream", note="inputs and targets")
     model = picture.box("model", (1, 0), "parameter", note="with parameters θ")
     logits = picture.box("logits", (2, 0), "stream", note="one score per class")
     loss = picture.box("loss", (3, 0), "weight", note="−ln p of the target")
-    gradient = picture.box("gradient", (3, 1), "weight", note="cleared, then ∂ loss / ∂θ")
+    gradient = picture.box("gradient", (3, 1), "weight", note="∂ loss / ∂θ")
     step = picture.box("θ ← θ − lr · gradient", (1, 1), "parameter", note="the optimizer's step")
     picture.arrow(batch, model)
     picture.arrow(model, logits)
     picture.arrow(logits, loss, "softmax")
     picture.arrow(batch, loss, "targets", sides=("top", "top"))
-    picture.arrow(loss, gradient, "loss.backward()", "weight")
-    picture.arrow(gradient, step)
+    picture.arrow(loss, gradient, "zero_grad(), then\nloss.backward()", "weight")
+    picture.arrow(gradient, step, "step()", "parameter")
     picture.arrow(step, model, "next step", "parameter")
     return picture
 
@@ -92,28 +92,41 @@ def draw_preview(translation: Mapping[str, Any], similarities: Tensor, patches: 
     source, target = ([*translation[side]] for side in ("source", "target"))
     weights = torch.tensor(translation["weights"])[: len(target), : len(source)]
     links = frozenset((i, j) for i, j in translation["links"])
-    attention_map(left.subplots(), weights, source, target, title="Lesson 01: where it looked", gold=links)
+    attention_map(left.subplots(), weights, source, target, title="Lesson 01: where it looked", gold=links, bar=False)
+    _color_bar(left, (0, 1), "how much it looked at the English word")
     for axes, patch in zip(right.subplots(2, 2).flat, patches, strict=True):
         axes.imshow(similarities[patch].view(7, 7), cmap="cividis", vmin=-1, vmax=1)
         axes.plot(patch % 7, patch // 7, "o", markersize=11, markerfacecolor="none", markeredgecolor="#ff5e5e", mew=2)
         axes.set(xticks=[], yticks=[])
         axes.grid(False)
+    _color_bar(right, (-1, 1), "similarity to the square in the ring")
     right.suptitle("Lesson 13: what lies beside what", fontsize=12, fontweight="bold")
     return figure
 
 
-def draw_table(table: Tensor, names: Sequence[str], title: str) -> Figure:
-    """Probabilities (letter, next) as a grid; hatched where there is practically none."""
+def _color_bar(figure: SubFigure, limits: tuple[float, float], label: str) -> None:
+    """The scale of all panels of a part of a figure, at its foot."""
+    from matplotlib.cm import ScalarMappable
+    from matplotlib.colors import Normalize
+
+    scale = ScalarMappable(Normalize(*limits), "cividis")
+    look: dict[str, Any] = {"location": "bottom", "fraction": 0.05, "aspect": 30, "pad": 0.04, "shrink": 0.75}
+    figure.colorbar(scale, ax=figure.axes, label=label, ticks=[limits[0], sum(limits) / 2, limits[1]], **look)
+
+
+def draw_table(table: Tensor, counts: Tensor, names: Sequence[str]) -> Figure:
+    """Probabilities (letter, next) as a grid whose colors follow their square roots; hatched where the count is 0."""
     import matplotlib.pyplot as plt
+    from matplotlib.colors import PowerNorm
 
     figure, axes = plt.subplots(figsize=(7.6, 6.4))
     axes.patch.set(facecolor=FAINT, edgecolor="#b8b8b8", hatch="////")
-    image = axes.imshow(table.where(table > 0.001, torch.nan), cmap="cividis", vmin=0, vmax=1)
-    axes.set(title=title, xlabel="next letter", ylabel="current letter")
+    image = axes.imshow(table.where(counts > 0, torch.nan), cmap="cividis", norm=PowerNorm(0.5, vmin=0, vmax=1))
+    axes.set(title="After q comes u", xlabel="next letter", ylabel="current letter")
     axes.set_xticks(range(len(names)), names)
     axes.set_yticks(range(len(names)), names)
     axes.grid(False)
-    figure.colorbar(image, label="probability of the next letter", shrink=0.8)
+    figure.colorbar(image, label="probability of the next letter", shrink=0.8, ticks=[0, 0.05, 0.2, 0.5, 1])
     return figure
 
 
@@ -133,28 +146,32 @@ def draw_surprises(letters: str, surprises: Sequence[float], uniform: float) -> 
 
 
 def draw_contexts(contexts: Sequence[int], losses: Mapping[str, Sequence[float]]) -> Figure:
-    """Nats per letter against the letters that a table sees, for each text that it is judged on."""
+    """Nats per letter against the letters that a table sees, for the counted text and, last, for another one."""
     import matplotlib.pyplot as plt
 
     figure, axes = plt.subplots(figsize=(7.4, 3.7))
     for (name, row), color in zip(losses.items(), (INK, COLORS[0]), strict=True):
         axes.plot(contexts, row, label=name, color=color)
-    axes.set(title="Two halves of one text", xlabel="letters of context", ylabel="nats per letter", ylim=(0, None))
+    best = min(zip(losses[name], contexts, strict=True))[1]
+    axes.set(title=f"On other text, more than {best} letters of context hurt", ylim=(0, None))
+    axes.set(xlabel="letters of context", ylabel="nats per letter")
     axes.set_xticks(contexts)
     label_ends(axes)
     return figure
 
 
-def draw_training(losses: Sequence[float], unseen: float) -> Figure:
-    """The loss of each batch, and a line for the loss on unseen text after the last one."""
+def draw_training(losses: Sequence[float | Tensor], held_out: Sequence[float]) -> Figure:
+    """The loss of each batch, and that on held-out text after each round of as many batches."""
     import matplotlib.pyplot as plt
 
-    figure, axes = plt.subplots(figsize=(7.4, 3.1))
-    axes.plot(range(len(losses)), losses, ".", markersize=3, color=COLORS[0])
-    axes.axhline(unseen, color=COLORS[3], linestyle="--")
-    axes.text(len(losses) * 1.02, unseen, "other half,\nafter training", va="center", color=COLORS[3])
-    axes.set(title="The network learns", xlabel="step", ylabel="nats per letter", ylim=(0, None))
-    axes.set_xlim(0, len(losses))
+    figure, axes = plt.subplots(figsize=(7.4, 3.5))
+    numbers = [torch.as_tensor(loss).item() for loss in losses]
+    steps = [len(losses) * (k + 1) / len(held_out) for k in range(len(held_out))]
+    axes.plot(range(len(numbers)), numbers, ".", markersize=3, color=COLORS[0], label="batches")
+    axes.plot(steps, held_out, "o-", color=COLORS[3], label="valid")
+    axes.set(title="The gap to text that it has not seen widens", xlabel="step", ylabel="nats per letter")
+    axes.set(xlim=(0, len(losses)), ylim=(0, None))
+    label_ends(axes, gap=0.1)
     return figure
 
 

@@ -1,4 +1,4 @@
-"""The first exercises of lesson 00: rows that sum to 1, and softmax."""
+"""The first exercises of lesson 00: rows that sum to 1, softmax, and contexts with the letter after each."""
 
 from __future__ import annotations
 
@@ -121,6 +121,69 @@ softmax.mistakes(
         ),
         "rows far below the largest score of all become 0/0: subtract each row's own largest score": (
             lambda scores: (scores - scores.max()).exp() / (scores - scores.max()).exp().sum(dim=-1, keepdim=True)
+        ),
+    }
+)
+
+# ---- windows -----------------------------------------------------------------------------------------------------
+
+
+def _texts() -> list[tuple[Tensor, int]]:
+    return [(torch.tensor([3, 1, 4, 1, 5, 9]), 2), (torch.tensor([2, 7, 1, 8]), 3), (torch.tensor([5, 6, 7, 7]), 1)]
+
+
+@exercise(
+    cases=_texts,
+    hints=[
+        "Write six letters on paper. Where does the first run of two begin, and where the last that a letter follows?",
+        "`ids[i : i + context]` is the run that begins at i, and `ids[i + context]` the letter after it.",
+        "`torch.stack([… for i in range(len(ids) - context)])` joins the rows of x. Entry i of y is ids[i + context].",
+    ],
+    differentiable=False,
+)
+def windows(ids: Tensor, context: int) -> tuple[Tensor, Tensor]:
+    x = torch.stack([ids[i : i + context] for i in range(len(ids) - context)])
+    return x, ids[context:]
+
+
+def _runs(ids: Tensor, size: int) -> Tensor:
+    return ids.unfold(0, size, 1)
+
+
+windows.mistakes(
+    {
+        "each target is the last letter of its own context, so there is nothing to guess: take the letter after it": (
+            lambda ids, context: (_runs(ids, context)[:-1], ids[context - 1 : -1])
+        ),
+        "each target is the letter two places after its context: one is skipped": (
+            lambda ids, context: (_runs(ids, context)[:-2], ids[context + 1 :])
+        ),
+        "the last run has no letter after it, so `x` has a row more than `y`: leave that run out": (
+            lambda ids, context: (_runs(ids, context), ids[context:])
+        ),
+        "the last example is missing: the last letter of the text is a target, too": (
+            lambda ids, context: (_runs(ids, context)[:-2], ids[context:-1])
+        ),
+        "the first example is missing: the first run begins at the first letter": (
+            lambda ids, context: (_runs(ids, context)[1:-1], ids[context + 1 :])
+        ),
+        "every run holds its own target, context + 1 letters in all: end it one letter earlier": (
+            lambda ids, context: (_runs(ids, context + 1), ids[context:])
+        ),
+        "the runs do not overlap: begin one at every letter, not at every `context` letters": (
+            lambda ids, context: (_runs(ids, context)[:-1][::context], ids[context:][::context])
+        ),
+        "the letters of a run stand in reverse order: keep the order of the text": (
+            lambda ids, context: (_runs(ids, context)[:-1].flip(1), ids[context:])
+        ),
+        "`y` holds the next letter for every place of a run: the network guesses one letter, the one after the run": (
+            lambda ids, context: (_runs(ids, context)[:-1], _runs(ids, context)[1:])
+        ),
+        "contexts and targets are exchanged: return the runs first": (
+            lambda ids, context: windows.reference(ids, context)[::-1]
+        ),
+        "rows and columns are exchanged: `x` has a row for each example, of shape (example, context)": (
+            lambda ids, context: (_runs(ids, context)[:-1].T, ids[context:])
         ),
     }
 )

@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import redirect_stdout
 from itertools import pairwise, permutations
+from statistics import fmean as mean
 from typing import Any
 
 import torch
@@ -23,6 +24,7 @@ from tfbook import data, runtime
 from tfbook.course import translators
 from tfbook.course.experiments import experiment
 from tfbook.data.stories import Stories, words_of, written
+from tfbook.data.stories.lexicon import NAMES
 from tfbook.generation.search import translate
 from tfbook.lessons.start_here import exercises as ex
 from tfbook.lessons.start_here.answers import answer as answer
@@ -31,12 +33,19 @@ from tfbook.models.seq2seq import BahdanauDecoder
 from tfbook.plot.views.guessing import ALPHABET, GuessingView, guessing_view
 from tfbook.pretrain.storyteller import Storyteller, load_storyteller, tell
 from tfbook.text.pairs import filter_by_length
-from tfbook.text.vocabulary import BOS
+from tfbook.text.vocabulary import BOS, Vocabulary
 
-LETTERS = 200_000  # of the corpus: one half to count, one half to judge
+LETTERS = 200_000  # of the corpus: half of them to learn from, a quarter to choose on, a quarter to judge
 EXTRA = 0.01  # added to every count, so that no letter is impossible
+BEST_TABLE, BEST_BLEND = 5, 7  # letters of context, chosen on the second part
 CONTEXT, WIDTH, HIDDEN = 10, 16, 256  # of the network
-STEPS, BATCH, RATE = 2000, 512, 4e-3  # of its training
+STEPS, BATCH, RATE, ROUNDS = (
+    2000,
+    512,
+    8e-3,
+    10,
+)  # of its training: the rate, chosen on the second part, falls by rounds
+WIDER, WIDER_STEPS, WIDER_RATE, DROPOUT = 512, 3200, 4e-3, 0.3  # of the wider network, chosen on the second part
 
 # ---- letters and tables of counts ------------------------------------------------------------------------------------
 
@@ -45,6 +54,17 @@ def letters_of(stories: str | Iterable[str], most: int | None = None) -> str:
     """The first `most` letters of the stories, in Shannon's alphabet: a to z, and one space for all else."""
     text = stories if isinstance(stories, str) else " ".join(stories)
     return re.sub("[^a-z]+", " ", text.lower())[:most]
+
+
+def parts(text: str) -> tuple[str, str, str]:
+    """The letters to learn from, the first half, and two quarters: to choose on, and to judge."""
+    half, quarter = len(text) // 2, len(text) // 4
+    return text[:half], text[half : half + quarter], text[half + quarter :]
+
+
+def corpus_letters() -> tuple[str, str, str]:
+    """The parts of the text that the lesson uses."""
+    return parts(letters_of(_stories()["train"], LETTERS))
 
 
 def ids_of(text: str) -> Int64[Tensor, "time"]:
@@ -64,13 +84,13 @@ def table_surprises(seen: str, judged: str, context: int, extra: float = EXTRA) 
 def table_losses(seen: str, judged: str, contexts: Iterable[int]) -> list[float]:
     """Nats per letter of `judged` by tables of the counts of `seen`, one for each length of context."""
     surprises = (table_surprises(seen, judged, context) for context in contexts)
-    return [sum(row) / len(row) for row in surprises]
+    return [mean(row) for row in surprises]
 
 
-def backoff_loss(seen: str, judged: str, context: int) -> float:
-    """Nats per letter of `judged` by counts of `seen`, blended with those of shorter contexts.
+def blended_surprises(seen: str, judged: str, context: int) -> list[float]:
+    """−ln p of each letter of `judged` after the first `context`, by counts of `seen`.
 
-    Witten and Bell (1991), method C. The first `context` letters are not judged.
+    They are blended with those of shorter contexts: Witten and Bell (1991), method C.
     """
     letters = range(len(judged) - context)
     p = [1 / len(ALPHABET) for _ in letters]  # before any counts, all letters are alike
@@ -82,7 +102,12 @@ def backoff_loss(seen: str, judged: str, context: int) -> float:
             run = judged[i + context - n : i + context + 1]
             if (past := run[:n]) in pasts:
                 p[i] = (runs[run] + kinds[past] * p[i]) / (pasts[past] + kinds[past])
-    return sum(-math.log(each) for each in p) / len(p)
+    return [-math.log(each) for each in p]
+
+
+def blended_loss(seen: str, judged: str, context: int) -> float:
+    """Nats per letter of `judged` by blended counts of `seen`."""
+    return mean(blended_surprises(seen, judged, context))
 
 
 # ---- the game --------------------------------------------------------------------------------------------------------
@@ -138,35 +163,39 @@ def storyteller_loss(stories: int = 40) -> float:
 
 
 def tell_on(beginning: str) -> str:
-    """A story by lesson 09's model that begins as the reader says."""
-    (words,) = tell(load_storyteller(), 1, temperature=0.7, beginning=beginning)
+    """A story by lesson 09's model that begins as the reader says; prints what of the beginning it does not know."""
+    teller = load_storyteller()
+    if unknown := unknown_in(beginning, teller.vocabulary):
+        print("The model does not know", ", ".join(unknown))
+    (words,) = tell(teller, 1, temperature=0.7, beginning=beginning)
     return written(words)
+
+
+def unknown_in(beginning: str, vocabulary: Vocabulary) -> list[str]:
+    """The words that become `<unk>`, and the characters that are left out, such as digits."""
+    words = words_of(beginning)
+    read = "".join(words).lower()
+    strange = [letter for letter in beginning.lower() if letter not in read and not letter.isspace()]
+    return [*dict.fromkeys(word for word in [*words, *strange] if word not in vocabulary)]
 
 
 # ---- a network -------------------------------------------------------------------------------------------------------
 
 
-class Network(nn.Module):
+class Network(ex.Parts):
     """Logits of the next letter from the last `context` letters (Bengio et al., 2003)."""
 
-    def __init__(self, context: int, width: int, hidden: int):
-        super().__init__()
-        self.embed = nn.Embedding(27, width)
-        self.hidden = nn.Linear(context * width, hidden)
-        self.out = nn.Linear(hidden, 27)
-
     def forward(self, letters: Int64[Tensor, "batch context"]) -> Float[Tensor, "batch 27"]:
-        x = self.embed(letters).flatten(1)  # (batch, context · width)
-        return self.out(torch.relu(self.hidden(x)))
+        return ex.forward.reference(self, letters)
 
 
-def windows(ids: Int64[Tensor, "time"], context: int) -> tuple[Tensor, Tensor]:
-    """Every run of `context` letters, (batch, context), and the letter after each, (batch)."""
-    runs = ids.unfold(0, context + 1, 1)
-    return runs[:, :-1], runs[:, -1]
+def wider_network() -> nn.Sequential:
+    """The network with more hidden numbers, of which dropout leaves out some at every step of training."""
+    hidden = [nn.Linear(CONTEXT * WIDTH, WIDER), nn.ReLU(), nn.Dropout(DROPOUT)]
+    return nn.Sequential(nn.Embedding(27, WIDTH), nn.Flatten(), *hidden, nn.Linear(WIDER, 27))
 
 
-def drawn(x: Tensor, y: Tensor, size: int, steps: int) -> Iterator[tuple[Tensor, Tensor]]:
+def draw(x: Tensor, y: Tensor, size: int, steps: int) -> Iterator[tuple[Tensor, Tensor]]:
     """`steps` batches of `size` examples, drawn at random."""
     for _ in range(steps):
         rows = torch.randint(len(x), (size,)).to(x.device)
@@ -179,20 +208,67 @@ def loss_on(model: nn.Module, x: Tensor, y: Tensor) -> float:
     return F.cross_entropy(model(x), y).item()
 
 
+def trained(model: nn.Module, seen: str, steps: int, lr: float) -> nn.Module:
+    """The model after the lesson's training on `seen`, in rounds of a falling learning rate; in eval mode."""
+    x, y = ex.windows.reference(ids_of(seen), CONTEXT)
+    for k in range(ROUNDS):
+        ex.train.reference(model, draw(x, y, BATCH, steps // ROUNDS), lr * (1 - k / ROUNDS))
+    return model.eval()
+
+
 @experiment
 def networks(seeds: Iterable[int] = (1, 2, 3)) -> list[dict[str, Any]]:
-    """The lesson's network and the best fixed-length table of counts on the same half, judged on the other."""
-    text = letters_of(data.load("stories")["train"], LETTERS)
-    seen, unseen = text[: LETTERS // 2], text[LETTERS // 2 :]
-    best = min(table_losses(seen, unseen, range(1, 11)))
-    return [{"seed": seed, "table": round(best, 4), "network": _network_loss(seed, seen, unseen)} for seed in seeds]
+    """The lesson's network and a wider one with dropout, judged on the last quarter of the text."""
+    seen, _, judged = corpus_letters()
+    examples = ex.windows.reference(ids_of(judged), CONTEXT)
+    rows = []
+    for seed in seeds:
+        runtime.seed(seed)
+        network = trained(Network(CONTEXT, WIDTH, HIDDEN), seen, STEPS, RATE)
+        runtime.seed(seed)
+        wider = trained(wider_network(), seen, WIDER_STEPS, WIDER_RATE)
+        losses = {"network": loss_on(network, *examples), "wider": loss_on(wider, *examples)}
+        rows.append({"seed": seed, **{name: round(loss, 4) for name, loss in losses.items()}})
+    return rows
 
 
-def _network_loss(seed: int, seen: str, unseen: str) -> float:
-    runtime.seed(seed)
-    model = Network(CONTEXT, WIDTH, HIDDEN)
-    ex.train.reference(model, drawn(*windows(ids_of(seen), CONTEXT), BATCH, STEPS), RATE)
-    return round(loss_on(model, *windows(ids_of(unseen), CONTEXT)), 4)
+# ---- what is left to learn -------------------------------------------------------------------------------------------
+
+MANY, LONG = 2_000_000, 12  # letters to count, and letters of context
+
+
+@experiment
+def names(stories: int = 100) -> list[dict[str, Any]]:
+    """Nats per letter of held-out stories, and per name of somebody who was named before in the same story.
+
+    By blended counts of the lesson's letters and of 20 times as many, and by lesson 09's model, which sees all before.
+    """
+    corpus, teller = _stories(), load_storyteller()
+    held_out = corpus[SPLIT][:stories]
+    text, places = "".join(map(letters_of, held_out)), returning_names(held_out)
+    few, many = corpus_letters()[0], letters_of(corpus["train"], MANY)
+    surprises = {
+        "few letters": blended_surprises(few, " " * BEST_BLEND + text, BEST_BLEND),
+        "many letters": blended_surprises(many, " " * LONG + text, LONG),
+        "lesson 09": [nats for story in held_out for nats in letter_surprises(teller, story)],
+    }
+    return [
+        {"model": model, "letter": round(mean(row), 4), "name": round(mean([sum(row[i:j]) for i, j in places]), 4)}
+        for model, row in surprises.items()
+    ]
+
+
+def returning_names(stories: Iterable[str]) -> list[tuple[int, int]]:
+    """Where names begin, and where the space after them ends, in the joined letters; of those named before only."""
+    places, at, known = list[tuple[int, int]](), 0, {name.lower() for name in NAMES}
+    for story in stories:
+        named = set[str]()
+        for word in letters_of(story).split(" ")[:-1]:
+            end = at + len(word) + 1
+            places += [(at, end)] * (word in named)
+            named |= known & {word}
+            at = end
+    return places
 
 
 # ---- a translation ---------------------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from torch import Tensor
 from tfbook.course.translators import Task
 from tfbook.data.download import File, fetch
 from tfbook.generation.search import translate
-from tfbook.lessons.transformer.ablation import MACHINES
+from tfbook.lessons.transformer.ablation import MACHINES, WITHOUT_ATTENTION
 from tfbook.models.transformer import Transformer
 from tfbook.text.pairs import Pair
 from tfbook.text.words import detokenize, tokenize
@@ -92,11 +92,12 @@ def versions(task: Task) -> dict[str, Callable[[str], str]]:
 
 
 def best_runs(runs: DataFrame) -> DataFrame:
-    """The runs of `ablation` at each machine's best rate on validation sentences, in the order of `MACHINES`."""
+    """The runs of `ablation`, or `attentions`, at each machine's best rate on validation sentences, in their order."""
+    order = [*MACHINES, *WITHOUT_ATTENTION]
     first = runs[runs["seed"] == runs["seed"].min()]
     best = first.loc[first.groupby("machine")["valid"].idxmax()].set_index("machine")["lr"]
     chosen = runs[runs["lr"] == runs["machine"].map(best)]
-    return chosen.sort_values("machine", key=lambda names: names.map(list(MACHINES).index), kind="stable")
+    return chosen.sort_values("machine", key=lambda names: names.map(order.index), kind="stable")
 
 
 def scores(runs: DataFrame) -> dict[str, float]:

@@ -84,7 +84,7 @@ def draw_three_attentions(maps: Sequence[AttentionMap], pair: Pair) -> Picture:
     for axes, found in zip(panels, maps, strict=True):
         gold = set(pair.sure) if found is maps[-1] else set()
         plot.attention_map(axes, found.weights, found.keys, found.queries, gold=gold, title=found.title, bar=False)
-        axes.set(xlabel="looked at (key)", ylabel="looks (query)")
+        axes.set(xlabel="looked at (key)", ylabel="looking (query)")
     alt = (
         "Three maps of attention weights on one sentence, a row for each word that looks. Encoder: any source word "
         "may look at any other. Decoder: nothing right of the diagonal. Cross-attention: each target word looks at the "
@@ -170,7 +170,7 @@ def draw_first_step(
     plot.lines(
         left,
         {name: (range(1, len(sizes) + 1), sizes) for name, sizes in gradients.items()},
-        title="Post-norm's gradients are larger in every block",
+        title="Post-norm's gradients grow toward the output",
         x="block (12 = next to the output)",
         y="gradient norm of $W_2$",
     )
