@@ -23,7 +23,7 @@ four words back. Three more heads, with the same number of weights, take off ano
 after that.
 
 The feed-forward network shows why the order of the parts matters. Put in a row behind the four heads, it makes the loss
-*worse* (0.69 instead of 0.62), and two such blocks in a row end at 0.81, above a single head, with no story right.
+*worse* (0.68 instead of 0.62), and two such blocks in a row end at 0.81, above a single head, with no story right.
 Beside a residual stream, the same layers reach 0.60 and 0.55. So the stream is not only quicker, as in the short runs:
 what stands beside it gets better with depth, and what stands in a row gets worse, at least in 600 steps.
 """,
@@ -60,8 +60,8 @@ Lucy speaks, whom this text never mentions. A vector of 32 numbers at one word h
 rewritten the model's memory of who was introduced.
 """,
         "hours": """
-About nine in ten. All that extra work buys 40 to 50 more right stories per 100, for 0.05 nats per word. And one story
-in ten still contradicts itself.
+Nearly nine in ten. All that extra work buys some 35 to 45 more right stories per 100, for 0.05 nats per word. And more
+than one story in ten still contradicts itself.
 """,
         "places": """
 The hill gets 0.04 where it is her home and 0.12 where her home is in the park or by the river. So the model knows where
