@@ -85,9 +85,7 @@ def normalized_depth(
             for seed in seeds:
                 torch.manual_seed(seed)
                 right = named_right(train_stack(NormalizedStack(count), steps, rate))
-                rows.append(
-                    {"layers": count, "residual": False, "rate": rate, "seed": seed, "right": round(right, 4)}
-                )
+                rows.append({"layers": count, "residual": False, "rate": rate, "seed": seed, "right": round(right, 4)})
     return rows
 
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
+
+Run = TypeVar("Run")
 
 SHAPES = ("●", "▲", "■", "★")
 GRAY = 0.5
@@ -24,9 +26,9 @@ class Scenes(NamedTuple):
     palette: Float[Tensor, "scene shape rgb"]  # the color of each shape
 
     @property
-    def gray(self) -> Bool[Tensor, "scene token"]:
-        """True at the tokens that are gray."""
-        return self.kinds >= self.palette.shape[1]
+    def asked(self) -> Bool[Tensor, "scene token"]:
+        """True at the tokens that do not show the color they should get: the gray ones of twins and rims."""
+        return (self.colors != self.target[..., :3]).any(dim=-1)
 
     def names(self, scene: int = 0) -> list[str]:
         """The tokens of a scene of the four `SHAPES`, such as "▲" and, for the gray one, "▲?"."""
@@ -110,9 +112,9 @@ def exchange(scenes: Scenes, one: str, other: str) -> Scenes:
 
 @torch.no_grad()
 def painted_right(model: Callable[[Tensor, Tensor], Tensor], draw: Callable[[int, int], Scenes]) -> float:
-    """The share of parts of gray shapes painted in the right color, over 500 new scenes."""
+    """The share of parts painted in the right color, over the tokens `asked` in 500 new scenes."""
     scenes = draw(500, TEST)
-    return float(is_right(scenes, model(scenes.kinds, scenes.colors))[scenes.gray].float().mean())
+    return float(is_right(scenes, model(scenes.kinds, scenes.colors))[scenes.asked].float().mean())
 
 
 def judge(models: Mapping[str, Sequence[nn.Module]], draw: Callable[[int, int], Scenes]) -> dict[str, list[float]]:
@@ -120,6 +122,6 @@ def judge(models: Mapping[str, Sequence[nn.Module]], draw: Callable[[int, int], 
     return {name: [painted_right(model, draw) for model in runs] for name, runs in models.items()}
 
 
-def middle(runs: Sequence[nn.Module], shares: Sequence[float]) -> nn.Module:
+def middle(runs: Sequence[Run], shares: Sequence[float]) -> Run:
     """The run with the median share."""
     return runs[sorted(range(len(runs)), key=shares.__getitem__)[len(runs) // 2]]

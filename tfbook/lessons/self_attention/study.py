@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from statistics import median
 from typing import Any, NamedTuple
 
@@ -10,13 +11,17 @@ import torch
 from jaxtyping import Int
 from torch import Tensor, nn
 
-from tfbook.attention.implementations import Implementation
+from tfbook.attention.implementations import Implementation, softmax
 from tfbook.attention.multi_head import MultiHeadAttention
 from tfbook.course.cost import attend, convolve, count_flops, exponent, in_turns, recur
 from tfbook.course.experiments import experiment
 from tfbook.lessons.self_attention.answers import answer as answer
 from tfbook.lessons.self_attention.claims import CLAIMS as CLAIMS
-from tfbook.lessons.self_attention.depth import at_best_rates as at_best_rates, depth as depth
+from tfbook.lessons.self_attention.depth import (
+    at_best_rates as at_best_rates,
+    depth as depth,
+    normalized_depth as normalized_depth,
+)
 from tfbook.lessons.self_attention.layer import MultiHead as MultiHead, attention_weights as attention_weights
 from tfbook.lessons.self_attention.rivals import by_shapes as by_shapes, by_steps as by_steps
 from tfbook.lessons.self_attention.scenes import (
@@ -42,6 +47,7 @@ from tfbook.lessons.self_attention.words import (
     SECOND as SECOND,
     encode as encode,
     named_right as named_right,
+    points_right as points_right,
     pronouns as pronouns,
     rules_of_thumb as rules_of_thumb,
 )
@@ -119,8 +125,9 @@ TIMED = {"self-attention": attention_layer, "recurrent": recurrent_layer, "convo
 
 @torch.no_grad()
 def operations(lengths: Sequence[int], d: int = 64) -> dict[str, list[int]]:
-    """Floating-point operations of each of `COUNTED` by length, at width `d`."""
-    return {name: [count_flops(layer(n, d)) for n in lengths] for name, layer in COUNTED.items()}
+    """Floating-point operations of each of `COUNTED` and of the whole attention layer by length, at width `d`."""
+    layers = COUNTED | {"with its linear maps": partial(attention_layer, implementation=softmax)}
+    return {name: [count_flops(layer(n, d)) for n in lengths] for name, layer in layers.items()}
 
 
 @torch.no_grad()
