@@ -149,7 +149,7 @@ def train_reader(model: nn.Module, steps: int, lr: float) -> nn.Module:
 
 @experiment
 def readers(
-    lengths: Sequence[int] = (500, 2000), rate: float = 0.002, seeds: Sequence[int] = (0, 1, 2)
+    lengths: Sequence[int] = (500, 1500), rate: float = 0.003, seeds: Sequence[int] = (0, 1, 2)
 ) -> list[dict[str, Any]]:
     """The share of right animals that each of `READERS` names after so many steps."""
     rows = []
