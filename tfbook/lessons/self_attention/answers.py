@@ -9,7 +9,7 @@ answer = PredictionAnswers(
         "average": (
             "**Practically none with the first two, most with the third.** The first two paint mud: under the squared "
             "error a color in the middle is the safest bet. A gray triangle that sees only itself has nothing to go "
-            "on. But the other two see all the colors."
+            "on."
         ),
         "unscaled": (
             "**Hardly any, in the runs printed above: training has stalled.** The idea is right, since the numbers "
@@ -24,7 +24,7 @@ answer = PredictionAnswers(
         "heads": (
             "**About half with one head, most with two.** A head that looks at one shape has to guess the other color, "
             "and a blend serves neither. The row in the middle shows that this is a limit of one head *and* a linear "
-            "map: a small network gets more out of the blend."
+            "map: a network gets more out of the blend."
         ),
         "layers": (
             "**Only two layers do.** (A run far below half has stalled: it has not even found that one of the two "
