@@ -360,7 +360,7 @@ def draw_binding(found: Mapping[str, Mapping[int, Sequence[float]]], title: str)
         )
         for place, shares in zip(places, by_shapes.values(), strict=True):
             axes.plot([place] * len(shares), [100 * v for v in shares], "o", color=look.color, fillstyle="none", ms=5)
-        axes.set_xticks(places, list(by_shapes))
+        axes.set_xticks(places, [str(shapes) for shapes in by_shapes])
     axes.set(ylim=(-3, 105), yticks=[0, 25, 50, 75, 100], xlabel="shapes in a scene", ylabel="% right", title=title)
     label_ends(axes, gap=0.08)
     return figure
