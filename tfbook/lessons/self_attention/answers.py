@@ -27,9 +27,9 @@ answer = PredictionAnswers(
             "map: a network gets more out of the blend."
         ),
         "layers": (
-            "**Only two layers do.** (A run far below half has stalled: it has not even found that one of the two "
-            "animals is meant.) The query of *it* comes from the word *it* and its position alone, so one layer asks "
-            "the same question in every sentence, whatever the reason is."
+            "**Two layers do, unless a run has stalled.** (A run at a half chooses between the two animals by chance, "
+            "and one far below has not even found that one of them is meant.) The query of *it* comes from the word "
+            "*it* and its position alone, so one layer asks the same question in every sentence."
         ),
         "reading": (
             "**Hiding it from the animals hurts, hiding it from *it* hardly does.** We would have bet on *it*. But the "
