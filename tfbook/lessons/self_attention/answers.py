@@ -12,14 +12,14 @@ answer = PredictionAnswers(
             "on."
         ),
         "unscaled": (
-            "**Hardly any, in the runs printed above: training has stalled.** The idea is right, since the numbers "
-            "that we set by hand on the napkin work, and so is the loop. The trouble is the size of the scores."
+            "**Few, and in most runs hardly any: training stalls.** The idea is right, since the numbers that we set "
+            "by hand on the napkin work, and so is the loop. The trouble is the size of the scores."
         ),
         "mask": (
             "**The rows sum to less than 1**: the hidden key has already taken its share. Divided by what is left, "
             "they are the same as with scores of −∞. But with large scores the hidden key takes everything, and what "
-            "is left is 0/0, NaN. Scores of −∞ have no such trouble: the softmax shares its 1 among the keys that are "
-            "allowed, with no second division. So mask the scores."
+            "is left is 0/0, NaN. With −∞ the softmax shares its 1 among the allowed keys, "
+            "with no second division. So mask the scores."
         ),
         "heads": (
             "**About half with one head, most with two.** A head that looks at one shape has to guess the other color, "

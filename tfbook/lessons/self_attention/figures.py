@@ -388,6 +388,7 @@ def draw_cost(
                 lengths, [v / unit for v in values], dashes, color=look.color, marker=look.marker, label=name + power
             )
         axes.set_xticks(lengths, lengths)
+        axes.set_ylim(top=2 * axes.get_ylim()[1])  # room for the labels of lines that end close together
         axes.minorticks_off()
         axes.set_xlabel("length n (tokens of width 64)")
         label_ends(axes, gap=0.08)
