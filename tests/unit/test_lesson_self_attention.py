@@ -11,8 +11,8 @@ from torch.nn import functional as F
 
 from tfbook.attention import MultiHeadAttention, softmax
 from tfbook.course.cost import attend, count_flops
-from tfbook.lessons.self_attention import captions, figures, study, words
-from tfbook.lessons.self_attention.depth import Stack
+from tfbook.lessons.self_attention import captions, figures, rivals, study, words
+from tfbook.lessons.self_attention.depth import NormalizedStack, Stack
 from tfbook.lessons.self_attention.study import (
     EITHER,
     FIRST,
@@ -48,6 +48,7 @@ def test_a_scene_has_each_shape_in_color_and_in_gray() -> None:
     scenes = study.twins(50, seed=1)
     assert (scenes.kinds.sort(dim=1).values == torch.arange(8)).all()
     gray = scenes.kinds >= 4
+    assert torch.equal(scenes.asked, gray)
     assert (scenes.colors[gray] == study.GRAY).all()
     assert torch.equal(scenes.colors[~gray], scenes.target[~gray])
     assert not (scenes.target[gray] == study.GRAY).all(dim=-1).any()
@@ -66,6 +67,32 @@ def test_a_rim_has_the_color_of_the_next_shape() -> None:
     for scene in range(20):
         for kind, color in zip(rims.kinds[scene].tolist(), rims.target[scene, :, 3:], strict=True):
             assert torch.equal(color, rims.palette[scene, (kind + 1) % 4])
+
+
+def test_in_a_ring_each_shape_gets_the_next_color() -> None:
+    ring = study.ring(20, seed=3)
+    assert (ring.kinds.sort(dim=1).values == torch.arange(4)).all()
+    assert ring.asked.all()
+    for scene in range(20):
+        for kind, seen, color in zip(ring.kinds[scene].tolist(), ring.colors[scene], ring.target[scene], strict=True):
+            assert torch.equal(seen, ring.palette[scene, kind])
+            assert torch.equal(color, ring.palette[scene, (kind + 1) % 4])
+
+
+@pytest.mark.parametrize("shapes", [4, 16])
+def test_twins_of_any_number_of_shapes(shapes: int) -> None:
+    scenes = study.many_twins(shapes)(20, 5)
+    assert (scenes.kinds.sort(dim=1).values == torch.arange(2 * shapes)).all()
+    assert torch.equal(scenes.asked, scenes.kinds >= shapes)
+    assert (scenes.colors[scenes.asked] == study.GRAY).all()
+    for scene in range(20):
+        for kind, color in zip(scenes.kinds[scene].tolist(), scenes.target[scene], strict=True):
+            assert torch.equal(color, scenes.palette[scene, kind % shapes])
+
+
+def test_the_middle_run_is_the_one_with_the_median_share() -> None:
+    assert study.middle(["a", "b", "c"], [0.9, 0.2, 0.5]) == "c"
+    assert study.middle(["a"], [0.3]) == "a"
 
 
 def test_the_colors_of_a_scene_can_be_told_apart() -> None:
@@ -142,6 +169,47 @@ def test_attention_learns_what_the_average_cannot() -> None:
     assert study.painted_right(painter, study.twins) > 0.5
 
 
+# ---- rivals ------------------------------------------------------------------------------------------------------
+
+
+def test_rival_painters_have_as_many_parameters_and_the_average_binds_only_behind_a_network() -> None:
+    networks, head = (make(4) for make in rivals.PAINTERS.values())
+    assert sum(w.numel() for w in networks.parameters()) == sum(w.numel() for w in head.parameters())
+    scene = study.twins(3, seed=40)
+    other = study.exchange(scene, "●", "▲")
+    plain = rivals.Painter(4, rivals.Average(), nn.Linear(rivals.WIDTH, 3))
+    for model, blind in ((plain, True), (networks, False)):
+        fetched = [model.mix(model.kind(s.kinds) + model.color(s.colors)) for s in (scene, other)]
+        assert torch.allclose(*fetched, atol=1e-5) == blind
+
+
+def test_rival_readers_have_no_more_parameters_than_two_layers() -> None:
+    sizes = {name: sum(w.numel() for w in make().parameters()) for name, make in rivals.READERS.items()}
+    assert max(sizes.values()) == sizes["two layers of one head"]
+
+
+def test_a_head_is_pytorch_s_attention() -> None:
+    head, x = rivals.Head(), torch.randn(2, 5, rivals.WIDTH)
+    expected = F.scaled_dot_product_attention(head.W_Q(x), head.W_K(x), head.W_V(x))
+    torch.testing.assert_close(head(x), expected)
+
+
+def test_rivals_are_trained_for_each_size_rate_and_seed() -> None:
+    rows = rivals.binding(shapes=(2, 3), rates=(0.001, 0.01), seeds=(0, 1), steps=2)
+    assert len(rows) == 2 * 2 * 2 * 2
+    assert [len(runs) for by_shapes in study.by_shapes(rows).values() for runs in by_shapes.values()] == [2] * 4
+    found = study.by_steps(rivals.readers(lengths=(1, 2), seeds=(0,)))
+    assert {name: list(by_steps) for name, by_steps in found.items()} == {name: [1, 2] for name in rivals.READERS}
+
+
+def test_runs_of_the_better_rate() -> None:
+    rows = [
+        {"model": "a", "shapes": 4, "rate": rate, "seed": seed, "right": right}
+        for rate, seed, right in ((0.1, 0, 0.2), (0.1, 1, 0.9), (0.01, 0, 0.6), (0.01, 1, 0.4))
+    ]
+    assert study.by_shapes(rows) == {"a": {4: [0.2, 0.9]}}
+
+
 # ---- a word that is a noun or a verb -----------------------------------------------------------------------------
 
 
@@ -204,6 +272,15 @@ def test_no_bag_of_words_can_tell_which_animal_it_is() -> None:
     assert max(rules.values()) < 0.55
 
 
+def test_weights_of_it_point_at_the_right_animal_or_do_not() -> None:
+    sentences = study.pronouns(40, seed=1)
+    weights = torch.zeros(40, 9, 9)
+    weights[:, IT, FIRST] = 1.0
+    assert study.points_right(sentences, weights) == float((sentences.place == FIRST).float().mean())
+    weights[torch.arange(40), IT, sentences.place] = 2.0
+    assert study.points_right(sentences, weights) == 1
+
+
 @pytest.mark.parametrize(
     ("sentence", "message"),
     [
@@ -243,6 +320,16 @@ def test_a_residual_stack_whose_layers_give_nothing_passes_words_on() -> None:
         torch.testing.assert_close(stack(ids), expected)
 
 
+def test_a_normalized_stack_has_layers_of_mean_0_and_variance_1() -> None:
+    stack, x = NormalizedStack(2), torch.randn(3, 9, 32)
+    for layer in stack.layers:
+        x = layer(x)
+        torch.testing.assert_close(x.mean(dim=-1), torch.zeros(3, 9), atol=1e-5, rtol=0)
+        torch.testing.assert_close(x.var(dim=-1, correction=0), torch.ones(3, 9), atol=0.1, rtol=0)
+    rows = study.normalized_depth(layers=(1,), rates=(0.001, 0.01), seeds=(0,), steps=1)
+    assert study.at_best_rates(rows).keys() == {(1, False)}
+
+
 def test_the_layer_is_pytorch_s() -> None:
     layer, x, context = study.MultiHead(8, 2), torch.randn(2, 3, 8), torch.randn(2, 5, 8)
     other = nn.MultiheadAttention(8, 2, batch_first=True)
@@ -269,7 +356,8 @@ def test_drawings_are_figures_that_fit() -> None:
         figures.draw_rims(scenes, {"a": [Painter(nn.Identity(), 6)]}, {"a": [0.5]})[0],
         figures.draw_maps(scenes, torch.full((2, 8, 8), 1 / 8), "a"),
         figures.draw_pointing(["a cat naps"] * 2, torch.tensor([[0.9, 0.1, 0], [0, 0.5, 0.5]]), 1, "a"),
-        figures.draw_depth(found, "a"),
+        figures.draw_depth(found, [0.4, 0.6], "a"),
+        figures.draw_binding({"a": {4: [0.5, 1.0], 8: [0.1, 0.2]}, "b": {4: [1.0, 1.0], 8: [1.0, 0.9]}}, "a"),
         figures.draw_cost((4, 8), study.operations((4, 8), 4), study.seconds((4, 8), 4, rounds=1)),
     ]
     for figure in pictures:
@@ -306,22 +394,30 @@ def test_a_caption_says_where_the_gray_shapes_look() -> None:
     )
 
 
-def test_a_caption_counts_the_right_parts_of_the_first_run_s_first_scene() -> None:
+def test_a_caption_counts_the_right_parts_of_the_middle_run_s_first_scene() -> None:
     scenes = study.rims(2, seed=1)
     inside_only = scenes.target.clone()
     inside_only[..., 3:] = study.GRAY
-    models = {"all": [lambda kinds, colors: scenes.target], "half": [lambda kinds, colors: inside_only] * 2}
-    assert captions.describe_paintings(scenes, models) == "Right in the gray shapes: all, 8 of 8; half, 4 of 8."
+    models = {
+        "all": [lambda kinds, colors: scenes.target],
+        "half": [lambda kinds, colors: scenes.target, lambda kinds, colors: inside_only],
+    }
+    right = {"all": [1.0], "half": [0.1, 0.2]}  # the second of two is the middle one
+    assert captions.describe_paintings(scenes, models, right) == "Right in the gray shapes: all, 8 of 8; half, 4 of 8."
 
 
 # ---- what it costs -----------------------------------------------------------------------------------------------
 
 
 def test_operations_are_those_of_the_paper_s_table() -> None:
-    found = study.cost_exponents(sizes=(8, 16, 32), fixed=8)
+    powers_of = study.cost_exponents(sizes=(8, 16, 32), fixed=8)
     expected = {"self-attention": (2, 1), "recurrent": (1, 2), "convolution": (1, 2)}
-    assert {name: tuple(round(p, 6) for p in powers) for name, powers in found.items()} == expected
-    assert study.operations((8, 16), 8)["recurrent"] == [2 * 2 * 8 * 8 * 8, 2 * 2 * 16 * 8 * 8]
+    assert {name: tuple(round(p, 6) for p in powers) for name, powers in powers_of.items()} == expected
+    found = study.operations((8, 16), 8)
+    assert found["recurrent"] == [2 * 2 * 8 * 8 * 8, 2 * 2 * 16 * 8 * 8]
+    projections = [2 * 4 * 8 * 8 * 8, 2 * 4 * 16 * 8 * 8]
+    pairs = zip(found["with its linear maps"], found["self-attention"], strict=True)
+    assert [whole - alone for whole, alone in pairs] == projections
 
 
 def test_the_whole_layer_adds_four_projections() -> None:

@@ -7,36 +7,34 @@ from tfbook.course.predictions import PredictionAnswers
 answer = PredictionAnswers(
     {
         "average": (
-            "**Practically none, with either model.** Both paint mud: under the squared error a color in the "
-            "middle is the safest bet. A gray triangle that sees only itself has nothing to go on. But why does"
-            " the average fail?"
+            "**Practically none with the first two, most with the third.** The first two paint mud: under the squared "
+            "error a color in the middle is the safest bet. A gray triangle that sees only itself has nothing to go "
+            "on."
         ),
         "unscaled": (
-            "**Hardly any, in the runs printed above: training has stalled.** The idea is right, since numbers set "
-            "by hand do work, and so is the loop. The trouble is the size of the scores."
+            "**Few, and in most runs hardly any: training stalls.** The idea is right, since the numbers that we set "
+            "by hand on the napkin work, and so is the loop. The trouble is the size of the scores."
         ),
         "mask": (
-            "**The first rows sum to less than 1**: the blocked keys have already taken their share. Divided by"
-            " its sum, each row is exactly what scores of −∞ give, since $e^{-\\infty} = 0$ and the softmax "
-            "shares its 1 among the keys that are left. So mask the scores."
+            "**The rows sum to less than 1**: the hidden key has already taken its share. Divided by what is left, "
+            "they are the same as with scores of −∞. But with large scores the hidden key takes everything, and what "
+            "is left is 0/0, NaN. With −∞ the softmax shares its 1 among the allowed keys, "
+            "with no second division. So mask the scores."
         ),
         "heads": (
-            "**About half with one head, nearly all with two.** A head that looks at one shape has to guess the"
-            " other color, and a blend serves neither. The row in the middle shows that this is a limit of the "
-            "head *and* the linear map: a small network gets more out of the blend."
+            "**About half with one head, most with two.** A head that looks at one shape has to guess the other color, "
+            "and a blend serves neither. The row in the middle shows that this is a limit of one head *and* a linear "
+            "map: a network gets more out of the blend."
         ),
         "layers": (
-            "**One layer never gets beyond about half; two layers get nearly all, as long as they know the places.**"
-            " (A run far below half has stalled: it has not even found that one of the two animals is meant.) "
-            "The query of *it* comes from the word *it* alone, so one layer asks the same question in every "
-            "sentence, whatever the reason is. The average knows the animals, but not which one."
+            "**Two layers do, unless a run has stalled.** (A run at a half chooses between the two animals by chance, "
+            "and one far below has not even found that one of them is meant.) The query of *it* comes from the word "
+            "*it* and its position alone, so one layer asks the same question in every sentence."
         ),
         "reading": (
-            "**Hiding it from the animals hurts, hiding it from *it* hardly does.** We would have bet on *it*. "
-            "But the animals read the reason in the first layer, and their vectors are nudged. Where *it* looks "
-            "in the second layer depends on these vectors, through their keys. In a run whose share above is "
-            "near 100% *it* looks at the right animal itself; in others another word can stand in for an "
-            "animal. (In one of six other runs, neither mask hurt: it had found another way.)"
+            "**Hiding it from the animals hurts, hiding it from *it* hardly does.** We would have bet on *it*. But the "
+            "animals read the reason in the first layer. Where *it* looks in the second layer depends on their "
+            "vectors, through their keys. (In one of six other runs neither mask hurt: it had found another way.)"
         ),
     }
 )

@@ -8,17 +8,23 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from tfbook.lessons.self_attention.study import Scenes, is_right
+from tfbook.lessons.self_attention.scenes import Scenes, is_right, middle
 
 
 @torch.no_grad()
-def describe_paintings(scenes: Scenes, models: Mapping[str, Sequence[Callable[[Tensor, Tensor], Tensor]]]) -> str:
-    """How many parts of the first scene's gray shapes the first run of each model paints right."""
-    gray = scenes.kinds[0] >= 4
+def describe_paintings(
+    scenes: Scenes,
+    models: Mapping[str, Sequence[Callable[[Tensor, Tensor], Tensor]]],
+    right: Mapping[str, Sequence[float]],
+) -> str:
+    """How many parts of the first scene's gray shapes the middle run of each model paints right.
+
+    `right` holds the shares of the runs.
+    """
     said = []
     for name, runs in models.items():
-        right = is_right(scenes, runs[0](scenes.kinds, scenes.colors))[0, gray]
-        said.append(f"{name}, {int(right.sum())} of {right.numel()}")
+        found = is_right(scenes, middle(runs, right[name])(scenes.kinds, scenes.colors))[0, scenes.asked[0]]
+        said.append(f"{name}, {int(found.sum())} of {found.numel()}")
     return f"Right in the gray shapes: {'; '.join(said)}."
 
 

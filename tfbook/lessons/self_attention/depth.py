@@ -31,6 +31,14 @@ class Stack(nn.Module):
         return self.name(x[:, IT])
 
 
+class NormalizedStack(Stack):
+    """A stack whose layers each replace their input, with a LayerNorm after each."""
+
+    def __init__(self, layers: int, width: int = 32, heads: int = 2):
+        super().__init__(layers, residual=False, width=width, heads=heads)
+        self.layers = nn.ModuleList(nn.Sequential(layer, nn.LayerNorm(width)) for layer in self.layers)
+
+
 def train_stack(model: nn.Module, steps: int, lr: float) -> nn.Module:
     optimizer = torch.optim.Adam(model.parameters(), lr)
     for step in range(steps):
@@ -60,6 +68,24 @@ def depth(
                     rows.append(
                         {"layers": count, "residual": residual, "rate": rate, "seed": seed, "right": round(right, 4)}
                     )
+    return rows
+
+
+@experiment
+def normalized_depth(
+    layers: Sequence[int] = (12,),
+    rates: Sequence[float] = (0.0003, 0.001, 0.003),
+    seeds: Sequence[int] = (0, 1, 2),
+    steps: int = 300,
+) -> list[dict[str, Any]]:
+    """The runs of `depth` for stacks without residual connections that normalize each layer's output."""
+    rows = []
+    for count in layers:
+        for rate in rates:
+            for seed in seeds:
+                torch.manual_seed(seed)
+                right = named_right(train_stack(NormalizedStack(count), steps, rate))
+                rows.append({"layers": count, "residual": False, "rate": rate, "seed": seed, "right": round(right, 4)})
     return rows
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from statistics import median
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from tfbook.lessons.self_attention.captions import (
     describe_paintings as describe_paintings,
     describe_pointing as describe_pointing,
 )
-from tfbook.lessons.self_attention.study import Scenes, is_right
+from tfbook.lessons.self_attention.scenes import Scenes, is_right, middle
 from tfbook.plot.curves import label_ends
 from tfbook.plot.house import INK, METHODS, ROLES, SOFT
 
@@ -79,7 +80,11 @@ def draw_attention(
     picture.arrow(source, queries, "$W_Q$", "query")
     picture.arrow(source, keys, "$W_K$", "key")
     picture.arrow(source, values, "$W_V$", "value", sides=("top", "top"))
+    picture.arrow(queries, shown, "", "weight")
+    picture.arrow(keys, shown, "", "weight")
     picture.arrow(shown, applied, "softmax", "weight")
+    picture.arrow(applied, mixed, "", "value")
+    picture.arrow(values, mixed, "", "value")
     picture.outline(queries.row(row), keys.column(column), shown.cell(row, column), applied.row(row), mixed.row(row))
     return picture.figure()
 
@@ -134,6 +139,7 @@ def _draw_head(picture: Schematic, head: int, parts: Mapping[str, tuple[Tensor, 
             cell=SMALL,
             label=rf"${name}_{head + 1}^{{\top}}$" if name == "K" else f"${name}_{head + 1}$",
             shape=_size(x[head]),
+            numbers="{:.1f}" if name in "AY" else "{:g}",
         )
         for index, (name, (x, role)) in enumerate(parts.items(), start=3)
     }
@@ -163,12 +169,12 @@ GUESS = 25  # percent
 def draw_paintings(
     scenes: Scenes, models: Mapping[str, Sequence[Painter]], right: Mapping[str, Sequence[float]], title: str
 ) -> Figure:
-    """The first scene, its right answer, the first run's painting for each model, and the accuracy of all runs."""
+    """The first scene, its right answer, the painting of each model's middle run, and the accuracy of all runs."""
     import matplotlib.pyplot as plt
 
     rows = {"the scene": scenes.colors.repeat(1, 1, scenes.target.shape[-1] // 3), "right answer": scenes.target}
     with torch.no_grad():
-        rows |= {name: runs[0](scenes.kinds, scenes.colors) for name, runs in models.items()}
+        rows |= {name: middle(runs, right[name])(scenes.kinds, scenes.colors) for name, runs in models.items()}
     height = 0.74 * len(rows) + 1
     figure, (picture, shares) = plt.subplots(
         1, 2, figsize=(8.8, height), width_ratios=(2.9, 1), sharey=True, layout="none"
@@ -197,16 +203,16 @@ def draw_paintings(
 def draw_first_tries(
     scenes: Scenes, models: Mapping[str, Sequence[Painter]], right: Mapping[str, Sequence[float]]
 ) -> tuple[Figure, str]:
-    """The paintings of tokens alone and of the average, and their alt text."""
-    alt = f"The scene, the right answer, and what two models painted. {describe_paintings(scenes, models)}"
-    return draw_paintings(scenes, models, right, "Two models paint the same scene"), alt
+    """The paintings of the models without attention, and their alt text."""
+    alt = f"The scene, the right answer, and what three models painted. {describe_paintings(scenes, models, right)}"
+    return draw_paintings(scenes, models, right, "Three models paint the same scene"), alt
 
 
 def draw_rims(
     scenes: Scenes, models: Mapping[str, Sequence[Painter]], right: Mapping[str, Sequence[float]]
 ) -> tuple[Figure, str]:
     """The paintings of one head and of two, and their alt text."""
-    shown = describe_paintings(scenes, models)
+    shown = describe_paintings(scenes, models, right)
     alt = f"The scene, the right answer with insides and rims, and three paintings. {shown}"
     return draw_paintings(scenes, models, right, "Insides and rims"), alt
 
@@ -304,8 +310,11 @@ def draw_pointing(sentences: Sequence[str], weights: Tensor, word: int, title: s
     return figure
 
 
-def draw_depth(found: Mapping[tuple[int, bool], Sequence[float]], title: str) -> Figure:
-    """The share of right answers by number of layers, with and without residual connections, a dot per run."""
+def draw_depth(found: Mapping[tuple[int, bool], Sequence[float]], normalized: Sequence[float], title: str) -> Figure:
+    """The share of right answers by number of layers, with and without residual connections, a dot per run.
+
+    `normalized` are the runs of the deepest stack with a LayerNorm after each layer in place of the connections.
+    """
     import matplotlib.pyplot as plt
 
     figure, axes = plt.subplots(figsize=(6.4, 3.6))
@@ -313,16 +322,46 @@ def draw_depth(found: Mapping[tuple[int, bool], Sequence[float]], title: str) ->
     looks = {True: ("added to x", METHODS["self-attention"], "-"), False: ("in place of x", METHODS["recurrent"], "--")}
     for residual, (name, look, dashes) in looks.items():
         runs = [found[layers, residual] for layers in depths]
-        means = [100 * sum(values) / len(values) for values in runs]
-        axes.plot(range(len(depths)), means, color=look.color, marker=look.marker, linestyle=dashes, label=name)
+        middles = [100 * median(values) for values in runs]
+        axes.plot(range(len(depths)), middles, color=look.color, marker=look.marker, linestyle=dashes, label=name)
         for x, values in enumerate(runs):
             axes.plot(
                 [x] * len(values), [100 * v for v in values], "o", color=look.color, fillstyle="none", markersize=5
             )
+    last = [len(depths) - 1] * len(normalized)
+    axes.plot(last, [100 * v for v in normalized], "D", color=INK, fillstyle="none", markersize=7)
+    axes.annotate(
+        "in place of x, normalized",
+        (last[0], 100 * min(normalized)),
+        (-8, -14),
+        textcoords="offset points",
+        color=INK,
+        fontsize=9.5,
+        ha="right",
+    )
     axes.axhline(50, color=SOFT, linestyle=":", linewidth=1.2)
     axes.annotate("one of the two animals", (0, 50), (4, 4), textcoords="offset points", color=SOFT, fontsize=9.5)
     axes.set_xticks(range(len(depths)), [f"{layers} layers" for layers in depths])
     axes.set(ylim=(-3, 105), yticks=[0, 25, 50, 75, 100], ylabel="% right", title=title)
+    label_ends(axes, gap=0.08)
+    return figure
+
+
+def draw_binding(found: Mapping[str, Mapping[int, Sequence[float]]], title: str) -> Figure:
+    """The share of gray shapes painted right by the number of shapes in a scene, a dot per run, a line of medians."""
+    import matplotlib.pyplot as plt
+
+    figure, axes = plt.subplots(figsize=(6.8, 3.6))
+    looks = dict(zip(found, (METHODS["recurrent"], METHODS["self-attention"]), strict=True))
+    for name, by_shapes in found.items():
+        look, places = looks[name], range(len(by_shapes))
+        axes.plot(
+            places, [100 * median(v) for v in by_shapes.values()], color=look.color, marker=look.marker, label=name
+        )
+        for place, shares in zip(places, by_shapes.values(), strict=True):
+            axes.plot([place] * len(shares), [100 * v for v in shares], "o", color=look.color, fillstyle="none", ms=5)
+        axes.set_xticks(places, [str(shapes) for shapes in by_shapes])
+    axes.set(ylim=(-3, 105), yticks=[0, 25, 50, 75, 100], xlabel="shapes in a scene", ylabel="% right", title=title)
     label_ends(axes, gap=0.08)
     return figure
 
@@ -344,9 +383,12 @@ def draw_cost(
         axes.set(xscale="log", yscale="log")
         for name, values in costs.items():
             power = rf" $n^{{{exponent(lengths, values):.1f}}}$" if axes is work else ""
-            look = METHODS[name]
-            axes.plot(lengths, [v / unit for v in values], color=look.color, marker=look.marker, label=name + power)
+            look, dashes = METHODS.get(name, METHODS["self-attention"]), "-" if name in METHODS else "--"
+            axes.plot(
+                lengths, [v / unit for v in values], dashes, color=look.color, marker=look.marker, label=name + power
+            )
         axes.set_xticks(lengths, lengths)
+        axes.set_ylim(top=2 * axes.get_ylim()[1])  # room for the labels of lines that end close together
         axes.minorticks_off()
         axes.set_xlabel("length n (tokens of width 64)")
         label_ends(axes, gap=0.08)

@@ -3,21 +3,42 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from statistics import median
 from typing import Any, NamedTuple
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Int
 from torch import Tensor, nn
 
-from tfbook.attention.implementations import Implementation
+from tfbook.attention.implementations import Implementation, softmax
 from tfbook.attention.multi_head import MultiHeadAttention
 from tfbook.course.cost import attend, convolve, count_flops, exponent, in_turns, recur
 from tfbook.course.experiments import experiment
 from tfbook.lessons.self_attention.answers import answer as answer
 from tfbook.lessons.self_attention.claims import CLAIMS as CLAIMS
-from tfbook.lessons.self_attention.depth import at_best_rates as at_best_rates, depth as depth
+from tfbook.lessons.self_attention.depth import (
+    at_best_rates as at_best_rates,
+    depth as depth,
+    normalized_depth as normalized_depth,
+)
 from tfbook.lessons.self_attention.layer import MultiHead as MultiHead, attention_weights as attention_weights
+from tfbook.lessons.self_attention.rivals import by_shapes as by_shapes, by_steps as by_steps
+from tfbook.lessons.self_attention.scenes import (
+    GRAY as GRAY,
+    NEAR as NEAR,
+    SHAPES as SHAPES,
+    Scenes as Scenes,
+    exchange as exchange,
+    is_right as is_right,
+    judge as judge,
+    many_twins as many_twins,
+    middle as middle,
+    painted_right as painted_right,
+    rims as rims,
+    ring as ring,
+    twins as twins,
+)
 from tfbook.lessons.self_attention.words import (
     FIRST as FIRST,
     IT as IT,
@@ -26,92 +47,12 @@ from tfbook.lessons.self_attention.words import (
     SECOND as SECOND,
     encode as encode,
     named_right as named_right,
+    points_right as points_right,
     pronouns as pronouns,
     rules_of_thumb as rules_of_thumb,
 )
 
-# ---- shapes that must find their color -------------------------------------------------------------------------------
-
-SHAPES = ("●", "▲", "■", "★")
-GRAY = 0.5
-NEAR = 0.25  # distance of RGB values from 0 to 1; the colors of a scene are farther apart
 TEST = 10**6  # the seed of the test data
-
-
-class Scenes(NamedTuple):
-    """Scenes of eight tokens in random order: each of `SHAPES` once in its color and once in gray."""
-
-    kinds: Int[Tensor, "scene token"]  # 0 to 3: the shape with its color; 4 to 7: the same shape in gray
-    colors: Float[Tensor, "scene token rgb"]  # what is seen
-    target: Float[Tensor, "scene token number"]  # to be painted: the inside, then the rim if there is one
-    palette: Float[Tensor, "scene shape rgb"]  # the color of each shape
-
-    def names(self, scene: int = 0) -> list[str]:
-        """The tokens of a scene, such as "▲" and, for the gray one, "▲?"."""
-        return [SHAPES[kind % 4] + "?" * (kind >= 4) for kind in self.kinds[scene].tolist()]
-
-
-def twins(count: int, seed: int) -> Scenes:
-    """Scenes in which every token should be painted in the color of its shape."""
-    return _scenes(count, seed, lambda shape: [shape])
-
-
-def rims(count: int, seed: int) -> Scenes:
-    """Scenes in which a shape also has a rim, in the color of the next shape in ● → ▲ → ■ → ★ → ●."""
-    return _scenes(count, seed, lambda shape: [shape, (shape + 1) % 4])
-
-
-def _scenes(count: int, seed: int, sources_of: Callable[[Tensor], list[Tensor]]) -> Scenes:
-    generator = torch.Generator().manual_seed(seed)
-    palette = _vivid(count, generator)
-    kinds = torch.rand(count, 8, generator=generator).argsort(dim=1)
-    parts = [_of_shapes(palette, source) for source in sources_of(kinds % 4)]
-    return Scenes(kinds, _seen(palette, kinds), torch.cat(parts, dim=-1), palette)
-
-
-def _of_shapes(palette: Tensor, shapes: Tensor) -> Float[Tensor, "scene token rgb"]:
-    """The color of each token's shape."""
-    return palette.gather(1, shapes[..., None].expand(-1, -1, 3))
-
-
-def _seen(palette: Tensor, kinds: Tensor) -> Float[Tensor, "scene token rgb"]:
-    """The visible color of each token: its shape's color, or gray."""
-    return _of_shapes(palette, kinds % 4).masked_fill((kinds >= 4)[..., None], GRAY)
-
-
-def _vivid(count: int, generator: torch.Generator) -> Float[Tensor, "scene shape rgb"]:
-    """Four equally bright colors in random order, with hues at least 30° apart."""
-    gaps = torch.rand(count, 4, generator=generator).sort(dim=1).values * 240 + 30 * torch.arange(4)
-    hues = gaps + 360 * torch.rand(count, 1, generator=generator)
-    hues = hues.gather(1, torch.rand(count, 4, generator=generator).argsort(dim=1))
-    k = (torch.tensor([5.0, 3.0, 1.0]) + hues[..., None] / 60) % 6  # from hue to RGB
-    return 0.95 - 0.71 * torch.minimum(k, 4 - k).clamp(0, 1)
-
-
-def is_right(scenes: Scenes, painting: Float[Tensor, "scene token number"]) -> Bool[Tensor, "scene token part"]:
-    """Whether each painted part is within `NEAR` of the right color."""
-    return (painting - scenes.target).unflatten(-1, (-1, 3)).norm(dim=-1) < NEAR
-
-
-def exchange(scenes: Scenes, one: str, other: str) -> Scenes:
-    """The same scenes with the colors of two shapes exchanged, inside only."""
-    order = torch.arange(4)
-    order[[SHAPES.index(one), SHAPES.index(other)]] = torch.tensor([SHAPES.index(other), SHAPES.index(one)])
-    palette = scenes.palette[:, order]
-    return Scenes(scenes.kinds, _seen(palette, scenes.kinds), _of_shapes(palette, scenes.kinds % 4), palette)
-
-
-@torch.no_grad()
-def painted_right(model: Callable[[Tensor, Tensor], Tensor], draw: Callable[[int, int], Scenes]) -> float:
-    """The share of parts of gray shapes painted in the right color, over 500 new scenes."""
-    scenes = draw(500, TEST)
-    return float(is_right(scenes, model(scenes.kinds, scenes.colors))[scenes.kinds >= 4].float().mean())
-
-
-def judge(models: Mapping[str, Sequence[nn.Module]], draw: Callable[[int, int], Scenes]) -> dict[str, list[float]]:
-    """The value of `painted_right` for each run of each model."""
-    return {name: [painted_right(model, draw) for model in runs] for name, runs in models.items()}
-
 
 # ---- a word that is a noun or a verb ---------------------------------------------------------------------------------
 
@@ -184,8 +125,9 @@ TIMED = {"self-attention": attention_layer, "recurrent": recurrent_layer, "convo
 
 @torch.no_grad()
 def operations(lengths: Sequence[int], d: int = 64) -> dict[str, list[int]]:
-    """Floating-point operations of each of `COUNTED` by length, at width `d`."""
-    return {name: [count_flops(layer(n, d)) for n in lengths] for name, layer in COUNTED.items()}
+    """Floating-point operations of each of `COUNTED` and of the whole attention layer by length, at width `d`."""
+    layers = COUNTED | {"with its linear maps": partial(attention_layer, implementation=softmax)}
+    return {name: [count_flops(layer(n, d)) for n in lengths] for name, layer in layers.items()}
 
 
 @torch.no_grad()

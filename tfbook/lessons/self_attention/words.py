@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
-from jaxtyping import Int
-from torch import Tensor, nn
+from jaxtyping import Float, Int
+from torch import Tensor
 
 ANIMALS = ("cat", "dog", "fox", "horse", "cow", "hen", "duck", "wolf", "lion", "goat", "bear", "mouse")
 VERBS = ("chased", "followed", "watched", "caught")
@@ -60,13 +61,15 @@ def example() -> str:
 
 
 @torch.no_grad()
-def named_right(model: nn.Module, **options: Tensor) -> float:
-    """The share of 500 sentences with unseen pairs in which the model names the right animal.
-
-    `options` are passed to the model.
-    """
+def named_right(model: Callable[[Tensor], Tensor]) -> float:
+    """The share of 500 sentences with unseen pairs in which the model names the right animal."""
     test = pronouns(500, TEST, unseen=True)
-    return float((model(test.ids, **options).argmax(dim=-1) == test.target).float().mean())
+    return float((model(test.ids).argmax(dim=-1) == test.target).float().mean())
+
+
+def points_right(sentences: Pronouns, weights: Float[Tensor, "sentence query key"]) -> float:
+    """The share of sentences in which the largest weight of *it* lies on the right animal."""
+    return float((weights[:, IT].argmax(dim=1) == sentences.place).float().mean())
 
 
 def rules_of_thumb() -> dict[str, float]:
