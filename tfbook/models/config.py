@@ -14,6 +14,7 @@ DEFINED_IN = {  # name of a part, or of a function that is an option of one → 
     **dict.fromkeys(("relu", "gelu", "silu"), "torch.nn.functional"),
     **dict.fromkeys(("softmax", "fused", "fastest"), "tfbook.attention.implementations"),
     **dict.fromkeys(("Banded", "BigBird", "Linear", "Lsh", "Performer", "Tiled"), "tfbook.attention.efficient"),
+    **dict.fromkeys(("Axial", "Neighborhood", "Windowed"), "tfbook.attention.efficient.grid"),
     "MultiHeadAttention": "tfbook.attention.multi_head",
     "GroupedQueryAttention": "tfbook.attention.grouped_query",
     **dict.fromkeys(("FeedForward", "SwiGLU"), "tfbook.models.feed_forward"),
