@@ -101,8 +101,8 @@ def test_windowed_attention_is_dense_attention_under_its_mask(size: tuple[int, i
 
 @torch.no_grad()
 def test_a_block_sees_its_window_and_the_next_one_beyond() -> None:
-    """Which pixels change the vector of patch (0, 0) of a grid of 6 × 6: those of its window, then one farther."""
-    model, images = drawn(Swin(5, SwinConfig(d_model=8, depths=(2,), heads=(2,), window=2, patch=1)), 0.5)
+    """Which pixels change patch (2, 2) of a grid of 6 × 6: those of its window, then of those that the next touches."""
+    model = drawn(Swin(5, SwinConfig(d_model=8, depths=(2,), heads=(2,), window=2, patch=1)), 0.5)
     images = torch.randn(1, 3, 6, 6)
     blocks = model.stages[0].blocks
 

@@ -1,4 +1,4 @@
-"""Weights of torchvision's VisionTransformer by name, in and out, as `hugging_face` has it for another library; of Swin.
+"""Weights of torchvision's VisionTransformer by name, as `hugging_face` has them for another library, and of its Swin.
 
 Theirs keeps W_Q, W_K and W_V below one another in one matrix.
 """
