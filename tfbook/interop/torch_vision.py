@@ -101,7 +101,7 @@ def load_torchvision_swin(model: Swin, state: Mapping[str, Tensor]) -> None:
 
     Raises RuntimeError, as `load_state_dict` does, for weights that are missing, left over or of another shape.
     """
-    renamed = {}
+    renamed: dict[str, Tensor] = {}
     for theirs, weight in state.items():
         names = _swin_names(theirs)
         renamed.update(zip(names, weight.chunk(max(len(names), 1)), strict=False))

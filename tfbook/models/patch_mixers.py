@@ -19,6 +19,7 @@ from torch.nn import functional as F
 
 from tfbook.checks import check_dropout, check_positive
 from tfbook.models.blocks import MakePart
+from tfbook.models.config import as_part
 from tfbook.models.feed_forward import FeedForward
 from tfbook.models.vit import VitConfig
 from tfbook.parts import Part
@@ -166,8 +167,9 @@ def mlp_mixer(config: VitConfig, *, d_tokens: int) -> VitConfig:
 
 def res_mlp(config: VitConfig, *, scale: float = 0.1) -> VitConfig:
     """ResMLP: attention becomes a `TokenLinear`, norms become `Affine`, branches are scaled (Touvron et al., 2021)."""
-    linear = partial(TokenLinear, time=config.grid[0] * config.grid[1])
-    mixer, feed_forward = (partial(LayerScaled, part=part, scale=scale) for part in (linear, config.feed_forward))
+    scaled = partial(LayerScaled, scale=scale)
+    mixer = partial(scaled, part=partial(TokenLinear, time=config.grid[0] * config.grid[1]))
+    feed_forward = partial(scaled, part=as_part("feed_forward", config.feed_forward))
     return replace(without_attention(config, mixer), norm=Affine, feed_forward=feed_forward)
 
 

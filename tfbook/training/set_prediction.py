@@ -139,7 +139,7 @@ def detection_loss(
 ) -> Loss:
     """The sum of `set_prediction_loss` over the answers of each layer of a `Detr`'s decoder, each matched by itself."""
     layers: Any = model.by_layer
-    return reduce(add, (set_prediction_loss(*answers, targets) for answers in layers(images)))
+    return reduce(add, (set_prediction_loss(logits, boxes, targets) for logits, boxes in layers(images)))
 
 
 # ---- what was found ----------------------------------------------------------------------------------------------

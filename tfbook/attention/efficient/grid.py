@@ -69,7 +69,8 @@ class GridAttention(EfficientAttention):
         """Attention of grids, laid out again row by row."""
         check_same_length(self, visibility)
         size = self.size(visibility.keys)
-        return self.attend_on_grid(*(x.unflatten(2, size) for x in (q, k, v)), dropout).flatten(2, 3)
+        q, k, v = (x.unflatten(2, size) for x in (q, k, v))
+        return self.attend_on_grid(q, k, v, dropout).flatten(2, 3)
 
     def attend_on_grid(
         self,
@@ -168,10 +169,12 @@ class Axial(GridAttention):
 
     def attend_on_grid(self, q: Tensor, k: Tensor, v: Tensor, dropout: float) -> Tensor:
         """Each row, and each column, is a sequence of its own."""
-        rows, columns = zip(*(x.split(self._split(x.shape[1]), dim=1) for x in (q, k, v)), strict=True)
-        by_row = _along_lines(*rows, dropout)
-        by_column = _along_lines(*(x.transpose(2, 3) for x in columns), dropout).transpose(2, 3)
-        return torch.cat([by_row, by_column], dim=1)
+        (q_row, q_column), (k_row, k_column), (v_row, v_column) = (
+            x.split(self._split(x.shape[1]), 1) for x in (q, k, v)
+        )
+        by_row = _along_lines(q_row, k_row, v_row, dropout)
+        by_column = _along_lines(q_column.transpose(2, 3), k_column.transpose(2, 3), v_column.transpose(2, 3), dropout)
+        return torch.cat([by_row, by_column.transpose(2, 3)], dim=1)
 
 
 def _along_lines(
