@@ -79,7 +79,7 @@ class ImageEncoder(nn.Module):
 
 
 class CaptionState(NamedTuple):
-    """What the decoder carries from one word to the next."""
+    """The state that the decoder carries from one word to the next."""
 
     hidden: Float[Tensor, "batch d_hidden"]
     cell: Float[Tensor, "batch d_hidden"]

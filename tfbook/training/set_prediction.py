@@ -22,6 +22,7 @@ from tfbook.training.losses import Loss
 
 BOX_WEIGHT, OVERLAP_WEIGHT = 5.0, 2.0  # λ_L1 and λ_iou (section A.4)
 NO_OBJECT_WEIGHT = 0.1  # since most queries answer "no object"
+EVEN = 1 / (1 + NO_OBJECT_WEIGHT)  # the chance that a query says where an object is as likely as none
 
 
 class Objects(NamedTuple):
@@ -164,10 +165,15 @@ class FoundObjects(NamedTuple):
 
 
 @torch.no_grad()
-def claims(logits: Float[Tensor, "batch query label"], boxes: Float[Tensor, "batch query 4"]) -> list[Objects]:
-    """The objects that a detector claims in each image: every query whose most probable label is not "no object"."""
-    said = logits.argmax(dim=-1)
-    rows = zip(said, corners(boxes), said != logits.shape[-1] - 1, strict=True)
+def claims(
+    logits: Float[Tensor, "batch query label"], boxes: Float[Tensor, "batch query 4"], *, least: float = EVEN
+) -> list[Objects]:
+    """The objects that a detector claims in each image: those of the queries that give a label a chance over `least`.
+
+    By default these are even odds, which training with a tenth of the weight on "no object" moves to 10/11.
+    """
+    chance, said = logits.softmax(dim=-1)[..., :-1].max(dim=-1)
+    rows = zip(said, corners(boxes), chance > least, strict=True)
     return [Objects(labels[some], places[some]) for labels, places, some in rows]
 
 
