@@ -3,6 +3,7 @@
 What fails for a model that lacks it is in `test_vit.py`, with the same functions.
 """
 
+import json
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -18,6 +19,7 @@ from tfbook.attention.efficient import Axial, Neighborhood, Windowed
 from tfbook.course.invariants import TOLERANCE, convexity, idle_key_biases, missing_gradients, round_trip_gap
 from tfbook.models.attentive_cnn import AttentiveCnn
 from tfbook.models.captioner import Captioner, CaptionerConfig
+from tfbook.models.config import Savable
 from tfbook.models.conv_mixer import ConvMixer, ConvMixerConfig
 from tfbook.models.detr import Detr, DetrConfig
 from tfbook.models.patch_mixers import convolutional, mlp_mixer, res_mlp
@@ -168,3 +170,9 @@ def test_recorded_weights_are_convex_and_recording_changes_nothing(case: Case) -
 def test_without_positions_in_the_weights_other_sizes_are_read(name: str) -> None:
     model = drawn(CASES[name].build()).eval()
     assert model(torch.rand(2, 2, 14, 6)).shape == (2, LABELS)
+
+
+@pytest.mark.parametrize("config", [SWIN, CONV_MIXER, DETR, CAPTIONER], ids=lambda config: type(config).__name__)
+def test_sizes_survive_json(config: Savable) -> None:
+    """Those that are tuples, too."""
+    assert type(config).from_dict(json.loads(json.dumps(config.to_dict()))) == config

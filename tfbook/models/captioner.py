@@ -20,6 +20,7 @@ from tfbook.attention.implementations import masked_softmax
 from tfbook.attention.scoring import AdditiveScore
 from tfbook.checks import check_dropout, check_ids, check_positive, check_rows
 from tfbook.models.cnn import convolution
+from tfbook.models.config import Savable
 from tfbook.models.outputs import Decoded
 from tfbook.models.seq2seq import Annotations
 from tfbook.models.vit import LearnedGrid, grid_of
@@ -28,7 +29,7 @@ from tfbook.text.vocabulary import BOS, EOS, PAD
 
 
 @dataclass(frozen=True, kw_only=True)
-class CaptionerConfig:
+class CaptionerConfig(Savable):
     """Sizes of a captioner. Raises ValueError for impossible ones.
 
     The stride of the CNN, 2 for each of `backbone`, has to divide the images' sides.

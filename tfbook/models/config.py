@@ -84,9 +84,14 @@ def as_part(field: str, part: Any) -> Callable[..., Any]:
 
 
 def plain(value: Any) -> Any:
-    """A value as JSON holds it: a class or function as {"name": …, options}. Raises ValueError without a name."""
+    """A value as JSON holds it: a tuple as a list, a class or function as {"name": …, options}.
+
+    Raises ValueError for a class or function without a name.
+    """
     if value is None or isinstance(value, bool | int | float | str):
         return value
+    if isinstance(value, tuple):
+        return [plain(item) for item in value]
     if isinstance(value, partial):
         if value.args:
             raise ValueError(f"{value!r} has arguments without a name, so it cannot be saved")
@@ -99,6 +104,8 @@ def plain(value: Any) -> Any:
 
 def unplain(value: Any) -> Any:
     """The value of which `plain` made this. Raises ValueError for a name that is not known."""
+    if isinstance(value, list):
+        return tuple(unplain(item) for item in value)
     if not isinstance(value, Mapping):
         return value
     options = {name: unplain(option) for name, option in value.items() if name != "name"}

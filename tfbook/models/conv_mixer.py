@@ -8,11 +8,12 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from tfbook.checks import check_positive
+from tfbook.models.config import Savable
 from tfbook.models.vit import grid_of
 
 
 @dataclass(frozen=True, kw_only=True)
-class ConvMixerConfig:
+class ConvMixerConfig(Savable):
     """Sizes of a ConvMixer. Raises ValueError for numbers below 1 and for an even kernel, which has no middle."""
 
     d_model: int = 128

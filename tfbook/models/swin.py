@@ -22,6 +22,7 @@ from tfbook.attention.multi_head import MultiHeadAttention
 from tfbook.attention.windows import Pair, allowed_in_windows, into_windows, out_of_windows, window_numbers
 from tfbook.checks import check_dropout, check_heads, check_positive
 from tfbook.models.blocks import PreNorm
+from tfbook.models.config import Savable
 from tfbook.models.feed_forward import FeedForward
 from tfbook.models.norms import LayerNorm
 from tfbook.models.vit import PatchEmbedding, grid_of
@@ -29,7 +30,7 @@ from tfbook.parts import Part
 
 
 @dataclass(frozen=True, kw_only=True)
-class SwinConfig:
+class SwinConfig(Savable):
     """Sizes of a Swin; each further stage has twice the width and half the rows and columns.
 
     Raises ValueError for impossible sizes, and unless there are as many `heads` as `depths`.
