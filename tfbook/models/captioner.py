@@ -39,7 +39,7 @@ class CaptionerConfig(Savable):
     height: int = 64
     width: int = 64
     channels: int = 3
-    backbone: tuple[int, ...] = (32, 64)  # channels of convolutions with stride 2; two more keep the resolution
+    backbone: tuple[int, ...] = (32, 64, 96)  # channels of convolutions with stride 2; two more keep the resolution
     d_features: int = 96
     d_embed: int = 64
     d_hidden: int = 128
