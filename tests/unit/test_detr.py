@@ -182,12 +182,12 @@ def test_layers_are_added_and_targets_counted() -> None:
 
 def test_claims_are_answers_that_are_likelier_than_not() -> None:
     """Of a classifier trained with weight 0.1 on "no object", chance q stands for odds of q / (10 (1 − q))."""
-    chances = torch.tensor([[0.95, 0.0, 0.05], [0.9, 0.0, 0.1], [0.45, 0.46, 0.09], [0.03, 0.92, 0.05]])
+    chances = torch.tensor([[0.95, 0.0, 0.05], [0.9, 0.0, 0.1], [0.45, 0.47, 0.08], [0.03, 0.92, 0.05]])
     boxes = torch.rand(4, 4)
     (found,) = claims((chances + 1e-9).log()[None], boxes[None])
-    assert found.labels.tolist() == [0, 1]
-    torch.testing.assert_close(found.boxes, corners(boxes[[0, 3]]))
-    assert len(claims((chances + 1e-9).log()[None], boxes[None], least=0.5)[0].labels) == 3
+    assert found.labels.tolist() == [0, 1, 1]
+    torch.testing.assert_close(found.boxes, corners(boxes[[0, 2, 3]]))
+    assert len(claims((chances + 1e-9).log()[None], boxes[None], least=0.5)[0].labels) == 4
 
 
 def test_an_object_is_found_by_a_box_that_covers_it_under_its_name() -> None:
