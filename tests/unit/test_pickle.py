@@ -30,21 +30,27 @@ from tfbook.attention.positions import Rotation, RotationAhead
 from tfbook.generation import frozen
 from tfbook.models import (
     adapters,
+    attentive_cnn,
     bert,
     bert_variants,
     blocks,
+    captioner,
     cnn,
     config,
+    conv_mixer,
+    detr,
     experts,
     feed_forward,
     gpt,
     language_model,
     norms,
     outputs,
+    patch_mixers,
     recurrent,
     reward,
     sentence_encoder,
     seq2seq,
+    swin,
     transformer,
     vit,
 )
@@ -55,6 +61,10 @@ pytestmark = pytest.mark.usefixtures("float32")
 SMALL = blocks.Config(d_model=8, heads=2, d_ff=12, position="rotary", dropout=0.1)
 BERT = replace(bert.BERT, d_model=8, heads=2, d_ff=12, max_length=12)
 VIT = vit.VitConfig(d_model=8, heads=2, d_ff=12, layers=1, height=8, width=8, channels=1)
+SWIN = swin.SwinConfig(d_model=8, depths=(1, 2), heads=(2, 2), window=2, patch=2, channels=1)
+CONV_MIXER = conv_mixer.ConvMixerConfig(d_model=8, layers=1, kernel=3, channels=1)
+DETR = detr.DetrConfig(d_model=8, heads=2, d_ff=12, layers=1, height=8, width=8, channels=1, backbone=(4,), queries=3)
+CAPTIONER = captioner.CaptionerConfig(vocab=9, height=8, width=8, channels=1, backbone=(4,), d_features=8, d_hidden=6)
 WORDS = seq2seq.Seq2SeqConfig(source_vocab=9, target_vocab=9, d_embed=4, d_hidden=6)
 IDS, LENGTHS, IMAGES = torch.tensor([[4, 5, 6, 7], [5, 4, 0, 0]]), torch.tensor([4, 2]), torch.rand(2, 1, 8, 8)
 X, HEADS, ALLOWED = torch.randn(2, 5, 8), torch.randn(2, 2, 5, 4), torch.rand(5, 5) < 0.7
@@ -149,6 +159,32 @@ MODULES: dict[type, tuple[Callable[[], Any], Use]] = {
     vit.LearnedGrid: (lambda: vit.LearnedGrid((1, 5), 8), lambda m: m.add(X)),
     vit.Vit: (lambda: vit.Vit(3, VIT), lambda m: m(IMAGES)),
     vit.Deit: (lambda: vit.Deit(3, VIT), lambda m: m(IMAGES)),
+    attentive_cnn.FeatureAttention: (
+        lambda: attentive_cnn.FeatureAttention(5, narrower=5),
+        lambda m: m(X[..., None].mT),
+    ),
+    attentive_cnn.AttentiveCnn: (lambda: attentive_cnn.AttentiveCnn(3, channels=1, width=8), lambda m: m(IMAGES)),
+    patch_mixers.TokenMlp: (lambda: patch_mixers.TokenMlp(8, 2, time=5, d_tokens=4), lambda m: m(X)),
+    patch_mixers.TokenLinear: (lambda: patch_mixers.TokenLinear(8, 2, time=5), lambda m: m(X)),
+    patch_mixers.DepthwiseConvolution: (lambda: patch_mixers.DepthwiseConvolution(8, 2, columns=5), lambda m: m(X)),
+    patch_mixers.Affine: (lambda: patch_mixers.Affine(8), lambda m: m(X)),
+    patch_mixers.LayerScaled: (
+        lambda: patch_mixers.LayerScaled(8, 12, part=feed_forward.FeedForward),
+        lambda m: m(X),
+    ),
+    conv_mixer.ConvMixerBlock: (lambda: conv_mixer.ConvMixerBlock(CONV_MIXER), lambda m: m(X.mT[..., None])),
+    conv_mixer.ConvMixer: (lambda: conv_mixer.ConvMixer(3, CONV_MIXER), lambda m: m(IMAGES)),
+    swin.WindowAttention: (lambda: swin.WindowAttention(8, 2, window=2, shift=1), lambda m: m(X, size=(1, 5))),
+    swin.SwinBlock: (lambda: swin.SwinBlock(8, 2, SWIN, shift=1), lambda m: m(X, (1, 5))),
+    swin.PatchMerging: (lambda: swin.PatchMerging(8), lambda m: m(X, (1, 5))[0]),
+    swin.SwinStage: (lambda: swin.SwinStage(0, SWIN), lambda m: m(X, (1, 5))[0]),
+    swin.Swin: (lambda: swin.Swin(3, SWIN), lambda m: m(IMAGES)),
+    detr.SinusoidalGrid: (lambda: detr.SinusoidalGrid((1, 5), 8), lambda m: m.add(X)),
+    detr.BoxHead: (lambda: detr.BoxHead(8), lambda m: m(X)),
+    detr.Detr: (lambda: detr.Detr(3, DETR), lambda m: list(m(IMAGES))),
+    captioner.ImageEncoder: (lambda: captioner.ImageEncoder(CAPTIONER), lambda m: list(m(IMAGES))),
+    captioner.CaptionDecoder: (lambda: captioner.Captioner(CAPTIONER), lambda m: m(IMAGES, IDS).weights),
+    captioner.Captioner: (lambda: captioner.Captioner(CAPTIONER), lambda m: m(IMAGES, IDS).logits),
     seq2seq.RecurrentEncoder: (lambda: seq2seq.RecurrentEncoder(WORDS), lambda m: list(m(IDS, LENGTHS))),
     seq2seq.FixedContextDecoder: (
         lambda: _translator(seq2seq.FixedContextDecoder),
@@ -180,6 +216,9 @@ VALUES: dict[type, tuple[Callable[[], Any], Use]] = {
     efficient.Lsh: (efficient.Lsh, lambda m: m(HEADS, HEADS, HEADS)),
     efficient.Performer: (efficient.Performer, lambda m: m(HEADS, HEADS, HEADS)),
     efficient.Tiled: (efficient.Tiled, lambda m: m(HEADS, HEADS, HEADS)),
+    efficient.Axial: (lambda: efficient.Axial(5), lambda m: m(HEADS, HEADS, HEADS)),
+    efficient.Neighborhood: (lambda: efficient.Neighborhood(5), lambda m: m(HEADS, HEADS, HEADS)),
+    efficient.Windowed: (lambda: efficient.Windowed(5, 2, 1), lambda m: m(HEADS, HEADS, HEADS)),
     efficient.Visibility: (lambda: efficient.Visibility(2, 3, 1, 0, LENGTHS), lambda m: m.lengths),
     Items: (lambda: Items(*[X] * 6), list),
     LinearState: (lambda: LinearState(X, X), list),
@@ -194,6 +233,13 @@ VALUES: dict[type, tuple[Callable[[], Any], Use]] = {
     ),
     blocks.Config: (lambda: SMALL, lambda m: blocks.Stack(m)(X).abs().sign()),
     vit.VitConfig: (lambda: VIT, lambda m: [torch.tensor(m.time)]),
+    swin.SwinConfig: (lambda: SWIN, lambda m: [torch.tensor(m.width(1))]),
+    conv_mixer.ConvMixerConfig: (lambda: CONV_MIXER, lambda m: [torch.tensor(m.kernel)]),
+    detr.DetrConfig: (lambda: DETR, lambda m: [torch.tensor(m.grid)]),
+    captioner.CaptionerConfig: (lambda: CAPTIONER, lambda m: [torch.tensor(m.grid)]),
+    detr.Detections: (lambda: detr.Detections(X, X[..., :4]), list),
+    captioner.Captioned: (lambda: captioner.Captioned(IDS, X), list),
+    captioner.CaptionState: (lambda: captioner.CaptionState(X[0], X[1], X), list),
     seq2seq.Seq2SeqConfig: (lambda: WORDS, lambda m: [torch.tensor(m.d_memory)]),
     config.WithOptions: (lambda: SMALL.mixer and config.WithOptions(torch.full, (2,), 3.0), lambda m: m()),
     experts.Routes: (lambda: experts.top_experts(X[0], 2), list),
@@ -226,6 +272,7 @@ ABSTRACT = {  # nothing is made of these themselves
     config.Savable,
     efficient.EfficientAttention,
     efficient.BlockAttention,
+    efficient.GridAttention,
     seq2seq.RecurrentDecoder,
 }
 ELSEWHERE = {

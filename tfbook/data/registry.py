@@ -6,6 +6,7 @@ from typing import Any
 
 from tfbook.data.download import DataUnavailable, File, can_fetch, drop_damaged, fetch
 from tfbook.data.images import read_cifar10, read_digits, read_fashion_mnist, read_photographs, unpacked_to
+from tfbook.data.scenes.corpus import read_scenes
 from tfbook.data.sentences import read_docstrings, read_sentence_polarity, read_subjectivity
 from tfbook.data.stories.corpus import read_stories
 from tfbook.data.text import read_python_reference, read_tiny_shakespeare
@@ -42,6 +43,13 @@ DATASETS = {
             license="CC BY 4.0",
             credit="told by tfbook.data.stories",
             reader=read_stories,
+        ),
+        Dataset(
+            name="scenes",
+            files=(),
+            license="CC BY 4.0",
+            credit="drawn by tfbook.data.scenes",
+            reader=read_scenes,
         ),
         Dataset(
             name="tatoeba",

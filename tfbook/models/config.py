@@ -14,10 +14,14 @@ DEFINED_IN = {  # name of a part, or of a function that is an option of one → 
     **dict.fromkeys(("relu", "gelu", "silu"), "torch.nn.functional"),
     **dict.fromkeys(("softmax", "fused", "fastest"), "tfbook.attention.implementations"),
     **dict.fromkeys(("Banded", "BigBird", "Linear", "Lsh", "Performer", "Tiled"), "tfbook.attention.efficient"),
+    **dict.fromkeys(("Axial", "Neighborhood", "Windowed"), "tfbook.attention.efficient.grid"),
     "MultiHeadAttention": "tfbook.attention.multi_head",
     "GroupedQueryAttention": "tfbook.attention.grouped_query",
     **dict.fromkeys(("FeedForward", "SwiGLU"), "tfbook.models.feed_forward"),
     **dict.fromkeys(("MixtureOfExperts", "dense_dispatch", "sparse_dispatch"), "tfbook.models.experts"),
+    **dict.fromkeys(
+        ("TokenMlp", "TokenLinear", "DepthwiseConvolution", "Affine", "LayerScaled"), "tfbook.models.patch_mixers"
+    ),
     **dict.fromkeys(("LayerNorm", "RMSNorm"), "tfbook.models.norms"),
     **dict.fromkeys(("PreNorm", "PostNorm"), "tfbook.models.blocks"),
 }
@@ -80,9 +84,14 @@ def as_part(field: str, part: Any) -> Callable[..., Any]:
 
 
 def plain(value: Any) -> Any:
-    """A value as JSON holds it: a class or function as {"name": …, options}. Raises ValueError without a name."""
+    """A value as JSON holds it: a tuple as a list, a class or function as {"name": …, options}.
+
+    Raises ValueError for a class or function without a name.
+    """
     if value is None or isinstance(value, bool | int | float | str):
         return value
+    if isinstance(value, tuple):
+        return [plain(item) for item in value]
     if isinstance(value, partial):
         if value.args:
             raise ValueError(f"{value!r} has arguments without a name, so it cannot be saved")
@@ -95,6 +104,8 @@ def plain(value: Any) -> Any:
 
 def unplain(value: Any) -> Any:
     """The value of which `plain` made this. Raises ValueError for a name that is not known."""
+    if isinstance(value, list):
+        return tuple(unplain(item) for item in value)
     if not isinstance(value, Mapping):
         return value
     options = {name: unplain(option) for name, option in value.items() if name != "name"}

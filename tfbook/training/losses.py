@@ -85,6 +85,28 @@ def translation_loss(model: nn.Module, batch: Batch, *, smoothing: float = 0.0) 
     return Loss(total, (targets != PAD).sum())
 
 
+def caption_loss(
+    model: nn.Module,
+    images: Float[Tensor, "batch channel height width"],
+    ids: Int[Tensor, "batch time"],
+    *,
+    even: float = 0.0,
+) -> Loss:
+    """−log p of each word of a caption but `<bos>`, in nats, excluding padding; counts these words.
+
+    `even` adds λ Σ_i (1 − Σ_t α_ti)² for each caption, a term with a count of its own: every place i should be looked
+    at about equally often ("doubly stochastic attention", Xu et al., 2015, eq. 14).
+    """
+    decoded, targets = model(images, ids[:, :-1]), ids[:, 1:]
+    logits = decoded.logits.flatten(0, 1).float()
+    words = targets != PAD
+    loss = Loss(F.cross_entropy(logits, targets.flatten(), ignore_index=PAD, reduction="sum"), words.sum())
+    if not even:
+        return loss
+    looked = (decoded.weights.float() * words[..., None]).sum(dim=1)
+    return loss + Loss(even * (1 - looked).square().sum(), len(ids))
+
+
 # ---- BERT and ELECTRA --------------------------------------------------------------------------------------------
 
 

@@ -1,7 +1,8 @@
 """Attention for long sequences: implementations that build no n × n matrix, each with settings.
 
 `MultiHeadAttention(128, 4, implementation=Banded(256))`. Exact under a mask: `Banded`, `BlockSparse`, `BigBird`,
-`Tiled`. Approximate: `Lsh`, `Performer`. With another weighting than the softmax: `Linear`.
+`Tiled`, and on a grid of positions `Axial`, `Neighborhood`, `Windowed`. Approximate: `Lsh`, `Performer`. With another
+weighting than the softmax: `Linear`.
 """
 
 from tfbook.attention.efficient.banded import Banded
@@ -14,6 +15,7 @@ from tfbook.attention.efficient.base import (
 )
 from tfbook.attention.efficient.bigbird import BigBird, random_scores
 from tfbook.attention.efficient.block_sparse import BlockAttention, Blocks, BlockSparse, similar_rows
+from tfbook.attention.efficient.grid import Axial, GridAttention, Neighborhood, Windowed
 from tfbook.attention.efficient.linear import Linear, LinearState, all_at_once, causal_sums, elu_plus_one, step
 from tfbook.attention.efficient.lsh import (
     SELF_SCORE,
@@ -54,20 +56,24 @@ __all__ = [
     "NARROWED_BY",
     "RISE",
     "SELF_SCORE",
+    "Axial",
     "Banded",
     "BigBird",
     "BlockAttention",
     "BlockSparse",
     "Blocks",
     "EfficientAttention",
+    "GridAttention",
     "Items",
     "Linear",
     "LinearState",
     "Lsh",
+    "Neighborhood",
     "Performer",
     "PerformerState",
     "Tiled",
     "Visibility",
+    "Windowed",
     "all_at_once",
     "attend_by_tiles",
     "attend_chunk",
