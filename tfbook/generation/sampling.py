@@ -193,7 +193,7 @@ def _stream(
                 logits = read(new).float()
                 for keep in filters:
                     logits = keep(logits, ids)
-                sampled, unusable = _sample(logits, generator)
+                sampled, unusable = sample_token(logits, generator)
                 new = sampled if ended is None else torch.where(ended, new[:, -1:], sampled)
                 failed = unusable if failed is None else failed | unusable
             looks = count % every == 0 or count == max_new_tokens
@@ -220,7 +220,7 @@ def _reader(model: LanguageModel, prompts: _Prompts, max_new_tokens: int) -> Cal
     return lambda new: model(new, cache=cache)[:, -1]
 
 
-def _sample(
+def sample_token(
     logits: Float[Tensor, "batch vocab"], generator: torch.Generator | None
 ) -> tuple[Int[Tensor, "batch 1"], Bool[Tensor, ""]]:
     """One token per row with the probabilities p = softmax(logits), and whether a row has no token to sample.
