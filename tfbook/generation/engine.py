@@ -217,7 +217,7 @@ class Engine:
         *,
         schedule: Scheduler = continuous,
         seats: int = 16,
-        blocks: int = 512,
+        blocks: int = 256,
         block_size: int = 16,
         reuse: bool = True,
         clock: WallClock | StepClock | None = None,
@@ -242,10 +242,11 @@ class Engine:
         for request in served:
             self.submit(request)
         start, first = self.clock.now(), len(self.steps)
-        while self.coming or self.waiting or self.running:
-            if not (self.waiting or self.running):
-                self.clock.wait(until=self.coming[0].arrives)
-            self.step()
+        with evaluating(self.model), torch.inference_mode():
+            while self.coming or self.waiting or self.running:
+                if not (self.waiting or self.running):
+                    self.clock.wait(until=self.coming[0].arrives)
+                self._step()
         return Served(served, self.clock.now() - start, self.steps[first:])
 
     def submit(self, request: Request) -> None:
@@ -256,6 +257,10 @@ class Engine:
 
     def step(self) -> list[Request]:
         """One step of the schedule; returns the requests that got a token. Raises ValueError for a wrong `Turn`."""
+        with evaluating(self.model), torch.inference_mode():
+            return self._step()
+
+    def _step(self) -> list[Request]:
         while self.coming and self.coming[0].arrives <= self.clock.now():
             self.waiting.append(self.coming.popleft())
         room = Room(self.seats - len(self.running), self._free_after(self.running), self.pool.size)
@@ -264,10 +269,9 @@ class Engine:
         decode = self._with_blocks(turn.decode)
         for request in turn.prefill:
             self._admit(request)
-        with evaluating(self.model), torch.inference_mode():
-            for group in (turn.prefill, decode):
-                if group:
-                    self._generate(group)
+        for group in (turn.prefill, decode):
+            if group:
+                self._generate(group)
         self.clock.tick()
         moment = Moment(self.clock.now(), turn.prefill, decode, len(self.waiting), self.pool.free)
         self.steps.append(moment)
