@@ -116,7 +116,7 @@ def stream(
     filters leave a row no token, or NaN.
     """
     prompts = _prompts(model, ids, lengths)
-    stop_ids = _checked_stop(model, prompts.ids, max_new_tokens, stop)
+    stop_ids = checked_stop(model, prompts.ids, max_new_tokens, stop)
     return _stream(model, prompts, max_new_tokens, filters, stop_ids, generator, every=1)
 
 
@@ -154,7 +154,7 @@ def _check_sees_no_padding(model: LanguageModel) -> None:
             raise ValueError(f"lengths differ and {found}; expected attention, whose mask hides the padding")
 
 
-def _checked_stop(model: LanguageModel, ids: Tensor, max_new_tokens: int, stop: Collection[int]) -> Tensor:
+def checked_stop(model: LanguageModel, ids: Tensor, max_new_tokens: int, stop: Collection[int]) -> Tensor:
     """The stop tokens, once all arguments are checked; a generator would raise only when asked for its first token."""
     if model.mask is None:
         raise ValueError(f"model is a bidirectional {type(model).__name__}; expected one that predicts the next token")
@@ -257,7 +257,7 @@ def generate(
     With `lengths`, a row holds its prompt, what was generated, then its padding, up to that of the longest prompt.
     """
     prompts = _prompts(model, ids, lengths)
-    stop_ids = _checked_stop(model, prompts.ids, max_new_tokens, stop)
+    stop_ids = checked_stop(model, prompts.ids, max_new_tokens, stop)
     every = LOOK_EVERY if on_gpu(ids) else 1
     tokens = torch.cat([*_stream(model, prompts, max_new_tokens, filters, stop_ids, generator, every=every)], dim=1)
     texts = torch.cat([ids[:, : prompts.ids.shape[1]], _until_all_end(tokens, stop_ids)], dim=1)
