@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from tfbook.attention import POSITIONS, GroupedQueryAttention, InterpolatedRotary
 from tfbook.attention.efficient import Banded
+from tfbook.attention.grouped_query import with_groups
 from tfbook.attention.masks import Band
 from tfbook.generation import sampling
 from tfbook.generation.engine import (
@@ -28,6 +29,7 @@ from tfbook.generation.engine import (
     static,
 )
 from tfbook.generation.frozen import Frozen
+from tfbook.generation.quantization import quantize
 from tfbook.models.blocks import Config, PostNorm
 from tfbook.models.experts import MixtureOfExperts
 from tfbook.models.feed_forward import SwiGLU
@@ -65,6 +67,9 @@ MODELS: dict[str, Callable[[], LanguageModel]] = {
     "grouped, SwiGLU, RMS norm": partial(
         drawn, position="rotary", mixer=partial(GroupedQueryAttention, groups=2), feed_forward=SwiGLU, norm=RMSNorm
     ),
+    "frozen, grouped": lambda: Frozen(with_groups(drawn(position="rotary"), 2)),
+    "8 bits": lambda: quantize(drawn(position="rotary")),
+    "frozen, 4 bits": lambda: Frozen(quantize(drawn(position="rotary"), bits=4, group=8)),
     "post-norm": partial(drawn, residual=PostNorm),
     "experts": partial(drawn, feed_forward=partial(MixtureOfExperts, experts=3, k=2)),
 }

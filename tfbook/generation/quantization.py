@@ -56,7 +56,7 @@ def unpacked(x: UInt8[Tensor, "*rows half"]) -> Int8[Tensor, "*rows width"]:
 # ---- weights -----------------------------------------------------------------------------------------------------
 
 
-class QuantizedLinear(nn.Module):
+class QuantizedLinear(nn.Linear):
     """x Ŵᵀ + b, where Ŵ is W in integers of `bits` bits with a scale for each `group` of a row, by default the whole row.
 
     One scale per row (per output channel) is usual for 8 bits, groups of 32 to 128 for 4. The bias stays as it is.
@@ -68,7 +68,7 @@ class QuantizedLinear(nn.Module):
     bias: Tensor | None
 
     def __init__(self, linear: nn.Linear, bits: int = 8, group: int | None = None):
-        super().__init__()
+        nn.Module.__init__(self)  # a linear layer's would make float weights
         if bits not in (4, 8):
             raise ValueError(f"bits is {bits}; expected 8 or 4")
         group = group or linear.in_features
@@ -83,7 +83,7 @@ class QuantizedLinear(nn.Module):
         self.register_buffer("bias", None if linear.bias is None else linear.bias.detach().clone())
 
     @property
-    def weight(self) -> Float[Tensor, "out in"]:
+    def weight(self) -> Float[Tensor, "out in"]:  # type: ignore[override] # computed, not kept
         """Ŵ, the integers times their scales."""
         codes = unpacked(self.codes) if self.bits == 4 else self.codes
         return (codes.to(self.scale.dtype).unflatten(1, (-1, self.group)) * self.scale[..., None]).flatten(1)
