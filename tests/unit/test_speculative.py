@@ -129,9 +129,7 @@ def test_greedy_is_greedy(position: str, k: int) -> None:
 def test_a_stop_token_ends_the_text(stop: int) -> None:
     model, draft, ids = drawn(3), drawn(4), torch.tensor([[1]])
     options: dict[str, Any] = {"max_new_tokens": 20, "filters": [sampling.greedy], "stop": [stop]}
-    assert torch.equal(
-        Speculation(model, draft).generate(ids, **options), sampling.generate(model, ids, **options)
-    )
+    assert torch.equal(Speculation(model, draft).generate(ids, **options), sampling.generate(model, ids, **options))
 
 
 FILTERS: dict[str, list[sampling.Filter]] = {

@@ -93,7 +93,9 @@ class Rows:
     padding is stored in the block after the last one, which no text has.
     """
 
-    def __init__(self, starts: Sequence[int], ends: Sequence[int], tables: Sequence[Sequence[int]], size: int, pad: int):
+    def __init__(
+        self, starts: Sequence[int], ends: Sequence[int], tables: Sequence[Sequence[int]], size: int, pad: int
+    ):
         self.starts, self.ends = starts, ends
         self.time, self.keys = max(end - start for start, end in zip(starts, ends, strict=True)), max(ends)
         width = -(-self.keys // size)

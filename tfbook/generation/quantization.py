@@ -129,8 +129,7 @@ def quantize(model: Model, bits: int = 8, group: int | None = None) -> Model:
 
 def size_in_bytes(model: nn.Module) -> int:
     """The bytes of all weights and buffers; what is tied counts once."""
-    tensors = {tensor.data_ptr(): tensor for tensor in [*model.parameters(), *model.buffers()]}
-    return sum(tensor.numel() * tensor.element_size() for tensor in tensors.values())
+    return sum(tensor.numel() * tensor.element_size() for tensor in [*model.parameters(), *model.buffers()])
 
 
 # ---- the cache ---------------------------------------------------------------------------------------------------
