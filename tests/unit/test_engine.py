@@ -151,7 +151,7 @@ def test_nothing_beside_a_request_changes_it(data: st.DataObject) -> None:
     engine.run(made)
     assert [request.new for request in made] == [alone(model, request) for request in made]
     assert engine.pool.free == engine.blocks  # nothing is lost
-    assert not (engine.waiting or engine.running or engine.coming)
+    assert [*engine.coming, *engine.waiting, *engine.running] == []
 
 
 def test_a_small_cache_preempts_and_changes_nothing() -> None:

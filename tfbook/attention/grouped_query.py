@@ -14,7 +14,6 @@ from torch import Tensor, nn
 
 from tfbook.attention.multi_head import MultiHeadAttention, split_heads
 
-
 Model = TypeVar("Model", bound=nn.Module)
 
 

@@ -234,8 +234,6 @@ class Engine:
         self.steps: list[Moment] = []
         self._device = model.embed.weight.device
 
-    # -- what its users call
-
     def run(self, requests: Iterable[Request]) -> Served:
         """Serves the requests until all have ended, each from its time of arrival on. Raises what `submit` raises."""
         served = list(requests)
@@ -277,8 +275,6 @@ class Engine:
         self.steps.append(moment)
         return [*turn.prefill, *decode]
 
-    # -- blocks
-
     def _free_after(self, decode: list[Request]) -> int:
         """The free blocks that are left when each of these requests has one for its newest token."""
         return self.pool.free - sum(len(request.tokens) > len(request.table) * self.pool.size for request in decode)
@@ -317,8 +313,6 @@ class Engine:
     def _take_blocks(self, request: Request) -> None:
         while len(request.table) < self.pool.blocks_for(len(request.tokens)):
             request.table.append(self.pool.take())
-
-    # -- tokens
 
     def _generate(self, requests: list[Request]) -> None:
         """One token for each: one pass over what is new in their texts, then each samples for itself."""
@@ -367,8 +361,6 @@ class Engine:
         if failed:
             raise ValueError(NO_TOKEN)
         return int(token)
-
-    # -- checks
 
     def _check_request(self, request: Request) -> None:
         vocab, position = self.model.unembed.out_features, self.model.stack.position

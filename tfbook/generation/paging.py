@@ -155,8 +155,7 @@ class PagedLayer(Cache):
 class Placed(Position):
     """An encoding for texts whose new tokens begin at different positions, those of `rows`.
 
-    `start` is ignored. Rotary angles are looked up for each position; what else depends on positions is computed text by
-    text.
+    `start` is ignored. Rotary angles are computed for all positions at once, biases text by text.
     """
 
     def __init__(self, encoding: Position, rows: Rows):

@@ -57,7 +57,7 @@ def unpacked(x: UInt8[Tensor, "*rows half"]) -> Int8[Tensor, "*rows width"]:
 
 
 class QuantizedLinear(nn.Linear):
-    """x Ŵᵀ + b, where Ŵ is W in integers of `bits` bits with a scale for each `group` of a row, by default the whole row.
+    """x Ŵᵀ + b, where Ŵ is W in integers of `bits` bits with a scale for each `group` of a row, or for all of it.
 
     One scale per row (per output channel) is usual for 8 bits, groups of 32 to 128 for 4. The bias stays as it is.
     Raises ValueError for other bits and for groups that do not divide a row.

@@ -61,8 +61,8 @@ def expected_tokens(acceptance: float, k: int) -> float:
 def expected_speedup(acceptance: float, k: int, cost: float, judging: float = 1.0) -> float:
     """`expected_tokens` / (k · cost + judging): how much faster than plain decoding (the same, theorem 3.8).
 
-    `cost` is the time of a draft's step, and `judging` that of a pass over k + 1 tokens, both over the time of the large
-    model's pass over one.
+    `cost` is the time of a draft's step, and `judging` that of a pass over k + 1 tokens; both are divided by the time
+    of the large model's pass over one.
     """
     return expected_tokens(acceptance, k) / (k * cost + judging)
 
