@@ -33,7 +33,7 @@ from torch.nn import functional as F
 from tfbook import runtime
 from tfbook.course.cost import in_turns
 from tfbook.course.experiments import machine, markdown
-from tfbook.course.roofline import decode_work, probe
+from tfbook.course.roofline import decode_work, probe_machine
 from tfbook.data.stories import told
 from tfbook.generation import sampling
 from tfbook.generation.engine import Engine, Request, Scheduler, continuous, one_by_one, static
@@ -56,7 +56,7 @@ Runs = dict[Any, Callable[[], object]]
 def shape(layers: int, d_model: int, heads: int) -> Config:
     """GPT-2's architecture in small."""
     feed_forward = partial(FeedForward, activation=F.gelu)
-    sizes = {"layers": layers, "d_model": d_model, "heads": heads, "d_ff": 4 * d_model}
+    sizes: dict[str, Any] = {"layers": layers, "d_model": d_model, "heads": heads, "d_ff": 4 * d_model}
     return replace(GPT2, **sizes, max_length=PROMPT + NEW, feed_forward=feed_forward, dropout=0.0)
 
 
@@ -94,8 +94,8 @@ def transformers_generate(config: Config, dtype: torch.dtype) -> Callable[[], ob
     """GPT2LMHeadModel with its default cache."""
     from transformers import GPT2Config, GPT2LMHeadModel
 
-    names = {"n_layer": config.layers, "n_head": config.heads, "n_embd": config.d_model}
-    tokens = dict.fromkeys(("bos_token_id", "eos_token_id", "pad_token_id"))
+    names: dict[str, Any] = {"n_layer": config.layers, "n_head": config.heads, "n_embd": config.d_model}
+    tokens: dict[str, Any] = dict.fromkeys(("bos_token_id", "eos_token_id", "pad_token_id"))
     theirs = GPT2Config(**names, **tokens, n_positions=config.max_length, vocab_size=VOCAB, activation_function="gelu")
     model, ids = GPT2LMHeadModel(theirs).eval().to(dtype), torch.ones(1, PROMPT, dtype=torch.int64)
     return partial(model.generate, ids, max_new_tokens=NEW, do_sample=True, top_k=0)
@@ -106,7 +106,7 @@ def alone_rows(rounds: int) -> list[dict[str, Any]]:
 
     A roofline's ratio is the share of it that the engine reaches.
     """
-    found, limits = [], probe()
+    found, limits = [], probe_machine()
     for name, config in SHAPES.items():
         model = Gpt(VOCAB, config).eval()
         runs: Runs = {
@@ -190,7 +190,7 @@ def speculative_rows(rounds: int, k: int = 4, stories: int = 10, known: int = 20
         for seed in range(stories):
             generate(start, **options, generator=torch.Generator().manual_seed(seed))
 
-    drafts = {"draft model": Frozen(small.model), "lookup": Lookup(texts, len(teller.vocabulary))}
+    drafts: dict[str, Any] = {"draft model": Frozen(small.model), "lookup": Lookup(texts, len(teller.vocabulary))}
     speculations = {name: Speculation(large, draft, k=k) for name, draft in drafts.items()}
     runs: Runs = {name: partial(write, each.generate) for name, each in speculations.items()}
     runs |= {"plain": partial(write, partial(sampling.generate, large))}

@@ -16,11 +16,11 @@ def script(monkeypatch: pytest.MonkeyPatch, float32: None) -> dict[str, Any]:
     """Tiny sizes, few tokens, and no probe that takes half a second."""
     names = runpy.run_path(str(SCRIPT))
     inside = names["main"].__globals__
-    probe = inside["probe"]
+    probe = inside["probe_machine"]
     monkeypatch.setitem(inside, "NEW", 4)
     monkeypatch.setitem(inside, "SHAPES", {"2 × 32": names["shape"](2, 32, 2)})
     monkeypatch.setitem(inside, "LIMITS", {"all 256": [4] * 3, "32 to 256": [1, 2, 4]})
-    monkeypatch.setitem(inside, "probe", lambda: probe(seconds=0.01, megabytes=1))
+    monkeypatch.setitem(inside, "probe_machine", lambda: probe(seconds=0.01, megabytes=1))
     return inside
 
 

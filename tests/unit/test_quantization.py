@@ -18,10 +18,10 @@ from tfbook.generation.frozen import Frozen
 from tfbook.generation.quantization import (
     QuantizedCache,
     QuantizedLinear,
+    integers_and_scale,
     packed,
     quantize,
     quantized_cache,
-    rounded,
     size_in_bytes,
     unpacked,
 )
@@ -53,7 +53,7 @@ def drawn(**choices: Any) -> LanguageModel:
 )
 def test_no_number_is_off_by_more_than_half_a_step(rows: list[list[float]], bits: int) -> None:
     x = torch.tensor(rows)
-    codes, scale = rounded(x, bits)
+    codes, scale = integers_and_scale(x, bits)
     assert int(codes.abs().max()) <= 2 ** (bits - 1) - 1
     assert ((x - codes * scale).abs() <= scale / 2 * (1 + 1e-5)).all()
     for row, (code, step) in zip(rows, zip(codes, scale, strict=True), strict=True):
@@ -63,7 +63,7 @@ def test_no_number_is_off_by_more_than_half_a_step(rows: list[list[float]], bits
 
 
 def test_zeros_stay_zeros() -> None:
-    codes, scale = rounded(torch.zeros(2, 3))
+    codes, scale = integers_and_scale(torch.zeros(2, 3))
     assert not codes.any()
     assert torch.equal(scale, torch.ones(2, 1))
 

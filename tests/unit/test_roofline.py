@@ -18,7 +18,7 @@ from tfbook.course.roofline import (
     cache_bytes,
     decode_work,
     prefill_work,
-    probe,
+    probe_machine,
     weight_bytes,
 )
 from tfbook.generation.quantization import QuantizedCache, quantize, quantized_cache
@@ -105,12 +105,12 @@ def test_the_slower_of_the_two_limits_is_the_time() -> None:
 
 def test_this_machine_is_probed() -> None:
     """Numbers that no machine misses: more than 10 MFLOP/s and 10 MB/s, and less than a petabyte."""
-    found = probe(seconds=0.01, megabytes=8)
+    found = probe_machine(seconds=0.01, megabytes=8)
     assert 1e7 < found.peak < 1e15
     assert 1e7 < found.bandwidth < 1e15
     assert "float32" in found.name
     with pytest.raises(ValueError, match="megabytes is 0"):
-        probe(megabytes=0)
+        probe_machine(megabytes=0)
 
 
 def test_sizes_below_one_are_refused() -> None:

@@ -45,7 +45,7 @@ class Roofline:
 H100 = Roofline(name="H100 SXM, bfloat16", peak=989.4e12, bandwidth=3.35e12)  # NVIDIA's data sheet, without sparsity
 
 
-def probe(*, seconds: float = 0.5, megabytes: int = 256) -> Roofline:
+def probe_machine(*, seconds: float = 0.5, megabytes: int = 256) -> Roofline:
     """This machine's CPU in float32: its fastest product of two matrices, and its fastest sum over many numbers.
 
     Each is repeated for `seconds` and the best time counts, since other work on the machine can only slow it down.

@@ -102,10 +102,11 @@ Scheduler = Callable[[list[Request], list[Request], Room], Turn]  # of who waits
 
 def continuous(waiting: list[Request], running: list[Request], room: Room) -> Turn:
     """All who run generate; who waits is admitted, in order, while there are a seat and blocks."""
-    seats, blocks, admitted = room.seats, room.blocks, []
+    blocks = room.blocks
+    admitted: list[Request] = []
     for request in waiting:
         blocks -= room.blocks_for(request)
-        if len(admitted) == seats or blocks < 0:
+        if len(admitted) == room.seats or blocks < 0:
             break
         admitted.append(request)
     return Turn(admitted, running)

@@ -7,6 +7,7 @@ never come, and texts that begin alike share blocks. Shapes: batch, head, new an
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from jaxtyping import Float, Int
@@ -131,10 +132,11 @@ class PagedLayer(Cache):
     The memory is allocated by the first call, which shows how many heads it needs and how wide they are.
     """
 
+    rows: Rows  # of the current call
+
     def __init__(self, blocks: int, size: int):
         super().__init__()
         self.blocks, self.size = blocks, size
-        self.rows: Rows | None = None
         self.memory: Tensor | None = None
 
     def extend(
@@ -188,7 +190,8 @@ class Placed(Position):
         if type(self.encoding).bias is Position.bias:
             return None
         texts = zip(q.split(1), self.rows.starts, strict=True)
-        return torch.cat([self.encoding.bias(text, keys, start) for text, start in texts])
+        biases: list[Any] = [self.encoding.bias(text, keys, start) for text, start in texts]
+        return torch.cat(biases)
 
 
 def padded(new: Sequence[Sequence[int]], time: int) -> Int[Tensor, "batch new"]:

@@ -25,7 +25,7 @@ Model = TypeVar("Model", bound=nn.Module)
 # ---- numbers -----------------------------------------------------------------------------------------------------
 
 
-def rounded(
+def integers_and_scale(
     x: Float[Tensor, "*rows width"], bits: int = 8
 ) -> tuple[Int8[Tensor, "*rows width"], Float[Tensor, "*rows 1"]]:
     """round(x / s) and s = max |x| / (2^(bits − 1) − 1), for each row: symmetric quantization, in which 0 stays 0.
@@ -65,7 +65,7 @@ class QuantizedLinear(nn.Linear):
 
     codes: Tensor
     scale: Tensor
-    bias: Tensor | None
+    bias: Tensor | None  # type: ignore[assignment] # a buffer here
 
     def __init__(self, linear: nn.Linear, bits: int = 8, group: int | None = None):
         nn.Module.__init__(self)  # a linear layer's would make float weights
@@ -76,7 +76,7 @@ class QuantizedLinear(nn.Linear):
             raise ValueError(f"group is {group}; expected one that divides a row of {linear.in_features} weights")
         self.bits, self.group = bits, group
         self.in_features, self.out_features = linear.in_features, linear.out_features
-        codes, scale = rounded(linear.weight.detach().float().unflatten(1, (-1, group)), bits)
+        codes, scale = integers_and_scale(linear.weight.detach().float().unflatten(1, (-1, group)), bits)
         codes = codes.flatten(1)
         self.register_buffer("codes", packed(codes) if bits == 4 else codes)
         self.register_buffer("scale", scale.squeeze(-1))  # (out, groups)
@@ -144,7 +144,7 @@ class QuantizedCache(Cache):
         """Quantizes and appends the new positions, and returns all. Raises ValueError when their batch size differs."""
         if self._kept and self._kept[0].shape[0] != k.shape[0]:
             raise ValueError(f"k holds {k.shape[0]} sequences; the cache holds {self._kept[0].shape[0]}")
-        new, end = (*rounded(k), *rounded(v)), self.length + k.shape[2]
+        new, end = (*integers_and_scale(k), *integers_and_scale(v)), self.length + k.shape[2]
         if not self._kept or end > self._kept[0].shape[2]:
             self._kept = tuple(self._enlarged(which, tensor) for which, tensor in enumerate(new))
         for kept, tensor in zip(self._kept, new, strict=True):

@@ -179,8 +179,10 @@ class Speculation:
         end, large = ids.shape[1] + max_new_tokens, CachedModel(self.model)
         small = CachedModel(self.draft) if isinstance(self.draft, LanguageModel) else self.draft
         with ExitStack() as contexts:
-            for context in (torch.inference_mode(), trusted(), *map(evaluating, models)):
-                contexts.enter_context(context)
+            contexts.enter_context(torch.inference_mode())
+            contexts.enter_context(trusted())
+            for each in models:
+                contexts.enter_context(evaluating(each))
             while ids.shape[1] < end:
                 k = min(self.k, end - ids.shape[1] - 1)
                 new = _until(stop, self._round(large, small, ids, k, filters, generator))
