@@ -238,8 +238,8 @@ class Engine:
     def run(self, requests: Iterable[Request]) -> Served:
         """Serves the requests until all have ended, each from its time of arrival on. Raises what `submit` raises."""
         served = list(requests)
-        for request in served:
-            self.submit(request)
+        for each in served:
+            self.submit(each)
         start, first = self.clock.now(), len(self.steps)
         with evaluating(self.model), torch.inference_mode():
             while self.coming or self.waiting or self.running:
@@ -272,8 +272,7 @@ class Engine:
             if group:
                 self._generate(group)
         self.clock.tick()
-        moment = Moment(self.clock.now(), turn.prefill, decode, len(self.waiting), self.pool.free)
-        self.steps.append(moment)
+        self.steps.append(Moment(self.clock.now(), turn.prefill, decode, len(self.waiting), self.pool.free))
         return [*turn.prefill, *decode]
 
     def _free_after(self, decode: list[Request]) -> int:

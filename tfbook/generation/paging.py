@@ -23,7 +23,7 @@ from tfbook.attention.positions import Position, Rotary, Rotation
 class BlockPool:
     """Which blocks are free, how many texts use each, and which full blocks hold the beginning of a known text.
 
-    A block that nobody uses keeps its contents until it is taken again, the one that was released first before others.
+    A block that nobody uses keeps its contents until it is taken again; the one that was released first is taken first.
     """
 
     def __init__(self, blocks: int, size: int):
@@ -168,8 +168,7 @@ class Placed(Position):
 
     def add(self, x: Float[Tensor, "batch time d_model"], start: object = 0) -> Float[Tensor, "batch time d_model"]:
         """Each token as a text of its own."""
-        alone = self.encoding.add(x.flatten(0, 1)[:, None], self.rows.positions.view(-1, 1))
-        return alone.view(x.shape)
+        return self.encoding.add(x.flatten(0, 1)[:, None], self.rows.positions.view(-1, 1)).view(x.shape)
 
     def rotate(
         self, x: Float[Tensor, "batch head time d_head"], start: object = 0
