@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 import pytest
 import torch
@@ -10,7 +11,7 @@ from hypothesis import given, settings, strategies as st
 from torch import nn
 
 from tfbook import runtime
-from tfbook.attention import POSITIONS, Causal, fused, softmax
+from tfbook.attention import POSITIONS, Causal, GroupedQueryAttention, fused, softmax
 from tfbook.attention.efficient.banded import Banded
 from tfbook.course import invariants
 from tfbook.generation import sampling
@@ -76,6 +77,19 @@ def test_either_exact_kernel_is_frozen(implementation: Callable) -> None:
         block.mixer.branch.implementation = implementation
     with torch.no_grad():
         torch.testing.assert_close(Frozen(model)(ids), model(ids), atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize("groups", [1, 2, 4])
+@pytest.mark.parametrize("position", POSITIONS)
+def test_heads_that_share_keys_and_values_are_frozen(position: str, groups: int) -> None:
+    mixer = partial(GroupedQueryAttention, groups=groups)
+    model, ids = drawn(position=position, heads=4, mixer=mixer), torch.randint(VOCAB, (2, 9))
+    swift = Frozen(model)
+    cache = swift.new_cache()
+    with torch.no_grad():
+        said = torch.cat([swift(piece, cache=cache) for piece in ids.split((5, 1, 1, 2), dim=1)], dim=1)
+        torch.testing.assert_close(said, model(ids), atol=1e-4, rtol=1e-4)
+    assert cache.blocks[0].past.seen()[0].shape == (2, groups, 9, 4)
 
 
 def test_no_word_sees_a_later_one() -> None:

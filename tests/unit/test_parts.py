@@ -230,8 +230,11 @@ class _Squared(FeedForward):
 @pytest.mark.parametrize(
     ("choices", "message"),
     [
-        ({"mixer": _Convolution}, "a mixer is a _Convolution; a frozen model supports MultiHeadAttention only"),
-        ({"mixer": GroupedQueryAttention}, "a mixer is a GroupedQueryAttention"),
+        (
+            {"mixer": _Convolution},
+            "a mixer is a _Convolution; a frozen model supports MultiHeadAttention or GroupedQueryAttention only",
+        ),
+        ({"mixer": type("Edited", (GroupedQueryAttention,), {})}, "a mixer is a Edited"),
         ({"feed_forward": SwiGLU}, "a feed-forward network is a SwiGLU; a frozen model supports FeedForward only"),
         ({"feed_forward": _Squared}, "a feed-forward network is a _Squared"),
         (

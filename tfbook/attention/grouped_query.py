@@ -5,12 +5,16 @@ Shapes: batch, head, group (a head of keys and values), query and key (positions
 
 from __future__ import annotations
 
-from typing import Any
+import copy
+from typing import Any, TypeVar
 
+import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from tfbook.attention.multi_head import MultiHeadAttention, split_heads
+
+Model = TypeVar("Model", bound=nn.Module)
 
 
 class GroupedQueryAttention(MultiHeadAttention):
@@ -46,3 +50,43 @@ class GroupedQueryAttention(MultiHeadAttention):
     def for_every_head(self, x: Float[Tensor, "batch group key d_head"]) -> Float[Tensor, "batch head key d_head"]:
         """Each group's keys or values, repeated for the heads that share them."""
         return x.repeat_interleave(self.heads // self.groups, dim=1)
+
+
+# ---- heads to groups -----------------------------------------------------------------------------------------------
+
+
+@torch.no_grad()
+def grouped(attention: MultiHeadAttention, groups: int) -> GroupedQueryAttention:
+    """The layer with the mean of the heads' W_K and W_V in each of `groups` groups of neighboring heads.
+
+    (Ainslie et al., 2023, section 2.1.) With as many groups as heads it computes what the layer computes; with fewer,
+    a model has to be trained a little further. Queries and output keep their weights. Raises ValueError when `groups`
+    does not divide the heads.
+    """
+    d_model, d_key, d_value = (layer.in_features for layer in (attention.W_Q, attention.W_K, attention.W_V))
+    converted = GroupedQueryAttention(
+        d_model,
+        attention.heads,
+        groups=groups,
+        d_key=d_key,
+        d_value=d_value,
+        dropout=attention.dropout,
+        bias=attention.W_Q.bias is not None,
+        implementation=attention.implementation,
+    )
+    state = attention.state_dict()
+    for name in ("W_K.weight", "W_K.bias", "W_V.weight", "W_V.bias"):
+        if name in state:
+            state[name] = state[name].unflatten(0, (groups, -1, d_model // attention.heads)).mean(dim=1).flatten(0, 1)
+    converted.load_state_dict(state)
+    return converted.to(attention.W_Q.weight).train(attention.training)
+
+
+def with_groups(model: Model, groups: int) -> Model:
+    """A copy of a trained model in which each layer of multi-head attention is `grouped`. Raises what that raises."""
+    twin = copy.deepcopy(model)
+    for parent in [*twin.modules()]:
+        for name, child in [*parent.named_children()]:
+            if type(child) is MultiHeadAttention:
+                setattr(parent, name, grouped(child, groups))
+    return twin

@@ -16,10 +16,12 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from tfbook.attention.cache import Cache
+from tfbook.attention.grouped_query import GroupedQueryAttention
 from tfbook.attention.implementations import fastest, fused, softmax
 from tfbook.attention.masks import Causal, Dense, Mask
 from tfbook.attention.multi_head import MultiHeadAttention, merge_heads
 from tfbook.attention.positions import NOWHERE, Position
+from tfbook.generation.quantization import QuantizedLinear
 from tfbook.models.blocks import Block, BlockCache, PreNorm, Stack, StackCache
 from tfbook.models.feed_forward import FeedForward
 from tfbook.models.language_model import LanguageModel
@@ -31,8 +33,9 @@ class Frozen(LanguageModel):
     """A copy of `model` that generates faster: on the model's device, without gradients, independent of the original.
 
     Its matrices are kept and multiplied in `dtype`, everything else in float32. Half the bits are half the memory to
-    read per token: float16 has 11 bits of precision and ends at 65,504, bfloat16 has 8 and float32's range. Raises
-    ValueError for a model without a causal mask, and for any part that is not one of the package's that it rewrites.
+    read per token: float16 has 11 bits of precision and ends at 65,504, bfloat16 has 8 and float32's range. Layers that
+    are quantized (`generation.quantization`) keep their integers, whatever the `dtype`. Raises ValueError for a model
+    without a causal mask, and for any part that is not one of the package's that it rewrites.
     """
 
     def __init__(self, model: LanguageModel, dtype: torch.dtype = torch.float32):
@@ -42,7 +45,7 @@ class Frozen(LanguageModel):
         self.mask = model.mask
         self.embed = copy.deepcopy(model.embed).requires_grad_(requires_grad=False)
         self.stack = FrozenStack(copy.deepcopy(model.stack).requires_grad_(requires_grad=False), dtype)
-        self.unembed = cast(nn.Linear, Product(model.unembed, dtype=dtype))
+        self.unembed = cast(nn.Linear, joined(model.unembed, dtype=dtype))
         self.eval()
 
 
@@ -68,6 +71,13 @@ class Product(nn.Module):
         return F.linear(x.to(weight.dtype), weight, bias).to(x.dtype)
 
 
+def joined(*layers: nn.Linear, dtype: torch.dtype) -> nn.Module:
+    """The layers as one product: in `dtype`, or in the integers that they have."""
+    if all(exactly(layer, QuantizedLinear) for layer in layers):
+        return QuantizedLinear.joined(*cast(list[QuantizedLinear], layers))
+    return Product(*layers, dtype=dtype)
+
+
 class FrozenBlock(nn.Module):
     """The function of a `Block` in eval mode: one product for queries, keys and values, no dropout, no checks.
 
@@ -83,7 +93,7 @@ class FrozenBlock(nn.Module):
         for branch in (block.mixer, block.feed_forward):
             expect("a frozen model supports", "a residual branch", branch, PreNorm)
             expect("a frozen model supports", "a norm", branch.norm, LayerNorm, RMSNorm)
-        expect("a frozen model supports", "a mixer", block.mixer.branch, MultiHeadAttention)
+        expect("a frozen model supports", "a mixer", block.mixer.branch, MultiHeadAttention, GroupedQueryAttention)
         expect("a frozen model supports", "a feed-forward network", block.feed_forward.branch, FeedForward)
         attention = cast(MultiHeadAttention, block.mixer.branch)
         feed_forward = cast(FeedForward, block.feed_forward.branch)
@@ -91,6 +101,7 @@ class FrozenBlock(nn.Module):
             found = f"block has the implementation {attention.implementation}"
             raise ValueError(f"{found}; expected fastest, fused or softmax")
         self.heads, self.activation = attention.heads, feed_forward.activation
+        self.groups = attention.groups if isinstance(attention, GroupedQueryAttention) else attention.heads
         self.norms = nn.ModuleList([block.mixer.norm, block.feed_forward.norm])
         linears = (
             (attention.W_Q, attention.W_K, attention.W_V),
@@ -98,7 +109,7 @@ class FrozenBlock(nn.Module):
             (feed_forward.up,),
             (feed_forward.down,),
         )
-        self.products = nn.ModuleList(Product(*layers, dtype=dtype) for layers in linears)
+        self.products = nn.ModuleList(joined(*layers, dtype=dtype) for layers in linears)
         # `forward` itself, since to call a module takes as long as a small product
         self._norm, self._feed_forward_norm = (norm.forward for norm in self.norms)
         self._read, self._write, self._up, self._down = (product.forward for product in self.products)
@@ -116,11 +127,13 @@ class FrozenBlock(nn.Module):
         """As `Block.forward`; there is never a memory."""
         past = Cache() if cache is None else cache.past
         (batch, time, _), start = x.shape, past.length
-        heads = self._read(self._norm(x)).view(batch, time, 3 * self.heads, -1).transpose(1, 2)
-        qk, v = heads.split((2 * self.heads, self.heads), dim=1)
-        q, k = position.rotate(qk, start).chunk(2, dim=1)
+        heads = self._read(self._norm(x)).view(batch, time, self.heads + 2 * self.groups, -1).transpose(1, 2)
+        qk, v = heads.split((self.heads + self.groups, self.groups), dim=1)
+        q, k = position.rotate(qk, start).split((self.heads, self.groups), dim=1)
         k, v = past.extend(k, v)
         bias = position.bias(q, k.shape[2], start)
+        if self.groups < self.heads:
+            k, v = (each.repeat_interleave(self.heads // self.groups, dim=1) for each in (k, v))
         if time > 1:
             mixed = fastest(q, k, v, mask, bias)
         else:  # the newest position sees all that the cache holds, unless that has empty room

@@ -116,7 +116,7 @@ def stream(
     filters leave a row no token, or NaN.
     """
     prompts = _prompts(model, ids, lengths)
-    stop_ids = _checked_stop(model, prompts.ids, max_new_tokens, stop)
+    stop_ids = checked_stop(model, prompts.ids, max_new_tokens, stop)
     return _stream(model, prompts, max_new_tokens, filters, stop_ids, generator, every=1)
 
 
@@ -154,7 +154,7 @@ def _check_sees_no_padding(model: LanguageModel) -> None:
             raise ValueError(f"lengths differ and {found}; expected attention, whose mask hides the padding")
 
 
-def _checked_stop(model: LanguageModel, ids: Tensor, max_new_tokens: int, stop: Collection[int]) -> Tensor:
+def checked_stop(model: LanguageModel, ids: Tensor, max_new_tokens: int, stop: Collection[int]) -> Tensor:
     """The stop tokens, once all arguments are checked; a generator would raise only when asked for its first token."""
     if model.mask is None:
         raise ValueError(f"model is a bidirectional {type(model).__name__}; expected one that predicts the next token")
@@ -193,7 +193,7 @@ def _stream(
                 logits = read(new).float()
                 for keep in filters:
                     logits = keep(logits, ids)
-                sampled, unusable = _sample(logits, generator)
+                sampled, unusable = sample_token(logits, generator)
                 new = sampled if ended is None else torch.where(ended, new[:, -1:], sampled)
                 failed = unusable if failed is None else failed | unusable
             looks = count % every == 0 or count == max_new_tokens
@@ -220,7 +220,7 @@ def _reader(model: LanguageModel, prompts: _Prompts, max_new_tokens: int) -> Cal
     return lambda new: model(new, cache=cache)[:, -1]
 
 
-def _sample(
+def sample_token(
     logits: Float[Tensor, "batch vocab"], generator: torch.Generator | None
 ) -> tuple[Int[Tensor, "batch 1"], Bool[Tensor, ""]]:
     """One token per row with the probabilities p = softmax(logits), and whether a row has no token to sample.
@@ -257,7 +257,7 @@ def generate(
     With `lengths`, a row holds its prompt, what was generated, then its padding, up to that of the longest prompt.
     """
     prompts = _prompts(model, ids, lengths)
-    stop_ids = _checked_stop(model, prompts.ids, max_new_tokens, stop)
+    stop_ids = checked_stop(model, prompts.ids, max_new_tokens, stop)
     every = LOOK_EVERY if on_gpu(ids) else 1
     tokens = torch.cat([*_stream(model, prompts, max_new_tokens, filters, stop_ids, generator, every=every)], dim=1)
     texts = torch.cat([ids[:, : prompts.ids.shape[1]], _until_all_end(tokens, stop_ids)], dim=1)
