@@ -1,4 +1,4 @@
-"""What lesson 09 says once a prediction has been made."""
+"""Answers to lesson 09's predictions: what happened and why."""
 
 from __future__ import annotations
 
