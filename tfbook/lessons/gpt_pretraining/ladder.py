@@ -71,6 +71,30 @@ class Residual(nn.Module):
         return x + self.branch(self.norm(x))
 
 
+class Normed(nn.Module):
+    """branch(norm(x)): a residual branch without its sum."""
+
+    def __init__(self, branch: nn.Module, d_model: int):
+        super().__init__()
+        self.branch, self.norm = branch, nn.LayerNorm(d_model)
+
+    def forward(self, x: Float[Tensor, "batch n d_model"]) -> Float[Tensor, "batch n d_model"]:
+        """What the branch makes of the normalized vectors."""
+        return self.branch(self.norm(x))
+
+
+class Added(nn.Module):
+    """x + branch(x): a residual branch without its norm."""
+
+    def __init__(self, branch: nn.Module, d_model: int):
+        super().__init__()
+        self.branch = branch
+
+    def forward(self, x: Float[Tensor, "batch n d_model"]) -> Float[Tensor, "batch n d_model"]:
+        """The stream, with what the branch adds to it."""
+        return x + self.branch(x)
+
+
 class GPT(nn.Module):
     """Layers between an embedding and the same embedding transposed."""
 
@@ -209,6 +233,44 @@ def written_by(model: nn.Module, count: int, *, temperature: float = 0.7, seed: 
         logits[:, [PAD, BOS]] = -math.inf
         ids = torch.cat([ids, torch.multinomial(logits.softmax(dim=-1), 1, generator=generator)], dim=1)
     return [list(vocabulary.decode(row)) for row in ids]
+
+
+# ---- stored: the norm, the sum, or both ------------------------------------------------------------------------------
+
+SHORT = 60  # steps, as in the stages of the page
+BRANCHES: dict[str, Callable[[nn.Module, int], nn.Module]] = {
+    "neither": lambda branch, d: branch,
+    "sum alone": Added,
+    "norm alone": Normed,
+    "both": Residual,
+}
+
+
+@experiment
+def branches(depths: Sequence[int] = (1, 2), *, steps: int = SHORT) -> list[dict[str, Any]]:
+    """Blocks with each kind of branch and one norm at the end, at the best of three rates for seed 1; held-out loss."""
+    return [row for depth in depths for kind in BRANCHES for row in _branches_of(kind, depth, steps)]
+
+
+def _branches_of(kind: str, depth: int, steps: int) -> list[dict[str, Any]]:
+    def loss(lr: float, seed: int) -> float:
+        return _short_run(kind, depth, lr, seed, steps)
+
+    tried = {lr: loss(lr, SEEDS[0]) for lr in RATES["Muon"]}
+    best = min(tried, key=lambda lr: tried[lr])
+    losses = [tried[best], *(loss(best, seed) for seed in SEEDS[1:])]
+    same = {"branch": kind, "blocks": depth, "lr": best}
+    return [same | {"seed": seed, "loss": round(value, 4)} for seed, value in zip(SEEDS, losses, strict=True)]
+
+
+def _short_run(kind: str, depth: int, lr: float, seed: int, steps: int) -> float:
+    corpus, wrap = data.load("stories"), BRANCHES[kind]
+    train, valid = (story_rows(part, corpus.vocabulary) for part in (corpus["train"], corpus["valid"][:HELD_OUT]))
+    runtime.seed(seed)
+    parts = (wrap(part, WIDTH) for _ in range(depth) for part in (Attention(WIDTH, HEADS), FeedForward(WIDTH)))
+    model = GPT(len(corpus.vocabulary), WIDTH, *parts, nn.LayerNorm(WIDTH)).to(runtime.device())
+    fit(model, optimizer_of("Muon", model, lr), lr, SortedBatches(train, size=BATCH, seed=seed), steps)
+    return _held_out_loss(model, valid)
 
 
 # ---- stored: learned by heart ------------------------------------------------------------------------------------
