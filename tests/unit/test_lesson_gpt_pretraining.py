@@ -22,6 +22,7 @@ from torch.nn import functional
 from tfbook import data
 from tfbook.attention.recording import record
 from tfbook.course import batches
+from tfbook.course.experiments import stored
 from tfbook.data.stories import check_story, told, words_of
 from tfbook.lessons.gpt_pretraining import attention_exercise, determined, exercises, figures, heads, ladder, study
 from tfbook.models.gpt import Gpt
@@ -381,6 +382,36 @@ def test_a_rate_that_diverged_is_never_the_best() -> None:
     for losses in ((math.nan, 0.9, 0.8), (0.9, 0.8, math.nan), (0.8, math.nan, 0.9)):
         tried = dict(zip((1.0, 2.0, 3.0), ((model, {"loss": loss}) for loss in losses), strict=True))
         assert tried[ladder._best(tried)][1]["loss"] == 0.8
+
+
+def test_branches_are_run_with_each_part_and_tabulated(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ladder, "HELD_OUT", 2)
+    found = pd.DataFrame(ladder.branches((1,), steps=1))
+    seeds = found.groupby("branch", sort=False)["seed"].apply(list).to_dict()
+    assert seeds == {kind: [1, 2, 3] for kind in ladder.BRANCHES}
+    table = study.table_of_branches(found)
+    assert list(table.columns) == ["1 block"]
+    assert list(table.index) == list(ladder.BRANCHES)
+
+
+def test_a_branch_has_its_norm_its_sum_or_both() -> None:
+    x, zero = 3 * torch.randn(1, 2, 8), torch.nn.Linear(8, 8, bias=False)
+    torch.nn.init.zeros_(zero.weight)
+    same = torch.nn.Identity()
+    with torch.no_grad():
+        sums = {kind: torch.equal(make(zero, 8)(x), x) for kind, make in ladder.BRANCHES.items()}
+        norms = {kind: float(make(same, 8)(x).std()) < 1.2 for kind, make in ladder.BRANCHES.items()}
+    assert sums == {"neither": False, "sum alone": True, "norm alone": False, "both": True}
+    assert norms == {"neither": False, "sum alone": False, "norm alone": True, "both": False}
+
+
+def test_what_the_lesson_says_of_norm_and_sum_holds_for_the_stored_runs() -> None:
+    """One block: the norm alone is nearest to both. Two: only both are below 2. In every run."""
+    losses = stored("gpt_pretraining.branches").frame.groupby(["blocks", "branch"])["loss"].agg(["min", "max"])
+    low, high = losses["min"], losses["max"]
+    assert high[1, "both"] < low[1, "norm alone"] < high[1, "norm alone"] < low[1, "sum alone"]
+    assert high[1, "sum alone"] < low[1, "neither"]
+    assert high[2, "both"] < 2 < low[2, "sum alone"] < high[2, "sum alone"] < low[2, "norm alone"]
 
 
 def test_few_stories_are_watched_with_others(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,10 +22,10 @@ Attention, by far. One head that sees the whole story so far takes the loss from
 four words back. Three more heads, with the same number of weights, take off another 0.10, and the second block 0.05
 after that.
 
-The feed-forward network shows why the order of the parts matters. Put in a row behind the four heads, it makes the loss
-*worse* (0.68 instead of 0.62), and two such blocks in a row end at 0.81, above a single head, with no story right.
-Beside a residual stream, the same layers reach 0.60 and 0.55. So the stream is not only quicker, as in the short runs:
-what stands beside it gets better with depth, and what stands in a row gets worse, at least in 600 steps.
+The feed-forward network shows that a part is worth only what its place lets it be. In a row behind the four heads, it
+makes the loss *worse* (0.68 instead of 0.62), and two such blocks in a row end at 0.81, above a single head, with no
+story right. In branches with a norm and a sum, the same layers reach 0.60 with one block and 0.55 with two. So the
+branches are not only quicker, as in the short runs, at least within 600 steps.
 """,
         "training": """
 First come frequent words, then words that follow each other, then whole sentences that don't belong together. Only
@@ -36,20 +36,22 @@ By then (dashed), pronouns and names are hardly better than an even guess, and a
 share: the sentences are fluent, but about no particular kite. Later, each kind rises within a few hundred steps. Names
 are last in all three runs; in run 3, things come before pronouns.
 
-All of this barely moves the loss: one word in 25 is a determined name, and an even guess at it costs
-$\\ln 12 \\approx 2.5$ nats, or 0.1 per word of the story. With the other kinds it is about 0.15 of the six nats by
-which the loss falls. And yet it decides whether a story is right: one wrong word spoils it.
+All of this barely moves the loss: one word in 25 is a determined name, and an even guess at it costs $\\ln 12 \\approx
+2.5$ nats, or 0.1 per word of the story. With the other kinds it is about 0.15 of the six nats by which the loss falls.
+And yet it decides whether a story is right: one wrong word spoils it.
 """,
         "overfit": """
-The first curve falls to 0.047. The second one turns after a few dozen steps and climbs above 4, two thirds of an even
-guess: the model **overfits**. And it recites: every story that it writes is one of the 100, word for word. The number
-0.047 says the same: choosing one story of 100 takes $\\ln 100 = 4.6$ nats, once in some 98 words, and the rest comes by
-heart. That is why one looks at held-out text, stops when its loss turns, and, better, gets more text.
+The first curve falls to 0.047. The second one is lowest where we first look, after eight readings, and then climbs
+above 4, two thirds of an even guess: the model **overfits**. And it recites: every story that it writes is one of the
+100, word for word. The number 0.047 says the same: choosing one story of 100 takes $\\ln 100 = 4.6$ nats, once in some
+98 words, and the rest comes by heart. That is why one looks at held-out text, stops when its loss turns, and, better,
+gets more text.
 """,
         "adamw": """
-With its best rate, AdamW ends at 0.86 to 0.90 nats, about 0.3 above Muon, and **none** of its stories is right in
-every respect, since nearly all have a wrong name. More steps may well get it there. In the same 600 steps, though, the
-optimizer decides as much as the whole growth of the model from its first head on.
+With its best rate, AdamW ends at 0.86 to 0.90 nats, about 0.3 above Muon, and **none** of its stories is right in every
+respect, since nearly all have a wrong name. More steps may well get it there. In the same 600 steps, though, the
+optimizer decides as much as the whole growth of the model from its first head on. (Both began from the same kind of
+random weights, which were tuned for neither.)
 """,
         "looks": """
 In the run that you see published here, it looks at the **period** after her name, and hardly at anything else. (From
@@ -60,8 +62,8 @@ Lucy speaks, whom this text never mentions. A vector of 32 numbers at one word h
 rewritten the model's memory of who was introduced.
 """,
         "hours": """
-Nearly nine in ten. All that extra work buys some 35 to 45 more right stories per 100, for 0.05 nats per word. And more
-than one story in ten still contradicts itself.
+Nearly nine in ten. All that extra work buys about 35 to 45 more right stories per 100 than runs like yours have, for
+0.05 nats per word. And more than one story in ten still contradicts itself.
 """,
         "places": """
 The hill gets 0.04 where it is her home and 0.12 where her home is in the park or by the river. So the model knows where

@@ -63,6 +63,9 @@ story_loss.mistakes(
         "nothing is shifted: position t has read word t, so its logits belong to word t + 1": (
             lambda logits, ids, pad: _surprises(logits, ids)[ids != pad].mean()
         ),
+        "nothing is shifted: the last position is gone, but each of the others is asked for the word it has read": (
+            lambda logits, ids, pad: _surprises(logits[:, :-1], ids[:, :-1])[ids[:, :-1] != pad].mean()
+        ),
         "shifted the wrong way: this asks each position for the word before it, which it has already read": (
             lambda logits, ids, pad: _surprises(logits[:, 1:], ids[:, :-1])[ids[:, :-1] != pad].mean()
         ),

@@ -213,6 +213,15 @@ def rates(frame: DataFrame) -> DataFrame:
     return first[["optimizer", "lr", "loss"]].reset_index(drop=True)
 
 
+def table_of_branches(frame: DataFrame) -> DataFrame:
+    """Loss on held-out stories by the parts of a branch and the number of blocks: mean and range of the seeds."""
+    from tfbook.course.summaries import mean_and_range
+
+    cells = frame.groupby(["branch", "blocks"], sort=False)["loss"].apply(mean_and_range).unstack("blocks")
+    cells.columns = [f"{count} block{'s' * (count > 1)}" for count in cells.columns]
+    return cells.rename_axis(None)
+
+
 def scoreboard(rows: Mapping[str, Mapping[str, float]]) -> DataFrame:
     """The loss and the shares of right stories of all that was tried, in percent."""
     import pandas as pd
