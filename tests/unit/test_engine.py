@@ -95,7 +95,10 @@ def alone(model: LanguageModel, request: Request) -> list[int]:
 # ---- the same as alone -------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("filters", [[sampling.greedy], [sampling.repetition_penalty(1.5), sampling.top_k(6)]], ids=str)
+FILTERS = {"greedy": [sampling.greedy], "sampled": [sampling.repetition_penalty(1.5), sampling.top_k(6)]}
+
+
+@pytest.mark.parametrize("filters", FILTERS.values(), ids=FILTERS)
 @pytest.mark.parametrize("name", MODELS)
 def test_each_request_gets_what_it_gets_alone(name: str, filters: list[sampling.Filter]) -> None:
     """Greedy, and sampled with its own seed; in train mode too, since generating has no dropout."""
