@@ -256,18 +256,6 @@ def test_the_right_word_competes_with_its_kind_alone(vocabulary: Vocabulary) -> 
     assert share == {"names": pytest.approx(2 / (len(determined.KINDS["names"]) + 1))}
 
 
-def test_losses_by_position_add_up_to_the_loss(model: Any, rows: list[torch.Tensor]) -> None:
-    """Weighted by their words, without padding; the first part is the loss of the words that it names."""
-    ids = nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=PAD)
-    found = study.loss_by_position(model, ids, (1, 11))
-    early, later = (ids[:, 1:11] != PAD).sum(), (ids[:, 11:] != PAD).sum()
-    mean = (found["1–10"] * early + found["11–"] * later) / (early + later)
-    with torch.no_grad():
-        whole, beginning = (float(study.next_token_loss(model, part, pad=PAD).mean) for part in (ids, ids[:, :11]))
-    assert float(mean) == pytest.approx(whole, abs=0.006)
-    assert found["1–10"] == pytest.approx(beginning, abs=0.006)
-
-
 # ---- the stored runs ---------------------------------------------------------------------------------------------
 
 

@@ -19,7 +19,6 @@ from matplotlib import cbook
 from matplotlib.axes import Axes
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
-from matplotlib.patches import FancyBboxPatch
 from PIL import Image
 
 from tfbook import plot
@@ -28,12 +27,6 @@ from tfbook.plot.bars import grouped_bars
 
 SOURCE, TARGET = ("the", "black", "cat", "."), ("le", "chat", "noir")
 WEIGHTS = torch.softmax(3 * torch.randn(3, 4, generator=torch.Generator().manual_seed(0)), dim=-1)
-PARTS = {
-    "Foundations": ["00 Start here", "01 Attention from translation"],
-    "Transformers": ["03 The Transformer", "04 Positions"],
-    "Language": ["08 GPT pretraining"],
-    "Vision": ["11 Vision transformers", "12 Data-efficient vision", "13 Diffusion"],
-}
 SERIES = {
     "fixed context": ([0, 10, 20], [90.0, 50.0, 10.0]),
     "attention": ([0, 10, 20], [91.0, 90.0, 89.0], [1.0, 1.0, 1.0]),
@@ -73,7 +66,6 @@ DRAWINGS: dict[str, Callable[[Axes], None]] = {
     "picture of a mask": lambda axes: plot.mask_picture(axes, CAUSAL, TOKENS, title="Only the past"),
     "tree of a beam": lambda axes: plot.beam_tree(axes, BEAM, WORDS.__getitem__, title="A beam of two"),
     "rows of tokens": lambda axes: plot.token_rows(axes, ROWS, title="Two ways of cutting"),
-    "map of the course": lambda axes: plot.course_map(axes, PARTS, ready=["00"]),
 }
 
 
@@ -481,18 +473,6 @@ def test_branches_do_not_cross(axes: Axes) -> None:
 def test_a_search_without_an_end_is_no_tree(axes: Axes) -> None:
     with pytest.raises(ValueError, match="steps holds 1 steps in which no text ends; expected at least one that does"):
         plot.beam_tree(axes, BEAM[:1], WORDS.__getitem__, title="")
-
-
-def test_the_map_fills_the_lessons_that_are_ready(axes: Axes) -> None:
-    plot.course_map(axes, PARTS, ready=["01", "12"])
-    boxes = [patch for patch in axes.patches if isinstance(patch, FancyBboxPatch)]
-    filled = [box for box in boxes if to_hex(box.get_facecolor()) == plot.COLORS[0]]
-    assert len(filled) == 2
-    texts = [text.get_text().replace("\n", " ") for text in axes.texts]
-    for name, lessons in PARTS.items():
-        assert {name, *lessons} <= set(texts)
-    white = {text.get_text()[:2] for text in axes.texts if text.get_color() == "white"}
-    assert white == {"01", "12"}
 
 
 def test_a_token_is_as_wide_as_it_has_letters_and_an_unknown_one_stands_out(axes: Axes) -> None:

@@ -59,16 +59,3 @@ LESSONS = (
 def slug_of(function: Callable[..., Any]) -> str:
     """The slug of the lesson whose folder defines a function: "decoding" for `tfbook.lessons.decoding.study`."""
     return function.__module__.split(".")[-2]
-
-
-def by_part() -> dict[str, list[str]]:
-    """The lessons of each part, such as "08 BERT masking", in the format of `plot.course_map`."""
-    return {
-        name: [f"{lesson.number:02} {lesson.title}" for lesson in LESSONS if lesson.part == part]
-        for part, name in PARTS.items()
-    }
-
-
-def ready() -> list[str]:
-    """The numbers of the written lessons, such as "08"."""
-    return [f"{lesson.number:02}" for lesson in LESSONS if lesson.written]

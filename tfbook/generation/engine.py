@@ -23,7 +23,7 @@ from tfbook.attention.masks import Causal
 from tfbook.attention.positions import Learned
 from tfbook.checks import check_positive, trusted
 from tfbook.generation.paging import BlockPool, PagedLayer, Placed, Rows, padded
-from tfbook.generation.sampling import NO_TOKEN, Filter, sample_token
+from tfbook.generation.sampling import Filter, apply_filters, sample_now
 from tfbook.models.blocks import BlockCache
 from tfbook.models.language_model import LanguageModel
 from tfbook.modes import evaluating
@@ -354,13 +354,8 @@ class Engine:
     def _sample(self, request: Request, logits: Float[Tensor, "1 vocab"]) -> int:
         """A token from softmax(filtered logits), by the request's own generator."""
         if request.filters:
-            ids = torch.tensor([request.tokens], device=self._device)
-            for keep in request.filters:
-                logits = keep(logits, ids)
-        token, failed = sample_token(logits, request.generator)
-        if failed:
-            raise ValueError(NO_TOKEN)
-        return int(token)
+            logits = apply_filters(logits, torch.tensor([request.tokens], device=self._device), request.filters)
+        return sample_now(logits, request.generator)
 
     def _check_request(self, request: Request) -> None:
         vocab, position = self.model.unembed.out_features, self.model.stack.position

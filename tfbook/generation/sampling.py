@@ -190,10 +190,7 @@ def _stream(
         read, ended, failed = _reader(model, prompts, max_new_tokens), None, None
         for count in range(1, max_new_tokens + 1):
             with torch.inference_mode(), trusted(on_gpu(ids)):  # not around `yield`, where other code runs
-                logits = read(new).float()
-                for keep in filters:
-                    logits = keep(logits, ids)
-                sampled, unusable = sample_token(logits, generator)
+                sampled, unusable = sample_token(apply_filters(read(new).float(), ids, filters), generator)
                 new = sampled if ended is None else torch.where(ended, new[:, -1:], sampled)
                 failed = unusable if failed is None else failed | unusable
             looks = count % every == 0 or count == max_new_tokens
@@ -220,6 +217,15 @@ def _reader(model: LanguageModel, prompts: _Prompts, max_new_tokens: int) -> Cal
     return lambda new: model(new, cache=cache)[:, -1]
 
 
+def apply_filters(
+    logits: Float[Tensor, "batch vocab"], ids: Int[Tensor, "batch time"], filters: Sequence[Filter]
+) -> Float[Tensor, "batch vocab"]:
+    """The logits after each of the filters in turn, which see the text so far."""
+    for keep in filters:
+        logits = keep(logits, ids)
+    return logits
+
+
 def sample_token(
     logits: Float[Tensor, "batch vocab"], generator: torch.Generator | None
 ) -> tuple[Int[Tensor, "batch 1"], Bool[Tensor, ""]]:
@@ -232,6 +238,14 @@ def sample_token(
     exponential.clamp_(min=torch.finfo(logits.dtype).tiny)  # some devices draw 0, and 0/0 is NaN
     largest, sampled = (logits.softmax(dim=-1) / exponential).max(dim=-1, keepdim=True)
     return sampled, largest.isnan().any()  # 0/0 makes the whole row NaN
+
+
+def sample_now(logits: Float[Tensor, "1 vocab"], generator: torch.Generator | None) -> int:
+    """The token of `sample_token`, at once. Raises ValueError when there is none to sample."""
+    token, failed = sample_token(logits, generator)
+    if failed:
+        raise ValueError(NO_TOKEN)
+    return int(token)
 
 
 def on_gpu(ids: Tensor) -> bool:

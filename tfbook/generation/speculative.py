@@ -17,7 +17,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from tfbook.checks import check_positive, trusted
-from tfbook.generation.sampling import NO_TOKEN, Filter, checked_stop, sample_token
+from tfbook.generation.sampling import Filter, apply_filters, checked_stop, sample_now
 from tfbook.models.blocks import StackCache
 from tfbook.models.language_model import LanguageModel
 from tfbook.modes import evaluating
@@ -205,7 +205,7 @@ class Speculation:
         start, guesses = ids.shape[1], []
         for _ in range(k):
             guesses.append(probabilities(small.read(ids), ids, filters)[0])
-            ids = torch.cat([ids, _draw(guesses[-1], generator).view(1, 1)], dim=1)
+            ids = torch.cat([ids, ids.new_tensor([[_draw(guesses[-1], generator)]])], dim=1)
         logits, proposed = large.read(ids, k + 1), ids[0, start:].tolist()
         uniform = torch.rand(k, generator=generator, device=ids.device).tolist()
         self.passes.passes += 1
@@ -214,27 +214,22 @@ class Speculation:
             p = probabilities(logits[i : i + 1], ids[:, : start + i], filters)[0]
             self.passes.judged += 1
             if not self.accept(p, q, token, u):
-                return [*proposed[:i], int(_draw(self.residual(p, q), generator))]
+                return [*proposed[:i], _draw(self.residual(p, q), generator)]
             self.passes.accepted += 1
         p = probabilities(logits[k:], ids, filters)[0]
-        return [*proposed, int(_draw(p, generator))]
+        return [*proposed, _draw(p, generator)]
 
 
 def probabilities(
     logits: Float[Tensor, "1 vocab"], ids: Int[Tensor, "1 time"], filters: Sequence[Filter] = ()
 ) -> Float[Tensor, "1 vocab"]:
     """softmax(filtered logits), after the text `ids`."""
-    for keep in filters:
-        logits = keep(logits, ids)
-    return logits.softmax(dim=-1)
+    return apply_filters(logits, ids, filters).softmax(dim=-1)
 
 
-def _draw(p: Float[Tensor, " vocab"], generator: torch.Generator | None) -> Int[Tensor, ""]:
+def _draw(p: Float[Tensor, " vocab"], generator: torch.Generator | None) -> int:
     """A token with these probabilities. Raises ValueError for NaN, which filters leave that forbid all tokens."""
-    token, failed = sample_token(p.log()[None], generator)
-    if failed:
-        raise ValueError(NO_TOKEN)
-    return token[0, 0]
+    return sample_now(p.log()[None], generator)
 
 
 def _until(stop: Collection[int], tokens: list[int]) -> list[int]:

@@ -23,7 +23,7 @@ from tfbook.models.cnn import convolution
 from tfbook.models.config import Savable
 from tfbook.models.outputs import Decoded
 from tfbook.models.seq2seq import Annotations
-from tfbook.models.vit import LearnedGrid, grid_of
+from tfbook.models.vit import LearnedGrid, check_images, grid_of
 from tfbook.modes import evaluating
 from tfbook.text.vocabulary import BOS, EOS, PAD
 
@@ -70,11 +70,7 @@ class ImageEncoder(nn.Module):
 
     def forward(self, images: Float[Tensor, "batch channel height width"]) -> Annotations:
         """All places, and their mean as summary. Raises ValueError for images whose size is not the model's."""
-        expected = (self.config.channels, self.config.height, self.config.width)
-        if tuple(images.shape[1:]) != expected:
-            raise ValueError(
-                f"images has shape {tuple(images.shape)}; expected (batch, {', '.join(map(str, expected))})"
-            )
+        check_images(images, (self.config.channels, self.config.height, self.config.width))
         states = self.position.add(self.layers(images).flatten(2).mT)
         return Annotations(states, states.mean(dim=1), torch.ones_like(states[..., 0], dtype=torch.bool))
 

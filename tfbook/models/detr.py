@@ -20,7 +20,7 @@ from tfbook.attention.positions import POSITIONS, MakePosition, Position, Start,
 from tfbook.checks import check_positive
 from tfbook.models.blocks import Config, Stack
 from tfbook.models.cnn import convolution
-from tfbook.models.vit import grid_of
+from tfbook.models.vit import check_images, grid_of
 
 
 class Detections(NamedTuple):
@@ -139,11 +139,7 @@ class Detr(nn.Module):
 
         Raises ValueError for images whose size is not the model's.
         """
-        expected = (self.config.channels, self.config.height, self.config.width)
-        if tuple(images.shape[1:]) != expected:
-            raise ValueError(
-                f"images has shape {tuple(images.shape)}; expected (batch, {', '.join(map(str, expected))})"
-            )
+        check_images(images, (self.config.channels, self.config.height, self.config.width))
         features = self.project(self.backbone(images)).flatten(2).mT
         return self.encoder.position.add(self.encoder(features))
 

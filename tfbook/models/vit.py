@@ -33,6 +33,13 @@ def grid_of(height: int, width: int, patch: int) -> tuple[int, int]:
     return height // patch, width // patch
 
 
+def check_images(images: Tensor, size: tuple[int, int, int], hint: str = "") -> None:
+    """Raises ValueError unless each image has these channels, rows and columns."""
+    if tuple(images.shape[1:]) != size:
+        expected = f"(batch, {', '.join(map(str, size))})"
+        raise ValueError(f"images has shape {tuple(images.shape)}; expected {expected}{hint}")
+
+
 def patchify(images: Float[Tensor, "batch channel height width"], patch: int) -> Float[Tensor, "batch patch pixel"]:
     """Cuts images into patches of `patch` × `patch` pixels, row by row, each one vector, channel by channel.
 
@@ -191,10 +198,8 @@ class Vit(nn.Module):
 
         Raises ValueError for images whose size is not the model's.
         """
-        expected = (self.config.channels, self.config.height, self.config.width)
-        if tuple(images.shape[1:]) != expected:
-            found = f"images has shape {tuple(images.shape)}; expected (batch, {', '.join(map(str, expected))})"
-            raise ValueError(f"{found}; `at(height, width)` makes a model for another size")
+        size = self.config.channels, self.config.height, self.config.width
+        check_images(images, size, "; `at(height, width)` makes a model for another size")
         tokens = [token.expand(len(images), -1, -1) for token in self.tokens]
         return self.stack(torch.cat([*tokens, self.patches(images)], dim=1))
 

@@ -3,7 +3,6 @@
 from tfbook.plot.attention import attention_map, blocked_cells, head_maps, mask_picture
 from tfbook.plot.beam import beam_nodes, beam_tree
 from tfbook.plot.curves import label_ends, lines
-from tfbook.plot.diagrams import course_map
 from tfbook.plot.house import COLORS, EDGE, FAINT, INK, MARKERS, show, style
 from tfbook.plot.schematic import Schematic
 from tfbook.plot.shading import shaded_text
@@ -35,7 +34,6 @@ __all__ = [
     "blocked_cells",
     "bpe_view",
     "break_view",
-    "course_map",
     "decoding_view",
     "guessing_view",
     "head_maps",

@@ -17,13 +17,12 @@ from torch.nn.utils.rnn import pad_sequence
 from tfbook import data, runtime
 from tfbook.attention.positions import POSITIONS
 from tfbook.attention.recording import record
-from tfbook.course.batches import SortedBatches
 from tfbook.course.equality import renamed
 from tfbook.course.experiments import experiment
 from tfbook.data.stories import words_of
 from tfbook.data.stories.lexicon import NAMES
 from tfbook.lessons.gpt_pretraining.determined import right_share
-from tfbook.lessons.gpt_pretraining.ladder import BATCH, HEADS, SAMPLES, SEEDS, WIDTH, fit, optimizer_of, stage
+from tfbook.lessons.gpt_pretraining.ladder import HEADS, SAMPLES, SEEDS, STAGES, WIDTH, trained_on_stories
 from tfbook.lessons.gpt_pretraining.stories import judged, story_rows
 from tfbook.models import gpt
 from tfbook.models.feed_forward import FeedForward
@@ -154,12 +153,8 @@ def notes(*, steps: int = TRAINED, seeds: Sequence[int] = SEEDS) -> list[dict[st
 
 
 def _trained(seed: int, steps: int) -> gpt.Gpt:
-    corpus = data.load("stories")
-    rows, size = story_rows(corpus["train"], corpus.vocabulary), len(corpus.vocabulary)
-    runtime.seed(seed)
-    model = stage("two blocks", size).to(runtime.device())
-    fit(model, optimizer_of("Muon", model, RATE), RATE, SortedBatches(rows, size=BATCH, seed=seed), steps)
-    return for_package(model, size, WIDTH, HEADS, WIDTH, 2)
+    model = trained_on_stories(STAGES["two blocks"], "Muon", RATE, seed, steps)
+    return for_package(model, model.embed.num_embeddings, WIDTH, HEADS, WIDTH, 2)
 
 
 @torch.no_grad()

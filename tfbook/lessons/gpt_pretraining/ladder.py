@@ -71,18 +71,6 @@ class Residual(nn.Module):
         return x + self.branch(self.norm(x))
 
 
-class Normed(nn.Module):
-    """branch(norm(x)): a residual branch without its sum."""
-
-    def __init__(self, branch: nn.Module, d_model: int):
-        super().__init__()
-        self.branch, self.norm = branch, nn.LayerNorm(d_model)
-
-    def forward(self, x: Float[Tensor, "batch n d_model"]) -> Float[Tensor, "batch n d_model"]:
-        """What the branch makes of the normalized vectors."""
-        return self.branch(self.norm(x))
-
-
 class Added(nn.Module):
     """x + branch(x): a residual branch without its norm."""
 
@@ -196,18 +184,35 @@ def rung(name: str, optimizer: str, steps: int) -> list[dict[str, Any]]:
 
 
 def _best(tried: Mapping[float, tuple[GPT, dict[str, Any]]]) -> float:
-    losses = {lr: row["loss"] for lr, (_, row) in tried.items()}
+    return lowest({lr: row["loss"] for lr, (_, row) in tried.items()})
+
+
+def lowest(losses: Mapping[float, float]) -> float:
+    """The learning rate with the lowest loss; one that diverged to NaN has none."""
     return min(losses, key=lambda lr: losses[lr] if math.isfinite(losses[lr]) else math.inf)
 
 
 def _run(name: str, optimizer: str, lr: float, seed: int, steps: int) -> tuple[GPT, dict[str, Any]]:
-    corpus = data.load("stories")
-    train, valid = (story_rows(part, corpus.vocabulary) for part in (corpus["train"], corpus["valid"][:HELD_OUT]))
-    runtime.seed(seed)
-    model = stage(name, len(corpus.vocabulary)).to(runtime.device())
-    fit(model, optimizer_of(optimizer, model, lr), lr, SortedBatches(train, size=BATCH, seed=seed), steps)
-    loss = _held_out_loss(model, valid)
+    model = trained_on_stories(STAGES[name], optimizer, lr, seed, steps)
+    loss = _loss_on_others(model)
     return model, {"stage": name, "optimizer": optimizer, "lr": lr, "seed": seed, "loss": round(loss, 4)}
+
+
+def trained_on_stories(
+    layers: Callable[[int], Sequence[nn.Module]], optimizer: str, lr: float, seed: int, steps: int
+) -> GPT:
+    """A new model with these layers, after the lesson's training from this seed."""
+    corpus = data.load("stories")
+    rows = story_rows(corpus["train"], corpus.vocabulary)
+    runtime.seed(seed)
+    model = GPT(len(corpus.vocabulary), WIDTH, *layers(WIDTH)).to(runtime.device())
+    fit(model, optimizer_of(optimizer, model, lr), lr, SortedBatches(rows, size=BATCH, seed=seed), steps)
+    return model
+
+
+def _loss_on_others(model: nn.Module) -> float:
+    corpus = data.load("stories")
+    return _held_out_loss(model, story_rows(corpus["valid"][:HELD_OUT], corpus.vocabulary))
 
 
 @torch.no_grad()
@@ -241,7 +246,7 @@ SHORT = 60  # steps, as in the stages of the page
 BRANCHES: dict[str, Callable[[nn.Module, int], nn.Module]] = {
     "neither": lambda branch, d: branch,
     "sum alone": Added,
-    "norm alone": Normed,
+    "norm alone": lambda branch, d: nn.Sequential(nn.LayerNorm(d), branch),
     "both": Residual,
 }
 
@@ -253,24 +258,18 @@ def branches(depths: Sequence[int] = (1, 2), *, steps: int = SHORT) -> list[dict
 
 
 def _branches_of(kind: str, depth: int, steps: int) -> list[dict[str, Any]]:
+    def layers(d: int) -> list[nn.Module]:
+        parts = [part for _ in range(depth) for part in (Attention(d, HEADS), FeedForward(d))]
+        return [*(BRANCHES[kind](part, d) for part in parts), nn.LayerNorm(d)]
+
     def loss(lr: float, seed: int) -> float:
-        return _short_run(kind, depth, lr, seed, steps)
+        return _loss_on_others(trained_on_stories(layers, "Muon", lr, seed, steps))
 
     tried = {lr: loss(lr, SEEDS[0]) for lr in RATES["Muon"]}
-    best = min(tried, key=lambda lr: tried[lr])
+    best = lowest(tried)
     losses = [tried[best], *(loss(best, seed) for seed in SEEDS[1:])]
     same = {"branch": kind, "blocks": depth, "lr": best}
     return [same | {"seed": seed, "loss": round(value, 4)} for seed, value in zip(SEEDS, losses, strict=True)]
-
-
-def _short_run(kind: str, depth: int, lr: float, seed: int, steps: int) -> float:
-    corpus, wrap = data.load("stories"), BRANCHES[kind]
-    train, valid = (story_rows(part, corpus.vocabulary) for part in (corpus["train"], corpus["valid"][:HELD_OUT]))
-    runtime.seed(seed)
-    parts = (wrap(part, WIDTH) for _ in range(depth) for part in (Attention(WIDTH, HEADS), FeedForward(WIDTH)))
-    model = GPT(len(corpus.vocabulary), WIDTH, *parts, nn.LayerNorm(WIDTH)).to(runtime.device())
-    fit(model, optimizer_of("Muon", model, lr), lr, SortedBatches(train, size=BATCH, seed=seed), steps)
-    return _held_out_loss(model, valid)
 
 
 # ---- stored: learned by heart ------------------------------------------------------------------------------------

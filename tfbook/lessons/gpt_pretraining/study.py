@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from itertools import pairwise
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
@@ -87,16 +86,6 @@ def counting_loss(counted: Callable[[list[int], int], Tensor], rows: Sequence[Te
     """Mean −ln p of every word but the first, where `counted(ids before it, longest)` gives the probabilities."""
     texts = [ids.tolist() for ids in rows]
     return fmean(-math.log(counted(ids[:t], longest)[ids[t]]) for ids in texts for t in range(1, len(ids)))
-
-
-@torch.no_grad()
-def loss_by_position(model: nn.Module, ids: Int[Tensor, "batch time"], starts: Sequence[int]) -> dict[str, float]:
-    """Mean loss of the words in each range that begins at one of `starts` (the first word is 1), rounded to 0.01."""
-    logp = model(ids[:, :-1]).float().log_softmax(dim=-1).gather(-1, ids[:, 1:, None])[..., 0]
-    parts = {f"{a}–{b - 1}": (a, b) for a, b in pairwise(starts)} | {f"{starts[-1]}–": (starts[-1], None)}
-    counts = ids != PAD
-    means = {name: -logp[:, a - 1 : b and b - 1][counts[:, a:b]].mean() for name, (a, b) in parts.items()}
-    return {name: round(float(mean), 2) for name, mean in means.items()}
 
 
 # ---- stored: what is learned first -----------------------------------------------------------------------------------

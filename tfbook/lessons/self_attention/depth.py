@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
-import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from tfbook.course.experiments import experiment
 from tfbook.lessons.self_attention.layer import MultiHead
-from tfbook.lessons.self_attention.words import FORM, IT, LEXICON, named_right, pronouns
+from tfbook.lessons.self_attention.runs import at_best_rate, reader_share
+from tfbook.lessons.self_attention.words import FORM, IT, LEXICON
 
 
 class Stack(nn.Module):
@@ -39,15 +39,14 @@ class NormalizedStack(Stack):
         self.layers = nn.ModuleList(nn.Sequential(layer, nn.LayerNorm(width)) for layer in self.layers)
 
 
-def train_stack(model: nn.Module, steps: int, lr: float) -> nn.Module:
-    optimizer = torch.optim.Adam(model.parameters(), lr)
-    for step in range(steps):
-        batch = pronouns(64, seed=step)
-        loss = F.cross_entropy(model(batch.ids), batch.target)
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-    return model
+def _runs(
+    make: Callable[[], nn.Module], kind: dict[str, Any], rates: Sequence[float], seeds: Sequence[int], steps: int
+) -> list[dict[str, Any]]:
+    return [
+        kind | {"rate": rate, "seed": seed, "right": reader_share(make, steps, rate, seed)}
+        for rate in rates
+        for seed in seeds
+    ]
 
 
 @experiment
@@ -58,17 +57,14 @@ def depth(
     steps: int = 300,
 ) -> list[dict[str, Any]]:
     """The share of right answers of stacks with and without residual connections, each at every learning rate."""
-    rows = []
-    for count in layers:
-        for residual in (True, False):
-            for rate in rates:
-                for seed in seeds:
-                    torch.manual_seed(seed)
-                    right = named_right(train_stack(Stack(count, residual=residual), steps, rate))
-                    rows.append(
-                        {"layers": count, "residual": residual, "rate": rate, "seed": seed, "right": round(right, 4)}
-                    )
-    return rows
+    return [
+        row
+        for count in layers
+        for residual in (True, False)
+        for row in _runs(
+            partial(Stack, count, residual=residual), {"layers": count, "residual": residual}, rates, seeds, steps
+        )
+    ]
 
 
 @experiment
@@ -79,19 +75,13 @@ def normalized_depth(
     steps: int = 300,
 ) -> list[dict[str, Any]]:
     """The runs of `depth` for stacks without residual connections that normalize each layer's output."""
-    rows = []
-    for count in layers:
-        for rate in rates:
-            for seed in seeds:
-                torch.manual_seed(seed)
-                right = named_right(train_stack(NormalizedStack(count), steps, rate))
-                rows.append({"layers": count, "residual": False, "rate": rate, "seed": seed, "right": round(right, 4)})
-    return rows
+    return [
+        row
+        for count in layers
+        for row in _runs(partial(NormalizedStack, count), {"layers": count, "residual": False}, rates, seeds, steps)
+    ]
 
 
 def at_best_rates(rows: Sequence[Mapping[str, Any]]) -> dict[tuple[int, bool], list[float]]:
     """(layers, residual) → the runs at the learning rate with the best mean."""
-    found: dict[tuple[int, bool], dict[float, list[float]]] = {}
-    for row in rows:
-        found.setdefault((row["layers"], row["residual"]), {}).setdefault(row["rate"], []).append(row["right"])
-    return {key: max(by_rate.values(), key=sum) for key, by_rate in found.items()}
+    return {(layers, residual): runs for (layers, residual), runs in at_best_rate(rows, "layers", "residual").items()}

@@ -12,8 +12,9 @@ from torch.nn import functional as F
 
 from tfbook.course.experiments import experiment
 from tfbook.lessons.self_attention.layer import MultiHead, attention_weights
+from tfbook.lessons.self_attention.runs import at_best_rate, reader_share, train_on
 from tfbook.lessons.self_attention.scenes import Scenes, many_twins, painted_right
-from tfbook.lessons.self_attention.words import FORM, IT, LEXICON, named_right, pronouns
+from tfbook.lessons.self_attention.words import FORM, IT, LEXICON
 
 WIDTH = 64
 
@@ -65,14 +66,11 @@ PAINTERS: dict[str, Callable[[int], Painter]] = {  # of equally many parameters
 
 
 def train_painter(model: Painter, draw: Callable[[int, int], Scenes], steps: int, lr: float) -> Painter:
-    optimizer = torch.optim.Adam(model.parameters(), lr)
-    for step in range(steps):
+    def loss(step: int) -> Tensor:
         batch = draw(64, step)
-        loss = F.mse_loss(model(batch.kinds, batch.colors), batch.target)
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-    return model
+        return F.mse_loss(model(batch.kinds, batch.colors), batch.target)
+
+    return train_on(model, loss, steps, lr)
 
 
 @experiment
@@ -97,14 +95,10 @@ def binding(
 
 def by_shapes(rows: Sequence[Mapping[str, Any]]) -> dict[str, dict[int, list[float]]]:
     """model → number of shapes → the runs at the learning rate with the best mean."""
-    found: dict[str, dict[int, dict[float, list[float]]]] = {}
-    for row in rows:
-        of_rates = found.setdefault(row["model"], {}).setdefault(row["shapes"], {})
-        of_rates.setdefault(row["rate"], []).append(row["right"])
-    return {
-        model: {shapes: max(by_rate.values(), key=sum) for shapes, by_rate in each.items()}
-        for model, each in found.items()
-    }
+    found: dict[str, dict[int, list[float]]] = {}
+    for (model, shapes), runs in at_best_rate(rows, "model", "shapes").items():
+        found.setdefault(model, {})[shapes] = runs
+    return found
 
 
 # ---- words -----------------------------------------------------------------------------------------------------------
@@ -136,30 +130,17 @@ READERS: dict[str, Callable[[], Reader]] = {
 }
 
 
-def train_reader(model: nn.Module, steps: int, lr: float) -> nn.Module:
-    optimizer = torch.optim.Adam(model.parameters(), lr)
-    for step in range(steps):
-        batch = pronouns(64, seed=step)
-        loss = F.cross_entropy(model(batch.ids), batch.target)
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-    return model
-
-
 @experiment
 def readers(
     lengths: Sequence[int] = (500, 1500), rate: float = 0.003, seeds: Sequence[int] = (0, 1, 2)
 ) -> list[dict[str, Any]]:
     """The share of right animals that each of `READERS` names after so many steps."""
-    rows = []
-    for name, make in READERS.items():
-        for steps in lengths:
-            for seed in seeds:
-                torch.manual_seed(seed)
-                right = named_right(train_reader(make(), steps, rate))
-                rows.append({"model": name, "steps": steps, "seed": seed, "right": round(right, 4)})
-    return rows
+    return [
+        {"model": name, "steps": steps, "seed": seed, "right": reader_share(make, steps, rate, seed)}
+        for name, make in READERS.items()
+        for steps in lengths
+        for seed in seeds
+    ]
 
 
 def by_steps(rows: Sequence[Mapping[str, Any]]) -> dict[str, dict[int, list[float]]]:

@@ -39,12 +39,8 @@ LETTERS = 200_000  # of the corpus: half of them to learn from, a quarter to cho
 EXTRA = 0.01  # added to every count, so that no letter is impossible
 BEST_TABLE, BEST_BLEND = 5, 7  # letters of context, chosen on the second part
 CONTEXT, WIDTH, HIDDEN = 10, 16, 256  # of the network
-STEPS, BATCH, RATE, ROUNDS = (
-    2000,
-    512,
-    8e-3,
-    10,
-)  # of its training: the rate, chosen on the second part, falls by rounds
+STEPS, BATCH = 2000, 512  # of its training
+RATE, ROUNDS = 8e-3, 10  # the rate, chosen on the second part, falls by rounds
 WIDER, WIDER_STEPS, WIDER_RATE, DROPOUT = 512, 3200, 4e-3, 0.3  # of the wider network, chosen on the second part
 
 # ---- letters and tables of counts ------------------------------------------------------------------------------------
