@@ -263,14 +263,17 @@ def use(edited: T) -> T:
     """Puts an edited class or function in place of the package's object of the same name, in every tfbook module.
 
     Models built afterwards use it; `restore()` undoes it. Shortcuts that assume the package's own code leave it alone.
-    Raises LookupError when tfbook has no such name, or different objects of that name; exercises of that name do not
-    count, since they are neither class nor function.
+    Raises LookupError when tfbook has no such name, or different objects of that name. Exercises of that name do not
+    count, since they are neither class nor function, nor do classes and functions that a lesson has for itself where
+    the package has one.
     """
     name = getattr(edited, "__name__", None)
     if not isinstance(name, str) or not callable(edited):
         raise TypeError(f"edited is {type(edited).__name__}; expected a class or a function")
     holders = [module for module in _modules() if getattr(vars(module).get(name), "__name__", None) == name]
-    originals = {id(vars(module)[name]): vars(module)[name] for module in holders}
+    held = [vars(module)[name] for module in holders]
+    of_package = [each for each in held if not each.__module__.startswith("tfbook.lessons.")]
+    originals = {id(each): each for each in of_package or held}
     if not originals:
         raise LookupError(f"no loaded module of tfbook holds {name!r}, so there is nothing to replace")
     if len(originals) > 1:

@@ -18,15 +18,20 @@ import tfbook.models
 from tfbook.attention import POSITIONS, GroupedQueryAttention
 from tfbook.attention.scoring import SCORES
 from tfbook.models.adapters import add_lora
+from tfbook.models.attentive_cnn import AttentiveCnn
 from tfbook.models.bert import BERT, Bert, BertForPretraining, Classifier, MaskedLanguageModel, Tagger
 from tfbook.models.bert_variants import Albert, Electra
 from tfbook.models.blocks import Config, PostNorm
+from tfbook.models.captioner import Captioner, CaptionerConfig
 from tfbook.models.cnn import Cnn
+from tfbook.models.conv_mixer import ConvMixer, ConvMixerConfig
+from tfbook.models.detr import Detr, DetrConfig
 from tfbook.models.experts import MixtureOfExperts
 from tfbook.models.feed_forward import SwiGLU
 from tfbook.models.gpt import Gpt
 from tfbook.models.language_model import BidirectionalModel, LanguageModel
 from tfbook.models.norms import RMSNorm
+from tfbook.models.patch_mixers import convolutional, mlp_mixer, res_mlp
 from tfbook.models.reward import RewardModel
 from tfbook.models.sentence_encoder import SentenceEncoder
 from tfbook.models.seq2seq import (
@@ -37,6 +42,7 @@ from tfbook.models.seq2seq import (
     Seq2SeqConfig,
     Translator,
 )
+from tfbook.models.swin import Swin, SwinConfig
 from tfbook.models.transformer import Decoder, Encoder, Transformer
 from tfbook.models.vit import Deit, Vit, VitConfig
 from tfbook.parts import Part
@@ -110,6 +116,29 @@ MODELS: dict[str, tuple[Callable[[], nn.Module], list[str]]] = {  # and the name
     ),
     "DeiT": (lambda: Deit(3, IMAGES), [BIASES, NORMS, TOKENS_AND_GRID]),
     "CNN": (lambda: Cnn(1, channels=1, width=1), [BIASES, r"(stem|layers\.\d+)\.1\.weight$"]),  # batch norms
+    "attentive CNN": (
+        lambda: AttentiveCnn(2, channels=1, width=8, stages=2),
+        [BIASES, r"(stem|layers\.\d+)\.1\.weight$", r"gamma$"],
+    ),
+    "MLP-Mixer": (lambda: Vit(3, mlp_mixer(IMAGES, d_tokens=4)), [BIASES, NORMS]),
+    "ResMLP": (lambda: Vit(3, res_mlp(IMAGES)), [BIASES, NORMS, r"\.scale$"]),
+    "ViT with convolutions": (lambda: Vit(3, convolutional(IMAGES)), [BIASES, NORMS]),
+    "ConvMixer": (
+        lambda: ConvMixer(3, ConvMixerConfig(d_model=8, layers=1, kernel=3, channels=1)),
+        [BIASES, r"(patches|places|channels)\.2\.weight$"],
+    ),
+    "Swin": (
+        lambda: Swin(3, SwinConfig(d_model=8, depths=(2, 1), heads=(2, 2), window=2, channels=1)),
+        [BIASES, NORMS, r"patch_norm\.weight$"],
+    ),
+    "DETR": (
+        lambda: Detr(2, DetrConfig(d_model=8, heads=2, d_ff=8, layers=1, height=8, width=8, backbone=(4, 8))),
+        [BIASES, NORMS, r"^queries$", r"^backbone\.\d+\.1\.weight$"],
+    ),
+    "captioner": (
+        lambda: Captioner(CaptionerConfig(vocab=9, height=8, width=8, backbone=(4, 8), d_features=8)),
+        [BIASES, r"^encoder\.position\.embedding$", r"^encoder\.layers\.\d+\.1\.weight$"],
+    ),
 }
 
 

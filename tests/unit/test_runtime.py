@@ -20,7 +20,8 @@ from tfbook import attention, runtime
 from tfbook.attention import masks
 from tfbook.generation import search
 from tfbook.lessons.bahdanau_attention import exercises as bahdanau_attention
-from tfbook.models import seq2seq
+from tfbook.lessons.gpt_pretraining import ladder
+from tfbook.models import blocks, seq2seq
 
 CPU = torch.device("cpu")
 ROOT = Path(__file__).parents[2]
@@ -408,6 +409,16 @@ def test_a_name_that_means_two_things_is_refused(monkeypatch: pytest.MonkeyPatch
     ):
         runtime.use(type("RecurrentEncoder", (), {}))
     assert seq2seq.RecurrentEncoder is before
+
+
+def test_a_class_that_a_lesson_has_for_itself_is_not_the_one_that_was_edited() -> None:
+    """Lesson 09 builds a FeedForward of its own, and stores runs of it."""
+    of_lesson, of_package = ladder.FeedForward, blocks.FeedForward
+    edited = runtime.use(type("FeedForward", (of_package,), {}))
+    assert blocks.FeedForward is edited
+    assert ladder.FeedForward is of_lesson
+    runtime.restore()
+    assert blocks.FeedForward is of_package
 
 
 def test_a_module_that_is_loaded_later_or_has_another_name_for_it_is_restored_too(
