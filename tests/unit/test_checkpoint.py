@@ -19,7 +19,6 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
-from tqdm.auto import tqdm
 
 from tfbook import files, runtime
 from tfbook.attention import POSITIONS
@@ -42,6 +41,7 @@ from tfbook.training import (
     save_checkpoint,
     warmup_cosine,
 )
+from tfbook.training.progress import tqdm
 
 pytestmark = pytest.mark.usefixtures("float32")
 
@@ -102,14 +102,17 @@ def run_under_fire(folder: str) -> None:
     """A run that saves at every step is killed at any moment eight times over, and each time begins again.
 
     Each is a copy of this process, which has done it all once, so that none has to import PyTorch first.
+    A copy has its locks as they are, but no other thread, and one that all copies share stays with a killed one for
+    ever: so the progress bar gets a lock of its own, and no thread.
     """
+    tqdm.set_lock(threading.RLock())
+    tqdm.monitor_interval = 0
     expected, kills = run(f"{folder}/whole.pt", every=1), 0
     start = time.perf_counter()
     run(f"{folder}/warm.pt", every=1)  # the first took longer than any that follows
     patience = (time.perf_counter() - start) / 8  # so that eight of them end before the run does
     for attempt in range(9):
         if not (child := os.fork()):
-            tqdm.set_lock(threading.RLock())  # its own is shared by copies, and a killed one may hold it
             run(f"{folder}/run.pt", every=1)
             os._exit(0)
         if attempt < 8:
