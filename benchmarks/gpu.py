@@ -4,7 +4,8 @@
     pip install transformers timm vit-pytorch filelock tiktoken rustbpe
     python benchmarks/gpu.py --nanogpt nanoGPT --nanochat nanochat [--only training] [--minutes 6] [--out gpu.json]
 
-Everything computes in bfloat16. Training is loss, gradient, clipping and AdamW, ours by `training.fit`; generating adds
+Everything computes in bfloat16. Training is loss, gradient, clipping and AdamW, ours by `training.fit`, and its speed
+that of the further steps of a longer run, so that what a run does once counts for nobody; generating adds
 256 tokens to a prompt of 16, ours by `sampling.generate`, with the model as it was trained and frozen; classifying is
 training, too, of a ViT. Compiling is not part of the time; it is part of the minutes, after which what is left is left
 out and named. The share of the peak is the model's own operations (`gpt.flops`, three times a forward pass) over what
@@ -91,7 +92,7 @@ class Size:
 
     texts: dict[str, Text]
     images: dict[str, Images]
-    steps: int
+    steps: tuple[int, int]  # of a shorter and of a longer run of training
     generated: int
     batches: tuple[int, ...]
 
@@ -146,7 +147,7 @@ FULL = Size(
         "B/16, 224 × 224": Images(VIT_BASE, 128, timm_vit, "timm", "timm", 1.0),
         "32 × 32": Images(SQUARES, 512, partial(simple_vit, labels=LABELS), "SimpleViT", "vit_pytorch", 1.0),
     },
-    steps=20,
+    steps=(5, 35),
     generated=256,
     batches=(1, 64),
 )
@@ -155,7 +156,7 @@ _TINY_IMAGES = replace(SQUARES, layers=1, d_model=32, heads=2, d_ff=64)
 TINY = Size(
     texts={"tiny": Text(_TINY, 64, 2, 16, {"nanoGPT, compiled": 0.0}, {("transformers", 1): 0.0}, utilization=0.0)},
     images={"tiny": Images(_TINY_IMAGES, 2, partial(simple_vit, labels=LABELS), "SimpleViT", "vit_pytorch", 0.0)},
-    steps=2,
+    steps=(1, 11),
     generated=5,
     batches=(1, 2),
 )
@@ -164,20 +165,43 @@ TINY = Size(
 # ---- measuring ---------------------------------------------------------------------------------------------------
 
 
-def measured(run: Callable[[], object], work: float, *, warmups: int = 2, rounds: int = 3) -> tuple[float, int]:
-    """`work` over the middle of the rounds' seconds, and the most bytes of tensors; warm-ups compile and record."""
-    for _ in range(warmups):
-        run()
+def measured(run: Callable[[], object], work: float, *, rounds: int = 3) -> tuple[float, int]:
+    """`work` over the middle of the rounds' seconds, and the most bytes of tensors. A first run compiles."""
+    run()
+    forget_peak()
+    return work / median(timed(run) for _ in range(rounds)), peak_memory()
+
+
+def measured_steps(
+    run: Callable[[int], object], work: float, steps: tuple[int, int], *, rounds: int = 3
+) -> tuple[float, int]:
+    """The same, where `work` is that of a step: of the steps by which the longer of two runs is longer."""
+    shorter, longer = steps
+    for _ in range(2):
+        run(shorter)
+    forget_peak()
+    seconds = [timed(partial(run, longer)) - timed(partial(run, shorter)) for _ in range(rounds)]
+    return work * (longer - shorter) / median(seconds), peak_memory()
+
+
+def timed(run: Callable[[], object]) -> float:
+    """The seconds until the device has done all of it."""
+    runtime.synchronize()
+    start = time.perf_counter()
+    run()
+    runtime.synchronize()
+    return time.perf_counter() - start
+
+
+def forget_peak() -> None:
+    """From here on `peak_memory` counts anew."""
     if runtime.device().type == "cuda":
         torch.cuda.reset_peak_memory_stats()
-    seconds = []
-    for _ in range(rounds):
-        runtime.synchronize()
-        start = time.perf_counter()
-        run()
-        runtime.synchronize()
-        seconds.append(time.perf_counter() - start)
-    return work / median(seconds), torch.cuda.max_memory_allocated() if runtime.device().type == "cuda" else 0
+
+
+def peak_memory() -> int:
+    """The most bytes of tensors at once; 0 on a CPU, which does not count them."""
+    return torch.cuda.max_memory_allocated() if runtime.device().type == "cuda" else 0
 
 
 def peak_of(name: str) -> float | None:
@@ -214,9 +238,12 @@ def train_ours(name: str, text: Text, size: Size, by: str, *, compiles: bool) ->
     """`training.fit`; each call compiles nothing anew after the first."""
     runtime.seed(0)
     model, batches = Gpt(text.vocab, text.config).to(runtime.device()), batches_of(text)
-    recipe = training.Recipe(steps=size.steps, betas=(0.9, 0.95), weight_decay=0.1, compile=compiles)
-    tokens = size.steps * text.batch * text.time
-    speed, memory = measured(lambda: training.fit(model, next_token_loss, batches, recipe), tokens)
+
+    def run(steps: int) -> None:
+        recipe = training.Recipe(steps=steps, betas=(0.9, 0.95), weight_decay=0.1, compile=compiles)
+        training.fit(model, next_token_loss, batches, recipe)
+
+    speed, memory = measured_steps(run, text.batch * text.time, size.steps)
     return Figure("training", name, by, speed, memory, utilization(speed, text))
 
 
@@ -227,8 +254,8 @@ def train_peer(name: str, text: Text, size: Size, by: str, make: Callable[[], Pe
     loss = torch.compile(peer.loss) if compiles else peer.loss
     peer.model.train()
 
-    def run() -> None:
-        for step in range(size.steps):
+    def run(steps: int) -> None:
+        for step in range(steps):
             ids = sent(batches(step))
             with torch.autocast(runtime.device().type, torch.bfloat16):
                 value = loss(ids)
@@ -239,7 +266,7 @@ def train_peer(name: str, text: Text, size: Size, by: str, make: Callable[[], Pe
             if step % 10 == 0:
                 value.item()
 
-    speed, memory = measured(run, size.steps * text.batch * text.time)
+    speed, memory = measured_steps(run, text.batch * text.time, size.steps)
     return Figure("training", name, by, speed, memory, utilization(speed, text))
 
 
@@ -285,7 +312,7 @@ def generate_ours(name: str, text: Text, size: Size, by: str, batch: int, *, fro
             speaker = Frozen(model, torch.bfloat16) if frozen else model
             sampling.generate(speaker, prompt, max_new_tokens=size.generated)
 
-    speed, memory = measured(run, batch * size.generated, warmups=1)
+    speed, memory = measured(run, batch * size.generated)
     return Figure(f"generating, batch {batch}", name, by, speed, memory)
 
 
@@ -295,7 +322,7 @@ def generate_peer(name: str, text: Text, size: Size, by: str, batch: int, make: 
     peer = make()
     peer.model.eval().to(torch.bfloat16)
     prompt = torch.randint(text.vocab, (batch, PROMPT), device=runtime.device())
-    speed, memory = measured(partial(peer.speak, prompt), batch * size.generated, warmups=1)
+    speed, memory = measured(partial(peer.speak, prompt), batch * size.generated)
     return Figure(f"generating, batch {batch}", name, by, speed, memory)
 
 
@@ -324,8 +351,8 @@ def train_images(
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, weight_decay=0.05, fused=True)
     classify = torch.compile(model) if compiles else model
 
-    def run() -> None:
-        for _ in range(size.steps):
+    def run(steps: int) -> None:
+        for _ in range(steps):
             with torch.autocast(runtime.device().type, torch.bfloat16):
                 loss = F.cross_entropy(classify(batch.images).float(), batch.labels)
             loss.backward()
@@ -333,7 +360,7 @@ def train_images(
             optimizer.step()
             optimizer.zero_grad(set_to_none=True)
 
-    speed, memory = measured(run, size.steps * images.batch)
+    speed, memory = measured_steps(run, images.batch, size.steps)
     return Figure("classifying", name, by, speed, memory)
 
 

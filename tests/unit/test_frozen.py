@@ -14,7 +14,7 @@ from tfbook import runtime
 from tfbook.attention import POSITIONS, Causal, GroupedQueryAttention, fused, softmax
 from tfbook.attention.efficient.banded import Banded
 from tfbook.course import invariants
-from tfbook.generation import sampling
+from tfbook.generation import frozen, sampling
 from tfbook.generation.frozen import Frozen, FrozenBlock, Product
 from tfbook.models.blocks import Block, Config, PostNorm
 from tfbook.models.gpt import GPT2, Gpt
@@ -107,6 +107,24 @@ def test_float16_is_closer_than_bfloat16_and_both_are_close() -> None:
             float((Frozen(model, dtype)(ids) - exact).std() / exact.std()) for dtype in (torch.bfloat16, torch.float16)
         )
     assert 1e-5 < float16 < bfloat16 / 4 < 0.02 / 4
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize("position", POSITIONS)
+def test_what_stays_in_few_bits_on_a_gpu_is_as_close(
+    position: str, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Here on the CPU, beside converting back after each product: one error of rounding more or less."""
+    model, ids = drawn(d_model=64, d_ff=128, position=position), torch.randint(VOCAB, (4, 20))
+    swift = Frozen(model, dtype)
+    with torch.no_grad():
+        exact, converted = model(ids), swift(ids)
+        monkeypatch.setattr(frozen, "STAYS_ON", ("cpu",))
+        cache = swift.new_cache()
+        kept = torch.cat([swift(piece, cache=cache) for piece in ids.split((15, 1, 1, 3), dim=1)], dim=1)
+    assert kept.dtype == torch.float32
+    assert all(each.dtype == dtype for each in cache.blocks[0].past.seen())
+    assert 0 < (kept - exact).std() < 1.5 * (converted - exact).std()
 
 
 def test_a_product_is_kept_in_few_bits_and_gives_what_comes_in() -> None:

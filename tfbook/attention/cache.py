@@ -72,7 +72,9 @@ class FixedCache(Cache):
         self, k: Float[Tensor, "batch head new d_head"], v: Float[Tensor, "batch head new d_head"]
     ) -> tuple[Float[Tensor, "batch head longest d_head"], Float[Tensor, "batch head longest d_head"]]:
         """Writes the new positions and returns the whole memory."""
-        places = self.length + torch.arange(k.shape[2], device=k.device)
+        places = self.length.view(1)
+        if (new := k.shape[2]) > 1:
+            places = places + torch.arange(new, device=k.device)
         keys, values = self._kept
         return keys.index_copy_(2, places, k), values.index_copy_(2, places, v)
 

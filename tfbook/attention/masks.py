@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
-from jaxtyping import Bool, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from tfbook.checks import may_look
@@ -113,6 +113,7 @@ class Dense(Mask):
     """A mask given as a Boolean matrix. Raises TypeError when it is not Boolean."""
 
     allowed: Bool[Tensor, "..."]
+    _added: dict[torch.dtype, Tensor] = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:
         if self.allowed.dtype != torch.bool:
@@ -121,6 +122,13 @@ class Dense(Mask):
     def dense(self, queries: int, keys: int, device: torch.device | str | None = None) -> Bool[Tensor, "..."]:
         """The matrix itself."""
         return self.allowed.to(device)
+
+    def added(self, dtype: torch.dtype) -> Float[Tensor, "..."]:
+        """What scores may have added in place of the mask, computed once for all layers: 0, and −∞ where False."""
+        if dtype not in self._added:
+            nothing = torch.zeros_like(self.allowed, dtype=dtype)
+            self._added[dtype] = nothing.masked_fill_(~self.allowed, -torch.inf)
+        return self._added[dtype]
 
 
 @dataclass(frozen=True, eq=False)

@@ -43,20 +43,32 @@ class Frozen(LanguageModel):
         if not exactly(model.mask, Causal):  # the newest position sees all only under this one
             raise ValueError(f"model, a {type(model).__name__}, has the mask {model.mask}; expected Causal()")
         self.mask = model.mask
-        self.embed = copy.deepcopy(model.embed).requires_grad_(requires_grad=False)
-        self.stack = FrozenStack(copy.deepcopy(model.stack).requires_grad_(requires_grad=False), dtype)
+        self.embed = _copied(model.embed)
+        self.stack = FrozenStack(model.stack, dtype)
         self.unembed = cast(nn.Linear, joined(model.unembed, dtype=dtype))
         self.eval()
 
 
+def _copied(part: nn.Module) -> Any:
+    return copy.deepcopy(part).requires_grad_(requires_grad=False)
+
+
+STAYS_ON = ("cuda",)  # kinds of devices where a conversion costs as much time as a small product
+
+
 class Product(nn.Module):
-    """x Wᵀ + b with W and b kept in `dtype`; layers that read the same x are joined in one product."""
+    """x Wᵀ + b with W and b kept in `dtype`; layers that read the same x are joined in one product.
+
+    The result is in x's dtype. With `stays`, it stays in `dtype` on a GPU, where a sum with float32 converts it for
+    nothing, and attention reads half as much.
+    """
 
     weight: Tensor
     bias: Tensor | None
 
-    def __init__(self, *layers: nn.Linear, dtype: torch.dtype):
+    def __init__(self, *layers: nn.Linear, dtype: torch.dtype, stays: bool = False):
         super().__init__()
+        self.stays = stays
         for layer in layers:
             expect("a frozen model supports", "a linear layer", layer, nn.Linear)
         self.out_features = sum(layer.out_features for layer in layers)
@@ -65,17 +77,18 @@ class Product(nn.Module):
         self.register_buffer("bias", bias)
 
     def forward(self, x: Float[Tensor, "batch time d_in"]) -> Float[Tensor, "batch time d_out"]:
-        """The product in `dtype`, converted back to x's dtype."""
+        """The product, computed in `dtype`."""
         buffers: dict[str, Any] = self._buffers  # `self.weight` would take longer to find it
         weight, bias = buffers["weight"], buffers["bias"]
-        return F.linear(x.to(weight.dtype), weight, bias).to(x.dtype)
+        product = F.linear(x.to(weight.dtype), weight, bias)
+        return product if self.stays and x.device.type in STAYS_ON else product.to(x.dtype)
 
 
-def joined(*layers: nn.Linear, dtype: torch.dtype) -> nn.Module:
+def joined(*layers: nn.Linear, dtype: torch.dtype, stays: bool = False) -> nn.Module:
     """The layers as one product: in `dtype`, or in the integers that they have."""
     if all(exactly(layer, QuantizedLinear) for layer in layers):
         return QuantizedLinear.joined(*cast(list[QuantizedLinear], layers))
-    return Product(*layers, dtype=dtype)
+    return Product(*layers, dtype=dtype, stays=stays)
 
 
 class FrozenBlock(nn.Module):
@@ -102,14 +115,14 @@ class FrozenBlock(nn.Module):
             raise ValueError(f"{found}; expected fastest, fused or softmax")
         self.heads, self.activation = attention.heads, feed_forward.activation
         self.groups = attention.groups if isinstance(attention, GroupedQueryAttention) else attention.heads
-        self.norms = nn.ModuleList([block.mixer.norm, block.feed_forward.norm])
+        self.norms = nn.ModuleList(_copied(branch.norm) for branch in (block.mixer, block.feed_forward))
         linears = (
             (attention.W_Q, attention.W_K, attention.W_V),
             (attention.W_O,),
             (feed_forward.up,),
             (feed_forward.down,),
         )
-        self.products = nn.ModuleList(joined(*layers, dtype=dtype) for layers in linears)
+        self.products = nn.ModuleList(joined(*layers, dtype=dtype, stays=True) for layers in linears)
         # `forward` itself, since to call a module takes as long as a small product
         self._norm, self._feed_forward_norm = (norm.forward for norm in self.norms)
         self._read, self._write, self._up, self._down = (product.forward for product in self.products)
@@ -137,15 +150,15 @@ class FrozenBlock(nn.Module):
         if time > 1:
             mixed = fastest(q, k, v, mask, bias)
         else:  # the newest position sees all that the cache holds, unless that has empty room
-            added = shown(mask, bias) if isinstance(mask, Dense) else bias
+            added = shown(mask, bias, q.dtype) if isinstance(mask, Dense) else bias
             mixed = F.scaled_dot_product_attention(q, k, v, added)
         x = x + self._write(merge_heads(mixed))
         return x + self._down(self.activation(self._up(self._feed_forward_norm(x))))
 
 
-def shown(mask: Dense, bias: Float[Tensor, "..."] | None) -> Tensor:
+def shown(mask: Dense, bias: Float[Tensor, "..."] | None, dtype: torch.dtype) -> Tensor:
     """Mask and bias in one, as `scaled_dot_product_attention` takes them."""
-    return mask.allowed if bias is None else bias.masked_fill(~mask.allowed, -torch.inf)
+    return mask.added(dtype) if bias is None else bias.masked_fill(~mask.allowed, -torch.inf)
 
 
 class FrozenStack(Stack):
@@ -156,7 +169,7 @@ class FrozenStack(Stack):
         expect("a frozen model supports", "the stack", stack, Stack)
         expect("a frozen model supports", "the norm of the embeddings", stack.embed_norm, Identity)
         expect("a frozen model supports", "the last norm", stack.norm, LayerNorm, RMSNorm)
-        self.position, self.norm = stack.position, stack.norm
+        self.position, self.norm = _copied(stack.position), _copied(stack.norm)
         self.frozen = nn.ModuleList(FrozenBlock(block, dtype) for block in stack.blocks)
         self.blocks = [block.forward for block in self.frozen]
         self.embed_norm = self.dropout = cast(Any, unchanged)  # no modules either
