@@ -284,3 +284,12 @@ def test_masked_softmax_names_the_argument_that_does_not_fit(
 def test_a_mask_and_a_boolean_tensor_are_combined() -> None:
     allowed = torch.tensor([[True, False, True]] * 3)
     assert torch.equal((Causal() & allowed).dense(3, 3), Causal().dense(3, 3) & allowed)
+
+
+def test_a_mask_as_a_bias_is_computed_once() -> None:
+    mask = Dense(torch.tensor([[True, False], [True, True]]))
+    bias = mask.added(torch.bfloat16)
+    assert bias.dtype == torch.bfloat16
+    assert bias.tolist() == [[0, -torch.inf], [0, 0]]
+    assert mask.added(torch.bfloat16) is bias
+    assert mask.added(torch.float32).dtype == torch.float32

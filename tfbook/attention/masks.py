@@ -124,7 +124,7 @@ class Dense(Mask):
         return self.allowed.to(device)
 
     def added(self, dtype: torch.dtype) -> Float[Tensor, "..."]:
-        """What scores may have added in place of the mask, computed once for all layers: 0, and −∞ where False."""
+        """The mask as a bias of the scores, computed once for all layers: 0 where True, −∞ where False."""
         if dtype not in self._added:
             nothing = torch.zeros_like(self.allowed, dtype=dtype)
             self._added[dtype] = nothing.masked_fill_(~self.allowed, -torch.inf)
