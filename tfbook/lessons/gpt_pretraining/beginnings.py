@@ -82,3 +82,9 @@ def table_of_beginnings(frame: DataFrame) -> DataFrame:
     by_kind = frame.groupby("weights", sort=False)
     table = by_kind[["first loss", "loss"]].agg(lambda losses: mean_and_range(losses, 2))
     return table.rename(columns={"loss": f"after {STEPS} steps"}).rename_axis(None)
+
+
+def claim_of_beginnings(frame: DataFrame) -> dict[int, float]:
+    """Claim 3: loss from PyTorch's weights, in the best of its runs, minus that from small ones, in the worst."""
+    losses = {kind: runs["loss"] for kind, runs in frame.groupby("weights")}
+    return {3: float(losses["PyTorch's default"].min() - losses["0.02 everywhere"].max())}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -121,8 +121,8 @@ def _attention_of(model: gpt.Gpt, head: str) -> tuple[Any, int]:
 
 
 @torch.no_grad()
-def names_without(model: gpt.Gpt, head: str, rows: Sequence[Tensor], vocabulary: Vocabulary) -> float:
-    """Probability of the right name among all names, where a name recurs, `without` this head."""
+def names_right(model: Callable[[Tensor], Tensor], rows: Sequence[Tensor], vocabulary: Vocabulary) -> float:
+    """Probability of the right name among all names, where a name recurs; `model` gives the logits of (batch, time)."""
     names = vocabulary.encode(NAMES)
     ids = pad_sequence(list(rows), batch_first=True, padding_value=PAD)
     again = [
@@ -131,8 +131,14 @@ def names_without(model: gpt.Gpt, head: str, rows: Sequence[Tensor], vocabulary:
         for t, word in enumerate(text)
         if word in names and word in text[:t]
     ]
+    return right_share(model, ids, {"names": again}, vocabulary)["names"]
+
+
+def names_without(model: gpt.Gpt, head: str, rows: Sequence[Tensor], vocabulary: Vocabulary) -> float:
+    """`names_right`, `without` this head."""
+    device = next(model.parameters()).device
     with without(model, head):
-        return right_share(model, ids.to(next(model.parameters()).device), {"names": again}, vocabulary)["names"]
+        return names_right(model, [row.to(device) for row in rows], vocabulary)
 
 
 # ---- stored: a note at a period ----------------------------------------------------------------------------------
