@@ -1,4 +1,4 @@
-"""The lesson's model in the package, and what its heads do: where they look, and what is lost without them."""
+"""The lesson's model in the package, and what its heads do: what is lost without them, and a speaker renamed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from torch.nn.utils.rnn import pad_sequence
 
 from tfbook import data, runtime
 from tfbook.attention.positions import POSITIONS
-from tfbook.attention.recording import record
 from tfbook.course.equality import renamed
 from tfbook.course.experiments import experiment
 from tfbook.data.stories import words_of
@@ -66,16 +65,7 @@ def for_package(model: nn.Module, vocab: int, d_model: int, heads: int, d_ff: in
     return package.to(next(model.parameters()).device)
 
 
-# ---- where it looks --------------------------------------------------------------------------------------------------
-
-
-@torch.no_grad()
-def looks(model: nn.Module, ids: Int[Tensor, " time"], head: str, at: int = -1) -> Float[Tensor, " time"]:
-    """The weights of a head, "block.head", from position `at` to all of `ids`; later positions get 0."""
-    with record(model) as weights:
-        model(ids[None].to(next(model.parameters()).device))
-    block, number = (int(part) - 1 for part in head.split("."))
-    return list(weights.values())[block][0, number, at].cpu()
+# ---- what a head adds ----------------------------------------------------------------------------------------------
 
 
 @torch.no_grad()

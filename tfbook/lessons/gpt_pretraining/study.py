@@ -32,7 +32,6 @@ from tfbook.lessons.gpt_pretraining.heads import (
     for_package as for_package,
     head_output as head_output,
     implanted as implanted,
-    looks as looks,
     names_right as names_right,
     names_without as names_without,
     notes as notes,
@@ -42,7 +41,7 @@ from tfbook.lessons.gpt_pretraining.heads import (
 )
 from tfbook.lessons.gpt_pretraining.ladder import STAGES as STAGES, ladder as ladder, overfit as overfit
 from tfbook.lessons.gpt_pretraining.places import places_by_home as places_by_home
-from tfbook.lessons.gpt_pretraining.shakespeare import beside_published as beside_published
+from tfbook.lessons.gpt_pretraining.shakespeare import beside_published as beside_published, recipe as recipe
 from tfbook.lessons.gpt_pretraining.stories import (
     first_mistakes as first_mistakes,
     judged as judged,
