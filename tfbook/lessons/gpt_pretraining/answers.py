@@ -33,9 +33,9 @@ By then (dashed), pronouns and names are hardly better than an even guess, and a
 share: the sentences are fluent, but about no particular kite. Later, each kind rises within a few hundred steps, names
 last in all three runs.
 
-All of this barely moves the loss: one word in 25 is a determined name, and an even guess at it costs $\\ln 12 \\approx
-2.5$ nats, or 0.1 per word of the story. With the other kinds it is about 0.15 of the six nats by which the loss falls.
-And yet it decides whether a story is right: one wrong word spoils it.
+All of this barely moves the loss. One word in 25 is a determined name, and an even guess at it costs $\\ln 12 \\approx
+2.5$ nats, or 0.1 per word of the story; with the other kinds it is about 0.15 of the six nats. And yet one wrong word
+spoils a story.
 """,
         "overfit": """
 The first curve falls to 0.047. The second one is lowest where we first look, after eight readings, and then climbs
@@ -51,8 +51,8 @@ optimizer decides as much as the whole growth of the model from its first head o
 random weights, which were tuned for neither.)
 """,
         "patch": """
-Lucy speaks, whom this text never mentions, and the story goes on with her. 32 numbers at one word have renamed the
-speaker: you have rewritten the model's memory of who was introduced.
+Lucy speaks, whom this text never mentions. 32 numbers at one word have renamed the speaker: you have rewritten the
+model's memory of who was introduced.
 """,
         "hours": """
 Nearly nine in ten. All that extra work buys about 35 to 45 more right stories per 100 than runs like yours have, for
