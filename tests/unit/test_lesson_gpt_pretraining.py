@@ -457,7 +457,7 @@ def test_what_the_lesson_says_of_first_weights_holds_for_the_stored_runs() -> No
 
 
 def test_a_run_on_characters_is_judged_on_all_of_the_held_out_text(monkeypatch: pytest.MonkeyPatch) -> None:
-    text = data.Text(name="small", train=400 * "to be or not ", valid=100 * "or not to be ")
+    text = data.Text(name="small", train=400 * "to be or not\n", valid=100 * "or not to be\n")
     monkeypatch.setattr(shakespeare.data, "load", lambda name: text)
     monkeypatch.setattr(shakespeare, "SIZES", SIZES)
     (run,) = shakespeare.shakespeare(steps=40, written=20)
