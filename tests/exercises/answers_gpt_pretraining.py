@@ -93,8 +93,43 @@ def step_hotter(logits: Tensor, temperature: float, never: list[int]) -> Tensor:
     return last.softmax(-1)
 
 
+def implant_that_stays(model: Any, layer: Any, ids: Tensor, place: Any, part: slice, vector: Tensor) -> Tensor:
+    def hook(_: Any, read: tuple[Tensor]) -> Tensor:
+        x = read[0].clone()
+        x[:, place, part] = vector
+        return x
+
+    layer.register_forward_pre_hook(hook)
+    return model(ids)
+
+
+def implant_in_place(model: Any, layer: Any, ids: Tensor, place: Any, part: slice, vector: Tensor) -> Tensor:
+    def hook(_: Any, read: tuple[Tensor]) -> tuple[Tensor]:
+        read[0].data[:, place, part] = vector
+        return read
+
+    handle = layer.register_forward_pre_hook(hook)
+    logits = model(ids)
+    handle.remove()
+    return logits
+
+
+def implant_without_return(model: Any, layer: Any, ids: Tensor, place: Any, part: slice, vector: Tensor) -> Tensor:
+    def hook(_: Any, read: tuple[Tensor]) -> None:
+        x = read[0].clone()
+        x[:, place, part] = vector
+
+    handle = layer.register_forward_pre_hook(hook)
+    logits = model(ids)
+    handle.remove()
+    return logits
+
+
 WRONG: list[tuple[Exercise, Callable[..., Any], str]] = [
     (gpt_pretraining.attend, attend_where_scores_are_not_0, "mask by position"),
+    (gpt_pretraining.implant, implant_that_stays, "changes its argument 'model'"),
+    (gpt_pretraining.implant, implant_in_place, "written into the tensor itself"),
+    (gpt_pretraining.implant, implant_without_return, "the hook has to return"),
     (gpt_pretraining.residual, post_norm, "the norm comes after the sum"),
     (gpt_pretraining.residual, normalized_stream, "the normalized stream is added"),
     (gpt_pretraining.residual, lambda x, branch, norm: x + norm(branch(x)), "what the branch finds is normalized"),
@@ -169,7 +204,37 @@ def step_renormalized(logits: Tensor, temperature: float, never: list[int]) -> T
     return (p / p.sum(-1, keepdim=True)).float()
 
 
+def implant_by_another_forward(model: Any, layer: Any, ids: Tensor, place: Any, part: slice, vector: Tensor) -> Tensor:
+    """The layer's own `forward`, replaced for one call."""
+    original = layer.forward
+
+    def forward(x: Tensor) -> Tensor:
+        changed = x.clone()
+        changed[:, place, part] = vector
+        return original(changed)
+
+    layer.forward = forward
+    try:
+        return model(ids)
+    finally:
+        layer.forward = original
+
+
+def implant_by_a_mask(model: Any, layer: Any, ids: Tensor, place: Any, part: slice, vector: Tensor) -> Tensor:
+    def hook(_: Any, read: tuple[Tensor]) -> tuple[Tensor]:
+        wanted = torch.zeros_like(read[0])
+        wanted[:, place, part] = 1
+        put = torch.zeros_like(read[0])
+        put[:, place, part] = vector
+        return (torch.where(wanted > 0, put, read[0]),)
+
+    with layer.register_forward_pre_hook(hook):
+        return model(ids)
+
+
 RIGHT: list[tuple[Exercise, Callable[..., Any]]] = [
+    (gpt_pretraining.implant, implant_by_another_forward),
+    (gpt_pretraining.implant, implant_by_a_mask),
     (gpt_pretraining.residual, residual_in_steps),
     (gpt_pretraining.next_word, step_with_a_mask),
     (gpt_pretraining.next_word, step_renormalized),

@@ -20,11 +20,20 @@ from torch import nn
 from torch.nn import functional
 
 from tfbook import data
-from tfbook.attention.recording import record
 from tfbook.course import batches
 from tfbook.course.experiments import stored
 from tfbook.data.stories import check_story, told, words_of
-from tfbook.lessons.gpt_pretraining import attention_exercise, determined, exercises, figures, heads, ladder, study
+from tfbook.lessons.gpt_pretraining import (
+    attention_exercise,
+    beginnings,
+    determined,
+    exercises,
+    figures,
+    heads,
+    ladder,
+    shakespeare,
+    study,
+)
 from tfbook.models.gpt import Gpt
 from tfbook.plot import shading
 from tfbook.pretrain.storyteller import Storyteller
@@ -61,7 +70,7 @@ def page() -> list[str]:
     return ["".join(cell["source"]) for cell in json.loads(notebook.read_text(encoding="utf-8"))["cells"]]
 
 
-@pytest.mark.parametrize("name", ["story_loss", "next_word", "attend"])
+@pytest.mark.parametrize("name", ["story_loss", "next_word", "attend", "implant"])
 def test_the_version_that_the_lesson_unfolds_is_right(name: str) -> None:
     """The code in its `<details>`, run with the names of the page, passes the check of the exercise."""
     (shown,) = [text for text in page() if f"```python\ndef {name}(" in text]
@@ -294,7 +303,7 @@ def test_the_plateau_by_hand() -> None:
         return [{"loss": 5.0, "things": 0.1}, {"loss": 1.0, "things": 0.3}, {"loss": last, "things": 0.9}]
 
     frame = pd.DataFrame([{"optimizer": "Muon", "curve": curve(0.5)}, {"optimizer": "AdamW", "curve": curve(0.8)}])
-    assert study.claims_of_growth(frame) == pytest.approx({6: 0.3})
+    assert study.claims_of_growth(frame) == pytest.approx({7: 0.3})
 
 
 @pytest.fixture
@@ -319,8 +328,8 @@ def rungs() -> pd.DataFrame:
 
 
 def test_claims_of_the_ladder_by_hand(rungs: pd.DataFrame) -> None:
-    assert study.claims_of_ladder(rungs, one_back=2.25) == pytest.approx({3: 0.05, 4: 0.2})
-    assert study.claim_of_adamw(rungs) == pytest.approx({8: 0.3})
+    assert study.claims_of_ladder(rungs, one_back=2.25) == pytest.approx({4: 0.05, 5: 0.2})
+    assert study.claim_of_adamw(rungs) == pytest.approx({12: 0.3})
     assert study.scores(rungs)["two blocks"] == pytest.approx(
         {"loss": 0.55, "sentences": 1, "names": 0.45, "all": 0.45}
     )
@@ -342,11 +351,11 @@ def test_claims_of_notes_and_of_overfitting_by_hand() -> None:
     run = {"names": 0.9, "without": {"1.1": 0.1, "1.2": 0.8, "2.1": 0.4}, "first": "1.1", "second": "2.1", "place": "."}
     run |= {"as it stands": [0.9, 0.0], "patched": [0.0, 0.8], "stories": {"all": 0.5}}
     frame = pd.DataFrame([run | {"seed": 1}, run | {"seed": 2, "patched": [0.1, 0.7], "stories": {"all": 0.4}}])
-    assert study.claims_of_notes(frame) == pytest.approx({9: 0.4, 10: 0.7})
-    assert study.claim_of_stories(frame) == pytest.approx({5: 0.4})
+    assert study.claims_of_notes(frame) == pytest.approx({8: 0.4, 9: 0.7})
+    assert study.claim_of_stories(frame) == pytest.approx({6: 0.4})
     assert list(study.table_of_notes(frame)["Lucy after"]) == [0.8, 0.7]
     curves = [[{"held out": loss} for loss in losses] for losses in ([6.0, 1.0, 2.0], [6.0, 1.5, 1.8])]
-    assert study.claim_of_overfit(pd.DataFrame({"curve": curves})) == pytest.approx({7: 0.3})
+    assert study.claim_of_overfit(pd.DataFrame({"curve": curves})) == pytest.approx({11: 0.3})
 
 
 def test_each_stage_runs_and_the_best_rate_is_judged(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -402,6 +411,82 @@ def test_what_the_lesson_says_of_norm_and_sum_holds_for_the_stored_runs() -> Non
     assert high[2, "both"] < 2 < low[2, "sum alone"] < high[2, "sum alone"] < low[2, "norm alone"]
 
 
+def test_first_weights_are_drawn_in_three_ways_and_trained_from(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ladder, "HELD_OUT", 2)
+    found = pd.DataFrame(beginnings.beginnings(steps=1, rates=(0.01, 0.02)))
+    assert list(found["weights"]) == [name for name in beginnings.BEGINNINGS for _ in range(3)]
+    assert list(found["seed"]) == 3 * [1, 2, 3]
+    small, wide, default = (runs["first loss"] for _, runs in found.groupby("weights", sort=False))
+    assert (small - math.log(681)).abs().max() < 0.3
+    assert wide.min() > 100
+    assert default.min() > 100
+    assert list(study.table_of_beginnings(found).index) == list(beginnings.BEGINNINGS)
+
+
+def test_first_weights_have_the_spread_that_is_said() -> None:
+    spreads = {}
+    for name, change in beginnings.BEGINNINGS.items():
+        torch.manual_seed(1)
+        model = ladder.stage("two blocks", 200)
+        change(model)
+        matrix = next(weight for key, weight in model.named_parameters() if key.endswith("W_Q.weight"))
+        spreads[name] = [float(each.detach().std()) for each in (model.embed.weight, matrix)]
+    expected = [[0.02, 0.02], [1, 0.02], [1, (3 * 128) ** -0.5]]  # a uniform number of ±1/√d has the variance 1/3d
+    for found, right in zip(spreads.values(), expected, strict=True):
+        assert found == pytest.approx(right, rel=0.05)
+
+
+def test_a_large_tied_embedding_is_certain_that_each_word_repeats() -> None:
+    ids = torch.arange(9)[None]
+    for name in ("embedding 1, the rest 0.02", "PyTorch's default"):
+        torch.manual_seed(1)
+        model = ladder.stage("two blocks", 200)
+        beginnings.BEGINNINGS[name](model)
+        with torch.no_grad():
+            assert float(model(ids).softmax(dim=-1).gather(-1, ids[..., None]).min()) > 0.99
+
+
+def test_what_the_lesson_says_of_first_weights_holds_for_the_stored_runs() -> None:
+    frame = stored("gpt_pretraining.beginnings").frame
+    low, high = (frame.groupby("weights")[["first loss", "loss"]].agg(how) for how in ("min", "max"))
+    small, wide, default = beginnings.BEGINNINGS
+    assert high.loc[small, "loss"] < low.loc[wide, "loss"] < high.loc[wide, "loss"] < low.loc[default, "loss"]
+    assert low.loc[[wide, default], "first loss"].min() > 120
+    (claim,) = study.claim_of_beginnings(frame).values()
+    assert claim == pytest.approx(low.loc[default, "loss"] - high.loc[small, "loss"])
+
+
+def test_a_run_on_characters_is_judged_on_all_of_the_held_out_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = data.Text(name="small", train=400 * "to be or not\n", valid=100 * "or not to be\n")
+    monkeypatch.setattr(shakespeare.data, "load", lambda name: text)
+    monkeypatch.setattr(shakespeare, "SIZES", SIZES)
+    (run,) = shakespeare.shakespeare(steps=40, written=20)
+    assert run["vocab"] == len(text.characters)
+    assert run["loss"] < math.log(run["vocab"])
+    assert set(run["sample"]) <= set(text.train)
+    table = study.beside_published(pd.DataFrame([run]))
+    assert list(table.index) == ["this one", *shakespeare.PUBLISHED]
+
+
+def test_a_loss_of_all_pieces_is_the_mean_over_characters(vocabulary: Vocabulary) -> None:
+    """40 pieces, in two batches of different size, against one sum."""
+    torch.manual_seed(3)
+    model, ids = study.package_gpt(7, *SIZES), torch.randint(7, (40 * shakespeare.LONGEST + 1,))
+    pieces = torch.stack([ids[i : i + shakespeare.LONGEST + 1] for i in range(0, len(ids) - 1, shakespeare.LONGEST)])
+    with torch.no_grad():
+        logp = model(pieces[:, :-1]).log_softmax(dim=-1).gather(-1, pieces[:, 1:, None])
+    assert shakespeare._loss_of_all(model, ids) == pytest.approx(-float(logp.mean()), rel=1e-4)
+
+
+def test_the_ladder_cuts_its_axis_where_there_is_nothing() -> None:
+    figure, _ = figures.draw_ladder({"one": [2.3, 2.4], "two": [0.7, 0.8], "three": [0.55]}, {"counting": 1.0})
+    left, right = figure.axes
+    assert left.get_xlim()[0] < 0.55
+    assert 1.0 < left.get_xlim()[1] < right.get_xlim()[0] < 2.3
+    assert [text.get_text() for text in left.texts] == ["0.75", "0.55", "counting"]
+    assert [text.get_text() for text in right.texts] == ["2.35"]
+
+
 def test_few_stories_are_watched_with_others(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, number in {"HELD_OUT": 2, "SAMPLES": 2, "FEW": 20, "EVERY": 1}.items():
         monkeypatch.setattr(ladder, name, number)
@@ -439,15 +524,6 @@ def test_a_price_counts_parameters_stories_and_what_they_buy(model: Any, vocabul
 # ---- heads -------------------------------------------------------------------------------------------------------
 
 
-def test_a_head_looks_back_and_never_ahead(model: Any, rows: list[torch.Tensor]) -> None:
-    weights = study.looks(model, rows[0], "2.1", at=5)
-    assert float(weights.sum()) == pytest.approx(1, abs=1e-5)
-    assert float(weights[6:].sum()) == 0
-    with record(model) as recorded, torch.no_grad():
-        model(rows[0][None])
-    assert torch.equal(weights, list(recorded.values())[1][0, 0, 5])
-
-
 def test_a_head_without_output_is_not_missed(model: Any, rows: list[torch.Tensor], vocabulary: Vocabulary) -> None:
     with torch.no_grad():
         for block in model.stack.blocks:
@@ -458,6 +534,32 @@ def test_a_head_without_output_is_not_missed(model: Any, rows: list[torch.Tensor
     assert study.names_without(model, "2.2", rows, vocabulary) == pytest.approx(whole, abs=1e-7)
     assert study.names_without(model, "1.1", rows, vocabulary) != pytest.approx(whole, abs=1e-7)
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+
+
+def test_a_right_name_is_the_whole_of_a_model_that_repeats_it(rows: list[torch.Tensor], vocabulary: Vocabulary) -> None:
+    """One that always expects the text's next word gives 1, and one that knows nothing an even share of 12."""
+    padded = nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=PAD)
+
+    def knowing(ids: torch.Tensor) -> torch.Tensor:
+        assert torch.equal(ids, padded)
+        return 50.0 * functional.one_hot(ids.roll(-1, dims=1), len(vocabulary))
+
+    assert study.names_right(knowing, rows, vocabulary) == pytest.approx(1)
+    even = study.names_right(lambda ids: torch.zeros(*ids.shape, len(vocabulary)), rows, vocabulary)
+    assert even == pytest.approx(1 / 12)
+
+
+def test_implanting_by_hand_is_what_the_stored_runs_did(plain: dict[str, Any], vocabulary: Vocabulary) -> None:
+    """The exercise on the page's model, `without` and `head_output` on the package's: same names, same shares."""
+    page_model = plain["GPT"](plain["block"](), plain["block"](), nn.LayerNorm(128))
+    package = study.for_package(page_model, len(vocabulary), 128, 4, 128, 2)
+    one, other = (torch.tensor([BOS, *vocabulary.encode(words_of(study.SPEAKING.format(name)))]) for name in heads.PAIR)
+    W_O, part = page_model.layers[0][0].branch.W_O, slice(32, 64)  # head 1.2
+    vector = study.head_output(package, other, "1.2", 9)
+    with torch.no_grad():
+        by_hand = exercises.implant.reference(page_model, W_O, one[None], 9, part, vector)
+        with study.without(package, "1.2", [9], instead=vector):
+            assert torch.allclose(by_hand, package(one[None]), atol=1e-5)
 
 
 def test_a_head_can_be_cut_at_some_words(model: Any, rows: list[torch.Tensor]) -> None:

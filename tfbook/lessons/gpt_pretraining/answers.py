@@ -12,20 +12,17 @@ soon forgotten. The checker's numbers are the sentences that are possible in thi
 name, and the stories right in **every** respect.
 """,
         "one_word": """
-Before training, the loss is close to $\\ln V$, that of an even guess. Look at this number first in any run. Far above
-it, the model starts out confidently wrong, usually because its initial weights are too large. Far below it, the
-measurement is wrong, or the weights are not fresh. And a network that sees one word can at best know what counting one
-word back knows: that is where it is heading.
+Before training, the loss is close to $\\ln V$, that of an even guess. Look at this number first in any run: far above
+it, the model starts out confidently wrong; far below it, the measurement is wrong, or the weights are not fresh. And a
+network that sees one word can at best know what counting one word back knows: that is where it is heading.
 """,
         "ladder": """
-Attention, by far. One head that sees the whole story so far takes the loss from 2.35 to 0.72, below that of counting
-four words back. Three more heads, with the same number of weights, take off another 0.10, and the second block 0.05
-after that.
+Attention, by far. One head takes the loss from 2.35 to 0.72, below that of counting four words back. Three more heads,
+with the same number of weights, take off another 0.10, and the second block 0.05 after that.
 
-The feed-forward network shows that a part is worth only what its place lets it be. In a row behind the four heads, it
-makes the loss *worse* (0.68 instead of 0.62), and two such blocks in a row end at 0.81, above a single head, with no
-story right. In branches with a norm and a sum, the same layers reach 0.60 with one block and 0.55 with two. So the
-branches are not only quicker, as in the short runs, at least within 600 steps.
+A part is worth only what its place lets it be. In a row behind the four heads, the feed-forward network makes the loss
+*worse* (0.68 instead of 0.62), and two such blocks end at 0.81, above a single head, with no story right. In branches
+with a norm and a sum, the same layers reach 0.60 with one block and 0.55 with two.
 """,
         "training": """
 First come frequent words, then words that follow each other, then whole sentences that don't belong together. Only
@@ -33,12 +30,12 @@ after that do the stories start to make sense. Nobody told it any of this; it al
 """,
         "growth": """
 By then (dashed), pronouns and names are hardly better than an even guess, and a thing gets at most 2.4 times its even
-share: the sentences are fluent, but about no particular kite. Later, each kind rises within a few hundred steps. Names
-are last in all three runs; in run 3, things come before pronouns.
+share: the sentences are fluent, but about no particular kite. Later, each kind rises within a few hundred steps, names
+last in all three runs.
 
-All of this barely moves the loss: one word in 25 is a determined name, and an even guess at it costs $\\ln 12 \\approx
-2.5$ nats, or 0.1 per word of the story. With the other kinds it is about 0.15 of the six nats by which the loss falls.
-And yet it decides whether a story is right: one wrong word spoils it.
+All of this barely moves the loss. One word in 25 is a determined name, and an even guess at it costs $\\ln 12 \\approx
+2.5$ nats, or 0.1 per word of the story; with the other kinds it is about 0.15 of the six nats. And yet one wrong word
+spoils a story.
 """,
         "overfit": """
 The first curve falls to 0.047. The second one is lowest where we first look, after eight readings, and then climbs
@@ -53,13 +50,9 @@ respect, since nearly all have a wrong name. More steps may well get it there. I
 optimizer decides as much as the whole growth of the model from its first head on. (Both began from the same kind of
 random weights, which were tuned for neither.)
 """,
-        "looks": """
-In the run that you see published here, it looks at the **period** after her name, and hardly at anything else. (From
-other random weights, it may be *Anna* herself.) Why at a period, which says nothing?
-""",
         "patch": """
-Lucy speaks, whom this text never mentions. A vector of 32 numbers at one word has renamed the speaker: you have
-rewritten the model's memory of who was introduced.
+Lucy speaks, whom this text never mentions. 32 numbers at one word have renamed the speaker: you have rewritten the
+model's memory of who was introduced.
 """,
         "hours": """
 Nearly nine in ten. All that extra work buys about 35 to 45 more right stories per 100 than runs like yours have, for

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import torch
 from jaxtyping import Int
-from torch import Tensor, nn
+from torch import Tensor
 
 from tfbook.data.stories import WORLD, Story, check_story
 from tfbook.data.stories.lexicon import NAMES, NOUNS, PLACES
@@ -46,7 +46,10 @@ def _contradicts(words: Sequence[str], i: int, other: str) -> bool:
 
 @torch.no_grad()
 def right_share(
-    model: nn.Module, ids: Int[Tensor, "batch time"], places: Mapping[str, Sequence[tuple[int, int]]], vocab: Vocabulary
+    model: Callable[[Tensor], Tensor],
+    ids: Int[Tensor, "batch time"],
+    places: Mapping[str, Sequence[tuple[int, int]]],
+    vocab: Vocabulary,
 ) -> dict[str, float]:
     """For each kind, the probability of the right word among all words of its kind, averaged over (row, position).
 

@@ -1,4 +1,4 @@
-"""Exercises of lesson 09: the loss, sampling, attention, a residual branch, perplexity, counting, bits per byte."""
+"""Exercises of lesson 09: the loss, sampling, attention, a residual branch, implanting, perplexity, counting, bits."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from tfbook.lessons.gpt_pretraining.first_exercises import (
     residual as residual,
     story_loss as story_loss,
 )
+from tfbook.lessons.gpt_pretraining.memory_exercise import implant as implant
 
 # ---- find the bug: perplexity of several texts ---------------------------------------------------------------------
 

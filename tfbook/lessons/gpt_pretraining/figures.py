@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from tfbook.plot.curves import lines
 from tfbook.plot.house import COLORS, EDGE, INK, SOFT
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
     from pandas import DataFrame
 
@@ -118,35 +120,61 @@ def draw_variance(variance: Mapping[tuple[int, bool], Sequence[float]]) -> Pictu
 
 
 def draw_ladder(losses: Mapping[str, Sequence[float]], guides: Mapping[str, float]) -> Picture:
-    """Loss on held-out stories of each stage, a dot for each run, with dashed lines at `guides`."""
+    """Loss on held-out stories of each stage, a dot for each run, with dashed lines at `guides`.
+
+    The axis is cut where there is nothing, so that stages that differ by little stand apart.
+    """
     import matplotlib.pyplot as plt
 
-    figure, axes = plt.subplots(figsize=(10, 4.4))
-    for row, runs in enumerate(losses.values()):
-        axes.plot(runs, [row] * len(runs), linestyle="none", marker="o", color=COLORS[0], markersize=8, alpha=0.7)
-        mean = sum(runs) / len(runs)
-        axes.annotate(
-            f"{mean:.2f}", (max(runs), row), xytext=(9, 0), textcoords="offset points", va="center", color=INK
-        )
-    for name, loss in guides.items():
-        axes.axvline(loss, color=EDGE, linestyle="--", linewidth=1.2)
-        axes.annotate(
-            name,
-            (loss, 1.0),
-            xycoords=("data", "axes fraction"),
-            xytext=(0, 3),
-            textcoords="offset points",
-            ha="center",
-            va="bottom",
-            color=SOFT,
-            fontsize=10,
-        )
-    axes.set_yticks(range(len(losses)), list(losses))
-    axes.set(ylim=(len(losses) - 0.5, -0.6), xlabel="loss on held-out stories (nats per word)")
-    axes.set_xlim(0.35, 1.15 * max(max(runs) for runs in losses.values()))
-    axes.set_title("What each part is worth", pad=22)
+    every = sorted([*(loss for runs in losses.values() for loss in runs), *guides.values()])
+    low, high = max(pairwise(every), key=lambda pair: pair[1] - pair[0])  # the widest gap
+    margin = 0.06 * (low - every[0]) + 0.02
+    width = {"left": low - every[0] + 2 * margin, "right": max(every[-1] - high + 2 * margin, 0.3 * (low - every[0]))}
+    figure, (left, right) = plt.subplots(1, 2, figsize=(10, 4.4), sharey=True, width_ratios=[*width.values()])
+    left.set_xlim(every[0] - margin, low + margin)
+    right.set_xlim(high - margin, high - margin + width["right"])
+    for axes in (left, right):
+        for row, runs in enumerate(losses.values()):
+            axes.plot(runs, [row] * len(runs), linestyle="none", marker="o", color=COLORS[0], markersize=8, alpha=0.7)
+            if axes.get_xlim()[0] < max(runs) < axes.get_xlim()[1]:
+                axes.annotate(
+                    f"{sum(runs) / len(runs):.2f}",
+                    (max(runs), row),
+                    xytext=(9, 0),
+                    textcoords="offset points",
+                    va="center",
+                    color=INK,
+                )
+        for name, loss in guides.items():
+            if axes.get_xlim()[0] < loss < axes.get_xlim()[1]:
+                axes.axvline(loss, color=EDGE, linestyle="--", linewidth=1.2)
+                axes.annotate(
+                    name,
+                    (loss, 1.0),
+                    xycoords=("data", "axes fraction"),
+                    xytext=(0, 3),
+                    textcoords="offset points",
+                    ha="center",
+                    va="bottom",
+                    color=SOFT,
+                    fontsize=10,
+                )
+    left.set_yticks(range(len(losses)), list(losses))
+    left.set(ylim=(len(losses) - 0.5, -0.6), xlabel="loss on held-out stories (nats per word)")
+    right.spines["left"].set_visible(False)
+    right.tick_params(left=False)
+    _cut(left, right)
+    figure.suptitle("One head of attention is worth more than all that follows")
     said = "; ".join(f"{name} {sum(runs) / len(runs):.2f}" for name, runs in losses.items())
     return figure, f"Loss on held-out stories of models that have one part more each, mean of three runs: {said}."
+
+
+def _cut(left: Axes, right: Axes) -> None:
+    """Slanted strokes where the horizontal axis leaves something out."""
+    for axes, x in ((left, 1), (right, 0)):
+        axes.plot(
+            [x], [0], transform=axes.transAxes, marker=[(-1, -1.5), (1, 1.5)], markersize=10, color=INK, clip_on=False
+        )
 
 
 def draw_overfit(curves: Sequence[Sequence[Mapping[str, float]]]) -> Picture:

@@ -1,8 +1,8 @@
-"""The lesson's model in the package, and what its heads do: where they look, and what is lost without them."""
+"""The lesson's model in the package, and what its heads do: what is lost without them, and a speaker renamed."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -16,7 +16,6 @@ from torch.nn.utils.rnn import pad_sequence
 
 from tfbook import data, runtime
 from tfbook.attention.positions import POSITIONS
-from tfbook.attention.recording import record
 from tfbook.course.equality import renamed
 from tfbook.course.experiments import experiment
 from tfbook.data.stories import words_of
@@ -66,16 +65,7 @@ def for_package(model: nn.Module, vocab: int, d_model: int, heads: int, d_ff: in
     return package.to(next(model.parameters()).device)
 
 
-# ---- where it looks --------------------------------------------------------------------------------------------------
-
-
-@torch.no_grad()
-def looks(model: nn.Module, ids: Int[Tensor, " time"], head: str, at: int = -1) -> Float[Tensor, " time"]:
-    """The weights of a head, "block.head", from position `at` to all of `ids`; later positions get 0."""
-    with record(model) as weights:
-        model(ids[None].to(next(model.parameters()).device))
-    block, number = (int(part) - 1 for part in head.split("."))
-    return list(weights.values())[block][0, number, at].cpu()
+# ---- what a head adds ----------------------------------------------------------------------------------------------
 
 
 @torch.no_grad()
@@ -121,8 +111,8 @@ def _attention_of(model: gpt.Gpt, head: str) -> tuple[Any, int]:
 
 
 @torch.no_grad()
-def names_without(model: gpt.Gpt, head: str, rows: Sequence[Tensor], vocabulary: Vocabulary) -> float:
-    """Probability of the right name among all names, where a name recurs, `without` this head."""
+def names_right(model: Callable[[Tensor], Tensor], rows: Sequence[Tensor], vocabulary: Vocabulary) -> float:
+    """Probability of the right name among all names, where a name recurs; `model` gives the logits of (batch, time)."""
     names = vocabulary.encode(NAMES)
     ids = pad_sequence(list(rows), batch_first=True, padding_value=PAD)
     again = [
@@ -131,8 +121,14 @@ def names_without(model: gpt.Gpt, head: str, rows: Sequence[Tensor], vocabulary:
         for t, word in enumerate(text)
         if word in names and word in text[:t]
     ]
+    return right_share(model, ids, {"names": again}, vocabulary)["names"]
+
+
+def names_without(model: gpt.Gpt, head: str, rows: Sequence[Tensor], vocabulary: Vocabulary) -> float:
+    """`names_right`, `without` this head."""
+    device = next(model.parameters()).device
     with without(model, head):
-        return right_share(model, ids.to(next(model.parameters()).device), {"names": again}, vocabulary)["names"]
+        return names_right(model, [row.to(device) for row in rows], vocabulary)
 
 
 # ---- stored: a note at a period ----------------------------------------------------------------------------------

@@ -194,7 +194,7 @@ def lowest(losses: Mapping[float, float]) -> float:
 
 def _run(name: str, optimizer: str, lr: float, seed: int, steps: int) -> tuple[GPT, dict[str, Any]]:
     model = trained_on_stories(STAGES[name], optimizer, lr, seed, steps)
-    loss = _loss_on_others(model)
+    loss = loss_on_others(model)
     return model, {"stage": name, "optimizer": optimizer, "lr": lr, "seed": seed, "loss": round(loss, 4)}
 
 
@@ -210,7 +210,8 @@ def trained_on_stories(
     return model
 
 
-def _loss_on_others(model: nn.Module) -> float:
+def loss_on_others(model: nn.Module) -> float:
+    """The mean loss per word on stories held out."""
     corpus = data.load("stories")
     return _held_out_loss(model, story_rows(corpus["valid"][:HELD_OUT], corpus.vocabulary))
 
@@ -263,7 +264,7 @@ def _branches_of(kind: str, depth: int, steps: int) -> list[dict[str, Any]]:
         return [*(BRANCHES[kind](part, d) for part in parts), nn.LayerNorm(d)]
 
     def loss(lr: float, seed: int) -> float:
-        return _loss_on_others(trained_on_stories(layers, "Muon", lr, seed, steps))
+        return loss_on_others(trained_on_stories(layers, "Muon", lr, seed, steps))
 
     tried = {lr: loss(lr, SEEDS[0]) for lr in RATES["Muon"]}
     best = lowest(tried)

@@ -21,6 +21,10 @@ from tfbook.course.batches import SortedBatches
 from tfbook.course.experiments import experiment
 from tfbook.data.stories import Story, told, words_of, world_words, written
 from tfbook.lessons.gpt_pretraining.answers import answer as answer
+from tfbook.lessons.gpt_pretraining.beginnings import (
+    claim_of_beginnings as claim_of_beginnings,
+    table_of_beginnings as table_of_beginnings,
+)
 from tfbook.lessons.gpt_pretraining.claims import CLAIMS as CLAIMS
 from tfbook.lessons.gpt_pretraining.determined import KINDS, determined, right_share
 from tfbook.lessons.gpt_pretraining.heads import (
@@ -28,7 +32,7 @@ from tfbook.lessons.gpt_pretraining.heads import (
     for_package as for_package,
     head_output as head_output,
     implanted as implanted,
-    looks as looks,
+    names_right as names_right,
     names_without as names_without,
     notes as notes,
     package_gpt as package_gpt,
@@ -37,6 +41,7 @@ from tfbook.lessons.gpt_pretraining.heads import (
 )
 from tfbook.lessons.gpt_pretraining.ladder import STAGES as STAGES, ladder as ladder, overfit as overfit
 from tfbook.lessons.gpt_pretraining.places import places_by_home as places_by_home
+from tfbook.lessons.gpt_pretraining.shakespeare import beside_published as beside_published, recipe as recipe
 from tfbook.lessons.gpt_pretraining.stories import (
     first_mistakes as first_mistakes,
     judged as judged,
@@ -154,9 +159,9 @@ def _recipe(optimizer: str, lr: float, steps: int, every: int) -> training.Recip
 
 
 def claims_of_growth(frame: DataFrame) -> dict[int, float]:
-    """Claim 6: the plateau for things."""
+    """Claim 7: the plateau for things."""
     muon = frame[frame["optimizer"] == "Muon"]
-    return {6: max(share_at(curve, "things") for curve in muon["curve"])}
+    return {7: max(share_at(curve, "things") for curve in muon["curve"])}
 
 
 def share_at(curve: Sequence[Mapping[str, float]], kind: str, drop: float = 0.9) -> float:
@@ -180,20 +185,20 @@ def scores(frame: DataFrame, optimizer: str = "Muon") -> dict[str, dict[str, flo
 
 
 def claims_of_ladder(frame: DataFrame, one_back: float) -> dict[int, float]:
-    """Claims 3 and 4: one word beside counting, and two blocks without a stream beside one with it."""
+    """Claims 4 and 5: one word beside counting, and two blocks without a stream beside one with it."""
     muon = best_runs(frame)
     losses = {stage: runs["loss"] for stage, runs in muon.groupby("stage")}
     bare, one = losses["two blocks, neither residual nor norm"], losses["residual and norm"]
     return {
-        3: abs(float(losses["one word"].mean()) - one_back),
-        4: float(bare.min() - one.max()),
+        4: abs(float(losses["one word"].mean()) - one_back),
+        5: float(bare.min() - one.max()),
     }
 
 
 def claim_of_adamw(frame: DataFrame) -> dict[int, float]:
-    """Claim 8: right stories of the worst of three runs with Muon minus those of the best of three with AdamW."""
+    """Claim 12: right stories of the worst of three runs with Muon minus those of the best of three with AdamW."""
     muon, adamw = (best_runs(frame, name).query("stage == 'two blocks'")["all"] for name in ("Muon", "AdamW"))
-    return {8: float(muon.min() - adamw.max())}
+    return {12: float(muon.min() - adamw.max())}
 
 
 def rates(frame: DataFrame) -> DataFrame:
@@ -206,7 +211,11 @@ def table_of_branches(frame: DataFrame) -> DataFrame:
     """Loss on held-out stories by the parts of a branch and the number of blocks: mean and range of the seeds."""
     from tfbook.course.summaries import mean_and_range
 
-    cells = frame.groupby(["branch", "blocks"], sort=False)["loss"].apply(mean_and_range).unstack("blocks")
+    cells = (
+        frame.groupby(["branch", "blocks"], sort=False)["loss"]
+        .apply(partial(mean_and_range, digits=2))
+        .unstack("blocks")
+    )
     cells.columns = [f"{count} block{'s' * (count > 1)}" for count in cells.columns]
     return cells.rename_axis(None)
 
@@ -230,14 +239,14 @@ def scoreboard(rows: Mapping[str, Mapping[str, float]]) -> DataFrame:
 
 
 def claim_of_overfit(frame: DataFrame) -> dict[int, float]:
-    """Claim 7: how far the loss on other stories has risen from its lowest point, in the run where it rose least."""
+    """Claim 11: how far the loss on other stories has risen from its lowest point, in the run where it rose least."""
     curves = [[point["held out"] for point in curve] for curve in frame["curve"]]
-    return {7: min(curve[-1] - min(curve) for curve in curves)}
+    return {11: min(curve[-1] - min(curve) for curve in curves)}
 
 
 def claim_of_stories(frame: DataFrame) -> dict[int, float]:
-    """Claim 5: the share of right stories in the worst of three runs like the page's."""
-    return {5: min(shares["all"] for shares in frame["stories"])}
+    """Claim 6: the share of right stories in the worst of three runs like the page's."""
+    return {6: min(shares["all"] for shares in frame["stories"])}
 
 
 def table_of_notes(frame: DataFrame) -> DataFrame:
@@ -259,9 +268,9 @@ def table_of_notes(frame: DataFrame) -> DataFrame:
 
 
 def claims_of_notes(frame: DataFrame) -> dict[int, float]:
-    """Claims 9 and 10: names without the needed head of block 2, and the new name's share; the worst of three runs."""
+    """Claims 8 and 9: names without the needed head of block 2, and the new name's share; the worst of three runs."""
     missing = [row["without"][row["second"]] for _, row in frame.iterrows()]
-    return {9: max(missing), 10: min(shares[1] for shares in frame["patched"])}
+    return {8: max(missing), 9: min(shares[1] for shares in frame["patched"])}
 
 
 # ---- a larger run ----------------------------------------------------------------------------------------------------

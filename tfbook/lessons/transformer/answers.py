@@ -16,6 +16,11 @@ title to match: *Attention is not all you need*. (PyTorch's small initial weight
         "normalized": """
 All three come out the same: layer norm removes size and offset, and keeps the pattern.
 """,
+        "live": """
+After a third of its training, the whole machine has begun to translate. Without residuals, the loss is still above 4
+nats, not far below the 5.3 of knowing only how frequent each word is, and the BLEU is 0. Nothing else was changed,
+neither a sentence nor a first weight.
+""",
         "first_loss": """
 The one without the causal mask: its loss falls to almost 0, and its BLEU is 0. In training the answer to each position
 stands one place to the right, in the decoder's own input, and copying it is far easier than translating. When the model

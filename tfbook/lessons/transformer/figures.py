@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from math import log, nan
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from tfbook import plot
 from tfbook.course.summaries import Curve, bands, unnest
 from tfbook.lessons.transformer.inside import AttentionMap
@@ -17,7 +19,8 @@ from tfbook.lessons.transformer.schematics import (
     draw_transformer as draw_transformer,
 )
 from tfbook.lessons.transformer.stacks import KNOWING_NOTHING, NOT_WHERE, RATES
-from tfbook.plot.house import COLORS, FAINT, SOFT
+from tfbook.plot.attention import ALLOWED, BLOCKED
+from tfbook.plot.house import COLORS, FAINT, SOFT, literal
 from tfbook.text.pairs import Pair
 from tfbook.training import running_mean
 
@@ -77,20 +80,44 @@ def draw_training(losses: Sequence[float], words: int) -> Picture:
 
 
 def draw_three_attentions(maps: Sequence[AttentionMap], pair: Pair) -> Picture:
-    """One head of each attention, a row per query, with rings on the gold links in the last map."""
+    """One head of each attention, a row per query; what a decoder may not see is hatched, gold links have rings."""
     import matplotlib.pyplot as plt
 
-    figure, panels = plt.subplots(1, 3, figsize=(13, 4.6), layout="constrained")
-    for axes, found in zip(panels, maps, strict=True):
-        gold = set(pair.sure) if found is maps[-1] else set()
-        plot.attention_map(axes, found.weights, found.keys, found.queries, gold=gold, title=found.title, bar=False)
-        axes.set(xlabel="looked at (key)", ylabel="looking (query)")
+    figure, panels = plt.subplots(1, 3, figsize=(13, 4.9), width_ratios=(1, 1, 1.25), layout="constrained")
+    for axes, found, causal in zip(panels, maps, (False, True, False), strict=True):
+        _weights(axes, found, causal=causal)
+    for source, target in sorted(pair.sure):
+        panels[2].plot(
+            source + 0.5, target + 0.5, marker="o", markersize=11, markerfacecolor="none", color=COLORS[1], mew=2.2
+        )
+    cross = maps[2].weights[: len(pair.target)].argmax(dim=-1).tolist()
+    hits = sum((source, target) in pair.sure for target, source in enumerate(cross))
+    panels[2].set_title(f"Cross: {hits} of {len(cross)} find their word", pad=10)
     alt = (
         "Three maps of attention weights on one sentence, a row for each word that looks. Encoder: any source word "
         "may look at any other. Decoder: nothing right of the diagonal. Cross-attention: each target word looks at the "
-        "source while it is written; rings mark gold alignments."
+        f"source while it is written; rings mark gold alignments, in which {hits} of {len(cross)} words look most."
     )
     return figure, alt
+
+
+def _weights(axes: Axes, found: AttentionMap, *, causal: bool) -> None:
+    """A cell for each weight, from white at 0 to dark at 1, with the later words of a causal map hatched."""
+    from matplotlib.colors import LinearSegmentedColormap
+
+    weights = np.ma.masked_array(found.weights.numpy(), mask=False)
+    if causal:
+        weights.mask = np.triu(np.ones(weights.shape, dtype=bool), 1) & (weights.data == 0)
+        axes.patch.set(**BLOCKED)
+    shades = LinearSegmentedColormap.from_list("weights", ["white", ALLOWED])
+    axes.pcolormesh(weights, cmap=shades, vmin=0, vmax=1, edgecolors="#d8dce0", linewidth=0.6)
+    axes.set(aspect="equal", ylim=(len(weights), 0), xlabel="is looked at (key)", ylabel="looks (query)")
+    keys = [*map(literal, found.keys)]
+    axes.set_xticks(np.arange(len(keys)) + 0.5, keys, rotation=45, ha="right", rotation_mode="anchor")
+    axes.set_yticks(np.arange(len(found.queries)) + 0.5, [*map(literal, found.queries)])
+    axes.tick_params(length=0)
+    axes.grid(False)
+    axes.set_title(found.title, pad=10)
 
 
 # ---- norms -----------------------------------------------------------------------------------------------------------

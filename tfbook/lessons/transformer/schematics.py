@@ -11,9 +11,10 @@ from torch import Tensor
 
 from tfbook import plot
 from tfbook.plot import Schematic
-from tfbook.plot.house import ROLES
+from tfbook.plot.house import INK, ROLES
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
     from tfbook.plot.schematic.nodes import Item
@@ -186,6 +187,12 @@ def _mask(picture: Schematic, allowed: np.ndarray, place: tuple[float, float], n
     return picture.matrix(allowed.shape, place, "weight", cell=9, allowed=allowed, shape=name)
 
 
+def _said(axes: Axes, x: float, y: float, text: str, rotation: float = 0) -> None:
+    """A label on blocked cells."""
+    around = {"facecolor": "white", "edgecolor": "none", "pad": 3}
+    axes.text(x, y, text, rotation=rotation, ha="center", va="center", color=INK, bbox=around)
+
+
 def draw_masks(
     source: Sequence[str], target: Sequence[str], encoder: Tensor, decoder: Tensor, cross: Tensor
 ) -> Picture:
@@ -200,6 +207,10 @@ def draw_masks(
     )
     for axes, (title, mask, queries, keys) in zip(panels, masks, strict=True):
         plot.mask_picture(axes, mask, queries, keys, title=title)
+        axes.set(xlabel="is looked at (key)", ylabel="looks (query)")
+        for column in (~mask.any(dim=0)).nonzero().flatten().tolist():
+            _said(axes, column + 0.5, len(mask) / 2, "padding", rotation=90)
+    _said(panels[1], 0.7 * len(target), 0.3 * len(target), "later words:\nthe answer")
     alt = (
         "Three masks of queries and keys. Encoder: every column but the padding. Decoder: on and below the "
         "diagonal. Cross-attention: every source word but the padding."

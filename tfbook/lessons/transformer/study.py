@@ -38,6 +38,7 @@ from tfbook.lessons.transformer.inside import (
     shapes as shapes,
     three_maps as three_maps,
 )
+from tfbook.lessons.transformer.live import take_out as take_out
 from tfbook.lessons.transformer.stacks import (
     StackVariant as StackVariant,
     first_loss as first_loss,
