@@ -1,11 +1,54 @@
-"""Answers to the predictions of lesson 16."""
+"""Answers to the predictions of lesson 16: what came out, and why."""
 
 from tfbook.course.predictions import PredictionAnswers
 
 answer = PredictionAnswers(
     {
-        "runs": "One sentence on what happened, and why.",
-        "change": "One sentence on what changed, and why.",
-        "scale": "One sentence on what was measured, and why.",
+        "limit": """
+None of them comes close, and the smaller the model, the smaller the share. A pass is about a hundred calls of
+PyTorch, and each takes some microseconds however small its matrix is. For the draft, that is nearly everything; the
+wide model spends most of its time on reading, but PyTorch's products don't read as fast as a plain sum does, with
+which we measured the bandwidth.
+
+Keep this in mind for the rest of the lesson: a lever that saves bytes saves less time here than it does on a large
+model. (The limit isn't quite strict for a small model, since its weights may stay in the processor's own cache.)
+""",
+        "prefill": """
+By the roofline at least ten times, by the clock a little less. The weights are now shared by 100 tokens, so there are
+almost 100 times as many operations per byte. That is right of the **ridge**, where the two lines meet: from there on
+arithmetic is the limit, so prefill gets the machine's peak and no more.
+""",
+        "prices": """
+For one text, a step of the 7B model reads 13.4 GB of weights and 0.5 GB of cache, which takes 4.2 ms. With 64 texts
+it takes 14 ms: 3.4 times as long for 64 times as many tokens. What grew is the cache, from 0.5 to 34 GB, because
+nobody shares that; arithmetic would take 0.9 ms. The 70B model has a smaller cache for each text (Section 4 shows
+how), so its step hardly grows, and a million tokens cost 62 cents in place of 34 dollars. That is why nobody is
+served alone. On this core, however, arithmetic becomes the limit.
+""",
+        "timeline": """
+25, and the texts are the same. The stories have 63 words together, so three seats need at least 21 steps. In the last
+five of these 25, one story is alone: nobody knew that it would be a long one.
+
+A schedule decides when a word is written, never which: the rows of a batch do not see each other.
+""",
+        "uptraining": """
+UPTRAINING
+""",
+        "bits": """
+Eight bits cost nothing that you could notice. Four bits cost a few thousandths of a nat, and less when each 32 weights
+have their own scale, because one large weight then spoils only its own group. (In large language models a few numbers
+of the activations are huge, which makes 8 bits harder than here: [Dettmers et al., 2022](https://arxiv.org/abs/2208.07339).)
+
+But this core gets *slower*. PyTorch multiplies floating-point numbers here, so the integers are converted first, at
+every step, and that takes longer than the reading saves. Real systems multiply the integers themselves, or convert
+them inside of the product. Whether bfloat16 helps depends on your processor's instructions.
+""",
+        "rule": """
+Distances like that of your rule are ordinary for samples of $p$. When everything is accepted, the test says
+0: these are samples of $q$. Accepted is, on average, what both distributions have in common, $\\\\sum \\\\min(p, q)$.
+""",
+        "speculation": """
+SPECULATION
+""",
     }
 )

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from statistics import fmean
 from typing import Any
 
 import torch
@@ -119,3 +120,17 @@ def uptraining(
                 }
             )
     return rows
+
+
+def uptrained(rows: Sequence[dict[str, Any]], pooling: str, groups: int) -> dict[str, Any]:
+    """The cache, the loss before, and means, lowest and highest of loss and right stories after, over seeds."""
+    chosen = [row for row in rows if (row["pooling"], row["groups"]) == (pooling, groups)]
+    after, right = ([row[key] for row in chosen] for key in ("after", "right"))
+    return {
+        "bytes": chosen[0]["bytes per position"],
+        "before": chosen[0]["before"],
+        "after": fmean(after),
+        "lowest": min(after),
+        "highest": max(after),
+        "right": fmean(right),
+    }
