@@ -33,6 +33,7 @@ from tfbook.lessons.inference.guessing_ahead import (
     speculation_rows as speculation_rows,
     third_words as third_words,
 )
+from tfbook.lessons.inference.judging import judging_table as judging_table
 from tfbook.lessons.inference.levers import (
     FORMATS as FORMATS,
     Scoreboard as Scoreboard,
