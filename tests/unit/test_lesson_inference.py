@@ -262,6 +262,29 @@ def test_speculation_is_predicted_from_its_parts() -> None:
     assert found.measured == 2.0
 
 
+TIMES = [
+    {"model": model, "tokens": tokens, "weights in": where, "seconds": seconds}
+    for where, model, tokens, seconds in (
+        ("the processor's cache", "storyteller", 1, 1.0),
+        ("the processor's cache", "storyteller", 3, 2.0),
+        ("the processor's cache", "draft", 1, 0.25),
+        ("memory", "storyteller", 1, 2.0),
+        ("memory", "storyteller", 3, 3.0),
+    )
+]
+
+
+def test_speeds_follow_from_the_times_of_judging() -> None:
+    """α = 1/2 and k = 2: 1.75 tokens per round, which takes 2 · 0.25 and one step, 2 of 1, or 3 of 2."""
+    rows = [{"draft": "draft model", "k": 2, "acceptance": 0.5}]
+    rows += [{"draft": "table of counts", "k": 2, "acceptance": 0.5, "draft step": 0.0}]
+    found = study.predicted_speeds(rows, TIMES)
+    assert found["draft model"][2] == pytest.approx((1.75 / 1.5, 1.75 / 2.5, 1.75 / 1.75))
+    assert found["table of counts"][2] == pytest.approx((1.75, 1.75 / 2, 1.75 / 1.5))
+    table = study.judging_table(TIMES, 0.5, k=2)
+    assert table["speed that follows"].tolist() == ["0.7 ×", "1.0 ×"]
+
+
 # ---- scoreboard and figures ----------------------------------------------------------------------------------------
 
 
@@ -303,6 +326,8 @@ def test_the_other_figures_are_drawn() -> None:
     figures.draw_batches({1: run(measured=5.0), 16: run(measured=9.0)}, {1: 0.2, 16: 0.4})
     figures.draw_round()
     assert len(figures.draw_rule("abcd", P.tolist(), Q.tolist()).axes[0].containers) == 3
-    speeds = [{"k": k, "expected": 2.0, "predicted": 1.5, "measured": 1.4} for k in (1, 2)]
-    figure = figures.draw_speeds({"draft model": speeds, "table of counts": speeds})
-    assert [line.get_ydata()[0] for line in figure.axes[0].get_lines()[:3]] == [2.0, 1.5, 1.4]
+    speeds = [{"k": k, "measured": 1.4} for k in (1, 2)]
+    predicted = {1: (2.0, 1.2, 1.6), 2: (2.5, 1.3, 1.7)}
+    names = ("draft model", "table of counts")
+    figure = figures.draw_speeds(dict.fromkeys(names, speeds), dict.fromkeys(names, predicted))
+    assert [line.get_ydata()[0] for line in figure.axes[0].get_lines()[:2]] == [2.0, 1.4]

@@ -57,12 +57,6 @@ CLAIMS = Claims(
             "Leviathan et al. (2023), Appendix A.1; measured here",
         ),
         9: Bound(
-            "Measured times predict the speed of speculation: largest relative error over drafts and k",
-            "<=",
-            0.15,
-            "Stored result, inference.speculation",
-        ),
-        10: Bound(
             "Speculative decoding is faster than plain decoding with the best draft and k, on one core",
             ">=",
             1.3,

@@ -36,8 +36,8 @@ ALTS = {  # of the figures that answer predictions: a lesson's code does not giv
         "further it comes back near the storyteller's."
     ),
     "speeds": (
-        "Two panels, speed against the number of proposals. The dotted prediction is far above, the dashed one close "
-        "to the measured curve."
+        "Two panels, speed against the number of proposals. A dotted prediction is far above; the measured curve is in "
+        "or near a gray band of two other predictions."
     ),
 }
 CAPTIONS = {
@@ -256,23 +256,23 @@ def draw_acceptances(found: Sequence[Acceptance]) -> Figure:
     return figure
 
 
-SPEED_LINES = {"expected": (":", "if a judging pass cost one step"), "predicted": ("--", "with the measured times")}
-
-
-def draw_speeds(rows: Mapping[str, Sequence[Mapping[str, Any]]]) -> Figure:
-    """Speed beside plain decoding against k, for each draft: two predictions, and as measured."""
+def draw_speeds(
+    rows: Mapping[str, Sequence[Mapping[str, Any]]], predicted: Mapping[str, Mapping[int, tuple[float, float, float]]]
+) -> Figure:
+    """Speed beside plain decoding against k, for each draft: as measured, and three predictions."""
     import matplotlib.pyplot as plt
 
     figure, panels = plt.subplots(1, len(rows), figsize=(10, 3.8), sharey=True)
     for axes, (name, found) in zip(panels, rows.items(), strict=True):
         color, ks = DRAFTS[name].color, [row["k"] for row in found]
-        for key, (line, label) in SPEED_LINES.items():
-            axes.plot(ks, [row[key] for row in found], line, color=SOFT, marker="none", label=label)
+        simple, near, far = zip(*(predicted[name][k] for k in ks), strict=True)
+        axes.plot(ks, simple, ":", color=SOFT, marker="none", label="if judging cost one step")
+        axes.fill_between(ks, near, far, color=SOFT, alpha=0.2, linewidth=0, label="weights in cache … in memory")
         measured = [row["measured"] for row in found]
         axes.plot(ks, measured, color=color, marker=DRAFTS[name].marker, label="measured")
         axes.axhline(1, color=EDGE, linewidth=1)
         axes.set(title=name, xlabel="k, tokens that are proposed")
         axes.set_xticks(ks)
     panels[0].set(ylabel="speed (plain decoding = 1)", ylim=(0, None))
-    panels[0].legend(frameon=False, fontsize=9.5)
+    panels[0].legend(frameon=False, fontsize=9.5, loc="lower right")
     return figure

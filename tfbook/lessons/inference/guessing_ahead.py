@@ -23,7 +23,6 @@ from tfbook.generation.speculative import (
     Draft,
     Residual,
     Speculation,
-    expected_speedup,
     overlap,
 )
 from tfbook.models.language_model import LanguageModel
@@ -162,7 +161,7 @@ class TimedReader:
 
 
 class TimedSpeculation(Speculation):
-    """Speculation that measures its parts: the draft's steps and the passes that judge; the rule is the rest."""
+    """Speculation that measures the draft's steps and the passes that judge."""
 
     def __init__(self, *models: Any, **options: Any):
         super().__init__(*models, **options)
@@ -177,11 +176,9 @@ class TimedSpeculation(Speculation):
 def speculation(
     ks: tuple[int, ...] = (1, 2, 3, 4, 6), rounds: int = 7, stories: int = 8, known: int = 2000, length: int = 50
 ) -> list[dict[str, Any]]:
-    """A row for each draft and k: acceptance, the time of each part, and the speed beside plain decoding, on one core.
+    """A row for each draft and k: acceptance, tokens per pass, and the speed beside plain decoding, on one core.
 
-    Plain decoding and all cases take turns; a speed is the middle of the rounds' ratios. `expected` is that of
-    Leviathan et al., in which a pass costs the same whether it reads one token or k + 1, and `predicted` has the
-    measured times in it.
+    Plain decoding and all cases take turns; a speed is the middle of the rounds' ratios, a time that of all readings.
     """
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
@@ -221,23 +218,17 @@ def race(
     return {name: median(times) / (stories * length) for name, times in took.items()}
 
 
-def _row(name: str, k: int, each: TimedSpeculation, took: list[float], plain: list[float], step: float) -> Any:
-    passes, runs = each.passes, len(took) + 1  # one more to warm up
-    draft, judge = (median(part.times) for part in (each.drafting, each.judging))
-    whole = median(took) * runs / passes.passes
-    rule = whole - judge - draft * len(each.drafting.times) / passes.passes
-    alpha = passes.acceptance
+def _row(
+    name: str, k: int, each: TimedSpeculation, took: list[float], plain: list[float], step: float
+) -> dict[str, Any]:
     return {
         "draft": name,
         "k": k,
-        "acceptance": alpha,
-        "tokens per pass": passes.tokens_per_pass,
+        "acceptance": each.passes.acceptance,
+        "tokens per pass": each.passes.tokens_per_pass,
         "plain step": step,
-        "draft step": draft,
-        "judging": judge,
-        "rule": rule,
-        "expected": expected_speedup(alpha, k, draft / step),
-        "predicted": expected_speedup(alpha, k, draft / step, (judge + rule) / step),
+        "draft step": median(each.drafting.times),
+        "judging": median(each.judging.times),
         "measured": median(other / own for own, other in zip(took, plain, strict=True)),
     }
 
@@ -245,20 +236,3 @@ def _row(name: str, k: int, each: TimedSpeculation, took: list[float], plain: li
 def speculation_rows(rows: Sequence[dict[str, Any]], draft: str) -> list[dict[str, Any]]:
     """The rows of one draft, by k."""
     return sorted((row for row in rows if row["draft"] == draft), key=lambda row: row["k"])
-
-
-def parts_table(rows: Sequence[dict[str, Any]], k: int = 4) -> Any:
-    """Milliseconds of a round's parts at one k, beside plain decoding."""
-    import pandas as pd
-
-    found = [row for row in rows if row["k"] == k]
-    columns = {
-        "accepted": [f"{row['acceptance']:.0%}" for row in found],
-        "words per round": [f"{row['tokens per pass']:.2f}" for row in found],
-        "plain step, ms": [f"{1e3 * row['plain step']:.2f}" for row in found],
-        "draft's step, ms": [f"{1e3 * row['draft step']:.2f}" for row in found],
-        f"judging {k + 1}, ms": [f"{1e3 * row['judging']:.2f}" for row in found],
-        "rule, ms": [f"{1e3 * row['rule']:.2f}" for row in found],
-        "speed": [f"{row['measured']:.2f} ×" for row in found],
-    }
-    return pd.DataFrame(columns, index=[row["draft"] for row in found])

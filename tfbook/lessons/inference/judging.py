@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -14,7 +14,7 @@ from tfbook.generation.speculative import expected_speedup
 from tfbook.lessons.inference.timing import reading
 from tfbook.pretrain.storyteller import load_storyteller
 
-WHERE = ("processor's cache", "memory")
+WHERE = ("the processor's cache", "memory")
 
 
 @experiment
@@ -47,23 +47,51 @@ def judging(
     ]
 
 
-def judging_table(rows: Sequence[dict[str, Any]], alpha: float, k: int = 4) -> Any:
-    """Milliseconds of a step and of judging k + 1 tokens in both places, and the speed that follows, as a table.
+class Judged(NamedTuple):
+    """Seconds of the large model's step and of its pass over k + 1 tokens, and of the draft's step."""
 
-    The draft's weights are small and used k times in a row, so they stay in the cache.
-    """
+    step: float
+    judging: float
+    draft: float
+
+    def speed(self, alpha: float, k: int) -> float:
+        """The speedup that follows when a guess is accepted with probability `alpha`."""
+        return expected_speedup(alpha, k, self.draft / self.step, self.judging / self.step)
+
+
+def judged(rows: Sequence[dict[str, Any]], where: str, k: int) -> Judged:
+    """With the large model's weights in one of `WHERE`; those of the draft, used k times in a row, are in the cache."""
+    took = {(row["model"], row["tokens"], row["weights in"]): row["seconds"] for row in rows}
+    return Judged(took["storyteller", 1, where], took["storyteller", k + 1, where], took["draft", 1, WHERE[0]])
+
+
+def predicted_speeds(
+    rows: Sequence[dict[str, Any]], times: Sequence[dict[str, Any]]
+) -> dict[str, dict[int, tuple[float, float, float]]]:
+    """For each draft and k: by the formula in which judging costs one step, with weights in the cache and in memory."""
+    found: dict[str, dict[int, tuple[float, float, float]]] = {}
+    for row in rows:
+        k, alpha = row["k"], row["acceptance"]
+        near, far = (judged(times, where, k) for where in WHERE)
+        if row["draft"] != "draft model":
+            near, far = (each._replace(draft=row["draft step"]) for each in (near, far))
+        simple = near._replace(judging=near.step).speed(alpha, k)
+        found.setdefault(row["draft"], {})[k] = simple, near.speed(alpha, k), far.speed(alpha, k)
+    return found
+
+
+def judging_table(times: Sequence[dict[str, Any]], alpha: float, k: int = 4) -> Any:
+    """Milliseconds of a step and of judging k + 1 tokens in both places, and the speed that follows, as a table."""
     import pandas as pd
 
-    took = {(row["model"], row["tokens"], row["weights in"]): row["seconds"] for row in rows}
     table = {}
-    for place in WHERE:
-        step, judge = took["storyteller", 1, place], took["storyteller", k + 1, place]
-        cost = took["draft", 1, WHERE[0]] / step
-        table[place] = {
-            "a step, ms": f"{1e3 * step:.2f}",
-            f"judging {k + 1}, ms": f"{1e3 * judge:.2f}",
-            "judging / step": f"{judge / step:.1f}",
-            "draft's step / step": f"{cost:.2f}",
-            "speed that follows": f"{expected_speedup(alpha, k, cost, judge / step):.2f} ×",
+    for where in WHERE:
+        each = judged(times, where, k)
+        table[f"weights in {where}"] = {
+            "a step, ms": f"{1e3 * each.step:.2f}",
+            f"judging {k + 1}, ms": f"{1e3 * each.judging:.2f}",
+            "judging ÷ step": f"{each.judging / each.step:.1f}",
+            "draft's step ÷ step": f"{each.draft / each.step:.2f}",
+            "speed that follows": f"{each.speed(alpha, k):.1f} ×",
         }
     return pd.DataFrame(table).T

@@ -26,14 +26,13 @@ from tfbook.lessons.inference.guessing_ahead import (
     acceptances as acceptances,
     chi_square as chi_square,
     counted_stories as counted_stories,
-    parts_table as parts_table,
     race as race,
     rule_counts as rule_counts,
     same_source as same_source,
     speculation_rows as speculation_rows,
     third_words as third_words,
 )
-from tfbook.lessons.inference.judging import judging_table as judging_table
+from tfbook.lessons.inference.judging import judging_table as judging_table, predicted_speeds as predicted_speeds
 from tfbook.lessons.inference.levers import (
     FORMATS as FORMATS,
     Scoreboard as Scoreboard,
