@@ -317,12 +317,12 @@ def test_stories_hold_their_seats_until_they_end() -> None:
 
 def test_blocks_show_who_uses_them() -> None:
     figure = figures.draw_pool({"a": [0, 1], "b": [0, 3]}, 4)
-    assert [text.get_text() for text in figure.axes[0].texts] == ["ab", "a", "", "b"]
+    assert [text.get_text() for text in figure.axes[0].texts] == ["all", "a", "", "b"]
 
 
 def test_the_other_figures_are_drawn() -> None:
     row = {"bytes": 6144, "before": 4.0, "after": 0.5, "lowest": 0.4, "highest": 0.6}
-    figures.draw_groups({6: row, 2: row}, 0.48)
+    figures.draw_groups({6: row, 2: row}, row | {"before": 3.0}, 2, 0.48)
     figures.draw_batches({1: run(measured=5.0), 16: run(measured=9.0)}, {1: 0.2, 16: 0.4})
     figures.draw_round()
     assert len(figures.draw_rule("abcd", P.tolist(), Q.tolist()).axes[0].containers) == 3

@@ -5,18 +5,19 @@ from tfbook.course.predictions import PredictionAnswers
 answer = PredictionAnswers(
     {
         "limit": """
-None of them comes close, and the smaller the model, the smaller the share. A pass is about a hundred calls of
-PyTorch, and each takes some microseconds however small its matrix is. For the draft, that is nearly everything; the
-wide model spends most of its time on reading, but PyTorch's products don't read as fast as a plain sum does, with
-which we measured the bandwidth.
+None of them comes close, and the smaller the model, the smaller the share. A pass is more than a hundred calls of
+PyTorch's operations, and each takes some microseconds however small its matrix is. For the draft, that is nearly
+everything. The wide model comes closest; its products may read memory less smoothly than the plain sum with which we
+measured the bandwidth.
 
 Keep this in mind for the rest of the lesson: a lever that saves bytes saves less time here than it does on a large
 model. (The limit isn't quite strict for a small model, since its weights may stay in the processor's own cache.)
 """,
         "prefill": """
-By the roofline at least ten times, by the clock a little less. The weights are now shared by 100 tokens, so there are
-almost 100 times as many operations per byte. That is right of the **ridge**, where the two lines meet: from there on
-arithmetic is the limit, so prefill gets the machine's peak and no more.
+The weights are now shared by 100 tokens, so there are almost 100 times as many operations per byte. That isn't 100
+times as fast: right of the **ridge**, where the two lines meet, arithmetic is the limit, and the roofline allows
+five to ten times on most processors. By the clock it was even more here, because 100 tokens share the time of the
+calls as well.
 """,
         "prices": """
 For one text, a step of the 7B model reads 13.4 GB of weights and 0.5 GB of cache, which takes 4.2 ms. With 64 texts
@@ -51,7 +52,7 @@ them inside of the product. Whether bfloat16 helps depends on your processor's i
 """,
         "rule": """
 Distances like that of your rule are ordinary for samples of $p$. When everything is accepted, the test says
-0: these are samples of $q$. Accepted is, on average, what both distributions have in common, $\\\\sum \\\\min(p, q)$.
+0: these are samples of $q$. Accepted is, on average, what both distributions have in common, $\\sum \\min(p, q)$.
 """,
         "speculation": """
 The formula promises 2.3 times. The clock said 1.5, and with $k = 1$ there was nothing to gain.

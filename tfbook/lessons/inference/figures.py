@@ -32,8 +32,8 @@ ALTS = {  # of the figures that answer predictions: a lesson's code does not giv
         "ended; with continuous batching, the next story takes a seat at once, and everything ends earlier."
     ),
     "groups": (
-        "Loss against groups. Right after the conversion it rises steeply as groups become fewer; after training "
-        "further it comes back near the storyteller's."
+        "Two panels, loss against groups. Right after the conversion, the mean of heads is worse than the first heads; "
+        "after training further, it is better, and near the storyteller's loss."
     ),
     "speeds": (
         "Two panels, speed against the number of proposals. A dotted prediction is far above; the measured curve is in "
@@ -42,6 +42,12 @@ ALTS = {  # of the figures that answer predictions: a lesson's code does not giv
 }
 CAPTIONS = {
     "timeline": "Each bar is a story, numbered by arrival. White is paid for and not used.",
+}
+
+PLACES = {  # of labels that would lie on others; the rest are left of their marks
+    "guess 4": ((8, -13), "left"),
+    "16 texts": ((6, 6), "left"),
+    "prefill": ((0, 7), "center"),
 }
 
 # ---- the roofline ----------------------------------------------------------------------------------------------------
@@ -67,13 +73,13 @@ def _draw_machine(axes: Axes, machine: Roofline, runs: Sequence[Predicted]) -> N
     low, high = min(intensities) / 2.5, max(*intensities, machine.ridge) * 4
     xs = np.geomspace(low, high, 200)
     axes.plot(xs, [machine.attainable(x) for x in xs], color=INK, linewidth=1.6, marker="none")
-    for number, run in enumerate(sorted(runs, key=lambda run: run.work.intensity)):
+    for run in runs:
         per_token = run.work.flops / run.tokens
         x, y, seen = run.work.intensity, run.predicted * per_token, run.measured * per_token
         axes.plot([x, x], [seen, y], color=EDGE, linewidth=0.9, marker="none")
         axes.plot(x, y, marker="o", color="white", markeredgecolor=PREDICTED.color, markersize=8, linestyle="none")
         axes.plot(x, seen, marker="s", color=MEASURED.color, markersize=6, linestyle="none")
-        offset, side = ((-7, 5), "right") if number % 2 == 0 else ((8, -12), "left")
+        offset, side = PLACES.get(run.name, ((-7, 5), "right"))
         axes.annotate(run.name, (x, y), xytext=offset, textcoords="offset points", ha=side, fontsize=9.5, color=INK)
     axes.set(xscale="log", yscale="log", xlim=(low / 12, high), xlabel="operations per byte")
     axes.set_ylim(machine.attainable(low) / 12, machine.peak * 4)
@@ -158,8 +164,9 @@ def draw_pool(tables: Mapping[str, Sequence[int]], blocks: int, columns: int = 1
         color = "white" if not users else "#b9a7cf" if len(users) > 1 else REQUESTS[[*tables].index(users[0]) % 6]
         x, y = block % columns, block // columns
         axes.add_patch(Rectangle((x, y), 0.92, 0.86, facecolor=color, edgecolor=EDGE))
-        axes.text(x + 0.46, y + 0.45, "".join(users), ha="center", va="center", fontsize=8.5, color=INK)
-    axes.set(xlim=(-0.1, columns), ylim=(rows, -0.1), title="Sixteen requests share the block of their beginning")
+        label = "all" if len(users) == len(tables) else "".join(users)
+        axes.text(x + 0.46, y + 0.45, label, ha="center", va="center", fontsize=8.5, color=INK)
+    axes.set(xlim=(-0.1, columns), ylim=(rows, -0.1), title="Sixteen requests share the blocks of their beginning")
     axes.set_axis_off()
     return figure
 
@@ -167,25 +174,42 @@ def draw_pool(tables: Mapping[str, Sequence[int]], blocks: int, columns: int = 1
 # ---- groups ----------------------------------------------------------------------------------------------------------
 
 
-def draw_groups(found: Mapping[int, Mapping[str, float]], original: float) -> Figure:
-    """The loss against the groups: right after the conversion, and after some training, with the spread over seeds."""
+def draw_groups(
+    found: Mapping[int, Mapping[str, float]], first: Mapping[str, float], groups: int, original: float
+) -> Figure:
+    """The loss against the groups: right after the conversion, and after some training, with the spread over seeds.
+
+    `first` is the other conversion, to `groups` groups.
+    """
     import matplotlib.pyplot as plt
 
-    figure, axes = plt.subplots(figsize=(7, 3.8))
-    places, groups = range(len(found)), [*found]
-    before = [row["before"] for row in found.values()]
-    after = [row["after"] for row in found.values()]
-    spread = np.array([[row["after"] - row["lowest"], row["highest"] - row["after"]] for row in found.values()]).T
-    axes.plot(places, before, color=COLORS[1], marker="s", label="converted")
-    axes.errorbar(places, after, spread, color=COLORS[0], marker="o", capsize=3)
-    axes.plot(places, after, color=COLORS[0], marker="o", label="trained further")
-    axes.axhline(original, color=SOFT, linestyle="--", linewidth=1.3)
-    axes.text(0.02, original + 0.1, "the storyteller", color=SOFT, fontsize=9.5, ha="left")
-    axes.set_xticks(places, [f"{count}\n{row['bytes']:,.0f} bytes" for count, row in found.items()])
-    axes.set(xlabel="groups, and the cache of a token", ylabel="loss (nats per token)", ylim=(0, None))
-    axes.set_title(f"Averaging heads breaks the model; {groups[0]} heads can become few with a little training")
-    label_ends(axes)
+    figure, (left, right) = plt.subplots(1, 2, figsize=(9.6, 3.8))
+    places = range(len(found))
+    other = [*found].index(groups)
+    left.plot(places, [row["before"] for row in found.values()], color=COLORS[0], marker="o")
+    left.plot(other, first["before"], color=COLORS[1], marker="s", linestyle="none")
+    for place, row in [*zip(places, found.values(), strict=True), (other, first)]:
+        color, marker = (COLORS[1], "s") if row is first else (COLORS[0], "o")
+        spread = [[row["after"] - row["lowest"]], [row["highest"] - row["after"]]]
+        right.errorbar([place], [row["after"]], spread, color=color, marker=marker, capsize=3)
+    right.plot(places, [row["after"] for row in found.values()], color=COLORS[0], marker="none")
+    left.annotate(
+        "mean of heads", (other, found[groups]["before"]), xytext=(-8, 4), ha="right", **BESIDE, color=COLORS[0]
+    )
+    left.annotate("first heads", (other, first["before"]), xytext=(9, -4), **BESIDE, color=COLORS[1])
+    right.annotate("first heads", (other, first["after"]), xytext=(9, -4), **BESIDE, color=COLORS[1])
+    right.annotate(
+        "mean of heads", (other, found[groups]["after"]), xytext=(-20, 8), ha="right", **BESIDE, color=COLORS[0]
+    )
+    for axes, title in ((left, "Right after the conversion"), (right, "After 2% of the training steps")):
+        axes.axhline(original, color=SOFT, linestyle="--", linewidth=1.3)
+        axes.set_xticks(places, [f"{count}\n{row['bytes']:,.0f} bytes" for count, row in found.items()])
+        axes.set(xlabel="groups, and the cache of a token", title=title)
+    left.set(ylabel="loss (nats per token)", ylim=(0, None))
     return figure
+
+
+BESIDE: dict[str, Any] = {"textcoords": "offset points", "fontsize": 10}
 
 
 # ---- speculation -----------------------------------------------------------------------------------------------------
@@ -247,12 +271,12 @@ def draw_acceptances(found: Sequence[Acceptance]) -> Figure:
 
     figure, axes = plt.subplots(figsize=(7, 3.8))
     for each in found:
-        method = DRAFTS["table of counts" if "word" in each.name else "draft model"]
+        method = DRAFTS["draft model" if each.name in ("draft model", "itself") else "table of counts"]
         axes.plot(each.loss, each.overlap, marker=method.marker, color=method.color, markersize=8, linestyle="none")
         axes.annotate(each.name, (each.loss, each.overlap), xytext=(8, 4), textcoords="offset points", fontsize=9.5)
     axes.set(xlabel="the draft's own loss (nats per token)", ylabel="α = mean of Σ min(p, q)", ylim=(0, 1.08))
     axes.set_xlim(0, max(each.loss for each in found) * 1.3)
-    axes.set_title("The better a draft predicts stories, the more of it is accepted")
+    axes.set_title("Good drafts are accepted more often")
     return figure
 
 

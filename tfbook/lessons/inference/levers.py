@@ -82,6 +82,10 @@ class Scoreboard:
         self.rows = [row for row in self.rows if row[0] != name]
         self.rows.append((name, run.predicted / base.predicted, run.measured / base.measured, gives_up))
 
+    def points(self, *without: str) -> list[Predicted]:
+        """The runs, without some that would lie on others in a figure."""
+        return [run for run in self.runs if run.name not in without]
+
     def table(self) -> Any:
         """The levers as a table."""
         import pandas as pd

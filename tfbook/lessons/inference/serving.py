@@ -71,7 +71,7 @@ def summaries(found: Mapping[str, Served], names: Mapping[str, str]) -> Any:
 
 
 def tables_after(
-    model: LanguageModel, schedule: Scheduler, opening: Sequence[int], *, steps: int, blocks: int = 96
+    model: LanguageModel, schedule: Scheduler, opening: Sequence[int], *, steps: int, blocks: int = 64
 ) -> tuple[dict[str, list[int]], int]:
     """The tables of sixteen requests with the same opening after so many steps, by a letter each, and all blocks."""
     engine = Engine(model, schedule=schedule, seats=16, blocks=blocks, block_size=8, clock=StepClock())
