@@ -298,6 +298,9 @@ def test_the_scoreboard_compares_with_what_was_measured_beside() -> None:
     board.add("lever", run(predicted=300, measured=60), run(measured=40), "nothing")
     assert board.table().values.tolist() == [["3.0 ×", "1.5 ×", "nothing"]]
     assert [each.name for each in board.runs] == ["lever"]
+    board.add("later", run(measured=3), run(measured=2), "nothing")
+    assert [each.measured for each in board.runs] == [90.0, 135.0]  # 60 / 40 of 60, and 3 / 2 of that
+    assert [each.name for each in board.points("lever")] == ["later"]
 
 
 def test_the_roofline_has_an_open_mark_on_the_roof_for_each_run() -> None:

@@ -40,6 +40,7 @@ ALTS = {  # of the figures that answer predictions: a lesson's code does not giv
         "or near a gray band of two other predictions."
     ),
 }
+TITLES = {"prefill": "Prefill is limited by arithmetic, decode by memory"}
 CAPTIONS = {
     "timeline": "Each bar is a story, numbered by arrival. White is paid for and not used.",
 }

@@ -77,8 +77,13 @@ class Scoreboard:
         self.rows: list[tuple[str, float, float, str]] = []
 
     def add(self, name: str, run: Predicted, base: Predicted, gives_up: str) -> None:
-        """A lever, with the run that was measured beside it; a name that is there is replaced."""
-        self.runs = [each for each in self.runs if each.name != name] + [run._replace(name=name)]
+        """A lever, with the plain run that was measured beside it; a name that is there is replaced.
+
+        Other programs may be busier at one time than at another, so its speed is kept relative to the first run's.
+        """
+        first = self.runs[0].measured if self.runs else base.measured
+        placed = run._replace(name=name, measured=first * run.measured / base.measured)
+        self.runs = [each for each in self.runs if each.name != name] + [placed]
         self.rows = [row for row in self.rows if row[0] != name]
         self.rows.append((name, run.predicted / base.predicted, run.measured / base.measured, gives_up))
 
