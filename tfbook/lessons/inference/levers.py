@@ -70,7 +70,7 @@ def format_table(forms: Mapping[str, Frozen], took: Mapping[str, float], losses:
 
 
 class Scoreboard:
-    """What each lever was predicted to do, what it did, and what it gave up, in the order in which they are added."""
+    """The levers in the order in which they are added: what was predicted, what was measured, and what it gave up."""
 
     def __init__(self) -> None:
         self.runs: list[Predicted] = []
@@ -107,7 +107,7 @@ PROPOSED, ACCEPTED = 4, 0.8  # of speculation on the H100: an assumption
 
 
 def far_away() -> list[Predicted]:
-    """Llama 2 7B on an H100 by arithmetic, with each lever alone; a token is one that the step writes for good."""
+    """Llama 2 7B on an H100 by arithmetic: each lever alone, and groups with 64 texts. Tokens are those that stay."""
     parameters, cache = LLAMA_7B.parameters, LLAMA_7B.cache(CONTEXT, 2)
     one, flops = LLAMA_7B.step(1), LLAMA_7B.step(1).flops
     works = {

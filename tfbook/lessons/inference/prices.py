@@ -1,4 +1,4 @@
-"""What a token of a known model costs by arithmetic: bytes, operations, seconds and dollars."""
+"""The price of a token of a known model by arithmetic: bytes, operations, seconds and dollars."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def cards(work: Work) -> int:
 
 @dataclass(frozen=True)
 class Price:
-    """What a token costs: seconds of a step on some machines, tokens per second, and dollars per million on H100s."""
+    """The price of a token: seconds of a step on some machines, tokens per second, and dollars per million on H100s."""
 
     shape: Shape
     batch: int

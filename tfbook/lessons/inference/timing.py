@@ -51,7 +51,7 @@ def _repeated(run: Callable[[], None], repeats: int) -> Callable[[], None]:
 
 
 class Predicted(NamedTuple):
-    """What was predicted of a run, and what it took, in tokens per second."""
+    """A run with its work and tokens: the tokens per second that were predicted, and those that were measured."""
 
     name: str
     work: Work
