@@ -46,7 +46,7 @@ def token_bytes(
 
 def _bytes(*sizes: int, kind: str) -> float:
     parameters, layers, kv_heads, d_head, context, batch, width = sizes
-    numbers = context * layers * kv_heads * d_head * (1 if kind == "keys" else 2)
+    numbers: float = context * layers * kv_heads * d_head * (1 if kind == "keys" else 2)
     weights = parameters / (1 if kind == "weights alone" else batch)
     if kind == "cache shared":
         numbers /= batch

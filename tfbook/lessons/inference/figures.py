@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from tfbook.lessons.inference.guessing_ahead import Acceptance
-    from tfbook.lessons.inference.study import Predicted
+    from tfbook.lessons.inference.timing import Predicted
 
 PREDICTED, MEASURED = Method(COLORS[3], "o"), Method(COLORS[0], "s")
 DRAFTS = {"draft model": Method(COLORS[2], "^"), "table of counts": Method(COLORS[1], "D")}

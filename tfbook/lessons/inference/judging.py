@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -34,7 +34,8 @@ def judging(
         best = {(case, place): float("inf") for case in runs for place in WHERE}
         for _ in range(rounds):
             for case, run in runs.items():
-                for place, before in zip(WHERE, (run, others.sum), strict=True):
+                preparations: tuple[Callable[[], object], ...] = (run, others.sum)
+                for place, before in zip(WHERE, preparations, strict=True):
                     before()
                     start = time.perf_counter()
                     run()
