@@ -8,6 +8,7 @@ from mounted import Mounted, mounted
 from selenium.webdriver import Chrome, Keys
 
 from tfbook import plot
+from tfbook.plot.views.pricing import PriceQuestion
 from tfbook.text import Tokenizer
 
 pytestmark = pytest.mark.slow
@@ -50,6 +51,10 @@ VIEWS = {  # as large as in the lessons, or a little larger
     "mask_view": ("masks", plot.mask_view(WEIGHTS[0, 0, :6, :6], ENGLISH[:6])),
     "next_token_view": ("explorer", plot.next_token_view("Once", lambda texts: [NEXT] * len(texts))),
     "painter_view": ("painter", plot.painter_view()),
+    "price_view": (
+        "pricing",
+        plot.price_view([PriceQuestion("How long is a step of it?", 4.2, "ms", "14 GB take 4.2 ms")]),
+    ),
     "rotary_view": ("rotary", plot.rotary_view(ENGLISH[:8], QUERY, KEY, [1.0, 0.3])),
     "sampling_view": (
         "sampling",

@@ -678,3 +678,14 @@ def test_a_damaged_file_of_answers_counts_as_none(
     solved.answers_file().write_text(damage, encoding="utf-8")
     assert double.pick(BLANK[0], double.reference) is double.reference
     assert capsys.readouterr().out == "The lesson goes on with its own version.\n"
+
+
+def test_a_tensor_may_stand_for_true_or_false() -> None:
+    @exercise(cases=lambda: [(1.0,), (-1.0,)], hints=["Compare."], differentiable=False)
+    def positive(x: float) -> bool:
+        return x > 0
+
+    assert positive.judge(lambda x: torch.tensor(x) > 0).status == "correct"
+    assert positive.judge(lambda x: torch.tensor(x) < 0).status == "not quite"
+    assert "expected bool" in positive.judge(lambda x: torch.tensor([x, x]) > 0).message
+    assert "expected bool" in positive.judge(lambda x: torch.tensor(float(x > 0))).message

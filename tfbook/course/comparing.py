@@ -44,7 +44,12 @@ def _described(expected: Any, result: Any) -> str:
 
 
 def _counts_as(result: Any, kind: type) -> bool:
-    """Whether a result may stand for one of this type: a `Counter` for a dict, an integer of NumPy for an int."""
+    """Whether a result may stand for one of this type.
+
+    A `Counter` for a dict, an integer of NumPy for an int, a tensor that is True or False for a bool.
+    """
+    if kind is bool and isinstance(result, torch.Tensor):
+        return result.dtype == torch.bool and result.numel() == 1
     if kind is int:
         return isinstance(result, Integral) and not isinstance(result, bool)
     return isinstance(result, kind)

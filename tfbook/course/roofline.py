@@ -52,8 +52,9 @@ def probe_machine(*, seconds: float = 0.5, megabytes: int = 256) -> Roofline:
     """
     check_positive(megabytes=megabytes)
     a, b, numbers = torch.randn(1024, 1024), torch.randn(1024, 1024), torch.ones(megabytes * 250_000)
+    threads = torch.get_num_threads()
     return Roofline(
-        name=f"this machine, {torch.get_num_threads()} threads, float32",
+        name=f"this machine, {threads} thread{'s' * (threads > 1)}, float32",
         peak=2 * 1024**3 / _best_time(lambda: a @ b, seconds),
         bandwidth=4 * numbers.numel() / _best_time(numbers.sum, seconds),
     )

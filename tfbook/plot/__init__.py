@@ -16,6 +16,7 @@ from tfbook.plot.views import (
     mask_view,
     next_token_view,
     painter_view,
+    price_view,
     rotary_view,
     sampling_view,
 )
@@ -43,6 +44,7 @@ __all__ = [
     "mask_view",
     "next_token_view",
     "painter_view",
+    "price_view",
     "rotary_view",
     "sampling_view",
     "shaded_text",

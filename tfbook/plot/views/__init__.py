@@ -7,6 +7,7 @@ from tfbook.plot.views.explorer import next_token_view
 from tfbook.plot.views.guessing import guessing_view
 from tfbook.plot.views.masks import mask_view
 from tfbook.plot.views.painter import painter_view
+from tfbook.plot.views.pricing import price_view
 from tfbook.plot.views.rotary import rotary_view
 from tfbook.plot.views.sampling import sampling_view
 from tfbook.plot.views.stepper import decoding_view
@@ -20,6 +21,7 @@ __all__ = [
     "mask_view",
     "next_token_view",
     "painter_view",
+    "price_view",
     "rotary_view",
     "sampling_view",
 ]

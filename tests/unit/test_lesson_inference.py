@@ -1,0 +1,336 @@
+"""Lesson 16's study: closed forms of bytes and prices, the rule's distribution, schedules, pooled heads, figures."""
+
+import math
+from collections import Counter
+
+import pytest
+import torch
+from scipy.stats import chisquare
+
+from tfbook.attention.grouped_query import with_groups
+from tfbook.course.roofline import H100, Roofline, Work, cache_bytes, decode_work, weight_bytes
+from tfbook.generation import sampling
+from tfbook.generation.engine import Request, Room, continuous
+from tfbook.generation.frozen import Frozen
+from tfbook.generation.speculative import Passes, Speculation, accept, residual
+from tfbook.lessons.inference import exercises, figures, prices, study
+from tfbook.lessons.inference.grouping import uptrain
+from tfbook.lessons.inference.guessing_ahead import TimedSpeculation
+from tfbook.lessons.inference.levers import bytes_read
+from tfbook.lessons.inference.timing import Predicted
+from tfbook.models.gpt import Gpt
+from tfbook.pretrain.storyteller import MODELS, Storyteller
+from tfbook.text.vocabulary import BOS, EOS, PAD
+
+pytestmark = pytest.mark.usefixtures("float32")
+
+SLOW = Roofline(name="a slow machine", peak=10e9, bandwidth=2e9)
+
+
+@pytest.fixture(scope="module")
+def teller() -> Storyteller:
+    return study.storyteller()
+
+
+# ---- bytes and prices ----------------------------------------------------------------------------------------------
+
+
+def test_bytes_of_a_token_are_those_of_the_model(teller: Storyteller) -> None:
+    """The exercise's formula, the package's count, and the numbers on the page: 7.6 MB, and 6 KB per position."""
+    model = teller.model
+    parameters = weight_bytes(model) // 4
+    found = exercises.token_bytes.reference(parameters, 4, 6, 32, 61, 1, 4)
+    assert found == decode_work(model, 60).bytes
+    assert cache_bytes(model, 1) == 4 * 2 * 192 * 4 == 6144
+    assert round(weight_bytes(model) / 1e6, 1) == 7.6
+
+
+@pytest.mark.parametrize("batch", [1, 64])
+def test_a_published_model_has_the_arithmetic_of_the_page(batch: int) -> None:
+    work = prices.LLAMA_70B.step(batch)
+    token = exercises.token_bytes.reference(69_000_000_000, 80, 8, 128, 1000, batch, 2)
+    assert work.bytes == pytest.approx(batch * token)
+    assert work.flops == batch * (2 * 69e9 + 4 * 80 * 1000 * 8192)
+    assert prices.LLAMA_70B.cache(1, 2) * 8 == 80 * 2 * 64 * 128 * 2  # with 64 heads, 2.6 MB
+
+
+def test_prices_on_the_page() -> None:
+    found = {(price.shape.name, price.batch, price.machine): price for price in prices.prices(SLOW)}
+    one, many = found["Llama 2 7B", 1, "one H100"], found["Llama 2 7B", 64, "one H100"]
+    assert round(1e3 * one.step, 1) == 4.2
+    assert round(many.step / one.step, 1) == 3.4
+    alone, together = (found["Llama 2 70B", batch, "2 H100s"] for batch in (1, 64))
+    assert alone.dollars == pytest.approx(1e6 * alone.step * 2 * 3 / 3600)
+    assert (round(alone.dollars or 0), round(together.dollars or 0, 2)) == (34, 0.62)
+    assert "arithmetic is the limit" in found["Llama 2 7B", 64, "this core"].why
+    here = found["Llama 2 7B", 1, "this core"]
+    assert here.step == pytest.approx((4 * 6.7e9 + 32 * 1000 * 2 * 4096 * 4) / 2e9)  # memory is the limit
+
+
+def test_questions_have_the_prices_as_answers() -> None:
+    questions = prices.price_questions(prices.prices(SLOW))
+    assert [question.unit for question in questions] == ["ms"] * 5 + ["dollars"]
+    assert questions[1].answer == pytest.approx(1e3 * H100.seconds(prices.LLAMA_7B.step(1)))
+    assert "4.2" in f"{questions[1].answer:.1f}"
+    assert questions[-1].answer == pytest.approx(0.62, abs=0.01)
+
+
+def test_far_away_every_lever_is_at_least_as_fast_as_one_text() -> None:
+    first, *others = study.far_away()
+    assert first.predicted == pytest.approx(1 / H100.seconds(prices.LLAMA_7B.step(1)))
+    assert all(run.predicted > 1.5 * first.predicted for run in others)
+    assert len(study.far_table()) == len(others) + 1
+
+
+# ---- timing --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("batch", "new", "past"), [(1, 1, 5), (3, 2, 5), (2, 4, 0)])
+def test_a_reading_can_be_repeated_and_reads_what_is_new(teller: Storyteller, batch: int, new: int, past: int) -> None:
+    read: list[tuple[int, ...]] = []
+    model = Frozen(teller.model)
+    run = study.reading(model, batch=batch, new=new, past=past)
+    hook = model.register_forward_pre_hook(lambda _, arguments: read.append(tuple(arguments[0].shape)))
+    run()
+    run()
+    hook.remove()
+    assert read == [(batch, new)] * 2
+
+
+def test_predictions_are_tokens_per_second_of_the_roofline() -> None:
+    (row,) = study.compared({"pass": (Work(20e9, 1e9), 4)}, {"pass": 8.0}, SLOW)
+    assert (row.predicted, row.measured) == (2.0, 0.5)
+    assert study.table_of([row]).loc["pass", "reached"] == "25%"
+
+
+def test_the_middle_of_the_times_counts() -> None:
+    calls: Counter[str] = Counter()
+    found = study.seconds({name: lambda name=name: calls.update([name]) for name in "ab"}, 2, repeats=3)
+    assert calls == {"a": 9, "b": 9}  # two rounds, and one that warms up
+    assert all(seconds > 0 for seconds in found.values())
+
+
+# ---- schedules -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seats", [0, 1, 3])
+@pytest.mark.parametrize("blocks", [0, 1, 2, 9])
+def test_the_pages_schedule_is_the_engines(seats: int, blocks: int) -> None:
+    waiting = [Request(prompt=[1] * length, max_new_tokens=1) for length in (3, 5, 1)]
+    running = [Request(prompt=[1], max_new_tokens=1)]
+    room = Room(seats, blocks, 4)
+    assert study.for_engine(study.schedule)(waiting, running, room) == continuous(waiting, running, room)
+
+
+def test_requests_share_the_full_blocks_of_their_opening(teller: Storyteller) -> None:
+    opening = [BOS, *teller.vocabulary.encode(study.OPENING.split())]
+    tables, _ = study.tables_after(Frozen(teller.model), study.for_engine(study.schedule), opening, steps=17)
+    shared = set.intersection(*map(set, tables.values()))
+    assert len(shared) == len(opening) // 8 == 2
+    own = [set(table) - shared for table in tables.values()]
+    assert sum(map(len, own)) == len(set.union(*own))
+
+
+def test_the_exercises_count_of_blocks_on_paper() -> None:
+    assert exercises.blocks_needed.reference([[1, 2, 3, 4, 5], [1, 2, 3, 4, 6]], 2) == 4
+
+
+# ---- groups and bits -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("groups", [1, 2, 3, 6])
+def test_pooled_heads_are_those_of_the_package(teller: Storyteller, groups: int) -> None:
+    ours, theirs = study.converted(teller.model, groups), with_groups(teller.model, groups)
+    for name, weight in theirs.state_dict().items():
+        torch.testing.assert_close(ours.state_dict()[name], weight)
+
+
+def test_the_first_heads_are_kept_as_they_are() -> None:
+    W = torch.arange(24.0).view(12, 2)
+    assert torch.equal(study.first_heads(W, 6, 2), torch.cat([W[:2], W[6:8]]))
+
+
+@pytest.mark.slow
+def test_some_steps_recover_much_of_what_pooling_lost(teller: Storyteller) -> None:
+    ids, model = study.held_out(20, teller), study.converted(teller.model, 3)
+    before = study.loss_on(model, ids)
+    after = study.loss_on(uptrain(model, 12, 0, 0.01), ids)
+    assert before - after > 0.5 * (before - study.loss_on(teller.model, ids))
+
+
+def test_uptrained_rows_are_averaged_by_conversion() -> None:
+    rows = [
+        {"pooling": "mean", "groups": 2, "bytes per position": 8, "before": 3.0, "after": after, "right": 0.5}
+        for after in (1.0, 2.0)
+    ]
+    found = study.uptrained([*rows, rows[0] | {"groups": 1, "after": 9.0}], "mean", 2)
+    assert (found["after"], found["lowest"], found["highest"]) == (1.5, 1.0, 2.0)
+
+
+def test_bytes_of_the_formats(teller: Storyteller) -> None:
+    """A quarter and a scale per row; an eighth and a scale per 32 weights."""
+    found = {name: bytes_read(study.in_format(teller.model, name)) for name in study.FORMATS}
+    assert found["float32"] == weight_bytes(teller.model)
+    layers, vocab = 4 * 12 * 192**2, len(teller.vocabulary) * 192
+    rows = 4 * (576 + 192 + 768 + 192) + len(teller.vocabulary)
+    other = found["float32"] - 4 * (layers + vocab)  # biases and norms
+    assert found["int8"] == layers + vocab + 4 * rows + other
+    assert found["int4, groups"] == (layers + vocab) * (1 / 2 + 4 / 32) + other
+
+
+def test_a_cache_in_32_bits_gives_the_loss_of_one_pass(teller: Storyteller) -> None:
+    ids = study.held_out(3, teller)
+    fast = Frozen(teller.model)
+    assert study.cached_loss(fast, ids, eight_bits=False) == pytest.approx(study.loss_on(teller.model, ids), abs=1e-5)
+    assert study.cached_loss(fast, ids, eight_bits=True) != study.cached_loss(fast, ids, eight_bits=False)
+
+
+# ---- speculation ---------------------------------------------------------------------------------------------------
+
+P, Q = torch.tensor([0.1, 0.5, 0.3, 0.1]), torch.tensor([0.4, 0.3, 0.2, 0.1])
+
+
+def test_the_rule_gives_p_and_accepting_everything_gives_q() -> None:
+    counts = study.rule_counts(P, Q, exercises.accept.reference, exercises.residual.reference, 20000)
+    assert chisquare(counts.numpy(), (20000 * P).numpy()).pvalue > 0.001
+    assert study.chi_square(counts, P) > 0.001
+    everything = study.rule_counts(P, Q, lambda p, q, token, u: True, residual, 20000)
+    assert study.chi_square(everything, P) < 1e-9
+    assert study.chi_square(everything, Q) > 0.001
+
+
+@pytest.mark.parametrize("token", range(4))
+def test_the_exercises_rule_is_the_packages(token: int) -> None:
+    for u in (0.0, 0.2, 0.3, 0.9):
+        assert exercises.accept.reference(P, Q, token, u) == accept(P, Q, token, u)
+    torch.testing.assert_close(exercises.residual.reference(P, Q), residual(P, Q))
+
+
+def test_two_samples_of_one_source_and_of_two() -> None:
+    one, same, other = (Counter({1: a, 2: b, 3: 1}) for a, b in ((50, 50), (47, 53), (80, 20)))
+    assert study.same_source(one, same) > 0.1
+    assert study.same_source(one, other) < 0.001
+
+
+def test_counts_go_back_to_shorter_contexts() -> None:
+    draft = study.Counts([[BOS, 7, 8, 9, EOS], [BOS, 7, 8, 5, EOS]], 10, 2)
+    after = draft.read(torch.tensor([[BOS, 7, 8]]), 2).softmax(dim=-1)
+    assert after[0].argmax() == 8
+    torch.testing.assert_close(after[1][[5, 9]], torch.tensor([0.5, 0.5]), atol=0.01, rtol=0)
+    unknown = draft.read(torch.tensor([[6, 7]]))[0].softmax(dim=-1)  # 7 was seen, but never after 6
+    assert unknown.argmax() == 8
+
+
+def test_acceptance_is_the_overlap_and_one_for_the_model_itself(teller: Storyteller) -> None:
+    ids = study.held_out(3, teller)
+    flat = study.Counts(study.counted_stories(teller, 5), len(teller.vocabulary), 0)
+    itself, words = study.acceptances(teller.model, {"itself": teller.model, "words": flat}, ids)
+    assert itself.overlap == pytest.approx(1, abs=1e-5)
+    counts = ids != PAD
+    assert itself.loss == pytest.approx(study.loss_on(teller.model, ids), abs=1e-4), counts.sum()
+    assert words.loss > itself.loss
+    assert words.overlap < 0.5
+
+
+def test_parts_of_a_timed_round_are_counted(teller: Storyteller) -> None:
+    table = study.Counts(study.counted_stories(teller, 20), len(teller.vocabulary), 2)
+    large = Frozen(teller.model)
+    timed, plain = TimedSpeculation(large, table, k=2), Speculation(large, table, k=2)
+    texts = [
+        each.generate(torch.tensor([[BOS]]), max_new_tokens=12, generator=torch.Generator().manual_seed(1))
+        for each in (timed, plain)
+    ]
+    assert torch.equal(*texts)
+    assert len(timed.judging.times) == timed.passes.passes == plain.passes.passes
+    assert len(timed.drafting.times) == timed.passes.proposed
+
+
+def test_a_race_measures_seconds_per_token(teller: Storyteller) -> None:
+    fast = Frozen(teller.model)
+    found = study.race({"plain": lambda ids, **how: sampling.generate(fast, ids, **how)}, 1, stories=1, length=3)
+    assert 0 < found["plain"] < 10
+
+
+def test_speculation_is_predicted_from_its_parts() -> None:
+    large, small = (Gpt(11, MODELS[name]) for name in ("storyteller", "draft"))
+    passes = Passes(passes=2, tokens=6)
+    found = study.speculation_run(passes, 4, 0.5, large, small, SLOW)
+    step, draft = (SLOW.seconds(decode_work(model, study.PAST)) for model in (large, small))
+    assert found.work.flops == large.flops(5, past=study.PAST)
+    judging = max(step, found.work.flops / SLOW.peak)
+    assert found.predicted == pytest.approx(3 / (4 * draft + judging))
+    assert found.measured == 2.0
+
+
+TIMES = [
+    {"model": model, "tokens": tokens, "weights in": where, "seconds": seconds}
+    for where, model, tokens, seconds in (
+        ("the processor's cache", "storyteller", 1, 1.0),
+        ("the processor's cache", "storyteller", 3, 2.0),
+        ("the processor's cache", "draft", 1, 0.25),
+        ("memory", "storyteller", 1, 2.0),
+        ("memory", "storyteller", 3, 3.0),
+    )
+]
+
+
+def test_speeds_follow_from_the_times_of_judging() -> None:
+    """α = 1/2 and k = 2: 1.75 tokens per round, which takes 2 · 0.25 and one step, 2 of 1, or 3 of 2."""
+    rows = [{"draft": "draft model", "k": 2, "acceptance": 0.5}]
+    rows += [{"draft": "table of counts", "k": 2, "acceptance": 0.5, "draft step": 0.0}]
+    found = study.predicted_speeds(rows, TIMES)
+    assert found["draft model"][2] == pytest.approx((1.75 / 1.5, 1.75 / 2.5, 1.75 / 1.75))
+    assert found["table of counts"][2] == pytest.approx((1.75, 1.75 / 2, 1.75 / 1.5))
+    table = study.judging_table(TIMES, 0.5, k=2)
+    assert table["speed that follows"].tolist() == ["0.7 ×", "1.0 ×"]
+
+
+# ---- scoreboard and figures ----------------------------------------------------------------------------------------
+
+
+def run(name: str = "one", predicted: float = 100.0, measured: float = math.nan) -> Predicted:
+    return Predicted(name, Work(2e6, 4e6), 1, predicted, measured)
+
+
+def test_the_scoreboard_compares_with_what_was_measured_beside() -> None:
+    board = study.Scoreboard()
+    board.add("lever", run(predicted=200, measured=60), run(measured=40), "nothing")
+    board.add("lever", run(predicted=300, measured=60), run(measured=40), "nothing")
+    assert board.table().values.tolist() == [["3.0 ×", "1.5 ×", "nothing"]]
+    assert [each.name for each in board.runs] == ["lever"]
+    board.add("later", run(measured=3), run(measured=2), "nothing")
+    assert [each.measured for each in board.runs] == [90.0, 135.0]  # 60 / 40 of 60, and 3 / 2 of that
+    assert [each.name for each in board.points("lever")] == ["later"]
+
+
+def test_the_roofline_has_an_open_mark_on_the_roof_for_each_run() -> None:
+    figure = figures.draw_roofline([(SLOW, [run(predicted=500, measured=250)]), (H100, study.far_away())], "Title")
+    roof, _, predicted, measured = figure.axes[0].get_lines()
+    assert predicted.get_ydata()[0] == 500 * 2e6
+    assert measured.get_ydata()[0] == 250 * 2e6
+    assert max(roof.get_ydata()) == SLOW.peak
+
+
+def test_stories_hold_their_seats_until_they_end() -> None:
+    figure = figures.draw_timeline({"toy": [[0, 1], [1, 2], [2]]}, 2)
+    bars = [(round(bar.get_y() + 0.43), bar.get_x(), bar.get_width()) for bar in figure.axes[0].patches]
+    assert bars == [(0, 0, 1), (1, 0, 2), (0, 1, 2)]
+    assert "toy: 3 steps" in [figure.axes[0].get_title(loc=side) for side in ("left", "center")]
+
+
+def test_blocks_show_who_uses_them() -> None:
+    figure = figures.draw_pool({"a": [0, 1], "b": [0, 3]}, 4)
+    assert [text.get_text() for text in figure.axes[0].texts] == ["all", "a", "", "b"]
+
+
+def test_the_other_figures_are_drawn() -> None:
+    row = {"bytes": 6144, "before": 4.0, "after": 0.5, "lowest": 0.4, "highest": 0.6}
+    figures.draw_groups({6: row, 2: row}, row | {"before": 3.0}, 2, 0.48)
+    figures.draw_batches({1: run(measured=5.0), 16: run(measured=9.0)}, {1: 0.2, 16: 0.4})
+    figures.draw_round()
+    assert len(figures.draw_rule("abcd", P.tolist(), Q.tolist()).axes[0].containers) == 3
+    speeds = [{"k": k, "measured": 1.4} for k in (1, 2)]
+    predicted = {1: (2.0, 1.2, 1.6), 2: (2.5, 1.3, 1.7)}
+    names = ("draft model", "table of counts")
+    figure = figures.draw_speeds(dict.fromkeys(names, speeds), dict.fromkeys(names, predicted))
+    assert [line.get_ydata()[0] for line in figure.axes[0].get_lines()[:2]] == [2.0, 1.4]

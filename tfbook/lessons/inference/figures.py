@@ -1,0 +1,303 @@
+"""Figures of lesson 16: the roofline, batches, who runs when, groups, the rule of speculation and its speed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tfbook.course.roofline import Roofline
+from tfbook.plot.curves import label_ends
+from tfbook.plot.house import COLORS, EDGE, INK, SOFT, Method
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+    from tfbook.lessons.inference.guessing_ahead import Acceptance
+    from tfbook.lessons.inference.timing import Predicted
+
+PREDICTED, MEASURED = Method(COLORS[3], "o"), Method(COLORS[0], "s")
+DRAFTS = {"draft model": Method(COLORS[2], "^"), "table of counts": Method(COLORS[1], "D")}
+REQUESTS = ("#cfe2f3", "#f9d9c0", "#e0d0ea", "#d5e8d4", "#f3e6b8", "#dcdfe3")
+
+ALTS = {  # of the figures that answer predictions: a lesson's code does not give them away
+    "prefill": (
+        "Operations per second against operations per byte. Two lines form a roof. Decode is on its slope at 0.5, "
+        "prefill under its flat part at 49; the measured points are below."
+    ),
+    "timeline": (
+        "Two panels of three seats. With static batching, seats stay empty until the longest story of a batch has "
+        "ended; with continuous batching, the next story takes a seat at once, and everything ends earlier."
+    ),
+    "groups": (
+        "Two panels, loss against groups. Right after the conversion, the mean of heads is worse than the first heads; "
+        "after training further, it is better, and near the storyteller's loss."
+    ),
+    "speeds": (
+        "Two panels, speed against the number of proposals. A dotted prediction is far above; the measured curve is in "
+        "or near a gray band of two other predictions."
+    ),
+}
+TITLES = {"prefill": "Prefill is limited by arithmetic, decode by memory"}
+CAPTIONS = {
+    "timeline": "Each bar is a story, numbered by arrival. White is paid for and not used.",
+}
+
+PLACES = {  # of labels that would lie on others; the rest are left of their marks
+    "guess 4": ((8, -13), "left"),
+    "16 texts": ((6, 6), "left"),
+    "prefill": ((0, 7), "center"),
+}
+
+# ---- the roofline ----------------------------------------------------------------------------------------------------
+
+
+def draw_roofline(panels: Sequence[tuple[Roofline, Sequence[Predicted]]], title: str) -> Figure:
+    """For each machine its two limits, and each run where the roofline puts it (open) and where it was (filled).
+
+    A run that was not measured, one of NaN, has no filled mark.
+    """
+    import matplotlib.pyplot as plt
+
+    figure, axes = plt.subplots(1, len(panels), figsize=(5.2 * len(panels) + 1.2, 4.4), squeeze=False)
+    for place, (machine, runs) in zip(axes[0], panels, strict=True):
+        _draw_machine(place, machine, runs)
+    axes[0][0].set_ylabel("operations per second")
+    figure.suptitle(title, x=0.01, ha="left", fontsize=12, fontweight="bold")
+    return figure
+
+
+def _draw_machine(axes: Axes, machine: Roofline, runs: Sequence[Predicted]) -> None:
+    intensities = [run.work.intensity for run in runs]
+    low, high = min(intensities) / 2.5, max(*intensities, machine.ridge) * 4
+    xs = np.geomspace(low, high, 200)
+    axes.plot(xs, [machine.attainable(x) for x in xs], color=INK, linewidth=1.6, marker="none")
+    for run in runs:
+        per_token = run.work.flops / run.tokens
+        x, y, seen = run.work.intensity, run.predicted * per_token, run.measured * per_token
+        axes.plot([x, x], [seen, y], color=EDGE, linewidth=0.9, marker="none")
+        axes.plot(x, y, marker="o", color="white", markeredgecolor=PREDICTED.color, markersize=8, linestyle="none")
+        axes.plot(x, seen, marker="s", color=MEASURED.color, markersize=6, linestyle="none")
+        offset, side = PLACES.get(run.name, ((-7, 5), "right"))
+        axes.annotate(run.name, (x, y), xytext=offset, textcoords="offset points", ha=side, fontsize=9.5, color=INK)
+    axes.set(xscale="log", yscale="log", xlim=(low / 12, high), xlabel="operations per byte")
+    axes.set_ylim(machine.attainable(low) / 12, machine.peak * 4)
+    axes.text(high * 0.9, machine.peak * 2, f"peak, {_big(machine.peak)}FLOP/s", ha="right", fontsize=9, color=SOFT)
+    axes.set_title(f"{machine.name}\nmemory: {_big(machine.bandwidth)}B/s", fontsize=10, fontweight="normal")
+
+
+def _big(number: float) -> str:
+    """With a prefix such as G."""
+    for power, prefix in ((12, "T"), (9, "G"), (6, "M")):
+        if number >= 10**power:
+            return f"{number / 10**power:.3g} {prefix}"
+    return f"{number:.3g} "
+
+
+# ---- batches ---------------------------------------------------------------------------------------------------------
+
+
+def draw_batches(runs: Mapping[int, Predicted], steps: Mapping[int, float]) -> Figure:
+    """Tokens per second of all texts, and the time of a step, against the number of texts."""
+    import matplotlib.pyplot as plt
+
+    figure, (left, right) = plt.subplots(1, 2, figsize=(9.6, 3.6))
+    sizes = [*runs]
+    predicted = [runs[size].predicted for size in sizes]
+    measured = [runs[size].measured for size in sizes]
+    left.plot(sizes, predicted, color=PREDICTED.color, marker=PREDICTED.marker, label="predicted", linestyle="--")
+    left.plot(sizes, measured, color=MEASURED.color, marker=MEASURED.marker, label="measured")
+    left.set(xscale="log", yscale="log", xlabel="texts in the batch", title="Tokens per second, all texts together")
+    label_ends(left)
+    right.plot(sizes, [1e3 * steps[size] for size in sizes], color=MEASURED.color, marker=MEASURED.marker)
+    right.set(xscale="log", xlabel="texts in the batch", ylabel="milliseconds", ylim=(0, None), title="One step")
+    for axes in (left, right):
+        axes.set_xticks(sizes, map(str, sizes))
+        axes.minorticks_off()
+    return figure
+
+
+def draw_timeline(schedules: Mapping[str, Sequence[Sequence[int]]], seats: int) -> Figure:
+    """Who holds which seat in each step: a panel for each schedule, a row for each seat, a color for each request."""
+    import matplotlib.pyplot as plt
+
+    longest = max(map(len, schedules.values()))
+    figure, axes = plt.subplots(len(schedules), 1, figsize=(9, 1.75 * len(schedules) + 0.4), sharex=True, squeeze=False)
+    figure.set_label("schematic")
+    for place, (name, steps) in zip(axes[:, 0], schedules.items(), strict=True):
+        for request, (seat, first, last) in _stays(steps, seats).items():
+            place.barh(seat, last - first + 1, left=first, height=0.86, color=REQUESTS[request % 6], edgecolor=EDGE)
+            place.text(first + 0.35, seat, str(request + 1), va="center", fontsize=9.5, color=INK)
+        place.axvline(len(steps), color=SOFT, linewidth=1.4, linestyle=":")
+        place.set(ylim=(seats - 0.4, -0.6), yticks=range(seats), yticklabels=[f"seat {i + 1}" for i in range(seats)])
+        place.set_title(f"{name}: {len(steps)} steps", fontsize=11)
+        place.grid(visible=False)
+        place.spines["left"].set_visible(False)
+        place.tick_params(axis="y", length=0)
+    axes[-1, 0].set(xlim=(0, longest + 0.5), xlabel="step (one pass of the model)")
+    return figure
+
+
+def _stays(steps: Sequence[Sequence[int]], seats: int) -> dict[int, tuple[int, int, int]]:
+    """The seat of each request, its first step and its last; a seat is taken again once its request is gone."""
+    stays: dict[int, tuple[int, int, int]] = {}
+    for step, present in enumerate(steps):
+        taken = {stays[request][0] for request in present if request in stays}
+        free = iter([seat for seat in range(seats) if seat not in taken])
+        for request in present:
+            seat, first, _ = stays[request] if request in stays else (next(free), step, step)
+            stays[request] = seat, first, step
+    return stays
+
+
+def draw_pool(tables: Mapping[str, Sequence[int]], blocks: int, columns: int = 16) -> Figure:
+    """The blocks of a pool as cells, each with the letters of the requests whose tables name it."""
+    import matplotlib.pyplot as plt
+    from matplotlib.patches import Rectangle
+
+    rows = -(-blocks // columns)
+    figure, axes = plt.subplots(figsize=(8.4, 0.55 * rows + 0.5))
+    figure.set_label("schematic")
+    for block in range(blocks):
+        users = [name for name, table in tables.items() if block in table]
+        color = "white" if not users else "#b9a7cf" if len(users) > 1 else REQUESTS[[*tables].index(users[0]) % 6]
+        x, y = block % columns, block // columns
+        axes.add_patch(Rectangle((x, y), 0.92, 0.86, facecolor=color, edgecolor=EDGE))
+        label = "all" if len(users) == len(tables) else "".join(users)
+        axes.text(x + 0.46, y + 0.45, label, ha="center", va="center", fontsize=8.5, color=INK)
+    axes.set(xlim=(-0.1, columns), ylim=(rows, -0.1), title="Sixteen requests share the blocks of their beginning")
+    axes.set_axis_off()
+    return figure
+
+
+# ---- groups ----------------------------------------------------------------------------------------------------------
+
+
+def draw_groups(
+    found: Mapping[int, Mapping[str, float]], first: Mapping[str, float], groups: int, original: float
+) -> Figure:
+    """The loss against the groups: right after the conversion, and after some training, with the spread over seeds.
+
+    `first` is the other conversion, to `groups` groups.
+    """
+    import matplotlib.pyplot as plt
+
+    figure, (left, right) = plt.subplots(1, 2, figsize=(9.6, 3.8))
+    places = range(len(found))
+    other = [*found].index(groups)
+    left.plot(places, [row["before"] for row in found.values()], color=COLORS[0], marker="o")
+    left.plot(other, first["before"], color=COLORS[1], marker="s", linestyle="none")
+    for place, row in [*zip(places, found.values(), strict=True), (other, first)]:
+        color, marker = (COLORS[1], "s") if row is first else (COLORS[0], "o")
+        spread = [[row["after"] - row["lowest"]], [row["highest"] - row["after"]]]
+        right.errorbar([place], [row["after"]], spread, color=color, marker=marker, capsize=3)
+    right.plot(places, [row["after"] for row in found.values()], color=COLORS[0], marker="none")
+    left.annotate(
+        "mean of heads", (other, found[groups]["before"]), xytext=(-8, 4), ha="right", **BESIDE, color=COLORS[0]
+    )
+    left.annotate("first heads", (other, first["before"]), xytext=(9, -4), **BESIDE, color=COLORS[1])
+    right.annotate("first heads", (other, first["after"]), xytext=(9, -4), **BESIDE, color=COLORS[1])
+    right.annotate(
+        "mean of heads", (other, found[groups]["after"]), xytext=(-20, 8), ha="right", **BESIDE, color=COLORS[0]
+    )
+    for axes, title in ((left, "Right after the conversion"), (right, "After 2% of the training steps")):
+        axes.axhline(original, color=SOFT, linestyle="--", linewidth=1.3)
+        axes.set_xticks(places, [f"{count}\n{row['bytes']:,.0f} bytes" for count, row in found.items()])
+        axes.set(xlabel="groups, and the cache of a token", title=title)
+    left.set(ylabel="loss (nats per token)", ylim=(0, None))
+    return figure
+
+
+BESIDE: dict[str, Any] = {"textcoords": "offset points", "fontsize": 10}
+
+
+# ---- speculation -----------------------------------------------------------------------------------------------------
+
+
+def draw_round() -> Figure:
+    """One round: the draft proposes four words one by one, the large model judges all of them in one pass."""
+    from tfbook.plot import Schematic
+
+    picture = Schematic("The draft guesses four words; the large model reads all of them at once", gap=(16, 30))
+    words = ("was", "a", "kind", "bear")
+    quotients = ("p/q = 1.2", "p/q = 0.9", "p/q = 2.0", "p/q = 0.1")
+    verdicts = ("accept", "u = 0.4: accept", "accept", "u = 0.7: reject")
+    for row, name in enumerate(("the draft, four steps", "the large model, one pass", "the rule", "the text goes on")):
+        picture.text(name, (0, row), align="left", size=10)
+    text = picture.tokens(["once", "there"], (1, 0), "stream", label="text so far")
+    drafted = [picture.box(word, (column, 0), "key") for column, word in enumerate(words, start=2)]
+    judge = picture.box("p for each place, side by side", ((1, 6), 1), "query")
+    for before, box in zip([text, *drafted], drafted, strict=False):
+        picture.arrow(before, box, role="key")
+    judged = [
+        picture.box(verdict, (column, 2), "value" if "accept" in verdict else "weight", note=quotient, size=9.5)
+        for column, (quotient, verdict) in enumerate(zip(quotients, verdicts, strict=True), start=2)
+    ]
+    for box, verdict in zip(drafted, judged, strict=True):
+        picture.arrow(box, judge, role="key", sides=("bottom", "top"))
+        picture.arrow(judge, verdict, role="query", sides=("bottom", "top"))
+    kept = [picture.box(word, (column, 3), "value") for column, word in enumerate(words[:3], start=2)]
+    new = picture.box("fox", (5, 3), "weight", note="from max(0, p − q)")
+    for verdict, box in zip(judged, [*kept, new], strict=True):
+        picture.arrow(verdict, box, sides=("bottom", "top"))
+    return picture.figure()
+
+
+def draw_rule(words: Sequence[str], p: Sequence[float], q: Sequence[float]) -> Figure:
+    """Each word's p and q as one bar: what both have, what the draft proposes too often, and what is missing."""
+    import matplotlib.pyplot as plt
+
+    figure, axes = plt.subplots(figsize=(7.4, 3.4))
+    places, shared = np.arange(len(words)), np.minimum(p, q)
+    over, under = np.maximum(0, np.subtract(q, p)), np.maximum(0, np.subtract(p, q))
+    axes.bar(places, shared, 0.6, color=COLORS[0], label="min(p, q): accepted")
+    axes.bar(
+        places, over, 0.6, bottom=shared, color="#d4d8dd", label="q above p: rejected", hatch="///", edgecolor=SOFT
+    )
+    axes.bar(places, under, 0.6, bottom=shared, color=COLORS[1], label="p above q: drawn after a rejection")
+    for x, (mine, theirs) in enumerate(zip(p, q, strict=True)):
+        axes.text(x, max(mine, theirs) + 0.02, f"p = {mine:g}\nq = {theirs:g}", ha="center", fontsize=9.5, color=INK)
+    axes.set_xticks(places, words)
+    axes.set(ylim=(0, max(*p, *q) + 0.2), title="Gray and orange have the same total, so every bar ends at p")
+    axes.legend(frameon=False, fontsize=9.5, loc="upper right")
+    axes.grid(visible=False)
+    return figure
+
+
+def draw_acceptances(found: Sequence[Acceptance]) -> Figure:
+    """The probability that a proposal is accepted against the draft's loss."""
+    import matplotlib.pyplot as plt
+
+    figure, axes = plt.subplots(figsize=(7, 3.8))
+    for each in found:
+        method = DRAFTS["draft model" if each.name in ("draft model", "itself") else "table of counts"]
+        axes.plot(each.loss, each.overlap, marker=method.marker, color=method.color, markersize=8, linestyle="none")
+        axes.annotate(each.name, (each.loss, each.overlap), xytext=(8, 4), textcoords="offset points", fontsize=9.5)
+    axes.set(xlabel="the draft's own loss (nats per token)", ylabel="α = mean of Σ min(p, q)", ylim=(0, 1.08))
+    axes.set_xlim(0, max(each.loss for each in found) * 1.3)
+    axes.set_title("Good drafts are accepted more often")
+    return figure
+
+
+def draw_speeds(
+    rows: Mapping[str, Sequence[Mapping[str, Any]]], predicted: Mapping[str, Mapping[int, tuple[float, float, float]]]
+) -> Figure:
+    """Speed beside plain decoding against k, for each draft: as measured, and three predictions."""
+    import matplotlib.pyplot as plt
+
+    figure, panels = plt.subplots(1, len(rows), figsize=(10, 3.8), sharey=True)
+    for axes, (name, found) in zip(panels, rows.items(), strict=True):
+        color, ks = DRAFTS[name].color, [row["k"] for row in found]
+        simple, near, far = zip(*(predicted[name][k] for k in ks), strict=True)
+        axes.plot(ks, simple, ":", color=SOFT, marker="none", label="if judging cost one step")
+        axes.fill_between(ks, near, far, color=SOFT, alpha=0.2, linewidth=0, label="weights in cache … in memory")
+        measured = [row["measured"] for row in found]
+        axes.plot(ks, measured, color=color, marker=DRAFTS[name].marker, label="measured")
+        axes.axhline(1, color=EDGE, linewidth=1)
+        axes.set(title=name, xlabel="k, tokens that are proposed")
+        axes.set_xticks(ks)
+    panels[0].set(ylabel="speed (plain decoding = 1)", ylim=(0, None))
+    panels[0].legend(frameon=False, fontsize=9.5, loc="lower right")
+    return figure

@@ -1,0 +1,238 @@
+"""Speculative decoding in lesson 16: drafts of several qualities, the rule's distribution, and where the time goes."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable, Sequence
+from functools import partial
+from statistics import median
+from typing import Any, NamedTuple
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from tfbook.course.cost import in_turns
+from tfbook.course.experiments import experiment
+from tfbook.data.stories import told
+from tfbook.generation import sampling
+from tfbook.generation.frozen import Frozen
+from tfbook.generation.speculative import (
+    Accept,
+    Draft,
+    Residual,
+    Speculation,
+    overlap,
+)
+from tfbook.models.language_model import LanguageModel
+from tfbook.pretrain.storyteller import Storyteller, load_storyteller
+from tfbook.text.vocabulary import BOS, EOS
+
+TEMPERATURE = 0.7
+
+# ---- drafts --------------------------------------------------------------------------------------------------------
+
+
+class Counts:
+    """A draft without a network: what followed the last `longest` words in some stories, or fewer where none are known.
+
+    Shapes: time, vocab.
+    """
+
+    def __init__(self, texts: Sequence[Sequence[int]], vocab: int, longest: int):
+        self.vocab, self.longest = vocab, longest
+        self.counts: defaultdict[tuple[int, ...], Counter[int]] = defaultdict(Counter)
+        for text in texts:
+            for end in range(1, len(text)):
+                for width in range(min(longest, end) + 1):
+                    self.counts[tuple(text[end - width : end])][text[end]] += 1
+
+    def read(self, text: Int[Tensor, "1 time"], last: int = 1) -> Float[Tensor, "last vocab"]:
+        """The logarithm of the counts after the longest known context, and of a little for every token."""
+        ids = text[0].tolist()
+        return torch.stack([self._after(ids[:end]) for end in range(len(ids) - last + 1, len(ids) + 1)])
+
+    def _after(self, ids: list[int]) -> Float[Tensor, " vocab"]:
+        contexts = (tuple(ids[len(ids) - width :]) for width in range(min(self.longest, len(ids)), -1, -1))
+        seen = next(self.counts[context] for context in contexts if context in self.counts)
+        counts = torch.full((self.vocab,), 1e-3)
+        counts[[*seen]] += torch.tensor([*map(float, seen.values())])
+        return counts.log()
+
+
+def counted_stories(teller: Storyteller, count: int) -> list[list[int]]:
+    """Stories of the training set, as ids."""
+    return [[BOS, *teller.vocabulary.encode(told("train", number).words), EOS] for number in range(count)]
+
+
+class Acceptance(NamedTuple):
+    """How good a draft is on stories, in nats per token, and Σ min(p, q), averaged over their positions."""
+
+    name: str
+    loss: float
+    overlap: float
+
+
+@torch.no_grad()
+def acceptances(model: LanguageModel, drafts: dict[str, Draft | LanguageModel], ids: Tensor) -> list[Acceptance]:
+    """For each draft; padded stories are cut at their ends."""
+    found = []
+    texts = [row[row != 0][None] for row in ids]
+    large = [model(text)[0, :-1].div(TEMPERATURE).softmax(dim=-1) for text in texts]
+    for name, draft in drafts.items():
+        losses, shared = [], []
+        for text, p in zip(texts, large, strict=True):
+            width = text.shape[1] - 1
+            logits = draft(text)[0, :-1] if isinstance(draft, LanguageModel) else draft.read(text[:, :-1], width)
+            losses.append(torch.nn.functional.cross_entropy(logits, text[0, 1:], reduction="none"))
+            shared.append(overlap(p, logits.div(TEMPERATURE).softmax(dim=-1)))
+        found.append(Acceptance(name, float(torch.cat(losses).mean()), float(torch.cat(shared).mean())))
+    return found
+
+
+# ---- the distribution ----------------------------------------------------------------------------------------------
+
+
+def rule_counts(p: Tensor, q: Tensor, accept: Accept, residual: Residual, draws: int) -> Float[Tensor, " vocab"]:
+    """How often each token comes out of so many proposals from q, judged and replaced by the rule."""
+    generator = torch.Generator().manual_seed(0)
+    proposed = torch.multinomial(q, draws, replacement=True, generator=generator).tolist()
+    uniform = torch.rand(draws, generator=generator).tolist()
+    kept = [x for x, u in zip(proposed, uniform, strict=True) if accept(p, q, x, u)]
+    counts = torch.bincount(torch.tensor(kept, dtype=torch.long), minlength=len(p)).float()
+    if rejected := draws - len(kept):
+        drawn = torch.multinomial(residual(p, q), rejected, replacement=True, generator=generator)
+        counts += torch.bincount(drawn, minlength=len(p))
+    return counts
+
+
+def chi_square(counts: Float[Tensor, " vocab"], p: Float[Tensor, " vocab"], least: float = 5.0) -> float:
+    """The probability of counts that are at least so far from n · p; rare tokens count as one.
+
+    (Pearson, 1900.)
+    """
+    from scipy.stats import chisquare
+
+    expected = counts.sum() * p.double() / p.double().sum()
+    often = expected >= least
+    pairs = [(counts[often], expected[often]), (counts[~often].sum()[None], expected[~often].sum()[None])]
+    seen, wanted = (torch.cat(parts).double().numpy() for parts in zip(*pairs, strict=True))
+    kept = wanted > 0
+    return float(chisquare(seen[kept], wanted[kept] * seen[kept].sum() / wanted[kept].sum()).pvalue)
+
+
+def third_words(write: Callable[..., Tensor], count: int) -> Counter[int]:
+    """How often each word is the third of a story, over so many seeds."""
+    counts: Counter[int] = Counter()
+    for seed in range(count):
+        options: dict[str, Any] = {"max_new_tokens": 3, "generator": torch.Generator().manual_seed(seed)}
+        counts[int(write(torch.tensor([[BOS]]), **options)[0, -1])] += 1
+    return counts
+
+
+def same_source(one: Counter[int], other: Counter[int], least: int = 10) -> float:
+    """The probability of two samples at least so different if both are of one distribution; rare words are one."""
+    from scipy.stats import chi2_contingency
+
+    often = [word for word, count in (one + other).items() if count >= least]
+    table = [[counts[word] for word in often] for counts in (one, other)]
+    rest = [counts.total() - sum(row) for counts, row in zip((one, other), table, strict=True)]
+    columns = [[*row, left] if sum(rest) else row for row, left in zip(table, rest, strict=True)]
+    return float(chi2_contingency(columns).pvalue)
+
+
+# ---- where the time goes -------------------------------------------------------------------------------------------
+
+
+class TimedReader:
+    """A draft or a large model that notes how long each reading takes."""
+
+    def __init__(self) -> None:
+        self.times: list[float] = []
+        self.reader: Any = None
+
+    def read(self, text: Int[Tensor, "1 time"], last: int = 1) -> Float[Tensor, "last vocab"]:
+        """The logits of the reader."""
+        start = time.perf_counter()
+        logits: Tensor = self.reader.read(text, last)
+        self.times.append(time.perf_counter() - start)
+        return logits
+
+
+class TimedSpeculation(Speculation):
+    """Speculation that measures the draft's steps and the passes that judge."""
+
+    def __init__(self, *models: Any, **options: Any):
+        super().__init__(*models, **options)
+        self.judging, self.drafting = TimedReader(), TimedReader()
+
+    def _round(self, large: Draft, small: Draft, *rest: Any) -> list[int]:
+        self.judging.reader, self.drafting.reader = large, small
+        return super()._round(self.judging, self.drafting, *rest)
+
+
+@experiment
+def speculation(
+    ks: tuple[int, ...] = (1, 2, 3, 4, 6), rounds: int = 7, stories: int = 8, known: int = 2000, length: int = 50
+) -> list[dict[str, Any]]:
+    """A row for each draft and k: acceptance, tokens per pass, and the speed beside plain decoding, on one core.
+
+    Plain decoding and all cases take turns; a speed is the middle of the rounds' ratios, a time that of all readings.
+    """
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        return _speculation(ks, rounds, stories, known, length)
+    finally:
+        torch.set_num_threads(threads)
+
+
+def _speculation(ks: tuple[int, ...], rounds: int, stories: int, known: int, length: int) -> list[dict[str, Any]]:
+    teller, small = load_storyteller(), load_storyteller("draft")
+    large, table = Frozen(teller.model.cpu()), Counts(counted_stories(teller, known), len(teller.vocabulary), 4)
+    drafts: dict[str, Any] = {"draft model": Frozen(small.model.cpu()), "table of counts": table}
+    cases = {(name, k): TimedSpeculation(large, draft, k=k) for name, draft in drafts.items() for k in ks}
+    runs: dict[Any, Callable[[], object]] = {
+        case: partial(tell_stories, each.generate, stories, length) for case, each in cases.items()
+    }
+    runs["plain"] = partial(tell_stories, partial(sampling.generate, large), stories, length)
+    took = in_turns(runs, rounds)
+    step = median(took["plain"]) / (stories * length)
+    return [_row(name, k, each, took[name, k], took["plain"], step) for (name, k), each in cases.items()]
+
+
+def tell_stories(write: Callable[..., Tensor], stories: int, length: int) -> None:
+    """Stories of so many words, each from its own seed."""
+    for seed in range(stories):
+        options: dict[str, Any] = {"generator": torch.Generator().manual_seed(seed)}
+        options["filters"] = [sampling.temperature(TEMPERATURE)]
+        write(torch.tensor([[BOS]]), max_new_tokens=length, **options)
+
+
+def race(
+    runs: dict[str, Callable[..., Tensor]], rounds: int, *, stories: int = 4, length: int = 50
+) -> dict[str, float]:
+    """Seconds per token of each way to write stories, in turns; the middle of the rounds."""
+    took = in_turns({name: partial(tell_stories, write, stories, length) for name, write in runs.items()}, rounds)
+    return {name: median(times) / (stories * length) for name, times in took.items()}
+
+
+def _row(
+    name: str, k: int, each: TimedSpeculation, took: list[float], plain: list[float], step: float
+) -> dict[str, Any]:
+    return {
+        "draft": name,
+        "k": k,
+        "acceptance": each.passes.acceptance,
+        "tokens per pass": each.passes.tokens_per_pass,
+        "plain step": step,
+        "draft step": median(each.drafting.times),
+        "judging": median(each.judging.times),
+        "measured": median(other / own for own, other in zip(took, plain, strict=True)),
+    }
+
+
+def speculation_rows(rows: Sequence[dict[str, Any]], draft: str) -> list[dict[str, Any]]:
+    """The rows of one draft, by k."""
+    return sorted((row for row in rows if row["draft"] == draft), key=lambda row: row["k"])

@@ -1,0 +1,89 @@
+"""Study of lesson 16: what a token of the storyteller costs on this machine, and what each lever changes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+from jaxtyping import Float, Int64
+from torch import Tensor
+
+from tfbook.generation.speculative import accept as accept, residual as residual
+from tfbook.lessons.inference.answers import answer as answer
+from tfbook.lessons.inference.claims import CLAIMS as CLAIMS
+from tfbook.lessons.inference.grouping import (
+    GROUPS as GROUPS,
+    converted as converted,
+    first_heads as first_heads,
+    held_out as held_out,
+    loss_on as loss_on,
+    pool_heads as pool_heads,
+    uptrained as uptrained,
+)
+from tfbook.lessons.inference.guessing_ahead import (
+    TEMPERATURE,
+    Counts as Counts,
+    acceptances as acceptances,
+    chi_square as chi_square,
+    counted_stories as counted_stories,
+    race as race,
+    rule_counts as rule_counts,
+    same_source as same_source,
+    speculation_rows as speculation_rows,
+    third_words as third_words,
+)
+from tfbook.lessons.inference.judging import judging_table as judging_table, predicted_speeds as predicted_speeds
+from tfbook.lessons.inference.levers import (
+    FORMATS as FORMATS,
+    Scoreboard as Scoreboard,
+    cached_loss as cached_loss,
+    far_away as far_away,
+    far_table as far_table,
+    format_runs as format_runs,
+    format_table as format_table,
+    in_format as in_format,
+    speculation_run as speculation_run,
+)
+from tfbook.lessons.inference.prices import (
+    LLAMA_70B as LLAMA_70B,
+    price_questions as price_questions,
+    price_table as price_table,
+    prices as prices,
+)
+from tfbook.lessons.inference.serving import (
+    OPENING as OPENING,
+    for_engine as for_engine,
+    queue_of as queue_of,
+    schedule as schedule,
+    served as served,
+    summaries as summaries,
+    tables_after as tables_after,
+)
+from tfbook.lessons.inference.timing import (
+    PAST as PAST,
+    compared as compared,
+    reading as reading,
+    seconds as seconds,
+    table_of as table_of,
+)
+from tfbook.models.gpt import Gpt
+from tfbook.models.language_model import LanguageModel
+from tfbook.pretrain.storyteller import MODELS, Storyteller, load_storyteller
+
+
+def storyteller(name: str = "storyteller") -> Storyteller:
+    """The model that ships with tfbook, on the CPU: the lesson asks what one core does."""
+    teller = load_storyteller(name)
+    return Storyteller(teller.model.cpu(), teller.vocabulary)
+
+
+def wide_model(vocab: int) -> Gpt:
+    """Six layers of width 768 with random weights, 43 million: how long they take doesn't depend on their values."""
+    config = replace(MODELS["storyteller"], d_model=768, d_ff=3072, heads=12, layers=6)
+    return Gpt(vocab, config).eval()
+
+
+@torch.inference_mode()
+def after(model: LanguageModel, text: Int64[Tensor, "1 time"]) -> Float[Tensor, " vocab"]:
+    """The probabilities of what follows a text, at the lesson's temperature."""
+    return (model(text)[0, -1] / TEMPERATURE).softmax(dim=-1)
