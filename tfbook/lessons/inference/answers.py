@@ -34,9 +34,7 @@ A schedule decides when a word is written, never which: the rows of a batch do n
 """,
         "uptraining": """
 Nearly all of it. With two groups, a third of the cache, the loss ends 0.01 nats above that of six heads that were
-trained as long (which itself rose by 0.01, since the learning rate was set high again). And the mean, which began
-worse, ends better by far: a single head knows how to be that head, while the mean keeps something of all, and
-training sorts it out.
+trained as long (which itself rose by 0.01). And the mean, which began worse, ends better by far, in all three runs.
 
 The loss hides a part of the price, however: of 100 stories each, 84% are free of contradictions with six heads, 71%
 with two groups of means, and 15% with two first heads. 2% of the training is little; the paper takes 5%.
@@ -46,8 +44,8 @@ Eight bits cost nothing that you could notice. Four bits cost a few thousandths 
 have their own scale, because one large weight then spoils only its own group. (In large language models a few numbers
 of the activations are huge, which makes 8 bits harder than here: [Dettmers et al., 2022](https://arxiv.org/abs/2208.07339).)
 
-But this core gets *slower*. PyTorch multiplies floating-point numbers here, so the integers are converted first, at
-every step, and that takes longer than the reading saves. Real systems multiply the integers themselves, or convert
+But this core gains little, or loses. PyTorch multiplies floating-point numbers here, so the integers are converted
+first, at every step, and that takes about as long as the reading saves, or longer. Real systems multiply the integers themselves, or convert
 them inside of the product. Whether bfloat16 helps depends on your processor's instructions.
 """,
         "rule": """
@@ -57,11 +55,10 @@ Distances like that of your rule are ordinary for samples of $p$. When everythin
         "speculation": """
 The formula promises 2.3 times. The clock said 1.5, and with $k = 1$ there was nothing to gain.
 
-The promise assumes that judging five tokens costs one step. On this core it costs 1.6 to 2 steps, because a product of
-a matrix with five rows isn't as efficient in PyTorch as one with a single row. And the draft's step isn't 14 times
+The promise assumes that judging five tokens costs one step. On this core it costs 1.6 to 2 steps. And the draft's step isn't 14 times
 cheaper, but about 5 times: its time goes into calls (Section 1). The table uses the shortest of 60 passes each, and
-predicts 1.5 to 2.0 times. It depends on where the weights are: the longer a step waits for memory, the less judging
-adds. So the same code may pay on a busy core, whose cache belongs to others, and hardly pay on a quiet one.
+predicts 1.5 to 2.0 times, depending on where the weights are: where they come from memory, judging adds less than
+where they stay in the processor's cache.
 
 The table of counts is accepted less often and costs almost nothing, and comes out about even. Both are ways to pay
 less; being exact, neither changes a word's probability.
