@@ -662,3 +662,10 @@ def test_every_picture_has_an_alt_text() -> None:
     for figure, alt in pictures:
         assert figure.axes
         assert len(alt) > 40
+
+
+def test_the_picture_of_patches_says_what_it_shows() -> None:
+    figure, alt = figures.draw_patches(["Anna", ".", "said"], [0.1, 0.93, 0.2], "1.4")
+    assert "word 2, “.”, with probability 0.93" in alt
+    assert "attention" not in alt
+    assert any("0.93" in text.get_text() for axes in figure.axes for text in axes.texts)

@@ -38,7 +38,7 @@ All of this barely moves the loss. One word in 25 is a determined name, and an e
 spoils a story.
 """,
         "overfit": """
-The first curve falls to 0.047. The second one is lowest where we first look, after eight readings, and then climbs
+The first curve falls to 0.047. The second one is lowest where we first look, after eight readings (40 steps, since each takes 20 stories), and then climbs
 above 4, two thirds of an even guess: the model **overfits**. And it recites: every story that it writes is one of the
 100, word for word. The number 0.047 says the same: choosing one story of 100 takes $\\ln 100 = 4.6$ nats, once in some
 98 words, and the rest comes by heart. That is why one looks at held-out text, stops when its loss turns, and, better,
@@ -47,7 +47,7 @@ gets more text.
         "adamw": """
 With its best rate, AdamW ends at 0.86 to 0.90 nats, about 0.3 above Muon, and **none** of its stories is right in every
 respect, since nearly all have a wrong name. More steps may well get it there. In the same 600 steps, though, the
-optimizer decides as much as the whole growth of the model from its first head on. (Both began from the same kind of
+optimizer decides about twice as much as the whole growth of the model from its first head on. (Both began from the same kind of
 random weights, which were tuned for neither.)
 """,
         "patch": """
@@ -60,9 +60,9 @@ Nearly nine in ten. All that extra work buys about 35 to 45 more right stories p
 """,
         "places": """
 The hill gets 0.04 where it is her home and 0.12 where her home is in the park or by the river. So the model knows where
-she lives? No: it gets the same 0.04 if she lives *on* the farm. In every row the first two columns agree. The model
-avoids not her home but all places that take the **same preposition** as her home: a shortcut, right about home, and
-wrong about the farm.
+she lives? No: it gets the same 0.04 if she lives *on* the farm. In every row the first two columns are close. The model
+avoids not her home but, some strongly and some slightly, all places that take the **same preposition** as her home: a
+shortcut, right about home, and wrong about the farm.
 
 It never had to learn better. Ruling out home and nothing else would save about 0.06 nats at a few words in a hundred,
 and no story complains. A good loss cannot tell you that a fact was learned; a question that separates the fact from its

@@ -36,7 +36,7 @@ def _as_pytorch(model: GPT) -> None:
 
 
 BEGINNINGS: dict[str, Callable[[GPT], Any]] = {  # what changes the weights of a new model
-    "0.02 everywhere": lambda model: None,
+    "0.02 in all matrices": lambda model: None,
     "embedding 1, the rest 0.02": lambda model: nn.init.normal_(model.embed.weight),
     "PyTorch's default": _as_pytorch,
 }
@@ -87,4 +87,4 @@ def table_of_beginnings(frame: DataFrame) -> DataFrame:
 def claim_of_beginnings(frame: DataFrame) -> dict[int, float]:
     """Claim 3: loss from PyTorch's weights, in the best of its runs, minus that from small ones, in the worst."""
     losses = {kind: runs["loss"] for kind, runs in frame.groupby("weights")}
-    return {3: float(losses["PyTorch's default"].min() - losses["0.02 everywhere"].max())}
+    return {3: float(losses["PyTorch's default"].min() - losses["0.02 in all matrices"].max())}

@@ -337,3 +337,13 @@ def _passes(curve: Sequence[Mapping[str, float]], kind: str) -> str:
         return "never"
     middle = (min(values) + max(values)) / 2
     return f"{next(point['step'] for point in curve if point[kind] >= middle):g}"
+
+
+def draw_patches(words: Sequence[str], renamed: Sequence[float], head: str) -> Picture:
+    """How probable the other name is at the end, with the head's numbers changed at each word in turn."""
+    from tfbook.plot import shaded_text
+
+    figure, _ = shaded_text(words, {f"Lucy speaks, if head {head} is changed here": (len(words) - 1, renamed)})
+    place = max(range(len(words)), key=renamed.__getitem__)
+    most = f"most after a change at word {place + 1}, “{words[place]}”, with probability {renamed[place]:.2f}"
+    return figure, f"The text, each word shaded by the probability that Lucy speaks if it is changed there: {most}."

@@ -120,6 +120,7 @@ STAGES: dict[str, Callable[[int], Sequence[nn.Module]]] = {
     "four heads": lambda d: [Attention(d, HEADS)],
     "feed-forward": lambda d: [Attention(d, HEADS), FeedForward(d)],
     "residual and norm": lambda d: [block(d, HEADS), nn.LayerNorm(d)],
+    "two blocks, attention alone": lambda d: [*(Residual(Attention(d, HEADS), d) for _ in range(2)), nn.LayerNorm(d)],
     "two blocks": lambda d: [block(d, HEADS), block(d, HEADS), nn.LayerNorm(d)],
     "two blocks, neither residual nor norm": lambda d: [_bare(d, HEADS), _bare(d, HEADS)],
 }
