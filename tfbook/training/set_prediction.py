@@ -106,7 +106,10 @@ def match(cost: Float[Tensor, "query object"]) -> tuple[Int64[Tensor, " object"]
 
 @torch.no_grad()
 def _matched(
-    logits: Float[Tensor, "batch query label"], boxes: Float[Tensor, "batch query 4"], counts: Sequence[int], every: Objects
+    logits: Float[Tensor, "batch query label"],
+    boxes: Float[Tensor, "batch query 4"],
+    counts: Sequence[int],
+    every: Objects,
 ) -> tuple[Int64[Tensor, " object"], Int64[Tensor, " object"]]:
     """Rows of the answers of a batch, and of its objects one image after the other, that belong together.
 

@@ -36,9 +36,7 @@ from tfbook.models.vit import Vit, VitConfig, patchify, unpatchify
 
 SIDE, PATCH, GRID = 32, 4, 8  # pixels of an image and of a patch, patches along a side
 WINDOW, SHIFT = 4, 2  # patches along a side of a window
-SHAPE = VitConfig(
-    height=SIDE, width=SIDE, patch=PATCH, tokens=0, d_model=64, heads=4, d_ff=128, layers=4, dropout=0.0
-)
+SHAPE = VitConfig(height=SIDE, width=SIDE, patch=PATCH, tokens=0, d_model=64, heads=4, d_ff=128, layers=4, dropout=0.0)
 LABELS = {"kind": len(KINDS), "same color": 2}
 STEPS = {"kind": 300, "same color": 500}
 COUNTS = {"kind": (300, 1200, 4800), "same color": (8000,)}  # images for training
@@ -228,7 +226,10 @@ def judged(model: nn.Module, question: str, parts: Parts) -> dict[str, Any]:
     """Accuracy on the test images: as they are, as a jigsaw, and by shift or by distance."""
     part, objects = parts["test"]
     answers = right(model, part.images, part.labels)
-    row: dict[str, Any] = {"accuracy": rounded(answers), "jigsaw": rounded(right(model, shuffled(part.images), part.labels))}
+    row: dict[str, Any] = {
+        "accuracy": rounded(answers),
+        "jigsaw": rounded(right(model, shuffled(part.images), part.labels)),
+    }
     if question == "kind":
         return row | {"by_shift": by_shift(model, part)}
     return row | {"by_distance": by_distance(answers, objects)}
@@ -247,7 +248,12 @@ def tried(parts: Parts, question: str, name: str, lr: float, *, seed: int = 11) 
     """One run at a learning rate, with all images, judged on the validation images."""
     model = trained(name, question, parts["train"][0], lr=lr, steps=STEPS[question], seed=seed)
     valid = parts["valid"][0]
-    return {"question": question, "model": name, "lr": lr, "accuracy": rounded(right(model, valid.images, valid.labels))}
+    return {
+        "question": question,
+        "model": name,
+        "lr": lr,
+        "accuracy": rounded(right(model, valid.images, valid.labels)),
+    }
 
 
 def raced(parts: Parts, question: str, name: str, lr: float, images: int, seed: int) -> dict[str, Any]:

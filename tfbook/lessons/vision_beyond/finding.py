@@ -86,9 +86,7 @@ class Batches:
 
 def new_captioner() -> Captioner:
     """A small captioner of the scenes, untrained."""
-    sizes = CaptionerConfig(
-        vocab=len(SCENES.vocabulary), backbone=(24, 48, 64), d_features=64, d_embed=48, d_hidden=96
-    )
+    sizes = CaptionerConfig(vocab=len(SCENES.vocabulary), backbone=(24, 48, 64), d_features=64, d_embed=48, d_hidden=96)
     return Captioner(sizes)
 
 
@@ -147,7 +145,7 @@ def forced_looks(model: Captioner, scenes: Sequence[Scene]) -> Float[Tensor, "sc
 
 
 def caption_scores(model: Captioner, scenes: Sequence[Scene]) -> dict[str, float]:
-    """Words right, captions right, and the share of the attention on the named object, with two baselines; on the CPU."""
+    """Words and captions right, and the share of the attention on the named object, with two baselines; on the CPU."""
     model = model.cpu()
     right = words_right(model, scenes, SCENES.vocabulary)
     looks = forced_looks(model, scenes)
@@ -198,7 +196,9 @@ def trained_slider(scenes: Sequence[Scene], *, seed: int, steps: int = 1000, lr:
 # ---- one run each ------------------------------------------------------------------------------------------------
 
 
-def captioned(examples: Examples, test: Sequence[Scene], seed: int, steps: int = 1200) -> tuple[dict[str, Any], Captioner]:
+def captioned(
+    examples: Examples, test: Sequence[Scene], seed: int, steps: int = 1200
+) -> tuple[dict[str, Any], Captioner]:
     """A captioner's scores, and itself."""
     model = trained_captioner(examples, seed=seed, steps=steps)
     return {"model": "captioner", "seed": seed, "parameters": parameters(model)} | caption_scores(model, test), model

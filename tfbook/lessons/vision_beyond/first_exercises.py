@@ -87,8 +87,8 @@ def _sizes() -> list[tuple[int, int, int, int]]:
     hints=[
         "Give each place of the grid, before the roll, a number that says in which of the shifted windows it is. Where "
         "do the numbers change along one side? Then roll and cut the numbers as you cut the vectors.",
-        "`(torch.arange(rows) + window - shift) // window` numbers the shifted windows down the rows; what is above the "
-        "first border has a number of its own. One number for both sides: row number · 1000 + column number.",
+        "`(torch.arange(rows) + window - shift) // window` numbers the shifted windows down the rows; what is above "
+        "the first border has a number of its own. One number for both sides: row number · 1000 + column number.",
         "`numbers.view(1, rows, columns, 1)` can go through your own `partition`. Two places may meet where their "
         "numbers are equal.",
     ],

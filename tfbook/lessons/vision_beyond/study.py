@@ -1,13 +1,255 @@
-"""Lesson 14: say here what is measured."""
+"""Study of lesson 14: the two shipped models at work, and models that run with the reader's own pieces.
+
+Shapes: batch, head, row and column (of a grid of patches), place = row · column, d; word.
+"""
 
 from __future__ import annotations
 
-import torch
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache, partial
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+import torch
+from einops import rearrange
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+from tfbook import runtime, training
+from tfbook.attention.efficient import Axial, GridAttention, Neighborhood, Windowed
+from tfbook.attention.windows import out_of_windows
+from tfbook.course.cost import count_flops, parameters
+from tfbook.data.download import File, fetch
+from tfbook.data.images import ImageBatches, LabeledImages
+from tfbook.data.scenes import KINDS, Scene
+from tfbook.lessons.vision_beyond import contest, finding
 from tfbook.lessons.vision_beyond.answers import answer as answer
 from tfbook.lessons.vision_beyond.claims import CLAIMS as CLAIMS
+from tfbook.models.blocks import alternate
+from tfbook.models.captioner import Captioner, describe
+from tfbook.models.detr import Detr
+from tfbook.models.patch_mixers import without_attention
+from tfbook.models.vit import Vit
+from tfbook.parts import Part
+from tfbook.training.set_prediction import corners
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+WEIGHTS = "vision/{}.safetensors"  # in data/, half precision
+
+# ---- the two shipped models --------------------------------------------------------------------------------------
 
 
-def measure(seed: int) -> float:
-    """Say here what one run returns."""
-    return torch.rand((), generator=torch.Generator().manual_seed(seed)).item()
+def shipped(model: nn.Module, name: str) -> Any:
+    """The model with the weights that ship under this name, on the CPU, in eval mode."""
+    from safetensors.torch import load_file
+
+    weights = load_file(fetch(File(path=WEIGHTS.format(name))))
+    model.load_state_dict({key: w.float() if w.is_floating_point() else w for key, w in weights.items()})
+    return model.eval()
+
+
+@cache
+def captioner() -> Captioner:
+    """The first of the stored captioners."""
+    return shipped(finding.new_captioner(), "captioner")
+
+
+@cache
+def detr() -> Detr:
+    """The first of the stored DETRs."""
+    return shipped(finding.new_detr(), "detr")
+
+
+class Told(NamedTuple):
+    """A caption and where the model looked at each of its words."""
+
+    words: tuple[str, ...]
+    looks: Float[Tensor, "word row column"]
+
+    def __str__(self) -> str:
+        return " ".join(self.words).replace(" ,", ",")
+
+
+def tell(model: Captioner, scene: Scene) -> Told:
+    """The caption that the model writes, word by word."""
+    said = describe(model, scene.image[None])
+    words = tuple(finding.SCENES.vocabulary.decode(said.tokens[0]))
+    return Told(words, said.weights[0, : len(words)].unflatten(1, model.config.grid))
+
+
+class Found(NamedTuple):
+    """A claimed object: its kind, the chance of any object, and its box by corners."""
+
+    kind: str
+    chance: float
+    box: Float[Tensor, "4"]
+
+
+@torch.no_grad()
+def find(model: Detr, scene: Scene, least: float) -> list[Found]:
+    """The objects that the queries claim with a chance over `least`, the surest first."""
+    logits, boxes = (part[0] for part in model(scene.image[None]))
+    chance = 1 - logits.softmax(dim=-1)[:, -1]
+    kinds = logits[:, :-1].argmax(dim=-1)
+    rows = [
+        Found(KINDS[int(kind)], float(sure), box)
+        for kind, sure, box in zip(kinds, chance, corners(boxes), strict=True)
+        if sure > least
+    ]
+    return sorted(rows, key=lambda row: -row.chance)
+
+
+# ---- models with the reader's pieces -----------------------------------------------------------------------------
+
+Attend = Callable[[Tensor, Tensor, Tensor], Tensor]  # of grids (batch, row, column, d)
+
+
+@dataclass(frozen=True)
+class OnGrid:
+    """A function of grids as an attention implementation: every head is a grid of its own."""
+
+    attend: Attend
+
+    def __call__(self, q: Tensor, k: Tensor, v: Tensor, **context: Any) -> Tensor:
+        """Without masks, biases or dropout."""
+        grids = (rearrange(x, "b h (r c) d -> (b h) r c d", r=contest.GRID) for x in (q, k, v))
+        return rearrange(self.attend(*grids), "(b h) r c d -> b h (r c) d", b=len(q))
+
+
+class Mixing(Part):
+    """A token-mixing MLP whose formula is given: `mix(x, W1, b1, W2, b2)`."""
+
+    def __init__(self, d_model: int, heads: int, *, mix: Callable[..., Tensor], hidden: int, dropout: float = 0.0):
+        super().__init__()
+        self.up, self.down = nn.Linear(contest.GRID**2, hidden), nn.Linear(hidden, contest.GRID**2)
+        self.mix, self.d_model = mix, d_model
+
+    def forward(self, x: Float[Tensor, "batch place d"], **context: Any) -> Float[Tensor, "batch place d"]:
+        """The given formula, with this part's weights."""
+        return self.mix(x, self.up.weight, self.up.bias, self.down.weight, self.down.bias)
+
+    def parameter_count(self) -> int:
+        """Two matrices and two biases."""
+        return sum(weight.numel() for weight in self.parameters())
+
+    def flops(self, time: int, **context: Any) -> int:
+        """Two products for each channel."""
+        return 4 * self.up.weight.numel() * self.d_model
+
+
+def with_windows(*attends: Attend) -> nn.Module:
+    """The contest's ViT for kinds, its blocks attending by these functions of grids in turn."""
+    model = Vit(len(KINDS), contest.SHAPE)
+    alternate(model.stack, *(OnGrid(attend) for attend in attends))
+    return model
+
+
+def with_mixing(mix: Callable[..., Tensor]) -> nn.Module:
+    """The contest's MLP-Mixer for kinds, its places mixed by this function."""
+    part = partial(Mixing, mix=mix, hidden=128)
+    return Vit(len(KINDS), without_attention(contest.SHAPE, part))
+
+
+def trained(make: Callable[[], nn.Module], part: LabeledImages, *, lr: float, steps: int, seed: int = 1) -> nn.Module:
+    """A model trained with the contest's recipe."""
+    runtime.seed(seed)
+    model = make().to(runtime.device())
+    training.fit(model, contest.loss, ImageBatches(part, size=64, seed=seed), contest.recipe(steps, lr))
+    return model.eval()
+
+
+def accuracies(model: nn.Module, part: LabeledImages) -> dict[str, float]:
+    """Right answers in percent: to the images as they are, and to the jigsaw."""
+    pictures = {"in order": part.images, "jigsaw": contest.shuffled(part.images)}
+    return {
+        name: round(100 * float(contest.right(model, images, part.labels).mean()), 1)
+        for name, images in pictures.items()
+    }
+
+
+def join(
+    windows: Float[Tensor, "batch window place d"], window: int, shift: int
+) -> Float[Tensor, "batch row column d"]:
+    """The square grid that was cut into these windows: the inverse of `partition`."""
+    side = round((windows.shape[1] * windows.shape[2]) ** 0.5)
+    return out_of_windows(windows, (side, side), (window, window), (shift, shift))
+
+
+# ---- what sees what ----------------------------------------------------------------------------------------------
+
+EYES: dict[str, tuple[GridAttention, ...]] = {  # who sees whom, block by block
+    "windows": (Windowed(contest.GRID, contest.WINDOW),),
+    "shifted windows": (
+        Windowed(contest.GRID, contest.WINDOW),
+        Windowed(contest.GRID, contest.WINDOW, contest.SHIFT),
+    ),
+    "3 × 3 neighborhood": (Neighborhood(contest.GRID),),
+    "axial": (Axial(contest.GRID),),
+}
+
+
+def reached(blocks: int, eyes: Sequence[GridAttention], place: tuple[int, int]) -> Bool[Tensor, "row column"]:
+    """The places whose vectors can arrive at `place` through so many blocks."""
+    size = (contest.GRID, contest.GRID)
+    seen = torch.eye(size[0] * size[1], dtype=torch.bool)
+    for block in reversed(range(blocks)):
+        step = eyes[block % len(eyes)].sees(size, 2).any(dim=0)
+        seen = (seen.float() @ step.float()) > 0
+    return seen[place[0] * size[1] + place[1]].view(size)
+
+
+# ---- tables ------------------------------------------------------------------------------------------------------
+
+
+def costs() -> DataFrame:
+    """Parameters and operations for one image of each model of the contest, with eight labels."""
+    import pandas as pd
+
+    rows = []
+    for name in (*contest.MODELS, contest.LINEAR):
+        model = contest.build(name, "kind").eval()
+        image = torch.zeros(1, 3, contest.SIDE, contest.SIDE)
+        with torch.no_grad():
+            operations = count_flops(partial(model, image))
+        rows.append({"model": name, "parameters": parameters(model), "MFLOPs": round(operations / 1e6, 1)})
+    return pd.DataFrame(rows).set_index("model")
+
+
+def spread(
+    frame: DataFrame, question: str, column: str = "accuracy", images: int | None = None
+) -> dict[str, list[float]]:
+    """The stored values of each model, one per seed, in percent."""
+    own = frame[frame["question"] == question]
+    own = own[own["images"] == (images or own["images"].max())]
+    return {name: list(100 * rows[column]) for name, rows in own.groupby("model", sort=False)}
+
+
+def by_key(
+    frame: DataFrame, question: str, column: str, images: int | None = None
+) -> dict[str, dict[float, list[float]]]:
+    """For each model: what the dictionaries in a column hold under each key, one per seed, in percent."""
+    own = frame[frame["question"] == question]
+    own = own[own["images"] == (images or own["images"].max())]
+    return {
+        name: {float(key): [100 * row[key] for row in rows[column]] for key in rows[column].iloc[0]}
+        for name, rows in own.groupby("model", sort=False)
+    }
+
+
+def worst(values: Mapping[str, Sequence[float]], name: str) -> float:
+    """The worst seed of a model."""
+    return min(values[name])
+
+
+def scoreboard(frame: DataFrame, least: int) -> DataFrame:
+    """Mean percent right of each model: kinds from few and many images, shuffled, shifted; and the same color."""
+    import pandas as pd
+
+    few, many = (spread(frame, "kind", images=images) for images in (least, None))
+    jigsaw, color = spread(frame, "kind", "jigsaw"), spread(frame, "same color")
+    moved = {name: row[contest.SHIFTS[-1]] for name, row in by_key(frame, "kind", "by_shift").items()}
+    columns = {f"kind, {least} images": few, "kind, all": many, "jigsaw": jigsaw, "shifted": moved, "same color": color}
+    means = {title: {name: sum(v) / len(v) for name, v in values.items()} for title, values in columns.items()}
+    return costs().join(pd.DataFrame(means).round(1))
