@@ -14,14 +14,15 @@ import torch
 from einops import rearrange
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from tfbook import runtime, training
 from tfbook.attention.efficient import Axial, GridAttention, Neighborhood, Windowed
-from tfbook.attention.windows import out_of_windows
+from tfbook.attention.windows import allowed_in_windows, into_windows, out_of_windows, window_numbers
 from tfbook.course.cost import count_flops, parameters
 from tfbook.data.download import File, fetch
 from tfbook.data.images import ImageBatches, LabeledImages
-from tfbook.data.scenes import KINDS, Scene
+from tfbook.data.scenes import COLORS, KINDS, Scene
 from tfbook.lessons.vision_beyond import contest, finding
 from tfbook.lessons.vision_beyond.answers import answer as answer
 from tfbook.lessons.vision_beyond.claims import CLAIMS as CLAIMS
@@ -77,6 +78,11 @@ def tell(model: Captioner, scene: Scene) -> Told:
     said = describe(model, scene.image[None])
     words = tuple(finding.SCENES.vocabulary.decode(said.tokens[0]))
     return Told(words, said.weights[0, : len(words)].unflatten(1, model.config.grid))
+
+
+def naming(words: Sequence[str]) -> list[int]:
+    """Which of the words name a kind or a color; the first six."""
+    return [number for number, word in enumerate(words) if word in (*KINDS, *COLORS)][:6]
 
 
 class Found(NamedTuple):
@@ -169,6 +175,27 @@ def accuracies(model: nn.Module, part: LabeledImages) -> dict[str, float]:
     }
 
 
+def partition(x: Float[Tensor, "batch row column d"], window: int, shift: int) -> Float[Tensor, "batch window place d"]:
+    """The page's own version of Exercise 1."""
+    return into_windows(x, (window, window), (shift, shift))
+
+
+def shift_mask(rows: int, columns: int, window: int, shift: int) -> Bool[Tensor, "window place place"]:
+    """The page's own version of Exercise 2."""
+    sides, by = (window, window), (shift, shift)
+    return allowed_in_windows(window_numbers((rows, columns), sides, by), sides, by)
+
+
+def mix_places(x: Float[Tensor, "batch place d"], W1: Tensor, b1: Tensor, W2: Tensor, b2: Tensor) -> Tensor:
+    """The page's own version of Exercise 3."""
+    return F.linear(F.gelu(F.linear(x.mT, W1, b1)), W2, b2).mT
+
+
+def match_cost(logits: Tensor, boxes: Tensor, labels: Tensor, targets: Tensor, giou: Tensor) -> Tensor:
+    """The page's own version of Exercise 4."""
+    return matching_cost(logits, boxes, Objects(labels, corners(targets)))
+
+
 def join(
     windows: Float[Tensor, "batch window place d"], window: int, shift: int
 ) -> Float[Tensor, "batch row column d"]:
@@ -188,6 +215,24 @@ EYES: dict[str, tuple[GridAttention, ...]] = {  # who sees whom, block by block
     "3 × 3 neighborhood": (Neighborhood(contest.GRID),),
     "axial": (Axial(contest.GRID),),
 }
+
+
+CONNECTS = {  # in the order of the figure: where the weights come from
+    "ViT": "attention",
+    "windows": "attention",
+    "shifted windows": "attention",
+    "3 × 3 neighborhood": "attention",
+    "MLP-Mixer": "fixed",
+    "3 × 3 convolution": "fixed",
+}
+
+
+def reaches(name: str, place: tuple[int, int]) -> list[Bool[Tensor, "row column"]]:
+    """What one block and two blocks of a mixer bring to a place."""
+    if name in ("ViT", "MLP-Mixer"):
+        return [torch.ones(contest.GRID, contest.GRID, dtype=torch.bool)] * 2
+    eyes = EYES["3 × 3 neighborhood" if name == "3 × 3 convolution" else name]
+    return [reached(blocks, eyes, place) for blocks in (1, 2)]
 
 
 def reached(blocks: int, eyes: Sequence[GridAttention], place: tuple[int, int]) -> Bool[Tensor, "row column"]:
@@ -253,3 +298,40 @@ def scoreboard(frame: DataFrame, least: int) -> DataFrame:
     columns = {f"kind, {least} images": few, "kind, all": many, "jigsaw": jigsaw, "shifted": moved, "same color": color}
     means = {title: {name: sum(v) / len(v) for name, v in values.items()} for title, values in columns.items()}
     return costs().join(pd.DataFrame(means).round(1))
+
+
+def minus(some: Mapping[str, Sequence[float]], others: Mapping[str, Sequence[float]]) -> dict[str, list[float]]:
+    """The differences of the same model and seed."""
+    return {name: [a - b for a, b in zip(values, others[name], strict=True)] for name, values in some.items()}
+
+
+def feature_attention(model: nn.Module) -> list[FeatureAttention]:
+    """The layers of SAGAN's kind in a model."""
+    return [layer for layer in model.modules() if isinstance(layer, FeatureAttention)]
+
+
+def detr_costs() -> DataFrame:
+    """Parameters and operations of the parts of DETR for one image."""
+    import pandas as pd
+
+    model, image, rows = detr(), torch.zeros(1, 3, 64, 64), []
+    with torch.no_grad():
+        features = model.project(model.backbone(image)).flatten(2).mT
+        runs = {
+            "backbone": ([model.backbone, model.project], lambda: model.project(model.backbone(image))),
+            "encoder": ([model.encoder], lambda: model.encoder(features)),
+            "all": ([model], lambda: model(image)),
+        }
+        for name, (parts, run) in runs.items():
+            row = {"part": name, "parameters": sum(map(parameters, parts))}
+            rows.append(row | {"MFLOPs": round(count_flops(run) / 1e6, 1)})
+    return pd.DataFrame(rows).set_index("part")
+
+
+PUBLISHED = (  # Trockman & Kolter (2022), Table 1: name, millions of parameters, ImageNet in percent, kind of mixer
+    ("ConvMixer-768/32", 21.1, 80.16, "convolution"),
+    ("ConvMixer-1536/20", 51.6, 81.37, "convolution"),
+    ("ResNet-152", 60.2, 79.64, "convolution"),
+    ("DeiT-B", 86.0, 81.8, "attention"),
+    ("ResMLP-B24/8", 129.0, 81.0, "mlp"),
+)
