@@ -152,12 +152,14 @@ match_cost.mistakes(
 
 
 def _grids() -> list[tuple[Tensor, Tensor, Tensor, int]]:
-    """(row, column, d) grids: larger than the neighborhood, as large, a single line, a single place."""
-    sizes = [(4, 5, 3, 1), (3, 3, 2, 1), (5, 6, 2, 2), (1, 4, 3, 1), (1, 1, 2, 2)]
-    return [
-        (*(randn(rows, columns, d, seed=100 + 3 * number + part) for part in range(3)), reach)
-        for number, (rows, columns, d, reach) in enumerate(sizes)
+    """(row, column, d) grids: larger than the neighborhood, as large, lines, a place; large scores; keys of zeros."""
+    sizes = [(4, 5, 3, 1, 1), (3, 3, 2, 1, 1), (5, 6, 2, 2, 1), (1, 4, 3, 1, 1), (1, 1, 2, 2, 1), (1, 9, 3, 1, 60)]
+    cases = [
+        (*(size * randn(rows, columns, d, seed=100 + 3 * number + part) for part in range(3)), reach)
+        for number, (rows, columns, d, reach, size) in enumerate(sizes)
     ]
+    q, k, v, reach = cases[0]
+    return [*cases, (q, k.relu(), v, reach)]
 
 
 @exercise(
@@ -176,7 +178,7 @@ def near_attention(q: Tensor, k: Tensor, v: Tensor, reach: int) -> Tensor:
         return x.unfold(0, width, 1).unfold(1, width, 1).flatten(3)  # (row, column, d, near)
 
     scores = torch.einsum("rcd,rcdn->rcn", q, around(k)) / math.sqrt(q.shape[-1])
-    there = around(torch.ones_like(k))[:, :, 0] > 0
+    there = around(torch.ones_like(k)).all(dim=2)
     weights = scores.masked_fill(~there, -torch.inf).softmax(dim=-1)
     return torch.einsum("rcn,rcdn->rcd", weights, around(v))
 
@@ -201,27 +203,27 @@ def _near(q: Tensor, k: Tensor, v: Tensor, reach: int, *, kind: str) -> Tensor:
         if kind == "wrapped":
             steps = range(-reach, reach + 1)
             return torch.stack([x.roll((-i, -j), (0, 1)) for i in steps for j in steps], dim=-1)
+        if kind == "repeated":
+            x = F.pad(x.permute(2, 0, 1)[None], (reach,) * 4, mode="replicate")[0].permute(1, 2, 0)
+            return x.unfold(0, width, 1).unfold(1, width, 1).flatten(3)
         x = F.pad(x, (0, 0, reach, reach, reach, reach))
         return x.unfold(0, width, 1).unfold(1, width, 1).flatten(3)
 
     scores = torch.einsum("rcd,rcdn->rcn", q, around(k)) / (1 if kind == "scale" else math.sqrt(q.shape[-1]))
     there = around(torch.ones_like(k))[:, :, 0] > 0
-    if kind == "after":
-        return torch.einsum("rcn,rcdn->rcd", scores.softmax(dim=-1) * there, around(v))
     if kind == "scores":
         there = there & (scores > 0)
-    hidden = scores.masked_fill(~there, {"zero": 0.0, "tiny": -1.0}.get(kind, -torch.inf))
+    hidden = scores.masked_fill(~there, -1.0 if kind == "tiny" else -torch.inf)
     return torch.einsum("rcn,rcdn->rcd", hidden.softmax(dim=-1).nan_to_num(), around(v))
 
 
 near_attention.mistakes(
     {
-        "the weights beyond the edge are 0 now, but the others no longer sum to 1: hide scores before the softmax": (
-            partial(_near, kind="after")
-        ),
-        "the score 0 hides nothing, since e⁰ = 1: use −∞": partial(_near, kind="zero"),
         "the score −1 leaves the weight 1/e: use −∞": partial(_near, kind="tiny"),
         "the image is wrapped around: the left edge is no neighbor of the right one": partial(_near, kind="wrapped"),
+        "the edge is repeated: what is beyond it is no neighbor, so it should have no weight": (
+            partial(_near, kind="repeated")
+        ),
         "neighbors with a negative score are hidden, too: only those beyond the edge should be": (
             partial(_near, kind="scores")
         ),

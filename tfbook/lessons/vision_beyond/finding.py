@@ -31,10 +31,9 @@ from tfbook.training.set_prediction import FoundObjects, Objects, claims, detect
 
 SCENES = Scenes()
 SEEDS = (1, 2, 3)
-TRAIN, JUDGED = 12_000, 500  # scenes for training, and of "valid" and of "test"
+TRAIN, JUDGED = 6_000, 500  # scenes for training, and of "valid" and of "test"
 CROPPED = 2000  # of the training scenes, those whose crops the sliding classifier sees
-BATCH = 64
-EVEN = 1.0  # λ of the captioner's even looks
+BATCH = 32
 NO_OBJECT = 0.4  # weight of "no object" in DETR's loss
 LEAST = tuple(number / 20 for number in range(2, 20))  # thresholds that "valid" chooses from
 
@@ -97,7 +96,7 @@ def new_detr() -> Detr:
 
 def told(model: nn.Module, batch: Examples) -> Loss:
     """The loss of the captions."""
-    return caption_loss(model, batch.images, batch.ids, even=EVEN)
+    return caption_loss(model, batch.images, batch.ids)
 
 
 def matched(model: nn.Module, batch: Examples) -> Loss:
@@ -117,7 +116,7 @@ def recipe(steps: int, lr: float) -> training.Recipe:
     )
 
 
-def trained_captioner(examples: Examples, *, seed: int, steps: int = 1200, lr: float = 0.003) -> Captioner:
+def trained_captioner(examples: Examples, *, seed: int, steps: int = 600, lr: float = 0.003) -> Captioner:
     """A captioner trained on these examples."""
     runtime.seed(seed)
     model = new_captioner().to(runtime.device())
@@ -125,7 +124,7 @@ def trained_captioner(examples: Examples, *, seed: int, steps: int = 1200, lr: f
     return model.eval()
 
 
-def trained_detr(examples: Examples, *, seed: int, steps: int = 2000, lr: float = 0.0015) -> Detr:
+def trained_detr(examples: Examples, *, seed: int, steps: int = 1500, lr: float = 0.0015) -> Detr:
     """A DETR trained on these examples."""
     runtime.seed(seed)
     model = new_detr().to(runtime.device())
@@ -189,7 +188,7 @@ def trained_slider(scenes: Sequence[Scene], *, seed: int, steps: int = 1000, lr:
     def named(model: nn.Module, part: LabeledImages) -> Float[Tensor, ""]:
         return F.cross_entropy(model(part.images), part.labels)
 
-    training.fit(model, named, ImageBatches(part, size=BATCH, seed=seed), recipe(steps, lr))
+    training.fit(model, named, ImageBatches(part, size=64, seed=seed), recipe(steps, lr))
     return model.eval()
 
 
@@ -197,7 +196,7 @@ def trained_slider(scenes: Sequence[Scene], *, seed: int, steps: int = 1000, lr:
 
 
 def captioned(
-    examples: Examples, test: Sequence[Scene], seed: int, steps: int = 1200
+    examples: Examples, test: Sequence[Scene], seed: int, steps: int = 600
 ) -> tuple[dict[str, Any], Captioner]:
     """A captioner's scores, and itself."""
     model = trained_captioner(examples, seed=seed, steps=steps)
@@ -205,7 +204,7 @@ def captioned(
 
 
 def detected(
-    examples: Examples, valid: Sequence[Scene], test: Sequence[Scene], seed: int, steps: int = 2000
+    examples: Examples, valid: Sequence[Scene], test: Sequence[Scene], seed: int, steps: int = 1500
 ) -> tuple[dict[str, Any], Detr]:
     """A DETR's scores at the threshold that "valid" chooses, and itself."""
     model = trained_detr(examples, seed=seed, steps=steps)
@@ -253,7 +252,7 @@ def turned_colors(part: LabeledImages, generator: torch.Generator) -> LabeledIma
 
 
 def on_frozen(
-    examples: Examples, test: Sequence[Scene], seed: int, *, frozen: bool, steps: int = 1200
+    examples: Examples, test: Sequence[Scene], seed: int, *, frozen: bool, steps: int = 600
 ) -> dict[str, Any]:
     """The words right of a captioner whose CNN has learned kinds, whatever the color, and then is frozen or not."""
     runtime.seed(seed)

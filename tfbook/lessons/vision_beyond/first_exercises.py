@@ -16,7 +16,7 @@ from tfbook.course.exercises import exercise, randn
 
 def _pictures() -> list[tuple[Tensor, int, int]]:
     """(batch, row, column, d) grids that whole windows fill, with and without a shift."""
-    sizes = [(2, 4, 6, 3, 2, 0), (1, 6, 4, 2, 2, 1), (2, 6, 9, 1, 3, 1), (1, 3, 3, 2, 3, 2), (3, 8, 4, 2, 4, 2)]
+    sizes = [(3, 4, 6, 3, 2, 0), (1, 6, 4, 5, 2, 1), (2, 6, 9, 1, 3, 1), (1, 3, 3, 2, 3, 2), (3, 8, 4, 3, 4, 2)]
     return [
         (randn(batch, rows, columns, d, seed=number), window, shift)
         for number, (batch, rows, columns, d, window, shift) in enumerate(sizes)
@@ -87,19 +87,19 @@ def _sizes() -> list[tuple[int, int, int, int]]:
     hints=[
         "Give each place of the grid, before the roll, a number that says in which of the shifted windows it is. Where "
         "do the numbers change along one side? Then roll and cut the numbers as you cut the vectors.",
-        "`(torch.arange(rows) + window - shift) // window` numbers the shifted windows down the rows; what is above "
-        "the first border has a number of its own. One number for both sides: row number · 1000 + column number.",
+        "`(torch.arange(rows) - shift) // window` numbers the shifted windows down the rows; what is above the first "
+        "border has the number −1. One number for both sides: 1000 · row number + column number.",
         "`numbers.view(1, rows, columns, 1)` can go through your own `partition`. Two places may meet where their "
         "numbers are equal.",
     ],
     differentiable=False,
 )
 def shift_mask(rows: int, columns: int, window: int, shift: int) -> Tensor:
-    row, column = ((torch.arange(side) + window - shift) // window for side in (rows, columns))
-    number = (row[:, None] * (columns + 1) + column).roll((-shift, -shift), dims=(0, 1))
-    cut = number.reshape(rows // window, window, columns // window, window)
-    cut = cut.permute(0, 2, 1, 3).reshape(-1, window * window)
-    return cut[:, :, None] == cut[:, None, :]
+    row = (torch.arange(rows).roll(-shift) - shift).div(window, rounding_mode="floor")
+    column = (torch.arange(columns).roll(-shift) - shift).div(window, rounding_mode="floor")
+    place = torch.stack(torch.meshgrid(row, column, indexing="ij"), dim=-1)[None]
+    cut = partition.reference(place, window, 0)[0]
+    return (cut[:, :, None] == cut[:, None, :]).all(dim=-1)
 
 
 def _masked(
