@@ -36,8 +36,6 @@ METHODS = {  # one look for each model, in all figures of the lesson; a color fo
     "CNN + attention": Method(GREEN, "D"),
     "linear classifier": Method(COLORS[3], "v"),
 }
-FAMILIES = {COLORS[0]: "attention", COLORS[2]: "one MLP over all places", COLORS[1]: "convolution", GREEN: "both"}
-
 ALTS = {  # of the figures that answer predictions: a lesson's code does not give them away
     "same_color": "",
     "jigsaw": "",
@@ -77,125 +75,82 @@ def _looked_at(axes: Axes, image: Tensor, look: Tensor, word: str) -> None:
     axes.set_title(word, fontsize=11, loc="center")
 
 
-def draw_questions(images: Mapping[str, Tensor], answers: Mapping[str, Sequence[str]]) -> Figure:
-    """Some images of each question, a row each, with their answers."""
+def draw_question(images: Tensor, said: Sequence[str]) -> Figure:
+    """Some images and the answers to them."""
     import matplotlib.pyplot as plt
 
-    count = max(len(each) for each in images.values())
-    figure, rows = plt.subplots(len(images), count, figsize=(9.2, 3.7))
-    for panels, (question, some) in zip(rows, images.items(), strict=True):
-        for axes, image, said in zip(panels, some, answers[question], strict=True):
-            axes.imshow((image / 4 + 0.5).permute(1, 2, 0).clamp(0, 1))
-            bare(axes, said)
-        panels[0].set_ylabel(question, fontsize=10.5, fontweight="bold")
-    figure.suptitle("Two questions: one about a place, one about two places", fontsize=12, fontweight="bold")
+    figure, panels = plt.subplots(1, len(images), figsize=(9.4, 1.95))
+    for axes, image, text in zip(panels, images, said, strict=True):
+        axes.imshow((image / 4 + 0.5).permute(1, 2, 0).clamp(0, 1))
+        bare(axes, text)
+    figure.suptitle("The same color?", fontsize=12, fontweight="bold")
     return figure
 
 
 # ---- the contest -------------------------------------------------------------------------------------------------
 
 
-def _strip(axes: Axes, values: Mapping[str, Sequence[float]], *, filled: bool = True, label: str = "") -> None:
-    """A row of dots for each model, one dot per seed."""
-    names = list(METHODS)
-    for name, seeds in values.items():
-        color = METHODS[name].color
-        row = [names.index(name)] * len(seeds)
-        axes.plot(seeds, row, "o", color=color, markerfacecolor=color if filled else "white", markersize=6, alpha=0.85)
-    axes.set_ylim(len(names) - 0.4, -0.6)
-    if label:
-        first = values[names[0]]
-        axes.annotate(
-            label,
-            (sum(first) / len(first), -0.15),
-            (0, 7),
-            textcoords="offset points",
-            ha="center",
-            fontsize=9,
-            color=SOFT,
-        )
+def _strip(axes: Axes, values: Mapping[str, Sequence[float]]) -> None:
+    """A row of dots for each model, one dot per run."""
+    for row, (name, runs) in enumerate(values.items()):
+        axes.plot(runs, [row] * len(runs), "o", color=METHODS[name].color, markersize=6.5, alpha=0.85)
+    axes.set_yticks(range(len(values)), list(values))
+    axes.set_ylim(len(values) - 0.4, -0.6)
+    for tick, name in zip(axes.get_yticklabels(), values, strict=True):
+        tick.set_color(METHODS[name].color)
 
 
-def _named(axes: Axes) -> None:
-    axes.set_yticks(range(len(METHODS)), list(METHODS))
-    for tick, look in zip(axes.get_yticklabels(), METHODS.values(), strict=True):
-        tick.set_color(look.color)
-
-
-def draw_contest(
-    few: Mapping[str, Any], many: Mapping[str, Any], color: Mapping[str, Any], counts: Sequence[int]
-) -> Figure:
-    """Right answers of each model and seed, in percent: kinds from few and many images, and the same color."""
+def draw_contest(values: Mapping[str, Sequence[float]]) -> Figure:
+    """Right answers of each model in percent, one dot per learning rate."""
     import matplotlib.pyplot as plt
 
-    figure, (left, right) = plt.subplots(1, 2, figsize=(9.6, 5.0), sharey=True, width_ratios=(1.25, 1))
-    _strip(left, few, filled=False, label=f"{counts[0]:,} images")
-    _strip(left, many, label=f"{counts[1]:,} images")
-    _strip(right, color)
-    for axes, guess in ((left, 12.5), (right, 50)):
-        axes.axvline(guess, color=EDGE, linestyle="--", linewidth=1.2)
-        axes.text(guess + 1, len(METHODS) - 0.55, "guessing", fontsize=8.5, color=SOFT)
-    left.set(title="1. Which kind is it?", xlabel="right answers (%)", xlim=(5, 101))
-    right.set(title="2. The same color?", xlabel="right answers (%)", xlim=(44, 101))
-    _named(left)
+    figure, axes = plt.subplots(figsize=(8.4, 4.6))
+    _strip(axes, values)
+    axes.axvline(50, color=EDGE, linestyle="--", linewidth=1.2)
+    axes.text(50.4, len(values) - 0.5, "guessing", fontsize=9, color=SOFT)
+    axes.set(title="Who learned to compare two places", xlabel="right answers (%)", xlim=(45, 100))
     return figure
 
 
-def _lines(axes: Axes, values: Mapping[str, Mapping[float, Sequence[float]]], names: Sequence[str]) -> None:
-    """The mean of each model by a number, its seeds as small dots."""
-    for name in names:
+def draw_distances(values: Mapping[str, Mapping[float, Sequence[float]]]) -> Figure:
+    """Right answers by the distance between the objects, in percent."""
+    import matplotlib.pyplot as plt
+
+    figure, axes = plt.subplots(figsize=(8.4, 4.0))
+    for name, groups in values.items():
         color, marker = METHODS[name]
-        at = sorted(values[name])
-        means = [sum(values[name][x]) / len(values[name][x]) for x in at]
-        axes.plot(at, means, color=color, marker=marker, label=name, markerfacecolor="white")
+        at = sorted(groups)
+        axes.plot(at, [sum(groups[x]) / len(groups[x]) for x in at], color=color, marker=marker, label=name)
         for x in at:
-            axes.plot([x] * len(values[name][x]), values[name][x], ".", color=color, markersize=4, alpha=0.5)
-
-
-def draw_distances(values: Mapping[str, Any], names: Sequence[str], title: str) -> Figure:
-    """Right answers to the question of the same color by the distance between the objects, in percent."""
-    import matplotlib.pyplot as plt
-
-    figure, axes = plt.subplots(figsize=(8.4, 4.2))
-    _lines(axes, values, names)
-    axes.axhline(50, color=EDGE, linestyle="--", linewidth=1.2)
-    at = sorted(next(iter(values.values())))
+            axes.plot([x] * len(groups[x]), groups[x], ".", color=color, markersize=4, alpha=0.5)
     axes.set_xticks(at, [f"{8 * x:.1f}–{8 * (x + 0.1):.1f}" for x in at])
-    axes.set(title=title, xlabel="distance between the objects (patches)", ylabel="right answers (%)", ylim=(44, 101))
-    axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False, fontsize=9.5)
+    axes.set(title="@@", xlabel="distance between the objects (patches)", ylabel="right answers (%)", ylim=(60, 101))
+    axes.legend(loc="lower left", frameon=False, fontsize=9.5, ncols=2)
     return figure
 
 
-def draw_jigsaw(losses: Mapping[str, Sequence[float]], pictures: tuple[Tensor, Tensor], title: str) -> Figure:
-    """Two images in order and as a jigsaw, and the right answers that the jigsaw costs each model, in points."""
+def draw_jigsaw(
+    whole: Mapping[str, Sequence[float]], jigsaw: Mapping[str, Sequence[float]], pictures: Tensor
+) -> Figure:
+    """Images in order and as a jigsaw (2, image, 3, height, width), and the right answers to both, in percent."""
     import matplotlib.pyplot as plt
 
-    figure = plt.figure(figsize=(9.4, 4.6))
-    left, right = figure.subfigures(1, 2, width_ratios=(1, 2.2))
+    figure = plt.figure(figsize=(9.4, 3.7))
+    left, right = figure.subfigures(1, 2, width_ratios=(1, 1.9))
     for axes, image, name in zip(
-        left.subplots(2, 2).T.flat, [*pictures[0][:2], *pictures[1][:2]], ("in order", "", "jigsaw", ""), strict=True
+        left.subplots(2, 2).flat,
+        pictures[:, :2].transpose(0, 1).flatten(0, 1),
+        ("in order", "jigsaw", "", ""),
+        strict=True,
     ):
         axes.imshow((image / 4 + 0.5).permute(1, 2, 0).clamp(0, 1))
         bare(axes, name)
     axes = right.subplots()
-    _strip(axes, losses)
-    _named(axes)
-    axes.axvline(0, color=EDGE, linewidth=1.2)
-    axes.set(title=title, xlabel="right answers with the patches shuffled, minus in order (points)")
-    return figure
-
-
-def draw_shifts(values: Mapping[str, Any], names: Sequence[str], title: str) -> Figure:
-    """Right answers about kinds by how far all images are moved to the right, in percent."""
-    import matplotlib.pyplot as plt
-
-    figure, axes = plt.subplots(figsize=(8.4, 4.2))
-    _lines(axes, values, names)
-    axes.set(
-        title=title, xlabel="moved to the right (pixels; a patch has 4)", ylabel="right answers (%)", ylim=(0, 101)
-    )
-    axes.set_xticks([0, 2, 4, 6, 8, 10, 12])
-    axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False, fontsize=9.5)
+    _strip(axes, jigsaw)
+    for row, (name, runs) in enumerate(whole.items()):
+        axes.plot(runs, [row] * len(runs), "o", color=METHODS[name].color, markerfacecolor="white", markersize=6.5)
+    axes.axvline(50, color=EDGE, linestyle="--", linewidth=1.2)
+    axes.set(title="Open: in order. Filled: the jigsaw", xlabel="right answers (%)", xlim=(45, 101))
     return figure
 
 

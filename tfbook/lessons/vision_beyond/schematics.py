@@ -78,7 +78,7 @@ def draw_shift(numbers: Tensor, window: int, shift: int, allowed: Tensor) -> Fig
     plain = [[TINTS[2 * (r // window) + c // window] for c in range(side)] for r in range(side)]
     moved = [[tints[value] for value in line] for line in numbers.tolist()]
     rolled = [[tints[value] for value in line] for line in numbers.roll((-shift, -shift), (0, 1)).tolist()]
-    titles = ("1. windows", f"2. the next block's: {shift} later", "3. rolled back, so that\nall are whole")
+    titles = ("1. windows", f"2. the next block's: {shift} later", "3. rolled: all are whole")
     figure, panels = plt.subplots(1, 4, figsize=(10.2, 3.1), width_ratios=(1, 1, 1, 1.05))
     for axes, fills, title in zip(panels[:3], (plain, moved, rolled), titles, strict=True):
         paint(axes, fills)

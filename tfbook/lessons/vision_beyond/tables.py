@@ -1,8 +1,7 @@
-"""What the stored runs of lesson 14 say: by model, by distance and by shift; what each model costs; the scoreboard."""
+"""What the stored runs of lesson 14 say, by model and by distance; what each model costs; the scoreboard."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -18,60 +17,37 @@ if TYPE_CHECKING:
 
 
 def costs() -> DataFrame:
-    """Parameters and operations for one image of each model of the contest, with eight labels."""
+    """Parameters and operations for one image of each model of the contest."""
     import pandas as pd
 
     rows = []
     for name in (*contest.MODELS, contest.LINEAR):
-        model = contest.build(name, "kind").eval()
-        image = torch.zeros(1, 3, contest.SIDE, contest.SIDE)
+        model, image = contest.build(name).eval(), torch.zeros(1, 3, contest.SIDE, contest.SIDE)
         with torch.no_grad():
             operations = count_flops(partial(model, image))
         rows.append({"model": name, "parameters": parameters(model), "MFLOPs": round(operations / 1e6, 1)})
     return pd.DataFrame(rows).set_index("model")
 
 
-def spread(
-    frame: DataFrame, question: str, column: str = "accuracy", images: int | None = None
-) -> dict[str, list[float]]:
-    """The stored values of each model, one per seed, in percent."""
-    own = frame[frame["question"] == question]
-    own = own[own["images"] == (images or own["images"].max())]
-    return {name: list(100 * rows[column]) for name, rows in own.groupby("model", sort=False)}
+def spread(frame: DataFrame, column: str = "accuracy") -> dict[str, list[float]]:
+    """The stored values of each model in percent, one per run."""
+    return {name: list(100 * rows[column]) for name, rows in frame.groupby("model", sort=False)}
 
 
-def by_key(
-    frame: DataFrame, question: str, column: str, images: int | None = None
-) -> dict[str, dict[float, list[float]]]:
-    """For each model: what the dictionaries in a column hold under each key, one per seed, in percent."""
-    own = frame[frame["question"] == question]
-    own = own[own["images"] == (images or own["images"].max())]
+def by_distance(frame: DataFrame) -> dict[str, dict[float, list[float]]]:
+    """For each model and each lower bound of a group of distances: right answers in percent, one per seed."""
     return {
-        name: {float(key): [100 * row[key] for row in rows[column]] for key in rows[column].iloc[0]}
-        for name, rows in own.groupby("model", sort=False)
+        name: {bound: [100 * row[str(bound)] for row in rows["by_distance"]] for bound in contest.DISTANCES[:-1]}
+        for name, rows in frame.groupby("model", sort=False)
     }
 
 
-def worst(values: Mapping[str, Sequence[float]], name: str) -> float:
-    """The worst seed of a model."""
-    return min(values[name])
-
-
-def scoreboard(frame: DataFrame, least: int) -> DataFrame:
-    """Mean percent right of each model: kinds from few and many images, shuffled, shifted; and the same color."""
-    import pandas as pd
-
-    few, many = (spread(frame, "kind", images=images) for images in (least, None))
-    jigsaw, color = spread(frame, "kind", "jigsaw"), spread(frame, "same color")
-    moved = {name: row[contest.SHIFTS[-1]] for name, row in by_key(frame, "kind", "by_shift").items()}
-    columns = {f"kind, {least} images": few, "kind, all": many, "jigsaw": jigsaw, "shifted": moved, "same color": color}
-    means = {title: {name: sum(v) / len(v) for name, v in values.items()} for title, values in columns.items()}
-    return costs().join(pd.DataFrame(means).round(1))
-
-
-def minus(some: Mapping[str, Sequence[float]], others: Mapping[str, Sequence[float]]) -> dict[str, list[float]]:
-    """The differences of the same model and seed."""
-    return {name: [a - b for a, b in zip(values, others[name], strict=True)] for name, values in some.items()}
+def scoreboard(rates: DataFrame, learners: DataFrame) -> DataFrame:
+    """Costs, and percent right: validation images by learning rate, test images and their jigsaw (mean of seeds)."""
+    columns = (100 * rates.pivot(index="model", columns="lr", values="accuracy")).round(1)
+    again = (100 * learners.groupby("model")[["accuracy", "jigsaw"]].mean()).round(1)
+    again.columns = ["test", "jigsaw"]
+    return costs().join(columns.add_prefix("rate ")).join(again).fillna("")
 
 
 def detr_costs() -> DataFrame:
