@@ -36,7 +36,12 @@ shows which *vectors* were read. Where these look is another question, and witho
 have noticed.
 """,
         "jigsaw": """
-@@
+The ViT doesn't notice at all: both of its seeds answer as well as before. It has learned to compare what patches show,
+wherever they are, so a picture is nearly a bag of patches to it, as in lesson 13. (It could have used its positions;
+for this question it doesn't need them.)
+
+All others do, and none of them more than the CNN with attention. Their features are made of neighbors across the
+borders of patches, and these neighbors are wrong now. Attention on top compares features that no longer mean anything.
 """,
     }
 )

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any
 
 import torch
 from jaxtyping import Float, Int64
@@ -53,7 +53,7 @@ class Examples:
     objects: tuple[Objects, ...]
 
     @classmethod
-    def of(cls, scenes: Sequence[Scene]) -> Self:
+    def of(cls, scenes: Sequence[Scene]) -> Examples:
         """With standard captions."""
         ids = caption_ids(standard_captions(scenes), SCENES.vocabulary)
         return cls(images_of(scenes), ids, tuple(objects_of(scenes)))

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from einops import rearrange
@@ -24,6 +24,14 @@ from tfbook.data.scenes import COLORS, KINDS, Scene
 from tfbook.lessons.vision_beyond import contest, finding
 from tfbook.lessons.vision_beyond.answers import answer as answer
 from tfbook.lessons.vision_beyond.claims import CLAIMS as CLAIMS
+from tfbook.lessons.vision_beyond.tables import (
+    PUBLISHED as PUBLISHED,
+    by_distance as by_distance,
+    costs as costs,
+    detr_costs as detr_costs,
+    scoreboard as scoreboard,
+    spread as spread,
+)
 from tfbook.models.blocks import alternate
 from tfbook.models.captioner import Captioner, describe
 from tfbook.models.detr import Detr
@@ -31,9 +39,6 @@ from tfbook.models.patch_mixers import without_attention
 from tfbook.models.vit import Vit
 from tfbook.parts import Part
 from tfbook.training.set_prediction import corners
-
-if TYPE_CHECKING:
-    pass
 
 WEIGHTS = "vision/{}.safetensors"  # in data/, half precision
 
@@ -184,7 +189,7 @@ def mix_places(x: Float[Tensor, "batch place d"], W1: Tensor, b1: Tensor, W2: Te
 
 def match_cost(logits: Tensor, boxes: Tensor, labels: Tensor, targets: Tensor, giou: Tensor) -> Tensor:
     """The page's own version of Exercise 4."""
-    return matching_cost(logits, boxes, Objects(labels, corners(targets)))
+    return 5 * torch.cdist(boxes, targets, p=1) - 2 * giou - logits.softmax(dim=-1)[:, labels]
 
 
 def join(
