@@ -32,6 +32,7 @@ from tfbook.lessons.vision_beyond.tables import (
     scoreboard as scoreboard,
     spread as spread,
 )
+from tfbook.models.attentive_cnn import FeatureAttention
 from tfbook.models.blocks import alternate
 from tfbook.models.captioner import Captioner, describe
 from tfbook.models.detr import Detr
