@@ -9,7 +9,9 @@ The ViT, and only the ViT. The other two stay close to guessing.
 
 It is not that the colors cannot meet. In the Mixer every place reaches every other in one block, and with shifted
 windows two blocks are enough. In the stored runs below, which are longer and try three learning rates, both still
-guess. What the ViT has and they lack is *one* step in which a place can look for another by what is there. Attention
+guess.
+
+What the ViT has and they lack is *one* step in which a place can look for another by what is there. Attention
 can ask "where is another object like me?", wherever that is. Fixed weights have to learn each pair of places, and
 shifted windows have to pass a message on through other places. That is our reading of it; the runs only show who
 learned it within these steps.
@@ -40,8 +42,9 @@ The ViT doesn't notice at all: both of its seeds answer as well as before. It ha
 wherever they are, so a picture is nearly a bag of patches to it, as in lesson 13. (It could have used its positions;
 for this question it doesn't need them.)
 
-All others do, and none of them more than the CNN with attention. Their features are made of neighbors across the
-borders of patches, and these neighbors are wrong now. Attention on top compares features that no longer mean anything.
+All others do: the ConvMixer loses 7 and 9 points, the CNNs 20 to 32. Their features are made of neighbors across the
+borders of patches, and these neighbors are wrong now. One attention layer on top doesn't help: it compares what
+these features say.
 """,
     }
 )

@@ -117,7 +117,7 @@ def draw_contest(values: Mapping[str, Sequence[float]]) -> Figure:
     _strip(axes, values)
     axes.axvline(50, color=EDGE, linestyle="--", linewidth=1.2)
     axes.text(50.4, len(values) - 0.5, "guessing", fontsize=9, color=SOFT)
-    axes.set(title="Who learned to compare two places", xlabel="right answers (%)", xlim=(45, 100))
+    axes.set(title="Four of thirteen learned to compare two places", xlabel="right answers (%)", xlim=(45, 100))
     return figure
 
 
@@ -164,7 +164,7 @@ def draw_jigsaw(
     for row, (name, runs) in enumerate(whole.items()):
         axes.plot(runs, [row] * len(runs), "o", color=METHODS[name].color, markerfacecolor="white", markersize=6.5)
     axes.axvline(50, color=EDGE, linestyle="--", linewidth=1.2)
-    axes.set(title="Open: in order. Filled: the jigsaw", xlabel="right answers (%)", xlim=(45, 101))
+    axes.set(title="Only the ViT does not notice (filled: the jigsaw)", xlabel="right answers (%)", xlim=(45, 101))
     return figure
 
 

@@ -138,7 +138,7 @@ def draw_matching(
         color = COLORS[0] if query in matched else COLORS[3]
         outlined(left, box, image.shape[1], color, str(query), dashed=query not in matched)
     bare(left, "the box of each query")
-    right.imshow(cost, cmap="Greys", vmin=float(cost.min()) - 1, vmax=float(cost.max()) * 1.6, aspect="auto")
+    right.imshow(cost, cmap="Greys", vmin=float(cost.min()) - 1, vmax=3 * float(cost.max()), aspect="auto")
     for query in range(len(cost)):
         for number in range(cost.shape[1]):
             right.text(number, query, f"{cost[query, number]:+.1f}", ha="center", va="center", fontsize=10)
