@@ -237,3 +237,14 @@ def test_right_words_are_counted() -> None:
 def test_what_does_not_fit_is_refused(call: Callable[[], object], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         call()
+
+
+def test_a_margin_counts_the_places_beside_an_object() -> None:
+    """An object in the upper left corner of a grid of 4 × 4, and attention on the place to its lower right."""
+    scene = compose([SceneObject("ball", "red", x=0.1, y=0.1, size=0.15)], side=32)
+    caption = standard_captions([scene])[0]
+    weights = torch.zeros(1, len(caption.words), 16)
+    weights[:, :, 5] = 1
+    beside, on = (attention_on_objects(weights, [scene], [caption], (4, 4), margin=margin) for margin in (1, 0))
+    assert (beside.model, on.model) == (1, 0)
+    assert (beside.uniform, on.uniform) == pytest.approx((4 / 16, 1 / 16))

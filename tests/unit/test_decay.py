@@ -129,7 +129,7 @@ MODELS: dict[str, tuple[Callable[[], nn.Module], list[str]]] = {  # and the name
     ),
     "Swin": (
         lambda: Swin(3, SwinConfig(d_model=8, depths=(2, 1), heads=(2, 2), window=2, channels=1)),
-        [BIASES, NORMS, r"patch_norm\.weight$"],
+        [BIASES, NORMS, r"patch_norm\.weight$", r"\.table$"],  # relative biases, as in the paper's code
     ),
     "DETR": (
         lambda: Detr(2, DetrConfig(d_model=8, heads=2, d_ff=8, layers=1, height=8, width=8, backbone=(4, 8))),

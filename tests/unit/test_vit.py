@@ -16,8 +16,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.flop_counter import FlopCounterMode
 
-from tfbook.attention import POSITIONS, GroupedQueryAttention, record, softmax
+from tfbook.attention import POSITIONS, GroupedQueryAttention, MultiHeadAttention, record, softmax
+from tfbook.attention.efficient import Windowed
 from tfbook.models.experts import MixtureOfExperts
+from tfbook.models.patch_mixers import DepthwiseConvolution, LayerScaled
 from tfbook.models.vit import (
     VIT_BASE,
     VIT_HUGE,
@@ -251,6 +253,21 @@ def test_at_another_size_a_copy_reads_other_images(position: str) -> None:
         assert torch.equal(table, interpolated(model.stack.position.embedding, (2, 3), (4, 5)))
         with_corners = model.at(8, 10, corners=True).stack.position.embedding
         assert torch.equal(with_corners, interpolated(model.stack.position.embedding, (2, 3), (4, 5), corners=True))
+
+
+@pytest.mark.parametrize(
+    "mixer",
+    [
+        partial(DepthwiseConvolution, columns=4),
+        partial(LayerScaled, part=partial(DepthwiseConvolution, columns=4)),
+        partial(MultiHeadAttention, implementation=Windowed(4, 2)),
+    ],
+)
+def test_a_mixer_for_another_grid_is_refused(mixer: partial) -> None:
+    """Patches of 2 × 2 on 4 × 6 pixels are a grid of three columns, which 12 positions in rows of four would hide."""
+    with pytest.raises(ValueError, match="mixer is made for grids of 4 columns; the patches have 3"):
+        replace(LITTLE, height=8, tokens=0, position="none", mixer=mixer)
+    assert replace(LITTLE, height=8, width=8, tokens=0, position="none", mixer=mixer).grid == (4, 4)
 
 
 @pytest.mark.usefixtures("unchecked")

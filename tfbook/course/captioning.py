@@ -90,15 +90,22 @@ def bell(grid: Grid) -> Float[Tensor, " place"]:
 
 
 def attention_on_objects(
-    weights: Float[Tensor, "scene word place"], scenes: Sequence[Scene], captions: Sequence[Caption], grid: Grid
+    weights: Float[Tensor, "scene word place"],
+    scenes: Sequence[Scene],
+    captions: Sequence[Caption],
+    grid: Grid,
+    *,
+    margin: int = 0,
 ) -> AttentionMass:
     """How much of the attention at each word that names an object lies on places that this object touches.
 
-    `weights[:, t]` are those at word t of the captions. Raises ValueError when no word names an object.
+    `weights[:, t]` are those at word t of the captions. Places up to `margin` rows and columns away count, too. Raises
+    ValueError when no word names an object.
     """
     masses = []
     for row, (scene, caption) in enumerate(zip(scenes, captions, strict=True)):
-        touched = places_of(scene.masks, grid).float()
+        touched = places_of(scene.masks, grid).float().unflatten(1, grid)
+        touched = F.max_pool2d(touched, 2 * margin + 1, stride=1, padding=margin).flatten(1)
         for word, number in enumerate(caption.named):
             if number is not None:
                 looks = torch.stack([weights[row, word], torch.full_like(bell(grid), 1 / len(bell(grid))), bell(grid)])

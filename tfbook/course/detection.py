@@ -92,7 +92,7 @@ def slide(
     step: float = 0.05,
 ) -> list[Objects]:
     """The objects that a classifier of crops claims, having looked at every square of each image, in eval mode."""
-    squares, found = all_squares(sides, step), []
+    squares, found = all_squares(sides, step).to(images.device), []
     with evaluating(classifier):
         for image in images:
             chance, labels = classifier(crops(image, squares)).softmax(dim=1).max(dim=1)

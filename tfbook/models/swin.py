@@ -82,6 +82,7 @@ class WindowAttention(Part):
     """
 
     relative: Int64[Tensor, "place place"]
+    UNDECAYED = ("table",)  # as in the paper's code
 
     def __init__(self, d_model: int, heads: int, *, window: int, shift: int = 0, dropout: float = 0.0):
         super().__init__()

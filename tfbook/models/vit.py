@@ -7,10 +7,10 @@ time, the class tokens and patches; d_model, label.
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from einops import rearrange
@@ -127,6 +127,15 @@ class LearnedGrid(Position):
 # ---- ViT ---------------------------------------------------------------------------------------------------------
 
 
+def _columns(part: Any) -> Iterator[int]:
+    """The columns of each grid that a part is made for, as its options say."""
+    if not isinstance(part, partial):
+        yield from [part.columns] if isinstance(getattr(part, "columns", None), int) else []
+        return
+    for name, option in part.keywords.items():
+        yield from [option] if name == "columns" else _columns(option)
+
+
 _FEED_FORWARD, _NORM = partial(FeedForward, activation=F.gelu), partial(LayerNorm, eps=1e-6)
 
 
@@ -134,7 +143,8 @@ _FEED_FORWARD, _NORM = partial(FeedForward, activation=F.gelu), partial(LayerNor
 class VitConfig(Config):
     """Sizes of the images, of their patches and of the blocks.
 
-    Learned positions are a `LearnedGrid`; any other encoding numbers the patches row by row.
+    Learned positions are a `LearnedGrid`; any other encoding numbers the patches row by row. Raises ValueError for
+    impossible sizes, and for a mixer that is made for a grid with other columns.
     """
 
     height: int = 32
@@ -152,6 +162,9 @@ class VitConfig(Config):
         if self.channels < 1 or self.tokens < 0:
             found = f"channels is {self.channels} and tokens is {self.tokens}"
             raise ValueError(f"{found}; expected channels ≥ 1 and tokens ≥ 0")
+        for columns in _columns(self.mixer):
+            if columns != self.grid[1]:
+                raise ValueError(f"mixer is made for grids of {columns} columns; the patches have {self.grid[1]}")
 
     @property
     def grid(self) -> tuple[int, int]:

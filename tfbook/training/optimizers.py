@@ -30,11 +30,13 @@ def added_vectors(model: nn.Module) -> set[nn.Parameter]:
     """Vectors in the shape of a batch of one: class tokens (1, 1, d_model), positions on a grid (1, time, d_model).
 
     They are added to the vectors of each sequence or placed beside them, and no product uses them as a matrix, as a
-    convolution with one output channel uses its kernel.
+    convolution with one output channel uses its kernel. So are those that a module names in its `UNDECAYED`, such as
+    the biases of relative places that Swin adds to its scores.
     """
     others = [module for module in model.modules() if not isinstance(module, _ConvNd | nn.Bilinear)]
     own = [parameter for module in others for parameter in module.parameters(recurse=False)]
-    return {parameter for parameter in own if parameter.ndim == 3 and parameter.shape[0] == 1}
+    named = {getattr(module, name) for module in others for name in getattr(module, "UNDECAYED", ())}
+    return named | {parameter for parameter in own if parameter.ndim == 3 and parameter.shape[0] == 1}
 
 
 def decay_groups(

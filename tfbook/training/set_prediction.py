@@ -21,7 +21,7 @@ from torch.nn import functional as F
 from tfbook.training.losses import Loss
 
 BOX_WEIGHT, OVERLAP_WEIGHT = 5.0, 2.0  # λ_L1 and λ_iou (section A.4)
-NO_OBJECT_WEIGHT = 0.1  # since most queries answer "no object"
+NO_OBJECT_WEIGHT = 0.1  # the paper's, since most queries answer "no object"
 EVEN = 1 / (1 + NO_OBJECT_WEIGHT)  # the chance that a query says where an object is as likely as none
 
 
@@ -104,43 +104,67 @@ def match(cost: Float[Tensor, "query object"]) -> tuple[Int64[Tensor, " object"]
 # ---- loss --------------------------------------------------------------------------------------------------------
 
 
-def _of_one_image(
-    logits: Float[Tensor, "query label"], boxes: Float[Tensor, "query 4"], objects: Objects
-) -> Float[Tensor, ""]:
-    """The loss of one image's answers, summed over its objects."""
-    queries, numbers = match(matching_cost(logits, boxes, objects))
-    labels = torch.full((len(logits),), logits.shape[-1] - 1, device=logits.device)
-    labels[queries] = objects.labels[numbers]
-    weights = torch.ones(logits.shape[-1], device=logits.device)
-    weights[-1] = NO_OBJECT_WEIGHT
-    named = F.cross_entropy(logits.float(), labels, weights, reduction="sum")
-    found, right = boxes[queries].float(), objects.boxes[numbers]
-    distance = (found - centers(right)).abs().sum()
-    overlap = generalized_iou(corners(found), right).diagonal()
-    return named + BOX_WEIGHT * distance + OVERLAP_WEIGHT * (1 - overlap).sum()
+@torch.no_grad()
+def _matched(
+    logits: Float[Tensor, "batch query label"],
+    boxes: Float[Tensor, "batch query 4"],
+    counts: Sequence[int],
+    every: Objects,
+) -> tuple[Int64[Tensor, " object"], Int64[Tensor, " object"]]:
+    """Rows of the answers of a batch, and of its objects one image after the other, that belong together.
+
+    The costs of all images are computed, and brought to the CPU, at once.
+    """
+    cost = matching_cost(logits.flatten(0, 1), boxes.flatten(0, 1), every).cpu().unflatten(0, logits.shape[:2])
+    rows, numbers, first = [], [], 0
+    for image, (own, count) in enumerate(zip(cost, counts, strict=True)):
+        queries, objects = match(own[:, first : first + count])
+        rows.append(image * logits.shape[1] + queries)
+        numbers.append(first + objects)
+        first += count
+    return torch.cat(rows).to(logits.device), torch.cat(numbers).to(logits.device)
 
 
 def set_prediction_loss(
-    logits: Float[Tensor, "batch query label"], boxes: Float[Tensor, "batch query 4"], targets: Sequence[Objects]
+    logits: Float[Tensor, "batch query label"],
+    boxes: Float[Tensor, "batch query 4"],
+    targets: Sequence[Objects],
+    *,
+    no_object: float = NO_OBJECT_WEIGHT,
 ) -> Loss:
     """−log p(label) of every query, and 5 ‖b − b̂‖₁ + 2 (1 − gIoU(b, b̂)) of each matched one (eq. 2); counts objects.
 
-    Queries without an object should answer "no object", which weighs 0.1. Boxes are by centers. Raises ValueError
-    unless there are targets for each image, and when an image has more objects than there are queries.
+    Queries without an object should answer "no object", which weighs `no_object`. Boxes are by centers. Raises
+    ValueError unless there are targets for each image, and when an image has more objects than there are queries.
     """
     if len(logits) != len(targets):
         raise ValueError(f"targets holds {len(targets)} images; expected {len(logits)}, as logits does")
-    images = zip(logits, boxes, targets, strict=True)
-    total = torch.stack([_of_one_image(*image) for image in images]).sum()
-    return Loss(total, sum(len(objects.labels) for objects in targets))
+    counts = [len(objects.labels) for objects in targets]
+    together = Objects(*(torch.cat(parts) for parts in zip(*targets, strict=True)))
+    rows, numbers = _matched(logits, boxes, counts, together)
+    said, right = logits.flatten(0, 1).float(), together.boxes[numbers]
+    labels = torch.full((len(said),), said.shape[1] - 1, device=said.device)
+    labels[rows] = together.labels[numbers]
+    weights = torch.ones(said.shape[1], device=said.device)
+    weights[-1] = no_object
+    named = F.cross_entropy(said, labels, weights, reduction="sum")
+    found = boxes.flatten(0, 1)[rows].float()
+    distance = (found - centers(right)).abs().sum()
+    overlap = generalized_iou(corners(found), right).diagonal()
+    return Loss(named + BOX_WEIGHT * distance + OVERLAP_WEIGHT * (1 - overlap).sum(), sum(counts))
 
 
 def detection_loss(
-    model: nn.Module, images: Float[Tensor, "batch channel height width"], targets: Sequence[Objects]
+    model: nn.Module,
+    images: Float[Tensor, "batch channel height width"],
+    targets: Sequence[Objects],
+    *,
+    no_object: float = NO_OBJECT_WEIGHT,
 ) -> Loss:
     """The sum of `set_prediction_loss` over the answers of each layer of a `Detr`'s decoder, each matched by itself."""
     layers: Any = model.by_layer
-    return reduce(add, (set_prediction_loss(logits, boxes, targets) for logits, boxes in layers(images)))
+    losses = (set_prediction_loss(*answers, targets, no_object=no_object) for answers in layers(images))
+    return reduce(add, losses)
 
 
 # ---- what was found ----------------------------------------------------------------------------------------------
