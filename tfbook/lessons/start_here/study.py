@@ -38,6 +38,7 @@ from tfbook.text.vocabulary import BOS, Vocabulary
 LETTERS = 200_000  # of the corpus: half of them to learn from, a quarter to choose on, a quarter to judge
 EXTRA = 0.01  # added to every count, so that no letter is impossible
 BEST_TABLE, BEST_BLEND = 5, 7  # letters of context, chosen on the second part
+LONGEST, DISCOUNT = 14, 0.9  # of Kneser-Ney counts: letters of context, and what each count gives away; chosen there, too
 CONTEXT, WIDTH, HIDDEN = 10, 16, 256  # of the network
 STEPS, BATCH = 2000, 512  # of its training
 RATE, ROUNDS = 8e-3, 10  # the rate, chosen on the second part, falls by rounds
@@ -104,6 +105,35 @@ def blended_surprises(seen: str, judged: str, context: int) -> list[float]:
 def blended_loss(seen: str, judged: str, context: int) -> float:
     """Nats per letter of `judged` by blended counts of `seen`."""
     return mean(blended_surprises(seen, judged, context))
+
+
+def kneser_ney_surprises(seen: str, judged: str, context: int, discount: float = DISCOUNT) -> list[float]:
+    """−ln p of each letter of `judged` after the first `context`, by interpolated Kneser-Ney counts of `seen`.
+
+    Each count gives `discount` away to shorter contexts, where a run counts the different letters before it, not how
+    often it came: Kneser and Ney (1995), interpolated as by Chen and Goodman (1999).
+    """
+    letters = range(len(judged) - context)
+    p = [1 / len(ALPHABET) for _ in letters]
+    for n in range(context + 1):
+        runs = Counter(seen[i - n : i + 1] for i in range(n, len(seen)))
+        if n < context:
+            longer = {seen[i - n - 1 : i + 1] for i in range(n + 1, len(seen))}
+            runs = Counter(run[1:] for run in longer)  # how many different letters come before
+        kinds = Counter(run[:n] for run in runs)  # how many different letters follow
+        pasts = Counter[str]()
+        for run, count in runs.items():
+            pasts[run[:n]] += count
+        for i in letters:
+            run = judged[i + context - n : i + context + 1]
+            if (past := run[:n]) in pasts:
+                p[i] = (max(runs[run] - discount, 0) + discount * kinds[past] * p[i]) / pasts[past]
+    return [-math.log(each) for each in p]
+
+
+def kneser_ney_loss(seen: str, judged: str, context: int) -> float:
+    """Nats per letter of `judged` by Kneser-Ney counts of `seen`."""
+    return mean(kneser_ney_surprises(seen, judged, context))
 
 
 # ---- the game --------------------------------------------------------------------------------------------------------
@@ -185,9 +215,9 @@ class Network(ex.Parts):
         return ex.forward.reference(self, letters)
 
 
-def wider_network() -> nn.Sequential:
-    """The network with more hidden numbers, of which dropout leaves out some at every step of training."""
-    hidden = [nn.Linear(CONTEXT * WIDTH, WIDER), nn.ReLU(), nn.Dropout(DROPOUT)]
+def wider_network(dropout: float = DROPOUT) -> nn.Sequential:
+    """The network with more hidden units, of which dropout leaves out some at every step of training."""
+    hidden = [nn.Linear(CONTEXT * WIDTH, WIDER), nn.ReLU(), nn.Dropout(dropout)]
     return nn.Sequential(nn.Embedding(27, WIDTH), nn.Flatten(), *hidden, nn.Linear(WIDER, 27))
 
 
@@ -225,6 +255,19 @@ def networks(seeds: Iterable[int] = (1, 2, 3)) -> list[dict[str, Any]]:
         wider = trained(wider_network(), seen, WIDER_STEPS, WIDER_RATE)
         losses = {"network": loss_on(network, *examples), "wider": loss_on(wider, *examples)}
         rows.append({"seed": seed, **{name: round(loss, 4) for name, loss in losses.items()}})
+    return rows
+
+
+@experiment
+def without_dropout(seeds: Iterable[int] = (1, 2, 3)) -> list[dict[str, Any]]:
+    """The wider network of `networks`, trained as long and at the same rate, but without dropout."""
+    seen, _, judged = corpus_letters()
+    examples = ex.windows.reference(ids_of(judged), CONTEXT)
+    rows = []
+    for seed in seeds:
+        runtime.seed(seed)
+        wider = trained(wider_network(dropout=0), seen, WIDER_STEPS, WIDER_RATE)
+        rows.append({"seed": seed, "wider": round(loss_on(wider, *examples), 4)})
     return rows
 
 
