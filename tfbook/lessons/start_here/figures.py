@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,9 @@ from tfbook.plot.schematic import Schematic
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure, SubFigure
+
+
+TEXTS = ("test: 50,000 letters", "the 53 letters of your game")  # of the scoreboard
 
 
 def draw_softmax(scores: Tensor) -> Schematic:
@@ -175,17 +179,22 @@ def draw_training(losses: Sequence[float | Tensor], held_out: Sequence[float]) -
     return figure
 
 
-def draw_scores(scores: Mapping[str, float], yours: Sequence[str]) -> Figure:
-    """Nats per letter of everybody, worst first; those in `yours` in another color."""
+def draw_scores(scores: Mapping[str, tuple[float, float]], yours: Sequence[str]) -> Figure:
+    """Nats per letter of everybody on `test` and in the game, the worst there on top; `yours` in another color.
+
+    A score on `test` that is NaN is left out.
+    """
     import matplotlib.pyplot as plt
 
-    ranked = sorted(scores.items(), key=lambda item: item[1])
-    names, values = zip(*ranked, strict=True)
-    figure, axes = plt.subplots(figsize=(8.2, 0.5 * len(names) + 1.1))
+    ranked = sorted(scores.items(), key=lambda item: item[1][1])
+    names = [name for name, _ in ranked]
+    figure, panels = plt.subplots(1, 2, figsize=(10.2, 0.45 * len(names) + 1.4), sharey=True)
     colors = [COLORS[1] if name in yours else COLORS[0] for name in names]
-    axes.barh(names, values, color=colors, edgecolor=EDGE)
-    for place, value in enumerate(values):
-        axes.text(value + 0.04, place, f"{value:.2f}", va="center")
-    axes.grid(False, axis="y")
-    axes.set(title="Everybody's surprise", xlabel="nats per letter (shorter is better)", xlim=(0, max(values) * 1.12))
+    for axes, title, values in zip(panels, TEXTS, zip(*(pair for _, pair in ranked), strict=True), strict=True):
+        axes.barh(names, values, color=colors, edgecolor=EDGE)
+        for place, value in enumerate(values):
+            if not math.isnan(value):
+                axes.text(value + 0.04, place, f"{value:.2f}", va="center")
+        axes.grid(False, axis="y")
+        axes.set(title=title, xlabel="nats per letter (shorter is better)", xlim=(0, 3.9))
     return figure
