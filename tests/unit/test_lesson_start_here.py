@@ -203,6 +203,18 @@ def test_the_games_text_is_no_story_that_a_model_has_learned() -> None:
     assert means[0] == pytest.approx(math.log(27))
 
 
+def test_all_players_are_judged_on_the_letters_that_were_to_be_guessed() -> None:
+    game, (seen, *_) = study.guessing_game(), study.corpus_letters()
+    losses = study.game_losses(game, seen)
+    assert losses["lesson 09's model"] == pytest.approx(statistics.fmean(game.players["lesson 09's model"]))
+    assert losses["table, one letter"] == pytest.approx(
+        statistics.fmean(game.players["a table of letter pairs"]), abs=1e-3
+    )
+    shown = game.text[game.given - study.LONGEST :]
+    assert losses["Kneser–Ney counts"] == pytest.approx(study.kneser_ney_loss(seen, shown, study.LONGEST))
+    assert len(game.text) - game.given == study.TO_GUESS
+
+
 def test_the_tables_favorites_are_the_most_frequent_letters() -> None:
     view = study.guessing_game()
     seen = study.letters_of(data.load("stories")["train"], study.LETTERS // 2)
@@ -279,8 +291,8 @@ def test_the_figure_of_contexts_says_where_they_begin_to_hurt() -> None:
     assert "more than 2 letters" in figure.axes[0].get_title()
 
 
-def test_the_scoreboard_ranks_by_the_game_and_leaves_out_what_is_not_a_number() -> None:
-    figure = figures.draw_scores({"good": (0.5, 1.0), "bad": (3.0, 3.3), "you": (math.nan, 2.0)}, ["you"])
+def test_the_scoreboard_ranks_by_the_game_and_has_no_bar_without_a_score() -> None:
+    figure = figures.draw_scores({"good": 0.5, "bad": 3.0}, {"good": 1.0, "bad": 3.3, "you": 2.0}, ["you"])
     left, right = ([text.get_text() for text in axes.texts] for axes in figure.axes)
     assert left == ["0.50", "3.00"]
     assert right == ["1.00", "2.00", "3.30"]

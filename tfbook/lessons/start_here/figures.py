@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -16,9 +15,6 @@ from tfbook.plot.schematic import Schematic
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure, SubFigure
-
-
-TEXTS = ("test: 50,000 letters", "the 53 letters of your game")  # of the scoreboard
 
 
 def draw_softmax(scores: Tensor) -> Schematic:
@@ -179,22 +175,21 @@ def draw_training(losses: Sequence[float | Tensor], held_out: Sequence[float]) -
     return figure
 
 
-def draw_scores(scores: Mapping[str, tuple[float, float]], yours: Sequence[str]) -> Figure:
+def draw_scores(on_test: Mapping[str, float], in_game: Mapping[str, float], yours: Sequence[str]) -> Figure:
     """Nats per letter of everybody on `test` and in the game, the worst there on top; `yours` in another color.
 
-    A score on `test` that is NaN is left out.
+    Whoever is not in `on_test` has no bar there.
     """
     import matplotlib.pyplot as plt
 
-    ranked = sorted(scores.items(), key=lambda item: item[1][1])
-    names = [name for name, _ in ranked]
+    names = sorted(in_game, key=lambda name: in_game[name])
     figure, panels = plt.subplots(1, 2, figsize=(10.2, 0.45 * len(names) + 1.4), sharey=True)
-    colors = [COLORS[1] if name in yours else COLORS[0] for name in names]
-    for axes, title, values in zip(panels, TEXTS, zip(*(pair for _, pair in ranked), strict=True), strict=True):
-        axes.barh(names, values, color=colors, edgecolor=EDGE)
-        for place, value in enumerate(values):
-            if not math.isnan(value):
-                axes.text(value + 0.04, place, f"{value:.2f}", va="center")
+    for axes, losses, title in zip(panels, (on_test, in_game), ("On test", "In your game, 53 letters"), strict=True):
+        for place, name in enumerate(names):
+            axes.barh(place, losses.get(name, 0), color=COLORS[1 if name in yours else 0], edgecolor=EDGE)
+            if name in losses:
+                axes.text(losses[name] + 0.05, place, f"{losses[name]:.2f}", va="center")
+        axes.set_yticks(range(len(names)), names)
         axes.grid(False, axis="y")
-        axes.set(title=title, xlabel="nats per letter (shorter is better)", xlim=(0, 3.9))
+        axes.set(title=title, xlabel="nats per letter (shorter is better)", xlim=(0, 1.15 * max(in_game.values())))
     return figure

@@ -166,6 +166,19 @@ def guessing_game() -> GuessingView:
     return guessing_view(text[:end], GIVEN, players, "".join(favorites[letter] for letter in text[GIVEN - 1 : end - 1]))
 
 
+def game_losses(game: GuessingView, seen: str) -> dict[str, float]:
+    """Nats per letter that is to be guessed, by all players and by counts of `seen`."""
+    surprises = {
+        "knows nothing": game.players["a model that knows nothing"],
+        "table, one letter": table_surprises(seen, game.text, 1),
+        "best table": table_surprises(seen, game.text, BEST_TABLE),
+        "blended counts": blended_surprises(seen, game.text, BEST_BLEND),
+        "Kneser–Ney counts": kneser_ney_surprises(seen, game.text, LONGEST),
+        "lesson 09's model": game.players["lesson 09's model"],
+    }
+    return {name: mean(row[game.given - len(game.text) :]) for name, row in surprises.items()}
+
+
 @torch.no_grad()
 def letter_surprises(teller: Storyteller, story: str, view: int | None = None) -> list[float]:
     """−ln p in nats at each letter: the surprise of a word, and of marks before it, shared equally by its letters.
