@@ -105,7 +105,7 @@ def test_kneser_neys_length_and_discount_are_the_best_on_the_second_part() -> No
     seen, valid, _ = study.corpus_letters()
     best = study.kneser_ney_loss(seen, valid, study.LONGEST)
     others = [
-        study.kneser_ney_surprises(seen, valid, study.LONGEST + longer, study.DISCOUNT + more)
+        study.kneser_ney_surprises(seen, valid, study.LONGEST + longer, 0.9 + more)
         for longer, more in ((-2, 0), (2, 0), (0, -0.1), (0, 0.05))
     ]
     assert best < min(map(statistics.fmean, others))

@@ -38,10 +38,7 @@ from tfbook.text.vocabulary import BOS, Vocabulary
 LETTERS = 200_000  # of the corpus: half of them to learn from, a quarter to choose on, a quarter to judge
 EXTRA = 0.01  # added to every count, so that no letter is impossible
 BEST_TABLE, BEST_BLEND = 5, 7  # letters of context, chosen on the second part
-LONGEST, DISCOUNT = (
-    14,
-    0.9,
-)  # of Kneser-Ney counts: letters of context, and what each count gives away; chosen there, too
+LONGEST = 14  # letters of context of Kneser-Ney counts, chosen there, too, and with them the discount 0.9
 CONTEXT, WIDTH, HIDDEN = 10, 16, 256  # of the network
 STEPS, BATCH = 2000, 512  # of its training
 RATE, ROUNDS = 8e-3, 10  # the rate, chosen on the second part, falls by rounds
@@ -110,11 +107,11 @@ def blended_loss(seen: str, judged: str, context: int) -> float:
     return mean(blended_surprises(seen, judged, context))
 
 
-def kneser_ney_surprises(seen: str, judged: str, context: int, discount: float = DISCOUNT) -> list[float]:
-    """−ln p of each letter of `judged` after the first `context`, by interpolated Kneser-Ney counts of `seen`.
+def kneser_ney_surprises(seen: str, judged: str, context: int, discount: float = 0.9) -> list[float]:
+    """−ln p of each letter of `judged` after the first `context`, by Kneser-Ney counts.
 
-    Each count gives `discount` away to shorter contexts, where a run counts the different letters before it, not how
-    often it came: Kneser and Ney (1995), interpolated as by Chen and Goodman (1999).
+    Each count gives `discount` to shorter contexts, in which a run counts the different letters
+    before it: Kneser and Ney (1995), interpolated as by Chen and Goodman (1999).
     """
     letters = range(len(judged) - context)
     p = [1 / len(ALPHABET) for _ in letters]
@@ -130,7 +127,8 @@ def kneser_ney_surprises(seen: str, judged: str, context: int, discount: float =
         for i in letters:
             run = judged[i + context - n : i + context + 1]
             if (past := run[:n]) in pasts:
-                p[i] = (max(runs[run] - discount, 0) + discount * kinds[past] * p[i]) / pasts[past]
+                kept, given = max(runs[run] - discount, 0), discount * kinds[past]
+                p[i] = (kept + given * p[i]) / pasts[past]
     return [-math.log(each) for each in p]
 
 
