@@ -110,8 +110,8 @@ def blended_loss(seen: str, judged: str, context: int) -> float:
 def kneser_ney_surprises(seen: str, judged: str, context: int, discount: float = 0.9) -> list[float]:
     """−ln p of each letter of `judged` after the first `context`, by Kneser-Ney counts.
 
-    Each count gives `discount` to shorter contexts, in which a run counts the different letters
-    before it: Kneser and Ney (1995), interpolated as by Chen and Goodman (1999).
+    Each count gives `discount` to shorter contexts, in which a run counts the different
+    letters before it: Kneser and Ney (1995), interpolated as by Chen and Goodman (1999).
     """
     letters = range(len(judged) - context)
     p = [1 / len(ALPHABET) for _ in letters]
