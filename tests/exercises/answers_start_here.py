@@ -71,6 +71,17 @@ def train_without_clearing(model: nn.Module, batches: ex.Batches, lr: float) -> 
     return losses
 
 
+def train_with_a_new_optimizer_and_no_clearing(model: nn.Module, batches: ex.Batches, lr: float) -> list[float]:
+    losses = []
+    for x, y in batches:
+        optimizer = torch.optim.AdamW(model.parameters(), lr=lr)
+        loss = F.cross_entropy(model(x), y)
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    return losses
+
+
 def train_that_clears_too_late(model: nn.Module, batches: ex.Batches, lr: float) -> list[float]:
     optimizer, losses = torch.optim.AdamW(model.parameters(), lr=lr), []
     for x, y in batches:
@@ -190,6 +201,7 @@ WRONG: list[tuple[Exercise, Callable[..., Any], str]] = [
     (ex.shares, shares_with_extra_in_the_sum_once, "`extra` once to each sum"),
     (ex.shares, shares_along_the_wrong_axis_with_keepdim, "each column sums to 1"),
     (ex.train, train_without_clearing, "the gradients of all batches pile up"),
+    (ex.train, train_with_a_new_optimizer_and_no_clearing, "two slips: a new optimizer in every step"),
     (ex.train, train_that_clears_too_late, "the model never moves"),
     (ex.train, train_on_probabilities, "takes logits and applies the softmax itself"),
     (ex.train, train_that_returns_at_once, "the losses of the first batches alone"),

@@ -72,6 +72,45 @@ def test_the_loss_of_blended_counts_is_the_mean_of_their_surprises() -> None:
     assert study.blended_loss("she sells sea shells", "he sees", 2) == pytest.approx(statistics.fmean(surprises))
 
 
+def kneser_ney(seen: str, judged: str, context: int, discount: float) -> float:
+    """Probability of the last letter of `judged`, by Kneser-Ney counts."""
+    return math.exp(-study.kneser_ney_surprises(seen, judged, context, discount)[-1])
+
+
+def test_kneser_ney_counts_give_what_a_calculation_by_hand_gives() -> None:
+    """In "abacab" an a comes after b and c, a b after a alone, a c after a alone: four kinds of pairs."""
+    one_a = (2 - 0.5) / 4 + 0.5 * 3 / 4 / 27  # 2 of the 4 kinds of pairs end in a; 3 letters end some pair
+    one_b = (1 - 0.5) / 4 + 0.5 * 3 / 4 / 27
+    assert kneser_ney("abacab", "ba", 1, 0.5) == pytest.approx(
+        (1 - 0.5) / 1 + 0.5 * 1 / 1 * one_a
+    )  # b came before an a
+    assert kneser_ney("abacab", "ab", 1, 0.5) == pytest.approx(
+        (2 - 0.5) / 3 + 0.5 * 2 / 3 * one_b
+    )  # a: b twice, c once
+    assert kneser_ney("abacab", "xa", 1, 0.5) == pytest.approx(one_a), "x never came"
+    assert kneser_ney("abacab", "a", 0, 0.5) == pytest.approx((3 - 0.5) / 6 + 0.5 * 3 / 6 / 27), "alone: plain counts"
+
+
+@pytest.mark.parametrize("discount", [0.3, 0.9])
+@pytest.mark.parametrize("past", ["", "n", "a t", "xyz", "once"])
+def test_probabilities_of_kneser_ney_counts_sum_to_1(past: str, discount: float) -> None:
+    seen = "once upon a time there was a once"
+    found = [kneser_ney(seen, past + letter, len(past), discount) for letter in study.ALPHABET]
+    assert min(found) > 0
+    assert math.fsum(found) == pytest.approx(1)
+
+
+def test_kneser_neys_length_and_discount_are_the_best_on_the_second_part() -> None:
+    """Among their neighbors; even lengths from 6 to 18 and four discounts were tried."""
+    seen, valid, _ = study.corpus_letters()
+    best = study.kneser_ney_loss(seen, valid, study.LONGEST)
+    others = [
+        study.kneser_ney_surprises(seen, valid, study.LONGEST + longer, 0.9 + more)
+        for longer, more in ((-2, 0), (2, 0), (0, -0.1), (0, 0.05))
+    ]
+    assert best < min(map(statistics.fmean, others))
+
+
 def test_the_text_is_cut_into_a_half_and_two_quarters() -> None:
     assert study.parts("abcdefgh") == ("abcd", "ef", "gh")
     assert [*map(len, study.corpus_letters())] == [100_000, 50_000, 50_000]
@@ -86,14 +125,25 @@ def test_the_lengths_of_context_are_the_best_on_the_second_part() -> None:
     assert seven < min(six, eight)
 
 
-def test_stored_networks_stand_on_both_sides_of_blended_counts() -> None:
-    """As the page says: the best table, the network, blended counts, a wider network with dropout."""
+def test_stored_networks_stand_where_the_page_says() -> None:
+    """The best table, the network, Witten-Bell's counts, a wider network with dropout, Kneser-Ney's counts."""
     seen, _, judged = study.corpus_letters()
     (table,) = study.table_losses(seen, judged, [study.BEST_TABLE])
-    blended, rows = study.blended_loss(seen, judged, study.BEST_BLEND), stored("start_here.networks").rows
+    blended, counts = (
+        study.blended_loss(seen, judged, study.BEST_BLEND),
+        study.kneser_ney_loss(seen, judged, study.LONGEST),
+    )
+    rows = stored("start_here.networks").rows
     assert [row["seed"] for row in rows] == [1, 2, 3]
     for row in rows:
-        assert row["wider"] < blended < row["network"] < table
+        assert counts < row["wider"] < blended < row["network"] < table
+
+
+def test_dropout_does_most_of_what_the_wider_network_gains() -> None:
+    for row, other in zip(stored("start_here.networks").rows, stored("start_here.without_dropout").rows, strict=True):
+        assert row["seed"] == other["seed"]
+        assert row["wider"] < other["wider"] < row["network"]
+        assert other["wider"] - row["wider"] > (row["network"] - row["wider"]) / 2
 
 
 def test_names_return_within_a_story_only() -> None:
@@ -106,7 +156,7 @@ def test_names_return_within_a_story_only() -> None:
 def test_nine_in_ten_returning_names_were_last_said_out_of_sight() -> None:
     stories = data.load("stories")["valid"][:100]
     text = "".join(map(study.letters_of, stories))
-    out_of_sight = [text[i:j] not in text[i - study.LONG : i] for i, j in study.returning_names(stories)]
+    out_of_sight = [text[i:j] not in text[i - study.LONGEST : i] for i, j in study.returning_names(stories)]
     assert statistics.fmean(out_of_sight) > 0.9
 
 
@@ -115,6 +165,22 @@ def test_the_storytellers_surprises_lie_where_the_letters_do() -> None:
     teller, stories = load_storyteller(), data.load("stories")["valid"][:10]
     for story in stories:
         assert len(study.letter_surprises(teller, story)) == len(study.letters_of(story))
+
+
+def test_a_cut_view_changes_only_what_lies_beyond_it() -> None:
+    """Of a story whose beginning differs, a view of few tokens sees nothing at the end."""
+    teller = load_storyteller()
+    one, other = "Mia sat on the mat. Then the cat ran.", "Leo sat on the mat. Then the cat ran."
+    whole = study.letter_surprises(teller, one)
+    assert study.letter_surprises(teller, one, 99) == pytest.approx(whole, rel=1e-4)
+    assert study.letter_surprises(teller, one, 4)[:12] == pytest.approx(whole[:12], rel=1e-4), "four tokens see it all"
+    cut, cut_other = (study.letter_surprises(teller, story, 4)[-8:] for story in (one, other))
+    assert cut == pytest.approx(cut_other, rel=1e-4)
+    assert cut != pytest.approx(study.letter_surprises(teller, one)[-8:], rel=1e-4)
+
+
+def test_surprises_are_averaged_by_place() -> None:
+    assert study._by_place([1.0, 2.0, 3.0, 6.0], [(1, 3)]) == {"letter": 3, "name": 5, "rest": 3.5}
 
 
 def test_what_the_model_does_not_know_is_named(capsys: pytest.CaptureFixture[str]) -> None:
@@ -135,6 +201,18 @@ def test_the_games_text_is_no_story_that_a_model_has_learned() -> None:
     means = [statistics.fmean(row) for row in view.players.values()]
     assert means == sorted(means, reverse=True), "each player is better than the one above it"
     assert means[0] == pytest.approx(math.log(27))
+
+
+def test_all_players_are_judged_on_the_letters_that_were_to_be_guessed() -> None:
+    game, (seen, *_) = study.guessing_game(), study.corpus_letters()
+    losses = study.game_losses(game, seen)
+    assert losses["lesson 09's model"] == pytest.approx(statistics.fmean(game.players["lesson 09's model"]))
+    assert losses["table, one letter"] == pytest.approx(
+        statistics.fmean(game.players["a table of letter pairs"]), abs=1e-3
+    )
+    shown = game.text[game.given - study.LONGEST :]
+    assert losses["Kneser–Ney counts"] == pytest.approx(study.kneser_ney_loss(seen, shown, study.LONGEST))
+    assert len(game.text) - game.given == study.TO_GUESS
 
 
 def test_the_tables_favorites_are_the_most_frequent_letters() -> None:
@@ -182,7 +260,7 @@ def test_the_network_learns_what_a_table_cannot_see() -> None:
     assert losses[-1] < 0.2
 
 
-def test_the_wider_network_has_the_same_layers_and_leaves_out_hidden_numbers_in_training_only() -> None:
+def test_the_wider_network_has_the_same_layers_and_leaves_out_hidden_units_in_training_only() -> None:
     torch.manual_seed(0)
     model, letters = study.wider_network(), torch.randint(27, (8, study.CONTEXT))
     assert model(letters).shape == (8, 27)
@@ -211,6 +289,13 @@ def test_held_out_losses_are_drawn_where_their_rounds_end() -> None:
 def test_the_figure_of_contexts_says_where_they_begin_to_hurt() -> None:
     figure = figures.draw_contexts([1, 2, 3], {"seen": [3, 2, 1], "valid": [3, 2, 2.5]})
     assert "more than 2 letters" in figure.axes[0].get_title()
+
+
+def test_the_scoreboard_ranks_by_the_game_and_has_no_bar_without_a_score() -> None:
+    figure = figures.draw_scores({"good": 0.5, "bad": 3.0}, {"good": 1.0, "bad": 3.3, "you": 2.0}, ["you"])
+    left, right = ([text.get_text() for text in axes.texts] for axes in figure.axes)
+    assert left == ["0.50", "3.00"]
+    assert right == ["1.00", "2.00", "3.30"]
 
 
 def test_crossings_count_pairs_of_links_that_change_places() -> None:

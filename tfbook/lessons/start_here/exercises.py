@@ -187,6 +187,10 @@ train.mistakes(
         "a new optimizer in every step forgets the gradients that it has seen: make it once, before the loop": (
             lambda *case: _trained(*case, renew=True)
         ),
+        "two slips: a new optimizer in every step, so make it once, before the loop; and the gradients of all batches "
+        "pile up, so call `optimizer.zero_grad()` each time": (
+            lambda *case: _trained(*case, order="backward step", renew=True)
+        ),
         "`F.cross_entropy` takes logits and applies the softmax itself: give it `model(x)`": (
             lambda *case: _trained(*case, loss_of=lambda logits, y: F.cross_entropy(logits.softmax(dim=-1), y))
         ),

@@ -175,17 +175,21 @@ def draw_training(losses: Sequence[float | Tensor], held_out: Sequence[float]) -
     return figure
 
 
-def draw_scores(scores: Mapping[str, float], yours: Sequence[str]) -> Figure:
-    """Nats per letter of everybody, worst first; those in `yours` in another color."""
+def draw_scores(on_test: Mapping[str, float], in_game: Mapping[str, float], yours: Sequence[str]) -> Figure:
+    """Nats per letter of everybody on `test` and in the game, the worst there on top; `yours` in another color.
+
+    Whoever is not in `on_test` has no bar there.
+    """
     import matplotlib.pyplot as plt
 
-    ranked = sorted(scores.items(), key=lambda item: item[1])
-    names, values = zip(*ranked, strict=True)
-    figure, axes = plt.subplots(figsize=(8.2, 0.5 * len(names) + 1.1))
-    colors = [COLORS[1] if name in yours else COLORS[0] for name in names]
-    axes.barh(names, values, color=colors, edgecolor=EDGE)
-    for place, value in enumerate(values):
-        axes.text(value + 0.04, place, f"{value:.2f}", va="center")
-    axes.grid(False, axis="y")
-    axes.set(title="Everybody's surprise", xlabel="nats per letter (shorter is better)", xlim=(0, max(values) * 1.12))
+    names = sorted(in_game, key=lambda name: in_game[name])
+    figure, panels = plt.subplots(1, 2, figsize=(10.2, 0.45 * len(names) + 1.4), sharey=True)
+    for axes, losses, title in zip(panels, (on_test, in_game), ("On test", "In your game, 53 letters"), strict=True):
+        for place, name in enumerate(names):
+            axes.barh(place, losses.get(name, 0), color=COLORS[1 if name in yours else 0], edgecolor=EDGE)
+            if name in losses:
+                axes.text(losses[name] + 0.05, place, f"{losses[name]:.2f}", va="center")
+        axes.set_yticks(range(len(names)), names)
+        axes.grid(False, axis="y")
+        axes.set(title=title, xlabel="nats per letter (shorter is better)", xlim=(0, 1.15 * max(in_game.values())))
     return figure

@@ -38,6 +38,7 @@ from tfbook.text.vocabulary import BOS, Vocabulary
 LETTERS = 200_000  # of the corpus: half of them to learn from, a quarter to choose on, a quarter to judge
 EXTRA = 0.01  # added to every count, so that no letter is impossible
 BEST_TABLE, BEST_BLEND = 5, 7  # letters of context, chosen on the second part
+LONGEST = 14  # letters of context of Kneser-Ney counts, chosen there, too, and with them the discount 0.9
 CONTEXT, WIDTH, HIDDEN = 10, 16, 256  # of the network
 STEPS, BATCH = 2000, 512  # of its training
 RATE, ROUNDS = 8e-3, 10  # the rate, chosen on the second part, falls by rounds
@@ -106,6 +107,36 @@ def blended_loss(seen: str, judged: str, context: int) -> float:
     return mean(blended_surprises(seen, judged, context))
 
 
+def kneser_ney_surprises(seen: str, judged: str, context: int, discount: float = 0.9) -> list[float]:
+    """−ln p of each letter of `judged` after the first `context`, by Kneser-Ney counts.
+
+    Each count gives `discount` to shorter contexts, in which a run counts the different
+    letters before it: Kneser and Ney (1995), interpolated as by Chen and Goodman (1999).
+    """
+    letters = range(len(judged) - context)
+    p = [1 / len(ALPHABET) for _ in letters]
+    for n in range(context + 1):
+        runs = Counter(seen[i - n : i + 1] for i in range(n, len(seen)))
+        if n < context:
+            longer = {seen[i - n - 1 : i + 1] for i in range(n + 1, len(seen))}
+            runs = Counter(run[1:] for run in longer)  # how many different letters come before
+        kinds = Counter(run[:n] for run in runs)  # how many different letters follow
+        pasts = Counter[str]()
+        for run, count in runs.items():
+            pasts[run[:n]] += count
+        for i in letters:
+            run = judged[i + context - n : i + context + 1]
+            if (past := run[:n]) in pasts:
+                kept, given = max(runs[run] - discount, 0), discount * kinds[past]
+                p[i] = (kept + given * p[i]) / pasts[past]
+    return [-math.log(each) for each in p]
+
+
+def kneser_ney_loss(seen: str, judged: str, context: int) -> float:
+    """Nats per letter of `judged` by Kneser-Ney counts of `seen`."""
+    return mean(kneser_ney_surprises(seen, judged, context))
+
+
 # ---- the game --------------------------------------------------------------------------------------------------------
 
 SPLIT, NUMBER, GIVEN, TO_GUESS = "valid", 6, 33, 53  # the story of the game, and its letters
@@ -133,15 +164,28 @@ def guessing_game() -> GuessingView:
     return guessing_view(text[:end], GIVEN, players, "".join(favorites[letter] for letter in text[GIVEN - 1 : end - 1]))
 
 
+def game_losses(game: GuessingView, seen: str) -> dict[str, float]:
+    """Nats per letter that is to be guessed, by all players and by counts of `seen`."""
+    surprises = {
+        "knows nothing": game.players["a model that knows nothing"],
+        "table, one letter": table_surprises(seen, game.text, 1),
+        "best table": table_surprises(seen, game.text, BEST_TABLE),
+        "blended counts": blended_surprises(seen, game.text, BEST_BLEND),
+        "Kneser–Ney counts": kneser_ney_surprises(seen, game.text, LONGEST),
+        "lesson 09's model": game.players["lesson 09's model"],
+    }
+    return {name: mean(row[game.given - len(game.text) :]) for name, row in surprises.items()}
+
+
 @torch.no_grad()
-def letter_surprises(teller: Storyteller, story: str) -> list[float]:
+def letter_surprises(teller: Storyteller, story: str, view: int | None = None) -> list[float]:
     """−ln p in nats at each letter: the surprise of a word, and of marks before it, shared equally by its letters.
 
-    A word's share includes the space after it.
+    A word's share includes the space after it. The model sees the last `view` tokens only; None: all of them.
     """
     words = words_of(story)
     ids = torch.tensor([BOS, *teller.vocabulary.encode(words)], device=next(teller.model.parameters()).device)
-    logits = teller.model(ids[None, :-1])[0]
+    logits = _logits(teller, ids[:-1], len(ids) if view is None else view)
     carried, letters = 0.0, list[float]()
     for word, nats in zip(words, F.cross_entropy(logits, ids[1:], reduction="none").tolist(), strict=True):
         carried += nats
@@ -149,6 +193,14 @@ def letter_surprises(teller: Storyteller, story: str) -> list[float]:
             letters += [carried / (count + 1)] * (count + 1)
             carried = 0.0
     return letters
+
+
+def _logits(teller: Storyteller, ids: Int64[Tensor, "time"], view: int) -> Float[Tensor, "time vocabulary"]:
+    """Logits after each token, by a model that sees it and the `view` − 1 tokens before it."""
+    first = teller.model(ids[None, :view])[0]
+    if view >= len(ids):
+        return first
+    return torch.cat([first, teller.model(ids.unfold(0, view, 1)[1:])[:, -1]])
 
 
 def storyteller_loss(stories: int = 40) -> float:
@@ -185,9 +237,9 @@ class Network(ex.Parts):
         return ex.forward.reference(self, letters)
 
 
-def wider_network() -> nn.Sequential:
-    """The network with more hidden numbers, of which dropout leaves out some at every step of training."""
-    hidden = [nn.Linear(CONTEXT * WIDTH, WIDER), nn.ReLU(), nn.Dropout(DROPOUT)]
+def wider_network(dropout: float = DROPOUT) -> nn.Sequential:
+    """The network with more hidden units, of which dropout leaves out some at every step of training."""
+    hidden = [nn.Linear(CONTEXT * WIDTH, WIDER), nn.ReLU(), nn.Dropout(dropout)]
     return nn.Sequential(nn.Embedding(27, WIDTH), nn.Flatten(), *hidden, nn.Linear(WIDER, 27))
 
 
@@ -228,30 +280,54 @@ def networks(seeds: Iterable[int] = (1, 2, 3)) -> list[dict[str, Any]]:
     return rows
 
 
+@experiment
+def without_dropout(seeds: Iterable[int] = (1, 2, 3)) -> list[dict[str, Any]]:
+    """The wider network of `networks`, trained as long and at the same rate, but without dropout."""
+    seen, _, judged = corpus_letters()
+    examples = ex.windows.reference(ids_of(judged), CONTEXT)
+    rows = []
+    for seed in seeds:
+        runtime.seed(seed)
+        wider = trained(wider_network(dropout=0), seen, WIDER_STEPS, WIDER_RATE)
+        rows.append({"seed": seed, "wider": round(loss_on(wider, *examples), 4)})
+    return rows
+
+
 # ---- what is left to learn -------------------------------------------------------------------------------------------
 
-MANY, LONG = 2_000_000, 12  # letters to count, and letters of context
+MANY = 2_000_000  # letters to count
+VIEWS = (30, 8, 3)  # tokens that lesson 09's model may see, where it does not see all
 
 
 @experiment
 def names(stories: int = 100) -> list[dict[str, Any]]:
-    """Nats per letter of held-out stories, and per name of somebody who was named before in the same story.
+    """Nats per letter of held-out stories, per name of somebody who was named before, and per letter of the rest.
 
-    By blended counts of the lesson's letters and of 20 times as many, and by lesson 09's model, which sees all before.
+    By Kneser-Ney counts of the lesson's letters and of 20 times as many, and by lesson 09's model, which sees the whole
+    story so far, and by the same model where it sees the last tokens only.
     """
     corpus, teller = _stories(), load_storyteller()
     held_out = corpus[SPLIT][:stories]
     text, places = "".join(map(letters_of, held_out)), returning_names(held_out)
     few, many = corpus_letters()[0], letters_of(corpus["train"], MANY)
     surprises = {
-        "few letters": blended_surprises(few, " " * BEST_BLEND + text, BEST_BLEND),
-        "many letters": blended_surprises(many, " " * LONG + text, LONG),
+        "few letters": kneser_ney_surprises(few, " " * LONGEST + text, LONGEST),
+        "many letters": kneser_ney_surprises(many, " " * LONGEST + text, LONGEST),
         "lesson 09": [nats for story in held_out for nats in letter_surprises(teller, story)],
     }
-    return [
-        {"model": model, "letter": round(mean(row), 4), "name": round(mean([sum(row[i:j]) for i, j in places]), 4)}
-        for model, row in surprises.items()
-    ]
+    for view in VIEWS:
+        surprises[f"last {view}"] = [nats for story in held_out for nats in letter_surprises(teller, story, view)]
+    return [{"model": model, **_by_place(row, places)} for model, row in surprises.items()]
+
+
+def _by_place(surprises: list[float], places: list[tuple[int, int]]) -> dict[str, float]:
+    """The mean per letter, per name at `places`, and per letter elsewhere."""
+    inside = {letter for i, j in places for letter in range(i, j)}
+    return {
+        "letter": round(mean(surprises), 4),
+        "name": round(mean([sum(surprises[i:j]) for i, j in places]), 4),
+        "rest": round(mean([nats for letter, nats in enumerate(surprises) if letter not in inside]), 4),
+    }
 
 
 def returning_names(stories: Iterable[str]) -> list[tuple[int, int]]:
