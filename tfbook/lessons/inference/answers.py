@@ -6,9 +6,9 @@ answer = PredictionAnswers(
     {
         "limit": """
 None of them comes close, and the smaller the model, the smaller the share. A pass is more than a hundred calls of
-PyTorch's operations, and each takes some microseconds however small its matrix is. For the draft, that is nearly
-everything. The wide model comes closest; its products may read memory less smoothly than the plain sum with which we
-measured the bandwidth.
+PyTorch's operations, and each takes some microseconds however small its matrix is. And a product of a small matrix
+may read memory less smoothly than the plain sum with which we measured the bandwidth. We did not take the two apart.
+The wide model comes closest.
 
 Keep this in mind for the rest of the lesson: a lever that saves bytes saves less time here than it does on a large
 model. (The limit isn't quite strict for a small model, since its weights may stay in the processor's own cache.)
@@ -16,7 +16,7 @@ model. (The limit isn't quite strict for a small model, since its weights may st
         "prefill": """
 The weights are now shared by 100 tokens, so there are almost 100 times as many operations per byte. That isn't 100
 times as fast: right of the **ridge**, where the two lines meet, arithmetic is the limit, and the roofline allows
-five to ten times on most processors. By the clock it was even more here, because 100 tokens share the time of the
+five to ten times on processors like this one. By the clock it was even more here, because 100 tokens share the time of the
 calls as well.
 """,
         "prices": """
@@ -28,7 +28,7 @@ served alone. On this core, however, arithmetic becomes the limit.
 """,
         "timeline": """
 25, and the texts are the same. The stories have 63 words together, so three seats need at least 21 steps. In the last
-five of these 25, one story is alone: nobody knew that it would be a long one.
+five of these 25, one story is alone: nobody may overtake, and nobody knew that it would be a long one.
 
 A schedule decides when a word is written, never which: the rows of a batch do not see each other.
 """,
@@ -41,7 +41,7 @@ with two groups of means, and 15% with two first heads. 2% of the training is li
 """,
         "bits": """
 Eight bits cost nothing that you could notice. Four bits cost a few thousandths of a nat, and less when each 32 weights
-have their own scale, because one large weight then spoils only its own group. (In large language models a few numbers
+have their own scale, because the largest of 32 weights is smaller than the largest of a whole row. (In large language models a few numbers
 of the activations are huge, which makes 8 bits harder than here: [Dettmers et al., 2022](https://arxiv.org/abs/2208.07339).)
 
 But this core gains little, or loses. PyTorch multiplies floating-point numbers here, so the integers are converted
@@ -53,12 +53,13 @@ Distances like that of your rule are ordinary for samples of $p$. When everythin
 0: these are samples of $q$. Accepted is, on average, what both distributions have in common, $\\sum \\min(p, q)$.
 """,
         "speculation": """
-The formula promises 2.3 times. The clock said 1.5, and with $k = 1$ there was nothing to gain.
+With a draft that is 14 times as fast, the formula promises 3.3 times. But its step is only about 5 times as fast, as in
+Section 1, and with that $c$ the formula promises 2.3 times. The clock said 1.5, and with $k = 1$ there was nothing to
+gain.
 
-The promise assumes that judging five tokens costs one step. On this core it costs 1.6 to 2 steps. And the draft's step isn't 14 times
-cheaper, but about 5 times: its time goes into calls (Section 1). The table uses the shortest of 60 passes each, and
-predicts 1.5 to 2.0 times, depending on where the weights are: where they come from memory, judging adds less than
-where they stay in the processor's cache.
+The formula takes judging five tokens to cost one step. On this core it costs 1.6 to 2 steps: less where the weights
+come from memory, more where they stay in the processor's cache. With that, the table predicts 1.5 to 2.0 times (gray).
+The draft model stays below even this at every $k$, so these two causes are not all that it lacks.
 
 The table of counts is accepted less often and costs almost nothing, and comes out about even. Both are ways to pay
 less; being exact, neither changes a word's probability.

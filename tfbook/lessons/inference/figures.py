@@ -36,11 +36,11 @@ ALTS = {  # of the figures that answer predictions: a lesson's code does not giv
         "after training further, it is better, and near the storyteller's loss."
     ),
     "speeds": (
-        "Two panels, speed against the number of proposals. A dotted prediction is far above; the measured curve is in "
-        "or near a gray band of two other predictions."
+        "Two panels, speed against the number of proposals. A dotted prediction is far above both measured curves. "
+        "A gray band of two other predictions is above that of the draft model."
     ),
 }
-TITLES = {"prefill": "Prefill is limited by arithmetic, decode by memory"}
+TITLES = {"prefill": "By the roofline, arithmetic limits prefill, and memory limits decode"}
 CAPTIONS = {
     "timeline": "Each bar is a story, numbered by arrival. White is paid for and not used.",
 }
