@@ -40,17 +40,17 @@ All of this barely moves the loss. One word in 25 is a determined name, and an e
 spoils a story.
 """,
         "overfit": """
-The first curve falls to 0.047. The second one is lowest where we first look, after eight readings (40 steps, since each takes 20 stories), and then climbs
-above 4, two thirds of an even guess: the model **overfits**. And it recites: every story that it writes is one of the
-100, word for word. The number 0.047 says the same: choosing one story of 100 takes $\\ln 100 = 4.6$ nats, once in some
-98 words, and the rest comes by heart. That is why one looks at held-out text, stops when its loss turns, and, better,
-gets more text.
+The first curve falls to 0.047. The second one is lowest where we first look, after eight readings (40 steps, since each
+takes 20 stories), and then climbs above 4, two thirds of an even guess: the model **overfits**. And it recites: every
+story that it writes is one of the 100, word for word. The number 0.047 says the same: choosing one story of 100 takes
+$\\ln 100 = 4.6$ nats, once in some 98 words, and the rest comes by heart. That is why one looks at held-out text, stops
+when its loss turns, and, better, gets more text.
 """,
         "adamw": """
 With its best rate, AdamW ends at 0.86 to 0.90 nats, about 0.3 above Muon, and **none** of its stories is right in every
 respect, since nearly all have a wrong name. More steps may well get it there. In the same 600 steps, though, the
-optimizer decides about twice as much as the whole growth of the model from its first head on. (Both began from the same kind of
-random weights, which were tuned for neither.)
+optimizer decides about twice as much as the whole growth of the model from its first head on. (Both began from the same
+kind of random weights, which were tuned for neither.)
 """,
         "patch": """
 Lucy speaks, whom this text never mentions. 32 numbers at one word have renamed the speaker: you have rewritten the

@@ -15,8 +15,8 @@ model. (The limit isn't quite strict for a small model, since its weights may st
 """,
         "prefill": """
 The weights are now shared by 100 tokens, so there are almost 100 times as many operations per byte. That isn't 100
-times as fast: right of the **ridge**, where the two lines meet, arithmetic is the limit, and the roofline allows
-five to ten times on processors like this one. By the clock it was even more here, because 100 tokens share the time of the
+times as fast: right of the **ridge**, where the two lines meet, arithmetic is the limit, and the roofline allows five
+to ten times on processors like this one. By the clock it was even more here, because 100 tokens share the time of the
 calls as well.
 """,
         "prices": """
@@ -41,12 +41,13 @@ with two groups of means, and 15% with two first heads. 2% of the training is li
 """,
         "bits": """
 Eight bits cost nothing that you could notice. Four bits cost a few thousandths of a nat, and less when each 32 weights
-have their own scale, because the largest of 32 weights is smaller than the largest of a whole row. (In large language models a few numbers
-of the activations are huge, which makes 8 bits harder than here: [Dettmers et al., 2022](https://arxiv.org/abs/2208.07339).)
+have their own scale, because the largest of 32 weights is smaller than the largest of a whole row. (In large language
+models a few numbers of the activations are huge, which makes 8 bits harder than here: [Dettmers et al.,
+2022](https://arxiv.org/abs/2208.07339).)
 
 But this core gains little, or loses. PyTorch multiplies floating-point numbers here, so the integers are converted
-first, at every step, and that takes about as long as the reading saves, or longer. Real systems multiply the integers themselves, or convert
-them inside of the product. Whether bfloat16 helps depends on your processor's instructions.
+first, at every step, and that takes about as long as the reading saves, or longer. Real systems multiply the integers
+themselves, or convert them inside of the product. Whether bfloat16 helps depends on your processor's instructions.
 """,
         "rule": """
 Distances like that of your rule are ordinary for samples of $p$. When everything is accepted, the test says
