@@ -230,7 +230,7 @@ CONNECTS = {  # in the order of the figure: where the weights come from
 
 
 def reaches(name: str, place: tuple[int, int]) -> list[Bool[Tensor, "row column"]]:
-    """What one block and two blocks of a mixer bring to a place."""
+    """The places that one block and two blocks of a mixer bring to a place."""
     if name in ("ViT", "MLP-Mixer"):
         return [torch.ones(contest.GRID, contest.GRID, dtype=torch.bool)] * 2
     eyes = EYES["3 × 3 neighborhood" if name == "3 × 3 convolution" else name]

@@ -1,4 +1,4 @@
-"""What the stored runs of lesson 14 say, by model and by distance; what each model costs; the scoreboard."""
+"""Tables of lesson 14: the stored runs by model and by distance, what each model costs, the scoreboard."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def scoreboard(rates: DataFrame, learners: DataFrame) -> DataFrame:
     columns = (100 * rates.pivot(index="model", columns="lr", values="accuracy")).round(1)
     again = (100 * learners.groupby("model")[["accuracy", "jigsaw"]].mean()).round(1)
     again.columns = ["test", "jigsaw"]
-    return costs().join(columns.add_prefix("rate ")).join(again).fillna("")
+    return costs().join(columns.add_prefix("rate ")).join(again).astype(object).fillna("")
 
 
 def detr_costs() -> DataFrame:
