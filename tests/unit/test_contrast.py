@@ -100,6 +100,14 @@ GROUNDS = {  # of boxes and cells, and what only separates or decorates
     "tokens in alternating tints": ("#d3e6f8", "#e9e9e9"),
     "what a mask blocks": ("#f3f5f7", "#c4cad1", "#b8b8b8"),
     "grid": ("#e6e6e6",),
+    "lesson 14: windows, with borders": (
+        *("#b9d5ee", "#f3cfae", "#d9c6e6", "#cfe3d2", "#e8e2b4", "#efc9c9", "#c9d3da", "#d8c3b4", "#bfe0e0"),
+    ),
+    "lesson 14: places in reach, with borders": ("#e3c8df", "#f6d5bd"),
+    "lesson 16: requests, with borders and names": (
+        *("#cfe2f3", "#f9d9c0", "#e0d0ea", "#d5e8d4", "#f3e6b8", "#dcdfe3", "#b9a7cf"),
+    ),
+    "lesson 16: what is rejected, hatched, with a border": ("#d4d8dd",),
     "a frame on a dark map": ("#ff5e5e",),
 }
 

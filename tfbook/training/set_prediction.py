@@ -163,7 +163,8 @@ def detection_loss(
 ) -> Loss:
     """The sum of `set_prediction_loss` over the answers of each layer of a `Detr`'s decoder, each matched by itself."""
     layers: Any = model.by_layer
-    losses = (set_prediction_loss(*answers, targets, no_object=no_object) for answers in layers(images))
+    answers = layers(images)
+    losses = (set_prediction_loss(logits, boxes, targets, no_object=no_object) for logits, boxes in answers)
     return reduce(add, losses)
 
 

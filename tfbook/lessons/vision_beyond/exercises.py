@@ -154,10 +154,10 @@ match_cost.mistakes(
 def _grids() -> list[tuple[Tensor, Tensor, Tensor, int]]:
     """(row, column, d) grids: larger than the neighborhood, as large, lines, a place; large scores; keys of zeros."""
     sizes = [(4, 5, 3, 1, 1), (3, 3, 2, 1, 1), (5, 6, 2, 2, 1), (1, 4, 3, 1, 1), (1, 1, 2, 2, 1), (1, 9, 3, 1, 60)]
-    cases = [
-        (*(size * randn(rows, columns, d, seed=100 + 3 * number + part) for part in range(3)), reach)
-        for number, (rows, columns, d, reach, size) in enumerate(sizes)
-    ]
+    cases = []
+    for number, (rows, columns, d, reach, size) in enumerate(sizes):
+        q, k, v = (size * randn(rows, columns, d, seed=100 + 3 * number + part) for part in range(3))
+        cases.append((q, k, v, reach))
     q, k, v, reach = cases[0]
     return [*cases, (q, k.relu(), v, reach)]
 

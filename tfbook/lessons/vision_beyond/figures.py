@@ -60,7 +60,7 @@ def draw_told(image: Tensor, words: Sequence[str], looks: Tensor, found: Sequenc
 
     columns = max(2, (len(shown) + 1) // 2)
     figure = plt.figure(figsize=(9.6, 4.5))
-    whole, right = figure.subfigures(1, 2, width_ratios=(1.25, columns / 1.75))
+    whole, right = figure.subfigures(1, 2, squeeze=False, width_ratios=(1.25, columns / 1.75))[0]
     axes = whole.subplots()
     axes.imshow(image.permute(1, 2, 0).clamp(0, 1))
     for one, color in zip(found, (COLORS[0], COLORS[1], COLORS[2], GREEN, RED, BROWN, KHAKI, EDGE), strict=False):
@@ -150,7 +150,7 @@ def draw_jigsaw(
     import matplotlib.pyplot as plt
 
     figure = plt.figure(figsize=(9.4, 3.7))
-    left, right = figure.subfigures(1, 2, width_ratios=(1, 1.9))
+    left, right = figure.subfigures(1, 2, squeeze=False, width_ratios=(1, 1.9))[0]
     for axes, image, name in zip(
         left.subplots(2, 2).flat,
         pictures[:, :2].transpose(0, 1).flatten(0, 1),

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
 import torch
+from torch import nn
 
 from tfbook.course.cost import count_flops, parameters
 from tfbook.lessons.vision_beyond import contest, finding
@@ -57,7 +59,7 @@ def detr_costs() -> DataFrame:
     model, image, rows = finding.new_detr().eval(), torch.zeros(1, 3, 64, 64), []
     with torch.no_grad():
         features = model.project(model.backbone(image)).flatten(2).mT
-        runs = {
+        runs: dict[str, tuple[list[nn.Module], Callable[[], object]]] = {
             "backbone": ([model.backbone, model.project], lambda: model.project(model.backbone(image))),
             "encoder": ([model.encoder], lambda: model.encoder(features)),
             "all": ([model], lambda: model(image)),
