@@ -16,7 +16,6 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections import Counter, defaultdict
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -40,6 +39,7 @@ from tfbook.generation.engine import Engine, Request, Scheduler, continuous, one
 from tfbook.generation.frozen import Frozen
 from tfbook.generation.quantization import quantize
 from tfbook.generation.speculative import Speculation, expected_speedup
+from tfbook.lessons.inference.guessing_ahead import Counts
 from tfbook.models.blocks import Config
 from tfbook.models.feed_forward import FeedForward
 from tfbook.models.gpt import GPT2, Gpt
@@ -159,26 +159,6 @@ def together_rows(rounds: int) -> list[dict[str, Any]]:
 # ---- speculation -------------------------------------------------------------------------------------------------
 
 
-class Lookup:
-    """A draft without a network: counts of what followed the last four, three, two, one or no words of some texts."""
-
-    def __init__(self, texts: list[list[int]], vocab: int, longest: int = 4):
-        self.vocab, self.longest = vocab, longest
-        self.counts: defaultdict[tuple[int, ...], Counter[int]] = defaultdict(Counter)
-        for text in texts:
-            for end in range(1, len(text)):
-                for width in range(min(longest, end) + 1):
-                    self.counts[tuple(text[end - width : end])][text[end]] += 1
-
-    def read(self, text: Tensor, last: int = 1) -> Tensor:
-        """The logarithm of the counts after the longest context that has any, and a little for every token."""
-        ids = text[0, -self.longest :].tolist()
-        seen = next(self.counts[key] for start in range(len(ids) + 1) if (key := tuple(ids[start:])) in self.counts)
-        counts = torch.full((1, self.vocab), 1e-3)
-        counts[0, [*seen]] += torch.tensor([*map(float, seen.values())])
-        return counts.log()
-
-
 def speculative_rows(rounds: int, k: int = 4, stories: int = 10, known: int = 2000) -> list[dict[str, Any]]:
     """A row for each draft: acceptance, tokens per pass, and the speed beside plain decoding."""
     teller, small = load_storyteller(), load_storyteller("draft")
@@ -190,7 +170,10 @@ def speculative_rows(rounds: int, k: int = 4, stories: int = 10, known: int = 20
         for seed in range(stories):
             generate(start, **options, generator=torch.Generator().manual_seed(seed))
 
-    drafts: dict[str, Any] = {"draft model": Frozen(small.model), "lookup": Lookup(texts, len(teller.vocabulary))}
+    drafts: dict[str, Any] = {
+        "draft model": Frozen(small.model),
+        "lookup": Counts(texts, len(teller.vocabulary), longest=4),
+    }
     speculations = {name: Speculation(large, draft, k=k) for name, draft in drafts.items()}
     runs: Runs = {name: partial(write, each.generate) for name, each in speculations.items()}
     runs |= {"plain": partial(write, partial(sampling.generate, large))}

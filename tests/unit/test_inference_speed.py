@@ -49,7 +49,7 @@ def test_speculation_is_measured_with_both_drafts(script: dict[str, Any]) -> Non
 
 def test_a_lookup_counts_what_followed(script: dict[str, Any]) -> None:
     """After 1 2 came 3 twice and 4 once; an unknown context falls back on shorter ones, the empty one at last."""
-    draft = script["Lookup"]([[1, 2, 3], [1, 2, 3], [1, 2, 4]], vocab=6)
+    draft = script["Counts"]([[1, 2, 3], [1, 2, 3], [1, 2, 4]], vocab=6, longest=4)
     probabilities = draft.read(torch.tensor([[1, 2]])).exp()[0]
     torch.testing.assert_close(probabilities, torch.tensor([0.0, 0.0, 0.0, 2.0, 1.0, 0.0]) + 1e-3)
     torch.testing.assert_close(draft.read(torch.tensor([[5, 2]])).exp()[0], probabilities)

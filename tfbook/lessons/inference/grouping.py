@@ -16,6 +16,7 @@ from tfbook.attention.grouped_query import with_groups
 from tfbook.course.experiments import experiment
 from tfbook.course.roofline import cache_bytes
 from tfbook.data.stories import StoryBatches, story_ids, told
+from tfbook.lessons.inference import exercises
 from tfbook.models.gpt import Gpt
 from tfbook.pretrain.storyteller import BATCH, STEPS, Storyteller, judge, load_storyteller, story_loss
 
@@ -36,10 +37,7 @@ def loss_on(model: Gpt, ids: Int64[Tensor, "story time"]) -> float:
     return float(story_loss(model, ids).mean)
 
 
-def pool_heads(W: Float[Tensor, "out d_model"], heads: int, groups: int) -> Float[Tensor, "fewer d_model"]:
-    """The mean of the heads' rows in each of `groups` groups of neighboring heads."""
-    d_head = W.shape[0] // heads
-    return W.view(groups, heads // groups, d_head, -1).mean(dim=1).flatten(0, 1)
+pool_heads = exercises.pool_heads.reference  # the mean of the heads of a group
 
 
 def converted(model: Gpt, groups: int, pool: Pooling = pool_heads) -> Gpt:

@@ -155,13 +155,13 @@ def build(name: str) -> nn.Module:
 # ---- training ----------------------------------------------------------------------------------------------------
 
 
-def recipe(steps: int, lr: float) -> training.Recipe:
+def recipe(steps: int, lr: float, *, weight_decay: float = 0.05) -> training.Recipe:
     """AdamW with a warm-up over the first twentieth of the steps, then a cosine down to 0."""
     return training.Recipe(
         steps=steps,
         lr=lr,
         schedule=training.warmup_cosine(max(1, steps // 20), final=0.0),
-        weight_decay=0.05,
+        weight_decay=weight_decay,
         evaluate_every=steps,
         mixed_precision=False,
     )

@@ -28,6 +28,7 @@ from tfbook.course.detection import labeled_crops, objects_of, slide
 from tfbook.course.experiments import experiment
 from tfbook.data.images import ImageBatches, LabeledImages
 from tfbook.data.scenes import KINDS, Scene, Scenes
+from tfbook.lessons.vision_beyond.contest import recipe
 from tfbook.models.captioner import Captioner, CaptionerConfig
 from tfbook.models.cnn import Cnn
 from tfbook.models.detr import Detections, Detr, DetrConfig
@@ -110,23 +111,11 @@ def matched(model: nn.Module, batch: Examples) -> Loss:
     return detection_loss(model, batch.images, batch.objects, no_object=NO_OBJECT)
 
 
-def recipe(steps: int, lr: float) -> training.Recipe:
-    """AdamW with a warm-up over the first twentieth of the steps, then a cosine down to 0."""
-    return training.Recipe(
-        steps=steps,
-        lr=lr,
-        schedule=training.warmup_cosine(max(1, steps // 20), final=0.0),
-        weight_decay=0.01,
-        evaluate_every=steps,
-        mixed_precision=False,
-    )
-
-
 def trained_captioner(examples: Examples, *, seed: int, steps: int = 1300, lr: float = 0.003) -> Captioner:
     """A captioner trained on these examples."""
     runtime.seed(seed)
     model = new_captioner().to(runtime.device())
-    training.fit(model, told, Batches(examples.to(runtime.device()), seed), recipe(steps, lr))
+    training.fit(model, told, Batches(examples.to(runtime.device()), seed), recipe(steps, lr, weight_decay=0.01))
     return model.eval()
 
 
@@ -134,7 +123,7 @@ def trained_detr(examples: Examples, *, seed: int, steps: int = 1500, lr: float 
     """A DETR trained on these examples."""
     runtime.seed(seed)
     model = new_detr().to(runtime.device())
-    training.fit(model, matched, Batches(examples.to(runtime.device()), seed), recipe(steps, lr))
+    training.fit(model, matched, Batches(examples.to(runtime.device()), seed), recipe(steps, lr, weight_decay=0.01))
     return model.eval()
 
 
@@ -199,7 +188,7 @@ def trained_slider(scenes: Sequence[Scene], *, seed: int, steps: int = 1000, lr:
     def named(model: nn.Module, part: LabeledImages) -> Float[Tensor, ""]:
         return F.cross_entropy(model(part.images), part.labels)
 
-    training.fit(model, named, ImageBatches(part, size=64, seed=seed), recipe(steps, lr))
+    training.fit(model, named, ImageBatches(part, size=64, seed=seed), recipe(steps, lr, weight_decay=0.01))
     return model.eval()
 
 
