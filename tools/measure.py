@@ -31,7 +31,7 @@ NOT_WORDS = re.compile(  # fenced code, formulas, links' addresses, comments, ro
 )
 EXPLANATION = re.compile(r'<div class="tfbook-explanation">(.*)</div></details>', re.DOTALL)
 NOT_SAID = re.compile(  # formulas, tables and tags in HTML
-    r'<(span|div) class="math">.*?</\1>|<table>.*?</table>|<[^>]*>', re.DOTALL
+    r"<math\b.*?</math>|<table>.*?</table>|<[^>]*>", re.DOTALL
 )
 FACTS = re.compile(r"^\*(?:Reading|Core:?) (\d+) minutes", re.MULTILINE)
 WORDS_PER_MINUTE = 200

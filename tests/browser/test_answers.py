@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
+from pathlib import Path
 
 import nbformat
 import pytest
@@ -15,6 +16,8 @@ from selenium.webdriver.remote.webelement import WebElement
 from selenium.webdriver.support.ui import WebDriverWait
 
 pytestmark = pytest.mark.slow
+
+Host = Callable[[Chrome, str], None]
 
 CELLS = [
     """import torch
@@ -90,7 +93,8 @@ def test_enter_opens_and_closes_it_and_the_notebook_stays_where_it_is(page: Chro
 def test_a_formula_is_typeset(page: Chrome) -> None:
     first = answers(page)[0]
     first.find_element(By.TAG_NAME, "summary").click()
-    WebDriverWait(page, 60).until(lambda _: first.find_elements(By.TAG_NAME, "mjx-container"))
+    assert first.find_element(By.TAG_NAME, "math").is_displayed()
+    assert "$" not in first.text
 
 
 def test_a_view_inside_works_once_it_is_opened(page: Chrome) -> None:
@@ -123,3 +127,72 @@ def gone(element: WebElement) -> bool:
     except StaleElementReferenceException:
         return True
     return False
+
+
+# ---- in other pages than JupyterLab's --------------------------------------------------------------------------------
+
+
+def in_a_frame(page: Chrome, output: str) -> None:
+    """As Colab shows an output: a document of its own in a frame that may run scripts and nothing else."""
+    page.execute_script(
+        """const frame = document.createElement("iframe");
+        Object.assign(frame, { srcdoc: arguments[0], width: 800, height: 600 });
+        frame.sandbox = "allow-scripts";
+        document.body.replaceChildren(frame);""",
+        output,
+    )
+    page.switch_to.frame(0)
+    WebDriverWait(page, 60).until(answers)
+
+
+def in_an_element(page: Chrome, output: str) -> None:
+    """As VS Code shows an output: put into an element, its scripts made anew so that they run."""
+    page.execute_script(
+        """const host = document.createElement("div");
+        host.innerHTML = arguments[0];
+        document.body.replaceChildren(host);
+        for (const old of host.querySelectorAll("script")) {
+          const fresh = document.createElement("script");
+          fresh.textContent = old.textContent;
+          for (const { name, value } of old.attributes) fresh.setAttribute(name, value);
+          old.replaceWith(fresh);
+        }""",
+        output,
+    )
+
+
+@pytest.fixture(scope="module")
+def outputs() -> list[str]:
+    """What the two cells with answers show."""
+    return [cell.outputs[0].data["text/html"] for cell in executed().cells[1:]]
+
+
+@pytest.fixture(params=[in_a_frame, in_an_element], ids=["as in Colab", "as in VS Code"])
+def host(request: pytest.FixtureRequest, browser: Chrome, tmp_path: Path) -> Iterator[Host]:
+    """A page without JupyterLab's scripts that shows outputs."""
+    (tmp_path / "host.html").write_text("<!doctype html><meta charset='utf-8'><body></body>", encoding="utf-8")
+    browser.get((tmp_path / "host.html").as_uri())
+    yield request.param
+    browser.switch_to.default_content()
+
+
+def test_elsewhere_click_and_key_open_all_that_belongs_to_it(host: Host, browser: Chrome, outputs: list[str]) -> None:
+    host(browser, outputs[0])
+    [answer] = answers(browser)
+    summary = answer.find_element(By.TAG_NAME, "summary")
+    assert shown(answer) == [False] * 3
+    summary.click()
+    assert shown(answer) == [True] * 3
+    assert answer.find_element(By.TAG_NAME, "math").is_displayed()
+    assert "$" not in answer.text
+    for opened in (False, True):
+        summary.send_keys(Keys.ENTER)
+        assert shown(answer) == [opened] * 3
+
+
+def test_elsewhere_a_view_inside_works(host: Host, browser: Chrome, outputs: list[str]) -> None:
+    host(browser, outputs[1])
+    [answer] = answers(browser)
+    answer.find_element(By.TAG_NAME, "summary").click()
+    [view] = answer.find_elements(By.CSS_SELECTOR, ".tfbook-attention[data-mounted]")
+    assert view.shadow_root.find_element(By.CSS_SELECTOR, ".matrix button").is_displayed()

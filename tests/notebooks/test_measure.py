@@ -68,9 +68,9 @@ def test_figures_are_found_in_html_and_as_images() -> None:
 def test_the_words_and_figures_of_an_answer_are_counted() -> None:
     """The explanation without its formulas and tables, and not what the cell printed."""
     explanation = (
-        '<p>It <em>grows</em> &amp; falls, <span class="math">\\(a + b\\)</span> so</p>'
+        '<p>It <em>grows</em> &amp; falls, <math display="inline"><mi>a</mi><mo>+</mo><mi>b</mi></math> so</p>'
         "<table><tr><td>1</td></tr></table>"
-        '<div class="math">$$\nx\n$$</div>\n<ul>\n<li>far.</li></ul>\n'
+        '<math display="block"><mi>x</mi>\n</math>\n<ul>\n<li>far.</li></ul>\n'
     )
     page = f'<details><pre>not these</pre>{PICTURE}<div class="tfbook-explanation">\n{explanation}</div></details>'
     output = new_output("display_data", data={"text/html": page, "text/plain": "not these"})

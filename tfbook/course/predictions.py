@@ -9,6 +9,8 @@ from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass, field
 from typing import Any
 
+from tfbook.course.formulas import markdown_with_formulas
+
 WIDGET = "application/vnd.jupyter.widget-view+json"  # a progress bar, which is of use only while it runs
 SUMMARY = "Made your prediction? Open the answer."
 STYLESHEET = """<style>
@@ -47,7 +49,11 @@ class Shown:
                 return str(self.data[mime])
         if "image/png" in self.data:
             return _picture(self.data["image/png"], self.metadata.get("image/png", {}))
-        return _markdown(self.data["text/markdown"]) if "text/markdown" in self.data else _preformatted(self.text)
+        return (
+            markdown_with_formulas(self.data["text/markdown"])
+            if "text/markdown" in self.data
+            else _preformatted(self.text)
+        )
 
 
 class Printed(Shown):
@@ -154,17 +160,10 @@ def _bundle(outputs: list[Shown], explanation: str) -> dict[str, str]:
     shown = "\n".join(f"<div>{output.html}</div>" for output in outputs)
     page = (
         f'<details class="tfbook-answer"><summary data-lm-suppress-shortcuts="true">{SUMMARY}</summary>\n{STYLESHEET}\n'
-        f'{shown}\n<div class="tfbook-explanation">\n{_markdown(explanation)}</div></details>'
+        f'{shown}\n<div class="tfbook-explanation">\n{markdown_with_formulas(explanation)}</div></details>'
     )
     plain = "\n".join([*filter(None, (output.text for output in outputs)), "", explanation])
     return {"text/html": page, "text/plain": plain}
-
-
-def _markdown(text: str) -> str:
-    """Markdown as HTML; formulas between dollar signs are left to the page's MathJax."""
-    import mistune
-
-    return str(mistune.create_markdown(escape=False, plugins=["math", "table"])(text))
 
 
 def _preformatted(text: str) -> str:
