@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import redirect_stdout
 from itertools import pairwise
 from statistics import fmean as mean
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from jaxtyping import Float, Int64
@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from tfbook import data, runtime
-from tfbook.course.experiments import experiment
+from tfbook.course.experiments import experiment, stored
 from tfbook.data.stories import Stories, words_of, written
 from tfbook.data.stories.lexicon import NAMES, NOUNS, PLACES, SPECIES
 from tfbook.lessons.start_here import exercises as ex
@@ -31,6 +31,9 @@ from tfbook.lessons.start_here.translation import CROSSINGS as CROSSINGS, crossi
 from tfbook.plot.views.guessing import ALPHABET, GuessingView, guessing_view
 from tfbook.pretrain.storyteller import Storyteller, load_storyteller, tell
 from tfbook.text.vocabulary import BOS, Vocabulary
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 LETTERS = 200_000  # of the corpus: half of them to learn from, a quarter to choose on, a quarter to judge
 EXTRA = 0.01  # added to every count, so that no letter is impossible
@@ -342,16 +345,16 @@ def returning_names(stories: Iterable[str]) -> list[tuple[int, int]]:
 
 # ---- what the embeddings learn ---------------------------------------------------------------------------------------
 
-KINDS = {"animals": SPECIES, "places": PLACES, "things": NOUNS, "names": list(NAMES)}  # of lesson 09's words
+WORDS = {"animals": SPECIES, "places": PLACES, "things": NOUNS, "names": NAMES}
 SMALL_START = 0.05  # of the usual size, of an embedding's random numbers before training
 
 
 def word_vectors() -> tuple[Float[Tensor, "word d_model"], list[str], list[str]]:
-    """Lesson 09's embedding of the story world's nouns and names, these words, and the kind of each."""
-    teller = load_storyteller()
-    words = [word for kind in KINDS.values() for word in kind]
-    kinds = [name for name, kind in KINDS.items() for _ in kind]
-    return teller.model.embed.weight.detach().cpu()[teller.vocabulary.encode(words)], words, kinds
+    """Lesson 09's embedding of the nouns and names that its training text used, these words, and the kind of each."""
+    teller, used = load_storyteller(), {word for story in _stories()["train"] for word in words_of(story)}
+    kinds = {word: kind for kind, words in WORDS.items() for word in words if word in used}
+    vectors = teller.model.embed.weight.detach().cpu()[teller.vocabulary.encode([*kinds])]
+    return vectors, [*kinds], [*kinds.values()]
 
 
 def alike(vectors: Float[Tensor, "row d_model"]) -> Float[Tensor, "row row"]:
@@ -392,6 +395,23 @@ def _vowels(vectors: Float[Tensor, "27 d_model"]) -> dict[str, float]:
         "mixed": round(similar[vowels][:, consonants].mean().item(), 4),
         "nearest": sum(place in vowels for place in nearest),
     }
+
+
+def vowel_runs() -> DataFrame:
+    """The stored runs of `letter_embeddings`: mean similarities of three seeds, and all their vowels next to vowels."""
+    import pandas as pd
+
+    rows = [
+        {"first size": row["start"], "training": when, **row[when]}
+        for row in stored("start_here.letter_embeddings").rows
+        for when in ("before", "after")
+    ]
+    names = {
+        "two vowels": ("vowels", "mean"),
+        "vowel, consonant": ("mixed", "mean"),
+        "nearest is a vowel, of 15": ("nearest", "sum"),
+    }
+    return pd.DataFrame(rows).groupby(["first size", "training"], sort=False).agg(**names).round(2)
 
 
 @experiment
