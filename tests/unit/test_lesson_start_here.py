@@ -314,3 +314,90 @@ def test_the_stored_translations_are_right_ones_in_which_words_change_places() -
         assert study.crossings([tuple(link) for link in row["links"]]) >= study.CROSSINGS
         weights = torch.tensor(row["weights"])
         assert weights.sum(dim=1).tolist() == pytest.approx([1] * len(weights), abs=0.02)
+
+
+def test_a_row_is_compared_by_its_direction_from_the_mean() -> None:
+    vectors = torch.tensor([[1.0, 1.0], [3.0, 1.0], [2.0, 4.0]])  # their mean is (2, 2)
+    centered = vectors - 2
+    expected = F.cosine_similarity(centered[:, None], centered[None], dim=2)
+    torch.testing.assert_close(study.alike(vectors), expected)
+
+
+def test_vowels_are_compared_with_each_other_and_with_consonants() -> None:
+    """Vowels in one direction, consonants in the opposite one; then each vowel like a consonant."""
+    vectors = torch.tensor([[1.0, 0.0] if letter in "aeiou" else [-1.0, 0.0] for letter in study.ALPHABET])
+    found = study._vowels(vectors)
+    assert found == {"vowels": pytest.approx(1), "mixed": pytest.approx(-1), "nearest": 5}
+    torch.manual_seed(0)
+    vectors = torch.randn(27, 40)
+    vectors[[study.ALPHABET.index(letter) for letter in "aeiou"]] = vectors[
+        [study.ALPHABET.index(letter) for letter in "bcdfg"]
+    ]
+    assert study._vowels(vectors)["nearest"] == 0
+
+
+def test_in_all_stored_runs_vowels_are_a_little_more_alike_but_form_no_group() -> None:
+    rows = stored("start_here.letter_embeddings").rows
+    assert [(row["start"], row["seed"]) for row in rows] == [
+        (s, n) for s in (1.0, study.SMALL_START) for n in (1, 2, 3)
+    ]
+    after = [row["after"] for row in rows]
+    assert all(0.05 < found["vowels"] - found["mixed"] < 0.2 for found in after)
+    for runs in (after[:3], after[3:]):
+        assert sum(found["nearest"] for found in runs) < 0.5 * 15
+    usual, small = ([row["loss"] for row in rows if row["start"] == start] for start in (1.0, study.SMALL_START))
+    assert statistics.fmean(usual) == pytest.approx(statistics.fmean(small), abs=0.01), "both learn equally well"
+
+
+def test_the_page_shows_means_of_similarities_and_all_vowels_next_to_vowels() -> None:
+    frame, rows = study.vowel_runs(), stored("start_here.letter_embeddings").rows[:3]
+    assert [*frame.index] == [(s, when) for s in (1.0, study.SMALL_START) for when in ("before", "after")]
+    assert frame["two vowels"].iloc[1] == pytest.approx(statistics.fmean(r["after"]["vowels"] for r in rows), abs=0.005)
+    assert frame["nearest is a vowel, of 15"].iloc[1] == sum(row["after"]["nearest"] for row in rows)
+
+
+def test_words_that_were_read_lie_beside_words_of_their_kind() -> None:
+    """70 of 76; by chance it would be 21."""
+    vectors, words, kinds = study.word_vectors()
+    assert len(vectors) == len(words) == len(kinds) == 76
+    text = " ".join(data.load("stories")["train"])
+    assert all(word in text for word in words)
+    assert not {"Victor", "pancake", "gate"} & {*words}, "which no story of the training text uses"
+    nearest = study.alike(vectors).fill_diagonal_(-1).argmax(dim=1).tolist()
+    assert sum(kinds[word] == kinds[other] for word, other in enumerate(nearest)) == 70
+    chance = sum((kinds.count(kind) - 1) / (len(kinds) - 1) for kind in kinds)
+    assert round(chance) == 21
+
+
+def test_the_networks_rate_is_the_best_of_the_stored_ones() -> None:
+    rows = stored("start_here.network_rates").rows
+    assert len(rows) == 6
+    assert min(rows, key=lambda row: row["loss"])["rate"] == study.RATE
+
+
+def test_the_picture_of_the_gradient_shows_what_autograd_finds() -> None:
+    w, v = torch.tensor(0.5, requires_grad=True), torch.tensor([1.0, 0.5, 0.0], requires_grad=True)
+    hidden = torch.relu(w * 4)
+    hidden.retain_grad()
+    logits = v * hidden
+    logits.retain_grad()
+    loss = F.cross_entropy(logits, torch.tensor(1))
+    loss.backward()
+    shown = [node.text for node in figures.draw_backward(4.0, 0.5, [1.0, 0.5, 0.0], 1).nodes if hasattr(node, "text")]
+    assert [w.grad, hidden.grad] == [pytest.approx(float(text), abs=0.005) for text in (shown[6], shown[5])]
+    assert f"loss = {loss:.2f}" in shown
+    for gradient, text in ((logits.grad, shown[4]), (v.grad, shown[7])):
+        assert gradient is not None
+        numbers = [float(each.replace("−", "-")) for each in text.strip("()").split(", ")]
+        assert numbers == pytest.approx(gradient.tolist(), abs=0.005)
+
+
+def test_a_map_names_everything_that_has_room_and_draws_the_rest_as_dots() -> None:
+    torch.manual_seed(0)
+    letters = torch.randn(26, 4)
+    letters[1] = letters[0]  # b would cover a
+    words, names, kinds = torch.randn(3, 8), ["fox", "lake", "kite"], ["animals", "places", "things"]
+    left, right = figures.draw_embeddings(letters, words, names, kinds).axes
+    assert "a" in [text.get_text() for text in left.texts]
+    assert "b" not in [text.get_text() for text in left.texts]
+    assert [text.get_text() for text in right.texts] == names

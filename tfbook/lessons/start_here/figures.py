@@ -12,9 +12,11 @@ from tfbook.plot.attention import attention_map
 from tfbook.plot.curves import label_ends
 from tfbook.plot.house import COLORS, EDGE, FAINT, INK
 from tfbook.plot.schematic import Schematic
+from tfbook.plot.views.guessing import ALPHABET
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure, SubFigure
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 
 def draw_softmax(scores: Tensor) -> Schematic:
@@ -64,6 +66,42 @@ def _draw_division(picture: Schematic, row: int, title: str, table: Tensor, divi
     picture.text(f"this row\nsums to {(table / divisor)[0].sum():.2f}", (6, row))
 
 
+def draw_backward(x: float, w: float, v: Sequence[float], target: int) -> Schematic:
+    """A network of one hidden unit: its numbers along the top, and the gradient of the loss with respect to each below.
+
+    Logits are v · relu(w x). Above zero only, where relu changes nothing.
+    """
+    h = w * x
+    logits = h * torch.tensor(v)
+    p = torch.softmax(logits, dim=0)
+    back = p - torch.nn.functional.one_hot(torch.tensor(target), len(v))
+    h_back = (torch.tensor(v) * back).sum()
+    picture = Schematic("Forward along the top, back along the bottom", gap=(74, 46))
+    forward = [
+        picture.box(f"x = {x:g}", (0, 0), "stream", note="input"),
+        picture.box(f"h = {h:g}", (1, 0), "stream", note="relu(w x)"),
+        picture.box(f"s = {_numbers(logits, 0)}", (2, 0), "stream", note="logits v h"),
+        picture.box(f"loss = {-p[target].log():.2f}", (3, 0), "weight", note=f"−ln p of class {target + 1}"),
+    ]
+    s_back = picture.box(_numbers(back), (2, 1), "weight", note="∂ loss / ∂s = p − y")
+    unit_back = picture.box(f"{h_back:.2f}", (1, 1), "weight", note="∂ loss / ∂h")
+    w_back = picture.box(f"{x * h_back:.2f}", (0, 1), "parameter", note="∂ loss / ∂w")
+    v_back = picture.box(_numbers(h * back), (2, 2), "parameter", note="∂ loss / ∂v")
+    for start, end, label in zip(
+        forward, forward[1:], (f"w = {w:g}", f"v = ({', '.join(f'{each:g}' for each in v)})", "softmax"), strict=False
+    ):
+        picture.arrow(start, end, label)
+    picture.arrow(forward[3], s_back, "", "weight", sides=("bottom", "right"))
+    picture.arrow(s_back, unit_back, "× v, added up", "weight")
+    picture.arrow(unit_back, w_back, "× x", "weight")
+    picture.arrow(s_back, v_back, "× h", "weight")
+    return picture
+
+
+def _numbers(row: Tensor, places: int = 2) -> str:
+    return f"({', '.join(f'{each:.{places}f}'.replace('-', '−') for each in row.tolist())})"
+
+
 def draw_training_step() -> Schematic:
     """One training step: forward along the top, the gradient back below."""
     picture = Schematic("One training step", gap=(40, 50))
@@ -83,35 +121,17 @@ def draw_training_step() -> Schematic:
     return picture
 
 
-def draw_preview(translation: Mapping[str, Any], similarities: Tensor, patches: Sequence[int]) -> Figure:
-    """Left, where a translator looked; right, for some patches of a 7 × 7 grid, how alike a ViT finds all others."""
+def draw_translation(translation: Mapping[str, Any]) -> Figure:
+    """Where a translator looked, a row for each word that it wrote; rings mark the words that belong together."""
     import matplotlib.pyplot as plt
 
-    figure = plt.figure(figsize=(11, 4.6))
-    left, right = figure.subfigures(1, 2, width_ratios=[1.5, 1], squeeze=False)[0]
+    figure, axes = plt.subplots(figsize=(6.6, 5.2))
     source, target = ([*translation[side]] for side in ("source", "target"))
     weights = torch.tensor(translation["weights"])[: len(target), : len(source)]
     links = frozenset((i, j) for i, j in translation["links"])
-    attention_map(left.subplots(), weights, source, target, title="Lesson 01: where it looked", gold=links, bar=False)
-    _color_bar(left, (0, 1), "how much it looked at the English word")
-    for axes, patch in zip(right.subplots(2, 2).flat, patches, strict=True):
-        axes.imshow(similarities[patch].view(7, 7), cmap="cividis", vmin=-1, vmax=1)
-        axes.plot(patch % 7, patch // 7, "o", markersize=11, markerfacecolor="none", markeredgecolor="#ff5e5e", mew=2)
-        axes.set(xticks=[], yticks=[])
-        axes.grid(False)
-    _color_bar(right, (-1, 1), "similarity to the square in the ring")
-    right.suptitle("Lesson 13: what lies beside what", fontsize=12, fontweight="bold")
+    attention_map(axes, weights, source, target, title="Where lesson 01's model looked", gold=links)
+    axes.set(xlabel="the English sentence", ylabel="French words, as it wrote them")
     return figure
-
-
-def _color_bar(figure: SubFigure, limits: tuple[float, float], label: str) -> None:
-    """The scale of all panels of a part of a figure, at its foot."""
-    from matplotlib.cm import ScalarMappable
-    from matplotlib.colors import Normalize
-
-    scale = ScalarMappable(Normalize(*limits), "cividis")
-    look: dict[str, Any] = {"location": "bottom", "fraction": 0.05, "aspect": 30, "pad": 0.04, "shrink": 0.75}
-    figure.colorbar(scale, ax=figure.axes, label=label, ticks=[limits[0], sum(limits) / 2, limits[1]], **look)
 
 
 def draw_table(table: Tensor, counts: Tensor, names: Sequence[str]) -> Figure:
@@ -124,6 +144,7 @@ def draw_table(table: Tensor, counts: Tensor, names: Sequence[str]) -> Figure:
     image = axes.imshow(table.where(counts > 0, torch.nan), cmap="cividis", norm=PowerNorm(0.5, vmin=0, vmax=1))
     axes.set(title="After q comes u", xlabel="next letter", ylabel="current letter")
     axes.set_xticks(range(len(names)), names)
+    axes.get_xticklabels()[0].set(rotation=90)
     axes.set_yticks(range(len(names)), names)
     axes.grid(False)
     figure.colorbar(image, label="probability of the next letter", shrink=0.8, ticks=[0, 0.05, 0.2, 0.5, 1])
@@ -138,9 +159,10 @@ def draw_surprises(letters: str, surprises: Sequence[float], uniform: float) -> 
     axes.bar(range(len(letters)), surprises, color=COLORS[0])
     axes.axhline(uniform, color=COLORS[3], linestyle="--")
     axes.text(len(letters) - 0.1, uniform, "a model that\nknows nothing", va="center", color=COLORS[3])
-    axes.set_xticks(range(len(letters)), letters.replace(" ", "␣"))
+    axes.set_xticks(range(len(letters)), letters)
     axes.grid(False, axis="x")
-    axes.set(title="Surprise, letter by letter", ylabel="surprise (nats)", xlabel="the letter that came")
+    axes.set(title="Surprise, letter by letter", ylabel="surprise (nats)")
+    axes.set_xlabel("the letter that came (no letter: a space)")
     axes.set_xlim(-0.7, len(letters) - 0.3)
     return figure
 
@@ -193,3 +215,49 @@ def draw_scores(on_test: Mapping[str, float], in_game: Mapping[str, float], your
         axes.grid(False, axis="y")
         axes.set(title=title, xlabel="nats per letter (shorter is better)", xlim=(0, 1.15 * max(in_game.values())))
     return figure
+
+
+def draw_embeddings(letters: Tensor, words: Tensor, names: Sequence[str], kinds: Sequence[str]) -> Figure:
+    """The two directions in which vectors differ most: of letters (26, width), and of words of four kinds."""
+    import matplotlib.pyplot as plt
+
+    figure, panels = plt.subplots(1, 2, figsize=(11, 5.4))
+    sounds = ["vowels" if letter in "aeiou" else "consonants" for letter in ALPHABET[1:]]
+    _draw_names(panels[0], letters, ALPHABET[1:], sounds, 12.0)
+    _draw_names(panels[1], words, names, kinds, 7.5)
+    panels[0].set_title("Your network's letters")
+    panels[1].set_title("Lesson 09's words")
+    return figure
+
+
+def _draw_names(axes: Axes, vectors: Tensor, names: Sequence[str], kinds: Sequence[str], size: float) -> None:
+    """The names of vectors at their first two principal components, in a color for each kind.
+
+    A name that would cover one of the names before it is a dot.
+    """
+    spots, taken = _flattened(vectors), list[tuple[str, float, float]]()
+    colors = dict(zip(dict.fromkeys(kinds), COLORS, strict=False))
+    for name, kind, (x, y) in zip(names, kinds, spots.tolist(), strict=True):
+        near = (
+            other
+            for other, u, v in taken
+            if abs(y - v) < 0.004 * size and abs(x - u) < 0.001 * size * len(name + other)
+        )
+        if any(near):
+            axes.plot(x, y, ".", color=colors[kind], markersize=size / 2)
+        else:
+            axes.text(x, y, name, ha="center", va="center", color=colors[kind], size=size)
+            taken.append((name, x, y))
+    for kind, color in colors.items():
+        axes.plot([], [], "s", color=color, label=kind)
+    axes.set(xticks=[], yticks=[], xlim=(-0.06, 1.06), ylim=(-0.06, 1.06))
+    axes.legend(loc="upper center", bbox_to_anchor=(0.5, 0), ncols=4, frameon=False, handletextpad=0.1, columnspacing=1)
+    axes.grid(False)
+
+
+def _flattened(vectors: Tensor) -> Tensor:
+    """(row, d_model) → (row, 2): the first two principal components, each stretched to 0 to 1."""
+    centered = vectors - vectors.mean(dim=0)
+    spots = centered @ torch.linalg.svd(centered, full_matrices=False).Vh[:2].T
+    least = spots.min(dim=0).values
+    return (spots - least) / (spots.max(dim=0).values - least)

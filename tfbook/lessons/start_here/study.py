@@ -11,9 +11,9 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import redirect_stdout
-from itertools import pairwise, permutations
+from itertools import pairwise
 from statistics import fmean as mean
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from jaxtyping import Float, Int64
@@ -21,19 +21,19 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from tfbook import data, runtime
-from tfbook.course import translators
-from tfbook.course.experiments import experiment
+from tfbook.course.experiments import experiment, stored
 from tfbook.data.stories import Stories, words_of, written
-from tfbook.data.stories.lexicon import NAMES
-from tfbook.generation.search import translate
+from tfbook.data.stories.lexicon import NAMES, NOUNS, PLACES, SPECIES
 from tfbook.lessons.start_here import exercises as ex
 from tfbook.lessons.start_here.answers import answer as answer
 from tfbook.lessons.start_here.claims import CLAIMS as CLAIMS
-from tfbook.models.seq2seq import BahdanauDecoder
+from tfbook.lessons.start_here.translation import CROSSINGS as CROSSINGS, crossings as crossings
 from tfbook.plot.views.guessing import ALPHABET, GuessingView, guessing_view
 from tfbook.pretrain.storyteller import Storyteller, load_storyteller, tell
-from tfbook.text.pairs import filter_by_length
 from tfbook.text.vocabulary import BOS, Vocabulary
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 LETTERS = 200_000  # of the corpus: half of them to learn from, a quarter to choose on, a quarter to judge
 EXTRA = 0.01  # added to every count, so that no letter is impossible
@@ -343,31 +343,86 @@ def returning_names(stories: Iterable[str]) -> list[tuple[int, int]]:
     return places
 
 
-# ---- a translation ---------------------------------------------------------------------------------------------------
+# ---- what the embeddings learn ---------------------------------------------------------------------------------------
+
+WORDS = {"animals": SPECIES, "places": PLACES, "things": NOUNS, "names": NAMES}
+SMALL_START = 0.05  # of the usual size, of an embedding's random numbers before training
 
 
-CROSSINGS = 4  # pairs of words that change places
+def word_vectors() -> tuple[Float[Tensor, "word d_model"], list[str], list[str]]:
+    """Lesson 09's embedding of the nouns and names that its training text used, these words, and the kind of each."""
+    teller, used = load_storyteller(), {word for story in _stories()["train"] for word in words_of(story)}
+    kinds = {word: kind for kind, words in WORDS.items() for word in words if word in used}
+    vectors = teller.model.embed.weight.detach().cpu()[teller.vocabulary.encode([*kinds])]
+    return vectors, [*kinds], [*kinds.values()]
+
+
+def alike(vectors: Float[Tensor, "row d_model"]) -> Float[Tensor, "row row"]:
+    """Cosine similarity of each row to each other one, seen from the mean of all rows."""
+    directions = F.normalize(vectors - vectors.mean(dim=0), dim=1)
+    return directions @ directions.T
 
 
 @experiment
-def translation(seed: int = 1, *, width: int = 128, steps: int = 600) -> list[dict[str, Any]]:
-    """Translates held-out sentences with lesson 01's model; keeps right ones in which words change places."""
-    corpus = data.load("english-french")
-    task = translators.Task.of(corpus, corpus["train"])
-    model, _ = translators.trained(BahdanauDecoder, seed, task, corpus["train"], width=width, steps=steps, dropout=0.1)
-    pairs = [pair for pair in filter_by_length(corpus["test"], 9, 12) if crossings(pair.sure) >= CROSSINGS]
-    found = zip(pairs, translate(model, pairs, task.source_vocab, task.target_vocab), strict=True)
-    return [
-        {"source": pair.source, "target": said.words, "weights": _rounded(said.weights), "links": sorted(pair.sure)}
-        for pair, said in found
-        if said.weights is not None and tuple(said.words) == tuple(pair.target)
-    ][:12]
+def letter_embeddings(seeds: Iterable[int] = (1, 2, 3)) -> list[dict[str, Any]]:
+    """How alike the vectors of two vowels, and of a vowel and a consonant, are before and after the lesson's training.
+
+    From the usual random start, and from a smaller one.
+    """
+    seen, valid, _ = corpus_letters()
+    examples, rows = ex.windows.reference(ids_of(valid), CONTEXT), list[dict[str, Any]]()
+    for start in (1.0, SMALL_START):
+        for seed in seeds:
+            runtime.seed(seed)
+            network = Network(CONTEXT, WIDTH, HIDDEN)
+            network.embed.weight.data *= start
+            before = _vowels(network.embed.weight.detach().clone())
+            loss = loss_on(trained(network, seen, STEPS, RATE), *examples)
+            after = _vowels(network.embed.weight.detach())
+            rows.append({"start": start, "seed": seed, "loss": round(loss, 4), "before": before, "after": after})
+    return rows
 
 
-def crossings(links: Iterable[tuple[int, int]]) -> int:
-    """How many pairs of links (source, target) cross, as where an adjective moves behind its noun."""
-    return sum(target > other for (source, target), (last, other) in permutations(links, 2) if source < last)
+def _vowels(vectors: Float[Tensor, "27 d_model"]) -> dict[str, float]:
+    """Mean similarity within the vowels and between them and consonants, and vowels whose nearest letter is one."""
+    similar = alike(vectors).fill_diagonal_(-torch.inf)
+    vowels = [ALPHABET.index(letter) for letter in "aeiou"]
+    consonants = [place for place in range(1, len(ALPHABET)) if place not in vowels]
+    within = similar[vowels][:, vowels]
+    nearest = similar[vowels].argmax(dim=1).tolist()
+    return {
+        "vowels": round(within[within > -torch.inf].mean().item(), 4),
+        "mixed": round(similar[vowels][:, consonants].mean().item(), 4),
+        "nearest": sum(place in vowels for place in nearest),
+    }
 
 
-def _rounded(weights: Tensor) -> list[list[float]]:
-    return [[round(weight, 3) for weight in row] for row in weights.tolist()]
+def vowel_runs() -> DataFrame:
+    """The stored runs of `letter_embeddings`: mean similarities of three seeds, and all their vowels next to vowels."""
+    import pandas as pd
+
+    rows = [
+        {"first size": row["start"], "training": when, **row[when]}
+        for row in stored("start_here.letter_embeddings").rows
+        for when in ("before", "after")
+    ]
+    names = {
+        "two vowels": ("vowels", "mean"),
+        "vowel, consonant": ("mixed", "mean"),
+        "nearest is a vowel, of 15": ("nearest", "sum"),
+    }
+    return pd.DataFrame(rows).groupby(["first size", "training"], sort=False).agg(**names).round(2)
+
+
+@experiment
+def network_rates(
+    rates: Iterable[float] = (8e-4, 2.5e-3, 8e-3, 2.5e-2, 8e-2, 0.8), seed: int = 1
+) -> list[dict[str, Any]]:
+    """The lesson's network after its whole training at several first rates, on the text to choose on."""
+    seen, valid, _ = corpus_letters()
+    examples, rows = ex.windows.reference(ids_of(valid), CONTEXT), list[dict[str, Any]]()
+    for rate in rates:
+        runtime.seed(seed)
+        network = trained(Network(CONTEXT, WIDTH, HIDDEN), seen, STEPS, rate)
+        rows.append({"rate": rate, "seed": seed, "loss": round(loss_on(network, *examples), 4)})
+    return rows
