@@ -21,7 +21,7 @@ from tfbook.course.comparing import difference, same, shortened, shown_apart
 from tfbook.course.errors import error_line
 from tfbook.course.gradients import Slope, gradient_difference, is_real, slopes
 from tfbook.course.lessons import slug_of
-from tfbook.course.relations import relation, sizes_of, tensors_of
+from tfbook.course.relations import Pairs, Sizes, exact_relation, relation, sizes_of, tensors_of
 from tfbook.course.slips import variants
 from tfbook.course.solved import answers, keep, note, note_piece, recalled
 from tfbook.course.trial import TookTooLong, default_settings, functions_as_they_are, time_limit
@@ -191,21 +191,45 @@ class Exercise:
         """What is wrong with results, apart from the numbers; empty where nothing is found in time."""
         try:
             with time_limit(2 * SEARCH):
-                return self._relation(results, known) or self._slip(results, differing, known)
+                return (
+                    self._related(relation, results, known.results)
+                    or self._slip(results, differing, known)
+                    or self._mistake_and_slip(results)
+                    or self._nearest_mistake(results, known.results)
+                )
         except (TookTooLong, Exception):  # such as the comparison with an object that refuses to be compared
             return ""
 
-    def _relation(self, results: list[Any], known: _Known) -> str:
-        """How the results are related to the expected ones, in words."""
+    def _related(self, how: Callable[[Pairs, Sizes], str], results: list[Any], known: list[Any]) -> str:
+        """How the results are related to known ones, in words."""
         pairs, sizes = [], []
-        for case, expected, found in zip(self.cases(), known.results, results, strict=True):
+        for case, expected, found in zip(self.cases(), known, results, strict=True):
             of_expected, of_found = tensors_of(expected), tensors_of(found)
             if of_expected is None or of_found is None or len(of_expected) != len(of_found):
                 return ""
             differing = [pair for pair in zip(of_expected, of_found, strict=True) if difference(*pair)]
             pairs += differing
             sizes += [sizes_of(self.names, case)] * len(differing)
-        return relation(pairs, sizes) if pairs else ""
+        return how(pairs, sizes) if pairs else ""
+
+    def _mistake_and_slip(self, results: list[Any]) -> str:
+        """The typical mistake to whose results these are related, such as by a factor."""
+        for text, wrong in self.wrong_answers.items():
+            of_mistake = self._results_of(wrong)
+            if len(of_mistake) == len(results) and (words := self._related(exact_relation, results, of_mistake)):
+                return f"two slips: {text}; and apart from that, {words}"
+        return ""
+
+    def _nearest_mistake(self, results: list[Any], known: list[Any]) -> str:
+        """The typical mistake that gives the same wrong results in half of the cases or more, and in two or more."""
+        explained = {text: self._explained(wrong, results, known) for text, wrong in self.wrong_answers.items()}
+        text, count = max(explained.items(), key=lambda item: item[1], default=("", 0))
+        return f"{text} (this explains {count} of {len(known)} cases)" if count >= max(2, len(known) / 2) else ""
+
+    def _explained(self, wrong: Answer, results: list[Any], known: list[Any]) -> int:
+        """The number of cases in which a mistake gives a result of the answer that is not the expected one."""
+        pairs = zip(self._results_of(wrong), results, known, strict=False)  # a mistake may raise before the last case
+        return sum(not difference(mistaken, found) for mistaken, found, right in pairs if difference(right, found))
 
     def _slip(self, results: list[Any], differing: int, known: _Known) -> str:
         """The slip, or two at once, with which the solution gives these results, if it can be found in time."""
