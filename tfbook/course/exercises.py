@@ -221,15 +221,16 @@ class Exercise:
         return ""
 
     def _nearest_mistake(self, results: list[Any], known: list[Any]) -> str:
-        """The typical mistake that gives the same wrong results in half of the cases or more, and in two or more."""
-        explained = {text: self._explained(wrong, results, known) for text, wrong in self.wrong_answers.items()}
+        """The typical mistake that explains half of the wrong results or more, and two or more."""
+        wrong = [bool(difference(*pair)) for pair in zip(known, results, strict=True)]
+        explained = {text: self._explained(each, results, wrong) for text, each in self.wrong_answers.items()}
         text, count = max(explained.items(), key=lambda item: item[1], default=("", 0))
-        return f"{text} (this explains {count} of {len(known)} cases)" if count >= max(2, len(known) / 2) else ""
+        return f"{text} (this explains {count} of {sum(wrong)} cases)" if count >= max(2, sum(wrong) / 2) else ""
 
-    def _explained(self, wrong: Answer, results: list[Any], known: list[Any]) -> int:
-        """The number of cases in which a mistake gives a result of the answer that is not the expected one."""
-        pairs = zip(self._results_of(wrong), results, known, strict=False)  # a mistake may raise before the last case
-        return sum(not difference(mistaken, found) for mistaken, found, right in pairs if difference(right, found))
+    def _explained(self, mistake: Answer, results: list[Any], wrong: list[bool]) -> int:
+        """The number of wrong results that a mistake gives, too; it may raise before the last case."""
+        triples = zip(self._results_of(mistake), results, wrong, strict=False)
+        return sum(off and not difference(mistaken, found) for mistaken, found, off in triples)
 
     def _slip(self, results: list[Any], differing: int, known: _Known) -> str:
         """The slip, or two at once, with which the solution gives these results, if it can be found in time."""

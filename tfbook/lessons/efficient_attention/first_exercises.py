@@ -157,6 +157,9 @@ def _merged(one: State, other: State, first: Callable = torch.exp, second: Calla
 
 merge.mistakes(
     {
+        "maxima are not sums: of two of them, the larger is that of all keys": (
+            lambda one, other: (one[0] + other[0], *merge.reference(one, other)[1:])
+        ),
         "each is relative to its own maximum: both have to be brought to the higher of the two before you add": (
             partial(_merged, first=torch.ones_like, second=torch.ones_like)
         ),

@@ -219,6 +219,9 @@ def _near(q: Tensor, k: Tensor, v: Tensor, reach: int, *, kind: str) -> Tensor:
 
 near_attention.mistakes(
     {
+        "the neighborhood is one place too small: `reach` rows and columns away still count": (
+            lambda q, k, v, reach: near_attention.reference(q, k, v, reach - 1)
+        ),
         "the score −1 leaves the weight 1/e: use −∞": partial(_near, kind="tiny"),
         "the image is wrapped around: the left edge is no neighbor of the right one": partial(_near, kind="wrapped"),
         "the edge is repeated: what is beyond it is no neighbor, so it should have no weight": (
