@@ -222,15 +222,13 @@ class Exercise:
 
     def _nearest_mistake(self, results: list[Any], known: list[Any]) -> str:
         """The typical mistake that explains half of the wrong results or more, and two or more."""
-        wrong = [bool(difference(*pair)) for pair in zip(known, results, strict=True)]
-        explained = {text: self._explained(each, results, wrong) for text, each in self.wrong_answers.items()}
+        wrong = sum(bool(difference(*pair)) for pair in zip(known, results, strict=True))
+        explained = {
+            text: sum(map(_wrong_alike, known, results, self._results_of(mistake)))  # it may raise before the last
+            for text, mistake in self.wrong_answers.items()
+        }
         text, count = max(explained.items(), key=lambda item: item[1], default=("", 0))
-        return f"{text} (this explains {count} of {sum(wrong)} cases)" if count >= max(2, sum(wrong) / 2) else ""
-
-    def _explained(self, mistake: Answer, results: list[Any], wrong: list[bool]) -> int:
-        """The number of wrong results that a mistake gives, too; it may raise before the last case."""
-        triples = zip(self._results_of(mistake), results, wrong, strict=False)
-        return sum(off and not difference(mistaken, found) for mistaken, found, off in triples)
+        return f"{text} (this explains {count} of {wrong} cases)" if count >= max(2, wrong / 2) else ""
 
     def _slip(self, results: list[Any], differing: int, known: _Known) -> str:
         """The slip, or two at once, with which the solution gives these results, if it can be found in time."""
@@ -335,6 +333,16 @@ def _snapshot(value: Any) -> Any:
     if isinstance(value, torch.Tensor):
         return value.detach().clone()
     return id(value) if callable(value) else copy.deepcopy(value)
+
+
+def _wrong_alike(known: Any, result: Any, mistaken: Any) -> bool:
+    """Whether a result is wrong as that of a mistake is; of several results the first wrong one decides."""
+    if isinstance(known, tuple) and isinstance(mistaken, tuple) and len(known) == len(result) == len(mistaken):
+        items = zip(known, result, mistaken, strict=True)
+        known, result, mistaken = next((each for each in items if difference(*each[:2])), (known, result, mistaken))
+    if isinstance(known, bool):  # all that is wrong is alike
+        return False
+    return bool(difference(known, result)) and not difference(mistaken, result)
 
 
 def _gives(function: Answer, case: tuple[Any, ...], result: Any) -> bool:

@@ -134,7 +134,9 @@ def _scheduled(waiting: Waiting, running: list[int], seats: int, blocks: int, *,
 schedule.mistakes(
     {
         "`seats` are free already: those who run do not take them": (
-            lambda waiting, running, seats, blocks: schedule.reference(waiting, running, seats - len(running), blocks)
+            lambda waiting, running, seats, blocks: schedule.reference(
+                waiting, running, max(0, seats - len(running)), blocks
+            )
         ),
         "more are admitted than there are free seats": partial(_scheduled, kind="no seats"),
         "more are admitted than there are blocks for": partial(_scheduled, kind="no blocks"),

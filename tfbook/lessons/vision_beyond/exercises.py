@@ -57,6 +57,9 @@ def _mixed_so(
 
 mix_places.mistakes(
     {
+        "the GELU stands behind both layers: it belongs between them": (
+            lambda x, W1, b1, W2, b2: F.gelu(W2 @ (W1 @ x + b1[:, None]) + b2[:, None])
+        ),
         "the result is still turned: turn it back, to (batch, places, d)": partial(_mixed_so, kind="not back"),
         "the block adds x itself: return what is mixed, without the residual": partial(_mixed_so, kind="residual"),
         "nothing bends between the two matrices, so they are one: GELU belongs between": partial(
