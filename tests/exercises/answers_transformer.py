@@ -58,13 +58,6 @@ WRONG: list[tuple[Exercise, Callable[..., Any], str]] = [
         lambda steps, d_model, warmup: torch.minimum((1.0 + steps).rsqrt(), steps / warmup**1.5) / d_model**0.5,
         "t = step + 1 in both",
     ),
-    (
-        transformer.three_masks,
-        lambda *lengths: tuple(
-            ~mask.mT if i == 1 else ~mask for i, mask in enumerate(transformer.three_masks.reference(*lengths))
-        ),
-        "case 1 of 3: item 0",
-    ),
     (transformer.normalize, normalized_by_mean_of_squares, "subtract the mean before you square"),
     (transformer.learning_rate, rates_from_a_table, "index 100000 is out of bounds"),
     (transformer.training_loss, loss_as_a_sum, "this is the sum over the words"),
